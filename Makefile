@@ -1,0 +1,157 @@
+# make              the release build: build/switchyard
+# make test         unit, op, mesh and system tests in release; last line: N passed, M failed, K skipped
+# make asan | tsan  unit, op and mesh tests under address+undefined | mesh tests under thread
+# make hostile      unit, op and mesh tests with small limits and failing allocations
+# make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
+# make fuzz         fuzzers over their committed corpora
+# make docs        docs/config.md from the table of settings
+# make bench        switchyard bench ops and bench step quickstart
+# CUDA=1 MPI=1 HTTP=0 switch files in and out. Configurations never share objects.
+
+CONFIG ?= release
+CUDA   ?= 0
+MPI    ?= 0
+HTTP   ?= 0
+BUILD  ?= build
+B      := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)
+PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
+
+CC.release := gcc
+CC.debug   := gcc
+CC.asan    := gcc
+CC.hostile := gcc
+CC.tsan    := clang-14
+CC.fuzz    := clang-14
+ifeq ($(origin CC),default)
+CC     := $(CC.$(CONFIG))
+endif
+NVCC   ?= nvcc
+GPU_ARCH ?= -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a
+CPU_ARCH ?= -march=native
+
+WARN := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+        -Wvla -Wundef -Wcast-qual -Wwrite-strings -Wpointer-arith -Wdouble-promotion \
+        -Wimplicit-fallthrough
+# gcc checks this one; clang 14 also minds NAN and INFINITY, which are floats by definition
+CLANG_WARN := -Wno-double-promotion -Wno-string-concatenation
+# contract and no-errno let the compiler use fused multiply-adds and vector square roots; nothing
+# here changes the order of a sum (that takes an explicit `omp simd reduction`)
+FP   := -ffp-contract=fast -fno-math-errno -fno-trapping-math
+CFLAGS.release := -O3 $(CPU_ARCH) -g1 -DARENA_POISON=0   # asserts stay: the hot loops are kernels
+CFLAGS.debug   := -O1 -g3
+CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
+CFLAGS.tsan    := -O1 -g -fsanitize=thread
+CFLAGS.hostile := -O1 -g -DHOSTILE=1 -DARENA_SKEW=64 -DARENA_FAIL_NTH=1
+CFLAGS.fuzz    := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(findstring clang,$(CC)),$(CLANG_WARN)) \
+           $(CFLAGS.$(CONFIG)) $(EXTRA) -MMD -MP
+# libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
+export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
+LDLIBS  := -lyaml -lcjson -lpcre2-8 -lm
+LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
+
+# x_on.c / x_off.c: two files for one interface, a build takes one.
+SRC := $(filter-out src/main.c %_on.c %_off.c,$(wildcard src/*/*.c))
+ifeq ($(MPI),0)
+SRC := $(filter-out src/comm/mpi.c,$(SRC))
+endif
+SRC := $(filter-out src/comm/nccl.c,$(SRC))
+# cuBLASLt and the runtime come with the toolkit; the driver is found when the program starts
+ifeq ($(CUDA),1)
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
+CU  := $(wildcard src/*/*.cu)
+CFLAGS += -DHAVE_CUDA=1
+LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lstdc++
+else
+SRC += src/backend/cuda_off.c
+endif
+OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o
+LIB := $B/libswitchyard.a
+PRESETS := $(wildcard src/config/presets/*.yaml)
+
+test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
+UNIT   := $(call test_of,tests/unit/*/test_*.c)
+OPS    := $(call test_of,tests/op/test_*.c)
+MESH   := $(call test_of,tests/mesh/test_*.c)
+SYSTEM := $(call test_of,tests/system/test_*.c)
+FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
+
+all: $(PROGRAM)
+.SECONDARY:
+
+$B/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -c $< -o $@
+
+$B/gen/presets.c: tools/embed_presets $(PRESETS)
+	@mkdir -p $(@D)
+	tools/embed_presets $(PRESETS) >$@
+
+$B/gen/presets.c.o: $B/gen/presets.c
+	$(CC) $(CFLAGS) -c $< -o $@
+
+$B/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc -Xcompiler=-Wall,-Wextra -c $< -o $@
+
+$(LIB): $(OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+
+$(PROGRAM): $B/src/main.c.o $(LIB)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+# under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
+$B/tests/fuzz/%: $B/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$B/tests/harness/replay.c.o) $(LIB)
+	$(CC) $(LDFLAGS) $(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $^ $(LDLIBS) -o $@
+
+$B/tests/%: $B/tests/%.c.o $(LIB)
+	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
+
+# build-X only builds what X then runs and counts
+build-unit: $(UNIT)
+build-op: $(OPS)
+build-test-mesh: $(MESH)
+build-test-fast: build-unit build-op build-test-mesh
+build-test: build-test-fast $(SYSTEM) $(PROGRAM)
+build-test-fuzz: $(FUZZ)
+
+test: build-test
+	tools/run_tests $(UNIT) $(OPS) $(MESH) $(SYSTEM)
+test-fast: build-test-fast
+	tools/run_tests $(UNIT) $(OPS) $(MESH)
+test-mesh: build-test-mesh
+	tools/run_tests $(MESH)
+test-fuzz: build-test-fuzz
+	tools/run_fuzz $(FUZZ)
+
+asan hostile:
+	$(MAKE) CONFIG=$@ test-fast
+tsan:
+	$(MAKE) CONFIG=tsan test-mesh
+fuzz:
+	$(MAKE) CONFIG=fuzz test-fuzz
+debug:
+	$(MAKE) CONFIG=debug all
+
+bench: $(PROGRAM)
+	$(PROGRAM) bench ops
+	$(PROGRAM) bench step quickstart
+
+docs: $(PROGRAM)
+	$(PROGRAM) train --settings-markdown >docs/config.md.tmp
+	mv docs/config.md.tmp docs/config.md
+
+# what tools/lint gives to clang
+flags:
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN)
+
+lint:
+	tools/lint
+
+clean:
+	rm -rf $(BUILD)
+.PHONY: all build-unit build-op build-test-mesh build-test-fast build-test build-test-fuzz test \
+        test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs flags lint clean
+-include $(OBJ:.o=.d) $B/src/main.c.d
+-include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

@@ -1,0 +1,109 @@
+/* cpu: ops run where they are called, one after the other, so events and waits have nothing to do.
+ */
+#include "backend/backend.h"
+
+#include "op/gemm.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads)
+{
+    *ex = (Exec){
+        .stack = { &backend_cpu }, .depth = 1, .scratch = scratch, .threads = threads, .layer = -1
+    };
+    return gemm_make(arena, threads, &ex->gemm);
+}
+
+void exec_free(Exec *ex)
+{
+    gemm_free(ex->gemm);
+    *ex = (Exec){ 0 };
+}
+
+void exec_push(Exec *ex, const Backend *decorator)
+{
+    assert(ex->depth < EXEC_STACK_MAX);
+    memmove(ex->stack + 1, ex->stack, (size_t)ex->depth * sizeof ex->stack[0]);
+    ex->stack[0] = decorator;
+    ex->depth++;
+}
+
+void exec_pop(Exec *ex)
+{
+    assert(ex->depth > 1);
+    ex->depth--;
+    memmove(ex->stack, ex->stack + 1, (size_t)ex->depth * sizeof ex->stack[0]);
+}
+
+static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    (void)level;
+    return op->cpu(ex, args);
+}
+
+static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
+{
+    (void)ex;
+    if (kind != MEM_HOST && kind != MEM_PINNED) {
+        return FAIL(ERR_UNSUPPORTED, "cpu: %zu bytes wanted of memory other than the host's",
+                    bytes);
+    }
+    void *at = aligned_alloc(ARENA_ALIGN, arena_rounded(bytes));
+    if (at == NULL) return FAIL(ERR_MEMORY, "cpu: %zu bytes refused", bytes);
+    *out = at;
+    return OK;
+}
+
+static void release(Exec *ex, MemKind kind, void *at, size_t bytes)
+{
+    (void)ex, (void)kind, (void)bytes;
+    free(at);
+}
+
+static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
+{
+    (void)ex;
+    memcpy(dst, src, bytes);
+    return OK;
+}
+
+static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
+{
+    (void)ex;
+    memset(dst, byte, bytes);
+    return OK;
+}
+
+Status backend_event_new(Exec *ex, Event *out)
+{
+    (void)ex;
+    *out = (Event){ 0 };
+    return OK;
+}
+
+Status backend_event_nothing(Exec *ex, Event event)
+{
+    (void)ex, (void)event;
+    return OK;
+}
+
+Status backend_sync_nothing(Exec *ex)
+{
+    (void)ex;
+    return OK;
+}
+
+const Backend backend_cpu = {
+    .name = "cpu",
+    .run = run,
+    .alloc = alloc,
+    .free = release,
+    .copy = copy,
+    .fill = fill,
+    .event_new = backend_event_new,
+    .record = backend_event_nothing,
+    .wait = backend_event_nothing,
+    .sync = backend_sync_nothing,
+};

@@ -1,0 +1,27 @@
+/* A build without CUDA: everything there, and each says so. */
+#include "backend/backend.h"
+#include "backend/cuda.h"
+
+bool cuda_built(void) { return false; }
+
+int cuda_devices(void) { return 0; }
+
+static Status none(void)
+{
+    return FAIL(ERR_UNSUPPORTED,
+                "this program was built without CUDA: build it with `make CUDA=1`");
+}
+
+Status cuda_info(int device, CudaInfo *out)
+{
+    (void)device, (void)out;
+    return none();
+}
+
+Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
+{
+    (void)ex, (void)device, (void)arena, (void)scratch;
+    return none();
+}
+
+void cuda_exec_free(Exec *ex) { *ex = (Exec){ 0 }; }

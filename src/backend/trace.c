@@ -1,0 +1,35 @@
+/* trace: notes each op's time and cost in ex->trace. */
+#include "backend/backend.h"
+
+#include "base/clock.h"
+#include "trace/trace.h"
+
+static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    if (ex->trace == NULL) return op_next(ex, level, op, args);
+    double start = clock_s();
+    TRY(op_next(ex, level, op, args));
+    OpCost c = op->cost(args);
+    trace_event(ex->trace, (TraceEvent){ .name = op->name,
+                                         .start_s = start,
+                                         .duration_s = clock_s() - start,
+                                         .flops = c.flops,
+                                         .bytes = c.bytes,
+                                         .step = ex->step,
+                                         .layer = ex->layer,
+                                         .depth = 2 });
+    return OK;
+}
+
+const Backend backend_trace = {
+    .name = "trace",
+    .run = run,
+    .alloc = backend_no_alloc,
+    .free = backend_no_free,
+    .copy = backend_no_copy,
+    .fill = backend_no_fill,
+    .event_new = backend_event_new,
+    .record = backend_event_nothing,
+    .wait = backend_event_nothing,
+    .sync = backend_sync_nothing,
+};

@@ -1,0 +1,137 @@
+#include "base/arena.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Under ASan, memory past the cursor is off limits, so use after release is a report and not a
+ * guess. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)   ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
+#ifndef ARENA_POISON
+#define ARENA_POISON 1
+#endif
+
+/* The hostile build moves every block by this much, so that code which relies on more than
+ * 64-byte alignment shows. */
+#ifndef ARENA_SKEW
+#define ARENA_SKEW 0
+#endif
+
+enum {
+    POISON = 0xFF, /* 0xFF.. is a NaN in f32, bf16 and f64: unwritten data shows */
+};
+
+/* ASan's shadow of a reservation of many GiB would itself be GiB: guard only this much ahead. */
+static const size_t GUARD_BYTES = (size_t)64 << 20;
+
+#ifdef ARENA_FAIL_NTH
+/* Hostile build: the n-th allocation of the process fails, to walk every error path. */
+extern long arena_fail_countdown;
+long arena_fail_countdown = -1;
+#endif
+
+size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+
+static size_t mapped_bytes(const Arena *a) { return a->cap_bytes + ARENA_ALIGN; }
+
+Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
+{
+    *a = (Arena){ .name = name, .kind = kind, .cap_bytes = arena_rounded(cap_bytes) };
+    if (kind == MEM_COUNT) {
+        a->base = (char *)(size_t)ARENA_ALIGN; /* NOLINT(performance-no-int-to-ptr): must fault */
+        return OK;
+    }
+    if (kind != MEM_HOST) {
+        return FAIL(ERR_UNSUPPORTED, "arena %s: device and pinned memory need a GPU backend", name);
+    }
+    void *at = mmap(NULL, mapped_bytes(a), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+        *a = (Arena){ 0 };
+        return FAIL(ERR_MEMORY, "arena %s: the system refused to reserve %zu bytes", name,
+                    cap_bytes);
+    }
+    a->base = (char *)at + ARENA_SKEW;
+    size_t guard = a->cap_bytes < GUARD_BYTES ? a->cap_bytes : GUARD_BYTES;
+    ASAN_POISON_MEMORY_REGION(a->base, guard);
+    return OK;
+}
+
+void arena_over(Arena *a, const char *name, MemKind kind, void *block, size_t cap_bytes)
+{
+    *a = (Arena){ .name = name, .kind = kind, .base = block, .cap_bytes = cap_bytes };
+}
+
+void arena_free(Arena *a)
+{
+    if (a->kind == MEM_HOST && a->base != NULL) {
+        size_t touched = a->peak_bytes + GUARD_BYTES;
+        ASAN_UNPOISON_MEMORY_REGION(a->base, touched < a->cap_bytes ? touched : a->cap_bytes);
+        munmap(a->base - ARENA_SKEW, mapped_bytes(a));
+    }
+    *a = (Arena){ 0 };
+}
+
+void arena_huge_pages(const Arena *a)
+{
+    const uintptr_t page = (uintptr_t)2 << 20;
+    if (a->kind != MEM_HOST || a->base == NULL) return;
+    uintptr_t first = ((uintptr_t)a->base + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)a->base + a->cap_bytes) / page * page;
+    if (first < end) madvise(a->base + (first - (uintptr_t)a->base), end - first, MADV_HUGEPAGE);
+}
+
+Status arena_alloc(Arena *a, size_t bytes, void **out)
+{
+    size_t need = arena_rounded(bytes);
+#ifdef ARENA_FAIL_NTH
+    if (arena_fail_countdown >= 0 && arena_fail_countdown-- == 0) {
+        return FAIL(ERR_MEMORY, "arena %s: %zu bytes refused on purpose", a->name, bytes);
+    }
+#endif
+    if (need < bytes || need > a->cap_bytes - a->used_bytes) {
+        return FAIL(ERR_MEMORY, "arena %s: %zu bytes wanted, %zu of %zu left", a->name, bytes,
+                    a->cap_bytes - a->used_bytes, a->cap_bytes);
+    }
+    *out = a->base + a->used_bytes;
+    a->used_bytes += need;
+    if (a->used_bytes > a->peak_bytes) a->peak_bytes = a->used_bytes;
+    if (a->kind == MEM_HOST) ASAN_UNPOISON_MEMORY_REGION(*out, bytes);
+    if (ARENA_POISON && a->kind == MEM_HOST) memset(*out, POISON, bytes);
+    return OK;
+}
+
+Status arena_alloc_zero(Arena *a, size_t bytes, void **out)
+{
+    TRY(arena_alloc(a, bytes, out));
+    if (a->kind == MEM_HOST) memset(*out, 0, bytes);
+    return OK;
+}
+
+ArenaMark arena_mark(const Arena *a) { return (ArenaMark){ a->used_bytes }; }
+
+void arena_release(Arena *a, ArenaMark mark)
+{
+    assert(mark.used_bytes <= a->used_bytes); /* released out of order: a bug here, not an input */
+    if (a->kind == MEM_HOST) {
+        ASAN_POISON_MEMORY_REGION(a->base + mark.used_bytes, a->used_bytes - mark.used_bytes);
+    }
+    a->used_bytes = mark.used_bytes;
+}
+
+Status arena_text(Arena *a, const char *s, size_t n, const char **out)
+{
+    void *at = NULL;
+    TRY(arena_alloc(a, n + 1, &at));
+    memcpy(at, s, n);
+    ((char *)at)[n] = '\0';
+    *out = at;
+    return OK;
+}

@@ -1,0 +1,192 @@
+#include "base/dtype.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* The three small formats differ in five numbers; every function below takes one of these as a
+ * constant, so that after inlining nothing of it is left and the loops vectorise. Only integer
+ * arithmetic and exact products of normal numbers are used: the results hold in every rounding mode
+ * and with subnormals flushed. */
+typedef struct Format {
+    int mantissa_bits, bias;
+    uint32_t largest;  /* code of the largest finite value */
+    uint32_t overflow; /* what lies above it: infinity, or NaN where there is none */
+    uint32_t nan;      /* quiet NaN */
+    int bits;
+} Format;
+
+static const Format F16 = { 10, 15, 0x7BFF, 0x7C00, 0x7E00, 16 };
+static const Format E4M3 = { 3, 7, 0x7E, 0x7F, 0x7F, 8 };
+static const Format E5M2 = { 2, 15, 0x7B, 0x7C, 0x7E, 8 };
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} TYPE[DTYPE_COUNT] = {
+    [DTYPE_F32] = { "f32", 4 },   [DTYPE_BF16] = { "bf16", 2 }, [DTYPE_F16] = { "f16", 2 },
+    [DTYPE_E4M3] = { "e4m3", 1 }, [DTYPE_E5M2] = { "e5m2", 1 }, [DTYPE_I32] = { "i32", 4 },
+    [DTYPE_I64] = { "i64", 8 },   [DTYPE_U8] = { "u8", 1 },
+};
+
+size_t dtype_bytes(Dtype t)
+{
+    assert((unsigned)t < DTYPE_COUNT);
+    return TYPE[t].bytes;
+}
+
+const char *dtype_name(Dtype t)
+{
+    assert((unsigned)t < DTYPE_COUNT);
+    return TYPE[t].name;
+}
+
+static inline uint32_t bits_of(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    return u;
+}
+
+static inline float float_of(uint32_t u)
+{
+    float v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
+/* 2^e for a normal f32. */
+static inline float power_of_two(int e) { return float_of((uint32_t)(e + 127) << 23); }
+
+/* normal:     the same exponent and mantissa fields, moved, with the bias changed
+ * subnormal:  mantissa * 2^(1 - bias - mantissa_bits), a normal f32 in all three formats */
+static inline float widen(uint32_t code, Format f)
+{
+    uint32_t sign = code >> (f.bits - 1) << 31;
+    uint32_t magnitude = code & ((1u << (f.bits - 1)) - 1);
+    int up = 23 - f.mantissa_bits;
+    uint32_t normal = (magnitude << up) + ((uint32_t)(127 - f.bias) << 23);
+    uint32_t subnormal =
+        bits_of((float)(int32_t)magnitude * power_of_two(1 - f.bias - f.mantissa_bits));
+    uint32_t special =
+        f.overflow == f.nan ? 0x7FC00000u : 0x7F800000u | ((magnitude << up) & 0x7FFFFFu);
+    uint32_t u = magnitude >> f.mantissa_bits == 0 ? subnormal : normal;
+    u = magnitude > f.largest ? special : u;
+    return float_of(sign | u);
+}
+
+/* The 24-bit significand is shifted down to the target's precision, further for a subnormal target,
+ * and rounded by adding half less one plus the lowest kept bit. The carry of the rounding runs into
+ * the exponent by itself. */
+static inline uint32_t narrow(float v, Format f, uint32_t overflow)
+{
+    uint32_t u = bits_of(v);
+    uint32_t sign = u >> 31 << (f.bits - 1);
+    uint32_t magnitude = u & 0x7FFFFFFFu;
+    int exponent = (int)(magnitude >> 23) - 127, lowest = 1 - f.bias;
+    uint32_t significand = (magnitude & 0x7FFFFFu) | 0x800000u;
+    int shift = 23 - f.mantissa_bits + (exponent < lowest ? lowest - exponent : 0);
+    shift = shift > 25 ? 25 : shift; /* below half the smallest subnormal: 0 */
+    uint32_t odd = significand >> shift & 1u;
+    uint32_t code = (significand + (1u << (shift - 1)) - 1u + odd) >> shift;
+    code += exponent > lowest ? (uint32_t)(exponent - lowest) << f.mantissa_bits : 0;
+    code = code > f.largest ? overflow : code;
+    uint32_t payload = magnitude >> (23 - f.mantissa_bits) & ((1u << f.mantissa_bits) - 1);
+    code = magnitude > 0x7F800000u ? f.nan | payload : code;
+    return sign | code;
+}
+
+static inline float widen_bf16(uint16_t v) { return float_of((uint32_t)v << 16); }
+
+static inline uint16_t narrow_bf16(float v)
+{
+    uint32_t u = bits_of(v);
+    uint32_t rounded = (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
+    uint32_t quiet = u >> 16 | 0x40u; /* rounding could carry a NaN's payload into the sign */
+    return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);
+}
+
+float f32_from_bf16(uint16_t v) { return widen_bf16(v); }
+float f32_from_f16(uint16_t v) { return widen(v, F16); }
+float f32_from_e4m3(uint8_t v) { return widen(v, E4M3); }
+float f32_from_e5m2(uint8_t v) { return widen(v, E5M2); }
+uint16_t bf16_from_f32(float v) { return narrow_bf16(v); }
+uint16_t f16_from_f32(float v) { return (uint16_t)narrow(v, F16, F16.overflow); }
+uint8_t e4m3_from_f32(float v) { return (uint8_t)narrow(v, E4M3, E4M3.overflow); }
+uint8_t e4m3_from_f32_sat(float v) { return (uint8_t)narrow(v, E4M3, E4M3.largest); }
+uint8_t e5m2_from_f32(float v) { return (uint8_t)narrow(v, E5M2, E5M2.overflow); }
+uint8_t e5m2_from_f32_sat(float v) { return (uint8_t)narrow(v, E5M2, E5M2.largest); }
+
+/* One loop a type, so that each is a straight run for the vectoriser. */
+static void f32_from_bf16_n(float *restrict dst, const uint16_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = widen_bf16(src[i]);
+}
+
+static void f32_from_f16_n(float *restrict dst, const uint16_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = widen(src[i], F16);
+}
+
+static void f32_from_e4m3_n(float *restrict dst, const uint8_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = widen(src[i], E4M3);
+}
+
+static void f32_from_e5m2_n(float *restrict dst, const uint8_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = widen(src[i], E5M2);
+}
+
+static void bf16_from_f32_n(uint16_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = narrow_bf16(src[i]);
+}
+
+static void f16_from_f32_n(uint16_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = (uint16_t)narrow(src[i], F16, F16.overflow);
+}
+
+static void e4m3_from_f32_n(uint8_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = (uint8_t)narrow(src[i], E4M3, E4M3.overflow);
+}
+
+static void e5m2_from_f32_n(uint8_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = (uint8_t)narrow(src[i], E5M2, E5M2.overflow);
+}
+
+void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n)
+{
+    if (n <= 0) return;
+    switch (src_type) {
+    case DTYPE_F32: memcpy(dst, src, (size_t)n * sizeof(float)); return;
+    case DTYPE_BF16: f32_from_bf16_n(dst, src, n); return;
+    case DTYPE_F16: f32_from_f16_n(dst, src, n); return;
+    case DTYPE_E4M3: f32_from_e4m3_n(dst, src, n); return;
+    case DTYPE_E5M2: f32_from_e5m2_n(dst, src, n); return;
+    case DTYPE_I32:
+    case DTYPE_I64:
+    case DTYPE_U8:
+    case DTYPE_COUNT: break;
+    }
+    assert(!"dtype_to_f32 of an integer type");
+}
+
+void dtype_from_f32(void *dst, Dtype dst_type, const float *src, int64_t n)
+{
+    if (n <= 0) return;
+    switch (dst_type) {
+    case DTYPE_F32: memcpy(dst, src, (size_t)n * sizeof(float)); return;
+    case DTYPE_BF16: bf16_from_f32_n(dst, src, n); return;
+    case DTYPE_F16: f16_from_f32_n(dst, src, n); return;
+    case DTYPE_E4M3: e4m3_from_f32_n(dst, src, n); return;
+    case DTYPE_E5M2: e5m2_from_f32_n(dst, src, n); return;
+    case DTYPE_I32:
+    case DTYPE_I64:
+    case DTYPE_U8:
+    case DTYPE_COUNT: break;
+    }
+    assert(!"dtype_from_f32 to an integer type");
+}

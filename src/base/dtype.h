@@ -1,0 +1,59 @@
+/*
+ * dtype: element types and bit-exact conversions between them.
+ *
+ *   F32   IEEE binary32
+ *   BF16  the upper half of an F32 (8 exponent bits, 7 mantissa bits)
+ *   F16   IEEE binary16
+ *   E4M3  OCP 8-bit (arXiv:2209.05433): bias 7, no infinity, S.1111.111 is NaN, largest 448
+ *   E5M2  OCP 8-bit: bias 15, IEEE-like infinities and NaNs, largest 57344
+ *   I32, I64, U8  integers, never converted
+ *
+ * All narrowing conversions round to nearest, ties to even. Overflow: BF16, F16 and E5M2 go to
+ * infinity, E4M3 goes to NaN; the *_sat variants clamp to the largest finite value (NaN stays NaN),
+ * which is what quantisation uses. Subnormals are exact in both directions.
+ */
+#ifndef BASE_DTYPE_H
+#define BASE_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum Dtype {
+    DTYPE_F32,
+    DTYPE_BF16,
+    DTYPE_F16,
+    DTYPE_E4M3,
+    DTYPE_E5M2,
+    DTYPE_I32,
+    DTYPE_I64,
+    DTYPE_U8,
+    DTYPE_COUNT
+} Dtype;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+size_t dtype_bytes(Dtype t);
+const char *dtype_name(Dtype t); /* "f32", "bf16", "f16", "e4m3", "e5m2", "i32", "i64", "u8" */
+
+float f32_from_bf16(uint16_t v);
+float f32_from_f16(uint16_t v);
+float f32_from_e4m3(uint8_t v);
+float f32_from_e5m2(uint8_t v);
+uint16_t bf16_from_f32(float v);
+uint16_t f16_from_f32(float v);
+uint8_t e4m3_from_f32(float v);
+uint8_t e4m3_from_f32_sat(float v);
+uint8_t e5m2_from_f32(float v);
+uint8_t e5m2_from_f32_sat(float v);
+
+/* Convert n elements of a floating type. src and dst must not overlap. F32 to F32 copies. */
+void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n);
+void dtype_from_f32(void *dst, Dtype dst_type, const float *src, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

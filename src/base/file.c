@@ -1,0 +1,472 @@
+#include "base/file.h"
+
+#include "base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const size_t BUFFER_BYTES = (size_t)1 << 20;
+
+enum {
+    REASON_BYTES = 128,
+    READ_BYTES = 1 << 16,
+    PRINT_BYTES = 4096,
+    REMOVE_FOLDERS_OPEN = 16,
+};
+
+static const char TEMP[] = ".tmp";
+
+/* The system's word for errno, thread-safe. */
+static const char *reason(char out[REASON_BYTES]) { return strerror_r(errno, out, REASON_BYTES); }
+
+static Status cannot_read(const char *path)
+{
+    char why[REASON_BYTES];
+    return FAIL(ERR_IO, "%s cannot be read: %s", path, reason(why));
+}
+
+static Status cannot_change(const char *path, const char *what)
+{
+    char why[REASON_BYTES];
+    return FAIL(ERR_DISK, "%s cannot be %s: %s", path, what, reason(why));
+}
+
+/* open() above the three standard descriptors: a File with fd 0 counts as closed, and a process
+ * started without stdin would get just that. */
+static int open_above(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC, 0644);
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(fd);
+    return above;
+}
+
+static bool is_open(const File *f) { return f->fd > 0; }
+
+/* ---- writing ---- */
+
+/* Both fit: open_to_write refuses longer paths. */
+static void temp_name(char out[FILE_PATH_MAX], const char *path)
+{
+    (void)snprintf(out, FILE_PATH_MAX, "%.*s%s", FILE_PATH_MAX - (int)sizeof TEMP, path, TEMP);
+}
+
+static Status open_to_write(File *f, const char *path, bool temporary, void *buffer,
+                            size_t buffer_bytes)
+{
+    *f = (File){ .temporary = temporary, .buffer = buffer, .buffer_bytes = buffer_bytes };
+    size_t length = strlen(path);
+    if (length + sizeof TEMP > sizeof f->path) {
+        return FAIL(ERR_ARG, "a path of %zu characters, at most %zu are possible: %s", length,
+                    sizeof f->path - sizeof TEMP, path);
+    }
+    memcpy(f->path, path, length + 1);
+    char temp[FILE_PATH_MAX];
+    temp_name(temp, path);
+    const char *name = temporary ? temp : path;
+    f->fd = open_above(name, O_WRONLY | O_CREAT | (temporary ? O_TRUNC : O_APPEND));
+    if (f->fd >= 0) return OK;
+    *f = (File){ 0 };
+    return cannot_change(name, "created");
+}
+
+Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t buffer_bytes)
+{
+    TRY(open_to_write(f, path, true, buffer, buffer_bytes));
+    return OK;
+}
+
+Status file_create_temp(File *f, const char *path, Arena *arena)
+{
+    *f = (File){ 0 };
+    void *buffer = NULL;
+    TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
+    TRY(open_to_write(f, path, true, buffer, BUFFER_BYTES));
+    return OK;
+}
+
+Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_bytes)
+{
+    TRY(open_to_write(f, path, false, buffer, buffer_bytes));
+    return OK;
+}
+
+/* Bytes written before the system refused; errno says why it did if that is not all. */
+static size_t write_some(int fd, const char *data, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = write(fd, data + done, bytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    return done;
+}
+
+static Status write_all(const File *f, const char *data, size_t bytes, size_t *done)
+{
+    *done = write_some(f->fd, data, bytes);
+    if (*done == bytes) return OK;
+    char why[REASON_BYTES];
+    return FAIL(ERR_DISK, "%s: %zu bytes were to be written after %llu, the system took %zu: %s",
+                f->path, bytes, (unsigned long long)(f->written_bytes - f->buffered), *done,
+                reason(why));
+}
+
+/* What a full disk refused stays in the buffer, so a later flush goes on where this one ended. */
+Status file_flush(File *f)
+{
+    if (f->buffered == 0) return OK;
+    size_t done = 0;
+    Status s = write_all(f, f->buffer, f->buffered, &done);
+    f->buffered -= done;
+    memmove(f->buffer, f->buffer + done, f->buffered);
+    return s;
+}
+
+Status file_write(File *f, const void *data, size_t bytes)
+{
+    if (bytes > f->buffer_bytes - f->buffered) TRY(file_flush(f));
+    if (bytes >= f->buffer_bytes) {
+        size_t done = 0;
+        Status s = write_all(f, data, bytes, &done);
+        f->written_bytes += done;
+        return s;
+    }
+    memcpy(f->buffer + f->buffered, data, bytes);
+    f->buffered += bytes;
+    f->written_bytes += bytes;
+    return OK;
+}
+
+Status file_printf(File *f, const char *fmt, ...)
+{
+    char line[PRINT_BYTES];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= sizeof line) {
+        return FAIL(ERR_ARG, "%s: a formatted line of %d bytes, at most %zu are possible", f->path,
+                    n, sizeof line - 1);
+    }
+    return file_write(f, line, (size_t)n);
+}
+
+Status file_sync(File *f)
+{
+    TRY(file_flush(f));
+    if (fsync(f->fd) != 0) return cannot_change(f->path, "synced to disk");
+    return OK;
+}
+
+/* The folder that holds path. */
+static void folder_of(char out[FILE_PATH_MAX], const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash == NULL || slash == path ? 1 : (size_t)(slash - path);
+    memcpy(out, slash == NULL ? "." : path, n);
+    out[n] = '\0';
+}
+
+Status file_commit(File *f)
+{
+    char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
+    TRY(file_sync(f));
+    if (f->temporary) {
+        temp_name(temp, f->path);
+        if (rename(temp, f->path) != 0) return cannot_change(f->path, "put in place");
+        f->temporary = false;
+        folder_of(folder, f->path);
+        TRY(file_sync_folder(folder));
+    }
+    file_close(f);
+    return OK;
+}
+
+/* On the way out of an error, so it must not touch the status record. */
+void file_close(File *f)
+{
+    if (is_open(f)) {
+        if (!f->temporary) write_some(f->fd, f->buffer, f->buffered);
+        close(f->fd);
+        if (f->temporary) {
+            char temp[FILE_PATH_MAX];
+            temp_name(temp, f->path);
+            unlink(temp);
+        }
+    }
+    *f = (File){ 0 };
+}
+
+/* ---- reading ---- */
+
+static Status open_to_read(const char *path, int *out_fd, struct stat *out_info)
+{
+    int fd = open_above(path, O_RDONLY);
+    if (fd < 0) return cannot_read(path);
+    Status s = OK;
+    if (fstat(fd, out_info) != 0) s = cannot_read(path);
+    if (s == OK && S_ISDIR(out_info->st_mode)) s = FAIL(ERR_IO, "%s is a folder, not a file", path);
+    if (s != OK) close(fd);
+    if (s == OK) *out_fd = fd;
+    return s;
+}
+
+Status file_map(const char *path, FileMap *out)
+{
+    int fd = -1;
+    struct stat info = { 0 };
+    TRY(open_to_read(path, &fd, &info));
+    FileMap m = { .bytes = (size_t)info.st_size };
+    void *at = NULL;
+    if (m.bytes > 0) at = mmap(NULL, m.bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    Status s = at == MAP_FAILED ? cannot_read(path) : OK;
+    close(fd);
+    if (s != OK) return s;
+    m.data = at;
+    *out = m;
+    return OK;
+}
+
+void file_unmap(FileMap *m)
+{
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): munmap takes no const, the map is one */
+    if (m->data != NULL) munmap((void *)(uintptr_t)m->data, m->bytes);
+    *m = (FileMap){ 0 };
+}
+
+/* read() until the end: the size that stat tells is 0 for pipes and for files of /proc. */
+static Status read_to_end(int fd, const char *path, Text *t)
+{
+    char piece[READ_BYTES];
+    for (;;) {
+        ssize_t n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot_read(path);
+        if (n == 0) return OK;
+        TRY(text_append(t, piece, (size_t)n));
+    }
+}
+
+Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
+{
+    int fd = -1;
+    struct stat info = { 0 };
+    Text t = { 0 };
+    TRY(open_to_read(path, &fd, &info));
+    Status s = text_init(&t, a);
+    if (s == OK) s = read_to_end(fd, path, &t);
+    close(fd);
+    if (s != OK) return s;
+    *out = t.data;
+    *out_bytes = t.used;
+    return OK;
+}
+
+Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
+{
+    int fd = -1;
+    struct stat info = { 0 };
+    TRY(open_to_read(path, &fd, &info));
+    size_t done = 0;
+    Status s = OK;
+    while (s == OK && done < bytes) {
+        ssize_t n = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) s = cannot_read(path);
+        if (n == 0) {
+            s = FAIL(ERR_FORMAT, "%s ends at byte %llu, %zu bytes from byte %llu were wanted", path,
+                     (unsigned long long)(offset + done), bytes, (unsigned long long)offset);
+        }
+        if (n > 0) done += (size_t)n;
+    }
+    close(fd);
+    return s;
+}
+
+/* ---- folders ---- */
+
+bool file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+Status file_size(const char *path, uint64_t *out_bytes)
+{
+    struct stat info = { 0 };
+    if (stat(path, &info) != 0) return cannot_read(path);
+    *out_bytes = (uint64_t)info.st_size;
+    return OK;
+}
+
+static Status make_folder(const char *path)
+{
+    if (mkdir(path, 0755) == 0) return OK;
+    int cause = errno;
+    struct stat info = { 0 };
+    if (stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode)) return OK;
+        return FAIL(ERR_DISK, "folder %s cannot be made: a file of that name is in the way", path);
+    }
+    errno = cause;
+    return cannot_change(path, "made");
+}
+
+Status file_make_folders(const char *path)
+{
+    char part[FILE_PATH_MAX];
+    TRY(file_join(part, path[0] == '\0' ? "." : path, ""));
+    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        TRY(make_folder(part));
+        *slash = '/';
+    }
+    return OK;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)info;
+    (void)kind;
+    (void)place;
+    return remove(path) == 0 ? 0 : errno;
+}
+
+Status file_remove_tree(const char *path)
+{
+    struct stat info = { 0 };
+    if (lstat(path, &info) != 0 && errno == ENOENT) return OK;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): without FTW_CHDIR it changes nothing shared */
+    int rc = nftw(path, remove_one, REMOVE_FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
+    if (rc == 0) return OK;
+    if (rc > 0) errno = rc;
+    return cannot_change(path, "removed");
+}
+
+Status file_sync_folder(const char *path)
+{
+    int fd = open_above(path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return cannot_change(path, "opened");
+    /* EINVAL: the file system has no such thing as syncing a folder */
+    bool synced = fsync(fd) == 0 || errno == EINVAL;
+    Status s = synced ? OK : cannot_change(path, "synced to disk");
+    close(fd);
+    return s;
+}
+
+Status file_truncate(const char *path, uint64_t bytes)
+{
+    if (truncate(path, (off_t)bytes) == 0) return OK;
+    char why[REASON_BYTES];
+    return FAIL(ERR_DISK, "%s cannot be cut to %llu bytes: %s", path, (unsigned long long)bytes,
+                reason(why));
+}
+
+/* All names, one after the other, each with its NUL. */
+static Status collect_names(DIR *d, const char *folder, Text *names, int *out_n)
+{
+    int n = 0;
+    for (;;) {
+        errno = 0;
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
+        const struct dirent *e = readdir(d);
+        if (e == NULL) break;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        TRY(text_append(names, e->d_name, strlen(e->d_name) + 1));
+        n++;
+    }
+    if (errno != 0) return cannot_read(folder);
+    *out_n = n;
+    return OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n)
+{
+    DIR *d = opendir(folder);
+    if (d == NULL) return cannot_read(folder);
+    Text names = { 0 };
+    int n = 0;
+    Status s = text_init(&names, a);
+    if (s == OK) s = collect_names(d, folder, &names, &n);
+    closedir(d);
+    if (s != OK) return s;
+
+    void *list = NULL;
+    TRY(arena_alloc(a, (size_t)n * sizeof(char *), &list));
+    const char **name = list, *at = names.data;
+    for (int i = 0; i < n; i++) {
+        name[i] = at;
+        at += strlen(at) + 1;
+    }
+    if (n > 0) qsort(list, (size_t)n, sizeof(char *), compare_names);
+    *out = list;
+    *out_n = n;
+    return OK;
+}
+
+Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b)
+{
+    size_t n = strlen(a);
+    const char *slash = n > 0 && a[n - 1] != '/' ? "/" : "";
+    int wanted = snprintf(out, FILE_PATH_MAX, "%s%s%s", a, slash, b);
+    if (wanted < 0 || wanted >= FILE_PATH_MAX) {
+        return FAIL(ERR_ARG, "a path of %d characters, at most %d are possible: %s%s%s", wanted,
+                    FILE_PATH_MAX - 1, a, slash, b);
+    }
+    return OK;
+}
+
+/* ---- locks ---- */
+
+static long read_holder(int fd)
+{
+    char text[32] = { 0 };
+    return pread(fd, text, sizeof text - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+/* flock, not fcntl: it belongs to the open file, so closing another descriptor of the same file
+ * does not drop it, and two openings in one process exclude each other, as ranks on threads need.
+ * The kernel drops it with the last descriptor, however the process ends. */
+Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
+{
+    int fd = open_above(path, O_RDWR | O_CREAT);
+    if (fd < 0) return cannot_change(path, "created");
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        Status s = errno == EWOULDBLOCK ? OK : cannot_change(path, "locked");
+        if (s == OK) *holder = read_holder(fd);
+        if (s == OK) *held = false;
+        close(fd);
+        return s;
+    }
+    /* For people and for the refusal above; the lock holds without it, so a full disk is no error
+     */
+    char text[32];
+    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) == 0) write_some(fd, text, (size_t)n);
+    *out_fd = fd;
+    *held = true;
+    *holder = (long)getpid();
+    return OK;
+}
+
+void file_unlock(int fd)
+{
+    if (fd <= 0) return;
+    if (ftruncate(fd, 0) == 0) flock(fd, LOCK_UN);
+    close(fd);
+}

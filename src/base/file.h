@@ -1,0 +1,70 @@
+/*
+ * file: whole-file reads, maps, atomic writes, folders and locks.
+ *
+ * Reading: a missing or unreadable file is ERR_IO with the path and the system's reason.
+ * Writing: everything that may fill a disk is ERR_DISK. A file under construction has the name
+ * PATH.tmp until file_commit: fsync, rename, fsync of the folder. So at any moment PATH is either
+ * absent, the old file, or the whole new one.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FILE_PATH_MAX = 1024 };
+
+typedef struct File {
+    int fd; /* -1 or 0 in a zeroed File: not open (fd 0 is never ours) */
+    bool temporary;
+    char path[FILE_PATH_MAX];
+    char *buffer; /* write buffer: in the caller's arena, or NULL for unbuffered */
+    size_t buffer_bytes, buffered;
+    uint64_t written_bytes; /* taken by file_write so far: the place of the next byte */
+} File;
+
+typedef struct FileMap {
+    const uint8_t *data; /* read-only mapping; NULL if the file is empty */
+    size_t bytes;
+} FileMap;
+
+/* Write PATH.tmp, later renamed to PATH by file_commit. `arena` gives a buffer of 1 MiB. */
+Status file_create_temp(File *f, const char *path, Arena *arena);
+/* The same with the caller's buffer (so that a checkpoint allocates nothing). */
+Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t buffer_bytes);
+/* Append to PATH, created if absent (metrics.jsonl); every file_flush reaches the file. */
+Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_bytes);
+Status file_write(File *f, const void *data, size_t bytes);
+Status file_printf(File *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+Status file_flush(File *f);
+Status file_sync(File *f);   /* flush + fsync */
+Status file_commit(File *f); /* flush, fsync, rename, fsync of the folder, close */
+void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommitted temp */
+
+Status file_map(const char *path, FileMap *out);
+void file_unmap(FileMap *m); /* safe on { 0 } */
+Status file_read_all(const char *path, Arena *a, char **out,
+                     size_t *out_bytes); /* NUL-terminated */
+Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);
+
+bool file_exists(const char *path);
+Status file_size(const char *path, uint64_t *out_bytes);
+Status file_make_folders(const char *path); /* like mkdir -p */
+Status file_remove_tree(const char *path);  /* a missing path is OK */
+Status file_sync_folder(const char *path);
+Status file_truncate(const char *path, uint64_t bytes);
+
+/* Names in a folder, sorted, without "." and "..". */
+Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n);
+
+/* path = a/b, ERR_ARG if it does not fit. */
+Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);
+
+/* An exclusive lock on PATH (created), held until unlock or the end of the process, also after
+ * SIGKILL. *held is false if another process has it; *holder is then that process' number or 0. */
+Status file_lock(const char *path, int *out_fd, bool *held, long *holder);
+void file_unlock(int fd);
+
+#endif

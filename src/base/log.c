@@ -1,0 +1,113 @@
+#include "base/log.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 4096 };
+
+static const double PROGRESS_EVERY_S = 10;
+
+/* Any thread may speak. A line is put together on the caller's stack and leaves in one write, so
+ * lines of threads, and of ranks that share a terminal, do not mix; the rest is single words. */
+static struct {
+    _Atomic int least;           /* LogLevel */
+    _Atomic bool progress_open;  /* a progress line stands on the terminal without its newline */
+    _Atomic int64_t progress_ms; /* when the last one was printed; 0: never */
+} sink = { .least = LOG_INFO };
+
+typedef struct Line {
+    char text[LINE_MAX_BYTES];
+    size_t used;
+} Line;
+
+static void line_add(Line *l, const char *s)
+{
+    size_t n = strlen(s), room = sizeof l->text - l->used;
+    if (n > room) n = room;
+    memcpy(l->text + l->used, s, n);
+    l->used += n;
+}
+
+/* Keeps one byte for the newline; a cut is marked. */
+static void line_format(Line *l, const char *fmt, va_list ap)
+{
+    size_t room = sizeof l->text - l->used - 1;
+    int n = vsnprintf(l->text + l->used, room, fmt, ap);
+    if (n < 0) return;
+    if ((size_t)n < room) {
+        l->used += (size_t)n;
+        return;
+    }
+    l->used += room - 1;
+    memcpy(l->text + l->used - 3, "...", 3);
+}
+
+static void line_write(const Line *l)
+{
+    for (size_t done = 0; done < l->used;) {
+        ssize_t n = write(STDERR_FILENO, l->text + done, l->used - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return; /* nobody is left to tell */
+        done += (size_t)n;
+    }
+}
+
+void log_set_level(LogLevel least) { atomic_store(&sink.least, (int)least); }
+
+void log_message(LogLevel level, const char *fmt, ...)
+{
+    static const char *const PREFIX[] = { "error: ", "warning: ", "", "debug: " };
+    if ((int)level > atomic_load(&sink.least)) return;
+    Line l;
+    l.used = 0;
+    if (atomic_exchange(&sink.progress_open, false)) line_add(&l, "\n");
+    line_add(&l, PREFIX[level]);
+    va_list ap;
+    va_start(ap, fmt);
+    line_format(&l, fmt, ap);
+    va_end(ap);
+    if (l.used == 0 || l.text[l.used - 1] != '\n')
+        line_add(&l, "\n"); /* a status record brings its own */
+    line_write(&l);
+}
+
+/* Columns of the terminal, 0 where stderr is none. */
+static size_t terminal_columns(void)
+{
+    if (!isatty(STDERR_FILENO)) return 0;
+    struct winsize size = { 0 };
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
+}
+
+void log_progress(bool last, const char *fmt, ...)
+{
+    if (atomic_load(&sink.least) < (int)LOG_INFO) return;
+    size_t columns = terminal_columns();
+    int64_t now_ms = (int64_t)(clock_s() * 1e3) + 1, before_ms = atomic_load(&sink.progress_ms);
+    bool due = before_ms == 0 || (double)(now_ms - before_ms) >= PROGRESS_EVERY_S * 1e3;
+    if (columns == 0 && !last && !due) return;
+    atomic_store(&sink.progress_ms, now_ms);
+
+    Line l;
+    l.used = 0;
+    if (columns > 0) line_add(&l, "\r\033[K");
+    size_t start = l.used;
+    va_list ap;
+    va_start(ap, fmt);
+    line_format(&l, fmt, ap);
+    va_end(ap);
+    /* A line that wraps could not be taken back by a carriage return. */
+    if (columns > 0 && l.used - start >= columns) l.used = start + columns - 1;
+    if (columns == 0 || last) line_add(&l, "\n");
+    line_write(&l);
+    atomic_store(&sink.progress_open, columns > 0 && !last);
+}

@@ -1,0 +1,27 @@
+/*
+ * log: messages for people, on stderr.
+ *
+ * Levels error, warn, info, debug; a lowercase sentence, values after words. Rank 0 speaks from
+ * info, others from warn. The progress line is rewritten in place on a terminal and printed as an
+ * ordinary line now and then elsewhere; any log line first ends it.
+ */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include <stdbool.h>
+
+typedef enum LogLevel { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
+
+void log_set_level(LogLevel least);
+void log_message(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Replace the progress line. Not on a terminal: printed at most every 10 s, and always if `last`.
+ */
+void log_progress(bool last, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_message(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...)  log_message(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_message(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_message(LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * status: how a function says that it failed, and why.
+ *
+ * Every function that can fail returns a Status. The place that *first* knows the cause calls FAIL,
+ * which stores one sentence in a thread-local record; every caller in between uses TRY, which adds
+ * its own file:line to that record and returns the same code. main() prints the record. So a
+ * message is written once, near the facts, and the path to it comes for free. Nothing below
+ * src/main.c and tests/ calls exit().
+ */
+#ifndef BASE_STATUS_H
+#define BASE_STATUS_H
+
+/* clang lets an enum carry "must be used", so `make lint` finds every dropped Status; gcc has no
+ * such thing */
+#ifdef __clang__
+#define STATUS_MUST_USE __attribute__((warn_unused_result))
+#else
+#define STATUS_MUST_USE
+#endif
+
+typedef enum STATUS_MUST_USE Status {
+    OK = 0,
+    ERR_ARG,         /* the caller or the user asked for something that makes no sense */
+    ERR_SHAPE,       /* tensors do not fit each other */
+    ERR_MEMORY,      /* an arena or the device is full */
+    ERR_IO,          /* a file cannot be opened, read or found: the user's input is at fault */
+    ERR_FORMAT,      /* a file is there but is not what it claims to be */
+    ERR_UNSUPPORTED, /* sensible, but not built or not written */
+    ERR_DISK,        /* writing failed: full disk, quota, read-only (the run cannot go on) */
+    ERR_DEVICE,      /* CUDA, cuBLAS */
+    ERR_COMM,        /* MPI, NCCL */
+    ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
+} Status;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Record a failure and return its code. The message names the thing, the value and the limit. */
+Status status_fail(const char *file, int line, Status code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Add a frame to the record on the way up. */
+Status status_frame(const char *file, int line, Status code);
+
+/* The last failure of this thread as text: message, then one "at file:line" a frame. */
+const char *status_message(void);
+
+/* Only the sentence of the last failure, without code and frames, into `out`. */
+void status_sentence(char *out, int out_bytes);
+
+/* Carry a failure from another thread into this one: `text` is that thread's status_message(). */
+Status status_adopt(Status code, const char *text);
+
+const char *status_name(Status code);
+int status_exit_code(Status code); /* 0, 2 or 3: design.md §7 */
+void status_clear(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* The static analyser cannot see into status_fail; told that it returns its code, it knows that
+ * what a callee sets only on success is set behind a TRY. */
+#ifdef __clang_analyzer__
+#define FAIL(code, ...) ((void)status_fail(__FILE__, __LINE__, (code), __VA_ARGS__), (code))
+#else
+#define FAIL(code, ...) status_fail(__FILE__, __LINE__, (code), __VA_ARGS__)
+#endif
+
+#define TRY(expr)                                                                                  \
+    do {                                                                                           \
+        Status try_status = (expr);                                                                \
+        if (try_status != OK)                                                                      \
+            return (void)status_frame(__FILE__, __LINE__, try_status), try_status;                 \
+    } while (0)
+
+#endif

@@ -1,0 +1,206 @@
+#include "base/text.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    WORD_MAX = 96, /* names longer than this are nobody's typing error */
+};
+
+/* ---- builder ---- */
+
+/* Room for n more bytes and the NUL. Arena blocks follow one another without a gap, which is what
+ * makes growing in place possible. */
+static Status grow(Text *t, size_t n)
+{
+    if (n < t->cap - t->used) return OK;
+    size_t more = arena_rounded(n + 1 - (t->cap - t->used));
+    void *at = NULL;
+    TRY(arena_alloc(t->arena, more, &at));
+    assert((char *)at == t->data + t->cap); /* somebody else allocated while the text grew */
+    t->cap += more;
+    return OK;
+}
+
+Status text_init(Text *t, Arena *arena)
+{
+    void *at = NULL;
+    TRY(arena_alloc(arena, ARENA_ALIGN, &at));
+    *t = (Text){ .arena = arena, .data = at, .cap = ARENA_ALIGN };
+    t->data[0] = '\0';
+    return OK;
+}
+
+Status text_append(Text *t, const char *s, size_t n)
+{
+    TRY(grow(t, n));
+    if (n > 0) memcpy(t->data + t->used, s, n);
+    t->used += n;
+    t->data[t->used] = '\0';
+    return OK;
+}
+
+Status text_printf(Text *t, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(t->data + t->used, t->cap - t->used, fmt, ap);
+    Status s = OK;
+    if (n < 0) s = FAIL(ERR_ARG, "text: the format \"%s\" cannot be printed", fmt);
+    if (s == OK && (size_t)n >= t->cap - t->used) {
+        t->data[t->used] = '\0'; /* unchanged if there is no room */
+        s = grow(t, (size_t)n);
+        if (s == OK) (void)vsnprintf(t->data + t->used, t->cap - t->used, fmt, again);
+    }
+    va_end(again);
+    va_end(ap);
+    if (s == OK) t->used += (size_t)n;
+    return s;
+}
+
+/* ---- names ---- */
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* Edit distance in which swapping two neighbours is one edit (optimal string alignment); row i of
+ * the table needs the two rows before it. Both lengths are below WORD_MAX. */
+static int edit_distance(const char *a, int a_len, const char *b, int b_len)
+{
+    int row[3][WORD_MAX + 1];
+    for (int j = 0; j <= b_len; j++) row[0][j] = j;
+    for (int i = 1; i <= a_len; i++) {
+        int *now = row[i % 3];
+        const int *before = row[(i + 2) % 3], *before2 = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= b_len; j++) {
+            int change = before[j - 1] + (a[i - 1] != b[j - 1]);
+            now[j] = min_int(change, min_int(before[j], now[j - 1]) + 1);
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped) now[j] = min_int(now[j], before2[j - 2] + 1);
+        }
+    }
+    return row[a_len % 3][b_len];
+}
+
+int text_nearest(const char *word, const char *const *names, int n)
+{
+    size_t length = strlen(word);
+    if (length >= WORD_MAX) return -1;
+    int nearest = -1, limit = 1 + (int)length / 3;
+    for (int i = 0; i < n; i++) {
+        size_t name_length = strlen(names[i]);
+        if (name_length >= WORD_MAX) continue;
+        int d = edit_distance(word, (int)length, names[i], (int)name_length);
+        if (d > limit || (d == limit && nearest >= 0)) continue;
+        nearest = i;
+        limit = d;
+    }
+    return nearest;
+}
+
+bool text_starts(const char *s, const char *prefix)
+{
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool text_ends(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), m = strlen(suffix);
+    return m <= n && memcmp(s + n - m, suffix, m) == 0;
+}
+
+/* ---- human units ---- */
+
+/* value / base^k with three digits and the k-th unit. The thresholds are those of the rounded
+ * value, so that 999,700 is "1.00 M" and not "1000 k". */
+static void scaled(char out[32], double value, double base, const char *const *unit, int n_units)
+{
+    int k = 0;
+    double v = value;
+    while (k + 1 < n_units && fabs(v) >= base - 0.5) {
+        v /= base;
+        k++;
+    }
+    int decimals = fabs(v) >= 99.95 ? 0 : fabs(v) >= 9.995 ? 1 : 2;
+    bool whole = k == 0 && v == nearbyint(v);
+    (void)snprintf(out, 32, "%.*f%s%s", whole ? 0 : decimals, v, *unit[k] == '\0' ? "" : " ",
+                   unit[k]);
+}
+
+const char *text_bytes(char out[32], double bytes)
+{
+    static const char *const UNIT[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    scaled(out, bytes, 1024, UNIT, 7);
+    return out;
+}
+
+const char *text_si(char out[32], double value)
+{
+    static const char *const UNIT[] = { "", "k", "M", "G", "T", "P", "E" };
+    scaled(out, value, 1000, UNIT, 7);
+    return out;
+}
+
+const char *text_thousands(char out[32], int64_t value)
+{
+    char digits[24];
+    uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    int n = snprintf(digits, sizeof digits, "%llu", (unsigned long long)magnitude);
+    int used = 0;
+    if (value < 0) out[used++] = '-';
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0) out[used++] = ',';
+        out[used++] = digits[i];
+    }
+    out[used] = '\0';
+    return out;
+}
+
+/* ---- UTF-8 ---- */
+
+/* Bytes of the sequence that begins at s, 0 if it is not one of RFC 3629's table: no overlong
+ * forms, no surrogates, nothing past U+10FFFF. The limits fall on the second byte alone. */
+static size_t utf8_sequence(const uint8_t *s, size_t n)
+{
+    uint8_t lead = s[0], low = 0x80, high = 0xBF;
+    if (lead < 0x80) return 1;
+    if (lead < 0xC2 || lead > 0xF4) return 0;
+    size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (n < length) return 0;
+    if (lead == 0xE0) low = 0xA0;
+    if (lead == 0xED) high = 0x9F;
+    if (lead == 0xF0) low = 0x90;
+    if (lead == 0xF4) high = 0x8F;
+    if (s[1] < low || s[1] > high) return 0;
+    for (size_t i = 2; i < length; i++) {
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    }
+    return length;
+}
+
+bool text_utf8_valid(const char *s, size_t n, size_t *bad)
+{
+    const uint8_t *at = (const uint8_t *)s;
+    size_t i = 0;
+    while (i < n) {
+        uint64_t eight;
+        if (n - i >= sizeof eight) {
+            memcpy(&eight, at + i, sizeof eight);
+            if ((eight & 0x8080808080808080u) == 0) {
+                i += sizeof eight;
+                continue;
+            }
+        }
+        size_t length = utf8_sequence(at + i, n - i);
+        if (length == 0) {
+            *bad = i;
+            return false;
+        }
+        i += length;
+    }
+    return true;
+}

@@ -1,0 +1,95 @@
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "train/peak.h"
+#include "train/train.h"
+
+#include <string.h>
+
+static void random_tokens(BenchModel *m)
+{
+    Batch *b = &m->batch;
+    uint64_t stream = rng_stream("bench tokens"), vocab = (uint64_t)m->config->model_vocab;
+    int64_t n = tensor_elems(&b->id), t = b->doc.dim[1];
+    int32_t *id = b->id.data, *target = b->target.data, *pos = b->pos.data, *doc = b->doc.data;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(m->step * 2 * n + 2 * i);
+        id[i] = (int32_t)rng_below(1, stream, at, vocab);
+        target[i] = (int32_t)rng_below(1, stream, at + 1, vocab);
+        pos[i] = (int32_t)(i % t);
+        doc[i] = 0;
+    }
+    memset(b->domain.data, 0, tensor_bytes(&b->domain));
+    b->targets = n;
+}
+
+static Status open_model(BenchModel *m)
+{
+    const Config *c = m->config;
+    EngineShape shape = { .batch = c->train_batch,
+                          .micro_batch = c->train_micro_batch,
+                          .sequence = c->data_sequence,
+                          .positions = c->data_sequence,
+                          .domains = 1,
+                          .threads = train_threads(c) };
+    TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
+    TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
+    params_init(&m->engine.params, &m->engine.memory, (uint64_t)c->run_seed);
+    TRY(engine_refresh_weights(&m->engine));
+    TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
+    return batch_new(&m->arena, c->train_batch, c->data_sequence, &m->batch);
+}
+
+Status bench_open(BenchModel *m, const Config *c)
+{
+    *m = (BenchModel){ .config = c };
+    Status s = open_model(m);
+    if (s != OK) bench_close(m);
+    return s;
+}
+
+void bench_close(BenchModel *m)
+{
+    engine_close(&m->engine);
+    arena_free(&m->arena);
+    *m = (BenchModel){ 0 };
+}
+
+Status bench_run_step(BenchModel *m, double *seconds)
+{
+    StepResult result;
+    random_tokens(m);
+    m->step++;
+    double start = clock_s();
+    TRY(engine_step(&m->engine, &m->batch, 1e-4, m->step, &result));
+    *seconds = clock_s() - start;
+    return OK;
+}
+
+Status bench_roof(const Config *c, BenchRoof *out)
+{
+    enum { COPY_BYTES = 128 << 20, REPEATS = 5 };
+    int threads = train_threads(c);
+    Arena a = { 0 };
+    void *from = NULL, *to = NULL;
+    TRY(arena_init(&a, "roof", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_alloc(&a, COPY_BYTES, &from));
+    TRY(arena_alloc(&a, COPY_BYTES, &to));
+    memset(from, 1, COPY_BYTES);
+    double best = 0;
+    for (int r = 0; r < REPEATS; r++) {
+        double start = clock_s();
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (int i = 0; i < threads; i++) {
+            size_t first = (size_t)i * COPY_BYTES / (size_t)threads;
+            size_t end = (size_t)(i + 1) * COPY_BYTES / (size_t)threads;
+            memcpy((char *)to + first, (char *)from + first, end - first);
+        }
+        double rate = 2.0 * COPY_BYTES / (clock_s() - start);
+        if (rate > best) best = rate;
+    }
+    arena_free(&a);
+    *out = (BenchRoof){ peak_measure(c, threads), best };
+    return OK;
+}

@@ -1,0 +1,93 @@
+/*
+ * data batches: the batches that a run reads, as a file, so that another program can train on the
+ * very same tokens (tools/peer_torch.py).
+ *
+ *     switchyard batches 1 STEPS BATCH SEQUENCE\n       text
+ *     id, target, pos, doc (BATCH x SEQUENCE each), domain (BATCH)     for every step
+ *
+ * Elements are 32-bit integers in this machine's byte order, meaning what data/loader.h says.
+ */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static Status write_batch(File *f, const Batch *b)
+{
+    const Tensor *parts[] = { &b->id, &b->target, &b->pos, &b->doc, &b->domain };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        TRY(file_write(f, parts[i]->data, tensor_bytes(parts[i])));
+    }
+    return OK;
+}
+
+static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
+{
+    TRY(file_printf(f, "switchyard batches 1 %" PRId64 " %" PRId64 " %" PRId64 "\n", steps,
+                    c->train_batch, c->data_sequence));
+    for (int64_t i = 0; i < steps; i++) {
+        const Batch *batch = NULL;
+        TRY(loader_next(l, &batch));
+        TRY(write_batch(f, batch));
+    }
+    return file_commit(f);
+}
+
+static Status make_file(const Config *c, Arena *a, int64_t steps, const char *path)
+{
+    LoaderConfig data;
+    Loader *loader = NULL;
+    File f = { 0 };
+    TRY(train_loader_config(c, NULL, a, &data));
+    TRY(loader_open(&data, a, &loader));
+    Status s = file_create_temp(&f, path, a);
+    if (s == OK) s = write_batches(&f, c, loader, steps);
+    file_close(&f);
+    loader_close(loader);
+    TRY(s);
+    printf("%s: %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens\n", path, steps,
+           c->train_batch, c->data_sequence);
+    return OK;
+}
+
+static Status run(int argc, char **argv, Arena *a)
+{
+    int64_t steps = 0;
+    const char *out = NULL;
+    const Option table[] = {
+        { "--steps", OPTION_INT, &steps, "N", .help = "how many", .required = true, .min = 1,
+          .max = 1e9 },
+        { "--out", OPTION_TEXT, &out, "FILE", .help = "file to write", .required = true },
+    };
+    const Command command = {
+        .name = "switchyard data batches",
+        .arguments = "CONFIG [section.key=value ...]",
+        .what = "Write the first batches that a run of CONFIG reads, as raw 32-bit integers: for\n"
+                "every step id, target, pos, doc (sequences x tokens) and domain (sequences).",
+        .example = "switchyard data batches quickstart --steps 100 --out runs/batches.i32",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 1,
+        .max_positional = -1,
+    };
+    int n = 0;
+    bool help = false;
+    Config c;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    TRY(config_load(&c, a, argv[1], (const char *const *)(argv + 2), n - 1));
+    TRY(config_check(&c));
+    return make_file(&c, a, steps, out);
+}
+
+Status cli_data_batches(int argc, char **argv)
+{
+    Arena a = { 0 };
+    TRY(arena_init(&a, "command", MEM_HOST, (size_t)16 << 30));
+    Status s = run(argc, argv, &a);
+    arena_free(&a);
+    return s;
+}

@@ -1,0 +1,294 @@
+#include "cli/cli.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/options.h"
+#include "data/inspect.h"
+#include "data/prepare.h"
+#include "data/tokenizer.h"
+#include "data/yardstick.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SOURCES_MAX = 64 };
+
+/* Address space for a tokenizer and what belongs to it; what is not touched costs nothing. */
+static const size_t RESERVE_BYTES = (size_t)64 << 30;
+
+/* ---- data tokenizer train ---- */
+
+static Status train_tokenizer(const TokenizerTraining *t)
+{
+    Arena arena = { 0 };
+    TRY(arena_init(&arena, "tokenizer training", MEM_HOST, RESERVE_BYTES));
+    Status s = tokenizer_train(t, &arena);
+    arena_free(&arena);
+    TRY(s);
+    printf("%s: %d tokens from %d files\n", t->out_path, t->vocab, t->n_files);
+    return OK;
+}
+
+static Status run_tokenizer_train(int argc, char **argv)
+{
+    int64_t vocab = 0;
+    const char *out = NULL;
+    const Option table[] = {
+        { "--vocab", OPTION_INT, &vocab, "N",
+          .help = "ids in all: 256 bytes, merges and the end-of-text token", .required = true,
+          .min = 257, .max = 1 << 24 },
+        { "--out", OPTION_TEXT, &out, "FILE", .help = "tokenizer.json to write", .required = true },
+    };
+    const Command command = {
+        .name = "switchyard data tokenizer train",
+        .arguments = "FILE...",
+        .what =
+            "Learn a byte-level BPE tokenizer from text files and .jsonl files (field \"text\").",
+        .example = "switchyard data tokenizer train --vocab 8192 --out runs/tokenizer.json a.txt "
+                   "b.jsonl",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 1,
+        .max_positional = -1,
+    };
+    int n = 0;
+    bool help = false;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    TRY(train_tokenizer(&(TokenizerTraining){ .files = (const char *const *)(argv + 1),
+                                              .n_files = n,
+                                              .vocab = (int32_t)vocab,
+                                              .out_path = out }));
+    return OK;
+}
+
+static Status run_tokenizer(int argc, char **argv)
+{
+    static const Subcommand ROWS[] = {
+        { "train", "learn a byte-level BPE tokenizer", run_tokenizer_train },
+    };
+    return options_dispatch("switchyard data tokenizer", ROWS, 1, argc, argv);
+}
+
+/* ---- data prepare ---- */
+
+static void print_prepared(const PrepareConfig *c, const PrepareStats *s)
+{
+    char documents[32], tokens[32], bytes[32], rate[32];
+    printf("%s: %s documents, %s tokens from %s of text (%.2f bytes a token), %.1f s, %s/s\n",
+           c->out, text_thousands(documents, s->documents), text_thousands(tokens, s->tokens),
+           text_bytes(bytes, (double)s->text_bytes), (double)s->text_bytes / (double)s->tokens,
+           s->seconds, text_bytes(rate, (double)s->text_bytes / s->seconds));
+    if (s->skipped > 0) log_warn("%lld bad lines were left out", (long long)s->skipped);
+    if (s->empty > 0) log_info("%lld empty documents were left out", (long long)s->empty);
+}
+
+static Status run_prepare(int argc, char **argv)
+{
+    PrepareConfig c = { .documents.field = "text" };
+    int on_bad_line = 0, split = SPLIT_FILE;
+    const Option table[] = {
+        { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE", .help = "tokenizer.json",
+          .required = true },
+        { "--out", OPTION_TEXT, &c.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
+          .required = true },
+        { "--on-bad-line", OPTION_CHOICE, &on_bad_line, "fail|skip",
+          .help = "what a broken line of a .jsonl file does" },
+        { "--field", OPTION_TEXT, &c.documents.field, "NAME",
+          .help = "field of a JSON line that holds the text [text]" },
+        { "--split", OPTION_CHOICE, &split, "file|blank|line",
+          .help =
+              "a document of a text file is all of it, a block between blank lines, or a line" },
+    };
+    const Command command = {
+        .name = "switchyard data prepare",
+        .arguments = "FILE...",
+        .what = "Turn .jsonl files (one document a line) and text files into one shard of token "
+                "ids.\nEvery document ends with the tokenizer's end-of-text id.",
+        .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
+                   "--on-bad-line skip web-*.jsonl",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 1,
+        .max_positional = -1,
+    };
+    PrepareStats stats = { 0 };
+    bool help = false;
+    TRY(options_parse(&command, argc, argv, &c.n_files, &help));
+    if (help) return OK;
+    c.files = (const char *const *)(argv + 1);
+    c.documents.skip_bad = on_bad_line == 1;
+    c.documents.split = (DocumentSplit)split;
+    TRY(prepare_run(&c, &stats));
+    print_prepared(&c, &stats);
+    return OK;
+}
+
+/* ---- data inspect ---- */
+
+typedef struct InspectCall {
+    const char *prefix, *tokenizer, *html;
+    Arena arena, text_arena;
+    Tokenizer *loaded;
+} InspectCall;
+
+static Status write_page(InspectCall *c, const Text *page)
+{
+    File f = { 0 };
+    Status s = file_create_temp(&f, c->html, &c->arena);
+    if (s == OK) s = file_write(&f, page->data, page->used);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    return s;
+}
+
+static Status inspect(InspectCall *c)
+{
+    Inspect report = { 0 };
+    Text text = { 0 };
+    TRY(arena_init(&c->arena, "inspect", MEM_HOST, RESERVE_BYTES));
+    TRY(arena_init(&c->text_arena, "report", MEM_HOST, RESERVE_BYTES));
+    if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, &c->arena, &c->loaded));
+    TRY(inspect_scan(c->prefix, &c->arena, &report));
+    TRY(text_init(&text, &c->text_arena));
+    if (c->html != NULL) {
+        TRY(inspect_html(&report, c->loaded, &text));
+        TRY(write_page(c, &text));
+        return OK;
+    }
+    TRY(inspect_text(&report, c->loaded, &text));
+    (void)fwrite(text.data, 1, text.used, stdout);
+    return OK;
+}
+
+static Status run_inspect(int argc, char **argv)
+{
+    InspectCall c = { 0 };
+    const Option table[] = {
+        { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE",
+          .help = "tokenizer.json, to show ids as text" },
+        { "--html", OPTION_TEXT, &c.html, "OUT", .help = "write one self-contained page instead" },
+    };
+    const Command command = {
+        .name = "switchyard data inspect",
+        .arguments = "PREFIX",
+        .what = "Say what a shard holds: documents, tokens, lengths, frequent ids, the first "
+                "document.",
+        .example = "switchyard data inspect data/web --tokenizer runs/tokenizer.json",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 1,
+        .max_positional = 1,
+    };
+    int n = 0;
+    bool help = false;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    c.prefix = argv[1];
+    Status s = inspect(&c);
+    tokenizer_free(c.loaded);
+    arena_free(&c.arena);
+    arena_free(&c.text_arena);
+    return s;
+}
+
+/* ---- data ngram ---- */
+
+/* NAME=PREFIX; the name must be given, because it decides which documents are held out. */
+static Status parse_source(char *word, LoaderSource *out)
+{
+    char *equals = strchr(word, '=');
+    if (equals == NULL || equals == word || equals[1] == '\0') {
+        return FAIL(ERR_ARG,
+                    "source \"%s\" must be NAME=PREFIX: the name that training uses decides which "
+                    "documents are held out",
+                    word);
+    }
+    *equals = '\0';
+    *out = (LoaderSource){ .name = word, .path = equals + 1 };
+    return OK;
+}
+
+static double per_byte(double bits, int64_t bytes) { return bytes > 0 ? bits / (double)bytes : 0; }
+
+static void print_yardstick(const YardstickConfig *c, const YardstickRow *rows)
+{
+    printf("%-16s %14s %12s", "source", "training bytes", "held bytes");
+    for (int k = 0; k < c->n_orders; k++) printf("  order %lld", (long long)c->orders[k]);
+    printf("   (bits per byte of held-out text)\n");
+    for (int i = 0; i <= c->n_sources; i++) {
+        const char *name = i < c->n_sources ? c->sources[i].name : "all";
+        printf("%-16s %14lld %12lld", name, (long long)rows[i].bytes,
+               (long long)rows[i].held_bytes);
+        for (int k = 0; k < c->n_orders; k++) {
+            printf("  %7.4f", per_byte(rows[i].bits[k], rows[i].held_bytes));
+        }
+        printf("\n");
+    }
+}
+
+static Status measure_ngrams(YardstickConfig *c, const char *tokenizer)
+{
+    Arena arena = { 0 };
+    Tokenizer *loaded = NULL;
+    YardstickRow rows[SOURCES_MAX + 1];
+    TRY(arena_init(&arena, "tokenizer", MEM_HOST, RESERVE_BYTES));
+    Status s = tokenizer_load(tokenizer, &arena, &loaded);
+    c->tokenizer = loaded;
+    if (s == OK) s = yardstick_run(c, rows);
+    tokenizer_free(loaded);
+    arena_free(&arena);
+    TRY(s);
+    print_yardstick(c, rows);
+    return OK;
+}
+
+static Status run_ngram(int argc, char **argv)
+{
+    YardstickConfig c = { .validation = 0.02 };
+    LoaderSource sources[SOURCES_MAX];
+    const char *tokenizer = NULL;
+    OptionInts orders = { 0 };
+    const Option table[] = {
+        { "--tokenizer", OPTION_TEXT, &tokenizer, "FILE", .help = "tokenizer.json of the shards",
+          .required = true },
+        { "--order", OPTION_INTS, &orders, "N", .help = "bytes an n-gram has [2 and 5]", .min = 1,
+          .max = 8 },
+        { "--validation", OPTION_REAL, &c.validation, "X", .help = "share of documents held out",
+          .min = 0, .max = 0.9 },
+    };
+    const Command command = {
+        .name = "switchyard data ngram",
+        .arguments = "NAME=PREFIX...",
+        .what = "Bits per byte of byte n-gram models on the documents that training holds out:\n"
+                "what a trained model has to beat.",
+        .example = "switchyard data ngram --tokenizer runs/tokenizer.json --order 2 --order 5 "
+                   "web=data/web",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 1,
+        .max_positional = SOURCES_MAX,
+    };
+    bool help = false;
+    TRY(options_parse(&command, argc, argv, &c.n_sources, &help));
+    if (help) return OK;
+    for (int i = 0; i < c.n_sources; i++) TRY(parse_source(argv[1 + i], &sources[i]));
+    if (orders.n == 0) orders = (OptionInts){ .n = 2, .at = { 2, 5 } };
+    c.sources = sources;
+    c.orders = orders.at;
+    c.n_orders = orders.n;
+    TRY(measure_ngrams(&c, tokenizer));
+    return OK;
+}
+
+Status cli_data(int argc, char **argv)
+{
+    static const Subcommand ROWS[] = {
+        { "tokenizer", "learn a tokenizer", run_tokenizer },
+        { "prepare", "turn text into a shard of token ids", run_prepare },
+        { "inspect", "say what a shard holds", run_inspect },
+        { "ngram", "bits per byte of n-gram models on held-out documents", run_ngram },
+        { "batches", "the batches that a run reads, for another program", cli_data_batches },
+    };
+    return options_dispatch("switchyard data", ROWS, (int)(sizeof ROWS / sizeof *ROWS), argc, argv);
+}

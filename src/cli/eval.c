@@ -1,0 +1,187 @@
+/* eval and logits: what a checkpoint thinks of given text or tokens. */
+#include "train/eval.h"
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "train/checkpoint.h"
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static Status read_config(const char *checkpoint, Arena *a, char path[FILE_PATH_MAX], Config *c)
+{
+    CheckpointInfo info;
+    TRY(checkpoint_resolve(checkpoint, a, path));
+    TRY(checkpoint_info(path, a, &info));
+    TRY(config_default(c, a));
+    return config_parse(c, a, path, info.config, strlen(info.config));
+}
+
+/* NAME=PREFIX, or a PREFIX that names itself. */
+static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
+{
+    if (n == 0) return OK;
+    if (n > CONFIG_SOURCES_MAX) {
+        return FAIL(ERR_ARG, "eval: %d data prefixes, at most %d", n, CONFIG_SOURCES_MAX);
+    }
+    c->data_sources.n = n;
+    for (int i = 0; i < n; i++) {
+        const char *equals = strchr(prefixes[i], '=');
+        ConfigSource *s = &c->data_sources.at[i];
+        *s = (ConfigSource){ .name = prefixes[i], .path = prefixes[i] };
+        if (equals == NULL) continue;
+        s->path = equals + 1;
+        TRY(arena_text(a, prefixes[i], (size_t)(equals - prefixes[i]), &s->name));
+    }
+    return OK;
+}
+
+static Status print_eval(const EvalMetrics *v, const Loader *l)
+{
+    for (int d = 0; d < v->n_domains; d++) {
+        EvalMetrics one = { .n_domains = 1 };
+        one.nats[0] = v->nats[d], one.targets[0] = v->targets[d], one.bytes[0] = v->bytes[d];
+        printf("%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
+               loader_source_name(l, d), v->targets[d], eval_loss(&one), eval_bits_per_byte(&one));
+    }
+    printf("%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "", eval_loss(v),
+           eval_bits_per_byte(v));
+    return OK;
+}
+
+static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader)
+{
+    TrainPlan plan;
+    EnginePlan sizes;
+    CheckpointInfo info;
+    const int32_t *token_bytes = NULL;
+    LoaderConfig data;
+    Evaluator evaluator = { 0 };
+    EvalMetrics v;
+    TRY(train_plan(c, &plan));
+    TRY(engine_plan(c, ENGINE_INFER, &plan.shape, &sizes));
+    TRY(engine_open(e, c, ENGINE_INFER, &plan.shape, &sizes));
+    TRY(checkpoint_load(e, path, a, &info));
+    TRY(train_token_bytes(c, a, &token_bytes));
+    TRY(train_loader_config(c, token_bytes, a, &data));
+    TRY(loader_open(&data, a, loader));
+    TRY(eval_make(&evaluator, e, token_bytes, a));
+    TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
+    return print_eval(&v, *loader);
+}
+
+static Status run_eval(int argc, char **argv, Arena *a)
+{
+    const Command command = {
+        .name = "switchyard eval",
+        .arguments = "CKPT [NAME=PREFIX ...]",
+        .what = "Loss and bits a byte on held-out documents: of the run's own data, or of the\n"
+                ".bin/.idx prefixes given. CKPT is a run's folder or a checkpoint's.",
+        .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
+        .min_positional = 1,
+        .max_positional = -1,
+    };
+    bool help = false;
+    int n = 0;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    char path[FILE_PATH_MAX];
+    Config c;
+    Engine e = { 0 };
+    Loader *loader = NULL;
+    TRY(read_config(argv[1], a, path, &c));
+    TRY(set_sources(&c, a, argv + 2, n - 1));
+    Status s = eval_with(&e, &c, path, a, &loader);
+    loader_close(loader);
+    engine_close(&e);
+    return s;
+}
+
+static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **ids, int64_t *n)
+{
+    char *bytes = NULL;
+    size_t size = 0;
+    TRY(file_read_all(path, a, &bytes, &size));
+    if (size == 0 || size % sizeof(int32_t) != 0) {
+        return FAIL(ERR_FORMAT, "%s: %zu bytes are no list of 32-bit token ids", path, size);
+    }
+    *ids = (int32_t *)(void *)bytes;
+    *n = (int64_t)(size / sizeof(int32_t));
+    for (int64_t i = 0; i < *n; i++) {
+        if ((*ids)[i] < 0 || (*ids)[i] >= vocab) {
+            return FAIL(ERR_FORMAT,
+                        "%s: token %" PRId64 " has id %d, the vocabulary ends at %" PRId64, path, i,
+                        (int)(*ids)[i], vocab - 1);
+        }
+    }
+    return OK;
+}
+
+static Status logits_with(Engine *e, const Config *c, const char *path, char **argv, Arena *a)
+{
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    TRY(read_tokens(argv[2], c->model_vocab, a, &ids, &n));
+    EngineShape shape = { .batch = 1,
+                          .micro_batch = 1,
+                          .sequence = n,
+                          .positions = n,
+                          .domains = 1,
+                          .threads = train_threads(c),
+                          .cache = true,
+                          .logit_rows = n };
+    EnginePlan plan;
+    CheckpointInfo info;
+    const float *logits = NULL;
+    File out = { 0 };
+    TRY(engine_plan(c, ENGINE_INFER, &shape, &plan));
+    TRY(engine_open(e, c, ENGINE_INFER, &shape, &plan));
+    TRY(checkpoint_load(e, path, a, &info));
+    TRY(engine_next_logits(e, ids, n, &logits));
+    Status s = file_create_temp(&out, argv[3], a);
+    if (s == OK) s = file_write(&out, logits, (size_t)(n * c->model_vocab) * sizeof *logits);
+    if (s == OK) s = file_commit(&out);
+    file_close(&out);
+    if (s == OK)
+        printf("%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab, argv[3]);
+    return s;
+}
+
+static Status run_logits(int argc, char **argv, Arena *a)
+{
+    const Command command = {
+        .name = "switchyard logits",
+        .arguments = "CKPT TOKENS OUT",
+        .what =
+            "Run one sequence of raw 32-bit token ids through a checkpoint's model; OUT gets the\n"
+            "logits of every position as raw f32 (tokens x vocabulary).",
+        .example = "switchyard logits runs/quickstart tokens.i32 logits.f32",
+        .min_positional = 3,
+        .max_positional = 3,
+    };
+    bool help = false;
+    int n = 0;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    char path[FILE_PATH_MAX];
+    Config c;
+    Engine e = { 0 };
+    TRY(read_config(argv[1], a, path, &c));
+    Status s = logits_with(&e, &c, path, argv, a);
+    engine_close(&e);
+    return s;
+}
+
+static Status with_arena(Status (*run)(int argc, char **argv, Arena *a), int argc, char **argv)
+{
+    Arena a = { 0 };
+    TRY(arena_init(&a, "command", MEM_HOST, (size_t)16 << 30));
+    Status s = run(argc, argv, &a);
+    arena_free(&a);
+    return s;
+}
+
+Status cli_eval(int argc, char **argv) { return with_arena(run_eval, argc, argv); }
+Status cli_logits(int argc, char **argv) { return with_arena(run_logits, argc, argv); }

@@ -1,0 +1,121 @@
+/* train: parse, plan or run, report. */
+#include "train/train.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "config/config.h"
+#include "viz/report.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+/* The signal that asked to stop; the engine looks at it between steps. A second one kills. */
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+    stop_signal = number;
+    signal(number, SIG_DFL);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static Status dry_run(const Config *c, Arena *a)
+{
+    TrainPlan plan;
+    Text text = { 0 }, yaml = { 0 };
+    TRY(train_plan(c, &plan));
+    TRY(text_init(&yaml, a));
+    TRY(config_print(c, &yaml));
+    printf("%s\n", yaml.data);
+    TRY(text_init(&text, a));
+    TRY(train_plan_print(c, &plan, &text));
+    printf("%s", text.data);
+    return OK;
+}
+
+static Status report(const Config *c, Arena *a)
+{
+    RunSummary sum;
+    TRY(report_write(c->run_dir, a));
+    TRY(report_summary(c->run_dir, a, &sum));
+    if (isfinite(sum.last_bits_per_byte)) {
+        printf("held-out bits a byte  %.3f before, %.3f after\n", sum.first_bits_per_byte,
+               sum.last_bits_per_byte);
+    }
+    if (sum.least_expert >= 0) {
+        printf("least loaded expert   %.2f of the mean load\n", sum.least_share);
+    }
+    printf("report                %s/report.html\n", c->run_dir);
+    return OK;
+}
+
+static Status run(int argc, char **argv, Arena *a)
+{
+    bool dry = false, resume = false, rows = false, help = false;
+    const char *init = NULL;
+    const Option table[] = {
+        { .name = "--dry-run",
+          .kind = OPTION_FLAG,
+          .target = &dry,
+          .help = "print configuration, parameters and memory; train nothing" },
+        { .name = "--resume",
+          .kind = OPTION_FLAG,
+          .target = &resume,
+          .help = "go on from the newest whole checkpoint in run.dir" },
+        { .name = "--init",
+          .kind = OPTION_TEXT,
+          .target = &init,
+          .value = "CKPT",
+          .help = "take the initial weights from a checkpoint" },
+        { .name = "--settings",
+          .kind = OPTION_FLAG,
+          .target = &rows,
+          .help = "list every section.key with its default" },
+    };
+    const Command command = {
+        .name = "switchyard train",
+        .arguments = "CONFIG [section.key=value ...]",
+        .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.",
+        .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 0,
+        .max_positional = -1,
+    };
+    int n = 0;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    if (rows) {
+        Text text = { 0 };
+        TRY(text_init(&text, a));
+        TRY(config_help(&text));
+        printf("%s", text.data);
+        return OK;
+    }
+    if (n < 1)
+        return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
+    Config c;
+    TRY(config_load(&c, a, argv[1], (const char *const *)(argv + 2), n - 1));
+    TRY(config_check(&c));
+    if (dry) return dry_run(&c, a);
+    catch_signals();
+    int64_t last_step = 0;
+    TRY(train_run(&c, &(TrainOptions){ resume, init, &stop_signal, &last_step }));
+    return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
+}
+
+Status cli_train(int argc, char **argv)
+{
+    Arena a = { 0 };
+    TRY(arena_init(&a, "command", MEM_HOST, (size_t)16 << 30));
+    Status s = run(argc, argv, &a);
+    arena_free(&a);
+    return s;
+}

@@ -1,0 +1,194 @@
+/*
+ * config: the table of rows, the order of precedence, overrides and presets. Reading YAML is
+ * config_yaml.c, a value and its row config_value.c, checks over several rows config_check.c,
+ * everything that prints config_print.c.
+ */
+#include "config/config.h"
+
+#include "base/file.h"
+#include "config/config_private.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+const ConfigRow config_rows[] = {
+#define ROW(section, name, TYPE, fallback, min, max, choices, help)                                \
+    { #section "." #name,                                                                          \
+      fallback,                                                                                    \
+      choices,                                                                                     \
+      help,                                                                                        \
+      CONFIG_##TYPE,                                                                               \
+      offsetof(Config, section##_##name),                                                          \
+      min,                                                                                         \
+      max },
+#include "config/rows.def"
+#undef ROW
+};
+
+enum { ROW_COUNT = sizeof config_rows / sizeof *config_rows, NAME_BYTES = 64, PRESETS_MAX = 64 };
+
+const int config_row_count = ROW_COUNT;
+
+/* ---- rows by name ---- */
+
+static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
+
+/* The row that a wrong name most likely means: the same key in another section (train.lr is
+ * optimizer.lr), else the nearest spelling. */
+static const ConfigRow *likely_row(const char *name)
+{
+    const char *dot = strchr(name, '.'), *key = dot == NULL ? name : dot + 1;
+    const char *names[ROW_COUNT];
+    for (int i = 0; i < ROW_COUNT; i++) {
+        if (strcmp(key_of(&config_rows[i]), key) == 0) return &config_rows[i];
+        names[i] = config_rows[i].name;
+    }
+    int near = text_nearest(name, names, ROW_COUNT);
+    return near < 0 ? NULL : &config_rows[near];
+}
+
+Status config_row_find(const char *place, const char *name, const ConfigRow **out)
+{
+    for (int i = 0; i < ROW_COUNT; i++) {
+        if (strcmp(config_rows[i].name, name) == 0) {
+            *out = &config_rows[i];
+            return OK;
+        }
+    }
+    const ConfigRow *likely = likely_row(name);
+    if (likely == NULL) {
+        return FAIL(ERR_ARG, "%s: there is no setting %.*s (docs/config.md lists them)", place,
+                    CONFIG_SHOWN_CHARS, name);
+    }
+    return FAIL(ERR_ARG, "%s: there is no setting %.*s, did you mean %s?", place,
+                CONFIG_SHOWN_CHARS, name, likely->name);
+}
+
+/* ---- values from texts ---- */
+
+/* A TEXT is taken as it stands, so that no path needs YAML's quotes; the rest is YAML. */
+static Status set_row(ConfigDoc *d, const ConfigRow *row, const char *value, Config *c)
+{
+    if (row->type == CONFIG_TEXT) return config_value_literal(d, row, value, c);
+    Status s = config_doc_open(d, value, strlen(value));
+    if (s == OK) s = config_value_read(d, row, yaml_document_get_root_node(&d->yaml), c);
+    config_doc_close(d);
+    return s;
+}
+
+Status config_default(Config *c, Arena *a)
+{
+    Config next = { 0 };
+    for (int i = 0; i < ROW_COUNT; i++) {
+        ConfigDoc d = { .name = config_rows[i].name, .typed = true, .arena = a };
+        TRY(set_row(&d, &config_rows[i], config_rows[i].fallback, &next));
+    }
+    *c = next;
+    return OK;
+}
+
+Status config_override(Config *c, Arena *a, const char *assignment)
+{
+    ConfigDoc d = { .name = assignment, .typed = true, .arena = a };
+    char place[CONFIG_PLACE_BYTES], name[NAME_BYTES];
+    config_place(place, &d, (yaml_mark_t){ 0 });
+    size_t n = strcspn(assignment, "=");
+    if (assignment[n] == '\0' || n == 0) {
+        return FAIL(ERR_ARG, "%s: must be section.key=value", place);
+    }
+    (void)snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1,
+                   assignment);
+    const ConfigRow *row = NULL;
+    TRY(config_row_find(place, name, &row));
+    Config next = *c;
+    TRY(set_row(&d, row, assignment + n + 1, &next));
+    *c = next;
+    return OK;
+}
+
+/* ---- whole texts ---- */
+
+static Status apply(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
+
+/* `what` begins the message: "quick.yaml:1:9: there is no preset". */
+static Status apply_preset(Config *c, Arena *a, const char *preset, const char *what)
+{
+    const char *yaml = config_preset_yaml(preset);
+    if (yaml != NULL) return apply(c, a, preset, yaml, strlen(yaml));
+    const char *names[PRESETS_MAX];
+    int n = config_presets_n < PRESETS_MAX ? config_presets_n : PRESETS_MAX;
+    for (int i = 0; i < n; i++) names[i] = config_presets[i].name;
+    int near = text_nearest(preset, names, n);
+    if (near < 0) return FAIL(ERR_ARG, "%s %s (docs/config.md lists the presets)", what, preset);
+    return FAIL(ERR_ARG, "%s %s, did you mean %s?", what, preset, names[near]);
+}
+
+static Status apply(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+{
+    ConfigDoc d = { .name = name, .arena = a };
+    char place[CONFIG_PLACE_BYTES], what[CONFIG_PLACE_BYTES + 32];
+    const char *preset = NULL;
+    Status s = config_doc_open(&d, yaml, yaml_bytes);
+    if (s == OK) s = config_doc_preset(&d, &preset, place);
+    if (s == OK && preset != NULL) {
+        (void)snprintf(what, sizeof what, "%s: there is no preset", place);
+        s = apply_preset(c, a, preset, what);
+    }
+    if (s == OK) s = config_doc_read(&d, c);
+    config_doc_close(&d);
+    return s;
+}
+
+Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+{
+    Config next;
+    TRY(config_default(&next, a));
+    TRY(apply(&next, a, name, yaml, yaml_bytes));
+    *c = next;
+    return OK;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat info = { 0 };
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+static Status load_source(Config *c, Arena *a, const char *source)
+{
+    FileMap map = { 0 };
+    if (!is_file(source)) {
+        return apply_preset(c, a, source, "there is neither a file nor a preset");
+    }
+    TRY(file_map(source, &map));
+    Status s = apply(c, a, source, map.bytes == 0 ? "" : (const char *)map.data, map.bytes);
+    file_unmap(&map);
+    return s;
+}
+
+Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
+                   int n_overrides)
+{
+    Config next;
+    TRY(config_default(&next, a));
+    if (source != NULL) TRY(load_source(&next, a, source));
+    for (int i = 0; i < n_overrides; i++) TRY(config_override(&next, a, overrides[i]));
+    TRY(config_check(&next));
+    *c = next;
+    return OK;
+}
+
+/* ---- presets ---- */
+
+int config_preset_count(void) { return config_presets_n; }
+
+const char *config_preset_name(int i) { return config_presets[i].name; }
+
+const char *config_preset_yaml(const char *name)
+{
+    for (int i = 0; i < config_presets_n; i++) {
+        if (strcmp(config_presets[i].name, name) == 0) return config_presets[i].yaml;
+    }
+    return NULL;
+}

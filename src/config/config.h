@@ -1,0 +1,119 @@
+/*
+ * config: every setting of a run, in one flat struct made from one table (rows.def).
+ *
+ * The YAML reader, section.key=value overrides, presets, --help, docs/config.md, the run's
+ * config.yaml and the checkpoint's header are loops over config_rows. Order of precedence:
+ * fallback, then the preset named by the file's top-level key `preset`, then the file, then
+ * overrides from left to right. A CONFIG that is no file is a preset's name (presets are YAML texts
+ * that the build puts into the program).
+ *
+ * Errors (all ERR_ARG or ERR_FORMAT, one sentence): unknown key with file:line:column and the
+ * nearest name; wrong type with what was found and what is wanted; out of range with both limits; a
+ * choice with the words allowed; YAML that does not parse.
+ */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CONFIG_LIST_MAX = 256, CONFIG_SOURCES_MAX = 64 };
+
+typedef struct ConfigInts {
+    int n;
+    int64_t at[CONFIG_LIST_MAX];
+} ConfigInts;
+
+typedef struct ConfigTexts {
+    int n;
+    const char *at[32];
+} ConfigTexts;
+
+typedef struct ConfigSource {
+    const char *name, *path;
+    double weight; /* 0: by its number of tokens */
+} ConfigSource;
+
+typedef struct ConfigSources {
+    int n;
+    ConfigSource at[CONFIG_SOURCES_MAX];
+} ConfigSources;
+
+#define CONFIG_FIELD_INT     int64_t
+#define CONFIG_FIELD_REAL    double
+#define CONFIG_FIELD_BOOL    bool
+#define CONFIG_FIELD_TEXT    const char *
+#define CONFIG_FIELD_CHOICE  int
+#define CONFIG_FIELD_INTS    ConfigInts
+#define CONFIG_FIELD_TEXTS   ConfigTexts
+#define CONFIG_FIELD_SOURCES ConfigSources
+
+/* Texts live in the arena given to config_load. */
+typedef struct Config {
+#define ROW(section, name, TYPE, fallback, min, max, choices, help)                                \
+    CONFIG_FIELD_##TYPE section##_##name;
+#include "config/rows.def"
+#undef ROW
+} Config;
+
+typedef enum ConfigType {
+    CONFIG_INT,
+    CONFIG_REAL,
+    CONFIG_BOOL,
+    CONFIG_TEXT,
+    CONFIG_CHOICE,
+    CONFIG_INTS,
+    CONFIG_TEXTS,
+    CONFIG_SOURCES
+} ConfigType;
+
+typedef struct ConfigRow {
+    const char *name; /* "section.name" */
+    const char *fallback, *choices, *help;
+    ConfigType type;
+    size_t offset;
+    double min, max;
+} ConfigRow;
+
+extern const ConfigRow config_rows[];
+extern const int config_row_count;
+
+/* Indexes of CHOICE rows' words, in the order of rows.def. */
+enum { COMPUTE_F32, COMPUTE_BF16 };
+enum { ATTENTION_MLA, ATTENTION_GQA };
+enum { SCORE_SOFTMAX, SCORE_SIGMOID };
+enum { AUX_SEQUENCE, AUX_BATCH };
+enum { BAD_LINE_FAIL, BAD_LINE_SKIP };
+
+/* All fallbacks. */
+Status config_default(Config *c, Arena *a);
+
+/* `source` is a file or a preset's name (NULL: fallbacks only); overrides are "section.key=value".
+ * What comes out has passed config_check. */
+Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
+                   int n_overrides);
+
+/* The same from a YAML text in memory; `name` stands in messages in place of a file name. */
+Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
+Status config_override(Config *c, Arena *a, const char *assignment);
+
+/* Checks that need several rows: sizes that do not divide, top_k over experts, odd rope dims ... */
+Status config_check(const Config *c);
+
+/* YAML that config_parse reads back to the same Config: sections with their rows. */
+Status config_print(const Config *c, Text *out);
+Status config_row_value(const ConfigRow *row, const Config *c, Text *out); /* one value as YAML */
+
+/* --help's table of rows, and docs/config.md. */
+Status config_help(Text *out);
+Status config_markdown(Text *out);
+
+/* Names of presets, and the YAML of one (NULL if there is none). */
+int config_preset_count(void);
+const char *config_preset_name(int i);
+const char *config_preset_yaml(const char *name);
+
+#endif

@@ -1,0 +1,70 @@
+/* config_check: what no single row can know: sizes that must divide, limits that depend on others.
+ */
+#include "config/config.h"
+
+static Status divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
+{
+    if (whole % part == 0) return OK;
+    return FAIL(ERR_ARG, "%s %lld does not divide %s %lld", part_name, (long long)part, whole_name,
+                (long long)whole);
+}
+
+static Status at_most(const char *name, int64_t value, const char *limit_name, int64_t limit)
+{
+    if (value <= limit) return OK;
+    return FAIL(ERR_ARG, "%s %lld is more than %s %lld", name, (long long)value, limit_name,
+                (long long)limit);
+}
+
+static Status even(const char *name, int64_t value)
+{
+    if (value % 2 == 0) return OK;
+    return FAIL(ERR_ARG, "%s %lld is odd, rotary positions turn pairs", name, (long long)value);
+}
+
+static Status check_attention(const Config *c)
+{
+    if (c->attention_kind == ATTENTION_MLA)
+        return even("attention.rope_dim", c->attention_rope_dim);
+    TRY(even("attention.head_dim", c->attention_head_dim));
+    return divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
+                   c->attention_heads);
+}
+
+static Status check_moe(const Config *c)
+{
+    TRY(divides("moe.groups", c->moe_groups, "moe.experts", c->moe_experts));
+    TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
+    int64_t group = c->moe_experts / c->moe_groups;
+    TRY(at_most("moe.group_score_top", c->moe_group_score_top, "the experts of a group,", group));
+    int64_t allowed = c->moe_top_groups * group;
+    if (c->moe_top_k <= allowed) return OK;
+    return FAIL(ERR_ARG,
+                "moe.top_k %lld is more than the %lld experts that a token may choose from "
+                "(moe.top_groups %lld of moe.groups %lld, moe.experts %lld)",
+                (long long)c->moe_top_k, (long long)allowed, (long long)c->moe_top_groups,
+                (long long)c->moe_groups, (long long)c->moe_experts);
+}
+
+static Status check_recompute(const Config *c)
+{
+    for (int i = 0; i < c->recompute_layers.n; i++) {
+        if (c->recompute_layers.at[i] < c->model_layers) continue;
+        return FAIL(ERR_ARG,
+                    "recompute.layers names layer %lld, model.layers is %lld (0 is the first)",
+                    (long long)c->recompute_layers.at[i], (long long)c->model_layers);
+    }
+    return OK;
+}
+
+Status config_check(const Config *c)
+{
+    TRY(divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
+    TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
+    TRY(check_attention(c));
+    if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
+    TRY(check_recompute(c));
+    if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
+    return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
+                c->optimizer_min_lr, c->optimizer_lr);
+}

@@ -1,0 +1,224 @@
+/*
+ * config_print: settings as YAML that reads back to the same struct, and the tables for people:
+ * --help and docs/config.md.
+ *
+ * A text goes out bare if no reader of YAML could take it for anything else, and in double quotes
+ * otherwise, with escapes for what YAML calls not printable or would fold as a line break.
+ */
+#include "config/config_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- texts ---- */
+
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+static bool is_bare(const char *s)
+{
+    static const char *const words[] = { "true", "false", "null", "yes", "no",
+                                         "on",   "off",   "y",    "n",   NULL };
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcasecmp(s, words[i]) == 0) return false;
+    }
+    if (!is_letter(*s) && *s != '/' && *s != '_') return false;
+    for (; *s != '\0'; s++) {
+        if (!is_letter(*s) && strchr("0123456789/_.-", *s) == NULL) return false;
+    }
+    return true;
+}
+
+/* One character of valid UTF-8; *bytes is its length. */
+static uint32_t character(const char *s, int *bytes)
+{
+    unsigned char lead = (unsigned char)*s;
+    *bytes = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    uint32_t c = *bytes == 1 ? lead : lead & (0x7Fu >> *bytes);
+    for (int i = 1; i < *bytes; i++) c = c << 6 | ((unsigned char)s[i] & 0x3Fu);
+    return c;
+}
+
+static bool needs_escape(uint32_t c)
+{
+    return c < 0x20 || c == '"' || c == '\\' || (c >= 0x7F && c <= 0xA0) || c == 0x2028 ||
+           c == 0x2029 || c == 0xFEFF || c == 0xFFFE || c == 0xFFFF;
+}
+
+static Status print_text(Text *out, const char *s)
+{
+    if (is_bare(s)) return text_append(out, s, strlen(s));
+    TRY(text_append(out, "\"", 1));
+    for (int bytes = 0; *s != '\0'; s += bytes) {
+        uint32_t c = character(s, &bytes);
+        if (c == '"' || c == '\\') {
+            TRY(text_printf(out, "\\%c", (int)c));
+        } else if (needs_escape(c)) {
+            TRY(text_printf(out, c < 0x100 ? "\\x%02X" : "\\u%04X", (unsigned)c));
+        } else {
+            TRY(text_append(out, s, (size_t)bytes));
+        }
+    }
+    return text_append(out, "\"", 1);
+}
+
+/* ---- values ---- */
+
+static Status print_real(Text *out, double v)
+{
+    Json j = json_begin(out); /* the fewest digits that read back */
+    return json_double(&j, v);
+}
+
+static Status print_choice(Text *out, const char *choices, int index)
+{
+    for (; index > 0; index--) choices += strcspn(choices, "|") + 1;
+    return text_append(out, choices, strcspn(choices, "|"));
+}
+
+static Status comma(Text *out, int i) { return text_append(out, ", ", i == 0 ? 0 : 2); }
+
+static Status print_ints(Text *out, const ConfigInts *list)
+{
+    TRY(text_append(out, "[", 1));
+    for (int i = 0; i < list->n; i++) {
+        TRY(comma(out, i));
+        TRY(text_printf(out, "%lld", (long long)list->at[i]));
+    }
+    return text_append(out, "]", 1);
+}
+
+static Status print_texts(Text *out, const ConfigTexts *list)
+{
+    TRY(text_append(out, "[", 1));
+    for (int i = 0; i < list->n; i++) {
+        TRY(comma(out, i));
+        TRY(print_text(out, list->at[i]));
+    }
+    return text_append(out, "]", 1);
+}
+
+static Status print_sources(Text *out, const ConfigSources *list)
+{
+    TRY(text_append(out, "[", 1));
+    for (int i = 0; i < list->n; i++) {
+        TRY(comma(out, i));
+        TRY(text_printf(out, "{name: "));
+        TRY(print_text(out, list->at[i].name));
+        TRY(text_printf(out, ", path: "));
+        TRY(print_text(out, list->at[i].path));
+        TRY(text_printf(out, ", weight: "));
+        TRY(print_real(out, list->at[i].weight));
+        TRY(text_append(out, "}", 1));
+    }
+    return text_append(out, "]", 1);
+}
+
+Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
+{
+    const void *field = (const char *)c + row->offset;
+    switch (row->type) {
+    case CONFIG_INT: return text_printf(out, "%lld", (long long)*(const int64_t *)field);
+    case CONFIG_REAL: return print_real(out, *(const double *)field);
+    case CONFIG_BOOL: return text_printf(out, *(const bool *)field ? "true" : "false");
+    case CONFIG_TEXT: return print_text(out, *(const char *const *)field);
+    case CONFIG_CHOICE: return print_choice(out, row->choices, *(const int *)field);
+    case CONFIG_INTS: return print_ints(out, field);
+    case CONFIG_TEXTS: return print_texts(out, field);
+    case CONFIG_SOURCES: return print_sources(out, field);
+    }
+    return OK;
+}
+
+/* ---- tables ---- */
+
+static int section_length(const ConfigRow *row) { return (int)strcspn(row->name, "."); }
+
+/* Rows of a section stand together. */
+static bool begins_section(int i)
+{
+    int n = section_length(&config_rows[i]);
+    return i == 0 || strncmp(config_rows[i].name, config_rows[i - 1].name, (size_t)n + 1) != 0;
+}
+
+Status config_print(const Config *c, Text *out)
+{
+    for (int i = 0; i < config_row_count; i++) {
+        const ConfigRow *row = &config_rows[i];
+        int n = section_length(row);
+        if (begins_section(i)) TRY(text_printf(out, "%.*s:\n", n, row->name));
+        TRY(text_printf(out, "  %s: ", row->name + n + 1));
+        TRY(config_row_value(row, c, out));
+        TRY(text_append(out, "\n", 1));
+    }
+    return OK;
+}
+
+static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\"" : fallback; }
+
+Status config_help(Text *out)
+{
+    for (int i = 0; i < config_row_count; i++) {
+        const ConfigRow *row = &config_rows[i];
+        if (begins_section(i)) TRY(text_append(out, "\n", i == 0 ? 0 : 1));
+        TRY(text_printf(out, "  %-28s %-12s %s", row->name, shown(row->fallback), row->help));
+        if (row->choices != NULL) TRY(text_printf(out, " (%s)", row->choices));
+        TRY(text_append(out, "\n", 1));
+    }
+    return OK;
+}
+
+static const char *const type_names[] = {
+    [CONFIG_INT] = "whole number",
+    [CONFIG_REAL] = "number",
+    [CONFIG_BOOL] = "true or false",
+    [CONFIG_TEXT] = "text",
+    [CONFIG_CHOICE] = "",
+    [CONFIG_INTS] = "list of whole numbers",
+    [CONFIG_TEXTS] = "list of ",
+    [CONFIG_SOURCES] = "list of sources",
+};
+
+/* What the row takes; the words' bars would end a cell of the table, so they become commas. */
+static Status print_values(const ConfigRow *row, Text *out)
+{
+    bool ranged = row->type == CONFIG_INT || row->type == CONFIG_REAL || row->type == CONFIG_INTS;
+    TRY(text_printf(out, "%s", type_names[row->type]));
+    if (ranged) TRY(text_printf(out, ", %.15g to %.15g", row->min, row->max));
+    if (row->choices == NULL) return OK;
+    for (const char *word = row->choices;;) {
+        size_t n = strcspn(word, "|");
+        TRY(text_printf(out, "`%.*s`", (int)n, word));
+        if (word[n] == '\0') return OK;
+        TRY(text_append(out, ", ", 2));
+        word += n + 1;
+    }
+}
+
+Status config_markdown(Text *out)
+{
+    TRY(text_printf(out,
+                    "# Settings\n\n"
+                    "Written by `make docs` from src/config/rows.def; change it there.\n\n"
+                    "A setting is a line of the YAML file that `switchyard train` reads, or "
+                    "`section.key=value` on its command line, where later wins over earlier: the "
+                    "default below, then the preset that the file's top-level key `preset` names, "
+                    "then the file, then the command line from left to right. A preset's name may "
+                    "also stand in place of the file.\n\nPresets:"));
+    for (int i = 0; i < config_preset_count(); i++) {
+        TRY(text_printf(out, "%s `%s`", i == 0 ? "" : ",", config_preset_name(i)));
+    }
+    TRY(text_printf(out, " (src/config/presets).\n"));
+    for (int i = 0; i < config_row_count; i++) {
+        const ConfigRow *row = &config_rows[i];
+        if (begins_section(i)) {
+            TRY(text_printf(out,
+                            "\n## %.*s\n\n| setting | default | values | meaning |\n"
+                            "|---|---|---|---|\n",
+                            section_length(row), row->name));
+        }
+        TRY(text_printf(out, "| `%s` | `%s` | ", row->name, shown(row->fallback)));
+        TRY(print_values(row, out));
+        TRY(text_printf(out, " | %s |\n", row->help));
+    }
+    return OK;
+}

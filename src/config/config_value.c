@@ -1,0 +1,295 @@
+/* config_value: one value: from a YAML node into a row's field, checked, and back into YAML. */
+#include "config/config_private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FOUND_BYTES = 96, WANTED_BYTES = 128 };
+
+/* Where a value goes and how messages call it: "train.steps", "data.sources[2].path". */
+typedef struct Target {
+    ConfigDoc *doc;
+    const ConfigRow *row;
+    const char *name;
+} Target;
+
+/* ---- what stands there, in words ---- */
+
+const char *config_scalar_text(const yaml_node_t *n)
+{
+    if (n->type != YAML_SCALAR_NODE) return NULL;
+    const char *text = (const char *)n->data.scalar.value;
+    return strlen(text) == n->data.scalar.length ? text : NULL;
+}
+
+static bool is_plain(const yaml_node_t *n)
+{
+    return n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+}
+
+/* The text of an unquoted scalar, "" for everything else: quoted numbers are texts. */
+static const char *plain_text(const yaml_node_t *n)
+{
+    const char *text = is_plain(n) ? config_scalar_text(n) : NULL;
+    return text == NULL ? "" : text;
+}
+
+static bool is_one_of(const char *word, const char *const *list)
+{
+    for (; *list != NULL; list++) {
+        if (strcmp(word, *list) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_null(const yaml_node_t *n)
+{
+    static const char *const nothing[] = { "", "~", "null", "Null", "NULL", NULL };
+    return n == NULL || (is_plain(n) && is_one_of(plain_text(n), nothing));
+}
+
+/* Decimal numbers only: strtod alone would take nan, inf and hexadecimal too. */
+static bool to_number(const char *text, double *out)
+{
+    char *end = NULL;
+    if (*text == '\0' || text[strspn(text, "0123456789+-.eE")] != '\0') return false;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*out);
+}
+
+static const char *found(char out[FOUND_BYTES], const yaml_node_t *n)
+{
+    static const char *const bools[] = { "true", "false", NULL };
+    double number = 0;
+    if (n == NULL || is_null(n)) return "empty";
+    if (n->type == YAML_SEQUENCE_NODE) return "a list";
+    if (n->type == YAML_MAPPING_NODE) return "a mapping";
+    const char *text = config_scalar_text(n);
+    if (text == NULL) return "a text with a NUL in it";
+    bool bare = is_plain(n) && (to_number(text, &number) || is_one_of(text, bools));
+    (void)snprintf(out, FOUND_BYTES, bare ? "%.*s" : "the text \"%.*s\"", CONFIG_SHOWN_CHARS, text);
+    return out;
+}
+
+static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
+{
+    char place[CONFIG_PLACE_BYTES], word[FOUND_BYTES];
+    yaml_mark_t at = { 0 };
+    if (n != NULL) at = n->start_mark;
+    return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, t->doc, at), t->name,
+                found(word, n), wanted);
+}
+
+/* ---- scalars ---- */
+
+static Status check_range(const Target *t, const yaml_node_t *n, double v)
+{
+    char wanted[WANTED_BYTES];
+    if (v >= t->row->min && v <= t->row->max) return OK;
+    (void)snprintf(wanted, sizeof wanted, "from %.15g to %.15g", t->row->min, t->row->max);
+    return wrong(t, n, wanted);
+}
+
+/* 5000 or 5e3; the exact digits where a double would round them. */
+static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
+{
+    char wanted[WANTED_BYTES];
+    double v = 0;
+    if (is_null(n) || !to_number(plain_text(n), &v) || v != nearbyint(v)) {
+        (void)snprintf(wanted, sizeof wanted, "a whole number from %.15g to %.15g", t->row->min,
+                       t->row->max);
+        return wrong(t, n, wanted);
+    }
+    TRY(check_range(t, n, v));
+    char *end = NULL;
+    errno = 0;
+    long long exact = strtoll(plain_text(n), &end, 10);
+    *out = *end == '\0' && errno == 0 ? exact : (int64_t)v;
+    return OK;
+}
+
+static Status read_real(const Target *t, const yaml_node_t *n, double *out)
+{
+    char wanted[WANTED_BYTES];
+    double v = 0;
+    if (is_null(n) || !to_number(plain_text(n), &v)) {
+        (void)snprintf(wanted, sizeof wanted, "a number from %.15g to %.15g", t->row->min,
+                       t->row->max);
+        return wrong(t, n, wanted);
+    }
+    TRY(check_range(t, n, v));
+    *out = v;
+    return OK;
+}
+
+static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
+{
+    bool yes = n != NULL && strcmp(plain_text(n), "true") == 0;
+    if (!yes && (n == NULL || strcmp(plain_text(n), "false") != 0)) {
+        return wrong(t, n, "true or false");
+    }
+    *out = yes;
+    return OK;
+}
+
+static Status read_text(const Target *t, const yaml_node_t *n, const char **out)
+{
+    const char *text = is_null(n) ? NULL : config_scalar_text(n);
+    if (text == NULL) return wrong(t, n, "a text");
+    return arena_text(t->doc->arena, text, strlen(text), out);
+}
+
+/* Which of the row's words, -1 for none. */
+static int word_index(const char *choices, const char *text)
+{
+    size_t n = strlen(text);
+    for (int index = 0;; index++) {
+        size_t width = strcspn(choices, "|");
+        if (width == n && strncmp(choices, text, n) == 0) return index;
+        if (choices[width] == '\0') return -1;
+        choices += width + 1;
+    }
+}
+
+static Status read_choice(const Target *t, const yaml_node_t *n, int *out)
+{
+    char wanted[WANTED_BYTES];
+    const char *text = is_null(n) ? NULL : config_scalar_text(n);
+    int index = text == NULL ? -1 : word_index(t->row->choices, text);
+    if (index < 0) {
+        (void)snprintf(wanted, sizeof wanted, "one of %s", t->row->choices);
+        return wrong(t, n, wanted);
+    }
+    *out = index;
+    return OK;
+}
+
+/* ---- lists ---- */
+
+static const yaml_node_t *item_at(const Target *t, const yaml_node_t *list, int i)
+{
+    return yaml_document_get_node(&t->doc->yaml, list->data.sequence.items.start[i]);
+}
+
+static Status list_length(const Target *t, const yaml_node_t *n, int most, int *out)
+{
+    char place[CONFIG_PLACE_BYTES];
+    if (n == NULL || n->type != YAML_SEQUENCE_NODE) return wrong(t, n, "a list: [a, b]");
+    int64_t length = n->data.sequence.items.top - n->data.sequence.items.start;
+    if (length > most) {
+        return FAIL(ERR_ARG, "%s: %s has %lld entries, at most %d fit",
+                    config_place(place, t->doc, n->start_mark), t->name, (long long)length, most);
+    }
+    *out = (int)length;
+    return OK;
+}
+
+static Status read_ints(const Target *t, const yaml_node_t *n, ConfigInts *out)
+{
+    TRY(list_length(t, n, CONFIG_LIST_MAX, &out->n));
+    for (int i = 0; i < out->n; i++) TRY(read_int(t, item_at(t, n, i), &out->at[i]));
+    return OK;
+}
+
+static Status read_texts(const Target *t, const yaml_node_t *n, ConfigTexts *out)
+{
+    TRY(list_length(t, n, (int)(sizeof out->at / sizeof *out->at), &out->n));
+    for (int i = 0; i < out->n; i++) {
+        int index = 0;
+        if (t->row->choices != NULL) TRY(read_choice(t, item_at(t, n, i), &index));
+        TRY(read_text(t, item_at(t, n, i), &out->at[i]));
+    }
+    return OK;
+}
+
+/* ---- sources ---- */
+
+static Status read_source_field(const Target *t, const yaml_node_t *key, const yaml_node_t *value,
+                                ConfigSource *out)
+{
+    static const char *const known[] = { "name", "path", "weight" };
+    static const ConfigRow weight = { .min = 0, .max = 1e9 };
+    char place[CONFIG_PLACE_BYTES], name[FOUND_BYTES];
+    const char *text = config_scalar_text(key);
+    if (text == NULL) text = "";
+    (void)snprintf(name, sizeof name, "%.60s.%.20s", t->name, text);
+    Target field = { t->doc, &weight, name };
+    if (strcmp(text, "name") == 0) return read_text(&field, value, &out->name);
+    if (strcmp(text, "path") == 0) return read_text(&field, value, &out->path);
+    if (strcmp(text, "weight") == 0) return read_real(&field, value, &out->weight);
+    int near = text_nearest(text, known, 3);
+    return FAIL(ERR_ARG, "%s: a source has name, path and weight, not %.*s%s%s%s",
+                config_place(place, t->doc, key->start_mark), CONFIG_SHOWN_CHARS, text,
+                near < 0 ? "" : ", did you mean ", near < 0 ? "" : known[near],
+                near < 0 ? "" : "?");
+}
+
+static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *out)
+{
+    if (n->type != YAML_MAPPING_NODE) return wrong(t, n, "{name: NAME, path: PATH}");
+    const yaml_node_pair_t *p = n->data.mapping.pairs.start;
+    for (; p < n->data.mapping.pairs.top; p++) {
+        TRY(read_source_field(t, yaml_document_get_node(&t->doc->yaml, p->key),
+                              yaml_document_get_node(&t->doc->yaml, p->value), out));
+    }
+    if (out->name != NULL && out->path != NULL) return OK;
+    char place[CONFIG_PLACE_BYTES];
+    return FAIL(ERR_ARG, "%s: %s has no %s, must be {name: NAME, path: PATH}",
+                config_place(place, t->doc, n->start_mark), t->name,
+                out->name == NULL ? "name" : "path");
+}
+
+static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources *out)
+{
+    char place[CONFIG_PLACE_BYTES], name[FOUND_BYTES];
+    TRY(list_length(t, n, CONFIG_SOURCES_MAX, &out->n));
+    for (int i = 0; i < out->n; i++) {
+        const yaml_node_t *item = item_at(t, n, i);
+        (void)snprintf(name, sizeof name, "%.60s[%d]", t->name, i);
+        Target one = { t->doc, t->row, name };
+        out->at[i] = (ConfigSource){ 0 };
+        TRY(read_source(&one, item, &out->at[i]));
+        for (int j = 0; j < i; j++) {
+            if (strcmp(out->at[j].name, out->at[i].name) != 0) continue;
+            return FAIL(ERR_ARG, "%s: %s and %s[%d] are both called %.*s",
+                        config_place(place, t->doc, item->start_mark), name, t->name, j,
+                        CONFIG_SHOWN_CHARS, out->at[i].name);
+        }
+    }
+    return OK;
+}
+
+/* ---- one row ---- */
+
+static void *field_of(const ConfigRow *row, Config *c) { return (char *)c + row->offset; }
+
+Status config_value_read(ConfigDoc *d, const ConfigRow *row, const yaml_node_t *node, Config *c)
+{
+    Target t = { d, row, row->name };
+    void *field = field_of(row, c);
+    switch (row->type) {
+    case CONFIG_INT: return read_int(&t, node, field);
+    case CONFIG_REAL: return read_real(&t, node, field);
+    case CONFIG_BOOL: return read_bool(&t, node, field);
+    case CONFIG_TEXT: return read_text(&t, node, field);
+    case CONFIG_CHOICE: return read_choice(&t, node, field);
+    case CONFIG_INTS: return read_ints(&t, node, field);
+    case CONFIG_TEXTS: return read_texts(&t, node, field);
+    case CONFIG_SOURCES: return read_sources(&t, node, field);
+    }
+    return OK;
+}
+
+Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char *text, Config *c)
+{
+    char place[CONFIG_PLACE_BYTES];
+    size_t n = strlen(text), bad = 0;
+    if (!text_utf8_valid(text, n, &bad)) {
+        return FAIL(ERR_ARG, "%s: byte %zu of the value is not UTF-8",
+                    config_place(place, d, (yaml_mark_t){ 0 }), bad);
+    }
+    return arena_text(d->arena, text, n, (const char **)field_of(row, c));
+}

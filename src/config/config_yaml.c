@@ -1,0 +1,198 @@
+/* config_yaml: a YAML text as libyaml's document tree, and the walk over its sections. The tree
+ * keeps a mark a node, so every message can say line and column. */
+#include "config/config_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SECTIONS_MAX = 64, SECTION_BYTES = 32 };
+
+const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_mark_t at)
+{
+    if (d->typed) {
+        (void)snprintf(out, CONFIG_PLACE_BYTES, "override %.*s", CONFIG_SHOWN_CHARS, d->name);
+    } else {
+        (void)snprintf(out, CONFIG_PLACE_BYTES, "%.120s:%zu:%zu", d->name, at.line + 1,
+                       at.column + 1);
+    }
+    return out;
+}
+
+/* ---- documents ---- */
+
+static Status syntax_error(const ConfigDoc *d, const yaml_parser_t *p)
+{
+    char place[CONFIG_PLACE_BYTES];
+    if (p->error == YAML_MEMORY_ERROR) {
+        return FAIL(ERR_MEMORY, "%s: no memory left to read YAML", d->name);
+    }
+    const char *problem = p->problem == NULL ? "unknown reason" : p->problem;
+    if (p->error == YAML_READER_ERROR) {
+        return FAIL(ERR_FORMAT, "%.120s: not YAML at byte %zu: %s", d->name, p->problem_offset,
+                    problem);
+    }
+    return FAIL(ERR_FORMAT, "%s: not YAML: %s%s%s", config_place(place, d, p->problem_mark),
+                problem, p->context == NULL ? "" : " ", p->context == NULL ? "" : p->context);
+}
+
+static Status refuse_second(const ConfigDoc *d, yaml_parser_t *p)
+{
+    char place[CONFIG_PLACE_BYTES];
+    yaml_document_t second;
+    if (!yaml_parser_load(p, &second)) return syntax_error(d, p);
+    const yaml_node_t *root = yaml_document_get_root_node(&second);
+    Status s = OK;
+    if (root != NULL) {
+        s = FAIL(ERR_FORMAT, "%s: a second YAML document begins, there must be one",
+                 config_place(place, d, root->start_mark));
+    }
+    yaml_document_delete(&second);
+    return s;
+}
+
+Status config_doc_open(ConfigDoc *d, const char *yaml, size_t yaml_bytes)
+{
+    yaml_parser_t p;
+    if (!yaml_parser_initialize(&p)) return FAIL(ERR_MEMORY, "no memory left to read YAML");
+    yaml_parser_set_input_string(&p, (const unsigned char *)yaml, yaml_bytes);
+    Status s = OK;
+    if (!yaml_parser_load(&p, &d->yaml)) {
+        memset(&d->yaml, 0, sizeof d->yaml);
+        s = syntax_error(d, &p);
+    }
+    if (s == OK && yaml_document_get_root_node(&d->yaml) != NULL) s = refuse_second(d, &p);
+    yaml_parser_delete(&p);
+    return s;
+}
+
+void config_doc_close(ConfigDoc *d) { yaml_document_delete(&d->yaml); }
+
+/* ---- mappings ---- */
+
+static const yaml_node_t *node_at(ConfigDoc *d, int index)
+{
+    return yaml_document_get_node(&d->yaml, index);
+}
+
+/* A section may be empty (everything in it commented out), and so may a file. */
+static bool is_nothing(const yaml_node_t *n)
+{
+    return n == NULL || (n->type == YAML_SCALAR_NODE && n->data.scalar.length == 0 &&
+                         n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
+}
+
+static Status need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char *what)
+{
+    char place[CONFIG_PLACE_BYTES];
+    if (n->type == YAML_MAPPING_NODE) return OK;
+    return FAIL(ERR_ARG, "%s: %s must be a mapping of names to values",
+                config_place(place, d, n->start_mark), what);
+}
+
+/* The text of a pair's key, which no earlier pair of the mapping has. */
+static Status key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                       const char **out)
+{
+    char place[CONFIG_PLACE_BYTES];
+    const yaml_node_t *key = node_at(d, pair->key);
+    config_place(place, d, key->start_mark);
+    if (key->type != YAML_SCALAR_NODE || config_scalar_text(key) == NULL) {
+        return FAIL(ERR_ARG, "%s: a name of a setting is wanted here", place);
+    }
+    const char *text = config_scalar_text(key);
+    for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
+        const yaml_node_t *earlier = node_at(d, p->key);
+        if (strcmp((const char *)earlier->data.scalar.value, text) == 0) {
+            return FAIL(ERR_ARG, "%s: %.*s stands here a second time, first in line %zu", place,
+                        CONFIG_SHOWN_CHARS, text, earlier->start_mark.line + 1);
+        }
+    }
+    *out = text;
+    return OK;
+}
+
+/* ---- sections ---- */
+
+static bool is_section(const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < config_row_count; i++) {
+        if (strncmp(config_rows[i].name, name, n) == 0 && config_rows[i].name[n] == '.')
+            return true;
+    }
+    return false;
+}
+
+static Status unknown_section(const char *place, const char *name)
+{
+    char section[SECTIONS_MAX][SECTION_BYTES];
+    const char *known[SECTIONS_MAX] = { "preset" };
+    int n = 1;
+    for (int i = 0; i < config_row_count && n < SECTIONS_MAX; i++) {
+        (void)snprintf(section[n], SECTION_BYTES, "%.*s", (int)strcspn(config_rows[i].name, "."),
+                       config_rows[i].name);
+        known[n] = section[n];
+        n += strcmp(known[n], known[n - 1]) != 0; /* rows of a section stand together */
+    }
+    int near = text_nearest(name, known, n);
+    if (near >= 0) {
+        return FAIL(ERR_ARG, "%s: there is no section %.*s, did you mean %s?", place,
+                    CONFIG_SHOWN_CHARS, name, known[near]);
+    }
+    const ConfigRow *row = NULL;
+    return config_row_find(place, name, &row); /* `lr: 1` at the top: it belongs into a section */
+}
+
+static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t *map, Config *c)
+{
+    if (is_nothing(map)) return OK;
+    TRY(need_mapping(d, map, section));
+    const yaml_node_pair_t *p = map->data.mapping.pairs.start;
+    for (; p < map->data.mapping.pairs.top; p++) {
+        char place[CONFIG_PLACE_BYTES], name[CONFIG_PLACE_BYTES];
+        const char *key = NULL;
+        const ConfigRow *row = NULL;
+        TRY(key_text(d, map, p, &key));
+        (void)snprintf(name, sizeof name, "%s.%.*s", section, CONFIG_SHOWN_CHARS, key);
+        TRY(config_row_find(config_place(place, d, node_at(d, p->key)->start_mark), name, &row));
+        TRY(config_value_read(d, row, node_at(d, p->value), c));
+    }
+    return OK;
+}
+
+static const yaml_node_t *root_of(ConfigDoc *d) { return yaml_document_get_root_node(&d->yaml); }
+
+Status config_doc_read(ConfigDoc *d, Config *c)
+{
+    const yaml_node_t *root = root_of(d);
+    if (is_nothing(root)) return OK;
+    TRY(need_mapping(d, root, "the configuration"));
+    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    for (; p < root->data.mapping.pairs.top; p++) {
+        char place[CONFIG_PLACE_BYTES];
+        const char *key = NULL;
+        TRY(key_text(d, root, p, &key));
+        if (strcmp(key, "preset") == 0) continue;
+        if (!is_section(key)) {
+            return unknown_section(config_place(place, d, node_at(d, p->key)->start_mark), key);
+        }
+        TRY(read_section(d, key, node_at(d, p->value), c));
+    }
+    return OK;
+}
+
+Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLACE_BYTES])
+{
+    const yaml_node_t *root = root_of(d);
+    if (root == NULL || root->type != YAML_MAPPING_NODE) return OK;
+    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    for (; p < root->data.mapping.pairs.top; p++) {
+        const yaml_node_t *key = node_at(d, p->key), *value = node_at(d, p->value);
+        const char *text = config_scalar_text(key);
+        if (text == NULL || strcmp(text, "preset") != 0) continue;
+        config_place(place, d, value->start_mark);
+        *name = config_scalar_text(value);
+        if (*name == NULL) return FAIL(ERR_ARG, "%s: preset must be a preset's name", place);
+    }
+    return OK;
+}

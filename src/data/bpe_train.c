@@ -1,0 +1,472 @@
+/*
+ * bpe_train: learn the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
+ * over bytes: Radford et al. 2019).
+ *
+ * The text is cut into pieces by GPT-2's pattern, and equal pieces are counted once: a merge never
+ * crosses a cut, so a text is its set of pieces with weights. Then, until the vocabulary is full,
+ * the most frequent pair of neighbouring tokens becomes a token. Of equally frequent pairs the one
+ * with the smaller left id goes first, then the smaller right id; ids of bytes are in the order of
+ * the characters that stand for them, merges follow in the order learned. So the result depends on
+ * the text alone, and is that of Hugging Face's trainer.
+ *
+ * Counts are kept, not recounted: each pair knows the places it was seen at, a merge visits only
+ * those, and changes the counts of the pairs beside them. A place whose tokens have changed since
+ * is known by them. The heap of pairs is as lazy: a pair whose count has sunk goes back with its
+ * count of today. Each merge at a place makes the pieces one token shorter and adds at most two
+ * places, so all of it is bounded by three times the bytes of the different pieces.
+ */
+#include "data/tokenizer_impl.h"
+
+#include "data/documents.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { BYTES = 256, NONE = -1, CHUNK_BYTES = 1 << 20 };
+
+typedef struct Word { /* a piece of the text */
+    const char *bytes;
+    int64_t count;
+    uint32_t hash;
+    int32_t n;
+} Word;
+
+typedef struct Corpus { /* the different pieces, in the order of their first appearance */
+    Arena *arena;
+    Word *word;
+    int32_t *slot; /* hash table of word numbers, twice as large as the room for words */
+    int64_t n_words, room;
+    int64_t n_bytes; /* of all words, once each */
+    char *chunk;     /* where the bytes of new words go */
+    size_t chunk_left;
+} Corpus;
+
+/* ---- counting pieces ---- */
+
+static Status corpus_grow(Corpus *c)
+{
+    int64_t room = c->room == 0 ? 1 << 14 : 2 * c->room, slots = 2 * room;
+    if (room > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "more than %d different pieces", INT32_MAX);
+    void *word = NULL, *slot = NULL;
+    TRY(arena_alloc(c->arena, (size_t)room * sizeof *c->word, &word));
+    TRY(arena_alloc(c->arena, (size_t)slots * sizeof *c->slot, &slot));
+    if (c->n_words > 0) memcpy(word, c->word, (size_t)c->n_words * sizeof *c->word);
+    c->word = word;
+    c->slot = slot;
+    c->room = room;
+    memset(slot, 0xFF, (size_t)slots * sizeof *c->slot); /* NONE */
+    for (int64_t w = 0; w < c->n_words; w++) {
+        int64_t i = c->word[w].hash & (slots - 1);
+        while (c->slot[i] != NONE) i = (i + 1) & (slots - 1);
+        c->slot[i] = (int32_t)w;
+    }
+    return OK;
+}
+
+static Status corpus_keep(Corpus *c, const char *bytes, int32_t n, const char **out)
+{
+    if ((size_t)n > c->chunk_left) {
+        size_t size = n > CHUNK_BYTES ? (size_t)n : CHUNK_BYTES;
+        void *at = NULL;
+        TRY(arena_alloc(c->arena, size, &at));
+        c->chunk = at;
+        c->chunk_left = size;
+    }
+    memcpy(c->chunk, bytes, (size_t)n);
+    *out = c->chunk;
+    c->chunk += n;
+    c->chunk_left -= (size_t)n;
+    return OK;
+}
+
+static Status count_piece(void *context, const char *bytes, int32_t n)
+{
+    Corpus *c = context;
+    if (c->n_words == c->room) TRY(corpus_grow(c));
+    uint32_t hash = (uint32_t)XXH3_64bits(bytes, (size_t)n);
+    int64_t mask = 2 * c->room - 1, i = hash & mask;
+    for (; c->slot[i] != NONE; i = (i + 1) & mask) {
+        Word *w = &c->word[c->slot[i]];
+        if (w->hash != hash || w->n != n || memcmp(w->bytes, bytes, (size_t)n) != 0) continue;
+        w->count++;
+        return OK;
+    }
+    Word w = { .count = 1, .hash = hash, .n = n };
+    TRY(corpus_keep(c, bytes, n, &w.bytes));
+    c->slot[i] = (int32_t)c->n_words;
+    c->word[c->n_words++] = w;
+    c->n_bytes += n;
+    return OK;
+}
+
+/* ---- files ---- */
+
+static Status count_file(SplitCut *cut, const char *path)
+{
+    static const DocumentOptions WHOLE = { .split = SPLIT_FILE, .field = "text" };
+    Documents documents = { 0 };
+    TRY(documents_open(&documents, path, &WHOLE));
+    Status s = OK;
+    for (bool more = true; more && s == OK;) {
+        const char *text = NULL;
+        size_t n = 0;
+        s = documents_next(&documents, &text, &n, &more);
+        if (s == OK && more) s = split_text(cut, text, n);
+    }
+    documents_close(&documents);
+    return s;
+}
+
+static Status count_files(Corpus *c, const TokenizerTraining *t)
+{
+    SplitRule gpt2 = { .pattern = SPLIT_GPT2_PATTERN, .pattern_bytes = strlen(SPLIT_GPT2_PATTERN) };
+    Splitter splitter = { 0 };
+    SplitCut cut;
+    Status s = splitter_add_rule(&splitter, &gpt2, c->arena);
+    if (s == OK) s = split_begin(&cut, &splitter, count_piece, c, c->arena);
+    for (int i = 0; i < t->n_files && s == OK; i++) s = count_file(&cut, t->files[i]);
+    splitter_free(&splitter);
+    return s;
+}
+
+/* ---- pairs ---- */
+
+typedef struct Pair {
+    int32_t left, right;
+    int64_t count;
+    int32_t first, last; /* places, in the order of the text; NONE: none */
+    int32_t learning;    /* number of the merge that it was last put on the heap for */
+} Pair;
+
+typedef struct Place { /* that a pair was seen at: where its left token starts */
+    int32_t token, next;
+} Place;
+
+typedef struct Candidate { /* a pair with its count when it was put on the heap */
+    int64_t count;
+    int32_t pair, left, right;
+} Candidate;
+
+typedef struct Trainer {
+    Arena *arena;
+    /* The words laid end to end, a token where each starts; NONE: part of the one before. */
+    int32_t *token, *next, *before; /* next and before are NONE at the ends of a word */
+    int64_t *weight;                /* of the word that a place is in */
+    Place *place;
+    Pair *pair;
+    int32_t *slot; /* hash table of pair numbers */
+    Candidate *heap;
+    int32_t *touched; /* pairs that the present merge made more frequent */
+    int64_t n_places, n_pairs, pair_room, n_heap, heap_room, n_touched;
+    int32_t learning;
+
+    Tokenizer names; /* the tokens so far, by their bytes */
+    TokenizerMerge *merge;
+    int64_t n_merges, merge_room;
+} Trainer;
+
+static int64_t pair_slot(const Trainer *t, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    uint64_t mask = 2 * (uint64_t)t->pair_room - 1;
+    key *= 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio */
+    uint64_t i = (key ^ key >> 32) & mask;
+    for (; t->slot[i] != NONE; i = (i + 1) & mask) {
+        const Pair *p = &t->pair[t->slot[i]];
+        if (p->left == left && p->right == right) break;
+    }
+    return (int64_t)i;
+}
+
+static Status grow_pairs(Trainer *t)
+{
+    int64_t room = t->pair_room == 0 ? 1 << 14 : 2 * t->pair_room;
+    if (room > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "more than %d pairs of tokens", INT32_MAX);
+    void *pair = NULL, *slot = NULL, *touched = NULL;
+    TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->pair, &pair));
+    TRY(arena_alloc(t->arena, 2 * (size_t)room * sizeof *t->slot, &slot));
+    TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->touched, &touched));
+    if (t->n_pairs > 0) memcpy(pair, t->pair, (size_t)t->n_pairs * sizeof *t->pair);
+    if (t->n_touched > 0) memcpy(touched, t->touched, (size_t)t->n_touched * sizeof *t->touched);
+    memset(slot, 0xFF, 2 * (size_t)room * sizeof *t->slot); /* NONE */
+    t->pair = pair;
+    t->slot = slot;
+    t->touched = touched;
+    t->pair_room = room;
+    for (int64_t p = 0; p < t->n_pairs; p++) {
+        t->slot[pair_slot(t, t->pair[p].left, t->pair[p].right)] = (int32_t)p;
+    }
+    return OK;
+}
+
+static void lower_pair(Trainer *t, int32_t left, int32_t right, int64_t weight)
+{
+    t->pair[t->slot[pair_slot(t, left, right)]].count -= weight;
+}
+
+/* The pair that starts at `at` was seen there. */
+static Status raise_pair(Trainer *t, int32_t at)
+{
+    if (t->n_pairs == t->pair_room) TRY(grow_pairs(t));
+    int32_t left = t->token[at], right = t->token[t->next[at]];
+    int64_t slot = pair_slot(t, left, right);
+    if (t->slot[slot] == NONE) {
+        t->slot[slot] = (int32_t)t->n_pairs;
+        t->pair[t->n_pairs++] =
+            (Pair){ .left = left, .right = right, .first = NONE, .last = NONE, .learning = NONE };
+    }
+    int32_t number = t->slot[slot], place = (int32_t)t->n_places++;
+    Pair *p = &t->pair[number];
+    p->count += t->weight[at];
+    t->place[place] = (Place){ .token = at, .next = NONE };
+    if (p->first == NONE)
+        p->first = place;
+    else
+        t->place[p->last].next = place;
+    p->last = place;
+    if (p->learning != t->learning) t->touched[t->n_touched++] = number;
+    p->learning = t->learning;
+    return OK;
+}
+
+/* ---- the heap: most frequent first, then by ids ---- */
+
+static bool goes_before(const Candidate *a, const Candidate *b)
+{
+    if (a->count != b->count) return a->count > b->count;
+    if (a->left != b->left) return a->left < b->left;
+    return a->right < b->right;
+}
+
+static Status heap_push(Trainer *t, int32_t number)
+{
+    if (t->n_heap == t->heap_room) {
+        int64_t room = t->heap_room == 0 ? 1 << 14 : 2 * t->heap_room;
+        void *at = NULL;
+        TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->heap, &at));
+        if (t->n_heap > 0) memcpy(at, t->heap, (size_t)t->n_heap * sizeof *t->heap);
+        t->heap = at;
+        t->heap_room = room;
+    }
+    const Pair *p = &t->pair[number];
+    Candidate c = { p->count, number, p->left, p->right };
+    int64_t i = t->n_heap++;
+    for (int64_t parent; i > 0 && goes_before(&c, &t->heap[parent = (i - 1) / 2]); i = parent) {
+        t->heap[i] = t->heap[parent];
+    }
+    t->heap[i] = c;
+    return OK;
+}
+
+static Candidate heap_pop(Trainer *t)
+{
+    Candidate top = t->heap[0], last = t->heap[--t->n_heap];
+    int64_t i = 0;
+    for (int64_t child = 1; child < t->n_heap; child = 2 * i + 1) {
+        if (child + 1 < t->n_heap && goes_before(&t->heap[child + 1], &t->heap[child])) child++;
+        if (!goes_before(&t->heap[child], &last)) break;
+        t->heap[i] = t->heap[child];
+        i = child;
+    }
+    t->heap[i] = last;
+    return top;
+}
+
+static Status push_touched(Trainer *t)
+{
+    for (int64_t i = 0; i < t->n_touched; i++) TRY(heap_push(t, t->touched[i]));
+    t->n_touched = 0;
+    t->learning++;
+    return OK;
+}
+
+/* The most frequent pair, or NONE if no pair is left. */
+static Status best_pair(Trainer *t, int32_t *out)
+{
+    *out = NONE;
+    while (t->n_heap > 0 && *out == NONE) {
+        Candidate c = heap_pop(t);
+        int64_t now = t->pair[c.pair].count;
+        if (now == c.count)
+            *out = c.pair;
+        else if (now > 0)
+            TRY(heap_push(t, c.pair));
+    }
+    return OK;
+}
+
+/* ---- merging ---- */
+
+/* Write `token` for the pair that starts at `at`, and count the pairs with its neighbours anew. */
+static Status merge_at(Trainer *t, int32_t at, int32_t token)
+{
+    int32_t right = t->next[at], after = t->next[right], before = t->before[at];
+    int64_t weight = t->weight[at];
+    if (before != NONE) lower_pair(t, t->token[before], t->token[at], weight);
+    if (after != NONE) lower_pair(t, t->token[right], t->token[after], weight);
+    t->token[at] = token;
+    t->token[right] = NONE;
+    t->next[at] = after;
+    if (after != NONE) t->before[after] = at;
+    if (before != NONE) TRY(raise_pair(t, before));
+    return after == NONE ? OK : raise_pair(t, at);
+}
+
+/* Places come in the order of the text, so of overlapping pairs the left one is merged. */
+static Status merge_everywhere(Trainer *t, int32_t number, int32_t token)
+{
+    Pair p = t->pair[number];
+    for (int32_t i = p.first; i != NONE; i = t->place[i].next) {
+        int32_t at = t->place[i].token, right = t->next[at];
+        bool still = t->token[at] == p.left && right != NONE && t->token[right] == p.right;
+        if (still) TRY(merge_at(t, at, token));
+    }
+    t->pair[number].count = 0; /* what overlapped is gone as well */
+    t->pair[number].first = t->pair[number].last = NONE;
+    return push_touched(t);
+}
+
+/* The token of the two texts joined: a new one, or one that other merges led to already. */
+static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
+{
+    Tokenizer *names = &t->names;
+    const TokenText *left = &names->token[p->left], *right = &names->token[p->right];
+    TokenText joined = { .n = left->n + right->n };
+    void *at = NULL;
+    ArenaMark mark = arena_mark(t->arena);
+    TRY(arena_alloc(t->arena, (size_t)joined.n, &at));
+    memcpy(at, left->bytes, (size_t)left->n);
+    memcpy((char *)at + left->n, right->bytes, (size_t)right->n);
+    joined.bytes = at;
+    *out = tokenizer_find(names, joined.bytes, joined.n);
+    if (*out != TOKENIZER_NO_TOKEN) {
+        arena_release(t->arena, mark);
+        return OK;
+    }
+    *out = names->vocab++;
+    names->token[*out] = joined;
+    tokenizer_put(names, *out);
+    return OK;
+}
+
+static Status note_merge(Trainer *t, const Pair *p)
+{
+    if (t->n_merges == t->merge_room) {
+        int64_t room = 2 * t->merge_room;
+        void *at = NULL;
+        TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->merge, &at));
+        memcpy(at, t->merge, (size_t)t->n_merges * sizeof *t->merge);
+        t->merge = at;
+        t->merge_room = room;
+    }
+    t->merge[t->n_merges++] = (TokenizerMerge){ p->left, p->right };
+    return OK;
+}
+
+static Status learn(Trainer *t, int32_t n_tokens)
+{
+    while (t->names.vocab < n_tokens) {
+        int32_t number = NONE, token = NONE;
+        TRY(best_pair(t, &number));
+        if (number == NONE) {
+            return FAIL(ERR_ARG,
+                        "tokenizer: the text gives a vocabulary of at most %d, fewer than the %d "
+                        "wanted; take more text or a smaller vocabulary",
+                        t->names.vocab + 1, n_tokens + 1);
+        }
+        Pair p = t->pair[number];
+        TRY(joined_token(t, &p, &token));
+        TRY(note_merge(t, &p));
+        TRY(merge_everywhere(t, number, token));
+    }
+    return OK;
+}
+
+/* ---- set-up ---- */
+
+/* Bytes as the first tokens, by the order of the characters that stand for them. */
+static Status first_tokens(Trainer *t, int32_t n_tokens, int32_t id_of_byte[BYTES])
+{
+    void *token = NULL, *bytes = NULL, *merge = NULL;
+    TRY(arena_alloc(t->arena, (size_t)n_tokens * sizeof *t->names.token, &token));
+    TRY(arena_alloc(t->arena, BYTES, &bytes));
+    t->merge_room = n_tokens;
+    TRY(arena_alloc(t->arena, (size_t)t->merge_room * sizeof *t->merge, &merge));
+    TRY(tokenizer_tables(&t->names, n_tokens, 0, t->arena));
+    t->names.token = token;
+    t->merge = merge;
+    char *at = bytes;
+    for (uint32_t c = 0; c < TOKENIZER_ALPHABET; c++) {
+        int byte = tokenizer_byte(c);
+        if (byte < 0) continue;
+        int32_t id = t->names.vocab++;
+        *at = (char)byte;
+        t->names.token[id] = (TokenText){ .bytes = at++, .n = 1 };
+        tokenizer_put(&t->names, id);
+        id_of_byte[byte] = id;
+    }
+    return OK;
+}
+
+static Status lay_out_words(Trainer *t, const Corpus *c, const int32_t id_of_byte[BYTES])
+{
+    size_t n = (size_t)c->n_bytes;
+    if (c->n_bytes > INT32_MAX / 3) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "tokenizer: %lld bytes of different pieces, more than the %d it can train on",
+                    (long long)c->n_bytes, INT32_MAX / 3);
+    }
+    void *token = NULL, *next = NULL, *before = NULL, *weight = NULL, *place = NULL;
+    TRY(arena_alloc(t->arena, n * sizeof *t->token, &token));
+    TRY(arena_alloc(t->arena, n * sizeof *t->next, &next));
+    TRY(arena_alloc(t->arena, n * sizeof *t->before, &before));
+    TRY(arena_alloc(t->arena, n * sizeof *t->weight, &weight));
+    TRY(arena_alloc(t->arena, 3 * n * sizeof *t->place, &place));
+    t->token = token;
+    t->next = next;
+    t->before = before;
+    t->weight = weight;
+    t->place = place;
+    int32_t at = 0;
+    for (int64_t w = 0; w < c->n_words; w++) {
+        const Word *word = &c->word[w];
+        for (int32_t i = 0; i < word->n; i++, at++) {
+            t->token[at] = id_of_byte[(uint8_t)word->bytes[i]];
+            t->next[at] = i + 1 < word->n ? at + 1 : NONE;
+            t->before[at] = i > 0 ? at - 1 : NONE;
+            t->weight[at] = word->count;
+        }
+    }
+    for (int32_t i = 0; i < at; i++) {
+        if (t->next[i] != NONE) TRY(raise_pair(t, i));
+    }
+    return push_touched(t);
+}
+
+static Status train(const TokenizerTraining *training, Arena *a)
+{
+    Corpus corpus = { .arena = a };
+    TRY(count_files(&corpus, training));
+    Trainer t = { .arena = a };
+    int32_t id_of_byte[BYTES];
+    int32_t n_tokens = training->vocab - 1; /* without the separator */
+    TRY(first_tokens(&t, n_tokens, id_of_byte));
+    TRY(lay_out_words(&t, &corpus, id_of_byte));
+    TRY(learn(&t, n_tokens));
+    TokenizerLearned learned = { t.names.token, t.names.vocab, t.merge, t.n_merges };
+    return tokenizer_write(training->out_path, &learned, a);
+}
+
+Status tokenizer_train(const TokenizerTraining *t, Arena *a)
+{
+    if (t->vocab <= BYTES || t->vocab > TOKENIZER_MAX_VOCAB) {
+        return FAIL(ERR_ARG, "tokenizer: a vocabulary of %d; it can be %d to %d", t->vocab,
+                    BYTES + 1, TOKENIZER_MAX_VOCAB);
+    }
+    ArenaMark mark = arena_mark(a);
+    Status s = train(t, a);
+    arena_release(a, mark);
+    return s;
+}

@@ -1,0 +1,47 @@
+/*
+ * documents: the texts of a file, one after the other.
+ *
+ * NAME.jsonl   one JSON object a line, whose text is a string field of it; blank lines are passed
+ *              over
+ * other names  text: the whole file is one document, or its blocks between blank lines, or its
+ *              lines (a carriage return before the end of a line does not count)
+ *
+ * Texts come as they are: what is no UTF-8 is the tokenizer's business. A NUL inside a JSON string
+ * is an error, because cJSON's strings end there.
+ */
+#ifndef DATA_DOCUMENTS_H
+#define DATA_DOCUMENTS_H
+
+#include "base/file.h"
+
+typedef enum DocumentSplit { SPLIT_FILE, SPLIT_BLANK, SPLIT_LINE } DocumentSplit;
+
+typedef struct DocumentOptions {
+    DocumentSplit split; /* of text files */
+    const char *field;   /* of JSON lines */
+    bool skip_bad;       /* count broken JSON lines and go on, instead of failing */
+} DocumentOptions;
+
+typedef struct Documents {
+    const char *path; /* the caller's */
+    DocumentOptions options;
+    bool jsonl;
+    FileMap map;
+    size_t at;             /* next byte */
+    int64_t line, skipped; /* JSON lines read; bad ones among them */
+    void *json;            /* cJSON's tree of the current line */
+} Documents;
+
+/* ERR_IO for a missing file; ERR_ARG for .json, which would be one document of braces. */
+Status documents_open(Documents *d, const char *path, const DocumentOptions *o);
+void documents_close(Documents *d); /* safe on { 0 } */
+
+/* Documents of bytes in memory (jsonl: JSON lines); they must live as long. */
+void documents_from_memory(Documents *d, const char *name, bool jsonl, FileMap map,
+                           const DocumentOptions *o);
+
+/* The next text, valid until the next call; *more is false past the last one. ERR_FORMAT for a line
+ * that is no JSON, or no object with the field: FILE:LINE and what is wrong. */
+Status documents_next(Documents *d, const char **text, size_t *bytes, bool *more);
+
+#endif

@@ -1,0 +1,279 @@
+#include "data/inspect.h"
+
+#include "data/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 1 << 16, BAR_COLUMNS = 50, FIRST_BYTES = 2048 };
+
+const double inspect_quantiles[INSPECT_QUANTILES] = { 0.01, 0.1, 0.5, 0.9, 0.99 };
+
+/* ---- lengths ---- */
+
+static int compare_lengths(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int bin_of(int64_t length)
+{
+    int b = 0;
+    while (b + 1 < INSPECT_BINS && length >= (int64_t)2 << b) b++;
+    return b;
+}
+
+static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
+{
+    void *at = NULL;
+    TRY(arena_alloc(a, (size_t)s->documents * sizeof(int64_t), &at));
+    int64_t *length = at;
+    for (int64_t d = 0; d < s->documents; d++) {
+        length[d] = shard_start(s, d + 1) - shard_start(s, d);
+        r->bin[bin_of(length[d])]++;
+    }
+    if (s->documents == 0) return OK;
+    qsort(length, (size_t)s->documents, sizeof *length, compare_lengths);
+    r->shortest = length[0];
+    r->longest = length[s->documents - 1];
+    r->mean = (double)s->tokens / (double)s->documents;
+    for (int q = 0; q < INSPECT_QUANTILES; q++) {
+        r->quantile[q] = length[(int64_t)(inspect_quantiles[q] * (double)(s->documents - 1) + 0.5)];
+    }
+    return OK;
+}
+
+/* ---- ids ---- */
+
+static Status largest_id(const Shard *s, int32_t *out)
+{
+    int32_t piece[PIECE], largest = -1;
+    for (int64_t i = 0; i < s->tokens; i += PIECE) {
+        int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
+        shard_read(s, i, n, piece);
+        for (int64_t k = 0; k < n; k++) {
+            if (piece[k] < 0) {
+                return FAIL(ERR_FORMAT, "%s.bin: token %lld is id %d, which is negative", s->prefix,
+                            (long long)(i + k), piece[k]);
+            }
+            if (piece[k] > largest) largest = piece[k];
+        }
+    }
+    *out = largest;
+    return OK;
+}
+
+static void count_ids(const Shard *s, int64_t *count)
+{
+    int32_t piece[PIECE];
+    for (int64_t i = 0; i < s->tokens; i += PIECE) {
+        int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
+        shard_read(s, i, n, piece);
+        for (int64_t k = 0; k < n; k++) count[piece[k]]++;
+    }
+}
+
+/* Put an id in its place among the top ones, if it has one. Ids come in rising order. */
+static void offer(Inspect *r, InspectToken t)
+{
+    int at = r->n_top;
+    while (at > 0 && r->top[at - 1].count < t.count) at--;
+    if (at == INSPECT_TOP) return;
+    if (r->n_top < INSPECT_TOP) r->n_top++;
+    memmove(&r->top[at + 1], &r->top[at], (size_t)(r->n_top - 1 - at) * sizeof t);
+    r->top[at] = t;
+}
+
+static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
+{
+    void *at = NULL;
+    TRY(largest_id(s, &r->largest_id));
+    TRY(arena_alloc_zero(a, ((size_t)r->largest_id + 1) * sizeof(int64_t), &at));
+    const int64_t *count = at;
+    count_ids(s, at);
+    for (int32_t id = 0; id <= r->largest_id; id++) {
+        if (count[id] == 0) continue;
+        r->distinct++;
+        offer(r, (InspectToken){ id, count[id] });
+    }
+    return OK;
+}
+
+static void scan_first(const Shard *s, Inspect *r)
+{
+    if (s->documents == 0) return;
+    int64_t n = shard_start(s, 1);
+    r->first_is_cut = n > INSPECT_FIRST;
+    r->n_first = (int)(r->first_is_cut ? INSPECT_FIRST : n);
+    shard_read(s, 0, r->n_first, r->first);
+}
+
+Status inspect_scan(const char *prefix, Arena *a, Inspect *out)
+{
+    Shard s = { 0 };
+    TRY(shard_open(&s, prefix));
+    *out = (Inspect){ .prefix = prefix,
+                      .id_bytes = s.id_bytes,
+                      .documents = s.documents,
+                      .tokens = s.tokens,
+                      .bytes = (int64_t)(s.bin.bytes + s.idx.bytes) };
+    ArenaMark mark = arena_mark(a);
+    Status status = scan_lengths(&s, a, out);
+    if (status == OK) status = scan_ids(&s, a, out);
+    if (status == OK) scan_first(&s, out);
+    arena_release(a, mark);
+    shard_close(&s);
+    return status;
+}
+
+/* ---- text ---- */
+
+/* How many bytes at s make one printable character; 0: none do. */
+static size_t printable(const char *s, size_t n)
+{
+    unsigned char c = (unsigned char)*s;
+    size_t length = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4, bad = 0;
+    if (c < ' ' || c == 0x7F || length > n || !text_utf8_valid(s, length, &bad)) return 0;
+    return length;
+}
+
+static const char *entity(char c)
+{
+    switch (c) {
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '&': return "&amp;";
+    case '"': return "&quot;";
+    default: return NULL;
+    }
+}
+
+static Status append_escaped(Text *out, char c)
+{
+    if (c == '\n') return text_append(out, "\\n", 2);
+    if (c == '\t') return text_append(out, "\\t", 2);
+    return text_printf(out, "\\x%02x", (unsigned char)c);
+}
+
+Status inspect_visible(Text *out, const char *s, size_t n, unsigned form)
+{
+    for (size_t i = 0; i < n;) {
+        size_t length = printable(s + i, n - i);
+        const char *name = (form & INSPECT_MARKUP) != 0 ? entity(s[i]) : NULL;
+        if (s[i] == '\n' && (form & INSPECT_NEWLINES) != 0) length = 1;
+        if (name != NULL) {
+            TRY(text_append(out, name, strlen(name)));
+        } else if (length > 0) {
+            TRY(text_append(out, s + i, length));
+        } else {
+            TRY(append_escaped(out, s[i]));
+        }
+        i += length > 0 ? length : 1;
+    }
+    return OK;
+}
+
+Status inspect_token_text(const Tokenizer *t, int32_t id, unsigned form, Text *out)
+{
+    const char *bytes = NULL;
+    int32_t n = 0;
+    tokenizer_bytes(t, id, &bytes, &n);
+    if (id == tokenizer_end_of_text(t)) return text_printf(out, "(end of text)");
+    if (id >= tokenizer_vocab(t)) return text_printf(out, "(not in the tokenizer)");
+    const char *quote = (form & INSPECT_MARKUP) != 0 ? entity('"') : "\"";
+    TRY(text_append(out, quote, strlen(quote)));
+    TRY(inspect_visible(out, bytes, (size_t)n, form));
+    TRY(text_append(out, quote, strlen(quote)));
+    return OK;
+}
+
+/* Ids share characters at their borders, so bytes are put together before anything is escaped. */
+size_t inspect_first_bytes(const Inspect *r, const Tokenizer *t, char *out, size_t room)
+{
+    size_t used = 0;
+    for (int i = 0; i < r->n_first; i++) {
+        const char *bytes = NULL;
+        int32_t n = 0;
+        tokenizer_bytes(t, r->first[i], &bytes, &n);
+        if ((size_t)n > room - used) break;
+        if (n > 0) memcpy(out + used, bytes, (size_t)n);
+        used += (size_t)n;
+    }
+    return used;
+}
+
+void inspect_bins(const Inspect *r, int *first, int *last)
+{
+    *first = 0;
+    *last = INSPECT_BINS - 1;
+    while (*first < *last && r->bin[*first] == 0) ++*first;
+    while (*last > *first && r->bin[*last] == 0) --*last;
+}
+
+static Status print_lengths(const Inspect *r, Text *out)
+{
+    char number[32];
+    TRY(text_printf(out, "\ntokens a document: mean %.1f, shortest %lld, longest %s\n", r->mean,
+                    (long long)r->shortest, text_thousands(number, r->longest)));
+    for (int q = 0; q < INSPECT_QUANTILES; q++) {
+        TRY(text_printf(out, "%s%g %% have at most %lld", q == 0 ? "  " : ", ",
+                        100 * inspect_quantiles[q], (long long)r->quantile[q]));
+    }
+    TRY(text_printf(out, "\n\n   tokens  documents\n"));
+    int first = 0, last = 0;
+    int64_t most = 1;
+    inspect_bins(r, &first, &last);
+    for (int b = first; b <= last; b++) most = r->bin[b] > most ? r->bin[b] : most;
+    for (int b = first; b <= last; b++) {
+        TRY(text_printf(out, "%9lld %10lld  ", b == 0 ? 0LL : 1LL << b, (long long)r->bin[b]));
+        for (int64_t i = 0; i < (r->bin[b] * BAR_COLUMNS + most - 1) / most; i++) {
+            TRY(text_append(out, "#", 1));
+        }
+        TRY(text_append(out, "\n", 1));
+    }
+    return OK;
+}
+
+static Status print_top(const Inspect *r, const Tokenizer *t, Text *out)
+{
+    char number[32], distinct[32];
+    TRY(text_printf(out,
+                    "\n%s different ids occur, the largest is %s\n\n       id      count  share\n",
+                    text_thousands(distinct, r->distinct), text_thousands(number, r->largest_id)));
+    for (int i = 0; i < r->n_top; i++) {
+        TRY(text_printf(out, "%9d %10lld %5.1f%%%s", r->top[i].id, (long long)r->top[i].count,
+                        100 * (double)r->top[i].count / (double)r->tokens, t != NULL ? "  " : ""));
+        if (t != NULL) TRY(inspect_token_text(t, r->top[i].id, INSPECT_PLAIN, out));
+        TRY(text_append(out, "\n", 1));
+    }
+    return OK;
+}
+
+static Status print_first(const Inspect *r, const Tokenizer *t, Text *out)
+{
+    char bytes[FIRST_BYTES] = { 0 };
+    if (r->n_first == 0) return OK;
+    TRY(text_printf(out, "\nthe first document%s:\n", r->first_is_cut ? " begins" : ""));
+    if (t == NULL) {
+        for (int i = 0; i < r->n_first; i++) TRY(text_printf(out, "%d ", r->first[i]));
+    } else {
+        size_t n = inspect_first_bytes(r, t, bytes, sizeof bytes);
+        TRY(inspect_visible(out, bytes, n, INSPECT_NEWLINES));
+    }
+    TRY(text_append(out, "\n", 1));
+    return OK;
+}
+
+Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out)
+{
+    char documents[32], tokens[32], bytes[32];
+    TRY(text_printf(out, "%s: %s documents, %s tokens of type %s, %s in two files\n", r->prefix,
+                    text_thousands(documents, r->documents), text_thousands(tokens, r->tokens),
+                    r->id_bytes == 2 ? "u16" : "i32", text_bytes(bytes, (double)r->bytes)));
+    if (r->documents == 0) return OK;
+    TRY(print_lengths(r, out));
+    TRY(print_top(r, t, out));
+    TRY(print_first(r, t, out));
+    return OK;
+}

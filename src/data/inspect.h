@@ -1,0 +1,62 @@
+/*
+ * inspect: what a shard holds, as text for a terminal or as one self-contained page.
+ */
+#ifndef DATA_INSPECT_H
+#define DATA_INSPECT_H
+
+#include "base/text.h"
+#include "data/tokenizer.h"
+
+enum { INSPECT_TOP = 20, INSPECT_BINS = 33, INSPECT_QUANTILES = 5, INSPECT_FIRST = 256 };
+
+typedef struct InspectToken {
+    int32_t id;
+    int64_t count;
+} InspectToken;
+
+typedef struct Inspect {
+    const char *prefix; /* the caller's */
+    int id_bytes;
+    int64_t documents, tokens, bytes; /* bytes: of both files */
+    int64_t shortest, longest;        /* tokens of a document */
+    double mean;
+    int64_t quantile[INSPECT_QUANTILES]; /* at inspect_quantiles */
+    int64_t bin[INSPECT_BINS];           /* documents of 2^b .. 2^(b+1)-1 tokens; 0 is in bin 0 */
+    int32_t largest_id;
+    int64_t distinct;              /* ids that occur */
+    InspectToken top[INSPECT_TOP]; /* the most frequent ids, most first; equal ones by id */
+    int n_top;
+    int32_t first[INSPECT_FIRST]; /* ids that the first document begins with */
+    int n_first;
+    bool first_is_cut;
+} Inspect;
+
+extern const double inspect_quantiles[INSPECT_QUANTILES];
+
+/* Needs memory for a length a document and a count an id. */
+Status inspect_scan(const char *prefix, Arena *a, Inspect *out);
+
+/* With a tokenizer (or NULL), ids are shown with their text. */
+Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out);
+
+/* One page that loads nothing: figures, histogram, most frequent ids, first document. */
+Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out);
+
+/* Bins [first, last] that hold all documents. */
+void inspect_bins(const Inspect *r, int *first, int *last);
+
+/* n bytes with what is not printable as \n, \t or \xNN. */
+typedef enum InspectForm {
+    INSPECT_PLAIN = 0,
+    INSPECT_NEWLINES = 1, /* newlines stay */
+    INSPECT_MARKUP = 2    /* < > & " become entities */
+} InspectForm;
+Status inspect_visible(Text *out, const char *s, size_t n, unsigned form);
+
+/* The text of an id in quotes; what has no text is named in brackets. */
+Status inspect_token_text(const Tokenizer *t, int32_t id, unsigned form, Text *out);
+
+/* Bytes of the first document's beginning, as many as fit; returns how many. */
+size_t inspect_first_bytes(const Inspect *r, const Tokenizer *t, char *out, size_t room);
+
+#endif

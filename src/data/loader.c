@@ -1,0 +1,239 @@
+#include "data/loader_private.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- what the configuration must be ---- */
+
+static Status check_sizes(const LoaderConfig *c)
+{
+    if (c->n_sources < 1 || c->n_sources > MIX_MAX) {
+        return FAIL(ERR_ARG, "%d data sources, 1 to %d are possible", c->n_sources, MIX_MAX);
+    }
+    if (c->sequence < 1 || c->sequence >= INT32_MAX || c->batch < 1 || c->vocab < 1) {
+        return FAIL(ERR_ARG,
+                    "sequences of %lld tokens, %lld a step, vocabulary %lld: all must be at least "
+                    "1, and a sequence below 2^31",
+                    (long long)c->sequence, (long long)c->batch, (long long)c->vocab);
+    }
+    if (!(c->validation >= 0 && c->validation < 1)) {
+        return FAIL(ERR_ARG, "share %g of the documents held out, must be from 0 to below 1",
+                    c->validation);
+    }
+    return OK;
+}
+
+/* Names decide what is held out and how documents are ordered, so two of the same would move in
+ * step. A share of weights cannot be compared with a number of tokens, so it is all or none. */
+static Status check_sources(const LoaderConfig *c)
+{
+    for (int i = 0; i < c->n_sources; i++) {
+        const LoaderSource *s = &c->sources[i];
+        if (!(s->weight >= 0) || isinf(s->weight)) {
+            return FAIL(ERR_ARG, "source %s has weight %g, must be at least 0", s->name, s->weight);
+        }
+        if ((s->weight > 0) != (c->sources[0].weight > 0)) {
+            return FAIL(ERR_ARG,
+                        "source %s has weight %g and source %s has %g: give all sources a weight "
+                        "above 0, or none",
+                        c->sources[0].name, c->sources[0].weight, s->name, s->weight);
+        }
+        for (int j = 0; j < i; j++) {
+            if (strcmp(s->name, c->sources[j].name) != 0) continue;
+            return FAIL(ERR_ARG, "sources %d and %d are both called %s", j, i, s->name);
+        }
+    }
+    return OK;
+}
+
+/* ---- opening ---- */
+
+static Status count_source(const LoaderConfig *c, Source *s)
+{
+    for (int64_t d = 0; d < s->shard.documents; d++) {
+        int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+        bool held = loader_is_held(s->name, d, c->validation);
+        *(held ? &s->held_documents : &s->documents) += 1;
+        *(held ? &s->held_tokens : &s->tokens) += tokens;
+    }
+    s->sequences = (s->tokens - 1) / c->sequence;
+    if (s->tokens < c->sequence + 1) {
+        return FAIL(ERR_ARG,
+                    "source %s (%s) has %lld training tokens in %lld documents (%lld more are held "
+                    "out), one sequence needs %lld",
+                    s->name, s->shard.prefix, (long long)s->tokens, (long long)s->documents,
+                    (long long)s->held_documents, (long long)c->sequence + 1);
+    }
+    return OK;
+}
+
+static Status open_sources(Loader *l, const LoaderConfig *c)
+{
+    double weight[MIX_MAX];
+    for (int i = 0; i < c->n_sources; i++) {
+        Source *s = &l->source[i];
+        *s = (Source){ .name = c->sources[i].name, .epoch = -1 };
+        TRY(shard_open(&s->shard, c->sources[i].path));
+        l->n = i + 1;
+        TRY(count_source(c, s));
+        l->idx_bytes += s->shard.idx.bytes;
+        l->bin_bytes += s->shard.bin.bytes;
+        weight[i] = c->sources[i].weight > 0 ? c->sources[i].weight : (double)s->tokens;
+    }
+    TRY(mix_init(&l->mix, weight, l->n));
+    return OK;
+}
+
+static void close_sources(Loader *l)
+{
+    for (int i = 0; i < l->n; i++) shard_close(&l->source[i].shard);
+}
+
+/* Everything up to the allocations: l is zeroed before, and close_sources fits after a failure. */
+static Status set_up(Loader *l, const LoaderConfig *c)
+{
+    TRY(check_sizes(c));
+    TRY(check_sources(c));
+    l->config = *c;
+    l->config.sources = NULL;
+    TRY(open_sources(l, c));
+    return OK;
+}
+
+/* ---- memory ---- */
+
+static Status alloc_i64(Arena *a, int64_t n, int64_t **out)
+{
+    void *at = NULL;
+    TRY(arena_alloc(a, (size_t)n * sizeof **out, &at));
+    *out = at;
+    return OK;
+}
+
+static Status alloc_row(const Loader *l, Arena *a, Reader *r)
+{
+    void *at = NULL;
+    TRY(arena_alloc(a, (size_t)(l->config.sequence + 1) * sizeof *r->row, &at));
+    r->row = at;
+    return OK;
+}
+
+static size_t texts_bytes(const Loader *l)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < l->n; i++) {
+        bytes += strlen(l->source[i].name) + 1 + strlen(l->source[i].shard.prefix) + 1;
+    }
+    return bytes;
+}
+
+/* All allocations of a loader. It writes to none of them, so over a counting arena it is the plan.
+ */
+static Status allocate(Loader *l, Arena *a, void **self, void **texts)
+{
+    TRY(arena_alloc(a, sizeof *l, self));
+    TRY(arena_alloc(a, texts_bytes(l), texts));
+    for (int i = 0; i < l->n; i++) {
+        Source *s = &l->source[i];
+        TRY(alloc_i64(a, s->shard.documents + 1, &s->start));
+        TRY(alloc_i64(a, s->held_documents, &s->held));
+        TRY(alloc_i64(a, s->held_documents + 1, &s->held_start));
+    }
+    for (int i = 0; i < LOADER_SLOTS; i++) {
+        TRY(batch_new(a, l->config.batch, l->config.sequence, &l->slot[i].batch));
+    }
+    TRY(alloc_row(l, a, &l->reader));
+    TRY(alloc_row(l, a, &l->held_reader));
+    return OK;
+}
+
+static char *keep_text(char *at, const char **text)
+{
+    assert(at != NULL);
+    size_t n = strlen(*text) + 1;
+    memcpy(at, *text, n);
+    *text = at;
+    return at + n;
+}
+
+static void list_held(const LoaderConfig *c, Source *s)
+{
+    int64_t n = 0, at = 0;
+    for (int64_t d = 0; d < s->shard.documents; d++) {
+        if (!loader_is_held(s->name, d, c->validation)) continue;
+        s->held[n] = d;
+        s->held_start[n++] = at;
+        at += shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+    }
+    s->held_start[n] = at;
+}
+
+static Status start(Loader *l, char *texts)
+{
+    for (int i = 0; i < l->n; i++) {
+        Source *s = &l->source[i];
+        texts = keep_text(texts, &s->name);
+        texts = keep_text(texts, &s->shard.prefix);
+        list_held(&l->config, s);
+    }
+    TRY(loader_thread_start(l));
+    return OK;
+}
+
+/* ---- the interface ---- */
+
+Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes)
+{
+    Loader l = { 0 };
+    Arena count = { 0 };
+    void *self = NULL, *texts = NULL;
+    Status s = set_up(&l, c);
+    if (s == OK) s = arena_init(&count, "loader", MEM_COUNT, SIZE_MAX / 2);
+    if (s == OK) s = allocate(&l, &count, &self, &texts);
+    close_sources(&l);
+    TRY(s);
+    *arena_bytes = count.peak_bytes;
+    *mapped_bytes = l.idx_bytes + loader_resident_bytes(&l);
+    return OK;
+}
+
+Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
+{
+    Loader l = { 0 };
+    void *self = NULL, *texts = NULL;
+    Status s = set_up(&l, c);
+    if (s == OK) s = allocate(&l, a, &self, &texts);
+    if (s == OK) {
+        memcpy(self, &l, sizeof l);
+        s = start(self, texts);
+    }
+    if (s != OK) close_sources(&l);
+    TRY(s);
+    *out = self;
+    return OK;
+}
+
+void loader_close(Loader *l)
+{
+    if (l == NULL) return;
+    loader_thread_stop(l);
+    close_sources(l);
+}
+
+int loader_sources(const Loader *l) { return l->n; }
+
+const char *loader_source_name(const Loader *l, int source) { return l->source[source].name; }
+
+LoaderStats loader_stats(const Loader *l, int source)
+{
+    const Source *s = &l->source[source];
+    return (LoaderStats){
+        .documents = s->documents,
+        .tokens = s->tokens,
+        .held_documents = s->held_documents,
+        .held_tokens = s->held_tokens,
+        .share = mix_share(&l->mix, source),
+        .epoch = l->taken[source] / s->sequences,
+    };
+}

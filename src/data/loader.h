@@ -1,0 +1,96 @@
+/*
+ * loader: batches of token ids from memory-mapped shards, one step ahead on one thread.
+ *
+ * Each source (domain) is a .bin/.idx pair. A document is held out when a hash of (source name,
+ * document number) says so, whatever the seed. The training documents of a source are put in a new
+ * order every epoch (a function of seed, source, epoch), laid end to end, and cut into sequences of
+ * T tokens whose target is the next token of that stream; a sequence comes from one source. Which
+ * source sequence i comes from follows the weights by the earliest deadline (mix.h), so that after
+ * any number of sequences every source is within one of its share.
+ *
+ * So everything is a function of (seed, i), and the exact position is one number: sequences read.
+ * Nothing else needs to be in a checkpoint.
+ *
+ * Ids are checked against the vocabulary as they are read: a larger one is ERR_FORMAT with source,
+ * document and place.
+ *
+ * Memory: everything is allocated by loader_open. Where the .bin files together exceed 64 MiB, the
+ * pages that were read are given back as reading goes on, so that the process never holds more than
+ * that of them.
+ */
+#ifndef DATA_LOADER_H
+#define DATA_LOADER_H
+
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+typedef struct LoaderSource {
+    const char *name, *path; /* path: prefix of .bin and .idx */
+    double weight;           /* 0 (then for all sources): its number of training tokens */
+} LoaderSource;
+
+typedef struct LoaderConfig {
+    const LoaderSource *sources;
+    int n_sources;
+    int64_t sequence; /* T */
+    int64_t batch;    /* sequences a step */
+    int64_t vocab;
+    uint64_t seed;
+    double validation; /* share of documents held out */
+    bool shuffle;
+    const int32_t *token_bytes; /* (vocab): bytes of text each id stands for, or NULL; must live as
+                                   long as the loader */
+} LoaderConfig;
+
+typedef struct Batch {
+    Tensor id, target, pos; /* (B*T) i32; pos: place in the sequence, 0 .. T-1 */
+    Tensor doc;      /* (B, T) i32: position in the sequence where the token's document starts */
+    Tensor domain;   /* (B) i32: source number */
+    int64_t targets; /* how many targets are not -1 */
+    int64_t bytes;   /* of text that the targets stand for; 0 without token_bytes */
+} Batch;
+
+typedef struct Loader Loader;
+
+typedef struct LoaderStats {
+    int64_t documents, tokens;           /* training documents and tokens of one epoch */
+    int64_t held_documents, held_tokens; /* held out */
+    double share;                        /* of training sequences */
+    int64_t epoch;                       /* that the next sequence belongs to */
+} LoaderStats;
+
+/* Bytes of arena memory that loader_open takes (reads the .idx files), and how many bytes of mapped
+ * files can be in memory at a time: every .idx, and of the .bin files at most 64 MiB. */
+Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes);
+
+/* Missing, empty, truncated or disagreeing files are errors that name the file and both sizes; so
+ * is a source without enough training tokens for one sequence. */
+Status loader_open(const LoaderConfig *c, Arena *a, Loader **out);
+void loader_close(Loader *l); /* stops the thread; safe on NULL */
+
+/* Sequences read so far; seeking makes the next batch start there. */
+uint64_t loader_position(const Loader *l);
+Status loader_seek(Loader *l, uint64_t position);
+
+/* The next `batch` training sequences. The tensors stay valid until the second next call. */
+Status loader_next(Loader *l, const Batch **out);
+
+/* Does the hold-out rule take this document? */
+bool loader_is_held(const char *source, int64_t document, double validation);
+
+/* Held-out sequences [first, first + n) of one source, in document order, into the caller's batch
+ * (tensors of at least n sequences); past the last one targets are -1. Not threaded. The documents
+ * are one stream that is cut like training's, so each of its tokens but the very first is a target
+ * once; the last sequence is filled up with id 0 and target -1. */
+Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
+Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
+
+int loader_sources(const Loader *l);
+const char *loader_source_name(const Loader *l, int source);
+LoaderStats loader_stats(const Loader *l, int source);
+
+/* A batch of b sequences of t tokens in `a`. */
+Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out);
+
+#endif

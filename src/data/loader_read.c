@@ -1,0 +1,255 @@
+#include "data/loader_private.h"
+
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ORDER_TEXT_BYTES = 64 };
+
+static const uint64_t HELD_SEED = 0x68656C64; /* "held": the same documents for every run's seed */
+
+/* A page fault maps the 64 KiB around it (fault_around_bytes), so a run of tokens is taken to touch
+ * one such window more than it needs at either end. */
+static const int64_t WINDOW_BYTES = 64 << 10;
+static const int64_t PIECE_TOKENS = 256 << 10; /* read between two looks at the limit */
+static const size_t RESIDENT_BYTES = (size_t)64 << 20;
+
+bool loader_is_held(const char *source, int64_t document, double validation)
+{
+    return rng_uniform(HELD_SEED, rng_stream(source), (uint64_t)document) < validation;
+}
+
+size_t loader_resident_bytes(const Loader *l)
+{
+    return l->bin_bytes < RESIDENT_BYTES ? l->bin_bytes : RESIDENT_BYTES;
+}
+
+/* ---- streams: documents end to end ---- */
+
+typedef struct Stream {
+    const Source *source;
+    const int64_t *start; /* (n + 1) token of the stream at which its k-th document starts */
+    int64_t n;
+    const int64_t *document; /* (n) number of the k-th document; NULL: the epoch's order */
+} Stream;
+
+static int64_t epoch_document(const Loader *l, const Source *s, int64_t k)
+{
+    if (!l->config.shuffle) return k;
+    return (int64_t)rng_permute(l->config.seed, s->order, (uint64_t)k,
+                                (uint64_t)s->shard.documents);
+}
+
+static int64_t stream_document(const Loader *l, const Stream *st, int64_t k)
+{
+    return st->document != NULL ? st->document[k] : epoch_document(l, st->source, k);
+}
+
+/* Put the training documents of an epoch in their order. Held-out ones stay in it without length:
+ * so a place in the order needs no table of document numbers. */
+static void build_epoch(const Loader *l, Source *s, int64_t epoch)
+{
+    char text[ORDER_TEXT_BYTES];
+    (void)snprintf(text, sizeof text, "documents of %016llx, epoch %lld",
+                   (unsigned long long)rng_stream(s->name), (long long)epoch);
+    s->order = rng_stream(text);
+    s->epoch = epoch;
+    int64_t at = 0;
+    for (int64_t k = 0; k < s->shard.documents; k++) {
+        int64_t d = epoch_document(l, s, k);
+        s->start[k] = at;
+        if (loader_is_held(s->name, d, l->config.validation)) continue;
+        at += shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
+    }
+    s->start[s->shard.documents] = at;
+}
+
+static Stream epoch_stream(const Loader *l, Source *s, int64_t epoch)
+{
+    if (s->epoch != epoch) build_epoch(l, s, epoch);
+    return (Stream){ .source = s, .start = s->start, .n = s->shard.documents };
+}
+
+static Stream held_stream(const Source *s)
+{
+    return (
+        Stream){ .source = s, .start = s->held_start, .n = s->held_documents, .document = s->held };
+}
+
+/* The last k with start[k] <= token: the document that holds it, as empty ones before it have the
+ * same start. */
+static int64_t stream_find(const Stream *st, int64_t token)
+{
+    int64_t low = 0, high = st->n;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (st->start[middle] <= token) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* ---- rows ---- */
+
+/* Both readers together may touch RESIDENT_BYTES. */
+static void count_touched(const Loader *l, Reader *r, int64_t bytes)
+{
+    int64_t more = (bytes / WINDOW_BYTES + 2) * WINDOW_BYTES;
+    if (l->bin_bytes <= RESIDENT_BYTES) return;
+    if (r->touched_bytes + more > (int64_t)RESIDENT_BYTES / 2) {
+        for (int i = 0; i < l->n; i++) shard_forget(&l->source[i].shard);
+        r->touched_bytes = 0;
+    }
+    r->touched_bytes += more;
+}
+
+static Status check_ids(const Loader *l, const Source *s, const int32_t *ids, int64_t n,
+                        int64_t token, int64_t document)
+{
+    uint32_t largest = 0; /* negative ids are huge here */
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t id = (uint32_t)ids[i];
+        largest = id > largest ? id : largest;
+    }
+    if ((int64_t)largest < l->config.vocab) return OK;
+    int64_t i = 0;
+    while ((uint32_t)ids[i] < l->config.vocab) i++;
+    return FAIL(ERR_FORMAT,
+                "source %s: token %lld of document %lld in %s.bin is id %d, the vocabulary has "
+                "%lld: was it prepared with another tokenizer?",
+                s->name, (long long)(token + i - shard_start(&s->shard, document)),
+                (long long)document, s->shard.prefix, ids[i], (long long)l->config.vocab);
+}
+
+/* Ids [first, first + n) of the source's .bin, all of one document. */
+static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t document, int64_t first,
+                       int64_t n, int32_t *out)
+{
+    for (int64_t i = 0; i < n; i += PIECE_TOKENS) {
+        int64_t piece = n - i < PIECE_TOKENS ? n - i : PIECE_TOKENS;
+        count_touched(l, r, piece * s->shard.id_bytes);
+        shard_read(&s->shard, first + i, piece, out + i);
+        TRY(check_ids(l, s, out + i, piece, first + i, document));
+    }
+    return OK;
+}
+
+/* T + 1 tokens of the stream from `token` on into r->row, and into doc[0 .. T) where each one's
+ * document starts. *have: how many there are, fewer at the end of the stream only. */
+static Status read_row(const Loader *l, Reader *r, const Stream *st, int64_t token, int32_t *doc,
+                       int64_t *have)
+{
+    int64_t T = l->config.sequence, end = st->start[st->n];
+    int64_t wanted = end - token < T + 1 ? end - token : T + 1;
+    int64_t k = wanted > 0 ? stream_find(st, token) : 0;
+    for (int64_t t = 0; t < wanted;) {
+        while (st->start[k + 1] <= token + t) k++;
+        int64_t left = st->start[k + 1] - (token + t);
+        int64_t n = left < wanted - t ? left : wanted - t;
+        int64_t d = stream_document(l, st, k);
+        int64_t first = shard_start(&st->source->shard, d) + (token + t - st->start[k]);
+        TRY(read_ids(l, r, st->source, d, first, n, r->row + t));
+        for (int64_t i = t; i < t + n && i < T; i++) doc[i] = (int32_t)t;
+        t += n;
+    }
+    *have = wanted > 0 ? wanted : 0;
+    return OK;
+}
+
+static int32_t *row_of(const Tensor *t, int64_t row, int64_t T)
+{
+    return (int32_t *)t->data + row * T;
+}
+
+static void count_targets(const Loader *l, Batch *b, const int32_t *target, int64_t n)
+{
+    b->targets += n;
+    if (l->config.token_bytes == NULL) return;
+    for (int64_t t = 0; t < n; t++) b->bytes += l->config.token_bytes[target[t]];
+}
+
+/* Row `row` of the batch: the sequence that starts at `token` of the stream. */
+static Status fill_row(const Loader *l, Reader *r, const Stream *st, int64_t token, Batch *b,
+                       int64_t row)
+{
+    int64_t T = l->config.sequence, have = 0;
+    int32_t *id = row_of(&b->id, row, T), *target = row_of(&b->target, row, T);
+    int32_t *pos = row_of(&b->pos, row, T), *doc = row_of(&b->doc, row, T);
+    TRY(read_row(l, r, st, token, doc, &have));
+    int64_t ids = have < T ? have : T, targets = have > 0 ? have - 1 : 0;
+    memcpy(id, r->row, (size_t)ids * sizeof *id);
+    memcpy(target, r->row + 1, (size_t)targets * sizeof *target);
+    for (int64_t t = ids; t < T; t++) id[t] = 0, doc[t] = (int32_t)ids;
+    for (int64_t t = targets; t < T; t++) target[t] = -1;
+    for (int64_t t = 0; t < T; t++) pos[t] = (int32_t)t;
+    ((int32_t *)b->domain.data)[row] = (int32_t)(st->source - l->source);
+    count_targets(l, b, target, targets);
+    return OK;
+}
+
+/* ---- batches ---- */
+
+Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out)
+{
+    Batch new = { 0 };
+    TRY(tensor_new1(a, DTYPE_I32, b * t, &new.id));
+    TRY(tensor_new1(a, DTYPE_I32, b * t, &new.target));
+    TRY(tensor_new1(a, DTYPE_I32, b * t, &new.pos));
+    TRY(tensor_new2(a, DTYPE_I32, b, t, &new.doc));
+    TRY(tensor_new1(a, DTYPE_I32, b, &new.domain));
+    *out = new;
+    return OK;
+}
+
+Status loader_fill(Loader *l, LoaderSlot *slot)
+{
+    slot->batch.targets = slot->batch.bytes = 0;
+    for (int64_t row = 0; row < l->config.batch; row++) {
+        int i = mix_next(&l->mix);
+        Source *s = &l->source[i];
+        int64_t sequence = mix_taken(&l->mix, i) - 1;
+        Stream st = epoch_stream(l, s, sequence / s->sequences);
+        int64_t token = sequence % s->sequences * l->config.sequence;
+        TRY(fill_row(l, &l->reader, &st, token, &slot->batch, row));
+    }
+    for (int i = 0; i < l->n; i++) slot->taken[i] = mix_taken(&l->mix, i);
+    return OK;
+}
+
+static Status check_source(const Loader *l, int source)
+{
+    if (source >= 0 && source < l->n) return OK;
+    return FAIL(ERR_ARG, "source %d, there are %d", source, l->n);
+}
+
+Status loader_held_sequences(const Loader *l, int source, int64_t *out_n)
+{
+    TRY(check_source(l, source));
+    int64_t targets = l->source[source].held_tokens - 1;
+    *out_n = targets > 0 ? (targets + l->config.sequence - 1) / l->config.sequence : 0;
+    return OK;
+}
+
+Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
+{
+    TRY(check_source(l, source));
+    int64_t T = l->config.sequence, room = out->domain.dim[0];
+    if (first < 0 || n < 0 || n > room || first > INT64_MAX / T - n ||
+        tensor_elems(&out->id) < n * T) {
+        return FAIL(ERR_SHAPE,
+                    "held-out sequences %lld to %lld of %lld tokens, the batch has room for %lld "
+                    "and %lld tokens",
+                    (long long)first, (long long)(first + n), (long long)T, (long long)room,
+                    (long long)tensor_elems(&out->id));
+    }
+    Stream st = held_stream(&l->source[source]);
+    out->targets = out->bytes = 0;
+    for (int64_t row = 0; row < n; row++) {
+        TRY(fill_row(l, &l->held_reader, &st, (first + row) * T, out, row));
+    }
+    return OK;
+}

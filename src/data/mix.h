@@ -1,0 +1,43 @@
+/*
+ * mix: which source the n-th sequence comes from, so that every source is always within one of its
+ * share.
+ *
+ * Taking the source that is furthest behind is not enough for that (five sources can push one 1.08
+ * behind). Each source is a periodic task of rate w instead: its k-th sequence may come in slot
+ * floor(k / w) at the earliest and must come before slot ceil((k + 1) / w); among those that may,
+ * the earliest deadline goes first. On one processor with rates that sum to 1 that meets every
+ * deadline (Baruah, Cohen, Plaxton, Varvel, "Proportionate progress", Algorithmica 15, 1996), and
+ * meeting them all is the same as staying within one.
+ *
+ * Rates are whole numbers of a common total (2^26 over their common divisor), so everything is
+ * exact, the same on every machine, and repeats after `total` slots; a seek walks less than that.
+ */
+#ifndef DATA_MIX_H
+#define DATA_MIX_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum { MIX_MAX = 64 };
+
+typedef struct Mix {
+    int n;
+    int64_t total;
+    int64_t period, slot; /* slots taken so far: period * total + slot */
+    struct MixTask {
+        int64_t rate; /* of total */
+        int64_t k;    /* sequences taken in this period */
+        int64_t release, deadline;
+    } task[MIX_MAX];
+} Mix;
+
+/* weight[i] > 0, finite. ERR_ARG for n out of range, or a share too small to be kept. */
+Status mix_init(Mix *m, const double *weight, int n);
+int mix_next(Mix *m);
+void mix_seek(Mix *m, uint64_t slots);
+
+int64_t mix_taken(const Mix *m, int i); /* sequences of task i in the slots so far */
+double mix_share(const Mix *m, int i);
+
+#endif

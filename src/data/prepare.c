@@ -1,0 +1,142 @@
+#include "data/prepare.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/shard.h"
+#include "data/tokenizer.h"
+
+/* Address space for a tokenizer and for the ids of the largest document; what is not touched costs
+ * nothing. */
+static const size_t RESERVE_BYTES = (size_t)64 << 30;
+static const double PROGRESS_EVERY_S = 0.2;
+
+typedef struct Preparer {
+    const PrepareConfig *config;
+    Arena arena;   /* the tokenizer's, write buffers */
+    Arena scratch; /* one document's ids, then reset */
+    Tokenizer *tokenizer;
+    int32_t end_of_text;
+    ShardWriter writer;
+    PrepareStats stats;
+    uint64_t total_bytes, done_bytes; /* of the files */
+    double start_s, shown_s;
+} Preparer;
+
+static void show_progress(Preparer *p, uint64_t at_bytes, bool last)
+{
+    char rate[32], tokens[32];
+    double now = clock_s(), bytes = (double)(p->done_bytes + at_bytes);
+    if (!last && now - p->shown_s < PROGRESS_EVERY_S) return;
+    p->shown_s = now;
+    double spent = now - p->start_s;
+    log_progress(last, "prepare %s: %.0f %%, %lld documents, %s tokens, %s/s", p->config->out,
+                 p->total_bytes > 0 ? 100 * bytes / (double)p->total_bytes : 100.0,
+                 (long long)p->stats.documents, text_thousands(tokens, p->stats.tokens),
+                 text_bytes(rate, spent > 0 ? bytes / spent : 0));
+}
+
+static Status add_document(Preparer *p, const char *text, size_t bytes)
+{
+    ArenaMark mark = arena_mark(&p->scratch);
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    TRY(tokenizer_encode(p->tokenizer, text, bytes, &p->scratch, &ids, &n));
+    TRY(shard_append(&p->writer, ids, n));
+    TRY(shard_append(&p->writer, &p->end_of_text, 1));
+    TRY(shard_end_document(&p->writer));
+    arena_release(&p->scratch, mark);
+    p->stats.documents++;
+    p->stats.tokens += n + 1;
+    p->stats.text_bytes += (int64_t)bytes;
+    return OK;
+}
+
+static Status add_documents(Preparer *p, Documents *d)
+{
+    for (;;) {
+        const char *text = NULL;
+        size_t bytes = 0;
+        bool more = false;
+        TRY(documents_next(d, &text, &bytes, &more));
+        if (!more) return OK;
+        if (bytes == 0) {
+            p->stats.empty++;
+            continue;
+        }
+        TRY(add_document(p, text, bytes));
+        show_progress(p, d->at, false);
+    }
+}
+
+static Status add_file(Preparer *p, const char *path)
+{
+    Documents d = { 0 };
+    Status s = documents_open(&d, path, &p->config->documents);
+    if (s == OK) s = add_documents(p, &d);
+    p->stats.skipped += d.skipped;
+    p->done_bytes += d.map.bytes;
+    documents_close(&d);
+    return s;
+}
+
+/* A name mistyped as the last of a hundred files is found here, not hours later. */
+static Status measure_files(Preparer *p)
+{
+    for (int i = 0; i < p->config->n_files; i++) {
+        uint64_t bytes = 0;
+        TRY(file_size(p->config->files[i], &bytes));
+        p->total_bytes += bytes;
+    }
+    return OK;
+}
+
+static Status open_tokenizer(Preparer *p)
+{
+    TRY(tokenizer_load(p->config->tokenizer, &p->arena, &p->tokenizer));
+    p->end_of_text = tokenizer_end_of_text(p->tokenizer);
+    if (p->end_of_text < 0) {
+        return FAIL(ERR_FORMAT, "%s has no end-of-text token to end documents with",
+                    p->config->tokenizer);
+    }
+    return OK;
+}
+
+static Status check_result(const Preparer *p)
+{
+    if (p->stats.documents > 0) return OK;
+    return FAIL(ERR_FORMAT,
+                "%d files (%llu bytes) hold no document: %lld empty ones and %lld bad lines were "
+                "left out",
+                p->config->n_files, (unsigned long long)p->total_bytes, (long long)p->stats.empty,
+                (long long)p->stats.skipped);
+}
+
+static Status prepare(Preparer *p)
+{
+    p->start_s = clock_s();
+    TRY(measure_files(p));
+    TRY(arena_init(&p->arena, "prepare", MEM_HOST, RESERVE_BYTES));
+    TRY(arena_init(&p->scratch, "document", MEM_HOST, RESERVE_BYTES));
+    TRY(open_tokenizer(p));
+    TRY(shard_create(&p->writer, p->config->out, tokenizer_vocab(p->tokenizer), &p->arena));
+    for (int i = 0; i < p->config->n_files; i++) TRY(add_file(p, p->config->files[i]));
+    TRY(check_result(p));
+    TRY(shard_commit(&p->writer));
+    show_progress(p, 0, true);
+    p->stats.seconds = clock_s() - p->start_s;
+    return OK;
+}
+
+Status prepare_run(const PrepareConfig *c, PrepareStats *out)
+{
+    Preparer p = { .config = c };
+    Status s = prepare(&p);
+    shard_writer_close(&p.writer);
+    tokenizer_free(p.tokenizer);
+    arena_free(&p.scratch);
+    arena_free(&p.arena);
+    TRY(s);
+    *out = p.stats;
+    return OK;
+}

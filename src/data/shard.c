@@ -1,0 +1,343 @@
+#include "data/shard.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static const char MAGIC[9] = "MMIDIDX\0";
+
+enum {
+    VERSION = 1,
+    TYPE_I32 = 4,
+    TYPE_U16 = 8,
+    U16_VOCAB = 65500, /* vocabularies below it are stored as u16 */
+    HEADER_BYTES = 9 + 8 + 1 + 8 + 8,
+    SEQUENCE_BYTES = 4 + 8, /* length and start */
+    PIECE = 4096,           /* ids converted at a time */
+    SUFFIX_BYTES = 8,
+};
+
+/* Room for lengths of 2^31 documents; only what is written becomes memory. */
+static const size_t LENGTHS_RESERVE = (size_t)8 << 30;
+
+/* Nothing in an .idx is aligned; every machine that this runs on is little endian. */
+static int32_t i32_at(const uint8_t *p, int64_t i)
+{
+    int32_t v;
+    memcpy(&v, p + i * (int64_t)sizeof v, sizeof v);
+    return v;
+}
+
+static int64_t i64_at(const uint8_t *p, int64_t i)
+{
+    int64_t v;
+    memcpy(&v, p + i * (int64_t)sizeof v, sizeof v);
+    return v;
+}
+
+/* ---- reading ---- */
+
+static Status read_type(Shard *s, uint8_t type)
+{
+    if (type != TYPE_U16 && type != TYPE_I32) {
+        return FAIL(ERR_FORMAT,
+                    "%s.idx says that ids have type %d, supported are 8 (u16) and 4 (i32)",
+                    s->prefix, type);
+    }
+    s->id_bytes = type == TYPE_U16 ? 2 : 4;
+    return OK;
+}
+
+/* The two counts, checked against the size of the file before anything is multiplied. */
+static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
+{
+    uint64_t room = s->idx.bytes - HEADER_BYTES;
+    uint64_t need = 0;
+    bool fits = sequences <= room / SEQUENCE_BYTES && entries <= room / 8;
+    if (fits) need = sequences * SEQUENCE_BYTES + entries * 8;
+    if (!fits || (need != room && need + sequences != room)) {
+        return FAIL(ERR_FORMAT,
+                    "%s.idx has %zu bytes, which do not hold the %llu sequences and %llu document "
+                    "entries that it promises: prepare it again",
+                    s->prefix, s->idx.bytes, (unsigned long long)sequences,
+                    (unsigned long long)entries);
+    }
+    if (entries == 0) {
+        return FAIL(ERR_FORMAT, "%s.idx has an empty document index, its last entry must be %llu",
+                    s->prefix, (unsigned long long)sequences);
+    }
+    s->sequences = (int64_t)sequences;
+    s->documents = (int64_t)entries - 1;
+    return OK;
+}
+
+static Status read_header(Shard *s)
+{
+    const uint8_t *p = s->idx.data;
+    if (s->idx.bytes < HEADER_BYTES) {
+        return FAIL(ERR_FORMAT, "%s.idx has %zu bytes, its header alone has %d: prepare it again",
+                    s->prefix, s->idx.bytes, HEADER_BYTES);
+    }
+    if (memcmp(p, MAGIC, sizeof MAGIC) != 0) {
+        return FAIL(ERR_FORMAT, "%s.idx does not begin with MMIDIDX: it is no token index",
+                    s->prefix);
+    }
+    p += sizeof MAGIC;
+    uint64_t version = (uint64_t)i64_at(p, 0);
+    if (version != VERSION) {
+        return FAIL(ERR_FORMAT, "%s.idx has version %llu, supported is %d", s->prefix,
+                    (unsigned long long)version, VERSION);
+    }
+    TRY(read_type(s, p[8]));
+    TRY(read_counts(s, (uint64_t)i64_at(p + 9, 0), (uint64_t)i64_at(p + 9, 1)));
+    return OK;
+}
+
+/* Sequences must lie end to end from byte 0: then documents are ranges, and the sum of all lengths
+ * is what the .bin must have. */
+static Status check_sequences(Shard *s, const uint8_t *lengths)
+{
+    int64_t tokens = 0, bytes = 0;
+    for (int64_t i = 0; i < s->sequences; i++) {
+        int64_t length = i32_at(lengths, i), start = i64_at(s->starts, i);
+        if (length < 0 || start != bytes) {
+            return FAIL(ERR_FORMAT,
+                        "%s.idx: sequence %lld has %lld tokens from byte %lld on, the one before "
+                        "it ends at byte %lld: prepare it again",
+                        s->prefix, (long long)i, (long long)length, (long long)start,
+                        (long long)bytes);
+        }
+        tokens += length;
+        bytes = tokens * s->id_bytes;
+    }
+    if ((uint64_t)bytes != s->bin.bytes) {
+        return FAIL(ERR_FORMAT,
+                    "%s.idx promises %lld tokens (%lld bytes), %s.bin has %zu bytes: prepare it "
+                    "again",
+                    s->prefix, (long long)tokens, (long long)bytes, s->prefix, s->bin.bytes);
+    }
+    s->tokens = tokens;
+    return OK;
+}
+
+static Status check_documents(const Shard *s)
+{
+    int64_t before = 0;
+    for (int64_t d = 0; d <= s->documents; d++) {
+        int64_t at = i64_at(s->first_seq, d);
+        bool right = at >= before && at <= s->sequences && (d > 0 || at == 0) &&
+                     (d < s->documents || at == s->sequences);
+        if (!right) {
+            return FAIL(ERR_FORMAT,
+                        "%s.idx: document %lld starts at sequence %lld, the one before it at %lld "
+                        "of %lld: prepare it again",
+                        s->prefix, (long long)d, (long long)at, (long long)before,
+                        (long long)s->sequences);
+        }
+        before = at;
+    }
+    return OK;
+}
+
+Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx)
+{
+    Shard new = { .prefix = prefix, .bin = bin, .idx = idx };
+    TRY(read_header(&new));
+    const uint8_t *lengths = idx.data + HEADER_BYTES;
+    new.starts = lengths + new.sequences * 4;
+    new.first_seq = new.starts + new.sequences * 8;
+    TRY(check_sequences(&new, lengths));
+    TRY(check_documents(&new));
+    *s = new;
+    return OK;
+}
+
+static Status map_part(const char *prefix, const char *suffix, FileMap *out)
+{
+    char path[FILE_PATH_MAX + SUFFIX_BYTES];
+    int n = snprintf(path, sizeof path, "%s%s", prefix, suffix);
+    if (n < 0 || n >= FILE_PATH_MAX) {
+        return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix, suffix,
+                    n, FILE_PATH_MAX - 1);
+    }
+    TRY(file_map(path, out));
+    return OK;
+}
+
+Status shard_open(Shard *s, const char *prefix)
+{
+    FileMap bin = { 0 }, idx = { 0 };
+    Status status = map_part(prefix, ".idx", &idx);
+    if (status == OK) status = map_part(prefix, ".bin", &bin);
+    if (status == OK) status = shard_from_maps(s, prefix, bin, idx);
+    if (status == OK) return OK;
+    file_unmap(&bin);
+    file_unmap(&idx);
+    return status_frame(__FILE__, __LINE__, status);
+}
+
+void shard_close(Shard *s)
+{
+    file_unmap(&s->bin);
+    file_unmap(&s->idx);
+    *s = (Shard){ 0 };
+}
+
+int64_t shard_start(const Shard *s, int64_t d)
+{
+    int64_t sequence = i64_at(s->first_seq, d);
+    return sequence == s->sequences ? s->tokens : i64_at(s->starts, sequence) / s->id_bytes;
+}
+
+void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out)
+{
+    const uint8_t *from = s->bin.data + first * s->id_bytes;
+    if (n == 0) return;
+    if (s->id_bytes == 4) {
+        memcpy(out, from, (size_t)n * sizeof *out);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) out[i] = from[2 * i] | from[2 * i + 1] << 8;
+}
+
+void shard_forget(const Shard *s)
+{
+    /* Advice: where the system does not take it, memory is only used longer. */
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes no const, the map is one */
+    if (s->bin.data != NULL) madvise((void *)(uintptr_t)s->bin.data, s->bin.bytes, MADV_DONTNEED);
+}
+
+/* ---- writing ---- */
+
+static Status make_parent(const char *prefix)
+{
+    char folder[FILE_PATH_MAX];
+    const char *slash = strrchr(prefix, '/');
+    if (slash == NULL || slash == prefix) return OK;
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - prefix), prefix);
+    TRY(file_make_folders(folder));
+    return OK;
+}
+
+Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena)
+{
+    char path[FILE_PATH_MAX + SUFFIX_BYTES];
+    size_t length = strlen(prefix);
+    *w = (ShardWriter){ .id_bytes = vocab < U16_VOCAB ? 2 : 4, .arena = arena };
+    if (length == 0 || prefix[length - 1] == '/' || length + SUFFIX_BYTES > FILE_PATH_MAX) {
+        return FAIL(ERR_ARG,
+                    "\"%s\" is no prefix of two files: it must end with a name and have at most "
+                    "%d characters",
+                    prefix, FILE_PATH_MAX - SUFFIX_BYTES);
+    }
+    memcpy(w->prefix, prefix, length + 1);
+    TRY(make_parent(prefix));
+    TRY(arena_init(&w->lengths_arena, "document lengths", MEM_HOST, LENGTHS_RESERVE));
+    (void)snprintf(path, sizeof path, "%s.bin", prefix);
+    TRY(file_create_temp(&w->bin, path, arena));
+    return OK;
+}
+
+/* The arena hands out whole pieces of ARENA_ALIGN bytes, so they lie end to end and make one
+ * array. */
+static Status add_length(ShardWriter *w, int32_t length)
+{
+    const int64_t piece = ARENA_ALIGN / (int64_t)sizeof length;
+    if (w->documents % piece == 0) {
+        void *at = NULL;
+        TRY(arena_alloc(&w->lengths_arena, ARENA_ALIGN, &at));
+        if (w->documents == 0) w->lengths = at;
+    }
+    w->lengths[w->documents++] = length;
+    return OK;
+}
+
+static Status check_id(const ShardWriter *w, int32_t id)
+{
+    if (id >= 0 && (w->id_bytes == 4 || id <= UINT16_MAX)) return OK;
+    return FAIL(ERR_ARG, "%s.bin: document %lld has id %d, its type holds 0 to %d", w->prefix,
+                (long long)w->documents, id, w->id_bytes == 4 ? INT32_MAX : UINT16_MAX);
+}
+
+static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
+{
+    uint16_t narrow[PIECE];
+    for (int64_t i = 0; i < n; i++) {
+        TRY(check_id(w, ids[i]));
+        narrow[i] = (uint16_t)ids[i];
+    }
+    const void *data = w->id_bytes == 4 ? (const void *)ids : narrow;
+    TRY(file_write(&w->bin, data, (size_t)(n * w->id_bytes)));
+    return OK;
+}
+
+Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += PIECE) {
+        TRY(write_ids(w, ids + i, n - i < PIECE ? n - i : PIECE));
+    }
+    w->document_tokens += n;
+    w->tokens += n;
+    return OK;
+}
+
+Status shard_end_document(ShardWriter *w)
+{
+    if (w->document_tokens > INT32_MAX) {
+        return FAIL(ERR_ARG, "%s.bin: document %lld has %lld tokens, at most %d are possible",
+                    w->prefix, (long long)w->documents, (long long)w->document_tokens, INT32_MAX);
+    }
+    TRY(add_length(w, (int32_t)w->document_tokens));
+    w->document_tokens = 0;
+    return OK;
+}
+
+static Status write_header(const ShardWriter *w, File *idx)
+{
+    uint64_t version = VERSION;
+    uint8_t type = w->id_bytes == 2 ? TYPE_U16 : TYPE_I32;
+    uint64_t counts[2] = { (uint64_t)w->documents, (uint64_t)w->documents + 1 };
+    TRY(file_write(idx, MAGIC, sizeof MAGIC));
+    TRY(file_write(idx, &version, sizeof version));
+    TRY(file_write(idx, &type, sizeof type));
+    TRY(file_write(idx, counts, sizeof counts));
+    return OK;
+}
+
+static Status write_index(const ShardWriter *w, File *idx)
+{
+    TRY(write_header(w, idx));
+    if (w->documents > 0) {
+        TRY(file_write(idx, w->lengths, (size_t)w->documents * sizeof *w->lengths));
+    }
+    int64_t start = 0;
+    for (int64_t d = 0; d < w->documents; d++) {
+        TRY(file_write(idx, &start, sizeof start));
+        start += (int64_t)w->lengths[d] * w->id_bytes;
+    }
+    for (int64_t d = 0; d <= w->documents; d++) TRY(file_write(idx, &d, sizeof d));
+    return OK;
+}
+
+Status shard_commit(ShardWriter *w)
+{
+    char path[FILE_PATH_MAX + SUFFIX_BYTES];
+    File idx = { 0 };
+    (void)snprintf(path, sizeof path, "%s.idx", w->prefix);
+    Status s = file_create_temp(&idx, path, w->arena);
+    if (s == OK) s = write_index(w, &idx);
+    if (s == OK) s = file_sync(&idx);
+    if (s == OK) s = file_remove_tree(path);
+    if (s == OK) s = file_commit(&w->bin);
+    if (s == OK) s = file_commit(&idx);
+    file_close(&idx);
+    shard_writer_close(w);
+    return s;
+}
+
+void shard_writer_close(ShardWriter *w)
+{
+    file_close(&w->bin);
+    arena_free(&w->lengths_arena);
+    w->lengths = NULL;
+}

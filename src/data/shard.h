@@ -1,0 +1,76 @@
+/*
+ * shard: token ids on disk, PREFIX.bin and PREFIX.idx, in the layout that Megatron-LM reads and
+ * writes.
+ *
+ *   .bin   ids one after the other, u16 if the vocabulary is below 65500, else i32; little endian
+ *   .idx   9 bytes  "MMIDIDX" and two zeros
+ *          u64      version, 1
+ *          u8       type of an id: 8 is u16, 4 is i32
+ *          u64      S, sequences
+ *          u64      D + 1, entries of the document index
+ *          i32[S]   ids of each sequence
+ *          i64[S]   byte of the .bin at which each sequence starts
+ *          i64[D+1] sequence at which each document starts; the last entry is S
+ *          i8[S]    modes, in some files; not used
+ *
+ * The writer makes one sequence a document. Readers may meet documents of several sequences; they
+ * lie end to end, so a document is a range of ids all the same. Nothing in an .idx is aligned.
+ *
+ * Opening checks everything once: after it, every document's range lies inside the .bin. What an id
+ * means is the reader's business (the vocabulary is not in the files).
+ */
+#ifndef DATA_SHARD_H
+#define DATA_SHARD_H
+
+#include "base/file.h"
+
+typedef struct Shard {
+    const char *prefix; /* the caller's; must live as long */
+    FileMap bin, idx;
+    int id_bytes; /* 2 or 4 */
+    int64_t documents, tokens, sequences;
+    const uint8_t *starts;    /* i64[S], in idx */
+    const uint8_t *first_seq; /* i64[D+1], in idx */
+} Shard;
+
+/* ERR_IO: a file is missing; ERR_FORMAT: what is wrong with which of the two. */
+Status shard_open(Shard *s, const char *prefix);
+void shard_close(Shard *s); /* safe on { 0 } */
+
+/* The checks of shard_open over bytes in memory. */
+Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx);
+
+/* Token at which document d starts; d = documents is the end of the last one. */
+int64_t shard_start(const Shard *s, int64_t d);
+
+/* Ids [first, first + n) as i32. */
+void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out);
+
+/* Give the pages of the .bin that were read back to the system; later reads fetch them again. */
+void shard_forget(const Shard *s);
+
+/* ---- writing ---- */
+
+typedef struct ShardWriter {
+    File bin;
+    char prefix[FILE_PATH_MAX];
+    int id_bytes;
+    int64_t documents, tokens;
+    int64_t document_tokens; /* of the current document */
+    Arena *arena;            /* of the write buffers */
+    int32_t *lengths;        /* (documents), growing at the end of an arena of its own */
+    Arena lengths_arena;
+} ShardWriter;
+
+/* Folders of the prefix are made. vocab chooses the type of an id. */
+Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena);
+/* More ids of the current document, and its end. */
+Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);
+Status shard_end_document(ShardWriter *w);
+
+/* Puts both files in place, .idx last. An older .idx goes first, so a crash in between leaves no
+ * pair that does not belong together. */
+Status shard_commit(ShardWriter *w);
+void shard_writer_close(ShardWriter *w); /* safe on { 0 } and after commit; drops the temporaries */
+
+#endif

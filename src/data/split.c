@@ -1,0 +1,223 @@
+#include "data/split.h"
+
+#include "base/text.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum { SENTENCE_BYTES = 128, STEPS_FREE = 1000000, STEPS_PER_BYTE = 32 };
+
+const char SPLIT_GPT2_PATTERN[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+
+/* ---- PCRE2's memory ---- */
+
+static void *arena_give(size_t bytes, void *arena)
+{
+    void *at = NULL;
+    return arena_alloc(arena, bytes, &at) == OK ? at : NULL;
+}
+
+/* What an arena gave goes back with the arena. */
+static void arena_take_back(void *at, void *arena)
+{
+    (void)at;
+    (void)arena;
+}
+
+static Status pcre2_context(Arena *a, pcre2_general_context **out)
+{
+    *out = pcre2_general_context_create(arena_give, arena_take_back, a);
+    if (*out == NULL) return FAIL(ERR_MEMORY, "arena %s: no room for a pattern", a->name);
+    return OK;
+}
+
+static const char *pcre2_sentence(int code, char out[SENTENCE_BYTES])
+{
+    PCRE2_UCHAR text[SENTENCE_BYTES] = { 0 };
+    (void)pcre2_get_error_message(code, text, SENTENCE_BYTES);
+    memcpy(out, text, SENTENCE_BYTES);
+    return out;
+}
+
+/* ---- stages ---- */
+
+static Status check_room(const Splitter *s)
+{
+    if (s->n_stages < SPLIT_STAGES_MAX) return OK;
+    return FAIL(ERR_UNSUPPORTED, "more than %d patterns one after another", SPLIT_STAGES_MAX);
+}
+
+Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
+{
+    TRY(check_room(s));
+    pcre2_general_context *memory = NULL;
+    TRY(pcre2_context(a, &memory));
+    pcre2_compile_context *how = pcre2_compile_context_create(memory);
+    if (how == NULL) return FAIL(ERR_MEMORY, "arena %s: no room for a pattern", a->name);
+    pcre2_set_newline(how, PCRE2_NEWLINE_LF);
+    uint32_t options = PCRE2_UTF | PCRE2_LITERAL;
+    if (!rule->literal) { /* \C would match half a character */
+        options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    }
+    int code = 0;
+    size_t at = 0;
+    pcre2_code *pattern =
+        pcre2_compile((PCRE2_SPTR)rule->pattern, rule->pattern_bytes, options, &code, &at, how);
+    if (pattern == NULL) {
+        char why[SENTENCE_BYTES];
+        return FAIL(code == PCRE2_ERROR_HEAP_FAILED ? ERR_MEMORY : ERR_FORMAT,
+                    "pattern \"%.60s\": %s at byte %zu", rule->pattern, pcre2_sentence(code, why),
+                    at);
+    }
+    /* Where the system allows no machine code, PCRE2 interprets: slower, the same matches. */
+    (void)pcre2_jit_compile(pattern, PCRE2_JIT_COMPLETE);
+    s->stage[s->n_stages++] = (SplitStage){ pattern, rule->remove_matches, rule->remove_others };
+    return OK;
+}
+
+Status splitter_add_prefix_space(Splitter *s)
+{
+    TRY(check_room(s));
+    if (s->prefix_space) return FAIL(ERR_UNSUPPORTED, "a space put before pieces twice");
+    s->prefix_space = true;
+    s->stage[s->n_stages++] = (SplitStage){ 0 };
+    return OK;
+}
+
+void splitter_free(Splitter *s)
+{
+    for (int i = 0; i < s->n_stages; i++) pcre2_code_free(s->stage[i].code);
+    *s = (Splitter){ 0 };
+}
+
+/* ---- cutting ---- */
+
+static Status cut(SplitCut *c, int stage, const char *text, size_t n);
+
+/* The last character of a piece ends at `at`; the next begins where a byte is no continuation. */
+static size_t next_character(const char *text, size_t n, size_t at)
+{
+    do at++;
+    while (at < n && ((unsigned char)text[at] & 0xC0) == 0x80);
+    return at;
+}
+
+/* The first match at or after `from`; *start is SIZE_MAX if there is none. */
+static Status find(SplitCut *c, const SplitStage *stage, const char *text, size_t n, size_t from,
+                   size_t *start, size_t *end)
+{
+    PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    int rc = pcre2_match(stage->code, subject, n, from, PCRE2_NO_UTF_CHECK, c->match, c->limits);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) { /* the interpreter's stack is the arena */
+        rc = pcre2_match(stage->code, subject, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, c->match,
+                         c->limits);
+    }
+    *start = SIZE_MAX;
+    if (rc == PCRE2_ERROR_NOMATCH) return OK;
+    if (rc < 0) {
+        char why[SENTENCE_BYTES];
+        return FAIL(rc == PCRE2_ERROR_NOMEMORY ? ERR_MEMORY : ERR_UNSUPPORTED,
+                    "a pattern of the tokenizer gave up at byte %zu of a piece of %zu: %s", from, n,
+                    pcre2_sentence(rc, why));
+    }
+    const size_t *found = pcre2_get_ovector_pointer(c->match);
+    if (found[0] < from || found[1] < found[0]) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "a pattern of the tokenizer moves the start of its match by \\K");
+    }
+    *start = found[0];
+    *end = found[1];
+    return OK;
+}
+
+static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
+{
+    const SplitStage *s = &c->splitter->stage[stage];
+    size_t done = 0, from = 0;
+    while (from < n) {
+        size_t start = 0, end = 0;
+        TRY(find(c, s, text, n, from, &start, &end));
+        if (start >= n) break;
+        if (start > done && !s->remove_others) {
+            TRY(cut(c, stage + 1, text + done, start - done));
+        }
+        if (end > start && !s->remove_matches) TRY(cut(c, stage + 1, text + start, end - start));
+        done = end;
+        from = end > start ? end : next_character(text, n, end); /* an empty match only cuts */
+    }
+    if (done < n && !s->remove_others) return cut(c, stage + 1, text + done, n - done);
+    return OK;
+}
+
+static Status cut_with_prefix_space(SplitCut *c, int stage, const char *text, size_t n)
+{
+    if (text[0] == ' ') return cut(c, stage + 1, text, n);
+    char *with_space = c->prefixed;
+    assert(with_space != NULL); /* make_room_for_spaces saw this stage */
+    with_space[0] = ' ';
+    memcpy(with_space + 1, text, n);
+    c->prefixed += n + 1;
+    return cut(c, stage + 1, with_space, n + 1);
+}
+
+static Status cut(SplitCut *c, int stage, const char *text, size_t n)
+{
+    if (stage < c->splitter->n_stages) {
+        if (c->splitter->stage[stage].code == NULL) return cut_with_prefix_space(c, stage, text, n);
+        return cut_by_pattern(c, stage, text, n);
+    }
+    if (n > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "a piece of %zu bytes without a cut", n);
+    return c->sink(c->context, text, (int32_t)n);
+}
+
+Status split_begin(SplitCut *c, const Splitter *s, SplitSink sink, void *context, Arena *a)
+{
+    *c = (SplitCut){ .splitter = s, .sink = sink, .context = context, .arena = a };
+    pcre2_general_context *memory = NULL;
+    TRY(pcre2_context(a, &memory));
+    c->match = pcre2_match_data_create(1, memory);
+    c->limits = pcre2_match_context_create(memory);
+    if (c->match == NULL || c->limits == NULL) {
+        return FAIL(ERR_MEMORY, "arena %s: no room for a match", a->name);
+    }
+    return OK;
+}
+
+/* Every piece that the prefix stage sees has a byte, so its pieces are at most twice the text. */
+static Status make_room_for_spaces(SplitCut *c, size_t n)
+{
+    c->prefixed = NULL;
+    if (!c->splitter->prefix_space || n == 0) return OK;
+    void *at = NULL;
+    TRY(arena_alloc(c->arena, 2 * n, &at));
+    c->prefixed = at;
+    return OK;
+}
+
+/* A match may take steps in proportion to the text (a run of white space is gone through, and back
+ * to its end), and so many more; patterns that take n^2 or 2^n give up instead of hanging. */
+static void set_limit(SplitCut *c, size_t n)
+{
+    size_t steps = (size_t)STEPS_FREE + STEPS_PER_BYTE * n;
+    pcre2_set_match_limit(c->limits, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+}
+
+Status split_text(SplitCut *c, const char *text, size_t n)
+{
+    TRY(make_room_for_spaces(c, n));
+    set_limit(c, n);
+    size_t at = 0;
+    while (at < n) {
+        size_t good = n - at;
+        bool valid = text_utf8_valid(text + at, n - at, &good);
+        if (valid) good = n - at;
+        if (good > 0) TRY(cut(c, 0, text + at, good));
+        if (!valid) TRY(c->sink(c->context, text + at + good, 1));
+        at += good + !valid;
+    }
+    return OK;
+}

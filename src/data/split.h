@@ -1,0 +1,75 @@
+/*
+ * split: text into pieces by a pipeline of patterns, as Hugging Face's pre-tokenizers do.
+ *
+ * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own:
+ * a lookahead does not see past it. Patterns are PCRE2 with Unicode classes (\s, \w, \d, \b) and
+ * with Ruby's meaning of ^ and $ (at every line), which is what those files are written for.
+ *
+ * PCRE2 knows Unicode 14; characters assigned since then are in none of its classes, and U+180E is
+ * white space to it alone. Such characters may be cut at other places than Hugging Face's library
+ * cuts them; for all others the pieces are the same. Nothing is lost: the pieces of a pipeline that
+ * removes nothing are always the whole text.
+ *
+ * The text is checked to be UTF-8 once, here, and PCRE2 is told to trust it: its own handling of
+ * invalid UTF-8 looks through the rest of the text at every match, which is quadratic. A byte that
+ * is no UTF-8 is a piece by itself, and ends the text for the patterns.
+ *
+ * All memory is the arena's, but for machine code of the patterns, which splitter_free gives back.
+ */
+#ifndef DATA_SPLIT_H
+#define DATA_SPLIT_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SPLIT_STAGES_MAX = 16 };
+
+typedef struct SplitRule {
+    const char *pattern;
+    size_t pattern_bytes;
+    bool literal;        /* the pattern is the text to find, not a regular expression */
+    bool remove_matches; /* matches are dropped; otherwise matches and the text between are kept */
+    bool remove_others;  /* the text between matches is dropped */
+} SplitRule;
+
+typedef struct SplitStage {
+    struct pcre2_real_code_8 *code; /* NULL: put a space before a piece that has none */
+    bool remove_matches, remove_others;
+} SplitStage;
+
+typedef struct Splitter {
+    int n_stages;
+    bool prefix_space; /* one of the stages is that */
+    SplitStage stage[SPLIT_STAGES_MAX];
+} Splitter;
+
+/* GPT-2's pattern (Radford et al. 2019): contractions, words, numbers and other signs, each with
+ * the space before it, and runs of white space without the space before a word. */
+extern const char SPLIT_GPT2_PATTERN[];
+
+/* Add a stage to the end; s starts zeroed. */
+Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a);
+Status splitter_add_prefix_space(Splitter *s);
+void splitter_free(Splitter *s); /* safe on a zeroed one */
+
+/* Gets each piece in the order of the text; it stays where it is as long as the text and the
+ * arena of the cut. Pieces are never empty and at most INT32_MAX bytes. */
+typedef Status (*SplitSink)(void *context, const char *piece, int32_t n);
+
+typedef struct SplitCut {
+    const Splitter *splitter;
+    SplitSink sink;
+    void *context;
+    struct pcre2_real_match_data_8 *match; /* in the arena, like the limits */
+    struct pcre2_real_match_context_8 *limits;
+    char *prefixed; /* where pieces with a space before them are made */
+    Arena *arena;
+} SplitCut;
+
+/* Make a cut ready: what does not depend on the text comes from the arena here. */
+Status split_begin(SplitCut *c, const Splitter *s, SplitSink sink, void *context, Arena *a);
+Status split_text(SplitCut *c, const char *text, size_t n);
+
+#endif

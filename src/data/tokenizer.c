@@ -1,0 +1,360 @@
+/*
+ * tokenizer: text to ids and back.
+ *
+ * A piece starts as one id a byte; then the pair with the lowest merge rank, the leftmost of equal
+ * ones, becomes one id, until no pair has a merge. Short pieces look through all pairs for each
+ * merge; long ones keep the pairs in a heap, so that a piece of n bytes costs n log n whatever it
+ * holds. Most pieces never get there: they are a token that its own bytes lead to (found once, at
+ * load), or came before in the same text (a small table that points at the ids already written).
+ *
+ * A tokenizer is never written to after load, so threads may share one if each has its own arena.
+ */
+#include "data/tokenizer_impl.h"
+
+#include "base/file.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#ifdef HOSTILE
+enum { SHORT_PIECE = 4, RECENT_MAX = 4 };
+#else
+enum { SHORT_PIECE = 48, RECENT_MAX = 1 << 13 }; /* 8192 x 24 bytes stay in a core's L2 cache */
+#endif
+
+static const uint32_t NO_RANK = UINT32_MAX;
+
+typedef struct Recent { /* a piece that was encoded before */
+    uint64_t hash;
+    int64_t first; /* of its ids */
+    int32_t n_ids; /* 0: empty */
+    int32_t n_bytes;
+} Recent;
+
+typedef struct Encoder {
+    const Tokenizer *t;
+    Arena *scratch;
+    int32_t *ids;
+    int64_t n_ids;
+    Recent *recent;
+    uint64_t recent_mask;
+} Encoder;
+
+/* ---- tables ---- */
+
+static uint64_t power_of_two_above(int64_t n)
+{
+    uint64_t size = 16;
+    while (size < (uint64_t)n) size *= 2;
+    return size;
+}
+
+static uint64_t pair_hash(int32_t left, int32_t right)
+{
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    pair *= 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads close ids (Knuth 6.4) */
+    return pair ^ pair >> 32;
+}
+
+Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a)
+{
+    uint64_t slots = power_of_two_above(2 * n_tokens), merges = power_of_two_above(2 * n_merges);
+    void *at = NULL;
+    TRY(arena_alloc(a, slots * sizeof *t->slot, &at));
+    t->slot = at;
+    TRY(arena_alloc(a, merges * sizeof *t->merge, &at));
+    t->merge = at;
+    t->slot_mask = slots - 1;
+    t->merge_mask = merges - 1;
+    for (uint64_t i = 0; i < slots; i++) t->slot[i] = (TokenSlot){ .id = TOKENIZER_NO_TOKEN };
+    for (uint64_t i = 0; i < merges; i++) t->merge[i] = (MergeSlot){ .left = TOKENIZER_NO_TOKEN };
+    return OK;
+}
+
+static int32_t find_hashed(const Tokenizer *t, const char *bytes, int32_t n, uint64_t hash)
+{
+    uint32_t tag = (uint32_t)(hash >> 32);
+    for (uint64_t i = hash & t->slot_mask;; i = (i + 1) & t->slot_mask) {
+        const TokenSlot *s = &t->slot[i];
+        if (s->id == TOKENIZER_NO_TOKEN) return TOKENIZER_NO_TOKEN;
+        const TokenText *text = &t->token[s->id];
+        if (s->tag == tag && text->n == n && memcmp(text->bytes, bytes, (size_t)n) == 0) {
+            return s->id;
+        }
+    }
+}
+
+int32_t tokenizer_find(const Tokenizer *t, const char *bytes, int32_t n)
+{
+    return find_hashed(t, bytes, n, XXH3_64bits(bytes, (size_t)n));
+}
+
+void tokenizer_put(Tokenizer *t, int32_t id)
+{
+    uint64_t hash = XXH3_64bits(t->token[id].bytes, (size_t)t->token[id].n);
+    uint64_t i = hash & t->slot_mask;
+    while (t->slot[i].id != TOKENIZER_NO_TOKEN) i = (i + 1) & t->slot_mask;
+    t->slot[i] = (TokenSlot){ .tag = (uint32_t)(hash >> 32), .id = id };
+}
+
+/* The slot of a pair, or the empty one where it belongs. */
+static MergeSlot *merge_slot(const Tokenizer *t, int32_t left, int32_t right)
+{
+    uint64_t i = pair_hash(left, right) & t->merge_mask;
+    while (t->merge[i].left != TOKENIZER_NO_TOKEN &&
+           (t->merge[i].left != left || t->merge[i].right != right)) {
+        i = (i + 1) & t->merge_mask;
+    }
+    return &t->merge[i];
+}
+
+void tokenizer_put_merge(Tokenizer *t, int32_t left, int32_t right, uint32_t rank, int32_t result)
+{
+    *merge_slot(t, left, right) = (MergeSlot){ left, right, rank, result };
+}
+
+static uint32_t rank_of(const Tokenizer *t, int32_t left, int32_t right)
+{
+    const MergeSlot *m = merge_slot(t, left, right);
+    return m->left == TOKENIZER_NO_TOKEN ? NO_RANK : m->rank;
+}
+
+/* ---- merging ---- */
+
+/* Merge the n ids at `id` by looking through all pairs for each merge; returns how many are left.
+ * rank[i] belongs to the pair (i, i + 1). */
+static int32_t merge_short(const Tokenizer *t, int32_t *id, int32_t n)
+{
+    uint32_t rank[SHORT_PIECE];
+    for (int32_t i = 0; i + 1 < n; i++) rank[i] = rank_of(t, id[i], id[i + 1]);
+    while (n > 1) {
+        int32_t best = 0;
+        for (int32_t i = 1; i + 1 < n; i++) {
+            if (rank[i] < rank[best]) best = i;
+        }
+        if (rank[best] == NO_RANK) break;
+        id[best] = merge_slot(t, id[best], id[best + 1])->result;
+        n--;
+        size_t behind = (size_t)(n - best - 1);
+        memmove(id + best + 1, id + best + 2, behind * sizeof *id);
+        if (behind > 0) memmove(rank + best + 1, rank + best + 2, (behind - 1) * sizeof *rank);
+        if (best > 0) rank[best - 1] = rank_of(t, id[best - 1], id[best]);
+        if (best + 1 < n) rank[best] = rank_of(t, id[best], id[best + 1]);
+    }
+    return n;
+}
+
+/* Pairs of a long piece by rank, then by place: one number each, rank in the upper half. A pair
+ * that has changed since is recognised by its rank when it comes up. */
+typedef struct PairHeap {
+    uint64_t *key;
+    int64_t n;
+} PairHeap;
+
+static void heap_push(PairHeap *h, uint64_t key)
+{
+    int64_t i = h->n++;
+    for (int64_t parent; i > 0 && h->key[parent = (i - 1) / 2] > key; i = parent) {
+        h->key[i] = h->key[parent];
+    }
+    h->key[i] = key;
+}
+
+static uint64_t heap_pop(PairHeap *h)
+{
+    uint64_t top = h->key[0], last = h->key[--h->n];
+    int64_t i = 0;
+    for (int64_t child = 1; child < h->n; child = 2 * i + 1) {
+        if (child + 1 < h->n && h->key[child + 1] < h->key[child]) child++;
+        if (h->key[child] >= last) break;
+        h->key[i] = h->key[child];
+        i = child;
+    }
+    h->key[i] = last;
+    return top;
+}
+
+typedef struct LongPiece { /* ids as a doubly linked list over the places of the bytes */
+    const Tokenizer *t;
+    int32_t *id;            /* TOKENIZER_NO_TOKEN: became part of the one before */
+    int32_t *next, *before; /* n and -1 at the ends */
+    int32_t n;
+    PairHeap heap;
+} LongPiece;
+
+static void push_pair(LongPiece *p, int32_t left)
+{
+    if (left < 0 || p->next[left] >= p->n) return;
+    uint32_t rank = rank_of(p->t, p->id[left], p->id[p->next[left]]);
+    if (rank != NO_RANK) heap_push(&p->heap, (uint64_t)rank << 32 | (uint32_t)left);
+}
+
+static void merge_pair(LongPiece *p, int32_t left)
+{
+    int32_t right = p->next[left], after = p->next[right];
+    p->id[left] = merge_slot(p->t, p->id[left], p->id[right])->result;
+    p->id[right] = TOKENIZER_NO_TOKEN;
+    p->next[left] = after;
+    if (after < p->n) p->before[after] = left;
+    push_pair(p, p->before[left]);
+    push_pair(p, left);
+}
+
+/* n - 1 pairs at first, and each of at most n - 1 merges takes one out and puts two in. */
+static Status merge_long(Encoder *e, const char *piece, int32_t n)
+{
+    ArenaMark mark = arena_mark(e->scratch);
+    LongPiece p = { .t = e->t, .n = n };
+    void *at = NULL;
+    TRY(arena_alloc(e->scratch, (size_t)n * (2 * sizeof(uint64_t) + 3 * sizeof(int32_t)), &at));
+    p.heap.key = at;
+    p.id = (int32_t *)(p.heap.key + 2 * (size_t)n);
+    p.next = p.id + n;
+    p.before = p.next + n;
+    for (int32_t i = 0; i < n; i++) {
+        p.id[i] = e->t->byte_id[(uint8_t)piece[i]];
+        p.next[i] = i + 1;
+        p.before[i] = i - 1;
+    }
+    for (int32_t i = 0; i < n; i++) push_pair(&p, i);
+    while (p.heap.n > 0) {
+        uint64_t key = heap_pop(&p.heap);
+        int32_t left = (int32_t)(uint32_t)key;
+        if (p.id[left] == TOKENIZER_NO_TOKEN || p.next[left] >= n) continue;
+        if (rank_of(p.t, p.id[left], p.id[p.next[left]]) == key >> 32) merge_pair(&p, left);
+    }
+    for (int32_t i = 0; i < n; i = p.next[i]) e->ids[e->n_ids++] = p.id[i];
+    arena_release(e->scratch, mark);
+    return OK;
+}
+
+static Status merge_piece(Encoder *e, const char *piece, int32_t n)
+{
+    if (n > SHORT_PIECE) return merge_long(e, piece, n);
+    int32_t *id = e->ids + e->n_ids;
+    for (int32_t i = 0; i < n; i++) id[i] = e->t->byte_id[(uint8_t)piece[i]];
+    e->n_ids += merge_short(e->t, id, n);
+    return OK;
+}
+
+Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch)
+{
+    int32_t longest = 0;
+    for (int32_t i = 0; i < t->vocab; i++) {
+        if (t->token[i].n > longest) longest = t->token[i].n;
+    }
+    ArenaMark mark = arena_mark(scratch);
+    void *ids = NULL;
+    TRY(arena_alloc(scratch, (size_t)longest * sizeof(int32_t), &ids));
+    Encoder e = { .t = t, .scratch = scratch, .ids = ids };
+    for (int32_t i = 0; i < t->vocab; i++) {
+        TokenText *token = &t->token[i];
+        if (token->n == 0 || tokenizer_find(t, token->bytes, token->n) != i) continue;
+        e.n_ids = 0;
+        if (!all) TRY(merge_piece(&e, token->bytes, token->n));
+        token->whole = all || (e.n_ids == 1 && e.ids[0] == i);
+    }
+    arena_release(scratch, mark);
+    return OK;
+}
+
+/* ---- encoding ---- */
+
+/* Does the text of these ids equal the piece? */
+static bool same_text(const Tokenizer *t, const int32_t *ids, int32_t n_ids, const char *piece)
+{
+    for (int32_t i = 0; i < n_ids; i++) {
+        const TokenText *token = &t->token[ids[i]];
+        if (memcmp(token->bytes, piece, (size_t)token->n) != 0) return false;
+        piece += token->n;
+    }
+    return true;
+}
+
+static Status encode_piece(void *context, const char *piece, int32_t n)
+{
+    Encoder *e = context;
+    uint64_t hash = XXH3_64bits(piece, (size_t)n);
+    int32_t id = find_hashed(e->t, piece, n, hash);
+    if (id != TOKENIZER_NO_TOKEN && e->t->token[id].whole) {
+        e->ids[e->n_ids++] = id;
+        return OK;
+    }
+    Recent *r = &e->recent[hash & e->recent_mask];
+    int64_t first = e->n_ids;
+    if (r->n_ids > 0 && r->hash == hash && r->n_bytes == n &&
+        same_text(e->t, e->ids + r->first, r->n_ids, piece)) {
+        memcpy(e->ids + first, e->ids + r->first, (size_t)r->n_ids * sizeof *e->ids);
+        e->n_ids += r->n_ids;
+        return OK;
+    }
+    TRY(merge_piece(e, piece, n));
+    *r = (Recent){ .hash = hash, .first = first, .n_bytes = n };
+    r->n_ids = (int32_t)(e->n_ids - first);
+    return OK;
+}
+
+static Status encode_text(Encoder *e, const char *text, size_t n)
+{
+    uint64_t recent = power_of_two_above((int64_t)(n / 16));
+    if (recent > RECENT_MAX) recent = RECENT_MAX;
+    void *at = NULL;
+    TRY(arena_alloc_zero(e->scratch, recent * sizeof *e->recent, &at));
+    e->recent = at;
+    e->recent_mask = recent - 1;
+    SplitCut cut;
+    TRY(split_begin(&cut, &e->t->splitter, encode_piece, e, e->scratch));
+    return split_text(&cut, text, n);
+}
+
+Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
+                        int64_t *n_ids)
+{
+    ArenaMark start = arena_mark(a);
+    size_t most = t->splitter.prefix_space ? 2 * n : n; /* an id is at least a byte */
+    void *at = NULL;
+    if (most > SIZE_MAX / sizeof(int32_t)) return FAIL(ERR_ARG, "a text of %zu bytes", n);
+    TRY(arena_alloc(a, most * sizeof(int32_t), &at));
+    Encoder e = { .t = t, .scratch = a, .ids = at };
+    Status s = encode_text(&e, text, n);
+    if (s != OK) {
+        arena_release(a, start);
+        return s;
+    }
+    /* The ids are the first block since `start`: keep as much of it as they fill. */
+    size_t kept = arena_rounded((size_t)e.n_ids * sizeof(int32_t));
+    arena_release(a, (ArenaMark){ .used_bytes = start.used_bytes + kept });
+    *ids = e.ids;
+    *n_ids = e.n_ids;
+    return OK;
+}
+
+/* ---- the rest of the interface ---- */
+
+Status tokenizer_load(const char *path, Arena *a, Tokenizer **out)
+{
+    FileMap map = { 0 };
+    TRY(file_map(path, &map));
+    Status s = tokenizer_parse(path, (const char *)map.data, map.bytes, a, out);
+    file_unmap(&map);
+    return s;
+}
+
+void tokenizer_free(Tokenizer *t)
+{
+    if (t != NULL) splitter_free(&t->splitter);
+}
+
+int32_t tokenizer_vocab(const Tokenizer *t) { return t->vocab; }
+
+int32_t tokenizer_end_of_text(const Tokenizer *t) { return t->end_of_text; }
+
+void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n)
+{
+    bool known = id >= 0 && id < t->vocab && t->token[id].bytes != NULL;
+    *bytes = known ? t->token[id].bytes : "";
+    *n = known ? t->token[id].n : 0;
+}

@@ -1,0 +1,42 @@
+/*
+ * tokenizer: byte-level BPE in Hugging Face's tokenizer.json form.
+ *
+ * Reads models of type BPE with ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns)
+ * and added tokens; writes what tokenizer_train learned. Text is split by the patterns, each piece
+ * is merged by rank: ids are those of Hugging Face's library.
+ */
+#ifndef DATA_TOKENIZER_H
+#define DATA_TOKENIZER_H
+
+#include "base/arena.h"
+
+#include <stdint.h>
+
+typedef struct Tokenizer Tokenizer;
+
+/* ERR_IO: no such file; ERR_FORMAT: names the file and what is wrong with which part of it. */
+Status tokenizer_load(const char *path, Arena *a, Tokenizer **out);
+void tokenizer_free(Tokenizer *t); /* what PCRE2 holds; safe on NULL */
+
+int32_t tokenizer_vocab(const Tokenizer *t);       /* one past the largest id */
+int32_t tokenizer_end_of_text(const Tokenizer *t); /* id of the document separator; -1: none */
+
+/* Ids of n bytes of text in `a` (bytes that are no UTF-8 are still encoded, as bytes). Special
+ * tokens in the text are encoded as ordinary text. */
+Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
+                        int64_t *n_ids);
+
+/* The bytes of one id (not NUL-terminated, no UTF-8 by itself); special tokens give 0 bytes. An id
+ * out of range gives 0 bytes. */
+void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n);
+
+typedef struct TokenizerTraining {
+    const char *const *files; /* text, or JSONL by the ending .jsonl (field "text") */
+    int n_files;
+    int32_t vocab; /* 256 bytes + merges + special tokens, exactly */
+    const char *out_path;
+} TokenizerTraining;
+
+Status tokenizer_train(const TokenizerTraining *t, Arena *a);
+
+#endif

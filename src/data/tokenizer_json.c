@@ -1,0 +1,649 @@
+/*
+ * tokenizer_json: Hugging Face's tokenizer.json, in and out.
+ *
+ * Read is what decides which ids a text gets: added_tokens, normalizer, pre_tokenizer and model.
+ * What would change them and is not built (a normalizer, another kind of pre-tokenizer or model) is
+ * refused by name. truncation, padding, post_processor and decoder do not matter here and are not
+ * looked at.
+ */
+#include "data/tokenizer_impl.h"
+
+#include "base/file.h"
+#include "base/text.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <string.h>
+
+enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a message */ };
+
+const char TOKENIZER_END_OF_TEXT[] = "<|endoftext|>";
+
+/* Separators of documents, under the names of published vocabularies; the first one that a file has
+ * as a special token counts. */
+static const char *const END_OF_TEXT_NAMES[] = {
+    TOKENIZER_END_OF_TEXT,
+    "<|end_of_text|>",
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
+    "</s>",
+    "<eos>",
+    "[EOS]",
+};
+
+typedef struct AddedToken {
+    const char *content; /* NULL: no entry of added_tokens has this id */
+    bool special;
+} AddedToken;
+
+typedef struct Reader {
+    const char *name; /* of the file */
+    Arena *arena;
+    Tokenizer *t;
+    char *pool;        /* where the bytes of the next token go */
+    AddedToken *added; /* (vocab) by id */
+} Reader;
+
+/* ---- the byte alphabet ---- */
+
+static bool printable(uint32_t c)
+{
+    return (c >= '!' && c <= '~') || (c >= 0xA1 && c <= 0xAC) || (c >= 0xAE && c <= 0xFF);
+}
+
+int32_t tokenizer_code_point(uint8_t byte)
+{
+    if (printable(byte)) return byte;
+    int32_t c = 256;
+    for (uint32_t b = 0; b < byte; b++) c += !printable(b);
+    return c;
+}
+
+int tokenizer_byte(uint32_t code_point)
+{
+    if (code_point < 256) return printable(code_point) ? (int)code_point : -1;
+    if (code_point >= TOKENIZER_ALPHABET) return -1;
+    uint32_t left = code_point - 256, b = 0;
+    for (;; b++) {
+        if (printable(b)) continue;
+        if (left-- == 0) return (int)b;
+    }
+}
+
+/* The bytes that a token's characters stand for into `out`, or -1 if one stands for none (or the
+ * token is empty). */
+static int32_t token_from_text(const char *text, char *out)
+{
+    int32_t n = 0;
+    for (const uint8_t *at = (const uint8_t *)text; *at != 0; at++) {
+        uint32_t c = *at;
+        if (c >= 0xC2 && c <= 0xDF && (at[1] & 0xC0) == 0x80) {
+            c = (c & 0x1F) << 6 | (*++at & 0x3F);
+        } else if (c >= 0x80) {
+            return -1;
+        }
+        int byte = tokenizer_byte(c);
+        if (byte < 0) return -1;
+        out[n++] = (char)byte;
+    }
+    return n == 0 ? -1 : n;
+}
+
+/* ---- values of the file ---- */
+
+static const cJSON *get(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, key);
+}
+
+/* `key` of the object as text; "" if it is absent or something else. */
+static const char *get_text(const cJSON *object, const char *key)
+{
+    const char *text = cJSON_GetStringValue(get(object, key));
+    return text == NULL ? "" : text;
+}
+
+/* For a walk over a list or an object; NULL gives an empty one. */
+static const cJSON *first(const cJSON *list) { return list == NULL ? NULL : list->child; }
+
+static bool is_absent(const cJSON *item) { return item == NULL || cJSON_IsNull(item); }
+
+static bool get_flag(const cJSON *object, const char *key, bool fallback)
+{
+    const cJSON *item = get(object, key);
+    return cJSON_IsBool(item) ? (bool)cJSON_IsTrue(item) : fallback;
+}
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+static Status parse_json(const char *name, const char *text, size_t n, cJSON **out)
+{
+    const char *end = text;
+    if (n == 0) return FAIL(ERR_FORMAT, "%s is empty, not a tokenizer.json", name);
+    if (n > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "%s has %zu bytes, over 2 GiB", name, n);
+    cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, false);
+    size_t at = end >= text ? (size_t)(end - text) : 0;
+    while (root != NULL && at < n && is_space(text[at])) at++;
+    if (root != NULL && at >= n && cJSON_IsObject(root)) {
+        *out = root;
+        return OK;
+    }
+    bool other = root != NULL && at >= n;
+    cJSON_Delete(root);
+    if (other) return FAIL(ERR_FORMAT, "%s: the JSON value is not an object", name);
+    return FAIL(ERR_FORMAT, "%s is broken JSON at byte %zu of %zu", name, at, n);
+}
+
+/* ---- normalizer ---- */
+
+static Status read_normalizer(const Reader *r, const cJSON *item)
+{
+    if (is_absent(item)) return OK;
+    const char *type = get_text(item, "type");
+    const cJSON *list = get(item, "normalizers");
+    if (strcmp(type, "Sequence") != 0 || !cJSON_IsArray(list)) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: normalizer of type \"%.*s\" is not supported; only null or an empty "
+                    "Sequence is",
+                    r->name, SHOWN, type);
+    }
+    for (const cJSON *each = first(list); each != NULL; each = each->next)
+        TRY(read_normalizer(r, each));
+    return OK;
+}
+
+/* ---- pre_tokenizer ---- */
+
+/* Put the file's name before what the splitter says of a pattern. */
+static Status named(const Reader *r, Status s)
+{
+    if (s == OK) return OK;
+    char why[SENTENCE_BYTES];
+    status_sentence(why, sizeof why);
+    return FAIL(s, "%s: pre_tokenizer: %s", r->name, why);
+}
+
+static Status add_regex(const Reader *r, const char *pattern)
+{
+    SplitRule rule = { .pattern = pattern, .pattern_bytes = strlen(pattern) };
+    return named(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+}
+
+static Status read_byte_level(const Reader *r, const cJSON *item)
+{
+    if (get_flag(item, "add_prefix_space", true)) {
+        TRY(named(r, splitter_add_prefix_space(&r->t->splitter)));
+    }
+    return get_flag(item, "use_regex", true) ? add_regex(r, SPLIT_GPT2_PATTERN) : OK;
+}
+
+static Status read_split(const Reader *r, const cJSON *item)
+{
+    const cJSON *pattern = get(item, "pattern");
+    const char *regex = cJSON_GetStringValue(get(pattern, "Regex"));
+    const char *literal = cJSON_GetStringValue(get(pattern, "String"));
+    const char *text = regex != NULL ? regex : literal, *behavior = get_text(item, "behavior");
+    if (text == NULL) {
+        return FAIL(ERR_FORMAT, "%s: pre_tokenizer Split has no pattern Regex or String", r->name);
+    }
+    bool removed = strcmp(behavior, "Removed") == 0, invert = get_flag(item, "invert", false);
+    if (!removed && strcmp(behavior, "Isolated") != 0) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: pre_tokenizer Split has the behavior \"%.*s\"; only Isolated and Removed "
+                    "are supported",
+                    r->name, SHOWN, behavior);
+    }
+    SplitRule rule = { .pattern = text,
+                       .pattern_bytes = strlen(text),
+                       .literal = regex == NULL,
+                       .remove_matches = removed && !invert,
+                       .remove_others = removed && invert };
+    return named(r, splitter_add_rule(&r->t->splitter, &rule, r->arena));
+}
+
+/* One pre-tokenizer of the pipeline; the last one must be ByteLevel, and only it. */
+static Status read_pre_tokenizer(const Reader *r, const cJSON *item, bool last)
+{
+    const char *type = get_text(item, "type");
+    bool byte_level = strcmp(type, "ByteLevel") == 0;
+    if (byte_level && last) return read_byte_level(r, item);
+    if (byte_level || last) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: pre_tokenizer ends with \"%.*s\" where ByteLevel must come last, once: "
+                    "only byte-level vocabularies are supported",
+                    r->name, SHOWN, type);
+    }
+    if (strcmp(type, "Split") == 0) return read_split(r, item);
+    if (strcmp(type, "Digits") == 0) {
+        return add_regex(r, get_flag(item, "individual_digits", false) ? "\\p{N}" : "\\p{N}+");
+    }
+    return FAIL(ERR_UNSUPPORTED, "%s: pre_tokenizer of type \"%.*s\" is not supported", r->name,
+                SHOWN, type);
+}
+
+static Status read_pre_tokenizers(const Reader *r, const cJSON *item)
+{
+    if (is_absent(item)) {
+        return FAIL(ERR_UNSUPPORTED, "%s has no pre_tokenizer; ByteLevel is needed", r->name);
+    }
+    if (strcmp(get_text(item, "type"), "Sequence") != 0) return read_pre_tokenizer(r, item, true);
+    const cJSON *list = get(item, "pretokenizers");
+    if (!cJSON_IsArray(list) || list->child == NULL) {
+        return FAIL(ERR_FORMAT, "%s: pre_tokenizer Sequence has no pretokenizers", r->name);
+    }
+    for (const cJSON *each = first(list); each != NULL; each = each->next)
+        TRY(read_pre_tokenizer(r, each, each->next == NULL));
+    return OK;
+}
+
+/* ---- tokens ---- */
+
+static Status read_id(const Reader *r, const cJSON *item, const char *text, int32_t *out)
+{
+    double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
+    if (!(v >= 0 && v < TOKENIZER_MAX_VOCAB) || v != floor(v)) {
+        return FAIL(ERR_FORMAT, "%s: the id of token \"%.*s\" is not a whole number from 0 to %d",
+                    r->name, SHOWN, text, TOKENIZER_MAX_VOCAB - 1);
+    }
+    *out = (int32_t)v;
+    return OK;
+}
+
+/* Check vocab and added_tokens as far as sizes go: one past the largest id, number of tokens of the
+ * vocabulary, and bytes of all texts. */
+static Status measure(const Reader *r, const cJSON *vocab, const cJSON *added, int64_t *n_tokens,
+                      size_t *text_bytes)
+{
+    int32_t id = 0;
+    *n_tokens = 0;
+    *text_bytes = 0;
+    for (const cJSON *each = first(vocab); each != NULL; each = each->next) {
+        TRY(read_id(r, each, each->string, &id));
+        if (id >= r->t->vocab) r->t->vocab = id + 1;
+        *text_bytes += strlen(each->string);
+        ++*n_tokens;
+    }
+    for (const cJSON *each = first(added); each != NULL; each = each->next) {
+        const char *content = cJSON_GetStringValue(get(each, "content"));
+        if (content == NULL) {
+            return FAIL(ERR_FORMAT, "%s: an entry of added_tokens has no content", r->name);
+        }
+        TRY(read_id(r, get(each, "id"), content, &id));
+        if (id >= r->t->vocab) r->t->vocab = id + 1;
+        *text_bytes += strlen(content);
+    }
+    return OK;
+}
+
+/* The token of `text` at the end of the pool, which is not moved: its bytes, or where a character
+ * stands for no byte, the text itself. */
+static TokenText token_of(const Reader *r, const char *text, bool *of_bytes)
+{
+    int32_t n = token_from_text(text, r->pool);
+    *of_bytes = n >= 0;
+    if (n < 0) {
+        n = (int32_t)strlen(text);
+        memcpy(r->pool, text, (size_t)n);
+    }
+    return (TokenText){ .bytes = r->pool, .n = n };
+}
+
+static Status claim_added_id(const Reader *r, const cJSON *item)
+{
+    int32_t id = (int32_t)get(item, "id")->valuedouble;
+    const char *content = get_text(item, "content");
+    if (r->added[id].content != NULL) {
+        return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
+                    r->name, id, SHOWN, content);
+    }
+    r->added[id] = (AddedToken){ content, get_flag(item, "special", false) };
+    return OK;
+}
+
+static Status read_vocab_token(Reader *r, const cJSON *item)
+{
+    Tokenizer *t = r->t;
+    int32_t id = (int32_t)item->valuedouble;
+    const AddedToken *added = &r->added[id];
+    if (t->token[id].bytes != NULL) {
+        return FAIL(ERR_FORMAT, "%s: model.vocab gives id %d twice, the second time to \"%.*s\"",
+                    r->name, id, SHOWN, item->string);
+    }
+    if (added->content != NULL && strcmp(added->content, item->string) != 0) {
+        return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
+                    r->name, id, SHOWN, item->string, SHOWN, added->content);
+    }
+    if (added->special) {
+        t->token[id].bytes = "";
+        return OK;
+    }
+    bool of_bytes = false;
+    TokenText token = token_of(r, item->string, &of_bytes);
+    if (of_bytes && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN) {
+        return FAIL(ERR_FORMAT, "%s: model.vocab has the token \"%.*s\" twice", r->name, SHOWN,
+                    item->string);
+    }
+    t->token[id] = token;
+    r->pool += token.n;
+    if (of_bytes) tokenizer_put(t, id); /* a token of other characters is never encoded to */
+    return OK;
+}
+
+/* Added tokens stand for their text as it is, special ones for nothing. */
+static void take_added_tokens(Reader *r)
+{
+    for (int32_t id = 0; id < r->t->vocab; id++) {
+        const AddedToken *added = &r->added[id];
+        TokenText *token = &r->t->token[id];
+        if (added->content == NULL || token->bytes != NULL) continue; /* none, or in model.vocab */
+        size_t n = added->special ? 0 : strlen(added->content);
+        memcpy(r->pool, added->content, n);
+        *token = (TokenText){ .bytes = r->pool, .n = (int32_t)n };
+        r->pool += n;
+    }
+}
+
+static Status check_bytes(const Reader *r)
+{
+    for (int b = 0; b < 256; b++) {
+        char byte = (char)b;
+        int32_t id = tokenizer_find(r->t, &byte, 1);
+        if (id == TOKENIZER_NO_TOKEN) {
+            return FAIL(ERR_UNSUPPORTED,
+                        "%s: model.vocab has no token for the byte %d; only vocabularies with all "
+                        "256 bytes are supported",
+                        r->name, b);
+        }
+        r->t->byte_id[b] = id;
+    }
+    return OK;
+}
+
+static int32_t find_end_of_text(const cJSON *added)
+{
+    enum { NAMES = sizeof END_OF_TEXT_NAMES / sizeof END_OF_TEXT_NAMES[0] };
+    for (int i = 0; i < NAMES; i++) {
+        for (const cJSON *each = first(added); each != NULL; each = each->next) {
+            bool named_so = strcmp(get_text(each, "content"), END_OF_TEXT_NAMES[i]) == 0;
+            if (named_so && get_flag(each, "special", false)) {
+                return (int32_t)get(each, "id")->valuedouble;
+            }
+        }
+    }
+    return TOKENIZER_NO_TOKEN;
+}
+
+static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int64_t n_merges)
+{
+    Tokenizer *t = r->t;
+    int64_t n_tokens = 0;
+    size_t text_bytes = 0;
+    void *token = NULL, *pool = NULL, *by_id = NULL;
+    TRY(measure(r, vocab, added, &n_tokens, &text_bytes));
+    TRY(arena_alloc_zero(r->arena, (size_t)t->vocab * sizeof *t->token, &token));
+    TRY(arena_alloc(r->arena, text_bytes, &pool));
+    TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
+    t->token = token;
+    r->pool = pool;
+    ArenaMark mark = arena_mark(r->arena);
+    TRY(arena_alloc_zero(r->arena, (size_t)t->vocab * sizeof *r->added, &by_id));
+    r->added = by_id;
+    for (const cJSON *each = first(added); each != NULL; each = each->next)
+        TRY(claim_added_id(r, each));
+    for (const cJSON *each = first(vocab); each != NULL; each = each->next)
+        TRY(read_vocab_token(r, each));
+    take_added_tokens(r);
+    arena_release(r->arena, mark);
+    t->end_of_text = find_end_of_text(added);
+    return check_bytes(r);
+}
+
+/* ---- merges ---- */
+
+/* The id of one half of a merge, whose text is the first n bytes at `text`. */
+static Status merge_half(const Reader *r, int64_t at, const char *text, size_t n, int32_t *out)
+{
+    ArenaMark mark = arena_mark(r->arena);
+    const char *copy = NULL;
+    void *bytes = NULL;
+    TRY(arena_text(r->arena, text, n, &copy));
+    TRY(arena_alloc(r->arena, n, &bytes));
+    int32_t n_bytes = token_from_text(copy, bytes);
+    *out = n_bytes < 0 ? TOKENIZER_NO_TOKEN : tokenizer_find(r->t, bytes, n_bytes);
+    arena_release(r->arena, mark);
+    if (*out != TOKENIZER_NO_TOKEN) return OK;
+    return FAIL(ERR_FORMAT, "%s: model.merges[%lld] names \"%.*s\", which is no token of bytes",
+                r->name, (long long)at, n < SHOWN ? (int)n : SHOWN, text);
+}
+
+static Status read_merge_halves(const Reader *r, const cJSON *item, int64_t at, int32_t *left,
+                                int32_t *right)
+{
+    const char *a = cJSON_GetStringValue(item), *b = NULL;
+    size_t a_bytes = 0;
+    if (a != NULL) { /* "left right" */
+        const char *space = strchr(a, ' ');
+        b = space == NULL || strchr(space + 1, ' ') != NULL ? NULL : space + 1;
+        a_bytes = b == NULL ? 0 : (size_t)(space - a);
+    } else if (cJSON_GetArraySize(item) == 2) { /* ["left", "right"] */
+        a = cJSON_GetStringValue(item->child);
+        b = cJSON_GetStringValue(item->child->next);
+        a_bytes = a == NULL ? 0 : strlen(a);
+    }
+    if (a == NULL || b == NULL) {
+        return FAIL(ERR_FORMAT, "%s: model.merges[%lld] is not two tokens", r->name, (long long)at);
+    }
+    TRY(merge_half(r, at, a, a_bytes, left));
+    return merge_half(r, at, b, strlen(b), right);
+}
+
+static Status read_merge(const Reader *r, const cJSON *item, int64_t at)
+{
+    const Tokenizer *t = r->t;
+    int32_t left = 0, right = 0;
+    TRY(read_merge_halves(r, item, at, &left, &right));
+    const TokenText *a = &t->token[left], *b = &t->token[right];
+    ArenaMark mark = arena_mark(r->arena);
+    void *joined = NULL;
+    TRY(arena_alloc(r->arena, (size_t)a->n + (size_t)b->n, &joined));
+    memcpy(joined, a->bytes, (size_t)a->n);
+    memcpy((char *)joined + a->n, b->bytes, (size_t)b->n);
+    int32_t result = tokenizer_find(t, joined, a->n + b->n);
+    arena_release(r->arena, mark);
+    if (result == TOKENIZER_NO_TOKEN) {
+        return FAIL(ERR_FORMAT, "%s: model.merges[%lld] joins ids %d and %d to what is no token",
+                    r->name, (long long)at, left, right);
+    }
+    tokenizer_put_merge(r->t, left, right, (uint32_t)at, result);
+    return OK;
+}
+
+/* ---- model ---- */
+
+static Status check_model(const Reader *r, const cJSON *model)
+{
+    if (!cJSON_IsObject(model)) return FAIL(ERR_FORMAT, "%s has no model", r->name);
+    const char *type = get_text(model, "type");
+    if (strcmp(type, "BPE") != 0) {
+        return FAIL(ERR_UNSUPPORTED, "%s: model of type \"%.*s\" is not supported; BPE is", r->name,
+                    SHOWN, type);
+    }
+    static const char *const AFFIX[] = { "continuing_subword_prefix", "end_of_word_suffix" };
+    for (int i = 0; i < 2; i++) {
+        if (*get_text(model, AFFIX[i]) == '\0') continue;
+        return FAIL(ERR_UNSUPPORTED, "%s: model.%s is not supported", r->name, AFFIX[i]);
+    }
+    const cJSON *dropout = get(model, "dropout");
+    if (cJSON_IsNumber(dropout) && dropout->valuedouble != 0) {
+        return FAIL(ERR_UNSUPPORTED, "%s: model.dropout is %g; random merges are not supported",
+                    r->name, dropout->valuedouble);
+    }
+    if (!cJSON_IsObject(get(model, "vocab"))) {
+        return FAIL(ERR_FORMAT, "%s: model.vocab is not an object of tokens and ids", r->name);
+    }
+    if (!cJSON_IsArray(get(model, "merges"))) {
+        return FAIL(ERR_FORMAT, "%s: model.merges is not a list", r->name);
+    }
+    return OK;
+}
+
+static Status read_file(Reader *r, const cJSON *root)
+{
+    const cJSON *model = get(root, "model"), *added = get(root, "added_tokens");
+    TRY(check_model(r, model));
+    if (!is_absent(added) && !cJSON_IsArray(added)) {
+        return FAIL(ERR_FORMAT, "%s: added_tokens is not a list", r->name);
+    }
+    TRY(read_normalizer(r, get(root, "normalizer")));
+    TRY(read_pre_tokenizers(r, get(root, "pre_tokenizer")));
+    const cJSON *merges = get(model, "merges");
+    TRY(read_tokens(r, get(model, "vocab"), added, cJSON_GetArraySize(merges)));
+    int64_t at = 0;
+    for (const cJSON *each = first(merges); each != NULL; each = each->next)
+        TRY(read_merge(r, each, at++));
+    return tokenizer_mark_whole(r->t, get_flag(model, "ignore_merges", false), r->arena);
+}
+
+Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out)
+{
+    cJSON *root = NULL;
+    void *at = NULL;
+    TRY(arena_alloc_zero(a, sizeof(Tokenizer), &at));
+    TRY(parse_json(name, text, bytes, &root));
+    Reader r = { .name = name, .arena = a, .t = at };
+    Status s = read_file(&r, root);
+    cJSON_Delete(root);
+    if (s != OK) {
+        tokenizer_free(r.t);
+        return s;
+    }
+    *out = r.t;
+    return OK;
+}
+
+/* ---- writing ---- */
+
+/* The characters that stand for the bytes, NUL-terminated; returns where the next would go. */
+static char *put_token_text(char *out, const TokenText *token)
+{
+    for (int32_t i = 0; i < token->n; i++) {
+        int32_t c = tokenizer_code_point((uint8_t)token->bytes[i]);
+        if (c >= 0x80) *out++ = (char)(0xC0 | c >> 6);
+        *out++ = (char)(c >= 0x80 ? 0x80 | (c & 0x3F) : c);
+    }
+    *out = '\0';
+    return out;
+}
+
+static Status put_null(Json *j, const char *key)
+{
+    TRY(json_key(j, key));
+    return json_double(j, (double)NAN); /* the writer's null */
+}
+
+static Status put_flag(Json *j, const char *key, bool value)
+{
+    TRY(json_key(j, key));
+    return json_bool(j, value);
+}
+
+static Status put_text(Json *j, const char *key, const char *value)
+{
+    TRY(json_key(j, key));
+    return json_string(j, value);
+}
+
+static Status put_end_of_text(Json *j, int32_t id)
+{
+    static const char *const OFF[] = { "single_word", "lstrip", "rstrip", "normalized" };
+    TRY(json_key(j, "added_tokens"));
+    TRY(json_array(j));
+    TRY(json_object(j));
+    TRY(json_key(j, "id"));
+    TRY(json_int(j, id));
+    TRY(put_text(j, "content", TOKENIZER_END_OF_TEXT));
+    for (int i = 0; i < 4; i++) TRY(put_flag(j, OFF[i], false));
+    TRY(put_flag(j, "special", true));
+    TRY(json_object_end(j));
+    return json_array_end(j);
+}
+
+static Status put_byte_level(Json *j, const char *key)
+{
+    TRY(json_key(j, key));
+    TRY(json_object(j));
+    TRY(put_text(j, "type", "ByteLevel"));
+    TRY(put_flag(j, "add_prefix_space", false));
+    TRY(put_flag(j, "trim_offsets", true));
+    TRY(put_flag(j, "use_regex", true)); /* GPT-2's pattern */
+    return json_object_end(j);
+}
+
+static Status put_model(Json *j, const TokenizerLearned *l, char *scratch)
+{
+    TRY(json_key(j, "model"));
+    TRY(json_object(j));
+    TRY(put_text(j, "type", "BPE"));
+    TRY(put_null(j, "dropout"));
+    TRY(put_null(j, "unk_token"));
+    TRY(put_null(j, "continuing_subword_prefix"));
+    TRY(put_null(j, "end_of_word_suffix"));
+    TRY(put_flag(j, "fuse_unk", false));
+    TRY(put_flag(j, "byte_fallback", false));
+    TRY(put_flag(j, "ignore_merges", false));
+    TRY(json_key(j, "vocab"));
+    TRY(json_object(j));
+    for (int32_t i = 0; i < l->n_tokens; i++) {
+        put_token_text(scratch, &l->token[i]);
+        TRY(json_key(j, scratch));
+        TRY(json_int(j, i));
+    }
+    TRY(json_key(j, TOKENIZER_END_OF_TEXT));
+    TRY(json_int(j, l->n_tokens));
+    TRY(json_object_end(j));
+    TRY(json_key(j, "merges"));
+    TRY(json_array(j));
+    for (int64_t i = 0; i < l->n_merges; i++) {
+        char *end = put_token_text(scratch, &l->token[l->merge[i].left]);
+        *end++ = ' ';
+        put_token_text(end, &l->token[l->merge[i].right]);
+        TRY(json_string(j, scratch));
+    }
+    TRY(json_array_end(j));
+    return json_object_end(j);
+}
+
+static Status put_file(Json *j, const TokenizerLearned *l, char *scratch)
+{
+    TRY(json_object(j));
+    TRY(put_text(j, "version", "1.0"));
+    TRY(put_null(j, "truncation"));
+    TRY(put_null(j, "padding"));
+    TRY(put_end_of_text(j, l->n_tokens));
+    TRY(put_null(j, "normalizer"));
+    TRY(put_byte_level(j, "pre_tokenizer"));
+    TRY(put_null(j, "post_processor"));
+    TRY(put_byte_level(j, "decoder"));
+    TRY(put_model(j, l, scratch));
+    return json_object_end(j);
+}
+
+Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
+{
+    int32_t longest = 0;
+    for (int32_t i = 0; i < l->n_tokens; i++) {
+        if (l->token[i].n > longest) longest = l->token[i].n;
+    }
+    void *scratch = NULL; /* two tokens of two-byte characters, a space and NULs */
+    TRY(arena_alloc(a, 4 * (size_t)longest + 3, &scratch));
+    File f = { 0 };
+    TRY(file_create_temp(&f, path, a));
+    Text text;
+    Status s = text_init(&text, a);
+    Json j = json_begin(&text);
+    if (s == OK) s = put_file(&j, l, scratch);
+    if (s == OK) s = text_append(&text, "\n", 1);
+    if (s == OK) s = file_write(&f, text.data, text.used);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f); /* drops the temporary file unless it became PATH */
+    return s;
+}

@@ -1,0 +1,143 @@
+#include "data/yardstick.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/ngram.h"
+#include "data/shard.h"
+
+/* Address space of one model, and of one document; what is not touched costs nothing. */
+static const size_t RESERVE_BYTES = (size_t)64 << 30;
+static const double PROGRESS_EVERY_S = 0.2;
+
+typedef struct Yardstick {
+    const YardstickConfig *config;
+    YardstickRow *rows;
+    Arena model_arena[YARDSTICK_ORDERS], scratch;
+    Ngram *model[YARDSTICK_ORDERS];
+    double shown_s;
+} Yardstick;
+
+/* The bytes that the ids of a document stand for, in the scratch arena. */
+static Status document_text(Yardstick *y, const Shard *s, int64_t document, Text *text)
+{
+    const Tokenizer *t = y->config->tokenizer;
+    int64_t first = shard_start(s, document), n = shard_start(s, document + 1) - first;
+    void *at = NULL;
+    TRY(arena_alloc(&y->scratch, (size_t)n * sizeof(int32_t), &at));
+    int32_t *ids = at;
+    shard_read(s, first, n, ids);
+    TRY(text_init(text, &y->scratch));
+    for (int64_t i = 0; i < n; i++) {
+        const char *bytes = NULL;
+        int32_t n_bytes = 0;
+        if (ids[i] < 0 || ids[i] >= tokenizer_vocab(t)) {
+            return FAIL(ERR_FORMAT,
+                        "%s.bin: token %lld of document %lld is id %d, the tokenizer has %d: was "
+                        "it prepared with another one?",
+                        s->prefix, (long long)i, (long long)document, ids[i], tokenizer_vocab(t));
+        }
+        tokenizer_bytes(t, ids[i], &bytes, &n_bytes);
+        TRY(text_append(text, bytes, (size_t)n_bytes));
+    }
+    return OK;
+}
+
+static void show_progress(Yardstick *y, const char *what, const char *source, const Shard *s,
+                          int64_t done)
+{
+    double now = clock_s();
+    bool last = done == s->documents;
+    if (!last && now - y->shown_s < PROGRESS_EVERY_S) return;
+    y->shown_s = now;
+    log_progress(last, "ngram: %s %s, %lld of %lld documents", what, source, (long long)done,
+                 (long long)s->documents);
+}
+
+static Status learn(Yardstick *y, YardstickRow *row, const uint8_t *text, size_t bytes)
+{
+    row->documents++;
+    row->bytes += (int64_t)bytes;
+    for (int i = 0; i < y->config->n_orders; i++) TRY(ngram_add(y->model[i], text, bytes));
+    return OK;
+}
+
+static Status measure(Yardstick *y, YardstickRow *row, const uint8_t *text, size_t bytes)
+{
+    row->held_documents++;
+    row->held_bytes += (int64_t)bytes;
+    for (int i = 0; i < y->config->n_orders; i++) {
+        row->bits[i] += ngram_bits(y->model[i], text, bytes);
+    }
+    return OK;
+}
+
+typedef Status (*Use)(Yardstick *y, YardstickRow *row, const uint8_t *text, size_t bytes);
+
+/* Hand each document that is held out, or each that is not, to `use`. */
+static Status each_document(Yardstick *y, int source, const Shard *s, bool held, Use use)
+{
+    const char *name = y->config->sources[source].name;
+    for (int64_t d = 0; d < s->documents; d++) {
+        Text text = { 0 };
+        ArenaMark mark = arena_mark(&y->scratch);
+        if (loader_is_held(name, d, y->config->validation) == held) {
+            TRY(document_text(y, s, d, &text));
+            TRY(use(y, &y->rows[source], (const uint8_t *)text.data, text.used));
+            arena_release(&y->scratch, mark);
+        }
+        show_progress(y, held ? "measure" : "learn", name, s, d + 1);
+    }
+    return OK;
+}
+
+static Status each_source(Yardstick *y, bool held, Use use)
+{
+    for (int i = 0; i < y->config->n_sources; i++) {
+        Shard s = { 0 };
+        TRY(shard_open(&s, y->config->sources[i].path));
+        Status status = each_document(y, i, &s, held, use);
+        shard_close(&s);
+        TRY(status);
+    }
+    return OK;
+}
+
+static void add_up(const YardstickConfig *c, YardstickRow *rows)
+{
+    YardstickRow *all = &rows[c->n_sources];
+    for (int i = 0; i < c->n_sources; i++) {
+        all->documents += rows[i].documents;
+        all->bytes += rows[i].bytes;
+        all->held_documents += rows[i].held_documents;
+        all->held_bytes += rows[i].held_bytes;
+        for (int k = 0; k < c->n_orders; k++) all->bits[k] += rows[i].bits[k];
+    }
+}
+
+static Status run(Yardstick *y)
+{
+    TRY(arena_init(&y->scratch, "document", MEM_HOST, RESERVE_BYTES));
+    for (int i = 0; i < y->config->n_orders; i++) {
+        TRY(arena_init(&y->model_arena[i], "ngram", MEM_HOST, RESERVE_BYTES));
+        TRY(ngram_make(&y->model_arena[i], (int)y->config->orders[i], &y->model[i]));
+    }
+    TRY(each_source(y, false, learn));
+    TRY(each_source(y, true, measure));
+    add_up(y->config, y->rows);
+    return OK;
+}
+
+Status yardstick_run(const YardstickConfig *c, YardstickRow *rows)
+{
+    Yardstick y = { .config = c, .rows = rows };
+    if (c->n_orders < 1 || c->n_orders > YARDSTICK_ORDERS) {
+        return FAIL(ERR_ARG, "%d n-gram orders, 1 to %d are possible", c->n_orders,
+                    YARDSTICK_ORDERS);
+    }
+    for (int i = 0; i <= c->n_sources; i++) rows[i] = (YardstickRow){ 0 };
+    Status s = run(&y);
+    for (int i = 0; i < c->n_orders; i++) arena_free(&y.model_arena[i]);
+    arena_free(&y.scratch);
+    return s;
+}

@@ -1,0 +1,34 @@
+/* embed: h_out = table[id]: the first layer. Its gradient goes to the table alone. */
+#include "model/layer.h"
+
+static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+{
+    (void)l;
+    return params_add(out,
+                      (ParamAdd){ ROLE_TABLE, -1, s->vocab, s->hidden, INIT_NORMAL, .decay = true },
+                      "model.embed_tokens.weight");
+}
+
+static Status forward(LayerRun *r)
+{
+    return embed_fwd(
+        r->ex, (EmbedFwd){ .id = r->batch->id, .table = r->weights->w[ROLE_TABLE], .h = r->h_out });
+}
+
+static Status backward_weight(LayerRun *r)
+{
+    return embed_bwd(
+        r->ex,
+        (EmbedBwd){ .id = r->batch->id, .dh = r->dh_out, .dtable = r->weights->dw[ROLE_TABLE] });
+}
+
+static const Phase phases[] = {
+    { "embed", LANE_COMPUTE, forward, NULL, backward_weight },
+};
+
+const LayerDesc layer_embed = {
+    .name = "embed",
+    .params = params,
+    .phases = phases,
+    .n_phases = 1,
+};

@@ -1,0 +1,118 @@
+#include "model/layer.h"
+
+#include <math.h>
+
+const LayerDesc *layer_desc(LayerKind kind)
+{
+    static const LayerDesc *const table[] = {
+        [LAYER_EMBED] = &layer_embed, [LAYER_ATTENTION] = &layer_attention,
+        [LAYER_MLP] = &layer_mlp,     [LAYER_MOE] = &layer_moe,
+        [LAYER_HEAD] = &layer_head,
+    };
+    return table[kind];
+}
+
+/* Is `piece` computed again in backward? Under RECOMPUTE_LAYER the second forward keeps all. */
+static bool recomputes(const LayerRun *r, unsigned piece)
+{
+    unsigned set = r->layer->recompute;
+    return r->training && (set & RECOMPUTE_LAYER) == 0 && (set & piece) != 0;
+}
+
+Arena *layer_arena(const LayerRun *r, unsigned piece)
+{
+    return recomputes(r, piece) ? r->ring : r->keep;
+}
+
+int64_t layer_tokens(const LayerRun *r) { return r->batch->b * r->batch->t; }
+
+static Status norm_run(LayerRun *r, NormState *n, Arena *y_arena)
+{
+    TRY(tensor_new2(y_arena, r->spec->act, layer_tokens(r), r->spec->hidden, &n->y));
+    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = r->h,
+                                            .w = r->weights->w[ROLE_NORM],
+                                            .y = n->y,
+                                            .rstd = n->rstd,
+                                            .eps = r->spec->eps });
+}
+
+Status layer_norm_forward(LayerRun *r, NormState *n)
+{
+    TRY(tensor_new2(r->keep, DTYPE_F32, layer_tokens(r), 1, &n->rstd));
+    return norm_run(r, n, layer_arena(r, RECOMPUTE_NORM));
+}
+
+Status layer_norm_again(LayerRun *r, NormState *n)
+{
+    return recomputes(r, RECOMPUTE_NORM) ? norm_run(r, n, r->ring) : OK;
+}
+
+Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
+{
+    return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dy,
+                                            .x = r->h,
+                                            .w = r->weights->w[ROLE_NORM],
+                                            .rstd = n->rstd,
+                                            .dres = r->dh_out,
+                                            .dx = r->dh,
+                                            .dw = r->weights->dw[ROLE_NORM] });
+}
+
+/* The SwiGLU MLP. Roles are the same for a dense layer and for shared experts. */
+
+static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
+{
+    Tensor w = r->weights->w[ROLE_GATE_UP];
+    TRY(tensor_new2(arena, r->spec->act, y.dim[0], w.dim[0], &m->gu));
+    return linear_fwd(r->ex, (LinearFwd){ .x = y, .w = w, .y = m->gu });
+}
+
+static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
+{
+    TRY(tensor_new2(arena, r->spec->act, m->gu.dim[0], m->gu.dim[1] / 2, &m->act));
+    return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act });
+}
+
+Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
+                         unsigned gu_piece)
+{
+    TRY(mlp_pre_activation(r, m, y, layer_arena(r, gu_piece)));
+    TRY(mlp_activation(r, m, layer_arena(r, gu_piece | RECOMPUTE_ACT)));
+    if (r->again) return OK;
+    return linear_fwd(
+        r->ex, (LinearFwd){ .x = m->act, .w = r->weights->w[ROLE_DOWN], .r = residual, .y = out });
+}
+
+Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
+                                unsigned gu_piece)
+{
+    if (recomputes(r, gu_piece)) TRY(mlp_pre_activation(r, m, y, r->ring));
+    if (recomputes(r, gu_piece | RECOMPUTE_ACT)) TRY(mlp_activation(r, m, r->ring));
+    Tensor dact;
+    TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
+    TRY(linear_bwd_input(
+        r->ex, (LinearBwdInput){ .dy = dout, .w = r->weights->w[ROLE_DOWN], .dx = dact }));
+    /* The pre-activation's last reader: its gradient takes its place. */
+    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu }));
+    return linear_bwd_input(
+        r->ex, (LinearBwdInput){ .dy = m->gu, .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
+}
+
+Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout)
+{
+    TRY(linear_bwd_weight(
+        r->ex, (LinearBwdWeight){ .dy = dout, .x = m->act, .dw = r->weights->dw[ROLE_DOWN] }));
+    return linear_bwd_weight(
+        r->ex, (LinearBwdWeight){ .dy = m->gu, .x = y, .dw = r->weights->dw[ROLE_GATE_UP] });
+}
+
+void layer_rope_table(double theta, int64_t positions, int64_t dim, float *cos_out, float *sin_out)
+{
+    for (int64_t p = 0; p < positions; p++) {
+        for (int64_t i = 0; i < dim / 2; i++) {
+            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)dim);
+            cos_out[p * (dim / 2) + i] = (float)cos(angle);
+            sin_out[p * (dim / 2) + i] = (float)sin(angle);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+/*
+ * layer: what one layer does, phase by phase.
+ *
+ * A layer is a row of phases, the unit that a schedule can move. Each has forward, backward_input
+ * (gradients of what it read) and backward_weight (gradients of its parameters), plain
+ * straight-line C over ops. The engine walks phases forwards, then backwards; how long something
+ * lives decides where a layer takes its memory:
+ *
+ *   keep     the slot: from the first forward to the last backward of this micro-batch
+ *   ring     across the phases of this layer, in one direction: gone when its forward (or backward)
+ *            is over
+ *   scratch  within one phase function: the engine takes it back after each
+ *
+ * With RECOMPUTE_LAYER the engine gives back all of `keep` after forward and calls the forward
+ * phases again before backward, with `again` set: then routing is not decided (or counted) a second
+ * time, and h_out is not wanted.
+ */
+#ifndef MODEL_LAYER_H
+#define MODEL_LAYER_H
+
+#include "base/lane.h"
+#include "model/params.h"
+
+/* One micro-batch as ops see it; tensors live in the step arena. */
+typedef struct MicroBatch {
+    int64_t b, t;           /* sequences, tokens a sequence */
+    Tensor id, target, pos; /* (N) i32 */
+    Tensor doc;             /* (B, T) i32 */
+    Tensor domain;          /* (B) i32 */
+} MicroBatch;
+
+/* Sums of one step, on the device; the host reads them once a step. */
+typedef struct Record {
+    Tensor loss, aux_loss;         /* (1) f32 */
+    Tensor square_sum, norm, clip; /* (1) f32 */
+    Tensor load;                   /* (MoE layers, domains, E) i32 */
+} Record;
+
+/* Keys and values of the tokens so far, for generation with one sequence. */
+typedef struct KvCache {
+    Tensor *k, *v; /* by block: (capacity, H, d) act */
+    int64_t used;  /* tokens in it before this call */
+} KvCache;
+
+typedef struct LayerRun {
+    Exec *ex;
+    const ModelSpec *spec;
+    const LayerSpec *layer;
+    const LayerWeights *weights;
+    const MicroBatch *batch;
+    const Record *record;
+    Tensor rope_cos, rope_sin; /* (P, d/2) f32 */
+    Tensor loss_scale;         /* (1) f32: 1 / targets of the global batch */
+    KvCache *cache;            /* NULL in training and evaluation */
+    Arena *keep, *ring, *scratch;
+    void *state;   /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
+    Tensor h;      /* in  (N, D): the residual stream; none for the embedding */
+    Tensor h_out;  /* out (N, D), made by the engine; none for the head */
+    Tensor dh_out; /* backward: in  (N, D): gradient of h_out; none for the head */
+    Tensor dh;     /* backward: out (N, D): gradient of h; none for the embedding */
+    Tensor loss;   /* head: out (N) f32 nats a token */
+    Tensor logits; /* head: if set, (rows, V) f32 of the last rows and no loss */
+    bool training; /* gradients are wanted */
+    bool again;    /* forward for the second time (recompute) */
+} LayerRun;
+
+typedef Status PhaseFn(LayerRun *r);
+
+typedef struct Phase {
+    const char *name;
+    Lane lane;
+    PhaseFn *forward, *backward_input, *backward_weight; /* NULL: nothing to do */
+} Phase;
+
+typedef struct LayerDesc {
+    const char *name;
+    size_t state_bytes;
+    Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
+    /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
+    Status (*prepare)(LayerRun *r);
+    const Phase *phases;
+    int n_phases;
+} LayerDesc;
+
+const LayerDesc *layer_desc(LayerKind kind);
+
+extern const LayerDesc layer_embed, layer_attention, layer_mlp, layer_moe, layer_head;
+
+/* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
+Arena *layer_arena(const LayerRun *r, unsigned piece);
+int64_t layer_tokens(const LayerRun *r); /* N */
+
+/* Shared by layers: y = norm(h) into layer_arena(NORM), and the same again in backward if it was
+ * not kept. */
+typedef struct NormState {
+    Tensor y, rstd;
+} NormState;
+Status layer_norm_forward(LayerRun *r, NormState *n);
+Status layer_norm_again(LayerRun *r, NormState *n);
+/* r->dh = r->dh_out + (gradient of h through the norm, from dy), dw += */
+Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
+
+/* A SwiGLU MLP on y (dense layers and shared experts). */
+typedef struct MlpState {
+    Tensor gu, act;
+} MlpState;
+/* out = mlp(y) + residual (optional). gu_piece: what recomputes the pre-activation; 0: nothing. */
+Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
+                         unsigned gu_piece);
+/* From dout: dy, and in m->gu the gradient of the pre-activation, which the weights need. */
+Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout, Tensor dy,
+                                unsigned gu_piece);
+Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout);
+
+/* cos and sin of p * theta^(-2i/d) for p < positions. */
+void layer_rope_table(double theta, int64_t positions, int64_t dim, float *cos_out, float *sin_out);
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * params: the only list of weights. Initialisation, the optimizer, checkpoints, conversion and the
+ * planner are loops over it.
+ *
+ * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
+ * trained parameters lie one after the other in flat buffers, at the same offset in each: weights
+ * as compute reads them, f32 gradients, f32 main weights, first and second moments. Parameters of
+ * one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap, so that a layer
+ * sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN elements, and the
+ * padding stays zero. With f32 compute the weight buffer *is* the main buffer.
+ *
+ * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
+ * own, and count in no total.
+ */
+#ifndef MODEL_PARAMS_H
+#define MODEL_PARAMS_H
+
+#include "comm/mesh.h"
+#include "model/spec.h"
+#include "op/op.h"
+
+enum { PARAM_ALIGN = 64, PARAM_NAME_MAX = 96 };
+
+typedef enum ParamBuffer {
+    BUF_WEIGHT,
+    BUF_GRAD,
+    BUF_MAIN,
+    BUF_MOMENT1,
+    BUF_MOMENT2,
+    BUF_STATE, /* f32, not trained */
+    BUF_COUNT
+} ParamBuffer;
+
+/* What a layer uses a weight for; parameters of one role form one fused matrix. */
+typedef enum ParamRole {
+    ROLE_TABLE, /* embedding (V, D) */
+    ROLE_NORM,
+    ROLE_Q, /* mla without q rank: (H*dqk, D) */
+    ROLE_A, /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
+    ROLE_Q_NORM,
+    ROLE_KV_NORM,
+    ROLE_Q_B,
+    ROLE_KV_B,
+    ROLE_O,
+    ROLE_GATE_UP, /* (2F, D) */
+    ROLE_DOWN,    /* (D, F) */
+    ROLE_ROUTER,
+    ROLE_ROUTER_BIAS,
+    ROLE_EXPERT_GATE_UP, /* (E, 2F, D) */
+    ROLE_EXPERT_DOWN,    /* (E, D, F) */
+    ROLE_HEAD,
+    ROLE_COUNT
+} ParamRole;
+
+typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
+
+typedef struct Param {
+    char name[PARAM_NAME_MAX];
+    int layer, expert, rank; /* index into spec->layers; expert -1: none */
+    int64_t dim[4];
+    signed char cut[AXIS_COUNT]; /* which dim a mesh axis cuts, -1 none */
+    int64_t first[BUF_COUNT];    /* first element in each flat buffer, -1: not there */
+    ParamRole role;
+    ParamInit init;
+    float init_std;
+    bool decay;    /* weight decay applies */
+    bool keep_f32; /* computed with in f32 whatever the compute type: norms, router */
+} Param;
+
+typedef struct ParamTable {
+    Param *at; /* in the arena of params_build */
+    int n, cap;
+    int64_t elems[BUF_COUNT]; /* of each flat buffer, padding included */
+    int64_t total, active;    /* parameters; active: without the experts a token does not take */
+    int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
+} ParamTable;
+
+/* Views of one layer's weights and gradients by role; data NULL where the layer has none. */
+typedef struct LayerWeights {
+    Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
+} LayerWeights;
+
+/* Flat buffers, in arenas of the engine. */
+typedef struct ParamMemory {
+    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, all others f32 */
+} ParamMemory;
+
+Status params_build(const ModelSpec *s, Arena *a, ParamTable *out);
+int64_t param_elems(const Param *p);
+
+/* Buffers in `run`, all of them if `training`, else weights and state only. */
+Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
+                    ParamMemory *out);
+/* One LayerWeights a layer, in `a`. The tied head's weight is the embedding's. */
+Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
+                   LayerWeights **out);
+
+/* Initial main weights: f(seed, name, index). Padding, moments and state become zero. */
+void params_init(const ParamTable *t, const ParamMemory *m, uint64_t seed);
+
+/* The elements of a parameter in a buffer. */
+Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b);
+
+/* Layers add their parameters with this while params_build runs (layer.h: LayerDesc.params). */
+typedef struct ParamAdd {
+    ParamRole role;
+    int expert;         /* -1: none */
+    int64_t rows, cols; /* rows 0: a vector of cols */
+    ParamInit init;
+    bool decay, keep_f32, state;
+} ParamAdd;
+typedef struct ParamList ParamList;
+Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,128 @@
+#include "model/spec.h"
+
+#include <string.h>
+
+int64_t attention_qk_dim(const AttentionSpec *a)
+{
+    return a->kind == ATTENTION_MLA ? a->nope + a->rope : a->head;
+}
+
+int64_t attention_v_dim(const AttentionSpec *a)
+{
+    return a->kind == ATTENTION_MLA ? a->v : a->head;
+}
+
+static const struct {
+    const char *name;
+    unsigned piece;
+} pieces[] = {
+    { "norm", RECOMPUTE_NORM },   { "attn_up", RECOMPUTE_ATTN_UP },
+    { "act", RECOMPUTE_ACT },     { "shared", RECOMPUTE_SHARED },
+    { "layer", RECOMPUTE_LAYER }, { "exchange", RECOMPUTE_EXCHANGE },
+};
+
+static unsigned recompute_of(const Config *c, int block)
+{
+    bool listed = false;
+    for (int i = 0; i < c->recompute_layers.n; i++) listed |= c->recompute_layers.at[i] == block;
+    if (!listed) return 0;
+    unsigned set = 0;
+    for (int i = 0; i < c->recompute_pieces.n; i++) {
+        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+            if (strcmp(c->recompute_pieces.at[i], pieces[p].name) == 0) set |= pieces[p].piece;
+        }
+    }
+    return set;
+}
+
+static AttentionSpec attention_of(const Config *c)
+{
+    AttentionSpec a = {
+        .kind = c->attention_kind,
+        .heads = c->attention_heads,
+        .interleaved = c->attention_rope_interleaved,
+        .document_mask = c->attention_document_mask,
+    };
+    if (a.kind == ATTENTION_MLA) {
+        a.kv_heads = a.heads;
+        a.q_rank = c->attention_q_rank;
+        a.kv_rank = c->attention_kv_rank;
+        a.nope = c->attention_nope_dim;
+        a.rope = c->attention_rope_dim;
+        a.v = c->attention_v_dim;
+    } else {
+        a.kv_heads = c->attention_kv_heads;
+        a.head = c->attention_head_dim;
+    }
+    return a;
+}
+
+static MoeSpec moe_of(const Config *c, int index)
+{
+    /* One group of the auxiliary loss is a sequence, or a micro-batch. */
+    int64_t groups =
+        c->moe_aux_scope == AUX_SEQUENCE ? c->train_batch : c->train_batch / c->train_micro_batch;
+    return (MoeSpec){
+        .experts = c->moe_experts,
+        .ffn = c->moe_ffn,
+        .shared_ffn = c->moe_shared * c->moe_ffn,
+        .bias = c->moe_bias_rate > 0,
+        .bias_rate = (float)c->moe_bias_rate,
+        .index = index,
+        .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
+                  .top_k = c->moe_top_k,
+                  .groups = c->moe_groups,
+                  .top_groups = c->moe_top_groups,
+                  .group_score_top = c->moe_group_score_top,
+                  .normalise = c->moe_normalise,
+                  .scaling = (float)c->moe_scaling,
+                  .aux_scale = (float)(c->moe_aux_loss / (double)groups),
+                  .aux_per_batch = c->moe_aux_scope == AUX_BATCH },
+    };
+}
+
+Status spec_build(const Config *c, Arena *a, ModelSpec *out)
+{
+    ModelSpec s = {
+        .name = c->model_name,
+        .vocab = c->model_vocab,
+        .hidden = c->model_hidden,
+        .blocks = c->model_layers,
+        .eps = (float)c->model_norm_eps,
+        .tied = c->model_tied,
+        .init_std = c->model_init_std,
+        .rope_theta = c->attention_rope_theta,
+        .loss_chunk = c->model_loss_chunk,
+        .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
+        .n_layers = (int)(2 * c->model_layers + 2),
+    };
+    s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
+    void *memory = NULL;
+    TRY(arena_alloc_zero(a, (size_t)s.n_layers * sizeof *s.layers, &memory));
+    s.layers = memory;
+
+    LayerSpec *l = s.layers;
+    *l++ = (LayerSpec){ .kind = LAYER_EMBED, .block = -1 };
+    for (int block = 0; block < s.blocks; block++) {
+        unsigned recompute = recompute_of(c, block);
+        *l++ = (LayerSpec){ .kind = LAYER_ATTENTION,
+                            .block = block,
+                            .recompute = recompute,
+                            .as.attention = attention_of(c) };
+        if (block < c->model_dense_layers) {
+            *l++ = (LayerSpec){
+                .kind = LAYER_MLP, .block = block, .recompute = recompute, .as.ffn = c->model_ffn
+            };
+        } else {
+            *l++ = (LayerSpec){ .kind = LAYER_MOE,
+                                .block = block,
+                                .recompute = recompute,
+                                .as.moe = moe_of(c, s.n_moe) };
+            s.n_moe++;
+            s.experts = c->moe_experts;
+        }
+    }
+    *l = (LayerSpec){ .kind = LAYER_HEAD, .block = -1 };
+    *out = s;
+    return OK;
+}

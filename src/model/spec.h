@@ -1,0 +1,75 @@
+/*
+ * spec: what the network is, as data: a list of layers from the embedding to the head.
+ *
+ * A block of the literature ("layer 7") is two layers here, attention and MLP or MoE, because that
+ * is the unit that a schedule moves and a recompute set names. Every layer but the head reads the
+ * residual stream h (N, D) and writes the next one.
+ */
+#ifndef MODEL_SPEC_H
+#define MODEL_SPEC_H
+
+#include "config/config.h"
+#include "op/route.h"
+
+typedef enum LayerKind { LAYER_EMBED, LAYER_ATTENTION, LAYER_MLP, LAYER_MOE, LAYER_HEAD } LayerKind;
+
+/* What a layer computes again in backward instead of keeping it. Routing and counts are always
+ * kept. */
+typedef enum RecomputePiece {
+    RECOMPUTE_NORM = 1,      /* normalised rows */
+    RECOMPUTE_ATTN_UP = 2,   /* q, k, v from the latents (gqa: from the normalised rows) */
+    RECOMPUTE_ACT = 4,       /* SwiGLU outputs of dense and shared MLPs (of experts: never kept) */
+    RECOMPUTE_SHARED = 8,    /* the shared experts' pre-activations */
+    RECOMPUTE_EXCHANGE = 16, /* rows received from other ranks, by exchanging again */
+    RECOMPUTE_LAYER = 32     /* all but the layer's input */
+} RecomputePiece;
+
+typedef struct AttentionSpec {
+    int kind;                      /* ATTENTION_MLA or ATTENTION_GQA */
+    int64_t heads, kv_heads, head; /* gqa: head is the width; mla: kv_heads == heads */
+    int64_t q_rank, kv_rank, nope, rope, v;
+    bool interleaved, document_mask;
+} AttentionSpec;
+
+typedef struct MoeSpec {
+    int64_t experts, ffn, shared_ffn; /* shared_ffn 0: no shared expert */
+    RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
+    bool bias;
+    float bias_rate;
+    int index; /* which MoE layer this is, from 0 */
+} MoeSpec;
+
+typedef struct LayerSpec {
+    LayerKind kind;
+    int block; /* transformer layer number; -1 for embedding and head */
+    int chunk; /* pipeline chunk */
+    unsigned recompute;
+    union {
+        AttentionSpec attention;
+        MoeSpec moe;
+        int64_t ffn;
+    } as;
+} LayerSpec;
+
+typedef struct ModelSpec {
+    const char *name;
+    int64_t vocab, hidden, blocks;
+    float eps;
+    bool tied;
+    double init_std, rope_theta;
+    int64_t loss_chunk;
+    Dtype act;         /* f32 or bf16 */
+    int64_t rope_dim;  /* rotated width of a head */
+    LayerSpec *layers; /* in the arena of spec_build */
+    int n_layers, n_moe;
+    int64_t experts; /* of MoE layers; 0 if there are none */
+} ModelSpec;
+
+/* config_check has passed. aux_scale depends on the batch: one over its groups. */
+Status spec_build(const Config *c, Arena *a, ModelSpec *out);
+
+/* Widths of one head of q/k and of v. */
+int64_t attention_qk_dim(const AttentionSpec *a);
+int64_t attention_v_dim(const AttentionSpec *a);
+
+#endif

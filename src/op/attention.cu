@@ -1,0 +1,628 @@
+/*
+ * All tiles of a block stand in shared memory, and so do the sums that grow over tiles: products go
+ * from there to there (tile_product), on tensor cores in bf16 (16 x 16 x 16 fragments), by f32
+ * multiply-adds in f32. Every other line is the same for both types. Tiles are padded with zeros to
+ * multiples of 32 columns and 16 rows, so products have no tails; hidden scores have probability 0.
+ *
+ * forward   a block owns queries of one head and walks the keys from the first that one of its rows
+ *           sees to its last row's own, with a running maximum a row
+ * backward  delta = rowsum(do * o) first; then one kernel for dq, which walks keys as forward does,
+ *           and one for dk and dv, whose block owns keys of one key/value head and walks the
+ *           queries of all heads that share it. Scores are made in both: no atomics, and sums in
+ *           one order
+ * As on the CPU, probabilities and ds are rounded to bf16 for the product that follows. What bounds
+ * it is shared memory: an operand fragment is used twice at most.
+ */
+#include "op/pack.cuh"
+
+#include "op/attention.h"
+
+#include <limits.h>
+#include <mma.h>
+
+#include <type_traits>
+
+extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args);
+
+static const int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
+static const int FRAGMENT = 16, STRIP = 32; /* rows, columns of a product that a warp makes */
+static const int WIDTH_MAX = 256;
+static const int BLOCK_MAX = 64; /* queries or keys */
+
+/* A (B, length, heads, d) tensor. */
+template <typename T> struct Side {
+    T *at;
+    int64_t length;
+    int heads, d;
+    bool wide; /* rows are whole packs of 16 bytes */
+};
+
+/* Where a block's tiles stand in its shared memory, in bytes, and how far their rows are apart, in
+ * elements. Rows of bf16 are 16 bytes more than a multiple of 64, rows of f32 one float more than a
+ * multiple of 128 bytes: neighbouring rows then begin in other banks. */
+struct Space {
+    int q, d_o, k, v, scores, grads, p, ds, sum, sum2, rows, total;
+    int ld_k, ld_v, ld_p, ld_scores, ld_sum, ld_sum2;
+};
+
+template <typename T> struct Attention {
+    Side<T> q, k, v, o, d_o, dq, dk, dv;
+    const int32_t *doc; /* NULL: every row sees the first key */
+    float *lse, *delta; /* (B, H, Tq) */
+    int64_t B;
+    float scale;
+    int nq, nk; /* queries and keys of a tile */
+    Space at;
+};
+
+static __host__ __device__ __forceinline__ int padded(int d)
+{
+    return (d + STRIP - 1) / STRIP * STRIP;
+}
+
+/* products */
+
+/* C (m, n) f32 = or += A (m, k) B (k, n); m and k multiples of 16, n of 32. */
+template <typename T> struct TileProduct {
+    const T *a, *b;
+    float *c;
+    int lda, ldb, ldc, m, n, k;
+};
+
+/* A_T: A stands as (k, m); B_T: B stands as (n, k). A warp makes pieces of 16 x 32. */
+template <bool A_T, bool B_T, bool ADD>
+static __device__ __forceinline__ void tile_product(const TileProduct<Bf16> &p)
+{
+    using namespace nvcuda::wmma;
+    typedef typename std::conditional<A_T, col_major, row_major>::type LayoutA;
+    typedef typename std::conditional<B_T, col_major, row_major>::type LayoutB;
+    int across = p.n / STRIP;
+    for (int piece = (int)threadIdx.x / WARP; piece < p.m / FRAGMENT * across; piece += WARPS) {
+        int i = piece / across * FRAGMENT, j = piece % across * STRIP;
+        fragment<matrix_a, 16, 16, 16, Bf16, LayoutA> a;
+        fragment<matrix_b, 16, 16, 16, Bf16, LayoutB> b[2];
+        fragment<accumulator, 16, 16, 16, float> c[2];
+        float *to = p.c + i * p.ldc + j;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (ADD)
+                load_matrix_sync(c[h], to + h * FRAGMENT, (unsigned)p.ldc, mem_row_major);
+            else
+                fill_fragment(c[h], 0.0f);
+        }
+        for (int l = 0; l < p.k; l += FRAGMENT) {
+            load_matrix_sync(a, A_T ? p.a + l * p.lda + i : p.a + i * p.lda + l, (unsigned)p.lda);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                int col = j + h * FRAGMENT;
+                load_matrix_sync(b[h], B_T ? p.b + col * p.ldb + l : p.b + l * p.ldb + col,
+                                 (unsigned)p.ldb);
+                mma_sync(c[h], a, b[h], c[h]);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            store_matrix_sync(to + h * FRAGMENT, c[h], (unsigned)p.ldc, mem_row_major);
+    }
+}
+
+/* A warp makes pieces of 4 x 32, a lane one column: what it reads of A is the same for all lanes,
+ * and neighbouring lanes read neighbouring columns of B. */
+template <bool A_T, bool B_T, bool ADD>
+static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
+{
+    enum { ROWS = 4 };
+    int across = p.n / STRIP, lane = (int)threadIdx.x % WARP;
+    for (int piece = (int)threadIdx.x / WARP; piece < p.m / ROWS * across; piece += WARPS) {
+        int i = piece / across * ROWS, j = piece % across * STRIP + lane;
+        float sum[ROWS] = {};
+#pragma unroll 4
+        for (int l = 0; l < p.k; l++) {
+            float b = B_T ? p.b[j * p.ldb + l] : p.b[l * p.ldb + j];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                float a = A_T ? p.a[l * p.lda + i + r] : p.a[(i + r) * p.lda + l];
+                sum[r] = fmaf(a, b, sum[r]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float *to = p.c + (i + r) * p.ldc + j;
+            *to = ADD ? *to + sum[r] : sum[r];
+        }
+    }
+}
+
+/* tiles */
+
+static __device__ __forceinline__ char *shared_memory(void)
+{
+    extern __shared__ __align__(128) char shared[];
+    return shared;
+}
+
+template <typename T> static __device__ __forceinline__ T *tile(int offset)
+{
+    return reinterpret_cast<T *>(shared_memory() + offset);
+}
+
+template <typename T>
+static __device__ __forceinline__ T *head_row(const Side<T> &s, int64_t b, int64_t row,
+                                              int64_t head)
+{
+    return s.at + ((b * s.length + row) * s.heads + head) * s.d;
+}
+
+/* Rows [first, first + n) of a head into a tile of `rows` rows, zeros behind them and behind d. */
+template <typename T>
+static __device__ __forceinline__ void tile_load(T *to, int ld, const Side<T> &s, const T *from,
+                                                 int n, int rows)
+{
+    int64_t stride = (int64_t)s.heads * s.d;
+    if constexpr (sizeof(T) == 2) {
+        if (s.wide) {
+            constexpr int P = PACK<T>;
+            int packs = padded(s.d) / P;
+            for (int e = (int)threadIdx.x; e < rows * packs; e += THREADS) {
+                int r = e / packs, d = e % packs * P;
+                uint4 v = make_uint4(0, 0, 0, 0);
+                if (r < n && d < s.d)
+                    v = __ldg(reinterpret_cast<const uint4 *>(from + r * stride + d));
+                *reinterpret_cast<uint4 *>(to + r * ld + d) = v;
+            }
+            return;
+        }
+    }
+    int width = padded(s.d);
+    for (int e = (int)threadIdx.x; e < rows * width; e += THREADS) {
+        int r = e / width, d = e % width;
+        to[r * ld + d] = r < n && d < s.d ? __ldg(from + r * stride + d) : from_f32<T>(0.0f);
+    }
+}
+
+/* The first n rows of a tile of sums, each times factor[r] (NULL: 1), to rows of a head. */
+template <typename T>
+static __device__ __forceinline__ void tile_store(const float *from, int ld, const Side<T> &s,
+                                                  T *to, int n, const float *factor)
+{
+    int64_t stride = (int64_t)s.heads * s.d;
+    for (int e = (int)threadIdx.x; e < n * s.d; e += THREADS) {
+        int r = e / s.d, d = e % s.d;
+        float v = from[r * ld + d];
+        to[r * stride + d] = from_f32<T>(factor == NULL ? v : v * factor[r]);
+    }
+}
+
+static __device__ __forceinline__ void tile_clear(float *at, int elems)
+{
+    for (int e = (int)threadIdx.x; e < elems; e += THREADS) at[e] = 0;
+}
+
+/* A tile of queries of one head. Rows that do not exist see nothing. */
+struct Queries {
+    int64_t b, h, first;
+    int n, shift; /* query i stands at key i + shift */
+};
+
+/* What a block keeps of each of its query rows. */
+struct RowRoom {
+    int first[BLOCK_MAX]; /* the first key that it sees */
+    float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
+};
+
+/* Blocks with the most keys come first, so that the last ones to end are short. */
+template <typename T>
+static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a)
+{
+    int64_t heads = a.B * a.q.heads, tiles = (a.q.length + a.nq - 1) / a.nq;
+    int64_t head = (int64_t)blockIdx.x % heads, i = tiles - 1 - (int64_t)blockIdx.x / heads;
+    Queries x;
+    x.b = head / a.q.heads, x.h = head % a.q.heads, x.first = i * a.nq;
+    x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
+    x.shift = (int)(a.k.length - a.q.length);
+    return x;
+}
+
+/* Backward's rows have lse and delta as well. */
+template <typename T, bool BACKWARD>
+static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Queries &x,
+                                                 RowRoom *room)
+{
+    for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
+        int64_t i = x.first + r, at = (x.b * a.q.heads + x.h) * a.q.length + i;
+        bool exists = r < x.n;
+        int doc = exists && a.doc != NULL ? a.doc[x.b * a.q.length + i] : 0;
+        room->first[r] = exists ? max(0, min(doc, (int)i + x.shift)) : INT_MAX;
+        if (BACKWARD) room->lse[r] = exists ? a.lse[at] : 0.0f;
+        if (BACKWARD) room->delta[r] = exists ? a.delta[at] : 0.0f;
+    }
+}
+
+static __device__ __forceinline__ bool sees(const Queries &x, const RowRoom *room, int r,
+                                            int64_t key)
+{
+    return key >= room->first[r] && key <= x.first + r + x.shift;
+}
+
+/* The first key that any row sees. */
+static __device__ __forceinline__ int64_t first_key(const RowRoom *room, int nq)
+{
+    int first = INT_MAX;
+    for (int r = 0; r < nq; r++) first = min(first, room->first[r]);
+    return first;
+}
+
+/* to (nq, nk) = x y^T for a tile x of queries and a tile y of keys: scores, and dp. */
+template <typename T>
+static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, const T *x, const T *y,
+                                                    int ld, int d, float *to)
+{
+    TileProduct<T> p = { x, y, to, ld, ld, a.at.ld_scores, a.nq, a.nk, padded(d) };
+    tile_product<false, true, false>(p);
+}
+
+/* forward */
+
+/* Scores of a row become e^(score - max) with the running maximum, in T; what was summed up with
+ * the maximum before is scaled to the new one. One warp a row. */
+template <typename T>
+static __device__ __forceinline__ void softmax_row(const Attention<T> &a, const Queries &x,
+                                                   RowRoom *room, int r, int64_t j0)
+{
+    int lane = (int)threadIdx.x % WARP;
+    const float *scores = tile<float>(a.at.scores) + r * a.at.ld_scores;
+    T *p = tile<T>(a.at.p) + r * a.at.ld_p;
+    float *o = tile<float>(a.at.sum) + r * a.at.ld_sum;
+    float most = -INFINITY, before = room->max[r], part = 0;
+    for (int j = lane; j < a.nk; j += WARP)
+        if (sees(x, room, r, j0 + j)) most = fmaxf(most, scores[j]);
+    most = fmaxf(warp_max(most) * a.scale, before);
+    for (int j = lane; j < a.nk; j += WARP) {
+        float e = sees(x, room, r, j0 + j) ? expf(scores[j] * a.scale - most) : 0.0f;
+        p[j] = from_f32<T>(e);
+        part += e;
+    }
+    part = warp_sum(part);
+    __syncwarp(); /* all have read the maximum that lane 0 replaces */
+    if (most == before) {
+        if (lane == 0) room->sum[r] += part;
+        return;
+    }
+    float factor = expf(before - most);
+    for (int d = lane; d < padded(a.v.d); d += WARP) o[d] *= factor;
+    if (lane == 0) room->max[r] = most, room->sum[r] = room->sum[r] * factor + part;
+}
+
+template <typename T>
+static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Queries &x,
+                                                RowRoom *room, int64_t j0, int n)
+{
+    int64_t g = x.h * a.k.heads / a.q.heads;
+    T *k = tile<T>(a.at.k), *v = tile<T>(a.at.v); /* one place */
+    tile_load(k, a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
+    __syncthreads();
+    rows_by_keys(a, tile<T>(a.at.q), k, a.at.ld_k, a.q.d, tile<float>(a.at.scores));
+    __syncthreads();
+    tile_load(v, a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
+    for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, x, room, r, j0);
+    __syncthreads();
+    TileProduct<T> p = { tile<T>(a.at.p), v,    tile<float>(a.at.sum), a.at.ld_p, a.at.ld_v,
+                         a.at.ld_sum,     a.nq, padded(a.v.d),         a.nk };
+    tile_product<false, false, true>(p);
+    __syncthreads();
+}
+
+template <typename T>
+static __global__
+__launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ Attention<T> a)
+{
+    RowRoom *room = tile<RowRoom>(a.at.rows);
+    Queries x = queries_of_block(a);
+    float *o = tile<float>(a.at.sum);
+    rows_load<T, false>(a, x, room);
+    for (int r = (int)threadIdx.x; r < a.nq; r += THREADS)
+        room->max[r] = -INFINITY, room->sum[r] = 0;
+    tile_clear(o, a.nq * a.at.ld_sum);
+    tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
+    __syncthreads();
+    int64_t end = x.first + x.n + x.shift;
+    for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk)
+        fwd_keys(a, x, room, j0, (int)min((int64_t)a.nk, end - j0));
+    for (int r = (int)threadIdx.x; r < x.n; r += THREADS) {
+        int64_t at = (x.b * a.q.heads + x.h) * a.q.length + x.first + r;
+        a.lse[at] = room->max[r] + logf(room->sum[r]);
+        room->sum[r] = 1 / room->sum[r];
+    }
+    __syncthreads();
+    tile_store(o, a.at.ld_sum, a.o, head_row(a.o, x.b, x.first, x.h), x.n, room->sum);
+}
+
+/* backward */
+
+/* delta of every row of every head, in lse's order. One warp a row. */
+template <typename T>
+static __global__
+__launch_bounds__(THREADS, 2) void attention_delta_kernel(const __grid_constant__ Attention<T> a)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    int64_t rows = a.q.length, H = a.q.heads;
+    if (row >= a.B * H * rows) return;
+    const T *o = head_row(a.o, row / rows / H, row % rows, row / rows % H);
+    const T *d_o = head_row(a.d_o, row / rows / H, row % rows, row / rows % H);
+    float sum = 0;
+    for (int d = (int)threadIdx.x % WARP; d < a.o.d; d += WARP)
+        sum += to_f32(o[d]) * to_f32(d_o[d]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) a.delta[row] = sum;
+}
+
+/* p = exp(scale * q k^T - lse) and ds = scale * p * (dp - delta) of a tile, in T. */
+template <typename T, bool KEEP_P>
+static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const Queries &x,
+                                                  const RowRoom *room, int64_t j0)
+{
+    const float *scores = tile<float>(a.at.scores), *dp = tile<float>(a.at.grads);
+    for (int e = (int)threadIdx.x; e < a.nq * a.nk; e += THREADS) {
+        int r = e / a.nk, j = e % a.nk, at = r * a.at.ld_scores + j;
+        bool seen = sees(x, room, r, j0 + j);
+        float p = seen ? expf(scores[at] * a.scale - room->lse[r]) : 0.0f;
+        float ds = seen ? a.scale * p * (dp[at] - room->delta[r]) : 0.0f;
+        if (KEEP_P) tile<T>(a.at.p)[r * a.at.ld_p + j] = from_f32<T>(p);
+        tile<T>(a.at.ds)[r * a.at.ld_p + j] = from_f32<T>(ds);
+    }
+}
+
+/* p and ds of the tiles that are loaded; a barrier before and after. */
+template <typename T, bool KEEP_P>
+static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const Queries &x,
+                                                const RowRoom *room, int64_t j0)
+{
+    __syncthreads();
+    rows_by_keys(a, tile<T>(a.at.q), tile<T>(a.at.k), a.at.ld_k, a.q.d, tile<float>(a.at.scores));
+    rows_by_keys(a, tile<T>(a.at.d_o), tile<T>(a.at.v), a.at.ld_v, a.v.d, tile<float>(a.at.grads));
+    __syncthreads();
+    bwd_scores<T, KEEP_P>(a, x, room, j0);
+    __syncthreads();
+}
+
+template <typename T>
+static __global__
+__launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ Attention<T> a)
+{
+    RowRoom *room = tile<RowRoom>(a.at.rows);
+    Queries x = queries_of_block(a);
+    int64_t g = x.h * a.k.heads / a.q.heads, end = x.first + x.n + x.shift;
+    float *dq = tile<float>(a.at.sum);
+    rows_load<T, true>(a, x, room);
+    tile_clear(dq, a.nq * a.at.ld_sum);
+    tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
+    tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
+    __syncthreads();
+    for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk) {
+        int n = (int)min((int64_t)a.nk, end - j0);
+        tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
+        tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
+        bwd_tile<T, false>(a, x, room, j0);
+        TileProduct<T> p = { tile<T>(a.at.ds),
+                             tile<T>(a.at.k),
+                             dq,
+                             a.at.ld_p,
+                             a.at.ld_k,
+                             a.at.ld_sum,
+                             a.nq,
+                             padded(a.q.d),
+                             a.nk };
+        tile_product<false, false, true>(p);
+        __syncthreads();
+    }
+    tile_store(dq, a.at.ld_sum, a.dq, head_row(a.dq, x.b, x.first, x.h), x.n, NULL);
+}
+
+/* What one tile of queries adds to dk and dv of keys [j0, j0 + n). */
+template <typename T>
+static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const Queries &x,
+                                                   RowRoom *room, int64_t j0, int n)
+{
+    rows_load<T, true>(a, x, room);
+    int r = (int)threadIdx.x;
+    /* the row's own thread wrote it; no tile of documents that begin behind these keys */
+    bool any = r < x.n && room->first[r] < j0 + n;
+    if (!__syncthreads_or(any)) return;
+    tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
+    tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
+    bwd_tile<T, true>(a, x, room, j0);
+    TileProduct<T> dv = { tile<T>(a.at.p),
+                          tile<T>(a.at.d_o),
+                          tile<float>(a.at.sum2),
+                          a.at.ld_p,
+                          a.at.ld_v,
+                          a.at.ld_sum2,
+                          a.nk,
+                          padded(a.v.d),
+                          a.nq };
+    TileProduct<T> dk = { tile<T>(a.at.ds),
+                          tile<T>(a.at.q),
+                          tile<float>(a.at.sum),
+                          a.at.ld_p,
+                          a.at.ld_k,
+                          a.at.ld_sum,
+                          a.nk,
+                          padded(a.q.d),
+                          a.nq };
+    tile_product<true, false, true>(dv);
+    tile_product<true, false, true>(dk);
+    __syncthreads();
+}
+
+/* Keys at the front are seen by the most queries: their blocks come first. */
+template <typename T>
+static __global__
+__launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ Attention<T> a)
+{
+    RowRoom *room = tile<RowRoom>(a.at.rows);
+    int64_t heads = a.B * a.k.heads, head = (int64_t)blockIdx.x % heads;
+    int64_t b = head / a.k.heads, g = head % a.k.heads, j0 = (int64_t)blockIdx.x / heads * a.nk;
+    int n = (int)min((int64_t)a.nk, a.k.length - j0), share = a.q.heads / a.k.heads;
+    tile_clear(tile<float>(a.at.sum), a.nk * a.at.ld_sum);
+    tile_clear(tile<float>(a.at.sum2), a.nk * a.at.ld_sum2);
+    tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, b, j0, g), n, a.nk);
+    tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, b, j0, g), n, a.nk);
+    Queries x;
+    x.b = b, x.shift = 0;
+    for (x.h = g * share; x.h < (g + 1) * share; x.h++) {
+        for (x.first = j0; x.first < a.q.length; x.first += a.nq) {
+            x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
+            dkv_queries(a, x, room, j0, n);
+        }
+    }
+    __syncthreads();
+    tile_store(tile<float>(a.at.sum), a.at.ld_sum, a.dk, head_row(a.dk, b, j0, g), n, NULL);
+    tile_store(tile<float>(a.at.sum2), a.at.ld_sum2, a.dv, head_row(a.dv, b, j0, g), n, NULL);
+}
+
+/* launch */
+
+static int take(Space *s, size_t bytes)
+{
+    int at = s->total;
+    s->total += (int)((bytes + 127) / 128 * 128);
+    return at;
+}
+
+typedef enum Kernel { FORWARD, DQ, DKV } Kernel;
+
+template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel)
+{
+    const int pad = sizeof(T) == 2 ? 8 : 1;
+    int dk = padded(a.q.d), dv = padded(a.v.d);
+    Space s = {};
+    s.ld_k = dk + pad, s.ld_v = dv + pad, s.ld_p = a.nk + pad, s.ld_scores = a.nk + 4;
+    s.ld_sum = (kernel == FORWARD ? dv : dk) + 4, s.ld_sum2 = dv + 4;
+    size_t nq = (size_t)a.nq, nk = (size_t)a.nk, each = sizeof(T), owned = kernel == DKV ? nk : nq;
+    s.q = take(&s, nq * (size_t)s.ld_k * each);
+    s.k = s.v = take(&s, nk * (size_t)(kernel == FORWARD ? max(s.ld_k, s.ld_v) : s.ld_k) * each);
+    if (kernel != FORWARD) {
+        s.v = take(&s, nk * (size_t)s.ld_v * each);
+        s.d_o = take(&s, nq * (size_t)s.ld_v * each);
+        s.grads = take(&s, nq * (size_t)s.ld_scores * sizeof(float));
+        s.ds = take(&s, nq * (size_t)s.ld_p * each);
+    }
+    s.scores = take(&s, nq * (size_t)s.ld_scores * sizeof(float));
+    if (kernel != DQ) s.p = take(&s, nq * (size_t)s.ld_p * each);
+    s.sum = take(&s, owned * (size_t)s.ld_sum * sizeof(float));
+    if (kernel == DKV) s.sum2 = take(&s, owned * (size_t)s.ld_sum2 * sizeof(float));
+    s.rows = take(&s, sizeof(RowRoom));
+    return s;
+}
+
+/* The largest tiles of which two blocks fit into a multiprocessor; else the largest that fit. */
+template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
+{
+    static const int sizes[][2] = { { 64, 64 }, { 64, 32 }, { 32, 32 }, { 16, 32 } };
+    int device = 0, most = 0;
+    TRY(cuda_status(cudaGetDevice(&device), "attention"));
+    TRY(cuda_status(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                    "attention"));
+    bool found = false;
+    for (const auto &size : sizes) {
+        Attention<T> x = *a;
+        x.nq = size[0], x.nk = size[1];
+        x.at = space_of(x, kernel);
+        if (x.at.total > most || (found && x.at.total > (most - 1024) / 2)) continue;
+        bool two = x.at.total <= (most - 1024) / 2;
+        if (!found || two) *a = x;
+        found = true;
+        if (two) return OK;
+    }
+    if (found) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "attention: heads of width %d and %d take more than the %d bytes of shared memory "
+                "that this GPU gives a block",
+                a->q.d, a->v.d, most);
+}
+
+template <typename T> static Side<T> side_of(const Tensor *t)
+{
+    Side<T> s = { (T *)t->data, t->dim[1], (int)t->dim[2], (int)t->dim[3], false };
+    s.wide = packs_fit<T>({ t->data }, { t->dim[3] });
+    return s;
+}
+
+/* Tiles hold WIDTH_MAX columns, and positions are 32 bits as in doc. */
+static Status check_limits(const Tensor *q, const Tensor *k, const Tensor *v)
+{
+    if (q->dim[3] > WIDTH_MAX || v->dim[3] > WIDTH_MAX) {
+        return FAIL(ERR_UNSUPPORTED, "attention: heads are %lld and %lld wide, %d is the most",
+                    (long long)q->dim[3], (long long)v->dim[3], WIDTH_MAX);
+    }
+    if (k->dim[1] <= INT_MAX - BLOCK_MAX) return OK;
+    return FAIL(ERR_UNSUPPORTED, "attention: %lld keys, %d is the most", (long long)k->dim[1],
+                INT_MAX - BLOCK_MAX);
+}
+
+template <typename T>
+static Status launch(struct Exec *ex, void (*kernel)(const Attention<T>), const Attention<T> &a,
+                     int64_t blocks)
+{
+    if (blocks == 0) return OK;
+    TRY(cuda_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.at.total),
+        "attention"));
+    kernel<<<(unsigned)blocks, THREADS, (size_t)a.at.total, exec_stream(ex)>>>(a);
+    return kernel_status("attention");
+}
+
+template <typename T> static int64_t query_blocks(const Attention<T> &a)
+{
+    return (a.q.length + a.nq - 1) / a.nq * a.B * a.q.heads;
+}
+
+template <typename T> static Status forward(struct Exec *ex, const AttentionFwd *f)
+{
+    Attention<T> a = {};
+    a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
+    a.o = side_of<T>(&f->o);
+    a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
+    a.B = f->q.dim[0], a.scale = f->scale;
+    TRY(tiles_choose(&a, FORWARD));
+    return launch(ex, attention_fwd_kernel<T>, a, query_blocks(a));
+}
+
+template <typename T> static Status backward(struct Exec *ex, const AttentionBwd *f)
+{
+    Attention<T> a = {};
+    a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
+    a.o = side_of<T>(&f->o), a.d_o = side_of<T>(&f->d_o);
+    a.dq = side_of<T>(&f->dq), a.dk = side_of<T>(&f->dk), a.dv = side_of<T>(&f->dv);
+    a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
+    a.delta = (float *)exec_workspace(ex);
+    a.B = f->q.dim[0], a.scale = f->scale;
+    int64_t rows = a.B * a.q.heads * a.q.length;
+    if (rows == 0) return OK;
+    attention_delta_kernel<T><<<grid_of(rows, WARPS), THREADS, 0, exec_stream(ex)>>>(a);
+    TRY(kernel_status("attention_bwd"));
+    TRY(tiles_choose(&a, DQ));
+    TRY(launch(ex, attention_dq_kernel<T>, a, query_blocks(a)));
+    TRY(tiles_choose(&a, DKV));
+    return launch(ex, attention_dkv_kernel<T>, a, (a.k.length + a.nk - 1) / a.nk * a.B * a.k.heads);
+}
+
+extern "C" Status attention_fwd_cuda(struct Exec *ex, const void *args)
+{
+    const AttentionFwd *a = (const AttentionFwd *)args;
+    TRY(check_limits(&a->q, &a->k, &a->v));
+    return a->q.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
+}
+
+extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+{
+    (void)ex;
+    return (size_t)tensor_elems(&((const AttentionBwd *)args)->lse) * sizeof(float);
+}
+
+extern "C" Status attention_bwd_cuda(struct Exec *ex, const void *args)
+{
+    const AttentionBwd *a = (const AttentionBwd *)args;
+    TRY(check_limits(&a->q, &a->k, &a->v));
+    return a->q.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
+}

@@ -1,0 +1,39 @@
+/*
+ * attention: o = softmax(scale * q k^T + mask) v, causal, inside documents.
+ *
+ * Query i of Tq stands at key position i + Tk - Tq (so with a cache, the queries are the last ones)
+ * and sees keys doc[i] .. its own position; doc[i] is the position of the first token of its
+ * document, so packed documents do not see each other. Without doc it sees from key 0 on.
+ * Head h uses key/value head h * G / H. Computed block by block with a running maximum, as in
+ * FlashAttention (arXiv:2205.14135, 2307.08691): no (T, T) matrix is kept. lse = log of the sum of
+ * exponentials (natural log, of scaled scores) is kept for backward.
+ *
+ *   backward, p = exp(scale * q k^T - lse), delta_i = sum_d do_i * o_i:
+ *     dv = p^T do,   ds = p * (do v^T - delta),   dq = scale * ds k,   dk = scale * ds^T q
+ * dk and dv are summed over the H / G heads that share them.
+ */
+#ifndef OP_ATTENTION_H
+#define OP_ATTENTION_H
+
+#include "base/tensor.h"
+
+typedef struct AttentionFwd {
+    Tensor q;   /* in  (B, Tq, H, dk) act */
+    Tensor k;   /* in  (B, Tk, G, dk) act, Tk >= Tq */
+    Tensor v;   /* in  (B, Tk, G, dv) act */
+    Tensor doc; /* in  (B, Tq) i32, optional */
+    Tensor o;   /* out (B, Tq, H, dv) act */
+    Tensor lse; /* out (B, H, Tq) f32 */
+    float scale;
+} AttentionFwd;
+
+typedef struct AttentionBwd {
+    Tensor d_o;        /* in (B, T, H, dv) act; "do" is a keyword */
+    Tensor q, k, v;    /* in, Tq = Tk */
+    Tensor doc;        /* in, optional */
+    Tensor o, lse;     /* in */
+    Tensor dq, dk, dv; /* out, like q, k, v */
+    float scale;
+} AttentionBwd;
+
+#endif

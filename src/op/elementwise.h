@@ -1,0 +1,17 @@
+/* elementwise: y += x, and conversion of element types. */
+#ifndef OP_ELEMENTWISE_H
+#define OP_ELEMENTWISE_H
+
+#include "base/tensor.h"
+
+typedef struct Add {
+    Tensor x; /* in  (n...) act */
+    Tensor y; /* add, like x; f32 or bf16 on its own */
+} Add;
+
+typedef struct Cast {
+    Tensor x; /* in  (n...) any floating type */
+    Tensor y; /* out, same count, any floating type: round to nearest even */
+} Cast;
+
+#endif

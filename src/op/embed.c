@@ -1,0 +1,126 @@
+#include "op/cpu_math.h"
+#include "op/index_check.h"
+#include "op/op.h"
+
+static Status check_fwd(const void *args)
+{
+    const EmbedFwd *a = args;
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table);
+    TRY(op_expect("embed_fwd", "id", &a->id, n, 1, DTYPE_I32));
+    TRY(op_expect_act("embed_fwd", "table", &a->table, -1, d));
+    return op_expect("embed_fwd", "h", &a->h, n, d, a->table.dtype);
+}
+
+static OpCost cost_fwd(const void *args)
+{
+    const EmbedFwd *a = args;
+    return (OpCost){ .bytes = 2 * (double)tensor_bytes(&a->h) + (double)tensor_bytes(&a->id) };
+}
+
+static Status embed_fwd_cpu(Exec *ex, const void *args)
+{
+    const EmbedFwd *a = args;
+    const int32_t *id = a->id.data;
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table);
+    size_t row_bytes = (size_t)d * dtype_bytes(a->table.dtype);
+    TRY(index_check("embed_fwd", "id", &a->id, tensor_elems(&a->table) / d));
+#pragma omp parallel for num_threads(ex->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        memcpy((char *)a->h.data + (size_t)i * row_bytes,
+               (const char *)a->table.data + (size_t)id[i] * row_bytes, row_bytes);
+    }
+    return OK;
+}
+
+static const OpPort ports_fwd[] = {
+    PORT(EmbedFwd, id, PORT_IN),
+    PORT(EmbedFwd, table, PORT_IN),
+    PORT(EmbedFwd, h, PORT_OUT),
+    PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status embed_fwd_cuda(Exec *ex, const void *args);
+Status embed_bwd_cuda(Exec *ex, const void *args);
+size_t embed_bwd_cuda_workspace(const Exec *ex, const void *args);
+#endif
+
+extern const OpDesc embed_fwd_desc;
+const OpDesc embed_fwd_desc = {
+    .name = "embed_fwd",
+    .args_bytes = sizeof(EmbedFwd),
+    .ports = ports_fwd,
+    .check = check_fwd,
+    .cost = cost_fwd,
+    .cpu = embed_fwd_cpu,
+    .cuda = CUDA_OP(embed_fwd_cuda),
+};
+
+static Status check_bwd(const void *args)
+{
+    const EmbedBwd *a = args;
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
+    TRY(op_expect("embed_bwd", "id", &a->id, n, 1, DTYPE_I32));
+    TRY(op_expect_act("embed_bwd", "dh", &a->dh, n, d));
+    return op_expect("embed_bwd", "dtable", &a->dtable, -1, d, DTYPE_F32);
+}
+
+static OpCost cost_bwd(const void *args)
+{
+    const EmbedBwd *a = args;
+    double elems =
+        (double)tensor_elems(&a->dh); /* each read, and a row of dtable read and written */
+    return (OpCost){ .flops = elems,
+                     .bytes = (double)(tensor_bytes(&a->dh) + tensor_bytes(&a->id)) + 8 * elems };
+}
+
+static void add_columns(const EmbedBwd *a, int64_t first, int64_t end)
+{
+    enum { STRIP = 256 };
+    const int32_t *id = a->id.data;
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t col = first; col < end; col += STRIP) {
+            float buffer[STRIP], *to = (float *)a->dtable.data + id[i] * d + col;
+            int64_t m = end - col < STRIP ? end - col : STRIP;
+            const float *dh = row_load(&a->dh, i * d + col, m, buffer);
+#pragma omp simd
+            for (int64_t j = 0; j < m; j++) to[j] += dh[j];
+        }
+    }
+}
+
+/* Each thread owns a range of columns, whole cache lines of them, and walks the tokens in order:
+ * the rows of an id are added in one order, whatever the threads. */
+static Status embed_bwd_cpu(Exec *ex, const void *args)
+{
+    enum { LINE = 16 };
+    const EmbedBwd *a = args;
+    int64_t d = tensor_cols(&a->dtable), lines = (d + LINE - 1) / LINE;
+    int64_t range = (lines + ex->threads - 1) / ex->threads * LINE;
+    TRY(index_check("embed_bwd", "id", &a->id, tensor_elems(&a->dtable) / d));
+#pragma omp parallel for num_threads(ex->threads) schedule(static)
+    for (int64_t first = 0; first < d; first += range) {
+        add_columns(a, first, first + range < d ? first + range : d);
+    }
+    return OK;
+}
+
+static const OpPort ports_bwd[] = {
+    PORT(EmbedBwd, id, PORT_IN),
+    PORT(EmbedBwd, dh, PORT_IN),
+    PORT(EmbedBwd, dtable, PORT_ADD),
+    PORTS_END,
+};
+
+extern const OpDesc embed_bwd_desc;
+const OpDesc embed_bwd_desc = {
+    .name = "embed_bwd",
+    .args_bytes = sizeof(EmbedBwd),
+    .ports = ports_bwd,
+    .check = check_bwd,
+    .cost = cost_bwd,
+    .cpu = embed_bwd_cpu,
+    .cuda = CUDA_OP(embed_bwd_cuda),
+    .cuda_workspace = CUDA_OP(embed_bwd_cuda_workspace),
+};

@@ -1,0 +1,282 @@
+/*
+ * A packed product in the manner of Goto (see gemm_tile.h), with three loops around the tile:
+ * blocks of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were here before
+ * and left: both take memory from the heap in every call. oneDNN's dnnl_sgemm 3 times for its
+ * packing buffers, a primitive 6 times in dnnl_primitive_execute alone (made for one shape, its
+ * scratchpad and its memories the caller's), OpenBLAS once a call on more than one thread (512
+ * KiB).
+ *
+ * One thread of a Zen 5, best of 40, GFLOP/s of the thread's own time (peak about 255 in f32, 510
+ * in bf16), on a machine with other load:
+ *
+ *     m x n x k                  f32: oneDNN  this    bf16: oneDNN  this
+ *     2048 x  768 x  256  A B^T          216   212             438   436
+ *     2048 x  256 x  768  A B            215   191             401   411
+ *      768 x  256 x 2048  A^T B          211   196             379   363
+ *      256 x  512 x  256  A B^T          218   216             438   432
+ *      512 x  128 x 1024  A^T B          226   195             364   318
+ *       64 x  256 x   48  A B^T          197   197             292   257
+ *      256 x   32 x   64  A^T B          207   139             228   160
+ *      256 x 4096 x  256  A B^T          201   202             407   422
+ *       13 x  512 x  256  A B^T          146   131             243   281
+ *        1 x 1024 x  256  A B^T           50    16              86    35
+ *
+ * Without the prefetches of what is packed next and of C, the third row is 169 and 281.
+ *
+ * Each element of C is one sum along k, cut every BLOCK_WORDS words and nowhere else, so its bits
+ * depend on its row of op(A) and its column of op(B) alone: not on threads, tiles or its place.
+ */
+#include "op/gemm.h"
+
+#include "op/gemm_tile.h"
+#include "op/op.h"
+
+#include <assert.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef HOSTILE
+enum { BLOCK_WORDS = 3, BLOCK_ROWS = 2 * TILE_ROWS, BLOCK_COLS = 2 * TILE_COLS, SUM_ROWS = 5 };
+#else
+enum {
+    BLOCK_WORDS = 256, /* along k: a panel of B stays in the L1 cache (32 KiB) */
+    BLOCK_ROWS = 168,  /* of A: stays in L2 (168 KiB) */
+    BLOCK_COLS = 512,  /* of B: in L2 and L3 (512 KiB) */
+    SUM_ROWS = 1008    /* of C, where a sum of several blocks along k is rounded at its end */
+};
+#endif
+enum { LINE_BYTES = 64 };
+_Static_assert(BLOCK_ROWS % TILE_ROWS == 0 && BLOCK_COLS % TILE_COLS == 0, "whole panels");
+
+struct Gemm {
+    char library[64];
+};
+
+Status gemm_make(Arena *a, int threads, Gemm **out)
+{
+    (void)threads;
+    void *at = NULL;
+    TRY(arena_alloc_zero(a, sizeof(Gemm), &at));
+    Gemm *g = at;
+    (void)snprintf(g->library, sizeof g->library, "tiles of %d x %d%s", TILE_ROWS, TILE_COLS,
+                   VECTOR_PAIRS ? ", AVX512-BF16" : "");
+    *out = g;
+    return OK;
+}
+
+void gemm_free(Gemm *g) { (void)g; }
+
+const char *gemm_library(const Gemm *g) { return g->library; }
+
+bool gemm_has_bf16(const Gemm *g)
+{
+    (void)g;
+    return VECTOR_PAIRS;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t pieces(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
+
+/* Part of a product, as a product. */
+
+static void *moved(const void *data, Dtype type, int64_t elems)
+{
+    union {
+        const void *read;
+        char *at;
+    } p = { data };
+    return p.at == NULL ? NULL : p.at + elems * (int64_t)dtype_bytes(type);
+}
+
+static GemmArgs rows_of(GemmArgs g, int64_t first, int64_t n)
+{
+    g.a = moved(g.a, g.a_type, first * (g.trans_a ? 1 : g.lda));
+    g.c = moved(g.c, g.c_type, first * g.ldc);
+    g.m = least(n, g.m - first);
+    return g;
+}
+
+static GemmArgs cols_of(GemmArgs g, int64_t first, int64_t n)
+{
+    g.b = moved(g.b, g.b_type, first * (g.trans_b ? g.ldb : 1));
+    g.c = moved(g.c, g.c_type, first);
+    g.n = least(n, g.n - first);
+    return g;
+}
+
+static GemmArgs terms_of(GemmArgs g, int64_t first, int64_t n)
+{
+    g.a = moved(g.a, g.a_type, first * (g.trans_a ? g.lda : 1));
+    g.b = moved(g.b, g.b_type, first * (g.trans_b ? 1 : g.ldb));
+    g.k = least(n, g.k - first);
+    if (first > 0) g.beta = 1;
+    return g;
+}
+
+/* How one thread walks over its part of C, and what stands in its workspace. */
+typedef struct Walk {
+    Word word;
+    int64_t rows; /* of C at a time: all of them, unless there are sums to be rounded at the end */
+    int64_t terms;
+    bool sums;
+    size_t a_bytes, b_bytes, total_bytes;
+} Walk;
+
+static size_t floats_bytes(int64_t n)
+{
+    return ((size_t)n * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+}
+
+static Walk walk_of(const GemmArgs *g)
+{
+    Walk w = { .word = word_of(g->a_type), .rows = g->m };
+    w.terms = BLOCK_WORDS * word_elems(w.word);
+    w.sums = g->c_type != DTYPE_F32 && g->k > w.terms;
+    if (w.sums) w.rows = least(w.rows, SUM_ROWS);
+    int64_t words = pieces(least(g->k, w.terms), word_elems(w.word));
+    int64_t cols = least(g->n, BLOCK_COLS), rows = least(w.rows, BLOCK_ROWS);
+    w.a_bytes = floats_bytes(pieces(rows, TILE_ROWS) * TILE_ROWS * words + VECTOR_LANES);
+    w.b_bytes = floats_bytes(pieces(cols, TILE_COLS) * TILE_COLS * words);
+    w.total_bytes = w.a_bytes + w.b_bytes + (w.sums ? floats_bytes(w.rows * cols) : 0);
+    return w;
+}
+
+/* C from packed operands. */
+static void tiles_run(const GemmArgs *g, const float *a, const float *b)
+{
+    Word word = word_of(g->a_type);
+    Tile t = { .words = pieces(g->k, word_elems(word)), .word = word };
+    t.ldc = g->ldc, t.c_type = g->c_type, t.add = g->beta != 0;
+    for (int64_t col = 0; col < g->n; col += TILE_COLS) {
+        t.b = b + col * t.words;
+        t.cols = least(TILE_COLS, g->n - col);
+        for (int64_t row = 0; row < g->m; row += TILE_ROWS) {
+            t.a = a + row * t.words;
+            t.rows = least(TILE_ROWS, g->m - row);
+            t.c = moved(g->c, g->c_type, row * g->ldc + col);
+            tile_run(&t);
+        }
+    }
+}
+
+/* A product whose op(B) fits a block. */
+static void terms_run(const GemmArgs *g, float *a, float *b)
+{
+    Word word = word_of(g->a_type);
+    Operand right = { g->b, g->ldb, g->n, g->k, word, g->trans_b };
+    panels_pack(b, &right, TILE_COLS);
+    for (int64_t row = 0; row < g->m; row += BLOCK_ROWS) {
+        GemmArgs block = rows_of(*g, row, BLOCK_ROWS);
+        Operand left = { block.a, block.lda, block.m, block.k, word, !block.trans_a };
+        panels_pack(a, &left, TILE_ROWS);
+        tiles_run(&block, a, b);
+    }
+}
+
+static void part_run(const GemmArgs *g, char *space)
+{
+    Walk w = walk_of(g);
+    float *a = (float *)(void *)space, *b = (float *)(void *)(space + w.a_bytes);
+    float *sums = (float *)(void *)(space + w.a_bytes + w.b_bytes);
+    for (int64_t col = 0; col < g->n; col += BLOCK_COLS) {
+        for (int64_t row = 0; row < g->m; row += w.rows) {
+            GemmArgs part = cols_of(rows_of(*g, row, w.rows), col, BLOCK_COLS), to = part;
+            if (w.sums) to.c = sums, to.ldc = part.n, to.c_type = DTYPE_F32, to.beta = 0;
+            for (int64_t k = 0; k < g->k; k += w.terms) {
+                GemmArgs block = terms_of(to, k, w.terms);
+                terms_run(&block, a, b);
+            }
+            for (int64_t r = 0; w.sums && r < part.m; r++) {
+                row_narrow((uint16_t *)part.c + r * part.ldc, sums + r * part.n, part.n,
+                           part.beta != 0);
+            }
+        }
+    }
+}
+
+/* threads */
+
+/* C in down x across parts of whole tiles, one a thread. Each packs what it needs of A and B: the
+ * cut with the fewest lines to pack. */
+typedef struct Grid {
+    int64_t down, across, rows, cols;
+} Grid;
+
+static int64_t share(int64_t n, int64_t parts, int64_t tile)
+{
+    return pieces(pieces(n, tile), parts) * tile;
+}
+
+static Grid grid_of(const GemmArgs *g, int threads)
+{
+    Grid best = { 0 };
+    for (int64_t down = 1; down <= threads; down++) {
+        if (threads % down != 0) continue;
+        int64_t across = threads / down;
+        Grid grid = { .rows = share(g->m, down, TILE_ROWS),
+                      .cols = share(g->n, across, TILE_COLS) };
+        grid.down = pieces(g->m, grid.rows), grid.across = pieces(g->n, grid.cols);
+        int64_t lines = grid.rows + grid.cols, parts = grid.down * grid.across;
+        int64_t best_parts = best.down * best.across;
+        if (parts > best_parts || (parts == best_parts && lines < best.rows + best.cols)) {
+            best = grid;
+        }
+    }
+    return best;
+}
+
+static size_t part_bytes(const GemmArgs *g, const Grid *grid)
+{
+    GemmArgs part = cols_of(rows_of(*g, 0, grid->rows), 0, grid->cols);
+    return walk_of(&part).total_bytes;
+}
+
+size_t gemm_workspace(const Exec *ex, const GemmArgs *g)
+{
+    if (g->m == 0 || g->n == 0) return 0;
+    Grid all = grid_of(g, ex->threads), one = grid_of(g, 1);
+    size_t shared = (size_t)(all.down * all.across) * part_bytes(g, &all);
+    size_t alone = part_bytes(g, &one);
+    return shared > alone ? shared : alone;
+}
+
+static void parts_run(const GemmArgs *g, int threads, char *workspace)
+{
+    Grid grid = grid_of(g, threads);
+    size_t bytes = part_bytes(g, &grid);
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < grid.down * grid.across; i++) {
+        GemmArgs part = rows_of(*g, i / grid.across * grid.rows, grid.rows);
+        part = cols_of(part, i % grid.across * grid.cols, grid.cols);
+        part_run(&part, workspace + (size_t)i * bytes);
+    }
+}
+
+/* An empty sum: C = beta C. */
+static void clear(const GemmArgs *g)
+{
+    size_t bytes = dtype_bytes(g->c_type);
+    for (int64_t i = 0; g->beta == 0 && i < g->m; i++) {
+        memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
+    }
+}
+
+Status gemm_run(Exec *ex, const GemmArgs *g, void *workspace)
+{
+    assert(g->a_type == g->b_type && (g->a_type == DTYPE_F32 || g->a_type == DTYPE_BF16));
+    assert(g->c_type == DTYPE_F32 || g->c_type == DTYPE_BF16);
+    assert(g->beta == 0 || g->beta == 1);
+    if (g->m == 0 || g->n == 0) return OK;
+    if (g->k == 0) {
+        clear(g);
+        return OK;
+    }
+    if (omp_in_parallel() || ex->threads == 1) {
+        part_run(g, workspace);
+    } else {
+        parts_run(g, ex->threads, workspace);
+    }
+    return OK;
+}

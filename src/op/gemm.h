@@ -1,0 +1,43 @@
+/*
+ * gemm: C = op(A) op(B) + beta C on the CPU, row-major, in f32 or bf16 with f32 sums: the one place
+ * where matrix products are computed. Used inside ops only.
+ *
+ * Called from inside an OpenMP parallel region it runs on the calling thread alone; outside it uses
+ * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C not on
+ * how many other rows there are. Everything that a call wants stands in the caller's workspace:
+ * after the first call on ex->threads, which makes OpenMP's threads, the heap is never touched,
+ * whatever the shapes.
+ */
+#ifndef OP_GEMM_H
+#define OP_GEMM_H
+
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+struct Exec;
+typedef struct Gemm Gemm;
+
+typedef struct GemmArgs {
+    int64_t m, n, k;
+    const void *a; /* (m, k), or (k, m) if trans_a; lda elements between its rows */
+    const void *b; /* (k, n), or (n, k) if trans_b */
+    void *c;       /* (m, n) */
+    int64_t lda, ldb, ldc;
+    bool trans_a, trans_b;
+    Dtype a_type, b_type, c_type; /* a_type == b_type; f32 or bf16; c f32 or bf16 */
+    float beta;                   /* 0 or 1 */
+} GemmArgs;
+
+Status gemm_make(Arena *a, int threads, Gemm **out);
+void gemm_free(Gemm *g); /* safe on NULL */
+
+/* Scratch bytes that gemm_run wants for these sizes and types (pointers are not read). */
+size_t gemm_workspace(const struct Exec *ex, const GemmArgs *g);
+Status gemm_run(struct Exec *ex, const GemmArgs *g, void *workspace);
+
+/* "tiles of 14 x 32, AVX512-BF16": for reports. */
+const char *gemm_library(const Gemm *g);
+bool gemm_has_bf16(const Gemm *g); /* bf16 instructions, not conversion to f32 */
+
+#endif

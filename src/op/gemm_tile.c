@@ -1,0 +1,288 @@
+#include "op/gemm_tile.h"
+
+#include <string.h>
+
+enum {
+    PIECE = 256, /* elements that the narrowing pass holds on the stack */
+    STEPS = 8,   /* along k that are packed at a time where lines lie across it */
+    AHEAD = 2 * STEPS
+};
+
+Word word_of(Dtype type)
+{
+    if (type == DTYPE_F32) return WORD_F32;
+    return VECTOR_PAIRS ? WORD_BF16_PAIR : WORD_BF16_WIDENED;
+}
+
+/* packing */
+
+static size_t elem_bytes(Word w) { return w == WORD_F32 ? sizeof(float) : sizeof(uint16_t); }
+
+/* The next VECTOR_LANES words of a line, with zeros beyond its last element. */
+static inline Vector line_words(const char *at, Word word, int64_t elems)
+{
+    Vector v = { 0 };
+    int64_t most = VECTOR_LANES * word_elems(word);
+    if (word == WORD_BF16_WIDENED) {
+        float wide[VECTOR_LANES] = { 0 };
+        dtype_to_f32(wide, at, DTYPE_BF16, elems < most ? elems : most);
+        memcpy(&v, wide, sizeof v);
+    } else if (elems >= most) {
+        memcpy(&v, at, sizeof v);
+    } else {
+        memcpy(&v, at, (size_t)elems * elem_bytes(word));
+    }
+    return v;
+}
+
+/* A square of words is turned by riffling its lower half into its upper half: one round moves the
+ * top bit of the row number to the bottom of the column number, so after log2(lanes) rounds rows
+ * and columns have changed places. */
+static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LANES])
+{
+    Vector w[VECTOR_LANES];
+#pragma GCC unroll 4
+    for (int round = 1; round < VECTOR_LANES; round *= 2) {
+#pragma GCC unroll 16
+        for (int i = 0; i < VECTOR_LANES / 2; i++) {
+            w[2 * i] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_LOW);
+            w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_HIGH);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VECTOR_LANES; i++) v[i] = w[i];
+    }
+}
+
+/* A square of words: lines from `line`, steps from `k`; zeros where there is none. */
+static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, int64_t k)
+{
+    for (int64_t i = 0; i < VECTOR_LANES; i++) {
+        const char *from =
+            (const char *)o->data + (size_t)((line + i) * o->ld + k) * elem_bytes(o->word);
+        v[i] = line + i < o->lines ? line_words(from, o->word, o->elems - k) : (Vector){ 0 };
+    }
+}
+
+/* The same where all of it exists and is to be copied as it is. */
+static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, int64_t line,
+                                     int64_t k)
+{
+    int64_t each = (int64_t)elem_bytes(o->word);
+    const char *from = (const char *)o->data + (line * o->ld + k) * each;
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < VECTOR_LANES; i++) memcpy(&v[i], from + i * o->ld * each, sizeof v[i]);
+}
+
+/* Lines with neighbours along k: VECTOR_LANES lines at a time are turned. Where the panel is
+ * narrower, a step's last words are overwritten by the next step's first. */
+static inline __attribute__((always_inline)) void pack_along(float *to, const Operand *o,
+                                                             int64_t first, int64_t width)
+{
+    int64_t per_word = word_elems(o->word), words = (o->elems + per_word - 1) / per_word;
+    for (int64_t line = 0; line < width; line += VECTOR_LANES) {
+        bool lines = first + line + VECTOR_LANES <= o->lines && o->word != WORD_BF16_WIDENED;
+        for (int64_t k = 0; k < words; k += VECTOR_LANES) {
+            float *at = to + k * width + line;
+            Vector v[VECTOR_LANES];
+            if (lines && (k + VECTOR_LANES) * per_word <= o->elems) {
+                square_read_whole(v, o, first + line, k * per_word);
+                square_turn(v);
+#pragma GCC unroll 16
+                for (int64_t i = 0; i < VECTOR_LANES; i++) *(VectorAt *)(at + i * width) = v[i];
+                continue;
+            }
+            int64_t steps = words - k < VECTOR_LANES ? words - k : VECTOR_LANES;
+            square_read(v, o, first + line, k * per_word);
+            square_turn(v);
+            for (int64_t i = 0; i < steps; i++) *(VectorAt *)(at + i * width) = v[i];
+        }
+    }
+}
+
+/* One step: `n` neighbours of one row, or of two to be paired, and zeros up to the width. */
+static inline __attribute__((always_inline)) void step_pack(float *to, const Operand *o, int64_t k,
+                                                            int64_t at, int64_t n)
+{
+    if (o->word == WORD_F32) {
+        memcpy(to, (const float *)o->data + k * o->ld + at, (size_t)n * sizeof(float));
+        return;
+    }
+    const uint16_t *even = (const uint16_t *)o->data + k * o->ld + at;
+    if (o->word == WORD_BF16_WIDENED) {
+        dtype_to_f32(to, even, DTYPE_BF16, n);
+        return;
+    }
+    bool paired = k + 1 < o->elems;
+    const uint16_t *odd = paired ? even + o->ld : even;
+    uint32_t keep = paired ? UINT32_MAX : 0, word[TILE_COLS];
+    for (int64_t i = 0; i < n; i++) word[i] = even[i] | ((uint32_t)odd[i] << 16 & keep);
+    memcpy(to, word, (size_t)n * sizeof *word);
+}
+
+/* The hardware does not foresee where a walk in short pieces over long rows goes on. */
+static inline __attribute__((always_inline)) void step_fetch(const Operand *o, int64_t k,
+                                                             int64_t line)
+{
+    if (k + word_elems(o->word) > o->elems) return;
+    for (int64_t i = 0; i < word_elems(o->word); i++) {
+        const char *row = (const char *)o->data + (size_t)((k + i) * o->ld) * elem_bytes(o->word);
+        __builtin_prefetch(row + (size_t)line * elem_bytes(o->word));
+    }
+}
+
+/* Lines with neighbours across them: a few steps of all panels at a time, so that a cache line of
+ * the operand is read once. */
+static inline __attribute__((always_inline)) void pack_across(float *to, const Operand *o,
+                                                              int64_t width)
+{
+    int64_t per_word = word_elems(o->word), words = (o->elems + per_word - 1) / per_word;
+    for (int64_t first = 0; first < words; first += STEPS) {
+        int64_t end = words - first < STEPS ? words : first + STEPS;
+        for (int64_t line = 0; line < o->lines; line += width) {
+            int64_t n = o->lines - line;
+            for (int64_t k = first; k < end; k++) {
+                step_fetch(o, (k + AHEAD) * per_word, line);
+                float *at = to + line * words + k * width;
+                if (n >= width) {
+                    step_pack(at, o, k * per_word, line, width);
+                } else {
+                    memset(at, 0, (size_t)width * sizeof *at);
+                    step_pack(at, o, k * per_word, line, n);
+                }
+            }
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void pack(float *to, const Operand *o, int64_t width)
+{
+    if (!o->along_k) {
+        pack_across(to, o, width);
+        return;
+    }
+    int64_t per_word = word_elems(o->word), words = (o->elems + per_word - 1) / per_word;
+    for (int64_t line = 0; line < o->lines; line += width) {
+        pack_along(to + line * words, o, line, width);
+    }
+}
+
+void panels_pack(float *to, const Operand *from, int64_t width)
+{
+    if (width == TILE_COLS) {
+        pack(to, from, TILE_COLS);
+    } else {
+        pack(to, from, TILE_ROWS);
+    }
+}
+
+/* the tile */
+
+void row_narrow(uint16_t *c, const float *from, int64_t n, bool add)
+{
+    float sum[PIECE];
+    for (int64_t j = 0; j < n; j += PIECE) {
+        int64_t piece = n - j < PIECE ? n - j : PIECE;
+        if (add) {
+            dtype_to_f32(sum, c + j, DTYPE_BF16, piece);
+#pragma omp simd
+            for (int64_t i = 0; i < piece; i++) sum[i] += from[j + i];
+        }
+        dtype_from_f32(c + j, DTYPE_BF16, add ? sum : from + j, piece);
+    }
+}
+
+/* Constant in every copy of registers_run: loops unroll and the sums stay in registers. */
+typedef struct Form {
+    int rows, vectors;
+    bool pairs;
+} Form;
+
+static inline __attribute__((always_inline)) void registers_run(const Tile *t, float *c,
+                                                                int64_t ldc, bool add, Form form)
+{
+    Vector sum[TILE_ROWS][TILE_VECTORS] = { 0 };
+    const float *a = t->a, *b = t->b;
+#pragma GCC unroll 16
+    for (int r = 0; r < form.rows; r++) {
+        __builtin_prefetch(c + r * ldc, 1);
+        if (form.vectors > 1) __builtin_prefetch(c + r * ldc + VECTOR_LANES, 1);
+    }
+    for (int64_t k = 0; k < t->words; k++, a += TILE_ROWS, b += TILE_COLS) {
+        Vector x[TILE_VECTORS];
+#pragma GCC unroll 2
+        for (int v = 0; v < form.vectors; v++) x[v] = *(const VectorAt *)(b + v * VECTOR_LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < form.rows; r++) {
+#pragma GCC unroll 2
+            for (int v = 0; v < form.vectors; v++) {
+                sum[r][v] = form.pairs ? vector_add_pairs(sum[r][v], a[r], x[v])
+                                       : vector_add_product(sum[r][v], a[r], x[v]);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < form.rows; r++) {
+#pragma GCC unroll 2
+        for (int v = 0; v < form.vectors; v++) {
+            VectorAt *to = (VectorAt *)(c + r * ldc + v * VECTOR_LANES);
+            *to = add ? *to + sum[r][v] : sum[r][v];
+        }
+    }
+}
+
+#define FORM(n)                                                                                    \
+    case n:                                                                                        \
+        if (n <= TILE_ROWS) registers_run(t, c, ldc, add, (Form){ n, vectors, pairs });            \
+        break;
+
+static inline __attribute__((always_inline)) void rows_run(const Tile *t, float *c, int64_t ldc,
+                                                           bool add, int vectors, bool pairs)
+{
+    switch (t->rows) {
+        FORM(1)
+        FORM(2)
+        FORM(3)
+        FORM(4)
+        FORM(5)
+        FORM(6)
+        FORM(7)
+        FORM(8)
+        FORM(9)
+        FORM(10)
+        FORM(11)
+        FORM(12)
+        FORM(13)
+        FORM(14)
+    default: break;
+    }
+}
+
+/* All vectors of the tile whole, into f32. */
+static void whole_run(const Tile *t, float *c, int64_t ldc, bool add)
+{
+    bool pairs = t->word == WORD_BF16_PAIR;
+    if (t->cols > VECTOR_LANES) {
+        pairs ? rows_run(t, c, ldc, add, 2, true) : rows_run(t, c, ldc, add, 2, false);
+    } else {
+        pairs ? rows_run(t, c, ldc, add, 1, true) : rows_run(t, c, ldc, add, 1, false);
+    }
+}
+
+void tile_run(const Tile *t)
+{
+    if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {
+        whole_run(t, t->c, t->ldc, t->add);
+        return;
+    }
+    float sums[TILE_ROWS * TILE_COLS];
+    whole_run(t, sums, TILE_COLS, false);
+    for (int64_t r = 0; r < t->rows; r++) {
+        const float *from = sums + r * TILE_COLS;
+        if (t->c_type == DTYPE_BF16) {
+            row_narrow((uint16_t *)t->c + r * t->ldc, from, t->cols, t->add);
+            continue;
+        }
+        float *to = (float *)t->c + r * t->ldc;
+        for (int64_t j = 0; j < t->cols; j++) to[j] = t->add ? to[j] + from[j] : from[j];
+    }
+}

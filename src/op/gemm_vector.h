@@ -1,0 +1,62 @@
+/*
+ * gemm_vector: the machine under the tile: how wide a vector is, how many of them fit the
+ * registers, and one multiply-add. Decided when the compiler is told the CPU, so that the loops
+ * have constant bounds.
+ *
+ * A word is what a lane takes at one step along k: an f32, or two neighbouring bf16 where the CPU
+ * multiplies them in pairs and adds in f32 (AVX512-BF16).
+ *
+ * 14 x 2 vectors of 16 lanes keep 28 of 32 registers busy with sums, one with a value of A and two
+ * with B: 28 multiply-adds for 16 loads, where the CPU does as many of either in a cycle. With 16
+ * registers of 8 lanes it is 6 x 2, of 4 lanes 4 x 2.
+ */
+#ifndef OP_GEMM_VECTOR_H
+#define OP_GEMM_VECTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if defined(__AVX512F__)
+enum { VECTOR_LANES = 16, TILE_ROWS = 14 };
+#define VECTOR_LOW  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define VECTOR_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif defined(__AVX__)
+enum { VECTOR_LANES = 8, TILE_ROWS = 6 };
+#define VECTOR_LOW  0, 8, 1, 9, 2, 10, 3, 11
+#define VECTOR_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#else
+enum { VECTOR_LANES = 4, TILE_ROWS = 4 };
+#define VECTOR_LOW  0, 4, 1, 5
+#define VECTOR_HIGH 2, 6, 3, 7
+#endif
+enum { TILE_VECTORS = 2, TILE_COLS = TILE_VECTORS * VECTOR_LANES };
+
+_Static_assert(TILE_ROWS <= VECTOR_LANES, "packing turns the rows of a panel in one square");
+
+typedef float Vector __attribute__((vector_size(VECTOR_LANES * sizeof(float))));
+typedef float VectorAt __attribute__((vector_size(VECTOR_LANES * sizeof(float)), aligned(4)));
+
+/* sum + a b for words of f32 */
+static inline __attribute__((always_inline)) Vector vector_add_product(Vector sum, float a,
+                                                                       Vector b)
+{
+    return sum + a * b;
+}
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+enum { VECTOR_PAIRS = true };
+/* sum + a0 b0 + a1 b1 for words of two bf16 */
+static inline __attribute__((always_inline)) Vector vector_add_pairs(Vector sum, float a, Vector b)
+{
+    return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+}
+#else
+enum { VECTOR_PAIRS = false };
+static inline Vector vector_add_pairs(Vector sum, float a, Vector b)
+{
+    return vector_add_product(sum, a, b);
+}
+#endif
+
+#endif

@@ -1,0 +1,305 @@
+/*
+ * grouped: matrix products over groups of rows, one group an expert, in one launch.
+ *
+ * Two kinds of product, both in tiles of TILE x TILE:
+ *
+ *   rows   C[r][j] = sum over k of A[r][k] B_e[j][k]     rows of the result are routed rows
+ *   sums   C_e[i][j] += sum over the rows r of group e of A[r][i] B[r][j]     weight gradients
+ *
+ * The host does not know the groups, so the grid covers the most tiles that there can be. Rows:
+ * group e has tile numbers from offsets[e] / TILE + e on; there are always enough up to those of
+ * group e + 1, for ceil((b - a) / T) <= floor(b / T) - floor(a / T) + 1. A block looks its number
+ * up among the experts; numbers left over find nothing and end. Blocks of one tile of rows stand
+ * next to each other, so what runs at a time shares the rows and the weights of few experts, which
+ * then come out of L2.
+ *
+ * A product is a policy P, which says where operands lie and what is done with a result:
+ *
+ *     typedef T; MMA, SUMS, A_ALONG, B_ALONG, DOTS      ALONG: memory runs along k
+ *     Groups groups; int64_t m, n;                      of the result; m of sums only
+ *     View<T> a(tile), b(tile); int64_t depth(tile);    operands, and how far k goes
+ *     float store(tile, i, j, v);                       16 columns of a row of the result
+ *     void dot(tile, i, part, sum);                     DOTS: sums of what store returned
+ *
+ * and there are two kernels for all of them: plain multiply-adds here, for f32 and for rows that do
+ * not lie at multiples of 16 bytes; tensor cores in grouped_mma.cuh, where all do. Both keep their
+ * sums in f32, in an order that shapes decide alone, and hand results to `store` by way of shared
+ * memory, so that it sees a row as a row.
+ */
+#ifndef OP_GROUPED_CUH
+#define OP_GROUPED_CUH
+
+#include "op/pack.cuh"
+
+#include "op/moe.h"
+
+namespace grouped
+{
+
+enum {
+    TILE = 128,      /* rows and columns of the result that a block makes */
+    HALF = TILE / 2, /* rows that shared memory holds on their way to `store` */
+    UNIT = 16,       /* columns that `store` takes */
+    PITCH = TILE + 4 /* floats from row to row there: rows begin in different banks */
+};
+
+typedef struct Groups {
+    const int32_t *offsets, *live; /* live: how many rows exist, or NULL */
+    int64_t bound, experts;
+
+    /* Of group e; e == experts: where the last one ends. No row at or beyond `live` exists. */
+    __device__ __forceinline__ int64_t first(int64_t e) const
+    {
+        int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
+        return min((int64_t)offsets[e], rows);
+    }
+} Groups;
+
+static inline Groups groups_of(const Tensor *offsets, const Rows *rows)
+{
+    Groups g = {};
+    g.offsets = (const int32_t *)offsets->data, g.live = rows->device;
+    g.bound = rows->bound, g.experts = tensor_elems(offsets) - 1;
+    return g;
+}
+
+/* What a block works on: rows [first, first + rows) of the expert; of the result, the columns from
+ * col on and, of sums, the rows from `row` on. */
+typedef struct GroupTile {
+    int64_t expert, first, rows, row, col;
+} GroupTile;
+
+/* An operand of a tile. Row i of memory is a row of the tile (ALONG) or a term of the sum. */
+template <typename T> struct View {
+    const T *data;
+    int64_t ld;           /* elements between rows of memory */
+    const int32_t *index; /* row i is row index[i] of data; NULL: i itself */
+    int64_t rows, cols;   /* what lies beyond them counts as 0 */
+    int64_t pair;         /* 0, or: 8 rows and the 8 that stand `pair` further take turns */
+
+    /* The row of memory, -1 for none. */
+    __device__ __forceinline__ int64_t row(int64_t i) const
+    {
+        if (pair != 0) {
+            int64_t one = i / 16 * 8 + i % 8;
+            return one < rows ? one + i / 8 % 2 * pair : -1;
+        }
+        if (i >= rows) return -1;
+        return index != NULL ? (int64_t)index[i] : i;
+    }
+};
+
+/* The tile of rows with this number, false for none. By all threads of a block. */
+static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
+{
+    __shared__ GroupTile found;
+    if (threadIdx.x == 0) found.rows = 0;
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e < g.experts; e += blockDim.x) {
+        int64_t begin = g.first(e), end = g.first(e + 1);
+        int64_t i = number - (begin / TILE + e), first = begin + i * TILE;
+        if (i < 0 || first >= end) continue;
+        found.expert = e, found.first = first, found.rows = min((int64_t)TILE, end - first);
+    }
+    __syncthreads();
+    t->expert = found.expert, t->first = found.first, t->rows = found.rows, t->row = 0;
+    return t->rows > 0;
+}
+
+/* What block `number` is to do, false for nothing. */
+template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
+{
+    int64_t number = blockIdx.x, across = (p.n + TILE - 1) / TILE;
+    t->col = number % across * TILE;
+    number /= across;
+    if constexpr (P::SUMS) {
+        int64_t down = (p.m + TILE - 1) / TILE;
+        t->row = number % down * TILE, t->expert = number / down;
+        t->first = p.groups.first(t->expert);
+        t->rows = p.groups.first(t->expert + 1) - t->first;
+        return t->rows > 0;
+    } else {
+        return find_rows(p.groups, number, t);
+    }
+}
+
+/* Blocks that surely cover all tiles. */
+template <typename P> static inline int64_t blocks_of(const P &p)
+{
+    int64_t across = (p.n + TILE - 1) / TILE, down = (p.m + TILE - 1) / TILE;
+    if (P::SUMS) return p.groups.experts * down * across;
+    return (p.groups.bound / TILE + p.groups.experts) * across;
+}
+
+/* How many shares of a row's `dot` a tile gives: one a thread that stands on it. */
+template <int THREADS> constexpr int PARTS = THREADS / HALF;
+
+/* Half a tile of results, HALF rows of PITCH floats in shared memory, to `store`. Neighbouring
+ * threads have neighbouring rows, and each walks its share of the columns: a share is at least one
+ * line of memory, and no two threads of a warp meet in a bank. */
+template <typename P, int THREADS>
+static __device__ __forceinline__ void results_store(const P &p, const GroupTile &t,
+                                                     const float *room, int half)
+{
+    constexpr int PART = TILE / PARTS<THREADS>;
+    int in_half = (int)threadIdx.x % HALF, part = (int)threadIdx.x / HALF;
+    int64_t i = half * HALF + in_half;
+    if (i >= (P::SUMS ? p.m - t.row : t.rows)) return;
+    const float *row = room + in_half * PITCH;
+    float dot = 0;
+    for (int j = part * PART; j < (part + 1) * PART; j += UNIT) {
+        float v[UNIT];
+#pragma unroll
+        for (int k = 0; k < UNIT; k += 4) {
+            float4 four = *reinterpret_cast<const float4 *>(row + j + k);
+            v[k] = four.x, v[k + 1] = four.y, v[k + 2] = four.z, v[k + 3] = four.w;
+        }
+        dot += p.store(t, i, j, v);
+    }
+    if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * PARTS<THREADS> + part, dot);
+}
+
+/* 8 neighbouring elements of a row from `at` on, of which n exist; WIDE: all or none do. */
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void get8(const T *at, int64_t n, float *v)
+{
+    float got[8] = {};
+    if (n >= 8) {
+        load<WIDE>(at, got);
+    } else {
+        for (int k = 0; k < 8; k++) {
+            if (k < n) got[k] = to_f32(at[k]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[k] = got[k];
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void put8(T *at, int64_t n, const float *v)
+{
+    float put[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) put[k] = v[k];
+    if (n >= 8) {
+        store<WIDE>(at, put);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            if (k < n) at[k] = from_f32<T>(put[k]);
+        }
+    }
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void put16(T *at, int64_t n, const float *v)
+{
+    put8<WIDE>(at, n, v);
+    put8<WIDE>(at + 8, n - 8, v + 8);
+}
+
+/* Plain multiply-adds. A thread has 8 x 8 sums, as four squares of 4 x 4 that stand HALF apart: its
+ * operands are then whole 16-byte words next to its neighbours'. While a step is multiplied, the
+ * next one is on its way to registers. */
+
+enum { PLAIN_THREADS = 256, DEPTH = 8, EACH = TILE * DEPTH / PLAIN_THREADS, SIDE = 16 };
+
+typedef float PlainTile[DEPTH][PITCH];
+
+/* Place q of what a thread carries: (row of the tile, term). */
+template <bool ALONG> static __device__ __forceinline__ int2 plain_place(int q)
+{
+    int e = q * PLAIN_THREADS + (int)threadIdx.x;
+    return ALONG ? make_int2(e / DEPTH, e % DEPTH) : make_int2(e % TILE, e / TILE);
+}
+
+template <bool ALONG, typename T>
+static __device__ __forceinline__ void plain_fetch(const View<T> &v, int64_t k0, float (&out)[EACH])
+{
+#pragma unroll
+    for (int q = 0; q < EACH; q++) {
+        int2 at = plain_place<ALONG>(q);
+        int64_t row = v.row(ALONG ? at.x : k0 + at.y), col = ALONG ? k0 + at.y : at.x;
+        out[q] = row >= 0 && col < v.cols ? to_f32(v.data[row * v.ld + col]) : 0.0f;
+    }
+}
+
+template <bool ALONG>
+static __device__ __forceinline__ void plain_put(const float (&in)[EACH], PlainTile &tile)
+{
+#pragma unroll
+    for (int q = 0; q < EACH; q++) {
+        int2 at = plain_place<ALONG>(q);
+        tile[at.y][at.x] = in[q];
+    }
+}
+
+/* Four words from `at` and four from HALF further on. */
+static __device__ __forceinline__ void plain_eight(const float *at, float (&v)[8])
+{
+    float4 a = *reinterpret_cast<const float4 *>(at);
+    float4 b = *reinterpret_cast<const float4 *>(at + HALF);
+    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+static __device__ __forceinline__ void plain_step(const PlainTile &a, const PlainTile &b,
+                                                  float (&sum)[8][8])
+{
+    int y = (int)threadIdx.x / SIDE * 4, x = (int)threadIdx.x % SIDE * 4;
+#pragma unroll
+    for (int k = 0; k < DEPTH; k++) {
+        float left[8], right[8];
+        plain_eight(&a[k][y], left);
+        plain_eight(&b[k][x], right);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum[i][j] += left[i] * right[j];
+        }
+    }
+}
+
+template <typename P>
+static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P p)
+{
+    __shared__ union {
+        PlainTile tile[2][2]; /* [step in turn][operand] */
+        float4 result[HALF][PITCH / 4];
+    } room;
+    GroupTile t;
+    if (!find_tile(p, &t)) return;
+    View<typename P::T> a = p.a(t), b = p.b(t);
+    int64_t depth = p.depth(t);
+    float sum[8][8] = {}, next_a[EACH], next_b[EACH];
+    plain_fetch<P::A_ALONG>(a, 0, next_a);
+    plain_fetch<P::B_ALONG>(b, 0, next_b);
+    for (int64_t k = 0, turn = 0; k < depth; k += DEPTH, turn ^= 1) {
+        plain_put<P::A_ALONG>(next_a, room.tile[turn][0]);
+        plain_put<P::B_ALONG>(next_b, room.tile[turn][1]);
+        __syncthreads(); /* and all are done with the other pair, which comes next */
+        if (k + DEPTH < depth) {
+            plain_fetch<P::A_ALONG>(a, k + DEPTH, next_a);
+            plain_fetch<P::B_ALONG>(b, k + DEPTH, next_b);
+        }
+        plain_step(room.tile[turn][0], room.tile[turn][1], sum);
+    }
+    int y = (int)threadIdx.x / SIDE * 4, x = (int)threadIdx.x % SIDE * 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float *v = sum[half * 4 + i];
+            float4 *row = room.result[y + i] + x / 4;
+            row[0] = make_float4(v[0], v[1], v[2], v[3]);
+            row[HALF / 4] = make_float4(v[4], v[5], v[6], v[7]);
+        }
+        __syncthreads();
+        results_store<P, PLAIN_THREADS>(p, t, &room.result[0][0].x, half);
+    }
+}
+
+} // namespace grouped
+
+#endif

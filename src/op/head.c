@@ -1,0 +1,221 @@
+#include "op/head.h"
+
+#include "op/cpu_math.h"
+#include "op/op.h"
+#include "op/product.h"
+
+#include <math.h>
+
+enum { PIECE = 1024 }; /* logits of one row that are worked on at a time */
+
+static Status check(const void *args)
+{
+    const HeadLoss *a = args;
+    const char *op = "head_loss";
+    if (a->chunk < 1) {
+        return FAIL(ERR_ARG, "%s: chunk is %lld tokens, at least 1 is needed", op,
+                    (long long)a->chunk);
+    }
+    int64_t D = tensor_cols(&a->w), N = tensor_elems(&a->target);
+    if (tensor_elems(&a->w) == 0) return FAIL(ERR_SHAPE, "%s: w is empty", op);
+    int64_t V = tensor_elems(&a->w) / D;
+    TRY(op_expect_act(op, "x", &a->x, N, D));
+    TRY(op_expect(op, "w", &a->w, V, D, a->x.dtype));
+    TRY(op_expect(op, "target", &a->target, N, -1, DTYPE_I32));
+    TRY(op_expect(op, "scale", &a->scale, 1, 1, DTYPE_F32));
+    TRY(op_expect(op, "loss", &a->loss, N, -1, DTYPE_F32));
+    TRY(op_expect(op, "loss_sum", &a->loss_sum, 1, 1, DTYPE_F32));
+    if (a->dx.data != NULL) TRY(op_expect(op, "dx", &a->dx, N, D, a->x.dtype));
+    if (a->dw.data == NULL) return OK;
+    if (a->dx.data == NULL) return FAIL(ERR_ARG, "%s: dw is set but dx is not", op);
+    return op_expect(op, "dw", &a->dw, V, D, DTYPE_F32);
+}
+
+/* Products only: 2NVD for the logits, as many for dx and for dw. The logits never leave the chip.
+ */
+static OpCost cost(const void *args)
+{
+    const HeadLoss *a = args;
+    double product =
+        2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
+    double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
+                   2 * (double)tensor_bytes(&a->target); /* and loss, of the same size */
+    OpCost c = { .flops = product, .bytes = bytes };
+    if (a->dx.data != NULL) c.flops += product, c.bytes += (double)tensor_bytes(&a->dx);
+    if (a->dw.data != NULL) c.flops += product, c.bytes += 2 * (double)tensor_bytes(&a->dw);
+    return c;
+}
+
+HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
+{
+    Dtype act = a->x.dtype;
+    size_t each = dtype_bytes(act);
+    int64_t D = tensor_cols(&a->w), V = tensor_elems(&a->w) / D;
+    int64_t ld_dlogits = V * (int64_t)(sizeof(float) / each);
+    char *x = (char *)a->x.data + (size_t)(first * D) * each;
+    char *dx = a->dx.data == NULL ? NULL : (char *)a->dx.data + (size_t)(first * D) * each;
+    GemmArgs base = { .a_type = act, .b_type = act, .c_type = DTYPE_F32 };
+    HeadProducts p = { base, base, base };
+
+    p.logits.m = n, p.logits.n = V, p.logits.k = D;
+    p.logits.a = x, p.logits.lda = D;
+    p.logits.b = a->w.data, p.logits.ldb = D, p.logits.trans_b = true;
+    p.logits.c = logits, p.logits.ldc = V;
+
+    p.dx.m = n, p.dx.n = D, p.dx.k = V;
+    p.dx.a = logits, p.dx.lda = ld_dlogits;
+    p.dx.b = a->w.data, p.dx.ldb = D;
+    p.dx.c = dx, p.dx.ldc = D, p.dx.c_type = act;
+
+    p.dw.m = V, p.dw.n = D, p.dw.k = n;
+    p.dw.a = logits, p.dw.lda = ld_dlogits, p.dw.trans_a = true;
+    p.dw.b = x, p.dw.ldb = D;
+    p.dw.c = a->dw.data, p.dw.ldc = D, p.dw.beta = 1;
+    return p;
+}
+
+int64_t head_chunk_rows(const HeadLoss *a)
+{
+    int64_t N = tensor_elems(&a->target);
+    return a->chunk < N ? a->chunk : N;
+}
+
+size_t head_logits_bytes(const HeadLoss *a)
+{
+    size_t V = (size_t)(tensor_elems(&a->w) / tensor_cols(&a->w));
+    return arena_rounded((size_t)head_chunk_rows(a) * V * sizeof(float));
+}
+
+static size_t workspace(const Exec *ex, const void *args)
+{
+    const HeadLoss *a = args;
+    HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
+    size_t most = gemm_workspace(ex, &p.logits);
+    if (a->dx.data != NULL) {
+        size_t dx = gemm_workspace(ex, &p.dx), dw = gemm_workspace(ex, &p.dw);
+        if (dx > most) most = dx;
+        if (dw > most) most = dw;
+    }
+    return head_logits_bytes(a) + most;
+}
+
+/* Turn a row of logits into e^(logit - max); *inverse is one over their sum. Returns the log of the
+ * sum of the exponentials of the logits. Pieces are summed in f32, the row in double. */
+static double exponentials(float *row, int64_t V, float *inverse)
+{
+    float max = max_f32(row, V);
+    double sum = 0;
+    for (int64_t first = 0; first < V; first += PIECE) {
+        int64_t n = V - first < PIECE ? V - first : PIECE;
+        float *piece = row + first, part = 0;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = 0; i < n; i++) {
+            piece[i] = exp_f32(piece[i] - max);
+            part += piece[i];
+        }
+        sum += (double)part;
+    }
+    *inverse = (float)(1 / sum);
+    /* cppcheck-suppress invalidFunctionArg ; V > 0 and the largest logit adds e^0: sum >= 1 */
+    return (double)max + log(sum);
+}
+
+/* dlogits = (softmax - onehot) * scale, in the place of the exponentials: each piece is read before
+ * its gradient is written, and the gradients of a row never take more room than the floats read. */
+static void gradient(float *row, Dtype act, int64_t V, int64_t target, float inverse, float scale)
+{
+    float piece[PIECE], factor = inverse * scale;
+    for (int64_t first = 0; first < V; first += PIECE) {
+        int64_t n = V - first < PIECE ? V - first : PIECE;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) piece[i] = row[first + i] * factor;
+        if (target >= first && target < first + n) piece[target - first] -= scale;
+        dtype_from_f32((char *)row + (size_t)first * dtype_bytes(act), act, piece, n);
+    }
+}
+
+static void loss_and_gradient(const HeadLoss *a, float *logits, int64_t first, int64_t n,
+                              int threads)
+{
+    int64_t V = tensor_elems(&a->w) / tensor_cols(&a->w);
+    const int32_t *targets = a->target.data;
+    float *loss = a->loss.data, scale = *(const float *)a->scale.data;
+    bool wants_gradient = a->dx.data != NULL;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < n; i++) {
+        float *row = logits + i * V, inverse;
+        int64_t target = targets[first + i];
+        if (target < 0) {
+            loss[first + i] = 0;
+            memset(row, 0, (size_t)V * sizeof *row);
+            continue;
+        }
+        double at_target = (double)row[target];
+        loss[first + i] = (float)(exponentials(row, V, &inverse) - at_target);
+        if (wants_gradient) gradient(row, a->x.dtype, V, target, inverse, scale);
+    }
+}
+
+static Status check_targets(const HeadLoss *a)
+{
+    int64_t N = tensor_elems(&a->target), V = tensor_elems(&a->w) / tensor_cols(&a->w);
+    const int32_t *target = a->target.data;
+    for (int64_t n = 0; n < N; n++) {
+        if (target[n] < -1 || target[n] >= V) {
+            return FAIL(ERR_ARG, "head_loss: the target of token %lld is %d, outside -1 .. %lld",
+                        (long long)n, target[n], (long long)V - 1);
+        }
+    }
+    return OK;
+}
+
+static Status head_loss_cpu(Exec *ex, const void *args)
+{
+    const HeadLoss *a = args;
+    TRY(check_targets(a));
+    int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
+    float *logits = ex->workspace;
+    void *gemm_space = (char *)ex->workspace + head_logits_bytes(a);
+    for (int64_t first = 0; first < N; first += rows) {
+        int64_t n = N - first < rows ? N - first : rows;
+        HeadProducts p = head_products(a, logits, first, n);
+        TRY(gemm_run(ex, &p.logits, gemm_space));
+        loss_and_gradient(a, logits, first, n, ex->threads);
+        if (a->dx.data != NULL) TRY(gemm_run(ex, &p.dx, gemm_space));
+        if (a->dw.data != NULL) TRY(gemm_run(ex, &p.dw, gemm_space));
+    }
+    double sum = 0; /* in the order of the tokens, whatever the chunks */
+    for (int64_t n = 0; n < N; n++) sum += (double)((const float *)a->loss.data)[n];
+    *(float *)a->loss_sum.data += (float)((double)*(const float *)a->scale.data * sum);
+    return OK;
+}
+
+static const OpPort ports[] = {
+    PORT(HeadLoss, x, PORT_IN),
+    PORT(HeadLoss, w, PORT_IN),
+    PORT(HeadLoss, target, PORT_IN),
+    PORT(HeadLoss, scale, PORT_IN),
+    PORT(HeadLoss, loss, PORT_OUT),
+    PORT(HeadLoss, loss_sum, PORT_ADD),
+    PORT(HeadLoss, dx, PORT_OUT_OPT),
+    PORT(HeadLoss, dw, PORT_ADD_OPT),
+    PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status head_loss_cuda(Exec *ex, const void *args);
+size_t head_loss_cuda_workspace(const Exec *ex, const void *args);
+#endif
+
+extern const OpDesc head_loss_desc;
+const OpDesc head_loss_desc = {
+    .name = "head_loss",
+    .args_bytes = sizeof(HeadLoss),
+    .ports = ports,
+    .check = check,
+    .cost = cost,
+    .workspace = workspace,
+    .cpu = head_loss_cpu,
+    .cuda = CUDA_OP(head_loss_cuda),
+    .cuda_workspace = CUDA_OP(head_loss_cuda_workspace),
+};

@@ -1,0 +1,25 @@
+/*
+ * index_check: are all numbers of a table of places inside what they point into? The CPU versions
+ * of ops ask before they follow one: a wrong index is then an error with a sentence, not a write
+ * somewhere else. One pass over integers, small beside the rows that they name.
+ */
+#ifndef OP_INDEX_CHECK_H
+#define OP_INDEX_CHECK_H
+
+#include "base/tensor.h"
+
+/* ERR_ARG unless 0 <= value < limit for every element of t (i32). */
+static inline Status index_check(const char *op, const char *port, const Tensor *t, int64_t limit)
+{
+    const int32_t *value = (const int32_t *)t->data;
+    int64_t n = tensor_elems(t), wrong = 0;
+#pragma omp simd reduction(+ : wrong)
+    for (int64_t i = 0; i < n; i++) wrong += value[i] < 0 || value[i] >= limit;
+    if (wrong == 0) return OK;
+    int64_t i = 0;
+    while (value[i] >= 0 && value[i] < limit) i++;
+    return FAIL(ERR_ARG, "%s: element %lld of %s is %d, outside 0 .. %lld", op, (long long)i, port,
+                value[i], (long long)limit - 1);
+}
+
+#endif

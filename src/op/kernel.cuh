@@ -1,0 +1,91 @@
+/*
+ * kernel: what CUDA files share: the launch's stream and workspace, types, warp and block sums.
+ *
+ * A .cu holds kernels and launchers. A launcher unpacks the argument struct, picks a grid, launches
+ * on exec_stream and returns kernel_status: no arithmetic, no allocation, no wait. Every kernel
+ * takes any shape, guards its tail and computes offsets in 64 bits. Sums have one order, whatever
+ * the grid: no atomics on floating point.
+ */
+#ifndef OP_KERNEL_CUH
+#define OP_KERNEL_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+
+extern "C" {
+#include "base/status.h"
+#include "base/tensor.h"
+
+struct Exec;
+/* Of the Exec that an op runs on. */
+cudaStream_t exec_stream(struct Exec *ex);
+void *exec_workspace(struct Exec *ex);
+int exec_sms(const struct Exec *ex); /* multiprocessors of the device */
+
+/* OK, or ERR_DEVICE with the op's name and what the driver says. */
+Status cuda_status(cudaError_t e, const char *what);
+}
+
+/* After a launch: the error of the launch itself. */
+static inline Status kernel_status(const char *op) { return cuda_status(cudaGetLastError(), op); }
+
+/* Blocks for n items, `per` a block. A grid's x may have 2^31 - 1 blocks. */
+static inline unsigned grid_of(int64_t n, int64_t per)
+{
+    return n <= 0 ? 1u : (unsigned)((n + per - 1) / per);
+}
+
+typedef __nv_bfloat16 Bf16;
+
+template <typename T> static __device__ __forceinline__ float to_f32(T v);
+template <> __device__ __forceinline__ float to_f32<float>(float v) { return v; }
+template <> __device__ __forceinline__ float to_f32<Bf16>(Bf16 v) { return __bfloat162float(v); }
+
+template <typename T> static __device__ __forceinline__ T from_f32(float v);
+template <> __device__ __forceinline__ float from_f32<float>(float v) { return v; }
+template <> __device__ __forceinline__ Bf16 from_f32<Bf16>(float v)
+{
+    return __float2bfloat16_rn(v);
+}
+
+static __device__ __forceinline__ float warp_sum(float v)
+{
+    for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, lane);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+    for (int lane = 16; lane > 0; lane /= 2) v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, lane));
+    return v;
+}
+
+/* Sum over a block of up to 1024 threads, the same in all of them; `room` holds 32 floats of shared
+ * memory and may be used again after the call. */
+static __device__ __forceinline__ float block_sum(float v, float *room)
+{
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int warps = ((int)blockDim.x + 31) / 32;
+    v = warp_sum(v);
+    if (lane == 0) room[warp] = v;
+    __syncthreads();
+    v = warp_sum(lane < warps ? room[lane] : 0.0f);
+    __syncthreads();
+    return v;
+}
+
+static __device__ __forceinline__ float block_max(float v, float *room)
+{
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    int warps = ((int)blockDim.x + 31) / 32;
+    v = warp_max(v);
+    if (lane == 0) room[warp] = v;
+    __syncthreads();
+    v = warp_max(lane < warps ? room[lane] : -INFINITY);
+    __syncthreads();
+    return v;
+}
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * linear: y = x W^T (+ r), its input gradient and its weight gradient, as three ops, because a
+ * schedule may move the weight gradient away from the input gradient (zero bubble).
+ *
+ *   forward   y  = x W^T + r         r optional, may be y itself (residual, accumulation)
+ *   backward  dx = dy W + r          r optional, may be dx itself
+ *             dW += dy^T x           f32
+ *
+ * Types: each of x, w, y is f32 or bf16 on its own; the product accumulates in f32. Equal types of
+ * x and w run without a conversion; a mixed call (the router: bf16 rows, f32 weights) widens the
+ * narrow side to f32 in the workspace.
+ */
+#ifndef OP_LINEAR_H
+#define OP_LINEAR_H
+
+#include "base/tensor.h"
+
+typedef struct LinearFwd {
+    Tensor x; /* in  (N, I) */
+    Tensor w; /* in  (O, I) */
+    Tensor r; /* in  (N, O), optional, y's type */
+    Tensor y; /* out (N, O) */
+} LinearFwd;
+
+typedef struct LinearBwdInput {
+    Tensor dy; /* in  (N, O) */
+    Tensor w;  /* in  (O, I) */
+    Tensor r;  /* in  (N, I), optional, dx's type */
+    Tensor dx; /* out (N, I) */
+} LinearBwdInput;
+
+typedef struct LinearBwdWeight {
+    Tensor dy; /* in  (N, O) */
+    Tensor x;  /* in  (N, I) */
+    Tensor dw; /* add (O, I) f32 */
+} LinearBwdWeight;
+
+#endif

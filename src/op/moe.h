@@ -1,0 +1,119 @@
+/*
+ * moe: the experts, cut where a GPU fuses them (SonicMoE, arXiv:2512.14080, has the same cut).
+ *
+ * Routed rows are sorted by expert: rows offsets[e] .. offsets[e+1] belong to expert e. For row r,
+ * row_token[r] is the row of x that it reads, row_slot[r] the place (token * K + k) of its weight;
+ * slot_row[n][k] is the row of a slot. Kept for backward: x, the pre-activation and the routing;
+ * never the experts' outputs.
+ *
+ *   forward   pre_r = x[row_token[r]] W1_e^T     act_r = silu(pre_r[:F]) * pre_r[F:]     moe_up_fwd
+ *             out_r = act_r W2_e^T moe_down_fwd y_n = sum over k of weight[n][k] *
+ * out[slot_row[n][k]] + shared_n + residual_n moe_combine backward  da_r = dy[row_token[r]] W2_e;
+ * dweight[row_slot[r]] = <da_r, act_r> dpre_r = swiglu'(pre_r) * weight * da_r;  wact_r = weight *
+ * act_r   moe_down_bwd_input dW2_e += sum over r of dy[row_token[r]]^T wact_r moe_down_bwd_weight
+ *             dx_r = dpre_r W1_e                                                  moe_up_bwd_input
+ *             dW1_e += sum over r of dpre_r^T x[row_token[r]]                     moe_up_bwd_weight
+ *   and moe_combine without weights adds the dx_r of a token up again.
+ *
+ * Groups of any size are valid, empty ones too. Rows from rows.device (or rows.bound) on are
+ * neither read into results nor written.
+ */
+#ifndef OP_MOE_H
+#define OP_MOE_H
+
+#include "base/tensor.h"
+
+/* How many rows of a MoE buffer count. Costs use expected when planning and the counts read back
+ * when reporting; kernels read device; nothing reads past them. */
+typedef struct Rows {
+    int64_t bound;
+    double expected;
+    const int32_t *device; /* NULL: all of bound */
+} Rows;
+
+/* Counting sort of the slots by expert, stable in the token number. */
+typedef struct MoeSort {
+    Tensor index;     /* in  (N, K) i32 */
+    Tensor offsets;   /* out (1, E+1) i32 */
+    Tensor row_token; /* out (R) i32 */
+    Tensor row_slot;  /* out (R) i32 */
+    Tensor slot_row;  /* out (N, K) i32 */
+} MoeSort;
+
+typedef struct MoeUpFwd {
+    Tensor x;         /* in  (N, D) act */
+    Tensor w;         /* in  (E, 2F, D) act: gate rows, then up rows */
+    Tensor offsets;   /* in  (1, E+1) i32 */
+    Tensor row_token; /* in  (R) i32, optional: row r reads x[r] */
+    Tensor pre;       /* out (R, 2F) act */
+    Tensor act;       /* out (R, F) act */
+    Rows rows;
+} MoeUpFwd;
+
+typedef struct MoeDownFwd {
+    Tensor act;     /* in  (R, F) act */
+    Tensor w;       /* in  (E, D, F) act */
+    Tensor offsets; /* in  (1, E+1) i32 */
+    Tensor out;     /* out (R, D) act */
+    Rows rows;
+} MoeDownFwd;
+
+typedef struct MoeCombine {
+    Tensor out;      /* in  (R, D) act */
+    Tensor slot_row; /* in  (N, K) i32 */
+    Tensor weight;   /* in  (N, K) f32, optional: 1 */
+    Tensor shared;   /* in  (N, D) act, optional */
+    Tensor residual; /* in  (N, D) act, optional; may be y */
+    Tensor y;        /* out (N, D) act */
+} MoeCombine;
+
+typedef struct MoeDownBwdInput {
+    Tensor dy;        /* in  (N, D) act */
+    Tensor w;         /* in  (E, D, F) act */
+    Tensor pre;       /* in  (R, 2F) act */
+    Tensor offsets;   /* in  (1, E+1) i32 */
+    Tensor row_token; /* in  (R) i32, optional: row r reads dy[r] */
+    Tensor row_slot;  /* in  (R) i32, optional: row r has weight[r] */
+    Tensor weight;    /* in  (N, K) f32 */
+    Tensor dpre;      /* out (R, 2F) act; may be pre */
+    Tensor wact;      /* out (R, F) act */
+    Tensor dweight;   /* out (N, K) f32 */
+    Rows rows;
+} MoeDownBwdInput;
+
+typedef struct MoeDownBwdWeight {
+    Tensor dy;        /* in  (N, D) act */
+    Tensor wact;      /* in  (R, F) act */
+    Tensor offsets;   /* in  (1, E+1) i32 */
+    Tensor row_token; /* in  (R) i32, optional */
+    Tensor dw;        /* add (E, D, F) f32 */
+    Rows rows;
+} MoeDownBwdWeight;
+
+typedef struct MoeUpBwdInput {
+    Tensor dpre;    /* in  (R, 2F) act */
+    Tensor w;       /* in  (E, 2F, D) act */
+    Tensor offsets; /* in  (1, E+1) i32 */
+    Tensor dx;      /* out (R, D) act, by row: moe_combine adds the rows of a token */
+    Rows rows;
+} MoeUpBwdInput;
+
+typedef struct MoeUpBwdWeight {
+    Tensor dpre;      /* in  (R, 2F) act */
+    Tensor x;         /* in  (N, D) act */
+    Tensor offsets;   /* in  (1, E+1) i32 */
+    Tensor row_token; /* in  (R) i32, optional */
+    Tensor dw;        /* add (E, 2F, D) f32 */
+    Rows rows;
+} MoeUpBwdWeight;
+
+/* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,
+ * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (the step is void). */
+typedef struct MoeBiasUpdate {
+    Tensor load; /* in  (domains, E) i32 */
+    Tensor gate; /* in  (1) f32 */
+    Tensor bias; /* add (1, E) f32 */
+    float rate;
+} MoeBiasUpdate;
+
+#endif

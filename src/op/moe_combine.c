@@ -1,0 +1,164 @@
+#include "op/cpu_math.h"
+#include "op/index_check.h"
+#include "op/moe.h"
+#include "op/op.h"
+
+enum { PIECE = 512 }; /* columns that a thread holds on the stack */
+
+static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
+
+/* Combine: y_n = sum over k of weight[n][k] * out[slot_row[n][k]] + shared_n + residual_n */
+
+static void add_row(const Tensor *t, int64_t first, int64_t n, float weight, float *sum)
+{
+    float buffer[PIECE];
+    const float *row = row_load(t, first, n, buffer);
+#pragma omp simd
+    for (int64_t d = 0; d < n; d++) sum[d] += weight * row[d];
+}
+
+/* Columns [d0, d0 + n) of one token. All is read before y is written: y may be the residual. */
+static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_t n)
+{
+    int64_t D = tensor_cols(&a->y), K = tensor_cols(&a->slot_row);
+    const int32_t *row = (const int32_t *)a->slot_row.data + token * K;
+    const float *weight = a->weight.data == NULL ? NULL : (const float *)a->weight.data + token * K;
+    float sum[PIECE];
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    for (int64_t k = 0; k < K; k++) {
+        add_row(&a->out, row[k] * D + d0, n, weight == NULL ? 1 : weight[k], sum);
+    }
+    if (a->shared.data != NULL) add_row(&a->shared, token * D + d0, n, 1, sum);
+    if (a->residual.data != NULL) add_row(&a->residual, token * D + d0, n, 1, sum);
+    row_store(&a->y, token * D + d0, n, sum);
+}
+
+static Status moe_combine_cpu(Exec *ex, const void *args)
+{
+    const MoeCombine *a = args;
+    int64_t D = tensor_cols(&a->y), N = tensor_elems(&a->y) / D;
+    TRY(index_check("moe_combine", "slot_row", &a->slot_row, tensor_elems(&a->out) / D));
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t n = 0; n < N; n++) {
+        for (int64_t d = 0; d < D; d += PIECE)
+            combine_piece(a, n, d, D - d < PIECE ? D - d : PIECE);
+    }
+    return OK;
+}
+
+static Status combine_check(const void *args)
+{
+    const MoeCombine *a = args;
+    const char *op = "moe_combine";
+    int64_t K = tensor_cols(&a->slot_row), D = tensor_cols(&a->y);
+    if (K < 1 || D < 1) {
+        return FAIL(ERR_SHAPE, "moe_combine: slot_row has %lld columns, y %lld; 1 is the least",
+                    (long long)K, (long long)D);
+    }
+    int64_t N = tensor_elems(&a->slot_row) / K;
+    Dtype act = a->y.dtype;
+    TRY(op_expect(op, "slot_row", &a->slot_row, N, K, DTYPE_I32));
+    TRY(op_expect_act(op, "y", &a->y, N, D));
+    TRY(op_expect(op, "out", &a->out, -1, D, act));
+    if (a->weight.data != NULL) TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
+    if (a->shared.data != NULL) TRY(op_expect(op, "shared", &a->shared, N, D, act));
+    if (a->residual.data != NULL) TRY(op_expect(op, "residual", &a->residual, N, D, act));
+    return OK;
+}
+
+/* Every slot's row is read once; rows that no slot names are not. */
+static OpCost combine_cost(const void *args)
+{
+    const MoeCombine *a = args;
+    double slots = (double)tensor_elems(&a->slot_row), D = (double)tensor_cols(&a->y);
+    double elems = (double)tensor_elems(&a->y);
+    double adds = (a->shared.data != NULL) + (a->residual.data != NULL);
+    return (OpCost){
+        .flops = slots * D * (a->weight.data != NULL ? 2 : 1) + adds * elems,
+        .bytes = slots * D * (double)dtype_bytes(a->y.dtype) + bytes_of(&a->slot_row) +
+                 bytes_of(&a->weight) + bytes_of(&a->shared) + bytes_of(&a->residual) +
+                 bytes_of(&a->y),
+    };
+}
+
+/* Bias update: bias_e += rate * sign(mean(n) - n_e) */
+
+static Status moe_bias_update_cpu(Exec *ex, const void *args)
+{
+    const MoeBiasUpdate *a = args;
+    (void)ex;
+    if (!isfinite(*(const float *)a->gate.data)) return OK;
+    int64_t E = tensor_elems(&a->bias), domains = tensor_elems(&a->load) / E, total = 0;
+    const int32_t *load = a->load.data;
+    float *bias = a->bias.data;
+    for (int64_t i = 0; i < domains * E; i++) total += load[i];
+    for (int64_t e = 0; e < E; e++) {
+        int64_t n = 0;
+        for (int64_t d = 0; d < domains; d++) n += load[d * E + e];
+        int64_t under = total - n * E; /* E times the mean less n: integers, so 0 is exact */
+        bias[e] += a->rate * (float)((under > 0) - (under < 0));
+    }
+    return OK;
+}
+
+static Status bias_update_check(const void *args)
+{
+    const MoeBiasUpdate *a = args;
+    const char *op = "moe_bias_update";
+    int64_t E = tensor_elems(&a->bias);
+    TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
+    if (E < 1) return FAIL(ERR_SHAPE, "moe_bias_update: bias is empty");
+    TRY(op_expect(op, "load", &a->load, -1, E, DTYPE_I32));
+    return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
+}
+
+static OpCost bias_update_cost(const void *args)
+{
+    const MoeBiasUpdate *a = args;
+    return (OpCost){ .flops = (double)(tensor_elems(&a->load) + 2 * tensor_elems(&a->bias)),
+                     .bytes = bytes_of(&a->load) + 2 * bytes_of(&a->bias) };
+}
+
+static const OpPort combine_ports[] = {
+    PORT(MoeCombine, out, PORT_IN),
+    PORT(MoeCombine, slot_row, PORT_IN),
+    PORT(MoeCombine, weight, PORT_IN_OPT),
+    PORT(MoeCombine, shared, PORT_IN_OPT),
+    PORT(MoeCombine, residual, PORT_IN_OPT),
+    PORT(MoeCombine, y, PORT_OUT),
+    PORTS_END,
+};
+
+static const OpPort bias_update_ports[] = {
+    PORT(MoeBiasUpdate, load, PORT_IN),
+    PORT(MoeBiasUpdate, gate, PORT_IN),
+    PORT(MoeBiasUpdate, bias, PORT_ADD),
+    PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status moe_combine_cuda(Exec *ex, const void *args);
+Status moe_bias_update_cuda(Exec *ex, const void *args);
+#endif
+
+extern const OpDesc moe_combine_desc, moe_bias_update_desc;
+
+const OpDesc moe_combine_desc = {
+    .name = "moe_combine",
+    .args_bytes = sizeof(MoeCombine),
+    .ports = combine_ports,
+    .check = combine_check,
+    .cost = combine_cost,
+    .cpu = moe_combine_cpu,
+    .cuda = CUDA_OP(moe_combine_cuda),
+};
+
+const OpDesc moe_bias_update_desc = {
+    .name = "moe_bias_update",
+    .args_bytes = sizeof(MoeBiasUpdate),
+    .ports = bias_update_ports,
+    .check = bias_update_check,
+    .cost = bias_update_cost,
+    .cpu = moe_bias_update_cpu,
+    .cuda = CUDA_OP(moe_bias_update_cuda),
+};

@@ -1,0 +1,94 @@
+/*
+ * One counting sort, on one thread: two passes over N * K integers, thousandths of what the experts
+ * then cost. Slots are placed in their own order, so rows of an expert stay sorted by token.
+ */
+#include "op/index_check.h"
+#include "op/moe.h"
+#include "op/op.h"
+
+#include <string.h>
+
+static Status moe_sort_cpu(Exec *ex, const void *args)
+{
+    const MoeSort *a = args;
+    int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index);
+    int64_t K = tensor_cols(&a->index);
+    TRY(index_check("moe_sort", "index", &a->index, E));
+    const int32_t *index = a->index.data;
+    int32_t *offsets = a->offsets.data, *row_token = a->row_token.data;
+    int32_t *row_slot = a->row_slot.data, *slot_row = a->slot_row.data;
+    int32_t *next = ex->workspace;
+
+    memset(offsets, 0, (size_t)(E + 1) * sizeof *offsets);
+    for (int64_t s = 0; s < slots; s++) offsets[index[s] + 1]++;
+    for (int64_t e = 0; e < E; e++) {
+        offsets[e + 1] += offsets[e];
+        next[e] = offsets[e];
+    }
+    for (int64_t s = 0; s < slots; s++) {
+        int32_t row = next[index[s]]++;
+        row_token[row] = (int32_t)(s / K);
+        row_slot[row] = (int32_t)s;
+        slot_row[s] = row;
+    }
+    return OK;
+}
+
+static size_t workspace(const Exec *ex, const void *args)
+{
+    const MoeSort *a = args;
+    (void)ex;
+    return (size_t)tensor_elems(&a->offsets) * sizeof(int32_t);
+}
+
+static Status check(const void *args)
+{
+    const MoeSort *a = args;
+    const char *op = "moe_sort";
+    int64_t K = tensor_cols(&a->index), slots = tensor_elems(&a->index);
+    TRY(op_expect(op, "index", &a->index, -1, K, DTYPE_I32));
+    TRY(op_expect(op, "offsets", &a->offsets, 1, -1, DTYPE_I32));
+    TRY(op_expect(op, "row_token", &a->row_token, -1, -1, DTYPE_I32));
+    TRY(op_expect(op, "row_slot", &a->row_slot, -1, -1, DTYPE_I32));
+    TRY(op_expect(op, "slot_row", &a->slot_row, K == 0 ? 0 : slots / K, K, DTYPE_I32));
+    int64_t R = tensor_elems(&a->row_token), R_slot = tensor_elems(&a->row_slot);
+    if (R < slots || R_slot < slots || slots > INT32_MAX) {
+        return FAIL(ERR_SHAPE,
+                    "moe_sort: row_token has %lld rows and row_slot %lld for %lld slots of index "
+                    "(at most %d)",
+                    (long long)R, (long long)R_slot, (long long)slots, INT32_MAX);
+    }
+    return OK;
+}
+
+/* index once in, three tables out. */
+static OpCost cost(const void *args)
+{
+    const MoeSort *a = args;
+    return (OpCost){ .bytes = 4.0 * (double)tensor_bytes(&a->index) +
+                              (double)tensor_bytes(&a->offsets) };
+}
+
+static const OpPort ports[] = {
+    PORT(MoeSort, index, PORT_IN),      PORT(MoeSort, offsets, PORT_OUT),
+    PORT(MoeSort, row_token, PORT_OUT), PORT(MoeSort, row_slot, PORT_OUT),
+    PORT(MoeSort, slot_row, PORT_OUT),  PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status moe_sort_cuda(Exec *ex, const void *args);
+size_t moe_sort_cuda_workspace(const Exec *ex, const void *args);
+#endif
+
+extern const OpDesc moe_sort_desc;
+const OpDesc moe_sort_desc = {
+    .name = "moe_sort",
+    .args_bytes = sizeof(MoeSort),
+    .ports = ports,
+    .check = check,
+    .cost = cost,
+    .workspace = workspace,
+    .cpu = moe_sort_cpu,
+    .cuda = CUDA_OP(moe_sort_cuda),
+    .cuda_workspace = CUDA_OP(moe_sort_cuda_workspace),
+};

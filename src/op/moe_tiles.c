@@ -1,0 +1,170 @@
+#include "op/moe_tiles.h"
+
+#include "op/failure.h"
+
+#include <omp.h>
+#include <string.h>
+
+#ifdef HOSTILE
+enum { TILE_ROWS = 4, TILE_COLS = 4, CHUNK_ROWS = 4, STEP = 1 };
+#else
+enum {
+    TILE_ROWS = 256,
+    TILE_COLS = 256,
+    CHUNK_ROWS = 512,
+    STEP = 16 /* tiles but the last are multiples of this: a vector of columns, a block of rows */
+};
+#endif
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* n in nearly equal pieces of at most `most`: the size of all but the last. */
+static int64_t piece_of(int64_t n, int64_t most)
+{
+    int64_t pieces = (n + most - 1) / most, even = (n + pieces - 1) / pieces;
+    return (even + STEP - 1) / STEP * STEP;
+}
+
+int64_t moe_tile_rows(const Rows *rows) { return least(TILE_ROWS, rows->bound); }
+
+int64_t moe_tile_cols(int64_t width) { return least(width, piece_of(width, TILE_COLS)); }
+
+int64_t moe_chunk_rows(const Rows *rows) { return least(CHUNK_ROWS, rows->bound); }
+
+/* The groups as kernels see them: no row at or beyond `live` exists. */
+typedef struct Groups {
+    const int32_t *offsets;
+    int64_t experts, live, total; /* total: rows of all groups */
+} Groups;
+
+static int64_t group_first(const Groups *g, int64_t e) { return least(g->offsets[e], g->live); }
+
+static int64_t group_rows(const Groups *g, int64_t e)
+{
+    return group_first(g, e + 1) - group_first(g, e);
+}
+
+static Status groups_of(const MoeTiles *t, Groups *out)
+{
+    Groups g = { .offsets = t->offsets->data, .live = t->rows->bound };
+    g.experts = tensor_elems(t->offsets) - 1;
+    if (t->rows->device != NULL) g.live = least(g.live, *t->rows->device);
+    if (g.live < 0 || g.offsets[0] < 0) {
+        return FAIL(ERR_ARG, "%s: %lld rows, the first group begins at row %d: neither may be < 0",
+                    t->op, (long long)g.live, g.offsets[0]);
+    }
+    for (int64_t e = 0; e < g.experts; e++) {
+        if (g.offsets[e] > g.offsets[e + 1]) {
+            return FAIL(ERR_ARG, "%s: offsets fall from %d to %d at expert %lld", t->op,
+                        g.offsets[e], g.offsets[e + 1], (long long)e);
+        }
+        g.total += group_rows(&g, e);
+    }
+    *out = g;
+    return OK;
+}
+
+/* One thread's walk over all tiles: those whose middle lies in its share of the work are its. */
+typedef struct Walk {
+    int64_t total, done, thread, threads;
+} Walk;
+
+static bool mine(Walk *w, int64_t work)
+{
+    int64_t middle = w->done + work / 2;
+    w->done += work;
+    return middle * w->threads / w->total == w->thread;
+}
+
+static Status run_rows(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
+{
+    for (int64_t e = 0; e < g->experts; e++) {
+        int64_t n = group_rows(g, e), first = group_first(g, e);
+        int64_t piece = n == 0 ? 1 : piece_of(n, TILE_ROWS);
+        for (int64_t r = 0; r < n; r += piece) {
+            MoeTile tile = { .expert = e, .first = first + r, .n = least(piece, n - r) };
+            if (mine(w, tile.n)) TRY(t->run(ex, t->args, &tile, space));
+        }
+    }
+    return OK;
+}
+
+static Status run_columns(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
+{
+    int64_t piece = piece_of(t->width, TILE_COLS);
+    for (int64_t e = 0; e < g->experts; e++) {
+        int64_t n = group_rows(g, e);
+        for (int64_t c = 0; n > 0 && c < t->width; c += piece) {
+            MoeTile tile = { .expert = e, .first = group_first(g, e), .n = n };
+            tile.col = c, tile.cols = least(piece, t->width - c);
+            if (mine(w, n * tile.cols)) TRY(t->run(ex, t->args, &tile, space));
+        }
+    }
+    return OK;
+}
+
+Status moe_tiles_run(Exec *ex, const MoeTiles *t)
+{
+    Groups g;
+    TRY(groups_of(t, &g));
+    if (g.total == 0) return OK;
+    Failure failure = { 0 };
+#pragma omp parallel num_threads(ex->threads)
+    {
+        Walk w = { .total = g.total * (t->width > 0 ? t->width : 1) };
+        w.thread = omp_get_thread_num(), w.threads = omp_get_num_threads();
+        char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
+        Status s =
+            t->width > 0 ? run_columns(ex, t, &g, &w, space) : run_rows(ex, t, &g, &w, space);
+        failure_note(&failure, s);
+    }
+    return failure_status(&failure);
+}
+
+Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
+                  void *buffer, MoeRead *out)
+{
+    int64_t D = tensor_cols(t), N = tensor_elems(t) / D;
+    if (row_token->data == NULL) {
+        *out = (MoeRead){ tensor_at(t, tile->first * D + tile->col), D };
+        return OK;
+    }
+    const int32_t *token = (const int32_t *)row_token->data + tile->first;
+    size_t bytes = (size_t)tile->cols * dtype_bytes(t->dtype);
+    for (int64_t r = 0; r < tile->n; r++) {
+        if (token[r] < 0 || token[r] >= N) {
+            return FAIL(ERR_ARG, "%s: row %lld reads token %d, outside 0 .. %lld", op,
+                        (long long)(tile->first + r), token[r], (long long)N - 1);
+        }
+        memcpy((char *)buffer + (size_t)r * bytes, tensor_at(t, token[r] * D + tile->col), bytes);
+    }
+    *out = (MoeRead){ buffer, tile->cols };
+    return OK;
+}
+
+Status moe_dims_check(const char *op, int64_t E, int64_t F, int64_t D)
+{
+    if (E >= 1 && F >= 1 && D >= 1) return OK;
+    return FAIL(ERR_SHAPE, "%s: %lld experts of %lld x %lld; each has to be at least 1", op,
+                (long long)E, (long long)F, (long long)D);
+}
+
+Status moe_rows_check(const char *op, const Tensor *offsets, const Tensor *row_token,
+                      const Rows *rows, int64_t R, int64_t N)
+{
+    TRY(op_expect(op, "offsets", offsets, 1, -1, DTYPE_I32));
+    if (rows->bound < 0 || rows->bound > R) {
+        return FAIL(ERR_SHAPE, "%s: rows.bound is %lld, the buffers have %lld rows", op,
+                    (long long)rows->bound, (long long)R);
+    }
+    int64_t reads = N; /* rows that can be named */
+    if (row_token->data != NULL) {
+        TRY(op_expect(op, "row_token", row_token, -1, -1, DTYPE_I32));
+        reads = tensor_elems(row_token);
+    }
+    if (reads < rows->bound) {
+        return FAIL(ERR_SHAPE, "%s: %lld rows, but %s has only %lld", op, (long long)rows->bound,
+                    row_token->data == NULL ? "what they read" : "row_token", (long long)reads);
+    }
+    return OK;
+}

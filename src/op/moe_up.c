@@ -1,0 +1,219 @@
+/*
+ * The experts' first product, with its gather in front and SwiGLU behind. Both run on a tile of
+ * rows while it is in the cache: the product leaves the pre-activation in f32, from which act is
+ * made; in bf16 the pre-activation is rounded on its way out.
+ */
+#include "op/cpu_math.h"
+#include "op/gemm.h"
+#include "op/moe.h"
+#include "op/moe_tiles.h"
+#include "op/op.h"
+
+enum { PIECE = 256 }; /* columns that a thread holds on the stack */
+
+static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
+
+/* forward   pre_r = x[row_token[r]] W1_e^T,  act_r = silu(pre_r[:F]) * pre_r[F:] */
+
+/* A thread's scratch. */
+typedef struct FwdSpace {
+    size_t pre, gemm, total; /* the gathered rows come first */
+} FwdSpace;
+
+static GemmArgs fwd_product(const MoeUpFwd *a, int64_t rows)
+{
+    int64_t D = tensor_cols(&a->x), F = tensor_cols(&a->act);
+    GemmArgs g = { .m = rows, .n = 2 * F, .k = D, .lda = D, .ldb = D, .ldc = 2 * F };
+    g.trans_b = true;
+    g.a_type = g.b_type = a->x.dtype, g.c_type = DTYPE_F32;
+    return g;
+}
+
+static FwdSpace fwd_space(const Exec *ex, const MoeUpFwd *a)
+{
+    GemmArgs g = fwd_product(a, moe_tile_rows(&a->rows));
+    size_t elems = (size_t)(g.m * g.n), gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
+    FwdSpace s = { .pre = a->row_token.data == NULL ? 0 : arena_rounded(gathered) };
+    s.gemm = s.pre + (g.a_type == DTYPE_F32 ? 0 : arena_rounded(elems * sizeof(float)));
+    s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
+    return s;
+}
+
+static void swiglu_row(const float *pre, const Tensor *act, int64_t row)
+{
+    int64_t F = tensor_cols(act);
+    for (int64_t first = 0; first < F; first += PIECE) {
+        int64_t n = F - first < PIECE ? F - first : PIECE;
+        const float *gate = pre + first, *up = pre + F + first;
+        float buffer[PIECE], *y = row_open(act, row * F + first, buffer);
+#pragma omp simd
+        for (int64_t f = 0; f < n; f++) y[f] = gate[f] / (1 + exp_f32(-gate[f])) * up[f];
+        row_store(act, row * F + first, n, y);
+    }
+}
+
+static Status fwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *space)
+{
+    const MoeUpFwd *a = args;
+    FwdSpace s = fwd_space(ex, a);
+    GemmArgs g = fwd_product(a, tile->n);
+    MoeTile rows = *tile;
+    rows.cols = g.k;
+    MoeRead x;
+    TRY(moe_gather("moe_up_fwd", &a->x, &a->row_token, &rows, space, &x));
+    float *pre = row_open(&a->pre, tile->first * g.n, (float *)(void *)(space + s.pre));
+    g.a = x.data, g.lda = x.ld;
+    g.b = tensor_at(&a->w, tile->expert * g.n * g.k);
+    g.c = pre;
+    TRY(gemm_run(ex, &g, space + s.gemm));
+    for (int64_t r = 0; r < tile->n; r++) {
+        swiglu_row(pre + r * g.n, &a->act, tile->first + r);
+        row_store(&a->pre, (tile->first + r) * g.n, g.n, pre + r * g.n);
+    }
+    return OK;
+}
+
+static Status fwd_cpu(Exec *ex, const void *args)
+{
+    const MoeUpFwd *a = args;
+    MoeTiles t = { "moe_up_fwd", a, &a->offsets, &a->rows, 0, fwd_tile, fwd_space(ex, a).total };
+    TRY(moe_tiles_run(ex, &t));
+    return OK;
+}
+
+static size_t fwd_workspace(const Exec *ex, const void *args)
+{
+    return (size_t)ex->threads * fwd_space(ex, args).total;
+}
+
+static Status fwd_check(const void *args)
+{
+    const MoeUpFwd *a = args;
+    const char *op = "moe_up_fwd";
+    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->x), F = tensor_cols(&a->act);
+    TRY(moe_dims_check(op, E, F, D));
+    int64_t R = tensor_elems(&a->act) / F;
+    TRY(op_expect_act(op, "x", &a->x, -1, D));
+    TRY(op_expect(op, "w", &a->w, E * 2 * F, D, a->x.dtype));
+    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->x.dtype));
+    TRY(op_expect(op, "act", &a->act, R, F, a->x.dtype));
+    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(&a->x) / D);
+}
+
+/* x once (a gather out of the cache is not counted again), all experts' weights, and the rows. */
+static OpCost fwd_cost(const void *args)
+{
+    const MoeUpFwd *a = args;
+    double rows = moe_rows_expected(&a->rows);
+    double D = (double)tensor_cols(&a->x), F = (double)tensor_cols(&a->act);
+    return (OpCost){ .flops = rows * 2 * D * 2 * F,
+                     .bytes = bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
+                              moe_rows_bytes(&a->act, rows) };
+}
+
+/* backward to the rows   dx_r = dpre_r W1_e */
+
+static GemmArgs input_product(const MoeUpBwdInput *a, int64_t rows)
+{
+    int64_t D = tensor_cols(&a->dx), two_F = tensor_cols(&a->dpre);
+    GemmArgs g = { .m = rows, .n = D, .k = two_F, .lda = two_F, .ldb = D, .ldc = D };
+    g.a_type = g.b_type = g.c_type = a->dpre.dtype;
+    return g;
+}
+
+static size_t input_space(const Exec *ex, const MoeUpBwdInput *a)
+{
+    GemmArgs g = input_product(a, moe_tile_rows(&a->rows));
+    return arena_rounded(gemm_workspace(ex, &g));
+}
+
+static Status input_tile(Exec *ex, const void *args, const MoeTile *tile, char *space)
+{
+    const MoeUpBwdInput *a = args;
+    GemmArgs g = input_product(a, tile->n);
+    g.a = tensor_at(&a->dpre, tile->first * g.k);
+    g.b = tensor_at(&a->w, tile->expert * g.k * g.n);
+    g.c = tensor_at(&a->dx, tile->first * g.n);
+    return gemm_run(ex, &g, space);
+}
+
+static Status input_cpu(Exec *ex, const void *args)
+{
+    const MoeUpBwdInput *a = args;
+    size_t space = input_space(ex, a);
+    MoeTiles t = { "moe_up_bwd_input", a, &a->offsets, &a->rows, 0, input_tile, space };
+    TRY(moe_tiles_run(ex, &t));
+    return OK;
+}
+
+static size_t input_workspace(const Exec *ex, const void *args)
+{
+    return (size_t)ex->threads * input_space(ex, args);
+}
+
+static Status input_check(const void *args)
+{
+    const MoeUpBwdInput *a = args;
+    const char *op = "moe_up_bwd_input";
+    const Tensor none = { 0 };
+    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->dx);
+    int64_t F = tensor_cols(&a->dpre) / 2;
+    TRY(moe_dims_check(op, E, F, D));
+    int64_t R = tensor_elems(&a->dpre) / (2 * F);
+    TRY(op_expect_act(op, "dpre", &a->dpre, R, 2 * F));
+    TRY(op_expect(op, "w", &a->w, E * 2 * F, D, a->dpre.dtype));
+    TRY(op_expect(op, "dx", &a->dx, R, D, a->dpre.dtype));
+    return moe_rows_check(op, &a->offsets, &none, &a->rows, R, R);
+}
+
+static OpCost input_cost(const void *args)
+{
+    const MoeUpBwdInput *a = args;
+    double rows = moe_rows_expected(&a->rows);
+    return (OpCost){
+        .flops = rows * 2 * (double)tensor_cols(&a->dpre) * (double)tensor_cols(&a->dx),
+        .bytes = bytes_of(&a->w) + moe_rows_bytes(&a->dpre, rows) + moe_rows_bytes(&a->dx, rows)
+    };
+}
+
+static const OpPort fwd_ports[] = {
+    PORT(MoeUpFwd, x, PORT_IN),       PORT(MoeUpFwd, w, PORT_IN),
+    PORT(MoeUpFwd, offsets, PORT_IN), PORT(MoeUpFwd, row_token, PORT_IN_OPT),
+    PORT(MoeUpFwd, pre, PORT_OUT),    PORT(MoeUpFwd, act, PORT_OUT),
+    PORT(MoeUpFwd, rows, PORT_ROWS),  PORTS_END,
+};
+
+static const OpPort input_ports[] = {
+    PORT(MoeUpBwdInput, dpre, PORT_IN),    PORT(MoeUpBwdInput, w, PORT_IN),
+    PORT(MoeUpBwdInput, offsets, PORT_IN), PORT(MoeUpBwdInput, dx, PORT_OUT),
+    PORT(MoeUpBwdInput, rows, PORT_ROWS),  PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status moe_up_fwd_cuda(Exec *ex, const void *args);
+Status moe_up_bwd_input_cuda(Exec *ex, const void *args);
+#endif
+
+extern const OpDesc moe_up_fwd_desc, moe_up_bwd_input_desc;
+
+const OpDesc moe_up_fwd_desc = {
+    .name = "moe_up_fwd",
+    .args_bytes = sizeof(MoeUpFwd),
+    .ports = fwd_ports,
+    .check = fwd_check,
+    .cost = fwd_cost,
+    .workspace = fwd_workspace,
+    .cpu = fwd_cpu,
+    .cuda = CUDA_OP(moe_up_fwd_cuda),
+};
+
+const OpDesc moe_up_bwd_input_desc = {
+    .name = "moe_up_bwd_input",
+    .args_bytes = sizeof(MoeUpBwdInput),
+    .ports = input_ports,
+    .check = input_check,
+    .cost = input_cost,
+    .workspace = input_workspace,
+    .cpu = input_cpu,
+    .cuda = CUDA_OP(moe_up_bwd_input_cuda),
+};

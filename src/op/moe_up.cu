@@ -1,0 +1,114 @@
+/*
+ * The experts' first product. Forward, a tile of the result is TILE / 2 gates and the ups that
+ * belong to them, 8 and 8 in turn: whoever has a gate then has its up, and act is made before
+ * either leaves the block.
+ */
+#include "op/grouped_mma.cuh"
+
+using namespace grouped;
+
+/* pre_r = x[row_token[r]] W1_e^T,  act_r = silu(pre_r[:F]) * pre_r[F:] */
+template <typename Type, bool ON_MMA> struct UpForward {
+    typedef Type T;
+    static constexpr bool MMA = ON_MMA, SUMS = false, DOTS = false;
+    static constexpr bool A_ALONG = true, B_ALONG = true;
+    Groups groups;
+    int64_t m, n; /* n: 2F rounded up to whole pairs of 8 */
+    const T *x, *w;
+    const int32_t *row_token; /* or NULL: row r reads x[r] */
+    T *pre, *act;
+    int64_t D, F;
+
+    explicit UpForward(const MoeUpFwd *a)
+        : groups(groups_of(&a->offsets, &a->rows)), m(0), x((const T *)a->x.data),
+          w((const T *)a->w.data), row_token((const int32_t *)a->row_token.data),
+          pre((T *)a->pre.data), act((T *)a->act.data), D(tensor_cols(&a->x)),
+          F(tensor_cols(&a->act))
+    {
+        n = (F + 7) / 8 * 16;
+    }
+
+    __device__ __forceinline__ View<T> a(const GroupTile &t) const
+    {
+        if (row_token != NULL) return { x, D, row_token + t.first, t.rows, D, 0 };
+        return { x + t.first * D, D, NULL, t.rows, D, 0 };
+    }
+    __device__ __forceinline__ View<T> b(const GroupTile &t) const
+    {
+        int64_t f = t.col / 2;
+        return { w + (t.expert * 2 * F + f) * D, D, NULL, F - f, D, F };
+    }
+    __device__ __forceinline__ int64_t depth(const GroupTile &) const { return D; }
+
+    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
+                                           const float (&v)[UNIT]) const
+    {
+        int64_t r = t.first + i, f = (t.col + j) / 2;
+        const float *gate = v, *up = v + 8;
+        float y[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) y[k] = gate[k] / (1 + expf(-gate[k])) * up[k];
+        put8<MMA>(pre + r * 2 * F + f, F - f, gate);
+        put8<MMA>(pre + r * 2 * F + F + f, F - f, up);
+        put8<MMA>(act + r * F + f, F - f, y);
+        return 0;
+    }
+};
+
+extern "C" Status moe_up_fwd_cuda(struct Exec *ex, const void *args)
+{
+    const MoeUpFwd *a = (const MoeUpFwd *)args;
+    const char *op = "moe_up_fwd";
+    bool wide = packs_fit<Bf16>({ a->x.data, a->w.data, a->pre.data, a->act.data },
+                                { tensor_cols(&a->x), tensor_cols(&a->act) });
+    if (a->x.dtype == DTYPE_F32) return launch(ex, op, UpForward<float, false>(a));
+    if (wide) return launch(ex, op, UpForward<Bf16, true>(a));
+    return launch(ex, op, UpForward<Bf16, false>(a));
+}
+
+/* dx_r = dpre_r W1_e */
+template <typename Type, bool ON_MMA> struct UpBackward {
+    typedef Type T;
+    static constexpr bool MMA = ON_MMA, SUMS = false, DOTS = false;
+    static constexpr bool A_ALONG = true, B_ALONG = false;
+    Groups groups;
+    int64_t m, n; /* n: D */
+    const T *dpre, *w;
+    T *dx;
+    int64_t two_F;
+
+    explicit UpBackward(const MoeUpBwdInput *a)
+        : groups(groups_of(&a->offsets, &a->rows)), m(0), n(tensor_cols(&a->dx)),
+          dpre((const T *)a->dpre.data), w((const T *)a->w.data), dx((T *)a->dx.data),
+          two_F(tensor_cols(&a->dpre))
+    {
+    }
+
+    __device__ __forceinline__ View<T> a(const GroupTile &t) const
+    {
+        return { dpre + t.first * two_F, two_F, NULL, t.rows, two_F, 0 };
+    }
+    __device__ __forceinline__ View<T> b(const GroupTile &t) const
+    {
+        return { w + t.expert * two_F * n + t.col, n, NULL, two_F, n - t.col, 0 };
+    }
+    __device__ __forceinline__ int64_t depth(const GroupTile &) const { return two_F; }
+
+    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
+                                           const float (&v)[UNIT]) const
+    {
+        put16<MMA>(dx + (t.first + i) * n + t.col + j, n - t.col - j, v);
+        return 0;
+    }
+};
+
+extern "C" Status moe_up_bwd_input_cuda(struct Exec *ex, const void *args)
+{
+    const MoeUpBwdInput *a = (const MoeUpBwdInput *)args;
+    const char *op = "moe_up_bwd_input";
+    bool wide = packs_fit<Bf16>({ a->dpre.data, a->w.data, a->dx.data },
+                                { tensor_cols(&a->dpre), tensor_cols(&a->dx) });
+    if (a->dpre.dtype == DTYPE_F32) return launch(ex, op, UpBackward<float, false>(a));
+    if (wide) return launch(ex, op, UpBackward<Bf16, true>(a));
+    return launch(ex, op, UpBackward<Bf16, false>(a));
+}

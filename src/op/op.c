@@ -1,0 +1,87 @@
+#include "op/op.h"
+
+#define OP(ID, Args, stem) extern const OpDesc stem##_desc;
+#include "op/ops.def"
+#undef OP
+
+static const OpDesc *const table[OP_ID_COUNT] = {
+#define OP(ID, Args, stem) [OP_##ID] = &stem##_desc,
+#include "op/ops.def"
+#undef OP
+};
+
+const OpDesc *op_desc(OpId id) { return table[id]; }
+
+static bool optional(PortDir dir)
+{
+    return dir == PORT_IN_OPT || dir == PORT_OUT_OPT || dir == PORT_ADD_OPT;
+}
+
+Status op_run(Exec *ex, OpId id, const void *args)
+{
+    const OpDesc *op = table[id];
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p->dir != PORT_ROWS && op_port_tensor(p, args)->data == NULL && !optional(p->dir)) {
+            return FAIL(ERR_ARG, "%s: %s is not set", op->name, p->name);
+        }
+    }
+    TRY(op->check(args));
+
+    ArenaMark mark = arena_mark(ex->scratch);
+    void *outer = ex->workspace; /* an op may run other ops (fused ones, on the CPU) */
+    size_t (*workspace)(const Exec *, const void *) =
+        ex->cuda != NULL ? op->cuda_workspace : op->workspace;
+    if (workspace != NULL) {
+        TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));
+    }
+    Status s = ex->stack[0]->run(ex, 0, op, args);
+    ex->workspace = outer;
+    arena_release(ex->scratch, mark);
+    if (s != OK) return status_frame(__FILE__, __LINE__, s);
+    return OK;
+}
+
+Status op_next(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    return ex->stack[level + 1]->run(ex, level + 1, op, args);
+}
+
+static Status mismatch(const char *op, const char *port, const Tensor *t, int64_t rows,
+                       int64_t cols, const char *type)
+{
+    char shape[96];
+    return FAIL(ERR_SHAPE, "%s: %s is %s, wanted (%lld, %lld) %s (-1 is any)", op, port,
+                tensor_shape_text(t, shape, sizeof shape), (long long)rows, (long long)cols, type);
+}
+
+/* A tensor of any rank passes as (rows, cols) if its first dims multiply to rows and the rest to
+ * cols, or if only the count is asked for (rank 1). */
+static bool fits(const Tensor *t, int64_t rows, int64_t cols)
+{
+    if (rows >= 0 && cols >= 0 && tensor_elems(t) != rows * cols) return false;
+    int64_t head = 1;
+    for (int split = 1; split <= t->rank; split++) {
+        head *= t->dim[split - 1];
+        int64_t tail = 1;
+        for (int i = split; i < t->rank; i++) tail *= t->dim[i];
+        if ((rows < 0 || head == rows) && (cols < 0 || tail == cols)) return true;
+    }
+    return t->rank == 1 && rows == 1 && (cols < 0 || t->dim[0] == cols);
+}
+
+Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols,
+                 Dtype dtype)
+{
+    if (t->dtype != dtype || !fits(t, rows, cols)) {
+        return mismatch(op, port, t, rows, cols, dtype_name(dtype));
+    }
+    return OK;
+}
+
+Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols)
+{
+    if ((t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16) || !fits(t, rows, cols)) {
+        return mismatch(op, port, t, rows, cols, "f32 or bf16");
+    }
+    return OK;
+}

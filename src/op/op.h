@@ -1,0 +1,172 @@
+/*
+ * op: the one door between model code and arithmetic.
+ *
+ * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and
+ * how to run it on each backend. Because every op goes through op_run, whatever wants to see all of
+ * them (count, trace, guard against NaN) is written once, in backend/, and needs no change when an
+ * op is added.
+ *
+ * Dimension letters, here and in every op: B sequences, T tokens a sequence, N = B*T tokens, D
+ * model width, H heads, G key/value heads, E experts, K experts a token, R = N*K routed rows, F
+ * hidden width of an MLP, V vocabulary, I and O inputs and outputs of a linear map. A gradient is
+ * the name with a d in front. Weights are (out, in), as in Hugging Face files: y = x W^T.
+ *
+ * Gradient rule of the whole program: gradients of parameters are f32 and accumulate (PORT_ADD);
+ * gradients of activations are written (PORT_OUT), in the activations' type.
+ *
+ * Types: "act" below is f32 or bf16, the same in all tensors of a call that say so.
+ */
+#ifndef OP_OP_H
+#define OP_OP_H
+
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+#include "op/attention.h"
+#include "op/elementwise.h"
+#include "op/embed.h"
+#include "op/head.h"
+#include "op/linear.h"
+#include "op/moe.h"
+#include "op/optimizer.h"
+#include "op/quant.h"
+#include "op/rmsnorm.h"
+#include "op/rope.h"
+#include "op/route.h"
+#include "op/swiglu.h"
+
+typedef struct Exec Exec;
+typedef struct OpDesc OpDesc;
+
+typedef enum PortDir {
+    PORT_END,
+    PORT_IN,
+    PORT_OUT,
+    PORT_OUT_PART, /* only a window of it is written: its other columns are another op's */
+    PORT_ADD,      /* read and accumulated into */
+    PORT_IN_OPT,   /* the _OPT ones may have data == NULL: not given, not wanted */
+    PORT_OUT_OPT,
+    PORT_ADD_OPT,
+    PORT_ROWS /* no tensor: a Rows, whose device pointer kernels read */
+} PortDir;
+
+typedef struct OpPort {
+    const char *name;
+    size_t offset; /* of a Tensor inside the argument struct */
+    PortDir dir;
+} OpPort;
+
+typedef struct OpCost {
+    double flops;      /* a multiply-add is two */
+    double bytes;      /* the fewest that must cross memory */
+    double comm_bytes; /* sent by one rank, over the group `axis` of the mesh */
+    int axis;
+} OpCost;
+
+struct OpDesc {
+    const char *name;
+    size_t args_bytes;
+    const OpPort *ports;
+    Status (*check)(const void *args);
+    OpCost (*cost)(const void *args);
+    /* Scratch that the CPU implementation wants with ex->threads threads: it finds it at
+     * ex->workspace. NULL: none. Must not read tensor data: it also runs over counting arenas. */
+    size_t (*workspace)(const Exec *ex, const void *args);
+    Status (*cpu)(Exec *ex, const void *args);
+    /* NULL in a build without CUDA; workspace in device memory. */
+    Status (*cuda)(Exec *ex, const void *args);
+    size_t (*cuda_workspace)(const Exec *ex, const void *args);
+};
+
+typedef struct Event {
+    uint64_t value;
+} Event;
+
+/* Where ops run and memory lives. Decorators (count, trace, guard) implement `run` only and pass on
+ * with op_next; the outermost sits at ex->stack[0]. */
+typedef struct Backend {
+    const char *name;
+    Status (*run)(Exec *ex, int level, const OpDesc *op, const void *args);
+    Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
+    void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
+    Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
+    Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
+    Status (*event_new)(Exec *ex, Event *out);
+    Status (*record)(Exec *ex, Event event);
+    Status (*wait)(Exec *ex, Event event);
+    Status (*sync)(Exec *ex);
+} Backend;
+
+enum { EXEC_STACK_MAX = 4 };
+
+typedef struct OpTotals {
+    double flops, bytes, comm_bytes;
+    int64_t ops;
+} OpTotals;
+
+struct Trace; /* trace/trace.h */
+struct Gemm;  /* op/gemm.h */
+struct Cuda;  /* backend/cuda.cu */
+
+struct Exec {
+    const Backend *stack[EXEC_STACK_MAX]; /* outermost first; the last one runs */
+    int depth;
+    Arena *scratch;  /* of the lane */
+    void *workspace; /* set by op_run for the op that is running */
+    int threads;
+    struct Gemm *gemm;   /* matrix products: chosen library, cached primitives */
+    struct Cuda *cuda;   /* the device that ops run on; NULL: the CPU */
+    struct Trace *trace; /* where the trace decorator writes, or NULL */
+    OpTotals totals;     /* kept by count */
+    int64_t step;        /* for messages: what is running */
+    int layer;           /* -1: none */
+};
+
+typedef enum OpId {
+#define OP(ID, Args, stem) OP_##ID,
+#include "op/ops.def"
+#undef OP
+    OP_ID_COUNT
+} OpId;
+
+const OpDesc *op_desc(OpId id);
+
+/* Null checks, shape checks, workspace, then the backend stack. The single entry. */
+Status op_run(Exec *ex, OpId id, const void *args);
+
+/* For decorators: go on to the next backend below `level`. */
+Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);
+
+/* The tensor of a port. */
+static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
+{
+    return (const Tensor *)(const void *)((const char *)args + p->offset);
+}
+
+/* rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
+ */
+#define OP(ID, Args, stem)                                                                         \
+    static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
+#include "op/ops.def"
+#undef OP
+
+#ifdef HAVE_CUDA
+#define CUDA_OP(fn) fn
+#else
+#define CUDA_OP(fn) NULL
+#endif
+
+/* clang-format off */
+#define PORT(Args, field, dir_) { #field, offsetof(Args, field), dir_ }
+#define PORTS_END               { NULL, 0, PORT_END }
+/* clang-format on */
+
+/* For check functions: FAIL(ERR_SHAPE) with op, port and both shapes unless t is rank-2-viewable as
+ * (rows, cols) of `dtype`. rows or cols -1: any. */
+Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols,
+                 Dtype dtype);
+/* The same for "act": f32 or bf16. */
+Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols);
+
+#endif

@@ -1,0 +1,178 @@
+/*
+ * All three are over flat f32 buffers; square_sum and adamw are bound by memory, four elements a
+ * thread at a time.
+ *
+ * square_sum: as on the CPU, blocks of a fixed size in double, then the blocks' sums; which thread
+ * adds which element is fixed too, so the bits depend on neither the grid nor alignment.
+ */
+#include "op/pack.cuh"
+
+#include "op/optimizer.h"
+
+extern "C" size_t square_sum_cuda_workspace(const struct Exec *ex, const void *args);
+
+enum {
+    THREADS = 256,
+    EACH = 4,        /* floats: 16 bytes */
+    BLOCK = 1 << 14, /* elements of one partial sum */
+    JOIN_THREADS = 1024,
+};
+
+/* EACH elements from i on, 0 behind the end. */
+static __device__ __forceinline__ void load_flat(const float *x, int64_t i, int64_t n, bool wide,
+                                                 float (&v)[EACH])
+{
+    if (wide && i + EACH <= n) {
+        load<true>(x + i, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) v[k] = i + k < n ? x[i + k] : 0.0f;
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_flat(T *x, int64_t i, int64_t n, bool wide,
+                                                  const float (&v)[EACH])
+{
+    if (wide && i + EACH <= n) {
+        store<true>(x + i, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        if (i + k < n) x[i + k] = from_f32<T>(v[k]);
+    }
+}
+
+/* square_sum */
+
+static __device__ __forceinline__ double warp_sum_double(double v)
+{
+    for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, lane);
+    return v;
+}
+
+/* Sum over the block, in thread 0. */
+static __device__ __forceinline__ double block_sum_double(double v)
+{
+    __shared__ double room[32];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    v = warp_sum_double(v);
+    if (lane == 0) room[warp] = v;
+    __syncthreads();
+    if (warp > 0) return 0;
+    return warp_sum_double(lane < (int)blockDim.x / 32 ? room[lane] : 0.0);
+}
+
+static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, double *part)
+{
+    int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x * EACH;
+    double sum = 0;
+#pragma unroll 4
+    for (int i = 0; i < BLOCK; i += THREADS * EACH) {
+        float v[EACH];
+        load_flat(x, first + i, n, wide, v);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) sum += (double)v[k] * (double)v[k];
+    }
+    sum = block_sum_double(sum);
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+
+static __global__ void square_sum_join_kernel(const double *part, int64_t blocks, float *sum)
+{
+    double total = 0;
+    for (int64_t b = threadIdx.x; b < blocks; b += JOIN_THREADS) total += part[b];
+    total = block_sum_double(total);
+    if (threadIdx.x == 0) *sum += (float)total;
+}
+
+extern "C" size_t square_sum_cuda_workspace(const struct Exec *ex, const void *args)
+{
+    const SquareSum *a = (const SquareSum *)args;
+    (void)ex;
+    return grid_of(tensor_elems(&a->x), BLOCK) * sizeof(double);
+}
+
+extern "C" Status square_sum_cuda(struct Exec *ex, const void *args)
+{
+    const SquareSum *a = (const SquareSum *)args;
+    int64_t n = tensor_elems(&a->x);
+    unsigned blocks = grid_of(n, BLOCK);
+    double *part = (double *)exec_workspace(ex);
+    bool wide = packs_fit<float>({ a->x.data }, {});
+    square_sum_kernel<<<blocks, THREADS, 0, exec_stream(ex)>>>((const float *)a->x.data, n, wide,
+                                                               part);
+    TRY(kernel_status("square_sum"));
+    square_sum_join_kernel<<<1, JOIN_THREADS, 0, exec_stream(ex)>>>(part, blocks,
+                                                                    (float *)a->sum.data);
+    return kernel_status("square_sum");
+}
+
+/* clip_scale: one thread. A NaN has the bits that it has on the CPU. */
+
+static __global__ void clip_scale_kernel(const float *sum, float *norm_out, float *clip_out,
+                                         float max_norm)
+{
+    float norm = isnan(*sum) ? *sum : sqrtf(*sum), clip = 1;
+    if (max_norm > 0) clip = fminf(1, max_norm / (norm + 1e-6f));
+    *norm_out = norm;
+    *clip_out = isfinite(norm) ? clip : __uint_as_float(0x7FC00000u);
+}
+
+extern "C" Status clip_scale_cuda(struct Exec *ex, const void *args)
+{
+    const ClipScale *a = (const ClipScale *)args;
+    clip_scale_kernel<<<1, 1, 0, exec_stream(ex)>>>(
+        (const float *)a->sum.data, (float *)a->norm.data, (float *)a->clip.data, a->max_norm);
+    return kernel_status("clip_scale");
+}
+
+/* adamw */
+
+typedef struct Update {
+    float *w, *m, *v;
+    const float *g, *clip, *hyper; /* the last two change every step: read here, not at launch */
+    Bf16 *w_low;                   /* or NULL */
+    int64_t n;
+    float beta1, beta2, eps, decay;
+    bool wide;
+} Update;
+
+static __global__ void adamw_kernel(Update a)
+{
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
+    float clip = *a.clip;
+    if (i >= a.n || !isfinite(clip)) return; /* not finite: the step is void */
+    float keep = 1 - a.hyper[0] * a.decay, rate = a.hyper[0] * a.hyper[1], c2 = a.hyper[2];
+    float w[EACH], g[EACH], m[EACH], v[EACH];
+    load_flat(a.w, i, a.n, a.wide, w);
+    load_flat(a.g, i, a.n, a.wide, g);
+    load_flat(a.m, i, a.n, a.wide, m);
+    load_flat(a.v, i, a.n, a.wide, v);
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        float d = clip * g[k];
+        m[k] = a.beta1 * m[k] + (1 - a.beta1) * d;
+        v[k] = a.beta2 * v[k] + (1 - a.beta2) * d * d;
+        w[k] = keep * w[k] - rate * m[k] / (sqrtf(v[k] * c2) + a.eps);
+    }
+    store_flat(a.w, i, a.n, a.wide, w);
+    store_flat(a.m, i, a.n, a.wide, m);
+    store_flat(a.v, i, a.n, a.wide, v);
+    if (a.w_low != NULL) store_flat(a.w_low, i, a.n, a.wide, w);
+}
+
+extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
+{
+    const Adamw *a = (const Adamw *)args;
+    Update u = {};
+    u.w = (float *)a->w.data, u.m = (float *)a->m.data, u.v = (float *)a->v.data;
+    u.g = (const float *)a->g.data, u.w_low = (Bf16 *)a->w_low.data;
+    u.clip = (const float *)a->clip.data, u.hyper = (const float *)a->hyper.data;
+    u.n = tensor_elems(&a->w);
+    u.beta1 = a->beta1, u.beta2 = a->beta2, u.eps = a->eps, u.decay = a->decay;
+    u.wide = packs_fit<float>({ u.w, u.m, u.v, u.g, u.w_low }, {});
+    adamw_kernel<<<grid_of(u.n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(u);
+    return kernel_status("adamw");
+}

@@ -1,0 +1,42 @@
+/*
+ * optimizer: global-norm clipping and AdamW over flat buffers.
+ *
+ * square_sum: sum += sum of x_i^2: blocks of fixed size in double, then the blocks in order, so the
+ * bits depend on neither threads nor alignment. Call it once a buffer, sum zeroed before.
+ *
+ * clip_scale: norm = sqrt(sum); clip = min(1, max_norm / (norm + 1e-6)), 1 if max_norm is 0, NaN if
+ * norm is not finite: then the step is void, and adamw and moe_bias_update change nothing.
+ *
+ * adamw (Loshchilov & Hutter, arXiv:1711.05101), with g' = clip * g:
+ *   w -= lr * decay * w;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+ *   w -= lr * (m / c1) / (sqrt(v / c2) + eps),   c = 1 - b^t
+ * lr, clip and t change every step and live in device memory: a captured step reads them there.
+ */
+#ifndef OP_OPTIMIZER_H
+#define OP_OPTIMIZER_H
+
+#include "base/tensor.h"
+
+typedef struct SquareSum {
+    Tensor x;   /* in  (n) f32 */
+    Tensor sum; /* add (1) f32 */
+} SquareSum;
+
+typedef struct ClipScale {
+    Tensor sum;  /* in  (1) f32 */
+    Tensor norm; /* out (1) f32 */
+    Tensor clip; /* out (1) f32 */
+    float max_norm;
+} ClipScale;
+
+typedef struct Adamw {
+    Tensor w;     /* add (n) f32 */
+    Tensor g;     /* in  (n) f32 */
+    Tensor m, v;  /* add (n) f32 */
+    Tensor w_low; /* out (n) bf16, optional: the rounded weights that compute reads */
+    Tensor clip;  /* in  (1) f32 */
+    Tensor hyper; /* in  (3) f32: lr, 1/c1, 1/c2 */
+    float beta1, beta2, eps, decay;
+} Adamw;
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * pack: rows of f32 or bf16 read and written 16 bytes at a time where they lie so.
+ *
+ * Row-wise ops are bound by memory, and a thread that moves 2 bytes an access cannot fill it. So
+ * their kernels come in two builds: WIDE, where every row begins at a multiple of 16 bytes and all
+ * spans are whole packs (packs_fit, asked once by the launcher), and one element at a time for the
+ * rest. Arithmetic is in f32 either way:
+ *
+ *     constexpr int P = WIDE ? PACK<T> : 1;
+ *     float v[P];
+ *     load<WIDE>(x + i, v);
+ *     ...
+ *     store<WIDE>(y + i, v);
+ *
+ * load_const is for memory that the kernel does not write: the compiler may then move it in front
+ * of stores, so that several loads are under way at a time.
+ */
+#ifndef OP_PACK_CUH
+#define OP_PACK_CUH
+
+#include "op/kernel.cuh"
+
+#include <initializer_list>
+
+/* Elements of one access. */
+template <typename T> constexpr int PACK = 16 / (int)sizeof(T);
+
+/* The unit in which BYTES bytes are moved. */
+template <int BYTES> struct Unit {
+    typedef uint4 type;
+};
+template <> struct Unit<8> {
+    typedef uint2 type;
+};
+template <> struct Unit<4> {
+    typedef uint32_t type;
+};
+
+template <bool CONSTANT, bool WIDE, typename T, int N>
+static __device__ __forceinline__ void elements_get(const T *at, T (&v)[N])
+{
+    if constexpr (WIDE) {
+        typedef typename Unit<N *(int)sizeof(T)>::type U;
+        constexpr int UNITS = N * (int)sizeof(T) / (int)sizeof(U);
+        U u[UNITS];
+#pragma unroll
+        for (int k = 0; k < UNITS; k++) {
+            const U *from = reinterpret_cast<const U *>(at) + k;
+            u[k] = CONSTANT ? __ldg(from) : *from;
+        }
+        memcpy(v, u, sizeof v);
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = CONSTANT ? __ldg(at + k) : at[k];
+    }
+}
+
+/* __stwb is an ordinary store of a unit in one piece: of an assignment the compiler makes several.
+ */
+template <bool WIDE, typename T, int N>
+static __device__ __forceinline__ void elements_put(T *at, const T (&v)[N])
+{
+    if constexpr (WIDE) {
+        typedef typename Unit<N *(int)sizeof(T)>::type U;
+        constexpr int UNITS = N * (int)sizeof(T) / (int)sizeof(U);
+        U u[UNITS];
+        memcpy(u, v, sizeof v);
+#pragma unroll
+        for (int k = 0; k < UNITS; k++) __stwb(reinterpret_cast<U *>(at) + k, u[k]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k++) at[k] = v[k];
+    }
+}
+
+template <bool WIDE, typename T, int N>
+static __device__ __forceinline__ void load(const T *at, float (&out)[N])
+{
+    T v[N];
+    elements_get<false, WIDE>(at, v);
+#pragma unroll
+    for (int k = 0; k < N; k++) out[k] = to_f32(v[k]);
+}
+
+template <bool WIDE, typename T, int N>
+static __device__ __forceinline__ void load_const(const T *at, float (&out)[N])
+{
+    T v[N];
+    elements_get<true, WIDE>(at, v);
+#pragma unroll
+    for (int k = 0; k < N; k++) out[k] = to_f32(v[k]);
+}
+
+template <bool WIDE, typename T, int N>
+static __device__ __forceinline__ void store(T *at, const float (&in)[N])
+{
+    T v[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) v[k] = from_f32<T>(in[k]);
+    elements_put<WIDE>(at, v);
+}
+
+/* n elements from one place to another by the threads `lane` of `lanes`; WIDE: n in whole packs.
+ * Once around is the rule: unrolling would only cost registers. */
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void move(const T *from, T *to, int64_t n, int lane, int lanes)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+#pragma unroll 1
+    for (int64_t i = (int64_t)lane * P; i < n; i += (int64_t)lanes * P) {
+        T v[P];
+        elements_get<true, WIDE>(from + i, v);
+        elements_put<WIDE>(to + i, v);
+    }
+}
+
+/* May rows at these addresses, with these widths and offsets in elements of T, be read as packs? */
+template <typename T>
+static inline bool packs_fit(std::initializer_list<const void *> at,
+                             std::initializer_list<int64_t> spans)
+{
+    for (const void *p : at) {
+        if ((uintptr_t)p % 16 != 0) return false;
+    }
+    for (int64_t n : spans) {
+        if (n % PACK<T> != 0) return false;
+    }
+    return true;
+}
+
+/* A block of 256 threads over rows of n packs: x along the row, y over rows, so that short rows
+ * leave no thread idle and no index needs a division. */
+static inline dim3 row_block(int64_t n)
+{
+    unsigned x = 1;
+    while (x < 256 && (int64_t)x < n) x *= 2;
+    return dim3(x, 256 / x);
+}
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * product: the matrix products of linear and head_loss, as both backends run them.
+ *
+ * Pointers are the tensors' own; nothing here reads through them. A product of linear may have
+ * operands of two types (gemm's a_type and b_type differ), which its backend makes equal.
+ */
+#ifndef OP_PRODUCT_H
+#define OP_PRODUCT_H
+
+#include "op/gemm.h"
+#include "op/head.h"
+#include "op/linear.h"
+
+/*
+ * The three linear ops as one: gemm's A is the operand with N rows, B the other. N is gemm's m, or
+ * its k where rows are summed over (the weight gradient).
+ */
+typedef struct Product {
+    GemmArgs g;
+    const void *r; /* what is added where beta is 1, laid out like c; NULL: c itself */
+    bool sum_over_rows;
+} Product;
+
+/* The three products of tokens [first, first + n). Logits are rows of V floats; their gradient
+ * takes their place, in x's type, so a row of it still begins every V floats. */
+typedef struct HeadProducts {
+    GemmArgs logits, dx, dw;
+} HeadProducts;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+Product linear_fwd_product(const LinearFwd *a);
+Product linear_bwd_input_product(const LinearBwdInput *a);
+Product linear_bwd_weight_product(const LinearBwdWeight *a);
+
+/* Rows of N from `first` on, n of them. */
+Product product_rows(const Product *p, int64_t first, int64_t n);
+static inline int64_t product_row_count(const Product *p)
+{
+    return p->sum_over_rows ? p->g.k : p->g.m;
+}
+
+HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n);
+int64_t head_chunk_rows(const HeadLoss *a);
+size_t head_logits_bytes(const HeadLoss *a); /* of a chunk */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

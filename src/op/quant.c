@@ -1,0 +1,274 @@
+/*
+ * All four kinds are one: the matrix is cut into blocks of height x width elements, one scale each.
+ * The largest magnitude is taken per row of a block first, because rows can be spread over threads
+ * whatever the kind; a maximum does not care in which order it is taken, so no bit depends on the
+ * threads.
+ */
+#include "op/quant.h"
+
+#include "op/cpu_math.h"
+#include "op/op.h"
+
+#include <float.h>
+
+enum {
+    BLOCK = 128,
+    PIECE = 256 /* elements that a thread widens at a time */
+};
+
+typedef struct Grid {
+    int64_t n, d;          /* the matrix */
+    int64_t height, width; /* of a block */
+    int64_t rows, cols;    /* of the scales */
+} Grid;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t pieces(int64_t n, int64_t each) { return (n + each - 1) / each; }
+
+static Grid grid_of(QuantKind kind, int64_t n, int64_t d)
+{
+    Grid g = { .n = n, .d = d, .height = 1, .width = d > 0 ? d : 1 };
+    if (kind == QUANT_1X128 || kind == QUANT_128X128) g.width = BLOCK;
+    if (kind == QUANT_128X128) g.height = BLOCK;
+    if (kind == QUANT_TENSOR) g.height = n > 0 ? n : 1;
+    g.rows = kind == QUANT_TENSOR ? 1 : pieces(n, g.height);
+    g.cols = kind == QUANT_TENSOR || kind == QUANT_ROW ? 1 : pieces(d, g.width);
+    return g;
+}
+
+void quant_scale_shape(QuantKind kind, int64_t n, int64_t d, int64_t *rows, int64_t *cols)
+{
+    Grid g = grid_of(kind, n, d);
+    *rows = g.rows;
+    *cols = g.cols;
+}
+
+static Grid grid_of_quant(const Quant *q)
+{
+    int64_t d = tensor_cols(&q->data);
+    return grid_of(q->kind, d == 0 ? 0 : tensor_elems(&q->data) / d, d);
+}
+
+/* The largest magnitude as bits: magnitudes are ordered as their bits are, and NaNs lie above all
+ * others, so they are easy to leave out. */
+static uint32_t max_bits(const float *x, int64_t n)
+{
+    uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of_float(x[i]) & 0x7FFFFFFFu;
+        bits = bits > 0x7F800000u ? 0 : bits;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* amax of row i in each of the columns of blocks. */
+static void row_amax(const Tensor *x, const Grid *g, int64_t i, float *amax)
+{
+    float buffer[PIECE];
+    for (int64_t c = 0; c < g->cols; c++) {
+        uint32_t most = 0;
+        int64_t end = least((c + 1) * g->width, g->d);
+        for (int64_t j = c * g->width; j < end; j += PIECE) {
+            int64_t n = least(PIECE, end - j);
+            uint32_t bits = max_bits(row_load(x, i * g->d + j, n, buffer), n);
+            most = bits > most ? bits : most;
+        }
+        amax[c] = float_of_bits(most);
+    }
+}
+
+static Status refuse_infinity(const Tensor *x, const Grid *g, const float *amax)
+{
+    for (int64_t i = 0; i < g->n; i++) {
+        for (int64_t c = 0; c < g->cols; c++) {
+            if (isfinite(amax[i * g->cols + c])) continue;
+            int64_t j = c * g->width;
+            float v = 0;
+            for (; !isinf(v); j++) dtype_to_f32(&v, tensor_at(x, i * g->d + j), x->dtype, 1);
+            return FAIL(ERR_NUMERIC,
+                        "quantize: x is infinite at row %lld, column %lld: it has no scale",
+                        (long long)i, (long long)j - 1);
+        }
+    }
+    return OK;
+}
+
+/* The scale of each block from the amax of its rows. */
+static void set_scales(const Grid *g, const float *amax, float largest, float *scale)
+{
+    for (int64_t b = 0; b < g->rows; b++) {
+        for (int64_t c = 0; c < g->cols; c++) {
+            float most = 0;
+            int64_t end = least((b + 1) * g->height, g->n);
+            for (int64_t i = b * g->height; i < end; i++) {
+                float row = amax[i * g->cols + c];
+                most = row > most ? row : most;
+            }
+            float quotient = most / largest;
+            if (quotient < FLT_MIN) quotient = FLT_MIN; /* a subnormal one may round to 0 */
+            scale[b * g->cols + c] = most == 0 ? 1 : quotient;
+        }
+    }
+}
+
+static void quantize_row(const Quantize *a, const Grid *g, float largest, int64_t i)
+{
+    const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
+    float buffer[PIECE], scaled[PIECE];
+    int64_t step = least(g->width, PIECE); /* pieces never straddle two blocks of 128 */
+    for (int64_t j = 0; j < g->d; j += step) {
+        int64_t n = least(step, g->d - j);
+        float scale = scales[j / g->width];
+        const float *x = row_load(&a->x, i * g->d + j, n, buffer);
+#pragma omp simd
+        for (int64_t k = 0; k < n; k++) {
+            float v = x[k] / scale;
+            v = v > largest ? largest : v; /* both false for a NaN, which stays */
+            scaled[k] = v < -largest ? -largest : v;
+        }
+        row_store(&a->quant.data, i * g->d + j, n, scaled);
+    }
+}
+
+static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
+
+static Status quantize_cpu(Exec *ex, const void *args)
+{
+    const Quantize *a = args;
+    Grid g = grid_of_quant(&a->quant);
+    float *amax = ex->workspace, largest = largest_of(a->quant.data.dtype);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < g.n; i++) row_amax(&a->x, &g, i, amax + i * g.cols);
+    TRY(refuse_infinity(&a->x, &g, amax));
+    set_scales(&g, amax, largest, a->quant.scale.data);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < g.n; i++) quantize_row(a, &g, largest, i);
+    return OK;
+}
+
+static size_t quantize_workspace(const Exec *ex, const void *args)
+{
+    const Quantize *a = args;
+    Grid g = grid_of_quant(&a->quant);
+    (void)ex;
+    return (size_t)(g.n * g.cols) * sizeof(float);
+}
+
+static void dequantize_row(const Dequantize *a, const Grid *g, int64_t i)
+{
+    const float *scales = (const float *)a->quant.scale.data + i / g->height * g->cols;
+    float buffer[PIECE], wide[PIECE];
+    int64_t step = least(g->width, PIECE);
+    for (int64_t j = 0; j < g->d; j += step) {
+        int64_t n = least(step, g->d - j), at = i * g->d + j;
+        float scale = scales[j / g->width];
+        const float *data = row_load(&a->quant.data, at, n, wide);
+        float *y = row_open(&a->y, at, buffer);
+#pragma omp simd
+        for (int64_t k = 0; k < n; k++) y[k] = data[k] * scale;
+        row_store(&a->y, at, n, y);
+    }
+}
+
+static Status dequantize_cpu(Exec *ex, const void *args)
+{
+    const Dequantize *a = args;
+    Grid g = grid_of_quant(&a->quant);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < g.n; i++) dequantize_row(a, &g, i);
+    return OK;
+}
+
+static Status check(const char *op, const char *port, const Tensor *wide, const Quant *q)
+{
+    if (q->data.dtype != DTYPE_E4M3 && q->data.dtype != DTYPE_E5M2) {
+        return FAIL(ERR_SHAPE, "%s: quant.data is %s, wanted e4m3 or e5m2", op,
+                    dtype_name(q->data.dtype));
+    }
+    if (q->kind > QUANT_128X128) {
+        return FAIL(ERR_ARG, "%s: the kind of scales is %d, outside 0 .. %d", op, (int)q->kind,
+                    (int)QUANT_128X128);
+    }
+    Grid g = grid_of_quant(q);
+    TRY(op_expect_act(op, port, wide, g.n, g.d));
+    return op_expect(op, "quant.scale", &q->scale, g.rows, g.cols, DTYPE_F32);
+}
+
+static Status quantize_check(const void *args)
+{
+    const Quantize *a = args;
+    return check("quantize", "x", &a->x, &a->quant);
+}
+
+static Status dequantize_check(const void *args)
+{
+    const Dequantize *a = args;
+    return check("dequantize", "y", &a->y, &a->quant);
+}
+
+/* One product or quotient an element; the wide side, the narrow side and the scales once. */
+static OpCost cost(const Tensor *wide, const Quant *q)
+{
+    return (OpCost){ .flops = (double)tensor_elems(wide),
+                     .bytes = (double)(tensor_bytes(wide) + tensor_bytes(&q->data) +
+                                       tensor_bytes(&q->scale)) };
+}
+
+static OpCost quantize_cost(const void *args)
+{
+    const Quantize *a = args;
+    return cost(&a->x, &a->quant);
+}
+
+static OpCost dequantize_cost(const void *args)
+{
+    const Dequantize *a = args;
+    return cost(&a->y, &a->quant);
+}
+
+static const OpPort quantize_ports[] = {
+    PORT(Quantize, x, PORT_IN),
+    PORT(Quantize, quant.data, PORT_OUT),
+    PORT(Quantize, quant.scale, PORT_OUT),
+    PORTS_END,
+};
+
+static const OpPort dequantize_ports[] = {
+    PORT(Dequantize, quant.data, PORT_IN),
+    PORT(Dequantize, quant.scale, PORT_IN),
+    PORT(Dequantize, y, PORT_OUT),
+    PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status quantize_cuda(Exec *ex, const void *args);
+size_t quantize_cuda_workspace(const Exec *ex, const void *args);
+Status dequantize_cuda(Exec *ex, const void *args);
+#endif
+
+extern const OpDesc quantize_desc, dequantize_desc;
+
+const OpDesc quantize_desc = {
+    .name = "quantize",
+    .args_bytes = sizeof(Quantize),
+    .ports = quantize_ports,
+    .check = quantize_check,
+    .cost = quantize_cost,
+    .workspace = quantize_workspace,
+    .cpu = quantize_cpu,
+    .cuda = CUDA_OP(quantize_cuda),
+    .cuda_workspace = CUDA_OP(quantize_cuda_workspace),
+};
+
+const OpDesc dequantize_desc = {
+    .name = "dequantize",
+    .args_bytes = sizeof(Dequantize),
+    .ports = dequantize_ports,
+    .check = dequantize_check,
+    .cost = dequantize_cost,
+    .cpu = dequantize_cpu,
+    .cuda = CUDA_OP(dequantize_cuda),
+};

@@ -1,0 +1,231 @@
+/*
+ * As on the CPU, all four kinds are one: blocks of height x width elements with a scale each. A
+ * warp takes 128 columns of a row, four a lane. The largest magnitude of a block is found with
+ * atomic maxima of integers (magnitudes are ordered as their bits are), which any order leaves the
+ * same; then the scales, then the bytes. Bound by memory: x is read twice.
+ *
+ * Bytes and scales are those of the CPU, NaNs included. The device cannot report an infinity: the
+ * scale of its block and all bytes of the block are NaN.
+ */
+#include "op/dtype.cuh"
+
+extern "C" {
+#include "op/quant.h"
+}
+
+#include <cfloat>
+
+extern "C" size_t quantize_cuda_workspace(const struct Exec *ex, const void *args);
+
+enum {
+    WARP = 32,
+    WARPS = 8, /* rows of a block */
+    EACH = 4,  /* elements of a lane */
+    PIECE = WARP * EACH,
+    THREADS = 256,
+    GRID_Y_MAX = 65535,
+};
+
+static const uint32_t INFINITE = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
+
+/* The matrix and its scales. */
+typedef struct Blocks {
+    int64_t n, d, height; /* height: rows of a block */
+    int64_t rows, cols;   /* of the scales; a block is one PIECE wide, or as wide as the matrix */
+    bool narrow;          /* the former */
+    bool wide;            /* rows may be read in packs */
+} Blocks;
+
+static Blocks blocks_of(const Quant *q, const void *x)
+{
+    Blocks b = {};
+    b.d = tensor_cols(&q->data);
+    b.n = b.d == 0 ? 0 : tensor_elems(&q->data) / b.d;
+    quant_scale_shape(q->kind, b.n, b.d, &b.rows, &b.cols);
+    b.narrow = q->kind == QUANT_1X128 || q->kind == QUANT_128X128;
+    b.height = q->kind == QUANT_TENSOR ? b.n : 1;
+    if (q->kind == QUANT_128X128) b.height = PIECE;
+    b.wide = b.d % EACH == 0 && packs_fit<float>({ x, q->data.data }, {});
+    return b;
+}
+
+/* Blocks along rows; across, as many as keep the device busy where rows are few. */
+static dim3 grid_over(const Blocks &b)
+{
+    int64_t pieces = (b.d + PIECE - 1) / PIECE, strips = 1 + 65536 / (b.n > 0 ? b.n : 1);
+    strips = strips < pieces ? strips : pieces;
+    strips = strips < GRID_Y_MAX ? strips : (int64_t)GRID_Y_MAX;
+    return dim3(grid_of(b.n, WARPS), strips > 0 ? (unsigned)strips : 1);
+}
+
+/* Where a lane's elements of a piece are, and its scale. */
+static __device__ __forceinline__ int64_t first_column(int64_t piece)
+{
+    return piece * PIECE + threadIdx.x * EACH;
+}
+
+static __device__ __forceinline__ int64_t scale_of(const Blocks &b, int64_t row, int64_t piece)
+{
+    return row / b.height * b.cols + (b.narrow ? piece : 0);
+}
+
+/* EACH elements of format F from column `col` on, 0 behind the row's end. */
+template <typename F>
+static __device__ __forceinline__ void row_load(const Blocks &b, const void *t, int64_t row,
+                                                int64_t col, float (&v)[EACH])
+{
+    if (b.wide && col < b.d) {
+        codes_load<F, true>(t, row * b.d + col, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        float one[1] = { 0 };
+        if (col + k < b.d) codes_load<F, false>(t, row * b.d + col + k, one);
+        v[k] = one[0];
+    }
+}
+
+template <typename F>
+static __device__ __forceinline__ void row_store(const Blocks &b, void *t, int64_t row, int64_t col,
+                                                 const float (&v)[EACH])
+{
+    if (b.wide && col < b.d) {
+        codes_store<F, true>(t, row * b.d + col, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        float one[1] = { v[k] };
+        if (col + k < b.d) codes_store<F, false>(t, row * b.d + col + k, one);
+    }
+}
+
+/* *amax = at least the largest of the warp. It only grows: one look saves most of the atomics. */
+static __device__ __forceinline__ void amax_raise(uint32_t *amax, uint32_t most)
+{
+    most = __reduce_max_sync(0xFFFFFFFFu, most);
+    if (threadIdx.x == 0 && most > *(volatile uint32_t *)amax) atomicMax(amax, most);
+}
+
+template <typename A>
+static __global__ void quantize_amax_kernel(Blocks b, const void *x, uint32_t *amax)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, pieces = (b.d + PIECE - 1) / PIECE;
+    uint32_t most = 0;
+    if (row >= b.n) return;
+    for (int64_t piece = blockIdx.y; piece < pieces; piece += gridDim.y) {
+        float v[EACH];
+        row_load<A>(b, x, row, first_column(piece), v);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            uint32_t bits = __float_as_uint(v[k]) & 0x7FFFFFFFu;
+            most = max(most, bits > INFINITE ? 0 : bits); /* a NaN does not enter */
+        }
+        if (!b.narrow) continue;
+        amax_raise(amax + scale_of(b, row, piece), most);
+        most = 0;
+    }
+    if (!b.narrow) amax_raise(amax + scale_of(b, row, 0), most);
+}
+
+static __global__ void quantize_scale_kernel(const uint32_t *amax, int64_t n, float largest,
+                                             float *scale)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n) return;
+    float quotient = fmaxf(__uint_as_float(amax[i]) / largest, FLT_MIN);
+    quotient = amax[i] == INFINITE ? __uint_as_float(NOT_A_NUMBER) : quotient;
+    scale[i] = amax[i] == 0 ? 1 : quotient;
+}
+
+template <typename A, typename F>
+static __global__ void quantize_kernel(Blocks b, const void *x, const float *scale, void *data)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, pieces = (b.d + PIECE - 1) / PIECE;
+    const float largest = F::largest();
+    if (row >= b.n) return;
+    for (int64_t piece = blockIdx.y; piece < pieces; piece += gridDim.y) {
+        int64_t col = first_column(piece);
+        float s = scale[scale_of(b, row, piece)], v[EACH];
+        row_load<A>(b, x, row, col, v);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            float q = isnan(v[k]) ? v[k] : v[k] / s; /* a NaN keeps its bits, as on the CPU */
+            q = q > largest ? largest : q;
+            v[k] = q < -largest ? -largest : q;
+        }
+        row_store<F>(b, data, row, col, v);
+    }
+}
+
+template <typename A, typename F>
+static __global__ void dequantize_kernel(Blocks b, const void *data, const float *scale, void *y)
+{
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, pieces = (b.d + PIECE - 1) / PIECE;
+    if (row >= b.n) return;
+    for (int64_t piece = blockIdx.y; piece < pieces; piece += gridDim.y) {
+        int64_t col = first_column(piece);
+        float s = scale[scale_of(b, row, piece)], v[EACH];
+        row_load<F>(b, data, row, col, v);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) v[k] = isnan(v[k]) ? v[k] : v[k] * s;
+        row_store<A>(b, y, row, col, v);
+    }
+}
+
+extern "C" size_t quantize_cuda_workspace(const struct Exec *ex, const void *args)
+{
+    const Quantize *a = (const Quantize *)args;
+    (void)ex;
+    return (size_t)tensor_elems(&a->quant.scale) * sizeof(uint32_t);
+}
+
+template <typename A, typename F> static Status quantize_run(struct Exec *ex, const Quantize *a)
+{
+    Blocks b = blocks_of(&a->quant, a->x.data);
+    int64_t scales = b.rows * b.cols;
+    float largest = a->quant.data.dtype == DTYPE_E4M3 ? 448.0f : 57344.0f;
+    float *scale = (float *)a->quant.scale.data;
+    uint32_t *amax = (uint32_t *)exec_workspace(ex);
+    cudaStream_t stream = exec_stream(ex);
+    dim3 grid = grid_over(b), block(WARP, WARPS);
+    TRY(cuda_status(cudaMemsetAsync(amax, 0, (size_t)scales * sizeof *amax, stream), "quantize"));
+    quantize_amax_kernel<A><<<grid, block, 0, stream>>>(b, a->x.data, amax);
+    TRY(kernel_status("quantize"));
+    quantize_scale_kernel<<<grid_of(scales, THREADS), THREADS, 0, stream>>>(amax, scales, largest,
+                                                                            scale);
+    TRY(kernel_status("quantize"));
+    quantize_kernel<A, F><<<grid, block, 0, stream>>>(b, a->x.data, scale, a->quant.data.data);
+    return kernel_status("quantize");
+}
+
+extern "C" Status quantize_cuda(struct Exec *ex, const void *args)
+{
+    const Quantize *a = (const Quantize *)args;
+    if (a->quant.data.dtype == DTYPE_E4M3) {
+        return a->x.dtype == DTYPE_F32 ? quantize_run<F32, E4M3>(ex, a)
+                                       : quantize_run<BF16, E4M3>(ex, a);
+    }
+    return a->x.dtype == DTYPE_F32 ? quantize_run<F32, E5M2>(ex, a)
+                                   : quantize_run<BF16, E5M2>(ex, a);
+}
+
+template <typename A, typename F> static Status dequantize_run(struct Exec *ex, const Dequantize *a)
+{
+    Blocks b = blocks_of(&a->quant, a->y.data);
+    dequantize_kernel<A, F><<<grid_over(b), dim3(WARP, WARPS), 0, exec_stream(ex)>>>(
+        b, a->quant.data.data, (const float *)a->quant.scale.data, a->y.data);
+    return kernel_status("dequantize");
+}
+
+extern "C" Status dequantize_cuda(struct Exec *ex, const void *args)
+{
+    const Dequantize *a = (const Dequantize *)args;
+    if (a->quant.data.dtype == DTYPE_E4M3) {
+        return a->y.dtype == DTYPE_F32 ? dequantize_run<F32, E4M3>(ex, a)
+                                       : dequantize_run<BF16, E4M3>(ex, a);
+    }
+    return a->y.dtype == DTYPE_F32 ? dequantize_run<F32, E5M2>(ex, a)
+                                   : dequantize_run<BF16, E5M2>(ex, a);
+}

@@ -1,0 +1,218 @@
+/*
+ * Both directions are bound by memory; sums are f32 in an order that the shape alone decides.
+ *
+ * forward: one warp a row. A row is 16 to 220 elements a lane and is walked twice, the second time
+ * out of the caches; with a residual the first walk writes h, and both see its rounded values.
+ *
+ * backward: one block for ROW_BLOCK rows. First its warps take rows and find what mean(g h) asks
+ * for; then its threads take columns and walk the rows downwards, so that a column's share of dw
+ * stays in a register. Shares go to the workspace, and a second kernel adds them, again by column.
+ */
+#include "op/pack.cuh"
+
+#include "op/rmsnorm.h"
+
+extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *ex, const void *args);
+
+enum {
+    WARP = 32,
+    WARPS = 8,      /* of a block */
+    ROW_BLOCK = 16, /* rows whose share of dw is summed apart */
+};
+
+static int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
+
+/* forward   h = x + r,  y = h rstd w,  rstd = (mean(h^2) + eps)^-1/2 */
+
+template <typename T> struct Forward {
+    const T *x; /* first column of the window */
+    const T *r; /* or NULL */
+    const float *w;
+    T *h, *y;
+    float *rstd;
+    int64_t n, d, width; /* width: from row to row of x */
+    float eps;
+};
+
+template <typename T, bool WIDE>
+static __device__ __forceinline__ void add_residual(const Forward<T> &a, int64_t at,
+                                                    float (&v)[WIDE ? PACK<T> : 1])
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+    float r[P];
+    load<WIDE>(a.r + at, r);
+#pragma unroll
+    for (int k = 0; k < P; k++) v[k] = to_f32(from_f32<T>(v[k] + r[k]));
+    store<WIDE>(a.h + at, v);
+}
+
+template <typename T, bool WIDE> static __global__ void rmsnorm_fwd_kernel(Forward<T> a)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+    int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
+    if (row >= a.n) return;
+    const T *x = a.x + row * a.width, *h = a.r != NULL ? a.h + row * a.d : x;
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t i = (int64_t)threadIdx.x * P; i < a.d; i += WARP * P) {
+        float v[P];
+        load<WIDE>(x + i, v);
+        if (a.r != NULL) add_residual<T, WIDE>(a, row * a.d + i, v);
+#pragma unroll
+        for (int k = 0; k < P; k++) sum += v[k] * v[k];
+    }
+    float rstd = 1 / sqrtf(warp_sum(sum) / (float)a.d + a.eps);
+    if (threadIdx.x == 0) a.rstd[row] = rstd;
+    for (int64_t i = (int64_t)threadIdx.x * P; i < a.d; i += WARP * P) {
+        float v[P], w[P];
+        load<WIDE>(h + i, v);
+        load_const<WIDE>(a.w + i, w);
+#pragma unroll
+        for (int k = 0; k < P; k++) v[k] *= rstd * w[k];
+        store<WIDE>(a.y + row * a.d + i, v);
+    }
+}
+
+template <typename T> static Status forward(struct Exec *ex, const RmsnormFwd *a)
+{
+    Forward<T> f = {};
+    f.x = (const T *)a->x.data + a->x_col, f.r = (const T *)a->r.data;
+    f.w = (const float *)a->w.data, f.rstd = (float *)a->rstd.data;
+    f.h = (T *)a->h.data, f.y = (T *)a->y.data;
+    f.n = a->x.dim[0], f.d = tensor_elems(&a->w), f.width = tensor_row_elems(&a->x);
+    f.eps = a->eps;
+    dim3 block(WARP, WARPS);
+    unsigned grid = grid_of(f.n, WARPS);
+    if (packs_fit<T>({ f.x, f.r, f.w, f.h, f.y }, { f.d, f.width }))
+        rmsnorm_fwd_kernel<T, true><<<grid, block, 0, exec_stream(ex)>>>(f);
+    else
+        rmsnorm_fwd_kernel<T, false><<<grid, block, 0, exec_stream(ex)>>>(f);
+    return kernel_status("rmsnorm_fwd");
+}
+
+extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
+{
+    const RmsnormFwd *a = (const RmsnormFwd *)args;
+    return a->x.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
+}
+
+/* backward, g = dy w   dx = dres + rstd (g - h rstd^2 mean(g h)),  dw += sum of dy h rstd */
+
+template <typename T> struct Backward {
+    const T *dy, *x; /* x, dx: first column of the window */
+    const float *w, *rstd;
+    const T *dres; /* or NULL; may be dx */
+    T *dx;
+    float *part; /* a row of d for each block of rows; NULL: dw is not wanted */
+    int64_t n, d, width;
+};
+
+/* rstd^3 mean(g h) of a row, in all lanes of its warp. */
+template <typename T, bool WIDE>
+static __device__ __forceinline__ float row_shrink(const Backward<T> &a, int64_t row, float rstd)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+    float sum = 0;
+#pragma unroll 2
+    for (int64_t i = (int64_t)(threadIdx.x % WARP) * P; i < a.d; i += WARP * P) {
+        float dy[P], x[P], w[P];
+        load_const<WIDE>(a.dy + row * a.d + i, dy);
+        load_const<WIDE>(a.x + row * a.width + i, x);
+        load_const<WIDE>(a.w + i, w);
+#pragma unroll
+        for (int k = 0; k < P; k++) sum += w[k] * dy[k] * x[k];
+    }
+    return warp_sum(sum) / (float)a.d * rstd * rstd * rstd;
+}
+
+/* One pack of one row; adds to dw. */
+template <typename T, bool WIDE, int P>
+static __device__ __forceinline__ void row_pack(const Backward<T> &a, int64_t row, int64_t i,
+                                                const float (&w)[P], float2 scale, float (&dw)[P])
+{
+    float dy[P], x[P], dres[P] = {};
+    load_const<WIDE>(a.dy + row * a.d + i, dy);
+    load_const<WIDE>(a.x + row * a.width + i, x);
+    if (a.dres != NULL) load<WIDE>(a.dres + row * a.d + i, dres);
+#pragma unroll
+    for (int k = 0; k < P; k++) {
+        dw[k] += dy[k] * x[k] * scale.x;
+        dres[k] += scale.x * w[k] * dy[k] - scale.y * x[k];
+    }
+    store<WIDE>(a.dx + row * a.width + i, dres);
+}
+
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(WARP *WARPS) void rmsnorm_bwd_kernel(Backward<T> a)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+    __shared__ float2 scale[ROW_BLOCK]; /* rstd, rstd^3 mean(g h) */
+    int64_t first = (int64_t)blockIdx.x * ROW_BLOCK;
+    int rows = (int)min((int64_t)ROW_BLOCK, a.n - first);
+    for (int r = (int)threadIdx.x / WARP; r < rows; r += WARPS) {
+        float rstd = a.rstd[first + r], shrink = row_shrink<T, WIDE>(a, first + r, rstd);
+        if (threadIdx.x % WARP == 0) scale[r] = make_float2(rstd, shrink);
+    }
+    __syncthreads();
+    for (int64_t i = (int64_t)threadIdx.x * P; i < a.d; i += WARP * WARPS * P) {
+        float w[P], dw[P] = {};
+        load_const<WIDE>(a.w + i, w);
+#pragma unroll 2
+        for (int r = 0; r < rows; r++) row_pack<T, WIDE>(a, first + r, i, w, scale[r], dw);
+        if (a.part != NULL) store<WIDE>(a.part + (int64_t)blockIdx.x * a.d + i, dw);
+    }
+}
+
+/* dw += the blocks' shares. A warp's lanes are neighbouring columns; warp k adds blocks k, k + 32,
+ * and so on, then the first warp adds the warps' sums in order. */
+static __global__ void rmsnorm_dw_kernel(const float *part, float *dw, int64_t blocks, int64_t d)
+{
+    __shared__ float sums[WARP][WARP];
+    int64_t col = (int64_t)blockIdx.x * WARP + threadIdx.x;
+    float sum = 0;
+    if (col < d) {
+#pragma unroll 4
+        for (int64_t b = threadIdx.y; b < blocks; b += WARP) sum += part[b * d + col];
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || col >= d) return;
+    float total = 0;
+    for (int k = 0; k < WARP; k++) total += sums[k][threadIdx.x];
+    dw[col] += total;
+}
+
+extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+{
+    const RmsnormBwd *a = (const RmsnormBwd *)args;
+    (void)ex;
+    if (a->dw.data == NULL) return 0;
+    return (size_t)(row_blocks(a->x.dim[0]) * tensor_elems(&a->w)) * sizeof(float);
+}
+
+template <typename T> static Status backward(struct Exec *ex, const RmsnormBwd *a)
+{
+    Backward<T> b = {};
+    b.dy = (const T *)a->dy.data, b.x = (const T *)a->x.data + a->x_col;
+    b.w = (const float *)a->w.data, b.rstd = (const float *)a->rstd.data;
+    b.dres = (const T *)a->dres.data, b.dx = (T *)a->dx.data + a->x_col;
+    b.part = a->dw.data != NULL ? (float *)exec_workspace(ex) : NULL;
+    b.n = a->x.dim[0], b.d = tensor_elems(&a->w), b.width = tensor_row_elems(&a->x);
+    unsigned blocks = (unsigned)row_blocks(b.n);
+    if (blocks == 0) return OK;
+    if (packs_fit<T>({ b.dy, b.x, b.w, b.dres, b.dx, b.part }, { b.d, b.width }))
+        rmsnorm_bwd_kernel<T, true><<<blocks, WARP * WARPS, 0, exec_stream(ex)>>>(b);
+    else
+        rmsnorm_bwd_kernel<T, false><<<blocks, WARP * WARPS, 0, exec_stream(ex)>>>(b);
+    TRY(kernel_status("rmsnorm_bwd"));
+    if (b.part == NULL) return OK;
+    rmsnorm_dw_kernel<<<grid_of(b.d, WARP), dim3(WARP, WARP), 0, exec_stream(ex)>>>(
+        b.part, (float *)a->dw.data, blocks, b.d);
+    return kernel_status("rmsnorm_bwd");
+}
+
+extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
+{
+    const RmsnormBwd *a = (const RmsnormBwd *)args;
+    return a->x.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
+}

@@ -1,0 +1,347 @@
+/*
+ * A block is a token, its warps take heads in turn, a warp's lanes lie along a head: no index needs
+ * a division, and a head's columns are moved or turned by whole packs where they lie so. Bound by
+ * memory; a head of 64 or 128 leaves lanes idle, which costs nothing that memory would not. Loops
+ * along a head go around once or twice and are not unrolled, for the registers' sake.
+ *
+ * The device cannot report a position outside the tables: what it would have turned is NaN.
+ */
+#include "op/pack.cuh"
+
+#include "op/rope.h"
+
+enum { WARP = 32, WARPS = 8 };
+
+/* Where the tables lie, and which way to turn. */
+typedef struct Rotation {
+    const int32_t *pos;
+    const float *cos, *sin;
+    int64_t positions, half; /* rows and columns of the tables */
+    bool back, interleaved;
+} Rotation;
+
+typedef struct Angle {
+    const float *cos, *sin; /* of the token's position */
+    float sign;             /* -1: by the opposite angle; NaN: there is no such position */
+    int64_t half;
+    bool interleaved;
+} Angle;
+
+static Rotation rotation_of(const Tensor *pos, const Tensor *cos, const Tensor *sin, bool back,
+                            bool interleaved)
+{
+    return Rotation{ (const int32_t *)pos->data,
+                     (const float *)cos->data,
+                     (const float *)sin->data,
+                     cos->dim[0],
+                     tensor_cols(cos),
+                     back,
+                     interleaved };
+}
+
+/* Columns that must be whole packs for a rotated part to be one. */
+static int64_t rotation_span(const Rotation &r) { return r.interleaved ? 2 * r.half : r.half; }
+
+static __device__ __forceinline__ Angle angle_at(const Rotation &r, int64_t row)
+{
+    int64_t p = r.pos[row];
+    bool known = p >= 0 && p < r.positions;
+    int64_t first = known ? p * r.half : 0;
+    float sign = r.back ? -1.0f : 1.0f;
+    return Angle{ r.cos + first, r.sin + first, known ? sign : __uint_as_float(0x7FC00000u), r.half,
+                  r.interleaved };
+}
+
+/* (a, b) to (a cos - b sin, a sin + b cos) */
+static __device__ __forceinline__ void turn_pair(float &a, float &b, float c, float s)
+{
+    float x = a;
+    a = x * c - b * s;
+    b = x * s + b * c;
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void turn_neighbours(const Angle &t, const T *x, T *y)
+{
+    constexpr int P = WIDE ? PACK<T> : 2;
+#pragma unroll 1
+    for (int64_t i = (int64_t)threadIdx.x * P; i < 2 * t.half; i += WARP * P) {
+        float v[P], c[P / 2], s[P / 2];
+        load_const<WIDE>(x + i, v);
+        load_const<WIDE>(t.cos + i / 2, c);
+        load_const<WIDE>(t.sin + i / 2, s);
+#pragma unroll
+        for (int k = 0; k < P / 2; k++) turn_pair(v[2 * k], v[2 * k + 1], c[k], t.sign * s[k]);
+        store<WIDE>(y + i, v);
+    }
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void turn_halves(const Angle &t, const T *x, T *y)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+#pragma unroll 1
+    for (int64_t i = (int64_t)threadIdx.x * P; i < t.half; i += WARP * P) {
+        float a[P], b[P], c[P], s[P];
+        load_const<WIDE>(x + i, a);
+        load_const<WIDE>(x + t.half + i, b);
+        load_const<WIDE>(t.cos + i, c);
+        load_const<WIDE>(t.sin + i, s);
+#pragma unroll
+        for (int k = 0; k < P; k++) turn_pair(a[k], b[k], c[k], t.sign * s[k]);
+        store<WIDE>(y + i, a);
+        store<WIDE>(y + t.half + i, b);
+    }
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void turn(const Angle &t, const T *x, T *y)
+{
+    if (t.interleaved)
+        turn_neighbours<WIDE>(t, x, y);
+    else
+        turn_halves<WIDE>(t, x, y);
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void move_span(const T *from, T *to, int64_t n)
+{
+    move<WIDE>(from, to, n, (int)threadIdx.x, WARP);
+}
+
+/* MLA. wide side: q, kv, k_rope; heads side: q_out, k_out, v_out; or the gradients of either. */
+
+template <typename T> struct Mla {
+    T *q, *kv, *k_rope; /* q, k_rope: first column of the window */
+    T *q_out, *k_out, *v_out;
+    int64_t q_width, k_width; /* from row to row of q and of k_rope */
+    int64_t n, heads, nope, rope, v;
+    Rotation rotation;
+};
+
+template <typename T, bool WIDE> static __global__ void rope_mla_fwd_kernel(Mla<T> a)
+{
+    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
+    Angle t = angle_at(a.rotation, row);
+    const T *k_rope = a.k_rope + row * a.k_width;
+    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
+        const T *q = a.q + row * a.q_width + h * qk, *k = a.kv + (row * a.heads + h) * kv;
+        T *q_out = a.q_out + (row * a.heads + h) * qk, *k_out = a.k_out + (row * a.heads + h) * qk;
+        move_span<WIDE>(q, q_out, a.nope);
+        move_span<WIDE>(k, k_out, a.nope);
+        turn<WIDE>(t, q + a.nope, q_out + a.nope);
+        turn<WIDE>(t, k_rope, k_out + a.nope);
+        move_span<WIDE>(k + a.nope, a.v_out + (row * a.heads + h) * a.v, a.v);
+    }
+}
+
+/* sum += a head's gradient of the shared key; a lane keeps to its own columns. */
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void shared_key_add(const T *dk, float *sum, int64_t n)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+#pragma unroll 1
+    for (int64_t i = (int64_t)threadIdx.x * P; i < n; i += WARP * P) {
+        float v[P];
+        load_const<WIDE>(dk + i, v);
+#pragma unroll
+        for (int k = 0; k < P; k++) sum[i + k] += v[k];
+    }
+}
+
+/* dk_rope of the row: the warps' sums in their order, turned back. */
+template <typename T>
+static __device__ __forceinline__ void shared_key_finish(const Angle &t, float *sums, T *dk_rope)
+{
+    int64_t rope = 2 * t.half;
+    int thread = (int)(threadIdx.y * WARP + threadIdx.x), threads = WARP * WARPS;
+    for (int64_t i = thread; i < rope; i += threads) {
+        float sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += sums[w * rope + i];
+        sums[i] = sum;
+    }
+    __syncthreads();
+    for (int64_t i = thread; i < t.half; i += threads) {
+        int64_t first = t.interleaved ? 2 * i : i, second = t.interleaved ? 2 * i + 1 : i + t.half;
+        float a = sums[first], b = sums[second];
+        turn_pair(a, b, t.cos[i], t.sign * t.sin[i]);
+        dk_rope[first] = from_f32<T>(a);
+        dk_rope[second] = from_f32<T>(b);
+    }
+}
+
+template <typename T, bool WIDE> static __global__ void rope_mla_bwd_kernel(Mla<T> a)
+{
+    extern __shared__ float sums[]; /* WARPS rows of `rope` */
+    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
+    Angle t = angle_at(a.rotation, row);
+    float *sum = sums + threadIdx.y * a.rope;
+    for (int64_t i = threadIdx.x; i < a.rope; i += WARP) sum[i] = 0;
+    __syncwarp();
+    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
+        const T *dq_out = a.q_out + (row * a.heads + h) * qk;
+        const T *dk_out = a.k_out + (row * a.heads + h) * qk;
+        T *dq = a.q + row * a.q_width + h * qk, *dk = a.kv + (row * a.heads + h) * kv;
+        move_span<WIDE>(dq_out, dq, a.nope);
+        move_span<WIDE>(dk_out, dk, a.nope);
+        turn<WIDE>(t, dq_out + a.nope, dq + a.nope);
+        shared_key_add<WIDE>(dk_out + a.nope, sum, a.rope);
+        move_span<WIDE>(a.v_out + (row * a.heads + h) * a.v, dk + a.nope, a.v);
+    }
+    __syncthreads();
+    shared_key_finish(t, sums, a.k_rope + row * a.k_width);
+}
+
+template <typename T> static bool mla_packs(const Mla<T> &a)
+{
+    return packs_fit<T>(
+        { a.q, a.kv, a.k_rope, a.q_out, a.k_out, a.v_out, a.rotation.cos, a.rotation.sin },
+        { a.q_width, a.k_width, a.nope, a.v, rotation_span(a.rotation) });
+}
+
+template <typename T> static Status mla_forward(struct Exec *ex, const RopeMlaFwd *a)
+{
+    const RopeMlaDims *m = &a->dims;
+    Mla<T> mla = { (T *)a->q.data + m->q_col,
+                   (T *)a->kv.data,
+                   (T *)a->k_rope.data + m->k_col,
+                   (T *)a->q_out.data,
+                   (T *)a->k_out.data,
+                   (T *)a->v_out.data,
+                   tensor_row_elems(&a->q),
+                   tensor_row_elems(&a->k_rope),
+                   a->q.dim[0],
+                   m->heads,
+                   m->nope,
+                   m->rope,
+                   m->v,
+                   rotation_of(&a->pos, &a->cos, &a->sin, false, m->interleaved) };
+    dim3 block(WARP, WARPS);
+    if (mla.n == 0) return OK;
+    if (mla_packs(mla))
+        rope_mla_fwd_kernel<T, true><<<(unsigned)mla.n, block, 0, exec_stream(ex)>>>(mla);
+    else
+        rope_mla_fwd_kernel<T, false><<<(unsigned)mla.n, block, 0, exec_stream(ex)>>>(mla);
+    return kernel_status("rope_mla_fwd");
+}
+
+extern "C" Status rope_mla_fwd_cuda(struct Exec *ex, const void *args)
+{
+    const RopeMlaFwd *a = (const RopeMlaFwd *)args;
+    return a->q.dtype == DTYPE_F32 ? mla_forward<float>(ex, a) : mla_forward<Bf16>(ex, a);
+}
+
+template <typename T> static Status mla_backward(struct Exec *ex, const RopeMlaBwd *a)
+{
+    const RopeMlaDims *m = &a->dims;
+    Mla<T> mla = { (T *)a->dq.data + m->q_col,
+                   (T *)a->dkv.data,
+                   (T *)a->dk_rope.data + m->k_col,
+                   (T *)a->dq_out.data,
+                   (T *)a->dk_out.data,
+                   (T *)a->dv_out.data,
+                   tensor_row_elems(&a->dq),
+                   tensor_row_elems(&a->dk_rope),
+                   a->dq.dim[0],
+                   m->heads,
+                   m->nope,
+                   m->rope,
+                   m->v,
+                   rotation_of(&a->pos, &a->cos, &a->sin, true, m->interleaved) };
+    dim3 block(WARP, WARPS);
+    size_t room = (size_t)(WARPS * m->rope) * sizeof(float); /* 32 KiB for the widest part */
+    if (mla.n == 0) return OK;
+    if (mla_packs(mla))
+        rope_mla_bwd_kernel<T, true><<<(unsigned)mla.n, block, room, exec_stream(ex)>>>(mla);
+    else
+        rope_mla_bwd_kernel<T, false><<<(unsigned)mla.n, block, room, exec_stream(ex)>>>(mla);
+    return kernel_status("rope_mla_bwd");
+}
+
+extern "C" Status rope_mla_bwd_cuda(struct Exec *ex, const void *args)
+{
+    const RopeMlaBwd *a = (const RopeMlaBwd *)args;
+    return a->dq.dtype == DTYPE_F32 ? mla_backward<float>(ex, a) : mla_backward<Bf16>(ex, a);
+}
+
+/* GQA: q and k turned, v moved; both directions walk the same heads, which lie side by side in
+ * wide: qkv, or its gradient. */
+
+template <typename T> struct Gqa {
+    T *wide, *q, *k, *v;
+    int64_t n, heads, kv_heads, head;
+    Rotation rotation;
+};
+
+template <typename T, bool WIDE> static __global__ void rope_gqa_kernel(Gqa<T> a)
+{
+    int64_t row = blockIdx.x, all = a.heads + 2 * a.kv_heads, d = a.head;
+    Angle t = angle_at(a.rotation, row);
+    for (int64_t h = threadIdx.y; h < all; h += WARPS) {
+        int64_t g = h - a.heads; /* of k, then of v */
+        bool of_v = g >= a.kv_heads;
+        T *wide = a.wide + (row * all + h) * d, *narrow = a.q + (row * a.heads + h) * d;
+        if (g >= 0) narrow = a.k + (row * a.kv_heads + g) * d;
+        if (of_v) narrow = a.v + (row * a.kv_heads + g - a.kv_heads) * d;
+        const T *from = a.rotation.back ? narrow : wide;
+        T *to = a.rotation.back ? wide : narrow;
+        if (of_v)
+            move_span<WIDE>(from, to, d);
+        else
+            turn<WIDE>(t, from, to);
+    }
+}
+
+template <typename T> static Status gqa_launch(struct Exec *ex, const char *op, const Gqa<T> &a)
+{
+    dim3 block(WARP, WARPS);
+    if (a.n == 0) return OK;
+    if (packs_fit<T>({ a.wide, a.q, a.k, a.v, a.rotation.cos, a.rotation.sin },
+                     { a.head, rotation_span(a.rotation) }))
+        rope_gqa_kernel<T, true><<<(unsigned)a.n, block, 0, exec_stream(ex)>>>(a);
+    else
+        rope_gqa_kernel<T, false><<<(unsigned)a.n, block, 0, exec_stream(ex)>>>(a);
+    return kernel_status(op);
+}
+
+template <typename T> static Status gqa_forward(struct Exec *ex, const RopeGqaFwd *a)
+{
+    const RopeGqaDims *m = &a->dims;
+    Gqa<T> gqa = { (T *)a->qkv.data,
+                   (T *)a->q_out.data,
+                   (T *)a->k_out.data,
+                   (T *)a->v_out.data,
+                   a->qkv.dim[0],
+                   m->heads,
+                   m->kv_heads,
+                   m->head,
+                   rotation_of(&a->pos, &a->cos, &a->sin, false, m->interleaved) };
+    return gqa_launch(ex, "rope_gqa_fwd", gqa);
+}
+
+extern "C" Status rope_gqa_fwd_cuda(struct Exec *ex, const void *args)
+{
+    const RopeGqaFwd *a = (const RopeGqaFwd *)args;
+    return a->qkv.dtype == DTYPE_F32 ? gqa_forward<float>(ex, a) : gqa_forward<Bf16>(ex, a);
+}
+
+template <typename T> static Status gqa_backward(struct Exec *ex, const RopeGqaBwd *a)
+{
+    const RopeGqaDims *m = &a->dims;
+    Gqa<T> gqa = { (T *)a->dqkv.data,
+                   (T *)a->dq_out.data,
+                   (T *)a->dk_out.data,
+                   (T *)a->dv_out.data,
+                   a->dqkv.dim[0],
+                   m->heads,
+                   m->kv_heads,
+                   m->head,
+                   rotation_of(&a->pos, &a->cos, &a->sin, true, m->interleaved) };
+    return gqa_launch(ex, "rope_gqa_bwd", gqa);
+}
+
+extern "C" Status rope_gqa_bwd_cuda(struct Exec *ex, const void *args)
+{
+    const RopeGqaBwd *a = (const RopeGqaBwd *)args;
+    return a->dqkv.dtype == DTYPE_F32 ? gqa_backward<float>(ex, a) : gqa_backward<Bf16>(ex, a);
+}

@@ -1,0 +1,75 @@
+/*
+ * rope: rotary position embedding (Su et al., arXiv:2104.09864) together with the assembly of q, k
+ * and v, because both only move the same bytes.
+ *
+ * A pair (a, b) at position p and frequency i turns into (a cos - b sin, a sin + b cos) with
+ * cos, sin of p * theta_i read from tables (P, d/2) f32, so that any frequency scaling (YaRN) is a
+ * matter of who fills the table. Pairs are neighbours (2i, 2i+1) if `interleaved` (DeepSeek), else
+ * (i, i + d/2) (Llama, Qwen).
+ *
+ * MLA (DeepSeek-V2, arXiv:2405.04434): a query head is [nope | rope]; the part without position of
+ * a key comes per head out of kv = [k_nope | v] per head, the rotated part is one vector a token
+ * shared by all heads. q may be a window [q_col, q_col + H*(dn+dr)) of a wider projection, the
+ * shared key a window [k_col, k_col + dr) of another (or the same).
+ *   q_out[h] = [q_nope[h] | rot(q_rope[h])],  k_out[h] = [k_nope[h] | rot(k_rope)],  v_out[h] =
+ * v[h] Backward turns by the opposite angle and sums the shared key's gradient over the heads.
+ *
+ * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection.
+ */
+#ifndef OP_ROPE_H
+#define OP_ROPE_H
+
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+typedef struct RopeMlaDims {
+    int64_t heads, nope, rope, v; /* H, dn, dr, dv */
+    int64_t q_col, k_col;
+    bool interleaved;
+} RopeMlaDims;
+
+typedef struct RopeMlaFwd {
+    Tensor q;        /* in  (N, Wq) act, window of H*(dn+dr) at q_col */
+    Tensor kv;       /* in  (N, H*(dn+dv)) act */
+    Tensor k_rope;   /* in  (N, Wk) act, window of dr at k_col */
+    Tensor pos;      /* in  (N) i32, each < P */
+    Tensor cos, sin; /* in  (P, dr/2) f32 */
+    Tensor q_out;    /* out (N, H*(dn+dr)) act */
+    Tensor k_out;    /* out (N, H*(dn+dr)) act */
+    Tensor v_out;    /* out (N, H*dv) act */
+    RopeMlaDims dims;
+} RopeMlaFwd;
+
+typedef struct RopeMlaBwd {
+    Tensor dq_out, dk_out, dv_out; /* in, as above */
+    Tensor pos, cos, sin;          /* in */
+    Tensor dq;                     /* out (N, Wq) act: only the window is written */
+    Tensor dkv;                    /* out (N, H*(dn+dv)) act */
+    Tensor dk_rope;                /* out (N, Wk) act: only the window is written; may be dq */
+    RopeMlaDims dims;
+} RopeMlaBwd;
+
+typedef struct RopeGqaDims {
+    int64_t heads, kv_heads, head; /* H, G, width of a head */
+    bool interleaved;
+} RopeGqaDims;
+
+typedef struct RopeGqaFwd {
+    Tensor qkv;      /* in  (N, (H+2G)*d) act */
+    Tensor pos;      /* in  (N) i32 */
+    Tensor cos, sin; /* in  (P, d/2) f32 */
+    Tensor q_out;    /* out (N, H*d) act */
+    Tensor k_out;    /* out (N, G*d) act */
+    Tensor v_out;    /* out (N, G*d) act */
+    RopeGqaDims dims;
+} RopeGqaFwd;
+
+typedef struct RopeGqaBwd {
+    Tensor dq_out, dk_out, dv_out; /* in, as above */
+    Tensor pos, cos, sin;          /* in */
+    Tensor dqkv;                   /* out (N, (H+2G)*d) act */
+    RopeGqaDims dims;
+} RopeGqaBwd;
+
+#endif

@@ -1,0 +1,530 @@
+/*
+ * Tokens are walked in chunks of one sequence, the same whatever the number of threads: a chunk
+ * counts its experts and adds up its scores, and chunks are summed in order afterwards. So neither
+ * a choice nor a sum depends on how many threads there are.
+ *
+ * Scores and weights are f32; sums over tokens are f32 inside a chunk and double across chunks.
+ */
+#include "op/route.h"
+
+#include "op/cpu_math.h"
+#include "op/index_check.h"
+#include "op/op.h"
+
+#include <omp.h>
+
+enum { CHUNK = 128 }; /* tokens */
+
+static const float TINY = 1e-20f; /* keeps a sum of sigmoids away from 0; a softmax never sees it */
+
+typedef struct Shape {
+    int64_t B, T, N, E, K;
+    int64_t chunks; /* of a sequence */
+} Shape;
+
+static Shape shape_of(const Tensor *logits, const RouteRule *r, int64_t sequences)
+{
+    Shape s = { .B = sequences, .E = tensor_cols(logits), .K = r->top_k };
+    s.N = tensor_elems(logits) / s.E;
+    s.T = s.N / s.B;
+    s.chunks = (s.T + CHUNK - 1) / CHUNK;
+    return s;
+}
+
+static Shape fwd_shape(const RouteFwd *a)
+{
+    return shape_of(&a->logits, &a->rule, tensor_elems(&a->domain));
+}
+
+static Shape bwd_shape(const RouteBwd *a)
+{
+    return shape_of(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
+}
+
+/* A thread's part of the workspace. */
+typedef struct Scratch {
+    float *p, *choice;       /* (E) scores, and what is chosen by */
+    float *dp;               /* (E) backward: in choice's place */
+    float *group_score;      /* (groups) */
+    float *key;              /* of the best so far, falling */
+    int32_t *best_of, *open; /* which groups are best; 1: experts of this group may be chosen */
+} Scratch;
+
+static int64_t most_listed(const RouteRule *r)
+{
+    int64_t most = r->top_k > r->top_groups ? r->top_k : r->top_groups;
+    return most > r->group_score_top ? most : r->group_score_top;
+}
+
+/* Of a thread, in words of 4 bytes. */
+static size_t scratch_words(int64_t E, const RouteRule *r)
+{
+    int64_t words = 2 * E + 2 * r->groups + 2 * most_listed(r);
+    return arena_rounded((size_t)words * sizeof(float)) / sizeof(float);
+}
+
+static Scratch scratch_at(float *at, int64_t E, const RouteRule *r)
+{
+    Scratch s = { 0 };
+    s.p = at;
+    s.choice = s.dp = s.p + E;
+    s.group_score = s.choice + E;
+    s.key = s.group_score + r->groups;
+    s.best_of = (int32_t *)(void *)(s.key + most_listed(r));
+    s.open = s.best_of + most_listed(r);
+    return s;
+}
+
+static void scores(RouteScore kind, const float *logits, int64_t E, float *p)
+{
+    if (kind == ROUTE_SIGMOID) {
+#pragma omp simd
+        for (int64_t e = 0; e < E; e++) p[e] = 1 / (1 + exp_f32(-logits[e]));
+        return;
+    }
+    float max = max_f32(logits, E), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t e = 0; e < E; e++) {
+        p[e] = exp_f32(logits[e] - max);
+        sum += p[e];
+    }
+    float inverse = 1 / sum;
+#pragma omp simd
+    for (int64_t e = 0; e < E; e++) p[e] *= inverse;
+}
+
+/* The best `most` of the entries offered so far, falling. Of equal keys the one offered first stays
+ * ahead, so offering by rising number breaks ties towards the lower one. A NaN is larger than
+ * nothing: it is listed only while there is room, so there are always enough entries. */
+typedef struct Top {
+    float *key;
+    int32_t *id;
+    int64_t n, most;
+} Top;
+
+static void offer(Top *top, float key, int64_t id)
+{
+    if (top->n == top->most && !(key > top->key[top->n - 1])) return;
+    int64_t at = top->n < top->most ? top->n++ : top->n - 1;
+    for (; at > 0 && key > top->key[at - 1]; at--) {
+        top->key[at] = top->key[at - 1];
+        top->id[at] = top->id[at - 1];
+    }
+    top->key[at] = key;
+    top->id[at] = (int32_t)id;
+}
+
+/* open[g] = 1 for the top_groups groups with the largest sum of their best choices. */
+static void open_groups(const RouteRule *r, int64_t E, Scratch *s)
+{
+    int64_t per = E / r->groups;
+    for (int64_t g = 0; g < r->groups; g++) {
+        Top top = { s->key, s->best_of, 0, r->group_score_top };
+        for (int64_t e = g * per; e < (g + 1) * per; e++) offer(&top, s->choice[e], e);
+        s->group_score[g] = 0;
+        for (int64_t i = 0; i < top.n; i++) s->group_score[g] += top.key[i];
+        s->open[g] = 0;
+    }
+    Top top = { s->key, s->best_of, 0, r->top_groups };
+    for (int64_t g = 0; g < r->groups; g++) offer(&top, s->group_score[g], g);
+    for (int64_t i = 0; i < top.n; i++) s->open[top.id[i]] = 1;
+}
+
+/* `best` is empty and takes top_k. */
+static void choose(const RouteRule *r, int64_t E, const float *bias, Scratch *s, Top *best)
+{
+    for (int64_t e = 0; e < E; e++) s->choice[e] = bias == NULL ? s->p[e] : s->p[e] + bias[e];
+    bool limited = r->groups > 1;
+    if (limited) open_groups(r, E, s);
+    int64_t per = E / r->groups;
+    for (int64_t g = 0; g < r->groups; g++) {
+        if (limited && !s->open[g]) continue;
+        for (int64_t e = g * per; e < (g + 1) * per; e++) offer(best, s->choice[e], e);
+    }
+}
+
+static float chosen_sum(const RouteRule *r, const float *p, const int32_t *index)
+{
+    float sum = TINY;
+    for (int64_t k = 0; k < r->top_k; k++) sum += p[index[k]];
+    return sum;
+}
+
+static void weigh(const RouteRule *r, const float *p, const int32_t *index, float *weight)
+{
+    float factor = r->normalise ? r->scaling / chosen_sum(r, p, index) : r->scaling;
+    for (int64_t k = 0; k < r->top_k; k++) weight[k] = p[index[k]] * factor;
+}
+
+/* 1 / sum(p), what makes q of p. */
+static float inverse_sum(RouteScore kind, const float *p, int64_t E)
+{
+    if (kind == ROUTE_SOFTMAX) return 1;
+    float sum = TINY;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t e = 0; e < E; e++) sum += p[e];
+    return 1 / sum;
+}
+
+/* Forward */
+
+/* What the chunks leave: (B, chunks, E) each. */
+typedef struct Partial {
+    int32_t *count;
+    float *q; /* sum of q over the tokens of the chunk; NULL without an auxiliary loss */
+} Partial;
+
+static size_t partial_bytes(const Shape *s, const RouteRule *r)
+{
+    size_t elems = (size_t)(s->B * s->chunks * s->E);
+    size_t one = arena_rounded(elems * sizeof(float));
+    return r->aux_scale != 0 ? 2 * one : one;
+}
+
+static Partial partial_at(char *at, const Shape *s, const RouteRule *r)
+{
+    size_t elems = (size_t)(s->B * s->chunks * s->E);
+    Partial p = { .count = (int32_t *)(void *)at };
+    if (r->aux_scale != 0) p.q = (float *)(void *)(at + arena_rounded(elems * sizeof(float)));
+    return p;
+}
+
+static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
+{
+    int32_t *index = (int32_t *)a->index.data + n * s->K;
+    scores(a->rule.score, (const float *)a->logits.data + n * s->E, s->E, at->p);
+    Top best = { at->key, index, 0, s->K };
+    choose(&a->rule, s->E, a->bias.data, at, &best);
+    weigh(&a->rule, at->p, index, (float *)a->weight.data + n * s->K);
+}
+
+static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Partial *out,
+                      Scratch *at)
+{
+    int64_t E = s->E, b = chunk / s->chunks, t0 = chunk % s->chunks * CHUNK;
+    int64_t end = t0 + CHUNK < s->T ? t0 + CHUNK : s->T;
+    int32_t *count = out->count + chunk * E;
+    float *q = out->q == NULL ? NULL : out->q + chunk * E;
+    for (int64_t e = 0; e < E; e++) count[e] = 0;
+    for (int64_t e = 0; q != NULL && e < E; e++) q[e] = 0;
+    for (int64_t n = b * s->T + t0; n < b * s->T + end; n++) {
+        fwd_token(a, s, n, at);
+        const int32_t *index = (const int32_t *)a->index.data + n * s->K;
+        for (int64_t k = 0; k < s->K; k++) count[index[k]]++;
+        if (q == NULL) continue;
+        float inverse = inverse_sum(a->rule.score, at->p, E);
+#pragma omp simd
+        for (int64_t e = 0; e < E; e++) q[e] += at->p[e] * inverse;
+    }
+}
+
+static void count_experts(const RouteFwd *a, const Shape *s, const Partial *part)
+{
+    const int32_t *domain = a->domain.data;
+    int32_t *counts = a->seq_count.data, *load = a->load.data;
+    for (int64_t b = 0; b < s->B; b++) {
+        int32_t *count = counts + b * s->E;
+        for (int64_t e = 0; e < s->E; e++) count[e] = 0;
+        for (int64_t c = 0; c < s->chunks; c++) {
+            const int32_t *from = part->count + (b * s->chunks + c) * s->E;
+            for (int64_t e = 0; e < s->E; e++) count[e] += from[e];
+        }
+        for (int64_t e = 0; e < s->E; e++) load[domain[b] * s->E + e] += count[e];
+    }
+}
+
+/* E / (K T_g), times aux_scale; T_g = tokens of a group. */
+static double aux_factor(const Shape *s, const RouteRule *r)
+{
+    double tokens = (double)(r->aux_per_batch ? s->N : s->T);
+    return (double)r->aux_scale * (double)s->E / ((double)s->K * tokens);
+}
+
+/* sum over e of n_ge * (sum over g of q_e) for the sequences [b0, b1), which are one group. */
+static double group_loss(const Shape *s, const int32_t *count, const Partial *part, int64_t b0,
+                         int64_t b1)
+{
+    double loss = 0;
+    for (int64_t e = 0; e < s->E; e++) {
+        double n = 0, q = 0;
+        for (int64_t b = b0; b < b1; b++) n += (double)count[b * s->E + e];
+        for (int64_t c = b0 * s->chunks; c < b1 * s->chunks; c++) {
+            q += (double)part->q[c * s->E + e];
+        }
+        loss += n * q;
+    }
+    return loss;
+}
+
+static void add_aux_loss(const RouteFwd *a, const Shape *s, const Partial *part)
+{
+    int64_t span = a->rule.aux_per_batch ? s->B : 1;
+    double sum = 0;
+    for (int64_t b = 0; b < s->B; b += span) {
+        sum += group_loss(s, a->seq_count.data, part, b, b + span);
+    }
+    double tokens = (double)(span * s->T);
+    *(float *)a->aux_loss.data += (float)(aux_factor(s, &a->rule) * sum / tokens);
+}
+
+static Status fwd_cpu(Exec *ex, const void *args)
+{
+    const RouteFwd *a = args;
+    Shape s = fwd_shape(a);
+    TRY(index_check("route_fwd", "domain", &a->domain, tensor_elems(&a->load) / s.E));
+    Partial part = partial_at(ex->workspace, &s, &a->rule);
+    float *scratch = (float *)(void *)((char *)ex->workspace + partial_bytes(&s, &a->rule));
+    size_t each = scratch_words(s.E, &a->rule);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t chunk = 0; chunk < s.B * s.chunks; chunk++) {
+        size_t me = (size_t)omp_get_thread_num();
+        Scratch at = scratch_at(scratch + me * each, s.E, &a->rule);
+        fwd_chunk(a, &s, chunk, &part, &at);
+    }
+    count_experts(a, &s, &part);
+    if (part.q != NULL) add_aux_loss(a, &s, &part);
+    return OK;
+}
+
+static size_t fwd_workspace(const Exec *ex, const void *args)
+{
+    const RouteFwd *a = args;
+    Shape s = fwd_shape(a);
+    return partial_bytes(&s, &a->rule) +
+           (size_t)ex->threads * scratch_words(s.E, &a->rule) * sizeof(float);
+}
+
+/* Backward */
+
+/*
+ * w_k = c p_k / S, S = sum of the chosen p    so  dp_k = c / S (dw_k - sum_j dw_j p_j / S)
+ * w_k = c p_k                                     dp_k = c dw_k
+ */
+static void add_weight_gradient(const RouteRule *r, const Scratch *at, const int32_t *index,
+                                const float *dweight)
+{
+    float factor = r->scaling, mean = 0;
+    if (r->normalise) {
+        float inverse = 1 / chosen_sum(r, at->p, index);
+        for (int64_t k = 0; k < r->top_k; k++) mean += dweight[k] * (at->p[index[k]] * inverse);
+        factor *= inverse;
+    }
+    for (int64_t k = 0; k < r->top_k; k++) at->dp[index[k]] += factor * (dweight[k] - mean);
+}
+
+/*
+ * loss = sum over e of c_e * sum over t of q_te,  c_e = factor * n_e   so   dq_e = c_e
+ * q = p (softmax):       dp_e = c_e
+ * q = p / S (sigmoid):   dp_e = (c_e - sum_j c_j q_j) / S
+ */
+static void set_aux_gradient(const RouteRule *r, int64_t E, double factor, const int32_t *count,
+                             const Scratch *at)
+{
+    float c = (float)factor, mean = 0, inverse = inverse_sum(r->score, at->p, E);
+    if (r->score == ROUTE_SIGMOID) {
+#pragma omp simd reduction(+ : mean)
+        for (int64_t e = 0; e < E; e++) mean += c * (float)count[e] * (at->p[e] * inverse);
+    }
+#pragma omp simd
+    for (int64_t e = 0; e < E; e++) at->dp[e] = (c * (float)count[e] - mean) * inverse;
+}
+
+/*
+ * softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p)
+ */
+static void score_gradient(RouteScore kind, int64_t E, const Scratch *at, float *dlogits)
+{
+    const float *p = at->p, *dp = at->dp;
+    if (kind == ROUTE_SIGMOID) {
+#pragma omp simd
+        for (int64_t e = 0; e < E; e++) dlogits[e] = dp[e] * p[e] * (1 - p[e]);
+        return;
+    }
+    float mean = 0;
+#pragma omp simd reduction(+ : mean)
+    for (int64_t e = 0; e < E; e++) mean += p[e] * dp[e];
+#pragma omp simd
+    for (int64_t e = 0; e < E; e++) dlogits[e] = p[e] * (dp[e] - mean);
+}
+
+/* The counts of the whole batch, where that is the group of the auxiliary loss. */
+static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
+{
+    for (int64_t e = 0; e < s->E; e++) {
+        out[e] = 0;
+        for (int64_t b = 0; b < s->B; b++) out[e] += seq_count[b * s->E + e];
+    }
+}
+
+static Status bwd_cpu(Exec *ex, const void *args)
+{
+    const RouteBwd *a = args;
+    Shape s = bwd_shape(a);
+    TRY(index_check("route_bwd", "index", &a->index, s.E));
+    const RouteRule *r = &a->rule;
+    const int32_t *seq_count = a->seq_count.data;
+    int32_t *batch_count = ex->workspace;
+    size_t counts = arena_rounded((size_t)s.E * sizeof(int32_t)), each = scratch_words(s.E, r);
+    float *scratch = (float *)(void *)((char *)ex->workspace + counts);
+    double factor = aux_factor(&s, r) / (double)(r->aux_per_batch ? s.N : s.T);
+    if (r->aux_per_batch) sum_counts(&s, seq_count, batch_count);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t n = 0; n < s.N; n++) {
+        Scratch at = scratch_at(scratch + (size_t)omp_get_thread_num() * each, s.E, r);
+        scores(r->score, (const float *)a->logits.data + n * s.E, s.E, at.p);
+        if (r->aux_scale != 0) {
+            const int32_t *count = r->aux_per_batch ? batch_count : seq_count + n / s.T * s.E;
+            set_aux_gradient(r, s.E, factor, count, &at);
+        } else {
+            memset(at.dp, 0, (size_t)s.E * sizeof *at.dp);
+        }
+        add_weight_gradient(r, &at, (const int32_t *)a->index.data + n * s.K,
+                            (const float *)a->dweight.data + n * s.K);
+        score_gradient(r->score, s.E, &at, (float *)a->dlogits.data + n * s.E);
+    }
+    return OK;
+}
+
+static size_t bwd_workspace(const Exec *ex, const void *args)
+{
+    const RouteBwd *a = args;
+    int64_t E = tensor_cols(&a->logits);
+    return arena_rounded((size_t)E * sizeof(int32_t)) +
+           (size_t)ex->threads * scratch_words(E, &a->rule) * sizeof(float);
+}
+
+/* Checks, costs, descriptors */
+
+static Status rule_check(const char *op, const RouteRule *r, int64_t E)
+{
+    if (r->groups < 1 || E % r->groups != 0) {
+        return FAIL(ERR_ARG, "%s: %lld groups do not divide %lld experts", op, (long long)r->groups,
+                    (long long)E);
+    }
+    int64_t per = E / r->groups;
+    if (r->top_groups < 1 || r->top_groups > r->groups) {
+        return FAIL(ERR_ARG, "%s: top_groups is %lld, outside 1 .. %lld groups", op,
+                    (long long)r->top_groups, (long long)r->groups);
+    }
+    if (r->groups > 1 && (r->group_score_top < 1 || r->group_score_top > per)) {
+        return FAIL(ERR_ARG, "%s: group_score_top is %lld, outside 1 .. %lld experts of a group",
+                    op, (long long)r->group_score_top, (long long)per);
+    }
+    if (r->top_k < 1 || r->top_k > r->top_groups * per) {
+        return FAIL(ERR_ARG, "%s: top_k is %lld, outside 1 .. %lld experts that may be chosen", op,
+                    (long long)r->top_k, (long long)(r->top_groups * per));
+    }
+    return OK;
+}
+
+/* Every sequence has the same number of tokens, at least one. */
+static Status sequences_check(const char *op, int64_t tokens, int64_t sequences)
+{
+    if (sequences >= 1 && tokens >= 1 && tokens % sequences == 0) return OK;
+    return FAIL(ERR_SHAPE, "%s: %lld tokens are not a multiple of %lld sequences", op,
+                (long long)tokens, (long long)sequences);
+}
+
+static Status fwd_check(const void *args)
+{
+    const RouteFwd *a = args;
+    const char *op = "route_fwd";
+    int64_t E = tensor_cols(&a->logits), B = tensor_elems(&a->domain), K = a->rule.top_k;
+    TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
+    TRY(rule_check(op, &a->rule, E));
+    int64_t N = tensor_elems(&a->logits) / E;
+    TRY(op_expect(op, "domain", &a->domain, -1, -1, DTYPE_I32));
+    TRY(sequences_check(op, N, B));
+    if (a->bias.data != NULL) TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
+    TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
+    TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
+    TRY(op_expect(op, "seq_count", &a->seq_count, B, E, DTYPE_I32));
+    TRY(op_expect(op, "load", &a->load, -1, E, DTYPE_I32));
+    return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
+}
+
+static Status bwd_check(const void *args)
+{
+    const RouteBwd *a = args;
+    const char *op = "route_bwd";
+    int64_t E = tensor_cols(&a->logits), K = a->rule.top_k;
+    TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
+    TRY(rule_check(op, &a->rule, E));
+    int64_t N = tensor_elems(&a->logits) / E;
+    TRY(op_expect(op, "seq_count", &a->seq_count, -1, E, DTYPE_I32));
+    TRY(sequences_check(op, N, tensor_elems(&a->seq_count) / E));
+    TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
+    TRY(op_expect(op, "dweight", &a->dweight, N, K, DTYPE_F32));
+    return op_expect(op, "dlogits", &a->dlogits, N, E, DTYPE_F32);
+}
+
+/* A score is an exponential, a sum and a product; an auxiliary loss adds its sums. Comparisons do
+ * not count. */
+static OpCost fwd_cost(const void *args)
+{
+    const RouteFwd *a = args;
+    double elems = (double)tensor_elems(&a->logits);
+    return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 5 : 3),
+                     .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
+                                       tensor_bytes(&a->weight)) };
+}
+
+static OpCost bwd_cost(const void *args)
+{
+    const RouteBwd *a = args;
+    double elems = (double)tensor_elems(&a->logits);
+    return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 9 : 7),
+                     .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
+                                       tensor_bytes(&a->dweight) + tensor_bytes(&a->dlogits)) };
+}
+
+static const OpPort fwd_ports[] = {
+    PORT(RouteFwd, logits, PORT_IN),
+    PORT(RouteFwd, bias, PORT_IN_OPT),
+    PORT(RouteFwd, domain, PORT_IN),
+    PORT(RouteFwd, index, PORT_OUT),
+    PORT(RouteFwd, weight, PORT_OUT),
+    PORT(RouteFwd, seq_count, PORT_OUT),
+    PORT(RouteFwd, load, PORT_ADD),
+    PORT(RouteFwd, aux_loss, PORT_ADD),
+    PORTS_END,
+};
+
+static const OpPort bwd_ports[] = {
+    PORT(RouteBwd, logits, PORT_IN),    PORT(RouteBwd, index, PORT_IN),
+    PORT(RouteBwd, seq_count, PORT_IN), PORT(RouteBwd, dweight, PORT_IN),
+    PORT(RouteBwd, dlogits, PORT_OUT),  PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status route_fwd_cuda(Exec *ex, const void *args);
+size_t route_fwd_cuda_workspace(const Exec *ex, const void *args);
+Status route_bwd_cuda(Exec *ex, const void *args);
+size_t route_bwd_cuda_workspace(const Exec *ex, const void *args);
+#endif
+
+extern const OpDesc route_fwd_desc, route_bwd_desc;
+
+const OpDesc route_fwd_desc = {
+    .name = "route_fwd",
+    .args_bytes = sizeof(RouteFwd),
+    .ports = fwd_ports,
+    .check = fwd_check,
+    .cost = fwd_cost,
+    .workspace = fwd_workspace,
+    .cpu = fwd_cpu,
+    .cuda = CUDA_OP(route_fwd_cuda),
+    .cuda_workspace = CUDA_OP(route_fwd_cuda_workspace),
+};
+
+const OpDesc route_bwd_desc = {
+    .name = "route_bwd",
+    .args_bytes = sizeof(RouteBwd),
+    .ports = bwd_ports,
+    .check = bwd_check,
+    .cost = bwd_cost,
+    .workspace = bwd_workspace,
+    .cpu = bwd_cpu,
+    .cuda = CUDA_OP(route_bwd_cuda),
+    .cuda_workspace = CUDA_OP(route_bwd_cuda_workspace),
+};

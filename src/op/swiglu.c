@@ -1,0 +1,131 @@
+#include "op/cpu_math.h"
+#include "op/op.h"
+
+enum { PIECE = 1024 }; /* columns that a thread works on at a time */
+
+static Status check_fwd(const void *args)
+{
+    const SwigluFwd *a = args;
+    int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+    TRY(op_expect_act("swiglu_fwd", "gu", &a->gu, n, 2 * f));
+    return op_expect("swiglu_fwd", "y", &a->y, n, f, a->gu.dtype);
+}
+
+static OpCost cost_fwd(const void *args)
+{
+    const SwigluFwd *a = args;
+    return (OpCost){ .flops = 5 * (double)tensor_elems(&a->y),
+                     .bytes = (double)(tensor_bytes(&a->gu) + tensor_bytes(&a->y)) };
+}
+
+static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
+{
+    float g_buffer[PIECE], u_buffer[PIECE];
+    const float *g = row_load(&a->gu, row * 2 * f + col, n, g_buffer);
+    const float *u = row_load(&a->gu, row * 2 * f + f + col, n, u_buffer);
+    float *y = row_open(&a->y, row * f + col, u_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) y[i] = g[i] / (1 + exp_f32(-g[i])) * u[i];
+    row_store(&a->y, row * f + col, n, y);
+}
+
+static Status swiglu_fwd_cpu(Exec *ex, const void *args)
+{
+    const SwigluFwd *a = args;
+    int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+#pragma omp parallel for num_threads(ex->threads) schedule(static)
+    for (int64_t row = 0; row < n; row++) {
+        for (int64_t col = 0; col < f; col += PIECE) {
+            forward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
+        }
+    }
+    return OK;
+}
+
+static const OpPort ports_fwd[] = {
+    PORT(SwigluFwd, gu, PORT_IN),
+    PORT(SwigluFwd, y, PORT_OUT),
+    PORTS_END,
+};
+
+#ifdef HAVE_CUDA
+Status swiglu_fwd_cuda(Exec *ex, const void *args);
+Status swiglu_bwd_cuda(Exec *ex, const void *args);
+#endif
+
+extern const OpDesc swiglu_fwd_desc;
+const OpDesc swiglu_fwd_desc = {
+    .name = "swiglu_fwd",
+    .args_bytes = sizeof(SwigluFwd),
+    .ports = ports_fwd,
+    .check = check_fwd,
+    .cost = cost_fwd,
+    .cpu = swiglu_fwd_cpu,
+    .cuda = CUDA_OP(swiglu_fwd_cuda),
+};
+
+static Status check_bwd(const void *args)
+{
+    const SwigluBwd *a = args;
+    int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+    TRY(op_expect_act("swiglu_bwd", "gu", &a->gu, n, 2 * f));
+    TRY(op_expect("swiglu_bwd", "dy", &a->dy, n, f, a->gu.dtype));
+    return op_expect("swiglu_bwd", "dgu", &a->dgu, n, 2 * f, a->gu.dtype);
+}
+
+static OpCost cost_bwd(const void *args)
+{
+    const SwigluBwd *a = args;
+    return (OpCost){ .flops = 12 * (double)tensor_elems(&a->dy),
+                     .bytes = (double)(tensor_bytes(&a->dy) + 2 * tensor_bytes(&a->gu)) };
+}
+
+static void backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
+{
+    float g_buffer[PIECE], u_buffer[PIECE], d_buffer[PIECE];
+    int64_t at_g = row * 2 * f + col, at_u = at_g + f;
+    const float *dy = row_load(&a->dy, row * f + col, n, d_buffer);
+    const float *g = row_load(&a->gu, at_g, n, g_buffer);
+    const float *u = row_load(&a->gu, at_u, n, u_buffer);
+    float *dg = row_open(&a->dgu, at_g, g_buffer), *du = row_open(&a->dgu, at_u, u_buffer);
+    /* y = g s u, s = 1 / (1 + e^-g):   dg = dy u s (1 + g (1 - s)),   du = dy g s */
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float s = 1 / (1 + exp_f32(-g[i])), gi = g[i], ui = u[i], d = dy[i];
+        dg[i] = d * ui * s * (1 + gi * (1 - s));
+        du[i] = d * gi * s;
+    }
+    row_store(&a->dgu, at_g, n, dg);
+    row_store(&a->dgu, at_u, n, du);
+}
+
+static Status swiglu_bwd_cpu(Exec *ex, const void *args)
+{
+    const SwigluBwd *a = args;
+    int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+#pragma omp parallel for num_threads(ex->threads) schedule(static)
+    for (int64_t row = 0; row < n; row++) {
+        for (int64_t col = 0; col < f; col += PIECE) {
+            backward_piece(a, row, f, col, f - col < PIECE ? f - col : PIECE);
+        }
+    }
+    return OK;
+}
+
+static const OpPort ports_bwd[] = {
+    PORT(SwigluBwd, dy, PORT_IN),
+    PORT(SwigluBwd, gu, PORT_IN),
+    PORT(SwigluBwd, dgu, PORT_OUT),
+    PORTS_END,
+};
+
+extern const OpDesc swiglu_bwd_desc;
+const OpDesc swiglu_bwd_desc = {
+    .name = "swiglu_bwd",
+    .args_bytes = sizeof(SwigluBwd),
+    .ports = ports_bwd,
+    .check = check_bwd,
+    .cost = cost_bwd,
+    .cpu = swiglu_bwd_cpu,
+    .cuda = CUDA_OP(swiglu_bwd_cuda),
+};

@@ -1,0 +1,238 @@
+#include "trace/scan.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+Scan scan_begin(char *text) { return (Scan){ .at = text }; }
+
+static char next_char(Scan *s)
+{
+    while (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r') s->at++;
+    return *s->at;
+}
+
+static bool take(Scan *s, char c)
+{
+    if (s->bad || next_char(s) != c) return false;
+    s->at++;
+    return true;
+}
+
+static bool take_word(Scan *s, const char *word)
+{
+    size_t n = strlen(word);
+    if (s->bad || strncmp(s->at, word, n) != 0) return false;
+    s->at += n;
+    return true;
+}
+
+static void enter(Scan *s, char bracket)
+{
+    if (!take(s, bracket)) s->bad = true;
+    s->fresh = true;
+}
+
+void scan_object(Scan *s) { enter(s, '{'); }
+void scan_array(Scan *s) { enter(s, '['); }
+
+/* True in front of a further member; false behind the closing bracket, or if bad. */
+static bool member(Scan *s, char closing)
+{
+    bool first = s->fresh;
+    s->fresh = false;
+    if (s->bad || take(s, closing)) return false;
+    if (!first && !take(s, ',')) s->bad = true;
+    return !s->bad;
+}
+
+bool scan_item(Scan *s) { return member(s, ']'); }
+
+char *scan_key(Scan *s)
+{
+    if (!member(s, '}')) return NULL;
+    char *key = scan_string(s);
+    if (!take(s, ':')) s->bad = true;
+    return s->bad ? NULL : key;
+}
+
+/* A whole number of up to 15 digits is one f64 as it stands: most numbers of a metrics file are
+ * tokens by expert, and strtod takes several times as long. False: it is not that simple. */
+static bool take_digits(Scan *s, double *out)
+{
+    int64_t v = 0;
+    const char *at = s->at;
+    while (*at >= '0' && *at <= '9' && at - s->at <= 15) v = v * 10 + (*at++ - '0');
+    bool simple = at > s->at && at - s->at <= 15 && *at != '.' && *at != 'e' && *at != 'E';
+    if (!simple) return false;
+    s->at += at - s->at; /* s->at = at, but for const */
+    *out = (double)v;
+    return true;
+}
+
+double scan_number(Scan *s)
+{
+    double v = 0;
+    char c = '\0';
+    if (!s->bad) c = next_char(s);
+    if (c == 'n' && take_word(s, "null")) return (double)NAN;
+    /* strtod would also take "inf", "nan", hexadecimals, and a leading blank or plus */
+    if (c != '-' && (c < '0' || c > '9')) s->bad = true;
+    if (s->bad) return (double)NAN;
+    if (take_digits(s, &v)) return v;
+    char *end = s->at, *wanted = s->at + strspn(s->at, "+-.0123456789Ee");
+    v = strtod(s->at, &end);
+    if (end != wanted) s->bad = true;
+    s->at = wanted;
+    return v;
+}
+
+/* ---- strings ---- */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* The four digits behind \u; -1 if they are not there. */
+static int32_t code_unit(const char *at)
+{
+    int32_t v = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = hex_digit(at[i]);
+        if (d < 0) return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+static char *put_utf8(char *out, uint32_t c)
+{
+    if (c < 0x80) {
+        *out++ = (char)c;
+    } else if (c < 0x800) {
+        *out++ = (char)(0xC0 | c >> 6);
+        *out++ = (char)(0x80 | (c & 0x3F));
+    } else if (c < 0x10000) {
+        *out++ = (char)(0xE0 | c >> 12);
+        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (c & 0x3F));
+    } else {
+        *out++ = (char)(0xF0 | c >> 18);
+        *out++ = (char)(0x80 | (c >> 12 & 0x3F));
+        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (c & 0x3F));
+    }
+    return out;
+}
+
+/* s->at stands behind \u. A pair of surrogates is one character, a lone one is U+FFFD; so is
+ * U+0000, which a C string cannot hold. What is written is never longer than what was read. */
+static char *decode_unicode(Scan *s, char *out)
+{
+    int32_t high = code_unit(s->at);
+    if (high < 0) {
+        s->bad = true;
+        return out;
+    }
+    s->at += 4;
+    uint32_t c = (uint32_t)high;
+    if (high >= 0xD800 && high < 0xDC00 && s->at[0] == '\\' && s->at[1] == 'u') {
+        int32_t low = code_unit(s->at + 2);
+        if (low >= 0xDC00 && low < 0xE000) {
+            c = 0x10000 + ((uint32_t)(high - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
+            s->at += 6;
+        }
+    }
+    if (c == 0 || (c >= 0xD800 && c < 0xE000)) c = 0xFFFD;
+    return put_utf8(out, c);
+}
+
+static char *decode_escape(Scan *s, char *out)
+{
+    static const char FROM[] = "\"\\/bfnrt", TO[] = "\"\\/\b\f\n\r\t";
+    char c = *s->at;
+    const char *known = c == '\0' ? NULL : strchr(FROM, c);
+    if (c == 'u') {
+        s->at++;
+        return decode_unicode(s, out);
+    }
+    if (known == NULL) {
+        s->bad = true;
+        return out;
+    }
+    s->at++;
+    *out = TO[known - FROM];
+    return out + 1;
+}
+
+char *scan_string(Scan *s)
+{
+    if (!take(s, '"')) s->bad = true;
+    char *begin = s->at, *out = s->at;
+    while (!s->bad && *s->at != '"') {
+        if (*s->at == '\0') {
+            s->bad = true;
+        } else if (*s->at == '\\') {
+            s->at++;
+            out = decode_escape(s, out);
+        } else {
+            *out++ = *s->at++;
+        }
+    }
+    if (!s->bad) s->at++; /* before the NUL, which may fall on the closing quote */
+    *out = '\0';
+    return begin;
+}
+
+/* ---- passing over ---- */
+
+static void skip_string(Scan *s)
+{
+    s->at++;
+    while (*s->at != '"' && *s->at != '\0') {
+        bool escape = *s->at == '\\' && s->at[1] != '\0';
+        s->at += escape ? 2 : 1;
+    }
+    if (*s->at == '\0') s->bad = true;
+    if (!s->bad) s->at++;
+}
+
+/* Brackets are counted, not paired: a line that a crash cut short never gets back to none. */
+static void skip_nested(Scan *s)
+{
+    int depth = 0;
+    do {
+        s->at += strcspn(s->at, "\"[]{}");
+        char c = *s->at;
+        if (c == '\0') {
+            s->bad = true;
+        } else if (c == '"') {
+            skip_string(s);
+        } else {
+            depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+            s->at++;
+        }
+    } while (depth > 0 && !s->bad);
+}
+
+char *scan_skip(Scan *s)
+{
+    char c = '\0';
+    if (!s->bad) c = next_char(s);
+    char *begin = s->at;
+    if (c == '"') {
+        skip_string(s);
+    } else if (c == '{' || c == '[') {
+        skip_nested(s);
+    } else if (!take_word(s, "true") && !take_word(s, "false")) {
+        (void)scan_number(s);
+    }
+    return begin;
+}
+
+bool scan_end(Scan *s) { return !s->bad && next_char(s) == '\0'; }

@@ -1,0 +1,127 @@
+/*
+ * engine: runs a Program over a model.
+ *
+ * Once: spec, parameter table, program; then the whole step and an evaluation run on the counting
+ * backend over arenas without memory, which gives the peak of every arena (engine_plan); then the
+ * real arenas are made with exactly these sizes. From the first step on nothing is allocated.
+ *
+ * Layers take their memory where layer.h says; the engine takes it back: scratch after each phase
+ * function, ring after each layer, the slot layer by layer as backward goes down.
+ */
+#ifndef TRAIN_ENGINE_H
+#define TRAIN_ENGINE_H
+
+#include "data/loader.h"
+#include "model/layer.h"
+#include "schedule/action.h"
+
+typedef enum EngineArena {
+    ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */
+    ENGINE_SLOT,    /* what backward needs of one micro-batch */
+    ENGINE_RING,    /* between phases of a layer; the gradient stream */
+    ENGINE_STEP,    /* batch and record */
+    ENGINE_SCRATCH, /* within a phase; workspaces of ops */
+    ENGINE_ARENAS
+} EngineArena;
+
+extern const char *const engine_arena_names[ENGINE_ARENAS];
+
+typedef enum EngineUse { ENGINE_TRAIN, ENGINE_INFER } EngineUse;
+
+typedef struct EngineShape {
+    int64_t batch, micro_batch, sequence; /* sequences a step, a micro-batch; tokens a sequence */
+    int64_t positions;                    /* rows of the rotary tables, >= sequence */
+    int64_t domains;
+    int threads;
+    bool cache;         /* infer with a KvCache of `positions` tokens and one sequence */
+    int64_t logit_rows; /* with a cache: infer gives logits of so many last tokens */
+} EngineShape;
+
+typedef struct EnginePlan {
+    size_t bytes[ENGINE_ARENAS];
+    OpTotals step; /* FLOPs and bytes of one training step */
+    size_t tables_bytes;
+    int64_t params_total, params_active;
+} EnginePlan;
+
+typedef struct DecayRange {
+    int64_t first, n;
+    bool decay;
+} DecayRange;
+
+/* What one micro-batch left in its slot, by layer. Bookkeeping: lives in tables. */
+typedef struct SlotState {
+    Arena arena;
+    ArenaMark *before, *kept;
+    Tensor *h;    /* output of each layer */
+    void **state; /* LayerDesc.state_bytes each */
+} SlotState;
+
+typedef struct StepResult {
+    double loss, aux_loss, grad_norm;
+    bool finite;
+    const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
+} StepResult;
+
+typedef struct Engine {
+    const Config *config;
+    EngineUse use;
+    EngineShape shape;
+    ModelSpec spec;
+    ParamTable params;
+    ParamMemory memory;
+    LayerWeights *weights;
+    Program program;
+    Exec ex;
+    Arena tables;               /* host bookkeeping: never counted away */
+    Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT: unused here, see slots */
+    SlotState *slots;
+    int n_slots;
+    DecayRange *ranges;
+    int n_ranges;
+    Tensor rope_cos, rope_sin;
+    MicroBatch batch; /* the whole step's */
+    Record record;
+    Tensor loss_scale, hyper, token_loss;
+    KvCache kv;
+    Tensor logits;
+    Tensor load_host; /* copy of record.load, in tables */
+    int64_t step;
+    bool counting;
+} Engine;
+
+/* The sizes of all arenas, without taking any memory worth speaking of. */
+Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
+
+/* Arenas of the plan's sizes; weights are not set (params_init or a checkpoint). */
+Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
+                   const EnginePlan *plan);
+void engine_close(Engine *e); /* safe on { 0 } */
+
+/* bf16 weights from the main weights: after params_init or a load. */
+Status engine_refresh_weights(Engine *e);
+
+/* One optimizer step on a global batch. A result that is not finite changed nothing. */
+Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out);
+
+/* Run the same step again under guard, without update: the error names layer and op. Returns
+ * ERR_NUMERIC in any case. */
+Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
+
+/* Record every action, phase and op of the next steps (NULL: stop), and look at every op's outputs
+ * for a NaN from now on. */
+void engine_trace(Engine *e, struct Trace *trace);
+void engine_guard(Engine *e);
+
+/* Forward without training on up to micro_batch sequences: the losses (N) of all targets, in host
+ * memory until the next call. */
+Status engine_losses(Engine *e, const Batch *batch, const float **losses);
+
+/* Forward of n new tokens of one sequence behind the cache's; logits (rows, V) of the last
+ * min(n, logit_rows), in host memory until the next call. */
+Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits);
+
+/* Bytes that each arena really used at its peak, for the test planned = used. */
+size_t engine_peak_bytes(const Engine *e, EngineArena which);
+
+#endif

@@ -1,0 +1,19 @@
+/* eval: the loss on held-out text, by domain, in nats a token and bits a byte. */
+#ifndef TRAIN_EVAL_H
+#define TRAIN_EVAL_H
+
+#include "train/metrics.h"
+
+typedef struct Evaluator {
+    Batch batch;                /* micro_batch sequences, in the arena of eval_make */
+    int64_t *load;              /* (MoE layers, domains, E) */
+    const int32_t *token_bytes; /* (vocab) or NULL */
+} Evaluator;
+
+Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);
+
+/* Up to `sequences` held-out sequences, spread over the sources by how many each has. */
+Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
+                EvalMetrics *out);
+
+#endif

@@ -1,0 +1,170 @@
+#include "train/generate.h"
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "data/tokenizer.h"
+#include "train/checkpoint.h"
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Generator {
+    const GenerateOptions *options;
+    Arena arena;
+    Config config;
+    Tokenizer *tokenizer;
+    Engine engine;
+    int32_t *prompt;
+    int64_t n_prompt;
+    int32_t *ids;
+    float *p;
+} Generator;
+
+/* Sampling. */
+
+static int32_t likeliest(const float *logits, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++) {
+        if (logits[i] > logits[best]) best = i;
+    }
+    return (int32_t)best;
+}
+
+/* Restore the heap property of ids by falling logit from `at` down. */
+static void sift(int32_t *ids, int64_t n, int64_t at, const float *logits)
+{
+    for (;;) {
+        int64_t child = 2 * at + 1;
+        if (child >= n) return;
+        if (child + 1 < n && logits[ids[child + 1]] > logits[ids[child]]) child++;
+        if (!(logits[ids[child]] > logits[ids[at]])) return;
+        int32_t swap = ids[at];
+        ids[at] = ids[child], ids[child] = swap;
+        at = child;
+    }
+}
+
+/* Candidates come off a heap, likeliest first, until top-k or top-p is full: rarely many. */
+int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o, double u,
+                        int32_t *scratch_ids, float *scratch_p)
+{
+    if (o->temperature <= 0) return likeliest(logits, n);
+    double max = (double)logits[likeliest(logits, n)], total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        scratch_p[i] = (float)exp(((double)logits[i] - max) / o->temperature);
+        total += (double)scratch_p[i];
+        scratch_ids[i] = (int32_t)i;
+    }
+    for (int64_t i = n / 2 - 1; i >= 0; i--) sift(scratch_ids, n, i, logits);
+    int64_t most = o->top_k > 0 && o->top_k < n ? o->top_k : n, taken = 0;
+    double mass = 0;
+    while (taken < most && (taken == 0 || mass < o->top_p * total)) {
+        int64_t last = n - taken - 1;
+        int32_t best = scratch_ids[0];
+        scratch_ids[0] = scratch_ids[last], scratch_ids[last] = best;
+        sift(scratch_ids, last, 0, logits);
+        mass += (double)scratch_p[best];
+        taken++;
+    }
+    double left = u * mass;
+    for (int64_t i = n - 1; i > n - taken; i--) {
+        left -= (double)scratch_p[scratch_ids[i]];
+        if (left < 0) return scratch_ids[i];
+    }
+    return scratch_ids[n - taken];
+}
+
+/* Set-up. */
+
+static Status read_config(Generator *g, const char *path)
+{
+    CheckpointInfo info;
+    TRY(checkpoint_info(path, &g->arena, &info));
+    TRY(config_default(&g->config, &g->arena));
+    TRY(config_parse(&g->config, &g->arena, path, info.config, strlen(info.config)));
+    if (g->config.data_tokenizer[0] == '\0') {
+        return FAIL(ERR_ARG,
+                    "%s: its configuration names no data.tokenizer, so text cannot be "
+                    "turned into tokens",
+                    path);
+    }
+    return OK;
+}
+
+static Status encode_prompt(Generator *g)
+{
+    const char *prompt = g->options->prompt;
+    TRY(tokenizer_load(g->config.data_tokenizer, &g->arena, &g->tokenizer));
+    TRY(tokenizer_encode(g->tokenizer, prompt, strlen(prompt), &g->arena, &g->prompt,
+                         &g->n_prompt));
+    if (g->n_prompt == 0) return FAIL(ERR_ARG, "the prompt is empty: give at least one character");
+    return OK;
+}
+
+static Status open_engine(Generator *g, const char *path)
+{
+    EngineShape shape = { .batch = 1,
+                          .micro_batch = 1,
+                          .sequence = g->n_prompt,
+                          .positions = g->n_prompt + g->options->tokens,
+                          .domains = 1,
+                          .threads = train_threads(&g->config),
+                          .cache = true,
+                          .logit_rows = 1 };
+    EnginePlan plan;
+    CheckpointInfo info;
+    void *memory = NULL;
+    TRY(engine_plan(&g->config, ENGINE_INFER, &shape, &plan));
+    TRY(engine_open(&g->engine, &g->config, ENGINE_INFER, &shape, &plan));
+    TRY(checkpoint_load(&g->engine, path, &g->arena, &info));
+    TRY(arena_alloc(&g->arena, (size_t)g->config.model_vocab * sizeof *g->ids, &memory));
+    g->ids = memory;
+    TRY(arena_alloc(&g->arena, (size_t)g->config.model_vocab * sizeof *g->p, &memory));
+    g->p = memory;
+    return OK;
+}
+
+static Status write_tokens(Generator *g, void (*each)(const char *bytes, int n))
+{
+    const GenerateOptions *o = g->options;
+    const float *logits = NULL;
+    uint64_t stream = rng_stream("generate");
+    TRY(engine_next_logits(&g->engine, g->prompt, g->n_prompt, &logits));
+    for (int64_t i = 0; i < o->tokens; i++) {
+        double u = rng_uniform(o->seed, stream, (uint64_t)i);
+        int32_t id = generate_sample(logits, g->config.model_vocab, o, u, g->ids, g->p), n = 0;
+        if (id == tokenizer_end_of_text(g->tokenizer)) return OK;
+        const char *bytes = NULL;
+        tokenizer_bytes(g->tokenizer, id, &bytes, &n);
+        each(bytes, n);
+        if (i + 1 < o->tokens) TRY(engine_next_logits(&g->engine, &id, 1, &logits));
+    }
+    return OK;
+}
+
+static Status run(Generator *g, const char *checkpoint, void (*each)(const char *bytes, int n))
+{
+    char path[FILE_PATH_MAX];
+    TRY(arena_init(&g->arena, "generate", MEM_HOST, (size_t)16 << 30));
+    TRY(checkpoint_resolve(checkpoint, &g->arena, path));
+    TRY(read_config(g, path));
+    TRY(encode_prompt(g));
+    TRY(open_engine(g, path));
+    each(g->options->prompt, (int)strlen(g->options->prompt));
+    return write_tokens(g, each);
+}
+
+Status generate_text(const char *checkpoint, const GenerateOptions *o,
+                     void (*each)(const char *bytes, int n))
+{
+    Generator g = { .options = o };
+    Status s = run(&g, checkpoint, each);
+    engine_close(&g.engine);
+    tokenizer_free(g.tokenizer);
+    arena_free(&g.arena);
+    return s;
+}

@@ -1,0 +1,27 @@
+/* generate: text from a checkpoint, token by token, with a key/value cache. */
+#ifndef TRAIN_GENERATE_H
+#define TRAIN_GENERATE_H
+
+#include "base/text.h"
+
+typedef struct GenerateOptions {
+    const char *prompt;
+    int64_t tokens;     /* new ones, at most */
+    double temperature; /* 0: always the likeliest */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 1: all */
+    uint64_t seed;
+} GenerateOptions;
+
+/* The prompt and what follows it, until `tokens` or the end-of-text token. `each` (or NULL) gets
+ * every piece of bytes as soon as it is known. The checkpoint's own configuration says which model
+ * and tokenizer. */
+Status generate_text(const char *checkpoint, const GenerateOptions *o,
+                     void (*each)(const char *bytes, int n));
+
+/* The index drawn from logits (n) by temperature, top-k and top-p with the uniform number u. The
+ * scratch array (n) is overwritten. */
+int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o, double u,
+                        int32_t *scratch_ids, float *scratch_p);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * metrics: what a run writes about itself: RUN/metrics.jsonl, one JSON object a line
+ * (docs/formats.md), appended and flushed every step, so that a killed run keeps all but the last.
+ */
+#ifndef TRAIN_METRICS_H
+#define TRAIN_METRICS_H
+
+#include "base/file.h"
+#include "train/engine.h"
+
+typedef struct Metrics {
+    File file;
+    Text line; /* reused; last in its arena */
+    Arena arena;
+} Metrics;
+
+typedef struct StepMetrics {
+    int64_t step, tokens;
+    double lr, step_s, tokens_per_s, mfu;
+    StepResult result;
+    bool by_domain; /* also the expert load of each domain */
+} StepMetrics;
+
+typedef struct EvalMetrics {
+    int64_t step;
+    int n_domains;
+    double nats[CONFIG_SOURCES_MAX];
+    int64_t targets[CONFIG_SOURCES_MAX], bytes[CONFIG_SOURCES_MAX];
+    const int64_t *load; /* (MoE layers, domains, E) over the held-out text */
+} EvalMetrics;
+
+Status metrics_open_log(Metrics *m, const char *run_dir);
+void metrics_close(Metrics *m); /* safe on { 0 } */
+
+Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
+                     double peak_flops);
+Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);
+Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v);
+
+/* Over all domains: nats a target; bits a byte (0 if bytes are not known). */
+double eval_loss(const EvalMetrics *v);
+double eval_bits_per_byte(const EvalMetrics *v);
+
+#endif

@@ -1,0 +1,185 @@
+#include "data/tokenizer.h"
+#include "train/peak.h"
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <sched.h>
+
+/* Measured (VmHWM of runs over that of `switchyard --help`, less what is planned to the byte):
+ * pages of code and tables that only a run touches, of this program, libc, libm, libgomp and PCRE2,
+ * and the heap of the libraries. They depend on neither the model nor its type. */
+static const size_t LIBRARY_BYTES = (size_t)1536 << 10;
+static const size_t THREAD_BYTES = (size_t)64 << 10; /* touched of a stack, and libgomp's own */
+/* Buffers of a checkpoint's file and its manifest (checkpoint.h) and of metrics.jsonl. */
+static const size_t SAVE_BYTES = (size_t)1280 << 10;
+
+int train_threads(const Config *c)
+{
+    if (c->run_threads > 0) return (int)c->run_threads;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return CPU_COUNT(&set);
+}
+
+Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
+{
+    *out = NULL;
+    if (c->data_tokenizer[0] == '\0') return OK;
+    Tokenizer *t = NULL;
+    Arena scratch = { 0 };
+    TRY(arena_init(&scratch, "tokenizer", MEM_HOST, (size_t)4 << 30));
+    void *memory = NULL;
+    Status s = arena_alloc_zero(a, (size_t)c->model_vocab * sizeof(int32_t), &memory);
+    if (s == OK) s = tokenizer_load(c->data_tokenizer, &scratch, &t);
+    int32_t *bytes = memory;
+    for (int32_t id = 0; s == OK && id < c->model_vocab && id < tokenizer_vocab(t); id++) {
+        const char *at = NULL;
+        tokenizer_bytes(t, id, &at, &bytes[id]);
+    }
+    if (s == OK && tokenizer_vocab(t) > c->model_vocab) {
+        s = FAIL(ERR_ARG,
+                 "data.tokenizer %s has %d ids, model.vocab is %" PRId64 ": raise model.vocab",
+                 c->data_tokenizer, (int)tokenizer_vocab(t), c->model_vocab);
+    }
+    tokenizer_free(t);
+    arena_free(&scratch);
+    malloc_trim(0); /* its JSON tree was the largest thing on the heap: 29 MB for 128,000 ids */
+    if (s == OK) *out = bytes;
+    return s;
+}
+
+Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a, LoaderConfig *out)
+{
+    if (c->data_sources.n == 0) {
+        return FAIL(ERR_ARG, "data.sources is empty: name at least one {name, path} prefix of a "
+                             ".bin/.idx pair made by `switchyard data prepare`");
+    }
+    void *memory = NULL;
+    TRY(arena_alloc(a, (size_t)c->data_sources.n * sizeof(LoaderSource), &memory));
+    LoaderSource *sources = memory;
+    for (int i = 0; i < c->data_sources.n; i++) {
+        const ConfigSource *s = &c->data_sources.at[i];
+        sources[i] = (LoaderSource){ s->name, s->path, s->weight };
+    }
+    *out = (LoaderConfig){ .sources = sources,
+                           .n_sources = c->data_sources.n,
+                           .sequence = c->data_sequence,
+                           .batch = c->train_batch,
+                           .vocab = c->model_vocab,
+                           .seed = (uint64_t)c->run_seed,
+                           .validation = c->data_validation,
+                           .shuffle = c->data_shuffle,
+                           .token_bytes = token_bytes };
+    return OK;
+}
+
+static EngineShape shape_of(const Config *c)
+{
+    return (EngineShape){ .batch = c->train_batch,
+                          .micro_batch = c->train_micro_batch,
+                          .sequence = c->data_sequence,
+                          .positions = c->data_sequence,
+                          .domains = c->data_sources.n > 0 ? c->data_sources.n : 1,
+                          .threads = train_threads(c) };
+}
+
+/* FLOPs of the model itself: a second count where recompute would add to it. */
+static Status model_flops(const Config *c, const TrainPlan *p, double *out)
+{
+    *out = p->engine.step.flops;
+    if (c->recompute_layers.n == 0) return OK;
+    Config plain = *c;
+    plain.recompute_layers.n = 0;
+    EnginePlan without = { 0 };
+    TRY(engine_plan(&plain, ENGINE_TRAIN, &p->shape, &without));
+    *out = without.step.flops;
+    return OK;
+}
+
+static Status plan_data(const Config *c, TrainPlan *p)
+{
+    if (c->data_sources.n == 0) return OK;
+    Arena a = { 0 };
+    TRY(arena_init(&a, "plan", MEM_HOST, (size_t)1 << 30));
+    LoaderConfig loader;
+    Status s = train_loader_config(c, NULL, &a, &loader);
+    if (s == OK) s = loader_plan(&loader, &p->loader_bytes, &p->mapped_bytes);
+    arena_free(&a);
+    return s;
+}
+
+/* The evaluation's batch, and how many bytes each token stands for. */
+static Status plan_eval(const Config *c, TrainPlan *p)
+{
+    Arena count = { 0 };
+    Batch batch;
+    TRY(arena_init(&count, "evaluation", MEM_COUNT, SIZE_MAX / 2));
+    TRY(batch_new(&count, p->shape.micro_batch, p->shape.sequence, &batch));
+    p->loader_bytes += count.peak_bytes;
+    if (c->data_tokenizer[0] != '\0') {
+        p->loader_bytes += arena_rounded((size_t)c->model_vocab * sizeof(int32_t));
+    }
+    return OK;
+}
+
+/* Measuring the roof comes before everything else and is gone by then. */
+static size_t total_bytes(const TrainPlan *p)
+{
+    size_t sum = p->tables_bytes + p->loader_bytes + p->mapped_bytes + p->save_bytes;
+    for (int i = 0; i < ENGINE_ARENAS; i++) sum += p->engine.bytes[i];
+    return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
+}
+
+Status train_plan(const Config *c, TrainPlan *out)
+{
+    TrainPlan p = { .shape = shape_of(c), .save_bytes = SAVE_BYTES };
+    p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
+    TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
+    TRY(model_flops(c, &p, &p.model_flops));
+    TRY(plan_data(c, &p));
+    TRY(plan_eval(c, &p));
+    TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
+    p.tables_bytes = p.engine.tables_bytes;
+    p.params_total = p.engine.params_total;
+    p.params_active = p.engine.params_active;
+    p.total_bytes = total_bytes(&p);
+    *out = p;
+    return OK;
+}
+
+static Status print_bytes(Text *out, const char *name, size_t bytes, const char *what)
+{
+    char text[32];
+    return text_printf(out, "  %-10s %12s  %s\n", name, text_bytes(text, (double)bytes), what);
+}
+
+Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
+{
+    static const char *const what[ENGINE_ARENAS] = {
+        [ENGINE_RUN] = "weights, gradients, optimizer state",
+        [ENGINE_SLOT] = "what backward needs of one micro-batch",
+        [ENGINE_RING] = "between the phases of a layer, gradient stream",
+        [ENGINE_STEP] = "batch and record",
+        [ENGINE_SCRATCH] = "temporaries and workspaces",
+    };
+    char total[32], active[32], flops[32];
+    TRY(text_printf(out, "parameters  %s total, %s active a token\n",
+                    text_thousands(total, p->params_total),
+                    text_thousands(active, p->params_active)));
+    TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
+                    c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
+    TRY(text_printf(out, "memory\n"));
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        TRY(print_bytes(out, engine_arena_names[i], p->engine.bytes[i], what[i]));
+    }
+    TRY(print_bytes(out, "tables", p->tables_bytes, "bookkeeping"));
+    TRY(print_bytes(out, "loader", p->loader_bytes, "batches, document order"));
+    TRY(print_bytes(out, "data", p->mapped_bytes, "mapped pages of the data files"));
+    TRY(print_bytes(out, "save", p->save_bytes, "checkpoint and metrics buffers"));
+    TRY(print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
+    TRY(print_bytes(out, "probe", p->probe_bytes,
+                    "measuring peak FLOP/s, before all of the above"));
+    return print_bytes(out, "total", p->total_bytes, "beside the empty program");
+}

@@ -1,0 +1,292 @@
+/*
+ * run: a training from its folder to its last checkpoint. train_run reads top-down: open
+ * everything, start (fresh, from given weights, or resumed), steps, close. The parts that only set
+ * up or only report stand in other files: plan_run.c, metrics.c, eval.c, checkpoint.c.
+ */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/checkpoint.h"
+#include "train/eval.h"
+#include "train/metrics.h"
+#include "train/peak.h"
+#include "train/train.h"
+#include "train/update.h"
+
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DOMAIN_EVERY = 50, TRACE_EVENTS = 1 << 16 };
+
+typedef struct Trainer {
+    const Config *config;
+    const TrainOptions *options;
+    TrainPlan plan;
+    int lock_fd;
+    Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
+    Engine engine;
+    Loader *loader;
+    Evaluator evaluator;
+    Checkpointer saver;
+    Metrics metrics;
+    Trace trace;
+    double peak_flops, started_s, last_loss;
+    int64_t step, saved_step, first_step;
+    uint64_t position; /* sequences of finished steps */
+} Trainer;
+
+/* Opening. */
+
+static Status lock_folder(Trainer *t)
+{
+    char path[FILE_PATH_MAX];
+    bool held = false;
+    long holder = 0;
+    TRY(file_make_folders(t->config->run_dir));
+    TRY(file_join(path, t->config->run_dir, "lock"));
+    TRY(file_lock(path, &t->lock_fd, &held, &holder));
+    if (!held) {
+        return FAIL(ERR_ARG, "run folder %s is in use by process %ld: wait for it, or set run.dir",
+                    t->config->run_dir, holder);
+    }
+    return OK;
+}
+
+static Status write_config(Trainer *t)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, t->config->run_dir, "config.yaml"));
+    ArenaMark mark = arena_mark(&t->arena);
+    Text yaml = { 0 };
+    File f = { 0 };
+    TRY(text_init(&yaml, &t->arena));
+    TRY(config_print(t->config, &yaml));
+    size_t used = yaml.used;
+    Status s = file_create_temp_buffered(&f, path, NULL, 0);
+    if (s == OK) s = file_write(&f, yaml.data, used);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    arena_release(&t->arena, mark);
+    return s;
+}
+
+static Status open_data(Trainer *t)
+{
+    const int32_t *token_bytes = NULL;
+    LoaderConfig loader;
+    TRY(train_token_bytes(t->config, &t->arena, &token_bytes));
+    TRY(train_loader_config(t->config, token_bytes, &t->arena, &loader));
+    TRY(loader_open(&loader, &t->arena, &t->loader));
+    return eval_make(&t->evaluator, &t->engine, token_bytes, &t->arena);
+}
+
+static Status open_all(Trainer *t)
+{
+    const Config *c = t->config;
+    TRY(train_plan(c, &t->plan));
+    TRY(lock_folder(t));
+    TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    t->peak_flops = peak_measure(c, t->plan.shape.threads);
+    TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
+    t->engine.ex.trace = NULL;
+    TRY(open_data(t));
+    TRY(checkpointer_open(&t->saver, c, &t->arena));
+    TRY(metrics_open_log(&t->metrics, c->run_dir));
+    if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
+    return OK;
+}
+
+static void close_all(Trainer *t)
+{
+    metrics_close(&t->metrics);
+    checkpointer_close(&t->saver);
+    loader_close(t->loader);
+    engine_close(&t->engine);
+    arena_free(&t->arena);
+    if (t->lock_fd > 0) file_unlock(t->lock_fd);
+}
+
+/* Starting. */
+
+static Status start_fresh(Trainer *t)
+{
+    const char *init = t->options->init;
+    if (t->saver.n_steps > 0) {
+        return FAIL(ERR_ARG,
+                    "%s already holds checkpoints (the newest of step %" PRId64
+                    "): continue it with --resume, or set another run.dir",
+                    t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
+    }
+    params_init(&t->engine.params, &t->engine.memory, (uint64_t)t->config->run_seed);
+    if (init == NULL) return engine_refresh_weights(&t->engine);
+    char path[FILE_PATH_MAX];
+    CheckpointInfo info;
+    TRY(checkpoint_resolve(init, &t->saver.arena, path));
+    return checkpoint_load(&t->engine, path, &t->saver.arena, &info);
+}
+
+static Status start_resumed(Trainer *t)
+{
+    CheckpointInfo info;
+    if (t->saver.n_steps == 0) {
+        return FAIL(ERR_ARG, "%s holds no checkpoint to go on from: begin without --resume",
+                    t->saver.folder);
+    }
+    TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &t->saver.arena, &info));
+    t->step = t->saved_step = info.step;
+    t->position = info.position;
+    return loader_seek(t->loader, info.position);
+}
+
+/* Steps. */
+
+static Status evaluate(Trainer *t)
+{
+    EvalMetrics v;
+    TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config->train_eval_sequences, t->step,
+                 &v));
+    TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
+    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&v),
+             eval_bits_per_byte(&v));
+    return OK;
+}
+
+static bool listed(const ConfigInts *list, int64_t step)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (list->at[i] == step) return true;
+    }
+    return false;
+}
+
+static Status save(Trainer *t)
+{
+    if (t->saved_step == t->step) return OK;
+    double start = clock_s();
+    TRY(checkpoint_save(&t->saver, &t->engine, t->step, t->position));
+    t->saved_step = t->step;
+    log_debug("checkpoint of step %" PRId64 " in %.2f s", t->step, clock_s() - start);
+    return OK;
+}
+
+/* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. */
+static Status next_batch(Trainer *t, const Batch **out)
+{
+    Status s = loader_next(t->loader, out);
+    if (s == OK || t->step == t->first_step) return s;
+    char why[2048];
+    snprintf(why, sizeof why, "%s", status_message());
+    if (save(t) == OK) {
+        log_info("the data ends here: step %" PRId64 " is saved", t->step);
+    } else {
+        log_warn("step %" PRId64 " is not saved: %s", t->step, status_message());
+    }
+    return status_adopt(s, why);
+}
+
+static Status run_step(Trainer *t, StepMetrics *m)
+{
+    const Config *c = t->config;
+    const Batch *batch = NULL;
+    double start = clock_s();
+    TRY(next_batch(t, &batch));
+    bool traced = listed(&c->run_trace_steps, m->step);
+    if (traced) {
+        t->trace.step = m->step;
+        engine_trace(&t->engine, &t->trace);
+    }
+    Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
+    if (traced) engine_trace(&t->engine, NULL);
+    TRY(s);
+    if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
+    m->step_s = clock_s() - start;
+    m->tokens_per_s = (double)m->tokens / m->step_s;
+    m->mfu = t->peak_flops > 0 ? t->plan.model_flops / m->step_s / t->peak_flops : 0;
+    return OK;
+}
+
+static void progress(const Trainer *t, const StepMetrics *m)
+{
+    const Config *c = t->config;
+    bool last = m->step == c->train_steps;
+    if (m->step % c->train_log_every != 0 && !last) return;
+    double mean = (clock_s() - t->started_s) / (double)(m->step - t->first_step);
+    char speed[32];
+    log_progress(last,
+                 "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %s tokens/s  "
+                 "%.0f s left",
+                 m->step, c->train_steps, m->result.loss, m->lr, m->result.grad_norm,
+                 text_thousands(speed, (int64_t)m->tokens_per_s),
+                 mean * (double)(c->train_steps - m->step));
+}
+
+/* What is due after a step: evaluation, checkpoint. */
+static Status after_step(Trainer *t)
+{
+    const Config *c = t->config;
+    bool last = t->step == c->train_steps;
+    int64_t every = c->train_eval_every;
+    if (every > 0 && (t->step % every == 0 || last)) TRY(evaluate(t));
+    if (c->checkpoint_every > 0 && t->step % c->checkpoint_every == 0) TRY(save(t));
+    return OK;
+}
+
+static Status run_steps(Trainer *t)
+{
+    const Config *c = t->config;
+    const volatile sig_atomic_t *stop = t->options->stop;
+    while (t->step < c->train_steps && !(stop != NULL && *stop != 0)) {
+        StepMetrics m = { .step = t->step + 1,
+                          .tokens = c->train_batch * c->data_sequence,
+                          .lr = learning_rate(c, t->step + 1) };
+        m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
+        TRY(run_step(t, &m));
+        t->step = m.step;
+        t->position += (uint64_t)c->train_batch;
+        TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
+        progress(t, &m);
+        TRY(after_step(t));
+    }
+    TRY(save(t));
+    if (stop != NULL && *stop != 0) {
+        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", (int)*stop,
+                 t->step);
+    }
+    return OK;
+}
+
+static Status write_trace(Trainer *t)
+{
+    if (t->config->run_trace_steps.n == 0) return OK;
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, t->config->run_dir, "trace.json"));
+    return trace_write(&t->trace, path, &t->arena);
+}
+
+static Status run(Trainer *t)
+{
+    TRY(open_all(t));
+    t->saved_step = -1;
+    TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
+    TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
+    t->first_step = t->step;
+    TRY(metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops));
+    if (t->config->run_guard) engine_guard(&t->engine);
+    if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
+    t->started_s = clock_s();
+    TRY(run_steps(t));
+    return write_trace(t);
+}
+
+Status train_run(const Config *c, const TrainOptions *options)
+{
+    Trainer t = { .config = c, .options = options };
+    Status s = run(&t);
+    if (options->last_step != NULL) *options->last_step = t.step;
+    close_all(&t);
+    return s;
+}

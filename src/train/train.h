@@ -1,0 +1,56 @@
+/*
+ * train: a run from configuration to trained weights.
+ *
+ * RUN/ holds config.yaml (resolved), metrics.jsonl, checkpoints/, trace.json, lock. A second
+ * process in the same folder is refused. When *stop becomes non-zero (SIGINT, SIGTERM), the step in
+ * progress is finished, a checkpoint is saved and the run ends with OK. A loss or gradient that is
+ * not finite ends it with ERR_NUMERIC naming step, layer and op; the last checkpoint stays as it
+ * is.
+ */
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+
+#include "train/engine.h"
+
+#include <signal.h>
+
+typedef struct TrainOptions {
+    bool resume;
+    const char *init;                  /* a checkpoint to take initial weights from, or NULL */
+    const volatile sig_atomic_t *stop; /* or NULL */
+    int64_t *last_step;                /* where the run ended is written here, or NULL */
+} TrainOptions;
+
+/* What a run will take, before it takes it. */
+typedef struct TrainPlan {
+    EngineShape shape;
+    EnginePlan engine;
+    size_t tables_bytes;  /* bookkeeping */
+    size_t loader_bytes;  /* batches, document orders, bytes of tokens */
+    size_t mapped_bytes;  /* pages of the data files */
+    size_t save_bytes;    /* checkpoint and metrics buffers */
+    size_t library_bytes; /* code, heap and thread stacks beyond the empty program's */
+    size_t probe_bytes;   /* measuring peak FLOP/s, before the rest is there */
+    size_t total_bytes;
+    int64_t params_total, params_active;
+    double model_flops; /* of a step, without what recompute adds */
+} TrainPlan;
+
+Status train_plan(const Config *c, TrainPlan *out);
+
+/* Tables for people: the configuration is config_print's. */
+Status train_plan_print(const Config *c, const TrainPlan *p, Text *out);
+
+Status train_run(const Config *c, const TrainOptions *options);
+
+/* Shared with eval and generate: threads that this process may use. */
+int train_threads(const Config *c);
+
+/* (vocab) bytes of text an id stands for, out of data.tokenizer; NULL if none is configured. */
+Status train_token_bytes(const Config *c, Arena *a, const int32_t **out);
+
+/* Loader settings of a configuration; texts are shared with it. */
+Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a,
+                           LoaderConfig *out);
+
+#endif

@@ -1,0 +1,15 @@
+/* update: the end of a step: gradient norm, clipping, AdamW over the flat buffers, router bias. */
+#ifndef TRAIN_UPDATE_H
+#define TRAIN_UPDATE_H
+
+#include "train/engine.h"
+
+/* Runs of parameters that lie together and share the decay rule, into e->ranges. */
+Status update_make_ranges(Engine *e);
+
+Status update_run(Engine *e);
+
+/* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */
+double learning_rate(const Config *c, int64_t step);
+
+#endif

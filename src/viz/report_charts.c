@@ -1,0 +1,288 @@
+/* report_charts: what goes over the steps but expert load: loss, rates, throughput; and memory. */
+#include "viz/report_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { FULL_HEIGHT = 340, HALF_HEIGHT = 230, THIRD_HEIGHT = 190 };
+
+/* From here on a linear axis shows only the spikes. */
+static const double WIDE_RANGE = 30;
+
+static bool has_points(const Curve *c) { return c->finite > 0; }
+
+static SvgSeries series_of(const char *name, const Curve *c, int color, SvgMark mark)
+{
+    return (
+        SvgSeries){ .name = name, .x = c->x, .y = c->y, .n = c->n, .color = color, .mark = mark };
+}
+
+static bool is_wide(const Curve *c)
+{
+    double lo = HUGE_VAL, hi = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!(c->y[i] > 0)) continue;
+        lo = fmin(lo, c->y[i]);
+        hi = fmax(hi, c->y[i]);
+    }
+    return hi > lo * WIDE_RANGE;
+}
+
+static Status figure(Text *out, const char *title, const SvgChart *c)
+{
+    TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
+    TRY(svg_chart(out, c));
+    return text_printf(out, "</figure>\n");
+}
+
+/* ---- loss ---- */
+
+static bool has_loss(const Report *r)
+{
+    return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.eval_loss);
+}
+
+static Status loss_chart(Text *out, const RunData *d)
+{
+    SvgSeries s[3];
+    int n = 0;
+    bool smooth = d->curve[RUN_LOSS].n >= 20;
+    if (has_points(&d->curve[RUN_LOSS])) {
+        s[n++] = series_of("train", &d->curve[RUN_LOSS], 0, smooth ? SVG_FAINT : SVG_LINE);
+    }
+    if (smooth) s[n++] = series_of("train, smoothed", &d->smooth_loss, 0, SVG_LINE);
+    if (has_points(&d->eval_loss)) s[n++] = series_of("held out", &d->eval_loss, 1, SVG_DOTS);
+    const SvgChart chart = { .title = "Loss over the steps",
+                             .x_label = "step",
+                             .y_label = "nats a token",
+                             .series = s,
+                             .n_series = n,
+                             .width = REPORT_FULL,
+                             .height = FULL_HEIGHT };
+    TRY(text_printf(out, "<div class=\"wide full\">\n"));
+    TRY(svg_chart(out, &chart));
+    return text_printf(out, "</div>\n");
+}
+
+static Status bits_chart(Text *out, const RunData *d)
+{
+    SvgSeries s[RUN_NAMES + 1];
+    int n = 0;
+    s[n++] = series_of("all domains", &d->eval_bits, 0, SVG_DOTS);
+    for (int i = 0; i < d->domains.n; i++) {
+        if (!has_points(&d->domain_bits[i])) continue;
+        s[n++] = series_of(d->domains.name[i], &d->domain_bits[i], i + 1, SVG_DOTS);
+    }
+    const SvgChart chart = { .title = "Held-out bits per byte",
+                             .x_label = "step",
+                             .y_label = "bits a byte",
+                             .series = s,
+                             .n_series = n,
+                             .width = REPORT_HALF,
+                             .height = HALF_HEIGHT };
+    return figure(out, "Held-out bits per byte", &chart);
+}
+
+static Status eval_row(Text *out, const char *name, const double loss[2], const double bits[2])
+{
+    const double value[4] = { loss[0], loss[1], bits[0], bits[1] };
+    TRY(text_printf(out, "<tr><td>"));
+    TRY(svg_escape(out, name));
+    TRY(text_printf(out, "</td>"));
+    for (int i = 0; i < 4; i++) {
+        TRY(isfinite(value[i]) ? text_printf(out, "<td>%.3f</td>", value[i])
+                               : text_printf(out, "<td>-</td>"));
+    }
+    bool change = isfinite(bits[0]) && isfinite(bits[1]) && bits[0] > 0;
+    if (!change) return text_printf(out, "<td>-</td></tr>\n");
+    return text_printf(out, "<td>%+.1f %%</td></tr>\n", 100 * (bits[1] / bits[0] - 1));
+}
+
+static Status eval_table(Text *out, const RunData *d)
+{
+    const RunEval *a = &d->first_eval, *b = &d->last_eval;
+    TRY(text_printf(out,
+                    "<figure><h3>Held out, step %lld and step %lld</h3><div class=\"wide\">"
+                    "<table><thead><tr><th>domain</th><th>loss, first</th>"
+                    "<th>last</th><th>bits a byte, "
+                    "first</th><th>last</th><th>change</th></tr></thead><tbody>\n",
+                    (long long)a->step, (long long)b->step));
+    TRY(eval_row(out, "all", (double[]){ a->loss, b->loss },
+                 (double[]){ a->bits_per_byte, b->bits_per_byte }));
+    for (int i = 0; i < d->domains.n; i++) {
+        TRY(eval_row(out, d->domains.name[i], (double[]){ a->domain_loss[i], b->domain_loss[i] },
+                     (double[]){ a->domain_bits[i], b->domain_bits[i] }));
+    }
+    return text_printf(out, "</tbody></table></div></figure>\n");
+}
+
+static Status write_loss(Text *out, const Report *r)
+{
+    const RunData *d = &r->data;
+    TRY(loss_chart(out, d));
+    if (d->evals == 0) return OK;
+    TRY(text_printf(out, "<div class=\"two\">\n"));
+    if (has_points(&d->eval_bits)) TRY(bits_chart(out, d));
+    TRY(eval_table(out, d));
+    return text_printf(out, "</div>\n");
+}
+
+const Section section_loss = { "loss", "Loss", has_loss, write_loss };
+
+/* ---- a row of small charts ---- */
+
+typedef struct Small {
+    RunCurve curve;
+    const char *title;
+    SvgUnit unit;
+    bool from_zero, may_log;
+} Small;
+
+static bool any_of(const Report *r, const Small *small, int n)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) any |= has_points(&r->data.curve[small[i].curve]);
+    return any;
+}
+
+/* Side by side: two or three, as many as have data. */
+static Status write_small(Text *out, const Report *r, const Small *small, int n)
+{
+    int shown = 0;
+    for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[small[i].curve]);
+    TRY(text_printf(out, "<div class=\"%s\">\n", shown > 2 ? "three" : "two"));
+    for (int i = 0; i < n; i++) {
+        const Curve *c = &r->data.curve[small[i].curve];
+        if (!has_points(c)) continue;
+        SvgSeries s = series_of(small[i].title, c, 0, SVG_LINE);
+        s.legend = "";
+        bool log_y = small[i].may_log && is_wide(c);
+        const SvgChart chart = { .title = small[i].title,
+                                 .x_label = "step",
+                                 .y_label = log_y ? "log scale" : "",
+                                 .series = &s,
+                                 .n_series = 1,
+                                 .width = shown > 2 ? REPORT_THIRD : REPORT_HALF,
+                                 .height = shown > 2 ? THIRD_HEIGHT : HALF_HEIGHT,
+                                 .y_unit = small[i].unit,
+                                 .log_y = log_y,
+                                 .from_zero = small[i].from_zero };
+        TRY(figure(out, small[i].title, &chart));
+    }
+    return text_printf(out, "</div>\n");
+}
+
+static const Small RATES[] = {
+    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
+    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
+    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
+};
+
+static const Small THROUGHPUT[] = {
+    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
+    { RUN_MFU, "Model FLOPs utilisation", SVG_PERCENT, true, false },
+};
+
+enum {
+    N_RATES = sizeof RATES / sizeof RATES[0],
+    N_THROUGHPUT = sizeof THROUGHPUT / sizeof THROUGHPUT[0],
+};
+
+static bool has_rates(const Report *r) { return any_of(r, RATES, N_RATES); }
+static Status write_rates(Text *out, const Report *r)
+{
+    return write_small(out, r, RATES, N_RATES);
+}
+
+const Section section_rates = { "rates", "Optimisation", has_rates, write_rates };
+
+static bool has_throughput(const Report *r) { return any_of(r, THROUGHPUT, N_THROUGHPUT); }
+
+static Status write_throughput(Text *out, const Report *r)
+{
+    char peak[32];
+    if (r->data.peak_flops > 0) {
+        TRY(text_printf(out,
+                        "<p class=\"note\">Utilisation is relative to a peak of %sFLOP/s.</p>\n",
+                        text_si(peak, r->data.peak_flops)));
+    }
+    return write_small(out, r, THROUGHPUT, N_THROUGHPUT);
+}
+
+const Section section_throughput = { "throughput", "Throughput", has_throughput, write_throughput };
+
+/* ---- memory ---- */
+
+static bool has_memory(const Report *r) { return r->data.arenas.n > 0; }
+
+static bool any_finite(const double *v, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (isfinite(v[i])) return true;
+    }
+    return false;
+}
+
+static Status memory_row(Text *out, const char *name, double planned, double used)
+{
+    char text[2][32];
+    TRY(text_printf(out, "<tr><td>"));
+    TRY(svg_escape(out, name));
+    TRY(text_printf(out, "</td><td>%s</td><td>%s</td>", svg_value_text(text[0], planned, SVG_BYTES),
+                    svg_value_text(text[1], used, SVG_BYTES)));
+    if (!(planned > 0) || !isfinite(used)) return text_printf(out, "<td>-</td></tr>\n");
+    return text_printf(out, "<td>%.1f %%</td></tr>\n", 100 * used / planned);
+}
+
+static double total_of(const double *v, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += isfinite(v[i]) ? v[i] : 0;
+    return any_finite(v, n) ? sum : (double)NAN;
+}
+
+static Status memory_table(Text *out, const RunData *d)
+{
+    int n = d->arenas.n;
+    TRY(text_printf(out, "<div class=\"wide\"><table><thead><tr><th>arena</th><th>planned</th>"
+                         "<th>used</th><th>used of planned</th></tr></thead><tbody>\n"));
+    for (int i = 0; i < n; i++) {
+        TRY(memory_row(out, d->arenas.name[i], d->planned_bytes[i], d->used_bytes[i]));
+    }
+    TRY(text_printf(out, "</tbody><tfoot>"));
+    TRY(memory_row(out, "total", total_of(d->planned_bytes, n), total_of(d->used_bytes, n)));
+    return text_printf(out, "</tfoot></table></div>\n");
+}
+
+static Status write_memory(Text *out, const Report *r)
+{
+    static const char *const ROW[] = { "planned", "used" };
+    const RunData *d = &r->data;
+    double value[2 * RUN_NAMES];
+    int n = d->arenas.n;
+    bool planned = any_finite(d->planned_bytes, n), used = any_finite(d->used_bytes, n);
+    int rows = 0, first = planned ? 0 : 1;
+    for (int row = 0; row < 2; row++) {
+        if (!(row == 0 ? planned : used)) continue;
+        for (int i = 0; i < n; i++) {
+            value[rows * n + i] = row == 0 ? d->planned_bytes[i] : d->used_bytes[i];
+        }
+        rows++;
+    }
+    TRY(part_note(out, "Planned: peaks of a dry run of the step on a backend that only counts. "
+                       "Used: the largest that any step reported."));
+    const SvgBars bars = { .title = "Memory by arena",
+                           .row = ROW + first,
+                           .part = d->arenas.name,
+                           .value = value,
+                           .rows = rows,
+                           .parts = n,
+                           .width = REPORT_FULL,
+                           .unit = SVG_BYTES };
+    TRY(text_printf(out, "<div class=\"wide full\">\n"));
+    TRY(svg_bars(out, &bars));
+    TRY(text_printf(out, "</div>\n"));
+    return memory_table(out, d);
+}
+
+const Section section_memory = { "memory", "Memory", has_memory, write_memory };

@@ -1,0 +1,59 @@
+/* report_parts: what the files of the report share. Everything that a part shows is made ready
+ * before the page's text begins to grow, since a growing text must be the last in its arena. */
+#ifndef VIZ_REPORT_PARTS_H
+#define VIZ_REPORT_PARTS_H
+
+#include "trace/stats.h"
+#include "viz/report.h"
+#include "viz/run_data.h"
+#include "viz/svg.h"
+
+enum { REPORT_FULL = 1080, REPORT_HALF = 526, REPORT_THIRD = 342, REPORT_SENTENCE = 512 };
+
+/* The last step of trace.json as slices, and all of its steps summed by name. */
+typedef struct TraceView {
+    bool present;
+    char problem[REPORT_SENTENCE];                /* why it cannot be shown; "" if it can */
+    int64_t step, steps, events, dropped, hidden; /* hidden: slices too short to draw */
+    SvgTimeline timeline;
+    const TraceTotal *total;
+    int totals;
+    double action_s; /* of all steps: what shares are of */
+} TraceView;
+
+typedef struct Report {
+    const char *folder; /* the last part of the run's path */
+    RunData data;
+    RunSummary summary;
+    TraceView trace;
+    const char *config, *sample; /* NULL: no such file */
+    size_t config_bytes, sample_bytes;
+    SvgSeries *load_series;
+    int n_load_series;
+} Report;
+
+/* A part of the page between <section> and </section>. */
+typedef struct Section {
+    const char *id, *title;
+    bool (*has)(const Report *r);
+    Status (*write)(Text *out, const Report *r);
+} Section;
+
+extern const Section section_loss, section_rates, section_throughput, section_experts,
+    section_memory, section_timeline, section_sample, section_config;
+
+/* report_page.c: from <!doctype> to the opened <main>, and the end with the script. */
+Status page_begin(Text *out, const char *title);
+Status page_end(Text *out);
+
+/* report_trace.c. A file that is no trace is not an error but a sentence in the view. */
+Status trace_view_load(TraceView *v, const char *path, Arena *a);
+
+/* report_load.c: the curves, and in r->data loads become shares relative to uniform. */
+Status load_view_make(Report *r, Arena *a);
+
+/* A paragraph below a heading or a plot; `text` is markup. */
+Status part_note(Text *out, const char *text);
+const char *part_duration(char out[32], double seconds); /* "2 h 03 min", "4 min 12 s", "1.50 s" */
+
+#endif

@@ -1,0 +1,385 @@
+#include "viz/run_data.h"
+
+#include "trace/scan.h"
+#include "viz/metrics_reader.h"
+#include "viz/run_load.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    CHUNK_STEPS = 1 << 16,
+    CHUNKS = 1 << 15, /* steps up to 2^31, as metrics.c takes them */
+    LOAD_POINTS_LEAST = 100,
+};
+
+/* Number of the last line for a step; 0: none. Chunks are made where a step falls, so one absurd
+ * step number costs one chunk. */
+typedef struct Latest {
+    uint32_t step_line, eval_line;
+} Latest;
+
+typedef struct Build {
+    RunData *d;
+    Arena *a;
+    MetricsReader reader;
+    Latest **chunk; /* CHUNKS */
+    uint32_t line;  /* the number of this one, from 1 */
+    Buckets curve[RUN_CURVES];
+    Buckets eval_loss, eval_bits, domain_bits[RUN_NAMES];
+    Buckets *least, *most;        /* by MoE layer */
+    RunLoad eval_load[RUN_NAMES]; /* of the last evaluation */
+    double *table;                /* one line's load */
+} Build;
+
+Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
+{
+    *out = -1;
+    for (int i = 0; i < names->n; i++) {
+        if (strcmp(names->name[i], name) == 0) *out = i;
+    }
+    if (*out >= 0 || names->n == RUN_NAMES) return OK;
+    TRY(arena_text(a, name, strlen(name), &names->name[names->n]));
+    *out = names->n++;
+    return OK;
+}
+
+/* ---- first pass: which lines count, and how large everything is ---- */
+
+static Status latest_of(Build *b, int64_t step, Latest **out)
+{
+    Latest **chunk = &b->chunk[step / CHUNK_STEPS];
+    if (*chunk == NULL) {
+        void *at = NULL;
+        TRY(arena_alloc_zero(b->a, CHUNK_STEPS * sizeof(Latest), &at));
+        *chunk = at;
+    }
+    *out = *chunk + step % CHUNK_STEPS;
+    return OK;
+}
+
+static Status survey_line(Build *b, const MetricsLine *line)
+{
+    RunData *d = b->d;
+    if (line->kind == METRICS_BAD) d->bad_lines++;
+    if (line->kind == METRICS_START) d->starts++;
+    if (line->kind != METRICS_STEP && line->kind != METRICS_EVAL) return OK;
+    Latest *latest = NULL;
+    TRY(latest_of(b, line->step, &latest));
+    *(line->kind == METRICS_STEP ? &latest->step_line : &latest->eval_line) = b->line;
+    if (d->first_step < 0 || line->step < d->first_step) d->first_step = line->step;
+    if (line->step > d->last_step) d->last_step = line->step;
+    if (line->kind == METRICS_STEP && line->step > d->final_step) d->final_step = line->step;
+    if (line->expert_load != NULL && d->moe_layers == 0) { /* a start line may be missing */
+        (void)load_shape(line->expert_load, &d->moe_layers, &d->experts);
+    }
+    return OK;
+}
+
+static Status survey(Build *b)
+{
+    void *chunks = NULL;
+    bool more = true;
+    MetricsLine line;
+    TRY(arena_alloc_zero(b->a, CHUNKS * sizeof(Latest *), &chunks));
+    b->chunk = chunks;
+    b->d->first_step = b->d->last_step = b->d->final_step = -1;
+    for (b->line = 1;; b->line++) {
+        TRY(metrics_reader_next(&b->reader, &line, &more));
+        if (!more) break;
+        TRY(survey_line(b, &line));
+    }
+    if (b->d->last_step >= 0) return OK;
+    return FAIL(ERR_FORMAT, "%s has no step and no evaluation yet (%lld lines, %lld broken)",
+                b->reader.path, (long long)b->line - 1, (long long)b->d->bad_lines);
+}
+
+/* ---- room ---- */
+
+static Status make_load_room(Build *b)
+{
+    RunData *d = b->d;
+    int points = RUN_LOAD_POINTS / 2 / d->moe_layers;
+    if (points > RUN_POINTS) points = RUN_POINTS;
+    if (points < LOAD_POINTS_LEAST) points = LOAD_POINTS_LEAST;
+    size_t layers = (size_t)d->moe_layers;
+    void *at = NULL;
+    TRY(arena_alloc(b->a, layers * (size_t)d->experts * sizeof(double), &at));
+    b->table = at;
+    TRY(arena_alloc_zero(b->a, 2 * layers * sizeof(Buckets), &at));
+    b->least = at;
+    b->most = b->least + layers;
+    for (size_t i = 0; i < 2 * layers; i++) {
+        TRY(buckets_init(&b->least[i], b->a, d->first_step, d->last_step, points));
+    }
+    TRY(arena_alloc(b->a, layers * sizeof(int64_t), &at));
+    d->layer_name = at;
+    for (int i = 0; i < d->moe_layers; i++) d->layer_name[i] = i;
+    return load_init(&d->load, d, b->a);
+}
+
+static Status make_room(Build *b)
+{
+    RunData *d = b->d;
+    for (int i = 0; i < RUN_CURVES; i++) {
+        TRY(buckets_init(&b->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
+    }
+    TRY(buckets_init(&b->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
+    TRY(buckets_init(&b->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
+    for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
+    d->first_eval.step = d->last_eval.step = -1;
+    d->final_loss = d->params_total = d->params_active = d->peak_flops = (double)NAN;
+    d->model = "";
+    return d->moe_layers > 0 ? make_load_room(b) : OK;
+}
+
+/* ---- second pass ---- */
+
+static Status domain_index(Build *b, const char *name, int *out)
+{
+    int before = b->d->domains.n;
+    TRY(run_name_index(&b->d->domains, b->a, name, out));
+    if (b->d->domains.n == before) return OK;
+    TRY(buckets_init(&b->domain_bits[*out], b->a, b->d->first_step, b->d->last_step,
+                     RUN_EVAL_POINTS));
+    if (b->d->moe_layers == 0) return OK;
+    TRY(load_init(&b->d->domain_load[*out], b->d, b->a));
+    return load_init(&b->eval_load[*out], b->d, b->a);
+}
+
+static Status take_domain_names(Build *b, char *raw)
+{
+    Scan s = scan_begin(raw);
+    int index = 0;
+    scan_array(&s);
+    while (scan_item(&s)) TRY(domain_index(b, scan_string(&s), &index));
+    return OK;
+}
+
+static void take_layer_names(RunData *d, char *raw)
+{
+    Scan s = scan_begin(raw);
+    scan_array(&s);
+    for (int i = 0; scan_item(&s); i++) {
+        double layer = scan_number(&s);
+        if (i < d->moe_layers && fabs(layer) < 1e9) d->layer_name[i] = (int64_t)layer;
+    }
+}
+
+/* {"arena": bytes}: the largest that any line says, or with `replace` the last. */
+static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
+{
+    Scan s = scan_begin(raw);
+    scan_object(&s);
+    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        int i = 0;
+        TRY(run_name_index(&b->d->arenas, b->a, key, &i));
+        double v = scan_number(&s);
+        if (i < 0 || s.bad) continue;
+        bytes[i] = replace ? v : fmax(bytes[i], v); /* fmax passes over NaN */
+    }
+    return OK;
+}
+
+static Status take_start(Build *b, const MetricsLine *line)
+{
+    RunData *d = b->d;
+    if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
+    d->params_total = line->params_total;
+    d->params_active = line->params_active;
+    d->peak_flops = line->peak_flops;
+    if (line->domains != NULL) TRY(take_domain_names(b, line->domains));
+    if (line->moe_layers != NULL) take_layer_names(d, line->moe_layers);
+    if (line->arenas_planned == NULL) return OK;
+    return take_bytes(b, line->arenas_planned, d->planned_bytes, true);
+}
+
+/* {"domain": [[...]]} into one RunLoad a domain. */
+static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
+{
+    Scan s = scan_begin(raw);
+    scan_object(&s);
+    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        int i = 0;
+        TRY(domain_index(b, key, &i));
+        char *table = scan_skip(&s);
+        if (i < 0 || s.bad || !load_read(b->d, table, b->table)) continue;
+        load_add(&load[i], b->d, b->table, step);
+    }
+    return OK;
+}
+
+static void take_load(Build *b, char *raw, int64_t step)
+{
+    RunData *d = b->d;
+    if (!load_read(d, raw, b->table)) return;
+    if (step > d->final_step - RUN_RECENT_STEPS) load_add(&d->load, d, b->table, step);
+    for (int l = 0; l < d->moe_layers; l++) {
+        double least = 0, most = 0;
+        load_extremes(b->table + (int64_t)l * d->experts, d->experts, &least, &most);
+        buckets_put(&b->least[l], step, least);
+        buckets_put(&b->most[l], step, most);
+    }
+}
+
+/* Lines with load by domain are rare: those of the last tenth of the run count as recent. */
+static bool is_recent_for_domains(const RunData *d, int64_t step)
+{
+    int64_t tenth = (d->final_step - d->first_step) / 10;
+    return step > d->final_step - (tenth > RUN_RECENT_STEPS ? tenth : RUN_RECENT_STEPS);
+}
+
+static Status take_step(Build *b, const MetricsLine *line)
+{
+    RunData *d = b->d;
+    const double value[RUN_CURVES] = { line->loss,      line->aux_loss,     line->lr,
+                                       line->grad_norm, line->tokens_per_s, line->mfu };
+    for (int i = 0; i < RUN_CURVES; i++) buckets_put(&b->curve[i], line->step, value[i]);
+    d->steps++;
+    d->bad_losses += !isfinite(line->loss);
+    if (isfinite(line->tokens)) d->tokens += line->tokens;
+    if (isfinite(line->step_s)) d->time_s += line->step_s;
+    if (line->step == d->final_step) d->final_loss = line->loss;
+    if (line->memory_bytes != NULL) {
+        TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
+    }
+    if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);
+    bool by_domain = d->moe_layers > 0 && line->expert_load_by_domain != NULL;
+    if (!by_domain || !is_recent_for_domains(d, line->step)) return OK;
+    return take_domain_load(b, line->expert_load_by_domain, d->domain_load, line->step);
+}
+
+/* An evaluation writes 0 for what it cannot know: a loss without targets, bits of unknown bytes. */
+static double known(double v) { return v > 0 ? v : (double)NAN; }
+
+static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
+{
+    Scan s = scan_begin(raw);
+    scan_object(&s);
+    for (char *name = scan_key(&s); name != NULL; name = scan_key(&s)) {
+        int i = 0;
+        double loss = (double)NAN, bits = (double)NAN;
+        TRY(domain_index(b, name, &i));
+        scan_object(&s);
+        for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+            double v = scan_number(&s);
+            if (strcmp(key, "loss") == 0) loss = known(v);
+            if (strcmp(key, "bits_per_byte") == 0) bits = known(v);
+        }
+        if (i < 0 || s.bad) continue;
+        eval->domain_loss[i] = loss;
+        eval->domain_bits[i] = bits;
+        buckets_put(&b->domain_bits[i], eval->step, bits);
+    }
+    return OK;
+}
+
+static Status take_eval(Build *b, const MetricsLine *line)
+{
+    RunData *d = b->d;
+    RunEval eval = { .step = line->step,
+                     .loss = known(line->loss),
+                     .bits_per_byte = known(line->bits_per_byte) };
+    for (int i = 0; i < RUN_NAMES; i++) eval.domain_loss[i] = eval.domain_bits[i] = (double)NAN;
+    d->evals++;
+    buckets_put(&b->eval_loss, line->step, eval.loss);
+    buckets_put(&b->eval_bits, line->step, eval.bits_per_byte);
+    if (line->domains != NULL) TRY(take_eval_domains(b, line->domains, &eval));
+    if (d->first_eval.step < 0 || eval.step < d->first_eval.step) d->first_eval = eval;
+    if (eval.step < d->last_eval.step) return OK;
+    d->last_eval = eval;
+    if (d->moe_layers == 0 || line->expert_load_by_domain == NULL) return OK;
+    for (int i = 0; i < d->domains.n; i++) load_clear(&b->eval_load[i], d);
+    return take_domain_load(b, line->expert_load_by_domain, b->eval_load, line->step);
+}
+
+static Status take_line(Build *b, const MetricsLine *line)
+{
+    if (line->kind == METRICS_BAD) return OK;
+    if (line->kind == METRICS_START) return take_start(b, line);
+    Latest *latest = NULL;
+    TRY(latest_of(b, line->step, &latest));
+    if (line->kind == METRICS_STEP) {
+        return latest->step_line == b->line ? take_step(b, line) : OK;
+    }
+    return latest->eval_line == b->line ? take_eval(b, line) : OK;
+}
+
+static Status take_lines(Build *b)
+{
+    bool more = true;
+    MetricsLine line;
+    metrics_reader_rewind(&b->reader);
+    for (b->line = 1;; b->line++) {
+        TRY(metrics_reader_next(&b->reader, &line, &more));
+        if (!more) return OK;
+        TRY(take_line(b, &line));
+    }
+}
+
+/* ---- end ---- */
+
+static Status finish_load(Build *b)
+{
+    RunData *d = b->d;
+    void *at = NULL;
+    TRY(arena_alloc(b->a, 2 * (size_t)d->moe_layers * sizeof(Curve), &at));
+    d->least = at;
+    d->most = d->least + d->moe_layers;
+    for (int i = 0; i < 2 * d->moe_layers; i++) {
+        TRY(buckets_curve(&b->least[i], b->a, &d->least[i]));
+    }
+    int64_t lines = 0;
+    for (int i = 0; i < d->domains.n; i++) lines += d->domain_load[i].lines;
+    d->domain_load_held_out = lines == 0;
+    if (lines == 0) memcpy(d->domain_load, b->eval_load, sizeof d->domain_load);
+    return OK;
+}
+
+static Status finish(Build *b)
+{
+    RunData *d = b->d;
+    for (int i = 0; i < RUN_CURVES; i++) TRY(buckets_curve(&b->curve[i], b->a, &d->curve[i]));
+    TRY(curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss));
+    TRY(buckets_curve(&b->eval_loss, b->a, &d->eval_loss));
+    TRY(buckets_curve(&b->eval_bits, b->a, &d->eval_bits));
+    for (int i = 0; i < d->domains.n; i++) {
+        TRY(buckets_curve(&b->domain_bits[i], b->a, &d->domain_bits[i]));
+    }
+    return d->moe_layers > 0 ? finish_load(b) : OK;
+}
+
+Status run_data_load(const char *path, Arena *a, RunData *out)
+{
+    void *at = NULL;
+    *out = (RunData){ 0 };
+    TRY(arena_alloc_zero(a, sizeof(Build), &at)); /* too large for a stack */
+    Build *b = at;
+    b->d = out;
+    b->a = a;
+    TRY(metrics_reader_open(&b->reader, path, a));
+    TRY(survey(b));
+    TRY(make_room(b));
+    TRY(take_lines(b));
+    return finish(b);
+}
+
+double run_least_share(const RunData *d, int *out_layer, int *out_expert)
+{
+    double least = (double)NAN;
+    *out_layer = *out_expert = -1;
+    if (d->load.lines == 0) return least;
+    for (int l = 0; l < d->moe_layers; l++) {
+        const double *row = d->load.sum + (int64_t)l * d->experts;
+        double sum = 0;
+        for (int e = 0; e < d->experts; e++) sum += row[e];
+        for (int e = 0; e < d->experts && sum > 0; e++) {
+            double share = row[e] * d->experts / sum;
+            if (share >= least) continue; /* false for the first, where least is NaN */
+            least = share;
+            *out_layer = l;
+            *out_expert = e;
+        }
+    }
+    return least;
+}

@@ -1,0 +1,81 @@
+/*
+ * run_data: what a report shows of a run, gathered from metrics.jsonl in two passes.
+ *
+ * A resumed run writes some steps again, and the last line for a step is the one that counts. So
+ * the first pass notes the number of the last line for each step (8 bytes a step; the lines
+ * themselves are not kept), and the second takes those lines and no others.
+ */
+#ifndef VIZ_RUN_DATA_H
+#define VIZ_RUN_DATA_H
+
+#include "viz/curve.h"
+
+enum {
+    RUN_POINTS = 2000,       /* a curve */
+    RUN_LOAD_POINTS = 30000, /* all curves of expert load together */
+    RUN_EVAL_POINTS = 200,   /* a curve of evaluations: each point has a dot */
+    RUN_RECENT_STEPS = 50,   /* "now", for expert load */
+    RUN_NAMES = 64,          /* domains, and arenas; further ones are left out */
+};
+
+typedef enum RunCurve {
+    RUN_LOSS,
+    RUN_AUX_LOSS,
+    RUN_LR,
+    RUN_GRAD_NORM,
+    RUN_TOKENS_PER_S,
+    RUN_MFU,
+    RUN_CURVES
+} RunCurve;
+
+typedef struct RunEval {
+    int64_t step; /* -1: there was none */
+    double loss, bits_per_byte;
+    double domain_loss[RUN_NAMES], domain_bits[RUN_NAMES]; /* NaN where not given */
+} RunEval;
+
+/* Tokens by expert, summed over some steps. */
+typedef struct RunLoad {
+    double *sum; /* (MoE layers, experts); NULL in a run without */
+    int64_t lines, first_step, last_step;
+} RunLoad;
+
+typedef struct RunNames {
+    const char *name[RUN_NAMES];
+    int n;
+} RunNames;
+
+typedef struct RunData {
+    const char *model; /* "" if no start line says */
+    double params_total, params_active, peak_flops;
+    int64_t first_step, last_step; /* of all lines, evaluations too */
+    int64_t steps, evals, starts, bad_lines, bad_losses;
+    int64_t final_step; /* the highest that has a step line; -1: none */
+    double final_loss, tokens, time_s;
+
+    Curve curve[RUN_CURVES], smooth_loss;
+    Curve eval_loss, eval_bits, domain_bits[RUN_NAMES];
+    RunEval first_eval, last_eval;
+
+    RunNames domains, arenas;
+    double planned_bytes[RUN_NAMES], used_bytes[RUN_NAMES]; /* by arena; NaN: not given */
+
+    int moe_layers, experts; /* 0 in a run without */
+    int64_t *layer_name;     /* (MoE layers) */
+    RunLoad load;            /* of the last RUN_RECENT_STEPS */
+    RunLoad domain_load[RUN_NAMES];
+    bool domain_load_held_out; /* it is the last evaluation's, training lines had none */
+    Curve *least, *most;       /* by MoE layer: load of one expert / mean load */
+} RunData;
+
+/* Everything lives in `a`, which should have room for 64 MiB and 8 bytes a step. `path` is of a
+ * metrics.jsonl: missing is ERR_IO; without one whole step or eval line, ERR_FORMAT. */
+Status run_data_load(const char *path, Arena *a, RunData *out);
+
+/* The smallest of load / mean load over all layers and experts, and where; NaN without MoE. */
+double run_least_share(const RunData *d, int *out_layer, int *out_expert);
+
+/* Index of `name`, taken in if there is room; -1 if not. */
+Status run_name_index(RunNames *names, Arena *a, const char *name, int *out);
+
+#endif

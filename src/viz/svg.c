@@ -1,0 +1,158 @@
+#include "viz/svg.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- text ---- */
+
+static const char *entity_of(unsigned char c)
+{
+    switch (c) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    case '\t':
+    case '\n': return NULL;
+    default: return c < 0x20 || c == 0x7F ? "\xEF\xBF\xBD" : NULL;
+    }
+}
+
+/* Valid UTF-8; runs that need no entity go out in one piece. */
+static Status escape_valid(Text *out, const char *s, size_t n)
+{
+    size_t start = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *entity = entity_of((unsigned char)s[i]);
+        if (entity == NULL) continue;
+        TRY(text_append(out, s + start, i - start));
+        TRY(text_append(out, entity, strlen(entity)));
+        start = i + 1;
+    }
+    return text_append(out, s + start, n - start);
+}
+
+Status svg_escape_n(Text *out, const char *s, size_t n)
+{
+    size_t bad = 0;
+    while (!text_utf8_valid(s, n, &bad)) {
+        TRY(escape_valid(out, s, bad));
+        TRY(text_append(out, "\xEF\xBF\xBD", 3));
+        s += bad + 1;
+        n -= bad + 1;
+    }
+    return escape_valid(out, s, n);
+}
+
+Status svg_escape(Text *out, const char *s) { return svg_escape_n(out, s, strlen(s)); }
+
+char svg_color(int color)
+{
+    static const char LETTER[] = "01234567";
+    if (color < 0) return 'x';
+    return LETTER[color % SVG_COLORS];
+}
+
+/* ---- ticks ---- */
+
+static double nice_step(double span, int want, double least)
+{
+    static const double FACTOR[] = { 1, 2, 2.5, 5, 10 };
+    double raw = fmax(span / want, least), power = pow(10, floor(log10(raw)));
+    for (int i = 0; i < 5; i++) {
+        double step = FACTOR[i] * power;
+        bool whole = least < 1 || step == nearbyint(step);
+        if (step >= raw * (1 - 1e-9) && whole) return step;
+    }
+    return 10 * power;
+}
+
+/* Ticks are products of a whole number and the step, so they do not drift. */
+int svg_ticks(double lo, double hi, int want, double least_step, double tick[SVG_TICKS_MAX],
+              double *step)
+{
+    double s = hi > lo ? nice_step(hi - lo, want, least_step) : fmax(fabs(lo), 1);
+    double first = ceil(lo / s - 1e-6), n = floor(hi / s + 1e-6) - first + 1;
+    int count = (int)fmin(fmax(n, 0), SVG_TICKS_MAX);
+    for (int i = 0; i < count; i++) tick[i] = (first + i) * s;
+    *step = s;
+    return count;
+}
+
+int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX])
+{
+    static const double DIGIT[] = { 1, 2, 5 };
+    double decades = log10(hi) - log10(lo);
+    int digits = decades < 3 ? 3 : 1, stride = 1 + (int)decades / (SVG_TICKS_MAX / 2), n = 0;
+    int first = (int)floor(log10(lo)), last = (int)ceil(log10(hi));
+    for (int e = first; e <= last; e += stride) {
+        for (int d = 0; d < digits; d++) {
+            double v = DIGIT[d] * pow(10, e);
+            if (v < lo * (1 - 1e-9) || v > hi * (1 + 1e-9) || n == SVG_TICKS_MAX) continue;
+            tick[n++] = v;
+        }
+    }
+    return n;
+}
+
+/* ---- numbers ---- */
+
+static int decimals_of(double step)
+{
+    int n = 0;
+    /* 2.5e-3 needs four: until the rest is whole */
+    while (n < 6 && fabs(step - nearbyint(step)) > 1e-6 * fabs(step)) {
+        step *= 10;
+        n++;
+    }
+    return n;
+}
+
+typedef struct Scale {
+    double factor;
+    const char *suffix;
+} Scale;
+
+static Scale scale_of(double v, SvgUnit unit)
+{
+    double size = fabs(v);
+    if (unit == SVG_PERCENT) return (Scale){ 0.01, " %" };
+    if (unit == SVG_SECONDS && size < 1e-3) return (Scale){ 1e-6, " µs" };
+    if (unit == SVG_SECONDS && size < 1) return (Scale){ 1e-3, " ms" };
+    if (unit == SVG_SECONDS) return (Scale){ 1, " s" };
+    if (size >= 1e12) return (Scale){ 1e12, "T" };
+    if (size >= 1e9) return (Scale){ 1e9, "G" };
+    if (size >= 1e6) return (Scale){ 1e6, "M" };
+    if (size >= 1e4) return (Scale){ 1e3, "k" };
+    return (Scale){ 1, "" };
+}
+
+const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit)
+{
+    if (unit == SVG_BYTES) return text_bytes(out, v);
+    /* a time axis keeps one unit, that of its step */
+    Scale s = scale_of(unit == SVG_SECONDS ? step : v, unit);
+    if (v == 0) {
+        (void)snprintf(out, 32, "0%s", unit == SVG_PLAIN ? "" : s.suffix);
+    } else if (unit == SVG_PLAIN && step < 1e-3 && fabs(v) < 1e-2) {
+        int exponent = (int)floor(log10(fabs(v)) + 1e-9);
+        double power = pow(10, exponent);
+        (void)snprintf(out, 32, "%.*fe%d", decimals_of(v / power), v / power, exponent);
+    } else {
+        int decimals = decimals_of(step / s.factor);
+        (void)snprintf(out, 32, "%.*f%s", decimals, v / s.factor, s.suffix);
+    }
+    return out;
+}
+
+const char *svg_value_text(char out[32], double v, SvgUnit unit)
+{
+    if (!isfinite(v)) return memcpy(out, "-", 2);
+    if (unit == SVG_BYTES) return text_bytes(out, v);
+    Scale s = scale_of(v, unit);
+    double scaled = v / s.factor;
+    bool whole = unit == SVG_PLAIN && scaled == nearbyint(scaled);
+    (void)snprintf(out, 32, whole ? "%.0f%s" : "%.4g%s", scaled, s.suffix);
+    return out;
+}

@@ -1,0 +1,109 @@
+/*
+ * svg: plots as inline SVG: line chart, heat map, stacked bars, timeline.
+ *
+ * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
+ * carry classes and no colours: s0 .. s7 and f0 .. f7 are stroke and fill of the series colours, sx
+ * and fx of anything less important. The page that holds the plots defines them (report_page.c), so
+ * light and dark need one copy of a plot. Names may hold any text; all of it is escaped here.
+ *
+ * Values are f64. A value that is not finite (in a log plot: not positive) is a gap, never a zero.
+ */
+#ifndef VIZ_SVG_H
+#define VIZ_SVG_H
+
+#include "base/text.h"
+
+enum { SVG_COLORS = 8, SVG_TICKS_MAX = 24, SVG_HEAT_CELLS = 5000 };
+
+typedef enum SvgUnit { SVG_PLAIN, SVG_BYTES, SVG_SECONDS, SVG_PERCENT } SvgUnit;
+
+typedef enum SvgMark {
+    SVG_LINE,
+    SVG_FAINT, /* a thin line behind the others, in its own colour */
+    SVG_DOTS,  /* a line with a dot at each point */
+} SvgMark;
+
+typedef struct SvgSeries {
+    const char *name;
+    const char *legend;  /* NULL: the name; "": none */
+    const double *x, *y; /* x rises */
+    int n, color;        /* color -1: grey */
+    SvgMark mark;
+} SvgSeries;
+
+typedef struct SvgChart {
+    const char *title, *x_label, *y_label;
+    const SvgSeries *series;
+    int n_series;
+    int width, height;
+    SvgUnit y_unit;
+    bool log_y;          /* ignored if no value is positive */
+    bool from_zero;      /* the y axis begins at 0 */
+    const double *guide; /* a dashed line at this y; NULL: none */
+} SvgChart;
+
+/* Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where
+ * there would be more than SVG_HEAT_CELLS / share cells, neighbouring columns become one cell that
+ * shows the member farthest from 1 (a mean would hide the one expert that matters). */
+typedef struct SvgHeat {
+    const char *title;
+    const char *row_word, *column_word; /* "layer", "expert" */
+    const int64_t *row_name;            /* rows */
+    const double *value;                /* (rows, columns) */
+    int rows, columns;
+    int share; /* panels on the page that share the cell limit; at least 1 */
+} SvgHeat;
+
+typedef struct SvgBars {
+    const char *title;
+    const char *const *row, *const *part;
+    const double *value; /* (rows, parts) */
+    int rows, parts;
+    int width;
+    SvgUnit unit;
+} SvgBars;
+
+typedef struct SvgSlice {
+    const char *name, *hover;
+    double start_s, duration_s;
+    int lane, row, color; /* color -1: grey */
+} SvgSlice;
+
+typedef struct SvgTimeline {
+    const char *title;
+    const char *const *lane, *const *row;
+    const SvgSlice *slice;
+    int lanes, rows; /* rows in each lane */
+    int64_t slices;
+    double duration_s;
+    int width;
+} SvgTimeline;
+
+/* The last letter of a colour's classes: '0' to '7', 'x' for grey. */
+char svg_color(int color);
+
+Status svg_chart(Text *out, const SvgChart *c);
+Status svg_heat(Text *out, const SvgHeat *h);
+Status svg_heat_key(Text *out);       /* the colour scale of svg_heat */
+int svg_heat_group(const SvgHeat *h); /* columns that one cell stands for */
+Status svg_bars(Text *out, const SvgBars *b);
+Status svg_timeline(Text *out, const SvgTimeline *t);
+
+/* Text for an element or a quoted attribute: & < > " as entities, control characters and what is
+ * not UTF-8 as U+FFFD. */
+Status svg_escape(Text *out, const char *s);
+Status svg_escape_n(Text *out, const char *s, size_t n);
+
+/* Round numbers in [lo, hi], about `want` of them, a step of 1, 2, 2.5 or 5 times a power of ten
+ * and at least `least_step` apart. Returns how many. */
+int svg_ticks(double lo, double hi, int want, double least_step, double tick[SVG_TICKS_MAX],
+              double *step);
+/* 1, 2 and 5 times powers of ten in [lo, hi]; only the powers where these would be too many. */
+int svg_log_ticks(double lo, double hi, double tick[SVG_TICKS_MAX]);
+/* With the decimals that ticks `step` apart need: "2.5", "20k", "4e-4", "1.50 GiB", "3 ms", "40 %".
+ */
+const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit);
+/* One value by itself, to four digits. */
+const char *svg_value_text(char out[32], double v, SvgUnit unit);
+
+#endif

@@ -1,0 +1,293 @@
+/* svg_chart: the line chart. The box, both ranges and the scale stand as data- attributes on the
+ * <svg>, so the page's script can turn a pointer's place back into values. */
+#include "viz/svg.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    FONT = 12,
+    CHAR = 7, /* pixels that a character of FONT takes, on the wide side */
+    LINE_HEIGHT = 18,
+    X_TICK_SPACE = 90,
+    Y_TICK_SPACE = 44,
+};
+
+typedef struct Axis {
+    double lo, hi, step, from, to; /* [lo, hi] falls on pixels from .. to */
+    bool log;
+    int n;
+    double tick[SVG_TICKS_MAX];
+} Axis;
+
+typedef struct Frame {
+    Axis x, y;
+    double left, top, right, bottom;
+} Frame;
+
+static double place(const Axis *a, double v)
+{
+    double t = a->log ? log(v / a->lo) / log(a->hi / a->lo) : (v - a->lo) / (a->hi - a->lo);
+    return a->from + t * (a->to - a->from);
+}
+
+static bool shown(const SvgSeries *s, int i, bool log_y)
+{
+    return isfinite(s->x[i]) && isfinite(s->y[i]) && (!log_y || s->y[i] > 0);
+}
+
+/* ---- ranges ---- */
+
+static void widen(double *lo, double *hi, double v)
+{
+    *lo = fmin(*lo, v);
+    *hi = fmax(*hi, v);
+}
+
+/* Ranges of what is shown; false if that is nothing. */
+static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
+{
+    *x = *y = (Axis){ .lo = DBL_MAX, .hi = -DBL_MAX };
+    for (int s = 0; s < c->n_series; s++) {
+        const SvgSeries *series = &c->series[s];
+        for (int i = 0; i < series->n; i++) {
+            if (!shown(series, i, log_y)) continue;
+            widen(&x->lo, &x->hi, series->x[i]);
+            widen(&y->lo, &y->hi, series->y[i]);
+        }
+    }
+    y->log = log_y;
+    return x->lo <= x->hi;
+}
+
+/* One value only: some room on both sides. */
+static void part_ends(Axis *a)
+{
+    if (a->lo < a->hi) return;
+    double room = fmax(fabs(a->lo) * 0.1, a->log ? 0 : 1e-12);
+    if (a->lo == 0) room = 1;
+    a->lo -= room;
+    a->hi += room;
+}
+
+static void finish_x(Axis *x)
+{
+    if (x->lo == x->hi) {
+        x->lo -= x->lo > 0 ? 1 : 0;
+        x->hi += 1;
+    }
+    int want = (int)fmax(2, (x->to - x->from) / X_TICK_SPACE);
+    x->n = svg_ticks(x->lo, x->hi, want, 1, x->tick, &x->step);
+}
+
+static void finish_y(Axis *y, const SvgChart *c)
+{
+    if (c->guide != NULL) widen(&y->lo, &y->hi, *c->guide);
+    if (c->from_zero && !y->log) widen(&y->lo, &y->hi, 0);
+    part_ends(y);
+    int want = (int)fmax(2, (y->from - y->to) / Y_TICK_SPACE);
+    if (y->log) {
+        double room = pow(y->hi / y->lo, 0.04);
+        y->lo /= room;
+        y->hi *= room;
+        y->n = svg_log_ticks(y->lo, y->hi, y->tick);
+        if (y->n >= 2) return;
+    }
+    y->n = svg_ticks(y->lo, y->hi, want, 0, y->tick, &y->step);
+    if (y->log) return; /* less than a decade: round numbers, not evenly spaced */
+    y->lo = fmin(y->lo, floor(y->lo / y->step + 1e-6) * y->step);
+    y->hi = fmax(y->hi, ceil(y->hi / y->step - 1e-6) * y->step);
+    want = (int)nearbyint((y->hi - y->lo) / y->step); /* the same step again */
+    y->n = svg_ticks(y->lo, y->hi, want, 0, y->tick, &y->step);
+}
+
+/* Ticks of a log axis are their own step. */
+static const char *y_text(char out[32], const Axis *y, int i, SvgUnit unit)
+{
+    return svg_tick_text(out, y->tick[i], y->step > 0 ? y->step : y->tick[i], unit);
+}
+
+/* ---- legend ---- */
+
+static const char *legend_of(const SvgSeries *s) { return s->legend != NULL ? s->legend : s->name; }
+
+static double entry_width(const SvgSeries *s) { return (double)strlen(legend_of(s)) * CHAR + 34; }
+
+static Status legend_entry(Text *out, const SvgSeries *s, double x, double y)
+{
+    char color = svg_color(s->color);
+    TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
+    TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", color,
+                    s->mark == SVG_FAINT ? " faint" : ""));
+    if (s->mark == SVG_DOTS) {
+        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", color));
+    }
+    TRY(text_printf(out, "<text x=\"23\">"));
+    TRY(svg_escape(out, legend_of(s)));
+    return text_printf(out, "</text></g>\n");
+}
+
+/* Entries go in rows behind the label of the y axis; *height is where the rows end. With out NULL
+ * only that is wanted. */
+static Status legend(Text *out, const SvgChart *c, double *height)
+{
+    double x = (double)strlen(c->y_label) * CHAR + 24, y = FONT + 2;
+    bool empty = c->y_label[0] == '\0';
+    for (int i = 0; i < c->n_series; i++) {
+        const SvgSeries *s = &c->series[i];
+        if (*legend_of(s) == '\0') continue;
+        if (x + entry_width(s) > c->width && x > 0) {
+            x = 0;
+            y += LINE_HEIGHT;
+        }
+        if (out != NULL) TRY(legend_entry(out, s, x, y));
+        x += entry_width(s);
+        empty = false;
+    }
+    *height = empty ? FONT : y + 10;
+    return OK;
+}
+
+/* ---- parts ---- */
+
+static Status grid(Text *out, const Frame *f, const SvgChart *c)
+{
+    char label[32];
+    TRY(text_printf(out, "<g class=\"grid\">"));
+    for (int i = 0; i < f->y.n; i++) {
+        double y = place(&f->y, f->y.tick[i]);
+        TRY(text_printf(out, "<path d=\"M%.1f %.1fH%.1f\"/>", f->left, y, f->right));
+        TRY(text_printf(out, "<text class=\"end\" x=\"%.1f\" y=\"%.1f\">%s</text>", f->left - 8,
+                        y + 4, y_text(label, &f->y, i, c->y_unit)));
+    }
+    for (int i = 0; i < f->x.n; i++) {
+        double x = place(&f->x, f->x.tick[i]);
+        TRY(text_printf(out, "<path d=\"M%.1f %.1fv5\"/>", x, f->bottom));
+        TRY(text_printf(out, "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">%s</text>", x,
+                        f->bottom + 18, svg_tick_text(label, f->x.tick[i], f->x.step, SVG_PLAIN)));
+    }
+    TRY(text_printf(out, "</g>\n<path class=\"axis\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, f->bottom,
+                    f->right));
+    if (c->guide == NULL) return OK;
+    double y = place(&f->y, *c->guide);
+    return text_printf(out, "<path class=\"guide\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, y,
+                       f->right);
+}
+
+static Status series_path(Text *out, const Frame *f, const SvgSeries *s)
+{
+    bool pen_down = false;
+    for (int i = 0; i < s->n; i++) {
+        bool draw = shown(s, i, f->y.log);
+        if (draw) {
+            TRY(text_printf(out, "%c%.2f %.2f", pen_down ? 'L' : 'M', place(&f->x, s->x[i]),
+                            place(&f->y, s->y[i])));
+        }
+        pen_down = draw;
+    }
+    return OK;
+}
+
+/* All points of SVG_DOTS; of the others those that no line reaches. */
+static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char color)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (!shown(s, i, f->y.log)) continue;
+        bool alone =
+            (i == 0 || !shown(s, i - 1, f->y.log)) && (i + 1 == s->n || !shown(s, i + 1, f->y.log));
+        if (s->mark != SVG_DOTS && !alone) continue;
+        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"%.2f\" cy=\"%.2f\" r=\"%s\"/>", color,
+                        place(&f->x, s->x[i]), place(&f->y, s->y[i]),
+                        s->mark == SVG_DOTS && s->n > 60 ? "2" : "3"));
+    }
+    return OK;
+}
+
+static Status series(Text *out, const Frame *f, const SvgSeries *s)
+{
+    char color = svg_color(s->color);
+    TRY(text_printf(out, "<g><title>"));
+    TRY(svg_escape(out, s->name));
+    TRY(text_printf(out, "</title><path class=\"line data s%c%s\" data-name=\"", color,
+                    s->mark == SVG_FAINT ? " faint" : ""));
+    TRY(svg_escape(out, s->name));
+    TRY(text_printf(out, "\" d=\""));
+    TRY(series_path(out, f, s));
+    TRY(text_printf(out, "\"/>"));
+    TRY(series_dots(out, f, s, color));
+    return text_printf(out, "</g>\n");
+}
+
+static Status open_svg(Text *out, const SvgChart *c)
+{
+    TRY(text_printf(out, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
+                    c->width, c->height));
+    TRY(svg_escape(out, c->title));
+    return text_printf(out, "\"");
+}
+
+static Status chart_without_data(Text *out, const SvgChart *c)
+{
+    TRY(open_svg(out, c));
+    return text_printf(out, "><text class=\"mid dim\" x=\"%d\" y=\"%d\">no data</text></svg>\n",
+                       c->width / 2, c->height / 2);
+}
+
+static Status labels(Text *out, const SvgChart *c, const Frame *f)
+{
+    double unused = 0;
+    TRY(text_printf(out, "<text class=\"dim\" x=\"0\" y=\"%d\">", FONT + 2));
+    TRY(svg_escape(out, c->y_label));
+    TRY(text_printf(out, "</text><text class=\"end dim\" x=\"%.1f\" y=\"%d\">", f->right,
+                    c->height - 3));
+    TRY(svg_escape(out, c->x_label));
+    TRY(text_printf(out, "</text>\n"));
+    return legend(out, c, &unused);
+}
+
+static double widest_tick(const Axis *y, SvgUnit unit)
+{
+    size_t most = 1;
+    char label[32];
+    for (int i = 0; i < y->n; i++) {
+        size_t n = strlen(y_text(label, y, i, unit));
+        if (n > most) most = n;
+    }
+    return (double)most * CHAR;
+}
+
+static void layout(const SvgChart *c, double legend_height, Frame *f)
+{
+    f->top = legend_height;
+    f->bottom = c->height - 38;
+    f->right = c->width - 20; /* half of the last label */
+    f->y.from = f->bottom;
+    f->y.to = f->top;
+    finish_y(&f->y, c);
+    f->left = widest_tick(&f->y, c->y_unit) + 10;
+    f->x.from = f->left;
+    f->x.to = f->right;
+    finish_x(&f->x);
+}
+
+Status svg_chart(Text *out, const SvgChart *c)
+{
+    Frame f = { 0 };
+    double legend_height = 0;
+    bool any = find_ranges(c, c->log_y, &f.x, &f.y);
+    if (!any) any = find_ranges(c, false, &f.x, &f.y);
+    if (!any) return chart_without_data(out, c);
+    TRY(legend(NULL, c, &legend_height));
+    layout(c, legend_height, &f);
+    TRY(open_svg(out, c));
+    TRY(text_printf(out, " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\"", f.left, f.top,
+                    f.right, f.bottom, f.x.lo, f.x.hi));
+    TRY(text_printf(out, " data-y=\"%.9g %.9g\" data-log=\"%d\" data-unit=\"%d\">\n", f.y.lo,
+                    f.y.hi, f.y.log, (int)c->y_unit));
+    TRY(labels(out, c, &f));
+    TRY(grid(out, &f, c));
+    for (int i = 0; i < c->n_series; i++) TRY(series(out, &f, &c->series[i]));
+    return text_printf(out, "</svg>\n");
+}

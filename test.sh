@@ -1,0 +1,55 @@
+#!/bin/sh
+# test.sh: installs what the tests need, builds and runs all of them: unit, op, mesh and system
+# tests in release; unit, op and mesh tests and the fuzzers' corpora under the address and undefined
+# sanitizers; mesh tests under the thread sanitizer; lints. Each lint and each corpus counts as a
+# test. The last line adds everything up; success is when nothing failed.
+cd "$(dirname "$0")" || exit 1
+tools/packages test || exit 1
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 skipped=0 started=$(date +%s)
+
+seconds() { echo "$(($(date +%s) - started)) s"; }
+
+# stage TITLE COMMAND...: runs it and adds up its last line of sums; without one it broke off, which
+# counts as one failure.
+stage() {
+    echo "== $1 ($(seconds))"
+    shift
+    "$@" 2>&1 | tee "$log"
+    sums=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$log" |
+        tail -n 1)
+    # shellcheck disable=SC2086
+    set -- ${sums:-0 1 0}
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+# in_config CONFIG TARGET: all compilers at work for the build, then one test after the other.
+in_config() {
+    make -s -j "$(nproc)" CONFIG="$1" "build-$2" && make -s CONFIG="$1" "$2"
+}
+
+# Every kernel for every GPU that is built for; whether they compute right is tested on a GPU.
+kernels() (
+    . tools/checks.sh
+    for f in $(find src -name '*.cu' | sort); do
+        if command -v nvcc >/dev/null; then
+            check "$f" make -s CUDA=1 "build/release-cuda/$f.o"
+        else
+            skip "$f" 'there is no nvcc'
+        fi
+    done
+    checks_end
+)
+
+stage 'release: unit, op, mesh and system tests' in_config release test
+stage 'address, undefined: unit, op and mesh tests' in_config asan test-fast
+stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
+stage 'thread: mesh tests' in_config tsan test-mesh
+stage 'CUDA: kernels compile' kernels
+stage 'lints' tools/lint
+
+echo "total $(seconds)"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,36 @@
+/* Any bytes read as documents: JSON lines with bad ones left out, JSON lines that fail at the first
+ * bad one, and the three ways to split a text. The texts of a text file are pieces of it. */
+#include "data/documents.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void read_all(const uint8_t *data, size_t bytes, bool jsonl, const DocumentOptions *o)
+{
+    Documents d = { 0 };
+    FileMap map = { data, bytes };
+    bool more = true;
+    documents_from_memory(&d, "fuzz", jsonl, map, o);
+    while (more) {
+        const char *text = NULL;
+        size_t n = 0;
+        if (documents_next(&d, &text, &n, &more) != OK) break;
+        const uint8_t *first = (const uint8_t *)text;
+        if (more && !jsonl && (first < data || first + n > data + bytes || n == 0)) abort();
+        if (more && jsonl && n > bytes) abort();
+    }
+    d.map = (FileMap){ 0 };
+    documents_close(&d);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    for (int skip = 0; skip < 2; skip++) {
+        read_all(data, bytes, true, &(DocumentOptions){ .field = "text", .skip_bad = skip == 1 });
+    }
+    for (int split = SPLIT_FILE; split <= SPLIT_LINE; split++) {
+        read_all(data, bytes, false, &(DocumentOptions){ .split = (DocumentSplit)split });
+    }
+    return 0;
+}

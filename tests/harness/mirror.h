@@ -1,0 +1,174 @@
+/*
+ * mirror: every op that a test runs on the CPU runs on the GPU as well, and must agree.
+ *
+ * A decorator for tests: it copies what an op is given to the device, lets the CPU do its work,
+ * runs the op's CUDA version on the copies, and compares every output, by tensor, row and tile. So
+ * each case of each op test is a case of the kernel too, with no line of its own. Where the program
+ * is built without CUDA, or there is no GPU, it is not pushed and nothing changes.
+ */
+#ifndef TESTS_HARNESS_MIRROR_H
+#define TESTS_HARNESS_MIRROR_H
+
+#include "backend/backend.h"
+#include "backend/cuda.h"
+
+enum { MIRROR_PORTS_MAX = 24, MIRROR_ARGS_MAX = 2048 };
+
+/* A block of host memory that ports lie in, and its copy on the device. */
+typedef struct MirrorBlock {
+    char *host, *device;
+    size_t bytes;
+} MirrorBlock;
+
+typedef struct Mirror {
+    Exec gpu;
+    Arena tables, device, scratch, host;
+    void *device_memory, *scratch_memory;
+    int64_t compared; /* outputs so far */
+} Mirror;
+
+static Mirror mirror;
+
+static inline bool mirror_floating(Dtype t) { return t != DTYPE_I32 && t != DTYPE_I64; }
+
+static inline Status mirror_block(MirrorBlock *blocks, int *n, const void *at, size_t bytes,
+                                  char **device)
+{
+    char *host = (char *)(uintptr_t)at;
+    for (int i = 0; i < *n; i++) {
+        if (host < blocks[i].host || host + bytes > blocks[i].host + blocks[i].bytes) continue;
+        *device = blocks[i].device + (host - blocks[i].host);
+        return OK;
+    }
+    void *memory = NULL;
+    TRY(arena_alloc(&mirror.device, bytes, &memory));
+    TRY(mirror.gpu.stack[0]->copy(&mirror.gpu, memory, at, bytes));
+    blocks[(*n)++] = (MirrorBlock){ host, memory, bytes };
+    *device = memory;
+    return OK;
+}
+
+/* The same arguments over device memory. Larger tensors first, so that a tensor inside another one
+ * finds it. */
+static inline Status mirror_args(const OpDesc *op, const void *args, char *gpu_args)
+{
+    MirrorBlock blocks[MIRROR_PORTS_MAX];
+    int n = 0;
+    memcpy(gpu_args, args, op->args_bytes);
+    for (int pass = 0; pass < 2; pass++) {
+        for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+            if (p->dir == PORT_ROWS) {
+                Rows *rows = (Rows *)(void *)(gpu_args + p->offset);
+                char *device = NULL;
+                if (pass == 0 || rows->device == NULL) continue;
+                TRY(mirror_block(blocks, &n, rows->device, sizeof *rows->device, &device));
+                rows->device = (const int32_t *)(void *)device;
+                continue;
+            }
+            const Tensor *t = op_port_tensor(p, args);
+            size_t bytes = tensor_bytes(t);
+            if (t->data == NULL || (pass == 0) != (bytes >= 4096)) continue;
+            char *device = NULL;
+            TRY(mirror_block(blocks, &n, t->data, bytes, &device));
+            ((Tensor *)(void *)(gpu_args + p->offset))->data = device;
+        }
+    }
+    return mirror.gpu.stack[0]->sync(&mirror.gpu);
+}
+
+/* The same bits of what is no number (left untouched, or the norm of a void step) are no
+ * difference. Formats that nothing computes in are compared by bits as a whole. */
+static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *cpu, Tensor *gpu)
+{
+    int64_t n = tensor_elems(cpu);
+    size_t each = dtype_bytes(cpu->dtype);
+    if (!mirror_floating(cpu->dtype) || each == 1 || cpu->dtype == DTYPE_F16) {
+        if (memcmp(cpu->data, gpu->data, tensor_bytes(cpu)) == 0) return OK;
+        return FAIL(ERR_NUMERIC, "%s: %s differs between CPU and GPU", op->name, p->name);
+    }
+    void *memory = NULL;
+    TRY(arena_alloc(&mirror.host, (size_t)n * sizeof(double), &memory));
+    double *ref = memory;
+    for (int64_t i = 0; i < n; i++) {
+        ref[i] = optest_get(cpu, i);
+        bool same = memcmp(tensor_at(cpu, i), tensor_at(gpu, i), each) == 0;
+        if (!isfinite(ref[i]) && same) ref[i] = 0, optest_set(gpu, i, 0);
+    }
+    OpMatch m = optest_match(gpu, ref);
+    double limit = optest_limit(
+        strncmp(op->name, "attention", 9) == 0 ? LIMIT_ATTENTION : LIMIT_PLAIN, cpu->dtype);
+    mirror.compared++;
+    if (m.ratio <= 2 * limit) return OK; /* each side may be off by one limit */
+    return FAIL(ERR_NUMERIC,
+                "%s: %s differs between CPU and GPU: rows %lld + %lld, columns %lld + "
+                "%lld: norm %.3g, more than %.3g of %.3g",
+                op->name, p->name, (long long)m.part.row, (long long)m.part.rows,
+                (long long)m.part.col, (long long)m.part.cols, m.error, 2 * limit, m.held_to);
+}
+
+static inline Status mirror_outputs(const OpDesc *op, const void *args, const char *gpu_args)
+{
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p->dir == PORT_IN || p->dir == PORT_IN_OPT || p->dir == PORT_ROWS) continue;
+        Tensor cpu = *op_port_tensor(p, args), gpu = cpu;
+        if (cpu.data == NULL) continue;
+        TRY(arena_alloc(&mirror.host, tensor_bytes(&gpu), &gpu.data));
+        TRY(mirror.gpu.stack[0]->copy(&mirror.gpu, gpu.data, op_port_tensor(p, gpu_args)->data,
+                                      tensor_bytes(&gpu)));
+        TRY(mirror.gpu.stack[0]->sync(&mirror.gpu));
+        TRY(mirror_compare(op, p, &cpu, &gpu));
+    }
+    return OK;
+}
+
+static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    _Alignas(16) char gpu_args[MIRROR_ARGS_MAX];
+    TRY(mirror_args(op, args, gpu_args));
+    TRY(op_next(ex, level, op, args));
+    if (op->cuda_workspace != NULL) {
+        TRY(arena_alloc(&mirror.scratch, op->cuda_workspace(&mirror.gpu, gpu_args),
+                        &mirror.gpu.workspace));
+    }
+    TRY(op->cuda(&mirror.gpu, gpu_args));
+    TRY(mirror.gpu.stack[0]->sync(&mirror.gpu));
+    return mirror_outputs(op, args, gpu_args);
+}
+
+static inline Status mirror_run(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    if (op->cuda == NULL || op->args_bytes > MIRROR_ARGS_MAX) return op_next(ex, level, op, args);
+    ArenaMark device = arena_mark(&mirror.device), host = arena_mark(&mirror.host);
+    ArenaMark scratch = arena_mark(&mirror.scratch);
+    Status s = mirror_both(ex, level, op, args);
+    arena_release(&mirror.device, device);
+    arena_release(&mirror.host, host);
+    arena_release(&mirror.scratch, scratch);
+    return s;
+}
+
+static const Backend backend_mirror = { .name = "mirror", .run = mirror_run };
+
+static inline Status mirror_open(void)
+{
+    enum { BYTES = 1 << 30 };
+    TRY(arena_init(&mirror.tables, "mirror tables", MEM_HOST, (size_t)1 << 24));
+    TRY(arena_init(&mirror.host, "mirror", MEM_HOST, (size_t)2 << 30));
+    TRY(cuda_exec_init(&mirror.gpu, 0, &mirror.tables, &mirror.scratch));
+    TRY(mirror.gpu.stack[0]->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.device_memory));
+    TRY(mirror.gpu.stack[0]->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.scratch_memory));
+    arena_over(&mirror.device, "mirror device", MEM_DEVICE, mirror.device_memory, BYTES);
+    arena_over(&mirror.scratch, "mirror scratch", MEM_DEVICE, mirror.scratch_memory, BYTES);
+    return OK;
+}
+
+/* Put the mirror in front if there is a GPU; made on first use, kept for the process. */
+static inline Status mirror_push(Exec *ex)
+{
+    if (!cuda_built() || cuda_devices() == 0) return OK;
+    if (mirror.device_memory == NULL) TRY(mirror_open());
+    exec_push(ex, &backend_mirror);
+    return OK;
+}
+
+#endif

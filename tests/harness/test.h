@@ -1,0 +1,73 @@
+/*
+ * test: what cmocka lacks. A failed CHECK prints the expression and the values and fails the test.
+ *
+ * A test file is a list of functions named as sentences, and
+ *     int main(void)
+ *     {
+ *         const struct CMUnitTest tests[] = { TEST(name), ... };
+ *         return TEST_RUN(tests);
+ *     }
+ */
+#ifndef TESTS_HARNESS_TEST_H
+#define TESTS_HARNESS_TEST_H
+
+#include "base/status.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TEST(name)      cmocka_unit_test(name)
+#define TEST_RUN(tests) cmocka_run_group_tests(tests, NULL, NULL)
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond)) fail_msg("%s", #cond);                                                        \
+    } while (0)
+
+#define CHECK_OK(expr)                                                                             \
+    do {                                                                                           \
+        Status status_ = (expr);                                                                   \
+        if (status_ != OK) fail_msg("%s: %s", #expr, status_message());                            \
+    } while (0)
+
+/* The call fails with this code, and its message contains `part`. */
+#define CHECK_FAILS(expr, code, part)                                                              \
+    do {                                                                                           \
+        Status status_ = (expr);                                                                   \
+        if (status_ != (code)) {                                                                   \
+            fail_msg("%s is %s, wanted %s", #expr, status_name(status_), status_name(code));       \
+        }                                                                                          \
+        if (strstr(status_message(), (part)) == NULL) {                                            \
+            fail_msg("%s says \"%s\", wanted \"%s\"", #expr, status_message(), (part));            \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_INT(got, want)                                                                       \
+    do {                                                                                           \
+        long long got_ = (long long)(got), want_ = (long long)(want);                              \
+        if (got_ != want_) fail_msg("%s is %lld, want %lld", #got, got_, want_);                   \
+    } while (0)
+
+/* Written so that NaN fails: !(err <= tol), never err > tol. */
+#define CHECK_NEAR(got, want, tol)                                                                 \
+    do {                                                                                           \
+        double got_ = (double)(got), want_ = (double)(want);                                       \
+        if (!(fabs(got_ - want_) <= (double)(tol))) {                                              \
+            fail_msg("%s is %.9g, want %.9g within %.3g", #got, got_, want_, (double)(tol));       \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_TEXT(got, want)                                                                      \
+    do {                                                                                           \
+        const char *got_ = (got), *want_ = (want);                                                 \
+        if (strcmp(got_, want_) != 0) fail_msg("%s is \"%s\", want \"%s\"", #got, got_, want_);    \
+    } while (0)
+
+#endif

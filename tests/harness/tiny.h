@@ -1,0 +1,115 @@
+/*
+ * tiny: a small model on random tokens, for tests of the engine.
+ *
+ * Settings are fallbacks of the configuration, then TINY_BASE, then the test's own overrides.
+ */
+#ifndef TESTS_HARNESS_TINY_H
+#define TESTS_HARNESS_TINY_H
+
+#include "harness/test.h"
+
+#include "base/rng.h"
+#include "config/config.h"
+#include "train/engine.h"
+
+typedef struct Tiny {
+    Arena arena;
+    Config config;
+    EngineShape shape;
+    EnginePlan plan;
+    Engine engine;
+    Batch batch;
+} Tiny;
+
+static const char *const tiny_base[] = {
+    "model.vocab=61",     "model.hidden=32",      "model.layers=3",       "model.ffn=40",
+    "attention.heads=2",  "attention.kv_rank=12", "attention.nope_dim=8", "attention.rope_dim=4",
+    "attention.v_dim=10", "moe.experts=6",        "moe.top_k=2",          "moe.ffn=20",
+    "data.sequence=24",   "train.batch=4",        "train.micro_batch=4",  "run.threads=2",
+    "model.init_std=0.1", "model.loss_chunk=17",  "attention.kv_heads=1", "attention.head_dim=12",
+    "optimizer.eps=1e-5",
+};
+
+/* Random ids and documents; the same for the same step whatever the model. */
+static void tiny_batch(Tiny *t, int64_t step)
+{
+    Batch *b = &t->batch;
+    uint64_t stream = rng_stream("tiny");
+    int64_t n = tensor_elems(&b->id), seq = t->shape.sequence;
+    int32_t *id = b->id.data, *target = b->target.data, *pos = b->pos.data, *doc = b->doc.data;
+    b->targets = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(step * n + i) * 4;
+        bool starts = i % seq == 0 || rng_uniform(7, stream, at) < 0.1;
+        id[i] = (int32_t)rng_below(7, stream, at + 1, (uint64_t)t->config.model_vocab);
+        target[i] = (int32_t)rng_below(7, stream, at + 2, (uint64_t)t->config.model_vocab);
+        if (rng_uniform(7, stream, at + 3) < 0.05) target[i] = -1;
+        pos[i] = (int32_t)(i % seq);
+        doc[i] = starts ? pos[i] : doc[i - 1];
+        b->targets += target[i] >= 0;
+    }
+    int32_t *domain = b->domain.data;
+    for (int64_t i = 0; i < b->domain.dim[0]; i++) domain[i] = (int32_t)(i % t->shape.domains);
+}
+
+/* `overrides` is NULL-terminated. */
+static inline void tiny_open(Tiny *t, const char *const *overrides)
+{
+    *t = (Tiny){ 0 };
+    CHECK_OK(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(config_default(&t->config, &t->arena));
+    for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
+        CHECK_OK(config_override(&t->config, &t->arena, tiny_base[i]));
+    }
+    for (; *overrides != NULL; overrides++) {
+        CHECK_OK(config_override(&t->config, &t->arena, *overrides));
+    }
+    CHECK_OK(config_check(&t->config));
+    const Config *c = &t->config;
+    t->shape = (EngineShape){ .batch = c->train_batch,
+                              .micro_batch = c->train_micro_batch,
+                              .sequence = c->data_sequence,
+                              .positions = c->data_sequence,
+                              .domains = 2,
+                              .threads = (int)c->run_threads };
+    CHECK_OK(engine_plan(c, ENGINE_TRAIN, &t->shape, &t->plan));
+    CHECK_OK(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
+    params_init(&t->engine.params, &t->engine.memory, 42);
+    CHECK_OK(engine_refresh_weights(&t->engine));
+    CHECK_OK(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
+    tiny_batch(t, 0);
+}
+
+static inline void tiny_close(Tiny *t)
+{
+    engine_close(&t->engine);
+    arena_free(&t->arena);
+}
+
+/* Steps first .. first + n - 1, each on its own batch; the last result. */
+static inline StepResult tiny_steps(Tiny *t, int64_t first, int64_t n)
+{
+    StepResult r = { 0 };
+    for (int64_t i = first; i < first + n; i++) {
+        tiny_batch(t, i);
+        CHECK_OK(engine_step(&t->engine, &t->batch, 1e-2, i + 1, &r));
+    }
+    return r;
+}
+
+/* Bitwise equality of all weights and moments. */
+static inline bool tiny_same_state(const Tiny *a, const Tiny *b)
+{
+    static const ParamBuffer buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        const Tensor *x = &a->engine.memory.buffer[buffers[i]];
+        const Tensor *y = &b->engine.memory.buffer[buffers[i]];
+        if (x->data == NULL && y->data == NULL) continue;
+        if (memcmp(x->data, y->data, tensor_bytes(x)) != 0) return false;
+    }
+    return true;
+}
+
+#define TINY(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+#endif

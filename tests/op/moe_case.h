@@ -1,0 +1,308 @@
+/*
+ * moe_case: the experts by their definition, in double: for each token, for each of its slots, the
+ * expert that the slot names, with no sorting. What a tensor holds between two ops is rounded to
+ * the tensor's type, so that one op is compared at a time and not the roundings before it.
+ */
+#ifndef TESTS_OP_MOE_CASE_H
+#define TESTS_OP_MOE_CASE_H
+
+#include "harness/optest.h"
+
+#include "op/op.h"
+
+typedef struct MoeSizes {
+    int64_t N, K, E, D, F;
+    int64_t pad; /* rows of every buffer past the last routed one */
+} MoeSizes;
+
+/* All tensors of the eight ops. */
+typedef struct Moe {
+    MoeSizes s;
+    Dtype act;
+    Rows rows;
+    Tensor x, w1, w2, weight, dy, shared, residual;
+    Tensor index, offsets, row_token, row_slot, slot_row;
+    Tensor pre, act_rows, out, y;
+    Tensor dpre, wact, dweight, dx_rows, dx, dw1, dw2;
+    int32_t live;
+} Moe;
+
+/* The same values per slot or token, in double. */
+typedef struct MoeReference {
+    double *pre, *act, *out, *y;
+    double *dpre, *wact, *dweight, *dx_slots, *dx, *dw1, *dw2;
+} MoeReference;
+
+static inline int64_t moe_slots(const MoeSizes *s) { return s->N * s->K; }
+
+/* Rows that do not count stay NaN, which the guard would refuse: it is taken away. */
+static inline void moe_open(OpTest *t, int threads)
+{
+    optest_open(t, threads);
+    optest_unguard(t);
+}
+
+static inline Tensor moe_values(OpTest *t, Dtype type, int64_t rows, int64_t cols, bool integers)
+{
+    return integers ? optest_signs(t, type, DIMS(rows, cols))
+                    : optest_normal(t, type, DIMS(rows, cols));
+}
+
+/* The weights of an expert: small enough that gates are not all shut or open. */
+static inline Tensor moe_weights(OpTest *t, Dtype type, MoeSizes s, int64_t rows, int64_t cols,
+                                 bool integers)
+{
+    Tensor w = moe_values(t, type, s.E * rows, cols, integers);
+    for (int64_t i = 0; !integers && i < tensor_elems(&w); i++) {
+        optest_set(&w, i, optest_get(&w, i) / sqrt((double)cols));
+    }
+    w.rank = 3, w.dim[0] = s.E, w.dim[1] = rows, w.dim[2] = cols;
+    return w;
+}
+
+/* Give slots to experts in the given numbers, in an order that has nothing to do with either. */
+static inline void moe_deal(Moe *m, const int64_t *group)
+{
+    int64_t slot = 0, slots = moe_slots(&m->s);
+    for (int64_t e = 0; e < m->s.E; e++) {
+        for (int64_t i = 0; i < group[e]; i++, slot++) {
+            uint64_t at = rng_permute(11, 0, (uint64_t)slot, (uint64_t)slots);
+            optest_set(&m->index, (int64_t)at, (double)e);
+        }
+    }
+    CHECK_INT(slot, slots);
+}
+
+static inline Moe moe_make(OpTest *t, Dtype act, MoeSizes s, const int64_t *group, bool integers)
+{
+    int64_t slots = moe_slots(&s), R = slots + s.pad;
+    Moe m = { .s = s, .act = act, .rows = { .bound = R } };
+    m.x = moe_values(t, act, s.N, s.D, integers);
+    m.w1 = moe_weights(t, act, s, 2 * s.F, s.D, integers);
+    m.w2 = moe_weights(t, act, s, s.D, s.F, integers);
+    m.dy = moe_values(t, act, s.N, s.D, integers);
+    m.shared = moe_values(t, act, s.N, s.D, integers);
+    m.residual = moe_values(t, act, s.N, s.D, integers);
+    m.weight = moe_values(t, DTYPE_F32, s.N, s.K, integers);
+    for (int64_t i = 0; !integers && i < slots; i++) { /* as routing weights are: nothing cancels */
+        optest_set(&m.weight, i, 0.1 + fabs(optest_get(&m.weight, i)));
+    }
+    m.index = optest_poisoned(t, DTYPE_I32, DIMS(s.N, s.K));
+    moe_deal(&m, group);
+    m.offsets = optest_poisoned(t, DTYPE_I32, DIMS(1, s.E + 1));
+    m.row_token = optest_poisoned(t, DTYPE_I32, DIMS(R));
+    m.row_slot = optest_poisoned(t, DTYPE_I32, DIMS(R));
+    m.slot_row = optest_poisoned(t, DTYPE_I32, DIMS(s.N, s.K));
+    m.pre = optest_poisoned(t, act, DIMS(R, 2 * s.F));
+    m.act_rows = optest_poisoned(t, act, DIMS(R, s.F));
+    m.out = optest_poisoned(t, act, DIMS(R, s.D));
+    m.y = optest_poisoned(t, act, DIMS(s.N, s.D));
+    m.dpre = optest_poisoned(t, act, DIMS(R, 2 * s.F));
+    m.wact = optest_poisoned(t, act, DIMS(R, s.F));
+    m.dweight = optest_poisoned(t, DTYPE_F32, DIMS(s.N, s.K));
+    m.dx_rows = optest_poisoned(t, act, DIMS(R, s.D));
+    m.dx = optest_poisoned(t, act, DIMS(s.N, s.D));
+    m.dw1 = moe_values(t, DTYPE_F32, s.E * 2 * s.F, s.D, integers);
+    m.dw2 = moe_values(t, DTYPE_F32, s.E * s.D, s.F, integers);
+    return m;
+}
+
+static inline Status moe_sort_run(OpTest *t, const Moe *m)
+{
+    return moe_sort(&t->ex, (MoeSort){ .index = m->index,
+                                       .offsets = m->offsets,
+                                       .row_token = m->row_token,
+                                       .row_slot = m->row_slot,
+                                       .slot_row = m->slot_row });
+}
+
+static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
+{
+    return (MoeUpFwd){ .x = m->x,
+                       .w = m->w1,
+                       .offsets = m->offsets,
+                       .row_token = m->row_token,
+                       .pre = m->pre,
+                       .act = m->act_rows,
+                       .rows = m->rows };
+}
+
+static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
+{
+    return (MoeDownFwd){
+        .act = m->act_rows, .w = m->w2, .offsets = m->offsets, .out = m->out, .rows = m->rows
+    };
+}
+
+static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
+{
+    return (MoeDownBwdInput){ .dy = m->dy,
+                              .w = m->w2,
+                              .pre = m->pre,
+                              .offsets = m->offsets,
+                              .row_token = m->row_token,
+                              .row_slot = m->row_slot,
+                              .weight = m->weight,
+                              .dpre = m->dpre,
+                              .wact = m->wact,
+                              .dweight = m->dweight,
+                              .rows = m->rows };
+}
+
+static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)
+{
+    return (MoeDownBwdWeight){ .dy = m->dy,
+                               .wact = m->wact,
+                               .offsets = m->offsets,
+                               .row_token = m->row_token,
+                               .dw = m->dw2,
+                               .rows = m->rows };
+}
+
+static inline MoeUpBwdInput moe_up_bwd_input_of(const Moe *m)
+{
+    return (MoeUpBwdInput){
+        .dpre = m->dpre, .w = m->w1, .offsets = m->offsets, .dx = m->dx_rows, .rows = m->rows
+    };
+}
+
+static inline MoeUpBwdWeight moe_up_bwd_weight_of(const Moe *m)
+{
+    return (MoeUpBwdWeight){ .dpre = m->dpre,
+                             .x = m->x,
+                             .offsets = m->offsets,
+                             .row_token = m->row_token,
+                             .dw = m->dw1,
+                             .rows = m->rows };
+}
+
+static inline void moe_forward(OpTest *t, const Moe *m)
+{
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(m)));
+    CHECK_OK(moe_down_fwd(&t->ex, moe_down_fwd_of(m)));
+    CHECK_OK(moe_combine(&t->ex, (MoeCombine){ .out = m->out,
+                                               .slot_row = m->slot_row,
+                                               .weight = m->weight,
+                                               .shared = m->shared,
+                                               .residual = m->residual,
+                                               .y = m->y }));
+}
+
+static inline void moe_backward(OpTest *t, const Moe *m)
+{
+    CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(m)));
+    CHECK_OK(moe_down_bwd_weight(&t->ex, moe_down_bwd_weight_of(m)));
+    CHECK_OK(moe_up_bwd_input(&t->ex, moe_up_bwd_input_of(m)));
+    CHECK_OK(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(m)));
+    CHECK_OK(moe_combine(&t->ex,
+                         (MoeCombine){ .out = m->dx_rows, .slot_row = m->slot_row, .y = m->dx }));
+}
+
+/* v as a tensor of the type would hold it. */
+static inline double rounded_to(Dtype type, double v)
+{
+    return type == DTYPE_F32 ? (double)(float)v : (double)f32_from_bf16(bf16_from_f32((float)v));
+}
+
+static inline double sigmoid(double g) { return 1 / (1 + exp(-g)); }
+
+/* Token n through expert e, as slot `slot` sees it. */
+static inline void reference_expert(const Moe *m, const MoeReference *r, int64_t slot, int64_t e)
+{
+    int64_t D = m->s.D, F = m->s.F, n = slot / m->s.K;
+    double *pre = r->pre + slot * 2 * F, *act = r->act + slot * F, *out = r->out + slot * D;
+    for (int64_t f = 0; f < 2 * F; f++) {
+        pre[f] = 0;
+        for (int64_t d = 0; d < D; d++) {
+            pre[f] += optest_get(&m->w1, (e * 2 * F + f) * D + d) * optest_get(&m->x, n * D + d);
+        }
+    }
+    for (int64_t f = 0; f < F; f++) {
+        act[f] = pre[f] * sigmoid(pre[f]) * pre[F + f];
+        act[f] = rounded_to(m->act, act[f]);
+        pre[f] = rounded_to(m->act, pre[f]), pre[F + f] = rounded_to(m->act, pre[F + f]);
+    }
+    for (int64_t d = 0; d < D; d++) {
+        out[d] = 0;
+        for (int64_t f = 0; f < F; f++) out[d] += optest_get(&m->w2, (e * D + d) * F + f) * act[f];
+        out[d] = rounded_to(m->act, out[d]);
+        r->y[n * D + d] += optest_get(&m->weight, slot) * out[d];
+    }
+}
+
+/* The same backward: what slot `slot` adds to every gradient. */
+static inline void reference_expert_gradient(const Moe *m, const MoeReference *r, int64_t slot,
+                                             int64_t e)
+{
+    int64_t D = m->s.D, F = m->s.F, n = slot / m->s.K;
+    const double *pre = r->pre + slot * 2 * F;
+    double *dpre = r->dpre + slot * 2 * F, *wact = r->wact + slot * F;
+    double *dx = r->dx_slots + slot * D, weight = optest_get(&m->weight, slot);
+    r->dweight[slot] = 0;
+    for (int64_t f = 0; f < F; f++) {
+        double g = pre[f], u = pre[F + f], s = sigmoid(g), da = 0;
+        for (int64_t d = 0; d < D; d++) {
+            da += optest_get(&m->dy, n * D + d) * optest_get(&m->w2, (e * D + d) * F + f);
+        }
+        r->dweight[slot] += da * g * s * u;
+        wact[f] = rounded_to(m->act, weight * g * s * u);
+        dpre[f] = rounded_to(m->act, weight * da * u * s * (1 + g * (1 - s)));
+        dpre[F + f] = rounded_to(m->act, weight * da * g * s);
+        for (int64_t d = 0; d < D; d++) {
+            r->dw2[(e * D + d) * F + f] += optest_get(&m->dy, n * D + d) * wact[f];
+        }
+    }
+    for (int64_t d = 0; d < D; d++) {
+        dx[d] = 0;
+        for (int64_t f = 0; f < 2 * F; f++) {
+            int64_t at = (e * 2 * F + f) * D + d;
+            dx[d] += dpre[f] * optest_get(&m->w1, at);
+            r->dw1[at] += dpre[f] * optest_get(&m->x, n * D + d);
+        }
+        dx[d] = rounded_to(m->act, dx[d]);
+        r->dx[n * D + d] += dx[d];
+    }
+}
+
+/* Call it before the ops run: weight gradients go on from what stands there. */
+static inline MoeReference moe_reference(OpTest *t, const Moe *m)
+{
+    int64_t slots = moe_slots(&m->s), D = m->s.D, F = m->s.F, K = m->s.K;
+    MoeReference r = { .pre = optest_doubles(t, slots * 2 * F),
+                       .act = optest_doubles(t, slots * F),
+                       .out = optest_doubles(t, slots * D),
+                       .y = optest_doubles(t, m->s.N * D),
+                       .dpre = optest_doubles(t, slots * 2 * F),
+                       .wact = optest_doubles(t, slots * F),
+                       .dweight = optest_doubles(t, slots),
+                       .dx_slots = optest_doubles(t, slots * D),
+                       .dx = optest_doubles(t, m->s.N * D),
+                       .dw1 = optest_read(t, &m->dw1),
+                       .dw2 = optest_read(t, &m->dw2) };
+    for (int64_t n = 0; n < m->s.N; n++) {
+        for (int64_t d = n * D; d < (n + 1) * D; d++) {
+            r.dx[d] = 0;
+            r.y[d] = optest_get(&m->shared, d) + optest_get(&m->residual, d);
+        }
+        for (int64_t slot = n * K; slot < (n + 1) * K; slot++) {
+            int64_t e = (int64_t)optest_get(&m->index, slot);
+            reference_expert(m, &r, slot, e);
+            reference_expert_gradient(m, &r, slot, e);
+        }
+    }
+    return r;
+}
+
+/* What the rows of a buffer should hold, from what the slots do. */
+static inline double *by_row(OpTest *t, const Moe *m, const double *slots, int64_t cols)
+{
+    int64_t n = moe_slots(&m->s);
+    double *out = optest_doubles(t, n * cols);
+    for (int64_t r = 0; r < n; r++) {
+        int64_t slot = (int64_t)optest_get(&m->row_slot, r);
+        memcpy(out + r * cols, slots + slot * cols, (size_t)cols * sizeof *out);
+    }
+    return out;
+}
+
+#endif

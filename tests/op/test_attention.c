@@ -1,0 +1,470 @@
+/* attention against a softmax over the whole row of scores, in double. */
+#include "harness/optest.h"
+
+typedef struct Sizes {
+    int64_t B, Tq, Tk, H, G, dk, dv;
+} Sizes;
+
+/* One token; primes; a block of queries and one more; dk != dv; several blocks of keys; a cache. */
+static const Sizes square[] = {
+    { 1, 1, 1, 1, 1, 1, 1 },     { 2, 7, 7, 3, 3, 19, 13 },     { 2, 65, 65, 4, 2, 16, 24 },
+    { 1, 64, 64, 6, 2, 23, 17 }, { 1, 131, 131, 2, 1, 24, 16 }, { 1, 601, 601, 1, 1, 16, 16 },
+};
+static const Sizes cached[] = {
+    { 2, 1, 1, 2, 1, 8, 16 },    { 2, 1, 37, 4, 2, 8, 14 },   { 1, 5, 133, 2, 2, 16, 13 },
+    { 1, 66, 70, 2, 1, 12, 18 }, { 1, 1, 1030, 2, 1, 8, 16 },
+};
+
+enum {
+    SQUARE = sizeof square / sizeof *square,
+    CACHED = sizeof cached / sizeof *cached,
+};
+
+/* Which keys a query sees: all before it, those of its document, or a document that starts at the
+ * last token beside one that starts at the first. */
+typedef enum Mask { CAUSAL, DOCUMENTS, LAST_TOKEN, MASKS } Mask;
+
+/* The call in double, and what it must give. Backward reads o and lse as the op does: in bf16 they
+ * were rounded by the forward pass, which is no error of the backward one. */
+typedef struct Problem {
+    const AttentionFwd *a;
+    const double *q, *k, *v, *d_o, *given_o, *given_lse; /* the last three for backward only */
+    double *p, *o, *lse, *dq, *dk, *dv;
+    double *dq_size, *dk_size; /* sums of the absolute terms behind dq and dk */
+} Problem;
+
+static Tensor documents(OpTest *t, const Sizes *s, Mask mask)
+{
+    if (mask == CAUSAL) return (Tensor){ 0 };
+    Tensor doc = optest_poisoned(t, DTYPE_I32, DIMS(s->B, s->Tq));
+    for (int64_t b = 0; b < s->B; b++) {
+        int64_t start = 0;
+        for (int64_t i = 0; i < s->Tq; i++) {
+            int64_t position = i + s->Tk - s->Tq;
+            bool begins = mask == LAST_TOKEN ? i == s->Tq - 1
+                                             : rng_below(9, (uint64_t)b, (uint64_t)i, 12) == 0;
+            if (begins) start = position;
+            optest_set(&doc, b * s->Tq + i, (double)start);
+        }
+    }
+    return doc;
+}
+
+static AttentionFwd make_args(OpTest *t, const Sizes *s, Dtype act, Mask mask)
+{
+    return (AttentionFwd){ .q = optest_normal(t, act, DIMS(s->B, s->Tq, s->H, s->dk)),
+                           .k = optest_normal(t, act, DIMS(s->B, s->Tk, s->G, s->dk)),
+                           .v = optest_normal(t, act, DIMS(s->B, s->Tk, s->G, s->dv)),
+                           .doc = documents(t, s, mask),
+                           .o = optest_poisoned(t, act, DIMS(s->B, s->Tq, s->H, s->dv)),
+                           .lse = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->H, s->Tq)),
+                           .scale = 1 / sqrtf((float)s->dk) };
+}
+
+/* First element of a head's row in a (B, T, heads, width) tensor. */
+static int64_t row_of(const Tensor *x, int64_t b, int64_t i, int64_t h)
+{
+    return ((b * x->dim[1] + i) * x->dim[2] + h) * x->dim[3];
+}
+
+static double dot(const double *x, const double *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < n; d++) sum += x[d] * y[d];
+    return sum;
+}
+
+static double dot_of_sizes(const double *x, const double *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < n; d++) sum += fabs(x[d] * y[d]);
+    return sum;
+}
+
+static void add_sizes(double *to, double factor, const double *x, int64_t n)
+{
+    for (int64_t d = 0; d < n; d++) to[d] += factor * fabs(x[d]);
+}
+
+static void add_scaled(double *to, double factor, const double *x, int64_t n)
+{
+    for (int64_t d = 0; d < n; d++) to[d] += factor * x[d];
+}
+
+/* One query of one head: where its rows begin, and the keys [first, end) that it sees. */
+typedef struct Query {
+    int64_t b, g, q, o, lse, first, end;
+} Query;
+
+static Query query_of(const AttentionFwd *a, int64_t b, int64_t h, int64_t i)
+{
+    int64_t Tq = a->q.dim[1];
+    Query x = { .b = b, .g = h / (a->q.dim[2] / a->k.dim[2]), .end = i + a->k.dim[1] - Tq + 1 };
+    x.q = row_of(&a->q, b, i, h), x.o = row_of(&a->o, b, i, h);
+    x.lse = (b * a->q.dim[2] + h) * Tq + i;
+    if (a->doc.data != NULL) x.first = (int64_t)optest_get(&a->doc, b * Tq + i);
+    return x;
+}
+
+static void score(const Problem *p, const Query *x)
+{
+    int64_t dk = p->a->q.dim[3];
+    for (int64_t j = x->first; j < x->end; j++) {
+        const double *k = p->k + row_of(&p->a->k, x->b, j, x->g);
+        p->p[j] = (double)p->a->scale * dot(p->q + x->q, k, dk);
+    }
+}
+
+static void forward(const Problem *p, const Query *x)
+{
+    int64_t dv = p->a->v.dim[3];
+    double max = -INFINITY, sum = 0;
+    score(p, x);
+    for (int64_t j = x->first; j < x->end; j++) max = fmax(max, p->p[j]);
+    for (int64_t j = x->first; j < x->end; j++) sum += exp(p->p[j] - max);
+    p->lse[x->lse] = max + log(sum);
+    for (int64_t j = x->first; j < x->end; j++) {
+        double weight = exp(p->p[j] - max) / sum;
+        add_scaled(p->o + x->o, weight, p->v + row_of(&p->a->v, x->b, j, x->g), dv);
+    }
+}
+
+/* p = exp(s - lse), ds = scale * p * (do v - do o): dv += p do, dq += ds k, dk += ds q */
+static void backward(const Problem *p, const Query *x)
+{
+    int64_t dk = p->a->q.dim[3], dv = p->a->v.dim[3];
+    const double *d_o = p->d_o + x->o, *q = p->q + x->q;
+    double delta = dot(d_o, p->given_o + x->o, dv);
+    double delta_size = dot_of_sizes(d_o, p->given_o + x->o, dv);
+    score(p, x);
+    for (int64_t j = x->first; j < x->end; j++) {
+        int64_t k = row_of(&p->a->k, x->b, j, x->g), v = row_of(&p->a->v, x->b, j, x->g);
+        double weight = exp(p->p[j] - p->given_lse[x->lse]);
+        double factor = (double)p->a->scale * weight;
+        double ds = factor * (dot(d_o, p->v + v, dv) - delta);
+        double ds_size = factor * (dot_of_sizes(d_o, p->v + v, dv) + delta_size);
+        add_scaled(p->dv + v, weight, d_o, dv);
+        add_scaled(p->dq + x->q, ds, p->k + k, dk);
+        add_scaled(p->dk + k, ds, q, dk);
+        add_sizes(p->dq_size + x->q, ds_size, p->k + k, dk);
+        add_sizes(p->dk_size + k, ds_size, q, dk);
+    }
+}
+
+static void each_query(const Problem *p, void (*what)(const Problem *, const Query *))
+{
+    const int64_t *dim = p->a->q.dim;
+    for (int64_t row = 0; row < dim[0] * dim[2] * dim[1]; row++) {
+        Query x = query_of(p->a, row / dim[1] / dim[2], row / dim[1] % dim[2], row % dim[1]);
+        what(p, &x);
+    }
+}
+
+static double *zeros(OpTest *t, int64_t n)
+{
+    double *x = optest_doubles(t, n);
+    for (int64_t i = 0; i < n; i++) x[i] = 0;
+    return x;
+}
+
+static Problem problem_of(OpTest *t, const AttentionFwd *a)
+{
+    return (Problem){ .a = a,
+                      .q = optest_read(t, &a->q),
+                      .k = optest_read(t, &a->k),
+                      .v = optest_read(t, &a->v),
+                      .p = optest_doubles(t, a->k.dim[1]),
+                      .o = zeros(t, tensor_elems(&a->o)),
+                      .lse = optest_doubles(t, tensor_elems(&a->lse)),
+                      .dq = zeros(t, tensor_elems(&a->q)),
+                      .dk = zeros(t, tensor_elems(&a->k)),
+                      .dv = zeros(t, tensor_elems(&a->v)),
+                      .dq_size = zeros(t, tensor_elems(&a->q)),
+                      .dk_size = zeros(t, tensor_elems(&a->k)) };
+}
+
+static double limit_of(const Tensor *x) { return optest_limit(LIMIT_ATTENTION, x->dtype); }
+
+static void check_fwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
+{
+    AttentionFwd a = make_args(t, s, act, mask);
+    Problem p = problem_of(t, &a);
+    each_query(&p, forward);
+    CHECK_OK(attention_fwd(&t->ex, a));
+    CHECK_TENSOR_WITHIN(&a.o, p.o, limit_of(&a.o));
+    for (int64_t i = 0; i < tensor_elems(&a.lse); i++) {
+        CHECK_NEAR(optest_get(&a.lse, i), p.lse[i], 2e-6 * (1 + fabs(p.lse[i])));
+    }
+}
+
+#define DIMS4(x) DIMS((x)->dim[0], (x)->dim[1], (x)->dim[2], (x)->dim[3])
+
+static Tensor poisoned_like(OpTest *t, const Tensor *x)
+{
+    return optest_poisoned(t, x->dtype, DIMS4(x));
+}
+
+static AttentionBwd make_bwd(OpTest *t, const AttentionFwd *f)
+{
+    return (AttentionBwd){ .d_o = optest_normal(t, f->o.dtype, DIMS4(&f->o)),
+                           .q = f->q,
+                           .k = f->k,
+                           .v = f->v,
+                           .doc = f->doc,
+                           .o = f->o,
+                           .lse = f->lse,
+                           .dq = poisoned_like(t, &f->q),
+                           .dk = poisoned_like(t, &f->k),
+                           .dv = poisoned_like(t, &f->v),
+                           .scale = f->scale };
+}
+
+/* dq and dk are sums of p * (dp - delta), which nearly cancel where a query sees few keys (one:
+ * they are 0). So an element is held to the size of what was added and subtracted, where f32 rounds
+ * it and bf16 rounds p and ds; the tensor as a whole to its norm, as everywhere. */
+static void check_sum(const char *name, const Tensor *got, const double *want, const double *size)
+{
+    double limit = got->dtype == DTYPE_F32 ? 2e-6 : 0x1p-8;
+    for (int64_t i = 0; i < tensor_elems(got); i++) {
+        double value = optest_get(got, i);
+        if (!(fabs(value - want[i]) <= limit * size[i])) {
+            fail_msg("%s[%lld] is %.9g, want %.9g within %.3g", name, (long long)i, value, want[i],
+                     limit * size[i]);
+        }
+    }
+    double norm[2], within = optest_limit(LIMIT_ATTENTION, got->dtype);
+    int64_t width = tensor_cols(got), rows = tensor_elems(got) / width;
+    optest_norms(got, want, width, (OpPart){ 0, 0, rows, width }, norm);
+    bool zero = norm[1] < 1e-9; /* one token: 0 but for rounding, which was looked at above */
+    if (!zero && !(norm[0] <= within * norm[1])) {
+        fail_msg("%s: the error has norm %.3g, the reference %.3g", name, norm[0], norm[1]);
+    }
+}
+
+static void check_bwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
+{
+    AttentionFwd f = make_args(t, s, act, mask);
+    CHECK_OK(attention_fwd(&t->ex, f));
+    AttentionBwd a = make_bwd(t, &f);
+    Problem p = problem_of(t, &f);
+    p.d_o = optest_read(t, &a.d_o), p.given_o = optest_read(t, &f.o);
+    p.given_lse = optest_read(t, &f.lse);
+    each_query(&p, backward);
+    CHECK_OK(attention_bwd(&t->ex, a));
+    check_sum("dq", &a.dq, p.dq, p.dq_size);
+    check_sum("dk", &a.dk, p.dk, p.dk_size);
+    CHECK_TENSOR_WITHIN(&a.dv, p.dv, limit_of(&a.dv));
+}
+
+static void check_cases(void (*check)(OpTest *, const Sizes *, Dtype, Mask), const Sizes *sizes,
+                        int n)
+{
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < n * 2 * MASKS; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        check(&t, &sizes[i / (2 * MASKS)], i % 2 ? DTYPE_BF16 : DTYPE_F32, (Mask)(i / 2 % MASKS));
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void forward_matches_double(void **state)
+{
+    (void)state;
+    check_cases(check_fwd, square, SQUARE);
+}
+
+static void forward_behind_a_cache_matches_double(void **state)
+{
+    (void)state;
+    check_cases(check_fwd, cached, CACHED);
+}
+
+static void backward_matches_double(void **state)
+{
+    (void)state;
+    check_cases(check_bwd, square, SQUARE);
+}
+
+/* The last query of a whole sequence, and the same query behind a cache of the rest. */
+static void one_query_behind_a_cache_is_the_last_row_of_the_sequence(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    const Sizes whole = { 1, 67, 67, 4, 2, 8, 16 }, last = { 1, 1, 67, 4, 2, 8, 16 };
+    AttentionFwd a = make_args(&t, &whole, DTYPE_F32, CAUSAL);
+    AttentionFwd b = make_args(&t, &last, DTYPE_F32, CAUSAL);
+    int64_t row = 4 * 8, out = 4 * 16;
+    memcpy(b.q.data, (const float *)a.q.data + 66 * row, (size_t)row * sizeof(float));
+    b.k = a.k, b.v = a.v;
+    CHECK_OK(attention_fwd(&t.ex, a));
+    CHECK_OK(attention_fwd(&t.ex, b));
+    for (int64_t i = 0; i < out; i++) {
+        CHECK_NEAR(optest_get(&b.o, i), optest_get(&a.o, 66 * out + i), 2e-6);
+    }
+    optest_close(&t);
+}
+
+/* Nothing of another document or of the future may arrive, not even times zero. */
+static void documents_do_not_see_each_other(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    const Sizes s = { 1, 96, 96, 2, 1, 8, 8 };
+    AttentionFwd a = make_args(&t, &s, DTYPE_F32, CAUSAL), b = a;
+    a.doc = optest_poisoned(&t, DTYPE_I32, DIMS(1, 96));
+    for (int64_t i = 0; i < 96; i++) optest_set(&a.doc, i, i < 41 ? 0 : 41);
+    b.doc = a.doc, b.o = poisoned_like(&t, &a.o);
+    b.k = optest_copy(&t, &a.k), b.v = optest_copy(&t, &a.v);
+    for (int64_t i = 0; i < 41 * 8; i++) {
+        optest_set(&b.k, i, 3 * optest_get(&b.k, i));
+        optest_set(&b.v, i, -optest_get(&b.v, i));
+    }
+    CHECK_OK(attention_fwd(&t.ex, a));
+    CHECK_OK(attention_fwd(&t.ex, b));
+    size_t first = (size_t)41 * 2 * 8 * sizeof(float);
+    CHECK(memcmp((char *)a.o.data + first, (char *)b.o.data + first, tensor_bytes(&a.o) - first) ==
+          0);
+    CHECK(memcmp(a.o.data, b.o.data, first) != 0);
+    optest_close(&t);
+}
+
+/* Values are at most 3, and so are their averages. */
+static void huge_scores_do_not_overflow(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    AttentionFwd f = make_args(&t, &square[2], DTYPE_F32, CAUSAL);
+    f.scale = 1e4f;
+    CHECK_OK(attention_fwd(&t.ex, f));
+    AttentionBwd a = make_bwd(&t, &f);
+    CHECK_OK(attention_bwd(&t.ex, a));
+    for (int64_t i = 0; i < tensor_elems(&f.o); i++) CHECK(fabs(optest_get(&f.o, i)) <= 3.001);
+    for (int64_t i = 0; i < tensor_elems(&a.dq); i++) CHECK(isfinite(optest_get(&a.dq, i)));
+    optest_close(&t);
+}
+
+/* <d_o, o> as a function of q, k and v, which stand one behind the other. */
+static double weighted_output(const void *context, const double *qkv)
+{
+    Problem p = *(const Problem *)context;
+    p.q = qkv, p.k = p.q + tensor_elems(&p.a->q), p.v = p.k + tensor_elems(&p.a->k);
+    int64_t n = tensor_elems(&p.a->o);
+    memset(p.o, 0, (size_t)n * sizeof *p.o);
+    each_query(&p, forward);
+    return dot(p.d_o, p.o, n);
+}
+
+static void gradients_are_the_slopes_of_the_output(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    AttentionFwd f = make_args(&t, &(Sizes){ 1, 9, 9, 4, 2, 5, 6 }, DTYPE_F32, DOCUMENTS);
+    CHECK_OK(attention_fwd(&t.ex, f));
+    AttentionBwd a = make_bwd(&t, &f);
+    CHECK_OK(attention_bwd(&t.ex, a));
+    Problem p = problem_of(&t, &f);
+    p.d_o = optest_read(&t, &a.d_o);
+    int64_t nq = tensor_elems(&f.q), nk = tensor_elems(&f.k), nv = tensor_elems(&f.v);
+    double *qkv = optest_doubles(&t, nq + nk + nv), *slope = optest_doubles(&t, nq + nk + nv);
+    memcpy(qkv, p.q, (size_t)nq * sizeof *qkv);
+    memcpy(qkv + nq, p.k, (size_t)nk * sizeof *qkv);
+    memcpy(qkv + nq + nk, p.v, (size_t)nv * sizeof *qkv);
+    optest_slopes(weighted_output, &p, qkv, nq + nk + nv, slope);
+    p.given_o = optest_read(&t, &f.o), p.given_lse = optest_read(&t, &f.lse);
+    each_query(&p, backward);
+    check_sum("dq", &a.dq, slope, p.dq_size);
+    check_sum("dk", &a.dk, slope + nq, p.dk_size);
+    CHECK_TENSOR(&a.dv, slope + nq + nk);
+    optest_close(&t);
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 4);
+    for (int i = 0; i < 2; i++) {
+        AttentionFwd f[3];
+        AttentionBwd a[3];
+        for (int n = 0; n < 3; n++) {
+            t.drawn = 0, t.ex.threads = (int[]){ 1, 2, 4 }[n];
+            f[n] = make_args(&t, &square[2], i ? DTYPE_BF16 : DTYPE_F32, DOCUMENTS);
+            CHECK_OK(attention_fwd(&t.ex, f[n]));
+            a[n] = make_bwd(&t, &f[n]);
+            CHECK_OK(attention_bwd(&t.ex, a[n]));
+        }
+        for (int n = 1; n < 3; n++) {
+            CHECK_SAME(&f[n].o, &f[0].o);
+            CHECK_SAME(&a[n].dq, &a[0].dq);
+            CHECK_SAME(&a[n].dk, &a[0].dk);
+            CHECK_SAME(&a[n].dv, &a[0].dv);
+        }
+    }
+    optest_close(&t);
+}
+
+static void wrong_shapes_are_errors_that_name_the_tensor(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    const AttentionFwd good = make_args(&t, &square[2], DTYPE_F32, DOCUMENTS);
+    AttentionFwd f = good;
+    f.k.dim[3]++;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: k is");
+    f = good, f.k.dim[2] = f.v.dim[2] = 3;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "do not share 3 key/value heads");
+    f = good, f.k.dim[1] = f.v.dim[1] = 64;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "65 queries but only 64 keys");
+    f = good, f.o.dtype = DTYPE_BF16;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: o is");
+    f = good, f.doc.dtype = DTYPE_F32;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: doc is");
+    f = good, f.scale = 0;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_ARG, "scale is 0");
+    AttentionBwd a = make_bwd(&t, &good);
+    a.dk.dim[1]++;
+    CHECK_FAILS(attention_bwd(&t.ex, a), ERR_SHAPE, "attention_bwd: dk is");
+    optest_close(&t);
+}
+
+/* 3 queries after 2 cached keys see 3 + 4 + 5 keys; backward, without a cache, 1 + 2 + 3. */
+static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    AttentionFwd f = make_args(&t, &(Sizes){ 2, 3, 5, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
+    OpCost cost = op_desc(OP_ATTENTION_FWD)->cost(&f);
+    CHECK_NEAR(cost.flops, 2 * 4 * 12 * 2 * (8 + 6), 0);
+    CHECK_NEAR(cost.bytes, 4 * (192 + 160 + 120 + 144 + 24), 0);
+    f = make_args(&t, &(Sizes){ 2, 3, 3, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
+    AttentionBwd a = make_bwd(&t, &f);
+    cost = op_desc(OP_ATTENTION_BWD)->cost(&a);
+    CHECK_NEAR(cost.flops, 2 * 4 * 6 * 2 * (3 * 8 + 2 * 6), 0);
+    CHECK_NEAR(cost.bytes, 4 * (2 * (192 + 96 + 72) + 2 * 144 + 24), 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(forward_matches_double),
+        TEST(forward_behind_a_cache_matches_double),
+        TEST(backward_matches_double),
+        TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence),
+        TEST(documents_do_not_see_each_other),
+        TEST(huge_scores_do_not_overflow),
+        TEST(gradients_are_the_slopes_of_the_output),
+        TEST(any_number_of_threads_gives_the_same_bits),
+        TEST(wrong_shapes_are_errors_that_name_the_tensor),
+        TEST(costs_count_the_pairs_that_a_causal_mask_leaves),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,358 @@
+/*
+ * gemm against plain loops in double. An element may be off by LIMIT times the sum of the absolute
+ * products behind it, and by the last rounding where C is bf16: a bound for each element, so one
+ * wrong element fails however large the matrix is.
+ */
+#include "harness/optest.h"
+
+#include "op/gemm.h"
+
+static const double LIMIT = 2e-6;
+static const double BF16_ROUNDING = 0.00390625 * 1.01; /* half a unit of 8 bits, and a bit */
+
+/* One product with its operands, what stands in C before, and what must stand there after. */
+typedef struct Case {
+    GemmArgs g;
+    void *before;
+    double *want, *size; /* size: sum of the absolute products */
+    int64_t c_elems;
+} Case;
+
+static double element(const void *data, Dtype type, int64_t i)
+{
+    if (type == DTYPE_F32) return (double)((const float *)data)[i];
+    return (double)f32_from_bf16(((const uint16_t *)data)[i]);
+}
+
+static void put(void *data, Dtype type, int64_t i, float v)
+{
+    if (type == DTYPE_F32) ((float *)data)[i] = v;
+    if (type == DTYPE_BF16) ((uint16_t *)data)[i] = bf16_from_f32(v);
+}
+
+/* Normal numbers, or mostly zeros with some 1 and -1 (whose sums below 256 are exact in bf16). */
+static void *random_values(OpTest *t, Dtype type, int64_t n, uint64_t seed, bool integers)
+{
+    void *data = NULL;
+    CHECK_OK(arena_alloc(&t->arena, (size_t)n * dtype_bytes(type), &data));
+    for (int64_t i = 0; i < n; i++) {
+        double u = rng_uniform(seed, 1, (uint64_t)i);
+        float v = integers ? (float)((u > 0.8) - (u < 0.2)) : (float)(2 * u - 1);
+        put(data, type, i, v);
+    }
+    return data;
+}
+
+static void reference(Case *c)
+{
+    const GemmArgs *g = &c->g;
+    for (int64_t i = 0; i < g->m; i++) {
+        for (int64_t j = 0; j < g->n; j++) {
+            double at = g->beta != 0 ? element(c->before, g->c_type, i * g->ldc + j) : 0;
+            double sum = at, size = fabs(at);
+            for (int64_t l = 0; l < g->k; l++) {
+                double a = element(g->a, g->a_type, g->trans_a ? l * g->lda + i : i * g->lda + l);
+                double x = element(g->b, g->b_type, g->trans_b ? j * g->ldb + l : l * g->ldb + j);
+                sum += a * x, size += fabs(a * x);
+            }
+            c->want[i * g->ldc + j] = sum, c->size[i * g->ldc + j] = size;
+        }
+    }
+}
+
+/* pad: elements between the rows. With beta 0, C is NaN before; the gaps of C always are. */
+static Case make_case(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool integers)
+{
+    g.lda = (g.trans_a ? g.m : g.k) + pad;
+    g.ldb = (g.trans_b ? g.k : g.n) + pad;
+    g.ldc = g.n + pad;
+    g.a = random_values(t, g.a_type, (g.trans_a ? g.k : g.m) * g.lda, seed, integers);
+    g.b = random_values(t, g.b_type, (g.trans_b ? g.n : g.k) * g.ldb, seed + 1, integers);
+    Case c = { .g = g, .c_elems = g.m * g.ldc };
+    c.before = random_values(t, g.c_type, c.c_elems, seed + 2, integers);
+    for (int64_t i = 0; i < c.c_elems; i++) {
+        if (g.beta == 0 || i % g.ldc >= g.n) put(c.before, g.c_type, i, NAN);
+    }
+    void *at = NULL;
+    size_t bytes = (size_t)c.c_elems * dtype_bytes(g.c_type);
+    CHECK_OK(arena_alloc(&t->arena, bytes, &c.g.c));
+    memcpy(c.g.c, c.before, bytes);
+    CHECK_OK(arena_alloc(&t->arena, (size_t)c.c_elems * sizeof(double), &at));
+    c.want = at;
+    CHECK_OK(arena_alloc(&t->arena, (size_t)c.c_elems * sizeof(double), &at));
+    c.size = at;
+    reference(&c);
+    return c;
+}
+
+static void run_case(OpTest *t, const Case *c)
+{
+    void *workspace = NULL;
+    CHECK_OK(arena_alloc(&t->arena, gemm_workspace(&t->ex, &c->g), &workspace));
+    CHECK_OK(gemm_run(&t->ex, &c->g, workspace));
+}
+
+static void check_case(const Case *c, bool exact)
+{
+    const GemmArgs *g = &c->g;
+    for (int64_t i = 0; i < c->c_elems; i++) {
+        double got = element(g->c, g->c_type, i);
+        if (i % g->ldc >= g->n) {
+            if (!isnan(got)) fail_msg("element %lld between the rows was written", (long long)i);
+            continue;
+        }
+        double limit = exact ? 0 : LIMIT * c->size[i];
+        if (!exact && g->c_type == DTYPE_BF16) limit += BF16_ROUNDING * fabs(c->want[i]);
+        if (!(fabs(got - c->want[i]) <= limit)) {
+            fail_msg("%lld x %lld x %lld, %s %s, %s -> %s, beta %g: C[%lld][%lld] is %.9g, want "
+                     "%.9g within %.3g",
+                     (long long)g->m, (long long)g->n, (long long)g->k, g->trans_a ? "A^T" : "A",
+                     g->trans_b ? "B^T" : "B", dtype_name(g->a_type), dtype_name(g->c_type),
+                     (double)g->beta, (long long)(i / g->ldc), (long long)(i % g->ldc), got,
+                     c->want[i], limit);
+        }
+    }
+}
+
+static GemmArgs args_of(int64_t m, int64_t n, int64_t k, Dtype in, Dtype out)
+{
+    return (GemmArgs){ .m = m, .n = n, .k = k, .a_type = in, .b_type = in, .c_type = out };
+}
+
+/* Every transpose, beta and pad (bits of `variant`) over sizes that are 1, prime, past a vector. */
+static void random_shapes(Dtype in, Dtype out, bool integers)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 7, 13, 16, 17, 31, 33, 64, 65, 97, 129 };
+    const uint64_t count = sizeof sizes / sizeof *sizes;
+    OpTest t;
+    optest_open(&t, 2);
+    for (uint64_t i = 0; i < 48; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        int64_t dim[3];
+        for (uint64_t d = 0; d < 3; d++) dim[d] = sizes[rng_below(7, 2, 3 * i + d, count)];
+        GemmArgs g = args_of(dim[0], dim[1], dim[2], in, out);
+        g.trans_a = i & 1, g.trans_b = i & 2, g.beta = i & 4 ? 1 : 0;
+        Case c = make_case(&t, g, i & 8 ? 5 : 0, 100 * i, integers);
+        run_case(&t, &c);
+        check_case(&c, integers);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void f32_products_match_double(void **state)
+{
+    (void)state;
+    random_shapes(DTYPE_F32, DTYPE_F32, false);
+}
+
+static void bf16_products_into_f32_match_double(void **state)
+{
+    (void)state;
+    random_shapes(DTYPE_BF16, DTYPE_F32, false);
+}
+
+static void bf16_products_into_bf16_are_rounded_once(void **state)
+{
+    (void)state;
+    random_shapes(DTYPE_BF16, DTYPE_BF16, false);
+}
+
+static void f32_products_into_bf16_are_rounded_once(void **state)
+{
+    (void)state;
+    random_shapes(DTYPE_F32, DTYPE_BF16, false);
+}
+
+static void products_of_small_integers_are_exact(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        random_shapes(i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32, true);
+    }
+}
+
+/* More rows than pass through the workspace at a time, and a last block of one row. */
+static void many_rows_match_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 8; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        GemmArgs g = args_of(2049, 5, 9, i & 4 ? DTYPE_F32 : DTYPE_BF16, DTYPE_BF16);
+        g.trans_a = i & 1, g.beta = i & 2 ? 1 : 0, g.trans_b = g.trans_a;
+        Case c = make_case(&t, g, 3, 40, false);
+        run_case(&t, &c);
+        check_case(&c, false);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+/* The weight gradient's shape: a long sum into a small matrix that already holds something. */
+static void long_sums_match_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2; i++) {
+        GemmArgs g = args_of(37, 29, 4999, i ? DTYPE_BF16 : DTYPE_F32, DTYPE_F32);
+        g.trans_a = true, g.beta = 1;
+        Case c = make_case(&t, g, 0, 50, false);
+        run_case(&t, &c);
+        check_case(&c, false);
+    }
+    optest_close(&t);
+}
+
+static void no_rows_and_no_columns_write_nothing(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    float c[4] = { 1, 2, 3, 4 }, x[4] = { 1, 1, 1, 1 };
+    GemmArgs g = args_of(0, 2, 2, DTYPE_F32, DTYPE_F32);
+    g.a = g.b = x, g.c = c, g.lda = g.ldb = g.ldc = 2;
+    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    g.m = 2, g.n = 0;
+    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK(c[0] == 1 && c[1] == 2 && c[2] == 3 && c[3] == 4);
+    optest_close(&t);
+}
+
+static void an_empty_sum_is_zero_or_what_was_there(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    float c[4] = { 1, 2, 3, NAN }, x[4] = { 1, 1, 1, 1 };
+    GemmArgs g = args_of(2, 1, 0, DTYPE_F32, DTYPE_F32);
+    g.a = g.b = x, g.c = c, g.lda = g.ldb = 2, g.ldc = 2, g.beta = 1;
+    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK(c[0] == 1 && c[2] == 3);
+    g.beta = 0;
+    CHECK_OK(gemm_run(&t.ex, &g, NULL));
+    CHECK(c[0] == 0 && c[1] == 2 && c[2] == 0 && isnan(c[3]));
+    optest_close(&t);
+}
+
+static void a_call_from_a_parallel_region_gives_the_bits_of_one_thread(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    for (int i = 0; i < 4; i++) {
+        GemmArgs g =
+            args_of(97, 65, 33, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
+        Case alone = make_case(&t, g, 0, 60, false), inside[2];
+        run_case(&t, &alone);
+        void *workspace[2];
+        Status status[2] = { OK, OK };
+        for (int n = 0; n < 2; n++) {
+            inside[n] = make_case(&t, g, 0, 60, false);
+            CHECK_OK(arena_alloc(&t.arena, gemm_workspace(&t.ex, &g), &workspace[n]));
+        }
+#pragma omp parallel for num_threads(2) schedule(static)
+        for (int n = 0; n < 2; n++) status[n] = gemm_run(&t.ex, &inside[n].g, workspace[n]);
+        for (int n = 0; n < 2; n++) {
+            CHECK_INT(status[n], OK);
+            size_t bytes = (size_t)alone.c_elems * dtype_bytes(g.c_type);
+            CHECK(memcmp(inside[n].g.c, alone.g.c, bytes) == 0);
+        }
+    }
+    optest_close(&t);
+}
+
+static void the_same_product_twice_has_the_same_bits(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    GemmArgs g = args_of(131, 67, 1031, DTYPE_F32, DTYPE_F32);
+    Case first = make_case(&t, g, 0, 70, false), second = make_case(&t, g, 0, 70, false);
+    run_case(&t, &first);
+    run_case(&t, &second);
+    CHECK(memcmp(first.g.c, second.g.c, (size_t)first.c_elems * sizeof(float)) == 0);
+    optest_close(&t);
+}
+
+/* More than one block along each of m, n and k; rows alone are as rows of the whole. */
+static void bits_depend_neither_on_threads_nor_on_the_other_rows(void **state)
+{
+    (void)state;
+    OpTest one, three;
+    optest_open(&one, 1);
+    optest_open(&three, 3);
+    for (int i = 0; i < 4; i++) {
+        GemmArgs g =
+            args_of(185, 545, 531, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
+        g.trans_b = i & 1;
+        Case alone = make_case(&one, g, 1, 90, false), shared = make_case(&three, g, 1, 90, false);
+        Case last = make_case(&one, g, 1, 90, false);
+        run_case(&one, &alone);
+        run_case(&three, &shared);
+        size_t each = dtype_bytes(g.c_type), row = (size_t)alone.g.ldc * each;
+        CHECK(memcmp(alone.g.c, shared.g.c, (size_t)alone.c_elems * each) == 0);
+        last.g.m = 1;
+        last.g.a = (const char *)last.g.a + (size_t)(184 * last.g.lda) * dtype_bytes(g.a_type);
+        run_case(&one, &last);
+        CHECK(memcmp(last.g.c, (char *)alone.g.c + 184 * row, (size_t)g.n * each) == 0);
+    }
+    optest_close(&three);
+    optest_close(&one);
+}
+
+/* The words behind the workspace keep their value, also without bf16 instructions. */
+static void the_workspace_is_as_large_as_it_says(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 8; i++) {
+        GemmArgs g =
+            args_of(1025, 31, 17, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
+        g.trans_a = i & 4;
+        size_t bytes = gemm_workspace(&t.ex, &g); /* before there is any data */
+        Case c = make_case(&t, g, 0, 80, false);
+        void *at = NULL;
+        CHECK_OK(arena_alloc(&t.arena, bytes + 64, &at));
+        memset((char *)at + bytes, 0x5A, 64);
+        CHECK_OK(gemm_run(&t.ex, &c.g, at));
+        for (size_t j = 0; j < 64; j++) CHECK_INT(((unsigned char *)at)[bytes + j], 0x5A);
+    }
+    optest_close(&t);
+}
+
+static void the_library_has_a_name_and_free_accepts_null(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    const char *name = gemm_library(t.ex.gemm);
+    CHECK(strncmp(name, "tiles of ", 9) == 0);
+    CHECK_INT(gemm_has_bf16(t.ex.gemm), strstr(name, "BF16") != NULL);
+    gemm_free(NULL);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(f32_products_match_double),
+        TEST(bf16_products_into_f32_match_double),
+        TEST(bf16_products_into_bf16_are_rounded_once),
+        TEST(f32_products_into_bf16_are_rounded_once),
+        TEST(products_of_small_integers_are_exact),
+        TEST(many_rows_match_double),
+        TEST(long_sums_match_double),
+        TEST(no_rows_and_no_columns_write_nothing),
+        TEST(an_empty_sum_is_zero_or_what_was_there),
+        TEST(a_call_from_a_parallel_region_gives_the_bits_of_one_thread),
+        TEST(the_same_product_twice_has_the_same_bits),
+        TEST(bits_depend_neither_on_threads_nor_on_the_other_rows),
+        TEST(the_workspace_is_as_large_as_it_says),
+        TEST(the_library_has_a_name_and_free_accepts_null),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,229 @@
+/* The three linear ops against plain loops in double. */
+#include "harness/optest.h"
+
+typedef struct Sizes {
+    int64_t N, O, I;
+} Sizes;
+
+/* 1, primes, one past a tile, and more rows than a call of mixed types widens at a time. */
+static const Sizes sizes[] = {
+    { 1, 1, 1 }, { 7, 13, 5 }, { 129, 65, 31 }, { 64, 16, 127 }, { 1031, 8, 33 },
+};
+
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* Waiting for each other costs two threads more than a small case takes. */
+static int threads_for(const Sizes *s) { return s->N < 100 ? 1 : 2; }
+
+/* Bit i of `types` makes a tensor bf16. */
+static Dtype type_of(int types, int bit) { return types >> bit & 1 ? DTYPE_BF16 : DTYPE_F32; }
+
+/* sum over l of a[i * step_i + l * step_l] * b[j * step_j + l * step_m], and r[i][j]. */
+typedef struct Sum {
+    const Tensor *a, *b, *r;
+    int64_t rows, cols, terms, a_row, a_term, b_col, b_term;
+} Sum;
+
+static double *sums(OpTest *t, const Sum *s)
+{
+    double *want = optest_doubles(t, s->rows * s->cols);
+    for (int64_t i = 0; i < s->rows; i++) {
+        for (int64_t j = 0; j < s->cols; j++) {
+            double sum = s->r == NULL || s->r->data == NULL ? 0 : optest_get(s->r, i * s->cols + j);
+            for (int64_t l = 0; l < s->terms; l++) {
+                sum += optest_get(s->a, i * s->a_row + l * s->a_term) *
+                       optest_get(s->b, j * s->b_col + l * s->b_term);
+            }
+            want[i * s->cols + j] = sum;
+        }
+    }
+    return want;
+}
+
+/* The residual: not given, given, or the output itself. */
+typedef enum Residual { ABSENT, GIVEN, IN_PLACE } Residual;
+
+static void residual_make(OpTest *t, Residual kind, const Tensor *out, Tensor *r)
+{
+    *r = (Tensor){ 0 };
+    if (kind == ABSENT) return;
+    *r = optest_normal(t, out->dtype, out->dim);
+    if (kind == GIVEN) return;
+    memcpy(out->data, r->data, tensor_bytes(out));
+}
+
+static void check_fwd(OpTest *t, const Sizes *s, int types, Residual residual)
+{
+    LinearFwd a = { .x = optest_normal(t, type_of(types, 0), DIMS(s->N, s->I)),
+                    .w = optest_normal(t, type_of(types, 1), DIMS(s->O, s->I)),
+                    .y = optest_poisoned(t, type_of(types, 2), DIMS(s->N, s->O)) };
+    Tensor r;
+    residual_make(t, residual, &a.y, &r);
+    a.r = residual == IN_PLACE ? a.y : r;
+    Sum sum = { &a.x, &a.w, &r, s->N, s->O, s->I, s->I, 1, s->I, 1 };
+    double *want = sums(t, &sum);
+    CHECK_OK(linear_fwd(&t->ex, a));
+    CHECK_TENSOR(&a.y, want);
+}
+
+static void check_bwd_input(OpTest *t, const Sizes *s, int types, Residual residual)
+{
+    LinearBwdInput a = { .dy = optest_normal(t, type_of(types, 0), DIMS(s->N, s->O)),
+                         .w = optest_normal(t, type_of(types, 1), DIMS(s->O, s->I)),
+                         .dx = optest_poisoned(t, type_of(types, 2), DIMS(s->N, s->I)) };
+    Tensor r;
+    residual_make(t, residual, &a.dx, &r);
+    a.r = residual == IN_PLACE ? a.dx : r;
+    Sum sum = { &a.dy, &a.w, &r, s->N, s->I, s->O, s->O, 1, 1, s->I };
+    double *want = sums(t, &sum);
+    CHECK_OK(linear_bwd_input(&t->ex, a));
+    CHECK_TENSOR(&a.dx, want);
+}
+
+static void check_bwd_weight(OpTest *t, const Sizes *s, int types)
+{
+    LinearBwdWeight a = { .dy = optest_normal(t, type_of(types, 0), DIMS(s->N, s->O)),
+                          .x = optest_normal(t, type_of(types, 1), DIMS(s->N, s->I)),
+                          .dw = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)) };
+    Tensor before = optest_copy(t, &a.dw);
+    Sum sum = { &a.dy, &a.x, &before, s->O, s->I, s->N, 1, s->O, 1, s->I };
+    double *want = sums(t, &sum);
+    CHECK_OK(linear_bwd_weight(&t->ex, a));
+    CHECK_TENSOR(&a.dw, want);
+}
+
+static void forward_matches_double_for_all_types_and_residuals(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < SIZES * 8 * 3; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        t.ex.threads = threads_for(&sizes[i / 24]);
+        check_fwd(&t, &sizes[i / 24], i / 3 % 8, (Residual)(i % 3));
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void input_gradient_matches_double_for_all_types_and_residuals(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < SIZES * 8 * 3; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        t.ex.threads = threads_for(&sizes[i / 24]);
+        check_bwd_input(&t, &sizes[i / 24], i / 3 % 8, (Residual)(i % 3));
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void weight_gradient_is_added_and_matches_double_for_all_types(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < SIZES * 4; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        check_bwd_weight(&t, &sizes[i / 4], i % 4);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void tokens_of_a_batch_are_rows(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    LinearFwd a = { .x = optest_normal(&t, DTYPE_F32, DIMS(2, 3, 5)),
+                    .w = optest_normal(&t, DTYPE_F32, DIMS(4, 5)),
+                    .y = optest_poisoned(&t, DTYPE_F32, DIMS(2, 3, 2, 2)) };
+    Sum sum = { &a.x, &a.w, NULL, 6, 4, 5, 5, 1, 5, 1 };
+    double *want = sums(&t, &sum);
+    CHECK_OK(linear_fwd(&t.ex, a));
+    CHECK_TENSOR(&a.y, want);
+    optest_close(&t);
+}
+
+static void no_rows_leave_the_weight_gradient_alone(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    LinearBwdWeight a = { .dy = optest_normal(&t, DTYPE_BF16, DIMS(1, 2)),
+                          .x = optest_normal(&t, DTYPE_F32, DIMS(1, 3)),
+                          .dw = optest_normal(&t, DTYPE_F32, DIMS(2, 3)) };
+    a.dy.dim[0] = a.x.dim[0] = 0;
+    Tensor before = optest_copy(&t, &a.dw);
+    CHECK_OK(linear_bwd_weight(&t.ex, a));
+    CHECK_SAME(&a.dw, &before);
+    optest_close(&t);
+}
+
+static void shapes_that_do_not_fit_are_errors_that_name_the_tensor(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Tensor x = optest_normal(&t, DTYPE_F32, DIMS(4, 3));
+    Tensor w = optest_normal(&t, DTYPE_F32, DIMS(2, 3));
+    Tensor y = optest_poisoned(&t, DTYPE_F32, DIMS(4, 2));
+    Tensor wide = optest_normal(&t, DTYPE_F32, DIMS(4, 5));
+    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 2));
+    Tensor dw16 = optest_normal(&t, DTYPE_BF16, DIMS(2, 3));
+    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = wide, .w = w, .y = y }), ERR_SHAPE,
+                "linear_fwd: x is");
+    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = x, .w = w, .y = wide }), ERR_SHAPE,
+                "linear_fwd: y is");
+    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = x, .w = w, .y = y, .r = half }), ERR_SHAPE,
+                "linear_fwd: r is");
+    CHECK_FAILS(linear_bwd_input(&t.ex, (LinearBwdInput){ .dy = y, .w = w, .dx = wide }), ERR_SHAPE,
+                "linear_bwd_input: dx is");
+    CHECK_FAILS(linear_bwd_weight(&t.ex, (LinearBwdWeight){ .dy = wide, .x = x, .dw = w }),
+                ERR_SHAPE, "linear_bwd_weight: dy is");
+    CHECK_FAILS(linear_bwd_weight(&t.ex, (LinearBwdWeight){ .dy = y, .x = x, .dw = dw16 }),
+                ERR_SHAPE, "linear_bwd_weight: dw is");
+    w.dim[1] = 0;
+    CHECK_FAILS(linear_fwd(&t.ex, (LinearFwd){ .x = x, .w = w, .y = y }), ERR_SHAPE, "w is empty");
+    optest_close(&t);
+}
+
+/* 4 x 3 by 3 x 2: 24 multiply-adds; 12 + 6 + 8 elements, twice 8 more for a residual. */
+static void costs_are_the_products_and_every_tensor_once(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    LinearFwd a = { .x = optest_normal(&t, DTYPE_BF16, DIMS(4, 3)),
+                    .w = optest_normal(&t, DTYPE_F32, DIMS(2, 3)),
+                    .y = optest_poisoned(&t, DTYPE_F32, DIMS(4, 2)) };
+    OpCost cost = op_desc(OP_LINEAR_FWD)->cost(&a);
+    CHECK_NEAR(cost.flops, 48, 0);
+    CHECK_NEAR(cost.bytes, 12 * 2 + 6 * 4 + 8 * 4, 0);
+    a.r = a.y;
+    CHECK_NEAR(op_desc(OP_LINEAR_FWD)->cost(&a).bytes, cost.bytes + 8 * 4, 0);
+    LinearBwdWeight b = { .dy = a.y, .x = a.x, .dw = a.w };
+    CHECK_NEAR(op_desc(OP_LINEAR_BWD_WEIGHT)->cost(&b).flops, 48, 0);
+    CHECK_NEAR(op_desc(OP_LINEAR_BWD_WEIGHT)->cost(&b).bytes, 12 * 2 + 2 * 6 * 4 + 8 * 4, 0);
+    LinearBwdInput d = { .dy = a.y, .w = a.w, .dx = a.x };
+    CHECK_NEAR(op_desc(OP_LINEAR_BWD_INPUT)->cost(&d).flops, 48, 0);
+    CHECK_NEAR(op_desc(OP_LINEAR_BWD_INPUT)->cost(&d).bytes, cost.bytes, 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(forward_matches_double_for_all_types_and_residuals),
+        TEST(input_gradient_matches_double_for_all_types_and_residuals),
+        TEST(weight_gradient_is_added_and_matches_double_for_all_types),
+        TEST(tokens_of_a_batch_are_rows),
+        TEST(no_rows_leave_the_weight_gradient_alone),
+        TEST(shapes_that_do_not_fit_are_errors_that_name_the_tensor),
+        TEST(costs_are_the_products_and_every_tensor_once),
+    };
+    return TEST_RUN(tests);
+}

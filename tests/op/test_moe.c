@@ -1,0 +1,546 @@
+/* The expert ops against their dense definition in double (moe_case.h). */
+#include "moe_case.h"
+
+enum { GROUPS_MAX = 8 };
+
+typedef struct Deal {
+    MoeSizes s;
+    int64_t group[GROUPS_MAX]; /* rows of each expert */
+} Deal;
+
+/* N, K, E, D, F, pad. Sizes are primes and one past a tile or a piece: 256 rows, 256 columns of D,
+ * 512 rows of a sum, 256 columns of F. */
+static const Deal deals[] = {
+    { { 226, 2, 8, 33, 17, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 } },
+    { { 700, 1, 4, 257, 11, 0 }, { 0, 0, 700, 0 } },
+    { { 205, 3, 7, 13, 11, 1 }, { 237, 119, 79, 60, 47, 40, 33 } }, /* Zipf */
+    { { 1, 1, 3, 1, 1, 3 }, { 0, 0, 1 } },
+    { { 5, 3, 2, 7, 257, 2 }, { 6, 9 } },
+};
+
+enum { DEALS = sizeof deals / sizeof *deals };
+
+static Moe deal_make(OpTest *t, Dtype act, const Deal *d, bool integers)
+{
+    Moe m = moe_make(t, act, d->s, d->group, integers);
+    CHECK_OK(moe_sort_run(t, &m));
+    return m;
+}
+
+/* The routed rows of a buffer, without its pads. */
+static Tensor routed(const Moe *m, const Tensor *t) { return tensor_rows(t, 0, moe_slots(&m->s)); }
+
+static void check_untouched(const char *name, const Tensor *t, int64_t first_row)
+{
+    Tensor rest = tensor_rows(t, first_row, t->dim[0] - first_row);
+    const unsigned char *byte = rest.data;
+    for (size_t i = 0; i < tensor_bytes(&rest); i++) {
+        if (byte[i] != 0xFF)
+            fail_msg("%s: byte %zu past row %lld is written", name, i, (long long)first_row);
+    }
+}
+
+/* Sorting */
+
+static void check_sorted(const Moe *m)
+{
+    const int32_t *index = m->index.data, *offsets = m->offsets.data;
+    const int32_t *token = m->row_token.data, *slot = m->row_slot.data, *row = m->slot_row.data;
+    CHECK_INT(offsets[0], 0);
+    CHECK_INT(offsets[m->s.E], moe_slots(&m->s));
+    for (int64_t e = 0; e < m->s.E; e++) {
+        int64_t n = 0;
+        for (int64_t s = 0; s < moe_slots(&m->s); s++) n += index[s] == e;
+        CHECK_INT(offsets[e + 1] - offsets[e], n);
+        for (int32_t r = offsets[e]; r < offsets[e + 1]; r++) {
+            CHECK_INT(index[slot[r]], e);
+            CHECK_INT(token[r], slot[r] / m->s.K);
+            CHECK_INT(row[slot[r]], r);
+            CHECK(r == offsets[e] || slot[r] > slot[r - 1]);
+        }
+    }
+}
+
+static void rows_of_an_expert_stand_together_in_the_order_of_tokens(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    for (int i = 0; i < DEALS; i++) {
+        Moe m = deal_make(&t, DTYPE_F32, &deals[i], false);
+        check_sorted(&m);
+        check_untouched("row_token", &m.row_token, moe_slots(&m.s));
+        check_untouched("row_slot", &m.row_slot, moe_slots(&m.s));
+    }
+    optest_close(&t);
+}
+
+static void an_expert_that_is_not_there_cannot_be_sorted(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    Moe m = deal_make(&t, DTYPE_F32, &deals[4], false);
+    optest_set(&m.index, 3, 2);
+    CHECK_FAILS(moe_sort_run(&t, &m), ERR_ARG, "moe_sort: element 3 of index is 2, outside 0 .. 1");
+    optest_set(&m.index, 3, 1);
+    m.row_slot = tensor_rows(&m.row_slot, 0, 14);
+    CHECK_FAILS(moe_sort_run(&t, &m), ERR_SHAPE, "row_slot 14 for 15 slots");
+    optest_close(&t);
+}
+
+/* All ops */
+
+static void check_forward(OpTest *t, const Moe *m, const MoeReference *want, double limit)
+{
+    Tensor pre = routed(m, &m->pre), act = routed(m, &m->act_rows), out = routed(m, &m->out);
+    CHECK_TENSOR_WITHIN(&pre, by_row(t, m, want->pre, 2 * m->s.F), limit);
+    CHECK_TENSOR_WITHIN(&act, by_row(t, m, want->act, m->s.F), limit);
+    CHECK_TENSOR_WITHIN(&out, by_row(t, m, want->out, m->s.D), limit);
+    CHECK_TENSOR_WITHIN(&m->y, want->y, limit);
+}
+
+/* A dot product may cancel to little, with a rounding error of what it was summed from: so the
+ * gradients of all weights are one row. */
+static Tensor one_row(const Tensor *t) { return tensor_as2(t, 1, tensor_elems(t)); }
+
+static void check_backward(OpTest *t, const Moe *m, const MoeReference *want, double limit)
+{
+    Tensor dpre = routed(m, &m->dpre), wact = routed(m, &m->wact), dx = routed(m, &m->dx_rows);
+    Tensor dweight = one_row(&m->dweight);
+    CHECK_TENSOR_WITHIN(&dpre, by_row(t, m, want->dpre, 2 * m->s.F), limit);
+    CHECK_TENSOR_WITHIN(&wact, by_row(t, m, want->wact, m->s.F), limit);
+    CHECK_TENSOR_WITHIN(&dweight, want->dweight, limit);
+    CHECK_TENSOR_WITHIN(&dx, by_row(t, m, want->dx_slots, m->s.D), limit);
+    CHECK_TENSOR_WITHIN(&m->dx, want->dx, limit);
+    CHECK_TENSOR_WITHIN(&m->dw1, want->dw1, limit);
+    CHECK_TENSOR_WITHIN(&m->dw2, want->dw2, limit);
+}
+
+static void check_pads(const Moe *m)
+{
+    int64_t n = moe_slots(&m->s);
+    check_untouched("pre", &m->pre, n);
+    check_untouched("act", &m->act_rows, n);
+    check_untouched("out", &m->out, n);
+    check_untouched("dpre", &m->dpre, n);
+    check_untouched("wact", &m->wact, n);
+    check_untouched("dx by row", &m->dx_rows, n);
+}
+
+static void every_op_gives_what_its_definition_says(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    OpTest t;
+    moe_open(&t, 2);
+    for (int i = 0; i < 2 * DEALS; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        double limit = types[i % 2] == DTYPE_F32 ? 1e-5 : 5e-3;
+        Moe m = deal_make(&t, types[i % 2], &deals[i / 2], false);
+        MoeReference want = moe_reference(&t, &m);
+        moe_forward(&t, &m);
+        check_forward(&t, &m, &want, limit);
+        moe_backward(&t, &m);
+        check_backward(&t, &m, &want, limit);
+        check_pads(&m); /* whose NaNs were there to be read by mistake */
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void check_exact(const char *name, const Tensor *t, const double *want)
+{
+    for (int64_t i = 0; i < tensor_elems(t); i++) {
+        if (optest_get(t, i) == (double)(float)want[i]) continue;
+        fail_msg("%s: element %lld is %.9g, want %.9g", name, (long long)i, optest_get(t, i),
+                 want[i]);
+    }
+}
+
+/* With gates of 0 and +-128 the sigmoid is exactly 1/2, 0 or 1, so every result is a small number
+ * of halves. Each op is given the reference's own operands. */
+static void make_exact(Moe *m)
+{
+    for (int64_t i = 0; i < tensor_elems(&m->x); i++) {
+        if (i % m->s.D == 0) optest_set(&m->x, i, 1);
+    }
+    for (int64_t i = 0; i < m->s.E * 2 * m->s.F; i++) {
+        bool gate = i % (2 * m->s.F) < m->s.F;
+        for (int64_t d = 0; gate && d < m->s.D; d++) optest_set(&m->w1, i * m->s.D + d, 0);
+        if (gate) optest_set(&m->w1, i * m->s.D, (double)(128 * (i % 3 - 1)));
+    }
+    for (int64_t i = 0; i < tensor_elems(&m->weight); i++) {
+        optest_set(&m->weight, i, i % 3 == 0 ? 2 : -1);
+    }
+}
+
+static void integers_come_out_exactly(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    OpTest t;
+    moe_open(&t, 2);
+    for (int i = 0; i < 6; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        Moe m = deal_make(&t, types[i % 2], &deals[i / 2], true);
+        make_exact(&m);
+        MoeReference want = moe_reference(&t, &m);
+        int64_t D = m.s.D, F = m.s.F;
+        moe_forward(&t, &m);
+        moe_backward(&t, &m);
+        Tensor pre = routed(&m, &m.pre), act = routed(&m, &m.act_rows), out = routed(&m, &m.out);
+        Tensor dpre = routed(&m, &m.dpre), wact = routed(&m, &m.wact);
+        Tensor dx = routed(&m, &m.dx_rows);
+        check_exact("pre", &pre, by_row(&t, &m, want.pre, 2 * F));
+        check_exact("act", &act, by_row(&t, &m, want.act, F));
+        check_exact("out", &out, by_row(&t, &m, want.out, D));
+        check_exact("dpre", &dpre, by_row(&t, &m, want.dpre, 2 * F));
+        check_exact("wact", &wact, by_row(&t, &m, want.wact, F));
+        check_exact("dweight", &m.dweight, want.dweight);
+        check_exact("dx by row", &dx, by_row(&t, &m, want.dx_slots, D));
+        check_exact("dw1", &m.dw1, want.dw1);
+        check_exact("dw2", &m.dw2, want.dw2);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+/* Rows that do not count */
+
+static void rows_past_the_live_ones_are_neither_read_nor_written(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 2);
+    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false), all = m;
+    int64_t live = 1 + 63 + 64 + 65 + 50; /* in the middle of a group */
+    all.pre = optest_poisoned(&t, DTYPE_F32, m.pre.dim);
+    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&all)));
+    m.live = (int32_t)live, m.rows.device = &m.live;
+    memset(m.act_rows.data, 0xFF, tensor_bytes(&m.act_rows));
+    /* a place that no row may follow: reading it would be an error */
+    for (int64_t r = live; r < m.rows.bound; r++) optest_set(&m.row_token, r, -1);
+    for (int64_t r = live; r < m.rows.bound; r++) optest_set(&m.row_slot, r, -1);
+    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
+    CHECK_OK(moe_down_fwd(&t.ex, moe_down_fwd_of(&m)));
+    CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
+    CHECK_OK(moe_up_bwd_input(&t.ex, moe_up_bwd_input_of(&m)));
+    Tensor some = tensor_rows(&m.pre, 0, live), same = tensor_rows(&all.pre, 0, live);
+    CHECK_SAME(&some, &same);
+    check_untouched("pre", &m.pre, live);
+    check_untouched("act", &m.act_rows, live);
+    check_untouched("out", &m.out, live);
+    check_untouched("dpre", &m.dpre, live);
+    check_untouched("wact", &m.wact, live);
+    check_untouched("dx by row", &m.dx_rows, live);
+    optest_close(&t);
+}
+
+static void weight_gradients_leave_out_rows_past_the_live_ones(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 2);
+    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+    m.live = 1 + 63 + 10, m.rows.device = &m.live;
+    m.dpre = optest_normal(&t, DTYPE_F32, m.dpre.dim),
+    m.wact = optest_normal(&t, DTYPE_F32, m.wact.dim);
+    for (int64_t i = m.live * 2 * m.s.F; i < tensor_elems(&m.dpre); i++)
+        optest_set(&m.dpre, i, NAN);
+    for (int64_t i = m.live * m.s.F; i < tensor_elems(&m.wact); i++) optest_set(&m.wact, i, NAN);
+    Tensor before1 = optest_copy(&t, &m.dw1), before2 = optest_copy(&t, &m.dw2);
+    CHECK_OK(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)));
+    CHECK_OK(moe_down_bwd_weight(&t.ex, moe_down_bwd_weight_of(&m)));
+    int64_t reached = 4, one = m.s.D * m.s.F; /* experts 0 to 3 have rows below `live` */
+    for (int64_t i = 0; i < m.s.E * one; i++) {
+        CHECK(isfinite(optest_get(&m.dw2, i)));
+        CHECK((optest_get(&m.dw2, i) == optest_get(&before2, i)) ==
+              (i < one || i >= reached * one));
+    }
+    for (int64_t i = 0; i < m.s.E * 2 * one; i++) {
+        CHECK(isfinite(optest_get(&m.dw1, i)));
+        CHECK((optest_get(&m.dw1, i) == optest_get(&before1, i)) ==
+              (i < 2 * one || i >= reached * 2 * one));
+    }
+    optest_close(&t);
+}
+
+static void no_row_at_all_changes_nothing(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 2);
+    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    m.live = 0, m.rows.device = &m.live;
+    Tensor before = optest_copy(&t, &m.dw1);
+    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
+    CHECK_OK(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)));
+    check_untouched("pre", &m.pre, 0);
+    CHECK_SAME(&m.dw1, &before);
+    optest_close(&t);
+}
+
+static int64_t nan_count(const Tensor *t, int64_t first, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = first; i < first + n; i++) count += isnan(optest_get(t, i)) ? 1 : 0;
+    return count;
+}
+
+/* One expert's weights are NaN: its rows are, and no row beside them. */
+static void a_group_reads_no_expert_but_its_own(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 2);
+    for (int64_t sick = 1; sick < 8; sick++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+        const int32_t *offsets = m.offsets.data;
+        int64_t one = m.s.D * m.s.F, D = m.s.D, F = m.s.F;
+        for (int64_t i = sick * 2 * one; i < (sick + 1) * 2 * one; i++) optest_set(&m.w1, i, NAN);
+        for (int64_t i = sick * one; i < (sick + 1) * one; i++) optest_set(&m.w2, i, NAN);
+        moe_forward(&t, &m);
+        moe_backward(&t, &m);
+        int64_t first = offsets[sick], rows = offsets[sick + 1] - first, all = moe_slots(&m.s);
+        CHECK_INT(nan_count(&m.pre, first * 2 * F, rows * 2 * F), rows * 2 * F);
+        CHECK_INT(nan_count(&m.pre, 0, all * 2 * F), rows * 2 * F);
+        CHECK_INT(nan_count(&m.out, first * D, rows * D), rows * D);
+        CHECK_INT(nan_count(&m.out, 0, all * D), rows * D);
+        CHECK_INT(nan_count(&m.dx_rows, first * D, rows * D), rows * D);
+        CHECK_INT(nan_count(&m.dx_rows, 0, all * D), rows * D);
+        CHECK_INT(nan_count(&m.dw1, sick * 2 * one, 2 * one), 2 * one);
+        CHECK_INT(nan_count(&m.dw1, 0, m.s.E * 2 * one), 2 * one);
+        CHECK_INT(nan_count(&m.dw2, 0, m.s.E * one), one);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+/* Ways to call */
+
+static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 2);
+    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false), g = m;
+    MoeReference want = moe_reference(&t, &m);
+    int64_t D = m.s.D, R = m.rows.bound, n = moe_slots(&m.s);
+    /* what an exchange would deliver: rows, and a weight for each */
+    g.x = optest_poisoned(&t, m.act, DIMS(R, D));
+    g.dy = optest_poisoned(&t, m.act, DIMS(R, D));
+    g.weight = optest_poisoned(&t, DTYPE_F32, DIMS(R));
+    g.dweight = optest_poisoned(&t, DTYPE_F32, DIMS(R));
+    for (int64_t r = 0; r < n; r++) {
+        int64_t token = (int64_t)optest_get(&m.row_token, r),
+                slot = (int64_t)optest_get(&m.row_slot, r);
+        memcpy(tensor_at(&g.x, r * D), tensor_at(&m.x, token * D), (size_t)D * 2);
+        memcpy(tensor_at(&g.dy, r * D), tensor_at(&m.dy, token * D), (size_t)D * 2);
+        optest_set(&g.weight, r, optest_get(&m.weight, slot));
+    }
+    g.row_token = g.row_slot = (Tensor){ 0 };
+    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&g)));
+    CHECK_OK(moe_down_fwd(&t.ex, moe_down_fwd_of(&g)));
+    Tensor out = routed(&m, &m.out), dweight = tensor_rows(&g.dweight, 0, n);
+    CHECK_TENSOR_WITHIN(&out, by_row(&t, &m, want.out, D), 5e-3);
+    moe_backward(&t, &g);
+    dweight = one_row(&dweight);
+    CHECK_TENSOR_WITHIN(&dweight, by_row(&t, &m, want.dweight, 1), 5e-3);
+    check_untouched("dweight", &g.dweight, n);
+    CHECK_TENSOR_WITHIN(&m.dx, want.dx, 5e-3);
+    CHECK_TENSOR_WITHIN(&m.dw1, want.dw1, 5e-3);
+    CHECK_TENSOR_WITHIN(&m.dw2, want.dw2, 5e-3);
+    optest_close(&t);
+}
+
+static void the_gradient_may_take_the_place_of_the_pre_activation(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    OpTest t;
+    moe_open(&t, 2);
+    for (int i = 0; i < 4; i++) {
+        Moe m = deal_make(&t, types[i % 2], &deals[i < 2 ? 0 : 4], false);
+        moe_forward(&t, &m);
+        CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
+        MoeDownBwdInput a = moe_down_bwd_input_of(&m);
+        a.pre = a.dpre = optest_copy(&t, &m.pre);
+        CHECK_OK(moe_down_bwd_input(&t.ex, a));
+        CHECK_SAME(&a.dpre, &m.dpre);
+    }
+    optest_close(&t);
+}
+
+static void combine_takes_what_is_given(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    const MoeSizes s = { 7, 3, 2, 521, 1, 0 }; /* D past a piece of 512 */
+    OpTest t;
+    moe_open(&t, 2);
+    for (int given = 0; given < 32; given++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        Moe m = moe_make(&t, types[given >> 4], s, (int64_t[]){ 11, 10 }, false);
+        CHECK_OK(moe_sort_run(&t, &m));
+        MoeCombine a = { .out = optest_normal(&t, m.act, m.out.dim), .slot_row = m.slot_row };
+        a.y = given & 8 ? m.residual : m.y;
+        if (given & 1) a.weight = m.weight;
+        if (given & 2) a.shared = m.shared;
+        if (given & 12) a.residual = m.residual;
+        double *want = optest_doubles(&t, s.N * s.D);
+        for (int64_t i = 0; i < s.N * s.D; i++) {
+            int64_t n = i / s.D, d = i % s.D;
+            want[i] = 0;
+            if (given & 2) want[i] += optest_get(&m.shared, i);
+            if (given & 12) want[i] += optest_get(&m.residual, i);
+            for (int64_t k = n * s.K; k < (n + 1) * s.K; k++) {
+                double w = given & 1 ? optest_get(&m.weight, k) : 1;
+                int64_t row = (int64_t)optest_get(&m.slot_row, k);
+                want[i] += w * optest_get(&a.out, row * s.D + d);
+            }
+        }
+        CHECK_OK(moe_combine(&t.ex, a));
+        CHECK_TENSOR_WITHIN(&a.y, want, given >> 4 ? 5e-3 : 1e-5);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    const int threads[] = { 1, 2, 5 };
+    for (int i = 0; i < 4; i++) {
+        OpTest t[3];
+        Moe m[3];
+        for (int k = 0; k < 3; k++) {
+            moe_open(&t[k], threads[k]);
+            m[k] = deal_make(&t[k], types[i % 2], &deals[i / 2], false);
+            moe_forward(&t[k], &m[k]);
+            moe_backward(&t[k], &m[k]);
+        }
+        for (int k = 1; k < 3; k++) {
+            CHECK_SAME(&m[k].y, &m[0].y);
+            CHECK_SAME(&m[k].dx, &m[0].dx);
+            CHECK_SAME(&m[k].dweight, &m[0].dweight);
+            CHECK_SAME(&m[k].dw1, &m[0].dw1);
+            CHECK_SAME(&m[k].dw2, &m[0].dw2);
+        }
+        for (int k = 0; k < 3; k++) optest_close(&t[k]);
+    }
+}
+
+static void operations_are_counted_by_the_rows_that_are_expected(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    MoeUpFwd up = moe_up_fwd_of(&m);
+    CHECK_NEAR(op_desc(OP_MOE_UP_FWD)->cost(&up).flops, 457.0 * 2 * 33 * 34, 0);
+    m.rows.expected = 300;
+    MoeDownFwd down = moe_down_fwd_of(&m);
+    CHECK_NEAR(op_desc(OP_MOE_DOWN_FWD)->cost(&down).flops, 300.0 * 2 * 33 * 17, 0);
+    CHECK_NEAR(op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes,
+               2.0 * (8 * 33 * 17 + 300.0 * 17 + 300.0 * 33), 0);
+    MoeUpBwdWeight dw1 = moe_up_bwd_weight_of(&m);
+    CHECK_NEAR(op_desc(OP_MOE_UP_BWD_WEIGHT)->cost(&dw1).flops, 300.0 * 2 * 33 * 34, 0);
+    MoeDownBwdInput back = moe_down_bwd_input_of(&m);
+    CHECK_NEAR(op_desc(OP_MOE_DOWN_BWD_INPUT)->cost(&back).flops, 300.0 * 2 * 33 * 17, 0);
+    optest_close(&t);
+}
+
+static void places_that_are_not_there_are_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 2);
+    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+    optest_set(&m.row_token, 200, 226);
+    CHECK_FAILS(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)), ERR_ARG,
+                "moe_up_fwd: row 200 reads token 226, outside 0 .. 225");
+    CHECK_FAILS(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)), ERR_ARG, "reads token 226");
+    optest_set(&m.row_token, 200, 0);
+    optest_set(&m.row_slot, 7, -3);
+    CHECK_FAILS(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)), ERR_ARG,
+                "row 7 has the weight -3, outside 0 .. 451");
+    optest_set(&m.slot_row, 1, 457);
+    MoeCombine a = { .out = m.out, .slot_row = m.slot_row, .y = m.y };
+    CHECK_FAILS(moe_combine(&t.ex, a), ERR_ARG, "element 1 of slot_row is 457, outside 0 .. 456");
+    optest_set(&m.offsets, 3, 0);
+    CHECK_FAILS(moe_down_fwd(&t.ex, moe_down_fwd_of(&m)), ERR_ARG, "offsets fall from 1 to 0");
+    optest_close(&t);
+}
+
+static void tensors_that_do_not_fit_are_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+    MoeUpFwd up = moe_up_fwd_of(&m);
+    up.w = m.w2;
+    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "moe_up_fwd: w is (8, 33, 17) f32");
+    up = moe_up_fwd_of(&m), up.rows.bound = 458;
+    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "rows.bound is 458, the buffers have 457 rows");
+    up = moe_up_fwd_of(&m), up.row_token = (Tensor){ 0 };
+    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "457 rows, but what they read has only 226");
+    MoeDownBwdWeight dw2 = moe_down_bwd_weight_of(&m);
+    dw2.dw.dtype = DTYPE_BF16;
+    CHECK_FAILS(moe_down_bwd_weight(&t.ex, dw2), ERR_SHAPE, "moe_down_bwd_weight: dw is");
+    MoeDownBwdInput back = moe_down_bwd_input_of(&m);
+    back.row_slot = (Tensor){ 0 };
+    CHECK_FAILS(moe_down_bwd_input(&t.ex, back), ERR_SHAPE, "but weight has only 452");
+    optest_close(&t);
+}
+
+/* Bias */
+
+/* Loads 1 + 4, 2 + 2, 3 + 0 of two domains: the mean is 4. */
+static void the_bias_moves_towards_experts_below_the_mean(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    const double load[] = { 1, 2, 3, 4, 2, 0 };
+    MoeBiasUpdate a = { .load = optest_poisoned(&t, DTYPE_I32, DIMS(2, 3)),
+                        .gate = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
+                        .bias = optest_poisoned(&t, DTYPE_F32, DIMS(1, 3)),
+                        .rate = 0.25f };
+    for (int i = 0; i < 6; i++) optest_set(&a.load, i, load[i]);
+    for (int i = 0; i < 3; i++) optest_set(&a.bias, i, i + 1);
+    CHECK_OK(moe_bias_update(&t.ex, a)); /* the gate is NaN: the step does not count */
+    for (int i = 0; i < 3; i++) CHECK_NEAR(optest_get(&a.bias, i), i + 1, 0);
+    optest_set(&a.gate, 0, 3);
+    CHECK_OK(moe_bias_update(&t.ex, a));
+    CHECK_NEAR(optest_get(&a.bias, 0), 1 - 0.25, 0);
+    CHECK_NEAR(optest_get(&a.bias, 1), 2, 0);
+    CHECK_NEAR(optest_get(&a.bias, 2), 3 + 0.25, 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(rows_of_an_expert_stand_together_in_the_order_of_tokens),
+        TEST(an_expert_that_is_not_there_cannot_be_sorted),
+        TEST(every_op_gives_what_its_definition_says),
+        TEST(integers_come_out_exactly),
+        TEST(rows_past_the_live_ones_are_neither_read_nor_written),
+        TEST(weight_gradients_leave_out_rows_past_the_live_ones),
+        TEST(no_row_at_all_changes_nothing),
+        TEST(a_group_reads_no_expert_but_its_own),
+        TEST(rows_that_are_not_gathered_are_read_where_they_stand),
+        TEST(the_gradient_may_take_the_place_of_the_pre_activation),
+        TEST(combine_takes_what_is_given),
+        TEST(any_number_of_threads_gives_the_same_bits),
+        TEST(operations_are_counted_by_the_rows_that_are_expected),
+        TEST(places_that_are_not_there_are_an_error),
+        TEST(tensors_that_do_not_fit_are_an_error),
+        TEST(the_bias_moves_towards_experts_below_the_mean),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,147 @@
+/*
+ * The whole way of a token, route, sort, up, down, combine, and back: the gradients that the ops
+ * hand to each other against finite differences of one function in double,
+ *
+ *   L = <dy, y> + aux_loss,   y_n = sum over the chosen e of weight_ne * W2_e swiglu(W1_e x_n)
+ *
+ * in which the choice of experts is fixed and nothing is sorted.
+ */
+#include "moe_case.h"
+#include "route_case.h"
+
+enum { B = 2, T = 5, N = B * T, E = 6, D = 7, F = 5 };
+
+/* All parameters of L stand in one row: logits, x, w1, w2. */
+enum { LOGITS = 0, X = N * E, W1 = X + N * D, W2 = W1 + E * 2 * F * D, PARAMS = W2 + E * D * F };
+
+typedef struct Chain {
+    Moe m;
+    RouteFwd fwd;
+    RouteBwd bwd;
+    double *dy;
+} Chain;
+
+static Chain chain_make(OpTest *t, Dtype act, const RouteRule *rule)
+{
+    int64_t K = rule->top_k, group[E] = { N * K }; /* the router decides */
+    Chain c = { .m = moe_make(t, act, (MoeSizes){ N, K, E, D, F, 3 }, group, false) };
+    c.fwd = (RouteFwd){ .logits = optest_normal(t, DTYPE_F32, DIMS(N, E)),
+                        .domain = optest_integers(t, DTYPE_I32, DIMS(B), 0, 1),
+                        .index = c.m.index,
+                        .weight = c.m.weight,
+                        .seq_count = optest_poisoned(t, DTYPE_I32, DIMS(B, E)),
+                        .load = optest_integers(t, DTYPE_I32, DIMS(1, E), 3, 9),
+                        .aux_loss = optest_normal(t, DTYPE_F32, DIMS(1)),
+                        .rule = *rule };
+    c.bwd = (RouteBwd){ .logits = c.fwd.logits,
+                        .index = c.m.index,
+                        .seq_count = c.fwd.seq_count,
+                        .dweight = c.m.dweight,
+                        .dlogits = optest_poisoned(t, DTYPE_F32, DIMS(N, E)),
+                        .rule = *rule };
+    memset(c.m.dw1.data, 0, tensor_bytes(&c.m.dw1));
+    memset(c.m.dw2.data, 0, tensor_bytes(&c.m.dw2));
+    c.dy = optest_read(t, &c.m.dy);
+    return c;
+}
+
+static void chain_run(OpTest *t, const Chain *c)
+{
+    CHECK_OK(route_fwd(&t->ex, c->fwd));
+    CHECK_OK(moe_sort_run(t, &c->m));
+    moe_forward(t, &c->m);
+    moe_backward(t, &c->m);
+    CHECK_OK(route_bwd(&t->ex, c->bwd));
+}
+
+/* <dy, W2 swiglu(W1 x)> of one expert. */
+static double through_expert(const double *x, const double *w1, const double *w2, const double *dy)
+{
+    double sum = 0;
+    for (int f = 0; f < F; f++) {
+        double gate = 0, up = 0, back = 0;
+        for (int d = 0; d < D; d++) {
+            gate += w1[f * D + d] * x[d];
+            up += w1[(F + f) * D + d] * x[d];
+            back += w2[d * F + f] * dy[d];
+        }
+        sum += gate * sigmoid(gate) * up * back;
+    }
+    return sum;
+}
+
+static double loss(const void *context, const double *at)
+{
+    const Chain *c = context;
+    const RouteRule *r = &c->fwd.rule;
+    const RouteSizes s = { B, T, E };
+    const int32_t *index = c->fwd.index.data;
+    double sum = reference_aux(r, &s, at + LOGITS, index);
+    for (int n = 0; n < N; n++) {
+        double p[ROUTE_CASE_EXPERTS], weight[ROUTE_CASE_EXPERTS];
+        reference_scores(r, E, at + LOGITS + n * E, p);
+        reference_weights(r, p, index + n * r->top_k, weight);
+        for (int64_t k = 0; k < r->top_k; k++) {
+            int32_t e = index[n * r->top_k + k];
+            sum += weight[k] * through_expert(at + X + n * D, at + W1 + e * 2 * F * D,
+                                              at + W2 + e * D * F, c->dy + n * D);
+        }
+    }
+    return sum;
+}
+
+static double *gradient_of_the_loss(OpTest *t, const Chain *c)
+{
+    double *at = optest_doubles(t, PARAMS), *slope = optest_doubles(t, PARAMS);
+    const Tensor *from[] = { &c->fwd.logits, &c->m.x, &c->m.w1, &c->m.w2 };
+    const int to[] = { LOGITS, X, W1, W2 };
+    for (int i = 0; i < 4; i++) {
+        memcpy(at + to[i], optest_read(t, from[i]), (size_t)tensor_elems(from[i]) * sizeof *at);
+    }
+    optest_slopes(loss, c, at, PARAMS, slope);
+    return slope;
+}
+
+/* A softmax that keeps its scores; DeepSeek-V3's sigmoid with its groups. */
+static const RouteRule rules[] = {
+    { ROUTE_SOFTMAX, 2, 1, 1, 1, false, 2, 0.5f, false },
+    { ROUTE_SIGMOID, 3, 3, 2, 2, true, 2.5f, 0.25f, true },
+};
+
+static void check_chain(Dtype act, double limit)
+{
+    OpTest t;
+    moe_open(&t, 2);
+    for (int i = 0; i < 2; i++) {
+        Chain c = chain_make(&t, act, &rules[i]);
+        chain_run(&t, &c);
+        double *want = gradient_of_the_loss(&t, &c);
+        CHECK_TENSOR_WITHIN(&c.bwd.dlogits, want + LOGITS, limit);
+        CHECK_TENSOR_WITHIN(&c.m.dx, want + X, limit);
+        CHECK_TENSOR_WITHIN(&c.m.dw1, want + W1, limit);
+        CHECK_TENSOR_WITHIN(&c.m.dw2, want + W2, limit);
+    }
+    optest_close(&t);
+}
+
+static void gradients_in_f32_are_those_of_finite_differences(void **state)
+{
+    (void)state;
+    check_chain(DTYPE_F32, 1e-5);
+}
+
+/* Four roundings to bf16 on the way, each 2^-9 of a value on average. */
+static void gradients_in_bf16_are_those_of_finite_differences(void **state)
+{
+    (void)state;
+    check_chain(DTYPE_BF16, 2e-2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(gradients_in_f32_are_those_of_finite_differences),
+        TEST(gradients_in_bf16_are_those_of_finite_differences),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,327 @@
+#include "harness/optest.h"
+
+/* ---- square_sum ---- */
+
+static Tensor scalar(OpTest *t, double value)
+{
+    Tensor out = optest_poisoned(t, DTYPE_F32, DIMS(1));
+    optest_set(&out, 0, value);
+    return out;
+}
+
+/* Around one and several blocks of the sum; added to what stands there. */
+static void square_sum_adds_and_matches_double(void **state)
+{
+    (void)state;
+    const int64_t counts[] = { 1, 7, 65535, 65536, 65537, 200003 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 6; i++) {
+        SquareSum a = { optest_normal(&t, DTYPE_F32, DIMS(counts[i])), scalar(&t, 3) };
+        double want = 3;
+        for (int64_t j = 0; j < counts[i]; j++) {
+            want += optest_get(&a.x, j) * optest_get(&a.x, j);
+        }
+        CHECK_OK(square_sum(&t.ex, a));
+        CHECK_NEAR(optest_get(&a.sum, 0) / want, 1, 1.2e-7);
+    }
+    optest_close(&t);
+}
+
+/* Ones beside one element of 2^15: an f32 sum of squares stops at 2^30 and loses all of them. */
+static void square_sum_keeps_what_f32_would_lose(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    int64_t n = 1 << 17;
+    SquareSum a = { optest_poisoned(&t, DTYPE_F32, DIMS(n)), scalar(&t, 0) };
+    for (int64_t i = 0; i < n; i++) optest_set(&a.x, i, 1);
+    optest_set(&a.x, 0, 1 << 15);
+    CHECK_OK(square_sum(&t.ex, a));
+    CHECK_NEAR(optest_get(&a.sum, 0), ldexp(1, 30) + (double)(n - 1), 64);
+    optest_close(&t);
+}
+
+static void square_sum_has_the_same_bits_on_any_number_of_threads(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    SquareSum a = { optest_normal(&t, DTYPE_F32, DIMS(300007)), scalar(&t, 0) };
+    CHECK_OK(square_sum(&t.ex, a));
+    for (int threads = 2; threads <= 5; threads++) {
+        SquareSum b = { a.x, scalar(&t, 0) };
+        t.ex.threads = threads;
+        CHECK_OK(square_sum(&t.ex, b));
+        CHECK_SAME(&b.sum, &a.sum);
+    }
+    optest_close(&t);
+}
+
+/* ---- clip_scale ---- */
+
+typedef struct ClipCase {
+    double sum, max_norm, norm, clip;
+} ClipCase;
+
+static void clip_scale_follows_its_definition(void **state)
+{
+    (void)state;
+    const ClipCase cases[] = {
+        { 25, 1, 5, 1 / (5 + 1e-6) }, /* shrunk to the limit */
+        { 25, 10, 5, 1 },             /* below it */
+        { 25, 0, 5, 1 },              /* no limit */
+        { 0, 1, 0, 1 },               /* no gradient */
+        { 1e-14, 1e-7, 1e-7, 1e-7 / (1e-7 + 1e-6) },
+    };
+    OpTest t;
+    optest_open(&t, 1);
+    for (int i = 0; i < 5; i++) {
+        ClipScale a = { .sum = scalar(&t, cases[i].sum),
+                        .norm = scalar(&t, NAN),
+                        .clip = scalar(&t, NAN),
+                        .max_norm = (float)cases[i].max_norm };
+        CHECK_OK(clip_scale(&t.ex, a));
+        CHECK_NEAR(optest_get(&a.norm, 0), cases[i].norm, 1e-6 * cases[i].norm);
+        CHECK_NEAR(optest_get(&a.clip, 0), cases[i].clip, 1e-6);
+    }
+    optest_close(&t);
+}
+
+static void a_norm_that_is_not_finite_voids_the_step(void **state)
+{
+    (void)state;
+    const double sums[] = { NAN, INFINITY }, limits[] = { 0, 1 };
+    OpTest t;
+    optest_open(&t, 1);
+    optest_unguard(&t); /* it would stop here */
+    for (int i = 0; i < 4; i++) {
+        ClipScale a = { .sum = scalar(&t, sums[i % 2]),
+                        .norm = scalar(&t, 0),
+                        .clip = scalar(&t, 0),
+                        .max_norm = (float)limits[i / 2] };
+        CHECK_OK(clip_scale(&t.ex, a));
+        CHECK(isnan(optest_get(&a.clip, 0)));
+        CHECK(!isfinite(optest_get(&a.norm, 0)));
+    }
+    optest_close(&t);
+}
+
+/* ---- adamw ---- */
+
+static const double LR = 0.01, DECAY = 0.1, EPS = 1e-3, CLIP = 0.5;
+static const float BETA1 = 0.9f, BETA2 = 0.95f;
+
+static Adamw adamw_args(OpTest *t, int64_t n)
+{
+    Adamw a = { .w = optest_normal(t, DTYPE_F32, DIMS(n)),
+                .g = optest_normal(t, DTYPE_F32, DIMS(n)),
+                .m = optest_normal(t, DTYPE_F32, DIMS(n)),
+                .v = optest_normal(t, DTYPE_F32, DIMS(n)),
+                .w_low = optest_poisoned(t, DTYPE_BF16, DIMS(n)),
+                .clip = scalar(t, CLIP),
+                .hyper = optest_poisoned(t, DTYPE_F32, DIMS(3)),
+                .beta1 = BETA1,
+                .beta2 = BETA2,
+                .eps = (float)EPS,
+                .decay = (float)DECAY };
+    for (int64_t i = 0; i < n; i++) optest_set(&a.v, i, fabs(optest_get(&a.v, i)));
+    return a;
+}
+
+static void adamw_set_step(const Adamw *a, int step)
+{
+    optest_set(&a->hyper, 0, LR * step); /* a learning rate that moves */
+    optest_set(&a->hyper, 1, 1 / (1 - pow((double)BETA1, step)));
+    optest_set(&a->hyper, 2, 1 / (1 - pow((double)BETA2, step)));
+}
+
+/* As the header has it, in its order. */
+static void adamw_double(const Adamw *a, int64_t n, double *w, double *m, double *v)
+{
+    double lr = optest_get(&a->hyper, 0), c1 = 1 / optest_get(&a->hyper, 1);
+    double c2 = 1 / optest_get(&a->hyper, 2), b1 = (double)a->beta1, b2 = (double)a->beta2;
+    for (int64_t i = 0; i < n; i++) {
+        double g = optest_get(&a->clip, 0) * optest_get(&a->g, i);
+        w[i] -= lr * (double)a->decay * w[i];
+        m[i] = b1 * m[i] + (1 - b1) * g;
+        v[i] = b2 * v[i] + (1 - b2) * g * g;
+        w[i] -= lr * (m[i] / c1) / (sqrt(v[i] / c2) + (double)a->eps);
+    }
+}
+
+static void check_low(const Adamw *a, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t want = bf16_from_f32(((const float *)a->w.data)[i]);
+        CHECK_INT(((const uint16_t *)a->w_low.data)[i], want);
+    }
+}
+
+/* Around the pieces that are updated at a time. */
+static void adamw_matches_double_over_several_steps(void **state)
+{
+    (void)state;
+    const int64_t counts[] = { 1, 7, 8192, 8193, 20011 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 5; i++) {
+        int64_t n = counts[i];
+        Adamw a = adamw_args(&t, n);
+        double *w = optest_read(&t, &a.w), *m = optest_read(&t, &a.m), *v = optest_read(&t, &a.v);
+        for (int step = 1; step <= 4; step++) {
+            adamw_set_step(&a, step);
+            adamw_double(&a, n, w, m, v);
+            CHECK_OK(adamw(&t.ex, a));
+        }
+        CHECK_TENSOR(&a.w, w);
+        CHECK_TENSOR(&a.m, m);
+        CHECK_TENSOR(&a.v, v);
+        check_low(&a, n);
+    }
+    optest_close(&t);
+}
+
+/* From m = v = 0 the first step is lr * sign(g), whatever the size of g. */
+static void the_first_step_is_the_learning_rate(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Adamw a = adamw_args(&t, 2);
+    memset(a.m.data, 0, tensor_bytes(&a.m));
+    memset(a.v.data, 0, tensor_bytes(&a.v));
+    optest_set(&a.w, 0, 1), optest_set(&a.w, 1, -1);
+    optest_set(&a.g, 0, 1e-3), optest_set(&a.g, 1, -1e3);
+    adamw_set_step(&a, 1);
+    a.eps = 1e-12f, a.decay = 0;
+    CHECK_OK(adamw(&t.ex, a));
+    CHECK_NEAR(optest_get(&a.w, 0), 1 - LR, 1e-6);
+    CHECK_NEAR(optest_get(&a.w, 1), -1 + LR, 1e-6);
+    optest_close(&t);
+}
+
+/* Decoupled: weights shrink by lr * decay, and the moments know nothing of it. */
+static void decay_acts_on_weights_alone(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Adamw a = adamw_args(&t, 9);
+    Tensor w = optest_copy(&t, &a.w);
+    memset(a.g.data, 0, tensor_bytes(&a.g));
+    memset(a.m.data, 0, tensor_bytes(&a.m));
+    adamw_set_step(&a, 1);
+    CHECK_OK(adamw(&t.ex, a));
+    for (int64_t i = 0; i < 9; i++) {
+        CHECK_NEAR(optest_get(&a.w, i), optest_get(&w, i) * (1 - LR * DECAY), 1e-6);
+        CHECK_NEAR(optest_get(&a.m, i), 0, 0);
+    }
+    optest_close(&t);
+}
+
+static void a_void_step_changes_nothing(void **state)
+{
+    (void)state;
+    const double clips[] = { NAN, INFINITY };
+    OpTest t;
+    optest_open(&t, 2);
+    optest_unguard(&t); /* w_low stays NaN, as it was */
+    for (int i = 0; i < 2; i++) {
+        Adamw a = adamw_args(&t, 8193), b = a;
+        adamw_set_step(&a, 1);
+        b.w = optest_copy(&t, &a.w), b.m = optest_copy(&t, &a.m), b.v = optest_copy(&t, &a.v);
+        b.w_low = optest_copy(&t, &a.w_low);
+        optest_set(&b.clip, 0, clips[i]);
+        CHECK_OK(adamw(&t.ex, b));
+        CHECK_SAME(&b.w, &a.w);
+        CHECK_SAME(&b.m, &a.m);
+        CHECK_SAME(&b.v, &a.v);
+        CHECK_SAME(&b.w_low, &a.w_low);
+    }
+    optest_close(&t);
+}
+
+static void rounded_weights_are_optional_and_change_no_bit(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    Adamw a = adamw_args(&t, 8193), b = a;
+    adamw_set_step(&a, 2);
+    b.w = optest_copy(&t, &a.w), b.m = optest_copy(&t, &a.m), b.v = optest_copy(&t, &a.v);
+    b.w_low = (Tensor){ 0 };
+    CHECK_OK(adamw(&t.ex, a));
+    t.ex.threads = 5;
+    CHECK_OK(adamw(&t.ex, b));
+    CHECK_SAME(&b.w, &a.w);
+    CHECK_SAME(&b.m, &a.m);
+    CHECK_SAME(&b.v, &a.v);
+    optest_close(&t);
+}
+
+/* ---- errors and costs ---- */
+
+static void wrong_shapes_are_errors_with_a_message(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Tensor seven = optest_normal(&t, DTYPE_F32, DIMS(7)), one = scalar(&t, 1);
+    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(9));
+    CHECK_FAILS(square_sum(&t.ex, (SquareSum){ half, one }), ERR_SHAPE,
+                "square_sum: x is (9) bf16");
+    CHECK_FAILS(square_sum(&t.ex, (SquareSum){ seven, seven }), ERR_SHAPE, "sum is (7)");
+    CHECK_FAILS(clip_scale(&t.ex, (ClipScale){ seven, one, one, 1 }), ERR_SHAPE,
+                "clip_scale: sum is (7)");
+    CHECK_FAILS(clip_scale(&t.ex, (ClipScale){ one, seven, one, 1 }), ERR_SHAPE, "norm is (7)");
+    CHECK_FAILS(clip_scale(&t.ex, (ClipScale){ one, one, seven, 1 }), ERR_SHAPE, "clip is (7)");
+    const Adamw good = adamw_args(&t, 9);
+    Tensor *field[7];
+    const char *message[7] = { "g is (7)",     "m is (7)",     "v is (7)",     "clip is (7)",
+                               "hyper is (7)", "w_low is (7)", "w is (9) bf16" };
+    for (int i = 0; i < 7; i++) {
+        Adamw a = good;
+        field[0] = &a.g, field[1] = &a.m, field[2] = &a.v, field[3] = &a.clip;
+        field[4] = &a.hyper, field[5] = &a.w_low, field[6] = &a.w;
+        *field[i] = i < 6 ? seven : half;
+        CHECK_FAILS(adamw(&t.ex, a), ERR_SHAPE, message[i]);
+    }
+    optest_close(&t);
+}
+
+static void costs_are_every_tensor_once(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Adamw a = adamw_args(&t, 10);
+    CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * (7 * 4 + 2), 0);
+    CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).flops, 10 * 15, 0);
+    a.w_low = (Tensor){ 0 };
+    CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * 7 * 4, 0);
+    SquareSum s = { a.w, scalar(&t, 0) };
+    CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).bytes, 40, 0);
+    CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).flops, 20, 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(square_sum_adds_and_matches_double),
+        TEST(square_sum_keeps_what_f32_would_lose),
+        TEST(square_sum_has_the_same_bits_on_any_number_of_threads),
+        TEST(clip_scale_follows_its_definition),
+        TEST(a_norm_that_is_not_finite_voids_the_step),
+        TEST(adamw_matches_double_over_several_steps),
+        TEST(the_first_step_is_the_learning_rate),
+        TEST(decay_acts_on_weights_alone),
+        TEST(a_void_step_changes_nothing),
+        TEST(rounded_weights_are_optional_and_change_no_bit),
+        TEST(wrong_shapes_are_errors_with_a_message),
+        TEST(costs_are_every_tensor_once),
+    };
+    return TEST_RUN(tests);
+}

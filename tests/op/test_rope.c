@@ -1,0 +1,579 @@
+/*
+ * rope against its definition in double. Both ops are linear in their inputs, so their gradients
+ * are the slopes of the double forward pass, exactly: no second definition of backward is needed.
+ */
+#include "harness/optest.h"
+
+enum { POSITIONS = 23 };
+
+/* cos and sin of p * theta_i in f32, as the model fills them: what the op is given to turn by. */
+typedef struct Tables {
+    Tensor pos, cos, sin;
+} Tables;
+
+static Tables tables_make(OpTest *t, int64_t n, int64_t d)
+{
+    Tables r = { .pos = optest_integers(t, DTYPE_I32, DIMS(n), 0, POSITIONS),
+                 .cos = optest_poisoned(t, DTYPE_F32, DIMS(POSITIONS, d / 2)),
+                 .sin = optest_poisoned(t, DTYPE_F32, DIMS(POSITIONS, d / 2)) };
+    for (int64_t i = 0; i < POSITIONS * (d / 2); i++) {
+        int64_t p = i / (d / 2), pair = i % (d / 2);
+        double angle = (double)p * pow(10000, -2.0 * (double)pair / (double)d);
+        optest_set(&r.cos, i, cos(angle));
+        optest_set(&r.sin, i, sin(angle));
+    }
+    return r;
+}
+
+/* y = x turned, d columns, at token n. */
+static void turn_double(const Tables *r, int64_t n, bool interleaved, const double *x, double *y,
+                        int64_t d)
+{
+    int64_t p = (int64_t)optest_get(&r->pos, n);
+    for (int64_t i = 0; i < d / 2; i++) {
+        int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + d / 2;
+        double c = optest_get(&r->cos, p * (d / 2) + i), s = optest_get(&r->sin, p * (d / 2) + i);
+        y[first] = x[first] * c - x[second] * s;
+        y[second] = x[first] * s + x[second] * c;
+    }
+}
+
+/* ---- MLA ---- */
+
+/* wide: q and the shared key are windows of one tensor. */
+typedef struct Mla {
+    int64_t N, wq, wk;
+    RopeMlaDims dims;
+    bool wide;
+} Mla;
+
+static const Mla mlas[] = {
+    { 1, 3, 2, { 1, 1, 2, 1, 0, 0, true }, false },
+    { 7, 3 * 18 + 4, 9, { 3, 12, 6, 7, 4, 1, true }, false },
+    { 7, 3 * 18 + 4, 9, { 3, 12, 6, 7, 0, 3, false }, false },
+    { 5, 2 * 7 + 2 + 5, 0, { 2, 5, 2, 3, 1, 16, false }, true },
+    { 3, 2 * 196 + 8, 70, { 2, 130, 66, 129, 3, 2, true }, false },
+    { 3, 2 * 196 + 8, 70, { 2, 130, 66, 129, 3, 2, false }, false },
+    /* rows that a GPU reads 16 bytes at a time, and one head more than its block has warps */
+    { 2, 9 * 40 + 16, 32, { 9, 24, 16, 8, 8, 8, true }, false },
+    { 2, 9 * 40 + 40, 0, { 9, 24, 16, 8, 8, 376, false }, true },
+};
+
+enum { MLAS = sizeof mlas / sizeof *mlas };
+
+static int64_t qk_cols(const Mla *m) { return m->dims.heads * (m->dims.nope + m->dims.rope); }
+static int64_t kv_cols(const Mla *m) { return m->dims.heads * (m->dims.nope + m->dims.v); }
+static int64_t v_cols(const Mla *m) { return m->dims.heads * m->dims.v; }
+
+/* The inputs side by side, N rows each: the window of q, kv, the window of the shared key. */
+typedef struct MlaIn {
+    double *q, *kv, *k;
+} MlaIn;
+
+static MlaIn mla_in(const Mla *m, double *x)
+{
+    return (MlaIn){ x, x + m->N * qk_cols(m), x + m->N * (qk_cols(m) + kv_cols(m)) };
+}
+
+static int64_t mla_in_elems(const Mla *m)
+{
+    return m->N * (qk_cols(m) + kv_cols(m) + m->dims.rope);
+}
+
+typedef struct Assembled {
+    double *q, *k, *v;
+} Assembled;
+
+static void mla_double(const Mla *m, const Tables *r, MlaIn in, Assembled out)
+{
+    const RopeMlaDims *d = &m->dims;
+    int64_t qk = d->nope + d->rope, kv = d->nope + d->v;
+    for (int64_t n = 0; n < m->N; n++) {
+        for (int64_t h = 0; h < d->heads; h++) {
+            int64_t head = (n * d->heads + h) * qk, kv_head = (n * d->heads + h) * kv;
+            for (int64_t i = 0; i < d->nope; i++) {
+                out.q[head + i] = in.q[head + i];
+                out.k[head + i] = in.kv[kv_head + i];
+            }
+            int64_t turned = head + d->nope;
+            turn_double(r, n, d->interleaved, in.q + turned, out.q + turned, d->rope);
+            turn_double(r, n, d->interleaved, in.k + n * d->rope, out.k + turned, d->rope);
+            for (int64_t i = 0; i < d->v; i++) {
+                out.v[(n * d->heads + h) * d->v + i] = in.kv[kv_head + d->nope + i];
+            }
+        }
+    }
+}
+
+/* Columns [col, col + cols) of every row of t, to or from doubles. */
+static double *window_read(OpTest *t, const Tensor *wide, int64_t col, int64_t cols)
+{
+    int64_t n = wide->dim[0] * cols, width = tensor_cols(wide);
+    double *out = optest_doubles(t, n);
+    for (int64_t i = 0; i < n; i++) out[i] = optest_get(wide, i / cols * width + col + i % cols);
+    return out;
+}
+
+static void window_fill(OpTest *t, const Tensor *wide, int64_t col, int64_t cols)
+{
+    Tensor random = optest_normal(t, wide->dtype, DIMS(wide->dim[0], cols));
+    int64_t width = tensor_cols(wide);
+    for (int64_t i = 0; i < wide->dim[0] * cols; i++) {
+        optest_set(wide, i / cols * width + col + i % cols, optest_get(&random, i));
+    }
+}
+
+static int64_t count_nan(const Tensor *t)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < tensor_elems(t); i++) n += isnan(optest_get(t, i));
+    return n;
+}
+
+static void check_window(OpTest *t, const Tensor *wide, int64_t col, int64_t cols,
+                         const double *want)
+{
+    Tensor window = optest_poisoned(t, wide->dtype, DIMS(wide->dim[0], cols));
+    optest_write(&window, window_read(t, wide, col, cols));
+    CHECK_TENSOR(&window, want);
+}
+
+/* Inputs are NaN beside their windows. */
+static RopeMlaFwd mla_forward_args(OpTest *t, const Mla *m, Dtype dtype, const Tables *r)
+{
+    RopeMlaFwd a = { .q = optest_poisoned(t, dtype, DIMS(m->N, m->wq)),
+                     .kv = optest_normal(t, dtype, DIMS(m->N, kv_cols(m))),
+                     .pos = r->pos,
+                     .cos = r->cos,
+                     .sin = r->sin,
+                     .q_out = optest_poisoned(t, dtype, DIMS(m->N, qk_cols(m))),
+                     .k_out = optest_poisoned(t, dtype, DIMS(m->N, qk_cols(m))),
+                     .v_out = optest_poisoned(t, dtype, DIMS(m->N, v_cols(m))),
+                     .dims = m->dims };
+    a.k_rope = m->wide ? a.q : optest_poisoned(t, dtype, DIMS(m->N, m->wk));
+    window_fill(t, &a.q, m->dims.q_col, qk_cols(m));
+    window_fill(t, &a.k_rope, m->dims.k_col, m->dims.rope);
+    return a;
+}
+
+static void check_mla_forward(OpTest *t, const Mla *m, Dtype dtype)
+{
+    Tables r = tables_make(t, m->N, m->dims.rope);
+    RopeMlaFwd a = mla_forward_args(t, m, dtype, &r);
+    MlaIn in = { window_read(t, &a.q, m->dims.q_col, qk_cols(m)), optest_read(t, &a.kv),
+                 window_read(t, &a.k_rope, m->dims.k_col, m->dims.rope) };
+    Assembled out = { optest_doubles(t, m->N * qk_cols(m)), optest_doubles(t, m->N * qk_cols(m)),
+                      optest_doubles(t, m->N * v_cols(m)) };
+    mla_double(m, &r, in, out);
+    CHECK_OK(rope_mla_fwd(&t->ex, a));
+    CHECK_TENSOR(&a.q_out, out.q);
+    CHECK_TENSOR(&a.k_out, out.k);
+    CHECK_TENSOR(&a.v_out, out.v);
+}
+
+static void mla_forward_matches_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * MLAS; i++) {
+        check_mla_forward(&t, &mlas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+    }
+    optest_close(&t);
+}
+
+/* <d_out, out(x)> as a function of the inputs side by side. */
+typedef struct MlaLoss {
+    const Mla *m;
+    const Tables *r;
+    Assembled d_out, out;
+} MlaLoss;
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+static double mla_loss(const MlaLoss *l, MlaIn in)
+{
+    const Mla *m = l->m;
+    mla_double(m, l->r, in, l->out);
+    return dot(l->d_out.q, l->out.q, m->N * qk_cols(m)) +
+           dot(l->d_out.k, l->out.k, m->N * qk_cols(m)) +
+           dot(l->d_out.v, l->out.v, m->N * v_cols(m));
+}
+
+/* A linear function's slope along e_i is its value at e_i. */
+static void mla_slopes(OpTest *t, const MlaLoss *l, double *slope)
+{
+    int64_t n = mla_in_elems(l->m);
+    double *x = optest_doubles(t, n);
+    for (int64_t i = 0; i < n; i++) x[i] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = 1;
+        slope[i] = mla_loss(l, mla_in(l->m, x));
+        x[i] = 0;
+    }
+}
+
+static RopeMlaBwd mla_backward_args(OpTest *t, const Mla *m, Dtype dtype, const Tables *r)
+{
+    RopeMlaBwd a = { .dq_out = optest_normal(t, dtype, DIMS(m->N, qk_cols(m))),
+                     .dk_out = optest_normal(t, dtype, DIMS(m->N, qk_cols(m))),
+                     .dv_out = optest_normal(t, dtype, DIMS(m->N, v_cols(m))),
+                     .pos = r->pos,
+                     .cos = r->cos,
+                     .sin = r->sin,
+                     .dq = optest_poisoned(t, dtype, DIMS(m->N, m->wq)),
+                     .dkv = optest_poisoned(t, dtype, DIMS(m->N, kv_cols(m))),
+                     .dims = m->dims };
+    a.dk_rope = m->wide ? a.dq : optest_poisoned(t, dtype, DIMS(m->N, m->wk));
+    return a;
+}
+
+static void check_mla_backward(OpTest *t, const Mla *m, Dtype dtype)
+{
+    Tables r = tables_make(t, m->N, m->dims.rope);
+    RopeMlaBwd a = mla_backward_args(t, m, dtype, &r);
+    MlaLoss l = { m,
+                  &r,
+                  { optest_read(t, &a.dq_out), optest_read(t, &a.dk_out),
+                    optest_read(t, &a.dv_out) },
+                  { optest_doubles(t, m->N * qk_cols(m)), optest_doubles(t, m->N * qk_cols(m)),
+                    optest_doubles(t, m->N * v_cols(m)) } };
+    double *slope = optest_doubles(t, mla_in_elems(m));
+    mla_slopes(t, &l, slope);
+    MlaIn want = mla_in(m, slope);
+    CHECK_OK(rope_mla_bwd(&t->ex, a));
+    check_window(t, &a.dq, m->dims.q_col, qk_cols(m), want.q);
+    CHECK_TENSOR(&a.dkv, want.kv);
+    check_window(t, &a.dk_rope, m->dims.k_col, m->dims.rope, want.k);
+    /* beside the windows nothing was written */
+    int64_t beside = m->N * (m->wq - qk_cols(m) - (m->wide ? m->dims.rope : 0));
+    CHECK_INT(count_nan(&a.dq), beside);
+    if (!m->wide) CHECK_INT(count_nan(&a.dk_rope), m->N * (m->wk - m->dims.rope));
+}
+
+static void mla_backward_is_the_slope_of_forward(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * MLAS; i++) {
+        check_mla_backward(&t, &mlas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+    }
+    optest_close(&t);
+}
+
+/* ---- GQA ---- */
+
+typedef struct Gqa {
+    int64_t N;
+    RopeGqaDims dims;
+} Gqa;
+
+static const Gqa gqas[] = {
+    { 1, { 1, 1, 2, true } },    { 7, { 6, 2, 10, true } },  { 7, { 6, 2, 10, false } },
+    { 5, { 3, 1, 130, false } }, { 5, { 3, 3, 130, true } }, { 2, { 7, 2, 16, true } },
+    { 2, { 7, 2, 16, false } },
+};
+
+enum { GQAS = sizeof gqas / sizeof *gqas };
+
+static int64_t q_heads_cols(const Gqa *g) { return g->dims.heads * g->dims.head; }
+static int64_t kv_heads_cols(const Gqa *g) { return g->dims.kv_heads * g->dims.head; }
+static int64_t qkv_cols(const Gqa *g) { return q_heads_cols(g) + 2 * kv_heads_cols(g); }
+
+static void gqa_double(const Gqa *g, const Tables *r, const double *qkv, Assembled out)
+{
+    int64_t d = g->dims.head, q = q_heads_cols(g), k = kv_heads_cols(g);
+    for (int64_t n = 0; n < g->N; n++) {
+        const double *row = qkv + n * qkv_cols(g);
+        for (int64_t h = 0; h < q; h += d) {
+            turn_double(r, n, g->dims.interleaved, row + h, out.q + n * q + h, d);
+        }
+        for (int64_t h = 0; h < k; h += d) {
+            turn_double(r, n, g->dims.interleaved, row + q + h, out.k + n * k + h, d);
+        }
+        for (int64_t i = 0; i < k; i++) out.v[n * k + i] = row[q + k + i];
+    }
+}
+
+static Assembled gqa_out(OpTest *t, const Gqa *g)
+{
+    return (Assembled){ optest_doubles(t, g->N * q_heads_cols(g)),
+                        optest_doubles(t, g->N * kv_heads_cols(g)),
+                        optest_doubles(t, g->N * kv_heads_cols(g)) };
+}
+
+static RopeGqaFwd gqa_forward_args(OpTest *t, const Gqa *g, Dtype dtype, const Tables *r)
+{
+    return (RopeGqaFwd){ .qkv = optest_normal(t, dtype, DIMS(g->N, qkv_cols(g))),
+                         .pos = r->pos,
+                         .cos = r->cos,
+                         .sin = r->sin,
+                         .q_out = optest_poisoned(t, dtype, DIMS(g->N, q_heads_cols(g))),
+                         .k_out = optest_poisoned(t, dtype, DIMS(g->N, kv_heads_cols(g))),
+                         .v_out = optest_poisoned(t, dtype, DIMS(g->N, kv_heads_cols(g))),
+                         .dims = g->dims };
+}
+
+static void gqa_forward_matches_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * GQAS; i++) {
+        const Gqa *g = &gqas[i / 2];
+        Tables r = tables_make(&t, g->N, g->dims.head);
+        RopeGqaFwd a = gqa_forward_args(&t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
+        Assembled want = gqa_out(&t, g);
+        gqa_double(g, &r, optest_read(&t, &a.qkv), want);
+        CHECK_OK(rope_gqa_fwd(&t.ex, a));
+        CHECK_TENSOR(&a.q_out, want.q);
+        CHECK_TENSOR(&a.k_out, want.k);
+        CHECK_TENSOR(&a.v_out, want.v);
+    }
+    optest_close(&t);
+}
+
+static RopeGqaBwd gqa_backward_args(OpTest *t, const Gqa *g, Dtype dtype, const Tables *r)
+{
+    return (RopeGqaBwd){ .dq_out = optest_normal(t, dtype, DIMS(g->N, q_heads_cols(g))),
+                         .dk_out = optest_normal(t, dtype, DIMS(g->N, kv_heads_cols(g))),
+                         .dv_out = optest_normal(t, dtype, DIMS(g->N, kv_heads_cols(g))),
+                         .pos = r->pos,
+                         .cos = r->cos,
+                         .sin = r->sin,
+                         .dqkv = optest_poisoned(t, dtype, DIMS(g->N, qkv_cols(g))),
+                         .dims = g->dims };
+}
+
+typedef struct GqaLoss {
+    const Gqa *g;
+    const Tables *r;
+    Assembled d_out, out;
+} GqaLoss;
+
+static double gqa_loss(const void *context, const double *qkv)
+{
+    const GqaLoss *l = context;
+    int64_t q = l->g->N * q_heads_cols(l->g), k = l->g->N * kv_heads_cols(l->g);
+    gqa_double(l->g, l->r, qkv, l->out);
+    return dot(l->d_out.q, l->out.q, q) + dot(l->d_out.k, l->out.k, k) +
+           dot(l->d_out.v, l->out.v, k);
+}
+
+static void gqa_backward_is_the_slope_of_forward(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * GQAS; i++) {
+        const Gqa *g = &gqas[i / 2];
+        Tables r = tables_make(&t, g->N, g->dims.head);
+        RopeGqaBwd a = gqa_backward_args(&t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
+        GqaLoss l = { g,
+                      &r,
+                      { optest_read(&t, &a.dq_out), optest_read(&t, &a.dk_out),
+                        optest_read(&t, &a.dv_out) },
+                      gqa_out(&t, g) };
+        int64_t n = g->N * qkv_cols(g);
+        double *x = optest_doubles(&t, n), *slope = optest_doubles(&t, n);
+        for (int64_t j = 0; j < n; j++) x[j] = 1;
+        optest_slopes(gqa_loss, &l, x, n, slope);
+        CHECK_OK(rope_gqa_bwd(&t.ex, a));
+        CHECK_TENSOR(&a.dqkv, slope);
+    }
+    optest_close(&t);
+}
+
+/* ---- both ---- */
+
+/* cos 0.6, sin 0.8 turn (1, 2) into (0.6 - 1.6, 0.8 + 1.2) and (3, 5) by a quarter into (-5, 3). */
+static void pairs_worked_by_hand(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    int32_t pos[1] = { 1 };
+    float cos_table[4] = { 9, 9, 0.6f, 0 }, sin_table[4] = { 9, 9, 0.8f, 1 };
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        const float neighbours[4] = { 1, 2, 3, 5 }, halves[4] = { 1, 3, 2, 5 };
+        float qkv[12], q[4], k[4], v[4];
+        for (int i = 0; i < 12; i++) qkv[i] = interleaved ? neighbours[i % 4] : halves[i % 4];
+        RopeGqaFwd a = { .qkv = { qkv, DTYPE_F32, 2, { 1, 12 } },
+                         .pos = { pos, DTYPE_I32, 1, { 1 } },
+                         .cos = { cos_table, DTYPE_F32, 2, { 2, 2 } },
+                         .sin = { sin_table, DTYPE_F32, 2, { 2, 2 } },
+                         .q_out = { q, DTYPE_F32, 2, { 1, 4 } },
+                         .k_out = { k, DTYPE_F32, 2, { 1, 4 } },
+                         .v_out = { v, DTYPE_F32, 2, { 1, 4 } },
+                         .dims = { 1, 1, 4, interleaved } };
+        CHECK_OK(rope_gqa_fwd(&t.ex, a));
+        const double want[4] = { -1, 2, -5, 3 };
+        for (int i = 0; i < 4; i++) {
+            int at = interleaved ? i : i / 2 + i % 2 * 2;
+            CHECK_NEAR(q[at], want[i], 1e-6);
+            CHECK_NEAR(k[at], want[i], 1e-6);
+            CHECK_NEAR(v[i], qkv[8 + i], 0);
+        }
+    }
+    optest_close(&t);
+}
+
+/* What is only moved keeps its bits, and so does everything at position 0. */
+static void unturned_columns_keep_their_bits(void **state)
+{
+    (void)state;
+    const Mla *m = &mlas[1];
+    OpTest t;
+    optest_open(&t, 2);
+    Tables r = tables_make(&t, m->N, m->dims.rope);
+    for (int64_t n = 0; n < m->N; n++) optest_set(&r.pos, n, 0);
+    RopeMlaFwd a = mla_forward_args(&t, m, DTYPE_BF16, &r);
+    CHECK_OK(rope_mla_fwd(&t.ex, a));
+    const double *q = window_read(&t, &a.q, m->dims.q_col, qk_cols(m));
+    for (int64_t i = 0; i < m->N * qk_cols(m); i++) CHECK_NEAR(optest_get(&a.q_out, i), q[i], 0);
+    optest_close(&t);
+}
+
+static void results_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    const Mla *m = &mlas[1];
+    OpTest t;
+    optest_open(&t, 1);
+    Tables r = tables_make(&t, m->N, m->dims.rope);
+    RopeMlaBwd a = mla_backward_args(&t, m, DTYPE_F32, &r), b = a;
+    CHECK_OK(rope_mla_bwd(&t.ex, a));
+    b.dkv = optest_poisoned(&t, DTYPE_F32, DIMS(m->N, kv_cols(m)));
+    b.dk_rope = optest_poisoned(&t, DTYPE_F32, DIMS(m->N, m->wk));
+    t.ex.threads = 3;
+    CHECK_OK(rope_mla_bwd(&t.ex, b));
+    CHECK_SAME(&b.dkv, &a.dkv);
+    CHECK_SAME(&b.dk_rope, &a.dk_rope);
+    optest_close(&t);
+}
+
+static void a_position_outside_the_table_is_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    Tables r = tables_make(&t, 7, 6);
+    optest_set(&r.pos, 3, POSITIONS);
+    RopeMlaFwd a = mla_forward_args(&t, &mlas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_ARG, "rope_mla_fwd: element 3 of pos is 23");
+    RopeMlaBwd b = mla_backward_args(&t, &mlas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_mla_bwd(&t.ex, b), ERR_ARG, "rope_mla_bwd: element 3 of pos is 23");
+    r = tables_make(&t, 7, 10);
+    optest_set(&r.pos, 0, -1);
+    RopeGqaFwd c = gqa_forward_args(&t, &gqas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, c), ERR_ARG, "rope_gqa_fwd: element 0 of pos is -1");
+    RopeGqaBwd d = gqa_backward_args(&t, &gqas[1], DTYPE_F32, &r);
+    CHECK_FAILS(rope_gqa_bwd(&t.ex, d), ERR_ARG, "rope_gqa_bwd: element 0 of pos is -1");
+    optest_close(&t);
+}
+
+static void wrong_mla_shapes_are_errors_with_a_message(void **state)
+{
+    (void)state;
+    const Mla *m = &mlas[1];
+    OpTest t;
+    optest_open(&t, 1);
+    Tables r = tables_make(&t, m->N, m->dims.rope);
+    Tensor other = optest_normal(&t, DTYPE_F32, DIMS(7, 3)),
+           tall = optest_normal(&t, DTYPE_F32, DIMS(24, 3));
+    const RopeMlaFwd good = mla_forward_args(&t, m, DTYPE_F32, &r);
+    RopeMlaFwd a = good;
+    a.dims.q_col = 5;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "columns 5 to 59 of q, which has 58");
+    a = good, a.dims.k_col = -1;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "columns -1 to 5 of k_rope, which has 9");
+    a = good, a.kv = other;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "rope_mla_fwd: kv is (7, 3)");
+    a = good, a.q_out = other;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "q_out is (7, 3)");
+    a = good, a.k_out = other;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "k_out is (7, 3)");
+    a = good, a.v_out = other;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "v_out is (7, 3)");
+    a = good, a.cos = good.kv;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "cos is (7, 57)");
+    a = good, a.sin = tall;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "sin is (24, 3)");
+    a = good, a.pos = optest_integers(&t, DTYPE_I32, DIMS(8), 0, 3);
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "pos is (8) i32");
+    a = good, a.dims.rope = 5, a.dims.nope = 13, a.dims.v = 6;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, a), ERR_SHAPE, "the rotated part has 5 columns");
+    RopeMlaBwd b = mla_backward_args(&t, m, DTYPE_F32, &r);
+    b.dkv = other;
+    CHECK_FAILS(rope_mla_bwd(&t.ex, b), ERR_SHAPE, "rope_mla_bwd: dkv is (7, 3)");
+    optest_close(&t);
+}
+
+static void wrong_gqa_shapes_are_errors_with_a_message(void **state)
+{
+    (void)state;
+    const Gqa *g = &gqas[1];
+    OpTest t;
+    optest_open(&t, 1);
+    Tables r = tables_make(&t, g->N, g->dims.head);
+    Tensor other = optest_normal(&t, DTYPE_F32, DIMS(7, 3));
+    const RopeGqaFwd good = gqa_forward_args(&t, g, DTYPE_F32, &r);
+    RopeGqaFwd a = good;
+    a.qkv = other;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "rope_gqa_fwd: qkv is (7, 3)");
+    a = good, a.q_out = other;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "q_out is (7, 3)");
+    a = good, a.k_out = other;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "k_out is (7, 3)");
+    a = good, a.v_out = optest_normal(&t, DTYPE_BF16, DIMS(7, 20));
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "v_out is (7, 20) bf16");
+    RopeGqaBwd b = gqa_backward_args(&t, g, DTYPE_F32, &r);
+    b.dqkv = other;
+    CHECK_FAILS(rope_gqa_bwd(&t.ex, b), ERR_SHAPE, "rope_gqa_bwd: dqkv is (7, 3)");
+    optest_close(&t);
+}
+
+/* One token of mlas[1]: 3 heads of 12 + 6, values of 7. */
+static void costs_are_every_column_once(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Tables r = tables_make(&t, 7, 6);
+    RopeMlaFwd a = mla_forward_args(&t, &mlas[1], DTYPE_BF16, &r);
+    OpCost c = op_desc(OP_ROPE_MLA_FWD)->cost(&a);
+    CHECK_NEAR(c.bytes, 7 * (2 * (54 + 57 + 6 + 54 + 54 + 21) + 4), 0);
+    CHECK_NEAR(c.flops, 7 * 3 * (18 + 6), 0);
+    RopeMlaBwd b = mla_backward_args(&t, &mlas[1], DTYPE_BF16, &r);
+    CHECK_NEAR(op_desc(OP_ROPE_MLA_BWD)->cost(&b).bytes, c.bytes, 0);
+    CHECK_NEAR(op_desc(OP_ROPE_MLA_BWD)->cost(&b).flops, c.flops + 7 * 18, 0);
+    r = tables_make(&t, 7, 10);
+    RopeGqaFwd g = gqa_forward_args(&t, &gqas[1], DTYPE_F32, &r);
+    CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).bytes, 7 * (2 * 4 * 100 + 4), 0);
+    CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).flops, 7 * 3 * 80, 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(mla_forward_matches_double),
+        TEST(mla_backward_is_the_slope_of_forward),
+        TEST(gqa_forward_matches_double),
+        TEST(gqa_backward_is_the_slope_of_forward),
+        TEST(pairs_worked_by_hand),
+        TEST(unturned_columns_keep_their_bits),
+        TEST(results_do_not_depend_on_threads),
+        TEST(a_position_outside_the_table_is_an_error),
+        TEST(wrong_mla_shapes_are_errors_with_a_message),
+        TEST(wrong_gqa_shapes_are_errors_with_a_message),
+        TEST(costs_are_every_column_once),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,423 @@
+/* Routing against its definition in double (route_case.h), and its gradient against finite
+ * differences of that. */
+#include "harness/optest.h"
+#include "route_case.h"
+
+#include "op/op.h"
+
+/* All tensors of both ops for one rule and size. */
+typedef struct Routing {
+    RouteSizes s;
+    int64_t N, domains;
+    RouteFwd fwd;
+    RouteBwd bwd;
+} Routing;
+
+static const RouteRule plain = {
+    .score = ROUTE_SOFTMAX,
+    .top_k = 2,
+    .groups = 1,
+    .top_groups = 1,
+    .group_score_top = 1,
+    .scaling = 1,
+};
+
+/* DeepSeek-V2: softmax, the best expert stands for its group. */
+static const RouteRule v2 = { .score = ROUTE_SOFTMAX,
+                              .top_k = 6,
+                              .groups = 4,
+                              .top_groups = 2,
+                              .group_score_top = 1,
+                              .scaling = 16,
+                              .aux_scale = 0.25f };
+
+/* DeepSeek-V3: sigmoid, the best two experts stand for their group. */
+static const RouteRule v3 = { .score = ROUTE_SIGMOID,
+                              .top_k = 5,
+                              .groups = 4,
+                              .top_groups = 3,
+                              .group_score_top = 2,
+                              .normalise = true,
+                              .scaling = 2.5f,
+                              .aux_scale = 0.5f };
+
+static Routing routing_make(OpTest *t, const RouteRule *rule, RouteSizes s)
+{
+    int64_t N = s.B * s.T, K = rule->top_k;
+    Routing r = { .s = s, .N = N, .domains = 3 };
+    RouteFwd *f = &r.fwd;
+    f->rule = *rule;
+    f->logits = optest_normal(t, DTYPE_F32, DIMS(N, s.E));
+    f->domain = optest_poisoned(t, DTYPE_I32, DIMS(s.B));
+    for (int64_t b = 0; b < s.B; b++) optest_set(&f->domain, b, (double)((b * 2 + 1) % r.domains));
+    f->index = optest_poisoned(t, DTYPE_I32, DIMS(N, K));
+    f->weight = optest_poisoned(t, DTYPE_F32, DIMS(N, K));
+    f->seq_count = optest_poisoned(t, DTYPE_I32, DIMS(s.B, s.E));
+    f->load = optest_poisoned(t, DTYPE_I32, DIMS(r.domains, s.E));
+    for (int64_t i = 0; i < r.domains * s.E; i++) optest_set(&f->load, i, (double)(100 + i));
+    f->aux_loss = optest_poisoned(t, DTYPE_F32, DIMS(1));
+    optest_set(&f->aux_loss, 0, 0.5);
+    r.bwd = (RouteBwd){ .logits = f->logits,
+                        .index = f->index,
+                        .seq_count = f->seq_count,
+                        .dweight = optest_normal(t, DTYPE_F32, DIMS(N, K)),
+                        .dlogits = optest_poisoned(t, DTYPE_F32, DIMS(N, s.E)),
+                        .rule = *rule };
+    return r;
+}
+
+static void give_bias(OpTest *t, Routing *r)
+{
+    r->fwd.bias = optest_normal(t, DTYPE_F32, DIMS(1, r->s.E));
+    for (int64_t e = 0; e < r->s.E; e++) {
+        optest_set(&r->fwd.bias, e, 0.2 * optest_get(&r->fwd.bias, e));
+    }
+}
+
+static const int32_t *index_of(const Routing *r) { return r->fwd.index.data; }
+
+static void check_choice(OpTest *t, const Routing *r)
+{
+    const RouteRule *rule = &r->fwd.rule;
+    int64_t E = r->s.E, K = rule->top_k;
+    double *logits = optest_read(t, &r->fwd.logits), *want = optest_doubles(t, r->N * K);
+    for (int64_t n = 0; n < r->N; n++) {
+        double p[ROUTE_CASE_EXPERTS];
+        int32_t index[ROUTE_CASE_EXPERTS];
+        reference_scores(rule, E, logits + n * E, p);
+        reference_choose(rule, E, p, r->fwd.bias.data, index);
+        for (int64_t k = 0; k < K; k++) CHECK_INT(index_of(r)[n * K + k], index[k]);
+        reference_weights(rule, p, index, want + n * K);
+    }
+    CHECK_TENSOR(&r->fwd.weight, want);
+}
+
+static void check_counts(OpTest *t, const Routing *r)
+{
+    int64_t E = r->s.E, K = r->fwd.rule.top_k;
+    double *load = optest_doubles(t, r->domains * E);
+    for (int64_t i = 0; i < r->domains * E; i++) load[i] = (double)(100 + i);
+    for (int64_t b = 0; b < r->s.B; b++) {
+        for (int64_t e = 0; e < E; e++) {
+            int64_t n = 0;
+            for (int64_t i = b * r->s.T * K; i < (b + 1) * r->s.T * K; i++) {
+                n += index_of(r)[i] == e;
+            }
+            CHECK_INT(((const int32_t *)r->fwd.seq_count.data)[b * E + e], n);
+            load[(int64_t)optest_get(&r->fwd.domain, b) * E + e] += (double)n;
+        }
+    }
+    for (int64_t i = 0; i < r->domains * E; i++)
+        CHECK_NEAR(optest_get(&r->fwd.load, i), load[i], 0);
+}
+
+static void check_aux(OpTest *t, const Routing *r)
+{
+    double *logits = optest_read(t, &r->fwd.logits);
+    double want = 0.5 + reference_aux(&r->fwd.rule, &r->s, logits, index_of(r));
+    CHECK_NEAR(optest_get(&r->fwd.aux_loss, 0), want, 1e-6 * want);
+}
+
+/* d/dlogits of sum(dweight * weight) + aux_loss, the choice and its counts held fixed. */
+static double loss_near(const Routing *r, const double *logits, const double *all, int64_t n)
+{
+    const RouteRule *rule = &r->fwd.rule;
+    const int32_t *index = index_of(r) + n * rule->top_k;
+    double p[ROUTE_CASE_EXPERTS], weight[ROUTE_CASE_EXPERTS];
+    double loss = reference_aux(rule, &r->s, all, index_of(r));
+    reference_scores(rule, r->s.E, logits, p);
+    reference_weights(rule, p, index, weight);
+    for (int64_t k = 0; k < rule->top_k; k++) {
+        loss += weight[k] * optest_get(&r->bwd.dweight, n * rule->top_k + k);
+    }
+    return loss;
+}
+
+static void check_gradient(OpTest *t, const Routing *r)
+{
+    const double step = 1e-4;
+    double *logits = optest_read(t, &r->fwd.logits), *want = optest_doubles(t, r->N * r->s.E);
+    for (int64_t i = 0; i < r->N * r->s.E; i++) {
+        int64_t n = i / r->s.E;
+        double here = logits[i], side[2];
+        for (int k = 0; k < 2; k++) {
+            logits[i] = here + (k == 0 ? -step : step);
+            side[k] = loss_near(r, logits + n * r->s.E, logits, n);
+        }
+        logits[i] = here;
+        want[i] = (side[1] - side[0]) / (2 * step);
+    }
+    CHECK_TENSOR(&r->bwd.dlogits, want);
+}
+
+/* Every rule: score x groups x bias x normalisation x auxiliary loss. */
+static RouteRule rule_number(int i, bool *bias)
+{
+    RouteRule r = i % 2 == 0 ? v2 : v3;
+    if (i / 2 % 2 == 1) r.groups = r.top_groups = 1;
+    *bias = i / 4 % 2 == 1;
+    if (i / 8 % 2 == 1) r.normalise = !r.normalise;
+    if (i / 16 % 3 == 1) r.aux_scale = 0;
+    if (i / 16 % 3 == 2) r.aux_per_batch = true;
+    return r;
+}
+
+enum { RULES = 48 };
+
+static void every_rule_gives_what_its_definition_says(void **state)
+{
+    (void)state;
+    /* one token, primes, one past a chunk of tokens */
+    const RouteSizes sizes[] = { { 1, 1, 16 }, { 5, 7, 20 }, { 3, 129, 24 } };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < RULES * 3; i++) {
+        bool bias;
+        ArenaMark mark = arena_mark(&t.arena);
+        RouteRule rule = rule_number(i / 3, &bias);
+        Routing r = routing_make(&t, &rule, sizes[i % 3]);
+        if (bias) give_bias(&t, &r);
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        check_choice(&t, &r);
+        check_counts(&t, &r);
+        check_aux(&t, &r);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void the_gradient_is_that_of_finite_differences(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < RULES; i++) {
+        bool bias;
+        ArenaMark mark = arena_mark(&t.arena);
+        RouteRule rule = rule_number(i, &bias);
+        Routing r = routing_make(&t, &rule, (RouteSizes){ 3, 5, 16 });
+        if (bias) give_bias(&t, &r);
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        check_gradient(&t, &r);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void the_gradient_may_take_the_place_of_the_logits(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    Routing r = routing_make(&t, &v3, (RouteSizes){ 3, 5, 16 });
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    CHECK_OK(route_bwd(&t.ex, r.bwd));
+    RouteBwd in_place = r.bwd;
+    in_place.logits = in_place.dlogits = optest_copy(&t, &r.fwd.logits);
+    CHECK_OK(route_bwd(&t.ex, in_place));
+    CHECK_SAME(&in_place.dlogits, &r.bwd.dlogits);
+    optest_close(&t);
+}
+
+/* p = (1, 3, 9, 3) / 16: 2 is best, 1 and 3 tie and the lower one follows. */
+static void a_token_worked_by_hand(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    RouteRule rule = plain;
+    rule.normalise = true, rule.scaling = 2, rule.aux_scale = 1;
+    Routing r = routing_make(&t, &rule, (RouteSizes){ 1, 1, 4 });
+    const double log_p[] = { 0, log(3), log(9), log(3) };
+    for (int e = 0; e < 4; e++) optest_set(&r.fwd.logits, e, log_p[e]);
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    CHECK_INT(index_of(&r)[0] * 10 + index_of(&r)[1], 21);
+    CHECK_NEAR(optest_get(&r.fwd.weight, 0), 2 * 9.0 / 12, 1e-6);
+    CHECK_NEAR(optest_get(&r.fwd.weight, 1), 2 * 3.0 / 12, 1e-6);
+    /* E / (K T) * (9 + 3) / 16 on top of the 0.5 that stood there */
+    CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0), 0.5 + 4.0 / 2 * 12 / 16, 1e-6);
+    optest_close(&t);
+}
+
+static void ties_go_to_the_lower_expert_and_the_lower_group(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    Routing r = routing_make(&t, &v3, (RouteSizes){ 2, 67, 24 });
+    for (int64_t i = 0; i < r.N * 24; i++) optest_set(&r.fwd.logits, i, 0.25);
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    for (int64_t i = 0; i < r.N * v3.top_k; i++) CHECK_INT(index_of(&r)[i], i % v3.top_k);
+    optest_close(&t);
+}
+
+static void a_bias_steers_the_choice_and_no_weight(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    Routing r = routing_make(&t, &plain, (RouteSizes){ 1, 9, 5 });
+    give_bias(&t, &r);
+    for (int64_t e = 0; e < 5; e++) optest_set(&r.fwd.bias, e, e == 3 ? 10 : 0);
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    double *logits = optest_read(&t, &r.fwd.logits);
+    for (int64_t n = 0; n < r.N; n++) {
+        double p[ROUTE_CASE_EXPERTS];
+        reference_scores(&plain, 5, logits + n * 5, p);
+        CHECK_INT(index_of(&r)[2 * n], 3);
+        CHECK_NEAR(optest_get(&r.fwd.weight, 2 * n), p[3], 1e-6);
+    }
+    optest_close(&t);
+}
+
+/* The second of two groups has the best expert, the first the best pair. */
+static void the_score_of_a_group_is_the_sum_of_its_best(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    RouteRule rule = plain;
+    rule.groups = 2, rule.score = ROUTE_SIGMOID;
+    const double logits[] = { 1, -9, 1, 2, -9, -9 };
+    for (int64_t top = 1; top <= 2; top++) {
+        rule.group_score_top = top;
+        Routing r = routing_make(&t, &rule, (RouteSizes){ 1, 1, 6 });
+        for (int e = 0; e < 6; e++) optest_set(&r.fwd.logits, e, logits[e]);
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_INT(index_of(&r)[0], top == 1 ? 3 : 0);
+        CHECK_INT(index_of(&r)[1], top == 1 ? 4 : 2);
+    }
+    optest_close(&t);
+}
+
+static void far_logits_neither_overflow_nor_vanish_into_nan(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2; i++) {
+        Routing r = routing_make(&t, i == 0 ? &v2 : &v3, (RouteSizes){ 2, 3, 16 });
+        for (int64_t j = 0; j < r.N * 16; j++) {
+            optest_set(&r.fwd.logits, j, 1e4 * optest_get(&r.fwd.logits, j) - (j < 16 ? 1e6 : 0));
+        }
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        for (int64_t j = 0; j < tensor_elems(&r.fwd.weight); j++) {
+            CHECK(isfinite(optest_get(&r.fwd.weight, j)));
+        }
+        for (int64_t j = 0; j < r.N * 16; j++) CHECK(isfinite(optest_get(&r.bwd.dlogits, j)));
+        CHECK(isfinite(optest_get(&r.fwd.aux_loss, 0)));
+    }
+    optest_close(&t);
+}
+
+static void a_token_of_nan_gets_experts_that_exist_and_nan_weights(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    optest_unguard(&t);
+    for (int i = 0; i < 2; i++) {
+        Routing r = routing_make(&t, i == 0 ? &v2 : &v3, (RouteSizes){ 2, 3, 16 });
+        for (int64_t e = 0; e < 16; e++) optest_set(&r.fwd.logits, 16 + e, NAN);
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        int64_t K = r.fwd.rule.top_k;
+        for (int64_t j = 0; j < r.N * K; j++) {
+            CHECK(index_of(&r)[j] >= 0 && index_of(&r)[j] < 16);
+            CHECK(isnan(optest_get(&r.fwd.weight, j)) == (j / K == 1));
+        }
+    }
+    optest_close(&t);
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+    Routing r[3];
+    OpTest t[3];
+    for (int i = 0; i < 3; i++) {
+        optest_open(&t[i], 1 + 2 * i);
+        RouteRule rule = v3;
+        rule.aux_per_batch = true;
+        r[i] = routing_make(&t[i], &rule, (RouteSizes){ 3, 331, 24 });
+        CHECK_OK(route_fwd(&t[i].ex, r[i].fwd));
+        CHECK_OK(route_bwd(&t[i].ex, r[i].bwd));
+    }
+    for (int i = 1; i < 3; i++) {
+        CHECK_SAME(&r[i].fwd.index, &r[0].fwd.index);
+        CHECK_SAME(&r[i].fwd.weight, &r[0].fwd.weight);
+        CHECK_SAME(&r[i].fwd.aux_loss, &r[0].fwd.aux_loss);
+        CHECK_SAME(&r[i].bwd.dlogits, &r[0].bwd.dlogits);
+    }
+    for (int i = 0; i < 3; i++) optest_close(&t[i]);
+}
+
+static void a_rule_that_cannot_be_met_is_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    RouteFwd f = r.fwd;
+    f.rule.groups = 3;
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "route_fwd: 3 groups do not divide 16 experts");
+    f.rule = v2, f.rule.top_groups = 5;
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "top_groups is 5, outside 1 .. 4 groups");
+    f.rule = v2, f.rule.group_score_top = 5;
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "group_score_top is 5, outside 1 .. 4");
+    RouteBwd b = r.bwd;
+    b.rule.top_k = 9;
+    CHECK_FAILS(route_bwd(&t.ex, b), ERR_ARG, "route_bwd: top_k is 9, outside 1 .. 8 experts");
+    optest_close(&t);
+}
+
+static void tensors_that_do_not_fit_are_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    RouteFwd f = r.fwd;
+    f.domain = optest_poisoned(&t, DTYPE_I32, DIMS(4));
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "6 tokens are not a multiple of 4 sequences");
+    f = r.fwd, f.bias = optest_normal(&t, DTYPE_F32, DIMS(1, 15));
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "route_fwd: bias is (1, 15) f32");
+    f = r.fwd, f.aux_loss = (Tensor){ 0 };
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_ARG, "route_fwd: aux_loss is not set");
+    optest_close(&t);
+}
+
+static void a_domain_or_an_expert_that_is_not_there_is_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    optest_set(&r.fwd.index, 7, 16);
+    CHECK_FAILS(route_bwd(&t.ex, r.bwd), ERR_ARG, "element 7 of index is 16, outside 0 .. 15");
+    optest_set(&r.fwd.domain, 1, -1);
+    CHECK_FAILS(route_fwd(&t.ex, r.fwd), ERR_ARG, "element 1 of domain is -1, outside 0 .. 2");
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_rule_gives_what_its_definition_says),
+        TEST(the_gradient_is_that_of_finite_differences),
+        TEST(the_gradient_may_take_the_place_of_the_logits),
+        TEST(a_token_worked_by_hand),
+        TEST(ties_go_to_the_lower_expert_and_the_lower_group),
+        TEST(a_bias_steers_the_choice_and_no_weight),
+        TEST(the_score_of_a_group_is_the_sum_of_its_best),
+        TEST(far_logits_neither_overflow_nor_vanish_into_nan),
+        TEST(a_token_of_nan_gets_experts_that_exist_and_nan_weights),
+        TEST(any_number_of_threads_gives_the_same_bits),
+        TEST(a_rule_that_cannot_be_met_is_an_error),
+        TEST(tensors_that_do_not_fit_are_an_error),
+        TEST(a_domain_or_an_expert_that_is_not_there_is_an_error),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,221 @@
+/* swiglu against its definition in double and against the slopes of that. */
+#include "harness/optest.h"
+
+typedef struct Sizes {
+    int64_t N, F;
+} Sizes;
+
+/* 1, primes, one past a tile, one past the pieces that rows are worked on in; rows that a GPU reads
+ * 16 bytes at a time. */
+static const Sizes sizes[] = {
+    { 1, 1 }, { 7, 13 }, { 129, 65 }, { 3, 1025 }, { 2, 2051 }, { 5, 264 }, { 3, 2056 },
+};
+
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static double sigmoid(double g) { return 1 / (1 + exp(-g)); }
+
+static void forward_double(const Sizes *s, const double *gu, double *y)
+{
+    for (int64_t i = 0; i < s->N * s->F; i++) {
+        const double *g = gu + i / s->F * 2 * s->F + i % s->F, *u = g + s->F;
+        y[i] = *g * sigmoid(*g) * *u;
+    }
+}
+
+static void backward_double(const Sizes *s, const double *gu, const double *dy, double *dgu)
+{
+    for (int64_t i = 0; i < s->N * s->F; i++) {
+        int64_t at = i / s->F * 2 * s->F + i % s->F;
+        double g = gu[at], u = gu[at + s->F], sig = sigmoid(g);
+        dgu[at] = dy[i] * u * sig * (1 + g * (1 - sig));
+        dgu[at + s->F] = dy[i] * g * sig;
+    }
+}
+
+/* Twice as wide as N(0, 1): gates from about -6 to 6. */
+static Tensor gates(OpTest *t, Dtype dtype, const Sizes *s)
+{
+    Tensor gu = optest_normal(t, dtype, DIMS(s->N, 2 * s->F));
+    for (int64_t i = 0; i < tensor_elems(&gu); i++) optest_set(&gu, i, 2 * optest_get(&gu, i));
+    return gu;
+}
+
+static SwigluFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype)
+{
+    return (SwigluFwd){ gates(t, dtype, s), optest_poisoned(t, dtype, DIMS(s->N, s->F)) };
+}
+
+static SwigluBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
+{
+    return (SwigluBwd){ .dy = optest_normal(t, dtype, DIMS(s->N, s->F)),
+                        .gu = gates(t, dtype, s),
+                        .dgu = optest_poisoned(t, dtype, DIMS(s->N, 2 * s->F)) };
+}
+
+static void forward_matches_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * SIZES; i++) {
+        const Sizes *s = &sizes[i / 2];
+        SwigluFwd a = forward_args(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        double *y = optest_doubles(&t, s->N * s->F);
+        forward_double(s, optest_read(&t, &a.gu), y);
+        CHECK_OK(swiglu_fwd(&t.ex, a));
+        CHECK_TENSOR(&a.y, y);
+    }
+    optest_close(&t);
+}
+
+static void backward_matches_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * SIZES; i++) {
+        const Sizes *s = &sizes[i / 2];
+        SwigluBwd a = backward_args(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+        double *dgu = optest_doubles(&t, s->N * 2 * s->F);
+        backward_double(s, optest_read(&t, &a.gu), optest_read(&t, &a.dy), dgu);
+        CHECK_OK(swiglu_bwd(&t.ex, a));
+        CHECK_TENSOR(&a.dgu, dgu);
+    }
+    optest_close(&t);
+}
+
+/* g = ln 3: silu = 3/4 ln 3. */
+static void a_row_worked_by_hand(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    float gu[4] = { logf(3), 0, 2, 5 }, y[2], dy[2] = { 1, 1 }, dgu[4];
+    CHECK_OK(swiglu_fwd(&t.ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                            .y = { y, DTYPE_F32, 2, { 1, 2 } } }));
+    CHECK_NEAR(y[0], 1.5 * log(3), 1e-6);
+    CHECK_NEAR(y[1], 0, 0);
+    CHECK_OK(swiglu_bwd(&t.ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 2 } },
+                                            .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                            .dgu = { dgu, DTYPE_F32, 2, { 1, 4 } } }));
+    CHECK_NEAR(dgu[0], 2 * 0.75 * (1 + log(3) / 4), 1e-6);
+    CHECK_NEAR(dgu[1], 5 * 0.5, 1e-6);
+    CHECK_NEAR(dgu[2], 0.75 * log(3), 1e-6);
+    CHECK_NEAR(dgu[3], 0, 0);
+    optest_close(&t);
+}
+
+typedef struct Loss {
+    const Sizes *s;
+    const double *dy;
+    double *y;
+} Loss;
+
+static double loss(const void *context, const double *gu)
+{
+    const Loss *l = context;
+    double sum = 0;
+    forward_double(l->s, gu, l->y);
+    for (int64_t i = 0; i < l->s->N * l->s->F; i++) sum += l->dy[i] * l->y[i];
+    return sum;
+}
+
+static void backward_is_the_slope_of_forward(void **state)
+{
+    (void)state;
+    const Sizes s = { 5, 11 };
+    OpTest t;
+    optest_open(&t, 2);
+    SwigluBwd a = backward_args(&t, &s, DTYPE_F32);
+    Loss l = { &s, optest_read(&t, &a.dy), optest_doubles(&t, s.N * s.F) };
+    double *dgu = optest_doubles(&t, s.N * 2 * s.F);
+    optest_slopes(loss, &l, optest_read(&t, &a.gu), s.N * 2 * s.F, dgu);
+    CHECK_OK(swiglu_bwd(&t.ex, a));
+    CHECK_TENSOR(&a.dgu, dgu);
+    optest_close(&t);
+}
+
+static void dgu_may_be_gu(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * SIZES; i++) {
+        SwigluBwd a = backward_args(&t, &sizes[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16), b = a;
+        b.gu = b.dgu = optest_copy(&t, &a.gu);
+        CHECK_OK(swiglu_bwd(&t.ex, a));
+        CHECK_OK(swiglu_bwd(&t.ex, b));
+        CHECK_SAME(&b.dgu, &a.dgu);
+    }
+    optest_close(&t);
+}
+
+/* silu(g) is g above and 0 below; the guard would name a NaN out of 0 * infinity. */
+static void large_gates_saturate(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    float gu[4] = { 1000, -1000, 3, 3 }, y[2], dy[2] = { 1, 1 }, dgu[4];
+    CHECK_OK(swiglu_fwd(&t.ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                            .y = { y, DTYPE_F32, 2, { 1, 2 } } }));
+    CHECK_NEAR(y[0], 3000, 0);
+    CHECK_NEAR(y[1], 0, 0);
+    CHECK_OK(swiglu_bwd(&t.ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 2 } },
+                                            .gu = { gu, DTYPE_F32, 2, { 1, 4 } },
+                                            .dgu = { dgu, DTYPE_F32, 2, { 1, 4 } } }));
+    CHECK_NEAR(dgu[0], 3, 0);
+    CHECK_NEAR(dgu[1], 0, 0);
+    CHECK_NEAR(dgu[2], 1000, 0);
+    CHECK_NEAR(dgu[3], 0, 0);
+    optest_close(&t);
+}
+
+static void wrong_shapes_are_errors_with_a_message(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Tensor gu = optest_normal(&t, DTYPE_F32, DIMS(4, 6)),
+           y = optest_normal(&t, DTYPE_F32, DIMS(4, 3));
+    Tensor odd = optest_normal(&t, DTYPE_F32, DIMS(4, 7));
+    Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 3));
+    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ odd, y }), ERR_SHAPE, "swiglu_fwd: gu is (4, 7)");
+    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, gu }), ERR_SHAPE, "swiglu_fwd: y is (4, 6)");
+    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, half }), ERR_SHAPE, "y is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, odd, odd }), ERR_SHAPE, "gu is (4, 7)");
+    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ half, gu, gu }), ERR_SHAPE, "dy is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, gu, y }), ERR_SHAPE, "dgu is (4, 3)");
+    optest_close(&t);
+}
+
+static void costs_are_every_tensor_once(void **state)
+{
+    (void)state;
+    const Sizes s = { 4, 3 };
+    OpTest t;
+    optest_open(&t, 1);
+    SwigluFwd f = forward_args(&t, &s, DTYPE_BF16);
+    SwigluBwd b = backward_args(&t, &s, DTYPE_F32);
+    CHECK_NEAR(op_desc(OP_SWIGLU_FWD)->cost(&f).bytes, (24 + 12) * 2, 0);
+    CHECK_NEAR(op_desc(OP_SWIGLU_FWD)->cost(&f).flops, 12 * 5, 0);
+    CHECK_NEAR(op_desc(OP_SWIGLU_BWD)->cost(&b).bytes, (12 + 24 + 24) * 4, 0);
+    CHECK_NEAR(op_desc(OP_SWIGLU_BWD)->cost(&b).flops, 12 * 12, 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(forward_matches_double),
+        TEST(backward_matches_double),
+        TEST(a_row_worked_by_hand),
+        TEST(backward_is_the_slope_of_forward),
+        TEST(dgu_may_be_gu),
+        TEST(large_gates_saturate),
+        TEST(wrong_shapes_are_errors_with_a_message),
+        TEST(costs_are_every_tensor_once),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,313 @@
+/* What is wrong with the input is said in one sentence with the thing, the value, the limit and
+ * where; the exit code is 2; nothing is written that was not asked for. */
+#include "harness/run_folder.h"
+
+/* One call that must be refused, and what its sentence must name. */
+typedef struct Refusal {
+    const char *args[8];
+    const char *says[4];
+} Refusal;
+
+static void check_refusals(Lab *lab, const char *cell, const Refusal *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        Outcome o = lab_run(lab, &(Launch){ .cell = cell, .args = r[i].args });
+        for (int k = 0; k < 4 && r[i].says[k] != NULL; k++) CHECK_REFUSED(o, 2, r[i].says[k]);
+        CHECK_TEXT(o.out, "");
+    }
+}
+
+#define CHECK_REFUSALS(lab, cell, table)                                                           \
+    check_refusals((lab), (cell), (table), sizeof(table) / sizeof *(table))
+
+/* ---- arguments ---- */
+
+static void unknown_commands_and_options_name_the_nearest(void **state)
+{
+    static const Refusal table[] = {
+        { { "train" }, { "CONFIG is missing" } },
+        { { "train", "nothing.yaml" }, { "nothing.yaml" } },
+        { { "train", "../tiny.yaml", "--dry-rum" }, { "--dry-rum", "--dry-run" } },
+        { { "generate", "run" }, { "--prompt" } },
+        { { "generate", "run", "--prompt", "x", "--top-p", "2" }, { "--top-p", "2", "1" } },
+        { { "generate", "run", "--prompt", "x", "--seed", "abc" }, { "--seed", "abc" } },
+        { { "logits", "run" }, { "logits", "3" } },
+        { { "data", "prepair" }, { "prepair", "prepare" } },
+    };
+    CHECK_REFUSALS(*state, "words", table);
+    Outcome o = RUN(*state, "words", "trian");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "no command trian, did you mean train?");
+}
+
+/* ---- settings ---- */
+
+static void a_wrong_setting_names_file_line_value_and_limits(void **state)
+{
+    static const struct {
+        const char *yaml, *says[3];
+    } rows[] = {
+        { "model:\n  hidden: 32\n  hiden: 3\n", { "a.yaml:3:3", "model.hiden", "model.hidden" } },
+        { "modell:\n  hidden: 4\n", { "a.yaml:1:1", "modell", "model" } },
+        { "lr: 1\n", { "a.yaml:1:1", "optimizer.lr" } },
+        { "model:\n  hidden: 4.5\n", { "a.yaml:2:11", "4.5", "whole number from 1 to 1000000" } },
+        { "model:\n  hidden: [3]\n", { "a.yaml:2:11", "model.hidden" } },
+        { "optimizer: {lr: 1e5}\n", { "a.yaml:1:17", "1e5", "from 0 to 100" } },
+        { "run:\n  compute: f16\n", { "a.yaml:2:12", "f16", "f32|bf16" } },
+        { "run:\n  guard: maybe\n", { "a.yaml:2:10", "maybe" } },
+        { "model:\n  hidden: 32\n  hidden: 64\n", { "a.yaml:3:3", "second time" } },
+        { "model:\n  hidden: [3\n", { "a.yaml:3:1", "not YAML" } },
+        { "preset: nosuch\n", { "a.yaml:1", "nosuch" } },
+    };
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "settings")));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lab_write_text(lab, lab_path(lab, "settings/a.yaml"), rows[i].yaml);
+        Outcome o = RUN(lab, "settings", "train", "a.yaml");
+        for (int k = 0; k < 3 && rows[i].says[k]; k++) CHECK_REFUSED(o, 2, rows[i].says[k]);
+    }
+}
+
+static void sizes_that_do_not_fit_each_other_are_refused_with_both(void **state)
+{
+    static const Refusal table[] = {
+        { { "train", "../tiny.yaml", "model.hiden=3" }, { "model.hiden", "model.hidden" } },
+        { { "train", "../tiny.yaml", "model.hidden=abc" }, { "model.hidden=abc", "\"abc\"" } },
+        { { "train", "../tiny.yaml", "model.hidden" }, { "model.hidden", "=" } },
+        { { "train", "../tiny.yaml", "train.micro_batch=3" },
+          { "train.micro_batch 3", "train.batch 4" } },
+        { { "train", "../tiny.yaml", "moe.top_k=9" }, { "moe.top_k 9", "4 experts" } },
+        { { "train", "../tiny.yaml", "moe.groups=3" }, { "moe.groups 3", "moe.experts 4" } },
+        { { "train", "../tiny.yaml", "attention.rope_dim=3" }, { "attention.rope_dim 3" } },
+        { { "train", "../tiny.yaml", "attention.kind=gqa", "attention.kv_heads=3" },
+          { "attention.kv_heads 3", "attention.heads 2" } },
+        { { "train", "../tiny.yaml", "model.dense_layers=7" },
+          { "model.dense_layers 7", "model.layers 3" } },
+        { { "train", "../tiny.yaml", "recompute.layers=[5]" }, { "layer 5", "model.layers is 3" } },
+        { { "train", "../tiny.yaml", "optimizer.min_lr=1" },
+          { "optimizer.min_lr 1", "optimizer.lr 0.001" } },
+        { { "train", "../tiny.yaml", "data.sequence=2000000" }, { "source web", "2000001" } },
+        { { "train", "../tiny.yaml", "model.vocab=100" },
+          { "../tokenizer.json", "512 ids", "model.vocab is 100" } },
+    };
+    CHECK_REFUSALS(*state, "sizes", table);
+}
+
+/* ---- text and tokenizers ---- */
+
+static void broken_json_lines_are_named_or_counted(void **state)
+{
+    static const char lines[] =
+        "{\"text\": \"ba ko\"}\n{\"text\": 3}\n{\"text\": \"x\"\n{\"text\": \"lin\"}\n";
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "lines")));
+    lab_write_text(lab, lab_path(lab, "lines/a.jsonl"), lines);
+    Outcome o = RUN(lab, "lines", "data", "prepare", "--tokenizer", "../tokenizer.json", "--out",
+                    "a", "a.jsonl");
+    CHECK_REFUSED(o, 2, "a.jsonl:2: no text in field \"text\"");
+    CHECK(!file_exists(lab_path(lab, "lines/a.bin")) && !file_exists(lab_path(lab, "lines/a.idx")));
+    o = RUN(lab, "lines", "data", "prepare", "--tokenizer", "../tokenizer.json", "--out", "a",
+            "--on-bad-line", "skip", "a.jsonl");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "2 bad lines were left out");
+    CHECK_SAYS(o.out, "2 documents");
+}
+
+static void missing_and_broken_text_and_tokenizers_are_named(void **state)
+{
+    static const Refusal table[] = {
+        { { "data", "prepare", "--tokenizer", "../tokenizer.json", "--out", "a", "none.txt" },
+          { "none.txt" } },
+        { { "data", "prepare", "--tokenizer", "../tokenizer.json", "--out", "a", "empty.txt" },
+          { "0 bytes" } },
+        { { "data", "prepare", "--tokenizer", "none.json", "--out", "a", "../books.txt" },
+          { "none.json" } },
+        { { "data", "prepare", "--tokenizer", "half.json", "--out", "a", "../books.txt" },
+          { "half.json", "broken JSON at byte" } },
+        { { "train", "../tiny.yaml", "data.tokenizer=half.json" },
+          { "half.json", "broken JSON at byte" } },
+        { { "train", "../tiny.yaml", "data.tokenizer=none.json" }, { "none.json" } },
+        { { "data", "tokenizer", "train", "--vocab", "512", "--out=a.json", "empty.txt" },
+          { "512" } },
+    };
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "texts")));
+    size_t n = 0;
+    char *whole = lab_read(lab, lab_path(lab, "tokenizer.json"), &n);
+    lab_write(lab, lab_path(lab, "texts/half.json"), whole, n / 2);
+    lab_write(lab, lab_path(lab, "texts/empty.txt"), "", 0);
+    CHECK_REFUSALS(lab, "texts", table);
+    CHECK(!file_exists(lab_path(lab, "texts/a.bin")) &&
+          !file_exists(lab_path(lab, "texts/a.json")));
+}
+
+/* ---- shards ---- */
+
+static const char shard_source[] = "data.sources=[{name: web, path: shard}]";
+
+/* The shard of the web, cut to these sizes (-1: all of it). */
+static void cut_shard(Lab *lab, long bin_bytes, long idx_bytes)
+{
+    size_t n = 0;
+    char *data = lab_read(lab, lab_path(lab, "web.bin"), &n);
+    lab_write(lab, lab_path(lab, "shards/shard.bin"), data, bin_bytes < 0 ? n : (size_t)bin_bytes);
+    data = lab_read(lab, lab_path(lab, "web.idx"), &n);
+    lab_write(lab, lab_path(lab, "shards/shard.idx"), data, idx_bytes < 0 ? n : (size_t)idx_bytes);
+}
+
+static void check_shard(Lab *lab, const char *says)
+{
+    Outcome o = RUN(lab, "shards", "train", "../tiny.yaml", shard_source);
+    CHECK_REFUSED(o, 2, says);
+    CHECK(!file_exists(lab_path(lab, "shards/run/checkpoints")));
+}
+
+static void missing_empty_and_truncated_shards_are_named(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "shards")));
+    check_shard(lab, "shard.idx cannot be read");
+    cut_shard(lab, 0, -1);
+    check_shard(lab, "shard.bin has 0 bytes");
+    cut_shard(lab, 1000, -1);
+    check_shard(lab, "shard.bin has 1000 bytes");
+    cut_shard(lab, -1, 0);
+    check_shard(lab, "shard.idx has 0 bytes");
+    cut_shard(lab, -1, 1000);
+    check_shard(lab, "shard.idx has 1000 bytes");
+    CHECK_OK(file_remove_tree(lab_path(lab, "shards/shard.bin")));
+    check_shard(lab, "shard.bin cannot be read");
+}
+
+/* Lengths begin behind 34 bytes of header: two documents that trade a token still add up, so only
+ * the place of the second one tells. */
+static void an_index_that_disagrees_with_itself_or_its_tokens_is_named(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "shards")));
+    cut_shard(lab, -1, -1);
+    lab_flip_byte(lab, lab_path(lab, "shards/shard.idx"), 34);
+    check_shard(lab, "shard.idx: sequence 1");
+    cut_shard(lab, -1, -1);
+    lab_flip_byte(lab, lab_path(lab, "shards/shard.idx"), 0);
+    check_shard(lab, "MMIDIDX");
+    cut_shard(lab, -1, -1);
+    lab_flip_byte(lab, lab_path(lab, "shards/shard.idx"), 18);
+    check_shard(lab, "sequences");
+}
+
+/* Ids are checked as they are read: what was learned by then is saved. Ids from 400 on are rare
+ * merges here, so the run gets some way. */
+static void an_id_beyond_the_vocabulary_ends_the_run_with_its_steps_saved(void **state)
+{
+    Lab *lab = *state;
+    size_t n = 0;
+    char *data = lab_read(lab, lab_path(lab, "web.bin"), &n);
+    uint16_t id = 512;
+    memcpy(data + n / 4 * 2, &id, sizeof id);
+    CHECK_OK(file_make_folders(lab_path(lab, "ids")));
+    lab_write(lab, lab_path(lab, "ids/web.bin"), data, n);
+    data = lab_read(lab, lab_path(lab, "web.idx"), &n);
+    lab_write(lab, lab_path(lab, "ids/web.idx"), data, n);
+    const char *const *args = ARGS("train", "../tiny.yaml", "data.sources=[{name: web, path: web}]",
+                                   "train.steps=100000", "data.shuffle=false");
+    Outcome o = lab_run(lab, &(Launch){ .cell = "ids", .args = args });
+    CHECK_REFUSED(o, 2, "is id 512, the vocabulary has 512");
+    CHECK_SAYS(o.err, "source web: token ");
+    CHECK_SAYS(o.err, "of document ");
+    int steps = run_count_steps(lab, "ids");
+    CHECK(steps > 10);
+    CHECK(run_has_checkpoint(lab, "ids", steps));
+}
+
+/* ---- run folders ---- */
+
+static void a_folder_with_checkpoints_needs_resume_and_keeps_its_files(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "used", "train", "../tiny.yaml", "train.steps=3");
+    CHECK_EXIT(o, 0);
+    const char *config = lab_read(lab, lab_path(lab, "used/run/config.yaml"), NULL);
+    const char *metrics = run_metrics(lab, "used");
+    o = RUN(lab, "used", "train", "../tiny.yaml", "train.steps=5");
+    CHECK_REFUSED(o, 2, "run/checkpoints already holds checkpoints (the newest of step 3)");
+    CHECK_SAYS(o.err, "--resume");
+    CHECK_TEXT(lab_read(lab, lab_path(lab, "used/run/config.yaml"), NULL), config);
+    CHECK_TEXT(run_metrics(lab, "used"), metrics);
+    CHECK(run_has_checkpoint(lab, "used", 3));
+}
+
+static void resume_without_a_checkpoint_is_refused(void **state)
+{
+    static const Refusal table[] = {
+        { { "train", "../tiny.yaml", "--resume" }, { "run/checkpoints", "--resume" } },
+        { { "generate", "run", "--prompt", "x" }, { "run/checkpoints", "no whole checkpoint" } },
+        { { "generate", "none", "--prompt", "x" }, { "none" } },
+        { { "eval", "run" }, { "run/checkpoints" } },
+        { { "logits", "none", "tokens", "out" }, { "none" } },
+        { { "train", "../tiny.yaml", "--init", "none" }, { "none" } },
+    };
+    CHECK_REFUSALS(*state, "resume", table);
+}
+
+static void a_checkpoint_of_another_model_names_the_first_difference(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "other", "train", "../tiny.yaml", "train.steps=2");
+    CHECK_EXIT(o, 0);
+    static const struct {
+        const char *setting, *says;
+    } rows[] = {
+        { "model.hidden=48",
+          "model.embed_tokens.weight is (512, 32) f32 there, (512, 48) f32 here" },
+        { "model.layers=2",
+          "it has model.layers.2.input_layernorm.weight, which this model lacks" },
+        { "moe.experts=5",
+          "model.layers.1.mlp.gate.weight is (4, 32) f32 there, (5, 32) f32 here" },
+        { "moe.bias_rate=0.1", "model.layers.1.mlp.gate.e_score_correction_bias" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        o = RUN(lab, "other", "train", "../tiny.yaml", rows[i].setting, "--resume");
+        CHECK_REFUSED(o, 2, "run/checkpoints/step-0000000002 is of another model");
+        CHECK_SAYS(o.err, rows[i].says);
+    }
+    o = RUN(lab, "other", "train", "../tiny.yaml", "--resume");
+    CHECK_EXIT(o, 0);
+}
+
+static void a_second_process_in_the_same_folder_is_refused(void **state)
+{
+    Lab *lab = *state;
+    char says[64];
+    Child first = START(lab, "two", "train", "../tiny.yaml", "train.steps=1000000");
+    while (run_count_steps(lab, "two") < 1 && child_runs(&first)) child_sleep();
+    Outcome o = RUN(lab, "two", "train", "../tiny.yaml");
+    snprintf(says, sizeof says, "run folder run is in use by process %d", (int)first.pid);
+    CHECK_REFUSED(o, 2, says);
+    o = RUN(lab, "two", "train", "../tiny.yaml", "--resume");
+    CHECK_REFUSED(o, 2, says);
+    kill(first.pid, SIGTERM);
+    o = lab_wait(lab, &first);
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "two", "train", "../tiny.yaml", "train.steps=1", "--resume");
+    CHECK_EXIT(o, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(unknown_commands_and_options_name_the_nearest),
+        LAB_TEST(a_wrong_setting_names_file_line_value_and_limits),
+        LAB_TEST(sizes_that_do_not_fit_each_other_are_refused_with_both),
+        LAB_TEST(broken_json_lines_are_named_or_counted),
+        LAB_TEST(missing_and_broken_text_and_tokenizers_are_named),
+        LAB_TEST(missing_empty_and_truncated_shards_are_named),
+        LAB_TEST(an_index_that_disagrees_with_itself_or_its_tokens_is_named),
+        LAB_TEST(an_id_beyond_the_vocabulary_ends_the_run_with_its_steps_saved),
+        LAB_TEST(a_folder_with_checkpoints_needs_resume_and_keeps_its_files),
+        LAB_TEST(resume_without_a_checkpoint_is_refused),
+        LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),
+        LAB_TEST(a_second_process_in_the_same_folder_is_refused),
+    };
+    return LAB_RUN_ALL(tests);
+}

@@ -1,0 +1,326 @@
+/* A training from its configuration to text: what it prints, what it leaves, and that the same
+ * settings give the same bits, resumed or not. */
+#include "harness/run_folder.h"
+
+#include <cjson/cJSON.h>
+
+/* ---- before a run ---- */
+
+static void dry_run_tells_what_it_would_take_and_writes_nothing(void **state)
+{
+    static const char *const wanted[] = {
+        "hidden: 32",  "threads: 1",  "parameters  68,240 total, 59,024 active",
+        "  run  ",     "  slot  ",    "  ring  ",
+        "  step  ",    "  scratch  ", "  tables  ",
+        "  loader  ",  "  data  ",    "  save  ",
+        "  libraries", "  total  ",   "128 tokens",
+    };
+    Outcome o = RUN(*state, "dry", "train", "--dry-run", "../tiny.yaml");
+    CHECK_EXIT(o, 0);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) CHECK_SAYS(o.out, wanted[i]);
+    CHECK_TEXT(o.err, "");
+    const char *const *names = NULL;
+    int n = 0;
+    Lab *lab = *state;
+    CHECK_OK(file_list(lab_path(lab, "dry"), &lab->arena, &names, &n));
+    CHECK_INT(n, 0);
+}
+
+/* ---- what a run leaves ---- */
+
+enum { MOE_LAYERS = 2, EXPERTS = 4, TOP_K = 2, STEPS = 12, STEP_TOKENS = 128 };
+
+/* A run of 12 steps with an evaluation every 5, once for all tests that only look. */
+static void look_at_a_run(Lab *lab)
+{
+    if (file_exists(lab_path(lab, "look"))) return;
+    Outcome o = RUN(lab, "look", "train", "../tiny.yaml", "train.steps=12", "train.eval_every=5",
+                    "train.eval_sequences=100000", "run.trace_steps=[3]", "moe.aux_loss=0.01");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "report");
+    CHECK_SAYS(o.err, "step 12/12");
+}
+
+static double number(const cJSON *line, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(line, key);
+    if (!cJSON_IsNumber(item)) fail_msg("%s is no number in %s", key, cJSON_Print(line));
+    return item->valuedouble;
+}
+
+/* expert_load is [layer][expert], and every token takes TOP_K of each layer's experts. */
+static void check_load(const cJSON *table, double tokens)
+{
+    CHECK_INT(cJSON_GetArraySize(table), MOE_LAYERS);
+    for (int layer = 0; layer < MOE_LAYERS; layer++) {
+        const cJSON *row = cJSON_GetArrayItem(table, layer), *item = NULL;
+        double sum = 0;
+        CHECK_INT(cJSON_GetArraySize(row), EXPERTS);
+        cJSON_ArrayForEach(item, row) sum += item->valuedouble;
+        CHECK_NEAR(sum, tokens * TOP_K, 0);
+    }
+}
+
+static void check_step(const cJSON *line, int step)
+{
+    static const char *const arena[] = { "run", "slot", "ring", "step", "scratch" };
+    CHECK_NEAR(number(line, "step"), step, 0);
+    CHECK_NEAR(number(line, "tokens"), STEP_TOKENS, 0);
+    CHECK_NEAR(number(line, "loss"), log(512), 1);
+    CHECK(number(line, "aux_loss") > 0);
+    CHECK(number(line, "lr") > 0 && number(line, "lr") <= 1e-3);
+    CHECK(number(line, "grad_norm") > 0);
+    CHECK(number(line, "step_s") > 0);
+    CHECK_NEAR(number(line, "tokens_per_s") * number(line, "step_s") / STEP_TOKENS, 1, 1e-6);
+    CHECK(number(line, "mfu") > 0 && number(line, "mfu") < 1);
+    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(line, "memory_bytes");
+    for (int i = 0; i < 5; i++) CHECK(number(memory, arena[i]) > 0);
+    check_load(cJSON_GetObjectItemCaseSensitive(line, "expert_load"), STEP_TOKENS);
+}
+
+static void check_eval(const cJSON *line)
+{
+    const cJSON *domains = cJSON_GetObjectItemCaseSensitive(line, "domains"), *d = NULL;
+    double nats = 0, targets = 0;
+    CHECK_INT(cJSON_GetArraySize(domains), 2);
+    cJSON_ArrayForEach(d, domains)
+    {
+        nats += number(d, "loss") * number(d, "targets");
+        targets += number(d, "targets");
+        double bits = number(d, "loss") * number(d, "targets") / log(2) / number(d, "bytes");
+        CHECK_NEAR(number(d, "bits_per_byte") / bits, 1, 1e-9);
+    }
+    CHECK(targets > 0);
+    CHECK_NEAR(number(line, "loss"), nats / targets, 1e-9);
+}
+
+static void metrics_have_a_line_a_step_and_an_evaluation(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    int steps = 0, evals = 0, starts = 0;
+    for (char *line = strtok(run_metrics(lab, "look"), "\n"); line; line = strtok(NULL, "\n")) {
+        cJSON *j = cJSON_Parse(line);
+        if (j == NULL) fail_msg("no JSON: %s", line);
+        const char *kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(j, "kind"));
+        CHECK(kind != NULL);
+        if (strcmp(kind, "step") == 0) check_step(j, ++steps);
+        if (strcmp(kind, "eval") == 0) check_eval(j), evals++;
+        if (strcmp(kind, "start") == 0) starts++;
+        cJSON_Delete(j);
+    }
+    CHECK_INT(starts, 1);
+    CHECK_INT(steps, STEPS);
+    CHECK_INT(evals, 4); /* at 0, 5, 10 and the end */
+}
+
+/* The configuration that was run, printed by --dry-run up to the empty line. */
+static const char *printed_config(Lab *lab, const char *config)
+{
+    Outcome o = RUN(lab, "look", "train", "--dry-run", config);
+    CHECK_EXIT(o, 0);
+    const char *end = strstr(o.out, "\n\n"), *out = NULL;
+    CHECK(end != NULL);
+    CHECK_OK(arena_text(&lab->arena, o.out, (size_t)(end + 1 - o.out), &out));
+    return out;
+}
+
+static void config_yaml_reads_back_to_the_same_settings(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    const char *written = lab_read(lab, lab_path(lab, "look/run/config.yaml"), NULL);
+    CHECK_SAYS(written, "aux_loss: 0.01");
+    CHECK_TEXT(printed_config(lab, "run/config.yaml"), written);
+}
+
+static void report_and_trace_are_written(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    const char *html = lab_read(lab, lab_path(lab, "look/run/report.html"), NULL);
+    CHECK_SAYS(html, "<html");
+    CHECK_SAYS(html, "</html>");
+    CHECK(strstr(html, "src=\"http") == NULL && strstr(html, "href=\"http") == NULL);
+    cJSON *trace = cJSON_Parse(lab_read(lab, lab_path(lab, "look/run/trace.json"), NULL));
+    CHECK(trace != NULL);
+    CHECK(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(trace, "traceEvents")) > 100);
+    cJSON_Delete(trace);
+}
+
+/* ---- what can be done with it ---- */
+
+#define GENERATE(lab, path, ...)                                                                   \
+    RUN((lab), "look", "generate", (path), "--prompt", "ba ko", "--tokens", "20", __VA_ARGS__)
+
+static void generate_writes_text_from_a_run_and_from_its_checkpoint(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    Outcome a = GENERATE(lab, "run", "--seed", "3");
+    Outcome b = GENERATE(lab, "run/checkpoints/step-0000000012", "--seed", "3");
+    Outcome c = GENERATE(lab, "run", "--seed", "4");
+    CHECK_EXIT(a, 0);
+    CHECK_EXIT(b, 0);
+    CHECK(strncmp(a.out, "ba ko", 5) == 0 && strlen(a.out) > 15);
+    CHECK_TEXT(a.out, b.out);
+    CHECK(strcmp(a.out, c.out) != 0);
+}
+
+/* The same held-out text as the last evaluation of the run, so the same figures. */
+static void eval_agrees_with_the_last_evaluation_of_the_run(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    const char *last = NULL;
+    for (const char *at = run_metrics(lab, "look"); (at = strstr(at, "\"kind\":\"eval\"")); at++) {
+        last = at;
+    }
+    double loss = 0, bits = 0;
+    char wanted[96];
+    CHECK(last != NULL);
+    CHECK_INT(sscanf(strstr(last, "\"loss\""), "\"loss\":%lf,\"bits_per_byte\":%lf", &loss, &bits),
+              2);
+    snprintf(wanted, sizeof wanted, "loss %.4f  %.4f bits a byte", loss, bits);
+    Outcome o = RUN(lab, "look", "eval", "run");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "web ");
+    CHECK_SAYS(o.out, "books ");
+    CHECK_SAYS(strstr(o.out, "all "), wanted);
+    o = RUN(lab, "look", "eval", "run", "web=../web");
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.out, "books ") == NULL);
+}
+
+/* Logits of a sequence; those of its beginning alone must be the same, because nothing looks
+ * ahead. */
+static const float *logits_of(Lab *lab, const int32_t *id, size_t n)
+{
+    size_t bytes = 0;
+    lab_write(lab, lab_path(lab, "look/tokens"), id, n * sizeof *id);
+    Outcome o = RUN(lab, "look", "logits", "run", "tokens", "logits");
+    CHECK_EXIT(o, 0);
+    void *data = lab_read(lab, lab_path(lab, "look/logits"), &bytes);
+    CHECK_INT(bytes, n * 512 * sizeof(float));
+    return data;
+}
+
+static void logits_of_a_beginning_do_not_depend_on_the_rest(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    int32_t id[9];
+    for (int i = 0; i < 9; i++) id[i] = 37 * i % 512;
+    const float *whole = logits_of(lab, id, 9), *part = logits_of(lab, id, 4);
+    double difference = 0, size = 0;
+    for (int i = 0; i < 4 * 512; i++) {
+        difference += fabs((double)whole[i] - (double)part[i]);
+        size += fabs((double)whole[i]);
+    }
+    CHECK(size > 0);
+    CHECK(difference <= 1e-5 * size);
+}
+
+/* ---- the same bits ---- */
+
+static void running_twice_gives_the_same_bits(void **state)
+{
+    static const char *const cell[] = { "once", "again" };
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(*state, cell[i], "train", "../tiny.yaml", "train.steps=20",
+                        "train.eval_every=10", "checkpoint.every=10", "run.threads=2");
+        CHECK_EXIT(o, 0);
+    }
+    check_same_steps(*state, "once", "again", 1, 20);
+    check_same_checkpoint(*state, "once", "again", 10);
+    check_same_checkpoint(*state, "once", "again", 20);
+}
+
+/* Kill the run of this cell somewhere behind its checkpoint of step 20; false if it was faster. */
+static bool kill_behind_20(Lab *lab, const Launch *l)
+{
+    CHECK_OK(file_remove_tree(lab_path(lab, "%s", l->cell)));
+    Child c = lab_start(lab, l);
+    bool there = false;
+    while (!there && child_runs(&c)) {
+        child_sleep();
+        there = run_has_checkpoint(lab, l->cell, 20) && run_count_steps(lab, l->cell) >= 23;
+    }
+    kill(c.pid, SIGKILL);
+    Outcome o = lab_wait(lab, &c);
+    if (o.code == 0) return false;
+    CHECK_EXIT(o, 128 + SIGKILL);
+    return !run_has_checkpoint(lab, l->cell, 40);
+}
+
+static void check_resume(Lab *lab, const char *setting)
+{
+    const char *const *args = ARGS("train", "../tiny.yaml", "checkpoint.every=20", setting);
+    const Launch cut = { .cell = "cut", .args = args };
+    CHECK_OK(file_remove_tree(lab_path(lab, "whole")));
+    Outcome o = lab_run(lab, &(Launch){ .cell = "whole", .args = args });
+    CHECK_EXIT(o, 0);
+    int tries = 0;
+    while (!kill_behind_20(lab, &cut)) {
+        if (++tries == 10) fail_msg("the run was always faster than the signal");
+    }
+    o = RUN(lab, "cut", "train", "../tiny.yaml", "checkpoint.every=20", setting, "--resume");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "step 20, 80 sequences read");
+    check_same_steps(lab, "whole", "cut", 1, 40);
+    check_same_checkpoint(lab, "whole", "cut", 20);
+    check_same_checkpoint(lab, "whole", "cut", 40);
+}
+
+static void twenty_steps_kill_and_twenty_more_are_forty_steps(void **state)
+{
+    check_resume(*state, "run.compute=f32");
+}
+
+static void resume_is_exact_in_bf16(void **state) { check_resume(*state, "run.compute=bf16"); }
+
+static void resume_is_exact_with_the_router_bias(void **state)
+{
+    check_resume(*state, "moe.bias_rate=0.01");
+}
+
+static void resume_is_exact_with_recompute(void **state)
+{
+    check_resume(*state, "recompute.layers=[0, 1, 2]");
+}
+
+static void init_takes_the_weights_of_a_checkpoint(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    Outcome o = RUN(lab, "init", "train", "../tiny.yaml", "train.steps=0", "moe.aux_loss=0.01",
+                    "--init", "../look/run");
+    CHECK_EXIT(o, 0);
+    size_t n = 0, m = 0;
+    char *a =
+        lab_read(lab, lab_path(lab, "look/run/checkpoints/step-0000000012/rank-00000.bin"), &n);
+    char *b =
+        lab_read(lab, lab_path(lab, "init/run/checkpoints/step-0000000000/rank-00000.bin"), &m);
+    CHECK_INT(n, m);
+    CHECK(memcmp(a, b, n / 4) == 0); /* weights come first; moments start at 0 */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(dry_run_tells_what_it_would_take_and_writes_nothing),
+        LAB_TEST(metrics_have_a_line_a_step_and_an_evaluation),
+        LAB_TEST(config_yaml_reads_back_to_the_same_settings),
+        LAB_TEST(report_and_trace_are_written),
+        LAB_TEST(generate_writes_text_from_a_run_and_from_its_checkpoint),
+        LAB_TEST(eval_agrees_with_the_last_evaluation_of_the_run),
+        LAB_TEST(logits_of_a_beginning_do_not_depend_on_the_rest),
+        LAB_TEST(init_takes_the_weights_of_a_checkpoint),
+        LAB_TEST(running_twice_gives_the_same_bits),
+        LAB_TEST(twenty_steps_kill_and_twenty_more_are_forty_steps),
+        LAB_TEST(resume_is_exact_in_bf16),
+        LAB_TEST(resume_is_exact_with_the_router_bias),
+        LAB_TEST(resume_is_exact_with_recompute),
+    };
+    return LAB_RUN_ALL(tests);
+}

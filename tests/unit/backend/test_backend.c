@@ -1,0 +1,365 @@
+#include "harness/optest.h"
+
+#include "base/clock.h"
+#include "trace/trace.h"
+
+/* An op with a port of every direction, that does what a test asks for. */
+typedef struct Probe {
+    Tensor in, out, part, add, out_opt;
+    int64_t bad_at;    /* element of `bad` that gets the value; -1: none */
+    const Tensor *bad; /* a copy of one of the tensors above */
+    double value;
+    Status status;
+} Probe;
+
+static const OpPort probe_ports[] = {
+    PORT(Probe, in, PORT_IN),           PORT(Probe, out, PORT_OUT),
+    PORT(Probe, part, PORT_OUT_PART),   PORT(Probe, add, PORT_ADD),
+    PORT(Probe, out_opt, PORT_OUT_OPT), PORTS_END,
+};
+
+static Status probe_check(const void *args)
+{
+    (void)args;
+    return OK;
+}
+
+static OpCost probe_cost(const void *args)
+{
+    (void)args;
+    return (OpCost){ .flops = 7, .bytes = 11, .comm_bytes = 13 };
+}
+
+static Status probe_cpu(Exec *ex, const void *args)
+{
+    (void)ex;
+    const Probe *a = args;
+    const Tensor *written[] = { &a->out, &a->add, &a->out_opt };
+    for (int t = 0; t < 3; t++) {
+        if (written[t]->data == NULL) continue;
+        for (int64_t i = 0; i < tensor_elems(written[t]); i++) optest_set(written[t], i, 2);
+    }
+    if (a->bad_at >= 0) optest_set(a->bad, a->bad_at, a->value);
+    if (a->status != OK) return FAIL(a->status, "probe fails on purpose");
+    return OK;
+}
+
+static const OpDesc probe_desc = {
+    .name = "probe",
+    .args_bytes = sizeof(Probe),
+    .ports = probe_ports,
+    .check = probe_check,
+    .cost = probe_cost,
+    .cpu = probe_cpu,
+};
+
+/* 3000 elements: more than the guard looks at in one go, and no multiple of it. */
+static Probe probe_make(OpTest *t, Dtype dtype)
+{
+    return (Probe){ .in = optest_normal(t, dtype, DIMS(300, 10)),
+                    .out = optest_poisoned(t, dtype, DIMS(300, 10)),
+                    .part = optest_poisoned(t, dtype, DIMS(300, 10)),
+                    .add = optest_normal(t, dtype, DIMS(300, 10)),
+                    .bad_at = -1 };
+}
+
+static Status probe_run(OpTest *t, const Probe *a)
+{
+    return t->ex.stack[0]->run(&t->ex, 0, &probe_desc, a);
+}
+
+static const Backend *const backends[] = { &backend_cpu, &backend_count, &backend_guard,
+                                           &backend_trace };
+
+static void every_backend_has_every_entry(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const Backend *b = backends[i];
+        CHECK(b->name != NULL && b->run != NULL && b->alloc != NULL && b->free != NULL);
+        CHECK(b->copy != NULL && b->fill != NULL && b->event_new != NULL && b->record != NULL);
+        CHECK(b->wait != NULL && b->sync != NULL);
+    }
+}
+
+static void backends_without_memory_say_so(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    void *at = NULL;
+    char byte = 0;
+    CHECK_FAILS(backend_guard.alloc(&t.ex, MEM_HOST, 12, &at), ERR_UNSUPPORTED, "guard: 12 bytes");
+    CHECK_FAILS(backend_trace.copy(&t.ex, &byte, &byte, 1), ERR_UNSUPPORTED, "copy of 1 bytes");
+    CHECK_FAILS(backend_guard.fill(&t.ex, &byte, 0, 1), ERR_UNSUPPORTED, "fill of 1 bytes");
+    CHECK_FAILS(backend_count.alloc(&t.ex, MEM_HOST, 12, &at), ERR_UNSUPPORTED, "12 bytes");
+    CHECK_FAILS(backend_cpu.alloc(&t.ex, MEM_DEVICE, 12, &at), ERR_UNSUPPORTED, "12 bytes");
+    CHECK(at == NULL);
+    optest_close(&t);
+}
+
+static void cpu_allocates_copies_and_fills(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    void *memory = NULL;
+    CHECK_OK(backend_cpu.alloc(&t.ex, MEM_HOST, 1000, &memory));
+    CHECK_INT((uintptr_t)memory % ARENA_ALIGN, 0);
+    unsigned char *bytes = memory;
+    CHECK_OK(backend_cpu.fill(&t.ex, bytes, 0x5A, 1000));
+    for (int i = 0; i < 1000; i++) CHECK_INT(bytes[i], 0x5A);
+    CHECK_OK(backend_cpu.copy(&t.ex, bytes, "abc", 3));
+    CHECK(memcmp(bytes, "abc\x5A", 4) == 0);
+    backend_cpu.free(&t.ex, MEM_HOST, memory, 1000);
+    optest_close(&t);
+}
+
+static void cpu_events_are_always_reached(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Event event;
+    CHECK_OK(backend_cpu.event_new(&t.ex, &event));
+    CHECK_OK(backend_cpu.wait(&t.ex, event));
+    CHECK_OK(backend_cpu.record(&t.ex, event));
+    CHECK_OK(backend_cpu.wait(&t.ex, event));
+    CHECK_OK(backend_cpu.sync(&t.ex));
+    optest_close(&t);
+}
+
+static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
+{
+    (void)state;
+    Arena arena, scratch;
+    Exec ex;
+    CHECK_OK(arena_init(&arena, "arena", MEM_HOST, 1 << 20));
+    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, 1 << 20));
+    CHECK_OK(exec_init(&ex, &arena, &scratch, 3));
+    CHECK(ex.depth == 1 && ex.stack[0] == &backend_cpu);
+    CHECK(ex.gemm != NULL && ex.scratch == &scratch && ex.trace == NULL);
+    CHECK_INT(ex.threads, 3);
+    CHECK_INT(ex.layer, -1);
+    exec_free(&ex);
+    exec_free(&ex);
+    arena_free(&scratch);
+    arena_free(&arena);
+}
+
+static void decorators_go_to_the_front_and_come_off_there(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    exec_push(&t.ex, &backend_trace);
+    CHECK_INT(t.ex.depth, 3);
+    CHECK(t.ex.stack[0] == &backend_trace && t.ex.stack[1] == &backend_guard);
+    CHECK(t.ex.stack[2] == &backend_cpu);
+    exec_pop(&t.ex);
+    CHECK_INT(t.ex.depth, 2);
+    CHECK(t.ex.stack[0] == &backend_guard && t.ex.stack[1] == &backend_cpu);
+    optest_close(&t);
+}
+
+/* count */
+
+/* Addresses of a counting arena fault when they are touched, so this also shows that nothing is. */
+static void count_adds_up_costs_and_touches_nothing(void **state)
+{
+    (void)state;
+    Arena arena, scratch;
+    CHECK_OK(arena_init(&arena, "arena", MEM_COUNT, (size_t)1 << 40));
+    CHECK_OK(arena_init(&scratch, "scratch", MEM_COUNT, (size_t)1 << 40));
+    Exec ex = { .stack = { &backend_count }, .depth = 1, .scratch = &scratch, .threads = 2 };
+    Add add_args = { 0 };
+    SquareSum sum_args = { 0 };
+    CHECK_OK(tensor_new2(&arena, DTYPE_BF16, 1 << 20, 3, &add_args.x));
+    CHECK_OK(tensor_new2(&arena, DTYPE_F32, 1 << 20, 3, &add_args.y));
+    CHECK_OK(tensor_new1(&arena, DTYPE_F32, 3 << 20, &sum_args.x));
+    CHECK_OK(tensor_new1(&arena, DTYPE_F32, 1, &sum_args.sum));
+    CHECK_OK(add(&ex, add_args));
+    CHECK_OK(square_sum(&ex, sum_args));
+    double n = 3 << 20;
+    CHECK_INT(ex.totals.ops, 2);
+    CHECK_NEAR(ex.totals.flops, n + 2 * n, 0);
+    CHECK_NEAR(ex.totals.bytes, (2 + 4 + 4) * n + 4 * n, 0);
+    CHECK(scratch.peak_bytes > 0);
+    CHECK_INT(scratch.used_bytes, 0);
+    CHECK_OK(backend_count.copy(&ex, add_args.y.data, add_args.x.data, 100));
+    CHECK_OK(backend_count.fill(&ex, add_args.y.data, 0, 100));
+    arena_free(&scratch);
+    arena_free(&arena);
+}
+
+static void count_adds_communication(void **state)
+{
+    (void)state;
+    Exec ex = { .stack = { &backend_count }, .depth = 1 };
+    Probe a = { 0 };
+    CHECK_OK(backend_count.run(&ex, 0, &probe_desc, &a));
+    CHECK_OK(backend_count.run(&ex, 0, &probe_desc, &a));
+    CHECK_NEAR(ex.totals.comm_bytes, 26, 0);
+    CHECK_NEAR(ex.totals.flops, 14, 0);
+}
+
+/* guard */
+
+static void the_guard_lets_finite_outputs_pass(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Probe a = probe_make(&t, DTYPE_BF16);
+    CHECK_OK(probe_run(&t, &a));
+    CHECK_NEAR(optest_get(&a.out, 2999), 2, 0);
+    optest_close(&t);
+}
+
+static void the_guard_names_step_layer_op_port_and_place(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    t.ex.step = 41, t.ex.layer = 6;
+    Probe a = probe_make(&t, DTYPE_F32);
+    a.bad = &a.out, a.bad_at = 2345, a.value = INFINITY;
+    CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, "step 41, layer 6: probe wrote inf into out[2345]");
+    CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, "(300, 10) f32");
+    optest_close(&t);
+}
+
+/* Ports in turn, first and last element, both types and all three kinds of value. */
+static void the_guard_finds_one_bad_value_anywhere(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    const double values[] = { NAN, INFINITY, -INFINITY };
+    const int64_t places[] = { 0, 1023, 1024, 2999 };
+    OpTest t;
+    optest_open(&t, 1);
+    for (int i = 0; i < 2 * 3 * 4 * 3; i++) {
+        Probe a = probe_make(&t, types[i % 2]);
+        a.out_opt = optest_poisoned(&t, types[i % 2], DIMS(3000));
+        const Tensor *ports[] = { &a.out, &a.add, &a.out_opt };
+        a.bad = ports[i / 2 % 3], a.value = values[i / 6 % 3], a.bad_at = places[i / 18];
+        const char *names[] = { "out[", "add[", "out_opt[" };
+        CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, names[i / 2 % 3]);
+    }
+    optest_close(&t);
+}
+
+static void the_guard_passes_over_windows_and_inputs(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Probe a = probe_make(&t, DTYPE_F32);
+    a.bad = &a.in, a.bad_at = 5, a.value = NAN;
+    CHECK(isnan(optest_get(&a.part, 0)));
+    CHECK_OK(probe_run(&t, &a));
+    optest_close(&t);
+}
+
+static void the_guard_hands_on_failures_from_below(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Probe a = probe_make(&t, DTYPE_F32);
+    a.bad = &a.out, a.bad_at = 0, a.value = NAN, a.status = ERR_ARG;
+    CHECK_FAILS(probe_run(&t, &a), ERR_ARG, "probe fails on purpose");
+    optest_close(&t);
+}
+
+static void the_guard_sees_through_op_run(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Add a = { .x = optest_normal(&t, DTYPE_F32, DIMS(4, 2)),
+              .y = optest_normal(&t, DTYPE_F32, DIMS(4, 2)) };
+    optest_set(&a.x, 5, NAN);
+    CHECK_FAILS(add(&t.ex, a), ERR_NUMERIC, "add wrote nan into y[5] of (4, 2) f32");
+    CHECK_INT(t.scratch.used_bytes, 0);
+    optest_close(&t);
+}
+
+/* trace */
+
+static void trace_notes_name_time_cost_step_and_layer(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Trace trace;
+    CHECK_OK(trace_init(&trace, &t.arena, 2));
+    exec_push(&t.ex, &backend_trace);
+    t.ex.trace = &trace, t.ex.step = 3, t.ex.layer = 5;
+    Probe a = probe_make(&t, DTYPE_F32);
+    double before = clock_s();
+    CHECK_OK(probe_run(&t, &a));
+    double after = clock_s();
+    CHECK_INT(trace.used, 1);
+    const TraceEvent *e = &trace.events[0];
+    CHECK_TEXT(e->name, "probe");
+    CHECK_NEAR(e->flops, 7, 0);
+    CHECK_NEAR(e->bytes, 11, 0);
+    CHECK_INT(e->step, 3);
+    CHECK_INT(e->layer, 5);
+    CHECK_INT(e->depth, 2);
+    CHECK(e->start_s >= before && e->duration_s > 0 && e->start_s + e->duration_s <= after);
+    CHECK_NEAR(optest_get(&a.out, 0), 2, 0); /* and the op ran */
+    optest_close(&t);
+}
+
+static void trace_without_a_buffer_passes_on(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    exec_push(&t.ex, &backend_trace);
+    Probe a = probe_make(&t, DTYPE_F32);
+    CHECK_OK(probe_run(&t, &a));
+    CHECK_NEAR(optest_get(&a.out, 0), 2, 0);
+    optest_close(&t);
+}
+
+static void trace_over_guard_hands_on_what_the_guard_found(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Trace trace;
+    CHECK_OK(trace_init(&trace, &t.arena, 2));
+    exec_push(&t.ex, &backend_trace);
+    t.ex.trace = &trace;
+    Probe a = probe_make(&t, DTYPE_F32);
+    a.bad = &a.add, a.bad_at = 7, a.value = NAN;
+    CHECK_FAILS(probe_run(&t, &a), ERR_NUMERIC, "probe wrote nan into add[7]");
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_backend_has_every_entry),
+        TEST(backends_without_memory_say_so),
+        TEST(cpu_allocates_copies_and_fills),
+        TEST(cpu_events_are_always_reached),
+        TEST(an_exec_runs_on_the_cpu_and_knows_no_layer),
+        TEST(decorators_go_to_the_front_and_come_off_there),
+        TEST(count_adds_up_costs_and_touches_nothing),
+        TEST(count_adds_communication),
+        TEST(the_guard_lets_finite_outputs_pass),
+        TEST(the_guard_names_step_layer_op_port_and_place),
+        TEST(the_guard_finds_one_bad_value_anywhere),
+        TEST(the_guard_passes_over_windows_and_inputs),
+        TEST(the_guard_hands_on_failures_from_below),
+        TEST(the_guard_sees_through_op_run),
+        TEST(trace_notes_name_time_cost_step_and_layer),
+        TEST(trace_without_a_buffer_passes_on),
+        TEST(trace_over_guard_hands_on_what_the_guard_found),
+    };
+    return TEST_RUN(tests);
+}

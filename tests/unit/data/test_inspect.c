@@ -1,0 +1,224 @@
+#include "data/inspect.h"
+#include "data/shard.h"
+#include "harness/test.h"
+
+#include <stdlib.h>
+
+typedef struct Place {
+    char folder[64];
+    char prefix[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX], text[FILE_PATH_MAX];
+    Arena arena, report;
+    Tokenizer *loaded;
+} Place;
+
+static void make_text(Place *p, const char *path, const char *text)
+{
+    File f = { 0 };
+    CHECK_OK(file_create_temp(&f, path, &p->arena));
+    CHECK_OK(file_write(&f, text, strlen(text)));
+    CHECK_OK(file_commit(&f));
+}
+
+static void place_open(Place *p)
+{
+    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(p->folder) != NULL);
+    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(arena_init(&p->report, "report", MEM_HOST, (size_t)1 << 26));
+    CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
+    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
+    CHECK_OK(file_join(p->text, p->folder, "a.txt"));
+}
+
+/* Bytes alone, so that id and byte correspond as the tokenizer says. */
+static void load_bytes(Place *p)
+{
+    const char *files[] = { p->text };
+    make_text(p, p->text, "abc");
+    CHECK_OK(tokenizer_train(
+        &(TokenizerTraining){
+            .files = files, .n_files = 1, .vocab = 257, .out_path = p->tokenizer },
+        &p->arena));
+    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+}
+
+static void place_close(Place *p)
+{
+    tokenizer_free(p->loaded);
+    CHECK_OK(file_remove_tree(p->folder));
+    arena_free(&p->arena);
+    arena_free(&p->report);
+}
+
+/* n documents, the d-th of length[d] ids; ids go round through 0 .. range-1. */
+static void write_lengths(Place *p, const int64_t *length, int n, int32_t range)
+{
+    ShardWriter w = { 0 };
+    int32_t next = 0;
+    CHECK_OK(shard_create(&w, p->prefix, 1000, &p->arena));
+    for (int d = 0; d < n; d++) {
+        for (int64_t i = 0; i < length[d]; i++) {
+            CHECK_OK(shard_append(&w, &next, 1));
+            next = (next + 1) % range;
+        }
+        CHECK_OK(shard_end_document(&w));
+    }
+    CHECK_OK(shard_commit(&w));
+}
+
+static void write_text(Place *p, const char *text)
+{
+    ShardWriter w = { 0 };
+    int32_t *ids = NULL, end = tokenizer_end_of_text(p->loaded);
+    int64_t n = 0;
+    CHECK_OK(tokenizer_encode(p->loaded, text, strlen(text), &p->arena, &ids, &n));
+    CHECK_OK(shard_create(&w, p->prefix, 257, &p->arena));
+    CHECK_OK(shard_append(&w, ids, n));
+    CHECK_OK(shard_append(&w, &end, 1));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(shard_commit(&w));
+}
+
+static const char *report_text(Place *p, bool html)
+{
+    Inspect r = { 0 };
+    Text text = { 0 };
+    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(text_init(&text, &p->report));
+    CHECK_OK((html ? inspect_html : inspect_text)(&r, p->loaded, &text));
+    return text.data;
+}
+
+static void check_has(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) fail_msg("no \"%s\" in: %s", part, text);
+}
+
+static void lengths_and_their_quantiles_are_exact(void **state)
+{
+    (void)state;
+    Place p;
+    Inspect r = { 0 };
+    int64_t length[101];
+    place_open(&p);
+    for (int d = 0; d <= 100; d++) length[d] = (d * 37) % 101; /* 0 .. 100, mixed */
+    write_lengths(&p, length, 101, 50);
+    CHECK_OK(inspect_scan(p.prefix, &p.arena, &r));
+    CHECK_INT(r.documents, 101);
+    CHECK_INT(r.tokens, 5050);
+    CHECK_INT(r.id_bytes, 2);
+    CHECK_INT(r.bytes, 5050 * 2 + 34 + 101 * 20 + 8);
+    CHECK_INT(r.shortest, 0);
+    CHECK_INT(r.longest, 100);
+    CHECK_NEAR(r.mean, 50, 1e-12);
+    CHECK_INT(r.quantile[0], 1);
+    CHECK_INT(r.quantile[1], 10);
+    CHECK_INT(r.quantile[2], 50);
+    CHECK_INT(r.quantile[3], 90);
+    CHECK_INT(r.quantile[4], 99);
+    static const int64_t BIN[] = { 2, 2, 4, 8, 16, 32, 37, 0 }; /* 0-1, 2-3, 4-7 ... 64-100 */
+    for (int b = 0; b < 8; b++) CHECK_INT(r.bin[b], BIN[b]);
+    place_close(&p);
+}
+
+static void the_most_frequent_ids_come_first_and_equal_ones_by_number(void **state)
+{
+    (void)state;
+    Place p;
+    Inspect r = { 0 };
+    place_open(&p);
+    write_lengths(&p, (const int64_t[]){ 75 }, 1, 30); /* ids 0..14 three times, 15..29 twice */
+    CHECK_OK(inspect_scan(p.prefix, &p.arena, &r));
+    CHECK_INT(r.distinct, 30);
+    CHECK_INT(r.largest_id, 29);
+    CHECK_INT(r.n_top, INSPECT_TOP);
+    for (int i = 0; i < INSPECT_TOP; i++) {
+        CHECK_INT(r.top[i].id, i);
+        CHECK_INT(r.top[i].count, i < 15 ? 3 : 2);
+    }
+    place_close(&p);
+}
+
+static void fewer_ids_than_places_are_all_listed(void **state)
+{
+    (void)state;
+    Place p;
+    Inspect r = { 0 };
+    place_open(&p);
+    write_lengths(&p, (const int64_t[]){ 8 }, 1, 3);
+    CHECK_OK(inspect_scan(p.prefix, &p.arena, &r));
+    CHECK_INT(r.n_top, 3);
+    CHECK_INT(r.top[2].id, 2);
+    CHECK_INT(r.top[2].count, 2);
+    place_close(&p);
+}
+
+static void the_report_shows_text_with_what_is_not_printable_escaped(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    load_bytes(&p);
+    write_text(&p, "a<b>\t\x01\xff\xe4\xb8\x96\nc");
+    const char *text = report_text(&p, false);
+    check_has(text, ": 1 documents, 13 tokens of type u16");
+    check_has(text, "the first document:\na<b>\\t\\x01\\xff\xe4\xb8\x96\nc\n");
+    check_has(text, "(end of text)");
+    check_has(text, "  \"\\xff\"\n");
+    place_close(&p);
+}
+
+static void the_page_is_self_contained_and_escapes_markup(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    load_bytes(&p);
+    write_text(&p, "a<script>&\"\n");
+    const char *page = report_text(&p, true);
+    CHECK(strncmp(page, "<!doctype html>", 15) == 0);
+    check_has(page, "&lt;x&gt;</h1>");
+    check_has(page, "a&lt;script&gt;&amp;&quot;\n</pre>");
+    check_has(page, "</svg>");
+    check_has(page, "</body></html>\n");
+    static const char *const NEVER[] = { "<script", "http", "src=", "@import", "url(", "<x>" };
+    for (size_t i = 0; i < sizeof NEVER / sizeof *NEVER; i++) {
+        if (strstr(page, NEVER[i]) != NULL) fail_msg("%s in the page", NEVER[i]);
+    }
+    place_close(&p);
+}
+
+static void an_empty_shard_has_a_report(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    write_lengths(&p, NULL, 0, 1);
+    check_has(report_text(&p, false), "0 documents, 0 tokens");
+    check_has(report_text(&p, true), "</html>");
+    place_close(&p);
+}
+
+static void without_a_tokenizer_ids_are_shown(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    write_lengths(&p, (const int64_t[]){ 300 }, 1, 300);
+    check_has(report_text(&p, false), "the first document begins:\n0 1 2 3 ");
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(lengths_and_their_quantiles_are_exact),
+        TEST(the_most_frequent_ids_come_first_and_equal_ones_by_number),
+        TEST(fewer_ids_than_places_are_all_listed),
+        TEST(the_report_shows_text_with_what_is_not_printable_escaped),
+        TEST(the_page_is_self_contained_and_escapes_markup),
+        TEST(an_empty_shard_has_a_report),
+        TEST(without_a_tokenizer_ids_are_shown),
+    };
+    return TEST_RUN(tests);
+}

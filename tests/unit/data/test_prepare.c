@@ -1,0 +1,273 @@
+#include "data/prepare.h"
+#include "data/shard.h"
+#include "data/tokenizer.h"
+#include "harness/test.h"
+
+#include <stdlib.h>
+
+static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
+
+typedef struct Place {
+    char folder[64];
+    char tokenizer[FILE_PATH_MAX], out[FILE_PATH_MAX], text[FILE_PATH_MAX], lines[FILE_PATH_MAX];
+    const char *files[2];
+    Arena arena;
+    Tokenizer *loaded;
+    PrepareConfig config;
+} Place;
+
+static void make_file(Place *p, const char *path, const char *data, size_t bytes)
+{
+    File f = { 0 };
+    CHECK_OK(file_create_temp(&f, path, &p->arena));
+    CHECK_OK(file_write(&f, data, bytes));
+    CHECK_OK(file_commit(&f));
+}
+
+static void make_text(Place *p, const char *path, const char *text)
+{
+    make_file(p, path, text, strlen(text));
+}
+
+/* A folder with a tokenizer learned from one sentence. */
+static void place_open(Place *p)
+{
+    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(p->folder) != NULL);
+    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
+    CHECK_OK(file_join(p->out, p->folder, "out"));
+    CHECK_OK(file_join(p->text, p->folder, "a.txt"));
+    CHECK_OK(file_join(p->lines, p->folder, "b.jsonl"));
+    make_text(p, p->text, TRAINING);
+    p->files[0] = p->text;
+    p->files[1] = p->lines;
+    CHECK_OK(tokenizer_train(
+        &(TokenizerTraining){
+            .files = p->files, .n_files = 1, .vocab = 260, .out_path = p->tokenizer },
+        &p->arena));
+    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+    p->config = (PrepareConfig){ .tokenizer = p->tokenizer,
+                                 .out = p->out,
+                                 .files = p->files,
+                                 .n_files = 2,
+                                 .documents.field = "text" };
+}
+
+static void place_close(Place *p)
+{
+    tokenizer_free(p->loaded);
+    CHECK_OK(file_remove_tree(p->folder));
+    arena_free(&p->arena);
+}
+
+/* The documents of the shard, decoded, each in brackets; each must end with the end-of-text id and
+ * hold it nowhere else. */
+static void check_shard(Place *p, const char *want)
+{
+    Shard s = { 0 };
+    static int32_t ids[4096];
+    char got[4096];
+    size_t used = 0;
+    int32_t end = tokenizer_end_of_text(p->loaded);
+    CHECK_OK(shard_open(&s, p->out));
+    for (int64_t d = 0; d < s.documents; d++) {
+        int64_t first = shard_start(&s, d), n = shard_start(&s, d + 1) - first;
+        CHECK(n >= 1 && n <= 4096);
+        shard_read(&s, first, n, ids);
+        CHECK_INT(ids[n - 1], end);
+        got[used++] = '[';
+        for (int64_t i = 0; i + 1 < n; i++) {
+            const char *bytes = NULL;
+            int32_t n_bytes = 0;
+            CHECK(ids[i] != end);
+            tokenizer_bytes(p->loaded, ids[i], &bytes, &n_bytes);
+            memcpy(got + used, bytes, (size_t)n_bytes);
+            used += (size_t)n_bytes;
+        }
+        got[used++] = ']';
+    }
+    got[used] = '\0';
+    shard_close(&s);
+    CHECK_TEXT(got, want);
+}
+
+/* Whatever failed, no file of the output is there. */
+static void check_nothing_written(Place *p)
+{
+    const char *const *names = NULL;
+    int n = 0;
+    CHECK_OK(file_list(p->folder, &p->arena, &names, &n));
+    for (int i = 0; i < n; i++) {
+        if (strncmp(names[i], "out", 3) == 0) fail_msg("%s was left behind", names[i]);
+    }
+}
+
+static void text_and_json_lines_become_documents_that_decode_to_the_same(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_text(&p, p.lines, "{\"text\":\"the cat\"}\n{\"text\":\"\\u4e16\\u754c \\\"x\\\"\"}\n");
+    CHECK_OK(prepare_run(&p.config, &stats));
+    char want[256];
+    (void)snprintf(want, sizeof want, "[%s][the cat][\xe4\xb8\x96\xe7\x95\x8c \"x\"]", TRAINING);
+    check_shard(&p, want);
+    CHECK_INT(stats.documents, 3);
+    CHECK_INT(stats.text_bytes, strlen(TRAINING) + 7 + 10);
+    CHECK_INT(stats.skipped + stats.empty, 0);
+    CHECK(stats.tokens > 3 && stats.tokens < stats.text_bytes + 3); /* some merges were used */
+    place_close(&p);
+}
+
+static void bytes_that_are_no_utf8_are_kept(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_file(&p, p.text, "a\xff\xc3(\x80z", 6);
+    p.config.n_files = 1;
+    CHECK_OK(prepare_run(&p.config, &stats));
+    check_shard(&p, "[a\xff\xc3(\x80z]");
+    place_close(&p);
+}
+
+static void text_files_can_be_split(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_text(&p, p.text, "one\ntwo\n\nthree\n");
+    p.config.n_files = 1;
+    p.config.documents.split = SPLIT_BLANK;
+    CHECK_OK(prepare_run(&p.config, &stats));
+    check_shard(&p, "[one\ntwo][three]");
+    p.config.documents.split = SPLIT_LINE;
+    CHECK_OK(prepare_run(&p.config, &stats));
+    check_shard(&p, "[one][two][three]");
+    place_close(&p);
+}
+
+static void empty_documents_are_left_out_and_counted(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_text(&p, p.text, "");
+    make_text(&p, p.lines, "{\"text\":\"\"}\n{\"text\":\"a\"}\n{\"text\":\"\"}\n");
+    CHECK_OK(prepare_run(&p.config, &stats));
+    check_shard(&p, "[a]");
+    CHECK_INT(stats.empty, 2);
+    CHECK_INT(stats.documents, 1);
+    place_close(&p);
+}
+
+static void a_bad_line_fails_or_is_skipped_and_counted(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_text(&p, p.text, "t");
+    make_text(&p, p.lines, "{\"text\":\"a\"}\n{\"text\":\nnothing\n{\"text\":\"b\"}\n");
+    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT, "b.jsonl:2: no JSON from column");
+    check_nothing_written(&p);
+    p.config.documents.skip_bad = true;
+    CHECK_OK(prepare_run(&p.config, &stats));
+    check_shard(&p, "[t][a][b]");
+    CHECK_INT(stats.skipped, 2);
+    place_close(&p);
+}
+
+static void a_corpus_without_documents_is_an_error(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_text(&p, p.text, "");
+    make_text(&p, p.lines, "\n\n{\"text\":\"\"}\nx\n");
+    p.config.documents.skip_bad = true;
+    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT,
+                "2 files (16 bytes) hold no document: 1 empty ones and 1 bad lines were left out");
+    check_nothing_written(&p);
+    place_close(&p);
+}
+
+static void a_missing_file_is_named_before_any_work(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p); /* b.jsonl, the second file, does not exist */
+    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_IO, "b.jsonl");
+    check_nothing_written(&p);
+    p.config.n_files = 1;
+    p.config.tokenizer = p.lines;
+    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_IO, "b.jsonl");
+    check_nothing_written(&p);
+    place_close(&p);
+}
+
+static void an_old_pair_survives_a_failed_run(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    place_open(&p);
+    make_text(&p, p.text, "old");
+    p.config.n_files = 1;
+    CHECK_OK(prepare_run(&p.config, &stats));
+    make_text(&p, p.text, "new");
+    make_text(&p, p.lines, "broken\n");
+    p.config.n_files = 2;
+    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_FORMAT, "b.jsonl:1");
+    check_shard(&p, "[old]");
+    place_close(&p);
+}
+
+#ifdef ARENA_FAIL_NTH
+extern long arena_fail_countdown;
+
+static void every_refused_allocation_is_an_error(void **state)
+{
+    (void)state;
+    Place p;
+    PrepareStats stats = { 0 };
+    int refused = 0;
+    place_open(&p);
+    make_text(&p, p.lines, "{\"text\":\"the cat\"}\n");
+    for (long n = 0; n < 60; n++) { /* the patterns' compiler can do without some of its own */
+        arena_fail_countdown = n;
+        Status s = prepare_run(&p.config, &stats);
+        arena_fail_countdown = -1;
+        if (s == OK) continue;
+        CHECK_INT(s, ERR_MEMORY);
+        refused++;
+    }
+    CHECK(refused > 10);
+    place_close(&p);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(text_and_json_lines_become_documents_that_decode_to_the_same),
+        TEST(bytes_that_are_no_utf8_are_kept),
+        TEST(text_files_can_be_split),
+        TEST(empty_documents_are_left_out_and_counted),
+        TEST(a_bad_line_fails_or_is_skipped_and_counted),
+        TEST(a_corpus_without_documents_is_an_error),
+        TEST(a_missing_file_is_named_before_any_work),
+        TEST(an_old_pair_survives_a_failed_run),
+#ifdef ARENA_FAIL_NTH
+        TEST(every_refused_allocation_is_an_error),
+#endif
+    };
+    return TEST_RUN(tests);
+}

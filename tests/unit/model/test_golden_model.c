@@ -1,0 +1,271 @@
+/*
+ * Whole models against Hugging Face's transformers: tests/golden/model/NAME.golden and NAME.yaml,
+ * made by tools/golden_models.py (array names there, file format in golden/golden.h).
+ *
+ * The engine takes the weights by their names, which are those of Hugging Face's files, and one
+ * step gives losses and the gradient of every parameter; an engine with a cache gives logits. The
+ * batch is two sequences, one of them of three documents, one sequence a micro-batch.
+ */
+#include "golden/golden.h"
+
+#include "train/engine.h"
+
+/* Both sides compute in f32: relative to the norm of a parameter's gradient, or of a row of logits.
+ */
+static const double LIMIT = 1e-4;
+
+typedef struct Model {
+    Golden golden;
+    Arena arena;
+    Config config;
+    Engine engine;
+    Batch batch;
+    int64_t sequences, tokens;
+} Model;
+
+/* ---- set-up ---- */
+
+static void read_model(Model *m, const char *name, const char *const *overrides, int n_overrides)
+{
+    char path[256], *yaml = NULL;
+    size_t bytes = 0;
+    CHECK_OK(arena_init(&m->arena, "test", MEM_HOST, (size_t)256 << 20));
+    snprintf(path, sizeof path, "tests/golden/model/%s.golden", name);
+    m->golden = golden_open(path);
+    snprintf(path, sizeof path, "tests/golden/model/%s.yaml", name);
+    CHECK_OK(file_read_all(path, &m->arena, &yaml, &bytes));
+    CHECK_OK(config_default(&m->config, &m->arena));
+    CHECK_OK(config_parse(&m->config, &m->arena, path, yaml, bytes));
+    for (int i = 0; i < n_overrides; i++) {
+        CHECK_OK(config_override(&m->config, &m->arena, overrides[i]));
+    }
+    CHECK_OK(config_check(&m->config));
+}
+
+static void copy_array(const Golden *g, const char *name, Tensor *to)
+{
+    Tensor from = golden_find(g, name);
+    CHECK(from.data != NULL);
+    CHECK_INT(tensor_elems(to), tensor_elems(&from));
+    memcpy(to->data, from.data, tensor_bytes(to));
+}
+
+static void read_batch(Model *m)
+{
+    Tensor id = golden_find(&m->golden, "id");
+    m->sequences = id.dim[0], m->tokens = id.dim[1];
+    Batch *b = &m->batch;
+    CHECK_OK(batch_new(&m->arena, m->sequences, m->tokens, b));
+    copy_array(&m->golden, "id", &b->id);
+    copy_array(&m->golden, "target", &b->target);
+    copy_array(&m->golden, "doc", &b->doc);
+    int32_t *pos = b->pos.data, *domain = b->domain.data, *target = b->target.data;
+    b->targets = 0;
+    for (int64_t i = 0; i < m->sequences * m->tokens; i++) {
+        pos[i] = (int32_t)(i % m->tokens);
+        b->targets += target[i] >= 0;
+    }
+    for (int64_t i = 0; i < m->sequences; i++) domain[i] = 0;
+}
+
+/* Every parameter has its array, and every array its parameter. */
+static void load_weights(Model *m)
+{
+    Engine *e = &m->engine;
+    int arrays = 0;
+    for (int i = 0; i < m->golden.n; i++) {
+        const char *name = m->golden.at[i].name;
+        arrays += strncmp(name, "weight/", 7) == 0 || strncmp(name, "state/", 6) == 0;
+    }
+    CHECK_INT(e->params.n, arrays);
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        bool trained = p->first[BUF_STATE] < 0;
+        Tensor from = golden_get(&m->golden, trained ? "weight" : "state", p->name);
+        Tensor to = param_view(p, &e->memory, trained ? BUF_MAIN : BUF_STATE);
+        CHECK_INT(to.rank, from.rank);
+        for (int d = 0; d < to.rank; d++) CHECK_INT(to.dim[d], from.dim[d]);
+        memcpy(to.data, from.data, tensor_bytes(&to));
+    }
+    CHECK_OK(engine_refresh_weights(e));
+}
+
+static void open_engine(Model *m, EngineUse use, EngineShape shape)
+{
+    EnginePlan plan;
+    CHECK_OK(engine_plan(&m->config, use, &shape, &plan));
+    CHECK_OK(engine_open(&m->engine, &m->config, use, &shape, &plan));
+    params_init(&m->engine.params, &m->engine.memory, 1); /* padding becomes zero */
+    load_weights(m);
+}
+
+static void open_training(Model *m, const char *name, const char *const *overrides, int n_overrides)
+{
+    read_model(m, name, overrides, n_overrides);
+    read_batch(m);
+    open_engine(m, ENGINE_TRAIN,
+                (EngineShape){ .batch = m->sequences,
+                               .micro_batch = m->config.train_micro_batch,
+                               .sequence = m->tokens,
+                               .positions = m->tokens,
+                               .domains = 1,
+                               .threads = 2 });
+}
+
+static void open_inference(Model *m, const char *name, int64_t logit_rows)
+{
+    read_model(m, name, NULL, 0);
+    read_batch(m);
+    open_engine(m, ENGINE_INFER,
+                (EngineShape){ .batch = 1,
+                               .micro_batch = 1,
+                               .sequence = m->tokens,
+                               .positions = m->tokens,
+                               .domains = 1,
+                               .threads = 2,
+                               .cache = true,
+                               .logit_rows = logit_rows });
+}
+
+static void close_model(Model *m)
+{
+    engine_close(&m->engine);
+    golden_close(&m->golden);
+    arena_free(&m->arena);
+}
+
+/* ---- comparisons ---- */
+
+static void compare_losses(const Model *m, const float *got, int64_t sequence)
+{
+    Tensor all = golden_find(&m->golden, "loss");
+    const float *want = (const float *)all.data + sequence * m->tokens;
+    for (int64_t i = 0; i < m->tokens; i++) {
+        CHECK_NEAR(got[i], want[i], LIMIT * fabs((double)want[i]));
+    }
+}
+
+static void compare_gradients(const Model *m)
+{
+    const Engine *e = &m->engine;
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        if (p->first[BUF_STATE] >= 0) continue;
+        Tensor got = param_view(p, &e->memory, BUF_GRAD);
+        Tensor want = golden_get(&m->golden, "grad", p->name);
+        double error, norm;
+        golden_norms(got.data, want.data, tensor_elems(&want), &error, &norm);
+        CHECK(norm > 0);
+        if (!(error <= LIMIT * norm)) {
+            fail_msg("gradient of %s: relative error %.3g, limit %.3g", p->name, error / norm,
+                     LIMIT);
+        }
+    }
+}
+
+static void step(Model *m, StepResult *result)
+{
+    CHECK_OK(engine_step(&m->engine, &m->batch, 0, 1, result));
+    CHECK(result->finite);
+}
+
+/* ---- tests: *state is the model's name ---- */
+
+static void losses_agree(void **state)
+{
+    Model m = { 0 };
+    open_training(&m, *state, NULL, 0);
+    for (int64_t i = 0; i < m.sequences; i++) { /* a micro-batch holds one */
+        const float *losses = NULL;
+        Batch one = { .id = tensor_rows(&m.batch.id, i * m.tokens, m.tokens),
+                      .target = tensor_rows(&m.batch.target, i * m.tokens, m.tokens),
+                      .pos = tensor_rows(&m.batch.pos, i * m.tokens, m.tokens),
+                      .doc = tensor_rows(&m.batch.doc, i, 1),
+                      .domain = tensor_rows(&m.batch.domain, i, 1),
+                      .targets = m.tokens };
+        CHECK_OK(engine_losses(&m.engine, &one, &losses));
+        compare_losses(&m, losses, i);
+    }
+    close_model(&m);
+}
+
+static void mean_loss_agrees(void **state)
+{
+    Model m = { 0 };
+    StepResult result;
+    open_training(&m, *state, NULL, 0);
+    step(&m, &result);
+    Tensor mean = golden_find(&m.golden, "mean");
+    double want = (double)*(float *)mean.data;
+    CHECK_NEAR(result.loss, want, LIMIT * want);
+    close_model(&m);
+}
+
+static void gradients_agree(void **state)
+{
+    Model m = { 0 };
+    StepResult result;
+    open_training(&m, *state, NULL, 0);
+    step(&m, &result);
+    compare_gradients(&m);
+    close_model(&m);
+}
+
+static void gradients_agree_with_recompute_and_one_micro_batch(void **state)
+{
+    static const char *const overrides[] = { "train.micro_batch=2", "recompute.layers=[0,1,2]",
+                                             "recompute.pieces=[norm,attn_up,act,shared]" };
+    Model m = { 0 };
+    StepResult result;
+    open_training(&m, *state, overrides, 3);
+    step(&m, &result);
+    compare_gradients(&m);
+    close_model(&m);
+}
+
+static void logits_agree(void **state)
+{
+    Model m = { 0 };
+    const float *logits = NULL;
+    Tensor want;
+    open_inference(&m, *state, 17);
+    want = golden_find(&m.golden, "logits");
+    CHECK_OK(engine_next_logits(&m.engine, m.batch.id.data, m.tokens, &logits));
+    golden_compare("logits", &m.engine.logits, &want, LIMIT);
+    close_model(&m);
+}
+
+static void logits_agree_token_by_token(void **state)
+{
+    Model m = { 0 };
+    open_inference(&m, *state, 1);
+    Tensor all = golden_find(&m.golden, "logits");
+    const int32_t *id = m.batch.id.data;
+    for (int64_t i = 0; i < m.tokens; i++) {
+        const float *logits = NULL;
+        Tensor want = tensor_rows(&all, i, 1);
+        CHECK_OK(engine_next_logits(&m.engine, id + i, 1, &logits));
+        golden_compare("logits", &m.engine.logits, &want, LIMIT);
+    }
+    close_model(&m);
+}
+
+#define OF(model, test)                                                                            \
+    {                                                                                              \
+#model ": " #test, test, NULL, NULL, (void *)(uintptr_t) #model                            \
+    }
+#define ALL_OF(model)                                                                              \
+    OF(model, losses_agree), OF(model, mean_loss_agrees), OF(model, gradients_agree),              \
+        OF(model, gradients_agree_with_recompute_and_one_micro_batch), OF(model, logits_agree),    \
+        OF(model, logits_agree_token_by_token)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ALL_OF(deepseek_v2_lite), /* MLA, softmax top-k */
+        ALL_OF(deepseek_v2),      /* query rank, groups, scaled weights */
+        ALL_OF(deepseek_v3),      /* sigmoid, bias, groups by two, normalised weights */
+        ALL_OF(llama),            /* GQA, halves rotated, dense */
+    };
+    return TEST_RUN(tests);
+}

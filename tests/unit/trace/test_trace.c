@@ -1,0 +1,386 @@
+/* The writer is checked by another's parser (cJSON), the reader against the writer. */
+#include "harness/test.h"
+
+#include "base/file.h"
+#include "trace/stats.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+
+typedef struct Place {
+    char folder[64];
+    char path[FILE_PATH_MAX];
+    Arena arena;
+    Trace trace;
+} Place;
+
+static void place_open(Place *p, int64_t cap)
+{
+    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(p->folder) != NULL);
+    CHECK_OK(file_join(p->path, p->folder, "trace.json"));
+    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
+    CHECK_OK(trace_init(&p->trace, &p->arena, cap));
+}
+
+static void place_close(Place *p)
+{
+    CHECK_OK(file_remove_tree(p->folder));
+    arena_free(&p->arena);
+}
+
+/* An op, its phase and its action, in the order in which they end; the second op begins with its
+ * phase. A clock far from zero, as CLOCK_MONOTONIC is. */
+static void record_step(Trace *t)
+{
+    double s = 123456.75;
+    trace_event(t, (TraceEvent){ .name = "gemm",
+                                 .start_s = s + 0.001,
+                                 .duration_s = 0.002,
+                                 .flops = 8e9,
+                                 .bytes = 1e6,
+                                 .step = 7,
+                                 .layer = 3,
+                                 .depth = 2 });
+    trace_event(t, (TraceEvent){ .name = "qkv",
+                                 .start_s = s + 0.001,
+                                 .duration_s = 0.003,
+                                 .step = 7,
+                                 .layer = 3,
+                                 .depth = 1 });
+    trace_event(t, (TraceEvent){ .name = "gemm",
+                                 .start_s = s + 0.005,
+                                 .duration_s = 0.001,
+                                 .flops = 2e9,
+                                 .step = 7,
+                                 .layer = 4,
+                                 .depth = 2 });
+    trace_event(t, (TraceEvent){ .name = "FORWARD",
+                                 .start_s = s,
+                                 .duration_s = 0.01,
+                                 .step = 7,
+                                 .layer = -1,
+                                 .depth = 0 });
+    trace_event(t, (TraceEvent){ .name = "dispatch \"a\"\\<b>",
+                                 .start_s = s + 0.006,
+                                 .duration_s = 0.0005,
+                                 .bytes = 4096,
+                                 .step = 7,
+                                 .layer = 4,
+                                 .lane = 1,
+                                 .depth = 1 });
+}
+
+static cJSON *parse(Place *p)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECK_OK(file_read_all(p->path, &p->arena, &text, &bytes));
+    cJSON *root = cJSON_Parse(text);
+    CHECK(root != NULL);
+    return root;
+}
+
+static double number(const cJSON *event, const char *key)
+{
+    const cJSON *value = cJSON_GetObjectItem(event, key);
+    return cJSON_IsNumber(value) ? value->valuedouble : (double)NAN;
+}
+
+static const char *text_of(const cJSON *event, const char *key)
+{
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(event, key));
+    return value == NULL ? "(none)" : value;
+}
+
+static const cJSON *find(const cJSON *root, const char *phase, const char *name)
+{
+    const cJSON *event = NULL;
+    cJSON_ArrayForEach(event, cJSON_GetObjectItem(root, "traceEvents"))
+    {
+        bool same = strcmp(text_of(event, "ph"), phase) == 0;
+        if (same && strcmp(text_of(event, "name"), name) == 0) return event;
+    }
+    fail_msg("no event %s of phase %s", name, phase);
+    return NULL;
+}
+
+/* ---- writer ---- */
+
+static void an_event_has_microseconds_from_the_first_one_and_its_arguments(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    record_step(&p.trace);
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    cJSON *root = parse(&p);
+    const cJSON *gemm = find(root, "X", "gemm");
+    CHECK_NEAR(number(gemm, "ts"), 1000, 1e-3);
+    CHECK_NEAR(number(gemm, "dur"), 2000, 1e-3);
+    CHECK_NEAR(number(gemm, "pid"), 0, 0);
+    CHECK_NEAR(number(gemm, "tid"), 0, 0);
+    CHECK_TEXT(text_of(gemm, "cat"), "op");
+    const cJSON *args = cJSON_GetObjectItem(gemm, "args");
+    CHECK_NEAR(number(args, "flops"), 8e9, 0);
+    CHECK_NEAR(number(args, "bytes"), 1e6, 0);
+    CHECK_NEAR(number(args, "step"), 7, 0);
+    CHECK_NEAR(number(args, "layer"), 3, 0);
+    cJSON_Delete(root);
+    place_close(&p);
+}
+
+static void each_lane_is_a_named_thread(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    record_step(&p.trace);
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    cJSON *root = parse(&p);
+    const char *want[] = { "compute", "comm" };
+    int threads = 0;
+    const cJSON *event = NULL;
+    cJSON_ArrayForEach(event, cJSON_GetObjectItem(root, "traceEvents"))
+    {
+        if (strcmp(text_of(event, "name"), "thread_name") != 0) continue;
+        CHECK_TEXT(text_of(event, "ph"), "M");
+        CHECK_NEAR(number(event, "tid"), threads, 0);
+        CHECK(threads < 2);
+        CHECK_TEXT(text_of(cJSON_GetObjectItem(event, "args"), "name"), want[threads]);
+        threads++;
+    }
+    CHECK_INT(threads, 2);
+    CHECK_NEAR(number(find(root, "X", "dispatch \"a\"\\<b>"), "tid"), 1, 0);
+    cJSON_Delete(root);
+    place_close(&p);
+}
+
+static void events_are_in_order_of_time_with_parents_first(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    record_step(&p.trace);
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    Trace back = { 0 };
+    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    const char *want[] = { "FORWARD", "qkv", "gemm", "gemm", "dispatch \"a\"\\<b>" };
+    CHECK_INT(back.used, 5);
+    for (int i = 0; i < 5; i++) CHECK_TEXT(back.events[i].name, want[i]);
+    place_close(&p);
+}
+
+/* Durations in thirds of a nanosecond: rounding each by itself would push ends past the parent. */
+static void rounding_never_lets_a_child_stick_out_of_its_parent(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 4096);
+    double at = 1000.0, begin = at;
+    for (int i = 0; i < 2000; i++) {
+        double third = (double)(i % 7 + 1) / 3 * 1e-9;
+        trace_event(&p.trace,
+                    (TraceEvent){ .name = "op", .start_s = at, .duration_s = third, .depth = 2 });
+        at += third;
+    }
+    trace_event(&p.trace,
+                (TraceEvent){ .name = "all", .start_s = begin, .duration_s = at - begin });
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    Trace back = { 0 };
+    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    CHECK_INT(back.used, 2001);
+    const TraceEvent *all = &back.events[0], *last = all;
+    CHECK_TEXT(all->name, "all");
+    for (int64_t i = 1; i < back.used; i++) {
+        const TraceEvent *e = &back.events[i];
+        double end = e->start_s + e->duration_s, limit = all->start_s + all->duration_s;
+        if (!(end <= limit + 1e-13)) fail_msg("event %d ends %g s late", (int)i, end - limit);
+        bool overlaps = i > 1 && !(e->start_s >= last->start_s + last->duration_s - 1e-13);
+        if (overlaps) fail_msg("event %d begins before the last one ends", (int)i);
+        last = e;
+    }
+    place_close(&p);
+}
+
+static void a_full_buffer_counts_what_it_dropped_and_the_file_says_so(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 2);
+    record_step(&p.trace);
+    CHECK_INT(p.trace.used, 2);
+    CHECK_INT(p.trace.dropped, 3);
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    cJSON *root = parse(&p);
+    CHECK_NEAR(number(cJSON_GetObjectItem(root, "otherData"), "dropped_events"), 3, 0);
+    cJSON_Delete(root);
+    Trace back = { 0 };
+    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    CHECK_INT(back.dropped, 3);
+    place_close(&p);
+}
+
+static void a_trace_without_events_is_valid(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 0);
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    cJSON_Delete(parse(&p));
+    Trace back = { 0 };
+    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    CHECK_INT(back.used, 0);
+    place_close(&p);
+}
+
+static void writing_gives_the_scratch_back(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    record_step(&p.trace);
+    size_t before = p.arena.used_bytes;
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    CHECK_INT(p.arena.used_bytes, before);
+    place_close(&p);
+}
+
+static void a_folder_that_is_not_there_is_an_error_with_the_path(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    CHECK_OK(file_join(p.path, p.folder, "none/trace.json"));
+    CHECK_FAILS(trace_write(&p.trace, p.path, &p.arena), ERR_DISK, "none/trace.json");
+    place_close(&p);
+}
+
+/* ---- reader ---- */
+
+static void what_was_written_is_read_back(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    record_step(&p.trace);
+    CHECK_OK(trace_write(&p.trace, p.path, &p.arena));
+    Trace back = { 0 };
+    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    const TraceEvent *e = &back.events[4];
+    CHECK_TEXT(e->name, "dispatch \"a\"\\<b>");
+    CHECK_NEAR(e->start_s, 0.006, 1e-9);
+    CHECK_NEAR(e->duration_s, 0.0005, 1e-9);
+    CHECK_NEAR(e->bytes, 4096, 0);
+    CHECK_INT(e->step, 7);
+    CHECK_INT(e->layer, 4);
+    CHECK_INT(e->lane, 1);
+    CHECK_INT(e->depth, 1);
+    CHECK_INT(back.events[0].layer, -1);
+    place_close(&p);
+}
+
+static void put_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    CHECK(fputs(text, f) >= 0);
+    CHECK_INT(fclose(f), 0);
+}
+
+static void a_file_cut_short_is_an_error_with_the_path(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 0);
+    Trace back = { 0 };
+    put_file(p.path, "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"ge");
+    CHECK_FAILS(trace_read(p.path, &p.arena, &back), ERR_FORMAT, "trace.json is not a trace");
+    place_close(&p);
+}
+
+static void text_that_is_no_json_is_an_error(void **state)
+{
+    (void)state;
+    static const char *const BAD[] = {
+        "",
+        "hello",
+        "[]",
+        "{\"a\" 1}",
+        "{\"a\":1,}",
+        "{\"a\":1}x",
+        "{\"a\":nan}",
+        "{\"a\":0x10}",
+        "{\"traceEvents\":[{\"name\":\"\\q\"}]}",
+        "{\"a\":1 \"b\":2}",
+        "{\"traceEvents\":[{\"name\":\"\\u12\"}]}",
+    };
+    Place p;
+    place_open(&p, 0);
+    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
+        Trace back = { 0 };
+        put_file(p.path, BAD[i]);
+        Status s = trace_read(p.path, &p.arena, &back);
+        if (s != ERR_FORMAT) fail_msg("taken: %s", BAD[i]);
+    }
+    place_close(&p);
+}
+
+static void escapes_are_decoded(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 0);
+    Trace back = { 0 };
+    put_file(p.path, "{\"traceEvents\":[{\"ph\":\"X\",\"ts\":1,\"dur\":2,"
+                     "\"name\":\"\\u00e9\\ud83d\\ude00\\ud800\\/\\n\\\"\"}]}");
+    CHECK_OK(trace_read(p.path, &p.arena, &back));
+    CHECK_INT(back.used, 1);
+    CHECK_TEXT(back.events[0].name, "\xC3\xA9\xF0\x9F\x98\x80\xEF\xBF\xBD/\n\"");
+    place_close(&p);
+}
+
+/* ---- totals ---- */
+
+static void totals_sum_by_name_within_a_depth_longest_first(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, 16);
+    record_step(&p.trace);
+    trace_event(&p.trace, (TraceEvent){ .name = "qkv", .duration_s = 1, .depth = 2 });
+    TraceTotal *total = NULL;
+    int n = 0;
+    CHECK_OK(trace_totals(&p.trace, &p.arena, &total, &n));
+    CHECK_INT(n, 5); /* FORWARD; qkv, dispatch; qkv the op, gemm */
+    CHECK_TEXT(total[0].name, "FORWARD");
+    CHECK_TEXT(total[1].name, "qkv");
+    CHECK_TEXT(total[3].name, "qkv");
+    CHECK_INT(total[3].depth, 2);
+    CHECK_TEXT(total[4].name, "gemm");
+    CHECK_INT(total[4].calls, 2);
+    CHECK_NEAR(total[4].seconds, 0.003, 1e-12);
+    CHECK_NEAR(total[4].flops, 1e10, 0);
+    CHECK_NEAR(total[4].bytes, 1e6, 0);
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_event_has_microseconds_from_the_first_one_and_its_arguments),
+        TEST(each_lane_is_a_named_thread),
+        TEST(events_are_in_order_of_time_with_parents_first),
+        TEST(rounding_never_lets_a_child_stick_out_of_its_parent),
+        TEST(a_full_buffer_counts_what_it_dropped_and_the_file_says_so),
+        TEST(a_trace_without_events_is_valid),
+        TEST(writing_gives_the_scratch_back),
+        TEST(a_folder_that_is_not_there_is_an_error_with_the_path),
+        TEST(what_was_written_is_read_back),
+        TEST(a_file_cut_short_is_an_error_with_the_path),
+        TEST(text_that_is_no_json_is_an_error),
+        TEST(escapes_are_decoded),
+        TEST(totals_sum_by_name_within_a_depth_longest_first),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,373 @@
+/* Checkpoints: everything comes back to the bit, damage is found, other models are refused, the
+ * newest are kept. */
+#include "base/file.h"
+#include "base/log.h"
+#include "harness/tiny.h"
+#include "train/checkpoint.h"
+#include "train/manifest.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A run's folder and one training in it. */
+typedef struct Place {
+    Tiny t;
+    Checkpointer saver;
+    Arena scratch;
+    char folder[64], dir[96];
+} Place;
+
+static void place_open_in(Place *p, const char *folder, const char *const *settings)
+{
+    const char *all[16] = { 0 };
+    int n = 0;
+    for (; *settings != NULL; settings++) all[n++] = *settings;
+    snprintf(p->folder, sizeof p->folder, "%s", folder);
+    snprintf(p->dir, sizeof p->dir, "run.dir=%s", folder);
+    all[n++] = p->dir;
+    all[n++] = "run.threads=1"; /* what is saved does not depend on it */
+    tiny_open(&p->t, all);
+    CHECK_OK(arena_init(&p->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.arena));
+}
+
+static void place_open(Place *p, const char *const *settings)
+{
+    char folder[] = "/tmp/switchyard_test_XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    place_open_in(p, folder, settings);
+}
+
+static void place_leave(Place *p)
+{
+    checkpointer_close(&p->saver);
+    tiny_close(&p->t);
+    arena_free(&p->scratch);
+}
+
+static void place_close(Place *p)
+{
+    CHECK_OK(file_remove_tree(p->folder));
+    place_leave(p);
+}
+
+static void train_and_save(Place *p, int64_t from, int64_t steps)
+{
+    tiny_steps(&p->t, from, steps);
+    CHECK_OK(checkpoint_save(&p->saver, &p->t.engine, from + steps, (uint64_t)(from + steps) * 4));
+}
+
+static const char *in_step(const Place *p, int step, const char *file)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/checkpoints/step-%010d/%s", p->folder, step, file);
+    return path;
+}
+
+/* ---- round trips ---- */
+
+static const char *const models[][4] = {
+    { "run.compute=f32" },
+    { "run.compute=bf16", "moe.bias_rate=0.01" },
+    { "attention.kind=gqa", "model.tied=true", "model.dense_layers=3" },
+    { "attention.q_rank=9", "moe.shared=2", "moe.bias_rate=0.01" },
+};
+
+static void a_loaded_training_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        Place a, b;
+        CheckpointInfo info;
+        place_open(&a, models[m]);
+        train_and_save(&a, 0, 3);
+        place_open_in(&b, a.folder, models[m]);
+        tiny_steps(&b.t, 100, 2); /* what is in memory before a load must not matter */
+        CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 3, ""), &b.scratch, &info));
+        CHECK_INT(info.step, 3);
+        CHECK_INT(info.position, 12);
+        CHECK(tiny_same_state(&a.t, &b.t));
+        tiny_steps(&a.t, 3, 3);
+        tiny_steps(&b.t, 3, 3);
+        CHECK(tiny_same_state(&a.t, &b.t));
+        place_leave(&b);
+        place_close(&a);
+    }
+}
+
+static void weights_alone_are_loaded_for_inference(void **state)
+{
+    (void)state;
+    Place p;
+    Engine e;
+    EnginePlan plan;
+    CheckpointInfo info;
+    place_open(&p, TINY("run.compute=bf16"));
+    train_and_save(&p, 0, 2);
+    CHECK_OK(engine_plan(&p.t.config, ENGINE_INFER, &p.t.shape, &plan));
+    CHECK_OK(engine_open(&e, &p.t.config, ENGINE_INFER, &p.t.shape, &plan));
+    CHECK_OK(checkpoint_load(&e, in_step(&p, 2, ""), &p.scratch, &info));
+    for (int i = 0; i < e.params.n; i++) {
+        Tensor a = param_view(&p.t.engine.params.at[i], &p.t.engine.memory, BUF_WEIGHT);
+        Tensor b = param_view(&e.params.at[i], &e.memory, BUF_WEIGHT);
+        CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) == 0);
+    }
+    CHECK(e.memory.buffer[BUF_MOMENT1].data == NULL);
+    engine_close(&e);
+    place_close(&p);
+}
+
+/* The file knows nothing of the compute type: main weights are f32 under either. */
+static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
+{
+    (void)state;
+    Place a, b;
+    CheckpointInfo info;
+    place_open(&a, TINY("run.compute=f32"));
+    train_and_save(&a, 0, 2);
+    place_open_in(&b, a.folder, TINY("run.compute=bf16"));
+    CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 2, ""), &b.scratch, &info));
+    CHECK(tiny_same_state(&a.t, &b.t));
+    const uint16_t *low = b.t.engine.memory.buffer[BUF_WEIGHT].data;
+    const float *main = b.t.engine.memory.buffer[BUF_MAIN].data;
+    for (int64_t i = 0; i < b.t.engine.params.elems[BUF_MAIN]; i++) {
+        CHECK_INT(low[i], bf16_from_f32(main[i]));
+    }
+    place_leave(&b);
+    place_close(&a);
+}
+
+static void header_tells_step_position_and_configuration(void **state)
+{
+    (void)state;
+    Place p;
+    CheckpointInfo info;
+    Config read;
+    place_open(&p, TINY("moe.aux_loss=0.125"));
+    train_and_save(&p, 0, 1);
+    CHECK_OK(checkpoint_info(in_step(&p, 1, ""), &p.scratch, &info));
+    CHECK_INT(info.step, 1);
+    CHECK_INT(info.position, 4);
+    CHECK_OK(config_default(&read, &p.t.arena));
+    CHECK_OK(config_parse(&read, &p.t.arena, "header", info.config, strlen(info.config)));
+    CHECK_NEAR(read.moe_aux_loss, 0.125, 0);
+    CHECK_INT(read.model_vocab, 61);
+    place_close(&p);
+}
+
+/* ---- the format, as docs/formats.md has it ---- */
+
+static Status check_entry(void *state, const ManifestEntry *entry)
+{
+    int *count = state;
+    CHECK_INT(entry->offset % 64, 0);
+    CHECK_INT(entry->first, 0);
+    CHECK_TEXT(entry->file, "rank-00000.bin");
+    (*count)++;
+    return OK;
+}
+
+static void entries_are_aligned_and_there_for_every_parameter_and_moment(void **state)
+{
+    (void)state;
+    Place p;
+    CheckpointInfo info;
+    int entries = 0, wanted = 0;
+    place_open(&p, TINY("moe.bias_rate=0.01"));
+    train_and_save(&p, 0, 1);
+    CHECK_OK(manifest_read(in_step(&p, 1, ""), &p.scratch, &info, check_entry, &entries));
+    for (int i = 0; i < p.t.engine.params.n; i++) {
+        wanted += p.t.engine.params.at[i].first[BUF_STATE] >= 0 ? 1 : 3;
+    }
+    CHECK_INT(entries, wanted);
+    place_close(&p);
+}
+
+/* ---- damage ---- */
+
+static void flip(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    CHECK(f != NULL && fseek(f, at, SEEK_SET) == 0);
+    int c = fgetc(f);
+    CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0);
+    CHECK(fputc(c ^ 1, f) != EOF && fclose(f) == 0);
+}
+
+static void every_flipped_byte_of_the_manifest_is_found(void **state)
+{
+    (void)state;
+    Place p;
+    CheckpointInfo info;
+    uint64_t bytes = 0;
+    place_open(&p, TINY("model.layers=1"));
+    train_and_save(&p, 0, 1);
+    CHECK_OK(file_size(in_step(&p, 1, MANIFEST_NAME), &bytes));
+    for (long at = 0; at < (long)bytes; at += 131) {
+        flip(in_step(&p, 1, MANIFEST_NAME), at);
+        CHECK_FAILS(checkpoint_info(in_step(&p, 1, ""), &p.scratch, &info), ERR_FORMAT,
+                    "is not whole");
+        flip(in_step(&p, 1, MANIFEST_NAME), at);
+    }
+    place_close(&p);
+}
+
+static void a_flipped_byte_of_any_entry_is_found_and_named(void **state)
+{
+    (void)state;
+    Place p;
+    CheckpointInfo info;
+    place_open(&p, TINY("moe.bias_rate=0.01"));
+    train_and_save(&p, 0, 1);
+    uint64_t bytes = 0;
+    CHECK_OK(file_size(in_step(&p, 1, "rank-00000.bin"), &bytes));
+    for (int i = 0; i < 7; i++) {
+        long at = (long)(bytes - 4) * i / 6; /* the first and the last element, and between */
+        flip(in_step(&p, 1, "rank-00000.bin"), at);
+        CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 1, ""), &p.scratch, &info), ERR_FORMAT,
+                    "rank-00000.bin: the bytes of model.");
+        flip(in_step(&p, 1, "rank-00000.bin"), at);
+    }
+    CHECK_OK(checkpoint_load(&p.t.engine, in_step(&p, 1, ""), &p.scratch, &info));
+    place_close(&p);
+}
+
+static void the_newest_whole_one_is_loaded(void **state)
+{
+    (void)state;
+    Place p;
+    CheckpointInfo info;
+    place_open(&p, TINY("checkpoint.keep=3"));
+    for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
+    flip(in_step(&p, 3, "rank-00000.bin"), 8);
+    CHECK(unlink(in_step(&p, 2, MANIFEST_NAME)) == 0);
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_INT(info.step, 1);
+    flip(in_step(&p, 1, MANIFEST_NAME), 3);
+    CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info), ERR_IO,
+                "there is no whole checkpoint");
+    place_close(&p);
+}
+
+/* A damaged checkpoint that a resume passed over is replaced when its step comes again. */
+static void a_damaged_one_is_replaced_by_the_step_run_again(void **state)
+{
+    (void)state;
+    Place p;
+    CheckpointInfo info;
+    place_open(&p, TINY("moe.shared=1"));
+    train_and_save(&p, 0, 1);
+    train_and_save(&p, 1, 1);
+    flip(in_step(&p, 2, "rank-00000.bin"), 8);
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_INT(info.step, 1);
+    train_and_save(&p, 1, 1);
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_INT(info.step, 2);
+    place_close(&p);
+}
+
+/* ---- other models ---- */
+
+static void check_other(const char *setting, const char *says)
+{
+    Place a, b;
+    CheckpointInfo info;
+    place_open(&a, TINY("moe.shared=1"));
+    train_and_save(&a, 0, 1);
+    place_open_in(&b, a.folder, TINY(setting));
+    CHECK_FAILS(checkpoint_load_newest(&b.t.engine, a.folder, &b.scratch, &info), ERR_ARG, says);
+    place_leave(&b);
+    place_close(&a);
+}
+
+static void the_first_parameter_that_differs_is_named(void **state)
+{
+    (void)state;
+    check_other("model.vocab=62",
+                "model.embed_tokens.weight is (61, 32) f32 there, (62, 32) f32 here");
+    check_other("model.layers=4",
+                "model.layers.3.input_layernorm.weight (main) has 0 of 32 elements");
+    check_other("model.layers=2",
+                "it has model.layers.2.input_layernorm.weight, which this model lacks");
+    check_other("moe.bias_rate=0.1",
+                "model.layers.1.mlp.gate.e_score_correction_bias (state) has 0 of 6");
+}
+
+/* ---- which are kept ---- */
+
+static bool has(const Place *p, int step) { return file_exists(in_step(p, step, "")); }
+
+static void the_newest_are_kept_also_by_the_next_process(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, TINY("checkpoint.keep=2"));
+    for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
+    CHECK(!has(&p, 1) && has(&p, 2) && has(&p, 3));
+    checkpointer_close(&p.saver);
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.arena));
+    CHECK_INT(p.saver.n_steps, 2);
+    train_and_save(&p, 3, 1);
+    CHECK(!has(&p, 2) && has(&p, 3) && has(&p, 4));
+    place_close(&p);
+}
+
+static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p, TINY("moe.shared=1"));
+    train_and_save(&p, 0, 1);
+    char path[256];
+    snprintf(path, sizeof path, "%s/step-0000000002.tmp", p.saver.folder);
+    CHECK_OK(file_make_folders(path));
+    CHECK_OK(file_make_folders(in_step(&p, 1, "mine")));
+    checkpointer_close(&p.saver);
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.arena));
+    CHECK(!file_exists(path));
+    CHECK(file_exists(in_step(&p, 1, "mine")));
+    CHECK_INT(p.saver.n_steps, 1);
+    place_close(&p);
+}
+
+static void a_path_is_a_checkpoint_or_a_run(void **state)
+{
+    (void)state;
+    Place p;
+    char found[FILE_PATH_MAX], wanted[FILE_PATH_MAX];
+    place_open(&p, TINY("checkpoint.keep=3"));
+    for (int i = 0; i < 2; i++) train_and_save(&p, i, 1);
+    snprintf(wanted, sizeof wanted, "%s/checkpoints/step-0000000002", p.folder);
+    CHECK_OK(checkpoint_resolve(p.folder, &p.scratch, found));
+    CHECK_TEXT(found, wanted);
+    snprintf(wanted, sizeof wanted, "%s/checkpoints/step-0000000001", p.folder);
+    CHECK_OK(checkpoint_resolve(wanted, &p.scratch, found));
+    CHECK_TEXT(found, wanted);
+    flip(in_step(&p, 2, MANIFEST_NAME), 0);
+    CHECK_OK(checkpoint_resolve(p.folder, &p.scratch, found));
+    CHECK_TEXT(found, wanted);
+    CHECK_FAILS(checkpoint_resolve("/nowhere", &p.scratch, found), ERR_IO, "/nowhere");
+    place_close(&p);
+}
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        TEST(a_loaded_training_goes_on_with_the_same_bits),
+        TEST(weights_alone_are_loaded_for_inference),
+        TEST(a_checkpoint_in_f32_goes_on_in_bf16),
+        TEST(header_tells_step_position_and_configuration),
+        TEST(entries_are_aligned_and_there_for_every_parameter_and_moment),
+        TEST(every_flipped_byte_of_the_manifest_is_found),
+        TEST(a_flipped_byte_of_any_entry_is_found_and_named),
+        TEST(the_newest_whole_one_is_loaded),
+        TEST(a_damaged_one_is_replaced_by_the_step_run_again),
+        TEST(the_first_parameter_that_differs_is_named),
+        TEST(the_newest_are_kept_also_by_the_next_process),
+        TEST(what_was_never_finished_is_removed_and_what_is_foreign_stays),
+        TEST(a_path_is_a_checkpoint_or_a_run),
+    };
+    return TEST_RUN(tests);
+}

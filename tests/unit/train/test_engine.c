@@ -1,0 +1,238 @@
+/* The engine: plans come true, bits do not depend on threads, recompute or run, gradients are
+ * derivatives. */
+#include "harness/tiny.h"
+
+/* Models that differ in every option of the layers. */
+static const char *const models[][8] = {
+    { "moe.shared=1" },
+    { "attention.q_rank=9", "moe.shared=2", "moe.score=sigmoid", "moe.normalise=true",
+      "moe.scaling=2.5", "moe.bias_rate=0.01" },
+    { "attention.kind=gqa", "moe.groups=3", "moe.top_groups=2", "moe.shared=0",
+      "attention.rope_interleaved=false" },
+    { "attention.kind=gqa", "model.tied=true", "model.dense_layers=3" },
+    { "moe.aux_scope=batch", "moe.aux_loss=0.1", "attention.document_mask=false",
+      "model.dense_layers=0" },
+};
+enum { MODELS = sizeof models / sizeof *models };
+
+/* A model's overrides, then more. */
+static void open_with(Tiny *t, int model, const char *const *more)
+{
+    const char *all[24] = { 0 };
+    int n = 0;
+    for (int i = 0; i < 8 && models[model][i] != NULL; i++) all[n++] = models[model][i];
+    for (; *more != NULL; more++) all[n++] = *more;
+    tiny_open(t, all);
+}
+
+static const char *const recomputes[] = {
+    "recompute.pieces=[layer]",   "recompute.pieces=[norm]",
+    "recompute.pieces=[attn_up]", "recompute.pieces=[act]",
+    "recompute.pieces=[shared]",  "recompute.pieces=[norm, attn_up, act, shared]",
+};
+
+static void recompute_changes_memory_and_not_one_bit(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        Tiny plain;
+        open_with(&plain, m, TINY("train.micro_batch=2"));
+        tiny_steps(&plain, 0, 3);
+        for (size_t i = 0; i < sizeof recomputes / sizeof *recomputes; i++) {
+            Tiny t;
+            open_with(&t, m,
+                      TINY("train.micro_batch=2", "recompute.layers=[0, 1, 2]", recomputes[i]));
+            tiny_steps(&t, 0, 3);
+            CHECK(tiny_same_state(&plain, &t));
+            CHECK(t.plan.bytes[ENGINE_SLOT] <= plain.plan.bytes[ENGINE_SLOT]);
+            if (i == 0) CHECK(t.plan.bytes[ENGINE_SLOT] < plain.plan.bytes[ENGINE_SLOT]);
+            tiny_close(&t);
+        }
+        tiny_close(&plain);
+    }
+}
+
+static void used_bytes_are_the_planned_bytes(void **state)
+{
+    (void)state;
+    static const char *const settings[] = { "run.compute=f32", "run.compute=bf16",
+                                            "recompute.layers=[0, 2]", "train.micro_batch=1" };
+    for (int m = 0; m < MODELS; m++) {
+        for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+            Tiny t;
+            const float *losses = NULL;
+            open_with(&t, m, TINY(settings[i]));
+            tiny_steps(&t, 0, 2);
+            t.batch.domain.dim[0] = t.shape.micro_batch;
+            CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
+            for (int a = 0; a < ENGINE_ARENAS; a++) {
+                CHECK_INT(engine_peak_bytes(&t.engine, (EngineArena)a), t.plan.bytes[a]);
+            }
+            tiny_close(&t);
+        }
+    }
+}
+
+static void threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        Tiny one, two;
+        open_with(&one, m, TINY("run.threads=1"));
+        open_with(&two, m, TINY("run.threads=2"));
+        tiny_steps(&one, 0, 3);
+        tiny_steps(&two, 0, 3);
+        CHECK(tiny_same_state(&one, &two));
+        tiny_close(&one);
+        tiny_close(&two);
+    }
+}
+
+/* Loss of the current weights on the current batch (a step that only looks: rate 0), and how often
+ * each expert was chosen. */
+typedef struct Look {
+    double loss;
+    int32_t load[256];
+} Look;
+
+static Look look(Tiny *t)
+{
+    StepResult r;
+    Look out = { 0 };
+    CHECK_OK(engine_step(&t->engine, &t->batch, 0, 1, &r));
+    out.loss = r.loss + r.aux_loss;
+    size_t bytes = tensor_bytes(&t->engine.load_host);
+    CHECK(t->engine.spec.n_moe == 0 || bytes <= sizeof out.load);
+    if (t->engine.spec.n_moe > 0) memcpy(out.load, r.load, bytes);
+    return out;
+}
+
+static void move_weights(Tiny *t, const float *direction, double h)
+{
+    float *w = t->engine.memory.buffer[BUF_MAIN].data;
+    for (int64_t i = 0; i < t->engine.params.elems[BUF_MAIN]; i++) {
+        w[i] += (float)(h * (double)direction[i]);
+    }
+}
+
+/* The derivative of the loss along its gradient is the gradient's square. Where the step makes a
+ * token change its expert the loss jumps, so the step shrinks until none does. */
+static void gradient_is_the_derivative(Tiny *t)
+{
+    int64_t n = t->engine.params.elems[BUF_MAIN];
+    void *memory = NULL;
+    CHECK_OK(arena_alloc(&t->arena, (size_t)n * sizeof(float), &memory));
+    look(t);
+    memcpy(memory, t->engine.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof(float));
+    const float *g = memory;
+    double square = 0;
+    for (int64_t i = 0; i < n; i++) square += (double)g[i] * (double)g[i];
+    for (double h = 2e-3 / sqrt(square); h * sqrt(square) > 1e-4; h /= 2) {
+        move_weights(t, g, h);
+        Look up = look(t);
+        move_weights(t, g, -2 * h);
+        Look down = look(t);
+        move_weights(t, g, h);
+        if (memcmp(up.load, down.load, sizeof up.load) != 0) continue;
+        CHECK_NEAR((up.loss - down.loss) / (2 * h) / square, 1, 5e-3);
+        return;
+    }
+    fail_msg("experts change along the gradient at every step size");
+}
+
+static void gradients_are_derivatives_of_the_loss(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        Tiny t;
+        /* the router's bias must stay as it is while we look */
+        open_with(&t, m,
+                  TINY("train.clip_norm=0", "optimizer.weight_decay=0", "moe.bias_rate=1e-9"));
+        gradient_is_the_derivative(&t);
+        tiny_close(&t);
+    }
+}
+
+static void bf16_follows_f32_closely(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        Tiny f32, bf16;
+        open_with(&f32, m, TINY("run.compute=f32"));
+        open_with(&bf16, m, TINY("run.compute=bf16"));
+        double a = tiny_steps(&f32, 0, 5).loss, b = tiny_steps(&bf16, 0, 5).loss;
+        CHECK_NEAR(b / a, 1, 0.01);
+        tiny_close(&f32);
+        tiny_close(&bf16);
+    }
+}
+
+static void training_on_one_batch_learns_it(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        Tiny t;
+        StepResult r = { 0 };
+        open_with(&t, m, TINY("attention.document_mask=true"));
+        double first = 0;
+        for (int i = 0; i < 40; i++) {
+            CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, i + 1, &r));
+            if (i == 0) first = r.loss;
+        }
+        CHECK_NEAR(first, log(61), 0.6);
+        CHECK(r.loss < first / 2);
+        tiny_close(&t);
+    }
+}
+
+static void every_token_reaches_top_k_experts_in_its_domain(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("moe.top_k=3"));
+    StepResult r = tiny_steps(&t, 0, 1);
+    for (int layer = 0; layer < 2; layer++) {
+        for (int d = 0; d < 2; d++) {
+            int64_t sum = 0;
+            for (int e = 0; e < 6; e++) sum += r.load[(layer * 2 + d) * 6 + e];
+            CHECK_INT(sum, 2 * 24 * 3); /* two of four sequences are of each domain */
+        }
+    }
+    tiny_close(&t);
+}
+
+static void a_nan_voids_the_step_and_is_named(void **state)
+{
+    (void)state;
+    Tiny t;
+    StepResult r;
+    tiny_open(&t, TINY("moe.bias_rate=0.01"));
+    tiny_steps(&t, 0, 1);
+    /* a weight of the last block's attention turns into a NaN */
+    Tensor w = t.engine.weights[5].w[ROLE_KV_B];
+    ((float *)w.data)[3] = NAN;
+    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0];
+    float bias = ((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data)[0];
+    CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 2, &r));
+    CHECK(!r.finite);
+    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0], before, 0);
+    CHECK_NEAR(((float *)t.engine.weights[4].w[ROLE_ROUTER_BIAS].data)[0], bias, 0);
+    CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 2), ERR_NUMERIC,
+                "step 2, layer 2: linear_fwd");
+    tiny_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(recompute_changes_memory_and_not_one_bit),
+        TEST(used_bytes_are_the_planned_bytes),
+        TEST(threads_do_not_change_a_bit),
+        TEST(gradients_are_derivatives_of_the_loss),
+        TEST(bf16_follows_f32_closely),
+        TEST(training_on_one_batch_learns_it),
+        TEST(every_token_reaches_top_k_experts_in_its_domain),
+        TEST(a_nan_voids_the_step_and_is_named),
+    };
+    return TEST_RUN(tests);
+}

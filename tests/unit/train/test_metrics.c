@@ -1,0 +1,264 @@
+/* metrics.jsonl: what each line says, and that a run that was killed can be appended to. */
+#include "data/shard.h"
+#include "harness/tiny.h"
+#include "train/metrics.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+
+/* A tiny model, a loader of two sources for their names, and a folder. */
+typedef struct Place {
+    Tiny t;
+    Loader *loader;
+    Metrics metrics;
+    char folder[64], path[96];
+    char *text; /* the file, since place_read */
+} Place;
+
+static void write_shard(Arena *a, const char *prefix)
+{
+    ShardWriter w = { 0 };
+    CHECK_OK(shard_create(&w, prefix, 61, a));
+    for (int d = 0; d < 20; d++) {
+        for (int32_t i = 0; i < 30; i++) {
+            int32_t id = (d + i) % 61;
+            CHECK_OK(shard_append(&w, &id, 1));
+        }
+        CHECK_OK(shard_end_document(&w));
+    }
+    CHECK_OK(shard_commit(&w));
+}
+
+static void place_open(Place *p)
+{
+    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    tiny_open(&p->t, TINY("run.threads=1"));
+    CHECK(mkdtemp(p->folder) != NULL);
+    snprintf(p->path, sizeof p->path, "%s/metrics.jsonl", p->folder);
+    char prefix[2][FILE_PATH_MAX];
+    LoaderSource source[2] = { { "we\"b", prefix[0], 0 }, { "books", prefix[1], 0 } };
+    for (int i = 0; i < 2; i++) {
+        snprintf(prefix[i], sizeof prefix[i], "%s/%d", p->folder, i);
+        write_shard(&p->t.arena, prefix[i]);
+    }
+    LoaderConfig c = { .sources = source, .n_sources = 2, .sequence = 24, .batch = 4, .vocab = 61 };
+    CHECK_OK(loader_open(&c, &p->t.arena, &p->loader));
+    CHECK_OK(metrics_open_log(&p->metrics, p->folder));
+}
+
+static void place_close(Place *p)
+{
+    metrics_close(&p->metrics);
+    loader_close(p->loader);
+    CHECK_OK(file_remove_tree(p->folder));
+    tiny_close(&p->t);
+}
+
+/* The n-th line as JSON. */
+static cJSON *line(Place *p, int n)
+{
+    size_t bytes = 0;
+    CHECK_OK(file_read_all(p->path, &p->t.arena, &p->text, &bytes));
+    char *at = p->text;
+    for (; n > 0; n--) at = strchr(at, '\n') + 1;
+    char *end = strchr(at, '\n');
+    CHECK(end != NULL);
+    *end = '\0';
+    cJSON *j = cJSON_Parse(at);
+    if (j == NULL) fail_msg("no JSON: %s", at);
+    return j;
+}
+
+static double number(const cJSON *j, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+}
+
+static double cell(const cJSON *table, int row, int col)
+{
+    return cJSON_GetArrayItem(cJSON_GetArrayItem(table, row), col)->valuedouble;
+}
+
+static void a_step_line_has_every_number_and_the_load_over_all_domains(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    StepMetrics s = {
+        .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192, .mfu = 0.125
+    };
+    s.result = tiny_steps(&p.t, 0, 1);
+    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
+    cJSON *j = line(&p, 0);
+    CHECK_NEAR(number(j, "step"), 7, 0);
+    CHECK_NEAR(number(j, "tokens"), 96, 0);
+    CHECK_NEAR(number(j, "lr"), 0.25, 0);
+    CHECK_NEAR(number(j, "step_s"), 0.5, 0);
+    CHECK_NEAR(number(j, "tokens_per_s"), 192, 0);
+    CHECK_NEAR(number(j, "mfu"), 0.125, 0);
+    CHECK_NEAR(number(j, "loss"), s.result.loss, 0);
+    CHECK_NEAR(number(j, "aux_loss"), s.result.aux_loss, 0);
+    CHECK_NEAR(number(j, "grad_norm"), s.result.grad_norm, 0);
+    const cJSON *memory = cJSON_GetObjectItem(j, "memory_bytes"),
+                *load = cJSON_GetObjectItem(j, "expert_load");
+    CHECK_NEAR(number(memory, "slot"), engine_peak_bytes(&p.t.engine, ENGINE_SLOT), 0);
+    CHECK(cJSON_GetObjectItem(j, "expert_load_by_domain") == NULL);
+    for (int layer = 0; layer < 2; layer++) {
+        for (int e = 0; e < 6; e++) {
+            const int32_t *l = s.result.load + layer * 12 + e;
+            CHECK_NEAR(cell(load, layer, e), l[0] + l[6], 0);
+        }
+    }
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+static void the_load_by_domain_is_written_when_asked_for(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    StepMetrics s = { .step = 1, .by_domain = true };
+    s.result = tiny_steps(&p.t, 0, 1);
+    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
+    cJSON *j = line(&p, 0);
+    const cJSON *by = cJSON_GetObjectItem(j, "expert_load_by_domain");
+    CHECK_INT(cJSON_GetArraySize(by), 2);
+    const cJSON *web = cJSON_GetObjectItem(by, "we\"b"), *books = cJSON_GetObjectItem(by, "books");
+    CHECK_NEAR(cell(web, 1, 3), s.result.load[12 + 3], 0);
+    CHECK_NEAR(cell(books, 1, 3), s.result.load[12 + 6 + 3], 0);
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+static void a_loss_that_is_not_finite_is_null(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    StepMetrics s = { .step = 1 };
+    s.result = tiny_steps(&p.t, 0, 1);
+    s.result.loss = (double)NAN;
+    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
+    cJSON *j = line(&p, 0);
+    CHECK(cJSON_IsNull(cJSON_GetObjectItem(j, "loss")));
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+/* Two domains: 10 nats over 4 targets and 8 bytes, 2 nats over 4 targets and 2 bytes. */
+static EvalMetrics two_domains(const int64_t *load)
+{
+    return (EvalMetrics){ .step = 3,
+                          .n_domains = 2,
+                          .nats = { 10, 2 },
+                          .targets = { 4, 4 },
+                          .bytes = { 8, 2 },
+                          .load = load };
+}
+
+static void evaluations_weigh_domains_by_targets_and_bytes(void **state)
+{
+    (void)state;
+    EvalMetrics v = two_domains(NULL);
+    CHECK_NEAR(eval_loss(&v), 1.5, 1e-15);
+    CHECK_NEAR(eval_bits_per_byte(&v), 12 / log(2) / 10, 1e-15);
+    v.bytes[0] = v.bytes[1] = 0;
+    CHECK_NEAR(eval_bits_per_byte(&v), 0, 0);
+    v.targets[0] = v.targets[1] = 0;
+    CHECK_NEAR(eval_loss(&v), 0, 0);
+}
+
+static void an_evaluation_line_has_every_domain(void **state)
+{
+    (void)state;
+    Place p;
+    int64_t load[24];
+    place_open(&p);
+    for (int i = 0; i < 24; i++) load[i] = 100 + i;
+    EvalMetrics v = two_domains(load);
+    CHECK_OK(metrics_eval(&p.metrics, &p.t.engine, p.loader, &v));
+    cJSON *j = line(&p, 0);
+    const cJSON *domains = cJSON_GetObjectItem(j, "domains"),
+                *web = cJSON_GetObjectItem(domains, "we\"b");
+    CHECK_NEAR(number(j, "step"), 3, 0);
+    CHECK_NEAR(number(j, "loss"), 1.5, 0);
+    CHECK_NEAR(number(web, "loss"), 2.5, 0);
+    CHECK_NEAR(number(web, "bits_per_byte"), 10 / log(2) / 8, 1e-15);
+    CHECK_NEAR(number(cJSON_GetObjectItem(domains, "books"), "bytes"), 2, 0);
+    const cJSON *by = cJSON_GetObjectItem(j, "expert_load_by_domain");
+    CHECK_NEAR(cell(cJSON_GetObjectItem(by, "books"), 1, 2), 100 + (1 * 2 + 1) * 6 + 2, 0);
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+static void start_names_model_domains_layers_and_plan(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2.5e11));
+    cJSON *j = line(&p, 0);
+    CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(j, "kind")), "start");
+    CHECK_NEAR(number(j, "params_total"), p.t.engine.params.total, 0);
+    CHECK_NEAR(number(j, "params_active"), p.t.engine.params.active, 0);
+    CHECK_NEAR(number(j, "experts"), 6, 0);
+    CHECK_NEAR(number(j, "peak_flops"), 2.5e11, 0);
+    const cJSON *domains = cJSON_GetObjectItem(j, "domains"),
+                *layers = cJSON_GetObjectItem(j, "moe_layers");
+    CHECK_TEXT(cJSON_GetStringValue(cJSON_GetArrayItem(domains, 0)), "we\"b");
+    CHECK_INT(cJSON_GetArraySize(layers), 2);
+    CHECK_NEAR(cJSON_GetArrayItem(layers, 0)->valuedouble, 1, 0);
+    CHECK_NEAR(number(cJSON_GetObjectItem(j, "arenas_planned"), "run"), p.t.plan.bytes[ENGINE_RUN],
+               0);
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+static void lines_are_in_the_file_at_once_and_later_runs_append(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 1));
+    cJSON_Delete(line(&p, 0)); /* before anything is closed */
+    metrics_close(&p.metrics);
+    CHECK_OK(metrics_open_log(&p.metrics, p.folder));
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2));
+    cJSON *j = line(&p, 1);
+    CHECK_NEAR(number(j, "peak_flops"), 2, 0);
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+static void half_a_line_is_ended_before_the_next(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    metrics_close(&p.metrics);
+    FILE *f = fopen(p.path, "w");
+    CHECK(f != NULL && fputs("{\"kind\":\"st", f) >= 0 && fclose(f) == 0);
+    CHECK_OK(metrics_open_log(&p.metrics, p.folder));
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 3));
+    cJSON *j = line(&p, 1);
+    CHECK_NEAR(number(j, "peak_flops"), 3, 0);
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
+        TEST(the_load_by_domain_is_written_when_asked_for),
+        TEST(a_loss_that_is_not_finite_is_null),
+        TEST(evaluations_weigh_domains_by_targets_and_bytes),
+        TEST(an_evaluation_line_has_every_domain),
+        TEST(start_names_model_domains_layers_and_plan),
+        TEST(lines_are_in_the_file_at_once_and_later_runs_append),
+        TEST(half_a_line_is_ended_before_the_next),
+    };
+    return TEST_RUN(tests);
+}

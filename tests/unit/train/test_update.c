@@ -1,0 +1,174 @@
+/* update: the learning rate over the steps, which parameters decay, what clipping does. */
+#include "harness/tiny.h"
+#include "train/update.h"
+
+/* ---- learning rate ---- */
+
+static Config schedule(double lr, double min_lr, int64_t warmup, int64_t steps)
+{
+    return (Config){ .optimizer_lr = lr,
+                     .optimizer_min_lr = min_lr,
+                     .optimizer_warmup_steps = warmup,
+                     .train_steps = steps };
+}
+
+static void the_rate_rises_linearly_then_falls_along_a_cosine(void **state)
+{
+    (void)state;
+    Config c = schedule(1e-2, 1e-3, 10, 110);
+    CHECK_NEAR(learning_rate(&c, 1), 1e-3, 1e-18);
+    CHECK_NEAR(learning_rate(&c, 7), 7e-3, 1e-17);
+    CHECK_NEAR(learning_rate(&c, 10), 1e-2, 1e-17);
+    /* 25, 50 and 75 of the 100 steps of the cosine: (1 + cos(pi/4)) / 2 = 0.8535533905932737 */
+    CHECK_NEAR(learning_rate(&c, 35), 1e-3 + 9e-3 * 0.8535533905932737, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 60), 5.5e-3, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 85), 1e-3 + 9e-3 * 0.1464466094067263, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 110), 1e-3, 1e-17);
+}
+
+static void without_warm_up_the_first_step_is_already_on_the_cosine(void **state)
+{
+    (void)state;
+    Config c = schedule(1, 0, 0, 4);
+    CHECK_NEAR(learning_rate(&c, 1), 0.8535533905932737, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 4), 0, 1e-15);
+}
+
+static void behind_its_end_the_rate_stays_at_the_minimum(void **state)
+{
+    (void)state;
+    Config c = schedule(1e-2, 1e-3, 2, 1000);
+    c.optimizer_decay_steps = 12;
+    CHECK_NEAR(learning_rate(&c, 7), 5.5e-3, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 12), 1e-3, 1e-17);
+    CHECK_NEAR(learning_rate(&c, 500), 1e-3, 1e-17);
+}
+
+static void a_warm_up_longer_than_the_run_never_falls(void **state)
+{
+    (void)state;
+    Config c = schedule(1, 0, 100, 10);
+    CHECK_NEAR(learning_rate(&c, 10), 0.1, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 100), 1, 1e-15);
+    CHECK_NEAR(learning_rate(&c, 101), 0, 1e-15);
+}
+
+/* ---- decay ---- */
+
+static void ranges_cover_every_parameter_once_under_its_own_rule(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("attention.q_rank=9", "moe.bias_rate=0.01"));
+    const Engine *e = &t.engine;
+    int64_t at = 0;
+    CHECK(e->n_ranges > 2);
+    for (int i = 0; i < e->n_ranges; i++) {
+        CHECK_INT(e->ranges[i].first, at);
+        CHECK(e->ranges[i].n > 0);
+        if (i > 0) CHECK(e->ranges[i].decay != e->ranges[i - 1].decay);
+        at += e->ranges[i].n;
+    }
+    CHECK_INT(at, e->params.elems[BUF_MAIN]);
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        if (p->first[BUF_MAIN] < 0) continue;
+        const DecayRange *r = e->ranges;
+        while (p->first[BUF_MAIN] >= r->first + r->n) r++;
+        CHECK(p->first[BUF_MAIN] + param_elems(p) <= r->first + r->n);
+        CHECK_INT(r->decay, p->decay);
+        CHECK_INT(p->decay, p->rank == 2); /* matrices, and no norms */
+    }
+    tiny_close(&t);
+}
+
+static void set_hyper(Tiny *t, float lr)
+{
+    float *h = t->engine.hyper.data;
+    h[0] = lr, h[1] = 1, h[2] = 1;
+}
+
+/* Without a gradient AdamW only decays: w (1 - lr decay) for matrices, norms stay as they are. */
+static void without_gradients_matrices_shrink_and_norms_stay(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("optimizer.weight_decay=0.5"));
+    Tensor *buffer = t.engine.memory.buffer;
+    int64_t n = t.engine.params.elems[BUF_MAIN];
+    void *copy = NULL;
+    CHECK_OK(arena_alloc(&t.arena, (size_t)n * sizeof(float), &copy));
+    memcpy(copy, buffer[BUF_MAIN].data, (size_t)n * sizeof(float));
+    memset(buffer[BUF_GRAD].data, 0, tensor_bytes(&buffer[BUF_GRAD]));
+    memset(t.engine.record.square_sum.data, 0, sizeof(float));
+    memset(t.engine.record.load.data, 0, tensor_bytes(&t.engine.record.load));
+    set_hyper(&t, 0.1F);
+    CHECK_OK(update_run(&t.engine));
+    for (int i = 0; i < t.engine.params.n; i++) {
+        const Param *p = &t.engine.params.at[i];
+        const float *was = (const float *)copy + p->first[BUF_MAIN];
+        Tensor now = param_view(p, &t.engine.memory, BUF_MAIN);
+        for (int64_t j = 0; j < param_elems(p); j++) {
+            double want = (double)was[j] * (p->decay ? 1 - 0.1 * 0.5 : 1);
+            CHECK_NEAR(((const float *)now.data)[j], want, 1e-7 * fabs(want));
+        }
+    }
+    tiny_close(&t);
+}
+
+/* ---- clipping ---- */
+
+/* Gradients of ones have norm sqrt(n); the first moment is (1 - beta1) times what was clipped. */
+static void check_clip(const char *setting, double scale_of_norm)
+{
+    Tiny t;
+    tiny_open(&t, TINY(setting, "optimizer.beta1=0.5"));
+    Tensor *buffer = t.engine.memory.buffer;
+    int64_t n = t.engine.params.elems[BUF_GRAD];
+    float *g = buffer[BUF_GRAD].data;
+    for (int64_t i = 0; i < n; i++) g[i] = 1;
+    memset(t.engine.record.square_sum.data, 0, sizeof(float));
+    memset(t.engine.record.load.data, 0, tensor_bytes(&t.engine.record.load));
+    set_hyper(&t, 0);
+    CHECK_OK(update_run(&t.engine));
+    double norm = sqrt((double)n);
+    CHECK_NEAR((double)*(float *)t.engine.record.norm.data / norm, 1, 1e-6);
+    double want = 0.5 * (scale_of_norm > 0 ? scale_of_norm / norm : 1);
+    const float *m = buffer[BUF_MOMENT1].data;
+    for (int64_t i = 0; i < n; i++) CHECK_NEAR((double)m[i] / want, 1, 1e-5);
+    tiny_close(&t);
+}
+
+static void gradients_are_scaled_to_the_largest_norm(void **state)
+{
+    (void)state;
+    check_clip("train.clip_norm=2", 2);
+}
+
+static void smaller_gradients_are_left_alone(void **state)
+{
+    (void)state;
+    check_clip("train.clip_norm=1e6", 0);
+}
+
+static void clip_norm_0_clips_nothing(void **state)
+{
+    (void)state;
+    check_clip("train.clip_norm=0", 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_rate_rises_linearly_then_falls_along_a_cosine),
+        TEST(without_warm_up_the_first_step_is_already_on_the_cosine),
+        TEST(behind_its_end_the_rate_stays_at_the_minimum),
+        TEST(a_warm_up_longer_than_the_run_never_falls),
+        TEST(ranges_cover_every_parameter_once_under_its_own_rule),
+        TEST(without_gradients_matrices_shrink_and_norms_stay),
+        TEST(gradients_are_scaled_to_the_largest_norm),
+        TEST(smaller_gradients_are_left_alone),
+        TEST(clip_norm_0_clips_nothing),
+    };
+    return TEST_RUN(tests);
+}

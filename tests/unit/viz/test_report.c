@@ -1,0 +1,718 @@
+#include "harness/test.h"
+
+#include "base/file.h"
+#include "base/text.h"
+#include "trace/trace.h"
+#include "unit/viz/xml_check.h"
+#include "viz/report.h"
+
+#include <stdlib.h>
+
+/* Each test has a run folder and an arena of its own. */
+typedef struct Run {
+    char dir[64];
+    Arena arena;
+    FILE *metrics;
+    char *page; /* after run_report */
+    size_t page_bytes;
+} Run;
+
+static FILE *create(const Run *r, const char *name)
+{
+    char path[FILE_PATH_MAX];
+    CHECK_OK(file_join(path, r->dir, name));
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    return f;
+}
+
+static void run_open(Run *r)
+{
+    *r = (Run){ .dir = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(r->dir) != NULL);
+    CHECK_OK(arena_init(&r->arena, "test", MEM_HOST, (size_t)256 << 20));
+    r->metrics = create(r, "metrics.jsonl");
+}
+
+static void run_done(Run *r)
+{
+    if (r->metrics != NULL) CHECK_INT(fclose(r->metrics), 0);
+    r->metrics = NULL;
+}
+
+static void run_close(Run *r)
+{
+    run_done(r);
+    CHECK_OK(file_remove_tree(r->dir));
+    arena_free(&r->arena);
+}
+
+static void put_file(const Run *r, const char *name, const char *text)
+{
+    FILE *f = create(r, name);
+    CHECK(fputs(text, f) >= 0);
+    CHECK_INT(fclose(f), 0);
+}
+
+static void put(Run *r, const char *line)
+{
+    CHECK(fputs(line, r->metrics) >= 0);
+    CHECK(fputc('\n', r->metrics) != EOF);
+}
+
+static void check_xml(const Run *r)
+{
+    const char *place = NULL, *error = xml_error(r->page, &place);
+    if (error != NULL) fail_msg("%s, before: %.60s", error, place);
+}
+
+/* Write the report; it must be well-formed, and nothing of C's NaN may show. */
+static void run_report(Run *r)
+{
+    char path[FILE_PATH_MAX];
+    run_done(r);
+    CHECK_OK(report_write(r->dir, &r->arena));
+    CHECK_OK(file_join(path, r->dir, "report.html"));
+    CHECK_OK(file_read_all(path, &r->arena, &r->page, &r->page_bytes));
+    check_xml(r);
+    CHECK(strstr(r->page, ">nan") == NULL);
+    CHECK(strstr(r->page, "-nan") == NULL);
+    CHECK(strstr(r->page, "\"inf") == NULL);
+}
+
+static RunSummary run_summary(Run *r)
+{
+    RunSummary s;
+    memset(&s, 0xFF, sizeof s);
+    run_done(r);
+    CHECK_OK(report_summary(r->dir, &r->arena, &s));
+    return s;
+}
+
+static void has(const Run *r, const char *part)
+{
+    if (strstr(r->page, part) == NULL) fail_msg("\"%s\" is not in the report", part);
+}
+
+static void has_not(const Run *r, const char *part)
+{
+    if (strstr(r->page, part) != NULL) fail_msg("\"%s\" is in the report", part);
+}
+
+/* ---- lines ---- */
+
+static void put_start(Run *r, const char *model)
+{
+    CHECK(fprintf(r->metrics,
+                  "{\"kind\":\"start\",\"model\":\"%s\",\"params_total\":18742272,"
+                  "\"params_active\":9300000,\"domains\":[\"postgres\",\"bible\"],\"experts\":4,"
+                  "\"moe_layers\":[1,5],\"arenas_planned\":{\"run\":4194304,\"slot\":1048576},"
+                  "\"peak_flops\":4e11}\n",
+                  model) > 0);
+}
+
+/* Layer 1 is (a, b, 100, 100), layer 5 uniform. */
+static void put_step(Run *r, int step, double loss, int a, int b)
+{
+    CHECK(fprintf(r->metrics,
+                  "{\"kind\":\"step\",\"step\":%d,\"loss\":%.6g,\"aux_loss\":0.001,\"lr\":0.0005,"
+                  "\"grad_norm\":1.25,\"tokens\":4096,\"step_s\":0.5,\"tokens_per_s\":8192,"
+                  "\"mfu\":0.4,\"memory_bytes\":{\"run\":4194304,\"slot\":524288},"
+                  "\"expert_load\":[[%d,%d,100,100],[7,7,7,7]]}\n",
+                  step, loss, a, b) > 0);
+}
+
+static void put_eval(Run *r, int step, double bits)
+{
+    CHECK(fprintf(r->metrics,
+                  "{\"kind\":\"eval\",\"step\":%d,\"loss\":%.6g,\"bits_per_byte\":%.6g,"
+                  "\"domains\":{\"postgres\":{\"loss\":1.5,\"bits_per_byte\":%.6g},"
+                  "\"bible\":{\"loss\":2.5,\"bits_per_byte\":3.75}},"
+                  "\"expert_load_by_domain\":{\"postgres\":[[30,10,0,40],[1,1,1,1]],"
+                  "\"bible\":[[10,30,20,20],[2,2,2,2]]}}\n",
+                  step, bits * 2, bits, bits - 0.125) > 0);
+}
+
+static void put_run(Run *r, int steps)
+{
+    put_start(r, "quickstart");
+    put_eval(r, 0, 3.25);
+    for (int i = 1; i <= steps; i++) put_step(r, i, 8.0 / i, 50, 150);
+    put_eval(r, steps, 1.5);
+}
+
+/* ---- numbers ---- */
+
+static void the_summary_counts_tokens_time_and_bits_per_byte(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 4);
+    RunSummary s = run_summary(&r);
+    CHECK_INT(s.steps, 4);
+    CHECK_INT(s.tokens, 4 * 4096);
+    CHECK_NEAR(s.wall_s, 2, 1e-12);
+    CHECK_NEAR(s.final_loss, 2, 1e-12);
+    CHECK_NEAR(s.first_bits_per_byte, 3.25, 0);
+    CHECK_NEAR(s.last_bits_per_byte, 1.5, 0);
+    CHECK_NEAR(s.least_share, 0.5, 1e-12);
+    CHECK_INT(s.least_layer, 1);
+    CHECK_INT(s.least_expert, 0);
+    run_close(&r);
+}
+
+static void the_least_share_is_of_the_last_fifty_steps(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    for (int i = 1; i <= 60; i++) put_step(&r, i, 1, i <= 10 ? 0 : 80, i <= 10 ? 200 : 120);
+    RunSummary s = run_summary(&r);
+    CHECK_NEAR(s.least_share, 0.8, 1e-12);
+    run_close(&r);
+}
+
+static void the_report_shows_the_runs_numbers(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 4);
+    run_report(&r);
+    static const char *const WANT[] = {
+        "<h1>quickstart</h1>",
+        ">18.7 M<small>9.30 M active",
+        "16,384 tokens",
+        ">2 s<small>8.19 k tokens/s",
+        ">2<small>nats a token, step 4",
+        "3.250 → 1.500",
+        "50.0 %<small>of mean load: layer 1, expert 0",
+        "40.0 %<small>mean, of 400 GFLOP/s",
+        "<td>run</td><td>4.00 MiB</td><td>4.00 MiB</td><td>100.0 %</td>",
+        "<td>slot</td><td>1.00 MiB</td><td>512 KiB</td><td>50.0 %</td>",
+        "<td>postgres</td><td>1.500</td><td>1.500</td><td>3.125</td><td>1.375</td>",
+        "<td>all</td><td>6.500</td><td>3.000</td><td>3.250</td><td>1.500</td><td>-53.8 %</td>",
+    };
+    for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) has(&r, WANT[i]);
+    run_close(&r);
+}
+
+/* Domain postgres: 30 of 80 in four experts is 1.5 times uniform. */
+static void heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 4);
+    run_report(&r);
+    has(&r, "those of the last evaluation");
+    has(&r, "layer 1, expert 0: 1.50 × 1/4 = 37.50 %");
+    has(&r, "layer 1, expert 2: 0.00 × 1/4 = 0.00 %");
+    has(&r, "layer 5, expert 3: 1.00 × 1/4 = 25.00 %");
+    run_close(&r);
+}
+
+static void heat_maps_are_by_domain_from_training_steps_if_these_have_them(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 4);
+    for (int i = 5; i <= 6; i++) {
+        CHECK(fprintf(r.metrics,
+                      "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":[[1,1,1,1],"
+                      "[1,1,1,1]],\"expert_load_by_domain\":{\"bible\":[[%d,0,0,15],[3,3,3,3]]}}\n",
+                      i, i) > 0);
+    }
+    run_report(&r);
+    has_not(&r, "those of the last evaluation");
+    has(&r, "layer 1, expert 3: 2.93 × 1/4 = 73.17 %"); /* 30 of 41 */
+    run_close(&r);
+}
+
+/* ---- resumed and broken files ---- */
+
+static void the_last_line_for_a_step_wins(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_start(&r, "m");
+    for (int i = 1; i <= 6; i++) put_step(&r, i, 7, 100, 100);
+    put_eval(&r, 6, 9);
+    put_start(&r, "m");
+    for (int i = 4; i <= 6; i++) put_step(&r, i, 5, 100, 100);
+    put_eval(&r, 6, 2);
+    RunSummary s = run_summary(&r);
+    CHECK_INT(s.steps, 6);
+    CHECK_INT(s.tokens, 6 * 4096);
+    CHECK_NEAR(s.wall_s, 3, 1e-12);
+    CHECK_NEAR(s.final_loss, 5, 0);
+    CHECK_NEAR(s.first_bits_per_byte, 2, 0);
+    run_report(&r);
+    has(&r, "The run was started 2 times");
+    run_close(&r);
+}
+
+static void a_half_written_last_line_is_left_out(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 3);
+    CHECK(fputs("{\"kind\":\"step\",\"step\":4,\"loss\":0.1,\"tokens\":4096,\"step_", r.metrics) >
+          0);
+    RunSummary s = run_summary(&r);
+    CHECK_INT(s.steps, 3);
+    run_report(&r);
+    has(&r, "1 line of metrics.jsonl could not be read");
+    run_close(&r);
+}
+
+static void a_whole_last_line_without_line_end_counts(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    CHECK(fputs("{\"kind\":\"step\",\"step\":1,\"loss\":4.5,\"tokens\":10}", r.metrics) > 0);
+    RunSummary s = run_summary(&r);
+    CHECK_NEAR(s.final_loss, 4.5, 0);
+    run_close(&r);
+}
+
+static void broken_lines_inside_are_left_out_and_counted(void **state)
+{
+    (void)state;
+    static const char *const BAD[] = {
+        "{\"kind\":\"step\",\"step\":2,\"lo{\"kind\":\"start\",\"model\":\"x\"}",
+        "not JSON at all",
+        "{\"kind\":\"other\",\"step\":2}",
+        "{\"kind\":\"step\",\"step\":2.5}",
+        "{\"kind\":\"step\",\"step\":-1}",
+        "{\"kind\":\"step\",\"step\":1e300}",
+        "{\"kind\":\"step\",\"step\":null}",
+        "[1,2,3]",
+    };
+    Run r;
+    run_open(&r);
+    put_step(&r, 1, 8, 1, 1);
+    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) put(&r, BAD[i]);
+    put(&r, "");
+    put_step(&r, 3, 6, 1, 1);
+    CHECK_INT(run_summary(&r).steps, 2);
+    run_report(&r);
+    has(&r, "8 lines of metrics.jsonl could not be read");
+    run_close(&r);
+}
+
+/* Tables of another shape or type than the first one are passed over, not read past. */
+static void tables_that_do_not_fit_are_passed_over(void **state)
+{
+    (void)state;
+    static const char *const ODD[] = {
+        "[[1,2,3,4]]",
+        "[[1,2,3],[1,2,3]]",
+        "[[1,2,3,4],[1,2,3,4],[1,2,3,4]]",
+        "[1,2,3,4]",
+        "[[1,2,3,null],[1,2,3,4]]",
+        "[[-1,2,3,4],[1,2,3,4]]",
+        "{}",
+        "null",
+        "[]",
+        "[[],[]]",
+        "[[1,2,3,4,5,6,7,8],[]]",
+    };
+    Run r;
+    run_open(&r);
+    put_step(&r, 1, 8, 50, 150);
+    for (size_t i = 0; i < sizeof ODD / sizeof ODD[0]; i++) {
+        CHECK(fprintf(r.metrics,
+                      "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":%s,"
+                      "\"expert_load_by_domain\":{\"a\":%s},\"memory_bytes\":%s}\n",
+                      (int)i + 2, ODD[i], ODD[i], ODD[i]) > 0);
+    }
+    CHECK_NEAR(run_summary(&r).least_share, 0.5, 1e-12);
+    run_report(&r);
+    run_close(&r);
+}
+
+static void a_missing_file_is_one_sentence_with_the_path(void **state)
+{
+    (void)state;
+    Run r;
+    char path[FILE_PATH_MAX], sentence[512];
+    run_open(&r);
+    run_done(&r);
+    CHECK_OK(file_join(path, r.dir, "metrics.jsonl"));
+    CHECK_INT(remove(path), 0);
+    CHECK_FAILS(report_write(r.dir, &r.arena), ERR_IO, "metrics.jsonl cannot be read");
+    status_sentence(sentence, sizeof sentence);
+    CHECK(strchr(sentence, '\n') == NULL);
+    RunSummary s;
+    CHECK_FAILS(report_summary(r.dir, &r.arena, &s), ERR_IO, "metrics.jsonl");
+    CHECK_OK(file_join(path, r.dir, "report.html"));
+    CHECK(!file_exists(path));
+    run_close(&r);
+}
+
+static void a_file_without_a_step_is_an_error(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_start(&r, "m");
+    run_done(&r);
+    CHECK_FAILS(report_write(r.dir, &r.arena), ERR_FORMAT, "no step and no evaluation yet");
+    run_close(&r);
+}
+
+static void too_little_scratch_is_an_error_and_is_given_back(void **state)
+{
+    (void)state;
+    Run r;
+    Arena small;
+    run_open(&r);
+    put_run(&r, 4);
+    run_done(&r);
+    CHECK_OK(arena_init(&small, "small", MEM_HOST, (size_t)1 << 19));
+    CHECK_FAILS(report_write(r.dir, &small), ERR_MEMORY, "small");
+    CHECK_INT(small.used_bytes, 0);
+    arena_free(&small);
+    CHECK_OK(report_write(r.dir, &r.arena));
+    CHECK_INT(r.arena.used_bytes, 0);
+    run_close(&r);
+}
+
+/* ---- unusual runs ---- */
+
+static void a_run_without_moe_layers_has_no_expert_section(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put(&r, "{\"kind\":\"start\",\"model\":\"dense\",\"experts\":0,\"moe_layers\":[],"
+            "\"domains\":[\"a\"]}");
+    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":3,\"tokens\":10,\"step_s\":1,"
+            "\"expert_load\":[]}");
+    put(&r, "{\"kind\":\"step\",\"step\":2,\"loss\":2,\"tokens\":10,\"step_s\":1}");
+    RunSummary s = run_summary(&r);
+    CHECK(isnan(s.least_share));
+    CHECK(isnan(s.last_bits_per_byte));
+    CHECK_INT(s.least_expert, -1);
+    run_report(&r);
+    has(&r, "id=\"loss\"");
+    has_not(&r, "id=\"experts\"");
+    has_not(&r, "id=\"memory\"");
+    has_not(&r, "Least loaded expert");
+    run_close(&r);
+}
+
+static void a_run_of_one_step_is_shown_as_dots(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 1);
+    run_report(&r);
+    has(&r, "<circle class=\"f0\"");
+    has(&r, "4,096 tokens");
+    run_close(&r);
+}
+
+/* 0 is what an evaluation writes where the bytes of the text are not known. */
+static void bits_per_byte_that_are_not_known_are_not_shown(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put(&r, "{\"kind\":\"eval\",\"step\":0,\"loss\":8.5,\"bits_per_byte\":0,\"domains\":{\"a\":"
+            "{\"loss\":0,\"bits_per_byte\":0}}}");
+    CHECK(isnan(run_summary(&r).last_bits_per_byte));
+    run_report(&r);
+    has(&r, "<td>all</td><td>8.500</td><td>8.500</td><td>-</td><td>-</td><td>-</td>");
+    has(&r, "<td>a</td><td>-</td><td>-</td>");
+    has_not(&r, "Held-out bits per byte");
+    run_close(&r);
+}
+
+static void a_run_of_evaluations_only_has_a_report(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_eval(&r, 0, 3.25);
+    RunSummary s = run_summary(&r);
+    CHECK_INT(s.steps, 0);
+    CHECK(isnan(s.final_loss));
+    CHECK_NEAR(s.last_bits_per_byte, 3.25, 0);
+    run_report(&r);
+    has(&r, "3.250 → 3.250");
+    run_close(&r);
+}
+
+static void steps_without_finite_loss_are_gaps_and_counted(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    for (int i = 1; i <= 9; i++) {
+        CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":%s,\"grad_norm\":%s}\n",
+                      i, i == 4 || i == 9 ? "null" : "2.5", i == 4 ? "null" : "1") > 0);
+    }
+    CHECK(isnan(run_summary(&r).final_loss));
+    run_report(&r);
+    has(&r, "2 of 9 steps had no finite loss");
+    const char *path = strstr(r.page, "data-name=\"train\" d=\"");
+    CHECK(path != NULL);
+    int moves = 0, lines = 0;
+    for (path = strstr(path, " d=\"") + 4; *path != '"'; path++) {
+        moves += *path == 'M';
+        lines += *path == 'L';
+    }
+    CHECK_INT(moves, 2); /* 1-3 and 5-8 */
+    CHECK_INT(lines, 5);
+    run_close(&r);
+}
+
+static void a_run_whose_every_loss_is_nan_has_a_report(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    for (int i = 1; i <= 30; i++) {
+        CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":null}\n", i) > 0);
+    }
+    run_report(&r);
+    has(&r, "30 of 30 steps had no finite loss");
+    has_not(&r, "id=\"loss\"");
+    run_close(&r);
+}
+
+static void a_long_run_stays_small_and_keeps_its_means(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_start(&r, "long");
+    for (int i = 1; i <= 20000; i++) put_step(&r, i, i % 2 == 0 ? 2 : 4, 50, 150);
+    run_report(&r);
+    CHECK(r.page_bytes < 700 * 1000);
+    const char *path = strstr(r.page, "data-name=\"train\" d=\"");
+    CHECK(path != NULL);
+    int points = 0;
+    char *end = NULL;
+    const char *at = strstr(path, " d=\"") + 4;
+    double first = (double)NAN;
+    for (; *at == 'M' || *at == 'L'; at = end, points++) {
+        (void)strtod(at + 1, &end);
+        double y = strtod(end, &end); /* ten steps a point: each mean is 3 */
+        if (points == 0) first = y;
+        CHECK_NEAR(y, first, 0.011);
+    }
+    CHECK_INT(points, 2000);
+    run_close(&r);
+}
+
+static void one_absurd_step_number_does_not_stop_the_report(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 3);
+    put_step(&r, 2000000000, 1, 1, 1);
+    run_report(&r);
+    run_close(&r);
+}
+
+/* Sixty MoE layers: the curves of each are grey, their envelope has names. */
+static void many_layers_are_drawn_with_their_envelope(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    for (int i = 1; i <= 3; i++) {
+        CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"expert_load\":[", i) >
+              0);
+        for (int l = 0; l < 60; l++) {
+            CHECK(fprintf(r.metrics, "%s[%d,1]", l > 0 ? "," : "", l == 30 ? 3 : 1) > 0);
+        }
+        put(&r, "]}");
+    }
+    CHECK_NEAR(run_summary(&r).least_share, 0.5, 1e-12);
+    CHECK_INT(run_summary(&r).least_layer, 30);
+    run_report(&r);
+    has(&r, "least loaded expert of all layers");
+    has(&r, "data-name=\"layer 59, most\"");
+    run_close(&r);
+}
+
+/* ---- other files of the run ---- */
+
+static void names_and_files_are_escaped(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_start(&r, "a<b> & \\\"c\\\" \\u00e9");
+    put(&r, "{\"kind\":\"eval\",\"step\":0,\"loss\":1,\"bits_per_byte\":1,\"domains\":{\"<&\\\">\":"
+            "{\"loss\":1,\"bits_per_byte\":1}}}");
+    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"memory_bytes\":{\"<i>\":5}}");
+    put_file(&r, "config.yaml", "model:\n  name: \"<script>alert(1)</script>\"\n");
+    put_file(&r, "sample.txt", "1 < 2 && \x01 \xFF\n");
+    run_report(&r);
+    has(&r, "<h1>a&lt;b&gt; &amp; &quot;c&quot; é</h1>");
+    has(&r, "name: &quot;&lt;script&gt;alert(1)&lt;/script&gt;&quot;");
+    has(&r, "1 &lt; 2 &amp;&amp; \xEF\xBF\xBD \xEF\xBF\xBD\n");
+    has(&r, "<td>&lt;i&gt;</td>");
+    run_close(&r);
+}
+
+static void files_that_are_not_there_have_no_section(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 2);
+    run_report(&r);
+    has_not(&r, "id=\"config\"");
+    has_not(&r, "id=\"sample\"");
+    has_not(&r, "id=\"timeline\"");
+    run_close(&r);
+}
+
+static void the_page_needs_nothing_from_elsewhere(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 2);
+    run_report(&r);
+    static const char *const OUTSIDE[] = { "http:", "https:", " src=", "url(", "@import", "<link" };
+    for (size_t i = 0; i < sizeof OUTSIDE / sizeof OUTSIDE[0]; i++) has_not(&r, OUTSIDE[i]);
+    run_close(&r);
+}
+
+static void write_trace(Run *r)
+{
+    char path[FILE_PATH_MAX];
+    Trace t = { 0 };
+    CHECK_OK(trace_init(&t, &r->arena, 100));
+    for (int step = 1; step <= 2; step++) {
+        double at = 50.0 + step;
+        trace_event(&t, (TraceEvent){ .name = "gemm",
+                                      .start_s = at + 0.001,
+                                      .duration_s = 0.004,
+                                      .flops = 2e9,
+                                      .bytes = 4e7,
+                                      .step = step,
+                                      .layer = 3,
+                                      .depth = 2 });
+        trace_event(&t, (TraceEvent){ .name = "ex<perts",
+                                      .start_s = at,
+                                      .duration_s = 0.008,
+                                      .step = step,
+                                      .layer = 3,
+                                      .depth = 1 });
+        trace_event(
+            &t,
+            (TraceEvent){
+                .name = "FORWARD", .start_s = at, .duration_s = 0.010, .step = step, .layer = -1 });
+    }
+    CHECK_OK(file_join(path, r->dir, "trace.json"));
+    CHECK_OK(trace_write(&t, path, &r->arena));
+}
+
+static void a_trace_is_a_timeline_and_tables_of_time(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 2);
+    write_trace(&r);
+    run_report(&r);
+    has(&r, "id=\"timeline\"");
+    has(&r, "Step 2. All 6 events");
+    has(&r, "gemm, layer 3: 4 ms, 500 GFLOP/s, at least 10.0 GB/s");
+    has(&r, "gemm</td><td>1</td><td>4.000</td><td>40.0 %</td>");
+    has(&r, "<td>500.0</td><td>10.0</td>");
+    has(&r, "ex&lt;perts</td><td>1</td><td>8.000</td><td>80.0 %</td>");
+    has(&r, "outside of these</td><td></td><td>6.000</td><td>60.0 %</td>");
+    has(&r, "mean of 2 traced steps");
+    run_close(&r);
+}
+
+static void a_trace_with_more_slices_than_a_page_holds_says_so(void **state)
+{
+    (void)state;
+    Run r;
+    char path[FILE_PATH_MAX];
+    Trace t = { 0 };
+    run_open(&r);
+    put_run(&r, 2);
+    CHECK_OK(trace_init(&t, &r.arena, 4000));
+    for (int i = 0; i < 4000; i++) {
+        trace_event(&t, (TraceEvent){ .name = "op",
+                                      .start_s = i,
+                                      .duration_s = i < 500 ? 0.25 : 0.5,
+                                      .step = 1,
+                                      .layer = -1,
+                                      .depth = 2 });
+    }
+    CHECK_OK(file_join(path, r.dir, "trace.json"));
+    CHECK_OK(trace_write(&t, path, &r.arena));
+    run_report(&r);
+    has(&r, "The 1500 shortest events are not drawn");
+    CHECK(r.page_bytes < 1000 * 1000);
+    run_close(&r);
+}
+
+static void a_broken_trace_is_a_sentence_in_the_report(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 2);
+    put_file(&r, "trace.json", "{\"traceEvents\":[{\"ph\":");
+    run_report(&r);
+    has(&r, "trace.json is not a trace");
+    put_file(&r, "trace.json", "{}");
+    run_report(&r);
+    has(&r, "trace.json holds no events");
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_summary_counts_tokens_time_and_bits_per_byte),
+        TEST(the_least_share_is_of_the_last_fifty_steps),
+        TEST(the_report_shows_the_runs_numbers),
+        TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
+        TEST(heat_maps_are_by_domain_from_training_steps_if_these_have_them),
+        TEST(the_last_line_for_a_step_wins),
+        TEST(a_half_written_last_line_is_left_out),
+        TEST(a_whole_last_line_without_line_end_counts),
+        TEST(broken_lines_inside_are_left_out_and_counted),
+        TEST(tables_that_do_not_fit_are_passed_over),
+        TEST(a_missing_file_is_one_sentence_with_the_path),
+        TEST(a_file_without_a_step_is_an_error),
+        TEST(too_little_scratch_is_an_error_and_is_given_back),
+        TEST(a_run_without_moe_layers_has_no_expert_section),
+        TEST(a_run_of_one_step_is_shown_as_dots),
+        TEST(bits_per_byte_that_are_not_known_are_not_shown),
+        TEST(a_run_of_evaluations_only_has_a_report),
+        TEST(steps_without_finite_loss_are_gaps_and_counted),
+        TEST(a_run_whose_every_loss_is_nan_has_a_report),
+        TEST(a_long_run_stays_small_and_keeps_its_means),
+        TEST(one_absurd_step_number_does_not_stop_the_report),
+        TEST(many_layers_are_drawn_with_their_envelope),
+        TEST(names_and_files_are_escaped),
+        TEST(files_that_are_not_there_have_no_section),
+        TEST(the_page_needs_nothing_from_elsewhere),
+        TEST(a_trace_is_a_timeline_and_tables_of_time),
+        TEST(a_trace_with_more_slices_than_a_page_holds_says_so),
+        TEST(a_broken_trace_is_a_sentence_in_the_report),
+    };
+    return TEST_RUN(tests);
+}

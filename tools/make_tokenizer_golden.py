@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Make tests/golden/tokenizer/cases.json with Hugging Face's `tokenizers`, the witness of
+tests/unit/data/test_tokenizer.c and test_bpe_train.c.
+
+    make_tokenizer_golden.py OUT [DEEPSEEK_TOKENIZER_JSON]
+
+The file holds a small text and what BpeTrainer learns from it, texts to encode, and for each of
+some pre-tokenizers the ids of those texts; with the second argument also DeepSeek-V3's ids.
+"""
+import json
+import random
+import sys
+
+import tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+VOCAB = 390
+UNREACHABLE = "\u0120of\u0120the"  # a token that no merge makes: only ignore_merges finds it
+
+SYLLABLES = "ra ne to li shu ma ke on ve dis tra in ar el ou th".split()
+TEXTS = [
+    "",
+    " ",
+    "a",
+    " of the",
+    "The trains, they're sorted; the cars' order isn't lost.",
+    "Hello, \u4e16\u754c! It's 1234567 tokens.\n\n  don't",
+    "tabs\tand  two spaces,   three\r\nnext line\r\n\r\n\tend \n",
+    "for (int i = 0; i < n; i++) x[i] += 0x1F; // ra_ne",
+    "na\u00efve caf\u00e9 \u2014 \u201cquoted\u201d \U0001f642\U0001f469\u200d\U0001f467 \u0663\u0664 \u2167 \u00bd",
+    "\u00a0\u3000\u2028\u0085\u000b\u000c x\u00a0\u00a0y",
+    "\u30ab\u30bf\u30ab\u30ca \u0440\u0443\u0441\u0441\u043a\u0438\u0439 \u03b5\u03bb \u05e2\u05d1 \ud55c\uae00 e\u0301",
+    "O'RLY WE'LL it'S ABCdefGHI",
+    "<|endoftext|>",
+    "shushushu toliramakeonve " + "ra" * 40 + "z" + "=" * 30,
+]
+
+CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def split(pattern, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+
+def byte_level(add_prefix_space=False, use_regex=False):
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": add_prefix_space,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+def sequence(*stages):
+    return {"type": "Sequence", "pretokenizers": list(stages)}
+
+
+PIPELINES = [
+    ("gpt2", byte_level(use_regex=True), False),
+    ("gpt2 with a space before", byte_level(True, True), False),
+    ("no cuts", byte_level(), False),
+    ("no cuts, whole tokens first", byte_level(), True),
+    ("removed, inverted", sequence(split({"Regex": CL100K}, "Removed", True), byte_level()), False),
+    ("white space removed", sequence(split({"Regex": r"\s+"}, "Removed"), byte_level()), False),
+    (
+        "three patterns",
+        sequence(
+            split({"Regex": r"\p{N}{1,3}"}),
+            split({"Regex": "[\u4e00-\u9fa5\u30a0-\u30ff]+"}),
+            split({"Regex": r"[!-/][A-Za-z]+| ?[\p{L}\p{M}]+|\s+(?!\S)|\s+"}),
+            byte_level(),
+        ),
+        False,
+    ),
+    (
+        "digits, then gpt2 with spaces",
+        sequence({"type": "Digits", "individual_digits": True}, byte_level(True, True)),
+        False,
+    ),
+    ("a literal", sequence(split({"String": "a"}), byte_level()), False),
+    ("empty matches", sequence(split({"Regex": "(?=[A-Z])|x*"}), byte_level()), False),
+    ("every line", sequence(split({"Regex": "^.|.$"}), byte_level()), False),
+]
+
+
+def training_text():
+    rng = random.Random(7)
+    words = ["".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(60)]
+    text = []
+    for _ in range(45):
+        line = [words[min(int(rng.expovariate(0.08)), 59)] for _ in range(rng.randint(4, 12))]
+        text.append(" ".join(line).capitalize() + rng.choice([".", "?", ", 17.", " of the"]))
+    return "\n".join(text) + "\n" + "aaaa aaa aaaaa " * 3
+
+
+def train(text):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    t.train_from_iterator([text], trainer)
+    return [list(m) for m in json.loads(t.to_str())["model"]["merges"]]
+
+
+def encode(file, texts):
+    t = Tokenizer.from_str(json.dumps(file))
+    return [t.encode(x, add_special_tokens=False).ids for x in texts]
+
+
+def main():
+    out, deepseek = sys.argv[1], sys.argv[2:]
+    text = training_text()
+    merges = train(text)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens = alphabet + ["".join(m) for m in merges] + [UNREACHABLE]
+    model = {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": merges}
+    golden = {
+        "made_with": "tokenizers " + tokenizers.__version__,
+        "training_text": text,
+        "vocab": VOCAB,
+        "model": model,
+        "texts": TEXTS,
+        "pipelines": [],
+    }
+    for name, pre_tokenizer, ignore_merges in PIPELINES:
+        file = {
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": pre_tokenizer,
+            "model": dict(model, ignore_merges=ignore_merges),
+        }
+        golden["pipelines"].append(
+            {
+                "name": name,
+                "pre_tokenizer": pre_tokenizer,
+                "ignore_merges": ignore_merges,
+                "ids": encode(file, TEXTS),
+            }
+        )
+    if deepseek:
+        file = json.load(open(deepseek[0], encoding="utf-8"))
+        file["added_tokens"] = []  # in a text they are ordinary text
+        golden["deepseek_v3"] = encode(file, TEXTS)
+    with open(out, "w", encoding="ascii") as f:
+        f.write("{\n")
+        f.write(",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items()))
+        f.write("\n}\n")
+
+
+main()
