@@ -23,11 +23,12 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void usage(FILE *to)
 {
-    fprintf(to, "switchyard COMMAND ...: pre-training of Mixture-of-Experts language models\n\n");
+    (void)fprintf(to,
+                  "switchyard COMMAND ...: pre-training of Mixture-of-Experts language models\n\n");
     for (int i = 0; i < COMMANDS; i++) {
-        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].what);
+        (void)fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].what);
     }
-    fprintf(to, "\nEvery command has --help with an example.\n");
+    (void)fprintf(to, "\nEvery command has --help with an example.\n");
 }
 
 int main(int argc, char **argv)

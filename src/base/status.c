@@ -37,7 +37,7 @@ Status status_fail(const char *file, int line, Status code, const char *fmt, ...
     char sentence[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    (void)vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     status_clear();
     appendf("%s [%s]\n", sentence, status_name(code));
@@ -61,7 +61,7 @@ void status_sentence(char *out, int out_bytes)
         end = next;
     }
     int n = end == NULL ? (int)record.used : (int)(end - record.text);
-    snprintf(out, (size_t)out_bytes, "%.*s", n, record.text);
+    (void)snprintf(out, (size_t)out_bytes, "%.*s", n, record.text);
 }
 
 Status status_adopt(Status code, const char *text)

@@ -56,6 +56,7 @@ const char *tensor_shape_text(const Tensor *t, char *out, size_t out_bytes)
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%lld", i == 0 ? "(" : ", ",
                                  (long long)t->dim[i]);
     }
-    if (used < out_bytes) snprintf(out + used, out_bytes - used, ") %s", dtype_name(t->dtype));
+    if (used < out_bytes)
+        (void)snprintf(out + used, out_bytes - used, ") %s", dtype_name(t->dtype));
     return out;
 }

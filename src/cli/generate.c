@@ -6,8 +6,8 @@
 
 static void print_bytes(const char *bytes, int n)
 {
-    fwrite(bytes, 1, (size_t)n, stdout);
-    fflush(stdout);
+    (void)fwrite(bytes, 1, (size_t)n, stdout);
+    (void)fflush(stdout);
 }
 
 Status cli_generate(int argc, char **argv)

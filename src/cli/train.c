@@ -16,7 +16,7 @@ static volatile sig_atomic_t stop_signal;
 static void on_signal(int number)
 {
     stop_signal = number;
-    signal(number, SIG_DFL);
+    (void)signal(number, SIG_DFL);
 }
 
 static void catch_signals(void)

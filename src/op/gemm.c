@@ -77,7 +77,11 @@ bool gemm_has_bf16(const Gemm *g)
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t pieces(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
+static int64_t pieces(int64_t n, int64_t piece)
+{
+    assert(piece > 0);
+    return (n + piece - 1) / piece;
+}
 
 /* Part of a product, as a product. */
 

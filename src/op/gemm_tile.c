@@ -1,5 +1,6 @@
 #include "op/gemm_tile.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
@@ -44,7 +45,7 @@ static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LA
 #pragma GCC unroll 4
     for (int round = 1; round < VECTOR_LANES; round *= 2) {
 #pragma GCC unroll 16
-        for (int i = 0; i < VECTOR_LANES / 2; i++) {
+        for (int64_t i = 0; i < VECTOR_LANES / 2; i++) {
             w[2 * i] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_LOW);
             w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_HIGH);
         }
@@ -114,9 +115,11 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Ope
     }
     bool paired = k + 1 < o->elems;
     const uint16_t *odd = paired ? even + o->ld : even;
-    uint32_t keep = paired ? UINT32_MAX : 0, word[TILE_COLS];
-    for (int64_t i = 0; i < n; i++) word[i] = even[i] | ((uint32_t)odd[i] << 16 & keep);
-    memcpy(to, word, (size_t)n * sizeof *word);
+    uint32_t keep = paired ? UINT32_MAX : 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t word = even[i] | ((uint32_t)odd[i] << 16 & keep);
+        memcpy(to + i, &word, sizeof word);
+    }
 }
 
 /* The hardware does not foresee where a walk in short pieces over long rows goes on. */
@@ -130,6 +133,23 @@ static inline __attribute__((always_inline)) void step_fetch(const Operand *o, i
     }
 }
 
+/* Steps `first` to `end` of the panel that begins with `line`. */
+static inline __attribute__((always_inline)) void
+panel_across(float *to, const Operand *o, int64_t width, int64_t line, int64_t first, int64_t end)
+{
+    int64_t n = o->lines - line, per_word = word_elems(o->word);
+    for (int64_t k = first; k < end; k++) {
+        step_fetch(o, (k + AHEAD) * per_word, line);
+        float *at = to + k * width;
+        if (n >= width) {
+            step_pack(at, o, k * per_word, line, width);
+        } else {
+            memset(at, 0, (size_t)width * sizeof *at);
+            step_pack(at, o, k * per_word, line, n);
+        }
+    }
+}
+
 /* Lines with neighbours across them: a few steps of all panels at a time, so that a cache line of
  * the operand is read once. */
 static inline __attribute__((always_inline)) void pack_across(float *to, const Operand *o,
@@ -139,17 +159,7 @@ static inline __attribute__((always_inline)) void pack_across(float *to, const O
     for (int64_t first = 0; first < words; first += STEPS) {
         int64_t end = words - first < STEPS ? words : first + STEPS;
         for (int64_t line = 0; line < o->lines; line += width) {
-            int64_t n = o->lines - line;
-            for (int64_t k = first; k < end; k++) {
-                step_fetch(o, (k + AHEAD) * per_word, line);
-                float *at = to + line * words + k * width;
-                if (n >= width) {
-                    step_pack(at, o, k * per_word, line, width);
-                } else {
-                    memset(at, 0, (size_t)width * sizeof *at);
-                    step_pack(at, o, k * per_word, line, n);
-                }
-            }
+            panel_across(to + line * words, o, width, line, first, end);
         }
     }
 }
@@ -204,13 +214,14 @@ static inline __attribute__((always_inline)) void registers_run(const Tile *t, f
     const float *a = t->a, *b = t->b;
 #pragma GCC unroll 16
     for (int r = 0; r < form.rows; r++) {
-        __builtin_prefetch(c + r * ldc, 1);
-        if (form.vectors > 1) __builtin_prefetch(c + r * ldc + VECTOR_LANES, 1);
+        __builtin_prefetch(c + (int64_t)r * ldc, 1);
+        if (form.vectors > 1) __builtin_prefetch(c + (int64_t)r * ldc + VECTOR_LANES, 1);
     }
     for (int64_t k = 0; k < t->words; k++, a += TILE_ROWS, b += TILE_COLS) {
         Vector x[TILE_VECTORS];
 #pragma GCC unroll 2
-        for (int v = 0; v < form.vectors; v++) x[v] = *(const VectorAt *)(b + v * VECTOR_LANES);
+        for (int v = 0; v < form.vectors; v++)
+            x[v] = *(const VectorAt *)(b + (int64_t)v * VECTOR_LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < form.rows; r++) {
 #pragma GCC unroll 2
@@ -224,7 +235,7 @@ static inline __attribute__((always_inline)) void registers_run(const Tile *t, f
     for (int r = 0; r < form.rows; r++) {
 #pragma GCC unroll 2
         for (int v = 0; v < form.vectors; v++) {
-            VectorAt *to = (VectorAt *)(c + r * ldc + v * VECTOR_LANES);
+            VectorAt *to = (VectorAt *)(c + (int64_t)r * ldc + (int64_t)v * VECTOR_LANES);
             *to = add ? *to + sum[r][v] : sum[r][v];
         }
     }
@@ -232,7 +243,7 @@ static inline __attribute__((always_inline)) void registers_run(const Tile *t, f
 
 #define FORM(n)                                                                                    \
     case n:                                                                                        \
-        if (n <= TILE_ROWS) registers_run(t, c, ldc, add, (Form){ n, vectors, pairs });            \
+        if ((n) <= TILE_ROWS) registers_run(t, c, ldc, add, (Form){ (n), vectors, pairs });        \
         break;
 
 static inline __attribute__((always_inline)) void rows_run(const Tile *t, float *c, int64_t ldc,
@@ -274,6 +285,7 @@ void tile_run(const Tile *t)
         whole_run(t, t->c, t->ldc, t->add);
         return;
     }
+    assert(t->rows > 0 && t->rows <= TILE_ROWS);
     float sums[TILE_ROWS * TILE_COLS];
     whole_run(t, sums, TILE_COLS, false);
     for (int64_t r = 0; r < t->rows; r++) {

@@ -24,7 +24,7 @@ static Status step_folder(char out[FILE_PATH_MAX], const char *folder, int64_t s
                           const char *suffix)
 {
     char name[64];
-    snprintf(name, sizeof name, "step-%010" PRId64 "%s", step, suffix);
+    (void)snprintf(name, sizeof name, "step-%010" PRId64 "%s", step, suffix);
     return file_join(out, folder, name);
 }
 
@@ -351,7 +351,7 @@ static Status attempt_info(void *state, const char *path)
     ResolveAttempt *a = state;
     CheckpointInfo info;
     TRY(checkpoint_info(path, a->scratch, &info));
-    snprintf(a->out, FILE_PATH_MAX, "%s", path);
+    (void)snprintf(a->out, FILE_PATH_MAX, "%s", path);
     return OK;
 }
 
@@ -360,7 +360,7 @@ Status checkpoint_resolve(const char *path, Arena *scratch, char out[])
     char manifest[FILE_PATH_MAX];
     TRY(file_join(manifest, path, MANIFEST_NAME));
     if (file_exists(manifest)) {
-        snprintf(out, FILE_PATH_MAX, "%s", path);
+        (void)snprintf(out, FILE_PATH_MAX, "%s", path);
         return OK;
     }
     if (!file_exists(path)) return FAIL(ERR_IO, "%s: there is no such checkpoint", path);

@@ -20,7 +20,7 @@ const char *manifest_buffer_name(ParamBuffer b) { return buffer_names[b]; }
 
 static void hex(XXH128_hash_t h, char out[33])
 {
-    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
+    (void)snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
 }
 
 /* Writing. */
@@ -120,7 +120,7 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
     while (body > 0 && text[body - 1] != '\n') body--;
     char sum[33], want[64];
     hex(XXH3_128bits(text, body), sum);
-    snprintf(want, sizeof want, "\"xxh3\":\"%s\"}\n", sum);
+    (void)snprintf(want, sizeof want, "\"xxh3\":\"%s\"}\n", sum);
     size_t n = strlen(want);
     if (body == 0 || bytes - body < n || strcmp(text + bytes - n, want) != 0) {
         return FAIL(ERR_FORMAT, "%s is not whole: %zu bytes whose sum is not the one at its end",
@@ -161,7 +161,7 @@ static Status read_entry(const JsonIn *line, ManifestEntry *out)
     TRY(json_in_int(line, "count", &out->count));
     TRY(json_in_int(line, "offset", &offset));
     TRY(json_in_ints(line, "shape", out->dim, 2, &out->rank));
-    snprintf(out->sum, sizeof out->sum, "%s", sum);
+    (void)snprintf(out->sum, sizeof out->sum, "%s", sum);
     out->offset = (uint64_t)offset;
     for (int b = 0; b < BUF_COUNT; b++) {
         if (strcmp(buffer, buffer_names[b]) == 0) out->buffer = (ParamBuffer)b;

@@ -179,7 +179,7 @@ static Status next_batch(Trainer *t, const Batch **out)
     Status s = loader_next(t->loader, out);
     if (s == OK || t->step == t->first_step) return s;
     char why[2048];
-    snprintf(why, sizeof why, "%s", status_message());
+    (void)snprintf(why, sizeof why, "%s", status_message());
     if (save(t) == OK) {
         log_info("the data ends here: step %" PRId64 " is saved", t->step);
     } else {

@@ -1,5 +1,6 @@
 #include "train/update.h"
 
+#include <assert.h>
 #include <math.h>
 
 /* The padding behind a parameter belongs to its range: it stays zero under either rule. */
@@ -9,6 +10,7 @@ Status update_make_ranges(Engine *e)
     void *memory = NULL;
     TRY(arena_alloc(&e->tables, (size_t)t->n * sizeof *e->ranges, &memory));
     e->ranges = memory;
+    assert(e->ranges != NULL);
     for (int i = 0; i < t->n; i++) {
         const Param *p = &t->at[i];
         if (p->first[BUF_MAIN] < 0) continue;

@@ -85,10 +85,12 @@ static void malloc_count_print(FILE *to)
 }
 
 /* glibc's own, under the names that it keeps for those who replace them. */
+// NOLINTBEGIN(bugprone-reserved-identifier): these names are glibc's
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t n, size_t bytes);
 extern void *__libc_realloc(void *old, size_t bytes);
 extern void *__libc_memalign(size_t align, size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 
 #define COUNTED(call) (malloc_count_call(__builtin_return_address(0)), (call))
 

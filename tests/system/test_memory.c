@@ -5,6 +5,8 @@
 
 static const double WITHIN = 0.03;
 
+#define TWO_SOURCES "data.sources=[{name: web, path: ../web}, {name: books, path: ../books}]"
+
 #define MEASURE(lab, ...)                                                                          \
     measure((lab), &(Launch){ .cell = "cell", .args = ARGS(__VA_ARGS__), .stop_at_exit = true })
 
@@ -40,14 +42,11 @@ static double planned_bytes(const char *dry_run)
  * what is kept, data. */
 static void check_plan(Lab *lab, const char *config, const char *const *settings)
 {
-    static const char *const common[] = { "train.steps=2",
-                                          "train.eval_every=1",
-                                          "train.eval_sequences=16",
-                                          "checkpoint.every=1",
-                                          "run.dir=run",
-                                          "data.tokenizer=../tokenizer.json",
-                                          "data.sources=[{name: web, path: ../web}, {name: books, "
-                                          "path: ../books}]" };
+    static const char *const common[] = {
+        "train.steps=2",      "train.eval_every=1", "train.eval_sequences=16",
+        "checkpoint.every=1", "run.dir=run",        "data.tokenizer=../tokenizer.json",
+        TWO_SOURCES
+    };
     const char *args[32] = { "train", config };
     int n = 2;
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) args[n++] = common[i];
