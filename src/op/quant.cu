@@ -151,9 +151,9 @@ static __global__ void quantize_kernel(Blocks b, const void *x, const float *sca
         row_load<A>(b, x, row, col, v);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            float q = isnan(v[k]) ? v[k] : v[k] / s; /* a NaN keeps its bits, as on the CPU */
-            q = q > largest ? largest : q;
-            v[k] = q < -largest ? -largest : q;
+            float q = fminf(fmaxf(v[k] / s, -largest), largest);
+            q = isnan(s) ? s : q;
+            v[k] = isnan(v[k]) ? v[k] : q; /* a NaN keeps its bits, as on the CPU */
         }
         row_store<F>(b, data, row, col, v);
     }
