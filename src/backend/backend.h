@@ -30,5 +30,6 @@ Status backend_no_fill(Exec *ex, void *dst, int byte, size_t bytes);
 Status backend_event_new(Exec *ex, Event *out);
 Status backend_event_nothing(Exec *ex, Event event);
 Status backend_sync_nothing(Exec *ex);
+Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value);
 
 #endif

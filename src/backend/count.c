@@ -61,4 +61,5 @@ const Backend backend_count = {
     .record = backend_event_nothing,
     .wait = backend_event_nothing,
     .sync = backend_sync_nothing,
+    .find_bad = backend_find_nothing,
 };

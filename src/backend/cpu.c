@@ -5,6 +5,7 @@
 #include "op/gemm.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,6 +96,42 @@ Status backend_sync_nothing(Exec *ex)
     return OK;
 }
 
+Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value)
+{
+    (void)ex, (void)t, (void)value;
+    *index = -1;
+    return OK;
+}
+
+/* 0 times a value is 0, or NaN if it is not finite, and a sum keeps a NaN: no branch, so that the
+ * usual case is vector code. */
+static bool all_finite(const float *x, int64_t n)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += 0 * x[i];
+    return sum == 0;
+}
+
+static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
+{
+    (void)ex;
+    *index = -1;
+    enum { CHUNK = 1024 };
+    float chunk[CHUNK];
+    int64_t n = tensor_elems(t);
+    for (int64_t first = 0; first < n; first += CHUNK) {
+        int64_t m = n - first < CHUNK ? n - first : CHUNK, i = 0;
+        dtype_to_f32(chunk, tensor_at(t, first), t->dtype, m);
+        if (all_finite(chunk, m)) continue;
+        while (isfinite(chunk[i])) i++;
+        *value = (double)chunk[i];
+        *index = first + i;
+        return OK;
+    }
+    return OK;
+}
+
 const Backend backend_cpu = {
     .name = "cpu",
     .run = run,
@@ -106,4 +143,5 @@ const Backend backend_cpu = {
     .record = backend_event_nothing,
     .wait = backend_event_nothing,
     .sync = backend_sync_nothing,
+    .find_bad = find_bad,
 };

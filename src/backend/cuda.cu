@@ -1,18 +1,42 @@
 #include "op/blas.cuh"
 
 extern "C" {
+#include "backend/backend.h"
 #include "backend/cuda.h"
 }
 
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 /* What an Exec on a GPU has beside the common part. */
 struct Cuda {
     int device, sms;
     cudaStream_t stream;
     struct Blas *blas;
+    cudaEvent_t mark[2];
+    unsigned long long *bad; /* device: index of the first element that is not finite */
 };
+
+static const int THREADS = 256;
+static const unsigned long long NONE = ~0ull;
+
+template <typename T>
+static __global__ void find_bad_kernel(const T *t, int64_t n, unsigned long long *bad)
+{
+    int64_t stride = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += stride) {
+        if (!isfinite(to_f32(t[i]))) atomicMin(bad, (unsigned long long)i);
+    }
+}
+
+template <typename T> static Status search(Exec *ex, const Tensor *t)
+{
+    unsigned grid = grid_of(tensor_elems(t), THREADS * 16);
+    find_bad_kernel<<<grid, THREADS, 0, exec_stream(ex)>>>((const T *)t->data, tensor_elems(t),
+                                                           ex->cuda->bad);
+    return kernel_status("search for values that are not finite");
+}
 
 extern "C" {
 
@@ -70,6 +94,17 @@ Status cuda_info(int device, CudaInfo *out)
     return OK;
 }
 
+static void exec_set(Exec *ex, const Backend *bottom, Cuda *c, Arena *scratch)
+{
+    memset(ex, 0, sizeof *ex);
+    ex->stack[0] = bottom;
+    ex->depth = 1;
+    ex->scratch = scratch;
+    ex->threads = 1;
+    ex->layer = -1;
+    ex->cuda = c;
+}
+
 Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
 {
     CudaInfo info;
@@ -78,15 +113,18 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
     Cuda *c = (Cuda *)memory;
     c->device = device, c->sms = info.sms;
+    exec_set(ex, &backend_cuda, c, scratch);
     TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream"));
-    TRY(cuda_blas_make(arena, &c->blas));
-    memset(ex, 0, sizeof *ex);
-    ex->stack[0] = &backend_cuda;
-    ex->depth = 1;
-    ex->scratch = scratch;
-    ex->threads = 1;
-    ex->layer = -1;
-    ex->cuda = c;
+    for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
+    TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
+    return cuda_blas_make(arena, &c->blas);
+}
+
+Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)
+{
+    void *memory = NULL;
+    TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
+    exec_set(ex, &backend_count, (Cuda *)memory, scratch);
     return OK;
 }
 
@@ -94,9 +132,85 @@ void cuda_exec_free(Exec *ex)
 {
     if (ex->cuda != NULL) {
         cuda_blas_free(ex->cuda->blas);
-        cudaStreamDestroy(ex->cuda->stream);
+        for (cudaEvent_t mark : ex->cuda->mark) {
+            if (mark != NULL) cudaEventDestroy(mark);
+        }
+        if (ex->cuda->bad != NULL) cudaFree(ex->cuda->bad);
+        if (ex->cuda->stream != NULL) cudaStreamDestroy(ex->cuda->stream);
     }
     memset(ex, 0, sizeof *ex);
+}
+
+Status cuda_capture_begin(Exec *ex)
+{
+    return cuda_status(cudaStreamBeginCapture(exec_stream(ex), cudaStreamCaptureModeThreadLocal),
+                       "start of a capture");
+}
+
+static Status count_nodes(cudaGraph_t graph, CudaGraph *out)
+{
+    size_t n = 0;
+    TRY(cuda_status(cudaGraphGetNodes(graph, NULL, &n), "graph"));
+    cudaGraphNode_t *nodes = new (std::nothrow) cudaGraphNode_t[n];
+    if (nodes == NULL) return FAIL(ERR_MEMORY, "graph: no room for a list of %zu nodes", n);
+    Status s = cuda_status(cudaGraphGetNodes(graph, nodes, &n), "graph");
+    for (size_t i = 0; i < n && s == OK; i++) {
+        cudaGraphNodeType type;
+        s = cuda_status(cudaGraphNodeGetType(nodes[i], &type), "graph");
+        out->kernels += type == cudaGraphNodeTypeKernel;
+    }
+    out->nodes = (int64_t)n;
+    delete[] nodes;
+    return s;
+}
+
+Status cuda_capture_end(Exec *ex, CudaGraph *out)
+{
+    CudaGraph g = {};
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    TRY(cuda_status(cudaStreamEndCapture(exec_stream(ex), &graph), "end of a capture"));
+    Status s = count_nodes(graph, &g);
+    if (s == OK) s = cuda_status(cudaGraphInstantiate(&exec, graph, 0), "graph");
+    cudaGraphDestroy(graph);
+    TRY(s);
+    g.exec = exec;
+    *out = g;
+    return cuda_status(cudaGraphUpload(exec, exec_stream(ex)), "graph");
+}
+
+Status cuda_graph_launch(Exec *ex, const CudaGraph *g)
+{
+    return cuda_status(cudaGraphLaunch((cudaGraphExec_t)g->exec, exec_stream(ex)),
+                       "start of the step");
+}
+
+void cuda_graph_free(CudaGraph *g)
+{
+    if (g->exec != NULL) cudaGraphExecDestroy((cudaGraphExec_t)g->exec);
+    memset(g, 0, sizeof *g);
+}
+
+Status cuda_used_bytes(Exec *ex, size_t *out)
+{
+    size_t free_bytes = 0, total = 0;
+    (void)ex;
+    TRY(cuda_status(cudaMemGetInfo(&free_bytes, &total), "GPU memory"));
+    *out = total - free_bytes;
+    return OK;
+}
+
+Status cuda_mark(Exec *ex, int which)
+{
+    return cuda_status(cudaEventRecord(ex->cuda->mark[which], exec_stream(ex)), "mark");
+}
+
+Status cuda_marks_s(Exec *ex, double *out)
+{
+    float ms = 0;
+    TRY(cuda_status(cudaEventElapsedTime(&ms, ex->cuda->mark[0], ex->cuda->mark[1]), "marks"));
+    *out = (double)ms / 1e3;
+    return OK;
 }
 
 static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
@@ -133,6 +247,27 @@ static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
     return cuda_status(cudaMemsetAsync(dst, byte, bytes, exec_stream(ex)), "fill");
 }
 
+/* 8-bit formats hold no infinities that an op makes: nothing to look for. */
+static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
+{
+    cudaStream_t stream = exec_stream(ex);
+    unsigned long long at = NONE;
+    char bits[4] = { 0 };
+    float v = 0;
+    *index = -1;
+    if (tensor_elems(t) == 0 || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)) return OK;
+    TRY(fill(ex, ex->cuda->bad, 0xFF, sizeof at));
+    TRY(t->dtype == DTYPE_F32 ? search<float>(ex, t) : search<Bf16>(ex, t));
+    TRY(copy(ex, &at, ex->cuda->bad, sizeof at));
+    TRY(cuda_status(cudaStreamSynchronize(stream), "search"));
+    if (at == NONE) return OK;
+    TRY(copy(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
+    TRY(cuda_status(cudaStreamSynchronize(stream), "search"));
+    dtype_to_f32(&v, bits, t->dtype, 1);
+    *index = (int64_t)at, *value = (double)v;
+    return OK;
+}
+
 static Status event_new(Exec *ex, Event *out)
 {
     (void)ex;
@@ -159,6 +294,6 @@ static Status sync(Exec *ex)
     return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
 }
 
-const Backend backend_cuda = { "cuda", run,       alloc,  release, copy,
-                               fill,   event_new, record, wait,    sync };
+const Backend backend_cuda = { "cuda",    run,    alloc, release, copy,    fill,
+                               event_new, record, wait,  sync,    find_bad };
 }

@@ -32,8 +32,32 @@ Status cuda_info(int device, CudaInfo *out);
 
 /* An Exec whose ops run on `device`; `scratch` is an arena of device memory. */
 Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch);
-void cuda_exec_free(Exec *ex); /* safe on { 0 } */
+/* An Exec for a plan: op_run asks the kernels for their workspaces, and touches no device. Its
+ * bottom backend is backend_count. */
+Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch);
+void cuda_exec_free(Exec *ex); /* safe on { 0 }, and on one for a plan */
 
 extern const Backend backend_cuda;
+
+/* A run of launches, recorded once and started with one call. */
+typedef struct CudaGraph {
+    void *exec;             /* NULL: none */
+    int64_t nodes, kernels; /* all of them; those that are kernels */
+} CudaGraph;
+
+/* Between begin and end nothing runs: launches, copies from and to pinned memory and fills on the
+ * exec's stream become the graph. A failed capture ends with an error and leaves none. */
+Status cuda_capture_begin(Exec *ex);
+Status cuda_capture_end(Exec *ex, CudaGraph *out);
+Status cuda_graph_launch(Exec *ex, const CudaGraph *g);
+void cuda_graph_free(CudaGraph *g); /* safe on { 0 } */
+
+/* Bytes of the device in use now, by whomever, as the driver says. */
+Status cuda_used_bytes(Exec *ex, size_t *out);
+
+/* Time on the device between two marks in the exec's stream; `cuda_marks_s` waits for neither: call
+ * it after a sync. */
+Status cuda_mark(Exec *ex, int which); /* 0: begin, 1: end */
+Status cuda_marks_s(Exec *ex, double *out);
 
 #endif

@@ -9,39 +9,10 @@
  */
 #include "backend/backend.h"
 
-#include <math.h>
-
 static bool floating(Dtype t)
 {
     return t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16 || t == DTYPE_E4M3 ||
            t == DTYPE_E5M2;
-}
-
-/* 0 times a value is 0, or NaN if it is not finite, and a sum keeps a NaN: no branch, so that the
- * usual case is vector code. */
-static bool all_finite(const float *x, int64_t n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += 0 * x[i];
-    return sum == 0;
-}
-
-/* Index of the first element that is not finite, -1 if all are; its value in *value. */
-static int64_t first_bad(const Tensor *t, double *value)
-{
-    enum { CHUNK = 1024 };
-    float chunk[CHUNK];
-    int64_t n = tensor_elems(t);
-    for (int64_t first = 0; first < n; first += CHUNK) {
-        int64_t m = n - first < CHUNK ? n - first : CHUNK, i = 0;
-        dtype_to_f32(chunk, tensor_at(t, first), t->dtype, m);
-        if (all_finite(chunk, m)) continue;
-        while (isfinite(chunk[i])) i++;
-        *value = (double)chunk[i];
-        return first + i;
-    }
-    return -1;
 }
 
 /* Is this a port whose every element the op has written? */
@@ -58,7 +29,8 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
         const Tensor *t = op_port_tensor(p, args);
         if (!written_whole(p) || t->data == NULL || !floating(t->dtype)) continue;
         double value = 0;
-        int64_t i = first_bad(t, &value);
+        int64_t i = -1;
+        TRY(exec_bottom(ex)->find_bad(ex, t, &i, &value));
         if (i < 0) continue;
         char shape[96];
         return FAIL(ERR_NUMERIC, "step %lld, layer %d: %s wrote %g into %s[%lld] of %s",
@@ -79,4 +51,5 @@ const Backend backend_guard = {
     .record = backend_event_nothing,
     .wait = backend_event_nothing,
     .sync = backend_sync_nothing,
+    .find_bad = backend_find_nothing,
 };

@@ -180,20 +180,11 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
     return OK;
 }
 
-void params_init(const ParamTable *t, const ParamMemory *m, uint64_t seed)
+void param_fill(const Param *p, uint64_t seed, int64_t first, int64_t n, float *out)
 {
-    for (int b = BUF_MAIN; b < BUF_COUNT; b++) {
-        if (m->buffer[b].data != NULL) memset(m->buffer[b].data, 0, tensor_bytes(&m->buffer[b]));
+    if (p->init == INIT_NORMAL) {
+        rng_fill_normal(out, n, seed, rng_stream(p->name), (uint64_t)first, (double)p->init_std);
+        return;
     }
-    for (int i = 0; i < t->n; i++) {
-        const Param *p = &t->at[i];
-        if (p->first[BUF_STATE] >= 0) continue;
-        float *w = param_view(p, m, BUF_MAIN).data;
-        int64_t n = param_elems(p);
-        if (p->init == INIT_ONE) {
-            for (int64_t j = 0; j < n; j++) w[j] = 1;
-        } else if (p->init == INIT_NORMAL) {
-            rng_fill_normal(w, n, seed, rng_stream(p->name), 0, (double)p->init_std);
-        }
-    }
+    for (int64_t i = 0; i < n; i++) out[i] = p->init == INIT_ONE ? 1 : 0;
 }

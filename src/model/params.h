@@ -95,8 +95,8 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);
 
-/* Initial main weights: f(seed, name, index). Padding, moments and state become zero. */
-void params_init(const ParamTable *t, const ParamMemory *m, uint64_t seed);
+/* Initial main weights [first, first + n) of a parameter: f(seed, name, index). */
+void param_fill(const Param *p, uint64_t seed, int64_t first, int64_t n, float *out);
 
 /* The elements of a parameter in a buffer. */
 Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b);

@@ -96,6 +96,8 @@ typedef struct Backend {
     Status (*record)(Exec *ex, Event event);
     Status (*wait)(Exec *ex, Event event);
     Status (*sync)(Exec *ex);
+    /* Waits; the first element that is not finite and its value, or index -1. */
+    Status (*find_bad)(Exec *ex, const Tensor *t, int64_t *index, double *value);
 } Backend;
 
 enum { EXEC_STACK_MAX = 4 };
@@ -134,6 +136,9 @@ const OpDesc *op_desc(OpId id);
 
 /* Null checks, shape checks, workspace, then the backend stack. The single entry. */
 Status op_run(Exec *ex, OpId id, const void *args);
+
+/* The backend that runs ops, under all decorators: memory and waits are its own. */
+static inline const Backend *exec_bottom(const Exec *ex) { return ex->stack[ex->depth - 1]; }
 
 /* For decorators: go on to the next backend below `level`. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);

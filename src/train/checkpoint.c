@@ -102,7 +102,24 @@ static Status pad_to(File *f, uint64_t align)
     return over == 0 ? OK : file_write(f, zeros, align - over);
 }
 
-static Status save_shard(Checkpointer *k, const Engine *e, const char *folder, Manifest *m)
+static Status save_param(Engine *e, const Param *p, ParamBuffer b, File *f, Manifest *m)
+{
+    TRY(pad_to(f, ENTRY_ALIGN));
+    Tensor t = param_view(p, &e->memory, b);
+    uint64_t offset = f->written_bytes;
+    size_t bytes = tensor_bytes(&t), most = engine_piece_bytes(e);
+    for (size_t at = 0; at < bytes; at += most) {
+        size_t n = bytes - at < most ? bytes - at : most;
+        const void *piece = NULL;
+        TRY(engine_get(e, (const char *)t.data + at, n, &piece));
+        manifest_elements(m, piece, n);
+        TRY(file_write(f, piece, n));
+        if (n < most) break;
+    }
+    return manifest_entry(m, p, b, offset);
+}
+
+static Status save_shard(Checkpointer *k, Engine *e, const char *folder, Manifest *m)
 {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, shard_name));
@@ -112,10 +129,7 @@ static Status save_shard(Checkpointer *k, const Engine *e, const char *folder, M
         for (int i = 0; i < e->params.n && s == OK; i++) {
             const Param *p = &e->params.at[i];
             if (p->first[saved[b]] < 0) continue;
-            s = pad_to(&f, ENTRY_ALIGN);
-            Tensor t = param_view(p, &e->memory, saved[b]);
-            if (s == OK) s = manifest_entry(m, p, saved[b], f.written_bytes, &t);
-            if (s == OK) s = file_write(&f, t.data, tensor_bytes(&t));
+            s = save_param(e, p, saved[b], &f, m);
         }
     }
     if (s == OK) s = file_commit(&f);
@@ -123,8 +137,7 @@ static Status save_shard(Checkpointer *k, const Engine *e, const char *folder, M
     return s;
 }
 
-static Status save_into(Checkpointer *k, const Engine *e, const char *folder,
-                        const CheckpointInfo *info)
+static Status save_into(Checkpointer *k, Engine *e, const char *folder, const CheckpointInfo *info)
 {
     TRY(file_remove_tree(folder));
     TRY(file_make_folders(folder));
@@ -172,7 +185,7 @@ static void remember(Checkpointer *k, int64_t step)
     k->steps[k->n_steps++] = step;
 }
 
-Status checkpoint_save(Checkpointer *k, const Engine *e, int64_t step, uint64_t position)
+Status checkpoint_save(Checkpointer *k, Engine *e, int64_t step, uint64_t position)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
     TRY(step_folder(temp, k->folder, step, TEMP));
@@ -203,6 +216,8 @@ Status checkpoint_save(Checkpointer *k, const Engine *e, int64_t step, uint64_t 
 typedef struct Loading {
     Engine *e;
     const char *folder;
+    Arena *scratch;
+    Tensor whole;    /* the parameter that is being read */
     int64_t *loaded; /* elements so far, by (parameter, saved buffer) */
     int next;        /* parameter expected next: entries come in table order */
 } Loading;
@@ -236,6 +251,19 @@ static Status same_shape(const char *folder, const Param *p, const ManifestEntry
                 tensor_shape_text(&a, have, sizeof have), tensor_shape_text(&b, want, sizeof want));
 }
 
+static void *element_room(void *state, int64_t first, int64_t n)
+{
+    const Loading *l = state;
+    (void)n;
+    return engine_room(l->e, tensor_at(&l->whole, first));
+}
+
+static Status element_put(void *state, int64_t first, int64_t n)
+{
+    const Loading *l = state;
+    return engine_put(l->e, tensor_at(&l->whole, first), (size_t)n * sizeof(float));
+}
+
 static Status load_entry(void *state, const ManifestEntry *entry)
 {
     Loading *l = state;
@@ -247,13 +275,14 @@ static Status load_entry(void *state, const ManifestEntry *entry)
     const Param *p = &l->e->params.at[i];
     TRY(same_shape(l->folder, p, entry));
     if (!wanted(l->e, p, entry->buffer)) return OK;
-    Tensor whole = param_view(p, &l->e->memory, entry->buffer);
-    int64_t n = tensor_elems(&whole);
+    l->whole = param_view(p, &l->e->memory, entry->buffer);
+    int64_t n = tensor_elems(&l->whole);
     if (entry->first < 0 || entry->count < 0 || entry->first + entry->count > n) {
         return FAIL(ERR_FORMAT, "%s: elements %" PRId64 "+%" PRId64 " of %s, which has %" PRId64,
                     l->folder, entry->first, entry->count, p->name, n);
     }
-    TRY(manifest_read_elements(l->folder, entry, tensor_at(&whole, entry->first)));
+    ManifestSink sink = { element_room, element_put, l, engine_piece_bytes(l->e) };
+    TRY(manifest_read_elements(l->folder, entry, &sink, l->scratch));
     l->loaded[(int64_t)i * BUF_COUNT + entry->buffer] += entry->count;
     return OK;
 }
@@ -279,7 +308,7 @@ static Status check_complete(const Loading *l)
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
 {
     ArenaMark mark = arena_mark(scratch);
-    Loading l = { .e = e, .folder = path };
+    Loading l = { .e = e, .folder = path, .scratch = scratch };
     void *memory = NULL;
     TRY(arena_alloc_zero(scratch, (size_t)e->params.n * BUF_COUNT * sizeof(int64_t), &memory));
     l.loaded = memory;

@@ -40,7 +40,7 @@ Status checkpointer_open(Checkpointer *k, const Config *c, Arena *a);
 void checkpointer_close(Checkpointer *k); /* safe on { 0 } */
 
 /* ERR_DISK if it cannot be written whole; older checkpoints stay as they are. */
-Status checkpoint_save(Checkpointer *k, const Engine *e, int64_t step, uint64_t position);
+Status checkpoint_save(Checkpointer *k, Engine *e, int64_t step, uint64_t position);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);

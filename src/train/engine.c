@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "backend/backend.h"
+#include "train/engine_memory.h"
 #include "train/run_layers.h"
 #include "train/update.h"
 
@@ -9,51 +10,11 @@
 
 const char *const engine_arena_names[ENGINE_ARENAS] = {
     [ENGINE_RUN] = "run",   [ENGINE_SLOT] = "slot",       [ENGINE_RING] = "ring",
-    [ENGINE_STEP] = "step", [ENGINE_SCRATCH] = "scratch",
+    [ENGINE_STEP] = "step", [ENGINE_SCRATCH] = "scratch", [ENGINE_PINNED] = "pinned",
 };
 
 static const size_t TABLES_BYTES = (size_t)4 << 30; /* reserved; only what is written counts */
-static const size_t COUNT_BYTES = (size_t)1 << 60;
-
 /* Set-up. */
-
-static Status slot_init(Engine *e, SlotState *s, MemKind kind, size_t bytes)
-{
-    int n = e->spec.n_layers;
-    void *memory = NULL;
-    TRY(arena_init(&s->arena, "slot", kind, bytes));
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->before, &memory));
-    s->before = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->kept, &memory));
-    s->kept = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->h, &memory));
-    s->h = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->state, &memory));
-    s->state = memory;
-    for (int i = 0; i < n; i++) {
-        size_t state_bytes = layer_desc(e->spec.layers[i].kind)->state_bytes;
-        if (state_bytes > 0) TRY(arena_alloc(&e->tables, state_bytes, &s->state[i]));
-    }
-    return OK;
-}
-
-static Status make_arenas(Engine *e, MemKind kind, const EnginePlan *plan)
-{
-    for (int i = 0; i < ENGINE_ARENAS; i++) {
-        if (i == ENGINE_SLOT) continue;
-        TRY(arena_init(&e->arena[i], engine_arena_names[i], kind,
-                       plan == NULL ? COUNT_BYTES : plan->bytes[i]));
-    }
-    e->n_slots = e->program.slots;
-    void *memory = NULL;
-    TRY(arena_alloc_zero(&e->tables, (size_t)e->n_slots * sizeof *e->slots, &memory));
-    e->slots = memory;
-    size_t slot_bytes = plan == NULL ? COUNT_BYTES : plan->bytes[ENGINE_SLOT] / (size_t)e->n_slots;
-    for (int i = 0; i < e->n_slots; i++) TRY(slot_init(e, &e->slots[i], kind, slot_bytes));
-    for (int i = 0; i < ENGINE_ARENAS; i++) arena_huge_pages(&e->arena[i]);
-    for (int i = 0; i < e->n_slots; i++) arena_huge_pages(&e->slots[i].arena);
-    return OK;
-}
 
 static Status make_batch(Engine *e)
 {
@@ -65,24 +26,28 @@ static Status make_batch(Engine *e)
     TRY(tensor_new1(a, DTYPE_I32, n, &e->batch.target));
     TRY(tensor_new1(a, DTYPE_I32, n, &e->batch.pos));
     TRY(tensor_new2(a, DTYPE_I32, s->batch, s->sequence, &e->batch.doc));
-    return tensor_new1(a, DTYPE_I32, s->batch, &e->batch.domain);
+    TRY(tensor_new1(a, DTYPE_I32, s->batch, &e->batch.domain));
+    TRY(tensor_new1(a, DTYPE_F32, 1, &e->loss_scale));
+    TRY(tensor_new1(a, DTYPE_F32, 3, &e->hyper));
+    e->inputs_end = arena_mark(a);
+    return OK;
 }
 
 static Status make_record(Engine *e)
 {
     Arena *a = &e->arena[ENGINE_STEP];
     Record *r = &e->record;
-    Tensor *scalars[] = {
-        &r->loss, &r->aux_loss, &r->square_sum, &r->norm, &r->clip, &e->loss_scale
-    };
+    Tensor *scalars[] = { &r->loss, &r->aux_loss, &r->square_sum, &r->norm, &r->clip };
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
         TRY(tensor_new1(a, DTYPE_F32, 1, scalars[i]));
     }
-    TRY(tensor_new1(a, DTYPE_F32, 3, &e->hyper));
-    if (e->spec.n_moe == 0) return OK;
-    int64_t dims[] = { e->spec.n_moe, e->shape.domains, e->spec.experts };
-    TRY(tensor_new(a, DTYPE_I32, 3, dims, &r->load));
-    return tensor_new(&e->tables, DTYPE_I32, 3, dims, &e->load_host);
+    if (e->spec.n_moe > 0) {
+        int64_t dims[] = { e->spec.n_moe, e->shape.domains, e->spec.experts };
+        TRY(tensor_new(a, DTYPE_I32, 3, dims, &r->load));
+        TRY(tensor_new(&e->tables, DTYPE_I32, 3, dims, &e->load_host));
+    }
+    e->record_end = arena_mark(a);
+    return OK;
 }
 
 static Status make_rope(Engine *e)
@@ -91,10 +56,28 @@ static Status make_rope(Engine *e)
     Arena *run = &e->arena[ENGINE_RUN];
     TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_cos));
     TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_sin));
-    if (!e->counting) {
-        layer_rope_table(e->spec.rope_theta, p, e->spec.rope_dim, e->rope_cos.data,
-                         e->rope_sin.data);
+    return OK;
+}
+
+/* Tables of cosines: the host computes them, whatever runs the ops. */
+static Status fill_rope(Engine *e)
+{
+    if (e->counting) return OK;
+    float *cos = e->rope_cos.data, *sin = e->rope_sin.data;
+    size_t bytes = tensor_bytes(&e->rope_cos);
+    ArenaMark mark = arena_mark(&e->tables);
+    if (e->on_gpu) {
+        void *memory = NULL;
+        TRY(arena_alloc(&e->tables, 2 * bytes, &memory));
+        cos = memory, sin = cos + tensor_elems(&e->rope_cos);
     }
+    layer_rope_table(e->spec.rope_theta, e->shape.positions, e->spec.rope_dim, cos, sin);
+    if (!e->on_gpu) return OK;
+    const Backend *gpu = exec_bottom(&e->ex);
+    TRY(gpu->copy(&e->ex, e->rope_cos.data, cos, bytes));
+    TRY(gpu->copy(&e->ex, e->rope_sin.data, sin, bytes));
+    TRY(gpu->sync(&e->ex));
+    arena_release(&e->tables, mark);
     return OK;
 }
 
@@ -117,9 +100,21 @@ static Status make_cache(Engine *e)
     return OK;
 }
 
-static Status setup(Engine *e, MemKind kind, const EnginePlan *plan)
+static Status make_exec(Engine *e)
 {
-    e->counting = kind == MEM_COUNT;
+    Arena *scratch = &e->arena[ENGINE_SCRATCH];
+    if (e->on_gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
+    if (e->on_gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
+    if (e->counting) e->ex.stack[0] = &backend_count;
+    return OK;
+}
+
+/* plan NULL: for counting. */
+static Status setup(Engine *e, const EnginePlan *plan)
+{
+    e->counting = plan == NULL;
+    e->on_gpu = engine_wants_gpu(e->config);
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     TRY(params_build(&e->spec, &e->tables, &e->params));
@@ -128,9 +123,8 @@ static Status setup(Engine *e, MemKind kind, const EnginePlan *plan)
     ArenaMark mark = arena_mark(&e->tables);
     TRY(schedule_check(&e->program, &e->tables));
     arena_release(&e->tables, mark);
-    TRY(make_arenas(e, kind, plan));
-    TRY(exec_init(&e->ex, &e->tables, &e->arena[ENGINE_SCRATCH], e->shape.threads));
-    if (e->counting) e->ex.stack[0] = &backend_count;
+    TRY(make_exec(e));
+    TRY(engine_make_arenas(e, plan));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
@@ -144,23 +138,27 @@ static Status setup(Engine *e, MemKind kind, const EnginePlan *plan)
                         &e->logits));
     }
     int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
-    return tensor_new1(&e->arena[ENGINE_STEP], DTYPE_F32, micro_tokens, &e->token_loss);
+    TRY(tensor_new1(&e->arena[ENGINE_STEP], DTYPE_F32, micro_tokens, &e->token_loss));
+    return fill_rope(e);
 }
+
+static Status prepare_gpu(Engine *e);
 
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    Status s = setup(e, MEM_HOST, plan);
+    Status s = setup(e, plan);
+    if (s == OK && e->on_gpu && use == ENGINE_TRAIN) s = prepare_gpu(e);
     if (s != OK) engine_close(e);
     return s;
 }
 
 void engine_close(Engine *e)
 {
-    exec_free(&e->ex);
-    for (int i = 0; i < e->n_slots && e->slots != NULL; i++) arena_free(&e->slots[i].arena);
-    for (int i = 0; i < ENGINE_ARENAS; i++) arena_free(&e->arena[i]);
+    cuda_graph_free(&e->graph);
+    engine_free_arenas(e);
+    e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);
     *e = (Engine){ 0 };
 }
@@ -177,7 +175,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
 
 static Status count_run(Engine *e, EnginePlan *out)
 {
-    TRY(setup(e, MEM_COUNT, NULL));
+    TRY(setup(e, NULL));
     if (e->use == ENGINE_TRAIN) {
         TRY(run_program(e));
         out->step = e->ex.totals;
@@ -191,6 +189,8 @@ static Status count_run(Engine *e, EnginePlan *out)
         TRY(run_losses(e, e->shape.micro_batch));
     }
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
+    out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
+    out->on_gpu = e->on_gpu;
     out->tables_bytes = e->tables.peak_bytes;
     out->params_total = e->params.total;
     out->params_active = e->params.active;
@@ -209,12 +209,12 @@ Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, Eng
 
 /* Running. */
 
-static Status put(Engine *e, Tensor *t, const void *from)
+static void put(Engine *e, const Tensor *t, const void *from)
 {
-    return e->ex.stack[e->ex.depth - 1]->copy(&e->ex, t->data, from, tensor_bytes(t));
+    memcpy(engine_host(e, t), from, tensor_bytes(t));
 }
 
-static Status put_batch(Engine *e, const Batch *b)
+static void put_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
     Tensor id = tensor_rows(&e->batch.id, 0, n * e->shape.sequence);
@@ -222,19 +222,50 @@ static Status put_batch(Engine *e, const Batch *b)
     Tensor pos = tensor_rows(&e->batch.pos, 0, n * e->shape.sequence);
     Tensor doc = tensor_rows(&e->batch.doc, 0, n);
     Tensor domain = tensor_rows(&e->batch.domain, 0, n);
-    TRY(put(e, &id, b->id.data));
-    TRY(put(e, &target, b->target.data));
-    TRY(put(e, &pos, b->pos.data));
-    TRY(put(e, &doc, b->doc.data));
-    TRY(put(e, &domain, b->domain.data));
+    put(e, &id, b->id.data);
+    put(e, &target, b->target.data);
+    put(e, &pos, b->pos.data);
+    put(e, &doc, b->doc.data);
+    put(e, &domain, b->domain.data);
     float scale = b->targets > 0 ? 1 / (float)b->targets : 0;
-    return put(e, &e->loss_scale, &scale);
+    put(e, &e->loss_scale, &scale);
 }
 
-Status engine_refresh_weights(Engine *e)
+/* A step in the order of the exec: batch, program, record. */
+static Status enqueue_step(Engine *e)
 {
-    if (e->spec.act == DTYPE_F32) return OK;
-    return cast(&e->ex, (Cast){ e->memory.buffer[BUF_MAIN], e->memory.buffer[BUF_WEIGHT] });
+    TRY(engine_copy_in(e));
+    TRY(run_program(e));
+    return engine_copy_record(e);
+}
+
+/* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
+static Status start_step(Engine *e)
+{
+    bool captured = e->graph.exec != NULL && e->ex.depth == 1;
+    if (e->on_gpu) TRY(cuda_mark(&e->ex, 0));
+    TRY(captured ? cuda_graph_launch(&e->ex, &e->graph) : enqueue_step(e));
+    if (e->on_gpu) TRY(cuda_mark(&e->ex, 1));
+    e->launches = captured ? 1 : e->graph.nodes;
+    return OK;
+}
+
+static Status prepare_gpu(Engine *e)
+{
+    TRY(engine_random_weights(e));
+    memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
+    TRY(enqueue_step(e)); /* loads every kernel, chooses every product */
+    TRY(engine_wait(e));
+    TRY(cuda_capture_begin(&e->ex));
+    Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->graph);
+    TRY(s);
+    TRY(end);
+    TRY(engine_wait(e));
+    if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
+    CudaGraph counted = e->graph;
+    cuda_graph_free(&e->graph);
+    e->graph.nodes = counted.nodes, e->graph.kernels = counted.kernels;
+    return OK;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
@@ -243,30 +274,34 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     e->step = e->ex.step = step;
     float hyper[3] = { (float)lr, (float)(1 / (1 - pow(c->optimizer_beta1, (double)step))),
                        (float)(1 / (1 - pow(c->optimizer_beta2, (double)step))) };
-    TRY(put(e, &e->hyper, hyper));
-    TRY(put_batch(e, batch));
-    TRY(run_program(e));
-    TRY(e->ex.stack[e->ex.depth - 1]->sync(&e->ex));
+    put(e, &e->hyper, hyper);
+    put_batch(e, batch);
+    TRY(start_step(e));
+    TRY(engine_wait(e));
 
-    const float *loss = e->record.loss.data, *aux = e->record.aux_loss.data;
-    const float *norm = e->record.norm.data;
+    double device_s = 0;
+    if (e->on_gpu) TRY(cuda_marks_s(&e->ex, &device_s));
+    const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
+    const float *norm = engine_host(e, &e->record.norm);
     if (e->spec.n_moe > 0) {
-        memcpy(e->load_host.data, e->record.load.data, tensor_bytes(&e->load_host));
+        memcpy(e->load_host.data, engine_host(e, &e->record.load), tensor_bytes(&e->load_host));
     }
     *out = (StepResult){ .loss = (double)*loss,
                          .aux_loss = (double)*aux,
                          .grad_norm = (double)*norm,
                          .finite = isfinite(*loss) && isfinite(*norm),
-                         .load = e->load_host.data };
+                         .load = e->load_host.data,
+                         .device_s = device_s,
+                         .launches = e->launches };
     return OK;
 }
 
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
     e->step = e->ex.step = step;
-    TRY(put_batch(e, batch));
+    put_batch(e, batch);
     exec_push(&e->ex, &backend_guard);
-    Status s = run_program(e);
+    Status s = enqueue_step(e);
     exec_pop(&e->ex);
     TRY(s);
     return FAIL(ERR_NUMERIC,
@@ -282,12 +317,17 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
         return FAIL(ERR_ARG, "engine_losses: %lld sequences, at most %lld fit", (long long)n,
                     (long long)e->shape.micro_batch);
     }
-    TRY(put_batch(e, batch));
+    put_batch(e, batch);
+    TRY(engine_copy_in(e));
     TRY(run_losses(e, n));
-    TRY(e->ex.stack[e->ex.depth - 1]->sync(&e->ex));
-    *losses = e->token_loss.data;
+    TRY(engine_copy_record(e));
+    TRY(engine_copy_out(e, &e->token_loss));
+    TRY(engine_wait(e));
+    *losses = engine_host(e, &e->token_loss);
     return OK;
 }
+
+const int32_t *engine_load(const Engine *e) { return engine_host(e, &e->record.load); }
 
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
 {
@@ -297,15 +337,18 @@ Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float *
                     (long long)n, (long long)e->kv.used, (long long)e->shape.sequence,
                     (long long)e->shape.positions);
     }
-    int32_t *at = e->batch.id.data, *pos = e->batch.pos.data;
+    int32_t *at = engine_host(e, &e->batch.id), *pos = engine_host(e, &e->batch.pos);
     for (int64_t i = 0; i < n; i++) {
         at[i] = id[i];
         pos[i] = (int32_t)(e->kv.used + i);
     }
-    *(int32_t *)e->batch.domain.data = 0;
+    *(int32_t *)engine_host(e, &e->batch.domain) = 0;
+    TRY(engine_copy_in(e));
     TRY(run_next_logits(e, n));
+    TRY(engine_copy_out(e, &e->logits));
+    TRY(engine_wait(e));
     e->kv.used += n;
-    *logits = e->logits.data;
+    *logits = engine_host(e, &e->logits);
     return OK;
 }
 

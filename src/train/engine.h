@@ -11,6 +11,7 @@
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
 
+#include "backend/cuda.h"
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/action.h"
@@ -21,6 +22,7 @@ typedef enum EngineArena {
     ENGINE_RING,    /* between phases of a layer; the gradient stream */
     ENGINE_STEP,    /* batch and record */
     ENGINE_SCRATCH, /* within a phase; workspaces of ops */
+    ENGINE_PINNED,  /* on a GPU: the host's view of the step arena, and staging of parameters */
     ENGINE_ARENAS
 } EngineArena;
 
@@ -40,6 +42,7 @@ typedef struct EngineShape {
 typedef struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     OpTotals step; /* FLOPs and bytes of one training step */
+    bool on_gpu;
     size_t tables_bytes;
     int64_t params_total, params_active;
 } EnginePlan;
@@ -61,6 +64,8 @@ typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     bool finite;
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
+    double device_s;     /* on a GPU: from the first to the last launch's end */
+    int64_t launches;    /* on a GPU: that the host made; a graph is one */
 } StepResult;
 
 typedef struct Engine {
@@ -85,20 +90,27 @@ typedef struct Engine {
     Tensor loss_scale, hyper, token_loss;
     KvCache kv;
     Tensor logits;
-    Tensor load_host; /* copy of record.load, in tables */
-    int64_t step;
-    bool counting;
+    Tensor load_host;                 /* copy of record.load, in tables */
+    ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
+    CudaGraph graph;                  /* of the step; without exec in the eager executor */
+    int64_t step, launches;
+    bool counting, on_gpu;
 } Engine;
 
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
 
-/* Arenas of the plan's sizes; weights are not set (params_init or a checkpoint). */
+/* Arenas of the plan's sizes; weights are not set (engine_init_weights or a checkpoint). On a GPU a
+ * training engine runs one step over random weights, so that every kernel is loaded and every
+ * product's algorithm chosen, and records the step as a graph. */
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan);
 void engine_close(Engine *e); /* safe on { 0 } */
 
-/* bf16 weights from the main weights: after params_init or a load. */
+/* Initial weights, f(seed, name, index); moments and state zero. */
+Status engine_init_weights(Engine *e, uint64_t seed);
+
+/* bf16 weights from the main weights: after an init or a load. */
 Status engine_refresh_weights(Engine *e);
 
 /* One optimizer step on a global batch. A result that is not finite changed nothing. */
@@ -116,6 +128,17 @@ void engine_guard(Engine *e);
 /* Forward without training on up to micro_batch sequences: the losses (N) of all targets, in host
  * memory until the next call. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses);
+
+/* Tokens by (MoE layer, domain, expert) of the last step or evaluation. */
+const int32_t *engine_load(const Engine *e);
+
+/* Parameters and the host, piece by piece of at most engine_piece_bytes: engine_room says where to
+ * write what engine_put then brings to `at`; engine_get says where to read what is at `at`. On the
+ * CPU both are `at` itself. Each waits for the copy. */
+size_t engine_piece_bytes(const Engine *e);
+void *engine_room(const Engine *e, void *at);
+Status engine_put(Engine *e, void *at, size_t bytes);
+Status engine_get(Engine *e, const void *at, size_t bytes, const void **out);
 
 /* Forward of n new tokens of one sequence behind the cache's; logits (rows, V) of the last
  * min(n, logit_rows), in host memory until the next call. */

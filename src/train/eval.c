@@ -21,7 +21,7 @@ static Status add_batch(Evaluator *v, Engine *e, int source, EvalMetrics *out)
 {
     const float *losses = NULL;
     TRY(engine_losses(e, &v->batch, &losses));
-    const int32_t *target = v->batch.target.data, *load = e->record.load.data;
+    const int32_t *target = v->batch.target.data, *load = engine_load(e);
     int64_t n = tensor_elems(&v->batch.target);
     for (int64_t i = 0; i < n; i++) {
         if (target[i] < 0) continue;

@@ -33,6 +33,8 @@ Status manifest_create(Manifest *m, const char *folder, Arena *arena)
     void *buffer = NULL;
     TRY(arena_alloc(arena, sizeof(XXH3_state_t), &m->sum));
     XXH3_128bits_reset(m->sum);
+    TRY(arena_alloc(arena, sizeof(XXH3_state_t), &m->elements));
+    XXH3_128bits_reset(m->elements);
     TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
     TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
     return text_init(&m->line, arena);
@@ -67,10 +69,16 @@ Status manifest_header(Manifest *m, const char *model, const CheckpointInfo *inf
     return end_line(m, &j);
 }
 
-Status manifest_entry(Manifest *m, const Param *p, ParamBuffer b, uint64_t offset, const Tensor *t)
+void manifest_elements(Manifest *m, const void *bytes, size_t n)
+{
+    XXH3_128bits_update(m->elements, bytes, n);
+}
+
+Status manifest_entry(Manifest *m, const Param *p, ParamBuffer b, uint64_t offset)
 {
     char sum[33];
-    hex(XXH3_128bits(t->data, tensor_bytes(t)), sum);
+    hex(XXH3_128bits_digest(m->elements), sum);
+    XXH3_128bits_reset(m->elements);
     Json j = json_begin(&m->line);
     TRY(json_object(&j));
     TRY(json_key(&j, "param"));
@@ -84,7 +92,7 @@ Status manifest_entry(Manifest *m, const Param *p, ParamBuffer b, uint64_t offse
     TRY(json_key(&j, "first"));
     TRY(json_int(&j, 0));
     TRY(json_key(&j, "count"));
-    TRY(json_int(&j, tensor_elems(t)));
+    TRY(json_int(&j, param_elems(p)));
     TRY(json_key(&j, "file"));
     TRY(json_string(&j, "rank-00000.bin"));
     TRY(json_key(&j, "offset"));
@@ -113,16 +121,17 @@ void manifest_close(Manifest *m) { file_close(&m->file); }
 
 /* Reading. */
 
-/* The lines before the end line, after the end line's sum has been found right. */
+/* The lines before the end line, after the end line has been found right to the byte. */
 static Status verify(const char *path, const char *text, size_t bytes, size_t *body_bytes)
 {
     size_t body = bytes > 0 ? bytes - 1 : 0;
     while (body > 0 && text[body - 1] != '\n') body--;
-    char sum[33], want[64];
+    char sum[33], want[96];
+    int64_t entries = -1; /* the header is no entry */
+    for (size_t i = 0; i < body; i++) entries += text[i] == '\n';
     hex(XXH3_128bits(text, body), sum);
-    (void)snprintf(want, sizeof want, "\"xxh3\":\"%s\"}\n", sum);
-    size_t n = strlen(want);
-    if (body == 0 || bytes - body < n || strcmp(text + bytes - n, want) != 0) {
+    (void)snprintf(want, sizeof want, "{\"entries\":%" PRId64 ",\"xxh3\":\"%s\"}\n", entries, sum);
+    if (body == 0 || strcmp(text + body, want) != 0) {
         return FAIL(ERR_FORMAT, "%s is not whole: %zu bytes whose sum is not the one at its end",
                     path, bytes);
     }
@@ -211,13 +220,26 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
     return OK;
 }
 
-Status manifest_read_elements(const char *folder, const ManifestEntry *entry, void *out)
+Status manifest_read_elements(const char *folder, const ManifestEntry *entry, ManifestSink *sink,
+                              Arena *scratch)
 {
     char path[FILE_PATH_MAX], sum[33];
+    void *state = NULL;
+    ArenaMark mark = arena_mark(scratch);
+    TRY(arena_alloc(scratch, sizeof(XXH3_state_t), &state));
     TRY(file_join(path, folder, entry->file));
-    size_t bytes = (size_t)entry->count * sizeof(float);
-    TRY(file_read_at(path, entry->offset, out, bytes));
-    hex(XXH3_128bits(out, bytes), sum);
+    XXH3_128bits_reset(state);
+    int64_t most = (int64_t)(sink->piece_bytes / sizeof(float));
+    for (int64_t first = 0; first < entry->count; first += most) {
+        int64_t n = entry->count - first < most ? entry->count - first : most;
+        size_t bytes = (size_t)n * sizeof(float);
+        void *at = sink->room(sink->state, entry->first + first, n);
+        TRY(file_read_at(path, entry->offset + (uint64_t)first * sizeof(float), at, bytes));
+        XXH3_128bits_update(state, at, bytes);
+        TRY(sink->put(sink->state, entry->first + first, n));
+    }
+    hex(XXH3_128bits_digest(state), sum);
+    arena_release(scratch, mark);
     if (strcmp(sum, entry->sum) != 0) {
         return FAIL(ERR_FORMAT,
                     "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest "

@@ -163,6 +163,7 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
         [ENGINE_RING] = "between the phases of a layer, gradient stream",
         [ENGINE_STEP] = "batch and record",
         [ENGINE_SCRATCH] = "temporaries and workspaces",
+        [ENGINE_PINNED] = "the host's view of a GPU's batch and record, staging",
     };
     char total[32], active[32], flops[32];
     TRY(text_printf(out, "parameters  %s total, %s active a token\n",

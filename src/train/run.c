@@ -121,8 +121,8 @@ static Status start_fresh(Trainer *t)
                     "): continue it with --resume, or set another run.dir",
                     t->saver.folder, t->saver.steps[t->saver.n_steps - 1]);
     }
-    params_init(&t->engine.params, &t->engine.memory, (uint64_t)t->config->run_seed);
-    if (init == NULL) return engine_refresh_weights(&t->engine);
+    TRY(engine_init_weights(&t->engine, (uint64_t)t->config->run_seed));
+    if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     CheckpointInfo info;
     TRY(checkpoint_resolve(init, &t->saver.arena, path));

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-static const Backend *bottom(const Engine *e) { return e->ex.stack[e->ex.depth - 1]; }
-
 /* One phase function: scratch is taken back after it, and a traced step notes its time. */
 static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name)
 {
@@ -169,7 +167,7 @@ static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotStat
 static Status zero(Engine *e, const Tensor *t)
 {
     if (t->data == NULL) return OK;
-    return bottom(e)->fill(&e->ex, t->data, 0, tensor_bytes(t));
+    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
 }
 
 static Status zero_record(Engine *e)

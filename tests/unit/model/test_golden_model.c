@@ -95,7 +95,7 @@ static void open_engine(Model *m, EngineUse use, EngineShape shape)
     EnginePlan plan;
     CHECK_OK(engine_plan(&m->config, use, &shape, &plan));
     CHECK_OK(engine_open(&m->engine, &m->config, use, &shape, &plan));
-    params_init(&m->engine.params, &m->engine.memory, 1); /* padding becomes zero */
+    CHECK_OK(engine_init_weights(&m->engine, 1)); /* padding becomes zero */
     load_weights(m);
 }
 

@@ -114,7 +114,7 @@ static void initial_values_depend_on_seed_and_name_only(void **state)
     Tensor a = param_view(find(&t.engine.params, name), &t.engine.memory, BUF_MAIN);
     Tensor b = param_view(find(&wide.engine.params, name), &wide.engine.memory, BUF_MAIN);
     CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) == 0);
-    params_init(&wide.engine.params, &wide.engine.memory, 43);
+    CHECK_OK(engine_init_weights(&wide.engine, 43));
     CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) != 0);
     const float *norm =
         param_view(find(&t.engine.params, "model.norm.weight"), &t.engine.memory, BUF_MAIN).data;

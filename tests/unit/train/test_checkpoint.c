@@ -203,7 +203,8 @@ static void every_flipped_byte_of_the_manifest_is_found(void **state)
     place_open(&p, TINY("model.layers=1"));
     train_and_save(&p, 0, 1);
     CHECK_OK(file_size(in_step(&p, 1, MANIFEST_NAME), &bytes));
-    for (long at = 0; at < (long)bytes; at += 131) {
+    /* all of the end line, and places all over the rest */
+    for (long at = 0; at < (long)bytes; at += at < (long)bytes - 80 ? 29 : 1) {
         flip(in_step(&p, 1, MANIFEST_NAME), at);
         CHECK_FAILS(checkpoint_info(in_step(&p, 1, ""), &p.scratch, &info), ERR_FORMAT,
                     "is not whole");

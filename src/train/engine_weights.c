@@ -1,0 +1,67 @@
+/* engine_weights: what the flat buffers hold before the first step. */
+#include "base/rng.h"
+#include "train/engine_memory.h"
+
+static Status zero_buffer(Engine *e, const Tensor *t)
+{
+    if (t->data == NULL) return OK;
+    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
+}
+
+/* Pieces of a parameter are drawn by all threads: a value depends on its index alone. */
+static void fill_piece(const Engine *e, const Param *p, uint64_t seed, int64_t first, int64_t n,
+                       float *out)
+{
+    enum { PART = 1 << 14 };
+#pragma omp parallel for num_threads(e->shape.threads) schedule(static)
+    for (int64_t i = 0; i < n; i += PART) {
+        param_fill(p, seed, first + i, n - i < PART ? n - i : PART, out + i);
+    }
+}
+
+static Status fill_param(Engine *e, const Param *p, uint64_t seed)
+{
+    Tensor w = param_view(p, &e->memory, BUF_MAIN);
+    int64_t n = tensor_elems(&w);
+    int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
+    for (int64_t first = 0; first < n; first += most) {
+        int64_t part = n - first < most ? n - first : most;
+        float *at = tensor_at(&w, first);
+        fill_piece(e, p, seed, first, part, engine_room(e, at));
+        TRY(engine_put(e, at, (size_t)part * sizeof(float)));
+    }
+    return OK;
+}
+
+Status engine_init_weights(Engine *e, uint64_t seed)
+{
+    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(zero_buffer(e, &e->memory.buffer[b]));
+    TRY(engine_wait(e));
+    for (int i = 0; i < e->params.n; i++) {
+        if (e->params.at[i].first[BUF_STATE] < 0) TRY(fill_param(e, &e->params.at[i], seed));
+    }
+    return engine_refresh_weights(e);
+}
+
+Status engine_refresh_weights(Engine *e)
+{
+    if (e->spec.act == DTYPE_F32) return OK;
+    TRY(cast(&e->ex, (Cast){ e->memory.buffer[BUF_MAIN], e->memory.buffer[BUF_WEIGHT] }));
+    return engine_wait(e);
+}
+
+/* The same random numbers over and over: as good as any for times and loads, and there at once. */
+Status engine_random_weights(Engine *e)
+{
+    enum { N = 1 << 20 };
+    const double std = 0.02;
+    float *numbers = engine_room(e, NULL);
+    rng_fill_normal(numbers, N, 1, rng_stream("rehearsal"), 0, std);
+    for (int b = 0; b < BUF_COUNT; b++) TRY(zero_buffer(e, &e->memory.buffer[b]));
+    Tensor main = e->memory.buffer[BUF_MAIN];
+    for (int64_t first = 0, n = tensor_elems(&main); first < n; first += N) {
+        int64_t part = n - first < N ? n - first : N;
+        TRY(engine_put(e, tensor_at(&main, first), (size_t)part * sizeof(float)));
+    }
+    return engine_refresh_weights(e);
+}
