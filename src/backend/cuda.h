@@ -60,4 +60,11 @@ Status cuda_used_bytes(Exec *ex, size_t *out);
 Status cuda_mark(Exec *ex, int which); /* 0: begin, 1: end */
 Status cuda_marks_s(Exec *ex, double *out);
 
+/* Which algorithms the matrix products of this Exec take (op/choices.h). NULL: it runs on no GPU.
+ */
+struct Choices *cuda_choices(Exec *ex);
+/* While on, a product of a shape that has no choice yet times its candidates: results mean nothing,
+ * each such call waits. Not while a graph is captured. Without a GPU nothing happens. */
+Status cuda_tune(Exec *ex, bool on);
+
 #endif

@@ -69,3 +69,15 @@ Status cuda_marks_s(Exec *ex, double *out)
     (void)ex, (void)out;
     return none();
 }
+
+struct Choices *cuda_choices(Exec *ex)
+{
+    (void)ex;
+    return NULL;
+}
+
+Status cuda_tune(Exec *ex, bool on)
+{
+    (void)ex, (void)on;
+    return OK;
+}

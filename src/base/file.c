@@ -431,6 +431,16 @@ Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b)
     return OK;
 }
 
+Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (*wanted != '\0') return file_join(out, wanted, "");
+    if (cache != NULL && *cache == '/') return file_join(out, cache, "switchyard");
+    if (home != NULL && *home == '/') return file_join(out, home, ".cache/switchyard");
+    return FAIL(ERR_ARG, "there is no folder for a cache: neither XDG_CACHE_HOME nor HOME is an "
+                         "absolute path; set cache.dir");
+}
+
 /* ---- locks ---- */
 
 static long read_holder(int fd)

@@ -62,6 +62,11 @@ Status file_list(const char *folder, Arena *a, const char *const **out, int *out
 /* path = a/b, ERR_ARG if it does not fit. */
 Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);
 
+/* The folder for what may be lost and made again: `wanted`, or if that is empty
+ * $XDG_CACHE_HOME/switchyard, or ~/.cache/switchyard (XDG base directories). Not made here.
+ * ERR_ARG: no folder is wanted and neither variable holds an absolute path. */
+Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX]);
+
 /* An exclusive lock on PATH (created), held until unlock or the end of the process, also after
  * SIGKILL. *held is false if another process has it; *holder is then that process' number or 0. */
 Status file_lock(const char *path, int *out_fd, bool *held, long *holder);

@@ -2,34 +2,35 @@
 
 #include "op/gemm_plain.cuh"
 
+extern "C" {
+#include "base/log.h"
+}
+
 #include <cublasLt.h>
 
+#include <stdio.h>
 #include <string.h>
 
 enum {
-    SETS = 256,
-    WAYS = 4, /* plans of one hash value */
-    PROPOSALS = 8,
+    PROPOSALS = 16,
+    WARM_UP = 2, /* the first launch loads the kernel */
+    ROUNDS = 5,
     ALIGN = 16 /* bytes: the widest access; more says nothing about a kernel's fitness */
 };
 
-/* All that a choice may depend on; 64-bit fields only, so that no padding is compared. */
-typedef struct Key {
-    int64_t m, n, k, lda, ldb, ldc, kinds;
-} Key;
-
-typedef struct Plan {
-    Key key;
-    cublasLtMatmulAlgo_t algo;
-    bool used, proposed; /* proposed: cuBLASLt has an algorithm */
-} Plan;
+/* A proposal within so much of the fastest is as good, and the library's order decides. */
+static const float TIE = 1.01f;
 
 /* Lives in the arena of cuda_blas_make. */
 struct Blas {
     cublasLtHandle_t handle;
-    Plan plan[SETS][WAYS];
-    unsigned next[SETS]; /* the way that is forgotten next */
+    Choices *choices;
+    bool tuning;
+    cudaEvent_t event[PROPOSALS * ROUNDS + 1]; /* while tuning */
 };
+
+static_assert(sizeof(cublasLtMatmulAlgo_t) == CHOICE_WORDS * sizeof(uint64_t),
+              "an algorithm is kept as words");
 
 static Status blas_status(cublasStatus_t e, const char *what)
 {
@@ -37,28 +38,67 @@ static Status blas_status(cublasStatus_t e, const char *what)
     return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(e));
 }
 
+/* What a choice is good for. */
+static Status machine_name(char out[CHOICE_MACHINE_MAX])
+{
+    int device = 0, driver = 0;
+    cudaDeviceProp p;
+    TRY(cuda_status(cudaGetDevice(&device), "GPU"));
+    TRY(cuda_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
+    TRY(cuda_status(cudaDriverGetVersion(&driver), "driver version"));
+    snprintf(out, CHOICE_MACHINE_MAX, "%.128s, driver for CUDA %d.%d, cuBLASLt %zu", p.name,
+             driver / 1000, driver % 1000 / 10, cublasLtGetVersion());
+    return OK;
+}
+
 extern "C" Status cuda_blas_make(Arena *a, struct Blas **out)
 {
+    char machine[CHOICE_MACHINE_MAX];
     void *memory = NULL;
     TRY(arena_alloc_zero(a, sizeof(Blas), &memory));
     Blas *b = (Blas *)memory;
+    TRY(machine_name(machine));
+    TRY(choices_make(a, machine, &b->choices));
     TRY(blas_status(cublasLtCreate(&b->handle), "start"));
     *out = b;
     return OK;
 }
 
+static void events_free(struct Blas *b)
+{
+    for (cudaEvent_t &e : b->event) {
+        if (e != NULL) cudaEventDestroy(e);
+        e = NULL;
+    }
+}
+
 extern "C" void cuda_blas_free(struct Blas *b)
 {
     if (b == NULL || b->handle == NULL) return;
+    events_free(b);
     cublasLtDestroy(b->handle);
     b->handle = NULL;
 }
+
+extern "C" Status blas_tune(struct Blas *b, bool on)
+{
+    if (b == NULL) return OK;
+    b->tuning = false;
+    events_free(b);
+    if (!on) return OK;
+    for (cudaEvent_t &e : b->event) TRY(cuda_status(cudaEventCreate(&e), "event"));
+    b->tuning = true;
+    return OK;
+}
+
+extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NULL : b->choices; }
 
 /* A product as cuBLASLt takes it. It counts by columns, and a row-major matrix read by columns is
  * its transpose, so C^T = op(B)^T op(A)^T is asked for: `left` is our B. */
 typedef struct Call {
     const GemmArgs *g;
     const void *r;
+    void *workspace;
     cublasLtMatmulDescOpaque_t op;
     cublasLtMatrixLayoutOpaque_t left, right, c;
 } Call;
@@ -99,22 +139,13 @@ static uint32_t alignment(const void *at)
     return bytes;
 }
 
-static Key key_of(const GemmArgs *g, const void *r)
+static ChoiceKey key_of(const GemmArgs *g, const void *r)
 {
     int64_t kinds = (int64_t)g->trans_a | (int64_t)g->trans_b << 1 | (int64_t)(g->beta != 0) << 2;
     kinds |= (int64_t)(g->a_type == DTYPE_F32) << 3 | (int64_t)(g->c_type == DTYPE_F32) << 4;
     const void *at[4] = { g->a, g->b, r, g->c };
     for (int i = 0; i < 4; i++) kinds |= (int64_t)alignment(at[i]) << (8 + 8 * i);
-    return Key{ g->m, g->n, g->k, g->lda, g->ldb, g->ldc, kinds };
-}
-
-/* FNV-1a over the fields, folded. */
-static unsigned set_of(const Key *key)
-{
-    const int64_t fields[] = { key->m, key->n, key->k, key->lda, key->ldb, key->ldc, key->kinds };
-    uint64_t h = 0xCBF29CE484222325u;
-    for (int64_t f : fields) h = (h ^ (uint64_t)f) * 0x100000001B3u;
-    return (unsigned)((h ^ h >> 32) % SETS);
+    return ChoiceKey{ g->m, g->n, g->k, g->lda, g->ldb, g->ldc, kinds };
 }
 
 static Status limits_make(const GemmArgs *g, const void *r, cublasLtMatmulPreferenceOpaque_t *out)
@@ -152,47 +183,163 @@ static bool whole_sums(const cublasLtMatmulAlgo_t *algo)
                                          sizeof parts, &written);
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
                                          sizeof scheme, &written);
-    return parts <= 1 && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
+    return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-static Status plan_choose(struct Blas *b, Call *call, Plan *out)
+/* What a choice is made from, best guess first. */
+typedef struct Legal {
+    cublasLtMatmulAlgo_t algo[PROPOSALS];
+    int n;
+} Legal;
+
+static Status legal_find(struct Blas *b, Call *call, Legal *out)
 {
     cublasLtMatmulHeuristicResult_t proposal[PROPOSALS];
     cublasLtMatmulPreferenceOpaque_t limits;
     int n = 0;
-    out->proposed = false;
+    out->n = 0;
     TRY(limits_make(call->g, call->r, &limits));
     cublasStatus_t e =
         cublasLtMatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
                                        &call->c, &limits, PROPOSALS, proposal, &n);
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
     TRY(blas_status(e, "choice of an algorithm"));
-    for (int i = 0; i < n && !out->proposed; i++) {
+    for (int i = 0; i < n; i++) {
         if (proposal[i].state != CUBLAS_STATUS_SUCCESS || !whole_sums(&proposal[i].algo)) continue;
-        out->algo = proposal[i].algo;
-        out->proposed = true;
+        out->algo[out->n++] = proposal[i].algo;
     }
     return OK;
 }
 
-static Status plan_find(struct Blas *b, Call *call, const Plan **out)
+static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAlgo_t *algo)
 {
-    Key key = key_of(call->g, call->r);
-    unsigned set = set_of(&key);
-    Plan *plans = b->plan[set], *free_plan = NULL;
-    for (int way = 0; way < WAYS && free_plan == NULL; way++) {
-        if (!plans[way].used) {
-            free_plan = &plans[way];
-        } else if (memcmp(&plans[way].key, &key, sizeof key) == 0) {
-            *out = &plans[way];
-            return OK;
-        }
+    const float one = 1;
+    const GemmArgs *g = call->g;
+    return cublasLtMatmul(exec_blas(ex)->handle, &call->op, &one, g->b, &call->left, g->a,
+                          &call->right, &g->beta, call->r, &call->c, g->c, &call->c, algo,
+                          call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
+}
+
+/* Which can really be launched; the error that a launch left behind is not the next kernel's. */
+static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
+{
+    int kept = 0;
+    for (int i = 0; i < legal->n; i++) {
+        cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
+        for (int w = 0; w < WARM_UP && e == CUBLAS_STATUS_SUCCESS; w++)
+            e = launch(ex, call, &legal->algo[i]);
+        if (e == CUBLAS_STATUS_SUCCESS)
+            legal->algo[kept++] = legal->algo[i];
+        else
+            (void)cudaGetLastError();
     }
-    if (free_plan == NULL) free_plan = &plans[b->next[set]++ % WAYS];
-    free_plan->used = false;
-    TRY(plan_choose(b, call, free_plan));
-    free_plan->key = key, free_plan->used = true;
-    *out = free_plan;
+    legal->n = kept;
+}
+
+static float median(float *v, int n)
+{
+    for (int i = 1; i < n; i++) {
+        float x = v[i];
+        int at = i;
+        for (; at > 0 && v[at - 1] > x; at--) v[at] = v[at - 1];
+        v[at] = x;
+    }
+    return v[n / 2];
+}
+
+/* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
+static Status legal_time(struct Exec *ex, Call *call, const Legal *legal, float *ms)
+{
+    struct Blas *b = exec_blas(ex);
+    cudaEvent_t *last = b->event;
+    TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
+    for (int i = 0; i < ROUNDS * legal->n; i++) {
+        TRY(blas_status(launch(ex, call, &legal->algo[i % legal->n]), "timed product"));
+        TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
+    }
+    TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
+    for (int i = 0; i < legal->n; i++) {
+        float each[ROUNDS];
+        for (int r = 0; r < ROUNDS; r++) {
+            cudaEvent_t *from = &b->event[r * legal->n + i];
+            TRY(cuda_status(cudaEventElapsedTime(&each[r], from[0], from[1]), "event time"));
+        }
+        ms[i] = median(each, ROUNDS);
+    }
+    return OK;
+}
+
+/* Index of the first that is as fast as the fastest. */
+static int fastest(const float *ms, int n)
+{
+    float best = ms[0];
+    int i = 0;
+    for (int j = 1; j < n; j++) best = ms[j] < best ? ms[j] : best;
+    while (ms[i] > TIE * best) i++;
+    return i;
+}
+
+static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
+{
+    struct Blas *b = exec_blas(ex);
+    float ms[PROPOSALS];
+    int best = 0;
+    Legal legal;
+    TRY(legal_find(b, call, &legal));
+    if (timed) legal_launchable(ex, call, &legal);
+    out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
+    if (out->kind == CHOICE_PLAIN) return OK;
+    if (out->kind == CHOICE_TIMED) {
+        TRY(legal_time(ex, call, &legal, ms));
+        best = fastest(ms, legal.n);
+        b->choices->unsaved = true;
+    }
+    memcpy(out->algo, legal.algo[best].data, sizeof out->algo);
+    return OK;
+}
+
+static cublasLtMatmulAlgo_t algo_of(const Choice *c)
+{
+    cublasLtMatmulAlgo_t algo;
+    memcpy(algo.data, c->algo, sizeof algo.data);
+    return algo;
+}
+
+/* May this product run what a text says? */
+static bool fits(struct Blas *b, Call *call, const Choice *c)
+{
+    cublasLtMatmulHeuristicResult_t result = {};
+    cublasLtMatmulAlgo_t algo = algo_of(c);
+    if (c->kind == CHOICE_PLAIN) return true;
+    if (!whole_sums(&algo)) return false;
+    cublasStatus_t e = cublasLtMatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right,
+                                               &call->c, &call->c, &algo, &result);
+    return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= BLAS_WORKSPACE_BYTES;
+}
+
+/* The table's choice, made now if there is none. A full table: `spare` is made, as the library
+ * proposes, each time alike. */
+static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
+{
+    struct Blas *b = exec_blas(ex);
+    ChoiceKey key = key_of(call->g, call->r);
+    Choice *c = choices_find(b->choices, &key), made = {};
+    if (c != NULL && c->unchecked && !fits(b, call, c)) {
+        log_warn("the kept choice for a product of %lld x %lld x %lld does not fit it: another is "
+                 "made",
+                 (long long)key.m, (long long)key.n, (long long)key.k);
+        TRY(choose(ex, call, b->tuning, c));
+    }
+    if (c == NULL) {
+        made.key = key;
+        TRY(choose(ex, call, b->tuning && b->choices->n < CHOICES_MAX, &made));
+        c = choices_add(b->choices, &key);
+        if (c == NULL) c = spare;
+        *c = made;
+    }
+    c->unchecked = false;
+    c->used = true;
+    *out = c;
     return OK;
 }
 
@@ -217,19 +364,16 @@ static Status plain_run(struct Exec *ex, const GemmArgs *g, const void *r)
 
 extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace)
 {
-    struct Blas *b = exec_blas(ex);
-    const Plan *plan = NULL;
-    const float one = 1;
+    Choice spare, *choice = NULL;
     Call call;
     if (g->m == 0 || g->n == 0) return OK;
     if (r == NULL) r = g->c;
     /* cuBLASLt makes no bf16 from f32 */
     if (g->k == 0 || (g->a_type == DTYPE_F32 && g->c_type != DTYPE_F32)) return plain_run(ex, g, r);
     TRY(call_make(g, r, &call));
-    TRY(plan_find(b, &call, &plan));
-    if (!plan->proposed) return plain_run(ex, g, r);
-    return blas_status(cublasLtMatmul(b->handle, &call.op, &one, g->b, &call.left, g->a,
-                                      &call.right, &g->beta, r, &call.c, g->c, &call.c, &plan->algo,
-                                      workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex)),
-                       "product");
+    call.workspace = workspace;
+    TRY(choice_find(ex, &call, &spare, &choice));
+    if (choice->kind == CHOICE_PLAIN) return plain_run(ex, g, r);
+    cublasLtMatmulAlgo_t algo = algo_of(choice);
+    return blas_status(launch(ex, &call, &algo), "product");
 }

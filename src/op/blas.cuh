@@ -2,14 +2,16 @@
  * blas: C = op(A) op(B) + beta C on the GPU, row-major, in f32 or bf16 with f32 sums (no TF32):
  * the one place that knows cuBLASLt. Used inside ops only.
  *
- * Which algorithm a shape takes is asked once and kept, so that a shape has one order of sums for
- * the life of the process: the first of cuBLASLt's proposals that neither splits k nor uses
- * atomics. The store is bounded; what it forgets is chosen again, and alike, since the choice
- * depends on nothing but the shape, the types and how pointers are aligned. Where cuBLASLt has no
- * proposal the kernel of gemm_plain.cuh runs.
+ * Which algorithm a shape takes is decided once and kept (op/choices.h), so that a shape has one
+ * order of sums for the life of the process, and of the run if its choices go into the checkpoint.
+ * Candidates are cuBLASLt's proposals that neither split k nor use atomics. Normally the first is
+ * taken. While tuning, each one is run on the very operands of the call and the fastest is taken:
+ * where r is c that adds more than once, and the call waits for the GPU, so a step to tune on is
+ * one whose results nobody wants, and no graph is being captured. Where cuBLASLt has no proposal
+ * the kernel of gemm_plain.cuh runs.
  *
- * A call waits for nothing and allocates nothing: its descriptors stand on the stack, its scratch
- * is the caller's BLAS_WORKSPACE_BYTES.
+ * Otherwise a call waits for nothing and allocates nothing: its descriptors stand on the stack, its
+ * scratch is the caller's BLAS_WORKSPACE_BYTES.
  */
 #ifndef OP_BLAS_CUH
 #define OP_BLAS_CUH
@@ -17,6 +19,7 @@
 #include "op/kernel.cuh"
 
 extern "C" {
+#include "op/choices.h"
 #include "op/gemm.h"
 
 struct Blas;
@@ -24,6 +27,10 @@ struct Blas;
 Status cuda_blas_make(Arena *a, struct Blas **out);
 void cuda_blas_free(struct Blas *b); /* safe on NULL */
 struct Blas *exec_blas(struct Exec *ex);
+
+/* Both take the NULL of an Exec that only counts. */
+struct Choices *blas_choices(struct Blas *b);
+Status blas_tune(struct Blas *b, bool on);
 
 /* r: what is added where g->beta is 1, of c's type and layout; NULL: c itself. a_type and b_type
  * are equal. */

@@ -1,0 +1,90 @@
+/*
+ * choices: which algorithm each shape of a matrix product takes on a GPU, as a table and as text.
+ *
+ * Algorithms of one product differ in speed and in the order of their sums. So which one was timed
+ * to be the fastest is part of what a run computed: the text goes into a cache file, from which
+ * later runs take it without timing anything, and into a checkpoint's manifest, from which a
+ * resumed run takes it to compute the same bits. Nothing is ever forgotten or replaced: a table
+ * that is full takes no more.
+ *
+ *     switchyard products 1
+ *     machine NVIDIA H200, driver for CUDA 13.0, cuBLASLt 130100
+ *     timed 4096 3072 2048 2048 2048 3072 1010100e 2b 15 0 0 1c 0 0 0
+ *     end 1 0123456789abcdef
+ *
+ * A line is a choice: its kind, the key (m n k lda ldb ldc in decimal, kinds in hexadecimal) and
+ * the algorithm, eight words in hexadecimal that mean something to one version of the library only.
+ * The last line has the number of choices and the XXH3-64 of all lines before it. The words are
+ * handed to the library, hence the sum: a text that is damaged is refused as a whole.
+ *
+ * This file knows no library; op/blas.cu fills the table. Every function takes NULL for the table
+ * of an Exec that has none (the CPU's) and then does nothing.
+ */
+#ifndef OP_CHOICES_H
+#define OP_CHOICES_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CHOICES_MAX = 2048, CHOICE_WORDS = 8, CHOICE_MACHINE_MAX = 192 };
+
+/* All that a choice may depend on; 64-bit fields only, so that no padding is compared. */
+typedef struct ChoiceKey {
+    int64_t m, n, k, lda, ldb, ldc, kinds; /* kinds: types, transpositions, beta, alignment */
+} ChoiceKey;
+
+typedef enum ChoiceKind {
+    CHOICE_FIRST, /* the library's first proposal */
+    CHOICE_TIMED, /* the fastest of its proposals */
+    CHOICE_PLAIN, /* it proposes nothing: our own kernel */
+    CHOICE_KINDS
+} ChoiceKind;
+
+typedef struct Choice {
+    ChoiceKey key;
+    uint64_t algo[CHOICE_WORDS];
+    ChoiceKind kind;
+    bool unchecked; /* out of a text, and not yet seen to be legal */
+    bool used;      /* in this run: belongs into its manifest */
+} Choice;
+
+typedef struct Choices {
+    char machine[CHOICE_MACHINE_MAX]; /* GPU, driver and library: what a choice is good for */
+    int n;
+    bool unsaved; /* something was timed since the last save */
+    Choice at[CHOICES_MAX];
+    int16_t slot[2 * CHOICES_MAX]; /* hash table: index into `at` + 1, 0 is free */
+} Choices;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Line breaks in `machine` become blanks. */
+Status choices_make(Arena *a, const char *machine, Choices **out);
+
+Choice *choices_find(Choices *c, const ChoiceKey *key); /* NULL: not there */
+/* A zeroed choice with this key, which is not there yet. NULL: the table is full. */
+Choice *choices_add(Choices *c, const ChoiceKey *key);
+
+/* What this run used, as text in `a`; "" without a table. */
+Status choices_text(const Choices *c, Arena *a, const char **out);
+/* Take from such a text what is not known yet, as used. *taken is how many; 0, with a warning, if
+ * the text is of another machine. ERR_FORMAT: damaged; `name` stands in the message. */
+Status choices_take(Choices *c, const char *name, const char *text, int *taken);
+
+/* The cache file of this machine: a name in config's cache.dir (file_cache_folder). What was timed
+ * goes in and out. A file that is missing, damaged or cannot be written costs time only: one
+ * warning, no failure. */
+Status choices_path(const char *cache_dir, const char *machine, char out[]);
+int choices_load(Choices *c, const char *cache_dir, Arena *scratch); /* how many were taken */
+/* Nothing new: nothing is written. What another process put into the file meanwhile stays. */
+void choices_save(Choices *c, const char *cache_dir, Arena *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

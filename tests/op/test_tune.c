@@ -1,0 +1,221 @@
+/* Timed choices of matrix products on a GPU: right, kept, and the same bits out of a text. */
+#include "harness/optest.h"
+
+#include "op/choices.h"
+
+typedef struct Sizes {
+    int64_t N, O, I;
+} Sizes;
+
+/* Layers of a model, and what no tile divides. */
+static const Sizes sizes[] = {
+    { 1024, 1536, 512 }, { 4096, 64, 256 }, { 256, 2048, 1032 }, { 129, 65, 31 }, { 1, 7, 13 },
+};
+
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static void open_on_gpu(OpTest *t)
+{
+    optest_open(t, 2);
+    if (mirror.device_memory != NULL) return;
+    optest_close(t);
+    skip();
+}
+
+static int count(const Choices *c, ChoiceKind kind)
+{
+    int n = 0;
+    for (int i = 0; i < c->n; i++) n += c->at[i].used && c->at[i].kind == kind;
+    return n;
+}
+
+static Dtype type_of(int i) { return i % 2 == 0 ? DTYPE_BF16 : DTYPE_F32; }
+
+/* While tuning as well: nothing is added in place here. */
+static void check_fwd(OpTest *t, const Sizes *s, Dtype type, bool residual)
+{
+    LinearFwd a = { .x = optest_normal(t, type, DIMS(s->N, s->I)),
+                    .w = optest_normal(t, type, DIMS(s->O, s->I)),
+                    .y = optest_poisoned(t, type, DIMS(s->N, s->O)) };
+    if (residual) a.r = optest_normal(t, type, DIMS(s->N, s->O));
+    CHECK_OK(linear_fwd(&t->ex, a));
+}
+
+static void check_bwd_weight(OpTest *t, const Sizes *s, Dtype type)
+{
+    LinearBwdWeight a = { .dy = optest_normal(t, type, DIMS(s->N, s->O)),
+                          .x = optest_normal(t, type, DIMS(s->N, s->I)),
+                          .dw = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)) };
+    CHECK_OK(linear_bwd_weight(&t->ex, a));
+}
+
+/* The mirror compares each with the CPU. Timing adds a weight gradient many times over, so there it
+ * only has to be finite, and is compared when it runs again. */
+static void timed_products_match_the_cpu(void **state)
+{
+    (void)state;
+    OpTest t;
+    open_on_gpu(&t);
+    for (int i = 0; i < SIZES * 2; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        const Sizes *s = &sizes[i / 2];
+        CHECK_OK(cuda_tune(&mirror.gpu, true));
+        check_fwd(&t, s, type_of(i), false);
+        check_fwd(&t, s, type_of(i), true);
+        mirror.finite_only = true;
+        check_bwd_weight(&t, s, type_of(i));
+        mirror.finite_only = false;
+        CHECK_OK(cuda_tune(&mirror.gpu, false));
+        check_bwd_weight(&t, s, type_of(i));
+        arena_release(&t.arena, mark);
+    }
+    CHECK(count(cuda_choices(&mirror.gpu), CHOICE_TIMED) >= 3 * SIZES);
+    CHECK_INT(count(cuda_choices(&mirror.gpu), CHOICE_FIRST), 0);
+    optest_close(&t);
+}
+
+/* An Exec of its own, with an empty table. */
+typedef struct Place {
+    Exec ex;
+    Arena tables;
+} Place;
+
+static void place_open(Place *p)
+{
+    *p = (Place){ 0 };
+    CHECK_OK(arena_init(&p->tables, "place", MEM_HOST, (size_t)16 << 20));
+    CHECK_OK(cuda_exec_init(&p->ex, 0, &p->tables, &mirror.scratch));
+}
+
+static void place_close(Place *p)
+{
+    cuda_exec_free(&p->ex);
+    arena_free(&p->tables);
+}
+
+static Tensor on_device(Place *p, const Tensor *from)
+{
+    Tensor to = *from;
+    CHECK_OK(arena_alloc(&mirror.device, tensor_bytes(from), &to.data));
+    CHECK_OK(p->ex.stack[0]->copy(&p->ex, to.data, from->data, tensor_bytes(from)));
+    return to;
+}
+
+/* y = x W^T of every size, one after the other in one tensor of bytes. */
+static Tensor run_all(OpTest *t, Place *p)
+{
+    int64_t used = 0;
+    Tensor all = optest_poisoned(t, DTYPE_F32, DIMS(1 << 23));
+    uint64_t drawn = t->drawn;
+    for (int i = 0; i < SIZES * 2; i++) {
+        const Sizes *s = &sizes[i / 2];
+        ArenaMark mark = arena_mark(&t->arena), device = arena_mark(&mirror.device);
+        Tensor x = optest_normal(t, type_of(i), DIMS(s->N, s->I));
+        Tensor w = optest_normal(t, type_of(i), DIMS(s->O, s->I));
+        Tensor y = optest_poisoned(t, type_of(i), DIMS(s->N, s->O));
+        LinearFwd a = { .x = on_device(p, &x), .w = on_device(p, &w), .y = on_device(p, &y) };
+        CHECK_OK(linear_fwd(&p->ex, a));
+        CHECK((used + s->N * s->O) <= tensor_elems(&all));
+        CHECK_OK(p->ex.stack[0]->copy(&p->ex, tensor_at(&all, used), a.y.data, tensor_bytes(&y)));
+        CHECK_OK(p->ex.stack[0]->sync(&p->ex));
+        used += s->N * s->O;
+        arena_release(&mirror.device, device);
+        arena_release(&t->arena, mark);
+    }
+    t->drawn = drawn;
+    return all;
+}
+
+static void a_text_of_choices_gives_the_same_bits(void **state)
+{
+    (void)state;
+    OpTest t;
+    Place timed, resumed;
+    const char *text = NULL, *again = NULL;
+    int taken = 0;
+    open_on_gpu(&t);
+    place_open(&timed);
+    place_open(&resumed);
+    CHECK_OK(cuda_tune(&timed.ex, true));
+    Tensor first = run_all(&t, &timed);
+    CHECK_OK(cuda_tune(&timed.ex, false));
+    Tensor second = run_all(&t, &timed);
+    CHECK_SAME(&first, &second);
+    CHECK_OK(choices_text(cuda_choices(&timed.ex), &t.arena, &text));
+    CHECK_OK(choices_take(cuda_choices(&resumed.ex), "text", text, &taken));
+    CHECK_INT(taken, cuda_choices(&timed.ex)->n);
+    CHECK_OK(cuda_tune(&resumed.ex, true)); /* nothing is left to time */
+    Tensor third = run_all(&t, &resumed);
+    CHECK_SAME(&first, &third);
+    CHECK_OK(choices_text(cuda_choices(&resumed.ex), &t.arena, &again));
+    CHECK_TEXT(again, text);
+    place_close(&resumed);
+    place_close(&timed);
+    optest_close(&t);
+}
+
+static void without_tuning_the_first_proposal_is_taken_every_time(void **state)
+{
+    (void)state;
+    OpTest t;
+    Place one, two;
+    const char *text = NULL, *again = NULL;
+    open_on_gpu(&t);
+    place_open(&one);
+    place_open(&two);
+    Tensor first = run_all(&t, &one), second = run_all(&t, &two);
+    CHECK_SAME(&first, &second);
+    CHECK_INT(count(cuda_choices(&one.ex), CHOICE_TIMED), 0);
+    CHECK(!cuda_choices(&one.ex)->unsaved);
+    CHECK_OK(choices_text(cuda_choices(&one.ex), &t.arena, &text));
+    CHECK_OK(choices_text(cuda_choices(&two.ex), &t.arena, &again));
+    CHECK_TEXT(again, text);
+    place_close(&two);
+    place_close(&one);
+    optest_close(&t);
+}
+
+/* An algorithm for bf16 with the key of a product in f32, and the other way round. */
+static void an_algorithm_that_does_not_fit_is_replaced(void **state)
+{
+    (void)state;
+    OpTest t;
+    Place p;
+    open_on_gpu(&t);
+    place_open(&p);
+    Tensor want = run_all(&t, &p);
+    Choices *c = cuda_choices(&p.ex);
+    Choice *half = &c->at[0], *whole = &c->at[1], kept[2] = { *half, *whole };
+    memcpy(half->algo, kept[1].algo, sizeof half->algo);
+    memcpy(whole->algo, kept[0].algo, sizeof whole->algo);
+    half->unchecked = whole->unchecked = true;
+    Tensor got = run_all(&t, &p);
+    CHECK_SAME(&got, &want);
+    CHECK(memcmp(half->algo, kept[0].algo, sizeof half->algo) == 0);
+    CHECK(memcmp(whole->algo, kept[1].algo, sizeof whole->algo) == 0);
+    place_close(&p);
+    optest_close(&t);
+}
+
+static void an_exec_on_the_cpu_has_no_choices(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    CHECK(cuda_choices(&t.ex) == NULL);
+    CHECK_OK(cuda_tune(&t.ex, true));
+    CHECK_OK(cuda_tune(&t.ex, false));
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(timed_products_match_the_cpu),
+        TEST(a_text_of_choices_gives_the_same_bits),
+        TEST(without_tuning_the_first_proposal_is_taken_every_time),
+        TEST(an_algorithm_that_does_not_fit_is_replaced),
+        TEST(an_exec_on_the_cpu_has_no_choices),
+    };
+    return TEST_RUN(tests);
+}

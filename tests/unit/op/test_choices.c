@@ -1,0 +1,303 @@
+/* The table of choices and its text, without a GPU: what the library means by an algorithm's words
+ * plays no part here. */
+#include "harness/test.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "op/choices.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static const char MACHINE[] = "Some GPU, driver for CUDA 13.0, cuBLASLt 130100";
+
+typedef struct Place {
+    char folder[64];
+    Arena arena;
+    Choices *choices;
+} Place;
+
+static Choices *table(Place *p, const char *machine)
+{
+    Choices *c = NULL;
+    CHECK_OK(choices_make(&p->arena, machine, &c));
+    return c;
+}
+
+static void place_open(Place *p)
+{
+    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(p->folder) != NULL);
+    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)64 << 20));
+    p->choices = table(p, MACHINE);
+    log_set_level(LOG_ERROR);
+}
+
+static void place_close(Place *p)
+{
+    log_set_level(LOG_INFO);
+    CHECK_OK(file_remove_tree(p->folder));
+    arena_free(&p->arena);
+}
+
+static ChoiceKey key_of(int64_t i) { return (ChoiceKey){ i, 2 * i, 3, 4, 5, 6, 0x10101010 + i }; }
+
+static Choice *add(Choices *c, int64_t i, ChoiceKind kind)
+{
+    ChoiceKey key = key_of(i);
+    CHECK(choices_find(c, &key) == NULL);
+    Choice *added = choices_add(c, &key);
+    CHECK(added != NULL);
+    added->kind = kind;
+    added->used = true;
+    for (int w = 0; w < CHOICE_WORDS; w++) added->algo[w] = (uint64_t)i << 8 * w;
+    if (kind == CHOICE_TIMED) c->unsaved = true;
+    return added;
+}
+
+static void check_kept(Choices *c, int64_t i, ChoiceKind kind)
+{
+    ChoiceKey key = key_of(i);
+    const Choice *got = choices_find(c, &key);
+    CHECK(got != NULL);
+    CHECK_INT(got->kind, kind);
+    CHECK(got->unchecked);
+    for (int w = 0; w < CHOICE_WORDS; w++) CHECK(got->algo[w] == (uint64_t)i << 8 * w);
+}
+
+static void a_full_table_finds_all_that_it_took_and_takes_no_more(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    for (int64_t i = 1; i <= CHOICES_MAX; i++) add(p.choices, i, CHOICE_FIRST);
+    ChoiceKey more = key_of(CHOICES_MAX + 1);
+    CHECK(choices_add(p.choices, &more) == NULL);
+    CHECK(choices_find(p.choices, &more) == NULL);
+    for (int64_t i = 1; i <= CHOICES_MAX; i++) {
+        ChoiceKey key = key_of(i);
+        CHECK(choices_find(p.choices, &key) == &p.choices->at[i - 1]);
+    }
+    place_close(&p);
+}
+
+static void keys_that_differ_in_one_number_are_two_choices(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    add(p.choices, 1, CHOICE_FIRST);
+    for (size_t i = 0; i < sizeof(ChoiceKey) / sizeof(int64_t); i++) {
+        ChoiceKey key = key_of(1);
+        ((int64_t *)&key)[i]++;
+        CHECK(choices_find(p.choices, &key) == NULL);
+    }
+    place_close(&p);
+}
+
+static void the_text_is_the_one_in_the_header(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    add(p.choices, 1, CHOICE_TIMED);
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    const char want[] = "switchyard products 1\n"
+                        "machine Some GPU, driver for CUDA 13.0, cuBLASLt 130100\n"
+                        "timed 1 2 3 4 5 6 10101011 1 100 10000 1000000 100000000 10000000000 "
+                        "1000000000000 100000000000000\n"
+                        "end 1 ";
+    CHECK(strncmp(text, want, strlen(want)) == 0);
+    CHECK_INT(strlen(text), strlen(want) + 17);
+    place_close(&p);
+}
+
+static void a_manifest_carries_all_that_was_used_and_nothing_else(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL, *again = NULL;
+    int taken = -1;
+    for (int i = 1; i <= CHOICE_KINDS; i++) add(p.choices, i, (ChoiceKind)(i - 1));
+    add(p.choices, 9, CHOICE_TIMED)->used = false;
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    Choices *resumed = table(&p, MACHINE);
+    CHECK_OK(choices_take(resumed, "manifest", text, &taken));
+    CHECK_INT(taken, CHOICE_KINDS);
+    for (int i = 1; i <= CHOICE_KINDS; i++) check_kept(resumed, i, (ChoiceKind)(i - 1));
+    CHECK_OK(choices_text(resumed, &p.arena, &again));
+    CHECK_TEXT(again, text);
+    place_close(&p);
+}
+
+static void what_is_known_stays_as_it_is(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    int taken = -1;
+    add(p.choices, 1, CHOICE_FIRST);
+    add(p.choices, 2, CHOICE_FIRST);
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    Choices *other = table(&p, MACHINE);
+    Choice *mine = add(other, 1, CHOICE_TIMED);
+    mine->algo[0] = 77;
+    CHECK_OK(choices_take(other, "manifest", text, &taken));
+    CHECK_INT(taken, 1);
+    CHECK_INT(mine->kind, CHOICE_TIMED);
+    CHECK_INT(mine->algo[0], 77);
+    place_close(&p);
+}
+
+static void choices_of_another_machine_are_not_taken(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    int taken = -1;
+    add(p.choices, 1, CHOICE_TIMED);
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    CHECK_OK(choices_take(table(&p, "Some GPU, driver for CUDA 13.0, cuBLASLt 130101"), "manifest",
+                          text, &taken));
+    CHECK_INT(taken, 0);
+    CHECK_OK(choices_take(table(&p, "Some GPU"), "manifest", text, &taken));
+    CHECK_INT(taken, 0);
+    place_close(&p);
+}
+
+static void an_exec_without_a_table_has_nothing_to_do(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    int taken = -1;
+    CHECK_OK(choices_text(NULL, &p.arena, &text));
+    CHECK_TEXT(text, "");
+    CHECK_OK(choices_take(NULL, "manifest", "nonsense", &taken));
+    CHECK_INT(taken, 0);
+    CHECK_OK(choices_take(p.choices, "manifest", "", &taken));
+    CHECK_INT(taken, 0);
+    CHECK_INT(choices_load(NULL, p.folder, &p.arena), 0);
+    choices_save(NULL, p.folder, &p.arena);
+    place_close(&p);
+}
+
+/* Every byte is changed in turn, and every length is cut. */
+static void a_damaged_text_is_refused_as_a_whole(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    int taken = -1;
+    for (int i = 1; i < 4; i++) add(p.choices, i, CHOICE_TIMED);
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    Choices *into = table(&p, MACHINE);
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++) {
+        char bad[2048];
+        CHECK(n < sizeof bad);
+        memcpy(bad, text, n + 1);
+        bad[i] ^= 1;
+        CHECK_FAILS(choices_take(into, "manifest", bad, &taken), ERR_FORMAT, "manifest: ");
+        memcpy(bad, text, n);
+        bad[i] = '\0';
+        if (i == 0) continue; /* no text, no choices */
+        CHECK_FAILS(choices_take(into, "manifest", bad, &taken), ERR_FORMAT, "damaged");
+    }
+    CHECK_INT(into->n, 0);
+    place_close(&p);
+}
+
+static void what_was_timed_comes_back_from_the_cache_file(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX];
+    CHECK_OK(file_join(folder, p.folder, "not/there"));
+    CHECK_OK(choices_path(folder, MACHINE, path));
+    choices_save(p.choices, folder, &p.arena);
+    CHECK(!file_exists(path)); /* there was nothing new */
+    add(p.choices, 1, CHOICE_TIMED);
+    add(p.choices, 2, CHOICE_FIRST);
+    choices_save(p.choices, folder, &p.arena);
+    CHECK(!p.choices->unsaved);
+    Choices *later = table(&p, MACHINE);
+    CHECK_INT(choices_load(later, folder, &p.arena), 1);
+    check_kept(later, 1, CHOICE_TIMED);
+    CHECK(!later->at[0].used);
+    CHECK_INT(choices_load(later, folder, &p.arena), 0);
+    CHECK_INT(choices_load(table(&p, "another"), folder, &p.arena), 0);
+    place_close(&p);
+}
+
+static void two_processes_add_to_one_file(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    Choices *second = table(&p, MACHINE), *later = table(&p, MACHINE);
+    add(p.choices, 1, CHOICE_TIMED);
+    add(second, 2, CHOICE_TIMED);
+    choices_save(p.choices, p.folder, &p.arena);
+    choices_save(second, p.folder, &p.arena);
+    CHECK_INT(choices_load(later, p.folder, &p.arena), 2);
+    check_kept(later, 1, CHOICE_TIMED);
+    check_kept(later, 2, CHOICE_TIMED);
+    place_close(&p);
+}
+
+static void a_damaged_file_is_passed_over_and_replaced(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    char path[FILE_PATH_MAX];
+    CHECK_OK(choices_path(p.folder, MACHINE, path));
+    FILE *f = fopen(path, "w");
+    CHECK(f != NULL);
+    CHECK(fputs("switchyard products 1\nmachine", f) >= 0);
+    CHECK_INT(fclose(f), 0);
+    CHECK_INT(choices_load(p.choices, p.folder, &p.arena), 0);
+    add(p.choices, 1, CHOICE_TIMED);
+    choices_save(p.choices, p.folder, &p.arena);
+    CHECK_INT(choices_load(table(&p, MACHINE), p.folder, &p.arena), 1);
+    place_close(&p);
+}
+
+static void a_folder_that_cannot_be_made_is_no_failure(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    add(p.choices, 1, CHOICE_TIMED);
+    choices_save(p.choices, "/proc/no/folder", &p.arena);
+    CHECK(p.choices->unsaved);
+    CHECK_INT(choices_load(p.choices, "/proc/no/folder", &p.arena), 0);
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_full_table_finds_all_that_it_took_and_takes_no_more),
+        TEST(keys_that_differ_in_one_number_are_two_choices),
+        TEST(the_text_is_the_one_in_the_header),
+        TEST(a_manifest_carries_all_that_was_used_and_nothing_else),
+        TEST(what_is_known_stays_as_it_is),
+        TEST(choices_of_another_machine_are_not_taken),
+        TEST(an_exec_without_a_table_has_nothing_to_do),
+        TEST(a_damaged_text_is_refused_as_a_whole),
+        TEST(what_was_timed_comes_back_from_the_cache_file),
+        TEST(two_processes_add_to_one_file),
+        TEST(a_damaged_file_is_passed_over_and_replaced),
+        TEST(a_folder_that_cannot_be_made_is_no_failure),
+    };
+    return TEST_RUN(tests);
+}
