@@ -433,6 +433,7 @@ Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b)
 
 Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX])
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (*wanted != '\0') return file_join(out, wanted, "");
     if (cache != NULL && *cache == '/') return file_join(out, cache, "switchyard");

@@ -282,7 +282,7 @@ static int fastest(const float *ms, int n)
 static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
 {
     struct Blas *b = exec_blas(ex);
-    float ms[PROPOSALS];
+    float ms[PROPOSALS] = {};
     int best = 0;
     Legal legal;
     TRY(legal_find(b, call, &legal));

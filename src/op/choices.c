@@ -22,8 +22,10 @@ Status choices_make(Arena *a, const char *machine, Choices **out)
     void *memory = NULL;
     TRY(arena_alloc_zero(a, sizeof(Choices), &memory));
     Choices *c = memory;
-    for (size_t i = 0; machine[i] != '\0' && i + 1 < sizeof c->machine; i++)
-        c->machine[i] = machine[i] == '\n' || machine[i] == '\r' ? ' ' : machine[i];
+    (void)snprintf(c->machine, sizeof c->machine, "%s", machine);
+    for (char *at = c->machine; *at != '\0'; at++) {
+        if (*at == '\n' || *at == '\r') *at = ' ';
+    }
     *out = c;
     return OK;
 }

@@ -687,6 +687,29 @@ static void a_lock_in_a_missing_folder_is_an_error(void **state)
     place_close(&p);
 }
 
+/* The two variables are put back: other tests of this process may want them. */
+static void a_cache_lies_where_it_is_wanted_or_where_the_user_has_caches(void **state)
+{
+    (void)state;
+    char out[FILE_PATH_MAX], home[FILE_PATH_MAX], cache[FILE_PATH_MAX];
+    (void)snprintf(home, sizeof home, "%s", getenv("HOME") != NULL ? getenv("HOME") : "");
+    (void)snprintf(cache, sizeof cache, "%s",
+                   getenv("XDG_CACHE_HOME") != NULL ? getenv("XDG_CACHE_HOME") : "");
+    CHECK_INT(setenv("HOME", "/home/a", 1), 0);
+    CHECK_INT(setenv("XDG_CACHE_HOME", "/var/a", 1), 0);
+    CHECK_OK(file_cache_folder("here/", out));
+    CHECK_TEXT(out, "here/");
+    CHECK_OK(file_cache_folder("", out));
+    CHECK_TEXT(out, "/var/a/switchyard");
+    CHECK_INT(setenv("XDG_CACHE_HOME", "not/absolute", 1), 0);
+    CHECK_OK(file_cache_folder("", out));
+    CHECK_TEXT(out, "/home/a/.cache/switchyard");
+    CHECK_INT(setenv("HOME", "", 1), 0);
+    CHECK_FAILS(file_cache_folder("", out), ERR_ARG, "set cache.dir");
+    CHECK_INT(setenv("HOME", home, 1), 0);
+    CHECK_INT(setenv("XDG_CACHE_HOME", cache, 1), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -729,6 +752,7 @@ int main(void)
         TEST(an_unlocked_file_can_be_locked_again),
         TEST(a_killed_process_lets_go_of_its_lock),
         TEST(a_lock_in_a_missing_folder_is_an_error),
+        TEST(a_cache_lies_where_it_is_wanted_or_where_the_user_has_caches),
     };
     return TEST_RUN(tests);
 }
