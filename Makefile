@@ -1,5 +1,5 @@
 # make              the release build: build/switchyard
-# make test         unit, op, mesh and system tests in release; last line: N passed, M failed, K skipped
+# make test         unit, op, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op and mesh tests under address+undefined | mesh tests under thread
 # make hostile      unit, op and mesh tests with small limits and failing allocations
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
@@ -73,6 +73,7 @@ test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
 OPS    := $(call test_of,tests/op/test_*.c)
 MESH   := $(call test_of,tests/mesh/test_*.c)
+GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
@@ -111,13 +112,14 @@ $B/tests/%: $B/tests/%.c.o $(LIB)
 # build-X only builds what X then runs and counts
 build-unit: $(UNIT)
 build-op: $(OPS)
+build-gpu: $(GPU)
 build-test-mesh: $(MESH)
 build-test-fast: build-unit build-op build-test-mesh
-build-test: build-test-fast $(SYSTEM) $(PROGRAM)
+build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
 
 test: build-test
-	tools/run_tests $(UNIT) $(OPS) $(MESH) $(SYSTEM)
+	tools/run_tests $(UNIT) $(OPS) $(MESH) $(GPU) $(SYSTEM)
 test-fast: build-test-fast
 	tools/run_tests $(UNIT) $(OPS) $(MESH)
 test-mesh: build-test-mesh
@@ -151,7 +153,7 @@ lint:
 
 clean:
 	rm -rf $(BUILD)
-.PHONY: all build-unit build-op build-test-mesh build-test-fast build-test build-test-fuzz test \
+.PHONY: all build-unit build-op build-gpu build-test-mesh build-test-fast build-test build-test-fuzz test \
         test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs flags lint clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

@@ -58,7 +58,7 @@ static Status report(const Config *c, Arena *a)
 
 static Status run(int argc, char **argv, Arena *a)
 {
-    bool dry = false, resume = false, rows = false, help = false;
+    bool dry = false, resume = false, rows = false, markdown = false, help = false;
     const char *init = NULL;
     const Option table[] = {
         { .name = "--dry-run",
@@ -78,6 +78,10 @@ static Status run(int argc, char **argv, Arena *a)
           .kind = OPTION_FLAG,
           .target = &rows,
           .help = "list every section.key with its default" },
+        { .name = "--settings-markdown",
+          .kind = OPTION_FLAG,
+          .target = &markdown,
+          .help = "the same as a page: docs/config.md" },
     };
     const Command command = {
         .name = "switchyard train",
@@ -92,10 +96,10 @@ static Status run(int argc, char **argv, Arena *a)
     int n = 0;
     TRY(options_parse(&command, argc, argv, &n, &help));
     if (help) return OK;
-    if (rows) {
+    if (rows || markdown) {
         Text text = { 0 };
         TRY(text_init(&text, a));
-        TRY(config_help(&text));
+        TRY(markdown ? config_markdown(&text) : config_help(&text));
         printf("%s", text.data);
         return OK;
     }

@@ -27,7 +27,7 @@ static const char *const tiny_base[] = {
     "attention.v_dim=10", "moe.experts=6",        "moe.top_k=2",          "moe.ffn=20",
     "data.sequence=24",   "train.batch=4",        "train.micro_batch=4",  "run.threads=2",
     "model.init_std=0.1", "model.loss_chunk=17",  "attention.kv_heads=1", "attention.head_dim=12",
-    "optimizer.eps=1e-5",
+    "optimizer.eps=1e-5", "run.device=cpu",
 };
 
 /* Random ids and documents; the same for the same step whatever the model. */

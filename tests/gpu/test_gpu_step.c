@@ -1,0 +1,234 @@
+/*
+ * Whole training steps on a GPU: the losses of the CPU, the same bits run to run and in both
+ * executors, checkpoints that move between CPU and GPU. Skipped where there is no GPU.
+ */
+#include "base/file.h"
+#include "harness/tiny.h"
+#include "train/checkpoint.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NEEDS_GPU()                                                                                \
+    do {                                                                                           \
+        (void)state;                                                                               \
+        if (!cuda_built() || cuda_devices() == 0) {                                                \
+            printf("skip: needs a GPU and a build with CUDA=1\n");                                 \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+#define ON_CPU "run.device=cpu"
+#define ON_GPU "run.device=cuda"
+
+static const char *const kinds[][6] = {
+    { "attention.kind=mla", "attention.q_rank=16", NULL },
+    { "attention.kind=gqa", "attention.heads=4", "attention.kv_heads=2", NULL },
+    { "moe.score=sigmoid", "moe.bias_rate=0.01", "moe.normalise=true", "moe.aux_scope=batch",
+      NULL },
+    { "train.micro_batch=1", "recompute.layers=[0,1,2]", "model.tied=true", NULL },
+};
+
+enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 20 };
+
+static void open_kind(Tiny *t, int kind, const char *const *more)
+{
+    const char *all[16] = { 0 };
+    int n = 0;
+    for (int i = 0; kinds[kind][i] != NULL; i++) all[n++] = kinds[kind][i];
+    for (; *more != NULL; more++) all[n++] = *more;
+    tiny_open(t, all);
+}
+
+static void losses_of(int kind, const char *const *more, double *loss)
+{
+    Tiny t;
+    open_kind(&t, kind, more);
+    for (int64_t i = 0; i < STEPS; i++) loss[i] = tiny_steps(&t, i, 1).loss;
+    tiny_close(&t);
+}
+
+static void f32_losses_are_the_cpu_s(void **state)
+{
+    NEEDS_GPU();
+    for (int k = 0; k < KINDS; k++) {
+        double cpu[STEPS], gpu[STEPS];
+        losses_of(k, TINY(ON_CPU), cpu);
+        losses_of(k, TINY(ON_GPU), gpu);
+        for (int i = 0; i < STEPS; i++) {
+            if (fabs(gpu[i] / cpu[i] - 1) <= 1e-4) continue;
+            fail_msg("model %d, step %d: loss %.9g on the GPU, %.9g on the CPU", k, i + 1, gpu[i],
+                     cpu[i]);
+        }
+    }
+}
+
+static void bf16_losses_are_near_the_cpu_s(void **state)
+{
+    NEEDS_GPU();
+    for (int k = 0; k < KINDS; k++) {
+        double cpu[STEPS], gpu[STEPS];
+        losses_of(k, TINY(ON_CPU), cpu);
+        losses_of(k, TINY(ON_GPU, "run.compute=bf16"), gpu);
+        /* this learning rate makes of every rounding a difference that grows */
+        for (int i = 0; i < STEPS / 2; i++) {
+            if (fabs(gpu[i] / cpu[i] - 1) <= 1e-2) continue;
+            fail_msg("model %d, step %d: loss %.9g in bf16, %.9g in f32 on the CPU", k, i + 1,
+                     gpu[i], cpu[i]);
+        }
+    }
+}
+
+/* Bitwise equality of weights and moments, wherever they are. */
+static bool same_state(Tiny *a, Tiny *b)
+{
+    for (int buffer = BUF_MAIN; buffer < BUF_COUNT; buffer++) {
+        const Tensor *x = &a->engine.memory.buffer[buffer], *y = &b->engine.memory.buffer[buffer];
+        const void *p = NULL, *q = NULL;
+        if (x->data == NULL) continue;
+        CHECK_OK(engine_get(&a->engine, x->data, tensor_bytes(x), &p));
+        CHECK_OK(engine_get(&b->engine, y->data, tensor_bytes(y), &q));
+        if (memcmp(p, q, tensor_bytes(x)) != 0) return false;
+    }
+    return true;
+}
+
+static void two_runs_and_both_executors_give_the_same_bits(void **state)
+{
+    NEEDS_GPU();
+    static const char *const types[] = { "run.compute=f32", "run.compute=bf16" };
+    for (int i = 0; i < KINDS * 2; i++) {
+        Tiny a, b, eager;
+        open_kind(&a, i / 2, TINY(ON_GPU, types[i % 2]));
+        open_kind(&b, i / 2, TINY(ON_GPU, types[i % 2]));
+        open_kind(&eager, i / 2, TINY(ON_GPU, types[i % 2], "run.executor=eager"));
+        double x = tiny_steps(&a, 0, STEPS).loss, y = tiny_steps(&b, 0, STEPS).loss;
+        double z = tiny_steps(&eager, 0, STEPS).loss;
+        CHECK(x == y && x == z && isfinite(x));
+        CHECK(same_state(&a, &b) && same_state(&a, &eager));
+        tiny_close(&a);
+        tiny_close(&b);
+        tiny_close(&eager);
+    }
+}
+
+static void a_captured_step_is_one_launch_and_an_eager_one_many(void **state)
+{
+    NEEDS_GPU();
+    Tiny a, b;
+    tiny_open(&a, TINY(ON_GPU));
+    tiny_open(&b, TINY(ON_GPU, "run.executor=eager"));
+    StepResult one = tiny_steps(&a, 0, 2), many = tiny_steps(&b, 0, 2);
+    CHECK_INT(one.launches, 1);
+    CHECK(many.launches > 100);
+    CHECK(one.device_s > 0 && one.device_s < 1);
+    CHECK(a.engine.graph.kernels > 100);
+    tiny_close(&a);
+    tiny_close(&b);
+}
+
+/* 4 steps on one side, saved and loaded: the other side holds the same bits and goes on alike. */
+static void checkpoints_move(const char *from, const char *to)
+{
+    char folder[] = "/tmp/switchyard_test_XXXXXX", dir[96];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(dir, sizeof dir, "run.dir=%s", folder);
+    Tiny a, b;
+    Checkpointer saver;
+    CheckpointInfo info;
+    Arena scratch;
+    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 30));
+    open_kind(&a, 2, TINY(from, dir));
+    open_kind(&b, 2, TINY(to, dir));
+    tiny_steps(&a, 0, 4);
+    CHECK_OK(checkpointer_open(&saver, &a.config, &a.arena));
+    CHECK_OK(checkpoint_save(&saver, &a.engine, 4, 16));
+    CHECK_OK(checkpoint_load_newest(&b.engine, folder, &scratch, &info));
+    CHECK_INT(info.step, 4);
+    CHECK(same_state(&a, &b));
+    double x = tiny_steps(&a, 4, 1).loss, y = tiny_steps(&b, 4, 1).loss;
+    CHECK(fabs(x / y - 1) < 1e-4);
+    if (strcmp(from, to) == 0) CHECK(x == y && same_state(&a, &b));
+    checkpointer_close(&saver);
+    tiny_close(&a);
+    tiny_close(&b);
+    arena_free(&scratch);
+    CHECK_OK(file_remove_tree(folder));
+}
+
+static void checkpoints_move_between_cpu_and_gpu(void **state)
+{
+    NEEDS_GPU();
+    checkpoints_move(ON_CPU, ON_GPU);
+    checkpoints_move(ON_GPU, ON_CPU);
+    checkpoints_move(ON_GPU, ON_GPU);
+}
+
+static void evaluation_gives_the_cpu_s_losses(void **state)
+{
+    NEEDS_GPU();
+    Tiny a, b;
+    tiny_open(&a, TINY(ON_CPU));
+    tiny_open(&b, TINY(ON_GPU));
+    const float *x = NULL, *y = NULL;
+    CHECK_OK(engine_losses(&a.engine, &a.batch, &x));
+    CHECK_OK(engine_losses(&b.engine, &b.batch, &y));
+    int64_t n = tensor_elems(&a.batch.id);
+    for (int64_t i = 0; i < n; i++) CHECK_NEAR((double)y[i], (double)x[i], 1e-4);
+    int64_t loads = tensor_elems(&a.engine.record.load);
+    CHECK(memcmp(engine_load(&a.engine), engine_load(&b.engine), (size_t)loads * 4) == 0);
+    tiny_close(&a);
+    tiny_close(&b);
+}
+
+static void planned_and_used_bytes_are_equal(void **state)
+{
+    NEEDS_GPU();
+    for (int k = 0; k < KINDS; k++) {
+        Tiny t;
+        open_kind(&t, k, TINY(ON_GPU, "run.compute=bf16"));
+        const float *losses = NULL;
+        tiny_steps(&t, 0, 2);
+        t.batch.domain.dim[0] = t.shape.micro_batch;
+        CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
+        for (int a = 0; a < ENGINE_ARENAS; a++) {
+            if (a == ENGINE_PINNED) continue; /* taken as a whole */
+            CHECK_INT(engine_peak_bytes(&t.engine, (EngineArena)a), t.plan.bytes[a]);
+        }
+        tiny_close(&t);
+    }
+}
+
+static void a_nan_is_named_and_voids_the_step(void **state)
+{
+    NEEDS_GPU();
+    Tiny t;
+    StepResult r;
+    tiny_open(&t, TINY(ON_GPU));
+    const float bad = NAN;
+    const Tensor main = t.engine.memory.buffer[BUF_MAIN];
+    memcpy(engine_room(&t.engine, main.data), &bad, sizeof bad);
+    CHECK_OK(engine_put(&t.engine, main.data, sizeof bad));
+    int32_t *id = t.batch.id.data;
+    id[0] = 0; /* row 0 of the embedding is what was spoilt */
+    CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
+    CHECK(!r.finite);
+    CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 1), ERR_NUMERIC,
+                "step 1, layer -1: embed_fwd");
+    tiny_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f32_losses_are_the_cpu_s),
+        cmocka_unit_test(bf16_losses_are_near_the_cpu_s),
+        cmocka_unit_test(two_runs_and_both_executors_give_the_same_bits),
+        cmocka_unit_test(a_captured_step_is_one_launch_and_an_eager_one_many),
+        cmocka_unit_test(checkpoints_move_between_cpu_and_gpu),
+        cmocka_unit_test(evaluation_gives_the_cpu_s_losses),
+        cmocka_unit_test(planned_and_used_bytes_are_equal),
+        cmocka_unit_test(a_nan_is_named_and_voids_the_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
