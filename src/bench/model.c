@@ -35,6 +35,7 @@ static Status open_model(BenchModel *m)
                           .threads = train_threads(c) };
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
+    TRY(engine_prepare(&m->engine, NULL));
     TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
     TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
     return batch_new(&m->arena, c->train_batch, c->data_sequence, &m->batch);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "op/choices.h"
 #include "train/manifest.h"
 
 #include <errno.h>
@@ -190,9 +191,10 @@ Status checkpoint_save(Checkpointer *k, Engine *e, int64_t step, uint64_t positi
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
     TRY(step_folder(temp, k->folder, step, TEMP));
     TRY(step_folder(folder, k->folder, step, ""));
-    CheckpointInfo info = { step, position, k->config };
+    CheckpointInfo info = { step, position, k->config, NULL };
     ArenaMark mark = arena_mark(&k->arena);
-    Status s = save_into(k, e, temp, &info);
+    Status s = choices_text(cuda_choices(&e->ex), &k->arena, &info.products);
+    if (s == OK) s = save_into(k, e, temp, &info);
     arena_release(&k->arena, mark);
     if (s != OK) {
         char message[1024];
@@ -314,7 +316,8 @@ Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointIn
     l.loaded = memory;
     TRY(manifest_read(path, scratch, info, load_entry, &l));
     TRY(check_complete(&l));
-    info->config = NULL; /* it lay in the scratch that goes back now: see checkpoint_info */
+    /* they lay in the scratch that goes back now: see checkpoint_info */
+    info->config = info->products = NULL;
     arena_release(scratch, mark);
     return engine_refresh_weights(e);
 }

@@ -21,8 +21,9 @@
 
 typedef struct CheckpointInfo {
     int64_t step;
-    uint64_t position;  /* training sequences read */
-    const char *config; /* YAML */
+    uint64_t position;    /* training sequences read */
+    const char *config;   /* YAML */
+    const char *products; /* a GPU's algorithms (op/choices.h); "": none */
 } CheckpointInfo;
 
 /* Saves into one run's folder and keeps the newest `keep`. All its memory is taken at open, so that

@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "backend/backend.h"
+#include "op/choices.h"
 #include "train/engine_memory.h"
 #include "train/run_layers.h"
 #include "train/update.h"
@@ -142,14 +143,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
     return fill_rope(e);
 }
 
-static Status prepare_gpu(Engine *e);
-
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
     Status s = setup(e, plan);
-    if (s == OK && e->on_gpu && use == ENGINE_TRAIN) s = prepare_gpu(e);
     if (s != OK) engine_close(e);
     return s;
 }
@@ -250,12 +248,31 @@ static Status start_step(Engine *e)
     return OK;
 }
 
-static Status prepare_gpu(Engine *e)
+/* One step whose results nobody wants. */
+static Status rehearse(Engine *e, const char *products)
 {
+    const Config *c = e->config;
+    struct Choices *choices = cuda_choices(&e->ex);
+    int taken = 0;
+    if (products != NULL && products[0] != '\0') {
+        TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
+    }
+    if (c->run_tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(e));
     memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
-    TRY(enqueue_step(e)); /* loads every kernel, chooses every product */
+    TRY(cuda_tune(&e->ex, c->run_tune));
+    Status s = enqueue_step(e);
+    TRY(cuda_tune(&e->ex, false));
+    TRY(s);
     TRY(engine_wait(e));
+    if (c->run_tune) choices_save(choices, c->cache_dir, &e->tables);
+    return OK;
+}
+
+Status engine_prepare(Engine *e, const char *products)
+{
+    if (!e->on_gpu) return OK;
+    TRY(rehearse(e, products));
     TRY(cuda_capture_begin(&e->ex));
     Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->graph);
     TRY(s);

@@ -100,12 +100,16 @@ typedef struct Engine {
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
 
-/* Arenas of the plan's sizes; weights are not set (engine_init_weights or a checkpoint). On a GPU a
- * training engine runs one step over random weights, so that every kernel is loaded and every
- * product's algorithm chosen, and records the step as a graph. */
+/* Arenas of the plan's sizes; weights are not set (engine_init_weights or a checkpoint). */
 Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape *shape,
                    const EnginePlan *plan);
 void engine_close(Engine *e); /* safe on { 0 } */
+
+/* On a GPU, before weights are set: one step over random ones, so that every kernel is loaded and
+ * an algorithm for every product chosen (those of `products`, a checkpoint's text, or NULL, stay as
+ * they are; op/choices.h); then the step is recorded as a graph. Without it steps are launched op
+ * by op. On the CPU nothing happens. */
+Status engine_prepare(Engine *e, const char *products);
 
 /* Initial weights, f(seed, name, index); moments and state zero. */
 Status engine_init_weights(Engine *e, uint64_t seed);

@@ -66,6 +66,8 @@ Status manifest_header(Manifest *m, const char *model, const CheckpointInfo *inf
     TRY(json_int(&j, (int64_t)info->position));
     TRY(json_key(&j, "config"));
     TRY(json_string(&j, info->config));
+    TRY(json_key(&j, "products"));
+    TRY(json_string(&j, info->products));
     return end_line(m, &j);
 }
 
@@ -142,7 +144,7 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
 static Status read_header(const JsonIn *line, Arena *a, CheckpointInfo *out)
 {
     int64_t version = 0, step = 0, position = 0;
-    const char *config = NULL;
+    const char *config = NULL, *products = NULL;
     TRY(json_in_int(line, "version", &version));
     if (version != VERSION) {
         return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d",
@@ -151,7 +153,9 @@ static Status read_header(const JsonIn *line, Arena *a, CheckpointInfo *out)
     TRY(json_in_int(line, "step", &step));
     TRY(json_in_int(line, "position", &position));
     TRY(json_in_text(line, "config", &config));
+    TRY(json_in_text(line, "products", &products));
     TRY(arena_text(a, config, strlen(config), &out->config));
+    TRY(arena_text(a, products, strlen(products), &out->products));
     out->step = step;
     out->position = (uint64_t)position;
     return OK;

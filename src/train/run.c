@@ -112,6 +112,21 @@ static void close_all(Trainer *t)
 
 /* Starting. */
 
+/* A resumed run takes the products' algorithms of the run before: the bits depend on them. */
+static Status prepare(Trainer *t)
+{
+    CheckpointInfo info = { 0 };
+    char path[FILE_PATH_MAX];
+    ArenaMark mark = arena_mark(&t->saver.arena);
+    if (t->engine.on_gpu && t->options->resume && t->saver.n_steps > 0) {
+        TRY(checkpoint_resolve(t->config->run_dir, &t->saver.arena, path));
+        TRY(checkpoint_info(path, &t->saver.arena, &info));
+    }
+    TRY(engine_prepare(&t->engine, info.products));
+    arena_release(&t->saver.arena, mark);
+    return OK;
+}
+
 static Status start_fresh(Trainer *t)
 {
     const char *init = t->options->init;
@@ -271,6 +286,7 @@ static Status run(Trainer *t)
 {
     TRY(open_all(t));
     t->saved_step = -1;
+    TRY(prepare(t));
     TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
     TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
     t->first_step = t->step;

@@ -27,7 +27,7 @@ static const char *const tiny_base[] = {
     "attention.v_dim=10", "moe.experts=6",        "moe.top_k=2",          "moe.ffn=20",
     "data.sequence=24",   "train.batch=4",        "train.micro_batch=4",  "run.threads=2",
     "model.init_std=0.1", "model.loss_chunk=17",  "attention.kv_heads=1", "attention.head_dim=12",
-    "optimizer.eps=1e-5", "run.device=cpu",
+    "optimizer.eps=1e-5", "run.device=cpu",       "run.tune=false",
 };
 
 /* Random ids and documents; the same for the same step whatever the model. */
@@ -74,6 +74,7 @@ static inline void tiny_open(Tiny *t, const char *const *overrides)
                               .threads = (int)c->run_threads };
     CHECK_OK(engine_plan(c, ENGINE_TRAIN, &t->shape, &t->plan));
     CHECK_OK(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
+    CHECK_OK(engine_prepare(&t->engine, NULL));
     CHECK_OK(engine_init_weights(&t->engine, 42));
     CHECK_OK(engine_refresh_weights(&t->engine));
     CHECK_OK(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
