@@ -338,7 +338,6 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
         *c = made;
     }
     c->unchecked = false;
-    c->used = true;
     *out = c;
     return OK;
 }

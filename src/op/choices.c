@@ -56,11 +56,6 @@ Choice *choices_add(Choices *c, const ChoiceKey *key)
 
 /* Writing. */
 
-typedef bool Wanted(const Choice *c);
-
-static bool is_used(const Choice *c) { return c->used; }
-static bool is_timed(const Choice *c) { return c->kind == CHOICE_TIMED; }
-
 static Status print_choice(const Choice *c, Text *out)
 {
     const ChoiceKey *k = &c->key;
@@ -71,12 +66,12 @@ static Status print_choice(const Choice *c, Text *out)
     return text_append(out, "\n", 1);
 }
 
-static Status print(const Choices *c, Wanted *wanted, Text *out)
+static Status print(const Choices *c, bool only_timed, Text *out)
 {
     int n = 0;
     TRY(text_printf(out, "switchyard products %d\nmachine %s\n", VERSION, c->machine));
     for (int i = 0; i < c->n; i++) {
-        if (!wanted(&c->at[i])) continue;
+        if (only_timed && c->at[i].kind != CHOICE_TIMED) continue;
         TRY(print_choice(&c->at[i], out));
         n++;
     }
@@ -90,7 +85,7 @@ Status choices_text(const Choices *c, Arena *a, const char **out)
     *out = "";
     if (c == NULL) return OK;
     TRY(text_init(&text, a));
-    TRY(print(c, is_used, &text));
+    TRY(print(c, false, &text));
     *out = text.data;
     return OK;
 }
@@ -158,24 +153,23 @@ static bool take_choice(Cursor *c, Choice *out)
     return take_word(c, "\n");
 }
 
-static void add_new(Choices *c, const Choice *from, bool used, int *taken)
+static void add_new(Choices *c, const Choice *from, int *taken)
 {
     Choice *to = choices_find(c, &from->key) == NULL ? choices_add(c, &from->key) : NULL;
     if (to == NULL) return;
     *to = *from;
-    to->used = used;
     ++*taken;
 }
 
 /* The choices of a text whose frame has been found right, up to its end line. With `into` NULL they
  * are only looked at. False: a line is not one. */
-static bool each_choice(Cursor body, Choices *into, bool used, int *taken)
+static bool each_choice(Cursor body, Choices *into, int *taken)
 {
     Choice choice;
     while (body.at < body.end) {
         if (!take_choice(&body, &choice)) return false;
         if (into != NULL)
-            add_new(into, &choice, used, taken);
+            add_new(into, &choice, taken);
         else
             ++*taken;
     }
@@ -202,10 +196,10 @@ static bool open_text(const char *text, size_t bytes, Cursor *machine, Cursor *b
     if (line_end == NULL) return false;
     *machine = (Cursor){ c.at, line_end };
     *body = (Cursor){ line_end + 1, last };
-    return each_choice(*body, NULL, false, &choices) && (uint64_t)choices == count;
+    return each_choice(*body, NULL, &choices) && (uint64_t)choices == count;
 }
 
-static Status take(Choices *c, const char *name, Cursor text, bool used, int *taken)
+static Status take(Choices *c, const char *name, Cursor text, int *taken)
 {
     Cursor machine, body;
     *taken = 0;
@@ -219,7 +213,7 @@ static Status take(Choices *c, const char *name, Cursor text, bool used, int *ta
                  name, n < CHOICE_MACHINE_MAX ? n : CHOICE_MACHINE_MAX, machine.at, c->machine);
         return OK;
     }
-    (void)each_choice(body, c, used, taken);
+    (void)each_choice(body, c, taken);
     return OK;
 }
 
@@ -227,7 +221,7 @@ Status choices_take(Choices *c, const char *name, const char *text, int *taken)
 {
     *taken = 0;
     if (c == NULL || *text == '\0') return OK;
-    return take(c, name, (Cursor){ text, text + strlen(text) }, true, taken);
+    return take(c, name, (Cursor){ text, text + strlen(text) }, taken);
 }
 
 /* The cache file. */
@@ -246,7 +240,7 @@ static Status load(Choices *c, const char *path, Arena *scratch, int *taken)
     char *text = NULL;
     size_t bytes = 0;
     TRY(file_read_all(path, scratch, &text, &bytes));
-    return take(c, path, (Cursor){ text, text + bytes }, false, taken);
+    return take(c, path, (Cursor){ text, text + bytes }, taken);
 }
 
 static void warn(const char *what)
@@ -274,7 +268,7 @@ static Status write_file(const Choices *c, const char *path, Arena *scratch)
     Text text;
     File f = { 0 };
     TRY(text_init(&text, scratch));
-    TRY(print(c, is_timed, &text));
+    TRY(print(c, true, &text));
     Status s = file_create_temp_buffered(&f, path, NULL, 0);
     if (s == OK) s = file_write(&f, text.data, text.used);
     if (s == OK) s = file_commit(&f);

@@ -47,7 +47,6 @@ typedef struct Choice {
     uint64_t algo[CHOICE_WORDS];
     ChoiceKind kind;
     bool unchecked; /* out of a text, and not yet seen to be legal */
-    bool used;      /* in this run: belongs into its manifest */
 } Choice;
 
 typedef struct Choices {
@@ -69,10 +68,12 @@ Choice *choices_find(Choices *c, const ChoiceKey *key); /* NULL: not there */
 /* A zeroed choice with this key, which is not there yet. NULL: the table is full. */
 Choice *choices_add(Choices *c, const ChoiceKey *key);
 
-/* What this run used, as text in `a`; "" without a table. */
+/* The whole table as text in `a`; "" without a table. Also what this run has not used yet: it may
+ * later, and then must do what a run resumed from this text does. */
 Status choices_text(const Choices *c, Arena *a, const char **out);
-/* Take from such a text what is not known yet, as used. *taken is how many; 0, with a warning, if
- * the text is of another machine. ERR_FORMAT: damaged; `name` stands in the message. */
+/* Take from such a text what is not known yet. *taken is how many; 0, with a warning, if the text
+ * is of another machine. ERR_FORMAT: damaged; `name` stands in the message. A resumed run that took
+ * any neither loads the cache nor tunes: the run before knew no more. */
 Status choices_take(Choices *c, const char *name, const char *text, int *taken);
 
 /* The cache file of this machine: a name in config's cache.dir (file_cache_folder). What was timed
