@@ -60,6 +60,20 @@ Status cuda_used_bytes(Exec *ex, size_t *out);
 Status cuda_mark(Exec *ex, int which); /* 0: begin, 1: end */
 Status cuda_marks_s(Exec *ex, double *out);
 
+/* More such marks, `n` of them, which lie in the stream one after the other. */
+typedef struct CudaTimer {
+    void **event; /* in the arena given to cuda_timer_make */
+    int n;
+} CudaTimer;
+
+Status cuda_timer_make(Arena *a, int n, CudaTimer *out);
+void cuda_timer_free(CudaTimer *t); /* safe on { 0 } */
+Status cuda_timer_mark(const CudaTimer *t, Exec *ex, int which);
+Status cuda_timer_s(const CudaTimer *t, int from, int to, double *out); /* after a sync */
+/* The stream stands still for so long, so that what the host launches meanwhile then runs without
+ * gaps. */
+Status cuda_delay(Exec *ex, double seconds);
+
 /* Which algorithms the matrix products of this Exec take (op/choices.h). NULL: it runs on no GPU.
  */
 struct Choices *cuda_choices(Exec *ex);

@@ -2,8 +2,9 @@
  * bench: how fast ops and training steps are on this machine, beside its own measured roof.
  *
  * Data are random: token ids uniform over the vocabulary, weights initialised as in training, so
- * routing is what an untrained router makes of them. Times are medians; the roof is the best matrix
- * product (1024^3) and the best copy of 256 MiB that this process measures itself.
+ * routing is what an untrained router makes of them. Times are medians; the roof is a matrix
+ * product and a copy that this process measures itself: the best of 1024^3 and of 256 MiB on the
+ * CPU, on a GPU train/peak.h's.
  */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
@@ -24,6 +25,7 @@ typedef struct BenchModel {
     Arena arena;
     EnginePlan plan;
     int64_t step;
+    StepResult result; /* of the last step */
 } BenchModel;
 
 Status bench_open(BenchModel *m, const Config *c);
@@ -36,6 +38,10 @@ Status bench_roof(const Config *c, BenchRoof *out);
 /* The table of ops: every op that a training step of the model runs, then those that it does not.
  */
 Status bench_ops(const Config *c, int64_t steps, Text *out);
+/* The same on a GPU, a row for every shape: of a model with one layer of each kind, since an op
+ * does not know how many there are; MoE ops once with all experts alike and once with a few that
+ * get most of the tokens. */
+Status bench_ops_gpu(const Config *c, int64_t steps, Text *out);
 /* Tokens a second, spread of step times, memory. */
 Status bench_step(const Config *c, int64_t steps, Text *out);
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "train/engine_memory.h"
 #include "train/peak.h"
 #include "train/train.h"
 
@@ -58,11 +59,10 @@ void bench_close(BenchModel *m)
 
 Status bench_run_step(BenchModel *m, double *seconds)
 {
-    StepResult result;
     random_tokens(m);
     m->step++;
     double start = clock_s();
-    TRY(engine_step(&m->engine, &m->batch, 1e-4, m->step, &result));
+    TRY(engine_step(&m->engine, &m->batch, 1e-4, m->step, &m->result));
     *seconds = clock_s() - start;
     return OK;
 }
@@ -73,6 +73,12 @@ Status bench_roof(const Config *c, BenchRoof *out)
     int threads = train_threads(c);
     Arena a = { 0 };
     void *from = NULL, *to = NULL;
+    GpuRoof gpu;
+    if (engine_wants_gpu(c)) {
+        TRY(peak_gpu(c, &gpu));
+        *out = (BenchRoof){ gpu.flops, gpu.bytes };
+        return OK;
+    }
     TRY(arena_init(&a, "roof", MEM_HOST, (size_t)1 << 30));
     TRY(arena_alloc(&a, COPY_BYTES, &from));
     TRY(arena_alloc(&a, COPY_BYTES, &to));

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "trace/trace.h"
+#include "train/engine_memory.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -117,6 +118,7 @@ Status bench_ops(const Config *c, int64_t steps, Text *out)
 {
     OpSum sums[OP_ID_COUNT] = { 0 };
     BenchRoof roof;
+    if (engine_wants_gpu(c)) return bench_ops_gpu(c, steps, out);
     TRY(run_model(c, steps, sums));
     Config other = *c; /* the other attention, and the other type of activations */
     other.attention_kind = c->attention_kind == ATTENTION_MLA ? ATTENTION_GQA : ATTENTION_MLA;

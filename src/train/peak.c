@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "train/engine_memory.h"
 
 enum { SIZE = 1024, LEAST = 4, MOST = 24 }; /* the first ones wake threads and clocks */
 
@@ -64,6 +65,8 @@ Status peak_plan(const Config *c, int threads, size_t *out_bytes)
 double peak_measure(const Config *c, int threads)
 {
     Peak p = { 0 };
+    GpuRoof roof;
+    if (engine_wants_gpu(c)) return peak_gpu(c, &roof) == OK ? roof.flops : 0;
     Status s = peak_open(&p, c, threads, MEM_HOST);
     if (s == OK) fill(&p);
     double best = 0, began = clock_s();

@@ -1,0 +1,288 @@
+/*
+ * ops_gpu: what each op costs on a GPU where it is used.
+ *
+ * A decorator puts two marks around every op of whole training steps, so an op finds its inputs as
+ * cold as in training: each call has tensors of its own and many others ran since the last one. The
+ * stream stands still at a step's start until the host is far ahead; otherwise short ops would be
+ * timed at the speed of their launches. Two marks with nothing between them are about 2 us apart.
+ *
+ * Where a token goes is not left to an untrained router: behind the router the decorator writes the
+ * experts that the bench wants, and what follows works on these.
+ */
+#include "bench/bench.h"
+
+#include "backend/backend.h"
+#include "base/rng.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CALLS_MAX = 2048, ROWS_MAX = 256, SAMPLES_MAX = 512, SHAPE_MAX = 56, WARM_UP = 3 };
+
+static const double DELAY_S = 0.02;
+
+typedef enum Routing { ROUTING_ANY, ROUTING_EVEN, ROUTING_ZIPF } Routing;
+
+static const char *const routing_names[] = { "", "even", "zipf" };
+
+/* Calls of one op with tensors of one shape. */
+typedef struct OpRow {
+    const OpDesc *op;
+    char shape[SHAPE_MAX];
+    Routing routing;
+    OpCost cost;
+    int64_t calls;
+    float *seconds; /* of the first SAMPLES_MAX calls */
+} OpRow;
+
+typedef struct OpTimer {
+    CudaTimer timer;
+    Arena *arena;
+    OpRow rows[ROWS_MAX];
+    int n_rows;
+    int row_of[CALLS_MAX]; /* calls of this step */
+    int n_calls;
+    Routing routing;
+    void *index; /* (N, K) i32 on the device: the experts wanted */
+    size_t index_bytes;
+} OpTimer;
+
+/* The Backend comes first: of an entry in the stack, `run` finds the timer behind it. */
+typedef struct Decorator {
+    Backend backend;
+    OpTimer *timer;
+} Decorator;
+
+/* Sizes of the first two tensors: of a product, all there is to know. */
+static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
+{
+    int tensors = 0;
+    size_t used = 0;
+    out[0] = '\0';
+    for (const OpPort *p = op->ports; p->dir != PORT_END && tensors < 2; p++) {
+        if (p->dir == PORT_ROWS || op_port_tensor(p, args)->data == NULL) continue;
+        const Tensor *t = op_port_tensor(p, args);
+        for (int i = 0; i < t->rank && used < SHAPE_MAX - 1; i++) {
+            const char *before = i > 0 ? "x" : tensors > 0 ? " " : "";
+            int n = snprintf(out + used, SHAPE_MAX - used, "%s%" PRId64, before, t->dim[i]);
+            used += (size_t)n;
+        }
+        tensors++;
+    }
+}
+
+/* -1: the table is full. */
+static int row_find(OpTimer *t, const OpDesc *op, const void *args)
+{
+    char shape[SHAPE_MAX];
+    Routing routing = text_starts(op->name, "moe_") ? t->routing : ROUTING_ANY;
+    shape_text(op, args, shape);
+    for (int i = 0; i < t->n_rows; i++) {
+        const OpRow *r = &t->rows[i];
+        if (r->op == op && r->routing == routing && strcmp(r->shape, shape) == 0) return i;
+    }
+    if (t->n_rows == ROWS_MAX) return -1;
+    OpRow *r = &t->rows[t->n_rows];
+    *r = (OpRow){ .op = op, .routing = routing, .cost = op->cost(args) };
+    memcpy(r->shape, shape, sizeof shape);
+    return t->n_rows++;
+}
+
+static Status put_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
+{
+    if (t->routing == ROUTING_ANY || t->index_bytes != tensor_bytes(&route->index)) return OK;
+    return exec_bottom(ex)->copy(ex, route->index.data, t->index, t->index_bytes);
+}
+
+static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    OpTimer *t = ((const Decorator *)(const void *)ex->stack[level])->timer;
+    int call = t->n_calls, row = call < CALLS_MAX ? row_find(t, op, args) : -1;
+    if (call == 0) TRY(cuda_delay(ex, DELAY_S));
+    if (row < 0) return op_next(ex, level, op, args);
+    TRY(cuda_timer_mark(&t->timer, ex, 2 * call));
+    TRY(op_next(ex, level, op, args));
+    TRY(cuda_timer_mark(&t->timer, ex, 2 * call + 1));
+    t->row_of[t->n_calls++] = row;
+    return op == op_desc(OP_ROUTE_FWD) ? put_routing(t, ex, args) : OK;
+}
+
+static const Backend backend_bench = {
+    .name = "bench",
+    .run = run,
+    .alloc = backend_no_alloc,
+    .free = backend_no_free,
+    .copy = backend_no_copy,
+    .fill = backend_no_fill,
+    .event_new = backend_event_new,
+    .record = backend_event_nothing,
+    .wait = backend_event_nothing,
+    .sync = backend_sync_nothing,
+    .find_bad = backend_find_nothing,
+};
+
+/* After a step, which waited for the GPU. */
+static Status add_step(OpTimer *t)
+{
+    for (int i = 0; i < t->n_calls; i++) {
+        OpRow *r = &t->rows[t->row_of[i]];
+        double seconds = 0;
+        void *memory = r->seconds;
+        TRY(cuda_timer_s(&t->timer, 2 * i, 2 * i + 1, &seconds));
+        if (memory == NULL) TRY(arena_alloc(t->arena, SAMPLES_MAX * sizeof(float), &memory));
+        r->seconds = memory;
+        if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = (float)seconds;
+        r->calls++;
+    }
+    t->n_calls = 0;
+    return OK;
+}
+
+/* The experts that tokens go to. */
+
+/* Expert e with a probability ~ 1 / (e + 1), `k` different ones; `at` counts draws. */
+static void draw_zipf(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t *at)
+{
+    for (int64_t i = 0; i < k;) {
+        double u = rng_uniform(1, rng_stream("bench zipf"), (*at)++) * sums[experts - 1];
+        int32_t e = 0;
+        bool again = false;
+        while (sums[e] <= u && e + 1 < experts) e++;
+        for (int64_t j = 0; j < i; j++) again |= to[j] == e;
+        if (!again) to[i++] = e;
+    }
+}
+
+static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
+{
+    int64_t n = m->config->train_micro_batch * m->config->data_sequence;
+    int64_t k = m->config->moe_top_k, experts = m->config->moe_experts;
+    void *index = NULL, *sums = NULL;
+    uint64_t drawn = 0;
+    double sum = 0;
+    TRY(arena_alloc(a, (size_t)(n * k) * sizeof(int32_t), &index));
+    TRY(arena_alloc(a, (size_t)experts * sizeof(double), &sums));
+    for (int64_t e = 0; e < experts; e++) ((double *)sums)[e] = sum += 1 / (double)(e + 1);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *to = (int32_t *)index + i * k;
+        if (t->routing == ROUTING_ZIPF) draw_zipf(to, k, sums, experts, &drawn);
+        for (int64_t j = 0; j < k && t->routing == ROUTING_EVEN; j++)
+            to[j] = (int32_t)((i * k + j) % experts);
+    }
+    Exec *ex = &m->engine.ex;
+    TRY(exec_bottom(ex)->copy(ex, t->index, index, t->index_bytes));
+    return exec_bottom(ex)->sync(ex);
+}
+
+static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
+{
+    double seconds = 0;
+    if (t->routing != ROUTING_ANY) {
+        ArenaMark mark = arena_mark(&m->arena);
+        TRY(make_index(m, t, &m->arena));
+        arena_release(&m->arena, mark);
+    }
+    for (int64_t i = 0; i < WARM_UP + steps; i++) {
+        t->n_calls = 0;
+        TRY(bench_run_step(m, &seconds));
+        if (i >= WARM_UP) TRY(add_step(t));
+    }
+    return OK;
+}
+
+static Status run_model(BenchModel *m, OpTimer *t, int64_t steps)
+{
+    bool experts = m->engine.spec.n_moe > 0;
+    const Config *c = m->config;
+    Exec *ex = &m->engine.ex;
+    const Decorator decorator = { backend_bench, t };
+    t->index_bytes = (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4;
+    TRY(cuda_timer_make(t->arena, 2 * CALLS_MAX, &t->timer));
+    if (experts) TRY(exec_bottom(ex)->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
+    exec_push(ex, &decorator.backend);
+    t->routing = experts ? ROUTING_EVEN : ROUTING_ANY;
+    Status s = run_steps(m, t, steps);
+    t->routing = ROUTING_ZIPF;
+    if (s == OK && experts) s = run_steps(m, t, steps);
+    exec_pop(ex);
+    if (t->index != NULL) exec_bottom(ex)->free(ex, MEM_DEVICE, t->index, t->index_bytes);
+    return s;
+}
+
+/* The report. */
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static Status print_row(const OpRow *r, const BenchRoof *roof, Text *out)
+{
+    int64_t n = r->calls < SAMPLES_MAX ? r->calls : SAMPLES_MAX;
+    qsort(r->seconds, (size_t)n, sizeof *r->seconds, by_size);
+    double s = (double)r->seconds[n / 2], least = r->cost.flops / roof->flops;
+    if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;
+    return text_printf(out, "%-20s %-*s %-7s %6" PRId64 " %10.1f %9.1f %8.0f %7.1f\n", r->op->name,
+                       SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->calls, s * 1e6,
+                       r->cost.flops / s / 1e12, r->cost.bytes / s / 1e9, 100 * least / s);
+}
+
+/* Ops in the table's order, shapes of one in the order of their first call. */
+static Status print(const OpTimer *t, const Config *c, const BenchRoof *roof, Text *out)
+{
+    CudaInfo gpu;
+    TRY(cuda_info((int)c->run_gpu, &gpu));
+    TRY(text_printf(out,
+                    "%s, %s, %" PRId64 " tokens; roof: %.1f TFLOP/s (large product), %.0f "
+                    "GB/s (copy, read and written)\n",
+                    gpu.name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
+                    c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
+                    roof->bytes / 1e9));
+    TRY(text_printf(out, "%-20s %-*s %-7s %6s %10s %9s %8s %7s\n", "op", SHAPE_MAX - 16, "shape",
+                    "routing", "calls", "us/call", "TFLOP/s", "GB/s", "roof %"));
+    for (int id = 0; id < OP_ID_COUNT; id++) {
+        for (int i = 0; i < t->n_rows; i++) {
+            const OpRow *r = &t->rows[i];
+            if (r->op == op_desc((OpId)id) && r->calls > 0) TRY(print_row(r, roof, out));
+        }
+    }
+    return OK;
+}
+
+/* One layer of each kind that the model has, and one micro-batch a step. */
+static Config one_of_each(const Config *c)
+{
+    Config o = *c;
+    bool experts = c->model_dense_layers < c->model_layers;
+    o.model_dense_layers = c->model_dense_layers > 0 ? 1 : 0;
+    o.model_layers = o.model_dense_layers + (experts ? 1 : 0);
+    o.train_batch = c->train_micro_batch;
+    o.recompute_layers.n = 0;
+    return o;
+}
+
+Status bench_ops_gpu(const Config *c, int64_t steps, Text *out)
+{
+    Config one = one_of_each(c);
+    Arena arena = { 0 };
+    void *memory = NULL;
+    BenchModel m;
+    BenchRoof roof;
+    TRY(bench_roof(c, &roof));
+    TRY(bench_open(&m, &one));
+    Status s = arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20);
+    if (s == OK) s = arena_alloc_zero(&arena, sizeof(OpTimer), &memory);
+    OpTimer *t = memory;
+    if (s == OK) {
+        t->arena = &arena;
+        s = run_model(&m, t, steps);
+    }
+    if (s == OK) s = print(t, &one, &roof, out);
+    if (t != NULL) cuda_timer_free(&t->timer);
+    bench_close(&m);
+    arena_free(&arena);
+    return s;
+}

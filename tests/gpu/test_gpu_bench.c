@@ -1,0 +1,103 @@
+/* bench ops on a GPU: a row for every op that a step runs, with numbers that can be. Skipped where
+ * there is no GPU. */
+#include "bench/bench.h"
+#include "harness/test.h"
+
+#include <stdio.h>
+
+#define NEEDS_GPU()                                                                                \
+    do {                                                                                           \
+        (void)state;                                                                               \
+        if (!cuda_built() || cuda_devices() == 0) {                                                \
+            printf("skip: needs a GPU and a build with CUDA=1\n");                                 \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+enum { STEPS = 3 };
+
+static const char *const small[] = {
+    "model.vocab=1031", "model.hidden=256", "model.layers=4",      "data.sequence=128",
+    "train.batch=8",    "moe.experts=8",    "train.micro_batch=2", "run.device=cuda",
+    "run.tune=false",   "moe.top_k=2",      "run.compute=bf16",
+};
+
+static const char *run(Arena *a, const char *more)
+{
+    Config c;
+    Text out;
+    CHECK_OK(config_default(&c, a));
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        CHECK_OK(config_override(&c, a, small[i]));
+    }
+    CHECK_OK(config_override(&c, a, more));
+    CHECK_OK(config_check(&c));
+    CHECK_OK(text_init(&out, a));
+    CHECK_OK(bench_ops(&c, STEPS, &out));
+    return out.data;
+}
+
+/* Rows of one op; each ends with calls, us, TFLOP/s, GB/s and percent of the roof. */
+static int rows_of(const char *table, const char *op, const char *routing)
+{
+    int n = 0;
+    for (const char *line = table; line != NULL && *line != '\0'; line = strchr(line, '\n') + 1) {
+        size_t name = strlen(op), width = strcspn(line, "\n");
+        char text[256];
+        double calls = 0, us = 0, flops = 0, bytes = 0, roof = 0;
+        if (strncmp(line, op, name) != 0 || line[name] != ' ') continue;
+        CHECK(width < sizeof text && width > 50);
+        (void)snprintf(text, sizeof text, "%.*s", (int)width, line);
+        char *tail = text + width - 47;
+        CHECK_INT(sscanf(tail, "%lf %lf %lf %lf %lf", &calls, &us, &flops, &bytes, &roof), 5);
+        CHECK(calls >= STEPS && us > 0.5 && us < 1e6 && flops >= 0 && bytes > 0);
+        CHECK(roof > 0 && roof < 120);
+        if (*routing != '\0' && strstr(text, routing) == NULL) continue;
+        n++;
+    }
+    return n;
+}
+
+static void every_op_of_a_step_has_its_rows(void **state)
+{
+    NEEDS_GPU();
+    static const char *const once[] = { "attention_fwd", "attention_bwd", "embed_fwd", "embed_bwd",
+                                        "head_loss",     "route_fwd",     "route_bwd", "adamw" };
+    static const char *const routed[] = { "moe_sort",         "moe_up_fwd",
+                                          "moe_down_fwd",     "moe_down_bwd_input",
+                                          "moe_up_bwd_input", "moe_down_bwd_weight",
+                                          "moe_up_bwd_weight" };
+    Arena a = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
+    const char *table = run(&a, "model.dense_layers=1");
+    CHECK(strstr(table, "roof: ") != NULL);
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
+        if (rows_of(table, once[i], "") < 1) fail_msg("no row of %s in\n%s", once[i], table);
+    }
+    for (size_t i = 0; i < sizeof routed / sizeof *routed; i++) {
+        CHECK_INT(rows_of(table, routed[i], "even"), 1);
+        CHECK_INT(rows_of(table, routed[i], "zipf"), 1);
+    }
+    CHECK(rows_of(table, "linear_fwd", "") >= 6);
+    arena_free(&a);
+}
+
+static void a_dense_model_has_no_rows_of_experts(void **state)
+{
+    NEEDS_GPU();
+    Arena a = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
+    const char *table = run(&a, "model.dense_layers=4");
+    CHECK_INT(rows_of(table, "moe_up_fwd", ""), 0);
+    CHECK_INT(rows_of(table, "swiglu_fwd", ""), 1);
+    arena_free(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_op_of_a_step_has_its_rows),
+        TEST(a_dense_model_has_no_rows_of_experts),
+    };
+    return TEST_RUN(tests);
+}
