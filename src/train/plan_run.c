@@ -128,7 +128,9 @@ static Status plan_eval(const Config *c, TrainPlan *p)
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->tables_bytes + p->loader_bytes + p->mapped_bytes + p->save_bytes;
-    for (int i = 0; i < ENGINE_ARENAS; i++) sum += p->engine.bytes[i];
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        if (!p->engine.on_gpu || i == ENGINE_PINNED) sum += p->engine.bytes[i];
+    }
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
@@ -145,6 +147,7 @@ Status train_plan(const Config *c, TrainPlan *out)
     p.params_total = p.engine.params_total;
     p.params_active = p.engine.params_active;
     p.total_bytes = total_bytes(&p);
+    if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.engine, &p.gpu));
     *out = p;
     return OK;
 }
@@ -182,5 +185,6 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
     TRY(print_bytes(out, "probe", p->probe_bytes,
                     "measuring peak FLOP/s, before all of the above"));
+    if (p->engine.on_gpu) return train_print_gpu(&p->gpu, out);
     return print_bytes(out, "total", p->total_bytes, "beside the empty program");
 }

@@ -88,6 +88,9 @@ static Status open_all(Trainer *t)
 {
     const Config *c = t->config;
     TRY(train_plan(c, &t->plan));
+    if (t->plan.engine.on_gpu) {
+        TRY(train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu));
+    }
     TRY(lock_folder(t));
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
     t->peak_flops = peak_measure(c, t->plan.shape.threads);

@@ -21,10 +21,25 @@ typedef struct TrainOptions {
     int64_t *last_step;                /* where the run ended is written here, or NULL */
 } TrainOptions;
 
+/* What a run will take of a GPU's memory. */
+typedef struct GpuPlan {
+    CudaInfo gpu;
+    size_t arenas_bytes, context_bytes, kernel_bytes, total_bytes;
+} GpuPlan;
+
+/* ERR_UNSUPPORTED: no GPU that this program can use. Makes a context and gives it back. */
+Status train_plan_gpu(const Config *c, const EnginePlan *plan, GpuPlan *out);
+/* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest setting that
+ * fits. */
+Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                       const GpuPlan *p);
+Status train_print_gpu(const GpuPlan *p, Text *out);
+
 /* What a run will take, before it takes it. */
 typedef struct TrainPlan {
     EngineShape shape;
     EnginePlan engine;
+    GpuPlan gpu;          /* with engine.on_gpu */
     size_t tables_bytes;  /* bookkeeping */
     size_t loader_bytes;  /* batches, document orders, bytes of tokens */
     size_t mapped_bytes;  /* pages of the data files */

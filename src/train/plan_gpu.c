@@ -1,0 +1,135 @@
+/*
+ * plan_gpu: what a run takes of a GPU's memory, and whether it is there.
+ *
+ * Arenas are exact. The rest is the driver's: its context (measured, since it depends on driver and
+ * GPU, together with what other processes hold), and the kernels, which it loads when they first
+ * run, with their graph.
+ */
+#include "backend/cuda.h"
+#include "train/engine_memory.h"
+#include "train/train.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory in such pieces */
+/* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
+static const size_t KERNEL_BYTES = (size_t)64 << 20;
+
+static size_t granules(size_t bytes)
+{
+    return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
+}
+
+static bool on_device(int arena) { return arena != ENGINE_PINNED; }
+
+static size_t arenas_bytes(const EnginePlan *plan)
+{
+    size_t sum = 0;
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        if (on_device(i)) sum += granules(plan->bytes[i]);
+    }
+    return sum;
+}
+
+/* Context and handles are made and given back; what is then in use is not ours alone, nor is what
+ * is free. */
+static Status probe(const Config *c, GpuPlan *out)
+{
+    Arena tables = { 0 };
+    Exec ex = { 0 };
+    TRY(arena_init(&tables, "probe", MEM_HOST, (size_t)64 << 20));
+    Status s = cuda_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
+    if (s == OK) s = cuda_info((int)c->run_gpu, &out->gpu);
+    cuda_exec_free(&ex);
+    arena_free(&tables);
+    return s;
+}
+
+Status train_plan_gpu(const Config *c, const EnginePlan *plan, GpuPlan *out)
+{
+    GpuPlan p = { .arenas_bytes = arenas_bytes(plan), .kernel_bytes = KERNEL_BYTES };
+    TRY(probe(c, &p));
+    p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;
+    p.total_bytes = p.context_bytes + p.kernel_bytes + p.arenas_bytes;
+    *out = p;
+    return OK;
+}
+
+/* Does the model fit with these settings? *bytes: what it takes then. */
+static Status fits(const Config *c, const EngineShape *shape, const GpuPlan *p, bool *out,
+                   size_t *bytes)
+{
+    EnginePlan plan;
+    TRY(engine_plan(c, ENGINE_TRAIN, shape, &plan));
+    *bytes = p->context_bytes + p->kernel_bytes + arenas_bytes(&plan);
+    *out = *bytes <= p->gpu.total_bytes;
+    return OK;
+}
+
+/* The change that costs least: smaller micro-batches, then recompute of every layer. */
+static Status nearest(const Config *c, const EngineShape *shape, const GpuPlan *p, char *out,
+                      size_t out_bytes)
+{
+    Config other = *c;
+    EngineShape small = *shape;
+    char text[32];
+    for (int again = 0; again < 2; again++) {
+        for (int64_t m = shape->micro_batch - (again == 0); m >= 1; m--) {
+            size_t bytes = 0;
+            bool good = false;
+            if (c->train_batch % m != 0) continue;
+            other.train_micro_batch = small.micro_batch = m;
+            TRY(fits(&other, &small, p, &good, &bytes));
+            if (!good) continue;
+            (void)snprintf(out, out_bytes, "train.micro_batch=%" PRId64 "%s fits with %s", m,
+                           again ? " and recompute of all layers" : "",
+                           text_bytes(text, (double)bytes));
+            return OK;
+        }
+        other.recompute_layers.n = 0;
+        for (int64_t i = 0; i < c->model_layers && i < CONFIG_LIST_MAX; i++) {
+            other.recompute_layers.at[other.recompute_layers.n++] = i;
+        }
+    }
+    (void)snprintf(out, out_bytes, "%s",
+                   "no train.micro_batch fits, even with recompute of all layers: take a GPU with "
+                   "more memory or a smaller model");
+    return OK;
+}
+
+Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                       const GpuPlan *p)
+{
+    if (p->total_bytes <= p->gpu.total_bytes) return OK;
+    char hint[192], need[32], have[32], used[32], arena[32], list[192] = "";
+    size_t at = 0;
+    for (int i = 0; i < ENGINE_ARENAS && at < sizeof list; i++) {
+        if (!on_device(i)) continue;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", at > 0 ? ", " : "",
+                               engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
+    }
+    TRY(nearest(c, shape, p, hint, sizeof hint));
+    return FAIL(ERR_ARG,
+                "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
+                (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),
+                text_bytes(used, (double)p->context_bytes),
+                text_bytes(need, (double)p->total_bytes), list, hint);
+}
+
+Status train_print_gpu(const GpuPlan *p, Text *out)
+{
+    char text[32], total[32];
+    TRY(text_printf(out, "GPU         %s, %s\n", p->gpu.name,
+                    text_bytes(total, (double)p->gpu.total_bytes)));
+    TRY(text_printf(out, "  %-10s %12s  %s\n", "arenas", text_bytes(text, (double)p->arenas_bytes),
+                    "run, slot, ring, step and scratch, in the driver's pieces"));
+    TRY(text_printf(out, "  %-10s %12s  %s\n", "context",
+                    text_bytes(text, (double)p->context_bytes),
+                    "the driver's, and other programs'"));
+    TRY(text_printf(out, "  %-10s %12s  %s\n", "kernels", text_bytes(text, (double)p->kernel_bytes),
+                    "loaded when they first run; the step's graph"));
+    return text_printf(out, "  %-10s %12s  %s (%zu bytes)\n", "total",
+                       text_bytes(text, (double)p->total_bytes), "in use at the peak",
+                       p->total_bytes);
+}
