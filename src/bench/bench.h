@@ -10,7 +10,7 @@
 #define BENCH_BENCH_H
 
 #include "config/config.h"
-#include "train/engine.h"
+#include "train/train.h"
 
 typedef struct BenchRoof {
     double flops; /* FLOP/s of a matrix product in the compute type */
@@ -24,6 +24,7 @@ typedef struct BenchModel {
     Batch batch;
     Arena arena;
     EnginePlan plan;
+    GpuPlan gpu; /* with plan.on_gpu */
     int64_t step;
     StepResult result; /* of the last step */
 } BenchModel;

@@ -35,6 +35,10 @@ static Status open_model(BenchModel *m)
                           .domains = 1,
                           .threads = train_threads(c) };
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
+    if (m->plan.on_gpu) {
+        TRY(train_plan_gpu(c, &m->plan, &m->gpu));
+        TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
+    }
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(engine_prepare(&m->engine, NULL));
     TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));

@@ -43,13 +43,14 @@ static Status machine(const BenchModel *m, char out[], size_t out_bytes)
 
 static Status report_gpu(const BenchModel *m, const StepTimes *t, size_t used_bytes, Text *out)
 {
-    char bytes[32];
+    char bytes[32], planned[32];
     if (!m->plan.on_gpu) return OK;
     TRY(text_printf(out, "  device       %.1f ms p50, %.1f ms p99; %" PRId64 " launches a step\n",
                     part_of(t->device, t->n, 0.5) * 1e3, part_of(t->device, t->n, 0.99) * 1e3,
                     m->result.launches));
-    return text_printf(out, "  GPU memory   %s in use, by whomever\n",
-                       text_bytes(bytes, (double)used_bytes));
+    return text_printf(out, "  GPU in use   %s, %s planned (%zu bytes)\n",
+                       text_bytes(bytes, (double)used_bytes),
+                       text_bytes(planned, (double)m->gpu.total_bytes), used_bytes);
 }
 
 static Status report(BenchModel *m, const StepTimes *t, Text *out)
