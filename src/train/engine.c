@@ -257,15 +257,17 @@ static Status rehearse(Engine *e, const char *products)
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
     }
-    if (c->run_tune) choices_load(choices, c->cache_dir, &e->tables);
+    /* A checkpoint has all that its run knew: a cache that grew since would change the bits. */
+    bool tune = c->run_tune && taken == 0;
+    if (tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(e));
     memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
-    TRY(cuda_tune(&e->ex, c->run_tune));
+    TRY(cuda_tune(&e->ex, tune));
     Status s = enqueue_step(e);
     TRY(cuda_tune(&e->ex, false));
     TRY(s);
     TRY(engine_wait(e));
-    if (c->run_tune) choices_save(choices, c->cache_dir, &e->tables);
+    if (tune) choices_save(choices, c->cache_dir, &e->tables);
     return OK;
 }
 
