@@ -12,6 +12,7 @@ extern "C" {
 /* What an Exec on a GPU has beside the common part. */
 struct Cuda {
     int device, sms;
+    int64_t waits; /* of the host, so far */
     cudaStream_t stream;
     struct Blas *blas;
     cudaEvent_t mark[2];
@@ -191,6 +192,13 @@ void cuda_graph_free(CudaGraph *g)
     memset(g, 0, sizeof *g);
 }
 
+Status cuda_bus_id(Exec *ex, char out[CUDA_BUS_ID_MAX])
+{
+    return cuda_status(cudaDeviceGetPCIBusId(out, CUDA_BUS_ID_MAX, ex->cuda->device), "PCI bus id");
+}
+
+int64_t cuda_waits(const Exec *ex) { return ex->cuda == NULL ? 0 : ex->cuda->waits; }
+
 Status cuda_used_bytes(Exec *ex, size_t *out)
 {
     size_t free_bytes = 0, total = 0;
@@ -247,10 +255,15 @@ static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
     return cuda_status(cudaMemsetAsync(dst, byte, bytes, exec_stream(ex)), "fill");
 }
 
+static Status sync(Exec *ex)
+{
+    ex->cuda->waits++;
+    return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
+}
+
 /* 8-bit formats hold no infinities that an op makes: nothing to look for. */
 static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
-    cudaStream_t stream = exec_stream(ex);
     unsigned long long at = NONE;
     char bits[4] = { 0 };
     float v = 0;
@@ -259,10 +272,10 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
     TRY(fill(ex, ex->cuda->bad, 0xFF, sizeof at));
     TRY(t->dtype == DTYPE_F32 ? search<float>(ex, t) : search<Bf16>(ex, t));
     TRY(copy(ex, &at, ex->cuda->bad, sizeof at));
-    TRY(cuda_status(cudaStreamSynchronize(stream), "search"));
+    TRY(sync(ex));
     if (at == NONE) return OK;
     TRY(copy(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
-    TRY(cuda_status(cudaStreamSynchronize(stream), "search"));
+    TRY(sync(ex));
     dtype_to_f32(&v, bits, t->dtype, 1);
     *index = (int64_t)at, *value = (double)v;
     return OK;
@@ -287,11 +300,6 @@ static Status wait(Exec *ex, Event event)
 {
     return cuda_status(cudaStreamWaitEvent(exec_stream(ex), (cudaEvent_t)(uintptr_t)event.value, 0),
                        "event wait");
-}
-
-static Status sync(Exec *ex)
-{
-    return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
 }
 
 const Backend backend_cuda = { "cuda",    run,    alloc, release, copy,    fill,

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-enum { CUDA_NAME_MAX = 128 };
+enum { CUDA_NAME_MAX = 128, CUDA_BUS_ID_MAX = 32 };
 
 typedef struct CudaInfo {
     char name[CUDA_NAME_MAX];
@@ -51,6 +51,13 @@ Status cuda_capture_begin(Exec *ex);
 Status cuda_capture_end(Exec *ex, CudaGraph *out);
 Status cuda_graph_launch(Exec *ex, const CudaGraph *g);
 void cuda_graph_free(CudaGraph *g); /* safe on { 0 } */
+
+/* Where the Exec's GPU is plugged in, "0000:19:00.0": its name for NVML, whatever subset of the
+ * machine's GPUs this process may see. */
+Status cuda_bus_id(Exec *ex, char out[CUDA_BUS_ID_MAX]);
+
+/* How often the host has waited for the Exec's GPU so far; 0 on the CPU. */
+int64_t cuda_waits(const Exec *ex);
 
 /* Bytes of the device in use now, by whomever, as the driver says. */
 Status cuda_used_bytes(Exec *ex, size_t *out);

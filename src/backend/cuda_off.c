@@ -53,6 +53,19 @@ Status cuda_graph_launch(Exec *ex, const CudaGraph *g)
 void cuda_graph_free(CudaGraph *g) { *g = (CudaGraph){ 0 }; }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the prototype of a build with CUDA */
+Status cuda_bus_id(Exec *ex, char out[CUDA_BUS_ID_MAX])
+{
+    (void)ex, (void)out;
+    return none();
+}
+
+int64_t cuda_waits(const Exec *ex)
+{
+    (void)ex;
+    return 0;
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): the prototype of a build with CUDA */
 Status cuda_used_bytes(Exec *ex, size_t *out)
 {
     (void)ex, (void)out;

@@ -295,7 +295,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                        (float)(1 / (1 - pow(c->optimizer_beta2, (double)step))) };
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
+    int64_t waits = cuda_waits(&e->ex);
     TRY(start_step(e));
+    if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
     TRY(engine_wait(e));
 
     double device_s = 0;
@@ -311,7 +313,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .finite = isfinite(*loss) && isfinite(*norm),
                          .load = e->load_host.data,
                          .device_s = device_s,
-                         .launches = e->launches };
+                         .launches = e->launches,
+                         .kernels = e->graph.kernels,
+                         .waits = cuda_waits(&e->ex) - waits };
     return OK;
 }
 

@@ -64,9 +64,19 @@ typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     bool finite;
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
-    double device_s;     /* on a GPU: from the first to the last launch's end */
-    int64_t launches;    /* on a GPU: that the host made; a graph is one */
+    /* on a GPU; else 0 */
+    double device_s;  /* from the first to the last launch's end */
+    int64_t launches; /* kernels, copies and fills that the host started; a graph is one */
+    int64_t kernels;  /* that ran */
+    int64_t waits;    /* of the host for the GPU */
 } StepResult;
+
+/* Whom engine_step calls on a GPU between the step's launch and the wait for its end, so that he
+ * sees the GPU at work and costs no time as long as he is faster than the step. */
+typedef struct EngineObserver {
+    void (*look)(void *self); /* NULL: nobody */
+    void *self;
+} EngineObserver;
 
 typedef struct Engine {
     const Config *config;
@@ -93,6 +103,7 @@ typedef struct Engine {
     Tensor load_host;                 /* copy of record.load, in tables */
     ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
     CudaGraph graph;                  /* of the step; without exec in the eager executor */
+    EngineObserver observer;          /* set by whoever opened the engine */
     int64_t step, launches;
     bool counting, on_gpu;
 } Engine;

@@ -113,6 +113,35 @@ static Status load_i32(Json *j, const Engine *e, const int32_t *load, int domain
     return json_array_end(j);
 }
 
+static Status throttle_reasons(Json *j, uint64_t mask)
+{
+    const char *word[GPU_REASONS_MAX];
+    int n = gpu_throttle_words(mask, word);
+    TRY(json_key(j, "throttle"));
+    TRY(json_array(j));
+    for (int i = 0; i < n; i++) TRY(json_string(j, word[i]));
+    return json_array_end(j);
+}
+
+/* What only a step on a GPU has, and of it what the driver tells. */
+static Status gpu_fields(Json *j, const StepMetrics *s)
+{
+    static const char *const key[] = { [GPU_CLOCK_MHZ] = "clock_mhz",
+                                       [GPU_MEMORY_CLOCK_MHZ] = "memory_clock_mhz",
+                                       [GPU_POWER_W] = "power_w",
+                                       [GPU_TEMPERATURE_C] = "temperature_c" };
+    const StepResult *r = &s->result;
+    if (r->launches == 0) return OK;
+    TRY(field(j, "device_s", r->device_s));
+    TRY(count(j, "launches", r->launches));
+    TRY(count(j, "kernels", r->kernels));
+    TRY(count(j, "waits", r->waits));
+    for (int f = 0; f < GPU_THROTTLE; f++) {
+        if (gpu_knows(&s->gpu, (GpuFigure)f)) TRY(field(j, key[f], s->gpu.value[f]));
+    }
+    return gpu_knows(&s->gpu, GPU_THROTTLE) ? throttle_reasons(j, s->gpu.throttle) : OK;
+}
+
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
 {
     Json j;
@@ -126,6 +155,7 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
     TRY(field(&j, "step_s", s->step_s));
     TRY(field(&j, "tokens_per_s", s->tokens_per_s));
     TRY(field(&j, "mfu", s->mfu));
+    TRY(gpu_fields(&j, s));
     TRY(json_key(&j, "memory_bytes"));
     TRY(json_object(&j));
     for (int a = 0; a < ENGINE_ARENAS; a++) {

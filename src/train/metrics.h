@@ -5,6 +5,7 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
+#include "backend/gpu_state.h"
 #include "base/file.h"
 #include "train/engine.h"
 
@@ -18,6 +19,7 @@ typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s, mfu;
     StepResult result;
+    GpuReading gpu; /* while the step ran */
     bool by_domain; /* also the expert load of each domain */
 } StepMetrics;
 

@@ -34,6 +34,8 @@ typedef struct Trainer {
     Checkpointer saver;
     Metrics metrics;
     Trace trace;
+    GpuState gpu;
+    GpuReading reading; /* of the last step */
     double peak_flops, started_s, last_loss;
     int64_t step, saved_step, first_step;
     uint64_t position; /* sequences of finished steps */
@@ -105,6 +107,7 @@ static Status open_all(Trainer *t)
 
 static void close_all(Trainer *t)
 {
+    gpu_state_close(&t->gpu);
     metrics_close(&t->metrics);
     checkpointer_close(&t->saver);
     loader_close(t->loader);
@@ -127,6 +130,23 @@ static Status prepare(Trainer *t)
     }
     TRY(engine_prepare(&t->engine, info.products));
     arena_release(&t->saver.arena, mark);
+    return OK;
+}
+
+static void read_gpu(void *trainer)
+{
+    Trainer *t = trainer;
+    t->reading = gpu_state_read(&t->gpu);
+}
+
+/* The clock that counts is the one under load, so it is read while a step runs. */
+static Status watch_gpu(Trainer *t)
+{
+    char bus_id[CUDA_BUS_ID_MAX];
+    if (!t->engine.on_gpu) return OK;
+    TRY(cuda_bus_id(&t->engine.ex, bus_id));
+    gpu_state_open(&t->gpu, bus_id);
+    t->engine.observer = (EngineObserver){ read_gpu, t };
     return OK;
 }
 
@@ -221,6 +241,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
     if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
+    m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
     m->mfu = t->peak_flops > 0 ? t->plan.model_flops / m->step_s / t->peak_flops : 0;
@@ -290,6 +311,7 @@ static Status run(Trainer *t)
     TRY(open_all(t));
     t->saved_step = -1;
     TRY(prepare(t));
+    TRY(watch_gpu(t));
     TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
     TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
     t->first_step = t->step;

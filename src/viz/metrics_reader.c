@@ -41,6 +41,8 @@ static const Field FIELD[] = {
     NUMBER(step_s),
     NUMBER(tokens_per_s),
     NUMBER(mfu),
+    NUMBER(clock_mhz),
+    NUMBER(power_w),
     NUMBER(bits_per_byte),
     RAW(moe_layers),
     RAW(arenas_planned),

@@ -22,6 +22,7 @@ typedef struct MetricsLine {
     char *model;
     double params_total, params_active, peak_flops, experts;
     double loss, aux_loss, lr, grad_norm, tokens, step_s, tokens_per_s, mfu, bits_per_byte;
+    double clock_mhz, power_w;
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
     char *expert_load, *expert_load_by_domain;
 } MetricsLine;

@@ -145,12 +145,12 @@ static bool any_of(const Report *r, const Small *small, int n)
     return any;
 }
 
-/* Side by side: two or three, as many as have data. */
+/* Side by side: two, three, or two and two, as many as have data. */
 static Status write_small(Text *out, const Report *r, const Small *small, int n)
 {
     int shown = 0;
     for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[small[i].curve]);
-    TRY(text_printf(out, "<div class=\"%s\">\n", shown > 2 ? "three" : "two"));
+    TRY(text_printf(out, "<div class=\"%s\">\n", shown == 3 ? "three" : "two"));
     for (int i = 0; i < n; i++) {
         const Curve *c = &r->data.curve[small[i].curve];
         if (!has_points(c)) continue;
@@ -162,8 +162,8 @@ static Status write_small(Text *out, const Report *r, const Small *small, int n)
                                  .y_label = log_y ? "log scale" : "",
                                  .series = &s,
                                  .n_series = 1,
-                                 .width = shown > 2 ? REPORT_THIRD : REPORT_HALF,
-                                 .height = shown > 2 ? THIRD_HEIGHT : HALF_HEIGHT,
+                                 .width = shown == 3 ? REPORT_THIRD : REPORT_HALF,
+                                 .height = shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
                                  .y_unit = small[i].unit,
                                  .log_y = log_y,
                                  .from_zero = small[i].from_zero };
@@ -181,6 +181,8 @@ static const Small RATES[] = {
 static const Small THROUGHPUT[] = {
     { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
     { RUN_MFU, "Model FLOPs utilisation", SVG_PERCENT, true, false },
+    { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
+    { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
 };
 
 enum {

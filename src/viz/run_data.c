@@ -233,7 +233,8 @@ static Status take_step(Build *b, const MetricsLine *line)
 {
     RunData *d = b->d;
     const double value[RUN_CURVES] = { line->loss,      line->aux_loss,     line->lr,
-                                       line->grad_norm, line->tokens_per_s, line->mfu };
+                                       line->grad_norm, line->tokens_per_s, line->mfu,
+                                       line->clock_mhz, line->power_w };
     for (int i = 0; i < RUN_CURVES; i++) buckets_put(&b->curve[i], line->step, value[i]);
     d->steps++;
     d->bad_losses += !isfinite(line->loss);

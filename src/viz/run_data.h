@@ -25,6 +25,8 @@ typedef enum RunCurve {
     RUN_GRAD_NORM,
     RUN_TOKENS_PER_S,
     RUN_MFU,
+    RUN_CLOCK_MHZ,
+    RUN_POWER_W,
     RUN_CURVES
 } RunCurve;
 

@@ -132,6 +132,41 @@ static void the_load_by_domain_is_written_when_asked_for(void **state)
     place_close(&p);
 }
 
+static void a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    StepMetrics s = { .step = 1 };
+    s.result = tiny_steps(&p.t, 0, 1);
+    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s)); /* as it is on the CPU */
+    s.result.device_s = 0.25, s.result.launches = 1, s.result.kernels = 700, s.result.waits = 2;
+    s.gpu = (GpuReading){ .known = 1u << GPU_CLOCK_MHZ | 1u << GPU_POWER_W | 1u << GPU_THROTTLE,
+                          .value = { [GPU_CLOCK_MHZ] = 1755, [GPU_POWER_W] = 650.5 },
+                          .throttle = 0x44 };
+    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
+    cJSON *cpu = line(&p, 0), *gpu = line(&p, 1);
+    static const char *const keys[] = { "device_s", "launches",      "kernels",
+                                        "waits",    "clock_mhz",     "memory_clock_mhz",
+                                        "power_w",  "temperature_c", "throttle" };
+    for (int i = 0; i < 9; i++) CHECK(cJSON_GetObjectItem(cpu, keys[i]) == NULL);
+    CHECK_NEAR(number(gpu, "device_s"), 0.25, 0);
+    CHECK_NEAR(number(gpu, "launches"), 1, 0);
+    CHECK_NEAR(number(gpu, "kernels"), 700, 0);
+    CHECK_NEAR(number(gpu, "waits"), 2, 0);
+    CHECK_NEAR(number(gpu, "clock_mhz"), 1755, 0);
+    CHECK_NEAR(number(gpu, "power_w"), 650.5, 0);
+    CHECK(cJSON_GetObjectItem(gpu, "memory_clock_mhz") == NULL);
+    CHECK(cJSON_GetObjectItem(gpu, "temperature_c") == NULL);
+    const cJSON *why = cJSON_GetObjectItem(gpu, "throttle");
+    CHECK_INT(cJSON_GetArraySize(why), 2);
+    CHECK_TEXT(cJSON_GetStringValue(cJSON_GetArrayItem(why, 0)), "sw_power_cap");
+    CHECK_TEXT(cJSON_GetStringValue(cJSON_GetArrayItem(why, 1)), "hw_thermal");
+    cJSON_Delete(cpu);
+    cJSON_Delete(gpu);
+    place_close(&p);
+}
+
 static void a_loss_that_is_not_finite_is_null(void **state)
 {
     (void)state;
@@ -253,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
         TEST(the_load_by_domain_is_written_when_asked_for),
+        TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),
         TEST(a_loss_that_is_not_finite_is_null),
         TEST(evaluations_weigh_domains_by_targets_and_bytes),
         TEST(an_evaluation_line_has_every_domain),

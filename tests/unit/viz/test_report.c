@@ -408,6 +408,30 @@ static void a_run_without_moe_layers_has_no_expert_section(void **state)
     run_close(&r);
 }
 
+static void clock_and_power_of_a_gpu_stand_under_throughput(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 4);
+    run_report(&r);
+    has_not(&r, "<h3>Clock of the GPU (MHz)</h3>");
+    has_not(&r, "<h3>Power of the GPU (W)</h3>");
+    run_close(&r);
+    run_open(&r);
+    for (int i = 1; i <= 4; i++) {
+        CHECK(fprintf(r.metrics,
+                      "{\"kind\":\"step\",\"step\":%d,\"loss\":1,\"tokens_per_s\":8192,\"mfu\":0.4,"
+                      "\"clock_mhz\":%d,\"power_w\":650.5,\"throttle\":[\"sw_power_cap\"]}\n",
+                      i, 1700 + i) > 0);
+    }
+    run_report(&r);
+    has(&r, "<h3>Clock of the GPU (MHz)</h3>");
+    has(&r, "<h3>Power of the GPU (W)</h3>");
+    CHECK(strstr(r.page, "<h2>Throughput</h2>") < strstr(r.page, "Clock of the GPU"));
+    run_close(&r);
+}
+
 static void a_run_of_one_step_is_shown_as_dots(void **state)
 {
     (void)state;
@@ -699,6 +723,7 @@ int main(void)
         TEST(a_file_without_a_step_is_an_error),
         TEST(too_little_scratch_is_an_error_and_is_given_back),
         TEST(a_run_without_moe_layers_has_no_expert_section),
+        TEST(clock_and_power_of_a_gpu_stand_under_throughput),
         TEST(a_run_of_one_step_is_shown_as_dots),
         TEST(bits_per_byte_that_are_not_known_are_not_shown),
         TEST(a_run_of_evaluations_only_has_a_report),

@@ -1,0 +1,148 @@
+#include "backend/gpu_state.h"
+
+#include "base/log.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+static const char LIBRARY[] = "libnvidia-ml.so.1";
+
+/* From nvml.h: nvmlClockType_t, nvmlTemperatureSensors_t. */
+enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, NVML_TEMPERATURE_GPU = 0 };
+
+/* nvmlClocksEventReason*, from nvml.h; none set: the clock is as high as it goes. */
+static const struct {
+    uint64_t bit;
+    const char *word;
+} REASON[] = {
+    { 0x001, "idle" },        { 0x002, "applications_clocks" }, { 0x004, "sw_power_cap" },
+    { 0x008, "hw_slowdown" }, { 0x010, "sync_boost" },          { 0x020, "sw_thermal" },
+    { 0x040, "hw_thermal" },  { 0x080, "hw_power_brake" },      { 0x100, "display_clocks" },
+};
+
+enum { REASONS = sizeof REASON / sizeof *REASON };
+_Static_assert(REASONS + 1 == GPU_REASONS_MAX, "and one word for bits without a word");
+
+int gpu_throttle_words(uint64_t mask, const char *out[GPU_REASONS_MAX])
+{
+    int n = 0;
+    for (int i = 0; i < REASONS; i++) {
+        if (mask & REASON[i].bit) out[n++] = REASON[i].word;
+        mask &= ~REASON[i].bit;
+    }
+    if (mask != 0) out[n++] = "other";
+    return n;
+}
+
+/* What is looked for in the library, in the order of struct Nvml. */
+static const struct {
+    size_t offset;
+    const char *name, *older; /* older: the name before driver 535, or NULL */
+    bool needed;
+} FUNCTION[] = {
+    { offsetof(Nvml, init), "nvmlInit_v2", NULL, true },
+    { offsetof(Nvml, shutdown), "nvmlShutdown", NULL, true },
+    { offsetof(Nvml, error_text), "nvmlErrorString", NULL, true },
+    { offsetof(Nvml, find), "nvmlDeviceGetHandleByPciBusId_v2", NULL, true },
+    { offsetof(Nvml, clock), "nvmlDeviceGetClockInfo", NULL, false },
+    { offsetof(Nvml, power), "nvmlDeviceGetPowerUsage", NULL, false },
+    { offsetof(Nvml, temperature), "nvmlDeviceGetTemperature", NULL, false },
+    { offsetof(Nvml, throttle), "nvmlDeviceGetCurrentClocksEventReasons",
+      "nvmlDeviceGetCurrentClocksThrottleReasons", false },
+};
+
+enum { FUNCTIONS = sizeof FUNCTION / sizeof *FUNCTION };
+
+Status nvml_load(const char *library, GpuState *g)
+{
+    *g = (GpuState){ .library = dlopen(library, RTLD_NOW | RTLD_LOCAL) };
+    if (g->library == NULL)
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s is in no folder where the loader looks; it comes with the NVIDIA driver",
+                    library);
+    for (int i = 0; i < FUNCTIONS; i++) {
+        void *at = dlsym(g->library, FUNCTION[i].name);
+        if (at == NULL && FUNCTION[i].older != NULL) at = dlsym(g->library, FUNCTION[i].older);
+        if (at == NULL && FUNCTION[i].needed) {
+            gpu_state_close(g);
+            return FAIL(ERR_UNSUPPORTED, "%s has no function %s", library, FUNCTION[i].name);
+        }
+        if (at == NULL) log_warn("%s has no function %s", library, FUNCTION[i].name);
+        /* ISO C converts no void * to a function; POSIX says that the bits are the same */
+        memcpy((char *)&g->nvml + FUNCTION[i].offset, &at, sizeof at);
+    }
+    return OK;
+}
+
+Status nvml_find(GpuState *g, const char *pci_bus_id)
+{
+    int code = g->nvml.init();
+    if (code != 0) {
+        return FAIL(ERR_UNSUPPORTED, "%s does not start: %s", LIBRARY, g->nvml.error_text(code));
+    }
+    void *device = NULL;
+    code = g->nvml.find(pci_bus_id, &device);
+    if (code != 0) {
+        g->nvml.shutdown();
+        return FAIL(ERR_UNSUPPORTED, "%s knows no GPU at %s: %s", LIBRARY, pci_bus_id,
+                    g->nvml.error_text(code));
+    }
+    g->device = device;
+    return OK;
+}
+
+void gpu_state_open(GpuState *g, const char *pci_bus_id)
+{
+    char why[256];
+    Status s = nvml_load(LIBRARY, g);
+    if (s == OK) s = nvml_find(g, pci_bus_id);
+    if (s == OK) return;
+    status_sentence(why, sizeof why);
+    status_clear();
+    log_warn("clock, power and temperature of the GPU will not be known: %s", why);
+    gpu_state_close(g);
+}
+
+void gpu_state_close(GpuState *g)
+{
+    if (g->device != NULL) g->nvml.shutdown();
+    if (g->library != NULL) dlclose(g->library);
+    *g = (GpuState){ 0 };
+}
+
+static void take(GpuReading *r, GpuFigure f, int code, double value)
+{
+    if (code != 0) return;
+    r->known |= 1u << f;
+    r->value[f] = value;
+}
+
+GpuReading gpu_state_read(const GpuState *g)
+{
+    GpuReading r = { 0 };
+    const Nvml *n = &g->nvml;
+    unsigned v = 0;
+    unsigned long long mask = 0;
+    if (g->device == NULL) return r;
+    if (n->clock != NULL) {
+        int code = n->clock(g->device, NVML_CLOCK_SM, &v);
+        take(&r, GPU_CLOCK_MHZ, code, v);
+        code = n->clock(g->device, NVML_CLOCK_MEM, &v);
+        take(&r, GPU_MEMORY_CLOCK_MHZ, code, v);
+    }
+    if (n->power != NULL) {
+        int code = n->power(g->device, &v);
+        take(&r, GPU_POWER_W, code, v / 1e3);
+    }
+    if (n->temperature != NULL) {
+        int code = n->temperature(g->device, NVML_TEMPERATURE_GPU, &v);
+        take(&r, GPU_TEMPERATURE_C, code, v);
+    }
+    if (n->throttle != NULL) {
+        int code = n->throttle(g->device, &mask);
+        take(&r, GPU_THROTTLE, code, 0);
+        if (code == 0) r.throttle = mask;
+    }
+    return r;
+}
