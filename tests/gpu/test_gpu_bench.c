@@ -1,18 +1,10 @@
 /* bench ops on a GPU: a row for every op that a step runs, with numbers that can be. Skipped where
  * there is no GPU. */
 #include "bench/bench.h"
+#include "harness/gpu.h"
 #include "harness/test.h"
 
 #include <stdio.h>
-
-#define NEEDS_GPU()                                                                                \
-    do {                                                                                           \
-        (void)state;                                                                               \
-        if (!cuda_built() || cuda_devices() == 0) {                                                \
-            printf("skip: needs a GPU and a build with CUDA=1\n");                                 \
-            skip();                                                                                \
-        }                                                                                          \
-    } while (0)
 
 enum { STEPS = 3 };
 
