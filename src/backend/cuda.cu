@@ -221,11 +221,36 @@ Status cuda_marks_s(Exec *ex, double *out)
     return OK;
 }
 
+static Status sync(Exec *ex)
+{
+    ex->cuda->waits++;
+    return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
+}
+
+/* The error of a launch, with the op and its shapes. */
+static Status failed(const Exec *ex, const OpDesc *op, const void *args)
+{
+    char why[512], shapes[512] = "", shape[96];
+    size_t at = 0;
+    status_sentence(why, sizeof why);
+    for (const OpPort *p = op->ports; p->dir != PORT_END && at < sizeof shapes; p++) {
+        const Tensor *t = op_port_tensor(p, args);
+        if (p->dir == PORT_ROWS || t->data == NULL) continue;
+        at += (size_t)snprintf(shapes + at, sizeof shapes - at, "%s%s %s", at > 0 ? ", " : "",
+                               p->name, tensor_shape_text(t, shape, sizeof shape));
+    }
+    return FAIL(ERR_DEVICE, "step %lld, layer %d: %s of %s: %s", (long long)ex->step, ex->layer,
+                op->name, shapes, why);
+}
+
 static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     (void)level;
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
-    return op->cuda(ex, args);
+    Status s = op->cuda(ex, args);
+    /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
+    if (s == OK && ex->depth > 1) s = sync(ex);
+    return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }
 
 static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
@@ -253,12 +278,6 @@ static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
 static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
 {
     return cuda_status(cudaMemsetAsync(dst, byte, bytes, exec_stream(ex)), "fill");
-}
-
-static Status sync(Exec *ex)
-{
-    ex->cuda->waits++;
-    return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
 }
 
 /* 8-bit formats hold no infinities that an op makes: nothing to look for. */

@@ -298,7 +298,15 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     int64_t waits = cuda_waits(&e->ex);
     TRY(start_step(e));
     if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
-    TRY(engine_wait(e));
+    Status s = engine_wait(e);
+    if (s == ERR_DEVICE) {
+        char why[512];
+        status_sentence(why, sizeof why);
+        return FAIL(ERR_DEVICE,
+                    "step %lld: %s; run.guard=true waits after every op and names the one",
+                    (long long)step, why);
+    }
+    TRY(s);
 
     double device_s = 0;
     if (e->on_gpu) TRY(cuda_marks_s(&e->ex, &device_s));
