@@ -1,3 +1,4 @@
+#include "op/attention_cudnn.cuh"
 #include "op/blas.cuh"
 
 extern "C" {
@@ -15,6 +16,7 @@ struct Cuda {
     int64_t waits; /* of the host, so far */
     cudaStream_t stream;
     struct Blas *blas;
+    struct CudnnAttention *attention;
     cudaEvent_t mark[2];
     unsigned long long *bad; /* device: index of the first element that is not finite */
 };
@@ -53,6 +55,13 @@ cudaStream_t exec_stream(Exec *ex) { return ex->cuda->stream; }
 void *exec_workspace(Exec *ex) { return ex->workspace; }
 int exec_sms(const Exec *ex) { return ex->cuda->sms; }
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
+struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }
+
+const char *cuda_attention_why(const Exec *ex)
+{
+    bool none = ex->cuda == NULL || ex->cuda->attention == NULL;
+    return none ? "" : attention_cudnn_why(ex->cuda->attention);
+}
 
 int cuda_devices(void)
 {
@@ -118,6 +127,7 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream"));
     for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
     TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
+    TRY(cuda_attention_make(arena, c->stream, &c->attention));
     return cuda_blas_make(arena, &c->blas);
 }
 
@@ -132,6 +142,7 @@ Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)
 void cuda_exec_free(Exec *ex)
 {
     if (ex->cuda != NULL) {
+        cuda_attention_free(ex->cuda->attention);
         cuda_blas_free(ex->cuda->blas);
         for (cudaEvent_t mark : ex->cuda->mark) {
             if (mark != NULL) cudaEventDestroy(mark);

@@ -81,6 +81,10 @@ Status cuda_timer_s(const CudaTimer *t, int from, int to, double *out); /* after
  * gaps. */
 Status cuda_delay(Exec *ex, double seconds);
 
+/* Why this Exec's last attention did not go through cuDNN, as a sentence; before the first, why
+ * none will; "": it did, or may. */
+const char *cuda_attention_why(const Exec *ex);
+
 /* Which algorithms the matrix products of this Exec take (op/choices.h). NULL: it runs on no GPU.
  */
 struct Choices *cuda_choices(Exec *ex);

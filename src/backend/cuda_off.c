@@ -112,6 +112,12 @@ Status cuda_delay(Exec *ex, double seconds)
     return none();
 }
 
+const char *cuda_attention_why(const Exec *ex)
+{
+    (void)ex;
+    return "this program was built without CUDA";
+}
+
 struct Choices *cuda_choices(Exec *ex)
 {
     (void)ex;

@@ -206,7 +206,8 @@ static Status core_forward(LayerRun *r)
                                       .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
                                       .o = tensor_as4(&s->o, b, t, a->heads, v),
                                       .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
-                                      .scale = (float)(1 / sqrt((double)qk)) }));
+                                      .scale = (float)(1 / sqrt((double)qk)),
+                                      .kernel = a->kernel }));
     if (r->again) return OK;
     return linear_fwd(
         r->ex, (LinearFwd){ .x = s->o, .w = r->weights->w[ROLE_O], .r = r->h, .y = r->h_out });
@@ -250,7 +251,9 @@ static Status core_backward_input(LayerRun *r)
                                          .dq = tensor_as4(&s->dq, b, t, a->heads, qk),
                                          .dk = tensor_as4(&s->dk, b, t, a->kv_heads, qk),
                                          .dv = tensor_as4(&s->dv, b, t, a->kv_heads, v),
-                                         .scale = (float)(1 / sqrt((double)qk)) });
+                                         .scale = (float)(1 / sqrt((double)qk)),
+                                         .kernel = a->kernel,
+                                         .any_order = a->any_order });
 }
 
 static Status core_backward_weight(LayerRun *r)

@@ -42,6 +42,8 @@ static AttentionSpec attention_of(const Config *c)
         .heads = c->attention_heads,
         .interleaved = c->attention_rope_interleaved,
         .document_mask = c->attention_document_mask,
+        .kernel = (AttentionKernel)c->attention_kernel, /* its words are in that order */
+        .any_order = !c->attention_deterministic,
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;

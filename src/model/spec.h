@@ -9,6 +9,7 @@
 #define MODEL_SPEC_H
 
 #include "config/config.h"
+#include "op/attention.h"
 #include "op/route.h"
 
 typedef enum LayerKind { LAYER_EMBED, LAYER_ATTENTION, LAYER_MLP, LAYER_MOE, LAYER_HEAD } LayerKind;
@@ -29,6 +30,8 @@ typedef struct AttentionSpec {
     int64_t heads, kv_heads, head; /* gqa: head is the width; mla: kv_heads == heads */
     int64_t q_rank, kv_rank, nope, rope, v;
     bool interleaved, document_mask;
+    AttentionKernel kernel;
+    bool any_order;
 } AttentionSpec;
 
 typedef struct MoeSpec {

@@ -570,6 +570,7 @@ static const OpPort bwd_ports[] = {
 #ifdef HAVE_CUDA
 Status attention_fwd_cuda(Exec *ex, const void *args);
 Status attention_bwd_cuda(Exec *ex, const void *args);
+size_t attention_fwd_cuda_workspace(const Exec *ex, const void *args);
 size_t attention_bwd_cuda_workspace(const Exec *ex, const void *args);
 #endif
 
@@ -584,6 +585,7 @@ const OpDesc attention_fwd_desc = {
     .workspace = fwd_workspace,
     .cpu = fwd_cpu,
     .cuda = CUDA_OP(attention_fwd_cuda),
+    .cuda_workspace = CUDA_OP(attention_fwd_cuda_workspace),
 };
 
 const OpDesc attention_bwd_desc = {

@@ -15,13 +15,14 @@
  */
 #include "op/pack.cuh"
 
-#include "op/attention.h"
+#include "op/attention_cudnn.cuh"
 
 #include <limits.h>
 #include <mma.h>
 
 #include <type_traits>
 
+extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *ex, const void *args);
 extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args);
 
 static const int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
@@ -610,19 +611,33 @@ template <typename T> static Status backward(struct Exec *ex, const AttentionBwd
 extern "C" Status attention_fwd_cuda(struct Exec *ex, const void *args)
 {
     const AttentionFwd *a = (const AttentionFwd *)args;
+    bool done = false;
+    TRY(attention_cudnn_fwd(ex, a, &done));
+    if (done) return OK;
     TRY(check_limits(&a->q, &a->k, &a->v));
     return a->q.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
 }
 
-extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *ex, const void *args)
 {
     (void)ex;
-    return (size_t)tensor_elems(&((const AttentionBwd *)args)->lse) * sizeof(float);
+    return attention_cudnn_fwd_workspace((const AttentionFwd *)args);
+}
+
+/* The kernels here keep delta; which way a call goes is known only when it runs. */
+extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+{
+    const AttentionBwd *a = (const AttentionBwd *)args;
+    (void)ex;
+    return max((size_t)tensor_elems(&a->lse) * sizeof(float), attention_cudnn_bwd_workspace(a));
 }
 
 extern "C" Status attention_bwd_cuda(struct Exec *ex, const void *args)
 {
     const AttentionBwd *a = (const AttentionBwd *)args;
+    bool done = false;
+    TRY(attention_cudnn_bwd(ex, a, &done));
+    if (done) return OK;
     TRY(check_limits(&a->q, &a->k, &a->v));
     return a->q.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
 }

@@ -17,6 +17,12 @@
 
 #include "base/tensor.h"
 
+#include <stdbool.h>
+
+/* On a GPU: cuDNN where it applies (AUTO: else the kernels of attention.cu; CUDNN: else an error),
+ * or those kernels always. The CPU has one way. */
+typedef enum AttentionKernel { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_PLAIN } AttentionKernel;
+
 typedef struct AttentionFwd {
     Tensor q;   /* in  (B, Tq, H, dk) act */
     Tensor k;   /* in  (B, Tk, G, dk) act, Tk >= Tq */
@@ -25,6 +31,7 @@ typedef struct AttentionFwd {
     Tensor o;   /* out (B, Tq, H, dv) act */
     Tensor lse; /* out (B, H, Tq) f32 */
     float scale;
+    AttentionKernel kernel;
 } AttentionFwd;
 
 typedef struct AttentionBwd {
@@ -34,6 +41,8 @@ typedef struct AttentionBwd {
     Tensor o, lse;     /* in */
     Tensor dq, dk, dv; /* out, like q, k, v */
     float scale;
+    AttentionKernel kernel;
+    bool any_order; /* dq may be added up by atomics: faster, less workspace, other bits each run */
 } AttentionBwd;
 
 #endif

@@ -14,9 +14,16 @@ static const Sizes cached[] = {
     { 2, 1, 1, 2, 1, 8, 16 },    { 2, 1, 37, 4, 2, 8, 14 },   { 1, 5, 133, 2, 2, 16, 13 },
     { 1, 66, 70, 2, 1, 12, 18 }, { 1, 1, 1030, 2, 1, 8, 16 },
 };
+/* Of a GPU's fused kernels: whole tiles and a few more, widths that differ, shared keys. */
+static const Sizes fused[] = {
+    { 1, 128, 128, 2, 2, 192, 128 }, { 2, 200, 200, 2, 2, 192, 128 }, { 2, 65, 65, 2, 2, 64, 64 },
+    { 1, 256, 256, 4, 2, 128, 128 }, { 1, 129, 129, 4, 1, 64, 64 },   { 1, 601, 601, 2, 1, 96, 96 },
+    { 1, 1024, 1024, 1, 1, 64, 64 },
+};
 
 enum {
     SQUARE = sizeof square / sizeof *square,
+    FUSED = sizeof fused / sizeof *fused,
     CACHED = sizeof cached / sizeof *cached,
 };
 
@@ -275,6 +282,28 @@ static void forward_matches_double(void **state)
     check_cases(check_fwd, square, SQUARE);
 }
 
+/* Every way that a GPU has; the CPU has one, and runs it three times. */
+static void check_ways(OpTest *t, const Sizes *s, Dtype act, Mask mask)
+{
+    if (act == DTYPE_F32) return;
+    AttentionFwd f = make_args(t, s, act, mask);
+    CHECK_OK(attention_fwd(&t->ex, f));
+    AttentionBwd a = make_bwd(t, &f);
+    f.kernel = a.kernel = ATTENTION_PLAIN;
+    CHECK_OK(attention_fwd(&t->ex, f));
+    CHECK_OK(attention_bwd(&t->ex, a));
+    a.kernel = ATTENTION_AUTO, a.any_order = true;
+    CHECK_OK(attention_bwd(&t->ex, a));
+}
+
+static void fused_shapes_match_double(void **state)
+{
+    (void)state;
+    check_cases(check_fwd, fused, FUSED);
+    check_cases(check_bwd, fused, FUSED);
+    check_cases(check_ways, fused, FUSED);
+}
+
 static void forward_behind_a_cache_matches_double(void **state)
 {
     (void)state;
@@ -459,6 +488,7 @@ int main(void)
         TEST(forward_matches_double),
         TEST(forward_behind_a_cache_matches_double),
         TEST(backward_matches_double),
+        TEST(fused_shapes_match_double),
         TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence),
         TEST(documents_do_not_see_each_other),
         TEST(huge_scores_do_not_overflow),

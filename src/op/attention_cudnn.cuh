@@ -1,0 +1,37 @@
+/*
+ * attention_cudnn: attention through cuDNN's fused kernels, in bf16 on Hopper.
+ *
+ * Taken where queries and keys are as many (no cache), widths are multiples of 8 up to 256 and
+ * cuDNN has a kernel for the shape; else the kernels of attention.cu run. cuDNN reads the strides
+ * of (B, T, H, d), so nothing is copied. Plans are made on the first call of a shape and kept: that
+ * call must not be inside a stream capture; the others may, and none waits.
+ */
+#ifndef OP_ATTENTION_CUDNN_CUH
+#define OP_ATTENTION_CUDNN_CUH
+
+#include "op/kernel.cuh"
+
+extern "C" {
+#include "op/attention.h"
+
+struct CudnnAttention;
+
+/* Opens cuDNN; that it is missing is no error. Its work goes to `stream`. */
+Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out);
+void cuda_attention_free(struct CudnnAttention *c); /* safe on NULL */
+struct CudnnAttention *exec_attention(struct Exec *ex);
+}
+
+/* Why the last call did not go through cuDNN, before the first why none will: "" if it did. */
+const char *attention_cudnn_why(const struct CudnnAttention *c);
+
+/* *done false: cuDNN does not do it (a->kernel, why), and nothing was launched. With
+ * ATTENTION_CUDNN that is an error. The workspace is exec_workspace's. */
+Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done);
+Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done);
+
+/* Bytes that those calls may use, without asking the library; 0: they never will. */
+size_t attention_cudnn_fwd_workspace(const AttentionFwd *a);
+size_t attention_cudnn_bwd_workspace(const AttentionBwd *a);
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * cudnn: cuDNN 9's backend API: operation graphs, and plans that run them.
+ *
+ * The library is no part of the program: it is opened at run time, and where it is missing `why`
+ * says so. A graph is written down op by op: tensors are numbers (Node), intermediate ones are
+ * virtual and never stand in memory. The first failure stays in `status` and later calls do
+ * nothing, so that graphs read without checks. A plan is a graph that cuDNN found a kernel for and
+ * compiled, which takes about a second; running it waits for nothing. Used inside ops only.
+ */
+#ifndef OP_CUDNN_CUH
+#define OP_CUDNN_CUH
+
+#include "op/kernel.cuh"
+
+#include <cudnn_backend.h>
+
+enum {
+    CUDNN_WHY_MAX = 800,
+    GRAPH_NODES_MAX = 48,
+    GRAPH_OPS_MAX = 32,
+    GRAPH_PARTS_MAX = 112, /* descriptors of tensors, ops and ops' kinds */
+    BOUND_MAX = 20         /* tensors of a graph that the caller gives */
+};
+
+/* The functions that are used. */
+typedef struct CudnnCalls {
+    decltype(&cudnnGetVersion) version;
+    decltype(&cudnnCreate) create;
+    decltype(&cudnnDestroy) destroy;
+    decltype(&cudnnSetStream) set_stream;
+    decltype(&cudnnGetErrorString) error_text;
+    decltype(&cudnnGetLastErrorString) last_error;
+    decltype(&cudnnBackendCreateDescriptor) make;
+    decltype(&cudnnBackendDestroyDescriptor) drop;
+    decltype(&cudnnBackendSetAttribute) set;
+    decltype(&cudnnBackendGetAttribute) get;
+    decltype(&cudnnBackendFinalize) finalize;
+    decltype(&cudnnBackendExecute) execute;
+} CudnnCalls;
+
+typedef struct Cudnn {
+    void *file; /* NULL: not usable, and why */
+    CudnnCalls call;
+    cudnnHandle_t handle; /* made for the first plan */
+    char why[CUDNN_WHY_MAX];
+} Cudnn;
+
+typedef int Node;
+static const Node NO_NODE = -1;
+
+typedef struct NodeShape {
+    int64_t dim[4], stride[4]; /* in elements */
+} NodeShape;
+
+/* MEMORY: the caller gives its address; VALUE: one f32 of the host, copied at the call. */
+typedef enum NodeKind { NODE_MEMORY, NODE_VIRTUAL, NODE_VALUE } NodeKind;
+
+typedef struct CudnnGraph {
+    const Cudnn *cudnn;
+    Status status;
+    NodeShape shape[GRAPH_NODES_MAX];
+    cudnnBackendDescriptor_t node[GRAPH_NODES_MAX], op[GRAPH_OPS_MAX], part[GRAPH_PARTS_MAX];
+    int nodes, ops, parts;
+} CudnnGraph;
+
+typedef struct CudnnPlan {
+    cudnnBackendDescriptor_t config, plan; /* plan NULL: none */
+    size_t workspace_bytes;
+} CudnnPlan;
+
+/* Opens the library; where that fails c->why is set and c->file is NULL. */
+void cudnn_open(Cudnn *c);
+void cudnn_close(Cudnn *c);
+/* The handle, if there is none: its work goes to `stream`. */
+Status cudnn_start(Cudnn *c, cudaStream_t stream);
+
+Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind kind);
+Node graph_value(CudnnGraph *g);
+/* A virtual f32 (or other) tensor of x's shape. */
+Node graph_like(CudnnGraph *g, Node x);
+Node graph_typed_like(CudnnGraph *g, Node x, cudnnDataType_t type);
+/* x with its last two dimensions exchanged: another view of the same elements. */
+NodeShape graph_transposed(const CudnnGraph *g, Node x);
+
+/* c = a b over the last two dimensions. */
+void graph_matmul(CudnnGraph *g, Node a, Node b, Node c);
+/* y = x op b, element by element; b NO_NODE: of one argument. */
+void graph_pointwise(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b, Node y);
+/* The same into a new tensor like x. */
+Node graph_map(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b);
+/* x >= b, elements of x where `where`, else `other`; the index of an element along `axis`. */
+Node graph_at_least(CudnnGraph *g, Node x, Node b);
+Node graph_select(CudnnGraph *g, Node where, Node x, Node other);
+Node graph_index(CudnnGraph *g, Node like, int64_t axis);
+/* y = x reduced over the dimensions where y has 1 or fewer than x. */
+void graph_reduce(CudnnGraph *g, cudnnReduceTensorOp_t op, Node x, Node y);
+/* y is x, seen with y's shape. */
+void graph_reshape(CudnnGraph *g, Node x, Node y);
+
+/* The first of cuDNN's proposals that compiles; with one_order only those whose sums have one
+ * order. Fails if none does, or if all want more than `workspace_bytes`. Frees the graph. */
+Status graph_plan(CudnnGraph *g, bool one_order, size_t workspace_bytes, CudnnPlan *out);
+
+/* What a plan works on: addresses of its MEMORY nodes (device) and VALUE nodes (host). */
+typedef struct CudnnBound {
+    int64_t node[BOUND_MAX];
+    void *at[BOUND_MAX];
+    int n;
+} CudnnBound;
+
+void cudnn_bind(CudnnBound *b, Node x, void *at);
+
+Status plan_run(const Cudnn *c, const CudnnPlan *p, const CudnnBound *bound, void *workspace);
+void plan_free(const Cudnn *c, CudnnPlan *p);
+
+#endif

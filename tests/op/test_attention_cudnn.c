@@ -1,0 +1,163 @@
+/* attention through cuDNN, forced, against the CPU: skipped without a Hopper GPU or cuDNN. */
+#include "harness/optest.h"
+
+#include "backend/cuda.h"
+
+typedef struct Sizes {
+    int64_t B, T, H, G, dk, dv;
+} Sizes;
+
+static bool hopper_with_cudnn(void)
+{
+    CudaInfo info;
+    if (mirror.device_memory == NULL || cuda_info(0, &info) != OK || info.major != 9) return false;
+    return cuda_attention_why(&mirror.gpu)[0] == '\0';
+}
+
+/* Documents of 1 to 300 tokens. */
+static Tensor documents(OpTest *t, const Sizes *s)
+{
+    Tensor doc = optest_poisoned(t, DTYPE_I32, DIMS(s->B, s->T));
+    for (int64_t b = 0; b < s->B; b++) {
+        int64_t start = 0, end = 0;
+        for (int64_t i = 0; i < s->T; i++) {
+            if (i == end) start = i, end = i + 1 + (int64_t)rng_below(3, 7, (uint64_t)i, 300);
+            optest_set(&doc, b * s->T + i, (double)start);
+        }
+    }
+    return doc;
+}
+
+static AttentionFwd make_fwd(OpTest *t, const Sizes *s, bool packed)
+{
+    Dtype act = DTYPE_BF16;
+    return (AttentionFwd){ .q = optest_normal(t, act, DIMS(s->B, s->T, s->H, s->dk)),
+                           .k = optest_normal(t, act, DIMS(s->B, s->T, s->G, s->dk)),
+                           .v = optest_normal(t, act, DIMS(s->B, s->T, s->G, s->dv)),
+                           .doc = packed ? documents(t, s) : (Tensor){ 0 },
+                           .o = optest_poisoned(t, act, DIMS(s->B, s->T, s->H, s->dv)),
+                           .lse = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->H, s->T)),
+                           .scale = 1 / sqrtf((float)s->dk),
+                           .kernel = ATTENTION_CUDNN };
+}
+
+static AttentionBwd make_bwd(OpTest *t, const Sizes *s, const AttentionFwd *f)
+{
+    return (AttentionBwd){ .d_o = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->H, s->dv)),
+                           .q = f->q,
+                           .k = f->k,
+                           .v = f->v,
+                           .doc = f->doc,
+                           .o = f->o,
+                           .lse = f->lse,
+                           .dq = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->H, s->dk)),
+                           .dk = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dk)),
+                           .dv = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dv)),
+                           .scale = f->scale,
+                           .kernel = ATTENTION_CUDNN };
+}
+
+/* The mirror compares, and fails where cuDNN does not do it. */
+static void check_both(OpTest *t, const Sizes *s, bool packed)
+{
+    AttentionFwd f = make_fwd(t, s, packed);
+    CHECK_OK(attention_fwd(&t->ex, f));
+    AttentionBwd a = make_bwd(t, s, &f);
+    CHECK_OK(attention_bwd(&t->ex, a));
+    a.any_order = true;
+    CHECK_OK(attention_bwd(&t->ex, a));
+    CHECK(cuda_attention_why(&mirror.gpu)[0] == '\0');
+}
+
+static void cudnn_agrees_with_the_cpu(void **state)
+{
+    (void)state;
+    static const Sizes sizes[] = { { 2, 256, 4, 4, 192, 128 },
+                                   { 1, 331, 4, 2, 128, 128 },
+                                   { 3, 100, 2, 2, 64, 64 },
+                                   { 1, 1024, 2, 1, 192, 128 } };
+    OpTest t;
+    optest_open(&t, 8);
+    if (!hopper_with_cudnn()) skip();
+    for (int i = 0; i < 8; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        check_both(&t, &sizes[i / 2], i % 2 == 1);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+/* 1.6 GB of ds: the sequences one by one, their key/value heads in two halves. */
+static void a_large_call_is_done_in_parts(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 8);
+    if (!hopper_with_cudnn()) skip();
+    check_both(&t, &(Sizes){ 2, 4096, 24, 8, 16, 8 }, true);
+    optest_close(&t);
+}
+
+static void run_on_gpu(const AttentionBwd *a, const AttentionBwd *results)
+{
+    Exec *gpu = &mirror.gpu;
+    const Tensor *from[] = { &a->dq, &a->dk, &a->dv };
+    const Tensor *to[] = { &results->dq, &results->dk, &results->dv };
+    CHECK_OK(attention_bwd(gpu, *a));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(gpu->stack[0]->copy(gpu, to[i]->data, from[i]->data, tensor_bytes(to[i])));
+    }
+    CHECK_OK(gpu->stack[0]->sync(gpu));
+}
+
+static void backward_gives_the_same_bits_every_time(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 8);
+    if (!hopper_with_cudnn()) skip();
+    const Sizes s = { 2, 1024, 8, 4, 128, 128 };
+    AttentionFwd f = make_fwd(&t, &s, true);
+    CHECK_OK(attention_fwd(&t.ex, f));
+    AttentionBwd first = make_bwd(&t, &s, &f), again = make_bwd(&t, &s, &f), device;
+    CHECK_OK(mirror_args(op_desc(OP_ATTENTION_BWD), &first, (char *)&device));
+    run_on_gpu(&device, &first);
+    for (int i = 0; i < 20; i++) {
+        run_on_gpu(&device, &again);
+        CHECK_SAME(&again.dq, &first.dq);
+        CHECK_SAME(&again.dk, &first.dk);
+        CHECK_SAME(&again.dv, &first.dv);
+    }
+    optest_close(&t);
+}
+
+static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    if (!hopper_with_cudnn()) skip();
+    AttentionFwd f = make_fwd(&t, &(Sizes){ 1, 64, 1, 1, 12, 16 }, false);
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_UNSUPPORTED,
+                "attention.kernel is cudnn, which cannot run here: heads are 12 and 16 wide");
+    f = make_fwd(&t, &(Sizes){ 1, 33, 1, 1, 16, 16 }, false);
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_UNSUPPORTED, "33 tokens a sequence");
+    f.kernel = ATTENTION_AUTO;
+    CHECK_OK(attention_fwd(&t.ex, f));
+    CHECK(strstr(cuda_attention_why(&mirror.gpu), "33 tokens a sequence") != NULL);
+    f.kernel = ATTENTION_PLAIN;
+    CHECK_OK(attention_fwd(&t.ex, f));
+    CHECK(strcmp(cuda_attention_why(&mirror.gpu), "attention.kernel is plain") == 0);
+    optest_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(cudnn_agrees_with_the_cpu),
+        TEST(a_large_call_is_done_in_parts),
+        TEST(backward_gives_the_same_bits_every_time),
+        TEST(what_cudnn_cannot_do_is_an_error_with_the_reason),
+    };
+    return TEST_RUN(tests);
+}
