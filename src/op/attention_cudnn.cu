@@ -27,8 +27,8 @@ extern "C" {
 #include <string.h>
 
 static const int64_t WIDTH_MOST = 256, WIDTH_STEP = 8, TOKENS_LEAST = 64;
-static const size_t SCORES_MOST = (size_t)1 << 30; /* bytes of ds aimed at: */
-static const size_t SCORES_LIMIT = (size_t)8 << 30;  /* one key/value head may need more */
+static const size_t SCORES_MOST = (size_t)1 << 30;  /* bytes of ds aimed at: */
+static const size_t SCORES_LIMIT = (size_t)8 << 30; /* one key/value head may need more */
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {
