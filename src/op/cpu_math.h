@@ -69,15 +69,15 @@ static inline float exp_f32(float x)
  * pairs, because a compiler may not reorder a maximum where NaNs could be. */
 static inline float max_f32(const float *x, int64_t n)
 {
-    enum { LANES = 32 };
-    float lane[LANES];
-    for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
+    enum { WIDTH = 32 };
+    float lane[WIDTH];
+    for (int l = 0; l < WIDTH; l++) lane[l] = -INFINITY;
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int l = 0; l < LANES; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+    for (; i + WIDTH <= n; i += WIDTH) {
+        for (int l = 0; l < WIDTH; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
     }
     for (int l = 0; l < n - i; l++) lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
-    for (int half = LANES / 2; half > 0; half /= 2) {
+    for (int half = WIDTH / 2; half > 0; half /= 2) {
         for (int l = 0; l < half; l++) {
             lane[l] = lane[l + half] > lane[l] ? lane[l + half] : lane[l];
         }

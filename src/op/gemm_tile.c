@@ -17,25 +17,6 @@ Word word_of(Dtype type)
 
 /* packing */
 
-static size_t elem_bytes(Word w) { return w == WORD_F32 ? sizeof(float) : sizeof(uint16_t); }
-
-/* The next VECTOR_LANES words of a line, with zeros beyond its last element. */
-static inline Vector line_words(const char *at, Word word, int64_t elems)
-{
-    Vector v = { 0 };
-    int64_t most = VECTOR_LANES * word_elems(word);
-    if (word == WORD_BF16_WIDENED) {
-        float wide[VECTOR_LANES] = { 0 };
-        dtype_to_f32(wide, at, DTYPE_BF16, elems < most ? elems : most);
-        memcpy(&v, wide, sizeof v);
-    } else if (elems >= most) {
-        memcpy(&v, at, sizeof v);
-    } else {
-        memcpy(&v, at, (size_t)elems * elem_bytes(word));
-    }
-    return v;
-}
-
 /* A square of words is turned by riffling its lower half into its upper half: one round moves the
  * top bit of the row number to the bottom of the column number, so after log2(lanes) rounds rows
  * and columns have changed places. */
@@ -59,7 +40,7 @@ static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, 
 {
     for (int64_t i = 0; i < VECTOR_LANES; i++) {
         const char *from =
-            (const char *)o->data + (size_t)((line + i) * o->ld + k) * elem_bytes(o->word);
+            (const char *)o->data + (size_t)((line + i) * o->ld + k) * word_elem_bytes(o->word);
         v[i] = line + i < o->lines ? line_words(from, o->word, o->elems - k) : (Vector){ 0 };
     }
 }
@@ -68,7 +49,7 @@ static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, 
 static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, int64_t line,
                                      int64_t k)
 {
-    int64_t each = (int64_t)elem_bytes(o->word);
+    int64_t each = (int64_t)word_elem_bytes(o->word);
     const char *from = (const char *)o->data + (line * o->ld + k) * each;
 #pragma GCC unroll 16
     for (int64_t i = 0; i < VECTOR_LANES; i++) memcpy(&v[i], from + i * o->ld * each, sizeof v[i]);
@@ -128,8 +109,8 @@ static inline __attribute__((always_inline)) void step_fetch(const Operand *o, i
 {
     if (k + word_elems(o->word) > o->elems) return;
     for (int64_t i = 0; i < word_elems(o->word); i++) {
-        const char *row = (const char *)o->data + (size_t)((k + i) * o->ld) * elem_bytes(o->word);
-        __builtin_prefetch(row + (size_t)line * elem_bytes(o->word));
+        const char *row = (const char *)o->data + (size_t)((k + i) * o->ld) * word_elem_bytes(o->word);
+        __builtin_prefetch(row + (size_t)line * word_elem_bytes(o->word));
     }
 }
 
@@ -180,6 +161,8 @@ void panels_pack(float *to, const Operand *from, int64_t width)
 {
     if (width == TILE_COLS) {
         pack(to, from, TILE_COLS);
+    } else if (width == VECTOR_LANES) {
+        pack(to, from, VECTOR_LANES);
     } else {
         pack(to, from, TILE_ROWS);
     }

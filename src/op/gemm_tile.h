@@ -2,7 +2,7 @@
  * gemm_tile: the inside of a matrix product, on one thread: operands copied ("packed") into the
  * order in which the registers want them, and the tile of C that stays in registers for a whole
  * walk along k. After K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
- * (ACM TOMS 34, 2008). Only gemm.c includes this.
+ * (ACM TOMS 34, 2008). For gemm.c; attention, which has a tile of its own, packs with it too.
  *
  * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B): for each step along k, one
  * word of each, next to one another.
@@ -14,11 +14,35 @@
 
 #include "op/gemm_vector.h"
 
+#include <string.h>
+
 typedef enum Word { WORD_F32, WORD_BF16_PAIR, WORD_BF16_WIDENED } Word;
 
 Word word_of(Dtype type);
 
 static inline int64_t word_elems(Word w) { return w == WORD_BF16_PAIR ? 2 : 1; }
+
+static inline size_t word_elem_bytes(Word w)
+{
+    return w == WORD_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* The next VECTOR_LANES words of a line, with zeros beyond its last element. */
+static inline Vector line_words(const char *at, Word word, int64_t elems)
+{
+    Vector v = { 0 };
+    int64_t most = VECTOR_LANES * word_elems(word);
+    if (word == WORD_BF16_WIDENED) {
+        float wide[VECTOR_LANES] = { 0 };
+        dtype_to_f32(wide, at, DTYPE_BF16, elems < most ? elems : most);
+        memcpy(&v, wide, sizeof v);
+    } else if (elems >= most) {
+        memcpy(&v, at, sizeof v);
+    } else {
+        memcpy(&v, at, (size_t)elems * word_elem_bytes(word));
+    }
+    return v;
+}
 
 /* Rows of op(A) or columns of op(B), `lines` of them, and their elements along k. */
 typedef struct Operand {

@@ -51,12 +51,28 @@ static inline __attribute__((always_inline)) Vector vector_add_pairs(Vector sum,
 {
     return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
 }
+/* 32 f32 in a row, rounded: words of neighbours */
+static inline Vector vector_pairs_along(Vector first, Vector next)
+{
+    return (Vector)_mm512_cvtne2ps_pbh((__m512)next, (__m512)first);
+}
+/* words of two rows' lanes */
+static inline Vector vector_pairs_across(Vector even, Vector odd)
+{
+    typedef uint16_t Halves __attribute__((vector_size(64)));
+    Halves h = (Halves)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even);
+    return (Vector)__builtin_shufflevector(h, h, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7,
+                                           23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+                                           15, 31);
+}
 #else
 enum { VECTOR_PAIRS = false };
 static inline Vector vector_add_pairs(Vector sum, float a, Vector b)
 {
     return vector_add_product(sum, a, b);
 }
+static inline Vector vector_pairs_along(Vector first, Vector next) { return first + next; }
+static inline Vector vector_pairs_across(Vector even, Vector odd) { return even + odd; }
 #endif
 
 #endif

@@ -1,0 +1,94 @@
+#include "op/attention_cpu.h"
+
+Shape attention_shape(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *doc,
+                      float scale)
+{
+    Shape s = { .B = q->dim[0], .H = q->dim[2], .Tq = q->dim[1], .dk = q->dim[3] };
+    s.G = k->dim[2], s.Tk = k->dim[1], s.dv = v->dim[3];
+    s.act = q->dtype, s.scale = scale, s.doc = doc->data;
+    return s;
+}
+
+Shape attention_fwd_shape(const AttentionFwd *a)
+{
+    return attention_shape(&a->q, &a->k, &a->v, &a->doc, a->scale);
+}
+
+Shape attention_bwd_shape(const AttentionBwd *a)
+{
+    return attention_shape(&a->q, &a->k, &a->v, &a->doc, a->scale);
+}
+
+/* Panels come in twos where a word holds two keys, so that both keys of a word are scored. */
+static StripKeys strip_keys(const QueryBlock *q, int64_t row)
+{
+    enum { SPAN = LANES * (VECTOR_PAIRS ? 2 : 1) };
+    int64_t first = q->first[row], first_most = first, last = q->last[row], last_least = last;
+    for (int64_t r = row + 1; r < row + STRIP; r++) {
+        first = least(first, q->first[r]), first_most = most(first_most, q->first[r]);
+        last = most(last, q->last[r]), last_least = least(last_least, q->last[r]);
+    }
+    return (StripKeys){ .first = first / SPAN * (SPAN / LANES),
+                        .end = last / LANES + 1,
+                        .whole_first = panels_of(first_most),
+                        .whole_end = (last_least + 1) / LANES };
+}
+
+void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
+{
+    out->i0 = i0, out->n = least(BLOCK_Q, s->Tq - i0);
+    out->strips = (out->n + STRIP - 1) / STRIP;
+    for (int64_t r = 0; r < out->strips * STRIP; r++) {
+        int64_t i = i0 + least(r, out->n - 1), last = i + s->Tk - s->Tq;
+        int64_t first = s->doc == NULL ? 0 : s->doc[b * s->Tq + i];
+        out->first[r] = (int32_t)most(0, least(first, last)), out->last[r] = (int32_t)last;
+    }
+    out->panel_first = INT64_MAX, out->panel_end = 0;
+    for (int64_t i = 0; i < out->strips; i++) {
+        out->keys[i] = strip_keys(out, i * STRIP);
+        out->panel_first = least(out->panel_first, out->keys[i].first);
+        out->panel_end = most(out->panel_end, out->keys[i].end);
+    }
+}
+
+float *space_take(Space *space, int64_t floats)
+{
+    size_t from = space->used;
+    space->used += arena_rounded((size_t)floats * sizeof(float));
+    return space->at == NULL ? NULL : (float *)(void *)(space->at + from);
+}
+
+void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head)
+{
+    return tensor_at(t, ((b * t->dim[1] + row) * t->dim[2] + head) * t->dim[3]);
+}
+
+Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head)
+{
+    Operand o = { .data = head_row(t, b, 0, head), .ld = row_stride(t), .along_k = true };
+    o.lines = t->dim[1], o.elems = t->dim[3], o.word = word_of(t->dtype);
+    panels_pack(to, &o, LANES);
+    return (Panels){ to, words_of(o.word, o.elems) * LANES };
+}
+
+Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n)
+{
+    Operand o = { .data = head_row(t, b, first, head), .ld = row_stride(t), .along_k = false };
+    o.lines = t->dim[3], o.elems = n, o.word = word_of(t->dtype);
+    panels_pack(to, &o, LANES);
+    return (Panels){ to, words_of(o.word, o.elems) * LANES };
+}
+
+/* Of STRIP rows; past the last sequence there is nothing to ask for. */
+void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use)
+{
+    enum { LINE_BYTES = 64 };
+    int64_t end = least(first + STRIP, t->dim[1]);
+    int64_t bytes = t->dim[3] * (int64_t)dtype_bytes(t->dtype);
+    for (int64_t r = first; r < end && b < t->dim[0]; r++) {
+        const char *row = head_row(t, b, r, head);
+        for (int64_t i = 0; i < bytes; i += LINE_BYTES) {
+            use == USE_READ ? __builtin_prefetch(row + i, 0, 2) : __builtin_prefetch(row + i, 1, 2);
+        }
+    }
+}

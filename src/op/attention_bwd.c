@@ -1,0 +1,340 @@
+/*
+ * A block of queries meets its keys in blocks of BLOCK_K. For WIDE panels of keys at a time, every
+ * strip works out p and ds while they are in the L1 cache; then the block's probabilities and
+ * their gradients are summed over its queries into dv and dk, and over its keys into dq:
+ *
+ *     p = 2^(log2(e) (scale q k^T - lse)),   ds / scale = p * (do v^T - delta)
+ *     dv += p^T do,   dk += ds^T q,   dq += ds k
+ *
+ * scale comes in where dq and dk are stored. Where the CPU multiplies bf16 in pairs, p and ds are
+ * rounded to bf16 for the products, in words of two queries or of two keys. Sums are f32.
+ */
+#include "op/attention_cpu.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#ifdef HOSTILE
+enum { BLOCK_K = 2 * LANES };
+#else
+enum { BLOCK_K = 2 * WIDE * LANES };
+#endif
+enum { BLOCK_PANELS = BLOCK_K / LANES };
+static const float log2_e = 1.44269504088896341f;
+
+/* What one thread works with. A head's keys and values as columns, its keys as steps too. */
+typedef struct Backward {
+    const AttentionBwd *a;
+    Shape s;
+    Word word;
+    float *packed_k, *packed_v, *packed_rows;
+    Panels k, v, k_rows;
+    Panels q, d_o;           /* (BLOCK_Q, dk or dv) words */
+    float *packed_q, *packed_do;
+    Panels q_steps, do_steps; /* the same as steps: in f32 the same memory */
+    Panels p, ds;            /* (BLOCK_Q, BLOCK_K) */
+    Panels p_steps, ds_steps; /* the same as operands of sums over queries: words of two in bf16 */
+    Panels ds_words;         /* (STRIP, BLOCK_K) in bf16: words of two keys */
+    Panels dq, dk, dv;       /* (BLOCK_Q, dk), (Tk, dk), (Tk, dv) f32 */
+    float *row;              /* (dk or dv), whole panels */
+    int64_t b, g, h;
+    QueryBlock block;
+    float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse in powers of two */
+} Backward;
+
+static Backward backward_make(const AttentionBwd *a, Space *space)
+{
+    Backward f = { .a = a, .s = attention_bwd_shape(a) };
+    const Shape *s = &f.s;
+    f.word = word_of(s->act);
+    bool pairs = f.word == WORD_BF16_PAIR;
+    int64_t keys = panels_of(s->Tk) * LANES, block = least(BLOCK_K, keys);
+    int64_t dk = words_of(f.word, s->dk), dv = words_of(f.word, s->dv);
+    f.packed_k = space_take(space, keys * dk);
+    f.packed_v = space_take(space, keys * dv);
+    f.packed_rows = space_take(space, panels_of(s->dk) * LANES * words_of(f.word, s->Tk));
+    f.q = f.q_steps = space_panels(space, BLOCK_Q + 1, dk);
+    f.d_o = f.do_steps = space_panels(space, BLOCK_Q + 1, dv);
+    f.p = f.p_steps = space_panels(space, BLOCK_Q + 1, block);
+    f.ds = f.ds_steps = space_panels(space, BLOCK_Q + 1, block);
+    if (pairs) {
+        f.packed_q = space_take(space, panels_of(s->dk) * LANES * BLOCK_Q / 2);
+        f.packed_do = space_take(space, panels_of(s->dv) * LANES * BLOCK_Q / 2);
+        f.p_steps = space_panels(space, BLOCK_Q / 2 + 1, block);
+        f.ds_steps = space_panels(space, BLOCK_Q / 2 + 1, block);
+        f.ds_words = space_panels(space, STRIP, block);
+    }
+    f.dq = space_panels(space, BLOCK_Q + 1, s->dk);
+    f.dk = space_panels(space, keys, s->dk);
+    f.dv = space_panels(space, keys, s->dv);
+    f.row = space_take(space, most(panels_of(s->dk), panels_of(s->dv)) * LANES);
+    return f;
+}
+
+static void clear(Panels p, int64_t cols)
+{
+    memset(p.at, 0, (size_t)(panels_of(cols) * p.stride) * sizeof *p.at);
+}
+
+/* Sums over d of do * o of the queries of strip i. */
+static void strip_delta(Backward *f, int64_t i)
+{
+    const AttentionBwd *a = f->a;
+    Word word = f->word == WORD_F32 ? WORD_F32 : WORD_BF16_WIDENED;
+    int64_t each = (int64_t)word_elem_bytes(word), width = f->s.dv;
+    Vector part[STRIP];
+    for (int64_t r = 0; r < STRIP; r++) {
+        int64_t row = i * STRIP + r;
+        part[r] = (Vector){ 0 };
+        if (row >= f->block.n) continue;
+        const char *o = head_row(&a->o, f->b, f->block.i0 + row, f->h);
+        const char *d_o = head_row(&a->d_o, f->b, f->block.i0 + row, f->h);
+        for (int64_t d = 0; d < width; d += LANES) {
+            Vector x = line_words(o + d * each, word, width - d);
+            part[r] += x * line_words(d_o + d * each, word, width - d);
+        }
+    }
+    Vector sum = rows_fold(part, true);
+    for (int r = 0; r < STRIP; r++) f->delta[i * STRIP + r] = sum[r * ROW_LANES];
+}
+
+/* Rows that only fill up the last strip get p = 2^-inf = 0 and ds = 0. */
+static void block_load(Backward *f, int64_t i0)
+{
+    const Shape *s = &f->s;
+    const AttentionBwd *a = f->a;
+    QueryBlock *q = &f->block;
+    query_block(s, f->b, i0, q);
+    rows_load(f->q, head_row(&a->q, f->b, i0, f->h), f->word, row_stride(&a->q), q->n, s->dk);
+    rows_load(f->d_o, head_row(&a->d_o, f->b, i0, f->h), f->word, row_stride(&a->d_o), q->n, s->dv);
+    if (f->word == WORD_BF16_PAIR) {
+        f->q_steps = pack_steps(f->packed_q, &a->q, f->b, f->h, i0, q->n);
+        f->do_steps = pack_steps(f->packed_do, &a->d_o, f->b, f->h, i0, q->n);
+    }
+    const float *lse = (const float *)a->lse.data + (f->b * s->H + f->h) * s->Tq + i0;
+    for (int64_t r = 0; r < q->strips * STRIP; r++) {
+        f->lse[r] = r < q->n ? lse[r] * log2_e : INFINITY;
+    }
+    for (int64_t i = 0; i < q->strips; i++) strip_delta(f, i);
+    clear(f->dq, s->dk);
+}
+
+/* A block of keys, and panels of it: [first, end) are those that strip i works on now. */
+typedef struct Span {
+    int64_t i, block, first, end;
+} Span;
+
+/* c at strip i and the span's panels = rows (queries) by columns (keys) */
+static void strip_by_keys(const Backward *f, const Span *x, Panels rows, Panels keys, Panels c,
+                          int64_t width)
+{
+    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
+    t.a = panels_at(rows, 0, x->i * STRIP), t.b = panels_at(keys, x->first, 0);
+    t.c = panels_at(c, x->first - x->block, x->i * STRIP), t.steps = words_of(f->word, width);
+    strip_product(&t);
+}
+
+/* Scores to p, and dp to ds / scale. */
+static void strip_gradients(const Backward *f, const Span *x)
+{
+    const StripKeys *keys = &f->block.keys[x->i];
+    float factor = f->s.scale * log2_e;
+    for (int64_t panel = x->first; panel < x->end; panel++) {
+        bool whole = panel >= keys->whole_first && panel < keys->whole_end;
+        int64_t row = x->i * STRIP;
+        float *p = panels_at(f->p, panel - x->block, row).at;
+        float *ds = panels_at(f->ds, panel - x->block, row).at;
+        for (int64_t r = row; r < row + STRIP; r++, p += LANES, ds += LANES) {
+            Vector score = vector_load(p);
+            if (!whole) score = hide_keys(&f->block, r, panel, score);
+            Vector weight = vector_exp2(vector_least(score * factor - f->lse[r], 125.0f));
+            vector_store(p, weight);
+            vector_store(ds, weight * (vector_load(ds) - f->delta[r]));
+        }
+    }
+}
+
+/* Words of two queries. */
+static void strip_pair(const Backward *f, const Span *x)
+{
+    int64_t row = x->i * STRIP;
+    for (int64_t panel = x->first - x->block; panel < x->end - x->block; panel++) {
+        const float *p = panels_at(f->p, panel, row).at, *ds = panels_at(f->ds, panel, row).at;
+        float *to_p = panels_at(f->p_steps, panel, row / 2).at;
+        float *to_ds = panels_at(f->ds_steps, panel, row / 2).at;
+        for (int64_t r = 0; r < STRIP; r += 2, p += 2 * LANES, ds += 2 * LANES) {
+            vector_store(to_p, vector_pairs_across(vector_load(p), vector_load(p + LANES)));
+            vector_store(to_ds, vector_pairs_across(vector_load(ds), vector_load(ds + LANES)));
+            to_p += LANES, to_ds += LANES;
+        }
+    }
+}
+
+/* A strip that sees none of these panels adds nothing to sums over queries. */
+static void strip_clear(const Backward *f, int64_t i, int64_t first, int64_t end)
+{
+    int64_t row = words_of(f->word, i * STRIP), rows = words_of(f->word, STRIP);
+    size_t bytes = (size_t)(rows * LANES) * sizeof(float);
+    for (int64_t panel = first; panel < end; panel++) {
+        memset(panels_at(f->p_steps, panel, row).at, 0, bytes);
+        memset(panels_at(f->ds_steps, panel, row).at, 0, bytes);
+    }
+}
+
+/* p and ds of the block of queries and the block of keys [block, end). */
+static void probabilities(const Backward *f, int64_t block, int64_t end)
+{
+    const QueryBlock *q = &f->block;
+    for (int64_t panel = block; panel < end; panel += WIDE) {
+        for (int64_t i = 0; i < q->strips; i++) {
+            int64_t group = least(end, panel + WIDE);
+            Span x = { .i = i, .block = block, .first = most(panel, q->keys[i].first) };
+            x.end = least(group, q->keys[i].end);
+            strip_clear(f, i, panel - block, least(x.first, group) - block);
+            if (x.first >= x.end) continue;
+            strip_by_keys(f, &x, f->q, f->k, f->p, f->s.dk);
+            strip_by_keys(f, &x, f->d_o, f->v, f->ds, f->s.dv);
+            strip_gradients(f, &x);
+            if (f->word == WORD_BF16_PAIR) strip_pair(f, &x);
+        }
+    }
+}
+
+/* dv and dk at STRIP keys from `key` on, from the queries that see one of them: no query before
+ * them does. */
+static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
+{
+    const QueryBlock *q = &f->block;
+    int64_t before = most(0, key - q->last[0]) / STRIP * STRIP, panel = key / LANES - block;
+    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
+    int64_t row = words_of(f->word, before);
+    if (before >= q->n) return;
+    t.steps = words_of(f->word, q->n - before);
+    t.a = panels_at(f->p_steps, panel, row), t.a.at += key % LANES;
+    t.b = panels_at(f->do_steps, 0, row), t.c = panels_at(f->dv, 0, key);
+    t.panels = panels_of(f->s.dv);
+    strip_product_turned(&t);
+    t.a = panels_at(f->ds_steps, panel, row), t.a.at += key % LANES;
+    t.b = panels_at(f->q_steps, 0, row), t.c = panels_at(f->dk, 0, key);
+    t.panels = panels_of(f->s.dk);
+    strip_product_turned(&t);
+}
+
+/* ds of a strip as an operand of sums over keys: words of two in bf16. */
+static Panels strip_gradient_words(const Backward *f, const Span *x)
+{
+    int64_t row = x->i * STRIP;
+    if (f->word != WORD_BF16_PAIR) return panels_at(f->ds, x->first - x->block, row);
+    for (int64_t panel = x->first; panel < x->end; panel += 2) {
+        const float *even = panels_at(f->ds, panel - x->block, row).at;
+        float *to = panels_at(f->ds_words, (panel - x->first) / 2, 0).at;
+        bool two = panel + 1 < x->end;
+        for (int64_t r = 0; r < STRIP * LANES; r += LANES) {
+            Vector next = two ? vector_load(even + f->ds.stride + r) : (Vector){ 0 };
+            vector_store(to + r, vector_pairs_along(vector_load(even + r), next));
+        }
+    }
+    return f->ds_words;
+}
+
+static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int64_t block_end)
+{
+    const QueryBlock *q = &f->block;
+    Span x = { .i = i, .block = block, .first = most(block, q->keys[i].first) };
+    x.end = least(block_end, q->keys[i].end);
+    if (x.first >= x.end) return;
+    int64_t from = x.first * LANES, end = least(x.end * LANES, q->last[(i + 1) * STRIP - 1] + 1);
+    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
+    t.a = strip_gradient_words(f, &x), t.b = panels_at(f->k_rows, 0, words_of(f->word, from));
+    t.c = panels_at(f->dq, 0, i * STRIP), t.panels = panels_of(f->s.dk);
+    t.steps = words_of(f->word, end - from);
+    strip_product(&t);
+}
+
+static void store_rows(const Backward *f, const Tensor *to, int64_t head, int64_t first, int64_t n,
+                       Panels from, float factor)
+{
+    for (int64_t r = 0; r < n; r++) {
+        void *row = head_row(to, f->b, first + r, head);
+        row_unload(row, to->dtype, panels_at(from, 0, r), to->dim[3], factor, f->row);
+    }
+}
+
+static void fetch(const Backward *f, int64_t row)
+{
+    const AttentionBwd *a = f->a;
+    int64_t next = f->b * f->s.H + f->h + 1, b = next / f->s.H, h = next % f->s.H;
+    int64_t g = h * f->s.G / f->s.H;
+    rows_fetch(&a->dq, f->b, f->h, row, USE_WRITE);
+    rows_fetch(&a->q, b, h, row, USE_READ);
+    rows_fetch(&a->d_o, b, h, row, USE_READ);
+    rows_fetch(&a->o, b, h, row, USE_READ);
+    if (b == f->b && g == f->g) return;
+    rows_fetch(&a->dk, f->b, f->g, row, USE_WRITE);
+    rows_fetch(&a->dv, f->b, f->g, row, USE_WRITE);
+    rows_fetch(&a->k, b, g, row, USE_READ);
+    rows_fetch(&a->v, b, g, row, USE_READ);
+}
+
+static void block_run(Backward *f, int64_t i0)
+{
+    const QueryBlock *q = &f->block;
+    block_load(f, i0);
+    for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
+        int64_t end = least(q->panel_end, block + BLOCK_PANELS);
+        probabilities(f, block, end);
+        for (int64_t key = block * LANES; key < end * LANES; key += STRIP) {
+            add_key_gradients(f, block, key);
+        }
+        for (int64_t i = 0; i < q->strips; i++) {
+            if (block == q->panel_first) fetch(f, i0 + i * STRIP);
+            add_query_gradients(f, i, block, end);
+        }
+    }
+    store_rows(f, &f->a->dq, f->h, i0, q->n, f->dq, f->s.scale);
+}
+
+/* All query heads of one key/value head. */
+static void head_run(Backward *f)
+{
+    const AttentionBwd *a = f->a;
+    const Shape *s = &f->s;
+    f->k = pack_columns(f->packed_k, &a->k, f->b, f->g);
+    f->v = pack_columns(f->packed_v, &a->v, f->b, f->g);
+    f->k_rows = pack_steps(f->packed_rows, &a->k, f->b, f->g, 0, s->Tk);
+    clear(f->dk, s->dk);
+    clear(f->dv, s->dv);
+    int64_t heads = s->H / s->G;
+    for (f->h = f->g * heads; f->h < (f->g + 1) * heads; f->h++) {
+        for (int64_t i0 = 0; i0 < s->Tq; i0 += BLOCK_Q) block_run(f, i0);
+    }
+    store_rows(f, &a->dk, f->g, 0, s->Tk, f->dk, s->scale);
+    store_rows(f, &a->dv, f->g, 0, s->Tk, f->dv, 1);
+}
+
+Status attention_bwd_cpu(Exec *ex, const void *args)
+{
+    const AttentionBwd *a = args;
+    int64_t B = a->q.dim[0], G = a->k.dim[2];
+    Space size = { 0 };
+    (void)backward_make(a, &size);
+#pragma omp parallel num_threads(ex->threads)
+    {
+        Space own = { .at = (char *)ex->workspace + (size_t)omp_get_thread_num() * size.used };
+        Backward f = backward_make(a, &own);
+#pragma omp for schedule(static)
+        for (int64_t head = 0; head < B * G; head++) {
+            f.b = head / G, f.g = head % G;
+            head_run(&f);
+        }
+    }
+    return OK;
+}
+
+size_t attention_bwd_workspace(const Exec *ex, const void *args)
+{
+    Space size = { 0 };
+    (void)backward_make(args, &size);
+    return (size_t)ex->threads * size.used;
+}

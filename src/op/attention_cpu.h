@@ -1,0 +1,104 @@
+/*
+ * attention_cpu: what forward and backward on the CPU have in common: the sizes of a call, a block
+ * of its queries, and which keys they see.
+ *
+ * Work is cut into heads: forward by (sequence, head), backward by (sequence, key/value head), so
+ * that one thread adds up dk and dv of the query heads that share them, always in the same order.
+ * Inside a head everything runs on one thread, so results do not depend on how many there are.
+ *
+ * Keys and values of a head are packed once (attention_tile.h). Queries come in blocks of BLOCK_Q,
+ * and those in strips of STRIP, each of which meets no more than the panels of LANES keys that one
+ * of its rows sees: above the diagonal little is computed that is not wanted. In the few panels
+ * that some of its rows see and others do not, hidden keys get the score -infinity, and so the
+ * probability 0.
+ */
+#ifndef OP_ATTENTION_CPU_H
+#define OP_ATTENTION_CPU_H
+
+#include "op/attention.h"
+#include "op/attention_tile.h"
+#include "op/op.h"
+
+#include <math.h>
+
+enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP };
+
+/* Rows of q begin every H * dk elements, and so on. */
+typedef struct Shape {
+    int64_t B, H, G, Tq, Tk, dk, dv;
+    Dtype act;
+    float scale;
+    const int32_t *doc; /* (B, Tq) or NULL */
+} Shape;
+
+Shape attention_shape(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *doc,
+                      float scale);
+Shape attention_fwd_shape(const AttentionFwd *a);
+Shape attention_bwd_shape(const AttentionBwd *a);
+
+/* Panels of keys that a strip meets, and among them those that all of its rows see whole. */
+typedef struct StripKeys {
+    int64_t first, end, whole_first, whole_end;
+} StripKeys;
+
+/* Queries i0 .. i0 + n of one head. A last strip is filled up with rows that see the same keys. */
+typedef struct QueryBlock {
+    int64_t i0, n, strips;
+    int32_t first[BLOCK_Q], last[BLOCK_Q]; /* keys that a row sees */
+    StripKeys keys[STRIPS];
+    int64_t panel_first, panel_end; /* of all strips */
+} QueryBlock;
+
+void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out);
+
+/* Scores of row r at the keys of `panel`, with -infinity for those that it does not see. */
+static inline Vector hide_keys(const QueryBlock *q, int64_t r, int64_t panel, Vector scores)
+{
+    VectorInts key = (VectorInts){ 0 } + (int32_t)(panel * LANES);
+    for (int l = 0; l < LANES; l++) key[l] += l;
+    VectorInts seen = (key >= q->first[r]) & (key <= q->last[r]);
+    return vector_choose(seen, scores, vector_of(-INFINITY));
+}
+
+/* Memory of one thread, handed out piece by piece; with `at` NULL it only counts. */
+typedef struct Space {
+    char *at;
+    size_t used;
+} Space;
+
+float *space_take(Space *space, int64_t floats);
+/* Panels of `rows` rows that hold `cols` columns. */
+static inline Panels space_panels(Space *space, int64_t rows, int64_t cols)
+{
+    int64_t stride = rows * LANES;
+    return (Panels){ space_take(space, (cols + LANES - 1) / LANES * stride), stride };
+}
+
+/* Element (sequence, row, head, 0) of a (B, T, heads, width) tensor. */
+void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head);
+static inline int64_t row_stride(const Tensor *t) { return t->dim[2] * t->dim[3]; }
+
+/* A head packed at `to`: its rows as columns (k in q k^T), or rows `first` on, n of them, as steps of
+ * a sum over rows (v in p v). */
+Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head);
+Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n);
+
+/* Rows that are soon read, or soon written. The hardware does not foresee a walk in short pieces over
+ * long rows, so a strip asks for what the next head wants of the rows where the strip stands. */
+typedef enum Use { USE_READ, USE_WRITE } Use;
+void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use);
+
+static inline int64_t words_of(Word word, int64_t elems)
+{
+    return (elems + word_elems(word) - 1) / word_elems(word);
+}
+static inline int64_t panels_of(int64_t columns) { return (columns + LANES - 1) / LANES; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+size_t attention_fwd_workspace(const Exec *ex, const void *args);
+size_t attention_bwd_workspace(const Exec *ex, const void *args);
+Status attention_fwd_cpu(Exec *ex, const void *args);
+Status attention_bwd_cpu(Exec *ex, const void *args);
+
+#endif

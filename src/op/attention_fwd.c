@@ -1,0 +1,245 @@
+/*
+ * A strip of queries meets its keys in blocks of BLOCK_K with a running maximum and sum (most
+ * sequences are one block, and then nothing is ever rescaled): scores, softmax, o += p v. The
+ * strip's scores stay in the L1 cache.
+ *
+ * bf16 operands go in as they are; where the CPU multiplies bf16 in pairs, probabilities are
+ * rounded to bf16 for p v (as FlashAttention does on a GPU). All sums are f32.
+ */
+#include "op/attention_cpu.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#ifdef HOSTILE
+enum { BLOCK_K = 2 * LANES };
+#else
+enum { BLOCK_K = 512 };
+#endif
+enum { BLOCK_PANELS = BLOCK_K / LANES };
+static const float log2_e = 1.44269504088896341f;
+
+/* What one thread works with. */
+typedef struct Forward {
+    const AttentionFwd *a;
+    Shape s;
+    Word word;
+    float *packed_k, *packed_v;
+    Panels k, v; /* of the head that is packed now: columns, steps */
+    int64_t packed;
+    Panels q;          /* (BLOCK_Q, dk) words */
+    Panels p, p_words; /* (STRIP, BLOCK_K): scores, then probabilities; in bf16 */
+    Panels o;          /* (BLOCK_Q, dv) */
+    float *row;        /* (dv), whole panels */
+    int64_t b, h;
+    QueryBlock block;
+    Vector max[STRIPS], sum[STRIPS]; /* row r of a strip at lane r * ROW_LANES; max of raw scores */
+} Forward;
+
+static Forward forward_make(const AttentionFwd *a, Space *space)
+{
+    Forward f = { .a = a, .s = attention_fwd_shape(a), .packed = -1 };
+    const Shape *s = &f.s;
+    f.word = word_of(s->act);
+    int64_t keys = least(BLOCK_K, panels_of(s->Tk) * LANES);
+    f.packed_k = space_take(space, panels_of(s->Tk) * LANES * words_of(f.word, s->dk));
+    f.packed_v = space_take(space, panels_of(s->dv) * LANES * words_of(f.word, s->Tk));
+    f.q = space_panels(space, BLOCK_Q + 1, words_of(f.word, s->dk));
+    f.p = space_panels(space, STRIP, keys);
+    if (f.word == WORD_BF16_PAIR) f.p_words = space_panels(space, STRIP, keys);
+    f.o = space_panels(space, BLOCK_Q + 1, s->dv);
+    f.row = space_take(space, panels_of(s->dv) * LANES);
+    return f;
+}
+
+static int64_t kv_head(const Forward *f) { return f->h * f->s.G / f->s.H; }
+
+/* Query heads that share keys and values come one after the other. */
+static void pack_head(Forward *f)
+{
+    int64_t head = f->b * f->s.G + kv_head(f);
+    if (f->packed == head) return;
+    f->packed = head;
+    f->k = pack_columns(f->packed_k, &f->a->k, f->b, kv_head(f));
+    f->v = pack_steps(f->packed_v, &f->a->v, f->b, kv_head(f), 0, f->s.Tk);
+}
+
+/* What strip i sees of the block of keys that begins with panel `block`. */
+typedef struct Span {
+    int64_t i, block, first, end; /* panels; the strip's scores begin with those of `block` */
+    bool begun;                   /* an earlier block was seen */
+} Span;
+
+static void score(Forward *f, const Span *x)
+{
+    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
+    t.a = panels_at(f->q, 0, x->i * STRIP), t.b = panels_at(f->k, x->first, 0);
+    t.c = panels_at(f->p, x->first - x->block, 0), t.steps = words_of(f->word, f->s.dk);
+    strip_product(&t);
+}
+
+/* Hides what a row does not see, and gives every row's largest score. */
+static Vector largest(const Forward *f, const Span *x)
+{
+    const StripKeys *keys = &f->block.keys[x->i];
+    Vector max[STRIP];
+    for (int r = 0; r < STRIP; r++) max[r] = vector_of(-INFINITY);
+    for (int64_t panel = x->first; panel < x->end; panel++) {
+        float *at = panels_at(f->p, panel - x->block, 0).at;
+        bool whole = panel >= keys->whole_first && panel < keys->whole_end;
+        for (int r = 0; r < STRIP && !whole; r++, at += LANES) {
+            Vector seen = hide_keys(&f->block, x->i * STRIP + r, panel, vector_load(at));
+            vector_store(at, seen);
+        }
+        at = panels_at(f->p, panel - x->block, 0).at;
+#pragma GCC unroll 8
+        for (int r = 0; r < STRIP; r++) {
+            max[r] = vector_larger(vector_load(at + (int64_t)r * LANES), max[r]);
+        }
+    }
+    return rows_fold(max, false);
+}
+
+/* Row r's scores to 2^(factor * score - shift); returns their sum by lanes. */
+static inline Vector exponentials(const Forward *f, const Span *x, int r, float factor, float shift)
+{
+    float *at = panels_at(f->p, x->first - x->block, r).at;
+    Vector sum = { 0 };
+    for (int64_t panel = x->first; panel < x->end; panel++, at += f->p.stride) {
+        Vector p = vector_exp2(vector_load(at) * factor - shift);
+        vector_store(at, p);
+        sum += p;
+    }
+    return sum;
+}
+
+static void rescale(Forward *f, const Span *x, Vector factor)
+{
+    for (int64_t p = 0; p < panels_of(f->s.dv); p++) {
+        float *o = panels_at(f->o, p, x->i * STRIP).at;
+        for (int r = 0; r < STRIP; r++) {
+            float *row = o + (int64_t)r * LANES;
+            vector_store(row, vector_load(row) * factor[r * ROW_LANES]);
+        }
+    }
+}
+
+/* Scores to probabilities that are still to be divided by their sum. */
+static void softmax(Forward *f, const Span *x)
+{
+    float factor = f->s.scale * log2_e;
+    Vector *max = &f->max[x->i], *sum = &f->sum[x->i], before = *max;
+    *max = vector_larger(largest(f, x), before);
+    /* nothing seen yet: -inf - -inf would be NaN */
+    Vector shift = vector_choose(*max == -INFINITY, (Vector){ 0 }, *max * factor);
+    Vector part[STRIP];
+    for (int r = 0; r < STRIP; r++) part[r] = exponentials(f, x, r, factor, shift[r * ROW_LANES]);
+    Vector kept = vector_exp2(before * factor - shift);
+    *sum = *sum * kept + rows_fold(part, true);
+    if (x->begun) rescale(f, x, kept);
+}
+
+/* The probabilities as operands: words of two keys in bf16. */
+static Panels probabilities(Forward *f, const Span *x)
+{
+    Panels p = panels_at(f->p, x->first - x->block, 0);
+    if (f->word != WORD_BF16_PAIR) return p;
+    for (int64_t panel = x->first; panel < x->end; panel += 2) {
+        float *even = panels_at(f->p, panel - x->block, 0).at, *odd = even + f->p.stride;
+        float *to = panels_at(f->p_words, (panel - x->block) / 2, 0).at;
+        bool two = panel + 1 < x->end;
+        for (int64_t r = 0; r < STRIP * LANES; r += LANES) {
+            Vector next = two ? vector_load(odd + r) : (Vector){ 0 };
+            vector_store(to + r, vector_pairs_along(vector_load(even + r), next));
+        }
+    }
+    return panels_at(f->p_words, (x->first - x->block) / 2, 0);
+}
+
+static void add_values(Forward *f, const Span *x)
+{
+    int64_t from = x->first * LANES, row = x->i * STRIP;
+    int64_t end = least(x->end * LANES, f->block.last[row + STRIP - 1] + 1);
+    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
+    t.a = probabilities(f, x), t.b = panels_at(f->v, 0, words_of(f->word, from));
+    t.c = panels_at(f->o, 0, row), t.panels = panels_of(f->s.dv);
+    t.steps = words_of(f->word, end - from);
+    strip_product(&t);
+}
+
+static void store_rows(Forward *f)
+{
+    const Shape *s = &f->s;
+    const QueryBlock *q = &f->block;
+    float *lse = (float *)f->a->lse.data + (f->b * s->H + f->h) * s->Tq + q->i0;
+    for (int64_t r = 0; r < q->n; r++) {
+        float sum = f->sum[r / STRIP][r % STRIP * ROW_LANES];
+        float max = f->max[r / STRIP][r % STRIP * ROW_LANES];
+        void *o = head_row(&f->a->o, f->b, q->i0 + r, f->h);
+        row_unload(o, s->act, panels_at(f->o, 0, r), s->dv, 1 / sum, f->row);
+        lse[r] = max * s->scale + logf(sum);
+    }
+}
+
+static void fetch(const Forward *f, int64_t row)
+{
+    const AttentionFwd *a = f->a;
+    int64_t next = f->b * f->s.H + f->h + 1, b = next / f->s.H, h = next % f->s.H;
+    int64_t g = h * f->s.G / f->s.H;
+    rows_fetch(&a->o, f->b, f->h, row, USE_WRITE);
+    rows_fetch(&a->q, b, h, row, USE_READ);
+    if (b * f->s.G + g == f->packed) return;
+    rows_fetch(&a->k, b, g, row, USE_READ);
+    rows_fetch(&a->v, b, g, row, USE_READ);
+}
+
+static void block_run(Forward *f, int64_t i0)
+{
+    const Shape *s = &f->s;
+    QueryBlock *q = &f->block;
+    query_block(s, f->b, i0, q);
+    rows_load(f->q, head_row(&f->a->q, f->b, i0, f->h), f->word, row_stride(&f->a->q), q->n, s->dk);
+    memset(f->o.at, 0, (size_t)(panels_of(s->dv) * f->o.stride) * sizeof(float));
+    for (int64_t i = 0; i < q->strips; i++) f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
+    for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
+        for (int64_t i = 0; i < q->strips; i++) {
+            Span x = { .i = i, .block = block, .begun = q->keys[i].first < block };
+            x.first = most(block, q->keys[i].first);
+            x.end = least(block + BLOCK_PANELS, q->keys[i].end);
+            if (block == q->panel_first) fetch(f, i0 + i * STRIP);
+            if (x.first >= x.end) continue;
+            score(f, &x);
+            softmax(f, &x);
+            add_values(f, &x);
+        }
+    }
+    store_rows(f);
+}
+
+Status attention_fwd_cpu(Exec *ex, const void *args)
+{
+    const AttentionFwd *a = args;
+    int64_t B = a->q.dim[0], H = a->q.dim[2];
+    Space size = { 0 };
+    (void)forward_make(a, &size);
+#pragma omp parallel num_threads(ex->threads)
+    {
+        Space own = { .at = (char *)ex->workspace + (size_t)omp_get_thread_num() * size.used };
+        Forward f = forward_make(a, &own);
+#pragma omp for schedule(static)
+        for (int64_t head = 0; head < B * H; head++) {
+            f.b = head / H, f.h = head % H;
+            pack_head(&f);
+            for (int64_t i0 = 0; i0 < f.s.Tq; i0 += BLOCK_Q) block_run(&f, i0);
+        }
+    }
+    return OK;
+}
+
+size_t attention_fwd_workspace(const Exec *ex, const void *args)
+{
+    Space size = { 0 };
+    (void)forward_make(args, &size);
+    return (size_t)ex->threads * size.used;
+}

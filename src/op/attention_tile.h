@@ -1,0 +1,116 @@
+/*
+ * attention_tile: the products inside attention on the CPU, where a matrix is as wide as a head or
+ * as short as a few queries, so that packing anew for every product would cost more than it saves.
+ *
+ * All matrices stand in panels of LANES columns: row r of panel p begins at p * stride + r * LANES.
+ * What one product writes, the next can then read as any of its operands, with nothing moved:
+ *
+ *     c = a b     rows of a are walked through its panels         strip_product
+ *     c = a^T b   a panel's row holds LANES columns of one step   strip_product_turned
+ *     b           a step is a row of each panel
+ *     c           panels again
+ *
+ * A strip is STRIP rows of c, a tile WIDE panels of it: 8 x 3 vectors keep 24 of AVX-512's 32
+ * registers busy with sums, 4 x 3 keep 12 of 16, where registers are fewer.
+ *
+ * An element is a word (gemm_vector.h): an f32, or two bf16 that are neighbours along the sum.
+ */
+#ifndef OP_ATTENTION_TILE_H
+#define OP_ATTENTION_TILE_H
+
+#include "op/gemm_tile.h"
+
+enum { LANES = VECTOR_LANES, STRIP = VECTOR_LANES == 16 ? 8 : 4, WIDE = 3 };
+
+typedef struct Panels {
+    float *at;
+    int64_t stride; /* floats from a panel to the next */
+} Panels;
+
+/* c = a b, or c += a b, for one strip. Rows of c are written whole, whatever a holds. */
+typedef struct StripProduct {
+    Panels a, b, c;
+    int64_t steps;  /* words along the sum */
+    int64_t panels; /* of b and c */
+    bool pairs;     /* words are pairs of bf16 */
+    bool add;
+} StripProduct;
+
+void strip_product(const StripProduct *t);
+void strip_product_turned(const StripProduct *t);
+
+/* From row `row` on; from panel `panel` on. */
+static inline Panels panels_at(Panels p, int64_t panel, int64_t row)
+{
+    return (Panels){ p.at + panel * p.stride + row * LANES, p.stride };
+}
+
+/* Panels of `rows` rows from rows that are `ld` elements apart, `elems` long; rows up to a whole
+ * strip, and words beyond a row's last, become zero. */
+void rows_load(Panels to, const void *from, Word word, int64_t ld, int64_t rows, int64_t elems);
+
+/* The first n elements of row 0, times factor, in the given type; `row` has room for whole panels. */
+void row_unload(void *to, Dtype type, Panels from, int64_t n, float factor, float *row);
+
+typedef uint32_t VectorBits __attribute__((vector_size(VECTOR_LANES * sizeof(uint32_t))));
+typedef int32_t VectorInts __attribute__((vector_size(VECTOR_LANES * sizeof(int32_t))));
+
+static inline Vector vector_load(const float *at) { return *(const VectorAt *)at; }
+static inline void vector_store(float *at, Vector v) { *(VectorAt *)at = v; }
+static inline Vector vector_of(float value) { return value - (Vector){ 0 }; }
+
+/* a where the mask has all bits set, b where it has none. */
+static inline Vector vector_choose(VectorInts mask, Vector a, Vector b)
+{
+    return (Vector)(((VectorInts)a & mask) | ((VectorInts)b & ~mask));
+}
+
+/* The larger; b where a is NaN. */
+static inline Vector vector_larger(Vector a, Vector b) { return vector_choose(a > b, a, b); }
+
+static inline Vector vector_least(Vector a, float limit)
+{
+    return vector_choose(a > limit, vector_of(limit), a);
+}
+
+/*
+ * 2^x, for x below 126: 2^n 2^r with n = round(x), |r| <= 1/2, 2^r by its polynomial of degree 6
+ * (Cephes' exp2f), within 1.5 ulp. Below -126 it is 0, because subnormal factors slow every product
+ * down that they enter; NaN stays NaN.
+ */
+static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */
+    VectorInts nothing = x < -126.0f;
+    Vector shifted = x + shift, r = x - (shifted - shift);
+    Vector p = 1.535336188319500e-4f * r + 1.339887440266574e-3f;
+    p = p * r + 9.618437357674640e-3f;
+    p = p * r + 5.550332471162809e-2f;
+    p = p * r + 2.402264791363012e-1f;
+    p = p * r + 6.931472028550421e-1f;
+    p = p * r + 1.0f;
+    VectorBits power = ((VectorBits)shifted - (0x4B400000u - 127u)) << 23;
+    return (Vector)((VectorInts)(p * (Vector)power) & ~nothing);
+}
+
+enum { ROW_LANES = LANES / STRIP };
+
+/* The sum or the largest over the lanes of each of STRIP vectors, row r's at lane r * ROW_LANES: two
+ * vectors are riffled into each other half by half, so that a round folds both at once. */
+static inline __attribute__((always_inline)) Vector rows_fold(Vector v[STRIP], bool sum)
+{
+#pragma GCC unroll 8
+    for (int width = 1; width < LANES; width *= 2) {
+        int half = STRIP / 2 / width, n = half > 0 ? half : 1;
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) {
+            Vector other = v[half > 0 ? i + n : i];
+            Vector low = __builtin_shufflevector(v[i], other, VECTOR_LOW);
+            Vector high = __builtin_shufflevector(v[i], other, VECTOR_HIGH);
+            v[i] = sum ? low + high : vector_larger(low, high);
+        }
+    }
+    return v[0];
+}
+
+#endif
