@@ -182,6 +182,26 @@ static void strip_clear(const Backward *f, int64_t i, int64_t first, int64_t end
     }
 }
 
+static void fetch_keys(const Backward *f, int64_t row)
+{
+    const AttentionBwd *a = f->a;
+    int64_t next = f->b * f->s.G + f->g + 1, b = next / f->s.G, g = next % f->s.G;
+    rows_fetch(&a->dk, f->b, f->g, row, USE_WRITE);
+    rows_fetch(&a->dv, f->b, f->g, row, USE_WRITE);
+    rows_fetch(&a->k, b, g, row, USE_READ);
+    rows_fetch(&a->v, b, g, row, USE_READ);
+}
+
+static void fetch_queries(const Backward *f, int64_t row)
+{
+    const AttentionBwd *a = f->a;
+    int64_t next = f->b * f->s.H + f->h + 1, b = next / f->s.H, h = next % f->s.H;
+    rows_fetch(&a->dq, f->b, f->h, row, USE_WRITE);
+    rows_fetch(&a->q, b, h, row, USE_READ);
+    rows_fetch(&a->d_o, b, h, row, USE_READ);
+    rows_fetch(&a->o, b, h, row, USE_READ);
+}
+
 /* p and ds of the block of queries and the block of keys [block, end). */
 static void probabilities(const Backward *f, int64_t block, int64_t end)
 {
@@ -192,6 +212,7 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
             Span x = { .i = i, .block = block, .first = most(panel, q->keys[i].first) };
             x.end = least(group, q->keys[i].end);
             strip_clear(f, i, panel - block, least(x.first, group) - block);
+            if (panel == q->panel_first) fetch_queries(f, q->i0 + i * STRIP);
             if (x.first >= x.end) continue;
             strip_by_keys(f, &x, f->q, f->k, f->p, f->s.dk);
             strip_by_keys(f, &x, f->d_o, f->v, f->ds, f->s.dv);
@@ -261,25 +282,10 @@ static void store_rows(const Backward *f, const Tensor *to, int64_t head, int64_
     }
 }
 
-static void fetch(const Backward *f, int64_t row)
-{
-    const AttentionBwd *a = f->a;
-    int64_t next = f->b * f->s.H + f->h + 1, b = next / f->s.H, h = next % f->s.H;
-    int64_t g = h * f->s.G / f->s.H;
-    rows_fetch(&a->dq, f->b, f->h, row, USE_WRITE);
-    rows_fetch(&a->q, b, h, row, USE_READ);
-    rows_fetch(&a->d_o, b, h, row, USE_READ);
-    rows_fetch(&a->o, b, h, row, USE_READ);
-    if (b == f->b && g == f->g) return;
-    rows_fetch(&a->dk, f->b, f->g, row, USE_WRITE);
-    rows_fetch(&a->dv, f->b, f->g, row, USE_WRITE);
-    rows_fetch(&a->k, b, g, row, USE_READ);
-    rows_fetch(&a->v, b, g, row, USE_READ);
-}
-
 static void block_run(Backward *f, int64_t i0)
 {
     const QueryBlock *q = &f->block;
+    bool last_head = (f->h + 1) % (f->s.H / f->s.G) == 0;
     block_load(f, i0);
     for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
         int64_t end = least(q->panel_end, block + BLOCK_PANELS);
@@ -288,7 +294,7 @@ static void block_run(Backward *f, int64_t i0)
             add_key_gradients(f, block, key);
         }
         for (int64_t i = 0; i < q->strips; i++) {
-            if (block == q->panel_first) fetch(f, i0 + i * STRIP);
+            if (last_head && block == q->panel_first) fetch_keys(f, i0 + i * STRIP);
             add_query_gradients(f, i, block, end);
         }
     }
