@@ -39,6 +39,7 @@ typedef struct Backward {
     Panels dq, dk, dv;       /* (BLOCK_Q, dk), (Tk, dk), (Tk, dv) f32 */
     float *row;              /* (dk or dv), whole panels */
     int64_t b, g, h;
+    bool last_head; /* of those that share the key/value head */
     QueryBlock block;
     float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse in powers of two */
 } Backward;
@@ -182,24 +183,17 @@ static void strip_clear(const Backward *f, int64_t i, int64_t first, int64_t end
     }
 }
 
-static void fetch_keys(const Backward *f, int64_t row)
+/* The next query head, and the next key/value head, in the order of work. */
+static void fetch_next_query(const Backward *f, const Tensor *t, int64_t row)
 {
-    const AttentionBwd *a = f->a;
-    int64_t next = f->b * f->s.G + f->g + 1, b = next / f->s.G, g = next % f->s.G;
-    rows_fetch(&a->dk, f->b, f->g, row, USE_WRITE);
-    rows_fetch(&a->dv, f->b, f->g, row, USE_WRITE);
-    rows_fetch(&a->k, b, g, row, USE_READ);
-    rows_fetch(&a->v, b, g, row, USE_READ);
+    int64_t next = f->b * f->s.H + f->h + 1;
+    rows_fetch(t, next / f->s.H, next % f->s.H, row, USE_READ);
 }
 
-static void fetch_queries(const Backward *f, int64_t row)
+static void fetch_next_key(const Backward *f, const Tensor *t, int64_t row)
 {
-    const AttentionBwd *a = f->a;
-    int64_t next = f->b * f->s.H + f->h + 1, b = next / f->s.H, h = next % f->s.H;
-    rows_fetch(&a->dq, f->b, f->h, row, USE_WRITE);
-    rows_fetch(&a->q, b, h, row, USE_READ);
-    rows_fetch(&a->d_o, b, h, row, USE_READ);
-    rows_fetch(&a->o, b, h, row, USE_READ);
+    int64_t next = f->b * f->s.G + f->g + 1;
+    if (f->last_head) rows_fetch(t, next / f->s.G, next % f->s.G, row, USE_READ);
 }
 
 /* p and ds of the block of queries and the block of keys [block, end). */
@@ -212,11 +206,16 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
             Span x = { .i = i, .block = block, .first = most(panel, q->keys[i].first) };
             x.end = least(group, q->keys[i].end);
             strip_clear(f, i, panel - block, least(x.first, group) - block);
-            if (panel == q->panel_first) fetch_queries(f, q->i0 + i * STRIP);
             if (x.first >= x.end) continue;
+            bool first = panel == q->panel_first;
+            int64_t row = q->i0 + i * STRIP;
+            if (first) rows_fetch(&f->a->dq, f->b, f->h, row, USE_WRITE);
             strip_by_keys(f, &x, f->q, f->k, f->p, f->s.dk);
+            if (first) fetch_next_query(f, &f->a->q, row);
             strip_by_keys(f, &x, f->d_o, f->v, f->ds, f->s.dv);
+            if (first) fetch_next_query(f, &f->a->d_o, row);
             strip_gradients(f, &x);
+            if (first) fetch_next_query(f, &f->a->o, row);
             if (f->word == WORD_BF16_PAIR) strip_pair(f, &x);
         }
     }
@@ -231,11 +230,14 @@ static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
     int64_t row = words_of(f->word, before);
     if (before >= q->n) return;
+    bool diagonal = f->last_head && key >= q->i0;
+    if (diagonal) rows_fetch(&f->a->dv, f->b, f->g, key, USE_WRITE);
     t.steps = words_of(f->word, q->n - before);
     t.a = panels_at(f->p_steps, panel, row), t.a.at += key % LANES;
     t.b = panels_at(f->do_steps, 0, row), t.c = panels_at(f->dv, 0, key);
     t.panels = panels_of(f->s.dv);
     strip_product_turned(&t);
+    if (diagonal) rows_fetch(&f->a->dk, f->b, f->g, key, USE_WRITE);
     t.a = panels_at(f->ds_steps, panel, row), t.a.at += key % LANES;
     t.b = panels_at(f->q_steps, 0, row), t.c = panels_at(f->dk, 0, key);
     t.panels = panels_of(f->s.dk);
@@ -285,7 +287,7 @@ static void store_rows(const Backward *f, const Tensor *to, int64_t head, int64_
 static void block_run(Backward *f, int64_t i0)
 {
     const QueryBlock *q = &f->block;
-    bool last_head = (f->h + 1) % (f->s.H / f->s.G) == 0;
+    f->last_head = (f->h + 1) % (f->s.H / f->s.G) == 0;
     block_load(f, i0);
     for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
         int64_t end = least(q->panel_end, block + BLOCK_PANELS);
@@ -294,8 +296,9 @@ static void block_run(Backward *f, int64_t i0)
             add_key_gradients(f, block, key);
         }
         for (int64_t i = 0; i < q->strips; i++) {
-            if (last_head && block == q->panel_first) fetch_keys(f, i0 + i * STRIP);
+            if (block == q->panel_first) fetch_next_key(f, &f->a->k, i0 + i * STRIP);
             add_query_gradients(f, i, block, end);
+            if (block == q->panel_first) fetch_next_key(f, &f->a->v, i0 + i * STRIP);
         }
     }
     store_rows(f, &f->a->dq, f->h, i0, q->n, f->dq, f->s.scale);

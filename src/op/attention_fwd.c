@@ -182,16 +182,21 @@ static void store_rows(Forward *f)
     }
 }
 
-static void fetch(const Forward *f, int64_t row)
+/* A strip and a block of keys; in the first one it also asks for the rows of the next head. */
+static void span_run(Forward *f, const Span *x)
 {
     const AttentionFwd *a = f->a;
+    int64_t row = f->block.i0 + x->i * STRIP;
     int64_t next = f->b * f->s.H + f->h + 1, b = next / f->s.H, h = next % f->s.H;
     int64_t g = h * f->s.G / f->s.H;
-    rows_fetch(&a->o, f->b, f->h, row, USE_WRITE);
-    rows_fetch(&a->q, b, h, row, USE_READ);
-    if (b * f->s.G + g == f->packed) return;
-    rows_fetch(&a->k, b, g, row, USE_READ);
-    rows_fetch(&a->v, b, g, row, USE_READ);
+    bool first = x->block == f->block.panel_first, keys = first && b * f->s.G + g != f->packed;
+    if (first) rows_fetch(&a->o, f->b, f->h, row, USE_WRITE);
+    score(f, x);
+    if (first) rows_fetch(&a->q, b, h, row, USE_READ);
+    softmax(f, x);
+    if (keys) rows_fetch(&a->k, b, g, row, USE_READ);
+    add_values(f, x);
+    if (keys) rows_fetch(&a->v, b, g, row, USE_READ);
 }
 
 static void block_run(Forward *f, int64_t i0)
@@ -207,11 +212,7 @@ static void block_run(Forward *f, int64_t i0)
             Span x = { .i = i, .block = block, .begun = q->keys[i].first < block };
             x.first = most(block, q->keys[i].first);
             x.end = least(block + BLOCK_PANELS, q->keys[i].end);
-            if (block == q->panel_first) fetch(f, i0 + i * STRIP);
-            if (x.first >= x.end) continue;
-            score(f, &x);
-            softmax(f, &x);
-            add_values(f, &x);
+            if (x.first < x.end) span_run(f, &x);
         }
     }
     store_rows(f);
