@@ -83,10 +83,10 @@ Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t f
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use)
 {
     enum { LINE_BYTES = 64 };
-    int64_t end = least(first + STRIP, t->dim[1]);
-    int64_t bytes = t->dim[3] * (int64_t)dtype_bytes(t->dtype);
-    for (int64_t r = first; r < end && b < t->dim[0]; r++) {
-        const char *row = head_row(t, b, r, head);
+    if (b >= t->dim[0] || first >= t->dim[1]) return;
+    int64_t each = (int64_t)dtype_bytes(t->dtype), bytes = t->dim[3] * each;
+    const char *row = head_row(t, b, first, head);
+    for (int64_t r = first; r < least(first + STRIP, t->dim[1]); r++, row += row_stride(t) * each) {
         for (int64_t i = 0; i < bytes; i += LINE_BYTES) {
             use == USE_READ ? __builtin_prefetch(row + i, 0, 2) : __builtin_prefetch(row + i, 1, 2);
         }

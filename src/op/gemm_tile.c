@@ -91,7 +91,9 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Ope
     }
     const uint16_t *even = (const uint16_t *)o->data + k * o->ld + at;
     if (o->word == WORD_BF16_WIDENED) {
-        dtype_to_f32(to, even, DTYPE_BF16, n);
+        int64_t i = 0;
+        for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) *(VectorAt *)(to + i) = widened(even + i);
+        dtype_to_f32(to + i, even + i, DTYPE_BF16, n - i);
         return;
     }
     bool paired = k + 1 < o->elems;

@@ -27,14 +27,25 @@ static inline size_t word_elem_bytes(Word w)
     return w == WORD_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
+/* VECTOR_LANES bf16 as f32 */
+static inline Vector widened(const void *at)
+{
+    typedef uint16_t Halves __attribute__((vector_size(VECTOR_LANES * sizeof(uint16_t))));
+    Halves h;
+    memcpy(&h, at, sizeof h);
+    return (Vector)(__builtin_convertvector(h, VectorBits) << 16);
+}
+
 /* The next VECTOR_LANES words of a line, with zeros beyond its last element. */
 static inline Vector line_words(const char *at, Word word, int64_t elems)
 {
     Vector v = { 0 };
     int64_t most = VECTOR_LANES * word_elems(word);
-    if (word == WORD_BF16_WIDENED) {
+    if (word == WORD_BF16_WIDENED && elems >= most) {
+        v = widened(at);
+    } else if (word == WORD_BF16_WIDENED) {
         float wide[VECTOR_LANES] = { 0 };
-        dtype_to_f32(wide, at, DTYPE_BF16, elems < most ? elems : most);
+        dtype_to_f32(wide, at, DTYPE_BF16, elems);
         memcpy(&v, wide, sizeof v);
     } else if (elems >= most) {
         memcpy(&v, at, sizeof v);

@@ -36,6 +36,8 @@ _Static_assert(TILE_ROWS <= VECTOR_LANES, "packing turns the rows of a panel in 
 typedef float Vector __attribute__((vector_size(VECTOR_LANES * sizeof(float))));
 typedef float VectorAt __attribute__((vector_size(VECTOR_LANES * sizeof(float)), aligned(4)));
 
+typedef uint32_t VectorBits __attribute__((vector_size(VECTOR_LANES * sizeof(uint32_t))));
+
 /* sum + a b for words of f32 */
 static inline __attribute__((always_inline)) Vector vector_add_product(Vector sum, float a,
                                                                        Vector b)
@@ -43,7 +45,7 @@ static inline __attribute__((always_inline)) Vector vector_add_product(Vector su
     return sum + a * b;
 }
 
-#ifdef __AVX512BF16__
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 #include <immintrin.h>
 enum { VECTOR_PAIRS = true };
 /* sum + a0 b0 + a1 b1 for words of two bf16 */
