@@ -18,10 +18,9 @@
 #ifdef HOSTILE
 enum { BLOCK_K = 2 * LANES };
 #else
-enum { BLOCK_K = 2 * WIDE * LANES };
+enum { BLOCK_K = 4 * WIDE * LANES };
 #endif
 enum { BLOCK_PANELS = BLOCK_K / LANES };
-static const float log2_e = 1.44269504088896341f;
 
 /* What one thread works with. A head's keys and values as columns, its keys as steps too. */
 typedef struct Backward {
@@ -30,14 +29,14 @@ typedef struct Backward {
     Word word;
     float *packed_k, *packed_v, *packed_rows;
     Panels k, v, k_rows;
-    Panels q, d_o;           /* (BLOCK_Q, dk or dv) words */
+    Panels q, d_o; /* (BLOCK_Q, dk or dv) words */
     float *packed_q, *packed_do;
     Panels q_steps, do_steps; /* the same as steps: in f32 the same memory */
-    Panels p, ds;            /* (BLOCK_Q, BLOCK_K) */
+    Panels p, ds;             /* (BLOCK_Q, BLOCK_K) */
     Panels p_steps, ds_steps; /* the same as operands of sums over queries: words of two in bf16 */
-    Panels ds_words;         /* (STRIP, BLOCK_K) in bf16: words of two keys */
-    Panels dq, dk, dv;       /* (BLOCK_Q, dk), (Tk, dk), (Tk, dv) f32 */
-    float *row;              /* (dk or dv), whole panels */
+    Panels ds_words;          /* (STRIP, BLOCK_K) in bf16: words of two keys */
+    Panels dq, dk, dv;        /* (BLOCK_Q, dk), (Tk, dk), (Tk, dv) f32 */
+    float *row;               /* (dk or dv), whole panels */
     int64_t b, g, h;
     bool last_head; /* of those that share the key/value head */
     QueryBlock block;
@@ -159,12 +158,13 @@ static void strip_gradients(const Backward *f, const Span *x)
 /* Words of two queries. */
 static void strip_pair(const Backward *f, const Span *x)
 {
+    const int64_t pair = 2 * (int64_t)LANES;
     int64_t row = x->i * STRIP;
     for (int64_t panel = x->first - x->block; panel < x->end - x->block; panel++) {
         const float *p = panels_at(f->p, panel, row).at, *ds = panels_at(f->ds, panel, row).at;
         float *to_p = panels_at(f->p_steps, panel, row / 2).at;
         float *to_ds = panels_at(f->ds_steps, panel, row / 2).at;
-        for (int64_t r = 0; r < STRIP; r += 2, p += 2 * LANES, ds += 2 * LANES) {
+        for (int64_t r = 0; r < STRIP; r += 2, p += pair, ds += pair) {
             vector_store(to_p, vector_pairs_across(vector_load(p), vector_load(p + LANES)));
             vector_store(to_ds, vector_pairs_across(vector_load(ds), vector_load(ds + LANES)));
             to_p += LANES, to_ds += LANES;
@@ -253,7 +253,7 @@ static Panels strip_gradient_words(const Backward *f, const Span *x)
         const float *even = panels_at(f->ds, panel - x->block, row).at;
         float *to = panels_at(f->ds_words, (panel - x->first) / 2, 0).at;
         bool two = panel + 1 < x->end;
-        for (int64_t r = 0; r < STRIP * LANES; r += LANES) {
+        for (int64_t r = 0; r < STRIP_FLOATS; r += LANES) {
             Vector next = two ? vector_load(even + f->ds.stride + r) : (Vector){ 0 };
             vector_store(to + r, vector_pairs_along(vector_load(even + r), next));
         }

@@ -21,7 +21,8 @@
 
 #include <math.h>
 
-enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP };
+enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP, STRIP_FLOATS = STRIP * LANES };
+static const float log2_e = 1.44269504088896341f;
 
 /* Rows of q begin every H * dk elements, and so on. */
 typedef struct Shape {
@@ -78,13 +79,14 @@ static inline Panels space_panels(Space *space, int64_t rows, int64_t cols)
 void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head);
 static inline int64_t row_stride(const Tensor *t) { return t->dim[2] * t->dim[3]; }
 
-/* A head packed at `to`: its rows as columns (k in q k^T), or rows `first` on, n of them, as steps of
- * a sum over rows (v in p v). */
+/* A head packed at `to`: its rows as columns (k in q k^T), or rows `first` on, n of them, as steps
+ * of a sum over rows (v in p v). */
 Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head);
 Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n);
 
-/* Rows that are soon read, or soon written. The hardware does not foresee a walk in short pieces over
- * long rows, so a strip asks for what the next head wants of the rows where the strip stands. */
+/* Rows that are soon read, or soon written. The hardware does not foresee a walk in short pieces
+ * over long rows, so a strip asks for what the next head wants of the rows where the strip stands.
+ */
 typedef enum Use { USE_READ, USE_WRITE } Use;
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use);
 

@@ -18,7 +18,6 @@ enum { BLOCK_K = 2 * LANES };
 enum { BLOCK_K = 512 };
 #endif
 enum { BLOCK_PANELS = BLOCK_K / LANES };
-static const float log2_e = 1.44269504088896341f;
 
 /* What one thread works with. */
 typedef struct Forward {
@@ -149,7 +148,7 @@ static Panels probabilities(Forward *f, const Span *x)
         float *even = panels_at(f->p, panel - x->block, 0).at, *odd = even + f->p.stride;
         float *to = panels_at(f->p_words, (panel - x->block) / 2, 0).at;
         bool two = panel + 1 < x->end;
-        for (int64_t r = 0; r < STRIP * LANES; r += LANES) {
+        for (int64_t r = 0; r < STRIP_FLOATS; r += LANES) {
             Vector next = two ? vector_load(odd + r) : (Vector){ 0 };
             vector_store(to + r, vector_pairs_along(vector_load(even + r), next));
         }
@@ -206,7 +205,8 @@ static void block_run(Forward *f, int64_t i0)
     query_block(s, f->b, i0, q);
     rows_load(f->q, head_row(&f->a->q, f->b, i0, f->h), f->word, row_stride(&f->a->q), q->n, s->dk);
     memset(f->o.at, 0, (size_t)(panels_of(s->dv) * f->o.stride) * sizeof(float));
-    for (int64_t i = 0; i < q->strips; i++) f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
+    for (int64_t i = 0; i < q->strips; i++)
+        f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
     for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
         for (int64_t i = 0; i < q->strips; i++) {
             Span x = { .i = i, .block = block, .begun = q->keys[i].first < block };

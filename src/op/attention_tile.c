@@ -35,27 +35,30 @@ static inline __attribute__((always_inline)) void tile_run_form(const StripProdu
 {
     Sums sum;
 #pragma GCC unroll 8
-    for (int r = 0; r < STRIP; r++) {
+    for (int64_t r = 0; r < STRIP; r++) {
+        const float *at = c.at + r * LANES;
 #pragma GCC unroll 3
         for (int p = 0; p < form.panels; p++) {
-            sum[r][p] = t->add ? vector_load(c.at + p * c.stride + r * LANES) : (Vector){ 0 };
+            sum[r][p] = t->add ? vector_load(at + p * c.stride) : (Vector){ 0 };
         }
     }
     if (form.turned) {
         steps_run(sum, t->a.at, b, t->steps, form);
     } else {
         const float *a = t->a.at;
+        const int64_t square = (int64_t)LANES * LANES;
         int64_t left = t->steps;
-        for (; left > LANES; left -= LANES, a += t->a.stride, b.at += LANES * LANES) {
+        for (; left > LANES; left -= LANES, a += t->a.stride, b.at += square) {
             steps_run(sum, a, b, LANES, form);
         }
         steps_run(sum, a, b, left, form);
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < STRIP; r++) {
+    for (int64_t r = 0; r < STRIP; r++) {
+        float *at = c.at + r * LANES;
 #pragma GCC unroll 3
         for (int p = 0; p < form.panels; p++) {
-            vector_store(c.at + p * c.stride + r * LANES, sum[r][p]);
+            vector_store(at + p * c.stride, sum[r][p]);
         }
     }
 }

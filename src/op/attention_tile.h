@@ -49,7 +49,8 @@ static inline Panels panels_at(Panels p, int64_t panel, int64_t row)
  * strip, and words beyond a row's last, become zero. */
 void rows_load(Panels to, const void *from, Word word, int64_t ld, int64_t rows, int64_t elems);
 
-/* The first n elements of row 0, times factor, in the given type; `row` has room for whole panels. */
+/* The first n elements of row 0, times factor, in the given type; `row` has room for whole panels.
+ */
 void row_unload(void *to, Dtype type, Panels from, int64_t n, float factor, float *row);
 
 typedef int32_t VectorInts __attribute__((vector_size(VECTOR_LANES * sizeof(int32_t))));
@@ -74,7 +75,7 @@ static inline Vector vector_least(Vector a, float limit)
 
 /*
  * 2^x, for x below 126: 2^n 2^r with n = round(x), |r| <= 1/2, 2^r by its polynomial of degree 6
- * (Cephes' exp2f), within 1.5 ulp. Below -126 it is 0, because subnormal factors slow every product
+ * (Cephes' exp2f), within 2 ulp. Below -126 it is 0, because subnormal factors slow every product
  * down that they enter; NaN stays NaN.
  */
 static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
@@ -94,8 +95,8 @@ static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
 
 enum { ROW_LANES = LANES / STRIP };
 
-/* The sum or the largest over the lanes of each of STRIP vectors, row r's at lane r * ROW_LANES: two
- * vectors are riffled into each other half by half, so that a round folds both at once. */
+/* The sum or the largest over the lanes of each of STRIP vectors, row r's at lane r * ROW_LANES:
+ * two vectors are riffled into each other half by half, so that a round folds both at once. */
 static inline __attribute__((always_inline)) Vector rows_fold(Vector v[STRIP], bool sum)
 {
 #pragma GCC unroll 8

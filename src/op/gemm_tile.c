@@ -111,7 +111,8 @@ static inline __attribute__((always_inline)) void step_fetch(const Operand *o, i
 {
     if (k + word_elems(o->word) > o->elems) return;
     for (int64_t i = 0; i < word_elems(o->word); i++) {
-        const char *row = (const char *)o->data + (size_t)((k + i) * o->ld) * word_elem_bytes(o->word);
+        const char *row =
+            (const char *)o->data + (size_t)((k + i) * o->ld) * word_elem_bytes(o->word);
         __builtin_prefetch(row + (size_t)line * word_elem_bytes(o->word));
     }
 }
