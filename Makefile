@@ -42,7 +42,7 @@ CFLAGS.debug   := -O1 -g3
 CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
 CFLAGS.tsan    := -O1 -g -fsanitize=thread
 CFLAGS.hostile := -O1 -g -DHOSTILE=1 -DARENA_SKEW=64 -DARENA_FAIL_NTH=1
-CFLAGS.fuzz    := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+CFLAGS.fuzz    := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -Wno-pass-failed
 CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(findstring clang,$(CC)),$(CLANG_WARN)) \
            $(CFLAGS.$(CONFIG)) $(EXTRA) -MMD -MP
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead

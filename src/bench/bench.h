@@ -45,5 +45,9 @@ Status bench_ops(const Config *c, int64_t steps, Text *out);
 Status bench_ops_gpu(const Config *c, int64_t steps, Text *out);
 /* Tokens a second, spread of step times, memory. */
 Status bench_step(const Config *c, int64_t steps, Text *out);
+/* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
+ * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
+ * `a`. */
+Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out);
 
 #endif

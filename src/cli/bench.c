@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-typedef Status BenchFn(const Config *c, int64_t steps, Text *out);
+typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 
 static Status run(int argc, char **argv, const Command *named, BenchFn *fn, Arena *a)
 {
@@ -27,7 +27,7 @@ static Status run(int argc, char **argv, const Command *named, BenchFn *fn, Aren
                     n > 0 ? n - 1 : 0));
     TRY(config_check(&c));
     TRY(text_init(&out, a));
-    TRY(fn(&c, steps, &out));
+    TRY(fn(&c, steps, a, &out));
     printf("%s", out.data);
     return OK;
 }
@@ -41,6 +41,18 @@ static Status with_arena(int argc, char **argv, const Command *command, BenchFn 
     return s;
 }
 
+static Status ops(const Config *c, int64_t steps, Arena *a, Text *out)
+{
+    (void)a;
+    return bench_ops(c, steps, out);
+}
+
+static Status step(const Config *c, int64_t steps, Arena *a, Text *out)
+{
+    (void)a;
+    return bench_step(c, steps, out);
+}
+
 static Status run_ops(int argc, char **argv)
 {
     const Command command = {
@@ -51,7 +63,7 @@ static Status run_ops(int argc, char **argv)
             "its share of the machine's own measured roof.",
         .example = "switchyard bench ops quickstart run.compute=bf16",
     };
-    return with_arena(argc, argv, &command, bench_ops);
+    return with_arena(argc, argv, &command, ops);
 }
 
 static Status run_step(int argc, char **argv)
@@ -62,7 +74,19 @@ static Status run_step(int argc, char **argv)
         .what = "Whole training steps on random tokens: tokens/s, spread of step times, memory.",
         .example = "switchyard bench step quickstart --steps 50",
     };
-    return with_arena(argc, argv, &command, bench_step);
+    return with_arena(argc, argv, &command, step);
+}
+
+static Status run_ladder(int argc, char **argv)
+{
+    const Command command = {
+        .name = "switchyard bench ladder",
+        .arguments = "MODEL [section.key=value ...]",
+        .what = "One table: growing batches, then one feature more a row: tokens/s, memory,\n"
+                "launches and waits of the host.",
+        .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16",
+    };
+    return with_arena(argc, argv, &command, bench_ladder);
 }
 
 Status cli_bench(int argc, char **argv)
@@ -70,6 +94,7 @@ Status cli_bench(int argc, char **argv)
     static const Subcommand rows[] = {
         { "ops", "each op of a training step", run_ops },
         { "step", "whole training steps", run_step },
+        { "ladder", "what each feature is worth", run_ladder },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
 }
