@@ -265,16 +265,19 @@ static Node scores(CudnnGraph *g, const Key *x)
     return graph_node(g, packed(x->B, x->H, x->T, x->T), CUDNN_DATA_FLOAT, NODE_VIRTUAL);
 }
 
-/* Hidden scores become -infinity. */
+/* Hidden scores become -infinity. Causality comes last, with indexes of its own: so cuDNN still
+ * sees that it may skip tiles. With the document's selection behind it, backward of 192 / 128 takes
+ * 1.6 times as long, with an index shared by both 2.2 times. */
 static Node masked(CudnnGraph *g, const Key *x, Node s, Node *node)
 {
     node[HIDDEN] = graph_value(g);
+    if (x->doc) {
+        node[DOC] = graph_node(g, packed(x->B, 1, x->T, 1), CUDNN_DATA_INT32, NODE_MEMORY);
+        Node key = graph_index(g, s, 3);
+        s = graph_select(g, graph_at_least(g, key, node[DOC]), s, node[HIDDEN]);
+    }
     Node row = graph_index(g, s, 2), column = graph_index(g, s, 3);
-    s = graph_select(g, graph_at_least(g, row, column), s, node[HIDDEN]);
-    if (!x->doc) return s;
-    node[DOC] = graph_node(g, packed(x->B, 1, x->T, 1), CUDNN_DATA_INT32, NODE_MEMORY);
-    column = graph_index(g, s, 3);
-    return graph_select(g, graph_at_least(g, column, node[DOC]), s, node[HIDDEN]);
+    return graph_select(g, graph_at_least(g, row, column), s, node[HIDDEN]);
 }
 
 static Node scaled_scores(CudnnGraph *g, const Key *x, Node *node)
