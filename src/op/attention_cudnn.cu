@@ -57,7 +57,7 @@ typedef enum Role {
     ROLES
 } Role;
 
-enum { PLANS_MAX = 32 };
+enum { PLANS_MAX = 128 };
 
 /* why: no plan, and the reason. */
 typedef struct Plan {
@@ -392,7 +392,7 @@ static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
     for (int i = 0; i < c->plans && p == NULL; i++)
         if (memcmp(&c->plan[i].key, x, sizeof *x) == 0) p = &c->plan[i];
     if (p == NULL && c->plans == PLANS_MAX) {
-        c->why = "as many shapes as there is room for have a plan";
+        c->why = "the table of cuDNN plans is full: this process has met too many shapes";
         return OK;
     }
     if (p == NULL) {

@@ -131,6 +131,50 @@ static void backward_gives_the_same_bits_every_time(void **state)
     optest_close(&t);
 }
 
+enum { MARGIN = 1 << 16, MARK = 0xA5 };
+
+/* Run an op on the device and look at what lies behind its workspace. */
+static void check_margin(const OpDesc *op, const void *args)
+{
+    static unsigned char behind[MARGIN];
+    _Alignas(16) char device[MIRROR_ARGS_MAX];
+    ArenaMark mark = arena_mark(&mirror.scratch);
+    Exec *gpu = &mirror.gpu;
+    size_t bytes = op->cuda_workspace(gpu, args);
+    void *workspace = NULL;
+    CHECK_OK(mirror_args(op, args, device));
+    CHECK_OK(arena_alloc(&mirror.scratch, bytes + MARGIN, &workspace));
+    CHECK_OK(gpu->stack[0]->fill(gpu, workspace, MARK, bytes + MARGIN));
+    gpu->workspace = workspace;
+    CHECK_OK(op->cuda(gpu, device));
+    CHECK_OK(gpu->stack[0]->copy(gpu, behind, (char *)workspace + bytes, MARGIN));
+    CHECK_OK(gpu->stack[0]->sync(gpu));
+    for (int i = 0; i < MARGIN; i++) CHECK(behind[i] == MARK);
+    arena_release(&mirror.scratch, mark);
+}
+
+static void nothing_behind_the_workspace_is_touched(void **state)
+{
+    (void)state;
+    static const Sizes sizes[] = { { 1, 601, 4, 2, 192, 128 },
+                                   { 3, 65, 2, 2, 64, 64 },
+                                   { 2, 200, 6, 2, 80, 40 },
+                                   { 1, 1000, 4, 4, 128, 128 } };
+    OpTest t;
+    optest_open(&t, 8);
+    if (!hopper_with_cudnn()) skip();
+    for (int i = 0; i < 4; i++) {
+        AttentionFwd f = make_fwd(&t, &sizes[i], true);
+        check_margin(op_desc(OP_ATTENTION_FWD), &f);
+        CHECK_OK(attention_fwd(&t.ex, f));
+        AttentionBwd a = make_bwd(&t, &sizes[i], &f);
+        check_margin(op_desc(OP_ATTENTION_BWD), &a);
+        a.any_order = true;
+        check_margin(op_desc(OP_ATTENTION_BWD), &a);
+    }
+    optest_close(&t);
+}
+
 static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
 {
     (void)state;
@@ -157,6 +201,7 @@ int main(void)
         TEST(cudnn_agrees_with_the_cpu),
         TEST(a_large_call_is_done_in_parts),
         TEST(backward_gives_the_same_bits_every_time),
+        TEST(nothing_behind_the_workspace_is_touched),
         TEST(what_cudnn_cannot_do_is_an_error_with_the_reason),
     };
     return TEST_RUN(tests);
