@@ -56,12 +56,12 @@ ifeq ($(MPI),0)
 SRC := $(filter-out src/comm/mpi.c,$(SRC))
 endif
 SRC := $(filter-out src/comm/nccl.c,$(SRC))
-# cuBLASLt comes with the toolkit; the driver is found when the program starts
+# cuBLASLt, cuDNN and the driver are found when the program starts; rpath is where dlopen looks
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
 CFLAGS += -DHAVE_CUDA=1
-LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt -lpthread -lstdc++
+LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
 SRC += src/backend/cuda_off.c
 endif

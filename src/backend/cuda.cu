@@ -128,7 +128,7 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
     TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
     TRY(cuda_attention_make(arena, c->stream, &c->attention));
-    return cuda_blas_make(arena, &c->blas);
+    return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
 }
 
 Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)

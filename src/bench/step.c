@@ -1,5 +1,6 @@
 #include "bench/bench.h"
 
+#include "backend/gpu_state.h"
 #include "base/clock.h"
 #include "train/train.h"
 
@@ -22,6 +23,24 @@ typedef struct StepTimes {
     int64_t n;
 } StepTimes;
 
+/* The GPU's clock and power while each timed step ran. */
+typedef struct Watch {
+    GpuState gpu;
+    double *clock; /* MHz */
+    int64_t n, room;
+    GpuReading last;
+    uint64_t throttle; /* all reasons that were seen */
+} Watch;
+
+static void look(void *self)
+{
+    Watch *w = self;
+    if (w->n == w->room) return;
+    w->last = gpu_state_read(&w->gpu);
+    w->throttle |= w->last.throttle;
+    w->clock[w->n++] = w->last.value[GPU_CLOCK_MHZ];
+}
+
 static double part_of(const double *sorted, int64_t n, double share)
 {
     int64_t i = (int64_t)((double)n * share);
@@ -39,6 +58,19 @@ static Status machine(const BenchModel *m, char out[], size_t out_bytes)
     TRY(cuda_info((int)c->run_gpu, &gpu));
     (void)snprintf(out, out_bytes, "%s", gpu.name);
     return OK;
+}
+
+static Status report_clock(Watch *w, Text *out)
+{
+    const char *words[GPU_REASONS_MAX];
+    if (w->n == 0 || !gpu_knows(&w->last, GPU_CLOCK_MHZ)) return OK;
+    qsort(w->clock, (size_t)w->n, sizeof *w->clock, by_size);
+    TRY(text_printf(out, "  clock        %.0f MHz p50, %.0f to %.0f; %.0f W, %.0f C at the end",
+                    part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
+                    w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
+    int n = gpu_throttle_words(w->throttle, words);
+    for (int i = 0; i < n; i++) TRY(text_printf(out, "%s %s", i == 0 ? ";" : ",", words[i]));
+    return text_printf(out, "\n");
 }
 
 static Status report_gpu(const BenchModel *m, const StepTimes *t, size_t used_bytes, Text *out)
@@ -81,21 +113,40 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
                        text_bytes(bytes, (double)peak_bytes));
 }
 
+static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
+{
+    char bus_id[CUDA_BUS_ID_MAX];
+    void *memory = NULL;
+    TRY(arena_alloc(&m->arena, (size_t)steps * sizeof *w->clock, &memory));
+    *w = (Watch){ .clock = memory, .room = steps };
+    TRY(cuda_bus_id(&m->engine.ex, bus_id));
+    gpu_state_open(&w->gpu, bus_id);
+    m->engine.observer = (EngineObserver){ look, w };
+    return OK;
+}
+
 static Status run(BenchModel *m, int64_t steps, Text *out)
 {
     void *step = NULL, *device = NULL;
     double warm = 0;
+    Watch watch = { 0 };
+    Status s = OK;
     TRY(arena_alloc(&m->arena, (size_t)steps * sizeof(double), &step));
     TRY(arena_alloc(&m->arena, (size_t)steps * sizeof(double), &device));
     StepTimes t = { step, device, steps };
     for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));
-    for (int64_t i = 0; i < steps; i++) {
-        TRY(bench_run_step(m, &t.step[i]));
+    if (m->plan.on_gpu) TRY(watch_open(&watch, m, steps));
+    for (int64_t i = 0; i < steps && s == OK; i++) {
+        s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
     }
+    m->engine.observer = (EngineObserver){ 0 };
+    gpu_state_close(&watch.gpu);
+    TRY(s);
     qsort(t.step, (size_t)steps, sizeof *t.step, by_size);
     qsort(t.device, (size_t)steps, sizeof *t.device, by_size);
-    return report(m, &t, out);
+    TRY(report(m, &t, out));
+    return report_clock(&watch, out);
 }
 
 Status bench_step(const Config *c, int64_t steps, Text *out)

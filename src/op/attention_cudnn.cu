@@ -77,6 +77,11 @@ struct CudnnAttention {
     char text[CUDNN_WHY_MAX]; /* of a why that is no plan's */
 };
 
+size_t attention_cudnn_version(const struct CudnnAttention *c)
+{
+    return c->cudnn.file == NULL ? 0 : c->cudnn.call.version();
+}
+
 extern "C" Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out)
 {
     void *memory = NULL;

@@ -25,6 +25,9 @@ struct CudnnAttention *exec_attention(struct Exec *ex);
 /* Why the last call did not go through cuDNN, before the first why none will: "" if it did. */
 const char *attention_cudnn_why(const struct CudnnAttention *c);
 
+/* 91900: 9.19.0; 0: there is none. */
+size_t attention_cudnn_version(const struct CudnnAttention *c);
+
 /* *done false: cuDNN does not do it (a->kernel, why), and nothing was launched. With
  * ATTENTION_CUDNN that is an error. The workspace is exec_workspace's. */
 Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done);

@@ -39,25 +39,26 @@ static Status blas_status(cublasStatus_t e, const char *what)
 }
 
 /* What a choice is good for. */
-static Status machine_name(char out[CHOICE_MACHINE_MAX])
+static Status machine_name(size_t cudnn, char out[CHOICE_MACHINE_MAX])
 {
     int device = 0, driver = 0;
     cudaDeviceProp p;
     TRY(cuda_status(cudaGetDevice(&device), "GPU"));
     TRY(cuda_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
     TRY(cuda_status(cudaDriverGetVersion(&driver), "driver version"));
-    snprintf(out, CHOICE_MACHINE_MAX, "%.128s, driver for CUDA %d.%d, cuBLASLt %zu", p.name,
-             driver / 1000, driver % 1000 / 10, cublasLtGetVersion());
+    snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu, cuDNN %zu",
+             p.name, driver / 1000, driver % 1000 / 10, cublasLtGetVersion(), cudnn);
     return OK;
 }
 
-extern "C" Status cuda_blas_make(Arena *a, struct Blas **out)
+extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
 {
     char machine[CHOICE_MACHINE_MAX];
     void *memory = NULL;
+    TRY(cublaslt_open());
     TRY(arena_alloc_zero(a, sizeof(Blas), &memory));
     Blas *b = (Blas *)memory;
-    TRY(machine_name(machine));
+    TRY(machine_name(cudnn, machine));
     TRY(choices_make(a, machine, &b->choices));
     TRY(blas_status(cublasLtCreate(&b->handle), "start"));
     *out = b;

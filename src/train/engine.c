@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "backend/backend.h"
+#include "base/log.h"
 #include "op/choices.h"
 #include "train/engine_memory.h"
 #include "train/run_layers.h"
@@ -267,6 +268,8 @@ static Status rehearse(Engine *e, const char *products)
     TRY(cuda_tune(&e->ex, false));
     TRY(s);
     TRY(engine_wait(e));
+    const char *why = cuda_attention_why(&e->ex);
+    if (why[0] != '\0') log_info("attention runs on the program's own kernels: %s", why);
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     return OK;
 }
