@@ -28,6 +28,7 @@
  */
 #include "op/gemm.h"
 
+#include "op/gemm_amx.h"
 #include "op/gemm_tile.h"
 #include "op/op.h"
 
@@ -37,19 +38,20 @@
 #include <string.h>
 
 #ifdef HOSTILE
-enum { BLOCK_WORDS = 3, BLOCK_ROWS = 2 * TILE_ROWS, BLOCK_COLS = 2 * TILE_COLS, SUM_ROWS = 5 };
+enum { BLOCK_WORDS = 3, BLOCK_TILES = 2, BLOCK_COLS = 2 * TILE_COLS, SUM_ROWS = 5 };
 #else
 enum {
     BLOCK_WORDS = 256, /* along k: a panel of B stays in the L1 cache (32 KiB) */
-    BLOCK_ROWS = 168,  /* of A: stays in L2 (168 KiB) */
+    BLOCK_TILES = 12,  /* rows of A: 168 of them stay in L2 (168 KiB) */
     BLOCK_COLS = 512,  /* of B: in L2 and L3 (512 KiB) */
     SUM_ROWS = 1008    /* of C, where a sum of several blocks along k is rounded at its end */
 };
 #endif
 enum { LINE_BYTES = 64 };
-_Static_assert(BLOCK_ROWS % TILE_ROWS == 0 && BLOCK_COLS % TILE_COLS == 0, "whole panels");
+_Static_assert(BLOCK_COLS % TILE_COLS == 0, "whole panels");
 
 struct Gemm {
+    bool amx;
     char library[64];
 };
 
@@ -59,8 +61,10 @@ Status gemm_make(Arena *a, int threads, Gemm **out)
     void *at = NULL;
     TRY(arena_alloc_zero(a, sizeof(Gemm), &at));
     Gemm *g = at;
+    g->amx = amx_ask();
+    const char *bf16 = VECTOR_PAIRS ? ", AVX512-BF16" : "";
     (void)snprintf(g->library, sizeof g->library, "tiles of %d x %d%s", TILE_ROWS, TILE_COLS,
-                   VECTOR_PAIRS ? ", AVX512-BF16" : "");
+                   g->amx ? ", AMX-BF16" : bf16);
     *out = g;
     return OK;
 }
@@ -69,10 +73,11 @@ void gemm_free(Gemm *g) { (void)g; }
 
 const char *gemm_library(const Gemm *g) { return g->library; }
 
-bool gemm_has_bf16(const Gemm *g)
+bool gemm_has_bf16(const Gemm *g) { return VECTOR_PAIRS || g->amx; }
+
+static Word product_word(const Exec *ex, const GemmArgs *g)
 {
-    (void)g;
-    return VECTOR_PAIRS;
+    return g->a_type == DTYPE_BF16 && ex->gemm->amx ? WORD_BF16_AMX : word_of(g->a_type);
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -133,32 +138,33 @@ static size_t floats_bytes(int64_t n)
     return ((size_t)n * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-static Walk walk_of(const GemmArgs *g)
+static int64_t block_rows(Word w) { return BLOCK_TILES * tile_rows(w); }
+
+static Walk walk_of(const GemmArgs *g, Word word)
 {
-    Walk w = { .word = word_of(g->a_type), .rows = g->m };
+    Walk w = { .word = word, .rows = g->m };
     w.terms = BLOCK_WORDS * word_elems(w.word);
     w.sums = g->c_type != DTYPE_F32 && g->k > w.terms;
     if (w.sums) w.rows = least(w.rows, SUM_ROWS);
-    int64_t words = pieces(least(g->k, w.terms), word_elems(w.word));
-    int64_t cols = least(g->n, BLOCK_COLS), rows = least(w.rows, BLOCK_ROWS);
-    w.a_bytes = floats_bytes(pieces(rows, TILE_ROWS) * TILE_ROWS * words + VECTOR_LANES);
+    int64_t words = panel_words(word, least(g->k, w.terms)), panel = panel_rows(word);
+    int64_t cols = least(g->n, BLOCK_COLS), rows = least(w.rows, block_rows(word));
+    w.a_bytes = floats_bytes(pieces(rows, panel) * panel * words + VECTOR_LANES);
     w.b_bytes = floats_bytes(pieces(cols, TILE_COLS) * TILE_COLS * words);
     w.total_bytes = w.a_bytes + w.b_bytes + (w.sums ? floats_bytes(w.rows * cols) : 0);
     return w;
 }
 
 /* C from packed operands. */
-static void tiles_run(const GemmArgs *g, const float *a, const float *b)
+static void tiles_run(const GemmArgs *g, Word word, const float *a, const float *b)
 {
-    Word word = word_of(g->a_type);
-    Tile t = { .words = pieces(g->k, word_elems(word)), .word = word };
+    Tile t = { .words = panel_words(word, g->k), .word = word };
     t.ldc = g->ldc, t.c_type = g->c_type, t.add = g->beta != 0;
     for (int64_t col = 0; col < g->n; col += TILE_COLS) {
         t.b = b + col * t.words;
         t.cols = least(TILE_COLS, g->n - col);
-        for (int64_t row = 0; row < g->m; row += TILE_ROWS) {
+        for (int64_t row = 0; row < g->m; row += tile_rows(word)) {
             t.a = a + row * t.words;
-            t.rows = least(TILE_ROWS, g->m - row);
+            t.rows = least(tile_rows(word), g->m - row);
             t.c = moved(g->c, g->c_type, row * g->ldc + col);
             tile_run(&t);
         }
@@ -166,31 +172,31 @@ static void tiles_run(const GemmArgs *g, const float *a, const float *b)
 }
 
 /* A product whose op(B) fits a block. */
-static void terms_run(const GemmArgs *g, float *a, float *b)
+static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
 {
-    Word word = word_of(g->a_type);
     Operand right = { g->b, g->ldb, g->n, g->k, word, g->trans_b };
     panels_pack(b, &right, TILE_COLS);
-    for (int64_t row = 0; row < g->m; row += BLOCK_ROWS) {
-        GemmArgs block = rows_of(*g, row, BLOCK_ROWS);
+    for (int64_t row = 0; row < g->m; row += block_rows(word)) {
+        GemmArgs block = rows_of(*g, row, block_rows(word));
         Operand left = { block.a, block.lda, block.m, block.k, word, !block.trans_a };
-        panels_pack(a, &left, TILE_ROWS);
-        tiles_run(&block, a, b);
+        word == WORD_BF16_AMX ? amx_rows_pack(a, &left) : panels_pack(a, &left, TILE_ROWS);
+        tiles_run(&block, word, a, b);
     }
 }
 
-static void part_run(const GemmArgs *g, char *space)
+static void part_run(const GemmArgs *g, Word word, char *space)
 {
-    Walk w = walk_of(g);
+    Walk w = walk_of(g, word);
     float *a = (float *)(void *)space, *b = (float *)(void *)(space + w.a_bytes);
     float *sums = (float *)(void *)(space + w.a_bytes + w.b_bytes);
+    if (word == WORD_BF16_AMX) amx_begin();
     for (int64_t col = 0; col < g->n; col += BLOCK_COLS) {
         for (int64_t row = 0; row < g->m; row += w.rows) {
             GemmArgs part = cols_of(rows_of(*g, row, w.rows), col, BLOCK_COLS), to = part;
             if (w.sums) to.c = sums, to.ldc = part.n, to.c_type = DTYPE_F32, to.beta = 0;
             for (int64_t k = 0; k < g->k; k += w.terms) {
                 GemmArgs block = terms_of(to, k, w.terms);
-                terms_run(&block, a, b);
+                terms_run(&block, word, a, b);
             }
             for (int64_t r = 0; w.sums && r < part.m; r++) {
                 row_narrow((uint16_t *)part.c + r * part.ldc, sums + r * part.n, part.n,
@@ -198,6 +204,7 @@ static void part_run(const GemmArgs *g, char *space)
             }
         }
     }
+    if (word == WORD_BF16_AMX) amx_end();
 }
 
 /* threads */
@@ -213,13 +220,13 @@ static int64_t share(int64_t n, int64_t parts, int64_t tile)
     return pieces(pieces(n, tile), parts) * tile;
 }
 
-static Grid grid_of(const GemmArgs *g, int threads)
+static Grid grid_of(const GemmArgs *g, Word word, int threads)
 {
     Grid best = { 0 };
     for (int64_t down = 1; down <= threads; down++) {
         if (threads % down != 0) continue;
         int64_t across = threads / down;
-        Grid grid = { .rows = share(g->m, down, TILE_ROWS),
+        Grid grid = { .rows = share(g->m, down, tile_rows(word)),
                       .cols = share(g->n, across, TILE_COLS) };
         grid.down = pieces(g->m, grid.rows), grid.across = pieces(g->n, grid.cols);
         int64_t lines = grid.rows + grid.cols, parts = grid.down * grid.across;
@@ -231,30 +238,31 @@ static Grid grid_of(const GemmArgs *g, int threads)
     return best;
 }
 
-static size_t part_bytes(const GemmArgs *g, const Grid *grid)
+static size_t part_bytes(const GemmArgs *g, Word word, const Grid *grid)
 {
     GemmArgs part = cols_of(rows_of(*g, 0, grid->rows), 0, grid->cols);
-    return walk_of(&part).total_bytes;
+    return walk_of(&part, word).total_bytes;
 }
 
 size_t gemm_workspace(const Exec *ex, const GemmArgs *g)
 {
     if (g->m == 0 || g->n == 0) return 0;
-    Grid all = grid_of(g, ex->threads), one = grid_of(g, 1);
-    size_t shared = (size_t)(all.down * all.across) * part_bytes(g, &all);
-    size_t alone = part_bytes(g, &one);
+    Word word = product_word(ex, g);
+    Grid all = grid_of(g, word, ex->threads), one = grid_of(g, word, 1);
+    size_t shared = (size_t)(all.down * all.across) * part_bytes(g, word, &all);
+    size_t alone = part_bytes(g, word, &one);
     return shared > alone ? shared : alone;
 }
 
-static void parts_run(const GemmArgs *g, int threads, char *workspace)
+static void parts_run(const GemmArgs *g, Word word, int threads, char *workspace)
 {
-    Grid grid = grid_of(g, threads);
-    size_t bytes = part_bytes(g, &grid);
+    Grid grid = grid_of(g, word, threads);
+    size_t bytes = part_bytes(g, word, &grid);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < grid.down * grid.across; i++) {
         GemmArgs part = rows_of(*g, i / grid.across * grid.rows, grid.rows);
         part = cols_of(part, i % grid.across * grid.cols, grid.cols);
-        part_run(&part, workspace + (size_t)i * bytes);
+        part_run(&part, word, workspace + (size_t)i * bytes);
     }
 }
 
@@ -277,10 +285,11 @@ Status gemm_run(Exec *ex, const GemmArgs *g, void *workspace)
         clear(g);
         return OK;
     }
+    Word word = product_word(ex, g);
     if (omp_in_parallel() || ex->threads == 1) {
-        part_run(g, workspace);
+        part_run(g, word, workspace);
     } else {
-        parts_run(g, ex->threads, workspace);
+        parts_run(g, word, ex->threads, workspace);
     }
     return OK;
 }

@@ -1,5 +1,7 @@
 #include "op/gemm_tile.h"
 
+#include "op/gemm_amx.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -16,24 +18,6 @@ Word word_of(Dtype type)
 }
 
 /* packing */
-
-/* A square of words is turned by riffling its lower half into its upper half: one round moves the
- * top bit of the row number to the bottom of the column number, so after log2(lanes) rounds rows
- * and columns have changed places. */
-static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LANES])
-{
-    Vector w[VECTOR_LANES];
-#pragma GCC unroll 4
-    for (int round = 1; round < VECTOR_LANES; round *= 2) {
-#pragma GCC unroll 16
-        for (int64_t i = 0; i < VECTOR_LANES / 2; i++) {
-            w[2 * i] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_LOW);
-            w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_HIGH);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < VECTOR_LANES; i++) v[i] = w[i];
-    }
-}
 
 /* A square of words: lines from `line`, steps from `k`; zeros where there is none. */
 static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, int64_t k)
@@ -60,7 +44,7 @@ static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, i
 static inline __attribute__((always_inline)) void pack_along(float *to, const Operand *o,
                                                              int64_t first, int64_t width)
 {
-    int64_t per_word = word_elems(o->word), words = (o->elems + per_word - 1) / per_word;
+    int64_t per_word = word_elems(o->word), words = panel_words(o->word, o->elems);
     for (int64_t line = 0; line < width; line += VECTOR_LANES) {
         bool lines = first + line + VECTOR_LANES <= o->lines && o->word != WORD_BF16_WIDENED;
         for (int64_t k = 0; k < words; k += VECTOR_LANES) {
@@ -125,7 +109,9 @@ panel_across(float *to, const Operand *o, int64_t width, int64_t line, int64_t f
     for (int64_t k = first; k < end; k++) {
         step_fetch(o, (k + AHEAD) * per_word, line);
         float *at = to + k * width;
-        if (n >= width) {
+        if (k * per_word >= o->elems) {
+            memset(at, 0, (size_t)width * sizeof *at);
+        } else if (n >= width) {
             step_pack(at, o, k * per_word, line, width);
         } else {
             memset(at, 0, (size_t)width * sizeof *at);
@@ -139,7 +125,7 @@ panel_across(float *to, const Operand *o, int64_t width, int64_t line, int64_t f
 static inline __attribute__((always_inline)) void pack_across(float *to, const Operand *o,
                                                               int64_t width)
 {
-    int64_t per_word = word_elems(o->word), words = (o->elems + per_word - 1) / per_word;
+    int64_t words = panel_words(o->word, o->elems);
     for (int64_t first = 0; first < words; first += STEPS) {
         int64_t end = words - first < STEPS ? words : first + STEPS;
         for (int64_t line = 0; line < o->lines; line += width) {
@@ -154,7 +140,7 @@ static inline __attribute__((always_inline)) void pack(float *to, const Operand 
         pack_across(to, o, width);
         return;
     }
-    int64_t per_word = word_elems(o->word), words = (o->elems + per_word - 1) / per_word;
+    int64_t words = panel_words(o->word, o->elems);
     for (int64_t line = 0; line < o->lines; line += width) {
         pack_along(to + line * words, o, line, width);
     }
@@ -265,17 +251,10 @@ static void whole_run(const Tile *t, float *c, int64_t ldc, bool add)
     }
 }
 
-void tile_run(const Tile *t)
+/* C from sums whose rows lie TILE_COLS apart. */
+static void sums_store(const Tile *t, const float *from)
 {
-    if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {
-        whole_run(t, t->c, t->ldc, t->add);
-        return;
-    }
-    assert(t->rows > 0 && t->rows <= TILE_ROWS);
-    float sums[TILE_ROWS * TILE_COLS];
-    whole_run(t, sums, TILE_COLS, false);
-    for (int64_t r = 0; r < t->rows; r++) {
-        const float *from = sums + r * TILE_COLS;
+    for (int64_t r = 0; r < t->rows; r++, from += TILE_COLS) {
         if (t->c_type == DTYPE_BF16) {
             row_narrow((uint16_t *)t->c + r * t->ldc, from, t->cols, t->add);
             continue;
@@ -283,4 +262,33 @@ void tile_run(const Tile *t)
         float *to = (float *)t->c + r * t->ldc;
         for (int64_t j = 0; j < t->cols; j++) to[j] = t->add ? to[j] + from[j] : from[j];
     }
+}
+
+static void amx_run(const Tile *t)
+{
+    assert(t->rows > 0 && t->rows <= AMX_TILE_ROWS);
+    bool squares = t->rows % AMX_PANEL_ROWS == 0 && t->cols % VECTOR_LANES == 0;
+    if (t->c_type == DTYPE_F32 && squares && !t->add) {
+        amx_sums(t, t->c, t->ldc);
+        return;
+    }
+    float sums[AMX_TILE_ROWS * TILE_COLS];
+    amx_sums(t, sums, TILE_COLS);
+    sums_store(t, sums);
+}
+
+void tile_run(const Tile *t)
+{
+    if (t->word == WORD_BF16_AMX) {
+        amx_run(t);
+        return;
+    }
+    if (t->c_type == DTYPE_F32 && t->cols % VECTOR_LANES == 0) {
+        whole_run(t, t->c, t->ldc, t->add);
+        return;
+    }
+    assert(t->rows > 0 && t->rows <= TILE_ROWS);
+    float sums[TILE_ROWS * TILE_COLS];
+    whole_run(t, sums, TILE_COLS, false);
+    sums_store(t, sums);
 }

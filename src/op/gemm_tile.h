@@ -5,7 +5,7 @@
  * (ACM TOMS 34, 2008). For gemm.c; attention, which has a tile of its own, packs with it too.
  *
  * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B): for each step along k, one
- * word of each, next to one another.
+ * word of each, next to one another. AMX wants rows in another order (gemm_amx.h).
  */
 #ifndef OP_GEMM_TILE_H
 #define OP_GEMM_TILE_H
@@ -16,11 +16,34 @@
 
 #include <string.h>
 
-typedef enum Word { WORD_F32, WORD_BF16_PAIR, WORD_BF16_WIDENED } Word;
+typedef enum Word {
+    WORD_F32,
+    WORD_BF16_PAIR,
+    WORD_BF16_AMX, /* pairs for gemm_amx.h: panels are whole squares */
+    WORD_BF16_WIDENED
+} Word;
 
+enum { AMX_PANEL_ROWS = 16, AMX_TILE_ROWS = 2 * AMX_PANEL_ROWS };
+
+/* What vectors multiply. */
 Word word_of(Dtype type);
 
-static inline int64_t word_elems(Word w) { return w == WORD_BF16_PAIR ? 2 : 1; }
+static inline int64_t word_elems(Word w)
+{
+    return w == WORD_BF16_PAIR || w == WORD_BF16_AMX ? 2 : 1;
+}
+
+/* Words of a line in a panel. */
+static inline int64_t panel_words(Word w, int64_t elems)
+{
+    int64_t words = (elems + word_elems(w) - 1) / word_elems(w);
+    if (w != WORD_BF16_AMX) return words;
+    return (words + AMX_PANEL_ROWS - 1) / AMX_PANEL_ROWS * AMX_PANEL_ROWS;
+}
+
+/* Rows of A in a panel, and of C in a tile. */
+static inline int64_t panel_rows(Word w) { return w == WORD_BF16_AMX ? AMX_PANEL_ROWS : TILE_ROWS; }
+static inline int64_t tile_rows(Word w) { return w == WORD_BF16_AMX ? AMX_TILE_ROWS : TILE_ROWS; }
 
 static inline size_t word_elem_bytes(Word w)
 {
@@ -55,6 +78,24 @@ static inline Vector line_words(const char *at, Word word, int64_t elems)
     return v;
 }
 
+/* A square of words is turned by riffling its lower half into its upper half: one round moves the
+ * top bit of the row number to the bottom of the column number, so after log2(lanes) rounds rows
+ * and columns have changed places. */
+static inline __attribute__((always_inline)) void square_turn(Vector v[VECTOR_LANES])
+{
+    Vector w[VECTOR_LANES];
+#pragma GCC unroll 4
+    for (int round = 1; round < VECTOR_LANES; round *= 2) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < VECTOR_LANES / 2; i++) {
+            w[2 * i] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_LOW);
+            w[2 * i + 1] = __builtin_shufflevector(v[i], v[i + VECTOR_LANES / 2], VECTOR_HIGH);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VECTOR_LANES; i++) v[i] = w[i];
+    }
+}
+
 /* Rows of op(A) or columns of op(B), `lines` of them, and their elements along k. */
 typedef struct Operand {
     const void *data;
@@ -66,7 +107,7 @@ typedef struct Operand {
 /* All panels of the operand, `width` lines each; writes VECTOR_LANES floats beyond the last. */
 void panels_pack(float *to, const Operand *from, int64_t width);
 
-/* The (rows, cols) of C that one panel of A and one of B give. */
+/* The (rows, cols) of C that one panel of A (two for AMX) and one of B give. */
 typedef struct Tile {
     const float *a, *b;
     int64_t words, rows, cols;
