@@ -7,6 +7,8 @@
  * how many other rows there are. Everything that a call wants stands in the caller's workspace:
  * after the first call on ex->threads, which makes OpenMP's threads, the heap is never touched,
  * whatever the shapes.
+ *
+ * bf16 instructions take subnormal numbers, below 2^-126, for zero.
  */
 #ifndef OP_GEMM_H
 #define OP_GEMM_H
@@ -36,7 +38,7 @@ void gemm_free(Gemm *g); /* safe on NULL */
 size_t gemm_workspace(const struct Exec *ex, const GemmArgs *g);
 Status gemm_run(struct Exec *ex, const GemmArgs *g, void *workspace);
 
-/* "tiles of 14 x 32, AVX512-BF16": for reports. */
+/* "tiles of 14 x 32, AVX512-BF16", or AMX-BF16 (gemm_amx.h): for reports. */
 const char *gemm_library(const Gemm *g);
 bool gemm_has_bf16(const Gemm *g); /* bf16 instructions, not conversion to f32 */
 

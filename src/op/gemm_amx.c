@@ -1,6 +1,6 @@
 #include "op/gemm_amx.h"
 
-#if defined(__AMX_BF16__) && defined(__AMX_TILE__) && defined(__AVX512F__) && defined(__linux__)
+#if VECTOR_AMX && defined(__linux__)
 
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -107,7 +107,8 @@ static inline __attribute__((always_inline)) void squares_run(const Tile *t, flo
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t k = 0; k < t->words; k += SIDE, a += SQUARE, lower += SQUARE, b += 2 * SQUARE) {
+    for (int64_t k = 0; k < t->words;
+         k += SIDE, a += SQUARE, lower += SQUARE, b += (int64_t)2 * SQUARE) {
         _tile_loadd(4, a, ROW_BYTES);
         _tile_loadd(6, b, 2 * ROW_BYTES);
         _tile_dpbf16ps(0, 4, 6);
@@ -149,12 +150,14 @@ bool amx_ask(void) { return false; }
 void amx_begin(void) { assert(!"AMX was not lent"); }
 void amx_end(void) { assert(!"AMX was not lent"); }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the one above writes */
 void amx_rows_pack(float *to, const Operand *from)
 {
     (void)to, (void)from;
     assert(!"AMX was not lent");
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the one above writes */
 void amx_sums(const Tile *t, float *sums, int64_t ld)
 {
     (void)t, (void)sums, (void)ld;

@@ -6,8 +6,9 @@
  * A word is what a lane takes at one step along k: an f32, or two neighbouring bf16 where the CPU
  * multiplies them in pairs and adds in f32 (AVX512-BF16).
  *
- * CPUs that have AMX too are slow at the pair instruction: attention comes to 82
- * GFLOP/s where f32 reaches 150 (one thread of a Sapphire Rapids), so there bf16 is widened.
+ * CPUs that have AMX too are slow at the pair instruction: attention comes to 82 GFLOP/s where f32
+ * reaches 150 (one thread of a Sapphire Rapids), so there vectors get bf16 widened, and products of
+ * gemm go to the matrix unit (gemm_amx.h).
  *
  * 14 x 2 vectors of 16 lanes keep 28 of 32 registers busy with sums, one with a value of A and two
  * with B: 28 multiply-adds for 16 loads, where the CPU does as many of either in a cycle. With 16
@@ -48,7 +49,14 @@ static inline __attribute__((always_inline)) Vector vector_add_product(Vector su
     return sum + a * b;
 }
 
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+/* gcc has one name, clang 14 the other. */
+#if (defined(__AMX_BF16__) || defined(__AMXBF16__)) && defined(__AVX512F__)
+#define VECTOR_AMX 1
+#else
+#define VECTOR_AMX 0
+#endif
+
+#if defined(__AVX512BF16__) && !VECTOR_AMX
 #include <immintrin.h>
 enum { VECTOR_PAIRS = true };
 /* sum + a0 b0 + a1 b1 for words of two bf16 */

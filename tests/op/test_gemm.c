@@ -6,6 +6,7 @@
 #include "harness/optest.h"
 
 #include "op/gemm.h"
+#include "op/gemm_vector.h"
 
 static const double LIMIT = 2e-6;
 static const double BF16_ROUNDING = 0.00390625 * 1.01; /* half a unit of 8 bits, and a bit */
@@ -172,6 +173,28 @@ static void products_of_small_integers_are_exact(void **state)
     }
 }
 
+/* Every number of rows up to one past a square of AMX and of columns up to one past a tile, with
+ * sums around its 32 elements along k and every transpose, beta and pad. */
+static void odd_shapes_in_bf16_match_double(void **state)
+{
+    (void)state;
+    static const int64_t terms[] = { 1, 2, 31, 32, 33, 47, 63, 64, 65, 95, 513 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (uint64_t i = 0; i < (uint64_t)(17 * 33); i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        GemmArgs g = args_of((int64_t)(i % 17) + 1, (int64_t)(i / 17) + 1,
+                             terms[i % (sizeof terms / sizeof *terms)], DTYPE_BF16,
+                             i & 16 ? DTYPE_BF16 : DTYPE_F32);
+        g.trans_a = i & 1, g.trans_b = i & 2, g.beta = i & 4 ? 1 : 0;
+        Case c = make_case(&t, g, i & 8 ? 3 : 0, 1000 + 10 * i, false);
+        run_case(&t, &c);
+        check_case(&c, false);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
 /* More rows than pass through the workspace at a time, and a last block of one row. */
 static void many_rows_match_double(void **state)
 {
@@ -336,6 +359,45 @@ static void the_library_has_a_name_and_free_accepts_null(void **state)
     optest_close(&t);
 }
 
+/* bf16 instructions take subnormal numbers for zero, f32's do not: 2^-130 2^20 shows which ran. */
+static void bf16_instructions_run_where_the_library_says_so(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    uint16_t a = bf16_from_f32(ldexpf(1, -130)), b = bf16_from_f32(ldexpf(1, 20));
+    float c = NAN;
+    GemmArgs g = args_of(1, 1, 1, DTYPE_BF16, DTYPE_F32);
+    g.a = &a, g.b = &b, g.c = &c, g.lda = g.ldb = g.ldc = 1;
+    Case one = { .g = g };
+    run_case(&t, &one);
+    CHECK(c == (gemm_has_bf16(t.ex.gemm) ? 0 : ldexpf(1, -110)));
+    optest_close(&t);
+}
+
+/* The kernel lists what it lends. */
+static bool machine_has_amx(void)
+{
+    static char line[1 << 14];
+    bool found = false;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
+        found = strstr(line, " amx_bf16") != NULL;
+    }
+    if (f != NULL) (void)fclose(f);
+    return found;
+}
+
+static void amx_is_used_where_the_machine_has_it(void **state)
+{
+    (void)state;
+    if (!VECTOR_AMX || !machine_has_amx()) skip();
+    OpTest t;
+    optest_open(&t, 1);
+    CHECK(strstr(gemm_library(t.ex.gemm), "AMX-BF16") != NULL);
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +406,7 @@ int main(void)
         TEST(bf16_products_into_bf16_are_rounded_once),
         TEST(f32_products_into_bf16_are_rounded_once),
         TEST(products_of_small_integers_are_exact),
+        TEST(odd_shapes_in_bf16_match_double),
         TEST(many_rows_match_double),
         TEST(long_sums_match_double),
         TEST(no_rows_and_no_columns_write_nothing),
@@ -353,6 +416,8 @@ int main(void)
         TEST(bits_depend_neither_on_threads_nor_on_the_other_rows),
         TEST(the_workspace_is_as_large_as_it_says),
         TEST(the_library_has_a_name_and_free_accepts_null),
+        TEST(bf16_instructions_run_where_the_library_says_so),
+        TEST(amx_is_used_where_the_machine_has_it),
     };
     return TEST_RUN(tests);
 }
