@@ -269,7 +269,8 @@ static Status rehearse(Engine *e, const char *products)
     TRY(s);
     TRY(engine_wait(e));
     const char *why = cuda_attention_why(&e->ex);
-    if (why[0] != '\0') log_info("attention runs on the program's own kernels: %s", why);
+    if (e->spec.act == DTYPE_BF16 && why[0] != '\0')
+        log_info("attention runs on the program's own kernels: %s", why);
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     return OK;
 }
