@@ -98,8 +98,8 @@ Status backend_sync_nothing(Exec *ex)
 
 Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
-    (void)ex, (void)t, (void)value;
-    *index = -1;
+    (void)ex, (void)t;
+    *index = -1, *value = 0;
     return OK;
 }
 

@@ -126,7 +126,7 @@ static Status take_option(const Option *o, int argc, char **argv, int *i)
     const char *equals = argv[*i][strlen(o->name)] == '=' ? argv[*i] + strlen(o->name) + 1 : NULL;
     if (o->kind == OPTION_FLAG) {
         if (equals != NULL) return FAIL(ERR_ARG, "%s takes no value", o->name);
-        return store(o, NULL);
+        return store(o, "");
     }
     if (equals != NULL) return store(o, equals);
     if (*i + 1 >= argc || text_starts(argv[*i + 1], "--")) {

@@ -95,12 +95,11 @@ void *engine_host(const Engine *e, const Tensor *t)
     return e->arena[ENGINE_PINNED].base + ((char *)t->data - e->arena[ENGINE_STEP].base);
 }
 
-static Status copy_out(Engine *e, const void *first, const void *end)
+static Status copy_out(Engine *e, void *first, size_t bytes)
 {
-    const Tensor at = { .data = (void *)(uintptr_t)first };
+    const Tensor at = { .data = first };
     if (!mirrored(e)) return OK;
-    return exec_bottom(&e->ex)->copy(&e->ex, engine_host(e, &at), first,
-                                     (size_t)((const char *)end - (const char *)first));
+    return exec_bottom(&e->ex)->copy(&e->ex, engine_host(e, &at), first, bytes);
 }
 
 Status engine_copy_in(Engine *e)
@@ -113,14 +112,11 @@ Status engine_copy_in(Engine *e)
 
 Status engine_copy_record(Engine *e)
 {
-    const char *base = e->arena[ENGINE_STEP].base;
-    return copy_out(e, base + e->inputs_end.used_bytes, base + e->record_end.used_bytes);
+    size_t first = e->inputs_end.used_bytes;
+    return copy_out(e, e->arena[ENGINE_STEP].base + first, e->record_end.used_bytes - first);
 }
 
-Status engine_copy_out(Engine *e, const Tensor *t)
-{
-    return copy_out(e, t->data, (const char *)t->data + tensor_bytes(t));
-}
+Status engine_copy_out(Engine *e, const Tensor *t) { return copy_out(e, t->data, tensor_bytes(t)); }
 
 Status engine_wait(Engine *e) { return exec_bottom(&e->ex)->sync(&e->ex); }
 
