@@ -84,6 +84,7 @@ extern const int config_row_count;
 /* Indexes of CHOICE rows' words, in the order of rows.def. */
 enum { COMPUTE_F32, COMPUTE_BF16 };
 enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
+enum { KERNEL_AUTO, KERNEL_CUDNN, KERNEL_PLAIN };
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
 enum { ATTENTION_MLA, ATTENTION_GQA };
 enum { SCORE_SOFTMAX, SCORE_SIGMOID };

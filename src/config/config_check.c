@@ -57,6 +57,19 @@ static Status check_recompute(const Config *c)
     return OK;
 }
 
+/* What is asked for by name must not quietly become something else. */
+static Status check_device(const Config *c)
+{
+    if (c->attention_kernel != KERNEL_CUDNN) return OK;
+    if (c->run_device == DEVICE_CPU) {
+        return FAIL(ERR_ARG,
+                    "attention.kernel=cudnn needs a GPU, run.device is cpu: leave it auto");
+    }
+    if (c->run_compute == COMPUTE_BF16) return OK;
+    return FAIL(ERR_ARG, "attention.kernel=cudnn takes bf16, run.compute is f32: set "
+                         "run.compute=bf16 or leave it auto");
+}
+
 Status config_check(const Config *c)
 {
     TRY(divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
@@ -64,6 +77,7 @@ Status config_check(const Config *c)
     TRY(check_attention(c));
     if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
     TRY(check_recompute(c));
+    TRY(check_device(c));
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
     return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
                 c->optimizer_min_lr, c->optimizer_lr);

@@ -117,6 +117,9 @@ static Status setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
     e->on_gpu = engine_wants_gpu(e->config);
+    if (!e->on_gpu && e->config->attention_kernel == KERNEL_CUDNN) {
+        return FAIL(ERR_ARG, "attention.kernel=cudnn needs a GPU, and run.device=auto found none");
+    }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     TRY(params_build(&e->spec, &e->tables, &e->params));

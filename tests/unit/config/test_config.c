@@ -356,6 +356,9 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
           "moe.top_k 5 is more than the 4 experts" },
         { { "moe.top_k=9" }, "moe.top_k 9 is more than the 8 experts" },
         { { "recompute.layers=[0, 6]" }, "recompute.layers names layer 6, model.layers is 6" },
+        { { "attention.kernel=cudnn", "run.compute=bf16", "run.device=cpu" },
+          "attention.kernel=cudnn needs a GPU, run.device is cpu" },
+        { { "attention.kernel=cudnn" }, "attention.kernel=cudnn takes bf16, run.compute is f32" },
         { { "optimizer.lr=1e-5" }, "optimizer.min_lr 0.0001 is more than optimizer.lr 1e-05" },
     };
     Config c;
