@@ -6,8 +6,7 @@
 #include <string.h>
 
 enum {
-    PIECE = 256, /* elements that the narrowing pass holds on the stack */
-    STEPS = 8,   /* along k that are packed at a time where lines lie across it */
+    STEPS = 8, /* along k that are packed at a time where lines lie across it */
     AHEAD = 2 * STEPS
 };
 
@@ -161,16 +160,22 @@ void panels_pack(float *to, const Operand *from, int64_t width)
 
 void row_narrow(uint16_t *c, const float *from, int64_t n, bool add)
 {
-    float sum[PIECE];
-    for (int64_t j = 0; j < n; j += PIECE) {
-        int64_t piece = n - j < PIECE ? n - j : PIECE;
-        if (add) {
-            dtype_to_f32(sum, c + j, DTYPE_BF16, piece);
-#pragma omp simd
-            for (int64_t i = 0; i < piece; i++) sum[i] += from[j + i];
-        }
-        dtype_from_f32(c + j, DTYPE_BF16, add ? sum : from + j, piece);
+    int64_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        Vector v = *(const VectorAt *)(from + i);
+        narrowed_store(c + i, add ? v + widened(c + i) : v);
     }
+    for (; i < n; i++) c[i] = bf16_from_f32(add ? from[i] + f32_from_bf16(c[i]) : from[i]);
+}
+
+static void row_copy(float *c, const float *from, int64_t n, bool add)
+{
+    int64_t i = 0;
+    for (; i + VECTOR_LANES <= n; i += VECTOR_LANES) {
+        Vector v = *(const VectorAt *)(from + i);
+        *(VectorAt *)(c + i) = add ? v + *(const VectorAt *)(c + i) : v;
+    }
+    for (; i < n; i++) c[i] = add ? from[i] + c[i] : from[i];
 }
 
 /* Constant in every copy of registers_run: loops unroll and the sums stay in registers. */
@@ -259,8 +264,7 @@ static void sums_store(const Tile *t, const float *from)
             row_narrow((uint16_t *)t->c + r * t->ldc, from, t->cols, t->add);
             continue;
         }
-        float *to = (float *)t->c + r * t->ldc;
-        for (int64_t j = 0; j < t->cols; j++) to[j] = t->add ? to[j] + from[j] : from[j];
+        row_copy((float *)t->c + r * t->ldc, from, t->cols, t->add);
     }
 }
 

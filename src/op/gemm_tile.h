@@ -50,13 +50,24 @@ static inline size_t word_elem_bytes(Word w)
     return w == WORD_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
+typedef uint16_t VectorHalves __attribute__((vector_size(VECTOR_LANES * sizeof(uint16_t))));
+
 /* VECTOR_LANES bf16 as f32 */
 static inline Vector widened(const void *at)
 {
-    typedef uint16_t Halves __attribute__((vector_size(VECTOR_LANES * sizeof(uint16_t))));
-    Halves h;
+    VectorHalves h;
     memcpy(&h, at, sizeof h);
     return (Vector)(__builtin_convertvector(h, VectorBits) << 16);
+}
+
+/* To nearest, ties to even, as bf16_from_f32 does it. */
+static inline void narrowed_store(uint16_t *to, Vector v)
+{
+    VectorBits bits = (VectorBits)v, upper = bits >> 16, nan = (VectorBits)(v != v);
+    VectorBits rounded = (bits + 0x7FFFu + (upper & 1u)) >> 16;
+    rounded = (nan & (upper | 0x40u)) | (~nan & rounded);
+    VectorHalves h = __builtin_convertvector(rounded, VectorHalves);
+    memcpy(to, &h, sizeof h);
 }
 
 /* The next VECTOR_LANES words of a line, with zeros beyond its last element. */
