@@ -268,9 +268,21 @@ static void sums_store(const Tile *t, const float *from)
     }
 }
 
+/* C is read or written after a walk along k that the hardware does not see beyond. */
+static void tile_fetch(const Tile *t)
+{
+    size_t each = dtype_bytes(t->c_type), width = (size_t)(t->cols - 1) * each;
+    for (int64_t r = 0; r < t->rows; r++) {
+        const char *row = (const char *)t->c + (size_t)(r * t->ldc) * each;
+        __builtin_prefetch(row, 1);
+        __builtin_prefetch(row + width, 1);
+    }
+}
+
 static void amx_run(const Tile *t)
 {
     assert(t->rows > 0 && t->rows <= AMX_TILE_ROWS);
+    tile_fetch(t);
     bool squares = t->rows % AMX_PANEL_ROWS == 0 && t->cols % VECTOR_LANES == 0;
     if (t->c_type == DTYPE_F32 && squares && !t->add) {
         amx_sums(t, t->c, t->ldc);
