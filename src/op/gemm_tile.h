@@ -63,7 +63,8 @@ static inline Vector widened(const void *at)
 /* To nearest, ties to even, as bf16_from_f32 does it. */
 static inline void narrowed_store(uint16_t *to, Vector v)
 {
-    VectorBits bits = (VectorBits)v, upper = bits >> 16, nan = (VectorBits)(v != v);
+    VectorBits bits = (VectorBits)v, upper = bits >> 16;
+    VectorBits nan = (VectorBits)((bits & 0x7FFFFFFFu) > 0x7F800000u);
     VectorBits rounded = (bits + 0x7FFFu + (upper & 1u)) >> 16;
     rounded = (nan & (upper | 0x40u)) | (~nan & rounded);
     VectorHalves h = __builtin_convertvector(rounded, VectorHalves);

@@ -359,6 +359,28 @@ static void the_library_has_a_name_and_free_accepts_null(void **state)
     optest_close(&t);
 }
 
+/* One row of every kind of value through a vector and through the columns behind it. */
+static void rounding_to_bf16_is_that_of_the_type(void **state)
+{
+    (void)state;
+    const float values[] = { 0.0f, -0.0f, 1.00390625f, 1.01171875f, -3.4e38f, INFINITY, -INFINITY };
+    enum { VALUES = sizeof values / sizeof *values, COLUMNS = 67 };
+    OpTest t;
+    optest_open(&t, 1);
+    float one = 1, b[COLUMNS];
+    uint16_t c[COLUMNS];
+    for (int i = 0; i < COLUMNS; i++) b[i] = i % 8 < VALUES ? values[i % 8] : NAN;
+    GemmArgs g = args_of(1, COLUMNS, 1, DTYPE_F32, DTYPE_BF16);
+    g.a = &one, g.b = b, g.c = c, g.lda = 1, g.ldb = g.ldc = COLUMNS;
+    Case row = { .g = g };
+    run_case(&t, &row);
+    for (int i = 0; i < COLUMNS; i++) {
+        float want = f32_from_bf16(bf16_from_f32(b[i])), got = f32_from_bf16(c[i]);
+        CHECK(i % 8 == VALUES ? isnan(got) : got == want);
+    }
+    optest_close(&t);
+}
+
 /* bf16 instructions take subnormal numbers for zero, f32's do not: 2^-130 2^20 shows which ran. */
 static void bf16_instructions_run_where_the_library_says_so(void **state)
 {
@@ -416,6 +438,7 @@ int main(void)
         TEST(bits_depend_neither_on_threads_nor_on_the_other_rows),
         TEST(the_workspace_is_as_large_as_it_says),
         TEST(the_library_has_a_name_and_free_accepts_null),
+        TEST(rounding_to_bf16_is_that_of_the_type),
         TEST(bf16_instructions_run_where_the_library_says_so),
         TEST(amx_is_used_where_the_machine_has_it),
     };
