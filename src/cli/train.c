@@ -77,7 +77,7 @@ static Status run(int argc, char **argv, Arena *a)
         { .name = "--settings",
           .kind = OPTION_FLAG,
           .target = &rows,
-          .help = "list every section.key with its default" },
+          .help = "list presets, and every section.key with its default" },
         { .name = "--settings-markdown",
           .kind = OPTION_FLAG,
           .target = &markdown,

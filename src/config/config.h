@@ -87,6 +87,7 @@ enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum { KERNEL_AUTO, KERNEL_CUDNN, KERNEL_PLAIN };
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
 enum { ATTENTION_MLA, ATTENTION_GQA };
+enum { QK_NORM_NONE, QK_NORM_RMS, QK_NORM_L2 };
 enum { SCORE_SOFTMAX, SCORE_SIGMOID };
 enum { AUX_SEQUENCE, AUX_BATCH };
 enum { BAD_LINE_FAIL, BAD_LINE_SKIP };
@@ -106,11 +107,15 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 /* Checks that need several rows: sizes that do not divide, top_k over experts, odd rope dims ... */
 Status config_check(const Config *c);
 
+/* ERR_UNSUPPORTED if the settings describe something whose parameters, costs and memory are known
+ * (--dry-run plans it), but that no op computes. */
+Status config_check_ops(const Config *c);
+
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);
 Status config_row_value(const ConfigRow *row, const Config *c, Text *out); /* one value as YAML */
 
-/* --help's table of rows, and docs/config.md. */
+/* Presets and the table of rows for --settings, and docs/config.md. */
 Status config_help(Text *out);
 Status config_markdown(Text *out);
 

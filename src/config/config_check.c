@@ -24,8 +24,19 @@ static Status even(const char *name, int64_t value)
 
 static Status check_attention(const Config *c)
 {
-    if (c->attention_kind == ATTENTION_MLA)
+    if (c->attention_full_every > 0 && c->attention_chunk == 0) {
+        return FAIL(ERR_ARG,
+                    "attention.full_every %lld needs an attention.chunk above 0: without "
+                    "chunks every layer sees all keys",
+                    (long long)c->attention_full_every);
+    }
+    if (c->attention_kind == ATTENTION_MLA) {
+        if (c->attention_qk_norm != QK_NORM_NONE) {
+            return FAIL(ERR_ARG, "attention.qk_norm is for attention.kind gqa: mla normalises its "
+                                 "latents; set attention.qk_norm=none");
+        }
         return even("attention.rope_dim", c->attention_rope_dim);
+    }
     TRY(even("attention.head_dim", c->attention_head_dim));
     return divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
                    c->attention_heads);
@@ -81,4 +92,20 @@ Status config_check(const Config *c)
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
     return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
                 c->optimizer_min_lr, c->optimizer_lr);
+}
+
+Status config_check_ops(const Config *c)
+{
+    if (c->attention_qk_norm != QK_NORM_NONE) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "no op computes attention.qk_norm %s yet: --dry-run plans it, "
+                    "attention.qk_norm=none can be trained",
+                    c->attention_qk_norm == QK_NORM_RMS ? "rms" : "l2");
+    }
+    if (c->attention_chunk == 0) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "no op cuts attention into chunks of attention.chunk %lld tokens "
+                "yet: --dry-run plans it, attention.chunk=0 "
+                "attention.full_every=0 can be trained",
+                (long long)c->attention_chunk);
 }

@@ -155,8 +155,19 @@ Status config_print(const Config *c, Text *out)
 
 static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\"" : fallback; }
 
+/* "before NAME between NAME ..." */
+static Status print_presets(Text *out, const char *before, const char *between)
+{
+    for (int i = 0; i < config_preset_count(); i++) {
+        TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_preset_name(i)));
+    }
+    return OK;
+}
+
 Status config_help(Text *out)
 {
+    TRY(print_presets(out, "Presets: ", ", "));
+    TRY(text_append(out, "\n\n", 2));
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
         if (begins_section(i)) TRY(text_append(out, "\n", i == 0 ? 0 : 1));
@@ -203,11 +214,9 @@ Status config_markdown(Text *out)
                     "`section.key=value` on its command line, where later wins over earlier: the "
                     "default below, then the preset that the file's top-level key `preset` names, "
                     "then the file, then the command line from left to right. A preset's name may "
-                    "also stand in place of the file.\n\nPresets:"));
-    for (int i = 0; i < config_preset_count(); i++) {
-        TRY(text_printf(out, "%s `%s`", i == 0 ? "" : ",", config_preset_name(i)));
-    }
-    TRY(text_printf(out, " (src/config/presets).\n"));
+                    "also stand in place of the file.\n\n"));
+    TRY(print_presets(out, "Presets: `", "`, `"));
+    TRY(text_printf(out, "` (src/config/presets).\n"));
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
         if (begins_section(i)) {

@@ -7,9 +7,10 @@
  * are one product (ROLE_A).
  *     a = W_A y = [q_a |] kv_a | k_rope        q  = W_Q y  or  W_QB norm(q_a)
  *     kv = W_KVB norm(kv_a)                    rope: q, k_rope; then attention per head
- * GQA (arXiv:2305.13245): a = [q | k | v] straight from y.
+ * GQA (arXiv:2305.13245): a = [q | k | v] straight from y, the heads of q and k normalised or not.
  *
- * Kept for backward: y, a (mla), the normalised latents, q, k, v, o and the softmax's lse.
+ * Kept for backward: y, a (mla; gqa with such a norm), the normalised latents, q, k, v, o and the
+ * softmax's lse.
  */
 #include "model/layer.h"
 
@@ -17,8 +18,9 @@
 
 typedef struct AttentionState {
     NormState norm, q_norm, kv_norm;
-    Tensor a;       /* mla: (N, [q_rank +] kv_rank + rope); gqa: temporary */
-    Tensor q, k, v; /* rows (N, heads * width) */
+    Tensor a;         /* mla: (N, [q_rank +] kv_rank + rope); gqa: (N, (H+2G)*d) */
+    Tensor head_rstd; /* gqa with qk_norm: (N, H+G) */
+    Tensor q, k, v;   /* rows (N, heads * width) */
     Tensor o, lse;
     Tensor dq, dk, dv;          /* ring, from core to qkv */
     Tensor dq_raw, dkv_raw, da; /* ring, from backward_input to backward_weight */
@@ -62,7 +64,12 @@ static Status params_gqa(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     TRY(params_add(out, matrix, "model.layers.%d.self_attn.q_proj.weight", l->block));
     matrix.rows = a->kv_heads * a->head;
     TRY(params_add(out, matrix, "model.layers.%d.self_attn.k_proj.weight", l->block));
-    return params_add(out, matrix, "model.layers.%d.self_attn.v_proj.weight", l->block);
+    TRY(params_add(out, matrix, "model.layers.%d.self_attn.v_proj.weight", l->block));
+    if (a->qk_norm != QK_NORM_RMS) return OK;
+    ParamAdd norm = { ROLE_Q_NORM, -1, 0, a->head, INIT_ONE, .keep_f32 = true };
+    TRY(params_add(out, norm, "model.layers.%d.self_attn.q_norm.weight", l->block));
+    norm.role = ROLE_KV_NORM;
+    return params_add(out, norm, "model.layers.%d.self_attn.k_norm.weight", l->block);
 }
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
@@ -120,13 +127,42 @@ static RopeGqaDims gqa_dims(const AttentionSpec *a)
     return (RopeGqaDims){ a->heads, a->kv_heads, a->head, a->interleaved };
 }
 
+static QkNormDims qk_norm_dims(const AttentionSpec *a)
+{
+    return (QkNormDims){ a->heads, a->kv_heads, a->head };
+}
+
+/* The fused projection; with its heads of q and k normalised, what that came from is kept. */
+static Status project_heads(LayerRun *r, AttentionState *s, Tensor *qkv)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    if (a->qk_norm == QK_NORM_NONE) {
+        TRY(project(r, s->norm.y, ROLE_A, r->scratch, &s->a));
+        *qkv = s->a;
+        return OK;
+    }
+    Arena *arena = layer_arena(r, RECOMPUTE_ATTN_UP);
+    int64_t n = layer_tokens(r);
+    TRY(project(r, s->norm.y, ROLE_A, arena, &s->a));
+    TRY(tensor_new2(arena, DTYPE_F32, n, a->heads + a->kv_heads, &s->head_rstd));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->a), qkv));
+    return qk_norm_fwd(r->ex, (QkNormFwd){ .qkv = s->a,
+                                           .wq = r->weights->w[ROLE_Q_NORM],
+                                           .wk = r->weights->w[ROLE_KV_NORM],
+                                           .y = *qkv,
+                                           .rstd = s->head_rstd,
+                                           .dims = qk_norm_dims(a),
+                                           .eps = r->spec->eps });
+}
+
 /* q, k, v out of what qkv_forward (or restore) has; temporaries in scratch. */
 static Status assemble(LayerRun *r, AttentionState *s)
 {
     const AttentionSpec *a = &r->layer->as.attention;
     if (a->kind == ATTENTION_GQA) {
-        TRY(project(r, s->norm.y, ROLE_A, r->scratch, &s->a));
-        return rope_gqa_fwd(r->ex, (RopeGqaFwd){ .qkv = s->a,
+        Tensor qkv;
+        TRY(project_heads(r, s, &qkv));
+        return rope_gqa_fwd(r->ex, (RopeGqaFwd){ .qkv = qkv,
                                                  .pos = r->batch->pos,
                                                  .cos = r->rope_cos,
                                                  .sin = r->rope_sin,
@@ -200,7 +236,8 @@ static Status core_forward(LayerRun *r)
     TRY(tensor_new2(r->keep, r->spec->act, n, a->heads * v, &s->o));
     TRY(tensor_new2(r->keep, DTYPE_F32, b * a->heads, t, &s->lse));
     TRY(attention_fwd(r->ex,
-                      (AttentionFwd){ .q = tensor_as4(&s->q, b, t, a->heads, qk),
+                      (AttentionFwd){ .chunk = a->chunk,
+                                      .q = tensor_as4(&s->q, b, t, a->heads, qk),
                                       .k = tensor_as4(&k, b, tk, a->kv_heads, qk),
                                       .v = tensor_as4(&value, b, tk, a->kv_heads, v),
                                       .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
@@ -241,7 +278,8 @@ static Status core_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, b * t, a->kv_heads * qk, &s->dk));
     TRY(tensor_new2(r->ring, r->spec->act, b * t, a->kv_heads * v, &s->dv));
     return attention_bwd(r->ex,
-                         (AttentionBwd){ .d_o = tensor_as4(&d_o, b, t, a->heads, v),
+                         (AttentionBwd){ .chunk = a->chunk,
+                                         .d_o = tensor_as4(&d_o, b, t, a->heads, v),
                                          .q = tensor_as4(&s->q, b, t, a->heads, qk),
                                          .k = tensor_as4(&s->k, b, t, a->kv_heads, qk),
                                          .v = tensor_as4(&s->v, b, t, a->kv_heads, v),
@@ -327,6 +365,17 @@ static Status gqa_backward_input(LayerRun *r, AttentionState *s, Tensor dy)
                                           .sin = r->rope_sin,
                                           .dqkv = s->da,
                                           .dims = gqa_dims(a) }));
+    if (a->qk_norm != QK_NORM_NONE) {
+        TRY(qk_norm_bwd(r->ex, (QkNormBwd){ .dy = s->da,
+                                            .qkv = s->a,
+                                            .wq = r->weights->w[ROLE_Q_NORM],
+                                            .wk = r->weights->w[ROLE_KV_NORM],
+                                            .rstd = s->head_rstd,
+                                            .dqkv = s->da,
+                                            .dwq = r->weights->dw[ROLE_Q_NORM],
+                                            .dwk = r->weights->dw[ROLE_KV_NORM],
+                                            .dims = qk_norm_dims(a) }));
+    }
     return project_backward(r, s->da, ROLE_A, (Tensor){ 0 }, dy);
 }
 

@@ -39,14 +39,11 @@ static Status table_grow(ParamTable *t, Arena *a)
 static void count(ParamTable *t, const LayerSpec *l, const Param *p)
 {
     int64_t n = param_elems(p);
-    double share = 1;
-    if (p->expert >= 0) share = (double)l->as.moe.rule.top_k / (double)l->as.moe.experts;
-    /* Exact for whole tensors: experts x share is top_k whole experts. */
     t->total += n;
-    t->active += (int64_t)((double)n * share + 0.5);
-    if (p->rank == 2 && p->role != ROLE_TABLE) {
-        t->active_matrix += (int64_t)((double)n * share + 0.5);
-    }
+    /* Experts are alike: the first top_k stand for those that a token takes. */
+    if (p->expert >= 0 && p->expert >= l->as.moe.rule.top_k) return;
+    t->active += n;
+    if (p->rank == 2 && p->role != ROLE_TABLE) t->active_matrix += n;
 }
 
 Status params_add(ParamList *l, ParamAdd add, const char *name, ...)

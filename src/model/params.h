@@ -35,9 +35,9 @@ typedef enum ParamBuffer {
 typedef enum ParamRole {
     ROLE_TABLE, /* embedding (V, D) */
     ROLE_NORM,
-    ROLE_Q, /* mla without q rank: (H*dqk, D) */
-    ROLE_A, /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
-    ROLE_Q_NORM,
+    ROLE_Q,      /* mla without q rank: (H*dqk, D) */
+    ROLE_A,      /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
+    ROLE_Q_NORM, /* mla: of the latent; gqa: of each head */
     ROLE_KV_NORM,
     ROLE_Q_B,
     ROLE_KV_B,
@@ -71,7 +71,8 @@ typedef struct ParamTable {
     Param *at; /* in the arena of params_build */
     int n, cap;
     int64_t elems[BUF_COUNT]; /* of each flat buffer, padding included */
-    int64_t total, active;    /* parameters; active: without the experts a token does not take */
+    int64_t total, active;    /* parameters; active: without the experts a token does not take, with
+                                 embedding and head */
     int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 

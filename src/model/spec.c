@@ -35,8 +35,12 @@ static unsigned recompute_of(const Config *c, int block)
     return set;
 }
 
-static AttentionSpec attention_of(const Config *c)
+/* Every full_every-th block sees all keys and takes neither positions nor the norm that only
+ * rotated heads get (Llama 4: three blocks of chunks, then a full one). */
+static AttentionSpec attention_of(const Config *c, int block)
 {
+    int64_t every = c->attention_full_every;
+    bool full = every > 0 && (block + 1) % every == 0;
     AttentionSpec a = {
         .kind = c->attention_kind,
         .heads = c->attention_heads,
@@ -44,6 +48,7 @@ static AttentionSpec attention_of(const Config *c)
         .document_mask = c->attention_document_mask,
         .kernel = (AttentionKernel)c->attention_kernel, /* its words are in that order */
         .any_order = !c->attention_deterministic,
+        .chunk = full ? 0 : c->attention_chunk,
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;
@@ -55,6 +60,8 @@ static AttentionSpec attention_of(const Config *c)
     } else {
         a.kv_heads = c->attention_kv_heads;
         a.head = c->attention_head_dim;
+        a.qk_norm =
+            full && c->attention_qk_norm == QK_NORM_L2 ? QK_NORM_NONE : c->attention_qk_norm;
     }
     return a;
 }
@@ -110,7 +117,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         *l++ = (LayerSpec){ .kind = LAYER_ATTENTION,
                             .block = block,
                             .recompute = recompute,
-                            .as.attention = attention_of(c) };
+                            .as.attention = attention_of(c, block) };
         if (block < c->model_dense_layers) {
             *l++ = (LayerSpec){
                 .kind = LAYER_MLP, .block = block, .recompute = recompute, .as.ffn = c->model_ffn

@@ -29,6 +29,8 @@ typedef struct AttentionSpec {
     int kind;                      /* ATTENTION_MLA or ATTENTION_GQA */
     int64_t heads, kv_heads, head; /* gqa: head is the width; mla: kv_heads == heads */
     int64_t q_rank, kv_rank, nope, rope, v;
+    int qk_norm;   /* of gqa, each head by itself: QK_NORM_NONE, _RMS, _L2 */
+    int64_t chunk; /* a token sees keys of its own chunk of so many; 0: all */
     bool interleaved, document_mask;
     AttentionKernel kernel;
     bool any_order;

@@ -82,14 +82,24 @@ static Status bwd_check(const void *args)
 }
 
 /*
- * Products only, over the pairs of a query and a key at or before it (the causal half). Documents
- * hide more, but a cost reads no data, so with doc this is an upper bound. Forward does two
- * products a pair; backward five: the scores again, dp, dv, dk and dq. Bytes: every tensor once.
+ * Products only, over the pairs of a query and a key at or before it (the causal half), in its
+ * chunk if there are chunks. Documents hide more, but a cost reads no data, so with doc this is an
+ * upper bound. Forward does two products a pair; backward five: the scores again, dp, dv, dk and
+ * dq. Bytes: every tensor once.
  */
-static double pairs_of(const Shape *s)
+static double pairs_of(const Shape *s, int64_t chunk)
 {
-    double Tq = (double)s->Tq, Tk = (double)s->Tk;
-    return (double)(s->B * s->H) * (Tq * (Tk - Tq) + Tq * (Tq + 1) / 2);
+    double Tq = (double)s->Tq, Tk = (double)s->Tk, heads = (double)(s->B * s->H);
+    if (chunk == 0 || chunk >= s->Tk) return heads * (Tq * (Tk - Tq) + Tq * (Tq + 1) / 2);
+    /* Whole chunks and the rest, less those of the keys that have no query. */
+    double all = 0;
+    const int64_t ends[2] = { s->Tk, s->Tk - s->Tq };
+    for (int i = 0; i < 2; i++) {
+        int64_t whole = ends[i] / chunk, rest = ends[i] % chunk;
+        double pairs = (double)(whole * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2);
+        all += i == 0 ? pairs : -pairs;
+    }
+    return heads * all;
 }
 
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
@@ -98,7 +108,7 @@ static OpCost fwd_cost(const void *args)
 {
     const AttentionFwd *a = args;
     Shape s = attention_fwd_shape(a);
-    return (OpCost){ .flops = 2 * pairs_of(&s) * (double)(s.dk + s.dv),
+    return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(s.dk + s.dv),
                      .bytes = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v) +
                               bytes_of(&a->doc) + bytes_of(&a->o) + bytes_of(&a->lse) };
 }
@@ -108,7 +118,7 @@ static OpCost bwd_cost(const void *args)
     const AttentionBwd *a = args;
     Shape s = attention_bwd_shape(a);
     double in = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v);
-    return (OpCost){ .flops = 2 * pairs_of(&s) * (double)(3 * s.dk + 2 * s.dv),
+    return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(3 * s.dk + 2 * s.dv),
                      .bytes = 2 * in + 2 * bytes_of(&a->o) + bytes_of(&a->lse) +
                               bytes_of(&a->doc) }; /* gradients are as large as their tensors */
 }

@@ -32,6 +32,8 @@ typedef struct AttentionFwd {
     Tensor lse; /* out (B, H, Tq) f32 */
     float scale;
     AttentionKernel kernel;
+    int64_t chunk; /* doc hides at least what lies before a query's chunk of so many tokens; 0: no
+                      such promise. For the cost alone, which reads no data */
 } AttentionFwd;
 
 typedef struct AttentionBwd {
@@ -42,6 +44,7 @@ typedef struct AttentionBwd {
     Tensor dq, dk, dv; /* out, like q, k, v */
     float scale;
     AttentionKernel kernel;
+    int64_t chunk;  /* as in forward */
     bool any_order; /* dq may be added up by atomics: faster, less workspace, other bits each run */
 } AttentionBwd;
 

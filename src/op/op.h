@@ -30,6 +30,7 @@
 #include "op/linear.h"
 #include "op/moe.h"
 #include "op/optimizer.h"
+#include "op/qk_norm.h"
 #include "op/quant.h"
 #include "op/rmsnorm.h"
 #include "op/rope.h"

@@ -151,6 +151,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
+    TRY(config_check_ops(c));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
     return s;

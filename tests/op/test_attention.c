@@ -474,6 +474,10 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     OpCost cost = op_desc(OP_ATTENTION_FWD)->cost(&f);
     CHECK_NEAR(cost.flops, 2 * 4 * 12 * 2 * (8 + 6), 0);
     CHECK_NEAR(cost.bytes, 4 * (192 + 160 + 120 + 144 + 24), 0);
+    f.chunk = 4; /* the queries stand at 2, 3 and 4: 3 + 4 + 1 */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 8 * 2 * (8 + 6), 0);
+    f.chunk = 5;
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, cost.flops, 0);
     f = make_args(&t, &(Sizes){ 2, 3, 3, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
     AttentionBwd a = make_bwd(&t, &f);
     cost = op_desc(OP_ATTENTION_BWD)->cost(&a);

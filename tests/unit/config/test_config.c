@@ -349,6 +349,8 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "attention.kind=gqa", "attention.head_dim=31" }, "attention.head_dim 31 is odd" },
         { { "attention.kind=gqa", "attention.kv_heads=3" },
           "attention.kv_heads 3 does not divide attention.heads 8" },
+        { { "attention.qk_norm=rms" }, "attention.qk_norm is for attention.kind gqa" },
+        { { "attention.full_every=4" }, "attention.full_every 4 needs an attention.chunk" },
         { { "moe.groups=3" }, "moe.groups 3 does not divide moe.experts 8" },
         { { "moe.groups=4", "moe.top_groups=5" }, "moe.top_groups 5 is more than moe.groups 4" },
         { { "moe.groups=4", "moe.group_score_top=3" }, "moe.group_score_top 3 is more than" },
@@ -367,6 +369,22 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         while (n < 4 && cases[i].overrides[n] != NULL) n++;
         CHECK_FAILS(config_load(&c, &arena, NULL, cases[i].overrides, n), ERR_ARG, cases[i].part);
     }
+}
+
+static void what_no_op_computes_may_be_planned_and_not_run(void **state)
+{
+    (void)state;
+    const char *none[] = { "attention.kind=gqa" };
+    const char *norm[] = { "attention.kind=gqa", "attention.qk_norm=l2" };
+    const char *chunk[] = { "attention.chunk=64", "attention.full_every=4" };
+    Config c;
+    CHECK_OK(config_load(&c, &arena, NULL, none, 1));
+    CHECK_OK(config_check_ops(&c));
+    CHECK_OK(config_load(&c, &arena, NULL, norm, 2));
+    CHECK_FAILS(config_check_ops(&c), ERR_UNSUPPORTED,
+                "attention.qk_norm l2 yet: --dry-run plans it, attention.qk_norm=none can be");
+    CHECK_OK(config_load(&c, &arena, NULL, chunk, 2));
+    CHECK_FAILS(config_check_ops(&c), ERR_UNSUPPORTED, "chunks of attention.chunk 64 tokens yet");
 }
 
 static void limits_that_are_met_exactly_pass(void **state)
@@ -641,6 +659,7 @@ int main(void)
         TEST(a_source_that_is_neither_names_the_nearest_preset),
         TEST(deepseek_v2_lite_has_its_published_number_of_parameters),
         TEST(settings_that_do_not_fit_each_other_are_refused),
+        TEST(what_no_op_computes_may_be_planned_and_not_run),
         TEST(limits_that_are_met_exactly_pass),
         TEST(a_model_without_experts_may_leave_their_settings_unfit),
         TEST(what_is_printed_reads_back_to_the_same_values),

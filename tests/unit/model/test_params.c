@@ -11,20 +11,6 @@ static void build(const char *preset, Arena *a, ModelSpec *spec, ParamTable *tab
     CHECK_OK(params_build(spec, a, table));
 }
 
-static void deepseek_v2_lite_has_exactly_its_published_parameters(void **state)
-{
-    (void)state;
-    Arena a;
-    ModelSpec spec;
-    ParamTable table;
-    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
-    build("deepseek-v2-lite", &a, &spec, &table);
-    CHECK_INT(table.total, 15706484224);
-    /* one dense and 26 MoE layers, each MoE layer 6 of 64 experts */
-    CHECK_INT(table.total - table.active, (int64_t)26 * 58 * 3 * 2048 * 1408);
-    arena_free(&a);
-}
-
 static const Param *find(const ParamTable *t, const char *name)
 {
     for (int i = 0; i < t->n; i++) {
@@ -32,6 +18,77 @@ static const Param *find(const ParamTable *t, const char *name)
     }
     fail_msg("there is no parameter %s", name);
     return NULL;
+}
+
+/*
+ * Totals are published (DeepSeek-V3 671,026,404,352 without its multi-token prediction module,
+ * Mixtral 8x7B 46,702,792,704, Llama 3 8B 8,030,261,248, DeepSeek-V2-Lite 15.7 B) or follow from
+ * the published dimensions; the experts' biases are buffers and count in none.
+ *
+ * Active is what a token meets: everything but the experts that it does not take, embedding and
+ * head included, so total less moe_layers * idle * 3 * hidden * ffn. (The 44B and 80B that Primus'
+ * files call active leave out the projections of queries and of attention's output as well.)
+ */
+static void presets_have_exactly_their_published_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        int64_t total, moe_layers, idle, hidden, ffn;
+        double active; /* to the digits known, in billions */
+    } want[] = {
+        { "deepseek-v2-lite", 15706484224, 26, 64 - 6, 2048, 1408, 2.661 },
+        { "deepseek-v2", 235741434880, 59, 160 - 6, 5120, 1536, 21.376 },
+        { "deepseek-v3", 671026404352, 58, 256 - 8, 7168, 2048, 37.552 },
+        { "moe-515b", 528135782400, 96, 112 - 8, 8192, 1920, 57.032 },
+        { "moe-1t", 1035566874624, 96, 224 - 8, 8192, 1920, 57.120 },
+        { "moe-2t", 2050429059072, 96, 448 - 16, 8192, 1920, 93.535 },
+        { "qwen3-30b-a3b", 30532122624, 48, 128 - 8, 2048, 768, 3.353 },
+        { "qwen3-235b-a22b", 235093634560, 94, 128 - 8, 4096, 1536, 22.191 },
+        { "mixtral-8x7b", 46702792704, 32, 8 - 2, 4096, 14336, 12.880 },
+        { "mixtral-8x22b", 140620634112, 56, 8 - 2, 6144, 16384, 39.152 },
+        { "llama4-scout", 107769861120, 48, 16 - 1, 5120, 8192, 17.173 },
+        { "llama2-7b", 6738415616, 0, 0, 0, 0, 6.738 },
+        { "llama3-8b", 8030261248, 0, 0, 0, 0, 8.030 },
+        { "llama3-70b", 70553706496, 0, 0, 0, 0, 70.554 },
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        Arena a;
+        ModelSpec spec;
+        ParamTable table;
+        CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+        build(want[i].preset, &a, &spec, &table);
+        CHECK_INT(table.total, want[i].total);
+        CHECK_INT(spec.n_moe, want[i].moe_layers);
+        CHECK_INT(table.total - table.active,
+                  want[i].moe_layers * want[i].idle * 3 * want[i].hidden * want[i].ffn);
+        CHECK_NEAR((double)table.active / 1e9, want[i].active, 5e-4);
+        arena_free(&a);
+    }
+}
+
+/* The heads' norms of Qwen3 and the layers of Llama 4 that see all keys. */
+static void a_layer_has_the_norms_and_chunks_of_its_own(void **state)
+{
+    (void)state;
+    Arena a;
+    ModelSpec spec;
+    ParamTable table;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    build("qwen3-30b-a3b", &a, &spec, &table);
+    const Param *k = find(&table, "model.layers.47.self_attn.k_norm.weight");
+    CHECK_INT(k->rank, 1);
+    CHECK_INT(k->dim[0], 128);
+    CHECK(!k->decay && k->keep_f32 && k->role == ROLE_KV_NORM);
+    CHECK_INT(find(&table, "model.layers.0.self_attn.q_norm.weight")->dim[0], 128);
+    build("llama4-scout", &a, &spec, &table);
+    for (int block = 0; block < 48; block++) {
+        const AttentionSpec *s = &spec.layers[1 + 2 * block].as.attention;
+        bool full = block % 4 == 3;
+        CHECK_INT(s->chunk, full ? 0 : 8192);
+        CHECK_INT(s->qk_norm, full ? QK_NORM_NONE : QK_NORM_L2);
+    }
+    arena_free(&a);
 }
 
 static void names_and_shapes_are_those_of_hugging_face(void **state)
@@ -126,7 +183,8 @@ static void initial_values_depend_on_seed_and_name_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(deepseek_v2_lite_has_exactly_its_published_parameters),
+        TEST(presets_have_exactly_their_published_parameters),
+        TEST(a_layer_has_the_norms_and_chunks_of_its_own),
         TEST(names_and_shapes_are_those_of_hugging_face),
         TEST(parameters_of_a_role_lie_without_a_gap),
         TEST(no_two_parameters_overlap),

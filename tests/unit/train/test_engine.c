@@ -52,6 +52,67 @@ static void recompute_changes_memory_and_not_one_bit(void **state)
     }
 }
 
+/* Of a model with grouped-query attention and micro-batches of two, without making it; `refusal`:
+ * what engine_open says of it, if it must refuse. */
+static EnginePlan plan_of(int64_t batch, const char *setting, const char *refusal)
+{
+    Tiny t = { 0 };
+    EnginePlan plan;
+    CHECK_OK(arena_init(&t.arena, "tiny", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(config_default(&t.config, &t.arena));
+    for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
+        CHECK_OK(config_override(&t.config, &t.arena, tiny_base[i]));
+    }
+    CHECK_OK(config_override(&t.config, &t.arena, "attention.kind=gqa"));
+    CHECK_OK(config_override(&t.config, &t.arena, setting));
+    t.shape = (EngineShape){ batch, 2, 24, .positions = 24, .domains = 2, .threads = 2 };
+    CHECK_OK(engine_plan(&t.config, ENGINE_TRAIN, &t.shape, &plan));
+    if (refusal != NULL) {
+        CHECK_FAILS(engine_open(&t.engine, &t.config, ENGINE_TRAIN, &t.shape, &plan),
+                    ERR_UNSUPPORTED, refusal);
+    }
+    arena_free(&t.arena);
+    return plan;
+}
+
+static void every_micro_batch_costs_what_the_first_does(void **state)
+{
+    (void)state;
+    const char *usual = "attention.chunk=0";
+    EnginePlan one = plan_of(2, usual, NULL), two = plan_of(4, usual, NULL);
+    EnginePlan nine = plan_of(18, usual, NULL);
+    CHECK(two.step.ops > one.step.ops);
+    CHECK_INT(nine.step.ops - one.step.ops, 8 * (two.step.ops - one.step.ops));
+    CHECK_NEAR(nine.step.flops - one.step.flops, 8 * (two.step.flops - one.step.flops), 0);
+    CHECK_INT(nine.bytes[ENGINE_SLOT], one.bytes[ENGINE_SLOT]);
+}
+
+/* 3 layers of 48 tokens, 2 heads and 1 key/value head of 12: f32 rows of 48, then a float a head.
+ */
+static void heads_that_are_normalised_keep_where_they_came_from(void **state)
+{
+    (void)state;
+    EnginePlan plain = plan_of(2, "attention.chunk=0", NULL);
+    EnginePlan rms = plan_of(2, "attention.qk_norm=rms", "attention.qk_norm rms yet");
+    EnginePlan l2 = plan_of(2, "attention.qk_norm=l2", "attention.qk_norm l2 yet");
+    size_t layer = arena_rounded((size_t)48 * 48 * 4) + arena_rounded((size_t)48 * 3 * 4);
+    CHECK_INT(rms.bytes[ENGINE_SLOT] - plain.bytes[ENGINE_SLOT], 3 * layer);
+    CHECK_INT(l2.bytes[ENGINE_SLOT], rms.bytes[ENGINE_SLOT]);
+    CHECK_INT(rms.params_total - plain.params_total, 3 * 2 * 12);
+    CHECK_INT(l2.params_total, plain.params_total);
+}
+
+/* 3 layers, 2 micro-batches, 2 sequences and 2 heads of 12: of 24 * 25 / 2 pairs of a query and a
+ * key, chunks of 10, 10 and 4 leave 120; 4 products forward and 10 backward a pair and column. */
+static void chunks_leave_fewer_pairs_to_attend_to(void **state)
+{
+    (void)state;
+    EnginePlan plain = plan_of(4, "attention.chunk=0", NULL);
+    EnginePlan chunks = plan_of(4, "attention.chunk=10", "attention.chunk 10 tokens yet");
+    CHECK_NEAR(plain.step.flops - chunks.step.flops, 3 * 2 * 2 * 2 * 12 * 14.0 * (300 - 120), 0);
+    CHECK_INT(chunks.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
+}
+
 static void used_bytes_are_the_planned_bytes(void **state)
 {
     (void)state;
@@ -226,6 +287,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(recompute_changes_memory_and_not_one_bit),
+        TEST(every_micro_batch_costs_what_the_first_does),
+        TEST(heads_that_are_normalised_keep_where_they_came_from),
+        TEST(chunks_leave_fewer_pairs_to_attend_to),
         TEST(used_bytes_are_the_planned_bytes),
         TEST(threads_do_not_change_a_bit),
         TEST(gradients_are_derivatives_of_the_loss),
