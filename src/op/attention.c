@@ -92,14 +92,14 @@ static double pairs_of(const Shape *s, int64_t chunk)
     double Tq = (double)s->Tq, Tk = (double)s->Tk, heads = (double)(s->B * s->H);
     if (chunk == 0 || chunk >= s->Tk) return heads * (Tq * (Tk - Tq) + Tq * (Tq + 1) / 2);
     /* Whole chunks and the rest, less those of the keys that have no query. */
-    double all = 0;
+    int64_t all = 0;
     const int64_t ends[2] = { s->Tk, s->Tk - s->Tq };
     for (int i = 0; i < 2; i++) {
         int64_t whole = ends[i] / chunk, rest = ends[i] % chunk;
-        double pairs = (double)(whole * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2);
+        int64_t pairs = whole * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2;
         all += i == 0 ? pairs : -pairs;
     }
-    return heads * all;
+    return heads * (double)all;
 }
 
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
