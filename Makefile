@@ -1,7 +1,7 @@
 # make              the release build: build/switchyard
-# make test         unit, op, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
-# make asan | tsan  unit, op and mesh tests under address+undefined | mesh tests under thread
-# make hostile      unit, op and mesh tests with small limits and failing allocations
+# make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
+# make asan | tsan  unit, op, schedule and mesh tests under address+undefined | mesh tests under thread
+# make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make docs        docs/config.md from the table of settings
@@ -73,6 +73,7 @@ test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
 OPS    := $(call test_of,tests/op/test_*.c)
 MESH   := $(call test_of,tests/mesh/test_*.c)
+SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
@@ -118,16 +119,17 @@ $B/tests/%: $B/tests/%.c.o $(LIB)
 # build-X only builds what X then runs and counts
 build-unit: $(UNIT)
 build-op: $(OPS)
+build-schedule: $(SCHEDULE)
 build-gpu: $(GPU)
 build-test-mesh: $(MESH)
-build-test-fast: build-unit build-op build-test-mesh
+build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
 
 test: build-test
-	tools/run_tests $(UNIT) $(OPS) $(MESH) $(GPU) $(SYSTEM)
+	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH) $(GPU) $(SYSTEM)
 test-fast: build-test-fast
-	tools/run_tests $(UNIT) $(OPS) $(MESH)
+	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH)
 test-mesh: build-test-mesh
 	tools/run_tests $(MESH)
 test-fuzz: build-test-fuzz
@@ -161,7 +163,7 @@ always:
 
 clean:
 	rm -rf $(BUILD)
-.PHONY: always all build-unit build-op build-gpu build-test-mesh build-test-fast build-test build-test-fuzz test \
+.PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz test \
         test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs flags lint clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test.sh: installs what the tests need, builds and runs all of them: unit, op, mesh and system
-# tests in release; unit, op and mesh tests and the fuzzers' corpora under the address and undefined
+# test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
+# tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and undefined
 # sanitizers; mesh tests under the thread sanitizer; lints. Each lint and each corpus counts as a
 # test. The last line adds everything up; success is when nothing failed.
 cd "$(dirname "$0")" || exit 1
@@ -43,8 +43,8 @@ kernels() (
     checks_end
 )
 
-stage 'release: unit, op, mesh and system tests' in_config release test
-stage 'address, undefined: unit, op and mesh tests' in_config asan test-fast
+stage 'release: unit, op, schedule, mesh and system tests' in_config release test
+stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
 stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
 stage 'thread: mesh tests' in_config tsan test-mesh
 stage 'CUDA: kernels compile' kernels

@@ -1,10 +1,19 @@
 /*
  * action: a training step as data: one flat list of actions for each rank.
  *
- * The engine runs the list, a planner can price it, a test can prove things about it. peer is a
- * pipeline stage, slot the activation arena that a micro-batch uses on a chunk, wait and signal are
- * event numbers (-1: none), sms how many multiprocessors its kernels may take (0: all). phase -1:
- * all phases of the chunk's layers.
+ * The engine runs the list, simulate.h prices it, check.h proves things about it. peer is a
+ * pipeline rank, slot the activation arena that a micro-batch uses on a chunk, wait and signal are
+ * event numbers of the same rank (-1: none), sms how many multiprocessors its kernels may take (0:
+ * all). phase -1: all phases of the chunk's layers.
+ *
+ * What passes between chunks lies in the ring of transfers: `in` is the entry that an action reads,
+ * `out` the one that it writes (-1: none). A forward writes its output into an entry, a send reads
+ * it; a receive writes an entry of its own rank, the forward of the next chunk reads it. Where both
+ * chunks are on one rank the second reads what the first wrote.
+ *
+ * Order: actions of one queue run one after the other, in the order of the list; nothing but events
+ * orders different queues. A rank has a queue for each lane, and one for each (kind of transfer,
+ * chunk): a transfer waits for those before it on its own way, never for another way's.
  */
 #ifndef SCHEDULE_ACTION_H
 #define SCHEDULE_ACTION_H
@@ -12,10 +21,18 @@
 #include "base/arena.h"
 #include "base/lane.h"
 
+#include <stdbool.h>
+
 typedef enum ActionKind {
-    ACTION_ZERO_GRADS,   /* gradients and the step's sums become zero */
-    ACTION_FORWARD,      /* one micro-batch through one chunk, into its slot */
-    ACTION_BACKWARD,     /* input and weight gradients of the same, out of its slot */
+    ACTION_ZERO_GRADS,       /* gradients and the step's sums become zero */
+    ACTION_FORWARD,          /* one micro-batch through one chunk, into its slot */
+    ACTION_BACKWARD,         /* input and weight gradients of the same, out of its slot */
+    ACTION_BACKWARD_INPUT,   /* only the input gradients: the slot stays for the weights' */
+    ACTION_BACKWARD_WEIGHT,  /* only the weight gradients, out of its slot */
+    ACTION_SEND_ACTIVATIONS, /* a chunk's output to the rank of the next chunk */
+    ACTION_RECV_ACTIVATIONS,
+    ACTION_SEND_GRADIENTS, /* the gradient of a chunk's input to the rank of the chunk before */
+    ACTION_RECV_GRADIENTS,
     ACTION_REDUCE_GRADS, /* over the ranks that share parameters; nothing to do on one */
     ACTION_UPDATE,       /* norm, clipping, optimizer, router bias */
     ACTION_KIND_COUNT
@@ -24,24 +41,47 @@ typedef enum ActionKind {
 typedef struct Action {
     ActionKind kind;
     Lane lane;
-    short chunk, phase, peer, slot, sms;
-    int micro; /* -1: none */
+    short chunk, phase, peer, sms;
+    int micro, slot, in, out; /* -1: none */
     int wait[3], signal;
 } Action;
+
+/* Which chunk follows which. Hop h of a micro-batch's way is
+ * LOOP: chunk h / stages of rank h mod stages;
+ * V:    chunk 0 of rank h on the way down, chunk 1 of the same ranks on the way up;
+ * BOTH: each rank holds a stage of two copies of the model; even micro-batches go down through
+ *       chunk 0, odd ones up through chunk 1 (DualPipe). */
+typedef enum Placement { PLACE_LOOP, PLACE_V, PLACE_BOTH } Placement;
 
 typedef struct Program {
     Action *at; /* in the arena of the generator */
     int n, micros, chunks, slots;
+    int rank, stages; /* of `stages` pipeline ranks this one's list */
+    Placement placement;
+    int entries, events; /* of the ring of transfers; event numbers are below `events` */
 } Program;
+
+typedef struct Place {
+    int rank, chunk;
+} Place;
+
+/* Length of a micro-batch's way; the place of a hop; the hop of a micro-batch on a chunk of this
+ * rank, -1 if it does not come there. */
+int place_hops(const Program *p);
+Place place_at(const Program *p, int micro, int hop);
+int place_hop(const Program *p, int chunk, int micro);
+
+/* Which queue of its rank an action is in, below queue_count(). */
+int queue_of(const Program *p, const Action *a);
+int queue_count(const Program *p);
+
+bool action_is_transfer(ActionKind kind);
+const char *action_name(ActionKind kind);
+
+/* No chunk, micro-batch, peer, slot, entry or event yet. */
+Action action_make(ActionKind kind);
 
 /* Gradient accumulation on one rank: each micro-batch forward, then backward, in one slot. */
 Status schedule_accumulate(int micros, Arena *a, Program *out);
-
-/* Every micro-batch goes forward, then backward, once a chunk; a slot is not rewritten before its
- * backward; gradients are zeroed before the first backward, reduced and applied after the last.
- * ERR_ARG names the action. */
-Status schedule_check(const Program *p, Arena *scratch);
-
-const char *action_name(ActionKind kind);
 
 #endif

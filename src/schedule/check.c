@@ -1,106 +1,353 @@
-#include "schedule/action.h"
+#include "schedule/check.h"
 
-#include <stdbool.h>
+#include "schedule/simulate.h"
 
-const char *action_name(ActionKind kind)
+#include <string.h>
+
+enum { NOT_RUN, RAN_FORWARD, RAN_INPUT, RAN_ALL };
+
+enum { ACTIVATIONS, GRADIENTS };
+
+/* What an entry holds: the activations or gradients between hop `after` of a micro-batch and the
+ * next. micro -1: nothing that anybody still wants. */
+typedef struct Content {
+    int payload, micro, after;
+} Content;
+
+/* A slot or an entry. touched[q]: how many actions of queue q there had been when one of them last
+ * used it. */
+typedef struct Resource {
+    Content content;
+    int place; /* of a slot: (micro, chunk) number that is in it, -1 free */
+    int *touched;
+} Resource;
+
+typedef struct Check {
+    const Program *p;
+    int queues, at; /* at: the action looked at */
+    char *done;     /* by (micro, chunk) */
+    Resource *slot, *entry;
+    int *known;   /* by (queue, queue): what each queue knows to be done of each */
+    int *carried; /* by (event, queue): what a wait for the event makes known; [0] -1: not yet */
+    int *now;     /* what the action looked at knows when it starts */
+    bool zeroed, reduced, updated;
+} Check;
+
+static const char *payload_name(int payload)
 {
-    static const char *const names[ACTION_KIND_COUNT] = {
-        [ACTION_ZERO_GRADS] = "zero gradients",
-        [ACTION_FORWARD] = "forward",
-        [ACTION_BACKWARD] = "backward",
-        [ACTION_REDUCE_GRADS] = "reduce gradients",
-        [ACTION_UPDATE] = "update",
-    };
-    return names[kind];
+    return payload == ACTIVATIONS ? "activations" : "gradients";
 }
 
-enum { NOT_RUN, RAN_FORWARD, RAN_BACKWARD };
-
-typedef struct Progress {
-    char *done;  /* by (micro, chunk) */
-    int *holder; /* by slot: (micro, chunk) number that is in it, -1 free */
-    bool zeroed, reduced, updated;
-} Progress;
-
-static Status check_forward(const Program *p, Progress *s, const Action *a, int i)
+/* Whether all who used the resource are done when this action starts; then it is in use by this. */
+static bool take_turn(Check *s, Resource *r)
 {
-    int place = a->micro * p->chunks + a->chunk;
+    for (int q = 0; q < s->queues; q++) {
+        if (r->touched[q] > s->now[q]) return false;
+    }
+    int mine = queue_of(s->p, &s->p->at[s->at]);
+    r->touched[mine] = s->known[mine * s->queues + mine] + 1;
+    return true;
+}
+
+static Status read_entry(Check *s, int entry, Content want)
+{
+    if (entry < 0 || entry >= s->p->entries) {
+        return FAIL(ERR_ARG, "program action %d: reads entry %d of %d", s->at, entry,
+                    s->p->entries);
+    }
+    Resource *e = &s->entry[entry];
+    if (memcmp(&e->content, &want, sizeof want) != 0) {
+        return FAIL(ERR_ARG, "program action %d: entry %d does not hold the %s of micro-batch %d",
+                    s->at, entry, payload_name(want.payload), want.micro);
+    }
+    if (!take_turn(s, e)) {
+        return FAIL(ERR_ARG, "program action %d: does not wait until entry %d is written", s->at,
+                    entry);
+    }
+    e->content.micro = -1;
+    return OK;
+}
+
+static Status write_entry(Check *s, int entry, Content what)
+{
+    if (entry < 0 || entry >= s->p->entries) {
+        return FAIL(ERR_ARG, "program action %d: writes entry %d of %d", s->at, entry,
+                    s->p->entries);
+    }
+    Resource *e = &s->entry[entry];
+    if (e->content.micro >= 0) {
+        return FAIL(ERR_ARG, "program action %d: entry %d still holds the %s of micro-batch %d",
+                    s->at, entry, payload_name(e->content.payload), e->content.micro);
+    }
+    if (!take_turn(s, e)) {
+        return FAIL(ERR_ARG, "program action %d: does not wait for the last reader of entry %d",
+                    s->at, entry);
+    }
+    e->content = what;
+    return OK;
+}
+
+static Status use_slot(Check *s, const Action *a)
+{
+    if (take_turn(s, &s->slot[a->slot])) return OK;
+    return FAIL(ERR_ARG, "program action %d: does not wait for the last use of slot %d", s->at,
+                a->slot);
+}
+
+static Status check_forward(Check *s, const Action *a)
+{
+    int place = a->micro * s->p->chunks + a->chunk, hop = place_hop(s->p, a->chunk, a->micro);
+    Resource *slot = &s->slot[a->slot];
     if (s->done[place] != NOT_RUN) {
-        return FAIL(ERR_ARG, "program action %d: micro-batch %d goes forward twice on chunk %d", i,
-                    a->micro, a->chunk);
+        return FAIL(ERR_ARG, "program action %d: micro-batch %d goes forward twice on chunk %d",
+                    s->at, a->micro, a->chunk);
     }
-    if (a->chunk > 0 && s->done[place - 1] == NOT_RUN) {
-        return FAIL(ERR_ARG, "program action %d: micro-batch %d is on chunk %d before chunk %d", i,
-                    a->micro, a->chunk, a->chunk - 1);
-    }
-    if (s->holder[a->slot] >= 0) {
-        return FAIL(ERR_ARG, "program action %d: slot %d still holds micro-batch %d", i, a->slot,
-                    s->holder[a->slot] / p->chunks);
+    if (slot->place >= 0) {
+        return FAIL(ERR_ARG, "program action %d: slot %d still holds micro-batch %d", s->at,
+                    a->slot, slot->place / s->p->chunks);
     }
     s->done[place] = RAN_FORWARD;
-    s->holder[a->slot] = place;
+    slot->place = place;
+    TRY(use_slot(s, a));
+    if (hop > 0) TRY(read_entry(s, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
+    if (hop + 1 < place_hops(s->p)) {
+        TRY(write_entry(s, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
+    }
     return OK;
 }
 
-static Status check_backward(const Program *p, Progress *s, const Action *a, int i)
+/* The gradient of a chunk's output comes in, that of its input goes out. */
+static Status check_gradients(Check *s, const Action *a)
 {
-    int place = a->micro * p->chunks + a->chunk;
+    int hop = place_hop(s->p, a->chunk, a->micro);
+    if (hop + 1 < place_hops(s->p)) {
+        TRY(read_entry(s, a->in, (Content){ GRADIENTS, a->micro, hop }));
+    }
+    if (hop > 0) TRY(write_entry(s, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
+    return OK;
+}
+
+static Status check_backward(Check *s, const Action *a)
+{
+    int place = a->micro * s->p->chunks + a->chunk;
+    Resource *slot = &s->slot[a->slot];
+    bool weight = a->kind == ACTION_BACKWARD_WEIGHT;
     if (!s->zeroed || s->reduced) {
-        return FAIL(ERR_ARG,
-                    "program action %d: backward of micro-batch %d outside of zero and "
-                    "reduce",
-                    i, a->micro);
+        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d outside of zero and reduce",
+                    s->at, action_name(a->kind), a->micro);
     }
-    if (s->done[place] != RAN_FORWARD || s->holder[a->slot] != place) {
-        return FAIL(ERR_ARG, "program action %d: slot %d does not hold micro-batch %d, chunk %d", i,
-                    a->slot, a->micro, a->chunk);
+    if (s->done[place] < RAN_FORWARD || slot->place != place) {
+        return FAIL(ERR_ARG, "program action %d: slot %d does not hold micro-batch %d, chunk %d",
+                    s->at, a->slot, a->micro, a->chunk);
     }
-    s->done[place] = RAN_BACKWARD;
-    s->holder[a->slot] = -1;
+    if (s->done[place] != (weight ? RAN_INPUT : RAN_FORWARD)) {
+        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d %s its input gradients",
+                    s->at, action_name(a->kind), a->micro, weight ? "before" : "after");
+    }
+    s->done[place] = a->kind == ACTION_BACKWARD_INPUT ? RAN_INPUT : RAN_ALL;
+    if (s->done[place] == RAN_ALL) slot->place = -1;
+    TRY(use_slot(s, a));
+    return weight ? OK : check_gradients(s, a);
+}
+
+static Status check_transfer(Check *s, const Action *a)
+{
+    int hop = place_hop(s->p, a->chunk, a->micro);
+    bool send = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_SEND_GRADIENTS;
+    bool onward = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_RECV_GRADIENTS;
+    int other = onward ? hop + 1 : hop - 1;
+    if (other < 0 || other >= place_hops(s->p)) {
+        return FAIL(ERR_ARG, "program action %d: %s at the end of the pipeline", s->at,
+                    action_name(a->kind));
+    }
+    int peer = place_at(s->p, a->micro, other).rank;
+    if (a->peer != peer || peer == s->p->rank) {
+        return FAIL(ERR_ARG, "program action %d: %s with rank %d, the other end is rank %d", s->at,
+                    action_name(a->kind), a->peer, peer);
+    }
+    bool forward = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_RECV_ACTIVATIONS;
+    Content what = { forward ? ACTIVATIONS : GRADIENTS, a->micro, onward ? hop : hop - 1 };
+    return send ? read_entry(s, a->in, what) : write_entry(s, a->out, what);
+}
+
+static Status check_update(Check *s)
+{
+    if (!s->reduced) return FAIL(ERR_ARG, "program action %d: update before reduce", s->at);
+    s->updated = true;
     return OK;
 }
 
-static Status check_action(const Program *p, Progress *s, int i)
+static Status check_numbers(const Check *s, const Action *a)
 {
-    const Action *a = &p->at[i];
-    bool micro = a->kind == ACTION_FORWARD || a->kind == ACTION_BACKWARD;
-    if (micro && (a->micro < 0 || a->micro >= p->micros || a->chunk < 0 || a->chunk >= p->chunks ||
-                  a->slot < 0 || a->slot >= p->slots)) {
+    const Program *p = s->p;
+    bool transfer = action_is_transfer(a->kind);
+    bool micro = a->kind >= ACTION_FORWARD && a->kind <= ACTION_BACKWARD_WEIGHT;
+    if (!micro && !transfer) return OK;
+    if (a->micro < 0 || a->micro >= p->micros || a->chunk < 0 || a->chunk >= p->chunks ||
+        (micro && (a->slot < 0 || a->slot >= p->slots))) {
         return FAIL(ERR_ARG, "program action %d: micro-batch %d, chunk %d, slot %d of %d, %d, %d",
-                    i, a->micro, a->chunk, a->slot, p->micros, p->chunks, p->slots);
+                    s->at, a->micro, a->chunk, a->slot, p->micros, p->chunks, p->slots);
     }
+    if (place_hop(p, a->chunk, a->micro) >= 0) return OK;
+    return FAIL(ERR_ARG, "program action %d: micro-batch %d does not come to chunk %d", s->at,
+                a->micro, a->chunk);
+}
+
+static Status run_action(Check *s, const Action *a)
+{
     switch (a->kind) {
     case ACTION_ZERO_GRADS: s->zeroed = true; return OK;
-    case ACTION_FORWARD: return check_forward(p, s, a, i);
-    case ACTION_BACKWARD: return check_backward(p, s, a, i);
+    case ACTION_FORWARD: return check_forward(s, a);
+    case ACTION_BACKWARD:
+    case ACTION_BACKWARD_INPUT:
+    case ACTION_BACKWARD_WEIGHT: return check_backward(s, a);
+    case ACTION_SEND_ACTIVATIONS:
+    case ACTION_RECV_ACTIVATIONS:
+    case ACTION_SEND_GRADIENTS:
+    case ACTION_RECV_GRADIENTS: return check_transfer(s, a);
     case ACTION_REDUCE_GRADS: s->reduced = true; return OK;
-    case ACTION_UPDATE:
-        if (!s->reduced) return FAIL(ERR_ARG, "program action %d: update before reduce", i);
-        s->updated = true;
-        return OK;
+    case ACTION_UPDATE: return check_update(s);
     case ACTION_KIND_COUNT: break;
     }
-    return FAIL(ERR_ARG, "program action %d: unknown kind %d", i, (int)a->kind);
+    return FAIL(ERR_ARG, "program action %d: unknown kind %d", s->at, (int)a->kind);
+}
+
+static Status wait_for(Check *s, int event)
+{
+    if (event >= s->p->events || event < -1) {
+        return FAIL(ERR_ARG, "program action %d: event %d of %d", s->at, event, s->p->events);
+    }
+    const int *carried = s->carried + (size_t)event * (size_t)s->queues;
+    if (carried[0] < 0) {
+        return FAIL(ERR_ARG, "program action %d: waits for event %d, which nobody signals before",
+                    s->at, event);
+    }
+    for (int q = 0; q < s->queues; q++) {
+        if (carried[q] > s->now[q]) s->now[q] = carried[q];
+    }
+    return OK;
+}
+
+static Status signal_event(Check *s, int event, const int *mine)
+{
+    if (event >= s->p->events) {
+        return FAIL(ERR_ARG, "program action %d: event %d of %d", s->at, event, s->p->events);
+    }
+    int *carried = s->carried + (size_t)event * (size_t)s->queues;
+    if (carried[0] >= 0) {
+        return FAIL(ERR_ARG, "program action %d: signals event %d a second time", s->at, event);
+    }
+    memcpy(carried, mine, (size_t)s->queues * sizeof(int));
+    return OK;
+}
+
+static Status check_action(Check *s)
+{
+    const Action *a = &s->p->at[s->at];
+    if (a->kind >= ACTION_KIND_COUNT) {
+        return FAIL(ERR_ARG, "program action %d: unknown kind %d", s->at, (int)a->kind);
+    }
+    TRY(check_numbers(s, a));
+    int queue = queue_of(s->p, a);
+    int *mine = s->known + (size_t)queue * (size_t)s->queues;
+    memcpy(s->now, mine, (size_t)s->queues * sizeof(int));
+    for (int i = 0; i < 3; i++) {
+        if (a->wait[i] != -1) TRY(wait_for(s, a->wait[i]));
+    }
+    TRY(run_action(s, a));
+    memcpy(mine, s->now, (size_t)s->queues * sizeof(int));
+    mine[queue]++;
+    return a->signal >= 0 ? signal_event(s, a->signal, mine) : OK;
+}
+
+static Status resources(Check *s, int n, Arena *a, Resource **out)
+{
+    void *memory = NULL;
+    TRY(arena_alloc(a, (size_t)n * sizeof(Resource), &memory));
+    *out = memory;
+    TRY(arena_alloc_zero(a, (size_t)n * (size_t)s->queues * sizeof(int), &memory));
+    for (int i = 0; i < n; i++) {
+        (*out)[i] = (Resource){ .content = { 0, -1, 0 },
+                                .place = -1,
+                                .touched = (int *)memory + (size_t)i * (size_t)s->queues };
+    }
+    return OK;
+}
+
+static Status check_make(const Program *p, Arena *a, Check *s)
+{
+    void *memory = NULL;
+    *s = (Check){ .p = p, .queues = queue_count(p) };
+    size_t row = (size_t)s->queues * sizeof(int), events = (size_t)p->events;
+    TRY(arena_alloc_zero(a, (size_t)p->micros * (size_t)p->chunks, &memory));
+    s->done = memory;
+    TRY(resources(s, p->slots, a, &s->slot));
+    TRY(resources(s, p->entries, a, &s->entry));
+    TRY(arena_alloc_zero(a, row * (size_t)s->queues, &memory));
+    s->known = memory;
+    TRY(arena_alloc(a, row, &memory));
+    s->now = memory;
+    TRY(arena_alloc(a, row * events, &memory));
+    s->carried = memory;
+    for (size_t e = 0; e < events; e++) s->carried[e * (size_t)s->queues] = -1;
+    return OK;
+}
+
+static Status check_end(const Check *s)
+{
+    const Program *p = s->p;
+    for (int i = 0; i < p->micros * p->chunks; i++) {
+        int micro = i / p->chunks, chunk = i % p->chunks;
+        if (place_hop(p, chunk, micro) < 0 || s->done[i] == RAN_ALL) continue;
+        return FAIL(ERR_ARG, "program: micro-batch %d never goes backward on chunk %d", micro,
+                    chunk);
+    }
+    for (int i = 0; i < p->entries; i++) {
+        const Content *c = &s->entry[i].content;
+        if (c->micro < 0) continue;
+        return FAIL(ERR_ARG, "program: nobody reads the %s of micro-batch %d in entry %d",
+                    payload_name(c->payload), c->micro, i);
+    }
+    if (!s->updated) return FAIL(ERR_ARG, "program: there is no update");
+    return OK;
+}
+
+static Status check_rank(const Program *p, Arena *a)
+{
+    Check s;
+    TRY(check_make(p, a, &s));
+    for (s.at = 0; s.at < p->n; s.at++) TRY(check_action(&s));
+    return check_end(&s);
 }
 
 Status schedule_check(const Program *p, Arena *scratch)
 {
-    int places = p->micros * p->chunks;
-    Progress s = { 0 };
-    void *memory = NULL;
-    TRY(arena_alloc_zero(scratch, (size_t)places, &memory));
-    s.done = memory;
-    TRY(arena_alloc(scratch, (size_t)p->slots * sizeof(int), &memory));
-    s.holder = memory;
-    for (int i = 0; i < p->slots; i++) s.holder[i] = -1;
+    ArenaMark mark = arena_mark(scratch);
+    Status status = check_rank(p, scratch);
+    arena_release(scratch, mark);
+    return status;
+}
 
-    for (int i = 0; i < p->n; i++) TRY(check_action(p, &s, i));
-    for (int i = 0; i < places; i++) {
-        if (s.done[i] != RAN_BACKWARD) {
-            return FAIL(ERR_ARG, "program: micro-batch %d never goes backward on chunk %d",
-                        i / p->chunks, i % p->chunks);
+static Status check_together(const Pipeline *p, Arena *a)
+{
+    void *memory = NULL;
+    TRY(arena_alloc(a, (size_t)p->stages * sizeof(SimSpan *), &memory));
+    return simulate_spans(p, &simulate_free, a, memory);
+}
+
+Status schedule_check_all(const Pipeline *p, Arena *scratch)
+{
+    const Program *first = &p->rank[0];
+    for (int r = 0; r < p->stages; r++) {
+        const Program *x = &p->rank[r];
+        if (x->rank != r || x->stages != p->stages || x->micros != first->micros ||
+            x->chunks != first->chunks || x->placement != first->placement) {
+            return FAIL(ERR_ARG, "pipeline: the program of rank %d is of another pipeline", r);
         }
+        TRY(schedule_check(x, scratch));
     }
-    if (!s.updated) return FAIL(ERR_ARG, "program: there is no update");
-    return OK;
+    ArenaMark mark = arena_mark(scratch);
+    Status status = check_together(p, scratch);
+    arena_release(scratch, mark);
+    return status;
 }

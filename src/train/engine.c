@@ -125,9 +125,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(params_build(&e->spec, &e->tables, &e->params));
     int micros = (int)(e->shape.batch / e->shape.micro_batch);
     TRY(schedule_accumulate(micros, &e->tables, &e->program));
-    ArenaMark mark = arena_mark(&e->tables);
     TRY(schedule_check(&e->program, &e->tables));
-    arena_release(&e->tables, mark);
     TRY(make_exec(e));
     TRY(engine_make_arenas(e, plan));
     bool training = e->use == ENGINE_TRAIN;

@@ -14,7 +14,7 @@
 #include "backend/cuda.h"
 #include "data/loader.h"
 #include "model/layer.h"
-#include "schedule/action.h"
+#include "schedule/check.h"
 
 typedef enum EngineArena {
     ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */

@@ -189,6 +189,14 @@ static Status run_action(Engine *e, const Action *a)
     case ACTION_BACKWARD: return backward_micro(e, &m, &e->slots[a->slot]);
     case ACTION_REDUCE_GRADS: return OK; /* one rank has all of them */
     case ACTION_UPDATE: return update_run(e);
+    case ACTION_BACKWARD_INPUT:
+    case ACTION_BACKWARD_WEIGHT:
+    case ACTION_SEND_ACTIVATIONS:
+    case ACTION_RECV_ACTIVATIONS:
+    case ACTION_SEND_GRADIENTS:
+    case ACTION_RECV_GRADIENTS:
+        return FAIL(ERR_UNSUPPORTED, "engine: one rank runs whole backward passes, not \"%s\"",
+                    action_name(a->kind));
     case ACTION_KIND_COUNT: break;
     }
     return FAIL(ERR_ARG, "engine: unknown action %d", (int)a->kind);

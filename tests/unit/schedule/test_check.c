@@ -1,7 +1,7 @@
 /* Programs: the generator's pass, and every broken one is told apart. */
 #include "harness/test.h"
 
-#include "schedule/action.h"
+#include "schedule/check.h"
 
 static Arena arena;
 

@@ -1,0 +1,76 @@
+#include "schedule/action.h"
+
+const char *action_name(ActionKind kind)
+{
+    static const char *const names[ACTION_KIND_COUNT] = {
+        [ACTION_ZERO_GRADS] = "zero gradients",
+        [ACTION_FORWARD] = "forward",
+        [ACTION_BACKWARD] = "backward",
+        [ACTION_BACKWARD_INPUT] = "backward input",
+        [ACTION_BACKWARD_WEIGHT] = "backward weight",
+        [ACTION_SEND_ACTIVATIONS] = "send activations",
+        [ACTION_RECV_ACTIVATIONS] = "receive activations",
+        [ACTION_SEND_GRADIENTS] = "send gradients",
+        [ACTION_RECV_GRADIENTS] = "receive gradients",
+        [ACTION_REDUCE_GRADS] = "reduce gradients",
+        [ACTION_UPDATE] = "update",
+    };
+    return names[kind];
+}
+
+bool action_is_transfer(ActionKind kind)
+{
+    return kind >= ACTION_SEND_ACTIVATIONS && kind <= ACTION_RECV_GRADIENTS;
+}
+
+Action action_make(ActionKind kind)
+{
+    return (Action){ .kind = kind,
+                     .lane = action_is_transfer(kind) ? LANE_COMM : LANE_COMPUTE,
+                     .chunk = -1,
+                     .phase = -1,
+                     .peer = -1,
+                     .slot = -1,
+                     .in = -1,
+                     .out = -1,
+                     .micro = -1,
+                     .wait = { -1, -1, -1 },
+                     .signal = -1 };
+}
+
+int place_hops(const Program *p)
+{
+    return p->placement == PLACE_BOTH ? p->stages : p->stages * p->chunks;
+}
+
+Place place_at(const Program *p, int micro, int hop)
+{
+    int n = p->stages;
+    switch (p->placement) {
+    case PLACE_LOOP: break;
+    case PLACE_V: return hop < n ? (Place){ hop, 0 } : (Place){ 2 * n - 1 - hop, 1 };
+    case PLACE_BOTH: return micro % 2 == 0 ? (Place){ hop, 0 } : (Place){ n - 1 - hop, 1 };
+    }
+    return (Place){ hop % n, hop / n };
+}
+
+int place_hop(const Program *p, int chunk, int micro)
+{
+    int n = p->stages, r = p->rank;
+    switch (p->placement) {
+    case PLACE_LOOP: break;
+    case PLACE_V: return chunk == 0 ? r : 2 * n - 1 - r;
+    case PLACE_BOTH:
+        if (micro % 2 != chunk) return -1;
+        return chunk == 0 ? r : n - 1 - r;
+    }
+    return chunk * n + r;
+}
+
+int queue_of(const Program *p, const Action *a)
+{
+    if (!action_is_transfer(a->kind)) return (int)a->lane;
+    return LANE_COUNT + (int)(a->kind - ACTION_SEND_ACTIVATIONS) * p->chunks + a->chunk;
+}
+
+int queue_count(const Program *p) { return LANE_COUNT + 4 * p->chunks; }

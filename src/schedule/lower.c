@@ -1,0 +1,235 @@
+#include "schedule/lower.h"
+
+#include "schedule/order.h"
+
+/* A send may still read the last output while the next is written. */
+enum { SEND_ENTRIES = 2 };
+
+enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
+
+/* A row of entries that one way (payload, chunk) uses in turn. user[i]: the event of the last
+ * action that read entry i, for who writes it next. */
+typedef struct Ring {
+    int first, n, count;
+    int *user;
+} Ring;
+
+typedef struct Lowering {
+    const Order *order;
+    const OrderTimes *times;
+    Program *p;
+    Ring *in, *out; /* by (payload, chunk) */
+    int *slot;      /* by (chunk, micro) */
+    bool *taken;    /* by slot */
+} Lowering;
+
+static int ring_index(const Program *p, int payload, int chunk)
+{
+    return payload * p->chunks + chunk;
+}
+
+static int payload_of(ActionKind kind) { return kind == ACTION_FORWARD ? ACTIVATIONS : GRADIENTS; }
+
+static double ended(const OrderTimes *t, int payload, Place at, int micro)
+{
+    return (payload == ACTIVATIONS ? t->forward : t->input)[order_index(t->like, at, micro)];
+}
+
+static bool on_way(const Pass *p, int payload, int chunk)
+{
+    return p->chunk == chunk && p->kind != ACTION_BACKWARD_WEIGHT && payload_of(p->kind) == payload;
+}
+
+/* How many inputs of one way are made but not yet used up, at most. They are made and used in the
+ * same order, so the oldest one under way only moves on. */
+static int under_way(const Lowering *l, int payload, int chunk)
+{
+    int most = 0, n = 0, oldest = 0;
+    const Order *o = l->order;
+    Place at = { l->p->rank, chunk };
+    for (int i = 0; i < o->n; i++) {
+        const Pass *p = &o->at[i];
+        if (!on_way(p, payload, chunk)) continue;
+        double made = ended(l->times, payload, order_source(l->p, at, p), p->micro);
+        for (; oldest < i; oldest++) {
+            const Pass *q = &o->at[oldest];
+            if (!on_way(q, payload, chunk)) continue;
+            if (ended(l->times, payload, at, q->micro) > made) break;
+            n--;
+        }
+        if (++n > most) most = n;
+    }
+    return most;
+}
+
+static Status ring_make(Lowering *l, Ring *r, int n, Arena *scratch)
+{
+    void *memory = NULL;
+    TRY(arena_alloc(scratch, (size_t)n * sizeof(int), &memory));
+    *r = (Ring){ .first = l->p->entries, .n = n, .user = memory };
+    for (int i = 0; i < n; i++) r->user[i] = -1;
+    l->p->entries += n;
+    return OK;
+}
+
+/* The rings of one chunk. A way that stays on this rank has only the reader's ring. */
+static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
+{
+    Program *p = l->p;
+    Place here = { p->rank, chunk };
+    Pass pass[PAYLOADS] = { { ACTION_FORWARD, chunk, chunk }, { ACTION_BACKWARD, chunk, chunk } };
+    for (int payload = 0; payload < PAYLOADS; payload++) {
+        Place from = order_source(p, here, &pass[payload]);
+        Place to = order_target(p, here, &pass[payload]);
+        int at = ring_index(p, payload, chunk);
+        if (from.rank >= 0) {
+            int n = under_way(l, payload, chunk) + (from.rank != p->rank);
+            TRY(ring_make(l, &l->in[at], n, scratch));
+        }
+        if (to.rank >= 0 && to.rank != p->rank) {
+            TRY(ring_make(l, &l->out[at], SEND_ENTRIES, scratch));
+        }
+    }
+    return OK;
+}
+
+static void wait_for(Action *a, int event)
+{
+    if (event < 0) return;
+    int i = 0;
+    while (a->wait[i] >= 0) i++;
+    a->wait[i] = event;
+}
+
+static Action *emit(Program *p, Action a)
+{
+    p->at[p->n] = a;
+    return &p->at[p->n++];
+}
+
+static Action transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
+{
+    Action a = action_make(kind);
+    a.chunk = (short)pass->chunk;
+    a.micro = pass->micro;
+    a.peer = (short)peer;
+    a.signal = p->events++;
+    return a;
+}
+
+/* The entry that a pass reads, received just before it if it comes from another rank. */
+static void take_input(Lowering *l, const Pass *pass, Place from, Action *a)
+{
+    Program *p = l->p;
+    int payload = payload_of(pass->kind);
+    Ring *r = &l->in[ring_index(p, payload, pass->chunk)];
+    int i = r->count++ % r->n;
+    a->in = r->first + i;
+    if (from.rank == p->rank) return;
+    ActionKind kind = payload == ACTIVATIONS ? ACTION_RECV_ACTIVATIONS : ACTION_RECV_GRADIENTS;
+    Action recv = transfer(p, kind, pass, from.rank);
+    recv.out = a->in;
+    wait_for(&recv, r->user[i]);
+    wait_for(a, recv.signal);
+    a->signal = r->user[i] = p->events++;
+    (void)emit(p, recv);
+}
+
+/* Emits the pass itself and the send of what it makes. */
+static void give_output(Lowering *l, const Pass *pass, Place to, Action *a)
+{
+    Program *p = l->p;
+    int payload = payload_of(pass->kind);
+    if (to.rank == p->rank) {
+        Ring *next = &l->in[ring_index(p, payload, to.chunk)];
+        Ring *mine = &l->out[ring_index(p, payload, pass->chunk)];
+        a->out = next->first + mine->count++ % next->n;
+    }
+    if (to.rank < 0 || to.rank == p->rank) {
+        (void)emit(p, *a);
+        return;
+    }
+    Ring *r = &l->out[ring_index(p, payload, pass->chunk)];
+    int i = r->count++ % r->n;
+    a->out = r->first + i;
+    wait_for(a, r->user[i]);
+    if (a->signal < 0) a->signal = p->events++;
+    (void)emit(p, *a);
+    ActionKind kind = payload == ACTIVATIONS ? ACTION_SEND_ACTIVATIONS : ACTION_SEND_GRADIENTS;
+    Action send = transfer(p, kind, pass, to.rank);
+    send.in = a->out;
+    wait_for(&send, a->signal);
+    r->user[i] = send.signal;
+    (void)emit(p, send);
+}
+
+/* The lowest slot that is free; it is one pass's own until the weight gradients are done. */
+static int slot_of(Lowering *l, const Pass *pass)
+{
+    int *mine = &l->slot[pass->chunk * l->p->micros + pass->micro];
+    if (pass->kind == ACTION_FORWARD) {
+        int i = 0;
+        while (l->taken[i]) i++;
+        *mine = i;
+        l->taken[i] = true;
+        if (i + 1 > l->p->slots) l->p->slots = i + 1;
+    } else if (pass->kind != ACTION_BACKWARD_INPUT) {
+        l->taken[*mine] = false;
+    }
+    return *mine;
+}
+
+static void lower_pass(Lowering *l, const Pass *pass)
+{
+    Place at = { l->p->rank, pass->chunk };
+    Place from = order_source(l->p, at, pass), to = order_target(l->p, at, pass);
+    Action a = action_make(pass->kind);
+    a.chunk = (short)pass->chunk;
+    a.micro = pass->micro;
+    a.slot = slot_of(l, pass);
+    if (from.rank >= 0) take_input(l, pass, from, &a);
+    give_output(l, pass, to, &a);
+}
+
+static Status lower_rank(Lowering *l, Arena *a, Arena *scratch)
+{
+    Program *p = l->p;
+    void *memory = NULL;
+    int rings = PAYLOADS * p->chunks, places = p->chunks * p->micros;
+    TRY(arena_alloc(a, (size_t)(3 * l->order->n + 3) * sizeof(Action), &memory));
+    p->at = memory;
+    TRY(arena_alloc_zero(scratch, (size_t)(2 * rings) * sizeof(Ring), &memory));
+    l->in = memory;
+    l->out = l->in + rings;
+    TRY(arena_alloc_zero(scratch, (size_t)places * sizeof(int), &memory));
+    l->slot = memory;
+    TRY(arena_alloc_zero(scratch, (size_t)(places + 1) * sizeof(bool), &memory));
+    l->taken = memory;
+    for (int c = 0; c < p->chunks; c++) TRY(chunk_rings(l, c, scratch));
+    (void)emit(p, action_make(ACTION_ZERO_GRADS));
+    for (int i = 0; i < l->order->n; i++) lower_pass(l, &l->order->at[i]);
+    (void)emit(p, action_make(ACTION_REDUCE_GRADS));
+    (void)emit(p, action_make(ACTION_UPDATE));
+    return OK;
+}
+
+Status schedule_lower(Placement placement, const ScheduleShape *s, const Order *ranks, Arena *a,
+                      Arena *scratch, Pipeline *out)
+{
+    void *memory = NULL;
+    TRY(arena_alloc_zero(a, (size_t)s->stages * sizeof(Program), &memory));
+    Pipeline pipeline = { .stages = s->stages, .rank = memory };
+    Program like = {
+        .micros = s->micros, .chunks = s->chunks, .stages = s->stages, .placement = placement
+    };
+    OrderTimes times = { 0 };
+    TRY(order_run(&like, s, ranks, scratch, &times));
+    for (int r = 0; r < s->stages; r++) {
+        pipeline.rank[r] = like;
+        pipeline.rank[r].rank = r;
+        Lowering l = { .order = &ranks[r], .times = &times, .p = &pipeline.rank[r] };
+        TRY(lower_rank(&l, a, scratch));
+    }
+    *out = pipeline;
+    return OK;
+}

@@ -1,0 +1,10 @@
+/* lower: from the orders of passes to Programs. Private to schedule/. */
+#ifndef SCHEDULE_LOWER_H
+#define SCHEDULE_LOWER_H
+
+#include "schedule/schedule.h"
+
+Status schedule_lower(Placement placement, const ScheduleShape *s, const Order *ranks, Arena *a,
+                      Arena *scratch, Pipeline *out);
+
+#endif

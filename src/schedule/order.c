@@ -1,0 +1,109 @@
+#include "schedule/order.h"
+
+#include <math.h>
+
+void order_add(Order *o, ActionKind kind, int chunk, int micro)
+{
+    o->at[o->n++] = (Pass){ kind, chunk, micro };
+}
+
+int order_index(const Program *like, Place at, int micro)
+{
+    return (at.rank * like->chunks + at.chunk) * like->micros + micro;
+}
+
+static Place along(const Program *like, Place at, int micro, int by)
+{
+    Program here = *like;
+    here.rank = at.rank;
+    int hop = place_hop(&here, at.chunk, micro) + by;
+    if (hop < 0 || hop >= place_hops(&here)) return (Place){ -1, -1 };
+    return place_at(&here, micro, hop);
+}
+
+Place order_source(const Program *like, Place at, const Pass *p)
+{
+    if (p->kind == ACTION_BACKWARD_WEIGHT) return (Place){ -1, -1 };
+    return along(like, at, p->micro, p->kind == ACTION_FORWARD ? -1 : 1);
+}
+
+Place order_target(const Program *like, Place at, const Pass *p)
+{
+    if (p->kind == ACTION_BACKWARD_WEIGHT) return (Place){ -1, -1 };
+    return along(like, at, p->micro, p->kind == ACTION_FORWARD ? 1 : -1);
+}
+
+static double duration(const ScheduleShape *s, ActionKind kind)
+{
+    switch (kind) {
+    case ACTION_FORWARD: return s->forward;
+    case ACTION_BACKWARD_INPUT: return s->input;
+    case ACTION_BACKWARD_WEIGHT: return s->weight;
+    default: return s->input + s->weight;
+    }
+}
+
+/* Runs the next pass of a rank if its input is there. */
+static bool run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int rank, int i,
+                     double *now)
+{
+    const Pass *p = &o->at[i];
+    Place at = { rank, p->chunk };
+    Place from = order_source(t->like, at, p);
+    double ready = *now;
+    if (from.rank >= 0) {
+        const double *of = p->kind == ACTION_FORWARD ? t->forward : t->input;
+        double there = of[order_index(t->like, from, p->micro)];
+        if (isnan(there)) return false;
+        if (there > ready) ready = there;
+    }
+    *now = ready + duration(s, p->kind);
+    if (p->kind == ACTION_FORWARD)
+        t->forward[order_index(t->like, at, p->micro)] = *now;
+    else if (p->kind != ACTION_BACKWARD_WEIGHT)
+        t->input[order_index(t->like, at, p->micro)] = *now;
+    if (*now > t->step) t->step = *now;
+    return true;
+}
+
+static Status new_times(const Program *like, Arena *a, double **out)
+{
+    void *memory = NULL;
+    size_t n = (size_t)like->stages * (size_t)like->chunks * (size_t)like->micros;
+    TRY(arena_alloc(a, n * sizeof(double), &memory));
+    *out = memory;
+    for (size_t i = 0; i < n; i++) (*out)[i] = NAN;
+    return OK;
+}
+
+Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
+                 OrderTimes *out)
+{
+    OrderTimes t = { .like = like };
+    void *memory = NULL;
+    TRY(new_times(like, scratch, &t.forward));
+    TRY(new_times(like, scratch, &t.input));
+    TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(double), &memory));
+    double *now = memory;
+    TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(int), &memory));
+    int *next = memory;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < s->stages; r++) {
+            int first = next[r];
+            while (next[r] < ranks[r].n && run_next(s, &ranks[r], &t, r, next[r], &now[r])) {
+                next[r]++;
+            }
+            moved = moved || next[r] > first;
+        }
+    }
+    for (int r = 0; r < s->stages; r++) {
+        if (next[r] == ranks[r].n) continue;
+        const Pass *p = &ranks[r].at[next[r]];
+        return FAIL(ERR_ARG,
+                    "schedule: rank %d waits for ever before %s of micro-batch %d, chunk %d", r,
+                    action_name(p->kind), p->micro, p->chunk);
+    }
+    *out = t;
+    return OK;
+}

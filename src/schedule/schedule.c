@@ -1,0 +1,98 @@
+#include "schedule/schedule.h"
+
+#include "base/text.h"
+#include "schedule/lower.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { NAMES_MAX = 32 };
+
+static Status one_chunk(const ScheduleShape *s)
+{
+    if (s->chunks == 1) return OK;
+    return FAIL(ERR_ARG, "schedule: %d chunks a rank, this one takes 1 (interleaved takes more)",
+                s->chunks);
+}
+
+static Status whole_groups(const ScheduleShape *s)
+{
+    if (s->stages < 2 || s->chunks < 2) {
+        return FAIL(ERR_ARG,
+                    "schedule interleaved: %d stages with %d chunks each, at least 2 of both",
+                    s->stages, s->chunks);
+    }
+    if (s->micros % s->stages == 0) return OK;
+    return FAIL(
+        ERR_ARG,
+        "schedule interleaved: %d micro-batches do not divide into groups of %d stages; the "
+        "next legal number is %d",
+        s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
+}
+
+const ScheduleDesc schedule_table[] = {
+    { "gpipe", PLACE_LOOP, one_chunk, schedule_gpipe },
+    { "1f1b", PLACE_LOOP, one_chunk, schedule_1f1b },
+    { "interleaved", PLACE_LOOP, whole_groups, schedule_interleaved },
+};
+const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
+
+Status schedule_find(const char *name, const ScheduleDesc **out)
+{
+    const char *names[NAMES_MAX];
+    for (int i = 0; i < schedule_table_n; i++) {
+        names[i] = schedule_table[i].name;
+        if (strcmp(name, names[i]) != 0) continue;
+        *out = &schedule_table[i];
+        return OK;
+    }
+    int near = text_nearest(name, names, schedule_table_n);
+    if (near < 0) return FAIL(ERR_ARG, "schedule: there is no \"%s\"", name);
+    return FAIL(ERR_ARG, "schedule: there is no \"%s\"; did you mean %s?", name, names[near]);
+}
+
+/* Sizes that the places in an action can name, and durations that an order can be made from. */
+static Status check_shape(const ScheduleDesc *d, const ScheduleShape *s)
+{
+    const struct {
+        const char *name;
+        int value, max;
+    } size[] = { { "stages", s->stages, SCHEDULE_STAGES_MAX },
+                 { "chunks", s->chunks, SCHEDULE_CHUNKS_MAX },
+                 { "micro-batches", s->micros, SCHEDULE_MICROS_MAX } };
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        if (size[i].value >= 1 && size[i].value <= size[i].max) continue;
+        return FAIL(ERR_ARG, "schedule %s: %d %s, legal are 1 to %d", d->name, size[i].value,
+                    size[i].name, size[i].max);
+    }
+    const double cost[] = { s->forward, s->input, s->weight };
+    for (size_t i = 0; i < sizeof cost / sizeof *cost; i++) {
+        if (cost[i] >= 0 && isfinite(cost[i])) continue;
+        return FAIL(ERR_ARG, "schedule %s: a pass of duration %g, legal are finite ones from 0",
+                    d->name, cost[i]);
+    }
+    return d->legal(s);
+}
+
+static Status make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
+                   Pipeline *out)
+{
+    void *memory = NULL;
+    size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
+    TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(Order), &memory));
+    Order *ranks = memory;
+    TRY(arena_alloc(scratch, (size_t)s->stages * passes * sizeof(Pass), &memory));
+    for (int r = 0; r < s->stages; r++) ranks[r].at = (Pass *)memory + (size_t)r * passes;
+    TRY(d->order(s, scratch, ranks));
+    return schedule_lower(d->placement, s, ranks, a, scratch, out);
+}
+
+Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
+                     Pipeline *out)
+{
+    TRY(check_shape(d, s));
+    ArenaMark mark = arena_mark(scratch);
+    Status status = make(d, s, a, scratch, out);
+    arena_release(scratch, mark);
+    return status;
+}

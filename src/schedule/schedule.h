@@ -1,0 +1,70 @@
+/*
+ * schedule: pipeline schedules by name.
+ *
+ * A generator says only in which order each rank runs its passes (forward, backward, or input and
+ * weight gradients apart) of micro-batches on chunks. Everything else is the same for all of them
+ * and made here: slots, receives before and sends after, entries of the ring of transfers, events.
+ *
+ * How many entries a way between two chunks gets comes from running the orders once with the costs
+ * given and free communication: as many as there are outputs under way at once, and one more. So
+ * nobody waits for an entry while the costs are as foretold, and other costs or slow links can
+ * delay but never block: lists of reads and writes over bounded queues that end once end under any
+ * timing (Kahn, "The semantics of a simple language for parallel programming", 1974).
+ *
+ * Durations are in any unit; only their ratios matter. They say what a chunk's pass takes on every
+ * rank; schedules that are not decided by costs ignore them.
+ */
+#ifndef SCHEDULE_SCHEDULE_H
+#define SCHEDULE_SCHEDULE_H
+
+#include "schedule/action.h"
+
+/* Stages and chunks fit the fields of an action. */
+enum { SCHEDULE_STAGES_MAX = 4096, SCHEDULE_CHUNKS_MAX = 64, SCHEDULE_MICROS_MAX = 65536 };
+
+typedef struct ScheduleShape {
+    int stages, chunks, micros;    /* chunks: on each rank */
+    double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */
+} ScheduleShape;
+
+/* One pass on one rank; the order of a rank is a list of these. */
+typedef struct Pass {
+    ActionKind kind; /* FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
+    int chunk, micro;
+} Pass;
+
+typedef struct Order {
+    Pass *at; /* room for 3 * chunks * micros */
+    int n;
+} Order;
+
+typedef struct ScheduleDesc {
+    const char *name;
+    Placement placement;
+    Status (*legal)(const ScheduleShape *s); /* ERR_ARG: which number, and what is legal */
+    Status (*order)(const ScheduleShape *s, Arena *scratch, Order *ranks);
+} ScheduleDesc;
+
+typedef struct Pipeline {
+    int stages;
+    Program *rank;
+} Pipeline;
+
+/* The table, for loops over all of them. */
+extern const ScheduleDesc schedule_table[];
+extern const int schedule_table_n;
+
+/* ERR_ARG with the nearest name for one that is not in the table. */
+Status schedule_find(const char *name, const ScheduleDesc **out);
+
+/* Programs of all ranks, in `a`. `scratch` is given back. */
+Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
+                     Pipeline *out);
+
+/* For generators. */
+void order_add(Order *o, ActionKind kind, int chunk, int micro);
+Status schedule_gpipe(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_1f1b(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_interleaved(const ScheduleShape *s, Arena *scratch, Order *ranks);
+
+#endif

@@ -1,0 +1,149 @@
+/* Every schedule over random stages, chunks, micro-batches and costs: a legal one passes the check
+ * and keeps its promises in the simulator, an illegal one is refused with a sentence. */
+#include "schedule/pipelines.h"
+
+#include "schedule/order.h"
+
+enum { TRIES = 400 };
+
+static int draw(const char *what, int i, int from, int to)
+{
+    uint64_t width = (uint64_t)to - (uint64_t)from + 1;
+    return from + (int)rng_below(7, rng_stream(what), (uint64_t)i, width);
+}
+
+static double draw_cost(const char *what, int i)
+{
+    return rng_uniform(7, rng_stream(what), (uint64_t)i) * 3;
+}
+
+static ScheduleShape shape_of(int i)
+{
+    ScheduleShape s = { .stages = draw("stages", i, 1, 12),
+                        .chunks = draw("chunks", i, 1, 4),
+                        .micros = draw("micros", i, 1, 40),
+                        .forward = draw_cost("forward", i),
+                        .input = draw_cost("input", i),
+                        .weight = draw_cost("weight", i) };
+    /* legal sizes are few for some schedules: half of the tries are multiples of them */
+    if (i % 2 == 0) s.micros = s.stages * draw("groups", i, 2, 5);
+    return s;
+}
+
+/* The orders without any entries or transfers in between. */
+static double bare_step(const ScheduleDesc *d, const ScheduleShape *s)
+{
+    Order ranks[16] = { 0 };
+    OrderTimes times;
+    Program like = {
+        .micros = s->micros, .chunks = s->chunks, .stages = s->stages, .placement = d->placement
+    };
+    for (int r = 0; r < s->stages; r++) {
+        void *memory = NULL;
+        size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
+        CHECK_OK(arena_alloc(&scratch, passes * sizeof(Pass), &memory));
+        ranks[r].at = memory;
+    }
+    CHECK_OK(d->order(s, &scratch, ranks));
+    CHECK_OK(order_run(&like, s, ranks, &scratch, &times));
+    return times.step;
+}
+
+/* No gap on the critical path: each action on it starts when its cause ends. */
+static void path_is_whole(const Simulation *sim)
+{
+    double at = 0;
+    for (int i = 0; i < sim->n_path; i++) {
+        const SimSpan *span = &sim->rank[sim->path[i].rank].span[sim->path[i].action];
+        CHECK_NEAR(span->start, at, 0);
+        at = span->end;
+    }
+    CHECK_NEAR(at, sim->step, 0);
+}
+
+static void memory_is_bounded_and_given_back(const Pipeline *p, const Simulation *sim)
+{
+    for (int r = 0; r < p->stages; r++) {
+        const SimRank *rank = &sim->rank[r];
+        CHECK_NEAR(rank->memory[rank->n_memory - 1].bytes, 0, 0);
+        CHECK_NEAR(rank->peak_bytes, p->rank[r].slots, 0);
+        for (int i = 1; i < rank->n_memory; i++) {
+            CHECK(rank->memory[i].at >= rank->memory[i - 1].at);
+        }
+    }
+}
+
+/* Passes and links that nobody foretold. */
+static double any_cost(void *ctx, int rank, const Action *a)
+{
+    const int *salt = ctx;
+    uint64_t at = (uint64_t)rank * 64 + (uint64_t)a->kind * 8 + (uint64_t)(a->chunk + 1);
+    return rng_uniform((uint64_t)*salt, rng_stream("any"), at);
+}
+
+static void legal_shape(const ScheduleDesc *d, const ScheduleShape *s, int salt)
+{
+    Pipeline p = pipeline_of(d->name, s);
+    Simulation sim = pipeline_simulate(&p, *s), other;
+    CHECK_NEAR(sim.step, bare_step(d, s), 1e-9 * sim.step);
+    path_is_whole(&sim);
+    memory_is_bounded_and_given_back(&p, &sim);
+    SimCost cost = { .ctx = &salt, .duration = any_cost };
+    CHECK_OK(simulate_run(&p, &cost, &made, &other));
+    path_is_whole(&other);
+    for (int r = 0; r < s->stages; r++) CHECK(other.rank[r].busy <= other.step * (1 + 1e-12));
+}
+
+static void every_schedule_keeps_its_promises(void **state)
+{
+    (void)state;
+    for (int d = 0; d < schedule_table_n; d++) {
+        int legal = 0, illegal = 0;
+        for (int i = 0; i < TRIES; i++) {
+            ScheduleShape s = shape_of(i);
+            if (schedule_table[d].legal(&s) == OK) {
+                legal_shape(&schedule_table[d], &s, i);
+                legal++;
+            } else {
+                Pipeline p;
+                CHECK_FAILS(schedule_make(&schedule_table[d], &s, &made, &scratch, &p), ERR_ARG,
+                            "schedule");
+                illegal++;
+            }
+            pipeline_forget();
+        }
+        CHECK(legal >= 40 && illegal >= 40);
+    }
+}
+
+static void wrong_shapes_are_errors_with_the_limit(void **state)
+{
+    (void)state;
+    const ScheduleDesc *d = NULL;
+    Pipeline p;
+    CHECK_FAILS(schedule_find("1f1", &d), ERR_ARG, "did you mean 1f1b?");
+    CHECK_FAILS(schedule_find("round robin", &d), ERR_ARG, "there is no \"round robin\"");
+    CHECK_OK(schedule_find("interleaved", &d));
+    ScheduleShape s = { 4, 2, 6, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "the next legal number is 8");
+    s = (ScheduleShape){ 0, 2, 8, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
+                "0 stages, legal are 1 to 4096");
+    s = (ScheduleShape){ 4, -1, 8, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "-1 chunks");
+    s = (ScheduleShape){ 4, 2, 1 << 20, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "1048576 micro-batches");
+    s = (ScheduleShape){ 4, 2, 8, 1, NAN, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "duration nan");
+    s = (ScheduleShape){ 4, 1, 8, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "at least 2 of both");
+    CHECK_OK(schedule_find("1f1b", &d));
+    s = (ScheduleShape){ 4, 3, 8, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "3 chunks");
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(every_schedule_keeps_its_promises),
+    TEST(wrong_shapes_are_errors_with_the_limit),
+};
+PIPELINE_TESTS(tests)
