@@ -65,9 +65,10 @@ LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ld
 else
 SRC += src/backend/cuda_off.c
 endif
-OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o
+OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o $B/gen/hardware.c.o
 LIB := $B/libswitchyard.a
-PRESETS := $(wildcard src/config/presets/*.yaml)
+PRESETS  := $(wildcard src/config/presets/*.yaml)
+HARDWARE := $(wildcard src/plan/hardware/*.yaml)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
@@ -87,9 +88,13 @@ $B/%.c.o: %.c
 
 $B/gen/presets.c: tools/embed_presets $(PRESETS)
 	@mkdir -p $(@D)
-	tools/embed_presets $(PRESETS) >$@
+	tools/embed_presets config_presets config/config_private.h $(PRESETS) >$@
 
-$B/gen/presets.c.o: $B/gen/presets.c
+$B/gen/hardware.c: tools/embed_presets $(HARDWARE)
+	@mkdir -p $(@D)
+	tools/embed_presets hardware_presets plan/hardware_private.h $(HARDWARE) >$@
+
+$B/gen/%.c.o: $B/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@
 
 $B/%.cu.o: %.cu

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOUND_BYTES = 96, WANTED_BYTES = 128 };
+enum { WANTED_BYTES = 128 };
 
 /* Where a value goes and how messages call it: "train.steps", "data.sources[2].path". */
 typedef struct Target {
@@ -60,7 +60,12 @@ static bool to_number(const char *text, double *out)
     return end != text && *end == '\0' && isfinite(*out);
 }
 
-static const char *found(char out[FOUND_BYTES], const yaml_node_t *n)
+bool config_scalar_number(const yaml_node_t *n, double *out)
+{
+    return to_number(plain_text(n), out);
+}
+
+const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n)
 {
     static const char *const bools[] = { "true", "false", NULL };
     double number = 0;
@@ -70,17 +75,18 @@ static const char *found(char out[FOUND_BYTES], const yaml_node_t *n)
     const char *text = config_scalar_text(n);
     if (text == NULL) return "a text with a NUL in it";
     bool bare = is_plain(n) && (to_number(text, &number) || is_one_of(text, bools));
-    (void)snprintf(out, FOUND_BYTES, bare ? "%.*s" : "the text \"%.*s\"", CONFIG_SHOWN_CHARS, text);
+    (void)snprintf(out, CONFIG_FOUND_BYTES, bare ? "%.*s" : "the text \"%.*s\"", CONFIG_SHOWN_CHARS,
+                   text);
     return out;
 }
 
 static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
 {
-    char place[CONFIG_PLACE_BYTES], word[FOUND_BYTES];
+    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
     yaml_mark_t at = { 0 };
     if (n != NULL) at = n->start_mark;
     return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, t->doc, at), t->name,
-                found(word, n), wanted);
+                config_found(word, n), wanted);
 }
 
 /* ---- scalars ---- */
@@ -98,7 +104,7 @@ static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
 {
     char wanted[WANTED_BYTES];
     double v = 0;
-    if (is_null(n) || !to_number(plain_text(n), &v) || v != nearbyint(v)) {
+    if (is_null(n) || !config_scalar_number(n, &v) || v != nearbyint(v)) {
         (void)snprintf(wanted, sizeof wanted, "a whole number from %.15g to %.15g", t->row->min,
                        t->row->max);
         return wrong(t, n, wanted);
@@ -115,7 +121,7 @@ static Status read_real(const Target *t, const yaml_node_t *n, double *out)
 {
     char wanted[WANTED_BYTES];
     double v = 0;
-    if (is_null(n) || !to_number(plain_text(n), &v)) {
+    if (is_null(n) || !config_scalar_number(n, &v)) {
         (void)snprintf(wanted, sizeof wanted, "a number from %.15g to %.15g", t->row->min,
                        t->row->max);
         return wrong(t, n, wanted);
@@ -212,7 +218,7 @@ static Status read_source_field(const Target *t, const yaml_node_t *key, const y
 {
     static const char *const known[] = { "name", "path", "weight" };
     static const ConfigRow weight = { .min = 0, .max = 1e9 };
-    char place[CONFIG_PLACE_BYTES], name[FOUND_BYTES];
+    char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES];
     const char *text = config_scalar_text(key);
     if (text == NULL) text = "";
     (void)snprintf(name, sizeof name, "%.60s.%.20s", t->name, text);
@@ -244,7 +250,7 @@ static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *o
 
 static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources *out)
 {
-    char place[CONFIG_PLACE_BYTES], name[FOUND_BYTES];
+    char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES];
     TRY(list_length(t, n, CONFIG_SOURCES_MAX, &out->n));
     for (int i = 0; i < out->n; i++) {
         const yaml_node_t *item = item_at(t, n, i);

@@ -69,19 +69,18 @@ void config_doc_close(ConfigDoc *d) { yaml_document_delete(&d->yaml); }
 
 /* ---- mappings ---- */
 
-static const yaml_node_t *node_at(ConfigDoc *d, int index)
+const yaml_node_t *config_node(ConfigDoc *d, int index)
 {
     return yaml_document_get_node(&d->yaml, index);
 }
 
-/* A section may be empty (everything in it commented out), and so may a file. */
-static bool is_nothing(const yaml_node_t *n)
+bool config_is_nothing(const yaml_node_t *n)
 {
     return n == NULL || (n->type == YAML_SCALAR_NODE && n->data.scalar.length == 0 &&
                          n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
 }
 
-static Status need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char *what)
+Status config_need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char *what)
 {
     char place[CONFIG_PLACE_BYTES];
     if (n->type == YAML_MAPPING_NODE) return OK;
@@ -89,19 +88,18 @@ static Status need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char 
                 config_place(place, d, n->start_mark), what);
 }
 
-/* The text of a pair's key, which no earlier pair of the mapping has. */
-static Status key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pair_t *pair,
+Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pair_t *pair,
                        const char **out)
 {
     char place[CONFIG_PLACE_BYTES];
-    const yaml_node_t *key = node_at(d, pair->key);
+    const yaml_node_t *key = config_node(d, pair->key);
     config_place(place, d, key->start_mark);
     if (key->type != YAML_SCALAR_NODE || config_scalar_text(key) == NULL) {
         return FAIL(ERR_ARG, "%s: a name of a setting is wanted here", place);
     }
     const char *text = config_scalar_text(key);
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
-        const yaml_node_t *earlier = node_at(d, p->key);
+        const yaml_node_t *earlier = config_node(d, p->key);
         if (strcmp((const char *)earlier->data.scalar.value, text) == 0) {
             return FAIL(ERR_ARG, "%s: %.*s stands here a second time, first in line %zu", place,
                         CONFIG_SHOWN_CHARS, text, earlier->start_mark.line + 1);
@@ -145,17 +143,18 @@ static Status unknown_section(const char *place, const char *name)
 
 static Status read_section(ConfigDoc *d, const char *section, const yaml_node_t *map, Config *c)
 {
-    if (is_nothing(map)) return OK;
-    TRY(need_mapping(d, map, section));
+    if (config_is_nothing(map)) return OK;
+    TRY(config_need_mapping(d, map, section));
     const yaml_node_pair_t *p = map->data.mapping.pairs.start;
     for (; p < map->data.mapping.pairs.top; p++) {
         char place[CONFIG_PLACE_BYTES], name[CONFIG_PLACE_BYTES];
         const char *key = NULL;
         const ConfigRow *row = NULL;
-        TRY(key_text(d, map, p, &key));
+        TRY(config_key_text(d, map, p, &key));
         (void)snprintf(name, sizeof name, "%s.%.*s", section, CONFIG_SHOWN_CHARS, key);
-        TRY(config_row_find(config_place(place, d, node_at(d, p->key)->start_mark), name, &row));
-        TRY(config_value_read(d, row, node_at(d, p->value), c));
+        TRY(config_row_find(config_place(place, d, config_node(d, p->key)->start_mark), name,
+                            &row));
+        TRY(config_value_read(d, row, config_node(d, p->value), c));
     }
     return OK;
 }
@@ -165,18 +164,18 @@ static const yaml_node_t *root_of(ConfigDoc *d) { return yaml_document_get_root_
 Status config_doc_read(ConfigDoc *d, Config *c)
 {
     const yaml_node_t *root = root_of(d);
-    if (is_nothing(root)) return OK;
-    TRY(need_mapping(d, root, "the configuration"));
+    if (config_is_nothing(root)) return OK;
+    TRY(config_need_mapping(d, root, "the configuration"));
     const yaml_node_pair_t *p = root->data.mapping.pairs.start;
     for (; p < root->data.mapping.pairs.top; p++) {
         char place[CONFIG_PLACE_BYTES];
         const char *key = NULL;
-        TRY(key_text(d, root, p, &key));
+        TRY(config_key_text(d, root, p, &key));
         if (strcmp(key, "preset") == 0) continue;
         if (!is_section(key)) {
-            return unknown_section(config_place(place, d, node_at(d, p->key)->start_mark), key);
+            return unknown_section(config_place(place, d, config_node(d, p->key)->start_mark), key);
         }
-        TRY(read_section(d, key, node_at(d, p->value), c));
+        TRY(read_section(d, key, config_node(d, p->value), c));
     }
     return OK;
 }
@@ -187,7 +186,7 @@ Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLAC
     if (root == NULL || root->type != YAML_MAPPING_NODE) return OK;
     const yaml_node_pair_t *p = root->data.mapping.pairs.start;
     for (; p < root->data.mapping.pairs.top; p++) {
-        const yaml_node_t *key = node_at(d, p->key), *value = node_at(d, p->value);
+        const yaml_node_t *key = config_node(d, p->key), *value = config_node(d, p->value);
         const char *text = config_scalar_text(key);
         if (text == NULL || strcmp(text, "preset") != 0) continue;
         config_place(place, d, value->start_mark);

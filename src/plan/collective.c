@@ -1,0 +1,233 @@
+#include "plan/collective.h"
+
+#include <math.h>
+
+static const char *const way_names[] = { "ring", "tree", "direct", "two-level" };
+
+const char *collective_way_name(CollectiveWay way) { return way_names[way]; }
+
+/* What a group has: bytes a second that leave a GPU, seconds of a first and of a further message.
+ */
+typedef struct Links {
+    double n, g, d;                  /* ranks, in a domain, domains */
+    double up, out, ring;            /* rates; ring: of a ring over all ranks */
+    double up_s, up_more_s;          /* latencies */
+    double out_s, out_more_s, far_s; /* far_s: of a ring's slowest step */
+} Links;
+
+static const HardwareTier *tier_of(const Hardware *h, int64_t span)
+{
+    const HardwareTiers *t = &h->scale_out_tiers;
+    int i = 0;
+    while (i < t->n - 1 && t->at[i].gpus < (double)span) i++;
+    return &t->at[i];
+}
+
+static double up_rate(const Hardware *h, double g)
+{
+    double rate = h->scale_up_achieved_gb_s * 1e9;
+    if (h->scale_up_fabric == FABRIC_SWITCH || g < 2) return rate;
+    return rate * (g - 1) / (h->scale_up_gpus - 1);
+}
+
+/* A GPU's share of the NICs of its domain, as far as the tiers between let it through. */
+static double out_rate(const Hardware *h, int64_t span)
+{
+    double share = h->scale_out_rails / h->scale_up_gpus * tier_of(h, span)->share;
+    return h->scale_out_achieved_gb_s * 1e9 * share;
+}
+
+static double out_latency(const Hardware *h, int64_t span)
+{
+    return 1e-6 * (h->scale_out_latency_us + tier_of(h, span)->latency_us);
+}
+
+static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
+{
+    int64_t span = g->span == 0 ? g->ranks : g->span;
+    if (g->ranks < 1 || g->local < 1 || g->ranks % g->local != 0) {
+        return FAIL(ERR_ARG,
+                    "a group of %lld ranks cannot have %lld in each domain, which must be "
+                    "a divisor from 1",
+                    (long long)g->ranks, (long long)g->local);
+    }
+    if ((double)g->local > h->scale_up_gpus) {
+        return FAIL(ERR_ARG, "a group has %lld ranks in each domain, a domain of %s holds %g",
+                    (long long)g->local, h->name, h->scale_up_gpus);
+    }
+    if (span < g->ranks) {
+        return FAIL(ERR_ARG, "a group of %lld ranks cannot lie within %lld GPUs",
+                    (long long)g->ranks, (long long)span);
+    }
+    double local = (double)g->local;
+    Links l = { .n = (double)g->ranks, .g = local, .d = (double)g->ranks / local };
+    l.up = up_rate(h, local);
+    l.up_s = 1e-6 * h->scale_up_latency_us;
+    l.up_more_s = 1e-6 * h->scale_up_issue_us;
+    l.out = out_rate(h, span);
+    l.out_s = out_latency(h, span);
+    l.out_more_s = 1e-6 * h->scale_out_issue_us;
+    bool far = l.d > 1, near = local > 1;
+    l.ring = !far ? l.up : near ? fmin(l.up, local * l.out) : l.out;
+    l.far_s = far ? l.out_s : l.up_s;
+    *out = l;
+    return OK;
+}
+
+/* The first message's latency, and what each further one adds. */
+static double messages(double first_s, double more_s, double n)
+{
+    return n > 0 ? first_s + more_s * (n - 1) : 0;
+}
+
+static CollectiveCost cost(CollectiveWay way, double latency_s, double transfer_s, double up,
+                           double out)
+{
+    return (CollectiveCost){ .s = latency_s + transfer_s,
+                             .latency_s = latency_s,
+                             .up_bytes = up,
+                             .out_bytes = out,
+                             .way = way };
+}
+
+static void keep_cheaper(CollectiveCost *best, CollectiveCost other)
+{
+    if (other.s < best->s) *best = other;
+}
+
+/* Steps after the first go out without a host in between: they pay for a message more, not for the
+ * start of a collective. */
+static CollectiveCost ring(const Links *l, double m)
+{
+    double bytes = m * (l->n - 1) / l->n;
+    double far = l->d > 1 ? 1 / l->g : 0; /* of g ranks of a ring one sends out of the domain */
+    double more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
+    return cost(COLLECTIVE_RING, messages(l->far_s, more_s, l->n - 1), bytes / l->ring,
+                bytes * (1 - far), bytes * far);
+}
+
+/* Up and out at the same time; each rank has m / n for each other. */
+static CollectiveCost direct(const Links *l, double m)
+{
+    double up = m * (l->g - 1) / l->n, out = m * (l->n - l->g) / l->n;
+    double up_s = messages(l->up_s, l->up_more_s, l->g - 1);
+    double out_s = messages(l->out_s, l->out_more_s, l->n - l->g);
+    return cost(COLLECTIVE_DIRECT, fmax(up_s, out_s), fmax(up / l->up, out / l->out), up, out);
+}
+
+static double two_level_latency(const Links *l)
+{
+    return messages(l->up_s, l->up_more_s, l->g - 1) + messages(l->out_s, l->out_more_s, l->d - 1);
+}
+
+/* One level after the other. All-gather: m/g of what is gathered comes from afar, then all of it
+ * goes round inside. All-to-all (`whole`): what goes to a domain, m/d, goes to the GPU of one's own
+ * place there, which passes it on. */
+static CollectiveCost two_level(const Links *l, double m, bool whole)
+{
+    double out = (whole ? m : m / l->g) * (l->d - 1) / l->d, up = m * (l->g - 1) / l->g;
+    return cost(COLLECTIVE_TWO_LEVEL, two_level_latency(l), up / l->up + out / l->out, up, out);
+}
+
+static CollectiveCost gather(const Links *l, double m)
+{
+    CollectiveCost best = ring(l, m);
+    keep_cheaper(&best, direct(l, m));
+    if (l->d > 1 && l->g > 1) keep_cheaper(&best, two_level(l, m, false));
+    return best;
+}
+
+static CollectiveCost tree(const Links *l, double m)
+{
+    double steps = 2 * ceil(log2(l->n)), far = l->d > 1 ? 1 / l->g : 0;
+    double more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
+    return cost(COLLECTIVE_TREE, messages(l->far_s, more_s, steps), 2 * m / l->ring,
+                2 * m * (1 - far), 2 * m * far);
+}
+
+static CollectiveCost all_reduce(const Links *l, double m)
+{
+    CollectiveCost half = gather(l, m), twice = half;
+    twice.latency_s *= 2, twice.up_bytes *= 2, twice.out_bytes *= 2;
+    twice.s *= 2;
+    keep_cheaper(&twice, tree(l, m));
+    return twice;
+}
+
+Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveGroup *g,
+                       double bytes, CollectiveCost *out)
+{
+    Links l = { 0 };
+    TRY(links_of(h, g, &l));
+    if (g->ranks == 1) {
+        *out = (CollectiveCost){ .way = COLLECTIVE_DIRECT };
+        return OK;
+    }
+    switch (kind) {
+    case COLLECTIVE_ALL_REDUCE: *out = all_reduce(&l, bytes); break;
+    case COLLECTIVE_ALL_GATHER:
+    case COLLECTIVE_REDUCE_SCATTER: *out = gather(&l, bytes); break;
+    case COLLECTIVE_ALL_TO_ALL:
+        *out = direct(&l, bytes);
+        if (l.d > 1 && l.g > 1) keep_cheaper(out, two_level(&l, bytes, true));
+        break;
+    }
+    return OK;
+}
+
+CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span, double bytes)
+{
+    if (same_domain) { /* in a mesh, over the one link of the pair */
+        return cost(COLLECTIVE_DIRECT, 1e-6 * h->scale_up_latency_us, bytes / up_rate(h, 2), bytes,
+                    0);
+    }
+    return cost(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0, bytes);
+}
+
+double collective_distinct(int64_t experts, int64_t top_k, int64_t groups)
+{
+    int64_t others = experts - experts / groups;
+    double none = 1; /* no chosen expert lies in a given group */
+    for (int64_t i = 0; i < top_k && none > 0; i++) {
+        none *= (double)(others > i ? others - i : 0) / (double)(experts - i);
+    }
+    return (double)groups * (1 - none);
+}
+
+static Status check_dispatch(const CollectiveGroup *g, const Dispatch *d)
+{
+    if (d->top_k < 1 || d->top_k > d->experts) {
+        return FAIL(ERR_ARG, "a token cannot take %lld of %lld experts", (long long)d->top_k,
+                    (long long)d->experts);
+    }
+    if (d->experts % g->ranks == 0) return OK;
+    return FAIL(ERR_ARG, "%lld experts do not divide over %lld ranks", (long long)d->experts,
+                (long long)g->ranks);
+}
+
+Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
+                           CollectiveCost *out)
+{
+    Links l = { 0 };
+    TRY(links_of(h, g, &l));
+    TRY(check_dispatch(g, d));
+    double rows = d->tokens * d->row_bytes;
+    double ranks = collective_distinct(d->experts, d->top_k, g->ranks);
+    double domains = collective_distinct(d->experts, d->top_k, g->ranks / g->local);
+    if (d->domain_limit > 0) {
+        /* The same experts in fewer domains: their ranks cannot be more than those have. */
+        domains = fmin(domains, (double)d->domain_limit);
+        ranks = fmin(ranks, domains * l.g);
+    }
+    double copies = d->kind == DISPATCH_EACH ? (double)d->top_k : ranks;
+    if (d->kind != DISPATCH_HOST)
+        return collective_cost(h, COLLECTIVE_ALL_TO_ALL, g, rows * copies, out);
+    /* A copy to each other domain; of the copies that ranks need, all but those at the GPUs where
+     * they came in cross the links of a domain. */
+    double far = rows * domains * (l.d - 1) / l.d;
+    double near = rows * ranks * (l.g - 1) / l.g;
+    /* A row is passed on as it comes in, so both kinds of links are busy at the same time. */
+    *out = cost(COLLECTIVE_TWO_LEVEL, two_level_latency(&l), fmax(near / l.up, far / l.out), near,
+                far);
+    return OK;
+}

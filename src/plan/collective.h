@@ -1,0 +1,94 @@
+/*
+ * collective: how long an exchange between GPUs takes, and what bounds it.
+ *
+ * Alpha-beta (Hockney 1994; Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
+ * Operations in MPICH", 2005): a message costs a latency and its bytes over a rate. Two kinds of
+ * links: within a scale-up domain (up: xGMI, NVLink) and between domains (out: NICs, through as
+ * many tiers of the fat tree as the group spans). With n ranks, g of them in each of d domains, m
+ * bytes, U and O the rates up and out of one GPU, a and b the latencies, i the time to start one
+ * message more:
+ *
+ *   ring      all-gather, reduce-scatter: n-1 steps of m/n; between domains the g rings of a host
+ *             leave through g NICs: b + i (n-2) and m (n-1)/n over min(U, g O)
+ *   tree      all-reduce: up and down a binary tree, in pieces: 2 log2(n) steps, 2 m over
+ *             min(U, g O)
+ *   direct    each rank sends to each other at once, up and out in parallel: b + i (n-g-1) and
+ *             m (n-g)/n over O
+ *   two-level between the GPUs of one place in each domain, then inside the domains (all-gather;
+ *             reduce-scatter the other way round): few messages far, m/g (d-1)/d over O and
+ *             m (g-1)/g over U
+ *
+ * All-reduce is reduce-scatter and all-gather, or the tree. The cheapest algorithm is taken and
+ * named. In a mesh a group smaller than the domain has only the links between its members.
+ * Reductions are taken to be hidden behind the transfer.
+ *
+ * All-to-all is direct or two-level; of expert dispatch there is also the deduplicated one: one
+ * copy of a token for each destination host, fanned out inside it (DeepSeek-V3, arXiv:2412.19437
+ * §3.2.2). Routing is taken as uniform; imbalance is the caller's factor on tokens.
+ */
+#ifndef PLAN_COLLECTIVE_H
+#define PLAN_COLLECTIVE_H
+
+#include "plan/hardware.h"
+
+typedef enum CollectiveKind {
+    COLLECTIVE_ALL_REDUCE,     /* bytes: the tensor */
+    COLLECTIVE_ALL_GATHER,     /* bytes: the whole result */
+    COLLECTIVE_REDUCE_SCATTER, /* bytes: the whole input of one rank */
+    COLLECTIVE_ALL_TO_ALL      /* bytes: what one rank has for all, itself included */
+} CollectiveKind;
+
+typedef enum CollectiveWay {
+    COLLECTIVE_RING,
+    COLLECTIVE_TREE,
+    COLLECTIVE_DIRECT,
+    COLLECTIVE_TWO_LEVEL
+} CollectiveWay;
+
+/* Who takes part: `ranks` GPUs, `local` of them in each scale-up domain (divides ranks), within
+ * `span` consecutive GPUs of the cluster (0: ranks), which says how many tiers they cross. */
+typedef struct CollectiveGroup {
+    int64_t ranks, local, span;
+} CollectiveGroup;
+
+typedef struct CollectiveCost {
+    double s, latency_s;        /* all of it; without the bytes' share */
+    double up_bytes, out_bytes; /* that leave one GPU over each kind of link */
+    CollectiveWay way;
+} CollectiveCost;
+
+/* ERR_ARG for a group that no cluster of this GPU has: no ranks, local that does not divide ranks
+ * or is more than a domain holds, a span smaller than the group. */
+Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveGroup *g,
+                       double bytes, CollectiveCost *out);
+
+/* One message from a GPU to another, in the same domain or `span` GPUs apart. */
+CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span, double bytes);
+
+/* How tokens go to the ranks of their experts. */
+typedef enum DispatchKind {
+    DISPATCH_EACH, /* a copy for each chosen expert */
+    DISPATCH_RANK, /* a copy for each rank that holds chosen experts */
+    DISPATCH_HOST  /* a copy for each domain, fanned out to ranks inside it */
+} DispatchKind;
+
+typedef struct Dispatch {
+    DispatchKind kind;
+    double tokens;          /* of one rank */
+    double row_bytes;       /* of one token */
+    int64_t experts, top_k; /* experts divide over the ranks */
+    int64_t
+        domain_limit; /* a token goes to at most so many domains (node-limited routing); 0: any */
+} Dispatch;
+
+/* One direction of the exchange: dispatch, or combine with the bytes of its rows. */
+Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
+                           CollectiveCost *out);
+
+/* Mean number of different groups among `groups` equal ones that k of e experts, chosen without
+ * repetition and uniformly, lie in: groups (1 - C(e - e/groups, k) / C(e, k)). */
+double collective_distinct(int64_t experts, int64_t top_k, int64_t groups);
+
+const char *collective_way_name(CollectiveWay way);
+
+#endif

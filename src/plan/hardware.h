@@ -1,0 +1,92 @@
+/*
+ * hardware: what a GPU and its network reach, as data.
+ *
+ * A GPU is a YAML file: presets are in plan/hardware/ (built into the program), any other chip is a
+ * file of the same form. hardware.def has every number with its unit; docs/formats.md describes the
+ * file. Every section says where its numbers are from, so that a plan's figures can be traced.
+ *
+ * Rates by shape are a few points (size, TFLOP/s), joined by straight lines over the logarithm of
+ * the size; beyond the last point the last, and below the first in proportion to the size, as for
+ * work that takes a time of its own however small it is. For products the size is the smallest of
+ * m, n and k: on an H200 shapes of one smallest dimension lie within 7 % of each other, from 768
+ * (511 TFLOP/s) to 8192 (798). A type without a curve takes bf16's in the ratio of the peaks;
+ * grouped products without curves those of plain ones.
+ *
+ * Units are in the names: GiB, GB/s = 1e9 bytes a second, TFLOP/s = 1e12, us. A multiply-add is two
+ * FLOPs, causal attention counts the pairs under the diagonal alone.
+ */
+#ifndef PLAN_HARDWARE_H
+#define PLAN_HARDWARE_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HARDWARE_POINTS_MAX = 32, HARDWARE_TIERS_MAX = 8 };
+
+typedef enum HardwareDtype { HARDWARE_F32, HARDWARE_BF16, HARDWARE_FP8 } HardwareDtype;
+
+typedef enum HardwareWork {
+    HARDWARE_GEMM,
+    HARDWARE_GROUPED,
+    HARDWARE_ATTENTION,
+    HARDWARE_ATTENTION_BACKWARD
+} HardwareWork;
+
+typedef enum HardwareFabric { FABRIC_MESH, FABRIC_SWITCH } HardwareFabric;
+
+typedef struct HardwarePoint {
+    double size, tflops;
+} HardwarePoint;
+
+typedef struct HardwareCurve {
+    int n; /* 0: none */
+    HardwarePoint at[HARDWARE_POINTS_MAX];
+} HardwareCurve;
+
+typedef struct HardwareTier {
+    double gpus, share, latency_us;
+} HardwareTier;
+
+typedef struct HardwareTiers {
+    int n;
+    HardwareTier at[HARDWARE_TIERS_MAX];
+} HardwareTiers;
+
+#define HW_FIELD_TEXT   const char *
+#define HW_FIELD_FLAG   bool
+#define HW_FIELD_RATE   double
+#define HW_FIELD_COUNT  double
+#define HW_FIELD_TIME   double
+#define HW_FIELD_FABRIC HardwareFabric
+#define HW_FIELD_CURVE  HardwareCurve
+#define HW_FIELD_TIERS  HardwareTiers
+
+/* Rates that a file does not give are 0, texts NULL. */
+typedef struct Hardware {
+    const char *name; /* of the preset or the file */
+#define HW(section, name, TYPE, need, help) HW_FIELD_##TYPE section##_##name;
+#include "plan/hardware.def"
+#undef HW
+} Hardware;
+
+/* `source` is a file or a preset's name. ERR_ARG or ERR_FORMAT in one sentence: neither a file nor
+ * a preset, with the nearest name; a number that is missing, not positive or above its limit, with
+ * its place and meaning. Texts live in the arena. */
+Status hardware_load(Hardware *h, Arena *a, const char *source);
+/* The same from a YAML text in memory; `name` stands in messages in place of a file name. */
+Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
+
+int hardware_preset_count(void);
+const char *hardware_preset_name(int i);
+
+/* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
+Status hardware_rate(const Hardware *h, HardwareWork work, HardwareDtype dtype, double size,
+                     double *flop_s);
+/* FLOP/s of the data sheet; 0: none. */
+double hardware_peak(const Hardware *h, HardwareDtype dtype);
+
+const char *hardware_dtype_name(HardwareDtype dtype);
+
+#endif

@@ -1,0 +1,261 @@
+/* hardware_read: a YAML text into a Hardware, row by row of hardware.def. */
+#include "plan/hardware_private.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum RowType { TEXT, FLAG, RATE, COUNT, TIME, FABRIC, CURVE, TIERS } RowType;
+typedef enum RowNeed { NEED, GIVEN, MAY } RowNeed;
+
+typedef struct Row {
+    const char *section, *name, *help;
+    RowType type;
+    RowNeed need;
+    size_t offset;
+} Row;
+
+static const Row rows[] = {
+#define HW(section, name, TYPE, need, help)                                                        \
+    { #section, #name, help, TYPE, need, offsetof(Hardware, section##_##name) },
+#include "plan/hardware.def"
+#undef HW
+};
+
+enum { ROWS = sizeof rows / sizeof *rows, WHAT_BYTES = 128 };
+
+/* One reading of a text: which rows and sections stood there. */
+typedef struct Reader {
+    ConfigDoc doc;
+    Hardware *h;
+    bool seen[ROWS];
+} Reader;
+
+/* Where a value goes and how messages call it. */
+typedef struct Target {
+    Reader *reader;
+    const Row *row;
+    char name[WHAT_BYTES]; /* "gemm.bf16[2]" */
+} Target;
+
+static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
+{
+    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
+    return FAIL(ERR_ARG, "%s: %s is %s, must be %s: %s",
+                config_place(place, &t->reader->doc, n->start_mark), t->name, config_found(word, n),
+                wanted, t->row->help);
+}
+
+static void *field_of(const Target *t) { return (char *)t->reader->h + t->row->offset; }
+
+/* ---- values ---- */
+
+static Status read_text(const Target *t, const yaml_node_t *n)
+{
+    const char *text = config_scalar_text(n);
+    if (text == NULL || *text == '\0') return wrong(t, n, "a text");
+    return arena_text(t->reader->doc.arena, text, strlen(text), (const char **)field_of(t));
+}
+
+static Status read_flag(const Target *t, const yaml_node_t *n)
+{
+    const char *text = config_scalar_text(n);
+    bool yes = text != NULL && strcmp(text, "true") == 0;
+    if (!yes && (text == NULL || strcmp(text, "false") != 0)) return wrong(t, n, "true or false");
+    *(bool *)field_of(t) = yes;
+    return OK;
+}
+
+static Status read_fabric(const Target *t, const yaml_node_t *n)
+{
+    const char *text = config_scalar_text(n);
+    bool mesh = text != NULL && strcmp(text, "mesh") == 0;
+    if (!mesh && (text == NULL || strcmp(text, "switch") != 0))
+        return wrong(t, n, "mesh or switch");
+    *(HardwareFabric *)field_of(t) = mesh ? FABRIC_MESH : FABRIC_SWITCH;
+    return OK;
+}
+
+/* Rates have an upper limit, so that no sum or product of theirs leaves what a double holds. */
+static Status read_number(const Target *t, const yaml_node_t *n, RowType type, double *out)
+{
+    double v = 0;
+    bool number = config_scalar_number(n, &v) && v <= 1e15;
+    if (type == TIME && !(number && v >= 0)) return wrong(t, n, "a number from 0");
+    if (type == RATE && !(number && v > 1e-15)) return wrong(t, n, "a number above 0");
+    if (type == COUNT && !(number && v >= 1 && v == nearbyint(v))) {
+        return wrong(t, n, "a whole number from 1");
+    }
+    *out = v;
+    return OK;
+}
+
+/* [[a, b, ...], ...]: `width` numbers a time, each of its type, one after the other into out. */
+static Status read_table(const Target *t, const yaml_node_t *list, const RowType *types, int width,
+                         int max, int *n, double *out)
+{
+    char wanted[WHAT_BYTES];
+    (void)snprintf(wanted, sizeof wanted, "a list of 1 to %d lists of %d numbers", max, width);
+    if (list->type != YAML_SEQUENCE_NODE) return wrong(t, list, wanted);
+    const yaml_node_item_t *first = list->data.sequence.items.start;
+    const yaml_node_item_t *end = list->data.sequence.items.top;
+    if (end - first < 1 || end - first > max) return wrong(t, list, wanted);
+    for (const yaml_node_item_t *i = first; i < end; i++) {
+        const yaml_node_t *entry = config_node(&t->reader->doc, *i);
+        Target at = *t;
+        (void)snprintf(at.name, sizeof at.name, "%.64s[%d]", t->name, (int)(i - first));
+        if (entry->type != YAML_SEQUENCE_NODE ||
+            entry->data.sequence.items.top - entry->data.sequence.items.start != width) {
+            return wrong(&at, entry, wanted);
+        }
+        for (int k = 0; k < width; k++) {
+            const yaml_node_t *value =
+                config_node(&t->reader->doc, entry->data.sequence.items.start[k]);
+            TRY(read_number(&at, value, types[k], out++));
+        }
+    }
+    *n = (int)(end - first);
+    return OK;
+}
+
+static Status read_curve(const Target *t, const yaml_node_t *n)
+{
+    static const RowType types[] = { RATE, RATE };
+    double numbers[HARDWARE_POINTS_MAX * 2];
+    HardwareCurve *c = field_of(t);
+    TRY(read_table(t, n, types, 2, HARDWARE_POINTS_MAX, &c->n, numbers));
+    for (int i = 0; i < c->n; i++) {
+        const double *at = numbers + (size_t)2 * (size_t)i;
+        c->at[i] = (HardwarePoint){ at[0], at[1] };
+    }
+    return OK;
+}
+
+static Status read_tiers(const Target *t, const yaml_node_t *n)
+{
+    static const RowType types[] = { COUNT, RATE, TIME };
+    double numbers[HARDWARE_TIERS_MAX * 3];
+    HardwareTiers *tiers = field_of(t);
+    TRY(read_table(t, n, types, 3, HARDWARE_TIERS_MAX, &tiers->n, numbers));
+    for (int i = 0; i < tiers->n; i++) {
+        const double *at = numbers + (size_t)3 * (size_t)i;
+        tiers->at[i] = (HardwareTier){ at[0], at[1], at[2] };
+    }
+    return OK;
+}
+
+static Status read_value(const Target *t, const yaml_node_t *n)
+{
+    switch (t->row->type) {
+    case TEXT: return read_text(t, n);
+    case FLAG: return read_flag(t, n);
+    case FABRIC: return read_fabric(t, n);
+    case CURVE: return read_curve(t, n);
+    case TIERS: return read_tiers(t, n);
+    case RATE:
+    case COUNT:
+    case TIME: break;
+    }
+    return read_number(t, n, t->row->type, field_of(t));
+}
+
+/* ---- sections ---- */
+
+/* ERR_ARG: there is no such row or section (name NULL), with the nearest. */
+static Status unknown(const char *place, const char *section, const char *name)
+{
+    const char *names[ROWS], *word = name == NULL ? section : name;
+    int n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (name == NULL)
+            names[n++] = rows[i].section;
+        else if (strcmp(rows[i].section, section) == 0)
+            names[n++] = rows[i].name;
+    }
+    int near = text_nearest(word, names, n);
+    const char *what = name == NULL ? "section" : "number of this section";
+    if (near < 0) {
+        return FAIL(ERR_ARG, "%s: %.*s is no %s (docs/formats.md lists them)", place,
+                    CONFIG_SHOWN_CHARS, word, what);
+    }
+    return FAIL(ERR_ARG, "%s: %.*s is no %s, did you mean %s?", place, CONFIG_SHOWN_CHARS, word,
+                what, names[near]);
+}
+
+static int find(const char *section, const char *name)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].section, section) != 0) continue;
+        if (name == NULL || strcmp(rows[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+static Status read_section(Reader *r, const char *section, const yaml_node_t *map)
+{
+    if (config_is_nothing(map)) return OK;
+    TRY(config_need_mapping(&r->doc, map, section));
+    const yaml_node_pair_t *p = map->data.mapping.pairs.start;
+    for (; p < map->data.mapping.pairs.top; p++) {
+        char place[CONFIG_PLACE_BYTES];
+        const char *key = NULL;
+        TRY(config_key_text(&r->doc, map, p, &key));
+        int row = find(section, key);
+        if (row < 0) {
+            config_place(place, &r->doc, config_node(&r->doc, p->key)->start_mark);
+            return unknown(place, section, key);
+        }
+        Target t = { .reader = r, .row = &rows[row] };
+        (void)snprintf(t.name, sizeof t.name, "%s.%s", section, rows[row].name);
+        TRY(read_value(&t, config_node(&r->doc, p->value)));
+        r->seen[row] = true;
+    }
+    return OK;
+}
+
+static Status read_sections(Reader *r)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(&r->doc.yaml);
+    if (config_is_nothing(root)) return OK;
+    TRY(config_need_mapping(&r->doc, root, "the hardware"));
+    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    for (; p < root->data.mapping.pairs.top; p++) {
+        char place[CONFIG_PLACE_BYTES];
+        const char *key = NULL;
+        TRY(config_key_text(&r->doc, root, p, &key));
+        if (find(key, NULL) < 0) {
+            config_place(place, &r->doc, config_node(&r->doc, p->key)->start_mark);
+            return unknown(place, key, NULL);
+        }
+        TRY(read_section(r, key, config_node(&r->doc, p->value)));
+    }
+    return OK;
+}
+
+static Status check_missing(const Reader *r)
+{
+    for (int i = 0; i < ROWS; i++) {
+        bool given = false;
+        for (int k = 0; k < ROWS; k++) {
+            given |= r->seen[k] && strcmp(rows[k].section, rows[i].section) == 0;
+        }
+        if (r->seen[i] || rows[i].need == MAY || (rows[i].need == GIVEN && !given)) continue;
+        return FAIL(ERR_ARG, "%.120s: %s.%s is missing: %s", r->doc.name, rows[i].section,
+                    rows[i].name, rows[i].help);
+    }
+    return OK;
+}
+
+Status hardware_read(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+{
+    *h = (Hardware){ 0 };
+    Reader r = { .doc = { .name = name, .arena = a }, .h = h };
+    TRY(arena_text(a, name, strlen(name), &h->name));
+    Status s = config_doc_open(&r.doc, yaml, yaml_bytes);
+    if (s == OK) s = read_sections(&r);
+    if (s == OK) s = check_missing(&r);
+    config_doc_close(&r.doc);
+    return s;
+}

@@ -1,0 +1,211 @@
+/* Hardware files: presets, rates between points, messages. */
+#include "harness/test.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+#include "plan/hardware.h"
+
+#include <stdlib.h>
+
+static Arena arena;
+
+static int open_arena(void **state)
+{
+    (void)state;
+    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
+}
+
+static int close_arena(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return 0;
+}
+
+/* A whole file; cases replace one line of it. */
+static const char *const lines[] = {
+    "gpu: {title: T, measured: true}",
+    "memory: {gib: 80, gb_s: 4000, achieved_gb_s: 3000, source: s}",
+    "peak: {bf16: 1000, fp8: 2000, source: s}",
+    "gemm: {bf16: [[1000, 400], [10000, 600]], source: s}",
+    "attention: {bf16: [[4096, 500]], source: s}",
+    "attention_backward: {bf16: [[4096, 300]], source: s}",
+    "host: {launch_us: 5, sync_us: 0, source: s}",
+    "scale_up: {fabric: switch, gpus: 8, gb_s: 450, achieved_gb_s: 400, latency_us: 10, "
+    "issue_us: 1, source: s}",
+    "scale_out: {rails: 8, gb_s: 50, achieved_gb_s: 40, latency_us: 20, issue_us: 1, "
+    "tiers: [[64, 1, 2], [512, 0.5, 10]], source: s}",
+};
+
+enum { LINES = sizeof lines / sizeof *lines };
+
+/* The file with `line` in place of line number `at`; at LINES: with it behind. */
+static Status parse(Hardware *h, int at, const char *line)
+{
+    Text t = { 0 };
+    CHECK_OK(text_init(&t, &arena));
+    for (int i = 0; i < LINES; i++) CHECK_OK(text_printf(&t, "%s\n", i == at ? line : lines[i]));
+    if (at == LINES) CHECK_OK(text_printf(&t, "%s\n", line));
+    return hardware_parse(h, &arena, "a.yaml", t.data, t.used);
+}
+
+static void every_preset_loads_and_says_where_its_numbers_are_from(void **state)
+{
+    (void)state;
+    Hardware h;
+    double rate = 0;
+    CHECK_INT(hardware_preset_count(), 8);
+    for (int i = 0; i < hardware_preset_count(); i++) {
+        CHECK_OK(hardware_load(&h, &arena, hardware_preset_name(i)));
+        CHECK_TEXT(h.name, hardware_preset_name(i));
+        CHECK(strlen(h.memory_source) > 10 && strlen(h.gemm_source) > 10);
+        CHECK_OK(hardware_rate(&h, HARDWARE_GROUPED, HARDWARE_FP8, 1536, &rate));
+        CHECK(rate > 0.2 * h.peak_fp8 * 1e12 && rate < h.peak_fp8 * 1e12);
+        CHECK(h.gpu_measured == (strcmp(h.name, "h200") == 0));
+    }
+}
+
+static void presets_hold_the_figures_that_are_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double gib, hbm, bf16, up, gpus;
+    } want[] = {
+        { "mi300x", 192, 5300, 1307.4, 448, 8 },   { "mi325x", 256, 6000, 1307.4, 448, 8 },
+        { "mi355x", 288, 8000, 2516.6, 537.6, 8 }, { "h100", 79.6, 3350, 989.4, 450, 8 },
+        { "h200", 140.4, 4800, 989.4, 450, 8 },    { "b200", 179, 8000, 2250, 900, 8 },
+        { "gb200", 185, 8000, 2500, 900, 72 },     { "mi450", 432, 19600, 10000, 1800, 72 },
+    };
+    Hardware h;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        CHECK_OK(hardware_load(&h, &arena, want[i].name));
+        CHECK_NEAR(h.memory_gib, want[i].gib, 0);
+        CHECK_NEAR(h.memory_gb_s, want[i].hbm, 0);
+        CHECK_NEAR(h.peak_bf16, want[i].bf16, 0);
+        CHECK_NEAR(h.scale_up_gb_s, want[i].up, 0);
+        CHECK_NEAR(h.scale_up_gpus, want[i].gpus, 0);
+    }
+}
+
+static double rate_of(const Hardware *h, HardwareWork work, HardwareDtype dtype, double size)
+{
+    double rate = 0;
+    CHECK_OK(hardware_rate(h, work, dtype, size, &rate));
+    return rate / 1e12;
+}
+
+static void rates_lie_on_lines_over_the_logarithm_of_the_size(void **state)
+{
+    (void)state;
+    Hardware h;
+    CHECK_OK(parse(&h, LINES, ""));
+    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 1000), 400, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, sqrt(1e7)), 500, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 10000), 600, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 1e9), 600, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 250), 100, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_ATTENTION_BACKWARD, HARDWARE_BF16, 8192), 300, 1e-9);
+}
+
+static void what_has_no_curve_takes_the_nearest_one(void **state)
+{
+    (void)state;
+    Hardware h;
+    double rate = 0;
+    CHECK_OK(parse(&h, LINES, "grouped: {fp8: [[1000, 900]], source: s}"));
+    CHECK_NEAR(rate_of(&h, HARDWARE_GROUPED, HARDWARE_BF16, 1000), 400, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_GROUPED, HARDWARE_FP8, 1000), 900, 1e-9);
+    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_FP8, 1000), 800, 1e-9);
+    CHECK_FAILS(hardware_rate(&h, HARDWARE_GEMM, HARDWARE_F32, 1000, &rate), ERR_ARG,
+                "a.yaml has no rate for gemm in f32: give gemm.f32 or peak.f32");
+    CHECK_FAILS(hardware_rate(&h, HARDWARE_GEMM, HARDWARE_BF16, 0, &rate), ERR_ARG, "size 0");
+    CHECK_FAILS(hardware_rate(&h, HARDWARE_GEMM, HARDWARE_BF16, NAN, &rate), ERR_ARG, "above 0");
+}
+
+static void a_wrong_file_is_told_with_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        int at;
+        const char *line, *part;
+    } cases[] = {
+        { 1, "memory: {gib: 80, achieved_gb_s: 3000, source: s}",
+          "a.yaml: memory.gb_s is missing: GB/s of the data sheet" },
+        { 1, "", "a.yaml: memory.gib is missing" },
+        { 1, "memory: {gib: -80, gb_s: 4000, achieved_gb_s: 3000, source: s}",
+          "a.yaml:2:15: memory.gib is -80, must be a number above 0: GiB that a process can have" },
+        { 1, "memory: {gib: 0, gb_s: 4000, achieved_gb_s: 3000, source: s}", "gib is 0, must be" },
+        { 1, "memory: {gib: nan, gb_s: 4000, achieved_gb_s: 3000, source: s}",
+          "gib is the text \"nan\"" },
+        { 1, "memory: {gib: 80, gb_s: 4000, achieved_gb_s: 5000, source: s}",
+          "a.yaml: memory.achieved_gb_s is 5000 GB/s, more than memory.gb_s 4000" },
+        { 1, "memory: {gib: 80, gb_s: 4000, achieved_gb_s: 3000, sorce: s}",
+          "sorce is no number of this section, did you mean source?" },
+        { 1, "memory: {gib: 80, gb_s: 4000, achieved_gb_s: 3000, source: [s]}",
+          "memory.source is a list, must be a text" },
+        { 1, "memory: [80]", "a.yaml:2:9: memory must be a mapping" },
+        { 1, "memry: {gib: 80}", "a.yaml:2:1: memry is no section, did you mean memory?" },
+        { 1, "else: {gib: 80}", "else is no section (docs/formats.md lists them)" },
+        { 2, "peak: {fp8: 5, source: s}", "peak.bf16 is missing" },
+        { 2, "peak: {bf16: 500, source: s}",
+          "a.yaml: gemm.bf16 reaches 600 TFLOP/s at 10000, more than peak.bf16 500" },
+        { 3, "gemm: {bf16: [[1000, 400], [900, 600]], source: s}",
+          "sizes of gemm.bf16 must rise, 900 stands behind 1000" },
+        { 3, "gemm: {bf16: [[1000, 400], [9000]], source: s}",
+          "a.yaml:4:28: gemm.bf16[1] is a list, must be a list of 1 to 32 lists of 2 numbers" },
+        { 3, "gemm: {bf16: [[1000, -4]], source: s}",
+          "gemm.bf16[0] is -4, must be a number above" },
+        { 3, "gemm: {bf16: [], source: s}", "gemm.bf16 is a list, must be a list of 1 to 32" },
+        { 3, "gemm: {bf16: 500, source: s}", "gemm.bf16 is 500, must be a list" },
+        { 3, "gemm: {bf16: [[1, 4]], f32: [[1, 4]], source: s}",
+          "there is gemm.f32, but peak.f32 is missing" },
+        { 6, "host: {launch_us: -5, sync_us: 0, source: s}",
+          "host.launch_us is -5, must be a number from 0" },
+        { 7, "scale_up: {fabric: torus, gpus: 8}",
+          "is the text \"torus\", must be mesh or switch" },
+        { 7, "scale_up: {gpus: 2.5}", "scale_up.gpus is 2.5, must be a whole number from 1" },
+        { 8, "scale_out: {tiers: [[64, 1]]}",
+          "scale_out.tiers[0] is a list, must be a list of 1 to 8" },
+        { 8,
+          "scale_out: {rails: 8, gb_s: 50, achieved_gb_s: 40, latency_us: 20, issue_us: 1, "
+          "tiers: [[64, 2, 2]], source: s}",
+          "lets through a share of 2, at most 1" },
+        { LINES, "grouped: {bf16: [[1000, 400]]}", "grouped.source is missing" },
+        { LINES, "gpu: {title: T}", "a.yaml:10:1: gpu stands here a second time" },
+        { 0, "gpu: {title: T, measured: maybe}",
+          "measured is the text \"maybe\", must be true or" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Hardware h = { .name = "before" };
+        CHECK_FAILS(parse(&h, cases[i].at, cases[i].line), ERR_ARG, cases[i].part);
+        CHECK_TEXT(h.name, "before");
+    }
+}
+
+static void an_unknown_gpu_is_told_with_the_nearest(void **state)
+{
+    (void)state;
+    Hardware h;
+    CHECK_FAILS(hardware_load(&h, &arena, "mi355"), ERR_ARG,
+                "neither a hardware file nor a GPU mi355, did you mean mi355x?");
+    CHECK_FAILS(hardware_load(&h, &arena, "/no/file.yaml"), ERR_ARG,
+                "nor a GPU /no/file.yaml (docs/formats.md");
+    CHECK_OK(hardware_load(&h, &arena, "MI355X"));
+    CHECK_TEXT(h.name, "mi355x");
+    CHECK_OK(hardware_load(&h, &arena, "src/plan/hardware/mi450.yaml"));
+    CHECK_NEAR(h.memory_gib, 432, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_preset_loads_and_says_where_its_numbers_are_from),
+        TEST(presets_hold_the_figures_that_are_known),
+        TEST(rates_lie_on_lines_over_the_logarithm_of_the_size),
+        TEST(what_has_no_curve_takes_the_nearest_one),
+        TEST(a_wrong_file_is_told_with_its_place),
+        TEST(an_unknown_gpu_is_told_with_the_nearest),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}
