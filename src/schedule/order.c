@@ -76,13 +76,19 @@ static Status new_times(const Program *like, Arena *a, double **out)
     return OK;
 }
 
+Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
+{
+    *out = (OrderTimes){ .like = like };
+    TRY(new_times(like, scratch, &out->forward));
+    return new_times(like, scratch, &out->input);
+}
+
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
                  OrderTimes *out)
 {
-    OrderTimes t = { .like = like };
+    OrderTimes t;
     void *memory = NULL;
-    TRY(new_times(like, scratch, &t.forward));
-    TRY(new_times(like, scratch, &t.input));
+    TRY(order_times(like, scratch, &t));
     TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(double), &memory));
     double *now = memory;
     TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(int), &memory));

@@ -15,6 +15,9 @@ typedef struct OrderTimes {
     double step;
 } OrderTimes;
 
+/* Nothing has run yet. */
+Status order_times(const Program *like, Arena *scratch, OrderTimes *out);
+
 int order_index(const Program *like, Place at, int micro);
 
 /* ERR_ARG if the orders wait for each other for ever. */

@@ -30,10 +30,44 @@ static Status whole_groups(const ScheduleShape *s)
         s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
 }
 
+static Status two_chunks(const ScheduleShape *s)
+{
+    if (s->chunks == 2) return OK;
+    return FAIL(ERR_ARG,
+                "schedule: %d chunks a rank, this one takes 2, down the ranks and up again",
+                s->chunks);
+}
+
+static Status two_ways(const ScheduleShape *s)
+{
+    TRY(two_chunks(s));
+    if (s->stages % 2 == 0 && s->micros % 2 == 0 && s->micros >= 2 * s->stages) return OK;
+    return FAIL(
+        ERR_ARG,
+        "schedule dualpipe: %d stages and %d micro-batches; both must be even, and at least 2 "
+        "micro-batches a stage",
+        s->stages, s->micros);
+}
+
+static Status two_halves(const ScheduleShape *s)
+{
+    TRY(two_chunks(s));
+    if (s->micros >= 2 * s->stages) return OK;
+    return FAIL(ERR_ARG, "schedule dualpipe-v: %d micro-batches over %d stages, at least %d",
+                s->micros, s->stages, 2 * s->stages);
+}
+
 const ScheduleDesc schedule_table[] = {
     { "gpipe", PLACE_LOOP, one_chunk, schedule_gpipe },
     { "1f1b", PLACE_LOOP, one_chunk, schedule_1f1b },
     { "interleaved", PLACE_LOOP, whole_groups, schedule_interleaved },
+    { "zb-h1", PLACE_LOOP, one_chunk, schedule_zb_h1 },
+    { "zb1p", PLACE_LOOP, one_chunk, schedule_zb1p },
+    { "zbv", PLACE_V, two_chunks, schedule_zbv },
+    { "v-half", PLACE_V, two_chunks, schedule_v_half },
+    { "v-min", PLACE_V, two_chunks, schedule_v_min },
+    { "dualpipe", PLACE_BOTH, two_ways, schedule_dualpipe },
+    { "dualpipe-v", PLACE_V, two_halves, schedule_dualpipe_v },
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 

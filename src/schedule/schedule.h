@@ -66,5 +66,12 @@ void order_add(Order *o, ActionKind kind, int chunk, int micro);
 Status schedule_gpipe(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_1f1b(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_interleaved(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_zb_h1(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_zb1p(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_zbv(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_v_half(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_v_min(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_dualpipe(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_dualpipe_v(const ScheduleShape *s, Arena *scratch, Order *ranks);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "schedule/order.h"
 
-enum { TRIES = 400 };
+enum { TRIES = 800 };
 
 static int draw(const char *what, int i, int from, int to)
 {
@@ -140,6 +140,16 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     CHECK_OK(schedule_find("1f1b", &d));
     s = (ScheduleShape){ 4, 3, 8, 1, 1, 1 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "3 chunks");
+    CHECK_OK(schedule_find("zbv", &d));
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
+                "3 chunks a rank, this one takes 2");
+    CHECK_OK(schedule_find("dualpipe", &d));
+    s = (ScheduleShape){ 5, 2, 20, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
+                "5 stages and 20 micro-batches");
+    CHECK_OK(schedule_find("dualpipe-v", &d));
+    s = (ScheduleShape){ 5, 2, 9, 1, 1, 1 };
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "at least 10");
 }
 
 static const struct CMUnitTest tests[] = {

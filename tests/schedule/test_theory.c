@@ -79,9 +79,99 @@ static void slots_in_flight_are_theirs(void **state)
     pipeline_forget();
 }
 
+/* 8 stages, 32 micro-batches, F = I = W = 1 a stage (so 0.5 a chunk of two): 6.80 % of ZB1P is
+ * (p-1)/(3m+p-1), 3.52 % of ZBV (p-1)/(6m+p-1), 8.13 % of V-half what AMD's simulator gives. For
+ * V-min that gives 109 (11.93 %) with as many slots; the order found here takes 108.5. Slots are of
+ * one chunk: 16, 10 and 8 of half a stage are the 8, 5 and 4 stages of that simulator. */
+static void zero_bubble_family_is_its_theory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int chunks, slots;
+        double step;
+    } rows[] = { { "zb-h1", 1, 8, 103 },
+                 { "zb1p", 1, 8, 103 },
+                 { "zbv", 2, 16, 99.5 },
+                 { "v-half", 2, 10, 104.5 },
+                 { "v-min", 2, 8, 108.5 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double each = 1.0 / rows[i].chunks;
+        ScheduleShape s = { 8, rows[i].chunks, 32, each, each, each };
+        Pipeline p = pipeline_of(rows[i].name, &s);
+        Simulation sim = pipeline_simulate(&p, s);
+        int most = 0;
+        for (int r = 0; r < 8; r++) most = p.rank[r].slots > most ? p.rank[r].slots : most;
+        CHECK_NEAR(sim.step, rows[i].step, 0);
+        bubble_is(&sim, 8, 1 - 96 / rows[i].step);
+        CHECK_INT(most, rows[i].slots);
+        pipeline_forget();
+    }
+}
+
+/* ZB-H1: (p-1)(F+I-W), arXiv:2401.10241, table 1, while W is not the longest; ZBV: (p-1) of a
+ * chunk. */
+static void zero_bubble_closed_forms_hold_for_other_sizes(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 16; p += 2) {
+        ScheduleShape s = { p, 1, 4 * p, 1, 1.25, 0.75 }, v = { p, 2, 4 * p, 1, 1, 1 };
+        Pipeline h1 = pipeline_of("zb-h1", &s), zbv = pipeline_of("zbv", &v);
+        CHECK_NEAR(pipeline_simulate(&h1, s).step - 12 * p, (p - 1) * 1.5, 1e-12 * p);
+        CHECK_NEAR(pipeline_simulate(&zbv, v).step - 24 * p, p - 1, 0);
+        for (int r = 0; r < p; r++) CHECK(h1.rank[r].slots <= p && zbv.rank[r].slots <= 2 * p);
+        pipeline_forget();
+    }
+}
+
+/* Memory is what V-half and V-min are for: p + 2 slots of a chunk, and two thirds of p and a few.
+ */
+static void controlled_memory_is_kept(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 24; p++) {
+        ScheduleShape s = { p, 2, 3 * p, 1, 1.5, 0.5 };
+        Pipeline half = pipeline_of("v-half", &s), min = pipeline_of("v-min", &s);
+        for (int r = 0; r < p; r++) {
+            CHECK(half.rank[r].slots <= p + 2);
+            CHECK(min.rank[r].slots <= (2 * p + 2) / 3 + 3);
+        }
+        pipeline_forget();
+    }
+}
+
+/* DeepSeek's table: (PP/2-1)(F&B + B - 3W) with PP+1 slots, where F&B is one piece. A forward that
+ * is sent on before its pair's backward has run saves I: (PP/2-1)(F + I - W) where the three are
+ * equal. */
+static void dualpipe_is_within_its_theory(void **state)
+{
+    (void)state;
+    static const double input[] = { 1, 1.25 };
+    for (int pp = 4; pp <= 16; pp += 2) {
+        for (int i = 0; i < 2; i++) {
+            ScheduleShape s = { pp, 2, 4 * pp, 1, input[i], 2 - input[i] }, half = s;
+            half.stages = pp / 2;
+            Pipeline two = pipeline_of("dualpipe", &s), one = pipeline_of("dualpipe-v", &half);
+            double published = (pp / 2.0 - 1) * (s.forward + 2 * s.input - s.weight);
+            double of_two = pipeline_simulate(&two, s).step - 4 * pp * 3.0;
+            double of_one = pipeline_simulate(&one, half).step - 8 * pp * 3.0;
+            if (i == 0) CHECK_NEAR(of_two, pp / 2.0 - 1, 0);
+            if (i == 0) CHECK_NEAR(of_one, pp / 2.0 - 1, 0);
+            CHECK(of_two <= published && of_one <= published);
+            for (int r = 0; r < pp; r++) CHECK_INT(two.rank[r].slots, pp + 1);
+            for (int r = 0; r < pp / 2; r++) CHECK_INT(one.rank[r].slots, pp + 1);
+            pipeline_forget();
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     TEST(bubble_of_gpipe_1f1b_and_interleaved_is_theirs),
     TEST(published_bubbles_come_out),
     TEST(slots_in_flight_are_theirs),
+    TEST(zero_bubble_family_is_its_theory),
+    TEST(zero_bubble_closed_forms_hold_for_other_sizes),
+    TEST(controlled_memory_is_kept),
+    TEST(dualpipe_is_within_its_theory),
 };
 PIPELINE_TESTS(tests)

@@ -1,0 +1,93 @@
+#include "schedule/v_pattern.h"
+
+#include "schedule/greedy.h"
+
+#include <math.h>
+
+enum { INTERVAL = 6, TRIES = 9 };
+
+static double turn(const Greedy *g, int rank, const Pass *p)
+{
+    const Block *b = (const Block *)g->ctx + rank;
+    int i = p->kind == ACTION_FORWARD ? p->chunk : 3 - p->chunk;
+    return b->at[i] + INTERVAL * (double)p->micro;
+}
+
+/* Whether a micro-batch comes to a pass of the block at the moment t. */
+static bool comes(int at, int t, int micros)
+{
+    return t >= at && (t - at) % INTERVAL == 0 && (t - at) / INTERVAL < micros;
+}
+
+/* Slots that a rank needs by the pattern, with weight gradients where it leaves a gap. */
+static int peak(const Block *b, int micros)
+{
+    int most = 0, live = 0, waiting = 0;
+    for (int t = 0; t <= b->at[3] + 2 * INTERVAL; t++) {
+        if (comes(b->at[0], t, micros) || comes(b->at[1], t, micros)) {
+            live++;
+        } else if (comes(b->at[2], t, micros) || comes(b->at[3], t, micros)) {
+            waiting++;
+        } else if (waiting > 0) {
+            waiting--;
+            live--;
+        }
+        if (live > most) most = live;
+    }
+    return most;
+}
+
+/* How many micro-batches are between forward and backward of a chunk at once. */
+static int lifespan(const Block *b, int chunk)
+{
+    return (b->at[3 - chunk] - b->at[chunk]) / INTERVAL + 1;
+}
+
+/* Try 0 keeps the pattern's order, which always ends; the others let a rank run ahead of it, with
+ * some more slots for a chunk than the pattern has on the average. */
+static Status squeeze(const Greedy *base, int attempt, int *chunk_limit, Arena *scratch,
+                      Order *ranks, double *step)
+{
+    const Block *b = base->ctx;
+    Greedy g = *base;
+    g.in_turn = attempt == 0;
+    g.spare = attempt % 2 == 1;
+    g.chunk_limit = chunk_limit;
+    int more = attempt == 0 ? 0 : (attempt - 1) / 2;
+    for (int r = 0; r < g.shape->stages; r++) {
+        *chunk_limit++ = lifespan(&b[r], 0) + (more & 1);
+        *chunk_limit++ = lifespan(&b[r], 1) + (more >> 1);
+    }
+    ArenaMark mark = arena_mark(scratch);
+    Status status = greedy_run(&g, scratch, ranks, step);
+    arena_release(scratch, mark);
+    return status;
+}
+
+Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int rank), Arena *scratch,
+                       Order *ranks)
+{
+    void *memory = NULL;
+    TRY(arena_alloc(scratch, (size_t)s->stages * sizeof(Block), &memory));
+    Block *blocks = memory;
+    TRY(arena_alloc(scratch, (size_t)s->stages * 2 * sizeof(int), &memory));
+    int *chunk_limit = memory;
+    Greedy g = { .shape = s, .placement = PLACE_V, .turn = turn, .ctx = blocks };
+    for (int r = 0; r < s->stages; r++) {
+        blocks[r] = block(s->stages, r);
+        int most = peak(&blocks[r], s->micros);
+        if (most > g.limit) g.limit = most;
+    }
+    int best = 0;
+    double shortest = INFINITY, step = NAN;
+    for (int i = 0; i < TRIES; i++) {
+        TRY(squeeze(&g, i, chunk_limit, scratch, ranks, &step));
+        if (!(step < shortest)) continue;
+        shortest = step;
+        best = i;
+    }
+    TRY(squeeze(&g, best, chunk_limit, scratch, ranks, &step));
+    if (isnan(step))
+        return FAIL(ERR_ARG, "schedule: %d slots are too few for the pattern", g.limit);
+    return OK;
+}

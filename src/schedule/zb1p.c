@@ -1,0 +1,31 @@
+/* ZB1P (arXiv:2401.10241, section 3.1): the automatic schedule under the memory of 1F1B, p slots a
+ * rank. Input gradients go first, then forwards while there is a slot, and weight gradients fill
+ * the gaps, by the costs given. Where that is longer than ZB-H1, which needs the same memory, it is
+ * ZB-H1. */
+#include "schedule/greedy.h"
+#include "schedule/schedule.h"
+
+static double turn(const Greedy *g, int rank, const Pass *p)
+{
+    (void)rank;
+    return p->micro + (p->kind == ACTION_FORWARD ? g->shape->micros : 0);
+}
+
+Status schedule_zb1p(const ScheduleShape *s, Arena *scratch, Order *ranks)
+{
+    void *memory = NULL;
+    double step = 0;
+    OrderTimes by_hand;
+    Program like = { .micros = s->micros, .chunks = 1, .stages = s->stages };
+    TRY(schedule_zb_h1(s, scratch, ranks));
+    TRY(order_run(&like, s, ranks, scratch, &by_hand));
+    TRY(arena_alloc(scratch, (size_t)s->stages * sizeof(int), &memory));
+    int *limit = memory;
+    for (int r = 0; r < s->stages; r++) limit[r] = s->stages;
+    Greedy g = { .shape = s, .placement = PLACE_LOOP, .turn = turn, .chunk_limit = limit };
+    g.limit = s->stages;
+    TRY(greedy_run(&g, scratch, ranks, &step));
+    if (step < by_hand.step) return OK;
+    for (int r = 0; r < s->stages; r++) ranks[r].n = 0;
+    return schedule_zb_h1(s, scratch, ranks);
+}
