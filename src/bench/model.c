@@ -36,7 +36,7 @@ static Status open_model(BenchModel *m)
                           .threads = train_threads(c) };
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
     if (m->plan.on_gpu) {
-        TRY(train_plan_gpu(c, &m->plan, &m->gpu));
+        TRY(train_plan_gpu(c, &shape, &m->plan, &m->gpu));
         TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
     }
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));

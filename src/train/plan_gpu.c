@@ -46,12 +46,20 @@ static Status probe(const Config *c, GpuPlan *out)
     return s;
 }
 
-Status train_plan_gpu(const Config *c, const EnginePlan *plan, GpuPlan *out)
+Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                      GpuPlan *out)
 {
     GpuPlan p = { .arenas_bytes = arenas_bytes(plan), .kernel_bytes = KERNEL_BYTES };
     TRY(probe(c, &p));
     p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;
     p.total_bytes = p.context_bytes + p.kernel_bytes + p.arenas_bytes;
+    Config other = *c;
+    EnginePlan with_other;
+    other.attention_deterministic = !c->attention_deterministic;
+    TRY(engine_plan(&other, ENGINE_TRAIN, shape, &with_other));
+    size_t here = plan->bytes[ENGINE_SCRATCH], there = with_other.bytes[ENGINE_SCRATCH];
+    p.ordered_bytes = c->attention_deterministic ? here : there;
+    p.any_order_bytes = c->attention_deterministic ? there : here;
     *out = p;
     return OK;
 }
@@ -129,6 +137,10 @@ Status train_print_gpu(const GpuPlan *p, Text *out)
                     "the driver's, and other programs'"));
     TRY(text_printf(out, "  %-10s %12s  %s\n", "kernels", text_bytes(text, (double)p->kernel_bytes),
                     "loaded when they first run; the step's graph"));
+    char any[32];
+    TRY(text_printf(out, "  %-10s %12s  scratch with attention.deterministic=true, %s with false\n",
+                    "attention", text_bytes(text, (double)p->ordered_bytes),
+                    text_bytes(any, (double)p->any_order_bytes)));
     return text_printf(out, "  %-10s %12s  %s (%zu bytes)\n", "total",
                        text_bytes(text, (double)p->total_bytes), "in use at the peak",
                        p->total_bytes);

@@ -147,7 +147,7 @@ Status train_plan(const Config *c, TrainPlan *out)
     p.params_total = p.engine.params_total;
     p.params_active = p.engine.params_active;
     p.total_bytes = total_bytes(&p);
-    if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.engine, &p.gpu));
+    if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
     *out = p;
     return OK;
 }

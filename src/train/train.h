@@ -25,10 +25,12 @@ typedef struct TrainOptions {
 typedef struct GpuPlan {
     CudaInfo gpu;
     size_t arenas_bytes, context_bytes, kernel_bytes, total_bytes;
+    size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;
 
 /* ERR_UNSUPPORTED: no GPU that this program can use. Makes a context and gives it back. */
-Status train_plan_gpu(const Config *c, const EnginePlan *plan, GpuPlan *out);
+Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                      GpuPlan *out);
 /* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest setting that
  * fits. */
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,

@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 /* A run's folder and one training in it. */
-typedef struct Place {
+typedef struct RunPlace {
     Tiny t;
     Checkpointer saver;
     Arena scratch;
     char folder[64], dir[96];
-} Place;
+} RunPlace;
 
-static void place_open_in(Place *p, const char *folder, const char *const *settings)
+static void place_open_in(RunPlace *p, const char *folder, const char *const *settings)
 {
     const char *all[16] = { 0 };
     int n = 0;
@@ -31,33 +31,33 @@ static void place_open_in(Place *p, const char *folder, const char *const *setti
     CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.arena));
 }
 
-static void place_open(Place *p, const char *const *settings)
+static void place_open(RunPlace *p, const char *const *settings)
 {
     char folder[] = "/tmp/switchyard_test_XXXXXX";
     CHECK(mkdtemp(folder) != NULL);
     place_open_in(p, folder, settings);
 }
 
-static void place_leave(Place *p)
+static void place_leave(RunPlace *p)
 {
     checkpointer_close(&p->saver);
     tiny_close(&p->t);
     arena_free(&p->scratch);
 }
 
-static void place_close(Place *p)
+static void place_close(RunPlace *p)
 {
     CHECK_OK(file_remove_tree(p->folder));
     place_leave(p);
 }
 
-static void train_and_save(Place *p, int64_t from, int64_t steps)
+static void train_and_save(RunPlace *p, int64_t from, int64_t steps)
 {
     tiny_steps(&p->t, from, steps);
     CHECK_OK(checkpoint_save(&p->saver, &p->t.engine, from + steps, (uint64_t)(from + steps) * 4));
 }
 
-static const char *in_step(const Place *p, int step, const char *file)
+static const char *in_step(const RunPlace *p, int step, const char *file)
 {
     static char path[256];
     snprintf(path, sizeof path, "%s/checkpoints/step-%010d/%s", p->folder, step, file);
@@ -77,7 +77,7 @@ static void a_loaded_training_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
     for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
-        Place a, b;
+        RunPlace a, b;
         CheckpointInfo info;
         place_open(&a, models[m]);
         train_and_save(&a, 0, 3);
@@ -98,7 +98,7 @@ static void a_loaded_training_goes_on_with_the_same_bits(void **state)
 static void weights_alone_are_loaded_for_inference(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     Engine e;
     EnginePlan plan;
     CheckpointInfo info;
@@ -121,7 +121,7 @@ static void weights_alone_are_loaded_for_inference(void **state)
 static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
 {
     (void)state;
-    Place a, b;
+    RunPlace a, b;
     CheckpointInfo info;
     place_open(&a, TINY("run.compute=f32"));
     train_and_save(&a, 0, 2);
@@ -140,7 +140,7 @@ static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
 static void header_tells_step_position_and_configuration(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     CheckpointInfo info;
     Config read;
     place_open(&p, TINY("moe.aux_loss=0.125"));
@@ -170,7 +170,7 @@ static Status check_entry(void *state, const ManifestEntry *entry)
 static void entries_are_aligned_and_there_for_every_parameter_and_moment(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     CheckpointInfo info;
     int entries = 0, wanted = 0;
     place_open(&p, TINY("moe.bias_rate=0.01"));
@@ -197,7 +197,7 @@ static void flip(const char *path, long at)
 static void every_flipped_byte_of_the_manifest_is_found(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     CheckpointInfo info;
     uint64_t bytes = 0;
     place_open(&p, TINY("model.layers=1"));
@@ -216,7 +216,7 @@ static void every_flipped_byte_of_the_manifest_is_found(void **state)
 static void a_flipped_byte_of_any_entry_is_found_and_named(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     CheckpointInfo info;
     place_open(&p, TINY("moe.bias_rate=0.01"));
     train_and_save(&p, 0, 1);
@@ -236,7 +236,7 @@ static void a_flipped_byte_of_any_entry_is_found_and_named(void **state)
 static void the_newest_whole_one_is_loaded(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     CheckpointInfo info;
     place_open(&p, TINY("checkpoint.keep=3"));
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
@@ -254,7 +254,7 @@ static void the_newest_whole_one_is_loaded(void **state)
 static void a_damaged_one_is_replaced_by_the_step_run_again(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     CheckpointInfo info;
     place_open(&p, TINY("moe.shared=1"));
     train_and_save(&p, 0, 1);
@@ -272,7 +272,7 @@ static void a_damaged_one_is_replaced_by_the_step_run_again(void **state)
 
 static void check_other(const char *setting, const char *says)
 {
-    Place a, b;
+    RunPlace a, b;
     CheckpointInfo info;
     place_open(&a, TINY("moe.shared=1"));
     train_and_save(&a, 0, 1);
@@ -297,12 +297,12 @@ static void the_first_parameter_that_differs_is_named(void **state)
 
 /* ---- which are kept ---- */
 
-static bool has(const Place *p, int step) { return file_exists(in_step(p, step, "")); }
+static bool has(const RunPlace *p, int step) { return file_exists(in_step(p, step, "")); }
 
 static void the_newest_are_kept_also_by_the_next_process(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p, TINY("checkpoint.keep=2"));
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     CHECK(!has(&p, 1) && has(&p, 2) && has(&p, 3));
@@ -317,7 +317,7 @@ static void the_newest_are_kept_also_by_the_next_process(void **state)
 static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p, TINY("moe.shared=1"));
     train_and_save(&p, 0, 1);
     char path[256];
@@ -335,7 +335,7 @@ static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **
 static void a_path_is_a_checkpoint_or_a_run(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     char found[FILE_PATH_MAX], wanted[FILE_PATH_MAX];
     place_open(&p, TINY("checkpoint.keep=3"));
     for (int i = 0; i < 2; i++) train_and_save(&p, i, 1);
