@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 /* A tiny model, a loader of two sources for their names, and a folder. */
-typedef struct Place {
+typedef struct RunPlace {
     Tiny t;
     Loader *loader;
     Metrics metrics;
     char folder[64], path[96];
     char *text; /* the file, since place_read */
-} Place;
+} RunPlace;
 
 static void write_shard(Arena *a, const char *prefix)
 {
@@ -29,9 +29,9 @@ static void write_shard(Arena *a, const char *prefix)
     CHECK_OK(shard_commit(&w));
 }
 
-static void place_open(Place *p)
+static void place_open(RunPlace *p)
 {
-    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    *p = (RunPlace){ .folder = "/tmp/switchyard_test_XXXXXX" };
     tiny_open(&p->t, TINY("run.threads=1"));
     CHECK(mkdtemp(p->folder) != NULL);
     snprintf(p->path, sizeof p->path, "%s/metrics.jsonl", p->folder);
@@ -46,7 +46,7 @@ static void place_open(Place *p)
     CHECK_OK(metrics_open_log(&p->metrics, p->folder));
 }
 
-static void place_close(Place *p)
+static void place_close(RunPlace *p)
 {
     metrics_close(&p->metrics);
     loader_close(p->loader);
@@ -55,7 +55,7 @@ static void place_close(Place *p)
 }
 
 /* The n-th line as JSON. */
-static cJSON *line(Place *p, int n)
+static cJSON *line(RunPlace *p, int n)
 {
     size_t bytes = 0;
     CHECK_OK(file_read_all(p->path, &p->t.arena, &p->text, &bytes));
@@ -83,7 +83,7 @@ static double cell(const cJSON *table, int row, int col)
 static void a_step_line_has_every_number_and_the_load_over_all_domains(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     StepMetrics s = {
         .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192, .mfu = 0.125
@@ -117,7 +117,7 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
 static void the_load_by_domain_is_written_when_asked_for(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     StepMetrics s = { .step = 1, .by_domain = true };
     s.result = tiny_steps(&p.t, 0, 1);
@@ -135,7 +135,7 @@ static void the_load_by_domain_is_written_when_asked_for(void **state)
 static void a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     StepMetrics s = { .step = 1 };
     s.result = tiny_steps(&p.t, 0, 1);
@@ -170,7 +170,7 @@ static void a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells(void **st
 static void a_loss_that_is_not_finite_is_null(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     StepMetrics s = { .step = 1 };
     s.result = tiny_steps(&p.t, 0, 1);
@@ -208,7 +208,7 @@ static void evaluations_weigh_domains_by_targets_and_bytes(void **state)
 static void an_evaluation_line_has_every_domain(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     int64_t load[24];
     place_open(&p);
     for (int i = 0; i < 24; i++) load[i] = 100 + i;
@@ -231,7 +231,7 @@ static void an_evaluation_line_has_every_domain(void **state)
 static void start_names_model_domains_layers_and_plan(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2.5e11));
     cJSON *j = line(&p, 0);
@@ -254,7 +254,7 @@ static void start_names_model_domains_layers_and_plan(void **state)
 static void lines_are_in_the_file_at_once_and_later_runs_append(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 1));
     cJSON_Delete(line(&p, 0)); /* before anything is closed */
@@ -270,7 +270,7 @@ static void lines_are_in_the_file_at_once_and_later_runs_append(void **state)
 static void half_a_line_is_ended_before_the_next(void **state)
 {
     (void)state;
-    Place p;
+    RunPlace p;
     place_open(&p);
     metrics_close(&p.metrics);
     FILE *f = fopen(p.path, "w");
