@@ -1,0 +1,207 @@
+#include "schedule/layout.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 60 };
+
+/* A place in the text while it is read. Groups are read again for each repetition. */
+typedef struct Reader {
+    const char *text;
+    int at;
+    Layout *out;
+    int want_stages, want_layers;
+    bool ended; /* the loss has been read */
+} Reader;
+
+/* What is shown of a long text: a window around the place. */
+static Status bad(const Reader *r, int at, const char *says)
+{
+    char shown[SHOWN + 1];
+    int length = (int)strlen(r->text), from = at > SHOWN / 2 ? at - SHOWN / 2 : 0, n = 0;
+    for (; n < SHOWN && from + n < length; n++) {
+        char c = r->text[from + n];
+        shown[n] = '?';
+        if (c >= ' ' && c <= '~') shown[n] = c;
+    }
+    shown[n] = '\0';
+    return FAIL(ERR_ARG, "layout: %s\n  %s\n  %*s^", says, shown, at - from, "");
+}
+
+static Status bad_number(const Reader *r, int at, int is, const char *what, int want)
+{
+    char says[128];
+    (void)snprintf(says, sizeof says, "%d %s, wanted are %d", is, what, want);
+    return bad(r, at, says);
+}
+
+static void skip(Reader *r)
+{
+    while (r->text[r->at] == ' ' || r->text[r->at] == ',') r->at++;
+}
+
+/* The n of "*n", 1 if there is none. */
+static Status read_count(Reader *r, int *out)
+{
+    int n = 0;
+    *out = 1;
+    if (r->text[r->at] != '*') return OK;
+    int start = ++r->at;
+    for (; r->text[r->at] >= '0' && r->text[r->at] <= '9'; r->at++) {
+        n = n * 10 + (r->text[r->at] - '0');
+        if (n > LAYOUT_LAYERS_MAX) return bad(r, start, "more than 65536 times");
+    }
+    if (n == 0) return bad(r, start, "after * comes how many times, at least 1");
+    *out = n;
+    return OK;
+}
+
+static Status add_stage(Reader *r, int at)
+{
+    Layout *l = r->out;
+    int most = r->want_stages > 0 ? r->want_stages : LAYOUT_STAGES_MAX;
+    if (l->stages == most) {
+        return bad_number(r, at, most + 1, "or more stages", most);
+    }
+    l->stage[l->stages++] = (LayoutStage){ .first = l->layers };
+    return OK;
+}
+
+static Status add_layers(Reader *r, int at, int n)
+{
+    Layout *l = r->out;
+    int most = r->want_layers > 0 ? r->want_layers : LAYOUT_LAYERS_MAX;
+    if (l->predictions > 0) return bad(r, at, "a layer after one of multi-token prediction");
+    if (n > most - l->layers) {
+        return bad_number(r, at, l->layers + n, "or more layers", most);
+    }
+    l->layers += n;
+    l->stage[l->stages - 1].layers += n;
+    return OK;
+}
+
+static Status add_piece(Reader *r, char c, int at, int n)
+{
+    Layout *l = r->out;
+    LayoutStage *s = &l->stage[l->stages - 1];
+    bool empty = l->stages == 1 && s->layers == 0 && s->predictions == 0;
+    if (r->ended) return bad(r, at, "the loss L is the last piece");
+    if (c == 'E' && (!empty || s->embedding || n != 1)) return bad(r, at, "one embedding E, first");
+    if (c != 'E' && !l->stage[0].embedding) return bad(r, at, "the embedding E is the first piece");
+    switch (c) {
+    case 'E': s->embedding = true; return OK;
+    case 't': return add_layers(r, at, n);
+    case 'm':
+        if (n > LAYOUT_LAYERS_MAX - l->predictions) return bad(r, at, "more than 65536 of m");
+        l->predictions += n;
+        s->predictions += n;
+        return OK;
+    default:
+        if (n != 1) return bad(r, at, "one loss L");
+        s->loss = r->ended = true;
+        return OK;
+    }
+}
+
+static Status read_group(Reader *r, int depth);
+
+/* One thing: a stage's end, a group, a piece. */
+static Status read_item(Reader *r, int depth)
+{
+    int at = r->at, n = 1;
+    char c = r->text[at];
+    r->at++;
+    if (c == '|') return add_stage(r, at);
+    if (c == '(') {
+        r->at = at;
+        return read_group(r, depth);
+    }
+    if (strchr("EtmL", c) == NULL) return bad(r, at, "legal are E, t, m, L, (, ), | and *");
+    TRY(read_count(r, &n));
+    return add_piece(r, c, at, n);
+}
+
+static Status read_items(Reader *r, int depth)
+{
+    for (skip(r); r->text[r->at] != '\0' && r->text[r->at] != ')'; skip(r)) {
+        TRY(read_item(r, depth));
+    }
+    return OK;
+}
+
+/* The repetitions are counted by what they add: one that adds nothing is read once. */
+static Status read_group(Reader *r, int depth)
+{
+    int open = r->at, n = 1;
+    if (depth == LAYOUT_DEPTH_MAX) return bad(r, open, "more than 8 groups within each other");
+    for (int i = 0; i < n; i++) {
+        Layout before = *r->out;
+        r->at = open + 1;
+        TRY(read_items(r, depth + 1));
+        if (r->text[r->at] != ')') return bad(r, open, "a group that does not end");
+        r->at++;
+        TRY(read_count(r, &n));
+        bool added = r->out->stages + r->out->layers + r->out->predictions >
+                     before.stages + before.layers + before.predictions;
+        if (!added) break;
+    }
+    return OK;
+}
+
+static Status read_all(Reader *r)
+{
+    TRY(add_stage(r, 0));
+    TRY(read_items(r, 0));
+    const Layout *l = r->out;
+    if (r->text[r->at] == ')') return bad(r, r->at, "a ) without its (");
+    if (!l->stage[l->stages - 1].loss) return bad(r, r->at, "the loss L is missing at the end");
+    if (r->want_stages > 0 && l->stages != r->want_stages) {
+        return bad_number(r, r->at, l->stages, "stages", r->want_stages);
+    }
+    if (r->want_layers > 0 && l->layers != r->want_layers) {
+        return bad_number(r, r->at, l->layers, "layers", r->want_layers);
+    }
+    return OK;
+}
+
+Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out)
+{
+    void *memory = NULL;
+    Layout l = { 0 };
+    size_t most = want_stages > 0 ? (size_t)want_stages : LAYOUT_STAGES_MAX;
+    ArenaMark mark = arena_mark(a);
+    TRY(arena_alloc(a, most * sizeof(LayoutStage), &memory));
+    l.stage = memory;
+    Reader r = { .text = text, .out = &l, .want_stages = want_stages, .want_layers = want_layers };
+    Status status = read_all(&r);
+    if (status != OK) {
+        arena_release(a, mark);
+        return status;
+    }
+    *out = l;
+    return OK;
+}
+
+static Status put(Text *t, const char *piece, int n)
+{
+    if (n == 0) return OK;
+    return n == 1 ? text_printf(t, "%s", piece) : text_printf(t, "%s*%d", piece, n);
+}
+
+Status layout_text(const Layout *l, Arena *a, const char **out)
+{
+    Text t;
+    TRY(text_init(&t, a));
+    for (int i = 0; i < l->stages; i++) {
+        const LayoutStage *s = &l->stage[i];
+        if (i > 0) TRY(put(&t, "|", 1));
+        TRY(put(&t, "E", s->embedding));
+        TRY(put(&t, "t", s->layers));
+        TRY(put(&t, "m", s->predictions));
+        TRY(put(&t, "L", s->loss));
+    }
+    *out = t.data;
+    return OK;
+}

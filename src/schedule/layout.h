@@ -1,0 +1,55 @@
+/*
+ * layout: which layers lie on which stage of a pipeline.
+ *
+ * As text, in the notation of Megatron and Primus: E the embedding, t a layer (attention with its
+ * MLP or MoE), m a layer of multi-token prediction, L the head with the loss; x*n repeats one of
+ * them,
+ * (...)*n anything; | ends a stage; commas and blanks separate where one likes.
+ * "Et*4|t*4|t*4|t*3,L" is 15 layers on 4 stages. Stage i is chunk i / ranks of rank i mod ranks
+ * (PLACE_LOOP) or as place_at() says.
+ */
+#ifndef SCHEDULE_LAYOUT_H
+#define SCHEDULE_LAYOUT_H
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+
+enum {
+    LAYOUT_STAGES_MAX = 1 << 16,
+    LAYOUT_LAYERS_MAX = 1 << 16,
+    LAYOUT_BALANCE_MAX = 1024, /* layers; the time grows with their square times the stages */
+    LAYOUT_DEPTH_MAX = 8
+};
+
+typedef struct LayoutStage {
+    int first, layers; /* of t: number of the first one, how many */
+    int predictions;   /* m */
+    bool embedding, loss;
+} LayoutStage;
+
+typedef struct Layout {
+    LayoutStage *stage;
+    int stages, layers, predictions;
+} Layout;
+
+/* ERR_ARG with a caret under the place: what is no layout, or has another number of stages or
+ * layers than wanted (0: any). The embedding is the first thing and the loss the last. */
+Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out);
+
+/* The shortest text of the form above without groups; layout_parse reads it back. */
+Status layout_text(const Layout *l, Arena *a, const char **out);
+
+/* What each piece costs, in any unit, none negative. */
+typedef struct LayoutCost {
+    const double *layer; /* by layer */
+    int layers;
+    double embedding, loss;
+} LayoutCost;
+
+/* The contiguous partition whose dearest stage is cheapest, and of those the one with the least sum
+ * of squares; every stage has at least one piece (the embedding or the loss may be alone). ERR_ARG
+ * if there are more stages than pieces, or a cost that is negative or no number. */
+Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out);
+
+#endif
