@@ -30,7 +30,8 @@ in_config() {
     make -s -j "$(nproc)" CONFIG="$1" "build-$2" && make -s CONFIG="$1" "$2"
 }
 
-# Every kernel for every GPU that is built for; whether they compute right is tested on a GPU.
+# Every kernel for every GPU that is built for, and what they are linked into; whether they compute
+# right is tested on a GPU (tools/gpu_report).
 kernels() (
     . tools/checks.sh
     for f in $(find src -name '*.cu' | sort); do
@@ -40,6 +41,12 @@ kernels() (
             skip "$f" 'there is no nvcc'
         fi
     done
+    if command -v nvcc >/dev/null; then
+        check 'program and tests, linked' make -s -j "$(nproc)" CUDA=1 build/release-cuda/switchyard \
+            build-op build-gpu
+    else
+        skip 'program and tests, linked' 'there is no nvcc'
+    fi
     checks_end
 )
 
@@ -47,7 +54,7 @@ stage 'release: unit, op, schedule, mesh and system tests' in_config release tes
 stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
 stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
 stage 'thread: mesh tests' in_config tsan test-mesh
-stage 'CUDA: kernels compile' kernels
+stage 'CUDA: everything compiles and links' kernels
 stage 'lints' tools/lint
 
 echo "total $(seconds)"
