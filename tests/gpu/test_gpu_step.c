@@ -173,6 +173,50 @@ static void evaluation_gives_the_cpu_s_losses(void **state)
     tiny_close(&b);
 }
 
+/* An engine that generates, with the weights of tiny_open. */
+static void open_generator(Engine *e, const Config *c)
+{
+    const EngineShape shape = { .batch = 1,
+                                .micro_batch = 1,
+                                .sequence = 7,
+                                .positions = 12,
+                                .domains = 1,
+                                .threads = 2,
+                                .cache = true,
+                                .logit_rows = 1 };
+    EnginePlan plan;
+    CHECK_OK(engine_plan(c, ENGINE_INFER, &shape, &plan));
+    CHECK_OK(engine_open(e, c, ENGINE_INFER, &shape, &plan));
+    CHECK_OK(engine_init_weights(e, 42));
+}
+
+/* A prompt of 7 tokens, then single ones behind the cache. */
+static void generation_gives_the_cpu_s_logits(void **state)
+{
+    NEEDS_GPU();
+    static const int32_t ids[] = { 5, 0, 17, 60, 17, 3, 9, 44, 2, 31 };
+    for (int k = 0; k < 2; k++) {
+        Tiny t[2];
+        Engine e[2];
+        open_kind(&t[0], k, TINY(ON_CPU));
+        open_kind(&t[1], k, TINY(ON_GPU));
+        for (int i = 0; i < 2; i++) open_generator(&e[i], &t[i].config);
+        for (int64_t at = 0; at < 10; at += at == 0 ? 7 : 1) {
+            const float *logits[2] = { NULL, NULL };
+            for (int i = 0; i < 2; i++) {
+                CHECK_OK(engine_next_logits(&e[i], ids + at, at == 0 ? 7 : 1, &logits[i]));
+            }
+            for (int64_t v = 0; v < t[0].config.model_vocab; v++) {
+                CHECK_NEAR((double)logits[1][v], (double)logits[0][v], 1e-4);
+            }
+        }
+        for (int i = 0; i < 2; i++) {
+            engine_close(&e[i]);
+            tiny_close(&t[i]);
+        }
+    }
+}
+
 static void planned_and_used_bytes_are_equal(void **state)
 {
     NEEDS_GPU();
@@ -219,6 +263,7 @@ int main(void)
         cmocka_unit_test(a_captured_step_is_one_launch_and_an_eager_one_many),
         cmocka_unit_test(checkpoints_move_between_cpu_and_gpu),
         cmocka_unit_test(evaluation_gives_the_cpu_s_losses),
+        cmocka_unit_test(generation_gives_the_cpu_s_logits),
         cmocka_unit_test(planned_and_used_bytes_are_equal),
         cmocka_unit_test(a_nan_is_named_and_voids_the_step),
     };
