@@ -4,7 +4,8 @@
  * The engine runs the list, simulate.h prices it, check.h proves things about it. peer is a
  * pipeline rank, slot the activation arena that a micro-batch uses on a chunk, wait and signal are
  * event numbers of the same rank (-1: none), sms how many multiprocessors its kernels may take (0:
- * all). phase -1: all phases of the chunk's layers.
+ * all). phase -1: all phases of the chunk's layers; else PHASES * block + one of the four below,
+ * each on its lane, and backward goes from the last one to the first.
  *
  * What passes between chunks lies in the ring of transfers: `in` is the entry that an action reads,
  * `out` the one that it writes (-1: none). A forward writes its output into an entry, a send reads
@@ -38,6 +39,10 @@ typedef enum ActionKind {
     ACTION_KIND_COUNT
 } ActionKind;
 
+/* A block taken apart for a schedule that runs its exchanges beside another micro-batch's compute:
+ * the even ones compute, the odd ones move tokens between the ranks of the experts. */
+enum { PHASE_ATTENTION, PHASE_DISPATCH, PHASE_EXPERTS, PHASE_COMBINE, PHASES };
+
 typedef struct Action {
     ActionKind kind;
     Lane lane;
@@ -59,6 +64,7 @@ typedef struct Program {
     int rank, stages; /* of `stages` pipeline ranks this one's list */
     Placement placement;
     int entries, events; /* of the ring of transfers; event numbers are below `events` */
+    int phases;          /* of a chunk, where passes are taken apart; else 0 */
 } Program;
 
 typedef struct Place {

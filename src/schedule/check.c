@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { NOT_RUN, RAN_FORWARD, RAN_INPUT, RAN_ALL };
-
 enum { ACTIVATIONS, GRADIENTS };
 
 /* What an entry holds: the activations or gradients between hop `after` of a micro-batch and the
@@ -22,10 +20,17 @@ typedef struct Resource {
     int *touched;
 } Resource;
 
+/* How many phases of a micro-batch's passes on a chunk have been, and where the last one of forward
+ * and input gradients is: the count-th action of its queue. */
+typedef struct Progress {
+    int forward, input, weight;
+    int queue, count;
+} Progress;
+
 typedef struct Check {
     const Program *p;
-    int queues, at; /* at: the action looked at */
-    char *done;     /* by (micro, chunk) */
+    int queues, phases, at; /* phases: of a pass, at least 1; at: the action looked at */
+    Progress *progress;     /* by (micro, chunk) */
     Resource *slot, *entry;
     int *known;   /* by (queue, queue): what each queue knows to be done of each */
     int *carried; /* by (event, queue): what a wait for the event makes known; [0] -1: not yet */
@@ -38,14 +43,21 @@ static const char *payload_name(int payload)
     return payload == ACTIVATIONS ? "activations" : "gradients";
 }
 
+static int count_of(const Check *s, int queue) { return s->known[queue * s->queues + queue] + 1; }
+
+static void touch(Check *s, Resource *r)
+{
+    int mine = queue_of(s->p, &s->p->at[s->at]);
+    r->touched[mine] = count_of(s, mine);
+}
+
 /* Whether all who used the resource are done when this action starts; then it is in use by this. */
 static bool take_turn(Check *s, Resource *r)
 {
     for (int q = 0; q < s->queues; q++) {
         if (r->touched[q] > s->now[q]) return false;
     }
-    int mine = queue_of(s->p, &s->p->at[s->at]);
-    r->touched[mine] = s->known[mine * s->queues + mine] + 1;
+    touch(s, r);
     return true;
 }
 
@@ -87,67 +99,118 @@ static Status write_entry(Check *s, int entry, Content what)
     return OK;
 }
 
-static Status use_slot(Check *s, const Action *a)
+static int phase_of(const Action *a) { return a->phase < 0 ? 0 : a->phase; }
+
+/* The next phase of forward or of the input gradients: after the one before it. */
+static Status follow(Check *s, const Action *a, Progress *g, int want)
 {
-    if (take_turn(s, &s->slot[a->slot])) return OK;
-    return FAIL(ERR_ARG, "program action %d: does not wait for the last use of slot %d", s->at,
-                a->slot);
+    int queue = queue_of(s->p, a);
+    if (phase_of(a) != want) {
+        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d is at phase %d, next is %d",
+                    s->at, action_name(a->kind), a->micro, phase_of(a), want);
+    }
+    if (g->count > s->now[g->queue]) {
+        return FAIL(ERR_ARG,
+                    "program action %d: does not wait for the phase of micro-batch %d before it",
+                    s->at, a->micro);
+    }
+    g->queue = queue;
+    g->count = count_of(s, queue);
+    return OK;
+}
+
+static Status enter_slot(Check *s, const Action *a, int place)
+{
+    Resource *slot = &s->slot[a->slot];
+    if (slot->place >= 0) {
+        return FAIL(ERR_ARG, "program action %d: slot %d still holds micro-batch %d", s->at,
+                    a->slot, slot->place / s->p->chunks);
+    }
+    if (!take_turn(s, slot)) {
+        return FAIL(ERR_ARG, "program action %d: does not wait for the last use of slot %d", s->at,
+                    a->slot);
+    }
+    slot->place = place;
+    return OK;
+}
+
+static Status check_slot(Check *s, const Action *a, int place)
+{
+    if (s->slot[a->slot].place != place) {
+        return FAIL(ERR_ARG, "program action %d: slot %d does not hold micro-batch %d, chunk %d",
+                    s->at, a->slot, a->micro, a->chunk);
+    }
+    touch(s, &s->slot[a->slot]);
+    return OK;
 }
 
 static Status check_forward(Check *s, const Action *a)
 {
     int place = a->micro * s->p->chunks + a->chunk, hop = place_hop(s->p, a->chunk, a->micro);
-    Resource *slot = &s->slot[a->slot];
-    if (s->done[place] != NOT_RUN) {
+    Progress *g = &s->progress[place];
+    if (g->forward > phase_of(a)) {
         return FAIL(ERR_ARG, "program action %d: micro-batch %d goes forward twice on chunk %d",
                     s->at, a->micro, a->chunk);
     }
-    if (slot->place >= 0) {
-        return FAIL(ERR_ARG, "program action %d: slot %d still holds micro-batch %d", s->at,
-                    a->slot, slot->place / s->p->chunks);
+    TRY(g->forward == 0 ? enter_slot(s, a, place) : check_slot(s, a, place));
+    TRY(follow(s, a, g, g->forward++));
+    if (g->forward == 1 && hop > 0) {
+        TRY(read_entry(s, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
     }
-    s->done[place] = RAN_FORWARD;
-    slot->place = place;
-    TRY(use_slot(s, a));
-    if (hop > 0) TRY(read_entry(s, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
-    if (hop + 1 < place_hops(s->p)) {
+    if (g->forward == s->phases && hop + 1 < place_hops(s->p)) {
         TRY(write_entry(s, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
     }
     return OK;
 }
 
 /* The gradient of a chunk's output comes in, that of its input goes out. */
-static Status check_gradients(Check *s, const Action *a)
+static Status check_input(Check *s, const Action *a, Progress *g)
 {
     int hop = place_hop(s->p, a->chunk, a->micro);
-    if (hop + 1 < place_hops(s->p)) {
+    if (g->input == s->phases) {
+        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d after its input gradients",
+                    s->at, action_name(a->kind), a->micro);
+    }
+    TRY(follow(s, a, g, s->phases - 1 - g->input++));
+    if (g->input == 1 && hop + 1 < place_hops(s->p)) {
         TRY(read_entry(s, a->in, (Content){ GRADIENTS, a->micro, hop }));
     }
-    if (hop > 0) TRY(write_entry(s, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
+    if (g->input == s->phases && hop > 0) {
+        TRY(write_entry(s, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
+    }
+    return OK;
+}
+
+/* Weight gradients are of the phases that compute, behind the input gradients on the same lane. */
+static Status check_weight(Check *s, const Action *a, Progress *g)
+{
+    int want = s->phases == 1 ? 0 : s->phases - 2 - 2 * g->weight;
+    if (g->input < s->phases - phase_of(a)) {
+        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d before its input gradients",
+                    s->at, action_name(a->kind), a->micro);
+    }
+    if (phase_of(a) != want) {
+        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d is at phase %d, next is %d",
+                    s->at, action_name(a->kind), a->micro, phase_of(a), want);
+    }
+    g->weight++;
     return OK;
 }
 
 static Status check_backward(Check *s, const Action *a)
 {
     int place = a->micro * s->p->chunks + a->chunk;
-    Resource *slot = &s->slot[a->slot];
-    bool weight = a->kind == ACTION_BACKWARD_WEIGHT;
+    Progress *g = &s->progress[place];
+    bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
     if (!s->zeroed || s->reduced) {
         return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d outside of zero and reduce",
                     s->at, action_name(a->kind), a->micro);
     }
-    if (s->done[place] < RAN_FORWARD || slot->place != place) {
-        return FAIL(ERR_ARG, "program action %d: slot %d does not hold micro-batch %d, chunk %d",
-                    s->at, a->slot, a->micro, a->chunk);
-    }
-    if (s->done[place] != (weight ? RAN_INPUT : RAN_FORWARD)) {
-        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d %s its input gradients",
-                    s->at, action_name(a->kind), a->micro, weight ? "before" : "after");
-    }
-    s->done[place] = a->kind == ACTION_BACKWARD_INPUT ? RAN_INPUT : RAN_ALL;
-    if (s->done[place] == RAN_ALL) slot->place = -1;
-    TRY(use_slot(s, a));
-    return weight ? OK : check_gradients(s, a);
+    TRY(check_slot(s, a, place));
+    if (!weight) TRY(check_input(s, a, g));
+    if (!input) TRY(check_weight(s, a, g));
+    if (!input && phase_of(a) == 0) s->slot[a->slot].place = -1;
+    return OK;
 }
 
 static Status check_transfer(Check *s, const Action *a)
@@ -187,6 +250,12 @@ static Status check_numbers(const Check *s, const Action *a)
         (micro && (a->slot < 0 || a->slot >= p->slots))) {
         return FAIL(ERR_ARG, "program action %d: micro-batch %d, chunk %d, slot %d of %d, %d, %d",
                     s->at, a->micro, a->chunk, a->slot, p->micros, p->chunks, p->slots);
+    }
+    if (micro && (p->phases > 0 ? a->phase < 0 || a->phase >= p->phases : a->phase != -1)) {
+        return FAIL(ERR_ARG, "program action %d: phase %d of %d", s->at, a->phase, p->phases);
+    }
+    if (micro && a->lane != (phase_of(a) % 2 == 0 ? LANE_COMPUTE : LANE_COMM)) {
+        return FAIL(ERR_ARG, "program action %d: phase %d is on the wrong lane", s->at, a->phase);
     }
     if (place_hop(p, a->chunk, a->micro) >= 0) return OK;
     return FAIL(ERR_ARG, "program action %d: micro-batch %d does not come to chunk %d", s->at,
@@ -277,10 +346,14 @@ static Status resources(Check *s, int n, Arena *a, Resource **out)
 static Status check_make(const Program *p, Arena *a, Check *s)
 {
     void *memory = NULL;
-    *s = (Check){ .p = p, .queues = queue_count(p) };
+    *s = (Check){ .p = p, .queues = queue_count(p), .phases = p->phases > 0 ? p->phases : 1 };
+    if (p->phases % PHASES != 0) {
+        return FAIL(ERR_ARG, "program: %d phases, %d a block", p->phases, PHASES);
+    }
     size_t row = (size_t)s->queues * sizeof(int), events = (size_t)p->events;
-    TRY(arena_alloc_zero(a, (size_t)p->micros * (size_t)p->chunks, &memory));
-    s->done = memory;
+    size_t places = (size_t)p->micros * (size_t)p->chunks;
+    TRY(arena_alloc_zero(a, places * sizeof(Progress), &memory));
+    s->progress = memory;
     TRY(resources(s, p->slots, a, &s->slot));
     TRY(resources(s, p->entries, a, &s->entry));
     TRY(arena_alloc_zero(a, row * (size_t)s->queues, &memory));
@@ -298,7 +371,8 @@ static Status check_end(const Check *s)
     const Program *p = s->p;
     for (int i = 0; i < p->micros * p->chunks; i++) {
         int micro = i / p->chunks, chunk = i % p->chunks;
-        if (place_hop(p, chunk, micro) < 0 || s->done[i] == RAN_ALL) continue;
+        int weights = p->phases > 0 ? p->phases / 2 : 1;
+        if (place_hop(p, chunk, micro) < 0 || s->progress[i].weight == weights) continue;
         return FAIL(ERR_ARG, "program: micro-batch %d never goes backward on chunk %d", micro,
                     chunk);
     }

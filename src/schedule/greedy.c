@@ -53,8 +53,9 @@ static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
     double first = INFINITY;
     *wake = INFINITY;
     for (int i = 0; i < KINDS * s->chunks; i++) {
-        Pass p = { i < s->chunks ? ACTION_FORWARD : ACTION_BACKWARD_INPUT, i % s->chunks,
-                   run->rank[rank].next[i] };
+        Pass p = { .kind = i < s->chunks ? ACTION_FORWARD : ACTION_BACKWARD_INPUT,
+                   .chunk = i % s->chunks,
+                   .micro = run->rank[rank].next[i] };
         if (p.micro >= s->micros) continue;
         double turn = run->g->turn(run->g, rank, &p), at = arrives(run, rank, &p);
         bool could = at <= now && (p.kind != ACTION_FORWARD || has_room(run, rank, p.chunk));

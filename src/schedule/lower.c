@@ -77,10 +77,12 @@ static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
 {
     Program *p = l->p;
     Place here = { p->rank, chunk };
-    Pass pass[PAYLOADS] = { { ACTION_FORWARD, chunk, chunk }, { ACTION_BACKWARD, chunk, chunk } };
+    Pass forward = { .kind = ACTION_FORWARD, .chunk = chunk, .micro = chunk }, backward = forward;
+    backward.kind = ACTION_BACKWARD;
+    const Pass *pass[PAYLOADS] = { &forward, &backward };
     for (int payload = 0; payload < PAYLOADS; payload++) {
-        Place from = order_source(p, here, &pass[payload]);
-        Place to = order_target(p, here, &pass[payload]);
+        Place from = order_source(p, here, pass[payload]);
+        Place to = order_target(p, here, pass[payload]);
         int at = ring_index(p, payload, chunk);
         if (from.rank >= 0) {
             int n = under_way(l, payload, chunk) + (from.rank != p->rank);
@@ -179,16 +181,100 @@ static int slot_of(Lowering *l, const Pass *pass)
     return *mine;
 }
 
+static Action of_pass(const Pass *pass, ActionKind kind, int slot)
+{
+    Action a = action_make(kind);
+    a.chunk = (short)pass->chunk;
+    a.micro = pass->micro;
+    a.slot = slot;
+    return a;
+}
+
 static void lower_pass(Lowering *l, const Pass *pass)
 {
     Place at = { l->p->rank, pass->chunk };
     Place from = order_source(l->p, at, pass), to = order_target(l->p, at, pass);
-    Action a = action_make(pass->kind);
-    a.chunk = (short)pass->chunk;
-    a.micro = pass->micro;
-    a.slot = slot_of(l, pass);
+    Action a = of_pass(pass, pass->kind, slot_of(l, pass));
     if (from.rank >= 0) take_input(l, pass, from, &a);
     give_output(l, pass, to, &a);
+}
+
+/* A pass while it is emitted phase by phase; what it reads and writes always changes ranks, so
+ * events of transfers order the lanes. last: the event of the phase before, -1 at the start.
+ */
+typedef struct Part {
+    const Pass *pass; /* NULL: there is none */
+    Place from, to;
+    int slot, last;
+} Part;
+
+static Part part_of(Lowering *l, const Pass *pass)
+{
+    Place at = { l->p->rank, pass->chunk };
+    return (Part){ .pass = pass,
+                   .from = order_source(l->p, at, pass),
+                   .to = order_target(l->p, at, pass),
+                   .slot = slot_of(l, pass),
+                   .last = -1 };
+}
+
+static void emit_phase(Lowering *l, Part *t, ActionKind kind, int phase)
+{
+    if (t->pass == NULL) return;
+    int end = l->p->phases - 1, first = kind == ACTION_FORWARD ? 0 : end;
+    Action a = of_pass(t->pass, kind, t->slot);
+    a.phase = (short)phase;
+    a.lane = phase % 2 == 0 ? LANE_COMPUTE : LANE_COMM;
+    if (kind == ACTION_BACKWARD_WEIGHT) { /* behind its input gradients on the same lane */
+        (void)emit(l->p, a);
+        return;
+    }
+    wait_for(&a, t->last);
+    if (phase == first && t->from.rank >= 0) take_input(l, t->pass, t->from, &a);
+    if (a.signal < 0) a.signal = l->p->events++;
+    t->last = a.signal;
+    if (phase == end - first)
+        give_output(l, t->pass, t->to, &a);
+    else
+        (void)emit(l->p, a);
+}
+
+/* Block i of a forward and block i from the end of a backward. On the compute lane: F attention, B
+ * and W experts, F experts, B and W attention; on the other: B combine, F dispatch, B dispatch, F
+ * combine. */
+static void emit_block(Lowering *l, Part *f, Part *b, int i)
+{
+    int up = PHASES * i, down = l->p->phases - PHASES * (i + 1);
+    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_COMBINE);
+    emit_phase(l, f, ACTION_FORWARD, up + PHASE_ATTENTION);
+    emit_phase(l, f, ACTION_FORWARD, up + PHASE_DISPATCH);
+    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_EXPERTS);
+    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_DISPATCH);
+    emit_phase(l, b, ACTION_BACKWARD_WEIGHT, down + PHASE_EXPERTS);
+    emit_phase(l, f, ACTION_FORWARD, up + PHASE_EXPERTS);
+    emit_phase(l, f, ACTION_FORWARD, up + PHASE_COMBINE);
+    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_ATTENTION);
+    emit_phase(l, b, ACTION_BACKWARD_WEIGHT, down + PHASE_ATTENTION);
+}
+
+/* One pass, or a pair of a forward and a backward. Returns how many. */
+static int lower_phases(Lowering *l, const Pass *pass)
+{
+    Part part[2] = { 0 };
+    int n = pass->paired ? 2 : 1;
+    for (int i = 0; i < n; i++) part[pass[i].kind != ACTION_FORWARD] = part_of(l, &pass[i]);
+    for (int i = 0; i < l->p->phases / PHASES; i++) emit_block(l, &part[0], &part[1], i);
+    return n;
+}
+
+static void lower_order(Lowering *l)
+{
+    const Order *o = l->order;
+    if (l->p->phases > 0) {
+        for (int i = 0; i < o->n;) i += lower_phases(l, &o->at[i]);
+        return;
+    }
+    for (int i = 0; i < o->n; i++) lower_pass(l, &o->at[i]);
 }
 
 static Status lower_rank(Lowering *l, Arena *a, Arena *scratch)
@@ -196,7 +282,9 @@ static Status lower_rank(Lowering *l, Arena *a, Arena *scratch)
     Program *p = l->p;
     void *memory = NULL;
     int rings = PAYLOADS * p->chunks, places = p->chunks * p->micros;
-    TRY(arena_alloc(a, (size_t)(3 * l->order->n + 3) * sizeof(Action), &memory));
+    /* backward has two transfers and two weight gradients for each block's four phases */
+    size_t each = (size_t)(p->phases > 0 ? p->phases / PHASES * (PHASES + 2) : 1) + 2;
+    TRY(arena_alloc(a, ((size_t)l->order->n * each + 3) * sizeof(Action), &memory));
     p->at = memory;
     TRY(arena_alloc_zero(scratch, (size_t)(2 * rings) * sizeof(Ring), &memory));
     l->in = memory;
@@ -207,21 +295,23 @@ static Status lower_rank(Lowering *l, Arena *a, Arena *scratch)
     l->taken = memory;
     for (int c = 0; c < p->chunks; c++) TRY(chunk_rings(l, c, scratch));
     (void)emit(p, action_make(ACTION_ZERO_GRADS));
-    for (int i = 0; i < l->order->n; i++) lower_pass(l, &l->order->at[i]);
+    lower_order(l);
     (void)emit(p, action_make(ACTION_REDUCE_GRADS));
     (void)emit(p, action_make(ACTION_UPDATE));
     return OK;
 }
 
-Status schedule_lower(Placement placement, const ScheduleShape *s, const Order *ranks, Arena *a,
+Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out)
 {
     void *memory = NULL;
     TRY(arena_alloc_zero(a, (size_t)s->stages * sizeof(Program), &memory));
     Pipeline pipeline = { .stages = s->stages, .rank = memory };
-    Program like = {
-        .micros = s->micros, .chunks = s->chunks, .stages = s->stages, .placement = placement
-    };
+    Program like = { .micros = s->micros,
+                     .chunks = s->chunks,
+                     .stages = s->stages,
+                     .placement = d->placement,
+                     .phases = d->phases ? PHASES * s->blocks : 0 };
     OrderTimes times = { 0 };
     TRY(order_run(&like, s, ranks, scratch, &times));
     for (int r = 0; r < s->stages; r++) {

@@ -4,7 +4,7 @@
 
 #include "schedule/schedule.h"
 
-Status schedule_lower(Placement placement, const ScheduleShape *s, const Order *ranks, Arena *a,
+Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out);
 
 #endif

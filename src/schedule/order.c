@@ -4,7 +4,7 @@
 
 void order_add(Order *o, ActionKind kind, int chunk, int micro)
 {
-    o->at[o->n++] = (Pass){ kind, chunk, micro };
+    o->at[o->n++] = (Pass){ .kind = kind, .chunk = chunk, .micro = micro };
 }
 
 int order_index(const Program *like, Place at, int micro)
@@ -43,27 +43,41 @@ static double duration(const ScheduleShape *s, ActionKind kind)
     }
 }
 
-/* Runs the next pass of a rank if its input is there. */
-static bool run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int rank, int i,
-                     double *now)
+/* When the input of a pass is there: NaN if nobody has made it yet. */
+static double input_at(const OrderTimes *t, Place at, const Pass *p)
 {
-    const Pass *p = &o->at[i];
-    Place at = { rank, p->chunk };
     Place from = order_source(t->like, at, p);
-    double ready = *now;
-    if (from.rank >= 0) {
-        const double *of = p->kind == ACTION_FORWARD ? t->forward : t->input;
-        double there = of[order_index(t->like, from, p->micro)];
-        if (isnan(there)) return false;
-        if (there > ready) ready = there;
-    }
-    *now = ready + duration(s, p->kind);
+    if (from.rank < 0) return 0;
+    return (p->kind == ACTION_FORWARD ? t->forward
+                                      : t->input)[order_index(t->like, from, p->micro)];
+}
+
+static void ends(OrderTimes *t, Place at, const Pass *p, double when)
+{
+    int i = order_index(t->like, at, p->micro);
     if (p->kind == ACTION_FORWARD)
-        t->forward[order_index(t->like, at, p->micro)] = *now;
+        t->forward[i] = when;
     else if (p->kind != ACTION_BACKWARD_WEIGHT)
-        t->input[order_index(t->like, at, p->micro)] = *now;
-    if (*now > t->step) t->step = *now;
-    return true;
+        t->input[i] = when;
+    if (when > t->step) t->step = when;
+}
+
+/* Runs the next pass of a rank if its input is there, or a pair if that of both is. Returns how
+ * many. */
+static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int rank, int i,
+                    double *now)
+{
+    int n = o->at[i].paired ? 2 : 1;
+    double when = *now;
+    for (int k = i; k < i + n; k++) {
+        double there = input_at(t, (Place){ rank, o->at[k].chunk }, &o->at[k]);
+        if (isnan(there)) return 0;
+        if (there > when) when = there;
+    }
+    for (int k = i; k < i + n; k++) when += duration(s, o->at[k].kind);
+    for (int k = i; k < i + n; k++) ends(t, (Place){ rank, o->at[k].chunk }, &o->at[k], when);
+    *now = when;
+    return n;
 }
 
 static Status new_times(const Program *like, Arena *a, double **out)
@@ -96,11 +110,10 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < s->stages; r++) {
-            int first = next[r];
-            while (next[r] < ranks[r].n && run_next(s, &ranks[r], &t, r, next[r], &now[r])) {
-                next[r]++;
+            for (int ran = 1; ran > 0 && next[r] < ranks[r].n; next[r] += ran) {
+                ran = run_next(s, &ranks[r], &t, r, next[r], &now[r]);
+                moved = moved || ran > 0;
             }
-            moved = moved || next[r] > first;
         }
     }
     for (int r = 0; r < s->stages; r++) {

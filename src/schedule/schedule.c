@@ -15,19 +15,29 @@ static Status one_chunk(const ScheduleShape *s)
                 s->chunks);
 }
 
+/* Several chunks a rank go round the ranks, a group of micro-batches at a time. */
 static Status whole_groups(const ScheduleShape *s)
 {
     if (s->stages < 2 || s->chunks < 2) {
         return FAIL(ERR_ARG,
-                    "schedule interleaved: %d stages with %d chunks each, at least 2 of both",
+                    "schedule: %d stages with %d chunks each do not interleave, at least 2 of both",
                     s->stages, s->chunks);
     }
     if (s->micros % s->stages == 0) return OK;
-    return FAIL(
-        ERR_ARG,
-        "schedule interleaved: %d micro-batches do not divide into groups of %d stages; the "
-        "next legal number is %d",
-        s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
+    return FAIL(ERR_ARG,
+                "schedule: %d micro-batches do not divide into groups of %d stages; the next legal "
+                "number is %d",
+                s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
+}
+
+static Status with_blocks(const ScheduleShape *s)
+{
+    if (s->blocks < 1 || s->blocks > SCHEDULE_BLOCKS_MAX) {
+        return FAIL(ERR_ARG,
+                    "schedule 1f1b-overlap: %d blocks a chunk to take apart, legal are 1 to %d",
+                    s->blocks, SCHEDULE_BLOCKS_MAX);
+    }
+    return s->chunks == 1 ? OK : whole_groups(s);
 }
 
 static Status two_chunks(const ScheduleShape *s)
@@ -58,16 +68,17 @@ static Status two_halves(const ScheduleShape *s)
 }
 
 const ScheduleDesc schedule_table[] = {
-    { "gpipe", PLACE_LOOP, one_chunk, schedule_gpipe },
-    { "1f1b", PLACE_LOOP, one_chunk, schedule_1f1b },
-    { "interleaved", PLACE_LOOP, whole_groups, schedule_interleaved },
-    { "zb-h1", PLACE_LOOP, one_chunk, schedule_zb_h1 },
-    { "zb1p", PLACE_LOOP, one_chunk, schedule_zb1p },
-    { "zbv", PLACE_V, two_chunks, schedule_zbv },
-    { "v-half", PLACE_V, two_chunks, schedule_v_half },
-    { "v-min", PLACE_V, two_chunks, schedule_v_min },
-    { "dualpipe", PLACE_BOTH, two_ways, schedule_dualpipe },
-    { "dualpipe-v", PLACE_V, two_halves, schedule_dualpipe_v },
+    { "gpipe", PLACE_LOOP, one_chunk, false, schedule_gpipe },
+    { "1f1b", PLACE_LOOP, one_chunk, false, schedule_1f1b },
+    { "interleaved", PLACE_LOOP, whole_groups, false, schedule_interleaved },
+    { "1f1b-overlap", PLACE_LOOP, with_blocks, true, schedule_1f1b_overlap },
+    { "zb-h1", PLACE_LOOP, one_chunk, false, schedule_zb_h1 },
+    { "zb1p", PLACE_LOOP, one_chunk, false, schedule_zb1p },
+    { "zbv", PLACE_V, two_chunks, false, schedule_zbv },
+    { "v-half", PLACE_V, two_chunks, false, schedule_v_half },
+    { "v-min", PLACE_V, two_chunks, false, schedule_v_min },
+    { "dualpipe", PLACE_BOTH, two_ways, false, schedule_dualpipe },
+    { "dualpipe-v", PLACE_V, two_halves, false, schedule_dualpipe_v },
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 
@@ -118,7 +129,7 @@ static Status make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Aren
     TRY(arena_alloc(scratch, (size_t)s->stages * passes * sizeof(Pass), &memory));
     for (int r = 0; r < s->stages; r++) ranks[r].at = (Pass *)memory + (size_t)r * passes;
     TRY(d->order(s, scratch, ranks));
-    return schedule_lower(d->placement, s, ranks, a, scratch, out);
+    return schedule_lower(d, s, ranks, a, scratch, out);
 }
 
 Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,

@@ -20,17 +20,24 @@
 #include "schedule/action.h"
 
 /* Stages and chunks fit the fields of an action. */
-enum { SCHEDULE_STAGES_MAX = 4096, SCHEDULE_CHUNKS_MAX = 64, SCHEDULE_MICROS_MAX = 65536 };
+enum {
+    SCHEDULE_STAGES_MAX = 4096,
+    SCHEDULE_CHUNKS_MAX = 64,
+    SCHEDULE_MICROS_MAX = 65536,
+    SCHEDULE_BLOCKS_MAX = 1024
+};
 
 typedef struct ScheduleShape {
     int stages, chunks, micros;    /* chunks: on each rank */
     double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */
+    int blocks;                    /* of a chunk; only where passes are taken apart */
 } ScheduleShape;
 
 /* One pass on one rank; the order of a rank is a list of these. */
 typedef struct Pass {
     ActionKind kind; /* FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
     int chunk, micro;
+    bool paired; /* a forward that runs together with the backward after it */
 } Pass;
 
 typedef struct Order {
@@ -42,6 +49,7 @@ typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
     Status (*legal)(const ScheduleShape *s); /* ERR_ARG: which number, and what is legal */
+    bool phases; /* passes are taken apart, and pairs run phase by phase */
     Status (*order)(const ScheduleShape *s, Arena *scratch, Order *ranks);
 } ScheduleDesc;
 
@@ -66,6 +74,7 @@ void order_add(Order *o, ActionKind kind, int chunk, int micro);
 Status schedule_gpipe(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_1f1b(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_interleaved(const ScheduleShape *s, Arena *scratch, Order *ranks);
+Status schedule_1f1b_overlap(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_zb_h1(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_zb1p(const ScheduleShape *s, Arena *scratch, Order *ranks);
 Status schedule_zbv(const ScheduleShape *s, Arena *scratch, Order *ranks);

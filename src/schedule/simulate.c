@@ -16,16 +16,45 @@ static double sum_of(const Program *p, const SimSpan *span, bool (*counts)(const
     return sum;
 }
 
+/* Adds a change in its place; the list is almost in the order of time as it is. */
 static void change(SimRank *r, double at, double bytes)
 {
-    double now = (r->n_memory > 0 ? r->memory[r->n_memory - 1].bytes : 0) + bytes;
-    r->memory[r->n_memory++] = (MemoryPoint){ at, now };
-    if (now <= r->peak_bytes) return;
-    r->peak_bytes = now;
-    r->peak_at = at;
+    int i = r->n_memory++;
+    for (; i > 0 && r->memory[i - 1].at > at; i--) r->memory[i] = r->memory[i - 1];
+    r->memory[i] = (MemoryPoint){ at, bytes };
 }
 
-/* Slots are filled and emptied by the compute lane alone, so its order is the order of time. */
+/* From changes to what there is. */
+static void add_up(SimRank *r)
+{
+    for (int i = 0; i < r->n_memory; i++) {
+        if (i > 0) r->memory[i].bytes += r->memory[i - 1].bytes;
+        if (r->memory[i].bytes <= r->peak_bytes) continue;
+        r->peak_bytes = r->memory[i].bytes;
+        r->peak_at = r->memory[i].at;
+    }
+}
+
+static void slot_changes(const Program *p, const Action *x, SlotBytes b, const SimSpan *span,
+                         SimRank *r)
+{
+    bool first = x->phase <= 0, last = x->phase < 0 || x->phase == p->phases - 1;
+    switch (x->kind) {
+    case ACTION_FORWARD:
+        if (first) change(r, span->start, b.input + b.weight);
+        break;
+    case ACTION_BACKWARD: change(r, span->end, -b.input - b.weight); break;
+    case ACTION_BACKWARD_INPUT:
+        if (last) change(r, span->start, b.gradients);
+        if (first) change(r, span->end, -b.input);
+        break;
+    case ACTION_BACKWARD_WEIGHT:
+        if (first) change(r, span->end, -b.weight - b.gradients);
+        break;
+    default: break;
+    }
+}
+
 static Status memory_over_time(const Program *p, const SimCost *cost, Arena *a, SimRank *r)
 {
     void *memory = NULL;
@@ -36,17 +65,9 @@ static Status memory_over_time(const Program *p, const SimCost *cost, Arena *a, 
         const Action *x = &p->at[i];
         if (x->slot < 0) continue;
         SlotBytes b = cost->slot(cost->ctx, p->rank, x->chunk);
-        switch (x->kind) {
-        case ACTION_FORWARD: change(r, r->span[i].start, b.input + b.weight); break;
-        case ACTION_BACKWARD: change(r, r->span[i].end, -b.input - b.weight); break;
-        case ACTION_BACKWARD_INPUT:
-            change(r, r->span[i].start, b.gradients);
-            change(r, r->span[i].end, -b.input);
-            break;
-        case ACTION_BACKWARD_WEIGHT: change(r, r->span[i].end, -b.weight - b.gradients); break;
-        default: break;
-        }
+        slot_changes(p, x, b, &r->span[i], r);
     }
+    add_up(r);
     return OK;
 }
 

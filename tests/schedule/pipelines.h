@@ -15,6 +15,13 @@ static double pass_cost(void *ctx, int rank, const Action *a)
 {
     const ScheduleShape *s = ctx;
     (void)rank;
+    if (a->lane == LANE_COMM) return 0;
+    if (a->phase >= 0) {
+        double part = 1.0 / (2 * s->blocks);
+        return part * (a->kind == ACTION_FORWARD          ? s->forward
+                       : a->kind == ACTION_BACKWARD_INPUT ? s->input
+                                                          : s->weight);
+    }
     switch (a->kind) {
     case ACTION_FORWARD: return s->forward;
     case ACTION_BACKWARD_INPUT: return s->input;

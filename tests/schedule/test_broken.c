@@ -8,14 +8,14 @@ enum { F0 = 1, SEND0 = 2, F1 = 3, SEND1 = 4, RECV0 = 5, B0 = 6, RECV1 = 7 };
 
 static Pipeline two_stages(void)
 {
-    ScheduleShape s = { 2, 1, 2, 1, 1, 1 };
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, 0 };
     pipeline_forget();
     return pipeline_of("gpipe", &s);
 }
 
 static Pipeline long_1f1b(void)
 {
-    ScheduleShape s = { 2, 1, 16, 1, 1, 1 };
+    ScheduleShape s = { 2, 1, 16, 1, 1, 1, 0 };
     pipeline_forget();
     return pipeline_of("1f1b", &s);
 }
@@ -133,11 +133,50 @@ static void a_deadlock_is_found(void **state)
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "rank 0 waits for ever before action 4");
 }
 
+static Pipeline by_phases(void)
+{
+    ScheduleShape s = { 2, 1, 4, 1, 1, 1, .blocks = 2 };
+    pipeline_forget();
+    return pipeline_of("1f1b-overlap", &s);
+}
+
+static void phases_out_of_turn_are_found(void **state)
+{
+    (void)state;
+    Pipeline p = by_phases();
+    forget_waits(nth(&p, 0, ACTION_FORWARD, PHASE_DISPATCH));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "does not wait for the phase of micro-batch 0");
+    p = by_phases();
+    forget_waits(nth(&p, 0, ACTION_BACKWARD_INPUT, 2)); /* dispatch, then attention */
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "does not wait for the phase of micro-batch 0");
+    p = by_phases();
+    nth(&p, 0, ACTION_FORWARD, PHASE_EXPERTS)->phase = PHASE_ATTENTION + PHASES;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "is at phase 4, next is 2");
+    p = by_phases();
+    nth(&p, 0, ACTION_FORWARD, PHASE_DISPATCH)->lane = LANE_COMPUTE;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phase 1 is on the wrong lane");
+    p = by_phases();
+    nth(&p, 0, ACTION_BACKWARD_WEIGHT, 0)->phase = PHASE_EXPERTS;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "before its input gradients");
+    p = by_phases();
+    nth(&p, 0, ACTION_FORWARD, 0)->phase = 2 * PHASES;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phase 8 of 8");
+    p = by_phases();
+    *nth(&p, 0, ACTION_BACKWARD_WEIGHT, 3) = action_make(ACTION_ZERO_GRADS);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "micro-batch 0 never goes backward");
+    p = by_phases();
+    p.rank[0].phases = 3;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "3 phases, 4 a block");
+}
+
 static const struct CMUnitTest tests[] = {
     TEST(a_missing_wait_is_found),
     TEST(a_wrong_number_is_found),
     TEST(a_backward_that_is_not_whole_is_found),
     TEST(ends_that_disagree_are_found),
     TEST(a_deadlock_is_found),
+    TEST(phases_out_of_turn_are_found),
 };
 PIPELINE_TESTS(tests)
