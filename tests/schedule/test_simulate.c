@@ -1,0 +1,151 @@
+/* The simulator on steps that are worked out by hand. */
+#include "schedule/pipelines.h"
+
+/* Passes take 1, a message 0.5 and a whole backward 2. */
+static double slow_links(void *ctx, int rank, const Action *a)
+{
+    (void)ctx;
+    (void)rank;
+    if (action_is_transfer(a->kind)) return 0.5;
+    if (a->kind == ACTION_BACKWARD) return 2;
+    return a->kind >= ACTION_FORWARD && a->kind <= ACTION_BACKWARD_WEIGHT;
+}
+
+static const SimSpan *span_of(const Pipeline *p, const Simulation *sim, int rank, ActionKind kind,
+                              int micro)
+{
+    for (int i = 0; i < p->rank[rank].n; i++) {
+        const Action *a = &p->rank[rank].at[i];
+        if (a->kind == kind && a->micro == micro) return &sim->rank[rank].span[i];
+    }
+    fail_msg("rank %d has no %s of %d", rank, action_name(kind), micro);
+    return NULL;
+}
+
+/*          0   1   2   3   4   5   6   7   8   9   10
+ * rank 0   F0  F1              B0----B0    B1----B1
+ * rank 1         F0  B0----B0F1  B1----B1
+ * The first activations arrive at 1.5, the gradients leave at 4.5 and 7.5. */
+static void two_stages_with_slow_links_are_as_drawn(void **state)
+{
+    (void)state;
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, 0 };
+    Pipeline p = pipeline_of("1f1b", &s);
+    Simulation sim;
+    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links }, &made, &sim));
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_FORWARD, 0)->start, 1.5, 0);
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_BACKWARD, 0)->start, 2.5, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_RECV_GRADIENTS, 0)->start, 4.5, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_BACKWARD, 0)->start, 5, 0);
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_FORWARD, 1)->start, 4.5, 0);
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_BACKWARD, 1)->end, 7.5, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_BACKWARD, 1)->start, 8, 0);
+    CHECK_NEAR(sim.step, 10, 0);
+    for (int r = 0; r < 2; r++) {
+        CHECK_NEAR(sim.rank[r].busy, 6, 0);
+        CHECK_NEAR(sim.rank[r].bubble, 0.4, 1e-15);
+        CHECK_NEAR(sim.rank[r].transfer, 1, 0);
+    }
+    static const struct {
+        int rank, micro;
+        ActionKind kind;
+    } path[] = { { 0, -1, ACTION_ZERO_GRADS },      { 0, 0, ACTION_FORWARD },
+                 { 1, 0, ACTION_RECV_ACTIVATIONS }, { 1, 0, ACTION_FORWARD },
+                 { 1, 0, ACTION_BACKWARD },         { 1, 1, ACTION_FORWARD },
+                 { 1, 1, ACTION_BACKWARD },         { 0, 1, ACTION_RECV_GRADIENTS },
+                 { 0, 1, ACTION_BACKWARD } };
+    CHECK_INT(sim.n_path, sizeof path / sizeof *path);
+    for (int i = 0; i < sim.n_path; i++) {
+        const Action *a = &p.rank[sim.path[i].rank].at[sim.path[i].action];
+        CHECK_INT(sim.path[i].rank, path[i].rank);
+        CHECK_INT(a->kind, path[i].kind);
+        CHECK_INT(a->micro, path[i].micro);
+    }
+    pipeline_forget();
+}
+
+static SlotBytes three_parts(void *ctx, int rank, int chunk)
+{
+    (void)ctx;
+    (void)rank;
+    (void)chunk;
+    return (SlotBytes){ .input = 1, .weight = 2, .gradients = 4 };
+}
+
+static void memory_is(const SimRank *r, const MemoryPoint *want, int n)
+{
+    CHECK_INT(r->n_memory, n);
+    for (int i = 0; i < n; i++) {
+        CHECK_NEAR(r->memory[i].at, want[i].at, 0);
+        CHECK_NEAR(r->memory[i].bytes, want[i].bytes, 0);
+    }
+}
+
+/* Input gradients done apart keep the gradients of outputs until the weights' turn, and give back
+ * what only they need. By phases it is the same: the first phase of all fills the slot, the last
+ * empties it. */
+static void memory_follows_the_parts_of_a_slot(void **state)
+{
+    (void)state;
+    SimCost cost = { .duration = slow_links, .slot = three_parts };
+    ScheduleShape s = { 1, 1, 1, 1, 1, 1, 1 };
+    Simulation sim;
+    Pipeline p = pipeline_of("1f1b", &s);
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    memory_is(&sim.rank[0], (MemoryPoint[]){ { 0, 0 }, { 0, 3 }, { 3, 0 } }, 3);
+    p = pipeline_of("zb-h1", &s);
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    memory_is(&sim.rank[0], (MemoryPoint[]){ { 0, 0 }, { 0, 3 }, { 1, 7 }, { 2, 6 }, { 3, 0 } }, 5);
+    CHECK_NEAR(sim.rank[0].peak_bytes, 7, 0);
+    CHECK_NEAR(sim.rank[0].peak_at, 1, 0);
+    /* forward 0 to 4; combine 4, experts 5, W experts beside dispatch 6, attention 7, W attention 8
+     */
+    p = pipeline_of("1f1b-overlap", &s);
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    memory_is(&sim.rank[0], (MemoryPoint[]){ { 0, 0 }, { 0, 3 }, { 4, 7 }, { 8, 6 }, { 9, 0 } }, 5);
+    pipeline_forget();
+}
+
+static void entries_are_memory_from_the_start(void **state)
+{
+    (void)state;
+    SimCost cost = { .duration = slow_links, .slot = three_parts, .entry_bytes = 10 };
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, 0 };
+    Pipeline p = pipeline_of("1f1b", &s);
+    Simulation sim;
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    for (int r = 0; r < 2; r++) {
+        CHECK_NEAR(sim.rank[r].memory[0].bytes, 10 * p.rank[r].entries, 0);
+        CHECK_NEAR(sim.rank[r].peak_bytes, 10 * p.rank[r].entries + 3 * p.rank[r].slots, 0);
+    }
+    pipeline_forget();
+}
+
+/* One slow rank sets the pace: the others wait, and it alone has no bubble but the fill. */
+static double slow_rank(void *ctx, int rank, const Action *a)
+{
+    return rank == *(int *)ctx ? 2 * slow_links(NULL, rank, a) : slow_links(NULL, rank, a);
+}
+
+static void the_slowest_rank_sets_the_pace(void **state)
+{
+    (void)state;
+    int slow = 2;
+    ScheduleShape s = { 4, 1, 200, 1, 1, 1, 0 };
+    Pipeline p = pipeline_of("1f1b", &s);
+    Simulation sim;
+    CHECK_OK(simulate_run(&p, &(SimCost){ .ctx = &slow, .duration = slow_rank }, &made, &sim));
+    CHECK(sim.rank[slow].bubble < 0.05);
+    for (int r = 0; r < 4; r++) {
+        if (r != slow) CHECK(sim.rank[r].bubble > 0.5);
+    }
+    pipeline_forget();
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(two_stages_with_slow_links_are_as_drawn),
+    TEST(memory_follows_the_parts_of_a_slot),
+    TEST(entries_are_memory_from_the_start),
+    TEST(the_slowest_rank_sets_the_pace),
+};
+PIPELINE_TESTS(tests)
