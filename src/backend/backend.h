@@ -32,4 +32,13 @@ Status backend_event_nothing(Exec *ex, Event event);
 Status backend_sync_nothing(Exec *ex);
 Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value);
 
+/* The table of a decorator: it only runs ops; memory and waits are the bottom backend's. */
+#define BACKEND_DECORATOR(name_, run_)                                                             \
+    {                                                                                              \
+        .name = (name_), .run = (run_), .alloc = backend_no_alloc, .free = backend_no_free,        \
+        .copy = backend_no_copy, .fill = backend_no_fill, .event_new = backend_event_new,          \
+        .record = backend_event_nothing, .wait = backend_event_nothing,                            \
+        .sync = backend_sync_nothing, .find_bad = backend_find_nothing                             \
+    }
+
 #endif

@@ -12,7 +12,7 @@ extern "C" {
 
 /* What an Exec on a GPU has beside the common part. */
 struct Cuda {
-    int device, sms;
+    int device;
     int64_t waits; /* of the host, so far */
     cudaStream_t stream;
     struct Blas *blas;
@@ -53,7 +53,6 @@ Status cuda_status(cudaError_t e, const char *what)
 
 cudaStream_t exec_stream(Exec *ex) { return ex->cuda->stream; }
 void *exec_workspace(Exec *ex) { return ex->workspace; }
-int exec_sms(const Exec *ex) { return ex->cuda->sms; }
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
 struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }
 
@@ -122,7 +121,7 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     TRY(cuda_info(device, &info));
     TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
     Cuda *c = (Cuda *)memory;
-    c->device = device, c->sms = info.sms;
+    c->device = device;
     exec_set(ex, &backend_cuda, c, scratch);
     TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream"));
     for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));

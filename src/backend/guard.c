@@ -40,16 +40,4 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     return OK;
 }
 
-const Backend backend_guard = {
-    .name = "guard",
-    .run = run,
-    .alloc = backend_no_alloc,
-    .free = backend_no_free,
-    .copy = backend_no_copy,
-    .fill = backend_no_fill,
-    .event_new = backend_event_new,
-    .record = backend_event_nothing,
-    .wait = backend_event_nothing,
-    .sync = backend_sync_nothing,
-    .find_bad = backend_find_nothing,
-};
+const Backend backend_guard = BACKEND_DECORATOR("guard", run);

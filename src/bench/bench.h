@@ -36,6 +36,8 @@ Status bench_run_step(BenchModel *m, double *seconds);
 
 Status bench_roof(const Config *c, BenchRoof *out);
 
+void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
+
 /* The table of ops: every op that a training step of the model runs, then those that it does not.
  */
 Status bench_ops(const Config *c, int64_t steps, Text *out);

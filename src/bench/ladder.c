@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { TRACE_EVENTS = 1 << 16, WARM_UP = 2, SETTINGS_MAX = 2 };
@@ -41,12 +40,6 @@ typedef struct Row {
     StepResult result;
 } Row;
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
 {
     Trace trace = { 0 };
@@ -62,7 +55,7 @@ static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
         trace.used = 0;
         TRY(bench_run_step(m, &seconds[i]));
     }
-    qsort(seconds, (size_t)steps, sizeof *seconds, by_size);
+    bench_sort(seconds, steps);
     out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / seconds[steps / 2];
     out->result = m->result;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes += m->plan.bytes[i];

@@ -6,6 +6,7 @@
 #include "train/peak.h"
 #include "train/train.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void random_tokens(BenchModel *m)
@@ -70,6 +71,14 @@ Status bench_run_step(BenchModel *m, double *seconds)
     *seconds = clock_s() - start;
     return OK;
 }
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
 
 Status bench_roof(const Config *c, BenchRoof *out)
 {

@@ -34,7 +34,7 @@ typedef struct OpRow {
     Routing routing;
     OpCost cost;
     int64_t calls;
-    float *seconds; /* of the first SAMPLES_MAX calls */
+    double *seconds; /* of the first SAMPLES_MAX calls */
 } OpRow;
 
 typedef struct OpTimer {
@@ -109,19 +109,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     return op == op_desc(OP_ROUTE_FWD) ? put_routing(t, ex, args) : OK;
 }
 
-static const Backend backend_bench = {
-    .name = "bench",
-    .run = run,
-    .alloc = backend_no_alloc,
-    .free = backend_no_free,
-    .copy = backend_no_copy,
-    .fill = backend_no_fill,
-    .event_new = backend_event_new,
-    .record = backend_event_nothing,
-    .wait = backend_event_nothing,
-    .sync = backend_sync_nothing,
-    .find_bad = backend_find_nothing,
-};
+static const Backend backend_bench = BACKEND_DECORATOR("bench", run);
 
 /* After a step, which waited for the GPU. */
 static Status add_step(OpTimer *t)
@@ -131,9 +119,9 @@ static Status add_step(OpTimer *t)
         double seconds = 0;
         void *memory = r->seconds;
         TRY(cuda_timer_s(&t->timer, 2 * i, 2 * i + 1, &seconds));
-        if (memory == NULL) TRY(arena_alloc(t->arena, SAMPLES_MAX * sizeof(float), &memory));
+        if (memory == NULL) TRY(arena_alloc(t->arena, SAMPLES_MAX * sizeof *r->seconds, &memory));
         r->seconds = memory;
-        if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = (float)seconds;
+        if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = seconds;
         r->calls++;
     }
     t->n_calls = 0;
@@ -213,17 +201,11 @@ static Status run_model(BenchModel *m, OpTimer *t, int64_t steps)
 
 /* The report. */
 
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
 static Status print_row(const OpRow *r, const BenchRoof *roof, Text *out)
 {
     int64_t n = r->calls < SAMPLES_MAX ? r->calls : SAMPLES_MAX;
-    qsort(r->seconds, (size_t)n, sizeof *r->seconds, by_size);
-    double s = (double)r->seconds[n / 2], least = r->cost.flops / roof->flops;
+    bench_sort(r->seconds, n);
+    double s = r->seconds[n / 2], least = r->cost.flops / roof->flops;
     if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;
     return text_printf(out, "%-20s %-*s %-7s %6" PRId64 " %10.1f %9.1f %8.0f %7.1f\n", r->op->name,
                        SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->calls, s * 1e6,

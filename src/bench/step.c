@@ -6,15 +6,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { WARM_UP = 3 };
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Of the timed steps, in seconds: as the host sees them, and on a GPU from the first launch's begin
  * to the last one's end. */
@@ -64,7 +57,7 @@ static Status report_clock(Watch *w, Text *out)
 {
     const char *words[GPU_REASONS_MAX];
     if (w->n == 0 || !gpu_knows(&w->last, GPU_CLOCK_MHZ)) return OK;
-    qsort(w->clock, (size_t)w->n, sizeof *w->clock, by_size);
+    bench_sort(w->clock, w->n);
     TRY(text_printf(out, "  clock        %.0f MHz p50, %.0f to %.0f; %.0f W, %.0f C at the end",
                     part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
                     w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
@@ -143,8 +136,8 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     m->engine.observer = (EngineObserver){ 0 };
     gpu_state_close(&watch.gpu);
     TRY(s);
-    qsort(t.step, (size_t)steps, sizeof *t.step, by_size);
-    qsort(t.device, (size_t)steps, sizeof *t.device, by_size);
+    bench_sort(t.step, steps);
+    bench_sort(t.device, steps);
     TRY(report(m, &t, out));
     return report_clock(&watch, out);
 }

@@ -22,7 +22,6 @@ struct Exec;
 /* Of the Exec that an op runs on. */
 cudaStream_t exec_stream(struct Exec *ex);
 void *exec_workspace(struct Exec *ex);
-int exec_sms(const struct Exec *ex); /* multiprocessors of the device */
 
 /* OK, or ERR_DEVICE with the op's name and what the driver says. */
 Status cuda_status(cudaError_t e, const char *what);

@@ -76,7 +76,6 @@ static inline void tiny_open(Tiny *t, const char *const *overrides)
     CHECK_OK(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
     CHECK_OK(engine_prepare(&t->engine, NULL));
     CHECK_OK(engine_init_weights(&t->engine, 42));
-    CHECK_OK(engine_refresh_weights(&t->engine));
     CHECK_OK(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
     tiny_batch(t, 0);
 }
