@@ -94,8 +94,28 @@ Status config_check(const Config *c)
                 c->optimizer_min_lr, c->optimizer_lr);
 }
 
+/* Layouts over ranks are planned. */
+static Status check_one_rank(const Config *c)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } axes[] = {
+        { "pp", c->mesh_pp }, { "vpp", c->mesh_vpp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp }
+    };
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        if (axes[i].n == 1) continue;
+        return FAIL(ERR_UNSUPPORTED,
+                    "mesh.%s is %lld and one rank trains: `switchyard plan` prices it, mesh.%s=1 "
+                    "can be trained",
+                    axes[i].name, (long long)axes[i].n, axes[i].name);
+    }
+    return OK;
+}
+
 Status config_check_ops(const Config *c)
 {
+    TRY(check_one_rank(c));
     if (c->attention_qk_norm != QK_NORM_NONE) {
         return FAIL(ERR_UNSUPPORTED,
                     "no op computes attention.qk_norm %s yet: --dry-run plans it, "

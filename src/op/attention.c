@@ -110,7 +110,9 @@ static OpCost fwd_cost(const void *args)
     Shape s = attention_fwd_shape(a);
     return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(s.dk + s.dv),
                      .bytes = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v) +
-                              bytes_of(&a->doc) + bytes_of(&a->o) + bytes_of(&a->lse) };
+                              bytes_of(&a->doc) + bytes_of(&a->o) + bytes_of(&a->lse),
+                     .work = WORK_ATTENTION,
+                     .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
 }
 
 static OpCost bwd_cost(const void *args)
@@ -120,7 +122,9 @@ static OpCost bwd_cost(const void *args)
     double in = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v);
     return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(3 * s.dk + 2 * s.dv),
                      .bytes = 2 * in + 2 * bytes_of(&a->o) + bytes_of(&a->lse) +
-                              bytes_of(&a->doc) }; /* gradients are as large as their tensors */
+                              bytes_of(&a->doc), /* gradients are as large as their tensors */
+                     .work = WORK_ATTENTION_BACKWARD,
+                     .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
 }
 
 static const OpPort fwd_ports[] = {

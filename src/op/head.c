@@ -40,7 +40,8 @@ static OpCost cost(const void *args)
         2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
     double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
                    2 * (double)tensor_bytes(&a->target); /* and loss, of the same size */
-    OpCost c = { .flops = product, .bytes = bytes };
+    int64_t narrow = tensor_cols(&a->x) < a->chunk ? tensor_cols(&a->x) : a->chunk;
+    OpCost c = { .flops = product, .bytes = bytes, .work = WORK_GEMM, .size = (double)narrow };
     if (a->dx.data != NULL) c.flops += product, c.bytes += (double)tensor_bytes(&a->dx);
     if (a->dw.data != NULL) c.flops += product, c.bytes += 2 * (double)tensor_bytes(&a->dw);
     return c;

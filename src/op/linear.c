@@ -122,7 +122,11 @@ static Status expect_weight(const char *op, const char *port, const Tensor *w)
 /* Every operand is read once and every result written once; a residual is one more operand. */
 static OpCost cost_of(int64_t N, int64_t O, int64_t I, double bytes)
 {
-    return (OpCost){ .flops = 2.0 * (double)N * (double)O * (double)I, .bytes = bytes };
+    int64_t least = N < O ? N : O;
+    return (OpCost){ .flops = 2.0 * (double)N * (double)O * (double)I,
+                     .bytes = bytes,
+                     .work = WORK_GEMM,
+                     .size = (double)(least < I ? least : I) };
 }
 
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }

@@ -70,10 +70,9 @@ static OpCost fwd_cost(const void *args)
 {
     const MoeDownFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
-    return (OpCost){
-        .flops = rows * 2 * (double)tensor_cols(&a->act) * (double)tensor_cols(&a->out),
-        .bytes = bytes_of(&a->w) + moe_rows_bytes(&a->act, rows) + moe_rows_bytes(&a->out, rows)
-    };
+    return moe_product_cost(
+        rows, a->w.dim[0], (double)tensor_cols(&a->act), (double)tensor_cols(&a->out),
+        bytes_of(&a->w) + moe_rows_bytes(&a->act, rows) + moe_rows_bytes(&a->out, rows));
 }
 
 /*
@@ -221,11 +220,10 @@ static OpCost bwd_cost(const void *args)
 {
     const MoeDownBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
-    return (OpCost){
-        .flops = rows * 2 * (double)tensor_cols(&a->wact) * (double)tensor_cols(&a->dy),
-        .bytes = bytes_of(&a->dy) + bytes_of(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
-                 moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float),
-    };
+    return moe_product_cost(rows, a->w.dim[0], (double)tensor_cols(&a->wact),
+                            (double)tensor_cols(&a->dy),
+                            bytes_of(&a->dy) + bytes_of(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
+                                moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));
 }
 
 static const OpPort fwd_ports[] = {

@@ -72,6 +72,17 @@ static inline double moe_rows_expected(const Rows *rows)
     return rows->expected > 0 ? rows->expected : (double)rows->bound;
 }
 
+/* Of the products of all experts with matrices of I x O: rows of one expert are rows / experts. */
+static inline OpCost moe_product_cost(double rows, int64_t experts, double I, double O,
+                                      double bytes)
+{
+    double mean = rows / (double)experts, least = I < O ? I : O;
+    return (OpCost){ .flops = rows * 2 * I * O,
+                     .bytes = bytes,
+                     .work = WORK_GROUPED,
+                     .size = mean < least ? mean : least };
+}
+
 /* Bytes of `rows` rows of t, a (R, x) buffer. */
 static inline double moe_rows_bytes(const Tensor *t, double rows)
 {

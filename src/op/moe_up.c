@@ -106,9 +106,9 @@ static OpCost fwd_cost(const void *args)
     const MoeUpFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
     double D = (double)tensor_cols(&a->x), F = (double)tensor_cols(&a->act);
-    return (OpCost){ .flops = rows * 2 * D * 2 * F,
-                     .bytes = bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
-                              moe_rows_bytes(&a->act, rows) };
+    return moe_product_cost(rows, a->w.dim[0], D, 2 * F,
+                            bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
+                                moe_rows_bytes(&a->act, rows));
 }
 
 /* backward to the rows   dx_r = dpre_r W1_e */
@@ -170,10 +170,9 @@ static OpCost input_cost(const void *args)
 {
     const MoeUpBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
-    return (OpCost){
-        .flops = rows * 2 * (double)tensor_cols(&a->dpre) * (double)tensor_cols(&a->dx),
-        .bytes = bytes_of(&a->w) + moe_rows_bytes(&a->dpre, rows) + moe_rows_bytes(&a->dx, rows)
-    };
+    return moe_product_cost(
+        rows, a->w.dim[0], (double)tensor_cols(&a->dpre), (double)tensor_cols(&a->dx),
+        bytes_of(&a->w) + moe_rows_bytes(&a->dpre, rows) + moe_rows_bytes(&a->dx, rows));
 }
 
 static const OpPort fwd_ports[] = {

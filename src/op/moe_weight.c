@@ -94,9 +94,9 @@ static OpCost sum_cost(const Sum *s)
 {
     double rows = moe_rows_expected(s->rows);
     double D = (double)tensor_cols(s->by_token), F = (double)tensor_cols(s->by_row);
-    return (OpCost){ .flops = rows * 2 * D * F,
-                     .bytes = moe_rows_bytes(s->by_row, rows) + (double)tensor_bytes(s->by_token) +
-                              2 * (double)tensor_bytes(s->dw) };
+    return moe_product_cost(rows, s->dw->dim[0], D, F,
+                            moe_rows_bytes(s->by_row, rows) + (double)tensor_bytes(s->by_token) +
+                                2 * (double)tensor_bytes(s->dw));
 }
 
 /* The shapes that both have in common; dw's depends on the side. */

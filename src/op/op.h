@@ -20,6 +20,7 @@
 #define OP_OP_H
 
 #include "base/tensor.h"
+#include "op/work.h"
 
 #include <stdbool.h>
 
@@ -63,6 +64,9 @@ typedef struct OpCost {
     double bytes;      /* the fewest that must cross memory */
     double comm_bytes; /* sent by one rank, over the group `axis` of the mesh */
     int axis;
+    OpWork work;
+    double size; /* what the rate of the work depends on: of products the smallest of m, n, k; of
+                    grouped ones m is an expert's mean rows; of attention the keys of a sequence */
 } OpCost;
 
 struct OpDesc {

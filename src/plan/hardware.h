@@ -19,6 +19,7 @@
 #define PLAN_HARDWARE_H
 
 #include "base/arena.h"
+#include "op/work.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,13 +27,6 @@
 enum { HARDWARE_POINTS_MAX = 32, HARDWARE_TIERS_MAX = 8 };
 
 typedef enum HardwareDtype { HARDWARE_F32, HARDWARE_BF16, HARDWARE_FP8 } HardwareDtype;
-
-typedef enum HardwareWork {
-    HARDWARE_GEMM,
-    HARDWARE_GROUPED,
-    HARDWARE_ATTENTION,
-    HARDWARE_ATTENTION_BACKWARD
-} HardwareWork;
 
 typedef enum HardwareFabric { FABRIC_MESH, FABRIC_SWITCH } HardwareFabric;
 
@@ -82,7 +76,7 @@ int hardware_preset_count(void);
 const char *hardware_preset_name(int i);
 
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
-Status hardware_rate(const Hardware *h, HardwareWork work, HardwareDtype dtype, double size,
+Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);

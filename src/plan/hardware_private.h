@@ -13,6 +13,6 @@ extern const int hardware_presets_n;
 Status hardware_read(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 
 /* A type's curve and peak. */
-const HardwareCurve *hardware_curve(const Hardware *h, HardwareWork work, HardwareDtype dtype);
+const HardwareCurve *hardware_curve(const Hardware *h, OpWork work, HardwareDtype dtype);
 
 #endif

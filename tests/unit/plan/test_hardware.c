@@ -59,13 +59,13 @@ static void every_preset_loads_and_says_where_its_numbers_are_from(void **state)
         CHECK_OK(hardware_load(&h, &arena, hardware_preset_name(i)));
         CHECK_TEXT(h.name, hardware_preset_name(i));
         CHECK(strlen(h.memory_source) > 10 && strlen(h.gemm_source) > 10);
-        CHECK_OK(hardware_rate(&h, HARDWARE_GROUPED, HARDWARE_FP8, 1536, &rate));
+        CHECK_OK(hardware_rate(&h, WORK_GROUPED, HARDWARE_FP8, 1536, &rate));
         CHECK(rate > 0.2 * h.peak_fp8 * 1e12 && rate < h.peak_fp8 * 1e12);
         CHECK(h.gpu_measured == (strcmp(h.name, "h200") == 0));
     }
 }
 
-static double rate_of(const Hardware *h, HardwareWork work, HardwareDtype dtype, double size)
+static double rate_of(const Hardware *h, OpWork work, HardwareDtype dtype, double size)
 {
     double rate = 0;
     CHECK_OK(hardware_rate(h, work, dtype, size, &rate));
@@ -96,7 +96,7 @@ static void presets_hold_the_figures_that_are_known(void **state)
         CHECK_NEAR(h.peak_bf16, want[i].bf16, 0);
         CHECK_NEAR(h.scale_up_gb_s, want[i].up, 0);
         CHECK_NEAR(h.scale_up_gpus, want[i].gpus, 0);
-        CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 8192), want[i].reached, 0.5);
+        CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, 8192), want[i].reached, 0.5);
     }
 }
 
@@ -105,12 +105,12 @@ static void rates_lie_on_lines_over_the_logarithm_of_the_size(void **state)
     (void)state;
     Hardware h;
     CHECK_OK(parse(&h, LINES, ""));
-    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 1000), 400, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, sqrt(1e7)), 500, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 10000), 600, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 1e9), 600, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_BF16, 250), 100, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_ATTENTION_BACKWARD, HARDWARE_BF16, 8192), 300, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, 1000), 400, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, sqrt(1e7)), 500, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, 10000), 600, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, 1e9), 600, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, 250), 100, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_ATTENTION_BACKWARD, HARDWARE_BF16, 8192), 300, 1e-9);
 }
 
 static void what_has_no_curve_takes_the_nearest_one(void **state)
@@ -119,13 +119,13 @@ static void what_has_no_curve_takes_the_nearest_one(void **state)
     Hardware h;
     double rate = 0;
     CHECK_OK(parse(&h, LINES, "grouped: {fp8: [[1000, 900]], source: s}"));
-    CHECK_NEAR(rate_of(&h, HARDWARE_GROUPED, HARDWARE_BF16, 1000), 400, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_GROUPED, HARDWARE_FP8, 1000), 900, 1e-9);
-    CHECK_NEAR(rate_of(&h, HARDWARE_GEMM, HARDWARE_FP8, 1000), 800, 1e-9);
-    CHECK_FAILS(hardware_rate(&h, HARDWARE_GEMM, HARDWARE_F32, 1000, &rate), ERR_ARG,
+    CHECK_NEAR(rate_of(&h, WORK_GROUPED, HARDWARE_BF16, 1000), 400, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GROUPED, HARDWARE_FP8, 1000), 900, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_FP8, 1000), 800, 1e-9);
+    CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_F32, 1000, &rate), ERR_ARG,
                 "a.yaml has no rate for gemm in f32: give gemm.f32 or peak.f32");
-    CHECK_FAILS(hardware_rate(&h, HARDWARE_GEMM, HARDWARE_BF16, 0, &rate), ERR_ARG, "size 0");
-    CHECK_FAILS(hardware_rate(&h, HARDWARE_GEMM, HARDWARE_BF16, NAN, &rate), ERR_ARG, "above 0");
+    CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_BF16, 0, &rate), ERR_ARG, "size 0");
+    CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_BF16, NAN, &rate), ERR_ARG, "above 0");
 }
 
 static void a_wrong_file_is_told_with_its_place(void **state)

@@ -1,0 +1,15 @@
+/* work: what bounds an op's speed, for whoever turns its cost into time. */
+#ifndef OP_WORK_H
+#define OP_WORK_H
+
+typedef enum OpWork {
+    WORK_MEMORY, /* its bytes alone */
+    WORK_GEMM,
+    WORK_GROUPED, /* products grouped by expert */
+    WORK_ATTENTION,
+    WORK_ATTENTION_BACKWARD,
+    WORK_COMM, /* comm_bytes over the axis */
+    WORK_COUNT
+} OpWork;
+
+#endif
