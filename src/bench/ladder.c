@@ -106,7 +106,12 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
 {
     Config c = *config;
     EnginePlan plan;
-    EngineShape shape = { 1, 1, c.data_sequence, c.data_sequence, 1, 1, false, 0 };
+    EngineShape shape = { .batch = 1,
+                          .micro_batch = 1,
+                          .sequence = c.data_sequence,
+                          .positions = c.data_sequence,
+                          .domains = 1,
+                          .threads = 1 };
     TRY(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
     bool gpu = plan.on_gpu, waits = gpu;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {

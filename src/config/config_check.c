@@ -87,6 +87,8 @@ Status config_check(const Config *c)
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
     if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
+    if (c->mesh_ep > 1) TRY(divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
+    TRY(divides("mesh.cp", c->mesh_cp, "data.sequence", c->data_sequence));
     TRY(check_recompute(c));
     TRY(check_device(c));
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;

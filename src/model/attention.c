@@ -11,6 +11,13 @@
  *
  * Kept for backward: y, a (mla; gqa with such a norm), the normalised latents, q, k, v, o and the
  * softmax's lse.
+ *
+ * With a sequence cut over ranks (spec->cp; each has two of 2 cp pieces, so that all see as many
+ * pairs) the queries here meet the keys block by block, a block being one rank's. MLA gathers and
+ * keeps the latents of all ranks and projects keys and values up from them when their block's turn
+ * comes, forward and backward; the gradients are folded back through that projection before they
+ * are scattered. GQA passes keys and values round a ring (arXiv:2310.01889), in backward with their
+ * gradients. Each block costs what one rank's own causal half does.
  */
 #include "model/layer.h"
 
@@ -24,7 +31,12 @@ typedef struct AttentionState {
     Tensor o, lse;
     Tensor dq, dk, dv;          /* ring, from core to qkv */
     Tensor dq_raw, dkv_raw, da; /* ring, from backward_input to backward_weight */
+    Tensor latents;             /* mla over ranks: (cp N, kv_rank + rope) */
+    Tensor dlatents;            /* ring: the same, then (N, ...) scattered */
+    Tensor block[2];            /* gqa over ranks, ring: keys and values under way */
 } AttentionState;
+
+static bool shared_context(const LayerRun *r) { return r->training && r->spec->cp > 1; }
 
 static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
 static int64_t rope_col(const AttentionSpec *a) { return a->q_rank + a->kv_rank; }
@@ -189,20 +201,27 @@ static Status assemble(LayerRun *r, AttentionState *s)
                                              .dims = mla_dims(a) });
 }
 
+static Status place_kv(LayerRun *r, AttentionState *s, Arena *arena)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    TRY(tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_qk_dim(a), &s->k));
+    return tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_v_dim(a), &s->v);
+}
+
 /* Where q, k, v go: the cache has a place for new keys and values of its own. */
 static Status place_qkv(LayerRun *r, AttentionState *s, Arena *arena)
 {
     const AttentionSpec *a = &r->layer->as.attention;
-    int64_t n = layer_tokens(r), qk = attention_qk_dim(a), v = attention_v_dim(a);
-    Dtype act = r->spec->act;
-    TRY(tensor_new2(arena, act, n, a->heads * qk, &s->q));
+    int64_t n = layer_tokens(r);
+    TRY(tensor_new2(arena, r->spec->act, n, a->heads * attention_qk_dim(a), &s->q));
     if (r->cache != NULL) {
         s->k = tensor_rows(&r->cache->k[r->layer->block], r->cache->used, n);
         s->v = tensor_rows(&r->cache->v[r->layer->block], r->cache->used, n);
         return OK;
     }
-    TRY(tensor_new2(arena, act, n, a->kv_heads * qk, &s->k));
-    return tensor_new2(arena, act, n, a->kv_heads * v, &s->v);
+    /* Where keys and values are made block by block, no block is kept. */
+    return place_kv(r, s, shared_context(r) && a->kind == ATTENTION_MLA ? r->ring : arena);
 }
 
 static Status qkv_forward(LayerRun *r)
@@ -221,12 +240,68 @@ static Status qkv_forward(LayerRun *r)
     return assemble(r, s);
 }
 
+static Status collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
+{
+    return collective(
+        r->ex,
+        (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
+}
+
+/* mla: the latents of all ranks' tokens. */
+static Status gather(LayerRun *r, AttentionState *s, Arena *arena)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    TRY(tensor_new2(arena, r->spec->act, r->spec->cp * n, a->kv_rank + a->rope, &s->latents));
+    return collect(r, COMM_ALL_GATHER, tensor_rows(&s->latents, 0, n), s->latents);
+}
+
+static Status gather_forward(LayerRun *r)
+{
+    bool mla = r->layer->as.attention.kind == ATTENTION_MLA;
+    if (!shared_context(r) || !mla) return OK;
+    return gather(r, r->state, layer_arena(r, RECOMPUTE_EXCHANGE));
+}
+
+/* Keys and values of another rank into s->k, s->v (mla) or the ring's next block (gqa). */
+static Status next_block(LayerRun *r, AttentionState *s, int64_t i, Tensor *k, Tensor *v)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    if (a->kind == ATTENTION_MLA) {
+        Tensor x = { s->latents.data, s->latents.dtype, 2, { n, a->kv_rank } }, kv;
+        return project(r, x, ROLE_KV_B, r->scratch, &kv);
+    }
+    if (i <= 2) {
+        TRY(tensor_new2(r->ring, r->spec->act, n, 2 * a->kv_heads * a->head, &s->block[i % 2]));
+    }
+    *k = (Tensor){ s->block[i % 2].data, r->spec->act, 2, { n, a->kv_heads * a->head } };
+    *v = *k;
+    return collect(r, COMM_SHIFT, s->block[i % 2], s->block[i % 2]);
+}
+
+static Status attend(LayerRun *r, AttentionState *s, Tensor k, Tensor value, int64_t tk)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t b = r->batch->b, t = r->batch->t;
+    int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+    return attention_fwd(r->ex,
+                         (AttentionFwd){ .chunk = a->chunk,
+                                         .q = tensor_as4(&s->q, b, t, a->heads, qk),
+                                         .k = tensor_as4(&k, b, tk, a->kv_heads, qk),
+                                         .v = tensor_as4(&value, b, tk, a->kv_heads, v),
+                                         .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
+                                         .o = tensor_as4(&s->o, b, t, a->heads, v),
+                                         .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
+                                         .scale = (float)(1 / sqrt((double)qk)),
+                                         .kernel = a->kernel });
+}
+
 static Status core_forward(LayerRun *r)
 {
     const AttentionSpec *a = &r->layer->as.attention;
     AttentionState *s = r->state;
-    int64_t b = r->batch->b, t = r->batch->t, n = b * t, tk = t;
-    int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+    int64_t b = r->batch->b, t = r->batch->t, n = b * t, tk = t, v = attention_v_dim(a);
     Tensor k = s->k, value = s->v;
     if (r->cache != NULL) {
         tk = r->cache->used + n;
@@ -235,16 +310,11 @@ static Status core_forward(LayerRun *r)
     }
     TRY(tensor_new2(r->keep, r->spec->act, n, a->heads * v, &s->o));
     TRY(tensor_new2(r->keep, DTYPE_F32, b * a->heads, t, &s->lse));
-    TRY(attention_fwd(r->ex,
-                      (AttentionFwd){ .chunk = a->chunk,
-                                      .q = tensor_as4(&s->q, b, t, a->heads, qk),
-                                      .k = tensor_as4(&k, b, tk, a->kv_heads, qk),
-                                      .v = tensor_as4(&value, b, tk, a->kv_heads, v),
-                                      .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
-                                      .o = tensor_as4(&s->o, b, t, a->heads, v),
-                                      .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
-                                      .scale = (float)(1 / sqrt((double)qk)),
-                                      .kernel = a->kernel }));
+    TRY(attend(r, s, k, value, tk));
+    for (int64_t i = 1; shared_context(r) && i < r->spec->cp; i++) {
+        TRY(next_block(r, s, i, &k, &value));
+        TRY(attend(r, s, k, value, tk));
+    }
     if (r->again) return OK;
     return linear_fwd(
         r->ex, (LinearFwd){ .x = s->o, .w = r->weights->w[ROLE_O], .r = r->h, .y = r->h_out });
@@ -258,9 +328,72 @@ static Status restore(LayerRun *r, AttentionState *s)
     bool mla = r->layer->as.attention.kind == ATTENTION_MLA;
     TRY(layer_norm_again(r, &s->norm));
     if (mla && layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(latents(r, s, r->ring));
-    if (layer_arena(r, RECOMPUTE_ATTN_UP) != r->ring) return OK;
-    TRY(place_qkv(r, s, r->ring));
-    return assemble(r, s);
+    if (layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring) {
+        TRY(place_qkv(r, s, r->ring));
+        return assemble(r, s);
+    }
+    if (!mla || !shared_context(r)) return OK;
+    TRY(place_kv(r, s, r->ring));
+    return next_block(r, s, 0, &s->k, &s->v);
+}
+
+static Status project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual, Tensor dx)
+{
+    return linear_bwd_input(
+        r->ex, (LinearBwdInput){ .dy = dy, .w = r->weights->w[role], .r = residual, .dx = dx });
+}
+
+static Status project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
+{
+    return linear_bwd_weight(r->ex,
+                             (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
+}
+
+/* Room for what the blocks of other ranks need in backward. */
+static Status open_blocks(LayerRun *r, AttentionState *s)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    Dtype act = r->spec->act;
+    if (a->kind == ATTENTION_GQA)
+        return tensor_new2(r->ring, act, n, 2 * a->kv_heads * a->head, &s->dkv_raw);
+    if (layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) TRY(gather(r, s, r->ring));
+    TRY(tensor_new2(r->ring, act, n, a->heads * (a->nope + a->v), &s->dkv_raw));
+    return tensor_new2(r->ring, act, r->spec->cp * n, a->kv_rank + a->rope, &s->dlatents);
+}
+
+static Status attend_backward(LayerRun *r, AttentionState *s, Tensor d_o, Tensor k, Tensor value)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t b = r->batch->b, t = r->batch->t;
+    int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+    return attention_bwd(r->ex,
+                         (AttentionBwd){ .chunk = a->chunk,
+                                         .d_o = tensor_as4(&d_o, b, t, a->heads, v),
+                                         .q = tensor_as4(&s->q, b, t, a->heads, qk),
+                                         .k = tensor_as4(&k, b, t, a->kv_heads, qk),
+                                         .v = tensor_as4(&value, b, t, a->kv_heads, v),
+                                         .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
+                                         .o = tensor_as4(&s->o, b, t, a->heads, v),
+                                         .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
+                                         .dq = tensor_as4(&s->dq, b, t, a->heads, qk),
+                                         .dk = tensor_as4(&s->dk, b, t, a->kv_heads, qk),
+                                         .dv = tensor_as4(&s->dv, b, t, a->kv_heads, v),
+                                         .scale = (float)(1 / sqrt((double)qk)),
+                                         .kernel = a->kernel,
+                                         .any_order = a->any_order });
+}
+
+/* Gradients of another rank's block: mla folds them back through the projection, weights' included,
+ * because no block is there any more later; gqa sends them on with the keys and values. */
+static Status fold_block(LayerRun *r, AttentionState *s)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    if (a->kind == ATTENTION_GQA) return collect(r, COMM_SHIFT, s->dkv_raw, s->dkv_raw);
+    Tensor dx = { s->dlatents.data, s->dlatents.dtype, 2, { n, a->kv_rank } };
+    TRY(project_backward(r, s->dkv_raw, ROLE_KV_B, (Tensor){ 0 }, dx));
+    return project_weight(r, s->dkv_raw, dx, ROLE_KV_B);
 }
 
 static Status core_backward_input(LayerRun *r)
@@ -277,21 +410,14 @@ static Status core_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, b * t, a->heads * qk, &s->dq));
     TRY(tensor_new2(r->ring, r->spec->act, b * t, a->kv_heads * qk, &s->dk));
     TRY(tensor_new2(r->ring, r->spec->act, b * t, a->kv_heads * v, &s->dv));
-    return attention_bwd(r->ex,
-                         (AttentionBwd){ .chunk = a->chunk,
-                                         .d_o = tensor_as4(&d_o, b, t, a->heads, v),
-                                         .q = tensor_as4(&s->q, b, t, a->heads, qk),
-                                         .k = tensor_as4(&s->k, b, t, a->kv_heads, qk),
-                                         .v = tensor_as4(&s->v, b, t, a->kv_heads, v),
-                                         .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
-                                         .o = tensor_as4(&s->o, b, t, a->heads, v),
-                                         .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
-                                         .dq = tensor_as4(&s->dq, b, t, a->heads, qk),
-                                         .dk = tensor_as4(&s->dk, b, t, a->kv_heads, qk),
-                                         .dv = tensor_as4(&s->dv, b, t, a->kv_heads, v),
-                                         .scale = (float)(1 / sqrt((double)qk)),
-                                         .kernel = a->kernel,
-                                         .any_order = a->any_order });
+    if (shared_context(r)) TRY(open_blocks(r, s));
+    for (int64_t i = 0; i < (shared_context(r) ? r->spec->cp : 1); i++) {
+        Tensor k = s->k, v_block = s->v;
+        if (i > 0) TRY(next_block(r, s, i, &k, &v_block));
+        TRY(attend_backward(r, s, d_o, k, v_block));
+        if (i > 0) TRY(fold_block(r, s));
+    }
+    return OK;
 }
 
 static Status core_backward_weight(LayerRun *r)
@@ -299,6 +425,15 @@ static Status core_backward_weight(LayerRun *r)
     AttentionState *s = r->state;
     return linear_bwd_weight(
         r->ex, (LinearBwdWeight){ .dy = r->dh_out, .x = s->o, .dw = r->weights->dw[ROLE_O] });
+}
+
+static Status gather_backward_input(LayerRun *r)
+{
+    AttentionState *s = r->state;
+    bool mla = r->layer->as.attention.kind == ATTENTION_MLA;
+    if (!shared_context(r) || !mla) return OK;
+    return collect(r, COMM_REDUCE_SCATTER, s->dlatents,
+                   tensor_rows(&s->dlatents, 0, layer_tokens(r)));
 }
 
 static Status latent_norm_backward(LayerRun *r, AttentionState *s, ParamRole role, int64_t col,
@@ -311,12 +446,6 @@ static Status latent_norm_backward(LayerRun *r, AttentionState *s, ParamRole rol
                                             .dx = s->da,
                                             .dw = r->weights->dw[role],
                                             .x_col = col });
-}
-
-static Status project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual, Tensor dx)
-{
-    return linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = dy, .w = r->weights->w[role], .r = residual, .dx = dx });
 }
 
 /* da (all its windows) and the gradient of q before its projection. */
@@ -389,12 +518,6 @@ static Status qkv_backward_input(LayerRun *r)
     return layer_norm_backward(r, &s->norm, dy);
 }
 
-static Status project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
-{
-    return linear_bwd_weight(r->ex,
-                             (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
-}
-
 static Status qkv_backward_weight(LayerRun *r)
 {
     const AttentionSpec *a = &r->layer->as.attention;
@@ -408,6 +531,7 @@ static Status qkv_backward_weight(LayerRun *r)
 
 static const Phase phases[] = {
     { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight },
+    { "kv_gather", LANE_COMM, gather_forward, gather_backward_input, NULL },
     { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight },
 };
 

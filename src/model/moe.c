@@ -4,18 +4,58 @@
  * Kept for backward: y, the router's logits and choice, and each routed row's pre-activation; never
  * an expert's output (op/moe.h). The logits and the choice are kept even under RECOMPUTE_LAYER:
  * they are small, and a second decision could differ.
+ *
+ * With experts spread over ranks (spec->ep) tokens are dispatched before the experts and their
+ * summed rows combined after them; in backward the gradients go the same ways. Then the received
+ * rows are kept beside y, or fetched again (RECOMPUTE_EXCHANGE).
  */
 #include "model/layer.h"
+
+#include <math.h>
 
 typedef struct MoeState {
     NormState norm;
     MlpState shared;
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
-    Tensor pre;                                    /* (R, 2F) */
-    Tensor shared_out, rows_out;                   /* ring, from their phases to combine */
-    Tensor dy_shared, wact, dweight, dx_rows;      /* ring, backward */
+    Tensor x, x_index, x_weight; /* what the experts here read: y and its routing, or received */
+    Tensor pre;                  /* (R, 2F) */
+    Tensor shared_out, rows_out; /* ring, from their phases to combine */
+    Tensor dout;                 /* backward: gradient of h_out, row by row as x */
+    Tensor dy_shared, wact, dweight, dx_rows; /* ring, backward */
+    Tensor dy_routed, dweight_home;           /* ring, backward, spread: of the tokens here */
 } MoeState;
+
+static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
+
+/* Rows that come here: `mean` on average, `most` at most. */
+static Rows received(const LayerRun *r, double mean, double most)
+{
+    const ModelSpec *s = r->spec;
+    double bound = s->room > 0 ? ceil(mean * s->room) : most;
+    return (Rows){ .bound = (int64_t)fmin(bound, most),
+                   .expected = fmin(mean * s->imbalance, most) };
+}
+
+/* Tokens that the experts here see: each once, whichever of them it takes. */
+static Rows tokens_of(const LayerRun *r)
+{
+    const MoeSpec *m = &r->layer->as.moe;
+    double n = (double)layer_tokens(r);
+    if (!spread(r)) return (Rows){ .bound = layer_tokens(r), .expected = n };
+    return received(r, n * exchange_distinct(m->experts, m->rule.top_k, r->spec->ep),
+                    n * (double)r->spec->ep);
+}
+
+/* Rows of the experts here. On one rank these are tokens x top-k, exactly. */
+static Rows rows_of(const LayerRun *r)
+{
+    const MoeSpec *m = &r->layer->as.moe;
+    int64_t k = m->rule.top_k, here = m->experts / r->spec->ep, most = k < here ? k : here;
+    int64_t n = layer_tokens(r);
+    if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
+    return received(r, (double)(n * k), (double)(n * r->spec->ep * most));
+}
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
@@ -33,12 +73,13 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                        (ParamAdd){ ROLE_ROUTER_BIAS, -1, 0, m->experts, INIT_ZERO, .state = true },
                        "model.layers.%d.mlp.gate.e_score_correction_bias", i));
     }
-    for (int e = 0; e < m->experts; e++) {
+    int64_t here = m->experts / s->ep; /* the first rank's: all ranks have as many */
+    for (int e = 0; e < here; e++) {
         ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true };
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.weight", i, e));
         TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.weight", i, e));
     }
-    for (int e = 0; e < m->experts; e++) {
+    for (int e = 0; e < here; e++) {
         TRY(params_add(out, (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true },
                        "model.layers.%d.mlp.experts.%d.down_proj.weight", i, e));
     }
@@ -60,17 +101,16 @@ static Status prepare(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->index));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->weight));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->seq_count));
-    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e + 1, &s->offsets));
-    TRY(tensor_new1(r->keep, DTYPE_I32, n * k, &s->row_token));
-    TRY(tensor_new1(r->keep, DTYPE_I32, n * k, &s->row_slot));
-    return tensor_new2(r->keep, DTYPE_I32, n, k, &s->slot_row);
-}
-
-/* On one rank every routed row is here: tokens x top-k of them, exactly. */
-static Rows rows_of(const MoeState *s)
-{
-    int64_t n = tensor_elems(&s->row_token);
-    return (Rows){ .bound = n, .expected = (double)n };
+    int64_t rows = rows_of(r).bound, tokens = tokens_of(r).bound;
+    s->x_index = s->index, s->x_weight = s->weight;
+    if (spread(r)) {
+        TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
+        TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
+    }
+    TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
+    TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
+    TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_slot));
+    return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->slot_row);
 }
 
 static Status route_forward(LayerRun *r)
@@ -81,20 +121,46 @@ static Status route_forward(LayerRun *r)
     if (r->again) return OK;
     TRY(linear_fwd(r->ex,
                    (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
-    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
-                                     .bias = r->weights->w[ROLE_ROUTER_BIAS],
-                                     .domain = r->batch->domain,
-                                     .index = s->index,
-                                     .weight = s->weight,
-                                     .seq_count = s->seq_count,
-                                     .load = tensor_rows(&r->record->load, m->index, 1),
-                                     .aux_loss = r->record->aux_loss,
-                                     .rule = m->rule }));
-    return moe_sort(r->ex, (MoeSort){ .index = s->index,
+    return route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
+                                        .bias = r->weights->w[ROLE_ROUTER_BIAS],
+                                        .domain = r->batch->domain,
+                                        .index = s->index,
+                                        .weight = s->weight,
+                                        .seq_count = s->seq_count,
+                                        .load = tensor_rows(&r->record->load, m->index, 1),
+                                        .aux_loss = r->record->aux_loss,
+                                        .rule = m->rule });
+}
+
+/* rows = x (N, D) at the ranks of its experts; in forward its routing goes along. */
+static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Tensor *rows)
+{
+    MoeState *s = r->state;
+    Tensor none = { 0 };
+    TRY(tensor_new2(arena, r->spec->act, tokens_of(r).bound, r->spec->hidden, rows));
+    return exchange_dispatch(r->ex, (ExchangeDispatch){ .x = x,
+                                                        .index = routing ? s->index : none,
+                                                        .weight = routing ? s->weight : none,
+                                                        .rows = *rows,
+                                                        .rows_index = routing ? s->x_index : none,
+                                                        .rows_weight = routing ? s->x_weight : none,
+                                                        .received = tokens_of(r),
+                                                        .ranks = r->spec->ep });
+}
+
+static Status dispatch_forward(LayerRun *r)
+{
+    MoeState *s = r->state;
+    s->x = s->norm.y;
+    if (spread(r))
+        TRY(send_tokens(r, s->norm.y, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
+    if (r->again) return OK;
+    return moe_sort(r->ex, (MoeSort){ .index = s->x_index,
                                       .offsets = s->offsets,
                                       .row_token = s->row_token,
                                       .row_slot = s->row_slot,
-                                      .slot_row = s->slot_row });
+                                      .slot_row = s->slot_row,
+                                      .elsewhere = spread(r) });
 }
 
 static Status shared_forward(LayerRun *r)
@@ -110,11 +176,11 @@ static Status experts_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    Rows rows = rows_of(s);
+    Rows rows = rows_of(r);
     Tensor act;
     TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = s->norm.y,
+    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = s->x,
                                       .w = r->weights->w[ROLE_EXPERT_GATE_UP],
                                       .offsets = s->offsets,
                                       .row_token = s->row_token,
@@ -130,10 +196,32 @@ static Status experts_forward(LayerRun *r)
                                              .rows = rows });
 }
 
+/* out (M, D): for each received row the sum of its experts' rows. */
+static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
+{
+    MoeState *s = r->state;
+    TRY(tensor_new2(r->ring, r->spec->act, tokens_of(r).bound, r->spec->hidden, out));
+    return moe_combine(r->ex, (MoeCombine){ .out = rows,
+                                            .slot_row = s->slot_row,
+                                            .weight = weight,
+                                            .y = *out,
+                                            .rows = rows_of(r) });
+}
+
 static Status combine_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->again) return OK;
+    if (spread(r)) {
+        Tensor back;
+        TRY(sum_rows(r, s->rows_out, s->x_weight, &back));
+        return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
+                                                          .shared = s->shared_out,
+                                                          .residual = r->h,
+                                                          .y = r->h_out,
+                                                          .received = tokens_of(r),
+                                                          .ranks = r->spec->ep });
+    }
     return moe_combine(r->ex, (MoeCombine){ .out = s->rows_out,
                                             .slot_row = s->slot_row,
                                             .weight = s->weight,
@@ -142,21 +230,35 @@ static Status combine_forward(LayerRun *r)
                                             .y = r->h_out });
 }
 
+/* The output's gradient goes where the tokens went; what was not kept is made or fetched again. */
+static Status combine_backward_input(LayerRun *r)
+{
+    MoeState *s = r->state;
+    TRY(layer_norm_again(r, &s->norm));
+    s->dout = r->dh_out;
+    if (!spread(r)) {
+        s->x = s->norm.y;
+        return OK;
+    }
+    if (layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring)
+        TRY(send_tokens(r, s->norm.y, false, r->ring, &s->x));
+    return send_tokens(r, r->dh_out, false, r->ring, &s->dout);
+}
+
 static Status experts_backward_input(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    Rows rows = rows_of(s);
-    TRY(layer_norm_again(r, &s->norm));
+    Rows rows = rows_of(r);
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->wact));
-    TRY(tensor_new2(r->ring, DTYPE_F32, layer_tokens(r), m->rule.top_k, &s->dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = r->dh_out,
+    TRY(tensor_new2(r->ring, DTYPE_F32, s->x_weight.dim[0], m->rule.top_k, &s->dweight));
+    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = s->dout,
                                                      .w = r->weights->w[ROLE_EXPERT_DOWN],
                                                      .pre = s->pre,
                                                      .offsets = s->offsets,
                                                      .row_token = s->row_token,
                                                      .row_slot = s->row_slot,
-                                                     .weight = s->weight,
+                                                     .weight = s->x_weight,
                                                      .dpre = s->pre,
                                                      .wact = s->wact,
                                                      .dweight = s->dweight,
@@ -172,15 +274,15 @@ static Status experts_backward_input(LayerRun *r)
 static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
-    Rows rows = rows_of(s);
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = r->dh_out,
+    Rows rows = rows_of(r);
+    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = s->dout,
                                                        .wact = s->wact,
                                                        .offsets = s->offsets,
                                                        .row_token = s->row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows }));
     return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = s->pre,
-                                                      .x = s->norm.y,
+                                                      .x = s->x,
                                                       .offsets = s->offsets,
                                                       .row_token = s->row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
@@ -203,21 +305,44 @@ static Status shared_backward_weight(LayerRun *r)
     return layer_mlp_backward_weight(r, &s->shared, s->norm.y, r->dh_out);
 }
 
+/* The gradients of y and of the routing weights go back to where the tokens are. */
+static Status dispatch_backward_input(LayerRun *r)
+{
+    MoeState *s = r->state;
+    int64_t n = layer_tokens(r);
+    s->dweight_home = s->dweight;
+    if (!spread(r)) return OK;
+    Tensor back;
+    TRY(sum_rows(r, s->dx_rows, (Tensor){ 0 }, &back));
+    TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->dy_routed));
+    TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->weight), &s->dweight_home));
+    return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
+                                                      .rows_weight = s->dweight,
+                                                      .shared = s->dy_shared,
+                                                      .y = s->dy_routed,
+                                                      .weight = s->dweight_home,
+                                                      .received = tokens_of(r),
+                                                      .ranks = r->spec->ep });
+}
+
 /* All ways into y meet here: routed rows, shared experts, router. */
 static Status route_backward_input(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
-    Tensor dy;
-    TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
-    TRY(moe_combine(
-        r->ex, (MoeCombine){
-                   .out = s->dx_rows, .slot_row = s->slot_row, .shared = s->dy_shared, .y = dy }));
+    Tensor dy = s->dy_routed;
+    if (!spread(r)) {
+        TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
+        TRY(moe_combine(r->ex, (MoeCombine){ .out = s->dx_rows,
+                                             .slot_row = s->slot_row,
+                                             .shared = s->dy_shared,
+                                             .y = dy }));
+    }
     /* The logits' last reader: their gradient takes their place. */
     TRY(route_bwd(r->ex, (RouteBwd){ .logits = s->logits,
                                      .index = s->index,
                                      .seq_count = s->seq_count,
-                                     .dweight = s->dweight,
+                                     .dweight = s->dweight_home,
                                      .dlogits = s->logits,
                                      .rule = m->rule }));
     TRY(linear_bwd_input(
@@ -236,9 +361,10 @@ static Status route_backward_weight(LayerRun *r)
 
 static const Phase phases[] = {
     { "route", LANE_COMPUTE, route_forward, route_backward_input, route_backward_weight },
+    { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL },
     { "shared", LANE_COMPUTE, shared_forward, shared_backward_input, shared_backward_weight },
     { "experts", LANE_COMPUTE, experts_forward, experts_backward_input, experts_backward_weight },
-    { "combine", LANE_COMPUTE, combine_forward, NULL, NULL },
+    { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL },
 };
 
 const LayerDesc layer_moe = {

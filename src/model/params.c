@@ -83,6 +83,20 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     return OK;
 }
 
+/* Parameters of a layer lie one after the other. */
+static void measure(ParamTable *t)
+{
+    int64_t elems = 0;
+    for (int i = 0; i < t->n; i++) {
+        const Param *p = &t->at[i];
+        if (p->first[BUF_MAIN] < 0) continue;
+        if (i == 0 || p->layer != t->at[i - 1].layer) elems = 0;
+        elems += param_elems(p);
+        if (p->expert >= 0) t->expert_elems += param_elems(p);
+        if (elems > t->layer_elems) t->layer_elems = elems;
+    }
+}
+
 Status params_build(const ModelSpec *s, Arena *a, ParamTable *out)
 {
     *out = (ParamTable){ 0 };
@@ -94,6 +108,7 @@ Status params_build(const ModelSpec *s, Arena *a, ParamTable *out)
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
+    measure(out);
     for (int b = 0; b < BUF_COUNT; b++) {
         out->elems[b] = (out->elems[b] + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
     }
@@ -101,19 +116,43 @@ Status params_build(const ModelSpec *s, Arena *a, ParamTable *out)
     return OK;
 }
 
-Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
-                    ParamMemory *out)
+int64_t params_shard_elems(const ParamTable *t, ParamBuffer b, const ParamShards *shards)
+{
+    static const int stage[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
+                                          [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
+    if (shards == NULL || shards->stage < stage[b]) return t->elems[b];
+    int64_t dense = shards->dense > 0 ? shards->dense : 1;
+    int64_t expert = shards->expert > 0 ? shards->expert : 1;
+    int64_t rest = t->elems[b] - t->expert_elems;
+    return (rest + dense - 1) / dense + (t->expert_elems + expert - 1) / expert;
+}
+
+/* While one layer's are used, the next one's weights come, the last one's gradients go. */
+static Status alloc_under_way(const ModelSpec *s, const ParamTable *t, const ParamShards *shards,
+                              Arena *run, ParamMemory *out)
+{
+    if (shards == NULL) return OK;
+    Dtype reduce = shards->low_reduce ? DTYPE_BF16 : DTYPE_F32;
+    bool bucket = shards->stage >= 2 || shards->low_reduce;
+    if (shards->stage >= 3) TRY(tensor_new1(run, s->act, 2 * t->layer_elems, &out->gathered));
+    return bucket ? tensor_new1(run, reduce, 2 * t->layer_elems, &out->bucket) : OK;
+}
+
+Status params_alloc(const ModelSpec *s, const ParamTable *t, const ParamShards *shards, Arena *run,
+                    bool training, ParamMemory *out)
 {
     *out = (ParamMemory){ 0 };
     bool low = s->act != DTYPE_F32;
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
-        TRY(tensor_new1(run, DTYPE_F32, t->elems[b], &out->buffer[b]));
+        int64_t elems = params_shard_elems(t, (ParamBuffer)b, shards);
+        TRY(tensor_new1(run, DTYPE_F32, elems, &out->buffer[b]));
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
-    if (low) TRY(tensor_new1(run, s->act, t->elems[BUF_WEIGHT], &out->buffer[BUF_WEIGHT]));
-    return OK;
+    int64_t elems = params_shard_elems(t, BUF_WEIGHT, shards);
+    if (low) TRY(tensor_new1(run, s->act, elems, &out->buffer[BUF_WEIGHT]));
+    return alloc_under_way(s, t, shards, run, out);
 }
 
 Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)

@@ -71,6 +71,8 @@ typedef struct ParamTable {
     Param *at; /* in the arena of params_build */
     int n, cap;
     int64_t elems[BUF_COUNT]; /* of each flat buffer, padding included */
+    int64_t expert_elems;     /* of the experts' trained ones */
+    int64_t layer_elems;      /* trained, of the largest layer */
     int64_t total, active;    /* parameters; active: without the experts a token does not take, with
                                  embedding and head */
     int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
@@ -81,17 +83,28 @@ typedef struct LayerWeights {
     Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
 } LayerWeights;
 
+/* Data-parallel ranks that share out buffers (ZeRO, arXiv:1910.02054): from stage 1 on main weights
+ * and moments, from 2 gradients, from 3 weights. Experts are shared out by fewer ranks. */
+typedef struct ParamShards {
+    int stage;
+    int64_t dense, expert; /* ranks; 0 is 1 */
+    bool low_reduce;       /* gradients are added over ranks in bf16: they need a bucket */
+} ParamShards;
+
 /* Flat buffers, in arenas of the engine. */
 typedef struct ParamMemory {
     Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, all others f32 */
+    Tensor gathered, bucket;  /* of shards: two layers' weights, two layers' gradients under way */
 } ParamMemory;
 
 Status params_build(const ModelSpec *s, Arena *a, ParamTable *out);
 int64_t param_elems(const Param *p);
 
-/* Buffers in `run`, all of them if `training`, else weights and state only. */
-Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
-                    ParamMemory *out);
+/* Elements of a buffer on one rank. */
+int64_t params_shard_elems(const ParamTable *t, ParamBuffer b, const ParamShards *shards);
+/* Buffers in `run`, all of them if `training`, else weights and state only. shards NULL: whole. */
+Status params_alloc(const ModelSpec *s, const ParamTable *t, const ParamShards *shards, Arena *run,
+                    bool training, ParamMemory *out);
 /* One LayerWeights a layer, in `a`. The tied head's weight is the embedding's. */
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);

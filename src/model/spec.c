@@ -104,6 +104,12 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .loss_chunk = c->model_loss_chunk,
         .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
         .n_layers = (int)(2 * c->model_layers + 2),
+        .ep = c->mesh_ep,
+        .cp = c->mesh_cp,
+        .imbalance = c->plan_imbalance,
+        .room = c->moe_buffers == BUFFERS_EXACT     ? c->plan_imbalance
+                : c->moe_buffers == BUFFERS_BOUNDED ? c->moe_buffer_factor
+                                                    : 0,
     };
     s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
     void *memory = NULL;

@@ -68,6 +68,10 @@ typedef struct ModelSpec {
     LayerSpec *layers; /* in the arena of spec_build */
     int n_layers, n_moe;
     int64_t experts; /* of MoE layers; 0 if there are none */
+    int64_t ep, cp;  /* ranks that share the experts, a sequence */
+    /* With ep: room for the rows that a rank receives, and how many to expect, as multiples of the
+     * mean. room 0: for as many as could come. */
+    double room, imbalance;
 } ModelSpec;
 
 /* config_check has passed. aux_scale depends on the batch: one over its groups. */

@@ -23,6 +23,8 @@
 
 #include "base/tensor.h"
 
+#include <stdbool.h>
+
 /* How many rows of a MoE buffer count. Costs use expected when planning and the counts read back
  * when reporting; kernels read device; nothing reads past them. */
 typedef struct Rows {
@@ -38,6 +40,7 @@ typedef struct MoeSort {
     Tensor row_token; /* out (R) i32 */
     Tensor row_slot;  /* out (R) i32 */
     Tensor slot_row;  /* out (N, K) i32 */
+    bool elsewhere;   /* some experts are on other ranks: there may be fewer rows than slots */
 } MoeSort;
 
 typedef struct MoeUpFwd {
@@ -65,6 +68,7 @@ typedef struct MoeCombine {
     Tensor shared;   /* in  (N, D) act, optional */
     Tensor residual; /* in  (N, D) act, optional; may be y */
     Tensor y;        /* out (N, D) act */
+    Rows rows;       /* of out; bound 0: one for each slot */
 } MoeCombine;
 
 typedef struct MoeDownBwdInput {

@@ -1,6 +1,6 @@
 #include "op/cpu_math.h"
 #include "op/index_check.h"
-#include "op/moe.h"
+#include "op/moe_tiles.h"
 #include "op/op.h"
 
 enum { PIECE = 512 }; /* columns that a thread holds on the stack */
@@ -72,6 +72,7 @@ static OpCost combine_cost(const void *args)
     const MoeCombine *a = args;
     double slots = (double)tensor_elems(&a->slot_row), D = (double)tensor_cols(&a->y);
     double elems = (double)tensor_elems(&a->y);
+    if (a->rows.bound > 0) slots = moe_rows_expected(&a->rows);
     double adds = (a->shared.data != NULL) + (a->residual.data != NULL);
     return (OpCost){
         .flops = slots * D * (a->weight.data != NULL ? 2 : 1) + adds * elems,

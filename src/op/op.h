@@ -27,6 +27,7 @@
 #include "op/attention.h"
 #include "op/elementwise.h"
 #include "op/embed.h"
+#include "op/exchange.h"
 #include "op/head.h"
 #include "op/linear.h"
 #include "op/moe.h"
@@ -66,7 +67,9 @@ typedef struct OpCost {
     int axis;
     OpWork work;
     double size; /* what the rate of the work depends on: of products the smallest of m, n, k; of
-                    grouped ones m is an expert's mean rows; of attention the keys of a sequence */
+                    grouped ones m is an expert's mean rows; of attention the keys of a sequence;
+                    of collectives the bytes of the whole */
+    OpComm comm;
 } OpCost;
 
 struct OpDesc {

@@ -12,4 +12,12 @@ typedef enum OpWork {
     WORK_COUNT
 } OpWork;
 
+typedef enum OpComm {
+    COMM_NONE,
+    COMM_ALL_GATHER,
+    COMM_REDUCE_SCATTER,
+    COMM_SHIFT,
+    COMM_EXCHANGE /* tokens to experts and back; size: bytes of one token's row */
+} OpComm;
+
 #endif

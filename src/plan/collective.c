@@ -1,5 +1,7 @@
 #include "plan/collective.h"
 
+#include "op/exchange.h"
+
 #include <math.h>
 
 static const char *const way_names[] = { "ring", "tree", "direct", "two-level" };
@@ -184,16 +186,6 @@ CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span
     return cost(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0, bytes);
 }
 
-double collective_distinct(int64_t experts, int64_t top_k, int64_t groups)
-{
-    int64_t others = experts - experts / groups;
-    double none = 1; /* no chosen expert lies in a given group */
-    for (int64_t i = 0; i < top_k && none > 0; i++) {
-        none *= (double)(others > i ? others - i : 0) / (double)(experts - i);
-    }
-    return (double)groups * (1 - none);
-}
-
 static Status check_dispatch(const CollectiveGroup *g, const Dispatch *d)
 {
     if (d->top_k < 1 || d->top_k > d->experts) {
@@ -212,8 +204,8 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
     TRY(links_of(h, g, &l));
     TRY(check_dispatch(g, d));
     double rows = d->tokens * d->row_bytes;
-    double ranks = collective_distinct(d->experts, d->top_k, g->ranks);
-    double domains = collective_distinct(d->experts, d->top_k, g->ranks / g->local);
+    double ranks = exchange_distinct(d->experts, d->top_k, g->ranks);
+    double domains = exchange_distinct(d->experts, d->top_k, g->ranks / g->local);
     if (d->domain_limit > 0) {
         /* The same experts in fewer domains: their ranks cannot be more than those have. */
         domains = fmin(domains, (double)d->domain_limit);

@@ -85,10 +85,6 @@ typedef struct Dispatch {
 Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
                            CollectiveCost *out);
 
-/* Mean number of different groups among `groups` equal ones that k of e experts, chosen without
- * repetition and uniformly, lie in: groups (1 - C(e - e/groups, k) / C(e, k)). */
-double collective_distinct(int64_t experts, int64_t top_k, int64_t groups);
-
 const char *collective_way_name(CollectiveWay way);
 
 #endif

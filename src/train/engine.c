@@ -129,7 +129,8 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(make_exec(e));
     TRY(engine_make_arenas(e, plan));
     bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
+    TRY(params_alloc(&e->spec, &e->params, e->shape.shards, &e->arena[ENGINE_RUN], training,
+                     &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
     TRY(update_make_ranges(e));
     TRY(make_rope(e));

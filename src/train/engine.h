@@ -35,8 +35,9 @@ typedef struct EngineShape {
     int64_t positions;                    /* rows of the rotary tables, >= sequence */
     int64_t domains;
     int threads;
-    bool cache;         /* infer with a KvCache of `positions` tokens and one sequence */
-    int64_t logit_rows; /* with a cache: infer gives logits of so many last tokens */
+    bool cache;                /* infer with a KvCache of `positions` tokens and one sequence */
+    int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
+    const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
 } EngineShape;
 
 typedef struct EnginePlan {

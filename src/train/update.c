@@ -11,6 +11,11 @@ Status update_make_ranges(Engine *e)
     TRY(arena_alloc(&e->tables, (size_t)t->n * sizeof *e->ranges, &memory));
     e->ranges = memory;
     assert(e->ranges != NULL);
+    if (e->shape.shards != NULL) { /* counted only: this rank's share, wherever it begins */
+        int64_t mine = params_shard_elems(t, BUF_MAIN, e->shape.shards);
+        e->ranges[e->n_ranges++] = (DecayRange){ 0, mine, true };
+        return OK;
+    }
     for (int i = 0; i < t->n; i++) {
         const Param *p = &t->at[i];
         if (p->first[BUF_MAIN] < 0) continue;

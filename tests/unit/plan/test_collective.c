@@ -2,6 +2,7 @@
  * us and 1 us more under one leaf of 64 GPUs, half of that rate and 30 us beyond. */
 #include "harness/test.h"
 
+#include "op/exchange.h"
 #include "plan/collective.h"
 
 static Hardware hardware(HardwareFabric fabric)
@@ -132,13 +133,13 @@ static void a_group_that_spans_more_gpus_crosses_more_tiers(void **state)
 static void distinct_groups_are_counted_without_repetition(void **state)
 {
     (void)state;
-    CHECK_NEAR(collective_distinct(4, 2, 2), 1 + 2.0 / 3, 1e-12);
-    CHECK_NEAR(collective_distinct(8, 8, 4), 4, 1e-12);
-    CHECK_NEAR(collective_distinct(64, 6, 64), 6, 1e-12);
-    CHECK_NEAR(collective_distinct(64, 6, 1), 1, 1e-12);
+    CHECK_NEAR(exchange_distinct(4, 2, 2), 1 + 2.0 / 3, 1e-12);
+    CHECK_NEAR(exchange_distinct(8, 8, 4), 4, 1e-12);
+    CHECK_NEAR(exchange_distinct(64, 6, 64), 6, 1e-12);
+    CHECK_NEAR(exchange_distinct(64, 6, 1), 1, 1e-12);
     double none = 1; /* by the definition: 6 of 64 miss 8 of them */
     for (int i = 0; i < 6; i++) none *= (56.0 - i) / (64.0 - i);
-    CHECK_NEAR(collective_distinct(64, 6, 8), 8 * (1 - none), 1e-12);
+    CHECK_NEAR(exchange_distinct(64, 6, 8), 8 * (1 - none), 1e-12);
 }
 
 static CollectiveCost dispatch(const Hardware *h, DispatchKind kind, int64_t limit)
@@ -156,7 +157,7 @@ static void copies_are_sent_once_to_each_domain(void **state)
 {
     (void)state;
     Hardware h = hardware(FABRIC_SWITCH);
-    double domains = collective_distinct(16, 4, 2);
+    double domains = exchange_distinct(16, 4, 2);
     CollectiveCost each = dispatch(&h, DISPATCH_EACH, 0), host = dispatch(&h, DISPATCH_HOST, 0);
     CHECK_NEAR(each.out_bytes, 4e6 * 8 / 16, 1e-3);
     CHECK_NEAR(dispatch(&h, DISPATCH_RANK, 0).out_bytes, each.out_bytes, 1e-3);

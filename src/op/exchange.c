@@ -1,0 +1,155 @@
+#include "op/exchange.h"
+
+#include "comm/mesh.h"
+#include "op/moe_tiles.h"
+
+double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
+{
+    int64_t each = experts / groups;
+    double none = 1; /* no chosen expert lies in one given group */
+    for (int64_t i = 0; i < top_k; i++) {
+        int64_t left = experts - each - i;
+        none *= left > 0 ? (double)left / (double)(experts - i) : 0;
+    }
+    return (double)groups * (1 - none);
+}
+
+static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
+
+static double row_bytes(const Tensor *t)
+{
+    return t->data == NULL ? 0 : (double)(tensor_cols(t) * (int64_t)dtype_bytes(t->dtype));
+}
+
+/* All but a rank's own share crosses links; memory sees the rows on both sides. */
+static OpCost exchange_cost(const Rows *received, int64_t ranks, double row, double home)
+{
+    double rows = moe_rows_expected(received);
+    return (OpCost){ .bytes = home + 2 * rows * row,
+                     .comm_bytes = rows * row * (double)(ranks - 1) / (double)ranks,
+                     .axis = AXIS_EP,
+                     .work = WORK_COMM,
+                     .comm = COMM_EXCHANGE,
+                     .size = row };
+}
+
+static Status dispatch_check(const void *args)
+{
+    const ExchangeDispatch *a = args;
+    int64_t n = a->x.dim[0], m = a->rows.dim[0], d = tensor_cols(&a->x);
+    TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
+    TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
+    if (a->index.data == NULL) return OK;
+    int64_t k = tensor_cols(&a->index);
+    TRY(op_expect("exchange_dispatch", "index", &a->index, n, k, DTYPE_I32));
+    TRY(op_expect("exchange_dispatch", "rows_index", &a->rows_index, m, k, DTYPE_I32));
+    return op_expect("exchange_dispatch", "rows_weight", &a->rows_weight, m, k, DTYPE_F32);
+}
+
+static OpCost dispatch_cost(const void *args)
+{
+    const ExchangeDispatch *a = args;
+    double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
+    return exchange_cost(&a->received, a->ranks, row, bytes_of(&a->x));
+}
+
+static Status combine_check(const void *args)
+{
+    const ExchangeCombine *a = args;
+    int64_t n = a->y.dim[0], d = tensor_cols(&a->y);
+    TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
+    return op_expect("exchange_combine", "x", &a->x, -1, d, a->y.dtype);
+}
+
+static OpCost combine_cost(const void *args)
+{
+    const ExchangeCombine *a = args;
+    double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
+    double row = row_bytes(&a->x) + row_bytes(&a->rows_weight);
+    return exchange_cost(&a->received, a->ranks, row, home);
+}
+
+static Status collective_check(const void *args)
+{
+    const Collective *a = args;
+    int64_t in = a->in.dim[0], want = in;
+    if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
+    if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
+    TRY(op_expect_act("collective", "in", &a->in, in, -1));
+    return op_expect("collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
+}
+
+/* size: the whole, which is what formulas of all-gather and reduce-scatter count in. */
+static OpCost collective_cost(const void *args)
+{
+    const Collective *a = args;
+    double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
+    double others = (double)(a->ranks - 1) / (double)a->ranks;
+    return (OpCost){ .bytes = in + out,
+                     .comm_bytes = a->kind == COMM_SHIFT ? in : whole * others,
+                     .axis = a->axis,
+                     .work = WORK_COMM,
+                     .comm = a->kind,
+                     .size = whole };
+}
+
+static Status no_peers(Exec *ex, const void *args)
+{
+    (void)ex, (void)args;
+    return FAIL(ERR_UNSUPPORTED, "exchange: one rank has no peers; set mesh.ep=1 mesh.cp=1");
+}
+
+static const OpPort dispatch_ports[] = {
+    PORT(ExchangeDispatch, x, PORT_IN),
+    PORT(ExchangeDispatch, index, PORT_IN_OPT),
+    PORT(ExchangeDispatch, weight, PORT_IN_OPT),
+    PORT(ExchangeDispatch, rows, PORT_OUT),
+    PORT(ExchangeDispatch, rows_index, PORT_OUT_OPT),
+    PORT(ExchangeDispatch, rows_weight, PORT_OUT_OPT),
+    PORT(ExchangeDispatch, received, PORT_ROWS),
+    PORTS_END,
+};
+
+extern const OpDesc exchange_dispatch_desc, exchange_combine_desc, collective_desc;
+const OpDesc exchange_dispatch_desc = {
+    .name = "exchange_dispatch",
+    .args_bytes = sizeof(ExchangeDispatch),
+    .ports = dispatch_ports,
+    .check = dispatch_check,
+    .cost = dispatch_cost,
+    .cpu = no_peers,
+    .cuda = CUDA_OP(no_peers),
+};
+
+static const OpPort combine_ports[] = {
+    PORT(ExchangeCombine, x, PORT_IN),          PORT(ExchangeCombine, rows_weight, PORT_IN_OPT),
+    PORT(ExchangeCombine, shared, PORT_IN_OPT), PORT(ExchangeCombine, residual, PORT_IN_OPT),
+    PORT(ExchangeCombine, y, PORT_OUT),         PORT(ExchangeCombine, weight, PORT_OUT_OPT),
+    PORT(ExchangeCombine, received, PORT_ROWS), PORTS_END,
+};
+
+const OpDesc exchange_combine_desc = {
+    .name = "exchange_combine",
+    .args_bytes = sizeof(ExchangeCombine),
+    .ports = combine_ports,
+    .check = combine_check,
+    .cost = combine_cost,
+    .cpu = no_peers,
+    .cuda = CUDA_OP(no_peers),
+};
+
+static const OpPort collective_ports[] = {
+    PORT(Collective, in, PORT_IN),
+    PORT(Collective, out, PORT_OUT),
+    PORTS_END,
+};
+
+const OpDesc collective_desc = {
+    .name = "collective",
+    .args_bytes = sizeof(Collective),
+    .ports = collective_ports,
+    .check = collective_check,
+    .cost = collective_cost,
+    .cpu = no_peers,
+    .cuda = CUDA_OP(no_peers),
+};
