@@ -1,0 +1,102 @@
+/*
+ * plan: memory and time of a training on a cluster, before anybody pays for it.
+ *
+ * A Planner holds one question: a model and its batch (Config), a GPU and its network (Hardware), a
+ * number of them, and the stack that would run it. planner_price answers for one layout in about
+ * 0.1 ms: what a layer takes is counted once for each (layer kind, tokens, ep, cp, recompute set)
+ * by the engine's own counting run and added up in closed forms; the schedule is walked by
+ * schedule/estimate.h. planner_count is its witness: the counting run of every pipeline rank and
+ * the simulator over all ranks' Programs. Both give the same bytes; times agree to 1 %.
+ *
+ * Time of an op: the larger of its FLOPs over the rate that the GPU reaches for work of its kind
+ * and size, and its bytes over the rate of memory (Williams, Waterman, Patterson, "Roofline",
+ * 2009), and what its launch costs. Times of a micro-batch on a chunk go into the schedule;
+ * reducing gradients, the optimizer and what a host loses come on top, as far as nothing hides
+ * them.
+ *
+ * A stack other than ours is a formula sheet (stack.h): what it keeps, launches and waits for.
+ */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "config/config.h"
+#include "plan/hardware.h"
+#include "schedule/layout.h"
+#include "schedule/simulate.h"
+
+/* How a training lies on pp * dp * cp GPUs. */
+typedef struct PlanLayout {
+    const ScheduleDesc *schedule;
+    int pp, vpp, ep, cp;
+    int64_t dp;              /* data-parallel ranks; ep divides dp * cp */
+    int zero;                /* ZeRO stage, 0 to 3 */
+    int64_t shard;           /* data-parallel ranks that share out; 0: all */
+    int64_t micro_batch;     /* sequences; divides the batch over dp */
+    unsigned recompute;      /* set of RecomputePiece (model/spec.h) ... */
+    int recompute_blocks;    /* ... of the first so many blocks of each chunk */
+    const Layout *partition; /* NULL: balanced by the layers' times */
+} PlanLayout;
+
+typedef enum PlanKind {
+    PLAN_WEIGHTS,
+    PLAN_GRADS,
+    PLAN_MAIN,
+    PLAN_OPTIMIZER,
+    PLAN_ACTIVATIONS,
+    PLAN_BUFFERS, /* of communication, of routed rows, under way between phases */
+    PLAN_WORKSPACE,
+    PLAN_RESERVE, /* the driver's context and what libraries hold */
+    PLAN_KINDS
+} PlanKind;
+
+/* Parts of a step's time; they add up to it. Of what runs side by side, only what shows. */
+typedef enum PlanPart {
+    PLAN_COMPUTE,
+    PLAN_EXCHANGE, /* tokens to experts and back */
+    PLAN_CONTEXT,  /* keys and values of other ranks */
+    PLAN_SEND,     /* between pipeline ranks */
+    PLAN_BUBBLE,
+    PLAN_GRADIENTS, /* reduced, gathered */
+    PLAN_UPDATE,
+    PLAN_HOST, /* launches and waits that the GPU waits for */
+    PLAN_CHECKPOINT,
+    PLAN_PARTS
+} PlanPart;
+
+extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLAN_PARTS];
+
+typedef struct PlanPrice {
+    bool fits;      /* peak_bytes within the GPU's memory less plan.margin */
+    int worst_rank; /* of the pipeline: whose memory this is */
+    double peak_bytes, memory[PLAN_KINDS];
+    double step_s, part_s[PLAN_PARTS];
+    double bubble; /* mean share of the step that compute lanes wait for the pipeline */
+    double tokens_per_s_per_gpu, mfu;
+} PlanPrice;
+
+typedef struct PlanStack PlanStack; /* plan/stack.h */
+
+typedef struct PlanRequest {
+    const Config *config; /* batch, sequence and model; its mesh.* is not looked at */
+    const Hardware *hardware;
+    const PlanStack *stack;
+    int64_t gpus;
+} PlanRequest;
+
+/* One thread's; keeps what it counted in an arena of its own. */
+typedef struct Planner Planner;
+
+Status planner_make(const PlanRequest *q, Planner **out);
+void planner_free(Planner *p); /* NULL is fine */
+
+/* ERR_ARG in one sentence: which number of the layout does not divide what, and what would. */
+Status planner_legal(const Planner *p, const PlanLayout *l);
+Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
+/* The same by the counting run of every rank and the simulator; sim (optional) in `a`. */
+Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, Pipeline *pipeline,
+                     Simulation *sim);
+
+/* The layout that a configuration's mesh.* describes, on so many GPUs. Its partition in `a`. */
+Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out);
+
+#endif
