@@ -233,10 +233,22 @@ static Status check_transfer(Check *s, const Action *a)
     return send ? read_entry(s, a->in, what) : write_entry(s, a->out, what);
 }
 
-static Status check_update(Check *s)
+/* Whole passes are all on one lane, and so are the phases that exchange; with what ends the step
+ * behind both lanes, a rank's collectives have one order under any timing. */
+static Status check_end_of_step(Check *s, const Action *a)
 {
-    if (!s->reduced) return FAIL(ERR_ARG, "program action %d: update before reduce", s->at);
-    s->updated = true;
+    if (a->kind == ACTION_UPDATE && !s->reduced) {
+        return FAIL(ERR_ARG, "program action %d: update before reduce", s->at);
+    }
+    for (int q = 0; q < LANE_COUNT; q++) {
+        if (s->known[q * s->queues + q] <= s->now[q]) continue;
+        return FAIL(ERR_ARG,
+                    "program action %d: %s does not wait for all before it, so replicas can issue "
+                    "its collectives and those of a pass in different orders",
+                    s->at, action_name(a->kind));
+    }
+    s->reduced = true;
+    s->updated = a->kind == ACTION_UPDATE;
     return OK;
 }
 
@@ -274,8 +286,8 @@ static Status run_action(Check *s, const Action *a)
     case ACTION_RECV_ACTIVATIONS:
     case ACTION_SEND_GRADIENTS:
     case ACTION_RECV_GRADIENTS: return check_transfer(s, a);
-    case ACTION_REDUCE_GRADS: s->reduced = true; return OK;
-    case ACTION_UPDATE: return check_update(s);
+    case ACTION_REDUCE_GRADS:
+    case ACTION_UPDATE: return check_end_of_step(s, a);
     case ACTION_KIND_COUNT: break;
     }
     return FAIL(ERR_ARG, "program action %d: unknown kind %d", s->at, (int)a->kind);

@@ -171,12 +171,38 @@ static void phases_out_of_turn_are_found(void **state)
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "3 phases, 4 a block");
 }
 
+/* Each finds all its inputs whenever it runs; only the order of collectives is open. */
+static void collectives_without_an_order_are_found(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "gpipe", "1f1b-overlap" };
+    ScheduleShape s = { 2, 1, 4, 1, 1, 1, .blocks = 2 };
+    for (int i = 0; i < 2; i++) {
+        pipeline_forget();
+        Pipeline p = pipeline_of(names[i], &s);
+        Action *reduce = nth(&p, 1, ACTION_REDUCE_GRADS, 0);
+        reduce->lane = LANE_COMM;
+        CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                    "reduce gradients does not wait for all before it");
+        Action *last = reduce - 1; /* of all passes, whatever send follows it */
+        if (action_is_transfer(last->kind)) last--;
+        if (last->signal < 0) last->signal = p.rank[1].events++;
+        reduce->wait[0] = last->signal;
+        CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                    "update does not wait for all before it");
+        reduce->signal = p.rank[1].events++;
+        nth(&p, 1, ACTION_UPDATE, 0)->wait[0] = reduce->signal;
+        CHECK_OK(schedule_check_all(&p, &scratch));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     TEST(a_missing_wait_is_found),
     TEST(a_wrong_number_is_found),
     TEST(a_backward_that_is_not_whole_is_found),
     TEST(ends_that_disagree_are_found),
     TEST(a_deadlock_is_found),
+    TEST(collectives_without_an_order_are_found),
     TEST(phases_out_of_turn_are_found),
 };
 PIPELINE_TESTS(tests)
