@@ -112,6 +112,7 @@ static OpCost fwd_cost(const void *args)
                      .bytes = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v) +
                               bytes_of(&a->doc) + bytes_of(&a->o) + bytes_of(&a->lse),
                      .work = WORK_ATTENTION,
+                     .dtype = s.act,
                      .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
 }
 
@@ -124,6 +125,7 @@ static OpCost bwd_cost(const void *args)
                      .bytes = 2 * in + 2 * bytes_of(&a->o) + bytes_of(&a->lse) +
                               bytes_of(&a->doc), /* gradients are as large as their tensors */
                      .work = WORK_ATTENTION_BACKWARD,
+                     .dtype = s.act,
                      .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
 }
 

@@ -41,7 +41,11 @@ static OpCost cost(const void *args)
     double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
                    2 * (double)tensor_bytes(&a->target); /* and loss, of the same size */
     int64_t narrow = tensor_cols(&a->x) < a->chunk ? tensor_cols(&a->x) : a->chunk;
-    OpCost c = { .flops = product, .bytes = bytes, .work = WORK_GEMM, .size = (double)narrow };
+    OpCost c = { .flops = product,
+                 .bytes = bytes,
+                 .work = WORK_GEMM,
+                 .dtype = a->x.dtype,
+                 .size = (double)narrow };
     if (a->dx.data != NULL) c.flops += product, c.bytes += (double)tensor_bytes(&a->dx);
     if (a->dw.data != NULL) c.flops += product, c.bytes += 2 * (double)tensor_bytes(&a->dw);
     return c;

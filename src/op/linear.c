@@ -120,12 +120,13 @@ static Status expect_weight(const char *op, const char *port, const Tensor *w)
 }
 
 /* Every operand is read once and every result written once; a residual is one more operand. */
-static OpCost cost_of(int64_t N, int64_t O, int64_t I, double bytes)
+static OpCost cost_of(int64_t N, int64_t O, int64_t I, Dtype dtype, double bytes)
 {
     int64_t least = N < O ? N : O;
     return (OpCost){ .flops = 2.0 * (double)N * (double)O * (double)I,
                      .bytes = bytes,
                      .work = WORK_GEMM,
+                     .dtype = dtype,
                      .size = (double)(least < I ? least : I) };
 }
 
@@ -169,7 +170,7 @@ static OpCost fwd_cost(const void *args)
 {
     const LinearFwd *a = args;
     Product p = linear_fwd_product(a);
-    return cost_of(p.g.m, p.g.n, p.g.k,
+    return cost_of(p.g.m, p.g.n, p.g.k, p.g.a_type,
                    bytes_of(&a->x) + bytes_of(&a->w) + bytes_of(&a->r) + bytes_of(&a->y));
 }
 
@@ -225,7 +226,7 @@ static OpCost bwd_input_cost(const void *args)
 {
     const LinearBwdInput *a = args;
     Product p = linear_bwd_input_product(a);
-    return cost_of(p.g.m, p.g.n, p.g.k,
+    return cost_of(p.g.m, p.g.n, p.g.k, p.g.a_type,
                    bytes_of(&a->dy) + bytes_of(&a->w) + bytes_of(&a->r) + bytes_of(&a->dx));
 }
 
@@ -282,7 +283,8 @@ static OpCost bwd_weight_cost(const void *args)
 {
     const LinearBwdWeight *a = args;
     Product p = linear_bwd_weight_product(a);
-    return cost_of(p.g.k, p.g.m, p.g.n, bytes_of(&a->dy) + bytes_of(&a->x) + 2 * bytes_of(&a->dw));
+    return cost_of(p.g.k, p.g.m, p.g.n, p.g.a_type,
+                   bytes_of(&a->dy) + bytes_of(&a->x) + 2 * bytes_of(&a->dw));
 }
 
 static size_t bwd_weight_workspace(const Exec *ex, const void *args)

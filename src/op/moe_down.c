@@ -220,7 +220,7 @@ static OpCost bwd_cost(const void *args)
 {
     const MoeDownBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
-    return moe_product_cost(rows, a->w.dim[0], (double)tensor_cols(&a->wact),
+    return moe_product_cost(rows, &a->w, a->w.dtype, (double)tensor_cols(&a->wact),
                             (double)tensor_cols(&a->dy),
                             bytes_of(&a->dy) + bytes_of(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
                                 moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));

@@ -73,13 +73,14 @@ static inline double moe_rows_expected(const Rows *rows)
 }
 
 /* Of the products of all experts with matrices of I x O: rows of one expert are rows / experts. */
-static inline OpCost moe_product_cost(double rows, int64_t experts, double I, double O,
-                                      double bytes)
+static inline OpCost moe_product_cost(double rows, const Tensor *experts, Dtype dtype, double I,
+                                      double O, double bytes)
 {
-    double mean = rows / (double)experts, least = I < O ? I : O;
+    double mean = rows / (double)experts->dim[0], least = I < O ? I : O;
     return (OpCost){ .flops = rows * 2 * I * O,
                      .bytes = bytes,
                      .work = WORK_GROUPED,
+                     .dtype = dtype,
                      .size = mean < least ? mean : least };
 }
 

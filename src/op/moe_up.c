@@ -106,7 +106,7 @@ static OpCost fwd_cost(const void *args)
     const MoeUpFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
     double D = (double)tensor_cols(&a->x), F = (double)tensor_cols(&a->act);
-    return moe_product_cost(rows, a->w.dim[0], D, 2 * F,
+    return moe_product_cost(rows, &a->w, a->w.dtype, D, 2 * F,
                             bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
                                 moe_rows_bytes(&a->act, rows));
 }

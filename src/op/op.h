@@ -66,6 +66,7 @@ typedef struct OpCost {
     double comm_bytes; /* sent by one rank, over the group `axis` of the mesh */
     int axis;
     OpWork work;
+    Dtype dtype; /* of products and attention: what is multiplied */
     double size; /* what the rate of the work depends on: of products the smallest of m, n, k; of
                     grouped ones m is an expert's mean rows; of attention the keys of a sequence;
                     of collectives the bytes of the whole */
