@@ -71,7 +71,7 @@ static OpCost fwd_cost(const void *args)
     const MoeDownFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
     return moe_product_cost(
-        rows, a->w.dim[0], (double)tensor_cols(&a->act), (double)tensor_cols(&a->out),
+        rows, &a->w, a->w.dtype, (double)tensor_cols(&a->act), (double)tensor_cols(&a->out),
         bytes_of(&a->w) + moe_rows_bytes(&a->act, rows) + moe_rows_bytes(&a->out, rows));
 }
 

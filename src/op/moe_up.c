@@ -171,7 +171,7 @@ static OpCost input_cost(const void *args)
     const MoeUpBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
     return moe_product_cost(
-        rows, a->w.dim[0], (double)tensor_cols(&a->dpre), (double)tensor_cols(&a->dx),
+        rows, &a->w, a->w.dtype, (double)tensor_cols(&a->dpre), (double)tensor_cols(&a->dx),
         bytes_of(&a->w) + moe_rows_bytes(&a->dpre, rows) + moe_rows_bytes(&a->dx, rows));
 }
 
