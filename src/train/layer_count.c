@@ -1,0 +1,165 @@
+#include "train/layer_count.h"
+
+#include "backend/backend.h"
+
+static const size_t COUNT_BYTES = (size_t)1 << 60;
+
+/* The Exec comes first: run() gets back to the rest from it. */
+typedef struct Counter {
+    Exec ex;
+    const LayerCountObserver *observer;
+    LayerPass pass;
+    const char *phase;
+    LayerCount *out;
+    Arena keep, ring, scratch;
+    LayerRun run;
+} Counter;
+
+static Status count_op(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    (void)level;
+    Counter *c = (Counter *)ex;
+    OpCost cost = op->cost(args);
+    OpTotals *t = &c->out->pass[c->pass];
+    t->flops += cost.flops;
+    t->bytes += cost.bytes;
+    t->comm_bytes += cost.comm_bytes;
+    t->ops++;
+    if (c->observer == NULL) return OK;
+    return c->observer->op(c->observer->self, c->pass, c->phase, op, &cost);
+}
+
+static Status run_phase(Counter *c, LayerPass pass, const char *name, PhaseFn *fn)
+{
+    if (fn == NULL) return OK;
+    c->pass = pass, c->phase = name;
+    TRY(fn(&c->run));
+    arena_release(&c->scratch, (ArenaMark){ 0 });
+    return OK;
+}
+
+static Status forward(Counter *c, LayerPass pass)
+{
+    const LayerDesc *desc = layer_desc(c->run.layer->kind);
+    for (int i = 0; i < desc->n_phases; i++) {
+        TRY(run_phase(c, pass, desc->phases[i].name, desc->phases[i].forward));
+    }
+    arena_release(&c->ring, (ArenaMark){ 0 });
+    return OK;
+}
+
+static Status backward(Counter *c)
+{
+    const LayerDesc *desc = layer_desc(c->run.layer->kind);
+    for (int i = desc->n_phases - 1; i >= 0; i--) {
+        const Phase *p = &desc->phases[i];
+        TRY(run_phase(c, PASS_INPUT, p->name, p->backward_input));
+        TRY(run_phase(c, PASS_WEIGHT, p->name, p->backward_weight));
+    }
+    return OK;
+}
+
+/* What a second forward costs belongs to the input gradients, which wait for it. */
+static Status both_ways(Counter *c)
+{
+    LayerRun *r = &c->run;
+    const LayerDesc *desc = layer_desc(r->layer->kind);
+    LayerCount *out = c->out;
+    bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0;
+    if (desc->prepare != NULL) TRY(desc->prepare(r));
+    ArenaMark kept = arena_mark(&c->keep);
+    TRY(forward(c, PASS_FORWARD));
+    out->keep_peak = c->keep.peak_bytes;
+    out->ring_forward = c->ring.peak_bytes;
+    if (again) arena_release(&c->keep, kept);
+    out->keep = c->keep.used_bytes;
+    c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
+    r->again = again;
+    if (again) TRY(forward(c, PASS_INPUT));
+    r->again = false;
+    out->again = c->keep.used_bytes - out->keep;
+    TRY(backward(c));
+    out->again_peak = c->keep.peak_bytes;
+    out->ring_backward = c->ring.peak_bytes;
+    out->scratch = c->scratch.peak_bytes;
+    return OK;
+}
+
+/* A batch, a record and tables of cosines: only their shapes are looked at. */
+static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBatch *m, Record *rec)
+{
+    LayerRun *r = &c->run;
+    int64_t n = m->b * m->t;
+    Tensor *ids[] = { &m->id, &m->target, &m->pos };
+    for (int i = 0; i < 3; i++) TRY(tensor_new1(count, DTYPE_I32, n, ids[i]));
+    TRY(tensor_new2(count, DTYPE_I32, m->b, m->t, &m->doc));
+    TRY(tensor_new1(count, DTYPE_I32, m->b, &m->domain));
+    TRY(tensor_new1(count, DTYPE_F32, 1, &rec->loss));
+    rec->aux_loss = r->loss_scale = rec->loss;
+    int64_t dims[] = { s->n_moe, 1, s->experts };
+    if (s->n_moe > 0) TRY(tensor_new(count, DTYPE_I32, 3, dims, &rec->load));
+    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rope_dim / 2, &r->rope_cos));
+    r->rope_sin = r->rope_cos;
+    TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
+    LayerKind kind = r->layer->kind;
+    if (kind != LAYER_EMBED) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
+    if (kind != LAYER_HEAD) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
+    r->dh = r->h, r->dh_out = r->h_out;
+    c->out->stream = arena_rounded((size_t)(n * s->hidden) * dtype_bytes(s->act));
+    return OK;
+}
+
+static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b, int64_t t,
+                    Arena *scratch)
+{
+    ModelSpec one = *s; /* a tied head's weights are counted where the table is */
+    LayerSpec alone = *layer;
+    one.layers = &alone, one.n_layers = 1, one.tied = false;
+    ParamTable table;
+    ParamMemory memory;
+    LayerWeights *weights;
+    Arena nowhere = { 0 };
+    MicroBatch m = { .b = b, .t = t };
+    Record record = { 0 };
+    TRY(arena_init(&nowhere, "count", MEM_COUNT, COUNT_BYTES));
+    TRY(params_build(&one, scratch, &table));
+    TRY(params_alloc(&one, &table, NULL, &nowhere, true, &memory));
+    TRY(params_bind(&one, &table, &memory, scratch, &weights));
+    void *state = NULL;
+    size_t state_bytes = layer_desc(layer->kind)->state_bytes;
+    if (state_bytes > 0) TRY(arena_alloc_zero(scratch, state_bytes, &state));
+    c->run = (LayerRun){ .ex = &c->ex,
+                         .spec = s,
+                         .layer = layer,
+                         .weights = weights,
+                         .batch = &m,
+                         .record = &record,
+                         .keep = &c->keep,
+                         .ring = &c->ring,
+                         .scratch = &c->scratch,
+                         .state = state,
+                         .training = true };
+    c->out->elems = table.elems[BUF_MAIN];
+    c->out->expert_elems = table.expert_elems;
+    c->out->state_elems = table.elems[BUF_STATE];
+    TRY(make_inputs(c, s, &nowhere, &m, &record));
+    return both_ways(c);
+}
+
+Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
+                   const LayerCountObserver *observer, Arena *scratch, LayerCount *out)
+{
+    static const Backend bottom = BACKEND_DECORATOR("count one layer", count_op);
+    *out = (LayerCount){ 0 };
+    Counter c = { .observer = observer, .out = out };
+    ArenaMark mark = arena_mark(scratch);
+    TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));
+    TRY(arena_init(&c.ring, "ring", MEM_COUNT, COUNT_BYTES));
+    TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
+    TRY(exec_init(&c.ex, scratch, &c.scratch, 1));
+    c.ex.stack[0] = &bottom;
+    Status status = count(&c, s, &s->layers[i], b, t, scratch);
+    exec_free(&c.ex);
+    arena_release(scratch, mark);
+    return status;
+}

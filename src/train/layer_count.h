@@ -1,0 +1,37 @@
+/*
+ * layer_count: what one layer takes of one micro-batch, counted by running it alone over arenas
+ * that have no memory: the pieces that a planner adds up without a run for each layout.
+ */
+#ifndef TRAIN_LAYER_COUNT_H
+#define TRAIN_LAYER_COUNT_H
+
+#include "model/layer.h"
+
+typedef enum LayerPass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHT, LAYER_PASSES } LayerPass;
+
+/* Bytes as arenas round them. Streams (a layer's input, output and their gradients) are not in
+ * them: how many there are is the chunk's matter. */
+typedef struct LayerCount {
+    size_t stream;     /* (N, D) */
+    size_t keep;       /* in the slot from forward to the last gradients */
+    size_t keep_peak;  /* most in the slot while forward runs */
+    size_t again_peak; /* the same in backward: a recomputed layer is made again */
+    size_t again;      /* what the second forward makes, if it lies apart (split passes) */
+    size_t ring_forward, ring_backward, scratch;
+    int64_t elems, expert_elems; /* trained parameters here, padding included; of experts */
+    int64_t state_elems;
+    OpTotals pass[LAYER_PASSES];
+} LayerCount;
+
+/* Called for every op that would run. phase: the layer's, by name. */
+typedef struct LayerCountObserver {
+    Status (*op)(void *self, LayerPass pass, const char *phase, const OpDesc *op,
+                 const OpCost *cost);
+    void *self;
+} LayerCountObserver;
+
+/* Layer i of the spec with b sequences of t tokens here; `scratch` is given back. */
+Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
+                   const LayerCountObserver *observer, Arena *scratch, LayerCount *out);
+
+#endif
