@@ -211,6 +211,16 @@ void file_close(File *f)
     *f = (File){ 0 };
 }
 
+Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena)
+{
+    File f = { 0 };
+    TRY(file_create_temp(&f, path, arena));
+    Status s = file_write(&f, data, bytes);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    return s;
+}
+
 /* ---- reading ---- */
 
 static Status open_to_read(const char *path, int *out_fd, struct stat *out_info)
@@ -429,6 +439,15 @@ Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b)
                     FILE_PATH_MAX - 1, a, slash, b);
     }
     return OK;
+}
+
+Status file_last_part(const char *path, Arena *a, const char **out)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    return arena_text(a, path + begin, end - begin, out);
 }
 
 Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX])

@@ -42,6 +42,8 @@ Status file_flush(File *f);
 Status file_sync(File *f);   /* flush + fsync */
 Status file_commit(File *f); /* flush, fsync, rename, fsync of the folder, close */
 void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommitted temp */
+/* All of these in one, for a file that is in memory; 1 MiB of `arena` stays taken. */
+Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena);
 
 Status file_map(const char *path, FileMap *out);
 void file_unmap(FileMap *m); /* safe on { 0 } */
@@ -61,6 +63,9 @@ Status file_list(const char *folder, Arena *a, const char *const **out, int *out
 
 /* path = a/b, ERR_ARG if it does not fit. */
 Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);
+
+/* The last part of a path, without slashes behind it, copied into `a`. */
+Status file_last_part(const char *path, Arena *a, const char **out);
 
 /* The folder for what may be lost and made again: `wanted`, or if that is empty
  * $XDG_CACHE_HOME/switchyard, or ~/.cache/switchyard (XDG base directories). Not made here.

@@ -132,16 +132,6 @@ typedef struct InspectCall {
     Tokenizer *loaded;
 } InspectCall;
 
-static Status write_page(InspectCall *c, const Text *page)
-{
-    File f = { 0 };
-    Status s = file_create_temp(&f, c->html, &c->arena);
-    if (s == OK) s = file_write(&f, page->data, page->used);
-    if (s == OK) s = file_commit(&f);
-    file_close(&f);
-    return s;
-}
-
 static Status inspect(InspectCall *c)
 {
     Inspect report = { 0 };
@@ -153,7 +143,7 @@ static Status inspect(InspectCall *c)
     TRY(text_init(&text, &c->text_arena));
     if (c->html != NULL) {
         TRY(inspect_html(&report, c->loaded, &text));
-        TRY(write_page(c, &text));
+        TRY(file_write_whole(c->html, text.data, text.used, &c->arena));
         return OK;
     }
     TRY(inspect_text(&report, c->loaded, &text));

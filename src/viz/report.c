@@ -16,11 +16,6 @@ enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
 /* ---- small helpers ---- */
 
-Status part_note(Text *out, const char *text)
-{
-    return text_printf(out, "<p class=\"note\">%s</p>\n", text);
-}
-
 const char *part_duration(char out[32], double seconds)
 {
     long long whole = llround(seconds);
@@ -192,10 +187,10 @@ static Status section(Text *out, const Report *r, const Section *s)
 
 static Status render(Text *out, const Report *r)
 {
-    TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
+    TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder, NULL));
     TRY(header(out, r));
     for (int i = 0; i < SECTIONS; i++) TRY(section(out, r, SECTION[i]));
-    return page_end(out);
+    return page_end(out, NULL);
 }
 
 static Status optional_file(const char *run_dir, const char *name, Arena *a, const char **out,
@@ -209,16 +204,6 @@ static Status optional_file(const char *run_dir, const char *name, Arena *a, con
     return OK;
 }
 
-/* The last part of a path, without slashes behind it. */
-static Status folder_name(const char *path, Arena *a, const char **out)
-{
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/') begin--;
-    return arena_text(a, path + begin, end - begin, out);
-}
-
 static Status gather(Report *r, const char *run_dir, Arena *a)
 {
     char path[FILE_PATH_MAX];
@@ -230,19 +215,14 @@ static Status gather(Report *r, const char *run_dir, Arena *a)
     TRY(trace_view_load(&r->trace, path, a));
     TRY(optional_file(run_dir, "config.yaml", a, &r->config, &r->config_bytes));
     TRY(optional_file(run_dir, "sample.txt", a, &r->sample, &r->sample_bytes));
-    return folder_name(run_dir, a, &r->folder);
+    return file_last_part(run_dir, a, &r->folder);
 }
 
 static Status save(const Text *page, const char *run_dir, Arena *a)
 {
     char path[FILE_PATH_MAX];
-    File f = { 0 };
     TRY(file_join(path, run_dir, "report.html"));
-    TRY(file_create_temp(&f, path, a));
-    Status s = file_write(&f, page->data, page->used);
-    if (s == OK) s = file_commit(&f);
-    file_close(&f);
-    return s;
+    return file_write_whole(path, page->data, page->used, a);
 }
 
 static Status write_report(const char *run_dir, Arena *a)

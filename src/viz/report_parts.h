@@ -4,9 +4,9 @@
 #define VIZ_REPORT_PARTS_H
 
 #include "trace/stats.h"
+#include "viz/page.h"
 #include "viz/report.h"
 #include "viz/run_data.h"
-#include "viz/svg.h"
 
 enum { REPORT_FULL = 1080, REPORT_HALF = 526, REPORT_THIRD = 342, REPORT_SENTENCE = 512 };
 
@@ -42,18 +42,12 @@ typedef struct Section {
 extern const Section section_loss, section_rates, section_throughput, section_experts,
     section_memory, section_timeline, section_sample, section_config;
 
-/* report_page.c: from <!doctype> to the opened <main>, and the end with the script. */
-Status page_begin(Text *out, const char *title);
-Status page_end(Text *out);
-
 /* report_trace.c. A file that is no trace is not an error but a sentence in the view. */
 Status trace_view_load(TraceView *v, const char *path, Arena *a);
 
 /* report_load.c: the curves, and in r->data loads become shares relative to uniform. */
 Status load_view_make(Report *r, Arena *a);
 
-/* A paragraph below a heading or a plot; `text` is markup. */
-Status part_note(Text *out, const char *text);
 const char *part_duration(char out[32], double seconds); /* "2 h 03 min", "4 min 12 s", "1.50 s" */
 
 #endif

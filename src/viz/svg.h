@@ -3,7 +3,7 @@
  *
  * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
  * carry classes and no colours: s0 .. s7 and f0 .. f7 are stroke and fill of the series colours, sx
- * and fx of anything less important. The page that holds the plots defines them (report_page.c), so
+ * and fx of anything less important. The page that holds the plots defines them (page.c), so
  * light and dark need one copy of a plot. Names may hold any text; all of it is escaped here.
  *
  * Values are f64. A value that is not finite (in a log plot: not positive) is a gap, never a zero.

@@ -293,6 +293,43 @@ static void a_second_process_in_the_same_folder_is_refused(void **state)
     CHECK_EXIT(o, 0);
 }
 
+/* ---- pipelines ---- */
+
+static void pipelines_are_drawn_or_refused_with_the_file(void **state)
+{
+    static const Refusal table[] = {
+        { { "viz" }, { "PATH" } },
+        { { "viz", "none" }, { "none/config.json" } },
+        { { "viz", "cut", "--out", "x.html" }, { "cut/pp_rank_1.json", "no whole JSON object" } },
+        { { "viz", "less", "--out", "x.html" }, { "less", "ranks 1, 1 of 2" } },
+        { { "viz", "good", "--out", "x.png" }, { "x.png", ".html", ".svg" } },
+        { { "viz", "good", "--iteration", "9" }, { "good/pp_rank_0.json", "iteration 9" } },
+    };
+    static const char *const folder[] = { "good", "cut", "less" };
+    Lab *lab = *state;
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(file_make_folders(lab_path(lab, "viz/%s", folder[i])));
+        lab_write_text(lab, lab_path(lab, "viz/%s/config.json", folder[i]),
+                       "{\"pp_size\": 2, \"num_mbs\": 1}");
+        for (int rank = 0; rank < (i == 2 ? 1 : 2); rank++) {
+            const char *path = lab_path(lab, "viz/%s/pp_rank_%d.json", folder[i], rank);
+            lab_write_text(lab, path,
+                           "{\"4\": {\"total\": 8, \"memory\": 3, \"fwd_start\": [0], "
+                           "\"fwd_end\": [2], \"bwd_start\": [4], \"bwd_end\": [7]}}");
+            if (i == 1 && rank == 1) lab_truncate(lab, path, 9);
+        }
+    }
+    CHECK_REFUSALS(lab, "viz", table);
+    CHECK(!file_exists(lab_path(lab, "viz/x.html")));
+    Outcome o = RUN(lab, "viz", "viz", "good", "good", "--out", "x.html");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "step 8.000 ms, bubble 37.50 % (mean of ranks), (p-1)/(p-1+m*v) 50.00 %");
+    CHECK(file_exists(lab_path(lab, "viz/x.html")));
+    o = RUN(lab, "viz", "viz", "good", "--out", "x.svg");
+    CHECK_EXIT(o, 0);
+    CHECK(file_exists(lab_path(lab, "viz/x.svg")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +345,7 @@ int main(void)
         LAB_TEST(resume_without_a_checkpoint_is_refused),
         LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),
         LAB_TEST(a_second_process_in_the_same_folder_is_refused),
+        LAB_TEST(pipelines_are_drawn_or_refused_with_the_file),
     };
     return LAB_RUN_ALL(tests);
 }

@@ -1,8 +1,8 @@
-/* report_page: the frame of the page: style, theme and the script for reading values off a plot.
+/* page: the frame of a page: style, theme and the script for reading values off a plot.
  * The script holds neither < nor &, so that the page is well-formed XML too. Colours: eight series
  * colours of at least 3:1 against their background, told apart also with red-green blindness by
  * lightness; below and above in heat maps are blue and orange. */
-#include "viz/report_parts.h"
+#include "viz/page.h"
 
 #include <string.h>
 
@@ -140,7 +140,7 @@ static Status put_all(Text *out, const char *const *piece, size_t n)
     return OK;
 }
 
-Status page_begin(Text *out, const char *title)
+Status page_begin(Text *out, const char *title, const char *style)
 {
     TRY(text_printf(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
                          "<meta name=\"viewport\" content=\"width=device-width,"
@@ -149,12 +149,19 @@ Status page_begin(Text *out, const char *title)
     TRY(text_printf(out, "</title>\n<style>\n"));
     TRY(put_all(out, THEME, sizeof THEME / sizeof THEME[0]));
     TRY(put_all(out, STYLE, sizeof STYLE / sizeof STYLE[0]));
+    if (style != NULL) TRY(text_append(out, style, strlen(style)));
     return text_printf(out, "</style></head>\n<body><main>\n");
 }
 
-Status page_end(Text *out)
+Status page_end(Text *out, const char *script)
 {
     TRY(text_printf(out, "</main>\n<script>\n"));
     TRY(put_all(out, SCRIPT, sizeof SCRIPT / sizeof SCRIPT[0]));
+    if (script != NULL) TRY(text_append(out, script, strlen(script)));
     return text_printf(out, "</script>\n</body></html>\n");
+}
+
+Status part_note(Text *out, const char *text)
+{
+    return text_printf(out, "<p class=\"note\">%s</p>\n", text);
 }

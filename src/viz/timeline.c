@@ -1,0 +1,235 @@
+#include "viz/timeline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_MOST = 64, SHOWN_LEAST = 8, BOXES_MOST = 40000 };
+
+const struct TimelinePass timeline_pass[TIMELINE_PASSES] = {
+    { "fwd", TIMELINE_FORWARD }, { "bwd", TIMELINE_BACKWARD },      { "wgrad", TIMELINE_WEIGHT },
+    { "other", TIMELINE_OTHER }, { "exchange", TIMELINE_EXCHANGE }, { "send", TIMELINE_SEND },
+};
+const char *const timeline_list[TIMELINE_LISTS] = { "start", "end", "minibatch", "chunk" };
+
+const char *timeline_kind_name(TimelineKind kind)
+{
+    static const char *const NAME[TIMELINE_KINDS] = {
+        "forward", "backward", "input gradient", "weight gradient", "other", "exchange", "send"
+    };
+    return NAME[kind];
+}
+
+/* ---- sums ---- */
+
+static int compare_start(const void *a, const void *b)
+{
+    const TimelineSpan *x = a, *y = b;
+    if (x->start_s != y->start_s) return x->start_s < y->start_s ? -1 : 1;
+    return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+static void sum_rank(TimelineRank *r)
+{
+    double end = 0;
+    memset(r->sum_s, 0, sizeof r->sum_s);
+    r->busy_s = 0;
+    qsort(r->span, (size_t)r->spans, sizeof *r->span, compare_start);
+    for (int i = 0; i < r->spans; i++) {
+        const TimelineSpan *s = &r->span[i];
+        r->sum_s[s->kind] += s->end_s - s->start_s;
+        if (s->kind >= TIMELINE_EXCHANGE) continue;
+        r->busy_s += fmax(s->end_s - fmax(s->start_s, end), 0);
+        end = fmax(end, s->end_s);
+    }
+}
+
+void timeline_sum(Timeline *t)
+{
+    t->step_s = 0;
+    for (int i = 0; i < t->ranks; i++) {
+        sum_rank(&t->rank[i]);
+        t->step_s = fmax(t->step_s, t->rank[i].total_s);
+    }
+    for (int i = 0; i < t->ranks; i++) {
+        TimelineRank *r = &t->rank[i];
+        r->bubble = t->step_s > 0 ? (t->step_s - r->busy_s) / t->step_s : 0;
+    }
+}
+
+double timeline_mean_bubble(const Timeline *t)
+{
+    double sum = 0;
+    for (int i = 0; i < t->ranks; i++) sum += t->rank[i].bubble;
+    return sum / t->ranks;
+}
+
+double timeline_theory(const Timeline *t)
+{
+    double p = t->ranks - 1;
+    return p / (p + (double)t->micros * t->chunks);
+}
+
+int timeline_peak_rank(const Timeline *t)
+{
+    int most = -1;
+    for (int i = 0; i < t->ranks; i++) {
+        double bytes = t->rank[i].peak_bytes;
+        if (!isnan(bytes) && (most < 0 || bytes > t->rank[most].peak_bytes)) most = i;
+    }
+    return most;
+}
+
+/* ---- from a simulation ---- */
+
+static TimelineKind kind_of(const Action *a)
+{
+    if (action_is_transfer(a->kind)) return TIMELINE_SEND;
+    if (a->lane == LANE_COMM) return TIMELINE_EXCHANGE;
+    switch (a->kind) {
+    case ACTION_FORWARD: return TIMELINE_FORWARD;
+    case ACTION_BACKWARD: return TIMELINE_BACKWARD;
+    case ACTION_BACKWARD_INPUT: return TIMELINE_INPUT;
+    case ACTION_BACKWARD_WEIGHT: return TIMELINE_WEIGHT;
+    default: return TIMELINE_OTHER;
+    }
+}
+
+/* Phases of one pass that follow one another are one span; receives are their senders' spans. */
+static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, TimelineRank *r)
+{
+    void *memory = NULL;
+    TRY(arena_alloc(a, (size_t)p->n * sizeof(TimelineSpan), &memory));
+    TimelineSpan *last = memory, *next = memory;
+    for (int i = 0; i < p->n; i++) {
+        const Action *x = &p->at[i];
+        TimelineSpan s = { span[i].start, span[i].end, kind_of(x), x->micro, x->chunk };
+        bool receive = x->kind == ACTION_RECV_ACTIVATIONS || x->kind == ACTION_RECV_GRADIENTS;
+        if (receive || !(s.end_s > s.start_s)) continue;
+        bool joins = next > last && last->kind == s.kind && last->micro == s.micro &&
+                     last->chunk == s.chunk && last->end_s == s.start_s;
+        if (joins) s.start_s = last->start_s;
+        if (!joins) last = next++;
+        *last = s;
+    }
+    r->span = memory;
+    r->spans = (int)(next - (TimelineSpan *)memory);
+    return OK;
+}
+
+static Status simulated_memory(const Timeline *t, const SimRank *s, const TimelineResident *kept,
+                               int rank, Arena *a)
+{
+    TimelineRank *r = &t->rank[rank];
+    void *memory = NULL;
+    size_t n = (size_t)s->n_memory, last = (size_t)t->memory_kinds - 1;
+    TRY(arena_alloc(a, n * (last + 2) * sizeof(double), &memory));
+    double *at = memory, *bytes = at + n;
+    r->at_s = at;
+    r->bytes = bytes;
+    r->points = s->n_memory;
+    r->peak_bytes = s->peak_bytes;
+    for (size_t k = 0; k < last; k++) r->peak_bytes += kept[k].bytes[rank];
+    for (size_t i = 0; i < n; i++) {
+        at[i] = s->memory[i].at;
+        for (size_t k = 0; k < last; k++) *bytes++ = kept[k].bytes[rank];
+        *bytes++ = s->memory[i].bytes;
+    }
+    return OK;
+}
+
+Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
+                          int n, const char *title, Arena *a, Timeline *out)
+{
+    void *memory = NULL;
+    if (n < 0 || n > TIMELINE_MEMORY_KINDS - 1) {
+        return FAIL(ERR_ARG, "timeline: %d resident kinds of memory, at most %d are drawn", n,
+                    TIMELINE_MEMORY_KINDS - 1);
+    }
+    TRY(arena_alloc_zero(a, (size_t)p->stages * sizeof(TimelineRank), &memory));
+    Timeline t = { .title = title,
+                   .ranks = p->stages,
+                   .chunks = p->rank[0].chunks,
+                   .micros = p->rank[0].micros,
+                   .rank = memory };
+    if (s->rank[0].n_memory > 0) {
+        for (int k = 0; k < n; k++) t.memory_kind[k] = resident[k].name;
+        t.memory_kind[n] = "activations";
+        t.memory_kinds = n + 1;
+    }
+    for (int i = 0; i < t.ranks; i++) {
+        t.rank[i].total_s = s->step;
+        t.rank[i].peak_bytes = NAN;
+        TRY(simulated_spans(&p->rank[i], s->rank[i].span, a, &t.rank[i]));
+        if (t.memory_kinds > 0) TRY(simulated_memory(&t, &s->rank[i], resident, i, a));
+    }
+    timeline_sum(&t);
+    *out = t;
+    return OK;
+}
+
+/* ---- which ranks are shown ---- */
+
+int timeline_shown(const Timeline *t)
+{
+    int most = 1;
+    for (int i = 0; i < t->ranks; i++) most = t->rank[i].spans > most ? t->rank[i].spans : most;
+    int n = BOXES_MOST / most;
+    if (n > SHOWN_MOST) n = SHOWN_MOST;
+    if (n < SHOWN_LEAST) n = SHOWN_LEAST;
+    return n < t->ranks ? n : t->ranks;
+}
+
+int timeline_shown_rank(const Timeline *t, int i)
+{
+    int n = timeline_shown(t);
+    return n == 1 ? 0 : (int)((int64_t)i * (t->ranks - 1) / (n - 1));
+}
+
+/* ---- for a terminal ---- */
+
+static Status rank_row(Text *out, const Timeline *t, int rank)
+{
+    const TimelineRank *r = &t->rank[rank];
+    const double *sum = r->sum_s;
+    TRY(text_printf(out, "%4d  %12.3f  %12.3f  %12.3f  %12.3f  %8.2f", rank,
+                    1e3 * sum[TIMELINE_FORWARD],
+                    1e3 * (sum[TIMELINE_BACKWARD] + sum[TIMELINE_INPUT]),
+                    1e3 * sum[TIMELINE_WEIGHT], 1e3 * r->busy_s, 100 * r->bubble));
+    if (isnan(r->peak_bytes)) return text_printf(out, "           -\n");
+    return text_printf(out, "  %10.2f\n", r->peak_bytes / TIMELINE_GIB);
+}
+
+/* Every recorded iteration's time: the first ones are slower, and one should know by how much. */
+static Status iterations(Text *out, const Timeline *t)
+{
+    if (t->n_recorded < 2) return OK;
+    TRY(text_printf(out, "iterations (ms)"));
+    for (int i = 0; i < t->n_recorded; i++) {
+        TRY(text_printf(out, "%s  %lld: %.3f", i % 6 == 0 ? "\n" : "",
+                        (long long)t->recorded[i].number, 1e3 * t->recorded[i].step_s));
+    }
+    return text_printf(out, "\n");
+}
+
+Status timeline_table(Text *out, const Timeline *t)
+{
+    int peak = timeline_peak_rank(t), shown = timeline_shown(t);
+    TRY(text_printf(out, "%s: %d ranks, %d chunk%s a rank, %d micro-batches\n", t->title, t->ranks,
+                    t->chunks, t->chunks == 1 ? "" : "s", t->micros));
+    if (t->iteration > 0) TRY(text_printf(out, "iteration %lld: ", (long long)t->iteration));
+    TRY(text_printf(out,
+                    "step %.3f ms, bubble %.2f %% (mean of ranks), (p-1)/(p-1+m*v) %.2f %%", //
+                    1e3 * t->step_s, 100 * timeline_mean_bubble(t), 100 * timeline_theory(t)));
+    if (peak >= 0) {
+        TRY(text_printf(out, ", memory %.2f GiB (rank %d)", t->rank[peak].peak_bytes / TIMELINE_GIB,
+                        peak));
+    }
+    TRY(text_printf(out, "\nrank    forward ms   backward ms     weight ms        all ms  bubble %%"
+                         "  memory GiB\n"));
+    for (int i = 0; i < shown; i++) TRY(rank_row(out, t, timeline_shown_rank(t, i)));
+    if (shown < t->ranks) {
+        TRY(text_printf(out, "(%d of %d ranks, evenly chosen)\n", shown, t->ranks));
+    }
+    return iterations(out, t);
+}

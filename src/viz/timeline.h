@@ -1,0 +1,121 @@
+/*
+ * timeline: one training step of a pipeline over time, simulated or recorded, in one form.
+ *
+ * A timeline is made from a simulation (schedule/simulate.h) or read from a folder in the form of
+ * Primus' pp_vis, which our own are written in, too (docs/formats.md):
+ *
+ *     TimelineResident kept[] = { { "weights", weight_bytes }, ... };   by rank
+ *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);
+ *     timeline_write("runs/plan/1f1b", &t, scratch);
+ *     timeline_read("runs/plan/1f1b", -1, arena, &t);
+ *
+ * The step is the longest total of all ranks; the bubble of a rank is the share of it in which its
+ * compute lane runs nothing. In a recording that is everything but passes: waiting for neighbours,
+ * but also gradients and optimizer where they lie within the total, so it is seldom below theory.
+ * Passes that were recorded over the same time, because they ran as one, count once. Each rank's
+ * clock begins at its own start of the step.
+ */
+#ifndef VIZ_TIMELINE_H
+#define VIZ_TIMELINE_H
+
+#include "base/text.h"
+#include "schedule/simulate.h"
+
+enum { TIMELINE_MEMORY_KINDS = 8, TIMELINE_PASSES = 6, TIMELINE_LISTS = 4 };
+static const double TIMELINE_GIB = 1073741824;
+
+/* From EXCHANGE on beside the compute lane. INPUT and WEIGHT are a BACKWARD taken apart. */
+typedef enum TimelineKind {
+    TIMELINE_FORWARD,
+    TIMELINE_BACKWARD,
+    TIMELINE_INPUT,
+    TIMELINE_WEIGHT,
+    TIMELINE_OTHER,
+    TIMELINE_EXCHANGE,
+    TIMELINE_SEND,
+    TIMELINE_KINDS
+} TimelineKind;
+
+typedef struct TimelineSpan {
+    double start_s, end_s;
+    TimelineKind kind;
+    int micro, chunk; /* micro -1: of none */
+} TimelineSpan;
+
+typedef struct TimelineRank {
+    TimelineSpan *span; /* by start */
+    int spans;
+    double total_s, sum_s[TIMELINE_KINDS], busy_s, bubble;
+    double peak_bytes;   /* NaN: not known */
+    const double *at_s;  /* points: from this moment on */
+    const double *bytes; /* (points, memory_kinds) */
+    int points;
+} TimelineRank;
+
+typedef struct TimelineIteration {
+    int64_t number;
+    double step_s;
+} TimelineIteration;
+
+typedef struct Timeline {
+    const char *title;
+    int ranks, chunks, micros; /* of one data-parallel copy; chunks: on each rank */
+    double step_s;
+    TimelineRank *rank;
+    const char *memory_kind[TIMELINE_MEMORY_KINDS];
+    int memory_kinds;
+    int64_t iteration; /* 0: simulated */
+    const TimelineIteration *recorded;
+    int n_recorded;
+} Timeline;
+
+/* What lies in a rank's memory during the whole step, under one name. */
+typedef struct TimelineResident {
+    const char *name;
+    const double *bytes; /* by rank */
+} TimelineResident;
+
+/* Memory over time is there if the simulation followed it: the `n` resident kinds and above them
+ * "activations", the slots and the ring. Names are not copied. */
+Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
+                          int n, const char *title, Arena *a, Timeline *out);
+
+/* The iteration of this number, -1: the last one. A file that is missing is ERR_IO, one that is
+ * cut, lacks a rank's lists or runs backwards ERR_FORMAT, an iteration that is not there ERR_ARG.
+ */
+Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
+
+/* FOLDER/config.json and a pp_rank_N.json a rank; or one of them: rank -1 is the config. */
+Status timeline_write(const char *folder, const Timeline *t, Arena *scratch);
+Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena *scratch);
+
+/* The lists of a rank's file: PREFIX_LIST, "fwd_start". */
+extern const struct TimelinePass {
+    const char *prefix;
+    TimelineKind kind;
+} timeline_pass[TIMELINE_PASSES];
+extern const char *const timeline_list[TIMELINE_LISTS];
+
+/* Sorts spans, fills step_s and the ranks' sums, busy time and bubble from spans and totals. */
+void timeline_sum(Timeline *t);
+
+double timeline_mean_bubble(const Timeline *t);
+double timeline_theory(const Timeline *t); /* (p-1) / (p-1+m*v), arXiv:2104.04473 */
+int timeline_peak_rank(const Timeline *t); /* -1: no rank's memory is known */
+
+const char *timeline_kind_name(TimelineKind kind);
+
+/* Of many ranks a few are shown: the first, the last and evenly between. rank of the i-th. */
+int timeline_shown(const Timeline *t);
+int timeline_shown_rank(const Timeline *t, int i);
+
+/* What a terminal shows: facts and a table by rank, in ms and GiB. */
+Status timeline_table(Text *out, const Timeline *t);
+
+/* timeline_svg.c: one <svg> of `width`, its time axis `axis_s` long, so that several compare.
+ * timeline_colors writes the style rules that it needs. */
+Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s);
+double timeline_svg_height(const Timeline *t);
+Status timeline_colors(Text *out);
+
+#endif

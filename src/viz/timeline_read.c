@@ -1,0 +1,339 @@
+/* timeline_read: a folder of pp_vis into a Timeline. Keys that are not known are passed over. */
+#include "viz/timeline.h"
+
+#include "base/file.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A file, and of a rank's the chosen iteration. */
+typedef struct Source {
+    char path[FILE_PATH_MAX];
+    cJSON *root;
+    const cJSON *at;
+    Arena *arena;
+    Timeline *t;
+    TimelineRank *r;
+} Source;
+
+typedef struct List {
+    double *at;
+    int n;
+} List;
+
+enum { START, END, MICRO, CHUNK };
+
+#define BAD(f, fmt, ...)                                                                           \
+    FAIL(ERR_FORMAT, "%s, iteration %lld: " fmt "; record it again or take another", (f)->path,    \
+         (long long)(f)->t->iteration, __VA_ARGS__)
+
+static Status open_file(Source *f, const char *folder, const char *name)
+{
+    FileMap map = { 0 };
+    const char *end = NULL;
+    TRY(file_join(f->path, folder, name));
+    TRY(file_map(f->path, &map));
+    const char *text = map.bytes > 0 ? (const char *)map.data : "";
+    f->at = f->root = cJSON_ParseWithLengthOpts(text, map.bytes, &end, 0);
+    long long broken = end != NULL ? end - text : 0, bytes = (long long)map.bytes;
+    file_unmap(&map);
+    if (cJSON_IsObject(f->root)) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s: no whole JSON object, it breaks at byte %lld of %lld; copy it again", f->path,
+                broken, bytes);
+}
+
+static const cJSON *member(const Source *f, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(f->at, key);
+}
+
+static bool real(const cJSON *item, double *out)
+{
+    double v = cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+    if (v >= 0 && v <= 1e18) *out = v;
+    return v >= 0 && v <= 1e18;
+}
+
+/* What is no list is an empty one. */
+static Status list_of(const Source *f, const char *key, const cJSON *array, List *out)
+{
+    const cJSON *item = NULL;
+    void *memory = NULL;
+    size_t n = cJSON_IsArray(array) ? (size_t)cJSON_GetArraySize(array) : 0;
+    TRY(arena_alloc(f->arena, n * sizeof(double), &memory));
+    *out = (List){ .at = memory };
+    if (n == 0) return OK;
+    cJSON_ArrayForEach(item, array)
+    {
+        if (real(item, &out->at[out->n++])) continue;
+        return BAD(f, "number %d of \"%s\" is none from 0 to 1e18", out->n, key);
+    }
+    return OK;
+}
+
+/* ---- passes ---- */
+
+/* Without lists of its own a pass is what plain interleaving runs as its i-th: groups of as many
+ * micro-batches as there are ranks, through one chunk after the other. */
+static void number_pass(const Timeline *t, int i, TimelineSpan *s)
+{
+    int first = i / (t->ranks * t->chunks) * t->ranks, left = t->micros - first;
+    int size = left < t->ranks ? left : t->ranks, at = i - first * t->chunks;
+    s->micro = first + at % size;
+    s->chunk = s->kind == TIMELINE_FORWARD ? at / size : t->chunks - 1 - at / size;
+}
+
+static bool take_number(const List *l, int i, int most, int *out)
+{
+    if (l->n == 0) return true;
+    *out = (int)fmin(l->at[i], most);
+    return l->at[i] == *out;
+}
+
+static Status add_passes(const Source *f, int row, const List list[TIMELINE_LISTS])
+{
+    const Timeline *t = f->t;
+    const char *prefix = timeline_pass[row].prefix;
+    bool compute = timeline_pass[row].kind < TIMELINE_OTHER;
+    double before = 0;
+    for (int i = 0; i < list[START].n; i++) {
+        double start = list[START].at[i], end = list[END].at[i];
+        TimelineSpan s = { 1e-3 * start, 1e-3 * end, timeline_pass[row].kind, compute ? 0 : -1, 0 };
+        if (end < start || start < before)
+            return BAD(f, "time runs backwards in pass %d of \"%s\", %g to %g ms after one from %g",
+                       i + 1, prefix, start, end, before);
+        before = start;
+        if (compute && list[START].n == t->chunks * t->micros) number_pass(t, i, &s);
+        if (!take_number(&list[MICRO], i, t->micros, &s.micro) ||
+            !take_number(&list[CHUNK], i, t->chunks - 1, &s.chunk))
+            return BAD(f, "pass %d of \"%s\" is of no micro-batch to %d and chunk below %d", i + 1,
+                       prefix, t->micros, t->chunks);
+        f->r->span[f->r->spans++] = s;
+    }
+    return OK;
+}
+
+static Status read_lists(const Source *f, int row, List list[TIMELINE_LISTS])
+{
+    const char *prefix = timeline_pass[row].prefix;
+    for (int i = 0; i < TIMELINE_LISTS; i++) {
+        char key[32];
+        (void)snprintf(key, sizeof key, "%s_%s", prefix, timeline_list[i]);
+        TRY(list_of(f, key, member(f, key), &list[i]));
+        if (list[i].n == list[START].n || (i >= MICRO && list[i].n == 0)) continue;
+        return BAD(f, "%s_start has %d numbers, %s %d", prefix, list[START].n, key, list[i].n);
+    }
+    bool numbered = list[MICRO].n > 0 && (list[CHUNK].n > 0 || f->t->chunks == 1);
+    int n = list[START].n, want = f->t->chunks * f->t->micros;
+    if (numbered || n == 0 || n == want || timeline_pass[row].kind >= TIMELINE_OTHER) return OK;
+    return BAD(f, "\"%s\" has %d passes, %d chunks of %d micro-batches have %d", prefix, n,
+               f->t->chunks, f->t->micros, want);
+}
+
+/* A backward whose weight gradient has a pass of its own is the input gradient. */
+static Status take_apart(const Source *f)
+{
+    size_t micros = (size_t)f->t->micros + 1;
+    void *memory = NULL;
+    ArenaMark mark = arena_mark(f->arena);
+    TRY(arena_alloc_zero(f->arena, micros * (size_t)f->t->chunks, &memory));
+    char *apart = memory;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < f->r->spans; i++) {
+            TimelineSpan *s = &f->r->span[i];
+            if (s->kind > TIMELINE_WEIGHT) continue;
+            char *mine = &apart[(size_t)s->chunk * micros + (size_t)s->micro];
+            if (turn == 0 && s->kind == TIMELINE_WEIGHT) *mine = 1;
+            if (turn == 1 && s->kind == TIMELINE_BACKWARD && *mine) s->kind = TIMELINE_INPUT;
+        }
+    }
+    arena_release(f->arena, mark);
+    return OK;
+}
+
+static Status read_passes(const Source *f)
+{
+    List list[TIMELINE_PASSES][TIMELINE_LISTS];
+    size_t n = 0;
+    void *memory = NULL;
+    for (int row = 0; row < TIMELINE_PASSES; row++) {
+        TRY(read_lists(f, row, list[row]));
+        n += (size_t)list[row][START].n;
+    }
+    if (list[0][START].n == 0) return BAD(f, "no %s pass in it", timeline_kind_name(0));
+    TRY(arena_alloc(f->arena, n * sizeof(TimelineSpan), &memory));
+    f->r->span = memory;
+    for (int row = 0; row < TIMELINE_PASSES; row++) TRY(add_passes(f, row, list[row]));
+    return take_apart(f);
+}
+
+/* ---- memory ---- */
+
+/* One of "memory_bytes": a number for the whole step, or one for each of "memory_at". Rank 0 says
+ * which kinds there are, and in which order. */
+static Status read_kind(const Source *f, const cJSON *kind, int k, int points, double *bytes)
+{
+    Timeline *t = f->t;
+    double same = 0;
+    List list;
+    if (f->r == t->rank)
+        TRY(arena_text(f->arena, kind->string, strlen(kind->string), &t->memory_kind[k]));
+    TRY(list_of(f, kind->string, kind, &list));
+    if (strcmp(kind->string, t->memory_kind[k]) != 0 || (list.n != points && !real(kind, &same)))
+        return BAD(f, "\"%s\" is not the memory of rank 0 called \"%s\", a number or a list of %d",
+                   kind->string, t->memory_kind[k], points);
+    for (int i = 0; i < points; i++)
+        bytes[(size_t)i * (size_t)t->memory_kinds] = list.n > 0 ? list.at[i] : same;
+    return OK;
+}
+
+static Status read_memory(const Source *f)
+{
+    const cJSON *kinds = member(f, "memory_bytes"), *kind = NULL;
+    double gib = 0;
+    void *memory = NULL;
+    int k = 0, n = cJSON_GetArraySize(kinds);
+    List at;
+    f->r->peak_bytes = real(member(f, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
+    TRY(list_of(f, "memory_at", member(f, "memory_at"), &at));
+    if (at.n == 0 || !cJSON_IsObject(kinds)) return OK;
+    if (f->r == f->t->rank && n <= TIMELINE_MEMORY_KINDS) f->t->memory_kinds = n;
+    if (n != f->t->memory_kinds)
+        return BAD(f, "%d kinds of memory, rank 0 has %d, at most %d are drawn", n,
+                   f->t->memory_kinds, TIMELINE_MEMORY_KINDS);
+    TRY(arena_alloc(f->arena, (size_t)at.n * (size_t)n * sizeof(double), &memory));
+    f->r->bytes = memory;
+    cJSON_ArrayForEach(kind, kinds)
+    {
+        TRY(read_kind(f, kind, k, at.n, (double *)memory + k));
+        k++;
+    }
+    for (int i = 0; i < at.n; i++) {
+        at.at[i] *= 1e-3;
+        if (i > 0 && at.at[i] < at.at[i - 1])
+            return BAD(f, "number %d of memory_at is early", i + 1);
+    }
+    f->r->at_s = at.at;
+    f->r->points = at.n;
+    return OK;
+}
+
+/* ---- files ---- */
+
+/* Every iteration's longest total; rank 0 says which there are, and in which order. */
+static void note_totals(const Source *f, TimelineIteration *all)
+{
+    const cJSON *child = NULL;
+    int i = 0, *n = &f->t->n_recorded;
+    cJSON_ArrayForEach(child, f->root)
+    {
+        char *end = NULL;
+        int64_t number = strtoll(child->string, &end, 10);
+        double total = 0;
+        if (end == child->string || *end != '\0' || number < 0) continue;
+        if (!real(cJSON_GetObjectItemCaseSensitive(child, "total"), &total)) continue;
+        if (f->r == f->t->rank) all[(*n)++] = (TimelineIteration){ number, 0 };
+        if (i < *n && all[i].number == number) all[i].step_s = fmax(all[i].step_s, 1e-3 * total);
+        i++;
+    }
+}
+
+static Status read_rank(Source *f, int64_t iteration, TimelineIteration **all)
+{
+    Timeline *t = f->t;
+    void *memory = *all;
+    char key[32];
+    if (f->r == t->rank)
+        TRY(arena_alloc(f->arena, (size_t)cJSON_GetArraySize(f->root) * sizeof **all, &memory));
+    t->recorded = *all = memory;
+    note_totals(f, *all);
+    for (int i = 0; i < t->n_recorded && iteration < 0 && f->r == t->rank; i++) {
+        if ((*all)[i].number > t->iteration) t->iteration = (*all)[i].number;
+    }
+    (void)snprintf(key, sizeof key, "%lld", (long long)t->iteration);
+    f->at = member(f, key);
+    if (!real(member(f, "total"), &f->r->total_s) || f->r->total_s == 0)
+        return BAD(f, "there is none with a total above 0, of %d in rank 0", t->n_recorded);
+    f->r->total_s *= 1e-3;
+    TRY(read_passes(f));
+    return read_memory(f);
+}
+
+static Status count_of(const Source *f, const char *key, const char *old, int most, int *out)
+{
+    double v = 0;
+    bool found = real(member(f, key), &v) || real(member(f, old), &v);
+    *out = (int)fmin(v, most);
+    if (found && v >= 1 && v == *out) return OK;
+    return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no whole number from 1 to %d", f->path, key,
+                most);
+}
+
+static Status read_config(Source *f, const char *folder)
+{
+    Timeline *t = f->t;
+    const cJSON *title = member(f, "title");
+    bool chunks = member(f, "vp_size") != NULL || member(f, "vpp_size") != NULL;
+    t->chunks = 1;
+    TRY(count_of(f, "pp_size", "pp_size", SCHEDULE_STAGES_MAX, &t->ranks));
+    TRY(count_of(f, "num_mbs", "micro_batches", SCHEDULE_MICROS_MAX, &t->micros));
+    if (chunks) TRY(count_of(f, "vp_size", "vpp_size", SCHEDULE_CHUNKS_MAX, &t->chunks));
+    if (!cJSON_IsString(title)) return file_last_part(folder, f->arena, &t->title);
+    return arena_text(f->arena, title->valuestring, strlen(title->valuestring), &t->title);
+}
+
+/* The ranks that are missing, as many as fit, all in one sentence. */
+static Status check_files(const char *folder, int ranks)
+{
+    char missing[128] = "", path[FILE_PATH_MAX], name[32];
+    int n = 0;
+    for (int i = 0; i < ranks; i++) {
+        (void)snprintf(name, sizeof name, "pp_rank_%d.json", i);
+        TRY(file_join(path, folder, name));
+        size_t used = strlen(missing);
+        if (file_exists(path)) continue;
+        n++;
+        if (used < 100) (void)snprintf(missing + used, sizeof missing - used, " %d,", i);
+    }
+    if (n == 0) return OK;
+    return FAIL(ERR_IO, "%s: ranks%s %d of %d in all, are missing; copy their pp_rank_N.json here",
+                folder, missing, n, ranks);
+}
+
+static Status read_files(Source *f, const char *folder, int64_t iteration)
+{
+    TimelineIteration *all = NULL;
+    Timeline *t = f->t;
+    void *memory = NULL;
+    TRY(open_file(f, folder, "config.json"));
+    TRY(read_config(f, folder));
+    TRY(check_files(folder, t->ranks));
+    TRY(arena_alloc_zero(f->arena, (size_t)t->ranks * sizeof(TimelineRank), &memory));
+    t->rank = memory;
+    for (int i = 0; i < t->ranks; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "pp_rank_%d.json", i);
+        cJSON_Delete(f->root);
+        f->root = NULL;
+        f->r = &t->rank[i];
+        TRY(open_file(f, folder, name));
+        TRY(read_rank(f, iteration, &all));
+    }
+    return OK;
+}
+
+Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out)
+{
+    Timeline t = { .iteration = iteration };
+    Source f = { .arena = a, .t = &t };
+    Status s = read_files(&f, folder, iteration);
+    cJSON_Delete(f.root);
+    TRY(s);
+    timeline_sum(&t);
+    *out = t;
+    return OK;
+}

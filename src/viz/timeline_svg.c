@@ -1,0 +1,222 @@
+/* timeline_svg: a timeline as one <svg>: a row a rank, a box a pass with the number of its
+ * micro-batch where that fits, idle time as the grey behind. Below the boxes of a row lies a thin
+ * strip of what ran beside the compute lane. Two passes over the same time are halves of the row.
+ *
+ * Hues are told apart also with red-green blindness (blue, orange, yellow; the two parts of a
+ * backward are its orange darkened and yellow), chunks by how light they are.
+ * data- attributes carry what the page's script needs to zoom (timeline_page.c). */
+#include "viz/timeline.h"
+
+#include "viz/svg.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    TITLE = 26,
+    LEFT = 64,
+    RIGHT = 132, /* bubble and memory of a rank */
+    BAR = 18,
+    STRIP = 5,
+    GAP = 4,
+    AXIS = 26,
+    LEGEND = 22,
+    SHADES = 6,
+    DIGIT = 5, /* pixels of a digit in a box */
+    BOXES_A_ROW = 8192,
+};
+
+static const unsigned char COLOR[TIMELINE_KINDS][3] = {
+    { 0x1f, 0x5f, 0xa8 }, { 0xd9, 0x78, 0x1e }, { 0xa8, 0x45, 0x14 }, { 0xe0, 0xb4, 0x00 },
+    { 0x4d, 0x59, 0x65 }, { 0x7a, 0x4f, 0xb5 }, { 0x0e, 0x8a, 0x8a },
+};
+
+/* ---- colours ---- */
+
+static int shade_of(const Timeline *t, int chunk)
+{
+    if (t->chunks > SHADES) return chunk % SHADES;
+    return t->chunks == 1 ? 0 : chunk * (SHADES - 1) / (t->chunks - 1);
+}
+
+/* Text on a box is black or white, whichever is farther from it. */
+Status timeline_colors(Text *out)
+{
+    for (int k = 0; k < TIMELINE_KINDS; k++) {
+        for (int shade = 0; shade < SHADES; shade++) {
+            int rgb[3];
+            double white = 0.62 * shade / (SHADES - 1);
+            for (int i = 0; i < 3; i++) rgb[i] = (int)(COLOR[k][i] + white * (255 - COLOR[k][i]));
+            int light = (299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2]) / 1000;
+            TRY(text_printf(out, ".k%d%d{fill:#%02x%02x%02x}.tk%d%d{fill:%s}\n", k, shade, rgb[0],
+                            rgb[1], rgb[2], k, shade, light < 140 ? "#fff" : "#111"));
+        }
+        TRY(text_printf(out, ".kinds .f%d{fill:#%02x%02x%02x}\n", k, COLOR[k][0], COLOR[k][1],
+                        COLOR[k][2]));
+    }
+    return text_printf(out, ".pipe .win text{font-size:9px;text-anchor:middle;"
+                            "pointer-events:none}.pipe .r rect{stroke:#fff;stroke-width:.4}\n");
+}
+
+/* ---- layout ---- */
+
+static bool has_kind(const Timeline *t, TimelineKind first, TimelineKind last)
+{
+    for (int r = 0; r < t->ranks; r++) {
+        for (int k = first; k <= (int)last; k++) {
+            if (t->rank[r].sum_s[k] > 0) return true;
+        }
+    }
+    return false;
+}
+
+static double row_height(const Timeline *t)
+{
+    return has_kind(t, TIMELINE_EXCHANGE, TIMELINE_SEND) ? BAR + STRIP + GAP : BAR + GAP;
+}
+
+double timeline_svg_height(const Timeline *t)
+{
+    return TITLE + timeline_shown(t) * row_height(t) + AXIS + LEGEND;
+}
+
+/* ---- boxes ---- */
+
+/* Do spans i and i + 1 mostly lie over the same time, as passes that ran as one? */
+static bool coincides(const TimelineRank *r, int i)
+{
+    if (i < 0 || i + 1 >= r->spans || r->span[i + 1].kind >= TIMELINE_EXCHANGE) return false;
+    const TimelineSpan *a = &r->span[i], *b = a + 1;
+    double common = fmin(a->end_s, b->end_s) - b->start_s;
+    return a->kind < TIMELINE_EXCHANGE && common > 0.5 * (b->end_s - b->start_s);
+}
+
+/* Spans too short to be seen are left out. */
+static Status put_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
+{
+    for (int i = 0; i < r->spans; i++) {
+        const TimelineSpan *s = &r->span[i];
+        bool comm = s->kind >= TIMELINE_EXCHANGE, lower = coincides(r, i - 1);
+        bool half = lower || coincides(r, i);
+        double x = s->start_s * scale, width = (s->end_s - s->start_s) * scale;
+        int shade = shade_of(t, s->chunk);
+        if ((s->end_s - s->start_s) * BOXES_A_ROW < t->step_s) continue;
+        TRY(text_printf(out, "<rect class=\"k%d%d\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
+                        (int)s->kind, shade, x, width,
+                        comm   ? STRIP
+                        : half ? BAR / 2
+                               : BAR));
+        if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
+        if (t->chunks > 1) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
+        if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
+        TRY(text_printf(out, "/>\n"));
+        int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
+        if (comm || half || s->micro < 0 || width < digits * DIGIT + 2) continue;
+        TRY(text_printf(out, "<text class=\"tk%d%d\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
+                        shade, x + width / 2, s->micro));
+    }
+    return OK;
+}
+
+/* ---- around the boxes ---- */
+
+static Status put_rank(Text *out, const TimelineRank *r, int rank, double y, double right)
+{
+    char memory[32] = "";
+    if (!isnan(r->peak_bytes)) (void)text_bytes(memory, r->peak_bytes);
+    return text_printf(out,
+                       "<text class=\"end\" x=\"%d\" y=\"%.0f\">rank %d</text>"
+                       "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%.2f %%</text>"
+                       "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>\n",
+                       LEFT - 8, y + 13, rank, right + 58, y + 13, 100 * r->bubble, right + RIGHT,
+                       y + 13, memory);
+}
+
+static Status put_axis(Text *out, double axis_s, double plot, double top, double bottom)
+{
+    double tick[SVG_TICKS_MAX], step = 0;
+    char label[32];
+    int n = svg_ticks(0, axis_s, 8, 0, tick, &step);
+    TRY(text_printf(out, "<g class=\"grid ticks\">"));
+    for (int i = 0; i < n; i++) {
+        double x = LEFT + tick[i] / axis_s * plot;
+        TRY(text_printf(out,
+                        "<path d=\"M%.1f %.0fV%.0f\"/><text class=\"mid\" x=\"%.1f\" "
+                        "y=\"%.0f\">%s</text>",
+                        x, top, bottom + 4, x, bottom + 17,
+                        svg_tick_text(label, tick[i], step, SVG_SECONDS)));
+    }
+    return text_printf(out, "</g>\n");
+}
+
+static Status put_legend(Text *out, const Timeline *t, double y)
+{
+    double x = LEFT;
+    int chunks = t->chunks < SHADES ? t->chunks : SHADES;
+    for (int k = 0; k < TIMELINE_KINDS; k++) {
+        const char *name = timeline_kind_name((TimelineKind)k);
+        if (!has_kind(t, (TimelineKind)k, (TimelineKind)k)) continue;
+        for (int c = 0; c < chunks; c++) {
+            TRY(text_printf(out,
+                            "<rect class=\"k%d%d\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
+                            "height=\"12\"/>",
+                            k, shade_of(t, c), x + 12 * c, y));
+        }
+        x += 12 * chunks + 6;
+        TRY(text_printf(out, "<text x=\"%.0f\" y=\"%.0f\">%s</text>", x, y + 10, name));
+        x += 7.0 * (double)strlen(name) + 16;
+    }
+    if (t->chunks == 1) return text_printf(out, "\n");
+    return text_printf(out,
+                       "<text class=\"dim\" x=\"%.0f\" y=\"%.0f\">chunks 0 to %d, dark to "
+                       "light</text>\n",
+                       x, y + 10, chunks - 1);
+}
+
+static Status put_title(Text *out, const Timeline *t, double right)
+{
+    char step[32];
+    TRY(text_printf(out, "<text class=\"head\" x=\"0\" y=\"14\">"));
+    TRY(svg_escape(out, t->title));
+    return text_printf(out,
+                       ": step %s, bubble %.2f %%</text><text class=\"end dim\" x=\"%.0f\" "
+                       "y=\"14\">bubble</text><text class=\"end dim\" x=\"%.0f\" "
+                       "y=\"14\">%s</text>\n",
+                       svg_value_text(step, t->step_s, SVG_SECONDS), 100 * timeline_mean_bubble(t),
+                       right + 58, right + RIGHT, timeline_peak_rank(t) >= 0 ? "memory" : "");
+}
+
+Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
+{
+    double row = row_height(t), plot = width - LEFT - RIGHT, scale = plot / axis_s;
+    int shown = timeline_shown(t);
+    double bottom = TITLE + shown * row, height = timeline_svg_height(t);
+    TRY(text_printf(out,
+                    "<svg class=\"pipe\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+                    "height=\"%.0f\" data-axis=\"%.9g\" role=\"img\" aria-label=\"",
+                    width, height, width, height, axis_s));
+    TRY(svg_escape(out, t->title));
+    TRY(text_printf(out, "\">\n"));
+    TRY(put_title(out, t, width - RIGHT));
+    TRY(put_axis(out, axis_s, plot, TITLE, bottom));
+    for (int i = 0; i < shown; i++) {
+        int rank = timeline_shown_rank(t, i);
+        TRY(put_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));
+    }
+    TRY(text_printf(out, "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">",
+                    LEFT, TITLE, plot, shown * row));
+    TRY(text_printf(out, "<g class=\"z\">\n"));
+    for (int i = 0; i < shown; i++) {
+        int rank = timeline_shown_rank(t, i);
+        TRY(text_printf(out,
+                        "<g class=\"r\" data-r=\"%d\" transform=\"translate(0 %.0f)\">"
+                        "<rect class=\"idle\" width=\"%.3f\" height=\"%d\"/>\n",
+                        rank, i * row, t->step_s * scale, BAR));
+        TRY(put_boxes(out, t, &t->rank[rank], scale));
+        TRY(text_printf(out, "</g>\n"));
+    }
+    TRY(text_printf(out, "</g></svg>\n"));
+    TRY(put_legend(out, t, bottom + AXIS + 2));
+    return text_printf(out, "</svg>\n");
+}

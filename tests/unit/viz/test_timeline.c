@@ -1,0 +1,396 @@
+#include "harness/test.h"
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "unit/viz/xml_check.h"
+#include "viz/pipeline_page.h"
+
+#include <stdlib.h>
+
+static const char SAMPLES[] = "../shared/traces/pp_vis/pp_data_example/gpu8_layer64_gbs16";
+
+/* Two ranks, two micro-batches; rank 1's weight gradients are passes of their own. */
+static const char CONFIG[] = "{\"pp_size\":2,\"vp_size\":1,\"num_mbs\":2,\"surprise\":[1]}";
+static const char RANK_0[] =
+    "{\"1\":{\"total\":99,\"fwd_start\":[0],\"fwd_end\":[9]},"
+    "\"3\":{\"total\":20,\"memory\":2,\"fwd_start\":[0,2],\"fwd_end\":[2,4],\"bwd_start\":[8,14],"
+    "\"bwd_end\":[12,20],\"note\":\"x\"}}";
+static const char RANK_1[] =
+    "{\"1\":{\"total\":98},"
+    "\"3\":{\"total\":18,\"memory\":1.5,\"fwd_start\":[2,7],\"fwd_end\":[4,9],\"bwd_start\":[4,9],"
+    "\"bwd_end\":[5,11],\"wgrad_start\":[5,11],\"wgrad_end\":[7,14]}}";
+
+typedef struct Folder {
+    char dir[64];
+    Arena data, text;
+    Timeline t;
+} Folder;
+
+static void put(const Folder *f, const char *name, const char *content)
+{
+    char path[FILE_PATH_MAX];
+    CHECK_OK(file_join(path, f->dir, name));
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(content, file) >= 0 && fclose(file) == 0);
+}
+
+static void folder_open(Folder *f)
+{
+    *f = (Folder){ .dir = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(f->dir) != NULL);
+    CHECK_OK(arena_init(&f->data, "data", MEM_HOST, (size_t)1 << 28));
+    CHECK_OK(arena_init(&f->text, "text", MEM_HOST, (size_t)1 << 28));
+    put(f, "config.json", CONFIG);
+    put(f, "pp_rank_0.json", RANK_0);
+    put(f, "pp_rank_1.json", RANK_1);
+}
+
+static void folder_close(Folder *f)
+{
+    CHECK_OK(file_remove_tree(f->dir));
+    arena_free(&f->data);
+    arena_free(&f->text);
+}
+
+static void check_in(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) fail_msg("\"%s\" is not in: %.3000s", part, text);
+}
+
+/* ---- what is read ---- */
+
+static void sums_and_bubbles_are_those_worked_out_by_hand(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    CHECK_OK(timeline_read(f.dir, -1, &f.data, &f.t));
+    const TimelineRank *r = f.t.rank;
+    CHECK_INT(f.t.iteration, 3);
+    CHECK_NEAR(f.t.step_s, 0.020, 1e-12);
+    CHECK_NEAR(r[0].sum_s[TIMELINE_FORWARD], 0.004, 1e-12);
+    CHECK_NEAR(r[0].sum_s[TIMELINE_BACKWARD], 0.010, 1e-12);
+    CHECK_NEAR(r[0].bubble, 0.3, 1e-12); /* 14 of 20 */
+    CHECK_NEAR(r[1].sum_s[TIMELINE_BACKWARD], 0, 0);
+    CHECK_NEAR(r[1].sum_s[TIMELINE_INPUT], 0.003, 1e-12);
+    CHECK_NEAR(r[1].sum_s[TIMELINE_WEIGHT], 0.005, 1e-12);
+    CHECK_NEAR(r[1].bubble, 0.4, 1e-12); /* 12 of 20 */
+    CHECK_NEAR(timeline_theory(&f.t), 1.0 / 3, 1e-12);
+    CHECK_NEAR(r[0].peak_bytes, 2147483648.0, 0);
+    CHECK_INT(r[0].span[3].micro, 1);
+    CHECK_INT(f.t.n_recorded, 2);
+    CHECK_NEAR(f.t.recorded[0].step_s, 0.099, 1e-12);
+    folder_close(&f);
+}
+
+static void old_names_of_the_config_are_read(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    put(&f, "config.json", "{\"pp_size\":2,\"vpp_size\":1,\"micro_batches\":2,\"title\":\"a<b\"}");
+    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
+    CHECK_INT(f.t.micros, 2);
+    CHECK_TEXT(f.t.title, "a<b");
+    folder_close(&f);
+}
+
+/* As where one rank runs a forward and a backward of two micro-batches as one pass. */
+static void time_that_two_passes_share_counts_once(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    put(&f, "pp_rank_1.json",
+        "{\"3\":{\"total\":18,\"fwd_start\":[2,6],\"fwd_end\":[4,10],\"bwd_start\":[6,10],"
+        "\"bwd_end\":[10,12]}}");
+    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
+    CHECK_NEAR(f.t.rank[1].bubble, 0.6, 1e-12);
+    folder_close(&f);
+}
+
+/* Interleaving of 2 ranks, 2 chunks and 3 micro-batches: 0 1 | 0 1, then 2 | 2. */
+static void passes_without_numbers_are_those_of_interleaving(void **state)
+{
+    (void)state;
+    static const int MICRO[] = { 0, 1, 0, 1, 2, 2 }, CHUNK[] = { 0, 0, 1, 1, 0, 1 };
+    static const char RANK[] = "{\"3\":{\"total\":20,\"fwd_start\":[0,1,2,3,4,5],"
+                               "\"fwd_end\":[1,2,3,4,5,6],\"bwd_start\":[6,7,8,9,10,11],"
+                               "\"bwd_end\":[7,8,9,10,11,12]}}";
+    Folder f;
+    folder_open(&f);
+    put(&f, "config.json", "{\"pp_size\":2,\"vp_size\":2,\"num_mbs\":3}");
+    put(&f, "pp_rank_0.json", RANK);
+    put(&f, "pp_rank_1.json", RANK);
+    CHECK_OK(timeline_read(f.dir, 3, &f.data, &f.t));
+    for (int i = 0; i < 6; i++) {
+        const TimelineSpan *s = f.t.rank[0].span;
+        CHECK_INT(s[i].micro, MICRO[i]);
+        CHECK_INT(s[i].chunk, CHUNK[i]);
+        CHECK_INT(s[6 + i].micro, MICRO[i]);
+        CHECK_INT(s[6 + i].chunk, 1 - CHUNK[i]);
+    }
+    folder_close(&f);
+}
+
+/* What Primus publishes of its example, at iteration 7. */
+static void published_recordings_give_the_published_figures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double step_ms, bubble[8], theory, first_gib;
+    } run[] = {
+        { "pp8",
+          3237.888,
+          { 36.41, 37.04, 36.37, 35.61, 35.64, 34.99, 37.40, 30.02 },
+          7.0 / 23,
+          104.33 },
+        { "pp8_vpp2",
+          2880.696,
+          { 26.14, 28.44, 27.82, 30.95, 30.21, 29.39, 30.42, 17.30 },
+          7.0 / 39,
+          130.6 },
+    };
+    if (!file_exists(SAMPLES)) {
+        print_message("%s is not here\n", SAMPLES);
+        skip();
+    }
+    for (int i = 0; i < 2; i++) {
+        Folder f;
+        char path[FILE_PATH_MAX];
+        folder_open(&f);
+        CHECK_OK(file_join(path, SAMPLES, run[i].name));
+        CHECK_OK(timeline_read(path, 7, &f.data, &f.t));
+        CHECK_TEXT(f.t.title, run[i].name);
+        CHECK_INT(f.t.n_recorded, 20);
+        CHECK_NEAR(1e3 * f.t.step_s, run[i].step_ms, 5e-4);
+        CHECK_NEAR(timeline_theory(&f.t), run[i].theory, 1e-12);
+        CHECK_NEAR(f.t.rank[0].peak_bytes / TIMELINE_GIB, run[i].first_gib, 6e-3);
+        for (int r = 0; r < 8; r++) CHECK_NEAR(100 * f.t.rank[r].bubble, run[i].bubble[r], 5.1e-3);
+        folder_close(&f);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void a_broken_folder_is_refused_with_file_and_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *content, *says;
+        Status code;
+    } row[] = {
+        { "config.json", "{\"pp_size\":2,", "config.json: no whole JSON object", ERR_FORMAT },
+        { "config.json", "", "breaks at byte 0 of 0", ERR_FORMAT },
+        { "config.json", "[1]", "config.json", ERR_FORMAT },
+        { "config.json", "{\"num_mbs\":2}", "\"pp_size\" is missing", ERR_FORMAT },
+        { "config.json", "{\"pp_size\":2.5,\"num_mbs\":2}", "whole number from 1", ERR_FORMAT },
+        { "config.json", "{\"pp_size\":1e9,\"num_mbs\":2}", "to 4096", ERR_FORMAT },
+        { "config.json", "{\"pp_size\":2,\"num_mbs\":2,\"vp_size\":0}", "vp_size", ERR_FORMAT },
+        { "config.json", "{\"pp_size\":5,\"num_mbs\":2}", "ranks 2, 3, 4, 3 of 5", ERR_IO },
+        { "pp_rank_1.json", "{\"3\":{\"total\":18,\"fwd_st", "pp_rank_1.json", ERR_FORMAT },
+        { "pp_rank_1.json", "{}", "none with a total", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":0}}", "total above 0", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":1}}", "no forward pass", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":1,\"fwd_start\":[0,1],\"fwd_end\":[1]}}",
+          "fwd_start has 2 numbers, fwd_end 1", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":1,\"fwd_start\":[0],\"fwd_end\":[1]}}",
+          "has 1 passes, 1 chunks of 2 micro-batches have 2", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":9,\"fwd_start\":[0,5],\"fwd_end\":[1,4]}}",
+          "time runs backwards in pass 2", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":9,\"fwd_start\":[5,0],\"fwd_end\":[6,1]}}",
+          "time runs backwards in pass 2", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":9,\"fwd_start\":[0,null],\"fwd_end\":[1,4]}}",
+          "number 2 of \"fwd_start\"", ERR_FORMAT },
+        { "pp_rank_1.json", "{\"3\":{\"total\":9,\"fwd_start\":[0,1e999],\"fwd_end\":[1,4]}}",
+          "number 2 of \"fwd_start\"", ERR_FORMAT },
+        { "pp_rank_1.json",
+          "{\"3\":{\"total\":9,\"fwd_start\":[0],\"fwd_end\":[1],\"fwd_minibatch\":[3]}}",
+          "no micro-batch to 2", ERR_FORMAT },
+        { "pp_rank_1.json",
+          "{\"3\":{\"total\":9,\"fwd_start\":[0,1],\"fwd_end\":[1,2],\"memory_at\":[0],"
+          "\"memory_bytes\":{\"a\":1}}}",
+          "rank 0 has 0", ERR_FORMAT },
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Folder f;
+        folder_open(&f);
+        put(&f, row[i].file, row[i].content);
+        CHECK_FAILS(timeline_read(f.dir, 3, &f.data, &f.t), row[i].code, row[i].says);
+        folder_close(&f);
+    }
+}
+
+static void an_iteration_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    CHECK_FAILS(timeline_read(f.dir, 7, &f.data, &f.t), ERR_FORMAT, "iteration 7: there is none");
+    folder_close(&f);
+}
+
+/* Bytes changed at random: read or refused with a sentence, never worse. */
+static void damaged_files_never_do_harm(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    int read = 0;
+    for (uint64_t i = 0; i < 3000; i++) {
+        static const char *const NAME[] = { "config.json", "pp_rank_0.json", "pp_rank_1.json" };
+        static const char *const GOOD[] = { CONFIG, RANK_0, RANK_1 };
+        static const char WITH[] = "0123456789,.:[]{}\"-eE nulx\\";
+        char bytes[512];
+        int which = (int)(i % 3), n = (int)strlen(GOOD[which]);
+        memcpy(bytes, GOOD[which], (size_t)n + 1);
+        for (uint64_t k = 0; k < 1 + i % 4; k++) {
+            int at = (int)(rng_uniform(i, k, 0) * n);
+            bytes[at] = WITH[(int)(rng_uniform(i, k, 1) * (sizeof WITH - 1))];
+        }
+        if (i % 5 == 0) bytes[(int)(rng_uniform(i, 9, 0) * n)] = '\0';
+        put(&f, NAME[which], bytes);
+        status_clear();
+        ArenaMark mark = arena_mark(&f.data);
+        Status s = timeline_read(f.dir, -1, &f.data, &f.t);
+        CHECK(s == OK || *status_message() != '\0');
+        read += s == OK;
+        arena_release(&f.data, mark);
+        put(&f, NAME[which], GOOD[which]);
+    }
+    CHECK(read > 100 && read < 2500);
+    folder_close(&f);
+}
+
+/* ---- simulated ---- */
+
+static double pass_s(void *ctx, int rank, const Action *a)
+{
+    (void)ctx;
+    (void)rank;
+    if (action_is_transfer(a->kind)) return 0.25;
+    bool pass = a->kind >= ACTION_FORWARD && a->kind <= ACTION_BACKWARD_WEIGHT;
+    return a->kind == ACTION_UPDATE ? 0.5 : pass ? 1 : 0;
+}
+
+static SlotBytes slot_bytes(void *ctx, int rank, int chunk)
+{
+    (void)ctx;
+    (void)chunk;
+    return (SlotBytes){ .input = 1e9 * (rank + 1), .weight = 2e9 };
+}
+
+static void simulate(Folder *f, const char *name, int stages, int micros)
+{
+    const ScheduleDesc *d = NULL;
+    Pipeline p;
+    Simulation s;
+    const ScheduleShape shape = { stages, 1, micros, 1, 1, 1, 1 };
+    const SimCost cost = { .duration = pass_s, .slot = slot_bytes, .entry_bytes = 5e8 };
+    double weights[512];
+    for (int i = 0; i < 512; i++) weights[i] = 1e10 + i;
+    const TimelineResident kept[] = { { "weights", weights } };
+    CHECK_OK(schedule_find(name, &d));
+    CHECK_OK(schedule_make(d, &shape, &f->data, &f->text, &p));
+    CHECK_OK(simulate_run(&p, &cost, &f->data, &s));
+    CHECK_OK(timeline_simulated(&p, &s, kept, 1, name, &f->data, &f->t));
+    CHECK_NEAR(f->t.step_s, s.step, 0);
+    for (int i = 0; i < stages; i++) {
+        CHECK_NEAR(f->t.rank[i].bubble, s.rank[i].bubble, 1e-12);
+        CHECK_NEAR(f->t.rank[i].peak_bytes, weights[i] + s.rank[i].peak_bytes, 1);
+    }
+}
+
+/* All that a simulation says survives writing and reading. */
+static void a_simulation_that_was_written_reads_the_same(void **state)
+{
+    (void)state;
+    Folder f, g;
+    folder_open(&f);
+    folder_open(&g);
+    simulate(&f, "zb1p", 4, 6);
+    CHECK_OK(timeline_write(g.dir, &f.t, &g.text));
+    CHECK_OK(timeline_read(g.dir, -1, &g.data, &g.t));
+    CHECK_TEXT(g.t.title, "zb1p");
+    CHECK_INT(g.t.memory_kinds, 2);
+    CHECK_TEXT(g.t.memory_kind[1], "activations");
+    for (int i = 0; i < 4; i++) {
+        const TimelineRank *a = &f.t.rank[i], *b = &g.t.rank[i];
+        CHECK_INT(b->spans, a->spans);
+        CHECK_INT(b->points, a->points);
+        CHECK_NEAR(b->bubble, a->bubble, 1e-12);
+        CHECK_NEAR(b->peak_bytes, a->peak_bytes, 0);
+        for (int k = 0; k < TIMELINE_KINDS; k++) CHECK_NEAR(b->sum_s[k], a->sum_s[k], 1e-9);
+        for (int k = 0; k < 2 * a->points; k++) CHECK_NEAR(b->bytes[k], a->bytes[k], 0);
+        CHECK(a->sum_s[TIMELINE_INPUT] > 0 && a->sum_s[TIMELINE_SEND] > 0);
+    }
+    folder_close(&g);
+    folder_close(&f);
+}
+
+/* ---- drawn ---- */
+
+static const char *draw(Folder *f, Status (*how)(Text *, const PipelineView *))
+{
+    static Text page;
+    const PipelineView v = { .timeline = &f->t, .timelines = 1 };
+    CHECK_OK(text_init(&page, &f->text));
+    CHECK_OK(how(&page, &v));
+    const char *place = NULL, *error = xml_error(page.data, &place);
+    if (error != NULL) fail_msg("%s, before: %.60s", error, place);
+    CHECK(strstr(page.data, "nan") == NULL && strstr(page.data, "\"inf") == NULL);
+    return page.data;
+}
+
+static void pages_and_stills_show_every_pass(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    simulate(&f, "zb1p", 4, 6);
+    const char *page = draw(&f, pipeline_html);
+    check_in(page, ">rank 3</text>");
+    check_in(page, "data-m=\"5\"");
+    check_in(page, "weight gradient");
+    check_in(page, "activations");
+    CHECK(strstr(page, "http://www.w3.org") == NULL && strstr(page, "src=") == NULL);
+    const char *still = draw(&f, pipeline_still);
+    CHECK(strncmp(still, "<svg xmlns=", 11) == 0);
+    check_in(still, "width=\"1000\"");
+    check_in(still, ">5</text>");
+    folder_close(&f);
+}
+
+static void of_many_ranks_some_are_shown_and_the_page_says_so(void **state)
+{
+    (void)state;
+    Folder f;
+    folder_open(&f);
+    simulate(&f, "1f1b", 300, 20);
+    CHECK_INT(timeline_shown(&f.t), 64);
+    CHECK_INT(timeline_shown_rank(&f.t, 0), 0);
+    CHECK_INT(timeline_shown_rank(&f.t, 63), 299);
+    const char *page = draw(&f, pipeline_html);
+    check_in(page, "64 of 300 ranks are shown");
+    CHECK(strlen(page) < 1 << 20);
+    folder_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(sums_and_bubbles_are_those_worked_out_by_hand),
+        TEST(old_names_of_the_config_are_read),
+        TEST(time_that_two_passes_share_counts_once),
+        TEST(passes_without_numbers_are_those_of_interleaving),
+        TEST(published_recordings_give_the_published_figures),
+        TEST(a_broken_folder_is_refused_with_file_and_reason),
+        TEST(an_iteration_that_is_not_there_is_named),
+        TEST(damaged_files_never_do_harm),
+        TEST(a_simulation_that_was_written_reads_the_same),
+        TEST(pages_and_stills_show_every_pass),
+        TEST(of_many_ranks_some_are_shown_and_the_page_says_so),
+    };
+    return TEST_RUN(tests);
+}
