@@ -84,6 +84,7 @@ const char *status_name(Status code)
     case ERR_DISK: return "cannot write";
     case ERR_DEVICE: return "device";
     case ERR_COMM: return "communication";
+    case ERR_FIT: return "does not fit";
     case ERR_NUMERIC: return "numeric";
     }
     return "unknown";
@@ -102,6 +103,7 @@ int status_exit_code(Status code)
     case ERR_DISK:
     case ERR_DEVICE:
     case ERR_COMM:
+    case ERR_FIT:
     case ERR_NUMERIC: return 3;
     }
     return 3;

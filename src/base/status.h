@@ -29,6 +29,7 @@ typedef enum STATUS_MUST_USE Status {
     ERR_DISK,        /* writing failed: full disk, quota, read-only (the run cannot go on) */
     ERR_DEVICE,      /* CUDA, cuBLAS */
     ERR_COMM,        /* MPI, NCCL */
+    ERR_FIT,         /* a plan: nothing that was asked for fits the GPUs */
     ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
 } Status;
 

@@ -149,9 +149,9 @@ static void exit_codes_tell_bad_input_from_a_failed_run(void **state)
     static const struct {
         Status code;
         int exit_code;
-    } WANT[] = { { OK, 0 },       { ERR_ARG, 2 },         { ERR_SHAPE, 2 },  { ERR_MEMORY, 2 },
-                 { ERR_IO, 2 },   { ERR_FORMAT, 2 },      { ERR_DISK, 3 },   { ERR_DEVICE, 3 },
-                 { ERR_COMM, 3 }, { ERR_UNSUPPORTED, 2 }, { ERR_NUMERIC, 3 } };
+    } WANT[] = { { OK, 0 },       { ERR_ARG, 2 },         { ERR_SHAPE, 2 }, { ERR_MEMORY, 2 },
+                 { ERR_IO, 2 },   { ERR_FORMAT, 2 },      { ERR_DISK, 3 },  { ERR_DEVICE, 3 },
+                 { ERR_COMM, 3 }, { ERR_UNSUPPORTED, 2 }, { ERR_FIT, 3 },   { ERR_NUMERIC, 3 } };
     for (size_t i = 0; i < sizeof WANT / sizeof WANT[0]; i++) {
         CHECK_INT(status_exit_code(WANT[i].code), WANT[i].exit_code);
     }

@@ -517,7 +517,8 @@ static void randomise(const ConfigRow *row, void *field)
         break;
     case CONFIG_TEXTS:
         texts->n = (int)draw(33);
-        for (int i = 0; i < texts->n; i++) texts->at[i] = random_word(row->choices);
+        for (int i = 0; i < texts->n; i++)
+            texts->at[i] = row->choices != NULL ? random_word(row->choices) : "any";
         break;
     case CONFIG_SOURCES: random_sources(field); break;
     }

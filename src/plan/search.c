@@ -1,0 +1,429 @@
+#include "plan/search_private.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Groups between two looks at what all have found; more of them prune less, fewer wait more. */
+enum { ROUND = 64, MESSAGE_BYTES = 2048 };
+
+/* What was found: the best by tokens/s, the Pareto front, what lacks least. */
+typedef struct Found {
+    SearchRow *best, *front;
+    int n_best, cap, n_front;
+    SearchRow nearest; /* layout.pp 0: none yet */
+    SearchCounts count;
+} Found;
+
+/* Bounds over all members of a group. */
+typedef struct Group {
+    int64_t id, members;
+    double bytes, step_s;
+    SearchRow leanest; /* price.peak_bytes is a bound */
+} Group;
+
+typedef struct Search {
+    const PlanRequest *q;
+    const SearchPricer *pricer;
+    SearchAxes axes;
+    Config *config;       /* by place in the list of buffers */
+    PlanRequest *request; /* the same */
+    void **ctx;           /* (threads, buffers) */
+    int threads;
+    double cap_bytes;
+    Group *group;
+    int64_t groups;
+    Found all, *part;
+    Status *status; /* by thread */
+    char (*message)[MESSAGE_BYTES];
+} Search;
+
+static Status alloc(Arena *a, size_t n, size_t bytes, void *out)
+{
+    void *memory = NULL;
+    TRY(arena_alloc_zero(a, n * bytes, &memory));
+    memcpy(out, &memory, sizeof memory);
+    return OK;
+}
+
+/* ---- what was found ---- */
+
+static bool better(const SearchRow *a, const SearchRow *b)
+{
+    double x = a->price.tokens_per_s_per_gpu, y = b->price.tokens_per_s_per_gpu;
+    if (x != y) return x > y;
+    if (a->price.peak_bytes != b->price.peak_bytes)
+        return a->price.peak_bytes < b->price.peak_bytes;
+    return a->id < b->id;
+}
+
+static void best_add(Found *f, const SearchRow *row)
+{
+    int at = f->n_best;
+    while (at > 0 && better(row, &f->best[at - 1])) at--;
+    if (at == f->cap) return;
+    int moved = (f->n_best < f->cap ? f->n_best : f->cap - 1) - at;
+    memmove(&f->best[at + 1], &f->best[at], (size_t)moved * sizeof *row);
+    f->best[at] = *row;
+    f->n_best = at + moved + 1;
+}
+
+/* How many points of the front take at most so much memory. */
+static int front_within(const Found *f, double bytes)
+{
+    int low = 0, high = f->n_front;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (f->front[middle].price.peak_bytes <= bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A full front loses the point that gains least time over its lighter neighbour. */
+static void front_thin(Found *f)
+{
+    int least = 1;
+    double gain = INFINITY;
+    for (int i = 1; i < f->n_front; i++) {
+        double g = f->front[i - 1].price.step_s / f->front[i].price.step_s;
+        if (g < gain) gain = g, least = i;
+    }
+    f->n_front--;
+    memmove(&f->front[least], &f->front[least + 1],
+            (size_t)(f->n_front - least) * sizeof *f->front);
+}
+
+static void front_add(Found *f, const SearchRow *row)
+{
+    int at = front_within(f, row->price.peak_bytes), end = at;
+    if (at > 0 && f->front[at - 1].price.step_s <= row->price.step_s) return;
+    if (at > 0 && f->front[at - 1].price.peak_bytes == row->price.peak_bytes) at--;
+    while (end < f->n_front && f->front[end].price.step_s >= row->price.step_s) end++;
+    memmove(&f->front[at + 1], &f->front[end], (size_t)(f->n_front - end) * sizeof *row);
+    f->front[at] = *row;
+    f->n_front += 1 - (end - at);
+    if (f->n_front == SEARCH_FRONT_MAX) front_thin(f);
+}
+
+static void nearest_add(Found *f, const SearchRow *row)
+{
+    if (row->layout.pp == 0) return;
+    if (f->nearest.layout.pp == 0 || row->price.peak_bytes < f->nearest.price.peak_bytes)
+        f->nearest = *row;
+}
+
+static void found_add(Found *f, const SearchRow *row)
+{
+    if (!row->price.fits) {
+        nearest_add(f, row);
+        return;
+    }
+    best_add(f, row);
+    front_add(f, row);
+}
+
+/* Could a layout of at least so much memory and time be named in the end? */
+static bool wants(const Found *f, double bytes, double step_s)
+{
+    if (f->n_best < f->cap || step_s <= f->best[f->n_best - 1].price.step_s) return true;
+    int n = front_within(f, bytes);
+    return n == 0 || f->front[n - 1].price.step_s > step_s;
+}
+
+static Status found_init(Found *f, int cap, Arena *a)
+{
+    *f = (Found){ .cap = cap };
+    TRY(alloc(a, (size_t)cap, sizeof *f->best, &f->best));
+    return alloc(a, SEARCH_FRONT_MAX, sizeof *f->front, &f->front);
+}
+
+static void found_clear(Found *f)
+{
+    *f = (Found){ .best = f->best, .front = f->front, .cap = f->cap };
+}
+
+static void found_merge(Found *to, const Found *from)
+{
+    for (int i = 0; i < from->n_best; i++) best_add(to, &from->best[i]);
+    for (int i = 0; i < from->n_front; i++) front_add(to, &from->front[i]);
+    nearest_add(to, &from->nearest);
+    to->count.pruned_memory += from->count.pruned_memory;
+    to->count.pruned_time += from->count.pruned_time;
+    to->count.priced += from->count.priced;
+    to->count.refused += from->count.refused;
+}
+
+/* ---- groups ---- */
+
+static void *ctx_of(const Search *s, int buffers)
+{
+    const ConfigInts *list = &s->axes.axis[SEARCH_BUFFERS];
+    int at = 0;
+    while (list->at[at] != buffers) at++;
+    return s->ctx[omp_get_thread_num() * list->n + at];
+}
+
+static int64_t inner_count(const Search *s)
+{
+    return search_combinations(&s->axes, SEARCH_OUTER, SEARCH_AXES);
+}
+
+static SearchRow row_of(const Search *s, const Group *g)
+{
+    SearchRow row = { 0 };
+    (void)search_decode_outer(s->q, &s->axes, g->id, &row.layout, &row.buffers);
+    return row;
+}
+
+/* A layout that the pricer says cannot be is no failure of the search. */
+static Status refused_is_fine(Status status, SearchCounts *count)
+{
+    if (status != ERR_ARG) return status;
+    count->refused++;
+    status_clear();
+    return OK;
+}
+
+/* Only what can be, with a bound for all of it. */
+static Status group_bound(Search *s, Group *g)
+{
+    SearchRow row = row_of(s, g);
+    void *ctx = ctx_of(s, row.buffers);
+    g->bytes = g->step_s = INFINITY;
+    for (int64_t id = 0, n = inner_count(s); id < n; id++) {
+        SearchBound b;
+        if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
+        if (g->members == 0 && s->pricer->legal(ctx, &row.layout) != OK) {
+            status_clear();
+            return OK;
+        }
+        TRY(s->pricer->bound(ctx, &row.layout, &b));
+        g->members++;
+        if (b.step_s < g->step_s) g->step_s = b.step_s;
+        if (b.bytes >= g->bytes) continue;
+        g->bytes = row.price.peak_bytes = b.bytes;
+        g->leanest = row;
+    }
+    return OK;
+}
+
+static Status group_search(Search *s, const Group *g, Found *f)
+{
+    SearchRow row = row_of(s, g);
+    void *ctx = ctx_of(s, row.buffers);
+    found_clear(f);
+    for (int64_t id = 0, n = inner_count(s); id < n; id++) {
+        SearchBound b;
+        if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
+        TRY(s->pricer->bound(ctx, &row.layout, &b));
+        if (b.bytes > s->cap_bytes) {
+            f->count.pruned_memory++;
+            continue;
+        }
+        if (!wants(&s->all, b.bytes, b.step_s) || !wants(f, b.bytes, b.step_s)) {
+            f->count.pruned_time++;
+            continue;
+        }
+        row.id = g->id * n + id;
+        Status status = s->pricer->price(ctx, &row.layout, &row.price);
+        if (status == OK) f->count.priced++, found_add(f, &row);
+        TRY(refused_is_fine(status, &f->count));
+    }
+    return OK;
+}
+
+/* Whether a group as a whole is worth a look; if not, why is counted. */
+static bool group_wanted(Search *s, const Group *g)
+{
+    if (g->bytes > s->cap_bytes) {
+        s->all.count.pruned_memory += g->members;
+        nearest_add(&s->all, &g->leanest);
+        return false;
+    }
+    if (wants(&s->all, g->bytes, g->step_s)) return true;
+    s->all.count.pruned_time += g->members;
+    return false;
+}
+
+/* ---- threads ---- */
+
+/* The record of a failure is its thread's own. */
+static void keep_failure(Search *s, Status status)
+{
+    int t = omp_get_thread_num();
+    if (status == OK || s->status[t] != OK) return;
+    s->status[t] = status;
+    (void)snprintf(s->message[t], MESSAGE_BYTES, "%s", status_message());
+}
+
+static Status first_failure(const Search *s)
+{
+    for (int t = 0; t < s->threads; t++) {
+        if (s->status[t] != OK) return status_adopt(s->status[t], s->message[t]);
+    }
+    return OK;
+}
+
+static Status bound_groups(Search *s)
+{
+#pragma omp parallel for schedule(dynamic, 16) num_threads(s->threads)
+    for (int64_t i = 0; i < s->groups; i++) keep_failure(s, group_bound(s, &s->group[i]));
+    return first_failure(s);
+}
+
+/* Up to ROUND groups from *next on. */
+static Status run_round(Search *s, int64_t *next)
+{
+    const Group *round[ROUND];
+    int n = 0;
+    for (; n < ROUND && *next < s->groups; ++*next) {
+        if (group_wanted(s, &s->group[*next])) round[n++] = &s->group[*next];
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
+    for (int i = 0; i < n; i++) keep_failure(s, group_search(s, round[i], &s->part[i]));
+    TRY(first_failure(s));
+    for (int i = 0; i < n; i++) found_merge(&s->all, &s->part[i]);
+    return OK;
+}
+
+static Status simulate_best(Search *s)
+{
+#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
+    for (int i = 0; i < s->all.n_best; i++) {
+        SearchRow *r = &s->all.best[i];
+        void *ctx = ctx_of(s, r->buffers);
+        keep_failure(s, s->pricer->simulate(ctx, &r->layout, &r->price));
+        r->simulated = true;
+    }
+    return first_failure(s);
+}
+
+/* ---- the whole ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const Group *x = a, *y = b;
+    if (x->step_s != y->step_s) return x->step_s < y->step_s ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static Status make_groups(Search *s, Arena *a)
+{
+    int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER), buffered = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) TRY(alloc(a, (size_t)s->groups, sizeof *s->group, &s->group));
+        for (int64_t id = 0; id < n; id++) {
+            PlanLayout l;
+            int buffers = 0;
+            if (!search_decode_outer(s->q, &s->axes, id, &l, &buffers)) continue;
+            if (pass == 0)
+                s->groups++;
+            else
+                s->group[buffered++].id = id;
+        }
+    }
+    status_clear();
+    TRY(bound_groups(s));
+    int64_t kept = 0;
+    for (int64_t i = 0; i < s->groups; i++) {
+        s->all.count.legal += s->group[i].members;
+        if (s->group[i].members > 0) s->group[kept++] = s->group[i];
+    }
+    s->groups = kept;
+    if (kept > 0) qsort(s->group, (size_t)kept, sizeof *s->group, by_time);
+    return OK;
+}
+
+static Status open_pricers(Search *s, Arena *a)
+{
+    const ConfigInts *buffers = &s->axes.axis[SEARCH_BUFFERS];
+    TRY(alloc(a, (size_t)buffers->n, sizeof *s->config, &s->config));
+    TRY(alloc(a, (size_t)buffers->n, sizeof *s->request, &s->request));
+    TRY(alloc(a, (size_t)(s->threads * buffers->n), sizeof *s->ctx, &s->ctx));
+    TRY(alloc(a, (size_t)s->threads, sizeof *s->status, &s->status));
+    TRY(alloc(a, (size_t)s->threads, MESSAGE_BYTES, &s->message));
+    for (int i = 0; i < buffers->n; i++) {
+        s->config[i] = *s->q->config;
+        s->config[i].moe_buffers = (int)buffers->at[i];
+        s->request[i] = *s->q;
+        s->request[i].config = &s->config[i];
+        for (int t = 0; t < s->threads; t++)
+            TRY(s->pricer->open(&s->request[i], &s->ctx[t * buffers->n + i]));
+    }
+    return OK;
+}
+
+static void close_pricers(Search *s)
+{
+    int n = s->ctx == NULL ? 0 : s->threads * s->axes.axis[SEARCH_BUFFERS].n;
+    for (int i = 0; i < n; i++) s->pricer->close(s->ctx[i]);
+}
+
+static Status nothing_fits(Search *s)
+{
+    SearchRow *r = &s->all.nearest;
+    if (r->layout.pp == 0) return OK;
+    return s->pricer->price(ctx_of(s, r->buffers), &r->layout, &r->price);
+}
+
+static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
+{
+    double start = clock_s();
+    int cap = o->top > SEARCH_SIMULATED ? o->top : SEARCH_SIMULATED;
+    TRY(open_pricers(s, a));
+    TRY(found_init(&s->all, cap, a));
+    TRY(make_groups(s, a));
+    if (s->groups == 0) return search_why_none(s->q, o->axes);
+    TRY(alloc(a, ROUND, sizeof *s->part, &s->part));
+    for (int i = 0; i < ROUND; i++) TRY(found_init(&s->part[i], cap, a));
+    for (int64_t next = 0; next < s->groups;) TRY(run_round(s, &next));
+    if (s->all.n_best == 0) TRY(nothing_fits(s));
+    *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
+    TRY(simulate_best(s));
+    out->simulate_s = clock_s() - start - out->seconds;
+    return OK;
+}
+
+/* Times of the simulator take the place of prices, in the front, too. */
+static Status settle(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)
+{
+    Found f;
+    TRY(found_init(&f, s->all.cap, a));
+    for (int i = 0; i < s->all.n_best; i++) found_add(&f, &s->all.best[i]);
+    for (int i = 0; i < s->all.n_front; i++) {
+        bool simulated = false;
+        for (int k = 0; k < s->all.n_best; k++)
+            simulated |= s->all.best[k].id == s->all.front[i].id;
+        if (!simulated) front_add(&f, &s->all.front[i]);
+    }
+    out->best = f.best;
+    out->n_best = f.n_best < o->top ? f.n_best : o->top;
+    out->front = f.front;
+    out->n_front = f.n_front;
+    out->count = s->all.count;
+    out->layouts_per_s = (double)out->count.priced / out->seconds;
+    return OK;
+}
+
+Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, SearchResult *out)
+{
+    Search s = { .q = q,
+                 .pricer = o->pricer,
+                 .axes = *o->axes,
+                 .threads = o->threads > 0 ? o->threads : omp_get_num_procs() };
+    s.cap_bytes = q->hardware->memory_gib * 1073741824.0 * (1 - q->config->plan_margin);
+    if (o->top < 1 || o->top > SEARCH_TOP_MAX)
+        return FAIL(ERR_ARG, "search: the best %d, legal are 1 to %d", o->top, SEARCH_TOP_MAX);
+    search_axes_fill(q, &s.axes);
+    Status status = run(&s, o, a, out);
+    if (status == OK) status = settle(&s, o, a, out);
+    close_pricers(&s);
+    return status;
+}

@@ -1,0 +1,103 @@
+/*
+ * search: every legal layout of a training on a cluster, and of those that fit the best.
+ *
+ * The axes are lists of values; what a caller leaves empty becomes every sensible one. Layouts that
+ * share all but ZeRO stage, shards and recompute set form a group. Groups come in the order of a
+ * bound on their time, a fixed number at a time, whose groups threads share. A layout is priced
+ * unless a bound says that it cannot fit, or can be neither among the best nor on the Pareto front
+ * of memory and time of what was priced in earlier rounds or before it in its own group. Bounds are
+ * never above the price, so what is left out changes nothing; and nothing depends on the number of
+ * threads, counts included.
+ *
+ * The layouts named at the end are simulated: SEARCH_SIMULATED of the best at least.
+ */
+#ifndef PLAN_SEARCH_H
+#define PLAN_SEARCH_H
+
+#include "plan/plan.h"
+
+enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
+
+typedef enum SearchAxis {
+    SEARCH_BUFFERS, /* of BUFFERS_BOUNDED ...; empty: the configuration's own */
+    SEARCH_PP,
+    SEARCH_CP,
+    SEARCH_EP,
+    SEARCH_VPP,
+    SEARCH_SCHEDULE, /* index in schedule_table */
+    SEARCH_MICRO,    /* sequences */
+    SEARCH_ZERO,
+    SEARCH_SHARD,     /* data-parallel ranks; 0: all */
+    SEARCH_RECOMPUTE, /* index in search_recompute */
+    SEARCH_AXES
+} SearchAxis;
+
+typedef struct SearchAxes {
+    ConfigInts axis[SEARCH_AXES];
+} SearchAxes;
+
+/* Sets worth looking at, from the one that keeps most to the one that keeps least. */
+typedef struct SearchRecompute {
+    const char *name;
+    unsigned pieces;
+    double share; /* of a chunk's blocks */
+} SearchRecompute;
+
+extern const SearchRecompute search_recompute[];
+extern const int search_recompute_n;
+
+/* Never more than the price says. */
+typedef struct SearchBound {
+    double bytes, step_s;
+} SearchBound;
+
+/* Who prices; one context a thread. legal and price say ERR_ARG of a layout that cannot be. */
+typedef struct SearchPricer {
+    Status (*open)(const PlanRequest *q, void **ctx);
+    void (*close)(void *ctx); /* NULL is fine */
+    Status (*legal)(void *ctx, const PlanLayout *l);
+    Status (*bound)(void *ctx, const PlanLayout *l, SearchBound *out);
+    Status (*price)(void *ctx, const PlanLayout *l, PlanPrice *out);
+    Status (*simulate)(void *ctx, const PlanLayout *l, PlanPrice *out);
+} SearchPricer;
+
+typedef struct SearchRow {
+    PlanLayout layout;
+    PlanPrice price;
+    int buffers;
+    bool simulated;
+    int64_t id; /* place in the order of all combinations */
+} SearchRow;
+
+typedef struct SearchOptions {
+    const SearchAxes *axes;
+    const SearchPricer *pricer;
+    int top, threads; /* threads 0: one a core */
+} SearchOptions;
+
+typedef struct SearchCounts {
+    int64_t legal, pruned_memory, pruned_time, priced, refused;
+} SearchCounts;
+
+/* If nothing fits, n_best is 0 and nearest is the layout that lacks least. */
+typedef struct SearchResult {
+    SearchRow *best, *front; /* falling tokens/s; rising memory, falling time */
+    int n_best, n_front;
+    SearchRow nearest;
+    SearchCounts count;
+    double seconds;       /* without simulations */
+    double layouts_per_s; /* priced, pruned ones not counted */
+    double simulate_s;
+} SearchResult;
+
+/* The axes that search.* of a configuration narrow. */
+Status search_axes(const Config *c, SearchAxes *out);
+
+/* Rows in `a`. ERR_ARG if no combination divides the GPUs, the batch and the experts, with what
+ * would. */
+Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, SearchResult *out);
+
+/* GPUs that hold the model once, with all its experts: pp * cp * ep over their common ranks. */
+int64_t search_replica(const PlanLayout *l);
+
+#endif

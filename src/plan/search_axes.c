@@ -1,0 +1,264 @@
+/* search_axes: the values that each axis of a search takes, and their combinations as layouts. */
+#include "plan/search_private.h"
+
+#include "model/spec.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const SearchRecompute search_recompute[] = {
+    { "none", 0, 0 },
+    { "norm+act", RECOMPUTE_NORM | RECOMPUTE_ACT, 1 },
+    { "pieces", RECOMPUTE_NORM | RECOMPUTE_ACT | RECOMPUTE_ATTN_UP | RECOMPUTE_SHARED, 1 },
+    { "pieces+exchange",
+      RECOMPUTE_NORM | RECOMPUTE_ACT | RECOMPUTE_ATTN_UP | RECOMPUTE_SHARED | RECOMPUTE_EXCHANGE,
+      1 },
+    { "layer/4", RECOMPUTE_LAYER, 0.25 },
+    { "layer/2", RECOMPUTE_LAYER, 0.5 },
+    { "layer", RECOMPUTE_LAYER, 1 },
+};
+const int search_recompute_n = (int)(sizeof search_recompute / sizeof *search_recompute);
+
+enum { VPP_MAX = 8, CP_MAX = 64, MICRO_MAX = 16 };
+
+static void add(ConfigInts *list, int64_t value)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (list->at[i] == value) return;
+    }
+    if (list->n < CONFIG_LIST_MAX) list->at[list->n++] = value;
+}
+
+static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
+{
+    for (int64_t d = 1; d <= of && d <= max; d++) {
+        if (of % d == 0) add(list, d);
+    }
+}
+
+static bool has_experts(const Config *c) { return c->model_dense_layers < c->model_layers; }
+
+/* ---- values ---- */
+
+static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
+{
+    const Config *c = q->config;
+    switch (axis) {
+    case SEARCH_BUFFERS: add(list, c->moe_buffers); break;
+    case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers + 2); break;
+    case SEARCH_CP:
+        for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add(list, n);
+        break;
+    case SEARCH_EP: add_divisors(list, has_experts(c) ? c->moe_experts : 1, q->gpus); break;
+    case SEARCH_VPP:
+        for (int64_t n = 1; n <= VPP_MAX; n++) add(list, n);
+        break;
+    case SEARCH_SCHEDULE:
+        for (int64_t i = 0; i < schedule_table_n; i++) add(list, i);
+        break;
+    case SEARCH_MICRO:
+        for (int64_t n = 1; n <= MICRO_MAX && c->train_batch % n == 0; n *= 2) add(list, n);
+        break;
+    case SEARCH_ZERO:
+        for (int64_t n = 1; n <= 3; n++) add(list, n);
+        break;
+    case SEARCH_SHARD: /* all, or those of one domain and of eight */
+        add(list, 0);
+        add(list, (int64_t)q->hardware->scale_up_gpus);
+        add(list, 8 * (int64_t)q->hardware->scale_up_gpus);
+        break;
+    case SEARCH_RECOMPUTE:
+        for (int64_t i = 0; i < search_recompute_n; i++) add(list, i);
+        break;
+    case SEARCH_AXES: break;
+    }
+}
+
+static int rising(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void search_axes_fill(const PlanRequest *q, SearchAxes *axes)
+{
+    for (int i = 0; i < SEARCH_AXES; i++) {
+        ConfigInts *list = &axes->axis[i];
+        if (list->n == 0) fill_axis(q, (SearchAxis)i, list);
+        qsort(list->at, (size_t)list->n, sizeof *list->at, rising);
+    }
+}
+
+Status search_axes(const Config *c, SearchAxes *out)
+{
+    *out = (SearchAxes){ .axis = { [SEARCH_PP] = c->search_pp,
+                                   [SEARCH_CP] = c->search_cp,
+                                   [SEARCH_EP] = c->search_ep,
+                                   [SEARCH_VPP] = c->search_vpp,
+                                   [SEARCH_MICRO] = c->search_micro_batch,
+                                   [SEARCH_ZERO] = c->search_zero,
+                                   [SEARCH_SHARD] = c->search_shard } };
+    for (int i = 0; i < c->search_schedule.n; i++) {
+        const ScheduleDesc *d = NULL;
+        TRY(schedule_find(c->search_schedule.at[i], &d));
+        add(&out->axis[SEARCH_SCHEDULE], d - schedule_table);
+    }
+    for (int i = 0; i < c->search_recompute.n; i++) {
+        for (int k = 0; k < search_recompute_n; k++) {
+            if (strcmp(c->search_recompute.at[i], search_recompute[k].name) == 0)
+                add(&out->axis[SEARCH_RECOMPUTE], k);
+        }
+    }
+    static const char *const buffers[] = { "bounded", "worst", "exact" };
+    for (int i = 0; i < c->search_buffers.n; i++) {
+        for (int k = 0; k <= BUFFERS_EXACT; k++) {
+            if (strcmp(c->search_buffers.at[i], buffers[k]) == 0)
+                add(&out->axis[SEARCH_BUFFERS], k);
+        }
+    }
+    return OK;
+}
+
+/* ---- combinations ---- */
+
+int64_t search_combinations(const SearchAxes *axes, int first, int end)
+{
+    int64_t n = 1;
+    for (int i = first; i < end; i++) n *= axes->axis[i].n;
+    return n;
+}
+
+static void decode(const SearchAxes *axes, int first, int end, int64_t id, int64_t *value)
+{
+    for (int i = end - 1; i >= first; i--) {
+        const ConfigInts *list = &axes->axis[i];
+        value[i] = list->at[id % list->n];
+        id /= list->n;
+    }
+}
+
+static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
+{
+    const Config *c = q->config;
+    if (q->gpus % ((int64_t)l->pp * l->cp) != 0 || c->data_sequence % l->cp != 0) return false;
+    int64_t wide = q->gpus / l->pp, dp = wide / l->cp;
+    if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
+        return false;
+    return c->train_batch % (dp * l->micro_batch) == 0 &&
+           (int64_t)l->pp * l->vpp <= c->model_layers + 2;
+}
+
+/* One rank knows one order, and more chunks than stages of them only cost. */
+static bool schedule_takes(const PlanRequest *q, const PlanLayout *l)
+{
+    int64_t micros = q->config->train_batch / (l->dp * l->micro_batch);
+    if (micros > SCHEDULE_MICROS_MAX || l->pp > SCHEDULE_STAGES_MAX) return false;
+    if (l->pp == 1) return l->vpp == 1 && strcmp(l->schedule->name, "1f1b") == 0;
+    int64_t blocks = (q->config->model_layers + (int64_t)l->pp * l->vpp - 1) / l->pp / l->vpp;
+    const ScheduleShape shape = { .stages = l->pp,
+                                  .chunks = l->vpp,
+                                  .micros = (int)micros,
+                                  .forward = 1,
+                                  .input = 1,
+                                  .weight = 1,
+                                  .blocks = (int)blocks };
+    return l->schedule->legal(&shape) == OK;
+}
+
+bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,
+                         int *buffers)
+{
+    int64_t value[SEARCH_AXES];
+    decode(axes, 0, SEARCH_OUTER, id, value);
+    *l = (PlanLayout){ .schedule = &schedule_table[value[SEARCH_SCHEDULE]],
+                       .pp = (int)value[SEARCH_PP],
+                       .vpp = (int)value[SEARCH_VPP],
+                       .ep = (int)value[SEARCH_EP],
+                       .cp = (int)value[SEARCH_CP],
+                       .micro_batch = value[SEARCH_MICRO] };
+    *buffers = (int)value[SEARCH_BUFFERS];
+    if (!sizes_divide(q, l)) return false;
+    l->dp = q->gpus / l->pp / l->cp;
+    return schedule_takes(q, l);
+}
+
+static int64_t blocks_of(int64_t in_chunk, const SearchRecompute *r)
+{
+    return (int64_t)ceil((double)in_chunk * r->share);
+}
+
+/* What says the same as another combination is left out. */
+bool search_decode_inner(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l)
+{
+    int64_t value[SEARCH_AXES], stages = (int64_t)l->pp * l->vpp;
+    int64_t in_chunk = (q->config->model_layers + stages - 1) / stages;
+    decode(axes, SEARCH_OUTER, SEARCH_AXES, id, value);
+    const SearchRecompute *r = &search_recompute[value[SEARCH_RECOMPUTE]];
+    l->zero = (int)value[SEARCH_ZERO];
+    l->shard = value[SEARCH_SHARD];
+    l->recompute = r->pieces;
+    l->recompute_blocks = r->share < 1 ? (int)blocks_of(in_chunk, r) : SCHEDULE_BLOCKS_MAX;
+    if (l->ep == 1 && (r->pieces & RECOMPUTE_EXCHANGE)) return false;
+    if (r->pieces != 0 && r->share < 1 && blocks_of(in_chunk, r) == blocks_of(in_chunk, r + 1))
+        return false;
+    if (q->gpus == l->pp && l->zero != axes->axis[SEARCH_ZERO].at[0]) return false;
+    return l->shard == 0 || (l->zero > 0 && l->shard < l->dp && l->dp % l->shard == 0);
+}
+
+/* ---- what to do when there is none ---- */
+
+static bool batch_divides(const PlanRequest *q, const SearchAxes *axes, int64_t gpus)
+{
+    const ConfigInts *pp = &axes->axis[SEARCH_PP], *cp = &axes->axis[SEARCH_CP];
+    for (int i = 0; i < pp->n * cp->n; i++) {
+        int64_t ranks = pp->at[i / cp->n] * cp->at[i % cp->n];
+        if (gpus % ranks == 0 && q->config->train_batch % (gpus / ranks) == 0) return true;
+    }
+    return false;
+}
+
+/* The nearest number of GPUs whose ranks share out the batch; 0: none up to twice as many. */
+static int64_t nearest_gpus(const PlanRequest *q, const SearchAxes *given)
+{
+    for (int64_t i = 0; i < 2 * q->gpus; i++) {
+        PlanRequest other = *q;
+        SearchAxes axes = *given;
+        other.gpus += (i % 2 == 0 ? 1 : -1) * ((i + 1) / 2);
+        search_axes_fill(&other, &axes);
+        if (batch_divides(q, &axes, other.gpus)) return other.gpus;
+    }
+    return 0;
+}
+
+Status search_why_none(const PlanRequest *q, const SearchAxes *given)
+{
+    int64_t batch = q->config->train_batch, layers = q->config->model_layers;
+    int64_t gpus = nearest_gpus(q, given);
+    if (gpus != q->gpus) {
+        return FAIL(ERR_ARG,
+                    "plan: no pp (up to %" PRId64 " layers + 2) and cp leave ranks among %" PRId64
+                    " GPUs that share out train.batch %" PRId64
+                    "; the nearest number of GPUs that does is %" PRId64,
+                    layers, q->gpus, batch, gpus);
+    }
+    return FAIL(ERR_ARG,
+                "plan: no combination of axes is legal on %" PRId64
+                " GPUs: pp * vpp is at most model.layers %" PRId64
+                " + 2, ep divides moe.experts %" PRId64
+                " and gpus / pp, micro_batch divides train.batch %" PRId64
+                " / dp, and a schedule must take vpp",
+                q->gpus, layers, q->config->moe_experts, batch);
+}
+
+int64_t search_replica(const PlanLayout *l)
+{
+    int64_t a = l->ep, b = l->cp;
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return (int64_t)l->pp * l->ep * l->cp / a;
+}

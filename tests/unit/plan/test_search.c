@@ -1,0 +1,285 @@
+/* The search against pricing everything, with prices made up for the purpose: a time that rises
+ * with bubbles, recomputing and exchanges, memory that falls with what is shared out, and a factor
+ * of its own for each layout that no bound knows. */
+#include "harness/test.h"
+
+#include "plan/search.h"
+
+typedef struct Made {
+    double bytes, step_s;
+} Made;
+
+/* 0 to 1, the same for the same layout. */
+static double noise(const PlanLayout *l, unsigned salt)
+{
+    uint64_t h = salt;
+    const int64_t part[] = { l->pp,
+                             l->vpp,
+                             l->ep,
+                             l->cp,
+                             l->zero,
+                             l->shard,
+                             l->micro_batch,
+                             l->recompute,
+                             l->recompute_blocks,
+                             l->schedule - schedule_table };
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        h = (h ^ (uint64_t)part[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+    return (double)(h >> 11) / 9007199254740992.0;
+}
+
+static Made made(const PlanRequest *q, const PlanLayout *l)
+{
+    int64_t micros = q->config->train_batch / (l->dp * l->micro_batch);
+    double again = l->recompute & 32 ? 0.3 : 0.02 * __builtin_popcount(l->recompute);
+    double kept = l->recompute & 32 ? 0.1 : 1 - 0.12 * __builtin_popcount(l->recompute);
+    double bubble = 1 + (l->pp - 1) / ((double)micros * l->vpp);
+    double state = 4e11 / l->pp / (l->zero == 3 ? (double)l->dp : l->zero == 2 ? 2 : 1);
+    double slots = 2e9 * (double)l->micro_batch / l->cp * (1 + 0.5 / l->vpp) * kept;
+    return (Made){ state / l->ep + slots, 100 * bubble * (1 + again) *
+                                              (1 + 0.03 * l->ep + 0.02 * l->cp) *
+                                              (1 + 0.01 * l->zero) / (double)l->micro_batch };
+}
+
+static Status open_made(const PlanRequest *q, void **ctx)
+{
+    memcpy(ctx, &q, sizeof q);
+    return OK;
+}
+
+static void close_made(void *ctx) { (void)ctx; }
+
+static Status legal_made(void *ctx, const PlanLayout *l)
+{
+    (void)ctx;
+    return l->pp == 3 ? FAIL(ERR_ARG, "three is not liked") : OK;
+}
+
+static Status bound_made(void *ctx, const PlanLayout *l, SearchBound *out)
+{
+    Made m = made(ctx, l);
+    *out = (SearchBound){ m.bytes, m.step_s };
+    return OK;
+}
+
+static Status no_bound(void *ctx, const PlanLayout *l, SearchBound *out)
+{
+    (void)ctx, (void)l;
+    *out = (SearchBound){ 0 };
+    return OK;
+}
+
+static Status price_made(void *ctx, const PlanLayout *l, PlanPrice *out)
+{
+    const PlanRequest *q = ctx;
+    Made m = made(q, l);
+    if (l->ep == 4 && l->cp == 4) return FAIL(ERR_ARG, "not both");
+    m.bytes *= 1 + 0.2 * noise(l, 1);
+    m.step_s *= 1 + 0.2 * noise(l, 2);
+    *out = (PlanPrice){ .fits = m.bytes <= 0.95 * q->hardware->memory_gib * 1073741824.0,
+                        .peak_bytes = m.bytes,
+                        .step_s = m.step_s,
+                        .tokens_per_s_per_gpu = 1e6 / m.step_s };
+    return OK;
+}
+
+/* A simulator that says twice the time. */
+static Status simulate_made(void *ctx, const PlanLayout *l, PlanPrice *out)
+{
+    TRY(price_made(ctx, l, out));
+    out->step_s *= 2;
+    out->tokens_per_s_per_gpu /= 2;
+    return OK;
+}
+
+static const SearchPricer with_bounds = { open_made,  close_made, legal_made,
+                                          bound_made, price_made, simulate_made };
+static const SearchPricer without_bounds = { open_made, close_made, legal_made,
+                                             no_bound,  price_made, simulate_made };
+
+typedef struct Question {
+    Config config;
+    Hardware hardware;
+    PlanRequest request;
+    SearchAxes axes;
+    Arena arena;
+} Question;
+
+static int set_up(void **state)
+{
+    static Question t;
+    t = (Question){ .hardware = { .name = "made up", .memory_gib = 64, .scale_up_gpus = 8 } };
+    if (arena_init(&t.arena, "test", MEM_HOST, (size_t)1 << 30) != OK) return 1;
+    const char *settings[] = { "model.layers=12", "moe.experts=16", "train.batch=192",
+                               "train.micro_batch=1", "data.sequence=64" };
+    if (config_load(&t.config, &t.arena, NULL, settings, 5) != OK) return 1;
+    t.request = (PlanRequest){ .config = &t.config, .hardware = &t.hardware, .gpus = 96 };
+    *state = &t;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    arena_free(&((Question *)*state)->arena);
+    return 0;
+}
+
+static SearchResult search(Question *t, const SearchPricer *pricer, int top, int threads)
+{
+    SearchResult r = { 0 };
+    CHECK_OK(
+        search_run(&t->request, &(SearchOptions){ &t->axes, pricer, top, threads }, &t->arena, &r));
+    return r;
+}
+
+static void check_same_rows(const SearchRow *a, int n, const SearchRow *b, int m)
+{
+    CHECK_INT(n, m);
+    for (int i = 0; i < n; i++) {
+        CHECK_INT(a[i].id, b[i].id);
+        CHECK_NEAR(a[i].price.step_s, b[i].price.step_s, 0);
+        CHECK_NEAR(a[i].price.peak_bytes, b[i].price.peak_bytes, 0);
+    }
+}
+
+static void pruning_finds_what_pricing_everything_finds(void **state)
+{
+    Question *t = *state;
+    SearchResult fast = search(t, &with_bounds, 60, 2), all = search(t, &without_bounds, 60, 2);
+    CHECK_INT(all.count.priced + all.count.refused, all.count.legal);
+    CHECK(all.count.refused > 0);
+    CHECK(fast.count.priced < all.count.priced / 4);
+    CHECK(fast.count.pruned_memory > 0);
+    CHECK_INT(fast.count.priced + fast.count.refused + fast.count.pruned_memory +
+                  fast.count.pruned_time,
+              all.count.legal);
+    CHECK_INT(fast.n_best, 60);
+    CHECK(fast.n_front > 5);
+    check_same_rows(fast.best, fast.n_best, all.best, all.n_best);
+    check_same_rows(fast.front, fast.n_front, all.front, all.n_front);
+}
+
+static void threads_do_not_change_the_answer(void **state)
+{
+    Question *t = *state;
+    SearchResult one = search(t, &with_bounds, 20, 1), three = search(t, &with_bounds, 20, 3);
+    check_same_rows(one.best, one.n_best, three.best, three.n_best);
+    check_same_rows(one.front, one.n_front, three.front, three.n_front);
+    CHECK_INT(one.count.priced, three.count.priced);
+    CHECK_INT(one.count.pruned_time, three.count.pruned_time);
+}
+
+static void the_best_are_simulated_and_fall_in_speed(void **state)
+{
+    Question *t = *state;
+    SearchResult r = search(t, &with_bounds, 10, 2);
+    CHECK_INT(r.n_best, 10);
+    for (int i = 0; i < r.n_best; i++) {
+        PlanPrice p;
+        CHECK(r.best[i].simulated && r.best[i].price.fits);
+        CHECK_OK(simulate_made(&t->request, &r.best[i].layout, &p));
+        CHECK_NEAR(r.best[i].price.step_s, p.step_s, 0);
+        if (i > 0) CHECK(r.best[i].price.step_s >= r.best[i - 1].price.step_s);
+    }
+}
+
+static void a_front_rises_in_memory_and_falls_in_time(void **state)
+{
+    SearchResult r = search(*state, &with_bounds, 10, 2);
+    for (int i = 1; i < r.n_front; i++) {
+        CHECK(r.front[i].price.peak_bytes > r.front[i - 1].price.peak_bytes);
+        CHECK(r.front[i].price.step_s < r.front[i - 1].price.step_s);
+    }
+}
+
+static void every_row_is_legal_and_of_the_axes_given(void **state)
+{
+    Question *t = *state;
+    t->axes =
+        (SearchAxes){ .axis = { [SEARCH_PP] = { 2, { 2, 4 } }, [SEARCH_ZERO] = { 1, { 1 } } } };
+    SearchResult r = search(t, &with_bounds, 50, 2);
+    CHECK(r.n_best > 0);
+    for (int i = 0; i < r.n_best; i++) {
+        const PlanLayout *l = &r.best[i].layout;
+        CHECK(l->pp == 2 || l->pp == 4);
+        CHECK_INT(l->zero, 1);
+        CHECK_INT(l->pp * l->cp * l->dp, 96);
+        CHECK_INT(l->dp * l->cp % l->ep, 0);
+        CHECK_INT(16 % l->ep, 0);
+        CHECK_INT(192 % (l->dp * l->micro_batch), 0);
+        CHECK(l->pp * l->vpp <= 14);
+    }
+    t->axes = (SearchAxes){ 0 };
+}
+
+static void if_nothing_fits_the_nearest_is_named(void **state)
+{
+    Question *t = *state;
+    t->hardware.memory_gib = 0.001;
+    SearchResult r = search(t, &with_bounds, 10, 2), all = search(t, &without_bounds, 10, 2);
+    t->hardware.memory_gib = 64;
+    CHECK_INT(r.n_best + r.n_front + all.n_best, 0);
+    CHECK(r.nearest.layout.pp > 0);
+    CHECK_NEAR(r.count.priced, 0, 0);
+    CHECK(r.nearest.price.peak_bytes <= 1.2 * all.nearest.price.peak_bytes); /* the noise */
+}
+
+static void numbers_that_do_not_divide_are_refused_with_one_that_does(void **state)
+{
+    Question *t = *state;
+    SearchResult r;
+    SearchOptions o = { &t->axes, &with_bounds, 10, 1 };
+    t->request.gpus = 97;
+    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "the nearest number of GPUs");
+    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "that does is 96");
+    t->request.gpus = 96;
+    t->axes.axis[SEARCH_EP] = (ConfigInts){ 1, { 5 } };
+    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "ep divides moe.experts 16");
+    t->axes = (SearchAxes){ 0 };
+    o.top = 0;
+    CHECK_FAILS(search_run(&t->request, &o, &t->arena, &r), ERR_ARG, "legal are 1 to 1000");
+}
+
+static void settings_narrow_the_axes(void **state)
+{
+    Question *t = *state;
+    Config c = t->config;
+    SearchAxes axes;
+    CHECK_OK(config_override(&c, &t->arena, "search.pp=[24,48]"));
+    CHECK_OK(config_override(&c, &t->arena, "search.schedule=[1f1b,zbv]"));
+    CHECK_OK(config_override(&c, &t->arena, "search.recompute=[layer]"));
+    CHECK_OK(config_override(&c, &t->arena, "search.buffers=[worst]"));
+    CHECK_OK(search_axes(&c, &axes));
+    CHECK_INT(axes.axis[SEARCH_PP].n, 2);
+    CHECK_INT(axes.axis[SEARCH_PP].at[1], 48);
+    CHECK_TEXT(schedule_table[axes.axis[SEARCH_SCHEDULE].at[1]].name, "zbv");
+    CHECK_TEXT(search_recompute[axes.axis[SEARCH_RECOMPUTE].at[0]].name, "layer");
+    CHECK_INT(axes.axis[SEARCH_BUFFERS].at[0], BUFFERS_WORST);
+    CHECK_INT(axes.axis[SEARCH_CP].n, 0);
+    c.search_schedule = (ConfigTexts){ 1, { "1f1c" } };
+    CHECK_FAILS(search_axes(&c, &axes), ERR_ARG, "did you mean 1f1b");
+}
+
+static void a_replica_is_the_pipeline_times_the_experts_or_the_sequence(void **state)
+{
+    (void)state;
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 16, .cp = 2 }), 384);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 24, .ep = 1, .cp = 4 }), 96);
+    CHECK_INT(search_replica(&(PlanLayout){ .pp = 2, .ep = 6, .cp = 4 }), 24);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(pruning_finds_what_pricing_everything_finds),
+        TEST(threads_do_not_change_the_answer),
+        TEST(the_best_are_simulated_and_fall_in_speed),
+        TEST(a_front_rises_in_memory_and_falls_in_time),
+        TEST(every_row_is_legal_and_of_the_axes_given),
+        TEST(if_nothing_fits_the_nearest_is_named),
+        TEST(numbers_that_do_not_divide_are_refused_with_one_that_does),
+        TEST(settings_narrow_the_axes),
+        TEST(a_replica_is_the_pipeline_times_the_experts_or_the_sequence),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
