@@ -65,10 +65,11 @@ LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ld
 else
 SRC += src/backend/cuda_off.c
 endif
-OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o $B/gen/hardware.c.o
+OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o $B/gen/hardware.c.o $B/gen/formula.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
 HARDWARE := $(wildcard src/plan/hardware/*.yaml)
+FORMULA  := $(wildcard src/plan/formula/*.yaml)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
@@ -93,6 +94,10 @@ $B/gen/presets.c: tools/embed_presets $(PRESETS)
 $B/gen/hardware.c: tools/embed_presets $(HARDWARE)
 	@mkdir -p $(@D)
 	tools/embed_presets hardware_presets plan/hardware_private.h $(HARDWARE) >$@
+
+$B/gen/formula.c: tools/embed_presets $(FORMULA)
+	@mkdir -p $(@D)
+	tools/embed_presets formula_presets plan/formula_private.h $(FORMULA) >$@
 
 $B/gen/%.c.o: $B/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@

@@ -102,6 +102,19 @@ int text_nearest(const char *word, const char *const *names, int n)
     return nearest;
 }
 
+const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at)
+{
+    enum { SHOWN = 60 };
+    char shown[SHOWN + 1];
+    int from = at > SHOWN / 2 ? at - SHOWN / 2 : 0, n = 0;
+    for (const char *c = text + from; n < SHOWN && *c != '\0'; c++) {
+        shown[n++] = *c;
+        if (*c < ' ' || *c > '~') shown[n - 1] = '?';
+    }
+    (void)snprintf(out, TEXT_CARET_BYTES, "\n  %.*s\n  %*s^", n, shown, at - from, "");
+    return out;
+}
+
 bool text_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

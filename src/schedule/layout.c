@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHOWN = 60 };
-
 /* A place in the text while it is read. Groups are read again for each repetition. */
 typedef struct Reader {
     const char *text;
@@ -16,18 +14,10 @@ typedef struct Reader {
     bool ended; /* the loss has been read */
 } Reader;
 
-/* What is shown of a long text: a window around the place. */
 static Status bad(const Reader *r, int at, const char *says)
 {
-    char shown[SHOWN + 1];
-    int length = (int)strlen(r->text), from = at > SHOWN / 2 ? at - SHOWN / 2 : 0, n = 0;
-    for (; n < SHOWN && from + n < length; n++) {
-        char c = r->text[from + n];
-        shown[n] = '?';
-        if (c >= ' ' && c <= '~') shown[n] = c;
-    }
-    shown[n] = '\0';
-    return FAIL(ERR_ARG, "layout: %s\n  %s\n  %*s^", says, shown, at - from, "");
+    char caret[TEXT_CARET_BYTES];
+    return FAIL(ERR_ARG, "layout: %s%s", says, text_caret(caret, r->text, at));
 }
 
 static Status bad_number(const Reader *r, int at, int is, const char *what, int want)

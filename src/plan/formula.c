@@ -1,0 +1,402 @@
+/* formula: the arithmetic. An expression is read from its text each time it is evaluated: without a
+ * tree there is one walk, which checks (nothing is live), evaluates, and collects what was used. */
+#include "plan/formula_private.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES_MAX = FORMULA_INPUTS_MAX + FORMULA_DEFS_MAX, NAME_BYTES = 64, DEPTH_MAX = 400 };
+enum { SAYS_BYTES = 512 };
+
+static const char name_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+
+typedef enum Stage { NEW, BUSY, DONE } Stage;
+
+/* One evaluation: the definitions known so far, and the chain of those that wait for another. */
+typedef struct Run {
+    const FormulaSheet *sheet; /* NULL: a text is checked, names mean nothing */
+    const FormulaInputs *in;
+    double value[FORMULA_DEFS_MAX];
+    Stage stage[FORMULA_DEFS_MAX];
+    int chain[FORMULA_DEFS_MAX], n_chain;
+    int depth; /* of expressions, over the whole chain */
+} Run;
+
+/* A place in one expression. */
+typedef struct Reader {
+    Run *run;
+    const FormulaDef *def;
+    const char *at;
+    bool live;
+    int used[NAMES_MAX], n_used;
+} Reader;
+
+static Status bad(const Reader *r, const char *at, const char *says)
+{
+    char caret[TEXT_CARET_BYTES];
+    int offset = (int)(at - r->def->text);
+    return FAIL(ERR_ARG, "%.120s:%d:%d: %s: %s%s", r->def->file, r->def->line,
+                r->def->column + (r->def->one_line ? offset : 0), r->def->name, says,
+                text_caret(caret, r->def->text, offset));
+}
+
+static void skip(Reader *r) { r->at += strspn(r->at, " \t\n"); }
+
+static bool take(Reader *r, char c)
+{
+    skip(r);
+    if (*r->at != c) return false;
+    r->at++;
+    return true;
+}
+
+static Status want(Reader *r, char c)
+{
+    char says[32];
+    if (take(r, c)) return OK;
+    (void)snprintf(says, sizeof says, "a %c is wanted here", c);
+    return bad(r, r->at, says);
+}
+
+/* ---- operators and functions ---- */
+
+typedef enum Op { LE, GE, EQ, NE, LT, GT, ADD, SUB, QUOTIENT, DIV, MOD, MUL } Op;
+
+enum { OP_LEVELS = 3 };
+
+static const struct {
+    char text[4];
+    int level;
+} ops[] = {
+    [LE] = { "<=", 0 },       [GE] = { ">=", 0 }, [EQ] = { "==", 0 }, [NE] = { "!=", 0 },
+    [LT] = { "<", 0 },        [GT] = { ">", 0 },  [ADD] = { "+", 1 }, [SUB] = { "-", 1 },
+    [QUOTIENT] = { "//", 2 }, [DIV] = { "/", 2 }, [MOD] = { "%", 2 }, [MUL] = { "*", 2 },
+};
+
+static double calculate(Op op, double x, double y)
+{
+    switch (op) {
+    case LE: return x <= y;
+    case GE: return x >= y;
+    case EQ: return x == y;
+    case NE: return x != y;
+    case LT: return x < y;
+    case GT: return x > y;
+    case ADD: return x + y;
+    case SUB: return x - y;
+    case QUOTIENT: return floor(x / y);
+    case DIV: return x / y;
+    case MOD: return x - y * floor(x / y);
+    case MUL: return x * y;
+    }
+    return NAN;
+}
+
+static double least(double x, double y) { return y < x ? y : x; }
+static double most(double x, double y) { return y > x ? y : x; }
+
+/* `fold` takes as many values as there are, `of` one. */
+static const struct {
+    const char *name;
+    double (*fold)(double, double);
+    double (*of)(double);
+} functions[] = {
+    { "min", least, NULL },   { "max", most, NULL },  { "ceil", NULL, ceil },
+    { "floor", NULL, floor }, { "log2", NULL, log2 },
+};
+
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+
+static int function_of(const char *name)
+{
+    int f = FUNCTIONS - 1;
+    while (f >= 0 && strcmp(functions[f].name, name) != 0) f--;
+    return f;
+}
+
+bool formula_is_name(const char *name)
+{
+    size_t n = strspn(name, name_chars);
+    return name[n] == '\0' && n > 0 && n < NAME_BYTES && (*name < '0' || *name > '9') &&
+           function_of(name) < 0;
+}
+
+static Status expression(Reader *r, double *out);
+
+static Status call(Reader *r, int f, const char *at, double *out)
+{
+    TRY(expression(r, out));
+    while (functions[f].fold != NULL && take(r, ',')) {
+        double next = 0;
+        TRY(expression(r, &next));
+        *out = functions[f].fold(*out, next);
+    }
+    TRY(want(r, ')'));
+    if (functions[f].of == NULL || !r->live) return OK;
+    if (functions[f].of == log2 && *out <= 0) return bad(r, at, "log2 of what is not above 0");
+    *out = functions[f].of(*out);
+    return OK;
+}
+
+/* ---- names ---- */
+
+static const char *name_at(const FormulaSheet *s, const FormulaInputs *in, int i)
+{
+    return i < in->n ? in->at[i].name : s->def[i - in->n].name;
+}
+
+static int find(const FormulaSheet *s, const FormulaInputs *in, const char *name)
+{
+    for (int i = 0; i < in->n + s->n; i++) {
+        if (strcmp(name_at(s, in, i), name) == 0) return i;
+    }
+    return -1;
+}
+
+static const char *unknown(const FormulaSheet *s, const FormulaInputs *in, const char *name,
+                           char says[SAYS_BYTES])
+{
+    const char *names[NAMES_MAX];
+    for (int i = 0; i < in->n + s->n; i++) names[i] = name_at(s, in, i);
+    int near = text_nearest(name, names, in->n + s->n);
+    (void)snprintf(says, SAYS_BYTES, "%.64s is neither an input nor a definition%s%.64s%s", name,
+                   near < 0 ? "" : ", did you mean ", near < 0 ? "" : names[near],
+                   near < 0 ? "" : "?");
+    return says;
+}
+
+Status formula_find(const FormulaSheet *s, const FormulaInputs *in, const char *name, int *out)
+{
+    char says[SAYS_BYTES];
+    int i = find(s, in, name);
+    if (i < 0) return FAIL(ERR_ARG, "formula %.64s: %s", s->name, unknown(s, in, name, says));
+    *out = i;
+    return OK;
+}
+
+/* The definitions that wait for each other, from `def` on. */
+static Status circle(const Reader *r, const char *at, int def)
+{
+    const Run *run = r->run;
+    char says[SAYS_BYTES] = "this needs itself: ";
+    size_t used = strlen(says);
+    int i = 0;
+    while (run->chain[i] != def) i++;
+    for (; i < run->n_chain && used + (size_t)2 * NAME_BYTES < sizeof says; i++) {
+        const char *name = run->sheet->def[run->chain[i]].name;
+        used += (size_t)snprintf(says + used, sizeof says - used, "%.60s -> ", name);
+    }
+    (void)snprintf(says + used, sizeof says - used, "%.60s", run->sheet->def[def].name);
+    return bad(r, at, says);
+}
+
+/* The whole text of the reader's definition. */
+static Status whole(Reader *r, double *out)
+{
+    TRY(expression(r, out));
+    skip(r);
+    if (*r->at != '\0') return bad(r, r->at, "an operator or the end is wanted here");
+    return r->live && !isfinite(*out) ? bad(r, r->def->text, "the value is not finite") : OK;
+}
+
+/* The value of name number i: of an input, or of a definition. */
+static Status evaluate(Run *run, int i, double *out)
+{
+    int def = i - run->in->n;
+    if (def < 0) {
+        *out = run->in->at[i].value;
+        return OK;
+    }
+    const FormulaDef *d = &run->sheet->def[def];
+    if (run->stage[def] != DONE) {
+        Reader r = { .run = run, .def = d, .at = d->text, .live = true };
+        run->stage[def] = BUSY;
+        run->chain[run->n_chain++] = def;
+        TRY(whole(&r, &run->value[def]));
+        run->n_chain--;
+        run->stage[def] = DONE;
+    }
+    *out = run->value[def];
+    return OK;
+}
+
+static Status use(Reader *r, const char *name, const char *at, double *out)
+{
+    Run *run = r->run;
+    if (run->sheet == NULL) return OK;
+    int i = find(run->sheet, run->in, name), def = i - run->in->n, k = 0;
+    if (i < 0) {
+        char says[SAYS_BYTES];
+        return bad(r, at, unknown(run->sheet, run->in, name, says));
+    }
+    if (!r->live) return OK;
+    if (def >= 0 && run->stage[def] == BUSY) return circle(r, at, def);
+    while (k < r->n_used && r->used[k] != i) k++;
+    if (k == r->n_used) r->used[r->n_used++] = i;
+    return evaluate(run, i, out);
+}
+
+/* ---- the grammar ---- */
+
+static Status number(Reader *r, double *out)
+{
+    char *end = NULL;
+    double v = strtod(r->at, &end);
+    /* strtod alone takes hexadecimal, too */
+    if (strspn(r->at, "0123456789.eE+-") < (size_t)(end - r->at) || end == r->at)
+        return bad(r, r->at, "a decimal number is wanted here");
+    r->at = end;
+    *out = v;
+    return OK;
+}
+
+static Status primary(Reader *r, double *out)
+{
+    skip(r);
+    const char *at = r->at;
+    size_t n = strspn(at, name_chars);
+    if (take(r, '(')) {
+        TRY(expression(r, out));
+        return want(r, ')');
+    }
+    if (*at == '.' || (*at >= '0' && *at <= '9')) return number(r, out);
+    if (n == 0) return bad(r, at, "a number, a name or a ( is wanted here");
+    if (n >= NAME_BYTES) return bad(r, at, "a name of more than 63 letters");
+    char name[NAME_BYTES] = "";
+    memcpy(name, at, n);
+    r->at += n;
+    int f = function_of(name);
+    if (f < 0) return use(r, name, at, out);
+    TRY(want(r, '('));
+    return call(r, f, at, out);
+}
+
+static Status unary(Reader *r, double *out)
+{
+    bool minus = false;
+    while (take(r, '-')) minus = !minus;
+    TRY(primary(r, out));
+    if (minus) *out = -*out;
+    return OK;
+}
+
+static int take_op(Reader *r, int level)
+{
+    skip(r);
+    for (int i = 0; i < (int)(sizeof ops / sizeof *ops); i++) {
+        if (!text_starts(r->at, ops[i].text)) continue;
+        if (ops[i].level != level) return -1;
+        r->at += strlen(ops[i].text);
+        return i;
+    }
+    return -1;
+}
+
+static Status binary(Reader *r, int level, double *out)
+{
+    if (level == OP_LEVELS) return unary(r, out);
+    TRY(binary(r, level + 1, out));
+    for (int op = take_op(r, level); op >= 0; op = take_op(r, level)) {
+        const char *at = r->at - strlen(ops[op].text);
+        double right = 0;
+        TRY(binary(r, level + 1, &right));
+        if (!r->live) continue;
+        bool divides = op == DIV || op == MOD || op == QUOTIENT;
+        if (divides && right == 0) return bad(r, at, "division by zero");
+        *out = calculate((Op)op, *out, right);
+    }
+    return OK;
+}
+
+/* What follows c ? */
+static Status choose(Reader *r, double *out)
+{
+    double side[2] = { 0 };
+    bool live = r->live;
+    int taken = *out != 0 ? 0 : 1;
+    for (int i = 0; i < 2; i++) {
+        r->live = live && i == taken;
+        if (i == 1) TRY(want(r, ':'));
+        TRY(expression(r, &side[i]));
+    }
+    r->live = live;
+    *out = side[taken];
+    return OK;
+}
+
+static Status expression(Reader *r, double *out)
+{
+    *out = 0;
+    if (++r->run->depth > DEPTH_MAX) {
+        return bad(r, r->at, "more than 400 brackets and definitions within each other");
+    }
+    TRY(binary(r, 0, out));
+    if (take(r, '?')) TRY(choose(r, out));
+    r->run->depth--;
+    return OK;
+}
+
+/* ---- what others call ---- */
+
+Status formula_check(const FormulaDef *def)
+{
+    Run run = { 0 };
+    Reader r = { .run = &run, .def = def, .at = def->text };
+    double none = 0;
+    return whole(&r, &none);
+}
+
+Status formula_eval(const FormulaSheet *s, const char *name, const FormulaInputs *in, double *out)
+{
+    Run run = { .sheet = s, .in = in };
+    double value = 0;
+    int i = 0;
+    TRY(formula_find(s, in, name, &i));
+    TRY(evaluate(&run, i, &value));
+    *out = value;
+    return OK;
+}
+
+/* " = VALUE UNIT  [SOURCE]" */
+static Status put_value(Text *out, double v, const char *unit, const char *source)
+{
+    char digits[32];
+    bool whole_number = fabs(v) < 9e15 && v == nearbyint(v), quoted = *source != '\0';
+    (void)snprintf(digits, sizeof digits, "%.10g", v);
+    if (whole_number) text_thousands(digits, (int64_t)v);
+    return text_printf(out, " = %s%s%s%s%s%s\n", digits, *unit == '\0' ? "" : " ", unit,
+                       quoted ? "  [" : "", source, quoted ? "]" : "");
+}
+
+/* One name and, `depth` levels down, what it is made of. `opened` has a flag a name. */
+static Status explain(Run *run, int i, int depth, int indent, bool *opened, Text *out)
+{
+    double value = 0;
+    TRY(evaluate(run, i, &value));
+    TRY(text_printf(out, "%*s%s", indent, "", name_at(run->sheet, run->in, i)));
+    if (i < run->in->n) return put_value(out, value, "", run->in->at[i].source);
+    const FormulaDef *d = &run->sheet->def[i - run->in->n];
+    bool plain = d->text[strspn(d->text, "0123456789.")] == '\0', again = opened[i];
+    if (!plain && !again) TRY(text_printf(out, " = %s", d->text));
+    TRY(put_value(out, value, d->unit, again && !plain ? "above" : d->source));
+    if (again || depth == 0) return OK;
+    opened[i] = true;
+    Reader r = { .run = run, .def = d, .at = d->text, .live = true };
+    TRY(whole(&r, &value));
+    for (int k = 0; k < r.n_used; k++) {
+        TRY(explain(run, r.used[k], depth - 1, indent + 2, opened, out));
+    }
+    return OK;
+}
+
+Status formula_explain(const FormulaSheet *s, const char *name, const FormulaInputs *in, int depth,
+                       Text *out)
+{
+    Run run = { .sheet = s, .in = in };
+    bool opened[NAMES_MAX] = { false };
+    int i = 0;
+    TRY(formula_find(s, in, name, &i));
+    return explain(&run, i, depth, 0, opened, out);
+}

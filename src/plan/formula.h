@@ -1,0 +1,75 @@
+/*
+ * formula: sheets of named definitions, evaluated as arithmetic, each value explainable.
+ *
+ * A sheet is a YAML text: `title`, `source`, `extends` (a sheet of the program whose definitions it
+ * takes over and may replace) and `define`, a mapping of names to an expression or to
+ * [expression, unit, source]. Their order is free: a definition is evaluated when a value that is
+ * asked for needs it, once. The sheets that the program carries are in plan/formula/.
+ *
+ * Expressions: numbers, names, ( ), c ? x : y (not 0 is true), < <= > >= == !=, + -, * / % and //
+ * (quotient rounded down; % has its remainder), - x, min(...), max(...), ceil(x), floor(x),
+ * log2(x). Values are doubles: counts and bytes are exact below 2^53. The side of ?: that is not
+ * taken is not evaluated.
+ *
+ * Inputs are numbers given by name; they go before definitions of the same name, so that whatever a
+ * sheet defines can be set to something else.
+ *
+ * Errors (ERR_ARG, one sentence with file:line:column, the expression and a caret): a text that is
+ * no expression, an unknown name with the nearest, a division by zero, a logarithm of what is not
+ * above 0, a value that is not finite, definitions that need each other in a circle.
+ */
+#ifndef PLAN_FORMULA_H
+#define PLAN_FORMULA_H
+
+#include "base/arena.h"
+#include "base/text.h"
+
+enum { FORMULA_DEFS_MAX = 160, FORMULA_INPUTS_MAX = 64 };
+
+typedef struct FormulaDef {
+    const char *name, *text;
+    const char *unit, *source; /* "" if not given */
+    const char *file;
+    int line, column; /* of the text's first character, from 1 */
+    bool one_line;    /* places within the text have columns of their own */
+} FormulaDef;
+
+/* Texts live in the arena given to formula_parse. */
+typedef struct FormulaSheet {
+    const char *name, *title, *source;
+    FormulaDef *def;
+    int n;
+} FormulaSheet;
+
+typedef struct FormulaInput {
+    const char *name;
+    double value;
+    const char *source; /* where the number is from, as in "model.hidden" */
+} FormulaInput;
+
+typedef struct FormulaInputs {
+    FormulaInput at[FORMULA_INPUTS_MAX];
+    int n;
+} FormulaInputs;
+
+/* A sheet of the program. ERR_ARG with the nearest name if there is none such. */
+Status formula_load(FormulaSheet *s, Arena *a, const char *name);
+/* The same from a YAML text; `name` stands in messages in place of a file name. Every expression is
+ * checked, also those that nobody asks for. */
+Status formula_parse(FormulaSheet *s, Arena *a, const char *name, const char *yaml,
+                     size_t yaml_bytes);
+int formula_count(void);
+const char *formula_name(int i);
+
+Status formula_eval(const FormulaSheet *s, const char *name, const FormulaInputs *in, double *out);
+
+/* Appends "name = expression = value unit [source]" and, indented below it, the names it was made
+ * from, down to `depth` levels below. A name that was opened above is not opened again. */
+Status formula_explain(const FormulaSheet *s, const char *name, const FormulaInputs *in, int depth,
+                       Text *out);
+
+/* Index of the input (below in->n) or in->n + index of the definition; -1: neither, ERR_ARG says so
+ * with the nearest name. */
+Status formula_find(const FormulaSheet *s, const FormulaInputs *in, const char *name, int *out);
+
+#endif

@@ -1,0 +1,167 @@
+#include "plan/formula_inputs.h"
+
+#include "schedule/layout.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Numbers of layers: of the model, of rank 0, of those recomputed; [0] dense, [1] MoE. */
+typedef struct Layers {
+    int64_t all[2], rank[2], recomputed[2];
+} Layers;
+
+static bool recomputes(const Config *c, int64_t layer)
+{
+    bool whole = false, listed = false;
+    for (int i = 0; i < c->recompute_pieces.n; i++)
+        whole |= strcmp(c->recompute_pieces.at[i], "layer") == 0;
+    for (int i = 0; i < c->recompute_layers.n; i++) listed |= c->recompute_layers.at[i] == layer;
+    return whole && listed;
+}
+
+/* First layer of stage i where all have as many, the first ones one more. */
+static int64_t even_first(const Config *c, int64_t i)
+{
+    int64_t stages = c->mesh_pp * c->mesh_vpp, rest = c->model_layers % stages;
+    return i * (c->model_layers / stages) + (i < rest ? i : rest);
+}
+
+static Status count_layers(const Config *c, Arena *a, Layers *n)
+{
+    Layout layout = { 0 };
+    int64_t stages = c->mesh_pp * c->mesh_vpp;
+    if (*c->mesh_layout != '\0')
+        TRY(layout_parse(c->mesh_layout, (int)stages, (int)c->model_layers, a, &layout));
+    *n = (Layers){ .all = { c->model_dense_layers, c->model_layers - c->model_dense_layers } };
+    for (int64_t i = 0; i < stages; i += c->mesh_pp) {
+        int64_t first = even_first(c, i), end = even_first(c, i + 1);
+        if (layout.stages > 0) {
+            first = layout.stage[i].first;
+            end = first + layout.stage[i].layers;
+        }
+        for (int64_t l = first; l < end; l++) {
+            int moe = l >= c->model_dense_layers;
+            n->rank[moe]++;
+            n->recomputed[moe] += recomputes(c, l);
+        }
+    }
+    return OK;
+}
+
+static void fill(const Config *c, int64_t gpus, const Layers *n, FormulaInputs *in)
+{
+    bool moe = n->all[1] > 0;
+    const FormulaInput all[] = {
+        { "gpus", (double)gpus, "number of GPUs" },
+#define INPUT(name, section, row) { #name, (double)c->section##_##row, #section "." #row }
+        INPUT(pp, mesh, pp),
+        INPUT(vpp, mesh, vpp),
+        INPUT(ep, mesh, ep),
+        INPUT(cp, mesh, cp),
+        INPUT(zero, mesh, zero),
+        INPUT(micro_batch, train, micro_batch),
+        INPUT(batch, train, batch),
+        INPUT(sequence, data, sequence),
+        INPUT(vocab, model, vocab),
+        INPUT(hidden, model, hidden),
+        INPUT(layers, model, layers),
+        INPUT(ffn, model, ffn),
+        INPUT(heads, attention, heads),
+        INPUT(kv_heads, attention, kv_heads),
+        INPUT(head_dim, attention, head_dim),
+        INPUT(q_rank, attention, q_rank),
+        INPUT(kv_rank, attention, kv_rank),
+        INPUT(nope_dim, attention, nope_dim),
+        INPUT(rope_dim, attention, rope_dim),
+        INPUT(v_dim, attention, v_dim),
+        INPUT(experts, moe, experts),
+        INPUT(top_k, moe, top_k),
+        INPUT(expert_ffn, moe, ffn),
+#undef INPUT
+        { "shared_ffn", moe ? (double)(c->moe_shared * c->moe_ffn) : 0, "moe.shared x moe.ffn" },
+        { "mla", c->attention_kind == ATTENTION_MLA, "attention.kind" },
+        { "qk_norm", c->attention_kind == ATTENTION_MLA || c->attention_qk_norm != QK_NORM_NONE,
+          "attention.qk_norm; mla normalises its latents" },
+        { "all_dense", (double)n->all[0], "model.dense_layers" },
+        { "all_moe", (double)n->all[1], "model.layers - model.dense_layers" },
+        { "n_dense", (double)n->rank[0], "dense layers of rank 0" },
+        { "n_moe", (double)n->rank[1], "MoE layers of rank 0" },
+        { "n_dense_recomputed", (double)n->recomputed[0], "recompute.layers of rank 0" },
+        { "n_moe_recomputed", (double)n->recomputed[1], "recompute.layers of rank 0" },
+    };
+    in->n = sizeof all / sizeof *all;
+    memcpy(in->at, all, sizeof all);
+}
+
+/* ",NAME=NUMBER..." behind a sheet's name: inputs of these names, new or in place of old ones. */
+static Status read_settings(const FormulaSheet *s, Arena *a, const char *text, FormulaInputs *in)
+{
+    const char *at = text + strcspn(text, ",");
+    while (*at == ',') {
+        FormulaDef value = { .file = "--formula", .line = 1, .one_line = true };
+        FormulaSheet one = { .name = "--formula", .def = &value, .n = 1 };
+        const char *name = at + 1, *end = name + strcspn(name, ",");
+        size_t n = strcspn(name, "=,");
+        int i = 0;
+        if (name[n] != '=') {
+            return FAIL(ERR_ARG, "formula %s: %.60s is no NAME=NUMBER", s->name, name);
+        }
+        TRY(arena_text(a, name, n, &value.name));
+        TRY(arena_text(a, name + n + 1, (size_t)(end - name) - n - 1, &value.text));
+        value.column = (int)(name + n + 1 - text) + 1;
+        TRY(formula_find(s, in, value.name, &i));
+        if (i >= in->n) i = in->n;
+        if (i == FORMULA_INPUTS_MAX) {
+            return FAIL(ERR_ARG, "formula %s: more than %d inputs", s->name, FORMULA_INPUTS_MAX);
+        }
+        in->at[i] = (FormulaInput){ .name = value.name, .source = "--formula" };
+        TRY(formula_eval(&one, value.name, &(FormulaInputs){ 0 }, &in->at[i].value));
+        if (i == in->n) in->n++;
+        at = end;
+    }
+    return OK;
+}
+
+static Status fill_results(PlanFormula *f)
+{
+#define RESULT(name)                                                                               \
+    {                                                                                              \
+#name, &f->name                                                                            \
+    }
+    const struct {
+        const char *name;
+        double *value;
+    } results[] = {
+        RESULT(params_total), RESULT(params_rank),      RESULT(bytes_per_param),
+        RESULT(weight_bytes), RESULT(grad_bytes),       RESULT(main_bytes),
+        RESULT(moment_bytes), RESULT(activation_bytes), RESULT(total_bytes),
+    };
+#undef RESULT
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        TRY(formula_eval(&f->sheet, results[i].name, &f->inputs, results[i].value));
+    }
+    return OK;
+}
+
+Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, PlanFormula *out)
+{
+    PlanFormula f = { 0 };
+    Layers n;
+    const char *sheet = NULL;
+    size_t length = strcspn(name, ",");
+    TRY(arena_text(a, name, length, &sheet));
+    TRY(formula_load(&f.sheet, a, sheet));
+    if (gpus < c->mesh_pp * c->mesh_ep) {
+        return FAIL(ERR_ARG,
+                    "formula %s: %lld GPUs are fewer than mesh.pp %lld x mesh.ep %lld, give at "
+                    "least %lld",
+                    sheet, (long long)gpus, (long long)c->mesh_pp, (long long)c->mesh_ep,
+                    (long long)(c->mesh_pp * c->mesh_ep));
+    }
+    TRY(count_layers(c, a, &n));
+    fill(c, gpus, &n, &f.inputs);
+    TRY(read_settings(&f.sheet, a, name, &f.inputs));
+    TRY(fill_results(&f));
+    *out = f;
+    return OK;
+}
