@@ -1,0 +1,489 @@
+/* import: the table of foreign keys, and what only several keys together say. */
+#include "plan/import.h"
+
+#include "base/text.h"
+#include "plan/import_private.h"
+#include "schedule/layout.h"
+#include "schedule/schedule.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct Map {
+    const char *theirs, *ours, *words;
+} Map;
+
+static const Map rows[] = {
+#define MAP(theirs, row, words) { theirs, row, words },
+#define NAMED(theirs, preset, changes)
+#include "plan/import.def"
+#undef MAP
+#undef NAMED
+};
+
+static const Map named[] = {
+#define MAP(theirs, row, words)
+#define NAMED(theirs, preset, changes) { theirs, preset, changes },
+#include "plan/import.def"
+#undef MAP
+#undef NAMED
+};
+
+enum { ROWS = sizeof rows / sizeof *rows, NAMES = sizeof named / sizeof *named };
+enum { NAME_BYTES = 64, SAYS_BYTES = 1024, NUMBER_MAX = 1000000 };
+
+/* Options of the stack. */
+static const char stack_options[] =
+    "turbo_sync_free_moe_stage=sync_free_stage|enable_primus_turbo=turbo|"
+    "use_turbo_attention=turbo_attention|use_turbo_gemm=turbo_gemm|"
+    "use_turbo_grouped_gemm=turbo_grouped_gemm|use_turbo_grouped_mlp=turbo_grouped_gemm|"
+    "use_turbo_fused_act_with_probs=fused_act|use_turbo_mega_moe=mega_moe|"
+    "use_turbo_deepep=deepep|moe_enable_deepep=deepep|turbo_deepep_num_cu=deepep_cu|"
+    "moe_token_dispatcher_type=dispatcher|moe_use_legacy_grouped_gemm=legacy_grouped_gemm|"
+    "moe_use_fused_router_with_aux_score=fused_router|moe_permute_fusion=permute_fusion|"
+    "moe_shared_expert_overlap=shared_overlap|moe_router_force_load_balancing=balanced_routing|"
+    "moe_expert_capacity_factor=capacity_factor|"
+    "overlap_moe_expert_parallel_comm=exchange_overlap|overlap_grad_reduce=overlap_grad_reduce|"
+    "overlap_param_gather=overlap_param_gather|"
+    "gradient_accumulation_fusion=gradient_accumulation_fusion|"
+    "cross_entropy_loss_fusion=loss_fusion|manual_gc=manual_gc|fp8=fp8|fp4=fp4|"
+    "optimizer=optimizer|optimizer_cpu_offload=cpu_offload|"
+    "use_precision_aware_optimizer=precision_aware_optimizer|main_grads_dtype=main_grads|"
+    "main_params_dtype=main_params|exp_avg_dtype=moment1|exp_avg_sq_dtype=moment2|"
+    "mtp_num_layers=mtp_layers|compile.enable=compile|model.converters=converters|"
+    "optimizer.name=optimizer|training.enable_cpu_offload=cpu_offload|"
+    "training.debug_moe_force_load_balance=balanced_routing|"
+    "debug.moe_force_load_balance=balanced_routing|primus_turbo.enable_primus_turbo=turbo|"
+    "primus_turbo.use_turbo_grouped_mm=turbo_grouped_gemm";
+
+/* Beginnings of keys that mean nothing to a plan, or only together with others. */
+static const char immaterial[] =
+    "recompute_method recompute_num_layers activation_checkpoint. parallelism.fsdp_reshard "
+    "parallelism.pipeline_parallel_microbatch parallelism.pipeline_parallel_layers "
+    "group_query_attention tokenizer_model moe_layer_freq "
+    "max_position_embeddings eod_mask cross_entropy_fusion_impl exp_name user_name work_group "
+    "workspace platform bases includes log_ stderr_ file_sink wandb "
+    "tensorboard mlflow disable_ profile save "
+    "load no_load no_save ckpt_ eval_ train_iters train_data valid_data test_data data_path lr "
+    "min_lr weight_decay adam_ clip_grad mock_data finetune auto_continue exit_ tokenizer_type "
+    "trainable split num_workers job. profiling. metrics. checkpoint. validation. lr_scheduler. "
+    "optimizer.lr optimizer.eps optimizer.implementation training.steps training.dataset "
+    "training.max_norm model.hf_assets compile.components";
+
+/* What these trainers take where a file says nothing. */
+static const char megatron_defaults[] = "run.compute=bf16 moe.buffers=exact mesh.zero=1";
+static const char torchtitan_defaults[] =
+    "run.compute=bf16 moe.buffers=exact data.sequence=2048 train.micro_batch=8";
+static const char megatron_shape[] =
+    "model.norm_eps=1e-5 model.dense_layers=0 attention.kind=gqa attention.rope_interleaved=false "
+    "moe.shared=0 moe.normalise=true moe.aux_loss=0 moe.aux_scope=batch";
+
+/* Of tokenizers whose names have this in them. */
+static const char vocabularies[] =
+    "DeepSeek-V2=102400|DeepSeek-V3=129280|Mixtral=32000|Llama-2=32000|Llama-3=128256|"
+    "Llama-4=202048|Qwen3=151936|Qwen2.5=152064|gpt-oss=201088|Kimi-K2=163840|MiniMax-M2=200064|"
+    "glm-4=151552";
+
+typedef struct Import {
+    Settings settings;
+    Arena *a;
+    Config *c;
+    PlanImport *more;
+    const char *path;
+    bool titan;    /* torchtitan; else Megatron */
+    bool latent;   /* the preset's attention is mla */
+    Layout layout; /* of mesh.layout; no stages: there is none */
+} Import;
+
+/* ---- words and values ---- */
+
+/* The next word of a list and its length; NULL after the last. */
+static const char *next_word(const char **list, const char *end, int *n)
+{
+    const char *word = *list;
+    *n = (int)strcspn(word, end);
+    *list = word + *n + (word[*n] != '\0');
+    return *word == '\0' ? NULL : word;
+}
+
+/* Ours of "theirs=ours|..."; within: theirs may be a part of the word. */
+static bool pick(const char *words, const char *word, bool within, char ours[NAME_BYTES])
+{
+    char theirs[NAME_BYTES];
+    int n = 0;
+    for (const char *w = next_word(&words, "|", &n); w != NULL; w = next_word(&words, "|", &n)) {
+        int left = (int)strcspn(w, "=");
+        (void)snprintf(theirs, sizeof theirs, "%.*s", left, w);
+        (void)snprintf(ours, NAME_BYTES, "%.*s", n - left - 1, w + left + 1);
+        if (within ? strstr(word, theirs) != NULL : strcasecmp(word, theirs) == 0) return true;
+    }
+    return false;
+}
+
+/* NULL for a key that is not there or null. */
+static const char *text_of(const Import *m, const char *key)
+{
+    Setting *s = settings_find(&m->settings, key);
+    if (s != NULL) s->read = true;
+    return s == NULL ? NULL : s->value;
+}
+
+static bool is(const Import *m, const char *key, const char *value)
+{
+    const char *text = text_of(m, key);
+    return text != NULL && strcasecmp(text, value) == 0;
+}
+
+/* A failure because of their key: "FILE:LINE:COLUMN: KEY is VALUE: " and its sentence. */
+static Status because(const Import *m, const char *key, Status status)
+{
+    const Setting *s = settings_find(&m->settings, key);
+    char sentence[SAYS_BYTES];
+    if (status == OK) return OK;
+    status_sentence(sentence, sizeof sentence);
+    const char *why =
+        strstr(sentence, "override ") == sentence ? strstr(sentence, ": ") + 2 : sentence;
+    if (s == NULL) return FAIL(status, "%s: %s", m->path, why);
+    return FAIL(status, "%s: %s is %.100s: %s", s->place, key, s->value == NULL ? "null" : s->value,
+                why);
+}
+
+/* Our row := value, because of their key. */
+static Status set(Import *m, const char *key, const char *row, const char *value)
+{
+    Text t;
+    TRY(text_init(&t, m->a));
+    TRY(text_printf(&t, "%s=%s", row, value));
+    return because(m, key, config_override(m->c, m->a, t.data));
+}
+
+static Status put(Import *m, const char *key, const char *row, int64_t value)
+{
+    char text[NAME_BYTES];
+    (void)snprintf(text, sizeof text, "%lld", (long long)value);
+    return set(m, key, row, text);
+}
+
+/* "section.key=value section.key=value ..." */
+static Status assign(Import *m, const char *list)
+{
+    char one[NAME_BYTES];
+    int n = 0;
+    for (const char *w = next_word(&list, " ", &n); w != NULL; w = next_word(&list, " ", &n)) {
+        (void)snprintf(one, sizeof one, "%.*s", n, w);
+        TRY(config_override(m->c, m->a, one));
+    }
+    return OK;
+}
+
+static Status whole(const Import *m, const char *key, int64_t otherwise, int64_t *out)
+{
+    const char *text = text_of(m, key);
+    char *end = NULL;
+    *out = text == NULL ? otherwise : strtoll(text, &end, 10);
+    if (text == NULL || (end != text && *end == '\0' && *out >= -1 && *out <= NUMBER_MAX))
+        return OK;
+    return because(m, key, FAIL(ERR_ARG, "a whole number up to %d is wanted", NUMBER_MAX));
+}
+
+static Status note(Import *m, const char *what, const char *value)
+{
+    Text t;
+    TRY(text_init(&t, m->a));
+    TRY(text_printf(&t, "%s %s", what, value));
+    if (m->more->notes_n < IMPORT_NOTES_MAX) m->more->notes[m->more->notes_n++] = t.data;
+    return OK;
+}
+
+/* ---- one key, one row ---- */
+
+static Status apply_rows(Import *m)
+{
+    for (int i = 0; i < ROWS; i++) {
+        char ours[NAME_BYTES];
+        const char *value = text_of(m, rows[i].theirs), *words = rows[i].words;
+        if (value == NULL) continue;
+        if (words != NULL && !pick(words, value, false, ours)) {
+            return because(
+                m, rows[i].theirs,
+                FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", rows[i].ours, words));
+        }
+        if (words == NULL || *ours != '\0') {
+            TRY(set(m, rows[i].theirs, rows[i].ours, words == NULL ? value : ours));
+        }
+    }
+    return OK;
+}
+
+static void add_word(ImportWords *w, const char *key, const char *value)
+{
+    if (w->n < IMPORT_WORDS_MAX) w->at[w->n] = (ImportWord){ key, value };
+    w->n++;
+}
+
+/* Options of the stack, and what nobody has read. */
+static Status apply_others(Import *m)
+{
+    for (int i = 0; i < m->settings.n; i++) {
+        const Setting *s = &m->settings.at[i];
+        char ours[NAME_BYTES];
+        const char *list = immaterial, *option = NULL;
+        int n = 0;
+        bool known = s->read;
+        if (pick(stack_options, s->key, false, ours)) {
+            bool yes = is(m, s->key, "true"), no = is(m, s->key, "false");
+            TRY(arena_text(m->a, ours, strlen(ours), &option));
+            if (s->value != NULL)
+                add_word(&m->more->options, option, yes ? "1" : no ? "0" : s->value);
+            continue;
+        }
+        for (const char *w = next_word(&list, " ", &n); w != NULL; w = next_word(&list, " ", &n)) {
+            known |= strncmp(s->key, w, (size_t)n) == 0;
+        }
+        if (!known) add_word(&m->more->unknown, s->key, s->place);
+    }
+    return OK;
+}
+
+/* ---- models by name ---- */
+
+/* "deepseek_v2_lite.yaml" is deepseek-v2-lite. */
+static Status take_preset(Import *m, const char *theirs)
+{
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "%s", theirs);
+    if (text_ends(name, ".yaml")) name[strlen(name) - 5] = '\0';
+    for (char *p = name; *p != '\0'; p++) *p = (char)(*p == '_' ? '-' : tolower((unsigned char)*p));
+    const char *preset = name, *changes = "";
+    for (int i = 0; i < NAMES; i++) {
+        if (strcmp(named[i].theirs, name) != 0 || (*named[i].words != '\0' && !m->titan)) continue;
+        preset = named[i].ours;
+        changes = named[i].words;
+    }
+    TRY(because(m, "modules.pre_trainer.model", config_load(m->c, m->a, preset, NULL, 0)));
+    TRY(arena_text(m->a, preset, strlen(preset), &m->more->preset));
+    m->latent = m->c->attention_kind == ATTENTION_MLA;
+    TRY(assign(m, changes));
+    TRY(set(m, "model", "model.name", name));
+    return note(m, "the model's shape is that of our preset", preset);
+}
+
+/* ---- Megatron ---- */
+
+/* What follows from other keys where a model's file is silent. */
+static Status fill_shape(Import *m)
+{
+    static const char *const need[] = { "num_layers", "hidden_size", "num_attention_heads" };
+    Config *c = m->c;
+    char ours[NAME_BYTES];
+    for (int i = 0; i < 3; i++) {
+        if (text_of(m, need[i]) != NULL) continue;
+        return FAIL(ERR_ARG, "%s: neither it nor its model's file has %s", m->path, need[i]);
+    }
+    if (text_of(m, "kv_channels") == NULL) {
+        TRY(put(m, "kv_channels", "attention.head_dim", c->model_hidden / c->attention_heads));
+    }
+    if (text_of(m, "num_query_groups") == NULL || is(m, "group_query_attention", "false")) {
+        c->attention_kv_heads = c->attention_heads;
+    }
+    if (text_of(m, "ffn_hidden_size") == NULL) {
+        TRY(put(m, "ffn_hidden_size", "model.ffn", (c->model_hidden * 8 / 3 + 63) / 64 * 64));
+    }
+    if (text_of(m, "moe_ffn_hidden_size") == NULL) c->moe_ffn = c->model_ffn;
+    if (text_of(m, "num_experts") == NULL) c->model_dense_layers = c->model_layers;
+    if (text_of(m, "vocab_size") != NULL || text_of(m, "padded_vocab_size") != NULL) return OK;
+    const char *tokenizer = text_of(m, "tokenizer_model");
+    if (tokenizer == NULL || !pick(vocabularies, tokenizer, true, ours)) {
+        TRY(note(m, "vocab_size is not given, 100352 is taken; tokenizer_model is",
+                 tokenizer == NULL ? "not given" : tokenizer));
+        return put(m, "vocab_size", "model.vocab", 100352);
+    }
+    return set(m, "tokenizer_model", "model.vocab", ours);
+}
+
+static Status fill_moe(Import *m)
+{
+    const char *key = "moe_shared_expert_intermediate_size", *freq = text_of(m, "moe_layer_freq");
+    Config *c = m->c;
+    int64_t shared = 0;
+    TRY(whole(m, key, c->moe_shared * c->moe_ffn, &shared));
+    if (shared % c->moe_ffn != 0) {
+        return because(m, key,
+                       FAIL(ERR_UNSUPPORTED, "no multiple of moe.ffn %lld", (long long)c->moe_ffn));
+    }
+    TRY(put(m, key, "moe.shared", shared / c->moe_ffn));
+    if (text_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups) {
+        c->moe_group_score_top = c->moe_top_k / c->moe_top_groups;
+    }
+    if (freq == NULL || c->model_dense_layers == c->model_layers) return OK;
+    const char *zeros = strstr(freq, "[0]*"), *ones = zeros == NULL ? NULL : strstr(zeros, "[1]*");
+    int64_t dense = zeros == NULL ? 0 : strtol(zeros + 4, NULL, 10) % NUMBER_MAX;
+    int64_t moe = ones == NULL ? 0 : strtol(ones + 4, NULL, 10) % NUMBER_MAX;
+    if (strcmp(freq, "1") != 0 && (ones == NULL || dense + moe != c->model_layers)) {
+        return because(m, "moe_layer_freq",
+                       FAIL(ERR_UNSUPPORTED,
+                            "1 or ([0]*DENSE+[1]*MOE) is wanted, %lld layers in all",
+                            (long long)c->model_layers));
+    }
+    return put(m, "moe_layer_freq", "model.dense_layers", dense);
+}
+
+/* ---- pipelines and recomputing ---- */
+
+/* How many layers of its stage lie before a layer. */
+static int64_t place_in_stage(const Import *m, int64_t layer)
+{
+    int64_t stages = m->c->mesh_pp * m->c->mesh_vpp, layers = m->c->model_layers;
+    const LayoutStage *s = m->layout.stage;
+    if (s == NULL) return layer - ((layer + 1) * stages - 1) / layers * layers / stages;
+    while (layer >= s->first + s->layers) s++;
+    return layer - s->first;
+}
+
+/* Every `every`-th layer, if it is one of the first `most` of its stage. */
+static Status recompute(Import *m, const char *key, int64_t every, int64_t most, const char *pieces)
+{
+    Text t;
+    TRY(text_init(&t, m->a));
+    for (int64_t l = 0; l < m->c->model_layers; l++) {
+        if ((l + 1) % every != 0 || place_in_stage(m, l) >= most) continue;
+        TRY(text_printf(&t, "%s%lld", t.used == 0 ? "[" : ", ", (long long)l));
+    }
+    TRY(text_printf(&t, t.used == 0 ? "[]" : "]"));
+    TRY(set(m, key, "recompute.layers", t.data));
+    return set(m, key, "recompute.pieces", pieces);
+}
+
+static Status fix_pipeline(Import *m, const char *per_stage)
+{
+    Config *c = m->c;
+    const ScheduleDesc *d = NULL;
+    const char *key = "pipeline_model_parallel_layout";
+    int64_t layers = 0, pp = c->mesh_pp;
+    TRY(whole(m, per_stage, 0, &layers));
+    if (layers > 0) TRY(put(m, per_stage, "mesh.vpp", (c->model_layers - 1) / (layers * pp) + 1));
+    if (*c->mesh_layout != '\0') {
+        int stages = c->mesh_vpp > 1 ? (int)(pp * c->mesh_vpp) : 0;
+        TRY(because(m, key,
+                    layout_parse(c->mesh_layout, stages, (int)c->model_layers, m->a, &m->layout)));
+        TRY(put(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
+    }
+    TRY(schedule_find(c->mesh_schedule, &d));
+    bool two = d->placement == PLACE_V || d->order == schedule_interleaved;
+    if (pp == 1) c->mesh_vpp = 1, c->mesh_layout = "", m->layout.stage = NULL;
+    if (pp > 1 && two && c->mesh_vpp == 1) c->mesh_vpp = 2;
+    if (pp == 1 && d->order != schedule_1f1b_overlap) c->mesh_schedule = "1f1b";
+    if (d->order == schedule_1f1b && c->mesh_vpp > 1) c->mesh_schedule = "interleaved";
+    return OK;
+}
+
+static Status read_megatron(Import *m)
+{
+    Config *c = m->c;
+    int64_t n = 0;
+    TRY(m->more->preset == NULL ? fill_shape(m) : OK);
+    if (m->latent && c->attention_kind == ATTENTION_GQA) {
+        c->attention_kv_heads = c->attention_heads;
+        c->attention_head_dim = c->attention_nope_dim;
+        c->attention_qk_norm = QK_NORM_RMS;
+    }
+    if (c->attention_kind == ATTENTION_MLA) c->attention_qk_norm = QK_NORM_NONE;
+    TRY(fill_moe(m));
+    TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
+    m->more->per_replica = text_of(m, "global_batch_size") == NULL;
+    if (m->more->per_replica) c->train_batch = c->train_micro_batch;
+    if (!is(m, "recompute_granularity", "full")) return OK;
+    const char *ids = text_of(m, "recompute_layer_ids");
+    if (ids != NULL) return set(m, "recompute_layer_ids", "recompute.layers", ids);
+    TRY(whole(m, "recompute_num_layers", NUMBER_MAX, &n));
+    if (!is(m, "recompute_method", "block")) n = NUMBER_MAX;
+    return recompute(m, "recompute_granularity", 1, n, "[layer]");
+}
+
+/* ---- torchtitan ---- */
+
+static Status titan_recompute(Import *m)
+{
+    const char *key = "activation_checkpoint.mode";
+    const char *option = text_of(m, "activation_checkpoint.selective_ac_option");
+    if (is(m, key, "full")) return recompute(m, key, 1, NUMBER_MAX, "[layer]");
+    if (!is(m, key, "selective")) return OK;
+    int64_t every = option == NULL ? 2 : strtoll(option, NULL, 10);
+    if (every > 0) return recompute(m, key, every, NUMBER_MAX, "[layer]");
+    return recompute(m, key, 1, NUMBER_MAX, "[norm, act]");
+}
+
+static Status read_titan(Import *m)
+{
+    const char *reshard = "parallelism.fsdp_reshard_after_forward";
+    const char *shards = "parallelism.data_parallel_shard_degree";
+    Config *c = m->c;
+    int64_t shard = 0, replicas = 0, batch = 0, micro = 0;
+    TRY(whole(m, shards, -1, &shard));
+    TRY(whole(m, "parallelism.data_parallel_replicate_degree", 1, &replicas));
+    TRY(whole(m, "training.global_batch_size", -1, &batch));
+    TRY(whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
+    TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
+    if (shard * replicas > NUMBER_MAX) {
+        return because(m, shards, FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
+    }
+    c->mesh_zero = shard == 1 ? 0 : is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
+    if (is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
+    if (replicas > 1 && shard > 0) TRY(put(m, shards, "mesh.shard", shard));
+    if (shard > 0) m->more->gpus = c->mesh_pp * c->mesh_cp * shard * replicas;
+    m->more->per_replica = batch < 0 && shard < 0;
+    if (batch < 0) batch = c->train_micro_batch * (shard < 0 ? 1 : shard * replicas);
+    TRY(put(m, "training.global_batch_size", "train.batch", batch));
+    if (c->mesh_pp > 1)
+        TRY(put(m, "parallelism.pipeline_parallel_microbatch_size", "train.micro_batch", micro));
+    return titan_recompute(m);
+}
+
+/* ---- all together ---- */
+
+static Status import(Import *m)
+{
+    const char *name = text_of(m, "model.name"), *flavour = text_of(m, "model.flavor");
+    char model[NAME_BYTES];
+    (void)snprintf(model, sizeof model, "%s", m->settings.model == NULL ? "" : m->settings.model);
+    if (m->titan && name != NULL) {
+        (void)snprintf(model, sizeof model, "%s-%s", name, flavour == NULL ? "" : flavour);
+    }
+    if (m->settings.module != NULL) {
+        TRY(note(m, "defaults are Primus', there is no file", m->settings.module));
+    }
+    TRY(config_default(m->c, m->a));
+    if (*model == '\0' && m->titan) {
+        return FAIL(ERR_ARG, "%s: model.name and model.flavor are missing", m->path);
+    }
+    TRY(*model == '\0' ? assign(m, megatron_shape) : take_preset(m, model));
+    TRY(assign(m, m->titan ? torchtitan_defaults : megatron_defaults));
+    TRY(apply_rows(m));
+    TRY(m->titan ? read_titan(m) : read_megatron(m));
+    TRY(apply_others(m));
+    return because(m, "", config_check(m->c));
+}
+
+Status plan_import(const char *from, const char *path, Arena *a, Config *out, PlanImport *more)
+{
+    static const char *const known[] = { "primus", "torchtitan" };
+    Config next;
+    PlanImport said = { 0 };
+    Import m = { .a = a, .c = &next, .more = &said, .path = path };
+    bool primus = strcmp(from, known[0]) == 0;
+    if (!primus && strcmp(from, known[1]) != 0) {
+        int near = text_nearest(from, known, 2);
+        return FAIL(ERR_ARG, "there is no format %s, did you mean %s?", from,
+                    near < 0 ? "primus or torchtitan" : known[near]);
+    }
+    TRY(primus ? settings_read_primus(&m.settings, a, path)
+               : settings_read_torchtitan(&m.settings, a, path));
+    m.titan = strcmp(m.settings.framework, "torchtitan") == 0;
+    TRY(import(&m));
+    *out = next;
+    *more = said;
+    return OK;
+}

@@ -1,0 +1,29 @@
+/* import_private: the settings of a foreign file, as its readers give them to the table. */
+#ifndef PLAN_IMPORT_PRIVATE_H
+#define PLAN_IMPORT_PRIVATE_H
+
+#include "plan/import.h"
+
+typedef struct Setting {
+    const char *key;   /* "num_layers", "training.seq_len" */
+    const char *value; /* a scalar, or a list as "[a, b]"; NULL: null */
+    const char *place; /* "FILE:LINE:COLUMN" */
+    bool read;
+} Setting;
+
+typedef struct Settings {
+    Arena *arena;
+    Setting *at;
+    int n, files, pairs;        /* settings; read so far */
+    const char *extends;        /* of the file that was read last */
+    const char *framework;      /* "megatron" or "torchtitan" */
+    const char *model, *module; /* files that an experiment names and that are not there, or NULL */
+} Settings;
+
+Setting *settings_find(const Settings *s, const char *key); /* NULL: there is none */
+
+/* An experiment with all files it names; a job file's TOML. */
+Status settings_read_primus(Settings *s, Arena *a, const char *path);
+Status settings_read_torchtitan(Settings *s, Arena *a, const char *path);
+
+#endif

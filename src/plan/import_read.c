@@ -1,0 +1,300 @@
+/* import_read: foreign files into one list of settings: extends, the environment, precedence. */
+#include "base/file.h"
+#include "config/config_doc.h"
+#include "plan/import_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { SETTINGS_MAX = 4096, PAIRS_MAX = 65536, FILES_MAX = 64, NAME_BYTES = 128 };
+
+Setting *settings_find(const Settings *s, const char *key)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (strcmp(s->at[i].key, key) == 0) return &s->at[i];
+    }
+    return NULL;
+}
+
+static const char *text_of(const Settings *s, const char *key)
+{
+    const Setting *at = settings_find(s, key);
+    return at == NULL ? NULL : at->value;
+}
+
+static Status settings_init(Settings *s, Arena *a)
+{
+    void *memory = NULL;
+    TRY(arena_alloc_zero(a, SETTINGS_MAX * sizeof(Setting), &memory));
+    *s = (Settings){ .arena = a, .at = memory };
+    return OK;
+}
+
+/* The first of a key stays: files are read in the order of precedence. */
+static Status settings_add(Settings *s, const char *key, const char *value, const char *place)
+{
+    static const char overrides[] = "modules.pre_trainer.overrides.";
+    if (text_starts(key, overrides)) key += strlen(overrides);
+    Setting next = { NULL, value, NULL, text_starts(key, "modules.") };
+    if (settings_find(s, key) != NULL) return OK;
+    if (s->n == SETTINGS_MAX) {
+        return FAIL(ERR_FORMAT, "%s: there are more than %d settings", place, SETTINGS_MAX);
+    }
+    TRY(arena_text(s->arena, key, strlen(key), &next.key));
+    TRY(arena_text(s->arena, place, strlen(place), &next.place));
+    s->at[s->n++] = next;
+    return OK;
+}
+
+/* ---- values ---- */
+
+/* ${NAME} and ${NAME:default} of the environment; a NAME that must be there and is not stays. */
+static Status expand(Arena *a, const char *text, const char **out)
+{
+    Text t;
+    TRY(text_init(&t, a));
+    for (const char *open = text; (open = strstr(text, "${")) != NULL;) {
+        char name[NAME_BYTES];
+        size_t n = strcspn(open, ":}");
+        const char *end = strchr(open, '}'), *otherwise = open[n] == ':' ? open + n + 1 : NULL;
+        if (end == NULL) break;
+        (void)snprintf(name, sizeof name, "%.*s", (int)n - 2, open + 2);
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */
+        const char *value = getenv(name);
+        TRY(text_append(&t, text, (size_t)(open - text)));
+        if (value != NULL) TRY(text_append(&t, value, strlen(value)));
+        if (value == NULL && otherwise == NULL) otherwise = open, end++;
+        if (value == NULL) TRY(text_append(&t, otherwise, (size_t)(end - otherwise)));
+        text = otherwise == open ? end : end + 1;
+    }
+    TRY(text_append(&t, text, strlen(text)));
+    bool nothing = t.used == 0 || strcmp(t.data, "~") == 0 || strcasecmp(t.data, "null") == 0;
+    *out = nothing ? NULL : t.data;
+    return OK;
+}
+
+/* A scalar, or a list of scalars as "[a, b]"; what else stands in a list is left out. */
+static Status value_of(ConfigDoc *d, const yaml_node_t *n, const char **out)
+{
+    const char *text = config_scalar_text(n);
+    if (n->type == YAML_SEQUENCE_NODE) {
+        Text t;
+        TRY(text_init(&t, d->arena));
+        const yaml_node_item_t *i = n->data.sequence.items.start;
+        for (; i < n->data.sequence.items.top; i++) {
+            const char *item = config_scalar_text(config_node(d, *i));
+            TRY(text_printf(&t, "%s%s", t.used == 0 ? "[" : ", ", item == NULL ? "" : item));
+        }
+        TRY(text_printf(&t, t.used == 0 ? "[]" : "]"));
+        text = t.data;
+    }
+    return expand(d->arena, text == NULL ? "" : text, out);
+}
+
+/* ---- files ---- */
+
+/* `name` beside the file `from`, or with a `kind` ("models/megatron/") in folders of that name. */
+static bool find_file(const char *from, const char *kind, const char *name, char *out)
+{
+    static const char up[] = "../../../../../../";
+    static const char *const within[] = { "", "configs/", "primus/configs/" };
+    const char *slash = strrchr(from, '/');
+    int folder = slash == NULL ? 0 : (int)(slash - from) + 1;
+    for (int i = -1; i < (*kind == '\0' ? 0 : 21); i++) {
+        struct stat info = { 0 };
+        int n = snprintf(out, FILE_PATH_MAX, "%.*s%.*s%s%s%s", folder, from, i < 0 ? 0 : i / 3 * 3,
+                         up, i < 0 ? "" : within[i % 3], i < 0 ? "" : kind, name);
+        if (n < FILE_PATH_MAX && stat(out, &info) == 0 && S_ISREG(info.st_mode)) return true;
+    }
+    return false;
+}
+
+/* The values of a mapping; `prefix` is "" or "section.". `extends` goes into s->extends. */
+static Status add_node(Settings *s, ConfigDoc *d, const char *prefix, const yaml_node_t *map)
+{
+    TRY(config_need_mapping(d, map, "a configuration"));
+    const yaml_node_pair_t *p = map->data.mapping.pairs.start;
+    for (; p < map->data.mapping.pairs.top; p++) {
+        char key[NAME_BYTES], place[CONFIG_PLACE_BYTES];
+        const char *name = NULL, *value = NULL;
+        const yaml_node_t *v = config_node(d, p->value);
+        TRY(config_key_text(d, map, p, &name));
+        config_place(place, d, config_node(d, p->key)->start_mark);
+        bool mapping = v->type == YAML_MAPPING_NODE;
+        int n = snprintf(key, sizeof key, "%s%s%s", prefix, name, mapping ? "." : "");
+        if (n >= NAME_BYTES || s->pairs++ == PAIRS_MAX) {
+            return FAIL(ERR_FORMAT, "%s: a key of more than %d bytes, or more than %d keys", place,
+                        NAME_BYTES - 1, PAIRS_MAX);
+        }
+        if (mapping) {
+            TRY(add_node(s, d, key, v));
+            continue;
+        }
+        TRY(value_of(d, v, &value));
+        if (strcmp(key, "extends") == 0)
+            s->extends = value;
+        else
+            TRY(settings_add(s, key, value, place));
+    }
+    return OK;
+}
+
+static Status read_text(Settings *s, const char *path, const char *text)
+{
+    ConfigDoc d = { .name = path, .arena = s->arena };
+    Status status = config_doc_open(&d, text, strlen(text));
+    const yaml_node_t *root = status == OK ? yaml_document_get_root_node(&d.yaml) : NULL;
+    s->extends = NULL;
+    if (root != NULL && !config_is_nothing(root)) status = add_node(s, &d, "", root);
+    config_doc_close(&d);
+    return status;
+}
+
+/* A file and, the last first, those that it extends: a name or "[name, name]". */
+static Status read_yaml(Settings *s, const char *path)
+{
+    char *text = NULL, name[NAME_BYTES], next[FILE_PATH_MAX];
+    size_t bytes = 0;
+    if (s->files++ == FILES_MAX) {
+        return FAIL(ERR_FORMAT, "%s: the files extend more than %d others", path, FILES_MAX);
+    }
+    TRY(file_read_all(path, s->arena, &text, &bytes));
+    TRY(read_text(s, path, text));
+    const char *list = s->extends == NULL ? "" : s->extends;
+    for (size_t end = strlen(list); end > 0;) {
+        size_t start = end--;
+        if (strchr("[, ]", list[end]) != NULL) continue;
+        end = start;
+        while (start > 0 && strchr("[, ]", list[start - 1]) == NULL) start--;
+        (void)snprintf(name, sizeof name, "%.*s", (int)(end - start), list + start);
+        end = start;
+        if (!find_file(path, "", name, next)) {
+            return FAIL(ERR_IO, "%s: there is no file %s to extend", path, name);
+        }
+        TRY(read_yaml(s, next));
+    }
+    return OK;
+}
+
+/* ---- TOML ---- */
+
+#define NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789.-"
+
+/* Behind blanks (of these kinds) and comments. */
+static const char *skip(const char *at, const char *blanks)
+{
+    for (at += strspn(at, blanks); *at == '#'; at += strspn(at, blanks)) at += strcspn(at, "\n");
+    return at;
+}
+
+/* Bytes of a text in quotes, true, false or a number; 0: it is none. */
+static size_t scalar_bytes(const char *at)
+{
+    size_t n = strspn(at, NAME "+");
+    if (*at != '"' && *at != '\'') {
+        bool word =
+            (n == 4 && strncmp(at, "true", n) == 0) || (n == 5 && strncmp(at, "false", n) == 0);
+        return word || n == strspn(at, "0123456789.-+eE") ? n : 0;
+    }
+    for (n = 1; at[n] != *at; n++) {
+        n += *at == '"' && at[n] == '\\';
+        if (at[n] == '\n' || at[n] == '\0') return 0;
+    }
+    return n + 1;
+}
+
+/* The end of a scalar, or of a list of them, which may go over lines; `at` itself: it is none. */
+static const char *value_end(const char *at)
+{
+    const char *next = at;
+    if (*at != '[') return at + scalar_bytes(at);
+    do {
+        next = skip(next + 1, " \t\r\n");
+        size_t n = scalar_bytes(next);
+        if (n == 0 && *next != ']') return at;
+        next = skip(next + n, " \t\r\n");
+    } while (*next == ',');
+    return *next == ']' ? next + 1 : at;
+}
+
+/* A job file as YAML with the same lines and keys "section.key"; values look the same in both. */
+static Status toml_to_yaml(const char *path, const char *toml, Text *yaml)
+{
+    const char *section = "", *at = toml;
+    for (int line = 1; *at != '\0'; at += *at == '\n') {
+        const char *key = skip(at, " \t\r"), *end = skip(key, " \t\r");
+        size_t n = strspn(key + (*key == '['), NAME), prefix = strspn(section, NAME);
+        if (*key == '[' && n > 0 && key[n + 1] == ']') {
+            section = key + 1;
+            end = key + n + 2;
+        } else if (n > 0 && *(at = skip(key + n, " \t\r")) == '=') {
+            const char *value = skip(at + 1, " \t\r");
+            end = value_end(value) == value ? key : value_end(value);
+            TRY(text_printf(yaml, "%.*s%s%.*s: %.*s", (int)prefix, section, prefix == 0 ? "" : ".",
+                            (int)n, key, (int)(end > value ? end - value : 0), value));
+        }
+        at = skip(end, " \t\r");
+        if (*at != '\n' && *at != '\0') {
+            return FAIL(ERR_FORMAT,
+                        "%s:%d: not TOML as in job files: [section], or key = a text in quotes, a "
+                        "number, true, false or a list of these",
+                        path, line);
+        }
+        for (; key < end; key++) line += *key == '\n';
+        TRY(text_append(yaml, "\n", 1));
+        line++;
+    }
+    return OK;
+}
+
+/* ---- the two formats ---- */
+
+/* A file that the experiment names under `key`; *missing is its name if there is none. */
+static Status read_named(Settings *s, const char *from, const char *key, const char *kind,
+                         const char **missing)
+{
+    char sub[NAME_BYTES], path[FILE_PATH_MAX];
+    const char *name = text_of(s, key);
+    if (name == NULL) return OK;
+    (void)snprintf(sub, sizeof sub, "%s/%s/", kind, s->framework);
+    if (find_file(from, sub, name, path)) return read_yaml(s, path);
+    *missing = name;
+    return OK;
+}
+
+Status settings_read_primus(Settings *s, Arena *a, const char *path)
+{
+    static const char *const frameworks[] = { "megatron", "torchtitan" };
+    TRY(settings_init(s, a));
+    TRY(read_yaml(s, path));
+    const char *framework = text_of(s, "modules.pre_trainer.framework");
+    if (framework == NULL) {
+        return FAIL(ERR_FORMAT,
+                    "%s: there is no modules.pre_trainer.framework, as experiments of Primus have",
+                    path);
+    }
+    s->framework = framework;
+    if (strcmp(framework, frameworks[0]) != 0 && strcmp(framework, frameworks[1]) != 0) {
+        int near = text_nearest(framework, frameworks, 2);
+        return FAIL(ERR_ARG, "%s: framework %s is not understood, did you mean %s?", path,
+                    framework, near < 0 ? "megatron or torchtitan" : frameworks[near]);
+    }
+    TRY(read_named(s, path, "modules.pre_trainer.config", "modules", &s->module));
+    return read_named(s, path, "modules.pre_trainer.model", "models", &s->model);
+}
+
+Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
+{
+    char *toml = NULL;
+    size_t bytes = 0;
+    Text yaml;
+    TRY(settings_init(s, a));
+    s->framework = "torchtitan";
+    TRY(file_read_all(path, a, &toml, &bytes));
+    TRY(text_init(&yaml, a));
+    TRY(toml_to_yaml(path, toml, &yaml));
+    return read_text(s, path, yaml.data);
+}

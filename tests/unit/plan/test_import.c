@@ -1,0 +1,649 @@
+/* Foreign configuration files: every rule of the table and of what several keys say together. */
+#include "harness/test.h"
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "plan/import.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Arena arena;
+static char folder[FILE_PATH_MAX];
+static Config c;
+static PlanImport more;
+
+static int open_all(void **state)
+{
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "/tmp/import.XXXXXX");
+    return arena_init(&arena, "test", MEM_HOST, (size_t)256 << 20) == OK && mkdtemp(folder) != NULL
+               ? 0
+               : -1;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return file_remove_tree(folder) == OK ? 0 : -1;
+}
+
+static const char *at(const char *name)
+{
+    static char path[2 * FILE_PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *f = fopen(at(name), "w");
+    CHECK(f != NULL);
+    CHECK(fputs(text, f) >= 0);
+    CHECK_INT(fclose(f), 0);
+}
+
+static void make_folder(const char *name) { CHECK_OK(file_make_folders(at(name))); }
+
+/* A model that says all it must, and an experiment over it with these overrides. */
+static const char shape[] = "num_layers: 12\nhidden_size: 512\nnum_attention_heads: 8\n";
+
+static Status primus(const char *model, const char *overrides)
+{
+    char text[8192];
+    put("model.yaml", model);
+    (void)snprintf(text, sizeof text,
+                   "exp_name: x\nmodules:\n  pre_trainer:\n    framework: megatron\n"
+                   "    config: pre_trainer.yaml\n    model: model.yaml\n    overrides:\n"
+                   "      micro_batch_size: 2\n      global_batch_size: 64\n%s",
+                   overrides);
+    put("exp.yaml", text);
+    return plan_import("primus", at("exp.yaml"), &arena, &c, &more);
+}
+
+static Status titan(const char *toml)
+{
+    put("job.toml", toml);
+    return plan_import("torchtitan", at("job.toml"), &arena, &c, &more);
+}
+
+static Status named(const char *model, const char *framework)
+{
+    char text[1024];
+    (void)snprintf(text, sizeof text,
+                   "modules: {pre_trainer: {framework: %s, model: %s, overrides: "
+                   "{micro_batch_size: 1, global_batch_size: 8, training.local_batch_size: 1}}}",
+                   framework, model);
+    put("exp.yaml", text);
+    return plan_import("primus", at("exp.yaml"), &arena, &c, &more);
+}
+
+static const char *option(const char *key)
+{
+    for (int i = 0; i < more.options.n; i++) {
+        if (strcmp(more.options.at[i].key, key) == 0) return more.options.at[i].value;
+    }
+    return "(none)";
+}
+
+static bool is_unknown(const char *key)
+{
+    for (int i = 0; i < more.unknown.n; i++) {
+        if (strcmp(more.unknown.at[i].key, key) == 0) return true;
+    }
+    return false;
+}
+
+static void check_layers(const char *want)
+{
+    char text[256] = "";
+    for (int i = 0; i < c.recompute_layers.n; i++) {
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d", i == 0 ? "" : " ",
+                       (int)c.recompute_layers.at[i]);
+    }
+    CHECK_TEXT(text, want);
+}
+
+/* ---- Primus: shapes ---- */
+
+static void a_model_file_is_a_shape(void **state)
+{
+    (void)state;
+    CHECK_OK(primus("num_layers: 27\nhidden_size: 2048\nffn_hidden_size: 10944\n"
+                    "num_attention_heads: 16\nkv_channels: 128\nmulti_latent_attention: true\n"
+                    "q_lora_rank: null\nkv_lora_rank: 512\nqk_head_dim: 128\n"
+                    "qk_pos_emb_head_dim: 64\nv_head_dim: 96\nqk_layernorm: true\n"
+                    "tokenizer_model: deepseek-ai/DeepSeek-V2-Lite\nnum_experts: 64\n"
+                    "moe_layer_freq: \"([0]*1+[1]*26)\"\nmoe_router_topk: 6\n"
+                    "moe_ffn_hidden_size: 1408\nmoe_shared_expert_intermediate_size: 2816\n"
+                    "moe_router_pre_softmax: true\nmoe_router_score_function: softmax\n"
+                    "moe_router_num_groups: 8\nmoe_router_group_topk: 3\n"
+                    "moe_router_topk_scaling_factor: 16.0\nnorm_epsilon: 1.0e-06\n"
+                    "moe_aux_loss_coeff: 0.002\nmoe_router_load_balancing_type: seq_aux_loss\n"
+                    "moe_router_enable_expert_bias: false\nmoe_router_bias_update_rate: 1.0e-3\n"
+                    "untie_embeddings_and_output_weights: true\nrotary_base: 50000\n",
+                    "      seq_length: 4096\n"));
+    CHECK_INT(c.model_layers, 27);
+    CHECK_INT(c.model_dense_layers, 1);
+    CHECK_INT(c.model_hidden, 2048);
+    CHECK_INT(c.model_ffn, 10944);
+    CHECK_INT(c.model_vocab, 102400);
+    CHECK_NEAR(c.model_norm_eps, 1e-6, 1e-12);
+    CHECK(!c.model_tied);
+    CHECK_INT(c.attention_kind, ATTENTION_MLA);
+    CHECK_INT(c.attention_heads, 16);
+    CHECK_INT(c.attention_q_rank, 0);
+    CHECK_INT(c.attention_kv_rank, 512);
+    CHECK_INT(c.attention_nope_dim, 128);
+    CHECK_INT(c.attention_rope_dim, 64);
+    CHECK_INT(c.attention_v_dim, 96);
+    CHECK_NEAR(c.attention_rope_theta, 50000, 0);
+    CHECK_INT(c.attention_qk_norm, QK_NORM_NONE); /* mla normalises its latents */
+    CHECK_INT(c.moe_experts, 64);
+    CHECK_INT(c.moe_top_k, 6);
+    CHECK_INT(c.moe_ffn, 1408);
+    CHECK_INT(c.moe_shared, 2);
+    CHECK(!c.moe_normalise);
+    CHECK_INT(c.moe_groups, 8);
+    CHECK_INT(c.moe_top_groups, 3);
+    CHECK_INT(c.moe_group_score_top, 2); /* top-k over groups of a token */
+    CHECK_NEAR(c.moe_scaling, 16, 0);
+    CHECK_NEAR(c.moe_bias_rate, 0, 0);
+    CHECK_NEAR(c.moe_aux_loss, 0.002, 1e-12);
+    CHECK_INT(c.moe_aux_scope, AUX_SEQUENCE);
+    CHECK_INT(c.data_sequence, 4096);
+    CHECK_INT(c.train_micro_batch, 2);
+    CHECK_INT(c.train_batch, 64);
+    CHECK_INT(c.run_compute, COMPUTE_BF16);
+    CHECK_INT(c.mesh_zero, 1);
+    CHECK(more.preset == NULL && !more.per_replica && more.gpus == 0);
+}
+
+static void what_a_model_file_leaves_out_follows_from_the_rest(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, ""));
+    CHECK_INT(c.attention_kind, ATTENTION_GQA);
+    CHECK_INT(c.attention_head_dim, 64);
+    CHECK_INT(c.attention_kv_heads, 8);
+    CHECK_INT(c.model_ffn, 1408); /* 8/3 of 512, up to a multiple of 64 */
+    CHECK_INT(c.model_dense_layers, 12);
+    CHECK_INT(c.model_vocab, 100352);
+    CHECK(strstr(more.notes[more.notes_n - 1], "vocab_size") != NULL);
+    CHECK_OK(primus(shape, "      num_experts: 8\n      ffn_hidden_size: 1000\n"
+                           "      group_query_attention: true\n      num_query_groups: 2\n"
+                           "      vocab_size: 777\n      moe_router_score_function: sigmoid\n"
+                           "      moe_router_enable_expert_bias: true\n"
+                           "      moe_router_bias_update_rate: 0.01\n"
+                           "      moe_aux_loss_coeff: 0.5\n"
+                           "      moe_router_load_balancing_type: none\n"));
+    CHECK_INT(c.model_dense_layers, 0);
+    CHECK_INT(c.moe_ffn, 1000);
+    CHECK_INT(c.moe_shared, 0);
+    CHECK_INT(c.attention_kv_heads, 2);
+    CHECK_INT(c.model_vocab, 777);
+    CHECK_INT(c.moe_score, SCORE_SIGMOID);
+    CHECK(c.moe_normalise);
+    CHECK_NEAR(c.moe_bias_rate, 0.01, 1e-12);
+    CHECK_NEAR(c.moe_aux_loss, 0, 0);
+}
+
+static void dense_layers_come_first_or_not_at_all(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, "      num_experts: 8\n      moe_layer_freq: 1\n"));
+    CHECK_INT(c.model_dense_layers, 0);
+    CHECK_OK(primus(shape, "      num_experts: 8\n      moe_layer_freq: \"[0]*3+[1]*9\"\n"));
+    CHECK_INT(c.model_dense_layers, 3);
+    CHECK_FAILS(primus(shape, "      num_experts: 8\n      moe_layer_freq: ([0]*3+[1]*10)\n"),
+                ERR_UNSUPPORTED, "12 layers in all");
+    CHECK_FAILS(primus(shape, "      num_experts: 8\n      moe_layer_freq: 2\n"), ERR_UNSUPPORTED,
+                "moe_layer_freq is 2");
+    CHECK_FAILS(primus(shape, "      num_experts: 8\n      moe_ffn_hidden_size: 100\n"
+                              "      moe_shared_expert_intermediate_size: 150\n"),
+                ERR_UNSUPPORTED, "no multiple of moe.ffn 100");
+}
+
+/* ---- Primus: precedence ---- */
+
+static void overrides_win_over_modules_over_models_over_what_these_extend(void **state)
+{
+    (void)state;
+    make_folder("models/megatron");
+    make_folder("primus/configs/modules/megatron");
+    make_folder("e/deep");
+    put("models/megatron/a.yaml", "num_layers: 1\nhidden_size: 64\nnum_attention_heads: 4\n"
+                                  "kv_channels: 2\nrotary_base: 10\n");
+    put("models/megatron/b.yaml", "kv_channels: 4\nrotary_base: 20\nnum_experts: 2\n");
+    put("models/megatron/m.yaml",
+        "extends:\n  - a.yaml\n  - b.yaml\nrotary_base: 30\nseq_length: 100\n");
+    put("primus/configs/modules/megatron/base.yaml", "micro_batch_size: 3\nseq_length: 200\n");
+    put("primus/configs/modules/megatron/t.yaml",
+        "extends: base.yaml\nglobal_batch_size: 33\nnum_experts: 4\n");
+    put("e/deep/x.yaml", "modules:\n  pre_trainer:\n    framework: megatron\n    config: t.yaml\n"
+                         "    model: m.yaml\n    overrides:\n      num_layers: 7\n"
+                         "      num_experts: null\n");
+    CHECK_OK(plan_import("primus", at("e/deep/x.yaml"), &arena, &c, &more));
+    CHECK_INT(c.model_layers, 7);              /* override over a.yaml */
+    CHECK_INT(c.attention_head_dim, 4);        /* b.yaml after a.yaml */
+    CHECK_NEAR(c.attention_rope_theta, 30, 0); /* m.yaml over both */
+    CHECK_INT(c.data_sequence, 200);           /* the module's base over the model */
+    CHECK_INT(c.train_micro_batch, 3);
+    CHECK_INT(c.train_batch, 33);
+    CHECK_INT(c.model_dense_layers, 7); /* null hides 4 and 2 */
+    CHECK_INT(more.notes_n, 1);         /* of the vocabulary alone */
+    put("models/megatron/a.yaml", "extends: a.yaml\n");
+    CHECK_FAILS(plan_import("primus", at("e/deep/x.yaml"), &arena, &c, &more), ERR_FORMAT,
+                "extend more than 64");
+    put("models/megatron/a.yaml", "extends: [c.yaml]\n");
+    CHECK_FAILS(plan_import("primus", at("e/deep/x.yaml"), &arena, &c, &more), ERR_IO,
+                "no file c.yaml to extend");
+}
+
+static void the_environment_stands_in_for_variables(void **state)
+{
+    (void)state;
+    CHECK_INT(unsetenv("IMPORT_TEST_A"), 0);
+    CHECK_OK(primus(shape, "      seq_length: ${IMPORT_TEST_A:4096}\n"
+                           "      pipeline_model_parallel_layout: ${IMPORT_TEST_A:null}\n"
+                           "      some_path: ${IMPORT_TEST_A}/x\n"));
+    CHECK_INT(c.data_sequence, 4096);
+    CHECK_TEXT(c.mesh_layout, "");
+    CHECK_FAILS(primus(shape, "      seq_length: ${IMPORT_TEST_A}\n"), ERR_ARG, "${IMPORT_TEST_A}");
+    CHECK_INT(setenv("IMPORT_TEST_A", "81", 1), 0);
+    CHECK_OK(primus(shape, "      seq_length: ${IMPORT_TEST_A:4096}92\n"));
+    CHECK_INT(c.data_sequence, 8192);
+    CHECK_INT(unsetenv("IMPORT_TEST_A"), 0);
+}
+
+/* ---- Primus: layouts ---- */
+
+static void pipelines_come_as_sizes_layers_or_layouts(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, "      pipeline_model_parallel_size: 2\n"
+                           "      virtual_pipeline_model_parallel_size: 3\n"
+                           "      expert_model_parallel_size: 1\n"
+                           "      context_parallel_size: 2\n"));
+    CHECK_INT(c.mesh_pp, 2);
+    CHECK_INT(c.mesh_vpp, 3);
+    CHECK_INT(c.mesh_cp, 2);
+    CHECK_TEXT(c.mesh_schedule, "interleaved");
+    CHECK_OK(primus(shape, "      pipeline_model_parallel_size: 2\n"
+                           "      num_layers_per_virtual_pipeline_stage: 3\n"));
+    CHECK_INT(c.mesh_vpp, 2);
+    CHECK_OK(primus(shape, "      pipeline_model_parallel_size: 2\n"
+                           "      pipeline_model_parallel_layout: \"Et*2|t*4|t*4|t*2,L\"\n"));
+    CHECK_INT(c.mesh_vpp, 2);
+    CHECK_TEXT(c.mesh_layout, "Et*2|t*4|t*4|t*2,L");
+    CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 3\n"
+                              "      pipeline_model_parallel_layout: Et*6|t*6L\n"),
+                ERR_ARG, "mesh.vpp is 0");
+    CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 2\n"
+                              "      pipeline_model_parallel_layout: Et*6|t*7L\n"),
+                ERR_ARG, "pipeline_model_parallel_layout is Et*6|t*7L: layout: 13 or more layers");
+}
+
+static void schedules_have_names_of_ours(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *overrides, *schedule;
+        int vpp;
+    } cases[] = {
+        { "", "1f1b", 1 },
+        { "pp_algorithm: zero-bubble", "zb1p", 1 },
+        { "pp_algorithm: zbv-formatted", "zbv", 2 },
+        { "pp_algorithm: v-half", "v-half", 2 },
+        { "pp_algorithm: v-min", "v-min", 2 },
+        { "pp_algorithm: 1f1b-interleaved", "interleaved", 2 },
+        { "pp_algorithm: v-min\n      patch_primus_pipeline: false", "1f1b", 1 },
+        { "patch_zero_bubble: true", "zb1p", 1 },
+        { "overlap_moe_expert_parallel_comm: true", "1f1b-overlap", 1 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text, "      pipeline_model_parallel_size: 2\n      %s\n",
+                       cases[i].overrides);
+        CHECK_OK(primus(shape, text));
+        CHECK_TEXT(c.mesh_schedule, cases[i].schedule);
+        CHECK_INT(c.mesh_vpp, cases[i].vpp);
+    }
+    CHECK_OK(primus(shape, "      pp_algorithm: v-min\n")); /* one pipeline rank */
+    CHECK_TEXT(c.mesh_schedule, "1f1b");
+    CHECK_INT(c.mesh_vpp, 1);
+}
+
+static void sharding_has_stages_of_zero(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, "      use_distributed_optimizer: false\n"));
+    CHECK_INT(c.mesh_zero, 0);
+    CHECK_OK(primus(shape, "      use_distributed_optimizer: true\n      use_torch_fsdp2: true\n"));
+    CHECK_INT(c.mesh_zero, 3);
+    CHECK_OK(primus(shape, "      use_megatron_fsdp: true\n"
+                           "      data_parallel_sharding_strategy: optim_grads\n"));
+    CHECK_INT(c.mesh_zero, 2);
+}
+
+static void recomputing_is_a_list_of_layers(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, "      recompute_granularity: null\n      recompute_method: block\n"));
+    check_layers("");
+    CHECK_OK(primus(shape, "      recompute_granularity: full\n"
+                           "      recompute_layer_ids: [0, 2, 11]\n"));
+    check_layers("0 2 11");
+    CHECK_TEXT(c.recompute_pieces.at[0], "layer");
+    CHECK_OK(primus(shape, "      recompute_granularity: full\n      recompute_method: uniform\n"
+                           "      recompute_num_layers: 1\n"));
+    check_layers("0 1 2 3 4 5 6 7 8 9 10 11");
+    CHECK_OK(primus(shape, "      recompute_granularity: full\n      recompute_method: block\n"
+                           "      recompute_num_layers: 1\n"
+                           "      pipeline_model_parallel_size: 2\n"
+                           "      virtual_pipeline_model_parallel_size: 2\n"));
+    check_layers("0 3 6 9");
+    CHECK_OK(primus(shape, "      recompute_granularity: full\n      recompute_method: block\n"
+                           "      recompute_num_layers: 2\n"
+                           "      pipeline_model_parallel_size: 2\n"
+                           "      pipeline_model_parallel_layout: Et*5|t*7L\n"));
+    check_layers("0 1 5 6");
+}
+
+/* ---- Primus: the rest ---- */
+
+static void options_of_the_stack_and_unknown_keys_are_listed(void **state)
+{
+    (void)state;
+    CHECK_OK(primus(shape, "      turbo_sync_free_moe_stage: 2\n      use_turbo_deepep: true\n"
+                           "      cross_entropy_loss_fusion: False\n      fp8: hybrid\n"
+                           "      wandb_project: x\n      lr: 1.0e-5\n      strange_key: 5\n"));
+    CHECK_TEXT(option("sync_free_stage"), "2");
+    CHECK_TEXT(option("deepep"), "1");
+    CHECK_TEXT(option("loss_fusion"), "0");
+    CHECK_TEXT(option("fp8"), "hybrid");
+    CHECK_INT(c.moe_buffers, BUFFERS_WORST);
+    CHECK_INT(more.unknown.n, 1);
+    CHECK(is_unknown("strange_key"));
+    CHECK(strstr(more.unknown.at[0].value, "exp.yaml:") != NULL);
+    CHECK(strstr(more.notes[0], "pre_trainer.yaml") != NULL); /* which is not there */
+}
+
+static void presets_stand_in_for_models_that_are_not_there(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        { "deepseek_v2_lite.yaml", "deepseek-v2-lite" },
+        { "deepseek_v3.yaml", "deepseek-v3" },
+        { "moe_1T.yaml", "moe-1t" },
+        { "mixtral_8x7B_v0.1.yaml", "mixtral-8x7b" },
+        { "llama4_17B16E.yaml", "llama4-scout" },
+        { "qwen3_30B_A3B.yaml", "qwen3-30b-a3b" },
+        { "llama3.1_8B.yaml", "llama3-8b" },
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Config preset;
+        CHECK_OK(named(names[i][0], "megatron"));
+        CHECK_TEXT(more.preset, names[i][1]);
+        CHECK_OK(config_load(&preset, &arena, names[i][1], NULL, 0));
+        CHECK_INT(c.model_layers, preset.model_layers);
+        CHECK_INT(c.model_dense_layers, preset.model_dense_layers);
+        CHECK_INT(c.attention_head_dim, preset.attention_head_dim);
+        CHECK_INT(c.moe_shared, preset.moe_shared);
+        CHECK(c.moe_normalise == preset.moe_normalise);
+        CHECK_INT(c.train_batch, 8);
+        CHECK(strstr(more.notes[0], names[i][1]) != NULL);
+    }
+    CHECK_FAILS(named("deepseek_v9.yaml", "megatron"), ERR_ARG, "did you mean deepseek-v");
+    CHECK_FAILS(named("gpt_oss_20B.yaml", "megatron"), ERR_ARG, "nor a preset");
+    CHECK_OK(named("deepseek_v3_16b.yaml", "torchtitan"));
+    CHECK_TEXT(more.preset, "deepseek-v2-lite");
+}
+
+/* Stock experiments switch latent attention off: 16 heads of 128. */
+static void a_preset_without_its_latent_attention_keeps_its_heads(void **state)
+{
+    (void)state;
+    put("exp.yaml", "modules: {pre_trainer: {framework: megatron, model: deepseek_v2_lite.yaml, "
+                    "overrides: {multi_latent_attention: false, micro_batch_size: 4}}}");
+    CHECK_OK(plan_import("primus", at("exp.yaml"), &arena, &c, &more));
+    CHECK_INT(c.attention_kind, ATTENTION_GQA);
+    CHECK_INT(c.attention_head_dim, 128);
+    CHECK_INT(c.attention_kv_heads, 16);
+    CHECK_INT(c.attention_qk_norm, QK_NORM_RMS);
+    CHECK(more.per_replica);
+    CHECK_INT(c.train_batch, 4);
+}
+
+static void bad_experiments_are_one_sentence(void **state)
+{
+    (void)state;
+    CHECK_FAILS(plan_import("primus", at("none.yaml"), &arena, &c, &more), ERR_IO, "none.yaml");
+    CHECK_FAILS(plan_import("primsu", at("none.yaml"), &arena, &c, &more), ERR_ARG,
+                "did you mean primus?");
+    put("exp.yaml", "modules: {pre_trainer: {framework: megatorn}}");
+    CHECK_FAILS(plan_import("primus", at("exp.yaml"), &arena, &c, &more), ERR_ARG,
+                "did you mean megatron?");
+    put("exp.yaml", "model: 5");
+    CHECK_FAILS(plan_import("primus", at("exp.yaml"), &arena, &c, &more), ERR_FORMAT,
+                "modules.pre_trainer.framework");
+    put("exp.yaml", "a: 1\nb: [1\n");
+    CHECK_FAILS(plan_import("primus", at("exp.yaml"), &arena, &c, &more), ERR_FORMAT,
+                "exp.yaml:3:");
+    CHECK_FAILS(primus("num_layers: 3\n", ""), ERR_ARG, "has hidden_size");
+    CHECK_FAILS(primus(shape, "      pipeline_model_parallel_size: 0\n"), ERR_ARG,
+                "exp.yaml:10:7: pipeline_model_parallel_size is 0: mesh.pp is 0, must be from 1");
+    CHECK_FAILS(primus(shape, "      pp_algorithm: gpipe9\n"), ERR_ARG, "zero-bubble=zb1p");
+    CHECK_FAILS(primus(shape, "      tensor_model_parallel_size: 8\n"), ERR_ARG,
+                "tensor_model_parallel_size is 8: that is no setting of ours");
+    CHECK_FAILS(primus(shape, "      recompute_granularity: full\n"
+                              "      recompute_num_layers: many\n"),
+                ERR_ARG, "recompute_num_layers is many: a whole number");
+    CHECK_FAILS(primus(shape, "      global_batch_size: 5\n"), ERR_ARG, "a second time");
+    CHECK_FAILS(primus(shape, "      num_query_groups: 3\n"), ERR_ARG,
+                "attention.kv_heads 3 does not divide");
+}
+
+/* ---- torchtitan ---- */
+
+#define MODEL "[model]\nname = \"deepseek_v3\"\nflavor = \"16B\"\n"
+
+static void a_job_file_is_a_training(void **state)
+{
+    (void)state;
+    CHECK_OK(titan("# a job\n[job]\ndescription = \"a # in a text\"\n" MODEL
+                   "converters = [\n  'float8', # one\n  \"mx\"\n]\n[training]\n"
+                   "local_batch_size = 4 # sequences\nseq_len = 4096\nsteps = 10\n"
+                   "mixed_precision_reduce = \"bfloat16\"\n[parallelism]\n"
+                   "data_parallel_shard_degree = 8\ndata_parallel_replicate_degree = 2\n"
+                   "context_parallel_degree = 2\nexpert_parallel_degree = 8\n"
+                   "[activation_checkpoint]\nmode = \"none\"\n[compile]\nenable=true\n[odd.one]\n"
+                   "x = [ ]\n"));
+    CHECK_TEXT(more.preset, "deepseek-v2-lite");
+    CHECK_INT(c.model_layers, 27);
+    CHECK_INT(c.train_micro_batch, 4);
+    CHECK_INT(c.train_batch, 64);
+    CHECK_INT(c.data_sequence, 4096);
+    CHECK_INT(c.mesh_cp, 2);
+    CHECK_INT(c.mesh_ep, 8);
+    CHECK_INT(c.mesh_shard, 8);
+    CHECK_INT(c.mesh_zero, 3);
+    CHECK_INT(c.mesh_reduce, REDUCE_BF16);
+    CHECK_INT(c.run_compute, COMPUTE_BF16);
+    CHECK_INT(more.gpus, 32);
+    CHECK(!more.per_replica);
+    CHECK_TEXT(option("compile"), "1");
+    CHECK_TEXT(option("converters"), "[float8, mx]");
+    CHECK_INT(more.unknown.n, 1);
+    CHECK(is_unknown("odd.one.x"));
+    CHECK(strstr(more.unknown.at[0].value, "job.toml:26") != NULL);
+    check_layers("");
+}
+
+static void a_job_file_may_leave_all_but_the_model_out(void **state)
+{
+    (void)state;
+    CHECK_OK(titan(MODEL));
+    CHECK_INT(c.train_micro_batch, 8);
+    CHECK_INT(c.train_batch, 8);
+    CHECK_INT(c.data_sequence, 2048);
+    CHECK_INT(more.gpus, 0);
+    CHECK(more.per_replica);
+    CHECK_OK(titan(MODEL "[parallelism]\ndata_parallel_shard_degree = 1\n"));
+    CHECK_INT(c.mesh_zero, 0);
+    CHECK_OK(titan(MODEL "[parallelism]\nfsdp_reshard_after_forward = \"never\"\n"));
+    CHECK_INT(c.mesh_zero, 2);
+}
+
+static void pipelines_of_job_files_split_the_local_batch(void **state)
+{
+    (void)state;
+    CHECK_OK(titan(MODEL "[training]\nlocal_batch_size = 16\n[parallelism]\n"
+                         "pipeline_parallel_degree = 4\ndata_parallel_shard_degree = 2\n"
+                         "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                         "pipeline_parallel_microbatch_size = 2\n"));
+    CHECK_INT(c.train_micro_batch, 2);
+    CHECK_INT(c.train_batch, 32);
+    CHECK_INT(c.mesh_vpp, 2);
+    CHECK_INT(c.mesh_zero, 2); /* weights stay gathered between micro-batches */
+    CHECK_TEXT(c.mesh_schedule, "interleaved");
+    CHECK_OK(titan(MODEL "[parallelism]\npipeline_parallel_degree = 3\n"
+                         "pipeline_parallel_layers_per_stage = 3\n"));
+    CHECK_INT(c.mesh_vpp, 3);
+    CHECK_OK(titan(MODEL "[parallelism]\npipeline_parallel_schedule = \"ZBVZeroBubble\"\n"));
+    CHECK_TEXT(c.mesh_schedule, "1f1b");
+    CHECK_INT(c.mesh_vpp, 1);
+}
+
+static void checkpointed_activations_are_recomputed(void **state)
+{
+    (void)state;
+    CHECK_OK(titan(MODEL "[activation_checkpoint]\nmode = \"full\"\n"));
+    CHECK_INT(c.recompute_layers.n, 27);
+    CHECK_TEXT(c.recompute_pieces.at[0], "layer");
+    CHECK_OK(titan(MODEL "[activation_checkpoint]\nmode = \"selective\"\n"
+                         "selective_ac_option = '9'\n"));
+    check_layers("8 17 26");
+    CHECK_OK(titan(MODEL "[activation_checkpoint]\nmode = \"selective\"\n"
+                         "selective_ac_option = \"op\"\n"));
+    CHECK_INT(c.recompute_layers.n, 27);
+    CHECK_TEXT(c.recompute_pieces.at[0], "norm");
+    CHECK_TEXT(c.recompute_pieces.at[1], "act");
+}
+
+static void flavours_are_shapes(void **state)
+{
+    (void)state;
+    CHECK_OK(titan("[model]\nname = \"qwen3\"\nflavor = \"0.6B\"\n"));
+    CHECK_INT(c.model_layers, 28);
+    CHECK_INT(c.model_dense_layers, 28);
+    CHECK_INT(c.model_hidden, 1024);
+    CHECK(c.model_tied);
+    CHECK_OK(titan("[model]\nname = \"gpt_oss\"\nflavor = \"120b\"\n"));
+    CHECK_INT(c.moe_experts, 128);
+    CHECK_INT(c.attention_head_dim, 64);
+    CHECK_OK(titan("[model]\nname = \"llama4\"\nflavor = \"17bx16e\"\n"));
+    CHECK_TEXT(more.preset, "llama4-scout");
+    CHECK_FAILS(titan("[model]\nname = \"deepseek_v3\"\nflavor = \"17B\"\n"), ERR_ARG,
+                "nor a preset deepseek-v3-17b");
+}
+
+static void bad_job_files_name_their_line(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "[model\n",      "[]\n",        "[[model]]\n",   "name\n",
+        "x = full\n",    "x = \"a\n",   "x = {a = 1}\n", "x = [1 2]\n",
+        "x = [1,, 2]\n", "x = [[1]]\n", "x = 5 6\n",     "x = \"\"\"a\n",
+        "= 5\n",         "x =\n",       "x = [1\n",      "x = 'a\\'b'\n",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text, MODEL "%s", bad[i]);
+        CHECK_FAILS(titan(text), ERR_FORMAT, "job.toml:");
+    }
+    CHECK_FAILS(titan("a = 1\n\nb = full"), ERR_FORMAT, "job.toml:3:");
+    CHECK_FAILS(titan("a = 1\na = 2\n"), ERR_ARG, "a second time, first in line 1");
+    CHECK_FAILS(titan(""), ERR_ARG, "model.name and model.flavor are missing");
+    CHECK_FAILS(titan(MODEL "[parallelism]\ntensor_parallel_degree = 2\n"), ERR_ARG,
+                "tensor_parallel_degree is 2");
+    CHECK_FAILS(titan(MODEL "[parallelism]\nexpert_parallel_degree = 0\n"), ERR_ARG,
+                "job.toml:5:1: parallelism.expert_parallel_degree is 0: mesh.ep is 0");
+}
+
+/* ---- any bytes ---- */
+
+static void mutate(uint64_t seed, char *text, size_t n)
+{
+    static const char some[] = "0123456789:[]{}*&|,'\"$-=# \nabtEL";
+    for (uint64_t i = 0; i < 1 + seed % 4; i++) {
+        text[rng_below(seed, 0, i, n)] = some[rng_below(seed, 1, i, sizeof some - 1)];
+    }
+}
+
+static void mutated_files_fail_with_a_sentence_or_pass_the_checks(void **state)
+{
+    (void)state;
+    static const char exp[] =
+        "modules:\n  pre_trainer:\n    framework: megatron\n    model: &a moe_1T.yaml\n"
+        "    overrides: {num_layers: 12, micro_batch_size: 1, global_batch_size: 8, "
+        "pipeline_model_parallel_size: 2, recompute_granularity: full, moe_layer_freq: "
+        "'([0]*2+[1]*10)', recompute_method: block, recompute_num_layers: 1, "
+        "pipeline_model_parallel_layout: Et*6|t*6L, seq_length: '${A:16}', fp8: null}\n";
+    static const char job[] =
+        MODEL "x = [1, 'a']\n[training]\nlocal_batch_size = 4\nseq_len = 64\n[parallelism]\n"
+              "data_parallel_shard_degree = 8\npipeline_parallel_degree = 2\n"
+              "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = '3'\n";
+    const char *const texts[] = { exp, job };
+    int good = 0, bad = 0;
+    for (int i = 0; i < 4000; i++) {
+        char text[1024];
+        ArenaMark mark = arena_mark(&arena);
+        (void)snprintf(text, sizeof text, "%s", texts[i % 2]);
+        mutate((uint64_t)i / 2, text, strlen(text));
+        Status s = OK;
+        if (i % 2 == 1)
+            s = titan(text);
+        else {
+            put("exp.yaml", text);
+            s = plan_import("primus", at("exp.yaml"), &arena, &c, &more);
+        }
+        if (s == OK) CHECK_OK(config_check(&c));
+        good += s == OK;
+        bad += s != OK;
+        CHECK(s == OK || strlen(status_message()) > 20);
+        status_clear();
+        arena_release(&arena, mark);
+    }
+    CHECK(good > 200 && bad > 200);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_model_file_is_a_shape),
+        TEST(what_a_model_file_leaves_out_follows_from_the_rest),
+        TEST(dense_layers_come_first_or_not_at_all),
+        TEST(overrides_win_over_modules_over_models_over_what_these_extend),
+        TEST(the_environment_stands_in_for_variables),
+        TEST(pipelines_come_as_sizes_layers_or_layouts),
+        TEST(schedules_have_names_of_ours),
+        TEST(sharding_has_stages_of_zero),
+        TEST(recomputing_is_a_list_of_layers),
+        TEST(options_of_the_stack_and_unknown_keys_are_listed),
+        TEST(presets_stand_in_for_models_that_are_not_there),
+        TEST(a_preset_without_its_latent_attention_keeps_its_heads),
+        TEST(bad_experiments_are_one_sentence),
+        TEST(a_job_file_is_a_training),
+        TEST(a_job_file_may_leave_all_but_the_model_out),
+        TEST(pipelines_of_job_files_split_the_local_batch),
+        TEST(checkpointed_activations_are_recomputed),
+        TEST(flavours_are_shapes),
+        TEST(bad_job_files_name_their_line),
+        TEST(mutated_files_fail_with_a_sentence_or_pass_the_checks),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
