@@ -102,9 +102,7 @@ static Status check_one_rank(const Config *c)
     const struct {
         const char *name;
         int64_t n;
-    } axes[] = {
-        { "pp", c->mesh_pp }, { "vpp", c->mesh_vpp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp }
-    };
+    } axes[] = { { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp } };
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         if (axes[i].n == 1) continue;
         return FAIL(ERR_UNSUPPORTED,

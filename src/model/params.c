@@ -97,11 +97,19 @@ static void measure(ParamTable *t)
     }
 }
 
-Status params_build(const ModelSpec *s, Arena *a, ParamTable *out)
+static bool holds(const ModelSpec *s, int layer, int rank)
+{
+    bool table = s->tied && s->layers[layer].kind == LAYER_EMBED;
+    return layer_on(&s->layers[layer], rank) ||
+           (table && layer_on(&s->layers[s->n_layers - 1], rank));
+}
+
+Status params_build(const ModelSpec *s, int rank, Arena *a, ParamTable *out)
 {
     *out = (ParamTable){ 0 };
     ParamList list = { .table = out, .arena = a, .last_layer = -1 };
     for (int i = 0; i < s->n_layers; i++) {
+        if (!holds(s, i, rank)) continue;
         list.layer = i, list.spec = &s->layers[i];
         TRY(layer_desc(s->layers[i].kind)->params(s, &s->layers[i], &list));
     }
@@ -112,7 +120,9 @@ Status params_build(const ModelSpec *s, Arena *a, ParamTable *out)
     for (int b = 0; b < BUF_COUNT; b++) {
         out->elems[b] = (out->elems[b] + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
     }
-    if (s->tied) out->active_matrix += s->vocab * s->hidden; /* the table multiplies as the head */
+    bool head = layer_on(&s->layers[s->n_layers - 1], rank);
+    if (s->tied && head)
+        out->active_matrix += s->vocab * s->hidden; /* the table multiplies as the head */
     return OK;
 }
 

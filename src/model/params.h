@@ -97,7 +97,8 @@ typedef struct ParamMemory {
     Tensor gathered, bucket;  /* of shards: two layers' weights, two layers' gradients under way */
 } ParamMemory;
 
-Status params_build(const ModelSpec *s, Arena *a, ParamTable *out);
+/* Of the layers that pipeline rank `rank` holds; a tied table also where the head is. */
+Status params_build(const ModelSpec *s, int rank, Arena *a, ParamTable *out);
 int64_t param_elems(const Param *p);
 
 /* Elements of a buffer on one rank. */

@@ -47,7 +47,9 @@ typedef struct MoeSpec {
 typedef struct LayerSpec {
     LayerKind kind;
     int block; /* transformer layer number; -1 for embedding and head */
-    int chunk; /* pipeline chunk */
+    int chunk; /* of the pipeline rank that it lies on */
+    int rank;
+    int twin; /* the other rank that holds it (DualPipe); else the same */
     unsigned recompute;
     union {
         AttentionSpec attention;
@@ -74,8 +76,15 @@ typedef struct ModelSpec {
     double room, imbalance;
 } ModelSpec;
 
-/* config_check has passed. aux_scale depends on the batch: one over its groups. */
+/* All layers on rank 0. config_check has passed. aux_scale depends on the batch: one over its
+ * groups. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
+
+/* Does a pipeline rank hold this layer? */
+static inline bool layer_on(const LayerSpec *l, int rank)
+{
+    return l->rank == rank || l->twin == rank;
+}
 
 /* Widths of one head of q/k and of v. */
 int64_t attention_qk_dim(const AttentionSpec *a);

@@ -18,10 +18,9 @@ static Status one_chunk(const ScheduleShape *s)
 /* Several chunks a rank go round the ranks, a group of micro-batches at a time. */
 static Status whole_groups(const ScheduleShape *s)
 {
-    if (s->stages < 2 || s->chunks < 2) {
-        return FAIL(ERR_ARG,
-                    "schedule: %d stages with %d chunks each do not interleave, at least 2 of both",
-                    s->stages, s->chunks);
+    if (s->chunks < 2) {
+        return FAIL(ERR_ARG, "schedule: %d chunk a rank does not interleave, at least 2",
+                    s->chunks);
     }
     if (s->micros % s->stages == 0) return OK;
     return FAIL(ERR_ARG,
@@ -37,7 +36,10 @@ static Status with_blocks(const ScheduleShape *s)
                     "schedule 1f1b-overlap: %d blocks a chunk to take apart, legal are 1 to %d",
                     s->blocks, SCHEDULE_BLOCKS_MAX);
     }
-    return s->chunks == 1 ? OK : whole_groups(s);
+    if (s->chunks == 1) return OK;
+    if (s->stages > 1) return whole_groups(s);
+    return FAIL(ERR_ARG, "schedule 1f1b-overlap: %d chunks on one stage, only 1 or more stages",
+                s->chunks);
 }
 
 static Status two_chunks(const ScheduleShape *s)

@@ -4,7 +4,9 @@
 #include "base/log.h"
 #include "op/choices.h"
 #include "train/engine_memory.h"
+#include "train/engine_program.h"
 #include "train/run_layers.h"
+#include "train/run_program.h"
 #include "train/update.h"
 
 #include <math.h>
@@ -122,10 +124,8 @@ static Status setup(Engine *e, const EnginePlan *plan)
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
-    TRY(params_build(&e->spec, &e->tables, &e->params));
-    int micros = (int)(e->shape.batch / e->shape.micro_batch);
-    TRY(schedule_accumulate(micros, &e->tables, &e->program));
-    TRY(schedule_check(&e->program, &e->tables));
+    TRY(engine_make_program(e));
+    TRY(params_build(&e->spec, e->shape.pp_rank, &e->tables, &e->params));
     TRY(make_exec(e));
     TRY(engine_make_arenas(e, plan));
     bool training = e->use == ENGINE_TRAIN;
@@ -165,22 +165,28 @@ void engine_close(Engine *e)
     *e = (Engine){ 0 };
 }
 
-size_t engine_peak_bytes(const Engine *e, EngineArena which)
-{
-    if (which != ENGINE_SLOT) return e->arena[which].peak_bytes;
-    size_t sum = 0;
-    for (int i = 0; i < e->n_slots; i++) sum += e->slots[i].arena.peak_bytes;
-    return sum;
-}
-
 /* Planning: everything the real engine will do, over arenas that only count. */
+
+/* The slots and their tables; the counting run had one. */
+static Status count_slots(Engine *e, EnginePlan *out)
+{
+    SlotSizes sizes;
+    TRY(slot_sizes(&e->program, out, &e->tables, &sizes));
+    out->bytes[ENGINE_SLOT] = 0;
+    for (int part = 0; part < SLOT_PARTS; part++) {
+        for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
+    }
+    out->tables_bytes =
+        e->tables.peak_bytes + (size_t)(e->program.slots - 1) * engine_slot_tables(e);
+    return OK;
+}
 
 static Status count_run(Engine *e, EnginePlan *out)
 {
     TRY(setup(e, NULL));
     if (e->use == ENGINE_TRAIN) {
-        TRY(run_program(e));
-        out->step = e->ex.totals;
+        TRY(run_count(e, out));
+        e->slots[0].arena.peak_bytes = 0;
         TRY(run_losses(e, e->shape.micro_batch));
     } else if (e->shape.cache) {
         /* The longest prompt; then one token at the end of a full cache. */
@@ -190,10 +196,12 @@ static Status count_run(Engine *e, EnginePlan *out)
     } else {
         TRY(run_losses(e, e->shape.micro_batch));
     }
+    out->eval_bytes = e->slots[0].arena.peak_bytes;
+    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->ring[i].peak_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
+    TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
     out->on_gpu = e->on_gpu;
-    out->tables_bytes = e->tables.peak_bytes;
     out->params_total = e->params.total;
     out->params_active = e->params.active;
     return OK;

@@ -6,7 +6,10 @@
  * real arenas are made with exactly these sizes. From the first step on nothing is allocated.
  *
  * Layers take their memory where layer.h says; the engine takes it back: scratch after each phase
- * function, ring after each layer, the slot layer by layer as backward goes down.
+ * function, ring after each layer, the slot layer by layer as backward goes down. Where a schedule
+ * runs the weights' gradients apart, what waits for them lies in an arena of a pool, from the input
+ * gradients to the weights'. Where it takes passes apart into phases, a forward and a backward are
+ * under way at once and each has a ring of its own; a block is then taken back as a whole.
  */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
@@ -38,11 +41,21 @@ typedef struct EngineShape {
     bool cache;                /* infer with a KvCache of `positions` tokens and one sequence */
     int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
+    int pp_rank;               /* which of mesh.pp pipeline ranks this is */
 } EngineShape;
+
+/* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
+ * they are split, one from a pool, from its input gradients to its weight gradients. */
+typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
+
+enum { RING_FORWARD, RING_BACKWARD, RINGS };
 
 typedef struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
-    OpTotals step; /* FLOPs and bytes of one training step */
+    size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
+    size_t eval_bytes;                                   /* of the first slot, in an evaluation */
+    size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
+    OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
     size_t tables_bytes;
     int64_t params_total, params_active;
@@ -53,13 +66,30 @@ typedef struct DecayRange {
     bool decay;
 } DecayRange;
 
-/* What one micro-batch left in its slot, by layer. Bookkeeping: lives in tables. */
+/* Layers [first, end) of the model, on one chunk. */
+typedef struct LayerRange {
+    int first, end;
+} LayerRange;
+
+/* What one micro-batch left of one layer. Bookkeeping: lives in tables. */
+typedef struct LayerSlot {
+    ArenaMark before, kept, ring;
+    Tensor h, dh; /* the layer's input and its gradient */
+    void *state;  /* LayerDesc.state_bytes */
+} LayerSlot;
+
 typedef struct SlotState {
-    Arena arena;
-    ArenaMark *before, *kept;
-    Tensor *h;    /* output of each layer */
-    void **state; /* LayerDesc.state_bytes each */
+    Arena arena;   /* keep */
+    Arena *grads;  /* from the pool, while weight gradients are due */
+    LayerSlot *at; /* by layer of the chunk, and one more: what the last layer gives */
 } SlotState;
+
+/* Arenas of which each goes to one slot at a time. */
+typedef struct ArenaPool {
+    Arena *at;
+    bool *taken;
+    int n;
+} ArenaPool;
 
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
@@ -88,11 +118,19 @@ typedef struct Engine {
     ParamMemory memory;
     LayerWeights *weights;
     Program program;
+    LayerRange *chunks; /* of this rank */
+    bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
     Arena tables;               /* host bookkeeping: never counted away */
-    Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT: unused here, see slots */
+    Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
     SlotState *slots;
     int n_slots;
+    ArenaPool grads;
+    Arena ring[RINGS];
+    Tensor *entries;  /* of the ring of transfers: (N, D) each */
+    Tensor output;    /* of a forward in phases */
+    Tensor stream[2]; /* gradients of h while a backward pass runs */
+    ArenaMark stream_end;
     DecayRange *ranges;
     int n_ranges;
     Tensor rope_cos, rope_sin;

@@ -2,6 +2,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda.h"
+#include "train/engine_program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,47 +37,130 @@ static void arena_drop(Engine *e, Arena *a)
     arena_free(a);
 }
 
-static Status slot_make(Engine *e, SlotState *s, size_t bytes)
+/* The next `bytes` of a block as an arena of their own. */
+static Status carve(Arena *block, const char *name, size_t bytes, Arena *out)
 {
-    int n = e->spec.n_layers;
+    void *at = NULL;
+    TRY(arena_alloc(block, bytes, &at));
+    arena_over(out, name, block->kind, at, arena_rounded(bytes));
+    return OK;
+}
+
+static size_t state_bytes(void)
+{
+    size_t most = 0;
+    for (int k = LAYER_EMBED; k <= LAYER_HEAD; k++) {
+        size_t bytes = layer_desc((LayerKind)k)->state_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return arena_rounded(most);
+}
+
+static int most_layers(const Engine *e)
+{
+    int most = 1;
+    for (int c = 0; c < e->program.chunks; c++) {
+        int n = e->chunks[c].end - e->chunks[c].first;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+size_t engine_slot_tables(const Engine *e)
+{
+    size_t n = (size_t)most_layers(e);
+    return arena_rounded((n + 1) * sizeof(LayerSlot)) + n * state_bytes();
+}
+
+/* Room for the layers of any chunk. */
+static Status slot_tables(Engine *e, SlotState *s)
+{
+    size_t n = (size_t)most_layers(e);
     void *memory = NULL;
-    TRY(arena_make(e, &s->arena, "slot", MEM_DEVICE, bytes));
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->before, &memory));
-    s->before = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->kept, &memory));
-    s->kept = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->h, &memory));
-    s->h = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)n * sizeof *s->state, &memory));
-    s->state = memory;
-    for (int i = 0; i < n; i++) {
-        size_t state_bytes = layer_desc(e->spec.layers[i].kind)->state_bytes;
-        if (state_bytes > 0) TRY(arena_alloc(&e->tables, state_bytes, &s->state[i]));
+    TRY(arena_alloc_zero(&e->tables, (n + 1) * sizeof *s->at, &memory));
+    s->at = memory;
+    TRY(arena_alloc(&e->tables, n * state_bytes(), &memory));
+    for (size_t i = 0; i < n; i++) s->at[i].state = (char *)memory + i * state_bytes();
+    return OK;
+}
+
+/* A counting run has one of each. */
+static Status make_slots(Engine *e, const EnginePlan *plan)
+{
+    size_t count = COUNT_BYTES / 4;
+    SlotSizes sizes = { { &count, &count }, { 1, e->split } };
+    void *memory = NULL;
+    Arena *block = &e->arena[ENGINE_SLOT];
+    if (plan != NULL) TRY(slot_sizes(&e->program, plan, &e->tables, &sizes));
+    e->n_slots = sizes.n[SLOT_KEEP];
+    TRY(arena_alloc_zero(&e->tables, (size_t)e->n_slots * sizeof *e->slots, &memory));
+    e->slots = memory;
+    for (int i = 0; i < e->n_slots; i++) {
+        TRY(carve(block, "slot", sizes.bytes[SLOT_KEEP][i], &e->slots[i].arena));
+        TRY(slot_tables(e, &e->slots[i]));
+    }
+    ArenaPool *pool = &e->grads;
+    pool->n = sizes.n[SLOT_GRADS];
+    TRY(arena_alloc_zero(&e->tables, (size_t)pool->n * sizeof *pool->at, &memory));
+    pool->at = memory;
+    TRY(arena_alloc_zero(&e->tables, (size_t)pool->n * sizeof *pool->taken, &memory));
+    pool->taken = memory;
+    for (int i = 0; i < pool->n; i++) {
+        TRY(carve(block, "gradients", sizes.bytes[SLOT_GRADS][i], &pool->at[i]));
     }
     return OK;
+}
+
+static Status make_ring(Engine *e, const EnginePlan *plan)
+{
+    static const char *const names[RINGS] = { "ring", "backward ring" };
+    Arena *block = &e->arena[ENGINE_RING];
+    int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
+    void *memory = NULL;
+    TRY(arena_alloc(&e->tables, (size_t)e->program.entries * sizeof(Tensor), &memory));
+    e->entries = memory;
+    for (int i = 0; i < e->program.entries; i++) {
+        TRY(tensor_new2(block, e->spec.act, micro_tokens, e->spec.hidden, &e->entries[i]));
+    }
+    for (int i = 0; i < RINGS; i++) {
+        size_t bytes = plan == NULL ? COUNT_BYTES / 4 : plan->ring_bytes[i];
+        TRY(carve(block, names[i], bytes, &e->ring[i]));
+    }
+    if (e->program.phases == 0) return OK;
+    return tensor_new2(&e->ring[RING_FORWARD], e->spec.act, micro_tokens, e->spec.hidden,
+                       &e->output);
 }
 
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        if (i == ENGINE_SLOT) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
         MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
         TRY(arena_make(e, &e->arena[i], engine_arena_names[i], kind, bytes));
     }
-    e->n_slots = e->program.slots;
-    void *memory = NULL;
-    TRY(arena_alloc_zero(&e->tables, (size_t)e->n_slots * sizeof *e->slots, &memory));
-    e->slots = memory;
-    size_t slot_bytes = plan == NULL ? COUNT_BYTES : plan->bytes[ENGINE_SLOT] / (size_t)e->n_slots;
-    for (int i = 0; i < e->n_slots; i++) TRY(slot_make(e, &e->slots[i], slot_bytes));
-    return OK;
+    TRY(make_slots(e, plan));
+    return make_ring(e, plan);
 }
 
 void engine_free_arenas(Engine *e)
 {
-    for (int i = 0; i < e->n_slots && e->slots != NULL; i++) arena_drop(e, &e->slots[i].arena);
     for (int i = 0; i < ENGINE_ARENAS; i++) arena_drop(e, &e->arena[i]);
+}
+
+size_t engine_peak_bytes(const Engine *e, EngineArena which)
+{
+    if (which != ENGINE_SLOT && which != ENGINE_RING) return e->arena[which].peak_bytes;
+    size_t sum = 0;
+    if (which == ENGINE_RING) {
+        for (int i = 0; i < e->program.entries; i++) {
+            sum += arena_rounded(tensor_bytes(&e->entries[i]));
+        }
+        for (int i = 0; i < RINGS; i++) sum += e->ring[i].peak_bytes;
+        return sum;
+    }
+    for (int i = 0; i < e->n_slots; i++) sum += e->slots[i].arena.peak_bytes;
+    for (int i = 0; i < e->grads.n; i++) sum += e->grads.at[i].peak_bytes;
+    return sum;
 }
 
 size_t engine_pinned_bytes(const Engine *e)

@@ -21,6 +21,9 @@ bool engine_wants_gpu(const Config *c);
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
 
+/* What a slot takes of the tables. */
+size_t engine_slot_tables(const Engine *e);
+
 /* Bytes of the arena that holds the mirror and the staging block: after a counted step. */
 size_t engine_pinned_bytes(const Engine *e);
 

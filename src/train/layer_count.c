@@ -122,7 +122,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     MicroBatch m = { .b = b, .t = t };
     Record record = { 0 };
     TRY(arena_init(&nowhere, "count", MEM_COUNT, COUNT_BYTES));
-    TRY(params_build(&one, scratch, &table));
+    TRY(params_build(&one, alone.rank, scratch, &table));
     TRY(params_alloc(&one, &table, NULL, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
     void *state = NULL;

@@ -2,7 +2,8 @@
 
 #include "base/clock.h"
 #include "trace/trace.h"
-#include "train/update.h"
+#include "train/engine_program.h"
+#include "train/run_program.h"
 
 #include <string.h>
 
@@ -25,25 +26,37 @@ static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name)
     return OK;
 }
 
-static Status forward_phases(Engine *e, LayerRun *r)
+/* One action's way through the layers of its chunk. */
+typedef struct ChunkPass {
+    Engine *e;
+    const Action *a;
+    SlotState *s;
+    LayerRange range;
+    bool phased; /* only the phases of a->phase */
+    LayerRun r;
+} ChunkPass;
+
+static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor *out)
 {
-    const LayerDesc *desc = layer_desc(r->layer->kind);
-    ArenaMark ring = arena_mark(r->ring);
-    for (int p = 0; p < desc->n_phases; p++) {
-        TRY(run_phase(e, r, desc->phases[p].forward, desc->phases[p].name));
-    }
-    arena_release(r->ring, ring);
-    return OK;
+    return tensor_new2(a, e->spec.act, m->b * m->t, e->spec.hidden, out);
 }
 
-static Status backward_phases(Engine *e, LayerRun *r)
+static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
 {
-    const LayerDesc *desc = layer_desc(r->layer->kind);
-    for (int p = desc->n_phases - 1; p >= 0; p--) {
-        TRY(run_phase(e, r, desc->phases[p].backward_input, desc->phases[p].name));
-        TRY(run_phase(e, r, desc->phases[p].backward_weight, desc->phases[p].name));
-    }
-    return OK;
+    return exec_bottom(&e->ex)->copy(&e->ex, to->data, from->data, tensor_bytes(to));
+}
+
+MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
+{
+    const MicroBatch *whole = &e->batch;
+    int64_t t = whole->t;
+    return (MicroBatch){ .b = b,
+                         .t = t,
+                         .id = tensor_rows(&whole->id, first * t, b * t),
+                         .target = tensor_rows(&whole->target, first * t, b * t),
+                         .pos = tensor_rows(&whole->pos, first * t, b * t),
+                         .doc = tensor_rows(&whole->doc, first, b),
+                         .domain = tensor_rows(&whole->domain, first, b) };
 }
 
 static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
@@ -56,92 +69,240 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .rope_sin = e->rope_sin,
                        .loss_scale = e->loss_scale,
                        .keep = &s->arena,
-                       .ring = &e->arena[ENGINE_RING],
+                       .ring = &e->ring[RING_FORWARD],
                        .scratch = &e->arena[ENGINE_SCRATCH] };
 }
 
-static void select_layer(Engine *e, LayerRun *r, const SlotState *s, int i)
+static void select_layer(Engine *e, LayerRun *r, void *state, int i)
 {
     r->layer = &e->spec.layers[i];
     r->weights = &e->weights[i];
-    r->state = s->state[i];
+    r->state = state;
     e->ex.layer = r->layer->block;
-}
-
-static void clear_state(const LayerRun *r)
-{
-    size_t bytes = layer_desc(r->layer->kind)->state_bytes;
-    if (bytes > 0) memset(r->state, 0, bytes);
 }
 
 static Status prepare(LayerRun *r)
 {
     const LayerDesc *desc = layer_desc(r->layer->kind);
-    clear_state(r);
+    if (desc->state_bytes > 0) memset(r->state, 0, desc->state_bytes);
     return desc->prepare == NULL ? OK : desc->prepare(r);
 }
 
-static MicroBatch part_of(const MicroBatch *whole, int64_t first, int64_t b)
+static Status forward_phases(Engine *e, LayerRun *r)
 {
-    int64_t t = whole->t;
-    return (MicroBatch){ .b = b,
-                         .t = t,
-                         .id = tensor_rows(&whole->id, first * t, b * t),
-                         .target = tensor_rows(&whole->target, first * t, b * t),
-                         .pos = tensor_rows(&whole->pos, first * t, b * t),
-                         .doc = tensor_rows(&whole->doc, first, b),
-                         .domain = tensor_rows(&whole->domain, first, b) };
+    const LayerDesc *desc = layer_desc(r->layer->kind);
+    ArenaMark ring = arena_mark(r->ring);
+    for (int p = 0; p < desc->n_phases; p++) {
+        TRY(run_phase(e, r, desc->phases[p].forward, desc->phases[p].name));
+    }
+    arena_release(r->ring, ring);
+    return OK;
 }
 
-static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor *out)
+static void select(ChunkPass *p, int i)
 {
-    return tensor_new2(a, e->spec.act, m->b * m->t, e->spec.hidden, out);
+    LayerSlot *at = &p->s->at[i];
+    select_layer(p->e, &p->r, at->state, p->range.first + i);
+    p->r.h = at->h;
+    p->r.h_out = at[1].h;
+    p->r.dh = at->dh;
+    p->r.dh_out = at[1].dh;
 }
 
-static Status forward_micro(Engine *e, const MicroBatch *m, SlotState *s)
+static int layers_in(const ChunkPass *p) { return p->range.end - p->range.first; }
+
+static bool recomputed(const LayerRun *r) { return (r->layer->recompute & RECOMPUTE_LAYER) != 0; }
+
+/* Which phase of an action a layer's phase belongs to. Shared experts hide the exchange: their
+ * gradients are due before the attention's, which overwrite the stream that they read. */
+static int action_phase(const ChunkPass *p, int i, const char *name)
 {
-    LayerRun r = layer_run(e, m, s);
-    r.training = true;
-    r.loss = tensor_rows(&e->token_loss, 0, m->b * m->t);
-    for (int i = 0; i < e->spec.n_layers; i++) {
-        select_layer(e, &r, s, i);
-        s->before[i] = arena_mark(&s->arena);
-        if (r.layer->kind != LAYER_HEAD) TRY(new_stream(e, &s->arena, m, &s->h[i]));
-        r.h_out = s->h[i];
-        TRY(prepare(&r));
-        s->kept[i] = arena_mark(&s->arena);
-        TRY(forward_phases(e, &r));
-        if ((r.layer->recompute & RECOMPUTE_LAYER) != 0) arena_release(&s->arena, s->kept[i]);
-        r.h = r.h_out;
+    static const struct {
+        const char *name;
+        int phase;
+    } table[] = { { "dispatch", PHASE_DISPATCH }, { "shared", PHASE_EXPERTS },
+                  { "experts", PHASE_EXPERTS },   { "mlp", PHASE_EXPERTS },
+                  { "combine", PHASE_COMBINE },   { "head", PHASE_COMBINE } };
+    const LayerSpec *first = &p->e->spec.layers[p->range.first], *l = first + i;
+    int block = i > 0 && l->kind == LAYER_HEAD ? l[-1].block : l->block;
+    if (first->block >= 0) block -= first->block;
+    if (block < 0) block = 0;
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        if (strcmp(name, table[k].name) == 0) return PHASES * block + table[k].phase;
+    }
+    return PHASES * block + PHASE_ATTENTION;
+}
+
+static bool runs(const ChunkPass *p, int i, const char *name)
+{
+    return !p->phased || action_phase(p, i, name) == p->a->phase;
+}
+
+/* Forward. */
+
+/* The output goes into the slot, that of the chunk into an entry; where a pass is in phases the
+ * entry is not there yet. */
+static Status open_forward(ChunkPass *p, int i)
+{
+    LayerSlot *at = &p->s->at[i];
+    Tensor *out = &at[1].h;
+    at->before = arena_mark(&p->s->arena);
+    at->ring = arena_mark(p->r.ring);
+    if (i + 1 < layers_in(p))
+        TRY(new_stream(p->e, &p->s->arena, p->r.batch, out));
+    else if (p->e->spec.layers[p->range.end - 1].kind == LAYER_HEAD)
+        *out = (Tensor){ 0 };
+    else
+        *out = p->phased ? p->e->output : p->e->entries[p->a->out];
+    select(p, i);
+    TRY(prepare(&p->r));
+    at->kept = arena_mark(&p->s->arena);
+    return OK;
+}
+
+static void close_forward(ChunkPass *p, int i)
+{
+    arena_release(p->r.ring, p->s->at[i].ring);
+    if (recomputed(&p->r)) arena_release(&p->s->arena, p->s->at[i].kept);
+}
+
+static Status forward_layer(ChunkPass *p, int i)
+{
+    const LayerDesc *desc = layer_desc(p->e->spec.layers[p->range.first + i].kind);
+    for (int ph = 0; ph < desc->n_phases; ph++) {
+        if (!runs(p, i, desc->phases[ph].name)) continue;
+        if (ph == 0) TRY(open_forward(p, i));
+        select(p, i);
+        TRY(run_phase(p->e, &p->r, desc->phases[ph].forward, desc->phases[ph].name));
+        if (ph == desc->n_phases - 1) close_forward(p, i);
     }
     return OK;
 }
 
-static Status backward_micro(Engine *e, const MicroBatch *m, SlotState *s)
+static Status forward_pass(ChunkPass *p)
 {
-    LayerRun r = layer_run(e, m, s);
-    r.training = true;
-    ArenaMark outer = arena_mark(r.ring);
-    Tensor dh[2];
-    for (int i = 0; i < 2; i++) TRY(new_stream(e, r.ring, m, &dh[i]));
-    for (int i = e->spec.n_layers - 1; i >= 0; i--) {
-        select_layer(e, &r, s, i);
-        r.h = i > 0 ? s->h[i - 1] : (Tensor){ 0 };
-        r.h_out = s->h[i];
-        if ((r.layer->recompute & RECOMPUTE_LAYER) != 0) {
-            r.again = true;
-            TRY(forward_phases(e, &r));
-            r.again = false;
-        }
-        r.dh_out = r.layer->kind == LAYER_HEAD ? (Tensor){ 0 } : dh[i % 2];
-        r.dh = r.layer->kind == LAYER_EMBED ? (Tensor){ 0 } : dh[(i + 1) % 2];
-        ArenaMark ring = arena_mark(r.ring);
-        TRY(backward_phases(e, &r));
-        arena_release(r.ring, ring);
-        arena_release(&s->arena, s->before[i]);
+    Engine *e = p->e;
+    LayerSlot *at = p->s->at;
+    int n = layers_in(p);
+    if (p->a->in >= 0) {
+        TRY(new_stream(e, &p->s->arena, p->r.batch, &at->h));
+        TRY(copy_stream(e, &at->h, &e->entries[p->a->in]));
     }
-    arena_release(r.ring, outer);
+    for (int i = 0; i < n; i++) TRY(forward_layer(p, i));
+    if (p->a->out < 0 || at[n].h.data == e->entries[p->a->out].data) return OK;
+    return copy_stream(e, &e->entries[p->a->out], &at[n].h);
+}
+
+/* Backward. */
+
+/* Gradients of h: from layer to layer in two buffers in turn; where weights wait for them each in
+ * memory of its own. */
+static Status new_gradient(ChunkPass *p, int i)
+{
+    Tensor *dh = &p->s->at[i].dh;
+    if (i == 0 && !p->phased && p->a->out >= 0)
+        *dh = p->e->entries[p->a->out];
+    else if (p->s->grads != NULL)
+        return new_stream(p->e, p->s->grads, p->r.batch, dh);
+    else
+        *dh = p->e->stream[i % 2];
     return OK;
+}
+
+static Status start_backward(ChunkPass *p)
+{
+    Engine *e = p->e;
+    int n = layers_in(p);
+    p->s->grads = NULL;
+    if (e->split && p->a->kind == ACTION_BACKWARD_INPUT) {
+        p->s->grads = pool_take(&e->grads);
+    } else {
+        for (int i = 0; i < 2; i++) TRY(new_stream(e, p->r.ring, p->r.batch, &e->stream[i]));
+        e->stream_end = arena_mark(p->r.ring);
+    }
+    p->s->at[n].dh = (Tensor){ 0 };
+    if (p->a->in < 0) return OK;
+    TRY(new_gradient(p, n));
+    return copy_stream(e, &p->s->at[n].dh, &e->entries[p->a->in]);
+}
+
+/* What a second forward makes waits for the weights, too. */
+static Status open_backward(ChunkPass *p, int i)
+{
+    select(p, i);
+    if (recomputed(&p->r)) {
+        LayerRun again = p->r;
+        again.again = true;
+        if (p->s->grads != NULL) again.keep = p->s->grads;
+        TRY(forward_phases(p->e, &again));
+    }
+    p->s->at[i].dh = (Tensor){ 0 };
+    return p->r.layer->kind == LAYER_EMBED ? OK : new_gradient(p, i);
+}
+
+/* `ended`: the lowest layer that is done. */
+static Status backward_layer(ChunkPass *p, int i, int *ended)
+{
+    const LayerDesc *desc = layer_desc(p->e->spec.layers[p->range.first + i].kind);
+    bool input = p->a->kind != ACTION_BACKWARD_WEIGHT, weight = p->a->kind != ACTION_BACKWARD_INPUT;
+    for (int ph = desc->n_phases - 1; ph >= 0; ph--) {
+        const Phase *f = &desc->phases[ph];
+        if (!runs(p, i, f->name)) continue;
+        if (input && ph == desc->n_phases - 1) TRY(open_backward(p, i));
+        select(p, i);
+        LayerRun r = p->r;
+        if (p->s->grads != NULL) r.ring = p->s->grads;
+        if (input) TRY(run_phase(p->e, &r, f->backward_input, f->name));
+        if (weight) TRY(run_phase(p->e, &r, f->backward_weight, f->name));
+        if (weight && ph == 0) *ended = i;
+    }
+    return OK;
+}
+
+/* What is above the layer goes: in the ring its own, in the slot all since its forward. */
+static void close_backward(ChunkPass *p, int i)
+{
+    if (p->s->grads != NULL) return;
+    arena_release(p->r.ring, p->e->stream_end);
+    arena_release(&p->s->arena, p->s->at[i].before);
+}
+
+static void end_backward(ChunkPass *p)
+{
+    arena_release(&p->s->arena, (ArenaMark){ 0 });
+    if (p->s->grads != NULL)
+        pool_give(&p->e->grads, p->s->grads);
+    else
+        arena_release(p->r.ring, (ArenaMark){ 0 });
+}
+
+static Status backward_pass(ChunkPass *p)
+{
+    const Action *a = p->a;
+    LayerSlot *at = p->s->at;
+    int ended = -1, last = p->phased ? p->e->program.phases - 1 : -1;
+    if (a->kind != ACTION_BACKWARD_WEIGHT && a->phase == last) TRY(start_backward(p));
+    for (int i = layers_in(p) - 1; i >= 0; i--) {
+        TRY(backward_layer(p, i, &ended));
+        if (!p->phased && ended == i) close_backward(p, i);
+    }
+    if (a->out >= 0 && at[0].dh.data != p->e->entries[a->out].data) {
+        TRY(copy_stream(p->e, &p->e->entries[a->out], &at[0].dh));
+    }
+    if (p->phased && ended >= 0) close_backward(p, ended);
+    if (a->kind != ACTION_BACKWARD_INPUT && a->phase <= 0) end_backward(p);
+    return OK;
+}
+
+Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
+{
+    bool phased = a->phase >= 0, forward = a->kind == ACTION_FORWARD;
+    ChunkPass p = { .e = e, .a = a, .s = s, .range = e->chunks[a->chunk], .phased = phased };
+    p.r = layer_run(e, m, s);
+    p.r.training = true;
+    p.r.loss = tensor_rows(&e->token_loss, 0, m->b * m->t);
+    if (phased && !forward) p.r.ring = &e->ring[RING_BACKWARD];
+    return forward ? forward_pass(&p) : backward_pass(&p);
 }
 
 /* Without training: the stream goes back and forth between two buffers, and each layer's own memory
@@ -151,10 +312,12 @@ static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotStat
     ArenaMark outer = arena_mark(&s->arena);
     Tensor h[2];
     for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
+    r->h = h[1];
     for (int i = 0; i < e->spec.n_layers; i++) {
-        select_layer(e, r, s, i);
+        if (!layer_on(&e->spec.layers[i], e->shape.pp_rank)) continue;
+        select_layer(e, r, s->at[0].state, i);
         ArenaMark mark = arena_mark(&s->arena);
-        r->h_out = h[i % 2];
+        r->h_out = r->h.data == h[0].data ? h[1] : h[0];
         TRY(prepare(r));
         TRY(forward_phases(e, r));
         arena_release(&s->arena, mark);
@@ -164,87 +327,12 @@ static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotStat
     return OK;
 }
 
-static Status zero(Engine *e, const Tensor *t)
-{
-    if (t->data == NULL) return OK;
-    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
-}
-
-static Status zero_record(Engine *e)
-{
-    TRY(zero(e, &e->record.loss));
-    TRY(zero(e, &e->record.aux_loss));
-    TRY(zero(e, &e->record.square_sum));
-    return zero(e, &e->record.load);
-}
-
-static Status run_action(Engine *e, const Action *a)
-{
-    int64_t micro = e->shape.micro_batch;
-    MicroBatch m = { 0 };
-    if (a->micro >= 0) m = part_of(&e->batch, a->micro * micro, micro);
-    switch (a->kind) {
-    case ACTION_ZERO_GRADS: TRY(zero_record(e)); return zero(e, &e->memory.buffer[BUF_GRAD]);
-    case ACTION_FORWARD: return forward_micro(e, &m, &e->slots[a->slot]);
-    case ACTION_BACKWARD: return backward_micro(e, &m, &e->slots[a->slot]);
-    case ACTION_REDUCE_GRADS: return OK; /* one rank has all of them */
-    case ACTION_UPDATE: return update_run(e);
-    case ACTION_BACKWARD_INPUT:
-    case ACTION_BACKWARD_WEIGHT:
-    case ACTION_SEND_ACTIVATIONS:
-    case ACTION_RECV_ACTIVATIONS:
-    case ACTION_SEND_GRADIENTS:
-    case ACTION_RECV_GRADIENTS:
-        return FAIL(ERR_UNSUPPORTED, "engine: one rank runs whole backward passes, not \"%s\"",
-                    action_name(a->kind));
-    case ACTION_KIND_COUNT: break;
-    }
-    return FAIL(ERR_ARG, "engine: unknown action %d", (int)a->kind);
-}
-
-/* Micro-batches that follow one another in one slot are alike: a plan counts the first and adds its
- * cost for each of the others, so that it takes as long for a step of many as for one of few. */
-static Status count_action(Engine *e, const Action *a, OpTotals *first)
-{
-    OpTotals *all = &e->ex.totals, before = *all;
-    if (a->micro <= 0 || e->program.chunks != 1 || e->program.slots != 1) {
-        TRY(run_action(e, a));
-        *first = (OpTotals){ all->flops - before.flops, all->bytes - before.bytes,
-                             all->comm_bytes - before.comm_bytes, all->ops - before.ops };
-        return OK;
-    }
-    all->flops += first->flops;
-    all->bytes += first->bytes;
-    all->comm_bytes += first->comm_bytes;
-    all->ops += first->ops;
-    return OK;
-}
-
-Status run_program(Engine *e)
-{
-    OpTotals first[ACTION_KIND_COUNT] = { 0 };
-    for (int i = 0; i < e->program.n; i++) {
-        const Action *a = &e->program.at[i];
-        double start = e->ex.trace != NULL ? clock_s() : 0;
-        e->ex.layer = -1;
-        TRY(e->counting ? count_action(e, a, &first[a->kind]) : run_action(e, a));
-        if (e->ex.trace == NULL) continue;
-        trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
-                                               .start_s = start,
-                                               .duration_s = clock_s() - start,
-                                               .step = e->step,
-                                               .lane = a->lane,
-                                               .layer = -1 });
-    }
-    return OK;
-}
-
 Status run_losses(Engine *e, int64_t n)
 {
-    MicroBatch m = part_of(&e->batch, 0, n);
+    MicroBatch m = run_part(e, 0, n);
     LayerRun r = layer_run(e, &m, &e->slots[0]);
     r.loss = tensor_rows(&e->token_loss, 0, n * m.t);
-    TRY(zero_record(e));
+    TRY(run_zero_record(e));
     return forward_only(e, &m, &r, &e->slots[0]);
 }
 
@@ -259,6 +347,6 @@ Status run_next_logits(Engine *e, int64_t n)
     r.cache = &e->kv;
     int64_t rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
     r.logits = tensor_rows(&e->logits, 0, rows);
-    TRY(zero_record(e));
+    TRY(run_zero_record(e));
     return forward_only(e, &m, &r, &e->slots[0]);
 }

@@ -1,11 +1,14 @@
-/* run_layers: one rank's layers over one micro-batch, forward and backward, and the program. */
+/* run_layers: one rank's layers over one micro-batch, forward and backward. */
 #ifndef TRAIN_RUN_LAYERS_H
 #define TRAIN_RUN_LAYERS_H
 
 #include "train/engine.h"
 
-/* All actions of the step. */
-Status run_program(Engine *e);
+/* Sequences [first, first + b) of the step's batch. */
+MicroBatch run_part(const Engine *e, int64_t first, int64_t b);
+
+/* A pass of a micro-batch through the layers of its chunk, or a phase of it. */
+Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s);
 
 /* Forward without training over the first n sequences of the batch, losses into e->token_loss. */
 Status run_losses(Engine *e, int64_t n);

@@ -71,7 +71,8 @@ Status update_run(Engine *e)
     for (int i = 0; i < e->n_ranges; i++) TRY(update_range(e, &e->ranges[i]));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
-        if (l->kind == LAYER_MOE && l->as.moe.bias) TRY(update_bias(e, i));
+        bool here = layer_on(l, e->shape.pp_rank);
+        if (here && l->kind == LAYER_MOE && l->as.moe.bias) TRY(update_bias(e, i));
     }
     return OK;
 }

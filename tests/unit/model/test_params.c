@@ -8,7 +8,7 @@ static void build(const char *preset, Arena *a, ModelSpec *spec, ParamTable *tab
     Config c;
     CHECK_OK(config_load(&c, a, preset, NULL, 0));
     CHECK_OK(spec_build(&c, a, spec));
-    CHECK_OK(params_build(spec, a, table));
+    CHECK_OK(params_build(spec, 0, a, table));
 }
 
 static const Param *find(const ParamTable *t, const char *name)

@@ -1,0 +1,17 @@
+/* run_program: the actions of a step, run or counted. */
+#ifndef TRAIN_RUN_PROGRAM_H
+#define TRAIN_RUN_PROGRAM_H
+
+#include "train/engine.h"
+
+/* All actions of the step. */
+Status run_program(Engine *e);
+
+/* The same in a counting run: what the step costs and a micro-batch takes on each chunk, into `out`
+ * (step, chunk_bytes). Takes as long for many micro-batches as for few. */
+Status run_count(Engine *e, EnginePlan *out);
+
+/* The sums of a step become zero. */
+Status run_zero_record(Engine *e);
+
+#endif

@@ -1,0 +1,252 @@
+/* The engine runs every Program: on one rank all schedules give what accumulation gives, and take
+ * the memory that was planned. */
+#include "harness/tiny.h"
+
+static const char *const models[][6] = {
+    { "moe.shared=1", "attention.q_rank=9", "moe.score=sigmoid", "moe.bias_rate=0.01" },
+    { "attention.kind=gqa", "moe.shared=0", "moe.groups=3", "moe.top_groups=2" },
+    { "model.tied=true", "run.compute=bf16" },
+};
+enum { MODELS = sizeof models / sizeof *models, TIED = 2 };
+
+/* Those of several chunks run each micro-batch's passes in another order; sums of gradients are in
+ * the order of micro-batches all the same but for a tied table, whose two ends are two passes. */
+static const char *const schedules[][3] = {
+    { "mesh.schedule=1f1b", "mesh.vpp=1" },
+    { "mesh.schedule=gpipe", "mesh.vpp=1" },
+    { "mesh.schedule=1f1b-overlap", "mesh.vpp=1" },
+    { "mesh.schedule=zb1p", "mesh.vpp=1" },
+    { "mesh.schedule=zb-h1", "mesh.vpp=1" },
+    { "mesh.schedule=interleaved", "mesh.vpp=2" },
+    { "mesh.schedule=interleaved", "mesh.vpp=3" },
+    { "mesh.schedule=interleaved", "mesh.vpp=3", "mesh.layout=E|ttt|L" },
+    { "mesh.schedule=interleaved", "mesh.vpp=4", "mesh.layout=Et||t|tL" },
+    { "mesh.schedule=zbv", "mesh.vpp=2" },
+    { "mesh.schedule=v-half", "mesh.vpp=2" },
+    { "mesh.schedule=v-min", "mesh.vpp=2" },
+    { "mesh.schedule=dualpipe-v", "mesh.vpp=2" },
+    { "mesh.schedule=dualpipe-v", "mesh.vpp=2", "mesh.layout=Et*3|L" },
+};
+enum { SCHEDULES = sizeof schedules / sizeof *schedules };
+
+static void open_with(Tiny *t, int model, const char *const *schedule, const char *more)
+{
+    const char *all[16] = { 0 };
+    int n = 0;
+    for (int i = 0; i < 6 && models[model][i] != NULL; i++) all[n++] = models[model][i];
+    for (int i = 0; i < 3 && schedule[i] != NULL; i++) all[n++] = schedule[i];
+    all[n++] = "train.micro_batch=1";
+    all[n++] = more;
+    tiny_open(t, all);
+}
+
+static double furthest(const Tiny *a, const Tiny *b)
+{
+    const float *x = a->engine.memory.buffer[BUF_MAIN].data;
+    const float *y = b->engine.memory.buffer[BUF_MAIN].data;
+    double most = 0;
+    for (int64_t i = 0; i < a->engine.params.elems[BUF_MAIN]; i++) {
+        double d = fabs((double)x[i] - (double)y[i]);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
+static void check_planned(Tiny *t)
+{
+    const float *losses = NULL;
+    t->batch.domain.dim[0] = t->shape.micro_batch;
+    CHECK_OK(engine_losses(&t->engine, &t->batch, &losses));
+    for (int a = 0; a < ENGINE_ARENAS; a++) {
+        CHECK_INT(engine_peak_bytes(&t->engine, (EngineArena)a), t->plan.bytes[a]);
+    }
+}
+
+static void all_schedules_train_alike(const char *more)
+{
+    for (int m = 0; m < MODELS; m++) {
+        Tiny plain;
+        open_with(&plain, m, schedules[0], more);
+        StepResult want = tiny_steps(&plain, 0, 3);
+        for (int i = 1; i < SCHEDULES; i++) {
+            Tiny t;
+            open_with(&t, m, schedules[i], more);
+            StepResult got = tiny_steps(&t, 0, 3);
+            double limit = m == TIED ? 1e-6 : 0;
+            CHECK_NEAR(got.loss, want.loss, limit);
+            CHECK_NEAR(got.grad_norm / want.grad_norm, 1, limit);
+            CHECK_NEAR(furthest(&plain, &t), 0, limit);
+            if (m != TIED) CHECK(tiny_same_state(&plain, &t));
+            CHECK_INT(t.plan.step.ops, plain.plan.step.ops);
+            check_planned(&t);
+            tiny_close(&t);
+        }
+        tiny_close(&plain);
+    }
+}
+
+static void every_schedule_trains_as_accumulation_does(void **state)
+{
+    (void)state;
+    all_schedules_train_alike("recompute.layers=[]");
+    all_schedules_train_alike("recompute.layers=[0, 2]");
+}
+
+static void pieces_are_recomputed_under_every_schedule(void **state)
+{
+    (void)state;
+    const char *const more[] = { "recompute.pieces=[norm, attn_up, act, shared]",
+                                 "recompute.layers=[0, 1, 2]", "train.micro_batch=2", NULL };
+    for (int i = 0; i < SCHEDULES; i++) {
+        Tiny plain, t;
+        const char *all[] = { schedules[i][0], schedules[i][1], more[0], more[1],
+                              more[2],         schedules[i][2], NULL };
+        tiny_open(&plain, more + 2);
+        tiny_open(&t, all);
+        tiny_steps(&plain, 0, 2);
+        tiny_steps(&t, 0, 2);
+        CHECK(tiny_same_state(&plain, &t));
+        check_planned(&t);
+        tiny_close(&t);
+        tiny_close(&plain);
+    }
+}
+
+/* Plans of ranks that are not here. */
+
+typedef struct Ranks {
+    Arena arena;
+    Config config;
+    EngineShape shape;
+} Ranks;
+
+static Ranks ranks_of(const char *const *settings)
+{
+    Ranks r = { 0 };
+    CHECK_OK(arena_init(&r.arena, "ranks", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(config_default(&r.config, &r.arena));
+    for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
+        CHECK_OK(config_override(&r.config, &r.arena, tiny_base[i]));
+    }
+    for (; *settings != NULL; settings++) {
+        CHECK_OK(config_override(&r.config, &r.arena, *settings));
+    }
+    r.shape = (EngineShape){ .batch = r.config.train_batch,
+                             .micro_batch = r.config.train_micro_batch,
+                             .sequence = 24,
+                             .positions = 24,
+                             .domains = 2,
+                             .threads = 2 };
+    return r;
+}
+
+static EnginePlan plan_rank(Ranks *r, int rank)
+{
+    EnginePlan p;
+    r->shape.pp_rank = rank;
+    CHECK_OK(engine_plan(&r->config, ENGINE_TRAIN, &r->shape, &p));
+    return p;
+}
+
+#define FOUR                                                                                       \
+    "model.layers=7", "train.batch=8", "train.micro_batch=1", "mesh.layout=Et|ttt|t*2|tL",         \
+        "recompute.layers=[2]"
+
+/* Four chunks of one rank, whose bytes are known to be those it uses; then each on its own rank. */
+static void a_chunk_takes_the_same_wherever_it_lies(void **state)
+{
+    (void)state;
+    Ranks one = ranks_of(TINY(FOUR, "mesh.vpp=4", "mesh.schedule=interleaved"));
+    Ranks four = ranks_of(TINY(FOUR, "mesh.pp=4"));
+    EnginePlan all = plan_rank(&one, 0);
+    size_t stream = arena_rounded((size_t)24 * 32 * 4);
+    int64_t params = 0;
+    double flops = 0;
+    for (int r = 0; r < 4; r++) {
+        EnginePlan p = plan_rank(&four, r);
+        CHECK_INT(p.chunk_bytes[SLOT_KEEP][0], all.chunk_bytes[SLOT_KEEP][r]);
+        /* 1F1B: 4 - r micro-batches under way; sent in 2 entries, received in one more than wait */
+        size_t each = p.chunk_bytes[SLOT_KEEP][0];
+        size_t first = p.eval_bytes > each ? p.eval_bytes : each;
+        CHECK_INT(p.bytes[ENGINE_SLOT], first + (size_t)(3 - r) * each);
+        int entries = 2 * (2 * (r > 0) + 2 * (r < 3));
+        CHECK_INT(p.bytes[ENGINE_RING] - p.ring_bytes[RING_FORWARD], (size_t)entries * stream);
+        params += p.params_total;
+        flops += p.step.flops;
+    }
+    CHECK_INT(params, all.params_total);
+    /* the update's few operations a rank */
+    CHECK_NEAR(flops / all.step.flops, 1, 1e-6);
+    arena_free(&one.arena);
+    arena_free(&four.arena);
+}
+
+/* 8 blocks, 4 stages of 2: rank 0 has the first and the last stage, rank 1 the second and third. */
+static void dualpipe_holds_two_stages_parameters(void **state)
+{
+    (void)state;
+    Ranks dual = ranks_of(TINY("model.layers=8", "train.batch=8", "train.micro_batch=1",
+                               "mesh.pp=4", "mesh.vpp=2", "mesh.schedule=dualpipe"));
+    Ranks plain =
+        ranks_of(TINY("model.layers=8", "train.batch=8", "train.micro_batch=1", "mesh.pp=4"));
+    for (int r = 0; r < 4; r++) {
+        int64_t both = plan_rank(&plain, r).params_total + plan_rank(&plain, 3 - r).params_total;
+        CHECK_INT(plan_rank(&dual, r).params_total, both);
+    }
+    arena_free(&dual.arena);
+    arena_free(&plain.arena);
+}
+
+/* The table of 61 rows of 32 is on both ends. */
+static void a_tied_table_is_on_both_ends(void **state)
+{
+    (void)state;
+    Ranks r = ranks_of(TINY("mesh.pp=3", "train.micro_batch=1"));
+    int64_t first = plan_rank(&r, 0).params_total, last = plan_rank(&r, 2).params_total;
+    int64_t middle = plan_rank(&r, 1).params_total;
+    CHECK_OK(config_override(&r.config, &r.arena, "model.tied=true"));
+    CHECK_INT(plan_rank(&r, 0).params_total, first);
+    CHECK_INT(plan_rank(&r, 1).params_total, middle);
+    CHECK_INT(plan_rank(&r, 2).params_total, last);
+    CHECK_INT(last - middle, 61 * 32 + 32);
+    arena_free(&r.arena);
+}
+
+static void meshes_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[][3] = {
+        { "mesh.pp=4", "mesh.vpp=1", "4 stages (mesh.pp x mesh.vpp) and model.layers 3" },
+        { "mesh.pp=2", "mesh.schedule=zbv", "this one takes 2" },
+        { "mesh.pp=2", "mesh.layout=Et*3L", "layout: 1 stages, wanted are 2" },
+        { "mesh.pp=2", "mesh.layout=Et*3|mL", "multi-token prediction" },
+        { "mesh.pp=2", "mesh.schedule=1f2b", "did you mean 1f1b" },
+        { "mesh.pp=3", "mesh.layout=Et||t*2L", "pipeline rank 1 without a layer" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        EnginePlan p;
+        Ranks r = ranks_of(TINY(bad[i][0], bad[i][1]));
+        r.shape.pp_rank = 1;
+        CHECK_FAILS(engine_plan(&r.config, ENGINE_TRAIN, &r.shape, &p), ERR_ARG, bad[i][2]);
+        arena_free(&r.arena);
+    }
+    EnginePlan p;
+    Ranks r = ranks_of(TINY("mesh.pp=2"));
+    r.shape.pp_rank = 2;
+    CHECK_FAILS(engine_plan(&r.config, ENGINE_TRAIN, &r.shape, &p), ERR_ARG,
+                "pipeline rank 2 of mesh.pp 2");
+    arena_free(&r.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_chunk_takes_the_same_wherever_it_lies),
+        TEST(dualpipe_holds_two_stages_parameters),
+        TEST(a_tied_table_is_on_both_ends),
+        TEST(meshes_that_do_not_fit_are_refused),
+        TEST(every_schedule_trains_as_accumulation_does),
+        TEST(pieces_are_recomputed_under_every_schedule),
+    };
+    return TEST_RUN(tests);
+}
