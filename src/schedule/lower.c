@@ -19,8 +19,7 @@ typedef struct Lowering {
     const OrderTimes *times;
     Program *p;
     Ring *in, *out; /* by (payload, chunk) */
-    int *slot;      /* by (chunk, micro) */
-    bool *taken;    /* by slot */
+    SlotTable slots;
 } Lowering;
 
 static int ring_index(const Program *p, int payload, int chunk)
@@ -165,18 +164,47 @@ static void give_output(Lowering *l, const Pass *pass, Place to, Action *a)
     (void)emit(p, send);
 }
 
-/* The lowest slot that is free; it is one pass's own until the weight gradients are done. */
-static int slot_of(Lowering *l, const Pass *pass)
+Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out)
 {
-    int *mine = &l->slot[pass->chunk * l->p->micros + pass->micro];
-    if (pass->kind == ACTION_FORWARD) {
-        int i = 0;
-        while (l->taken[i]) i++;
+    void *memory = NULL;
+    *out = (SlotTable){ .most = s->chunks * s->micros, .micros = s->micros };
+    size_t most = (size_t)out->most;
+    TRY(arena_alloc(scratch, most * sizeof(int), &memory));
+    out->of = memory;
+    TRY(arena_alloc_zero(scratch, most * sizeof(bool), &memory));
+    out->taken = memory;
+    TRY(arena_alloc_zero(scratch, most * sizeof(uint64_t), &memory));
+    out->had = memory;
+    return OK;
+}
+
+/* Of the free slots the one that had this chunk and the fewest others, as a slot is as large as the
+ * largest of its chunks; else the one that had the fewest. */
+static int free_slot(const SlotTable *t, int chunk)
+{
+    int best = -1, least = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (t->taken[i]) continue;
+        int others = __builtin_popcountll(t->had[i]);
+        if ((t->had[i] >> chunk & 1) == 0) others += SCHEDULE_CHUNKS_MAX;
+        if (best >= 0 && others >= least) continue;
+        best = i;
+        least = others;
+    }
+    return best < 0 ? t->n : best;
+}
+
+int slots_pass(SlotTable *t, const Pass *p)
+{
+    int *mine = &t->of[p->chunk * t->micros + p->micro];
+    if (p->kind == ACTION_FORWARD) {
+        int i = free_slot(t, p->chunk);
+        if (i == t->n) t->n++;
+        t->taken[i] = true;
+        t->had[i] |= 1ULL << p->chunk;
         *mine = i;
-        l->taken[i] = true;
-        if (i + 1 > l->p->slots) l->p->slots = i + 1;
-    } else if (pass->kind != ACTION_BACKWARD_INPUT) {
-        l->taken[*mine] = false;
+    } else if (p->kind != ACTION_BACKWARD_INPUT) {
+        t->taken[*mine] = false;
     }
     return *mine;
 }
@@ -194,7 +222,7 @@ static void lower_pass(Lowering *l, const Pass *pass)
 {
     Place at = { l->p->rank, pass->chunk };
     Place from = order_source(l->p, at, pass), to = order_target(l->p, at, pass);
-    Action a = of_pass(pass, pass->kind, slot_of(l, pass));
+    Action a = of_pass(pass, pass->kind, slots_pass(&l->slots, pass));
     if (from.rank >= 0) take_input(l, pass, from, &a);
     give_output(l, pass, to, &a);
 }
@@ -214,7 +242,7 @@ static Part part_of(Lowering *l, const Pass *pass)
     return (Part){ .pass = pass,
                    .from = order_source(l->p, at, pass),
                    .to = order_target(l->p, at, pass),
-                   .slot = slot_of(l, pass),
+                   .slot = slots_pass(&l->slots, pass),
                    .last = -1 };
 }
 
@@ -239,22 +267,22 @@ static void emit_phase(Lowering *l, Part *t, ActionKind kind, int phase)
         (void)emit(l->p, a);
 }
 
-/* Block i of a forward and block i from the end of a backward. On the compute lane: F attention, B
- * and W experts, F experts, B and W attention; on the other: B combine, F dispatch, B dispatch, F
- * combine. */
-static void emit_block(Lowering *l, Part *f, Part *b, int i)
+const BlockPhase block_phases[BLOCK_PHASES] = {
+    { ACTION_BACKWARD_INPUT, PHASE_COMBINE },   { ACTION_FORWARD, PHASE_ATTENTION },
+    { ACTION_FORWARD, PHASE_DISPATCH },         { ACTION_BACKWARD_INPUT, PHASE_EXPERTS },
+    { ACTION_BACKWARD_INPUT, PHASE_DISPATCH },  { ACTION_BACKWARD_WEIGHT, PHASE_EXPERTS },
+    { ACTION_FORWARD, PHASE_EXPERTS },          { ACTION_FORWARD, PHASE_COMBINE },
+    { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
+};
+
+static void emit_block(Lowering *l, Part part[2], int i)
 {
-    int up = PHASES * i, down = l->p->phases - PHASES * (i + 1);
-    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_COMBINE);
-    emit_phase(l, f, ACTION_FORWARD, up + PHASE_ATTENTION);
-    emit_phase(l, f, ACTION_FORWARD, up + PHASE_DISPATCH);
-    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_EXPERTS);
-    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_DISPATCH);
-    emit_phase(l, b, ACTION_BACKWARD_WEIGHT, down + PHASE_EXPERTS);
-    emit_phase(l, f, ACTION_FORWARD, up + PHASE_EXPERTS);
-    emit_phase(l, f, ACTION_FORWARD, up + PHASE_COMBINE);
-    emit_phase(l, b, ACTION_BACKWARD_INPUT, down + PHASE_ATTENTION);
-    emit_phase(l, b, ACTION_BACKWARD_WEIGHT, down + PHASE_ATTENTION);
+    int first[2] = { PHASES * i, l->p->phases - PHASES * (i + 1) };
+    for (int k = 0; k < BLOCK_PHASES; k++) {
+        const BlockPhase *x = &block_phases[k];
+        int back = x->kind != ACTION_FORWARD;
+        emit_phase(l, &part[back], x->kind, first[back] + x->phase);
+    }
 }
 
 /* One pass, or a pair of a forward and a backward. Returns how many. */
@@ -263,7 +291,7 @@ static int lower_phases(Lowering *l, const Pass *pass)
     Part part[2] = { 0 };
     int n = pass->paired ? 2 : 1;
     for (int i = 0; i < n; i++) part[pass[i].kind != ACTION_FORWARD] = part_of(l, &pass[i]);
-    for (int i = 0; i < l->p->phases / PHASES; i++) emit_block(l, &part[0], &part[1], i);
+    for (int i = 0; i < l->p->phases / PHASES; i++) emit_block(l, part, i);
     return n;
 }
 
@@ -277,11 +305,11 @@ static void lower_order(Lowering *l)
     for (int i = 0; i < o->n; i++) lower_pass(l, &o->at[i]);
 }
 
-static Status lower_rank(Lowering *l, Arena *a, Arena *scratch)
+static Status lower_rank(Lowering *l, const ScheduleShape *s, Arena *a, Arena *scratch)
 {
     Program *p = l->p;
     void *memory = NULL;
-    int rings = PAYLOADS * p->chunks, places = p->chunks * p->micros;
+    int rings = PAYLOADS * p->chunks;
     /* backward has two transfers and two weight gradients for each block's four phases */
     size_t each = (size_t)(p->phases > 0 ? p->phases / PHASES * (PHASES + 2) : 1) + 2;
     TRY(arena_alloc(a, ((size_t)l->order->n * each + 3) * sizeof(Action), &memory));
@@ -289,13 +317,11 @@ static Status lower_rank(Lowering *l, Arena *a, Arena *scratch)
     TRY(arena_alloc_zero(scratch, (size_t)(2 * rings) * sizeof(Ring), &memory));
     l->in = memory;
     l->out = l->in + rings;
-    TRY(arena_alloc_zero(scratch, (size_t)places * sizeof(int), &memory));
-    l->slot = memory;
-    TRY(arena_alloc_zero(scratch, (size_t)(places + 1) * sizeof(bool), &memory));
-    l->taken = memory;
+    TRY(slots_make(s, scratch, &l->slots));
     for (int c = 0; c < p->chunks; c++) TRY(chunk_rings(l, c, scratch));
     (void)emit(p, action_make(ACTION_ZERO_GRADS));
     lower_order(l);
+    p->slots = l->slots.n;
     (void)emit(p, action_make(ACTION_REDUCE_GRADS));
     (void)emit(p, action_make(ACTION_UPDATE));
     return OK;
@@ -318,7 +344,7 @@ Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order
         pipeline.rank[r] = like;
         pipeline.rank[r].rank = r;
         Lowering l = { .order = &ranks[r], .times = &times, .p = &pipeline.rank[r] };
-        TRY(lower_rank(&l, a, scratch));
+        TRY(lower_rank(&l, s, a, scratch));
     }
     *out = pipeline;
     return OK;

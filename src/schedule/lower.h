@@ -4,6 +4,33 @@
 
 #include "schedule/schedule.h"
 
+#include <stdint.h>
+
+/* The slots of one rank while its order is followed. A slot is one pass's own from forward until
+ * the weight gradients are done. */
+typedef struct SlotTable {
+    int n, most; /* slots so far, and at most; chunk and micro-batch number the passes below most */
+    int micros, *of; /* by pass: its slot */
+    bool *taken;     /* by slot */
+    uint64_t *had;   /* by slot: set of chunks */
+} SlotTable;
+
+Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out);
+
+/* The slot of the next pass in the order. */
+int slots_pass(SlotTable *t, const Pass *p);
+
+/* The order of one block's phases: block i of a forward and block i from the end of a backward. On
+ * the compute lane: F attention, B and W experts, F experts, B and W attention; on the other: B
+ * combine, F dispatch, B dispatch, F combine. */
+typedef struct BlockPhase {
+    ActionKind kind;
+    int phase;
+} BlockPhase;
+
+enum { BLOCK_PHASES = 2 * PHASES + 2 };
+extern const BlockPhase block_phases[BLOCK_PHASES];
+
 Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out);
 

@@ -70,17 +70,17 @@ static Status two_halves(const ScheduleShape *s)
 }
 
 const ScheduleDesc schedule_table[] = {
-    { "gpipe", PLACE_LOOP, one_chunk, false, schedule_gpipe },
-    { "1f1b", PLACE_LOOP, one_chunk, false, schedule_1f1b },
-    { "interleaved", PLACE_LOOP, whole_groups, false, schedule_interleaved },
-    { "1f1b-overlap", PLACE_LOOP, with_blocks, true, schedule_1f1b_overlap },
-    { "zb-h1", PLACE_LOOP, one_chunk, false, schedule_zb_h1 },
-    { "zb1p", PLACE_LOOP, one_chunk, false, schedule_zb1p },
-    { "zbv", PLACE_V, two_chunks, false, schedule_zbv },
-    { "v-half", PLACE_V, two_chunks, false, schedule_v_half },
-    { "v-min", PLACE_V, two_chunks, false, schedule_v_min },
-    { "dualpipe", PLACE_BOTH, two_ways, false, schedule_dualpipe },
-    { "dualpipe-v", PLACE_V, two_halves, false, schedule_dualpipe_v },
+    { "gpipe", PLACE_LOOP, one_chunk, false, false, schedule_gpipe },
+    { "1f1b", PLACE_LOOP, one_chunk, false, false, schedule_1f1b },
+    { "interleaved", PLACE_LOOP, whole_groups, false, false, schedule_interleaved },
+    { "1f1b-overlap", PLACE_LOOP, with_blocks, true, false, schedule_1f1b_overlap },
+    { "zb-h1", PLACE_LOOP, one_chunk, false, false, schedule_zb_h1 },
+    { "zb1p", PLACE_LOOP, one_chunk, false, false, schedule_zb1p },
+    { "zbv", PLACE_V, two_chunks, false, false, schedule_zbv },
+    { "v-half", PLACE_V, two_chunks, false, true, schedule_v_half },
+    { "v-min", PLACE_V, two_chunks, false, true, schedule_v_min },
+    { "dualpipe", PLACE_BOTH, two_ways, false, false, schedule_dualpipe },
+    { "dualpipe-v", PLACE_V, two_halves, false, false, schedule_dualpipe_v },
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 
@@ -98,8 +98,7 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
     return FAIL(ERR_ARG, "schedule: there is no \"%s\"; did you mean %s?", name, names[near]);
 }
 
-/* Sizes that the places in an action can name, and durations that an order can be made from. */
-static Status check_shape(const ScheduleDesc *d, const ScheduleShape *s)
+Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
 {
     const struct {
         const char *name;
@@ -121,8 +120,7 @@ static Status check_shape(const ScheduleDesc *d, const ScheduleShape *s)
     return d->legal(s);
 }
 
-static Status make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
-                   Pipeline *out)
+Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out)
 {
     void *memory = NULL;
     size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
@@ -131,15 +129,18 @@ static Status make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Aren
     TRY(arena_alloc(scratch, (size_t)s->stages * passes * sizeof(Pass), &memory));
     for (int r = 0; r < s->stages; r++) ranks[r].at = (Pass *)memory + (size_t)r * passes;
     TRY(d->order(s, scratch, ranks));
-    return schedule_lower(d, s, ranks, a, scratch, out);
+    *out = ranks;
+    return OK;
 }
 
 Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
                      Pipeline *out)
 {
-    TRY(check_shape(d, s));
+    TRY(schedule_legal(d, s));
+    Order *ranks = NULL;
     ArenaMark mark = arena_mark(scratch);
-    Status status = make(d, s, a, scratch, out);
+    Status status = schedule_orders(d, s, scratch, &ranks);
+    if (status == OK) status = schedule_lower(d, s, ranks, a, scratch, out);
     arena_release(scratch, mark);
     return status;
 }

@@ -49,7 +49,8 @@ typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
     Status (*legal)(const ScheduleShape *s); /* ERR_ARG: which number, and what is legal */
-    bool phases; /* passes are taken apart, and pairs run phase by phase */
+    bool phases;    /* passes are taken apart, and pairs run phase by phase */
+    bool irregular; /* the order may never repeat, however many micro-batches there are */
     Status (*order)(const ScheduleShape *s, Arena *scratch, Order *ranks);
 } ScheduleDesc;
 
@@ -65,9 +66,16 @@ extern const int schedule_table_n;
 /* ERR_ARG with the nearest name for one that is not in the table. */
 Status schedule_find(const char *name, const ScheduleDesc **out);
 
+/* Sizes that the schedule takes and that fit an action, durations that an order can be made from.
+ * ERR_ARG: which number is not, and what is legal. */
+Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s);
+
 /* Programs of all ranks, in `a`. `scratch` is given back. */
 Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
                      Pipeline *out);
+
+/* The orders of all ranks of a legal shape, in `scratch`, which is not given back. */
+Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out);
 
 /* For generators. */
 void order_add(Order *o, ActionKind kind, int chunk, int micro);

@@ -4,7 +4,9 @@
 
 #include <math.h>
 
-enum { INTERVAL = 6, TRIES = 9 };
+/* Tries are compared over CHOICE micro-batches a stage, and CHOICE_LEAST at least: so the choice
+ * does not depend on how many more there are. */
+enum { INTERVAL = 6, TRIES = 9, CHOICE = 4, CHOICE_LEAST = 32 };
 
 static double turn(const Greedy *g, int rank, const Pass *p)
 {
@@ -80,12 +82,17 @@ Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int ra
     }
     int best = 0;
     double shortest = INFINITY, step = NAN;
+    ScheduleShape few = *s;
+    int enough = CHOICE * s->stages < CHOICE_LEAST ? CHOICE_LEAST : CHOICE * s->stages;
+    if (few.micros > enough) few.micros = enough;
+    g.shape = &few;
     for (int i = 0; i < TRIES; i++) {
         TRY(squeeze(&g, i, chunk_limit, scratch, ranks, &step));
         if (!(step < shortest)) continue;
         shortest = step;
         best = i;
     }
+    g.shape = s;
     TRY(squeeze(&g, best, chunk_limit, scratch, ranks, &step));
     if (isnan(step))
         return FAIL(ERR_ARG, "schedule: %d slots are too few for the pattern", g.limit);
