@@ -71,7 +71,7 @@ static OpCost fwd_cost(const void *args)
     const MoeDownFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
     return moe_product_cost(
-        rows, &a->w, a->w.dtype, (double)tensor_cols(&a->act), (double)tensor_cols(&a->out),
+        rows, a->w.dtype, (double)tensor_cols(&a->act), (double)tensor_cols(&a->out),
         bytes_of(&a->w) + moe_rows_bytes(&a->act, rows) + moe_rows_bytes(&a->out, rows));
 }
 
@@ -220,7 +220,7 @@ static OpCost bwd_cost(const void *args)
 {
     const MoeDownBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
-    return moe_product_cost(rows, &a->w, a->w.dtype, (double)tensor_cols(&a->wact),
+    return moe_product_cost(rows, a->w.dtype, (double)tensor_cols(&a->wact),
                             (double)tensor_cols(&a->dy),
                             bytes_of(&a->dy) + bytes_of(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
                                 moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));

@@ -72,16 +72,14 @@ static inline double moe_rows_expected(const Rows *rows)
     return rows->expected > 0 ? rows->expected : (double)rows->bound;
 }
 
-/* Of the products of all experts with matrices of I x O: rows of one expert are rows / experts. */
-static inline OpCost moe_product_cost(double rows, const Tensor *experts, Dtype dtype, double I,
-                                      double O, double bytes)
+/* Of the products of all experts with matrices of I x O. */
+static inline OpCost moe_product_cost(double rows, Dtype dtype, double I, double O, double bytes)
 {
-    double mean = rows / (double)experts->dim[0], least = I < O ? I : O;
     return (OpCost){ .flops = rows * 2 * I * O,
                      .bytes = bytes,
                      .work = WORK_GROUPED,
                      .dtype = dtype,
-                     .size = mean < least ? mean : least };
+                     .size = I < O ? I : O };
 }
 
 /* Bytes of `rows` rows of t, a (R, x) buffer. */

@@ -106,7 +106,7 @@ static OpCost fwd_cost(const void *args)
     const MoeUpFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
     double D = (double)tensor_cols(&a->x), F = (double)tensor_cols(&a->act);
-    return moe_product_cost(rows, &a->w, a->w.dtype, D, 2 * F,
+    return moe_product_cost(rows, a->w.dtype, D, 2 * F,
                             bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
                                 moe_rows_bytes(&a->act, rows));
 }
@@ -171,7 +171,7 @@ static OpCost input_cost(const void *args)
     const MoeUpBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
     return moe_product_cost(
-        rows, &a->w, a->w.dtype, (double)tensor_cols(&a->dpre), (double)tensor_cols(&a->dx),
+        rows, a->w.dtype, (double)tensor_cols(&a->dpre), (double)tensor_cols(&a->dx),
         bytes_of(&a->w) + moe_rows_bytes(&a->dpre, rows) + moe_rows_bytes(&a->dx, rows));
 }
 

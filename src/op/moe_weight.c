@@ -94,7 +94,7 @@ static OpCost sum_cost(const Sum *s)
 {
     double rows = moe_rows_expected(s->rows);
     double D = (double)tensor_cols(s->by_token), F = (double)tensor_cols(s->by_row);
-    return moe_product_cost(rows, s->dw, s->by_row->dtype, D, F,
+    return moe_product_cost(rows, s->by_row->dtype, D, F,
                             moe_rows_bytes(s->by_row, rows) + (double)tensor_bytes(s->by_token) +
                                 2 * (double)tensor_bytes(s->dw));
 }

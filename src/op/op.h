@@ -67,9 +67,9 @@ typedef struct OpCost {
     int axis;
     OpWork work;
     Dtype dtype; /* of products and attention: what is multiplied */
-    double size; /* what the rate of the work depends on: of products the smallest of m, n, k; of
-                    grouped ones m is an expert's mean rows; of attention the keys of a sequence;
-                    of collectives the bytes of the whole */
+    double size; /* what the rate of the work depends on: of products the smallest of m, n, k (of
+                    grouped ones without m, the rows of an expert); of attention the keys of a
+                    sequence; of collectives the bytes of the whole */
     OpComm comm;
 } OpCost;
 

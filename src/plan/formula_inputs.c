@@ -93,8 +93,20 @@ static void fill(const Config *c, int64_t gpus, const Layers *n, FormulaInputs *
     memcpy(in->at, all, sizeof all);
 }
 
+Status formula_set(FormulaInputs *in, const FormulaInput *value)
+{
+    int i = 0;
+    while (i < in->n && strcmp(in->at[i].name, value->name) != 0) i++;
+    if (i == FORMULA_INPUTS_MAX) {
+        return FAIL(ERR_ARG, "formula: more than %d inputs", FORMULA_INPUTS_MAX);
+    }
+    if (i == in->n) in->n++;
+    in->at[i] = *value;
+    return OK;
+}
+
 /* ",NAME=NUMBER..." behind a sheet's name: inputs of these names, new or in place of old ones. */
-static Status read_settings(const FormulaSheet *s, Arena *a, const char *text, FormulaInputs *in)
+Status formula_settings(const FormulaSheet *s, Arena *a, const char *text, FormulaInputs *in)
 {
     const char *at = text + strcspn(text, ",");
     while (*at == ',') {
@@ -110,13 +122,9 @@ static Status read_settings(const FormulaSheet *s, Arena *a, const char *text, F
         TRY(arena_text(a, name + n + 1, (size_t)(end - name) - n - 1, &value.text));
         value.column = (int)(name + n + 1 - text) + 1;
         TRY(formula_find(s, in, value.name, &i));
-        if (i >= in->n) i = in->n;
-        if (i == FORMULA_INPUTS_MAX) {
-            return FAIL(ERR_ARG, "formula %s: more than %d inputs", s->name, FORMULA_INPUTS_MAX);
-        }
-        in->at[i] = (FormulaInput){ .name = value.name, .source = "--formula" };
-        TRY(formula_eval(&one, value.name, &(FormulaInputs){ 0 }, &in->at[i].value));
-        if (i == in->n) in->n++;
+        FormulaInput new = { .name = value.name, .source = "given" };
+        TRY(formula_eval(&one, value.name, &(FormulaInputs){ 0 }, &new.value));
+        TRY(formula_set(in, &new));
         at = end;
     }
     return OK;
@@ -143,10 +151,17 @@ static Status fill_results(PlanFormula *f)
     return OK;
 }
 
+Status formula_inputs(const Config *c, int64_t gpus, Arena *a, FormulaInputs *out)
+{
+    Layers n;
+    TRY(count_layers(c, a, &n));
+    fill(c, gpus, &n, out);
+    return OK;
+}
+
 Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, PlanFormula *out)
 {
     PlanFormula f = { 0 };
-    Layers n;
     const char *sheet = NULL;
     size_t length = strcspn(name, ",");
     TRY(arena_text(a, name, length, &sheet));
@@ -158,9 +173,8 @@ Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, P
                     sheet, (long long)gpus, (long long)c->mesh_pp, (long long)c->mesh_ep,
                     (long long)(c->mesh_pp * c->mesh_ep));
     }
-    TRY(count_layers(c, a, &n));
-    fill(c, gpus, &n, &f.inputs);
-    TRY(read_settings(&f.sheet, a, name, &f.inputs));
+    TRY(formula_inputs(c, gpus, a, &f.inputs));
+    TRY(formula_settings(&f.sheet, a, name, &f.inputs));
     TRY(fill_results(&f));
     *out = f;
     return OK;

@@ -24,6 +24,14 @@ typedef struct PlanFormula {
     FormulaInputs inputs;
 } PlanFormula;
 
+/* The inputs above. */
+Status formula_inputs(const Config *c, int64_t gpus, Arena *a, FormulaInputs *out);
+/* Adds an input, or takes the place of one of its name. */
+Status formula_set(FormulaInputs *in, const FormulaInput *value);
+/* Behind the first comma of text: "NAME=NUMBER,...": inputs, new or in place of old ones, of names
+ * that the sheet or `in` knows. */
+Status formula_settings(const FormulaSheet *s, Arena *a, const char *text, FormulaInputs *in);
+
 /* `name` is a sheet of the program, and what its inputs and definitions shall be instead:
  * "primus-head" or "primus-head,loss_fusion=1,dp=8". ERR_ARG: no such sheet or name, with the
  * nearest; a layout of another number of stages than mesh.pp * mesh.vpp or layers than

@@ -141,6 +141,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .training = true };
     c->out->elems = table.elems[BUF_MAIN];
     c->out->expert_elems = table.expert_elems;
+    c->out->layer_elems = table.layer_elems;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));
     return both_ways(c);

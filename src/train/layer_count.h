@@ -19,6 +19,7 @@ typedef struct LayerCount {
     size_t again;      /* what the second forward makes, if it lies apart (split passes) */
     size_t ring_forward, ring_backward, scratch;
     int64_t elems, expert_elems; /* trained parameters here, padding included; of experts */
+    int64_t layer_elems;         /* the same without padding */
     int64_t state_elems;
     OpTotals pass[LAYER_PASSES];
 } LayerCount;

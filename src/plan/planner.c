@@ -1,0 +1,116 @@
+#include "plan/price_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
+static const size_t GRAPH_BYTES = (size_t)512 << 20;
+
+static Status tables(Planner *p)
+{
+    void *memory = NULL;
+    TRY(arena_alloc_zero(&p->kept, PRICE_ENTRIES * sizeof(PriceEntry *), &memory));
+    p->entry = memory;
+    TRY(arena_alloc_zero(&p->kept, PRICE_PARTITIONS * sizeof(Partition *), &memory));
+    p->partition = memory;
+    return OK;
+}
+
+/* FLOPs of a step: layers counted whole, on one rank, nothing computed twice. */
+static Status model_flops(Planner *p)
+{
+    PlanLayout one = { .micro_batch = 1, .ep = 1, .cp = 1 };
+    const PriceEntry *e = NULL;
+    TRY(price_entry(p, &one, &e));
+    double flops = 0;
+    for (int i = 0; i < p->spec.n_layers; i++) {
+        const LayerCount *l = &e->plain[p->class_of[i]].count;
+        for (int pass = 0; pass < LAYER_PASSES; pass++) flops += l->pass[pass].flops;
+    }
+    p->flops = flops * (double)p->config.train_batch;
+    return OK;
+}
+
+static Status setup(Planner *p, const PlanRequest *q)
+{
+    p->q = *q;
+    p->config = *q->config;
+    Config *c = &p->config;
+    c->mesh_pp = c->mesh_vpp = c->mesh_ep = c->mesh_cp = 1;
+    c->mesh_layout = "";
+    c->run_device = DEVICE_CPU; /* whose workspaces are small; a GPU's are the stack's to say */
+    c->recompute_layers.n = 0;
+    if (q->gpus < 1) {
+        return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
+    }
+    TRY(arena_init(&p->kept, "plan", MEM_HOST, KEPT_BYTES));
+    TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
+    TRY(tables(p));
+    TRY(estimator_init(&p->estimator, GRAPH_BYTES));
+    TRY(price_classes(p));
+    return model_flops(p);
+}
+
+Status planner_make(const PlanRequest *q, Planner **out)
+{
+    Planner *p = calloc(1, sizeof *p);
+    if (p == NULL) return FAIL(ERR_MEMORY, "plan: no memory for %zu bytes", sizeof *p);
+    Status s = setup(p, q);
+    if (s != OK) {
+        planner_free(p);
+        return s;
+    }
+    *out = p;
+    return OK;
+}
+
+void planner_free(Planner *p)
+{
+    if (p == NULL) return;
+    estimator_free(&p->estimator);
+    arena_free(&p->scratch);
+    arena_free(&p->kept);
+    free(p);
+}
+
+/* A set for all of a configuration's layers alike; which blocks it names becomes how many. */
+static Status recompute_of(const Config *c, PlanLayout *l)
+{
+    ModelSpec spec;
+    Arena a = { 0 };
+    TRY(arena_init(&a, "spec", MEM_HOST, (size_t)1 << 30));
+    Status s = spec_build(c, &a, &spec);
+    for (int i = 0; s == OK && i < spec.n_layers; i++) l->recompute |= spec.layers[i].recompute;
+    arena_free(&a);
+    int64_t stages = c->mesh_pp * c->mesh_vpp;
+    l->recompute_blocks = (int)((c->recompute_layers.n + stages - 1) / stages);
+    if (c->recompute_layers.n == c->model_layers) l->recompute_blocks = -1;
+    return s;
+}
+
+Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
+{
+    PlanLayout l = { .pp = (int)c->mesh_pp,
+                     .vpp = (int)c->mesh_vpp,
+                     .ep = (int)c->mesh_ep,
+                     .cp = (int)c->mesh_cp,
+                     .dp = gpus / (c->mesh_pp * c->mesh_cp),
+                     .zero = (int)c->mesh_zero,
+                     .shard = c->mesh_shard,
+                     .micro_batch = c->train_micro_batch };
+    TRY(schedule_find(c->mesh_schedule, &l.schedule));
+    if (l.dp < 1) {
+        return FAIL(ERR_ARG, "plan: mesh.pp %d x mesh.cp %d are more than the %lld GPUs", l.pp,
+                    l.cp, (long long)gpus);
+    }
+    TRY(recompute_of(c, &l));
+    if (c->mesh_layout[0] != '\0') {
+        void *memory = NULL;
+        int stages = l.schedule->placement == PLACE_BOTH ? l.pp : l.pp * l.vpp;
+        TRY(arena_alloc(a, sizeof(Layout), &memory));
+        TRY(layout_parse(c->mesh_layout, stages, (int)c->model_layers, a, memory));
+        l.partition = memory;
+    }
+    *out = l;
+    return OK;
+}

@@ -1,0 +1,402 @@
+#include "plan/price_private.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const plan_kind_names[PLAN_KINDS] = {
+    [PLAN_WEIGHTS] = "weights",
+    [PLAN_GRADS] = "grads",
+    [PLAN_MAIN] = "main",
+    [PLAN_OPTIMIZER] = "optimizer",
+    [PLAN_ACTIVATIONS] = "activations",
+    [PLAN_BUFFERS] = "buffers",
+    [PLAN_WORKSPACE] = "workspace",
+    [PLAN_RESERVE] = "reserve",
+};
+
+const char *const plan_part_names[PLAN_PARTS] = {
+    [PLAN_COMPUTE] = "compute", [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context",
+    [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",     [PLAN_GRADIENTS] = "gradients",
+    [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",         [PLAN_CHECKPOINT] = "checkpoint",
+};
+
+/* What is added up over the layers of a chunk, in order. */
+typedef struct ChunkPrice {
+    ChunkTimes time;
+    double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
+    double keep, peak;                     /* of the slot */
+    double grads;                          /* what waits for weight gradients done apart */
+    double ring_forward, ring_backward, scratch;
+    double elems, expert_elems, layer_elems, state_elems;
+    int layers;
+} ChunkPrice;
+
+typedef struct RankPrice {
+    ChunkPrice sum; /* times and parameters of all chunks; the largest ring and scratch */
+    double backward_s, forward_s;
+} RankPrice;
+
+/* ---- a chunk ---- */
+
+static void add_layer(ChunkPrice *c, const LayerPrice *l, bool last)
+{
+    const LayerCount *n = &l->count;
+    double extra = l->keep_bytes - (double)n->keep; /* of another stack */
+    double most = fmax((double)n->keep_peak, (double)n->again_peak) + extra;
+    if (!last) c->keep += (double)n->stream;
+    c->peak = fmax(c->peak, c->keep + most);
+    c->keep += l->keep_bytes;
+    c->grads += (double)(n->ring_backward + n->again + n->stream);
+    c->ring_forward = fmax(c->ring_forward, (double)n->ring_forward);
+    c->ring_backward = fmax(c->ring_backward, (double)n->ring_backward);
+    c->scratch = fmax(c->scratch, (double)n->scratch);
+    c->elems += (double)n->elems, c->expert_elems += (double)n->expert_elems;
+    c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
+    c->state_elems += (double)n->state_elems;
+    /* What the host takes longer than the device, and what the device waits for it. */
+    double device = price_pass_s(l, false) + price_pass_s(l, true);
+    double lost = fmax(0, l->host_s - device) + l->wait_s;
+    int part = c->layers % 2 == 0 ? PHASE_ATTENTION : PHASE_EXPERTS;
+    for (int i = 0; i < PHASES; i++) {
+        c->time.forward[i] += l->time.forward[i];
+        c->time.input[i] += l->time.input[i];
+        c->time.weight[i] += l->time.weight[i];
+    }
+    c->time.forward[part] += lost / 3, c->time.input[part] += lost / 3;
+    c->time.weight[part] += lost / 3;
+    c->host_s += lost;
+    for (int i = 0; i < ROOFLINE_LANES; i++) c->lane_s[i] += l->lane_s[i];
+    c->layers++;
+}
+
+static void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                        const StageBlocks *s, ChunkPrice *c)
+{
+    *c = (ChunkPrice){ 0 };
+    double stream = (double)e->plain[0].count.stream;
+    c->keep = s->embedding ? 0 : stream;
+    c->peak = c->keep;
+    if (s->embedding) add_layer(c, &e->plain[p->class_of[0]], s->blocks == 0 && !s->head);
+    for (int i = 0; i < s->blocks; i++) {
+        bool again = i < l->recompute_blocks || l->recompute_blocks < 0;
+        const LayerPrice *of = again ? e->recomputed : e->plain;
+        add_layer(c, &of[price_attention(p, s->first + i)], false);
+        add_layer(c, &of[price_mlp(p, s->first + i)], i + 1 == s->blocks && !s->head);
+    }
+    if (s->head) add_layer(c, &e->plain[price_head(p)], true);
+}
+
+/* ---- time beside the schedule ---- */
+
+static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind,
+                           int64_t ranks, int64_t stride, double bytes, double *s)
+{
+    *s = 0;
+    if (ranks <= 1 || bytes <= 0) return OK;
+    CollectiveGroup g = roofline_group(p->q.hardware, ranks, stride);
+    CollectiveCost c;
+    TRY(collective_cost(p->q.hardware, kind, &g, bytes, &c));
+    *s = c.s / e->stack.at[STACK_share_links];
+    return OK;
+}
+
+/* Ranks that share out dense parameters, experts. */
+static ParamShards shards_of(const Planner *p, const PlanLayout *l, const PriceEntry *e)
+{
+    int64_t ranks = l->dp * l->cp;
+    int64_t dense = l->shard > 0 ? l->shard * l->cp : ranks;
+    ParamShards s = { .stage = l->zero,
+                      .dense = dense,
+                      .expert = dense > l->ep ? dense / l->ep : 1,
+                      .low_reduce = p->config.mesh_reduce == REDUCE_BF16 };
+    if (e->stack.at[STACK_shard_together] != 0) s.dense = s.expert = ranks / l->ep;
+    return s;
+}
+
+/* Gradients are summed over all replicas of a parameter, weights gathered where they are shared
+ * out. With ZeRO-2 and -3 that happens in every micro-batch, else in a step. */
+static Status gradients_s(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          const RankPrice *r, double *reduce, double *gather)
+{
+    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
+    double weight = e->spec.act == DTYPE_F32 ? 4 : 2;
+    double dense = r->sum.elems - r->sum.expert_elems, s = 0;
+    int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
+    CollectiveKind kind = l->zero == 0 ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER;
+    TRY(collective_s(p, e, kind, ranks, 1, dense * size, reduce));
+    TRY(collective_s(p, e, kind, replicas, l->ep, r->sum.expert_elems * size, &s));
+    *reduce += s;
+    *gather = 0;
+    if (l->zero == 0) return OK;
+    TRY(collective_s(p, e, COLLECTIVE_ALL_GATHER, ranks, 1, dense * weight, gather));
+    TRY(collective_s(p, e, COLLECTIVE_ALL_GATHER, replicas, l->ep, r->sum.expert_elems * weight,
+                     &s));
+    *gather += s;
+    return OK;
+}
+
+static double update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
+                       const RankPrice *r)
+{
+    Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
+    double dense = r->sum.elems - r->sum.expert_elems, expert = r->sum.expert_elems;
+    double mine = shards->stage == 0
+                      ? dense + expert
+                      : dense / (double)shards->dense + expert / (double)shards->expert;
+    /* AdamW reads and writes gradient, weight and moments, the norm reads the gradient. */
+    return roofline_memory_s(&roof, mine * (7 * 4 + (e->spec.act == DTYPE_F32 ? 0 : 2) + 4));
+}
+
+/* ---- memory ---- */
+
+static double rounded(double bytes) { return (double)arena_rounded((size_t)bytes); }
+
+/* Batch and record (engine.c: make_batch, make_record). */
+static double step_bytes(const Planner *p, const PlanLayout *l)
+{
+    double b = (double)(p->config.train_batch / l->dp);
+    double t = (double)(p->config.data_sequence / l->cp);
+    double sum = 4 * rounded(4 * b * t) + rounded(4 * b) + 7 * rounded(4);
+    if (p->spec.n_moe > 0) sum += rounded(4.0 * (double)(p->spec.n_moe * p->spec.experts));
+    return sum + rounded(4 * (double)l->micro_batch * t);
+}
+
+static double stack_size(const PriceEntry *e, StackName name, double ours)
+{
+    return e->stack.at[name] < 0 ? ours : e->stack.at[name];
+}
+
+static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
+                        double memory[PLAN_KINDS])
+{
+    bool low = e->spec.act != DTYPE_F32;
+    ParamTable t = { .expert_elems = (int64_t)r->sum.expert_elems };
+    for (int b = 0; b < BUF_STATE; b++) t.elems[b] = (int64_t)r->sum.elems;
+    double elems[BUF_COUNT] = { 0 };
+    for (int b = 0; b < BUF_STATE; b++)
+        elems[b] = (double)params_shard_elems(&t, (ParamBuffer)b, shards);
+    memory[PLAN_WEIGHTS] =
+        rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
+    memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
+    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
+    memory[PLAN_OPTIMIZER] = 2 * rounded(elems[BUF_MOMENT1] * e->stack.at[STACK_moment_size] / 2) +
+                             rounded(4 * r->sum.state_elems);
+    double bucket = shards->low_reduce ? 2 : shards->stage >= 2 ? 4 : 0;
+    memory[PLAN_BUFFERS] = rounded(2 * r->sum.layer_elems * bucket);
+    if (shards->stage >= 3) memory[PLAN_BUFFERS] += rounded(2 * r->sum.layer_elems * (low ? 2 : 4));
+}
+
+static void rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                        const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
+{
+    ParamShards shards = shards_of(p, l, e);
+    param_bytes(e, &shards, r, memory);
+    const double *v = e->stack.at;
+    double stream = (double)e->plain[0].count.stream;
+    double ring = fmax(r->sum.ring_forward, r->sum.ring_backward + 2 * stream);
+    if (l->schedule->phases) ring = r->sum.ring_forward + r->sum.ring_backward + 2 * stream;
+    if (v[STACK_working] >= 0) ring = v[STACK_working];
+    double positions = (double)p->config.data_sequence, half = (double)p->spec.rope_dim / 2;
+    memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes;
+    memory[PLAN_BUFFERS] += ring + slots->entries * stream + step_bytes(p, l) +
+                            2 * rounded(4 * positions * half) + v[STACK_exchange_buffers];
+    memory[PLAN_WORKSPACE] = r->sum.scratch + v[STACK_workspace];
+    memory[PLAN_RESERVE] = v[STACK_reserve];
+}
+
+/* ---- a layout ---- */
+
+/* Hops of a micro-batch: stages of the model. */
+static int stages_of(const PlanLayout *l)
+{
+    return l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
+}
+
+typedef struct Ranks {
+    RankPrice *rank;
+    ChunkTimes *time; /* by rank * vpp + chunk */
+    SlotBytes *slot;
+    int blocks; /* most of a chunk */
+} Ranks;
+
+static void add_chunk(RankPrice *r, const ChunkPrice *c)
+{
+    ChunkPrice *s = &r->sum;
+    for (int i = 0; i < PHASES; i++) {
+        r->forward_s += c->time.forward[i];
+        r->backward_s += c->time.input[i] + c->time.weight[i];
+    }
+    for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
+    s->host_s += c->host_s;
+    s->ring_forward = fmax(s->ring_forward, c->ring_forward);
+    s->ring_backward = fmax(s->ring_backward, c->ring_backward);
+    s->scratch = fmax(s->scratch, c->scratch);
+    s->elems += c->elems, s->expert_elems += c->expert_elems, s->state_elems += c->state_elems;
+    s->layer_elems = fmax(s->layer_elems, c->layer_elems);
+}
+
+static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, Ranks *out)
+{
+    size_t chunks = (size_t)(l->pp * l->vpp);
+    const StageBlocks *stage;
+    void *memory = NULL;
+    TRY(price_stages(p, l, e, stages_of(l), &stage));
+    TRY(arena_alloc_zero(&p->scratch, (size_t)l->pp * sizeof(RankPrice), &memory));
+    out->rank = memory;
+    TRY(arena_alloc(&p->scratch, chunks * sizeof(ChunkTimes), &memory));
+    out->time = memory;
+    TRY(arena_alloc(&p->scratch, chunks * sizeof(SlotBytes), &memory));
+    out->slot = memory;
+    out->blocks = 1;
+    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    for (like.rank = 0; like.rank < l->pp; like.rank++) {
+        for (int c = 0; c < l->vpp; c++) {
+            const StageBlocks *s = &stage[place_hop(&like, c, c)];
+            int at = like.rank * l->vpp + c;
+            ChunkPrice chunk;
+            price_chunk(p, l, e, s, &chunk);
+            add_chunk(&out->rank[like.rank], &chunk);
+            out->time[at] = chunk.time;
+            out->slot[at] = (SlotBytes){ .weight = rounded(chunk.peak), .gradients = chunk.grads };
+            if (s->blocks > out->blocks) out->blocks = s->blocks;
+        }
+    }
+    return OK;
+}
+
+static double send_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
+{
+    int64_t span = 2 * l->dp * l->cp, domain = (int64_t)p->q.hardware->scale_up_gpus;
+    CollectiveCost c = collective_send(p->q.hardware, span <= domain || p->q.gpus <= domain, span,
+                                       (double)e->plain[0].count.stream);
+    return c.s / e->stack.at[STACK_share_links];
+}
+
+/* What no schedule has: the share of the busiest rank. */
+static Status price_ends(Planner *p, const PlanLayout *l, const PriceEntry *e, const Ranks *n,
+                         PlanPrice *out)
+{
+    const double *v = e->stack.at;
+    ParamShards shards = shards_of(p, l, e);
+    int64_t micros = p->config.train_batch / l->dp / l->micro_batch;
+    double most = 0, update = 0, checkpoint = 0;
+    for (int r = 0; r < l->pp; r++) {
+        const RankPrice *rank = &n->rank[r];
+        double reduce, gather;
+        TRY(gradients_s(p, l, e, rank, &reduce, &gather));
+        double hide = v[STACK_hide_gradients], times = l->zero >= 2 ? (double)micros : 1;
+        double shown = fmax(0, reduce - hide * rank->backward_s) * times;
+        times = l->zero >= 3 ? 2 * (double)micros : 1; /* before forward and backward */
+        shown += fmax(0, gather - hide * rank->forward_s) * times;
+        most = fmax(most, shown);
+        update = fmax(update, update_s(p, e, &shards, rank));
+        double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
+        checkpoint = fmax(checkpoint, state / (1e9 * v[STACK_checkpoint_gb_s]));
+    }
+    out->part_s[PLAN_GRADIENTS] = most;
+    out->part_s[PLAN_UPDATE] = update;
+    out->part_s[PLAN_HOST] += v[STACK_wait_step];
+    if (p->config.checkpoint_every > 0)
+        out->part_s[PLAN_CHECKPOINT] = checkpoint / (double)p->config.checkpoint_every;
+    return OK;
+}
+
+/* Shares of the pipeline's time: what the mean rank does, and the rest, which is bubble. */
+static void price_parts(const PlanLayout *l, const Ranks *n, double micros, double step_s,
+                        PlanPrice *out)
+{
+    double busy = 0, share = micros / l->pp;
+    for (int r = 0; r < l->pp; r++) {
+        const ChunkPrice *s = &n->rank[r].sum;
+        out->part_s[PLAN_COMPUTE] += s->lane_s[ROOFLINE_COMPUTE] * share;
+        out->part_s[PLAN_EXCHANGE] += s->lane_s[ROOFLINE_EXCHANGE] * share;
+        out->part_s[PLAN_CONTEXT] += s->lane_s[ROOFLINE_CONTEXT] * share;
+        out->part_s[PLAN_HOST] += s->host_s * share;
+    }
+    for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
+    double over = busy - step_s; /* exchanges that run beside compute do not show */
+    if (over > 0) out->part_s[PLAN_EXCHANGE] -= fmin(over, out->part_s[PLAN_EXCHANGE]);
+    out->part_s[PLAN_BUBBLE] = fmax(0, -over);
+}
+
+static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, const Ranks *n,
+                         const Estimate *t, PlanPrice *out)
+{
+    for (int r = 0; r < l->pp; r++) {
+        double memory[PLAN_KINDS] = { 0 }, sum = 0;
+        rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory);
+        for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
+        if (sum <= out->peak_bytes) continue;
+        out->peak_bytes = sum, out->worst_rank = r;
+        memcpy(out->memory, memory, sizeof memory);
+    }
+    double room = p->q.hardware->memory_gib * (1 - p->config.plan_margin) * 1073741824.0;
+    out->fits = out->peak_bytes <= room;
+}
+
+static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    const Config *c = &p->config;
+    const PriceEntry *e = NULL;
+    Ranks n;
+    Estimate t;
+    TRY(price_entry(p, l, &e));
+    TRY(price_ranks(p, l, e, &n));
+    int64_t micros = c->train_batch / l->dp / l->micro_batch;
+    EstimateInput in = { l->schedule, l->pp,  l->vpp, (int)micros,
+                         n.blocks,    n.time, n.slot, l->pp > 1 ? send_s(p, l, e) : 0 };
+    TRY(estimate(&p->estimator, &in, &t));
+    *out = (PlanPrice){ .bubble = t.bubble };
+    price_parts(l, &n, (double)micros, t.step_s, out);
+    TRY(price_ends(p, l, e, &n, out));
+    price_memory(p, l, e, &n, &t, out);
+    out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
+                  out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
+    out->tokens_per_s_per_gpu = tokens / (out->step_s * gpus);
+    out->mfu = p->flops / (out->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
+    return OK;
+}
+
+Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    TRY(planner_legal(p, l));
+    ArenaMark mark = arena_mark(&p->scratch);
+    Status s = price(p, l, out);
+    arena_release(&p->scratch, mark);
+    return s;
+}
+
+/* ---- which layouts there are ---- */
+
+static Status divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
+{
+    if (part >= 1 && whole % part == 0) return OK;
+    int64_t below = part < 1 ? 1 : part < whole ? part : whole, above = below;
+    while (whole % below != 0) below--;
+    while (above <= whole && whole % above != 0) above++;
+    if (above > whole) above = whole;
+    return FAIL(ERR_ARG, "%s %lld does not divide %s %lld: %lld and %lld are the nearest that do",
+                part_name, (long long)part, whole_name, (long long)whole, (long long)below,
+                (long long)above);
+}
+
+Status planner_legal(const Planner *p, const PlanLayout *l)
+{
+    const Config *c = &p->config;
+    TRY(divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
+    TRY(divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,", p->q.gpus));
+    TRY(divides("mesh.cp", l->cp, "data.sequence", c->data_sequence));
+    if (p->spec.experts > 0) TRY(divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
+    TRY(divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
+    TRY(divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
+    TRY(divides("train.micro_batch", l->micro_batch, "the sequences of a data-parallel rank,",
+                c->train_batch / l->dp));
+    if (l->shard > 0) TRY(divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
+    int stages = stages_of(l);
+    if (l->partition != NULL || stages <= p->spec.blocks) return OK;
+    return FAIL(ERR_ARG,
+                "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage has "
+                "at least one",
+                stages, l->pp, l->vpp, (long long)p->spec.blocks);
+}

@@ -1,0 +1,318 @@
+#include "plan/price_private.h"
+
+#include <string.h>
+
+/* ---- classes ---- */
+
+static bool alike(const LayerSpec *a, const LayerSpec *b)
+{
+    if (a->kind != b->kind) return false;
+    const AttentionSpec *x = &a->as.attention, *y = &b->as.attention;
+    return a->kind != LAYER_ATTENTION || (x->chunk == y->chunk && x->qk_norm == y->qk_norm);
+}
+
+Status price_classes(Planner *p)
+{
+    void *memory = NULL;
+    TRY(spec_build(&p->config, &p->kept, &p->spec));
+    TRY(arena_alloc(&p->kept, (size_t)p->spec.n_layers * sizeof(int), &memory));
+    p->class_of = memory;
+    for (int i = 0; i < p->spec.n_layers; i++) {
+        int c = 0;
+        while (c < p->classes && !alike(&p->spec.layers[p->first_of[c]], &p->spec.layers[i])) c++;
+        if (c == LAYER_CLASSES_MAX) {
+            return FAIL(ERR_UNSUPPORTED, "plan: more than %d kinds of layers", LAYER_CLASSES_MAX);
+        }
+        if (c == p->classes) p->first_of[p->classes++] = i;
+        p->class_of[i] = c;
+    }
+    return OK;
+}
+
+/* ---- one layer ---- */
+
+typedef struct Counting {
+    const Roofline *roofline;
+    const LayerSpec *layer;
+    LayerPrice *out;
+} Counting;
+
+/* Which part of a block: an attention layer and the router, then the exchange round the experts. */
+static int part_of(const LayerSpec *l, const char *phase)
+{
+    if (l->kind == LAYER_MLP) return PHASE_EXPERTS;
+    if (l->kind != LAYER_MOE || strcmp(phase, "route") == 0) return PHASE_ATTENTION;
+    if (strcmp(phase, "dispatch") == 0) return PHASE_DISPATCH;
+    return strcmp(phase, "combine") == 0 ? PHASE_COMBINE : PHASE_EXPERTS;
+}
+
+static double *seconds(ChunkTimes *t, LayerPass pass, int part)
+{
+    double *const by_pass[LAYER_PASSES] = { t->forward, t->input, t->weight };
+    return &by_pass[pass][part];
+}
+
+static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
+                   const RooflineTime *t)
+{
+    int i = 0;
+    while (i < l->n_ops &&
+           !(l->op[i].name == op->name && l->op[i].pass == pass && l->op[i].size == c->size)) {
+        i++;
+    }
+    if (i == LAYER_OPS_MAX) return OK; /* the sums stand elsewhere */
+    OpPrice *o = &l->op[i];
+    if (i == l->n_ops) {
+        *o = (OpPrice){ op->name, pass, c->work, t->lane, .size = c->size, .rate = t->rate };
+        l->n_ops++;
+    }
+    o->calls++;
+    o->flops += c->flops, o->bytes += c->bytes, o->comm_bytes += c->comm_bytes, o->s += t->s;
+    return OK;
+}
+
+static Status count_op(void *self, LayerPass pass, const char *phase, const OpDesc *op,
+                       const OpCost *cost)
+{
+    Counting *c = self;
+    RooflineTime t;
+    TRY(roofline_op(c->roofline, c->layer, cost, &t));
+    double hidden = t.lane == ROOFLINE_EXCHANGE ? c->roofline->stack->at[STACK_hide_exchange] : 0;
+    t.s *= 1 - hidden;
+    int part = part_of(c->layer, phase);
+    /* Sorting and adding up computes, wherever it stands. */
+    if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
+    *seconds(&c->out->time, pass, part) += t.s;
+    c->out->lane_s[t.lane] += t.s;
+    return note(c->out, pass, op, cost, &t);
+}
+
+/* ---- what a stack says of a layer ---- */
+
+static const struct {
+    StackName keep, traffic, host;
+} stack_layer[] = {
+    [LAYER_EMBED] = { STACK_keep_embed, STACK_traffic_mlp, STACK_host_layer },
+    [LAYER_ATTENTION] = { STACK_keep_attention, STACK_traffic_attention, STACK_host_layer },
+    [LAYER_MLP] = { STACK_keep_mlp, STACK_traffic_mlp, STACK_host_layer },
+    [LAYER_MOE] = { STACK_keep_moe, STACK_traffic_moe, STACK_host_moe },
+    [LAYER_HEAD] = { STACK_keep_head, STACK_traffic_head, STACK_host_layer },
+};
+
+/* Extra traffic is a third of it in each pass, and again in a second forward. */
+static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
+{
+    const double *v = r->stack->at;
+    bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0;
+    double keep = whole ? v[STACK_keep_input] : v[stack_layer[layer->kind].keep];
+    l->keep_bytes = keep < 0 ? (double)l->count.keep : keep;
+    if (keep >= 0 && layer->kind == LAYER_HEAD) l->count.scratch = 0; /* logits are in keep */
+    bool end = layer->kind == LAYER_EMBED;
+    double s = end ? 0 : roofline_memory_s(r, v[stack_layer[layer->kind].traffic]);
+    int part = layer->kind == LAYER_MOE ? PHASE_EXPERTS : part_of(layer, "");
+    l->time.forward[part] += s / 3;
+    l->time.input[part] += s * (whole ? 2 : 1) / 3;
+    l->time.weight[part] += s / 3;
+    l->lane_s[ROOFLINE_COMPUTE] += s * (whole ? 4 : 3) / 3;
+    l->host_s = end ? 0 : v[stack_layer[layer->kind].host] * (whole ? 4.0 / 3 : 1);
+    l->wait_s = layer->kind == LAYER_MOE ? v[STACK_wait_moe] * (whole ? 1.5 : 1) : 0;
+}
+
+double price_pass_s(const LayerPrice *l, bool backward)
+{
+    double s = 0;
+    for (int i = 0; i < PHASES; i++) {
+        s += backward ? l->time.input[i] + l->time.weight[i] : l->time.forward[i];
+    }
+    return s;
+}
+
+static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
+                          unsigned recompute, LayerPrice *out)
+{
+    LayerSpec *l = &e->spec.layers[layer];
+    bool end = l->kind == LAYER_EMBED || l->kind == LAYER_HEAD;
+    l->recompute = end ? 0 : recompute;
+    *out = (LayerPrice){ 0 };
+    Counting c = { r, l, out };
+    LayerCountObserver observer = { count_op, &c };
+    TRY(layer_count(&e->spec, layer, e->key.micro_batch, p->config.data_sequence / e->key.cp,
+                    &observer, &p->scratch, &out->count));
+    apply_stack(r, l, out);
+    return OK;
+}
+
+/* ---- entries ---- */
+
+static Status sheet_values(Planner *p, const PriceEntry *e, StackValues *out)
+{
+    const Config *c = &p->config;
+    const Hardware *h = p->q.hardware;
+    FormulaInputs in;
+    double tokens = (double)(e->key.micro_batch * c->data_sequence) / e->key.cp;
+    double k = (double)c->moe_top_k * c->plan_imbalance;
+    double seen =
+        e->spec.experts == 0 ? 0 : exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
+    TRY(formula_inputs(c, p->q.gpus, &p->scratch, &in));
+    const FormulaInput more[] = {
+        { "tokens", tokens, "a micro-batch on one rank" },
+        { "routed", tokens * k, "tokens x moe.top_k x plan.imbalance" },
+        { "received", tokens * seen * c->plan_imbalance, "tokens with an expert on a rank" },
+        { "hbm_gib", h->memory_gib, "memory.gib" },
+        { "launch_s", 1e-6 * h->host_launch_us, "host.launch_us" },
+        { "sync_s", 1e-6 * h->host_sync_us, "host.sync_us" },
+    };
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) TRY(formula_set(&in, &more[i]));
+    return stack_values(p->q.stack, &in, out);
+}
+
+static Status fill_entry(Planner *p, PriceEntry *e)
+{
+    Config *c = &p->config;
+    c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
+    /* Another stack's head takes all tokens at once. */
+    c->model_loss_chunk = p->q.stack->has[STACK_keep_head] ? e->key.micro_batch * c->data_sequence
+                                                           : p->q.config->model_loss_chunk;
+    TRY(spec_build(c, &p->kept, &e->spec));
+    ArenaMark mark = arena_mark(&p->scratch);
+    Status s = sheet_values(p, e, &e->stack);
+    Roofline r = { p->q.hardware, &e->stack, &e->spec,
+                   (double)(e->key.micro_batch * c->data_sequence) / e->key.cp };
+    for (int i = 0; s == OK && i < p->classes; i++) {
+        s = price_layer(p, &r, e, p->first_of[i], 0, &e->plain[i]);
+        e->recomputed[i] = e->plain[i];
+        if (s == OK && e->key.recompute != 0)
+            s = price_layer(p, &r, e, p->first_of[i], e->key.recompute, &e->recomputed[i]);
+    }
+    arena_release(&p->scratch, mark);
+    return s;
+}
+
+static uint64_t hash_of(const void *key, size_t bytes)
+{
+    uint64_t h = 1469598103934665603u;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ ((const unsigned char *)key)[i]) * 1099511628211u;
+    return h;
+}
+
+Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
+{
+    PriceKey key;
+    memset(&key, 0, sizeof key); /* its padding is hashed, too */
+    key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp;
+    key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
+    size_t at = hash_of(&key, sizeof key) % PRICE_ENTRIES;
+    while (p->entry[at] != NULL && memcmp(&p->entry[at]->key, &key, sizeof key) != 0) {
+        at = (at + 1) % PRICE_ENTRIES;
+    }
+    if (p->entry[at] == NULL) {
+        if (p->entries == PRICE_ENTRIES / 2) {
+            return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
+        }
+        void *memory = NULL;
+        TRY(arena_alloc_zero(&p->kept, sizeof(PriceEntry), &memory));
+        PriceEntry *e = memory;
+        e->key = key;
+        TRY(fill_entry(p, e));
+        p->entry[at] = e;
+        p->entries++;
+    }
+    *out = p->entry[at];
+    return OK;
+}
+
+/* ---- partitions ---- */
+
+static double block_s(const Planner *p, const PriceEntry *e, int block)
+{
+    const LayerPrice *a = &e->plain[price_attention(p, block)], *m = &e->plain[price_mlp(p, block)];
+    return price_pass_s(a, false) + price_pass_s(a, true) + price_pass_s(m, false) +
+           price_pass_s(m, true);
+}
+
+static void even_blocks(const Planner *p, int stages, StageBlocks *out)
+{
+    int blocks = (int)p->spec.blocks, first = 0;
+    for (int i = 0; i < stages; i++) {
+        int n = blocks / stages + (i < blocks % stages);
+        out[i] = (StageBlocks){ first, n, i == 0, i == stages - 1 };
+        first += n;
+    }
+}
+
+static void take_layout(const Layout *l, StageBlocks *out)
+{
+    for (int i = 0; i < l->stages; i++) {
+        const LayoutStage *s = &l->stage[i];
+        out[i] = (StageBlocks){ s->first, s->layers, s->embedding, s->loss };
+    }
+}
+
+static Status balance(Planner *p, const PriceEntry *e, int stages, StageBlocks *out)
+{
+    ArenaMark mark = arena_mark(&p->scratch);
+    void *memory = NULL;
+    TRY(arena_alloc(&p->scratch, (size_t)p->spec.blocks * sizeof(double), &memory));
+    double *layer = memory;
+    for (int i = 0; i < p->spec.blocks; i++) layer[i] = block_s(p, e, i);
+    const LayerPrice *embed = &e->plain[p->class_of[0]], *head = &e->plain[price_head(p)];
+    LayoutCost cost = { layer, (int)p->spec.blocks,
+                        price_pass_s(embed, false) + price_pass_s(embed, true),
+                        price_pass_s(head, false) + price_pass_s(head, true) };
+    Layout layout;
+    Status s = layout_balance(&cost, stages, &p->kept, &p->scratch, &layout);
+    if (s == OK) take_layout(&layout, out);
+    arena_release(&p->scratch, mark);
+    return s;
+}
+
+static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
+{
+    int last = (int)p->spec.blocks - 1;
+    const LayerPrice *embed = &e->plain[p->class_of[0]], *head = &e->plain[price_head(p)];
+    double unit = block_s(p, e, last) / 32;
+    double embed_s = price_pass_s(embed, false) + price_pass_s(embed, true);
+    double head_s = price_pass_s(head, false) + price_pass_s(head, true);
+    PartitionKey key;
+    memset(&key, 0, sizeof key);
+    key.stages = stages;
+    if (e->stack.at[STACK_balance] == 0) return key;
+    key.embedding = 1 + (int)(embed_s / unit), key.head = (int)(head_s / unit);
+    key.dense = (int)(block_s(p, e, 0) / unit);
+    return key;
+}
+
+Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
+                    const StageBlocks **out)
+{
+    void *memory = NULL;
+    size_t bytes = (size_t)stages * sizeof(StageBlocks);
+    if (l->partition != NULL) {
+        TRY(arena_alloc(&p->scratch, bytes, &memory));
+        take_layout(l->partition, memory);
+        *out = memory;
+        return OK;
+    }
+    PartitionKey key = partition_key(p, e, stages);
+    size_t at = hash_of(&key, sizeof key) % PRICE_PARTITIONS;
+    while (p->partition[at] != NULL && memcmp(&p->partition[at]->key, &key, sizeof key) != 0) {
+        at = (at + 1) % PRICE_PARTITIONS;
+    }
+    if (p->partition[at] == NULL) {
+        if (p->partitions == PRICE_PARTITIONS / 2) {
+            return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
+        }
+        TRY(arena_alloc(&p->kept, sizeof(Partition), &memory));
+        Partition *new = memory;
+        TRY(arena_alloc(&p->kept, bytes, &memory));
+        *new = (Partition){ key, memory };
+        if (e->stack.at[STACK_balance] == 0)
+            even_blocks(p, stages, new->at);
+        else
+            TRY(balance(p, e, stages, new->at));
+        p->partition[at] = new;
+        p->partitions++;
+    }
+    *out = p->partition[at]->at;
+    return OK;
+}

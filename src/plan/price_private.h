@@ -1,0 +1,64 @@
+/* price_private: what price.c (memory and time of a layout), price_layers.c (layers, counted once)
+ * and price_count.c (the witness) share. */
+#ifndef PLAN_PRICE_PRIVATE_H
+#define PLAN_PRICE_PRIVATE_H
+
+#include "plan/layer_price.h"
+
+enum { PRICE_ENTRIES = 1 << 12, PRICE_PARTITIONS = 1 << 10 };
+
+/* Blocks [first, first + blocks) of the model on a pipeline stage. */
+typedef struct StageBlocks {
+    int first, blocks;
+    bool embedding, head;
+} StageBlocks;
+
+/* A partition by cost depends on the stages and on how the ends and the dense blocks compare with
+ * the others, in 32ths. */
+typedef struct PartitionKey {
+    int stages, embedding, dense, head;
+} PartitionKey;
+
+typedef struct Partition {
+    PartitionKey key;
+    StageBlocks *at;
+} Partition;
+
+struct Planner {
+    PlanRequest q;
+    Config config; /* the request's, on one rank */
+    Arena kept;    /* what is counted once */
+    Arena scratch;
+    Estimator estimator;
+    ModelSpec spec; /* of one rank */
+    int *class_of;  /* by layer of spec */
+    int classes, first_of[LAYER_CLASSES_MAX];
+    PriceEntry **entry; /* hash tables by key; PRICE_ENTRIES and PRICE_PARTITIONS places */
+    int entries;
+    Partition **partition;
+    int partitions;
+    double flops; /* of the model for one step, nothing computed twice */
+};
+
+/* The class of a block's attention and of its MLP or MoE. */
+static inline int price_attention(const Planner *p, int block)
+{
+    return p->class_of[1 + 2 * block];
+}
+static inline int price_mlp(const Planner *p, int block) { return p->class_of[2 + 2 * block]; }
+static inline int price_head(const Planner *p) { return p->class_of[p->spec.n_layers - 1]; }
+
+/* The classes of the request's model. */
+Status price_classes(Planner *p);
+
+/* The entry of a layout, counted if it is new. */
+Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
+
+/* Blocks of each of `stages` stages. */
+Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
+                    const StageBlocks **out);
+
+/* Seconds of a layer in one pass, forward or whole backward. */
+double price_pass_s(const LayerPrice *l, bool backward);
+
+#endif

@@ -1,0 +1,81 @@
+#include "plan/roofline.h"
+
+enum { TILE_ROWS = 128 }; /* of grouped products */
+
+CollectiveGroup roofline_group(const Hardware *h, int64_t ranks, int64_t stride)
+{
+    int64_t room = (int64_t)h->scale_up_gpus / stride, local = room < ranks ? room : ranks;
+    if (local < 1) local = 1;
+    while (ranks % local != 0) local--;
+    return (CollectiveGroup){ .ranks = ranks, .local = local, .span = ranks * stride };
+}
+
+double roofline_memory_s(const Roofline *r, double bytes)
+{
+    return bytes / (1e9 * r->hardware->memory_achieved_gb_s * r->stack->at[STACK_share_memory]);
+}
+
+static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, double *s)
+{
+    static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
+    CollectiveGroup g = roofline_group(r->hardware, r->spec->ep, 1);
+    Dispatch d = { .kind = kinds[(int)r->stack->at[STACK_dispatch]],
+                   .tokens = r->tokens,
+                   .row_bytes = c->size,
+                   .experts = m->experts,
+                   .top_k = m->rule.top_k,
+                   .domain_limit = m->rule.groups > 1 ? m->rule.top_groups : 0 };
+    CollectiveCost cost;
+    TRY(collective_dispatch(r->hardware, &g, &d, &cost));
+    *s = cost.latency_s + (cost.s - cost.latency_s) * r->spec->imbalance;
+    return OK;
+}
+
+static Status context(const Roofline *r, const OpCost *c, double *s)
+{
+    CollectiveGroup g = roofline_group(r->hardware, r->spec->cp, 1);
+    if (c->comm == COMM_SHIFT) {
+        *s = collective_send(r->hardware, g.local == g.ranks, g.span, c->comm_bytes).s;
+        return OK;
+    }
+    CollectiveCost cost;
+    CollectiveKind kind =
+        c->comm == COMM_ALL_GATHER ? COLLECTIVE_ALL_GATHER : COLLECTIVE_REDUCE_SCATTER;
+    TRY(collective_cost(r->hardware, kind, &g, c->size, &cost));
+    *s = cost.s;
+    return OK;
+}
+
+/* An expert's last tile is half empty on average. */
+static double tile_share(const Roofline *r, const MoeSpec *m)
+{
+    double rows = r->tokens * (double)(m->rule.top_k * r->spec->ep) / (double)m->experts;
+    return rows / (rows + TILE_ROWS / 2.0);
+}
+
+Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, RooflineTime *out)
+{
+    RooflineTime t = { .s = roofline_memory_s(r, c->bytes) };
+    if (c->work == WORK_COMM) {
+        t.lane = c->comm == COMM_EXCHANGE ? ROOFLINE_EXCHANGE : ROOFLINE_CONTEXT;
+        TRY(c->comm == COMM_EXCHANGE ? exchange(r, &layer->as.moe, c, &t.s) : context(r, c, &t.s));
+        t.s /= r->stack->at[STACK_share_links];
+        *out = t;
+        return OK;
+    }
+    if (c->work != WORK_MEMORY && c->flops > 0) {
+        HardwareDtype dtype = c->dtype == DTYPE_F32    ? HARDWARE_F32
+                              : c->dtype == DTYPE_E4M3 ? HARDWARE_FP8
+                                                       : HARDWARE_BF16;
+        double rate;
+        TRY(hardware_rate(r->hardware, c->work, dtype, c->size, &rate));
+        double grouped = r->stack->at[STACK_share_grouped];
+        bool own = c->work == WORK_GROUPED && grouped >= 0;
+        rate *= own ? grouped : r->stack->at[STACK_share_compute];
+        if (c->work == WORK_GROUPED) rate *= tile_share(r, &layer->as.moe);
+        if (c->flops / rate > t.s) t.rate = rate, t.s = c->flops / rate;
+    }
+    t.s += r->stack->at[STACK_kernel_s];
+    *out = t;
+    return OK;
+}

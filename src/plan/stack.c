@@ -1,0 +1,85 @@
+#include "plan/stack.h"
+
+#include "base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char prefix[] = "stack-"; /* of stacks among the program's sheets */
+
+const char *const stack_names[STACK_COUNT] = {
+#define STACK(name, fallback, help) [STACK_##name] = #name,
+#include "plan/stack.def"
+#undef STACK
+};
+
+static const double fallbacks[STACK_COUNT] = {
+#define STACK(name, fallback, help) [STACK_##name] = (fallback),
+#include "plan/stack.def"
+#undef STACK
+};
+
+static Status load_sheet(FormulaSheet *sheet, Arena *a, const char *name)
+{
+    if (strchr(name, '/') == NULL && strchr(name, '.') == NULL) {
+        char whole[128];
+        snprintf(whole, sizeof whole, "%s%.100s", prefix, name);
+        return formula_load(sheet, a, whole);
+    }
+    char *text = NULL;
+    size_t bytes = 0;
+    TRY(file_read_all(name, a, &text, &bytes));
+    return formula_parse(sheet, a, name, text, bytes);
+}
+
+Status stack_load(PlanStack *s, Arena *a, const char *source)
+{
+    const char *name = NULL;
+    PlanStack next = { 0 };
+    TRY(arena_text(a, source, strcspn(source, ","), &name));
+    TRY(load_sheet(&next.sheet, a, name));
+    TRY(formula_settings(&next.sheet, a, source, &next.settings));
+    for (int i = 0; i < STACK_COUNT; i++) {
+        for (int d = 0; d < next.sheet.n; d++) {
+            next.has[i] |= strcmp(next.sheet.def[d].name, stack_names[i]) == 0;
+        }
+        for (int d = 0; d < next.settings.n; d++) {
+            next.has[i] |= strcmp(next.settings.at[d].name, stack_names[i]) == 0;
+        }
+    }
+    *s = next;
+    return OK;
+}
+
+static Status check(const PlanStack *s, const StackValues *v)
+{
+    static const StackName above_0[] = { STACK_share_compute, STACK_share_memory, STACK_share_links,
+                                         STACK_checkpoint_gb_s };
+    static const StackName shares[] = { STACK_hide_exchange, STACK_hide_gradients };
+    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++) {
+        if (v->at[above_0[i]] > 0) continue;
+        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be above 0", s->sheet.name,
+                    stack_names[above_0[i]], v->at[above_0[i]]);
+    }
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        if (v->at[shares[i]] >= 0 && v->at[shares[i]] <= 1) continue;
+        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be from 0 to 1", s->sheet.name,
+                    stack_names[shares[i]], v->at[shares[i]]);
+    }
+    double kind = v->at[STACK_dispatch];
+    if (kind == 0 || kind == 1 || kind == 2) return OK;
+    return FAIL(ERR_ARG, "stack %s: dispatch is %g, it must be 0 (expert), 1 (rank) or 2 (host)",
+                s->sheet.name, kind);
+}
+
+Status stack_values(const PlanStack *s, FormulaInputs *in, StackValues *out)
+{
+    for (int i = 0; i < s->settings.n; i++) TRY(formula_set(in, &s->settings.at[i]));
+    for (int i = 0; i < STACK_COUNT; i++) {
+        out->at[i] = fallbacks[i];
+        if (s->has[i]) TRY(formula_eval(&s->sheet, stack_names[i], in, &out->at[i]));
+    }
+    return check(s, out);
+}
