@@ -137,6 +137,12 @@ int64_t params_shard_elems(const ParamTable *t, ParamBuffer b, const ParamShards
     return (rest + dense - 1) / dense + (t->expert_elems + expert - 1) / expert;
 }
 
+bool params_separate(const ModelSpec *s, const ParamShards *shards)
+{
+    bool main_shared_out = shards != NULL && (shards->stage == 1 || shards->stage == 2);
+    return s->act != DTYPE_F32 || main_shared_out;
+}
+
 /* While one layer's are used, the next one's weights come, the last one's gradients go. */
 static Status alloc_under_way(const ModelSpec *s, const ParamTable *t, const ParamShards *shards,
                               Arena *run, ParamMemory *out)
@@ -152,16 +158,17 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, const ParamShards *
                     bool training, ParamMemory *out)
 {
     *out = (ParamMemory){ 0 };
-    bool low = s->act != DTYPE_F32;
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
         int64_t elems = params_shard_elems(t, (ParamBuffer)b, shards);
         TRY(tensor_new1(run, DTYPE_F32, elems, &out->buffer[b]));
+        out->buffer[b].dim[0] = t->elems[b]; /* a shard, seen as the whole that it stands for */
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
     int64_t elems = params_shard_elems(t, BUF_WEIGHT, shards);
-    if (low) TRY(tensor_new1(run, s->act, elems, &out->buffer[BUF_WEIGHT]));
+    if (params_separate(s, shards)) TRY(tensor_new1(run, s->act, elems, &out->buffer[BUF_WEIGHT]));
+    out->buffer[BUF_WEIGHT].dim[0] = t->elems[BUF_WEIGHT];
     return alloc_under_way(s, t, shards, run, out);
 }
 

@@ -103,6 +103,8 @@ int64_t param_elems(const Param *p);
 
 /* Elements of a buffer on one rank. */
 int64_t params_shard_elems(const ParamTable *t, ParamBuffer b, const ParamShards *shards);
+/* Are weights a buffer beside the main weights? */
+bool params_separate(const ModelSpec *s, const ParamShards *shards);
 /* Buffers in `run`, all of them if `training`, else weights and state only. shards NULL: whole. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, const ParamShards *shards, Arena *run,
                     bool training, ParamMemory *out);

@@ -35,6 +35,14 @@ static unsigned recompute_of(const Config *c, int block)
     return set;
 }
 
+void spec_recompute_names(unsigned set, ConfigTexts *out)
+{
+    out->n = 0;
+    for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+        if ((set & pieces[p].piece) != 0) out->at[out->n++] = pieces[p].name;
+    }
+}
+
 /* Every full_every-th block sees all keys and takes neither positions nor the norm that only
  * rotated heads get (Llama 4: three blocks of chunks, then a full one). */
 static AttentionSpec attention_of(const Config *c, int block)

@@ -86,6 +86,9 @@ static inline bool layer_on(const LayerSpec *l, int rank)
     return l->rank == rank || l->twin == rank;
 }
 
+/* The words of a set, as recompute.pieces has them. */
+void spec_recompute_names(unsigned set, ConfigTexts *out);
+
 /* Widths of one head of q/k and of v. */
 int64_t attention_qk_dim(const AttentionSpec *a);
 int64_t attention_v_dim(const AttentionSpec *a);

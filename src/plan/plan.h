@@ -70,7 +70,8 @@ typedef struct PlanPrice {
     int worst_rank; /* of the pipeline: whose memory this is */
     double peak_bytes, memory[PLAN_KINDS];
     double step_s, part_s[PLAN_PARTS];
-    double bubble; /* mean share of the step that compute lanes wait for the pipeline */
+    double schedule_s; /* of step_s: what the pipeline takes, without what comes after it */
+    double bubble;     /* mean share of the step that compute lanes wait for the pipeline */
     double tokens_per_s_per_gpu, mfu;
 } PlanPrice;
 
@@ -92,9 +93,12 @@ void planner_free(Planner *p); /* NULL is fine */
 /* ERR_ARG in one sentence: which number of the layout does not divide what, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
-/* The same by the counting run of every rank and the simulator; sim (optional) in `a`. */
-Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, Pipeline *pipeline,
-                     Simulation *sim);
+/* All ranks' Programs over time, in `a`. */
+Status planner_simulate(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
+                        Simulation *sim);
+/* The price by the counting run of every rank and the simulator: peak_bytes (not its kinds) and
+ * whatever follows from the step's time. For our own stack. */
+Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out);
 
 /* The layout that a configuration's mesh.* describes, on so many GPUs. Its partition in `a`. */
 Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out);

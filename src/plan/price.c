@@ -101,11 +101,11 @@ static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind
 }
 
 /* Ranks that share out dense parameters, experts. */
-static ParamShards shards_of(const Planner *p, const PlanLayout *l, const PriceEntry *e)
+ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;
     int64_t dense = l->shard > 0 ? l->shard * l->cp : ranks;
-    ParamShards s = { .stage = l->zero,
+    ParamShards s = { .stage = dense > 1 ? l->zero : 0,
                       .dense = dense,
                       .expert = dense > l->ep ? dense / l->ep : 1,
                       .low_reduce = p->config.mesh_reduce == REDUCE_BF16 };
@@ -178,7 +178,9 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     memory[PLAN_WEIGHTS] =
         rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
+    memory[PLAN_MAIN] =
+        rounded(elems[BUF_MAIN] *
+                stack_size(e, STACK_main_size, params_separate(&e->spec, shards) ? 4 : 0));
     memory[PLAN_OPTIMIZER] = 2 * rounded(elems[BUF_MOMENT1] * e->stack.at[STACK_moment_size] / 2) +
                              rounded(4 * r->sum.state_elems);
     double bucket = shards->low_reduce ? 2 : shards->stage >= 2 ? 4 : 0;
@@ -189,7 +191,7 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
 static void rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                         const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
 {
-    ParamShards shards = shards_of(p, l, e);
+    ParamShards shards = price_shards(p, l, e);
     param_bytes(e, &shards, r, memory);
     const double *v = e->stack.at;
     double stream = (double)e->plain[0].count.stream;
@@ -207,7 +209,7 @@ static void rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry 
 /* ---- a layout ---- */
 
 /* Hops of a micro-batch: stages of the model. */
-static int stages_of(const PlanLayout *l)
+int price_stage_count(const PlanLayout *l)
 {
     return l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
 }
@@ -240,7 +242,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
     size_t chunks = (size_t)(l->pp * l->vpp);
     const StageBlocks *stage;
     void *memory = NULL;
-    TRY(price_stages(p, l, e, stages_of(l), &stage));
+    TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(arena_alloc_zero(&p->scratch, (size_t)l->pp * sizeof(RankPrice), &memory));
     out->rank = memory;
     TRY(arena_alloc(&p->scratch, chunks * sizeof(ChunkTimes), &memory));
@@ -277,7 +279,7 @@ static Status price_ends(Planner *p, const PlanLayout *l, const PriceEntry *e, c
                          PlanPrice *out)
 {
     const double *v = e->stack.at;
-    ParamShards shards = shards_of(p, l, e);
+    ParamShards shards = price_shards(p, l, e);
     int64_t micros = p->config.train_batch / l->dp / l->micro_batch;
     double most = 0, update = 0, checkpoint = 0;
     for (int r = 0; r < l->pp; r++) {
@@ -334,27 +336,53 @@ static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, c
     out->fits = out->peak_bytes <= room;
 }
 
-static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
+static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, Ranks *n,
+                          EstimateInput *out)
+{
+    TRY(price_ranks(p, l, e, n));
+    int64_t micros = p->config.train_batch / l->dp / l->micro_batch;
+    *out = (EstimateInput){ l->schedule, l->pp,   l->vpp,  (int)micros,
+                            n->blocks,   n->time, n->slot, l->pp > 1 ? send_s(p, l, e) : 0 };
+    return OK;
+}
+
+Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out)
+{
+    const PriceEntry *e = NULL;
+    Ranks n;
+    TRY(price_entry(p, l, &e));
+    return price_input(p, l, e, &n, out);
+}
+
+void price_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 {
     const Config *c = &p->config;
+    double ends = price->step_s - price->schedule_s;
+    double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
+    price->part_s[PLAN_BUBBLE] += schedule_s - price->schedule_s;
+    price->schedule_s = schedule_s;
+    price->step_s = schedule_s + ends;
+    price->tokens_per_s_per_gpu = tokens / (price->step_s * gpus);
+    price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
+}
+
+static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
     const PriceEntry *e = NULL;
     Ranks n;
     Estimate t;
+    EstimateInput in;
     TRY(price_entry(p, l, &e));
-    TRY(price_ranks(p, l, e, &n));
-    int64_t micros = c->train_batch / l->dp / l->micro_batch;
-    EstimateInput in = { l->schedule, l->pp,  l->vpp, (int)micros,
-                         n.blocks,    n.time, n.slot, l->pp > 1 ? send_s(p, l, e) : 0 };
+    TRY(price_input(p, l, e, &n, &in));
     TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .bubble = t.bubble };
-    price_parts(l, &n, (double)micros, t.step_s, out);
+    price_parts(l, &n, in.micros, t.step_s, out);
+    out->schedule_s = t.step_s;
     TRY(price_ends(p, l, e, &n, out));
     price_memory(p, l, e, &n, &t, out);
     out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
                   out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
-    out->tokens_per_s_per_gpu = tokens / (out->step_s * gpus);
-    out->mfu = p->flops / (out->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
+    price_take_schedule(p, out, t.step_s);
     return OK;
 }
 
@@ -393,7 +421,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(divides("train.micro_batch", l->micro_batch, "the sequences of a data-parallel rank,",
                 c->train_batch / l->dp));
     if (l->shard > 0) TRY(divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
-    int stages = stages_of(l);
+    int stages = price_stage_count(l);
     if (l->partition != NULL || stages <= p->spec.blocks) return OK;
     return FAIL(ERR_ARG,
                 "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage has "

@@ -58,6 +58,18 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     const StageBlocks **out);
 
+/* Stages of the model: hops of a micro-batch. */
+int price_stage_count(const PlanLayout *l);
+
+/* Ranks that share out dense parameters, experts. */
+ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e);
+
+/* What the schedule is estimated and simulated with; arrays in scratch. */
+Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out);
+
+/* Another time of the pipeline, and what follows from it. */
+void price_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
+
 /* Seconds of a layer in one pass, forward or whole backward. */
 double price_pass_s(const LayerPrice *l, bool backward);
 

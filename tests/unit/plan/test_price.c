@@ -6,7 +6,9 @@
 #include "plan/stack.h"
 #include "train/engine.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const double GIB = 1073741824.0;
 
@@ -130,6 +132,76 @@ static void the_ladder_of_deepseek_v2_lite_comes_out(void **state)
     }
 }
 
+static uint32_t seed = 12345;
+
+static int pick(const int *of, int n)
+{
+    seed = seed * 1664525 + 1013904223;
+    return of[(seed >> 16) % (uint32_t)n];
+}
+
+#define PICK(...)                                                                                  \
+    pick((const int[]){ __VA_ARGS__ }, (int)(sizeof((const int[]){ __VA_ARGS__ }) / sizeof(int)))
+
+/* A layout that the model and 64 GPUs allow; false if this throw of the dice is none. */
+static bool random_layout(const Question *q, PlanLayout *l)
+{
+    static const char *const names[] = { "1f1b", "gpipe", "interleaved" };
+    static const unsigned sets[] = { 0, RECOMPUTE_NORM | RECOMPUTE_ACT,
+                                     RECOMPUTE_ATTN_UP | RECOMPUTE_SHARED | RECOMPUTE_EXCHANGE,
+                                     RECOMPUTE_LAYER };
+    const char *name = names[PICK(0, 1, 2)];
+    *l = (PlanLayout){ .pp = PICK(1, 2, 4, 8),
+                       .vpp = strcmp(name, "interleaved") == 0 ? PICK(2, 3) : 1,
+                       .ep = PICK(1, 2, 4, 8),
+                       .cp = PICK(1, 1, 2),
+                       .zero = PICK(0, 1, 2, 3),
+                       .micro_batch = PICK(1, 2),
+                       .recompute = sets[PICK(0, 1, 2, 3)],
+                       .recompute_blocks = PICK(-1, 1, 2) };
+    CHECK_OK(schedule_find(name, &l->schedule));
+    l->dp = 64 / (l->pp * l->cp);
+    return planner_legal(q->planner, l) == OK;
+}
+
+static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
+{
+    (void)state;
+    static const char *const sets[][8] = {
+        { "train.batch=256", "model.layers=24", "moe.experts=16", "train.micro_batch=1" },
+        { "train.batch=512", "model.layers=25", "moe.experts=8", "train.micro_batch=1",
+          "run.compute=bf16", "attention.kind=gqa", "attention.kv_heads=2", "moe.buffers=worst" },
+        { "train.batch=256", "model.layers=31", "moe.experts=24", "train.micro_batch=1",
+          "run.compute=bf16", "mesh.reduce=bf16", "plan.imbalance=1.3", "moe.shared=0" },
+    };
+    int priced = 0;
+    double worst = 0;
+    for (int m = 0; m < 3; m++) {
+        Question q;
+        Arena a = { 0 };
+        int n = 0;
+        while (n < 8 && sets[m][n] != NULL) n++;
+        open_plan(&q, "quickstart", "h200", 64, "switchyard", sets[m], n);
+        CHECK_OK(arena_init(&a, "count", MEM_HOST, (size_t)4 << 30));
+        for (int tries = 0; tries < 300; tries++) {
+            PlanLayout l;
+            PlanPrice fast, slow;
+            if (!random_layout(&q, &l)) continue;
+            if (planner_price(q.planner, &l, &fast) != OK) continue; /* no such schedule */
+            CHECK_OK(planner_count(q.planner, &l, &a, &slow));
+            CHECK_NEAR(fast.peak_bytes, slow.peak_bytes, 0.5);
+            worst = fmax(worst, fabs(fast.step_s / slow.step_s - 1));
+            arena_release(&a, (ArenaMark){ 0 });
+            priced++;
+        }
+        arena_free(&a);
+        close_plan(&q);
+    }
+    print_message("%d layouts, largest difference of times %.4f\n", priced, worst);
+    assert_true(priced > 100);
+    CHECK_NEAR(worst, 0, 0.01);
+}
+
 static void a_layout_that_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -156,6 +228,7 @@ int main(void)
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(parts_add_up_to_the_step),
         TEST(the_ladder_of_deepseek_v2_lite_comes_out),
+        TEST(prices_are_those_of_the_counting_run_and_the_simulator),
         TEST(a_layout_that_cannot_be_is_refused),
     };
     return TEST_RUN(tests);
