@@ -105,7 +105,7 @@ int text_nearest(const char *word, const char *const *names, int n)
 const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at)
 {
     enum { SHOWN = 60 };
-    char shown[SHOWN + 1];
+    char shown[SHOWN + 1] = "";
     int from = at > SHOWN / 2 ? at - SHOWN / 2 : 0, n = 0;
     for (const char *c = text + from; n < SHOWN && *c != '\0'; c++) {
         shown[n++] = *c;

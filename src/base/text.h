@@ -30,8 +30,8 @@ const char *text_bytes(char out[32], double bytes);
 const char *text_si(char out[32], double value);
 const char *text_thousands(char out[32], int64_t value);
 
-/* "\n  TEXT\n     ^": a window of the text with a caret under byte `at`, control bytes and what is not
- * ASCII as ?; for the end of a message. Returns out. */
+/* "\n  TEXT\n     ^": a window of the text with a caret under byte `at`, control bytes and what is
+ * not ASCII as ?; for the end of a message. Returns out. */
 enum { TEXT_CARET_BYTES = 160 };
 const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at);
 

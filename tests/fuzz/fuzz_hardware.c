@@ -20,7 +20,7 @@ static void need_rates(const Hardware *h)
     for (int i = 0; i < 12; i++) {
         HardwareDtype dtype = (HardwareDtype)(i % 3);
         double rate = 0;
-        if (hardware_rate(h, (HardwareWork)(i / 3), dtype, 4096, &rate) != OK) continue;
+        if (hardware_rate(h, (OpWork)(WORK_GEMM + i / 3), dtype, 4096, &rate) != OK) continue;
         need(rate > 0 && rate <= hardware_peak(h, dtype) * (1 + 1e-9));
     }
 }
