@@ -242,7 +242,7 @@ static Status qkv_forward(LayerRun *r)
 
 static Status collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
 {
-    return collective(
+    return exchange_collective(
         r->ex,
         (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
 }

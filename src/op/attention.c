@@ -50,7 +50,7 @@ static Status check_scale(const char *op, float scale)
     return FAIL(ERR_ARG, "%s: scale is %g, wanted a number above 0", op, (double)scale);
 }
 
-static Status fwd_check(const void *args)
+Status attention_fwd_check(const void *args)
 {
     const AttentionFwd *a = args;
     const char *op = "attention_fwd";
@@ -61,7 +61,7 @@ static Status fwd_check(const void *args)
     return op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32);
 }
 
-static Status bwd_check(const void *args)
+Status attention_bwd_check(const void *args)
 {
     const AttentionBwd *a = args;
     const char *op = "attention_bwd";
@@ -102,86 +102,31 @@ static double pairs_of(const Shape *s, int64_t chunk)
     return heads * (double)all;
 }
 
-static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
-
-static OpCost fwd_cost(const void *args)
+OpCost attention_fwd_cost(const void *args)
 {
     const AttentionFwd *a = args;
     Shape s = attention_fwd_shape(a);
     return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(s.dk + s.dv),
-                     .bytes = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v) +
-                              bytes_of(&a->doc) + bytes_of(&a->o) + bytes_of(&a->lse),
+                     .bytes = op_port_bytes(OP_ATTENTION_FWD, a),
                      .work = WORK_ATTENTION,
                      .dtype = s.act,
                      .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
 }
 
-static OpCost bwd_cost(const void *args)
+OpCost attention_bwd_cost(const void *args)
 {
     const AttentionBwd *a = args;
     Shape s = attention_bwd_shape(a);
-    double in = bytes_of(&a->q) + bytes_of(&a->k) + bytes_of(&a->v);
     return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(3 * s.dk + 2 * s.dv),
-                     .bytes = 2 * in + 2 * bytes_of(&a->o) + bytes_of(&a->lse) +
-                              bytes_of(&a->doc), /* gradients are as large as their tensors */
+                     .bytes = op_port_bytes(OP_ATTENTION_BWD, a),
                      .work = WORK_ATTENTION_BACKWARD,
                      .dtype = s.act,
                      .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
 }
 
-static const OpPort fwd_ports[] = {
-    PORT(AttentionFwd, q, PORT_IN),
-    PORT(AttentionFwd, k, PORT_IN),
-    PORT(AttentionFwd, v, PORT_IN),
-    PORT(AttentionFwd, doc, PORT_IN_OPT),
-    PORT(AttentionFwd, o, PORT_OUT),
-    PORT(AttentionFwd, lse, PORT_OUT),
-    PORTS_END,
-};
+OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),
+         IN_OPT(AttentionFwd, doc), OUT(AttentionFwd, o), OUT(AttentionFwd, lse));
 
-static const OpPort bwd_ports[] = {
-    PORT(AttentionBwd, d_o, PORT_IN),
-    PORT(AttentionBwd, q, PORT_IN),
-    PORT(AttentionBwd, k, PORT_IN),
-    PORT(AttentionBwd, v, PORT_IN),
-    PORT(AttentionBwd, doc, PORT_IN_OPT),
-    PORT(AttentionBwd, o, PORT_IN),
-    PORT(AttentionBwd, lse, PORT_IN),
-    PORT(AttentionBwd, dq, PORT_OUT),
-    PORT(AttentionBwd, dk, PORT_OUT),
-    PORT(AttentionBwd, dv, PORT_OUT),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status attention_fwd_cuda(Exec *ex, const void *args);
-Status attention_bwd_cuda(Exec *ex, const void *args);
-size_t attention_fwd_cuda_workspace(const Exec *ex, const void *args);
-size_t attention_bwd_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc attention_fwd_desc, attention_bwd_desc;
-
-const OpDesc attention_fwd_desc = {
-    .name = "attention_fwd",
-    .args_bytes = sizeof(AttentionFwd),
-    .ports = fwd_ports,
-    .check = fwd_check,
-    .cost = fwd_cost,
-    .workspace = attention_fwd_workspace,
-    .cpu = attention_fwd_cpu,
-    .cuda = CUDA_OP(attention_fwd_cuda),
-    .cuda_workspace = CUDA_OP(attention_fwd_cuda_workspace),
-};
-
-const OpDesc attention_bwd_desc = {
-    .name = "attention_bwd",
-    .args_bytes = sizeof(AttentionBwd),
-    .ports = bwd_ports,
-    .check = bwd_check,
-    .cost = bwd_cost,
-    .workspace = attention_bwd_workspace,
-    .cpu = attention_bwd_cpu,
-    .cuda = CUDA_OP(attention_bwd_cuda),
-    .cuda_workspace = CUDA_OP(attention_bwd_cuda_workspace),
-};
+OP_PORTS(attention_bwd, IN(AttentionBwd, d_o), IN(AttentionBwd, q), IN(AttentionBwd, k),
+         IN(AttentionBwd, v), IN_OPT(AttentionBwd, doc), IN(AttentionBwd, o), IN(AttentionBwd, lse),
+         OUT(AttentionBwd, dq), OUT(AttentionBwd, dk), OUT(AttentionBwd, dv));

@@ -22,9 +22,6 @@
 
 #include <type_traits>
 
-extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *ex, const void *args);
-extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args);
-
 static const int WARP = 32, THREADS = 256, WARPS = THREADS / WARP;
 static const int FRAGMENT = 16, STRIP = 32; /* rows, columns of a product that a warp makes */
 static const int WIDTH_MAX = 256;

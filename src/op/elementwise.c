@@ -17,20 +17,20 @@ static Status same_count(const char *op, const Tensor *x, const Tensor *y)
                 tensor_shape_text(y, have, sizeof have), tensor_shape_text(x, want, sizeof want));
 }
 
-static Status check_add(const void *args)
+Status add_check(const void *args)
 {
     const Add *a = args;
     return same_count("add", &a->x, &a->y);
 }
 
-static OpCost cost_add(const void *args)
+OpCost add_cost(const void *args)
 {
     const Add *a = args;
     return (OpCost){ .flops = (double)tensor_elems(&a->x),
                      .bytes = (double)(tensor_bytes(&a->x) + 2 * tensor_bytes(&a->y)) };
 }
 
-static Status add_cpu(Exec *ex, const void *args)
+Status add_cpu(Exec *ex, const void *args)
 {
     const Add *a = args;
     int64_t n = tensor_elems(&a->x);
@@ -48,41 +48,21 @@ static Status add_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_add[] = {
-    PORT(Add, x, PORT_IN),
-    PORT(Add, y, PORT_ADD),
-    PORTS_END,
-};
+OP_PORTS(add, IN(Add, x), ADD(Add, y));
 
-#ifdef HAVE_CUDA
-Status add_cuda(Exec *ex, const void *args);
-Status cast_cuda(Exec *ex, const void *args);
-#endif
-
-extern const OpDesc add_desc;
-const OpDesc add_desc = {
-    .name = "add",
-    .args_bytes = sizeof(Add),
-    .ports = ports_add,
-    .check = check_add,
-    .cost = cost_add,
-    .cpu = add_cpu,
-    .cuda = CUDA_OP(add_cuda),
-};
-
-static Status check_cast(const void *args)
+Status cast_check(const void *args)
 {
     const Cast *a = args;
     return same_count("cast", &a->x, &a->y);
 }
 
-static OpCost cost_cast(const void *args)
+OpCost cast_cost(const void *args)
 {
     const Cast *a = args;
     return (OpCost){ .bytes = (double)(tensor_bytes(&a->x) + tensor_bytes(&a->y)) };
 }
 
-static Status cast_cpu(Exec *ex, const void *args)
+Status cast_cpu(Exec *ex, const void *args)
 {
     const Cast *a = args;
     int64_t n = tensor_elems(&a->x);
@@ -96,19 +76,4 @@ static Status cast_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_cast[] = {
-    PORT(Cast, x, PORT_IN),
-    PORT(Cast, y, PORT_OUT),
-    PORTS_END,
-};
-
-extern const OpDesc cast_desc;
-const OpDesc cast_desc = {
-    .name = "cast",
-    .args_bytes = sizeof(Cast),
-    .ports = ports_cast,
-    .check = check_cast,
-    .cost = cost_cast,
-    .cpu = cast_cpu,
-    .cuda = CUDA_OP(cast_cuda),
-};
+OP_PORTS(cast, IN(Cast, x), OUT(Cast, y));

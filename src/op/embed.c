@@ -2,7 +2,7 @@
 #include "op/index_check.h"
 #include "op/op.h"
 
-static Status check_fwd(const void *args)
+Status embed_fwd_check(const void *args)
 {
     const EmbedFwd *a = args;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table);
@@ -11,13 +11,13 @@ static Status check_fwd(const void *args)
     return op_expect("embed_fwd", "h", &a->h, n, d, a->table.dtype);
 }
 
-static OpCost cost_fwd(const void *args)
+OpCost embed_fwd_cost(const void *args)
 {
     const EmbedFwd *a = args;
     return (OpCost){ .bytes = 2 * (double)tensor_bytes(&a->h) + (double)tensor_bytes(&a->id) };
 }
 
-static Status embed_fwd_cpu(Exec *ex, const void *args)
+Status embed_fwd_cpu(Exec *ex, const void *args)
 {
     const EmbedFwd *a = args;
     const int32_t *id = a->id.data;
@@ -32,31 +32,9 @@ static Status embed_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_fwd[] = {
-    PORT(EmbedFwd, id, PORT_IN),
-    PORT(EmbedFwd, table, PORT_IN),
-    PORT(EmbedFwd, h, PORT_OUT),
-    PORTS_END,
-};
+OP_PORTS(embed_fwd, IN(EmbedFwd, id), IN(EmbedFwd, table), OUT(EmbedFwd, h));
 
-#ifdef HAVE_CUDA
-Status embed_fwd_cuda(Exec *ex, const void *args);
-Status embed_bwd_cuda(Exec *ex, const void *args);
-size_t embed_bwd_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc embed_fwd_desc;
-const OpDesc embed_fwd_desc = {
-    .name = "embed_fwd",
-    .args_bytes = sizeof(EmbedFwd),
-    .ports = ports_fwd,
-    .check = check_fwd,
-    .cost = cost_fwd,
-    .cpu = embed_fwd_cpu,
-    .cuda = CUDA_OP(embed_fwd_cuda),
-};
-
-static Status check_bwd(const void *args)
+Status embed_bwd_check(const void *args)
 {
     const EmbedBwd *a = args;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
@@ -65,7 +43,7 @@ static Status check_bwd(const void *args)
     return op_expect("embed_bwd", "dtable", &a->dtable, -1, d, DTYPE_F32);
 }
 
-static OpCost cost_bwd(const void *args)
+OpCost embed_bwd_cost(const void *args)
 {
     const EmbedBwd *a = args;
     double elems =
@@ -92,7 +70,7 @@ static void add_columns(const EmbedBwd *a, int64_t first, int64_t end)
 
 /* Each thread owns a range of columns, whole cache lines of them, and walks the tokens in order:
  * the rows of an id are added in one order, whatever the threads. */
-static Status embed_bwd_cpu(Exec *ex, const void *args)
+Status embed_bwd_cpu(Exec *ex, const void *args)
 {
     enum { LINE = 16 };
     const EmbedBwd *a = args;
@@ -106,21 +84,4 @@ static Status embed_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_bwd[] = {
-    PORT(EmbedBwd, id, PORT_IN),
-    PORT(EmbedBwd, dh, PORT_IN),
-    PORT(EmbedBwd, dtable, PORT_ADD),
-    PORTS_END,
-};
-
-extern const OpDesc embed_bwd_desc;
-const OpDesc embed_bwd_desc = {
-    .name = "embed_bwd",
-    .args_bytes = sizeof(EmbedBwd),
-    .ports = ports_bwd,
-    .check = check_bwd,
-    .cost = cost_bwd,
-    .cpu = embed_bwd_cpu,
-    .cuda = CUDA_OP(embed_bwd_cuda),
-    .cuda_workspace = CUDA_OP(embed_bwd_cuda_workspace),
-};
+OP_PORTS(embed_bwd, IN(EmbedBwd, id), IN(EmbedBwd, dh), ADD(EmbedBwd, dtable));

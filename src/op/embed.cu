@@ -17,8 +17,6 @@
 
 #include "op/embed.h"
 
-extern "C" size_t embed_bwd_cuda_workspace(const struct Exec *ex, const void *args);
-
 enum {
     WARP = 32,
     DIGIT_BITS = 8,
@@ -51,28 +49,19 @@ static __global__ void embed_fwd_kernel(const int32_t *id, const T *table, T *h,
     move<WIDE>(table + from * d, h + row * d, d, (int)threadIdx.x, (int)blockDim.x);
 }
 
-template <typename T, bool WIDE> static void forward_launch(struct Exec *ex, const EmbedFwd *a)
-{
-    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table);
-    dim3 block = row_block(d / (WIDE ? PACK<T> : 1));
-    embed_fwd_kernel<T, WIDE><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(
-        (const int32_t *)a->id.data, (const T *)a->table.data, (T *)a->h.data, n,
-        tensor_elems(&a->table) / d, d);
-}
-
-template <typename T> static Status forward(struct Exec *ex, const EmbedFwd *a)
-{
-    if (packs_fit<T>({ a->table.data, a->h.data }, { tensor_cols(&a->table) }))
-        forward_launch<T, true>(ex, a);
-    else
-        forward_launch<T, false>(ex, a);
-    return kernel_status("embed_fwd");
-}
-
 extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
 {
     const EmbedFwd *a = (const EmbedFwd *)args;
-    return a->table.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
+    const void *id = a->id.data, *table = a->table.data;
+    void *h = a->h.data;
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table),
+            rows = tensor_elems(&a->table) / d;
+    return launch_packed("embed_fwd", a->table.dtype, { table, h }, { d }, [&](auto t, auto wide) {
+        typedef decltype(t) T;
+        dim3 block = row_block(d / (wide ? PACK<T> : 1));
+        embed_fwd_kernel<T, wide><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(
+            (const int32_t *)id, (const T *)table, (T *)h, n, rows, d);
+    });
 }
 
 /* The workspace of backward. */
@@ -354,16 +343,6 @@ template <typename T, bool WIDE> static __global__ void embed_join_kernel(Runs<T
     row_add<WIDE>(a.dtable + key * a.d + col, sum);
 }
 
-template <typename T, bool WIDE> static Status runs_add(struct Exec *ex, const Runs<T> &r)
-{
-    constexpr int P = WIDE ? PACK<T> : 1;
-    dim3 grid(grid_of(r.n, RUN_TILE), grid_of(r.d, RUN_THREADS * P));
-    embed_runs_kernel<T, WIDE><<<grid, RUN_THREADS, 0, exec_stream(ex)>>>(r);
-    TRY(kernel_status("embed_bwd"));
-    embed_join_kernel<T, WIDE><<<grid, RUN_THREADS, 0, exec_stream(ex)>>>(r);
-    return kernel_status("embed_bwd");
-}
-
 extern "C" size_t embed_bwd_cuda_workspace(const struct Exec *ex, const void *args)
 {
     const EmbedBwd *a = (const EmbedBwd *)args;
@@ -371,28 +350,28 @@ extern "C" size_t embed_bwd_cuda_workspace(const struct Exec *ex, const void *ar
     return space_of(NULL, tensor_elems(&a->id), tensor_cols(&a->dtable)).bytes;
 }
 
-template <typename T> static Status backward(struct Exec *ex, const EmbedBwd *a)
-{
-    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
-    Space s = space_of(exec_workspace(ex), n, d);
-    int side = 0;
-    TRY(tokens_sort(ex, a, &s, &side));
-    Runs<T> r = {
-        s.key[side], s.token[side], (const T *)a->dh.data, (float *)a->dtable.data, s.part, n, d, 0
-    };
-    r.vocabulary = (uint32_t)(tensor_elems(&a->dtable) / d);
-    if (packs_fit<T>({ r.dh, r.dtable, r.part }, { d })) return runs_add<T, true>(ex, r);
-    return runs_add<T, false>(ex, r);
-}
-
 extern "C" Status embed_bwd_cuda(struct Exec *ex, const void *args)
 {
     const EmbedBwd *a = (const EmbedBwd *)args;
-    int64_t n = tensor_elems(&a->id), rows = tensor_elems(&a->dtable) / tensor_cols(&a->dtable);
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
+    int64_t rows = tensor_elems(&a->dtable) / d;
+    const void *dh = a->dh.data;
+    float *dtable = (float *)a->dtable.data;
     if (n > INT32_MAX || rows > INT32_MAX) {
         return FAIL(ERR_SHAPE, "embed_bwd: %lld tokens, %lld rows of dtable: at most %d of either",
                     (long long)n, (long long)rows, INT32_MAX);
     }
     if (n == 0) return OK;
-    return a->dh.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
+    Space s = space_of(exec_workspace(ex), n, d);
+    int side = 0;
+    TRY(tokens_sort(ex, a, &s, &side));
+    return launch_packed(
+        "embed_bwd", a->dh.dtype, { dh, dtable, s.part }, { d }, [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Runs<T> r = { s.key[side], s.token[side], (const T *)dh, dtable, s.part, n, d, 0 };
+            r.vocabulary = (uint32_t)rows;
+            dim3 grid(grid_of(n, RUN_TILE), grid_of(d, RUN_THREADS * (wide ? PACK<T> : 1)));
+            embed_runs_kernel<T, wide><<<grid, RUN_THREADS, 0, exec_stream(ex)>>>(r);
+            embed_join_kernel<T, wide><<<grid, RUN_THREADS, 0, exec_stream(ex)>>>(r);
+        });
 }

@@ -33,7 +33,7 @@ static OpCost exchange_cost(const Rows *received, int64_t ranks, double row, dou
                      .size = row };
 }
 
-static Status dispatch_check(const void *args)
+Status exchange_dispatch_check(const void *args)
 {
     const ExchangeDispatch *a = args;
     int64_t n = a->x.dim[0], m = a->rows.dim[0], d = tensor_cols(&a->x);
@@ -46,14 +46,14 @@ static Status dispatch_check(const void *args)
     return op_expect("exchange_dispatch", "rows_weight", &a->rows_weight, m, k, DTYPE_F32);
 }
 
-static OpCost dispatch_cost(const void *args)
+OpCost exchange_dispatch_cost(const void *args)
 {
     const ExchangeDispatch *a = args;
     double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
     return exchange_cost(&a->received, a->ranks, row, bytes_of(&a->x));
 }
 
-static Status combine_check(const void *args)
+Status exchange_combine_check(const void *args)
 {
     const ExchangeCombine *a = args;
     int64_t n = a->y.dim[0], d = tensor_cols(&a->y);
@@ -61,7 +61,7 @@ static Status combine_check(const void *args)
     return op_expect("exchange_combine", "x", &a->x, -1, d, a->y.dtype);
 }
 
-static OpCost combine_cost(const void *args)
+OpCost exchange_combine_cost(const void *args)
 {
     const ExchangeCombine *a = args;
     double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
@@ -69,18 +69,18 @@ static OpCost combine_cost(const void *args)
     return exchange_cost(&a->received, a->ranks, row, home);
 }
 
-static Status collective_check(const void *args)
+Status exchange_collective_check(const void *args)
 {
     const Collective *a = args;
     int64_t in = a->in.dim[0], want = in;
     if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
     if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
-    TRY(op_expect_act("collective", "in", &a->in, in, -1));
-    return op_expect("collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
+    TRY(op_expect_act("exchange_collective", "in", &a->in, in, -1));
+    return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
 /* size: the whole, which is what formulas of all-gather and reduce-scatter count in. */
-static OpCost collective_cost(const void *args)
+OpCost exchange_collective_cost(const void *args)
 {
     const Collective *a = args;
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
@@ -99,57 +99,21 @@ static Status no_peers(Exec *ex, const void *args)
     return FAIL(ERR_UNSUPPORTED, "exchange: one rank has no peers; set mesh.ep=1 mesh.cp=1");
 }
 
-static const OpPort dispatch_ports[] = {
-    PORT(ExchangeDispatch, x, PORT_IN),
-    PORT(ExchangeDispatch, index, PORT_IN_OPT),
-    PORT(ExchangeDispatch, weight, PORT_IN_OPT),
-    PORT(ExchangeDispatch, rows, PORT_OUT),
-    PORT(ExchangeDispatch, rows_index, PORT_OUT_OPT),
-    PORT(ExchangeDispatch, rows_weight, PORT_OUT_OPT),
-    PORT(ExchangeDispatch, received, PORT_ROWS),
-    PORTS_END,
-};
+Status exchange_dispatch_cpu(Exec *ex, const void *args) { return no_peers(ex, args); }
+Status exchange_dispatch_cuda(Exec *ex, const void *args) { return no_peers(ex, args); }
+Status exchange_combine_cpu(Exec *ex, const void *args) { return no_peers(ex, args); }
+Status exchange_combine_cuda(Exec *ex, const void *args) { return no_peers(ex, args); }
+Status exchange_collective_cpu(Exec *ex, const void *args) { return no_peers(ex, args); }
+Status exchange_collective_cuda(Exec *ex, const void *args) { return no_peers(ex, args); }
 
-extern const OpDesc exchange_dispatch_desc, exchange_combine_desc, collective_desc;
-const OpDesc exchange_dispatch_desc = {
-    .name = "exchange_dispatch",
-    .args_bytes = sizeof(ExchangeDispatch),
-    .ports = dispatch_ports,
-    .check = dispatch_check,
-    .cost = dispatch_cost,
-    .cpu = no_peers,
-    .cuda = CUDA_OP(no_peers),
-};
+OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
+         IN_OPT(ExchangeDispatch, weight), OUT(ExchangeDispatch, rows),
+         OUT_OPT(ExchangeDispatch, rows_index), OUT_OPT(ExchangeDispatch, rows_weight),
+         ROWS(ExchangeDispatch, received));
 
-static const OpPort combine_ports[] = {
-    PORT(ExchangeCombine, x, PORT_IN),          PORT(ExchangeCombine, rows_weight, PORT_IN_OPT),
-    PORT(ExchangeCombine, shared, PORT_IN_OPT), PORT(ExchangeCombine, residual, PORT_IN_OPT),
-    PORT(ExchangeCombine, y, PORT_OUT),         PORT(ExchangeCombine, weight, PORT_OUT_OPT),
-    PORT(ExchangeCombine, received, PORT_ROWS), PORTS_END,
-};
+OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
+         IN_OPT(ExchangeCombine, shared), IN_OPT(ExchangeCombine, residual),
+         OUT(ExchangeCombine, y), OUT_OPT(ExchangeCombine, weight),
+         ROWS(ExchangeCombine, received));
 
-const OpDesc exchange_combine_desc = {
-    .name = "exchange_combine",
-    .args_bytes = sizeof(ExchangeCombine),
-    .ports = combine_ports,
-    .check = combine_check,
-    .cost = combine_cost,
-    .cpu = no_peers,
-    .cuda = CUDA_OP(no_peers),
-};
-
-static const OpPort collective_ports[] = {
-    PORT(Collective, in, PORT_IN),
-    PORT(Collective, out, PORT_OUT),
-    PORTS_END,
-};
-
-const OpDesc collective_desc = {
-    .name = "collective",
-    .args_bytes = sizeof(Collective),
-    .ports = collective_ports,
-    .check = collective_check,
-    .cost = collective_cost,
-    .cpu = no_peers,
-    .cuda = CUDA_OP(no_peers),
-};
+OP_PORTS(exchange_collective, IN(Collective, in), OUT(Collective, out));

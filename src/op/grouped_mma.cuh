@@ -300,6 +300,17 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     return kernel_status(op);
 }
 
+/* run(T(), mma) for the type T that stands for `type`, mma a constant: tensor cores, where operands
+ * and results at these addresses lie as they want it. */
+template <typename F>
+static inline Status by_kernel(Dtype type, std::initializer_list<const void *> at,
+                               std::initializer_list<int64_t> spans, F run)
+{
+    if (type == DTYPE_F32) return run(float(), std::false_type());
+    if (packs_fit<Bf16>(at, spans)) return run(Bf16(), std::true_type());
+    return run(Bf16(), std::false_type());
+}
+
 } // namespace grouped
 
 #endif

@@ -8,7 +8,7 @@
 
 enum { PIECE = 1024 }; /* logits of one row that are worked on at a time */
 
-static Status check(const void *args)
+Status head_loss_check(const void *args)
 {
     const HeadLoss *a = args;
     const char *op = "head_loss";
@@ -33,7 +33,7 @@ static Status check(const void *args)
 
 /* Products only: 2NVD for the logits, as many for dx and for dw. The logits never leave the chip.
  */
-static OpCost cost(const void *args)
+OpCost head_loss_cost(const void *args)
 {
     const HeadLoss *a = args;
     double product =
@@ -91,7 +91,7 @@ size_t head_logits_bytes(const HeadLoss *a)
     return arena_rounded((size_t)head_chunk_rows(a) * V * sizeof(float));
 }
 
-static size_t workspace(const Exec *ex, const void *args)
+size_t head_loss_workspace(const Exec *ex, const void *args)
 {
     const HeadLoss *a = args;
     HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
@@ -174,7 +174,7 @@ static Status check_targets(const HeadLoss *a)
     return OK;
 }
 
-static Status head_loss_cpu(Exec *ex, const void *args)
+Status head_loss_cpu(Exec *ex, const void *args)
 {
     const HeadLoss *a = args;
     TRY(check_targets(a));
@@ -195,32 +195,6 @@ static Status head_loss_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports[] = {
-    PORT(HeadLoss, x, PORT_IN),
-    PORT(HeadLoss, w, PORT_IN),
-    PORT(HeadLoss, target, PORT_IN),
-    PORT(HeadLoss, scale, PORT_IN),
-    PORT(HeadLoss, loss, PORT_OUT),
-    PORT(HeadLoss, loss_sum, PORT_ADD),
-    PORT(HeadLoss, dx, PORT_OUT_OPT),
-    PORT(HeadLoss, dw, PORT_ADD_OPT),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status head_loss_cuda(Exec *ex, const void *args);
-size_t head_loss_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc head_loss_desc;
-const OpDesc head_loss_desc = {
-    .name = "head_loss",
-    .args_bytes = sizeof(HeadLoss),
-    .ports = ports,
-    .check = check,
-    .cost = cost,
-    .workspace = workspace,
-    .cpu = head_loss_cpu,
-    .cuda = CUDA_OP(head_loss_cuda),
-    .cuda_workspace = CUDA_OP(head_loss_cuda_workspace),
-};
+OP_PORTS(head_loss, IN(HeadLoss, x), IN(HeadLoss, w), IN(HeadLoss, target), IN(HeadLoss, scale),
+         OUT(HeadLoss, loss), ADD(HeadLoss, loss_sum), OUT_OPT(HeadLoss, dx),
+         ADD_OPT(HeadLoss, dw));

@@ -11,8 +11,6 @@
 
 #include "op/product.h"
 
-extern "C" size_t head_loss_cuda_workspace(const struct Exec *ex, const void *args);
-
 static const int THREADS = 512, WARP = 32;
 static const int EACH = 8, PIECE = THREADS * EACH; /* logits of a row that are in registers */
 

@@ -57,9 +57,9 @@ static Cut cut_of(const Exec *ex, const Product *p)
     return cut;
 }
 
-static size_t product_workspace(const Exec *ex, const Product *p)
+static size_t workspace(const Exec *ex, Product p)
 {
-    Cut cut = cut_of(ex, p);
+    Cut cut = cut_of(ex, &p);
     return cut.a_bytes + cut.b_bytes + cut.gemm_bytes;
 }
 
@@ -72,20 +72,35 @@ static void widen(const Exec *ex, float *to, const void *from, Dtype type, int64
     }
 }
 
-static Status product_run(Exec *ex, const Product *p)
+/* c = r, for a residual that is not already there. */
+static void copy_residual(const Exec *ex, const Product *p)
 {
-    Cut cut = cut_of(ex, p);
+    if (p->r == NULL || p->r == p->g.c) return;
+    int64_t n = p->g.m * p->g.n;
+    size_t each = dtype_bytes(p->g.c_type);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t piece = n - i < PIECE ? n - i : PIECE;
+        memcpy((char *)p->g.c + (size_t)i * each, (const char *)p->r + (size_t)i * each,
+               (size_t)piece * each);
+    }
+}
+
+static Status run(Exec *ex, Product p)
+{
+    Cut cut = cut_of(ex, &p);
     float *a = ex->workspace;
     float *b = (float *)(void *)((char *)ex->workspace + cut.a_bytes);
     char *gemm_space = (char *)ex->workspace + cut.a_bytes + cut.b_bytes;
-    for (int64_t first = 0, N = product_row_count(p); first < N; first += cut.rows) {
-        GemmArgs g = product_rows(p, first, N - first < cut.rows ? N - first : cut.rows).g;
+    copy_residual(ex, &p);
+    for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows) {
+        GemmArgs g = product_rows(&p, first, N - first < cut.rows ? N - first : cut.rows).g;
         if (cut.a_bytes > 0) {
-            widen(ex, a, g.a, g.a_type, (p->sum_over_rows ? g.k : g.m) * g.lda);
+            widen(ex, a, g.a, g.a_type, (p.sum_over_rows ? g.k : g.m) * g.lda);
             g.a = a, g.a_type = DTYPE_F32;
         }
         if (cut.b_bytes > 0) {
-            if (p->sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, b_elems(&g));
+            if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, b_elems(&g));
             g.b = b, g.b_type = DTYPE_F32;
         }
         TRY(gemm_run(ex, &g, gemm_space));
@@ -93,18 +108,15 @@ static Status product_run(Exec *ex, const Product *p)
     return OK;
 }
 
-/* to = r, for a residual that is not already there. */
-static void copy_residual(const Exec *ex, const Tensor *r, const Tensor *to)
+/* Every operand is read once and every result written once; a residual is one more operand. */
+static OpCost cost(OpId id, const void *args, Product p)
 {
-    if (r->data == NULL || r->data == to->data) return;
-    int64_t n = tensor_elems(to);
-    size_t each = dtype_bytes(to->dtype);
-#pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t piece = n - i < PIECE ? n - i : PIECE;
-        memcpy((char *)to->data + (size_t)i * each, (const char *)r->data + (size_t)i * each,
-               (size_t)piece * each);
-    }
+    int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
+    return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
+                     .bytes = op_port_bytes(id, args),
+                     .work = WORK_GEMM,
+                     .dtype = p.g.a_type,
+                     .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 
 /* Rows of a tensor seen as (rows, cols). */
@@ -119,22 +131,18 @@ static Status expect_weight(const char *op, const char *port, const Tensor *w)
                 tensor_shape_text(w, shape, sizeof shape));
 }
 
-/* Every operand is read once and every result written once; a residual is one more operand. */
-static OpCost cost_of(int64_t N, int64_t O, int64_t I, Dtype dtype, double bytes)
+/* Without sizes and strides; r NULL: none. */
+static Product product_of(const Tensor *a, const Tensor *b, const Tensor *c, const Tensor *r)
 {
-    int64_t least = N < O ? N : O;
-    return (OpCost){ .flops = 2.0 * (double)N * (double)O * (double)I,
-                     .bytes = bytes,
-                     .work = WORK_GEMM,
-                     .dtype = dtype,
-                     .size = (double)(least < I ? least : I) };
+    GemmArgs g = { .a = a->data, .b = b->data, .c = c->data };
+    g.a_type = a->dtype, g.b_type = b->dtype, g.c_type = c->dtype;
+    g.beta = r->data == NULL ? 0 : 1;
+    return (Product){ .g = g, .r = r->data };
 }
-
-static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
 
 /* forward: y = x W^T + r */
 
-static Status fwd_check(const void *args)
+Status linear_fwd_check(const void *args)
 {
     const LinearFwd *a = args;
     const char *op = "linear_fwd";
@@ -142,56 +150,21 @@ static Status fwd_check(const void *args)
     int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I), N = rows_of(&a->x, I);
     TRY(op_expect_act(op, "x", &a->x, N, I));
     TRY(op_expect_act(op, "y", &a->y, N, O));
-    if (a->r.data != NULL) TRY(op_expect(op, "r", &a->r, N, O, a->y.dtype));
-    return OK;
+    return a->r.data == NULL ? OK : op_expect(op, "r", &a->r, N, O, a->y.dtype);
 }
 
 Product linear_fwd_product(const LinearFwd *a)
 {
+    Product p = product_of(&a->x, &a->w, &a->y, &a->r);
     int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I);
-    GemmArgs g = { .m = rows_of(&a->x, I),
-                   .n = O,
-                   .k = I,
-                   .a = a->x.data,
-                   .b = a->w.data,
-                   .c = a->y.data,
-                   .lda = I,
-                   .ldb = I,
-                   .ldc = O,
-                   .trans_b = true,
-                   .a_type = a->x.dtype,
-                   .b_type = a->w.dtype,
-                   .c_type = a->y.dtype,
-                   .beta = a->r.data == NULL ? 0 : 1 };
-    return (Product){ .g = g, .r = a->r.data };
-}
-
-static OpCost fwd_cost(const void *args)
-{
-    const LinearFwd *a = args;
-    Product p = linear_fwd_product(a);
-    return cost_of(p.g.m, p.g.n, p.g.k, p.g.a_type,
-                   bytes_of(&a->x) + bytes_of(&a->w) + bytes_of(&a->r) + bytes_of(&a->y));
-}
-
-static size_t fwd_workspace(const Exec *ex, const void *args)
-{
-    Product p = linear_fwd_product(args);
-    return product_workspace(ex, &p);
-}
-
-static Status fwd_cpu(Exec *ex, const void *args)
-{
-    const LinearFwd *a = args;
-    Product p = linear_fwd_product(a);
-    copy_residual(ex, &a->r, &a->y);
-    TRY(product_run(ex, &p));
-    return OK;
+    p.g.m = rows_of(&a->x, I), p.g.n = O, p.g.k = I;
+    p.g.lda = I, p.g.ldb = I, p.g.ldc = O, p.g.trans_b = true;
+    return p;
 }
 
 /* backward to the input: dx = dy W + r */
 
-static Status bwd_input_check(const void *args)
+Status linear_bwd_input_check(const void *args)
 {
     const LinearBwdInput *a = args;
     const char *op = "linear_bwd_input";
@@ -199,55 +172,21 @@ static Status bwd_input_check(const void *args)
     int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I), N = rows_of(&a->dy, O);
     TRY(op_expect_act(op, "dy", &a->dy, N, O));
     TRY(op_expect_act(op, "dx", &a->dx, N, I));
-    if (a->r.data != NULL) TRY(op_expect(op, "r", &a->r, N, I, a->dx.dtype));
-    return OK;
+    return a->r.data == NULL ? OK : op_expect(op, "r", &a->r, N, I, a->dx.dtype);
 }
 
 Product linear_bwd_input_product(const LinearBwdInput *a)
 {
+    Product p = product_of(&a->dy, &a->w, &a->dx, &a->r);
     int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I);
-    GemmArgs g = { .m = rows_of(&a->dy, O),
-                   .n = I,
-                   .k = O,
-                   .a = a->dy.data,
-                   .b = a->w.data,
-                   .c = a->dx.data,
-                   .lda = O,
-                   .ldb = I,
-                   .ldc = I,
-                   .a_type = a->dy.dtype,
-                   .b_type = a->w.dtype,
-                   .c_type = a->dx.dtype,
-                   .beta = a->r.data == NULL ? 0 : 1 };
-    return (Product){ .g = g, .r = a->r.data };
-}
-
-static OpCost bwd_input_cost(const void *args)
-{
-    const LinearBwdInput *a = args;
-    Product p = linear_bwd_input_product(a);
-    return cost_of(p.g.m, p.g.n, p.g.k, p.g.a_type,
-                   bytes_of(&a->dy) + bytes_of(&a->w) + bytes_of(&a->r) + bytes_of(&a->dx));
-}
-
-static size_t bwd_input_workspace(const Exec *ex, const void *args)
-{
-    Product p = linear_bwd_input_product(args);
-    return product_workspace(ex, &p);
-}
-
-static Status bwd_input_cpu(Exec *ex, const void *args)
-{
-    const LinearBwdInput *a = args;
-    Product p = linear_bwd_input_product(a);
-    copy_residual(ex, &a->r, &a->dx);
-    TRY(product_run(ex, &p));
-    return OK;
+    p.g.m = rows_of(&a->dy, O), p.g.n = I, p.g.k = O;
+    p.g.lda = O, p.g.ldb = I, p.g.ldc = I;
+    return p;
 }
 
 /* backward to the weight: dW += dy^T x */
 
-static Status bwd_weight_check(const void *args)
+Status linear_bwd_weight_check(const void *args)
 {
     const LinearBwdWeight *a = args;
     const char *op = "linear_bwd_weight";
@@ -255,117 +194,65 @@ static Status bwd_weight_check(const void *args)
     int64_t I = tensor_cols(&a->dw), O = rows_of(&a->dw, I), N = rows_of(&a->x, I);
     TRY(op_expect(op, "dw", &a->dw, O, I, DTYPE_F32));
     TRY(op_expect_act(op, "x", &a->x, N, I));
-    TRY(op_expect_act(op, "dy", &a->dy, N, O));
-    return OK;
+    return op_expect_act(op, "dy", &a->dy, N, O);
 }
 
 Product linear_bwd_weight_product(const LinearBwdWeight *a)
 {
+    Product p = product_of(&a->dy, &a->x, &a->dw, &(Tensor){ 0 });
     int64_t I = tensor_cols(&a->dw), O = rows_of(&a->dw, I);
-    GemmArgs g = { .m = O,
-                   .n = I,
-                   .k = rows_of(&a->x, I),
-                   .a = a->dy.data,
-                   .b = a->x.data,
-                   .c = a->dw.data,
-                   .lda = O,
-                   .ldb = I,
-                   .ldc = I,
-                   .trans_a = true,
-                   .a_type = a->dy.dtype,
-                   .b_type = a->x.dtype,
-                   .c_type = DTYPE_F32,
-                   .beta = 1 };
-    return (Product){ .g = g, .sum_over_rows = true };
+    p.g.m = O, p.g.n = I, p.g.k = rows_of(&a->x, I);
+    p.g.lda = O, p.g.ldb = I, p.g.ldc = I, p.g.trans_a = true;
+    p.g.beta = 1, p.sum_over_rows = true;
+    return p;
 }
 
-static OpCost bwd_weight_cost(const void *args)
+OpCost linear_fwd_cost(const void *args)
 {
-    const LinearBwdWeight *a = args;
-    Product p = linear_bwd_weight_product(a);
-    return cost_of(p.g.k, p.g.m, p.g.n, p.g.a_type,
-                   bytes_of(&a->dy) + bytes_of(&a->x) + 2 * bytes_of(&a->dw));
+    return cost(OP_LINEAR_FWD, args, linear_fwd_product(args));
 }
 
-static size_t bwd_weight_workspace(const Exec *ex, const void *args)
+size_t linear_fwd_workspace(const Exec *ex, const void *args)
 {
-    Product p = linear_bwd_weight_product(args);
-    return product_workspace(ex, &p);
+    return workspace(ex, linear_fwd_product(args));
 }
 
-static Status bwd_weight_cpu(Exec *ex, const void *args)
+Status linear_fwd_cpu(Exec *ex, const void *args) { return run(ex, linear_fwd_product(args)); }
+
+OpCost linear_bwd_input_cost(const void *args)
 {
-    Product p = linear_bwd_weight_product(args);
-    TRY(product_run(ex, &p));
-    return OK;
+    return cost(OP_LINEAR_BWD_INPUT, args, linear_bwd_input_product(args));
 }
 
-static const OpPort fwd_ports[] = {
-    PORT(LinearFwd, x, PORT_IN),
-    PORT(LinearFwd, w, PORT_IN),
-    PORT(LinearFwd, r, PORT_IN_OPT),
-    PORT(LinearFwd, y, PORT_OUT),
-    PORTS_END,
-};
+size_t linear_bwd_input_workspace(const Exec *ex, const void *args)
+{
+    return workspace(ex, linear_bwd_input_product(args));
+}
 
-static const OpPort bwd_input_ports[] = {
-    PORT(LinearBwdInput, dy, PORT_IN),
-    PORT(LinearBwdInput, w, PORT_IN),
-    PORT(LinearBwdInput, r, PORT_IN_OPT),
-    PORT(LinearBwdInput, dx, PORT_OUT),
-    PORTS_END,
-};
+Status linear_bwd_input_cpu(Exec *ex, const void *args)
+{
+    return run(ex, linear_bwd_input_product(args));
+}
 
-static const OpPort bwd_weight_ports[] = {
-    PORT(LinearBwdWeight, dy, PORT_IN),
-    PORT(LinearBwdWeight, x, PORT_IN),
-    PORT(LinearBwdWeight, dw, PORT_ADD),
-    PORTS_END,
-};
+OpCost linear_bwd_weight_cost(const void *args)
+{
+    return cost(OP_LINEAR_BWD_WEIGHT, args, linear_bwd_weight_product(args));
+}
 
-#ifdef HAVE_CUDA
-Status linear_fwd_cuda(Exec *ex, const void *args);
-Status linear_bwd_input_cuda(Exec *ex, const void *args);
-Status linear_bwd_weight_cuda(Exec *ex, const void *args);
-size_t linear_fwd_cuda_workspace(const Exec *ex, const void *args);
-size_t linear_bwd_input_cuda_workspace(const Exec *ex, const void *args);
-size_t linear_bwd_weight_cuda_workspace(const Exec *ex, const void *args);
-#endif
+size_t linear_bwd_weight_workspace(const Exec *ex, const void *args)
+{
+    return workspace(ex, linear_bwd_weight_product(args));
+}
 
-extern const OpDesc linear_fwd_desc, linear_bwd_input_desc, linear_bwd_weight_desc;
+Status linear_bwd_weight_cpu(Exec *ex, const void *args)
+{
+    return run(ex, linear_bwd_weight_product(args));
+}
 
-const OpDesc linear_fwd_desc = {
-    .name = "linear_fwd",
-    .args_bytes = sizeof(LinearFwd),
-    .ports = fwd_ports,
-    .check = fwd_check,
-    .cost = fwd_cost,
-    .workspace = fwd_workspace,
-    .cpu = fwd_cpu,
-    .cuda = CUDA_OP(linear_fwd_cuda),
-    .cuda_workspace = CUDA_OP(linear_fwd_cuda_workspace),
-};
+OP_PORTS(linear_fwd, IN(LinearFwd, x), IN(LinearFwd, w), IN_OPT(LinearFwd, r), OUT(LinearFwd, y));
 
-const OpDesc linear_bwd_input_desc = {
-    .name = "linear_bwd_input",
-    .args_bytes = sizeof(LinearBwdInput),
-    .ports = bwd_input_ports,
-    .check = bwd_input_check,
-    .cost = bwd_input_cost,
-    .workspace = bwd_input_workspace,
-    .cpu = bwd_input_cpu,
-    .cuda = CUDA_OP(linear_bwd_input_cuda),
-    .cuda_workspace = CUDA_OP(linear_bwd_input_cuda_workspace),
-};
+OP_PORTS(linear_bwd_input, IN(LinearBwdInput, dy), IN(LinearBwdInput, w), IN_OPT(LinearBwdInput, r),
+         OUT(LinearBwdInput, dx));
 
-const OpDesc linear_bwd_weight_desc = {
-    .name = "linear_bwd_weight",
-    .args_bytes = sizeof(LinearBwdWeight),
-    .ports = bwd_weight_ports,
-    .check = bwd_weight_check,
-    .cost = bwd_weight_cost,
-    .workspace = bwd_weight_workspace,
-    .cpu = bwd_weight_cpu,
-    .cuda = CUDA_OP(linear_bwd_weight_cuda),
-    .cuda_workspace = CUDA_OP(linear_bwd_weight_cuda_workspace),
-};
+OP_PORTS(linear_bwd_weight, IN(LinearBwdWeight, dy), IN(LinearBwdWeight, x),
+         ADD(LinearBwdWeight, dw));

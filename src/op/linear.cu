@@ -8,12 +8,6 @@
 
 #include "op/product.h"
 
-extern "C" {
-size_t linear_fwd_cuda_workspace(const struct Exec *ex, const void *args);
-size_t linear_bwd_input_cuda_workspace(const struct Exec *ex, const void *args);
-size_t linear_bwd_weight_cuda_workspace(const struct Exec *ex, const void *args);
-}
-
 static const int64_t CUT_ROWS = 4096; /* fills the chip with tiles of 128 x 128 from n = 512 on */
 static const int THREADS = 256, EACH = 4;
 
@@ -47,9 +41,9 @@ static Cut cut_of(const Product *p)
     return cut;
 }
 
-static size_t product_workspace(const Product *p)
+static size_t workspace(const Product &p)
 {
-    Cut cut = cut_of(p);
+    Cut cut = cut_of(&p);
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
 
@@ -112,49 +106,40 @@ static Status part_run(struct Exec *ex, const Product *p, const Cut *cut, int64_
     return narrow(ex, c, &part);
 }
 
-static Status product_run(struct Exec *ex, const Product *p)
+static Status run(struct Exec *ex, const Product &p)
 {
-    Cut cut = cut_of(p);
-    for (int64_t first = 0, N = product_row_count(p); first < N; first += cut.rows)
-        TRY(part_run(ex, p, &cut, first, N - first < cut.rows ? N - first : cut.rows));
+    Cut cut = cut_of(&p);
+    for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows)
+        TRY(part_run(ex, &p, &cut, first, N - first < cut.rows ? N - first : cut.rows));
     return OK;
 }
 
-extern "C" size_t linear_fwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t linear_fwd_cuda_workspace(const struct Exec *, const void *args)
 {
-    (void)ex;
-    Product p = linear_fwd_product((const LinearFwd *)args);
-    return product_workspace(&p);
-}
-
-extern "C" size_t linear_bwd_input_cuda_workspace(const struct Exec *ex, const void *args)
-{
-    (void)ex;
-    Product p = linear_bwd_input_product((const LinearBwdInput *)args);
-    return product_workspace(&p);
-}
-
-extern "C" size_t linear_bwd_weight_cuda_workspace(const struct Exec *ex, const void *args)
-{
-    (void)ex;
-    Product p = linear_bwd_weight_product((const LinearBwdWeight *)args);
-    return product_workspace(&p);
+    return workspace(linear_fwd_product((const LinearFwd *)args));
 }
 
 extern "C" Status linear_fwd_cuda(struct Exec *ex, const void *args)
 {
-    Product p = linear_fwd_product((const LinearFwd *)args);
-    return product_run(ex, &p);
+    return run(ex, linear_fwd_product((const LinearFwd *)args));
+}
+
+extern "C" size_t linear_bwd_input_cuda_workspace(const struct Exec *, const void *args)
+{
+    return workspace(linear_bwd_input_product((const LinearBwdInput *)args));
 }
 
 extern "C" Status linear_bwd_input_cuda(struct Exec *ex, const void *args)
 {
-    Product p = linear_bwd_input_product((const LinearBwdInput *)args);
-    return product_run(ex, &p);
+    return run(ex, linear_bwd_input_product((const LinearBwdInput *)args));
+}
+
+extern "C" size_t linear_bwd_weight_cuda_workspace(const struct Exec *, const void *args)
+{
+    return workspace(linear_bwd_weight_product((const LinearBwdWeight *)args));
 }
 
 extern "C" Status linear_bwd_weight_cuda(struct Exec *ex, const void *args)
 {
-    Product p = linear_bwd_weight_product((const LinearBwdWeight *)args);
-    return product_run(ex, &p);
+    return run(ex, linear_bwd_weight_product((const LinearBwdWeight *)args));
 }

@@ -33,7 +33,7 @@ static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_
     row_store(&a->y, token * D + d0, n, sum);
 }
 
-static Status moe_combine_cpu(Exec *ex, const void *args)
+Status moe_combine_cpu(Exec *ex, const void *args)
 {
     const MoeCombine *a = args;
     int64_t D = tensor_cols(&a->y), N = tensor_elems(&a->y) / D;
@@ -46,7 +46,7 @@ static Status moe_combine_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static Status combine_check(const void *args)
+Status moe_combine_check(const void *args)
 {
     const MoeCombine *a = args;
     const char *op = "moe_combine";
@@ -67,7 +67,7 @@ static Status combine_check(const void *args)
 }
 
 /* Every slot's row is read once; rows that no slot names are not. */
-static OpCost combine_cost(const void *args)
+OpCost moe_combine_cost(const void *args)
 {
     const MoeCombine *a = args;
     double slots = (double)tensor_elems(&a->slot_row), D = (double)tensor_cols(&a->y);
@@ -84,7 +84,7 @@ static OpCost combine_cost(const void *args)
 
 /* Bias update: bias_e += rate * sign(mean(n) - n_e) */
 
-static Status moe_bias_update_cpu(Exec *ex, const void *args)
+Status moe_bias_update_cpu(Exec *ex, const void *args)
 {
     const MoeBiasUpdate *a = args;
     (void)ex;
@@ -102,7 +102,7 @@ static Status moe_bias_update_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static Status bias_update_check(const void *args)
+Status moe_bias_update_check(const void *args)
 {
     const MoeBiasUpdate *a = args;
     const char *op = "moe_bias_update";
@@ -113,53 +113,15 @@ static Status bias_update_check(const void *args)
     return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
 }
 
-static OpCost bias_update_cost(const void *args)
+OpCost moe_bias_update_cost(const void *args)
 {
     const MoeBiasUpdate *a = args;
     return (OpCost){ .flops = (double)(tensor_elems(&a->load) + 2 * tensor_elems(&a->bias)),
                      .bytes = bytes_of(&a->load) + 2 * bytes_of(&a->bias) };
 }
 
-static const OpPort combine_ports[] = {
-    PORT(MoeCombine, out, PORT_IN),
-    PORT(MoeCombine, slot_row, PORT_IN),
-    PORT(MoeCombine, weight, PORT_IN_OPT),
-    PORT(MoeCombine, shared, PORT_IN_OPT),
-    PORT(MoeCombine, residual, PORT_IN_OPT),
-    PORT(MoeCombine, y, PORT_OUT),
-    PORTS_END,
-};
+OP_PORTS(moe_combine, IN(MoeCombine, out), IN(MoeCombine, slot_row), IN_OPT(MoeCombine, weight),
+         IN_OPT(MoeCombine, shared), IN_OPT(MoeCombine, residual), OUT(MoeCombine, y));
 
-static const OpPort bias_update_ports[] = {
-    PORT(MoeBiasUpdate, load, PORT_IN),
-    PORT(MoeBiasUpdate, gate, PORT_IN),
-    PORT(MoeBiasUpdate, bias, PORT_ADD),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status moe_combine_cuda(Exec *ex, const void *args);
-Status moe_bias_update_cuda(Exec *ex, const void *args);
-#endif
-
-extern const OpDesc moe_combine_desc, moe_bias_update_desc;
-
-const OpDesc moe_combine_desc = {
-    .name = "moe_combine",
-    .args_bytes = sizeof(MoeCombine),
-    .ports = combine_ports,
-    .check = combine_check,
-    .cost = combine_cost,
-    .cpu = moe_combine_cpu,
-    .cuda = CUDA_OP(moe_combine_cuda),
-};
-
-const OpDesc moe_bias_update_desc = {
-    .name = "moe_bias_update",
-    .args_bytes = sizeof(MoeBiasUpdate),
-    .ports = bias_update_ports,
-    .check = bias_update_check,
-    .cost = bias_update_cost,
-    .cpu = moe_bias_update_cpu,
-    .cuda = CUDA_OP(moe_bias_update_cuda),
-};
+OP_PORTS(moe_bias_update, IN(MoeBiasUpdate, load), IN(MoeBiasUpdate, gate),
+         ADD(MoeBiasUpdate, bias));

@@ -47,29 +47,24 @@ template <typename T, bool WIDE> static __global__ void moe_combine_kernel(Combi
     }
 }
 
-template <typename T> static Status combine(struct Exec *ex, const MoeCombine *a)
-{
-    Combine<T> c = {};
-    c.out = (const T *)a->out.data, c.slot_row = (const int32_t *)a->slot_row.data;
-    c.weight = (const float *)a->weight.data, c.y = (T *)a->y.data;
-    c.shared = (const T *)a->shared.data, c.residual = (const T *)a->residual.data;
-    c.k = tensor_cols(&a->slot_row), c.d = tensor_cols(&a->y);
-    c.n = tensor_elems(&a->y) / c.d;
-    if (c.n == 0) return OK;
-    if (packs_fit<T>({ c.out, c.shared, c.residual, c.y }, { c.d })) {
-        dim3 block = row_block(c.d / PACK<T>);
-        moe_combine_kernel<T, true><<<grid_of(c.n, block.y), block, 0, exec_stream(ex)>>>(c);
-    } else {
-        dim3 block = row_block(c.d);
-        moe_combine_kernel<T, false><<<grid_of(c.n, block.y), block, 0, exec_stream(ex)>>>(c);
-    }
-    return kernel_status("moe_combine");
-}
-
 extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
 {
     const MoeCombine *a = (const MoeCombine *)args;
-    return a->y.dtype == DTYPE_F32 ? combine<float>(ex, a) : combine<Bf16>(ex, a);
+    int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = tensor_cols(&a->slot_row);
+    const void *shared = a->shared.data, *residual = a->residual.data;
+    if (n == 0) return OK;
+    return launch_packed(
+        "moe_combine", a->y.dtype, { a->out.data, shared, residual, a->y.data }, { d },
+        [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Combine<T> c = {};
+            c.out = (const T *)a->out.data, c.slot_row = (const int32_t *)a->slot_row.data;
+            c.weight = (const float *)a->weight.data, c.y = (T *)a->y.data;
+            c.shared = (const T *)shared, c.residual = (const T *)residual, c.n = n, c.k = k,
+            c.d = d;
+            dim3 block = row_block(d / (wide ? PACK<T> : 1));
+            moe_combine_kernel<T, wide><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(c);
+        });
 }
 
 /* bias_e += rate * sign(mean(n) - n_e) */

@@ -1,6 +1,6 @@
 /*
- * The experts' second product, and everything of its backward that goes to the rows: with a tile of
- * da in the cache, SwiGLU's gradient, the routing weight and its gradient cost one pass over pre.
+ * What goes to the rows in the backward pass of the experts' second product: with a tile of da in
+ * the cache, SwiGLU's gradient, the routing weight and its gradient cost one pass over pre.
  */
 #include "op/cpu_math.h"
 #include "op/gemm.h"
@@ -11,69 +11,6 @@
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
 static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
-
-/* forward   out_r = act_r W2_e^T */
-
-static GemmArgs fwd_product(const MoeDownFwd *a, int64_t rows)
-{
-    int64_t D = tensor_cols(&a->out), F = tensor_cols(&a->act);
-    GemmArgs g = { .m = rows, .n = D, .k = F, .lda = F, .ldb = F, .ldc = D };
-    g.trans_b = true;
-    g.a_type = g.b_type = g.c_type = a->act.dtype;
-    return g;
-}
-
-static size_t fwd_space(const Exec *ex, const MoeDownFwd *a)
-{
-    GemmArgs g = fwd_product(a, moe_tile_rows(&a->rows));
-    return arena_rounded(gemm_workspace(ex, &g));
-}
-
-static Status fwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *space)
-{
-    const MoeDownFwd *a = args;
-    GemmArgs g = fwd_product(a, tile->n);
-    g.a = tensor_at(&a->act, tile->first * g.k);
-    g.b = tensor_at(&a->w, tile->expert * g.n * g.k);
-    g.c = tensor_at(&a->out, tile->first * g.n);
-    return gemm_run(ex, &g, space);
-}
-
-static Status fwd_cpu(Exec *ex, const void *args)
-{
-    const MoeDownFwd *a = args;
-    MoeTiles t = { "moe_down_fwd", a, &a->offsets, &a->rows, 0, fwd_tile, fwd_space(ex, a) };
-    TRY(moe_tiles_run(ex, &t));
-    return OK;
-}
-
-static size_t fwd_workspace(const Exec *ex, const void *args)
-{
-    return (size_t)ex->threads * fwd_space(ex, args);
-}
-
-static Status fwd_check(const void *args)
-{
-    const MoeDownFwd *a = args;
-    const char *op = "moe_down_fwd";
-    const Tensor none = { 0 };
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->out), F = tensor_cols(&a->act);
-    TRY(moe_dims_check(op, E, F, D));
-    int64_t R = tensor_elems(&a->act) / F;
-    TRY(op_expect_act(op, "act", &a->act, R, F));
-    TRY(op_expect(op, "w", &a->w, E * D, F, a->act.dtype));
-    TRY(op_expect(op, "out", &a->out, R, D, a->act.dtype));
-    return moe_rows_check(op, &a->offsets, &none, &a->rows, R, R);
-}
-
-static OpCost fwd_cost(const void *args)
-{
-    const MoeDownFwd *a = args;
-    double rows = moe_rows_expected(&a->rows);
-    return moe_product_cost(
-        rows, a->w.dtype, (double)tensor_cols(&a->act), (double)tensor_cols(&a->out),
-        bytes_of(&a->w) + moe_rows_bytes(&a->act, rows) + moe_rows_bytes(&a->out, rows));
-}
 
 /*
  * backward to the rows. With dy_r = dy[row_token[r]], w_r = weight[row_slot[r]]:
@@ -170,7 +107,7 @@ static Status bwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *sp
     return OK;
 }
 
-static Status bwd_cpu(Exec *ex, const void *args)
+Status moe_down_bwd_input_cpu(Exec *ex, const void *args)
 {
     const MoeDownBwdInput *a = args;
     size_t space = bwd_space(ex, a).total;
@@ -179,7 +116,7 @@ static Status bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static size_t bwd_workspace(const Exec *ex, const void *args)
+size_t moe_down_bwd_input_workspace(const Exec *ex, const void *args)
 {
     return (size_t)ex->threads * bwd_space(ex, args).total;
 }
@@ -200,7 +137,7 @@ static Status weight_check(const MoeDownBwdInput *a)
                 a->row_slot.data == NULL ? "weight" : "row_slot", (long long)slots);
 }
 
-static Status bwd_check(const void *args)
+Status moe_down_bwd_input_check(const void *args)
 {
     const MoeDownBwdInput *a = args;
     const char *op = "moe_down_bwd_input";
@@ -216,7 +153,7 @@ static Status bwd_check(const void *args)
     return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(&a->dy) / D);
 }
 
-static OpCost bwd_cost(const void *args)
+OpCost moe_down_bwd_input_cost(const void *args)
 {
     const MoeDownBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
@@ -226,54 +163,7 @@ static OpCost bwd_cost(const void *args)
                                 moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));
 }
 
-static const OpPort fwd_ports[] = {
-    PORT(MoeDownFwd, act, PORT_IN),     PORT(MoeDownFwd, w, PORT_IN),
-    PORT(MoeDownFwd, offsets, PORT_IN), PORT(MoeDownFwd, out, PORT_OUT),
-    PORT(MoeDownFwd, rows, PORT_ROWS),  PORTS_END,
-};
-
-static const OpPort bwd_ports[] = {
-    PORT(MoeDownBwdInput, dy, PORT_IN),
-    PORT(MoeDownBwdInput, w, PORT_IN),
-    PORT(MoeDownBwdInput, pre, PORT_IN),
-    PORT(MoeDownBwdInput, offsets, PORT_IN),
-    PORT(MoeDownBwdInput, row_token, PORT_IN_OPT),
-    PORT(MoeDownBwdInput, row_slot, PORT_IN_OPT),
-    PORT(MoeDownBwdInput, weight, PORT_IN),
-    PORT(MoeDownBwdInput, dpre, PORT_OUT),
-    PORT(MoeDownBwdInput, wact, PORT_OUT),
-    PORT(MoeDownBwdInput, dweight, PORT_OUT),
-    PORT(MoeDownBwdInput, rows, PORT_ROWS),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status moe_down_fwd_cuda(Exec *ex, const void *args);
-Status moe_down_bwd_input_cuda(Exec *ex, const void *args);
-size_t moe_down_bwd_input_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc moe_down_fwd_desc, moe_down_bwd_input_desc;
-
-const OpDesc moe_down_fwd_desc = {
-    .name = "moe_down_fwd",
-    .args_bytes = sizeof(MoeDownFwd),
-    .ports = fwd_ports,
-    .check = fwd_check,
-    .cost = fwd_cost,
-    .workspace = fwd_workspace,
-    .cpu = fwd_cpu,
-    .cuda = CUDA_OP(moe_down_fwd_cuda),
-};
-
-const OpDesc moe_down_bwd_input_desc = {
-    .name = "moe_down_bwd_input",
-    .args_bytes = sizeof(MoeDownBwdInput),
-    .ports = bwd_ports,
-    .check = bwd_check,
-    .cost = bwd_cost,
-    .workspace = bwd_workspace,
-    .cpu = bwd_cpu,
-    .cuda = CUDA_OP(moe_down_bwd_input_cuda),
-    .cuda_workspace = CUDA_OP(moe_down_bwd_input_cuda_workspace),
-};
+OP_PORTS(moe_down_bwd_input, IN(MoeDownBwdInput, dy), IN(MoeDownBwdInput, w),
+         IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
+         IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight), OUT(MoeDownBwdInput, dpre),
+         OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight), ROWS(MoeDownBwdInput, rows));

@@ -1,61 +1,12 @@
 /*
- * The experts' second product, and the part of its backward that goes to the rows. There a tile of
- * da never leaves the block: SwiGLU's gradient, the routing weight and each row's share of
- * <da, act> are worked out where it lies. A row's shares, one for each stretch of its columns, go
- * to the workspace, and a second launch adds them from the left.
+ * The part of the second product's backward that goes to the rows: a tile of da never leaves the
+ * block: SwiGLU's gradient, the routing weight and each row's share of <da, act> are worked out
+ * where it lies. A row's shares, one for each stretch of its columns, go to the workspace, and a
+ * second launch adds them from the left.
  */
 #include "op/grouped_mma.cuh"
 
 using namespace grouped;
-
-extern "C" size_t moe_down_bwd_input_cuda_workspace(const struct Exec *ex, const void *args);
-
-/* out_r = act_r W2_e^T */
-template <typename Type, bool ON_MMA> struct DownForward {
-    typedef Type T;
-    static constexpr bool MMA = ON_MMA, SUMS = false, DOTS = false;
-    static constexpr bool A_ALONG = true, B_ALONG = true;
-    Groups groups;
-    int64_t m, n; /* n: D */
-    const T *act, *w;
-    T *out;
-    int64_t F;
-
-    explicit DownForward(const MoeDownFwd *a)
-        : groups(groups_of(&a->offsets, &a->rows)), m(0), n(tensor_cols(&a->out)),
-          act((const T *)a->act.data), w((const T *)a->w.data), out((T *)a->out.data),
-          F(tensor_cols(&a->act))
-    {
-    }
-
-    __device__ __forceinline__ View<T> a(const GroupTile &t) const
-    {
-        return { act + t.first * F, F, NULL, t.rows, F, 0 };
-    }
-    __device__ __forceinline__ View<T> b(const GroupTile &t) const
-    {
-        return { w + (t.expert * n + t.col) * F, F, NULL, n - t.col, F, 0 };
-    }
-    __device__ __forceinline__ int64_t depth(const GroupTile &) const { return F; }
-
-    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[UNIT]) const
-    {
-        put16<MMA>(out + (t.first + i) * n + t.col + j, n - t.col - j, v);
-        return 0;
-    }
-};
-
-extern "C" Status moe_down_fwd_cuda(struct Exec *ex, const void *args)
-{
-    const MoeDownFwd *a = (const MoeDownFwd *)args;
-    const char *op = "moe_down_fwd";
-    bool wide = packs_fit<Bf16>({ a->act.data, a->w.data, a->out.data },
-                                { tensor_cols(&a->act), tensor_cols(&a->out) });
-    if (a->act.dtype == DTYPE_F32) return launch(ex, op, DownForward<float, false>(a));
-    if (wide) return launch(ex, op, DownForward<Bf16, true>(a));
-    return launch(ex, op, DownForward<Bf16, false>(a));
-}
 
 /*
  * With dy_r = dy[row_token[r]], w_r = weight[row_slot[r]]:
@@ -150,19 +101,6 @@ static __global__ void moe_dweight_kernel(Groups groups, const float *share, int
     dweight[row_slot != NULL ? row_slot[r] : r] = sum;
 }
 
-template <typename T, bool MMA> static Status backward(struct Exec *ex, const MoeDownBwdInput *a)
-{
-    constexpr int THREADS = MMA ? (int)MMA_THREADS : (int)PLAIN_THREADS;
-    const char *op = "moe_down_bwd_input";
-    DownBackward<T, MMA> p(a, exec_workspace(ex));
-    if (p.groups.bound == 0) return OK;
-    TRY(launch(ex, op, p));
-    int64_t parts = (p.n + TILE - 1) / TILE * PARTS<THREADS>;
-    moe_dweight_kernel<<<grid_of(p.groups.bound, 256), 256, 0, exec_stream(ex)>>>(
-        p.groups, p.share, parts, p.row_slot, (float *)a->dweight.data);
-    return kernel_status(op);
-}
-
 extern "C" size_t moe_down_bwd_input_cuda_workspace(const struct Exec *ex, const void *args)
 {
     const MoeDownBwdInput *a = (const MoeDownBwdInput *)args;
@@ -174,8 +112,17 @@ extern "C" size_t moe_down_bwd_input_cuda_workspace(const struct Exec *ex, const
 extern "C" Status moe_down_bwd_input_cuda(struct Exec *ex, const void *args)
 {
     const MoeDownBwdInput *a = (const MoeDownBwdInput *)args;
-    bool wide = packs_fit<Bf16>({ a->dy.data, a->w.data, a->pre.data, a->dpre.data, a->wact.data },
-                                { tensor_cols(&a->dy), tensor_cols(&a->wact) });
-    if (a->dy.dtype == DTYPE_F32) return backward<float, false>(ex, a);
-    return wide ? backward<Bf16, true>(ex, a) : backward<Bf16, false>(ex, a);
+    const char *op = "moe_down_bwd_input";
+    if (a->rows.bound == 0) return OK;
+    return by_kernel(
+        a->dy.dtype, { a->dy.data, a->w.data, a->pre.data, a->dpre.data, a->wact.data },
+        { tensor_cols(&a->dy), tensor_cols(&a->wact) }, [&](auto t, auto mma) {
+            DownBackward<decltype(t), mma> p(a, exec_workspace(ex));
+            int64_t parts =
+                (p.n + TILE - 1) / TILE * PARTS < mma ? (int)MMA_THREADS : (int)PLAIN_THREADS > ;
+            TRY(launch(ex, op, p));
+            moe_dweight_kernel<<<grid_of(p.groups.bound, 256), 256, 0, exec_stream(ex)>>>(
+                p.groups, p.share, parts, p.row_slot, (float *)a->dweight.data);
+            return kernel_status(op);
+        });
 }

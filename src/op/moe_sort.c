@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static Status moe_sort_cpu(Exec *ex, const void *args)
+Status moe_sort_cpu(Exec *ex, const void *args)
 {
     const MoeSort *a = args;
     int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index);
@@ -34,14 +34,14 @@ static Status moe_sort_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static size_t workspace(const Exec *ex, const void *args)
+size_t moe_sort_workspace(const Exec *ex, const void *args)
 {
     const MoeSort *a = args;
     (void)ex;
     return (size_t)tensor_elems(&a->offsets) * sizeof(int32_t);
 }
 
-static Status check(const void *args)
+Status moe_sort_check(const void *args)
 {
     const MoeSort *a = args;
     const char *op = "moe_sort";
@@ -62,33 +62,12 @@ static Status check(const void *args)
 }
 
 /* index once in, three tables out. */
-static OpCost cost(const void *args)
+OpCost moe_sort_cost(const void *args)
 {
     const MoeSort *a = args;
     return (OpCost){ .bytes = 4.0 * (double)tensor_bytes(&a->index) +
                               (double)tensor_bytes(&a->offsets) };
 }
 
-static const OpPort ports[] = {
-    PORT(MoeSort, index, PORT_IN),      PORT(MoeSort, offsets, PORT_OUT),
-    PORT(MoeSort, row_token, PORT_OUT), PORT(MoeSort, row_slot, PORT_OUT),
-    PORT(MoeSort, slot_row, PORT_OUT),  PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status moe_sort_cuda(Exec *ex, const void *args);
-size_t moe_sort_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc moe_sort_desc;
-const OpDesc moe_sort_desc = {
-    .name = "moe_sort",
-    .args_bytes = sizeof(MoeSort),
-    .ports = ports,
-    .check = check,
-    .cost = cost,
-    .workspace = workspace,
-    .cpu = moe_sort_cpu,
-    .cuda = CUDA_OP(moe_sort_cuda),
-    .cuda_workspace = CUDA_OP(moe_sort_cuda_workspace),
-};
+OP_PORTS(moe_sort, IN(MoeSort, index), OUT(MoeSort, offsets), OUT(MoeSort, row_token),
+         OUT(MoeSort, row_slot), OUT(MoeSort, slot_row));

@@ -14,8 +14,6 @@
 
 #include "op/moe.h"
 
-extern "C" size_t moe_sort_cuda_workspace(const struct Exec *ex, const void *args);
-
 enum {
     WARP = 32,
     SLOTS = 1024,   /* of a block */

@@ -73,7 +73,7 @@ static Status fwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *sp
     return OK;
 }
 
-static Status fwd_cpu(Exec *ex, const void *args)
+Status moe_up_fwd_cpu(Exec *ex, const void *args)
 {
     const MoeUpFwd *a = args;
     MoeTiles t = { "moe_up_fwd", a, &a->offsets, &a->rows, 0, fwd_tile, fwd_space(ex, a).total };
@@ -81,12 +81,12 @@ static Status fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static size_t fwd_workspace(const Exec *ex, const void *args)
+size_t moe_up_fwd_workspace(const Exec *ex, const void *args)
 {
     return (size_t)ex->threads * fwd_space(ex, args).total;
 }
 
-static Status fwd_check(const void *args)
+Status moe_up_fwd_check(const void *args)
 {
     const MoeUpFwd *a = args;
     const char *op = "moe_up_fwd";
@@ -101,7 +101,7 @@ static Status fwd_check(const void *args)
 }
 
 /* x once (a gather out of the cache is not counted again), all experts' weights, and the rows. */
-static OpCost fwd_cost(const void *args)
+OpCost moe_up_fwd_cost(const void *args)
 {
     const MoeUpFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
@@ -111,108 +111,5 @@ static OpCost fwd_cost(const void *args)
                                 moe_rows_bytes(&a->act, rows));
 }
 
-/* backward to the rows   dx_r = dpre_r W1_e */
-
-static GemmArgs input_product(const MoeUpBwdInput *a, int64_t rows)
-{
-    int64_t D = tensor_cols(&a->dx), two_F = tensor_cols(&a->dpre);
-    GemmArgs g = { .m = rows, .n = D, .k = two_F, .lda = two_F, .ldb = D, .ldc = D };
-    g.a_type = g.b_type = g.c_type = a->dpre.dtype;
-    return g;
-}
-
-static size_t input_space(const Exec *ex, const MoeUpBwdInput *a)
-{
-    GemmArgs g = input_product(a, moe_tile_rows(&a->rows));
-    return arena_rounded(gemm_workspace(ex, &g));
-}
-
-static Status input_tile(Exec *ex, const void *args, const MoeTile *tile, char *space)
-{
-    const MoeUpBwdInput *a = args;
-    GemmArgs g = input_product(a, tile->n);
-    g.a = tensor_at(&a->dpre, tile->first * g.k);
-    g.b = tensor_at(&a->w, tile->expert * g.k * g.n);
-    g.c = tensor_at(&a->dx, tile->first * g.n);
-    return gemm_run(ex, &g, space);
-}
-
-static Status input_cpu(Exec *ex, const void *args)
-{
-    const MoeUpBwdInput *a = args;
-    size_t space = input_space(ex, a);
-    MoeTiles t = { "moe_up_bwd_input", a, &a->offsets, &a->rows, 0, input_tile, space };
-    TRY(moe_tiles_run(ex, &t));
-    return OK;
-}
-
-static size_t input_workspace(const Exec *ex, const void *args)
-{
-    return (size_t)ex->threads * input_space(ex, args);
-}
-
-static Status input_check(const void *args)
-{
-    const MoeUpBwdInput *a = args;
-    const char *op = "moe_up_bwd_input";
-    const Tensor none = { 0 };
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->dx);
-    int64_t F = tensor_cols(&a->dpre) / 2;
-    TRY(moe_dims_check(op, E, F, D));
-    int64_t R = tensor_elems(&a->dpre) / (2 * F);
-    TRY(op_expect_act(op, "dpre", &a->dpre, R, 2 * F));
-    TRY(op_expect(op, "w", &a->w, E * 2 * F, D, a->dpre.dtype));
-    TRY(op_expect(op, "dx", &a->dx, R, D, a->dpre.dtype));
-    return moe_rows_check(op, &a->offsets, &none, &a->rows, R, R);
-}
-
-static OpCost input_cost(const void *args)
-{
-    const MoeUpBwdInput *a = args;
-    double rows = moe_rows_expected(&a->rows);
-    return moe_product_cost(
-        rows, a->w.dtype, (double)tensor_cols(&a->dpre), (double)tensor_cols(&a->dx),
-        bytes_of(&a->w) + moe_rows_bytes(&a->dpre, rows) + moe_rows_bytes(&a->dx, rows));
-}
-
-static const OpPort fwd_ports[] = {
-    PORT(MoeUpFwd, x, PORT_IN),       PORT(MoeUpFwd, w, PORT_IN),
-    PORT(MoeUpFwd, offsets, PORT_IN), PORT(MoeUpFwd, row_token, PORT_IN_OPT),
-    PORT(MoeUpFwd, pre, PORT_OUT),    PORT(MoeUpFwd, act, PORT_OUT),
-    PORT(MoeUpFwd, rows, PORT_ROWS),  PORTS_END,
-};
-
-static const OpPort input_ports[] = {
-    PORT(MoeUpBwdInput, dpre, PORT_IN),    PORT(MoeUpBwdInput, w, PORT_IN),
-    PORT(MoeUpBwdInput, offsets, PORT_IN), PORT(MoeUpBwdInput, dx, PORT_OUT),
-    PORT(MoeUpBwdInput, rows, PORT_ROWS),  PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status moe_up_fwd_cuda(Exec *ex, const void *args);
-Status moe_up_bwd_input_cuda(Exec *ex, const void *args);
-#endif
-
-extern const OpDesc moe_up_fwd_desc, moe_up_bwd_input_desc;
-
-const OpDesc moe_up_fwd_desc = {
-    .name = "moe_up_fwd",
-    .args_bytes = sizeof(MoeUpFwd),
-    .ports = fwd_ports,
-    .check = fwd_check,
-    .cost = fwd_cost,
-    .workspace = fwd_workspace,
-    .cpu = fwd_cpu,
-    .cuda = CUDA_OP(moe_up_fwd_cuda),
-};
-
-const OpDesc moe_up_bwd_input_desc = {
-    .name = "moe_up_bwd_input",
-    .args_bytes = sizeof(MoeUpBwdInput),
-    .ports = input_ports,
-    .check = input_check,
-    .cost = input_cost,
-    .workspace = input_workspace,
-    .cpu = input_cpu,
-    .cuda = CUDA_OP(moe_up_bwd_input_cuda),
-};
+OP_PORTS(moe_up_fwd, IN(MoeUpFwd, x), IN(MoeUpFwd, w), IN(MoeUpFwd, offsets),
+         IN_OPT(MoeUpFwd, row_token), OUT(MoeUpFwd, pre), OUT(MoeUpFwd, act), ROWS(MoeUpFwd, rows));

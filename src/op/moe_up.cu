@@ -58,57 +58,8 @@ template <typename Type, bool ON_MMA> struct UpForward {
 extern "C" Status moe_up_fwd_cuda(struct Exec *ex, const void *args)
 {
     const MoeUpFwd *a = (const MoeUpFwd *)args;
-    const char *op = "moe_up_fwd";
-    bool wide = packs_fit<Bf16>({ a->x.data, a->w.data, a->pre.data, a->act.data },
-                                { tensor_cols(&a->x), tensor_cols(&a->act) });
-    if (a->x.dtype == DTYPE_F32) return launch(ex, op, UpForward<float, false>(a));
-    if (wide) return launch(ex, op, UpForward<Bf16, true>(a));
-    return launch(ex, op, UpForward<Bf16, false>(a));
-}
-
-/* dx_r = dpre_r W1_e */
-template <typename Type, bool ON_MMA> struct UpBackward {
-    typedef Type T;
-    static constexpr bool MMA = ON_MMA, SUMS = false, DOTS = false;
-    static constexpr bool A_ALONG = true, B_ALONG = false;
-    Groups groups;
-    int64_t m, n; /* n: D */
-    const T *dpre, *w;
-    T *dx;
-    int64_t two_F;
-
-    explicit UpBackward(const MoeUpBwdInput *a)
-        : groups(groups_of(&a->offsets, &a->rows)), m(0), n(tensor_cols(&a->dx)),
-          dpre((const T *)a->dpre.data), w((const T *)a->w.data), dx((T *)a->dx.data),
-          two_F(tensor_cols(&a->dpre))
-    {
-    }
-
-    __device__ __forceinline__ View<T> a(const GroupTile &t) const
-    {
-        return { dpre + t.first * two_F, two_F, NULL, t.rows, two_F, 0 };
-    }
-    __device__ __forceinline__ View<T> b(const GroupTile &t) const
-    {
-        return { w + t.expert * two_F * n + t.col, n, NULL, two_F, n - t.col, 0 };
-    }
-    __device__ __forceinline__ int64_t depth(const GroupTile &) const { return two_F; }
-
-    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[UNIT]) const
-    {
-        put16<MMA>(dx + (t.first + i) * n + t.col + j, n - t.col - j, v);
-        return 0;
-    }
-};
-
-extern "C" Status moe_up_bwd_input_cuda(struct Exec *ex, const void *args)
-{
-    const MoeUpBwdInput *a = (const MoeUpBwdInput *)args;
-    const char *op = "moe_up_bwd_input";
-    bool wide = packs_fit<Bf16>({ a->dpre.data, a->w.data, a->dx.data },
-                                { tensor_cols(&a->dpre), tensor_cols(&a->dx) });
-    if (a->dpre.dtype == DTYPE_F32) return launch(ex, op, UpBackward<float, false>(a));
-    if (wide) return launch(ex, op, UpBackward<Bf16, true>(a));
-    return launch(ex, op, UpBackward<Bf16, false>(a));
+    return by_kernel(a->x.dtype, { a->x.data, a->w.data, a->pre.data, a->act.data },
+                     { tensor_cols(&a->x), tensor_cols(&a->act) }, [&](auto t, auto mma) {
+                         return launch(ex, "moe_up_fwd", UpForward<decltype(t), mma>(a));
+                     });
 }

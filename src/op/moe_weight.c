@@ -1,40 +1,25 @@
 /*
- * The weight gradients of both products, which are one sum seen from two sides. One operand has
- * width D and is read by token (x for dW1, dy for dW2), the other has a row for each routed row
- * (dpre, wact):
- *
- *   dW1_e (2F, D) += sum over r of dpre_r^T x[row_token[r]]        D: columns of the result
- *   dW2_e (D, F)  += sum over r of dy[row_token[r]]^T wact_r       D: its rows
- *
- * A tile is some of the D, so each thread gathers only the columns that it multiplies. Rows are
- * summed in chunks that stay in the cache, in their order.
+ * The weight gradients (moe_product.h). A tile is some of the D, so each thread gathers only the
+ * columns that it multiplies. Rows are summed in chunks that stay in the cache, in their order.
  */
 #include "op/gemm.h"
-#include "op/moe.h"
+#include "op/moe_product.h"
 #include "op/moe_tiles.h"
-#include "op/op.h"
 
-typedef struct Sum {
-    const char *op;
-    const Tensor *by_token, *by_row, *offsets, *row_token, *dw;
-    const Rows *rows;
-    bool token_first; /* by_token is the transposed operand: dW2 */
-} Sum;
-
-static Sum up_sum(const MoeUpBwdWeight *a)
+MoeSum moe_up_bwd_weight_sum(const MoeUpBwdWeight *a)
 {
-    return (Sum){ "moe_up_bwd_weight", &a->x,  &a->dpre, &a->offsets,
-                  &a->row_token,       &a->dw, &a->rows, false };
+    return (MoeSum){ "moe_up_bwd_weight", &a->x,  &a->dpre, &a->offsets,
+                     &a->row_token,       &a->dw, &a->rows, false };
 }
 
-static Sum down_sum(const MoeDownBwdWeight *a)
+MoeSum moe_down_bwd_weight_sum(const MoeDownBwdWeight *a)
 {
-    return (Sum){ "moe_down_bwd_weight", &a->dy, &a->wact, &a->offsets,
-                  &a->row_token,         &a->dw, &a->rows, true };
+    return (MoeSum){ "moe_down_bwd_weight", &a->dy, &a->wact, &a->offsets,
+                     &a->row_token,         &a->dw, &a->rows, true };
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
-static GemmArgs product(const Sum *s, int64_t cols, int64_t rows)
+static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
 {
     int64_t D = tensor_cols(s->by_token), F = tensor_cols(s->by_row); /* 2F for dW1 */
     GemmArgs g = { .k = rows, .trans_a = true, .beta = 1 };
@@ -46,14 +31,14 @@ static GemmArgs product(const Sum *s, int64_t cols, int64_t rows)
 }
 
 /* The gathered rows; behind them stands what the product wants. */
-static size_t gather_bytes(const Sum *s)
+static size_t gather_bytes(const MoeSum *s)
 {
     int64_t elems = moe_tile_cols(tensor_cols(s->by_token)) * moe_chunk_rows(s->rows);
     size_t bytes = (size_t)elems * dtype_bytes(s->by_token->dtype);
     return s->row_token->data == NULL ? 0 : arena_rounded(bytes);
 }
 
-static size_t space_bytes(const Exec *ex, const Sum *s)
+static size_t space_bytes(const Exec *ex, const MoeSum *s)
 {
     int64_t cols = moe_tile_cols(tensor_cols(s->by_token));
     GemmArgs g = product(s, cols, moe_chunk_rows(s->rows));
@@ -62,7 +47,7 @@ static size_t space_bytes(const Exec *ex, const Sum *s)
 
 static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
-    const Sum *s = args;
+    const MoeSum *s = args;
     int64_t D = tensor_cols(s->by_token), F = tensor_cols(s->by_row);
     int64_t most = moe_chunk_rows(s->rows), end = tile->first + tile->n;
     int64_t column = s->token_first ? tile->col * F : tile->col;
@@ -82,133 +67,78 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     return OK;
 }
 
-static Status sum_run(Exec *ex, const Sum *s)
+static Status run(Exec *ex, MoeSum s)
 {
-    int64_t D = tensor_cols(s->by_token);
-    MoeTiles t = { s->op, s, s->offsets, s->rows, D, tile_run, space_bytes(ex, s) };
-    TRY(moe_tiles_run(ex, &t));
-    return OK;
+    MoeTiles t = {
+        s.op, &s, s.offsets, s.rows, tensor_cols(s.by_token), tile_run, space_bytes(ex, &s)
+    };
+    return moe_tiles_run(ex, &t);
 }
 
-static OpCost sum_cost(const Sum *s)
+static size_t workspace(const Exec *ex, MoeSum s)
 {
-    double rows = moe_rows_expected(s->rows);
-    double D = (double)tensor_cols(s->by_token), F = (double)tensor_cols(s->by_row);
-    return moe_product_cost(rows, s->by_row->dtype, D, F,
-                            moe_rows_bytes(s->by_row, rows) + (double)tensor_bytes(s->by_token) +
-                                2 * (double)tensor_bytes(s->dw));
-}
-
-/* The shapes that both have in common; dw's depends on the side. */
-static Status sum_check(const Sum *s, const char *by_token, const char *by_row)
-{
-    int64_t D = tensor_cols(s->by_token), F = tensor_cols(s->by_row);
-    TRY(moe_dims_check(s->op, tensor_elems(s->offsets) - 1, F, D));
-    int64_t R = tensor_elems(s->by_row) / F, N = tensor_elems(s->by_token) / D;
-    TRY(op_expect_act(s->op, by_token, s->by_token, N, D));
-    TRY(op_expect(s->op, by_row, s->by_row, R, F, s->by_token->dtype));
-    return moe_rows_check(s->op, s->offsets, s->row_token, s->rows, R, N);
-}
-
-static Status up_cpu(Exec *ex, const void *args)
-{
-    Sum s = up_sum(args);
-    return sum_run(ex, &s);
-}
-
-static size_t up_workspace(const Exec *ex, const void *args)
-{
-    Sum s = up_sum(args);
     return (size_t)ex->threads * space_bytes(ex, &s);
 }
 
-static Status up_check(const void *args)
+static OpCost cost(MoeSum s)
 {
-    const MoeUpBwdWeight *a = args;
-    Sum s = up_sum(a);
-    TRY(sum_check(&s, "x", "dpre"));
-    int64_t E = tensor_elems(&a->offsets) - 1, two_F = tensor_cols(&a->dpre);
-    return op_expect(s.op, "dw", &a->dw, E * two_F, tensor_cols(&a->x), DTYPE_F32);
+    double rows = moe_rows_expected(s.rows);
+    double D = (double)tensor_cols(s.by_token), F = (double)tensor_cols(s.by_row);
+    return moe_product_cost(rows, s.by_row->dtype, D, F,
+                            moe_rows_bytes(s.by_row, rows) + (double)tensor_bytes(s.by_token) +
+                                2 * (double)tensor_bytes(s.dw));
 }
 
-static OpCost up_cost(const void *args)
+static Status check(MoeSum s, const char *by_token, const char *by_row)
 {
-    Sum s = up_sum(args);
-    return sum_cost(&s);
+    int64_t D = tensor_cols(s.by_token), F = tensor_cols(s.by_row), E = tensor_elems(s.offsets) - 1;
+    TRY(moe_dims_check(s.op, E, F, D));
+    int64_t R = tensor_elems(s.by_row) / F, N = tensor_elems(s.by_token) / D;
+    TRY(op_expect_act(s.op, by_token, s.by_token, N, D));
+    TRY(op_expect(s.op, by_row, s.by_row, R, F, s.by_token->dtype));
+    TRY(moe_rows_check(s.op, s.offsets, s.row_token, s.rows, R, N));
+    int64_t rows = s.token_first ? D : F;
+    return op_expect(s.op, "dw", s.dw, E * rows, D + F - rows, DTYPE_F32);
 }
 
-static Status down_cpu(Exec *ex, const void *args)
+Status moe_up_bwd_weight_check(const void *args)
 {
-    Sum s = down_sum(args);
-    return sum_run(ex, &s);
+    return check(moe_up_bwd_weight_sum(args), "x", "dpre");
 }
 
-static size_t down_workspace(const Exec *ex, const void *args)
+Status moe_down_bwd_weight_check(const void *args)
 {
-    Sum s = down_sum(args);
-    return (size_t)ex->threads * space_bytes(ex, &s);
+    return check(moe_down_bwd_weight_sum(args), "dy", "wact");
 }
 
-static Status down_check(const void *args)
+OpCost moe_up_bwd_weight_cost(const void *args) { return cost(moe_up_bwd_weight_sum(args)); }
+
+size_t moe_up_bwd_weight_workspace(const Exec *ex, const void *args)
 {
-    const MoeDownBwdWeight *a = args;
-    Sum s = down_sum(a);
-    TRY(sum_check(&s, "dy", "wact"));
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->dy);
-    return op_expect(s.op, "dw", &a->dw, E * D, tensor_cols(&a->wact), DTYPE_F32);
+    return workspace(ex, moe_up_bwd_weight_sum(args));
 }
 
-static OpCost down_cost(const void *args)
+Status moe_up_bwd_weight_cpu(Exec *ex, const void *args)
 {
-    Sum s = down_sum(args);
-    return sum_cost(&s);
+    return run(ex, moe_up_bwd_weight_sum(args));
 }
 
-static const OpPort up_ports[] = {
-    PORT(MoeUpBwdWeight, dpre, PORT_IN),
-    PORT(MoeUpBwdWeight, x, PORT_IN),
-    PORT(MoeUpBwdWeight, offsets, PORT_IN),
-    PORT(MoeUpBwdWeight, row_token, PORT_IN_OPT),
-    PORT(MoeUpBwdWeight, dw, PORT_ADD),
-    PORT(MoeUpBwdWeight, rows, PORT_ROWS),
-    PORTS_END,
-};
+OpCost moe_down_bwd_weight_cost(const void *args) { return cost(moe_down_bwd_weight_sum(args)); }
 
-static const OpPort down_ports[] = {
-    PORT(MoeDownBwdWeight, dy, PORT_IN),
-    PORT(MoeDownBwdWeight, wact, PORT_IN),
-    PORT(MoeDownBwdWeight, offsets, PORT_IN),
-    PORT(MoeDownBwdWeight, row_token, PORT_IN_OPT),
-    PORT(MoeDownBwdWeight, dw, PORT_ADD),
-    PORT(MoeDownBwdWeight, rows, PORT_ROWS),
-    PORTS_END,
-};
+size_t moe_down_bwd_weight_workspace(const Exec *ex, const void *args)
+{
+    return workspace(ex, moe_down_bwd_weight_sum(args));
+}
 
-#ifdef HAVE_CUDA
-Status moe_up_bwd_weight_cuda(Exec *ex, const void *args);
-Status moe_down_bwd_weight_cuda(Exec *ex, const void *args);
-#endif
+Status moe_down_bwd_weight_cpu(Exec *ex, const void *args)
+{
+    return run(ex, moe_down_bwd_weight_sum(args));
+}
 
-extern const OpDesc moe_up_bwd_weight_desc, moe_down_bwd_weight_desc;
+OP_PORTS(moe_up_bwd_weight, IN(MoeUpBwdWeight, dpre), IN(MoeUpBwdWeight, x),
+         IN(MoeUpBwdWeight, offsets), IN_OPT(MoeUpBwdWeight, row_token), ADD(MoeUpBwdWeight, dw),
+         ROWS(MoeUpBwdWeight, rows));
 
-const OpDesc moe_up_bwd_weight_desc = {
-    .name = "moe_up_bwd_weight",
-    .args_bytes = sizeof(MoeUpBwdWeight),
-    .ports = up_ports,
-    .check = up_check,
-    .cost = up_cost,
-    .workspace = up_workspace,
-    .cpu = up_cpu,
-    .cuda = CUDA_OP(moe_up_bwd_weight_cuda),
-};
-
-const OpDesc moe_down_bwd_weight_desc = {
-    .name = "moe_down_bwd_weight",
-    .args_bytes = sizeof(MoeDownBwdWeight),
-    .ports = down_ports,
-    .check = down_check,
-    .cost = down_cost,
-    .workspace = down_workspace,
-    .cpu = down_cpu,
-    .cuda = CUDA_OP(moe_down_bwd_weight_cuda),
-};
+OP_PORTS(moe_down_bwd_weight, IN(MoeDownBwdWeight, dy), IN(MoeDownBwdWeight, wact),
+         IN(MoeDownBwdWeight, offsets), IN_OPT(MoeDownBwdWeight, row_token),
+         ADD(MoeDownBwdWeight, dw), ROWS(MoeDownBwdWeight, rows));

@@ -1,14 +1,11 @@
 /*
- * The weight gradients of both products, one sum seen from two sides: one operand is read by token
- * (x for dW1, dy for dW2), the other by row (dpre, wact).
- *
- *   dW1_e (2F, D) += sum over r of dpre_r^T x[row_token[r]]
- *   dW2_e (D, F)  += sum over r of dy[row_token[r]]^T wact_r
- *
- * A tile is summed over all rows of its expert by one block, in their order, and then added to what
- * stands in dw: a gradient is read and written once, and its bits depend on the groups alone.
+ * The weight gradients (moe_product.h). A tile is summed over all rows of its expert by one block,
+ * in their order, and then added to what stands in dw: a gradient is read and written once, and its
+ * bits depend on the groups alone.
  */
 #include "op/grouped_mma.cuh"
+
+#include "op/moe_product.h"
 
 using namespace grouped;
 
@@ -57,47 +54,29 @@ template <typename Type, bool ON_MMA, bool TOKEN_FIRST> struct WeightSum {
     }
 };
 
-/* What both argument structs hold, by its part in the sum. */
-typedef struct SumArgs {
-    const char *op;
-    const Tensor *by_token, *by_row, *offsets, *row_token, *dw;
-    const Rows *rows;
-} SumArgs;
-
-template <typename T, bool MMA, bool TOKEN_FIRST>
-static Status sum_launch(struct Exec *ex, const SumArgs &s)
+template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
     int64_t D = tensor_cols(s.by_token), F = tensor_cols(s.by_row); /* 2F for dW1 */
-    WeightSum<T, MMA, TOKEN_FIRST> p = {};
-    p.groups = groups_of(s.offsets, s.rows);
-    p.m = TOKEN_FIRST ? D : F, p.n = TOKEN_FIRST ? F : D;
-    p.by_token = (const T *)s.by_token->data, p.by_row = (const T *)s.by_row->data;
-    p.row_token = (const int32_t *)s.row_token->data, p.dw = (float *)s.dw->data;
-    return launch(ex, s.op, p);
-}
-
-template <bool TOKEN_FIRST> static Status sum_run(struct Exec *ex, const SumArgs &s)
-{
-    bool wide = packs_fit<Bf16>({ s.by_token->data, s.by_row->data, s.dw->data },
-                                { tensor_cols(s.by_token), tensor_cols(s.by_row) });
-    if (s.by_row->dtype == DTYPE_F32) return sum_launch<float, false, TOKEN_FIRST>(ex, s);
-    if (wide) return sum_launch<Bf16, true, TOKEN_FIRST>(ex, s);
-    return sum_launch<Bf16, false, TOKEN_FIRST>(ex, s);
+    return by_kernel(s.by_row->dtype, { s.by_token->data, s.by_row->data, s.dw->data }, { D, F },
+                     [&](auto t, auto mma) {
+                         typedef decltype(t) T;
+                         WeightSum<T, mma, TOKEN_FIRST> p = {};
+                         p.groups = groups_of(s.offsets, s.rows);
+                         p.m = TOKEN_FIRST ? D : F, p.n = TOKEN_FIRST ? F : D;
+                         p.by_token = (const T *)s.by_token->data,
+                         p.by_row = (const T *)s.by_row->data;
+                         p.row_token = (const int32_t *)s.row_token->data,
+                         p.dw = (float *)s.dw->data;
+                         return launch(ex, s.op, p);
+                     });
 }
 
 extern "C" Status moe_up_bwd_weight_cuda(struct Exec *ex, const void *args)
 {
-    const MoeUpBwdWeight *a = (const MoeUpBwdWeight *)args;
-    SumArgs s = {
-        "moe_up_bwd_weight", &a->x, &a->dpre, &a->offsets, &a->row_token, &a->dw, &a->rows
-    };
-    return sum_run<false>(ex, s);
+    return run<false>(ex, moe_up_bwd_weight_sum((const MoeUpBwdWeight *)args));
 }
 
 extern "C" Status moe_down_bwd_weight_cuda(struct Exec *ex, const void *args)
 {
-    const MoeDownBwdWeight *a = (const MoeDownBwdWeight *)args;
-    SumArgs s = { "moe_down_bwd_weight", &a->dy, &a->wact, &a->offsets,
-                  &a->row_token,         &a->dw, &a->rows };
-    return sum_run<true>(ex, s);
+    return run<true>(ex, moe_down_bwd_weight_sum((const MoeDownBwdWeight *)args));
 }

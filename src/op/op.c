@@ -1,16 +1,24 @@
 #include "op/op.h"
 
-#define OP(ID, Args, stem) extern const OpDesc stem##_desc;
-#include "op/ops.def"
-#undef OP
+#define SPACE(function) function
+#define NONE(function)  NULL
+#ifdef HAVE_CUDA
+#define CUDA_OP(function) function
+#else
+#define CUDA_OP(function) NULL
+#endif
 
-static const OpDesc *const table[OP_ID_COUNT] = {
-#define OP(ID, Args, stem) [OP_##ID] = &stem##_desc,
+static const OpDesc table[OP_ID_COUNT] = {
+/* clang-format off */
+#define OP(ID, Args, stem, space, cuda_space)                                                      \
+    { #stem, sizeof(Args), stem##_ports, stem##_check, stem##_cost, space(stem##_workspace),       \
+      stem##_cpu, CUDA_OP(stem##_cuda), CUDA_OP(cuda_space(stem##_cuda_workspace)) },
 #include "op/ops.def"
 #undef OP
+    /* clang-format on */
 };
 
-const OpDesc *op_desc(OpId id) { return table[id]; }
+const OpDesc *op_desc(OpId id) { return &table[id]; }
 
 static bool optional(PortDir dir)
 {
@@ -19,7 +27,7 @@ static bool optional(PortDir dir)
 
 Status op_run(Exec *ex, OpId id, const void *args)
 {
-    const OpDesc *op = table[id];
+    const OpDesc *op = &table[id];
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         if (p->dir != PORT_ROWS && op_port_tensor(p, args)->data == NULL && !optional(p->dir)) {
             return FAIL(ERR_ARG, "%s: %s is not set", op->name, p->name);
@@ -29,8 +37,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
 
     ArenaMark mark = arena_mark(ex->scratch);
     void *outer = ex->workspace; /* an op may run other ops (fused ones, on the CPU) */
-    size_t (*workspace)(const Exec *, const void *) =
-        ex->cuda != NULL ? op->cuda_workspace : op->workspace;
+    OpSpace *workspace = ex->cuda != NULL ? op->cuda_workspace : op->workspace;
     if (workspace != NULL) {
         TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));
     }
@@ -39,6 +46,17 @@ Status op_run(Exec *ex, OpId id, const void *args)
     arena_release(ex->scratch, mark);
     if (s != OK) return status_frame(__FILE__, __LINE__, s);
     return OK;
+}
+
+double op_port_bytes(OpId id, const void *args)
+{
+    double bytes = 0;
+    for (const OpPort *p = table[id].ports; p->dir != PORT_END; p++) {
+        if (p->dir == PORT_ROWS || op_port_tensor(p, args)->data == NULL) continue;
+        bool added = p->dir == PORT_ADD || p->dir == PORT_ADD_OPT;
+        bytes += (added ? 2 : 1) * (double)tensor_bytes(op_port_tensor(p, args));
+    }
+    return bytes;
 }
 
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args)

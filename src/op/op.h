@@ -73,19 +73,23 @@ typedef struct OpCost {
     OpComm comm;
 } OpCost;
 
+typedef Status OpCheck(const void *args);
+typedef OpCost OpCostOf(const void *args);
+typedef size_t OpSpace(const Exec *ex, const void *args);
+typedef Status OpRun(Exec *ex, const void *args);
+
 struct OpDesc {
     const char *name;
     size_t args_bytes;
     const OpPort *ports;
-    Status (*check)(const void *args);
-    OpCost (*cost)(const void *args);
+    OpCheck *check;
+    OpCostOf *cost;
     /* Scratch that the CPU implementation wants with ex->threads threads: it finds it at
      * ex->workspace. NULL: none. Must not read tensor data: it also runs over counting arenas. */
-    size_t (*workspace)(const Exec *ex, const void *args);
-    Status (*cpu)(Exec *ex, const void *args);
-    /* NULL in a build without CUDA; workspace in device memory. */
-    Status (*cuda)(Exec *ex, const void *args);
-    size_t (*cuda_workspace)(const Exec *ex, const void *args);
+    OpSpace *workspace;
+    OpRun *cpu;
+    OpRun *cuda; /* NULL in a build without CUDA; workspace in device memory */
+    OpSpace *cuda_workspace;
 };
 
 typedef struct Event {
@@ -135,7 +139,7 @@ struct Exec {
 };
 
 typedef enum OpId {
-#define OP(ID, Args, stem) OP_##ID,
+#define OP(ID, Args, stem, space, cuda_space) OP_##ID,
 #include "op/ops.def"
 #undef OP
     OP_ID_COUNT
@@ -158,23 +162,37 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     return (const Tensor *)(const void *)((const char *)args + p->offset);
 }
 
-/* rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
+/* What makes up op `stem`, to be found by its name: stem_ports, stem_check, stem_cost, stem_cpu and
+ * stem_cuda, and its workspaces where ops.def says SPACE. It is called as
+ * rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
  */
-#define OP(ID, Args, stem)                                                                         \
+#define OP(ID, Args, stem, space, cuda_space)                                                      \
+    extern const OpPort stem##_ports[];                                                            \
+    OpCheck stem##_check;                                                                          \
+    OpCostOf stem##_cost;                                                                          \
+    OpSpace stem##_workspace, stem##_cuda_workspace;                                               \
+    OpRun stem##_cpu, stem##_cuda;                                                                 \
     static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
 #include "op/ops.def"
 #undef OP
 
-#ifdef HAVE_CUDA
-#define CUDA_OP(fn) fn
-#else
-#define CUDA_OP(fn) NULL
-#endif
-
+/* OP_PORTS(add, IN(Add, x), ADD(Add, y)); in the order in which generic code walks them. */
 /* clang-format off */
 #define PORT(Args, field, dir_) { #field, offsetof(Args, field), dir_ }
 #define PORTS_END               { NULL, 0, PORT_END }
+#define OP_PORTS(stem, ...)     const OpPort stem##_ports[] = { __VA_ARGS__, PORTS_END }
+#define IN(Args, field)         PORT(Args, field, PORT_IN)
+#define IN_OPT(Args, field)     PORT(Args, field, PORT_IN_OPT)
+#define OUT(Args, field)        PORT(Args, field, PORT_OUT)
+#define OUT_PART(Args, field)   PORT(Args, field, PORT_OUT_PART)
+#define OUT_OPT(Args, field)    PORT(Args, field, PORT_OUT_OPT)
+#define ADD(Args, field)        PORT(Args, field, PORT_ADD)
+#define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
+#define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)
 /* clang-format on */
+
+/* For costs: bytes of all tensors that are given, each once, but twice those that are added to. */
+double op_port_bytes(OpId id, const void *args);
 
 /* For check functions: FAIL(ERR_SHAPE) with op, port and both shapes unless t is rank-2-viewable as
  * (rows, cols) of `dtype`. rows or cols -1: any. */

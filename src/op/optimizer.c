@@ -10,28 +10,28 @@ enum {
         1 << 13, /* elements updated at a time: small, so that short ranges are shared out too */
 };
 
-static Status check_square_sum(const void *args)
+Status square_sum_check(const void *args)
 {
     const SquareSum *a = args;
     TRY(op_expect("square_sum", "x", &a->x, -1, -1, DTYPE_F32));
     return op_expect("square_sum", "sum", &a->sum, 1, 1, DTYPE_F32);
 }
 
-static OpCost cost_square_sum(const void *args)
+OpCost square_sum_cost(const void *args)
 {
     const SquareSum *a = args;
     return (OpCost){ .flops = 2 * (double)tensor_elems(&a->x),
                      .bytes = (double)tensor_bytes(&a->x) };
 }
 
-static size_t square_sum_workspace(const Exec *ex, const void *args)
+size_t square_sum_workspace(const Exec *ex, const void *args)
 {
     (void)ex;
     const SquareSum *a = args;
     return (size_t)((tensor_elems(&a->x) + BLOCK - 1) / BLOCK) * sizeof(double);
 }
 
-static Status square_sum_cpu(Exec *ex, const void *args)
+Status square_sum_cpu(Exec *ex, const void *args)
 {
     const SquareSum *a = args;
     const float *x = a->x.data;
@@ -50,35 +50,11 @@ static Status square_sum_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_square_sum[] = {
-    PORT(SquareSum, x, PORT_IN),
-    PORT(SquareSum, sum, PORT_ADD),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status square_sum_cuda(Exec *ex, const void *args);
-size_t square_sum_cuda_workspace(const Exec *ex, const void *args);
-Status clip_scale_cuda(Exec *ex, const void *args);
-Status adamw_cuda(Exec *ex, const void *args);
-#endif
-
-extern const OpDesc square_sum_desc;
-const OpDesc square_sum_desc = {
-    .name = "square_sum",
-    .args_bytes = sizeof(SquareSum),
-    .ports = ports_square_sum,
-    .check = check_square_sum,
-    .cost = cost_square_sum,
-    .workspace = square_sum_workspace,
-    .cpu = square_sum_cpu,
-    .cuda = CUDA_OP(square_sum_cuda),
-    .cuda_workspace = CUDA_OP(square_sum_cuda_workspace),
-};
+OP_PORTS(square_sum, IN(SquareSum, x), ADD(SquareSum, sum));
 
 /* clip_scale */
 
-static Status check_clip_scale(const void *args)
+Status clip_scale_check(const void *args)
 {
     const ClipScale *a = args;
     TRY(op_expect("clip_scale", "sum", &a->sum, 1, 1, DTYPE_F32));
@@ -86,13 +62,13 @@ static Status check_clip_scale(const void *args)
     return op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32);
 }
 
-static OpCost cost_clip_scale(const void *args)
+OpCost clip_scale_cost(const void *args)
 {
     (void)args;
     return (OpCost){ .flops = 4, .bytes = 12 };
 }
 
-static Status clip_scale_cpu(Exec *ex, const void *args)
+Status clip_scale_cpu(Exec *ex, const void *args)
 {
     (void)ex;
     const ClipScale *a = args;
@@ -103,27 +79,11 @@ static Status clip_scale_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_clip_scale[] = {
-    PORT(ClipScale, sum, PORT_IN),
-    PORT(ClipScale, norm, PORT_OUT),
-    PORT(ClipScale, clip, PORT_OUT),
-    PORTS_END,
-};
-
-extern const OpDesc clip_scale_desc;
-const OpDesc clip_scale_desc = {
-    .name = "clip_scale",
-    .args_bytes = sizeof(ClipScale),
-    .ports = ports_clip_scale,
-    .check = check_clip_scale,
-    .cost = cost_clip_scale,
-    .cpu = clip_scale_cpu,
-    .cuda = CUDA_OP(clip_scale_cuda),
-};
+OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT(ClipScale, clip));
 
 /* adamw */
 
-static Status check_adamw(const void *args)
+Status adamw_check(const void *args)
 {
     const Adamw *a = args;
     int64_t n = tensor_elems(&a->w);
@@ -136,7 +96,7 @@ static Status check_adamw(const void *args)
     return op_expect("adamw", "w", &a->w, n, 1, DTYPE_F32);
 }
 
-static OpCost cost_adamw(const void *args)
+OpCost adamw_cost(const void *args)
 {
     const Adamw *a = args;
     double n = (double)tensor_elems(&a->w);
@@ -165,7 +125,7 @@ static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
     }
 }
 
-static Status adamw_cpu(Exec *ex, const void *args)
+Status adamw_cpu(Exec *ex, const void *args)
 {
     const Adamw *a = args;
     if (!isfinite(*(const float *)a->clip.data)) return OK; /* the step is void */
@@ -177,20 +137,5 @@ static Status adamw_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_adamw[] = {
-    PORT(Adamw, w, PORT_ADD),         PORT(Adamw, g, PORT_IN),
-    PORT(Adamw, m, PORT_ADD),         PORT(Adamw, v, PORT_ADD),
-    PORT(Adamw, w_low, PORT_OUT_OPT), PORT(Adamw, clip, PORT_IN),
-    PORT(Adamw, hyper, PORT_IN),      PORTS_END,
-};
-
-extern const OpDesc adamw_desc;
-const OpDesc adamw_desc = {
-    .name = "adamw",
-    .args_bytes = sizeof(Adamw),
-    .ports = ports_adamw,
-    .check = check_adamw,
-    .cost = cost_adamw,
-    .cpu = adamw_cpu,
-    .cuda = CUDA_OP(adamw_cuda),
-};
+OP_PORTS(adamw, ADD(Adamw, w), IN(Adamw, g), ADD(Adamw, m), ADD(Adamw, v), OUT_OPT(Adamw, w_low),
+         IN(Adamw, clip), IN(Adamw, hyper));

@@ -9,8 +9,6 @@
 
 #include "op/optimizer.h"
 
-extern "C" size_t square_sum_cuda_workspace(const struct Exec *ex, const void *args);
-
 enum {
     THREADS = 256,
     EACH = 4,        /* floats: 16 bytes */

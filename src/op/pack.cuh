@@ -21,6 +21,7 @@
 #include "op/kernel.cuh"
 
 #include <initializer_list>
+#include <type_traits>
 
 /* Elements of one access. */
 template <typename T> constexpr int PACK = 16 / (int)sizeof(T);
@@ -126,6 +127,30 @@ static inline bool packs_fit(std::initializer_list<const void *> at,
         if (n % PACK<T> != 0) return false;
     }
     return true;
+}
+
+/* run(T()) for the type T that stands for `type`; run launches. */
+template <typename F> static inline Status launch_typed(const char *op, Dtype type, F run)
+{
+    if (type == DTYPE_F32)
+        run(float());
+    else
+        run(Bf16());
+    return kernel_status(op);
+}
+
+/* run(T(), wide), where wide is packs_fit's answer as a constant. */
+template <typename F>
+static inline Status launch_packed(const char *op, Dtype type,
+                                   std::initializer_list<const void *> at,
+                                   std::initializer_list<int64_t> spans, F run)
+{
+    return launch_typed(op, type, [&](auto t) {
+        if (packs_fit<decltype(t)>(at, spans))
+            run(t, std::true_type());
+        else
+            run(t, std::false_type());
+    });
 }
 
 /* A block of 256 threads over rows of n packs: x along the row, y over rows, so that short rows

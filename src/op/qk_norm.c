@@ -7,7 +7,7 @@ static Status check_weight(const char *op, const char *port, const Tensor *w, co
     return w->data == NULL ? OK : op_expect(op, port, w, 1, d->head, DTYPE_F32);
 }
 
-static Status check_fwd(const void *args)
+Status qk_norm_fwd_check(const void *args)
 {
     const QkNormFwd *a = args;
     const char *op = "qk_norm_fwd";
@@ -19,7 +19,7 @@ static Status check_fwd(const void *args)
     return op_expect(op, "rstd", &a->rstd, n, a->dims.heads + a->dims.kv_heads, DTYPE_F32);
 }
 
-static Status check_bwd(const void *args)
+Status qk_norm_bwd_check(const void *args)
 {
     const QkNormBwd *a = args;
     const char *op = "qk_norm_bwd";
@@ -41,7 +41,7 @@ static double normed(const Tensor *qkv, const QkNormDims *d)
 }
 
 /* As rmsnorm: four operations an element forward, ten backward. v is copied. */
-static OpCost cost_fwd(const void *args)
+OpCost qk_norm_fwd_cost(const void *args)
 {
     const QkNormFwd *a = args;
     return (OpCost){ .flops = 4 * normed(&a->qkv, &a->dims),
@@ -49,7 +49,7 @@ static OpCost cost_fwd(const void *args)
 }
 
 /* v's gradient passes in place: only heads of q and k are read (dy and x) and written. */
-static OpCost cost_bwd(const void *args)
+OpCost qk_norm_bwd_cost(const void *args)
 {
     const QkNormBwd *a = args;
     double elems = normed(&a->qkv, &a->dims), size = (double)dtype_bytes(a->qkv.dtype);
@@ -64,42 +64,14 @@ static Status unsupported(Exec *ex, const void *args)
                 exec_bottom(ex)->name);
 }
 
-static const OpPort ports_fwd[] = {
-    PORT(QkNormFwd, qkv, PORT_IN),    PORT(QkNormFwd, wq, PORT_IN_OPT),
-    PORT(QkNormFwd, wk, PORT_IN_OPT), PORT(QkNormFwd, y, PORT_OUT),
-    PORT(QkNormFwd, rstd, PORT_OUT),  PORTS_END,
-};
+Status qk_norm_fwd_cpu(Exec *ex, const void *args) { return unsupported(ex, args); }
+Status qk_norm_bwd_cpu(Exec *ex, const void *args) { return unsupported(ex, args); }
+Status qk_norm_fwd_cuda(Exec *ex, const void *args) { return unsupported(ex, args); }
+Status qk_norm_bwd_cuda(Exec *ex, const void *args) { return unsupported(ex, args); }
 
-static const OpPort ports_bwd[] = {
-    PORT(QkNormBwd, dy, PORT_IN),
-    PORT(QkNormBwd, qkv, PORT_IN),
-    PORT(QkNormBwd, wq, PORT_IN_OPT),
-    PORT(QkNormBwd, wk, PORT_IN_OPT),
-    PORT(QkNormBwd, rstd, PORT_IN),
-    PORT(QkNormBwd, dqkv, PORT_OUT),
-    PORT(QkNormBwd, dwq, PORT_ADD_OPT),
-    PORT(QkNormBwd, dwk, PORT_ADD_OPT),
-    PORTS_END,
-};
+OP_PORTS(qk_norm_fwd, IN(QkNormFwd, qkv), IN_OPT(QkNormFwd, wq), IN_OPT(QkNormFwd, wk),
+         OUT(QkNormFwd, y), OUT(QkNormFwd, rstd));
 
-extern const OpDesc qk_norm_fwd_desc, qk_norm_bwd_desc;
-
-const OpDesc qk_norm_fwd_desc = {
-    .name = "qk_norm_fwd",
-    .args_bytes = sizeof(QkNormFwd),
-    .ports = ports_fwd,
-    .check = check_fwd,
-    .cost = cost_fwd,
-    .cpu = unsupported,
-    .cuda = unsupported,
-};
-
-const OpDesc qk_norm_bwd_desc = {
-    .name = "qk_norm_bwd",
-    .args_bytes = sizeof(QkNormBwd),
-    .ports = ports_bwd,
-    .check = check_bwd,
-    .cost = cost_bwd,
-    .cpu = unsupported,
-    .cuda = unsupported,
-};
+OP_PORTS(qk_norm_bwd, IN(QkNormBwd, dy), IN(QkNormBwd, qkv), IN_OPT(QkNormBwd, wq),
+         IN_OPT(QkNormBwd, wk), IN(QkNormBwd, rstd), OUT(QkNormBwd, dqkv), ADD_OPT(QkNormBwd, dwq),
+         ADD_OPT(QkNormBwd, dwk));

@@ -135,7 +135,7 @@ static void quantize_row(const Quantize *a, const Grid *g, float largest, int64_
 
 static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
 
-static Status quantize_cpu(Exec *ex, const void *args)
+Status quantize_cpu(Exec *ex, const void *args)
 {
     const Quantize *a = args;
     Grid g = grid_of_quant(&a->quant);
@@ -149,7 +149,7 @@ static Status quantize_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static size_t quantize_workspace(const Exec *ex, const void *args)
+size_t quantize_workspace(const Exec *ex, const void *args)
 {
     const Quantize *a = args;
     Grid g = grid_of_quant(&a->quant);
@@ -173,7 +173,7 @@ static void dequantize_row(const Dequantize *a, const Grid *g, int64_t i)
     }
 }
 
-static Status dequantize_cpu(Exec *ex, const void *args)
+Status dequantize_cpu(Exec *ex, const void *args)
 {
     const Dequantize *a = args;
     Grid g = grid_of_quant(&a->quant);
@@ -197,13 +197,13 @@ static Status check(const char *op, const char *port, const Tensor *wide, const 
     return op_expect(op, "quant.scale", &q->scale, g.rows, g.cols, DTYPE_F32);
 }
 
-static Status quantize_check(const void *args)
+Status quantize_check(const void *args)
 {
     const Quantize *a = args;
     return check("quantize", "x", &a->x, &a->quant);
 }
 
-static Status dequantize_check(const void *args)
+Status dequantize_check(const void *args)
 {
     const Dequantize *a = args;
     return check("dequantize", "y", &a->y, &a->quant);
@@ -217,58 +217,18 @@ static OpCost cost(const Tensor *wide, const Quant *q)
                                        tensor_bytes(&q->scale)) };
 }
 
-static OpCost quantize_cost(const void *args)
+OpCost quantize_cost(const void *args)
 {
     const Quantize *a = args;
     return cost(&a->x, &a->quant);
 }
 
-static OpCost dequantize_cost(const void *args)
+OpCost dequantize_cost(const void *args)
 {
     const Dequantize *a = args;
     return cost(&a->y, &a->quant);
 }
 
-static const OpPort quantize_ports[] = {
-    PORT(Quantize, x, PORT_IN),
-    PORT(Quantize, quant.data, PORT_OUT),
-    PORT(Quantize, quant.scale, PORT_OUT),
-    PORTS_END,
-};
+OP_PORTS(quantize, IN(Quantize, x), OUT(Quantize, quant.data), OUT(Quantize, quant.scale));
 
-static const OpPort dequantize_ports[] = {
-    PORT(Dequantize, quant.data, PORT_IN),
-    PORT(Dequantize, quant.scale, PORT_IN),
-    PORT(Dequantize, y, PORT_OUT),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status quantize_cuda(Exec *ex, const void *args);
-size_t quantize_cuda_workspace(const Exec *ex, const void *args);
-Status dequantize_cuda(Exec *ex, const void *args);
-#endif
-
-extern const OpDesc quantize_desc, dequantize_desc;
-
-const OpDesc quantize_desc = {
-    .name = "quantize",
-    .args_bytes = sizeof(Quantize),
-    .ports = quantize_ports,
-    .check = quantize_check,
-    .cost = quantize_cost,
-    .workspace = quantize_workspace,
-    .cpu = quantize_cpu,
-    .cuda = CUDA_OP(quantize_cuda),
-    .cuda_workspace = CUDA_OP(quantize_cuda_workspace),
-};
-
-const OpDesc dequantize_desc = {
-    .name = "dequantize",
-    .args_bytes = sizeof(Dequantize),
-    .ports = dequantize_ports,
-    .check = dequantize_check,
-    .cost = dequantize_cost,
-    .cpu = dequantize_cpu,
-    .cuda = CUDA_OP(dequantize_cuda),
-};
+OP_PORTS(dequantize, IN(Dequantize, quant.data), IN(Dequantize, quant.scale), OUT(Dequantize, y));

@@ -15,8 +15,6 @@ extern "C" {
 
 #include <cfloat>
 
-extern "C" size_t quantize_cuda_workspace(const struct Exec *ex, const void *args);
-
 enum {
     WARP = 32,
     WARPS = 8, /* rows of a block */

@@ -15,7 +15,7 @@ static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d
 
 /* Forward. */
 
-static Status check_fwd(const void *args)
+Status rmsnorm_fwd_check(const void *args)
 {
     const RmsnormFwd *a = args;
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x), d = tensor_elems(&a->w);
@@ -36,7 +36,7 @@ static Status check_fwd(const void *args)
     return op_expect("rmsnorm_fwd", "h", &a->h, n, d, a->x.dtype);
 }
 
-static OpCost cost_fwd(const void *args)
+OpCost rmsnorm_fwd_cost(const void *args)
 {
     const RmsnormFwd *a = args;
     double elems = (double)tensor_elems(&a->y), bytes = (double)tensor_bytes(&a->y);
@@ -89,7 +89,7 @@ static void forward_row(const RmsnormFwd *a, int64_t row, int64_t width, int64_t
     }
 }
 
-static Status rmsnorm_fwd_cpu(Exec *ex, const void *args)
+Status rmsnorm_fwd_cpu(Exec *ex, const void *args)
 {
     const RmsnormFwd *a = args;
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x), d = tensor_elems(&a->w);
@@ -98,36 +98,12 @@ static Status rmsnorm_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_fwd[] = {
-    PORT(RmsnormFwd, x, PORT_IN),
-    PORT(RmsnormFwd, r, PORT_IN_OPT),
-    PORT(RmsnormFwd, w, PORT_IN),
-    PORT(RmsnormFwd, h, PORT_OUT_OPT),
-    PORT(RmsnormFwd, y, PORT_OUT),
-    PORT(RmsnormFwd, rstd, PORT_OUT),
-    PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status rmsnorm_fwd_cuda(Exec *ex, const void *args);
-Status rmsnorm_bwd_cuda(Exec *ex, const void *args);
-size_t rmsnorm_bwd_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc rmsnorm_fwd_desc;
-const OpDesc rmsnorm_fwd_desc = {
-    .name = "rmsnorm_fwd",
-    .args_bytes = sizeof(RmsnormFwd),
-    .ports = ports_fwd,
-    .check = check_fwd,
-    .cost = cost_fwd,
-    .cpu = rmsnorm_fwd_cpu,
-    .cuda = CUDA_OP(rmsnorm_fwd_cuda),
-};
+OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, r), IN(RmsnormFwd, w),
+         OUT_OPT(RmsnormFwd, h), OUT(RmsnormFwd, y), OUT(RmsnormFwd, rstd));
 
 /* Backward. */
 
-static Status check_bwd(const void *args)
+Status rmsnorm_bwd_check(const void *args)
 {
     const RmsnormBwd *a = args;
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x), d = tensor_elems(&a->w);
@@ -146,7 +122,7 @@ static Status check_bwd(const void *args)
     return op_expect("rmsnorm_bwd", "dres", &a->dres, n, d, a->x.dtype);
 }
 
-static OpCost cost_bwd(const void *args)
+OpCost rmsnorm_bwd_cost(const void *args)
 {
     const RmsnormBwd *a = args;
     double elems = (double)tensor_elems(&a->dy), bytes = (double)tensor_bytes(&a->dy);
@@ -160,7 +136,7 @@ static OpCost cost_bwd(const void *args)
 static int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
 
 /* One share of dw a block of rows. */
-static size_t workspace_bwd(const Exec *ex, const void *args)
+size_t rmsnorm_bwd_workspace(const Exec *ex, const void *args)
 {
     (void)ex;
     const RmsnormBwd *a = args;
@@ -246,7 +222,7 @@ static void add_blocks(const Exec *ex, float *dw, const float *part, int64_t blo
     }
 }
 
-static Status rmsnorm_bwd_cpu(Exec *ex, const void *args)
+Status rmsnorm_bwd_cpu(Exec *ex, const void *args)
 {
     const RmsnormBwd *a = args;
     int64_t d = tensor_elems(&a->w), blocks = row_blocks(a->x.dim[0]);
@@ -257,22 +233,6 @@ static Status rmsnorm_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_bwd[] = {
-    PORT(RmsnormBwd, dy, PORT_IN),       PORT(RmsnormBwd, x, PORT_IN),
-    PORT(RmsnormBwd, w, PORT_IN),        PORT(RmsnormBwd, rstd, PORT_IN),
-    PORT(RmsnormBwd, dres, PORT_IN_OPT), PORT(RmsnormBwd, dx, PORT_OUT_PART),
-    PORT(RmsnormBwd, dw, PORT_ADD_OPT),  PORTS_END,
-};
-
-extern const OpDesc rmsnorm_bwd_desc;
-const OpDesc rmsnorm_bwd_desc = {
-    .name = "rmsnorm_bwd",
-    .args_bytes = sizeof(RmsnormBwd),
-    .ports = ports_bwd,
-    .check = check_bwd,
-    .cost = cost_bwd,
-    .workspace = workspace_bwd,
-    .cpu = rmsnorm_bwd_cpu,
-    .cuda = CUDA_OP(rmsnorm_bwd_cuda),
-    .cuda_workspace = CUDA_OP(rmsnorm_bwd_cuda_workspace),
-};
+OP_PORTS(rmsnorm_bwd, IN(RmsnormBwd, dy), IN(RmsnormBwd, x), IN(RmsnormBwd, w),
+         IN(RmsnormBwd, rstd), IN_OPT(RmsnormBwd, dres), OUT_PART(RmsnormBwd, dx),
+         ADD_OPT(RmsnormBwd, dw));

@@ -12,8 +12,6 @@
 
 #include "op/rmsnorm.h"
 
-extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *ex, const void *args);
-
 enum {
     WARP = 32,
     WARPS = 8,      /* of a block */
@@ -73,27 +71,22 @@ template <typename T, bool WIDE> static __global__ void rmsnorm_fwd_kernel(Forwa
     }
 }
 
-template <typename T> static Status forward(struct Exec *ex, const RmsnormFwd *a)
-{
-    Forward<T> f = {};
-    f.x = (const T *)a->x.data + a->x_col, f.r = (const T *)a->r.data;
-    f.w = (const float *)a->w.data, f.rstd = (float *)a->rstd.data;
-    f.h = (T *)a->h.data, f.y = (T *)a->y.data;
-    f.n = a->x.dim[0], f.d = tensor_elems(&a->w), f.width = tensor_row_elems(&a->x);
-    f.eps = a->eps;
-    dim3 block(WARP, WARPS);
-    unsigned grid = grid_of(f.n, WARPS);
-    if (packs_fit<T>({ f.x, f.r, f.w, f.h, f.y }, { f.d, f.width }))
-        rmsnorm_fwd_kernel<T, true><<<grid, block, 0, exec_stream(ex)>>>(f);
-    else
-        rmsnorm_fwd_kernel<T, false><<<grid, block, 0, exec_stream(ex)>>>(f);
-    return kernel_status("rmsnorm_fwd");
-}
-
 extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
 {
     const RmsnormFwd *a = (const RmsnormFwd *)args;
-    return a->x.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
+    int64_t n = a->x.dim[0], d = tensor_elems(&a->w), width = tensor_row_elems(&a->x);
+    const void *x = tensor_at(&a->x, a->x_col), *r = a->r.data, *w = a->w.data;
+    void *h = a->h.data, *y = a->y.data;
+    return launch_packed(
+        "rmsnorm_fwd", a->x.dtype, { x, r, w, h, y }, { d, width }, [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Forward<T> f = {};
+            f.x = (const T *)x, f.r = (const T *)r, f.w = (const float *)w, f.h = (T *)h,
+            f.y = (T *)y;
+            f.rstd = (float *)a->rstd.data, f.n = n, f.d = d, f.width = width, f.eps = a->eps;
+            rmsnorm_fwd_kernel<T, wide>
+                <<<grid_of(n, WARPS), dim3(WARP, WARPS), 0, exec_stream(ex)>>>(f);
+        });
 }
 
 /* backward, g = dy w   dx = dres + rstd (g - h rstd^2 mean(g h)),  dw += sum of dy h rstd */
@@ -190,29 +183,28 @@ extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *ex, const void *
     return (size_t)(row_blocks(a->x.dim[0]) * tensor_elems(&a->w)) * sizeof(float);
 }
 
-template <typename T> static Status backward(struct Exec *ex, const RmsnormBwd *a)
-{
-    Backward<T> b = {};
-    b.dy = (const T *)a->dy.data, b.x = (const T *)a->x.data + a->x_col;
-    b.w = (const float *)a->w.data, b.rstd = (const float *)a->rstd.data;
-    b.dres = (const T *)a->dres.data, b.dx = (T *)a->dx.data + a->x_col;
-    b.part = a->dw.data != NULL ? (float *)exec_workspace(ex) : NULL;
-    b.n = a->x.dim[0], b.d = tensor_elems(&a->w), b.width = tensor_row_elems(&a->x);
-    unsigned blocks = (unsigned)row_blocks(b.n);
-    if (blocks == 0) return OK;
-    if (packs_fit<T>({ b.dy, b.x, b.w, b.dres, b.dx, b.part }, { b.d, b.width }))
-        rmsnorm_bwd_kernel<T, true><<<blocks, WARP * WARPS, 0, exec_stream(ex)>>>(b);
-    else
-        rmsnorm_bwd_kernel<T, false><<<blocks, WARP * WARPS, 0, exec_stream(ex)>>>(b);
-    TRY(kernel_status("rmsnorm_bwd"));
-    if (b.part == NULL) return OK;
-    rmsnorm_dw_kernel<<<grid_of(b.d, WARP), dim3(WARP, WARP), 0, exec_stream(ex)>>>(
-        b.part, (float *)a->dw.data, blocks, b.d);
-    return kernel_status("rmsnorm_bwd");
-}
-
 extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
-    return a->x.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
+    int64_t n = a->x.dim[0], d = tensor_elems(&a->w), width = tensor_row_elems(&a->x);
+    const void *dy = a->dy.data, *x = tensor_at(&a->x, a->x_col), *w = a->w.data;
+    const void *dres = a->dres.data;
+    void *dx = tensor_at(&a->dx, a->x_col);
+    float *part = a->dw.data != NULL ? (float *)exec_workspace(ex) : NULL;
+    unsigned blocks = (unsigned)row_blocks(n);
+    if (blocks == 0) return OK;
+    return launch_packed(
+        "rmsnorm_bwd", a->x.dtype, { dy, x, w, dres, dx, part }, { d, width },
+        [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Backward<T> b = {};
+            b.dy = (const T *)dy, b.x = (const T *)x, b.w = (const float *)w,
+            b.dres = (const T *)dres;
+            b.rstd = (const float *)a->rstd.data, b.dx = (T *)dx, b.part = part;
+            b.n = n, b.d = d, b.width = width;
+            rmsnorm_bwd_kernel<T, wide><<<blocks, WARP * WARPS, 0, exec_stream(ex)>>>(b);
+            if (part == NULL) return;
+            rmsnorm_dw_kernel<<<grid_of(d, WARP), dim3(WARP, WARP), 0, exec_stream(ex)>>>(
+                part, (float *)a->dw.data, blocks, d);
+        });
 }

@@ -8,48 +8,45 @@
  */
 #include "op/pack.cuh"
 
-#include "op/rope.h"
+#include "op/rope_parts.h"
 
-enum { WARP = 32, WARPS = 8 };
+enum { WARP = 32, WARPS = 8, THREADS = WARP * WARPS, BLOCKS = 5 /* a multiprocessor */ };
 
-/* Where the tables lie, and which way to turn. */
-typedef struct Rotation {
+/* A RopePart with the addresses of row 0, head 0. */
+template <typename T> struct Part {
+    T *wide, *heads;
+    int64_t wide_row, heads_row; /* from row to row */
+    int wide_step, heads_step;   /* from head to head */
+    int count, n;
+    bool turned;
+};
+
+template <typename T> struct Parts {
+    Part<T> part[ROPE_PARTS_MAX];
+    int parts;
     const int32_t *pos;
     const float *cos, *sin;
-    int64_t positions, half; /* rows and columns of the tables */
+    int64_t positions; /* rows of the tables */
+    int half;          /* and columns */
     bool back, interleaved;
-} Rotation;
+};
 
 typedef struct Angle {
     const float *cos, *sin; /* of the token's position */
     float sign;             /* -1: by the opposite angle; NaN: there is no such position */
-    int64_t half;
+    int half;
     bool interleaved;
 } Angle;
 
-static Rotation rotation_of(const Tensor *pos, const Tensor *cos, const Tensor *sin, bool back,
-                            bool interleaved)
+template <typename T>
+static __device__ __forceinline__ Angle angle_at(const Parts<T> &a, int64_t row)
 {
-    return Rotation{ (const int32_t *)pos->data,
-                     (const float *)cos->data,
-                     (const float *)sin->data,
-                     cos->dim[0],
-                     tensor_cols(cos),
-                     back,
-                     interleaved };
-}
-
-/* Columns that must be whole packs for a rotated part to be one. */
-static int64_t rotation_span(const Rotation &r) { return r.interleaved ? 2 * r.half : r.half; }
-
-static __device__ __forceinline__ Angle angle_at(const Rotation &r, int64_t row)
-{
-    int64_t p = r.pos[row];
-    bool known = p >= 0 && p < r.positions;
-    int64_t first = known ? p * r.half : 0;
-    float sign = r.back ? -1.0f : 1.0f;
-    return Angle{ r.cos + first, r.sin + first, known ? sign : __uint_as_float(0x7FC00000u), r.half,
-                  r.interleaved };
+    int64_t p = a.pos[row];
+    bool known = p >= 0 && p < a.positions;
+    int64_t first = known ? p * a.half : 0;
+    float sign = a.back ? -1.0f : 1.0f;
+    return Angle{ a.cos + first, a.sin + first, known ? sign : __uint_as_float(0x7FC00000u), a.half,
+                  a.interleaved };
 }
 
 /* (a, b) to (a cos - b sin, a sin + b cos) */
@@ -65,7 +62,7 @@ static __device__ __forceinline__ void turn_neighbours(const Angle &t, const T *
 {
     constexpr int P = WIDE ? PACK<T> : 2;
 #pragma unroll 1
-    for (int64_t i = (int64_t)threadIdx.x * P; i < 2 * t.half; i += WARP * P) {
+    for (int i = (int)threadIdx.x * P; i < 2 * t.half; i += WARP * P) {
         float v[P], c[P / 2], s[P / 2];
         load_const<WIDE>(x + i, v);
         load_const<WIDE>(t.cos + i / 2, c);
@@ -81,7 +78,7 @@ static __device__ __forceinline__ void turn_halves(const Angle &t, const T *x, T
 {
     constexpr int P = WIDE ? PACK<T> : 1;
 #pragma unroll 1
-    for (int64_t i = (int64_t)threadIdx.x * P; i < t.half; i += WARP * P) {
+    for (int i = (int)threadIdx.x * P; i < t.half; i += WARP * P) {
         float a[P], b[P], c[P], s[P];
         load_const<WIDE>(x + i, a);
         load_const<WIDE>(x + t.half + i, b);
@@ -103,245 +100,125 @@ static __device__ __forceinline__ void turn(const Angle &t, const T *x, T *y)
         turn_halves<WIDE>(t, x, y);
 }
 
+/* sum += a head's gradient of what heads share; a lane keeps to its own columns. */
 template <bool WIDE, typename T>
-static __device__ __forceinline__ void move_span(const T *from, T *to, int64_t n)
-{
-    move<WIDE>(from, to, n, (int)threadIdx.x, WARP);
-}
-
-/* MLA. wide side: q, kv, k_rope; heads side: q_out, k_out, v_out; or the gradients of either. */
-
-template <typename T> struct Mla {
-    T *q, *kv, *k_rope; /* q, k_rope: first column of the window */
-    T *q_out, *k_out, *v_out;
-    int64_t q_width, k_width; /* from row to row of q and of k_rope */
-    int64_t n, heads, nope, rope, v;
-    Rotation rotation;
-};
-
-template <typename T, bool WIDE> static __global__ void rope_mla_fwd_kernel(Mla<T> a)
-{
-    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
-    Angle t = angle_at(a.rotation, row);
-    const T *k_rope = a.k_rope + row * a.k_width;
-    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
-        const T *q = a.q + row * a.q_width + h * qk, *k = a.kv + (row * a.heads + h) * kv;
-        T *q_out = a.q_out + (row * a.heads + h) * qk, *k_out = a.k_out + (row * a.heads + h) * qk;
-        move_span<WIDE>(q, q_out, a.nope);
-        move_span<WIDE>(k, k_out, a.nope);
-        turn<WIDE>(t, q + a.nope, q_out + a.nope);
-        turn<WIDE>(t, k_rope, k_out + a.nope);
-        move_span<WIDE>(k + a.nope, a.v_out + (row * a.heads + h) * a.v, a.v);
-    }
-}
-
-/* sum += a head's gradient of the shared key; a lane keeps to its own columns. */
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void shared_key_add(const T *dk, float *sum, int64_t n)
+static __device__ __forceinline__ void shared_add(const T *from, float *sum, int n)
 {
     constexpr int P = WIDE ? PACK<T> : 1;
 #pragma unroll 1
-    for (int64_t i = (int64_t)threadIdx.x * P; i < n; i += WARP * P) {
+    for (int i = (int)threadIdx.x * P; i < n; i += WARP * P) {
         float v[P];
-        load_const<WIDE>(dk + i, v);
+        load_const<WIDE>(from + i, v);
 #pragma unroll
         for (int k = 0; k < P; k++) sum[i + k] += v[k];
     }
 }
 
-/* dk_rope of the row: the warps' sums in their order, turned back. */
+/* The warps' sums in their order, turned back. */
 template <typename T>
-static __device__ __forceinline__ void shared_key_finish(const Angle &t, float *sums, T *dk_rope)
+static __device__ __forceinline__ void shared_finish(const Angle &t, float *sums, T *to)
 {
-    int64_t rope = 2 * t.half;
-    int thread = (int)(threadIdx.y * WARP + threadIdx.x), threads = WARP * WARPS;
-    for (int64_t i = thread; i < rope; i += threads) {
+    int rope = 2 * t.half;
+    int thread = (int)(threadIdx.y * WARP + threadIdx.x);
+    __syncthreads();
+    for (int i = thread; i < rope; i += THREADS) {
         float sum = 0;
         for (int w = 0; w < WARPS; w++) sum += sums[w * rope + i];
         sums[i] = sum;
     }
     __syncthreads();
-    for (int64_t i = thread; i < t.half; i += threads) {
-        int64_t first = t.interleaved ? 2 * i : i, second = t.interleaved ? 2 * i + 1 : i + t.half;
+    for (int i = thread; i < t.half; i += THREADS) {
+        int first = t.interleaved ? 2 * i : i, second = t.interleaved ? 2 * i + 1 : i + t.half;
         float a = sums[first], b = sums[second];
         turn_pair(a, b, t.cos[i], t.sign * t.sin[i]);
-        dk_rope[first] = from_f32<T>(a);
-        dk_rope[second] = from_f32<T>(b);
+        to[first] = from_f32<T>(a);
+        to[second] = from_f32<T>(b);
     }
 }
 
-template <typename T, bool WIDE> static __global__ void rope_mla_bwd_kernel(Mla<T> a)
+/* Of every part a warp has each WARPS-th head; the next part begins with the next warp. */
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(THREADS,
+                                    BLOCKS) void rope_kernel(const __grid_constant__ Parts<T> a)
 {
-    extern __shared__ float sums[]; /* WARPS rows of `rope` */
-    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
-    Angle t = angle_at(a.rotation, row);
-    float *sum = sums + threadIdx.y * a.rope;
-    for (int64_t i = threadIdx.x; i < a.rope; i += WARP) sum[i] = 0;
-    __syncwarp();
-    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
-        const T *dq_out = a.q_out + (row * a.heads + h) * qk;
-        const T *dk_out = a.k_out + (row * a.heads + h) * qk;
-        T *dq = a.q + row * a.q_width + h * qk, *dk = a.kv + (row * a.heads + h) * kv;
-        move_span<WIDE>(dq_out, dq, a.nope);
-        move_span<WIDE>(dk_out, dk, a.nope);
-        turn<WIDE>(t, dq_out + a.nope, dq + a.nope);
-        shared_key_add<WIDE>(dk_out + a.nope, sum, a.rope);
-        move_span<WIDE>(a.v_out + (row * a.heads + h) * a.v, dk + a.nope, a.v);
+    extern __shared__ float sums[]; /* WARPS rows of a shared gradient */
+    int64_t row = blockIdx.x;
+    int first = (int)threadIdx.y; /* of the warp's heads */
+    Angle t = angle_at(a, row);
+    for (int k = 0; k < a.parts; k++) {
+        const Part<T> &p = a.part[k];
+        T *wide = p.wide + row * p.wide_row, *heads = p.heads + row * p.heads_row;
+        bool summed = a.back && p.wide_step == 0;
+        float *sum = sums + threadIdx.y * p.n;
+        for (int i = (int)threadIdx.x; summed && i < p.n; i += WARP) sum[i] = 0;
+        __syncwarp();
+        for (int h = first % WARPS; h < p.count; h += WARPS) {
+            T *at_wide = wide + h * p.wide_step, *at_heads = heads + h * p.heads_step;
+            const T *from = a.back ? at_heads : at_wide;
+            T *to = a.back ? at_wide : at_heads;
+            if (summed)
+                shared_add<WIDE>(from, sum, p.n);
+            else if (p.turned)
+                turn<WIDE>(t, from, to);
+            else
+                move<WIDE>(from, to, p.n, (int)threadIdx.x, WARP);
+        }
+        if (summed) shared_finish(t, sums, wide);
+        first += WARPS - p.count % WARPS;
     }
-    __syncthreads();
-    shared_key_finish(t, sums, a.k_rope + row * a.k_width);
 }
 
-template <typename T> static bool mla_packs(const Mla<T> &a)
+template <typename T> static bool packs_fit(const Rope &r)
 {
-    return packs_fit<T>(
-        { a.q, a.kv, a.k_rope, a.q_out, a.k_out, a.v_out, a.rotation.cos, a.rotation.sin },
-        { a.q_width, a.k_width, a.nope, a.v, rotation_span(a.rotation) });
+    int64_t half = tensor_cols(r.cos), span = r.interleaved ? 2 * half : half;
+    bool fit = packs_fit<T>({ r.cos->data, r.sin->data }, { span });
+    for (const RopePart *p = r.part; p < r.part + r.parts; p++)
+        fit = fit && packs_fit<T>({ p->wide->data, p->heads->data },
+                                  { tensor_row_elems(p->wide), tensor_row_elems(p->heads),
+                                    p->wide_col, p->wide_step, p->heads_col, p->heads_step, p->n });
+    return fit;
 }
 
-template <typename T> static Status mla_forward(struct Exec *ex, const RopeMlaFwd *a)
+static Status run(struct Exec *ex, const Rope &r)
 {
-    const RopeMlaDims *m = &a->dims;
-    Mla<T> mla = { (T *)a->q.data + m->q_col,
-                   (T *)a->kv.data,
-                   (T *)a->k_rope.data + m->k_col,
-                   (T *)a->q_out.data,
-                   (T *)a->k_out.data,
-                   (T *)a->v_out.data,
-                   tensor_row_elems(&a->q),
-                   tensor_row_elems(&a->k_rope),
-                   a->q.dim[0],
-                   m->heads,
-                   m->nope,
-                   m->rope,
-                   m->v,
-                   rotation_of(&a->pos, &a->cos, &a->sin, false, m->interleaved) };
-    dim3 block(WARP, WARPS);
-    if (mla.n == 0) return OK;
-    if (mla_packs(mla))
-        rope_mla_fwd_kernel<T, true><<<(unsigned)mla.n, block, 0, exec_stream(ex)>>>(mla);
-    else
-        rope_mla_fwd_kernel<T, false><<<(unsigned)mla.n, block, 0, exec_stream(ex)>>>(mla);
-    return kernel_status("rope_mla_fwd");
+    int64_t n = r.part[0].wide->dim[0], half = tensor_cols(r.cos);
+    size_t room = r.back ? (size_t)(WARPS * 2 * half) * sizeof(float) : 0; /* 32 KiB at the most */
+    if (n == 0) return OK;
+    return launch_typed(r.op, r.part[0].wide->dtype, [&](auto t) {
+        typedef decltype(t) T;
+        Parts<T> a = {};
+        a.parts = r.parts, a.back = r.back, a.interleaved = r.interleaved;
+        a.pos = (const int32_t *)r.pos->data, a.cos = (const float *)r.cos->data;
+        a.sin = (const float *)r.sin->data, a.positions = r.cos->dim[0], a.half = (int)half;
+        for (int k = 0; k < r.parts; k++) {
+            const RopePart &p = r.part[k];
+            Part<T> &to = a.part[k];
+            to.wide = (T *)p.wide->data + p.wide_col, to.heads = (T *)p.heads->data + p.heads_col;
+            to.wide_row = tensor_row_elems(p.wide), to.heads_row = tensor_row_elems(p.heads);
+            to.wide_step = (int)p.wide_step, to.heads_step = (int)p.heads_step;
+            to.count = (int)p.count, to.n = (int)p.n, to.turned = p.turned;
+        }
+        auto kernel = packs_fit<T>(r) ? rope_kernel<T, true> : rope_kernel<T, false>;
+        kernel<<<(unsigned)n, dim3(WARP, WARPS), room, exec_stream(ex)>>>(a);
+    });
 }
 
 extern "C" Status rope_mla_fwd_cuda(struct Exec *ex, const void *args)
 {
-    const RopeMlaFwd *a = (const RopeMlaFwd *)args;
-    return a->q.dtype == DTYPE_F32 ? mla_forward<float>(ex, a) : mla_forward<Bf16>(ex, a);
-}
-
-template <typename T> static Status mla_backward(struct Exec *ex, const RopeMlaBwd *a)
-{
-    const RopeMlaDims *m = &a->dims;
-    Mla<T> mla = { (T *)a->dq.data + m->q_col,
-                   (T *)a->dkv.data,
-                   (T *)a->dk_rope.data + m->k_col,
-                   (T *)a->dq_out.data,
-                   (T *)a->dk_out.data,
-                   (T *)a->dv_out.data,
-                   tensor_row_elems(&a->dq),
-                   tensor_row_elems(&a->dk_rope),
-                   a->dq.dim[0],
-                   m->heads,
-                   m->nope,
-                   m->rope,
-                   m->v,
-                   rotation_of(&a->pos, &a->cos, &a->sin, true, m->interleaved) };
-    dim3 block(WARP, WARPS);
-    size_t room = (size_t)(WARPS * m->rope) * sizeof(float); /* 32 KiB for the widest part */
-    if (mla.n == 0) return OK;
-    if (mla_packs(mla))
-        rope_mla_bwd_kernel<T, true><<<(unsigned)mla.n, block, room, exec_stream(ex)>>>(mla);
-    else
-        rope_mla_bwd_kernel<T, false><<<(unsigned)mla.n, block, room, exec_stream(ex)>>>(mla);
-    return kernel_status("rope_mla_bwd");
+    return run(ex, rope_mla_fwd_parts((const RopeMlaFwd *)args));
 }
 
 extern "C" Status rope_mla_bwd_cuda(struct Exec *ex, const void *args)
 {
-    const RopeMlaBwd *a = (const RopeMlaBwd *)args;
-    return a->dq.dtype == DTYPE_F32 ? mla_backward<float>(ex, a) : mla_backward<Bf16>(ex, a);
-}
-
-/* GQA: q and k turned, v moved; both directions walk the same heads, which lie side by side in
- * wide: qkv, or its gradient. */
-
-template <typename T> struct Gqa {
-    T *wide, *q, *k, *v;
-    int64_t n, heads, kv_heads, head;
-    Rotation rotation;
-};
-
-template <typename T, bool WIDE> static __global__ void rope_gqa_kernel(Gqa<T> a)
-{
-    int64_t row = blockIdx.x, all = a.heads + 2 * a.kv_heads, d = a.head;
-    Angle t = angle_at(a.rotation, row);
-    for (int64_t h = threadIdx.y; h < all; h += WARPS) {
-        int64_t g = h - a.heads; /* of k, then of v */
-        bool of_v = g >= a.kv_heads;
-        T *wide = a.wide + (row * all + h) * d, *narrow = a.q + (row * a.heads + h) * d;
-        if (g >= 0) narrow = a.k + (row * a.kv_heads + g) * d;
-        if (of_v) narrow = a.v + (row * a.kv_heads + g - a.kv_heads) * d;
-        const T *from = a.rotation.back ? narrow : wide;
-        T *to = a.rotation.back ? wide : narrow;
-        if (of_v)
-            move_span<WIDE>(from, to, d);
-        else
-            turn<WIDE>(t, from, to);
-    }
-}
-
-template <typename T> static Status gqa_launch(struct Exec *ex, const char *op, const Gqa<T> &a)
-{
-    dim3 block(WARP, WARPS);
-    if (a.n == 0) return OK;
-    if (packs_fit<T>({ a.wide, a.q, a.k, a.v, a.rotation.cos, a.rotation.sin },
-                     { a.head, rotation_span(a.rotation) }))
-        rope_gqa_kernel<T, true><<<(unsigned)a.n, block, 0, exec_stream(ex)>>>(a);
-    else
-        rope_gqa_kernel<T, false><<<(unsigned)a.n, block, 0, exec_stream(ex)>>>(a);
-    return kernel_status(op);
-}
-
-template <typename T> static Status gqa_forward(struct Exec *ex, const RopeGqaFwd *a)
-{
-    const RopeGqaDims *m = &a->dims;
-    Gqa<T> gqa = { (T *)a->qkv.data,
-                   (T *)a->q_out.data,
-                   (T *)a->k_out.data,
-                   (T *)a->v_out.data,
-                   a->qkv.dim[0],
-                   m->heads,
-                   m->kv_heads,
-                   m->head,
-                   rotation_of(&a->pos, &a->cos, &a->sin, false, m->interleaved) };
-    return gqa_launch(ex, "rope_gqa_fwd", gqa);
+    return run(ex, rope_mla_bwd_parts((const RopeMlaBwd *)args));
 }
 
 extern "C" Status rope_gqa_fwd_cuda(struct Exec *ex, const void *args)
 {
-    const RopeGqaFwd *a = (const RopeGqaFwd *)args;
-    return a->qkv.dtype == DTYPE_F32 ? gqa_forward<float>(ex, a) : gqa_forward<Bf16>(ex, a);
-}
-
-template <typename T> static Status gqa_backward(struct Exec *ex, const RopeGqaBwd *a)
-{
-    const RopeGqaDims *m = &a->dims;
-    Gqa<T> gqa = { (T *)a->dqkv.data,
-                   (T *)a->dq_out.data,
-                   (T *)a->dk_out.data,
-                   (T *)a->dv_out.data,
-                   a->dqkv.dim[0],
-                   m->heads,
-                   m->kv_heads,
-                   m->head,
-                   rotation_of(&a->pos, &a->cos, &a->sin, true, m->interleaved) };
-    return gqa_launch(ex, "rope_gqa_bwd", gqa);
+    return run(ex, rope_gqa_fwd_parts((const RopeGqaFwd *)args));
 }
 
 extern "C" Status rope_gqa_bwd_cuda(struct Exec *ex, const void *args)
 {
-    const RopeGqaBwd *a = (const RopeGqaBwd *)args;
-    return a->dqkv.dtype == DTYPE_F32 ? gqa_backward<float>(ex, a) : gqa_backward<Bf16>(ex, a);
+    return run(ex, rope_gqa_bwd_parts((const RopeGqaBwd *)args));
 }

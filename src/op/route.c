@@ -267,7 +267,7 @@ static void add_aux_loss(const RouteFwd *a, const Shape *s, const Partial *part)
     *(float *)a->aux_loss.data += (float)(aux_factor(s, &a->rule) * sum / tokens);
 }
 
-static Status fwd_cpu(Exec *ex, const void *args)
+Status route_fwd_cpu(Exec *ex, const void *args)
 {
     const RouteFwd *a = args;
     Shape s = fwd_shape(a);
@@ -286,7 +286,7 @@ static Status fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static size_t fwd_workspace(const Exec *ex, const void *args)
+size_t route_fwd_workspace(const Exec *ex, const void *args)
 {
     const RouteFwd *a = args;
     Shape s = fwd_shape(a);
@@ -356,7 +356,7 @@ static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
     }
 }
 
-static Status bwd_cpu(Exec *ex, const void *args)
+Status route_bwd_cpu(Exec *ex, const void *args)
 {
     const RouteBwd *a = args;
     Shape s = bwd_shape(a);
@@ -385,7 +385,7 @@ static Status bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static size_t bwd_workspace(const Exec *ex, const void *args)
+size_t route_bwd_workspace(const Exec *ex, const void *args)
 {
     const RouteBwd *a = args;
     int64_t E = tensor_cols(&a->logits);
@@ -425,7 +425,7 @@ static Status sequences_check(const char *op, int64_t tokens, int64_t sequences)
                 (long long)tokens, (long long)sequences);
 }
 
-static Status fwd_check(const void *args)
+Status route_fwd_check(const void *args)
 {
     const RouteFwd *a = args;
     const char *op = "route_fwd";
@@ -443,7 +443,7 @@ static Status fwd_check(const void *args)
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
-static Status bwd_check(const void *args)
+Status route_bwd_check(const void *args)
 {
     const RouteBwd *a = args;
     const char *op = "route_bwd";
@@ -460,7 +460,7 @@ static Status bwd_check(const void *args)
 
 /* A score is an exponential, a sum and a product; an auxiliary loss adds its sums. Comparisons do
  * not count. */
-static OpCost fwd_cost(const void *args)
+OpCost route_fwd_cost(const void *args)
 {
     const RouteFwd *a = args;
     double elems = (double)tensor_elems(&a->logits);
@@ -469,7 +469,7 @@ static OpCost fwd_cost(const void *args)
                                        tensor_bytes(&a->weight)) };
 }
 
-static OpCost bwd_cost(const void *args)
+OpCost route_bwd_cost(const void *args)
 {
     const RouteBwd *a = args;
     double elems = (double)tensor_elems(&a->logits);
@@ -478,53 +478,9 @@ static OpCost bwd_cost(const void *args)
                                        tensor_bytes(&a->dweight) + tensor_bytes(&a->dlogits)) };
 }
 
-static const OpPort fwd_ports[] = {
-    PORT(RouteFwd, logits, PORT_IN),
-    PORT(RouteFwd, bias, PORT_IN_OPT),
-    PORT(RouteFwd, domain, PORT_IN),
-    PORT(RouteFwd, index, PORT_OUT),
-    PORT(RouteFwd, weight, PORT_OUT),
-    PORT(RouteFwd, seq_count, PORT_OUT),
-    PORT(RouteFwd, load, PORT_ADD),
-    PORT(RouteFwd, aux_loss, PORT_ADD),
-    PORTS_END,
-};
+OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, domain),
+         OUT(RouteFwd, index), OUT(RouteFwd, weight), OUT(RouteFwd, seq_count), ADD(RouteFwd, load),
+         ADD(RouteFwd, aux_loss));
 
-static const OpPort bwd_ports[] = {
-    PORT(RouteBwd, logits, PORT_IN),    PORT(RouteBwd, index, PORT_IN),
-    PORT(RouteBwd, seq_count, PORT_IN), PORT(RouteBwd, dweight, PORT_IN),
-    PORT(RouteBwd, dlogits, PORT_OUT),  PORTS_END,
-};
-
-#ifdef HAVE_CUDA
-Status route_fwd_cuda(Exec *ex, const void *args);
-size_t route_fwd_cuda_workspace(const Exec *ex, const void *args);
-Status route_bwd_cuda(Exec *ex, const void *args);
-size_t route_bwd_cuda_workspace(const Exec *ex, const void *args);
-#endif
-
-extern const OpDesc route_fwd_desc, route_bwd_desc;
-
-const OpDesc route_fwd_desc = {
-    .name = "route_fwd",
-    .args_bytes = sizeof(RouteFwd),
-    .ports = fwd_ports,
-    .check = fwd_check,
-    .cost = fwd_cost,
-    .workspace = fwd_workspace,
-    .cpu = fwd_cpu,
-    .cuda = CUDA_OP(route_fwd_cuda),
-    .cuda_workspace = CUDA_OP(route_fwd_cuda_workspace),
-};
-
-const OpDesc route_bwd_desc = {
-    .name = "route_bwd",
-    .args_bytes = sizeof(RouteBwd),
-    .ports = bwd_ports,
-    .check = bwd_check,
-    .cost = bwd_cost,
-    .workspace = bwd_workspace,
-    .cpu = bwd_cpu,
-    .cuda = CUDA_OP(route_bwd_cuda),
-    .cuda_workspace = CUDA_OP(route_bwd_cuda_workspace),
-};
+OP_PORTS(route_bwd, IN(RouteBwd, logits), IN(RouteBwd, index), IN(RouteBwd, seq_count),
+         IN(RouteBwd, dweight), OUT(RouteBwd, dlogits));

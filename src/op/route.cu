@@ -14,9 +14,6 @@
 
 #include "op/route.h"
 
-extern "C" size_t route_fwd_cuda_workspace(const struct Exec *ex, const void *args);
-extern "C" size_t route_bwd_cuda_workspace(const struct Exec *ex, const void *args);
-
 enum {
     WARP = 32,
     MOST_WARPS = 8,      /* of a block */

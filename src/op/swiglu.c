@@ -3,7 +3,7 @@
 
 enum { PIECE = 1024 }; /* columns that a thread works on at a time */
 
-static Status check_fwd(const void *args)
+Status swiglu_fwd_check(const void *args)
 {
     const SwigluFwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
@@ -11,7 +11,7 @@ static Status check_fwd(const void *args)
     return op_expect("swiglu_fwd", "y", &a->y, n, f, a->gu.dtype);
 }
 
-static OpCost cost_fwd(const void *args)
+OpCost swiglu_fwd_cost(const void *args)
 {
     const SwigluFwd *a = args;
     return (OpCost){ .flops = 5 * (double)tensor_elems(&a->y),
@@ -29,7 +29,7 @@ static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t co
     row_store(&a->y, row * f + col, n, y);
 }
 
-static Status swiglu_fwd_cpu(Exec *ex, const void *args)
+Status swiglu_fwd_cpu(Exec *ex, const void *args)
 {
     const SwigluFwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
@@ -42,29 +42,9 @@ static Status swiglu_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_fwd[] = {
-    PORT(SwigluFwd, gu, PORT_IN),
-    PORT(SwigluFwd, y, PORT_OUT),
-    PORTS_END,
-};
+OP_PORTS(swiglu_fwd, IN(SwigluFwd, gu), OUT(SwigluFwd, y));
 
-#ifdef HAVE_CUDA
-Status swiglu_fwd_cuda(Exec *ex, const void *args);
-Status swiglu_bwd_cuda(Exec *ex, const void *args);
-#endif
-
-extern const OpDesc swiglu_fwd_desc;
-const OpDesc swiglu_fwd_desc = {
-    .name = "swiglu_fwd",
-    .args_bytes = sizeof(SwigluFwd),
-    .ports = ports_fwd,
-    .check = check_fwd,
-    .cost = cost_fwd,
-    .cpu = swiglu_fwd_cpu,
-    .cuda = CUDA_OP(swiglu_fwd_cuda),
-};
-
-static Status check_bwd(const void *args)
+Status swiglu_bwd_check(const void *args)
 {
     const SwigluBwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
@@ -73,7 +53,7 @@ static Status check_bwd(const void *args)
     return op_expect("swiglu_bwd", "dgu", &a->dgu, n, 2 * f, a->gu.dtype);
 }
 
-static OpCost cost_bwd(const void *args)
+OpCost swiglu_bwd_cost(const void *args)
 {
     const SwigluBwd *a = args;
     return (OpCost){ .flops = 12 * (double)tensor_elems(&a->dy),
@@ -99,7 +79,7 @@ static void backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t c
     row_store(&a->dgu, at_u, n, du);
 }
 
-static Status swiglu_bwd_cpu(Exec *ex, const void *args)
+Status swiglu_bwd_cpu(Exec *ex, const void *args)
 {
     const SwigluBwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
@@ -112,20 +92,4 @@ static Status swiglu_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static const OpPort ports_bwd[] = {
-    PORT(SwigluBwd, dy, PORT_IN),
-    PORT(SwigluBwd, gu, PORT_IN),
-    PORT(SwigluBwd, dgu, PORT_OUT),
-    PORTS_END,
-};
-
-extern const OpDesc swiglu_bwd_desc;
-const OpDesc swiglu_bwd_desc = {
-    .name = "swiglu_bwd",
-    .args_bytes = sizeof(SwigluBwd),
-    .ports = ports_bwd,
-    .check = check_bwd,
-    .cost = cost_bwd,
-    .cpu = swiglu_bwd_cpu,
-    .cuda = CUDA_OP(swiglu_bwd_cuda),
-};
+OP_PORTS(swiglu_bwd, IN(SwigluBwd, dy), IN(SwigluBwd, gu), OUT(SwigluBwd, dgu));

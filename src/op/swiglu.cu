@@ -44,48 +44,30 @@ static __global__ void swiglu_bwd_kernel(const T *dy, const T *gu, T *dgu, int64
     }
 }
 
-template <typename T, bool WIDE> static void forward_launch(struct Exec *ex, const SwigluFwd *a)
-{
-    int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    dim3 block = row_block(f / (WIDE ? PACK<T> : 1));
-    swiglu_fwd_kernel<T, WIDE><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(
-        (const T *)a->gu.data, (T *)a->y.data, n, f);
-}
-
-template <typename T> static Status forward(struct Exec *ex, const SwigluFwd *a)
-{
-    if (packs_fit<T>({ a->gu.data, a->y.data }, { tensor_row_elems(&a->gu) / 2 }))
-        forward_launch<T, true>(ex, a);
-    else
-        forward_launch<T, false>(ex, a);
-    return kernel_status("swiglu_fwd");
-}
-
 extern "C" Status swiglu_fwd_cuda(struct Exec *ex, const void *args)
 {
     const SwigluFwd *a = (const SwigluFwd *)args;
-    return a->gu.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
-}
-
-template <typename T, bool WIDE> static void backward_launch(struct Exec *ex, const SwigluBwd *a)
-{
+    const void *gu = a->gu.data;
+    void *y = a->y.data;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    dim3 block = row_block(f / (WIDE ? PACK<T> : 1));
-    swiglu_bwd_kernel<T, WIDE><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(
-        (const T *)a->dy.data, (const T *)a->gu.data, (T *)a->dgu.data, n, f);
-}
-
-template <typename T> static Status backward(struct Exec *ex, const SwigluBwd *a)
-{
-    if (packs_fit<T>({ a->dy.data, a->gu.data, a->dgu.data }, { tensor_row_elems(&a->gu) / 2 }))
-        backward_launch<T, true>(ex, a);
-    else
-        backward_launch<T, false>(ex, a);
-    return kernel_status("swiglu_bwd");
+    return launch_packed("swiglu_fwd", a->gu.dtype, { gu, y }, { f }, [&](auto t, auto wide) {
+        typedef decltype(t) T;
+        dim3 block = row_block(f / (wide ? PACK<T> : 1));
+        swiglu_fwd_kernel<T, wide>
+            <<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y, n, f);
+    });
 }
 
 extern "C" Status swiglu_bwd_cuda(struct Exec *ex, const void *args)
 {
     const SwigluBwd *a = (const SwigluBwd *)args;
-    return a->gu.dtype == DTYPE_F32 ? backward<float>(ex, a) : backward<Bf16>(ex, a);
+    const void *dy = a->dy.data, *gu = a->gu.data;
+    void *dgu = a->dgu.data;
+    int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
+    return launch_packed("swiglu_bwd", a->gu.dtype, { dy, gu, dgu }, { f }, [&](auto t, auto wide) {
+        typedef decltype(t) T;
+        dim3 block = row_block(f / (wide ? PACK<T> : 1));
+        swiglu_bwd_kernel<T, wide><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(
+            (const T *)dy, (const T *)gu, (T *)dgu, n, f);
+    });
 }

@@ -1,0 +1,41 @@
+/* rope_parts: what rope moves and turns, as one list for both layouts (MLA, GQA) and both
+ * directions, as both backends walk it. */
+#ifndef OP_ROPE_PARTS_H
+#define OP_ROPE_PARTS_H
+
+#include "op/rope.h"
+
+enum { ROPE_PARTS_MAX = 5 };
+
+/* `n` columns of each of `count` heads, which go from a row of the wide side (q, kv, k_rope; qkv)
+ * to a row of the heads' side (q_out, k_out, v_out), or backward from there: turned, or as they
+ * are. wide_step 0: the heads share one piece, whose gradient is their sum. */
+typedef struct RopePart {
+    const Tensor *wide, *heads;
+    int64_t wide_col, wide_step, heads_col, heads_step; /* of head 0; from head to head */
+    int64_t count, n;
+    bool turned;
+} RopePart;
+
+typedef struct Rope {
+    const char *op;
+    const Tensor *pos, *cos, *sin;
+    bool back, interleaved;
+    int parts;
+    RopePart part[ROPE_PARTS_MAX];
+} Rope;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+Rope rope_mla_fwd_parts(const RopeMlaFwd *a);
+Rope rope_mla_bwd_parts(const RopeMlaBwd *a);
+Rope rope_gqa_fwd_parts(const RopeGqaFwd *a);
+Rope rope_gqa_bwd_parts(const RopeGqaBwd *a);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
