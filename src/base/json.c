@@ -119,6 +119,12 @@ Status json_double(Json *j, double v)
     return put(j, number);
 }
 
+Status json_number(Json *j, const char *key, double v)
+{
+    TRY(json_key(j, key));
+    return json_double(j, v);
+}
+
 Status json_float(Json *j, float v)
 {
     char number[32];

@@ -60,6 +60,7 @@ Status json_key(Json *j, const char *key);
 Status json_string(Json *j, const char *s);
 Status json_string_n(Json *j, const char *s, size_t n);
 Status json_double(Json *j, double v);
+Status json_number(Json *j, const char *key, double v); /* key and value */
 Status json_float(Json *j, float v); /* fewest digits that read back to the same f32 */
 Status json_int(Json *j, int64_t v);
 Status json_bool(Json *j, bool v);

@@ -72,7 +72,7 @@ static const char *const STYLE[] = {
     ".guide{stroke:var(--dim);stroke-dasharray:5 4;fill:none}\n"
     ".cross{stroke:var(--dim);fill:none;pointer-events:none}\n"
     ".line{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}\n"
-    ".faint{stroke-width:1;opacity:.45}\n"
+    ".faint{stroke-width:1;opacity:.45}.area{opacity:.9}\n"
     ".heat rect{width:var(--w);height:var(--h);rx:2px}.heat text{font-size:11px;"
     "pointer-events:none}\n"
     ".lo{fill:var(--lo)}.hi{fill:var(--hi)}\n"
@@ -94,6 +94,9 @@ static const char *const SCRIPT[] = {
     "'use strict';(function(){\n"
     "var tip=document.createElement('div');tip.className='tip';document.body.appendChild(tip);\n"
     "function hide(){tip.style.display='none'}\n"
+    "function show(e,text){tip.textContent=text;tip.style.display='block';\n"
+    " var w=tip.offsetWidth,left=e.clientX+16;if(left+w>innerWidth-8)left=e.clientX-w-16;\n"
+    " tip.style.left=Math.max(4,left)+'px';tip.style.top=(e.clientY+14)+'px'}\n"
     "function text(v,unit){\n"
     " if(unit===1){var u=['B','KiB','MiB','GiB','TiB'],i=0;while(v>=1024){v/=1024;i++}\n"
     "  return v.toPrecision(3)+' '+u[i]}\n"
@@ -113,7 +116,8 @@ static const char *const SCRIPT[] = {
     " cross.setAttribute('class','cross');svg.appendChild(cross);\n"
     " function value(y){var t=(box[3]-y)/(box[3]-box[1]);\n"
     "  return log?Y[0]*Math.pow(Y[1]/Y[0],t):Y[0]+t*(Y[1]-Y[0])}\n"
-    " function step(x){return X[0]+(x-box[0])/(box[2]-box[0])*(X[1]-X[0])}\n",
+    " function step(x){var t=(x-box[0])/(box[2]-box[0]);\n"
+    "  return svg.dataset.logx==='1'?X[0]*Math.pow(X[1]/X[0],t):X[0]+t*(X[1]-X[0])}\n",
     " svg.addEventListener('pointermove',function(e){\n"
     "  var r=svg.getBoundingClientRect(),\n"
     "   px=(e.clientX-r.left)*svg.viewBox.baseVal.width/r.width,best=null;\n"
@@ -123,15 +127,12 @@ static const char *const SCRIPT[] = {
     "   if(best===null||Math.abs(best[0]-px)>Math.abs(c.near[0]-px))best=c.near});\n"
     "  if(best===null)return;\n"
     "  cross.setAttribute('d','M'+best[0]+' '+box[1]+'V'+box[3]);\n"
-    "  var lines=['step '+Math.round(step(best[0])).toLocaleString('en-US')];\n"
+    "  var lines=[svg.dataset.word+' '+Math.round(step(best[0])).toLocaleString('en-US')];\n"
     "  curves.forEach(function(c){if(3>Math.abs(c.near[0]-best[0]))\n"
     "   lines.push(c.name+': '+text(value(c.near[1]),unit))});\n"
-    "  tip.textContent=lines.join('\\n');tip.style.display='block';\n"
-    "  var w=tip.offsetWidth,left=e.clientX+16;\n"
-    "  if(left+w>innerWidth-8)left=e.clientX-w-16;\n"
-    "  tip.style.left=Math.max(4,left)+'px';tip.style.top=(e.clientY+14)+'px'});\n"
+    "  show(e,lines.join('\\n'))});\n"
     " svg.addEventListener('pointerleave',function(){hide();cross.removeAttribute('d')})\n"
-    "})})();\n",
+    "});\n",
 };
 
 static Status put_all(Text *out, const char *const *piece, size_t n)
@@ -140,7 +141,7 @@ static Status put_all(Text *out, const char *const *piece, size_t n)
     return OK;
 }
 
-Status page_begin(Text *out, const char *title, const char *style)
+Status page_begin(Text *out, const char *title)
 {
     TRY(text_printf(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
                          "<meta name=\"viewport\" content=\"width=device-width,"
@@ -149,16 +150,15 @@ Status page_begin(Text *out, const char *title, const char *style)
     TRY(text_printf(out, "</title>\n<style>\n"));
     TRY(put_all(out, THEME, sizeof THEME / sizeof THEME[0]));
     TRY(put_all(out, STYLE, sizeof STYLE / sizeof STYLE[0]));
-    if (style != NULL) TRY(text_append(out, style, strlen(style)));
     return text_printf(out, "</style></head>\n<body><main>\n");
 }
 
-Status page_end(Text *out, const char *script)
+Status page_end(Text *out, const char *const *script, size_t pieces)
 {
     TRY(text_printf(out, "</main>\n<script>\n"));
     TRY(put_all(out, SCRIPT, sizeof SCRIPT / sizeof SCRIPT[0]));
-    if (script != NULL) TRY(text_append(out, script, strlen(script)));
-    return text_printf(out, "</script>\n</body></html>\n");
+    TRY(put_all(out, script, pieces));
+    return text_printf(out, "})();\n</script>\n</body></html>\n");
 }
 
 Status part_note(Text *out, const char *text)

@@ -1,15 +1,16 @@
 /*
  * page: the frame of every page: <!doctype> to the opened <main> with style and theme, and the end
- * with the script that reads values off plots. `style` and `script` are a page's own, NULL for
- * none; a script holds neither < nor &, so that pages are well-formed XML, too.
+ * with the script that reads values off plots and the pieces of the page's own. A script holds
+ * neither < nor &, so that pages are well-formed XML, too, and may call show(event, text) and
+ * hide() for what stands beside the pointer.
  */
 #ifndef VIZ_PAGE_H
 #define VIZ_PAGE_H
 
 #include "viz/svg.h"
 
-Status page_begin(Text *out, const char *title, const char *style);
-Status page_end(Text *out, const char *script);
+Status page_begin(Text *out, const char *title);
+Status page_end(Text *out, const char *const *script, size_t pieces);
 
 /* A paragraph below a heading or a plot; `text` is markup. */
 Status part_note(Text *out, const char *text);

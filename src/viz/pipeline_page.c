@@ -6,23 +6,25 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PAGE_WIDTH = 1080, STILL_WIDTH = 1000, STILL_GAP = 18, STILL_EDGE = 10, PANELS = 9 };
-
-static const char STYLE[] =
-    ".pipe{max-width:none;min-width:900px;width:100%}.pipe .head{font-weight:600;font-size:14px}\n"
-    ".pipe .idle{fill:var(--line)}.pipe .win{cursor:grab}.ranks{columns:1}\n";
+enum {
+    PAGE_WIDTH = 1080,
+    STILL_WIDTH = 1000,
+    STILL_GAP = 18,
+    STILL_EDGE = 10,
+    PANELS = 6,
+    BUBBLE = TIMELINE_EXCHANGE
+};
 
 /* What a still has instead of the page's style: no variables, which not every program draws. */
 static const char STILL_STYLE[] =
-    "text{font:11px Helvetica,Arial,sans-serif;fill:#111}.head{font-size:13px;font-weight:bold}\n"
+    "text{font:11px Helvetica,Arial,sans-serif;fill:#111}\n"
     ".end{text-anchor:end}.mid{text-anchor:middle}.dim,.grid text{fill:#555}\n"
-    ".grid path{stroke:#ddd;fill:none}.pipe .idle{fill:#e3e6ea}\n";
+    ".grid path{stroke:#ddd;fill:none}.axis{stroke:#555}.pipe .idle{fill:#e3e6ea}\n"
+    ".line{fill:none;stroke-width:1.8}\n";
 
 /* Ctrl and the wheel zoom, dragging pans, a double click shows everything: the boxes are scaled,
  * numbers and ticks made anew. It holds neither < nor &. */
 static const char *const SCRIPT[] = {
-    "(function(){\n"
-    "var tip=document.createElement('div');tip.className='tip';document.body.appendChild(tip);\n"
     "function ms(v){return v>=1?v.toPrecision(5)+' s':(1e3*v).toPrecision(5)+' ms'}\n"
     "document.querySelectorAll('svg.pipe').forEach(function(svg){\n"
     " var win=svg.querySelector('.win'),z=svg.querySelector('.z'),\n"
@@ -65,115 +67,70 @@ static const char *const SCRIPT[] = {
     " win.addEventListener('pointermove',function(e){\n"
     "  if(drag){x0=drag[1]-(at(e)-drag[0])/k;clamp();later();return}\n"
     "  var b=e.target,c=b.getAttribute('class')||'';\n"
-    "  if(!/^k[0-9]/.test(c)){tip.style.display='none';return}\n"
-    "  var s=b.x.baseVal.value/W*axis,d=b.width.baseVal.value/W*axis;\n"
-    "  tip.textContent='rank '+b.parentNode.dataset.r+', '+KIND[c.charAt(1)]+\n"
-    "   (b.dataset.m?', micro-batch '+b.dataset.m:'')+(b.dataset.c?', chunk '+b.dataset.c:'')+\n"
-    "   '\\n'+ms(s)+' to '+ms(s+d)+': '+ms(d);\n"
-    "  tip.style.display='block';\n"
-    "  tip.style.left=Math.max(4,Math.min(e.clientX+14,innerWidth-tip.offsetWidth-8))+'px';\n"
-    "  tip.style.top=(e.clientY+14)+'px'});\n"
-    " win.addEventListener('pointerleave',function(){tip.style.display='none'})\n"
-    "})})();\n",
+    "  if(!/^k[0-9]/.test(c)){hide();return}\n"
+    "  var s=b.x.baseVal.value/W*axis,d=b.width.baseVal.value/W*axis,m=b.dataset.m,\n"
+    "   chunk=b.dataset.c;\n"
+    "  show(e,'rank '+b.parentNode.dataset.r+', '+svg.dataset.kinds.split(',')[c.charAt(1)]+\n"
+    "   (m?', micro-batch '+m:'')+(chunk?', chunk '+chunk:'')+'\\n'+ms(s)+' to '+ms(s+d)+': '+\n"
+    "   ms(d))});\n"
+    " win.addEventListener('pointerleave',hide)});\n",
 };
-
-static Status put_script(Text *out)
-{
-    TRY(text_printf(out, "<script>\nvar KIND=["));
-    for (int k = 0; k < TIMELINE_KINDS; k++) {
-        TRY(text_printf(out, "%s'%s'", k > 0 ? "," : "", timeline_kind_name((TimelineKind)k)));
-    }
-    TRY(text_printf(out, "];\n"));
-    for (size_t i = 0; i < sizeof SCRIPT / sizeof *SCRIPT; i++) {
-        TRY(text_append(out, SCRIPT[i], strlen(SCRIPT[i])));
-    }
-    return text_printf(out, "</script>\n");
-}
 
 static double longest(const PipelineView *v)
 {
     double most = 0;
-    for (int i = 0; i < v->timelines; i++) {
-        const Timeline *t = &v->timeline[i];
-        most = fmax(most, t->step_s);
-        for (int r = 0; r < t->ranks; r++) {
-            const TimelineRank *rank = &t->rank[r];
-            for (int s = 0; s < rank->spans; s++) most = fmax(most, rank->span[s].end_s);
-        }
-    }
+    for (int i = 0; i < v->timelines; i++) most = fmax(most, v->timeline[i].step_s);
     return most;
 }
 
 /* ---- the comparison ---- */
 
-static Status comparison_row(Text *out, const Timeline *t, const Timeline *first)
-{
-    double least = t->rank[0].bubble, most = least;
-    int peak = timeline_peak_rank(t);
-    char step[32], memory[32] = "-", layout[96];
-    for (int i = 1; i < t->ranks; i++) {
-        least = fmin(least, t->rank[i].bubble);
-        most = fmax(most, t->rank[i].bubble);
-    }
-    if (peak >= 0) (void)text_bytes(memory, t->rank[peak].peak_bytes);
-    (void)snprintf(layout, sizeof layout, "%d ranks, %d chunks, %d micro-batches", t->ranks,
-                   t->chunks, t->micros);
-    TRY(text_printf(out, "<tr><td>"));
-    TRY(svg_escape(out, t->title));
-    if (t->iteration > 0) TRY(text_printf(out, ", iteration %lld", (long long)t->iteration));
-    return text_printf(out,
-                       "</td><td>%s</td><td>%s</td><td>%+.1f %%</td><td>%.2f %%</td><td>%.2f to "
-                       "%.2f %%</td><td>%.2f %%</td><td>%s</td></tr>\n",
-                       layout, svg_value_text(step, t->step_s, SVG_SECONDS),
-                       100 * (t->step_s / first->step_s - 1), 100 * timeline_mean_bubble(t),
-                       100 * least, 100 * most, 100 * timeline_theory(t), memory);
-}
-
 static Status comparison(Text *out, const PipelineView *v)
 {
-    TRY(text_printf(out, "<section><div class=\"wide\"><table><thead><tr><th></th><th>layout</th>"
-                         "<th>step</th><th>against the first</th><th>bubble, mean</th>"
-                         "<th>by rank</th><th>(p-1)/(p-1+m·v)</th><th>peak memory</th></tr>"
-                         "</thead><tbody>\n"));
+    TRY(text_printf(out, "<section><div class=\"wide\"><table><thead><tr><th></th><th>ranks, p</th>"
+                         "<th>chunks, v</th><th>micro-batches, m</th><th>step</th>"
+                         "<th>against the first</th><th>bubble</th><th>(p-1)/(p-1+m·v)</th>"
+                         "<th>peak memory</th></tr></thead><tbody>\n"));
     for (int i = 0; i < v->timelines; i++) {
-        TRY(comparison_row(out, &v->timeline[i], &v->timeline[0]));
+        const Timeline *t = &v->timeline[i];
+        char step[32], memory[32] = "-";
+        if (t->peak_rank >= 0) (void)text_bytes(memory, t->rank[t->peak_rank].peak_bytes);
+        TRY(text_printf(out, "<tr><td>"));
+        TRY(svg_escape(out, t->title));
+        if (t->iteration > 0) TRY(text_printf(out, ", iteration %lld", (long long)t->iteration));
+        TRY(text_printf(
+            out,
+            "</td><td>%d</td><td>%d</td><td>%d</td><td>%s</td><td>%+.1f %%</td>"
+            "<td>%.2f %%</td><td>%.2f %%</td><td>%s</td></tr>\n",
+            t->ranks, t->chunks, t->micros, svg_value_text(step, t->step_s, SVG_SECONDS),
+            100 * (t->step_s / v->timeline->step_s - 1), 100 * t->bubble, 100 * t->theory, memory));
     }
     TRY(text_printf(out, "</tbody></table></div>\n"));
-    TRY(part_note(out, "Bubble: the share of the step in which a rank's compute lane runs nothing; "
-                       "(p-1)/(p-1+m·v) is that of 1F1B with equal passes and free communication. "
-                       "Timelines share one time axis. Ctrl and the wheel zoom, dragging pans, a "
-                       "double click shows everything."));
+    TRY(part_note(out, "Bubble: the share of the step in which compute lanes run nothing, mean of "
+                       "all ranks; beside it that of 1F1B with equal passes and free "
+                       "communication. Timelines share one time axis. Ctrl and the wheel zoom, "
+                       "dragging pans, a double click shows everything."));
     return text_printf(out, "</section>\n");
 }
 
 /* ---- one timeline ---- */
 
-static Status shown_note(Text *out, const Timeline *t)
-{
-    int n = timeline_shown(t);
-    if (n == t->ranks) return OK;
-    return text_printf(out,
-                       "<p class=\"note\">%d of %d ranks are shown, evenly chosen from the first "
-                       "to the last; sums and peaks are of all.</p>\n",
-                       n, t->ranks);
-}
-
 static Status time_bars(Text *out, const Timeline *t)
 {
-    enum { ROWS = 64, PARTS = TIMELINE_EXCHANGE + 1 };
+    enum { ROWS = 64, PARTS = BUBBLE + 1 };
     const char *part[PARTS], *row[ROWS];
     char name[ROWS][16];
     double value[ROWS * PARTS];
-    int n = timeline_shown(t);
-    for (int p = 0; p < PARTS - 1; p++) part[p] = timeline_kind_name((TimelineKind)p);
-    part[PARTS - 1] = "bubble";
+    int n = t->shown;
+    for (int p = 0; p < BUBBLE; p++) part[p] = timeline_kind[p].name;
+    part[BUBBLE] = "bubble";
     for (int i = 0; i < n; i++) {
         int rank = timeline_shown_rank(t, i);
         const TimelineRank *r = &t->rank[rank];
         (void)snprintf(name[i], sizeof name[i], "rank %d", rank);
         row[i] = name[i];
-        for (int p = 0; p < PARTS - 1; p++) value[i * PARTS + p] = r->sum_s[p];
-        value[i * PARTS + PARTS - 1] = fmax(t->step_s - r->busy_s, 0);
+        for (int p = 0; p < BUBBLE; p++) value[i * PARTS + p] = r->sum_s[p];
+        value[i * PARTS + BUBBLE] = fmax(t->step_s - r->busy_s, 0);
     }
     const SvgBars bars = { .title = "Time by rank",
                            .row = row,
@@ -183,34 +140,86 @@ static Status time_bars(Text *out, const Timeline *t)
                            .parts = PARTS,
                            .width = PAGE_WIDTH,
                            .unit = SVG_SECONDS };
-    TRY(text_printf(out, "<details><summary>Where each rank's time goes</summary>"
-                         "<div class=\"wide full kinds\">\n"));
+    TRY(text_printf(out,
+                    "<details%s><summary>Where each rank's time goes</summary>"
+                    "<div class=\"wide full kinds\">\n",
+                    n <= 16 ? " open=\"open\"" : ""));
     TRY(svg_bars(out, &bars));
     return text_printf(out, "</div></details>\n");
 }
 
+/* As a curve: of each of POINTS stretches the moment with the most bytes, so that the peak stays
+ * where it is, held until the next. */
+static Status memory_panel(Text *out, const Timeline *t, int rank, double most_gib)
+{
+    enum { POINTS = 200 };
+    const TimelineRank *r = &t->rank[rank];
+    double x[2 * POINTS], y[TIMELINE_MEMORY_KINDS][2 * POINTS];
+    int kinds = t->memory_kinds, n = r->points < POINTS ? r->points : POINTS;
+    char title[32], name[TIMELINE_MEMORY_KINDS][64];
+    SvgSeries series[TIMELINE_MEMORY_KINDS];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t first = i * r->points / n, end = (i + 1) * r->points / n;
+        double all = -1;
+        x[2 * i] = 1e3 * r->at_s[first];
+        x[2 * i + 1] = 1e3 * (end < r->points ? r->at_s[end] : t->step_s);
+        for (int64_t at = first; at < end; at++) {
+            double sum = 0;
+            for (int k = 0; k < kinds; k++) sum += r->bytes[at * kinds + k];
+            if (sum <= all) continue;
+            all = sum;
+            for (int k = kinds - 1; k >= 0; k--) {
+                y[k][2 * i] = y[k][2 * i + 1] = sum / TIMELINE_GIB;
+                sum -= r->bytes[at * kinds + k];
+            }
+        }
+    }
+    for (int k = 0; k < kinds; k++) {
+        (void)snprintf(name[k], sizeof name[k], "%s%s", k > 0 ? "+ " : "", t->memory_kind[k]);
+        series[kinds - 1 - k] = (SvgSeries){
+            .name = name[k], .x = x, .y = y[k], .n = 2 * n, .color = k, .mark = SVG_AREA
+        };
+    }
+    (void)snprintf(title, sizeof title, "Memory of rank %d", rank);
+    const SvgChart chart = { .title = title,
+                             .x_label = "ms",
+                             .y_label = "GiB",
+                             .series = series,
+                             .n_series = kinds,
+                             .width = 342,
+                             .height = 190,
+                             .from_zero = true,
+                             .guide = &most_gib };
+    TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
+    TRY(svg_chart(out, &chart));
+    return text_printf(out, "</figure>\n");
+}
+
+/* The dashed line is the peak of all ranks. */
 static Status memory_panels(Text *out, const Timeline *t)
 {
-    int peak = timeline_peak_rank(t), n = t->ranks < PANELS ? t->ranks : PANELS;
-    double most = peak >= 0 ? t->rank[peak].peak_bytes : 0;
-    if (t->memory_kinds == 0 || !(most > 0)) return OK;
-    TRY(text_printf(out, "<h3>Memory over the step</h3>\n"));
-    TRY(timeline_memory_key(out, t));
+    int peak = t->peak_rank, n = t->ranks < PANELS ? t->ranks : PANELS;
+    if (t->memory_kinds == 0 || peak < 0) return OK;
     TRY(text_printf(out, "<div class=\"three\">\n"));
     for (int i = 0; i < n; i++) {
-        int rank = n == 1 ? 0 : (int)((int64_t)i * (t->ranks - 1) / (n - 1));
-        if (t->rank[rank].points > 0) TRY(timeline_memory_svg(out, t, rank, most));
+        int rank = n == 1 ? 0 : i * (t->ranks - 1) / (n - 1);
+        if (t->rank[rank].points == 0) continue;
+        TRY(memory_panel(out, t, rank, t->rank[peak].peak_bytes / TIMELINE_GIB));
     }
     return text_printf(out, "</div>\n");
 }
 
 static Status one_timeline(Text *out, const Timeline *t, double axis_s)
 {
-    TRY(text_printf(out, "<section>\n"));
-    TRY(shown_note(out, t));
-    TRY(text_printf(out, "<div class=\"wide\">\n"));
+    TRY(text_printf(out, "<section><div class=\"wide\">\n"));
     TRY(timeline_svg(out, t, PAGE_WIDTH, axis_s));
     TRY(text_printf(out, "</div>\n"));
+    if (t->shown < t->ranks) {
+        TRY(text_printf(out,
+                        "<p class=\"note\">%d of %d ranks are shown, evenly chosen from the first "
+                        "to the last; means and peaks are of all.</p>\n",
+                        t->shown, t->ranks));
+    }
     TRY(memory_panels(out, t));
     TRY(time_bars(out, t));
     return text_printf(out, "</section>\n");
@@ -218,36 +227,54 @@ static Status one_timeline(Text *out, const Timeline *t, double axis_s)
 
 Status pipeline_html(Text *out, const PipelineView *v)
 {
-    TRY(page_begin(out, "Pipeline", STYLE));
-    TRY(text_printf(out, "<style>\n"));
+    TRY(page_begin(out, "Pipelines"));
+    TRY(text_printf(out, "<style>.pipe{min-width:900px;width:100%%;margin-bottom:18px}.pipe "
+                         ".idle{fill:var(--line)}\n"));
     TRY(timeline_colors(out));
-    TRY(text_printf(out, "</style><header><h1>Pipeline</h1></header>\n"));
+    TRY(text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE));
     if (v->timelines > 0) TRY(comparison(out, v));
     for (int i = 0; i < v->timelines; i++) {
         TRY(one_timeline(out, &v->timeline[i], longest(v)));
     }
-    TRY(put_script(out));
-    return page_end(out, NULL);
+    if (v->scalings > 0) TRY(scaling_section(out, v->scaling, v->scalings));
+    return page_end(out, SCRIPT, sizeof SCRIPT / sizeof *SCRIPT);
+}
+
+static Status still_style(Text *out)
+{
+    static const char *const COLOR[] = { "#0b62b8", "#c8450c", "#0a7f5a", "#8a4fbf",
+                                         "#9a6a00", "#0e7f93", "#c2337f", "#4d5965" };
+    TRY(text_append(out, STILL_STYLE, sizeof STILL_STYLE - 1));
+    for (int i = 0; i < SVG_COLORS; i++) {
+        TRY(text_printf(out, ".s%d{stroke:%s}.f%d{fill:%s}\n", i, COLOR[i], i, COLOR[i]));
+    }
+    return timeline_colors(out);
 }
 
 Status pipeline_still(Text *out, const PipelineView *v)
 {
     double height = STILL_GAP, y = 0.5 * STILL_GAP;
     for (int i = 0; i < v->timelines; i++) {
-        height += timeline_svg_height(&v->timeline[i]) + (i > 0 ? STILL_GAP : 0);
+        height += timeline_svg_height(&v->timeline[i]) + STILL_GAP;
     }
+    if (v->scalings > 0) height += SCALING_HEIGHT;
     TRY(text_printf(out,
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" "
                     "width=\"%d\" height=\"%.0f\">\n<style>\n",
                     STILL_WIDTH, height, STILL_WIDTH, height));
-    TRY(text_append(out, STILL_STYLE, sizeof STILL_STYLE - 1));
-    TRY(timeline_colors(out));
+    TRY(still_style(out));
     TRY(text_printf(out, "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"));
     for (int i = 0; i < v->timelines; i++) {
         TRY(text_printf(out, "<g transform=\"translate(%d %.0f)\">\n", STILL_EDGE, y));
         TRY(timeline_svg(out, &v->timeline[i], STILL_WIDTH - 2 * STILL_EDGE, longest(v)));
         TRY(text_printf(out, "</g>\n"));
         y += timeline_svg_height(&v->timeline[i]) + STILL_GAP;
+    }
+    if (v->scalings > 0) {
+        TRY(text_printf(out, "<svg x=\"%d\" y=\"%.0f\" width=\"%d\" height=\"%d\">\n", STILL_EDGE,
+                        y, STILL_WIDTH - 2 * STILL_EDGE, SCALING_HEIGHT));
+        TRY(scaling_svg(out, v->scaling, v->scalings, STILL_WIDTH - 2 * STILL_EDGE, false));
+        TRY(text_printf(out, "</svg>\n"));
     }
     return text_printf(out, "</svg>\n");
 }

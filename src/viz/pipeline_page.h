@@ -1,9 +1,10 @@
 /*
- * pipeline_page: timelines, simulated or recorded, one above the other on one time axis.
+ * pipeline_page: timelines, simulated or recorded, one above the other on one time axis, and curves
+ * of how a training scales.
  *
- * As a page: a table that compares them, and for each the timeline (zoom, pan, hover), where each
- * rank's time goes and memory over time where that is known. As a still: one <svg> of 1000 pixels
- * with its own style, for papers. Neither needs another file or a network.
+ * As a page: a table that compares the timelines, and for each the timeline (zoom, pan, hover),
+ * memory over time where that is known, and where each rank's time goes. As a still: one <svg> of
+ * 1000 pixels with its own style, for papers. Neither needs another file or a network.
  *
  * `out` must be in an arena of its own (base/text.h).
  */
@@ -12,16 +13,35 @@
 
 #include "viz/timeline.h"
 
+enum { SCALING_POINTS = 64, SCALING_CURVES = 16, SCALING_HEIGHT = 300 };
+
+/* NaN and NULL: not known. efficiency: of ideal scaling, 1 is all. reason: of what was lost. */
+typedef struct ScalingPoint {
+    double gpus, tokens_per_s_per_gpu, efficiency;
+    const char *reason;
+} ScalingPoint;
+
+typedef struct Scaling {
+    const char *title;
+    const ScalingPoint *point; /* gpus rise */
+    int points;
+} Scaling;
+
 typedef struct PipelineView {
     const Timeline *timeline;
-    int timelines;
+    const Scaling *scaling;
+    int timelines, scalings;
 } PipelineView;
 
 Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
 
-/* timeline_memory.c: memory of one rank over the step, stacked by kind, up to `most_bytes`. */
-Status timeline_memory_svg(Text *out, const Timeline *t, int rank, double most_bytes);
-Status timeline_memory_key(Text *out, const Timeline *t);
+/* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of ScalingPoint.
+ * ERR_FORMAT names the point that is wrong. */
+Status scaling_read(const char *path, Arena *a, Scaling *out);
+Status scaling_write(const char *path, const Scaling *s, Arena *scratch);
+/* One <svg> SCALING_HEIGHT high over the number of GPUs: efficiency or tokens/s/GPU. */
+Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens);
+Status scaling_section(Text *out, const Scaling *s, int n);
 
 #endif

@@ -187,10 +187,10 @@ static Status section(Text *out, const Report *r, const Section *s)
 
 static Status render(Text *out, const Report *r)
 {
-    TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder, NULL));
+    TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
     TRY(header(out, r));
     for (int i = 0; i < SECTIONS; i++) TRY(section(out, r, SECTION[i]));
-    return page_end(out, NULL);
+    return page_end(out, NULL, 0);
 }
 
 static Status optional_file(const char *run_dir, const char *name, Arena *a, const char **out,

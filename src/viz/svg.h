@@ -21,6 +21,7 @@ typedef enum SvgMark {
     SVG_LINE,
     SVG_FAINT, /* a thin line behind the others, in its own colour */
     SVG_DOTS,  /* a line with a dot at each point */
+    SVG_AREA,  /* all below it; the highest first, since the next one is drawn over it */
 } SvgMark;
 
 typedef struct SvgSeries {
@@ -37,6 +38,7 @@ typedef struct SvgChart {
     int n_series;
     int width, height;
     SvgUnit y_unit;
+    bool log_x;          /* all x are positive */
     bool log_y;          /* ignored if no value is positive */
     bool from_zero;      /* the y axis begins at 0 */
     const double *guide; /* a dashed line at this y; NULL: none */

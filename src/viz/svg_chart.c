@@ -58,6 +58,7 @@ static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
             widen(&y->lo, &y->hi, series->y[i]);
         }
     }
+    x->log = c->log_x;
     y->log = log_y;
     return x->lo <= x->hi;
 }
@@ -75,11 +76,12 @@ static void part_ends(Axis *a)
 static void finish_x(Axis *x)
 {
     if (x->lo == x->hi) {
-        x->lo -= x->lo > 0 ? 1 : 0;
-        x->hi += 1;
+        x->lo = x->log ? x->lo / 2 : x->lo > 0 ? x->lo - 1 : x->lo;
+        x->hi = x->log ? x->hi * 2 : x->hi + 1;
     }
     int want = (int)fmax(2, (x->to - x->from) / X_TICK_SPACE);
-    x->n = svg_ticks(x->lo, x->hi, want, 1, x->tick, &x->step);
+    x->n = x->log ? svg_log_ticks(x->lo, x->hi, x->tick)
+                  : svg_ticks(x->lo, x->hi, want, 1, x->tick, &x->step);
 }
 
 static void finish_y(Axis *y, const SvgChart *c)
@@ -104,9 +106,9 @@ static void finish_y(Axis *y, const SvgChart *c)
 }
 
 /* Ticks of a log axis are their own step. */
-static const char *y_text(char out[32], const Axis *y, int i, SvgUnit unit)
+static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 {
-    return svg_tick_text(out, y->tick[i], y->step > 0 ? y->step : y->tick[i], unit);
+    return svg_tick_text(out, a->tick[i], a->step > 0 ? a->step : a->tick[i], unit);
 }
 
 /* ---- legend ---- */
@@ -160,13 +162,13 @@ static Status grid(Text *out, const Frame *f, const SvgChart *c)
         double y = place(&f->y, f->y.tick[i]);
         TRY(text_printf(out, "<path d=\"M%.1f %.1fH%.1f\"/>", f->left, y, f->right));
         TRY(text_printf(out, "<text class=\"end\" x=\"%.1f\" y=\"%.1f\">%s</text>", f->left - 8,
-                        y + 4, y_text(label, &f->y, i, c->y_unit)));
+                        y + 4, tick_text(label, &f->y, i, c->y_unit)));
     }
     for (int i = 0; i < f->x.n; i++) {
         double x = place(&f->x, f->x.tick[i]);
         TRY(text_printf(out, "<path d=\"M%.1f %.1fv5\"/>", x, f->bottom));
         TRY(text_printf(out, "<text class=\"mid\" x=\"%.1f\" y=\"%.1f\">%s</text>", x,
-                        f->bottom + 18, svg_tick_text(label, f->x.tick[i], f->x.step, SVG_PLAIN)));
+                        f->bottom + 18, tick_text(label, &f->x, i, SVG_PLAIN)));
     }
     TRY(text_printf(out, "</g>\n<path class=\"axis\" d=\"M%.1f %.1fH%.1f\"/>\n", f->left, f->bottom,
                     f->right));
@@ -210,11 +212,16 @@ static Status series(Text *out, const Frame *f, const SvgSeries *s)
     char color = svg_color(s->color);
     TRY(text_printf(out, "<g><title>"));
     TRY(svg_escape(out, s->name));
-    TRY(text_printf(out, "</title><path class=\"line data s%c%s\" data-name=\"", color,
+    TRY(text_printf(out, "</title><path class=\"%s data %c%c%s\" data-name=\"",
+                    s->mark == SVG_AREA ? "area" : "line", s->mark == SVG_AREA ? 'f' : 's', color,
                     s->mark == SVG_FAINT ? " faint" : ""));
     TRY(svg_escape(out, s->name));
     TRY(text_printf(out, "\" d=\""));
     TRY(series_path(out, f, s));
+    if (s->mark == SVG_AREA && s->n > 0) {
+        TRY(text_printf(out, "L%.2f %.2fL%.2f %.2f", place(&f->x, s->x[s->n - 1]), f->bottom,
+                        place(&f->x, s->x[0]), f->bottom));
+    }
     TRY(text_printf(out, "\"/>"));
     TRY(series_dots(out, f, s, color));
     return text_printf(out, "</g>\n");
@@ -252,7 +259,7 @@ static double widest_tick(const Axis *y, SvgUnit unit)
     size_t most = 1;
     char label[32];
     for (int i = 0; i < y->n; i++) {
-        size_t n = strlen(y_text(label, y, i, unit));
+        size_t n = strlen(tick_text(label, y, i, unit));
         if (n > most) most = n;
     }
     return (double)most * CHAR;
@@ -284,8 +291,11 @@ Status svg_chart(Text *out, const SvgChart *c)
     TRY(open_svg(out, c));
     TRY(text_printf(out, " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\"", f.left, f.top,
                     f.right, f.bottom, f.x.lo, f.x.hi));
-    TRY(text_printf(out, " data-y=\"%.9g %.9g\" data-log=\"%d\" data-unit=\"%d\">\n", f.y.lo,
-                    f.y.hi, f.y.log, (int)c->y_unit));
+    TRY(text_printf(out, " data-y=\"%.9g %.9g\" data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\"",
+                    f.y.lo, f.y.hi, f.y.log, f.x.log, (int)c->y_unit));
+    TRY(text_printf(out, " data-word=\""));
+    TRY(svg_escape(out, c->x_label));
+    TRY(text_printf(out, "\">\n"));
     TRY(labels(out, c, &f));
     TRY(grid(out, &f, c));
     for (int i = 0; i < c->n_series; i++) TRY(series(out, &f, &c->series[i]));

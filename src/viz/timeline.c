@@ -6,19 +6,13 @@
 
 enum { SHOWN_MOST = 64, SHOWN_LEAST = 8, BOXES_MOST = 40000 };
 
-const struct TimelinePass timeline_pass[TIMELINE_PASSES] = {
-    { "fwd", TIMELINE_FORWARD }, { "bwd", TIMELINE_BACKWARD },      { "wgrad", TIMELINE_WEIGHT },
-    { "other", TIMELINE_OTHER }, { "exchange", TIMELINE_EXCHANGE }, { "send", TIMELINE_SEND },
+const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {
+    { "forward", "fwd" },       { "backward", "bwd" },
+    { "input gradient", NULL }, { "weight gradient", "wgrad" },
+    { "other", "other" },       { "exchange", "exchange" },
+    { "send", "send" },
 };
 const char *const timeline_list[TIMELINE_LISTS] = { "start", "end", "minibatch", "chunk" };
-
-const char *timeline_kind_name(TimelineKind kind)
-{
-    static const char *const NAME[TIMELINE_KINDS] = {
-        "forward", "backward", "input gradient", "weight gradient", "other", "exchange", "send"
-    };
-    return NAME[kind];
-}
 
 /* ---- sums ---- */
 
@@ -46,38 +40,31 @@ static void sum_rank(TimelineRank *r)
 
 void timeline_sum(Timeline *t)
 {
+    double bubbles = 0, p = t->ranks - 1, most = -1;
+    int spans = 1;
+    t->peak_rank = -1;
     t->step_s = 0;
     for (int i = 0; i < t->ranks; i++) {
-        sum_rank(&t->rank[i]);
-        t->step_s = fmax(t->step_s, t->rank[i].total_s);
+        TimelineRank *r = &t->rank[i];
+        sum_rank(r);
+        t->step_s = fmax(t->step_s, r->total_s);
+        if (r->spans > spans) spans = r->spans;
+        if (r->peak_bytes > most) t->peak_rank = i;
+        most = fmax(most, r->peak_bytes);
     }
     for (int i = 0; i < t->ranks; i++) {
         TimelineRank *r = &t->rank[i];
         r->bubble = t->step_s > 0 ? (t->step_s - r->busy_s) / t->step_s : 0;
+        bubbles += r->bubble;
     }
+    t->bubble = bubbles / t->ranks;
+    t->theory = p / (p + (double)t->micros * t->chunks);
+    t->shown = (int)fmin(fmin(fmax((double)BOXES_MOST / spans, SHOWN_LEAST), SHOWN_MOST), t->ranks);
 }
 
-double timeline_mean_bubble(const Timeline *t)
+int timeline_shown_rank(const Timeline *t, int i)
 {
-    double sum = 0;
-    for (int i = 0; i < t->ranks; i++) sum += t->rank[i].bubble;
-    return sum / t->ranks;
-}
-
-double timeline_theory(const Timeline *t)
-{
-    double p = t->ranks - 1;
-    return p / (p + (double)t->micros * t->chunks);
-}
-
-int timeline_peak_rank(const Timeline *t)
-{
-    int most = -1;
-    for (int i = 0; i < t->ranks; i++) {
-        double bytes = t->rank[i].peak_bytes;
-        if (!isnan(bytes) && (most < 0 || bytes > t->rank[most].peak_bytes)) most = i;
-    }
-    return most;
+    return t->shown == 1 ? 0 : (int)((int64_t)i * (t->ranks - 1) / (t->shown - 1));
 }
 
 /* ---- from a simulation ---- */
@@ -168,68 +155,40 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
     return OK;
 }
 
-/* ---- which ranks are shown ---- */
-
-int timeline_shown(const Timeline *t)
-{
-    int most = 1;
-    for (int i = 0; i < t->ranks; i++) most = t->rank[i].spans > most ? t->rank[i].spans : most;
-    int n = BOXES_MOST / most;
-    if (n > SHOWN_MOST) n = SHOWN_MOST;
-    if (n < SHOWN_LEAST) n = SHOWN_LEAST;
-    return n < t->ranks ? n : t->ranks;
-}
-
-int timeline_shown_rank(const Timeline *t, int i)
-{
-    int n = timeline_shown(t);
-    return n == 1 ? 0 : (int)((int64_t)i * (t->ranks - 1) / (n - 1));
-}
-
 /* ---- for a terminal ---- */
 
-static Status rank_row(Text *out, const Timeline *t, int rank)
+static Status rank_row(Text *out, const TimelineRank *r, int rank)
 {
-    const TimelineRank *r = &t->rank[rank];
-    const double *sum = r->sum_s;
+    const double *sum = r->sum_s, back = sum[TIMELINE_BACKWARD] + sum[TIMELINE_INPUT];
     TRY(text_printf(out, "%4d  %12.3f  %12.3f  %12.3f  %12.3f  %8.2f", rank,
-                    1e3 * sum[TIMELINE_FORWARD],
-                    1e3 * (sum[TIMELINE_BACKWARD] + sum[TIMELINE_INPUT]),
-                    1e3 * sum[TIMELINE_WEIGHT], 1e3 * r->busy_s, 100 * r->bubble));
+                    1e3 * sum[TIMELINE_FORWARD], 1e3 * back, 1e3 * sum[TIMELINE_WEIGHT],
+                    1e3 * r->busy_s, 100 * r->bubble));
     if (isnan(r->peak_bytes)) return text_printf(out, "           -\n");
     return text_printf(out, "  %10.2f\n", r->peak_bytes / TIMELINE_GIB);
 }
 
-/* Every recorded iteration's time: the first ones are slower, and one should know by how much. */
-static Status iterations(Text *out, const Timeline *t)
-{
-    if (t->n_recorded < 2) return OK;
-    TRY(text_printf(out, "iterations (ms)"));
-    for (int i = 0; i < t->n_recorded; i++) {
-        TRY(text_printf(out, "%s  %lld: %.3f", i % 6 == 0 ? "\n" : "",
-                        (long long)t->recorded[i].number, 1e3 * t->recorded[i].step_s));
-    }
-    return text_printf(out, "\n");
-}
-
+/* Every recorded iteration is listed: the first ones are slower, and one should know by how much.
+ */
 Status timeline_table(Text *out, const Timeline *t)
 {
-    int peak = timeline_peak_rank(t), shown = timeline_shown(t);
-    TRY(text_printf(out, "%s: %d ranks, %d chunk%s a rank, %d micro-batches\n", t->title, t->ranks,
-                    t->chunks, t->chunks == 1 ? "" : "s", t->micros));
+    TRY(text_printf(out, "%s: %d ranks, %d chunks a rank, %d micro-batches\n", t->title, t->ranks,
+                    t->chunks, t->micros));
     if (t->iteration > 0) TRY(text_printf(out, "iteration %lld: ", (long long)t->iteration));
-    TRY(text_printf(out,
-                    "step %.3f ms, bubble %.2f %% (mean of ranks), (p-1)/(p-1+m*v) %.2f %%", //
-                    1e3 * t->step_s, 100 * timeline_mean_bubble(t), 100 * timeline_theory(t)));
-    if (peak >= 0) {
-        TRY(text_printf(out, ", memory %.2f GiB (rank %d)", t->rank[peak].peak_bytes / TIMELINE_GIB,
-                        peak));
+    TRY(text_printf(out, "step %.3f ms, bubble %.2f %% (mean), (p-1)/(p-1+m*v) %.2f %%",
+                    1e3 * t->step_s, 100 * t->bubble, 100 * t->theory));
+    if (t->peak_rank >= 0) {
+        TRY(text_printf(out, ", memory %.2f GiB (rank %d)",
+                        t->rank[t->peak_rank].peak_bytes / TIMELINE_GIB, t->peak_rank));
     }
     TRY(text_printf(out, "\nrank    forward ms   backward ms     weight ms        all ms  bubble %%"
                          "  memory GiB\n"));
-    for (int i = 0; i < shown; i++) TRY(rank_row(out, t, timeline_shown_rank(t, i)));
-    if (shown < t->ranks) {
-        TRY(text_printf(out, "(%d of %d ranks, evenly chosen)\n", shown, t->ranks));
+    for (int i = 0; i < t->shown; i++) {
+        int rank = timeline_shown_rank(t, i);
+        TRY(rank_row(out, &t->rank[rank], rank));
     }
-    return iterations(out, t);
+    for (int i = 0; i < t->n_recorded; i++) {
+        TRY(text_printf(out, "%s%lld: %.3f", i == 0 ? "iterations (ms)  " : "  ",
+                        (long long)t->recorded[i].number, 1e3 * t->recorded[i].step_s));
+    }
+    return text_printf(out, "%s\n", t->n_recorded > 0 ? "\n" : "");
 }

@@ -21,7 +21,7 @@
 #include "base/text.h"
 #include "schedule/simulate.h"
 
-enum { TIMELINE_MEMORY_KINDS = 8, TIMELINE_PASSES = 6, TIMELINE_LISTS = 4 };
+enum { TIMELINE_MEMORY_KINDS = 8, TIMELINE_LISTS = 4 };
 static const double TIMELINE_GIB = 1073741824;
 
 /* From EXCHANGE on beside the compute lane. INPUT and WEIGHT are a BACKWARD taken apart. */
@@ -35,6 +35,12 @@ typedef enum TimelineKind {
     TIMELINE_SEND,
     TIMELINE_KINDS
 } TimelineKind;
+
+/* prefix: of a rank's lists, "fwd" of "fwd_start"; input gradients lie in the backwards' lists. */
+extern const struct TimelineKindName {
+    const char *name, *prefix;
+} timeline_kind[TIMELINE_KINDS];
+extern const char *const timeline_list[TIMELINE_LISTS];
 
 typedef struct TimelineSpan {
     double start_s, end_s;
@@ -60,13 +66,14 @@ typedef struct TimelineIteration {
 typedef struct Timeline {
     const char *title;
     int ranks, chunks, micros; /* of one data-parallel copy; chunks: on each rank */
-    double step_s;
     TimelineRank *rank;
     const char *memory_kind[TIMELINE_MEMORY_KINDS];
-    int memory_kinds;
+    int memory_kinds, n_recorded;
     int64_t iteration; /* 0: simulated */
     const TimelineIteration *recorded;
-    int n_recorded;
+    double step_s, bubble, theory; /* mean of the ranks; (p-1) / (p-1+m*v), arXiv:2104.04473 */
+    int peak_rank;                 /* -1: no rank's memory is known */
+    int shown; /* ranks that are drawn: the first, the last and evenly between */
 } Timeline;
 
 /* What lies in a rank's memory during the whole step, under one name. */
@@ -81,33 +88,16 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
                           int n, const char *title, Arena *a, Timeline *out);
 
 /* The iteration of this number, -1: the last one. A file that is missing is ERR_IO, one that is
- * cut, lacks a rank's lists or runs backwards ERR_FORMAT, an iteration that is not there ERR_ARG.
- */
+ * cut, has no such iteration, lacks numbers or runs backwards ERR_FORMAT. */
 Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
 
 /* FOLDER/config.json and a pp_rank_N.json a rank; or one of them: rank -1 is the config. */
 Status timeline_write(const char *folder, const Timeline *t, Arena *scratch);
 Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena *scratch);
 
-/* The lists of a rank's file: PREFIX_LIST, "fwd_start". */
-extern const struct TimelinePass {
-    const char *prefix;
-    TimelineKind kind;
-} timeline_pass[TIMELINE_PASSES];
-extern const char *const timeline_list[TIMELINE_LISTS];
-
-/* Sorts spans, fills step_s and the ranks' sums, busy time and bubble from spans and totals. */
+/* Sorts spans and fills what follows from them and the totals, in all ranks and the timeline. */
 void timeline_sum(Timeline *t);
-
-double timeline_mean_bubble(const Timeline *t);
-double timeline_theory(const Timeline *t); /* (p-1) / (p-1+m*v), arXiv:2104.04473 */
-int timeline_peak_rank(const Timeline *t); /* -1: no rank's memory is known */
-
-const char *timeline_kind_name(TimelineKind kind);
-
-/* Of many ranks a few are shown: the first, the last and evenly between. rank of the i-th. */
-int timeline_shown(const Timeline *t);
-int timeline_shown_rank(const Timeline *t, int i);
+int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
 
 /* What a terminal shows: facts and a table by rank, in ms and GiB. */
 Status timeline_table(Text *out, const Timeline *t);

@@ -35,6 +35,10 @@ static Status open_file(Source *f, const char *folder, const char *name)
     FileMap map = { 0 };
     const char *end = NULL;
     TRY(file_join(f->path, folder, name));
+    if (!file_exists(f->path)) {
+        return FAIL(ERR_IO, "%s is missing; name a folder of config.json and pp_rank_0.json to %d",
+                    f->path, f->t->ranks > 0 ? f->t->ranks - 1 : 0);
+    }
     TRY(file_map(f->path, &map));
     const char *text = map.bytes > 0 ? (const char *)map.data : "";
     f->at = f->root = cJSON_ParseWithLengthOpts(text, map.bytes, &end, 0);
@@ -89,25 +93,24 @@ static void number_pass(const Timeline *t, int i, TimelineSpan *s)
 
 static bool take_number(const List *l, int i, int most, int *out)
 {
-    if (l->n == 0) return true;
-    *out = (int)fmin(l->at[i], most);
-    return l->at[i] == *out;
+    if (l->n > 0) *out = (int)fmin(l->at[i], most);
+    return l->n == 0 || l->at[i] == *out;
 }
 
-static Status add_passes(const Source *f, int row, const List list[TIMELINE_LISTS])
+static Status add_passes(const Source *f, int kind, const List list[TIMELINE_LISTS])
 {
     const Timeline *t = f->t;
-    const char *prefix = timeline_pass[row].prefix;
-    bool compute = timeline_pass[row].kind < TIMELINE_OTHER;
+    const char *prefix = timeline_kind[kind].prefix;
     double before = 0;
     for (int i = 0; i < list[START].n; i++) {
         double start = list[START].at[i], end = list[END].at[i];
-        TimelineSpan s = { 1e-3 * start, 1e-3 * end, timeline_pass[row].kind, compute ? 0 : -1, 0 };
+        TimelineSpan s = { 1e-3 * start, 1e-3 * end, (TimelineKind)kind, -1, 0 };
         if (end < start || start < before)
             return BAD(f, "time runs backwards in pass %d of \"%s\", %g to %g ms after one from %g",
                        i + 1, prefix, start, end, before);
         before = start;
-        if (compute && list[START].n == t->chunks * t->micros) number_pass(t, i, &s);
+        if (kind < TIMELINE_OTHER) s.micro = 0;
+        if (kind < TIMELINE_OTHER && list[START].n == t->chunks * t->micros) number_pass(t, i, &s);
         if (!take_number(&list[MICRO], i, t->micros, &s.micro) ||
             !take_number(&list[CHUNK], i, t->chunks - 1, &s.chunk))
             return BAD(f, "pass %d of \"%s\" is of no micro-batch to %d and chunk below %d", i + 1,
@@ -117,9 +120,9 @@ static Status add_passes(const Source *f, int row, const List list[TIMELINE_LIST
     return OK;
 }
 
-static Status read_lists(const Source *f, int row, List list[TIMELINE_LISTS])
+static Status read_lists(const Source *f, int kind, List list[TIMELINE_LISTS])
 {
-    const char *prefix = timeline_pass[row].prefix;
+    const char *prefix = timeline_kind[kind].prefix;
     for (int i = 0; i < TIMELINE_LISTS; i++) {
         char key[32];
         (void)snprintf(key, sizeof key, "%s_%s", prefix, timeline_list[i]);
@@ -129,7 +132,7 @@ static Status read_lists(const Source *f, int row, List list[TIMELINE_LISTS])
     }
     bool numbered = list[MICRO].n > 0 && (list[CHUNK].n > 0 || f->t->chunks == 1);
     int n = list[START].n, want = f->t->chunks * f->t->micros;
-    if (numbered || n == 0 || n == want || timeline_pass[row].kind >= TIMELINE_OTHER) return OK;
+    if (numbered || n == 0 || n == want || kind >= TIMELINE_OTHER) return OK;
     return BAD(f, "\"%s\" has %d passes, %d chunks of %d micro-batches have %d", prefix, n,
                f->t->chunks, f->t->micros, want);
 }
@@ -141,15 +144,12 @@ static Status take_apart(const Source *f)
     void *memory = NULL;
     ArenaMark mark = arena_mark(f->arena);
     TRY(arena_alloc_zero(f->arena, micros * (size_t)f->t->chunks, &memory));
-    char *apart = memory;
-    for (int turn = 0; turn < 2; turn++) {
-        for (int i = 0; i < f->r->spans; i++) {
-            TimelineSpan *s = &f->r->span[i];
-            if (s->kind > TIMELINE_WEIGHT) continue;
-            char *mine = &apart[(size_t)s->chunk * micros + (size_t)s->micro];
-            if (turn == 0 && s->kind == TIMELINE_WEIGHT) *mine = 1;
-            if (turn == 1 && s->kind == TIMELINE_BACKWARD && *mine) s->kind = TIMELINE_INPUT;
-        }
+    for (int i = f->r->spans - 1; i >= 0; i--) { /* weight gradients are last */
+        TimelineSpan *s = &f->r->span[i];
+        if (s->kind > TIMELINE_WEIGHT) continue;
+        char *apart = (char *)memory + (size_t)s->chunk * micros + (size_t)s->micro;
+        if (s->kind == TIMELINE_WEIGHT) *apart = 1;
+        if (s->kind == TIMELINE_BACKWARD && *apart != 0) s->kind = TIMELINE_INPUT;
     }
     arena_release(f->arena, mark);
     return OK;
@@ -157,17 +157,17 @@ static Status take_apart(const Source *f)
 
 static Status read_passes(const Source *f)
 {
-    List list[TIMELINE_PASSES][TIMELINE_LISTS];
+    List list[TIMELINE_KINDS][TIMELINE_LISTS] = { 0 };
     size_t n = 0;
     void *memory = NULL;
-    for (int row = 0; row < TIMELINE_PASSES; row++) {
-        TRY(read_lists(f, row, list[row]));
-        n += (size_t)list[row][START].n;
+    for (int kind = 0; kind < TIMELINE_KINDS; kind++) {
+        if (timeline_kind[kind].prefix != NULL) TRY(read_lists(f, kind, list[kind]));
+        n += (size_t)list[kind][START].n;
     }
-    if (list[0][START].n == 0) return BAD(f, "no %s pass in it", timeline_kind_name(0));
+    if (list[TIMELINE_FORWARD][START].n == 0) return BAD(f, "%s", "no forward pass in it");
     TRY(arena_alloc(f->arena, n * sizeof(TimelineSpan), &memory));
     f->r->span = memory;
-    for (int row = 0; row < TIMELINE_PASSES; row++) TRY(add_passes(f, row, list[row]));
+    for (int kind = 0; kind < TIMELINE_KINDS; kind++) TRY(add_passes(f, kind, list[kind]));
     return take_apart(f);
 }
 
@@ -286,24 +286,6 @@ static Status read_config(Source *f, const char *folder)
     return arena_text(f->arena, title->valuestring, strlen(title->valuestring), &t->title);
 }
 
-/* The ranks that are missing, as many as fit, all in one sentence. */
-static Status check_files(const char *folder, int ranks)
-{
-    char missing[128] = "", path[FILE_PATH_MAX], name[32];
-    int n = 0;
-    for (int i = 0; i < ranks; i++) {
-        (void)snprintf(name, sizeof name, "pp_rank_%d.json", i);
-        TRY(file_join(path, folder, name));
-        size_t used = strlen(missing);
-        if (file_exists(path)) continue;
-        n++;
-        if (used < 100) (void)snprintf(missing + used, sizeof missing - used, " %d,", i);
-    }
-    if (n == 0) return OK;
-    return FAIL(ERR_IO, "%s: ranks%s %d of %d in all, are missing; copy their pp_rank_N.json here",
-                folder, missing, n, ranks);
-}
-
 static Status read_files(Source *f, const char *folder, int64_t iteration)
 {
     TimelineIteration *all = NULL;
@@ -311,7 +293,6 @@ static Status read_files(Source *f, const char *folder, int64_t iteration)
     void *memory = NULL;
     TRY(open_file(f, folder, "config.json"));
     TRY(read_config(f, folder));
-    TRY(check_files(folder, t->ranks));
     TRY(arena_alloc_zero(f->arena, (size_t)t->ranks * sizeof(TimelineRank), &memory));
     t->rank = memory;
     for (int i = 0; i < t->ranks; i++) {

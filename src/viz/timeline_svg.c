@@ -4,7 +4,7 @@
  *
  * Hues are told apart also with red-green blindness (blue, orange, yellow; the two parts of a
  * backward are its orange darkened and yellow), chunks by how light they are.
- * data- attributes carry what the page's script needs to zoom (timeline_page.c). */
+ * data- attributes carry what the page's script needs to zoom (pipeline_page.c). */
 #include "viz/timeline.h"
 
 #include "viz/svg.h"
@@ -17,6 +17,7 @@ enum {
     TITLE = 26,
     LEFT = 64,
     RIGHT = 132, /* bubble and memory of a rank */
+    BUBBLE = 58,
     BAR = 18,
     STRIP = 5,
     GAP = 4,
@@ -55,30 +56,37 @@ Status timeline_colors(Text *out)
         TRY(text_printf(out, ".kinds .f%d{fill:#%02x%02x%02x}\n", k, COLOR[k][0], COLOR[k][1],
                         COLOR[k][2]));
     }
-    return text_printf(out, ".pipe .win text{font-size:9px;text-anchor:middle;"
-                            "pointer-events:none}.pipe .r rect{stroke:#fff;stroke-width:.4}\n");
+    return text_printf(out, ".pipe .win{cursor:grab}.pipe .win text{font-size:9px;"
+                            "text-anchor:middle;pointer-events:none}.pipe .r rect{stroke:#fff;"
+                            "stroke-width:.4}.pipe .head{font-weight:bold;font-size:13px}\n");
 }
 
 /* ---- layout ---- */
 
-static bool has_kind(const Timeline *t, TimelineKind first, TimelineKind last)
+static bool has_kind(const Timeline *t, int kind)
 {
     for (int r = 0; r < t->ranks; r++) {
-        for (int k = first; k <= (int)last; k++) {
-            if (t->rank[r].sum_s[k] > 0) return true;
-        }
+        if (t->rank[r].sum_s[kind] > 0) return true;
     }
     return false;
 }
 
 static double row_height(const Timeline *t)
 {
-    return has_kind(t, TIMELINE_EXCHANGE, TIMELINE_SEND) ? BAR + STRIP + GAP : BAR + GAP;
+    bool strip = has_kind(t, TIMELINE_EXCHANGE) || has_kind(t, TIMELINE_SEND);
+    return strip ? BAR + STRIP + GAP : BAR + GAP;
 }
 
 double timeline_svg_height(const Timeline *t)
 {
-    return TITLE + timeline_shown(t) * row_height(t) + AXIS + LEGEND;
+    return TITLE + t->shown * row_height(t) + AXIS + LEGEND;
+}
+
+/* `text` is markup. */
+static Status put_text(Text *out, const char *class, double x, double y, const char *text)
+{
+    return text_printf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", class, x, y,
+                       text);
 }
 
 /* ---- boxes ---- */
@@ -102,11 +110,9 @@ static Status put_boxes(Text *out, const Timeline *t, const TimelineRank *r, dou
         double x = s->start_s * scale, width = (s->end_s - s->start_s) * scale;
         int shade = shade_of(t, s->chunk);
         if ((s->end_s - s->start_s) * BOXES_A_ROW < t->step_s) continue;
+        int height = comm ? STRIP : half ? BAR / 2 : BAR;
         TRY(text_printf(out, "<rect class=\"k%d%d\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
-                        (int)s->kind, shade, x, width,
-                        comm   ? STRIP
-                        : half ? BAR / 2
-                               : BAR));
+                        (int)s->kind, shade, x, width, height));
         if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
         if (t->chunks > 1) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
         if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
@@ -123,17 +129,16 @@ static Status put_boxes(Text *out, const Timeline *t, const TimelineRank *r, dou
 
 static Status put_rank(Text *out, const TimelineRank *r, int rank, double y, double right)
 {
-    char memory[32] = "";
+    char name[32], bubble[32], memory[32] = "";
+    (void)snprintf(name, sizeof name, "rank %d", rank);
+    (void)snprintf(bubble, sizeof bubble, "%.2f %%", 100 * r->bubble);
     if (!isnan(r->peak_bytes)) (void)text_bytes(memory, r->peak_bytes);
-    return text_printf(out,
-                       "<text class=\"end\" x=\"%d\" y=\"%.0f\">rank %d</text>"
-                       "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%.2f %%</text>"
-                       "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>\n",
-                       LEFT - 8, y + 13, rank, right + 58, y + 13, 100 * r->bubble, right + RIGHT,
-                       y + 13, memory);
+    TRY(put_text(out, "end", LEFT - 8, y + 13, name));
+    TRY(put_text(out, "end", right + BUBBLE, y + 13, bubble));
+    return put_text(out, "end", right + RIGHT, y + 13, memory);
 }
 
-static Status put_axis(Text *out, double axis_s, double plot, double top, double bottom)
+static Status put_axis(Text *out, double axis_s, double plot, double bottom)
 {
     double tick[SVG_TICKS_MAX], step = 0;
     char label[32];
@@ -141,11 +146,8 @@ static Status put_axis(Text *out, double axis_s, double plot, double top, double
     TRY(text_printf(out, "<g class=\"grid ticks\">"));
     for (int i = 0; i < n; i++) {
         double x = LEFT + tick[i] / axis_s * plot;
-        TRY(text_printf(out,
-                        "<path d=\"M%.1f %.0fV%.0f\"/><text class=\"mid\" x=\"%.1f\" "
-                        "y=\"%.0f\">%s</text>",
-                        x, top, bottom + 4, x, bottom + 17,
-                        svg_tick_text(label, tick[i], step, SVG_SECONDS)));
+        TRY(text_printf(out, "<path d=\"M%.1f %dV%.0f\"/>", x, TITLE, bottom + 4));
+        TRY(put_text(out, "mid", x, bottom + 17, svg_tick_text(label, tick[i], step, SVG_SECONDS)));
     }
     return text_printf(out, "</g>\n");
 }
@@ -155,65 +157,58 @@ static Status put_legend(Text *out, const Timeline *t, double y)
     double x = LEFT;
     int chunks = t->chunks < SHADES ? t->chunks : SHADES;
     for (int k = 0; k < TIMELINE_KINDS; k++) {
-        const char *name = timeline_kind_name((TimelineKind)k);
-        if (!has_kind(t, (TimelineKind)k, (TimelineKind)k)) continue;
+        if (!has_kind(t, k)) continue;
         for (int c = 0; c < chunks; c++) {
             TRY(text_printf(out,
                             "<rect class=\"k%d%d\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
                             "height=\"12\"/>",
                             k, shade_of(t, c), x + 12 * c, y));
         }
-        x += 12 * chunks + 6;
-        TRY(text_printf(out, "<text x=\"%.0f\" y=\"%.0f\">%s</text>", x, y + 10, name));
-        x += 7.0 * (double)strlen(name) + 16;
+        x += 12 * chunks;
+        TRY(put_text(out, "", x + 6, y + 10, timeline_kind[k].name));
+        x += 7.0 * (double)strlen(timeline_kind[k].name) + 22;
     }
-    if (t->chunks == 1) return text_printf(out, "\n");
-    return text_printf(out,
-                       "<text class=\"dim\" x=\"%.0f\" y=\"%.0f\">chunks 0 to %d, dark to "
-                       "light</text>\n",
-                       x, y + 10, chunks - 1);
+    return chunks > 1 ? put_text(out, "dim", x, y + 10, "chunks from dark to light") : OK;
 }
 
-static Status put_title(Text *out, const Timeline *t, double right)
+/* <svg>, with the names of kinds, and the line above the boxes. */
+static Status put_head(Text *out, const Timeline *t, double width, double axis_s)
 {
     char step[32];
-    TRY(text_printf(out, "<text class=\"head\" x=\"0\" y=\"14\">"));
+    double height = timeline_svg_height(t);
+    TRY(text_printf(out,
+                    "<svg class=\"pipe\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+                    "height=\"%.0f\" data-axis=\"%.9g\" data-kinds=\"",
+                    width, height, width, height, axis_s));
+    for (int k = 0; k < TIMELINE_KINDS; k++) TRY(text_printf(out, "%s,", timeline_kind[k].name));
+    TRY(text_printf(out, "\">\n<text class=\"head\" x=\"0\" y=\"14\">"));
     TRY(svg_escape(out, t->title));
-    return text_printf(out,
-                       ": step %s, bubble %.2f %%</text><text class=\"end dim\" x=\"%.0f\" "
-                       "y=\"14\">bubble</text><text class=\"end dim\" x=\"%.0f\" "
-                       "y=\"14\">%s</text>\n",
-                       svg_value_text(step, t->step_s, SVG_SECONDS), 100 * timeline_mean_bubble(t),
-                       right + 58, right + RIGHT, timeline_peak_rank(t) >= 0 ? "memory" : "");
+    TRY(text_printf(out, ": step %s, bubble %.2f %%</text>\n",
+                    svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
+    TRY(put_text(out, "end dim", width - RIGHT + BUBBLE, 14, "bubble"));
+    return put_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
 }
 
 Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
 {
-    double row = row_height(t), plot = width - LEFT - RIGHT, scale = plot / axis_s;
-    int shown = timeline_shown(t);
-    double bottom = TITLE + shown * row, height = timeline_svg_height(t);
-    TRY(text_printf(out,
-                    "<svg class=\"pipe\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-                    "height=\"%.0f\" data-axis=\"%.9g\" role=\"img\" aria-label=\"",
-                    width, height, width, height, axis_s));
-    TRY(svg_escape(out, t->title));
-    TRY(text_printf(out, "\">\n"));
-    TRY(put_title(out, t, width - RIGHT));
-    TRY(put_axis(out, axis_s, plot, TITLE, bottom));
-    for (int i = 0; i < shown; i++) {
+    double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;
+    TRY(put_head(out, t, width, axis_s));
+    TRY(put_axis(out, axis_s, plot, bottom));
+    for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
         TRY(put_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));
     }
-    TRY(text_printf(out, "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">",
-                    LEFT, TITLE, plot, shown * row));
-    TRY(text_printf(out, "<g class=\"z\">\n"));
-    for (int i = 0; i < shown; i++) {
+    TRY(text_printf(out,
+                    "<svg class=\"win\" x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%.0f\">"
+                    "<g class=\"z\">\n",
+                    LEFT, TITLE, plot, t->shown * row));
+    for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
         TRY(text_printf(out,
                         "<g class=\"r\" data-r=\"%d\" transform=\"translate(0 %.0f)\">"
                         "<rect class=\"idle\" width=\"%.3f\" height=\"%d\"/>\n",
-                        rank, i * row, t->step_s * scale, BAR));
-        TRY(put_boxes(out, t, &t->rank[rank], scale));
+                        rank, i * row, t->step_s * plot / axis_s, BAR));
+        TRY(put_boxes(out, t, &t->rank[rank], plot / axis_s));
         TRY(text_printf(out, "</g>\n"));
     }
     TRY(text_printf(out, "</g></svg>\n"));

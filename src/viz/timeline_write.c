@@ -6,20 +6,11 @@
 #include <math.h>
 #include <stdio.h>
 
-static Status put_number(Json *j, const char *key, double v)
+static Status put_passes(Json *j, const TimelineRank *r, TimelineKind kind)
 {
-    TRY(json_key(j, key));
-    return json_double(j, v);
-}
-
-/* Whole backwards and input gradients lie in one list. */
-static Status put_passes(Json *j, const TimelineRank *r, int row)
-{
-    TimelineKind kind = timeline_pass[row].kind;
-    for (int list = 0; list < TIMELINE_LISTS; list++) {
+    for (int list = 0; list < (kind < TIMELINE_OTHER ? TIMELINE_LISTS : 2); list++) {
         char key[32];
-        if (list >= 2 && kind >= TIMELINE_OTHER) break;
-        (void)snprintf(key, sizeof key, "%s_%s", timeline_pass[row].prefix, timeline_list[list]);
+        (void)snprintf(key, sizeof key, "%s_%s", timeline_kind[kind].prefix, timeline_list[list]);
         TRY(json_key(j, key));
         TRY(json_array(j));
         for (int i = 0; i < r->spans; i++) {
@@ -53,7 +44,7 @@ static Status put_memory(Json *j, const Timeline *t, const TimelineRank *r)
         const double *v = r->bytes + k;
         bool same = true;
         for (int i = 1; i < r->points; i++) same &= v[(int64_t)i * n] == *v;
-        if (same) TRY(put_number(j, t->memory_kind[k], *v));
+        if (same) TRY(json_number(j, t->memory_kind[k], *v));
         if (!same) TRY(put_list(j, t->memory_kind[k], v, r->points, n, 1));
     }
     return json_object_end(j);
@@ -65,9 +56,11 @@ static Status put_rank(Json *j, const Timeline *t, const TimelineRank *r)
     (void)snprintf(key, sizeof key, "%lld", (long long)t->iteration);
     TRY(json_key(j, key));
     TRY(json_object(j));
-    TRY(put_number(j, "total", 1e3 * r->total_s));
-    if (!isnan(r->peak_bytes)) TRY(put_number(j, "memory", r->peak_bytes / TIMELINE_GIB));
-    for (int row = 0; row < TIMELINE_PASSES; row++) TRY(put_passes(j, r, row));
+    TRY(json_number(j, "total", 1e3 * r->total_s));
+    if (!isnan(r->peak_bytes)) TRY(json_number(j, "memory", r->peak_bytes / TIMELINE_GIB));
+    for (int k = 0; k < TIMELINE_KINDS; k++) {
+        if (timeline_kind[k].prefix != NULL) TRY(put_passes(j, r, (TimelineKind)k));
+    }
     TRY(put_memory(j, t, r));
     return json_object_end(j);
 }
@@ -77,39 +70,35 @@ static Status put_config(Json *j, const Timeline *t)
     static const char *const ONE[] = { "dp_size", "tp_size", "ep_size", "train_iters" };
     TRY(json_key(j, "title"));
     TRY(json_string(j, t->title));
-    TRY(put_number(j, "world_size", t->ranks));
-    TRY(put_number(j, "pp_size", t->ranks));
-    TRY(put_number(j, "vp_size", t->chunks));
-    TRY(put_number(j, "num_mbs", t->micros));
-    for (int i = 0; i < 4; i++) TRY(put_number(j, ONE[i], 1));
+    TRY(json_number(j, "world_size", t->ranks));
+    TRY(json_number(j, "pp_size", t->ranks));
+    TRY(json_number(j, "vp_size", t->chunks));
+    TRY(json_number(j, "num_mbs", t->micros));
+    for (int i = 0; i < 4; i++) TRY(json_number(j, ONE[i], 1));
     return OK;
-}
-
-static Status write_file(const char *folder, const Timeline *t, int rank, Arena *a)
-{
-    char path[FILE_PATH_MAX], name[32] = "config.json";
-    Text text = { 0 };
-    if (rank >= 0) (void)snprintf(name, sizeof name, "pp_rank_%d.json", rank);
-    TRY(file_join(path, folder, name));
-    TRY(text_init(&text, a));
-    Json j = json_begin(&text);
-    TRY(json_object(&j));
-    TRY(rank < 0 ? put_config(&j, t) : put_rank(&j, t, &t->rank[rank]));
-    TRY(json_object_end(&j));
-    return file_write_whole(path, text.data, text.used, a);
 }
 
 Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena *scratch)
 {
-    ArenaMark mark = arena_mark(scratch);
+    char path[FILE_PATH_MAX], name[32] = "config.json";
+    Text text = { 0 };
+    if (rank >= 0) (void)snprintf(name, sizeof name, "pp_rank_%d.json", rank);
     TRY(file_make_folders(folder));
-    Status s = write_file(folder, t, rank, scratch);
-    arena_release(scratch, mark);
-    return s;
+    TRY(file_join(path, folder, name));
+    TRY(text_init(&text, scratch));
+    Json j = json_begin(&text);
+    TRY(json_object(&j));
+    TRY(rank < 0 ? put_config(&j, t) : put_rank(&j, t, &t->rank[rank]));
+    TRY(json_object_end(&j));
+    return file_write_whole(path, text.data, text.used, scratch);
 }
 
 Status timeline_write(const char *folder, const Timeline *t, Arena *scratch)
 {
-    for (int i = -1; i < t->ranks; i++) TRY(timeline_write_one(folder, t, i, scratch));
+    for (int i = -1; i < t->ranks; i++) {
+        ArenaMark mark = arena_mark(scratch);
+        TRY(timeline_write_one(folder, t, i, scratch));
+        arena_release(scratch, mark);
+    }
     return OK;
 }

@@ -75,7 +75,7 @@ static void sums_and_bubbles_are_those_worked_out_by_hand(void **state)
     CHECK_NEAR(r[1].sum_s[TIMELINE_INPUT], 0.003, 1e-12);
     CHECK_NEAR(r[1].sum_s[TIMELINE_WEIGHT], 0.005, 1e-12);
     CHECK_NEAR(r[1].bubble, 0.4, 1e-12); /* 12 of 20 */
-    CHECK_NEAR(timeline_theory(&f.t), 1.0 / 3, 1e-12);
+    CHECK_NEAR(f.t.theory, 1.0 / 3, 1e-12);
     CHECK_NEAR(r[0].peak_bytes, 2147483648.0, 0);
     CHECK_INT(r[0].span[3].micro, 1);
     CHECK_INT(f.t.n_recorded, 2);
@@ -165,7 +165,7 @@ static void published_recordings_give_the_published_figures(void **state)
         CHECK_TEXT(f.t.title, run[i].name);
         CHECK_INT(f.t.n_recorded, 20);
         CHECK_NEAR(1e3 * f.t.step_s, run[i].step_ms, 5e-4);
-        CHECK_NEAR(timeline_theory(&f.t), run[i].theory, 1e-12);
+        CHECK_NEAR(f.t.theory, run[i].theory, 1e-12);
         CHECK_NEAR(f.t.rank[0].peak_bytes / TIMELINE_GIB, run[i].first_gib, 6e-3);
         for (int r = 0; r < 8; r++) CHECK_NEAR(100 * f.t.rank[r].bubble, run[i].bubble[r], 5.1e-3);
         folder_close(&f);
@@ -188,7 +188,9 @@ static void a_broken_folder_is_refused_with_file_and_reason(void **state)
         { "config.json", "{\"pp_size\":2.5,\"num_mbs\":2}", "whole number from 1", ERR_FORMAT },
         { "config.json", "{\"pp_size\":1e9,\"num_mbs\":2}", "to 4096", ERR_FORMAT },
         { "config.json", "{\"pp_size\":2,\"num_mbs\":2,\"vp_size\":0}", "vp_size", ERR_FORMAT },
-        { "config.json", "{\"pp_size\":5,\"num_mbs\":2}", "ranks 2, 3, 4, 3 of 5", ERR_IO },
+        { "config.json", "{\"pp_size\":5,\"num_mbs\":2}",
+          "pp_rank_2.json is missing; name a folder of config.json and pp_rank_0.json to 4",
+          ERR_IO },
         { "pp_rank_1.json", "{\"3\":{\"total\":18,\"fwd_st", "pp_rank_1.json", ERR_FORMAT },
         { "pp_rank_1.json", "{}", "none with a total", ERR_FORMAT },
         { "pp_rank_1.json", "{\"3\":{\"total\":0}}", "total above 0", ERR_FORMAT },
@@ -368,13 +370,71 @@ static void of_many_ranks_some_are_shown_and_the_page_says_so(void **state)
     Folder f;
     folder_open(&f);
     simulate(&f, "1f1b", 300, 20);
-    CHECK_INT(timeline_shown(&f.t), 64);
+    CHECK_INT(f.t.shown, 64);
     CHECK_INT(timeline_shown_rank(&f.t, 0), 0);
     CHECK_INT(timeline_shown_rank(&f.t, 63), 299);
     const char *page = draw(&f, pipeline_html);
     check_in(page, "64 of 300 ranks are shown");
     CHECK(strlen(page) < 1 << 20);
     folder_close(&f);
+}
+
+/* ---- scaling ---- */
+
+static const ScalingPoint POINTS[] = {
+    { 8192, 400, 1, NULL },
+    { 98304, 292, 0.73, "bubble < all" },
+};
+
+static void a_scaling_curve_that_was_written_reads_the_same_and_is_drawn(void **state)
+{
+    (void)state;
+    Folder f;
+    char path[FILE_PATH_MAX];
+    Scaling s = { .title = "2T & more", .point = POINTS, .points = 2 }, again;
+    const PipelineView v = { .scaling = &again, .scalings = 1 };
+    Text page, still;
+    const char *place = NULL;
+    folder_open(&f);
+    CHECK_OK(file_join(path, f.dir, "scaling.json"));
+    CHECK_OK(scaling_write(path, &s, &f.text));
+    CHECK_OK(scaling_read(path, &f.data, &again));
+    CHECK_TEXT(again.title, "2T & more");
+    CHECK_INT(again.points, 2);
+    CHECK_NEAR(again.point[1].gpus, 98304, 0);
+    CHECK_NEAR(again.point[1].efficiency, 0.73, 0);
+    CHECK_TEXT(again.point[1].reason, "bubble < all");
+    CHECK_OK(text_init(&page, &f.text));
+    CHECK_OK(pipeline_html(&page, &v));
+    CHECK(xml_error(page.data, &place) == NULL);
+    check_in(page.data, "<td>98,304</td><td>292</td><td>73 %</td><td>bubble &lt; all</td>");
+    CHECK_OK(text_init(&still, &f.text));
+    CHECK_OK(pipeline_still(&still, &v));
+    CHECK(xml_error(still.data, &place) == NULL);
+    check_in(still.data, "2T &amp; more");
+    folder_close(&f);
+}
+
+static void a_wrong_scaling_curve_is_refused_by_point(void **state)
+{
+    (void)state;
+    static const char *const BAD[][2] = {
+        { "{\"title\":\"x\"}", "\"scaling\" is missing" },
+        { "{\"scaling\":[{\"gpus\":1}]}", "\"title\"" },
+        { "{\"title\":\"x\",\"scaling\":[{\"gpus\":8},{\"gpus\":4}]}", "point 2" },
+        { "{\"title\":\"x\",\"scaling\":[3]}", "point 1" },
+        { "{\"title\":\"x\",\"sca", "scaling.json" },
+    };
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        Folder f;
+        Scaling s;
+        char path[FILE_PATH_MAX];
+        folder_open(&f);
+        put(&f, "scaling.json", BAD[i][0]);
+        CHECK_OK(file_join(path, f.dir, "scaling.json"));
+        CHECK_FAILS(scaling_read(path, &f.data, &s), ERR_FORMAT, BAD[i][1]);
+        folder_close(&f);
+    }
 }
 
 int main(void)
@@ -391,6 +451,8 @@ int main(void)
         TEST(a_simulation_that_was_written_reads_the_same),
         TEST(pages_and_stills_show_every_pass),
         TEST(of_many_ranks_some_are_shown_and_the_page_says_so),
+        TEST(a_scaling_curve_that_was_written_reads_the_same_and_is_drawn),
+        TEST(a_wrong_scaling_curve_is_refused_by_point),
     };
     return TEST_RUN(tests);
 }

@@ -1,0 +1,145 @@
+/* scaling: curves over the number of GPUs, read, written and drawn. */
+#include "base/file.h"
+#include "base/json_in.h"
+#include "viz/page.h"
+#include "viz/pipeline_page.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- file ---- */
+
+static double number_of(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    bool good = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e18;
+    return good ? item->valuedouble : (double)NAN;
+}
+
+static Status read_points(const JsonIn *j, Arena *a, Scaling *out)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(j->root, "scaling"), *item = NULL;
+    void *memory = NULL;
+    const char *title = NULL;
+    int n = 0;
+    TRY(json_in_text(j, "title", &title));
+    TRY(arena_text(a, title, strlen(title), &out->title));
+    TRY(arena_alloc_zero(a, SCALING_POINTS * sizeof(ScalingPoint), &memory));
+    ScalingPoint *point = memory;
+    cJSON_ArrayForEach(item, list)
+    {
+        const cJSON *reason = cJSON_GetObjectItemCaseSensitive(item, "reason");
+        ScalingPoint p = { number_of(item, "gpus"), number_of(item, "tokens_per_s_per_gpu"),
+                           number_of(item, "efficiency"), NULL };
+        if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus))) {
+            return FAIL(ERR_FORMAT,
+                        "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
+                        "rises from point to point, of at most %d",
+                        j->path, n + 1, SCALING_POINTS);
+        }
+        if (cJSON_IsString(reason))
+            TRY(arena_text(a, reason->valuestring, strlen(reason->valuestring), &p.reason));
+        point[n++] = p;
+    }
+    out->point = point;
+    out->points = n;
+    if (n > 0) return OK;
+    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", j->path);
+}
+
+Status scaling_read(const char *path, Arena *a, Scaling *out)
+{
+    JsonIn j = { 0 };
+    char *text = NULL;
+    size_t n = 0;
+    TRY(file_read_all(path, a, &text, &n));
+    TRY(json_in_parse(&j, path, text, n));
+    Status s = read_points(&j, a, out);
+    json_in_free(&j);
+    return s;
+}
+
+static Status put_point(Json *j, const ScalingPoint *p)
+{
+    TRY(json_object(j));
+    TRY(json_number(j, "gpus", p->gpus));
+    TRY(json_number(j, "tokens_per_s_per_gpu", p->tokens_per_s_per_gpu));
+    TRY(json_number(j, "efficiency", p->efficiency));
+    TRY(json_key(j, "reason"));
+    TRY(json_string(j, p->reason != NULL ? p->reason : ""));
+    return json_object_end(j);
+}
+
+Status scaling_write(const char *path, const Scaling *s, Arena *scratch)
+{
+    Text text = { 0 };
+    TRY(text_init(&text, scratch));
+    Json j = json_begin(&text);
+    TRY(json_object(&j));
+    TRY(json_key(&j, "title"));
+    TRY(json_string(&j, s->title));
+    TRY(json_key(&j, "scaling"));
+    TRY(json_array(&j));
+    for (int i = 0; i < s->points; i++) TRY(put_point(&j, &s->point[i]));
+    TRY(json_array_end(&j));
+    TRY(json_object_end(&j));
+    return file_write_whole(path, text.data, text.used, scratch);
+}
+
+/* ---- drawn ---- */
+
+Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
+{
+    double x[SCALING_CURVES][SCALING_POINTS], y[SCALING_CURVES][SCALING_POINTS];
+    SvgSeries series[SCALING_CURVES];
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < s[i].points; k++) {
+            const ScalingPoint *p = &s[i].point[k];
+            x[i][k] = p->gpus;
+            y[i][k] = tokens ? p->tokens_per_s_per_gpu : p->efficiency;
+        }
+        series[i] = (SvgSeries){
+            .name = s[i].title, .x = x[i], .y = y[i], .n = s[i].points, .color = i, .mark = SVG_DOTS
+        };
+    }
+    const SvgChart chart = { .title = "Scaling",
+                             .x_label = "GPUs",
+                             .y_label = tokens ? "tokens/s/GPU" : "efficiency",
+                             .series = series,
+                             .n_series = n,
+                             .width = width,
+                             .height = SCALING_HEIGHT,
+                             .y_unit = tokens ? SVG_PLAIN : SVG_PERCENT,
+                             .log_x = true,
+                             .from_zero = true };
+    return svg_chart(out, &chart);
+}
+
+static Status point_row(Text *out, const Scaling *s, const ScalingPoint *p)
+{
+    char gpus[32], rate[32], efficiency[32];
+    TRY(text_printf(out, "<tr><td>"));
+    TRY(svg_escape(out, s->title));
+    TRY(text_printf(out, "</td><td>%s</td><td>%s</td><td>%s</td><td>",
+                    text_thousands(gpus, (int64_t)p->gpus),
+                    svg_value_text(rate, p->tokens_per_s_per_gpu, SVG_PLAIN),
+                    svg_value_text(efficiency, p->efficiency, SVG_PERCENT)));
+    TRY(svg_escape(out, p->reason != NULL ? p->reason : ""));
+    return text_printf(out, "</td></tr>\n");
+}
+
+Status scaling_section(Text *out, const Scaling *s, int n)
+{
+    TRY(text_printf(out, "<section><h2>Scaling</h2><div class=\"two\"><figure>\n"));
+    TRY(scaling_svg(out, s, n, 526, false));
+    TRY(text_printf(out, "</figure><figure>\n"));
+    TRY(scaling_svg(out, s, n, 526, true));
+    TRY(text_printf(out, "</figure></div><div class=\"wide\"><table><thead><tr><th></th>"
+                         "<th>GPUs</th><th>tokens/s/GPU</th><th>efficiency</th><th>lost to</th>"
+                         "</tr></thead><tbody>\n"));
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < s[i].points; k++) TRY(point_row(out, &s[i], &s[i].point[k]));
+    }
+    return text_printf(out, "</tbody></table></div></section>\n");
+}
