@@ -10,7 +10,7 @@
  * growth over. What has more than FEW + MANY rounds is walked for either. */
 enum { ROUND_LEAST = 8, FEW = 4, MANY = 6 };
 
-enum { TABLE = 1 << 14, SHARES = 16 };
+enum { TABLE = 1 << 14, SHARES = 24 };
 
 /* Reserved, and used as far as the largest shape's Programs need. */
 static const size_t SCRATCH_BYTES = (size_t)4 << 30;
@@ -53,7 +53,7 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
     double *cost = memory, least = in->send_s, sum = in->send_s;
     for (int i = 0; i < places; i++) {
         const ChunkTimes *t = &in->time[i];
-        double *of = cost + COSTS * i;
+        double *of = &cost[(size_t)i * COSTS];
         of[COST_FORWARD] = total(t->forward);
         of[COST_INPUT] = total(t->input);
         of[COST_WEIGHT] = total(t->weight);
@@ -63,7 +63,7 @@ static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
             least = fmin(least, fmin(t->forward[k], fmin(t->input[k], t->weight[k])));
         }
     }
-    cost[COSTS * places] = in->send_s;
+    cost[(size_t)places * COSTS] = in->send_s;
     *out = cost;
     if (least >= 0 && isfinite(sum)) return OK;
     return FAIL(ERR_ARG,
@@ -244,7 +244,7 @@ static double peak_bytes(const GraphRank *r, const SlotBytes *slot, int chunks)
 {
     double peak = 0;
     for (int i = 0; i < r->peaks; i++) {
-        const int *live = r->peak + i * chunks * LIVE_PARTS;
+        const int *live = &r->peak[(size_t)i * (size_t)chunks * LIVE_PARTS];
         double sum = 0;
         for (int c = 0; c < chunks; c++, live += LIVE_PARTS) {
             sum += live[LIVE_INPUT] * slot[c].input + live[LIVE_WEIGHT] * slot[c].weight +
@@ -286,7 +286,7 @@ static Status walk(const EstimateInput *in, const Graph *g, Arena *scratch, Esti
         rank[r] = (EstimateRank){ until - from, .slots = x->slots, .entries = x->entries };
         *step = later(*step, t[x->last]);
         if (in->slot == NULL) continue;
-        const SlotBytes *slot = &in->slot[r * in->chunks];
+        const SlotBytes *slot = &in->slot[(size_t)r * (size_t)in->chunks];
         rank[r].peak_bytes = g->pairs > 0 ? w.rank[r].peak : peak_bytes(x, slot, in->chunks);
         rank[r].slot_arena_bytes = arena_bytes(x, slot, in->chunks);
     }
@@ -369,9 +369,10 @@ static double extend(const Line *l, double few, double many)
     return many + (l->all - l->many) * ((many - few) / (l->many - l->few));
 }
 
-/* The lines of all that a rank says: GPipe's memory grows, too. */
+/* GPipe's memory grows, too. */
 static void extend_rank(const Line *l, const EstimateRank *few, EstimateRank *many)
 {
+    if (few->slots == many->slots) return;
     many->slots = (int)lround(extend(l, few->slots, many->slots));
     many->entries = (int)lround(extend(l, few->entries, many->entries));
     many->peak_bytes = extend(l, few->peak_bytes, many->peak_bytes);
@@ -402,7 +403,7 @@ static Status extrapolate(Estimator *e, const EstimateInput *in, const Line *l, 
         e->rank[r].slots = whole->rank[r].slots;
         if (in->slot == NULL) continue;
         e->rank[r].slot_arena_bytes =
-            arena_bytes(&whole->rank[r], &in->slot[r * s.chunks], s.chunks);
+            arena_bytes(&whole->rank[r], &in->slot[(size_t)r * (size_t)s.chunks], s.chunks);
     }
     return OK;
 }
@@ -442,7 +443,7 @@ Status estimator_init(Estimator *e, size_t cap_bytes)
     Status status = arena_init(&e->scratch, "estimator scratch", MEM_HOST, SCRATCH_BYTES);
     if (status == OK) status = arena_alloc_zero(&e->scratch, TABLE * sizeof(Graph *), &memory);
     if (status == OK) e->graph = memory;
-    size_t ranks = 2 * SCHEDULE_STAGES_MAX * sizeof(EstimateRank);
+    size_t ranks = (size_t)2 * SCHEDULE_STAGES_MAX * sizeof(EstimateRank);
     if (status == OK) status = arena_alloc(&e->scratch, ranks, &memory);
     if (status == OK) e->rank = memory, e->before = e->rank + SCHEDULE_STAGES_MAX;
     if (status != OK) estimator_free(e);

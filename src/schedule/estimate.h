@@ -67,7 +67,7 @@ Status estimator_init(Estimator *e, size_t cap_bytes);
 void estimator_free(Estimator *e);
 
 /* The shape that Programs are made with: the mean times of forward, input and weight gradients in
- * 16ths of their sum, so that layouts that differ little share their Programs. Whoever lowers an
+ * 24ths of their sum, so that layouts that differ little share their Programs. Whoever lowers an
  * estimated layout lowers this. */
 ScheduleShape estimate_shape(const EstimateInput *in);
 

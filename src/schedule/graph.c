@@ -97,10 +97,10 @@ static void begin_phases(Build *b, Walk *w, const Action *a)
 
 static void begin_pass(Build *b, Walk *w, const Action *a)
 {
-    static const int costs[] = { [ACTION_FORWARD] = COST_FORWARD,
-                                 [ACTION_BACKWARD] = COST_BACKWARD,
-                                 [ACTION_BACKWARD_INPUT] = COST_INPUT,
-                                 [ACTION_BACKWARD_WEIGHT] = COST_WEIGHT };
+    static const int costs[ACTION_KIND_COUNT] = { [ACTION_FORWARD] = COST_FORWARD,
+                                                  [ACTION_BACKWARD] = COST_BACKWARD,
+                                                  [ACTION_BACKWARD_INPUT] = COST_INPUT,
+                                                  [ACTION_BACKWARD_WEIGHT] = COST_WEIGHT };
     int at = pass_number(b, w->p, a);
     Raw *r = number(b, at);
     r->wait[LANE] = w->lane;
@@ -331,17 +331,18 @@ static bool at_most(const int *x, const int *y, int n)
 /* Adds what is live unless something known is always as much; drops what never is more. */
 static void add_peak(const int *live, int n, int *peak, int *peaks)
 {
-    int kept = 0;
-    for (int i = 0; i < *peaks; i++) {
-        if (at_most(live, peak + i * n, n)) return;
+    int *end = peak + (ptrdiff_t)*peaks * n, *kept = peak;
+    size_t bytes = (size_t)n * sizeof(int);
+    for (const int *x = peak; x < end; x += n) {
+        if (at_most(live, x, n)) return;
     }
-    for (int i = 0; i < *peaks; i++) {
-        if (at_most(peak + i * n, live, n)) continue;
-        if (kept < i) memcpy(peak + kept * n, peak + i * n, (size_t)n * sizeof(int));
-        kept++;
+    for (const int *x = peak; x < end; x += n) {
+        if (at_most(x, live, n)) continue;
+        if (kept < x) memcpy(kept, x, bytes);
+        kept += n;
     }
-    memcpy(peak + kept * n, live, (size_t)n * sizeof(int));
-    *peaks = kept + 1;
+    memcpy(kept, live, bytes);
+    *peaks = (int)((kept - peak) / n) + 1;
 }
 
 /* On one lane the order of passes is that of the list, so what is live is known without times. */
@@ -357,7 +358,7 @@ static Status live_peaks(Build *b, const Program *p, GraphRank *out)
     for (int i = 0; i < p->n; i++) {
         const Action *x = &p->at[i];
         if (x->slot < 0) continue;
-        int *of = live + x->chunk * LIVE_PARTS;
+        int *of = live + (ptrdiff_t)x->chunk * LIVE_PARTS;
         bool forward = x->kind == ACTION_FORWARD, input = x->kind == ACTION_BACKWARD_INPUT;
         of[LIVE_GRADIENTS] += input;
         if (!forward) add_peak(live, n, peak, &out->peaks);

@@ -1,0 +1,261 @@
+/* The estimator against the simulator over the Programs that it prices, and what it promises. */
+#include "schedule/pipelines.h"
+
+#include "schedule/estimate.h"
+
+enum { TRIES = 190, INTERLEAVED = 2, PLACES = 32 * 6, PASSES_MOST = 4500 };
+
+static Estimator estimator;
+static ChunkTimes times[PLACES];
+static SlotBytes slots[PLACES];
+
+static int draw(const char *what, int i, int from, int to)
+{
+    uint64_t width = (uint64_t)to - (uint64_t)from + 1;
+    return from + (int)rng_below(11, rng_stream(what), (uint64_t)i, width);
+}
+
+static double draw_one(const char *what, int i)
+{
+    return rng_uniform(11, rng_stream(what), (uint64_t)i);
+}
+
+/* Chunks differ by up to `spread` of their mean; slots of whole bytes add up without rounding. */
+static void draw_places(int i, double spread)
+{
+    for (int p = 0; p < PLACES; p++) {
+        double *of = times[p].forward; /* the three rows of one struct */
+        for (int k = 0; k < 3 * PHASES; k++) {
+            double mean = draw_one("mean", 16 * i + k) * (k % 2 == 0 ? 1 : 0.4);
+            of[k] = mean * (1 + spread * (draw_one("spread", (16 * i + k) * PLACES + p) - 0.5));
+        }
+        of[2 * PHASES + PHASE_DISPATCH] = of[2 * PHASES + PHASE_COMBINE] = 0;
+        slots[p] = (SlotBytes){ draw("input", i * PLACES + p, 0, 1 << 20),
+                                draw("weight", i * PLACES + p, 0, 1 << 20),
+                                draw("gradients", i * PLACES + p, 0, 1 << 18) };
+    }
+}
+
+static double sum_of(const double *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
+
+static double cost_of(void *ctx, int rank, const Action *a)
+{
+    const EstimateInput *in = ctx;
+    if (action_is_transfer(a->kind)) return in->send_s;
+    if (a->micro < 0) return 0;
+    const ChunkTimes *t = &in->time[rank * in->chunks + a->chunk];
+    const double *of = a->kind == ACTION_FORWARD           ? t->forward
+                       : a->kind == ACTION_BACKWARD_WEIGHT ? t->weight
+                                                           : t->input;
+    if (a->phase >= 0) return of[a->phase % PHASES] / in->blocks;
+    return sum_of(of, a->kind == ACTION_BACKWARD ? 2 * PHASES : PHASES);
+}
+
+static SlotBytes bytes_of(void *ctx, int rank, int chunk)
+{
+    const EstimateInput *in = ctx;
+    return in->slot[rank * in->chunks + chunk];
+}
+
+/* The largest chunk in each slot, with the gradients of outputs where they outlive a pass. */
+static double arena_of(const EstimateInput *in, const Program *p)
+{
+    void *memory = NULL;
+    double sum = 0;
+    CHECK_OK(arena_alloc_zero(&scratch, (size_t)p->slots * sizeof(double), &memory));
+    double *most = memory;
+    for (int i = 0; i < p->n; i++) {
+        const Action *a = &p->at[i];
+        if (a->slot < 0) continue;
+        SlotBytes b = in->slot[p->rank * in->chunks + a->chunk];
+        bool apart = a->kind == ACTION_BACKWARD_INPUT;
+        most[a->slot] = fmax(most[a->slot], b.input + b.weight + (apart ? b.gradients : 0));
+    }
+    for (int s = 0; s < p->slots; s++) sum += most[s];
+    return sum;
+}
+
+/* By how much the peak of a rank may be off where passes are taken apart and not all are walked. */
+static double gradients_of(const EstimateInput *in, int rank)
+{
+    double most = 0;
+    for (int c = 0; c < in->chunks && in->schedule->phases; c++) {
+        most = fmax(most, in->slot[rank * in->chunks + c].gradients);
+    }
+    return most;
+}
+
+/* Returns by how much of it the step differs: only by rounding if all micro-batches are walked. */
+static double compare(EstimateInput *in, bool walked)
+{
+    Estimate e;
+    Pipeline p;
+    Simulation sim;
+    ScheduleShape s = estimate_shape(in);
+    CHECK_OK(estimate(&estimator, in, &e));
+    CHECK_OK(schedule_make(in->schedule, &s, &made, &scratch, &p));
+    SimCost cost = { .ctx = in, .duration = cost_of, .slot = bytes_of };
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    double bubble = 0;
+    for (int r = 0; r < in->stages; r++) {
+        CHECK_INT(e.rank[r].slots, p.rank[r].slots);
+        CHECK_INT(e.rank[r].entries, p.rank[r].entries);
+        CHECK_NEAR(e.rank[r].peak_bytes, sim.rank[r].peak_bytes, walked ? 0 : gradients_of(in, r));
+        CHECK_NEAR(e.rank[r].slot_arena_bytes, arena_of(in, &p.rank[r]), 0);
+        CHECK_NEAR(e.rank[r].busy_s, sim.rank[r].busy, 1e-9 * sim.step);
+        CHECK(e.rank[r].peak_bytes <= e.rank[e.worst_rank].peak_bytes);
+        bubble += sim.rank[r].bubble / in->stages;
+    }
+    CHECK_NEAR(e.step_s, sim.step, (walked ? 1e-12 : 0.01) * sim.step);
+    CHECK_NEAR(e.bubble, bubble, 0.01);
+    pipeline_forget();
+    return fabs(e.step_s - sim.step) / sim.step;
+}
+
+static EstimateInput input_of(int i, const ScheduleDesc *d)
+{
+    EstimateInput in = { .schedule = d,
+                         .stages = draw("stages", i, 1, 32),
+                         .chunks = d->placement == PLACE_LOOP ? draw("chunks", i, 1, 6) : 2,
+                         .blocks = draw("blocks", i, 1, 5),
+                         .time = times,
+                         .slot = slots };
+    ScheduleShape one = { 4, in.chunks, 4, 1, 1, 1, 1 };
+    if (d->placement == PLACE_LOOP && d->legal(&one) != OK) in.chunks = 1;
+    if (in.chunks > 1 && in.stages == 1) in.stages = 2;
+    in.micros = draw("micros", i, 1, 1 + PASSES_MOST / (in.stages * in.chunks));
+    if (in.chunks > 1) in.micros = (in.micros / in.stages + 2) * in.stages;
+    if (d->placement == PLACE_BOTH) in.stages += in.stages % 2, in.micros += in.micros % 2;
+    draw_places(i, i % 4 == 0 ? 0 : draw_one("width", i));
+    in.send_s = i % 3 == 0 ? 0 : 0.1 * draw_one("send", i) * sum_of(times[0].forward, PHASES);
+    return in;
+}
+
+static bool is_walked(const EstimateInput *in)
+{
+    int round = (7 + in->stages) / in->stages * in->stages;
+    return in->micros <= 10 * round || in->schedule->irregular;
+}
+
+static void estimates_are_the_simulators(void **state)
+{
+    (void)state;
+    int n = 0, longer = 0;
+    for (int d = 0; d < schedule_table_n; d++) {
+        double worst = 0;
+        for (int i = 0; i < TRIES; i++) {
+            EstimateInput in = input_of(i, &schedule_table[d]);
+            ScheduleShape s = estimate_shape(&in);
+            if (schedule_legal(in.schedule, &s) != OK) continue;
+            worst = fmax(worst, compare(&in, is_walked(&in)));
+            longer += !is_walked(&in);
+            n++;
+        }
+        printf("%s: off by at most %.2g of the step\n", schedule_table[d].name, worst);
+    }
+    printf("%d layouts, %d not walked whole\n", n, longer);
+    CHECK(n >= 2000 && longer >= 300);
+}
+
+/* Whatever the number of micro-batches, slots are the Program's and the step within 1 %. */
+static void thousands_of_micro_batches_are_extrapolated(void **state)
+{
+    (void)state;
+    for (int d = 0; d < schedule_table_n; d++) {
+        for (int i = 0; i < 4; i++) {
+            EstimateInput in = input_of(TRIES + i, &schedule_table[d]);
+            in.stages = 2 + 2 * i;
+            in.micros = 1440;
+            if (in.chunks > 2 || d == INTERLEAVED) in.chunks = 2;
+            (void)compare(&in, is_walked(&in));
+        }
+    }
+}
+
+static void a_cache_that_is_full_starts_anew(void **state)
+{
+    (void)state;
+    Estimator small;
+    Estimate first, again;
+    const ScheduleDesc *d = NULL;
+    CHECK_OK(schedule_find("interleaved", &d));
+    CHECK_OK(estimator_init(&small, (size_t)1 << 18));
+    EstimateInput in = input_of(1, d);
+    in.stages = 4, in.chunks = 2;
+    for (int i = 0; i < 2; i++) {
+        in.micros = 16;
+        CHECK_OK(estimate(&small, &in, i == 0 ? &first : &again));
+        for (in.micros = 4; in.micros <= 160; in.micros += 4) {
+            Estimate e;
+            CHECK_OK(estimate(&small, &in, &e));
+        }
+    }
+    CHECK_NEAR(first.step_s, again.step_s, 0);
+    CHECK(small.graphs < 39);
+    in.stages = 32, in.chunks = 6, in.micros = 320;
+    CHECK_FAILS(estimate(&small, &in, &again), ERR_MEMORY, "estimator");
+    estimator_free(&small);
+}
+
+static void wrong_layouts_are_errors(void **state)
+{
+    (void)state;
+    Estimate e;
+    const ScheduleDesc *d = NULL;
+    CHECK_OK(schedule_find("interleaved", &d));
+    EstimateInput in = input_of(1, d);
+    in.stages = 4, in.chunks = 2, in.micros = 41;
+    CHECK_FAILS(estimate(&estimator, &in, &e), ERR_ARG, "the next legal number is 44");
+    in.micros = 8, in.send_s = NAN;
+    CHECK_FAILS(estimate(&estimator, &in, &e), ERR_ARG, "add up to nan");
+    in.send_s = 0;
+    times[7].input[PHASE_EXPERTS] = -1;
+    CHECK_FAILS(estimate(&estimator, &in, &e), ERR_ARG, "the least is -1");
+}
+
+/* By hand, as test_simulate draws it: passes take 1, a message 0.5, a whole backward 2. */
+static void two_stages_with_slow_links_take_ten(void **state)
+{
+    (void)state;
+    Estimate e;
+    const ScheduleDesc *d = NULL;
+    const double each[PHASES] = { 0.5, 0, 0.25, 0.25 };
+    CHECK_OK(schedule_find("1f1b", &d));
+    EstimateInput in = { d, 2, 1, 2, 1, times, slots, 0.5 };
+    for (int i = 0; i < 2; i++) {
+        memcpy(times[i].forward, each, sizeof each);
+        memcpy(times[i].input, each, sizeof each);
+        memcpy(times[i].weight, each, sizeof each);
+        slots[i] = (SlotBytes){ 1, 2, 4 };
+    }
+    CHECK_OK(estimate(&estimator, &in, &e));
+    CHECK_NEAR(e.step_s, 10, 0);
+    CHECK_NEAR(e.bubble, 0.4, 1e-15);
+    CHECK_NEAR(e.rank[0].busy_s, 6, 0);
+    CHECK_NEAR(e.rank[0].peak_bytes, 6, 0);
+    CHECK_NEAR(e.rank[1].slot_arena_bytes, 3, 0);
+    CHECK_INT(e.worst_rank, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(estimates_are_the_simulators),        TEST(thousands_of_micro_batches_are_extrapolated),
+    TEST(a_cache_that_is_full_starts_anew),    TEST(wrong_layouts_are_errors),
+    TEST(two_stages_with_slow_links_take_ten),
+};
+
+int main(void)
+{
+    if (arena_init(&made, "made", MEM_HOST, (size_t)1 << 30) != OK) return 1;
+    if (arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 30) != OK) return 1;
+    if (estimator_init(&estimator, (size_t)1 << 26) != OK) return 1;
+    int failed = TEST_RUN(tests);
+    estimator_free(&estimator);
+    arena_free(&made);
+    arena_free(&scratch);
+    return failed;
+}
