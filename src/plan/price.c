@@ -113,26 +113,35 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
+/* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out. */
+static Status reduce_s(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
+                       int64_t stride, double elems, double *reduce, double *gather)
+{
+    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4, s = 0;
+    double weight = e->spec.act == DTYPE_F32 ? 4 : 2;
+    TRY(collective_s(p, e, COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, &s));
+    *reduce += s;
+    TRY(collective_s(p, e, COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards,
+                     elems * size / (double)shards, &s));
+    *reduce += s;
+    TRY(collective_s(p, e, COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, &s));
+    *gather += s;
+    return OK;
+}
+
 /* Gradients are summed over all replicas of a parameter, weights gathered where they are shared
  * out. With ZeRO-2 and -3 that happens in every micro-batch, else in a step. */
 static Status gradients_s(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                           const RankPrice *r, double *reduce, double *gather)
 {
-    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2;
-    double dense = r->sum.elems - r->sum.expert_elems, s = 0;
+    ParamShards shards = price_shards(p, l, e);
+    bool whole = shards.stage == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
-    CollectiveKind kind = l->zero == 0 ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER;
-    TRY(collective_s(p, e, kind, ranks, 1, dense * size, reduce));
-    TRY(collective_s(p, e, kind, replicas, l->ep, r->sum.expert_elems * size, &s));
-    *reduce += s;
-    *gather = 0;
-    if (l->zero == 0) return OK;
-    TRY(collective_s(p, e, COLLECTIVE_ALL_GATHER, ranks, 1, dense * weight, gather));
-    TRY(collective_s(p, e, COLLECTIVE_ALL_GATHER, replicas, l->ep, r->sum.expert_elems * weight,
-                     &s));
-    *gather += s;
-    return OK;
+    *reduce = *gather = 0;
+    TRY(reduce_s(p, e, ranks, whole ? 1 : shards.dense, 1, r->sum.elems - r->sum.expert_elems,
+                 reduce, gather));
+    return reduce_s(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, reduce,
+                    gather);
 }
 
 static double update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
