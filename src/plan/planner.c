@@ -1,6 +1,5 @@
 #include "plan/price_private.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
@@ -43,7 +42,6 @@ static Status setup(Planner *p, const PlanRequest *q)
     if (q->gpus < 1) {
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
     }
-    TRY(arena_init(&p->kept, "plan", MEM_HOST, KEPT_BYTES));
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
     TRY(tables(p));
     TRY(estimator_init(&p->estimator, GRAPH_BYTES));
@@ -51,10 +49,15 @@ static Status setup(Planner *p, const PlanRequest *q)
     return model_flops(p);
 }
 
+/* A planner lives in its own arena. */
 Status planner_make(const PlanRequest *q, Planner **out)
 {
-    Planner *p = calloc(1, sizeof *p);
-    if (p == NULL) return FAIL(ERR_MEMORY, "plan: no memory for %zu bytes", sizeof *p);
+    Arena kept = { 0 };
+    void *memory = NULL;
+    TRY(arena_init(&kept, "plan", MEM_HOST, KEPT_BYTES));
+    TRY(arena_alloc_zero(&kept, sizeof(Planner), &memory));
+    Planner *p = memory;
+    p->kept = kept;
     Status s = setup(p, q);
     if (s != OK) {
         planner_free(p);
@@ -67,10 +70,10 @@ Status planner_make(const PlanRequest *q, Planner **out)
 void planner_free(Planner *p)
 {
     if (p == NULL) return;
+    Arena kept = p->kept;
     estimator_free(&p->estimator);
     arena_free(&p->scratch);
-    arena_free(&p->kept);
-    free(p);
+    arena_free(&kept);
 }
 
 /* A set for all of a configuration's layers alike; which blocks it names becomes how many. */

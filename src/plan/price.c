@@ -113,35 +113,65 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
+/* Seconds to add gradients over the ranks that share out, over the replicas of these, and to gather
+ * weights. */
+typedef struct GradientTimes {
+    double reduce, replicate, gather;
+} GradientTimes;
+
 /* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out. */
-static Status reduce_s(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
-                       int64_t stride, double elems, double *reduce, double *gather)
+static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
+                            int64_t stride, double elems, GradientTimes *t)
 {
-    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4, s = 0;
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2;
-    TRY(collective_s(p, e, COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, &s));
-    *reduce += s;
-    TRY(collective_s(p, e, COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards,
-                     elems * size / (double)shards, &s));
-    *reduce += s;
-    TRY(collective_s(p, e, COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, &s));
-    *gather += s;
+    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
+    double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems / (double)shards;
+    const struct {
+        CollectiveKind kind;
+        int64_t ranks, stride;
+        double bytes, *s;
+    } each[] = {
+        { COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, &t->reduce },
+        { COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size, &t->replicate },
+        { COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, &t->gather },
+    };
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        double s;
+        TRY(collective_s(p, e, each[i].kind, each[i].ranks, each[i].stride, each[i].bytes, &s));
+        *each[i].s += s;
+    }
     return OK;
 }
 
-/* Gradients are summed over all replicas of a parameter, weights gathered where they are shared
- * out. With ZeRO-2 and -3 that happens in every micro-batch, else in a step. */
-static Status gradients_s(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                          const RankPrice *r, double *reduce, double *gather)
+static Status gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                        const RankPrice *r, GradientTimes *t)
 {
     ParamShards shards = price_shards(p, l, e);
     bool whole = shards.stage == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
-    *reduce = *gather = 0;
-    TRY(reduce_s(p, e, ranks, whole ? 1 : shards.dense, 1, r->sum.elems - r->sum.expert_elems,
-                 reduce, gather));
-    return reduce_s(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, reduce,
-                    gather);
+    *t = (GradientTimes){ 0 };
+    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, r->sum.elems - r->sum.expert_elems,
+                      t));
+    return add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t);
+}
+
+/* What shows of it: with ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every
+ * micro-batch, else once a step; whatever is longer than the pass that hides it. */
+static Status gradients_s(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          const RankPrice *r, double micros, double *out)
+{
+    GradientTimes t;
+    TRY(gradients(p, l, e, r, &t));
+    double hide = e->stack.at[STACK_hide_gradients];
+    double passes = l->zero >= 3 ? 2 * micros : 1; /* before forward and backward */
+    double each = fmax(0, t.reduce - hide * r->backward_s);
+    if (l->zero < 2) {
+        *out = fmax(0, t.reduce + t.replicate - hide * r->backward_s);
+    } else {
+        double left = fmax(0, hide * r->backward_s - t.reduce); /* of the last pass */
+        *out = each * micros + fmax(0, t.replicate - left);
+    }
+    *out += fmax(0, t.gather - hide * r->forward_s) * passes;
+    return OK;
 }
 
 static double update_s(const Planner *p, const PriceEntry *e, const ParamShards *shards,
@@ -293,12 +323,8 @@ static Status price_ends(Planner *p, const PlanLayout *l, const PriceEntry *e, c
     double most = 0, update = 0, checkpoint = 0;
     for (int r = 0; r < l->pp; r++) {
         const RankPrice *rank = &n->rank[r];
-        double reduce, gather;
-        TRY(gradients_s(p, l, e, rank, &reduce, &gather));
-        double hide = v[STACK_hide_gradients], times = l->zero >= 2 ? (double)micros : 1;
-        double shown = fmax(0, reduce - hide * rank->backward_s) * times;
-        times = l->zero >= 3 ? 2 * (double)micros : 1; /* before forward and backward */
-        shown += fmax(0, gather - hide * rank->forward_s) * times;
+        double shown;
+        TRY(gradients_s(p, l, e, rank, (double)micros, &shown));
         most = fmax(most, shown);
         update = fmax(update, update_s(p, e, &shards, rank));
         double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
