@@ -2,6 +2,8 @@
 
 #include "backend/backend.h"
 
+#include <string.h>
+
 static const size_t COUNT_BYTES = (size_t)1 << 60;
 
 /* The Exec comes first: run() gets back to the rest from it. */
@@ -59,6 +61,24 @@ static Status backward(Counter *c)
     return OK;
 }
 
+/* Costs nothing that a training step would. */
+static Status evaluation(Counter *c)
+{
+    LayerRun *r = &c->run;
+    const LayerDesc *desc = layer_desc(r->layer->kind);
+    const LayerCountObserver *observer = c->observer;
+    r->training = false, c->observer = NULL;
+    if (desc->prepare != NULL) TRY(desc->prepare(r));
+    TRY(forward(c, PASS_FORWARD));
+    r->training = true, c->observer = observer;
+    c->out->keep_eval = c->keep.peak_bytes;
+    c->out->pass[PASS_FORWARD] = (OpTotals){ 0 };
+    arena_release(&c->keep, (ArenaMark){ 0 });
+    c->keep.peak_bytes = c->ring.peak_bytes = 0;
+    if (desc->state_bytes > 0) memset(r->state, 0, desc->state_bytes);
+    return OK;
+}
+
 /* What a second forward costs belongs to the input gradients, which wait for it. */
 static Status both_ways(Counter *c)
 {
@@ -66,6 +86,7 @@ static Status both_ways(Counter *c)
     const LayerDesc *desc = layer_desc(r->layer->kind);
     LayerCount *out = c->out;
     bool again = (r->layer->recompute & RECOMPUTE_LAYER) != 0;
+    TRY(evaluation(c));
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     ArenaMark kept = arena_mark(&c->keep);
     TRY(forward(c, PASS_FORWARD));
@@ -77,10 +98,13 @@ static Status both_ways(Counter *c)
     r->again = again;
     if (again) TRY(forward(c, PASS_INPUT));
     r->again = false;
+    size_t ring_again = c->ring.peak_bytes;
+    c->ring.peak_bytes = 0;
     out->again = c->keep.used_bytes - out->keep;
     TRY(backward(c));
     out->again_peak = c->keep.peak_bytes;
-    out->ring_backward = c->ring.peak_bytes;
+    out->ring_gradients = c->ring.peak_bytes;
+    out->ring_backward = ring_again > out->ring_gradients ? ring_again : out->ring_gradients;
     out->scratch = c->scratch.peak_bytes;
     return OK;
 }
@@ -151,7 +175,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
                    const LayerCountObserver *observer, Arena *scratch, LayerCount *out)
 {
     static const Backend bottom = BACKEND_DECORATOR("count one layer", count_op);
-    *out = (LayerCount){ 0 };
+    *out = (LayerCount){ .kind = s->layers[i].kind };
     Counter c = { .observer = observer, .out = out };
     ArenaMark mark = arena_mark(scratch);
     TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));

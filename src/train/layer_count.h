@@ -12,12 +12,15 @@ typedef enum LayerPass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHT, LAYER_PASSES } L
 /* Bytes as arenas round them. Streams (a layer's input, output and their gradients) are not in
  * them: how many there are is the chunk's matter. */
 typedef struct LayerCount {
+    LayerKind kind;
     size_t stream;     /* (N, D) */
     size_t keep;       /* in the slot from forward to the last gradients */
     size_t keep_peak;  /* most in the slot while forward runs */
     size_t again_peak; /* the same in backward: a recomputed layer is made again */
     size_t again;      /* what the second forward makes, if it lies apart (split passes) */
+    size_t keep_eval;  /* most in the slot of a forward without training */
     size_t ring_forward, ring_backward, scratch;
+    size_t ring_gradients;       /* of ring_backward without the second forward's */
     int64_t elems, expert_elems; /* trained parameters here, padding included; of experts */
     int64_t layer_elems;         /* the same without padding */
     int64_t state_elems;

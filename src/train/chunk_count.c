@@ -1,0 +1,56 @@
+#include "train/chunk_count.h"
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* What run_layers.c does when passes are phases: a block is taken back as a whole, with what its
+ * second forwards made and its rings; only a dense MLP goes before its attention. */
+static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
+{
+    size_t stream = layer[0]->stream, due = 0, above = 0, ring = 2 * stream;
+    for (int i = n - 1; i >= 0; i--) {
+        const LayerCount *l = layer[i];
+        b->slot[SLOT_KEEP] = larger(b->slot[SLOT_KEEP], at + above + l->again_peak - l->keep);
+        b->ring[RING_BACKWARD] = larger(b->ring[RING_BACKWARD], ring + l->ring_backward);
+        due += l->keep + (i + 1 < n ? stream : 0);
+        above += l->again;
+        ring += l->ring_gradients;
+        if (l->kind != LAYER_ATTENTION && l->kind != LAYER_MLP) continue;
+        at -= due;
+        due = above = 0, ring = 2 * stream;
+    }
+}
+
+/* Nothing is given back before the weights' gradients; the first layer's goes into an entry. */
+static size_t split(const LayerCount *const *layer, int n)
+{
+    bool last = layer[n - 1]->kind == LAYER_HEAD;
+    size_t sum = (size_t)(n - last) * layer[0]->stream;
+    for (int i = 0; i < n; i++) sum += layer[i]->again + layer[i]->ring_gradients;
+    return sum;
+}
+
+ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
+{
+    ChunkBytes b = { 0 };
+    size_t stream = layer[0]->stream, at = layer[0]->kind == LAYER_EMBED ? 0 : stream, eval = 0;
+    size_t forward = 0, backward = 0;
+    for (int i = 0; i < n; i++) {
+        const LayerCount *l = layer[i];
+        if (i + 1 < n) at += stream;
+        size_t again = (passes & CHUNK_WHOLE) != 0 ? l->again_peak : 0;
+        b.slot[SLOT_KEEP] = larger(b.slot[SLOT_KEEP], at + larger(l->keep_peak, again));
+        at += l->keep;
+        forward = larger(forward, l->ring_forward);
+        backward = larger(backward, l->ring_backward);
+        b.scratch = larger(b.scratch, l->scratch);
+        eval = larger(eval, l->keep_eval);
+    }
+    b.ring[RING_FORWARD] = forward;
+    b.eval = 2 * stream + eval;
+    if ((passes & CHUNK_WHOLE) != 0) b.ring[RING_FORWARD] = larger(forward, 2 * stream + backward);
+    if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split(layer, n);
+    if ((passes & CHUNK_PHASED) == 0) return b;
+    b.ring[RING_FORWARD] = stream + forward;
+    phased(layer, n, at, &b);
+    return b;
+}

@@ -1,0 +1,22 @@
+/*
+ * chunk_count: what a micro-batch takes on a chunk of layers, added up from its layers: byte for
+ * byte what the counting run of the engine finds.
+ */
+#ifndef TRAIN_CHUNK_COUNT_H
+#define TRAIN_CHUNK_COUNT_H
+
+#include "train/engine.h"
+#include "train/layer_count.h"
+
+/* How a Program goes back over a chunk; a set. */
+enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
+
+typedef struct ChunkBytes {
+    size_t slot[SLOT_PARTS], ring[RINGS], scratch; /* ring: without the entries */
+    size_t eval;                                   /* of the slot in an evaluation */
+} ChunkBytes;
+
+/* n >= 1 layers in order. */
+ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes);
+
+#endif

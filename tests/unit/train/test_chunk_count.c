@@ -1,0 +1,191 @@
+/* chunk_count: layers counted alone add up to every arena that the counting run finds, whatever the
+ * model, the mesh, the schedule and what is recomputed. */
+#include "harness/test.h"
+
+#include "base/rng.h"
+#include "config/config.h"
+#include "train/chunk_count.h"
+#include "train/engine_program.h"
+
+enum { CASES = 400, SETTINGS = 24, BLOCKS = 9 };
+
+static Arena arena;
+static uint64_t drawn;
+
+static int64_t draw(int64_t low, int64_t high)
+{
+    return low + (int64_t)rng_below(11, rng_stream("cases"), drawn++, (uint64_t)(high - low + 1));
+}
+
+typedef struct Case {
+    Config config;
+    ModelSpec spec;
+    EngineShape shape;
+    LayerCount count[2 * BLOCKS + 2];
+} Case;
+
+__attribute__((format(printf, 2, 3))) static void set(Case *c, const char *format, ...)
+{
+    char text[160];
+    va_list ap;
+    va_start(ap, format);
+    (void)vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    const char *kept = NULL;
+    CHECK_OK(arena_text(&arena, text, strlen(text), &kept));
+    CHECK_OK(config_override(&c->config, &arena, kept));
+}
+
+static void draw_model(Case *c)
+{
+    static const char *const pieces[] = { "[layer]", "[norm]", "[attn_up, act]",
+                                          "[norm, attn_up, act, shared]" };
+    int blocks = (int)draw(1, BLOCKS);
+    set(c, "model.vocab=%d", (int)draw(5, 90));
+    set(c, "model.hidden=%d", (int)draw(1, 70));
+    set(c, "model.layers=%d", blocks);
+    set(c, "model.dense_layers=%d", (int)draw(0, blocks));
+    set(c, "model.ffn=%d", (int)draw(1, 90));
+    set(c, "model.tied=%s", draw(0, 1) ? "true" : "false");
+    set(c, "attention.kind=%s", draw(0, 1) ? "mla" : "gqa");
+    set(c, "attention.heads=%d", 2 * (int)draw(1, 3));
+    set(c, "attention.kv_heads=2");
+    set(c, "attention.q_rank=%d", (int)(draw(0, 1) * draw(1, 20)));
+    set(c, "moe.experts=4");
+    set(c, "moe.ffn=%d", (int)draw(1, 40));
+    set(c, "moe.shared=%d", (int)draw(0, 2));
+    set(c, "run.compute=%s", draw(0, 1) ? "f32" : "bf16");
+    set(c, "data.sequence=%d", (int)draw(2, 40));
+    set(c, "recompute.pieces=%s", pieces[draw(0, 3)]);
+    set(c, "recompute.layers=[%d, %d]", (int)draw(0, blocks - 1), (int)draw(0, blocks - 1));
+    set(c, "run.device=cpu");
+}
+
+static const ScheduleDesc *draw_mesh(Case *c)
+{
+    const ScheduleDesc *d = &schedule_table[draw(0, schedule_table_n - 1)];
+    int micro = (int)draw(1, 2);
+    set(c, "mesh.schedule=%s", d->name);
+    set(c, "mesh.pp=%d", (int)draw(1, 4));
+    set(c, "mesh.vpp=%d", (int)draw(1, 3));
+    set(c, "train.micro_batch=%d", micro);
+    set(c, "train.batch=%d", micro * (int)draw(1, 12));
+    return d;
+}
+
+static unsigned passes_over(const Program *p, int chunk)
+{
+    unsigned set_of = 0;
+    for (int i = 0; i < p->n; i++) {
+        const Action *a = &p->at[i];
+        if (a->chunk != chunk) continue;
+        if (a->kind == ACTION_BACKWARD) set_of |= CHUNK_WHOLE;
+        if (a->kind == ACTION_BACKWARD_INPUT) set_of |= a->phase < 0 ? CHUNK_SPLIT : CHUNK_PHASED;
+    }
+    return set_of;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Blocks evenly over the stages, the first ones take the remainder. */
+static LayerRange layers_of(const Case *c, int stage, int stages)
+{
+    int blocks = (int)c->spec.blocks, each = blocks / stages, more = blocks % stages;
+    int first = stage * each + (stage < more ? stage : more);
+    int end = first + each + (stage < more);
+    return (LayerRange){ stage == 0 ? 0 : 1 + 2 * first, 1 + 2 * end + (stage + 1 == stages) };
+}
+
+static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
+{
+    int stages = place_hops(p);
+    EnginePlan sum = { 0 };
+    SlotSizes slots;
+    for (int k = 0; k < p->chunks; k++) {
+        const LayerCount *layer[2 * BLOCKS + 2];
+        LayerRange range = layers_of(c, place_hop(p, k, k), stages);
+        for (int i = range.first; i < range.end; i++) layer[i - range.first] = &c->count[i];
+        ChunkBytes b = chunk_count(layer, range.end - range.first, passes_over(p, k));
+        for (int part = 0; part < SLOT_PARTS; part++) {
+            CHECK_INT(b.slot[part], plan->chunk_bytes[part][k]);
+            sum.chunk_bytes[part][k] = b.slot[part];
+        }
+        for (int i = 0; i < RINGS; i++) sum.ring_bytes[i] = larger(sum.ring_bytes[i], b.ring[i]);
+        sum.eval_bytes = larger(sum.eval_bytes, b.eval);
+        sum.bytes[ENGINE_SCRATCH] = larger(sum.bytes[ENGINE_SCRATCH], b.scratch);
+    }
+    CHECK_INT(sum.eval_bytes, plan->eval_bytes);
+    CHECK_INT(sum.bytes[ENGINE_SCRATCH], plan->bytes[ENGINE_SCRATCH]);
+    size_t ring = (size_t)p->entries * c->count[0].stream, slot = 0;
+    for (int i = 0; i < RINGS; i++) {
+        CHECK_INT(sum.ring_bytes[i], plan->ring_bytes[i]);
+        ring += sum.ring_bytes[i];
+    }
+    CHECK_INT(ring, plan->bytes[ENGINE_RING]);
+    CHECK_OK(slot_sizes(p, &sum, &arena, &slots));
+    for (int part = 0; part < SLOT_PARTS; part++) {
+        for (int i = 0; i < slots.n[part]; i++) slot += slots.bytes[part][i];
+    }
+    CHECK_INT(slot, plan->bytes[ENGINE_SLOT]);
+}
+
+/* Programs as the engine makes them; false if the schedule does not take the mesh. */
+static bool programs(const Case *c, const ScheduleDesc *d, Arena *scratch, Pipeline *out)
+{
+    const Config *o = &c->config;
+    int stages = (int)(o->mesh_pp * (d->placement == PLACE_BOTH ? 1 : o->mesh_vpp));
+    ScheduleShape s = {
+        (int)o->mesh_pp, (int)o->mesh_vpp, (int)(o->train_batch / o->train_micro_batch), 1, 1, 1, 0
+    };
+    if (stages > o->model_layers) return false;
+    s.blocks = (int)(o->model_layers + stages - 1) / stages;
+    return schedule_make(d, &s, &arena, scratch, out) == OK;
+}
+
+static void layers_add_up_to_every_arena(void **state)
+{
+    (void)state;
+    Arena scratch;
+    int by_schedule[32] = { 0 }, n = 0;
+    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 32));
+    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 32));
+    while (n < CASES) {
+        Case c = { 0 };
+        Pipeline p;
+        arena_release(&arena, (ArenaMark){ 0 });
+        CHECK_OK(config_default(&c.config, &arena));
+        draw_model(&c);
+        const ScheduleDesc *d = draw_mesh(&c);
+        if (!programs(&c, d, &scratch, &p)) continue;
+        CHECK_OK(config_check(&c.config));
+        CHECK_OK(spec_build(&c.config, &arena, &c.spec));
+        const Config *o = &c.config;
+        c.shape = (EngineShape){ .batch = o->train_batch,
+                                 .micro_batch = o->train_micro_batch,
+                                 .sequence = o->data_sequence,
+                                 .positions = o->data_sequence,
+                                 .domains = 1,
+                                 .threads = 1 };
+        for (int i = 0; i < c.spec.n_layers; i++) {
+            CHECK_OK(layer_count(&c.spec, i, o->train_micro_batch, o->data_sequence, NULL, &scratch,
+                                 &c.count[i]));
+        }
+        for (int r = 0; r < p.stages; r++) {
+            EnginePlan plan;
+            c.shape.pp_rank = r;
+            CHECK_OK(engine_plan(o, ENGINE_TRAIN, &c.shape, &plan));
+            check_rank(&c, &p.rank[r], &plan);
+        }
+        by_schedule[d - schedule_table]++;
+        n++;
+    }
+    for (int i = 0; i < schedule_table_n; i++) CHECK(by_schedule[i] > 5);
+    arena_free(&scratch);
+    arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { TEST(layers_add_up_to_every_arena) };
+    return TEST_RUN(tests);
+}
