@@ -43,12 +43,19 @@ typedef struct PriceKey {
     unsigned recompute;
 } PriceKey;
 
+/* Seconds of a micro-batch; compute: of all passes, what is on the compute lane. */
+typedef struct PassSum {
+    double forward, input, weight, compute;
+} PassSum;
+
 typedef struct PriceEntry {
     PriceKey key;
     StackValues stack;
     ModelSpec spec;
     LayerPrice plain[LAYER_CLASSES_MAX];      /* nothing recomputed */
     LayerPrice recomputed[LAYER_CLASSES_MAX]; /* with the set */
+    PassSum *before[2]; /* by block and one more: all blocks before it, plain and recomputed */
+    PassSum embedding, head;
 } PriceEntry;
 
 #endif

@@ -93,12 +93,22 @@ void planner_free(Planner *p); /* NULL is fine */
 /* ERR_ARG in one sentence: which number of the layout does not divide what, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
+/* Never more than the price, in a microsecond or two once its kinds of layers are counted: rank 0's
+ * memory, and for each rank the compute of all micro-batches behind the first one's way to it. */
+Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s);
 /* All ranks' Programs over time, in `a`. */
 Status planner_simulate(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
                         Simulation *sim);
+/* Another time of the pipeline, and what follows from it. */
+void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
 /* The price by the counting run of every rank and the simulator: peak_bytes (not its kinds) and
  * whatever follows from the step's time. For our own stack. */
 Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out);
+
+/* The partition of a layout, as schedule/layout.h writes it, in `a`. */
+Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);
+/* Peak of each of the layout's pipeline ranks. */
+Status planner_peaks(Planner *p, const PlanLayout *l, double *bytes);
 
 /* The layout that a configuration's mesh.* describes, on so many GPUs. Its partition in `a`. */
 Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out);

@@ -20,22 +20,6 @@ const char *const plan_part_names[PLAN_PARTS] = {
     [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",         [PLAN_CHECKPOINT] = "checkpoint",
 };
 
-/* What is added up over the layers of a chunk, in order. */
-typedef struct ChunkPrice {
-    ChunkTimes time;
-    double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
-    double keep, peak;                     /* of the slot */
-    double grads;                          /* what waits for weight gradients done apart */
-    double ring_forward, ring_backward, scratch;
-    double elems, expert_elems, layer_elems, state_elems;
-    int layers;
-} ChunkPrice;
-
-typedef struct RankPrice {
-    ChunkPrice sum; /* times and parameters of all chunks; the largest ring and scratch */
-    double backward_s, forward_s;
-} RankPrice;
-
 /* ---- a chunk ---- */
 
 static void add_layer(ChunkPrice *c, const LayerPrice *l, bool last)
@@ -69,8 +53,8 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l, bool last)
     c->layers++;
 }
 
-static void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                        const StageBlocks *s, ChunkPrice *c)
+void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
+                 ChunkPrice *c)
 {
     *c = (ChunkPrice){ 0 };
     double stream = (double)e->plain[0].count.stream;
@@ -227,8 +211,8 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     if (shards->stage >= 3) memory[PLAN_BUFFERS] += rounded(2 * r->sum.layer_elems * (low ? 2 : 4));
 }
 
-static void rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                        const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
+void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
 {
     ParamShards shards = price_shards(p, l, e);
     param_bytes(e, &shards, r, memory);
@@ -253,14 +237,7 @@ int price_stage_count(const PlanLayout *l)
     return l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
 }
 
-typedef struct Ranks {
-    RankPrice *rank;
-    ChunkTimes *time; /* by rank * vpp + chunk */
-    SlotBytes *slot;
-    int blocks; /* most of a chunk */
-} Ranks;
-
-static void add_chunk(RankPrice *r, const ChunkPrice *c)
+void price_add_chunk(RankPrice *r, const ChunkPrice *c)
 {
     ChunkPrice *s = &r->sum;
     for (int i = 0; i < PHASES; i++) {
@@ -276,7 +253,7 @@ static void add_chunk(RankPrice *r, const ChunkPrice *c)
     s->layer_elems = fmax(s->layer_elems, c->layer_elems);
 }
 
-static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, Ranks *out)
+Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)(l->pp * l->vpp);
     const StageBlocks *stage;
@@ -296,7 +273,7 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             int at = like.rank * l->vpp + c;
             ChunkPrice chunk;
             price_chunk(p, l, e, s, &chunk);
-            add_chunk(&out->rank[like.rank], &chunk);
+            price_add_chunk(&out->rank[like.rank], &chunk);
             out->time[at] = chunk.time;
             out->slot[at] = (SlotBytes){ .weight = rounded(chunk.peak), .gradients = chunk.grads };
             if (s->blocks > out->blocks) out->blocks = s->blocks;
@@ -313,33 +290,40 @@ static double send_s(const Planner *p, const PlanLayout *l, const PriceEntry *e)
     return c.s / e->stack.at[STACK_share_links];
 }
 
-/* What no schedule has: the share of the busiest rank. */
-static Status price_ends(Planner *p, const PlanLayout *l, const PriceEntry *e, const Ranks *n,
-                         PlanPrice *out)
+Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *rank, double part_s[PLAN_PARTS])
 {
     const double *v = e->stack.at;
     ParamShards shards = price_shards(p, l, e);
-    int64_t micros = p->config.train_batch / l->dp / l->micro_batch;
-    double most = 0, update = 0, checkpoint = 0;
-    for (int r = 0; r < l->pp; r++) {
-        const RankPrice *rank = &n->rank[r];
-        double shown;
-        TRY(gradients_s(p, l, e, rank, (double)micros, &shown));
-        most = fmax(most, shown);
-        update = fmax(update, update_s(p, e, &shards, rank));
-        double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
-        checkpoint = fmax(checkpoint, state / (1e9 * v[STACK_checkpoint_gb_s]));
+    double micros = (double)(p->config.train_batch / l->dp / l->micro_batch);
+    TRY(gradients_s(p, l, e, rank, micros, &part_s[PLAN_GRADIENTS]));
+    part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
+    double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
+    part_s[PLAN_CHECKPOINT] = 0;
+    if (p->config.checkpoint_every > 0) {
+        double every = (double)p->config.checkpoint_every;
+        part_s[PLAN_CHECKPOINT] = state / (1e9 * v[STACK_checkpoint_gb_s]) / every;
     }
-    out->part_s[PLAN_GRADIENTS] = most;
-    out->part_s[PLAN_UPDATE] = update;
-    out->part_s[PLAN_HOST] += v[STACK_wait_step];
-    if (p->config.checkpoint_every > 0)
-        out->part_s[PLAN_CHECKPOINT] = checkpoint / (double)p->config.checkpoint_every;
+    return OK;
+}
+
+/* What no schedule has: the share of the busiest rank. */
+static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                         const PriceRanks *n, PlanPrice *out)
+{
+    static const PlanPart ends[] = { PLAN_GRADIENTS, PLAN_UPDATE, PLAN_CHECKPOINT };
+    for (int r = 0; r < l->pp; r++) {
+        double part_s[PLAN_PARTS];
+        TRY(price_rank_ends(p, l, e, &n->rank[r], part_s));
+        for (int i = 0; i < 3; i++)
+            out->part_s[ends[i]] = fmax(out->part_s[ends[i]], part_s[ends[i]]);
+    }
+    out->part_s[PLAN_HOST] += e->stack.at[STACK_wait_step];
     return OK;
 }
 
 /* Shares of the pipeline's time: what the mean rank does, and the rest, which is bubble. */
-static void price_parts(const PlanLayout *l, const Ranks *n, double micros, double step_s,
+static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
                         PlanPrice *out)
 {
     double busy = 0, share = micros / l->pp;
@@ -356,12 +340,12 @@ static void price_parts(const PlanLayout *l, const Ranks *n, double micros, doub
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
 }
 
-static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, const Ranks *n,
+static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
                          const Estimate *t, PlanPrice *out)
 {
     for (int r = 0; r < l->pp; r++) {
         double memory[PLAN_KINDS] = { 0 }, sum = 0;
-        rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory);
+        price_rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory);
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
@@ -371,7 +355,7 @@ static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, c
     out->fits = out->peak_bytes <= room;
 }
 
-static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, Ranks *n,
+static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                           EstimateInput *out)
 {
     TRY(price_ranks(p, l, e, n));
@@ -384,12 +368,12 @@ static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, 
 Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out)
 {
     const PriceEntry *e = NULL;
-    Ranks n;
+    PriceRanks n;
     TRY(price_entry(p, l, &e));
     return price_input(p, l, e, &n, out);
 }
 
-void price_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
+void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 {
     const Config *c = &p->config;
     double ends = price->step_s - price->schedule_s;
@@ -404,7 +388,7 @@ void price_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)
 static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
-    Ranks n;
+    PriceRanks n;
     Estimate t;
     EstimateInput in;
     TRY(price_entry(p, l, &e));
@@ -417,7 +401,7 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
     price_memory(p, l, e, &n, &t, out);
     out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
                   out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
-    price_take_schedule(p, out, t.step_s);
+    planner_take_schedule(p, out, t.step_s);
     return OK;
 }
 
@@ -428,6 +412,27 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
     Status s = price(p, l, out);
     arena_release(&p->scratch, mark);
     return s;
+}
+
+Status planner_peaks(Planner *p, const PlanLayout *l, double *bytes)
+{
+    const PriceEntry *e = NULL;
+    PriceRanks n;
+    EstimateInput in;
+    Estimate t;
+    TRY(planner_legal(p, l));
+    ArenaMark mark = arena_mark(&p->scratch);
+    TRY(price_entry(p, l, &e));
+    TRY(price_input(p, l, e, &n, &in));
+    TRY(estimate(&p->estimator, &in, &t));
+    for (int r = 0; r < l->pp; r++) {
+        double memory[PLAN_KINDS] = { 0 };
+        price_rank_memory(p, l, e, &n.rank[r], &t.rank[r], memory);
+        bytes[r] = 0;
+        for (int i = 0; i < PLAN_KINDS; i++) bytes[r] += memory[i];
+    }
+    arena_release(&p->scratch, mark);
+    return OK;
 }
 
 /* ---- which layouts there are ---- */

@@ -136,7 +136,7 @@ Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out)
         if (bytes > price.peak_bytes) price.peak_bytes = bytes, price.worst_rank = r;
     }
     arena_release(&p->scratch, mark);
-    price_take_schedule(p, &price, sim.step);
+    planner_take_schedule(p, &price, sim.step);
     *out = price;
     return OK;
 }

@@ -166,7 +166,8 @@ static Status sheet_values(Planner *p, const PriceEntry *e, StackValues *out)
     return stack_values(p->q.stack, &in, out);
 }
 
-static Status fill_entry(Planner *p, PriceEntry *e)
+/* `plain`: the entry of the same layers without recomputing, if there is one. */
+static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
     c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
@@ -179,13 +180,14 @@ static Status fill_entry(Planner *p, PriceEntry *e)
     Roofline r = { p->q.hardware, &e->stack, &e->spec,
                    (double)(e->key.micro_batch * c->data_sequence) / e->key.cp };
     for (int i = 0; s == OK && i < p->classes; i++) {
-        s = price_layer(p, &r, e, p->first_of[i], 0, &e->plain[i]);
+        if (plain != NULL) e->plain[i] = plain->plain[i];
+        if (plain == NULL) s = price_layer(p, &r, e, p->first_of[i], 0, &e->plain[i]);
         e->recomputed[i] = e->plain[i];
         if (s == OK && e->key.recompute != 0)
             s = price_layer(p, &r, e, p->first_of[i], e->key.recompute, &e->recomputed[i]);
     }
     arena_release(&p->scratch, mark);
-    return s;
+    return s == OK ? price_sums(p, e) : s;
 }
 
 static uint64_t hash_of(const void *key, size_t bytes)
@@ -195,29 +197,43 @@ static uint64_t hash_of(const void *key, size_t bytes)
     return h;
 }
 
+/* Where the entry is, or will be. */
+static PriceEntry **entry_place(const Planner *p, const PriceKey *key)
+{
+    size_t at = hash_of(key, sizeof *key) % PRICE_ENTRIES;
+    while (p->entry[at] != NULL && memcmp(&p->entry[at]->key, key, sizeof *key) != 0) {
+        at = (at + 1) % PRICE_ENTRIES;
+    }
+    return &p->entry[at];
+}
+
+static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
+{
+    void *memory = NULL;
+    const PriceEntry *plain = NULL;
+    PlanLayout whole = *l;
+    whole.recompute = 0;
+    if (key->recompute != 0) TRY(price_entry(p, &whole, &plain));
+    if (p->entries == PRICE_ENTRIES / 2) {
+        return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
+    }
+    TRY(arena_alloc_zero(&p->kept, sizeof(PriceEntry), &memory));
+    PriceEntry *e = memory;
+    e->key = *key;
+    TRY(fill_entry(p, e, plain));
+    *entry_place(p, key) = e;
+    p->entries++;
+    return OK;
+}
+
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 {
     PriceKey key;
     memset(&key, 0, sizeof key); /* its padding is hashed, too */
     key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
-    size_t at = hash_of(&key, sizeof key) % PRICE_ENTRIES;
-    while (p->entry[at] != NULL && memcmp(&p->entry[at]->key, &key, sizeof key) != 0) {
-        at = (at + 1) % PRICE_ENTRIES;
-    }
-    if (p->entry[at] == NULL) {
-        if (p->entries == PRICE_ENTRIES / 2) {
-            return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
-        }
-        void *memory = NULL;
-        TRY(arena_alloc_zero(&p->kept, sizeof(PriceEntry), &memory));
-        PriceEntry *e = memory;
-        e->key = key;
-        TRY(fill_entry(p, e));
-        p->entry[at] = e;
-        p->entries++;
-    }
-    *out = p->entry[at];
+    if (*entry_place(p, &key) == NULL) TRY(make_entry(p, l, &key));
+    *out = *entry_place(p, &key);
     return OK;
 }
 
@@ -315,4 +331,23 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     }
     *out = p->partition[at]->at;
     return OK;
+}
+
+Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text)
+{
+    const PriceEntry *e = NULL;
+    const StageBlocks *stage = NULL;
+    void *memory = NULL;
+    int stages = price_stage_count(l);
+    TRY(price_entry(p, l, &e));
+    TRY(price_stages(p, l, e, stages, &stage));
+    TRY(arena_alloc_zero(a, (size_t)stages * sizeof(LayoutStage), &memory));
+    Layout layout = { .stage = memory, .stages = stages, .layers = (int)p->spec.blocks };
+    for (int i = 0; i < stages; i++) {
+        layout.stage[i] = (LayoutStage){ .first = stage[i].first,
+                                         .layers = stage[i].blocks,
+                                         .embedding = stage[i].embedding,
+                                         .loss = stage[i].head };
+    }
+    return layout_text(&layout, a, text);
 }

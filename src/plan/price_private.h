@@ -5,7 +5,7 @@
 
 #include "plan/layer_price.h"
 
-enum { PRICE_ENTRIES = 1 << 12, PRICE_PARTITIONS = 1 << 10 };
+enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 14 };
 
 /* Blocks [first, first + blocks) of the model on a pipeline stage. */
 typedef struct StageBlocks {
@@ -23,6 +23,29 @@ typedef struct Partition {
     PartitionKey key;
     StageBlocks *at;
 } Partition;
+
+/* What is added up over the layers of a chunk, in order. */
+typedef struct ChunkPrice {
+    ChunkTimes time;
+    double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
+    double keep, peak;                     /* of the slot */
+    double grads;                          /* what waits for weight gradients done apart */
+    double ring_forward, ring_backward, scratch;
+    double elems, expert_elems, layer_elems, state_elems;
+    int layers;
+} ChunkPrice;
+
+typedef struct RankPrice {
+    ChunkPrice sum; /* times and parameters of all chunks; the largest ring and scratch */
+    double backward_s, forward_s;
+} RankPrice;
+
+typedef struct PriceRanks {
+    RankPrice *rank;
+    ChunkTimes *time; /* by rank * vpp + chunk */
+    SlotBytes *slot;
+    int blocks; /* most of a chunk */
+} PriceRanks;
 
 struct Planner {
     PlanRequest q;
@@ -67,8 +90,20 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
 /* What the schedule is estimated and simulated with; arrays in scratch. */
 Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out);
 
-/* Another time of the pipeline, and what follows from it. */
-void price_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
+/* A stage, and what a rank has of several. */
+void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
+                 ChunkPrice *c);
+void price_add_chunk(RankPrice *r, const ChunkPrice *c);
+/* Arrays in scratch. */
+Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out);
+void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
+/* GRADIENTS, UPDATE and CHECKPOINT of a rank. */
+Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *rank, double part_s[PLAN_PARTS]);
+
+/* Seconds of a micro-batch on the blocks before each, for planner_bound. */
+Status price_sums(Planner *p, PriceEntry *e);
 
 /* Seconds of a layer in one pass, forward or whole backward. */
 double price_pass_s(const LayerPrice *l, bool backward);

@@ -17,6 +17,7 @@ typedef struct Found {
     int n_best, cap, n_front;
     SearchRow nearest; /* layout.pp 0: none yet */
     SearchCounts count;
+    double price_s; /* of threads together */
 } Found;
 
 /* Bounds over all members of a group. */
@@ -158,6 +159,7 @@ static void found_merge(Found *to, const Found *from)
     to->count.pruned_time += from->count.pruned_time;
     to->count.priced += from->count.priced;
     to->count.refused += from->count.refused;
+    to->price_s += from->price_s;
 }
 
 /* ---- groups ---- */
@@ -232,7 +234,9 @@ static Status group_search(Search *s, const Group *g, Found *f)
             continue;
         }
         row.id = g->id * n + id;
+        double start = clock_s();
         Status status = s->pricer->price(ctx, &row.layout, &row.price);
+        f->price_s += clock_s() - start;
         if (status == OK) f->count.priced++, found_add(f, &row);
         TRY(refused_is_fine(status, &f->count));
     }
@@ -408,7 +412,8 @@ static Status settle(Search *s, const SearchOptions *o, Arena *a, SearchResult *
     out->front = f.front;
     out->n_front = f.n_front;
     out->count = s->all.count;
-    out->layouts_per_s = (double)out->count.priced / out->seconds;
+    if (s->all.price_s > 0)
+        out->layouts_per_s = (double)(out->count.priced * s->threads) / s->all.price_s;
     return OK;
 }
 
@@ -426,4 +431,21 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
     if (status == OK) status = settle(&s, o, a, out);
     close_pricers(&s);
     return status;
+}
+
+static int differing(const PlanLayout *a, const PlanLayout *b)
+{
+    return (a->pp != b->pp) + (a->vpp != b->vpp) + (a->ep != b->ep) + (a->cp != b->cp) +
+           (a->zero != b->zero) + (a->shard != b->shard) + (a->micro_batch != b->micro_batch) +
+           (a->schedule != b->schedule) + (a->recompute != b->recompute);
+}
+
+const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l)
+{
+    const SearchRow *near = NULL;
+    for (int i = 0; i < r->n_best + r->n_front; i++) {
+        const SearchRow *row = i < r->n_best ? &r->best[i] : &r->front[i - r->n_best];
+        if (near == NULL || differing(&row->layout, l) < differing(&near->layout, l)) near = row;
+    }
+    return near;
 }

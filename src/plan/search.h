@@ -61,6 +61,8 @@ typedef struct SearchPricer {
     Status (*simulate)(void *ctx, const PlanLayout *l, PlanPrice *out);
 } SearchPricer;
 
+extern const SearchPricer search_planner; /* plan.h's */
+
 typedef struct SearchRow {
     PlanLayout layout;
     PlanPrice price;
@@ -86,7 +88,7 @@ typedef struct SearchResult {
     SearchRow nearest;
     SearchCounts count;
     double seconds;       /* without simulations */
-    double layouts_per_s; /* priced, pruned ones not counted */
+    double layouts_per_s; /* fully priced, over the time that this took, pruned ones in neither */
     double simulate_s;
 } SearchResult;
 
@@ -96,6 +98,10 @@ Status search_axes(const Config *c, SearchAxes *out);
 /* Rows in `a`. ERR_ARG if no combination divides the GPUs, the batch and the experts, with what
  * would. */
 Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, SearchResult *out);
+
+/* Of the best and the front, the layout that fits with the fewest settings changed; NULL: none
+ * fits. */
+const SearchRow *search_nearest(const SearchResult *r, const PlanLayout *l);
 
 /* GPUs that hold the model once, with all its experts: pp * cp * ep over their common ranks. */
 int64_t search_replica(const PlanLayout *l);

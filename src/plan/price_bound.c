@@ -1,0 +1,161 @@
+/* price_bound: what a layout takes at least, without walking its schedule. */
+#include "plan/price_private.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a schedule cannot avoid. slots: micro-batches that rank 0 keeps, over the stages (those of a
+ * V are halves); 0: so many a chunk and once more. A rank idles while the first micro-batch comes
+ * to it; input, weight: the shares of the same stages' backward passes that show, too
+ * (arXiv:2401.10241, arXiv:2405.15362). */
+static const struct Least {
+    const char *name;
+    double slots, input, weight;
+    bool split; /* gradients of outputs wait in the slot, too */
+} least[] = {
+    { "gpipe", INFINITY, 1, 1, false },
+    { "1f1b", 1, 1, 1, false },
+    { "interleaved", 0, 1, 1, false },
+    { "1f1b-overlap", 0, 0, 0, true },
+    { "zb-h1", 1, 1, -1, true },
+    { "zb1p", 1, 1, -1, true },
+    { "zbv", 2, 0, 0, true },
+    { "v-half", 1, 0.6, 0.6, true },
+    { "v-min", 0.66, 0.8, 0.8, true },
+    { "dualpipe", 1, 0, 0, false },
+    { "dualpipe-v", 2, 0.9, -1, false },
+};
+
+static const struct Least *least_of(const ScheduleDesc *d)
+{
+    static const struct Least nothing = { "", 0, 0, 0, false };
+    for (size_t i = 0; i < sizeof least / sizeof *least; i++) {
+        if (strcmp(least[i].name, d->name) == 0) return &least[i];
+    }
+    return &nothing;
+}
+
+/* ---- sums over blocks ---- */
+
+static void sum_add(PassSum *to, const PassSum *a, double times)
+{
+    to->forward += times * a->forward;
+    to->input += times * a->input;
+    to->weight += times * a->weight;
+    to->compute += times * a->compute;
+}
+
+static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, StageBlocks s)
+{
+    ChunkPrice c;
+    PassSum sum = { 0 };
+    price_chunk(p, &(PlanLayout){ .recompute_blocks = blocks }, e, &s, &c);
+    for (int i = 0; i < PHASES; i++) {
+        sum.forward += c.time.forward[i];
+        sum.input += c.time.input[i];
+        sum.weight += c.time.weight[i];
+        if (i % 2 == 0) sum.compute += c.time.forward[i] + c.time.input[i] + c.time.weight[i];
+    }
+    return sum;
+}
+
+Status price_sums(Planner *p, PriceEntry *e)
+{
+    for (int again = 0; again < 2; again++) {
+        void *memory = NULL;
+        TRY(arena_alloc(&p->kept, (size_t)(p->spec.blocks + 1) * sizeof(PassSum), &memory));
+        PassSum *before = e->before[again] = memory;
+        before[0] = (PassSum){ 0 };
+        for (int i = 0; i < p->spec.blocks; i++) {
+            PassSum block = stage_alone(p, e, again, (StageBlocks){ i, 1, false, false });
+            before[i + 1] = before[i];
+            sum_add(&before[i + 1], &block, 1);
+        }
+    }
+    e->embedding = stage_alone(p, e, 0, (StageBlocks){ 0, 0, true, false });
+    e->head = stage_alone(p, e, 0, (StageBlocks){ 0, 0, false, true });
+    return OK;
+}
+
+static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const StageBlocks *s)
+{
+    bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->blocks;
+    int again = s->first + (all ? s->blocks : l->recompute_blocks), end = s->first + s->blocks;
+    PassSum sum = e->before[1][again];
+    sum_add(&sum, &e->before[1][s->first], -1);
+    sum_add(&sum, &e->before[0][end], 1);
+    sum_add(&sum, &e->before[0][again], -1);
+    if (s->embedding) sum_add(&sum, &e->embedding, 1);
+    if (s->head) sum_add(&sum, &e->head, 1);
+    return sum;
+}
+
+/* ---- bounds ---- */
+
+static double time_bound(const PlanLayout *l, const PriceEntry *e, const StageBlocks *stage,
+                         double micros)
+{
+    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    bool both = like.placement == PLACE_BOTH;
+    double fill = 0, most = 0;
+    const struct Least *shown = least_of(l->schedule);
+    bool few = like.placement == PLACE_V && l->pp < 4; /* theirs only shows from there on */
+    double input = few ? 0 : shown->input, weight = few ? 0 : shown->weight;
+    for (like.rank = 0; like.rank < l->pp; like.rank++) {
+        double work = 0;
+        for (int c = 0; c < l->vpp; c++) {
+            PassSum s = stage_sum(l, e, &stage[place_hop(&like, c, c)]);
+            work += l->schedule->phases ? s.compute : s.forward + s.input + s.weight;
+        }
+        most = fmax(most, micros * work / (both ? 2 : 1) + fill);
+        PassSum s = stage_sum(l, e, &stage[like.rank]);
+        if (!both) fill += s.forward + fmax(0, input * s.input + weight * s.weight);
+    }
+    return most;
+}
+
+/* How many slots rank 0 has at least. */
+static double slots_bound(const PlanLayout *l, double micros)
+{
+    double stages = l->pp, most = micros;
+    double slots = floor(stages * least_of(l->schedule)->slots);
+    if (l->schedule->placement == PLACE_LOOP && l->vpp > 1) most *= l->vpp;
+    if (slots == 0) slots = stages * (l->vpp + 1) - (l->schedule->phases ? 0 : 1);
+    return fmin(slots, most);
+}
+
+static double bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          const RankPrice *rank, double chunk_bytes, double micros)
+{
+    double memory[PLAN_KINDS] = { 0 }, sum = 0;
+    EstimateRank slots = { .slot_arena_bytes = slots_bound(l, micros) * chunk_bytes };
+    price_rank_memory(p, l, e, rank, &slots, memory);
+    for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
+    return sum;
+}
+
+Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
+{
+    const PriceEntry *e = NULL;
+    const StageBlocks *stage = NULL;
+    RankPrice rank = { 0 };
+    double least_chunk = INFINITY, part_s[PLAN_PARTS];
+    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    double micros = (double)(p->config.train_batch / l->dp / l->micro_batch);
+    TRY(price_entry(p, l, &e));
+    ArenaMark mark = arena_mark(&p->scratch);
+    TRY(price_stages(p, l, e, price_stage_count(l), &stage));
+    for (int c = 0; c < l->vpp; c++) {
+        ChunkPrice chunk;
+        price_chunk(p, l, e, &stage[place_hop(&like, c, c)], &chunk);
+        price_add_chunk(&rank, &chunk);
+        double waits = least_of(l->schedule)->split ? chunk.grads : 0;
+        least_chunk = fmin(least_chunk, chunk.peak + waits);
+    }
+    TRY(price_rank_ends(p, l, e, &rank, part_s));
+    *bytes = bytes_bound(p, l, e, &rank, least_chunk, micros);
+    *step_s = time_bound(l, e, stage, micros) + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+              part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    arena_release(&p->scratch, mark);
+    return OK;
+}

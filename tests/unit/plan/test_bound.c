@@ -1,0 +1,107 @@
+/* Bounds that a search prunes by are never above the price, for layouts drawn from all legal ones,
+ * and near it where theory says all there is to say. */
+#include "harness/test.h"
+
+#include "base/rng.h"
+#include "plan/search_private.h"
+#include "plan/stack.h"
+
+enum { DRAWS = 150, TRIES = 200000 };
+
+typedef struct Question {
+    Arena arena;
+    Config config;
+    Hardware hardware;
+    PlanStack stack;
+    PlanRequest request;
+    Planner *planner;
+    SearchAxes axes;
+} Question;
+
+static void open_question(Question *q, const char *model, int64_t gpus, const char *stack)
+{
+    const char *set[] = { "train.batch=1536", "train.micro_batch=1", "run.compute=bf16" };
+    *q = (Question){ 0 };
+    CHECK_OK(arena_init(&q->arena, "test", MEM_HOST, (size_t)4 << 30));
+    CHECK_OK(config_load(&q->config, &q->arena, model, set, 3));
+    CHECK_OK(hardware_load(&q->hardware, &q->arena, "mi300x"));
+    CHECK_OK(stack_load(&q->stack, &q->arena, stack));
+    q->request = (PlanRequest){ &q->config, &q->hardware, &q->stack, gpus };
+    CHECK_OK(planner_make(&q->request, &q->planner));
+    search_axes_fill(&q->request, &q->axes);
+}
+
+/* Some legal layout. */
+static bool draw(const Question *q, int64_t number, PlanLayout *l)
+{
+    int64_t outer = search_combinations(&q->axes, 0, SEARCH_OUTER);
+    int64_t inner = search_combinations(&q->axes, SEARCH_OUTER, SEARCH_AXES);
+    double a = rng_uniform(1, 7, (uint64_t)(2 * number)),
+           b = rng_uniform(1, 7, (uint64_t)(2 * number + 1));
+    int buffers = 0;
+    return search_decode_outer(&q->request, &q->axes, (int64_t)(a * (double)outer), l, &buffers) &&
+           search_decode_inner(&q->request, &q->axes, (int64_t)(b * (double)inner), l) &&
+           planner_legal(q->planner, l) == OK;
+}
+
+static void check_bound(const Question *q, const PlanLayout *l, double *time, double *memory)
+{
+    PlanPrice price;
+    double bytes, step_s;
+    CHECK_OK(planner_bound(q->planner, l, &bytes, &step_s));
+    CHECK_OK(planner_price(q->planner, l, &price));
+    *time = step_s / price.step_s;
+    *memory = bytes / price.peak_bytes;
+    if (!(*time <= 1.000001 && *memory <= 1.000001))
+        fail_msg("%s pp %d vpp %d ep %d cp %d zero %d recompute %u: time %g memory %g of the price",
+                 l->schedule->name, l->pp, l->vpp, l->ep, l->cp, l->zero, l->recompute, *time,
+                 *memory);
+}
+
+static void bounds_are_never_above_the_price(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *stack;
+        int64_t gpus;
+    } row[] = { { "moe-1t", "switchyard", 768 }, { "deepseek-v2", "primus", 256 } };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        int seen = 0;
+        double time, memory;
+        open_question(&q, row[i].model, row[i].gpus, row[i].stack);
+        for (int64_t n = 0; n < TRIES && seen < DRAWS; n++) {
+            PlanLayout l;
+            if (!draw(&q, n, &l)) continue;
+            check_bound(&q, &l, &time, &memory);
+            seen++;
+        }
+        CHECK_INT(seen, DRAWS);
+        planner_free(q.planner);
+        arena_free(&q.arena);
+    }
+}
+
+static void of_1f1b_little_is_left_to_price(void **state)
+{
+    (void)state;
+    Question q;
+    PlanLayout l = { .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .dp = 96, .zero = 1, .micro_batch = 1 };
+    double time, memory;
+    open_question(&q, "moe-1t", 768, "switchyard");
+    CHECK_OK(schedule_find("1f1b", &l.schedule));
+    check_bound(&q, &l, &time, &memory);
+    CHECK_NEAR(time, 1, 0.05);
+    CHECK_NEAR(memory, 1, 0.05);
+    planner_free(q.planner);
+    arena_free(&q.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(bounds_are_never_above_the_price),
+        TEST(of_1f1b_little_is_left_to_price),
+    };
+    return TEST_RUN(tests);
+}
