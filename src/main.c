@@ -18,6 +18,7 @@ static const struct {
     { "logits", cli_logits, "logits of a checkpoint for a file of token ids" },
     { "data", cli_data, "train a tokenizer, prepare and inspect data" },
     { "bench", cli_bench, "measure ops and training steps" },
+    { "plan", cli_plan, "what a training takes on a cluster, and the best layout" },
     { "viz", cli_viz, "draw recorded and simulated pipelines" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

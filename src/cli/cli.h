@@ -17,6 +17,7 @@ Status cli_logits(int argc, char **argv);
 Status cli_data(int argc, char **argv);
 Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
+Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
 
 #endif

@@ -14,16 +14,9 @@ static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stag
     c.mesh_schedule = l->schedule->name;
     c.train_micro_batch = l->micro_batch;
     c.model_loss_chunk = p->q.config->model_loss_chunk;
-    int stages = price_stage_count(l);
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, (size_t)stages * sizeof(LayoutStage), &memory));
-    Layout layout = { .stage = memory, .stages = stages, .layers = (int)c.model_layers };
     c.recompute_layers.n = 0;
-    for (int i = 0; i < stages; i++) {
+    for (int i = 0; i < price_stage_count(l); i++) {
         const StageBlocks *s = &stage[i];
-        layout.stage[i] = (LayoutStage){
-            .first = s->first, .layers = s->blocks, .embedding = s->embedding, .loss = s->head
-        };
         int again = l->recompute_blocks < 0 ? s->blocks : l->recompute_blocks;
         for (int b = 0; b < s->blocks && b < again && l->recompute != 0; b++) {
             if (c.recompute_layers.n == CONFIG_LIST_MAX) {
@@ -34,7 +27,7 @@ static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stag
         }
     }
     spec_recompute_names(l->recompute, &c.recompute_pieces);
-    TRY(layout_text(&layout, a, &c.mesh_layout));
+    TRY(planner_partition(p, l, a, &c.mesh_layout));
     *out = c;
     return OK;
 }

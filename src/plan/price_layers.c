@@ -144,16 +144,15 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
 
 /* ---- entries ---- */
 
-static Status sheet_values(Planner *p, const PriceEntry *e, StackValues *out)
+Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out)
 {
     const Config *c = &p->config;
     const Hardware *h = p->q.hardware;
-    FormulaInputs in;
     double tokens = (double)(e->key.micro_batch * c->data_sequence) / e->key.cp;
     double k = (double)c->moe_top_k * c->plan_imbalance;
     double seen =
         e->spec.experts == 0 ? 0 : exchange_distinct(c->moe_experts, c->moe_top_k, e->key.ep);
-    TRY(formula_inputs(c, p->q.gpus, &p->scratch, &in));
+    TRY(formula_inputs(c, p->q.gpus, &p->scratch, out));
     const FormulaInput more[] = {
         { "tokens", tokens, "a micro-batch on one rank" },
         { "routed", tokens * k, "tokens x moe.top_k x plan.imbalance" },
@@ -162,8 +161,8 @@ static Status sheet_values(Planner *p, const PriceEntry *e, StackValues *out)
         { "launch_s", 1e-6 * h->host_launch_us, "host.launch_us" },
         { "sync_s", 1e-6 * h->host_sync_us, "host.sync_us" },
     };
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) TRY(formula_set(&in, &more[i]));
-    return stack_values(p->q.stack, &in, out);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) TRY(formula_set(out, &more[i]));
+    return stack_settings(p->q.stack, out);
 }
 
 /* `plain`: the entry of the same layers without recomputing, if there is one. */
@@ -176,7 +175,9 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
                                                            : p->q.config->model_loss_chunk;
     TRY(spec_build(c, &p->kept, &e->spec));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = sheet_values(p, e, &e->stack);
+    FormulaInputs in;
+    Status s = price_inputs(p, e, &in);
+    if (s == OK) s = stack_values(p->q.stack, &in, &e->stack);
     Roofline r = { p->q.hardware, &e->stack, &e->spec,
                    (double)(e->key.micro_batch * c->data_sequence) / e->key.cp };
     for (int i = 0; s == OK && i < p->classes; i++) {

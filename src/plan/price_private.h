@@ -81,6 +81,9 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     const StageBlocks **out);
 
+/* What the stack's sheet is evaluated with for an entry; the configuration is the entry's. */
+Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out);
+
 /* Stages of the model: hops of a micro-batch. */
 int price_stage_count(const PlanLayout *l);
 

@@ -74,9 +74,14 @@ static Status check(const PlanStack *s, const StackValues *v)
                 s->sheet.name, kind);
 }
 
-Status stack_values(const PlanStack *s, FormulaInputs *in, StackValues *out)
+Status stack_settings(const PlanStack *s, FormulaInputs *in)
 {
     for (int i = 0; i < s->settings.n; i++) TRY(formula_set(in, &s->settings.at[i]));
+    return OK;
+}
+
+Status stack_values(const PlanStack *s, const FormulaInputs *in, StackValues *out)
+{
     for (int i = 0; i < STACK_COUNT; i++) {
         out->at[i] = fallbacks[i];
         if (s->has[i]) TRY(formula_eval(&s->sheet, stack_names[i], in, &out->at[i]));

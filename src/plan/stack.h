@@ -38,8 +38,10 @@ typedef struct StackValues {
  * "primus,deepep=1". ERR_ARG or ERR_FORMAT as formula.h says. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);
 
-/* All values for the inputs `in`, to which the stack's settings are added; ERR_ARG names a value
+/* The stack's settings join the inputs. */
+Status stack_settings(const PlanStack *s, FormulaInputs *in);
+/* All values for the inputs; ERR_ARG names a value
  * that cannot be (a share outside 0 to 1, negative bytes). */
-Status stack_values(const PlanStack *s, FormulaInputs *in, StackValues *out);
+Status stack_values(const PlanStack *s, const FormulaInputs *in, StackValues *out);
 
 #endif

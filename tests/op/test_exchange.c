@@ -77,7 +77,7 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: x");
     g.ranks = 3;
-    CHECK_FAILS(collective(&t.ex, g), ERR_SHAPE, "collective: out");
+    CHECK_FAILS(exchange_collective(&t.ex, g), ERR_SHAPE, "collective: out");
     optest_close(&t);
 }
 
@@ -88,7 +88,7 @@ static void one_rank_has_no_peers(void **state)
     optest_open(&t, 1);
     CHECK_FAILS(exchange_dispatch(&t.ex, dispatch_args(&t)), ERR_UNSUPPORTED, "has no peers");
     CHECK_FAILS(exchange_combine(&t.ex, combine_args(&t)), ERR_UNSUPPORTED, "mesh.ep=1");
-    CHECK_FAILS(collective(&t.ex, gather_args(&t)), ERR_UNSUPPORTED, "mesh.cp=1");
+    CHECK_FAILS(exchange_collective(&t.ex, gather_args(&t)), ERR_UNSUPPORTED, "mesh.cp=1");
     optest_close(&t);
 }
 

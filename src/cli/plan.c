@@ -1,0 +1,297 @@
+/* plan: memory, time and the best layout of a training, before it is paid for. */
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "plan/explain.h"
+#include "plan/import.h"
+#include "plan/report.h"
+#include "plan/stack.h"
+#include "viz/pipeline_page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCALES_MAX = 64 };
+
+typedef struct PlanCall {
+    const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
+    int64_t gpus, top;
+    bool search, json, csv;
+    Arena arena, text;
+    Config config;
+    Hardware gpu;
+    PlanStack sheet;
+    PlanRequest request;
+} PlanCall;
+
+/* ---- what is asked ---- */
+
+/* 15T, 3e12, 500B: at least 1. */
+static Status read_tokens(const char *text, double *out)
+{
+    static const char units[] = "KMBT";
+    char *end = NULL;
+    double value = strtod(text, &end);
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
+    if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value)) {
+        return FAIL(ERR_ARG, "plan: --tokens %.40s is no number of tokens: write 15T, 500B or 3e12",
+                    text);
+    }
+    *out = value;
+    return OK;
+}
+
+static Status read_count(const char *what, const char *text, const char *end, int64_t *out)
+{
+    char *stop = NULL;
+    long long n = strtoll(text, &stop, 10);
+    if (stop == text || stop != end || n < 1 || n > 100000000) {
+        return FAIL(ERR_ARG, "plan: %s %.60s: the number of GPUs is a whole number from 1 to 1e8",
+                    what, text);
+    }
+    *out = n;
+    return OK;
+}
+
+/* NAME:GPUS, or a file and --gpus, or what an imported file says. */
+static Status read_cluster(PlanCall *c, int64_t imported)
+{
+    const char *source = c->hardware;
+    int64_t gpus = c->gpus > 0 ? c->gpus : imported;
+    if (c->cluster != NULL) {
+        const char *colon = strrchr(c->cluster, ':');
+        if (colon == NULL && gpus == 0) {
+            return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
+                        c->cluster, c->cluster);
+        }
+        TRY(arena_text(&c->arena, c->cluster,
+                       colon != NULL ? (size_t)(colon - c->cluster) : strlen(c->cluster), &source));
+        if (colon != NULL) TRY(read_count("--cluster", colon + 1, colon + strlen(colon), &gpus));
+    }
+    if (source == NULL) {
+        return FAIL(ERR_ARG, "plan: on what? --cluster mi355x:1024, or --hardware FILE --gpus N");
+    }
+    if (gpus == 0) return FAIL(ERR_ARG, "plan: --hardware %.60s needs --gpus N", source);
+    c->request.gpus = gpus;
+    return hardware_load(&c->gpu, &c->arena, source);
+}
+
+/* The file's options go behind the stack's name, where its sheet knows them. */
+static Status import(PlanCall *c, const char *path, int64_t *gpus)
+{
+    PlanImport more;
+    TRY(plan_import(c->from, path, &c->arena, &c->config, &more));
+    for (int i = 0; i < more.notes_n; i++) fprintf(stderr, "note: %s\n", more.notes[i]);
+    for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++) {
+        fprintf(stderr, "not understood: %s (%s)\n", more.unknown.at[i].key,
+                more.unknown.at[i].value);
+    }
+    *gpus = more.gpus;
+    if (c->stack == NULL) c->stack = c->from;
+    if (!more.per_replica) return OK;
+    TRY(read_cluster(c, more.gpus));
+    c->config.train_batch *= c->request.gpus / (c->config.mesh_pp * c->config.mesh_cp);
+    return OK;
+}
+
+static Status load(PlanCall *c, char **argv, int n)
+{
+    int64_t gpus = 0;
+    if (c->from != NULL) {
+        TRY(import(c, argv[1], &gpus));
+        for (int i = 2; i <= n; i++) TRY(config_override(&c->config, &c->arena, argv[i]));
+        TRY(config_check(&c->config));
+    } else {
+        TRY(config_load(&c->config, &c->arena, argv[1], (const char *const *)argv + 2, n - 1));
+    }
+    TRY(read_cluster(c, gpus));
+    if (c->stack == NULL) c->stack = "switchyard";
+    TRY(stack_load(&c->sheet, &c->arena, c->stack));
+    c->request.config = &c->config;
+    c->request.hardware = &c->gpu;
+    c->request.stack = &c->sheet;
+    return OK;
+}
+
+/* ---- answers ---- */
+
+/* The layout that the configuration gives, or the best there is. */
+static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice *p,
+                     SearchResult *found)
+{
+    if (!c->search) {
+        Planner *planner = NULL;
+        TRY(plan_layout_of(q->config, q->gpus, &c->arena, l));
+        TRY(planner_make(q, &planner));
+        Status s = planner_price(planner, l, p);
+        planner_free(planner);
+        return s;
+    }
+    SearchAxes axes;
+    TRY(search_axes(q->config, &axes));
+    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
+    TRY(search_run(q, &o, &c->arena, found));
+    const SearchRow *row = found->n_best > 0 ? found->best : &found->nearest;
+    *l = row->layout, *p = row->price;
+    return OK;
+}
+
+/* Same training, more GPUs. */
+static Status scale(PlanCall *c, Text *out)
+{
+    PlanScale row[SCALES_MAX];
+    int n = 0;
+    for (const char *at = c->scale; at != NULL && *at != '\0';) {
+        const char *end = at + strcspn(at, ",");
+        if (n == SCALES_MAX) return FAIL(ERR_ARG, "plan: --scale has more than %d numbers", n);
+        PlanRequest q = c->request;
+        SearchResult found = { 0 };
+        TRY(read_count("--scale", at, end, &q.gpus));
+        TRY(choose(c, &q, &row[n].layout, &row[n].price, &found));
+        row[n++].gpus = q.gpus;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return c->json ? plan_scale_json(row, n, out) : plan_scale_text(row, n, out);
+}
+
+static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
+{
+    Pipeline pipeline;
+    Simulation sim;
+    Timeline t;
+    Text page = { 0 };
+    char title[160];
+    double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
+    TimelineResident kept[PLAN_KINDS];
+    int n = 0;
+    for (int k = 0; k < PLAN_KINDS; k++) {
+        if (k == PLAN_ACTIVATIONS) continue;
+        for (int i = 0; i < r->layout->pp; i++) resident[n][i] = r->price->memory[k];
+        kept[n] = (TimelineResident){ plan_kind_names[k], resident[n] };
+        n++;
+    }
+    TRY(planner_simulate(planner, r->layout, &c->arena, &pipeline, &sim));
+    TRY(timeline_simulated(&pipeline, &sim, kept, n, plan_layout_text(title, r->layout), &c->arena,
+                           &t));
+    PipelineView v = { .timeline = &t, .timelines = 1 };
+    TRY(text_init(&page, &c->text));
+    TRY(text_ends(c->html, ".svg") ? pipeline_still(&page, &v) : pipeline_html(&page, &v));
+    return file_write_whole(c->html, page.data, page.used, &c->arena);
+}
+
+static Status too_large(const PlanCall *c, const PlanReport *r)
+{
+    char layout[160];
+    double room = c->gpu.memory_gib * (1 - c->config.plan_margin);
+    return FAIL(ERR_FIT,
+                "plan: nothing fits: %s %s takes %.2f GiB, %.2f of %.1f may be used (plan.margin "
+                "%g)%s",
+                c->search ? "the nearest," : "", plan_layout_text(layout, r->layout),
+                r->price->peak_bytes / 1073741824.0, room, c->gpu.memory_gib, c->config.plan_margin,
+                c->search ? "" : "; --search looks for a layout that does");
+}
+
+static Status report(PlanCall *c, Planner *planner, PlanReport *r, Text *out)
+{
+    PlanFormula formula;
+    if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r->tokens));
+    if (c->formula != NULL) {
+        TRY(plan_formula(&c->config, c->request.gpus, c->formula, &c->arena, &formula));
+        r->formula = &formula, r->formula_name = c->formula;
+    }
+    TRY(planner_partition(planner, r->layout, &c->arena, &r->partition));
+    TRY(c->json  ? plan_report_json(r, out)
+        : c->csv ? plan_report_csv(r, out)
+                 : plan_report_text(r, out));
+    if (c->why != NULL) TRY(plan_explain(planner, r, c->why, out));
+    if (c->html != NULL) TRY(draw(c, planner, r));
+    printf("%s", out->data);
+    return r->price->fits ? OK : too_large(c, r);
+}
+
+static Status answer(PlanCall *c)
+{
+    PlanLayout layout;
+    PlanPrice price;
+    SearchResult found = { 0 };
+    Planner *planner = NULL;
+    Text out = { 0 };
+    TRY(text_init(&out, &c->text));
+    if (c->scale != NULL) {
+        TRY(scale(c, &out));
+        printf("%s", out.data);
+        return OK;
+    }
+    TRY(choose(c, &c->request, &layout, &price, &found));
+    PlanReport r = { .request = &c->request,
+                     .stack = c->stack,
+                     .layout = &layout,
+                     .price = &price,
+                     .search = c->search ? &found : NULL };
+    TRY(planner_make(&c->request, &planner));
+    Status s = report(c, planner, &r, &out);
+    planner_free(planner);
+    return s;
+}
+
+static Status run(PlanCall *c, int argc, char **argv)
+{
+    const Option table[] = {
+        { "--cluster", OPTION_TEXT, &c->cluster, "NAME:GPUS",
+          .help = "which GPU and how many, as in mi355x:1024" },
+        { "--hardware", OPTION_TEXT, &c->hardware, "FILE", .help = "a GPU from a file" },
+        { "--gpus", OPTION_INT, &c->gpus, "N", .help = "how many", .min = 1, .max = 1e8 },
+        { "--stack", OPTION_TEXT, &c->stack, "NAME",
+          .help = "who runs it: switchyard, primus, torchtitan, a file; and its options,\n"
+                  "as in primus,deepep=0" },
+        { "--formula", OPTION_TEXT, &c->formula, "NAME",
+          .help = "beside it Primus' own formula: primus-head, primus-docs, primus-chart" },
+        { "--search", OPTION_FLAG, &c->search, NULL, .help = "look for the best layout" },
+        { "--top", OPTION_INT, &c->top, "N", .help = "how many of the best to name", .min = 1,
+          .max = SEARCH_TOP_MAX },
+        { "--scale", OPTION_TEXT, &c->scale, "N,N...",
+          .help = "efficiency over numbers of GPUs at the same batch" },
+        { "--tokens", OPTION_TEXT, &c->tokens, "N", .help = "of the whole training, as in 15T" },
+        { "--why", OPTION_TEXT, &c->why, "WHAT",
+          .help = "open a number into its factors: peak, step, comm, bubble" },
+        { "--from", OPTION_TEXT, &c->from, "PROJECT",
+          .help = "CONFIG is a file of primus or torchtitan" },
+        { "--json", OPTION_FLAG, &c->json, NULL, .help = "one JSON object" },
+        { "--csv", OPTION_FLAG, &c->csv, NULL, .help = "a line for each layout" },
+        { "--html", OPTION_TEXT, &c->html, "FILE",
+          .help = "draw the pipeline (.html, or .svg for a still)" },
+    };
+    const Command command = {
+        .name = "switchyard plan",
+        .arguments = "CONFIG [section.key=value ...]",
+        .what = "What a training takes of memory and time on a cluster. CONFIG is a file or a\n"
+                "preset; mesh.* says how it lies on the GPUs. Exit code 3 if it does not fit.",
+        .example = "switchyard plan deepseek-v3 run.compute=bf16 mesh.pp=8 mesh.ep=8 \\\n"
+                   "    --cluster mi325x:512 --tokens 15T\n"
+                   "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search",
+        .options = table,
+        .n_options = sizeof table / sizeof *table,
+        .min_positional = 1,
+        .max_positional = -1,
+    };
+    bool help = false;
+    int n = 0;
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    TRY(arena_init(&c->arena, "plan", MEM_HOST, (size_t)1 << 36));
+    TRY(arena_init(&c->text, "report", MEM_HOST, (size_t)1 << 36));
+    TRY(load(c, argv, n));
+    return answer(c);
+}
+
+Status cli_plan(int argc, char **argv)
+{
+    PlanCall c = { .top = 10 };
+    Status s = run(&c, argc, argv);
+    arena_free(&c.text);
+    arena_free(&c.arena);
+    return s;
+}

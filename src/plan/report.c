@@ -1,0 +1,280 @@
+#include "plan/report.h"
+
+#include "model/spec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double GIB = 1073741824.0;
+enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
+
+static const char *recompute_text(char out[96], const PlanLayout *l)
+{
+    ConfigTexts names = { 0 };
+    size_t at = 0;
+    spec_recompute_names(l->recompute_blocks == 0 ? 0 : l->recompute, &names);
+    out[0] = '\0';
+    for (int i = 0; i < names.n; i++) {
+        at += (size_t)snprintf(out + at, 64 - at, "%s%s", i > 0 ? "+" : "", names.at[i]);
+    }
+    if (names.n > 0 && l->recompute_blocks > 0 && l->recompute_blocks < ALL_BLOCKS)
+        snprintf(out + at, 32, " of %d", l->recompute_blocks);
+    return names.n > 0 ? out : "none";
+}
+
+const char *plan_layout_text(char out[160], const PlanLayout *l)
+{
+    char again[96];
+    snprintf(out, 160, "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d %s MBS%" PRId64 " recompute %s",
+             l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
+             recompute_text(again, l));
+    return out;
+}
+
+static double days(const PlanReport *r, const PlanPrice *p)
+{
+    return r->tokens / (p->tokens_per_s_per_gpu * (double)r->request->gpus) / 86400;
+}
+
+static double limit_bytes(const PlanRequest *q)
+{
+    return q->hardware->memory_gib * GIB * (1 - q->config->plan_margin);
+}
+
+/* ---- for people ---- */
+
+static Status print_parts(Text *out, const char *title, const char *const *names,
+                          const double *value, int n, double whole, const char *unit, double scale)
+{
+    TRY(text_printf(out, "%s\n", title));
+    for (int i = 0; i < n; i++) {
+        if (value[i] == 0) continue;
+        TRY(text_printf(out, "  %-12s %10.3f %s %5.1f %%\n", names[i], value[i] / scale, unit,
+                        100 * value[i] / whole));
+    }
+    return OK;
+}
+
+static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
+{
+    char layout[160];
+    TRY(text_printf(out, "%s\n", title));
+    for (int i = 0; i < n; i++) {
+        const PlanPrice *p = &row[i].price;
+        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s%s\n", i + 1,
+                        p->tokens_per_s_per_gpu, p->peak_bytes / GIB, p->step_s,
+                        plan_layout_text(layout, &row[i].layout),
+                        row[i].buffers == BUFFERS_WORST ? " worst buffers" : ""));
+    }
+    return OK;
+}
+
+static Status print_search(const PlanReport *r, Text *out)
+{
+    const SearchResult *s = r->search;
+    char layout[160];
+    TRY(text_printf(out,
+                    "search      %" PRId64 " layouts, %" PRId64
+                    " priced in %.2f s (%.0f a second), "
+                    "%" PRId64 " too large, %" PRId64 " too slow to look at\n",
+                    s->count.legal, s->count.priced, s->seconds, s->layouts_per_s,
+                    s->count.pruned_memory, s->count.pruned_time));
+    if (s->n_best == 0) {
+        return text_printf(out, "nothing fits; nearest: %s lacks %.2f GiB\n",
+                           plan_layout_text(layout, &s->nearest.layout),
+                           (s->nearest.price.peak_bytes - limit_bytes(r->request)) / GIB);
+    }
+    TRY(print_rows(out, "best", s->best, s->n_best));
+    return print_rows(out, "front of memory and time", s->front, s->n_front);
+}
+
+Status plan_report_text(const PlanReport *r, Text *out)
+{
+    const PlanRequest *q = r->request;
+    const Config *c = q->config;
+    const PlanPrice *p = r->price;
+    char layout[160], tokens[32];
+    TRY(text_printf(out,
+                    "training    %s, %" PRId64 " x %" PRId64 " tokens a step, on %" PRId64
+                    " x %s, stack %s\n",
+                    c->model_name, c->train_batch, c->data_sequence, q->gpus,
+                    q->hardware->gpu_title, r->stack));
+    if (r->search != NULL) TRY(print_search(r, out));
+    if (r->search != NULL && r->search->n_best == 0) return OK;
+    const PlanLayout *l = r->layout;
+    int64_t micros = c->train_batch / l->dp / l->micro_batch;
+    TRY(text_printf(out,
+                    "layout      %s\n            %" PRId64 " micro-batches, replica of %" PRId64
+                    " GPUs\npartition   %s\n",
+                    plan_layout_text(layout, l), micros, search_replica(l), r->partition));
+    char title[96];
+    snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest", p->worst_rank);
+    TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, "GiB", GIB));
+    TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
+                    p->peak_bytes / GIB, q->hardware->memory_gib, p->fits ? "fits" : "does not fit",
+                    c->plan_margin));
+    TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
+                    "s  ", 1));
+    TRY(text_printf(out,
+                    "  %-12s %10.3f s, bubble %.1f %%\nspeed       %.1f tokens/s/GPU, %.1f %% of "
+                    "the bf16 peak (MFU)\n",
+                    "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu, 100 * p->mfu));
+    if (r->tokens > 0) {
+        TRY(text_printf(out, "duration    %.1f days for %s tokens\n", days(r, p),
+                        text_si(tokens, r->tokens)));
+    }
+    if (r->formula == NULL) return OK;
+    const PlanFormula *f = r->formula;
+    return text_printf(out,
+                       "formula     %s: parameters %.0f, on the rank %.0f at %.4f bytes; "
+                       "activations %.4f GiB, sum %.4f GiB\n",
+                       r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
+                       f->activation_bytes / GIB, f->total_bytes / GIB);
+}
+
+/* ---- for programs ---- */
+
+static Status json_parts(Text *out, const char *name, const char *const *names, const double *value,
+                         int n)
+{
+    TRY(text_printf(out, "\"%s\":{", name));
+    for (int i = 0; i < n; i++)
+        TRY(text_printf(out, "%s\"%s\":%.9g", i > 0 ? "," : "", names[i], value[i]));
+    return text_printf(out, "}");
+}
+
+/* The members of a layout's object, without its braces. */
+static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *partition, Text *out)
+{
+    char again[96];
+    TRY(text_printf(out, "\"fits\":%s,\"peak_bytes\":%.0f,", p->fits ? "true" : "false",
+                    p->peak_bytes));
+    TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
+    TRY(text_printf(out, ",\"step_s\":%.9g,", p->step_s));
+    TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));
+    return text_printf(
+        out,
+        ",\"bubble\":%.6g,\"tokens_per_s_per_gpu\":%.9g,\"mfu\":%.6g,\"layout\":{\"pp\":%d,"
+        "\"vpp\":%d,\"ep\":%d,\"cp\":%d,\"dp\":%" PRId64 ",\"zero\":%d,\"shard\":%" PRId64
+        ",\"schedule\":\"%s\",\"partition\":\"%s\",\"micro_batch\":%" PRId64
+        ",\"recompute\":\"%s\"},\"replica\":%" PRId64,
+        p->bubble, p->tokens_per_s_per_gpu, p->mfu, l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero,
+        l->shard, l->schedule->name, partition, l->micro_batch, recompute_text(again, l),
+        search_replica(l));
+}
+
+static Status json_rows(const char *name, const SearchRow *row, int n, Text *out)
+{
+    TRY(text_printf(out, ",\"%s\":[", name));
+    for (int i = 0; i < n; i++) {
+        TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
+        TRY(json_layout(&row[i].layout, &row[i].price, "", out));
+        TRY(text_printf(out, "}"));
+    }
+    return text_printf(out, "]");
+}
+
+Status plan_report_json(const PlanReport *r, Text *out)
+{
+    TRY(text_printf(out, "{"));
+    TRY(json_layout(r->layout, r->price, r->partition, out));
+    TRY(text_printf(out, ",\"gpus\":%" PRId64 ",\"stack\":\"%s\"", r->request->gpus, r->stack));
+    if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.6g", days(r, r->price)));
+    const PlanFormula *f = r->formula;
+    if (f != NULL) {
+        TRY(text_printf(out,
+                        ",\"formula\":{\"name\":\"%s\",\"params_total\":%.0f,\"params_rank\":%.0f,"
+                        "\"bytes_per_param\":%.9g,\"weight_bytes\":%.0f,\"grad_bytes\":%.0f,"
+                        "\"main_bytes\":%.0f,\"moment_bytes\":%.0f,\"activation_bytes\":%.0f,"
+                        "\"total_bytes\":%.0f}",
+                        r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
+                        f->weight_bytes, f->grad_bytes, f->main_bytes, f->moment_bytes,
+                        f->activation_bytes, f->total_bytes));
+    }
+    const SearchResult *s = r->search;
+    if (s != NULL) {
+        TRY(json_rows("best", s->best, s->n_best, out));
+        TRY(json_rows("front", s->front, s->n_front, out));
+        TRY(text_printf(out,
+                        ",\"layouts_per_s\":%.0f,\"layouts\":%" PRId64 ",\"priced\":%" PRId64
+                        ",\"search_s\":%.3f",
+                        s->layouts_per_s, s->count.legal, s->count.priced, s->seconds));
+    }
+    return text_printf(out, "}\n");
+}
+
+/* ---- for spreadsheets ---- */
+
+static Status csv_row(const PlanLayout *l, const PlanPrice *p, Text *out)
+{
+    char again[96];
+    TRY(text_printf(out, "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
+                    l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
+                    recompute_text(again, l), p->fits, p->peak_bytes, p->step_s, p->bubble,
+                    p->tokens_per_s_per_gpu, p->mfu));
+    for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
+    for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
+    return text_printf(out, "\n");
+}
+
+Status plan_report_csv(const PlanReport *r, Text *out)
+{
+    TRY(text_printf(out, "pp,vpp,ep,cp,dp,zero,schedule,micro_batch,recompute,fits,peak_bytes,"
+                         "step_s,bubble,tokens_per_s_per_gpu,mfu"));
+    for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
+    for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
+    TRY(text_printf(out, "\n"));
+    if (r->search == NULL) return csv_row(r->layout, r->price, out);
+    for (int i = 0; i < r->search->n_best; i++)
+        TRY(csv_row(&r->search->best[i].layout, &r->search->best[i].price, out));
+    return OK;
+}
+
+/* ---- scaling ---- */
+
+/* The part of GPU seconds a token that grew most. */
+static int grown(const PlanScale *from, const PlanScale *to)
+{
+    int most = 0;
+    double best = 0;
+    for (int i = 0; i < PLAN_PARTS; i++) {
+        double by =
+            to->price.part_s[i] * (double)to->gpus - from->price.part_s[i] * (double)from->gpus;
+        if (by > best) best = by, most = i;
+    }
+    return best > 0 ? most : -1;
+}
+
+static double efficiency(const PlanScale *s, int i)
+{
+    return s[i].price.tokens_per_s_per_gpu / s[0].price.tokens_per_s_per_gpu;
+}
+
+Status plan_scale_text(const PlanScale *s, int n, Text *out)
+{
+    char layout[160];
+    for (int i = 0; i < n; i++) {
+        int part = grown(&s[0], &s[i]);
+        TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s%s%s\n", s[i].gpus,
+                        s[i].price.tokens_per_s_per_gpu, 100 * efficiency(s, i),
+                        plan_layout_text(layout, &s[i].layout),
+                        i > 0 && part >= 0 ? "; lost to " : "",
+                        i > 0 && part >= 0 ? plan_part_names[part] : ""));
+    }
+    return OK;
+}
+
+Status plan_scale_json(const PlanScale *s, int n, Text *out)
+{
+    TRY(text_printf(out, "{\"scaling\":["));
+    for (int i = 0; i < n; i++) {
+        int part = grown(&s[0], &s[i]);
+        TRY(text_printf(out, "%s{\"gpus\":%" PRId64 ",\"efficiency\":%.6g,\"reason\":\"%s\",",
+                        i > 0 ? "," : "", s[i].gpus, efficiency(s, i),
+                        i > 0 && part >= 0 ? plan_part_names[part] : ""));
+        TRY(json_layout(&s[i].layout, &s[i].price, "", out));
+        TRY(text_printf(out, "}"));
+    }
+    return text_printf(out, "]}\n");
+}

@@ -1,0 +1,41 @@
+/* report: what the planner found, for people, for programs and for spreadsheets. */
+#ifndef PLAN_REPORT_H
+#define PLAN_REPORT_H
+
+#include "plan/formula_inputs.h"
+#include "plan/search.h"
+
+/* What a report is about; partition as layout_text writes it. */
+typedef struct PlanReport {
+    const PlanRequest *request;
+    const char *stack;
+    const PlanLayout *layout;
+    const PlanPrice *price;
+    const char *partition;
+    double tokens;              /* of the whole training; 0: not said */
+    const PlanFormula *formula; /* NULL: not asked for */
+    const char *formula_name;
+    const SearchResult *search; /* NULL: one layout */
+} PlanReport;
+
+/* One training on a number of GPUs, for scaling. */
+typedef struct PlanScale {
+    int64_t gpus;
+    PlanLayout layout;
+    PlanPrice price;
+} PlanScale;
+
+Status plan_report_text(const PlanReport *r, Text *out);
+/* One object. */
+Status plan_report_json(const PlanReport *r, Text *out);
+/* A line for each layout, with a head. */
+Status plan_report_csv(const PlanReport *r, Text *out);
+
+/* Efficiency from the first row on, and which parts of the step took what is lost. */
+Status plan_scale_text(const PlanScale *s, int n, Text *out);
+Status plan_scale_json(const PlanScale *s, int n, Text *out);
+
+/* "PP4 VPP2 EP8 CP1 DP16 ZeRO-1 interleaved": at most 160 bytes. */
+const char *plan_layout_text(char out[160], const PlanLayout *l);
+
+#endif
