@@ -1,11 +1,6 @@
-/*
- * backend: where ops run.
- *
- * cpu runs them on the host. count runs nothing: it adds up what ops would cost, over arenas that
- * have no memory, and is how a plan is made. guard and trace are decorators: they pass on to the
- * backend below and look at what happened, guard for a NaN in every output, trace at the clock.
- * None of them knows an op by name.
- */
+/* backend: where ops run. cpu runs them on the host. count runs nothing: it adds up what ops would
+ * cost, and is how a plan is made. guard and trace are decorators: they pass on to the backend
+ * below and look at what happened, guard for a NaN in every output, trace at the clock. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 

@@ -38,15 +38,16 @@ void exec_pop(Exec *ex)
     memmove(ex->stack, ex->stack + 1, (size_t)ex->depth * sizeof ex->stack[0]);
 }
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
+/* NOLINTBEGIN(misc-unused-parameters) */
+
 static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
-    (void)level;
     return op->cpu(ex, args);
 }
 
 static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
-    (void)ex;
     if (kind != MEM_HOST && kind != MEM_PINNED) {
         return FAIL(ERR_UNSUPPORTED, "cpu: %zu bytes wanted of memory other than the host's",
                     bytes);
@@ -57,49 +58,17 @@ static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
     return OK;
 }
 
-static void release(Exec *ex, MemKind kind, void *at, size_t bytes)
-{
-    (void)ex, (void)kind, (void)bytes;
-    free(at);
-}
+static void release(Exec *ex, MemKind kind, void *at, size_t bytes) { free(at); }
 
 static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
 {
-    (void)ex;
     memcpy(dst, src, bytes);
     return OK;
 }
 
 static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
 {
-    (void)ex;
     memset(dst, byte, bytes);
-    return OK;
-}
-
-Status backend_event_new(Exec *ex, Event *out)
-{
-    (void)ex;
-    *out = (Event){ 0 };
-    return OK;
-}
-
-Status backend_event_nothing(Exec *ex, Event event)
-{
-    (void)ex, (void)event;
-    return OK;
-}
-
-Status backend_sync_nothing(Exec *ex)
-{
-    (void)ex;
-    return OK;
-}
-
-Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value)
-{
-    (void)ex, (void)t;
-    *index = -1, *value = 0;
     return OK;
 }
 
@@ -115,7 +84,6 @@ static bool all_finite(const float *x, int64_t n)
 
 static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 {
-    (void)ex;
     *index = -1;
     enum { CHUNK = 1024 };
     float chunk[CHUNK];
@@ -145,3 +113,4 @@ const Backend backend_cpu = {
     .sync = backend_sync_nothing,
     .find_bad = find_bad,
 };
+/* NOLINTEND(misc-unused-parameters) */

@@ -1,11 +1,6 @@
-/*
- * cuda: the GPU as a backend. Ops are launched in order on one stream; nothing waits but `sync`.
- *
- * Device memory is taken with cudaMalloc, pinned host memory with cudaHostAlloc, once, by whoever
- * makes the arenas (arena_over gives an arena a block that a backend made). `copy` works in every
- * direction: the driver knows which side an address is on. In a build without CUDA the functions
- * are there and say that the build has none.
- */
+/* cuda: the GPU as a backend. Ops are launched in order on one stream; nothing waits but `sync`.
+ * Device and pinned memory are taken once, by whoever makes the arenas. `copy` works in every
+ * direction. In a build without CUDA the functions are there and say that the build has none. */
 #ifndef BACKEND_CUDA_H
 #define BACKEND_CUDA_H
 

@@ -111,11 +111,11 @@ void gpu_state_close(GpuState *g)
     *g = (GpuState){ 0 };
 }
 
-static void take(GpuReading *r, GpuFigure f, int code, double value)
+static void take(GpuReading *r, GpuFigure f, int code, const unsigned *value, double unit)
 {
     if (code != 0) return;
     r->known |= 1u << f;
-    r->value[f] = value;
+    r->value[f] = *value / unit;
 }
 
 GpuReading gpu_state_read(const GpuState *g)
@@ -126,23 +126,17 @@ GpuReading gpu_state_read(const GpuState *g)
     unsigned long long mask = 0;
     if (g->device == NULL) return r;
     if (n->clock != NULL) {
-        int code = n->clock(g->device, NVML_CLOCK_SM, &v);
-        take(&r, GPU_CLOCK_MHZ, code, v);
-        code = n->clock(g->device, NVML_CLOCK_MEM, &v);
-        take(&r, GPU_MEMORY_CLOCK_MHZ, code, v);
+        take(&r, GPU_CLOCK_MHZ, n->clock(g->device, NVML_CLOCK_SM, &v), &v, 1);
+        take(&r, GPU_MEMORY_CLOCK_MHZ, n->clock(g->device, NVML_CLOCK_MEM, &v), &v, 1);
     }
-    if (n->power != NULL) {
-        int code = n->power(g->device, &v);
-        take(&r, GPU_POWER_W, code, v / 1e3);
-    }
+    if (n->power != NULL) take(&r, GPU_POWER_W, n->power(g->device, &v), &v, 1e3);
     if (n->temperature != NULL) {
         int code = n->temperature(g->device, NVML_TEMPERATURE_GPU, &v);
-        take(&r, GPU_TEMPERATURE_C, code, v);
+        take(&r, GPU_TEMPERATURE_C, code, &v, 1);
     }
-    if (n->throttle != NULL) {
-        int code = n->throttle(g->device, &mask);
-        take(&r, GPU_THROTTLE, code, 0);
-        if (code == 0) r.throttle = mask;
-    }
+    if (n->throttle == NULL) return r;
+    int code = n->throttle(g->device, &mask);
+    if (code == 0) r.throttle = mask;
+    take(&r, GPU_THROTTLE, code, &(unsigned){ 0 }, 1);
     return r;
 }

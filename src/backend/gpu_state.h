@@ -1,13 +1,7 @@
-/*
- * gpu_state: clock, power, temperature of a GPU, and why its clock is lower than it could be.
- *
- * Without the clock under load no ratio of two step times can be explained: the same kernels run at
- * 1980 MHz on a cool GPU and at 1200 MHz on one at its power limit. The figures are NVML's (the
- * management library that comes with the driver; NVML API Reference). It is opened at run time, and
- * the few functions that are called are declared here: its header is not everywhere, a driver is
- * not everywhere. Where library, function or permission is missing, the figure is missing and
- * training goes on. A reading asks the driver and waits for nothing on the GPU.
- */
+/* gpu_state: clock, power, temperature of a GPU, and why its clock is lower than it could be.
+ * Without the clock under load no ratio of two step times can be explained. The figures are NVML's,
+ * opened at run time; where library, function or permission is missing, the figure is missing and
+ * training goes on. A reading asks the driver and waits for nothing on the GPU. */
 #ifndef BACKEND_GPU_STATE_H
 #define BACKEND_GPU_STATE_H
 

@@ -1,12 +1,7 @@
-/*
- * guard: after each op, every floating-point output is searched for a value that is not finite; the
- * first one found is an error with step, layer, op, port and place. So a NaN is named where it is
- * born, not where it is noticed.
- *
- * A port of which an op writes a window only (PORT_OUT_PART) is passed over: its other columns may
- * not be written yet, and no generic rule tells one from the other. What is wrong there shows in
- * the next op, which reads the columns together.
- */
+/* guard: after each op, every floating-point output is searched for a value that is not finite, so
+ * a NaN is named where it is born: step, layer, op, port and place. A port of which an op writes a
+ * window only (PORT_OUT_PART) is passed over: its other columns may not be written yet, and what is
+ * wrong shows in the next op. */
 #include "backend/backend.h"
 
 static bool floating(Dtype t)

@@ -108,10 +108,45 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
     return OK;
 }
 
+/* memcpy: a T * may not be written through a void **. */
+Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer)
+{
+    void *at = NULL;
+    if (n > SIZE_MAX / element_bytes) {
+        return FAIL(ERR_MEMORY, "arena %s: %zu elements of %zu bytes wanted", a->name, n,
+                    element_bytes);
+    }
+    TRY(arena_alloc(a, n * element_bytes, &at));
+    memcpy(pointer, &at, sizeof at);
+    return OK;
+}
+
+Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer)
+{
+    void *at = NULL;
+    TRY(arena_array(a, n, element_bytes, &at));
+    if (a->kind == MEM_HOST) memset(at, 0, n * element_bytes);
+    memcpy(pointer, &at, sizeof at);
+    return OK;
+}
+
 Status arena_alloc_zero(Arena *a, size_t bytes, void **out)
 {
-    TRY(arena_alloc(a, bytes, out));
-    if (a->kind == MEM_HOST) memset(*out, 0, bytes);
+    return arena_array_zero(a, bytes, 1, out);
+}
+
+Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer)
+{
+    enum { FIRST = 1 << 14 };
+    void *now = NULL, *before = NULL;
+    int64_t more = *room == 0 ? FIRST : *room;
+    if (n <= *room) return OK;
+    while (more < n) more *= 2;
+    TRY(arena_array(a, (size_t)more, element_bytes, &now));
+    memcpy(&before, pointer, sizeof before);
+    if (*room > 0) memcpy(now, before, (size_t)*room * element_bytes);
+    memcpy(pointer, &now, sizeof now);
+    *room = more;
     return OK;
 }
 

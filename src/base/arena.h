@@ -1,27 +1,19 @@
-/*
- * arena: memory with an explicit lifetime.
+/* arena: memory with an explicit lifetime: one block and a cursor. Nothing is freed one by one: a
+ * mark is taken, and releasing it gives back everything since. Who owns a pointer is a question
+ * about the arena only: it lives until that arena is reset past it.
  *
- * An arena is one block and a cursor. Allocation moves the cursor; nothing is freed one by one: a
- * mark is taken, and releasing it gives back everything since. Who owns a pointer is therefore
- * never a question about the pointer, only about the arena: it lives until that arena is reset past
- * it.
- *
- * MEM_COUNT has no block behind it. It hands out addresses that must never be read and remembers
- * the peak, so running the real step over counting arenas *is* the memory projection (plan), and
- * its peak is the size that the real arena is created with (train). One code path, one number.
- *
- * MEM_HOST reserves addresses and lets the kernel add pages on first touch. So a tool that cannot
- * know its needs beforehand (a tokenizer, a JSON file) takes an arena of many GiB and pays for what
- * it writes; only what was written shows in VmHWM.
- *
- * MEM_DEVICE and MEM_PINNED blocks belong to a backend, which makes them with its own `alloc`.
- */
+ * MEM_COUNT has no block: it hands out addresses that must never be read and remembers the peak, so
+ * running the real step over counting arenas *is* the memory projection, and its peak is the size
+ * of the real arena. MEM_HOST reserves addresses and lets the kernel add pages on first touch, so a
+ * tool that cannot know its needs takes many GiB and pays for what it writes. MEM_DEVICE and
+ * MEM_PINNED blocks belong to a backend. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
 #include "base/status.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum MemKind { MEM_HOST, MEM_COUNT, MEM_DEVICE, MEM_PINNED } MemKind;
 
@@ -55,6 +47,15 @@ void arena_huge_pages(const Arena *a);
 /* 256-byte aligned, contents undefined (poisoned in debug builds). */
 Status arena_alloc(Arena *a, size_t bytes, void **out);
 Status arena_alloc_zero(Arena *a, size_t bytes, void **out);
+/* *p: room for n elements of what it points to; zeroed; or no less than n with a room that doubles,
+ * the *room elements of before copied. p is the address of a pointer. */
+#define ARENA_NEW(a, n, p)        arena_array((a), (size_t)(n), sizeof **(p), (p))
+#define ARENA_ZEROED(a, n, p)     arena_array_zero((a), (size_t)(n), sizeof **(p), (p))
+#define ARENA_GROW(a, n, room, p) arena_grow((a), (n), (room), sizeof **(p), (p))
+Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer);
+Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer);
+Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer);
+
 ArenaMark arena_mark(const Arena *a);
 void arena_release(Arena *a, ArenaMark mark);
 

@@ -116,46 +116,23 @@ uint8_t e4m3_from_f32_sat(float v) { return (uint8_t)narrow(v, E4M3, E4M3.larges
 uint8_t e5m2_from_f32(float v) { return (uint8_t)narrow(v, E5M2, E5M2.overflow); }
 uint8_t e5m2_from_f32_sat(float v) { return (uint8_t)narrow(v, E5M2, E5M2.largest); }
 
-/* One loop a type, so that each is a straight run for the vectoriser. */
-static void f32_from_bf16_n(float *restrict dst, const uint16_t *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = widen_bf16(src[i]);
-}
+/* One loop a type, so that each is a straight run for the vectoriser.
+ * NOLINTBEGIN(bugprone-macro-parentheses): types take none */
+#define LOOP(name, From, To, convert)                                                              \
+    static void name(To *restrict dst, const From *restrict src, int64_t n)                        \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++) dst[i] = (To)(convert);                                    \
+    }
 
-static void f32_from_f16_n(float *restrict dst, const uint16_t *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = widen(src[i], F16);
-}
-
-static void f32_from_e4m3_n(float *restrict dst, const uint8_t *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = widen(src[i], E4M3);
-}
-
-static void f32_from_e5m2_n(float *restrict dst, const uint8_t *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = widen(src[i], E5M2);
-}
-
-static void bf16_from_f32_n(uint16_t *restrict dst, const float *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = narrow_bf16(src[i]);
-}
-
-static void f16_from_f32_n(uint16_t *restrict dst, const float *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = (uint16_t)narrow(src[i], F16, F16.overflow);
-}
-
-static void e4m3_from_f32_n(uint8_t *restrict dst, const float *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = (uint8_t)narrow(src[i], E4M3, E4M3.overflow);
-}
-
-static void e5m2_from_f32_n(uint8_t *restrict dst, const float *restrict src, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) dst[i] = (uint8_t)narrow(src[i], E5M2, E5M2.overflow);
-}
+LOOP(f32_from_bf16_n, uint16_t, float, widen_bf16(src[i]))
+LOOP(f32_from_f16_n, uint16_t, float, widen(src[i], F16))
+LOOP(f32_from_e4m3_n, uint8_t, float, widen(src[i], E4M3))
+LOOP(f32_from_e5m2_n, uint8_t, float, widen(src[i], E5M2))
+LOOP(bf16_from_f32_n, float, uint16_t, narrow_bf16(src[i]))
+LOOP(f16_from_f32_n, float, uint16_t, narrow(src[i], F16, F16.overflow))
+LOOP(e4m3_from_f32_n, float, uint8_t, narrow(src[i], E4M3, E4M3.overflow))
+LOOP(e5m2_from_f32_n, float, uint8_t, narrow(src[i], E5M2, E5M2.overflow))
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n)
 {
@@ -166,12 +143,8 @@ void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n)
     case DTYPE_F16: f32_from_f16_n(dst, src, n); return;
     case DTYPE_E4M3: f32_from_e4m3_n(dst, src, n); return;
     case DTYPE_E5M2: f32_from_e5m2_n(dst, src, n); return;
-    case DTYPE_I32:
-    case DTYPE_I64:
-    case DTYPE_U8:
-    case DTYPE_COUNT: break;
+    default: assert(!"dtype_to_f32 of an integer type");
     }
-    assert(!"dtype_to_f32 of an integer type");
 }
 
 void dtype_from_f32(void *dst, Dtype dst_type, const float *src, int64_t n)
@@ -183,10 +156,6 @@ void dtype_from_f32(void *dst, Dtype dst_type, const float *src, int64_t n)
     case DTYPE_F16: f16_from_f32_n(dst, src, n); return;
     case DTYPE_E4M3: e4m3_from_f32_n(dst, src, n); return;
     case DTYPE_E5M2: e5m2_from_f32_n(dst, src, n); return;
-    case DTYPE_I32:
-    case DTYPE_I64:
-    case DTYPE_U8:
-    case DTYPE_COUNT: break;
+    default: assert(!"dtype_from_f32 to an integer type");
     }
-    assert(!"dtype_from_f32 to an integer type");
 }

@@ -1,5 +1,4 @@
-/*
- * dtype: element types and bit-exact conversions between them.
+/* dtype: element types and bit-exact conversions between them.
  *
  *   F32   IEEE binary32
  *   BF16  the upper half of an F32 (8 exponent bits, 7 mantissa bits)
@@ -8,10 +7,8 @@
  *   E5M2  OCP 8-bit: bias 15, IEEE-like infinities and NaNs, largest 57344
  *   I32, I64, U8  integers, never converted
  *
- * All narrowing conversions round to nearest, ties to even. Overflow: BF16, F16 and E5M2 go to
- * infinity, E4M3 goes to NaN; the *_sat variants clamp to the largest finite value (NaN stays NaN),
- * which is what quantisation uses. Subnormals are exact in both directions.
- */
+ * Narrowing rounds to nearest, ties to even. Overflow goes to infinity, in E4M3 to NaN; the *_sat
+ * variants clamp to the largest finite value (NaN stays NaN). Subnormals are exact both ways. */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 

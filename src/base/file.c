@@ -83,8 +83,7 @@ static Status open_to_write(File *f, const char *path, bool temporary, void *buf
 
 Status file_create_temp_buffered(File *f, const char *path, void *buffer, size_t buffer_bytes)
 {
-    TRY(open_to_write(f, path, true, buffer, buffer_bytes));
-    return OK;
+    return open_to_write(f, path, true, buffer, buffer_bytes);
 }
 
 Status file_create_temp(File *f, const char *path, Arena *arena)
@@ -92,14 +91,12 @@ Status file_create_temp(File *f, const char *path, Arena *arena)
     *f = (File){ 0 };
     void *buffer = NULL;
     TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
-    TRY(open_to_write(f, path, true, buffer, BUFFER_BYTES));
-    return OK;
+    return open_to_write(f, path, true, buffer, BUFFER_BYTES);
 }
 
 Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_bytes)
 {
-    TRY(open_to_write(f, path, false, buffer, buffer_bytes));
-    return OK;
+    return open_to_write(f, path, false, buffer, buffer_bytes);
 }
 
 /* Bytes written before the system refused; errno says why it did if that is not all. */

@@ -1,11 +1,7 @@
-/*
- * file: whole-file reads, maps, atomic writes, folders and locks.
- *
- * Reading: a missing or unreadable file is ERR_IO with the path and the system's reason.
- * Writing: everything that may fill a disk is ERR_DISK. A file under construction has the name
- * PATH.tmp until file_commit: fsync, rename, fsync of the folder. So at any moment PATH is either
- * absent, the old file, or the whole new one.
- */
+/* file: whole-file reads, maps, atomic writes, folders and locks. What cannot be read is ERR_IO
+ * with the path and the system's reason; everything that may fill a disk is ERR_DISK. A file under
+ * construction has the name PATH.tmp until file_commit: fsync, rename, fsync of the folder. So at
+ * any moment PATH is either absent, the old file, or the whole new one. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 

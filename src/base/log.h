@@ -1,10 +1,6 @@
-/*
- * log: messages for people, on stderr.
- *
- * Levels error, warn, info, debug; a lowercase sentence, values after words. Rank 0 speaks from
+/* log: messages for people, on stderr: a lowercase sentence, values after words. Rank 0 speaks from
  * info, others from warn. The progress line is rewritten in place on a terminal and printed as an
- * ordinary line now and then elsewhere; any log line first ends it.
- */
+ * ordinary line now and then elsewhere; any log line first ends it. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

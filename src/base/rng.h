@@ -1,11 +1,7 @@
-/*
- * rng: counter-based random numbers: value = f(seed, name, index).
- *
- * There is no state and no order: element i of the tensor called `name` gets the same value on any
- * mesh, in any chunk, from any thread. Philox4x32-10 (Salmon et al., "Parallel random numbers: as
- * easy as 1, 2, 3", SC 2011): key = seed (64 bit); counter = (index / 4: 64 bit, stream: 64 bit);
- * the four output words serve the indexes 4i .. 4i+3.
- */
+/* rng: counter-based random numbers: value = f(seed, name, index). Element i of the tensor called
+ * `name` is the same on any mesh, in any chunk, from any thread. Philox4x32-10 (Salmon et al.,
+ * "Parallel random numbers: as easy as 1, 2, 3", SC 2011): key = seed; counter = (index / 4,
+ * stream); the four output words serve the indexes 4i .. 4i+3. */
 #ifndef BASE_RNG_H
 #define BASE_RNG_H
 

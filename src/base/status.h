@@ -1,12 +1,7 @@
-/*
- * status: how a function says that it failed, and why.
- *
- * Every function that can fail returns a Status. The place that *first* knows the cause calls FAIL,
- * which stores one sentence in a thread-local record; every caller in between uses TRY, which adds
- * its own file:line to that record and returns the same code. main() prints the record. So a
- * message is written once, near the facts, and the path to it comes for free. Nothing below
- * src/main.c and tests/ calls exit().
- */
+/* status: how a function says that it failed, and why. The place that *first* knows the cause calls
+ * FAIL, which stores one sentence in a thread-local record; every caller in between uses TRY, which
+ * adds its file:line and returns the same code. main() prints the record. So a message is written
+ * once, near the facts, and the path to it comes for free. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 

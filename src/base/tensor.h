@@ -1,9 +1,6 @@
-/*
- * tensor: a pointer with a type and a shape. Always row-major and contiguous: an op that needs
- * another layout makes it with an op. That one rule removes strides from every kernel's signature.
- *
- * A "row" below is one index of dim 0 with everything behind it; the last dim is called columns.
- */
+/* tensor: a pointer with a type and a shape, always row-major and contiguous: that one rule removes
+ * strides from every kernel's signature. A "row" below is one index of dim 0 with everything behind
+ * it; the last dim is called columns. */
 #ifndef BASE_TENSOR_H
 #define BASE_TENSOR_H
 

@@ -115,6 +115,15 @@ const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at)
     return out;
 }
 
+const char *text_hint(char out[TEXT_HINT_BYTES], const char *word, const char *const *names, int n,
+                      const char *otherwise)
+{
+    int near = text_nearest(word, names, n);
+    if (near < 0) return otherwise;
+    (void)snprintf(out, TEXT_HINT_BYTES, ", did you mean %s?", names[near]);
+    return out;
+}
+
 bool text_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

@@ -1,5 +1,5 @@
 /*
- * text: small string work: a builder over an arena, nearest names, human units, JSON out.
+ * text: small string work: a builder over an arena, templates, nearest names, human units.
  */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
@@ -21,9 +21,21 @@ Status text_init(Text *t, Arena *arena);
 Status text_append(Text *t, const char *s, size_t n);
 Status text_printf(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* text_printf for JSON and for HTML or SVG: the format is the syntax, what is printed into it
+ * cannot break it. A %s is escaped (in JSON with its quotes); what is not UTF-8 becomes U+FFFD. In
+ * JSON a bare %g has the fewest digits that read back to the same value, NaN and infinities are
+ * null. Conversions: s .*s c d u x e f g, integers of int, l, ll and z. */
+Status text_json(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+Status text_markup(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Index of the name nearest to `word` by Damerau-Levenshtein distance if it is at most
  * 1 + strlen(word) / 3, else -1. */
 int text_nearest(const char *word, const char *const *names, int n);
+
+/* ", did you mean NAME?" with the nearest name, or if there is none `otherwise`. */
+enum { TEXT_HINT_BYTES = 128 };
+const char *text_hint(char out[TEXT_HINT_BYTES], const char *word, const char *const *names, int n,
+                      const char *otherwise);
 
 /* "1.50 GiB", "512 B"; "15.7 G", "1,234" into out; return out. */
 const char *text_bytes(char out[32], double bytes);
@@ -42,8 +54,7 @@ bool text_ends(const char *s, const char *suffix);
  * begins. */
 bool text_utf8_valid(const char *s, size_t n, size_t *bad);
 
-/* JSON out: a writer over Text that puts commas and quotes, escapes strings, prints numbers with
- * the fewest digits that read back to the same value, and NaN and infinities as null. */
+/* text_json's values with the commas between them, for lists of unknown length. */
 typedef struct Json {
     Text *text;
     int depth;
@@ -58,11 +69,8 @@ Status json_array(Json *j);
 Status json_array_end(Json *j);
 Status json_key(Json *j, const char *key);
 Status json_string(Json *j, const char *s);
-Status json_string_n(Json *j, const char *s, size_t n);
 Status json_double(Json *j, double v);
 Status json_number(Json *j, const char *key, double v); /* key and value */
-Status json_float(Json *j, float v); /* fewest digits that read back to the same f32 */
 Status json_int(Json *j, int64_t v);
-Status json_bool(Json *j, bool v);
 
 #endif

@@ -1,11 +1,6 @@
-/*
- * bench: how fast ops and training steps are on this machine, beside its own measured roof.
- *
- * Data are random: token ids uniform over the vocabulary, weights initialised as in training, so
- * routing is what an untrained router makes of them. Times are medians; the roof is a matrix
- * product and a copy that this process measures itself: the best of 1024^3 and of 256 MiB on the
- * CPU, on a GPU train/peak.h's.
- */
+/* bench: how fast ops and training steps are on this machine, beside its own measured roof: a
+ * matrix product and a copy (the best of 1024^3 and of 256 MiB on the CPU, on a GPU
+ * train/peak.h's). Token ids are uniform, weights initialised as in training, times medians. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -40,13 +35,13 @@ void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
 /* The table of ops: every op that a training step of the model runs, then those that it does not.
  */
-Status bench_ops(const Config *c, int64_t steps, Text *out);
+Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
 /* The same on a GPU, a row for every shape: of a model with one layer of each kind, since an op
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
 Status bench_ops_gpu(const Config *c, int64_t steps, Text *out);
 /* Tokens a second, spread of step times, memory. */
-Status bench_step(const Config *c, int64_t steps, Text *out);
+Status bench_step(const Config *c, int64_t steps, Arena *a, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */

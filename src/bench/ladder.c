@@ -1,9 +1,6 @@
-/*
- * ladder: what each feature is worth, one after the other. It begins with the plainest way to train
- * the model: all logits at once, a wait of the host after every op, no graph, the library's first
- * proposals; with growing micro-batches up to the configured one. Then every rung keeps what the
- * rungs before it switched on and adds one thing.
- */
+/* ladder: what each feature is worth. It begins with the plainest way to train the model: all
+ * logits at once, a wait of the host after every op, no graph, the library's first proposals. Then
+ * every rung keeps what the rungs before it switched on and adds one thing. */
 #include "bench/bench.h"
 
 #include "base/clock.h"
@@ -43,11 +40,10 @@ typedef struct Row {
 static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
 {
     Trace trace = { 0 };
-    void *memory = NULL;
     double warm = 0;
     const Config *c = m->config;
-    TRY(arena_alloc(&m->arena, (size_t)steps * sizeof(double), &memory));
-    double *seconds = memory;
+    double *seconds = NULL;
+    TRY(ARENA_NEW(&m->arena, steps, &seconds));
     TRY(trace_init(&trace, &m->arena, TRACE_EVENTS));
     if (waits) engine_trace(&m->engine, &trace); /* the trace waits before and after each op */
     for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));

@@ -1,9 +1,6 @@
-/*
- * ops: what each op costs where it is used. A training step runs under the trace backend, which
- * notes every call with its time and its cost; calls of one op are added up. So the shapes, the
- * cache state and the routing are those of training, and an op added to the table needs no line
- * here.
- */
+/* ops: what each op costs where it is used. A training step runs under the trace backend, which
+ * notes every call with its time and cost. So shapes, cache state and routing are those of
+ * training, and an op added to the table needs no line here. */
 #include "bench/bench.h"
 
 #include "base/rng.h"
@@ -114,8 +111,9 @@ static Status print(const OpSum *sums, const BenchRoof *roof, Text *out)
     return OK;
 }
 
-Status bench_ops(const Config *c, int64_t steps, Text *out)
+Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
+    (void)a;
     OpSum sums[OP_ID_COUNT] = { 0 };
     BenchRoof roof;
     if (engine_wants_gpu(c)) return bench_ops_gpu(c, steps, out);

@@ -1,14 +1,10 @@
-/*
- * ops_gpu: what each op costs on a GPU where it is used.
+/* ops_gpu: what each op costs on a GPU where it is used.
  *
  * A decorator puts two marks around every op of whole training steps, so an op finds its inputs as
- * cold as in training: each call has tensors of its own and many others ran since the last one. The
- * stream stands still at a step's start until the host is far ahead; otherwise short ops would be
- * timed at the speed of their launches. Two marks with nothing between them are about 2 us apart.
- *
- * Where a token goes is not left to an untrained router: behind the router the decorator writes the
- * experts that the bench wants, and what follows works on these.
- */
+ * cold as in training. The stream stands still at a step's start until the host is far ahead;
+ * otherwise short ops would be timed at the speed of their launches. Two empty marks are about 2 us
+ * apart. Where a token goes is not left to an untrained router: behind it the decorator writes the
+ * experts wanted. */
 #include "bench/bench.h"
 
 #include "backend/backend.h"
@@ -117,10 +113,8 @@ static Status add_step(OpTimer *t)
     for (int i = 0; i < t->n_calls; i++) {
         OpRow *r = &t->rows[t->row_of[i]];
         double seconds = 0;
-        void *memory = r->seconds;
         TRY(cuda_timer_s(&t->timer, 2 * i, 2 * i + 1, &seconds));
-        if (memory == NULL) TRY(arena_alloc(t->arena, SAMPLES_MAX * sizeof *r->seconds, &memory));
-        r->seconds = memory;
+        if (r->seconds == NULL) TRY(ARENA_NEW(t->arena, SAMPLES_MAX, &r->seconds));
         if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = seconds;
         r->calls++;
     }

@@ -142,8 +142,9 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     return report_clock(&watch, out);
 }
 
-Status bench_step(const Config *c, int64_t steps, Text *out)
+Status bench_step(const Config *c, int64_t steps, Arena *a, Text *out)
 {
+    (void)a;
     BenchModel m;
     TRY(bench_open(&m, c));
     Status s = run(&m, steps, out);

@@ -53,14 +53,26 @@ static Status make_file(const Config *c, Arena *a, int64_t steps, const char *pa
     return OK;
 }
 
-static Status run(int argc, char **argv, Arena *a)
+typedef struct Call {
+    int64_t steps;
+    const char *out;
+} Call;
+
+static Status run(void *state, int n, char **arguments, Arena *a)
 {
-    int64_t steps = 0;
-    const char *out = NULL;
+    const Call *call = state;
+    Config c;
+    TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
+    return make_file(&c, a, call->steps, call->out);
+}
+
+Status cli_data_batches(int argc, char **argv)
+{
+    Call call = { 0 };
     const Option table[] = {
-        { "--steps", OPTION_INT, &steps, "N", .help = "how many", .required = true, .min = 1,
+        { "--steps", OPTION_INT, &call.steps, "N", .help = "how many", .required = true, .min = 1,
           .max = 1e9 },
-        { "--out", OPTION_TEXT, &out, "FILE", .help = "file to write", .required = true },
+        { "--out", OPTION_TEXT, &call.out, "FILE", .help = "file to write", .required = true },
     };
     const Command command = {
         .name = "switchyard data batches",
@@ -71,23 +83,7 @@ static Status run(int argc, char **argv, Arena *a)
         .options = table,
         .n_options = sizeof table / sizeof *table,
         .min_positional = 1,
-        .max_positional = -1,
+        .max_positional = -1
     };
-    int n = 0;
-    bool help = false;
-    Config c;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    TRY(config_load(&c, a, argv[1], (const char *const *)(argv + 2), n - 1));
-    TRY(config_check(&c));
-    return make_file(&c, a, steps, out);
-}
-
-Status cli_data_batches(int argc, char **argv)
-{
-    Arena a = { 0 };
-    TRY(arena_init(&a, "command", MEM_HOST, (size_t)16 << 30));
-    Status s = run(argc, argv, &a);
-    arena_free(&a);
-    return s;
+    return options_run(&command, argc, argv, run, &call);
 }

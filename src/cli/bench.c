@@ -7,50 +7,35 @@
 
 typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 
-static Status run(int argc, char **argv, const Command *named, BenchFn *fn, Arena *a)
+typedef struct Bench {
+    int64_t steps;
+    BenchFn *fn;
+} Bench;
+
+static Status run(void *state, int n, char **arguments, Arena *a)
 {
-    int64_t steps = 20;
+    const Bench *b = state;
+    Config c;
+    Text out = { 0 };
+    TRY(config_load(&c, a, n > 0 ? arguments[0] : "quickstart",
+                    (const char *const *)(arguments + 1), n > 0 ? n - 1 : 0));
+    TRY(text_init(&out, a));
+    TRY(b->fn(&c, b->steps, a, &out));
+    printf("%s", out.data);
+    return OK;
+}
+
+static Status bench(int argc, char **argv, const Command *named, BenchFn *fn)
+{
+    Bench b = { 20, fn };
     const Option table[] = {
-        { "--steps", OPTION_INT, &steps, "N", "timed steps", .min = 1, .max = 1e6 },
+        { "--steps", OPTION_INT, &b.steps, "N", "timed steps", .min = 1, .max = 1e6 },
     };
     Command command = *named;
     command.options = table;
     command.n_options = 1;
     command.max_positional = -1;
-    bool help = false;
-    int n = 0;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    Config c;
-    Text out = { 0 };
-    TRY(config_load(&c, a, n > 0 ? argv[1] : "quickstart", (const char *const *)(argv + 2),
-                    n > 0 ? n - 1 : 0));
-    TRY(config_check(&c));
-    TRY(text_init(&out, a));
-    TRY(fn(&c, steps, a, &out));
-    printf("%s", out.data);
-    return OK;
-}
-
-static Status with_arena(int argc, char **argv, const Command *command, BenchFn *fn)
-{
-    Arena a = { 0 };
-    TRY(arena_init(&a, "command", MEM_HOST, (size_t)1 << 30));
-    Status s = run(argc, argv, command, fn, &a);
-    arena_free(&a);
-    return s;
-}
-
-static Status ops(const Config *c, int64_t steps, Arena *a, Text *out)
-{
-    (void)a;
-    return bench_ops(c, steps, out);
-}
-
-static Status step(const Config *c, int64_t steps, Arena *a, Text *out)
-{
-    (void)a;
-    return bench_step(c, steps, out);
+    return options_run(&command, argc, argv, run, &b);
 }
 
 static Status run_ops(int argc, char **argv)
@@ -63,7 +48,7 @@ static Status run_ops(int argc, char **argv)
             "its share of the machine's own measured roof.",
         .example = "switchyard bench ops quickstart run.compute=bf16",
     };
-    return with_arena(argc, argv, &command, ops);
+    return bench(argc, argv, &command, bench_ops);
 }
 
 static Status run_step(int argc, char **argv)
@@ -74,7 +59,7 @@ static Status run_step(int argc, char **argv)
         .what = "Whole training steps on random tokens: tokens/s, spread of step times, memory.",
         .example = "switchyard bench step quickstart --steps 50",
     };
-    return with_arena(argc, argv, &command, step);
+    return bench(argc, argv, &command, bench_step);
 }
 
 static Status run_ladder(int argc, char **argv)
@@ -86,7 +71,7 @@ static Status run_ladder(int argc, char **argv)
                 "launches and waits of the host.",
         .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16",
     };
-    return with_arena(argc, argv, &command, bench_ladder);
+    return bench(argc, argv, &command, bench_ladder);
 }
 
 Status cli_bench(int argc, char **argv)

@@ -1,10 +1,5 @@
-/*
- * cli: one function a subcommand: parse, call, print; no logic.
- *
- * argv[0] is the word that chose the function ("train"), argv[1] the first argument after it.
- * Results go to stdout, messages to stderr through base/log.h; a failure is the Status that comes
- * back, which main prints and turns into the exit code.
- */
+/* cli: one function a subcommand: parse, call, print; no logic. argv[0] is the word that chose the
+ * function. Results go to stdout, messages to stderr. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 

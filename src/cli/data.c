@@ -3,41 +3,37 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/options.h"
-#include "data/inspect.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "data/yardstick.h"
+#include "viz/inspect_page.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { SOURCES_MAX = 64 };
 
-/* Address space for a tokenizer and what belongs to it; what is not touched costs nothing. */
-static const size_t RESERVE_BYTES = (size_t)64 << 30;
-
 /* ---- data tokenizer train ---- */
 
-static Status train_tokenizer(const TokenizerTraining *t)
+static Status train_tokenizer(void *state, int n, char **arguments, Arena *a)
 {
-    Arena arena = { 0 };
-    TRY(arena_init(&arena, "tokenizer training", MEM_HOST, RESERVE_BYTES));
-    Status s = tokenizer_train(t, &arena);
-    arena_free(&arena);
-    TRY(s);
-    printf("%s: %d tokens from %d files\n", t->out_path, t->vocab, t->n_files);
+    TokenizerTraining *t = state;
+    t->files = (const char *const *)arguments;
+    t->n_files = n;
+    TRY(tokenizer_train(t, a));
+    printf("%s: %d tokens from %d files\n", t->out_path, (int)t->vocab, t->n_files);
     return OK;
 }
 
 static Status run_tokenizer_train(int argc, char **argv)
 {
-    int64_t vocab = 0;
-    const char *out = NULL;
+    TokenizerTraining t = { 0 };
     const Option table[] = {
-        { "--vocab", OPTION_INT, &vocab, "N",
+        { "--vocab", OPTION_INT, &t.vocab, "N",
           .help = "ids in all: 256 bytes, merges and the end-of-text token", .required = true,
           .min = 257, .max = 1 << 24 },
-        { "--out", OPTION_TEXT, &out, "FILE", .help = "tokenizer.json to write", .required = true },
+        { "--out", OPTION_TEXT, &t.out_path, "FILE", .help = "tokenizer.json to write",
+          .required = true },
     };
     const Command command = {
         .name = "switchyard data tokenizer train",
@@ -49,17 +45,9 @@ static Status run_tokenizer_train(int argc, char **argv)
         .options = table,
         .n_options = sizeof table / sizeof *table,
         .min_positional = 1,
-        .max_positional = -1,
+        .max_positional = -1
     };
-    int n = 0;
-    bool help = false;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    TRY(train_tokenizer(&(TokenizerTraining){ .files = (const char *const *)(argv + 1),
-                                              .n_files = n,
-                                              .vocab = (int32_t)vocab,
-                                              .out_path = out }));
-    return OK;
+    return options_run(&command, argc, argv, train_tokenizer, &t);
 }
 
 static Status run_tokenizer(int argc, char **argv)
@@ -83,20 +71,39 @@ static void print_prepared(const PrepareConfig *c, const PrepareStats *s)
     if (s->empty > 0) log_info("%lld empty documents were left out", (long long)s->empty);
 }
 
+typedef struct Prepare {
+    PrepareConfig config;
+    int on_bad_line, split;
+} Prepare;
+
+static Status prepare(void *state, int n, char **arguments, Arena *a)
+{
+    Prepare *p = state;
+    PrepareConfig *c = &p->config;
+    PrepareStats stats = { 0 };
+    (void)a;
+    c->files = (const char *const *)arguments;
+    c->n_files = n;
+    c->documents.skip_bad = p->on_bad_line == 1;
+    c->documents.split = (DocumentSplit)p->split;
+    TRY(prepare_run(c, &stats));
+    print_prepared(c, &stats);
+    return OK;
+}
+
 static Status run_prepare(int argc, char **argv)
 {
-    PrepareConfig c = { .documents.field = "text" };
-    int on_bad_line = 0, split = SPLIT_FILE;
+    Prepare p = { .config.documents.field = "text", .split = SPLIT_FILE };
     const Option table[] = {
-        { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE", .help = "tokenizer.json",
+        { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "tokenizer.json",
           .required = true },
-        { "--out", OPTION_TEXT, &c.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
+        { "--out", OPTION_TEXT, &p.config.out, "PREFIX", .help = "write PREFIX.bin and PREFIX.idx",
           .required = true },
-        { "--on-bad-line", OPTION_CHOICE, &on_bad_line, "fail|skip",
+        { "--on-bad-line", OPTION_CHOICE, &p.on_bad_line, "fail|skip",
           .help = "what a broken line of a .jsonl file does" },
-        { "--field", OPTION_TEXT, &c.documents.field, "NAME",
+        { "--field", OPTION_TEXT, &p.config.documents.field, "NAME",
           .help = "field of a JSON line that holds the text [text]" },
-        { "--split", OPTION_CHOICE, &split, "file|blank|line",
+        { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
           .help =
               "a document of a text file is all of it, a block between blank lines, or a line" },
     };
@@ -110,43 +117,29 @@ static Status run_prepare(int argc, char **argv)
         .options = table,
         .n_options = sizeof table / sizeof *table,
         .min_positional = 1,
-        .max_positional = -1,
+        .max_positional = -1
     };
-    PrepareStats stats = { 0 };
-    bool help = false;
-    TRY(options_parse(&command, argc, argv, &c.n_files, &help));
-    if (help) return OK;
-    c.files = (const char *const *)(argv + 1);
-    c.documents.skip_bad = on_bad_line == 1;
-    c.documents.split = (DocumentSplit)split;
-    TRY(prepare_run(&c, &stats));
-    print_prepared(&c, &stats);
-    return OK;
+    return options_run(&command, argc, argv, prepare, &p);
 }
 
 /* ---- data inspect ---- */
 
 typedef struct InspectCall {
-    const char *prefix, *tokenizer, *html;
-    Arena arena, text_arena;
+    const char *tokenizer, *html;
     Tokenizer *loaded;
 } InspectCall;
 
-static Status inspect(InspectCall *c)
+static Status inspect(void *state, int n, char **arguments, Arena *a)
 {
+    InspectCall *c = state;
     Inspect report = { 0 };
     Text text = { 0 };
-    TRY(arena_init(&c->arena, "inspect", MEM_HOST, RESERVE_BYTES));
-    TRY(arena_init(&c->text_arena, "report", MEM_HOST, RESERVE_BYTES));
-    if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, &c->arena, &c->loaded));
-    TRY(inspect_scan(c->prefix, &c->arena, &report));
-    TRY(text_init(&text, &c->text_arena));
-    if (c->html != NULL) {
-        TRY(inspect_html(&report, c->loaded, &text));
-        TRY(file_write_whole(c->html, text.data, text.used, &c->arena));
-        return OK;
-    }
-    TRY(inspect_text(&report, c->loaded, &text));
+    (void)n;
+    if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, a, &c->loaded));
+    TRY(inspect_scan(arguments[0], a, &report));
+    TRY(text_init(&text, a));
+    TRY((c->html != NULL ? inspect_html : inspect_text)(&report, c->loaded, &text));
+    if (c->html != NULL) return file_write_whole(c->html, text.data, text.used, a);
     (void)fwrite(text.data, 1, text.used, stdout);
     return OK;
 }
@@ -168,17 +161,10 @@ static Status run_inspect(int argc, char **argv)
         .options = table,
         .n_options = sizeof table / sizeof *table,
         .min_positional = 1,
-        .max_positional = 1,
+        .max_positional = 1
     };
-    int n = 0;
-    bool help = false;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    c.prefix = argv[1];
-    Status s = inspect(&c);
+    Status s = options_run(&command, argc, argv, inspect, &c);
     tokenizer_free(c.loaded);
-    arena_free(&c.arena);
-    arena_free(&c.text_arena);
     return s;
 }
 
@@ -217,35 +203,42 @@ static void print_yardstick(const YardstickConfig *c, const YardstickRow *rows)
     }
 }
 
-static Status measure_ngrams(YardstickConfig *c, const char *tokenizer)
+typedef struct NgramCall {
+    YardstickConfig config;
+    const char *tokenizer;
+    Tokenizer *loaded;
+    OptionInts orders;
+} NgramCall;
+
+static Status measure_ngrams(void *state, int n, char **arguments, Arena *a)
 {
-    Arena arena = { 0 };
-    Tokenizer *loaded = NULL;
+    NgramCall *call = state;
+    YardstickConfig *c = &call->config;
     YardstickRow rows[SOURCES_MAX + 1];
-    TRY(arena_init(&arena, "tokenizer", MEM_HOST, RESERVE_BYTES));
-    Status s = tokenizer_load(tokenizer, &arena, &loaded);
-    c->tokenizer = loaded;
-    if (s == OK) s = yardstick_run(c, rows);
-    tokenizer_free(loaded);
-    arena_free(&arena);
-    TRY(s);
+    LoaderSource sources[SOURCES_MAX];
+    for (int i = 0; i < n; i++) TRY(parse_source(arguments[i], &sources[i]));
+    if (call->orders.n == 0) call->orders = (OptionInts){ .n = 2, .at = { 2, 5 } };
+    c->sources = sources;
+    c->n_sources = n;
+    c->orders = call->orders.at;
+    c->n_orders = call->orders.n;
+    TRY(tokenizer_load(call->tokenizer, a, &call->loaded));
+    c->tokenizer = call->loaded;
+    TRY(yardstick_run(c, rows));
     print_yardstick(c, rows);
     return OK;
 }
 
 static Status run_ngram(int argc, char **argv)
 {
-    YardstickConfig c = { .validation = 0.02 };
-    LoaderSource sources[SOURCES_MAX];
-    const char *tokenizer = NULL;
-    OptionInts orders = { 0 };
+    NgramCall c = { .config.validation = 0.02 };
     const Option table[] = {
-        { "--tokenizer", OPTION_TEXT, &tokenizer, "FILE", .help = "tokenizer.json of the shards",
+        { "--tokenizer", OPTION_TEXT, &c.tokenizer, "FILE", .help = "tokenizer.json of the shards",
           .required = true },
-        { "--order", OPTION_INTS, &orders, "N", .help = "bytes an n-gram has [2 and 5]", .min = 1,
+        { "--order", OPTION_INTS, &c.orders, "N", .help = "bytes an n-gram has [2 and 5]", .min = 1,
           .max = 8 },
-        { "--validation", OPTION_REAL, &c.validation, "X", .help = "share of documents held out",
-          .min = 0, .max = 0.9 },
+        { "--validation", OPTION_REAL, &c.config.validation, "X",
+          .help = "share of documents held out", .min = 0, .max = 0.9 },
     };
     const Command command = {
         .name = "switchyard data ngram",
@@ -257,18 +250,11 @@ static Status run_ngram(int argc, char **argv)
         .options = table,
         .n_options = sizeof table / sizeof *table,
         .min_positional = 1,
-        .max_positional = SOURCES_MAX,
+        .max_positional = SOURCES_MAX
     };
-    bool help = false;
-    TRY(options_parse(&command, argc, argv, &c.n_sources, &help));
-    if (help) return OK;
-    for (int i = 0; i < c.n_sources; i++) TRY(parse_source(argv[1 + i], &sources[i]));
-    if (orders.n == 0) orders = (OptionInts){ .n = 2, .at = { 2, 5 } };
-    c.sources = sources;
-    c.orders = orders.at;
-    c.n_orders = orders.n;
-    TRY(measure_ngrams(&c, tokenizer));
-    return OK;
+    Status s = options_run(&command, argc, argv, measure_ngrams, &c);
+    tokenizer_free(c.loaded);
+    return s;
 }
 
 Status cli_data(int argc, char **argv)

@@ -72,27 +72,15 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     return print_eval(&v, *loader);
 }
 
-static Status run_eval(int argc, char **argv, Arena *a)
+static Status run_eval(void *state, int n, char **arguments, Arena *a)
 {
-    const Command command = {
-        .name = "switchyard eval",
-        .arguments = "CKPT [NAME=PREFIX ...]",
-        .what = "Loss and bits a byte on held-out documents: of the run's own data, or of the\n"
-                ".bin/.idx prefixes given. CKPT is a run's folder or a checkpoint's.",
-        .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
-        .min_positional = 1,
-        .max_positional = -1,
-    };
-    bool help = false;
-    int n = 0;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
     char path[FILE_PATH_MAX];
     Config c;
     Engine e = { 0 };
     Loader *loader = NULL;
-    TRY(read_config(argv[1], a, path, &c));
-    TRY(set_sources(&c, a, argv + 2, n - 1));
+    (void)state;
+    TRY(read_config(arguments[0], a, path, &c));
+    TRY(set_sources(&c, a, arguments + 1, n - 1));
     Status s = eval_with(&e, &c, path, a, &loader);
     loader_close(loader);
     engine_close(&e);
@@ -119,11 +107,11 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
     return OK;
 }
 
-static Status logits_with(Engine *e, const Config *c, const char *path, char **argv, Arena *a)
+static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a)
 {
     int32_t *ids = NULL;
     int64_t n = 0;
-    TRY(read_tokens(argv[2], c->model_vocab, a, &ids, &n));
+    TRY(read_tokens(names[1], c->model_vocab, a, &ids, &n));
     EngineShape shape = { .batch = 1,
                           .micro_batch = 1,
                           .sequence = n,
@@ -135,21 +123,42 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **a
     EnginePlan plan;
     CheckpointInfo info;
     const float *logits = NULL;
-    File out = { 0 };
     TRY(engine_plan(c, ENGINE_INFER, &shape, &plan));
     TRY(engine_open(e, c, ENGINE_INFER, &shape, &plan));
     TRY(checkpoint_load(e, path, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));
-    Status s = file_create_temp(&out, argv[3], a);
-    if (s == OK) s = file_write(&out, logits, (size_t)(n * c->model_vocab) * sizeof *logits);
-    if (s == OK) s = file_commit(&out);
-    file_close(&out);
-    if (s == OK)
-        printf("%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab, argv[3]);
+    TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits, a));
+    printf("%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab, names[2]);
+    return OK;
+}
+
+static Status run_logits(void *state, int n, char **arguments, Arena *a)
+{
+    char path[FILE_PATH_MAX];
+    Config c;
+    Engine e = { 0 };
+    (void)state, (void)n;
+    TRY(read_config(arguments[0], a, path, &c));
+    Status s = logits_with(&e, &c, path, arguments, a);
+    engine_close(&e);
     return s;
 }
 
-static Status run_logits(int argc, char **argv, Arena *a)
+Status cli_eval(int argc, char **argv)
+{
+    const Command command = {
+        .name = "switchyard eval",
+        .arguments = "CKPT [NAME=PREFIX ...]",
+        .what = "Loss and bits a byte on held-out documents: of the run's own data, or of the\n"
+                ".bin/.idx prefixes given. CKPT is a run's folder or a checkpoint's.",
+        .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
+        .min_positional = 1,
+        .max_positional = -1
+    };
+    return options_run(&command, argc, argv, run_eval, NULL);
+}
+
+Status cli_logits(int argc, char **argv)
 {
     const Command command = {
         .name = "switchyard logits",
@@ -159,29 +168,7 @@ static Status run_logits(int argc, char **argv, Arena *a)
             "logits of every position as raw f32 (tokens x vocabulary).",
         .example = "switchyard logits runs/quickstart tokens.i32 logits.f32",
         .min_positional = 3,
-        .max_positional = 3,
+        .max_positional = 3
     };
-    bool help = false;
-    int n = 0;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    char path[FILE_PATH_MAX];
-    Config c;
-    Engine e = { 0 };
-    TRY(read_config(argv[1], a, path, &c));
-    Status s = logits_with(&e, &c, path, argv, a);
-    engine_close(&e);
-    return s;
+    return options_run(&command, argc, argv, run_logits, NULL);
 }
-
-static Status with_arena(Status (*run)(int argc, char **argv, Arena *a), int argc, char **argv)
-{
-    Arena a = { 0 };
-    TRY(arena_init(&a, "command", MEM_HOST, (size_t)16 << 30));
-    Status s = run(argc, argv, &a);
-    arena_free(&a);
-    return s;
-}
-
-Status cli_eval(int argc, char **argv) { return with_arena(run_eval, argc, argv); }
-Status cli_logits(int argc, char **argv) { return with_arena(run_logits, argc, argv); }

@@ -35,11 +35,10 @@ static Status unknown(const Command *c, const char *word)
     for (int i = 0; i < c->n_options; i++) known[i] = c->options[i].name;
     char bare[64];
     (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(word, "="), word);
-    int near = text_nearest(bare, known, c->n_options);
-    if (near < 0) {
-        return FAIL(ERR_ARG, "%s knows no option %s (see %s --help)", c->name, bare, c->name);
-    }
-    return FAIL(ERR_ARG, "%s knows no option %s, did you mean %s?", c->name, bare, known[near]);
+    char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
+    (void)snprintf(help, sizeof help, " (see %s --help)", c->name);
+    return FAIL(ERR_ARG, "%s knows no option %s%s", c->name, bare,
+                text_hint(hint, bare, known, c->n_options, help));
 }
 
 static bool limited(const Option *o) { return o->min < o->max; }
@@ -219,6 +218,20 @@ void options_print_help(const Command *c)
     if (c->example != NULL) printf("\nexample:\n  %s\n", c->example);
 }
 
+Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state)
+{
+    bool help = false;
+    int n = 0;
+    Arena a = { 0 };
+    TRY(options_parse(c, argc, argv, &n, &help));
+    if (help) return OK;
+    TRY(arena_init(&a, "command", MEM_HOST,
+                   (size_t)64 << 30)); /* what is not touched costs nothing */
+    Status s = run(state, n, argv + 1, &a);
+    arena_free(&a);
+    return s;
+}
+
 static void print_rows(const char *program, const Subcommand *rows, int n)
 {
     printf("usage: %s COMMAND ...\n\n", program);
@@ -239,10 +252,8 @@ Status options_dispatch(const char *program, const Subcommand *rows, int n, int 
         if (strcmp(argv[1], rows[i].name) == 0) return rows[i].run(argc - 1, argv + 1);
         known[i] = rows[i].name;
     }
-    int near = text_nearest(argv[1], known, n);
-    if (near < 0) {
-        return FAIL(ERR_ARG, "%s has no command \"%s\" (see %s --help)", program, argv[1], program);
-    }
-    return FAIL(ERR_ARG, "%s has no command \"%s\", did you mean %s?", program, argv[1],
-                known[near]);
+    char hint[TEXT_HINT_BYTES], help[TEXT_HINT_BYTES];
+    (void)snprintf(help, sizeof help, " (see %s --help)", program);
+    return FAIL(ERR_ARG, "%s has no command \"%s\"%s", program, argv[1],
+                text_hint(hint, argv[1], known, n, help));
 }

@@ -1,36 +1,21 @@
-/*
- * options: a subcommand's arguments from one table. Parsing, range checks and --help are loops over
+/* options: a subcommand's arguments from one table. Parsing, range checks and --help are loops over
  * it.
  *
- *     int64_t tokens = 100;
- *     const char *prompt = NULL;
  *     const Option table[] = {
  *         { "--prompt", OPTION_TEXT, &prompt, "TEXT", .help = "text to go on from",
  *           .required = true },
  *         { "--tokens", OPTION_INT, &tokens, "N", .help = "tokens to write", .min = 1,
  *           .max = 1e6 },
  *     };
- *     const Command command = {
- *         .name = "switchyard generate", .arguments = "CKPT", .what = "Go on from a prompt.",
- *         .example = "switchyard generate runs/a/last --prompt 'In the beginning'",
- *         .options = table, .n_options = 2, .min_positional = 1, .max_positional = 1,
- *     };
- *     bool help = false;
- *     int n = 0;
- *     TRY(options_parse(&command, argc, argv, &n, &help));
- *     if (help) return OK;           now argv[1] .. argv[n] are the positional arguments
- *
- * (The designator .help is what lets a row end there without a warning.)
  *
  * A value follows its name (`--tokens 5`) or stands in the same word (`--tokens=5`). Options and
  * positional arguments mix freely; after a bare `--` everything is positional. What a target holds
- * before is its default. Every error is ERR_ARG (exit code 2) and one sentence; an unknown option
- * names the nearest one.
- */
+ * before is its default. Every error is ERR_ARG and one sentence; an unknown option names the
+ * nearest one. (The designator .help is what lets a row end there without a warning.) */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
-#include "base/status.h"
+#include "base/arena.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -82,6 +67,11 @@ typedef struct Command {
 /* Positional arguments are moved to argv[1] .. argv[*n_positional], in order. With --help (or -h)
  * the help goes to stdout, *help is set and nothing else is checked. */
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
+
+/* A whole subcommand: parse, then (unless that was --help) `run` with the positional arguments and
+ * an arena of its own. `state` is the caller's, as a rule what the options' targets lie in. */
+typedef Status CommandRun(void *state, int n, char **arguments, Arena *a);
+Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 
 /* What --help prints. */
 void options_print_help(const Command *c);

@@ -43,8 +43,7 @@ static Status dry_run(const Config *c, Arena *a)
 static Status report(const Config *c, Arena *a)
 {
     RunSummary sum;
-    TRY(report_write(c->run_dir, a));
-    TRY(report_summary(c->run_dir, a, &sum));
+    TRY(report_write(c->run_dir, a, &sum));
     if (isfinite(sum.last_bits_per_byte)) {
         printf("held-out bits a byte  %.3f before, %.3f after\n", sum.first_bits_per_byte,
                sum.last_bits_per_byte);
@@ -56,31 +55,46 @@ static Status report(const Config *c, Arena *a)
     return OK;
 }
 
-static Status run(int argc, char **argv, Arena *a)
+typedef struct Call {
+    bool dry, resume, rows, markdown;
+    const char *init;
+} Call;
+
+static Status run(void *state, int n, char **arguments, Arena *a)
 {
-    bool dry = false, resume = false, rows = false, markdown = false, help = false;
-    const char *init = NULL;
+    const Call *call = state;
+    Config c;
+    int64_t last_step = 0;
+    if (call->rows || call->markdown) {
+        Text text = { 0 };
+        TRY(text_init(&text, a));
+        TRY(call->markdown ? config_markdown(&text) : config_help(&text));
+        printf("%s", text.data);
+        return OK;
+    }
+    if (n < 1) {
+        return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
+    }
+    TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
+    if (call->dry) return dry_run(&c, a);
+    catch_signals();
+    TRY(train_run(&c, &(TrainOptions){ call->resume, call->init, &stop_signal, &last_step }));
+    return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
+}
+
+Status cli_train(int argc, char **argv)
+{
+    Call c = { 0 };
     const Option table[] = {
-        { .name = "--dry-run",
-          .kind = OPTION_FLAG,
-          .target = &dry,
+        { "--dry-run", OPTION_FLAG, &c.dry,
           .help = "print configuration, parameters and memory; train nothing" },
-        { .name = "--resume",
-          .kind = OPTION_FLAG,
-          .target = &resume,
+        { "--resume", OPTION_FLAG, &c.resume,
           .help = "go on from the newest whole checkpoint in run.dir" },
-        { .name = "--init",
-          .kind = OPTION_TEXT,
-          .target = &init,
-          .value = "CKPT",
+        { "--init", OPTION_TEXT, &c.init, "CKPT",
           .help = "take the initial weights from a checkpoint" },
-        { .name = "--settings",
-          .kind = OPTION_FLAG,
-          .target = &rows,
+        { "--settings", OPTION_FLAG, &c.rows,
           .help = "list presets, and every section.key with its default" },
-        { .name = "--settings-markdown",
-          .kind = OPTION_FLAG,
-          .target = &markdown,
+        { "--settings-markdown", OPTION_FLAG, &c.markdown,
           .help = "the same as a page: docs/config.md" },
     };
     const Command command = {
@@ -90,36 +104,7 @@ static Status run(int argc, char **argv, Arena *a)
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
         .options = table,
         .n_options = sizeof table / sizeof *table,
-        .min_positional = 0,
-        .max_positional = -1,
+        .max_positional = -1
     };
-    int n = 0;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    if (rows || markdown) {
-        Text text = { 0 };
-        TRY(text_init(&text, a));
-        TRY(markdown ? config_markdown(&text) : config_help(&text));
-        printf("%s", text.data);
-        return OK;
-    }
-    if (n < 1)
-        return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
-    Config c;
-    TRY(config_load(&c, a, argv[1], (const char *const *)(argv + 2), n - 1));
-    TRY(config_check(&c));
-    if (dry) return dry_run(&c, a);
-    catch_signals();
-    int64_t last_step = 0;
-    TRY(train_run(&c, &(TrainOptions){ resume, init, &stop_signal, &last_step }));
-    return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
-}
-
-Status cli_train(int argc, char **argv)
-{
-    Arena a = { 0 };
-    TRY(arena_init(&a, "command", MEM_HOST, (size_t)16 << 30));
-    Status s = run(argc, argv, &a);
-    arena_free(&a);
-    return s;
+    return options_run(&command, argc, argv, run, &c);
 }

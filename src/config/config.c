@@ -1,8 +1,4 @@
-/*
- * config: the table of rows, the order of precedence, overrides and presets. Reading YAML is
- * config_yaml.c, a value and its row config_value.c, checks over several rows config_check.c,
- * everything that prints config_print.c.
- */
+/* config: the table of rows, the order of precedence, overrides and presets. */
 #include "config/config.h"
 
 #include "base/file.h"
@@ -36,33 +32,30 @@ static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') 
 
 /* The row that a wrong name most likely means: the same key in another section (train.lr is
  * optimizer.lr), else the nearest spelling. */
-static const ConfigRow *likely_row(const char *name)
+static Status no_row(const char *place, const char *name)
 {
-    const char *dot = strchr(name, '.'), *key = dot == NULL ? name : dot + 1;
-    const char *names[ROW_COUNT];
-    for (int i = 0; i < ROW_COUNT; i++) {
-        if (strcmp(key_of(&config_rows[i]), key) == 0) return &config_rows[i];
-        names[i] = config_rows[i].name;
+    const char *dot = strchr(name, '.'), *key = dot == NULL ? name : dot + 1, *names[ROW_COUNT],
+               *meant = name;
+    char hint[TEXT_HINT_BYTES];
+    int n = 0;
+    for (int i = 0; i < ROW_COUNT; i++) names[n++] = config_rows[i].name;
+    for (int i = 0; i < ROW_COUNT && n > 1; i++) {
+        if (strcmp(key_of(&config_rows[i]), key) != 0) continue;
+        meant = names[0] = config_rows[i].name;
+        n = 1;
     }
-    int near = text_nearest(name, names, ROW_COUNT);
-    return near < 0 ? NULL : &config_rows[near];
+    return FAIL(ERR_ARG, "%s: there is no setting %.*s%s", place, CONFIG_SHOWN_CHARS, name,
+                text_hint(hint, meant, names, n, " (docs/config.md lists them)"));
 }
 
 Status config_row_find(const char *place, const char *name, const ConfigRow **out)
 {
     for (int i = 0; i < ROW_COUNT; i++) {
-        if (strcmp(config_rows[i].name, name) == 0) {
-            *out = &config_rows[i];
-            return OK;
-        }
+        if (strcmp(config_rows[i].name, name) != 0) continue;
+        *out = &config_rows[i];
+        return OK;
     }
-    const ConfigRow *likely = likely_row(name);
-    if (likely == NULL) {
-        return FAIL(ERR_ARG, "%s: there is no setting %.*s (docs/config.md lists them)", place,
-                    CONFIG_SHOWN_CHARS, name);
-    }
-    return FAIL(ERR_ARG, "%s: there is no setting %.*s, did you mean %s?", place,
-                CONFIG_SHOWN_CHARS, name, likely->name);
+    return no_row(place, name);
 }
 
 /* ---- values from texts ---- */
@@ -117,11 +110,11 @@ static Status apply_preset(Config *c, Arena *a, const char *preset, const char *
     const char *yaml = config_preset_yaml(preset);
     if (yaml != NULL) return apply(c, a, preset, yaml, strlen(yaml));
     const char *names[PRESETS_MAX];
+    char hint[TEXT_HINT_BYTES];
     int n = config_presets_n < PRESETS_MAX ? config_presets_n : PRESETS_MAX;
     for (int i = 0; i < n; i++) names[i] = config_presets[i].name;
-    int near = text_nearest(preset, names, n);
-    if (near < 0) return FAIL(ERR_ARG, "%s %s (docs/config.md lists the presets)", what, preset);
-    return FAIL(ERR_ARG, "%s %s, did you mean %s?", what, preset, names[near]);
+    return FAIL(ERR_ARG, "%s %s%s", what, preset,
+                text_hint(hint, preset, names, n, " (docs/config.md lists the presets)"));
 }
 
 static Status apply(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)

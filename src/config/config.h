@@ -1,16 +1,11 @@
-/*
- * config: every setting of a run, in one flat struct made from one table (rows.def).
+/* config: every setting of a run, in one flat struct made from one table (rows.def): the YAML
+ * reader, section.key=value overrides, presets, --help, docs/config.md, the run's config.yaml and
+ * the checkpoint's header are loops over config_rows. Order of precedence: fallback, then the
+ * preset named by the file's top-level key `preset`, then the file, then overrides from left to
+ * right. A CONFIG that is no file is a preset's name.
  *
- * The YAML reader, section.key=value overrides, presets, --help, docs/config.md, the run's
- * config.yaml and the checkpoint's header are loops over config_rows. Order of precedence:
- * fallback, then the preset named by the file's top-level key `preset`, then the file, then
- * overrides from left to right. A CONFIG that is no file is a preset's name (presets are YAML texts
- * that the build puts into the program).
- *
- * Errors (all ERR_ARG or ERR_FORMAT, one sentence): unknown key with file:line:column and the
- * nearest name; wrong type with what was found and what is wanted; out of range with both limits; a
- * choice with the words allowed; YAML that does not parse.
- */
+ * Errors (ERR_ARG or ERR_FORMAT) name file:line:column, what was found and what is allowed, and for
+ * an unknown key the nearest name. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 

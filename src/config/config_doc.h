@@ -1,8 +1,5 @@
-/*
- * config_doc: YAML documents as libyaml's trees, and what readers of them share: places for
- * messages, keys, scalars. Settings (config.h) and hardware files (plan/hardware.h) are read with
- * it.
- */
+/* config_doc: YAML documents as libyaml's trees, and what readers of them share: places for
+ * messages, keys, scalars. */
 #ifndef CONFIG_CONFIG_DOC_H
 #define CONFIG_CONFIG_DOC_H
 

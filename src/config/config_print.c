@@ -1,10 +1,6 @@
-/*
- * config_print: settings as YAML that reads back to the same struct, and the tables for people:
- * --help and docs/config.md.
- *
- * A text goes out bare if no reader of YAML could take it for anything else, and in double quotes
- * otherwise, with escapes for what YAML calls not printable or would fold as a line break.
- */
+/* config_print: settings as YAML that reads back to the same struct, and the tables for people. A
+ * text goes out bare if no reader of YAML could take it for anything else, otherwise in double
+ * quotes with escapes for what YAML calls not printable or would fold as a line break. */
 #include "config/config_private.h"
 
 #include <stdio.h>
@@ -63,12 +59,6 @@ static Status print_text(Text *out, const char *s)
 
 /* ---- values ---- */
 
-static Status print_real(Text *out, double v)
-{
-    Json j = json_begin(out); /* the fewest digits that read back */
-    return json_double(&j, v);
-}
-
 static Status print_choice(Text *out, const char *choices, int index)
 {
     for (; index > 0; index--) choices += strcspn(choices, "|") + 1;
@@ -106,9 +96,7 @@ static Status print_sources(Text *out, const ConfigSources *list)
         TRY(print_text(out, list->at[i].name));
         TRY(text_printf(out, ", path: "));
         TRY(print_text(out, list->at[i].path));
-        TRY(text_printf(out, ", weight: "));
-        TRY(print_real(out, list->at[i].weight));
-        TRY(text_append(out, "}", 1));
+        TRY(text_json(out, ", weight: %g}", list->at[i].weight));
     }
     return text_append(out, "]", 1);
 }
@@ -118,7 +106,7 @@ Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
     const void *field = (const char *)c + row->offset;
     switch (row->type) {
     case CONFIG_INT: return text_printf(out, "%lld", (long long)*(const int64_t *)field);
-    case CONFIG_REAL: return print_real(out, *(const double *)field);
+    case CONFIG_REAL: return text_json(out, "%g", *(const double *)field);
     case CONFIG_BOOL: return text_printf(out, *(const bool *)field ? "true" : "false");
     case CONFIG_TEXT: return print_text(out, *(const char *const *)field);
     case CONFIG_CHOICE: return print_choice(out, row->choices, *(const int *)field);

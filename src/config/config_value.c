@@ -91,26 +91,26 @@ static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
 
 /* ---- scalars ---- */
 
-static Status check_range(const Target *t, const yaml_node_t *n, double v)
+/* A number of the row's range; `kind` is what is wanted. */
+static Status read_number(const Target *t, const yaml_node_t *n, const char *kind, double *out)
 {
     char wanted[WANTED_BYTES];
-    if (v >= t->row->min && v <= t->row->max) return OK;
-    (void)snprintf(wanted, sizeof wanted, "from %.15g to %.15g", t->row->min, t->row->max);
-    return wrong(t, n, wanted);
+    double v = 0;
+    bool number = !is_null(n) && config_scalar_number(n, &v);
+    bool right = number && (t->row->type == CONFIG_REAL || v == nearbyint(v));
+    (void)snprintf(wanted, sizeof wanted, "%sfrom %.15g to %.15g", right ? "" : kind, t->row->min,
+                   t->row->max);
+    if (!right || v < t->row->min || v > t->row->max) return wrong(t, n, wanted);
+    *out = v;
+    return OK;
 }
 
 /* 5000 or 5e3; the exact digits where a double would round them. */
 static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
 {
-    char wanted[WANTED_BYTES];
     double v = 0;
-    if (is_null(n) || !config_scalar_number(n, &v) || v != nearbyint(v)) {
-        (void)snprintf(wanted, sizeof wanted, "a whole number from %.15g to %.15g", t->row->min,
-                       t->row->max);
-        return wrong(t, n, wanted);
-    }
-    TRY(check_range(t, n, v));
     char *end = NULL;
+    TRY(read_number(t, n, "a whole number ", &v));
     errno = 0;
     long long exact = strtoll(plain_text(n), &end, 10);
     *out = *end == '\0' && errno == 0 ? exact : (int64_t)v;
@@ -119,16 +119,7 @@ static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
 
 static Status read_real(const Target *t, const yaml_node_t *n, double *out)
 {
-    char wanted[WANTED_BYTES];
-    double v = 0;
-    if (is_null(n) || !config_scalar_number(n, &v)) {
-        (void)snprintf(wanted, sizeof wanted, "a number from %.15g to %.15g", t->row->min,
-                       t->row->max);
-        return wrong(t, n, wanted);
-    }
-    TRY(check_range(t, n, v));
-    *out = v;
-    return OK;
+    return read_number(t, n, "a number ", out);
 }
 
 static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
@@ -213,24 +204,30 @@ static Status read_texts(const Target *t, const yaml_node_t *n, ConfigTexts *out
 
 /* ---- sources ---- */
 
+static Status read_value(const Target *t, const yaml_node_t *node, void *field);
+
+static const ConfigRow SOURCE[] = {
+    { .name = "name", .type = CONFIG_TEXT, .offset = offsetof(ConfigSource, name) },
+    { .name = "path", .type = CONFIG_TEXT, .offset = offsetof(ConfigSource, path) },
+    { .name = "weight", .type = CONFIG_REAL, .offset = offsetof(ConfigSource, weight), .max = 1e9 },
+};
+
 static Status read_source_field(const Target *t, const yaml_node_t *key, const yaml_node_t *value,
                                 ConfigSource *out)
 {
-    static const char *const known[] = { "name", "path", "weight" };
-    static const ConfigRow weight = { .min = 0, .max = 1e9 };
-    char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES];
-    const char *text = config_scalar_text(key);
+    char place[CONFIG_PLACE_BYTES], name[CONFIG_FOUND_BYTES], hint[TEXT_HINT_BYTES];
+    const char *text = config_scalar_text(key), *known[3];
     if (text == NULL) text = "";
     (void)snprintf(name, sizeof name, "%.60s.%.20s", t->name, text);
-    Target field = { t->doc, &weight, name };
-    if (strcmp(text, "name") == 0) return read_text(&field, value, &out->name);
-    if (strcmp(text, "path") == 0) return read_text(&field, value, &out->path);
-    if (strcmp(text, "weight") == 0) return read_real(&field, value, &out->weight);
-    int near = text_nearest(text, known, 3);
-    return FAIL(ERR_ARG, "%s: a source has name, path and weight, not %.*s%s%s%s",
+    for (int i = 0; i < 3; i++) {
+        Target field = { t->doc, &SOURCE[i], name };
+        known[i] = SOURCE[i].name;
+        if (strcmp(text, known[i]) != 0) continue;
+        return read_value(&field, value, (char *)out + SOURCE[i].offset);
+    }
+    return FAIL(ERR_ARG, "%s: a source has name, path and weight, not %.*s%s",
                 config_place(place, t->doc, key->start_mark), CONFIG_SHOWN_CHARS, text,
-                near < 0 ? "" : ", did you mean ", near < 0 ? "" : known[near],
-                near < 0 ? "" : "?");
+                text_hint(hint, text, known, 3, ""));
 }
 
 static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *out)
@@ -238,8 +235,7 @@ static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *o
     if (n->type != YAML_MAPPING_NODE) return wrong(t, n, "{name: NAME, path: PATH}");
     const yaml_node_pair_t *p = n->data.mapping.pairs.start;
     for (; p < n->data.mapping.pairs.top; p++) {
-        TRY(read_source_field(t, yaml_document_get_node(&t->doc->yaml, p->key),
-                              yaml_document_get_node(&t->doc->yaml, p->value), out));
+        TRY(read_source_field(t, config_node(t->doc, p->key), config_node(t->doc, p->value), out));
     }
     if (out->name != NULL && out->path != NULL) return OK;
     char place[CONFIG_PLACE_BYTES];
@@ -270,23 +266,25 @@ static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources 
 
 /* ---- one row ---- */
 
-static void *field_of(const ConfigRow *row, Config *c) { return (char *)c + row->offset; }
+static Status read_value(const Target *t, const yaml_node_t *node, void *field)
+{
+    switch (t->row->type) {
+    case CONFIG_INT: return read_int(t, node, field);
+    case CONFIG_REAL: return read_real(t, node, field);
+    case CONFIG_BOOL: return read_bool(t, node, field);
+    case CONFIG_TEXT: return read_text(t, node, field);
+    case CONFIG_CHOICE: return read_choice(t, node, field);
+    case CONFIG_INTS: return read_ints(t, node, field);
+    case CONFIG_TEXTS: return read_texts(t, node, field);
+    case CONFIG_SOURCES: return read_sources(t, node, field);
+    }
+    return OK;
+}
 
 Status config_value_read(ConfigDoc *d, const ConfigRow *row, const yaml_node_t *node, Config *c)
 {
     Target t = { d, row, row->name };
-    void *field = field_of(row, c);
-    switch (row->type) {
-    case CONFIG_INT: return read_int(&t, node, field);
-    case CONFIG_REAL: return read_real(&t, node, field);
-    case CONFIG_BOOL: return read_bool(&t, node, field);
-    case CONFIG_TEXT: return read_text(&t, node, field);
-    case CONFIG_CHOICE: return read_choice(&t, node, field);
-    case CONFIG_INTS: return read_ints(&t, node, field);
-    case CONFIG_TEXTS: return read_texts(&t, node, field);
-    case CONFIG_SOURCES: return read_sources(&t, node, field);
-    }
-    return OK;
+    return read_value(&t, node, (char *)c + row->offset);
 }
 
 Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char *text, Config *c)
@@ -297,5 +295,5 @@ Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char
         return FAIL(ERR_ARG, "%s: byte %zu of the value is not UTF-8",
                     config_place(place, d, (yaml_mark_t){ 0 }), bad);
     }
-    return arena_text(d->arena, text, n, (const char **)field_of(row, c));
+    return arena_text(d->arena, text, n, (const char **)(void *)((char *)c + row->offset));
 }

@@ -1,20 +1,16 @@
-/*
- * bpe_train: learn the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
+/* bpe_train: learn the merges of a byte-level BPE vocabulary (Sennrich et al., arXiv:1508.07909;
  * over bytes: Radford et al. 2019).
  *
- * The text is cut into pieces by GPT-2's pattern, and equal pieces are counted once: a merge never
- * crosses a cut, so a text is its set of pieces with weights. Then, until the vocabulary is full,
- * the most frequent pair of neighbouring tokens becomes a token. Of equally frequent pairs the one
- * with the smaller left id goes first, then the smaller right id; ids of bytes are in the order of
- * the characters that stand for them, merges follow in the order learned. So the result depends on
- * the text alone, and is that of Hugging Face's trainer.
+ * A merge never crosses a cut of GPT-2's pattern, so a text is its set of pieces with weights.
+ * Until the vocabulary is full, the most frequent pair of neighbouring tokens becomes a token; of
+ * equally frequent ones that with the smaller left id, then the smaller right id. Ids of bytes are
+ * in the order of the characters that stand for them, so the result is that of Hugging Face's
+ * trainer.
  *
- * Counts are kept, not recounted: each pair knows the places it was seen at, a merge visits only
- * those, and changes the counts of the pairs beside them. A place whose tokens have changed since
- * is known by them. The heap of pairs is as lazy: a pair whose count has sunk goes back with its
- * count of today. Each merge at a place makes the pieces one token shorter and adds at most two
- * places, so all of it is bounded by three times the bytes of the different pieces.
- */
+ * Counts are kept, not recounted: each pair knows the places it was seen at, and a merge visits
+ * only those. Places and heap are lazy: what has changed since is known by its tokens or its count
+ * of today. Each merge at a place makes the pieces one token shorter and adds at most two places,
+ * so all of it is bounded by three times the bytes of the different pieces. */
 #include "data/tokenizer_impl.h"
 
 #include "data/documents.h"
@@ -47,19 +43,15 @@ typedef struct Corpus { /* the different pieces, in the order of their first app
 
 static Status corpus_grow(Corpus *c)
 {
-    int64_t room = c->room == 0 ? 1 << 14 : 2 * c->room, slots = 2 * room;
-    if (room > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "more than %d different pieces", INT32_MAX);
-    void *word = NULL, *slot = NULL;
-    TRY(arena_alloc(c->arena, (size_t)room * sizeof *c->word, &word));
-    TRY(arena_alloc(c->arena, (size_t)slots * sizeof *c->slot, &slot));
-    if (c->n_words > 0) memcpy(word, c->word, (size_t)c->n_words * sizeof *c->word);
-    c->word = word;
-    c->slot = slot;
-    c->room = room;
-    memset(slot, 0xFF, (size_t)slots * sizeof *c->slot); /* NONE */
+    TRY(ARENA_GROW(c->arena, c->room + 1, &c->room, &c->word));
+    if (c->room > INT32_MAX)
+        return FAIL(ERR_UNSUPPORTED, "more than %d different pieces", INT32_MAX);
+    int64_t mask = 2 * c->room - 1;
+    TRY(ARENA_NEW(c->arena, 2 * c->room, &c->slot));
+    memset(c->slot, 0xFF, 2 * (size_t)c->room * sizeof *c->slot); /* NONE */
     for (int64_t w = 0; w < c->n_words; w++) {
-        int64_t i = c->word[w].hash & (slots - 1);
-        while (c->slot[i] != NONE) i = (i + 1) & (slots - 1);
+        int64_t i = c->word[w].hash & mask;
+        while (c->slot[i] != NONE) i = (i + 1) & mask;
         c->slot[i] = (int32_t)w;
     }
     return OK;
@@ -68,11 +60,8 @@ static Status corpus_grow(Corpus *c)
 static Status corpus_keep(Corpus *c, const char *bytes, int32_t n, const char **out)
 {
     if ((size_t)n > c->chunk_left) {
-        size_t size = n > CHUNK_BYTES ? (size_t)n : CHUNK_BYTES;
-        void *at = NULL;
-        TRY(arena_alloc(c->arena, size, &at));
-        c->chunk = at;
-        c->chunk_left = size;
+        c->chunk_left = n > CHUNK_BYTES ? (size_t)n : CHUNK_BYTES;
+        TRY(ARENA_NEW(c->arena, c->chunk_left, &c->chunk));
     }
     memcpy(c->chunk, bytes, (size_t)n);
     *out = c->chunk;
@@ -182,19 +171,14 @@ static int64_t pair_slot(const Trainer *t, int32_t left, int32_t right)
 
 static Status grow_pairs(Trainer *t)
 {
-    int64_t room = t->pair_room == 0 ? 1 << 14 : 2 * t->pair_room;
-    if (room > INT32_MAX) return FAIL(ERR_UNSUPPORTED, "more than %d pairs of tokens", INT32_MAX);
-    void *pair = NULL, *slot = NULL, *touched = NULL;
-    TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->pair, &pair));
-    TRY(arena_alloc(t->arena, 2 * (size_t)room * sizeof *t->slot, &slot));
-    TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->touched, &touched));
-    if (t->n_pairs > 0) memcpy(pair, t->pair, (size_t)t->n_pairs * sizeof *t->pair);
-    if (t->n_touched > 0) memcpy(touched, t->touched, (size_t)t->n_touched * sizeof *t->touched);
-    memset(slot, 0xFF, 2 * (size_t)room * sizeof *t->slot); /* NONE */
-    t->pair = pair;
-    t->slot = slot;
-    t->touched = touched;
-    t->pair_room = room;
+    int64_t touched_room = t->pair_room;
+    TRY(ARENA_GROW(t->arena, t->pair_room + 1, &touched_room, &t->touched));
+    TRY(ARENA_GROW(t->arena, t->pair_room + 1, &t->pair_room, &t->pair));
+    if (t->pair_room > INT32_MAX) {
+        return FAIL(ERR_UNSUPPORTED, "more than %d pairs of tokens", INT32_MAX);
+    }
+    TRY(ARENA_NEW(t->arena, 2 * t->pair_room, &t->slot));
+    memset(t->slot, 0xFF, 2 * (size_t)t->pair_room * sizeof *t->slot); /* NONE */
     for (int64_t p = 0; p < t->n_pairs; p++) {
         t->slot[pair_slot(t, t->pair[p].left, t->pair[p].right)] = (int32_t)p;
     }
@@ -242,14 +226,7 @@ static bool goes_before(const Candidate *a, const Candidate *b)
 
 static Status heap_push(Trainer *t, int32_t number)
 {
-    if (t->n_heap == t->heap_room) {
-        int64_t room = t->heap_room == 0 ? 1 << 14 : 2 * t->heap_room;
-        void *at = NULL;
-        TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->heap, &at));
-        if (t->n_heap > 0) memcpy(at, t->heap, (size_t)t->n_heap * sizeof *t->heap);
-        t->heap = at;
-        t->heap_room = room;
-    }
+    TRY(ARENA_GROW(t->arena, t->n_heap + 1, &t->heap_room, &t->heap));
     const Pair *p = &t->pair[number];
     Candidate c = { p->count, number, p->left, p->right };
     int64_t i = t->n_heap++;
@@ -334,11 +311,11 @@ static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
     Tokenizer *names = &t->names;
     const TokenText *left = &names->token[p->left], *right = &names->token[p->right];
     TokenText joined = { .n = left->n + right->n };
-    void *at = NULL;
+    char *at = NULL;
     ArenaMark mark = arena_mark(t->arena);
-    TRY(arena_alloc(t->arena, (size_t)joined.n, &at));
+    TRY(ARENA_NEW(t->arena, joined.n, &at));
     memcpy(at, left->bytes, (size_t)left->n);
-    memcpy((char *)at + left->n, right->bytes, (size_t)right->n);
+    memcpy(at + left->n, right->bytes, (size_t)right->n);
     joined.bytes = at;
     *out = tokenizer_find(names, joined.bytes, joined.n);
     if (*out != TOKENIZER_NO_TOKEN) {
@@ -353,14 +330,7 @@ static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
 
 static Status note_merge(Trainer *t, const Pair *p)
 {
-    if (t->n_merges == t->merge_room) {
-        int64_t room = 2 * t->merge_room;
-        void *at = NULL;
-        TRY(arena_alloc(t->arena, (size_t)room * sizeof *t->merge, &at));
-        memcpy(at, t->merge, (size_t)t->n_merges * sizeof *t->merge);
-        t->merge = at;
-        t->merge_room = room;
-    }
+    TRY(ARENA_GROW(t->arena, t->n_merges + 1, &t->merge_room, &t->merge));
     t->merge[t->n_merges++] = (TokenizerMerge){ p->left, p->right };
     return OK;
 }
@@ -389,15 +359,10 @@ static Status learn(Trainer *t, int32_t n_tokens)
 /* Bytes as the first tokens, by the order of the characters that stand for them. */
 static Status first_tokens(Trainer *t, int32_t n_tokens, int32_t id_of_byte[BYTES])
 {
-    void *token = NULL, *bytes = NULL, *merge = NULL;
-    TRY(arena_alloc(t->arena, (size_t)n_tokens * sizeof *t->names.token, &token));
-    TRY(arena_alloc(t->arena, BYTES, &bytes));
-    t->merge_room = n_tokens;
-    TRY(arena_alloc(t->arena, (size_t)t->merge_room * sizeof *t->merge, &merge));
+    char *at = NULL;
+    TRY(ARENA_NEW(t->arena, n_tokens, &t->names.token));
+    TRY(ARENA_NEW(t->arena, BYTES, &at));
     TRY(tokenizer_tables(&t->names, n_tokens, 0, t->arena));
-    t->names.token = token;
-    t->merge = merge;
-    char *at = bytes;
     for (uint32_t c = 0; c < TOKENIZER_ALPHABET; c++) {
         int byte = tokenizer_byte(c);
         if (byte < 0) continue;
@@ -418,17 +383,11 @@ static Status lay_out_words(Trainer *t, const Corpus *c, const int32_t id_of_byt
                     "tokenizer: %lld bytes of different pieces, more than the %d it can train on",
                     (long long)c->n_bytes, INT32_MAX / 3);
     }
-    void *token = NULL, *next = NULL, *before = NULL, *weight = NULL, *place = NULL;
-    TRY(arena_alloc(t->arena, n * sizeof *t->token, &token));
-    TRY(arena_alloc(t->arena, n * sizeof *t->next, &next));
-    TRY(arena_alloc(t->arena, n * sizeof *t->before, &before));
-    TRY(arena_alloc(t->arena, n * sizeof *t->weight, &weight));
-    TRY(arena_alloc(t->arena, 3 * n * sizeof *t->place, &place));
-    t->token = token;
-    t->next = next;
-    t->before = before;
-    t->weight = weight;
-    t->place = place;
+    TRY(ARENA_NEW(t->arena, n, &t->token));
+    TRY(ARENA_NEW(t->arena, n, &t->next));
+    TRY(ARENA_NEW(t->arena, n, &t->before));
+    TRY(ARENA_NEW(t->arena, n, &t->weight));
+    TRY(ARENA_NEW(t->arena, 3 * n, &t->place));
     int32_t at = 0;
     for (int64_t w = 0; w < c->n_words; w++) {
         const Word *word = &c->word[w];
@@ -451,7 +410,7 @@ static Status train(const TokenizerTraining *training, Arena *a)
     TRY(count_files(&corpus, training));
     Trainer t = { .arena = a };
     int32_t id_of_byte[BYTES];
-    int32_t n_tokens = training->vocab - 1; /* without the separator */
+    int32_t n_tokens = (int32_t)training->vocab - 1; /* without the separator */
     TRY(first_tokens(&t, n_tokens, id_of_byte));
     TRY(lay_out_words(&t, &corpus, id_of_byte));
     TRY(learn(&t, n_tokens));
@@ -462,8 +421,8 @@ static Status train(const TokenizerTraining *training, Arena *a)
 Status tokenizer_train(const TokenizerTraining *t, Arena *a)
 {
     if (t->vocab <= BYTES || t->vocab > TOKENIZER_MAX_VOCAB) {
-        return FAIL(ERR_ARG, "tokenizer: a vocabulary of %d; it can be %d to %d", t->vocab,
-                    BYTES + 1, TOKENIZER_MAX_VOCAB);
+        return FAIL(ERR_ARG, "tokenizer: a vocabulary of %lld; it can be %d to %d",
+                    (long long)t->vocab, BYTES + 1, TOKENIZER_MAX_VOCAB);
     }
     ArenaMark mark = arena_mark(a);
     Status s = train(t, a);

@@ -26,9 +26,8 @@ static int bin_of(int64_t length)
 
 static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
 {
-    void *at = NULL;
-    TRY(arena_alloc(a, (size_t)s->documents * sizeof(int64_t), &at));
-    int64_t *length = at;
+    int64_t *length = NULL;
+    TRY(ARENA_NEW(a, s->documents, &length));
     for (int64_t d = 0; d < s->documents; d++) {
         length[d] = shard_start(s, d + 1) - shard_start(s, d);
         r->bin[bin_of(length[d])]++;
@@ -138,69 +137,52 @@ static size_t printable(const char *s, size_t n)
     return length;
 }
 
-static const char *entity(char c)
-{
-    switch (c) {
-    case '<': return "&lt;";
-    case '>': return "&gt;";
-    case '&': return "&amp;";
-    case '"': return "&quot;";
-    default: return NULL;
-    }
-}
-
-static Status append_escaped(Text *out, char c)
-{
-    if (c == '\n') return text_append(out, "\\n", 2);
-    if (c == '\t') return text_append(out, "\\t", 2);
-    return text_printf(out, "\\x%02x", (unsigned char)c);
-}
-
-Status inspect_visible(Text *out, const char *s, size_t n, unsigned form)
+/* n bytes with what is not printable as \n, \t or \xNN; newlines may stay. */
+static Status put_visible(Text *out, const char *s, size_t n, bool newlines)
 {
     for (size_t i = 0; i < n;) {
-        size_t length = printable(s + i, n - i);
-        const char *name = (form & INSPECT_MARKUP) != 0 ? entity(s[i]) : NULL;
-        if (s[i] == '\n' && (form & INSPECT_NEWLINES) != 0) length = 1;
-        if (name != NULL) {
-            TRY(text_append(out, name, strlen(name)));
-        } else if (length > 0) {
+        size_t length = s[i] == '\n' && newlines ? 1 : printable(s + i, n - i);
+        if (length > 0)
             TRY(text_append(out, s + i, length));
-        } else {
-            TRY(append_escaped(out, s[i]));
-        }
+        else if (s[i] == '\n' || s[i] == '\t')
+            TRY(text_append(out, s[i] == '\n' ? "\\n" : "\\t", 2));
+        else
+            TRY(text_printf(out, "\\x%02x", (unsigned char)s[i]));
         i += length > 0 ? length : 1;
     }
     return OK;
 }
 
-Status inspect_token_text(const Tokenizer *t, int32_t id, unsigned form, Text *out)
+Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out)
 {
     const char *bytes = NULL;
     int32_t n = 0;
     tokenizer_bytes(t, id, &bytes, &n);
     if (id == tokenizer_end_of_text(t)) return text_printf(out, "(end of text)");
     if (id >= tokenizer_vocab(t)) return text_printf(out, "(not in the tokenizer)");
-    const char *quote = (form & INSPECT_MARKUP) != 0 ? entity('"') : "\"";
-    TRY(text_append(out, quote, strlen(quote)));
-    TRY(inspect_visible(out, bytes, (size_t)n, form));
-    TRY(text_append(out, quote, strlen(quote)));
-    return OK;
+    TRY(text_append(out, "\"", 1));
+    TRY(put_visible(out, bytes, (size_t)n, false));
+    return text_append(out, "\"", 1);
 }
 
 /* Ids share characters at their borders, so bytes are put together before anything is escaped. */
-size_t inspect_first_bytes(const Inspect *r, const Tokenizer *t, char *out, size_t room)
+Status inspect_first(const Inspect *r, const Tokenizer *t, Text *out)
 {
+    char text[FIRST_BYTES] = { 0 };
     size_t used = 0;
     for (int i = 0; i < r->n_first; i++) {
         const char *bytes = NULL;
         int32_t n = 0;
+        if (t == NULL) {
+            TRY(text_printf(out, "%d ", r->first[i]));
+            continue;
+        }
         tokenizer_bytes(t, r->first[i], &bytes, &n);
-        if ((size_t)n > room - used) break;
-        if (n > 0) memcpy(out + used, bytes, (size_t)n);
+        if ((size_t)n > sizeof text - used) break;
+        if (n > 0) memcpy(text + used, bytes, (size_t)n);
         used += (size_t)n;
     }
-    return used;
+    return put_visible(out, text, used, true);
 }
 
 void inspect_bins(const Inspect *r, int *first, int *last)
@@ -244,7 +226,7 @@ static Status print_top(const Inspect *r, const Tokenizer *t, Text *out)
     for (int i = 0; i < r->n_top; i++) {
         TRY(text_printf(out, "%9d %10lld %5.1f%%%s", r->top[i].id, (long long)r->top[i].count,
                         100 * (double)r->top[i].count / (double)r->tokens, t != NULL ? "  " : ""));
-        if (t != NULL) TRY(inspect_token_text(t, r->top[i].id, INSPECT_PLAIN, out));
+        if (t != NULL) TRY(inspect_token_text(t, r->top[i].id, out));
         TRY(text_append(out, "\n", 1));
     }
     return OK;
@@ -252,17 +234,10 @@ static Status print_top(const Inspect *r, const Tokenizer *t, Text *out)
 
 static Status print_first(const Inspect *r, const Tokenizer *t, Text *out)
 {
-    char bytes[FIRST_BYTES] = { 0 };
     if (r->n_first == 0) return OK;
     TRY(text_printf(out, "\nthe first document%s:\n", r->first_is_cut ? " begins" : ""));
-    if (t == NULL) {
-        for (int i = 0; i < r->n_first; i++) TRY(text_printf(out, "%d ", r->first[i]));
-    } else {
-        size_t n = inspect_first_bytes(r, t, bytes, sizeof bytes);
-        TRY(inspect_visible(out, bytes, n, INSPECT_NEWLINES));
-    }
-    TRY(text_append(out, "\n", 1));
-    return OK;
+    TRY(inspect_first(r, t, out));
+    return text_append(out, "\n", 1);
 }
 
 Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out)
@@ -274,6 +249,5 @@ Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out)
     if (r->documents == 0) return OK;
     TRY(print_lengths(r, out));
     TRY(print_top(r, t, out));
-    TRY(print_first(r, t, out));
-    return OK;
+    return print_first(r, t, out);
 }

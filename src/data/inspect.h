@@ -1,5 +1,5 @@
 /*
- * inspect: what a shard holds, as text for a terminal or as one self-contained page.
+ * inspect: what a shard holds, as text for a terminal (viz/inspect_page.h: as a page).
  */
 #ifndef DATA_INSPECT_H
 #define DATA_INSPECT_H
@@ -39,24 +39,13 @@ Status inspect_scan(const char *prefix, Arena *a, Inspect *out);
 /* With a tokenizer (or NULL), ids are shown with their text. */
 Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out);
 
-/* One page that loads nothing: figures, histogram, most frequent ids, first document. */
-Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out);
-
 /* Bins [first, last] that hold all documents. */
 void inspect_bins(const Inspect *r, int *first, int *last);
 
-/* n bytes with what is not printable as \n, \t or \xNN. */
-typedef enum InspectForm {
-    INSPECT_PLAIN = 0,
-    INSPECT_NEWLINES = 1, /* newlines stay */
-    INSPECT_MARKUP = 2    /* < > & " become entities */
-} InspectForm;
-Status inspect_visible(Text *out, const char *s, size_t n, unsigned form);
-
 /* The text of an id in quotes; what has no text is named in brackets. */
-Status inspect_token_text(const Tokenizer *t, int32_t id, unsigned form, Text *out);
+Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out);
 
-/* Bytes of the first document's beginning, as many as fit; returns how many. */
-size_t inspect_first_bytes(const Inspect *r, const Tokenizer *t, char *out, size_t room);
+/* How the first document begins: its text, or without a tokenizer its ids. */
+Status inspect_first(const Inspect *r, const Tokenizer *t, Text *out);
 
 #endif

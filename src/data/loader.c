@@ -1,6 +1,5 @@
 #include "data/loader_private.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -81,8 +80,7 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
         l->bin_bytes += s->shard.bin.bytes;
         weight[i] = c->sources[i].weight > 0 ? c->sources[i].weight : (double)s->tokens;
     }
-    TRY(mix_init(&l->mix, weight, l->n));
-    return OK;
+    return mix_init(&l->mix, weight, l->n);
 }
 
 static void close_sources(Loader *l)
@@ -97,64 +95,27 @@ static Status set_up(Loader *l, const LoaderConfig *c)
     TRY(check_sources(c));
     l->config = *c;
     l->config.sources = NULL;
-    TRY(open_sources(l, c));
-    return OK;
+    return open_sources(l, c);
 }
 
 /* ---- memory ---- */
 
-static Status alloc_i64(Arena *a, int64_t n, int64_t **out)
-{
-    void *at = NULL;
-    TRY(arena_alloc(a, (size_t)n * sizeof **out, &at));
-    *out = at;
-    return OK;
-}
-
-static Status alloc_row(const Loader *l, Arena *a, Reader *r)
-{
-    void *at = NULL;
-    TRY(arena_alloc(a, (size_t)(l->config.sequence + 1) * sizeof *r->row, &at));
-    r->row = at;
-    return OK;
-}
-
-static size_t texts_bytes(const Loader *l)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < l->n; i++) {
-        bytes += strlen(l->source[i].name) + 1 + strlen(l->source[i].shard.prefix) + 1;
-    }
-    return bytes;
-}
-
 /* All allocations of a loader. It writes to none of them, so over a counting arena it is the plan.
  */
-static Status allocate(Loader *l, Arena *a, void **self, void **texts)
+static Status allocate(Loader *l, Arena *a, Loader **self)
 {
-    TRY(arena_alloc(a, sizeof *l, self));
-    TRY(arena_alloc(a, texts_bytes(l), texts));
+    TRY(ARENA_NEW(a, 1, self));
     for (int i = 0; i < l->n; i++) {
         Source *s = &l->source[i];
-        TRY(alloc_i64(a, s->shard.documents + 1, &s->start));
-        TRY(alloc_i64(a, s->held_documents, &s->held));
-        TRY(alloc_i64(a, s->held_documents + 1, &s->held_start));
+        TRY(ARENA_NEW(a, s->shard.documents + 1, &s->start));
+        TRY(ARENA_NEW(a, s->held_documents, &s->held));
+        TRY(ARENA_NEW(a, s->held_documents + 1, &s->held_start));
     }
     for (int i = 0; i < LOADER_SLOTS; i++) {
         TRY(batch_new(a, l->config.batch, l->config.sequence, &l->slot[i].batch));
     }
-    TRY(alloc_row(l, a, &l->reader));
-    TRY(alloc_row(l, a, &l->held_reader));
-    return OK;
-}
-
-static char *keep_text(char *at, const char **text)
-{
-    assert(at != NULL);
-    size_t n = strlen(*text) + 1;
-    memcpy(at, *text, n);
-    *text = at;
-    return at + n;
+    TRY(ARENA_NEW(a, l->config.sequence + 1, &l->reader.row));
+    return ARENA_NEW(a, l->config.sequence + 1, &l->held_reader.row);
 }
 
 static void list_held(const LoaderConfig *c, Source *s)
@@ -169,28 +130,16 @@ static void list_held(const LoaderConfig *c, Source *s)
     s->held_start[n] = at;
 }
 
-static Status start(Loader *l, char *texts)
-{
-    for (int i = 0; i < l->n; i++) {
-        Source *s = &l->source[i];
-        texts = keep_text(texts, &s->name);
-        texts = keep_text(texts, &s->shard.prefix);
-        list_held(&l->config, s);
-    }
-    TRY(loader_thread_start(l));
-    return OK;
-}
-
 /* ---- the interface ---- */
 
 Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes)
 {
     Loader l = { 0 };
     Arena count = { 0 };
-    void *self = NULL, *texts = NULL;
+    Loader *self = NULL;
     Status s = set_up(&l, c);
     if (s == OK) s = arena_init(&count, "loader", MEM_COUNT, SIZE_MAX / 2);
-    if (s == OK) s = allocate(&l, &count, &self, &texts);
+    if (s == OK) s = allocate(&l, &count, &self);
     close_sources(&l);
     TRY(s);
     *arena_bytes = count.peak_bytes;
@@ -201,12 +150,13 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
 Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
 {
     Loader l = { 0 };
-    void *self = NULL, *texts = NULL;
+    Loader *self = NULL;
     Status s = set_up(&l, c);
-    if (s == OK) s = allocate(&l, a, &self, &texts);
+    if (s == OK) s = allocate(&l, a, &self);
+    for (int i = 0; i < l.n && s == OK; i++) list_held(c, &l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
-        s = start(self, texts);
+        s = loader_thread_start(self);
     }
     if (s != OK) close_sources(&l);
     TRY(s);

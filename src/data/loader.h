@@ -1,23 +1,15 @@
-/*
- * loader: batches of token ids from memory-mapped shards, one step ahead on one thread.
+/* loader: batches of token ids from memory-mapped shards, one step ahead on one thread.
  *
- * Each source (domain) is a .bin/.idx pair. A document is held out when a hash of (source name,
- * document number) says so, whatever the seed. The training documents of a source are put in a new
- * order every epoch (a function of seed, source, epoch), laid end to end, and cut into sequences of
- * T tokens whose target is the next token of that stream; a sequence comes from one source. Which
- * source sequence i comes from follows the weights by the earliest deadline (mix.h), so that after
- * any number of sequences every source is within one of its share.
+ * Each source (domain) is a .bin/.idx pair. A hash of (source name, document number) says what is
+ * held out, whatever the seed. The training documents of a source are put in a new order every
+ * epoch (a function of seed, source, epoch), laid end to end, and cut into sequences of T tokens
+ * whose target is the next token of that stream. Which source sequence i comes from follows the
+ * weights (mix.h). So everything is a function of (seed, i), and the position in a checkpoint is
+ * one number: sequences read.
  *
- * So everything is a function of (seed, i), and the exact position is one number: sequences read.
- * Nothing else needs to be in a checkpoint.
- *
- * Ids are checked against the vocabulary as they are read: a larger one is ERR_FORMAT with source,
- * document and place.
- *
- * Memory: everything is allocated by loader_open. Where the .bin files together exceed 64 MiB, the
- * pages that were read are given back as reading goes on, so that the process never holds more than
- * that of them.
- */
+ * Ids are checked against the vocabulary as they are read. All memory is taken by loader_open.
+ * Where the .bin files exceed 64 MiB, pages that were read are given back, so that the process
+ * never holds more than that of them. */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
@@ -26,8 +18,9 @@
 #include <stdbool.h>
 
 typedef struct LoaderSource {
-    const char *name, *path; /* path: prefix of .bin and .idx */
-    double weight;           /* 0 (then for all sources): its number of training tokens */
+    const char *name,
+        *path;     /* path: prefix of .bin and .idx; both must live as long as the loader */
+    double weight; /* 0 (then for all sources): its number of training tokens */
 } LoaderSource;
 
 typedef struct LoaderConfig {

@@ -1,11 +1,7 @@
-/*
- * loader_private: what the loader's files share. loader.c opens and plans, loader_read.c cuts
- * sequences out of documents, loader_thread.c stays one batch ahead.
- *
- * Two threads, no shared writes without `lock`: the reading thread owns mix, start and epoch of the
- * sources, the slot that it fills and `reader`; the caller's thread owns position, taken and
- * `held_reader`; what is fixed after loader_open is read by both.
- */
+/* loader_private: what the loader's files share. Two threads, no shared writes without `lock`: the
+ * reading thread owns mix, start and epoch of the sources, the slot that it fills and `reader`; the
+ * caller's thread owns position, taken and `held_reader`; what is fixed after loader_open is read
+ * by both. */
 #ifndef DATA_LOADER_PRIVATE_H
 #define DATA_LOADER_PRIVATE_H
 

@@ -1,17 +1,13 @@
-/*
- * mix: which source the n-th sequence comes from, so that every source is always within one of its
+/* mix: which source the n-th sequence comes from, so that every source is always within one of its
  * share.
  *
- * Taking the source that is furthest behind is not enough for that (five sources can push one 1.08
- * behind). Each source is a periodic task of rate w instead: its k-th sequence may come in slot
- * floor(k / w) at the earliest and must come before slot ceil((k + 1) / w); among those that may,
- * the earliest deadline goes first. On one processor with rates that sum to 1 that meets every
- * deadline (Baruah, Cohen, Plaxton, Varvel, "Proportionate progress", Algorithmica 15, 1996), and
- * meeting them all is the same as staying within one.
- *
- * Rates are whole numbers of a common total (2^26 over their common divisor), so everything is
- * exact, the same on every machine, and repeats after `total` slots; a seek walks less than that.
- */
+ * Taking the source that is furthest behind is not enough (five sources can push one 1.08 behind).
+ * Each source is a periodic task of rate w instead: its k-th sequence may come in slot floor(k / w)
+ * at the earliest and must come before slot ceil((k + 1) / w); the earliest deadline goes first. On
+ * one processor with rates that sum to 1 that meets every deadline (Baruah, Cohen, Plaxton, Varvel,
+ * "Proportionate progress", Algorithmica 15, 1996), which is the same as staying within one. Rates
+ * are whole numbers of a common total (2^26 over their common divisor): exact, and repeating after
+ * `total` slots. */
 #ifndef DATA_MIX_H
 #define DATA_MIX_H
 

@@ -1,9 +1,6 @@
-/*
- * All grams of all lengths are one trie, kept as a hash table of its edges: (node of h, byte c) has
- * n(hc) and the node of hc. A walk over the text holds the nodes of the last 0..order-1 bytes; one
- * byte looks up one edge for each and thereby has the nodes of the next place. Grams of the full
- * length have no node: nothing follows them.
- */
+/* All grams are one trie, kept as a hash table of its edges: (node of h, byte c) has n(hc) and the
+ * node of hc. A walk holds the nodes of the last 0..order-1 bytes; one byte looks up one edge for
+ * each and has the nodes of the next place. Grams of the full length have no node. */
 #include "data/ngram.h"
 
 #include <math.h>
@@ -55,9 +52,7 @@ static Status grow_edges(Ngram *g)
 {
     const NgramEdge *old = g->edge;
     uint64_t n = g->edge_room;
-    void *at = NULL;
-    TRY(arena_alloc_zero(g->arena, 2 * n * sizeof *old, &at));
-    g->edge = at;
+    TRY(ARENA_ZEROED(g->arena, 2 * n, &g->edge));
     g->edge_room = 2 * n;
     for (uint64_t i = 0; i < n; i++) {
         if (old[i].count != EMPTY) *find_edge(g, old[i].from, (uint8_t)old[i].byte) = old[i];
@@ -80,15 +75,12 @@ Status ngram_make(Arena *a, int order, Ngram **out)
     if (order < 1 || order > ORDER_MAX) {
         return FAIL(ERR_ARG, "ngram: order %d; it can be 1 to %d", order, ORDER_MAX);
     }
-    void *at = NULL;
-    TRY(arena_alloc(a, sizeof(Ngram), &at));
-    Ngram *g = at;
+    Ngram *g = NULL;
+    TRY(ARENA_NEW(a, 1, &g));
     *g = (Ngram){ .arena = a, .order = order, .n_nodes = 1 };
     g->edge_room = g->node_room = FIRST_ROOM;
-    TRY(arena_alloc_zero(a, g->edge_room * sizeof *g->edge, &at));
-    g->edge = at;
-    TRY(arena_alloc_zero(a, g->node_room * sizeof *g->node, &at));
-    g->node = at;
+    TRY(ARENA_ZEROED(a, g->edge_room, &g->edge));
+    TRY(ARENA_ZEROED(a, g->node_room, &g->node));
     *out = g;
     return OK;
 }

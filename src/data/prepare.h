@@ -1,10 +1,6 @@
-/*
- * prepare: text files to one shard.
- *
- * Each document (documents.h) becomes its token ids and the tokenizer's end-of-text id. Empty
- * documents are left out and counted, so are bad JSON lines where that is asked for. Nothing
- * appears under the output's names before everything is written.
- */
+/* prepare: text files to one shard. Each document (documents.h) becomes its token ids and the
+ * tokenizer's end-of-text id; empty ones are left out and counted, so are bad JSON lines where that
+ * is asked for. Nothing appears under the output's names before everything is written. */
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 

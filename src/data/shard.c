@@ -89,8 +89,7 @@ static Status read_header(Shard *s)
                     (unsigned long long)version, VERSION);
     }
     TRY(read_type(s, p[8]));
-    TRY(read_counts(s, (uint64_t)i64_at(p + 9, 0), (uint64_t)i64_at(p + 9, 1)));
-    return OK;
+    return read_counts(s, (uint64_t)i64_at(p + 9, 0), (uint64_t)i64_at(p + 9, 1));
 }
 
 /* Sequences must lie end to end from byte 0: then documents are ranges, and the sum of all lengths
@@ -160,8 +159,7 @@ static Status map_part(const char *prefix, const char *suffix, FileMap *out)
         return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix, suffix,
                     n, FILE_PATH_MAX - 1);
     }
-    TRY(file_map(path, out));
-    return OK;
+    return file_map(path, out);
 }
 
 Status shard_open(Shard *s, const char *prefix)
@@ -215,8 +213,7 @@ static Status make_parent(const char *prefix)
     const char *slash = strrchr(prefix, '/');
     if (slash == NULL || slash == prefix) return OK;
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - prefix), prefix);
-    TRY(file_make_folders(folder));
-    return OK;
+    return file_make_folders(folder);
 }
 
 Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena)
@@ -234,8 +231,7 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
     TRY(make_parent(prefix));
     TRY(arena_init(&w->lengths_arena, "document lengths", MEM_HOST, LENGTHS_RESERVE));
     (void)snprintf(path, sizeof path, "%s.bin", prefix);
-    TRY(file_create_temp(&w->bin, path, arena));
-    return OK;
+    return file_create_temp(&w->bin, path, arena);
 }
 
 /* The arena hands out whole pieces of ARENA_ALIGN bytes, so they lie end to end and make one
@@ -267,8 +263,7 @@ static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
         narrow[i] = (uint16_t)ids[i];
     }
     const void *data = w->id_bytes == 4 ? (const void *)ids : narrow;
-    TRY(file_write(&w->bin, data, (size_t)(n * w->id_bytes)));
-    return OK;
+    return file_write(&w->bin, data, (size_t)(n * w->id_bytes));
 }
 
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n)
@@ -300,8 +295,7 @@ static Status write_header(const ShardWriter *w, File *idx)
     TRY(file_write(idx, MAGIC, sizeof MAGIC));
     TRY(file_write(idx, &version, sizeof version));
     TRY(file_write(idx, &type, sizeof type));
-    TRY(file_write(idx, counts, sizeof counts));
-    return OK;
+    return file_write(idx, counts, sizeof counts);
 }
 
 static Status write_index(const ShardWriter *w, File *idx)

@@ -1,5 +1,4 @@
-/*
- * shard: token ids on disk, PREFIX.bin and PREFIX.idx, in the layout that Megatron-LM reads and
+/* shard: token ids on disk, PREFIX.bin and PREFIX.idx, in the layout that Megatron-LM reads and
  * writes.
  *
  *   .bin   ids one after the other, u16 if the vocabulary is below 65500, else i32; little endian
@@ -13,12 +12,9 @@
  *          i64[D+1] sequence at which each document starts; the last entry is S
  *          i8[S]    modes, in some files; not used
  *
- * The writer makes one sequence a document. Readers may meet documents of several sequences; they
- * lie end to end, so a document is a range of ids all the same. Nothing in an .idx is aligned.
- *
- * Opening checks everything once: after it, every document's range lies inside the .bin. What an id
- * means is the reader's business (the vocabulary is not in the files).
- */
+ * The writer makes one sequence a document; documents of several sequences lie end to end, so they
+ * are ranges of ids all the same. Nothing in an .idx is aligned. Opening checks everything once:
+ * after it, every document's range lies inside the .bin. */
 #ifndef DATA_SHARD_H
 #define DATA_SHARD_H
 

@@ -1,20 +1,13 @@
-/*
- * split: text into pieces by a pipeline of patterns, as Hugging Face's pre-tokenizers do.
+/* split: text into pieces by a pipeline of patterns, as Hugging Face's pre-tokenizers do.
  *
- * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own:
- * a lookahead does not see past it. Patterns are PCRE2 with Unicode classes (\s, \w, \d, \b) and
- * with Ruby's meaning of ^ and $ (at every line), which is what those files are written for.
+ * Each stage cuts every piece of the stage before it, and sees that piece as a text of its own.
+ * Patterns are PCRE2 with Unicode classes and with Ruby's meaning of ^ and $ (at every line). PCRE2
+ * knows Unicode 14; characters assigned since then, and U+180E, may be cut at other places than
+ * Hugging Face's library cuts them.
  *
- * PCRE2 knows Unicode 14; characters assigned since then are in none of its classes, and U+180E is
- * white space to it alone. Such characters may be cut at other places than Hugging Face's library
- * cuts them; for all others the pieces are the same. Nothing is lost: the pieces of a pipeline that
- * removes nothing are always the whole text.
- *
- * The text is checked to be UTF-8 once, here, and PCRE2 is told to trust it: its own handling of
- * invalid UTF-8 looks through the rest of the text at every match, which is quadratic. A byte that
- * is no UTF-8 is a piece by itself, and ends the text for the patterns.
- *
- * All memory is the arena's, but for machine code of the patterns, which splitter_free gives back.
+ * The text is checked to be UTF-8 once, here, and PCRE2 is told to trust it: its own handling looks
+ * through the rest of the text at every match, which is quadratic. A byte that is no UTF-8 is a
+ * piece by itself. All memory is the arena's, but for machine code, which splitter_free gives back.
  */
 #ifndef DATA_SPLIT_H
 #define DATA_SPLIT_H

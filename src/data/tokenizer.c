@@ -1,14 +1,10 @@
-/*
- * tokenizer: text to ids and back.
+/* tokenizer: text to ids and back.
  *
  * A piece starts as one id a byte; then the pair with the lowest merge rank, the leftmost of equal
  * ones, becomes one id, until no pair has a merge. Short pieces look through all pairs for each
- * merge; long ones keep the pairs in a heap, so that a piece of n bytes costs n log n whatever it
- * holds. Most pieces never get there: they are a token that its own bytes lead to (found once, at
- * load), or came before in the same text (a small table that points at the ids already written).
- *
- * A tokenizer is never written to after load, so threads may share one if each has its own arena.
- */
+ * merge; long ones keep them in a heap: n log n whatever the piece holds. Most pieces never get
+ * there: they are a token that its own bytes lead to (found once, at load), or came before in the
+ * same text. A tokenizer is never written to after load, so threads may share one. */
 #include "data/tokenizer_impl.h"
 
 #include "base/file.h"
@@ -62,11 +58,8 @@ static uint64_t pair_hash(int32_t left, int32_t right)
 Status tokenizer_tables(Tokenizer *t, int64_t n_tokens, int64_t n_merges, Arena *a)
 {
     uint64_t slots = power_of_two_above(2 * n_tokens), merges = power_of_two_above(2 * n_merges);
-    void *at = NULL;
-    TRY(arena_alloc(a, slots * sizeof *t->slot, &at));
-    t->slot = at;
-    TRY(arena_alloc(a, merges * sizeof *t->merge, &at));
-    t->merge = at;
+    TRY(ARENA_NEW(a, slots, &t->slot));
+    TRY(ARENA_NEW(a, merges, &t->merge));
     t->slot_mask = slots - 1;
     t->merge_mask = merges - 1;
     for (uint64_t i = 0; i < slots; i++) t->slot[i] = (TokenSlot){ .id = TOKENIZER_NO_TOKEN };
@@ -301,9 +294,7 @@ static Status encode_text(Encoder *e, const char *text, size_t n)
 {
     uint64_t recent = power_of_two_above((int64_t)(n / 16));
     if (recent > RECENT_MAX) recent = RECENT_MAX;
-    void *at = NULL;
-    TRY(arena_alloc_zero(e->scratch, recent * sizeof *e->recent, &at));
-    e->recent = at;
+    TRY(ARENA_ZEROED(e->scratch, recent, &e->recent));
     e->recent_mask = recent - 1;
     SplitCut cut;
     TRY(split_begin(&cut, &e->t->splitter, encode_piece, e, e->scratch));

@@ -1,10 +1,6 @@
-/*
- * tokenizer: byte-level BPE in Hugging Face's tokenizer.json form.
- *
- * Reads models of type BPE with ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns)
- * and added tokens; writes what tokenizer_train learned. Text is split by the patterns, each piece
- * is merged by rank: ids are those of Hugging Face's library.
- */
+/* tokenizer: byte-level BPE in Hugging Face's tokenizer.json form: models of type BPE with
+ * ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns) and added tokens. Ids are those
+ * of Hugging Face's library. */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
@@ -33,7 +29,7 @@ void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t
 typedef struct TokenizerTraining {
     const char *const *files; /* text, or JSONL by the ending .jsonl (field "text") */
     int n_files;
-    int32_t vocab; /* 256 bytes + merges + special tokens, exactly */
+    int64_t vocab; /* 256 bytes + merges + special tokens, exactly */
     const char *out_path;
 } TokenizerTraining;
 

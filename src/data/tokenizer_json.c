@@ -1,11 +1,6 @@
-/*
- * tokenizer_json: Hugging Face's tokenizer.json, in and out.
- *
- * Read is what decides which ids a text gets: added_tokens, normalizer, pre_tokenizer and model.
- * What would change them and is not built (a normalizer, another kind of pre-tokenizer or model) is
- * refused by name. truncation, padding, post_processor and decoder do not matter here and are not
- * looked at.
- */
+/* tokenizer_json: Hugging Face's tokenizer.json, in and out. Read is what decides which ids a text
+ * gets: added_tokens, normalizer, pre_tokenizer and model; what would change them and is not built
+ * is refused by name. */
 #include "data/tokenizer_impl.h"
 
 #include "base/file.h"
@@ -377,16 +372,14 @@ static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int
     Tokenizer *t = r->t;
     int64_t n_tokens = 0;
     size_t text_bytes = 0;
-    void *token = NULL, *pool = NULL, *by_id = NULL;
+    void *pool = NULL;
     TRY(measure(r, vocab, added, &n_tokens, &text_bytes));
-    TRY(arena_alloc_zero(r->arena, (size_t)t->vocab * sizeof *t->token, &token));
+    TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
     TRY(arena_alloc(r->arena, text_bytes, &pool));
     TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
-    t->token = token;
     r->pool = pool;
     ArenaMark mark = arena_mark(r->arena);
-    TRY(arena_alloc_zero(r->arena, (size_t)t->vocab * sizeof *r->added, &by_id));
-    r->added = by_id;
+    TRY(ARENA_ZEROED(r->arena, t->vocab, &r->added));
     for (const cJSON *each = first(added); each != NULL; each = each->next)
         TRY(claim_added_id(r, each));
     for (const cJSON *each = first(vocab); each != NULL; each = each->next)
@@ -534,97 +527,33 @@ static char *put_token_text(char *out, const TokenText *token)
     return out;
 }
 
-static Status put_null(Json *j, const char *key)
+static Status put_file(Text *t, const TokenizerLearned *l, char *scratch)
 {
-    TRY(json_key(j, key));
-    return json_double(j, (double)NAN); /* the writer's null */
-}
-
-static Status put_flag(Json *j, const char *key, bool value)
-{
-    TRY(json_key(j, key));
-    return json_bool(j, value);
-}
-
-static Status put_text(Json *j, const char *key, const char *value)
-{
-    TRY(json_key(j, key));
-    return json_string(j, value);
-}
-
-static Status put_end_of_text(Json *j, int32_t id)
-{
-    static const char *const OFF[] = { "single_word", "lstrip", "rstrip", "normalized" };
-    TRY(json_key(j, "added_tokens"));
-    TRY(json_array(j));
-    TRY(json_object(j));
-    TRY(json_key(j, "id"));
-    TRY(json_int(j, id));
-    TRY(put_text(j, "content", TOKENIZER_END_OF_TEXT));
-    for (int i = 0; i < 4; i++) TRY(put_flag(j, OFF[i], false));
-    TRY(put_flag(j, "special", true));
-    TRY(json_object_end(j));
-    return json_array_end(j);
-}
-
-static Status put_byte_level(Json *j, const char *key)
-{
-    TRY(json_key(j, key));
-    TRY(json_object(j));
-    TRY(put_text(j, "type", "ByteLevel"));
-    TRY(put_flag(j, "add_prefix_space", false));
-    TRY(put_flag(j, "trim_offsets", true));
-    TRY(put_flag(j, "use_regex", true)); /* GPT-2's pattern */
-    return json_object_end(j);
-}
-
-static Status put_model(Json *j, const TokenizerLearned *l, char *scratch)
-{
-    TRY(json_key(j, "model"));
-    TRY(json_object(j));
-    TRY(put_text(j, "type", "BPE"));
-    TRY(put_null(j, "dropout"));
-    TRY(put_null(j, "unk_token"));
-    TRY(put_null(j, "continuing_subword_prefix"));
-    TRY(put_null(j, "end_of_word_suffix"));
-    TRY(put_flag(j, "fuse_unk", false));
-    TRY(put_flag(j, "byte_fallback", false));
-    TRY(put_flag(j, "ignore_merges", false));
-    TRY(json_key(j, "vocab"));
-    TRY(json_object(j));
+    static const char BYTE_LEVEL[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                                     "\"trim_offsets\":true,\"use_regex\":true}";
+    TRY(text_printf(t,
+                    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":["
+                    "{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
+                    "\"rstrip\":false,\"normalized\":false,\"special\":true}],"
+                    "\"normalizer\":null,\"pre_tokenizer\":%s,\"post_processor\":null,"
+                    "\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"dropout\":null,"
+                    "\"unk_token\":null,\"continuing_subword_prefix\":null,"
+                    "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
+                    "\"ignore_merges\":false,\"vocab\":{",
+                    l->n_tokens, TOKENIZER_END_OF_TEXT, BYTE_LEVEL, BYTE_LEVEL));
     for (int32_t i = 0; i < l->n_tokens; i++) {
         put_token_text(scratch, &l->token[i]);
-        TRY(json_key(j, scratch));
-        TRY(json_int(j, i));
+        TRY(text_json(t, "%s:%d,", scratch, i));
     }
-    TRY(json_key(j, TOKENIZER_END_OF_TEXT));
-    TRY(json_int(j, l->n_tokens));
-    TRY(json_object_end(j));
-    TRY(json_key(j, "merges"));
-    TRY(json_array(j));
+    TRY(text_json(t, "%s:%d},\"merges\":[", TOKENIZER_END_OF_TEXT, l->n_tokens));
     for (int64_t i = 0; i < l->n_merges; i++) {
         char *end = put_token_text(scratch, &l->token[l->merge[i].left]);
         *end++ = ' ';
         put_token_text(end, &l->token[l->merge[i].right]);
-        TRY(json_string(j, scratch));
+        TRY(text_append(t, ",", i > 0));
+        TRY(text_json(t, "%s", scratch));
     }
-    TRY(json_array_end(j));
-    return json_object_end(j);
-}
-
-static Status put_file(Json *j, const TokenizerLearned *l, char *scratch)
-{
-    TRY(json_object(j));
-    TRY(put_text(j, "version", "1.0"));
-    TRY(put_null(j, "truncation"));
-    TRY(put_null(j, "padding"));
-    TRY(put_end_of_text(j, l->n_tokens));
-    TRY(put_null(j, "normalizer"));
-    TRY(put_byte_level(j, "pre_tokenizer"));
-    TRY(put_null(j, "post_processor"));
-    TRY(put_byte_level(j, "decoder"));
-    TRY(put_model(j, l, scratch));
-    return json_object_end(j);
+    return text_printf(t, "]}}\n");
 }
 
 Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
@@ -633,17 +562,10 @@ Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
     for (int32_t i = 0; i < l->n_tokens; i++) {
         if (l->token[i].n > longest) longest = l->token[i].n;
     }
-    void *scratch = NULL; /* two tokens of two-byte characters, a space and NULs */
-    TRY(arena_alloc(a, 4 * (size_t)longest + 3, &scratch));
-    File f = { 0 };
-    TRY(file_create_temp(&f, path, a));
+    char *scratch = NULL; /* two tokens of two-byte characters, a space and NULs */
     Text text;
-    Status s = text_init(&text, a);
-    Json j = json_begin(&text);
-    if (s == OK) s = put_file(&j, l, scratch);
-    if (s == OK) s = text_append(&text, "\n", 1);
-    if (s == OK) s = file_write(&f, text.data, text.used);
-    if (s == OK) s = file_commit(&f);
-    file_close(&f); /* drops the temporary file unless it became PATH */
-    return s;
+    TRY(ARENA_NEW(a, 4 * longest + 3, &scratch));
+    TRY(text_init(&text, a));
+    TRY(put_file(&text, l, scratch));
+    return file_write_whole(path, text.data, text.used, a);
 }

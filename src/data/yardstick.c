@@ -23,9 +23,8 @@ static Status document_text(Yardstick *y, const Shard *s, int64_t document, Text
 {
     const Tokenizer *t = y->config->tokenizer;
     int64_t first = shard_start(s, document), n = shard_start(s, document + 1) - first;
-    void *at = NULL;
-    TRY(arena_alloc(&y->scratch, (size_t)n * sizeof(int32_t), &at));
-    int32_t *ids = at;
+    int32_t *ids = NULL;
+    TRY(ARENA_NEW(&y->scratch, n, &ids));
     shard_read(s, first, n, ids);
     TRY(text_init(text, &y->scratch));
     for (int64_t i = 0; i < n; i++) {

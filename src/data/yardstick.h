@@ -1,10 +1,6 @@
-/*
- * yardstick: bits per byte of byte n-gram models on the held-out documents of some sources, trained
- * on all their other documents. What a trained model's bits per byte are worth shows beside them.
- *
- * The texts are what the ids stand for; the end-of-text id stands for nothing. The hold-out rule is
- * the loader's, so a source's name must be the one that training uses.
- */
+/* yardstick: bits per byte of byte n-gram models on the held-out documents of some sources, trained
+ * on all their other documents: what a trained model's are held against. The texts are what the ids
+ * stand for. The hold-out rule is the loader's, so names must be those that training uses. */
 #ifndef DATA_YARDSTICK_H
 #define DATA_YARDSTICK_H
 

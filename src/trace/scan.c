@@ -235,4 +235,32 @@ char *scan_skip(Scan *s)
     return begin;
 }
 
+static void take_field(Scan *s, const ScanField *f, void *out)
+{
+    char *at = (char *)out + f->offset;
+    switch (f->type) {
+    case SCAN_NUMBER: *(double *)(void *)at = scan_number(s); return;
+    case SCAN_WHOLE: {
+        double v = scan_number(s);
+        if (fabs(v) <= 9007199254740992.0 && v == floor(v)) *(int64_t *)(void *)at = (int64_t)v;
+        return;
+    }
+    case SCAN_TEXT: *(char **)(void *)at = scan_string(s); return;
+    case SCAN_RAW: *(char **)(void *)at = scan_skip(s); return;
+    }
+}
+
+void scan_fields(Scan *s, const ScanField *field, int n, void *out)
+{
+    scan_object(s);
+    for (char *key = scan_key(s); key != NULL; key = scan_key(s)) {
+        int i = 0;
+        while (i < n && strcmp(field[i].key, key) != 0) i++;
+        if (i < n)
+            take_field(s, &field[i], out);
+        else
+            scan_skip(s);
+    }
+}
+
 bool scan_end(Scan *s) { return !s->bad && next_char(s) == '\0'; }

@@ -1,19 +1,13 @@
-/*
- * scan: a pull parser for JSON that somebody of ours wrote: metrics.jsonl and trace.json.
- *
- * The caller walks the text and asks for what it expects; nothing is built and nothing allocated.
- * Not cJSON: that builds a tree of one malloc a value, which for the lines of a long run is most of
- * the time, and its allocator is a global hook that would need an arena of its own. Nothing more is
- * wanted here than "this key, this number", which is short.
- *
- * The text is consumed: keys and strings are decoded and NUL-terminated where they stand, so
- * pointers to them live as long as the text, and a text is scanned once. `bad` sticks: after the
- * first thing that is not JSON, everything ends, and scan_end says false.
- */
+/* scan: a pull parser for JSON that this program wrote: metrics.jsonl, trace.json, manifests.
+ * Nothing is built and nothing allocated (cJSON's tree of one malloc a value would be most of the
+ * time of a long run's report). The text is consumed: keys and strings are decoded and
+ * NUL-terminated where they stand, so a text is scanned once. `bad` sticks: after the first thing
+ * that is not JSON, everything ends. */
 #ifndef TRACE_SCAN_H
 #define TRACE_SCAN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct Scan {
     char *at;   /* in a NUL-terminated text */
@@ -33,11 +27,28 @@ char *scan_key(Scan *s);
 /* Is there another element in the array that was entered last? */
 bool scan_item(Scan *s);
 
-/* Take a value. A number: null is NaN, as json_double wrote it. */
+/* Take a value. A number: null is NaN, as text_json writes it. */
 double scan_number(Scan *s);
 char *scan_string(Scan *s); /* never NULL */
 /* Pass over a value of any kind; returns where it begins, to be scanned later. */
 char *scan_skip(Scan *s);
+
+/* The members of one object that a reader wants. */
+typedef enum ScanType {
+    SCAN_NUMBER, /* double */
+    SCAN_WHOLE,  /* int64_t; anything but a whole number up to 2^53 leaves it as it is */
+    SCAN_TEXT,   /* char * */
+    SCAN_RAW     /* char *: where the value begins, to be scanned later */
+} ScanType;
+
+typedef struct ScanField {
+    const char *key;
+    ScanType type;
+    size_t offset; /* in *out */
+} ScanField;
+
+/* Take an object: members with a field go into *out, others are passed over. */
+void scan_fields(Scan *s, const ScanField *field, int n, void *out);
 
 /* Was all of it JSON, and is nothing left but blanks? */
 bool scan_end(Scan *s);

@@ -3,24 +3,11 @@
 #include "base/file.h"
 #include "trace/scan.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- reading ---- */
-
-/* A cast of a double that does not fit is undefined. */
-static int64_t whole(double v, int64_t otherwise)
-{
-    return fabs(v) <= 9007199254740992.0 ? (int64_t)v : otherwise;
-}
-
-static int small(double v, int otherwise)
-{
-    int64_t n = whole(v, otherwise);
-    return n >= INT_MIN && n <= INT_MAX ? (int)n : otherwise;
-}
 
 static int depth_of(const char *category)
 {
@@ -28,51 +15,50 @@ static int depth_of(const char *category)
     return strcmp(category, "phase") == 0 ? 1 : 2;
 }
 
-static void read_args(Scan *s, TraceEvent *e)
-{
-    scan_object(s);
-    for (char *key = scan_key(s); key != NULL; key = scan_key(s)) {
-        if (strcmp(key, "step") == 0) {
-            e->step = whole(scan_number(s), 0);
-        } else if (strcmp(key, "layer") == 0) {
-            e->layer = small(scan_number(s), -1);
-        } else if (strcmp(key, "flops") == 0) {
-            e->flops = scan_number(s);
-        } else if (strcmp(key, "bytes") == 0) {
-            e->bytes = scan_number(s);
-        } else {
-            scan_skip(s);
-        }
-    }
-}
+typedef struct Event { /* as it stands in the file */
+    const char *phase, *name, *category;
+    char *args;
+    int64_t lane, step, layer;
+    double ts, dur, flops, bytes;
+} Event;
 
-/* False for an event that is no complete one. */
+#define AT(member) offsetof(Event, member)
+
+static const ScanField EVENT[] = {
+    { "ph", SCAN_TEXT, AT(phase) },     { "name", SCAN_TEXT, AT(name) },
+    { "cat", SCAN_TEXT, AT(category) }, { "tid", SCAN_WHOLE, AT(lane) },
+    { "ts", SCAN_NUMBER, AT(ts) },      { "dur", SCAN_NUMBER, AT(dur) },
+    { "args", SCAN_RAW, AT(args) },
+};
+
+static const ScanField ARGS[] = {
+    { "step", SCAN_WHOLE, AT(step) },
+    { "layer", SCAN_WHOLE, AT(layer) },
+    { "flops", SCAN_NUMBER, AT(flops) },
+    { "bytes", SCAN_NUMBER, AT(bytes) },
+};
+
+enum { EVENTS = sizeof EVENT / sizeof *EVENT, ARGUMENTS = sizeof ARGS / sizeof *ARGS };
+
+/* False for an event that is no complete one; the arguments of metadata are other things. */
 static bool read_event(Scan *s, TraceEvent *out)
 {
-    TraceEvent e = { .name = "", .layer = -1, .start_s = (double)NAN, .duration_s = (double)NAN };
-    bool complete = false;
-    scan_object(s);
-    for (char *key = scan_key(s); key != NULL; key = scan_key(s)) {
-        if (strcmp(key, "ph") == 0) {
-            complete = strcmp(scan_string(s), "X") == 0;
-        } else if (strcmp(key, "name") == 0) {
-            e.name = scan_string(s);
-        } else if (strcmp(key, "cat") == 0) {
-            e.depth = depth_of(scan_string(s));
-        } else if (strcmp(key, "tid") == 0) {
-            e.lane = small(scan_number(s), 0);
-        } else if (strcmp(key, "ts") == 0) {
-            e.start_s = scan_number(s) * 1e-6;
-        } else if (strcmp(key, "dur") == 0) {
-            e.duration_s = scan_number(s) * 1e-6;
-        } else if (strcmp(key, "args") == 0 && complete) {
-            read_args(s, &e); /* those of metadata are other things */
-        } else {
-            scan_skip(s);
-        }
-    }
-    *out = e;
-    return complete && isfinite(e.start_s) && isfinite(e.duration_s);
+    Event e = { .phase = "", .name = "", .layer = -1, .ts = (double)NAN, .dur = (double)NAN };
+    scan_fields(s, EVENT, EVENTS, &e);
+    if (strcmp(e.phase, "X") != 0 || !isfinite(e.ts) || !isfinite(e.dur)) return false;
+    Scan args = scan_begin(e.args);
+    if (e.args != NULL && !s->bad) scan_fields(&args, ARGS, ARGUMENTS, &e);
+    s->bad |= args.bad;
+    *out = (TraceEvent){ .name = e.name,
+                         .start_s = e.ts * 1e-6,
+                         .duration_s = e.dur * 1e-6,
+                         .flops = e.flops,
+                         .bytes = e.bytes,
+                         .step = e.step,
+                         .lane = e.lane == (int)e.lane ? (int)e.lane : 0,
+                         .layer = e.layer == (int)e.layer ? (int)e.layer : -1,
+                         .depth = e.category == NULL ? 0 : depth_of(e.category) };
+    return true;
 }
 
 static void read_events(Scan *s, Trace *t)
@@ -81,18 +67,6 @@ static void read_events(Scan *s, Trace *t)
     while (scan_item(s)) {
         TraceEvent e;
         if (read_event(s, &e) && !s->bad) trace_event(t, e);
-    }
-}
-
-static void read_other(Scan *s, int64_t *dropped)
-{
-    scan_object(s);
-    for (char *key = scan_key(s); key != NULL; key = scan_key(s)) {
-        if (strcmp(key, "dropped_events") == 0) {
-            *dropped = whole(scan_number(s), 0);
-        } else {
-            scan_skip(s);
-        }
     }
 }
 
@@ -105,6 +79,7 @@ Status trace_read(const char *path, Arena *a, Trace *out)
     int64_t braces = 0; /* at least one an event */
     for (size_t i = 0; i < bytes; i++) braces += text[i] == '{';
     TRY(trace_init(&t, a, braces));
+    static const ScanField DROPPED = { "dropped_events", SCAN_WHOLE, 0 };
     Scan s = scan_begin(text);
     int64_t dropped = 0;
     scan_object(&s);
@@ -112,7 +87,7 @@ Status trace_read(const char *path, Arena *a, Trace *out)
         if (strcmp(key, "traceEvents") == 0) {
             read_events(&s, &t);
         } else if (strcmp(key, "otherData") == 0) {
-            read_other(&s, &dropped);
+            scan_fields(&s, &DROPPED, 1, &dropped);
         } else {
             scan_skip(&s);
         }
@@ -159,10 +134,9 @@ static Status sorted_by_name(const Trace *t, Arena *a, const TraceEvent ***out)
 Status trace_totals(const Trace *t, Arena *a, TraceTotal **out, int *out_n)
 {
     const TraceEvent **event = NULL;
-    void *at = NULL;
     TRY(sorted_by_name(t, a, &event));
-    TRY(arena_alloc(a, (size_t)t->used * sizeof(TraceTotal), &at));
-    TraceTotal *total = at;
+    TraceTotal *total = NULL;
+    TRY(ARENA_NEW(a, t->used, &total));
     int n = 0;
     for (int64_t i = 0; i < t->used; i++) {
         const TraceEvent *e = event[i];

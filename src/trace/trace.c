@@ -25,8 +25,6 @@ typedef struct Place {
 typedef struct Writer {
     File file;
     Text text; /* of one event, then used again */
-    Json json;
-    bool any;
 } Writer;
 
 Status trace_init(Trace *t, Arena *a, int64_t cap)
@@ -59,9 +57,8 @@ static int compare_places(const void *a, const void *b)
 
 static Status order_events(const Trace *t, Arena *scratch, Place **out)
 {
-    void *at = NULL;
-    TRY(arena_alloc(scratch, (size_t)t->used * sizeof(Place), &at));
-    Place *place = at;
+    Place *place = NULL;
+    TRY(ARENA_NEW(scratch, t->used, &place));
     double origin = t->used > 0 ? t->events[0].start_s : 0;
     for (int64_t i = 1; i < t->used; i++) origin = fmin(origin, t->events[i].start_s);
     for (int64_t i = 0; i < t->used; i++) {
@@ -79,41 +76,11 @@ static Status order_events(const Trace *t, Arena *scratch, Place **out)
 
 /* ---- events ---- */
 
-static Status begin_event(Writer *w, const char *phase, const char *name, int tid)
+static Status write_text(Writer *w)
 {
+    TRY(file_write(&w->file, w->text.data, w->text.used));
     w->text.used = 0;
-    w->json = json_begin(&w->text);
-    Json *j = &w->json;
-    TRY(json_object(j));
-    TRY(json_key(j, "ph"));
-    TRY(json_string(j, phase));
-    TRY(json_key(j, "pid"));
-    TRY(json_int(j, 0));
-    TRY(json_key(j, "tid"));
-    TRY(json_int(j, tid));
-    TRY(json_key(j, "name"));
-    return json_string(j, name);
-}
-
-/* Closes the event, which stands inside its "args", and writes it on a line of its own. */
-static Status end_event(Writer *w)
-{
-    TRY(json_object_end(&w->json));
-    TRY(json_object_end(&w->json));
-    const char *separator = w->any ? ",\n" : "\n";
-    TRY(file_write(&w->file, separator, w->any ? 2 : 1));
-    w->any = true;
-    return file_write(&w->file, w->text.data, w->text.used);
-}
-
-static Status write_name(Writer *w, const char *what, int tid, const char *name)
-{
-    TRY(begin_event(w, "M", what, tid));
-    TRY(json_key(&w->json, "args"));
-    TRY(json_object(&w->json));
-    TRY(json_key(&w->json, "name"));
-    TRY(json_string(&w->json, name));
-    return end_event(w);
+    return OK;
 }
 
 static Status write_names(Writer *w, const Trace *t)
@@ -123,36 +90,32 @@ static Status write_names(Writer *w, const Trace *t)
     for (int64_t i = 0; i < t->used; i++) {
         if (t->events[i].lane >= lanes) lanes = t->events[i].lane + 1;
     }
-    TRY(write_name(w, "process_name", 0, "switchyard"));
+    TRY(text_printf(&w->text, "\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"process_name\","
+                              "\"args\":{\"name\":\"switchyard\"}}"));
     for (int lane = 0; lane < lanes; lane++) {
         char other[32];
         (void)snprintf(other, sizeof other, "lane %d", lane);
-        TRY(write_name(w, "thread_name", lane, lane < LANE_COUNT ? LANE_NAME[lane] : other));
+        TRY(text_json(&w->text,
+                      ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\","
+                      "\"args\":{\"name\":%s}}",
+                      lane, lane < LANE_COUNT ? LANE_NAME[lane] : other));
     }
-    return OK;
-}
-
-static Status write_number(Writer *w, const char *key, double v)
-{
-    TRY(json_key(&w->json, key));
-    return json_double(&w->json, v);
+    return write_text(w);
 }
 
 static Status write_event(Writer *w, const TraceEvent *e, const Place *at)
 {
     int category = e->depth < CATEGORIES ? e->depth : CATEGORIES - 1;
-    TRY(begin_event(w, "X", e->name, e->lane));
-    TRY(json_key(&w->json, "cat"));
-    TRY(json_string(&w->json, CATEGORY[category]));
-    TRY(write_number(w, "ts", (double)at->start_ns / 1000));
-    TRY(write_number(w, "dur", (double)(at->end_ns - at->start_ns) / 1000));
-    TRY(json_key(&w->json, "args"));
-    TRY(json_object(&w->json));
-    TRY(write_number(w, "step", (double)e->step));
-    if (e->layer >= 0) TRY(write_number(w, "layer", e->layer));
-    if (e->flops > 0) TRY(write_number(w, "flops", e->flops));
-    if (e->bytes > 0) TRY(write_number(w, "bytes", e->bytes));
-    return end_event(w);
+    TRY(text_json(&w->text,
+                  ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"name\":%s,\"cat\":%s,\"ts\":%g,"
+                  "\"dur\":%g,\"args\":{\"step\":%lld",
+                  e->lane, e->name, CATEGORY[category], (double)at->start_ns / 1000,
+                  (double)(at->end_ns - at->start_ns) / 1000, (long long)e->step));
+    if (e->layer >= 0) TRY(text_json(&w->text, ",\"layer\":%d", e->layer));
+    if (e->flops > 0) TRY(text_json(&w->text, ",\"flops\":%g", e->flops));
+    if (e->bytes > 0) TRY(text_json(&w->text, ",\"bytes\":%g", e->bytes));
+    TRY(text_append(&w->text, "}}", 2));
+    return write_text(w);
 }
 
 static Status write_all(Writer *w, const Trace *t, const Place *place)

@@ -1,8 +1,6 @@
-/*
- * trace: one timeline of a run as Chrome/Perfetto JSON (trace event format): complete events "X" in
- * microseconds, one thread a lane, arguments flops, bytes. Events collect in a buffer that was made
- * beforehand and are written when the step is over, so tracing allocates nothing while it runs.
- */
+/* trace: one timeline of a run as Chrome/Perfetto JSON (trace event format): complete events "X",
+ * one thread a lane. Events collect in a buffer that was made beforehand and are written when the
+ * step is over, so tracing allocates nothing while it runs. */
 #ifndef TRACE_TRACE_H
 #define TRACE_TRACE_H
 

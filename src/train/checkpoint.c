@@ -73,11 +73,8 @@ Status checkpointer_open(Checkpointer *k, const Config *c, Arena *a)
     TRY(file_make_folders(folder));
     TRY(arena_text(a, folder, strlen(folder), &k->folder));
 
-    void *memory = NULL;
-    TRY(arena_alloc(a, (STEPS_MAX + 1) * sizeof *k->steps, &memory));
-    k->steps = memory;
-    TRY(arena_alloc(a, BUFFER_BYTES, &memory));
-    k->buffer = memory;
+    TRY(ARENA_NEW(a, STEPS_MAX + 1, &k->steps));
+    TRY(ARENA_NEW(a, BUFFER_BYTES, &k->buffer));
     Text yaml = { 0 };
     TRY(text_init(&yaml, a));
     TRY(config_print(c, &yaml));
@@ -311,9 +308,7 @@ Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointIn
 {
     ArenaMark mark = arena_mark(scratch);
     Loading l = { .e = e, .folder = path, .scratch = scratch };
-    void *memory = NULL;
-    TRY(arena_alloc_zero(scratch, (size_t)e->params.n * BUF_COUNT * sizeof(int64_t), &memory));
-    l.loaded = memory;
+    TRY(ARENA_ZEROED(scratch, e->params.n * BUF_COUNT, &l.loaded));
     TRY(manifest_read(path, scratch, info, load_entry, &l));
     TRY(check_complete(&l));
     /* they lay in the scratch that goes back now: see checkpoint_info */
@@ -327,75 +322,46 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
     return manifest_read(path, a, out, NULL, NULL);
 }
 
-static Status no_checkpoint(const char *run_dir)
+/* The newest checkpoint of a run's folder that is whole: with an engine it is loaded, else its
+ * header is looked at. Damaged ones are warned about and passed over. */
+static Status newest(const char *run_dir, Engine *e, Arena *scratch, CheckpointInfo *info,
+                     char path[FILE_PATH_MAX])
 {
-    return FAIL(ERR_IO, "%s/checkpoints: there is no whole checkpoint to load", run_dir);
-}
-
-/* Try the run's checkpoints from the newest on. */
-static Status newest(const char *run_dir, Arena *scratch,
-                     Status (*attempt)(void *state, const char *path), void *state)
-{
-    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    char folder[FILE_PATH_MAX];
     TRY(file_join(folder, run_dir, "checkpoints"));
     int64_t steps[STEPS_MAX];
     int n = 0;
     TRY(list_steps(folder, scratch, steps, &n));
     for (int i = n - 1; i >= 0; i--) {
         TRY(step_folder(path, folder, steps[i], ""));
-        Status s = attempt(state, path);
+        Status s = e != NULL ? checkpoint_load(e, path, scratch, info)
+                             : checkpoint_info(path, scratch, info);
         if (s != ERR_FORMAT && s != ERR_IO) return s;
         char why[1024];
         status_sentence(why, sizeof why);
         log_warn("checkpoint %s is damaged: %s; trying the one before it", path, why);
     }
-    return no_checkpoint(run_dir);
-}
-
-typedef struct LoadAttempt {
-    Engine *e;
-    Arena *scratch;
-    CheckpointInfo *info;
-} LoadAttempt;
-
-static Status attempt_load(void *state, const char *path)
-{
-    LoadAttempt *a = state;
-    TRY(checkpoint_load(a->e, path, a->scratch, a->info));
-    log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, a->info->step,
-             a->info->position);
-    return OK;
+    return FAIL(ERR_IO, "%s/checkpoints: there is no whole checkpoint to load", run_dir);
 }
 
 Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, CheckpointInfo *info)
 {
-    LoadAttempt a = { e, scratch, info };
-    return newest(run_dir, scratch, attempt_load, &a);
-}
-
-typedef struct ResolveAttempt {
-    Arena *scratch;
-    char *out;
-} ResolveAttempt;
-
-static Status attempt_info(void *state, const char *path)
-{
-    ResolveAttempt *a = state;
-    CheckpointInfo info;
-    TRY(checkpoint_info(path, a->scratch, &info));
-    (void)snprintf(a->out, FILE_PATH_MAX, "%s", path);
+    char path[FILE_PATH_MAX];
+    TRY(newest(run_dir, e, scratch, info, path));
+    log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, info->step,
+             info->position);
     return OK;
 }
 
 Status checkpoint_resolve(const char *path, Arena *scratch, char out[])
 {
     char manifest[FILE_PATH_MAX];
+    CheckpointInfo info;
     TRY(file_join(manifest, path, MANIFEST_NAME));
     if (file_exists(manifest)) {
         (void)snprintf(out, FILE_PATH_MAX, "%s", path);
         return OK;
     }
     if (!file_exists(path)) return FAIL(ERR_IO, "%s: there is no such checkpoint", path);
-    ResolveAttempt a = { scratch, out };
-    return newest(path, scratch, attempt_info, &a);
+    return newest(path, NULL, scratch, &info, out);
 }

@@ -1,19 +1,13 @@
-/*
- * checkpoint: the whole state of a training, written so that a crash can only cost the newest one.
+/* checkpoint: the whole state of a training, written so that a crash can only cost the newest one.
  *
  *   RUN/checkpoints/step-0000000040/rank-00000.bin    raw f32 elements, each entry 64-byte aligned
  *                                   manifest.jsonl    written last
  *
- * The manifest is one JSON object a line: a header (format, version, step, data position, the
- * resolved configuration), one line an entry (parameter, buffer, shape, first element and count in
- * the canonical unsharded tensor, file, offset, XXH3-128), and an end line with the number of
- * entries and the XXH3-128 of all lines before it. Everything is written into a folder named
- * step-N.tmp, each file fsynced, the manifest last, then the folder is renamed. A folder without an
- * end line whose sum is right is not a checkpoint.
- *
- * Coordinates are parameter names and element ranges only: how buffers are fused, padded or sharded
- * is decided at load.
- */
+ * The manifest is one JSON object a line (docs/formats.md): a header, one line an entry, and an end
+ * line with the number of entries and the XXH3-128 of all lines before it, without which the folder
+ * is not a checkpoint. All is written into step-N.tmp, each file fsynced, the manifest last, then
+ * the folder is renamed. Coordinates are parameter names and element ranges of the canonical
+ * unsharded tensor: how buffers are fused, padded or sharded is decided at load. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 

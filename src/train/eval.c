@@ -9,10 +9,8 @@ static int64_t load_elems(const Engine *e)
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a)
 {
-    void *memory = NULL;
     TRY(batch_new(a, e->shape.micro_batch, e->shape.sequence, &v->batch));
-    TRY(arena_alloc_zero(a, (size_t)load_elems(e) * sizeof *v->load, &memory));
-    v->load = memory;
+    TRY(ARENA_ZEROED(a, load_elems(e), &v->load));
     v->token_bytes = token_bytes;
     return OK;
 }

@@ -117,15 +117,11 @@ static Status open_engine(Generator *g, const char *path)
                           .logit_rows = 1 };
     EnginePlan plan;
     CheckpointInfo info;
-    void *memory = NULL;
     TRY(engine_plan(&g->config, ENGINE_INFER, &shape, &plan));
     TRY(engine_open(&g->engine, &g->config, ENGINE_INFER, &shape, &plan));
     TRY(checkpoint_load(&g->engine, path, &g->arena, &info));
-    TRY(arena_alloc(&g->arena, (size_t)g->config.model_vocab * sizeof *g->ids, &memory));
-    g->ids = memory;
-    TRY(arena_alloc(&g->arena, (size_t)g->config.model_vocab * sizeof *g->p, &memory));
-    g->p = memory;
-    return OK;
+    TRY(ARENA_NEW(&g->arena, g->config.model_vocab, &g->ids));
+    return ARENA_NEW(&g->arena, g->config.model_vocab, &g->p);
 }
 
 static Status write_tokens(Generator *g, void (*each)(const char *bytes, int n))

@@ -1,6 +1,6 @@
 #include "train/manifest.h"
 
-#include "base/json_in.h"
+#include "trace/scan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,10 +40,8 @@ Status manifest_create(Manifest *m, const char *folder, Arena *arena)
     return text_init(&m->line, arena);
 }
 
-static Status end_line(Manifest *m, Json *j)
+static Status end_line(Manifest *m)
 {
-    TRY(json_object_end(j));
-    TRY(text_append(&m->line, "\n", 1));
     XXH3_128bits_update(m->sum, m->line.data, m->line.used);
     TRY(file_write(&m->file, m->line.data, m->line.used));
     m->line.used = 0;
@@ -52,23 +50,12 @@ static Status end_line(Manifest *m, Json *j)
 
 Status manifest_header(Manifest *m, const char *model, const CheckpointInfo *info)
 {
-    Json j = json_begin(&m->line);
-    TRY(json_object(&j));
-    TRY(json_key(&j, "format"));
-    TRY(json_string(&j, "switchyard checkpoint"));
-    TRY(json_key(&j, "version"));
-    TRY(json_int(&j, VERSION));
-    TRY(json_key(&j, "model"));
-    TRY(json_string(&j, model));
-    TRY(json_key(&j, "step"));
-    TRY(json_int(&j, info->step));
-    TRY(json_key(&j, "position"));
-    TRY(json_int(&j, (int64_t)info->position));
-    TRY(json_key(&j, "config"));
-    TRY(json_string(&j, info->config));
-    TRY(json_key(&j, "products"));
-    TRY(json_string(&j, info->products));
-    return end_line(m, &j);
+    TRY(text_json(&m->line,
+                  "{\"format\":\"switchyard checkpoint\",\"version\":%d,\"model\":%s,\"step\":%lld,"
+                  "\"position\":%lld,\"config\":%s,\"products\":%s}\n",
+                  VERSION, model, (long long)info->step, (long long)info->position, info->config,
+                  info->products));
+    return end_line(m);
 }
 
 void manifest_elements(Manifest *m, const void *bytes, size_t n)
@@ -81,41 +68,25 @@ Status manifest_entry(Manifest *m, const Param *p, ParamBuffer b, uint64_t offse
     char sum[33];
     hex(XXH3_128bits_digest(m->elements), sum);
     XXH3_128bits_reset(m->elements);
-    Json j = json_begin(&m->line);
-    TRY(json_object(&j));
-    TRY(json_key(&j, "param"));
-    TRY(json_string(&j, p->name));
-    TRY(json_key(&j, "buffer"));
-    TRY(json_string(&j, buffer_names[b]));
-    TRY(json_key(&j, "shape"));
-    TRY(json_array(&j));
-    for (int i = 0; i < p->rank; i++) TRY(json_int(&j, p->dim[i]));
-    TRY(json_array_end(&j));
-    TRY(json_key(&j, "first"));
-    TRY(json_int(&j, 0));
-    TRY(json_key(&j, "count"));
-    TRY(json_int(&j, param_elems(p)));
-    TRY(json_key(&j, "file"));
-    TRY(json_string(&j, "rank-00000.bin"));
-    TRY(json_key(&j, "offset"));
-    TRY(json_int(&j, (int64_t)offset));
-    TRY(json_key(&j, "xxh3"));
-    TRY(json_string(&j, sum));
+    TRY(text_json(&m->line, "{\"param\":%s,\"buffer\":%s,\"shape\":[", p->name, buffer_names[b]));
+    for (int i = 0; i < p->rank; i++) {
+        TRY(text_append(&m->line, ",", i > 0));
+        TRY(text_json(&m->line, "%lld", (long long)p->dim[i]));
+    }
+    TRY(text_json(&m->line,
+                  "],\"first\":0,\"count\":%lld,\"file\":\"rank-00000.bin\",\"offset\":%lld,"
+                  "\"xxh3\":%s}\n",
+                  (long long)param_elems(p), (long long)offset, sum));
     m->entries++;
-    return end_line(m, &j);
+    return end_line(m);
 }
 
 Status manifest_commit(Manifest *m)
 {
     char sum[33];
     hex(XXH3_128bits_digest(m->sum), sum);
-    Json j = json_begin(&m->line);
-    TRY(json_object(&j));
-    TRY(json_key(&j, "entries"));
-    TRY(json_int(&j, m->entries));
-    TRY(json_key(&j, "xxh3"));
-    TRY(json_string(&j, sum));
-    TRY(end_line(m, &j));
+    TRY(text_json(&m->line, "{\"entries\":%lld,\"xxh3\":%s}\n", (long long)m->entries, sum));
+    TRY(end_line(m));
     return file_commit(&m->file);
 }
 
@@ -141,85 +112,122 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
     return OK;
 }
 
-static Status read_header(const JsonIn *line, Arena *a, CheckpointInfo *out)
-{
-    int64_t version = 0, step = 0, position = 0;
-    const char *config = NULL, *products = NULL;
-    TRY(json_in_int(line, "version", &version));
-    if (version != VERSION) {
-        return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d",
-                    line->path, version, VERSION);
+/* A line as it stands in the file: header or entry. What is missing stays NULL or NONE. */
+typedef struct Line {
+    char *config, *products, *param, *buffer, *file, *sum, *shape;
+    int64_t version, step, position, first, count, offset;
+} Line;
+
+static const int64_t NONE = INT64_MIN;
+
+#define TEXT(key, member)                                                                          \
+    {                                                                                              \
+        key, SCAN_TEXT, offsetof(Line, member)                                                     \
     }
-    TRY(json_in_int(line, "step", &step));
-    TRY(json_in_int(line, "position", &position));
-    TRY(json_in_text(line, "config", &config));
-    TRY(json_in_text(line, "products", &products));
-    TRY(arena_text(a, config, strlen(config), &out->config));
-    TRY(arena_text(a, products, strlen(products), &out->products));
-    out->step = step;
-    out->position = (uint64_t)position;
+#define WHOLE(key, member)                                                                         \
+    {                                                                                              \
+        key, SCAN_WHOLE, offsetof(Line, member)                                                    \
+    }
+
+static const ScanField HEADER[] = {
+    WHOLE("version", version), WHOLE("step", step),        WHOLE("position", position),
+    TEXT("config", config),    TEXT("products", products),
+};
+
+static const ScanField ENTRY[] = {
+    TEXT("param", param),    TEXT("buffer", buffer),
+    TEXT("file", file),      TEXT("xxh3", sum),
+    WHOLE("first", first),   WHOLE("count", count),
+    WHOLE("offset", offset), { "shape", SCAN_RAW, offsetof(Line, shape) },
+};
+
+enum { HEADERS = sizeof HEADER / sizeof *HEADER, ENTRIES = sizeof ENTRY / sizeof *ENTRY };
+
+static Status take_fields(const char *path, char *text, const ScanField *field, int n, Line *out)
+{
+    char shown[61];
+    (void)snprintf(shown, sizeof shown, "%s", text); /* a scan consumes its text */
+    *out = (Line){ 0 };
+    out->version = out->step = out->position = out->first = out->count = out->offset = NONE;
+    Scan s = scan_begin(text);
+    scan_fields(&s, field, n, out);
+    return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is no JSON object", path, shown);
+}
+
+static Status need_fields(const char *path, const ScanField *field, int n, const Line *l)
+{
+    for (int i = 0; i < n; i++) {
+        const void *at = (const char *)l + field[i].offset;
+        bool whole = field[i].type == SCAN_WHOLE;
+        bool there = whole ? *(const int64_t *)at != NONE : *(char *const *)at != NULL;
+        if (there) continue;
+        return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no %s", path, field[i].key,
+                    whole ? "whole number" : "text");
+    }
     return OK;
 }
 
-static Status read_entry(const JsonIn *line, ManifestEntry *out)
+static Status read_header(const char *path, char *text, CheckpointInfo *out)
 {
-    const char *buffer = NULL, *sum = NULL;
-    int64_t offset = 0;
-    *out = (ManifestEntry){ .buffer = BUF_COUNT };
-    TRY(json_in_text(line, "param", &out->param));
-    TRY(json_in_text(line, "buffer", &buffer));
-    TRY(json_in_text(line, "file", &out->file));
-    TRY(json_in_text(line, "xxh3", &sum));
-    TRY(json_in_int(line, "first", &out->first));
-    TRY(json_in_int(line, "count", &out->count));
-    TRY(json_in_int(line, "offset", &offset));
-    TRY(json_in_ints(line, "shape", out->dim, 2, &out->rank));
-    (void)snprintf(out->sum, sizeof out->sum, "%s", sum);
-    out->offset = (uint64_t)offset;
+    Line l;
+    TRY(take_fields(path, text, HEADER, HEADERS, &l));
+    if (l.version != NONE && l.version != VERSION) {
+        return FAIL(ERR_UNSUPPORTED, "%s has version %" PRId64 ", this program reads %d", path,
+                    l.version, VERSION);
+    }
+    TRY(need_fields(path, HEADER, HEADERS, &l));
+    *out = (CheckpointInfo){ l.step, (uint64_t)l.position, l.config, l.products };
+    return OK;
+}
+
+static Status read_entry(const char *path, char *text, ManifestEntry *out)
+{
+    Line l;
+    TRY(take_fields(path, text, ENTRY, ENTRIES, &l));
+    TRY(need_fields(path, ENTRY, ENTRIES, &l));
+    *out = (ManifestEntry){ .param = l.param,
+                            .file = l.file,
+                            .buffer = BUF_COUNT,
+                            .first = l.first,
+                            .count = l.count,
+                            .offset = (uint64_t)l.offset };
+    (void)snprintf(out->sum, sizeof out->sum, "%s", l.sum);
+    Scan shape = scan_begin(l.shape);
+    scan_array(&shape);
+    while (scan_item(&shape)) {
+        double v = scan_number(&shape);
+        if (out->rank == 2) return FAIL(ERR_FORMAT, "%s: \"shape\" has more than 2", path);
+        out->dim[out->rank++] = v >= 0 && v < 9e15 ? (int64_t)v : -1;
+    }
     for (int b = 0; b < BUF_COUNT; b++) {
-        if (strcmp(buffer, buffer_names[b]) == 0) out->buffer = (ParamBuffer)b;
+        if (strcmp(l.buffer, buffer_names[b]) == 0) out->buffer = (ParamBuffer)b;
     }
-    if (out->buffer == BUF_COUNT) {
-        return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", line->path, out->param, buffer);
+    if (shape.bad) {
+        return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or no list of numbers", path);
     }
-    return OK;
-}
-
-typedef struct Reading {
-    CheckpointInfo *info;
-    Arena *arena;
-    Status (*each)(void *state, const ManifestEntry *entry);
-    void *state;
-    int64_t line; /* 0: the header */
-} Reading;
-
-static Status read_line(Reading *r, const char *path, const char *text, size_t n)
-{
-    JsonIn line = { 0 };
-    Status s = json_in_parse(&line, path, text, n);
-    ManifestEntry entry;
-    if (s == OK && r->line == 0) s = read_header(&line, r->arena, r->info);
-    if (s == OK && r->line > 0) s = read_entry(&line, &entry);
-    if (s == OK && r->line > 0) s = r->each(r->state, &entry);
-    json_in_free(&line);
-    r->line++;
-    return s;
+    if (out->buffer < BUF_COUNT) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
 }
 
 Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
                      Status (*each)(void *state, const ManifestEntry *entry), void *state)
 {
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, folder, MANIFEST_NAME));
-    char *text = NULL;
+    char path[FILE_PATH_MAX], *text = NULL;
     size_t bytes = 0, body = 0;
+    TRY(file_join(path, folder, MANIFEST_NAME));
     TRY(file_read_all(path, a, &text, &bytes));
     TRY(verify(path, text, bytes, &body));
-    Reading r = { info, a, each, state, 0 };
-    for (size_t at = 0; at < body && (each != NULL || r.line == 0);) {
-        const char *newline = memchr(text + at, '\n', body - at);
-        TRY(read_line(&r, path, text + at, (size_t)(newline - text) - at));
-        at = (size_t)(newline - text) + 1;
+    for (char *line = text, *end = NULL; line < text + body; line = end + 1) {
+        ManifestEntry entry;
+        end = memchr(line, '\n', (size_t)(text + body - line));
+        *end = '\0';
+        if (line == text) {
+            TRY(read_header(path, line, info));
+            if (each == NULL) return OK;
+            continue;
+        }
+        TRY(read_entry(path, line, &entry));
+        TRY(each(state, &entry));
     }
     return OK;
 }

@@ -1,5 +1,6 @@
 #include "train/metrics.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,146 +35,143 @@ void metrics_close(Metrics *m)
     arena_free(&m->arena);
 }
 
-static Status begin(Metrics *m, Json *j, const char *kind)
+static Status begin(Metrics *m, const char *kind)
 {
     m->line.used = 0;
-    *j = json_begin(&m->line);
-    TRY(json_object(j));
-    TRY(json_key(j, "kind"));
-    return json_string(j, kind);
+    return text_json(&m->line, "{\"kind\":%s", kind);
 }
 
-static Status end(Metrics *m, Json *j)
+static Status end(Metrics *m)
 {
-    TRY(json_object_end(j));
-    TRY(text_append(&m->line, "\n", 1));
+    TRY(text_append(&m->line, "}\n", 2));
     TRY(file_write(&m->file, m->line.data, m->line.used));
     return file_flush(&m->file);
 }
 
-static Status field(Json *j, const char *key, double v)
-{
-    TRY(json_key(j, key));
-    return json_double(j, v);
-}
+/* The i-th of a list or an object begins. */
+static Status comma(Text *t, int64_t i) { return text_append(t, ",", i > 0); }
 
-static Status count(Json *j, const char *key, int64_t v)
+/* {"arena": bytes} of the plan, or (NULL) of what was used. */
+static Status arenas(Text *t, const char *key, const Engine *e, const EnginePlan *plan)
 {
-    TRY(json_key(j, key));
-    return json_int(j, v);
+    TRY(text_json(t, ",%s:{", key));
+    for (int a = 0; a < ENGINE_ARENAS; a++) {
+        size_t bytes = plan != NULL ? plan->bytes[a] : engine_peak_bytes(e, (EngineArena)a);
+        TRY(comma(t, a));
+        TRY(text_json(t, "%s:%zu", engine_arena_names[a], bytes));
+    }
+    return text_append(t, "}", 1);
 }
 
 Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
                      double peak_flops)
 {
-    Json j;
-    TRY(begin(m, &j, "start"));
-    TRY(json_key(&j, "model"));
-    TRY(json_string(&j, e->spec.name));
-    TRY(count(&j, "params_total", e->params.total));
-    TRY(count(&j, "params_active", e->params.active));
-    TRY(json_key(&j, "domains"));
-    TRY(json_array(&j));
-    for (int d = 0; d < loader_sources(l); d++) TRY(json_string(&j, loader_source_name(l, d)));
-    TRY(json_array_end(&j));
-    TRY(count(&j, "experts", e->spec.experts));
-    TRY(json_key(&j, "moe_layers"));
-    TRY(json_array(&j));
+    Text *t = &m->line;
+    int n = 0;
+    TRY(begin(m, "start"));
+    TRY(text_json(t, ",\"model\":%s,\"params_total\":%lld,\"params_active\":%lld,\"domains\":[",
+                  e->spec.name, (long long)e->params.total, (long long)e->params.active));
+    for (int d = 0; d < loader_sources(l); d++) {
+        TRY(comma(t, d));
+        TRY(text_json(t, "%s", loader_source_name(l, d)));
+    }
+    TRY(text_json(t, "],\"experts\":%lld,\"moe_layers\":[", (long long)e->spec.experts));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *layer = &e->spec.layers[i];
-        if (layer->kind == LAYER_MOE) TRY(json_int(&j, layer->block));
+        if (layer->kind != LAYER_MOE) continue;
+        TRY(comma(t, n++));
+        TRY(text_json(t, "%d", layer->block));
     }
-    TRY(json_array_end(&j));
-    TRY(json_key(&j, "arenas_planned"));
-    TRY(json_object(&j));
-    for (int a = 0; a < ENGINE_ARENAS; a++) {
-        TRY(count(&j, engine_arena_names[a], (int64_t)plan->bytes[a]));
-    }
-    TRY(json_object_end(&j));
-    TRY(field(&j, "peak_flops", peak_flops));
-    return end(m, &j);
+    TRY(text_append(t, "]", 1));
+    TRY(arenas(t, "arenas_planned", e, plan));
+    TRY(text_json(t, ",\"peak_flops\":%g", peak_flops));
+    return end(m);
 }
 
+/* A table of (MoE layers, domains, E): of a step or of an evaluation. */
+typedef struct Load {
+    const int32_t *step;
+    const int64_t *eval;
+} Load;
+
 /* [[E numbers] a MoE layer], of one domain or (-1) of all together. */
-static Status load_i32(Json *j, const Engine *e, const int32_t *load, int domain)
+static Status load_table(Text *t, const Engine *e, Load load, int domain)
 {
     int64_t domains = e->shape.domains, experts = e->spec.experts;
-    TRY(json_array(j));
+    TRY(text_append(t, "[", 1));
     for (int layer = 0; layer < e->spec.n_moe; layer++) {
-        TRY(json_array(j));
+        TRY(comma(t, layer));
         for (int64_t x = 0; x < experts; x++) {
             int64_t sum = 0;
             for (int64_t d = 0; d < domains; d++) {
-                if (domain < 0 || d == domain) sum += load[(layer * domains + d) * experts + x];
+                int64_t i = (layer * domains + d) * experts + x;
+                if (domain >= 0 && d != domain) continue;
+                sum += load.step != NULL ? load.step[i] : load.eval[i];
             }
-            TRY(json_int(j, sum));
+            TRY(text_printf(t, "%c%" PRId64, x == 0 ? '[' : ',', sum));
         }
-        TRY(json_array_end(j));
+        TRY(text_append(t, "]", 1));
     }
-    return json_array_end(j);
+    return text_append(t, "]", 1);
 }
 
-static Status throttle_reasons(Json *j, uint64_t mask)
+static Status load_by_domain(Text *t, const Engine *e, const Loader *l, Load load)
 {
-    const char *word[GPU_REASONS_MAX];
-    int n = gpu_throttle_words(mask, word);
-    TRY(json_key(j, "throttle"));
-    TRY(json_array(j));
-    for (int i = 0; i < n; i++) TRY(json_string(j, word[i]));
-    return json_array_end(j);
+    if (e->spec.n_moe == 0) return OK;
+    TRY(text_json(t, ",\"expert_load_by_domain\":{"));
+    for (int d = 0; d < loader_sources(l); d++) {
+        TRY(comma(t, d));
+        TRY(text_json(t, "%s:", loader_source_name(l, d)));
+        TRY(load_table(t, e, load, d));
+    }
+    return text_append(t, "}", 1);
 }
 
 /* What only a step on a GPU has, and of it what the driver tells. */
-static Status gpu_fields(Json *j, const StepMetrics *s)
+static Status gpu_fields(Text *t, const StepMetrics *s)
 {
     static const char *const key[] = { [GPU_CLOCK_MHZ] = "clock_mhz",
                                        [GPU_MEMORY_CLOCK_MHZ] = "memory_clock_mhz",
                                        [GPU_POWER_W] = "power_w",
                                        [GPU_TEMPERATURE_C] = "temperature_c" };
     const StepResult *r = &s->result;
+    const char *word[GPU_REASONS_MAX];
     if (r->launches == 0) return OK;
-    TRY(field(j, "device_s", r->device_s));
-    TRY(count(j, "launches", r->launches));
-    TRY(count(j, "kernels", r->kernels));
-    TRY(count(j, "waits", r->waits));
+    TRY(text_json(
+        t, ",\"device_s\":%g,\"launches\":%" PRId64 ",\"kernels\":%" PRId64 ",\"waits\":%" PRId64,
+        r->device_s, r->launches, r->kernels, r->waits));
     for (int f = 0; f < GPU_THROTTLE; f++) {
-        if (gpu_knows(&s->gpu, (GpuFigure)f)) TRY(field(j, key[f], s->gpu.value[f]));
+        if (gpu_knows(&s->gpu, (GpuFigure)f)) {
+            TRY(text_json(t, ",%s:%g", key[f], s->gpu.value[f]));
+        }
     }
-    return gpu_knows(&s->gpu, GPU_THROTTLE) ? throttle_reasons(j, s->gpu.throttle) : OK;
+    if (!gpu_knows(&s->gpu, GPU_THROTTLE)) return OK;
+    int n = gpu_throttle_words(s->gpu.throttle, word);
+    TRY(text_json(t, ",\"throttle\":["));
+    for (int i = 0; i < n; i++) {
+        TRY(comma(t, i));
+        TRY(text_json(t, "%s", word[i]));
+    }
+    return text_append(t, "]", 1);
 }
 
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
 {
-    Json j;
-    TRY(begin(m, &j, "step"));
-    TRY(count(&j, "step", s->step));
-    TRY(field(&j, "loss", s->result.loss));
-    TRY(field(&j, "aux_loss", s->result.aux_loss));
-    TRY(field(&j, "lr", s->lr));
-    TRY(field(&j, "grad_norm", s->result.grad_norm));
-    TRY(count(&j, "tokens", s->tokens));
-    TRY(field(&j, "step_s", s->step_s));
-    TRY(field(&j, "tokens_per_s", s->tokens_per_s));
-    TRY(field(&j, "mfu", s->mfu));
-    TRY(gpu_fields(&j, s));
-    TRY(json_key(&j, "memory_bytes"));
-    TRY(json_object(&j));
-    for (int a = 0; a < ENGINE_ARENAS; a++) {
-        TRY(count(&j, engine_arena_names[a], (int64_t)engine_peak_bytes(e, (EngineArena)a)));
-    }
-    TRY(json_object_end(&j));
-    TRY(json_key(&j, "expert_load"));
-    TRY(load_i32(&j, e, s->result.load, -1));
-    if (s->by_domain && e->spec.n_moe > 0) {
-        TRY(json_key(&j, "expert_load_by_domain"));
-        TRY(json_object(&j));
-        for (int d = 0; d < loader_sources(l); d++) {
-            TRY(json_key(&j, loader_source_name(l, d)));
-            TRY(load_i32(&j, e, s->result.load, d));
-        }
-        TRY(json_object_end(&j));
-    }
-    return end(m, &j);
+    Text *t = &m->line;
+    Load load = { .step = s->result.load };
+    TRY(begin(m, "step"));
+    TRY(text_json(t,
+                  ",\"step\":%" PRId64
+                  ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
+                  ",\"step_s\":%g,\"tokens_per_s\":%g,\"mfu\":%g",
+                  s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
+                  s->tokens, s->step_s, s->tokens_per_s, s->mfu));
+    TRY(gpu_fields(t, s));
+    TRY(arenas(t, "memory_bytes", e, NULL));
+    TRY(text_json(t, ",\"expert_load\":"));
+    TRY(load_table(t, e, load, -1));
+    if (s->by_domain) TRY(load_by_domain(t, e, l, load));
+    return end(m);
 }
 
 static double bits_per_byte(double nats, int64_t bytes)
@@ -197,51 +195,21 @@ double eval_bits_per_byte(const EvalMetrics *v)
     return bits_per_byte(nats, bytes);
 }
 
-static Status eval_domain(Json *j, const EvalMetrics *v, int d)
-{
-    TRY(json_object(j));
-    TRY(field(j, "loss", v->targets[d] > 0 ? v->nats[d] / (double)v->targets[d] : 0));
-    TRY(field(j, "bits_per_byte", bits_per_byte(v->nats[d], v->bytes[d])));
-    TRY(count(j, "targets", v->targets[d]));
-    TRY(count(j, "bytes", v->bytes[d]));
-    return json_object_end(j);
-}
-
-static Status eval_load(Json *j, const Engine *e, const EvalMetrics *v, int d)
-{
-    int64_t experts = e->spec.experts;
-    TRY(json_array(j));
-    for (int layer = 0; layer < e->spec.n_moe; layer++) {
-        TRY(json_array(j));
-        const int64_t *row = v->load + (layer * e->shape.domains + d) * experts;
-        for (int64_t x = 0; x < experts; x++) TRY(json_int(j, row[x]));
-        TRY(json_array_end(j));
-    }
-    return json_array_end(j);
-}
-
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v)
 {
-    Json j;
-    TRY(begin(m, &j, "eval"));
-    TRY(count(&j, "step", v->step));
-    TRY(field(&j, "loss", eval_loss(v)));
-    TRY(field(&j, "bits_per_byte", eval_bits_per_byte(v)));
-    TRY(json_key(&j, "domains"));
-    TRY(json_object(&j));
+    Text *t = &m->line;
+    TRY(begin(m, "eval"));
+    TRY(text_json(t, ",\"step\":%" PRId64 ",\"loss\":%g,\"bits_per_byte\":%g,\"domains\":{",
+                  v->step, eval_loss(v), eval_bits_per_byte(v)));
     for (int d = 0; d < v->n_domains; d++) {
-        TRY(json_key(&j, loader_source_name(l, d)));
-        TRY(eval_domain(&j, v, d));
+        TRY(comma(t, d));
+        TRY(text_json(
+            t,
+            "%s:{\"loss\":%g,\"bits_per_byte\":%g,\"targets\":%" PRId64 ",\"bytes\":%" PRId64 "}",
+            loader_source_name(l, d), v->targets[d] > 0 ? v->nats[d] / (double)v->targets[d] : 0,
+            bits_per_byte(v->nats[d], v->bytes[d]), v->targets[d], v->bytes[d]));
     }
-    TRY(json_object_end(&j));
-    if (e->spec.n_moe > 0) {
-        TRY(json_key(&j, "expert_load_by_domain"));
-        TRY(json_object(&j));
-        for (int d = 0; d < v->n_domains; d++) {
-            TRY(json_key(&j, loader_source_name(l, d)));
-            TRY(eval_load(&j, e, v, d));
-        }
-        TRY(json_object_end(&j));
-    }
-    return end(m, &j);
+    TRY(text_append(t, "}", 1));
+    TRY(load_by_domain(t, e, l, (Load){ .eval = v->load }));
+    return end(m);
 }

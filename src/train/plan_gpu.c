@@ -1,10 +1,6 @@
-/*
- * plan_gpu: what a run takes of a GPU's memory, and whether it is there.
- *
- * Arenas are exact. The rest is the driver's: its context (measured, since it depends on driver and
- * GPU, together with what other processes hold), and the kernels, which it loads when they first
- * run, with their graph.
- */
+/* plan_gpu: what a run takes of a GPU's memory, and whether it is there. Arenas are exact. The rest
+ * is the driver's: its context (measured, with what other processes hold), and the kernels, which
+ * it loads when they first run, with their graph. */
 #include "backend/cuda.h"
 #include "train/engine_memory.h"
 #include "train/train.h"

@@ -56,9 +56,8 @@ Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a
         return FAIL(ERR_ARG, "data.sources is empty: name at least one {name, path} prefix of a "
                              ".bin/.idx pair made by `switchyard data prepare`");
     }
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)c->data_sources.n * sizeof(LoaderSource), &memory));
-    LoaderSource *sources = memory;
+    LoaderSource *sources = NULL;
+    TRY(ARENA_NEW(a, c->data_sources.n, &sources));
     for (int i = 0; i < c->data_sources.n; i++) {
         const ConfigSource *s = &c->data_sources.at[i];
         sources[i] = (LoaderSource){ s->name, s->path, s->weight };

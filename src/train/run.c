@@ -1,8 +1,5 @@
-/*
- * run: a training from its folder to its last checkpoint. train_run reads top-down: open
- * everything, start (fresh, from given weights, or resumed), steps, close. The parts that only set
- * up or only report stand in other files: plan_run.c, metrics.c, eval.c, checkpoint.c.
- */
+/* run: a training from its folder to its last checkpoint: open everything, start (fresh, from given
+ * weights, or resumed), steps, close. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

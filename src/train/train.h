@@ -1,12 +1,9 @@
-/*
- * train: a run from configuration to trained weights.
+/* train: a run from configuration to trained weights.
  *
  * RUN/ holds config.yaml (resolved), metrics.jsonl, checkpoints/, trace.json, lock. A second
  * process in the same folder is refused. When *stop becomes non-zero (SIGINT, SIGTERM), the step in
  * progress is finished, a checkpoint is saved and the run ends with OK. A loss or gradient that is
- * not finite ends it with ERR_NUMERIC naming step, layer and op; the last checkpoint stays as it
- * is.
- */
+ * not finite ends it with ERR_NUMERIC naming step, layer and op. */
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 

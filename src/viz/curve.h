@@ -11,23 +11,15 @@
 typedef struct Curve {
     double *x, *y; /* y is NaN where a step of the bucket had no value: drawn as a gap */
     int n, finite; /* points; points with a value */
+    int64_t first,
+        width; /* while it is gathered: bucket i has the steps first + i * width and on, */
+    int32_t *steps, *missing; /* x and y its sums */
 } Curve;
 
-typedef struct Bucket {
-    double x, y; /* sums */
-    int32_t n, missing;
-} Bucket;
-
-typedef struct Buckets {
-    Bucket *at;
-    int n;
-    int64_t first, width; /* bucket i: steps first + i * width and on */
-} Buckets;
-
-/* Buckets for the steps [first, last]; zeroed, in `a`. */
-Status buckets_init(Buckets *b, Arena *a, int64_t first, int64_t last, int most);
-void buckets_put(Buckets *b, int64_t step, double y); /* steps outside are passed over */
-Status buckets_curve(const Buckets *b, Arena *a, Curve *out);
+/* A curve of at most `most` points over the steps [first, last], in `a`. */
+Status curve_init(Curve *c, Arena *a, int64_t first, int64_t last, int most);
+void curve_put(Curve *c, int64_t step, double y); /* steps outside are passed over */
+void curve_finish(Curve *c);                      /* sums become means */
 
 /* The mean of the points around each, 2 % of them to either side: centred, so that it does not lag
  * behind as an exponential average would, and with fewer on both sides near the ends. Gaps stay

@@ -11,24 +11,19 @@ enum { PIECE_BYTES = 1 << 20, LINE_MOST_BYTES = 1 << 25 };
 
 static const int64_t STEP_MOST = INT32_MAX; /* 68 years at one a second */
 
-typedef enum FieldType { FIELD_NUMBER, FIELD_TEXT, FIELD_RAW } FieldType;
-
-typedef struct Field {
-    const char *name;
-    FieldType type;
-    size_t offset;
-} Field;
-
 #define NUMBER(name_)                                                                              \
     {                                                                                              \
-#name_, FIELD_NUMBER, offsetof(MetricsLine, name_)                                         \
+#name_, SCAN_NUMBER, offsetof(MetricsLine, name_)                                          \
     }
 #define RAW(name_)                                                                                 \
     {                                                                                              \
-#name_, FIELD_RAW, offsetof(MetricsLine, name_)                                            \
+#name_, SCAN_RAW, offsetof(MetricsLine, name_)                                             \
     }
 
-static const Field FIELD[] = {
+static const ScanField FIELD[] = {
+    { "kind", SCAN_TEXT, offsetof(MetricsLine, word) },
+    { "step", SCAN_NUMBER, offsetof(MetricsLine, given_step) },
+    { "model", SCAN_TEXT, offsetof(MetricsLine, model) },
     NUMBER(params_total),
     NUMBER(params_active),
     NUMBER(peak_flops),
@@ -50,7 +45,6 @@ static const Field FIELD[] = {
     RAW(domains),
     RAW(expert_load),
     RAW(expert_load_by_domain),
-    { "model", FIELD_TEXT, offsetof(MetricsLine, model) },
 };
 
 enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
@@ -121,48 +115,19 @@ static MetricsKind kind_of(const char *word)
     return strcmp(word, "eval") == 0 ? METRICS_EVAL : METRICS_BAD;
 }
 
-static const Field *find_field(const char *key)
-{
-    for (int i = 0; i < FIELDS; i++) {
-        if (strcmp(FIELD[i].name, key) == 0) return &FIELD[i];
-    }
-    return NULL;
-}
-
-static void take_field(Scan *s, const Field *f, MetricsLine *line)
-{
-    char *at = (char *)line + f->offset;
-    switch (f->type) {
-    case FIELD_NUMBER: *(double *)(void *)at = scan_number(s); return;
-    case FIELD_TEXT: *(char **)(void *)at = scan_string(s); return;
-    case FIELD_RAW: *(char **)(void *)at = scan_skip(s); return;
-    }
-}
-
 static MetricsLine parse(char *text)
 {
-    MetricsLine line = { .kind = METRICS_BAD, .step = -1 };
+    MetricsLine line = { .word = "" };
     for (int i = 0; i < FIELDS; i++) {
-        if (FIELD[i].type != FIELD_NUMBER) continue;
+        if (FIELD[i].type != SCAN_NUMBER) continue;
         *(double *)(void *)((char *)&line + FIELD[i].offset) = (double)NAN;
     }
     Scan s = scan_begin(text);
-    double step = (double)NAN;
-    scan_object(&s);
-    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
-        const Field *field = find_field(key);
-        if (field != NULL) {
-            take_field(&s, field, &line);
-        } else if (strcmp(key, "kind") == 0) {
-            line.kind = kind_of(scan_string(&s));
-        } else if (strcmp(key, "step") == 0) {
-            step = scan_number(&s);
-        } else {
-            scan_skip(&s);
-        }
-    }
+    scan_fields(&s, FIELD, FIELDS, &line);
+    double step = line.given_step;
     bool stepped = step >= 0 && step <= (double)STEP_MOST && step == floor(step);
-    if (stepped) line.step = (int64_t)step;
+    line.step = stepped ? (int64_t)step : -1;
+    line.kind = kind_of(line.word);
     if (!scan_end(&s) || (!stepped && line.kind != METRICS_START)) line.kind = METRICS_BAD;
     return line;
 }

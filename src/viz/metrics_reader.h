@@ -1,9 +1,6 @@
-/*
- * metrics_reader: RUN/metrics.jsonl, line by line. docs/formats.md has the format.
- *
- * The file is read in pieces: what is in memory is a piece and the longest line. A line is taken as
- * a whole or not at all: a crash may leave half of one, at the end or (after a resume) inside.
- */
+/* metrics_reader: RUN/metrics.jsonl (docs/formats.md), line by line. In memory is a piece and the
+ * longest line. A line is taken as a whole or not at all: a crash may leave half of one, at the end
+ * or (after a resume) inside. */
 #ifndef VIZ_METRICS_READER_H
 #define VIZ_METRICS_READER_H
 
@@ -18,10 +15,11 @@ typedef enum MetricsKind { METRICS_BAD, METRICS_START, METRICS_STEP, METRICS_EVA
  * arrays and objects, each to be scanned once. Everything points into the reader's buffer. */
 typedef struct MetricsLine {
     MetricsKind kind;
-    int64_t step; /* >= 0 in a step or eval line */
-    char *model;
+    int64_t step;             /* >= 0 in a step or eval line */
+    const char *word, *model; /* word: the kind */
     double params_total, params_active, peak_flops, experts;
-    double loss, aux_loss, lr, grad_norm, tokens, step_s, tokens_per_s, mfu, bits_per_byte;
+    double given_step, loss, aux_loss, lr, grad_norm, tokens, step_s, tokens_per_s, mfu,
+        bits_per_byte;
     double clock_mhz, power_w;
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
     char *expert_load, *expert_load_by_domain;

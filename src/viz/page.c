@@ -143,11 +143,11 @@ static Status put_all(Text *out, const char *const *piece, size_t n)
 
 Status page_begin(Text *out, const char *title)
 {
-    TRY(text_printf(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
-                         "<meta name=\"viewport\" content=\"width=device-width,"
-                         "initial-scale=1\"/>\n<title>"));
-    TRY(svg_escape(out, title));
-    TRY(text_printf(out, "</title>\n<style>\n"));
+    TRY(text_markup(out,
+                    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+                    "<title>%s</title>\n<style>\n",
+                    title));
     TRY(put_all(out, THEME, sizeof THEME / sizeof THEME[0]));
     TRY(put_all(out, STYLE, sizeof STYLE / sizeof STYLE[0]));
     return text_printf(out, "</style></head>\n<body><main>\n");

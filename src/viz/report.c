@@ -135,11 +135,8 @@ static Status warnings(Text *out, const RunData *d)
 
 static Status header(Text *out, const Report *r)
 {
-    TRY(text_printf(out, "<header><h1>"));
-    TRY(svg_escape(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
-    TRY(text_printf(out, "</h1><p>Training run "));
-    TRY(svg_escape(out, r->folder));
-    TRY(text_printf(out, "</p><nav>"));
+    TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
+                    r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
     for (int i = 0; i < SECTIONS; i++) {
         if (!SECTION[i]->has(r)) continue;
         TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i]->id, SECTION[i]->title));
@@ -157,9 +154,7 @@ static bool has_sample(const Report *r) { return r->sample != NULL; }
 
 static Status write_sample(Text *out, const Report *r)
 {
-    TRY(text_printf(out, "<pre>"));
-    TRY(svg_escape_n(out, r->sample, r->sample_bytes));
-    return text_printf(out, "</pre>\n");
+    return text_markup(out, "<pre>%.*s</pre>\n", (int)r->sample_bytes, r->sample);
 }
 
 const Section section_sample = { "sample", "Generated text", has_sample, write_sample };
@@ -168,9 +163,9 @@ static bool has_config(const Report *r) { return r->config != NULL; }
 
 static Status write_config(Text *out, const Report *r)
 {
-    TRY(text_printf(out, "<details><summary>All settings of the run</summary><pre>"));
-    TRY(svg_escape_n(out, r->config, r->config_bytes));
-    return text_printf(out, "</pre></details>\n");
+    return text_markup(
+        out, "<details><summary>All settings of the run</summary><pre>%.*s</pre></details>\n",
+        (int)r->config_bytes, r->config);
 }
 
 const Section section_config = { "config", "Configuration", has_config, write_config };
@@ -218,48 +213,25 @@ static Status gather(Report *r, const char *run_dir, Arena *a)
     return file_last_part(run_dir, a, &r->folder);
 }
 
-static Status save(const Text *page, const char *run_dir, Arena *a)
+static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
 {
     char path[FILE_PATH_MAX];
-    TRY(file_join(path, run_dir, "report.html"));
-    return file_write_whole(path, page->data, page->used, a);
-}
-
-static Status write_report(const char *run_dir, Arena *a)
-{
-    void *at = NULL;
+    Report *r = NULL; /* too large for a stack */
     Text page = { 0 };
-    TRY(arena_alloc_zero(a, sizeof(Report), &at)); /* too large for a stack */
-    Report *r = at;
+    TRY(ARENA_ZEROED(a, 1, &r));
     TRY(gather(r, run_dir, a));
     TRY(text_init(&page, a));
     TRY(render(&page, r));
-    return save(&page, run_dir, a);
-}
-
-Status report_write(const char *run_dir, Arena *scratch)
-{
-    ArenaMark mark = arena_mark(scratch);
-    Status s = write_report(run_dir, scratch);
-    arena_release(scratch, mark);
-    return s;
-}
-
-static Status load_summary(const char *run_dir, Arena *a, RunSummary *out)
-{
-    char path[FILE_PATH_MAX];
-    void *at = NULL;
-    TRY(file_join(path, run_dir, "metrics.jsonl"));
-    TRY(arena_alloc(a, sizeof(RunData), &at));
-    TRY(run_data_load(path, a, at));
-    summarise(at, out);
+    TRY(file_join(path, run_dir, "report.html"));
+    TRY(file_write_whole(path, page.data, page.used, a));
+    *out = r->summary;
     return OK;
 }
 
-Status report_summary(const char *run_dir, Arena *scratch, RunSummary *out)
+Status report_write(const char *run_dir, Arena *scratch, RunSummary *out)
 {
     ArenaMark mark = arena_mark(scratch);
-    Status s = load_summary(run_dir, scratch, out);
+    Status s = write_report(run_dir, scratch, out);
     arena_release(scratch, mark);
     return s;
 }

@@ -1,9 +1,5 @@
-/*
- * report: RUN/report.html, one file about one run that needs nothing else and no network.
- *
- * It shows what metrics.jsonl says, and config.yaml, trace.json and sample.txt of the same folder
- * where they are there. docs/formats.md lists the parts.
- */
+/* report: RUN/report.html, one file that needs no network: what metrics.jsonl says, and
+ * config.yaml, trace.json and sample.txt of the same folder. docs/formats.md lists the parts. */
 #ifndef VIZ_REPORT_H
 #define VIZ_REPORT_H
 
@@ -22,10 +18,9 @@ typedef struct RunSummary {
     int64_t least_layer, least_expert; /* whose it is; -1 if there is none */
 } RunSummary;
 
-/* Both read RUN/metrics.jsonl in pieces and give `scratch` back. They want 64 MiB of it and 8 bytes
- * a step, report_write also twice the size of trace.json. A missing file is ERR_IO, one without a
- * step or evaluation ERR_FORMAT. */
-Status report_write(const char *run_dir, Arena *scratch);
-Status report_summary(const char *run_dir, Arena *scratch, RunSummary *out);
+/* Writes it and says the run's figures. Reads RUN/metrics.jsonl in pieces and gives `scratch` back;
+ * it wants 64 MiB, 8 bytes a step and twice the size of trace.json. A missing file is ERR_IO, one
+ * without a step or evaluation ERR_FORMAT. */
+Status report_write(const char *run_dir, Arena *scratch, RunSummary *out);
 
 #endif

@@ -86,9 +86,7 @@ static Status bits_chart(Text *out, const RunData *d)
 static Status eval_row(Text *out, const char *name, const double loss[2], const double bits[2])
 {
     const double value[4] = { loss[0], loss[1], bits[0], bits[1] };
-    TRY(text_printf(out, "<tr><td>"));
-    TRY(svg_escape(out, name));
-    TRY(text_printf(out, "</td>"));
+    TRY(text_markup(out, "<tr><td>%s</td>", name));
     for (int i = 0; i < 4; i++) {
         TRY(isfinite(value[i]) ? text_printf(out, "<td>%.3f</td>", value[i])
                                : text_printf(out, "<td>-</td>"));
@@ -228,9 +226,8 @@ static bool any_finite(const double *v, int n)
 static Status memory_row(Text *out, const char *name, double planned, double used)
 {
     char text[2][32];
-    TRY(text_printf(out, "<tr><td>"));
-    TRY(svg_escape(out, name));
-    TRY(text_printf(out, "</td><td>%s</td><td>%s</td>", svg_value_text(text[0], planned, SVG_BYTES),
+    TRY(text_markup(out, "<tr><td>%s</td><td>%s</td><td>%s</td>", name,
+                    svg_value_text(text[0], planned, SVG_BYTES),
                     svg_value_text(text[1], used, SVG_BYTES)));
     if (!(planned > 0) || !isfinite(used)) return text_printf(out, "<td>-</td></tr>\n");
     return text_printf(out, "<td>%.1f %%</td></tr>\n", 100 * used / planned);

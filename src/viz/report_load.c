@@ -37,10 +37,8 @@ static Status label(Arena *a, int64_t layer, const char *what, const char **out)
  * where one has none, neither has the envelope. */
 static Status envelope(const Curve *layer, int layers, bool most, Arena *a, Curve *out)
 {
-    void *at = NULL;
-    TRY(arena_alloc(a, (size_t)layer[0].n * sizeof(double), &at));
     *out = layer[0];
-    out->y = at;
+    TRY(ARENA_NEW(a, out->n, &out->y));
     for (int i = 0; i < out->n; i++) {
         double v = layer[0].y[i];
         for (int l = 1; l < layers && !isnan(v); l++) {
@@ -73,9 +71,7 @@ static Status make_series(Report *r, Arena *a)
 {
     const RunData *d = &r->data;
     bool named = d->moe_layers <= LAYERS_BY_NAME;
-    void *at = NULL;
-    TRY(arena_alloc_zero(a, (2 * (size_t)d->moe_layers + 2) * sizeof(SvgSeries), &at));
-    r->load_series = at;
+    TRY(ARENA_ZEROED(a, 2 * d->moe_layers + 2, &r->load_series));
     for (int i = 0; i < 2 * d->moe_layers; i++) {
         int layer = i / 2;
         const Curve *c = i % 2 == 0 ? &d->least[layer] : &d->most[layer];
@@ -113,8 +109,8 @@ static Status write_series(Text *out, const Report *r)
                              .height = LOAD_HEIGHT,
                              .from_zero = true,
                              .guide = &UNIFORM };
-    TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n"));
-    TRY(text_printf(out, "<div class=\"wide full\">\n"));
+    TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n<div "
+                         "class=\"wide full\">\n"));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</div>\n");
 }
@@ -144,8 +140,7 @@ static Status panel(Text *out, const RunData *d, const char *name, const RunLoad
 {
     if (load->lines == 0) return OK;
     const SvgHeat heat = heat_of(d, name, load, panels);
-    TRY(text_printf(out, "<figure><h3>"));
-    TRY(svg_escape(out, name));
+    TRY(text_markup(out, "<figure><h3>%s", name));
     if (load->first_step == load->last_step) {
         TRY(text_printf(out, " <span class=\"note\">step %lld</span></h3>\n",
                         (long long)load->last_step));

@@ -37,9 +37,8 @@ static int compare_down(const void *a, const void *b)
 /* The duration from which on a slice is drawn, so that SLICES_MOST are. */
 static Status least_duration(const TraceView *v, const Trace *t, Arena *a, double *out)
 {
-    void *at = NULL;
-    TRY(arena_alloc(a, (size_t)t->used * sizeof(double), &at));
-    double *duration = at;
+    double *duration = NULL;
+    TRY(ARENA_NEW(a, t->used, &duration));
     size_t n = 0;
     for (int64_t i = 0; i < t->used; i++) {
         if (is_drawn(v, &t->events[i])) duration[n++] = t->events[i].duration_s;
@@ -95,10 +94,9 @@ static Status add_slice(TraceView *v, const TraceEvent *e, double origin, SvgSli
 static Status make_slices(TraceView *v, const Trace *t, Arena *a)
 {
     double least = 0, origin = (double)NAN;
-    void *at = NULL;
     TRY(least_duration(v, t, a, &least));
-    TRY(arena_alloc(a, SLICES_MOST * sizeof(SvgSlice), &at));
-    SvgSlice *slice = at;
+    SvgSlice *slice = NULL;
+    TRY(ARENA_NEW(a, SLICES_MOST, &slice));
     int64_t n = 0;
     for (int64_t i = 0; i < t->used; i++) {
         const TraceEvent *e = &t->events[i];
@@ -179,10 +177,10 @@ static Status time_cells(Text *out, const TraceView *v, int depth, double second
 static Status total_row(Text *out, const TraceView *v, const TraceTotal *t)
 {
     int color = color_of(v, t->depth, t->name);
-    TRY(text_printf(out, "<tr><td><span class=\"swatch\" style=\"background:var(--c%c)\"></span>",
-                    svg_color(color)));
-    TRY(svg_escape(out, t->name));
-    TRY(text_printf(out, "</td><td>%.4g</td>", (double)t->calls / (double)v->steps));
+    TRY(text_markup(out,
+                    "<tr><td><span class=\"swatch\" "
+                    "style=\"background:var(--c%c)\"></span>%s</td><td>%.4g</td>",
+                    svg_color(color), t->name, (double)t->calls / (double)v->steps));
     TRY(time_cells(out, v, t->depth, t->seconds));
     if (t->depth == OP_DEPTH) TRY(rate_cell(out, t->flops, t->seconds));
     if (t->depth == OP_DEPTH) TRY(rate_cell(out, t->bytes, t->seconds));
@@ -253,9 +251,7 @@ static Status write_trace(Text *out, const Report *r)
 {
     const TraceView *v = &r->trace;
     if (v->problem[0] != '\0') {
-        TRY(text_printf(out, "<p class=\"note\">"));
-        TRY(svg_escape(out, v->problem));
-        return text_printf(out, "</p>\n");
+        return text_markup(out, "<p class=\"note\">%s</p>\n", v->problem);
     }
     if (v->events == 0) return part_note(out, "trace.json holds no events.");
     TRY(notes(out, v));

@@ -2,7 +2,6 @@
 
 #include "trace/scan.h"
 #include "viz/metrics_reader.h"
-#include "viz/run_load.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,11 +22,8 @@ typedef struct Build {
     RunData *d;
     Arena *a;
     MetricsReader reader;
-    Latest **chunk; /* CHUNKS */
-    uint32_t line;  /* the number of this one, from 1 */
-    Buckets curve[RUN_CURVES];
-    Buckets eval_loss, eval_bits, domain_bits[RUN_NAMES];
-    Buckets *least, *most;        /* by MoE layer */
+    Latest **chunk;               /* CHUNKS */
+    uint32_t line;                /* the number of this one, from 1 */
     RunLoad eval_load[RUN_NAMES]; /* of the last evaluation */
     double *table;                /* one line's load */
 } Build;
@@ -42,6 +38,86 @@ Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
     TRY(arena_text(a, name, strlen(name), &names->name[names->n]));
     *out = names->n++;
     return OK;
+}
+
+/* ---- tables of expert load ---- */
+
+/* Rows and columns of [[...], ...]; false if it is no table with both. */
+static bool load_shape(char *raw, int *out_layers, int *out_experts)
+{
+    Scan s = scan_begin(raw);
+    int layers = 0, experts = 0;
+    scan_array(&s);
+    while (scan_item(&s)) {
+        int n = 0;
+        scan_array(&s);
+        for (; scan_item(&s); n++) (void)scan_number(&s);
+        if (layers > 0 && n != experts) return false;
+        experts = n;
+        layers++;
+    }
+    if (s.bad || layers == 0 || experts == 0) return false;
+    *out_layers = layers;
+    *out_experts = experts;
+    return true;
+}
+
+/* A table of exactly (d->moe_layers, d->experts); false, and `table` is worth nothing, if not. */
+static bool load_read(const RunData *d, char *raw, double *table)
+{
+    Scan s = scan_begin(raw);
+    int rows = 0;
+    scan_array(&s);
+    for (; scan_item(&s); rows++) {
+        if (rows == d->moe_layers) return false;
+        double *row = table + (int64_t)rows * d->experts;
+        int n = 0;
+        scan_array(&s);
+        for (; scan_item(&s); n++) {
+            double v = scan_number(&s);
+            if (!(v >= 0) || n == d->experts) return false;
+            row[n] = v;
+        }
+        if (n != d->experts) return false;
+    }
+    return !s.bad && rows == d->moe_layers;
+}
+
+static void load_clear(RunLoad *l, const RunData *d)
+{
+    size_t n = (size_t)d->moe_layers * (size_t)d->experts;
+    memset(l->sum, 0, n * sizeof(double));
+    *l = (RunLoad){ .sum = l->sum, .first_step = -1, .last_step = -1 };
+}
+
+static Status load_init(RunLoad *l, const RunData *d, Arena *a)
+{
+    TRY(ARENA_NEW(a, d->moe_layers * d->experts, &l->sum));
+    load_clear(l, d);
+    return OK;
+}
+
+static void load_add(RunLoad *l, const RunData *d, const double *table, int64_t step)
+{
+    int64_t n = (int64_t)d->moe_layers * d->experts;
+    for (int64_t i = 0; i < n; i++) l->sum[i] += table[i];
+    l->lines++;
+    if (l->first_step < 0 || step < l->first_step) l->first_step = step;
+    if (step > l->last_step) l->last_step = step;
+}
+
+/* Least and most loaded expert of a layer, relative to its mean; NaN if it has no load. */
+static void load_extremes(const double *layer, int experts, double *least, double *most)
+{
+    double sum = 0, lo = layer[0], hi = layer[0];
+    for (int e = 0; e < experts; e++) {
+        sum += layer[e];
+        lo = fmin(lo, layer[e]);
+        hi = fmax(hi, layer[e]);
+    }
+    bool any = sum > 0;
+    *least = any ? lo * experts / sum : (double)NAN;
+    *most = any ? hi * experts / sum : (double)NAN;
 }
 
 /* ---- first pass: which lines count, and how large everything is ---- */
@@ -78,11 +154,9 @@ static Status survey_line(Build *b, const MetricsLine *line)
 
 static Status survey(Build *b)
 {
-    void *chunks = NULL;
     bool more = true;
     MetricsLine line;
-    TRY(arena_alloc_zero(b->a, CHUNKS * sizeof(Latest *), &chunks));
-    b->chunk = chunks;
+    TRY(ARENA_ZEROED(b->a, CHUNKS, &b->chunk));
     b->d->first_step = b->d->last_step = b->d->final_step = -1;
     for (b->line = 1;; b->line++) {
         TRY(metrics_reader_next(&b->reader, &line, &more));
@@ -103,17 +177,13 @@ static Status make_load_room(Build *b)
     if (points > RUN_POINTS) points = RUN_POINTS;
     if (points < LOAD_POINTS_LEAST) points = LOAD_POINTS_LEAST;
     size_t layers = (size_t)d->moe_layers;
-    void *at = NULL;
-    TRY(arena_alloc(b->a, layers * (size_t)d->experts * sizeof(double), &at));
-    b->table = at;
-    TRY(arena_alloc_zero(b->a, 2 * layers * sizeof(Buckets), &at));
-    b->least = at;
-    b->most = b->least + layers;
+    TRY(ARENA_NEW(b->a, layers * d->experts, &b->table));
+    TRY(ARENA_ZEROED(b->a, 2 * layers, &d->least));
+    d->most = d->least + layers;
     for (size_t i = 0; i < 2 * layers; i++) {
-        TRY(buckets_init(&b->least[i], b->a, d->first_step, d->last_step, points));
+        TRY(curve_init(&d->least[i], b->a, d->first_step, d->last_step, points));
     }
-    TRY(arena_alloc(b->a, layers * sizeof(int64_t), &at));
-    d->layer_name = at;
+    TRY(ARENA_NEW(b->a, layers, &d->layer_name));
     for (int i = 0; i < d->moe_layers; i++) d->layer_name[i] = i;
     return load_init(&d->load, d, b->a);
 }
@@ -122,10 +192,10 @@ static Status make_room(Build *b)
 {
     RunData *d = b->d;
     for (int i = 0; i < RUN_CURVES; i++) {
-        TRY(buckets_init(&b->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
+        TRY(curve_init(&d->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
     }
-    TRY(buckets_init(&b->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
-    TRY(buckets_init(&b->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
+    TRY(curve_init(&d->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
+    TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
     d->first_eval.step = d->last_eval.step = -1;
     d->final_loss = d->params_total = d->params_active = d->peak_flops = (double)NAN;
@@ -140,8 +210,8 @@ static Status domain_index(Build *b, const char *name, int *out)
     int before = b->d->domains.n;
     TRY(run_name_index(&b->d->domains, b->a, name, out));
     if (b->d->domains.n == before) return OK;
-    TRY(buckets_init(&b->domain_bits[*out], b->a, b->d->first_step, b->d->last_step,
-                     RUN_EVAL_POINTS));
+    TRY(curve_init(&b->d->domain_bits[*out], b->a, b->d->first_step, b->d->last_step,
+                   RUN_EVAL_POINTS));
     if (b->d->moe_layers == 0) return OK;
     TRY(load_init(&b->d->domain_load[*out], b->d, b->a));
     return load_init(&b->eval_load[*out], b->d, b->a);
@@ -217,8 +287,8 @@ static void take_load(Build *b, char *raw, int64_t step)
     for (int l = 0; l < d->moe_layers; l++) {
         double least = 0, most = 0;
         load_extremes(b->table + (int64_t)l * d->experts, d->experts, &least, &most);
-        buckets_put(&b->least[l], step, least);
-        buckets_put(&b->most[l], step, most);
+        curve_put(&d->least[l], step, least);
+        curve_put(&d->most[l], step, most);
     }
 }
 
@@ -235,7 +305,7 @@ static Status take_step(Build *b, const MetricsLine *line)
     const double value[RUN_CURVES] = { line->loss,      line->aux_loss,     line->lr,
                                        line->grad_norm, line->tokens_per_s, line->mfu,
                                        line->clock_mhz, line->power_w };
-    for (int i = 0; i < RUN_CURVES; i++) buckets_put(&b->curve[i], line->step, value[i]);
+    for (int i = 0; i < RUN_CURVES; i++) curve_put(&d->curve[i], line->step, value[i]);
     d->steps++;
     d->bad_losses += !isfinite(line->loss);
     if (isfinite(line->tokens)) d->tokens += line->tokens;
@@ -270,7 +340,7 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
         if (i < 0 || s.bad) continue;
         eval->domain_loss[i] = loss;
         eval->domain_bits[i] = bits;
-        buckets_put(&b->domain_bits[i], eval->step, bits);
+        curve_put(&b->d->domain_bits[i], eval->step, bits);
     }
     return OK;
 }
@@ -283,8 +353,8 @@ static Status take_eval(Build *b, const MetricsLine *line)
                      .bits_per_byte = known(line->bits_per_byte) };
     for (int i = 0; i < RUN_NAMES; i++) eval.domain_loss[i] = eval.domain_bits[i] = (double)NAN;
     d->evals++;
-    buckets_put(&b->eval_loss, line->step, eval.loss);
-    buckets_put(&b->eval_bits, line->step, eval.bits_per_byte);
+    curve_put(&d->eval_loss, line->step, eval.loss);
+    curve_put(&d->eval_bits, line->step, eval.bits_per_byte);
     if (line->domains != NULL) TRY(take_eval_domains(b, line->domains, &eval));
     if (d->first_eval.step < 0 || eval.step < d->first_eval.step) d->first_eval = eval;
     if (eval.step < d->last_eval.step) return OK;
@@ -320,42 +390,32 @@ static Status take_lines(Build *b)
 
 /* ---- end ---- */
 
-static Status finish_load(Build *b)
+static void finish_load(Build *b)
 {
     RunData *d = b->d;
-    void *at = NULL;
-    TRY(arena_alloc(b->a, 2 * (size_t)d->moe_layers * sizeof(Curve), &at));
-    d->least = at;
-    d->most = d->least + d->moe_layers;
-    for (int i = 0; i < 2 * d->moe_layers; i++) {
-        TRY(buckets_curve(&b->least[i], b->a, &d->least[i]));
-    }
+    for (int i = 0; i < 2 * d->moe_layers; i++) curve_finish(&d->least[i]);
     int64_t lines = 0;
     for (int i = 0; i < d->domains.n; i++) lines += d->domain_load[i].lines;
     d->domain_load_held_out = lines == 0;
     if (lines == 0) memcpy(d->domain_load, b->eval_load, sizeof d->domain_load);
-    return OK;
 }
 
 static Status finish(Build *b)
 {
     RunData *d = b->d;
-    for (int i = 0; i < RUN_CURVES; i++) TRY(buckets_curve(&b->curve[i], b->a, &d->curve[i]));
-    TRY(curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss));
-    TRY(buckets_curve(&b->eval_loss, b->a, &d->eval_loss));
-    TRY(buckets_curve(&b->eval_bits, b->a, &d->eval_bits));
-    for (int i = 0; i < d->domains.n; i++) {
-        TRY(buckets_curve(&b->domain_bits[i], b->a, &d->domain_bits[i]));
-    }
-    return d->moe_layers > 0 ? finish_load(b) : OK;
+    for (int i = 0; i < RUN_CURVES; i++) curve_finish(&d->curve[i]);
+    curve_finish(&d->eval_loss);
+    curve_finish(&d->eval_bits);
+    for (int i = 0; i < d->domains.n; i++) curve_finish(&d->domain_bits[i]);
+    if (d->moe_layers > 0) finish_load(b);
+    return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 
 Status run_data_load(const char *path, Arena *a, RunData *out)
 {
-    void *at = NULL;
     *out = (RunData){ 0 };
-    TRY(arena_alloc_zero(a, sizeof(Build), &at)); /* too large for a stack */
-    Build *b = at;
+    Build *b = NULL;
+    TRY(ARENA_ZEROED(a, 1, &b)); /* too large for a stack */
     b->d = out;
     b->a = a;
     TRY(metrics_reader_open(&b->reader, path, a));

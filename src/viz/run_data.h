@@ -1,10 +1,6 @@
-/*
- * run_data: what a report shows of a run, gathered from metrics.jsonl in two passes.
- *
- * A resumed run writes some steps again, and the last line for a step is the one that counts. So
- * the first pass notes the number of the last line for each step (8 bytes a step; the lines
- * themselves are not kept), and the second takes those lines and no others.
- */
+/* run_data: what a report shows of a run, gathered from metrics.jsonl in two passes. A resumed run
+ * writes some steps again, and the last line for a step counts: the first pass notes the number of
+ * the last line for each step (8 bytes a step), the second takes those lines and no others. */
 #ifndef VIZ_RUN_DATA_H
 #define VIZ_RUN_DATA_H
 

@@ -4,48 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- text ---- */
-
-static const char *entity_of(unsigned char c)
-{
-    switch (c) {
-    case '&': return "&amp;";
-    case '<': return "&lt;";
-    case '>': return "&gt;";
-    case '"': return "&quot;";
-    case '\t':
-    case '\n': return NULL;
-    default: return c < 0x20 || c == 0x7F ? "\xEF\xBF\xBD" : NULL;
-    }
-}
-
-/* Valid UTF-8; runs that need no entity go out in one piece. */
-static Status escape_valid(Text *out, const char *s, size_t n)
-{
-    size_t start = 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *entity = entity_of((unsigned char)s[i]);
-        if (entity == NULL) continue;
-        TRY(text_append(out, s + start, i - start));
-        TRY(text_append(out, entity, strlen(entity)));
-        start = i + 1;
-    }
-    return text_append(out, s + start, n - start);
-}
-
 Status svg_escape_n(Text *out, const char *s, size_t n)
 {
-    size_t bad = 0;
-    while (!text_utf8_valid(s, n, &bad)) {
-        TRY(escape_valid(out, s, bad));
-        TRY(text_append(out, "\xEF\xBF\xBD", 3));
-        s += bad + 1;
-        n -= bad + 1;
-    }
-    return escape_valid(out, s, n);
+    return text_markup(out, "%.*s", (int)n, s);
 }
 
-Status svg_escape(Text *out, const char *s) { return svg_escape_n(out, s, strlen(s)); }
+Status svg_escape(Text *out, const char *s) { return text_markup(out, "%s", s); }
 
 char svg_color(int color)
 {

@@ -1,12 +1,9 @@
-/*
- * svg: plots as inline SVG: line chart, heat map, stacked bars, timeline.
+/* svg: plots as inline SVG: line chart, heat map, stacked bars, timeline.
  *
  * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
- * carry classes and no colours: s0 .. s7 and f0 .. f7 are stroke and fill of the series colours, sx
- * and fx of anything less important. The page that holds the plots defines them (page.c), so
- * light and dark need one copy of a plot. Names may hold any text; all of it is escaped here.
- *
- * Values are f64. A value that is not finite (in a log plot: not positive) is a gap, never a zero.
+ * carry classes and no colours (page.c defines them, so light and dark need one copy of a plot): s0
+ * .. s7 and f0 .. f7 are stroke and fill of the series, sx and fx of anything less important. Names
+ * may hold any text. A value that is not finite (in a log plot: not positive) is a gap, never a 0.
  */
 #ifndef VIZ_SVG_H
 #define VIZ_SVG_H
@@ -91,8 +88,7 @@ int svg_heat_group(const SvgHeat *h); /* columns that one cell stands for */
 Status svg_bars(Text *out, const SvgBars *b);
 Status svg_timeline(Text *out, const SvgTimeline *t);
 
-/* Text for an element or a quoted attribute: & < > " as entities, control characters and what is
- * not UTF-8 as U+FFFD. */
+/* text_markup's "%s". */
 Status svg_escape(Text *out, const char *s);
 Status svg_escape_n(Text *out, const char *s, size_t n);
 

@@ -23,12 +23,10 @@ enum {
 
 static Status open_svg(Text *out, const char *class, double width, double height, const char *title)
 {
-    TRY(text_printf(out,
-                    "<svg class=\"%s\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
-                    "role=\"img\" aria-label=\"",
-                    class, width, height, width, height));
-    TRY(svg_escape(out, title));
-    return text_printf(out, "\">\n");
+    return text_markup(out,
+                       "<svg class=\"%s\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
+                       "role=\"img\" aria-label=\"%s\">\n",
+                       class, width, height, width, height, title);
 }
 
 /* ---- heat map ---- */
@@ -74,12 +72,11 @@ static Status heat_cell(Text *out, const SvgHeat *h, const HeatGrid *g, int row,
     if (column < 0) return OK;
     double v = h->value[(int64_t)row * h->columns + column], x = HEAT_LEFT + cell * g->width;
     double depth = fmin(distance(v) / 2, 1);
-    TRY(text_printf(out, "<rect class=\"%s\" x=\"%.0f\" fill-opacity=\"%.2f\"><title>",
-                    v < 1 ? "lo" : "hi", x, 0.05 + 0.9 * depth));
-    TRY(svg_escape(out, h->row_word));
-    TRY(text_printf(out, " %lld, ", (long long)h->row_name[row]));
-    TRY(svg_escape(out, h->column_word));
-    TRY(text_printf(out, " %d: %.2f × 1/%d = %.2f %%</title></rect>", column, v, h->columns,
+    TRY(text_markup(out,
+                    "<rect class=\"%s\" x=\"%.0f\" fill-opacity=\"%.2f\"><title>%s %lld, %s %d: "
+                    "%.2f × 1/%d = %.2f %%</title></rect>",
+                    v < 1 ? "lo" : "hi", x, 0.05 + 0.9 * depth, h->row_word,
+                    (long long)h->row_name[row], h->column_word, column, v, h->columns,
                     100 * v / h->columns));
     if (g->width < 34) return OK;
     return text_printf(out, "<text class=\"mid%s\" x=\"%.0f\" y=\"%.0f\">%.2f</text>",
@@ -106,9 +103,10 @@ Status svg_heat(Text *out, const SvgHeat *h)
                  h->title));
     TRY(heat_columns(out, &g));
     for (int row = 0; row < h->rows; row++) {
-        TRY(text_printf(out, "<g transform=\"translate(0 %.0f)\" style=\"--w:%.0fpx;--h:%.0fpx\">",
-                        HEAT_TOP + row * g.height, g.width - gap, g.height - (gap > 0 ? 2 : 1)));
-        TRY(text_printf(out, "<text class=\"end dim\" x=\"%d\" y=\"%.0f\">%lld</text>",
+        TRY(text_printf(out,
+                        "<g transform=\"translate(0 %.0f)\" style=\"--w:%.0fpx;--h:%.0fpx\"><text "
+                        "class=\"end dim\" x=\"%d\" y=\"%.0f\">%lld</text>",
+                        HEAT_TOP + row * g.height, g.width - gap, g.height - (gap > 0 ? 2 : 1),
                         HEAT_LEFT - 8, g.height / 2 + 4, (long long)h->row_name[row]));
         for (int cell = 0; cell < g.columns; cell++) TRY(heat_cell(out, h, &g, row, cell));
         TRY(text_printf(out, "</g>\n"));
@@ -158,18 +156,16 @@ static Status bars_row(Text *out, const SvgBars *b, int row, double left, double
 {
     double x = left, y = row * (BAR_HEIGHT + BAR_GAP);
     char number[32];
-    TRY(text_printf(out, "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">", left - 8, y + 17));
-    TRY(svg_escape(out, b->row[row]));
-    TRY(text_printf(out, "</text>"));
+    TRY(text_markup(out, "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>", left - 8, y + 17,
+                    b->row[row]));
     for (int p = 0; p < b->parts; p++) {
         double v = b->value[(int64_t)row * b->parts + p];
         if (!(v > 0)) continue;
-        TRY(text_printf(out,
+        TRY(text_markup(out,
                         "<rect class=\"f%c edge\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
-                        "height=\"%d\"><title>",
-                        svg_color(p), x, y, v * scale, BAR_HEIGHT));
-        TRY(svg_escape(out, b->part[p]));
-        TRY(text_printf(out, ": %s</title></rect>", svg_value_text(number, v, b->unit)));
+                        "height=\"%d\"><title>%s: %s</title></rect>",
+                        svg_color(p), x, y, v * scale, BAR_HEIGHT, b->part[p],
+                        svg_value_text(number, v, b->unit)));
         x += v * scale;
     }
     return text_printf(out, "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n", x + 8, y + 17,
@@ -187,12 +183,10 @@ static Status bars_legend(Text *out, const SvgBars *b, double top, double left, 
             y += LINE_HEIGHT;
         }
         if (out != NULL) {
-            TRY(text_printf(out,
+            TRY(text_markup(out,
                             "<rect class=\"f%c\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
-                            "height=\"12\"/><text x=\"%.0f\" y=\"%.0f\">",
-                            svg_color(p), x, y, x + 18, y + 10));
-            TRY(svg_escape(out, b->part[p]));
-            TRY(text_printf(out, "</text>"));
+                            "height=\"12\"/><text x=\"%.0f\" y=\"%.0f\">%s</text>",
+                            svg_color(p), x, y, x + 18, y + 10, b->part[p]));
         }
         x += w;
     }
@@ -225,16 +219,14 @@ static Status lane_names(Text *out, const SvgTimeline *t)
     for (int lane = 0; lane < t->lanes; lane++) {
         for (int row = 0; row < t->rows; row++) {
             double y = lane_top(t, lane) + row * SLICE_HEIGHT;
-            TRY(text_printf(out, "<path class=\"track\" d=\"M%d %.0fH%d\"/>", LANE_LEFT,
-                            y + SLICE_HEIGHT, t->width));
-            TRY(text_printf(out, "<text class=\"end dim\" x=\"%d\" y=\"%.0f\">", LANE_LEFT - 8,
-                            y + 15));
-            TRY(svg_escape(out, t->row[row]));
-            TRY(text_printf(out, "</text>"));
+            TRY(text_markup(out,
+                            "<path class=\"track\" d=\"M%d %.0fH%d\"/><text class=\"end dim\" "
+                            "x=\"%d\" y=\"%.0f\">%s</text>",
+                            LANE_LEFT, y + SLICE_HEIGHT, t->width, LANE_LEFT - 8, y + 15,
+                            t->row[row]));
         }
-        TRY(text_printf(out, "<text x=\"0\" y=\"%.0f\">", lane_top(t, lane) + 15));
-        TRY(svg_escape(out, t->lane[lane]));
-        TRY(text_printf(out, "</text>\n"));
+        TRY(text_markup(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", lane_top(t, lane) + 15,
+                        t->lane[lane]));
     }
     return OK;
 }
@@ -244,9 +236,8 @@ static Status slice_text(Text *out, const SvgSlice *s, double x, double y, doubl
     double room = width / CHAR;
     size_t n = strlen(s->name);
     if (room < (double)n + 1) return OK;
-    TRY(text_printf(out, "<text class=\"over\" x=\"%.1f\" y=\"%.0f\">", x + 4, y + 15));
-    TRY(svg_escape_n(out, s->name, n));
-    return text_printf(out, "</text>");
+    return text_markup(out, "<text class=\"over\" x=\"%.1f\" y=\"%.0f\">%.*s</text>", x + 4, y + 15,
+                       (int)n, s->name);
 }
 
 static Status slice(Text *out, const SvgTimeline *t, const SvgSlice *s)
@@ -254,13 +245,11 @@ static Status slice(Text *out, const SvgTimeline *t, const SvgSlice *s)
     double scale = (t->width - LANE_LEFT) / t->duration_s;
     double x = LANE_LEFT + s->start_s * scale, width = s->duration_s * scale;
     double y = lane_top(t, s->lane) + s->row * SLICE_HEIGHT;
-    TRY(text_printf(out,
+    TRY(text_markup(out,
                     "<rect class=\"f%c\" x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" "
-                    "height=\"%d\"><title>",
+                    "height=\"%d\"><title>%s</title></rect>",
                     svg_color(s->color), x, y + 1, fmax(width - (width > 4 ? 0.6 : 0), 0.3),
-                    SLICE_HEIGHT - 2));
-    TRY(svg_escape(out, s->hover));
-    TRY(text_printf(out, "</title></rect>"));
+                    SLICE_HEIGHT - 2, s->hover));
     TRY(slice_text(out, s, x, y, width));
     return text_append(out, "\n", 1);
 }

@@ -25,7 +25,7 @@ static const char *run(Arena *a, const char *more)
     CHECK_OK(config_override(&c, a, more));
     CHECK_OK(config_check(&c));
     CHECK_OK(text_init(&out, a));
-    CHECK_OK(bench_ops(&c, STEPS, &out));
+    CHECK_OK(bench_ops(&c, STEPS, a, &out));
     return out.data;
 }
 

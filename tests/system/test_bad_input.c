@@ -31,13 +31,13 @@ static void unknown_commands_and_options_name_the_nearest(void **state)
         { { "generate", "run" }, { "--prompt" } },
         { { "generate", "run", "--prompt", "x", "--top-p", "2" }, { "--top-p", "2", "1" } },
         { { "generate", "run", "--prompt", "x", "--seed", "abc" }, { "--seed", "abc" } },
-        { { "logits", "run" }, { "logits", "3" } },
+        { { "logits", "run" }, { "logits", "TOKENS" } },
         { { "data", "prepair" }, { "prepair", "prepare" } },
     };
     CHECK_REFUSALS(*state, "words", table);
     Outcome o = RUN(*state, "words", "trian");
     CHECK_EXIT(o, 2);
-    CHECK_SAYS(o.err, "no command trian, did you mean train?");
+    CHECK_SAYS(o.err, "no command \"trian\", did you mean train?");
 }
 
 /* ---- settings ---- */

@@ -71,7 +71,7 @@ static void run_report(Run *r)
 {
     char path[FILE_PATH_MAX];
     run_done(r);
-    CHECK_OK(report_write(r->dir, &r->arena));
+    CHECK_OK(report_write(r->dir, &r->arena, &(RunSummary){ 0 }));
     CHECK_OK(file_join(path, r->dir, "report.html"));
     CHECK_OK(file_read_all(path, &r->arena, &r->page, &r->page_bytes));
     check_xml(r);
@@ -85,7 +85,7 @@ static RunSummary run_summary(Run *r)
     RunSummary s;
     memset(&s, 0xFF, sizeof s);
     run_done(r);
-    CHECK_OK(report_summary(r->dir, &r->arena, &s));
+    CHECK_OK(report_write(r->dir, &r->arena, &s));
     return s;
 }
 
@@ -346,11 +346,10 @@ static void a_missing_file_is_one_sentence_with_the_path(void **state)
     run_done(&r);
     CHECK_OK(file_join(path, r.dir, "metrics.jsonl"));
     CHECK_INT(remove(path), 0);
-    CHECK_FAILS(report_write(r.dir, &r.arena), ERR_IO, "metrics.jsonl cannot be read");
+    CHECK_FAILS(report_write(r.dir, &r.arena, &(RunSummary){ 0 }), ERR_IO,
+                "metrics.jsonl cannot be read");
     status_sentence(sentence, sizeof sentence);
     CHECK(strchr(sentence, '\n') == NULL);
-    RunSummary s;
-    CHECK_FAILS(report_summary(r.dir, &r.arena, &s), ERR_IO, "metrics.jsonl");
     CHECK_OK(file_join(path, r.dir, "report.html"));
     CHECK(!file_exists(path));
     run_close(&r);
@@ -363,7 +362,8 @@ static void a_file_without_a_step_is_an_error(void **state)
     run_open(&r);
     put_start(&r, "m");
     run_done(&r);
-    CHECK_FAILS(report_write(r.dir, &r.arena), ERR_FORMAT, "no step and no evaluation yet");
+    CHECK_FAILS(report_write(r.dir, &r.arena, &(RunSummary){ 0 }), ERR_FORMAT,
+                "no step and no evaluation yet");
     run_close(&r);
 }
 
@@ -376,10 +376,10 @@ static void too_little_scratch_is_an_error_and_is_given_back(void **state)
     put_run(&r, 4);
     run_done(&r);
     CHECK_OK(arena_init(&small, "small", MEM_HOST, (size_t)1 << 19));
-    CHECK_FAILS(report_write(r.dir, &small), ERR_MEMORY, "small");
+    CHECK_FAILS(report_write(r.dir, &small, &(RunSummary){ 0 }), ERR_MEMORY, "small");
     CHECK_INT(small.used_bytes, 0);
     arena_free(&small);
-    CHECK_OK(report_write(r.dir, &r.arena));
+    CHECK_OK(report_write(r.dir, &r.arena, &(RunSummary){ 0 }));
     CHECK_INT(r.arena.used_bytes, 0);
     run_close(&r);
 }

@@ -76,7 +76,7 @@ static void names_are_escaped(void **state)
     (void)state;
     Page p;
     page_open(&p);
-    CHECK_OK(svg_escape(&p.text, NASTY));
+    CHECK_OK(text_markup(&p.text, "%s", NASTY));
     CHECK_TEXT(p.text.data, NASTY_ESCAPED);
     page_close(&p);
 }

@@ -1,0 +1,156 @@
+/* template: text_json and text_markup, declared in text.h. The format is walked here, one
+ * conversion at a time; what needs no escape is printed by text_printf with that conversion alone.
+ */
+#include "base/text.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPEC_BYTES = 16, ESCAPE_BYTES = 8 };
+
+/* What stands for a byte, NULL if it stands for itself. */
+typedef const char *Escape(unsigned char c, char room[ESCAPE_BYTES]);
+
+static const char *json_escape(unsigned char c, char room[ESCAPE_BYTES])
+{
+    switch (c) {
+    case '"': return "\\\"";
+    case '\\': return "\\\\";
+    case '\n': return "\\n";
+    case '\r': return "\\r";
+    case '\t': return "\\t";
+    }
+    if (c >= 0x20) return NULL;
+    (void)snprintf(room, ESCAPE_BYTES, "\\u%04x", c);
+    return room;
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): the type is Escape */
+static const char *markup_escape(unsigned char c, char room[ESCAPE_BYTES])
+{
+    (void)room;
+    switch (c) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    case '\t':
+    case '\n': return NULL;
+    }
+    return c < 0x20 || c == 0x7F ? "\xEF\xBF\xBD" : NULL;
+}
+
+/* Valid UTF-8; runs of bytes that need no escape go out in one piece. */
+static Status put_valid(Text *t, const char *s, size_t n, Escape *escape)
+{
+    size_t start = 0;
+    for (size_t i = 0; i < n; i++) {
+        char room[ESCAPE_BYTES];
+        const char *instead = escape((unsigned char)s[i], room);
+        if (instead == NULL) continue;
+        TRY(text_append(t, s + start, i - start));
+        TRY(text_append(t, instead, strlen(instead)));
+        start = i + 1;
+    }
+    return text_append(t, s + start, n - start);
+}
+
+/* JSON (RFC 8259) and XML are UTF-8, so bytes that are not become U+FFFD, one each. */
+static Status put_escaped(Text *t, const char *s, size_t n, Escape *escape)
+{
+    size_t bad = 0;
+    while (!text_utf8_valid(s, n, &bad)) {
+        TRY(put_valid(t, s, bad, escape));
+        TRY(text_append(t, "\xEF\xBF\xBD", 3));
+        s += bad + 1;
+        n -= bad + 1;
+    }
+    return put_valid(t, s, n, escape);
+}
+
+/* Whole numbers are printed as such as long as each is one f64, below 2^53. */
+static Status put_shortest(Text *t, double v)
+{
+    char number[32];
+    if (!isfinite(v)) return text_append(t, "null", 4);
+    if (v == nearbyint(v) && fabs(v) < 9007199254740992.0) return text_printf(t, "%.0f", v);
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(number, sizeof number, "%.*g", digits, v);
+        if (strtod(number, NULL) == v) break;
+    }
+    return text_append(t, number, strlen(number));
+}
+
+static Status put_string(Text *t, const char *s, int most, Escape *escape)
+{
+    const char *quote = escape == json_escape ? "\"" : "";
+    TRY(text_append(t, quote, strlen(quote)));
+    TRY(put_escaped(t, s, most < 0 ? strlen(s) : (size_t)most, escape));
+    return text_append(t, quote, strlen(quote));
+}
+
+static Status put_conversion(Text *t, const char *spec, va_list *ap, Escape *escape)
+{
+    size_t n = strlen(spec);
+    bool wide = spec[n - 2] == 'l' || spec[n - 2] == 'z'; /* long, long long, size_t: 64 bits */
+    switch (spec[n - 1]) {
+    case 's': {
+        int most = strcmp(spec, "%.*s") == 0 ? va_arg(*ap, int) : -1;
+        return put_string(t, va_arg(*ap, const char *), most, escape);
+    }
+    case 'e':
+    case 'f':
+    case 'g': {
+        double v = va_arg(*ap, double);
+        bool shortest = escape == json_escape && n == 2;
+        return shortest ? put_shortest(t, v) : text_printf(t, spec, v);
+    }
+    case 'c':
+    case 'd':
+    case 'u':
+    case 'x':
+        if (wide) return text_printf(t, spec, va_arg(*ap, long long));
+        return text_printf(t, spec, va_arg(*ap, int));
+    case '%': return text_append(t, "%", 1);
+    }
+    assert(!"a conversion that templates do not know");
+    return OK;
+}
+
+static Status put(Text *t, const char *fmt, va_list *ap, Escape *escape)
+{
+    for (;;) {
+        char spec[SPEC_BYTES];
+        size_t n = strcspn(fmt, "%");
+        TRY(text_append(t, fmt, n));
+        fmt += n;
+        if (*fmt == '\0') return OK;
+        n = strspn(fmt + 1, "+- 0123456789.*lz") + 2;
+        assert(n < SPEC_BYTES);
+        (void)snprintf(spec, n + 1, "%s", fmt);
+        fmt += n;
+        TRY(put_conversion(t, spec, ap, escape));
+    }
+}
+
+Status text_json(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    Status s = put(t, fmt, &ap, json_escape);
+    va_end(ap);
+    return s;
+}
+
+Status text_markup(Text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    Status s = put(t, fmt, &ap, markup_escape);
+    va_end(ap);
+    return s;
+}

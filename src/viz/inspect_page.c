@@ -1,0 +1,110 @@
+#include "viz/inspect_page.h"
+
+#include "viz/page.h"
+
+#include <stdio.h>
+
+enum { WIDTH = 1080, NAME_BYTES = 64 };
+
+static const size_t SCRATCH_BYTES = (size_t)1 << 20;
+
+static Status figure(Text *out, const char *name, int64_t value)
+{
+    char number[32];
+    return text_markup(out, "<tr><td>%s</td><td>%s</td></tr>\n", name,
+                       text_thousands(number, value));
+}
+
+static Status put_figures(const Inspect *r, Text *out)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } row[] = {
+        { "documents", r->documents },
+        { "tokens", r->tokens },
+        { "bytes an id", r->id_bytes },
+        { "bytes of both files", r->bytes },
+        { "different ids", r->distinct },
+        { "largest id", r->largest_id },
+        { "shortest document, tokens", r->shortest },
+        { "longest document, tokens", r->longest },
+    };
+    TRY(text_printf(out, "<section><table>\n"));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        TRY(figure(out, row[i].name, row[i].value));
+    }
+    for (int q = 0; q < INSPECT_QUANTILES; q++) {
+        char name[NAME_BYTES];
+        (void)snprintf(name, sizeof name, "%g %% of documents have at most, tokens",
+                       100 * inspect_quantiles[q]);
+        TRY(figure(out, name, r->quantile[q]));
+    }
+    return text_printf(out, "</table></section>\n");
+}
+
+static Status put_bars(Text *out, const char *title, const char *part, const char *const *row,
+                       const double *value, int rows)
+{
+    const SvgBars bars = { title, row, &part, value, rows, 1, WIDTH, SVG_PLAIN };
+    TRY(text_markup(out, "<section><h2>%s</h2>\n", title));
+    TRY(svg_bars(out, &bars));
+    return text_printf(out, "</section>\n");
+}
+
+/* One bar a power of two. */
+static Status put_lengths(const Inspect *r, Text *out)
+{
+    char name[INSPECT_BINS][NAME_BYTES];
+    const char *row[INSPECT_BINS];
+    double value[INSPECT_BINS];
+    int first = 0, last = 0;
+    inspect_bins(r, &first, &last);
+    for (int b = first; b <= last; b++) {
+        (void)snprintf(name[b], NAME_BYTES, "from %lld", b == 0 ? 0LL : 1LL << b);
+        row[b - first] = name[b];
+        value[b - first] = (double)r->bin[b];
+    }
+    return put_bars(out, "Tokens a document", "documents", row, value, last - first + 1);
+}
+
+static Status put_top(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
+{
+    const char *row[INSPECT_TOP];
+    double value[INSPECT_TOP];
+    for (int i = 0; i < r->n_top; i++) {
+        Text name = { 0 };
+        TRY(text_init(&name, scratch));
+        TRY(text_printf(&name, "%d  ", r->top[i].id));
+        if (t != NULL) TRY(inspect_token_text(t, r->top[i].id, &name));
+        row[i] = name.data;
+        value[i] = (double)r->top[i].count;
+    }
+    return put_bars(out, "Most frequent ids", "times", row, value, r->n_top);
+}
+
+static Status put_page(const Inspect *r, const Tokenizer *t, Arena *scratch, Text *out)
+{
+    Text first = { 0 };
+    TRY(page_begin(out, r->prefix));
+    TRY(text_markup(out, "<header><h1>%s</h1></header>\n", r->prefix));
+    TRY(put_figures(r, out));
+    if (r->documents > 0) {
+        TRY(put_lengths(r, out));
+        TRY(put_top(r, t, scratch, out));
+        TRY(text_init(&first, scratch));
+        TRY(inspect_first(r, t, &first));
+        TRY(text_markup(out, "<section><h2>The first document%s</h2>\n<pre>%s</pre></section>\n",
+                        r->first_is_cut ? " begins" : "", first.data));
+    }
+    return page_end(out, NULL, 0);
+}
+
+Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out)
+{
+    Arena scratch = { 0 };
+    TRY(arena_init(&scratch, "inspect page", MEM_HOST, SCRATCH_BYTES));
+    Status s = put_page(r, t, &scratch, out);
+    arena_free(&scratch);
+    return s;
+}

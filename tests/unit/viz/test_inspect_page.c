@@ -1,0 +1,113 @@
+#include "data/shard.h"
+#include "harness/test.h"
+#include "viz/inspect_page.h"
+
+#include <stdlib.h>
+
+typedef struct Place {
+    char folder[64], prefix[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
+    Arena arena;
+    Tokenizer *loaded;
+} Place;
+
+/* Bytes alone, so that id and byte correspond as the tokenizer says. */
+static void place_open(Place *p)
+{
+    char path[FILE_PATH_MAX];
+    const char *files[] = { path };
+    *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(p->folder) != NULL);
+    CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
+    CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
+    CHECK_OK(file_join(path, p->folder, "a.txt"));
+    CHECK_OK(file_write_whole(path, "abc", 3, &p->arena));
+    CHECK_OK(tokenizer_train(
+        &(TokenizerTraining){
+            .files = files, .n_files = 1, .vocab = 257, .out_path = p->tokenizer },
+        &p->arena));
+    CHECK_OK(tokenizer_load(p->tokenizer, &p->arena, &p->loaded));
+}
+
+static void place_close(Place *p)
+{
+    tokenizer_free(p->loaded);
+    CHECK_OK(file_remove_tree(p->folder));
+    arena_free(&p->arena);
+}
+
+/* The page of a shard with one document, or (NULL) none. */
+static const char *page_of(Place *p, const char *document, bool with_tokenizer)
+{
+    ShardWriter w = { 0 };
+    Inspect r = { 0 };
+    Text text = { 0 };
+    int32_t *ids = NULL;
+    int64_t n = 0;
+    CHECK_OK(shard_create(&w, p->prefix, 257, &p->arena));
+    if (document != NULL) {
+        CHECK_OK(tokenizer_encode(p->loaded, document, strlen(document), &p->arena, &ids, &n));
+        CHECK_OK(shard_append(&w, ids, n));
+        CHECK_OK(shard_end_document(&w));
+    }
+    CHECK_OK(shard_commit(&w));
+    CHECK_OK(inspect_scan(p->prefix, &p->arena, &r));
+    CHECK_OK(text_init(&text, &p->arena));
+    CHECK_OK(inspect_html(&r, with_tokenizer ? p->loaded : NULL, &text));
+    return text.data;
+}
+
+static void check_has(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) fail_msg("no \"%s\" in: %s", part, text);
+}
+
+static void the_page_is_self_contained_and_escapes_markup(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *page = page_of(&p, "a<script>&\"\n", true);
+    CHECK(strncmp(page, "<!DOCTYPE html>", 15) == 0);
+    check_has(page, "&lt;x&gt;</h1>");
+    check_has(page, "a&lt;script&gt;&amp;&quot;\n</pre>");
+    check_has(page, "&quot;a&quot;</text>");
+    check_has(page, "</svg>");
+    check_has(page, "</body></html>\n");
+    static const char *const NEVER[] = { "<script>&", "http", "src=", "@import", "url(", "<x>" };
+    for (size_t i = 0; i < sizeof NEVER / sizeof *NEVER; i++) {
+        if (strstr(page, NEVER[i]) != NULL) fail_msg("%s in the page", NEVER[i]);
+    }
+    place_close(&p);
+}
+
+static void lengths_and_ids_are_bars(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *page = page_of(&p, "aaab", false);
+    check_has(page, ">from 4</text>");
+    check_has(page, "times: 3</title>");
+    check_has(page, "times: 1</title>");
+    place_close(&p);
+}
+
+static void an_empty_shard_has_a_page(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    check_has(page_of(&p, NULL, true), "<td>documents</td><td>0</td>");
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_page_is_self_contained_and_escapes_markup),
+        TEST(lengths_and_ids_are_bars),
+        TEST(an_empty_shard_has_a_page),
+    };
+    return TEST_RUN(tests);
+}
