@@ -14,14 +14,10 @@ Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads)
     *ex = (Exec){
         .stack = { &backend_cpu }, .depth = 1, .scratch = scratch, .threads = threads, .layer = -1
     };
-    return gemm_make(arena, threads, &ex->gemm);
+    return gemm_make(arena, &ex->gemm);
 }
 
-void exec_free(Exec *ex)
-{
-    gemm_free(ex->gemm);
-    *ex = (Exec){ 0 };
-}
+void exec_free(Exec *ex) { *ex = (Exec){ 0 }; }
 
 void exec_push(Exec *ex, const Backend *decorator)
 {

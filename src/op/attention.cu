@@ -304,8 +304,10 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
     tile_load(v, a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
     for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, x, room, r, j0);
     __syncthreads();
-    TileProduct<T> p = { tile<T>(a.at.p), v,    tile<float>(a.at.sum), a.at.ld_p, a.at.ld_v,
-                         a.at.ld_sum,     a.nq, padded(a.v.d),         a.nk };
+    TileProduct<T> p = {};
+    p.a = tile<T>(a.at.p), p.b = v, p.c = tile<float>(a.at.sum);
+    p.lda = a.at.ld_p, p.ldb = a.at.ld_v, p.ldc = a.at.ld_sum;
+    p.m = a.nq, p.n = padded(a.v.d), p.k = a.nk;
     tile_product<false, false, true>(p);
     __syncthreads();
 }
@@ -401,15 +403,10 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
         tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
         tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
         bwd_tile<T, false>(a, x, room, j0);
-        TileProduct<T> p = { tile<T>(a.at.ds),
-                             tile<T>(a.at.k),
-                             dq,
-                             a.at.ld_p,
-                             a.at.ld_k,
-                             a.at.ld_sum,
-                             a.nq,
-                             padded(a.q.d),
-                             a.nk };
+        TileProduct<T> p = {};
+        p.a = tile<T>(a.at.ds), p.b = tile<T>(a.at.k), p.c = dq;
+        p.lda = a.at.ld_p, p.ldb = a.at.ld_k, p.ldc = a.at.ld_sum;
+        p.m = a.nq, p.n = padded(a.q.d), p.k = a.nk;
         tile_product<false, false, true>(p);
         __syncthreads();
     }
@@ -429,24 +426,14 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
     tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
     bwd_tile<T, true>(a, x, room, j0);
-    TileProduct<T> dv = { tile<T>(a.at.p),
-                          tile<T>(a.at.d_o),
-                          tile<float>(a.at.sum2),
-                          a.at.ld_p,
-                          a.at.ld_v,
-                          a.at.ld_sum2,
-                          a.nk,
-                          padded(a.v.d),
-                          a.nq };
-    TileProduct<T> dk = { tile<T>(a.at.ds),
-                          tile<T>(a.at.q),
-                          tile<float>(a.at.sum),
-                          a.at.ld_p,
-                          a.at.ld_k,
-                          a.at.ld_sum,
-                          a.nk,
-                          padded(a.q.d),
-                          a.nq };
+    TileProduct<T> dv = {};
+    dv.a = tile<T>(a.at.p), dv.b = tile<T>(a.at.d_o), dv.c = tile<float>(a.at.sum2);
+    dv.lda = a.at.ld_p, dv.ldb = a.at.ld_v, dv.ldc = a.at.ld_sum2;
+    dv.m = a.nk, dv.n = padded(a.v.d), dv.k = a.nq;
+    TileProduct<T> dk = {};
+    dk.a = tile<T>(a.at.ds), dk.b = tile<T>(a.at.q), dk.c = tile<float>(a.at.sum);
+    dk.lda = a.at.ld_p, dk.ldb = a.at.ld_k, dk.ldc = a.at.ld_sum;
+    dk.m = a.nk, dk.n = padded(a.q.d), dk.k = a.nq;
     tile_product<true, false, true>(dv);
     tile_product<true, false, true>(dk);
     __syncthreads();
@@ -575,26 +562,30 @@ template <typename T> static int64_t query_blocks(const Attention<T> &a)
     return (a.q.length + a.nq - 1) / a.nq * a.B * a.q.heads;
 }
 
-template <typename T> static Status forward(struct Exec *ex, const AttentionFwd *f)
+/* What both directions are given. */
+template <typename T, typename Args> static Attention<T> attention_of(const Args *f)
 {
     Attention<T> a = {};
     a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
     a.o = side_of<T>(&f->o);
     a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
     a.B = f->q.dim[0], a.scale = f->scale;
+    return a;
+}
+
+template <typename T> static Status forward(struct Exec *ex, const AttentionFwd *f)
+{
+    Attention<T> a = attention_of<T>(f);
     TRY(tiles_choose(&a, FORWARD));
     return launch(ex, attention_fwd_kernel<T>, a, query_blocks(a));
 }
 
 template <typename T> static Status backward(struct Exec *ex, const AttentionBwd *f)
 {
-    Attention<T> a = {};
-    a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
-    a.o = side_of<T>(&f->o), a.d_o = side_of<T>(&f->d_o);
+    Attention<T> a = attention_of<T>(f);
+    a.d_o = side_of<T>(&f->d_o);
     a.dq = side_of<T>(&f->dq), a.dk = side_of<T>(&f->dk), a.dv = side_of<T>(&f->dv);
-    a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
     a.delta = (float *)exec_workspace(ex);
-    a.B = f->q.dim[0], a.scale = f->scale;
     int64_t rows = a.B * a.q.heads * a.q.length;
     if (rows == 0) return OK;
     attention_delta_kernel<T><<<grid_of(rows, WARPS), THREADS, 0, exec_stream(ex)>>>(a);
@@ -615,17 +606,15 @@ extern "C" Status attention_fwd_cuda(struct Exec *ex, const void *args)
     return a->q.dtype == DTYPE_F32 ? forward<float>(ex, a) : forward<Bf16>(ex, a);
 }
 
-extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *, const void *args)
 {
-    (void)ex;
     return attention_cudnn_fwd_workspace((const AttentionFwd *)args);
 }
 
 /* The kernels here keep delta; which way a call goes is known only when it runs. */
-extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const AttentionBwd *a = (const AttentionBwd *)args;
-    (void)ex;
     return max((size_t)tensor_elems(&a->lse) * sizeof(float), attention_cudnn_bwd_workspace(a));
 }
 

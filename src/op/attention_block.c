@@ -79,6 +79,19 @@ Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t f
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
 
+Panels pair_columns(Panels from, int64_t panels, Panels to)
+{
+    for (int64_t panel = 0; panel < panels; panel += 2) {
+        const float *even = panels_at(from, panel, 0).at, *odd = even + from.stride;
+        float *at = panels_at(to, panel / 2, 0).at;
+        for (int64_t r = 0; r < (int64_t)STRIP * LANES; r += LANES) {
+            Vector next = panel + 1 < panels ? vector_load(odd + r) : (Vector){ 0 };
+            vector_store(at + r, vector_pairs_along(vector_load(even + r), next));
+        }
+    }
+    return to;
+}
+
 /* Of STRIP rows; past the last sequence there is nothing to ask for. */
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use)
 {

@@ -247,18 +247,8 @@ static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
 /* ds of a strip as an operand of sums over keys: words of two in bf16. */
 static Panels strip_gradient_words(const Backward *f, const Span *x)
 {
-    int64_t row = x->i * STRIP;
-    if (f->word != WORD_BF16_PAIR) return panels_at(f->ds, x->first - x->block, row);
-    for (int64_t panel = x->first; panel < x->end; panel += 2) {
-        const float *even = panels_at(f->ds, panel - x->block, row).at;
-        float *to = panels_at(f->ds_words, (panel - x->first) / 2, 0).at;
-        bool two = panel + 1 < x->end;
-        for (int64_t r = 0; r < STRIP_FLOATS; r += LANES) {
-            Vector next = two ? vector_load(even + f->ds.stride + r) : (Vector){ 0 };
-            vector_store(to + r, vector_pairs_along(vector_load(even + r), next));
-        }
-    }
-    return f->ds_words;
+    Panels ds = panels_at(f->ds, x->first - x->block, x->i * STRIP);
+    return f->word == WORD_BF16_PAIR ? pair_columns(ds, x->end - x->first, f->ds_words) : ds;
 }
 
 static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int64_t block_end)

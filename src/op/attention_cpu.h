@@ -21,7 +21,7 @@
 
 #include <math.h>
 
-enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP, STRIP_FLOATS = STRIP * LANES };
+enum { BLOCK_Q = 64, STRIPS = BLOCK_Q / STRIP };
 static const float log2_e = 1.44269504088896341f;
 
 /* Rows of q begin every H * dk elements, and so on. */
@@ -84,6 +84,9 @@ static inline int64_t row_stride(const Tensor *t) { return t->dim[2] * t->dim[3]
 Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head);
 Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n);
 
+/* A strip's columns as words of two neighbours each, in `to`. */
+Panels pair_columns(Panels from, int64_t panels, Panels to);
+
 /* Rows that are soon read, or soon written. The hardware does not foresee a walk in short pieces
  * over long rows, so a strip asks for what the next head wants of the rows where the strip stands.
  */
@@ -97,10 +100,5 @@ static inline int64_t words_of(Word word, int64_t elems)
 static inline int64_t panels_of(int64_t columns) { return (columns + LANES - 1) / LANES; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
-size_t attention_fwd_workspace(const Exec *ex, const void *args);
-size_t attention_bwd_workspace(const Exec *ex, const void *args);
-Status attention_fwd_cpu(Exec *ex, const void *args);
-Status attention_bwd_cpu(Exec *ex, const void *args);
 
 #endif

@@ -143,17 +143,7 @@ static void softmax(Forward *f, const Span *x)
 static Panels probabilities(Forward *f, const Span *x)
 {
     Panels p = panels_at(f->p, x->first - x->block, 0);
-    if (f->word != WORD_BF16_PAIR) return p;
-    for (int64_t panel = x->first; panel < x->end; panel += 2) {
-        float *even = panels_at(f->p, panel - x->block, 0).at, *odd = even + f->p.stride;
-        float *to = panels_at(f->p_words, (panel - x->block) / 2, 0).at;
-        bool two = panel + 1 < x->end;
-        for (int64_t r = 0; r < STRIP_FLOATS; r += LANES) {
-            Vector next = two ? vector_load(odd + r) : (Vector){ 0 };
-            vector_store(to + r, vector_pairs_along(vector_load(even + r), next));
-        }
-    }
-    return panels_at(f->p_words, (x->first - x->block) / 2, 0);
+    return f->word == WORD_BF16_PAIR ? pair_columns(p, x->end - x->first, f->p_words) : p;
 }
 
 static void add_values(Forward *f, const Span *x)

@@ -1,12 +1,11 @@
 #include "op/blas.cuh"
 
+#include "op/cublaslt.cuh"
 #include "op/gemm_plain.cuh"
 
 extern "C" {
 #include "base/log.h"
 }
-
-#include <cublasLt.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +34,7 @@ static_assert(sizeof(cublasLtMatmulAlgo_t) == CHOICE_WORDS * sizeof(uint64_t),
 static Status blas_status(cublasStatus_t e, const char *what)
 {
     if (e == CUBLAS_STATUS_SUCCESS) return OK;
-    return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, cublasLtGetStatusString(e));
+    return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, lt.GetStatusString(e));
 }
 
 /* What a choice is good for. */
@@ -47,7 +46,7 @@ static Status machine_name(size_t cudnn, char out[CHOICE_MACHINE_MAX])
     TRY(cuda_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
     TRY(cuda_status(cudaDriverGetVersion(&driver), "driver version"));
     snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu, cuDNN %zu",
-             p.name, driver / 1000, driver % 1000 / 10, cublasLtGetVersion(), cudnn);
+             p.name, driver / 1000, driver % 1000 / 10, lt.GetVersion(), cudnn);
     return OK;
 }
 
@@ -60,7 +59,7 @@ extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
     Blas *b = (Blas *)memory;
     TRY(machine_name(cudnn, machine));
     TRY(choices_make(a, machine, &b->choices));
-    TRY(blas_status(cublasLtCreate(&b->handle), "start"));
+    TRY(blas_status(lt.Create(&b->handle), "start"));
     *out = b;
     return OK;
 }
@@ -77,7 +76,7 @@ extern "C" void cuda_blas_free(struct Blas *b)
 {
     if (b == NULL || b->handle == NULL) return;
     events_free(b);
-    cublasLtDestroy(b->handle);
+    lt.Destroy(b->handle);
     b->handle = NULL;
 }
 
@@ -113,21 +112,23 @@ static Status call_make(const GemmArgs *g, const void *r, Call *out)
     uint64_t n = (uint64_t)g->n, m = (uint64_t)g->m, k = (uint64_t)g->k;
     Call c = {};
     c.g = g, c.r = r;
-    TRY(blas_status(cublasLtMatmulDescInit(&c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product"));
+    TRY(blas_status(lt.MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                    "product"));
     TRY(blas_status(
-        cublasLtMatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
+        lt.MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
         "left side"));
     TRY(blas_status(
-        cublasLtMatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
+        lt.MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
         "right side"));
-    TRY(blas_status(cublasLtMatrixLayoutInit(&c.left, cuda_type(g->b_type), g->trans_b ? k : n,
-                                             g->trans_b ? n : k, g->ldb),
+    TRY(blas_status(lt.MatrixLayoutInit_internal(&c.left, sizeof c.left, cuda_type(g->b_type),
+                                                 g->trans_b ? k : n, g->trans_b ? n : k, g->ldb),
                     "left layout"));
-    TRY(blas_status(cublasLtMatrixLayoutInit(&c.right, cuda_type(g->a_type), g->trans_a ? m : k,
-                                             g->trans_a ? k : m, g->lda),
+    TRY(blas_status(lt.MatrixLayoutInit_internal(&c.right, sizeof c.right, cuda_type(g->a_type),
+                                                 g->trans_a ? m : k, g->trans_a ? k : m, g->lda),
                     "right layout"));
-    TRY(blas_status(cublasLtMatrixLayoutInit(&c.c, cuda_type(g->c_type), n, m, g->ldc),
-                    "layout of the result"));
+    TRY(blas_status(
+        lt.MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c_type), n, m, g->ldc),
+        "layout of the result"));
     *out = c;
     return OK;
 }
@@ -166,9 +167,9 @@ static Status limits_make(const GemmArgs *g, const void *r, cublasLtMatmulPrefer
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d },
     };
-    TRY(blas_status(cublasLtMatmulPreferenceInit(out), "limits"));
+    TRY(blas_status(lt.MatmulPreferenceInit_internal(out, sizeof *out), "limits"));
     for (const auto &row : rows) {
-        TRY(blas_status(cublasLtMatmulPreferenceSetAttribute(out, row.name, row.value, row.bytes),
+        TRY(blas_status(lt.MatmulPreferenceSetAttribute(out, row.name, row.value, row.bytes),
                         "limit"));
     }
     return OK;
@@ -180,10 +181,10 @@ static bool whole_sums(const cublasLtMatmulAlgo_t *algo)
     int32_t parts = 0;
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
     size_t written = 0;
-    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts,
-                                         sizeof parts, &written);
-    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
-                                         sizeof scheme, &written);
+    lt.MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts,
+                                    &written);
+    lt.MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                    sizeof scheme, &written);
     return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
@@ -201,8 +202,8 @@ static Status legal_find(struct Blas *b, Call *call, Legal *out)
     out->n = 0;
     TRY(limits_make(call->g, call->r, &limits));
     cublasStatus_t e =
-        cublasLtMatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
-                                       &call->c, &limits, PROPOSALS, proposal, &n);
+        lt.MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
+                                  &call->c, &limits, PROPOSALS, proposal, &n);
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
     TRY(blas_status(e, "choice of an algorithm"));
     for (int i = 0; i < n; i++) {
@@ -216,9 +217,9 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
 {
     const float one = 1;
     const GemmArgs *g = call->g;
-    return cublasLtMatmul(exec_blas(ex)->handle, &call->op, &one, g->b, &call->left, g->a,
-                          &call->right, &g->beta, call->r, &call->c, g->c, &call->c, algo,
-                          call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
+    return lt.Matmul(exec_blas(ex)->handle, &call->op, &one, g->b, &call->left, g->a, &call->right,
+                     &g->beta, call->r, &call->c, g->c, &call->c, algo, call->workspace,
+                     BLAS_WORKSPACE_BYTES, exec_stream(ex));
 }
 
 /* Which can really be launched; the error that a launch left behind is not the next kernel's. */
@@ -313,8 +314,8 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
     cublasLtMatmulAlgo_t algo = algo_of(c);
     if (c->kind == CHOICE_PLAIN) return true;
     if (!whole_sums(&algo)) return false;
-    cublasStatus_t e = cublasLtMatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right,
-                                               &call->c, &call->c, &algo, &result);
+    cublasStatus_t e = lt.MatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right, &call->c,
+                                          &call->c, &algo, &result);
     return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= BLAS_WORKSPACE_BYTES;
 }
 

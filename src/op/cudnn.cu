@@ -34,18 +34,9 @@ static const char *load_calls(void *file, CudnnCalls *call)
         const char *name;
         void **to;
     } rows[] = {
-        { "cudnnGetVersion", (void **)&call->version },
-        { "cudnnCreate", (void **)&call->create },
-        { "cudnnDestroy", (void **)&call->destroy },
-        { "cudnnSetStream", (void **)&call->set_stream },
-        { "cudnnGetErrorString", (void **)&call->error_text },
-        { "cudnnGetLastErrorString", (void **)&call->last_error },
-        { "cudnnBackendCreateDescriptor", (void **)&call->make },
-        { "cudnnBackendDestroyDescriptor", (void **)&call->drop },
-        { "cudnnBackendSetAttribute", (void **)&call->set },
-        { "cudnnBackendGetAttribute", (void **)&call->get },
-        { "cudnnBackendFinalize", (void **)&call->finalize },
-        { "cudnnBackendExecute", (void **)&call->execute },
+#define CALL(as, function) { #function, (void **)&call->as },
+        CUDNN_CALLS(CALL)
+#undef CALL
     };
     for (const auto &row : rows) {
         *row.to = dlsym(file, row.name);

@@ -22,20 +22,25 @@ enum {
     BOUND_MAX = 20         /* tensors of a graph that the caller gives */
 };
 
-/* The functions that are used. */
+/* The functions that are used, under the names that they have here. */
+#define CUDNN_CALLS(CALL)                                                                          \
+    CALL(version, cudnnGetVersion)                                                                 \
+    CALL(create, cudnnCreate)                                                                      \
+    CALL(destroy, cudnnDestroy)                                                                    \
+    CALL(set_stream, cudnnSetStream)                                                               \
+    CALL(error_text, cudnnGetErrorString)                                                          \
+    CALL(last_error, cudnnGetLastErrorString)                                                      \
+    CALL(make, cudnnBackendCreateDescriptor)                                                       \
+    CALL(drop, cudnnBackendDestroyDescriptor)                                                      \
+    CALL(set, cudnnBackendSetAttribute)                                                            \
+    CALL(get, cudnnBackendGetAttribute)                                                            \
+    CALL(finalize, cudnnBackendFinalize)                                                           \
+    CALL(execute, cudnnBackendExecute)
+
 typedef struct CudnnCalls {
-    decltype(&cudnnGetVersion) version;
-    decltype(&cudnnCreate) create;
-    decltype(&cudnnDestroy) destroy;
-    decltype(&cudnnSetStream) set_stream;
-    decltype(&cudnnGetErrorString) error_text;
-    decltype(&cudnnGetLastErrorString) last_error;
-    decltype(&cudnnBackendCreateDescriptor) make;
-    decltype(&cudnnBackendDestroyDescriptor) drop;
-    decltype(&cudnnBackendSetAttribute) set;
-    decltype(&cudnnBackendGetAttribute) get;
-    decltype(&cudnnBackendFinalize) finalize;
-    decltype(&cudnnBackendExecute) execute;
+#define CALL(as, function) decltype(&function) as;
+    CUDNN_CALLS(CALL)
+#undef CALL
 } CudnnCalls;
 
 typedef struct Cudnn {

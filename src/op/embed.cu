@@ -8,8 +8,7 @@
  *          run inside the tile goes to dtable; a part of one that crosses an edge to the workspace
  *   join   the tile in which such a run begins adds its parts, tile after tile, to dtable
  * The cuts are fixed by the sorted order: no bit depends on timing, and a frequent id is spread
- * over as many blocks as it has tiles. The sort is by digits of 8 bits from the lowest on: count
- * the digits of each tile, turn counts into places, move; atomics only count.
+ * over as many blocks as it has tiles. The sort is CUB's radix sort, which is stable.
  *
  * The device cannot report an id outside the table: its row of h is NaN, its gradient goes nowhere.
  */
@@ -17,12 +16,10 @@
 
 #include "op/embed.h"
 
+#include <cub/device/device_radix_sort.cuh>
+
 enum {
-    WARP = 32,
-    DIGIT_BITS = 8,
-    DIGITS = 1 << DIGIT_BITS,
-    SORT_TILE = 1024, /* tokens, one a thread */
-    SORT_WARPS = SORT_TILE / WARP,
+    SORT_THREADS = 256,
     RUN_TILE = 32,    /* sorted tokens */
     RUN_THREADS = 128 /* columns, or packs of them */
 };
@@ -66,155 +63,64 @@ extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
 
 /* The workspace of backward. */
 typedef struct Space {
-    uint32_t *key[2]; /* ids; `vocabulary` for one outside the table */
+    uint32_t *key[2]; /* ids, before and after; `vocabulary` for one outside the table */
     int32_t *token[2];
-    uint32_t *count, *place; /* (DIGITS, tiles) */
-    float *part;             /* (run tiles, 2, d): of the run that enters a tile, that leaves it */
-    size_t bytes;
+    char *sort;  /* what the sort takes */
+    float *part; /* (run tiles, 2, d): of the run that enters a tile, that leaves it */
+    size_t sort_bytes, bytes;
 } Space;
 
-static char *carve(char *base, size_t *used, int64_t elems)
+static char *carve(char *base, size_t *used, size_t bytes)
 {
     char *at = base + *used;
-    *used += arena_rounded((size_t)elems * 4);
+    *used += arena_rounded(bytes);
     return at;
 }
 
-static Space space_of(void *base, int64_t n, int64_t d)
+/* Bits of the largest key, the vocabulary's size. */
+static int key_bits(int64_t vocabulary)
+{
+    int bits = 0;
+    while (vocabulary >> bits > 0) bits++;
+    return bits;
+}
+
+static Space space_of(void *base, const EmbedBwd *a)
 {
     Space s = {};
     char *at = (char *)base;
-    int64_t counts = DIGITS * (int64_t)grid_of(n, SORT_TILE);
-    for (int i = 0; i < 2; i++) s.key[i] = (uint32_t *)(void *)carve(at, &s.bytes, n);
-    for (int i = 0; i < 2; i++) s.token[i] = (int32_t *)(void *)carve(at, &s.bytes, n);
-    s.count = (uint32_t *)(void *)carve(at, &s.bytes, counts);
-    s.place = (uint32_t *)(void *)carve(at, &s.bytes, counts);
-    s.part = (float *)(void *)carve(at, &s.bytes, 2 * d * grid_of(n, RUN_TILE));
+    int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
+    cub::DeviceRadixSort::SortPairs(NULL, s.sort_bytes, s.key[0], s.key[1], s.token[0], s.token[1],
+                                    n);
+    for (uint32_t *&key : s.key) key = (uint32_t *)(void *)carve(at, &s.bytes, (size_t)n * 4);
+    for (int32_t *&token : s.token) token = (int32_t *)(void *)carve(at, &s.bytes, (size_t)n * 4);
+    s.sort = carve(at, &s.bytes, s.sort_bytes);
+    s.part = (float *)(void *)carve(at, &s.bytes, (size_t)(2 * d) * grid_of(n, RUN_TILE) * 4);
     return s;
 }
-
-/* sort */
 
 static __global__ void embed_keys_kernel(const int32_t *id, int64_t n, uint32_t vocabulary,
                                          uint32_t *key, int32_t *token)
 {
-    int64_t i = (int64_t)blockIdx.x * SORT_TILE + threadIdx.x;
+    int64_t i = (int64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
     if (i >= n) return;
     bool known = id[i] >= 0 && (uint32_t)id[i] < vocabulary;
     key[i] = known ? (uint32_t)id[i] : vocabulary;
     token[i] = (int32_t)i;
 }
 
-static __device__ __forceinline__ uint32_t digit_of(uint32_t key, int shift)
+/* Tokens by id, those of an id in their order, to the second copies. */
+static Status tokens_sort(struct Exec *ex, const EmbedBwd *a, const Space *s)
 {
-    return key >> shift & (DIGITS - 1);
-}
-
-/* How often each digit occurs in each tile. */
-static __global__ void embed_count_kernel(const uint32_t *key, int64_t n, int shift,
-                                          uint32_t *count)
-{
-    __shared__ uint32_t seen[DIGITS];
-    int64_t i = (int64_t)blockIdx.x * SORT_TILE + threadIdx.x;
-    if (threadIdx.x < DIGITS) seen[threadIdx.x] = 0;
-    __syncthreads();
-    if (i < n) atomicAdd(&seen[digit_of(key[i], shift)], 1u);
-    __syncthreads();
-    if (threadIdx.x < DIGITS)
-        count[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = seen[threadIdx.x];
-}
-
-/* v of this thread and of all before it; `room` holds DIGITS numbers. */
-static __device__ __forceinline__ uint32_t block_prefix(uint32_t v, uint32_t *room)
-{
-    int thread = (int)threadIdx.x;
-    room[thread] = v;
-    __syncthreads();
-    for (int back = 1; back < DIGITS; back *= 2) {
-        uint32_t before = thread >= back ? room[thread - back] : 0;
-        __syncthreads();
-        room[thread] += before;
-        __syncthreads();
-    }
-    return room[thread];
-}
-
-/* place[digit][tile] = counts of all smaller digits, and of this one in earlier tiles. A block a
- * digit, DIGITS threads: each adds up what lies before its digit by itself, which is little beside
- * the rows that are moved later. */
-static __global__ void embed_place_kernel(const uint32_t *count, int64_t tiles, uint32_t *place)
-{
-    __shared__ uint32_t room[DIGITS];
-    int64_t first = blockIdx.x * tiles;
-    uint32_t sum = 0;
-    for (int64_t i = threadIdx.x; i < first; i += DIGITS) sum += count[i];
-    block_prefix(sum, room);
-    uint32_t before = room[DIGITS - 1];
-    for (int64_t tile = 0; tile < tiles; tile += DIGITS) {
-        int64_t i = tile + threadIdx.x;
-        uint32_t own = i < tiles ? count[first + i] : 0;
-        __syncthreads();
-        uint32_t through = block_prefix(own, room);
-        if (i < tiles) place[first + i] = before + through - own;
-        before += room[DIGITS - 1];
-    }
-}
-
-typedef struct Move {
-    const uint32_t *key, *place;
-    const int32_t *token;
-    uint32_t *key_to;
-    int32_t *token_to;
-    int64_t n;
-    int shift;
-} Move;
-
-/* Each token to its digit's place, those of a digit in their order: by warp, and in a warp by lane.
- */
-static __global__ __launch_bounds__(SORT_TILE) void embed_move_kernel(Move a)
-{
-    __shared__ uint32_t next[SORT_WARPS][DIGITS]; /* counts of a warp's digits, then their places */
-    int thread = (int)threadIdx.x, warp = thread / WARP;
-    int64_t i = (int64_t)blockIdx.x * SORT_TILE + thread;
-    for (int k = thread; k < SORT_WARPS * DIGITS; k += SORT_TILE) next[k / DIGITS][k % DIGITS] = 0;
-    __syncthreads();
-    uint32_t key = i < a.n ? a.key[i] : 0, digit = i < a.n ? digit_of(key, a.shift) : DIGITS;
-    uint32_t same = __match_any_sync(0xFFFFFFFFu, digit);
-    int rank = __popc(same & ((1u << (thread % WARP)) - 1));
-    if (i < a.n && rank == 0) next[warp][digit] = (uint32_t)__popc(same);
-    __syncthreads();
-    if (thread < DIGITS) {
-        uint32_t at = a.place[(int64_t)thread * gridDim.x + blockIdx.x];
-        for (int w = 0; w < SORT_WARPS; w++) {
-            uint32_t count = next[w][thread];
-            next[w][thread] = at;
-            at += count;
-        }
-    }
-    __syncthreads();
-    if (i >= a.n) return;
-    a.key_to[next[warp][digit] + rank] = key;
-    a.token_to[next[warp][digit] + rank] = a.token[i];
-}
-
-/* Sorts the tokens; *side: in which of the two copies they are then. */
-static Status tokens_sort(struct Exec *ex, const EmbedBwd *a, const Space *s, int *side)
-{
-    int64_t n = tensor_elems(&a->id), tiles = grid_of(n, SORT_TILE);
-    uint32_t vocabulary = (uint32_t)(tensor_elems(&a->dtable) / tensor_cols(&a->dtable));
-    cudaStream_t stream = exec_stream(ex);
-    *side = 0;
-    embed_keys_kernel<<<(unsigned)tiles, SORT_TILE, 0, stream>>>(
-        (const int32_t *)a->id.data, n, vocabulary, s->key[0], s->token[0]);
-    for (int shift = 0; shift < 32 && vocabulary >> shift > 0; shift += DIGIT_BITS) {
-        int from = *side, to = 1 - from;
-        Move m = { s->key[from], s->place, s->token[from], s->key[to], s->token[to], n, shift };
-        embed_count_kernel<<<(unsigned)tiles, SORT_TILE, 0, stream>>>(m.key, n, shift, s->count);
-        embed_place_kernel<<<DIGITS, DIGITS, 0, stream>>>(s->count, tiles, s->place);
-        embed_move_kernel<<<(unsigned)tiles, SORT_TILE, 0, stream>>>(m);
-        *side = to;
-    }
-    return kernel_status("embed_bwd");
+    int64_t n = tensor_elems(&a->id);
+    int64_t vocabulary = tensor_elems(&a->dtable) / tensor_cols(&a->dtable);
+    size_t bytes = s->sort_bytes;
+    embed_keys_kernel<<<grid_of(n, SORT_THREADS), SORT_THREADS, 0, exec_stream(ex)>>>(
+        (const int32_t *)a->id.data, n, (uint32_t)vocabulary, s->key[0], s->token[0]);
+    return cuda_status(cub::DeviceRadixSort::SortPairs(s->sort, bytes, s->key[0], s->key[1],
+                                                       s->token[0], s->token[1], n, 0,
+                                                       key_bits(vocabulary), exec_stream(ex)),
+                       "embed_bwd");
 }
 
 /* sums */
@@ -343,11 +249,10 @@ template <typename T, bool WIDE> static __global__ void embed_join_kernel(Runs<T
     row_add<WIDE>(a.dtable + key * a.d + col, sum);
 }
 
-extern "C" size_t embed_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t embed_bwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const EmbedBwd *a = (const EmbedBwd *)args;
-    (void)ex;
-    return space_of(NULL, tensor_elems(&a->id), tensor_cols(&a->dtable)).bytes;
+    return space_of(NULL, a).bytes;
 }
 
 extern "C" Status embed_bwd_cuda(struct Exec *ex, const void *args)
@@ -362,13 +267,12 @@ extern "C" Status embed_bwd_cuda(struct Exec *ex, const void *args)
                     (long long)n, (long long)rows, INT32_MAX);
     }
     if (n == 0) return OK;
-    Space s = space_of(exec_workspace(ex), n, d);
-    int side = 0;
-    TRY(tokens_sort(ex, a, &s, &side));
+    Space s = space_of(exec_workspace(ex), a);
+    TRY(tokens_sort(ex, a, &s));
     return launch_packed(
         "embed_bwd", a->dh.dtype, { dh, dtable, s.part }, { d }, [&](auto t, auto wide) {
             typedef decltype(t) T;
-            Runs<T> r = { s.key[side], s.token[side], (const T *)dh, dtable, s.part, n, d, 0 };
+            Runs<T> r = { s.key[1], s.token[1], (const T *)dh, dtable, s.part, n, d, 0 };
             r.vocabulary = (uint32_t)rows;
             dim3 grid(grid_of(n, RUN_TILE), grid_of(d, RUN_THREADS * (wide ? PACK<T> : 1)));
             embed_runs_kernel<T, wide><<<grid, RUN_THREADS, 0, exec_stream(ex)>>>(r);

@@ -1,27 +1,20 @@
 /*
  * A packed product in the manner of Goto (see gemm_tile.h), with three loops around the tile:
  * blocks of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were here before
- * and left: both take memory from the heap in every call. oneDNN's dnnl_sgemm 3 times for its
- * packing buffers, a primitive 6 times in dnnl_primitive_execute alone (made for one shape, its
- * scratchpad and its memories the caller's), OpenBLAS once a call on more than one thread (512
- * KiB).
+ * and left: both take memory from the heap in every call (oneDNN 3 to 6 times, OpenBLAS once).
  *
  * One thread of a Zen 5, best of 40, GFLOP/s of the thread's own time (peak about 255 in f32, 510
  * in bf16), on a machine with other load:
  *
  *     m x n x k                  f32: oneDNN  this    bf16: oneDNN  this
  *     2048 x  768 x  256  A B^T          216   212             438   436
- *     2048 x  256 x  768  A B            215   191             401   411
  *      768 x  256 x 2048  A^T B          211   196             379   363
- *      256 x  512 x  256  A B^T          218   216             438   432
- *      512 x  128 x 1024  A^T B          226   195             364   318
  *       64 x  256 x   48  A B^T          197   197             292   257
- *      256 x   32 x   64  A^T B          207   139             228   160
  *      256 x 4096 x  256  A B^T          201   202             407   422
  *       13 x  512 x  256  A B^T          146   131             243   281
  *        1 x 1024 x  256  A B^T           50    16              86    35
  *
- * Without the prefetches of what is packed next and of C, the third row is 169 and 281.
+ * Without the prefetches of what is packed next and of C, the second row is 169 and 281.
  *
  * Each element of C is one sum along k, cut every BLOCK_WORDS words and nowhere else, so its bits
  * depend on its row of op(A) and its column of op(B) alone: not on threads, tiles or its place.
@@ -55,9 +48,8 @@ struct Gemm {
     char library[64];
 };
 
-Status gemm_make(Arena *a, int threads, Gemm **out)
+Status gemm_make(Arena *a, Gemm **out)
 {
-    (void)threads;
     void *at = NULL;
     TRY(arena_alloc_zero(a, sizeof(Gemm), &at));
     Gemm *g = at;
@@ -68,8 +60,6 @@ Status gemm_make(Arena *a, int threads, Gemm **out)
     *out = g;
     return OK;
 }
-
-void gemm_free(Gemm *g) { (void)g; }
 
 const char *gemm_library(const Gemm *g) { return g->library; }
 

@@ -31,8 +31,7 @@ typedef struct GemmArgs {
     float beta;                   /* 0 or 1 */
 } GemmArgs;
 
-Status gemm_make(Arena *a, int threads, Gemm **out);
-void gemm_free(Gemm *g); /* safe on NULL */
+Status gemm_make(Arena *a, Gemm **out);
 
 /* Scratch bytes that gemm_run wants for these sizes and types (pointers are not read). */
 size_t gemm_workspace(const struct Exec *ex, const GemmArgs *g);

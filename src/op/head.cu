@@ -135,9 +135,8 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     return kernel_status("head_loss");
 }
 
-extern "C" size_t head_loss_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t head_loss_cuda_workspace(const struct Exec *, const void *args)
 {
-    (void)ex;
     return head_logits_bytes((const HeadLoss *)args) + BLAS_WORKSPACE_BYTES;
 }
 

@@ -61,30 +61,29 @@ static __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* Sum over a block of up to 1024 threads, the same in all of them; `room` holds 32 floats of shared
- * memory and may be used again after the call. */
-static __device__ __forceinline__ float block_sum(float v, float *room)
+template <typename F>
+static __device__ __forceinline__ float block_fold(float v, float *room, float none, F warp_fold)
 {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int warps = ((int)blockDim.x + 31) / 32;
-    v = warp_sum(v);
+    v = warp_fold(v);
     if (lane == 0) room[warp] = v;
     __syncthreads();
-    v = warp_sum(lane < warps ? room[lane] : 0.0f);
+    v = warp_fold(lane < warps ? room[lane] : none);
     __syncthreads();
     return v;
 }
 
+/* Sum over a block of up to 1024 threads, the same in all of them; `room` holds 32 floats of shared
+ * memory and may be used again after the call. */
+static __device__ __forceinline__ float block_sum(float v, float *room)
+{
+    return block_fold(v, room, 0.0f, [](float x) { return warp_sum(x); });
+}
+
 static __device__ __forceinline__ float block_max(float v, float *room)
 {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    int warps = ((int)blockDim.x + 31) / 32;
-    v = warp_max(v);
-    if (lane == 0) room[warp] = v;
-    __syncthreads();
-    v = warp_max(lane < warps ? room[lane] : -INFINITY);
-    __syncthreads();
-    return v;
+    return block_fold(v, room, -INFINITY, [](float x) { return warp_max(x); });
 }
 
 #endif

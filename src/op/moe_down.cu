@@ -101,11 +101,10 @@ static __global__ void moe_dweight_kernel(Groups groups, const float *share, int
     dweight[row_slot != NULL ? row_slot[r] : r] = sum;
 }
 
-extern "C" size_t moe_down_bwd_input_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t moe_down_bwd_input_cuda_workspace(const struct Exec *, const void *args)
 {
     const MoeDownBwdInput *a = (const MoeDownBwdInput *)args;
     int64_t parts = (tensor_cols(&a->wact) + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
-    (void)ex;
     return (size_t)(parts * a->rows.bound) * sizeof(float);
 }
 

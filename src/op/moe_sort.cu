@@ -124,10 +124,9 @@ static __global__ void moe_sort_place_kernel(Sort s)
     }
 }
 
-extern "C" size_t moe_sort_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t moe_sort_cuda_workspace(const struct Exec *, const void *args)
 {
     const MoeSort *a = (const MoeSort *)args;
-    (void)ex;
     return (size_t)blocks_of(tensor_elems(&a->index)) * (size_t)tensor_elems(&a->offsets) *
            sizeof(int32_t);
 }

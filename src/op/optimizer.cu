@@ -85,10 +85,9 @@ static __global__ void square_sum_join_kernel(const double *part, int64_t blocks
     if (threadIdx.x == 0) *sum += (float)total;
 }
 
-extern "C" size_t square_sum_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t square_sum_cuda_workspace(const struct Exec *, const void *args)
 {
     const SquareSum *a = (const SquareSum *)args;
-    (void)ex;
     return grid_of(tensor_elems(&a->x), BLOCK) * sizeof(double);
 }
 

@@ -172,10 +172,9 @@ static __global__ void dequantize_kernel(Blocks b, const void *data, const float
     }
 }
 
-extern "C" size_t quantize_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t quantize_cuda_workspace(const struct Exec *, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
-    (void)ex;
     return (size_t)tensor_elems(&a->quant.scale) * sizeof(uint32_t);
 }
 
@@ -201,12 +200,9 @@ template <typename A, typename F> static Status quantize_run(struct Exec *ex, co
 extern "C" Status quantize_cuda(struct Exec *ex, const void *args)
 {
     const Quantize *a = (const Quantize *)args;
-    if (a->quant.data.dtype == DTYPE_E4M3) {
-        return a->x.dtype == DTYPE_F32 ? quantize_run<F32, E4M3>(ex, a)
-                                       : quantize_run<BF16, E4M3>(ex, a);
-    }
-    return a->x.dtype == DTYPE_F32 ? quantize_run<F32, E5M2>(ex, a)
-                                   : quantize_run<BF16, E5M2>(ex, a);
+    bool wide = a->x.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;
+    if (e4m3) return wide ? quantize_run<F32, E4M3>(ex, a) : quantize_run<BF16, E4M3>(ex, a);
+    return wide ? quantize_run<F32, E5M2>(ex, a) : quantize_run<BF16, E5M2>(ex, a);
 }
 
 template <typename A, typename F> static Status dequantize_run(struct Exec *ex, const Dequantize *a)
@@ -220,10 +216,7 @@ template <typename A, typename F> static Status dequantize_run(struct Exec *ex, 
 extern "C" Status dequantize_cuda(struct Exec *ex, const void *args)
 {
     const Dequantize *a = (const Dequantize *)args;
-    if (a->quant.data.dtype == DTYPE_E4M3) {
-        return a->y.dtype == DTYPE_F32 ? dequantize_run<F32, E4M3>(ex, a)
-                                       : dequantize_run<BF16, E4M3>(ex, a);
-    }
-    return a->y.dtype == DTYPE_F32 ? dequantize_run<F32, E5M2>(ex, a)
-                                   : dequantize_run<BF16, E5M2>(ex, a);
+    bool wide = a->y.dtype == DTYPE_F32, e4m3 = a->quant.data.dtype == DTYPE_E4M3;
+    if (e4m3) return wide ? dequantize_run<F32, E4M3>(ex, a) : dequantize_run<BF16, E4M3>(ex, a);
+    return wide ? dequantize_run<F32, E5M2>(ex, a) : dequantize_run<BF16, E5M2>(ex, a);
 }

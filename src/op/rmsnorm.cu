@@ -175,10 +175,9 @@ static __global__ void rmsnorm_dw_kernel(const float *part, float *dw, int64_t b
     dw[col] += total;
 }
 
-extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const RmsnormBwd *a = (const RmsnormBwd *)args;
-    (void)ex;
     if (a->dw.data == NULL) return 0;
     return (size_t)(row_blocks(a->x.dim[0]) * tensor_elems(&a->w)) * sizeof(float);
 }

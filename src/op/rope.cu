@@ -10,43 +10,45 @@
 
 #include "op/rope_parts.h"
 
-enum { WARP = 32, WARPS = 8, THREADS = WARP * WARPS, BLOCKS = 5 /* a multiprocessor */ };
+enum { WARP = 32, WARPS = 8 };
 
-/* A RopePart with the addresses of row 0, head 0. */
-template <typename T> struct Part {
-    T *wide, *heads;
-    int64_t wide_row, heads_row; /* from row to row */
-    int wide_step, heads_step;   /* from head to head */
-    int count, n;
-    bool turned;
-};
-
-template <typename T> struct Parts {
-    Part<T> part[ROPE_PARTS_MAX];
-    int parts;
+/* Where the tables lie, and which way to turn. */
+typedef struct Rotation {
     const int32_t *pos;
     const float *cos, *sin;
-    int64_t positions; /* rows of the tables */
-    int half;          /* and columns */
+    int64_t positions, half; /* rows and columns of the tables */
     bool back, interleaved;
-};
+} Rotation;
 
 typedef struct Angle {
     const float *cos, *sin; /* of the token's position */
     float sign;             /* -1: by the opposite angle; NaN: there is no such position */
-    int half;
+    int64_t half;
     bool interleaved;
 } Angle;
 
-template <typename T>
-static __device__ __forceinline__ Angle angle_at(const Parts<T> &a, int64_t row)
+static Rotation rotation_of(const Rope &r)
 {
-    int64_t p = a.pos[row];
-    bool known = p >= 0 && p < a.positions;
-    int64_t first = known ? p * a.half : 0;
-    float sign = a.back ? -1.0f : 1.0f;
-    return Angle{ a.cos + first, a.sin + first, known ? sign : __uint_as_float(0x7FC00000u), a.half,
-                  a.interleaved };
+    return Rotation{ (const int32_t *)r.pos->data,
+                     (const float *)r.cos->data,
+                     (const float *)r.sin->data,
+                     r.cos->dim[0],
+                     tensor_cols(r.cos),
+                     r.back,
+                     r.interleaved };
+}
+
+/* Columns that must be whole packs for a rotated part to be one. */
+static int64_t rotation_span(const Rotation &r) { return r.interleaved ? 2 * r.half : r.half; }
+
+static __device__ __forceinline__ Angle angle_at(const Rotation &r, int64_t row)
+{
+    int64_t p = r.pos[row];
+    bool known = p >= 0 && p < r.positions;
+    int64_t first = known ? p * r.half : 0;
+    float sign = r.back ? -1.0f : 1.0f;
+    return Angle{ r.cos + first, r.sin + first, known ? sign : __uint_as_float(0x7FC00000u), r.half,
+                  r.interleaved };
 }
 
 /* (a, b) to (a cos - b sin, a sin + b cos) */
@@ -62,7 +64,7 @@ static __device__ __forceinline__ void turn_neighbours(const Angle &t, const T *
 {
     constexpr int P = WIDE ? PACK<T> : 2;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x * P; i < 2 * t.half; i += WARP * P) {
+    for (int64_t i = (int64_t)threadIdx.x * P; i < 2 * t.half; i += WARP * P) {
         float v[P], c[P / 2], s[P / 2];
         load_const<WIDE>(x + i, v);
         load_const<WIDE>(t.cos + i / 2, c);
@@ -78,7 +80,7 @@ static __device__ __forceinline__ void turn_halves(const Angle &t, const T *x, T
 {
     constexpr int P = WIDE ? PACK<T> : 1;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x * P; i < t.half; i += WARP * P) {
+    for (int64_t i = (int64_t)threadIdx.x * P; i < t.half; i += WARP * P) {
         float a[P], b[P], c[P], s[P];
         load_const<WIDE>(x + i, a);
         load_const<WIDE>(x + t.half + i, b);
@@ -100,125 +102,186 @@ static __device__ __forceinline__ void turn(const Angle &t, const T *x, T *y)
         turn_halves<WIDE>(t, x, y);
 }
 
-/* sum += a head's gradient of what heads share; a lane keeps to its own columns. */
 template <bool WIDE, typename T>
-static __device__ __forceinline__ void shared_add(const T *from, float *sum, int n)
+static __device__ __forceinline__ void move_span(const T *from, T *to, int64_t n)
+{
+    move<WIDE>(from, to, n, (int)threadIdx.x, WARP);
+}
+
+/* MLA. wide side: q, kv, k_rope; heads side: q_out, k_out, v_out; or the gradients of either. */
+
+template <typename T> struct Mla {
+    T *q, *kv, *k_rope; /* q, k_rope: first column of the window */
+    T *q_out, *k_out, *v_out;
+    int64_t q_width, k_width; /* from row to row of q and of k_rope */
+    int64_t n, heads, nope, rope, v;
+    Rotation rotation;
+};
+
+template <typename T, bool WIDE> static __global__ void rope_mla_fwd_kernel(Mla<T> a)
+{
+    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
+    Angle t = angle_at(a.rotation, row);
+    const T *k_rope = a.k_rope + row * a.k_width;
+    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
+        const T *q = a.q + row * a.q_width + h * qk, *k = a.kv + (row * a.heads + h) * kv;
+        T *q_out = a.q_out + (row * a.heads + h) * qk, *k_out = a.k_out + (row * a.heads + h) * qk;
+        move_span<WIDE>(q, q_out, a.nope);
+        move_span<WIDE>(k, k_out, a.nope);
+        turn<WIDE>(t, q + a.nope, q_out + a.nope);
+        turn<WIDE>(t, k_rope, k_out + a.nope);
+        move_span<WIDE>(k + a.nope, a.v_out + (row * a.heads + h) * a.v, a.v);
+    }
+}
+
+/* sum += a head's gradient of the shared key; a lane keeps to its own columns. */
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void shared_key_add(const T *dk, float *sum, int64_t n)
 {
     constexpr int P = WIDE ? PACK<T> : 1;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x * P; i < n; i += WARP * P) {
+    for (int64_t i = (int64_t)threadIdx.x * P; i < n; i += WARP * P) {
         float v[P];
-        load_const<WIDE>(from + i, v);
+        load_const<WIDE>(dk + i, v);
 #pragma unroll
         for (int k = 0; k < P; k++) sum[i + k] += v[k];
     }
 }
 
-/* The warps' sums in their order, turned back. */
+/* dk_rope of the row: the warps' sums in their order, turned back. */
 template <typename T>
-static __device__ __forceinline__ void shared_finish(const Angle &t, float *sums, T *to)
+static __device__ __forceinline__ void shared_key_finish(const Angle &t, float *sums, T *dk_rope)
 {
-    int rope = 2 * t.half;
-    int thread = (int)(threadIdx.y * WARP + threadIdx.x);
-    __syncthreads();
-    for (int i = thread; i < rope; i += THREADS) {
+    int64_t rope = 2 * t.half;
+    int thread = (int)(threadIdx.y * WARP + threadIdx.x), threads = WARP * WARPS;
+    for (int64_t i = thread; i < rope; i += threads) {
         float sum = 0;
         for (int w = 0; w < WARPS; w++) sum += sums[w * rope + i];
         sums[i] = sum;
     }
     __syncthreads();
-    for (int i = thread; i < t.half; i += THREADS) {
-        int first = t.interleaved ? 2 * i : i, second = t.interleaved ? 2 * i + 1 : i + t.half;
+    for (int64_t i = thread; i < t.half; i += threads) {
+        int64_t first = t.interleaved ? 2 * i : i, second = t.interleaved ? 2 * i + 1 : i + t.half;
         float a = sums[first], b = sums[second];
         turn_pair(a, b, t.cos[i], t.sign * t.sin[i]);
-        to[first] = from_f32<T>(a);
-        to[second] = from_f32<T>(b);
+        dk_rope[first] = from_f32<T>(a);
+        dk_rope[second] = from_f32<T>(b);
     }
 }
 
-/* Of every part a warp has each WARPS-th head; the next part begins with the next warp. */
-template <typename T, bool WIDE>
-static __global__ __launch_bounds__(THREADS,
-                                    BLOCKS) void rope_kernel(const __grid_constant__ Parts<T> a)
+template <typename T, bool WIDE> static __global__ void rope_mla_bwd_kernel(Mla<T> a)
 {
-    extern __shared__ float sums[]; /* WARPS rows of a shared gradient */
-    int64_t row = blockIdx.x;
-    int first = (int)threadIdx.y; /* of the warp's heads */
-    Angle t = angle_at(a, row);
-    for (int k = 0; k < a.parts; k++) {
-        const Part<T> &p = a.part[k];
-        T *wide = p.wide + row * p.wide_row, *heads = p.heads + row * p.heads_row;
-        bool summed = a.back && p.wide_step == 0;
-        float *sum = sums + threadIdx.y * p.n;
-        for (int i = (int)threadIdx.x; summed && i < p.n; i += WARP) sum[i] = 0;
-        __syncwarp();
-        for (int h = first % WARPS; h < p.count; h += WARPS) {
-            T *at_wide = wide + h * p.wide_step, *at_heads = heads + h * p.heads_step;
-            const T *from = a.back ? at_heads : at_wide;
-            T *to = a.back ? at_wide : at_heads;
-            if (summed)
-                shared_add<WIDE>(from, sum, p.n);
-            else if (p.turned)
-                turn<WIDE>(t, from, to);
-            else
-                move<WIDE>(from, to, p.n, (int)threadIdx.x, WARP);
-        }
-        if (summed) shared_finish(t, sums, wide);
-        first += WARPS - p.count % WARPS;
+    extern __shared__ float sums[]; /* WARPS rows of `rope` */
+    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
+    Angle t = angle_at(a.rotation, row);
+    float *sum = sums + threadIdx.y * a.rope;
+    for (int64_t i = threadIdx.x; i < a.rope; i += WARP) sum[i] = 0;
+    __syncwarp();
+    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
+        const T *dq_out = a.q_out + (row * a.heads + h) * qk;
+        const T *dk_out = a.k_out + (row * a.heads + h) * qk;
+        T *dq = a.q + row * a.q_width + h * qk, *dk = a.kv + (row * a.heads + h) * kv;
+        move_span<WIDE>(dq_out, dq, a.nope);
+        move_span<WIDE>(dk_out, dk, a.nope);
+        turn<WIDE>(t, dq_out + a.nope, dq + a.nope);
+        shared_key_add<WIDE>(dk_out + a.nope, sum, a.rope);
+        move_span<WIDE>(a.v_out + (row * a.heads + h) * a.v, dk + a.nope, a.v);
     }
+    __syncthreads();
+    shared_key_finish(t, sums, a.k_rope + row * a.k_width);
 }
 
-template <typename T> static bool packs_fit(const Rope &r)
+template <typename T> static bool mla_packs(const Mla<T> &a)
 {
-    int64_t half = tensor_cols(r.cos), span = r.interleaved ? 2 * half : half;
-    bool fit = packs_fit<T>({ r.cos->data, r.sin->data }, { span });
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++)
-        fit = fit && packs_fit<T>({ p->wide->data, p->heads->data },
-                                  { tensor_row_elems(p->wide), tensor_row_elems(p->heads),
-                                    p->wide_col, p->wide_step, p->heads_col, p->heads_step, p->n });
-    return fit;
+    return packs_fit<T>(
+        { a.q, a.kv, a.k_rope, a.q_out, a.k_out, a.v_out, a.rotation.cos, a.rotation.sin },
+        { a.q_width, a.k_width, a.nope, a.v, rotation_span(a.rotation) });
 }
 
-static Status run(struct Exec *ex, const Rope &r)
+static Status mla_run(struct Exec *ex, const Rope &r)
 {
-    int64_t n = r.part[0].wide->dim[0], half = tensor_cols(r.cos);
-    size_t room = r.back ? (size_t)(WARPS * 2 * half) * sizeof(float) : 0; /* 32 KiB at the most */
-    if (n == 0) return OK;
-    return launch_typed(r.op, r.part[0].wide->dtype, [&](auto t) {
+    const RopePart *p = r.part;
+    size_t room = r.back ? (size_t)(WARPS * p[1].n) * sizeof(float) : 0; /* 32 KiB at the most */
+    if (p->wide->dim[0] == 0) return OK;
+    return launch_typed(r.op, p->wide->dtype, [&](auto t) {
         typedef decltype(t) T;
-        Parts<T> a = {};
-        a.parts = r.parts, a.back = r.back, a.interleaved = r.interleaved;
-        a.pos = (const int32_t *)r.pos->data, a.cos = (const float *)r.cos->data;
-        a.sin = (const float *)r.sin->data, a.positions = r.cos->dim[0], a.half = (int)half;
-        for (int k = 0; k < r.parts; k++) {
-            const RopePart &p = r.part[k];
-            Part<T> &to = a.part[k];
-            to.wide = (T *)p.wide->data + p.wide_col, to.heads = (T *)p.heads->data + p.heads_col;
-            to.wide_row = tensor_row_elems(p.wide), to.heads_row = tensor_row_elems(p.heads);
-            to.wide_step = (int)p.wide_step, to.heads_step = (int)p.heads_step;
-            to.count = (int)p.count, to.n = (int)p.n, to.turned = p.turned;
-        }
-        auto kernel = packs_fit<T>(r) ? rope_kernel<T, true> : rope_kernel<T, false>;
-        kernel<<<(unsigned)n, dim3(WARP, WARPS), room, exec_stream(ex)>>>(a);
+        Mla<T> a = {};
+        a.q = (T *)p[0].wide->data + p[0].wide_col, a.q_out = (T *)p[0].heads->data;
+        a.kv = (T *)p[2].wide->data, a.k_out = (T *)p[2].heads->data;
+        a.k_rope = (T *)p[3].wide->data + p[3].wide_col, a.v_out = (T *)p[4].heads->data;
+        a.q_width = tensor_row_elems(p[0].wide), a.k_width = tensor_row_elems(p[3].wide);
+        a.n = p->wide->dim[0], a.heads = p->count, a.nope = p[0].n, a.rope = p[1].n, a.v = p[4].n;
+        a.rotation = rotation_of(r);
+        bool wide = mla_packs(a);
+        auto kernel = wide ? rope_mla_fwd_kernel<T, true> : rope_mla_fwd_kernel<T, false>;
+        if (r.back) kernel = wide ? rope_mla_bwd_kernel<T, true> : rope_mla_bwd_kernel<T, false>;
+        kernel<<<(unsigned)a.n, dim3(WARP, WARPS), room, exec_stream(ex)>>>(a);
     });
 }
 
 extern "C" Status rope_mla_fwd_cuda(struct Exec *ex, const void *args)
 {
-    return run(ex, rope_mla_fwd_parts((const RopeMlaFwd *)args));
+    return mla_run(ex, rope_mla_fwd_parts((const RopeMlaFwd *)args));
 }
 
 extern "C" Status rope_mla_bwd_cuda(struct Exec *ex, const void *args)
 {
-    return run(ex, rope_mla_bwd_parts((const RopeMlaBwd *)args));
+    return mla_run(ex, rope_mla_bwd_parts((const RopeMlaBwd *)args));
+}
+
+/* GQA: q and k turned, v moved; both directions walk the same heads, which lie side by side in
+ * wide: qkv, or its gradient. */
+
+template <typename T> struct Gqa {
+    T *wide, *q, *k, *v;
+    int64_t n, heads, kv_heads, head;
+    Rotation rotation;
+};
+
+template <typename T, bool WIDE> static __global__ void rope_gqa_kernel(Gqa<T> a)
+{
+    int64_t row = blockIdx.x, all = a.heads + 2 * a.kv_heads, d = a.head;
+    Angle t = angle_at(a.rotation, row);
+    for (int64_t h = threadIdx.y; h < all; h += WARPS) {
+        int64_t g = h - a.heads; /* of k, then of v */
+        bool of_v = g >= a.kv_heads;
+        T *wide = a.wide + (row * all + h) * d, *narrow = a.q + (row * a.heads + h) * d;
+        if (g >= 0) narrow = a.k + (row * a.kv_heads + g) * d;
+        if (of_v) narrow = a.v + (row * a.kv_heads + g - a.kv_heads) * d;
+        const T *from = a.rotation.back ? narrow : wide;
+        T *to = a.rotation.back ? wide : narrow;
+        if (of_v)
+            move_span<WIDE>(from, to, d);
+        else
+            turn<WIDE>(t, from, to);
+    }
+}
+
+static Status gqa_run(struct Exec *ex, const Rope &r)
+{
+    const RopePart *p = r.part;
+    if (p->wide->dim[0] == 0) return OK;
+    return launch_packed(
+        r.op, p->wide->dtype,
+        { p->wide->data, p[0].heads->data, p[1].heads->data, p[2].heads->data, r.cos->data,
+          r.sin->data },
+        { p->n, rotation_span(rotation_of(r)) }, [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Gqa<T> a = {};
+            a.wide = (T *)p->wide->data, a.q = (T *)p[0].heads->data;
+            a.k = (T *)p[1].heads->data, a.v = (T *)p[2].heads->data;
+            a.n = p->wide->dim[0], a.heads = p[0].count, a.kv_heads = p[1].count, a.head = p->n;
+            a.rotation = rotation_of(r);
+            rope_gqa_kernel<T, wide><<<(unsigned)a.n, dim3(WARP, WARPS), 0, exec_stream(ex)>>>(a);
+        });
 }
 
 extern "C" Status rope_gqa_fwd_cuda(struct Exec *ex, const void *args)
 {
-    return run(ex, rope_gqa_fwd_parts((const RopeGqaFwd *)args));
+    return gqa_run(ex, rope_gqa_fwd_parts((const RopeGqaFwd *)args));
 }
 
 extern "C" Status rope_gqa_bwd_cuda(struct Exec *ex, const void *args)
 {
-    return run(ex, rope_gqa_bwd_parts((const RopeGqaBwd *)args));
+    return gqa_run(ex, rope_gqa_bwd_parts((const RopeGqaBwd *)args));
 }

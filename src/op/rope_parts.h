@@ -1,5 +1,5 @@
 /* rope_parts: what rope moves and turns, as one list for both layouts (MLA, GQA) and both
- * directions, as both backends walk it. */
+ * directions, for both backends. */
 #ifndef OP_ROPE_PARTS_H
 #define OP_ROPE_PARTS_H
 

@@ -352,11 +352,10 @@ static size_t chunk_bytes(const RouteShape *s)
     return arena_rounded((size_t)(s->B * s->chunks * s->E) * sizeof(float));
 }
 
-extern "C" size_t route_fwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t route_fwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const RouteFwd *a = (const RouteFwd *)args;
     RouteShape s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
-    (void)ex;
     if (a->rule.aux_scale == 0) return chunk_bytes(&s);
     return 2 * chunk_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double);
 }
@@ -509,10 +508,9 @@ static __global__ void route_bwd_kernel(RouteBackward a)
     for (int64_t e = lane; e < E; e += WARP) dlogits[e] = p[e] * (dp[e] - mean);
 }
 
-extern "C" size_t route_bwd_cuda_workspace(const struct Exec *ex, const void *args)
+extern "C" size_t route_bwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const RouteBwd *a = (const RouteBwd *)args;
-    (void)ex;
     return (size_t)tensor_cols(&a->logits) * sizeof(int32_t);
 }
 

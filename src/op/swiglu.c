@@ -15,7 +15,7 @@ OpCost swiglu_fwd_cost(const void *args)
 {
     const SwigluFwd *a = args;
     return (OpCost){ .flops = 5 * (double)tensor_elems(&a->y),
-                     .bytes = (double)(tensor_bytes(&a->gu) + tensor_bytes(&a->y)) };
+                     .bytes = op_port_bytes(OP_SWIGLU_FWD, a) };
 }
 
 static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t col, int64_t n)
