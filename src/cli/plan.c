@@ -84,10 +84,10 @@ static Status import(PlanCall *c, const char *path, int64_t *gpus)
 {
     PlanImport more;
     TRY(plan_import(c->from, path, &c->arena, &c->config, &more));
-    for (int i = 0; i < more.notes_n; i++) fprintf(stderr, "note: %s\n", more.notes[i]);
+    for (int i = 0; i < more.notes_n; i++) (void)fprintf(stderr, "note: %s\n", more.notes[i]);
     for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++) {
-        fprintf(stderr, "not understood: %s (%s)\n", more.unknown.at[i].key,
-                more.unknown.at[i].value);
+        (void)fprintf(stderr, "not understood: %s (%s)\n", more.unknown.at[i].key,
+                      more.unknown.at[i].value);
     }
     *gpus = more.gpus;
     if (c->stack == NULL) c->stack = c->from;
@@ -118,6 +118,14 @@ static Status load(PlanCall *c, char **argv, int n)
 
 /* ---- answers ---- */
 
+static Status search(PlanCall *c, const PlanRequest *q, SearchResult *found)
+{
+    SearchAxes axes;
+    TRY(search_axes(q->config, &axes));
+    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
+    return search_run(q, &o, &c->arena, found);
+}
+
 /* The layout that the configuration gives, or the best there is. */
 static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice *p,
                      SearchResult *found)
@@ -130,10 +138,7 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
         planner_free(planner);
         return s;
     }
-    SearchAxes axes;
-    TRY(search_axes(q->config, &axes));
-    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
-    TRY(search_run(q, &o, &c->arena, found));
+    TRY(search(c, q, found));
     const SearchRow *row = found->n_best > 0 ? found->best : &found->nearest;
     *l = row->layout, *p = row->price;
     return OK;
@@ -182,16 +187,38 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     return file_write_whole(c->html, page.data, page.used, &c->arena);
 }
 
-static Status too_large(const PlanCall *c, const PlanReport *r)
+/* By how much, and what would fit. */
+static Status too_large(PlanCall *c, const PlanReport *r)
 {
     char layout[160];
+    SearchResult found = { 0 };
+    const SearchRow *row = NULL;
     double room = c->gpu.memory_gib * (1 - c->config.plan_margin);
+    double needs = r->price->peak_bytes / 1073741824.0;
+    if (!c->search) {
+        TRY(search(c, &c->request, &found));
+        row = search_nearest(&found, r->layout);
+    }
+    if (row != NULL) {
+        return FAIL(ERR_FIT,
+                    "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
+                    "it lacks %.2f; the nearest that fits takes %.2f: %s",
+                    needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
+                    row->price.peak_bytes / 1073741824.0, plan_layout_text(layout, &row->layout));
+    }
+    if (!c->search) needs = found.nearest.price.peak_bytes / 1073741824.0;
     return FAIL(ERR_FIT,
-                "plan: nothing fits: %s %s takes %.2f GiB, %.2f of %.1f may be used (plan.margin "
-                "%g)%s",
-                c->search ? "the nearest," : "", plan_layout_text(layout, r->layout),
-                r->price->peak_bytes / 1073741824.0, room, c->gpu.memory_gib, c->config.plan_margin,
-                c->search ? "" : "; --search looks for a layout that does");
+                "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
+                "(plan.margin %g), it lacks %.2f",
+                plan_layout_text(layout, c->search ? r->layout : &found.nearest.layout), needs,
+                room, c->gpu.memory_gib, c->config.plan_margin, needs - room);
+}
+
+/* Where the layers of all rows lie. */
+static Status partitions(Planner *p, SearchRow *row, int n, Arena *a)
+{
+    for (int i = 0; i < n; i++) TRY(planner_partition(p, &row[i].layout, a, &row[i].partition));
+    return OK;
 }
 
 static Status report(PlanCall *c, Planner *planner, PlanReport *r, Text *out)
@@ -232,7 +259,11 @@ static Status answer(PlanCall *c)
                      .price = &price,
                      .search = c->search ? &found : NULL };
     TRY(planner_make(&c->request, &planner));
-    Status s = report(c, planner, &r, &out);
+    Status s = partitions(planner, found.best, found.n_best, &c->arena);
+    if (s == OK) s = partitions(planner, found.front, found.n_front, &c->arena);
+    if (s == OK && c->search && found.n_best == 0)
+        s = partitions(planner, &found.nearest, 1, &c->arena);
+    if (s == OK) s = report(c, planner, &r, &out);
     planner_free(planner);
     return s;
 }
@@ -281,6 +312,8 @@ static Status run(PlanCall *c, int argc, char **argv)
     int n = 0;
     TRY(options_parse(&command, argc, argv, &n, &help));
     if (help) return OK;
+    if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
+        return FAIL(ERR_ARG, "plan: --json and --csv go with neither each other nor --why");
     TRY(arena_init(&c->arena, "plan", MEM_HOST, (size_t)1 << 36));
     TRY(arena_init(&c->text, "report", MEM_HOST, (size_t)1 << 36));
     TRY(load(c, argv, n));

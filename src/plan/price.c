@@ -394,7 +394,7 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
     TRY(estimate(&p->estimator, &in, &t));
-    *out = (PlanPrice){ .bubble = t.bubble };
+    *out = (PlanPrice){ .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
     TRY(price_ends(p, l, e, &n, out));

@@ -141,7 +141,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     RankPrice rank = { 0 };
     double least_chunk = INFINITY, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    double micros = (double)(p->config.train_batch / l->dp / l->micro_batch);
+    int64_t count = p->config.train_batch / l->dp / l->micro_batch;
+    double micros = (double)count;
     TRY(price_entry(p, l, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));

@@ -19,16 +19,17 @@ static const char *recompute_text(char out[96], const PlanLayout *l)
         at += (size_t)snprintf(out + at, 64 - at, "%s%s", i > 0 ? "+" : "", names.at[i]);
     }
     if (names.n > 0 && l->recompute_blocks > 0 && l->recompute_blocks < ALL_BLOCKS)
-        snprintf(out + at, 32, " of %d", l->recompute_blocks);
+        (void)snprintf(out + at, 32, " of %d", l->recompute_blocks);
     return names.n > 0 ? out : "none";
 }
 
 const char *plan_layout_text(char out[160], const PlanLayout *l)
 {
     char again[96];
-    snprintf(out, 160, "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d %s MBS%" PRId64 " recompute %s",
-             l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
-             recompute_text(again, l));
+    (void)snprintf(out, 160,
+                   "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d %s MBS%" PRId64 " recompute %s",
+                   l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
+                   recompute_text(again, l));
     return out;
 }
 
@@ -45,13 +46,13 @@ static double limit_bytes(const PlanRequest *q)
 /* ---- for people ---- */
 
 static Status print_parts(Text *out, const char *title, const char *const *names,
-                          const double *value, int n, double whole, const char *unit, double scale)
+                          const double *value, int n, double whole, double scale)
 {
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         if (value[i] == 0) continue;
-        TRY(text_printf(out, "  %-12s %10.3f %s %5.1f %%\n", names[i], value[i] / scale, unit,
-                        100 * value[i] / whole));
+        TRY(text_printf(out, "  %-12s %10.3f %s %5.1f %%\n", names[i], value[i] / scale,
+                        scale == 1 ? "s  " : "GiB", 100 * value[i] / whole));
     }
     return OK;
 }
@@ -109,13 +110,14 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     " GPUs\npartition   %s\n",
                     plan_layout_text(layout, l), micros, search_replica(l), r->partition));
     char title[96];
-    snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest", p->worst_rank);
-    TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, "GiB", GIB));
+    (void)snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest",
+                   p->worst_rank);
+    TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, GIB));
     TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
                     p->peak_bytes / GIB, q->hardware->memory_gib, p->fits ? "fits" : "does not fit",
                     c->plan_margin));
     TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
-                    "s  ", 1));
+                    1));
     TRY(text_printf(out,
                     "  %-12s %10.3f s, bubble %.1f %%\nspeed       %.1f tokens/s/GPU, %.1f %% of "
                     "the bf16 peak (MFU)\n",
@@ -140,7 +142,7 @@ static Status json_parts(Text *out, const char *name, const char *const *names, 
 {
     TRY(text_printf(out, "\"%s\":{", name));
     for (int i = 0; i < n; i++)
-        TRY(text_printf(out, "%s\"%s\":%.9g", i > 0 ? "," : "", names[i], value[i]));
+        TRY(text_printf(out, "%s\"%s\":%.15g", i > 0 ? "," : "", names[i], value[i]));
     return text_printf(out, "}");
 }
 
@@ -151,11 +153,11 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
     TRY(text_printf(out, "\"fits\":%s,\"peak_bytes\":%.0f,", p->fits ? "true" : "false",
                     p->peak_bytes));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
-    TRY(text_printf(out, ",\"step_s\":%.9g,", p->step_s));
+    TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));
     return text_printf(
         out,
-        ",\"bubble\":%.6g,\"tokens_per_s_per_gpu\":%.9g,\"mfu\":%.6g,\"layout\":{\"pp\":%d,"
+        ",\"bubble\":%.6g,\"tokens_per_s_per_gpu\":%.15g,\"mfu\":%.6g,\"layout\":{\"pp\":%d,"
         "\"vpp\":%d,\"ep\":%d,\"cp\":%d,\"dp\":%" PRId64 ",\"zero\":%d,\"shard\":%" PRId64
         ",\"schedule\":\"%s\",\"partition\":\"%s\",\"micro_batch\":%" PRId64
         ",\"recompute\":\"%s\"},\"replica\":%" PRId64,
@@ -169,7 +171,7 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
     TRY(text_printf(out, ",\"%s\":[", name));
     for (int i = 0; i < n; i++) {
         TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
-        TRY(json_layout(&row[i].layout, &row[i].price, "", out));
+        TRY(json_layout(&row[i].layout, &row[i].price, row[i].partition, out));
         TRY(text_printf(out, "}"));
     }
     return text_printf(out, "]");
@@ -180,7 +182,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(text_printf(out, "{"));
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_printf(out, ",\"gpus\":%" PRId64 ",\"stack\":\"%s\"", r->request->gpus, r->stack));
-    if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.6g", days(r, r->price)));
+    if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
     const PlanFormula *f = r->formula;
     if (f != NULL) {
         TRY(text_printf(out,
@@ -196,6 +198,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
     if (s != NULL) {
         TRY(json_rows("best", s->best, s->n_best, out));
         TRY(json_rows("front", s->front, s->n_front, out));
+        if (s->n_best == 0) TRY(json_rows("nearest", &s->nearest, 1, out));
         TRY(text_printf(out,
                         ",\"layouts_per_s\":%.0f,\"layouts\":%" PRId64 ",\"priced\":%" PRId64
                         ",\"search_s\":%.3f",

@@ -66,6 +66,7 @@ extern const SearchPricer search_planner; /* plan.h's */
 typedef struct SearchRow {
     PlanLayout layout;
     PlanPrice price;
+    const char *partition; /* for reports; a search leaves it NULL */
     int buffers;
     bool simulated;
     int64_t id; /* place in the order of all combinations */

@@ -47,7 +47,7 @@ static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
     const Config *c = q->config;
     switch (axis) {
     case SEARCH_BUFFERS: add(list, c->moe_buffers); break;
-    case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers + 2); break;
+    case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers); break;
     case SEARCH_CP:
         for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add(list, n);
         break;
@@ -147,7 +147,7 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
     if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
         return false;
     return c->train_batch % (dp * l->micro_batch) == 0 &&
-           (int64_t)l->pp * l->vpp <= c->model_layers + 2;
+           (int64_t)l->pp * l->vpp <= c->model_layers;
 }
 
 /* One rank knows one order, and more chunks than stages of them only cost. */
@@ -238,7 +238,7 @@ Status search_why_none(const PlanRequest *q, const SearchAxes *given)
     int64_t gpus = nearest_gpus(q, given);
     if (gpus != q->gpus) {
         return FAIL(ERR_ARG,
-                    "plan: no pp (up to %" PRId64 " layers + 2) and cp leave ranks among %" PRId64
+                    "plan: no pp (up to %" PRId64 " layers) and cp leave ranks among %" PRId64
                     " GPUs that share out train.batch %" PRId64
                     "; the nearest number of GPUs that does is %" PRId64,
                     layers, q->gpus, batch, gpus);
@@ -246,7 +246,7 @@ Status search_why_none(const PlanRequest *q, const SearchAxes *given)
     return FAIL(ERR_ARG,
                 "plan: no combination of axes is legal on %" PRId64
                 " GPUs: pp * vpp is at most model.layers %" PRId64
-                " + 2, ep divides moe.experts %" PRId64
+                ", ep divides moe.experts %" PRId64
                 " and gpus / pp, micro_batch divides train.batch %" PRId64
                 " / dp, and a schedule must take vpp",
                 q->gpus, layers, q->config->moe_experts, batch);

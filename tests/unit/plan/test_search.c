@@ -207,7 +207,7 @@ static void every_row_is_legal_and_of_the_axes_given(void **state)
         CHECK_INT(l->dp * l->cp % l->ep, 0);
         CHECK_INT(16 % l->ep, 0);
         CHECK_INT(192 % (l->dp * l->micro_batch), 0);
-        CHECK(l->pp * l->vpp <= 14);
+        CHECK(l->pp * l->vpp <= 12);
     }
     t->axes = (SearchAxes){ 0 };
 }

@@ -1,0 +1,182 @@
+/* `switchyard plan` as its user meets it: one screen or one JSON object, exit codes, a sentence for
+ * what cannot be. */
+#include "harness/program.h"
+
+#include <cjson/cJSON.h>
+
+#define LAYOUT                                                                                     \
+    "plan", "deepseek-v2-lite", "train.batch=64", "train.micro_batch=1", "data.sequence=4096"
+#define ON_8 LAYOUT, "--cluster", "mi355x:8"
+
+static double number(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (!cJSON_IsNumber(item)) fail_msg("no number %s", key);
+    return item->valuedouble;
+}
+
+static const cJSON *member(const cJSON *object, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
+    if (item == NULL) fail_msg("no member %s", key);
+    return item;
+}
+
+static cJSON *parsed(const Outcome *o)
+{
+    cJSON *root = cJSON_Parse(o->out);
+    if (root == NULL) fail_msg("no JSON: %s", o->out);
+    return root;
+}
+
+static void check_plan(const cJSON *plan)
+{
+    static const char *const kinds[] = { "weights",     "grads",   "main",      "optimizer",
+                                         "activations", "buffers", "workspace", "reserve" };
+    static const char *const axes[] = { "pp", "vpp", "ep", "cp", "dp", "zero", "micro_batch" };
+    static const char *const words[] = { "schedule", "partition", "recompute" };
+    double bytes = 0, seconds = 0;
+    const cJSON *part = NULL;
+    CHECK(cJSON_IsBool(member(plan, "fits")));
+    for (int i = 0; i < 8; i++) bytes += number(member(plan, "memory"), kinds[i]);
+    CHECK_NEAR(bytes / number(plan, "peak_bytes"), 1, 1e-9);
+    cJSON_ArrayForEach(part, member(plan, "time")) seconds += part->valuedouble;
+    CHECK_NEAR(seconds / number(plan, "step_s"), 1, 1e-6);
+    CHECK(number(plan, "bubble") >= 0 && number(plan, "bubble") < 1);
+    CHECK(number(plan, "mfu") > 0 && number(plan, "mfu") < 1);
+    CHECK(number(plan, "tokens_per_s_per_gpu") > 0);
+    for (int i = 0; i < 7; i++) CHECK(number(member(plan, "layout"), axes[i]) > 0);
+    for (int i = 0; i < 3; i++) CHECK(cJSON_IsString(member(member(plan, "layout"), words[i])));
+}
+
+static void json_is_one_object_with_every_key(void **state)
+{
+    Outcome o = RUN(*state, "json", ON_8, "mesh.ep=8", "--json", "--tokens", "15T");
+    CHECK_EXIT(o, 0);
+    cJSON *plan = parsed(&o);
+    check_plan(plan);
+    CHECK_INT(number(member(plan, "layout"), "dp"), 8);
+    double tokens = number(plan, "tokens_per_s_per_gpu") * 8 * 86400 * number(plan, "days");
+    CHECK_NEAR(tokens / 15e12, 1, 1e-6);
+    cJSON_Delete(plan);
+}
+
+static void a_search_lists_the_best_and_the_front(void **state)
+{
+    Outcome o = RUN(*state, "search", ON_8, "--search", "--top", "5", "--json", "search.pp=[1,2]",
+                    "search.micro_batch=[1,2]");
+    CHECK_EXIT(o, 0);
+    cJSON *plan = parsed(&o);
+    const cJSON *row = NULL;
+    double last = INFINITY;
+    check_plan(plan);
+    CHECK_INT(cJSON_GetArraySize(member(plan, "best")), 5);
+    cJSON_ArrayForEach(row, member(plan, "best"))
+    {
+        check_plan(row);
+        CHECK(number(row, "tokens_per_s_per_gpu") <= last);
+        CHECK(number(member(row, "layout"), "pp") <= 2);
+        last = number(row, "tokens_per_s_per_gpu");
+    }
+    cJSON_ArrayForEach(row, member(plan, "front")) check_plan(row);
+    CHECK_NEAR(number(member(plan, "best")->child, "step_s"), number(plan, "step_s"), 0);
+    CHECK(number(plan, "layouts_per_s") > 0);
+    cJSON_Delete(plan);
+}
+
+static void a_screen_says_model_memory_time_and_why(void **state)
+{
+    static const char *const why[][2] = { { "peak", "activations" },
+                                          { "step", "TFLOP/s" },
+                                          { "comm", "exchange_" },
+                                          { "bubble", "(p-1)/(p-1+m v)" } };
+    for (int i = 0; i < 4; i++) {
+        Outcome o = RUN(*state, "why", ON_8, "mesh.pp=2", "mesh.ep=4", "--why", why[i][0]);
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.out, why[i][1]);
+        CHECK_SAYS(o.out, "training    deepseek-v2-lite, 64 x 4096 tokens");
+        CHECK_SAYS(o.out, "tokens/s/GPU");
+    }
+    Outcome o = RUN(*state, "why", ON_8, "mesh.ep=4", "--scale", "8,16,32");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "100.0 %");
+    CHECK_SAYS(o.out, "lost to");
+    o = RUN(*state, "why", ON_8, "mesh.ep=4", "--csv");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "pp,vpp,ep,cp,dp,zero,schedule");
+    o = RUN(*state, "why", ON_8, "mesh.pp=2", "--html", "page.html");
+    CHECK_EXIT(o, 0);
+    CHECK(file_exists(lab_path(*state, "why/page.html")));
+}
+
+static void formulas_of_others_stand_beside(void **state)
+{
+    Outcome o =
+        RUN(*state, "formula", "plan", "mixtral-8x22b", "--formula", "primus-head", "--cluster",
+            "mi300x:32", "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", "--json");
+    cJSON *plan = parsed(&o);
+    const cJSON *formula = member(plan, "formula");
+    CHECK(number(formula, "total_bytes") > number(formula, "activation_bytes"));
+    cJSON_Delete(plan);
+}
+
+static void what_does_not_fit_is_exit_3_with_what_would(void **state)
+{
+    Outcome o =
+        RUN(*state, "fit", LAYOUT, "--cluster", "h100:8", "mesh.zero=0", "mesh.ep=1", "--json");
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "the nearest that fits takes");
+    CHECK_SAYS(o.err, "ZeRO-");
+    cJSON *plan = parsed(&o);
+    CHECK(cJSON_IsFalse(member(plan, "fits")));
+    cJSON_Delete(plan);
+    o = RUN(*state, "fit", "plan", "moe-2t", "train.batch=8", "--cluster", "h100:8", "--search");
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "nothing fits: the nearest");
+    CHECK_SAYS(o.err, "lacks");
+}
+
+static void bad_input_is_one_sentence_and_exit_2(void **state)
+{
+    static const struct {
+        const char *args[8];
+        const char *says[2];
+    } row[] = {
+        { { "plan" }, { "plan" } },
+        { { "plan", "moe-1t" }, { "--cluster mi355x:1024" } },
+        { { "plan", "moe-1t", "--cluster", "mi355:8" }, { "mi355", "mi355x" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:0" }, { "--cluster 0", "from 1" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x" }, { "mi355x:8" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "mesh.pp=3" }, { "mesh.pp", "2 and 4" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "mesh.ep=5" }, { "mesh.ep 5", "224" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "mesh.schedule=1f1c" }, { "1f1b" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "mesh.layout=Et*96,M" }, { "^" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "--tokens", "15X" }, { "15X", "15T" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "--scale", "8,x" }, { "--scale" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "--stack", "primos" }, { "primus" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "--json", "--csv" }, { "--json" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:97", "--search" },
+          { "nearest number of GPUs" } },
+        { { "plan", "moe-1t", "--hardware", "gpu.yaml", "--gpus", "8" }, { "gpu.yaml" } },
+    };
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "bad")));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Outcome o = lab_run(lab, &(Launch){ .cell = "bad", .args = row[i].args });
+        CHECK_EXIT(o, 2);
+        for (int k = 0; k < 2 && row[i].says[k] != NULL; k++) CHECK_SAYS(o.err, row[i].says[k]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(json_is_one_object_with_every_key),
+        LAB_TEST(a_search_lists_the_best_and_the_front),
+        LAB_TEST(a_screen_says_model_memory_time_and_why),
+        LAB_TEST(formulas_of_others_stand_beside),
+        LAB_TEST(what_does_not_fit_is_exit_3_with_what_would),
+        LAB_TEST(bad_input_is_one_sentence_and_exit_2),
+    };
+    return LAB_RUN_ALL(tests);
+}
