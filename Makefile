@@ -5,6 +5,7 @@
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make docs        docs/config.md from the table of settings
+# make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
 # CUDA=1 MPI=1 HTTP=0 switch files in and out. Configurations never share objects.
 
@@ -162,6 +163,11 @@ docs: $(PROGRAM)
 	$(PROGRAM) train --settings-markdown >docs/config.md.tmp
 	mv docs/config.md.tmp docs/config.md
 
+# minutes; needs Python 3
+reproduce: $(PROGRAM)
+	tools/reproduce $(PROGRAM) >docs/planning.md.tmp
+	mv docs/planning.md.tmp docs/planning.md
+
 # what tools/lint gives to clang
 flags:
 	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN)
@@ -174,6 +180,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz test \
-        test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs flags lint clean
+        test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs reproduce flags lint clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)
