@@ -413,15 +413,14 @@ Status file_list(const char *folder, Arena *a, const char *const **out, int *out
     closedir(d);
     if (s != OK) return s;
 
-    void *list = NULL;
-    TRY(arena_alloc(a, (size_t)n * sizeof(char *), &list));
-    const char **name = list, *at = names.data;
+    const char **name = NULL, *at = names.data;
+    TRY(ARENA_NEW(a, n, &name));
     for (int i = 0; i < n; i++) {
         name[i] = at;
         at += strlen(at) + 1;
     }
-    if (n > 0) qsort(list, (size_t)n, sizeof(char *), compare_names);
-    *out = list;
+    if (n > 0) qsort(name, (size_t)n, sizeof(char *), compare_names);
+    *out = name;
     *out_n = n;
     return OK;
 }

@@ -124,6 +124,26 @@ const char *text_hint(char out[TEXT_HINT_BYTES], const char *word, const char *c
     return out;
 }
 
+const char *text_word(const char *words, int i, int *n)
+{
+    for (; i > 0 && words != NULL; i--) {
+        words = strchr(words, '|');
+        if (words != NULL) words++;
+    }
+    *n = words == NULL ? 0 : (int)strcspn(words, "|");
+    return words;
+}
+
+int text_word_index(const char *words, const char *word)
+{
+    int length = (int)strlen(word), n = 0;
+    const char *at = words;
+    for (int i = 0; (at = text_word(words, i, &n)) != NULL; i++) {
+        if (n == length && memcmp(at, word, (size_t)n) == 0) return i;
+    }
+    return -1;
+}
+
 bool text_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

@@ -47,6 +47,11 @@ const char *text_thousands(char out[32], int64_t value);
 enum { TEXT_CARET_BYTES = 160 };
 const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at);
 
+/* `words` with | between them: the i-th and its length, NULL past the last; the index of one, or
+ * -1. */
+const char *text_word(const char *words, int i, int *n);
+int text_word_index(const char *words, const char *word);
+
 bool text_starts(const char *s, const char *prefix);
 bool text_ends(const char *s, const char *suffix);
 

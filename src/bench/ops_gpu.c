@@ -141,14 +141,15 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
 {
     int64_t n = m->config->train_micro_batch * m->config->data_sequence;
     int64_t k = m->config->moe_top_k, experts = m->config->moe_experts;
-    void *index = NULL, *sums = NULL;
+    int32_t *index = NULL;
+    double *sums = NULL;
     uint64_t drawn = 0;
     double sum = 0;
-    TRY(arena_alloc(a, (size_t)(n * k) * sizeof(int32_t), &index));
-    TRY(arena_alloc(a, (size_t)experts * sizeof(double), &sums));
-    for (int64_t e = 0; e < experts; e++) ((double *)sums)[e] = sum += 1 / (double)(e + 1);
+    TRY(ARENA_NEW(a, n * k, &index));
+    TRY(ARENA_NEW(a, experts, &sums));
+    for (int64_t e = 0; e < experts; e++) sums[e] = sum += 1 / (double)(e + 1);
     for (int64_t i = 0; i < n; i++) {
-        int32_t *to = (int32_t *)index + i * k;
+        int32_t *to = index + i * k;
         if (t->routing == ROUTING_ZIPF) draw_zipf(to, k, sums, experts, &drawn);
         for (int64_t j = 0; j < k && t->routing == ROUTING_EVEN; j++)
             to[j] = (int32_t)((i * k + j) % experts);
@@ -244,14 +245,13 @@ Status bench_ops_gpu(const Config *c, int64_t steps, Text *out)
 {
     Config one = one_of_each(c);
     Arena arena = { 0 };
-    void *memory = NULL;
+    OpTimer *t = NULL;
     BenchModel m;
     BenchRoof roof;
     TRY(bench_roof(c, &roof));
     TRY(bench_open(&m, &one));
     Status s = arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20);
-    if (s == OK) s = arena_alloc_zero(&arena, sizeof(OpTimer), &memory);
-    OpTimer *t = memory;
+    if (s == OK) s = ARENA_ZEROED(&arena, 1, &t);
     if (s == OK) {
         t->arena = &arena;
         s = run_model(&m, t, steps);

@@ -109,9 +109,8 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
     char bus_id[CUDA_BUS_ID_MAX];
-    void *memory = NULL;
-    TRY(arena_alloc(&m->arena, (size_t)steps * sizeof *w->clock, &memory));
-    *w = (Watch){ .clock = memory, .room = steps };
+    *w = (Watch){ .room = steps };
+    TRY(ARENA_NEW(&m->arena, steps, &w->clock));
     TRY(cuda_bus_id(&m->engine.ex, bus_id));
     gpu_state_open(&w->gpu, bus_id);
     m->engine.observer = (EngineObserver){ look, w };
@@ -120,13 +119,12 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 
 static Status run(BenchModel *m, int64_t steps, Text *out)
 {
-    void *step = NULL, *device = NULL;
+    StepTimes t = { .n = steps };
     double warm = 0;
     Watch watch = { 0 };
     Status s = OK;
-    TRY(arena_alloc(&m->arena, (size_t)steps * sizeof(double), &step));
-    TRY(arena_alloc(&m->arena, (size_t)steps * sizeof(double), &device));
-    StepTimes t = { step, device, steps };
+    TRY(ARENA_NEW(&m->arena, steps, &t.step));
+    TRY(ARENA_NEW(&m->arena, steps, &t.device));
     for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));
     if (m->plan.on_gpu) TRY(watch_open(&watch, m, steps));
     for (int64_t i = 0; i < steps && s == OK; i++) {

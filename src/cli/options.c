@@ -76,16 +76,12 @@ static Status parse_real(const Option *o, const char *value, double *out)
 
 static Status parse_choice(const Option *o, const char *value, int *out)
 {
-    int index = 0;
-    for (const char *word = o->value; *word != '\0'; index++) {
-        size_t n = strcspn(word, "|");
-        if (strlen(value) == n && strncmp(word, value, n) == 0) {
-            *out = index;
-            return OK;
-        }
-        word += n + (word[n] == '|');
+    int index = text_word_index(o->value, value);
+    if (index < 0) {
+        return FAIL(ERR_ARG, "%s is \"%s\", must be one of %s", o->name, value, o->value);
     }
-    return FAIL(ERR_ARG, "%s is \"%s\", must be one of %s", o->name, value, o->value);
+    *out = index;
+    return OK;
 }
 
 static Status check_room(const Option *o, int n)
@@ -184,23 +180,21 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
     return OK;
 }
 
-static void print_chosen(const char *words, int index)
-{
-    assert(words != NULL);
-    for (; index > 0; index--) words += strcspn(words, "|") + 1;
-    printf(" [%.*s]", (int)strcspn(words, "|"), words);
-}
-
 static void print_option(const Option *o)
 {
     char left[64];
+    int n = 0;
+    const char *word = NULL;
     (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value == NULL ? "" : " ",
                    o->value == NULL ? "" : o->value);
     printf("  %-28s %s", left, o->help);
     switch (o->kind) {
     case OPTION_INT: printf(" [%lld]", (long long)*(const int64_t *)o->target); break;
     case OPTION_REAL: printf(" [%g]", *(const double *)o->target); break;
-    case OPTION_CHOICE: print_chosen(o->value, *(const int *)o->target); break;
+    case OPTION_CHOICE:
+        word = text_word(o->value, *(const int *)o->target, &n);
+        printf(" [%.*s]", n, word);
+        break;
     case OPTION_INTS:
     case OPTION_TEXTS: printf(" (may be repeated)"); break;
     case OPTION_FLAG:

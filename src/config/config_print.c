@@ -61,8 +61,9 @@ static Status print_text(Text *out, const char *s)
 
 static Status print_choice(Text *out, const char *choices, int index)
 {
-    for (; index > 0; index--) choices += strcspn(choices, "|") + 1;
-    return text_append(out, choices, strcspn(choices, "|"));
+    int n = 0;
+    const char *word = text_word(choices, index, &n);
+    return text_append(out, word, (size_t)n);
 }
 
 static Status comma(Text *out, int i) { return text_append(out, ", ", i == 0 ? 0 : 2); }
@@ -183,14 +184,11 @@ static Status print_values(const ConfigRow *row, Text *out)
     bool ranged = row->type == CONFIG_INT || row->type == CONFIG_REAL || row->type == CONFIG_INTS;
     TRY(text_printf(out, "%s", type_names[row->type]));
     if (ranged) TRY(text_printf(out, ", %.15g to %.15g", row->min, row->max));
-    if (row->choices == NULL) return OK;
-    for (const char *word = row->choices;;) {
-        size_t n = strcspn(word, "|");
-        TRY(text_printf(out, "`%.*s`", (int)n, word));
-        if (word[n] == '\0') return OK;
-        TRY(text_append(out, ", ", 2));
-        word += n + 1;
+    const char *word = row->choices;
+    for (int i = 0, n = 0; word != NULL && (word = text_word(row->choices, i, &n)) != NULL; i++) {
+        TRY(text_printf(out, "%s`%.*s`", i == 0 ? "" : ", ", n, word));
     }
+    return OK;
 }
 
 Status config_markdown(Text *out)

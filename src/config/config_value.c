@@ -139,23 +139,11 @@ static Status read_text(const Target *t, const yaml_node_t *n, const char **out)
     return arena_text(t->doc->arena, text, strlen(text), out);
 }
 
-/* Which of the row's words, -1 for none. */
-static int word_index(const char *choices, const char *text)
-{
-    size_t n = strlen(text);
-    for (int index = 0;; index++) {
-        size_t width = strcspn(choices, "|");
-        if (width == n && strncmp(choices, text, n) == 0) return index;
-        if (choices[width] == '\0') return -1;
-        choices += width + 1;
-    }
-}
-
 static Status read_choice(const Target *t, const yaml_node_t *n, int *out)
 {
     char wanted[WANTED_BYTES];
     const char *text = is_null(n) ? NULL : config_scalar_text(n);
-    int index = text == NULL ? -1 : word_index(t->row->choices, text);
+    int index = text == NULL ? -1 : text_word_index(t->row->choices, text);
     if (index < 0) {
         (void)snprintf(wanted, sizeof wanted, "one of %s", t->row->choices);
         return wrong(t, n, wanted);

@@ -86,11 +86,10 @@ static void offer(Inspect *r, InspectToken t)
 
 static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
 {
-    void *at = NULL;
+    int64_t *count = NULL;
     TRY(largest_id(s, &r->largest_id));
-    TRY(arena_alloc_zero(a, ((size_t)r->largest_id + 1) * sizeof(int64_t), &at));
-    const int64_t *count = at;
-    count_ids(s, at);
+    TRY(ARENA_ZEROED(a, (int64_t)r->largest_id + 1, &count));
+    count_ids(s, count);
     for (int32_t id = 0; id <= r->largest_id; id++) {
         if (count[id] == 0) continue;
         r->distinct++;

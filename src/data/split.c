@@ -192,10 +192,7 @@ static Status make_room_for_spaces(SplitCut *c, size_t n)
 {
     c->prefixed = NULL;
     if (!c->splitter->prefix_space || n == 0) return OK;
-    void *at = NULL;
-    TRY(arena_alloc(c->arena, 2 * n, &at));
-    c->prefixed = at;
-    return OK;
+    return ARENA_NEW(c->arena, 2 * n, &c->prefixed);
 }
 
 /* A match may take steps in proportion to the text (a run of white space is gone through, and back

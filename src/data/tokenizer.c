@@ -240,9 +240,8 @@ Status tokenizer_mark_whole(Tokenizer *t, bool all, Arena *scratch)
         if (t->token[i].n > longest) longest = t->token[i].n;
     }
     ArenaMark mark = arena_mark(scratch);
-    void *ids = NULL;
-    TRY(arena_alloc(scratch, (size_t)longest * sizeof(int32_t), &ids));
-    Encoder e = { .t = t, .scratch = scratch, .ids = ids };
+    Encoder e = { .t = t, .scratch = scratch };
+    TRY(ARENA_NEW(scratch, longest, &e.ids));
     for (int32_t i = 0; i < t->vocab; i++) {
         TokenText *token = &t->token[i];
         if (token->n == 0 || tokenizer_find(t, token->bytes, token->n) != i) continue;
@@ -306,10 +305,9 @@ Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a
 {
     ArenaMark start = arena_mark(a);
     size_t most = t->splitter.prefix_space ? 2 * n : n; /* an id is at least a byte */
-    void *at = NULL;
+    Encoder e = { .t = t, .scratch = a };
     if (most > SIZE_MAX / sizeof(int32_t)) return FAIL(ERR_ARG, "a text of %zu bytes", n);
-    TRY(arena_alloc(a, most * sizeof(int32_t), &at));
-    Encoder e = { .t = t, .scratch = a, .ids = at };
+    TRY(ARENA_NEW(a, most, &e.ids));
     Status s = encode_text(&e, text, n);
     if (s != OK) {
         arena_release(a, start);

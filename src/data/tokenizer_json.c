@@ -66,10 +66,11 @@ int tokenizer_byte(uint32_t code_point)
 
 /* The bytes that a token's characters stand for into `out`, or -1 if one stands for none (or the
  * token is empty). */
-static int32_t token_from_text(const char *text, char *out)
+static int32_t token_from_text(const char *text, size_t bytes, char *out)
 {
     int32_t n = 0;
-    for (const uint8_t *at = (const uint8_t *)text; *at != 0; at++) {
+    const uint8_t *at = (const uint8_t *)text, *end = at + bytes;
+    for (; at < end; at++) {
         uint32_t c = *at;
         if (c >= 0xC2 && c <= 0xDF && (at[1] & 0xC0) == 0x80) {
             c = (c & 0x1F) << 6 | (*++at & 0x3F);
@@ -273,7 +274,7 @@ static Status measure(const Reader *r, const cJSON *vocab, const cJSON *added, i
  * stands for no byte, the text itself. */
 static TokenText token_of(const Reader *r, const char *text, bool *of_bytes)
 {
-    int32_t n = token_from_text(text, r->pool);
+    int32_t n = token_from_text(text, strlen(text), r->pool);
     *of_bytes = n >= 0;
     if (n < 0) {
         n = (int32_t)strlen(text);
@@ -372,12 +373,10 @@ static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int
     Tokenizer *t = r->t;
     int64_t n_tokens = 0;
     size_t text_bytes = 0;
-    void *pool = NULL;
     TRY(measure(r, vocab, added, &n_tokens, &text_bytes));
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
-    TRY(arena_alloc(r->arena, text_bytes, &pool));
+    TRY(ARENA_NEW(r->arena, text_bytes, &r->pool));
     TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
-    r->pool = pool;
     ArenaMark mark = arena_mark(r->arena);
     TRY(ARENA_ZEROED(r->arena, t->vocab, &r->added));
     for (const cJSON *each = first(added); each != NULL; each = each->next)
@@ -392,61 +391,55 @@ static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int
 
 /* ---- merges ---- */
 
-/* The id of one half of a merge, whose text is the first n bytes at `text`. */
-static Status merge_half(const Reader *r, int64_t at, const char *text, size_t n, int32_t *out)
-{
-    ArenaMark mark = arena_mark(r->arena);
-    const char *copy = NULL;
-    void *bytes = NULL;
-    TRY(arena_text(r->arena, text, n, &copy));
-    TRY(arena_alloc(r->arena, n, &bytes));
-    int32_t n_bytes = token_from_text(copy, bytes);
-    *out = n_bytes < 0 ? TOKENIZER_NO_TOKEN : tokenizer_find(r->t, bytes, n_bytes);
-    arena_release(r->arena, mark);
-    if (*out != TOKENIZER_NO_TOKEN) return OK;
-    return FAIL(ERR_FORMAT, "%s: model.merges[%lld] names \"%.*s\", which is no token of bytes",
-                r->name, (long long)at, n < SHOWN ? (int)n : SHOWN, text);
-}
-
-static Status read_merge_halves(const Reader *r, const cJSON *item, int64_t at, int32_t *left,
-                                int32_t *right)
+/* The two texts of "left right" or ["left", "right"]. */
+static Status merge_halves(const Reader *r, const cJSON *item, int64_t at, const char *half[2],
+                           size_t n[2])
 {
     const char *a = cJSON_GetStringValue(item), *b = NULL;
-    size_t a_bytes = 0;
-    if (a != NULL) { /* "left right" */
+    if (a != NULL) {
         const char *space = strchr(a, ' ');
-        b = space == NULL || strchr(space + 1, ' ') != NULL ? NULL : space + 1;
-        a_bytes = b == NULL ? 0 : (size_t)(space - a);
-    } else if (cJSON_GetArraySize(item) == 2) { /* ["left", "right"] */
+        if (space != NULL && strchr(space + 1, ' ') == NULL) b = space + 1;
+        n[0] = b == NULL ? 0 : (size_t)(space - a);
+    } else if (cJSON_GetArraySize(item) == 2) {
         a = cJSON_GetStringValue(item->child);
         b = cJSON_GetStringValue(item->child->next);
-        a_bytes = a == NULL ? 0 : strlen(a);
+        n[0] = a == NULL ? 0 : strlen(a);
     }
     if (a == NULL || b == NULL) {
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] is not two tokens", r->name, (long long)at);
     }
-    TRY(merge_half(r, at, a, a_bytes, left));
-    return merge_half(r, at, b, strlen(b), right);
+    half[0] = a, half[1] = b;
+    n[1] = strlen(b);
+    return OK;
 }
 
+/* The bytes of both halves are put end to end: so they are those of the result, too. */
 static Status read_merge(const Reader *r, const cJSON *item, int64_t at)
 {
-    const Tokenizer *t = r->t;
-    int32_t left = 0, right = 0;
-    TRY(read_merge_halves(r, item, at, &left, &right));
-    const TokenText *a = &t->token[left], *b = &t->token[right];
+    const char *half[2];
+    char *bytes = NULL;
+    size_t n[2] = { 0 };
+    int32_t id[2], used = 0;
     ArenaMark mark = arena_mark(r->arena);
-    void *joined = NULL;
-    TRY(arena_alloc(r->arena, (size_t)a->n + (size_t)b->n, &joined));
-    memcpy(joined, a->bytes, (size_t)a->n);
-    memcpy((char *)joined + a->n, b->bytes, (size_t)b->n);
-    int32_t result = tokenizer_find(t, joined, a->n + b->n);
+    TRY(merge_halves(r, item, at, half, n));
+    TRY(ARENA_NEW(r->arena, n[0] + n[1], &bytes));
+    for (int k = 0; k < 2; k++) {
+        int32_t length = token_from_text(half[k], n[k], bytes + used);
+        id[k] = length < 0 ? TOKENIZER_NO_TOKEN : tokenizer_find(r->t, bytes + used, length);
+        if (id[k] == TOKENIZER_NO_TOKEN) {
+            return FAIL(ERR_FORMAT,
+                        "%s: model.merges[%lld] names \"%.*s\", which is no token of bytes",
+                        r->name, (long long)at, n[k] < SHOWN ? (int)n[k] : SHOWN, half[k]);
+        }
+        used += length;
+    }
+    int32_t result = tokenizer_find(r->t, bytes, used);
     arena_release(r->arena, mark);
     if (result == TOKENIZER_NO_TOKEN) {
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] joins ids %d and %d to what is no token",
-                    r->name, (long long)at, left, right);
+                    r->name, (long long)at, id[0], id[1]);
     }
-    tokenizer_put_merge(r->t, left, right, (uint32_t)at, result);
+    tokenizer_put_merge(r->t, id[0], id[1], (uint32_t)at, result);
     return OK;
 }
 
@@ -499,10 +492,9 @@ static Status read_file(Reader *r, const cJSON *root)
 Status tokenizer_parse(const char *name, const char *text, size_t bytes, Arena *a, Tokenizer **out)
 {
     cJSON *root = NULL;
-    void *at = NULL;
-    TRY(arena_alloc_zero(a, sizeof(Tokenizer), &at));
+    Reader r = { .name = name, .arena = a };
+    TRY(ARENA_ZEROED(a, 1, &r.t));
     TRY(parse_json(name, text, bytes, &root));
-    Reader r = { .name = name, .arena = a, .t = at };
     Status s = read_file(&r, root);
     cJSON_Delete(root);
     if (s != OK) {

@@ -122,11 +122,10 @@ static int compare_totals(const void *a, const void *b)
 
 static Status sorted_by_name(const Trace *t, Arena *a, const TraceEvent ***out)
 {
-    void *at = NULL;
-    TRY(arena_alloc(a, (size_t)t->used * sizeof(TraceEvent *), &at));
-    const TraceEvent **event = at;
+    const TraceEvent **event = NULL;
+    TRY(ARENA_NEW(a, t->used, &event));
     for (int64_t i = 0; i < t->used; i++) event[i] = &t->events[i];
-    if (t->used > 0) qsort(at, (size_t)t->used, sizeof *event, compare_names);
+    if (t->used > 0) qsort(event, (size_t)t->used, sizeof *event, compare_names);
     *out = event;
     return OK;
 }

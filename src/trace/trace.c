@@ -30,10 +30,8 @@ typedef struct Writer {
 Status trace_init(Trace *t, Arena *a, int64_t cap)
 {
     if (cap < 0) return FAIL(ERR_ARG, "trace: a buffer for %lld events", (long long)cap);
-    void *events = NULL;
-    TRY(arena_alloc(a, (size_t)cap * sizeof(TraceEvent), &events));
-    *t = (Trace){ .events = events, .cap = cap };
-    return OK;
+    *t = (Trace){ .cap = cap };
+    return ARENA_NEW(a, cap, &t->events);
 }
 
 void trace_event(Trace *t, TraceEvent e)

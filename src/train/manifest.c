@@ -236,9 +236,9 @@ Status manifest_read_elements(const char *folder, const ManifestEntry *entry, Ma
                               Arena *scratch)
 {
     char path[FILE_PATH_MAX], sum[33];
-    void *state = NULL;
+    XXH3_state_t *state = NULL;
     ArenaMark mark = arena_mark(scratch);
-    TRY(arena_alloc(scratch, sizeof(XXH3_state_t), &state));
+    TRY(ARENA_NEW(scratch, 1, &state));
     TRY(file_join(path, folder, entry->file));
     XXH3_128bits_reset(state);
     int64_t most = (int64_t)(sink->piece_bytes / sizeof(float));

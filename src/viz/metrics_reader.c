@@ -52,13 +52,10 @@ enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
 Status metrics_reader_open(MetricsReader *r, const char *path, Arena *a)
 {
     *r = (MetricsReader){ .path = path };
-    void *at = NULL;
     TRY(file_size(path, &r->bytes));
     /* pages that no line reaches are never touched */
     r->cap = r->bytes < LINE_MOST_BYTES ? (size_t)r->bytes : LINE_MOST_BYTES;
-    TRY(arena_alloc(a, r->cap + 1, &at));
-    r->buffer = at;
-    return OK;
+    return ARENA_NEW(a, r->cap + 1, &r->buffer);
 }
 
 void metrics_reader_rewind(MetricsReader *r) { r->offset = r->used = r->taken = 0; }

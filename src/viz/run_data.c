@@ -125,11 +125,7 @@ static void load_extremes(const double *layer, int experts, double *least, doubl
 static Status latest_of(Build *b, int64_t step, Latest **out)
 {
     Latest **chunk = &b->chunk[step / CHUNK_STEPS];
-    if (*chunk == NULL) {
-        void *at = NULL;
-        TRY(arena_alloc_zero(b->a, CHUNK_STEPS * sizeof(Latest), &at));
-        *chunk = at;
-    }
+    if (*chunk == NULL) TRY(ARENA_ZEROED(b->a, CHUNK_STEPS, chunk));
     *out = *chunk + step % CHUNK_STEPS;
     return OK;
 }

@@ -236,6 +236,39 @@ static void what_lies_past_a_block_is_off_limits_under_asan(void **state)
     arena_free(&a);
 }
 
+static void a_growing_array_keeps_its_elements_and_doubles(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    int32_t *v = NULL;
+    int64_t room = 0;
+    CHECK_OK(arena_init(&a, "grow", MEM_HOST, 1 << 24));
+    for (int32_t i = 0; i < 100000; i++) {
+        CHECK_OK(ARENA_GROW(&a, i + 1, &room, &v));
+        CHECK(room > i);
+        v[i] = 3 * i;
+    }
+    for (int32_t i = 0; i < 100000; i++) CHECK_INT(v[i], 3 * i);
+    size_t used = a.used_bytes;
+    CHECK_OK(ARENA_GROW(&a, room, &room, &v));
+    CHECK_INT(a.used_bytes, used);
+    arena_free(&a);
+}
+
+static void an_array_too_large_to_count_is_an_error(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    double *v = NULL;
+    CHECK_OK(arena_init(&a, "small", MEM_HOST, 1 << 12));
+    CHECK_FAILS(ARENA_NEW(&a, SIZE_MAX / 4, &v), ERR_MEMORY, "elements of 8 bytes");
+    CHECK_FAILS(ARENA_NEW(&a, -1, &v), ERR_MEMORY, "arena small");
+    CHECK(v == NULL);
+    CHECK_OK(ARENA_ZEROED(&a, 3, &v));
+    CHECK(v[0] == 0 && v[1] == 0 && v[2] == 0);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +288,8 @@ int main(void)
         TEST(text_is_copied_with_its_end),
         TEST(unwritten_memory_is_nan_in_poisoning_builds),
         TEST(what_lies_past_a_block_is_off_limits_under_asan),
+        TEST(a_growing_array_keeps_its_elements_and_doubles),
+        TEST(an_array_too_large_to_count_is_an_error),
     };
     return TEST_RUN(tests);
 }

@@ -339,6 +339,28 @@ static void nothing_is_valid(void **state)
     CHECK(text_utf8_valid("", 0, &bad));
 }
 
+static void words_are_found_by_number_and_by_name(void **state)
+{
+    (void)state;
+    int n = 0;
+    CHECK_INT(text_word_index("fail|skip|ask", "skip"), 1);
+    CHECK_INT(text_word_index("fail|skip|ask", "ski"), -1);
+    CHECK_INT(text_word_index("fail|skip|ask", ""), -1);
+    CHECK(strncmp(text_word("fail|skip|ask", 2, &n), "ask", 3) == 0);
+    CHECK_INT(n, 3);
+    CHECK(text_word("fail|skip|ask", 3, &n) == NULL);
+    CHECK_INT(n, 0);
+}
+
+static void a_hint_names_the_nearest_or_says_what_else_to_do(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = { "train", "plan" };
+    char hint[TEXT_HINT_BYTES];
+    CHECK_TEXT(text_hint(hint, "trian", NAMES, 2, " (see --help)"), ", did you mean train?");
+    CHECK_TEXT(text_hint(hint, "xyzzyx", NAMES, 2, " (see --help)"), " (see --help)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +389,8 @@ int main(void)
         TEST(a_bad_byte_is_found_at_every_offset),
         TEST(a_sequence_cut_by_the_end_is_bad_where_it_begins),
         TEST(nothing_is_valid),
+        TEST(words_are_found_by_number_and_by_name),
+        TEST(a_hint_names_the_nearest_or_says_what_else_to_do),
     };
     return TEST_RUN(tests);
 }
