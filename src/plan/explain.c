@@ -49,6 +49,59 @@ static Status stack_value(const Explained *x, StackName name)
     return OK;
 }
 
+/* Ranks for the explained layout; arrays in scratch. */
+static Status open_ranks(Explained *x, PriceRanks *ranks, EstimateInput *in, Estimate *t)
+{
+    TRY(price_ranks(x->p, x->r->layout, x->entry, ranks));
+    TRY(price_estimate_input(x->p, x->r->layout, in));
+    return estimate(&x->p->estimator, in, t);
+}
+
+static Status state_bytes(Explained *x, const ParamShards *s)
+{
+    static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
+    const PlanPrice *price = x->r->price;
+    PriceRanks ranks;
+    TRY(price_ranks(x->p, x->r->layout, x->entry, &ranks));
+    const ChunkPrice *sum = &ranks.rank[price->worst_rank].sum;
+    double expert = sum->expert_elems, dense = sum->elems - expert;
+    for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
+        bool shared = s->stage >= shared_from[k];
+        long long of = shared ? (long long)s->dense : 1,
+                  of_expert = shared ? (long long)s->expert : 1;
+        double elems = dense / (double)of + expert / (double)of_expert;
+        TRY(text_printf(
+            x->out,
+            "  %s %.3f GiB = (%.0f parameters / %lld + %.0f of experts / %lld) x %.4g bytes\n",
+            plan_kind_names[k], price->memory[k] / GIB, dense, of, expert, of_expert,
+            price->memory[k] / elems));
+    }
+    return OK;
+}
+
+static Status slots(Explained *x)
+{
+    const PlanLayout *l = x->r->layout;
+    int rank = x->r->price->worst_rank;
+    PriceRanks ranks;
+    EstimateInput in;
+    Estimate t;
+    TRY(open_ranks(x, &ranks, &in, &t));
+    TRY(text_printf(x->out,
+                    "  activations %.3f GiB = %d slots, each as large as the largest chunk in it\n",
+                    x->r->price->memory[PLAN_ACTIVATIONS] / GIB, t.rank[rank].slots));
+    for (int c = 0; c < l->vpp; c++) {
+        const SlotBytes *s = &in.slot[rank * l->vpp + c];
+        TRY(text_printf(
+            x->out, "    chunk %d: %.3f GiB a micro-batch; %.3f more where weight gradients wait\n",
+            c, (s->input + s->weight) / GIB, s->gradients / GIB));
+    }
+    return text_printf(x->out,
+                       "  buffers: %d entries of transfers x %.2f MiB, rows of the largest "
+                       "layer between its phases, batch, rotary tables\n",
+                       t.rank[rank].entries, (double)x->entry->plain[0].count.stream / MIB);
+}
+
 static Status peak(Explained *x)
 {
     const PlanPrice *price = x->r->price;
@@ -71,8 +124,8 @@ static Status peak(Explained *x)
                         (double)a->count.stream / MIB, (long long)a->count.elems,
                         (long long)a->count.expert_elems));
     }
-    TRY(text_printf(x->out, "  activations %.3f GiB: slots of all micro-batches in flight\n",
-                    price->memory[PLAN_ACTIVATIONS] / GIB));
+    TRY(state_bytes(x, &shards));
+    TRY(slots(x));
     static const StackName names[] = {
         STACK_keep_attention, STACK_keep_moe,  STACK_keep_head,
         STACK_reserve,        STACK_workspace, STACK_exchange_buffers
@@ -129,6 +182,44 @@ static Status step(Explained *x)
     return OK;
 }
 
+static Status collective(Explained *x, const char *what, CollectiveKind kind, int64_t ranks,
+                         int64_t stride, double bytes)
+{
+    CollectiveCost c;
+    if (ranks <= 1 || bytes <= 0) return OK;
+    CollectiveGroup g = roofline_group(x->p->q.hardware, ranks, stride);
+    TRY(collective_cost(x->p->q.hardware, kind, &g, bytes, &c));
+    return text_printf(
+        x->out,
+        "    %-22s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f GB up "
+        "and %.3f GB out of a GPU = %.3f ms\n",
+        what, bytes / GIB, (long long)g.ranks, (long long)g.local, collective_way_name(c.way),
+        1e3 * c.latency_s, c.up_bytes / 1e9, c.out_bytes / 1e9, 1e3 * c.s);
+}
+
+/* Of the fullest rank; links as fast as their file says. */
+static Status gradients(Explained *x)
+{
+    const PlanLayout *l = x->r->layout;
+    ParamShards s = price_shards(x->p, l, x->entry);
+    PriceRanks ranks;
+    TRY(price_ranks(x->p, l, x->entry, &ranks));
+    const RankPrice *rank = &ranks.rank[x->r->price->worst_rank];
+    double expert = rank->sum.expert_elems, dense = rank->sum.elems - expert;
+    double size = s.low_reduce ? 2 : 4, weight = x->entry->spec.act == DTYPE_F32 ? 4 : 2;
+    int64_t all = l->dp * l->cp, copies = all / l->ep;
+    CollectiveKind kind = s.stage > 0 ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
+    TRY(text_printf(x->out, "  rank %d reduces behind a backward pass of %.3f ms\n",
+                    x->r->price->worst_rank, 1e3 * rank->backward_s));
+    TRY(collective(x, "gradients", kind, s.stage > 0 ? s.dense : all, 1, dense * size));
+    TRY(collective(x, "gradients of experts", kind, s.stage > 0 ? s.expert : copies, l->ep,
+                   expert * size));
+    if (s.stage == 0) return OK;
+    TRY(collective(x, "weights", COLLECTIVE_ALL_GATHER, s.dense, 1, dense * weight));
+    return collective(x, "weights of experts", COLLECTIVE_ALL_GATHER, s.expert, l->ep,
+                      expert * weight);
+}
+
 static Status comm(Explained *x)
 {
     const Hardware *h = x->p->q.hardware;
@@ -141,12 +232,32 @@ static Status comm(Explained *x)
         (long long)ep.ranks, (long long)ep.local, (long long)dp.ranks, (long long)dp.local,
         h->scale_up_achieved_gb_s, h->scale_up_source, h->scale_out_achieved_gb_s,
         h->scale_out_source));
+    TRY(text_printf(x->out, "  latency up %g us and %g a peer, out %g us and %g a peer\n",
+                    h->scale_up_latency_us, h->scale_up_issue_us, h->scale_out_latency_us,
+                    h->scale_out_issue_us));
     TRY(print_ops(x, false));
+    TRY(gradients(x));
     static const StackName names[] = { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) TRY(stack_value(x, names[i]));
     return text_printf(x->out, "  gradients and weights that nothing hides: %.3f s\n",
                        x->r->price->part_s[PLAN_GRADIENTS]);
 }
+
+static const struct {
+    const char *schedule, *formula;
+} theory[] = {
+    { "gpipe", "(p-1)/(p-1+m) of the step" },
+    { "1f1b", "(p-1)/(p-1+m) of the step" },
+    { "interleaved", "(p-1)/(p-1+m v) of the step (arXiv:2104.04473)" },
+    { "1f1b-overlap", "1F1B's, and a forward more before the first backward" },
+    { "zb-h1", "(p-1)(F+B-W) (arXiv:2401.10241)" },
+    { "zb1p", "(p-1)(F+B-W) (arXiv:2401.10241)" },
+    { "zbv", "none if F = B = W (arXiv:2405.15362)" },
+    { "v-half", "half of 1F1B's if F = B = W (arXiv:2405.15362)" },
+    { "v-min", "two thirds of 1F1B's if F = B = W (arXiv:2405.15362)" },
+    { "dualpipe", "(p/2-1)(F&B+B-3W) (arXiv:2412.19437)" },
+    { "dualpipe-v", "as dualpipe, on a V" },
+};
 
 static double sum_of(const double phase[PHASES])
 {
@@ -159,7 +270,6 @@ static Status bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
     EstimateInput in;
-    ArenaMark mark = arena_mark(&x->p->scratch);
     TRY(price_estimate_input(x->p, l, &in));
     double p = l->pp, m = in.micros, v = l->vpp;
     TRY(text_printf(x->out,
@@ -168,13 +278,16 @@ static Status bubble(Explained *x)
                     "  a transfer between stages takes %.3f ms; times of a micro-batch, ms\n",
                     x->r->price->bubble, x->r->price->schedule_s, (p - 1) / (p - 1 + m * v), p, m,
                     v, 1e3 * in.send_s));
+    for (size_t i = 0; i < sizeof theory / sizeof *theory; i++) {
+        if (strcmp(theory[i].schedule, l->schedule->name) == 0)
+            TRY(text_printf(x->out, "  theory of %s: %s\n", theory[i].schedule, theory[i].formula));
+    }
     for (int i = 0; i < l->pp * l->vpp && i < 256; i++) {
         const ChunkTimes *t = &in.time[i];
         TRY(text_printf(x->out, "    rank %d chunk %d: forward %.3f, input %.3f, weight %.3f\n",
                         i / l->vpp, i % l->vpp, 1e3 * sum_of(t->forward), 1e3 * sum_of(t->input),
                         1e3 * sum_of(t->weight)));
     }
-    arena_release(&x->p->scratch, mark);
     return OK;
 }
 
@@ -186,7 +299,10 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
     for (int i = 0; i < 4; i++) {
         if (strcmp(what, words[i]) != 0) continue;
         TRY(price_entry(p, r->layout, &x.entry));
-        return explain[i](&x);
+        ArenaMark mark = arena_mark(&p->scratch);
+        Status s = explain[i](&x);
+        arena_release(&p->scratch, mark);
+        return s;
     }
     int near = text_nearest(what, words, 4);
     return FAIL(ERR_ARG, "plan: --why %.40s%s%s; there are peak, step, comm and bubble", what,

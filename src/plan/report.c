@@ -3,6 +3,7 @@
 #include "model/spec.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -258,12 +259,19 @@ Status plan_scale_text(const PlanScale *s, int n, Text *out)
 {
     char layout[160];
     for (int i = 0; i < n; i++) {
-        int part = grown(&s[0], &s[i]);
-        TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s%s%s\n", s[i].gpus,
-                        s[i].price.tokens_per_s_per_gpu, 100 * efficiency(s, i),
-                        plan_layout_text(layout, &s[i].layout),
-                        i > 0 && part >= 0 ? "; lost to " : "",
-                        i > 0 && part >= 0 ? plan_part_names[part] : ""));
+        const PlanPrice *p = &s[i].price;
+        double gpus = (double)s[i].gpus, first = (double)s[0].gpus;
+        TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s", s[i].gpus,
+                        p->tokens_per_s_per_gpu, 100 * efficiency(s, i),
+                        plan_layout_text(layout, &s[i].layout)));
+        for (int k = 0; k < PLAN_PARTS; k++) { /* shares of its GPU seconds; they add up */
+            double lost = gpus * p->part_s[k] - first * s[0].price.part_s[k];
+            lost *= 100 / (gpus * p->step_s);
+            if (fabs(lost) >= 0.05)
+                TRY(text_printf(out, "; %s to %s %.1f %%", lost > 0 ? "lost" : "won",
+                                plan_part_names[k], fabs(lost)));
+        }
+        TRY(text_printf(out, "\n"));
     }
     return OK;
 }

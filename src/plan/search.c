@@ -17,7 +17,8 @@ typedef struct Found {
     int n_best, cap, n_front;
     SearchRow nearest; /* layout.pp 0: none yet */
     SearchCounts count;
-    double price_s; /* of threads together */
+    double shared_s; /* of threads together, of prices that counted nothing */
+    int64_t shared;
 } Found;
 
 /* Bounds over all members of a group. */
@@ -159,7 +160,8 @@ static void found_merge(Found *to, const Found *from)
     to->count.pruned_time += from->count.pruned_time;
     to->count.priced += from->count.priced;
     to->count.refused += from->count.refused;
-    to->price_s += from->price_s;
+    to->shared += from->shared;
+    to->shared_s += from->shared_s;
 }
 
 /* ---- groups ---- */
@@ -235,8 +237,9 @@ static Status group_search(Search *s, const Group *g, Found *f)
         }
         row.id = g->id * n + id;
         double start = clock_s();
+        int64_t counted = s->pricer->counted(ctx);
         Status status = s->pricer->price(ctx, &row.layout, &row.price);
-        f->price_s += clock_s() - start;
+        if (s->pricer->counted(ctx) == counted) f->shared++, f->shared_s += clock_s() - start;
         if (status == OK) f->count.priced++, found_add(f, &row);
         TRY(refused_is_fine(status, &f->count));
     }
@@ -282,6 +285,16 @@ static Status bound_groups(Search *s)
     return first_failure(s);
 }
 
+/* Groups with the same Programs go to the same thread, which makes them once. */
+static int whose(const Search *s, const Group *g)
+{
+    SearchRow row = row_of(s, g);
+    const PlanLayout *l = &row.layout;
+    int64_t micros = s->q->config->train_batch / (l->dp * l->micro_batch);
+    int64_t key = ((micros * 61 + l->pp) * 31 + l->vpp) * 17 + (l->schedule - schedule_table);
+    return (int)(key % 1009 % s->threads);
+}
+
 /* Up to ROUND groups from *next on. */
 static Status run_round(Search *s, int64_t *next)
 {
@@ -290,8 +303,11 @@ static Status run_round(Search *s, int64_t *next)
     for (; n < ROUND && *next < s->groups; ++*next) {
         if (group_wanted(s, &s->group[*next])) round[n++] = &s->group[*next];
     }
-#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
-    for (int i = 0; i < n; i++) keep_failure(s, group_search(s, round[i], &s->part[i]));
+#pragma omp parallel num_threads(s->threads)
+    for (int i = 0; i < n; i++) {
+        if (whose(s, round[i]) == omp_get_thread_num())
+            keep_failure(s, group_search(s, round[i], &s->part[i]));
+    }
     TRY(first_failure(s));
     for (int i = 0; i < n; i++) found_merge(&s->all, &s->part[i]);
     return OK;
@@ -412,8 +428,8 @@ static Status settle(Search *s, const SearchOptions *o, Arena *a, SearchResult *
     out->front = f.front;
     out->n_front = f.n_front;
     out->count = s->all.count;
-    if (s->all.price_s > 0)
-        out->layouts_per_s = (double)(out->count.priced * s->threads) / s->all.price_s;
+    if (s->all.shared > 0)
+        out->layouts_per_s = (double)(s->all.shared * s->threads) / s->all.shared_s;
     return OK;
 }
 

@@ -59,6 +59,7 @@ typedef struct SearchPricer {
     Status (*bound)(void *ctx, const PlanLayout *l, SearchBound *out);
     Status (*price)(void *ctx, const PlanLayout *l, PlanPrice *out);
     Status (*simulate)(void *ctx, const PlanLayout *l, PlanPrice *out);
+    int64_t (*counted)(void *ctx); /* grows when a price counts what later ones share */
 } SearchPricer;
 
 extern const SearchPricer search_planner; /* plan.h's */
@@ -88,8 +89,9 @@ typedef struct SearchResult {
     int n_best, n_front;
     SearchRow nearest;
     SearchCounts count;
-    double seconds;       /* without simulations */
-    double layouts_per_s; /* fully priced, over the time that this took, pruned ones in neither */
+    double seconds; /* without simulations */
+    double
+        layouts_per_s; /* fully priced, once what they share is counted; pruned ones in neither */
     double simulate_s;
 } SearchResult;
 

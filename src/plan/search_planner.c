@@ -1,4 +1,5 @@
 /* search_planner: the planner as a search's pricer. */
+#include "plan/price_private.h"
 #include "plan/search.h"
 
 static const size_t SIMULATION_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
@@ -38,4 +39,10 @@ static Status simulate(void *ctx, const PlanLayout *l, PlanPrice *out)
     return s;
 }
 
-const SearchPricer search_planner = { make, end, legal, bound, price, simulate };
+static int64_t counted(void *ctx)
+{
+    const Planner *p = ctx;
+    return p->entries + p->partitions + p->estimator.graphs;
+}
+
+const SearchPricer search_planner = { make, end, legal, bound, price, simulate, counted };

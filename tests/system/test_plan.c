@@ -86,10 +86,10 @@ static void a_search_lists_the_best_and_the_front(void **state)
 
 static void a_screen_says_model_memory_time_and_why(void **state)
 {
-    static const char *const why[][2] = { { "peak", "activations" },
+    static const char *const why[][2] = { { "peak", "slots, each as large as" },
                                           { "step", "TFLOP/s" },
-                                          { "comm", "exchange_" },
-                                          { "bubble", "(p-1)/(p-1+m v)" } };
+                                          { "comm", "GB out of a GPU" },
+                                          { "bubble", "theory of 1f1b: (p-1)/(p-1+m)" } };
     for (int i = 0; i < 4; i++) {
         Outcome o = RUN(*state, "why", ON_8, "mesh.pp=2", "mesh.ep=4", "--why", why[i][0]);
         CHECK_EXIT(o, 0);
@@ -97,10 +97,10 @@ static void a_screen_says_model_memory_time_and_why(void **state)
         CHECK_SAYS(o.out, "training    deepseek-v2-lite, 64 x 4096 tokens");
         CHECK_SAYS(o.out, "tokens/s/GPU");
     }
-    Outcome o = RUN(*state, "why", ON_8, "mesh.ep=4", "--scale", "8,16,32");
+    Outcome o = RUN(*state, "why", ON_8, "mesh.pp=2", "mesh.ep=4", "--scale", "8,16,32");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "100.0 %");
-    CHECK_SAYS(o.out, "lost to");
+    CHECK_SAYS(o.out, "; lost to bubble");
     o = RUN(*state, "why", ON_8, "mesh.ep=4", "--csv");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "pp,vpp,ep,cp,dp,zero,schedule");
