@@ -1,26 +1,24 @@
 #include "schedule/action.h"
 
-static Action of_micro(ActionKind kind, int micro)
+static void add(Program *p, ActionKind kind, int micro)
 {
     Action a = action_make(kind);
     a.micro = micro;
-    a.chunk = 0;
-    a.slot = 0;
-    return a;
+    if (micro >= 0) a.chunk = 0, a.slot = 0;
+    p->at[p->n++] = a;
 }
 
 Status schedule_accumulate(int micros, Arena *a, Program *out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)(2 * micros + 3) * sizeof(Action), &memory));
-    Program p = { .at = memory, .micros = micros, .chunks = 1, .slots = 1, .stages = 1 };
-    p.at[p.n++] = action_make(ACTION_ZERO_GRADS);
+    Program p = { .micros = micros, .chunks = 1, .slots = 1, .stages = 1 };
+    TRY(ARENA_NEW(a, 2 * micros + 3, &p.at));
+    add(&p, ACTION_ZERO_GRADS, -1);
     for (int m = 0; m < micros; m++) {
-        p.at[p.n++] = of_micro(ACTION_FORWARD, m);
-        p.at[p.n++] = of_micro(ACTION_BACKWARD, m);
+        add(&p, ACTION_FORWARD, m);
+        add(&p, ACTION_BACKWARD, m);
     }
-    p.at[p.n++] = action_make(ACTION_REDUCE_GRADS);
-    p.at[p.n++] = action_make(ACTION_UPDATE);
+    add(&p, ACTION_REDUCE_GRADS, -1);
+    add(&p, ACTION_UPDATE, -1);
     *out = p;
     return OK;
 }

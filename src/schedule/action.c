@@ -23,6 +23,17 @@ bool action_is_transfer(ActionKind kind)
     return kind >= ACTION_SEND_ACTIVATIONS && kind <= ACTION_RECV_GRADIENTS;
 }
 
+bool action_is_send(ActionKind kind)
+{
+    return kind == ACTION_SEND_ACTIVATIONS || kind == ACTION_SEND_GRADIENTS;
+}
+
+bool action_is_forward(ActionKind kind)
+{
+    return kind == ACTION_FORWARD || kind == ACTION_SEND_ACTIVATIONS ||
+           kind == ACTION_RECV_ACTIVATIONS;
+}
+
 Action action_make(ActionKind kind)
 {
     return (Action){ .kind = kind,
@@ -65,6 +76,13 @@ int place_hop(const Program *p, int chunk, int micro)
         return chunk == 0 ? r : n - 1 - r;
     }
     return chunk * n + r;
+}
+
+Place place_across(const Program *p, const Action *a)
+{
+    bool onward = action_is_send(a->kind) == action_is_forward(a->kind);
+    int hop = place_hop(p, a->chunk, a->micro) + (onward ? 1 : -1);
+    return hop < 0 || hop >= place_hops(p) ? (Place){ -1, -1 } : place_at(p, a->micro, hop);
 }
 
 int queue_of(const Program *p, const Action *a)

@@ -76,12 +76,16 @@ typedef struct Place {
 int place_hops(const Program *p);
 Place place_at(const Program *p, int micro, int hop);
 int place_hop(const Program *p, int chunk, int micro);
+/* The other end of a transfer; rank -1: there is none. */
+Place place_across(const Program *p, const Action *a);
 
 /* Which queue of its rank an action is in, below queue_count(). */
 int queue_of(const Program *p, const Action *a);
 int queue_count(const Program *p);
 
 bool action_is_transfer(ActionKind kind);
+bool action_is_send(ActionKind kind);
+bool action_is_forward(ActionKind kind); /* a forward, a transfer of activations */
 const char *action_name(ActionKind kind);
 
 /* No chunk, micro-batch, peer, slot, entry or event yet. */

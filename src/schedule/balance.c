@@ -47,15 +47,11 @@ static Status check_cost(const char *what, int i, double cost)
 
 static Status make_table(const LayoutCost *c, int stages, Arena *a, Table *t)
 {
-    void *memory = NULL;
     *t = (Table){ .pieces = c->layers + 2, .stages = stages };
     size_t row = (size_t)t->pieces + 1, cells = row * ((size_t)stages + 1);
-    TRY(arena_alloc(a, row * sizeof(double), &memory));
-    t->sum = memory;
-    TRY(arena_alloc(a, cells * sizeof(double), &memory));
-    t->best = memory;
-    TRY(arena_alloc_zero(a, cells * sizeof(int), &memory));
-    t->from = memory;
+    TRY(ARENA_NEW(a, row, &t->sum));
+    TRY(ARENA_NEW(a, cells, &t->best));
+    TRY(ARENA_ZEROED(a, cells, &t->from));
     t->sum[0] = 0;
     t->sum[1] = c->embedding;
     for (int i = 0; i < c->layers; i++) t->sum[i + 2] = t->sum[i + 1] + c->layer[i];
@@ -67,10 +63,8 @@ static Status balance(const LayoutCost *c, int stages, Arena *scratch, Layout *o
 {
     Table t;
     TRY(make_table(c, stages, scratch, &t));
-    double limit = fill(&t, INFINITY, dearest);
-    (void)fill(&t, limit, squares);
-    int end = t.pieces;
-    for (int k = stages; k > 0; k--) {
+    (void)fill(&t, fill(&t, INFINITY, dearest), squares);
+    for (int end = t.pieces, k = stages; k > 0; k--) {
         int begin = t.from[k * (t.pieces + 1) + end];
         LayoutStage s = { .embedding = begin == 0, .loss = end == t.pieces };
         s.first = begin == 0 ? 0 : begin - 1;
@@ -83,7 +77,7 @@ static Status balance(const LayoutCost *c, int stages, Arena *scratch, Layout *o
 
 Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scratch, Layout *out)
 {
-    void *memory = NULL;
+    Layout l = { .stages = stages, .layers = cost->layers };
     if (cost->layers < 1 || cost->layers > LAYOUT_BALANCE_MAX) {
         return FAIL(ERR_ARG, "layout: %d layers to balance, legal are 1 to %d", cost->layers,
                     LAYOUT_BALANCE_MAX);
@@ -96,8 +90,7 @@ Status layout_balance(const LayoutCost *cost, int stages, Arena *a, Arena *scrat
     TRY(check_cost("embedding", 0, cost->embedding));
     TRY(check_cost("loss", 0, cost->loss));
     for (int i = 0; i < cost->layers; i++) TRY(check_cost("layer", i, cost->layer[i]));
-    TRY(arena_alloc(a, (size_t)stages * sizeof(LayoutStage), &memory));
-    Layout l = { .stage = memory, .stages = stages, .layers = cost->layers };
+    TRY(ARENA_NEW(a, stages, &l.stage));
     ArenaMark mark = arena_mark(scratch);
     Status status = balance(cost, stages, scratch, &l);
     arena_release(scratch, mark);

@@ -38,9 +38,16 @@ typedef struct Check {
     bool zeroed, reduced, updated;
 } Check;
 
+#define BAD(s, fmt, ...) FAIL(ERR_ARG, "program action %d: " fmt, (s)->at, __VA_ARGS__)
+
 static const char *payload_name(int payload)
 {
     return payload == ACTIVATIONS ? "activations" : "gradients";
+}
+
+static int *carried_by(const Check *s, int event)
+{
+    return s->carried + (size_t)event * (size_t)s->queues;
 }
 
 static int count_of(const Check *s, int queue) { return s->known[queue * s->queues + queue] + 1; }
@@ -61,41 +68,23 @@ static bool take_turn(Check *s, Resource *r)
     return true;
 }
 
-static Status read_entry(Check *s, int entry, Content want)
+/* A reader finds what it wants and leaves nothing; a writer finds nothing that is still wanted. */
+static Status use_entry(Check *s, bool reads, int entry, Content what)
 {
-    if (entry < 0 || entry >= s->p->entries) {
-        return FAIL(ERR_ARG, "program action %d: reads entry %d of %d", s->at, entry,
-                    s->p->entries);
-    }
+    if (entry < 0 || entry >= s->p->entries)
+        return BAD(s, "%s entry %d of %d", reads ? "reads" : "writes", entry, s->p->entries);
     Resource *e = &s->entry[entry];
-    if (memcmp(&e->content, &want, sizeof want) != 0) {
-        return FAIL(ERR_ARG, "program action %d: entry %d does not hold the %s of micro-batch %d",
-                    s->at, entry, payload_name(want.payload), want.micro);
+    if (reads ? memcmp(&e->content, &what, sizeof what) != 0 : e->content.micro >= 0) {
+        if (!reads) what = e->content;
+        return BAD(s, "entry %d %s the %s of micro-batch %d", entry,
+                   reads ? "does not hold" : "still holds", payload_name(what.payload), what.micro);
     }
     if (!take_turn(s, e)) {
-        return FAIL(ERR_ARG, "program action %d: does not wait until entry %d is written", s->at,
-                    entry);
-    }
-    e->content.micro = -1;
-    return OK;
-}
-
-static Status write_entry(Check *s, int entry, Content what)
-{
-    if (entry < 0 || entry >= s->p->entries) {
-        return FAIL(ERR_ARG, "program action %d: writes entry %d of %d", s->at, entry,
-                    s->p->entries);
-    }
-    Resource *e = &s->entry[entry];
-    if (e->content.micro >= 0) {
-        return FAIL(ERR_ARG, "program action %d: entry %d still holds the %s of micro-batch %d",
-                    s->at, entry, payload_name(e->content.payload), e->content.micro);
-    }
-    if (!take_turn(s, e)) {
-        return FAIL(ERR_ARG, "program action %d: does not wait for the last reader of entry %d",
-                    s->at, entry);
+        return BAD(s, "does not wait %s entry %d%s", reads ? "until" : "for the last reader of",
+                   entry, reads ? " is written" : "");
     }
     e->content = what;
+    if (reads) e->content.micro = -1;
     return OK;
 }
 
@@ -106,14 +95,11 @@ static Status follow(Check *s, const Action *a, Progress *g, int want)
 {
     int queue = queue_of(s->p, a);
     if (phase_of(a) != want) {
-        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d is at phase %d, next is %d",
-                    s->at, action_name(a->kind), a->micro, phase_of(a), want);
+        return BAD(s, "%s of micro-batch %d is at phase %d, next is %d", action_name(a->kind),
+                   a->micro, phase_of(a), want);
     }
-    if (g->count > s->now[g->queue]) {
-        return FAIL(ERR_ARG,
-                    "program action %d: does not wait for the phase of micro-batch %d before it",
-                    s->at, a->micro);
-    }
+    if (g->count > s->now[g->queue])
+        return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
     g->queue = queue;
     g->count = count_of(s, queue);
     return OK;
@@ -122,14 +108,9 @@ static Status follow(Check *s, const Action *a, Progress *g, int want)
 static Status enter_slot(Check *s, const Action *a, int place)
 {
     Resource *slot = &s->slot[a->slot];
-    if (slot->place >= 0) {
-        return FAIL(ERR_ARG, "program action %d: slot %d still holds micro-batch %d", s->at,
-                    a->slot, slot->place / s->p->chunks);
-    }
-    if (!take_turn(s, slot)) {
-        return FAIL(ERR_ARG, "program action %d: does not wait for the last use of slot %d", s->at,
-                    a->slot);
-    }
+    if (slot->place >= 0)
+        return BAD(s, "slot %d still holds micro-batch %d", a->slot, slot->place / s->p->chunks);
+    if (!take_turn(s, slot)) return BAD(s, "does not wait for the last use of slot %d", a->slot);
     slot->place = place;
     return OK;
 }
@@ -137,8 +118,8 @@ static Status enter_slot(Check *s, const Action *a, int place)
 static Status check_slot(Check *s, const Action *a, int place)
 {
     if (s->slot[a->slot].place != place) {
-        return FAIL(ERR_ARG, "program action %d: slot %d does not hold micro-batch %d, chunk %d",
-                    s->at, a->slot, a->micro, a->chunk);
+        return BAD(s, "slot %d does not hold micro-batch %d, chunk %d", a->slot, a->micro,
+                   a->chunk);
     }
     touch(s, &s->slot[a->slot]);
     return OK;
@@ -148,17 +129,15 @@ static Status check_forward(Check *s, const Action *a)
 {
     int place = a->micro * s->p->chunks + a->chunk, hop = place_hop(s->p, a->chunk, a->micro);
     Progress *g = &s->progress[place];
-    if (g->forward > phase_of(a)) {
-        return FAIL(ERR_ARG, "program action %d: micro-batch %d goes forward twice on chunk %d",
-                    s->at, a->micro, a->chunk);
-    }
+    if (g->forward > phase_of(a))
+        return BAD(s, "micro-batch %d goes forward twice on chunk %d", a->micro, a->chunk);
     TRY(g->forward == 0 ? enter_slot(s, a, place) : check_slot(s, a, place));
     TRY(follow(s, a, g, g->forward++));
     if (g->forward == 1 && hop > 0) {
-        TRY(read_entry(s, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
+        TRY(use_entry(s, true, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
     }
     if (g->forward == s->phases && hop + 1 < place_hops(s->p)) {
-        TRY(write_entry(s, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
+        TRY(use_entry(s, false, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
     }
     return OK;
 }
@@ -168,15 +147,15 @@ static Status check_input(Check *s, const Action *a, Progress *g)
 {
     int hop = place_hop(s->p, a->chunk, a->micro);
     if (g->input == s->phases) {
-        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d after its input gradients",
-                    s->at, action_name(a->kind), a->micro);
+        return BAD(s, "%s of micro-batch %d after its input gradients", action_name(a->kind),
+                   a->micro);
     }
     TRY(follow(s, a, g, s->phases - 1 - g->input++));
     if (g->input == 1 && hop + 1 < place_hops(s->p)) {
-        TRY(read_entry(s, a->in, (Content){ GRADIENTS, a->micro, hop }));
+        TRY(use_entry(s, true, a->in, (Content){ GRADIENTS, a->micro, hop }));
     }
     if (g->input == s->phases && hop > 0) {
-        TRY(write_entry(s, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
+        TRY(use_entry(s, false, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
     }
     return OK;
 }
@@ -186,12 +165,12 @@ static Status check_weight(Check *s, const Action *a, Progress *g)
 {
     int want = s->phases == 1 ? 0 : s->phases - 2 - 2 * g->weight;
     if (g->input < s->phases - phase_of(a)) {
-        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d before its input gradients",
-                    s->at, action_name(a->kind), a->micro);
+        return BAD(s, "%s of micro-batch %d before its input gradients", action_name(a->kind),
+                   a->micro);
     }
     if (phase_of(a) != want) {
-        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d is at phase %d, next is %d",
-                    s->at, action_name(a->kind), a->micro, phase_of(a), want);
+        return BAD(s, "%s of micro-batch %d is at phase %d, next is %d", action_name(a->kind),
+                   a->micro, phase_of(a), want);
     }
     g->weight++;
     return OK;
@@ -203,8 +182,8 @@ static Status check_backward(Check *s, const Action *a)
     Progress *g = &s->progress[place];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
     if (!s->zeroed || s->reduced) {
-        return FAIL(ERR_ARG, "program action %d: %s of micro-batch %d outside of zero and reduce",
-                    s->at, action_name(a->kind), a->micro);
+        return BAD(s, "%s of micro-batch %d outside of zero and reduce", action_name(a->kind),
+                   a->micro);
     }
     TRY(check_slot(s, a, place));
     if (!weight) TRY(check_input(s, a, g));
@@ -215,37 +194,30 @@ static Status check_backward(Check *s, const Action *a)
 
 static Status check_transfer(Check *s, const Action *a)
 {
-    int hop = place_hop(s->p, a->chunk, a->micro);
-    bool send = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_SEND_GRADIENTS;
-    bool onward = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_RECV_GRADIENTS;
-    int other = onward ? hop + 1 : hop - 1;
-    if (other < 0 || other >= place_hops(s->p)) {
-        return FAIL(ERR_ARG, "program action %d: %s at the end of the pipeline", s->at,
-                    action_name(a->kind));
-    }
-    int peer = place_at(s->p, a->micro, other).rank;
+    int hop = place_hop(s->p, a->chunk, a->micro), peer = place_across(s->p, a).rank;
+    bool activations = action_is_forward(a->kind), send = action_is_send(a->kind);
+    if (peer < 0) return BAD(s, "%s at the end of the pipeline", action_name(a->kind));
     if (a->peer != peer || peer == s->p->rank) {
-        return FAIL(ERR_ARG, "program action %d: %s with rank %d, the other end is rank %d", s->at,
-                    action_name(a->kind), a->peer, peer);
+        return BAD(s, "%s with rank %d, the other end is rank %d", action_name(a->kind), a->peer,
+                   peer);
     }
-    bool forward = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_RECV_ACTIVATIONS;
-    Content what = { forward ? ACTIVATIONS : GRADIENTS, a->micro, onward ? hop : hop - 1 };
-    return send ? read_entry(s, a->in, what) : write_entry(s, a->out, what);
+    Content what = { activations ? ACTIVATIONS : GRADIENTS, a->micro,
+                     send == activations ? hop : hop - 1 };
+    return use_entry(s, send, send ? a->in : a->out, what);
 }
 
 /* Whole passes are all on one lane, and so are the phases that exchange; with what ends the step
  * behind both lanes, a rank's collectives have one order under any timing. */
 static Status check_end_of_step(Check *s, const Action *a)
 {
-    if (a->kind == ACTION_UPDATE && !s->reduced) {
+    if (a->kind == ACTION_UPDATE && !s->reduced)
         return FAIL(ERR_ARG, "program action %d: update before reduce", s->at);
-    }
     for (int q = 0; q < LANE_COUNT; q++) {
         if (s->known[q * s->queues + q] <= s->now[q]) continue;
-        return FAIL(ERR_ARG,
-                    "program action %d: %s does not wait for all before it, so replicas can issue "
-                    "its collectives and those of a pass in different orders",
-                    s->at, action_name(a->kind));
+        return BAD(s,
+                   "%s does not wait for all before it, so replicas can issue "
+                   "its collectives and those of a pass in different orders",
+                   action_name(a->kind));
     }
     s->reduced = true;
     s->updated = a->kind == ACTION_UPDATE;
@@ -260,18 +232,15 @@ static Status check_numbers(const Check *s, const Action *a)
     if (!micro && !transfer) return OK;
     if (a->micro < 0 || a->micro >= p->micros || a->chunk < 0 || a->chunk >= p->chunks ||
         (micro && (a->slot < 0 || a->slot >= p->slots))) {
-        return FAIL(ERR_ARG, "program action %d: micro-batch %d, chunk %d, slot %d of %d, %d, %d",
-                    s->at, a->micro, a->chunk, a->slot, p->micros, p->chunks, p->slots);
+        return BAD(s, "micro-batch %d, chunk %d, slot %d of %d, %d, %d", a->micro, a->chunk,
+                   a->slot, p->micros, p->chunks, p->slots);
     }
-    if (micro && (p->phases > 0 ? a->phase < 0 || a->phase >= p->phases : a->phase != -1)) {
-        return FAIL(ERR_ARG, "program action %d: phase %d of %d", s->at, a->phase, p->phases);
-    }
-    if (micro && a->lane != (phase_of(a) % 2 == 0 ? LANE_COMPUTE : LANE_COMM)) {
-        return FAIL(ERR_ARG, "program action %d: phase %d is on the wrong lane", s->at, a->phase);
-    }
+    if (micro && (p->phases > 0 ? a->phase < 0 || a->phase >= p->phases : a->phase != -1))
+        return BAD(s, "phase %d of %d", a->phase, p->phases);
+    if (micro && a->lane != (phase_of(a) % 2 == 0 ? LANE_COMPUTE : LANE_COMM))
+        return BAD(s, "phase %d is on the wrong lane", a->phase);
     if (place_hop(p, a->chunk, a->micro) >= 0) return OK;
-    return FAIL(ERR_ARG, "program action %d: micro-batch %d does not come to chunk %d", s->at,
-                a->micro, a->chunk);
+    return BAD(s, "micro-batch %d does not come to chunk %d", a->micro, a->chunk);
 }
 
 static Status run_action(Check *s, const Action *a)
@@ -290,19 +259,14 @@ static Status run_action(Check *s, const Action *a)
     case ACTION_UPDATE: return check_end_of_step(s, a);
     case ACTION_KIND_COUNT: break;
     }
-    return FAIL(ERR_ARG, "program action %d: unknown kind %d", s->at, (int)a->kind);
+    return BAD(s, "unknown kind %d", (int)a->kind);
 }
 
 static Status wait_for(Check *s, int event)
 {
-    if (event >= s->p->events || event < -1) {
-        return FAIL(ERR_ARG, "program action %d: event %d of %d", s->at, event, s->p->events);
-    }
-    const int *carried = s->carried + (size_t)event * (size_t)s->queues;
-    if (carried[0] < 0) {
-        return FAIL(ERR_ARG, "program action %d: waits for event %d, which nobody signals before",
-                    s->at, event);
-    }
+    if (event >= s->p->events || event < -1) return BAD(s, "event %d of %d", event, s->p->events);
+    const int *carried = carried_by(s, event);
+    if (carried[0] < 0) return BAD(s, "waits for event %d, which nobody signals before", event);
     for (int q = 0; q < s->queues; q++) {
         if (carried[q] > s->now[q]) s->now[q] = carried[q];
     }
@@ -311,13 +275,9 @@ static Status wait_for(Check *s, int event)
 
 static Status signal_event(Check *s, int event, const int *mine)
 {
-    if (event >= s->p->events) {
-        return FAIL(ERR_ARG, "program action %d: event %d of %d", s->at, event, s->p->events);
-    }
-    int *carried = s->carried + (size_t)event * (size_t)s->queues;
-    if (carried[0] >= 0) {
-        return FAIL(ERR_ARG, "program action %d: signals event %d a second time", s->at, event);
-    }
+    if (event >= s->p->events) return BAD(s, "event %d of %d", event, s->p->events);
+    int *carried = carried_by(s, event);
+    if (carried[0] >= 0) return BAD(s, "signals event %d a second time", event);
     memcpy(carried, mine, (size_t)s->queues * sizeof(int));
     return OK;
 }
@@ -325,9 +285,7 @@ static Status signal_event(Check *s, int event, const int *mine)
 static Status check_action(Check *s)
 {
     const Action *a = &s->p->at[s->at];
-    if (a->kind >= ACTION_KIND_COUNT) {
-        return FAIL(ERR_ARG, "program action %d: unknown kind %d", s->at, (int)a->kind);
-    }
+    if (a->kind >= ACTION_KIND_COUNT) return BAD(s, "unknown kind %d", (int)a->kind);
     TRY(check_numbers(s, a));
     int queue = queue_of(s->p, a);
     int *mine = s->known + (size_t)queue * (size_t)s->queues;
@@ -341,40 +299,28 @@ static Status check_action(Check *s)
     return a->signal >= 0 ? signal_event(s, a->signal, mine) : OK;
 }
 
-static Status resources(Check *s, int n, Arena *a, Resource **out)
+static Status resources(const Check *s, int n, Arena *a, Resource **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)n * sizeof(Resource), &memory));
-    *out = memory;
-    TRY(arena_alloc_zero(a, (size_t)n * (size_t)s->queues * sizeof(int), &memory));
-    for (int i = 0; i < n; i++) {
-        (*out)[i] = (Resource){ .content = { 0, -1, 0 },
-                                .place = -1,
-                                .touched = (int *)memory + (size_t)i * (size_t)s->queues };
-    }
+    int *touched = NULL;
+    TRY(ARENA_NEW(a, n, out));
+    TRY(ARENA_ZEROED(a, n * s->queues, &touched));
+    for (int i = 0; i < n; i++, touched += s->queues)
+        (*out)[i] = (Resource){ { 0, -1, 0 }, -1, touched };
     return OK;
 }
 
 static Status check_make(const Program *p, Arena *a, Check *s)
 {
-    void *memory = NULL;
     *s = (Check){ .p = p, .queues = queue_count(p), .phases = p->phases > 0 ? p->phases : 1 };
-    if (p->phases % PHASES != 0) {
+    if (p->phases % PHASES != 0)
         return FAIL(ERR_ARG, "program: %d phases, %d a block", p->phases, PHASES);
-    }
-    size_t row = (size_t)s->queues * sizeof(int), events = (size_t)p->events;
-    size_t places = (size_t)p->micros * (size_t)p->chunks;
-    TRY(arena_alloc_zero(a, places * sizeof(Progress), &memory));
-    s->progress = memory;
+    TRY(ARENA_ZEROED(a, (size_t)p->micros * (size_t)p->chunks, &s->progress));
     TRY(resources(s, p->slots, a, &s->slot));
     TRY(resources(s, p->entries, a, &s->entry));
-    TRY(arena_alloc_zero(a, row * (size_t)s->queues, &memory));
-    s->known = memory;
-    TRY(arena_alloc(a, row, &memory));
-    s->now = memory;
-    TRY(arena_alloc(a, row * events, &memory));
-    s->carried = memory;
-    for (size_t e = 0; e < events; e++) s->carried[e * (size_t)s->queues] = -1;
+    TRY(ARENA_ZEROED(a, s->queues * s->queues, &s->known));
+    TRY(ARENA_NEW(a, s->queues, &s->now));
+    TRY(ARENA_NEW(a, (size_t)p->events * (size_t)s->queues, &s->carried));
+    for (int e = 0; e < p->events; e++) carried_by(s, e)[0] = -1;
     return OK;
 }
 
@@ -406,6 +352,13 @@ static Status check_rank(const Program *p, Arena *a)
     return check_end(&s);
 }
 
+static Status check_together(const Pipeline *p, Arena *a)
+{
+    SimSpan **spans = NULL;
+    TRY(ARENA_NEW(a, p->stages, &spans));
+    return simulate_spans(p, &simulate_free, a, spans);
+}
+
 Status schedule_check(const Program *p, Arena *scratch)
 {
     ArenaMark mark = arena_mark(scratch);
@@ -414,16 +367,9 @@ Status schedule_check(const Program *p, Arena *scratch)
     return status;
 }
 
-static Status check_together(const Pipeline *p, Arena *a)
-{
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)p->stages * sizeof(SimSpan *), &memory));
-    return simulate_spans(p, &simulate_free, a, memory);
-}
-
 Status schedule_check_all(const Pipeline *p, Arena *scratch)
 {
-    const Program *first = &p->rank[0];
+    const Program *first = p->rank;
     for (int r = 0; r < p->stages; r++) {
         const Program *x = &p->rank[r];
         if (x->rank != r || x->stages != p->stages || x->micros != first->micros ||

@@ -1,11 +1,9 @@
-/*
- * greedy: orders made by running the step. Private to schedule/.
+/* greedy: orders made by running the step. Private to schedule/.
  *
  * Whenever a rank is free it takes, of the passes whose input is there, the one whose turn comes
  * first; weight gradients fill the time in which there is none. A forward also needs a free slot,
  * of its rank and of its chunk: without the chunk's own limit the first chunk could fill the memory
- * that the second one needs to get anything back.
- */
+ * that the second one needs to get anything back. */
 #ifndef SCHEDULE_GREEDY_H
 #define SCHEDULE_GREEDY_H
 
@@ -17,7 +15,7 @@ typedef struct Greedy {
     /* Lowest first, among what could run now. */
     double (*turn)(const struct Greedy *g, int rank, const Pass *p);
     const void *ctx;
-    const int *chunk_limit; /* by (rank, chunk) */
+    const int *chunk_limit; /* by (rank, chunk); NULL: none */
     int limit;              /* slots of a rank */
     bool in_turn;           /* wait for the pass whose turn it is, whatever else could run */
     bool spare; /* weight gradients go before the forward that would take the last slot */
@@ -25,5 +23,18 @@ typedef struct Greedy {
 
 /* step: NaN if the limits left nothing to run. `scratch` is not given back. */
 Status greedy_run(const Greedy *g, Arena *scratch, Order *ranks, double *step);
+
+/* Schedules from a pattern that repeats (arXiv:2405.15362), of two chunks a rank, down the ranks
+ * and up again. A building block says when, in passes, one micro-batch is forward on chunk 0 and 1
+ * and backward on chunk 1 and 0 of each rank; the next micro-batch follows six passes later. How
+ * long the block keeps a slot is how much memory the schedule takes, which is the paper's point;
+ * the start and end of the step are squeezed by running it, weight gradients where there is time.
+ * Of the orders that squeezing finds within the slots that the pattern needs, the shortest. */
+typedef struct Block {
+    int at[4];
+} Block;
+
+Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int rank), Arena *scratch,
+                       Order *ranks);
 
 #endif

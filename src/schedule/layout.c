@@ -52,9 +52,7 @@ static Status add_stage(Reader *r, int at)
 {
     Layout *l = r->out;
     int most = r->want_stages > 0 ? r->want_stages : LAYOUT_STAGES_MAX;
-    if (l->stages == most) {
-        return bad_number(r, at, most + 1, "or more stages", most);
-    }
+    if (l->stages == most) return bad_number(r, at, most + 1, "or more stages", most);
     l->stage[l->stages++] = (LayoutStage){ .first = l->layers };
     return OK;
 }
@@ -64,9 +62,7 @@ static Status add_layers(Reader *r, int at, int n)
     Layout *l = r->out;
     int most = r->want_layers > 0 ? r->want_layers : LAYOUT_LAYERS_MAX;
     if (l->predictions > 0) return bad(r, at, "a layer after one of multi-token prediction");
-    if (n > most - l->layers) {
-        return bad_number(r, at, l->layers + n, "or more layers", most);
-    }
+    if (n > most - l->layers) return bad_number(r, at, l->layers + n, "or more layers", most);
     l->layers += n;
     l->stage[l->stages - 1].layers += n;
     return OK;
@@ -97,26 +93,20 @@ static Status add_piece(Reader *r, char c, int at, int n)
 
 static Status read_group(Reader *r, int depth);
 
-/* One thing: a stage's end, a group, a piece. */
-static Status read_item(Reader *r, int depth)
-{
-    int at = r->at, n = 1;
-    char c = r->text[at];
-    r->at++;
-    if (c == '|') return add_stage(r, at);
-    if (c == '(') {
-        r->at = at;
-        return read_group(r, depth);
-    }
-    if (strchr("EtmL", c) == NULL) return bad(r, at, "legal are E, t, m, L, (, ), | and *");
-    TRY(read_count(r, &n));
-    return add_piece(r, c, at, n);
-}
-
+/* To the end or a ): stages' ends, groups, pieces. */
 static Status read_items(Reader *r, int depth)
 {
     for (skip(r); r->text[r->at] != '\0' && r->text[r->at] != ')'; skip(r)) {
-        TRY(read_item(r, depth));
+        int at = r->at, n = 1;
+        char c = r->text[at];
+        if (c == '(') {
+            TRY(read_group(r, depth));
+            continue;
+        }
+        r->at++;
+        if (strchr("EtmL|", c) == NULL) return bad(r, at, "legal are E, t, m, L, (, ), | and *");
+        if (c != '|') TRY(read_count(r, &n));
+        TRY(c == '|' ? add_stage(r, at) : add_piece(r, c, at, n));
     }
     return OK;
 }
@@ -147,31 +137,23 @@ static Status read_all(Reader *r)
     const Layout *l = r->out;
     if (r->text[r->at] == ')') return bad(r, r->at, "a ) without its (");
     if (!l->stage[l->stages - 1].loss) return bad(r, r->at, "the loss L is missing at the end");
-    if (r->want_stages > 0 && l->stages != r->want_stages) {
+    if (r->want_stages > 0 && l->stages != r->want_stages)
         return bad_number(r, r->at, l->stages, "stages", r->want_stages);
-    }
-    if (r->want_layers > 0 && l->layers != r->want_layers) {
+    if (r->want_layers > 0 && l->layers != r->want_layers)
         return bad_number(r, r->at, l->layers, "layers", r->want_layers);
-    }
     return OK;
 }
 
 Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out)
 {
-    void *memory = NULL;
     Layout l = { 0 };
-    size_t most = want_stages > 0 ? (size_t)want_stages : LAYOUT_STAGES_MAX;
-    ArenaMark mark = arena_mark(a);
-    TRY(arena_alloc(a, most * sizeof(LayoutStage), &memory));
-    l.stage = memory;
     Reader r = { .text = text, .out = &l, .want_stages = want_stages, .want_layers = want_layers };
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, want_stages > 0 ? want_stages : LAYOUT_STAGES_MAX, &l.stage));
     Status status = read_all(&r);
-    if (status != OK) {
-        arena_release(a, mark);
-        return status;
-    }
-    *out = l;
-    return OK;
+    if (status != OK) arena_release(a, mark);
+    if (status == OK) *out = l;
+    return status;
 }
 
 static Status put(Text *t, const char *piece, int n)

@@ -1,37 +1,73 @@
 #include "schedule/order.h"
 
 #include <math.h>
+#include <string.h>
 
-void order_add(Order *o, ActionKind kind, int chunk, int micro)
+/* ---- written by hand ---- */
+
+static Pass next_pass(Hand *h, char letter, char chunk)
 {
-    o->at[o->n++] = (Pass){ .kind = kind, .chunk = chunk, .micro = micro };
+    static const char letters[] = "fFbiw";
+    static const ActionKind kinds[] = { ACTION_FORWARD, ACTION_FORWARD, ACTION_BACKWARD,
+                                        ACTION_BACKWARD_INPUT, ACTION_BACKWARD_WEIGHT };
+    int p = h->shape->stages, v = h->shape->chunks, c = chunk == '1' ? !h->first : h->first;
+    Pass x = { .kind = kinds[strchr(letters, letter) - letters], .paired = letter == 'F' };
+    bool forward = x.kind == ACTION_FORWARD, weight = x.kind == ACTION_BACKWARD_WEIGHT;
+    if (weight && chunk == '.') {
+        while (h->order->at[h->put_off].kind != ACTION_BACKWARD_INPUT) h->put_off++;
+        x = h->order->at[h->put_off++];
+        x.kind = ACTION_BACKWARD_WEIGHT;
+        return x;
+    }
+    int i = h->next[forward ? 0 : weight ? 2 : 1][c]++;
+    x.chunk = c;
+    x.micro = h->two_ways ? 2 * i + c : i;
+    if (chunk == '.') {
+        x.chunk = forward ? i % (p * v) / p : v - 1 - i % (p * v) / p;
+        x.micro = i / (p * v) * p + i % p;
+    }
+    return x;
 }
+
+void order_play(Hand *h, int times, const char *passes)
+{
+    for (int i = 0; i < times; i++) {
+        for (const char *at = passes; *at != '\0'; at += 2) {
+            Pass p = next_pass(h, at[0], at[1]);
+            if (p.micro < h->shape->micros) h->order->at[h->order->n++] = p;
+        }
+    }
+}
+
+void order_by_hand(const ScheduleShape *s, HandOrder *write, Order *ranks)
+{
+    for (int r = 0; r < s->stages; r++) {
+        ranks[r].n = 0;
+        write(s, r, &(Hand){ .shape = s, .order = &ranks[r] });
+    }
+}
+
+/* ---- run ---- */
 
 int order_index(const Program *like, Place at, int micro)
 {
     return (at.rank * like->chunks + at.chunk) * like->micros + micro;
 }
 
-static Place along(const Program *like, Place at, int micro, int by)
+static Place along(const Program *like, Place at, const Pass *p, int by)
 {
     Program here = *like;
     here.rank = at.rank;
-    int hop = place_hop(&here, at.chunk, micro) + by;
-    if (hop < 0 || hop >= place_hops(&here)) return (Place){ -1, -1 };
-    return place_at(&here, micro, hop);
+    int hop = place_hop(&here, at.chunk, p->micro) + (p->kind == ACTION_FORWARD ? by : -by);
+    if (p->kind == ACTION_BACKWARD_WEIGHT || hop < 0 || hop >= place_hops(&here)) {
+        return (Place){ -1, -1 };
+    }
+    return place_at(&here, p->micro, hop);
 }
 
-Place order_source(const Program *like, Place at, const Pass *p)
-{
-    if (p->kind == ACTION_BACKWARD_WEIGHT) return (Place){ -1, -1 };
-    return along(like, at, p->micro, p->kind == ACTION_FORWARD ? -1 : 1);
-}
+Place order_source(const Program *like, Place at, const Pass *p) { return along(like, at, p, -1); }
 
-Place order_target(const Program *like, Place at, const Pass *p)
-{
-    if (p->kind == ACTION_BACKWARD_WEIGHT) return (Place){ -1, -1 };
-    return along(like, at, p->micro, p->kind == ACTION_FORWARD ? 1 : -1);
-}
+Place order_target(const Program *like, Place at, const Pass *p) { return along(like, at, p, 1); }
 
 static double duration(const ScheduleShape *s, ActionKind kind)
 {
@@ -43,23 +79,13 @@ static double duration(const ScheduleShape *s, ActionKind kind)
     }
 }
 
-/* When the input of a pass is there: NaN if nobody has made it yet. */
-static double input_at(const OrderTimes *t, Place at, const Pass *p)
+double order_arrives(const OrderTimes *t, Place at, const Pass *p)
 {
     Place from = order_source(t->like, at, p);
-    if (from.rank < 0) return 0;
-    return (p->kind == ACTION_FORWARD ? t->forward
-                                      : t->input)[order_index(t->like, from, p->micro)];
-}
-
-static void ends(OrderTimes *t, Place at, const Pass *p, double when)
-{
-    int i = order_index(t->like, at, p->micro);
-    if (p->kind == ACTION_FORWARD)
-        t->forward[i] = when;
-    else if (p->kind != ACTION_BACKWARD_WEIGHT)
-        t->input[i] = when;
-    if (when > t->step) t->step = when;
+    bool forward = p->kind == ACTION_FORWARD, turns = from.rank < 0;
+    if (turns && (forward || p->kind == ACTION_BACKWARD_WEIGHT)) return 0;
+    const double *of = forward || turns ? t->forward : t->input;
+    return of[order_index(t->like, turns ? at : from, p->micro)];
 }
 
 /* Runs the next pass of a rank if its input is there, or a pair if that of both is. Returns how
@@ -69,44 +95,43 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
 {
     int n = o->at[i].paired ? 2 : 1;
     double when = *now;
-    for (int k = i; k < i + n; k++) {
-        double there = input_at(t, (Place){ rank, o->at[k].chunk }, &o->at[k]);
+    for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
+        double there = order_arrives(t, (Place){ rank, p->chunk }, p);
         if (isnan(there)) return 0;
-        if (there > when) when = there;
+        when = fmax(when, there);
     }
     for (int k = i; k < i + n; k++) when += duration(s, o->at[k].kind);
-    for (int k = i; k < i + n; k++) ends(t, (Place){ rank, o->at[k].chunk }, &o->at[k], when);
+    for (const Pass *p = &o->at[i]; p < &o->at[i + n]; p++) {
+        int at = order_index(t->like, (Place){ rank, p->chunk }, p->micro);
+        if (p->kind == ACTION_FORWARD)
+            t->forward[at] = when;
+        else if (p->kind != ACTION_BACKWARD_WEIGHT)
+            t->input[at] = when;
+    }
+    t->step = fmax(t->step, when);
     *now = when;
     return n;
 }
 
-static Status new_times(const Program *like, Arena *a, double **out)
-{
-    void *memory = NULL;
-    size_t n = (size_t)like->stages * (size_t)like->chunks * (size_t)like->micros;
-    TRY(arena_alloc(a, n * sizeof(double), &memory));
-    *out = memory;
-    for (size_t i = 0; i < n; i++) (*out)[i] = NAN;
-    return OK;
-}
-
 Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
 {
+    size_t n = (size_t)like->stages * (size_t)like->chunks * (size_t)like->micros;
     *out = (OrderTimes){ .like = like };
-    TRY(new_times(like, scratch, &out->forward));
-    return new_times(like, scratch, &out->input);
+    TRY(ARENA_NEW(scratch, n, &out->forward));
+    TRY(ARENA_NEW(scratch, n, &out->input));
+    for (size_t i = 0; i < n; i++) out->forward[i] = out->input[i] = NAN;
+    return OK;
 }
 
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
                  OrderTimes *out)
 {
     OrderTimes t;
-    void *memory = NULL;
+    double *now = NULL;
+    int *next = NULL;
     TRY(order_times(like, scratch, &t));
-    TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(double), &memory));
-    double *now = memory;
-    TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(int), &memory));
-    int *next = memory;
+    TRY(ARENA_ZEROED(scratch, s->stages, &now));
+    TRY(ARENA_ZEROED(scratch, s->stages, &next));
     for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < s->stages; r++) {

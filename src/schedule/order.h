@@ -1,11 +1,32 @@
-/*
- * order: the passes of all ranks, run once with free communication and entries without end. Private
- * to schedule/.
- */
+/* order: the passes of all ranks, written by hand and run once with free communication and entries
+ * without end. Private to schedule/. */
 #ifndef SCHEDULE_ORDER_H
 #define SCHEDULE_ORDER_H
 
 #include "schedule/schedule.h"
+
+/* A rank's order while it is written. Each pass is of the next micro-batch of its kind and chunk;
+ * what lies beyond the last micro-batch is left out, so beginnings and ends need no cases. */
+struct Hand {
+    const ScheduleShape *shape;
+    Order *order;
+    int next[3][2]; /* by forward, input and weight gradients; by chunk */
+    int put_off;    /* where in the order the oldest input gradient without its weights' may be */
+    int first;      /* the chunk that is called 0 */
+    bool two_ways;  /* chunk 0 has the even micro-batches, chunk 1 the odd ones */
+};
+
+/* So many times the passes "f0i1w.": f forward (F: paired with the backward that follows), b the
+ * whole backward, i and w its input and weight gradients; then the chunk. For '.': w those put off
+ * longest; else chunk after chunk with groups of as many micro-batches as there are stages,
+ * backward from the last chunk to the first. */
+void order_play(Hand *h, int times, const char *passes);
+
+/* The eight steps of DualPipe with their lengths: the 1st (twice), 3rd, 5th, 7th; the 2nd, 6th,
+ * 8th; the 4th. */
+void dualpipe_steps(Hand *h, int outer, int inner, int middle);
+
+void order_by_hand(const ScheduleShape *s, HandOrder *write, Order *ranks);
 
 /* When the forward and the input gradient of each (rank, chunk, micro) end; NaN where it does not
  * come there. In the scratch arena. */
@@ -19,6 +40,9 @@ typedef struct OrderTimes {
 Status order_times(const Program *like, Arena *scratch, OrderTimes *out);
 
 int order_index(const Program *like, Place at, int micro);
+
+/* When the input of a forward or backward is there: NaN if nobody has made it yet. */
+double order_arrives(const OrderTimes *t, Place at, const Pass *p);
 
 /* ERR_ARG if the orders wait for each other for ever. */
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,

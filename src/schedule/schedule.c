@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "schedule/lower.h"
+#include "schedule/order.h"
 
 #include <math.h>
 #include <string.h>
@@ -70,17 +71,17 @@ static Status two_halves(const ScheduleShape *s)
 }
 
 const ScheduleDesc schedule_table[] = {
-    { "gpipe", PLACE_LOOP, one_chunk, false, false, schedule_gpipe },
-    { "1f1b", PLACE_LOOP, one_chunk, false, false, schedule_1f1b },
-    { "interleaved", PLACE_LOOP, whole_groups, false, false, schedule_interleaved },
-    { "1f1b-overlap", PLACE_LOOP, with_blocks, true, false, schedule_1f1b_overlap },
-    { "zb-h1", PLACE_LOOP, one_chunk, false, false, schedule_zb_h1 },
-    { "zb1p", PLACE_LOOP, one_chunk, false, false, schedule_zb1p },
-    { "zbv", PLACE_V, two_chunks, false, false, schedule_zbv },
-    { "v-half", PLACE_V, two_chunks, false, true, schedule_v_half },
-    { "v-min", PLACE_V, two_chunks, false, true, schedule_v_min },
-    { "dualpipe", PLACE_BOTH, two_ways, false, false, schedule_dualpipe },
-    { "dualpipe-v", PLACE_V, two_halves, false, false, schedule_dualpipe_v },
+    { "gpipe", PLACE_LOOP, one_chunk, false, false, schedule_gpipe, NULL },
+    { "1f1b", PLACE_LOOP, one_chunk, false, false, schedule_1f1b, NULL },
+    { "interleaved", PLACE_LOOP, whole_groups, false, false, schedule_interleaved, NULL },
+    { "1f1b-overlap", PLACE_LOOP, with_blocks, true, false, schedule_1f1b_overlap, NULL },
+    { "zb-h1", PLACE_LOOP, one_chunk, false, false, schedule_zb_h1, NULL },
+    { "zb1p", PLACE_LOOP, one_chunk, false, false, NULL, schedule_zb1p },
+    { "zbv", PLACE_V, two_chunks, false, false, schedule_zbv, NULL },
+    { "v-half", PLACE_V, two_chunks, false, true, NULL, schedule_v_half },
+    { "v-min", PLACE_V, two_chunks, false, true, NULL, schedule_v_min },
+    { "dualpipe", PLACE_BOTH, two_ways, false, false, schedule_dualpipe, NULL },
+    { "dualpipe-v", PLACE_V, two_halves, false, false, schedule_dualpipe_v, NULL },
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 
@@ -93,9 +94,9 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
         *out = &schedule_table[i];
         return OK;
     }
-    int near = text_nearest(name, names, schedule_table_n);
-    if (near < 0) return FAIL(ERR_ARG, "schedule: there is no \"%s\"", name);
-    return FAIL(ERR_ARG, "schedule: there is no \"%s\"; did you mean %s?", name, names[near]);
+    char hint[TEXT_HINT_BYTES];
+    return FAIL(ERR_ARG, "schedule: there is no \"%s\"%s", name,
+                text_hint(hint, name, names, schedule_table_n, ""));
 }
 
 Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
@@ -122,13 +123,16 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
 
 Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out)
 {
-    void *memory = NULL;
     size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
-    TRY(arena_alloc_zero(scratch, (size_t)s->stages * sizeof(Order), &memory));
-    Order *ranks = memory;
-    TRY(arena_alloc(scratch, (size_t)s->stages * passes * sizeof(Pass), &memory));
-    for (int r = 0; r < s->stages; r++) ranks[r].at = (Pass *)memory + (size_t)r * passes;
-    TRY(d->order(s, scratch, ranks));
+    Order *ranks = NULL;
+    Pass *all = NULL;
+    TRY(ARENA_ZEROED(scratch, s->stages, &ranks));
+    TRY(ARENA_NEW(scratch, (size_t)s->stages * passes, &all));
+    for (int r = 0; r < s->stages; r++) ranks[r].at = all + (size_t)r * passes;
+    if (d->search != NULL)
+        TRY(d->search(s, scratch, ranks));
+    else
+        order_by_hand(s, d->by_hand, ranks);
     *out = ranks;
     return OK;
 }

@@ -45,13 +45,20 @@ typedef struct Order {
     int n;
 } Order;
 
+/* Writes one rank's order (order.h). */
+typedef struct Hand Hand;
+typedef void HandOrder(const ScheduleShape *s, int rank, Hand *h);
+/* Finds the orders of all ranks by the costs. */
+typedef Status SearchedOrder(const ScheduleShape *s, Arena *scratch, Order *ranks);
+
 typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
     Status (*legal)(const ScheduleShape *s); /* ERR_ARG: which number, and what is legal */
-    bool phases;    /* passes are taken apart, and pairs run phase by phase */
-    bool irregular; /* the order may never repeat, however many micro-batches there are */
-    Status (*order)(const ScheduleShape *s, Arena *scratch, Order *ranks);
+    bool phases;        /* passes are taken apart, and pairs run phase by phase */
+    bool irregular;     /* the order may never repeat, however many micro-batches there are */
+    HandOrder *by_hand; /* or */
+    SearchedOrder *search;
 } ScheduleDesc;
 
 typedef struct Pipeline {
@@ -77,18 +84,8 @@ Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Ar
 /* The orders of all ranks of a legal shape, in `scratch`, which is not given back. */
 Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out);
 
-/* For generators. */
-void order_add(Order *o, ActionKind kind, int chunk, int micro);
-Status schedule_gpipe(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_1f1b(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_interleaved(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_1f1b_overlap(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_zb_h1(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_zb1p(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_zbv(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_v_half(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_v_min(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_dualpipe(const ScheduleShape *s, Arena *scratch, Order *ranks);
-Status schedule_dualpipe_v(const ScheduleShape *s, Arena *scratch, Order *ranks);
+HandOrder schedule_gpipe, schedule_1f1b, schedule_interleaved, schedule_1f1b_overlap,
+    schedule_zb_h1, schedule_zbv, schedule_dualpipe, schedule_dualpipe_v;
+SearchedOrder schedule_zb1p, schedule_v_half, schedule_v_min;
 
 #endif

@@ -1,21 +1,5 @@
 #include "schedule/simulate.h"
 
-static bool on_lane(const Action *a) { return a->lane == LANE_COMPUTE; }
-
-static bool is_send(const Action *a)
-{
-    return a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_SEND_GRADIENTS;
-}
-
-static double sum_of(const Program *p, const SimSpan *span, bool (*counts)(const Action *))
-{
-    double sum = 0;
-    for (int i = 0; i < p->n; i++) {
-        if (counts(&p->at[i])) sum += span[i].end - span[i].start;
-    }
-    return sum;
-}
-
 /* Adds a change in its place; the list is almost in the order of time as it is. */
 static void change(SimRank *r, double at, double bytes)
 {
@@ -57,15 +41,12 @@ static void slot_changes(const Program *p, const Action *x, SlotBytes b, const S
 
 static Status memory_over_time(const Program *p, const SimCost *cost, Arena *a, SimRank *r)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)(2 * p->n + 1) * sizeof(MemoryPoint), &memory));
-    r->memory = memory;
+    TRY(ARENA_NEW(a, 2 * p->n + 1, &r->memory));
     change(r, 0, cost->entry_bytes * p->entries);
     for (int i = 0; i < p->n; i++) {
         const Action *x = &p->at[i];
         if (x->slot < 0) continue;
-        SlotBytes b = cost->slot(cost->ctx, p->rank, x->chunk);
-        slot_changes(p, x, b, &r->span[i], r);
+        slot_changes(p, x, cost->slot(cost->ctx, p->rank, x->chunk), &r->span[i], r);
     }
     add_up(r);
     return OK;
@@ -91,40 +72,41 @@ static const SimSpan *span_of(const Simulation *s, SimStep at)
 
 static Status critical_path(SimStep last, Arena *a, Simulation *s)
 {
-    void *memory = NULL;
-    int n = 1;
-    SimStep at = last;
-    for (; span_of(s, at)->cause >= 0; n++) {
-        at = (SimStep){ span_of(s, at)->cause_rank, span_of(s, at)->cause };
-    }
-    TRY(arena_alloc(a, (size_t)n * sizeof(SimStep), &memory));
-    s->path = memory;
-    s->n_path = n;
-    for (at = last; n-- > 0;) {
-        s->path[n] = at;
-        at = (SimStep){ span_of(s, at)->cause_rank, span_of(s, at)->cause };
+    const SimSpan *span = span_of(s, last);
+    s->n_path = 1;
+    for (; span->cause >= 0; s->n_path++) span = &s->rank[span->cause_rank].span[span->cause];
+    TRY(ARENA_NEW(a, s->n_path, &s->path));
+    for (int n = s->n_path; n-- > 0;) {
+        s->path[n] = last;
+        span = span_of(s, last);
+        last = (SimStep){ span->cause_rank, span->cause };
     }
     return OK;
 }
 
+static void sum_up(const Program *p, double step, SimRank *r)
+{
+    for (int i = 0; i < p->n; i++) {
+        double s = r->span[i].end - r->span[i].start;
+        if (p->at[i].lane == LANE_COMPUTE) r->busy += s;
+        if (action_is_send(p->at[i].kind)) r->transfer += s;
+    }
+    r->bubble = step > 0 ? 1 - r->busy / step : 0;
+}
+
 Status simulate_run(const Pipeline *p, const SimCost *cost, Arena *a, Simulation *out)
 {
-    void *memory = NULL;
     Simulation s = { 0 };
-    TRY(arena_alloc_zero(a, (size_t)p->stages * sizeof(SimRank), &memory));
-    s.rank = memory;
-    TRY(arena_alloc(a, (size_t)p->stages * sizeof(SimSpan *), &memory));
-    SimSpan **spans = memory;
+    SimSpan **spans = NULL;
+    TRY(ARENA_ZEROED(a, p->stages, &s.rank));
+    TRY(ARENA_NEW(a, p->stages, &spans));
     TRY(simulate_spans(p, cost, a, spans));
     for (int r = 0; r < p->stages; r++) s.rank[r].span = spans[r];
     SimStep last = last_step(p, &s);
     s.step = span_of(&s, last)->end;
     for (int r = 0; r < p->stages; r++) {
-        SimRank *rank = &s.rank[r];
-        rank->busy = sum_of(&p->rank[r], rank->span, on_lane);
-        rank->transfer = sum_of(&p->rank[r], rank->span, is_send);
-        rank->bubble = s.step > 0 ? 1 - rank->busy / s.step : 0;
-        if (cost->slot != NULL) TRY(memory_over_time(&p->rank[r], cost, a, rank));
+        sum_up(&p->rank[r], s.step, &s.rank[r]);
+        if (cost->slot != NULL) TRY(memory_over_time(&p->rank[r], cost, a, &s.rank[r]));
     }
     TRY(critical_path(last, a, &s));
     *out = s;

@@ -29,34 +29,27 @@ static double nothing(void *ctx, int rank, const Action *a)
 
 const SimCost simulate_free = { .duration = nothing };
 
-static Status ints(Arena *a, int n, int value, int **out)
+static Status ints(Arena *a, int n, int **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)n * sizeof(int), &memory));
-    *out = memory;
-    for (int i = 0; i < n; i++) (*out)[i] = value;
+    TRY(ARENA_NEW(a, n, out));
+    for (int i = 0; i < n; i++) (*out)[i] = -1;
     return OK;
 }
 
 static Status make_rank(RankState *s, const Program *p, Arena *a)
 {
-    void *memory = NULL;
-    int *tail = NULL;
+    int *tail = NULL, queues = queue_count(p);
     s->p = p;
-    TRY(arena_alloc(a, (size_t)p->n * sizeof(SimSpan), &memory));
-    s->span = memory;
-    TRY(ints(a, p->n, -1, &s->next));
-    TRY(ints(a, queue_count(p), -1, &s->head));
-    TRY(ints(a, queue_count(p), -1, &s->last));
-    TRY(ints(a, queue_count(p), -1, &tail));
-    TRY(ints(a, p->events, -1, &s->of_event));
+    TRY(ARENA_NEW(a, p->n, &s->span));
+    TRY(ints(a, p->n, &s->next));
+    TRY(ints(a, queues, &s->head));
+    TRY(ints(a, queues, &s->last));
+    TRY(ints(a, queues, &tail));
+    TRY(ints(a, p->events, &s->of_event));
     for (int i = 0; i < p->n; i++) {
         int q = queue_of(p, &p->at[i]);
         s->span[i] = (SimSpan){ NAN, NAN, -1, -1 };
-        if (tail[q] >= 0)
-            s->next[tail[q]] = i;
-        else
-            s->head[q] = i;
+        *(tail[q] >= 0 ? &s->next[tail[q]] : &s->head[q]) = i;
         tail[q] = i;
         if (p->at[i].signal >= 0) s->of_event[p->at[i].signal] = i;
     }
@@ -102,39 +95,29 @@ static void commit(Run *run, int rank, int queue, SimSpan span)
     look_at(run, rank);
 }
 
-/* The other end of a transfer: the queue of the peer's opposite kind on the neighbouring hop. */
-static Place other_end(const RankState *s, const Action *a, int *queue)
-{
-    bool onward = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_RECV_GRADIENTS;
-    bool sends = a->kind == ACTION_SEND_ACTIVATIONS || a->kind == ACTION_SEND_GRADIENTS;
-    Place to = place_at(s->p, a->micro, place_hop(s->p, a->chunk, a->micro) + (onward ? 1 : -1));
-    Action b = { .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk };
-    *queue = queue_of(s->p, &b);
-    return to;
-}
-
+/* Its other end is the queue of the peer's opposite kind on the neighbouring hop. */
 static Status start_transfer(Run *run, int rank, int queue, SimSpan mine, bool *moved)
 {
-    RankState *s = &run->rank[rank];
-    const Action *a = &s->p->at[s->head[queue]];
-    int peer_queue = 0;
-    Place to = other_end(s, a, &peer_queue);
+    const Program *p = run->rank[rank].p;
+    const Action *a = &p->at[run->rank[rank].head[queue]];
+    Place to = place_across(p, a);
+    bool sends = action_is_send(a->kind);
+    int other = queue_of(
+        p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
     RankState *peer = &run->rank[to.rank];
     SimSpan theirs;
-    *moved = false;
-    if (peer->head[peer_queue] < 0 || !ready(peer, peer_queue, &theirs)) return OK;
-    const Action *b = &peer->p->at[peer->head[peer_queue]];
+    if (peer->head[other] < 0 || !ready(peer, other, &theirs)) return OK;
+    const Action *b = &peer->p->at[peer->head[other]];
     if (b->micro != a->micro) {
         return FAIL(ERR_ARG,
                     "pipeline: rank %d is to %s of micro-batch %d where rank %d is to %s of %d",
                     rank, action_name(a->kind), a->micro, to.rank, action_name(b->kind), b->micro);
     }
-    bool sends = a->kind < b->kind;
     SimSpan span = theirs.start > mine.start ? theirs : mine;
     span.end =
         span.start + run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
     commit(run, rank, queue, span);
-    commit(run, to.rank, peer_queue, span);
+    commit(run, to.rank, other, span);
     *moved = true;
     return OK;
 }
@@ -184,13 +167,10 @@ static Status check_done(const Run *run)
 
 Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan **out)
 {
-    void *memory = NULL;
     Run run = { .cost = cost, .stages = p->stages };
-    TRY(arena_alloc_zero(a, (size_t)p->stages * sizeof(RankState), &memory));
-    run.rank = memory;
-    TRY(ints(a, p->stages, 0, &run.todo));
-    TRY(arena_alloc_zero(a, (size_t)p->stages * sizeof(bool), &memory));
-    run.listed = memory;
+    TRY(ARENA_ZEROED(a, p->stages, &run.rank));
+    TRY(ARENA_NEW(a, p->stages, &run.todo));
+    TRY(ARENA_ZEROED(a, p->stages, &run.listed));
     for (int r = 0; r < p->stages; r++) {
         TRY(make_rank(&run.rank[r], &p->rank[r], a));
         out[r] = run.rank[r].span;

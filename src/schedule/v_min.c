@@ -1,10 +1,10 @@
 /* V-min (arXiv:2405.15362): about a third of the memory of 1F1B, the least that a V can have: every
  * pass follows the one before it at once. The price is a bubble that grows where passes differ. */
-#include "schedule/v_pattern.h"
+#include "schedule/greedy.h"
 
-static Block block(int stages, int rank)
+static Block block(int p, int r)
 {
-    int p = stages, r = rank, shift = p % 3 == 0 ? 2 : 0;
+    int shift = p % 3 == 0 ? 2 : 0;
     return (Block){ { r, 2 * p - r - 1, 2 * p + shift + r, 4 * p + shift - r - 1 } };
 }
 

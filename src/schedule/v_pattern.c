@@ -1,5 +1,3 @@
-#include "schedule/v_pattern.h"
-
 #include "schedule/greedy.h"
 
 #include <math.h>
@@ -69,11 +67,10 @@ static Status squeeze(const Greedy *base, int attempt, int *chunk_limit, Arena *
 Status v_pattern_order(const ScheduleShape *s, Block (*block)(int stages, int rank), Arena *scratch,
                        Order *ranks)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(scratch, (size_t)s->stages * sizeof(Block), &memory));
-    Block *blocks = memory;
-    TRY(arena_alloc(scratch, (size_t)s->stages * 2 * sizeof(int), &memory));
-    int *chunk_limit = memory;
+    Block *blocks = NULL;
+    int *chunk_limit = NULL;
+    TRY(ARENA_NEW(scratch, s->stages, &blocks));
+    TRY(ARENA_NEW(scratch, 2 * s->stages, &chunk_limit));
     Greedy g = { .shape = s, .placement = PLACE_V, .turn = turn, .ctx = blocks };
     for (int r = 0; r < s->stages; r++) {
         blocks[r] = block(s->stages, r);

@@ -3,7 +3,6 @@
  * the gaps, by the costs given. Where that is longer than ZB-H1, which needs the same memory, it is
  * ZB-H1. */
 #include "schedule/greedy.h"
-#include "schedule/schedule.h"
 
 static double turn(const Greedy *g, int rank, const Pass *p)
 {
@@ -13,19 +12,13 @@ static double turn(const Greedy *g, int rank, const Pass *p)
 
 Status schedule_zb1p(const ScheduleShape *s, Arena *scratch, Order *ranks)
 {
-    void *memory = NULL;
     double step = 0;
     OrderTimes by_hand;
     Program like = { .micros = s->micros, .chunks = 1, .stages = s->stages };
-    TRY(schedule_zb_h1(s, scratch, ranks));
+    Greedy g = { .shape = s, .turn = turn, .limit = s->stages };
+    order_by_hand(s, schedule_zb_h1, ranks);
     TRY(order_run(&like, s, ranks, scratch, &by_hand));
-    TRY(arena_alloc(scratch, (size_t)s->stages * sizeof(int), &memory));
-    int *limit = memory;
-    for (int r = 0; r < s->stages; r++) limit[r] = s->stages;
-    Greedy g = { .shape = s, .placement = PLACE_LOOP, .turn = turn, .chunk_limit = limit };
-    g.limit = s->stages;
     TRY(greedy_run(&g, scratch, ranks, &step));
-    if (step < by_hand.step) return OK;
-    for (int r = 0; r < s->stages; r++) ranks[r].n = 0;
-    return schedule_zb_h1(s, scratch, ranks);
+    if (!(step < by_hand.step)) order_by_hand(s, schedule_zb_h1, ranks);
+    return OK;
 }

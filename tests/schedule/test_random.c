@@ -34,18 +34,12 @@ static ScheduleShape shape_of(int i)
 /* The orders without any entries or transfers in between. */
 static double bare_step(const ScheduleDesc *d, const ScheduleShape *s)
 {
-    Order ranks[16] = { 0 };
+    Order *ranks = NULL;
     OrderTimes times;
     Program like = {
         .micros = s->micros, .chunks = s->chunks, .stages = s->stages, .placement = d->placement
     };
-    for (int r = 0; r < s->stages; r++) {
-        void *memory = NULL;
-        size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
-        CHECK_OK(arena_alloc(&scratch, passes * sizeof(Pass), &memory));
-        ranks[r].at = memory;
-    }
-    CHECK_OK(d->order(s, &scratch, ranks));
+    CHECK_OK(schedule_orders(d, s, &scratch, &ranks));
     CHECK_OK(order_run(&like, s, ranks, &scratch, &times));
     return times.step;
 }
