@@ -80,14 +80,6 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
 
 /* ---- what rows say of each other ---- */
 
-static Status below(const Hardware *h, const char *name, double value, const char *limit_name,
-                    double limit, const char *unit)
-{
-    if (value <= limit) return OK;
-    return FAIL(ERR_ARG, "%s: %s is %g %s, more than %s %g", h->name, name, value, unit, limit_name,
-                limit);
-}
-
 static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
     const HardwareCurve *c = hardware_curve(h, work, dtype);
@@ -115,8 +107,7 @@ static Status check_tiers(const Hardware *h)
     for (int i = 0; i < t->n; i++) {
         if (t->at[i].share > 1) {
             return FAIL(ERR_ARG,
-                        "%s: a tier of scale_out.tiers lets through a share of %g, at most "
-                        "1",
+                        "%s: a tier of scale_out.tiers lets through a share of %g, at most 1",
                         h->name, t->at[i].share);
         }
         if (i > 0 && t->at[i].gpus <= t->at[i - 1].gpus) {
@@ -129,12 +120,17 @@ static Status check_tiers(const Hardware *h)
 
 static Status check(const Hardware *h)
 {
-    TRY(below(h, "memory.achieved_gb_s", h->memory_achieved_gb_s, "memory.gb_s", h->memory_gb_s,
-              "GB/s"));
-    TRY(below(h, "scale_up.achieved_gb_s", h->scale_up_achieved_gb_s, "scale_up.gb_s",
-              h->scale_up_gb_s, "GB/s"));
-    TRY(below(h, "scale_out.achieved_gb_s", h->scale_out_achieved_gb_s, "scale_out.gb_s",
-              h->scale_out_gb_s, "GB/s"));
+    const struct {
+        const char *link;
+        double achieved, sheet;
+    } rate[] = { { "memory", h->memory_achieved_gb_s, h->memory_gb_s },
+                 { "scale_up", h->scale_up_achieved_gb_s, h->scale_up_gb_s },
+                 { "scale_out", h->scale_out_achieved_gb_s, h->scale_out_gb_s } };
+    for (int i = 0; i < 3; i++) {
+        if (rate[i].achieved <= rate[i].sheet) continue;
+        return FAIL(ERR_ARG, "%s: %s.achieved_gb_s is %g GB/s, more than %s.gb_s %g", h->name,
+                    rate[i].link, rate[i].achieved, rate[i].link, rate[i].sheet);
+    }
     for (int i = WORK_GEMM * DTYPES; i < WORKS * DTYPES; i++) {
         TRY(check_curve(h, (OpWork)(i / DTYPES), (HardwareDtype)(i % DTYPES)));
     }
@@ -155,17 +151,12 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
 static Status unknown(const char *source)
 {
     const char *names[PRESETS_MAX];
+    char hint[TEXT_HINT_BYTES];
     int n = hardware_presets_n < PRESETS_MAX ? hardware_presets_n : PRESETS_MAX;
     for (int i = 0; i < n; i++) names[i] = hardware_presets[i].name;
-    int near = text_nearest(source, names, n);
-    if (near < 0) {
-        return FAIL(ERR_ARG,
-                    "there is neither a hardware file nor a GPU %s (docs/formats.md "
-                    "describes the file and lists the GPUs)",
-                    source);
-    }
-    return FAIL(ERR_ARG, "there is neither a hardware file nor a GPU %s, did you mean %s?", source,
-                names[near]);
+    return FAIL(ERR_ARG, "there is neither a hardware file nor a GPU %s%s", source,
+                text_hint(hint, source, names, n,
+                          " (docs/formats.md describes the file and lists the GPUs)"));
 }
 
 static bool is_file(const char *path)

@@ -59,23 +59,15 @@ static Status read_text(const Target *t, const yaml_node_t *n)
     return arena_text(t->reader->doc.arena, text, strlen(text), (const char **)field_of(t));
 }
 
-static Status read_flag(const Target *t, const yaml_node_t *n)
+/* 1 for the first word, 0 for the other. */
+static Status read_word(const Target *t, const yaml_node_t *n, const char *yes, const char *no,
+                        int *out)
 {
+    char wanted[WHAT_BYTES];
     const char *text = config_scalar_text(n);
-    bool yes = text != NULL && strcmp(text, "true") == 0;
-    if (!yes && (text == NULL || strcmp(text, "false") != 0)) return wrong(t, n, "true or false");
-    *(bool *)field_of(t) = yes;
-    return OK;
-}
-
-static Status read_fabric(const Target *t, const yaml_node_t *n)
-{
-    const char *text = config_scalar_text(n);
-    bool mesh = text != NULL && strcmp(text, "mesh") == 0;
-    if (!mesh && (text == NULL || strcmp(text, "switch") != 0))
-        return wrong(t, n, "mesh or switch");
-    *(HardwareFabric *)field_of(t) = mesh ? FABRIC_MESH : FABRIC_SWITCH;
-    return OK;
+    (void)snprintf(wanted, sizeof wanted, "%s or %s", yes, no);
+    *out = text != NULL && strcmp(text, yes) == 0;
+    return *out || (text != NULL && strcmp(text, no) == 0) ? OK : wrong(t, n, wanted);
 }
 
 /* Rates have an upper limit, so that no sum or product of theirs leaves what a double holds. */
@@ -85,75 +77,57 @@ static Status read_number(const Target *t, const yaml_node_t *n, RowType type, d
     bool number = config_scalar_number(n, &v) && v <= 1e15;
     if (type == TIME && !(number && v >= 0)) return wrong(t, n, "a number from 0");
     if (type == RATE && !(number && v > 1e-15)) return wrong(t, n, "a number above 0");
-    if (type == COUNT && !(number && v >= 1 && v == nearbyint(v))) {
+    if (type == COUNT && !(number && v >= 1 && v == nearbyint(v)))
         return wrong(t, n, "a whole number from 1");
-    }
     *out = v;
     return OK;
 }
 
 /* [[a, b, ...], ...]: `width` numbers a time, each of its type, one after the other into out. */
-static Status read_table(const Target *t, const yaml_node_t *list, const RowType *types, int width,
-                         int max, int *n, double *out)
+static Status read_table(const Target *t, const yaml_node_t *list, const RowType *types, int max,
+                         int *n, double *out)
 {
     char wanted[WHAT_BYTES];
+    int width = t->row->type == CURVE ? 2 : 3;
     (void)snprintf(wanted, sizeof wanted, "a list of 1 to %d lists of %d numbers", max, width);
     if (list->type != YAML_SEQUENCE_NODE) return wrong(t, list, wanted);
     const yaml_node_item_t *first = list->data.sequence.items.start;
-    const yaml_node_item_t *end = list->data.sequence.items.top;
-    if (end - first < 1 || end - first > max) return wrong(t, list, wanted);
-    for (const yaml_node_item_t *i = first; i < end; i++) {
-        const yaml_node_t *entry = config_node(&t->reader->doc, *i);
+    *n = (int)(list->data.sequence.items.top - first);
+    if (*n < 1 || *n > max) return wrong(t, list, wanted);
+    for (int i = 0; i < *n; i++) {
+        const yaml_node_t *entry = config_node(&t->reader->doc, first[i]);
         Target at = *t;
-        (void)snprintf(at.name, sizeof at.name, "%.64s[%d]", t->name, (int)(i - first));
+        (void)snprintf(at.name, sizeof at.name, "%.64s[%d]", t->name, i);
         if (entry->type != YAML_SEQUENCE_NODE ||
             entry->data.sequence.items.top - entry->data.sequence.items.start != width) {
             return wrong(&at, entry, wanted);
         }
         for (int k = 0; k < width; k++) {
-            const yaml_node_t *value =
-                config_node(&t->reader->doc, entry->data.sequence.items.start[k]);
-            TRY(read_number(&at, value, types[k], out++));
+            int value = entry->data.sequence.items.start[k];
+            TRY(read_number(&at, config_node(&t->reader->doc, value), types[k], out++));
         }
-    }
-    *n = (int)(end - first);
-    return OK;
-}
-
-static Status read_curve(const Target *t, const yaml_node_t *n)
-{
-    static const RowType types[] = { RATE, RATE };
-    double numbers[HARDWARE_POINTS_MAX * 2];
-    HardwareCurve *c = field_of(t);
-    TRY(read_table(t, n, types, 2, HARDWARE_POINTS_MAX, &c->n, numbers));
-    for (int i = 0; i < c->n; i++) {
-        const double *at = numbers + (size_t)2 * (size_t)i;
-        c->at[i] = (HardwarePoint){ at[0], at[1] };
-    }
-    return OK;
-}
-
-static Status read_tiers(const Target *t, const yaml_node_t *n)
-{
-    static const RowType types[] = { COUNT, RATE, TIME };
-    double numbers[HARDWARE_TIERS_MAX * 3];
-    HardwareTiers *tiers = field_of(t);
-    TRY(read_table(t, n, types, 3, HARDWARE_TIERS_MAX, &tiers->n, numbers));
-    for (int i = 0; i < tiers->n; i++) {
-        const double *at = numbers + (size_t)3 * (size_t)i;
-        tiers->at[i] = (HardwareTier){ at[0], at[1], at[2] };
     }
     return OK;
 }
 
 static Status read_value(const Target *t, const yaml_node_t *n)
 {
+    static const RowType point[] = { RATE, RATE }, tier[] = { COUNT, RATE, TIME };
+    HardwareCurve *curve = field_of(t);
+    HardwareTiers *tiers = field_of(t);
+    int first = 0;
     switch (t->row->type) {
     case TEXT: return read_text(t, n);
-    case FLAG: return read_flag(t, n);
-    case FABRIC: return read_fabric(t, n);
-    case CURVE: return read_curve(t, n);
-    case TIERS: return read_tiers(t, n);
+    case FLAG:
+        TRY(read_word(t, n, "true", "false", &first));
+        *(bool *)field_of(t) = first;
+        return OK;
+    case FABRIC:
+        TRY(read_word(t, n, "mesh", "switch", &first));
+        *(HardwareFabric *)field_of(t) = first ? FABRIC_MESH : FABRIC_SWITCH;
+        return OK;
+    case CURVE: return read_table(t, n, point, HARDWARE_POINTS_MAX, &curve->n, &curve->at->size);
+    case TIERS: return read_table(t, n, tier, HARDWARE_TIERS_MAX, &tiers->n, &tiers->at->gpus);
     case RATE:
     case COUNT:
     case TIME: break;
@@ -164,9 +138,11 @@ static Status read_value(const Target *t, const yaml_node_t *n)
 /* ---- sections ---- */
 
 /* ERR_ARG: there is no such row or section (name NULL), with the nearest. */
-static Status unknown(const char *place, const char *section, const char *name)
+static Status unknown(const Reader *r, const yaml_node_t *key, const char *section,
+                      const char *name)
 {
     const char *names[ROWS], *word = name == NULL ? section : name;
+    char place[CONFIG_PLACE_BYTES], hint[TEXT_HINT_BYTES];
     int n = 0;
     for (int i = 0; i < ROWS; i++) {
         if (name == NULL)
@@ -174,14 +150,9 @@ static Status unknown(const char *place, const char *section, const char *name)
         else if (strcmp(rows[i].section, section) == 0)
             names[n++] = rows[i].name;
     }
-    int near = text_nearest(word, names, n);
-    const char *what = name == NULL ? "section" : "number of this section";
-    if (near < 0) {
-        return FAIL(ERR_ARG, "%s: %.*s is no %s (docs/formats.md lists them)", place,
-                    CONFIG_SHOWN_CHARS, word, what);
-    }
-    return FAIL(ERR_ARG, "%s: %.*s is no %s, did you mean %s?", place, CONFIG_SHOWN_CHARS, word,
-                what, names[near]);
+    return FAIL(ERR_ARG, "%s: %.*s is no %s%s", config_place(place, &r->doc, key->start_mark),
+                CONFIG_SHOWN_CHARS, word, name == NULL ? "section" : "number of this section",
+                text_hint(hint, word, names, n, " (docs/formats.md lists them)"));
 }
 
 static int find(const char *section, const char *name)
@@ -199,14 +170,10 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
     TRY(config_need_mapping(&r->doc, map, section));
     const yaml_node_pair_t *p = map->data.mapping.pairs.start;
     for (; p < map->data.mapping.pairs.top; p++) {
-        char place[CONFIG_PLACE_BYTES];
         const char *key = NULL;
         TRY(config_key_text(&r->doc, map, p, &key));
         int row = find(section, key);
-        if (row < 0) {
-            config_place(place, &r->doc, config_node(&r->doc, p->key)->start_mark);
-            return unknown(place, section, key);
-        }
+        if (row < 0) return unknown(r, config_node(&r->doc, p->key), section, key);
         Target t = { .reader = r, .row = &rows[row] };
         (void)snprintf(t.name, sizeof t.name, "%s.%s", section, rows[row].name);
         TRY(read_value(&t, config_node(&r->doc, p->value)));
@@ -222,13 +189,9 @@ static Status read_sections(Reader *r)
     TRY(config_need_mapping(&r->doc, root, "the hardware"));
     const yaml_node_pair_t *p = root->data.mapping.pairs.start;
     for (; p < root->data.mapping.pairs.top; p++) {
-        char place[CONFIG_PLACE_BYTES];
         const char *key = NULL;
         TRY(config_key_text(&r->doc, root, p, &key));
-        if (find(key, NULL) < 0) {
-            config_place(place, &r->doc, config_node(&r->doc, p->key)->start_mark);
-            return unknown(place, key, NULL);
-        }
+        if (find(key, NULL) < 0) return unknown(r, config_node(&r->doc, p->key), key, NULL);
         TRY(read_section(r, key, config_node(&r->doc, p->value)));
     }
     return OK;

@@ -93,16 +93,17 @@ static Status comparison(Text *out, const PipelineView *v)
                          "<th>peak memory</th></tr></thead><tbody>\n"));
     for (int i = 0; i < v->timelines; i++) {
         const Timeline *t = &v->timeline[i];
-        char step[32], memory[32] = "-";
+        char step[32], memory[32] = "-", iteration[48] = "";
         if (t->peak_rank >= 0) (void)text_bytes(memory, t->rank[t->peak_rank].peak_bytes);
-        TRY(text_printf(out, "<tr><td>"));
-        TRY(svg_escape(out, t->title));
-        if (t->iteration > 0) TRY(text_printf(out, ", iteration %lld", (long long)t->iteration));
-        TRY(text_printf(
+        if (t->iteration > 0)
+            (void)snprintf(iteration, sizeof iteration, ", iteration %lld",
+                           (long long)t->iteration);
+        TRY(text_markup(
             out,
-            "</td><td>%d</td><td>%d</td><td>%d</td><td>%s</td><td>%+.1f %%</td>"
+            "<tr><td>%s%s</td><td>%d</td><td>%d</td><td>%d</td><td>%s</td><td>%+.1f %%</td>"
             "<td>%.2f %%</td><td>%.2f %%</td><td>%s</td></tr>\n",
-            t->ranks, t->chunks, t->micros, svg_value_text(step, t->step_s, SVG_SECONDS),
+            t->title, iteration, t->ranks, t->chunks, t->micros,
+            svg_value_text(step, t->step_s, SVG_SECONDS),
             100 * (t->step_s / v->timeline->step_s - 1), 100 * t->bubble, 100 * t->theory, memory));
     }
     TRY(text_printf(out, "</tbody></table></div>\n"));
@@ -118,32 +119,24 @@ static Status comparison(Text *out, const PipelineView *v)
 static Status time_bars(Text *out, const Timeline *t)
 {
     enum { ROWS = 64, PARTS = BUBBLE + 1 };
-    const char *part[PARTS], *row[ROWS];
+    const char *part[PARTS] = { [BUBBLE] = "bubble" }, *row[ROWS];
     char name[ROWS][16];
-    double value[ROWS * PARTS];
-    int n = t->shown;
+    double value[ROWS][PARTS];
     for (int p = 0; p < BUBBLE; p++) part[p] = timeline_kind[p].name;
-    part[BUBBLE] = "bubble";
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
         const TimelineRank *r = &t->rank[rank];
         (void)snprintf(name[i], sizeof name[i], "rank %d", rank);
         row[i] = name[i];
-        for (int p = 0; p < BUBBLE; p++) value[i * PARTS + p] = r->sum_s[p];
-        value[i * PARTS + BUBBLE] = fmax(t->step_s - r->busy_s, 0);
+        memcpy(value[i], r->sum_s, BUBBLE * sizeof(double));
+        value[i][BUBBLE] = fmax(t->step_s - r->busy_s, 0);
     }
-    const SvgBars bars = { .title = "Time by rank",
-                           .row = row,
-                           .part = part,
-                           .value = value,
-                           .rows = n,
-                           .parts = PARTS,
-                           .width = PAGE_WIDTH,
-                           .unit = SVG_SECONDS };
+    const SvgBars bars = { "Time by rank", row,   part,       *value,
+                           t->shown,       PARTS, PAGE_WIDTH, SVG_SECONDS };
     TRY(text_printf(out,
                     "<details%s><summary>Where each rank's time goes</summary>"
                     "<div class=\"wide full kinds\">\n",
-                    n <= 16 ? " open=\"open\"" : ""));
+                    t->shown <= 16 ? " open=\"open\"" : ""));
     TRY(svg_bars(out, &bars));
     return text_printf(out, "</div></details>\n");
 }

@@ -20,13 +20,12 @@ static double number_of(const cJSON *object, const char *key)
 static Status read_points(const JsonIn *j, Arena *a, Scaling *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(j->root, "scaling"), *item = NULL;
-    void *memory = NULL;
     const char *title = NULL;
+    ScalingPoint *point = NULL;
     int n = 0;
     TRY(json_in_text(j, "title", &title));
     TRY(arena_text(a, title, strlen(title), &out->title));
-    TRY(arena_alloc_zero(a, SCALING_POINTS * sizeof(ScalingPoint), &memory));
-    ScalingPoint *point = memory;
+    TRY(ARENA_ZEROED(a, SCALING_POINTS, &point));
     cJSON_ArrayForEach(item, list)
     {
         const cJSON *reason = cJSON_GetObjectItemCaseSensitive(item, "reason");
@@ -60,31 +59,19 @@ Status scaling_read(const char *path, Arena *a, Scaling *out)
     return s;
 }
 
-static Status put_point(Json *j, const ScalingPoint *p)
-{
-    TRY(json_object(j));
-    TRY(json_number(j, "gpus", p->gpus));
-    TRY(json_number(j, "tokens_per_s_per_gpu", p->tokens_per_s_per_gpu));
-    TRY(json_number(j, "efficiency", p->efficiency));
-    TRY(json_key(j, "reason"));
-    TRY(json_string(j, p->reason != NULL ? p->reason : ""));
-    return json_object_end(j);
-}
-
 Status scaling_write(const char *path, const Scaling *s, Arena *scratch)
 {
-    Text text = { 0 };
-    TRY(text_init(&text, scratch));
-    Json j = json_begin(&text);
-    TRY(json_object(&j));
-    TRY(json_key(&j, "title"));
-    TRY(json_string(&j, s->title));
-    TRY(json_key(&j, "scaling"));
-    TRY(json_array(&j));
-    for (int i = 0; i < s->points; i++) TRY(put_point(&j, &s->point[i]));
-    TRY(json_array_end(&j));
-    TRY(json_object_end(&j));
-    return file_write_whole(path, text.data, text.used, scratch);
+    Text out = { 0 };
+    TRY(text_init(&out, scratch));
+    TRY(text_json(&out, "{\"title\":%s,\"scaling\":[", s->title));
+    for (const ScalingPoint *p = s->point; p < s->point + s->points; p++) {
+        TRY(text_json(
+            &out, "{\"gpus\":%g,\"tokens_per_s_per_gpu\":%g,\"efficiency\":%g,\"reason\":%s}",
+            p->gpus, p->tokens_per_s_per_gpu, p->efficiency, p->reason != NULL ? p->reason : ""));
+        if (p + 1 < s->point + s->points) TRY(text_json(&out, ","));
+    }
+    TRY(text_json(&out, "]}"));
+    return file_write_whole(path, out.data, out.used, scratch);
 }
 
 /* ---- drawn ---- */
@@ -119,14 +106,11 @@ Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
 static Status point_row(Text *out, const Scaling *s, const ScalingPoint *p)
 {
     char gpus[32], rate[32], efficiency[32];
-    TRY(text_printf(out, "<tr><td>"));
-    TRY(svg_escape(out, s->title));
-    TRY(text_printf(out, "</td><td>%s</td><td>%s</td><td>%s</td><td>",
-                    text_thousands(gpus, (int64_t)p->gpus),
-                    svg_value_text(rate, p->tokens_per_s_per_gpu, SVG_PLAIN),
-                    svg_value_text(efficiency, p->efficiency, SVG_PERCENT)));
-    TRY(svg_escape(out, p->reason != NULL ? p->reason : ""));
-    return text_printf(out, "</td></tr>\n");
+    return text_markup(out, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
+                       s->title, text_thousands(gpus, (int64_t)p->gpus),
+                       svg_value_text(rate, p->tokens_per_s_per_gpu, SVG_PLAIN),
+                       svg_value_text(efficiency, p->efficiency, SVG_PERCENT),
+                       p->reason != NULL ? p->reason : "");
 }
 
 Status scaling_section(Text *out, const Scaling *s, int n)

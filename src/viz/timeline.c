@@ -40,10 +40,10 @@ static void sum_rank(TimelineRank *r)
 
 void timeline_sum(Timeline *t)
 {
-    double bubbles = 0, p = t->ranks - 1, most = -1;
+    double p = t->ranks - 1, most = -1;
     int spans = 1;
     t->peak_rank = -1;
-    t->step_s = 0;
+    t->step_s = t->bubble = 0;
     for (int i = 0; i < t->ranks; i++) {
         TimelineRank *r = &t->rank[i];
         sum_rank(r);
@@ -52,12 +52,11 @@ void timeline_sum(Timeline *t)
         if (r->peak_bytes > most) t->peak_rank = i;
         most = fmax(most, r->peak_bytes);
     }
-    for (int i = 0; i < t->ranks; i++) {
-        TimelineRank *r = &t->rank[i];
+    for (TimelineRank *r = t->rank; r < t->rank + t->ranks; r++) {
         r->bubble = t->step_s > 0 ? (t->step_s - r->busy_s) / t->step_s : 0;
-        bubbles += r->bubble;
+        t->bubble += r->bubble;
     }
-    t->bubble = bubbles / t->ranks;
+    t->bubble /= t->ranks;
     t->theory = p / (p + (double)t->micros * t->chunks);
     t->shown = (int)fmin(fmin(fmax((double)BOXES_MOST / spans, SHOWN_LEAST), SHOWN_MOST), t->ranks);
 }
@@ -85,13 +84,12 @@ static TimelineKind kind_of(const Action *a)
 /* Phases of one pass that follow one another are one span; receives are their senders' spans. */
 static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, TimelineRank *r)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(a, (size_t)p->n * sizeof(TimelineSpan), &memory));
-    TimelineSpan *last = memory, *next = memory;
+    TRY(ARENA_NEW(a, p->n, &r->span));
+    TimelineSpan *last = r->span, *next = r->span;
     for (int i = 0; i < p->n; i++) {
         const Action *x = &p->at[i];
         TimelineSpan s = { span[i].start, span[i].end, kind_of(x), x->micro, x->chunk };
-        bool receive = x->kind == ACTION_RECV_ACTIVATIONS || x->kind == ACTION_RECV_GRADIENTS;
+        bool receive = action_is_transfer(x->kind) && !action_is_send(x->kind);
         if (receive || !(s.end_s > s.start_s)) continue;
         bool joins = next > last && last->kind == s.kind && last->micro == s.micro &&
                      last->chunk == s.chunk && last->end_s == s.start_s;
@@ -99,8 +97,7 @@ static Status simulated_spans(const Program *p, const SimSpan *span, Arena *a, T
         if (!joins) last = next++;
         *last = s;
     }
-    r->span = memory;
-    r->spans = (int)(next - (TimelineSpan *)memory);
+    r->spans = (int)(next - r->span);
     return OK;
 }
 
@@ -108,10 +105,10 @@ static Status simulated_memory(const Timeline *t, const SimRank *s, const Timeli
                                int rank, Arena *a)
 {
     TimelineRank *r = &t->rank[rank];
-    void *memory = NULL;
     size_t n = (size_t)s->n_memory, last = (size_t)t->memory_kinds - 1;
-    TRY(arena_alloc(a, n * (last + 2) * sizeof(double), &memory));
-    double *at = memory, *bytes = at + n;
+    double *at = NULL;
+    TRY(ARENA_NEW(a, n * (last + 2), &at));
+    double *bytes = at + n;
     r->at_s = at;
     r->bytes = bytes;
     r->points = s->n_memory;
@@ -128,17 +125,14 @@ static Status simulated_memory(const Timeline *t, const SimRank *s, const Timeli
 Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
                           int n, const char *title, Arena *a, Timeline *out)
 {
-    void *memory = NULL;
     if (n < 0 || n > TIMELINE_MEMORY_KINDS - 1) {
         return FAIL(ERR_ARG, "timeline: %d resident kinds of memory, at most %d are drawn", n,
                     TIMELINE_MEMORY_KINDS - 1);
     }
-    TRY(arena_alloc_zero(a, (size_t)p->stages * sizeof(TimelineRank), &memory));
-    Timeline t = { .title = title,
-                   .ranks = p->stages,
-                   .chunks = p->rank[0].chunks,
-                   .micros = p->rank[0].micros,
-                   .rank = memory };
+    Timeline t = { .title = title, .ranks = p->stages };
+    t.chunks = p->rank->chunks;
+    t.micros = p->rank->micros;
+    TRY(ARENA_ZEROED(a, t.ranks, &t.rank));
     if (s->rank[0].n_memory > 0) {
         for (int k = 0; k < n; k++) t.memory_kind[k] = resident[k].name;
         t.memory_kind[n] = "activations";

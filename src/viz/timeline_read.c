@@ -66,11 +66,9 @@ static bool real(const cJSON *item, double *out)
 static Status list_of(const Source *f, const char *key, const cJSON *array, List *out)
 {
     const cJSON *item = NULL;
-    void *memory = NULL;
-    size_t n = cJSON_IsArray(array) ? (size_t)cJSON_GetArraySize(array) : 0;
-    TRY(arena_alloc(f->arena, n * sizeof(double), &memory));
-    *out = (List){ .at = memory };
-    if (n == 0) return OK;
+    *out = (List){ 0 };
+    if (!cJSON_IsArray(array)) return OK;
+    TRY(ARENA_NEW(f->arena, cJSON_GetArraySize(array), &out->at));
     cJSON_ArrayForEach(item, array)
     {
         if (real(item, &out->at[out->n++])) continue;
@@ -141,13 +139,13 @@ static Status read_lists(const Source *f, int kind, List list[TIMELINE_LISTS])
 static Status take_apart(const Source *f)
 {
     size_t micros = (size_t)f->t->micros + 1;
-    void *memory = NULL;
+    char *is_apart = NULL;
     ArenaMark mark = arena_mark(f->arena);
-    TRY(arena_alloc_zero(f->arena, micros * (size_t)f->t->chunks, &memory));
+    TRY(ARENA_ZEROED(f->arena, micros * (size_t)f->t->chunks, &is_apart));
     for (int i = f->r->spans - 1; i >= 0; i--) { /* weight gradients are last */
         TimelineSpan *s = &f->r->span[i];
         if (s->kind > TIMELINE_WEIGHT) continue;
-        char *apart = (char *)memory + (size_t)s->chunk * micros + (size_t)s->micro;
+        char *apart = is_apart + (size_t)s->chunk * micros + (size_t)s->micro;
         if (s->kind == TIMELINE_WEIGHT) *apart = 1;
         if (s->kind == TIMELINE_BACKWARD && *apart != 0) s->kind = TIMELINE_INPUT;
     }
@@ -158,15 +156,13 @@ static Status take_apart(const Source *f)
 static Status read_passes(const Source *f)
 {
     List list[TIMELINE_KINDS][TIMELINE_LISTS] = { 0 };
-    size_t n = 0;
-    void *memory = NULL;
+    int n = 0;
     for (int kind = 0; kind < TIMELINE_KINDS; kind++) {
         if (timeline_kind[kind].prefix != NULL) TRY(read_lists(f, kind, list[kind]));
-        n += (size_t)list[kind][START].n;
+        n += list[kind][START].n;
     }
     if (list[TIMELINE_FORWARD][START].n == 0) return BAD(f, "%s", "no forward pass in it");
-    TRY(arena_alloc(f->arena, n * sizeof(TimelineSpan), &memory));
-    f->r->span = memory;
+    TRY(ARENA_NEW(f->arena, n, &f->r->span));
     for (int kind = 0; kind < TIMELINE_KINDS; kind++) TRY(add_passes(f, kind, list[kind]));
     return take_apart(f);
 }
@@ -194,8 +190,7 @@ static Status read_kind(const Source *f, const cJSON *kind, int k, int points, d
 static Status read_memory(const Source *f)
 {
     const cJSON *kinds = member(f, "memory_bytes"), *kind = NULL;
-    double gib = 0;
-    void *memory = NULL;
+    double gib = 0, *bytes = NULL;
     int k = 0, n = cJSON_GetArraySize(kinds);
     List at;
     f->r->peak_bytes = real(member(f, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
@@ -205,13 +200,13 @@ static Status read_memory(const Source *f)
     if (n != f->t->memory_kinds)
         return BAD(f, "%d kinds of memory, rank 0 has %d, at most %d are drawn", n,
                    f->t->memory_kinds, TIMELINE_MEMORY_KINDS);
-    TRY(arena_alloc(f->arena, (size_t)at.n * (size_t)n * sizeof(double), &memory));
-    f->r->bytes = memory;
+    TRY(ARENA_NEW(f->arena, (size_t)at.n * (size_t)n, &bytes));
     cJSON_ArrayForEach(kind, kinds)
     {
-        TRY(read_kind(f, kind, k, at.n, (double *)memory + k));
+        TRY(read_kind(f, kind, k, at.n, bytes + k));
         k++;
     }
+    f->r->bytes = bytes;
     for (int i = 0; i < at.n; i++) {
         at.at[i] *= 1e-3;
         if (i > 0 && at.at[i] < at.at[i - 1])
@@ -245,11 +240,9 @@ static void note_totals(const Source *f, TimelineIteration *all)
 static Status read_rank(Source *f, int64_t iteration, TimelineIteration **all)
 {
     Timeline *t = f->t;
-    void *memory = *all;
     char key[32];
-    if (f->r == t->rank)
-        TRY(arena_alloc(f->arena, (size_t)cJSON_GetArraySize(f->root) * sizeof **all, &memory));
-    t->recorded = *all = memory;
+    if (f->r == t->rank) TRY(ARENA_NEW(f->arena, cJSON_GetArraySize(f->root), all));
+    t->recorded = *all;
     note_totals(f, *all);
     for (int i = 0; i < t->n_recorded && iteration < 0 && f->r == t->rank; i++) {
         if ((*all)[i].number > t->iteration) t->iteration = (*all)[i].number;
@@ -290,11 +283,9 @@ static Status read_files(Source *f, const char *folder, int64_t iteration)
 {
     TimelineIteration *all = NULL;
     Timeline *t = f->t;
-    void *memory = NULL;
     TRY(open_file(f, folder, "config.json"));
     TRY(read_config(f, folder));
-    TRY(arena_alloc_zero(f->arena, (size_t)t->ranks * sizeof(TimelineRank), &memory));
-    t->rank = memory;
+    TRY(ARENA_ZEROED(f->arena, t->ranks, &t->rank));
     for (int i = 0; i < t->ranks; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "pp_rank_%d.json", i);

@@ -181,10 +181,9 @@ static Status put_head(Text *out, const Timeline *t, double width, double axis_s
                     "height=\"%.0f\" data-axis=\"%.9g\" data-kinds=\"",
                     width, height, width, height, axis_s));
     for (int k = 0; k < TIMELINE_KINDS; k++) TRY(text_printf(out, "%s,", timeline_kind[k].name));
-    TRY(text_printf(out, "\">\n<text class=\"head\" x=\"0\" y=\"14\">"));
-    TRY(svg_escape(out, t->title));
-    TRY(text_printf(out, ": step %s, bubble %.2f %%</text>\n",
-                    svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
+    TRY(text_markup(
+        out, "\">\n<text class=\"head\" x=\"0\" y=\"14\">%s: step %s, bubble %.2f %%</text>\n",
+        t->title, svg_value_text(step, t->step_s, SVG_SECONDS), 100 * t->bubble));
     TRY(put_text(out, "end dim", width - RIGHT + BUBBLE, 14, "bubble"));
     return put_text(out, "end dim", width, 14, t->peak_rank >= 0 ? "memory" : "");
 }

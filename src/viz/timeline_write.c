@@ -6,6 +6,14 @@
 #include <math.h>
 #include <stdio.h>
 
+static Status put_list(Json *j, const char *key, const double *v, int n, int stride, double unit)
+{
+    TRY(json_key(j, key));
+    TRY(json_array(j));
+    for (int i = 0; i < n; i++) TRY(json_double(j, unit * v[(int64_t)i * stride]));
+    return json_array_end(j);
+}
+
 static Status put_passes(Json *j, const TimelineRank *r, TimelineKind kind)
 {
     for (int list = 0; list < (kind < TIMELINE_OTHER ? TIMELINE_LISTS : 2); list++) {
@@ -24,58 +32,33 @@ static Status put_passes(Json *j, const TimelineRank *r, TimelineKind kind)
     return OK;
 }
 
-static Status put_list(Json *j, const char *key, const double *v, int n, int stride, double unit)
-{
-    TRY(json_key(j, key));
-    TRY(json_array(j));
-    for (int i = 0; i < n; i++) TRY(json_double(j, unit * v[(int64_t)i * stride]));
-    return json_array_end(j);
-}
-
-/* A kind that does not change is one number. */
-static Status put_memory(Json *j, const Timeline *t, const TimelineRank *r)
+/* A kind of memory that does not change is one number. */
+static Status put_rank(Text *out, const Timeline *t, const TimelineRank *r)
 {
     int n = t->memory_kinds;
-    if (r->points == 0) return OK;
-    TRY(put_list(j, "memory_at", r->at_s, r->points, 1, 1e3));
-    TRY(json_key(j, "memory_bytes"));
-    TRY(json_object(j));
-    for (int k = 0; k < n; k++) {
-        const double *v = r->bytes + k;
-        bool same = true;
-        for (int i = 1; i < r->points; i++) same &= v[(int64_t)i * n] == *v;
-        if (same) TRY(json_number(j, t->memory_kind[k], *v));
-        if (!same) TRY(put_list(j, t->memory_kind[k], v, r->points, n, 1));
-    }
-    return json_object_end(j);
-}
-
-static Status put_rank(Json *j, const Timeline *t, const TimelineRank *r)
-{
-    char key[32];
-    (void)snprintf(key, sizeof key, "%lld", (long long)t->iteration);
-    TRY(json_key(j, key));
-    TRY(json_object(j));
-    TRY(json_number(j, "total", 1e3 * r->total_s));
-    if (!isnan(r->peak_bytes)) TRY(json_number(j, "memory", r->peak_bytes / TIMELINE_GIB));
+    TRY(text_json(out, "{\"%lld\":", (long long)t->iteration));
+    Json j = json_begin(out);
+    TRY(json_object(&j));
+    TRY(json_number(&j, "total", 1e3 * r->total_s));
+    if (!isnan(r->peak_bytes)) TRY(json_number(&j, "memory", r->peak_bytes / TIMELINE_GIB));
     for (int k = 0; k < TIMELINE_KINDS; k++) {
-        if (timeline_kind[k].prefix != NULL) TRY(put_passes(j, r, (TimelineKind)k));
+        if (timeline_kind[k].prefix != NULL) TRY(put_passes(&j, r, (TimelineKind)k));
     }
-    TRY(put_memory(j, t, r));
-    return json_object_end(j);
-}
-
-static Status put_config(Json *j, const Timeline *t)
-{
-    static const char *const ONE[] = { "dp_size", "tp_size", "ep_size", "train_iters" };
-    TRY(json_key(j, "title"));
-    TRY(json_string(j, t->title));
-    TRY(json_number(j, "world_size", t->ranks));
-    TRY(json_number(j, "pp_size", t->ranks));
-    TRY(json_number(j, "vp_size", t->chunks));
-    TRY(json_number(j, "num_mbs", t->micros));
-    for (int i = 0; i < 4; i++) TRY(json_number(j, ONE[i], 1));
-    return OK;
+    if (r->points > 0) {
+        TRY(put_list(&j, "memory_at", r->at_s, r->points, 1, 1e3));
+        TRY(json_key(&j, "memory_bytes"));
+        TRY(json_object(&j));
+        for (int k = 0; k < n; k++) {
+            const double *v = r->bytes + k;
+            bool same = true;
+            for (int i = 1; i < r->points; i++) same &= v[(int64_t)i * n] == *v;
+            TRY(same ? json_number(&j, t->memory_kind[k], *v)
+                     : put_list(&j, t->memory_kind[k], v, r->points, n, 1));
+        }
+        TRY(json_object_end(&j));
+    }
+    TRY(json_object_end(&j));
+    return text_json(out, "}");
 }
 
 Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena *scratch)
@@ -86,10 +69,12 @@ Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena
     TRY(file_make_folders(folder));
     TRY(file_join(path, folder, name));
     TRY(text_init(&text, scratch));
-    Json j = json_begin(&text);
-    TRY(json_object(&j));
-    TRY(rank < 0 ? put_config(&j, t) : put_rank(&j, t, &t->rank[rank]));
-    TRY(json_object_end(&j));
+    TRY(rank >= 0 ? put_rank(&text, t, &t->rank[rank])
+                  : text_json(&text,
+                              "{\"title\":%s,\"world_size\":%d,\"pp_size\":%d,\"vp_size\":%d,"
+                              "\"num_mbs\":%d,\"dp_size\":1,\"tp_size\":1,\"ep_size\":1,"
+                              "\"train_iters\":1}",
+                              t->title, t->ranks, t->ranks, t->chunks, t->micros));
     return file_write_whole(path, text.data, text.used, scratch);
 }
 
