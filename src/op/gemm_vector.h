@@ -20,6 +20,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 enum { VECTOR_LANES = 16, TILE_ROWS = 14 };
 #define VECTOR_LOW  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -42,11 +46,18 @@ typedef float VectorAt __attribute__((vector_size(VECTOR_LANES * sizeof(float)),
 
 typedef uint32_t VectorBits __attribute__((vector_size(VECTOR_LANES * sizeof(uint32_t))));
 
-/* sum + a b for words of f32 */
+/* sum + a b for words of f32, rounded once where the machine can: left to the compiler, a tile of
+ * one row and column was rounded twice in places (gcc 13), and bits depended on the other rows. */
 static inline __attribute__((always_inline)) Vector vector_add_product(Vector sum, float a,
                                                                        Vector b)
 {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (Vector)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
+#else
     return sum + a * b;
+#endif
 }
 
 /* gcc has one name, clang 14 the other. */
@@ -57,7 +68,6 @@ static inline __attribute__((always_inline)) Vector vector_add_product(Vector su
 #endif
 
 #if defined(__AVX512BF16__) && !VECTOR_AMX
-#include <immintrin.h>
 enum { VECTOR_PAIRS = true };
 /* sum + a0 b0 + a1 b1 for words of two bf16 */
 static inline __attribute__((always_inline)) Vector vector_add_pairs(Vector sum, float a, Vector b)
