@@ -21,6 +21,7 @@ static Status model_flops(Planner *p)
     PlanLayout one = { .micro_batch = 1, .ep = 1, .cp = 1 };
     const PriceEntry *e = NULL;
     TRY(price_entry(p, &one, &e));
+    p->limits = &e->stack;
     double flops = 0;
     for (int i = 0; i < p->spec.n_layers; i++) {
         const LayerCount *l = &e->plain[p->class_of[i]].count;

@@ -449,6 +449,22 @@ static Status divides(const char *part_name, int64_t part, const char *whole_nam
                 (long long)above);
 }
 
+static Status stack_can(const double *can, const PlanLayout *l)
+{
+    const char *schedule = l->schedule->name;
+    if (l->zero > can[STACK_zero_most])
+        return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
+                    can[STACK_zero_most]);
+    if (l->recompute & ~(unsigned)can[STACK_recompute])
+        return FAIL(ERR_ARG,
+                    "recompute.pieces: this stack computes again no such part of a layer%s",
+                    (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
+    if (can[STACK_overlap] != 0 || (!l->schedule->phases && strncmp(schedule, "dual", 4) != 0))
+        return OK;
+    return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches",
+                schedule);
+}
+
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;
@@ -461,6 +477,7 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(divides("train.micro_batch", l->micro_batch, "the sequences of a data-parallel rank,",
                 c->train_batch / l->dp));
     if (l->shard > 0) TRY(divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
+    TRY(stack_can(p->limits->at, l));
     int stages = price_stage_count(l);
     if (l->partition != NULL || stages <= p->spec.blocks) return OK;
     return FAIL(ERR_ARG,

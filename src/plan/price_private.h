@@ -60,7 +60,8 @@ struct Planner {
     int entries;
     Partition **partition;
     int partitions;
-    double flops; /* of the model for one step, nothing computed twice */
+    const StackValues *limits; /* with what the stack can do */
+    double flops;              /* of the model for one step, nothing computed twice */
 };
 
 /* The class of a block's attention and of its MLP or MoE. */

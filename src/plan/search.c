@@ -204,10 +204,7 @@ static Status group_bound(Search *s, Group *g)
     for (int64_t id = 0, n = inner_count(s); id < n; id++) {
         SearchBound b;
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
-        if (g->members == 0 && s->pricer->legal(ctx, &row.layout) != OK) {
-            status_clear();
-            return OK;
-        }
+        if (s->pricer->legal(ctx, &row.layout) != OK) continue;
         TRY(s->pricer->bound(ctx, &row.layout, &b));
         g->members++;
         if (b.step_s < g->step_s) g->step_s = b.step_s;
@@ -215,6 +212,7 @@ static Status group_bound(Search *s, Group *g)
         g->bytes = row.price.peak_bytes = b.bytes;
         g->leanest = row;
     }
+    status_clear();
     return OK;
 }
 
@@ -226,6 +224,7 @@ static Status group_search(Search *s, const Group *g, Found *f)
     for (int64_t id = 0, n = inner_count(s); id < n; id++) {
         SearchBound b;
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
+        if (s->pricer->legal(ctx, &row.layout) != OK) continue;
         TRY(s->pricer->bound(ctx, &row.layout, &b));
         if (b.bytes > s->cap_bytes) {
             f->count.pruned_memory++;
@@ -243,6 +242,7 @@ static Status group_search(Search *s, const Group *g, Found *f)
         if (status == OK) f->count.priced++, found_add(f, &row);
         TRY(refused_is_fine(status, &f->count));
     }
+    status_clear();
     return OK;
 }
 

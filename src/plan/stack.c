@@ -68,7 +68,10 @@ static Status check(const PlanStack *s, const StackValues *v)
         return FAIL(ERR_ARG, "stack %s: %s is %g, it must be from 0 to 1", s->sheet.name,
                     stack_names[shares[i]], v->at[shares[i]]);
     }
-    double kind = v->at[STACK_dispatch];
+    double kind = v->at[STACK_dispatch], again = v->at[STACK_recompute];
+    if (!(again >= 0 && again < 64))
+        return FAIL(ERR_ARG, "stack %s: recompute is %g, a sum of pieces is from 0 to 63",
+                    s->sheet.name, again);
     if (kind == 0 || kind == 1 || kind == 2) return OK;
     return FAIL(ERR_ARG, "stack %s: dispatch is %g, it must be 0 (expert), 1 (rank) or 2 (host)",
                 s->sheet.name, kind);

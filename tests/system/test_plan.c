@@ -155,6 +155,8 @@ static void bad_input_is_one_sentence_and_exit_2(void **state)
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--scale", "8,x" }, { "--scale" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--stack", "primos" }, { "primus" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--json", "--csv" }, { "--json" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "--stack", "primus", "mesh.zero=3" },
+          { "mesh.zero 3", "up to stage 1" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:97", "--search" },
           { "nearest number of GPUs" } },
         { { "plan", "moe-1t", "--hardware", "gpu.yaml", "--gpus", "8" }, { "gpu.yaml" } },
