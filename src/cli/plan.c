@@ -276,8 +276,7 @@ static Status run(PlanCall *c, int argc, char **argv)
         { "--hardware", OPTION_TEXT, &c->hardware, "FILE", .help = "a GPU from a file" },
         { "--gpus", OPTION_INT, &c->gpus, "N", .help = "how many", .min = 1, .max = 1e8 },
         { "--stack", OPTION_TEXT, &c->stack, "NAME",
-          .help = "who runs it: switchyard, primus, torchtitan, a file; and its options,\n"
-                  "as in primus,deepep=0" },
+          .help = "switchyard, primus, torchtitan or a file; primus,deepep=0 sets options" },
         { "--formula", OPTION_TEXT, &c->formula, "NAME",
           .help = "beside it Primus' own formula: primus-head, primus-docs, primus-chart" },
         { "--search", OPTION_FLAG, &c->search, NULL, .help = "look for the best layout" },

@@ -104,6 +104,9 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 /* Checks that need several rows: sizes that do not divide, top_k over experts, odd rope dims ... */
 Status config_check(const Config *c);
 
+/* ERR_ARG unless part divides whole, with the nearest that do. */
+Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
+
 /* ERR_UNSUPPORTED if the settings describe something whose parameters, costs and memory are known
  * (--dry-run plans it), but that no op computes. */
 Status config_check_ops(const Config *c);

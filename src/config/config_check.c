@@ -2,11 +2,19 @@
  */
 #include "config/config.h"
 
-static Status divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
+Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
 {
-    if (whole % part == 0) return OK;
-    return FAIL(ERR_ARG, "%s %lld does not divide %s %lld", part_name, (long long)part, whole_name,
-                (long long)whole);
+    if (part >= 1 && whole % part == 0) return OK;
+    int64_t below = part < 1 ? 1 : part < whole ? part : whole, above = below;
+    while (whole % below != 0) below--;
+    while (whole % above != 0) above++;
+    if (above == below) {
+        return FAIL(ERR_ARG, "%s %lld does not divide %s %lld; %lld is the nearest that does",
+                    part_name, (long long)part, whole_name, (long long)whole, (long long)below);
+    }
+    return FAIL(ERR_ARG, "%s %lld does not divide %s %lld; %lld and %lld are the nearest that do",
+                part_name, (long long)part, whole_name, (long long)whole, (long long)below,
+                (long long)above);
 }
 
 static Status at_most(const char *name, int64_t value, const char *limit_name, int64_t limit)
@@ -38,13 +46,13 @@ static Status check_attention(const Config *c)
         return even("attention.rope_dim", c->attention_rope_dim);
     }
     TRY(even("attention.head_dim", c->attention_head_dim));
-    return divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
-                   c->attention_heads);
+    return config_divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
+                          c->attention_heads);
 }
 
 static Status check_moe(const Config *c)
 {
-    TRY(divides("moe.groups", c->moe_groups, "moe.experts", c->moe_experts));
+    TRY(config_divides("moe.groups", c->moe_groups, "moe.experts", c->moe_experts));
     TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
     int64_t group = c->moe_experts / c->moe_groups;
     TRY(at_most("moe.group_score_top", c->moe_group_score_top, "the experts of a group,", group));
@@ -83,12 +91,12 @@ static Status check_device(const Config *c)
 
 Status config_check(const Config *c)
 {
-    TRY(divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
+    TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
     if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
-    if (c->mesh_ep > 1) TRY(divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
-    TRY(divides("mesh.cp", c->mesh_cp, "data.sequence", c->data_sequence));
+    if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
+    TRY(config_divides("mesh.cp", c->mesh_cp, "data.sequence", c->data_sequence));
     TRY(check_recompute(c));
     TRY(check_device(c));
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;

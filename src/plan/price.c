@@ -437,18 +437,6 @@ Status planner_peaks(Planner *p, const PlanLayout *l, double *bytes)
 
 /* ---- which layouts there are ---- */
 
-static Status divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
-{
-    if (part >= 1 && whole % part == 0) return OK;
-    int64_t below = part < 1 ? 1 : part < whole ? part : whole, above = below;
-    while (whole % below != 0) below--;
-    while (above <= whole && whole % above != 0) above++;
-    if (above > whole) above = whole;
-    return FAIL(ERR_ARG, "%s %lld does not divide %s %lld: %lld and %lld are the nearest that do",
-                part_name, (long long)part, whole_name, (long long)whole, (long long)below,
-                (long long)above);
-}
-
 static Status stack_can(const double *can, const PlanLayout *l)
 {
     const char *schedule = l->schedule->name;
@@ -468,15 +456,17 @@ static Status stack_can(const double *can, const PlanLayout *l)
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;
-    TRY(divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
-    TRY(divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,", p->q.gpus));
-    TRY(divides("mesh.cp", l->cp, "data.sequence", c->data_sequence));
-    if (p->spec.experts > 0) TRY(divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
-    TRY(divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
-    TRY(divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
-    TRY(divides("train.micro_batch", l->micro_batch, "the sequences of a data-parallel rank,",
-                c->train_batch / l->dp));
-    if (l->shard > 0) TRY(divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
+    TRY(config_divides("mesh.pp", l->pp, "the number of GPUs,", p->q.gpus));
+    TRY(config_divides("mesh.pp x mesh.cp", (int64_t)l->pp * l->cp, "the number of GPUs,",
+                       p->q.gpus));
+    TRY(config_divides("mesh.cp", l->cp, "data.sequence", c->data_sequence));
+    if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
+    TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
+    TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
+    TRY(config_divides("train.micro_batch", l->micro_batch,
+                       "the sequences of a data-parallel rank,", c->train_batch / l->dp));
+    if (l->shard > 0)
+        TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
     TRY(stack_can(p->limits->at, l));
     int stages = price_stage_count(l);
     if (l->partition != NULL || stages <= p->spec.blocks) return OK;

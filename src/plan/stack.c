@@ -24,9 +24,18 @@ static const double fallbacks[STACK_COUNT] = {
 static Status load_sheet(FormulaSheet *sheet, Arena *a, const char *name)
 {
     if (strchr(name, '/') == NULL && strchr(name, '.') == NULL) {
-        char whole[128];
+        char whole[128], names[256] = "";
         snprintf(whole, sizeof whole, "%s%.100s", prefix, name);
-        return formula_load(sheet, a, whole);
+        for (int i = 0; i < formula_count(); i++) {
+            if (strcmp(formula_name(i), whole) == 0) return formula_load(sheet, a, whole);
+            if (!text_starts(formula_name(i), prefix)) continue;
+            size_t at = strlen(names);
+            snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
+                     formula_name(i) + strlen(prefix));
+        }
+        return FAIL(ERR_ARG,
+                    "there is no stack %.60s: %s are, and files (with a / or . in the name)", name,
+                    names);
     }
     char *text = NULL;
     size_t bytes = 0;

@@ -212,12 +212,13 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     PlanLayout l = q.layout;
     l.pp = 3;
     CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG,
-                "mesh.pp 3 does not divide the number of GPUs, 16: 2 and 4 are the nearest");
+                "mesh.pp 3 does not divide the number of GPUs, 16; 2 and 4 are the nearest");
     l = q.layout, l.ep = 6;
     CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "mesh.ep 6 does not divide moe.experts");
     l = q.layout, l.pp = 16, l.vpp = 2, l.dp = 1;
     CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "32 stages");
-    CHECK_FAILS(stack_load(&q.stack, &q.arena, "primes"), ERR_ARG, "did you mean stack-primus");
+    CHECK_FAILS(stack_load(&q.stack, &q.arena, "primes"), ERR_ARG,
+                "there is no stack primes: primus, switchyard, torchtitan are");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primus,deeep=1"), ERR_ARG, "deepep");
     close_plan(&q);
 }
