@@ -88,7 +88,8 @@ static Status slots(Explained *x)
     Estimate t;
     TRY(open_ranks(x, &ranks, &in, &t));
     TRY(text_printf(x->out,
-                    "  activations %.3f GiB = %d slots, each as large as the largest chunk in it\n",
+                    "  activations %.3f GiB = %d slots, each as large as the largest chunk in it, "
+                    "and arenas for gradients that wait\n",
                     x->r->price->memory[PLAN_ACTIVATIONS] / GIB, t.rank[rank].slots));
     for (int c = 0; c < l->vpp; c++) {
         const SlotBytes *s = &in.slot[rank * l->vpp + c];
@@ -120,9 +121,9 @@ static Status peak(Explained *x)
         TRY(text_printf(x->out,
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
-                        kind_names[layer_of(x, i)->kind], a->keep_bytes / MIB, b->keep_bytes / MIB,
-                        (double)a->count.stream / MIB, (long long)a->count.elems,
-                        (long long)a->count.expert_elems));
+                        kind_names[layer_of(x, i)->kind], (double)a->count.keep / MIB,
+                        (double)b->count.keep / MIB, (double)a->count.stream / MIB,
+                        (long long)a->count.elems, (long long)a->count.expert_elems));
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));

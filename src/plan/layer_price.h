@@ -27,8 +27,7 @@ typedef struct OpPrice {
 } OpPrice;
 
 typedef struct LayerPrice {
-    LayerCount count;
-    double keep_bytes;             /* in the slot, without the output stream */
+    LayerCount count;              /* what it keeps is the stack's */
     ChunkTimes time;               /* of the device */
     double lane_s[ROOFLINE_LANES]; /* of time: by lane */
     double host_s, wait_s;         /* of the host, and of the device for it: all passes */

@@ -22,18 +22,9 @@ const char *const plan_part_names[PLAN_PARTS] = {
 
 /* ---- a chunk ---- */
 
-static void add_layer(ChunkPrice *c, const LayerPrice *l, bool last)
+static void add_layer(ChunkPrice *c, const LayerPrice *l)
 {
     const LayerCount *n = &l->count;
-    double extra = l->keep_bytes - (double)n->keep; /* of another stack */
-    double most = fmax((double)n->keep_peak, (double)n->again_peak) + extra;
-    if (!last) c->keep += (double)n->stream;
-    c->peak = fmax(c->peak, c->keep + most);
-    c->keep += l->keep_bytes;
-    c->grads += (double)(n->ring_backward + n->again + n->stream);
-    c->ring_forward = fmax(c->ring_forward, (double)n->ring_forward);
-    c->ring_backward = fmax(c->ring_backward, (double)n->ring_backward);
-    c->scratch = fmax(c->scratch, (double)n->scratch);
     c->elems += (double)n->elems, c->expert_elems += (double)n->expert_elems;
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems;
@@ -50,24 +41,21 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l, bool last)
     c->time.weight[part] += lost / 3;
     c->host_s += lost;
     for (int i = 0; i < ROOFLINE_LANES; i++) c->lane_s[i] += l->lane_s[i];
-    c->layers++;
+    c->layer[c->layers++] = n;
 }
 
 void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
-                 ChunkPrice *c)
+                 const LayerCount **layer, ChunkPrice *c)
 {
-    *c = (ChunkPrice){ 0 };
-    double stream = (double)e->plain[0].count.stream;
-    c->keep = s->embedding ? 0 : stream;
-    c->peak = c->keep;
-    if (s->embedding) add_layer(c, &e->plain[p->class_of[0]], s->blocks == 0 && !s->head);
+    *c = (ChunkPrice){ .layer = layer };
+    if (s->embedding) add_layer(c, &e->plain[p->class_of[0]]);
     for (int i = 0; i < s->blocks; i++) {
         bool again = i < l->recompute_blocks || l->recompute_blocks < 0;
         const LayerPrice *of = again ? e->recomputed : e->plain;
-        add_layer(c, &of[price_attention(p, s->first + i)], false);
-        add_layer(c, &of[price_mlp(p, s->first + i)], i + 1 == s->blocks && !s->head);
+        add_layer(c, &of[price_attention(p, s->first + i)]);
+        add_layer(c, &of[price_mlp(p, s->first + i)]);
     }
-    if (s->head) add_layer(c, &e->plain[price_head(p)], true);
+    if (s->head) add_layer(c, &e->plain[price_head(p)]);
 }
 
 /* ---- time beside the schedule ---- */
@@ -218,14 +206,13 @@ void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *
     param_bytes(e, &shards, r, memory);
     const double *v = e->stack.at;
     double stream = (double)e->plain[0].count.stream;
-    double ring = fmax(r->sum.ring_forward, r->sum.ring_backward + 2 * stream);
-    if (l->schedule->phases) ring = r->sum.ring_forward + r->sum.ring_backward + 2 * stream;
+    double ring = r->ring[RING_FORWARD] + r->ring[RING_BACKWARD];
     if (v[STACK_working] >= 0) ring = v[STACK_working];
     double positions = (double)p->config.data_sequence, half = (double)p->spec.rope_dim / 2;
-    memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes;
+    memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
     memory[PLAN_BUFFERS] += ring + slots->entries * stream + step_bytes(p, l) +
                             2 * rounded(4 * positions * half) + v[STACK_exchange_buffers];
-    memory[PLAN_WORKSPACE] = r->sum.scratch + v[STACK_workspace];
+    memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
     memory[PLAN_RESERVE] = v[STACK_reserve];
 }
 
@@ -246,21 +233,32 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     }
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
     s->host_s += c->host_s;
-    s->ring_forward = fmax(s->ring_forward, c->ring_forward);
-    s->ring_backward = fmax(s->ring_backward, c->ring_backward);
-    s->scratch = fmax(s->scratch, c->scratch);
     s->elems += c->elems, s->expert_elems += c->expert_elems, s->state_elems += c->state_elems;
     s->layer_elems = fmax(s->layer_elems, c->layer_elems);
+}
+
+/* Without layers a chunk hands its input on. */
+ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes)
+{
+    ChunkBytes b = { .slot = { e->plain[0].count.stream } };
+    if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes);
+    for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
+    r->scratch = fmax(r->scratch, (double)b.scratch);
+    r->eval = fmax(r->eval, (double)b.eval);
+    return b;
 }
 
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)(l->pp * l->vpp);
+    const LayerCount **layer = p->layers;
     const StageBlocks *stage;
     void *memory = NULL;
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(arena_alloc_zero(&p->scratch, (size_t)l->pp * sizeof(RankPrice), &memory));
     out->rank = memory;
+    TRY(arena_alloc(&p->scratch, chunks * sizeof(ChunkPrice), &memory));
+    out->chunk = memory;
     TRY(arena_alloc(&p->scratch, chunks * sizeof(ChunkTimes), &memory));
     out->time = memory;
     TRY(arena_alloc(&p->scratch, chunks * sizeof(SlotBytes), &memory));
@@ -271,11 +269,10 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
         for (int c = 0; c < l->vpp; c++) {
             const StageBlocks *s = &stage[place_hop(&like, c, c)];
             int at = like.rank * l->vpp + c;
-            ChunkPrice chunk;
-            price_chunk(p, l, e, s, &chunk);
-            price_add_chunk(&out->rank[like.rank], &chunk);
-            out->time[at] = chunk.time;
-            out->slot[at] = (SlotBytes){ .weight = rounded(chunk.peak), .gradients = chunk.grads };
+            price_chunk(p, l, e, s, layer, &out->chunk[at]);
+            price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
+            layer += out->chunk[at].layers;
+            out->time[at] = out->chunk[at].time;
             if (s->blocks > out->blocks) out->blocks = s->blocks;
         }
     }
@@ -358,10 +355,19 @@ static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, c
 static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                           EstimateInput *out)
 {
+    void *memory = NULL;
     TRY(price_ranks(p, l, e, n));
     int64_t micros = p->config.train_batch / l->dp / l->micro_batch;
     *out = (EstimateInput){ l->schedule, l->pp,   l->vpp,  (int)micros,
                             n->blocks,   n->time, n->slot, l->pp > 1 ? send_s(p, l, e) : 0 };
+    TRY(arena_alloc(&p->scratch, (size_t)(l->pp * l->vpp) * sizeof(unsigned), &memory));
+    unsigned *passes = memory;
+    TRY(estimate_passes(&p->estimator, out, passes));
+    for (int i = 0; i < l->pp * l->vpp; i++) {
+        ChunkBytes b = price_add_bytes(&n->rank[i / l->vpp], e, &n->chunk[i], passes[i]);
+        n->slot[i] = (SlotBytes){ .weight = (double)b.slot[SLOT_KEEP],
+                                  .gradients = (double)b.slot[SLOT_GRADS] };
+    }
     return OK;
 }
 

@@ -11,24 +11,19 @@
 static const struct Least {
     const char *name;
     double slots, input, weight;
-    bool split; /* gradients of outputs wait in the slot, too */
+    unsigned passes; /* that all of rank 0's chunks have: CHUNK_ */
 } least[] = {
-    { "gpipe", INFINITY, 1, 1, false },
-    { "1f1b", 1, 1, 1, false },
-    { "interleaved", 0, 1, 1, false },
-    { "1f1b-overlap", 0, 0, 0, true },
-    { "zb-h1", 1, 0.9, -1, true },
-    { "zb1p", 1, 0.9, -1, true },
-    { "zbv", 2, 0, 0, true },
-    { "v-half", 1, 0.6, 0.6, true },
-    { "v-min", 0.66, 0.8, 0.8, true },
-    { "dualpipe", 1, 0, 0, false },
-    { "dualpipe-v", 2, 0.9, -1, false },
+    { "gpipe", INFINITY, 1, 1, CHUNK_WHOLE },  { "1f1b", 1, 1, 1, CHUNK_WHOLE },
+    { "interleaved", 0, 1, 1, CHUNK_WHOLE },   { "1f1b-overlap", 0, 0, 0, CHUNK_PHASED },
+    { "zb-h1", 1, 0.9, -1, CHUNK_SPLIT },      { "zb1p", 1, 0.9, -1, CHUNK_SPLIT },
+    { "zbv", 2, 0, 0, CHUNK_SPLIT },           { "v-half", 1, 0.6, 0.6, CHUNK_SPLIT },
+    { "v-min", 0.66, 0.8, 0.8, CHUNK_SPLIT },  { "dualpipe", 1, 0, 0, CHUNK_WHOLE },
+    { "dualpipe-v", 2, 0.9, -1, CHUNK_WHOLE },
 };
 
 static const struct Least *least_of(const ScheduleDesc *d)
 {
-    static const struct Least nothing = { "", 0, 0, 0, false };
+    static const struct Least nothing = { "", 0, 0, 0, 0 };
     for (size_t i = 0; i < sizeof least / sizeof *least; i++) {
         if (strcmp(least[i].name, d->name) == 0) return &least[i];
     }
@@ -49,7 +44,7 @@ static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, St
 {
     ChunkPrice c;
     PassSum sum = { 0 };
-    price_chunk(p, &(PlanLayout){ .recompute_blocks = blocks }, e, &s, &c);
+    price_chunk(p, &(PlanLayout){ .recompute_blocks = blocks }, e, &s, p->layers, &c);
     for (int i = 0; i < PHASES; i++) {
         sum.forward += c.time.forward[i];
         sum.input += c.time.input[i];
@@ -124,11 +119,13 @@ static double slots_bound(const PlanLayout *l, double micros)
     return fmin(slots, most);
 }
 
+/* part: of a slot, and of the one arena of gradients that split passes have at least. */
 static double bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                          const RankPrice *rank, double chunk_bytes, double micros)
+                          const RankPrice *rank, const double part[SLOT_PARTS], double micros)
 {
     double memory[PLAN_KINDS] = { 0 }, sum = 0;
-    EstimateRank slots = { .slot_arena_bytes = slots_bound(l, micros) * chunk_bytes };
+    double arenas = slots_bound(l, micros) * part[SLOT_KEEP] + part[SLOT_GRADS];
+    EstimateRank slots = { .slot_arena_bytes = arenas, .first_slot_bytes = INFINITY };
     price_rank_memory(p, l, e, rank, &slots, memory);
     for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
     return sum;
@@ -139,7 +136,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     const PriceEntry *e = NULL;
     const StageBlocks *stage = NULL;
     RankPrice rank = { 0 };
-    double least_chunk = INFINITY, part_s[PLAN_PARTS];
+    double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     int64_t count = p->config.train_batch / l->dp / l->micro_batch;
     double micros = (double)count;
@@ -148,13 +145,13 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     for (int c = 0; c < l->vpp; c++) {
         ChunkPrice chunk;
-        price_chunk(p, l, e, &stage[place_hop(&like, c, c)], &chunk);
+        price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
         price_add_chunk(&rank, &chunk);
-        double waits = least_of(l->schedule)->split ? chunk.grads : 0;
-        least_chunk = fmin(least_chunk, chunk.peak + waits);
+        ChunkBytes b = price_add_bytes(&rank, e, &chunk, least_of(l->schedule)->passes);
+        for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
     TRY(price_rank_ends(p, l, e, &rank, part_s));
-    *bytes = bytes_bound(p, l, e, &rank, least_chunk, micros);
+    *bytes = bytes_bound(p, l, e, &rank, part, micros);
     *step_s = time_bound(l, e, stage, micros) + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
               part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);

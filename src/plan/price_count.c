@@ -49,7 +49,6 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
     SlotSizes slots;
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &plan));
-    plan.eval_bytes = 0; /* an evaluation's slot is smaller than training's */
     TRY(slot_sizes(program, &plan, &p->scratch, &slots));
     double sum = (double)(plan.bytes[ENGINE_RUN] + plan.bytes[ENGINE_STEP]) +
                  (double)plan.bytes[ENGINE_SCRATCH];

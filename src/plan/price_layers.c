@@ -17,6 +17,8 @@ Status price_classes(Planner *p)
     TRY(spec_build(&p->config, &p->kept, &p->spec));
     TRY(arena_alloc(&p->kept, (size_t)p->spec.n_layers * sizeof(int), &memory));
     p->class_of = memory;
+    TRY(arena_alloc(&p->kept, 2 * (size_t)p->spec.n_layers * sizeof *p->layers, &memory));
+    p->layers = memory;
     for (int i = 0; i < p->spec.n_layers; i++) {
         int c = 0;
         while (c < p->classes && !alike(&p->spec.layers[p->first_of[c]], &p->spec.layers[i])) c++;
@@ -105,8 +107,11 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     const double *v = r->stack->at;
     bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0;
     double keep = whole ? v[STACK_keep_input] : v[stack_layer[layer->kind].keep];
-    l->keep_bytes = keep < 0 ? (double)l->count.keep : keep;
-    if (keep >= 0 && layer->kind == LAYER_HEAD) l->count.scratch = 0; /* logits are in keep */
+    if (keep >= 0) {
+        size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
+        l->count.keep += more, l->count.keep_peak += more, l->count.again_peak += more;
+        if (layer->kind == LAYER_HEAD) l->count.scratch = 0; /* logits are in keep */
+    }
     bool end = layer->kind == LAYER_EMBED;
     double s = end ? 0 : roofline_memory_s(r, v[stack_layer[layer->kind].traffic]);
     int part = layer->kind == LAYER_MOE ? PHASE_EXPERTS : part_of(layer, "");

@@ -4,6 +4,7 @@
 #define PLAN_PRICE_PRIVATE_H
 
 #include "plan/layer_price.h"
+#include "train/chunk_count.h"
 
 enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 14 };
 
@@ -28,21 +29,21 @@ typedef struct Partition {
 typedef struct ChunkPrice {
     ChunkTimes time;
     double lane_s[ROOFLINE_LANES], host_s; /* host: what shows of it */
-    double keep, peak;                     /* of the slot */
-    double grads;                          /* what waits for weight gradients done apart */
-    double ring_forward, ring_backward, scratch;
     double elems, expert_elems, layer_elems, state_elems;
+    const LayerCount **layer;
     int layers;
 } ChunkPrice;
 
 typedef struct RankPrice {
-    ChunkPrice sum; /* times and parameters of all chunks; the largest ring and scratch */
+    ChunkPrice sum;                    /* times and parameters of all chunks */
+    double ring[RINGS], scratch, eval; /* the largest */
     double backward_s, forward_s;
 } RankPrice;
 
 typedef struct PriceRanks {
     RankPrice *rank;
-    ChunkTimes *time; /* by rank * vpp + chunk */
+    ChunkPrice *chunk; /* by rank * vpp + chunk, as what follows */
+    ChunkTimes *time;
     SlotBytes *slot;
     int blocks; /* most of a chunk */
 } PriceRanks;
@@ -53,8 +54,9 @@ struct Planner {
     Arena kept;    /* what is counted once */
     Arena scratch;
     Estimator estimator;
-    ModelSpec spec; /* of one rank */
-    int *class_of;  /* by layer of spec */
+    ModelSpec spec;            /* of one rank */
+    const LayerCount **layers; /* room for those of all chunks of both ways */
+    int *class_of;             /* by layer of spec */
     int classes, first_of[LAYER_CLASSES_MAX];
     PriceEntry **entry; /* hash tables by key; PRICE_ENTRIES and PRICE_PARTITIONS places */
     int entries;
@@ -94,12 +96,13 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
 /* What the schedule is estimated and simulated with; arrays in scratch. */
 Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out);
 
-/* A stage, and what a rank has of several. */
+/* A stage, and what a rank has of several; bytes go by the passes over it. */
 void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
-                 ChunkPrice *c);
+                 const LayerCount **layer, ChunkPrice *c);
 void price_add_chunk(RankPrice *r, const ChunkPrice *c);
-/* Arrays in scratch. */
+/* Arrays in scratch; rings, scratch, evaluations and slots are price_estimate_input's. */
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out);
+ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes);
 void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
 /* GRADIENTS, UPDATE and CHECKPOINT of a rank. */

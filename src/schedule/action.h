@@ -67,6 +67,9 @@ typedef struct Program {
     int phases;          /* of a chunk, where passes are taken apart; else 0 */
 } Program;
 
+/* How a Program goes back over a chunk; a set. */
+enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
+
 typedef struct Place {
     int rank, chunk;
 } Place;

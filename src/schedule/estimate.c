@@ -221,23 +221,21 @@ static Status walk_pairs(PairWalk *w, const double *cost, Arena *scratch)
     return OK;
 }
 
-static double chunk_bytes(const SlotBytes *s, bool apart)
+static void add_arenas(const EstimateInput *in, const Graph *g, int rank, EstimateRank *out)
 {
-    return s->input + s->weight + (apart ? s->gradients : 0);
-}
-
-static double arena_bytes(const GraphRank *r, const SlotBytes *slot, int chunks)
-{
-    double sum = 0;
-    for (int i = 0; i < r->uses; i++) {
+    const GraphRank *r = &g->rank[rank];
+    out->slots = r->slots, out->slot_arena_bytes = 0;
+    for (int i = 0; i < r->uses && in->slot != NULL; i++) {
+        const SlotUse *use = &r->use[i];
         double most = 0;
-        for (int c = 0; c < chunks; c++) {
-            if ((r->use[i].chunks >> c & 1) == 0) continue;
-            most = later(most, chunk_bytes(&slot[c], r->use[i].apart >> c & 1));
+        for (int c = 0; c < in->chunks; c++) {
+            if ((use->chunks >> c & 1) == 0) continue;
+            const SlotBytes *s = &in->slot[rank * in->chunks + c];
+            most = later(most, use->gradients ? s->gradients : s->input + s->weight);
         }
-        sum += most * r->use[i].count;
+        if (i == 0) out->first_slot_bytes = most;
+        out->slot_arena_bytes += most * use->count;
     }
-    return sum;
 }
 
 static double peak_bytes(const GraphRank *r, const SlotBytes *slot, int chunks)
@@ -283,12 +281,12 @@ static Status walk(const EstimateInput *in, const Graph *g, Arena *scratch, Esti
     for (int r = 0; r < in->stages; r++) {
         const GraphRank *x = &g->rank[r];
         double from = first_start(g, x, cost, t), until = t[x->last];
-        rank[r] = (EstimateRank){ until - from, .slots = x->slots, .entries = x->entries };
+        rank[r] = (EstimateRank){ until - from, .entries = x->entries };
+        add_arenas(in, g, r, &rank[r]);
         *step = later(*step, t[x->last]);
         if (in->slot == NULL) continue;
         const SlotBytes *slot = &in->slot[(size_t)r * (size_t)in->chunks];
         rank[r].peak_bytes = g->pairs > 0 ? w.rank[r].peak : peak_bytes(x, slot, in->chunks);
-        rank[r].slot_arena_bytes = arena_bytes(x, slot, in->chunks);
     }
     return OK;
 }
@@ -379,10 +377,43 @@ static void extend_rank(const Line *l, const EstimateRank *few, EstimateRank *ma
     many->slot_arena_bytes = extend(l, few->slot_arena_bytes, many->slot_arena_bytes);
 }
 
+/* few == all: the step is walked whole. */
+static Line line_of(const EstimateInput *in)
+{
+    int round = (ROUND_LEAST + in->stages - 1) / in->stages * in->stages, all = in->micros;
+    bool whole = all <= (FEW + MANY) * round || in->schedule->irregular;
+    return whole ? (Line){ all, all, all } : (Line){ FEW * round, MANY * round, all };
+}
+
+/* Chunks of different sizes go on mixing in slots, and gradients in arenas, so that those of all
+ * micro-batches are followed; else `many` tell. */
+static Status find_slots(Estimator *e, const EstimateInput *in, const Line *l, Graph **out)
+{
+    ScheduleShape s = estimate_shape(in);
+    s.micros = l->many;
+    TRY(find(e, in->schedule, &s, graph_make, out));
+    if (l->many == l->all || (s.chunks == 1 && !(*out)->apart)) return OK;
+    s.micros = l->all;
+    return find(e, in->schedule, &s, graph_slots, out);
+}
+
+Status estimate_passes(Estimator *e, const EstimateInput *in, unsigned *out)
+{
+    Graph *g = NULL;
+    ScheduleShape s = { in->stages, in->chunks, in->micros, 1, 1, 1, in->blocks };
+    TRY(schedule_legal(in->schedule, &s));
+    Line l = line_of(in);
+    TRY(find_slots(e, in, &l, &g));
+    for (int i = 0; i < in->stages * in->chunks; i++) {
+        out[i] = g->rank[i / in->chunks].passes[i % in->chunks];
+    }
+    return OK;
+}
+
 /* From two walks of fewer micro-batches. */
 static Status extrapolate(Estimator *e, const EstimateInput *in, const Line *l, double *step)
 {
-    Graph *whole = NULL;
+    Graph *slots = NULL;
     ScheduleShape s = estimate_shape(in);
     double few = 0, many = 0;
     s.micros = l->few;
@@ -396,14 +427,9 @@ static Status extrapolate(Estimator *e, const EstimateInput *in, const Line *l, 
         *step = later(*step, many - gaps + each * (l->all - l->many));
         extend_rank(l, &e->before[r], &e->rank[r]);
     }
-    if (s.chunks == 1) return OK;
-    s.micros = l->all; /* chunks of different sizes go on mixing in slots */
-    TRY(find(e, in->schedule, &s, graph_slots, &whole));
-    for (int r = 0; r < s.stages; r++) {
-        e->rank[r].slots = whole->rank[r].slots;
-        if (in->slot == NULL) continue;
-        e->rank[r].slot_arena_bytes =
-            arena_bytes(&whole->rank[r], &in->slot[(size_t)r * (size_t)s.chunks], s.chunks);
+    TRY(find_slots(e, in, l, &slots));
+    for (int r = 0; r < s.stages && slots->shape.micros == l->all; r++) {
+        add_arenas(in, slots, r, &e->rank[r]);
     }
     return OK;
 }
@@ -411,11 +437,9 @@ static Status extrapolate(Estimator *e, const EstimateInput *in, const Line *l, 
 static Status find_step(Estimator *e, const EstimateInput *in, double *step)
 {
     ScheduleShape s = estimate_shape(in);
-    int round = (ROUND_LEAST + s.stages - 1) / s.stages * s.stages;
-    if (s.micros <= (FEW + MANY) * round || in->schedule->irregular) {
-        return walk_shape(e, in, &s, e->rank, step);
-    }
-    return extrapolate(e, in, &(Line){ FEW * round, MANY * round, s.micros }, step);
+    Line l = line_of(in);
+    if (l.many == l.all) return walk_shape(e, in, &s, e->rank, step);
+    return extrapolate(e, in, &l, step);
 }
 
 Status estimate(Estimator *e, const EstimateInput *in, Estimate *out)

@@ -42,7 +42,9 @@ typedef struct EstimateInput {
 typedef struct EstimateRank {
     double busy_s;           /* of the compute lane */
     double peak_bytes;       /* largest sum of live slots over time, as the simulator gives it */
-    double slot_arena_bytes; /* what an engine allocates: over slots, the largest chunk in it */
+    double slot_arena_bytes; /* what an engine allocates: over slots and the arenas that split
+                                passes take in turn, the largest chunk in it */
+    double first_slot_bytes; /* of it, slot 0 */
     int slots, entries;      /* of the Program of estimate_shape() */
 } EstimateRank;
 
@@ -70,6 +72,9 @@ void estimator_free(Estimator *e);
  * 24ths of their sum, so that layouts that differ little share their Programs. Whoever lowers an
  * estimated layout lowers this. */
 ScheduleShape estimate_shape(const EstimateInput *in);
+
+/* By place, as in->slot, which is not looked at: how Programs go back over it, a set of CHUNK_. */
+Status estimate_passes(Estimator *e, const EstimateInput *in, unsigned *out);
 
 /* ERR_ARG if the schedule does not take the shape, or for a time that is negative or no number. */
 Status estimate(Estimator *e, const EstimateInput *in, Estimate *out);

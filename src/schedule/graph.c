@@ -107,7 +107,6 @@ static void begin_pass(Build *b, Walk *w, const Action *a)
     r->cost = COSTS * (w->p->rank * w->p->chunks + a->chunk) + costs[a->kind];
     w->lane = at;
     if (w->first < 0) w->first = at;
-    if (a->kind == ACTION_BACKWARD_WEIGHT) b->g->apart = true;
 }
 
 static void begin_transfer(Build *b, Walk *w, const Action *a)
@@ -287,39 +286,6 @@ static Status emit_graph(Build *b)
     return OK;
 }
 
-/* Slots of the same use are counted. of: by slot; spoilt. */
-static Status slot_uses(SlotUse *of, int slots, Arena *a, GraphRank *out)
-{
-    void *memory = NULL;
-    out->slots = slots;
-    for (int i = 0; i < slots; i++) {
-        int k = 0;
-        while (k < out->uses && (of[k].chunks != of[i].chunks || of[k].apart != of[i].apart)) k++;
-        SlotUse same = { of[i].chunks, of[i].apart, k < out->uses ? of[k].count : 0 };
-        same.count++;
-        of[k] = same;
-        if (k == out->uses) out->uses++;
-    }
-    size_t bytes = (size_t)out->uses * sizeof(SlotUse);
-    TRY(arena_alloc(a, bytes, &memory));
-    out->use = memcpy(memory, of, bytes);
-    return OK;
-}
-
-static Status uses_of_program(Build *b, const Program *p, GraphRank *out)
-{
-    void *memory = NULL;
-    TRY(arena_alloc_zero(b->scratch, (size_t)p->slots * sizeof(SlotUse), &memory));
-    SlotUse *of = memory;
-    for (int i = 0; i < p->n; i++) {
-        const Action *x = &p->at[i];
-        if (x->slot < 0) continue;
-        of[x->slot].chunks |= 1ULL << x->chunk;
-        if (x->kind == ACTION_BACKWARD_INPUT) of[x->slot].apart |= 1ULL << x->chunk;
-    }
-    return slot_uses(of, p->slots, b->a, out);
-}
-
 static bool at_most(const int *x, const int *y, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -385,69 +351,118 @@ static Status build(Build *b)
     }
     TRY(arena_alloc(b->scratch, 3 * (size_t)places * sizeof(int), &memory));
     b->pair = memory;
-    TRY(arena_alloc_zero(b->a, (size_t)s->stages * sizeof(GraphRank), &memory));
-    b->g->rank = memory;
     for (int r = 0; r < s->stages; r++) {
         const Program *p = &b->p->rank[r];
         GraphRank *out = &b->g->rank[r];
         ArenaMark mark = arena_mark(b->scratch);
         out->entries = p->entries;
         TRY(add_rank(b, p));
-        TRY(uses_of_program(b, p, out));
         if (p->phases == 0) TRY(live_peaks(b, p, out));
         arena_release(b->scratch, mark);
     }
     return emit_graph(b);
 }
 
-static Status make(Graph *g, Arena *a, Arena *scratch)
+/* A slot and which arena of gradients it has, and such an arena: of both as many. */
+typedef struct SlotState {
+    uint64_t chunks, gradient_chunks;
+    int mine;
+    bool taken;
+} SlotState;
+
+static void use_slot(Graph *g, SlotState *of, const Pass *x, int slot, GraphRank *out)
 {
-    Pipeline p;
-    ScheduleShape s = g->shape;
-    if (g->schedule->phases) s.blocks = 1; /* how many are in a matrix */
-    TRY(schedule_make(g->schedule, &s, scratch, a, &p));
-    Build b = { .g = g, .p = &p, .a = a, .scratch = scratch };
-    return build(&b);
+    uint64_t chunk = 1ULL << x->chunk;
+    unsigned char *passes = &out->passes[x->chunk];
+    of[slot].chunks |= chunk;
+    if (g->schedule->phases) {
+        *passes = CHUNK_PHASED;
+    } else if (x->kind == ACTION_BACKWARD) {
+        *passes |= CHUNK_WHOLE;
+    } else if (x->kind == ACTION_BACKWARD_WEIGHT) {
+        of[of[slot].mine].taken = false;
+    } else if (x->kind == ACTION_BACKWARD_INPUT) {
+        int i = 0;
+        while (of[i].taken) i++;
+        of[i].taken = g->apart = true;
+        of[i].gradient_chunks |= chunk;
+        of[slot].mine = i;
+        *passes |= CHUNK_SPLIT;
+    }
 }
 
-static Status make_slots(Graph *g, Arena *a, Arena *scratch)
+static void count_use(GraphRank *out, uint64_t chunks, bool gradients)
+{
+    SlotUse *x = out->use, *end = x + out->uses;
+    while (x < end && (x->chunks != chunks || x->gradients != gradients)) x++;
+    if (x == end) out->use[out->uses++] = (SlotUse){ chunks, gradients, 0 };
+    x->count++;
+}
+
+/* Arenas of the same use are counted. of: by slot. */
+static Status slot_uses(const SlotState *of, int slots, Arena *a, Arena *scratch, GraphRank *out)
 {
     void *memory = NULL;
-    Order *ranks = NULL;
+    TRY(arena_alloc(scratch, 2 * (size_t)slots * sizeof(SlotUse), &memory));
+    out->use = memory;
+    out->slots = slots;
+    for (int i = 0; i < slots; i++) count_use(out, of[i].chunks, false);
+    for (int i = 0; i < slots && of[i].gradient_chunks != 0; i++) {
+        count_use(out, of[i].gradient_chunks, true);
+    }
+    size_t bytes = (size_t)out->uses * sizeof(SlotUse);
+    TRY(arena_alloc(a, bytes, &memory));
+    out->use = memcpy(memory, out->use, bytes);
+    return OK;
+}
+
+/* From the orders, which stay in scratch. */
+static Status use_slots(Graph *g, Arena *a, Arena *scratch, Order **ranks)
+{
+    void *memory = NULL;
     const ScheduleShape *s = &g->shape;
     TRY(arena_alloc_zero(a, (size_t)s->stages * sizeof(GraphRank), &memory));
     g->rank = memory;
-    TRY(schedule_orders(g->schedule, s, scratch, &ranks));
+    TRY(schedule_orders(g->schedule, s, scratch, ranks));
     for (int r = 0; r < s->stages; r++) {
+        const Order *o = &(*ranks)[r];
         SlotTable slots;
         ArenaMark mark = arena_mark(scratch);
         TRY(slots_make(s, scratch, &slots));
-        TRY(arena_alloc_zero(scratch, (size_t)slots.most * sizeof(SlotUse), &memory));
-        SlotUse *of = memory;
-        for (int i = 0; i < ranks[r].n; i++) {
-            const Pass *x = &ranks[r].at[i];
-            SlotUse *use = &of[slots_pass(&slots, x)];
-            use->chunks |= 1ULL << x->chunk;
-            bool apart = x->kind == ACTION_BACKWARD_INPUT || g->schedule->phases;
-            if (apart) use->apart |= 1ULL << x->chunk;
-            g->apart = g->apart || x->kind == ACTION_BACKWARD_INPUT;
+        TRY(arena_alloc_zero(scratch, (size_t)slots.most * sizeof(SlotState), &memory));
+        for (int i = 0; i < o->n; i++) {
+            use_slot(g, memory, &o->at[i], slots_pass(&slots, &o->at[i]), &g->rank[r]);
         }
-        TRY(slot_uses(of, slots.n, a, &g->rank[r]));
+        TRY(slot_uses(memory, slots.n, a, scratch, &g->rank[r]));
         arena_release(scratch, mark);
     }
     return OK;
 }
 
+static Status make_nodes(Graph *g, const Order *ranks, Arena *a, Arena *scratch)
+{
+    Pipeline p;
+    ScheduleShape s = g->shape;
+    if (g->schedule->phases) s.blocks = 1; /* how many are in a matrix */
+    ArenaMark mark = arena_mark(a);
+    TRY(schedule_lower(g->schedule, &s, ranks, scratch, a, &p));
+    arena_release(a, mark);
+    Build b = { .g = g, .p = &p, .a = a, .scratch = scratch };
+    return build(&b);
+}
+
 static Status new_graph(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
-                        Status (*fill)(Graph *g, Arena *a, Arena *scratch), Graph **out)
+                        bool nodes, Graph **out)
 {
     void *memory = NULL;
+    Order *ranks = NULL;
     ArenaMark kept = arena_mark(a), mark = arena_mark(scratch);
     TRY(arena_alloc_zero(a, sizeof(Graph), &memory));
     Graph *g = memory;
     g->schedule = d;
     g->shape = *s;
-    Status status = fill(g, a, scratch);
+    Status status = use_slots(g, a, scratch, &ranks);
+    if (status == OK && nodes) status = make_nodes(g, ranks, a, scratch);
     arena_release(scratch, mark);
     if (status != OK) arena_release(a, kept);
     if (status == OK) *out = g;
@@ -457,11 +472,11 @@ static Status new_graph(const ScheduleDesc *d, const ScheduleShape *s, Arena *a,
 Status graph_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
                   Graph **out)
 {
-    return new_graph(d, s, a, scratch, make, out);
+    return new_graph(d, s, a, scratch, true, out);
 }
 
 Status graph_slots(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
                    Graph **out)
 {
-    return new_graph(d, s, a, scratch, make_slots, out);
+    return new_graph(d, s, a, scratch, false, out);
 }

@@ -39,9 +39,11 @@ typedef struct GraphPairing {
     int place[2];
 } GraphPairing;
 
-/* So many slots are used by these chunks, and by these with input gradients done apart. */
+/* So many arenas are used by these chunks: slots, or arenas of a pool from which each split pass
+ * takes the lowest free one for its gradients. */
 typedef struct SlotUse {
-    uint64_t chunks, apart;
+    uint64_t chunks;
+    bool gradients;
     int count;
 } SlotUse;
 
@@ -52,7 +54,8 @@ typedef struct GraphRank {
     int first, last; /* time of the first and last pass; number of the first pair, times of the
                         last */
     int slots, entries, uses, peaks;
-    SlotUse *use;
+    SlotUse *use;                              /* of the first slot, then the others */
+    unsigned char passes[SCHEDULE_CHUNKS_MAX]; /* by chunk: set of CHUNK_ */
     int *peak; /* by (peak, chunk, part): how many are live when it can be most; none of phases */
 } GraphRank;
 

@@ -8,15 +8,12 @@
 #include "train/engine.h"
 #include "train/layer_count.h"
 
-/* How a Program goes back over a chunk; a set. */
-enum { CHUNK_WHOLE = 1, CHUNK_SPLIT = 2, CHUNK_PHASED = 4 };
-
 typedef struct ChunkBytes {
     size_t slot[SLOT_PARTS], ring[RINGS], scratch; /* ring: without the entries */
     size_t eval;                                   /* of the slot in an evaluation */
 } ChunkBytes;
 
-/* n >= 1 layers in order. */
+/* n >= 1 layers in order; passes: of the CHUNK_ set. */
 ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes);
 
 #endif

@@ -62,22 +62,48 @@ static SlotBytes bytes_of(void *ctx, int rank, int chunk)
     return in->slot[rank * in->chunks + chunk];
 }
 
-/* The largest chunk in each slot, with the gradients of outputs where they outlive a pass. */
-static double arena_of(const EstimateInput *in, const Program *p)
+/* An arena for a slot, or one that a split pass takes for its gradients. */
+typedef struct SlotArena {
+    double slot, gradients;
+    int user; /* slot + 1, 0: free */
+} SlotArena;
+
+/* The largest chunk in each slot, and in each arena of gradients, of which the lowest free one is
+ * taken. */
+static double arena_of(const EstimateInput *in, const Program *p, double *first)
 {
     void *memory = NULL;
     double sum = 0;
-    CHECK_OK(arena_alloc_zero(&scratch, (size_t)p->slots * sizeof(double), &memory));
-    double *most = memory;
+    CHECK_OK(arena_alloc_zero(&scratch, (size_t)p->slots * sizeof(SlotArena), &memory));
+    SlotArena *of = memory;
     for (int i = 0; i < p->n; i++) {
         const Action *a = &p->at[i];
         if (a->slot < 0) continue;
         SlotBytes b = in->slot[p->rank * in->chunks + a->chunk];
-        bool apart = a->kind == ACTION_BACKWARD_INPUT;
-        most[a->slot] = fmax(most[a->slot], b.input + b.weight + (apart ? b.gradients : 0));
+        of[a->slot].slot = fmax(of[a->slot].slot, b.input + b.weight);
+        bool takes = a->kind == ACTION_BACKWARD_INPUT, gives = a->kind == ACTION_BACKWARD_WEIGHT;
+        if (a->phase >= 0 || !(takes || gives)) continue;
+        int k = 0;
+        while (of[k].user != (takes ? 0 : a->slot + 1)) k++;
+        of[k].user = takes ? a->slot + 1 : 0;
+        of[k].gradients = fmax(of[k].gradients, b.gradients);
     }
-    for (int s = 0; s < p->slots; s++) sum += most[s];
+    for (int s = 0; s < p->slots; s++) sum += of[s].slot + of[s].gradients;
+    *first = of[0].slot;
     return sum;
+}
+
+/* How the program goes back over each chunk. */
+static void check_passes(const Program *p, const unsigned *of)
+{
+    unsigned want[SCHEDULE_CHUNKS_MAX] = { 0 };
+    for (int i = 0; i < p->n; i++) {
+        const Action *a = &p->at[i];
+        if (a->kind == ACTION_BACKWARD) want[a->chunk] |= CHUNK_WHOLE;
+        if (a->kind == ACTION_BACKWARD_INPUT)
+            want[a->chunk] |= a->phase < 0 ? CHUNK_SPLIT : CHUNK_PHASED;
+    }
+    for (int c = 0; c < p->chunks; c++) CHECK_INT(of[c], want[c]);
 }
 
 /* By how much the peak of a rank may be off where passes are taken apart and not all are walked. */
@@ -97,6 +123,8 @@ static double compare(EstimateInput *in, bool walked)
     Pipeline p;
     Simulation sim;
     ScheduleShape s = estimate_shape(in);
+    unsigned passes[PLACES];
+    CHECK_OK(estimate_passes(&estimator, in, passes));
     CHECK_OK(estimate(&estimator, in, &e));
     CHECK_OK(schedule_make(in->schedule, &s, &made, &scratch, &p));
     SimCost cost = { .ctx = in, .duration = cost_of, .slot = bytes_of };
@@ -106,7 +134,10 @@ static double compare(EstimateInput *in, bool walked)
         CHECK_INT(e.rank[r].slots, p.rank[r].slots);
         CHECK_INT(e.rank[r].entries, p.rank[r].entries);
         CHECK_NEAR(e.rank[r].peak_bytes, sim.rank[r].peak_bytes, walked ? 0 : gradients_of(in, r));
-        CHECK_NEAR(e.rank[r].slot_arena_bytes, arena_of(in, &p.rank[r]), 0);
+        double first = 0;
+        CHECK_NEAR(e.rank[r].slot_arena_bytes, arena_of(in, &p.rank[r], &first), 0);
+        CHECK_NEAR(e.rank[r].first_slot_bytes, first, 0);
+        check_passes(&p.rank[r], &passes[r * in->chunks]);
         CHECK_NEAR(e.rank[r].busy_s, sim.rank[r].busy, 1e-9 * sim.step);
         CHECK(e.rank[r].peak_bytes <= e.rank[e.worst_rank].peak_bytes);
         bubble += sim.rank[r].bubble / in->stages;

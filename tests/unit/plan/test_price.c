@@ -143,35 +143,34 @@ static int pick(const int *of, int n)
 #define PICK(...)                                                                                  \
     pick((const int[]){ __VA_ARGS__ }, (int)(sizeof((const int[]){ __VA_ARGS__ }) / sizeof(int)))
 
-/* A layout that the model and 64 GPUs allow; false if this throw of the dice is none. */
-static bool random_layout(const Question *q, PlanLayout *l)
+/* A layout that the model and the GPUs allow; false if this throw of the dice is none. */
+static bool random_layout(const Question *q, const ScheduleDesc *d, int gpus, PlanLayout *l)
 {
-    static const char *const names[] = { "1f1b", "gpipe", "interleaved" };
     static const unsigned sets[] = { 0, RECOMPUTE_NORM | RECOMPUTE_ACT,
                                      RECOMPUTE_ATTN_UP | RECOMPUTE_SHARED | RECOMPUTE_EXCHANGE,
                                      RECOMPUTE_LAYER };
-    const char *name = names[PICK(0, 1, 2)];
-    *l = (PlanLayout){ .pp = PICK(1, 2, 4, 8),
-                       .vpp = strcmp(name, "interleaved") == 0 ? PICK(2, 3) : 1,
+    *l = (PlanLayout){ .schedule = d,
+                       .pp = PICK(1, 2, 3, 4, 5, 6, 8),
+                       .vpp = d->placement == PLACE_LOOP ? PICK(1, 2, 3) : 2,
                        .ep = PICK(1, 2, 4, 8),
                        .cp = PICK(1, 1, 2),
                        .zero = PICK(0, 1, 2, 3),
                        .micro_batch = PICK(1, 2),
                        .recompute = sets[PICK(0, 1, 2, 3)],
                        .recompute_blocks = PICK(-1, 1, 2) };
-    CHECK_OK(schedule_find(name, &l->schedule));
-    l->dp = 64 / (l->pp * l->cp);
+    l->dp = gpus / (l->pp * l->cp);
     return planner_legal(q->planner, l) == OK;
 }
 
 static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
 {
     (void)state;
+    enum { GPUS = 120, PRICED = 40 };
     static const char *const sets[][8] = {
-        { "train.batch=256", "model.layers=24", "moe.experts=16", "train.micro_batch=1" },
-        { "train.batch=512", "model.layers=25", "moe.experts=8", "train.micro_batch=1",
+        { "train.batch=960", "model.layers=24", "moe.experts=16", "train.micro_batch=1" },
+        { "train.batch=960", "model.layers=25", "moe.experts=8", "train.micro_batch=1",
           "run.compute=bf16", "attention.kind=gqa", "attention.kv_heads=2", "moe.buffers=worst" },
-        { "train.batch=256", "model.layers=31", "moe.experts=24", "train.micro_batch=1",
+        { "train.batch=2880", "model.layers=31", "moe.experts=24", "train.micro_batch=1",
           "run.compute=bf16", "mesh.reduce=bf16", "plan.imbalance=1.3", "moe.shared=0" },
     };
     int priced = 0;
@@ -181,24 +180,25 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
         Arena a = { 0 };
         int n = 0;
         while (n < 8 && sets[m][n] != NULL) n++;
-        open_plan(&q, "quickstart", "h200", 64, "switchyard", sets[m], n);
+        open_plan(&q, "quickstart", "h200", GPUS, "switchyard", sets[m], n);
         CHECK_OK(arena_init(&a, "count", MEM_HOST, (size_t)4 << 30));
-        for (int tries = 0; tries < 300; tries++) {
+        for (int i = 0; i < PRICED * schedule_table_n;) {
             PlanLayout l;
             PlanPrice fast, slow;
-            if (!random_layout(&q, &l)) continue;
+            if (!random_layout(&q, &schedule_table[i % schedule_table_n], GPUS, &l)) continue;
             if (planner_price(q.planner, &l, &fast) != OK) continue; /* no such schedule */
             CHECK_OK(planner_count(q.planner, &l, &a, &slow));
             CHECK_NEAR(fast.peak_bytes, slow.peak_bytes, 0.5);
+            CHECK_INT(fast.worst_rank, slow.worst_rank);
             worst = fmax(worst, fabs(fast.step_s / slow.step_s - 1));
             arena_release(&a, (ArenaMark){ 0 });
-            priced++;
+            priced++, i++;
         }
         arena_free(&a);
         close_plan(&q);
     }
     print_message("%d layouts, largest difference of times %.4f\n", priced, worst);
-    assert_true(priced > 100);
+    CHECK(priced >= 1000);
     CHECK_NEAR(worst, 0, 0.01);
 }
 
