@@ -103,6 +103,32 @@ static Status slots(Explained *x)
                        t.rank[rank].entries, (double)x->entry->plain[0].count.stream / MIB);
 }
 
+/* When slots hold most, and what fills them: from the simulated step. */
+static Status moment(Explained *x)
+{
+    Arena a = { 0 };
+    Pipeline pipeline;
+    Simulation sim;
+    int rank = x->r->price->worst_rank, found = -1;
+    TRY(arena_init(&a, "simulation", MEM_HOST, (size_t)1 << 36));
+    Status s = planner_simulate(x->p, x->r->layout, &a, &pipeline, &sim);
+    if (s == OK) {
+        const SimRank *r = &sim.rank[rank];
+        const Program *p = &pipeline.rank[rank];
+        for (int i = 0; i < p->n; i++) {
+            if (p->at[i].slot >= 0 && r->span[i].start <= r->peak_at) found = i;
+        }
+        const Action *at = &p->at[found < 0 ? 0 : found];
+        s = text_printf(x->out,
+                        "  most is alive %.4f s into the pipeline's %.4f: %s of micro-batch %d on "
+                        "chunk %d begins, slots hold %.3f GiB\n",
+                        r->peak_at, sim.step, action_name(at->kind), at->micro, at->chunk,
+                        r->peak_bytes / GIB);
+    }
+    arena_free(&a);
+    return s;
+}
+
 static Status peak(Explained *x)
 {
     const PlanPrice *price = x->r->price;
@@ -127,6 +153,7 @@ static Status peak(Explained *x)
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));
+    TRY(moment(x));
     static const StackName names[] = {
         STACK_keep_attention, STACK_keep_moe,  STACK_keep_head,
         STACK_reserve,        STACK_workspace, STACK_exchange_buffers
