@@ -97,15 +97,13 @@ static void keep_cheaper(CollectiveCost *best, CollectiveCost other)
     if (other.s < best->s) *best = other;
 }
 
-/* Steps after the first go out without a host in between: they pay for a message more, not for the
- * start of a collective. */
-static CollectiveCost ring(const Links *l, double m)
+/* A ring or a tree. Steps after the first go out without a host in between: they pay for a message
+ * more, not for the start of a collective. Of g ranks of a ring one sends out of the domain. */
+static CollectiveCost in_steps(const Links *l, CollectiveWay way, double steps, double bytes)
 {
-    double bytes = m * (l->n - 1) / l->n;
-    double far = l->d > 1 ? 1 / l->g : 0; /* of g ranks of a ring one sends out of the domain */
-    double more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
-    return cost(COLLECTIVE_RING, messages(l->far_s, more_s, l->n - 1), bytes / l->ring,
-                bytes * (1 - far), bytes * far);
+    double far = l->d > 1 ? 1 / l->g : 0, more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
+    return cost(way, messages(l->far_s, more_s, steps), bytes / l->ring, bytes * (1 - far),
+                bytes * far);
 }
 
 /* Up and out at the same time; each rank has m / n for each other. */
@@ -133,26 +131,17 @@ static CollectiveCost two_level(const Links *l, double m, bool whole)
 
 static CollectiveCost gather(const Links *l, double m)
 {
-    CollectiveCost best = ring(l, m);
+    CollectiveCost best = in_steps(l, COLLECTIVE_RING, l->n - 1, m * (l->n - 1) / l->n);
     keep_cheaper(&best, direct(l, m));
     if (l->d > 1 && l->g > 1) keep_cheaper(&best, two_level(l, m, false));
     return best;
 }
 
-static CollectiveCost tree(const Links *l, double m)
-{
-    double steps = 2 * ceil(log2(l->n)), far = l->d > 1 ? 1 / l->g : 0;
-    double more_s = l->d > 1 ? l->out_more_s : l->up_more_s;
-    return cost(COLLECTIVE_TREE, messages(l->far_s, more_s, steps), 2 * m / l->ring,
-                2 * m * (1 - far), 2 * m * far);
-}
-
 static CollectiveCost all_reduce(const Links *l, double m)
 {
-    CollectiveCost half = gather(l, m), twice = half;
-    twice.latency_s *= 2, twice.up_bytes *= 2, twice.out_bytes *= 2;
-    twice.s *= 2;
-    keep_cheaper(&twice, tree(l, m));
+    CollectiveCost twice = gather(l, m);
+    twice.s *= 2, twice.latency_s *= 2, twice.up_bytes *= 2, twice.out_bytes *= 2;
+    keep_cheaper(&twice, in_steps(l, COLLECTIVE_TREE, 2 * ceil(log2(l->n)), 2 * m));
     return twice;
 }
 

@@ -1,31 +1,26 @@
-/*
- * collective: how long an exchange between GPUs takes, and what bounds it.
+/* collective: how long an exchange between GPUs takes, and what bounds it.
  *
  * Alpha-beta (Hockney 1994; Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
- * Operations in MPICH", 2005): a message costs a latency and its bytes over a rate. Two kinds of
- * links: within a scale-up domain (up: xGMI, NVLink) and between domains (out: NICs, through as
- * many tiers of the fat tree as the group spans). With n ranks, g of them in each of d domains, m
- * bytes, U and O the rates up and out of one GPU, a and b the latencies, i the time to start one
- * message more:
+ * Operations in MPICH", 2005): a message costs a latency and its bytes over a rate. Links lie
+ * within a scale-up domain (up: xGMI, NVLink) or between domains (out: NICs, through as many tiers
+ * of the fat tree as the group spans). With n ranks, g of them in each of d domains, m bytes, U and
+ * O the rates up and out of one GPU, b the latency out, i the time to start one message more:
  *
  *   ring      all-gather, reduce-scatter: n-1 steps of m/n; between domains the g rings of a host
  *             leave through g NICs: b + i (n-2) and m (n-1)/n over min(U, g O)
  *   tree      all-reduce: up and down a binary tree, in pieces: 2 log2(n) steps, 2 m over
  *             min(U, g O)
- *   direct    each rank sends to each other at once, up and out in parallel: b + i (n-g-1) and
- *             m (n-g)/n over O
+ *   direct    each to each other at once, up and out in parallel: b + i (n-g-1) and m (n-g)/n
+ *             over O
  *   two-level between the GPUs of one place in each domain, then inside the domains (all-gather;
  *             reduce-scatter the other way round): few messages far, m/g (d-1)/d over O and
  *             m (g-1)/g over U
  *
- * All-reduce is reduce-scatter and all-gather, or the tree. The cheapest algorithm is taken and
- * named. In a mesh a group smaller than the domain has only the links between its members.
- * Reductions are taken to be hidden behind the transfer.
- *
- * All-to-all is direct or two-level; of expert dispatch there is also the deduplicated one: one
- * copy of a token for each destination host, fanned out inside it (DeepSeek-V3, arXiv:2412.19437
- * §3.2.2). Routing is taken as uniform; imbalance is the caller's factor on tokens.
- */
+ * All-reduce is reduce-scatter and all-gather, or the tree. The cheapest is taken and named. In a
+ * mesh a group smaller than the domain has only the links between its members. Reductions hide
+ * behind the transfer. All-to-all is direct or two-level; of expert dispatch there is also one copy
+ * of a token for each destination host, fanned out inside it (DeepSeek-V3, arXiv:2412.19437
+ * §3.2.2). Routing is uniform; imbalance is the caller's factor on tokens. */
 #ifndef PLAN_COLLECTIVE_H
 #define PLAN_COLLECTIVE_H
 

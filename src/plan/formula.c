@@ -89,13 +89,9 @@ static double calculate(Op op, double x, double y)
     case QUOTIENT: return floor(x / y);
     case DIV: return x / y;
     case MOD: return x - y * floor(x / y);
-    case MUL: return x * y;
+    default: return x * y;
     }
-    return NAN;
 }
-
-static double least(double x, double y) { return y < x ? y : x; }
-static double most(double x, double y) { return y > x ? y : x; }
 
 /* `fold` takes as many values as there are, `of` one. */
 static const struct {
@@ -103,7 +99,7 @@ static const struct {
     double (*fold)(double, double);
     double (*of)(double);
 } functions[] = {
-    { "min", least, NULL },   { "max", most, NULL },  { "ceil", NULL, ceil },
+    { "min", fmin, NULL },    { "max", fmax, NULL },  { "ceil", NULL, ceil },
     { "floor", NULL, floor }, { "log2", NULL, log2 },
 };
 
@@ -159,11 +155,10 @@ static const char *unknown(const FormulaSheet *s, const FormulaInputs *in, const
                            char says[SAYS_BYTES])
 {
     const char *names[NAMES_MAX];
+    char hint[TEXT_HINT_BYTES];
     for (int i = 0; i < in->n + s->n; i++) names[i] = name_at(s, in, i);
-    int near = text_nearest(name, names, in->n + s->n);
-    (void)snprintf(says, SAYS_BYTES, "%.64s is neither an input nor a definition%s%.64s%s", name,
-                   near < 0 ? "" : ", did you mean ", near < 0 ? "" : names[near],
-                   near < 0 ? "" : "?");
+    (void)snprintf(says, SAYS_BYTES, "%.64s is neither an input nor a definition%s", name,
+                   text_hint(hint, name, names, in->n + s->n, ""));
     return says;
 }
 
@@ -181,14 +176,13 @@ static Status circle(const Reader *r, const char *at, int def)
 {
     const Run *run = r->run;
     char says[SAYS_BYTES] = "this needs itself: ";
-    size_t used = strlen(says);
-    int i = 0;
+    int i = 0, used = (int)strlen(says);
     while (run->chain[i] != def) i++;
-    for (; i < run->n_chain && used + (size_t)2 * NAME_BYTES < sizeof says; i++) {
-        const char *name = run->sheet->def[run->chain[i]].name;
-        used += (size_t)snprintf(says + used, sizeof says - used, "%.60s -> ", name);
+    for (; i < run->n_chain && used + 2 * NAME_BYTES < SAYS_BYTES; i++) {
+        used += snprintf(says + used, SAYS_BYTES - (size_t)used, "%.60s -> ",
+                         run->sheet->def[run->chain[i]].name);
     }
-    (void)snprintf(says + used, sizeof says - used, "%.60s", run->sheet->def[def].name);
+    (void)snprintf(says + used, SAYS_BYTES - (size_t)used, "%.60s", run->sheet->def[def].name);
     return bad(r, at, says);
 }
 
@@ -205,12 +199,8 @@ static Status whole(Reader *r, double *out)
 static Status evaluate(Run *run, int i, double *out)
 {
     int def = i - run->in->n;
-    if (def < 0) {
-        *out = run->in->at[i].value;
-        return OK;
-    }
-    const FormulaDef *d = &run->sheet->def[def];
-    if (run->stage[def] != DONE) {
+    if (def >= 0 && run->stage[def] != DONE) {
+        const FormulaDef *d = &run->sheet->def[def];
         Reader r = { .run = run, .def = d, .at = d->text, .live = true };
         run->stage[def] = BUSY;
         run->chain[run->n_chain++] = def;
@@ -218,7 +208,7 @@ static Status evaluate(Run *run, int i, double *out)
         run->n_chain--;
         run->stage[def] = DONE;
     }
-    *out = run->value[def];
+    *out = def < 0 ? run->in->at[i].value : run->value[def];
     return OK;
 }
 
@@ -329,9 +319,8 @@ static Status choose(Reader *r, double *out)
 static Status expression(Reader *r, double *out)
 {
     *out = 0;
-    if (++r->run->depth > DEPTH_MAX) {
+    if (++r->run->depth > DEPTH_MAX)
         return bad(r, r->at, "more than 400 brackets and definitions within each other");
-    }
     TRY(binary(r, 0, out));
     if (take(r, '?')) TRY(choose(r, out));
     r->run->depth--;
@@ -385,9 +374,8 @@ static Status explain(Run *run, int i, int depth, int indent, bool *opened, Text
     opened[i] = true;
     Reader r = { .run = run, .def = d, .at = d->text, .live = true };
     TRY(whole(&r, &value));
-    for (int k = 0; k < r.n_used; k++) {
+    for (int k = 0; k < r.n_used; k++)
         TRY(explain(run, r.used[k], depth - 1, indent + 2, opened, out));
-    }
     return OK;
 }
 

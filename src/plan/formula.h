@@ -1,23 +1,19 @@
-/*
- * formula: sheets of named definitions, evaluated as arithmetic, each value explainable.
+/* formula: sheets of named definitions, evaluated as arithmetic, each value explainable.
  *
- * A sheet is a YAML text: `title`, `source`, `extends` (a sheet of the program whose definitions it
- * takes over and may replace) and `define`, a mapping of names to an expression or to
- * [expression, unit, source]. Their order is free: a definition is evaluated when a value that is
- * asked for needs it, once. The sheets that the program carries are in plan/formula/.
+ * A sheet is a YAML text: `title`, `source`, `extends` (a sheet of the program, plan/formula/,
+ * whose definitions it takes over and may replace) and `define`, a mapping of names to an
+ * expression or to [expression, unit, source]. Their order is free: a definition is evaluated when
+ * a value that is asked for needs it, once.
  *
  * Expressions: numbers, names, ( ), c ? x : y (not 0 is true), < <= > >= == !=, + -, * / % and //
  * (quotient rounded down; % has its remainder), - x, min(...), max(...), ceil(x), floor(x),
  * log2(x). Values are doubles: counts and bytes are exact below 2^53. The side of ?: that is not
- * taken is not evaluated.
+ * taken is not evaluated. Inputs, numbers given by name, go before definitions of the same name, so
+ * that whatever a sheet defines can be set to something else.
  *
- * Inputs are numbers given by name; they go before definitions of the same name, so that whatever a
- * sheet defines can be set to something else.
- *
- * Errors (ERR_ARG, one sentence with file:line:column, the expression and a caret): a text that is
- * no expression, an unknown name with the nearest, a division by zero, a logarithm of what is not
- * above 0, a value that is not finite, definitions that need each other in a circle.
- */
+ * Errors (ERR_ARG, one sentence with file:line:column, the expression and a caret): no expression,
+ * an unknown name with the nearest, a division by zero, a logarithm of what is not above 0, a value
+ * that is not finite, definitions that need each other in a circle. */
 #ifndef PLAN_FORMULA_H
 #define PLAN_FORMULA_H
 

@@ -97,9 +97,7 @@ Status formula_set(FormulaInputs *in, const FormulaInput *value)
 {
     int i = 0;
     while (i < in->n && strcmp(in->at[i].name, value->name) != 0) i++;
-    if (i == FORMULA_INPUTS_MAX) {
-        return FAIL(ERR_ARG, "formula: more than %d inputs", FORMULA_INPUTS_MAX);
-    }
+    if (i == FORMULA_INPUTS_MAX) return FAIL(ERR_ARG, "formula: more than %d inputs", i);
     if (i == in->n) in->n++;
     in->at[i] = *value;
     return OK;
@@ -115,9 +113,8 @@ Status formula_settings(const FormulaSheet *s, Arena *a, const char *text, Formu
         const char *name = at + 1, *end = name + strcspn(name, ",");
         size_t n = strcspn(name, "=,");
         int i = 0;
-        if (name[n] != '=') {
+        if (name[n] != '=')
             return FAIL(ERR_ARG, "formula %s: %.60s is no NAME=NUMBER", s->name, name);
-        }
         TRY(arena_text(a, name, n, &value.name));
         TRY(arena_text(a, name + n + 1, (size_t)(end - name) - n - 1, &value.text));
         value.column = (int)(name + n + 1 - text) + 1;
@@ -132,22 +129,14 @@ Status formula_settings(const FormulaSheet *s, Arena *a, const char *text, Formu
 
 static Status fill_results(PlanFormula *f)
 {
-#define RESULT(name)                                                                               \
-    {                                                                                              \
-#name, &f->name                                                                            \
-    }
-    const struct {
-        const char *name;
-        double *value;
-    } results[] = {
-        RESULT(params_total), RESULT(params_rank),      RESULT(bytes_per_param),
-        RESULT(weight_bytes), RESULT(grad_bytes),       RESULT(main_bytes),
-        RESULT(moment_bytes), RESULT(activation_bytes), RESULT(total_bytes),
-    };
-#undef RESULT
-    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
-        TRY(formula_eval(&f->sheet, results[i].name, &f->inputs, results[i].value));
-    }
+    static const char *const names[] = { "params_total", "params_rank",      "bytes_per_param",
+                                         "weight_bytes", "grad_bytes",       "main_bytes",
+                                         "moment_bytes", "activation_bytes", "total_bytes" };
+    double *const values[] = { &f->params_total, &f->params_rank,      &f->bytes_per_param,
+                               &f->weight_bytes, &f->grad_bytes,       &f->main_bytes,
+                               &f->moment_bytes, &f->activation_bytes, &f->total_bytes };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        TRY(formula_eval(&f->sheet, names[i], &f->inputs, values[i]));
     return OK;
 }
 

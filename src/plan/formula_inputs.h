@@ -1,14 +1,11 @@
-/*
- * formula_inputs: a memory formula of others (plan/formula/) for a configuration.
- *
- * The inputs that formulas take, of pipeline rank 0 where a rank is meant:
+/* formula_inputs: a memory formula of others (plan/formula/) for a configuration. The inputs that
+ * formulas take, of pipeline rank 0 where a rank is meant:
  *   gpus pp vpp ep cp zero micro_batch batch sequence vocab hidden layers ffn mla heads kv_heads
  *   head_dim q_rank kv_rank nope_dim rope_dim v_dim qk_norm experts top_k expert_ffn shared_ffn
  *   all_dense all_moe (layers of the model), n_dense n_moe (of the rank), n_dense_recomputed
  *   n_moe_recomputed (of these, layers with recompute.pieces=[layer]).
  * Stage i of mesh.layout is on rank i mod pp; without a layout stages have as many layers each and
- * the first ones take the rest. This is Primus' rule, not the one that we train by.
- */
+ * the first ones take the rest. This is Primus' rule, not the one that we train by. */
 #ifndef PLAN_FORMULA_INPUTS_H
 #define PLAN_FORMULA_INPUTS_H
 

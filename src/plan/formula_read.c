@@ -33,12 +33,10 @@ static Status read_def(ConfigDoc *doc, const yaml_node_t *n, FormulaDef *d)
     if (n->type == YAML_SEQUENCE_NODE) {
         const yaml_node_item_t *item = n->data.sequence.items.start;
         int parts = (int)(n->data.sequence.items.top - item);
-        if (parts < 1 || parts > 3) {
+        if (parts < 1 || parts > 3)
             return wrong(doc, n, d->name, "an expression or [expression, unit, source]");
-        }
-        for (int i = 1; i < parts; i++) {
+        for (int i = 1; i < parts; i++)
             TRY(read_text(doc, config_node(doc, item[i]), d->name, part[i]));
-        }
         n = config_node(doc, item[0]);
     }
     TRY(read_text(doc, n, d->name, &d->text));
@@ -49,35 +47,26 @@ static Status read_def(ConfigDoc *doc, const yaml_node_t *n, FormulaDef *d)
     return formula_check(d);
 }
 
-static Status place_for(FormulaSheet *s, const char *name, FormulaDef **out)
-{
-    int i = 0;
-    while (i < s->n && strcmp(s->def[i].name, name) != 0) i++;
-    if (i == FORMULA_DEFS_MAX) {
-        return FAIL(ERR_ARG, "formula %.64s: more than %d definitions", s->name, FORMULA_DEFS_MAX);
-    }
-    if (i == s->n) s->n++;
-    *out = &s->def[i];
-    return OK;
-}
-
 static Status read_defs(ConfigDoc *doc, const yaml_node_t *map, FormulaSheet *s)
 {
     TRY(config_need_mapping(doc, map, keys[DEFINE]));
     const yaml_node_pair_t *p = map->data.mapping.pairs.start;
     for (; p < map->data.mapping.pairs.top; p++) {
         const char *name = NULL;
-        const yaml_node_t *key = config_node(doc, p->key);
-        FormulaDef *d = NULL, next = { .unit = "", .source = "", .file = s->name };
+        int i = 0;
+        FormulaDef next = { .unit = "", .source = "", .file = s->name };
         TRY(config_key_text(doc, map, p, &name));
         if (!formula_is_name(name)) {
-            return wrong(doc, key, "the name of a definition",
+            return wrong(doc, config_node(doc, p->key), "the name of a definition",
                          "at most 63 of a-z, A-Z, 0-9 and _, no digit first, no function's name");
         }
         TRY(arena_text(doc->arena, name, strlen(name), &next.name));
         TRY(read_def(doc, config_node(doc, p->value), &next));
-        TRY(place_for(s, next.name, &d));
-        *d = next;
+        while (i < s->n && strcmp(s->def[i].name, name) != 0) i++;
+        if (i == FORMULA_DEFS_MAX)
+            return FAIL(ERR_ARG, "formula %.64s: more than %d definitions", s->name, i);
+        if (i == s->n) s->n++;
+        s->def[i] = next;
     }
     return OK;
 }
@@ -114,9 +103,8 @@ static Status read_sheet(ConfigDoc *doc, FormulaSheet *s)
         TRY(read_text(doc, value[EXTENDS], keys[EXTENDS], &base));
         TRY(formula_load(s, doc->arena, base));
     } else {
-        void *memory = NULL;
-        TRY(arena_alloc(doc->arena, FORMULA_DEFS_MAX * sizeof(FormulaDef), &memory));
-        *s = (FormulaSheet){ .def = memory };
+        *s = (FormulaSheet){ 0 };
+        TRY(ARENA_NEW(doc->arena, FORMULA_DEFS_MAX, &s->def));
     }
     s->title = s->source = "";
     TRY(arena_text(doc->arena, doc->name, strlen(doc->name), &s->name));
@@ -148,11 +136,8 @@ Status formula_load(FormulaSheet *s, Arena *a, const char *name)
     for (int i = 0; i < n; i++) {
         const ConfigPreset *p = &formula_presets[i];
         names[i] = p->name;
-        if (strcmp(p->name, name) == 0) {
-            return formula_parse(s, a, name, p->yaml, strlen(p->yaml));
-        }
+        if (strcmp(p->name, name) == 0) return formula_parse(s, a, name, p->yaml, strlen(p->yaml));
     }
-    int near = text_nearest(name, names, n);
-    return FAIL(ERR_ARG, "there is no formula %.60s%s%s%s", name, near < 0 ? "" : ", did you mean ",
-                near < 0 ? "" : names[near], near < 0 ? "" : "?");
+    char hint[TEXT_HINT_BYTES];
+    return FAIL(ERR_ARG, "there is no formula %.60s%s", name, text_hint(hint, name, names, n, ""));
 }

@@ -20,8 +20,6 @@ static const char *const work_names[] = {
 enum { DTYPES = sizeof dtype_names / sizeof *dtype_names, PRESETS_MAX = 64 };
 enum { WORKS = sizeof work_names / sizeof *work_names };
 
-const char *hardware_dtype_name(HardwareDtype dtype) { return dtype_names[dtype]; }
-
 int hardware_preset_count(void) { return hardware_presets_n; }
 
 const char *hardware_preset_name(int i) { return hardware_presets[i].name; }
@@ -131,9 +129,8 @@ static Status check(const Hardware *h)
         return FAIL(ERR_ARG, "%s: %s.achieved_gb_s is %g GB/s, more than %s.gb_s %g", h->name,
                     rate[i].link, rate[i].achieved, rate[i].link, rate[i].sheet);
     }
-    for (int i = WORK_GEMM * DTYPES; i < WORKS * DTYPES; i++) {
+    for (int i = WORK_GEMM * DTYPES; i < WORKS * DTYPES; i++)
         TRY(check_curve(h, (OpWork)(i / DTYPES), (HardwareDtype)(i % DTYPES)));
-    }
     return check_tiers(h);
 }
 
@@ -177,9 +174,8 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
     }
     for (int i = 0; i < hardware_presets_n; i++) {
         const ConfigPreset *p = &hardware_presets[i];
-        if (strcasecmp(p->name, source) == 0) {
+        if (strcasecmp(p->name, source) == 0)
             return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
-        }
     }
     return unknown(source);
 }

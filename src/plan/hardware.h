@@ -1,20 +1,16 @@
-/*
- * hardware: what a GPU and its network reach, as data.
- *
- * A GPU is a YAML file: presets are in plan/hardware/ (built into the program), any other chip is a
- * file of the same form. hardware.def has every number with its unit; docs/formats.md describes the
- * file. Every section says where its numbers are from, so that a plan's figures can be traced.
+/* hardware: what a GPU and its network reach, as data. A GPU is a YAML file: presets are in
+ * plan/hardware/ (built into the program), any other chip is a file of the same form. hardware.def
+ * has every number with its unit; docs/formats.md describes the file. Every section says where its
+ * numbers are from.
  *
  * Rates by shape are a few points (size, TFLOP/s), joined by straight lines over the logarithm of
- * the size; beyond the last point the last, and below the first in proportion to the size, as for
- * work that takes a time of its own however small it is. For products the size is the smallest of
- * m, n and k: on an H200 shapes of one smallest dimension lie within 7 % of each other, from 768
- * (511 TFLOP/s) to 8192 (798). A type without a curve takes bf16's in the ratio of the peaks;
- * grouped products without curves those of plain ones.
+ * the size; beyond the last point the last, below the first in proportion to the size. For products
+ * the size is the smallest of m, n and k: on an H200 shapes of one smallest dimension lie within
+ * 7 % of each other, from 768 (511 TFLOP/s) to 8192 (798). A type without a curve takes bf16's in
+ * the ratio of the peaks; grouped products without curves those of plain ones.
  *
  * Units are in the names: GiB, GB/s = 1e9 bytes a second, TFLOP/s = 1e12, us. A multiply-add is two
- * FLOPs, causal attention counts the pairs under the diagonal alone.
- */
+ * FLOPs, causal attention counts the pairs under the diagonal alone. */
 #ifndef PLAN_HARDWARE_H
 #define PLAN_HARDWARE_H
 
@@ -80,7 +76,5 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
                      double *flop_s);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
-
-const char *hardware_dtype_name(HardwareDtype dtype);
 
 #endif

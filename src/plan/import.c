@@ -12,27 +12,21 @@
 #include <string.h>
 #include <strings.h>
 
+/* MAP: keys, our row, words; NAMED: a model, our preset, changes. */
 typedef struct Map {
     const char *theirs, *ours, *words;
+    bool model;
 } Map;
 
 static const Map rows[] = {
-#define MAP(theirs, row, words) { theirs, row, words },
-#define NAMED(theirs, preset, changes)
+#define MAP(theirs, row, words)        { theirs, row, words, false },
+#define NAMED(theirs, preset, changes) { theirs, preset, changes, true },
 #include "plan/import.def"
 #undef MAP
 #undef NAMED
 };
 
-static const Map named[] = {
-#define MAP(theirs, row, words)
-#define NAMED(theirs, preset, changes) { theirs, preset, changes },
-#include "plan/import.def"
-#undef MAP
-#undef NAMED
-};
-
-enum { ROWS = sizeof rows / sizeof *rows, NAMES = sizeof named / sizeof *named };
+enum { ROWS = sizeof rows / sizeof *rows };
 enum { NAME_BYTES = 64, SAYS_BYTES = 1024, NUMBER_MAX = 1000000 };
 
 /* Options of the stack. */
@@ -127,8 +121,9 @@ static bool pick(const char *words, const char *word, bool within, char ours[NAM
 static const char *text_of(const Import *m, const char *key)
 {
     Setting *s = settings_find(&m->settings, key);
-    if (s != NULL) s->read = true;
-    return s == NULL ? NULL : s->value;
+    if (s == NULL) return NULL;
+    s->read = true;
+    return s->value;
 }
 
 static bool is(const Import *m, const char *key, const char *value)
@@ -200,19 +195,29 @@ static Status note(Import *m, const char *what, const char *value)
 
 /* ---- one key, one row ---- */
 
+static Status apply_row(Import *m, const char *key, const Map *r)
+{
+    char ours[NAME_BYTES] = "";
+    const char *value = text_of(m, key);
+    if (value == NULL) return OK;
+    if (r->words == NULL) return set(m, key, r->ours, value);
+    if (!pick(r->words, value, false, ours)) {
+        return because(
+            m, key,
+            FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", r->ours, r->words));
+    }
+    return *ours == '\0' ? OK : set(m, key, r->ours, ours);
+}
+
 static Status apply_rows(Import *m)
 {
-    for (int i = 0; i < ROWS; i++) {
-        char ours[NAME_BYTES];
-        const char *value = text_of(m, rows[i].theirs), *words = rows[i].words;
-        if (value == NULL) continue;
-        if (words != NULL && !pick(words, value, false, ours)) {
-            return because(
-                m, rows[i].theirs,
-                FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", rows[i].ours, words));
-        }
-        if (words == NULL || *ours != '\0') {
-            TRY(set(m, rows[i].theirs, rows[i].ours, words == NULL ? value : ours));
+    for (const Map *r = rows; r < rows + ROWS && !r->model; r++) {
+        const char *list = r->theirs;
+        int n = 0;
+        for (const char *w = next_word(&list, "|", &n); w != NULL; w = next_word(&list, "|", &n)) {
+            char key[NAME_BYTES];
+            (void)snprintf(key, sizeof key, "%.*s", n, w);
+            TRY(apply_row(m, key, r));
         }
     }
     return OK;
@@ -258,10 +263,10 @@ static Status take_preset(Import *m, const char *theirs)
     if (text_ends(name, ".yaml")) name[strlen(name) - 5] = '\0';
     for (char *p = name; *p != '\0'; p++) *p = (char)(*p == '_' ? '-' : tolower((unsigned char)*p));
     const char *preset = name, *changes = "";
-    for (int i = 0; i < NAMES; i++) {
-        if (strcmp(named[i].theirs, name) != 0 || (*named[i].words != '\0' && !m->titan)) continue;
-        preset = named[i].ours;
-        changes = named[i].words;
+    for (const Map *r = rows; r < rows + ROWS; r++) {
+        if (!r->model || strcmp(r->theirs, name) != 0 || (*r->words != '\0' && !m->titan)) continue;
+        preset = r->ours;
+        changes = r->words;
     }
     TRY(because(m, "modules.pre_trainer.model", config_load(m->c, m->a, preset, NULL, 0)));
     TRY(arena_text(m->a, preset, strlen(preset), &m->more->preset));
@@ -427,9 +432,8 @@ static Status read_titan(Import *m)
     TRY(whole(m, "training.global_batch_size", -1, &batch));
     TRY(whole(m, "parallelism.pipeline_parallel_microbatch_size", 1, &micro));
     TRY(fix_pipeline(m, "parallelism.pipeline_parallel_layers_per_stage"));
-    if (shard * replicas > NUMBER_MAX) {
+    if (shard * replicas > NUMBER_MAX)
         return because(m, shards, FAIL(ERR_ARG, "more than %d data-parallel ranks", NUMBER_MAX));
-    }
     c->mesh_zero = shard == 1 ? 0 : is(m, reshard, "always") ? 3 : c->mesh_pp > 1 ? 2 : 3;
     if (is(m, reshard, "never") && shard != 1) c->mesh_zero = 2;
     if (replicas > 1 && shard > 0) TRY(put(m, shards, "mesh.shard", shard));
@@ -456,9 +460,8 @@ static Status import(Import *m)
         TRY(note(m, "defaults are Primus', there is no file", m->settings.module));
     }
     TRY(config_default(m->c, m->a));
-    if (*model == '\0' && m->titan) {
+    if (*model == '\0' && m->titan)
         return FAIL(ERR_ARG, "%s: model.name and model.flavor are missing", m->path);
-    }
     TRY(*model == '\0' ? assign(m, megatron_shape) : take_preset(m, model));
     TRY(assign(m, m->titan ? torchtitan_defaults : megatron_defaults));
     TRY(apply_rows(m));
@@ -473,11 +476,11 @@ Status plan_import(const char *from, const char *path, Arena *a, Config *out, Pl
     Config next;
     PlanImport said = { 0 };
     Import m = { .a = a, .c = &next, .more = &said, .path = path };
+    char hint[TEXT_HINT_BYTES];
     bool primus = strcmp(from, known[0]) == 0;
     if (!primus && strcmp(from, known[1]) != 0) {
-        int near = text_nearest(from, known, 2);
-        return FAIL(ERR_ARG, "there is no format %s, did you mean %s?", from,
-                    near < 0 ? "primus or torchtitan" : known[near]);
+        return FAIL(ERR_ARG, "there is no format %s%s", from,
+                    text_hint(hint, from, known, 2, ", did you mean primus or torchtitan?"));
     }
     TRY(primus ? settings_read_primus(&m.settings, a, path)
                : settings_read_torchtitan(&m.settings, a, path));

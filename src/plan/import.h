@@ -1,17 +1,13 @@
-/*
- * import: the configuration files of other trainers as our Config.
+/* import: the configuration files of other trainers as our Config.
  *
  * `primus`: an experiment in YAML (modules.pre_trainer: {framework, config, model, overrides}) for
  * Megatron or torchtitan. Model and module files are sought beside the experiment and, in it and
  * the folders above, in models/FRAMEWORK/, configs/... and primus/configs/...; their `extends` are
  * read before them, key by key. Overrides win over the module's file, that over the model's.
- * ${NAME} and ${NAME:default} are of the environment, as that format wants it. Where the model's
- * file is not found, a preset of ours takes its place if there is one of that name.
- * `torchtitan`: a job file in TOML; models are those of presets and of the flavours in import.def.
- *
- * import.def is the table of what is understood; docs/formats.md says how. Keys that mean nothing
- * to a plan are passed over, all others that are not understood are listed.
- */
+ * ${NAME} and ${NAME:default} are of the environment, as that format wants it. A preset of ours
+ * takes the place of a model's file that is not found. `torchtitan`: a job file in TOML; models are
+ * those of presets and of the flavours in import.def, the table of what is understood
+ * (docs/formats.md). Keys that mean nothing to a plan are passed over, others are listed. */
 #ifndef PLAN_IMPORT_H
 #define PLAN_IMPORT_H
 

@@ -25,14 +25,6 @@ static const char *text_of(const Settings *s, const char *key)
     return at == NULL ? NULL : at->value;
 }
 
-static Status settings_init(Settings *s, Arena *a)
-{
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, SETTINGS_MAX * sizeof(Setting), &memory));
-    *s = (Settings){ .arena = a, .at = memory };
-    return OK;
-}
-
 /* The first of a key stays: files are read in the order of precedence. */
 static Status settings_add(Settings *s, const char *key, const char *value, const char *place)
 {
@@ -40,9 +32,8 @@ static Status settings_add(Settings *s, const char *key, const char *value, cons
     if (text_starts(key, overrides)) key += strlen(overrides);
     Setting next = { NULL, value, NULL, text_starts(key, "modules.") };
     if (settings_find(s, key) != NULL) return OK;
-    if (s->n == SETTINGS_MAX) {
+    if (s->n == SETTINGS_MAX)
         return FAIL(ERR_FORMAT, "%s: there are more than %d settings", place, SETTINGS_MAX);
-    }
     TRY(arena_text(s->arena, key, strlen(key), &next.key));
     TRY(arena_text(s->arena, place, strlen(place), &next.place));
     s->at[s->n++] = next;
@@ -158,9 +149,8 @@ static Status read_yaml(Settings *s, const char *path)
 {
     char *text = NULL, name[NAME_BYTES], next[FILE_PATH_MAX];
     size_t bytes = 0;
-    if (s->files++ == FILES_MAX) {
+    if (s->files++ == FILES_MAX)
         return FAIL(ERR_FORMAT, "%s: the files extend more than %d others", path, FILES_MAX);
-    }
     TRY(file_read_all(path, s->arena, &text, &bytes));
     TRY(read_text(s, path, text));
     const char *list = s->extends == NULL ? "" : s->extends;
@@ -171,9 +161,8 @@ static Status read_yaml(Settings *s, const char *path)
         while (start > 0 && strchr("[, ]", list[start - 1]) == NULL) start--;
         (void)snprintf(name, sizeof name, "%.*s", (int)(end - start), list + start);
         end = start;
-        if (!find_file(path, "", name, next)) {
+        if (!find_file(path, "", name, next))
             return FAIL(ERR_IO, "%s: there is no file %s to extend", path, name);
-        }
         TRY(read_yaml(s, next));
     }
     return OK;
@@ -268,7 +257,8 @@ static Status read_named(Settings *s, const char *from, const char *key, const c
 Status settings_read_primus(Settings *s, Arena *a, const char *path)
 {
     static const char *const frameworks[] = { "megatron", "torchtitan" };
-    TRY(settings_init(s, a));
+    *s = (Settings){ .arena = a };
+    TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
     TRY(read_yaml(s, path));
     const char *framework = text_of(s, "modules.pre_trainer.framework");
     if (framework == NULL) {
@@ -278,9 +268,10 @@ Status settings_read_primus(Settings *s, Arena *a, const char *path)
     }
     s->framework = framework;
     if (strcmp(framework, frameworks[0]) != 0 && strcmp(framework, frameworks[1]) != 0) {
-        int near = text_nearest(framework, frameworks, 2);
-        return FAIL(ERR_ARG, "%s: framework %s is not understood, did you mean %s?", path,
-                    framework, near < 0 ? "megatron or torchtitan" : frameworks[near]);
+        char hint[TEXT_HINT_BYTES];
+        return FAIL(
+            ERR_ARG, "%s: framework %s is not understood%s", path, framework,
+            text_hint(hint, framework, frameworks, 2, ", did you mean megatron or torchtitan?"));
     }
     TRY(read_named(s, path, "modules.pre_trainer.config", "modules", &s->module));
     return read_named(s, path, "modules.pre_trainer.model", "models", &s->model);
@@ -291,7 +282,8 @@ Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
     char *toml = NULL;
     size_t bytes = 0;
     Text yaml;
-    TRY(settings_init(s, a));
+    *s = (Settings){ .arena = a };
+    TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
     s->framework = "torchtitan";
     TRY(file_read_all(path, a, &toml, &bytes));
     TRY(text_init(&yaml, a));

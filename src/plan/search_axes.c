@@ -164,7 +164,7 @@ static bool schedule_takes(const PlanRequest *q, const PlanLayout *l)
                                   .input = 1,
                                   .weight = 1,
                                   .blocks = (int)blocks };
-    return l->schedule->legal(&shape) == OK;
+    return schedule_legal(l->schedule, &shape) == OK;
 }
 
 bool search_decode_outer(const PlanRequest *q, const SearchAxes *axes, int64_t id, PlanLayout *l,

@@ -1,21 +1,19 @@
-/*
- * action: a training step as data: one flat list of actions for each rank.
+/* action: a training step as data: one flat list of actions for each rank. The engine runs it,
+ * simulate.h prices it, check.h proves things about it.
  *
- * The engine runs the list, simulate.h prices it, check.h proves things about it. peer is a
- * pipeline rank, slot the activation arena that a micro-batch uses on a chunk, wait and signal are
- * event numbers of the same rank (-1: none), sms how many multiprocessors its kernels may take (0:
- * all). phase -1: all phases of the chunk's layers; else PHASES * block + one of the four below,
- * each on its lane, and backward goes from the last one to the first.
+ * peer is a pipeline rank, slot the activation arena that a micro-batch uses on a chunk, wait and
+ * signal are events of the same rank, sms how many multiprocessors its kernels may take (0: all).
+ * phase -1: all phases of the chunk's layers; else PHASES * block + one of the four below, each on
+ * its lane, and backward goes from the last one to the first.
  *
  * What passes between chunks lies in the ring of transfers: `in` is the entry that an action reads,
- * `out` the one that it writes (-1: none). A forward writes its output into an entry, a send reads
- * it; a receive writes an entry of its own rank, the forward of the next chunk reads it. Where both
- * chunks are on one rank the second reads what the first wrote.
+ * `out` the one that it writes. A forward writes its output into an entry, a send reads it; a
+ * receive writes an entry of its own rank, the next chunk's forward reads it. Where both chunks are
+ * on one rank the second reads what the first wrote.
  *
- * Order: actions of one queue run one after the other, in the order of the list; nothing but events
- * orders different queues. A rank has a queue for each lane, and one for each (kind of transfer,
- * chunk): a transfer waits for those before it on its own way, never for another way's.
- */
+ * Actions of one queue run one after the other, in the order of the list; nothing but events orders
+ * different queues. A rank has a queue for each lane, and one for each (kind of transfer, chunk): a
+ * transfer waits for those before it on its own way, never for another way's. */
 #ifndef SCHEDULE_ACTION_H
 #define SCHEDULE_ACTION_H
 

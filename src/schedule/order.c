@@ -59,9 +59,8 @@ static Place along(const Program *like, Place at, const Pass *p, int by)
     Program here = *like;
     here.rank = at.rank;
     int hop = place_hop(&here, at.chunk, p->micro) + (p->kind == ACTION_FORWARD ? by : -by);
-    if (p->kind == ACTION_BACKWARD_WEIGHT || hop < 0 || hop >= place_hops(&here)) {
+    if (p->kind == ACTION_BACKWARD_WEIGHT || hop < 0 || hop >= place_hops(&here))
         return (Place){ -1, -1 };
-    }
     return place_at(&here, p->micro, hop);
 }
 

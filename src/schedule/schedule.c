@@ -9,79 +9,20 @@
 
 enum { NAMES_MAX = 32 };
 
-static Status one_chunk(const ScheduleShape *s)
-{
-    if (s->chunks == 1) return OK;
-    return FAIL(ERR_ARG, "schedule: %d chunks a rank, this one takes 1 (interleaved takes more)",
-                s->chunks);
-}
-
-/* Several chunks a rank go round the ranks, a group of micro-batches at a time. */
-static Status whole_groups(const ScheduleShape *s)
-{
-    if (s->chunks < 2) {
-        return FAIL(ERR_ARG, "schedule: %d chunk a rank does not interleave, at least 2",
-                    s->chunks);
-    }
-    if (s->micros % s->stages == 0) return OK;
-    return FAIL(ERR_ARG,
-                "schedule: %d micro-batches do not divide into groups of %d stages; the next legal "
-                "number is %d",
-                s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
-}
-
-static Status with_blocks(const ScheduleShape *s)
-{
-    if (s->blocks < 1 || s->blocks > SCHEDULE_BLOCKS_MAX) {
-        return FAIL(ERR_ARG,
-                    "schedule 1f1b-overlap: %d blocks a chunk to take apart, legal are 1 to %d",
-                    s->blocks, SCHEDULE_BLOCKS_MAX);
-    }
-    if (s->chunks == 1) return OK;
-    if (s->stages > 1) return whole_groups(s);
-    return FAIL(ERR_ARG, "schedule 1f1b-overlap: %d chunks on one stage, only 1 or more stages",
-                s->chunks);
-}
-
-static Status two_chunks(const ScheduleShape *s)
-{
-    if (s->chunks == 2) return OK;
-    return FAIL(ERR_ARG,
-                "schedule: %d chunks a rank, this one takes 2, down the ranks and up again",
-                s->chunks);
-}
-
-static Status two_ways(const ScheduleShape *s)
-{
-    TRY(two_chunks(s));
-    if (s->stages % 2 == 0 && s->micros % 2 == 0 && s->micros >= 2 * s->stages) return OK;
-    return FAIL(
-        ERR_ARG,
-        "schedule dualpipe: %d stages and %d micro-batches; both must be even, and at least 2 "
-        "micro-batches a stage",
-        s->stages, s->micros);
-}
-
-static Status two_halves(const ScheduleShape *s)
-{
-    TRY(two_chunks(s));
-    if (s->micros >= 2 * s->stages) return OK;
-    return FAIL(ERR_ARG, "schedule dualpipe-v: %d micro-batches over %d stages, at least %d",
-                s->micros, s->stages, 2 * s->stages);
-}
+enum { MANY = SCHEDULE_CHUNKS_MAX };
 
 const ScheduleDesc schedule_table[] = {
-    { "gpipe", PLACE_LOOP, one_chunk, false, false, schedule_gpipe, NULL },
-    { "1f1b", PLACE_LOOP, one_chunk, false, false, schedule_1f1b, NULL },
-    { "interleaved", PLACE_LOOP, whole_groups, false, false, schedule_interleaved, NULL },
-    { "1f1b-overlap", PLACE_LOOP, with_blocks, true, false, schedule_1f1b_overlap, NULL },
-    { "zb-h1", PLACE_LOOP, one_chunk, false, false, schedule_zb_h1, NULL },
-    { "zb1p", PLACE_LOOP, one_chunk, false, false, NULL, schedule_zb1p },
-    { "zbv", PLACE_V, two_chunks, false, false, schedule_zbv, NULL },
-    { "v-half", PLACE_V, two_chunks, false, true, NULL, schedule_v_half },
-    { "v-min", PLACE_V, two_chunks, false, true, NULL, schedule_v_min },
-    { "dualpipe", PLACE_BOTH, two_ways, false, false, schedule_dualpipe, NULL },
-    { "dualpipe-v", PLACE_V, two_halves, false, false, schedule_dualpipe_v, NULL },
+    { "gpipe", PLACE_LOOP, 1, 1, 0, false, false, schedule_gpipe, NULL },
+    { "1f1b", PLACE_LOOP, 1, 1, 0, false, false, schedule_1f1b, NULL },
+    { "interleaved", PLACE_LOOP, 2, MANY, 0, false, false, schedule_interleaved, NULL },
+    { "1f1b-overlap", PLACE_LOOP, 1, MANY, 0, true, false, schedule_1f1b_overlap, NULL },
+    { "zb-h1", PLACE_LOOP, 1, 1, 0, false, false, schedule_zb_h1, NULL },
+    { "zb1p", PLACE_LOOP, 1, 1, 0, false, false, NULL, schedule_zb1p },
+    { "zbv", PLACE_V, 2, 2, 0, false, false, schedule_zbv, NULL },
+    { "v-half", PLACE_V, 2, 2, 0, false, true, NULL, schedule_v_half },
+    { "v-min", PLACE_V, 2, 2, 0, false, true, NULL, schedule_v_min },
+    { "dualpipe", PLACE_BOTH, 2, 2, 2, false, false, schedule_dualpipe, NULL },
+    { "dualpipe-v", PLACE_V, 2, 2, 2, false, false, schedule_dualpipe_v, NULL },
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 
@@ -99,6 +40,36 @@ Status schedule_find(const char *name, const ScheduleDesc **out)
                 text_hint(hint, name, names, schedule_table_n, ""));
 }
 
+/* What the schedule asks for: chunks, micro-batches, blocks. Several chunks that go round the ranks
+ * take micro-batches a group at a time. */
+static Status fits(const ScheduleDesc *d, const ScheduleShape *s)
+{
+    bool range = d->chunks_least < d->chunks_most, round = d->placement == PLACE_LOOP && range;
+    if (s->chunks < d->chunks_least || s->chunks > d->chunks_most) {
+        return FAIL(ERR_ARG, "schedule %s: %d chunks a rank, this one takes %d%s", d->name,
+                    s->chunks, d->chunks_least, range ? " or more" : "");
+    }
+    if (d->phases && (s->blocks < 1 || s->blocks > SCHEDULE_BLOCKS_MAX)) {
+        return FAIL(ERR_ARG, "schedule %s: %d blocks a chunk to take apart, legal are 1 to %d",
+                    d->name, s->blocks, SCHEDULE_BLOCKS_MAX);
+    }
+    if (d->phases && s->chunks > 1 && s->stages == 1)
+        return FAIL(ERR_ARG, "schedule %s: %d chunks on one stage, it takes 1", d->name, s->chunks);
+    if (round && s->chunks > 1 && s->micros % s->stages != 0) {
+        return FAIL(ERR_ARG,
+                    "schedule %s: %d micro-batches do not divide into groups of %d stages; the "
+                    "next legal number is %d",
+                    d->name, s->micros, s->stages, (s->micros / s->stages + 1) * s->stages);
+    }
+    if (d->placement == PLACE_BOTH && (s->stages % 2 != 0 || s->micros % 2 != 0)) {
+        return FAIL(ERR_ARG, "schedule %s: %d stages and %d micro-batches; both must be even",
+                    d->name, s->stages, s->micros);
+    }
+    if (s->micros >= d->micros_least * s->stages) return OK;
+    return FAIL(ERR_ARG, "schedule %s: %d micro-batches over %d stages, at least %d", d->name,
+                s->micros, s->stages, d->micros_least * s->stages);
+}
+
 Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
 {
     const struct {
@@ -107,18 +78,18 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
     } size[] = { { "stages", s->stages, SCHEDULE_STAGES_MAX },
                  { "chunks", s->chunks, SCHEDULE_CHUNKS_MAX },
                  { "micro-batches", s->micros, SCHEDULE_MICROS_MAX } };
-    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-        if (size[i].value >= 1 && size[i].value <= size[i].max) continue;
-        return FAIL(ERR_ARG, "schedule %s: %d %s, legal are 1 to %d", d->name, size[i].value,
-                    size[i].name, size[i].max);
-    }
     const double cost[] = { s->forward, s->input, s->weight };
-    for (size_t i = 0; i < sizeof cost / sizeof *cost; i++) {
-        if (cost[i] >= 0 && isfinite(cost[i])) continue;
-        return FAIL(ERR_ARG, "schedule %s: a pass of duration %g, legal are finite ones from 0",
-                    d->name, cost[i]);
+    for (int i = 0; i < 3; i++) {
+        if (size[i].value < 1 || size[i].value > size[i].max) {
+            return FAIL(ERR_ARG, "schedule %s: %d %s, legal are 1 to %d", d->name, size[i].value,
+                        size[i].name, size[i].max);
+        }
+        if (!(cost[i] >= 0 && isfinite(cost[i]))) {
+            return FAIL(ERR_ARG, "schedule %s: a pass of duration %g, legal are finite ones from 0",
+                        d->name, cost[i]);
+        }
     }
-    return d->legal(s);
+    return fits(d, s);
 }
 
 Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out)

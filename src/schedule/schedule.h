@@ -1,19 +1,17 @@
-/*
- * schedule: pipeline schedules by name.
+/* schedule: pipeline schedules by name.
  *
  * A generator says only in which order each rank runs its passes (forward, backward, or input and
- * weight gradients apart) of micro-batches on chunks. Everything else is the same for all of them
- * and made here: slots, receives before and sends after, entries of the ring of transfers, events.
+ * weight gradients apart) of micro-batches on chunks. Slots, receives before and sends after,
+ * entries of the ring of transfers and events are made here, the same for all.
  *
- * How many entries a way between two chunks gets comes from running the orders once with the costs
- * given and free communication: as many as there are outputs under way at once, and one more. So
- * nobody waits for an entry while the costs are as foretold, and other costs or slow links can
- * delay but never block: lists of reads and writes over bounded queues that end once end under any
- * timing (Kahn, "The semantics of a simple language for parallel programming", 1974).
+ * A way between two chunks gets one entry more than there are outputs under way at once when the
+ * orders run with the costs given and free communication. So nobody waits for an entry while the
+ * costs are as foretold, and other costs or slow links can delay but never block: lists of reads
+ * and writes over bounded queues that end once end under any timing (Kahn, "The semantics of a
+ * simple language for parallel programming", 1974).
  *
- * Durations are in any unit; only their ratios matter. They say what a chunk's pass takes on every
- * rank; schedules that are not decided by costs ignore them.
- */
+ * Durations are of a chunk's pass on every rank, in any unit: only their ratios matter, and only to
+ * schedules that are searched for. */
 #ifndef SCHEDULE_SCHEDULE_H
 #define SCHEDULE_SCHEDULE_H
 
@@ -54,7 +52,7 @@ typedef Status SearchedOrder(const ScheduleShape *s, Arena *scratch, Order *rank
 typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
-    Status (*legal)(const ScheduleShape *s); /* ERR_ARG: which number, and what is legal */
+    int chunks_least, chunks_most, micros_least; /* of a rank; micro-batches a stage */
     bool phases;        /* passes are taken apart, and pairs run phase by phase */
     bool irregular;     /* the order may never repeat, however many micro-batches there are */
     HandOrder *by_hand; /* or */

@@ -1,15 +1,11 @@
-/*
- * simulate: all ranks' Programs over time.
- *
- * Each queue of a rank (action.h) runs its actions in order; an action starts when its queue is
- * free and its events have come; a transfer starts when both ends have reached it and occupies
- * both. Links do not share bandwidth: who wants that prices it. Nothing is random, and the result
- * does not depend on the order in which ranks are looked at.
+/* simulate: all ranks' Programs over time. Each queue of a rank (action.h) runs its actions in
+ * order; an action starts when its queue is free and its events have come; a transfer when both
+ * ends have reached it, and occupies both. Links do not share bandwidth: who wants that prices it.
+ * Nothing is random, nor depends on the order in which ranks are looked at.
  *
  * With equal passes and free communication the bubble of 1F1B and interleaved 1F1B is
  * (p-1)/(p-1+m*v) exactly (arXiv:2104.04473); tests/schedule holds it and the zero-bubble family to
- * their theory.
- */
+ * their theory. */
 #ifndef SCHEDULE_SIMULATE_H
 #define SCHEDULE_SIMULATE_H
 

@@ -226,9 +226,8 @@ Status pipeline_html(Text *out, const PipelineView *v)
     TRY(timeline_colors(out));
     TRY(text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE));
     if (v->timelines > 0) TRY(comparison(out, v));
-    for (int i = 0; i < v->timelines; i++) {
+    for (int i = 0; i < v->timelines; i++)
         TRY(one_timeline(out, &v->timeline[i], longest(v)));
-    }
     if (v->scalings > 0) TRY(scaling_section(out, v->scaling, v->scalings));
     return page_end(out, SCRIPT, sizeof SCRIPT / sizeof *SCRIPT);
 }
@@ -238,9 +237,8 @@ static Status still_style(Text *out)
     static const char *const COLOR[] = { "#0b62b8", "#c8450c", "#0a7f5a", "#8a4fbf",
                                          "#9a6a00", "#0e7f93", "#c2337f", "#4d5965" };
     TRY(text_append(out, STILL_STYLE, sizeof STILL_STYLE - 1));
-    for (int i = 0; i < SVG_COLORS; i++) {
+    for (int i = 0; i < SVG_COLORS; i++)
         TRY(text_printf(out, ".s%d{stroke:%s}.f%d{fill:%s}\n", i, COLOR[i], i, COLOR[i]));
-    }
     return timeline_colors(out);
 }
 

@@ -1,13 +1,8 @@
-/*
- * pipeline_page: timelines, simulated or recorded, one above the other on one time axis, and curves
- * of how a training scales.
- *
- * As a page: a table that compares the timelines, and for each the timeline (zoom, pan, hover),
- * memory over time where that is known, and where each rank's time goes. As a still: one <svg> of
- * 1000 pixels with its own style, for papers. Neither needs another file or a network.
- *
- * `out` must be in an arena of its own (base/text.h).
- */
+/* pipeline_page: timelines, simulated or recorded, one above the other on one time axis, and curves
+ * of how a training scales. As a page: a table that compares the timelines, and for each the
+ * timeline (zoom, pan, hover), memory over time where that is known, and where each rank's time
+ * goes. As a still: one <svg> of 1000 pixels with its own style, for papers. Neither needs another
+ * file or a network. `out` must be in an arena of its own (base/text.h). */
 #ifndef VIZ_PIPELINE_PAGE_H
 #define VIZ_PIPELINE_PAGE_H
 

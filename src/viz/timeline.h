@@ -1,8 +1,5 @@
-/*
- * timeline: one training step of a pipeline over time, simulated or recorded, in one form.
- *
- * A timeline is made from a simulation (schedule/simulate.h) or read from a folder in the form of
- * Primus' pp_vis, which our own are written in, too (docs/formats.md):
+/* timeline: one training step of a pipeline over time, simulated (schedule/simulate.h) or read from
+ * a folder in the form of Primus' pp_vis, which our own are written in, too (docs/formats.md):
  *
  *     TimelineResident kept[] = { { "weights", weight_bytes }, ... };   by rank
  *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);
@@ -10,11 +7,9 @@
  *     timeline_read("runs/plan/1f1b", -1, arena, &t);
  *
  * The step is the longest total of all ranks; the bubble of a rank is the share of it in which its
- * compute lane runs nothing. In a recording that is everything but passes: waiting for neighbours,
- * but also gradients and optimizer where they lie within the total, so it is seldom below theory.
- * Passes that were recorded over the same time, because they ran as one, count once. Each rank's
- * clock begins at its own start of the step.
- */
+ * compute lane runs nothing. In a recording that is everything but passes, so gradients and
+ * optimizer, too, where they lie within the total: seldom below theory. Passes recorded over the
+ * same time, because they ran as one, count once. Each rank's clock begins at its own start. */
 #ifndef VIZ_TIMELINE_H
 #define VIZ_TIMELINE_H
 
@@ -91,9 +86,8 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
  * cut, has no such iteration, lacks numbers or runs backwards ERR_FORMAT. */
 Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
 
-/* FOLDER/config.json and a pp_rank_N.json a rank; or one of them: rank -1 is the config. */
+/* FOLDER/config.json and a pp_rank_N.json a rank. */
 Status timeline_write(const char *folder, const Timeline *t, Arena *scratch);
-Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena *scratch);
 
 /* Sorts spans and fills what follows from them and the totals, in all ranks and the timeline. */
 void timeline_sum(Timeline *t);

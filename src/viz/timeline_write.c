@@ -61,12 +61,12 @@ static Status put_rank(Text *out, const Timeline *t, const TimelineRank *r)
     return text_json(out, "}");
 }
 
-Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena *scratch)
+/* rank -1: the config. */
+static Status write_one(const char *folder, const Timeline *t, int rank, Arena *scratch)
 {
     char path[FILE_PATH_MAX], name[32] = "config.json";
     Text text = { 0 };
     if (rank >= 0) (void)snprintf(name, sizeof name, "pp_rank_%d.json", rank);
-    TRY(file_make_folders(folder));
     TRY(file_join(path, folder, name));
     TRY(text_init(&text, scratch));
     TRY(rank >= 0 ? put_rank(&text, t, &t->rank[rank])
@@ -80,9 +80,10 @@ Status timeline_write_one(const char *folder, const Timeline *t, int rank, Arena
 
 Status timeline_write(const char *folder, const Timeline *t, Arena *scratch)
 {
+    TRY(file_make_folders(folder));
     for (int i = -1; i < t->ranks; i++) {
         ArenaMark mark = arena_mark(scratch);
-        TRY(timeline_write_one(folder, t, i, scratch));
+        TRY(write_one(folder, t, i, scratch));
         arena_release(scratch, mark);
     }
     return OK;

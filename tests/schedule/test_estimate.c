@@ -157,7 +157,7 @@ static EstimateInput input_of(int i, const ScheduleDesc *d)
                          .time = times,
                          .slot = slots };
     ScheduleShape one = { 4, in.chunks, 4, 1, 1, 1, 1 };
-    if (d->placement == PLACE_LOOP && d->legal(&one) != OK) in.chunks = 1;
+    if (d->placement == PLACE_LOOP && schedule_legal(d, &one) != OK) in.chunks = 1;
     if (in.chunks > 1 && in.stages == 1) in.stages = 2;
     in.micros = draw("micros", i, 1, 1 + PASSES_MOST / (in.stages * in.chunks));
     if (in.chunks > 1) in.micros = (in.micros / in.stages + 2) * in.stages;
