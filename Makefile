@@ -94,11 +94,11 @@ $B/gen/presets.c: tools/embed_presets $(PRESETS)
 
 $B/gen/hardware.c: tools/embed_presets $(HARDWARE)
 	@mkdir -p $(@D)
-	tools/embed_presets hardware_presets plan/hardware_private.h $(HARDWARE) >$@
+	tools/embed_presets hardware_presets plan/presets.h $(HARDWARE) >$@
 
 $B/gen/formula.c: tools/embed_presets $(FORMULA)
 	@mkdir -p $(@D)
-	tools/embed_presets formula_presets plan/formula_private.h $(FORMULA) >$@
+	tools/embed_presets formula_presets plan/presets.h $(FORMULA) >$@
 
 $B/gen/%.c.o: $B/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@

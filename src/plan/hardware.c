@@ -2,9 +2,10 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "plan/hardware_private.h"
+#include "plan/presets.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -32,7 +33,7 @@ double hardware_peak(const Hardware *h, HardwareDtype dtype)
     return peak[dtype] * 1e12;
 }
 
-const HardwareCurve *hardware_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
+static const HardwareCurve *curve_of(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
     const HardwareCurve *const curve[WORKS][DTYPES] = {
         [WORK_GEMM] = { &h->gemm_f32, &h->gemm_bf16, &h->gemm_fp8 },
@@ -65,7 +66,7 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
     const HardwareDtype dtypes[] = { dtype, HARDWARE_BF16 };
     double ratio = hardware_peak(h, dtype) / hardware_peak(h, HARDWARE_BF16);
     for (int i = 0; i < 4; i++) {
-        const HardwareCurve *c = hardware_curve(h, works[i % 2], dtypes[i / 2]);
+        const HardwareCurve *c = curve_of(h, works[i % 2], dtypes[i / 2]);
         if (c->n == 0) continue;
         if (i / 2 == 1 && !(ratio > 0)) break;
         *flop_s = 1e12 * curve_at(c, size) * (i / 2 == 1 ? ratio : 1);
@@ -80,7 +81,7 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
 
 static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
-    const HardwareCurve *c = hardware_curve(h, work, dtype);
+    const HardwareCurve *c = curve_of(h, work, dtype);
     double peak = hardware_peak(h, dtype) / 1e12;
     for (int i = 0; i < c->n; i++) {
         if (i > 0 && c->at[i].size <= c->at[i - 1].size) {
@@ -134,12 +135,230 @@ static Status check(const Hardware *h)
     return check_tiers(h);
 }
 
+/* ---- a YAML text, row by row of hardware.def ---- */
+
+typedef enum RowType { TEXT, FLAG, RATE, COUNT, TIME, FABRIC, CURVE, TIERS } RowType;
+typedef enum RowNeed { NEED, GIVEN, MAY } RowNeed;
+
+typedef struct Row {
+    const char *section, *name, *help;
+    RowType type;
+    RowNeed need;
+    size_t offset;
+} Row;
+
+static const Row rows[] = {
+#define HW(section, name, TYPE, need, help)                                                        \
+    { #section, #name, help, TYPE, need, offsetof(Hardware, section##_##name) },
+#include "plan/hardware.def"
+#undef HW
+};
+
+enum { ROWS = sizeof rows / sizeof *rows, WHAT_BYTES = 128 };
+
+/* One reading of a text: which rows and sections stood there. */
+typedef struct Reader {
+    ConfigDoc doc;
+    Hardware *h;
+    bool seen[ROWS];
+} Reader;
+
+/* Where a value goes and how messages call it. */
+typedef struct Target {
+    Reader *reader;
+    const Row *row;
+    char name[WHAT_BYTES]; /* "gemm.bf16[2]" */
+} Target;
+
+static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
+{
+    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
+    return FAIL(ERR_ARG, "%s: %s is %s, must be %s: %s",
+                config_place(place, &t->reader->doc, n->start_mark), t->name, config_found(word, n),
+                wanted, t->row->help);
+}
+
+static void *field_of(const Target *t) { return (char *)t->reader->h + t->row->offset; }
+
+/* ---- values ---- */
+
+static Status read_text(const Target *t, const yaml_node_t *n)
+{
+    const char *text = config_scalar_text(n);
+    if (text == NULL || *text == '\0') return wrong(t, n, "a text");
+    return arena_text(t->reader->doc.arena, text, strlen(text), (const char **)field_of(t));
+}
+
+/* 1 for the first word, 0 for the other. */
+static Status read_word(const Target *t, const yaml_node_t *n, const char *yes, const char *no,
+                        int *out)
+{
+    char wanted[WHAT_BYTES];
+    const char *text = config_scalar_text(n);
+    (void)snprintf(wanted, sizeof wanted, "%s or %s", yes, no);
+    *out = text != NULL && strcmp(text, yes) == 0;
+    return *out || (text != NULL && strcmp(text, no) == 0) ? OK : wrong(t, n, wanted);
+}
+
+/* Rates have an upper limit, so that no sum or product of theirs leaves what a double holds. */
+static Status read_number(const Target *t, const yaml_node_t *n, RowType type, double *out)
+{
+    double v = 0;
+    bool number = config_scalar_number(n, &v) && v <= 1e15;
+    if (type == TIME && !(number && v >= 0)) return wrong(t, n, "a number from 0");
+    if (type == RATE && !(number && v > 1e-15)) return wrong(t, n, "a number above 0");
+    if (type == COUNT && !(number && v >= 1 && v == nearbyint(v)))
+        return wrong(t, n, "a whole number from 1");
+    *out = v;
+    return OK;
+}
+
+/* [[a, b, ...], ...]: `width` numbers a time, each of its type, one after the other into out. */
+static Status read_table(const Target *t, const yaml_node_t *list, const RowType *types, int max,
+                         int *n, double *out)
+{
+    char wanted[WHAT_BYTES];
+    int width = t->row->type == CURVE ? 2 : 3;
+    (void)snprintf(wanted, sizeof wanted, "a list of 1 to %d lists of %d numbers", max, width);
+    if (list->type != YAML_SEQUENCE_NODE) return wrong(t, list, wanted);
+    const yaml_node_item_t *first = list->data.sequence.items.start;
+    *n = (int)(list->data.sequence.items.top - first);
+    if (*n < 1 || *n > max) return wrong(t, list, wanted);
+    for (int i = 0; i < *n; i++) {
+        const yaml_node_t *entry = config_node(&t->reader->doc, first[i]);
+        Target at = *t;
+        (void)snprintf(at.name, sizeof at.name, "%.64s[%d]", t->name, i);
+        if (entry->type != YAML_SEQUENCE_NODE ||
+            entry->data.sequence.items.top - entry->data.sequence.items.start != width) {
+            return wrong(&at, entry, wanted);
+        }
+        for (int k = 0; k < width; k++) {
+            int value = entry->data.sequence.items.start[k];
+            TRY(read_number(&at, config_node(&t->reader->doc, value), types[k], out++));
+        }
+    }
+    return OK;
+}
+
+static Status read_value(const Target *t, const yaml_node_t *n)
+{
+    static const RowType point[] = { RATE, RATE }, tier[] = { COUNT, RATE, TIME };
+    HardwareCurve *curve = field_of(t);
+    HardwareTiers *tiers = field_of(t);
+    int first = 0;
+    switch (t->row->type) {
+    case TEXT: return read_text(t, n);
+    case FLAG:
+        TRY(read_word(t, n, "true", "false", &first));
+        *(bool *)field_of(t) = first;
+        return OK;
+    case FABRIC:
+        TRY(read_word(t, n, "mesh", "switch", &first));
+        *(HardwareFabric *)field_of(t) = first ? FABRIC_MESH : FABRIC_SWITCH;
+        return OK;
+    case CURVE: return read_table(t, n, point, HARDWARE_POINTS_MAX, &curve->n, &curve->at->size);
+    case TIERS: return read_table(t, n, tier, HARDWARE_TIERS_MAX, &tiers->n, &tiers->at->gpus);
+    case RATE:
+    case COUNT:
+    case TIME: break;
+    }
+    return read_number(t, n, t->row->type, field_of(t));
+}
+
+/* ---- sections ---- */
+
+/* ERR_ARG: there is no such row or section (name NULL), with the nearest. */
+static Status unknown_row(const Reader *r, const yaml_node_t *key, const char *section,
+                          const char *name)
+{
+    const char *names[ROWS], *word = name == NULL ? section : name;
+    char place[CONFIG_PLACE_BYTES], hint[TEXT_HINT_BYTES];
+    int n = 0;
+    for (int i = 0; i < ROWS; i++) {
+        if (name == NULL)
+            names[n++] = rows[i].section;
+        else if (strcmp(rows[i].section, section) == 0)
+            names[n++] = rows[i].name;
+    }
+    return FAIL(ERR_ARG, "%s: %.*s is no %s%s", config_place(place, &r->doc, key->start_mark),
+                CONFIG_SHOWN_CHARS, word, name == NULL ? "section" : "number of this section",
+                text_hint(hint, word, names, n, " (docs/formats.md lists them)"));
+}
+
+static int find(const char *section, const char *name)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].section, section) != 0) continue;
+        if (name == NULL || strcmp(rows[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+static Status read_section(Reader *r, const char *section, const yaml_node_t *map)
+{
+    if (config_is_nothing(map)) return OK;
+    TRY(config_need_mapping(&r->doc, map, section));
+    const yaml_node_pair_t *p = map->data.mapping.pairs.start;
+    for (; p < map->data.mapping.pairs.top; p++) {
+        const char *key = NULL;
+        TRY(config_key_text(&r->doc, map, p, &key));
+        int row = find(section, key);
+        if (row < 0) return unknown_row(r, config_node(&r->doc, p->key), section, key);
+        Target t = { .reader = r, .row = &rows[row] };
+        (void)snprintf(t.name, sizeof t.name, "%s.%s", section, rows[row].name);
+        TRY(read_value(&t, config_node(&r->doc, p->value)));
+        r->seen[row] = true;
+    }
+    return OK;
+}
+
+static Status read_sections(Reader *r)
+{
+    const yaml_node_t *root = yaml_document_get_root_node(&r->doc.yaml);
+    if (config_is_nothing(root)) return OK;
+    TRY(config_need_mapping(&r->doc, root, "the hardware"));
+    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    for (; p < root->data.mapping.pairs.top; p++) {
+        const char *key = NULL;
+        TRY(config_key_text(&r->doc, root, p, &key));
+        if (find(key, NULL) < 0) return unknown_row(r, config_node(&r->doc, p->key), key, NULL);
+        TRY(read_section(r, key, config_node(&r->doc, p->value)));
+    }
+    return OK;
+}
+
+static Status check_missing(const Reader *r)
+{
+    for (int i = 0; i < ROWS; i++) {
+        bool given = false;
+        for (int k = 0; k < ROWS; k++) {
+            given |= r->seen[k] && strcmp(rows[k].section, rows[i].section) == 0;
+        }
+        if (r->seen[i] || rows[i].need == MAY || (rows[i].need == GIVEN && !given)) continue;
+        return FAIL(ERR_ARG, "%.120s: %s.%s is missing: %s", r->doc.name, rows[i].section,
+                    rows[i].name, rows[i].help);
+    }
+    return OK;
+}
+
+static Status read_all(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
+{
+    *h = (Hardware){ 0 };
+    Reader r = { .doc = { .name = name, .arena = a }, .h = h };
+    TRY(arena_text(a, name, strlen(name), &h->name));
+    Status s = config_doc_open(&r.doc, yaml, yaml_bytes);
+    if (s == OK) s = read_sections(&r);
+    if (s == OK) s = check_missing(&r);
+    config_doc_close(&r.doc);
+    return s;
+}
+
 /* ---- files and presets ---- */
 
 Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
 {
     Hardware next;
-    TRY(hardware_read(&next, a, name, yaml, yaml_bytes));
+    TRY(read_all(&next, a, name, yaml, yaml_bytes));
     TRY(check(&next));
     *h = next;
     return OK;

@@ -38,6 +38,8 @@ typedef struct Check {
     bool zeroed, reduced, updated;
 } Check;
 
+#define PASS             "%s of micro-batch %d"
+#define OF(a)            action_name((a)->kind), (a)->micro
 #define BAD(s, fmt, ...) FAIL(ERR_ARG, "program action %d: " fmt, (s)->at, __VA_ARGS__)
 
 static const char *payload_name(int payload)
@@ -90,14 +92,17 @@ static Status use_entry(Check *s, bool reads, int entry, Content what)
 
 static int phase_of(const Action *a) { return a->phase < 0 ? 0 : a->phase; }
 
+static Status at_phase(const Check *s, const Action *a, int want)
+{
+    if (phase_of(a) == want) return OK;
+    return BAD(s, PASS " is at phase %d, next is %d", OF(a), phase_of(a), want);
+}
+
 /* The next phase of forward or of the input gradients: after the one before it. */
 static Status follow(Check *s, const Action *a, Progress *g, int want)
 {
     int queue = queue_of(s->p, a);
-    if (phase_of(a) != want) {
-        return BAD(s, "%s of micro-batch %d is at phase %d, next is %d", action_name(a->kind),
-                   a->micro, phase_of(a), want);
-    }
+    TRY(at_phase(s, a, want));
     if (g->count > s->now[g->queue])
         return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
     g->queue = queue;
@@ -117,11 +122,11 @@ static Status enter_slot(Check *s, const Action *a, int place)
 
 static Status check_slot(Check *s, const Action *a, int place)
 {
-    if (s->slot[a->slot].place != place) {
+    Resource *slot = &s->slot[a->slot];
+    if (slot->place != place)
         return BAD(s, "slot %d does not hold micro-batch %d, chunk %d", a->slot, a->micro,
                    a->chunk);
-    }
-    touch(s, &s->slot[a->slot]);
+    touch(s, slot);
     return OK;
 }
 
@@ -146,10 +151,7 @@ static Status check_forward(Check *s, const Action *a)
 static Status check_input(Check *s, const Action *a, Progress *g)
 {
     int hop = place_hop(s->p, a->chunk, a->micro);
-    if (g->input == s->phases) {
-        return BAD(s, "%s of micro-batch %d after its input gradients", action_name(a->kind),
-                   a->micro);
-    }
+    if (g->input == s->phases) return BAD(s, PASS " after its input gradients", OF(a));
     TRY(follow(s, a, g, s->phases - 1 - g->input++));
     if (g->input == 1 && hop + 1 < place_hops(s->p)) {
         TRY(use_entry(s, true, a->in, (Content){ GRADIENTS, a->micro, hop }));
@@ -164,16 +166,10 @@ static Status check_input(Check *s, const Action *a, Progress *g)
 static Status check_weight(Check *s, const Action *a, Progress *g)
 {
     int want = s->phases == 1 ? 0 : s->phases - 2 - 2 * g->weight;
-    if (g->input < s->phases - phase_of(a)) {
-        return BAD(s, "%s of micro-batch %d before its input gradients", action_name(a->kind),
-                   a->micro);
-    }
-    if (phase_of(a) != want) {
-        return BAD(s, "%s of micro-batch %d is at phase %d, next is %d", action_name(a->kind),
-                   a->micro, phase_of(a), want);
-    }
+    if (g->input < s->phases - phase_of(a))
+        return BAD(s, PASS " before its input gradients", OF(a));
     g->weight++;
-    return OK;
+    return at_phase(s, a, want);
 }
 
 static Status check_backward(Check *s, const Action *a)
@@ -181,10 +177,7 @@ static Status check_backward(Check *s, const Action *a)
     int place = a->micro * s->p->chunks + a->chunk;
     Progress *g = &s->progress[place];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
-    if (!s->zeroed || s->reduced) {
-        return BAD(s, "%s of micro-batch %d outside of zero and reduce", action_name(a->kind),
-                   a->micro);
-    }
+    if (!s->zeroed || s->reduced) return BAD(s, PASS " outside of zero and reduce", OF(a));
     TRY(check_slot(s, a, place));
     if (!weight) TRY(check_input(s, a, g));
     if (!input) TRY(check_weight(s, a, g));
@@ -245,21 +238,14 @@ static Status check_numbers(const Check *s, const Action *a)
 
 static Status run_action(Check *s, const Action *a)
 {
+    if (action_is_transfer(a->kind)) return check_transfer(s, a);
     switch (a->kind) {
     case ACTION_ZERO_GRADS: s->zeroed = true; return OK;
     case ACTION_FORWARD: return check_forward(s, a);
-    case ACTION_BACKWARD:
-    case ACTION_BACKWARD_INPUT:
-    case ACTION_BACKWARD_WEIGHT: return check_backward(s, a);
-    case ACTION_SEND_ACTIVATIONS:
-    case ACTION_RECV_ACTIVATIONS:
-    case ACTION_SEND_GRADIENTS:
-    case ACTION_RECV_GRADIENTS: return check_transfer(s, a);
     case ACTION_REDUCE_GRADS:
     case ACTION_UPDATE: return check_end_of_step(s, a);
-    case ACTION_KIND_COUNT: break;
+    default: return check_backward(s, a);
     }
-    return BAD(s, "unknown kind %d", (int)a->kind);
 }
 
 static Status wait_for(Check *s, int event)

@@ -1,0 +1,11 @@
+/* presets: texts that the build puts into the program (tools/embed_presets): hardware/, formula/.
+ */
+#ifndef PLAN_PRESETS_H
+#define PLAN_PRESETS_H
+
+#include "config/config_doc.h"
+
+extern const ConfigPreset hardware_presets[], formula_presets[];
+extern const int hardware_presets_n, formula_presets_n;
+
+#endif
