@@ -9,6 +9,8 @@
  * never above the price, so what is left out changes nothing; and nothing depends on the number of
  * threads, counts included.
  *
+ * V-half and V-min are looked at while micro-batches times stages are at most 8,192.
+ *
  * The layouts named at the end are simulated: SEARCH_SIMULATED of the best at least.
  */
 #ifndef PLAN_SEARCH_H

@@ -97,11 +97,58 @@ static void of_1f1b_little_is_left_to_price(void **state)
     arena_free(&q.arena);
 }
 
+static Status no_bound(void *ctx, const PlanLayout *l, SearchBound *out)
+{
+    (void)ctx, (void)l;
+    *out = (SearchBound){ 0 };
+    return OK;
+}
+
+static SearchResult search(const Question *q, const SearchAxes *axes, const SearchPricer *pricer,
+                           Arena *a)
+{
+    SearchResult r = { 0 };
+    CHECK_OK(search_run(&q->request, &(SearchOptions){ axes, pricer, 50, 2 }, a, &r));
+    return r;
+}
+
+static void a_search_loses_nothing_by_its_bounds(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "1f1b", "interleaved", "zbv", "1f1b-overlap", "dualpipe" };
+    Question q;
+    SearchPricer all = search_planner;
+    SearchAxes axes = { .axis = { [SEARCH_PP] = { 2, { 8, 12 } },
+                                  [SEARCH_VPP] = { 2, { 1, 2 } },
+                                  [SEARCH_EP] = { 2, { 8, 16 } },
+                                  [SEARCH_CP] = { 2, { 1, 2 } },
+                                  [SEARCH_MICRO] = { 1, { 1 } },
+                                  [SEARCH_SCHEDULE] = { .n = 5 } } };
+    open_question(&q, "moe-1t", 768, "switchyard");
+    for (int i = 0; i < 5; i++) {
+        const ScheduleDesc *d = NULL;
+        CHECK_OK(schedule_find(names[i], &d));
+        axes.axis[SEARCH_SCHEDULE].at[i] = d - schedule_table;
+    }
+    all.bound = no_bound;
+    SearchResult fast = search(&q, &axes, &search_planner, &q.arena);
+    SearchResult slow = search(&q, &axes, &all, &q.arena);
+    CHECK(fast.count.priced < slow.count.priced / 2);
+    CHECK_INT(slow.count.priced, slow.count.legal);
+    CHECK_INT(fast.n_best, slow.n_best);
+    CHECK_INT(fast.n_front, slow.n_front);
+    for (int i = 0; i < fast.n_best; i++) CHECK_INT(fast.best[i].id, slow.best[i].id);
+    for (int i = 0; i < fast.n_front; i++) CHECK_INT(fast.front[i].id, slow.front[i].id);
+    planner_free(q.planner);
+    arena_free(&q.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(bounds_are_never_above_the_price),
         TEST(of_1f1b_little_is_left_to_price),
+        TEST(a_search_loses_nothing_by_its_bounds),
     };
     return TEST_RUN(tests);
 }
