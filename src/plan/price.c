@@ -165,8 +165,8 @@ static double rounded(double bytes) { return (double)arena_rounded((size_t)bytes
 /* Batch and record (engine.c: make_batch, make_record). */
 static double step_bytes(const Planner *p, const PlanLayout *l)
 {
-    double b = (double)(p->config.train_batch / l->dp);
-    double t = (double)(p->config.data_sequence / l->cp);
+    int64_t sequences = p->config.train_batch / l->dp, tokens = p->config.data_sequence / l->cp;
+    double b = (double)sequences, t = (double)tokens;
     double sum = 4 * rounded(4 * b * t) + rounded(4 * b) + 7 * rounded(4);
     if (p->spec.n_moe > 0) sum += rounded(4.0 * (double)(p->spec.n_moe * p->spec.experts));
     return sum + rounded(4 * (double)l->micro_batch * t);
@@ -250,7 +250,7 @@ ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *
 
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
-    size_t chunks = (size_t)(l->pp * l->vpp);
+    size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
     const StageBlocks *stage;
     void *memory = NULL;
@@ -292,7 +292,8 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
 {
     const double *v = e->stack.at;
     ParamShards shards = price_shards(p, l, e);
-    double micros = (double)(p->config.train_batch / l->dp / l->micro_batch);
+    int64_t count = p->config.train_batch / l->dp / l->micro_batch;
+    double micros = (double)count;
     TRY(gradients_s(p, l, e, rank, micros, &part_s[PLAN_GRADIENTS]));
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
     double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);

@@ -25,13 +25,13 @@ static Status load_sheet(FormulaSheet *sheet, Arena *a, const char *name)
 {
     if (strchr(name, '/') == NULL && strchr(name, '.') == NULL) {
         char whole[128], names[256] = "";
-        snprintf(whole, sizeof whole, "%s%.100s", prefix, name);
+        (void)snprintf(whole, sizeof whole, "%s%.100s", prefix, name);
         for (int i = 0; i < formula_count(); i++) {
             if (strcmp(formula_name(i), whole) == 0) return formula_load(sheet, a, whole);
             if (!text_starts(formula_name(i), prefix)) continue;
             size_t at = strlen(names);
-            snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
-                     formula_name(i) + strlen(prefix));
+            (void)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
+                           formula_name(i) + strlen(prefix));
         }
         return FAIL(ERR_ARG,
                     "there is no stack %.60s: %s are, and files (with a / or . in the name)", name,
