@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "plan/calibrate.h"
 #include "plan/explain.h"
 #include "plan/import.h"
 #include "plan/report.h"
@@ -319,8 +320,61 @@ static Status run(PlanCall *c, int argc, char **argv)
     return answer(c);
 }
 
+/* ---- plan calibrate ---- */
+
+typedef struct CalibrateCall {
+    const char *base;
+    Arena arena, text;
+} CalibrateCall;
+
+static Status calibrate_run(CalibrateCall *c, int argc, char **argv)
+{
+    const Option table[] = {
+        { "--base", OPTION_TEXT, &c->base, "GPU",
+          .help = "preset or file that everything else is taken from", .required = true },
+    };
+    const Command command = {
+        .name = "switchyard plan calibrate",
+        .arguments = "BENCH OUT",
+        .what = "A GPU's file for --hardware out of what `switchyard bench ops` printed on one:\n"
+                "its rates of products, attention and memory.",
+        .example = "switchyard bench ops deepseek-v2-lite run.compute=bf16 >bench.txt\n"
+                   "  switchyard plan calibrate bench.txt my-h200.yaml --base h200",
+        .options = table,
+        .n_options = 1,
+        .min_positional = 2,
+        .max_positional = 2,
+    };
+    bool help = false;
+    int n = 0;
+    char *bench = NULL;
+    size_t bytes = 0;
+    Hardware h;
+    Text out = { 0 };
+    TRY(options_parse(&command, argc, argv, &n, &help));
+    if (help) return OK;
+    TRY(arena_init(&c->arena, "calibrate", MEM_HOST, (size_t)1 << 34));
+    TRY(arena_init(&c->text, "file", MEM_HOST, (size_t)1 << 34));
+    TRY(text_init(&out, &c->text));
+    TRY(file_read_all(argv[1], &c->arena, &bench, &bytes));
+    TRY(hardware_load(&h, &c->arena, c->base));
+    TRY(calibrate(argv[1], bench, &c->arena, &h));
+    TRY(hardware_print(&h, &out));
+    return file_write_whole(argv[2], out.data, out.used, &c->arena);
+}
+
+static Status cli_calibrate(int argc, char **argv)
+{
+    CalibrateCall c = { 0 };
+    Status s = calibrate_run(&c, argc, argv);
+    arena_free(&c.text);
+    arena_free(&c.arena);
+    return s;
+}
+
 Status cli_plan(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "calibrate") == 0) return cli_calibrate(argc - 1, argv + 1);
     PlanCall c = { .top = 10 };
     Status s = run(&c, argc, argv);
     arena_free(&c.text);

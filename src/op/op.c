@@ -1,5 +1,14 @@
 #include "op/op.h"
 
+const char *const op_work_names[WORK_COUNT] = {
+    [WORK_MEMORY] = "memory",
+    [WORK_GEMM] = "gemm",
+    [WORK_GROUPED] = "grouped",
+    [WORK_ATTENTION] = "attention",
+    [WORK_ATTENTION_BACKWARD] = "attention_backward",
+    [WORK_COMM] = "links",
+};
+
 #define SPACE(function) function
 #define NONE(function)  NULL
 #ifdef HAVE_CUDA

@@ -12,6 +12,8 @@ typedef enum OpWork {
     WORK_COUNT
 } OpWork;
 
+extern const char *const op_work_names[WORK_COUNT];
+
 typedef enum OpComm {
     COMM_NONE,
     COMM_ALL_GATHER,

@@ -13,15 +13,6 @@ static const char *const kind_names[] = { [LAYER_EMBED] = "embedding",
                                           [LAYER_HEAD] = "head" };
 static const char *const pass_names[LAYER_PASSES] = { "forward", "input gradients",
                                                       "weight gradients" };
-static const char *const work_names[WORK_COUNT] = {
-    [WORK_MEMORY] = "memory",
-    [WORK_GEMM] = "gemm",
-    [WORK_GROUPED] = "grouped",
-    [WORK_ATTENTION] = "attention",
-    [WORK_ATTENTION_BACKWARD] = "attention_backward",
-    [WORK_COMM] = "links",
-};
-
 typedef struct Explained {
     Planner *p;
     const PlanReport *r;
@@ -171,7 +162,7 @@ static Status print_op(const Explained *x, const OpPrice *o)
         TRY(text_printf(x->out, " %9.2f MB sent", o->comm_bytes / 1e6));
     else if (o->rate > 0)
         TRY(text_printf(x->out, " at %6.1f TFLOP/s (%s, size %.0f)", o->rate / 1e12,
-                        work_names[o->work], o->size));
+                        op_work_names[o->work], o->size));
     else
         TRY(text_printf(x->out, " at %6.0f GB/s", h->memory_achieved_gb_s));
     return text_printf(x->out, " = %.3f ms\n", 1e3 * o->s);

@@ -10,16 +10,9 @@
 #include <sys/stat.h>
 
 static const char *const dtype_names[] = { "f32", "bf16", "fp8" };
-/* The sections with curves. */
-static const char *const work_names[] = {
-    [WORK_GEMM] = "gemm",
-    [WORK_GROUPED] = "grouped",
-    [WORK_ATTENTION] = "attention",
-    [WORK_ATTENTION_BACKWARD] = "attention_backward",
-};
 
 enum { DTYPES = sizeof dtype_names / sizeof *dtype_names, PRESETS_MAX = 64 };
-enum { WORKS = sizeof work_names / sizeof *work_names };
+enum { WORKS = WORK_ATTENTION_BACKWARD + 1 }; /* op_work_names of these are sections */
 
 int hardware_preset_count(void) { return hardware_presets_n; }
 
@@ -60,7 +53,7 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
 {
     if (!(size > 0)) {
         return FAIL(ERR_ARG, "%s: no rate for %s of size %g, which must be above 0", h->name,
-                    work_names[work], size);
+                    op_work_names[work], size);
     }
     const OpWork works[] = { work, work == WORK_GROUPED ? WORK_GEMM : work };
     const HardwareDtype dtypes[] = { dtype, HARDWARE_BF16 };
@@ -73,7 +66,7 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
         return OK;
     }
     return FAIL(ERR_ARG, "%s has no rate for %s in %s: give %s.%s or peak.%s", h->name,
-                work_names[work], dtype_names[dtype], work_names[work], dtype_names[dtype],
+                op_work_names[work], dtype_names[dtype], op_work_names[work], dtype_names[dtype],
                 dtype_names[dtype]);
 }
 
@@ -86,15 +79,15 @@ static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
     for (int i = 0; i < c->n; i++) {
         if (i > 0 && c->at[i].size <= c->at[i - 1].size) {
             return FAIL(ERR_ARG, "%s: sizes of %s.%s must rise, %g stands behind %g", h->name,
-                        work_names[work], dtype_names[dtype], c->at[i].size, c->at[i - 1].size);
+                        op_work_names[work], dtype_names[dtype], c->at[i].size, c->at[i - 1].size);
         }
         if (c->at[i].tflops <= peak) continue;
         if (peak <= 0) {
             return FAIL(ERR_ARG, "%s: there is %s.%s, but peak.%s is missing", h->name,
-                        work_names[work], dtype_names[dtype], dtype_names[dtype]);
+                        op_work_names[work], dtype_names[dtype], dtype_names[dtype]);
         }
         return FAIL(ERR_ARG, "%s: %s.%s reaches %g TFLOP/s at %g, more than peak.%s %g", h->name,
-                    work_names[work], dtype_names[dtype], c->at[i].tflops, c->at[i].size,
+                    op_work_names[work], dtype_names[dtype], c->at[i].tflops, c->at[i].size,
                     dtype_names[dtype], peak);
     }
     return OK;
@@ -397,4 +390,60 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
             return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
     }
     return unknown(source);
+}
+
+/* ---- the other way ---- */
+
+static Status print_points(Text *out, const double *at, int n, int each)
+{
+    TRY(text_printf(out, "["));
+    for (int i = 0; i < n * each; i++) {
+        const char *before = i % each != 0 ? ", " : i > 0 ? ", [" : "[";
+        TRY(text_printf(out, "%s%.10g%s", before, at[i], i % each == each - 1 ? "]" : ""));
+    }
+    return text_printf(out, "]\n");
+}
+
+static Status print_field(Text *out, const Row *r, const Hardware *h)
+{
+    const void *at = (const char *)h + r->offset;
+    const HardwareCurve *curve = at;
+    const HardwareTiers *tiers = at;
+    TRY(text_printf(out, "  %s: ", r->name));
+    switch (r->type) {
+    case TEXT: return text_json(out, "%s\n", *(const char *const *)at);
+    case FLAG: return text_printf(out, "%s\n", *(const bool *)at ? "true" : "false");
+    case FABRIC:
+        return text_printf(out, "%s\n",
+                           *(const HardwareFabric *)at == FABRIC_MESH ? "mesh" : "switch");
+    case CURVE: return print_points(out, &curve->at[0].size, curve->n, 2);
+    case TIERS: return print_points(out, &tiers->at[0].gpus, tiers->n, 3);
+    case RATE:
+    case COUNT:
+    case TIME: break;
+    }
+    return text_printf(out, "%.10g\n", *(const double *)at);
+}
+
+/* Rates that a GPU does not give are 0, texts NULL: these are left out. */
+static bool given(const Row *r, const Hardware *h)
+{
+    const void *at = (const char *)h + r->offset;
+    if (r->type == TEXT) return *(const char *const *)at != NULL;
+    if (r->type == CURVE) return ((const HardwareCurve *)at)->n > 0;
+    return r->type != RATE || *(const double *)at > 0;
+}
+
+Status hardware_print(const Hardware *h, Text *out)
+{
+    const char *section = "";
+    for (int i = 0; i < ROWS; i++) {
+        if (!given(&rows[i], h)) continue;
+        if (strcmp(section, rows[i].section) != 0) {
+            section = rows[i].section;
+            TRY(text_printf(out, "%s:\n", section));
+        }
+        TRY(print_field(out, &rows[i], h));
+    }
+    return OK;
 }

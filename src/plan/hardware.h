@@ -15,6 +15,7 @@
 #define PLAN_HARDWARE_H
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "op/work.h"
 
 #include <stdbool.h>
@@ -67,6 +68,9 @@ typedef struct Hardware {
 Status hardware_load(Hardware *h, Arena *a, const char *source);
 /* The same from a YAML text in memory; `name` stands in messages in place of a file name. */
 Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
+
+/* A file that hardware_parse reads back to the same numbers. */
+Status hardware_print(const Hardware *h, Text *out);
 
 int hardware_preset_count(void);
 const char *hardware_preset_name(int i);

@@ -1,0 +1,130 @@
+#include "plan/calibrate.h"
+
+#include "op/op.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WORDS_MAX = 32, LINE_MAX = 512, LAST_WORDS = 6 };
+
+/* FLOPs and seconds of one kind of work, type and size. */
+typedef struct Measured {
+    double size, flops, s;
+} Measured;
+
+typedef struct Calibration {
+    const char *name;
+    HardwareDtype dtype; /* of the run that is read */
+    Measured at[WORK_COUNT][HARDWARE_FP8 + 1][HARDWARE_POINTS_MAX];
+    int n[WORK_COUNT][HARDWARE_FP8 + 1];
+    double gb_s;
+    int rows;
+} Calibration;
+
+static Status add_rate(Calibration *c, OpWork work, double size, double flops, double s)
+{
+    Measured *m = c->at[work][c->dtype];
+    int *n = &c->n[work][c->dtype], i = 0;
+    while (i < *n && m[i].size < size) i++;
+    if (i == *n || m[i].size != size) {
+        if (*n == HARDWARE_POINTS_MAX) {
+            return FAIL(ERR_FORMAT, "%s: more than %d sizes of %s", c->name, HARDWARE_POINTS_MAX,
+                        op_work_names[work]);
+        }
+        memmove(&m[i + 1], &m[i], (size_t)(*n - i) * sizeof *m);
+        m[i] = (Measured){ .size = size };
+        ++*n;
+    }
+    m[i].flops += flops, m[i].s += s;
+    return OK;
+}
+
+/* "NVIDIA H200, bf16, 16384 tokens; roof: 750.1 TFLOP/s (large product), 4100 GB/s (copy, ..." */
+static bool head(Calibration *c, const char *line)
+{
+    const char *roof = strstr(line, "roof: "), *rate = roof != NULL ? strstr(roof, "), ") : NULL;
+    double gb_s = 0;
+    if (rate == NULL || sscanf(rate, "), %lf GB/s (copy", &gb_s) != 1) return false;
+    c->dtype = strstr(line, ", bf16, ") != NULL ? HARDWARE_BF16 : HARDWARE_F32;
+    if (gb_s > c->gb_s) c->gb_s = gb_s;
+    return true;
+}
+
+/* An op's line ends in: calls us/call TFLOP/s GB/s roof% work size. */
+static Status row(Calibration *c, char *line, int number)
+{
+    char *word[WORDS_MAX], *rest = NULL;
+    int n = 0;
+    for (char *w = strtok_r(line, " \t\r", &rest); w != NULL && n < WORDS_MAX;
+         w = strtok_r(NULL, " \t\r", &rest)) {
+        word[n++] = w;
+    }
+    if (n < LAST_WORDS + 2) return OK;
+    double calls = 0, us = 0, tflops = 0, size = 0;
+    for (int work = WORK_GEMM; work <= WORK_ATTENTION_BACKWARD; work++) {
+        if (strcmp(word[n - 2], op_work_names[work]) != 0) continue;
+        if (sscanf(word[n - 7], "%lf", &calls) != 1 || sscanf(word[n - 6], "%lf", &us) != 1 ||
+            sscanf(word[n - 5], "%lf", &tflops) != 1 || sscanf(word[n - 1], "%lf", &size) != 1 ||
+            !(calls > 0 && us > 0 && tflops > 0 && size > 0)) {
+            return FAIL(ERR_FORMAT,
+                        "%s:%d: no line of an op: calls us/call TFLOP/s GB/s roof%% "
+                        "work size are its last numbers",
+                        c->name, number);
+        }
+        c->rows++;
+        double s = calls * us * 1e-6;
+        return add_rate(c, (OpWork)work, size, tflops * 1e12 * s, s);
+    }
+    return OK;
+}
+
+static Status take(const Calibration *c, Arena *a, Hardware *h)
+{
+    HardwareCurve *const curve[WORK_COUNT][HARDWARE_FP8 + 1] = {
+        [WORK_GEMM] = { &h->gemm_f32, &h->gemm_bf16 },
+        [WORK_GROUPED] = { &h->grouped_f32, &h->grouped_bf16 },
+        [WORK_ATTENTION] = { &h->attention_f32, &h->attention_bf16 },
+        [WORK_ATTENTION_BACKWARD] = { &h->attention_backward_f32, &h->attention_backward_bf16 },
+    };
+    const char **const source[WORK_COUNT] = { [WORK_GEMM] = &h->gemm_source,
+                                              [WORK_GROUPED] = &h->grouped_source,
+                                              [WORK_ATTENTION] = &h->attention_source,
+                                              [WORK_ATTENTION_BACKWARD] =
+                                                  &h->attention_backward_source };
+    const char *text = NULL;
+    char said[160];
+    snprintf(said, sizeof said, "measured: switchyard bench ops, %.100s", c->name);
+    TRY(arena_text(a, said, strlen(said), &text));
+    for (int w = WORK_GEMM; w <= WORK_ATTENTION_BACKWARD; w++) {
+        for (int d = HARDWARE_F32; d <= HARDWARE_BF16; d++) {
+            int n = c->n[w][d];
+            if (n == 0) continue;
+            curve[w][d]->n = n;
+            for (int i = 0; i < n; i++) {
+                const Measured *m = &c->at[w][d][i];
+                curve[w][d]->at[i] = (HardwarePoint){ m->size, m->flops / m->s / 1e12 };
+            }
+            *source[w] = text;
+        }
+    }
+    h->memory_achieved_gb_s = c->gb_s < h->memory_gb_s ? c->gb_s : h->memory_gb_s;
+    h->memory_source = text;
+    h->gpu_measured = true;
+    return OK;
+}
+
+Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
+{
+    Calibration c = { .name = name };
+    int number = 0;
+    for (const char *at = bench; *at != '\0'; at += *at == '\n') {
+        char line[LINE_MAX];
+        size_t n = strcspn(at, "\n"), kept = n < sizeof line - 1 ? n : sizeof line - 1;
+        memcpy(line, at, kept);
+        line[kept] = '\0';
+        at += n, number++;
+        if (!head(&c, line) && c.gb_s > 0) TRY(row(&c, line, number));
+    }
+    if (c.rows > 0) return take(&c, a, h);
+    return FAIL(ERR_FORMAT, "%s: no op of `switchyard bench ops` on a GPU stands there", name);
+}
