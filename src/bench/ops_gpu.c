@@ -202,7 +202,7 @@ static Status print_row(const OpRow *r, const BenchRoof *roof, Text *out)
     bench_sort(r->seconds, n);
     double s = r->seconds[n / 2], least = r->cost.flops / roof->flops;
     if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;
-    return text_printf(out, "%-20s %-*s %-7s %6" PRId64 " %10.1f %9.1f %8.0f %7.1f %s %.0f\n",
+    return text_printf(out, "%-20s %-*s %-7s %6" PRId64 " %10.1f %9.1f %8.0f %7.1f %-18s %6.0f\n",
                        r->op->name, SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->calls,
                        s * 1e6, r->cost.flops / s / 1e12, r->cost.bytes / s / 1e9, 100 * least / s,
                        op_work_names[r->cost.work], r->cost.size);
@@ -219,8 +219,9 @@ static Status print(const OpTimer *t, const Config *c, const BenchRoof *roof, Te
                     gpu.name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
                     c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
                     roof->bytes / 1e9));
-    TRY(text_printf(out, "%-20s %-*s %-7s %6s %10s %9s %8s %7s %s\n", "op", SHAPE_MAX - 16, "shape",
-                    "routing", "calls", "us/call", "TFLOP/s", "GB/s", "roof %", "work size"));
+    TRY(text_printf(out, "%-20s %-*s %-7s %6s %10s %9s %8s %7s %-18s %6s\n", "op", SHAPE_MAX - 16,
+                    "shape", "routing", "calls", "us/call", "TFLOP/s", "GB/s", "roof %", "work",
+                    "size"));
     for (int id = 0; id < OP_ID_COUNT; id++) {
         for (int i = 0; i < t->n_rows; i++) {
             const OpRow *r = &t->rows[i];
