@@ -24,14 +24,11 @@ static int peak(const Block *b, int micros)
 {
     int most = 0, live = 0, waiting = 0;
     for (int t = 0; t <= b->at[3] + 2 * INTERVAL; t++) {
-        if (comes(b->at[0], t, micros) || comes(b->at[1], t, micros)) {
-            live++;
-        } else if (comes(b->at[2], t, micros) || comes(b->at[3], t, micros)) {
-            waiting++;
-        } else if (waiting > 0) {
-            waiting--;
-            live--;
-        }
+        bool forward = comes(b->at[0], t, micros) || comes(b->at[1], t, micros);
+        bool input = !forward && (comes(b->at[2], t, micros) || comes(b->at[3], t, micros));
+        bool weight = !forward && !input && waiting > 0;
+        live += forward - weight;
+        waiting += input - weight;
         if (live > most) most = live;
     }
     return most;

@@ -226,8 +226,7 @@ Status pipeline_html(Text *out, const PipelineView *v)
     TRY(timeline_colors(out));
     TRY(text_printf(out, ".kinds .f%d{fill:var(--line)}</style>\n", BUBBLE));
     if (v->timelines > 0) TRY(comparison(out, v));
-    for (int i = 0; i < v->timelines; i++)
-        TRY(one_timeline(out, &v->timeline[i], longest(v)));
+    for (int i = 0; i < v->timelines; i++) TRY(one_timeline(out, &v->timeline[i], longest(v)));
     if (v->scalings > 0) TRY(scaling_section(out, v->scaling, v->scalings));
     return page_end(out, SCRIPT, sizeof SCRIPT / sizeof *SCRIPT);
 }

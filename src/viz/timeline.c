@@ -12,7 +12,6 @@ const struct TimelineKindName timeline_kind[TIMELINE_KINDS] = {
     { "other", "other" },       { "exchange", "exchange" },
     { "send", "send" },
 };
-const char *const timeline_list[TIMELINE_LISTS] = { "start", "end", "minibatch", "chunk" };
 
 /* ---- sums ---- */
 

@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "schedule/simulate.h"
 
-enum { TIMELINE_MEMORY_KINDS = 8, TIMELINE_LISTS = 4 };
+enum { TIMELINE_MEMORY_KINDS = 8 };
 static const double TIMELINE_GIB = 1073741824;
 
 /* From EXCHANGE on beside the compute lane. INPUT and WEIGHT are a BACKWARD taken apart. */
@@ -35,7 +35,6 @@ typedef enum TimelineKind {
 extern const struct TimelineKindName {
     const char *name, *prefix;
 } timeline_kind[TIMELINE_KINDS];
-extern const char *const timeline_list[TIMELINE_LISTS];
 
 typedef struct TimelineSpan {
     double start_s, end_s;
