@@ -61,17 +61,17 @@ static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
         return FAIL(ERR_ARG, "a group of %lld ranks cannot lie within %lld GPUs",
                     (long long)g->ranks, (long long)span);
     }
-    double local = (double)g->local;
-    Links l = { .n = (double)g->ranks, .g = local, .d = (double)g->ranks / local };
-    l.up = up_rate(h, local);
-    l.up_s = 1e-6 * h->scale_up_latency_us;
-    l.up_more_s = 1e-6 * h->scale_up_issue_us;
-    l.out = out_rate(h, span);
-    l.out_s = out_latency(h, span);
-    l.out_more_s = 1e-6 * h->scale_out_issue_us;
-    bool far = l.d > 1, near = local > 1;
-    l.ring = !far ? l.up : near ? fmin(l.up, local * l.out) : l.out;
-    l.far_s = far ? l.out_s : l.up_s;
+    Links l = { .n = (double)g->ranks,
+                .g = (double)g->local,
+                .d = (double)g->ranks / (double)g->local,
+                .up = up_rate(h, (double)g->local),
+                .out = out_rate(h, span),
+                .up_s = 1e-6 * h->scale_up_latency_us,
+                .up_more_s = 1e-6 * h->scale_up_issue_us,
+                .out_s = out_latency(h, span),
+                .out_more_s = 1e-6 * h->scale_out_issue_us };
+    l.ring = l.d == 1 ? l.up : l.g > 1 ? fmin(l.up, l.g * l.out) : l.out;
+    l.far_s = l.d > 1 ? l.out_s : l.up_s;
     *out = l;
     return OK;
 }
@@ -175,23 +175,19 @@ CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span
     return cost(COLLECTIVE_DIRECT, out_latency(h, span), bytes / out_rate(h, span), 0, bytes);
 }
 
-static Status check_dispatch(const CollectiveGroup *g, const Dispatch *d)
-{
-    if (d->top_k < 1 || d->top_k > d->experts) {
-        return FAIL(ERR_ARG, "a token cannot take %lld of %lld experts", (long long)d->top_k,
-                    (long long)d->experts);
-    }
-    if (d->experts % g->ranks == 0) return OK;
-    return FAIL(ERR_ARG, "%lld experts do not divide over %lld ranks", (long long)d->experts,
-                (long long)g->ranks);
-}
-
 Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Dispatch *d,
                            CollectiveCost *out)
 {
     Links l = { 0 };
     TRY(links_of(h, g, &l));
-    TRY(check_dispatch(g, d));
+    if (d->top_k < 1 || d->top_k > d->experts) {
+        return FAIL(ERR_ARG, "a token cannot take %lld of %lld experts", (long long)d->top_k,
+                    (long long)d->experts);
+    }
+    if (d->experts % g->ranks != 0) {
+        return FAIL(ERR_ARG, "%lld experts do not divide over %lld ranks", (long long)d->experts,
+                    (long long)g->ranks);
+    }
     double rows = d->tokens * d->row_bytes;
     double ranks = exchange_distinct(d->experts, d->top_k, g->ranks);
     double domains = exchange_distinct(d->experts, d->top_k, g->ranks / g->local);

@@ -34,11 +34,9 @@ static Status count_layers(const Config *c, Arena *a, Layers *n)
         TRY(layout_parse(c->mesh_layout, (int)stages, (int)c->model_layers, a, &layout));
     *n = (Layers){ .all = { c->model_dense_layers, c->model_layers - c->model_dense_layers } };
     for (int64_t i = 0; i < stages; i += c->mesh_pp) {
-        int64_t first = even_first(c, i), end = even_first(c, i + 1);
-        if (layout.stages > 0) {
-            first = layout.stage[i].first;
-            end = first + layout.stage[i].layers;
-        }
+        const LayoutStage *stage = layout.stage == NULL ? NULL : &layout.stage[i];
+        int64_t first = stage != NULL ? stage->first : even_first(c, i);
+        int64_t end = stage != NULL ? first + stage->layers : even_first(c, i + 1);
         for (int64_t l = first; l < end; l++) {
             int moe = l >= c->model_dense_layers;
             n->rank[moe]++;
