@@ -136,7 +136,8 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     s = (ScheduleShape){ 4, 2, 8, 1, NAN, 1, 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "duration nan");
     s = (ScheduleShape){ 4, 1, 8, 1, 1, 1, 0 };
-    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "1 chunks a rank, this one takes 2 or more");
+    CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
+                "1 chunks a rank, this one takes 2 or more");
     CHECK_OK(schedule_find("1f1b", &d));
     s = (ScheduleShape){ 4, 3, 8, 1, 1, 1, 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "3 chunks");
