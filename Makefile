@@ -88,15 +88,15 @@ $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$B/gen/presets.c: tools/embed_presets $(PRESETS)
+$B/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
 	tools/embed_presets config_presets config/config_private.h $(PRESETS) >$@
 
-$B/gen/hardware.c: tools/embed_presets $(HARDWARE)
+$B/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 	@mkdir -p $(@D)
 	tools/embed_presets hardware_presets plan/presets.h $(HARDWARE) >$@
 
-$B/gen/formula.c: tools/embed_presets $(FORMULA)
+$B/gen/formula.c: tools/embed_presets Makefile $(FORMULA)
 	@mkdir -p $(@D)
 	tools/embed_presets formula_presets plan/presets.h $(FORMULA) >$@
 

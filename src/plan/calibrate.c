@@ -2,7 +2,9 @@
 
 #include "op/op.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WORDS_MAX = 32, LINE_MAX = 512, LAST_WORDS = 6 };
@@ -42,12 +44,23 @@ static Status add_rate(Calibration *c, OpWork work, double size, double flops, d
 /* "NVIDIA H200, bf16, 16384 tokens; roof: 750.1 TFLOP/s (large product), 4100 GB/s (copy, ..." */
 static bool head(Calibration *c, const char *line)
 {
-    const char *roof = strstr(line, "roof: "), *rate = roof != NULL ? strstr(roof, "), ") : NULL;
-    double gb_s = 0;
-    if (rate == NULL || sscanf(rate, "), %lf GB/s (copy", &gb_s) != 1) return false;
+    static const char before[] = "), ", after[] = " GB/s (copy";
+    const char *roof = strstr(line, "roof: "), *rate = roof != NULL ? strstr(roof, before) : NULL;
+    if (rate == NULL) return false;
+    char *end = NULL;
+    double gb_s = strtod(rate + strlen(before), &end);
+    if (!text_starts(end, after)) return false;
     c->dtype = strstr(line, ", bf16, ") != NULL ? HARDWARE_BF16 : HARDWARE_F32;
     if (gb_s > c->gb_s) c->gb_s = gb_s;
     return true;
+}
+
+/* A whole word that is a number above 0, else 0. */
+static double number_of(const char *word)
+{
+    char *end = NULL;
+    double v = strtod(word, &end);
+    return end != word && *end == '\0' && v > 0 && isfinite(v) ? v : 0;
 }
 
 /* An op's line ends in: calls us/call TFLOP/s GB/s roof% work size. */
@@ -63,9 +76,9 @@ static Status row(Calibration *c, char *line, int number)
     double calls = 0, us = 0, tflops = 0, size = 0;
     for (int work = WORK_GEMM; work <= WORK_ATTENTION_BACKWARD; work++) {
         if (strcmp(word[n - 2], op_work_names[work]) != 0) continue;
-        if (sscanf(word[n - 7], "%lf", &calls) != 1 || sscanf(word[n - 6], "%lf", &us) != 1 ||
-            sscanf(word[n - 5], "%lf", &tflops) != 1 || sscanf(word[n - 1], "%lf", &size) != 1 ||
-            !(calls > 0 && us > 0 && tflops > 0 && size > 0)) {
+        calls = number_of(word[n - 7]), us = number_of(word[n - 6]);
+        tflops = number_of(word[n - 5]), size = number_of(word[n - 1]);
+        if (calls * us * tflops * size == 0) {
             return FAIL(ERR_FORMAT,
                         "%s:%d: no line of an op: calls us/call TFLOP/s GB/s roof%% "
                         "work size are its last numbers",
@@ -93,7 +106,7 @@ static Status take(const Calibration *c, Arena *a, Hardware *h)
                                                   &h->attention_backward_source };
     const char *text = NULL;
     char said[160];
-    snprintf(said, sizeof said, "measured: switchyard bench ops, %.100s", c->name);
+    (void)snprintf(said, sizeof said, "measured: switchyard bench ops, %.100s", c->name);
     TRY(arena_text(a, said, strlen(said), &text));
     for (int w = WORK_GEMM; w <= WORK_ATTENTION_BACKWARD; w++) {
         for (int d = HARDWARE_F32; d <= HARDWARE_BF16; d++) {
