@@ -25,6 +25,7 @@ typedef struct PlanCall {
     Hardware gpu;
     PlanStack sheet;
     PlanRequest request;
+    PlanFormula theirs;
 } PlanCall;
 
 /* ---- what is asked ---- */
@@ -224,11 +225,10 @@ static Status partitions(Planner *p, SearchRow *row, int n, Arena *a)
 
 static Status report(PlanCall *c, Planner *planner, PlanReport *r, Text *out)
 {
-    PlanFormula formula;
     if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r->tokens));
     if (c->formula != NULL) {
-        TRY(plan_formula(&c->config, c->request.gpus, c->formula, &c->arena, &formula));
-        r->formula = &formula, r->formula_name = c->formula;
+        TRY(plan_formula(&c->config, c->request.gpus, c->formula, &c->arena, &c->theirs));
+        r->formula = &c->theirs, r->formula_name = c->formula;
     }
     TRY(planner_partition(planner, r->layout, &c->arena, &r->partition));
     TRY(c->json  ? plan_report_json(r, out)

@@ -203,11 +203,17 @@ static uint64_t hash_of(const void *key, size_t bytes)
     return h;
 }
 
+static bool same_key(const PriceKey *a, const PriceKey *b)
+{
+    return a->micro_batch == b->micro_batch && a->ep == b->ep && a->cp == b->cp &&
+           a->recompute == b->recompute;
+}
+
 /* Where the entry is, or will be. */
 static PriceEntry **entry_place(const Planner *p, const PriceKey *key)
 {
     size_t at = hash_of(key, sizeof *key) % PRICE_ENTRIES;
-    while (p->entry[at] != NULL && memcmp(&p->entry[at]->key, key, sizeof *key) != 0) {
+    while (p->entry[at] != NULL && !same_key(&p->entry[at]->key, key)) {
         at = (at + 1) % PRICE_ENTRIES;
     }
     return &p->entry[at];
