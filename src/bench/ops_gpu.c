@@ -201,11 +201,15 @@ static Status print_row(const OpRow *r, const BenchRoof *roof, Text *out)
     int64_t n = r->calls < SAMPLES_MAX ? r->calls : SAMPLES_MAX;
     bench_sort(r->seconds, n);
     double s = r->seconds[n / 2], least = r->cost.flops / roof->flops;
+    char work[48]; /* as hardware files call it */
+    bool rate = r->cost.work != WORK_MEMORY && r->cost.work != WORK_COMM;
+    (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
+                   rate ? dtype_name(r->cost.dtype) : "");
     if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;
-    return text_printf(out, "%-20s %-*s %-7s %6" PRId64 " %10.1f %9.1f %8.0f %7.1f %-18s %6.0f\n",
+    return text_printf(out, "%-20s %-*s %-7s %6" PRId64 " %10.1f %9.1f %8.0f %7.1f %-24s %6.0f\n",
                        r->op->name, SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->calls,
                        s * 1e6, r->cost.flops / s / 1e12, r->cost.bytes / s / 1e9, 100 * least / s,
-                       op_work_names[r->cost.work], r->cost.size);
+                       work, r->cost.size);
 }
 
 /* Ops in the table's order, shapes of one in the order of their first call. */
@@ -219,7 +223,7 @@ static Status print(const OpTimer *t, const Config *c, const BenchRoof *roof, Te
                     gpu.name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
                     c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
                     roof->bytes / 1e9));
-    TRY(text_printf(out, "%-20s %-*s %-7s %6s %10s %9s %8s %7s %-18s %6s\n", "op", SHAPE_MAX - 16,
+    TRY(text_printf(out, "%-20s %-*s %-7s %6s %10s %9s %8s %7s %-24s %6s\n", "op", SHAPE_MAX - 16,
                     "shape", "routing", "calls", "us/call", "TFLOP/s", "GB/s", "roof %", "work",
                     "size"));
     for (int id = 0; id < OP_ID_COUNT; id++) {

@@ -115,7 +115,7 @@ static OpCost cost(OpId id, const void *args, Product p)
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
                      .bytes = op_port_bytes(id, args),
                      .work = WORK_GEMM,
-                     .dtype = p.g.a_type,
+                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a_type,
                      .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 

@@ -16,7 +16,7 @@ typedef struct Measured {
 
 typedef struct Calibration {
     const char *name;
-    HardwareDtype dtype; /* of the run that is read */
+    HardwareDtype dtype; /* of the line that is read */
     Measured at[WORK_COUNT][HARDWARE_FP8 + 1][HARDWARE_POINTS_MAX];
     int n[WORK_COUNT][HARDWARE_FP8 + 1];
     double gb_s;
@@ -50,7 +50,6 @@ static bool head(Calibration *c, const char *line)
     char *end = NULL;
     double gb_s = strtod(rate + strlen(before), &end);
     if (!text_starts(end, after)) return false;
-    c->dtype = strstr(line, ", bf16, ") != NULL ? HARDWARE_BF16 : HARDWARE_F32;
     if (gb_s > c->gb_s) c->gb_s = gb_s;
     return true;
 }
@@ -74,6 +73,10 @@ static Status row(Calibration *c, char *line, int number)
     }
     if (n < LAST_WORDS + 2) return OK;
     double calls = 0, us = 0, tflops = 0, size = 0;
+    char *dtype = strchr(word[n - 2], '.');
+    if (dtype == NULL) return OK;
+    *dtype++ = '\0';
+    c->dtype = strcmp(dtype, "bf16") == 0 ? HARDWARE_BF16 : HARDWARE_F32;
     for (int work = WORK_GEMM; work <= WORK_ATTENTION_BACKWARD; work++) {
         if (strcmp(word[n - 2], op_work_names[work]) != 0) continue;
         calls = number_of(word[n - 7]), us = number_of(word[n - 6]);

@@ -11,13 +11,15 @@ static const char bench[] =
     "op                   shape                      routing  calls us/call TFLOP/s GB/s roof % "
     "work size\n"
     "linear_fwd           (16384, 2048) (3072, 2048)             20   300.0   600.0  500   92.0 "
-    "gemm 2048\n"
+    "gemm.bf16 2048\n"
     "linear_bwd_input     (16384, 2048) (3072, 2048)             20   100.0   800.0  500   92.0 "
-    "gemm 2048\n"
+    "gemm.bf16 2048\n"
     "linear_fwd           (16384, 2048) (576, 2048)              20   100.0   386.5  500   52.0 "
-    "gemm 576\n"
+    "gemm.bf16 576\n"
     "moe_up_fwd           (16384, 2048) (64, 2816, 2048) even    20  4000.0   283.5  400   38.0 "
-    "grouped 2048\n"
+    "grouped.bf16 2048\n"
+    "linear_bwd_weight    (16384, 64) (16384, 2048)              20   741.3     5.8   98    2.4 "
+    "gemm.f32 64\n"
     "rmsnorm_fwd          (16384, 2048) (2048)                   20    40.0     3.4 3400   83.0 "
     "memory 0\n";
 
@@ -34,6 +36,8 @@ static void rates_are_those_of_the_bench_by_time(void **state)
     CHECK_NEAR(h.gemm_bf16.at[0].size, 576, 0);
     CHECK_NEAR(h.gemm_bf16.at[0].tflops, 386.5, 1e-9);
     CHECK_NEAR(h.gemm_bf16.at[1].tflops, (600 * 300 + 800 * 100) / 400.0, 1e-9);
+    assert_int_equal(h.gemm_f32.n, 1);
+    CHECK_NEAR(h.gemm_f32.at[0].tflops, 5.8, 1e-9);
     CHECK_NEAR(h.grouped_bf16.at[0].tflops, 283.5, 1e-9);
     CHECK_NEAR(h.memory_achieved_gb_s, 4102, 0);
     CHECK_NEAR(h.attention_bf16.at[0].tflops, before, 0); /* not measured: the base's */
@@ -52,7 +56,7 @@ static void what_is_no_bench_is_refused(void **state)
     CHECK_FAILS(calibrate("x.txt", "", &a, &h), ERR_FORMAT, "x.txt: no op of");
     CHECK_FAILS(calibrate("x.txt",
                           "gpu, bf16, 1 tokens; roof: 1 TFLOP/s (large product), 2 GB/s "
-                          "(copy)\nlinear_fwd (1) 20 x 600.0 500 92.0 gemm 2048\n",
+                          "(copy)\nlinear_fwd (1) 20 x 600.0 500 92.0 gemm.bf16 2048\n",
                           &a, &h),
                 ERR_FORMAT, "x.txt:2: no line of an op");
     for (size_t cut = 0; cut < strlen(bench); cut += 7) {
