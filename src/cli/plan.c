@@ -146,6 +146,28 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
     return OK;
 }
 
+static Status write_page(PlanCall *c, const PipelineView *v)
+{
+    Text page = { 0 };
+    TRY(text_init(&page, &c->text));
+    TRY(text_ends(c->html, ".svg") ? pipeline_still(&page, v) : pipeline_html(&page, v));
+    return file_write_whole(c->html, page.data, page.used, &c->arena);
+}
+
+static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
+{
+    ScalingPoint point[SCALES_MAX];
+    char layout[SCALES_MAX][160];
+    for (int i = 0; i < n; i++) {
+        double speed = row[i].price.tokens_per_s_per_gpu;
+        point[i] =
+            (ScalingPoint){ (double)row[i].gpus, speed, speed / row[0].price.tokens_per_s_per_gpu,
+                            plan_layout_text(layout[i], &row[i].layout) };
+    }
+    Scaling s = { c->config.model_name, point, n };
+    return write_page(c, &(PipelineView){ .scaling = &s, .scalings = 1 });
+}
+
 /* Same training, more GPUs. */
 static Status scale(PlanCall *c, Text *out)
 {
@@ -161,7 +183,8 @@ static Status scale(PlanCall *c, Text *out)
         row[n++].gpus = q.gpus;
         at = *end == ',' ? end + 1 : end;
     }
-    return c->json ? plan_scale_json(row, n, out) : plan_scale_text(row, n, out);
+    TRY(c->json ? plan_scale_json(row, n, out) : plan_scale_text(row, n, out));
+    return c->html != NULL ? draw_scale(c, row, n) : OK; /* a page grows behind the text */
 }
 
 static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
@@ -169,7 +192,6 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     Pipeline pipeline;
     Simulation sim;
     Timeline t;
-    Text page = { 0 };
     char title[160];
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
     TimelineResident kept[PLAN_KINDS];
@@ -183,10 +205,7 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     TRY(planner_simulate(planner, r->layout, &c->arena, &pipeline, &sim));
     TRY(timeline_simulated(&pipeline, &sim, kept, n, plan_layout_text(title, r->layout), &c->arena,
                            &t));
-    PipelineView v = { .timeline = &t, .timelines = 1 };
-    TRY(text_init(&page, &c->text));
-    TRY(text_ends(c->html, ".svg") ? pipeline_still(&page, &v) : pipeline_html(&page, &v));
-    return file_write_whole(c->html, page.data, page.used, &c->arena);
+    return write_page(c, &(PipelineView){ .timeline = &t, .timelines = 1 });
 }
 
 /* By how much, and what would fit. */
@@ -293,7 +312,7 @@ static Status run(PlanCall *c, int argc, char **argv)
         { "--json", OPTION_FLAG, &c->json, NULL, .help = "one JSON object" },
         { "--csv", OPTION_FLAG, &c->csv, NULL, .help = "a line for each layout" },
         { "--html", OPTION_TEXT, &c->html, "FILE",
-          .help = "draw the pipeline (.html, or .svg for a still)" },
+          .help = "draw the pipeline, or the curve of --scale (.html; .svg: a still)" },
     };
     const Command command = {
         .name = "switchyard plan",

@@ -58,16 +58,23 @@ static Status print_parts(Text *out, const char *title, const char *const *names
     return OK;
 }
 
+static int buffers_of(const SearchRow *row) { return row->buffers % SEARCH_BUFFER_KINDS; }
+
+static const char *compute_of(const SearchRow *row)
+{
+    return row->buffers / SEARCH_BUFFER_KINDS == COMPUTE_BF16 ? "bf16" : "f32";
+}
+
 static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
 {
     char layout[160];
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
-        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s%s\n", i + 1,
+        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s %s%s\n", i + 1,
                         p->tokens_per_s_per_gpu, p->peak_bytes / GIB, p->step_s,
-                        plan_layout_text(layout, &row[i].layout),
-                        row[i].buffers == BUFFERS_WORST ? " worst buffers" : ""));
+                        plan_layout_text(layout, &row[i].layout), compute_of(&row[i]),
+                        buffers_of(&row[i]) == BUFFERS_WORST ? ", worst buffers" : ""));
     }
     return OK;
 }
@@ -172,8 +179,10 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
     TRY(text_printf(out, ",\"%s\":[", name));
     for (int i = 0; i < n; i++) {
         TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
+        static const char *const buffers[] = { "bounded", "worst", "exact" };
         TRY(json_layout(&row[i].layout, &row[i].price, row[i].partition, out));
-        TRY(text_printf(out, "}"));
+        TRY(text_printf(out, ",\"compute\":\"%s\",\"buffers\":\"%s\"}", compute_of(&row[i]),
+                        buffers[buffers_of(&row[i])]));
     }
     return text_printf(out, "]");
 }

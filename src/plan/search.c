@@ -371,7 +371,8 @@ static Status open_pricers(Search *s, Arena *a)
     TRY(alloc(a, (size_t)s->threads, MESSAGE_BYTES, &s->message));
     for (int i = 0; i < buffers->n; i++) {
         s->config[i] = *s->q->config;
-        s->config[i].moe_buffers = (int)buffers->at[i];
+        s->config[i].moe_buffers = (int)buffers->at[i] % SEARCH_BUFFER_KINDS;
+        s->config[i].run_compute = (int)buffers->at[i] / SEARCH_BUFFER_KINDS;
         s->request[i] = *s->q;
         s->request[i].config = &s->config[i];
         for (int t = 0; t < s->threads; t++)

@@ -18,10 +18,13 @@
 
 #include "plan/plan.h"
 
+enum { SEARCH_BUFFER_KINDS = BUFFERS_EXACT + 1 };
 enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
 
 typedef enum SearchAxis {
-    SEARCH_BUFFERS, /* of BUFFERS_BOUNDED ...; empty: the configuration's own */
+    /* Another configuration, not another layout: BUFFERS_BOUNDED ... and SEARCH_BUFFER_KINDS times
+     * COMPUTE_F32 ...; empty: the configuration's own. */
+    SEARCH_BUFFERS,
     SEARCH_PP,
     SEARCH_CP,
     SEARCH_EP,
@@ -70,7 +73,7 @@ typedef struct SearchRow {
     PlanLayout layout;
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
-    int buffers;
+    int buffers;           /* SEARCH_BUFFERS' value */
     bool simulated;
     int64_t id; /* place in the order of all combinations */
 } SearchRow;

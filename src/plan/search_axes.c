@@ -43,11 +43,20 @@ static bool has_experts(const Config *c) { return c->model_dense_layers < c->mod
 
 /* ---- values ---- */
 
+/* Is a word in a list? `own`: an empty one has the configuration's own. */
+static bool wanted(const ConfigTexts *list, const char *word, bool own)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (strcmp(list->at[i], word) == 0) return true;
+    }
+    return list->n == 0 && own;
+}
+
 static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
 {
     const Config *c = q->config;
     switch (axis) {
-    case SEARCH_BUFFERS: add(list, c->moe_buffers); break;
+    case SEARCH_BUFFERS: add(list, c->moe_buffers + SEARCH_BUFFER_KINDS * c->run_compute); break;
     case SEARCH_PP: add_divisors(list, q->gpus, c->model_layers); break;
     case SEARCH_CP:
         for (int64_t n = 1; n <= CP_MAX && c->data_sequence % n == 0; n *= 2) add(list, n);
@@ -113,10 +122,13 @@ Status search_axes(const Config *c, SearchAxes *out)
         }
     }
     static const char *const buffers[] = { "bounded", "worst", "exact" };
-    for (int i = 0; i < c->search_buffers.n; i++) {
-        for (int k = 0; k <= BUFFERS_EXACT; k++) {
-            if (strcmp(c->search_buffers.at[i], buffers[k]) == 0)
-                add(&out->axis[SEARCH_BUFFERS], k);
+    static const char *const compute[] = { "f32", "bf16" };
+    if (c->search_buffers.n + c->search_compute.n == 0) return OK;
+    for (int type = COMPUTE_F32; type <= COMPUTE_BF16; type++) {
+        if (!wanted(&c->search_compute, compute[type], type == c->run_compute)) continue;
+        for (int k = 0; k < SEARCH_BUFFER_KINDS; k++) {
+            if (wanted(&c->search_buffers, buffers[k], k == c->moe_buffers))
+                add(&out->axis[SEARCH_BUFFERS], k + SEARCH_BUFFER_KINDS * type);
         }
     }
     return OK;

@@ -97,8 +97,10 @@ static void a_screen_says_model_memory_time_and_why(void **state)
         CHECK_SAYS(o.out, "training    deepseek-v2-lite, 64 x 4096 tokens");
         CHECK_SAYS(o.out, "tokens/s/GPU");
     }
-    Outcome o = RUN(*state, "why", ON_8, "mesh.pp=2", "mesh.ep=4", "--scale", "8,16,32");
+    Outcome o = RUN(*state, "why", ON_8, "mesh.pp=2", "mesh.ep=4", "--scale", "8,16,32", "--html",
+                    "curve.html");
     CHECK_EXIT(o, 0);
+    CHECK(file_exists(lab_path(*state, "why/curve.html")));
     CHECK_SAYS(o.out, "100.0 %");
     CHECK_SAYS(o.out, "; lost to bubble");
     o = RUN(*state, "why", ON_8, "mesh.ep=4", "--csv");

@@ -494,7 +494,7 @@ static void random_sources(ConfigSources *s)
     s->n = (int)draw(CONFIG_SOURCES_MAX + 1);
     for (int i = 0; i < s->n; i++) {
         char name[300];
-        snprintf(name, sizeof name, "%d%s", i, random_text());
+        snprintf(name, sizeof name, "%d_%s", i, random_text());
         CHECK_OK(arena_text(&arena, name, strlen(name), &s->at[i].name));
         s->at[i].path = random_text();
         s->at[i].weight = random_real(&weight);

@@ -260,8 +260,12 @@ static void settings_narrow_the_axes(void **state)
     CHECK_INT(axes.axis[SEARCH_PP].at[1], 48);
     CHECK_TEXT(schedule_table[axes.axis[SEARCH_SCHEDULE].at[1]].name, "zbv");
     CHECK_TEXT(search_recompute[axes.axis[SEARCH_RECOMPUTE].at[0]].name, "layer");
-    CHECK_INT(axes.axis[SEARCH_BUFFERS].at[0], BUFFERS_WORST);
+    CHECK_INT(axes.axis[SEARCH_BUFFERS].at[0], BUFFERS_WORST + SEARCH_BUFFER_KINDS * c.run_compute);
     CHECK_INT(axes.axis[SEARCH_CP].n, 0);
+    CHECK_OK(config_override(&c, &t->arena, "search.compute=[f32,bf16]"));
+    CHECK_OK(search_axes(&c, &axes));
+    CHECK_INT(axes.axis[SEARCH_BUFFERS].n, 2);
+    CHECK_INT(axes.axis[SEARCH_BUFFERS].at[1], BUFFERS_WORST + SEARCH_BUFFER_KINDS * COMPUTE_BF16);
     c.search_schedule = (ConfigTexts){ 1, { "1f1c" } };
     CHECK_FAILS(search_axes(&c, &axes), ERR_ARG, "did you mean 1f1b");
 }
