@@ -126,7 +126,6 @@ static Status run_prepare(int argc, char **argv)
 
 typedef struct InspectCall {
     const char *tokenizer, *html;
-    Tokenizer *loaded;
 } InspectCall;
 
 static Status inspect(void *state, int n, char **arguments, Arena *a)
@@ -134,11 +133,14 @@ static Status inspect(void *state, int n, char **arguments, Arena *a)
     InspectCall *c = state;
     Inspect report = { 0 };
     Text text = { 0 };
+    Tokenizer *tokenizer = NULL; /* in the call's arena: freed before that */
     (void)n;
-    if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, a, &c->loaded));
     TRY(inspect_scan(arguments[0], a, &report));
-    TRY(text_init(&text, a));
-    TRY((c->html != NULL ? inspect_html : inspect_text)(&report, c->loaded, &text));
+    if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, a, &tokenizer));
+    Status s = text_init(&text, a);
+    if (s == OK) s = (c->html != NULL ? inspect_html : inspect_text)(&report, tokenizer, &text);
+    tokenizer_free(tokenizer);
+    TRY(s);
     if (c->html != NULL) return file_write_whole(c->html, text.data, text.used, a);
     (void)fwrite(text.data, 1, text.used, stdout);
     return OK;
@@ -163,9 +165,7 @@ static Status run_inspect(int argc, char **argv)
         .min_positional = 1,
         .max_positional = 1
     };
-    Status s = options_run(&command, argc, argv, inspect, &c);
-    tokenizer_free(c.loaded);
-    return s;
+    return options_run(&command, argc, argv, inspect, &c);
 }
 
 /* ---- data ngram ---- */
@@ -206,7 +206,6 @@ static void print_yardstick(const YardstickConfig *c, const YardstickRow *rows)
 typedef struct NgramCall {
     YardstickConfig config;
     const char *tokenizer;
-    Tokenizer *loaded;
     OptionInts orders;
 } NgramCall;
 
@@ -222,11 +221,13 @@ static Status measure_ngrams(void *state, int n, char **arguments, Arena *a)
     c->n_sources = n;
     c->orders = call->orders.at;
     c->n_orders = call->orders.n;
-    TRY(tokenizer_load(call->tokenizer, a, &call->loaded));
-    c->tokenizer = call->loaded;
-    TRY(yardstick_run(c, rows));
-    print_yardstick(c, rows);
-    return OK;
+    Tokenizer *tokenizer = NULL; /* in the call's arena: freed before that */
+    TRY(tokenizer_load(call->tokenizer, a, &tokenizer));
+    c->tokenizer = tokenizer;
+    Status s = yardstick_run(c, rows);
+    if (s == OK) print_yardstick(c, rows);
+    tokenizer_free(tokenizer);
+    return s;
 }
 
 static Status run_ngram(int argc, char **argv)
@@ -252,9 +253,7 @@ static Status run_ngram(int argc, char **argv)
         .min_positional = 1,
         .max_positional = SOURCES_MAX
     };
-    Status s = options_run(&command, argc, argv, measure_ngrams, &c);
-    tokenizer_free(c.loaded);
-    return s;
+    return options_run(&command, argc, argv, measure_ngrams, &c);
 }
 
 Status cli_data(int argc, char **argv)
