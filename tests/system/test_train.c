@@ -94,6 +94,17 @@ static void check_eval(const cJSON *line)
     CHECK_NEAR(number(line, "loss"), nats / targets, 1e-9);
 }
 
+static void shards_are_inspected_and_measured(void **state)
+{
+    Outcome o =
+        RUN(*state, "shards", "data", "inspect", "../web", "--tokenizer", "../tokenizer.json");
+    CHECK_EXIT(o, 0);
+    o = RUN(*state, "shards", "data", "ngram", "--tokenizer", "../tokenizer.json", "--validation",
+            "0.3", "web=../web");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "bits per byte of held-out text");
+}
+
 static void metrics_have_a_line_a_step_and_an_evaluation(void **state)
 {
     Lab *lab = *state;
@@ -309,6 +320,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(dry_run_tells_what_it_would_take_and_writes_nothing),
+        LAB_TEST(shards_are_inspected_and_measured),
         LAB_TEST(metrics_have_a_line_a_step_and_an_evaluation),
         LAB_TEST(config_yaml_reads_back_to_the_same_settings),
         LAB_TEST(report_and_trace_are_written),
