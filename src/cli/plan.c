@@ -81,7 +81,8 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     return hardware_load(&c->gpu, &c->arena, source);
 }
 
-/* The file's options go behind the stack's name, where its sheet knows them. */
+/* The file's model, mesh and batch become the configuration; what it says beyond them is printed.
+ * The stack's own options are given with --stack: the file's go by other names. */
 static Status import(PlanCall *c, const char *path, int64_t *gpus)
 {
     PlanImport more;

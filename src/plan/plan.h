@@ -107,8 +107,6 @@ Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out);
 
 /* The partition of a layout, as schedule/layout.h writes it, in `a`. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);
-/* Peak of each of the layout's pipeline ranks. */
-Status planner_peaks(Planner *p, const PlanLayout *l, double *bytes);
 
 /* The layout that a configuration's mesh.* describes, on so many GPUs. Its partition in `a`. */
 Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out);

@@ -421,27 +421,6 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
     return s;
 }
 
-Status planner_peaks(Planner *p, const PlanLayout *l, double *bytes)
-{
-    const PriceEntry *e = NULL;
-    PriceRanks n;
-    EstimateInput in;
-    Estimate t;
-    TRY(planner_legal(p, l));
-    ArenaMark mark = arena_mark(&p->scratch);
-    TRY(price_entry(p, l, &e));
-    TRY(price_input(p, l, e, &n, &in));
-    TRY(estimate(&p->estimator, &in, &t));
-    for (int r = 0; r < l->pp; r++) {
-        double memory[PLAN_KINDS] = { 0 };
-        price_rank_memory(p, l, e, &n.rank[r], &t.rank[r], memory);
-        bytes[r] = 0;
-        for (int i = 0; i < PLAN_KINDS; i++) bytes[r] += memory[i];
-    }
-    arena_release(&p->scratch, mark);
-    return OK;
-}
-
 /* ---- which layouts there are ---- */
 
 static Status stack_can(const double *can, const PlanLayout *l)
