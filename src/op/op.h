@@ -19,7 +19,9 @@
 #ifndef OP_OP_H
 #define OP_OP_H
 
+#include "base/lane.h"
 #include "base/tensor.h"
+#include "comm/mesh.h"
 #include "op/work.h"
 
 #include <stdbool.h>
@@ -133,6 +135,8 @@ struct Exec {
     struct Gemm *gemm;   /* matrix products: chosen library, cached primitives */
     struct Cuda *cuda;   /* the device that ops run on; NULL: the CPU */
     struct Trace *trace; /* where the trace decorator writes, or NULL */
+    const Mesh *mesh;    /* whom exchanges are with; NULL: this rank is alone */
+    Lane lane;           /* on a GPU: the stream that launches go to */
     OpTotals totals;     /* kept by count */
     int64_t step;        /* for messages: what is running */
     int layer;           /* -1: none */

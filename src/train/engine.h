@@ -42,6 +42,7 @@ typedef struct EngineShape {
     int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
+    const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
 } EngineShape;
 
 /* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where

@@ -1,0 +1,123 @@
+/*
+ * comm: a group of ranks that talk to each other.
+ *
+ * One interface, five ways: self (a group of one), thread (N ranks as N threads of one process: the
+ * tests' and `--ranks`), mpi (processes, CPU memory), nccl (GPU memory, on a stream) and, in a
+ * counting run, none at all: ops are counted before they come here. Which way it is is chosen when
+ * a world is opened; comm_split makes all other groups.
+ *
+ * Lengths come from tensors, no call takes a count. Every member of a group calls the same
+ * collectives in the same order. Sums are added in the order of ranks, in f32 whatever the type, so
+ * that threads and processes give the same bits, run to run; NCCL gives its own, the same every run
+ * (its algorithm and protocol are pinned by size).
+ *
+ * On the host a collective has ended when it returns. On a GPU all calls are launches on the
+ * group's stream, in order with its kernels, and may be captured; nothing waits.
+ *
+ * No wait is for ever: past the world's deadline it fails with ERR_COMM and says for whom it
+ * waited, for how long, in which call, and where the rank stood (CommPlace). A rank that fails for
+ * another reason calls comm_abort: the others' waits then end with its reason.
+ */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct Comm Comm;
+typedef struct CommWorld CommWorld;
+typedef struct CommTable CommTable;
+
+typedef enum ReduceOp { REDUCE_SUM, REDUCE_MAX } ReduceOp;
+
+struct Comm {
+    const CommTable *table;
+    CommWorld *world;
+    const char *name;  /* of the group, for messages: "world", "ep" */
+    int rank, size;    /* in the group */
+    const int *member; /* (size) ranks of the world */
+    int number;        /* of the group, the same on all members; tells its messages from others' */
+    void *own;         /* of the implementation */
+};
+
+/* A transfer under way; zeroed: none. */
+typedef struct CommRequest {
+    int slot; /* number in the world's table, from 1 */
+} CommRequest;
+
+/* Where this rank stands, for messages of waits: called only when one fails. */
+typedef struct CommPlace {
+    void (*say)(void *self, char *out, int out_bytes); /* "step 12: forward of micro-batch 3 ..." */
+    void *self;
+} CommPlace;
+
+/* Opening a world. Memory comes from `a`, which must outlive it. timeout_s: the deadline of a wait.
+ * `name` and the pointers in Comm live in `a`. */
+Status comm_self(Arena *a, Comm **out);
+
+/* `ranks` threads, each with a world of its own, which run `body`; returns when all have ended.
+ * The first failure is returned with its message; its rank in *failed (or -1). */
+typedef Status CommBody(void *state, Comm *world);
+Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
+
+/* All processes of mpirun or srun. ERR_UNSUPPORTED in a build without MPI. *launched (may be
+ * called before and without comm_mpi): how many processes this one was started with by mpirun or
+ * srun; 1 if by neither. */
+Status comm_mpi(Arena *a, double timeout_s, Comm **out);
+int comm_launched(void);
+bool comm_mpi_built(void);
+
+/* The same group for memory of the GPU that is current, on `stream` (a cudaStream_t); `host` is
+ * used to meet. Collective over `host`. ERR_UNSUPPORTED in a build without CUDA. */
+Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out);
+
+/* After the last call. A world's groups go before it. Safe on NULL. */
+void comm_free(Comm *c);
+
+/* The ranks that give the same color, ordered by key (then by rank). color < 0: in none, *out NULL.
+ * Collective. `name` must outlive the group. */
+Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
+
+/* A second communicator of the same members with a stream of its own (NCCL), so that its calls do
+ * not queue behind the first one's. On the host the same as comm_split with one color. */
+Status comm_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
+
+/* t = op over the members' t. f32, bf16, i32. */
+Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op);
+/* out = the own part, of size in / size, of the sum of all in. out may be that part of in. */
+Status comm_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out);
+/* out = the in of all members, in order. in may be the own part of out. */
+Status comm_all_gather(Comm *c, const Tensor *in, const Tensor *out);
+/* Part r of in goes to member r; part r of out comes from it. All parts are equal; in is not out. */
+Status comm_all_to_all(Comm *c, const Tensor *in, const Tensor *out);
+/* t of member `root` becomes that of all. */
+Status comm_broadcast(Comm *c, const Tensor *t, int root);
+Status comm_barrier(Comm *c);
+
+/* Begin to send and receive; messages of one tag (0 .. COMM_TAGS - 1) between two members come in
+ * the order in which they were sent. The memory is the transfer's until it is done. On a GPU it is
+ * a launch, and done at once. */
+enum { COMM_TAGS = 256 };
+Status comm_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+Status comm_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+/* Is it done? Never waits. A request that is done is none. */
+Status comm_test(Comm *c, CommRequest *r, bool *done);
+/* Until one of those given is done (or none is under way); others go on meanwhile. */
+Status comm_wait(Comm *c, CommRequest *r);
+
+/* This rank ends with `why`; all waits of all others end, too. Returns at once; safe at any time. */
+void comm_abort(Comm *c, const char *why);
+
+/* Who asks where this rank stands. */
+void comm_set_place(Comm *c, CommPlace place);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
