@@ -7,7 +7,7 @@
 #include "train/engine_program.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
-#include "train/update.h"
+#include "train/shards.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,10 +41,11 @@ static Status make_record(Engine *e)
 {
     Arena *a = &e->arena[ENGINE_STEP];
     Record *r = &e->record;
-    Tensor *scalars[] = { &r->loss, &r->aux_loss, &r->square_sum, &r->norm, &r->clip };
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
-        TRY(tensor_new1(a, DTYPE_F32, 1, scalars[i]));
-    }
+    Tensor *sums[RECORD_SUMS] = { &r->loss, &r->aux_loss, &r->square_sum, &r->overflow };
+    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r->sums));
+    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r->sums, i, 1);
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r->norm));
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r->clip));
     if (e->spec.n_moe > 0) {
         int64_t dims[] = { e->spec.n_moe, e->shape.domains, e->spec.experts };
         TRY(tensor_new(a, DTYPE_I32, 3, dims, &r->load));
@@ -125,14 +126,16 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     TRY(engine_make_program(e));
-    TRY(params_build(&e->spec, e->shape.pp_rank, &e->tables, &e->params));
+    ParamShards mine = { 0 };
+    if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
+    TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
+                     &e->tables, &e->params));
     TRY(make_exec(e));
     TRY(engine_make_arenas(e, plan));
     bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params, e->shape.shards, &e->arena[ENGINE_RUN], training,
-                     &e->memory));
+    TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
-    TRY(update_make_ranges(e));
+    TRY(shards_make(e));
     TRY(make_rope(e));
     TRY(make_cache(e));
     TRY(make_batch(e));
@@ -224,18 +227,30 @@ static void put(Engine *e, const Tensor *t, const void *from)
     memcpy(engine_host(e, t), from, tensor_bytes(t));
 }
 
+/* The tokens of n sequences that are this rank's: all, or of 2 cp equal pieces of a sequence the
+ * cp-th from either end, so that all ranks see as many keys. */
+static void put_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n)
+{
+    const Mesh *m = e->shape.mesh;
+    int64_t cp = m != NULL ? m->shape.cp : 1, c = m != NULL ? m->at.cp : 0;
+    int64_t piece = e->shape.sequence / 2, rest = e->shape.sequence - piece;
+    int32_t *to = engine_host(e, t);
+    const int32_t *at = from->data;
+    for (int64_t i = 0; i < n; i++, to += e->shape.sequence, at += cp * e->shape.sequence) {
+        memcpy(to, at + c * piece, (size_t)piece * sizeof *to);
+        memcpy(to + piece, at + (cp > 1 ? (2 * cp - 1 - c) * piece : piece),
+               (size_t)rest * sizeof *to);
+    }
+}
+
 static void put_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
-    Tensor id = tensor_rows(&e->batch.id, 0, n * e->shape.sequence);
-    Tensor target = tensor_rows(&e->batch.target, 0, n * e->shape.sequence);
-    Tensor pos = tensor_rows(&e->batch.pos, 0, n * e->shape.sequence);
-    Tensor doc = tensor_rows(&e->batch.doc, 0, n);
     Tensor domain = tensor_rows(&e->batch.domain, 0, n);
-    put(e, &id, b->id.data);
-    put(e, &target, b->target.data);
-    put(e, &pos, b->pos.data);
-    put(e, &doc, b->doc.data);
+    put_tokens(e, &e->batch.id, &b->id, n);
+    put_tokens(e, &e->batch.target, &b->target, n);
+    put_tokens(e, &e->batch.pos, &b->pos, n);
+    put_tokens(e, &e->batch.doc, &b->doc, n);
     put(e, &domain, b->domain.data);
     float scale = b->targets > 0 ? 1 / (float)b->targets : 0;
     put(e, &e->loss_scale, &scale);

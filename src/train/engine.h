@@ -62,10 +62,11 @@ typedef struct EnginePlan {
     int64_t params_total, params_active;
 } EnginePlan;
 
-typedef struct DecayRange {
-    int64_t first, n;
+/* Elements that this rank updates and that share the decay rule. */
+typedef struct UpdateRange {
+    Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
     bool decay;
-} DecayRange;
+} UpdateRange;
 
 /* Layers [first, end) of the model, on one chunk. */
 typedef struct LayerRange {
@@ -132,8 +133,11 @@ typedef struct Engine {
     Tensor output;    /* of a forward in phases */
     Tensor stream[2]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
-    DecayRange *ranges;
-    int n_ranges;
+    UpdateRange *ranges;
+    Tensor *norms; /* gradients that this rank adds to the norm */
+    int n_ranges, n_norms;
+    int *passes;                    /* of this step over each layer, those with weight gradients */
+    int weights_of[2], grads_of[2]; /* which layer is under way in each place; -1: none */
     Tensor rope_cos, rope_sin;
     MicroBatch batch; /* the whole step's */
     Record record;

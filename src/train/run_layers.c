@@ -4,6 +4,7 @@
 #include "trace/trace.h"
 #include "train/engine_program.h"
 #include "train/run_program.h"
+#include "train/shards.h"
 
 #include <string.h>
 
@@ -172,6 +173,7 @@ static Status forward_layer(ChunkPass *p, int i)
     for (int ph = 0; ph < desc->n_phases; ph++) {
         if (!runs(p, i, desc->phases[ph].name)) continue;
         if (ph == 0) TRY(open_forward(p, i));
+        TRY(shards_open(p->e, p->range.first + i, desc == &layer_head));
         select(p, i);
         TRY(run_phase(p->e, &p->r, desc->phases[ph].forward, desc->phases[ph].name));
         if (ph == desc->n_phases - 1) close_forward(p, i);
@@ -248,13 +250,16 @@ static Status backward_layer(ChunkPass *p, int i, int *ended)
     for (int ph = desc->n_phases - 1; ph >= 0; ph--) {
         const Phase *f = &desc->phases[ph];
         if (!runs(p, i, f->name)) continue;
+        TRY(shards_open(p->e, p->range.first + i, weight || p->e->spec.cp > 1));
         if (input && ph == desc->n_phases - 1) TRY(open_backward(p, i));
         select(p, i);
         LayerRun r = p->r;
         if (p->s->grads != NULL) r.ring = p->s->grads;
         if (input) TRY(run_phase(p->e, &r, f->backward_input, f->name));
         if (weight) TRY(run_phase(p->e, &r, f->backward_weight, f->name));
-        if (weight && ph == 0) *ended = i;
+        if (!weight || ph > 0) continue;
+        *ended = i;
+        TRY(shards_close(p->e, p->range.first + i));
     }
     return OK;
 }
@@ -316,6 +321,7 @@ static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotStat
     for (int i = 0; i < e->spec.n_layers; i++) {
         if (!layer_on(&e->spec.layers[i], e->shape.pp_rank)) continue;
         select_layer(e, r, s->at[0].state, i);
+        TRY(shards_open(e, i, false));
         ArenaMark mark = arena_mark(&s->arena);
         r->h_out = r->h.data == h[0].data ? h[1] : h[0];
         TRY(prepare(r));

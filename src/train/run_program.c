@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "trace/trace.h"
 #include "train/run_layers.h"
+#include "train/shards.h"
 #include "train/update.h"
 
 static Status zero(Engine *e, const Tensor *t)
@@ -13,9 +14,7 @@ static Status zero(Engine *e, const Tensor *t)
 
 Status run_zero_record(Engine *e)
 {
-    TRY(zero(e, &e->record.loss));
-    TRY(zero(e, &e->record.aux_loss));
-    TRY(zero(e, &e->record.square_sum));
+    TRY(zero(e, &e->record.sums));
     return zero(e, &e->record.load);
 }
 
@@ -26,12 +25,15 @@ static Status run_action(Engine *e, const Action *a)
     if (a->micro >= 0) m = run_part(e, a->micro * micro, micro);
     e->ex.layer = -1;
     switch (a->kind) {
-    case ACTION_ZERO_GRADS: TRY(run_zero_record(e)); return zero(e, &e->memory.buffer[BUF_GRAD]);
+    case ACTION_ZERO_GRADS:
+        shards_begin(e);
+        TRY(run_zero_record(e));
+        return zero(e, &e->memory.buffer[BUF_GRAD]);
     case ACTION_FORWARD:
     case ACTION_BACKWARD:
     case ACTION_BACKWARD_INPUT:
     case ACTION_BACKWARD_WEIGHT: return run_pass(e, a, &m, &e->slots[e->counting ? 0 : a->slot]);
-    case ACTION_REDUCE_GRADS: return OK; /* one rank has all of them */
+    case ACTION_REDUCE_GRADS: return shards_reduce(e);
     case ACTION_UPDATE: return update_run(e);
     case ACTION_SEND_ACTIVATIONS:
     case ACTION_RECV_ACTIVATIONS:
