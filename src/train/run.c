@@ -97,7 +97,7 @@ static Status open_all(Trainer *t)
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(open_data(t));
-    TRY(checkpointer_open(&t->saver, c, &t->arena));
+    TRY(checkpointer_open(&t->saver, &t->engine, &t->arena));
     TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
@@ -202,11 +202,16 @@ static bool listed(const ConfigInts *list, int64_t step)
 static Status save(Trainer *t)
 {
     if (t->saved_step == t->step) return OK;
-    double start = clock_s();
-    TRY(checkpoint_save(&t->saver, &t->engine, t->step, t->position));
+    TRY(checkpoint_save(&t->saver, t->step, t->position));
     t->saved_step = t->step;
-    log_debug("checkpoint of step %" PRId64 " in %.2f s", t->step, clock_s() - start);
+    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->step, t->saver.stall_s);
     return OK;
+}
+
+static Status save_last(Trainer *t)
+{
+    TRY(save(t));
+    return checkpoint_finish(&t->saver);
 }
 
 /* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. */
@@ -216,7 +221,7 @@ static Status next_batch(Trainer *t, const Batch **out)
     if (s == OK || t->step == t->first_step) return s;
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
-    if (save(t) == OK) {
+    if (save_last(t) == OK) {
         log_info("the data ends here: step %" PRId64 " is saved", t->step);
     } else {
         log_warn("step %" PRId64 " is not saved: %s", t->step, status_message());
@@ -287,8 +292,9 @@ static Status run_steps(Trainer *t)
         TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
         progress(t, &m);
         TRY(after_step(t));
+        TRY(checkpoint_poll(&t->saver));
     }
-    TRY(save(t));
+    TRY(save_last(t));
     if (stop != NULL && *stop != 0) {
         log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", (int)*stop,
                  t->step);
