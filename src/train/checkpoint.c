@@ -168,10 +168,10 @@ static Status read_header(const Loading *l, CheckpointInfo *info)
     if (s == OK) memcpy(first, info->sum, sizeof first);
     TRY(agree_first(host_of(l), first, sizeof first));
     if (first[0] == '\0' || (s == OK && strcmp(first, info->sum) == 0)) return s;
-    return FAIL(ERR_ARG,
-                "rank %d does not see the checkpoint %s that rank 0 sees: the folder must "
-                "be one that all ranks share",
-                rank_of(l->e), l->folder);
+    return FAIL(
+        ERR_ARG,
+        "%s is not there as rank 0 sees it: run.dir must be one folder that all ranks share",
+        l->folder);
 }
 
 static Status load(Loading *l, CheckpointInfo *info)

@@ -125,10 +125,11 @@ static Status write_shard(Checkpointer *k)
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32];
     TRY(folder_of_step(folder, k->folder, k->info.step, CHECKPOINT_TEMP));
     if (!file_exists(folder)) {
-        return FAIL(ERR_ARG,
-                    "%s was made by rank 0 and is not there for rank %d: run.dir must be "
-                    "one folder that all ranks share",
-                    folder, rank_of(k));
+        return FAIL(
+            ERR_ARG,
+            "%s, which rank 0 made, is not there: run.dir must be one folder that all ranks "
+            "share",
+            folder);
     }
     folder_shard_name(name, rank_of(k));
     TRY(file_join(path, folder, name));
@@ -255,10 +256,10 @@ static Status look_at_folder(Checkpointer *k)
     TRY(agree_first(host_of(k), theirs, sizeof theirs));
     if (s != OK || (memcmp(mine, theirs, sizeof mine) == 0 && file_exists(k->folder))) return s;
     return FAIL(ERR_ARG,
-                "%s has %" PRId64 " checkpoints for rank %d, the newest of step %" PRId64
-                ", and %" PRId64 " for rank 0, of step %" PRId64
+                "%s has %" PRId64 " checkpoints, the newest of step %" PRId64
+                "; rank 0 sees %" PRId64 ", the newest of step %" PRId64
                 ": run.dir must be one folder that all ranks share",
-                k->folder, mine[0], rank_of(k), mine[1], theirs[0], theirs[1]);
+                k->folder, mine[0], mine[1], theirs[0], theirs[1]);
 }
 
 Status checkpointer_open(Checkpointer *k, Engine *e, Arena *a)
