@@ -49,9 +49,10 @@ typedef struct Checkpointer {
     char *buffer;   /* of the file being written */
     void *sum;      /* of the entry being written */
     Arena arena;
-    Arena image; /* the file as it will be; without memory: not checkpoint.async */
-    Arena text;  /* of this rank's lines */
-    Text lines;
+    Arena copy;
+    char *image; /* the file as it will be, in `copy`; NULL: not checkpoint.async */
+    Arena text;
+    Text lines;          /* of this rank's entries, in `text` */
     CheckpointInfo info; /* of the save under way; texts behind `mark` in the arena */
     ArenaMark mark;
     bool pending; /* a save has begun and is not finished */

@@ -82,8 +82,6 @@ size_t checkpoint_plan_bytes(const Engine *e)
 
 /* The writer. */
 
-static bool has_image(const Checkpointer *k) { return k->image.base != NULL; }
-
 /* The next bytes of an entry, at most to its end: on a GPU without an image through staging. */
 static Status entry_bytes(Checkpointer *k, const Saved *s, size_t at, const void **out, size_t *n)
 {
@@ -97,8 +95,8 @@ static Status write_entry(Checkpointer *k, const Saved *s, File *f)
     static const char zeros[ENTRY_ALIGN];
     TRY(file_write(f, zeros, s->offset - f->written_bytes));
     for (size_t at = 0, n = s->end - s->offset; s->offset + at < s->end; at += n) {
-        const void *bytes = k->image.base + s->offset;
-        if (!has_image(k)) TRY(entry_bytes(k, s, at, &bytes, &n));
+        const void *bytes = k->image + s->offset;
+        if (k->image == NULL) TRY(entry_bytes(k, s, at, &bytes, &n));
         manifest_sum_add(k->sum, bytes, n);
         TRY(file_write(f, bytes, n));
     }
@@ -236,8 +234,9 @@ static Status open_memory(Checkpointer *k, Arena *a)
     TRY(arena_init(&k->text, "lines", MEM_HOST, (entries + 1) * MANIFEST_LINE_MAX));
     TRY(text_init(&k->lines, &k->text));
     if (!c->checkpoint_async) return OK;
-    TRY(arena_init(&k->image, "image", MEM_HOST, k->bytes + 1));
-    arena_huge_pages(&k->image);
+    TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
+    arena_huge_pages(&k->copy);
+    TRY(ARENA_NEW(&k->copy, k->bytes, &k->image));
     return start_writer(k);
 }
 
@@ -274,18 +273,25 @@ Status checkpointer_open(Checkpointer *k, Engine *e, Arena *a)
     return OK;
 }
 
+/* On the way out of an error, so it must not touch the status record. */
+static void finish_alone(Checkpointer *k)
+{
+    char before[2048];
+    (void)snprintf(before, sizeof before, "%s", status_message());
+    if (checkpoint_finish(k) != OK) log_warn("%s", status_message());
+    if (before[0] != '\0') (void)status_adopt(OK, before);
+}
+
 void checkpointer_close(Checkpointer *k)
 {
-    if (k->pending && ranks_of(k) == 1 && checkpoint_finish(k) != OK) {
-        log_warn("%s", status_message());
-    }
+    if (k->pending && ranks_of(k) == 1) finish_alone(k);
     if (k->started) {
         tell_writer(k, &k->stop);
         pthread_join(k->thread, NULL);
         pthread_cond_destroy(&k->changed);
         pthread_mutex_destroy(&k->lock);
     }
-    arena_free(&k->image);
+    arena_free(&k->copy);
     arena_free(&k->text);
     arena_free(&k->arena);
     *k = (Checkpointer){ 0 };
@@ -322,7 +328,7 @@ static Status copy_image(Checkpointer *k)
         for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
             const void *bytes = NULL;
             TRY(entry_bytes(k, &s, at, &bytes, &n));
-            memcpy(k->image.base + s.offset + at, bytes, n);
+            memcpy(k->image + s.offset + at, bytes, n);
         }
     }
     return OK;
@@ -336,11 +342,11 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
     k->lines.used = 0;
     Status s = rank_of(k) == 0 ? begin_folder(k) : OK;
-    if (s == OK && has_image(k)) s = copy_image(k);
+    if (s == OK && k->image != NULL) s = copy_image(k);
     s = agree(host_of(k), s);
     if (s != OK) return fail_save(k, s);
     k->pending = true;
-    if (has_image(k)) {
+    if (k->image != NULL) {
         tell_writer(k, &k->busy);
     } else {
         write_out(k);
