@@ -96,6 +96,20 @@ static void a_loaded_training_goes_on_with_the_same_bits(void **state)
     }
 }
 
+static void a_save_under_way_is_finished_when_a_run_ends(void **state)
+{
+    (void)state;
+    RunPlace p;
+    CheckpointInfo info;
+    place_open(&p, TINY("moe.shared=1"));
+    tiny_steps(&p.t, 0, 1);
+    CHECK_OK(checkpoint_save(&p.saver, 1, 4));
+    checkpointer_close(&p.saver);
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_INT(info.step, 1);
+    place_close(&p);
+}
+
 static void weights_alone_are_loaded_for_inference(void **state)
 {
     (void)state;
@@ -358,6 +372,7 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         TEST(a_loaded_training_goes_on_with_the_same_bits),
+        TEST(a_save_under_way_is_finished_when_a_run_ends),
         TEST(weights_alone_are_loaded_for_inference),
         TEST(a_checkpoint_in_f32_goes_on_in_bf16),
         TEST(header_tells_step_position_and_configuration),
