@@ -60,12 +60,12 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     LoaderConfig data;
     Evaluator evaluator = { 0 };
     EvalMetrics v;
-    TRY(train_plan(c, &plan));
+    TRY(train_plan(c, NULL, &plan));
     TRY(engine_plan(c, ENGINE_INFER, &plan.shape, &sizes));
     TRY(engine_open(e, c, ENGINE_INFER, &plan.shape, &sizes));
     TRY(checkpoint_load(e, path, a, &info));
     TRY(train_token_bytes(c, a, &token_bytes));
-    TRY(train_loader_config(c, token_bytes, a, &data));
+    TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));

@@ -115,6 +115,21 @@ static Status make_exec(Engine *e)
     return OK;
 }
 
+/* The groups that tensors go through: the host's, or the same over the GPUs. */
+static Status join_mesh(Engine *e)
+{
+    const Mesh *host = e->shape.mesh;
+    Comm *world = NULL;
+    if (host == NULL || e->counting) return OK;
+    e->mesh = *host;
+    if (e->on_gpu) {
+        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex), &e->tables, &world));
+        TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    }
+    e->ex.mesh = &e->mesh;
+    return OK;
+}
+
 /* plan NULL: for counting. */
 static Status setup(Engine *e, const EnginePlan *plan)
 {
@@ -131,6 +146,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
+    TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
@@ -162,6 +178,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
+    if (e->on_gpu) mesh_free(&e->mesh);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);

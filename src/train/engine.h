@@ -123,6 +123,7 @@ typedef struct Engine {
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
+    Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
     SlotState *slots;

@@ -14,11 +14,11 @@ ParamShards shards_of(const Config *c, const Mesh *m)
 }
 
 /* Are there others to talk to? */
-static bool alone(const Engine *e) { return e->counting || e->shape.mesh == NULL; }
+static bool alone(const Engine *e) { return e->ex.mesh == NULL; }
 
 static Comm *group_of(const Engine *e, const ParamBucket *k)
 {
-    return e->shape.mesh->group[k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD];
+    return e->ex.mesh->group[k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD];
 }
 
 /* Do all of its group hold the bucket's gradients whole, after they were added? */
@@ -114,7 +114,7 @@ static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
 static bool counts(const Engine *e, const ParamBucket *k)
 {
     if (alone(e)) return true;
-    const Mesh *m = e->shape.mesh;
+    const Mesh *m = e->ex.mesh;
     if (m->at.replica > 0) return false;
     return !replicated(e, k) || group_of(e, k)->rank == 0;
 }
@@ -295,7 +295,7 @@ Status shards_reduce(Engine *e)
 {
     for (int i = 0; i < 2 && e->params.shared_out[BUF_GRAD]; i++) TRY(flush(e, i));
     if (alone(e)) return OK;
-    Comm *replicas = e->shape.mesh->group[GROUP_REPLICA];
+    Comm *replicas = e->ex.mesh->group[GROUP_REPLICA];
     for (int layer = e->spec.n_layers - 1; layer >= 0; layer--) {
         if (e->passes[layer] < e->program.micros) TRY(reduce_layer(e, layer));
     }
