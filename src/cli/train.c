@@ -30,7 +30,7 @@ static Status dry_run(const Config *c, Arena *a)
 {
     TrainPlan plan;
     Text text = { 0 }, yaml = { 0 };
-    TRY(train_plan(c, &plan));
+    TRY(train_plan(c, NULL, &plan));
     TRY(text_init(&yaml, a));
     TRY(config_print(c, &yaml));
     printf("%s\n", yaml.data);
@@ -78,7 +78,7 @@ static Status run(void *state, int n, char **arguments, Arena *a)
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, a);
     catch_signals();
-    TRY(train_run(&c, &(TrainOptions){ call->resume, call->init, &stop_signal, &last_step }));
+    TRY(train_run(&c, &(TrainOptions){ .resume = call->resume, .init = call->init, .stop = &stop_signal, .last_step = &last_step }));
     return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
 }
 

@@ -112,6 +112,8 @@ void comm_abort(Comm *c, const char *why) { c->table->abort(c, why); }
 
 void comm_set_place(Comm *c, CommPlace place) { c->world->place = place; }
 
+double comm_waited_s(const Comm *c) { return c->world->waited_s; }
+
 void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s)
 {
     c->world->stop = stop;

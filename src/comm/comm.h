@@ -116,6 +116,9 @@ Status comm_wait(Comm *c, CommRequest *r);
  * To be called before memory goes that transfers of this rank may still use. */
 void comm_abort(Comm *c, const char *why);
 
+/* Seconds that this rank has waited for others so far. */
+double comm_waited_s(const Comm *c);
+
 /* Who asks where this rank stands. */
 void comm_set_place(Comm *c, CommPlace place);
 

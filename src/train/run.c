@@ -310,7 +310,11 @@ static bool asked_to_stop(const Trainer *t)
 static Status tell(Trainer *t, const StepMetrics *m, double waited)
 {
     double gib = 1 << 30, used = (double)process_now_bytes();
-    if (t->plan.engine.on_gpu) used = (double)m->gpu.used_bytes;
+    if (t->plan.engine.on_gpu) {
+        size_t bytes = 0;
+        TRY(cuda_used_bytes(&t->engine.ex, &bytes));
+        used = (double)bytes;
+    }
     const RankStep mine = { .stop = asked_to_stop(t),
                             .step_s = (float)m->step_s,
                             .own_s = (float)(m->step_s - (waited_s(t) - waited)),
