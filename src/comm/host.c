@@ -475,7 +475,7 @@ static const CommTable host_table = { .all_reduce = host_all_reduce,
 size_t host_staging_bytes(int size)
 {
     size_t least = (size_t)size * STAGING_ALIGN;
-    return least > COMM_STAGING_BYTES ? least : COMM_STAGING_BYTES;
+    return size == 1 || least > COMM_STAGING_BYTES ? least : COMM_STAGING_BYTES;
 }
 
 Status host_open(const Transport *transport, void *self, int rank, int size, double timeout_s,
