@@ -78,7 +78,10 @@ static Status run(void *state, int n, char **arguments, Arena *a)
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, a);
     catch_signals();
-    TRY(train_run(&c, &(TrainOptions){ .resume = call->resume, .init = call->init, .stop = &stop_signal, .last_step = &last_step }));
+    TRY(train_run(&c, &(TrainOptions){ .resume = call->resume,
+                                       .init = call->init,
+                                       .stop = &stop_signal,
+                                       .last_step = &last_step }));
     return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
 }
 

@@ -123,7 +123,8 @@ static Status join_mesh(Engine *e)
     if (host == NULL || e->counting) return OK;
     e->mesh = *host;
     if (e->on_gpu) {
-        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
+        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables,
+                      &world));
         TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
     }
     e->ex.mesh = &e->mesh;

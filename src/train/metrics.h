@@ -20,8 +20,8 @@ typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s, mfu;
     StepResult result;
-    GpuReading gpu; /* while the step ran */
-    bool by_domain; /* also the expert load of each domain */
+    GpuReading gpu;          /* while the step ran */
+    bool by_domain;          /* also the expert load of each domain */
     const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
 

@@ -296,10 +296,7 @@ static Status next_batch(Trainer *t, const Batch **out)
     return status_adopt(s, why);
 }
 
-static double waited_s(const Trainer *t)
-{
-    return t->world == NULL ? 0 : comm_waited_s(t->world);
-}
+static double waited_s(const Trainer *t) { return t->world == NULL ? 0 : comm_waited_s(t->world); }
 
 static bool asked_to_stop(const Trainer *t)
 {
@@ -411,7 +408,8 @@ static Status run(Trainer *t)
     TRY(prepare(t));
     TRY(watch_gpu(t));
     TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
-    if (t->speaks) TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
+    if (t->speaks)
+        TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
     t->first_step = t->step;
     if (t->speaks) {
         TRY(metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops));
