@@ -1,26 +1,27 @@
-/* The cases of tests/unit/comm over processes. mpirun starts it on 1 to 4 ranks (make test-mpi); it
- * is no cmocka binary, for a test ends well only if all ranks say so.
+/* The cases of tests/unit/comm over processes. tools/run_mpi starts it on 1 to 4 ranks; it is no
+ * cmocka binary, for a test is passed only if all ranks end as they should.
  *
- *     test_mpi CASE          collectives, transfers, split: exit code 0
- *     test_mpi lost | abort  rank 1 stops answering | fails: all others must end with exit code 3,
- *                            and with a sentence on stderr that names it */
-#include "base/clock.h"
+ *     test_mpi collectives | transfers | split     exit code 0
+ *     test_mpi lost | abort | killed               rank 1 stops answering, fails, is killed: the
+ *                                                  others end with a sentence that names it
+ */
 #include "harness/comm_cases.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
-enum { CASES = 3 };
-static const double DEADLINE_S = 1;
+static const double DEADLINE_S = 1, STOP_PATIENCE_S = 0.3;
+static volatile sig_atomic_t stopped;
 
 typedef Status Case(Comm *c, Arena *a);
+
+static void on_signal(int number) { stopped = number; }
 
 static Status is_lost(Comm *c, Arena *a)
 {
     (void)a;
     if (c->rank != 1) return comm_barrier(c);
-    nanosleep(&(struct timespec){ .tv_sec = 3 }, NULL);
+    nanosleep(&(struct timespec){ .tv_sec = 30 }, NULL);
     return FAIL(ERR_COMM, "slept long enough");
 }
 
@@ -30,7 +31,14 @@ static Status fails(Comm *c, Arena *a)
     return c->rank == 1 ? FAIL(ERR_DISK, "no room for the checkpoint") : comm_barrier(c);
 }
 
-int main(int argc, char **argv)
+static Status dies(Comm *c, Arena *a)
+{
+    (void)a;
+    if (c->rank == 1) raise(SIGKILL);
+    return comm_barrier(c);
+}
+
+static Status run(const char *name, Comm *c, Arena *a)
 {
     static const struct {
         const char *name;
@@ -39,19 +47,29 @@ int main(int argc, char **argv)
                   { "transfers", case_transfers },
                   { "split", case_split },
                   { "lost", is_lost },
-                  { "abort", fails } };
+                  { "abort", fails },
+                  { "killed", dies } };
+    if (c->size != comm_launched()) return FAIL(ERR_NUMERIC, "%d launched", comm_launched());
+    comm_set_stop(c, &stopped, STOP_PATIENCE_S);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(name, cases[i].name) == 0) return cases[i].run(c, a);
+    }
+    return FAIL(ERR_ARG, "there is no case %s", name);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argv[argc - 1];
     char why[512];
     Arena a = { 0 };
     Comm *c = NULL;
+    signal(SIGTERM, on_signal);
     Status s = arena_init(&a, "mpi", MEM_HOST, (size_t)64 << 20);
-    if (s == OK) s = comm_mpi(&a, strcmp(argv[argc - 1], "lost") == 0 ? DEADLINE_S : 30, &c);
-    if (s == OK && c->size != comm_launched()) s = FAIL(ERR_NUMERIC, "%d launched", c->size);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases && s == OK; i++) {
-        if (strcmp(argv[argc - 1], cases[i].name) == 0) s = cases[i].run(c, &a);
-    }
+    if (s == OK) s = comm_mpi(&a, strcmp(name, "lost") == 0 ? DEADLINE_S : 30, &c);
+    if (s == OK) s = run(name, c, &a);
     if (s != OK) {
         status_sentence(why, sizeof why);
-        fprintf(stderr, "rank %d: %s\n", c == NULL ? -1 : c->rank, why);
+        fprintf(stderr, "from %d: %s\n", c == NULL ? -1 : c->rank, why);
         if (c != NULL) comm_abort(c, why);
     }
     comm_free(c);
