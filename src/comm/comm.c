@@ -134,3 +134,11 @@ int comm_launched(void)
     if (n == 0 && getenv("PMIX_RANK") != NULL) n = env_count("SLURM_NTASKS");
     return n > 0 ? n : 1;
 }
+
+/* Threads share a host. */
+int comm_local_rank(const Comm *world)
+{
+    int n = env_count("OMPI_COMM_WORLD_LOCAL_RANK");
+    if (n == 0) n = env_count("SLURM_LOCALID");
+    return comm_launched() > 1 ? n : world->rank;
+}

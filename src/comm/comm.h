@@ -71,6 +71,8 @@ Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, in
  * srun; 1 if by neither. */
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
+/* Which of the ranks on its host this is, from 0. */
+int comm_local_rank(const Comm *world);
 bool comm_mpi_built(void);
 
 /* The same group for memory of the GPU that is current, on `stream` (a cudaStream_t); `host` is

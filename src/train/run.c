@@ -24,7 +24,9 @@
 enum { DOMAIN_EVERY = 50, TRACE_EVENTS = 1 << 16 };
 
 typedef struct Trainer {
+    const Config *asked; /* the same on all ranks; config differs in what is this rank's own */
     const Config *config;
+    Config own;
     const TrainOptions *options;
     TrainPlan plan;
     Comm *world; /* NULL: alone */
@@ -72,7 +74,7 @@ static Status write_config(Trainer *t)
     Text yaml = { 0 };
     File f = { 0 };
     TRY(text_init(&yaml, &t->arena));
-    TRY(config_print(t->config, &yaml));
+    TRY(config_print(t->asked, &yaml));
     size_t used = yaml.used;
     Status s = file_create_temp_buffered(&f, path, NULL, 0);
     if (s == OK) s = file_write(&f, yaml.data, used);
@@ -118,7 +120,7 @@ static Status meet(Trainer *t)
     TRY(ranks_build(build, sizeof build));
     TRY(ranks_agree(t->world, "the program", build));
     TRY(text_init(&yaml, &t->arena));
-    TRY(config_print(t->config, &yaml));
+    TRY(config_print(t->asked, &yaml));
     TRY(ranks_agree(t->world, "the configuration", yaml.data));
     arena_release(&t->arena, mark);
     return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
@@ -164,7 +166,7 @@ static Status open_all(Trainer *t)
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(open_data(t));
-    TRY(checkpointer_open(&t->saver, c, &t->arena));
+    TRY(checkpointer_open(&t->saver, t->asked, &t->arena));
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
@@ -421,10 +423,21 @@ static Status run(Trainer *t)
     return write_trace(t);
 }
 
+/* This rank's part of its host: a GPU; of cores, those that it is bound to, or an equal share. */
+static void take_share(Config *own, const Comm *world)
+{
+    own->run_gpu += comm_local_rank(world);
+    if (own->run_threads > 0 || comm_launched() > 1) return;
+    int threads = train_threads(own) / world->size;
+    own->run_threads = threads > 0 ? threads : 1;
+}
+
 Status train_run(const Config *c, const TrainOptions *options)
 {
-    Trainer t = { .config = c, .options = options, .world = options->world, .saved_step = -1 };
+    Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
     t.speaks = t.world == NULL || t.world->rank == 0;
+    t.own = *c, t.config = &t.own;
+    if (t.world != NULL) take_share(&t.own, t.world);
     Status s = run(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
     close_all(&t);
