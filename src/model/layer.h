@@ -34,6 +34,7 @@ typedef struct Record {
     Tensor loss, aux_loss;         /* (1) f32 */
     Tensor square_sum, norm, clip; /* (1) f32 */
     Tensor load;                   /* (MoE layers, domains, E) i32 */
+    Tensor overflow;               /* (1) f32: 1 if a row of an exchange had no room */
 } Record;
 
 /* Keys and values of the tokens so far, for generation with one sequence. */
