@@ -201,7 +201,10 @@ static Status pack_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *
     int64_t room = out->x.dim[0] / a->ranks, here = a->experts / a->ranks;
     size_t row = (size_t)D * dtype_bytes(a->x.dtype);
     const int32_t *place = a->place.data, *index = a->index.data;
-    if (index != NULL) memset(out->index.data, 0xFF, tensor_bytes(&out->index)); /* -1 */
+    if (index != NULL) {
+        memset(out->index.data, 0xFF, tensor_bytes(&out->index)); /* -1 */
+        memset(out->weight.data, 0, tensor_bytes(&out->weight));
+    }
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t at = 0; at < N * K; at++) {
         int64_t p = place[at], n = at / K;

@@ -58,10 +58,10 @@ static __global__ __launch_bounds__(PLACE_THREADS) void exchange_place_kernel(Pl
     if (used > a.room && a.overflow != NULL && threadIdx.x == 0) *a.overflow = 1;
 }
 
-static Status no_places(struct Exec *ex, const Tensor *t)
+/* All bytes, before places are filled. */
+static Status fill(struct Exec *ex, const Tensor *t, int byte)
 {
-    return cuda_status(cudaMemsetAsync(t->data, 0xFF, tensor_bytes(t), exec_stream(ex)),
-                       "no places"); /* -1 */
+    return cuda_status(cudaMemsetAsync(t->data, byte, tensor_bytes(t), exec_stream(ex)), "fill");
 }
 
 extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
@@ -71,7 +71,7 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
     p.index = (const int32_t *)a->index.data, p.place = (int32_t *)a->place.data;
     p.overflow = (float *)a->overflow.data, p.N = a->index.dim[0], p.K = tensor_cols(&a->index);
     p.here = a->experts / a->ranks, p.room = a->room;
-    TRY(no_places(ex, &a->place));
+    TRY(fill(ex, &a->place, 0xFF)); /* -1 */
     exchange_place_kernel<<<(unsigned)a->ranks, PLACE_THREADS, 0, exec_stream(ex)>>>(p);
     return kernel_status("exchange_place");
 }
@@ -110,7 +110,10 @@ template <typename T, bool WIDE> static __global__ void exchange_pack_kernel(Pac
 static Status pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
     int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
-    if (a->index.data != NULL) TRY(no_places(ex, &out->index));
+    if (a->index.data != NULL) {
+        TRY(fill(ex, &out->index, 0xFF));
+        TRY(fill(ex, &out->weight, 0));
+    }
     return launch_packed(
         "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D }, [&](auto t, auto wide) {
             typedef decltype(t) T;

@@ -10,7 +10,7 @@
  *              k of E experts chosen uniformly without repetition, a rank gets N distinct(E, k, n)
  *              rows from n ranks of N tokens: less than N k. Each rank has room for C rows of each
  *              other: blocks of C rows, filled from the front, change places. What lies behind a
- *              block's last row is no data.
+ *              block's last row is no data: its experts are -1, its weights 0.
  *   allgather  all tokens go to all ranks, and sums of rows come back by reduce-scatter
  *
  * Which row a token takes is decided once (exchange_place) and kept: gradients go the same ways.
