@@ -36,12 +36,12 @@ typedef struct AttentionPieces {
 } AttentionPieces;
 
 typedef struct AttentionFwd {
-    Tensor q;   /* in  (B, Tq, H, dk) act */
-    Tensor k;   /* in  (B, Tk, G, dk) act, Tk >= Tq */
-    Tensor v;   /* in  (B, Tk, G, dv) act */
-    Tensor doc; /* in  (B, Tq) i32, optional */
-    Tensor o;   /* out (B, Tq, H, dv) act or f32 */
-    Tensor lse; /* out (B, H, Tq) f32 */
+    Tensor q;                    /* in  (B, Tq, H, dk) act */
+    Tensor k;                    /* in  (B, Tk, G, dk) act, Tk >= Tq */
+    Tensor v;                    /* in  (B, Tk, G, dv) act */
+    Tensor doc;                  /* in  (B, Tq) i32, optional */
+    Tensor o;                    /* out (B, Tq, H, dv) act or f32 */
+    Tensor lse;                  /* out (B, H, Tq) f32 */
     Tensor o_before, lse_before; /* in, optional: of other keys, f32; may be o and lse */
     float scale;
     AttentionPieces pieces;

@@ -103,8 +103,30 @@ Status exchange_dispatch_cpu(Exec *ex, const void *args) { return no_peers(ex, a
 Status exchange_dispatch_cuda(Exec *ex, const void *args) { return no_peers(ex, args); }
 Status exchange_combine_cpu(Exec *ex, const void *args) { return no_peers(ex, args); }
 Status exchange_combine_cuda(Exec *ex, const void *args) { return no_peers(ex, args); }
-Status exchange_collective_cpu(Exec *ex, const void *args) { return no_peers(ex, args); }
-Status exchange_collective_cuda(Exec *ex, const void *args) { return no_peers(ex, args); }
+
+static Status shift(Comm *c, const Collective *a)
+{
+    CommRequest sent = { 0 }, received = { 0 };
+    TRY(comm_send(c, &a->in, (c->rank + c->size - 1) % c->size, 0, &sent));
+    TRY(comm_recv(c, &a->out, (c->rank + 1) % c->size, 0, &received));
+    TRY(comm_wait(c, &received));
+    return comm_wait(c, &sent);
+}
+
+Status exchange_collective_cpu(Exec *ex, const void *args)
+{
+    const Collective *a = args;
+    if (ex->mesh == NULL) return no_peers(ex, args);
+    Comm *c = mesh_axis(ex->mesh, (Axis)a->axis);
+    if (a->kind == COMM_SHIFT) return shift(c, a);
+    return a->kind == COMM_ALL_GATHER ? comm_all_gather(c, &a->in, &a->out)
+                                      : comm_reduce_scatter(c, &a->in, &a->out);
+}
+
+Status exchange_collective_cuda(Exec *ex, const void *args)
+{
+    return exchange_collective_cpu(ex, args);
+}
 
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), OUT(ExchangeDispatch, rows),
