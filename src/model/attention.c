@@ -229,7 +229,6 @@ static Status assemble(LayerRun *r, AttentionState *s)
     else
         TRY(project(r, s->norm.y, ROLE_Q, r->scratch, &q));
     RopeMlaFwd rope = { .q = q,
-                        .k_rope = s->a,
                         .pos = r->batch->pos,
                         .cos = r->rope_cos,
                         .sin = r->rope_sin,
@@ -237,7 +236,7 @@ static Status assemble(LayerRun *r, AttentionState *s)
                         .dims = mla_dims(a) };
     if (shared_context(r)) return rope_mla_fwd(r->ex, rope);
     TRY(project(r, s->kv_norm.y, ROLE_KV_B, r->scratch, &kv));
-    rope.kv = kv, rope.k_out = s->k, rope.v_out = s->v;
+    rope.kv = kv, rope.k_rope = s->a, rope.k_out = s->k, rope.v_out = s->v;
     return rope_mla_fwd(r->ex, rope);
 }
 
