@@ -127,7 +127,9 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(engine_make_program(e));
     TRY(params_build(&e->spec, e->shape.pp_rank, &e->tables, &e->params));
     TRY(make_exec(e));
+    e->ex.mesh = e->shape.mesh;
     TRY(engine_make_arenas(e, plan));
+    TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, e->shape.shards, &e->arena[ENGINE_RUN], training,
                      &e->memory));
@@ -150,7 +152,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    TRY(config_check_ops(c));
+    TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
     return s;
@@ -158,6 +160,9 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
+    if (e->transfers.comm != NULL)
+        comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
+    comm_free(e->mirror);
     cuda_graph_free(&e->graph);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
@@ -369,7 +374,8 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     TRY(engine_copy_record(e));
     TRY(engine_copy_out(e, &e->token_loss));
     TRY(engine_wait(e));
-    *losses = engine_host(e, &e->token_loss);
+    Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
+    *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 

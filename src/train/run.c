@@ -86,7 +86,7 @@ static Status open_data(Trainer *t)
 static Status open_all(Trainer *t)
 {
     const Config *c = t->config;
-    TRY(config_check_ops(c)); /* before anything is planned, measured or made */
+    TRY(config_check_ops(c, 1)); /* before anything is planned, measured or made */
     TRY(train_plan(c, &t->plan));
     if (t->plan.engine.on_gpu) {
         TRY(train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu));

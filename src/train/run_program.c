@@ -5,6 +5,8 @@
 #include "train/run_layers.h"
 #include "train/update.h"
 
+#include <stdio.h>
+
 static Status zero(Engine *e, const Tensor *t)
 {
     if (t->data == NULL) return OK;
@@ -19,6 +21,37 @@ Status run_zero_record(Engine *e)
     return zero(e, &e->record.load);
 }
 
+/* The two stages that hold the same parameters compute with the same ones: each has the gradients
+ * of its own passes, and both get the sum. */
+Status run_mirror_grads(Engine *e)
+{
+    if (e->mirror == NULL) return OK;
+    int other = e->program.placement == PLACE_BOTH ? e->program.stages - 1 - e->program.rank : -1;
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        const LayerSpec *l = &e->spec.layers[p->layer];
+        bool shared = other >= 0 ? layer_on(l, other) : l->kind == LAYER_EMBED;
+        if (!shared || p->first[BUF_GRAD] < 0) continue;
+        Tensor grad = param_view(p, &e->memory, BUF_GRAD);
+        TRY(comm_all_reduce(e->mirror, &grad, REDUCE_SUM));
+    }
+    return OK;
+}
+
+void run_say_place(void *engine, char *out, int out_bytes)
+{
+    const Engine *e = engine;
+    const Action *a = e->at < e->program.n ? &e->program.at[e->at] : NULL;
+    if (a == NULL)
+        (void)snprintf(out, (size_t)out_bytes, "after step %lld", (long long)e->step);
+    else if (a->micro < 0)
+        (void)snprintf(out, (size_t)out_bytes, "step %lld: %s", (long long)e->step,
+                       action_name(a->kind));
+    else
+        (void)snprintf(out, (size_t)out_bytes, "step %lld: %s of micro-batch %d on chunk %d",
+                       (long long)e->step, action_name(a->kind), a->micro, a->chunk);
+}
+
 static Status run_action(Engine *e, const Action *a)
 {
     int64_t micro = e->shape.micro_batch;
@@ -31,32 +64,38 @@ static Status run_action(Engine *e, const Action *a)
     case ACTION_BACKWARD:
     case ACTION_BACKWARD_INPUT:
     case ACTION_BACKWARD_WEIGHT: return run_pass(e, a, &m, &e->slots[e->counting ? 0 : a->slot]);
-    case ACTION_REDUCE_GRADS: return OK; /* one rank has all of them */
+    case ACTION_REDUCE_GRADS: return run_mirror_grads(e);
     case ACTION_UPDATE: return update_run(e);
-    case ACTION_SEND_ACTIVATIONS:
-    case ACTION_RECV_ACTIVATIONS:
-    case ACTION_SEND_GRADIENTS:
-    case ACTION_RECV_GRADIENTS:
-        return FAIL(ERR_UNSUPPORTED, "engine: no other rank is there for \"%s\"",
-                    action_name(a->kind));
-    case ACTION_KIND_COUNT: break;
+    default: return FAIL(ERR_ARG, "engine: %s is no action of compute", action_name(a->kind));
     }
-    return FAIL(ERR_ARG, "engine: unknown action %d", (int)a->kind);
+}
+
+static Status run_compute(Engine *e, const Action *a)
+{
+    Transfers *t = &e->transfers;
+    ActionSpan *span = &t->span[e->at];
+    TRY(transfers_start(t));
+    TRY(a->kind == ACTION_REDUCE_GRADS ? transfers_end(t) : transfers_wait(t, a));
+    span->start_s = clock_s();
+    TRY(run_action(e, a));
+    span->end_s = clock_s();
+    transfers_signal(t, a);
+    if (e->ex.trace == NULL) return OK;
+    trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
+                                           .start_s = span->start_s,
+                                           .duration_s = span->end_s - span->start_s,
+                                           .step = e->step,
+                                           .lane = a->lane,
+                                           .layer = -1 });
+    return OK;
 }
 
 Status run_program(Engine *e)
 {
-    for (int i = 0; i < e->program.n; i++) {
-        const Action *a = &e->program.at[i];
-        double start = e->ex.trace != NULL ? clock_s() : 0;
-        TRY(run_action(e, a));
-        if (e->ex.trace == NULL) continue;
-        trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
-                                               .start_s = start,
-                                               .duration_s = clock_s() - start,
-                                               .step = e->step,
-                                               .lane = a->lane,
-                                               .layer = -1 });
+    transfers_begin(&e->transfers);
+    for (e->at = 0; e->at < e->program.n; e->at++) {
+        const Action *a = &e->program.at[e->at];
+        if (!action_is_transfer(a->kind)) TRY(run_compute(e, a));
     }
     return OK;
 }

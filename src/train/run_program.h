@@ -11,6 +11,13 @@ Status run_program(Engine *e);
  * (step, chunk_bytes). Takes as long for many micro-batches as for few. */
 Status run_count(Engine *e, EnginePlan *out);
 
+/* Gradients of parameters that another stage holds, too (DualPipe's twins, a tied table at both
+ * ends), become the sum over both. Collective over e->mirror. */
+Status run_mirror_grads(Engine *e);
+
+/* CommPlace.say of an Engine: where in the step it is. */
+void run_say_place(void *engine, char *out, int out_bytes);
+
 /* The sums of a step become zero. */
 Status run_zero_record(Engine *e);
 
