@@ -90,7 +90,7 @@ static Status run_compute(Engine *e, const Action *a)
     return OK;
 }
 
-Status run_program(Engine *e)
+static Status run_list(Engine *e)
 {
     transfers_begin(&e->transfers);
     for (e->at = 0; e->at < e->program.n; e->at++) {
@@ -98,6 +98,18 @@ Status run_program(Engine *e)
         if (!action_is_transfer(a->kind)) TRY(run_compute(e, a));
     }
     return OK;
+}
+
+/* After a failure other stages must not reach into entries that go. */
+Status run_program(Engine *e)
+{
+    Status s = run_list(e);
+    if (s != OK && e->transfers.comm != NULL) {
+        char why[1024];
+        status_sentence(why, sizeof why);
+        comm_abort(e->transfers.comm, why);
+    }
+    return s;
 }
 
 /* Counting: micro-batches whose passes on a chunk are alike cost and take the same. */
