@@ -99,6 +99,20 @@ Status comm_all_to_all(Comm *c, const Tensor *in, const Tensor *out);
 Status comm_broadcast(Comm *c, const Tensor *t, int root);
 Status comm_barrier(Comm *c);
 
+/* For who has waited `waited_s` so far for a stream with calls of this world's groups: is there
+ * hope? Never waits. ERR_COMM, with all groups given up: another rank has ended, NCCL found an
+ * error, or the deadline has passed. Graphs with calls are freed before their groups. */
+Status comm_watch(Comm *c, double waited_s);
+
+/* On a GPU: memory and links between all pairs of members, so that transfers and all_to_all of this
+ * group are launches from the first on. Collective; before a capture. */
+Status comm_connect(Comm *c);
+
+/* Transfers between the two begin as one: on a GPU a send holds up its stream until the other side
+ * receives, so members that all send first would stand still. On the host nothing happens. */
+Status comm_batch_begin(Comm *c);
+Status comm_batch_end(Comm *c);
+
 /* Begin to send and receive; messages of one tag (0 .. COMM_TAGS - 1) between two members come in
  * the order in which they were sent. The memory is the transfer's until it is done. On a GPU it is
  * a launch, and done at once. */
