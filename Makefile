@@ -14,7 +14,7 @@ CUDA   ?= 0
 MPI    ?= 0
 HTTP   ?= 0
 BUILD  ?= build
-B      := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)
+B      := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
 PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
 
 CC.release := gcc
@@ -52,19 +52,23 @@ LDLIBS  := -lyaml -lcjson -lpcre2-8 -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
-SRC := $(filter-out src/main.c %_on.c %_off.c,$(wildcard src/*/*.c))
-ifeq ($(MPI),0)
-SRC := $(filter-out src/comm/mpi.c,$(SRC))
+SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
+ifeq ($(MPI),1)
+SRC += src/comm/mpi.c
+CFLAGS += $(shell pkg-config --cflags ompi-c)
+LDLIBS += $(shell pkg-config --libs ompi-c)
+else
+SRC += src/comm/mpi_off.c
 endif
-SRC := $(filter-out src/comm/nccl.c,$(SRC))
 # cuBLASLt, cuDNN and the driver are found when the program starts; rpath is where dlopen looks
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
+SRC += $(or $(wildcard src/comm/nccl.c),src/comm/nccl_off.c)
 CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
-SRC += src/backend/cuda_off.c
+SRC += src/backend/cuda_off.c src/comm/nccl_off.c
 endif
 OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o $B/gen/hardware.c.o $B/gen/formula.c.o
 LIB := $B/libswitchyard.a

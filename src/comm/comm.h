@@ -23,6 +23,7 @@
 
 #include "base/tensor.h"
 
+#include <signal.h>
 #include <stdbool.h>
 
 #ifdef __cplusplus
@@ -93,7 +94,8 @@ Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op);
 Status comm_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out);
 /* out = the in of all members, in order. in may be the own part of out. */
 Status comm_all_gather(Comm *c, const Tensor *in, const Tensor *out);
-/* Part r of in goes to member r; part r of out comes from it. All parts are equal; in is not out. */
+/* Part r of in goes to member r; part r of out comes from it. All parts are equal; in is not out.
+ */
 Status comm_all_to_all(Comm *c, const Tensor *in, const Tensor *out);
 /* t of member `root` becomes that of all. */
 Status comm_broadcast(Comm *c, const Tensor *t, int root);
@@ -121,14 +123,19 @@ Status comm_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
 Status comm_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
 /* Is it done? Never waits. A request that is done is none. */
 Status comm_test(Comm *c, CommRequest *r, bool *done);
-/* Until one of those given is done (or none is under way); others go on meanwhile. */
+/* Until it is done; others go on meanwhile. */
 Status comm_wait(Comm *c, CommRequest *r);
 
-/* This rank ends with `why`; all waits of all others end, too. Returns at once; safe at any time. */
+/* This rank ends with `why`; all waits of all others end, too. Returns at once; safe at any time.
+ * To be called before memory goes that transfers of this rank may still use. */
 void comm_abort(Comm *c, const char *why);
 
 /* Who asks where this rank stands. */
 void comm_set_place(Comm *c, CommPlace place);
+
+/* A flag that a signal's handler sets: a wait that goes on for patience_s after it was seen set
+ * fails, for mpirun sends SIGTERM to all when one of them has died. */
+void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s);
 
 #ifdef __cplusplus
 }

@@ -58,10 +58,7 @@ extern "C" {
 /* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG: both numbers and what would fit. */
 Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
 
-static inline int mesh_ranks(const MeshShape *s)
-{
-    return s->pp * s->replicate * s->shard * s->cp;
-}
+static inline int mesh_ranks(const MeshShape *s) { return s->pp * s->replicate * s->shard * s->cp; }
 
 MeshPlace mesh_place(const MeshShape *s, int rank);
 int mesh_rank(const MeshShape *s, int stage, int replica, int shard, int cp);

@@ -1,0 +1,134 @@
+/* comm: arguments are checked here, once for all implementations; then the group's table. */
+#include "comm/comm_table.h"
+#include "comm/host.h"
+
+#include <stdlib.h>
+
+enum { SHAPE_BYTES = 64 };
+
+static Status check_reducible(const Comm *c, const char *call, const Tensor *t)
+{
+    if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || t->dtype == DTYPE_I32) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s of group %s: %s cannot be added up; f32, bf16 and i32 can",
+                call, c->name, dtype_name(t->dtype));
+}
+
+/* `whole` is `parts` times `part`. */
+static Status check_parts(const Comm *c, const char *call, const Tensor *whole, const Tensor *part,
+                          int parts)
+{
+    char a[SHAPE_BYTES], b[SHAPE_BYTES];
+    if (whole->dtype == part->dtype && tensor_elems(whole) == tensor_elems(part) * parts) return OK;
+    return FAIL(ERR_SHAPE, "%s of group %s: %s is not %d times %s", call, c->name,
+                tensor_shape_text(whole, a, sizeof a), parts, tensor_shape_text(part, b, sizeof b));
+}
+
+static Status check_member(const Comm *c, const char *call, int member)
+{
+    if (member >= 0 && member < c->size) return OK;
+    return FAIL(ERR_ARG, "%s of group %s: there is no rank %d among its %d", call, c->name, member,
+                c->size);
+}
+
+static Status check_tag(const Comm *c, const char *call, int tag)
+{
+    if (tag >= 0 && tag < COMM_TAGS) return OK;
+    return FAIL(ERR_ARG, "%s of group %s: tag %d, they go from 0 to %d", call, c->name, tag,
+                COMM_TAGS - 1);
+}
+
+Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op)
+{
+    TRY(check_reducible(c, "all_reduce", t));
+    return c->table->all_reduce(c, t, op);
+}
+
+Status comm_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
+{
+    TRY(check_reducible(c, "reduce_scatter", in));
+    TRY(check_parts(c, "reduce_scatter", in, out, c->size));
+    return c->table->reduce_scatter(c, in, out);
+}
+
+Status comm_all_gather(Comm *c, const Tensor *in, const Tensor *out)
+{
+    TRY(check_parts(c, "all_gather", out, in, c->size));
+    return c->table->all_gather(c, in, out);
+}
+
+Status comm_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
+{
+    char a[SHAPE_BYTES];
+    TRY(check_parts(c, "all_to_all", in, out, 1));
+    if (tensor_elems(in) % c->size != 0) {
+        return FAIL(ERR_SHAPE, "all_to_all of group %s: %s has no %d equal parts", c->name,
+                    tensor_shape_text(in, a, sizeof a), c->size);
+    }
+    return c->table->all_to_all(c, in, out);
+}
+
+Status comm_broadcast(Comm *c, const Tensor *t, int root)
+{
+    TRY(check_member(c, "broadcast", root));
+    return c->table->broadcast(c, t, root);
+}
+
+Status comm_barrier(Comm *c) { return c->table->barrier(c); }
+
+Status comm_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    TRY(check_member(c, "send", peer));
+    TRY(check_tag(c, "send", tag));
+    return c->table->send(c, t, peer, tag, out);
+}
+
+Status comm_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    TRY(check_member(c, "recv", peer));
+    TRY(check_tag(c, "recv", tag));
+    return c->table->recv(c, t, peer, tag, out);
+}
+
+Status comm_test(Comm *c, CommRequest *r, bool *done) { return c->table->test(c, r, done); }
+
+Status comm_wait(Comm *c, CommRequest *r) { return c->table->wait(c, r); }
+
+Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
+{
+    return c->table->split(c, color, key, name, a, out);
+}
+
+Status comm_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
+{
+    return c->table->again(c, stream, name, a, out);
+}
+
+void comm_free(Comm *c)
+{
+    if (c != NULL) c->table->free(c);
+}
+
+void comm_abort(Comm *c, const char *why) { c->table->abort(c, why); }
+
+void comm_set_place(Comm *c, CommPlace place) { c->world->place = place; }
+
+void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s)
+{
+    c->world->stop = stop;
+    c->world->stop_patience_s = patience_s;
+}
+
+static int env_count(const char *name)
+{
+    const char *text = getenv(name);
+    long n = text == NULL ? 0 : strtol(text, NULL, 10);
+    return n > 0 && n < INT32_MAX ? (int)n : 0;
+}
+
+/* Open MPI's mpirun says it itself; Slurm's srun with --mpi=pmix numbers its processes for PMIx. */
+int comm_launched(void)
+{
+    int n = env_count("OMPI_COMM_WORLD_SIZE");
+    if (n == 0 && getenv("PMIX_RANK") != NULL) n = env_count("SLURM_NTASKS");
+    return n > 0 ? n : 1;
+}

@@ -1,0 +1,26 @@
+/* comm_table: what an implementation of comm.h gives: one entry a call. Arguments were checked by
+ * comm.c: tensors fit each other and the group, peers, roots and tags are in range. Inside comm/
+ * only. */
+#ifndef COMM_COMM_TABLE_H
+#define COMM_COMM_TABLE_H
+
+#include "comm/comm.h"
+
+struct CommTable {
+    Status (*all_reduce)(Comm *c, const Tensor *t, ReduceOp op);
+    Status (*reduce_scatter)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*all_gather)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*all_to_all)(Comm *c, const Tensor *in, const Tensor *out);
+    Status (*broadcast)(Comm *c, const Tensor *t, int root);
+    Status (*barrier)(Comm *c);
+    Status (*send)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+    Status (*recv)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
+    Status (*test)(Comm *c, CommRequest *r, bool *done);
+    Status (*wait)(Comm *c, CommRequest *r);
+    Status (*split)(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
+    Status (*again)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
+    void (*free)(Comm *c);
+    void (*abort)(Comm *c, const char *why);
+};
+
+#endif

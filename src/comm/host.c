@@ -1,0 +1,498 @@
+/*
+ * host: collectives over messages between ranks.
+ *
+ * All are pairwise exchanges: in round i a rank sends to the member i places behind it and receives
+ * from the one i places before it, so a wait always knows for whom. No tree, no ring of sums: with
+ * the parts of all members side by side every element is added in the order of ranks, in f32, and
+ * rounded once, so the bits depend neither on the transport nor on who was first. What crosses is
+ * what a ring would move: (n - 1) / n of the tensor for a reduce-scatter or an all-gather.
+ *
+ * Parts to be added come into the world's staging buffer, a piece of each at a time.
+ *
+ * A message's key is its group's number, then its tag, or beyond the tags of comm_send which
+ * collective it belongs to and, modulo a few, the how manieth: members that call different things
+ * then wait for each other until the deadline, and say in what, instead of mixing their data.
+ */
+#include "comm/host.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    KEYS = 2 * COMM_TAGS, /* of one group: tags, then collectives */
+    KINDS = 8,
+    GROUPS_MAX = INT32_MAX / KEYS,
+    SUM_BLOCK = 512,
+    STAGING_ALIGN = 64,
+};
+static const double SLICE_S = 0.1; /* how long a signal may go unseen */
+
+typedef enum Kind { SUM_KIND, GATHER_KIND, EXCHANGE_KIND, ROOT_KIND, MEET_KIND } Kind;
+
+/* A collective under way. */
+typedef struct Call {
+    Comm *c;
+    const char *name;
+    int key;
+} Call;
+
+typedef struct Span {
+    char *at;
+    size_t bytes;
+} Span;
+
+typedef struct HostGroup {
+    unsigned calls;
+} HostGroup;
+
+const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
+{
+    out[0] = '\0';
+    if (w->place.say == NULL) return out;
+    memcpy(out, " at ", 5);
+    w->place.say(w->place.self, out + 4, HOST_PLACE_BYTES - 4);
+    return out;
+}
+
+/* After a failure nothing more is begun, and nobody reads or writes this rank's memory. */
+static Status settle(CommWorld *w, Status s)
+{
+    if (s == OK || w->failed != OK) return s;
+    w->failed = s;
+    status_sentence(w->why, sizeof w->why);
+    w->transport->withdraw(w->self);
+    return s;
+}
+
+/* Whom the others wait for: a rank that waits itself is not the one that is lost. */
+static int culprit(const CommWorld *w, int peer)
+{
+    for (int i = 0; i < w->root->size; i++) {
+        int next = w->transport->waits_for(w->self, peer);
+        if (next < 0 || next == w->root->rank) break;
+        peer = next;
+    }
+    return peer;
+}
+
+static Status late(const CommWorld *w, const Pending *p, double waited_s)
+{
+    char place[HOST_PLACE_BYTES], by_way[64] = "";
+    int lost = culprit(w, p->peer);
+    if (lost != p->peer) {
+        (void)snprintf(by_way, sizeof by_way, ", for whom rank %d waits,", p->peer);
+    }
+    return FAIL(ERR_COMM,
+                "rank %d waited %.1f s for rank %d%s in %s of group %s (comm.timeout_s %g)%s",
+                w->root->rank, waited_s, lost, by_way, p->call, p->group->name, w->timeout_s,
+                host_place(w, place));
+}
+
+/* Is there still a reason to wait? */
+static Status check_wait(const CommWorld *w, const Pending *p, double waited_s, double stopped_s)
+{
+    char why[COMM_WHY_BYTES], place[HOST_PLACE_BYTES];
+    int by = w->transport->aborted(w->self, why);
+    if (by >= 0) return FAIL(ERR_COMM, "rank %d failed: %s", by, why);
+    if (waited_s > w->timeout_s) return late(w, p, waited_s);
+    if (stopped_s > w->stop_patience_s) {
+        return FAIL(ERR_COMM,
+                    "rank %d was terminated while it waited for rank %d in %s of group %s%s",
+                    w->root->rank, p->peer, p->call, p->group->name, host_place(w, place));
+    }
+    return OK;
+}
+
+static Status wait_until_done(CommWorld *w, int slot)
+{
+    double since = clock_s(), stop_seen = 0;
+    bool done = false;
+    while (!done) {
+        double now = clock_s(), left = w->timeout_s - (now - since);
+        double patience = left < 0 ? 0 : left < SLICE_S ? left : SLICE_S;
+        TRY(w->transport->test(w->self, slot, patience, &done));
+        if (done) break;
+        if (stop_seen == 0 && w->stop != NULL && *w->stop != 0) stop_seen = now;
+        TRY(check_wait(w, &w->pending[slot], clock_s() - since,
+                       stop_seen == 0 ? -1 : clock_s() - stop_seen));
+    }
+    w->pending[slot].call = NULL;
+    return OK;
+}
+
+static Status check_alive(const CommWorld *w)
+{
+    return w->failed == OK ? OK : FAIL(w->failed, "%s", w->why);
+}
+
+static Status wait_slot(CommWorld *w, int slot)
+{
+    TRY(check_alive(w));
+    return settle(w, wait_until_done(w, slot));
+}
+
+static Status post(const Call *k, int member, bool sends, Span span, int *slot)
+{
+    CommWorld *w = k->c->world;
+    const Message m = { span.at, span.bytes, k->c->member[member], k->key, sends };
+    int free_slot = 0;
+    TRY(check_alive(w));
+    while (free_slot < COMM_REQUESTS && w->pending[free_slot].call != NULL) free_slot++;
+    if (free_slot == COMM_REQUESTS) {
+        return FAIL(ERR_COMM,
+                    "rank %d has %d transfers under way, the most there may be; %s of "
+                    "group %s is one too many",
+                    w->root->rank, COMM_REQUESTS, k->name, k->c->name);
+    }
+    TRY(settle(w, w->transport->post(w->self, free_slot, &m)));
+    w->pending[free_slot] = (Pending){ k->name, k->c, m.peer };
+    *slot = free_slot;
+    return OK;
+}
+
+static Call begin(Comm *c, const char *name, Kind kind)
+{
+    HostGroup *g = c->own;
+    int nth = (int)(g->calls++ % (COMM_TAGS / KINDS));
+    return (Call){ c, name, c->number * KEYS + COMM_TAGS + nth * KINDS + (int)kind };
+}
+
+static int behind(const Comm *c, int i) { return (c->rank + i) % c->size; }
+static int before(const Comm *c, int i) { return (c->rank - i + c->size) % c->size; }
+
+/* Round i: both spans may be empty, as they are at the other end. */
+static Status exchange(const Call *k, int i, Span to, Span from)
+{
+    CommWorld *w = k->c->world;
+    int coming = -1, going = -1;
+    if (from.bytes > 0) TRY(post(k, before(k->c, i), false, from, &coming));
+    if (to.bytes > 0) TRY(post(k, behind(k->c, i), true, to, &going));
+    if (coming >= 0) TRY(wait_slot(w, coming));
+    return going >= 0 ? wait_slot(w, going) : OK;
+}
+
+/* Part r of t when all members have one; they differ by an element where it does not divide. */
+static Span part(const Comm *c, const Tensor *t, int r)
+{
+    int64_t n = tensor_elems(t), first = n * r / c->size, end = n * (r + 1) / c->size;
+    size_t element = dtype_bytes(t->dtype);
+    return (Span){ (char *)t->data + (size_t)first * element, (size_t)(end - first) * element };
+}
+
+static Span piece(Span s, size_t first, size_t bytes)
+{
+    if (first >= s.bytes) return (Span){ s.at, 0 };
+    return (Span){ s.at + first, s.bytes - first < bytes ? s.bytes - first : bytes };
+}
+
+static void combine_f32(float *acc, const float *v, int64_t n, ReduceOp op)
+{
+    if (op == REDUCE_SUM) {
+        for (int64_t i = 0; i < n; i++) acc[i] += v[i];
+    } else { /* NaN is larger than all */
+        for (int64_t i = 0; i < n; i++) acc[i] = v[i] > acc[i] || isnan(v[i]) ? v[i] : acc[i];
+    }
+}
+
+/* A sum that overflows wraps, as NCCL's does. */
+static void combine_i32(int32_t *acc, const int32_t *v, int64_t n, ReduceOp op)
+{
+    if (op == REDUCE_SUM) {
+        for (int64_t i = 0; i < n; i++) acc[i] = (int32_t)((uint32_t)acc[i] + (uint32_t)v[i]);
+    } else {
+        for (int64_t i = 0; i < n; i++) acc[i] = v[i] > acc[i] ? v[i] : acc[i];
+    }
+}
+
+/* Pieces of one part, of all members. */
+typedef struct Terms {
+    const Comm *c;
+    const char *own, *others; /* others: every `stride` bytes, without the own */
+    size_t stride;
+    Dtype dtype;
+    ReduceOp op;
+} Terms;
+
+static const char *term(const Terms *t, int r)
+{
+    if (r == t->c->rank) return t->own;
+    return t->others + (size_t)(r < t->c->rank ? r : r - 1) * t->stride;
+}
+
+/* out may be the own piece. */
+static void add_terms(const Terms *t, char *out, size_t bytes)
+{
+    size_t element = dtype_bytes(t->dtype);
+    for (size_t at = 0; at < bytes; at += SUM_BLOCK * element) {
+        int64_t n = (int64_t)((bytes - at) / element);
+        if (n > SUM_BLOCK) n = SUM_BLOCK;
+        if (t->dtype == DTYPE_I32) {
+            int32_t acc[SUM_BLOCK];
+            memcpy(acc, term(t, 0) + at, (size_t)n * element);
+            for (int r = 1; r < t->c->size; r++) {
+                combine_i32(acc, (const int32_t *)(const void *)(term(t, r) + at), n, t->op);
+            }
+            memcpy(out + at, acc, (size_t)n * element);
+            continue;
+        }
+        float acc[SUM_BLOCK], v[SUM_BLOCK];
+        dtype_to_f32(acc, term(t, 0) + at, t->dtype, n);
+        for (int r = 1; r < t->c->size; r++) {
+            dtype_to_f32(v, term(t, r) + at, t->dtype, n);
+            combine_f32(acc, v, n, t->op);
+        }
+        dtype_from_f32(out + at, t->dtype, acc, n);
+    }
+}
+
+/* out = the own part of op over all members' t. */
+static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out, ReduceOp op)
+{
+    const CommWorld *w = c->world;
+    Call k = begin(c, name, SUM_KIND);
+    const Span own = part(c, t, c->rank);
+    size_t element = dtype_bytes(t->dtype);
+    size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * element;
+    size_t room = longest;
+    if (c->size > 1) {
+        room = w->staging_bytes / (size_t)(c->size - 1) / STAGING_ALIGN * STAGING_ALIGN;
+    }
+    for (size_t at = 0; at < longest; at += room) {
+        const Span mine = piece(own, at, room);
+        const Terms terms = { c, mine.at, w->staging, room, t->dtype, op };
+        for (int i = 1; i < c->size; i++) {
+            int from = before(c, i);
+            Span in = { w->staging + (size_t)(from < c->rank ? from : from - 1) * room,
+                        mine.bytes };
+            TRY(exchange(&k, i, piece(part(c, t, behind(c, i)), at, room), in));
+        }
+        add_terms(&terms, out + at, mine.bytes);
+    }
+    return OK;
+}
+
+/* Every member has its own part of t: all get all. */
+static Status gather_parts(Comm *c, const char *name, const Tensor *t)
+{
+    Call k = begin(c, name, GATHER_KIND);
+    for (int i = 1; i < c->size; i++) {
+        TRY(exchange(&k, i, part(c, t, c->rank), part(c, t, before(c, i))));
+    }
+    return OK;
+}
+
+static Status host_all_reduce(Comm *c, const Tensor *t, ReduceOp op)
+{
+    TRY(reduce_parts(c, "all_reduce", t, part(c, t, c->rank).at, op));
+    return gather_parts(c, "all_reduce", t);
+}
+
+static Status host_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
+{
+    return reduce_parts(c, "reduce_scatter", in, out->data, REDUCE_SUM);
+}
+
+static Status host_all_gather(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Span own = part(c, out, c->rank);
+    if (own.bytes > 0 && own.at != in->data) memcpy(own.at, in->data, own.bytes);
+    return gather_parts(c, "all_gather", out);
+}
+
+static Status host_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Call k = begin(c, "all_to_all", EXCHANGE_KIND);
+    Span own = part(c, in, c->rank);
+    if (own.bytes > 0) memcpy(part(c, out, c->rank).at, own.at, own.bytes);
+    for (int i = 1; i < c->size; i++) {
+        TRY(exchange(&k, i, part(c, in, behind(c, i)), part(c, out, before(c, i))));
+    }
+    return OK;
+}
+
+static Status host_broadcast(Comm *c, const Tensor *t, int root)
+{
+    Call k = begin(c, "broadcast", ROOT_KIND);
+    const Span all = { t->data, tensor_bytes(t) }, none = { 0 };
+    for (int i = 1; i < c->size && all.bytes > 0; i++) {
+        TRY(exchange(&k, i, c->rank == root ? all : none, before(c, i) == root ? all : none));
+    }
+    return OK;
+}
+
+/* After round i = 1, 2, 4 .. a rank knows of 2i members that they have come. */
+static Status host_barrier(Comm *c)
+{
+    Call k = begin(c, "barrier", MEET_KIND);
+    char here = 0, there;
+    for (int i = 1; i < c->size; i *= 2) {
+        TRY(exchange(&k, i, (Span){ &here, 1 }, (Span){ &there, 1 }));
+    }
+    return OK;
+}
+
+static Status transfer(Call k, const Tensor *t, int peer, bool sends, CommRequest *out)
+{
+    int slot = -1;
+    const Span all = { t->data, tensor_bytes(t) };
+    if (all.bytes > 0) TRY(post(&k, peer, sends, all, &slot));
+    out->slot = slot + 1;
+    return OK;
+}
+
+static Status host_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    return transfer((Call){ c, "send", c->number * KEYS + tag }, t, peer, true, out);
+}
+
+static Status host_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    return transfer((Call){ c, "recv", c->number * KEYS + tag }, t, peer, false, out);
+}
+
+static Status host_test(Comm *c, CommRequest *r, bool *done)
+{
+    CommWorld *w = c->world;
+    *done = true;
+    if (r->slot == 0) return OK;
+    TRY(check_alive(w));
+    Pending *p = &w->pending[r->slot - 1];
+    TRY(settle(w, w->transport->test(w->self, r->slot - 1, 0, done)));
+    if (!*done) return settle(w, check_wait(w, p, 0, -1));
+    p->call = NULL;
+    r->slot = 0;
+    return OK;
+}
+
+static Status host_wait(Comm *c, CommRequest *r)
+{
+    if (r->slot == 0) return OK;
+    TRY(wait_slot(c->world, r->slot - 1));
+    r->slot = 0;
+    return OK;
+}
+
+static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm **out)
+{
+    HostGroup *own = NULL;
+    TRY(ARENA_ZEROED(a, 1, out));
+    TRY(ARENA_ZEROED(a, 1, &own));
+    **out = (Comm){
+        .table = like->table, .world = like->world, .name = name, .number = number, .own = own
+    };
+    return OK;
+}
+
+/* Members of c with this color, by key; the own place is found on the way. row: (size of c, 3). */
+static Status choose_members(const Comm *c, const int32_t *row, Arena *a, Comm *g)
+{
+    int *member = NULL, *place = NULL;
+    TRY(ARENA_NEW(a, c->size, &member));
+    TRY(ARENA_NEW(a, c->size, &place));
+    for (int r = 0; r < c->size; r++) {
+        if (row[3 * r] != row[3 * c->rank]) continue;
+        int at = g->size++;
+        for (; at > 0 && row[3 * place[at - 1] + 1] > row[3 * r + 1]; at--) {
+            place[at] = place[at - 1];
+        }
+        place[at] = r;
+    }
+    for (int i = 0; i < g->size; i++) {
+        member[i] = c->member[place[i]];
+        if (place[i] == c->rank) g->rank = i;
+    }
+    g->member = member;
+    return OK;
+}
+
+/* A group's number is larger than that of every group that a member of its parent is in, so no two
+ * groups that share a rank share a number; the parts of one split share none. */
+static Status host_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
+{
+    CommWorld *w = c->world;
+    int32_t *row = (int32_t *)(void *)w->staging;
+    int number = 0;
+    Tensor all = { row, DTYPE_I32, 2, { c->size, 3 } };
+    Tensor own = tensor_rows(&all, c->rank, 1);
+    int32_t *mine = own.data;
+    mine[0] = color, mine[1] = key, mine[2] = w->groups;
+    TRY(host_all_gather(c, &own, &all));
+    for (int r = 0; r < c->size; r++) number = row[3 * r + 2] > number ? row[3 * r + 2] : number;
+    if (number >= GROUPS_MAX) {
+        return FAIL(ERR_COMM, "group %s would be number %d, there may be %d", name, number,
+                    GROUPS_MAX);
+    }
+    w->groups = number + 1;
+    *out = NULL;
+    if (color < 0) return OK;
+    TRY(new_group(c, name, number, a, out));
+    return choose_members(c, row, a, *out);
+}
+
+static Status host_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
+{
+    (void)stream;
+    return host_split(c, 0, c->rank, name, a, out);
+}
+
+static void host_free(Comm *c)
+{
+    CommWorld *w = c->world;
+    if (c == w->root) w->transport->close(w->self, w->failed != OK);
+}
+
+static void host_abort(Comm *c, const char *why)
+{
+    CommWorld *w = c->world;
+    w->transport->abort(w->self, why);
+    if (w->failed != OK) return;
+    w->failed = ERR_COMM;
+    (void)snprintf(w->why, sizeof w->why, "%s", why);
+    w->transport->withdraw(w->self);
+}
+
+static const CommTable host_table = { .all_reduce = host_all_reduce,
+                                      .reduce_scatter = host_reduce_scatter,
+                                      .all_gather = host_all_gather,
+                                      .all_to_all = host_all_to_all,
+                                      .broadcast = host_broadcast,
+                                      .barrier = host_barrier,
+                                      .send = host_send,
+                                      .recv = host_recv,
+                                      .test = host_test,
+                                      .wait = host_wait,
+                                      .split = host_split,
+                                      .again = host_again,
+                                      .free = host_free,
+                                      .abort = host_abort };
+
+size_t host_staging_bytes(int size)
+{
+    size_t least = (size_t)size * STAGING_ALIGN;
+    return size == 1 || least > COMM_STAGING_BYTES ? least : COMM_STAGING_BYTES;
+}
+
+Status host_open(const Transport *transport, void *self, int rank, int size, double timeout_s,
+                 Arena *a, Comm **out)
+{
+    CommWorld *w = NULL;
+    int *member = NULL;
+    TRY(ARENA_ZEROED(a, 1, &w));
+    TRY(ARENA_NEW(a, size, &member));
+    w->staging_bytes = host_staging_bytes(size);
+    TRY(ARENA_NEW(a, w->staging_bytes, &w->staging));
+    for (int r = 0; r < size; r++) member[r] = r;
+    w->transport = transport;
+    w->self = self;
+    w->timeout_s = timeout_s;
+    w->groups = 1;
+    TRY(new_group(&(Comm){ .table = &host_table, .world = w }, "world", 0, a, &w->root));
+    w->root->rank = rank;
+    w->root->size = size;
+    w->root->member = member;
+    *out = w->root;
+    return OK;
+}

@@ -1,0 +1,75 @@
+/* host: groups whose memory is the host's: all collectives, once, over a transport that only
+ * carries messages between ranks of the world. Inside comm/ only. */
+#ifndef COMM_HOST_H
+#define COMM_HOST_H
+
+#include "comm/comm_table.h"
+
+/* The hostile build's limits are as small as they may be. */
+#ifdef HOSTILE
+enum { COMM_REQUESTS = 32, COMM_STAGING_BYTES = 1 << 10 };
+#else
+enum { COMM_REQUESTS = 256, COMM_STAGING_BYTES = 1 << 20 };
+#endif
+enum { COMM_WHY_BYTES = 1024 };
+
+/* Messages of one key between two ranks come in the order in which they were posted. */
+typedef struct Message {
+    void *data;
+    size_t bytes; /* more than 0 */
+    int peer;     /* of the world */
+    int key;
+    bool sends;
+} Message;
+
+typedef struct Transport {
+    /* Begin a transfer, known as `slot` from here on: 0 .. COMM_REQUESTS - 1. */
+    Status (*post)(void *self, int slot, const Message *m);
+    /* Is it done? Waits no longer than patience_s, and ends early when the world is aborted. What
+     * is done is no longer the transport's. */
+    Status (*test)(void *self, int slot, double patience_s, bool *done);
+    /* For whom a rank of the world waits, as far as is known; -1: for none. */
+    int (*waits_for)(void *self, int rank);
+    /* Which rank has aborted the world, and why; -1: none. */
+    int (*aborted)(void *self, char why[COMM_WHY_BYTES]);
+    void (*abort)(void *self, const char *why);
+    /* Drop all transfers; from here on nobody touches their memory. */
+    void (*withdraw)(void *self);
+    void (*close)(void *self, bool failed);
+} Transport;
+
+/* What a transfer is, for messages. */
+typedef struct Pending {
+    const char *call; /* NULL: the slot is free */
+    const Comm *group;
+    int peer; /* of the world */
+} Pending;
+
+struct CommWorld {
+    const Transport *transport;
+    void *self; /* of the transport */
+    Comm *root;
+    double timeout_s;
+    CommPlace place;
+    const volatile sig_atomic_t *stop;
+    double stop_patience_s;
+    int groups;    /* the next free number of a group */
+    char *staging; /* parts of sums from other ranks */
+    size_t staging_bytes;
+    Status failed; /* after the first failure all calls end with it */
+    char why[COMM_WHY_BYTES];
+    Pending pending[COMM_REQUESTS];
+};
+
+/* What a world of this size takes for parts of sums. */
+size_t host_staging_bytes(int size);
+
+/* A world over a transport. Lives in `a`, as must `self`. */
+Status host_open(const Transport *transport, void *self, int rank, int size, double timeout_s,
+                 Arena *a, Comm **out);
+
+/* " at step 12: ..." or "": where this rank stands, for the end of a message. */
+enum { HOST_PLACE_BYTES = 256 };
+const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES]);
+
+#endif

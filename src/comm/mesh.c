@@ -1,0 +1,174 @@
+#include "comm/mesh.h"
+
+#include <stdio.h>
+
+const char *const mesh_group_names[GROUP_COUNT] = {
+    [GROUP_WORLD] = "world",     [GROUP_STAGE] = "stage",
+    [GROUP_SHARD] = "shard",     [GROUP_EXPERT_SHARD] = "expert shard",
+    [GROUP_REPLICA] = "replica", [GROUP_EP] = "ep",
+    [GROUP_CP] = "cp",           [GROUP_PP] = "pp",
+};
+
+enum { DIVISORS_BYTES = 128, RANKS_SHOWN = 16 };
+
+/* "1, 2 and 4 do": what divides n. */
+static const char *divisors(char out[DIVISORS_BYTES], int n)
+{
+    int used = 0, last = 0;
+    for (int d = 1; d < n && used < DIVISORS_BYTES - 32; d++) {
+        if (n % d != 0) continue;
+        used += snprintf(out + used, 16, last == 0 ? "%d" : ", %d", d);
+        last = d;
+    }
+    (void)snprintf(out + used, 32, last == 0 ? "%d does" : " and %d do", n);
+    return out;
+}
+
+static Status check_size(const char *name, int size, int least)
+{
+    if (size >= least) return OK;
+    return FAIL(ERR_ARG, "mesh.%s is %d, the least is %d", name, size, least);
+}
+
+static Status check_ranks(int ranks, int pp, int cp)
+{
+    int64_t each = (int64_t)pp * cp, below = ranks / each * each;
+    if (below == ranks) return OK;
+    if (below == 0) {
+        return FAIL(ERR_ARG, "%d ranks do not fit mesh.pp %d x mesh.cp %d: %lld ranks would", ranks,
+                    pp, cp, (long long)each);
+    }
+    return FAIL(ERR_ARG, "%d ranks do not fit mesh.pp %d x mesh.cp %d: %lld or %lld ranks would",
+                ranks, pp, cp, (long long)below, (long long)(below + each));
+}
+
+Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out)
+{
+    char which[DIVISORS_BYTES];
+    TRY(check_size("pp", pp, 1));
+    TRY(check_size("ep", ep, 1));
+    TRY(check_size("cp", cp, 1));
+    TRY(check_size("shard", shard, 0));
+    TRY(check_ranks(ranks, pp, cp));
+    int dp = ranks / pp / cp;
+    if (shard == 0) shard = dp;
+    if (dp % shard != 0) {
+        return FAIL(ERR_ARG, "mesh.shard %d does not divide the %d data-parallel ranks; %s", shard,
+                    dp, divisors(which, dp));
+    }
+    if (shard * cp % ep != 0) {
+        return FAIL(ERR_ARG,
+                    "mesh.ep %d does not divide the %d ranks of a stage that share out "
+                    "(mesh.shard x mesh.cp); %s",
+                    ep, shard * cp, divisors(which, shard * cp));
+    }
+    *out = (MeshShape){ .pp = pp, .replicate = dp / shard, .shard = shard, .ep = ep, .cp = cp };
+    return OK;
+}
+
+MeshPlace mesh_place(const MeshShape *s, int rank)
+{
+    int inner = rank % (s->shard * s->cp), outer = rank / (s->shard * s->cp);
+    return (MeshPlace){ .stage = outer / s->replicate,
+                        .replica = outer % s->replicate,
+                        .shard = inner / s->cp,
+                        .cp = inner % s->cp,
+                        .inner = inner,
+                        .ep = inner % s->ep,
+                        .expert_shard = inner / s->ep };
+}
+
+int mesh_rank(const MeshShape *s, int stage, int replica, int shard, int cp)
+{
+    return ((stage * s->replicate + replica) * s->shard + shard) * s->cp + cp;
+}
+
+void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
+{
+    const MeshPlace p = mesh_place(s, rank);
+    int inner = s->shard * s->cp, outer = rank / inner, stage_ranks = s->replicate * inner;
+    switch (g) {
+    case GROUP_WORLD: *color = 0, *key = rank; break;
+    case GROUP_STAGE: *color = p.stage, *key = rank % stage_ranks; break;
+    case GROUP_SHARD: *color = outer, *key = p.inner; break;
+    case GROUP_EXPERT_SHARD: *color = outer * s->ep + p.ep, *key = p.expert_shard; break;
+    case GROUP_REPLICA: *color = p.stage * inner + p.inner, *key = p.replica; break;
+    case GROUP_EP: *color = outer * (inner / s->ep) + p.expert_shard, *key = p.ep; break;
+    case GROUP_CP: *color = rank / s->cp, *key = p.cp; break;
+    case GROUP_PP: *color = rank % stage_ranks, *key = p.stage; break;
+    case GROUP_COUNT: break;
+    }
+}
+
+Mesh mesh_alone(const MeshShape *s, int rank)
+{
+    return (Mesh){ .shape = *s, .at = mesh_place(s, rank), .rank = rank, .ranks = mesh_ranks(s) };
+}
+
+Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
+{
+    if (mesh_ranks(s) != world->size) {
+        return FAIL(ERR_ARG, "a mesh of %d ranks over a world of %d", mesh_ranks(s), world->size);
+    }
+    *out = mesh_alone(s, world->rank);
+    out->group[GROUP_WORLD] = world;
+    for (MeshGroup g = GROUP_WORLD + 1; g < GROUP_COUNT; g++) {
+        int color = 0, key = 0;
+        mesh_color(s, g, world->rank, &color, &key);
+        TRY(comm_split(world, color, key, mesh_group_names[g], a, &out->group[g]));
+    }
+    return OK;
+}
+
+void mesh_free(Mesh *m)
+{
+    for (int g = GROUP_COUNT - 1; g > GROUP_WORLD; g--) comm_free(m->group[g]);
+    *m = (Mesh){ 0 };
+}
+
+Comm *mesh_axis(const Mesh *m, Axis axis)
+{
+    switch (axis) {
+    case AXIS_PP: return m->group[GROUP_PP];
+    case AXIS_DP: return m->group[GROUP_STAGE];
+    case AXIS_EP: return m->group[GROUP_EP];
+    case AXIS_CP: return m->group[GROUP_CP];
+    case AXIS_TP:
+    case AXIS_COUNT: break;
+    }
+    return NULL;
+}
+
+static Status print_places(const MeshShape *s, Text *out)
+{
+    TRY(text_printf(out, "\n%5s %6s %8s %6s %4s %7s %13s\n", "rank", "stage", "replica", "shard",
+                    "cp", "expert", "expert shard"));
+    for (int rank = 0; rank < mesh_ranks(s); rank++) {
+        const MeshPlace p = mesh_place(s, rank);
+        TRY(text_printf(out, "%5d %6d %8d %6d %4d %7d %13d\n", rank, p.stage, p.replica, p.shard,
+                        p.cp, p.ep, p.expert_shard));
+    }
+    return OK;
+}
+
+Status mesh_print(const MeshShape *s, Text *out)
+{
+    const int inner = s->shard * s->cp;
+    const struct {
+        const char *name;
+        int size, stride;
+        const char *shares;
+    } row[] = {
+        { "pp", s->pp, s->replicate * inner, "the layers, a stage a rank" },
+        { "replicate", s->replicate, inner, "the batch; all hold the same" },
+        { "shard", s->shard, s->cp, "the batch, weights and the optimizer's state" },
+        { "cp", s->cp, 1, "each sequence" },
+        { "ep", s->ep, 1, "the experts of a layer, within shard x cp" },
+    };
+    TRY(text_printf(out, "%-10s %5s %7s  %s\n", "axis", "size", "stride", "its ranks share out"));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        TRY(text_printf(out, "%-10s %5d %7d  %s\n", row[i].name, row[i].size, row[i].stride,
+                        row[i].shares));
+    }
+    return mesh_ranks(s) <= RANKS_SHOWN ? print_places(s, out) : OK;
+}

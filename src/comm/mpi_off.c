@@ -1,0 +1,13 @@
+/* mpi: a build without it. */
+#include "comm/comm.h"
+
+Status comm_mpi(Arena *a, double timeout_s, Comm **out)
+{
+    (void)a;
+    (void)timeout_s;
+    (void)out;
+    return FAIL(ERR_UNSUPPORTED,
+                "this build has no MPI: build with MPI=1, or use threads (--ranks)");
+}
+
+bool comm_mpi_built(void) { return false; }

@@ -1,0 +1,11 @@
+/* nccl: a build without CUDA. */
+#include "comm/comm.h"
+
+Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
+{
+    (void)host;
+    (void)stream;
+    (void)a;
+    (void)out;
+    return FAIL(ERR_UNSUPPORTED, "this build has no GPU ranks: build with CUDA=1");
+}

@@ -1,0 +1,294 @@
+/*
+ * thread: ranks are threads of one process. A transfer is a descriptor in a table; the second of
+ * its two ends to be posted copies from the sender's memory to the receiver's and marks both done,
+ * so there is neither a queue nor a copy between, and nothing to push on while a rank computes.
+ *
+ * One lock guards the table, copies run outside it. Waits sleep on their rank's condition variable.
+ */
+#include "comm/host.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20, MESSAGE_BYTES = 2048 };
+
+typedef enum SlotState { SLOT_FREE, SLOT_POSTED, SLOT_COPIED, SLOT_DONE } SlotState;
+
+typedef struct Slot {
+    SlotState state; /* SLOT_COPIED: somebody is at it */
+    uint64_t order;
+    Message message;
+} Slot;
+
+typedef struct RankState {
+    pthread_cond_t changed;
+    int waits_for;
+    Slot slot[COMM_REQUESTS];
+} RankState;
+
+/* What the ranks share. */
+typedef struct Threads {
+    pthread_mutex_t lock;
+    int ranks, aborted_by;
+    uint64_t posted;
+    RankState *rank;
+    char why[COMM_WHY_BYTES];
+} Threads;
+
+/* A rank's end of it. */
+typedef struct Seat {
+    Threads *shared;
+    int rank;
+    Comm *world;
+    CommBody *body;
+    void *state;
+    pthread_t thread;
+    Status status;
+    char message[MESSAGE_BYTES];
+} Seat;
+
+/* The other end, the earliest if there are several. */
+static Slot *find_mate(Threads *t, int rank, const Message *m)
+{
+    RankState *peer = &t->rank[m->peer];
+    Slot *mate = NULL;
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        Slot *s = &peer->slot[i];
+        bool fits = s->state == SLOT_POSTED && s->message.sends != m->sends &&
+                    s->message.peer == rank && s->message.key == m->key;
+        if (fits && (mate == NULL || s->order < mate->order)) mate = s;
+    }
+    return mate;
+}
+
+static void copy(const Message *a, const Message *b)
+{
+    memcpy(a->sends ? b->data : a->data, a->sends ? a->data : b->data, a->bytes);
+}
+
+static Status thread_post(void *self, int slot, const Message *m)
+{
+    const Seat *seat = self;
+    Threads *t = seat->shared;
+    Slot *own = &t->rank[seat->rank].slot[slot], *mate;
+    pthread_mutex_lock(&t->lock);
+    mate = find_mate(t, seat->rank, m);
+    if (mate != NULL && mate->message.bytes != m->bytes) {
+        size_t theirs = mate->message.bytes;
+        pthread_mutex_unlock(&t->lock);
+        return FAIL(ERR_SHAPE, "rank %d %s %zu bytes, rank %d %s %zu", seat->rank,
+                    m->sends ? "sends" : "receives", m->bytes, m->peer,
+                    m->sends ? "receives" : "sends", theirs);
+    }
+    *own = (Slot){ mate == NULL ? SLOT_POSTED : SLOT_COPIED, t->posted++, *m };
+    if (mate != NULL) {
+        mate->state = SLOT_COPIED;
+        pthread_mutex_unlock(&t->lock);
+        copy(m, &mate->message);
+        pthread_mutex_lock(&t->lock);
+        own->state = mate->state = SLOT_DONE;
+        pthread_cond_signal(&t->rank[m->peer].changed);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return OK;
+}
+
+static struct timespec after(double seconds)
+{
+    double at = clock_s() + seconds, whole = floor(at);
+    return (struct timespec){ (time_t)whole, (long)(1e9 * (at - whole)) };
+}
+
+static Status thread_test(void *self, int slot, double patience_s, bool *done)
+{
+    const Seat *seat = self;
+    Threads *t = seat->shared;
+    RankState *own = &t->rank[seat->rank];
+    Slot *s = &own->slot[slot];
+    struct timespec until = after(patience_s);
+    int rc = 0;
+    pthread_mutex_lock(&t->lock);
+    own->waits_for = patience_s > 0 && s->state != SLOT_DONE ? s->message.peer : -1;
+    while (patience_s > 0 && rc == 0 && s->state != SLOT_DONE && t->aborted_by < 0) {
+        rc = pthread_cond_timedwait(&own->changed, &t->lock, &until);
+    }
+    *done = s->state == SLOT_DONE;
+    if (*done) {
+        s->state = SLOT_FREE;
+        own->waits_for = -1;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return OK;
+}
+
+static int thread_waits_for(void *self, int rank)
+{
+    Threads *t = ((const Seat *)self)->shared;
+    pthread_mutex_lock(&t->lock);
+    int peer = t->rank[rank].waits_for;
+    pthread_mutex_unlock(&t->lock);
+    return peer;
+}
+
+static int thread_aborted(void *self, char why[COMM_WHY_BYTES])
+{
+    Threads *t = ((const Seat *)self)->shared;
+    pthread_mutex_lock(&t->lock);
+    int by = t->aborted_by;
+    if (by >= 0) memcpy(why, t->why, COMM_WHY_BYTES);
+    pthread_mutex_unlock(&t->lock);
+    return by;
+}
+
+static void thread_abort(void *self, const char *why)
+{
+    const Seat *seat = self;
+    Threads *t = seat->shared;
+    pthread_mutex_lock(&t->lock);
+    if (t->aborted_by < 0) {
+        t->aborted_by = seat->rank;
+        (void)snprintf(t->why, sizeof t->why, "%s", why);
+        for (int r = 0; r < t->ranks; r++) pthread_cond_signal(&t->rank[r].changed);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* A copy that somebody is at comes to its end. */
+static void thread_withdraw(void *self)
+{
+    const Seat *seat = self;
+    Threads *t = seat->shared;
+    RankState *own = &t->rank[seat->rank];
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        while (own->slot[i].state == SLOT_COPIED) pthread_cond_wait(&own->changed, &t->lock);
+        own->slot[i].state = SLOT_FREE;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void thread_close(void *self, bool failed)
+{
+    (void)failed;
+    thread_withdraw(self);
+}
+
+static const Transport thread_transport = { .post = thread_post,
+                                            .test = thread_test,
+                                            .waits_for = thread_waits_for,
+                                            .aborted = thread_aborted,
+                                            .abort = thread_abort,
+                                            .withdraw = thread_withdraw,
+                                            .close = thread_close };
+
+/* Locks hold nothing outside themselves: they go with the arena. */
+static Status open_shared(int ranks, Arena *a, Threads **out)
+{
+    Threads *t = NULL;
+    pthread_condattr_t attr;
+    TRY(ARENA_ZEROED(a, 1, &t));
+    TRY(ARENA_ZEROED(a, ranks, &t->rank));
+    t->ranks = ranks;
+    t->aborted_by = -1;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    for (int r = 0; r < ranks; r++) {
+        pthread_cond_init(&t->rank[r].changed, &attr);
+        t->rank[r].waits_for = -1;
+    }
+    pthread_condattr_destroy(&attr);
+    *out = t;
+    return OK;
+}
+
+static Status open_seat(Threads *t, int rank, double timeout_s, Arena *a, Seat *seat)
+{
+    seat->shared = t;
+    seat->rank = rank;
+    return host_open(&thread_transport, seat, rank, t->ranks, timeout_s, a, &seat->world);
+}
+
+Status comm_self(Arena *a, Comm **out)
+{
+    Threads *t = NULL;
+    Seat *seat = NULL;
+    TRY(open_shared(1, a, &t));
+    TRY(ARENA_ZEROED(a, 1, &seat));
+    TRY(open_seat(t, 0, 0, a, seat));
+    *out = seat->world;
+    return OK;
+}
+
+static void *work(void *arg)
+{
+    Seat *seat = arg;
+    char why[COMM_WHY_BYTES];
+    seat->status = seat->body(seat->state, seat->world);
+    if (seat->status != OK) {
+        (void)snprintf(seat->message, sizeof seat->message, "%s", status_message());
+        status_sentence(why, sizeof why);
+        comm_abort(seat->world, why);
+    }
+    comm_free(seat->world);
+    return NULL;
+}
+
+/* How many were started; the others end at once where one could not be. */
+static int start(Seat *seat, int ranks)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    int n = 0;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    /* Signals are for the thread that waits for these. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (n < ranks && pthread_create(&seat[n].thread, &attr, work, &seat[n]) == 0) n++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (n < ranks) comm_abort(seat[n].world, "its thread could not be started");
+    return n;
+}
+
+/* The first that failed has aborted the world; what the others report came of that. */
+static Status run_seats(int ranks, double timeout_s, Arena *a, Seat *seat, int *failed)
+{
+    Threads *t = NULL;
+    TRY(open_shared(ranks, a, &t));
+    for (int r = 0; r < ranks; r++) TRY(open_seat(t, r, timeout_s, a, &seat[r]));
+    int started = start(seat, ranks);
+    for (int r = 0; r < started; r++) pthread_join(seat[r].thread, NULL);
+    *failed = t->aborted_by;
+    if (*failed < 0) return OK;
+    if (*failed < started) return status_adopt(seat[*failed].status, seat[*failed].message);
+    return FAIL(ERR_MEMORY, "of %d ranks, the thread of rank %d could not be started", ranks,
+                *failed);
+}
+
+Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed)
+{
+    Arena a = { 0 };
+    Seat *seat = NULL;
+    *failed = -1;
+    if (ranks < 1 || ranks > RANKS_MAX) {
+        return FAIL(ERR_ARG, "%d ranks as threads: 1 to %d are possible", ranks, RANKS_MAX);
+    }
+    size_t each = sizeof(Seat) + sizeof(RankState) + sizeof(CommWorld) + host_staging_bytes(ranks) +
+                  (size_t)ranks * sizeof(int) + (16 << 10);
+    TRY(arena_init(&a, "ranks", MEM_HOST, (size_t)ranks * each));
+    Status s = ARENA_ZEROED(&a, ranks, &seat);
+    for (int r = 0; s == OK && r < ranks; r++) {
+        seat[r].body = body;
+        seat[r].state = state;
+    }
+    if (s == OK) s = run_seats(ranks, timeout_s, &a, seat, failed);
+    arena_free(&a);
+    return s;
+}

@@ -1,0 +1,298 @@
+/* Groups of threads against plain loops (comm_cases.h), and how worlds end. */
+#include "base/clock.h"
+#include "harness/comm_cases.h"
+#include "harness/test.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { RANKS = 8 };
+
+typedef Status Case(Comm *c, Arena *a);
+
+static Status in_arena(void *state, Comm *c)
+{
+    Arena a = { 0 };
+    Case *const *run = state;
+    TRY(arena_init(&a, "case", MEM_HOST, (size_t)64 << 20));
+    Status s = (*run)(c, &a);
+    arena_free(&a);
+    return s;
+}
+
+static void run_all_sizes(Case *run)
+{
+    for (int ranks = 1; ranks <= RANKS; ranks++) {
+        int failed = 0;
+        CHECK_OK(comm_threads(ranks, 30, in_arena, &run, &failed));
+        CHECK_INT(failed, -1);
+    }
+}
+
+static void collectives_are_plain_loops_in_the_order_of_ranks(void **state)
+{
+    (void)state;
+    run_all_sizes(case_collectives);
+}
+
+static void transfers_arrive_whole_and_in_order(void **state)
+{
+    (void)state;
+    run_all_sizes(case_transfers);
+}
+
+static void groups_of_a_split_do_not_hear_each_other(void **state)
+{
+    (void)state;
+    run_all_sizes(case_split);
+}
+
+static void a_group_of_one_needs_no_threads(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    Comm *c = NULL;
+    CHECK_OK(arena_init(&a, "self", MEM_HOST, (size_t)64 << 20));
+    CHECK_OK(comm_self(&a, &c));
+    CHECK_INT(c->size, 1);
+    CHECK_OK(case_collectives(c, &a));
+    CHECK_OK(case_transfers(c, &a));
+    CHECK_OK(case_split(c, &a));
+    comm_free(c);
+    comm_free(NULL);
+    arena_free(&a);
+}
+
+static void what_does_not_fit_is_an_error(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    Comm *c = NULL;
+    Tensor four = { NULL, DTYPE_F32, 1, { 4 } }, five = { NULL, DTYPE_F32, 1, { 5 } };
+    Tensor bytes = { NULL, DTYPE_U8, 1, { 4 } };
+    CommRequest r;
+    CHECK_OK(arena_init(&a, "self", MEM_HOST, 1 << 20));
+    CHECK_OK(comm_self(&a, &c));
+    CHECK_FAILS(comm_all_gather(c, &four, &five), ERR_SHAPE, "(5) f32 is not 1 times (4) f32");
+    CHECK_FAILS(comm_reduce_scatter(c, &four, &five), ERR_SHAPE, "reduce_scatter of group world");
+    CHECK_FAILS(comm_all_to_all(c, &four, &bytes), ERR_SHAPE, "all_to_all");
+    CHECK_FAILS(comm_all_reduce(c, &bytes, REDUCE_SUM), ERR_UNSUPPORTED, "u8 cannot be added up");
+    CHECK_FAILS(comm_broadcast(c, &four, 1), ERR_ARG, "no rank 1 among its 1");
+    CHECK_FAILS(comm_send(c, &four, 0, COMM_TAGS, &r), ERR_ARG, "tag 256");
+    CHECK_FAILS(comm_recv(c, &four, -1, 0, &r), ERR_ARG, "no rank -1");
+    arena_free(&a);
+}
+
+/* NaN of any rank, before or behind a number. */
+static Status nan_somewhere(void *state, Comm *c)
+{
+    (void)state;
+    float x[3];
+    for (int i = 0; i < 3; i++) x[i] = i == c->rank ? NAN : (float)c->rank;
+    TRY(comm_all_reduce(c, &(Tensor){ x, DTYPE_F32, 1, { 3 } }, REDUCE_MAX));
+    for (int i = 0; i < 3; i++) EXPECT(isnan(x[i]));
+    return OK;
+}
+
+static void nan_of_any_rank_is_the_largest(void **state)
+{
+    (void)state;
+    int failed;
+    CHECK_OK(comm_threads(3, 30, nan_somewhere, NULL, &failed));
+}
+
+static void say_place(void *self, char *out, int bytes)
+{
+    (void)snprintf(out, (size_t)bytes, "step 12, action %d", *(int *)self);
+}
+
+/* Rank 2 sleeps past the deadline; the others go round in a ring, so rank 0 waits for the one that
+ * waits for rank 2. */
+static Status one_is_lost(void *state, Comm *c)
+{
+    Status *ends = state;
+    int action = c->rank;
+    float x[8] = { 0 };
+    comm_set_place(c, (CommPlace){ say_place, &action });
+    if (c->rank == 2) {
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
+        return OK;
+    }
+    Status s = comm_all_reduce(c, &(Tensor){ x, DTYPE_F32, 1, { 8 } }, REDUCE_SUM);
+    ends[c->rank] = s;
+    TRY(s);
+    return OK;
+}
+
+static void a_lost_rank_is_named_at_the_deadline(void **state)
+{
+    (void)state;
+    Status ends[4] = { OK };
+    int failed = -1;
+    double since = clock_s();
+    CHECK_FAILS(comm_threads(4, 0.3, one_is_lost, ends, &failed), ERR_COMM, "s for rank 2");
+    CHECK(strstr(status_message(), "in all_reduce of group world (comm.timeout_s 0.3)") != NULL);
+    CHECK(strstr(status_message(), " at step 12, action ") != NULL);
+    CHECK(failed >= 0 && failed != 2);
+    for (int r = 0; r < 4; r++) CHECK_INT(ends[r], r == 2 ? OK : ERR_COMM);
+    CHECK(clock_s() - since < 5);
+}
+
+typedef struct Endings {
+    char why[4][256];
+} Endings;
+
+/* Rank 1 fails for a reason of its own while the others wait for it. */
+static Status one_fails(void *state, Comm *c)
+{
+    Endings *e = state;
+    if (c->rank == 1) return FAIL(ERR_DISK, "no room for the checkpoint");
+    Status s = comm_barrier(c);
+    for (int i = 0; i < 100 && s == OK; i++) s = comm_barrier(c);
+    status_sentence(e->why[c->rank], sizeof e->why[c->rank]);
+    TRY(s);
+    return OK;
+}
+
+static void others_end_at_once_with_the_reason_of_the_first(void **state)
+{
+    (void)state;
+    Endings e = { 0 };
+    int failed = -1;
+    double since = clock_s();
+    CHECK_FAILS(comm_threads(4, 60, one_fails, &e, &failed), ERR_DISK, "no room for the");
+    CHECK_INT(failed, 1);
+    CHECK_TEXT(e.why[0], "rank 1 failed: no room for the checkpoint");
+    CHECK_TEXT(e.why[3], "rank 1 failed: no room for the checkpoint");
+    CHECK(clock_s() - since < 10);
+}
+
+/* A rank whose memory goes while its message was not taken: the others do not touch it. */
+static Status memory_goes(void *state, Comm *c)
+{
+    (void)state;
+    char *x = malloc(1 << 20);
+    Tensor t = { x, DTYPE_U8, 1, { 1 << 20 } };
+    CommRequest r[2] = { 0 };
+    EXPECT(x != NULL);
+    memset(x, 1, 1 << 20);
+    int peer = 1 - c->rank;
+    Status s = comm_send(c, &t, peer, 1, &r[0]);
+    if (c->rank == 0) comm_abort(c, "enough");
+    if (s == OK) s = comm_recv(c, &t, peer, 2, &r[1]);
+    if (s == OK) s = comm_wait(c, &r[1]);
+    free(x);
+    TRY(s);
+    return OK;
+}
+
+static void memory_may_go_after_an_abort(void **state)
+{
+    (void)state;
+    int failed = -1;
+    for (int i = 0; i < 20; i++) {
+        CHECK_FAILS(comm_threads(2, 60, memory_goes, NULL, &failed), ERR_COMM, "enough");
+        CHECK_INT(failed, 0);
+    }
+}
+
+static Status lengths_differ(void *state, Comm *c)
+{
+    (void)state;
+    float x[2] = { 0 };
+    CommRequest r;
+    Tensor t = { x, DTYPE_F32, 1, { c->rank + 1 } };
+    TRY(c->rank == 0 ? comm_send(c, &t, 1, 0, &r) : comm_recv(c, &t, 0, 0, &r));
+    return comm_wait(c, &r);
+}
+
+static void lengths_that_differ_are_an_error(void **state)
+{
+    (void)state;
+    int failed;
+    CHECK_FAILS(comm_threads(2, 60, lengths_differ, NULL, &failed), ERR_SHAPE, " 8");
+}
+
+/* Members that call different collectives wait for each other, and say in what. */
+static Status calls_differ(void *state, Comm *c)
+{
+    (void)state;
+    float x[2] = { 0 };
+    Tensor t = { x, DTYPE_F32, 1, { 2 } };
+    if (c->rank == 0) return comm_all_reduce(c, &t, REDUCE_SUM);
+    return comm_broadcast(c, &t, 0);
+}
+
+static void calls_that_differ_end_at_the_deadline(void **state)
+{
+    (void)state;
+    int failed;
+    CHECK_FAILS(comm_threads(2, 0.2, calls_differ, NULL, &failed), ERR_COMM, "of group world");
+}
+
+static Status many_receives(void *state, Comm *c)
+{
+    (void)state;
+    float x = 0;
+    CommRequest r;
+    for (int i = 0; i < 1000; i++)
+        TRY(comm_recv(c, &(Tensor){ &x, DTYPE_F32, 1, { 1 } }, 0, 0, &r));
+    return OK;
+}
+
+static void transfers_under_way_have_a_limit(void **state)
+{
+    (void)state;
+    int failed;
+    CHECK_FAILS(comm_threads(1, 60, many_receives, NULL, &failed), ERR_COMM, "one too many");
+}
+
+static volatile sig_atomic_t stopped;
+
+static Status waits_for_none(void *state, Comm *c)
+{
+    (void)state;
+    if (c->rank == 1) {
+        nanosleep(&(struct timespec){ .tv_nsec = 800000000 }, NULL);
+        return OK;
+    }
+    comm_set_stop(c, &stopped, 0.1);
+    return comm_barrier(c);
+}
+
+static void a_signal_ends_a_wait(void **state)
+{
+    (void)state;
+    int failed;
+    stopped = 1;
+    CHECK_FAILS(comm_threads(2, 60, waits_for_none, NULL, &failed), ERR_COMM,
+                "rank 0 was terminated while it waited for rank 1 in barrier");
+}
+
+static void ranks_have_a_limit(void **state)
+{
+    (void)state;
+    int failed;
+    CHECK_FAILS(comm_threads(0, 1, waits_for_none, NULL, &failed), ERR_ARG, "0 ranks as threads");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(collectives_are_plain_loops_in_the_order_of_ranks),
+        TEST(transfers_arrive_whole_and_in_order),
+        TEST(groups_of_a_split_do_not_hear_each_other),
+        TEST(a_group_of_one_needs_no_threads),
+        TEST(what_does_not_fit_is_an_error),
+        TEST(nan_of_any_rank_is_the_largest),
+        TEST(a_lost_rank_is_named_at_the_deadline),
+        TEST(others_end_at_once_with_the_reason_of_the_first),
+        TEST(memory_may_go_after_an_abort),
+        TEST(lengths_that_differ_are_an_error),
+        TEST(calls_that_differ_end_at_the_deadline),
+        TEST(transfers_under_way_have_a_limit),
+        TEST(a_signal_ends_a_wait),
+        TEST(ranks_have_a_limit),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,175 @@
+#include "comm/mesh.h"
+#include "harness/test.h"
+
+/* Shapes of up to 24 ranks. */
+static const MeshShape SHAPES[] = {
+    { 1, 1, 1, 1, 1 }, { 2, 1, 4, 2, 1 }, { 1, 2, 2, 4, 2 },
+    { 3, 2, 2, 2, 2 }, { 2, 1, 3, 6, 2 }, { 1, 1, 8, 8, 1 },
+};
+enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES, RANKS_MAX = 24 };
+
+static void a_place_is_a_rank(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPE_COUNT; i++) {
+        for (int r = 0; r < mesh_ranks(&SHAPES[i]); r++) {
+            MeshPlace p = mesh_place(&SHAPES[i], r);
+            CHECK_INT(mesh_rank(&SHAPES[i], p.stage, p.replica, p.shard, p.cp), r);
+            CHECK_INT(p.expert_shard * SHAPES[i].ep + p.ep, p.inner);
+        }
+    }
+}
+
+static int group_size(const MeshShape *s, MeshGroup g)
+{
+    int inner = s->shard * s->cp;
+    const int size[GROUP_COUNT] = {
+        mesh_ranks(s), s->replicate * inner, inner, inner / s->ep, s->replicate, s->ep, s->cp, s->pp
+    };
+    return size[g];
+}
+
+/* Every rank is in one group of each kind, whose keys go from 0 on, in the order of ranks. */
+static void groups_part_the_ranks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPE_COUNT * GROUP_COUNT; i++) {
+        const MeshShape *s = &SHAPES[i / GROUP_COUNT];
+        MeshGroup g = (MeshGroup)(i % GROUP_COUNT);
+        int members[RANKS_MAX] = { 0 };
+        for (int r = 0; r < mesh_ranks(s); r++) {
+            int color = -1, key = -1;
+            mesh_color(s, g, r, &color, &key);
+            CHECK(color >= 0 && color < mesh_ranks(s));
+            CHECK_INT(key, members[color]++);
+        }
+        for (int c = 0; c < mesh_ranks(s) && members[c] > 0; c++) {
+            CHECK_INT(members[c], group_size(s, g));
+        }
+    }
+}
+
+/* Worked by hand: two stages of four ranks, two sequences' shards by two of context, two experts'
+ * ranks: rank 5 is in stage 1, shard 0, context 1, expert rank 1, expert shard 0. */
+static void an_example_is_as_worked_by_hand(void **state)
+{
+    (void)state;
+    MeshShape s;
+    int color, key;
+    CHECK_OK(mesh_shape(8, 2, 2, 2, 0, &s));
+    CHECK_INT(s.shard, 2);
+    CHECK_INT(s.replicate, 1);
+    MeshPlace p = mesh_place(&s, 5);
+    CHECK(p.stage == 1 && p.replica == 0 && p.shard == 0 && p.cp == 1);
+    CHECK(p.inner == 1 && p.ep == 1 && p.expert_shard == 0);
+    mesh_color(&s, GROUP_EXPERT_SHARD, 7, &color, &key);
+    CHECK(color == 3 && key == 1);
+    mesh_color(&s, GROUP_PP, 7, &color, &key);
+    CHECK(color == 3 && key == 1);
+}
+
+static void what_does_not_fit_says_what_would(void **state)
+{
+    (void)state;
+    MeshShape s;
+    CHECK_FAILS(mesh_shape(6, 4, 1, 1, 0, &s), ERR_ARG,
+                "6 ranks do not fit mesh.pp 4 x mesh.cp 1: 4 or 8 ranks would");
+    CHECK_FAILS(mesh_shape(2, 2, 1, 2, 0, &s), ERR_ARG, "2 ranks do not fit mesh.pp 2 x mesh.cp 2");
+    CHECK_FAILS(mesh_shape(8, 2, 3, 1, 0, &s), ERR_ARG,
+                "mesh.ep 3 does not divide the 4 ranks of a stage that share out (mesh.shard x "
+                "mesh.cp); 1, 2 and 4 do");
+    CHECK_FAILS(mesh_shape(8, 1, 1, 1, 3, &s), ERR_ARG, "1, 2, 4 and 8 do");
+    CHECK_FAILS(mesh_shape(8, 1, 2, 1, 1, &s), ERR_ARG, "1 does");
+    CHECK_FAILS(mesh_shape(8, 0, 1, 1, 0, &s), ERR_ARG, "mesh.pp is 0, the least is 1");
+}
+
+/* Each group adds up its members' ranks of the world. */
+static Status add_ranks(void *state, Comm *world)
+{
+    const MeshShape *s = state;
+    Arena a = { 0 };
+    Mesh m = { 0 };
+    TRY(arena_init(&a, "mesh", MEM_HOST, 1 << 20));
+    TRY(mesh_make(world, s, &a, &m));
+    for (MeshGroup g = 0; g < GROUP_COUNT; g++) {
+        int32_t sum = world->rank, want = 0;
+        int color, key, other, place;
+        mesh_color(s, g, world->rank, &color, &key);
+        for (int r = 0; r < world->size; r++) {
+            mesh_color(s, g, r, &other, &place);
+            if (other == color) want += r;
+        }
+        TRY(comm_all_reduce(m.group[g], &(Tensor){ &sum, DTYPE_I32, 1, { 1 } }, REDUCE_SUM));
+        if (sum != want || m.group[g]->rank != key || m.group[g]->size != group_size(s, g)) {
+            return FAIL(ERR_NUMERIC, "rank %d, group %s: %d, want %d", world->rank,
+                        mesh_group_names[g], sum, want);
+        }
+    }
+    if (mesh_axis(&m, AXIS_EP) != m.group[GROUP_EP]) return FAIL(ERR_NUMERIC, "axis ep");
+    if (mesh_axis(&m, AXIS_TP) != NULL) return FAIL(ERR_NUMERIC, "axis tp");
+    mesh_free(&m);
+    arena_free(&a);
+    return OK;
+}
+
+static void groups_of_a_mesh_talk_among_themselves(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPE_COUNT; i++) {
+        int failed;
+        MeshShape s = SHAPES[i];
+        CHECK_OK(comm_threads(mesh_ranks(&s), 30, add_ranks, &s, &failed));
+    }
+}
+
+static Status wrong_world(void *state, Comm *world)
+{
+    Mesh m;
+    (void)state;
+    return mesh_make(world, &SHAPES[1], NULL, &m);
+}
+
+static void a_mesh_is_as_large_as_its_world(void **state)
+{
+    (void)state;
+    int failed;
+    CHECK_FAILS(comm_threads(2, 30, wrong_world, NULL, &failed), ERR_ARG,
+                "a mesh of 8 ranks over a world of 2");
+}
+
+static void a_mesh_without_peers_knows_its_place(void **state)
+{
+    (void)state;
+    Mesh m = mesh_alone(&SHAPES[1], 5);
+    CHECK_INT(m.ranks, 8);
+    CHECK_INT(m.at.stage, 1);
+    CHECK(m.group[GROUP_WORLD] == NULL);
+}
+
+static void the_table_names_axes_and_places(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    Text t;
+    CHECK_OK(arena_init(&a, "text", MEM_HOST, 1 << 20));
+    CHECK_OK(text_init(&t, &a));
+    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2 }, &t));
+    CHECK(strstr(t.data, "pp             2       4  the layers, a stage a rank\n") != NULL);
+    CHECK(strstr(t.data, "    5      1        0      0    1       1             0\n") != NULL);
+    arena_free(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_place_is_a_rank),
+        TEST(groups_part_the_ranks),
+        TEST(an_example_is_as_worked_by_hand),
+        TEST(what_does_not_fit_says_what_would),
+        TEST(groups_of_a_mesh_talk_among_themselves),
+        TEST(a_mesh_is_as_large_as_its_world),
+        TEST(a_mesh_without_peers_knows_its_place),
+        TEST(the_table_names_axes_and_places),
+    };
+    return TEST_RUN(tests);
+}
