@@ -160,10 +160,8 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
-    if (e->transfers.comm != NULL)
-        comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
-    comm_free(e->mirror);
     cuda_graph_free(&e->graph);
+    engine_free_transfers(e);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);

@@ -157,8 +157,17 @@ Status engine_make_transfers(Engine *e)
     TRY(transfers_make(&e->ex, &e->program, e->entries, stages, &e->tables, &e->transfers));
     e->at = e->program.n;
     if (stages == NULL) return OK;
+    if (e->on_gpu) TRY(transfers_open_gpu(&e->transfers, &e->tables));
     comm_set_place(m->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
     return make_mirror(e, stages);
+}
+
+void engine_free_transfers(Engine *e)
+{
+    if (e->transfers.comm != NULL)
+        comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
+    comm_free(e->mirror);
+    transfers_free(&e->transfers);
 }
 
 bool program_splits(const Program *p)

@@ -74,12 +74,11 @@ static Status run_compute(Engine *e, const Action *a)
 {
     Transfers *t = &e->transfers;
     ActionSpan *span = &t->span[e->at];
-    TRY(transfers_start(t));
     TRY(a->kind == ACTION_REDUCE_GRADS ? transfers_end(t) : transfers_wait(t, a));
     span->start_s = clock_s();
     TRY(run_action(e, a));
     span->end_s = clock_s();
-    transfers_signal(t, a);
+    TRY(transfers_signal(t, a));
     if (e->ex.trace == NULL) return OK;
     trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
                                            .start_s = span->start_s,
@@ -92,10 +91,10 @@ static Status run_compute(Engine *e, const Action *a)
 
 static Status run_list(Engine *e)
 {
-    transfers_begin(&e->transfers);
+    TRY(transfers_begin(&e->transfers));
     for (e->at = 0; e->at < e->program.n; e->at++) {
         const Action *a = &e->program.at[e->at];
-        if (!action_is_transfer(a->kind)) TRY(run_compute(e, a));
+        TRY(action_is_transfer(a->kind) ? transfers_reach(&e->transfers, a) : run_compute(e, a));
     }
     return OK;
 }

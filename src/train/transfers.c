@@ -7,55 +7,31 @@
 
 _Static_assert(2 * SCHEDULE_CHUNKS_MAX <= COMM_TAGS, "a tag for each way");
 
-static Status make_queues(Transfers *t, Arena *a)
+TransferQueue *transfers_queue(const Transfers *t, const Action *a)
 {
-    const Program *p = t->program;
-    t->n = queue_count(p) - LANE_COUNT;
-    TRY(ARENA_ZEROED(a, t->n, &t->queue));
-    for (int i = 0; i < p->n; i++) {
-        if (action_is_transfer(p->at[i].kind)) t->queue[queue_of(p, &p->at[i]) - LANE_COUNT].n++;
-    }
-    for (int i = 0; i < t->n; i++) {
-        TRY(ARENA_NEW(a, t->queue[i].n, &t->queue[i].action));
-        t->queue[i].n = 0;
-    }
-    for (int i = 0; i < p->n; i++) {
-        if (!action_is_transfer(p->at[i].kind)) continue;
-        TransferQueue *q = &t->queue[queue_of(p, &p->at[i]) - LANE_COUNT];
-        q->action[q->n++] = i;
-    }
-    return OK;
+    return &t->queue[queue_of(t->program, a) - LANE_COUNT];
 }
 
-Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
-                      Transfers *out)
-{
-    Transfers t = { .ex = ex, .program = p, .entries = entries, .comm = comm };
-    TRY(make_queues(&t, a));
-    TRY(ARENA_ZEROED(a, p->n, &t.span));
-    TRY(ARENA_ZEROED(a, p->events, &t.event));
-    *out = t;
-    return OK;
-}
-
-void transfers_begin(Transfers *t)
-{
-    for (int i = 0; i < t->program->events; i++) t->event[i] = (TransferEvent){ .action = -1 };
-    for (int i = 0; i < t->n; i++) t->queue[i].started = t->queue[i].done = 0;
-}
-
-static int tag_of(const Program *p, const Action *a)
+int transfers_tag(const Program *p, const Action *a)
 {
     int chunk = action_is_send(a->kind) ? place_across(p, a).chunk : a->chunk;
     return 2 * chunk + action_is_forward(a->kind);
 }
 
-static Status begin(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
+const Tensor *transfers_entry(const Transfers *t, const Action *a)
 {
-    int tag = tag_of(t->program, a);
-    if (action_is_send(a->kind)) return comm_send(t->comm, what, a->peer, tag, out);
-    return comm_recv(t->comm, what, a->peer, tag, out);
+    return &t->entries[action_is_send(a->kind) ? a->in : a->out];
 }
+
+Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
+{
+    Comm *c = transfers_queue(t, a)->comm;
+    int tag = transfers_tag(t->program, a);
+    if (action_is_send(a->kind)) return comm_send(c, what, a->peer, tag, out);
+    return comm_recv(c, what, a->peer, tag, out);
+}
+
+/* On the host. */
 
 static bool ready(const Transfers *t, const Action *a)
 {
@@ -70,11 +46,10 @@ static Status start(Transfers *t, int action)
     const Action *a = &t->program->at[action];
     t->span[action].start_s = clock_s();
     t->event[a->signal].action = action;
-    const Tensor *what = &t->entries[action_is_send(a->kind) ? a->in : a->out];
-    return begin(t, a, what, &t->event[a->signal].request);
+    return transfers_post(t, a, transfers_entry(t, a), &t->event[a->signal].request);
 }
 
-/* A lane of its own for each kind of transfer, beside those of compute. */
+/* In a trace a lane for each kind of transfer, beside those of passes. */
 static void finish(Transfers *t, int action)
 {
     const Action *a = &t->program->at[action];
@@ -97,7 +72,7 @@ static Status look_at(Transfers *t, TransferQueue *q)
     for (bool done = true; q->done < q->started; q->done++) {
         TransferEvent *e = &t->event[at[q->action[q->done]].signal];
         if (e->signalled) continue;
-        TRY(comm_test(t->comm, &e->request, &done));
+        TRY(comm_test(q->comm, &e->request, &done));
         if (!done) break;
         finish(t, q->action[q->done]);
     }
@@ -107,10 +82,24 @@ static Status look_at(Transfers *t, TransferQueue *q)
     return OK;
 }
 
-Status transfers_start(Transfers *t)
+/* Sees what has ended, and starts all that may start. */
+static Status look_at_all(Transfers *t)
 {
     for (int i = 0; i < t->n; i++) TRY(look_at(t, &t->queue[i]));
     return OK;
+}
+
+static Status host_begin(Transfers *t)
+{
+    for (int i = 0; i < t->program->events; i++) t->event[i] = (TransferEvent){ .action = -1 };
+    for (int i = 0; i < t->n; i++) t->queue[i].started = t->queue[i].done = 0;
+    return look_at_all(t);
+}
+
+static Status host_reach(Transfers *t, const Action *a)
+{
+    (void)a;
+    return look_at_all(t);
 }
 
 static Status wait_for(Transfers *t, int event)
@@ -130,7 +119,7 @@ static Status wait_for(Transfers *t, int event)
     return OK;
 }
 
-Status transfers_wait(Transfers *t, const Action *a)
+static Status host_wait(Transfers *t, const Action *a)
 {
     for (int i = 0; i < 3; i++) {
         if (a->wait[i] >= 0) TRY(wait_for(t, a->wait[i]));
@@ -138,12 +127,13 @@ Status transfers_wait(Transfers *t, const Action *a)
     return OK;
 }
 
-void transfers_signal(Transfers *t, const Action *a)
+static Status host_signal(Transfers *t, const Action *a)
 {
     if (a->signal >= 0) t->event[a->signal].signalled = true;
+    return look_at_all(t);
 }
 
-Status transfers_end(Transfers *t)
+static Status host_end(Transfers *t)
 {
     for (int i = 0; i < t->n; i++) {
         const TransferQueue *q = &t->queue[i];
@@ -154,13 +144,64 @@ Status transfers_end(Transfers *t)
     return OK;
 }
 
+static Status host_move(Transfers *t, const Action *a, const Tensor *what)
+{
+    CommRequest request = { 0 };
+    TRY(transfers_post(t, a, what, &request));
+    return comm_wait(t->comm, &request);
+}
+
+static const TransferTable on_host = { .begin = host_begin,
+                                       .reach = host_reach,
+                                       .wait = host_wait,
+                                       .signal = host_signal,
+                                       .end = host_end,
+                                       .move = host_move };
+
+/* Set-up. */
+
+static Status make_queues(Transfers *t, Arena *a)
+{
+    const Program *p = t->program;
+    t->n = queue_count(p) - LANE_COUNT;
+    TRY(ARENA_ZEROED(a, t->n, &t->queue));
+    for (int i = 0; i < p->n; i++) {
+        if (action_is_transfer(p->at[i].kind)) transfers_queue(t, &p->at[i])->n++;
+    }
+    for (int i = 0; i < t->n; i++) {
+        t->queue[i].comm = t->comm;
+        TRY(ARENA_NEW(a, t->queue[i].n, &t->queue[i].action));
+        t->queue[i].n = 0;
+    }
+    for (int i = 0; i < p->n; i++) {
+        if (!action_is_transfer(p->at[i].kind)) continue;
+        TransferQueue *q = transfers_queue(t, &p->at[i]);
+        q->action[q->n++] = i;
+    }
+    return OK;
+}
+
+Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
+                      Transfers *out)
+{
+    *out = (Transfers){
+        .table = &on_host, .ex = ex, .program = p, .entries = entries, .comm = comm
+    };
+    TRY(make_queues(out, a));
+    TRY(ARENA_ZEROED(a, p->n, &out->span));
+    return ARENA_ZEROED(a, p->events + 1, &out->event);
+}
+
+void transfers_free(Transfers *t)
+{
+    for (int i = 0; i < t->ways; i++) comm_free(t->way[i]);
+}
+
 Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what)
 {
     Action a = action_make(kind);
-    CommRequest request = { 0 };
     a.chunk = (short)chunk, a.micro = 0;
     a.peer = (short)place_across(t->program, &a).rank;
     if (t->comm == NULL || a.peer < 0 || a.peer == t->program->rank) return OK;
-    TRY(begin(t, &a, what, &request));
-    return comm_wait(t->comm, &request);
+    return t->table->move(t, &a, what);
 }
