@@ -184,9 +184,8 @@ static Status make_queues(Transfers *t, Arena *a)
 Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
                       Transfers *out)
 {
-    *out = (Transfers){
-        .table = &on_host, .ex = ex, .program = p, .entries = entries, .comm = comm
-    };
+    *out =
+        (Transfers){ .table = &on_host, .ex = ex, .program = p, .entries = entries, .comm = comm };
     TRY(make_queues(out, a));
     TRY(ARENA_ZEROED(a, p->n, &out->span));
     return ARENA_ZEROED(a, p->events + 1, &out->event);

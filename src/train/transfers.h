@@ -4,9 +4,9 @@
  * On the host passes run in the order of the list; a transfer starts as soon as the events that it
  * waits for are signalled, whenever the thread comes by, behind those of its own queue alone. All
  * these events come from passes (schedule/lower.c). So when a pass waits for a transfer, all that
- * can be under way is, and nothing else could start meanwhile: the thread may wait for that one. Two
- * lanes in one thread keep the order of the list; a pass that is taken apart gives its output with
- * its last phase, so nobody elsewhere waits for what stands behind it.
+ * can be under way is, and nothing else could start meanwhile: the thread may wait for that one.
+ * Two lanes in one thread keep the order of the list; a pass that is taken apart gives its output
+ * with its last phase, so nobody elsewhere waits for what stands behind it.
  *
  * Messages from one rank to another on one way (payload, chunk of the receiver) bear one tag, and
  * both ends have them in one queue, in the same order.
@@ -35,7 +35,7 @@ typedef struct TransferQueue {
 
 typedef struct TransferEvent {
     bool signalled;
-    int action;          /* the transfer that has started and signals it; -1: none */
+    int action; /* the transfer that has started and signals it; -1: none */
     CommRequest request;
     Event device; /* on a GPU, where the others are not used */
 } TransferEvent;

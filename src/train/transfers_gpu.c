@@ -96,11 +96,11 @@ static Status gpu_move(Transfers *t, const Action *a, const Tensor *what)
 }
 
 static const TransferTable on_gpu = { .begin = gpu_begin,
-                                         .reach = gpu_reach,
-                                         .wait = gpu_wait,
-                                         .signal = gpu_signal,
-                                         .end = gpu_end,
-                                         .move = gpu_move };
+                                      .reach = gpu_reach,
+                                      .wait = gpu_wait,
+                                      .signal = gpu_signal,
+                                      .end = gpu_end,
+                                      .move = gpu_move };
 
 Status transfers_open_gpu(Transfers *t, Arena *a)
 {
