@@ -7,6 +7,7 @@
 #include "train/eval.h"
 #include "train/metrics.h"
 #include "train/peak.h"
+#include "train/recording.h"
 #include "train/train.h"
 #include "train/update.h"
 
@@ -224,6 +225,15 @@ static Status next_batch(Trainer *t, const Batch **out)
     return status_adopt(s, why);
 }
 
+/* A step that was traced, where `switchyard viz` finds it. */
+static Status record_pipeline(Trainer *t, int64_t step)
+{
+    char name[48], path[FILE_PATH_MAX];
+    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, step);
+    TRY(file_join(path, t->config->run_dir, name));
+    return recording_write(&t->engine, path, &t->arena);
+}
+
 static Status run_step(Trainer *t, StepMetrics *m)
 {
     const Config *c = t->config;
@@ -238,6 +248,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
+    if (traced) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
     m->gpu = t->reading;
     m->step_s = clock_s() - start;

@@ -89,8 +89,10 @@ static Status run_compute(Engine *e, const Action *a)
     return OK;
 }
 
+/* Where a step is recorded all stages begin at one moment, so that their clocks compare. */
 static Status run_list(Engine *e)
 {
+    if (e->ex.trace != NULL && e->transfers.comm != NULL) TRY(comm_barrier(e->transfers.comm));
     TRY(transfers_begin(&e->transfers));
     for (e->at = 0; e->at < e->program.n; e->at++) {
         const Action *a = &e->program.at[e->at];

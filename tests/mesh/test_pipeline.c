@@ -3,6 +3,12 @@
 #include "harness/tiny.h"
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "trace/trace.h"
+#include "train/recording.h"
+#include "viz/timeline.h"
+
+#include <stdlib.h>
 
 enum { RANKS_MOST = 4, STEPS = 2, SETTINGS_MOST = 24 };
 static const double TIMEOUT_S = 200;
@@ -260,6 +266,66 @@ static void a_stage_that_fails_within_a_step_ends_all(void **state)
     CHECK(clock_s() - start < TIMEOUT_S / 2);
 }
 
+/* Written by the stages, read as a page of pipelines reads it. */
+
+enum { EVENTS = 4096 };
+static char folder[] = "/tmp/switchyard-pipeline-XXXXXX";
+
+static Status record_step(Tiny *t, Case *c, int rank)
+{
+    (void)c, (void)rank;
+    Trace trace;
+    StepResult result;
+    TRY(trace_init(&trace, &t->arena, EVENTS));
+    engine_trace(&t->engine, &trace);
+    TRY(engine_step(&t->engine, &t->batch, 0, 7, &result));
+    engine_trace(&t->engine, NULL);
+    return recording_write(&t->engine, folder, &t->arena);
+}
+
+static Status recorded_stage(void *state, Comm *world)
+{
+    (void)state;
+    return with_stage(world,
+                      TINY("mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv", "model.layers=4",
+                           "train.micro_batch=1", "run.threads=1"),
+                      NULL, record_step);
+}
+
+static void a_recorded_step_is_drawn_with_every_pass(void **state)
+{
+    (void)state;
+    enum { MICROS = 4, CHUNKS = 2 };
+    int failed = -1;
+    Arena a = { 0 };
+    Timeline t;
+    CHECK(mkdtemp(folder) != NULL);
+    CHECK_OK(comm_threads(2, TIMEOUT_S, recorded_stage, NULL, &failed));
+    CHECK_OK(arena_init(&a, "timeline", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(timeline_read(folder, -1, &a, &t));
+    CHECK_OK(file_remove_tree(folder));
+    CHECK_INT(t.iteration, 7);
+    CHECK_TEXT(t.title, "zbv, step 7");
+    CHECK_INT(t.ranks, 2);
+    CHECK_INT(t.chunks, CHUNKS);
+    CHECK_INT(t.micros, MICROS);
+    for (int r = 0; r < t.ranks; r++) {
+        int n[TIMELINE_KINDS] = { 0 };
+        for (int i = 0; i < t.rank[r].spans; i++) {
+            const TimelineSpan *s = &t.rank[r].span[i];
+            n[s->kind]++;
+            CHECK(s->end_s >= s->start_s && s->end_s <= t.rank[r].total_s);
+        }
+        CHECK_INT(n[TIMELINE_FORWARD], MICROS * CHUNKS);
+        CHECK_INT(n[TIMELINE_BACKWARD] + n[TIMELINE_INPUT], MICROS * CHUNKS);
+        CHECK_INT(n[TIMELINE_INPUT], n[TIMELINE_WEIGHT]);
+        CHECK(n[TIMELINE_INPUT] > 0);
+        CHECK_INT(n[TIMELINE_OTHER], 3); /* zero, reduce, update */
+        CHECK_INT(n[TIMELINE_SEND], 2 * MICROS);
+    }
+    arena_free(&a);
+}
+
 static void a_pipeline_without_its_ranks_is_refused(void **state)
 {
     (void)state;
@@ -276,6 +342,7 @@ int main(void)
         TEST(four_stages_train_as_one_rank_does),
         TEST(a_table_on_both_ends_gets_the_gradients_of_both),
         TEST(a_stage_that_fails_within_a_step_ends_all),
+        TEST(a_recorded_step_is_drawn_with_every_pass),
         TEST(a_pipeline_without_its_ranks_is_refused),
     };
     return TEST_RUN(tests);
