@@ -329,8 +329,10 @@ static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotStat
     Tensor h[2];
     for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
     r->h = h[1];
-    for (int hop = 0; hop < place_hops(p); hop++) {
-        Place at = place_at(p, 0, hop);
+    /* a plan is of either way through two copies of the model */
+    int ways = e->counting && p->placement == PLACE_BOTH ? 2 : 1;
+    for (int hop = 0; hop < ways * place_hops(p); hop++) {
+        Place at = place_at(p, hop / place_hops(p), hop % place_hops(p));
         if (at.rank == p->rank) TRY(forward_chunk(e, r, s, at.chunk, h));
     }
     arena_release(&s->arena, outer);
