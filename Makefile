@@ -66,7 +66,7 @@ endif
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
-SRC += $(or $(wildcard src/comm/nccl.c),src/comm/nccl_off.c)
+SRC += src/comm/nccl.c
 CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
@@ -93,6 +93,8 @@ all: $(PROGRAM)
 $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
+
+$B/src/comm/nccl.c.o: CFLAGS += -isystem $(CUDA_HOME)/include
 
 $B/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)

@@ -16,7 +16,9 @@ static Status read_config(const char *checkpoint, Arena *a, char path[FILE_PATH_
     TRY(checkpoint_resolve(checkpoint, a, path));
     TRY(checkpoint_info(path, a, &info));
     TRY(config_default(c, a));
-    return config_parse(c, a, path, info.config, strlen(info.config));
+    TRY(config_parse(c, a, path, info.config, strlen(info.config)));
+    config_alone(c);
+    return OK;
 }
 
 /* NAME=PREFIX, or a PREFIX that names itself. */

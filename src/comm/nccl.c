@@ -534,7 +534,7 @@ Status comm_watch(Comm *c, double waited_s)
     char why[COMM_WHY_BYTES];
     TRY(check_hope(g, "wait"));
     int by = host->transport->aborted(host->self, why);
-    Status s = by < 0 ? look_at_groups(g->world) : FAIL(ERR_COMM, "rank %d has ended: %s", by, why);
+    Status s = by < 0 ? look_at_groups(g->world) : FAIL(ERR_COMM, "rank %d failed: %s", by, why);
     if (s == OK && waited_s > host->timeout_s) s = late(g, waited_s);
     if (s == OK) return OK;
     status_sentence(why, sizeof why);

@@ -141,6 +141,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
+    if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
@@ -149,6 +150,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(make_exec(e));
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
+    TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
@@ -170,7 +172,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    TRY(config_check_ops(c));
+    TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
     return s;
@@ -179,6 +181,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
+    engine_free_transfers(e);
     if (e->on_gpu) mesh_free(&e->mesh);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
@@ -402,7 +405,8 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     TRY(engine_copy_record(e));
     TRY(engine_copy_out(e, &e->token_loss));
     TRY(engine_wait(e));
-    *losses = engine_host(e, &e->token_loss);
+    Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
+    *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 

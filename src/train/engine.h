@@ -18,6 +18,7 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
+#include "train/transfers.h"
 
 typedef enum EngineArena {
     ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */
@@ -120,6 +121,7 @@ typedef struct Engine {
     ParamMemory memory;
     LayerWeights *weights;
     Program program;
+    int at;             /* the action that runs */
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
@@ -130,7 +132,9 @@ typedef struct Engine {
     int n_slots;
     ArenaPool grads;
     Arena ring[RINGS];
-    Tensor *entries;  /* of the ring of transfers: (N, D) each */
+    Tensor *entries; /* of the ring of transfers: (N, D) each */
+    Transfers transfers;
+    Comm *mirror;     /* the stage that holds the same parameters, and this one; NULL: none does */
     Tensor output;    /* of a forward in phases */
     Tensor stream[2]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
@@ -185,8 +189,8 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
 
-/* Forward without training on up to micro_batch sequences: the losses (N) of all targets, in host
- * memory until the next call. */
+/* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
+ * of all targets, in host memory until the next call; NULL on a stage without the head. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses);
 
 /* Tokens by (MoE layer, domain, expert) of the last step or evaluation. */

@@ -8,6 +8,7 @@
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/ranks.h"
+#include "train/recording.h"
 #include "train/train.h"
 #include "train/update.h"
 
@@ -103,7 +104,7 @@ static Status check(Trainer *t)
     int ranks = t->world == NULL ? 1 : t->world->size;
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
     TRY(train_mesh(c, ranks, &t->shape));
-    TRY(config_check_ops(c));
+    TRY(config_check_ops(c, ranks));
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
     TRY(train_plan(c, mesh_of(t), &t->plan));
     if (!t->plan.engine.on_gpu) return OK;
@@ -322,6 +323,15 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
     return ranks_step(&t->ranks, &mine);
 }
 
+/* A step that was traced, where `switchyard viz` finds it. */
+static Status record_pipeline(Trainer *t, int64_t step)
+{
+    char name[48], path[FILE_PATH_MAX];
+    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, step);
+    TRY(file_join(path, t->config->run_dir, name));
+    return recording_write(&t->engine, path, &t->arena);
+}
+
 static Status run_step(Trainer *t, StepMetrics *m)
 {
     const Config *c = t->config;
@@ -336,6 +346,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
+    if (traced) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
     m->gpu = t->reading;
     m->step_s = clock_s() - start;

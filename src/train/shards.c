@@ -34,6 +34,14 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
     return bucket_own(&e->params, &e->memory, k, BUF_GRAD);
 }
 
+/* Does another stage hold the bucket, too? DualPipe's ranks hold the same stages in pairs, the ends
+ * of a pipeline one table. Each has the gradients of its own passes; both get the sum. */
+static bool mirrored(const Engine *e, const ParamBucket *k)
+{
+    if (e->mirror == NULL) return false;
+    return e->program.placement == PLACE_BOTH || e->spec.layers[k->layer].kind == LAYER_EMBED;
+}
+
 /* Set-up. */
 
 static bool follows(const Tensor *a, const Tensor *b)
@@ -109,13 +117,13 @@ static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
     add_range(e, part_of(whole, at, whole.w.dim[0] - at));
 }
 
-/* Over all ranks each parameter counts once in the norm: replicas' only on the first, what a whole
- * group holds only on its first. */
+/* Over all ranks each parameter counts once in the norm: replicas' and what two stages hold only on
+ * the first, what a whole group holds only on its first. */
 static bool counts(const Engine *e, const ParamBucket *k)
 {
     if (alone(e)) return true;
     const Mesh *m = e->ex.mesh;
-    if (m->at.replica > 0) return false;
+    if (m->at.replica > 0 || (mirrored(e, k) && e->mirror->rank > 0)) return false;
     return !replicated(e, k) || group_of(e, k)->rank == 0;
 }
 
@@ -305,6 +313,7 @@ Status shards_reduce(Engine *e)
         bool whole = k->hold == HOLD_WHOLE && e->params.shared_out[BUF_GRAD];
         if (whole) TRY(comm_all_reduce(group_of(e, k), &sum, REDUCE_SUM));
         TRY(comm_all_reduce(replicas, &sum, REDUCE_SUM));
+        if (mirrored(e, k)) TRY(comm_all_reduce(e->mirror, &sum, REDUCE_SUM));
     }
     return OK;
 }
