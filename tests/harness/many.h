@@ -12,7 +12,7 @@
 #include "train/shards.h"
 #include "train/train.h"
 
-enum { MANY_SETTINGS = 24, MANY_STEPS = 3 };
+enum { MANY_SETTINGS = 24, MANY_STEPS = 10 };
 
 typedef struct ManyCase {
     const char *name;
