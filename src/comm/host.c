@@ -18,6 +18,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,20 @@ enum {
     SUM_BLOCK = 512,
     STAGING_ALIGN = 64,
 };
+#ifdef HOSTILE
+/* The n-th message of the process is refused, to walk every way out. */
+extern atomic_long comm_fail_countdown;
+atomic_long comm_fail_countdown = -1;
+
+static Status refuse_on_purpose(const Comm *c)
+{
+    if (comm_fail_countdown < 0 || atomic_fetch_sub(&comm_fail_countdown, 1) != 0) return OK;
+    return FAIL(ERR_COMM, "a message of group %s refused on purpose", c->name);
+}
+#else
+static Status refuse_on_purpose(const Comm *c) { return (void)c, OK; }
+#endif
+
 static const double SLICE_S = 0.1; /* how long a signal may go unseen */
 
 typedef enum Kind { SUM_KIND, GATHER_KIND, EXCHANGE_KIND, ROOT_KIND, MEET_KIND } Kind;
@@ -44,6 +59,11 @@ typedef struct Span {
     size_t bytes;
 } Span;
 
+/* What a member says to a split. */
+typedef struct Ballot {
+    int32_t color, key, groups;
+} Ballot;
+
 typedef struct HostGroup {
     unsigned calls;
 } HostGroup;
@@ -52,8 +72,8 @@ const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
 {
     out[0] = '\0';
     if (w->place.say == NULL) return out;
-    memcpy(out, " at ", 5);
-    w->place.say(w->place.self, out + 4, HOST_PLACE_BYTES - 4);
+    memcpy(out, ", at ", 6);
+    w->place.say(w->place.self, out + 5, HOST_PLACE_BYTES - 5);
     return out;
 }
 
@@ -147,6 +167,7 @@ static Status post(const Call *k, int member, bool sends, Span span, int *slot)
                     "group %s is one too many",
                     w->root->rank, COMM_REQUESTS, k->name, k->c->name);
     }
+    TRY(settle(w, refuse_on_purpose(k->c)));
     TRY(settle(w, w->transport->post(w->self, free_slot, &m)));
     w->pending[free_slot] = (Pending){ k->name, k->c, m.peer };
     *slot = free_slot;
@@ -386,18 +407,16 @@ static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm
     return OK;
 }
 
-/* Members of c with this color, by key; the own place is found on the way. row: (size of c, 3). */
-static Status choose_members(const Comm *c, const int32_t *row, Arena *a, Comm *g)
+/* Members of c with the own color, by key; the own place is found on the way. */
+static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm *g)
 {
     int *member = NULL, *place = NULL;
     TRY(ARENA_NEW(a, c->size, &member));
     TRY(ARENA_NEW(a, c->size, &place));
     for (int r = 0; r < c->size; r++) {
-        if (row[3 * r] != row[3 * c->rank]) continue;
+        if (ballot[r].color != ballot[c->rank].color) continue;
         int at = g->size++;
-        for (; at > 0 && row[3 * place[at - 1] + 1] > row[3 * r + 1]; at--) {
-            place[at] = place[at - 1];
-        }
+        for (; at > 0 && ballot[place[at - 1]].key > ballot[r].key; at--) place[at] = place[at - 1];
         place[at] = r;
     }
     for (int i = 0; i < g->size; i++) {
@@ -413,14 +432,15 @@ static Status choose_members(const Comm *c, const int32_t *row, Arena *a, Comm *
 static Status host_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     CommWorld *w = c->world;
-    int32_t *row = (int32_t *)(void *)w->staging;
+    Ballot *ballot = (Ballot *)(void *)w->staging;
+    const Tensor all = { ballot, DTYPE_I32, 2, { c->size, sizeof *ballot / sizeof(int32_t) } };
+    const Tensor own = tensor_rows(&all, c->rank, 1);
     int number = 0;
-    Tensor all = { row, DTYPE_I32, 2, { c->size, 3 } };
-    Tensor own = tensor_rows(&all, c->rank, 1);
-    int32_t *mine = own.data;
-    mine[0] = color, mine[1] = key, mine[2] = w->groups;
+    ballot[c->rank] = (Ballot){ color, key, w->groups };
     TRY(host_all_gather(c, &own, &all));
-    for (int r = 0; r < c->size; r++) number = row[3 * r + 2] > number ? row[3 * r + 2] : number;
+    for (int r = 0; r < c->size; r++) {
+        if (ballot[r].groups > number) number = ballot[r].groups;
+    }
     if (number >= GROUPS_MAX) {
         return FAIL(ERR_COMM, "group %s would be number %d, there may be %d", name, number,
                     GROUPS_MAX);
@@ -429,7 +449,7 @@ static Status host_split(Comm *c, int color, int key, const char *name, Arena *a
     *out = NULL;
     if (color < 0) return OK;
     TRY(new_group(c, name, number, a, out));
-    return choose_members(c, row, a, *out);
+    return choose_members(c, ballot, a, *out);
 }
 
 static Status host_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
