@@ -237,10 +237,13 @@ typedef struct Terms {
     ReduceOp op;
 } Terms;
 
+/* Where a piece of another member waits to be added. */
+static size_t seat_of(const Comm *c, int r) { return (size_t)(r < c->rank ? r : r - 1); }
+
 static const char *term(const Terms *t, int r)
 {
     if (r == t->c->rank) return t->own;
-    return t->others + (size_t)(r < t->c->rank ? r : r - 1) * t->stride;
+    return t->others + seat_of(t->c, r) * t->stride;
 }
 
 /* out may be the own piece. */
@@ -269,26 +272,28 @@ static void add_terms(const Terms *t, char *out, size_t bytes)
     }
 }
 
+/* What a member has already, to where it belongs. */
+static void keep(char *out, Span own)
+{
+    if (own.bytes > 0 && out != own.at) memcpy(out, own.at, own.bytes);
+}
+
 /* out = the own part of op over all members' t. */
 static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out, ReduceOp op)
 {
-    const CommWorld *w = c->world;
     Call k = begin(c, name, SUM_KIND);
     const Span own = part(c, t, c->rank);
-    size_t element = dtype_bytes(t->dtype);
-    size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * element;
-    size_t room = longest;
-    if (c->size > 1) {
-        room = w->staging_bytes / (size_t)(c->size - 1) / STAGING_ALIGN * STAGING_ALIGN;
-    }
+    if (c->size == 1) return keep(out, own), OK;
+    size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * dtype_bytes(t->dtype);
+    size_t room = c->world->staging_bytes / (size_t)(c->size - 1);
+    room = room / STAGING_ALIGN * STAGING_ALIGN;
     for (size_t at = 0; at < longest; at += room) {
         const Span mine = piece(own, at, room);
-        const Terms terms = { c, mine.at, w->staging, room, t->dtype, op };
+        const Terms terms = { c, mine.at, c->world->staging, room, t->dtype, op };
         for (int i = 1; i < c->size; i++) {
-            int from = before(c, i);
-            Span in = { w->staging + (size_t)(from < c->rank ? from : from - 1) * room,
-                        mine.bytes };
-            TRY(exchange(&k, i, piece(part(c, t, behind(c, i)), at, room), in));
+            char *seat = c->world->staging + seat_of(c, before(c, i)) * room;
+            TRY(exchange(&k, i, piece(part(c, t, behind(c, i)), at, room),
+                         (Span){ seat, mine.bytes }));
         }
         add_terms(&terms, out + at, mine.bytes);
     }
@@ -318,16 +323,14 @@ static Status host_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 
 static Status host_all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
-    Span own = part(c, out, c->rank);
-    if (own.bytes > 0 && own.at != in->data) memcpy(own.at, in->data, own.bytes);
+    keep(part(c, out, c->rank).at, (Span){ in->data, tensor_bytes(in) });
     return gather_parts(c, "all_gather", out);
 }
 
 static Status host_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Call k = begin(c, "all_to_all", EXCHANGE_KIND);
-    Span own = part(c, in, c->rank);
-    if (own.bytes > 0) memcpy(part(c, out, c->rank).at, own.at, own.bytes);
+    keep(part(c, out, c->rank).at, part(c, in, c->rank));
     for (int i = 1; i < c->size; i++) {
         TRY(exchange(&k, i, part(c, in, behind(c, i)), part(c, out, before(c, i))));
     }
