@@ -2,9 +2,10 @@
  * nccl: groups of GPUs, through NCCL, which is opened at run time.
  *
  * A group has a twin on the host, of the same ranks: there they meet, say their colors and share
- * NCCL's id. Its calls are launches on its stream. What a launch would have to set up is set up
- * when the group is made (rings) or by comm_connect (pairs), so that a captured step sets up
- * nothing. Groups of one rank have no NCCL: copies, or nothing.
+ * NCCL's id. Its calls are launches on its stream; where that changes, NCCL keeps their order. What
+ * a launch would have to set up is set up when the group is made (rings) or by comm_connect
+ * (pairs), so that a captured step sets up nothing. Groups of one rank have no NCCL: copies, or
+ * nothing.
  *
  * One order of sums for one mesh: the ring is the only algorithm, its blocks are one number for all
  * sizes, and which protocol a size takes NCCL reads from a table of its own that depends on the
@@ -73,7 +74,7 @@ static const struct {
     CALL(Recv)
 
 typedef struct Nccl {
-#define CALL(name) __typeof__(&nccl##name) name;
+#define CALL(name) __typeof__ (&nccl##name)(name);
     NCCL_CALLS(CALL)
 #undef CALL
 } Nccl;
@@ -115,6 +116,7 @@ static void open_library(void)
     if (file == NULL) return;
     why_not[0] = '\0';
     for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
         (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         void *at = dlsym(file, rows[i].name);
@@ -461,6 +463,11 @@ static const CommTable table = {
 };
 
 /* Of NCCL alone */
+
+void comm_set_stream(Comm *c, void *stream)
+{
+    if (c->table == &table) group_of(c)->stream = stream;
+}
 
 Status comm_connect(Comm *c)
 {
