@@ -290,7 +290,10 @@ static Status look(Exec *ex, bool *busy)
         if ((c->used >> i & 1) == 0) continue;
         cudaError_t e = cudaStreamQuery(c->stream[i]);
         *busy = e == cudaErrorNotReady;
-        if (!*busy) TRY(cuda_status(e, "wait for the GPU"));
+        if (*busy)
+            (void)cudaGetLastError(); /* which would be the next launch's error */
+        else
+            TRY(cuda_status(e, "wait for the GPU"));
     }
     return OK;
 }
@@ -334,7 +337,7 @@ static Status sync_watched(Exec *ex, Comm *world)
     return FAIL(ERR_COMM, "%s", why);
 }
 
-static Status sync(Exec *ex)
+static Status wait_all(Exec *ex)
 {
     Cuda *c = ex->cuda;
     c->waits++;
@@ -369,7 +372,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     Status s = op->cuda(ex, args);
     /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
-    if (s == OK && ex->depth > 1) s = sync(ex);
+    if (s == OK && ex->depth > 1) s = wait_all(ex);
     return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }
 
@@ -411,10 +414,10 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
     TRY(fill(ex, ex->cuda->bad, 0xFF, sizeof at));
     TRY(t->dtype == DTYPE_F32 ? search<float>(ex, t) : search<Bf16>(ex, t));
     TRY(copy(ex, &at, ex->cuda->bad, sizeof at));
-    TRY(sync(ex));
+    TRY(wait_all(ex));
     if (at == NONE) return OK;
     TRY(copy(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
-    TRY(sync(ex));
+    TRY(wait_all(ex));
     dtype_to_f32(&v, bits, t->dtype, 1);
     *index = (int64_t)at, *value = (double)v;
     return OK;
@@ -451,6 +454,6 @@ Status cuda_wait_on(Exec *ex, Event event, void *stream)
 static Status record(Exec *ex, Event event) { return cuda_record_on(ex, event, exec_stream(ex)); }
 static Status wait(Exec *ex, Event event) { return cuda_wait_on(ex, event, exec_stream(ex)); }
 
-const Backend backend_cuda = { "cuda",    run,    alloc, release, copy,    fill,
-                               event_new, record, wait,  sync,    find_bad };
+const Backend backend_cuda = { "cuda",    run,    alloc, release,  copy,    fill,
+                               event_new, record, wait,  wait_all, find_bad };
 }

@@ -108,6 +108,9 @@ Status comm_barrier(Comm *c);
  * error, or the deadline has passed. Graphs with calls are freed before their groups. */
 Status comm_watch(Comm *c, double waited_s);
 
+/* On a GPU: calls from here on go to this stream (a cudaStream_t), after those before. */
+void comm_set_stream(Comm *c, void *stream);
+
 /* On a GPU: memory and links between all pairs of members, so that transfers and all_to_all of this
  * group are launches from the first on. Collective; before a capture. */
 Status comm_connect(Comm *c);

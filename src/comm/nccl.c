@@ -2,9 +2,10 @@
  * nccl: groups of GPUs, through NCCL, which is opened at run time.
  *
  * A group has a twin on the host, of the same ranks: there they meet, say their colors and share
- * NCCL's id. Its calls are launches on its stream. What a launch would have to set up is set up
- * when the group is made (rings) or by comm_connect (pairs), so that a captured step sets up
- * nothing. Groups of one rank have no NCCL: copies, or nothing.
+ * NCCL's id. Its calls are launches on its stream; where that changes, NCCL keeps their order. What
+ * a launch would have to set up is set up when the group is made (rings) or by comm_connect
+ * (pairs), so that a captured step sets up nothing. Groups of one rank have no NCCL: copies, or
+ * nothing.
  *
  * One order of sums for one mesh: the ring is the only algorithm, its blocks are one number for all
  * sizes, and which protocol a size takes NCCL reads from a table of its own that depends on the
@@ -73,7 +74,7 @@ static const struct {
     CALL(Recv)
 
 typedef struct Nccl {
-#define CALL(name) __typeof__(&nccl##name) name;
+#define CALL(name) __typeof__ (&nccl##name)(name);
     NCCL_CALLS(CALL)
 #undef CALL
 } Nccl;
@@ -115,6 +116,7 @@ static void open_library(void)
     if (file == NULL) return;
     why_not[0] = '\0';
     for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
         (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         void *at = dlsym(file, rows[i].name);
@@ -334,7 +336,9 @@ static Status connect_ring(Group *g)
     TRY(share_id(g, &id));
     TRY(nccl_status(g, "start",
                     nccl.CommInitRankConfig(&g->nccl, g->comm.size, id, g->comm.rank, &config)));
-    return barrier(&g->comm); /* the first call of the ring sets it up */
+    TRY(barrier(&g->comm)); /* the first call of the ring sets it up */
+    g->call = NULL;
+    return OK;
 }
 
 /* `host` becomes the group's. */
@@ -361,7 +365,7 @@ static Status split(Comm *c, int color, int key, const char *name, Arena *a, Com
 {
     Group *g = group_of(c);
     Comm *host = NULL;
-    TRY(begin(g, "split"));
+    TRY(check_hope(g, "split"));
     TRY(comm_split(g->host, color, key, name, a, &host));
     *out = NULL;
     return host == NULL ? OK : group_make(g->world, host, g->stream, a, out);
@@ -371,7 +375,7 @@ static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **ou
 {
     Group *g = group_of(c);
     Comm *host = NULL;
-    TRY(begin(g, "again"));
+    TRY(check_hope(g, "again"));
     TRY(comm_again(g->host, NULL, name, a, &host));
     return group_make(g->world, host, stream, a, out);
 }
@@ -460,6 +464,11 @@ static const CommTable table = {
 
 /* Of NCCL alone */
 
+void comm_set_stream(Comm *c, void *stream)
+{
+    if (c->table == &table) group_of(c)->stream = stream;
+}
+
 Status comm_connect(Comm *c)
 {
     Group *g = c->table == &table ? group_of(c) : NULL;
@@ -491,7 +500,7 @@ Status comm_batch_end(Comm *c)
 static void say_calls(const GpuWorld *w, char *out, size_t out_bytes)
 {
     size_t used = 0;
-    out[0] = '\0';
+    (void)snprintf(out, out_bytes, "none");
     for (const Group *g = w->first; g != NULL; g = g->next) {
         if (g->nccl == NULL || g->call == NULL || used >= out_bytes) continue;
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%s of group %s with rank",

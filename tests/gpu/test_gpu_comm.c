@@ -485,6 +485,31 @@ static void a_stream_of_its_own_is_ordered_by_events(void **state)
     run_all_sizes(own_stream);
 }
 
+/* One group, in turn on the one lane and on the other, without events of ours between its calls. */
+static Status follow(Gpu *g)
+{
+    Comm *c = g->world;
+    Pair p;
+    int32_t want = 1;
+    TRY(pair_new(g, DTYPE_I32, MANY, &p));
+    for (int64_t i = 0; i < MANY; i++) case_put(&p.host, i, 1);
+    TRY(pair_up(g, &p));
+    TRY(gpu_wait(g));
+    for (int i = 0; i < 6; i++, want *= c->size) {
+        comm_set_stream(c, cuda_stream(&g->ex, i % 2 == 0 ? LANE_COMM : LANE_COMPUTE));
+        TRY(comm_all_reduce(c, &p.gpu, REDUCE_SUM));
+    }
+    TRY(pair_down(g, &p));
+    for (int64_t i = 0; i < MANY; i++) EXPECT(case_get(&p.host, i) == (float)want);
+    return OK;
+}
+
+static void a_group_follows_the_lane(void **state)
+{
+    NEEDS_GPUS();
+    run_all_sizes(follow);
+}
+
 /* Ends */
 
 typedef struct Ending {
@@ -597,6 +622,7 @@ int main(void)
         TEST(two_lanes_at_once_give_the_same_bits_every_time),
         TEST(a_captured_graph_gives_the_bits_of_launches),
         TEST(a_stream_of_its_own_is_ordered_by_events),
+        TEST(a_group_follows_the_lane),
         TEST(who_waits_for_a_rank_that_stays_away_fails_in_time_and_names_it),
         TEST(who_waits_for_it_in_a_graph_does_so_too),
         TEST(the_end_of_a_rank_ends_the_waits_of_others_with_its_reason),
