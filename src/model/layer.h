@@ -31,7 +31,8 @@ typedef struct MicroBatch {
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four */
+    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four;
+                    overflow: above 0 if a row of an exchange had no room */
     Tensor loss, aux_loss, square_sum, overflow; /* (1) f32 */
     Tensor norm, clip;                           /* (1) f32 */
     Tensor load;                                 /* (MoE layers, domains, E) i32, added likewise */

@@ -95,8 +95,9 @@ static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
     ParamBucket k = {
         .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1, .decay = true
     };
-    if (hold == HOLD_DENSE) k.ranks = at_least_one(s->dense), k.own = s->dense_rank;
-    if (hold == HOLD_EXPERT) k.ranks = at_least_one(s->expert), k.own = s->expert_rank;
+    bool parts = s->stage > 0;
+    if (parts && hold == HOLD_DENSE) k.ranks = at_least_one(s->dense), k.own = s->dense_rank;
+    if (parts && hold == HOLD_EXPERT) k.ranks = at_least_one(s->expert), k.own = s->expert_rank;
     int64_t at = 0;
     int role = -1;
     for (int i = first; i < end; i++) {

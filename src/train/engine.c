@@ -116,6 +116,22 @@ static Status make_exec(Engine *e)
     return OK;
 }
 
+/* The groups that tensors go through: the host's, or the same over the GPUs. */
+static Status join_mesh(Engine *e)
+{
+    const Mesh *host = e->shape.mesh;
+    Comm *world = NULL;
+    if (host == NULL || e->counting) return OK;
+    e->mesh = *host;
+    if (e->on_gpu) {
+        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables,
+                      &world));
+        TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    }
+    e->ex.mesh = &e->mesh;
+    return OK;
+}
+
 /* plan NULL: for counting. */
 static Status setup(Engine *e, const EnginePlan *plan)
 {
@@ -126,13 +142,16 @@ static Status setup(Engine *e, const EnginePlan *plan)
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
+    if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
+    TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
+    TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
@@ -154,7 +173,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    TRY(config_check_ops(c));
+    TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
     return s;
@@ -163,6 +182,8 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
+    engine_free_transfers(e);
+    if (e->on_gpu) mesh_free(&e->mesh);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);
@@ -386,7 +407,8 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     TRY(engine_copy_record(e));
     TRY(engine_copy_out(e, &e->token_loss));
     TRY(engine_wait(e));
-    *losses = engine_host(e, &e->token_loss);
+    Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
+    *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 

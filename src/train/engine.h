@@ -18,6 +18,7 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
+#include "train/transfers.h"
 
 typedef enum EngineArena {
     ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */
@@ -43,7 +44,6 @@ typedef struct EngineShape {
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
-    Comm *host;                /* and the group of all ranks for the host's memory */
 } EngineShape;
 
 /* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
@@ -122,16 +122,20 @@ typedef struct Engine {
     ParamMemory memory;
     LayerWeights *weights;
     Program program;
+    int at;             /* the action that runs */
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
+    Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
     Arena ring[RINGS];
-    Tensor *entries;  /* of the ring of transfers: (N, D) each */
+    Tensor *entries; /* of the ring of transfers: (N, D) each */
+    Transfers transfers;
+    Comm *mirror;     /* the stage that holds the same parameters, and this one; NULL: none does */
     Tensor output;    /* of a forward in phases */
     Tensor stream[2]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
@@ -186,8 +190,8 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
 
-/* Forward without training on up to micro_batch sequences: the losses (N) of all targets, in host
- * memory until the next call. */
+/* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
+ * of all targets, in host memory until the next call; NULL on a stage without the head. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses);
 
 /* Tokens by (MoE layer, domain, expert) of the last step or evaluation. */

@@ -312,14 +312,10 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
 
 /* Without training: the stream goes back and forth between two buffers, and each layer's own memory
  * is taken back at once. */
-static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotState *s)
+static Status forward_chunk(Engine *e, LayerRun *r, SlotState *s, int chunk, const Tensor h[2])
 {
-    ArenaMark outer = arena_mark(&s->arena);
-    Tensor h[2];
-    for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
-    r->h = h[1];
-    for (int i = 0; i < e->spec.n_layers; i++) {
-        if (!layer_on(&e->spec.layers[i], e->shape.pp_rank)) continue;
+    TRY(transfers_move(&e->transfers, ACTION_RECV_ACTIVATIONS, chunk, &r->h));
+    for (int i = e->chunks[chunk].first; i < e->chunks[chunk].end; i++) {
         select_layer(e, r, s->at[0].state, i);
         TRY(shards_open(e, i, false));
         ArenaMark mark = arena_mark(&s->arena);
@@ -328,6 +324,22 @@ static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotStat
         TRY(forward_phases(e, r));
         arena_release(&s->arena, mark);
         r->h = r->h_out;
+    }
+    return transfers_move(&e->transfers, ACTION_SEND_ACTIVATIONS, chunk, &r->h);
+}
+
+static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotState *s)
+{
+    const Program *p = &e->program;
+    ArenaMark outer = arena_mark(&s->arena);
+    Tensor h[2];
+    for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
+    r->h = h[1];
+    /* a plan is of either way through two copies of the model */
+    int ways = e->counting && p->placement == PLACE_BOTH ? 2 : 1;
+    for (int hop = 0; hop < ways * place_hops(p); hop++) {
+        Place at = place_at(p, hop / place_hops(p), hop % place_hops(p));
+        if (at.rank == p->rank) TRY(forward_chunk(e, r, s, at.chunk, h));
     }
     arena_release(&s->arena, outer);
     return OK;

@@ -14,11 +14,11 @@ ParamShards shards_of(const Config *c, const Mesh *m)
 }
 
 /* Are there others to talk to? */
-static bool alone(const Engine *e) { return e->counting || e->shape.mesh == NULL; }
+static bool alone(const Engine *e) { return e->ex.mesh == NULL; }
 
 static Comm *group_of(const Engine *e, const ParamBucket *k)
 {
-    return e->shape.mesh->group[k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD];
+    return e->ex.mesh->group[k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD];
 }
 
 /* Do all of its group hold the bucket's gradients whole, after they were added? */
@@ -32,6 +32,14 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 {
     if (replicated(e, k)) return bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
     return bucket_own(&e->params, &e->memory, k, BUF_GRAD);
+}
+
+/* Does another stage hold the bucket, too? DualPipe's ranks hold the same stages in pairs, the ends
+ * of a pipeline one table. Each has the gradients of its own passes; both get the sum. */
+static bool mirrored(const Engine *e, const ParamBucket *k)
+{
+    if (e->mirror == NULL) return false;
+    return e->program.placement == PLACE_BOTH || e->spec.layers[k->layer].kind == LAYER_EMBED;
 }
 
 /* Set-up. */
@@ -109,13 +117,13 @@ static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
     add_range(e, part_of(whole, at, whole.w.dim[0] - at));
 }
 
-/* Over all ranks each parameter counts once in the norm: replicas' only on the first, what a whole
- * group holds only on its first. */
+/* Over all ranks each parameter counts once in the norm: replicas' and what two stages hold only on
+ * the first, what a whole group holds only on its first. */
 static bool counts(const Engine *e, const ParamBucket *k)
 {
     if (alone(e)) return true;
-    const Mesh *m = e->shape.mesh;
-    if (m->at.replica > 0) return false;
+    const Mesh *m = e->ex.mesh;
+    if (m->at.replica > 0 || (mirrored(e, k) && e->mirror->rank > 0)) return false;
     return !replicated(e, k) || group_of(e, k)->rank == 0;
 }
 
@@ -295,7 +303,7 @@ Status shards_reduce(Engine *e)
 {
     for (int i = 0; i < 2 && e->params.shared_out[BUF_GRAD]; i++) TRY(flush(e, i));
     if (alone(e)) return OK;
-    Comm *replicas = e->shape.mesh->group[GROUP_REPLICA];
+    Comm *replicas = e->ex.mesh->group[GROUP_REPLICA];
     for (int layer = e->spec.n_layers - 1; layer >= 0; layer--) {
         if (e->passes[layer] < e->program.micros) TRY(reduce_layer(e, layer));
     }
@@ -305,6 +313,7 @@ Status shards_reduce(Engine *e)
         bool whole = k->hold == HOLD_WHOLE && e->params.shared_out[BUF_GRAD];
         if (whole) TRY(comm_all_reduce(group_of(e, k), &sum, REDUCE_SUM));
         TRY(comm_all_reduce(replicas, &sum, REDUCE_SUM));
+        if (mirrored(e, k)) TRY(comm_all_reduce(e->mirror, &sum, REDUCE_SUM));
     }
     return OK;
 }

@@ -34,8 +34,8 @@ static Status update_bias(Engine *e, int layer)
 /* The step's sums over all ranks: what only some of them counted. */
 static Status add_records(Engine *e)
 {
-    const Mesh *m = e->shape.mesh;
-    if (m == NULL || e->counting) return OK;
+    const Mesh *m = e->ex.mesh;
+    if (m == NULL) return OK;
     TRY(comm_all_reduce(m->group[GROUP_WORLD], &e->record.sums, REDUCE_SUM));
     if (e->spec.n_moe == 0) return OK;
     return comm_all_reduce(m->group[GROUP_WORLD], &e->record.load, REDUCE_SUM);

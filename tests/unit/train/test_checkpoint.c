@@ -28,7 +28,7 @@ static void place_open_in(RunPlace *p, const char *folder, const char *const *se
     all[n++] = "run.threads=1"; /* what is saved does not depend on it */
     tiny_open(&p->t, all);
     CHECK_OK(arena_init(&p->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(checkpointer_open(&p->saver, &p->t.engine, &p->t.arena));
+    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.engine, &p->t.arena));
 }
 
 static void place_open(RunPlace *p, const char *const *settings)
@@ -322,7 +322,7 @@ static void the_newest_are_kept_also_by_the_next_process(void **state)
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     CHECK(!has(&p, 1) && has(&p, 2) && has(&p, 3));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.engine, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine, &p.t.arena));
     CHECK_INT(p.saver.n_steps, 2);
     train_and_save(&p, 3, 1);
     CHECK(!has(&p, 2) && has(&p, 3) && has(&p, 4));
@@ -340,7 +340,7 @@ static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **
     CHECK_OK(file_make_folders(path));
     CHECK_OK(file_make_folders(in_step(&p, 1, "mine")));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.engine, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine, &p.t.arena));
     CHECK(!file_exists(path));
     CHECK(file_exists(in_step(&p, 1, "mine")));
     CHECK_INT(p.saver.n_steps, 1);
