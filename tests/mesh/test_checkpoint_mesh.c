@@ -48,6 +48,7 @@ typedef struct Rank {
     Arena scratch;
     Comm *world;
     const char *dir;
+    StepResult *last;
 } Rank;
 
 typedef Status Body(Rank *r);
@@ -57,6 +58,7 @@ typedef struct Case {
     const char *dir, *more;
     bool apart; /* each rank in a folder of its own */
     Body *body;
+    StepResult *last; /* of each rank's training */
 } Case;
 
 static Status rank_open(Rank *r, const Case *c)
@@ -77,7 +79,7 @@ static Status rank_open(Rank *r, const Case *c)
 static Status be_rank(void *state, Comm *world)
 {
     const Case *c = state;
-    Rank r = { .world = world, .dir = c->dir, .t = &r.many.t };
+    Rank r = { .world = world, .dir = c->dir, .t = &r.many.t, .last = c->last };
     Status s = rank_open(&r, c);
     if (s == OK) s = c->body(&r);
     checkpointer_close(&r.saver);
@@ -280,6 +282,44 @@ static void a_save_ends_at_a_later_step(void **state)
     RUN_CASE(.layout = &layouts[1], .dir = place, .body = expect_one);
 }
 
+static Status train_to(Rank *r, int64_t first, int64_t end)
+{
+    for (int64_t i = first; i < end; i++) {
+        TRY(many_step(&r->many, i, &r->last[r->world->rank]));
+        if (i == 2) TRY(checkpoint_save(&r->saver, 3, 12));
+        TRY(checkpoint_poll(&r->saver));
+    }
+    return checkpoint_finish(&r->saver);
+}
+
+static Status train_through(Rank *r)
+{
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    return train_to(r, 0, 6);
+}
+
+static Status train_on(Rank *r)
+{
+    CheckpointInfo info;
+    TRY(checkpoint_load_newest(&r->t->engine, r->dir, &r->scratch, &info));
+    return train_to(r, info.step, 6);
+}
+
+static void a_resumed_run_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++) {
+        StepResult whole[4] = { 0 }, resumed[4] = { 0 };
+        RUN_CASE(.layout = &layouts[i], .dir = place, .body = train_through, .last = whole);
+        RUN_CASE(.layout = &layouts[i], .dir = place, .body = train_on, .last = resumed);
+        for (int r = 0; r < layouts[i].ranks; r++) {
+            CHECK(whole[r].loss == resumed[r].loss && whole[r].grad_norm == resumed[r].grad_norm);
+        }
+        CHECK(whole[0].loss > 0);
+        CHECK_OK(file_remove_tree(place));
+    }
+}
+
 /* ---- what goes wrong ---- */
 
 static Status save_and_leave(Rank *r)
@@ -418,6 +458,7 @@ int main(void)
         PLACE_TEST(no_element_is_written_twice),
         PLACE_TEST(a_save_without_a_thread_writes_the_same),
         PLACE_TEST(a_save_ends_at_a_later_step),
+        PLACE_TEST(a_resumed_run_goes_on_with_the_same_bits),
         PLACE_TEST(a_save_that_was_not_finished_leaves_the_one_before),
         PLACE_TEST(a_rank_that_cannot_write_fails_the_save_on_all),
         PLACE_TEST(a_missing_file_is_named_and_the_one_before_is_loaded),
