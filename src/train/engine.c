@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "op/choices.h"
+#include "train/again.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
 #include "train/run_layers.h"
@@ -142,6 +143,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
+    if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
@@ -322,20 +324,48 @@ static Status rehearse(Engine *e, const char *products)
     return OK;
 }
 
-Status engine_prepare(Engine *e, const char *products)
+static Status capture(Engine *e)
 {
-    if (!e->on_gpu) return OK;
-    TRY(rehearse(e, products));
     TRY(cuda_capture_begin(&e->ex));
     Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->graph);
     TRY(s);
     TRY(end);
-    TRY(engine_wait(e));
+    return engine_wait(e);
+}
+
+Status engine_prepare(Engine *e, const char *products)
+{
+    if (!e->on_gpu) return OK;
+    TRY(rehearse(e, products));
+    TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
     CudaGraph counted = e->graph;
     cuda_graph_free(&e->graph);
     e->graph.nodes = counted.nodes, e->graph.kernels = counted.kernels;
     return OK;
+}
+
+static Status run_step(Engine *e, int64_t step)
+{
+    TRY(start_step(e));
+    if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
+    Status s = engine_wait(e);
+    if (s != ERR_DEVICE) return s;
+    char why[512];
+    status_sentence(why, sizeof why);
+    return FAIL(ERR_DEVICE, "step %lld: %s; run.guard=true waits after every op and names the one",
+                (long long)step, why);
+}
+
+/* The graph of the second way is made when it is first wanted. */
+static Status run_again(Engine *e, int64_t step)
+{
+    bool captured = e->graph.exec != NULL;
+    again_use(e, 1);
+    Status s = captured && e->graph.exec == NULL ? capture(e) : OK;
+    if (s == OK) s = run_step(e, step);
+    again_use(e, 0);
+    return s;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
@@ -347,17 +377,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
     int64_t waits = cuda_waits(&e->ex);
-    TRY(start_step(e));
-    if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
-    Status s = engine_wait(e);
-    if (s == ERR_DEVICE) {
-        char why[512];
-        status_sentence(why, sizeof why);
-        return FAIL(ERR_DEVICE,
-                    "step %lld: %s; run.guard=true waits after every op and names the one",
-                    (long long)step, why);
-    }
-    TRY(s);
+    TRY(run_step(e, step));
+    bool again = again_needed(e);
+    if (again) TRY(run_again(e, step));
 
     double device_s = 0;
     if (e->on_gpu) TRY(cuda_marks_s(&e->ex, &device_s));
@@ -370,6 +392,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .aux_loss = (double)*aux,
                          .grad_norm = (double)*norm,
                          .finite = isfinite(*loss) && isfinite(*norm),
+                         .again = again,
                          .load = e->load_host.data,
                          .device_s = device_s,
                          .launches = e->launches,
