@@ -112,6 +112,8 @@ void comm_abort(Comm *c, const char *why) { c->table->abort(c, why); }
 
 void comm_set_place(Comm *c, CommPlace place) { c->world->place = place; }
 
+double comm_waited_s(const Comm *c) { return c->world->waited_s; }
+
 void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s)
 {
     c->world->stop = stop;
@@ -133,4 +135,12 @@ int comm_launched(void)
     int n = env_count("OMPI_COMM_WORLD_SIZE");
     if (n < 1 && env_count("PMIX_RANK") >= 0) n = env_count("SLURM_NTASKS");
     return n > 0 ? n : 1;
+}
+
+/* Threads share a host. */
+int comm_local_rank(const Comm *world)
+{
+    int n = env_count("OMPI_COMM_WORLD_LOCAL_RANK");
+    if (n == 0) n = env_count("SLURM_LOCALID");
+    return comm_launched() > 1 ? n : world->rank;
 }

@@ -70,6 +70,8 @@ Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, in
  * which needs no MPI: how many processes mpirun or srun has started; 1 if neither did. */
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
+/* Which of the ranks on its host this is, from 0. */
+int comm_local_rank(const Comm *world);
 bool comm_mpi_built(void);
 
 /* The same group for memory of the GPU that is current, on `stream` (a cudaStream_t); `host` is
@@ -132,6 +134,9 @@ Status comm_wait(Comm *c, CommRequest *r);
 /* This rank ends with `why`; all waits of all others end, too. Returns at once; safe at any time.
  * To be called before memory goes that transfers of this rank may still use. */
 void comm_abort(Comm *c, const char *why);
+
+/* Seconds that this rank has waited for others so far. */
+double comm_waited_s(const Comm *c);
 
 /* Who asks where this rank stands. */
 void comm_set_place(Comm *c, CommPlace place);

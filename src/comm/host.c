@@ -151,7 +151,10 @@ static Status check_alive(const CommWorld *w)
 static Status wait_slot(CommWorld *w, int slot)
 {
     TRY(check_alive(w));
-    return settle(w, wait_until_done(w, slot));
+    double since = clock_s();
+    Status s = wait_until_done(w, slot);
+    w->waited_s += clock_s() - since;
+    return settle(w, s);
 }
 
 static Status post(const Call *k, int member, bool sends, Span span, int *slot)

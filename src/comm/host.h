@@ -56,6 +56,7 @@ struct CommWorld {
     int groups;    /* the next free number of a group */
     char *staging; /* parts of sums from other ranks */
     size_t staging_bytes;
+    double waited_s;
     Status failed; /* after the first failure all calls end with it */
     char why[COMM_WHY_BYTES];
     Pending pending[COMM_REQUESTS];

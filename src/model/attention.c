@@ -12,12 +12,15 @@
  * Kept for backward: y, a (mla; gqa with such a norm), the normalised latents, q, k, v, o and the
  * softmax's lse.
  *
- * With a sequence cut over ranks (spec->cp; each has two of 2 cp pieces, so that all see as many
- * pairs) the queries here meet the keys block by block, a block being one rank's. MLA gathers and
- * keeps the latents of all ranks and projects keys and values up from them when their block's turn
- * comes, forward and backward; the gradients are folded back through that projection before they
- * are scattered. GQA passes keys and values round a ring (arXiv:2310.01889), in backward with their
- * gradients. Each block costs what one rank's own causal half does.
+ * With a sequence cut over ranks (spec->cp; rank c has pieces c and 2 cp - 1 - c of 2 cp, so that
+ * all see as many pairs) the queries here meet the keys block by block, a block being one rank's:
+ * first the own one, then the next rank's and so on; backward the own one comes last. o and dq grow
+ * in f32. MLA gathers and keeps the latents of all ranks, normalised, with the shared keys turned
+ * (whoever reads them needs no positions), and projects keys and values up from them when their
+ * block's turn comes, forward and backward; the gradients are folded back through that projection
+ * before they are scattered. GQA passes keys and values round a ring (arXiv:2310.01889), in
+ * backward with their gradients: a block's begin at the rank before its own and end there. Each
+ * block costs what one rank's own causal half does.
  */
 #include "model/layer.h"
 
@@ -31,12 +34,35 @@ typedef struct AttentionState {
     Tensor o, lse;
     Tensor dq, dk, dv;          /* ring, from core to qkv */
     Tensor dq_raw, dkv_raw, da; /* ring, from backward_input to backward_weight */
-    Tensor latents;             /* mla over ranks: (cp N, kv_rank + rope) */
-    Tensor dlatents;            /* ring: the same, then (N, ...) scattered */
-    Tensor block[2];            /* gqa over ranks, ring: keys and values under way */
+    /* Over ranks. mla: of each rank (N, kv_rank) latents, then (N, rope) keys; gradients (ring)
+     * alike, this rank's part being whole after kv_gather. */
+    Tensor latents, dlatents;
+    Tensor kv;       /* mla: a block before it is assembled; gqa: k, then v, (2N, G*d) */
+    Tensor dkv;      /* gqa, ring: dk, then dv */
+    Tensor block[2]; /* gqa, ring: keys and values under way */
 } AttentionState;
 
-static bool shared_context(const LayerRun *r) { return r->training && r->spec->cp > 1; }
+/* With a cache one rank generates. */
+static bool shared_context(const LayerRun *r) { return r->cache == NULL && r->spec->cp > 1; }
+static bool shared_latents(const LayerRun *r)
+{
+    return shared_context(r) && r->layer->as.attention.kind == ATTENTION_MLA;
+}
+
+/* The block whose turn it is: 0 is this rank's own, 1 the next rank's. */
+static int64_t rank_of_block(const LayerRun *r, int64_t block)
+{
+    int64_t own = r->ex->mesh == NULL ? 0 : r->ex->mesh->at.cp;
+    return (own + block) % r->spec->cp;
+}
+
+static AttentionPieces pieces(const LayerRun *r, int64_t block)
+{
+    if (!shared_context(r)) return (AttentionPieces){ 0 };
+    int64_t q = rank_of_block(r, 0), k = rank_of_block(r, block), n = r->batch->t / 2;
+    int64_t last = 2 * r->spec->cp - 1;
+    return (AttentionPieces){ n, { n * q, n * (last - q) }, { n * k, n * (last - k) } };
+}
 
 static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
 static int64_t rope_col(const AttentionSpec *a) { return a->q_rank + a->kv_rank; }
@@ -98,23 +124,29 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 
 /* Forward. */
 
-/* y = norm of the window of `a` at col, as wide as the weight of `role`. */
+/* y = norm of the window of `a` at col, as wide as y. */
 static Status latent_norm(LayerRun *r, const AttentionState *s, ParamRole role, int64_t col,
-                          Arena *arena, NormState *n)
+                          const NormState *n)
 {
-    Tensor w = r->weights->w[role];
-    TRY(tensor_new2(arena, r->spec->act, s->a.dim[0], tensor_elems(&w), &n->y));
-    return rmsnorm_fwd(
-        r->ex,
-        (RmsnormFwd){
-            .x = s->a, .w = w, .y = n->y, .rstd = n->rstd, .x_col = col, .eps = r->spec->eps });
+    return rmsnorm_fwd(r->ex, (RmsnormFwd){ .x = s->a,
+                                            .w = r->weights->w[role],
+                                            .y = n->y,
+                                            .rstd = n->rstd,
+                                            .x_col = col,
+                                            .eps = r->spec->eps });
 }
 
 static Status latents(LayerRun *r, AttentionState *s, Arena *arena)
 {
     const AttentionSpec *a = &r->layer->as.attention;
-    if (a->q_rank > 0) TRY(latent_norm(r, s, ROLE_Q_NORM, 0, arena, &s->q_norm));
-    return latent_norm(r, s, ROLE_KV_NORM, kv_col(a), arena, &s->kv_norm);
+    int64_t n = layer_tokens(r);
+    if (a->q_rank > 0) {
+        TRY(tensor_new2(arena, r->spec->act, n, a->q_rank, &s->q_norm.y));
+        TRY(latent_norm(r, s, ROLE_Q_NORM, 0, &s->q_norm));
+    }
+    if (shared_latents(r)) return OK;
+    TRY(tensor_new2(arena, r->spec->act, n, a->kv_rank, &s->kv_norm.y));
+    return latent_norm(r, s, ROLE_KV_NORM, kv_col(a), &s->kv_norm);
 }
 
 static Status project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out)
@@ -132,6 +164,14 @@ static RopeMlaDims mla_dims(const AttentionSpec *a)
                           .v = a->v,
                           .k_col = rope_col(a),
                           .interleaved = a->interleaved };
+}
+
+/* The shared key alone, as one head of a query. */
+static RopeMlaDims key_dims(const AttentionSpec *a)
+{
+    return (RopeMlaDims){
+        .heads = 1, .rope = a->rope, .q_col = rope_col(a), .interleaved = a->interleaved
+    };
 }
 
 static RopeGqaDims gqa_dims(const AttentionSpec *a)
@@ -188,23 +228,27 @@ static Status assemble(LayerRun *r, AttentionState *s)
         TRY(project(r, s->q_norm.y, ROLE_Q_B, r->scratch, &q));
     else
         TRY(project(r, s->norm.y, ROLE_Q, r->scratch, &q));
+    RopeMlaFwd rope = { .q = q,
+                        .pos = r->batch->pos,
+                        .cos = r->rope_cos,
+                        .sin = r->rope_sin,
+                        .q_out = s->q,
+                        .dims = mla_dims(a) };
+    if (shared_context(r)) return rope_mla_fwd(r->ex, rope);
     TRY(project(r, s->kv_norm.y, ROLE_KV_B, r->scratch, &kv));
-    return rope_mla_fwd(r->ex, (RopeMlaFwd){ .q = q,
-                                             .kv = kv,
-                                             .k_rope = s->a,
-                                             .pos = r->batch->pos,
-                                             .cos = r->rope_cos,
-                                             .sin = r->rope_sin,
-                                             .q_out = s->q,
-                                             .k_out = s->k,
-                                             .v_out = s->v,
-                                             .dims = mla_dims(a) });
+    rope.kv = kv, rope.k_rope = s->a, rope.k_out = s->k, rope.v_out = s->v;
+    return rope_mla_fwd(r->ex, rope);
 }
 
 static Status place_kv(LayerRun *r, AttentionState *s, Arena *arena)
 {
     const AttentionSpec *a = &r->layer->as.attention;
     int64_t n = layer_tokens(r);
+    if (shared_context(r) && a->kind == ATTENTION_GQA) {
+        TRY(tensor_new2(arena, r->spec->act, 2 * n, a->kv_heads * a->head, &s->kv));
+        s->k = tensor_rows(&s->kv, 0, n), s->v = tensor_rows(&s->kv, n, n);
+        return OK;
+    }
     TRY(tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_qk_dim(a), &s->k));
     return tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_v_dim(a), &s->v);
 }
@@ -220,8 +264,41 @@ static Status place_qkv(LayerRun *r, AttentionState *s, Arena *arena)
         s->v = tensor_rows(&r->cache->v[r->layer->block], r->cache->used, n);
         return OK;
     }
-    /* Where keys and values are made block by block, no block is kept. */
-    return place_kv(r, s, shared_context(r) && a->kind == ATTENTION_MLA ? r->ring : arena);
+    return shared_latents(r) ? OK : place_kv(r, s, arena); /* made block by block: none is kept */
+}
+
+/* What rank `rank` has in latents or dlatents. */
+static Tensor latent_of(const LayerRun *r, const Tensor *all, int64_t rank)
+{
+    int64_t n = layer_tokens(r);
+    Tensor part = tensor_rows(all, rank * n, n);
+    part.dim[1] = r->layer->as.attention.kv_rank;
+    return part;
+}
+
+static Tensor key_of(const LayerRun *r, const Tensor *all, int64_t rank)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    Tensor part = tensor_rows(all, rank * n, n);
+    part.data = tensor_at(&part, n * a->kv_rank), part.dim[1] = a->rope;
+    return part;
+}
+
+/* Room for all ranks' latents, and this rank's own. */
+static Status own_latents(LayerRun *r, AttentionState *s, Arena *arena)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t own = rank_of_block(r, 0), rows = r->spec->cp * layer_tokens(r);
+    TRY(tensor_new2(arena, r->spec->act, rows, a->kv_rank + a->rope, &s->latents));
+    s->kv_norm.y = latent_of(r, &s->latents, own);
+    TRY(latent_norm(r, s, ROLE_KV_NORM, kv_col(a), &s->kv_norm));
+    return rope_mla_fwd(r->ex, (RopeMlaFwd){ .q = s->a,
+                                             .pos = r->batch->pos,
+                                             .cos = r->rope_cos,
+                                             .sin = r->rope_sin,
+                                             .q_out = key_of(r, &s->latents, own),
+                                             .dims = key_dims(a) });
 }
 
 static Status qkv_forward(LayerRun *r)
@@ -235,6 +312,7 @@ static Status qkv_forward(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->kv_norm.rstd));
         TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
         TRY(latents(r, s, layer_arena(r, RECOMPUTE_NORM)));
+        if (shared_context(r)) TRY(own_latents(r, s, layer_arena(r, RECOMPUTE_EXCHANGE)));
     }
     TRY(place_qkv(r, s, layer_arena(r, RECOMPUTE_ATTN_UP)));
     return assemble(r, s);
@@ -247,74 +325,107 @@ static Status collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
         (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
 }
 
-/* mla: the latents of all ranks' tokens. */
-static Status gather(LayerRun *r, AttentionState *s, Arena *arena)
+static Status gather(LayerRun *r, const AttentionState *s)
 {
-    const AttentionSpec *a = &r->layer->as.attention;
     int64_t n = layer_tokens(r);
-    TRY(tensor_new2(arena, r->spec->act, r->spec->cp * n, a->kv_rank + a->rope, &s->latents));
-    return collect(r, COMM_ALL_GATHER, tensor_rows(&s->latents, 0, n), s->latents);
+    Tensor own = tensor_rows(&s->latents, rank_of_block(r, 0) * n, n);
+    return collect(r, COMM_ALL_GATHER, own, s->latents);
 }
 
-static Status gather_forward(LayerRun *r)
-{
-    bool mla = r->layer->as.attention.kind == ATTENTION_MLA;
-    if (!shared_context(r) || !mla) return OK;
-    return gather(r, r->state, layer_arena(r, RECOMPUTE_EXCHANGE));
-}
+static Status gather_forward(LayerRun *r) { return shared_latents(r) ? gather(r, r->state) : OK; }
 
-/* Keys and values of another rank into s->k, s->v (mla) or the ring's next block (gqa). */
-static Status next_block(LayerRun *r, AttentionState *s, int64_t i, Tensor *k, Tensor *v)
+/* Up from the latents of a block's rank, into s->k and s->v. */
+static Status project_block(LayerRun *r, const AttentionState *s, int64_t block)
 {
     const AttentionSpec *a = &r->layer->as.attention;
+    int64_t rank = rank_of_block(r, block);
+    RopeMlaDims dims = mla_dims(a);
+    dims.k_col = 0;
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = latent_of(r, &s->latents, rank),
+                                       .w = r->weights->w[ROLE_KV_B],
+                                       .y = s->kv }));
+    return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->kv,
+                                             .k_rope = key_of(r, &s->latents, rank),
+                                             .cos = r->rope_cos,
+                                             .sin = r->rope_sin,
+                                             .k_out = s->k,
+                                             .v_out = s->v,
+                                             .dims = dims });
+}
+
+/* Keys and values of a block: made (mla), or had from the next rank (gqa), which has them from its
+ * own next one. */
+static Status next_block(LayerRun *r, AttentionState *s, int64_t block, Tensor *k, Tensor *v)
+{
     int64_t n = layer_tokens(r);
-    if (a->kind == ATTENTION_MLA) {
-        Tensor x = { s->latents.data, s->latents.dtype, 2, { n, a->kv_rank } }, kv;
-        return project(r, x, ROLE_KV_B, r->scratch, &kv);
-    }
-    if (i <= 2) {
-        TRY(tensor_new2(r->ring, r->spec->act, n, 2 * a->kv_heads * a->head, &s->block[i % 2]));
-    }
-    *k = (Tensor){ s->block[i % 2].data, r->spec->act, 2, { n, a->kv_heads * a->head } };
-    *v = *k;
-    return collect(r, COMM_SHIFT, s->block[i % 2], s->block[i % 2]);
+    *k = s->k, *v = s->v;
+    if (!shared_context(r)) return OK;
+    if (shared_latents(r)) return project_block(r, s, block);
+    if (block == 0) return OK;
+    Tensor *to = &s->block[block % 2];
+    if (block <= 2) TRY(tensor_new2(r->ring, r->spec->act, 2 * n, tensor_cols(&s->kv), to));
+    TRY(collect(r, COMM_SHIFT, block == 1 ? s->kv : s->block[(block - 1) % 2], *to));
+    *k = tensor_rows(to, 0, n), *v = tensor_rows(to, n, n);
+    return OK;
 }
 
-static Status attend(LayerRun *r, AttentionState *s, Tensor k, Tensor value, int64_t tk)
+static int64_t blocks_of(const LayerRun *r) { return shared_context(r) ? r->spec->cp : 1; }
+
+/* Where a sum over blocks grows in f32: in `whole` itself if that is f32 or there is one block. */
+static Status place_sum(LayerRun *r, Tensor whole, Tensor *out)
+{
+    *out = whole;
+    if (whole.dtype == DTYPE_F32 || blocks_of(r) == 1) return OK;
+    return tensor_new2(r->scratch, DTYPE_F32, whole.dim[0], whole.dim[1], out);
+}
+
+static Status attend(LayerRun *r, AttentionState *s, Tensor sum, int64_t block)
 {
     const AttentionSpec *a = &r->layer->as.attention;
-    int64_t b = r->batch->b, t = r->batch->t;
+    int64_t b = r->batch->b, t = r->batch->t, tk = t;
     int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
-    return attention_fwd(r->ex,
-                         (AttentionFwd){ .chunk = a->chunk,
-                                         .q = tensor_as4(&s->q, b, t, a->heads, qk),
-                                         .k = tensor_as4(&k, b, tk, a->kv_heads, qk),
-                                         .v = tensor_as4(&value, b, tk, a->kv_heads, v),
-                                         .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
-                                         .o = tensor_as4(&s->o, b, t, a->heads, v),
-                                         .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
-                                         .scale = (float)(1 / sqrt((double)qk)),
-                                         .kernel = a->kernel });
+    Tensor k, value;
+    TRY(next_block(r, s, block, &k, &value));
+    if (r->cache != NULL) {
+        tk = r->cache->used + b * t;
+        k = tensor_rows(&r->cache->k[r->layer->block], 0, tk);
+        value = tensor_rows(&r->cache->v[r->layer->block], 0, tk);
+    }
+    Tensor o = block == blocks_of(r) - 1 ? s->o : sum;
+    AttentionFwd args = { .chunk = a->chunk,
+                          .q = tensor_as4(&s->q, b, t, a->heads, qk),
+                          .k = tensor_as4(&k, b, tk, a->kv_heads, qk),
+                          .v = tensor_as4(&value, b, tk, a->kv_heads, v),
+                          .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
+                          .o = tensor_as4(&o, b, t, a->heads, v),
+                          .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
+                          .scale = (float)(1 / sqrt((double)qk)),
+                          .pieces = pieces(r, block),
+                          .kernel = a->kernel };
+    if (block > 0) args.o_before = tensor_as4(&sum, b, t, a->heads, v), args.lse_before = args.lse;
+    return attention_fwd(r->ex, args);
+}
+
+/* Room for a block of keys and values that are made from latents. */
+static Status open_block(LayerRun *r, AttentionState *s, Arena *arena)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    if (!shared_latents(r)) return OK;
+    TRY(place_kv(r, s, arena));
+    return tensor_new2(arena, r->spec->act, layer_tokens(r), a->heads * (a->nope + a->v), &s->kv);
 }
 
 static Status core_forward(LayerRun *r)
 {
     const AttentionSpec *a = &r->layer->as.attention;
     AttentionState *s = r->state;
-    int64_t b = r->batch->b, t = r->batch->t, n = b * t, tk = t, v = attention_v_dim(a);
-    Tensor k = s->k, value = s->v;
-    if (r->cache != NULL) {
-        tk = r->cache->used + n;
-        k = tensor_rows(&r->cache->k[r->layer->block], 0, tk);
-        value = tensor_rows(&r->cache->v[r->layer->block], 0, tk);
-    }
-    TRY(tensor_new2(r->keep, r->spec->act, n, a->heads * v, &s->o));
+    int64_t b = r->batch->b, t = r->batch->t;
+    Tensor sum;
+    TRY(tensor_new2(r->keep, r->spec->act, b * t, a->heads * attention_v_dim(a), &s->o));
     TRY(tensor_new2(r->keep, DTYPE_F32, b * a->heads, t, &s->lse));
-    TRY(attend(r, s, k, value, tk));
-    for (int64_t i = 1; shared_context(r) && i < r->spec->cp; i++) {
-        TRY(next_block(r, s, i, &k, &value));
-        TRY(attend(r, s, k, value, tk));
-    }
+    TRY(open_block(r, s, r->scratch));
+    TRY(place_sum(r, s->o, &sum));
+    for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, s, sum, block));
     if (r->again) return OK;
     return linear_fwd(
         r->ex, (LinearFwd){ .x = s->o, .w = r->weights->w[ROLE_O], .r = r->h, .y = r->h_out });
@@ -328,13 +439,13 @@ static Status restore(LayerRun *r, AttentionState *s)
     bool mla = r->layer->as.attention.kind == ATTENTION_MLA;
     TRY(layer_norm_again(r, &s->norm));
     if (mla && layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(latents(r, s, r->ring));
-    if (layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring) {
-        TRY(place_qkv(r, s, r->ring));
-        return assemble(r, s);
+    if (shared_latents(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) {
+        TRY(own_latents(r, s, r->ring));
+        TRY(gather(r, s));
     }
-    if (!mla || !shared_context(r)) return OK;
-    TRY(place_kv(r, s, r->ring));
-    return next_block(r, s, 0, &s->k, &s->v);
+    if (layer_arena(r, RECOMPUTE_ATTN_UP) != r->ring) return OK;
+    TRY(place_qkv(r, s, r->ring));
+    return assemble(r, s);
 }
 
 static Status project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual, Tensor dx)
@@ -349,73 +460,114 @@ static Status project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
                              (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
 }
 
-/* Room for what the blocks of other ranks need in backward. */
-static Status open_blocks(LayerRun *r, AttentionState *s)
+/* Gradients of q, k and v, and what blocks of other ranks need. */
+static Status place_gradients(LayerRun *r, AttentionState *s)
 {
     const AttentionSpec *a = &r->layer->as.attention;
-    int64_t n = layer_tokens(r);
+    int64_t n = layer_tokens(r), cols = a->kv_heads * attention_qk_dim(a);
     Dtype act = r->spec->act;
-    if (a->kind == ATTENTION_GQA)
-        return tensor_new2(r->ring, act, n, 2 * a->kv_heads * a->head, &s->dkv_raw);
-    if (layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) TRY(gather(r, s, r->ring));
-    TRY(tensor_new2(r->ring, act, n, a->heads * (a->nope + a->v), &s->dkv_raw));
+    TRY(tensor_new2(r->ring, act, n, tensor_cols(&s->q), &s->dq));
+    if (shared_context(r) && a->kind == ATTENTION_GQA) {
+        TRY(tensor_new2(r->ring, act, 2 * n, cols, &s->dkv_raw));
+        TRY(tensor_new2(r->ring, act, 2 * n, cols, &s->dkv));
+        s->dk = tensor_rows(&s->dkv, 0, n), s->dv = tensor_rows(&s->dkv, n, n);
+        return OK;
+    }
+    TRY(tensor_new2(r->ring, act, n, cols, &s->dk));
+    TRY(tensor_new2(r->ring, act, n, a->kv_heads * attention_v_dim(a), &s->dv));
+    if (!shared_context(r)) return OK;
+    TRY(open_block(r, s, r->ring));
+    s->dkv_raw = s->kv; /* read before its gradient is there */
     return tensor_new2(r->ring, act, r->spec->cp * n, a->kv_rank + a->rope, &s->dlatents);
 }
 
-static Status attend_backward(LayerRun *r, AttentionState *s, Tensor d_o, Tensor k, Tensor value)
+/* Sums of backward: what goes on from block to block, and where gqa's gradients are now. */
+typedef struct Backward {
+    Tensor d_o, dq;
+    Tensor dkv; /* zeroed: none yet */
+} Backward;
+
+static Status attend_backward(LayerRun *r, AttentionState *s, const Backward *x, int64_t block)
 {
     const AttentionSpec *a = &r->layer->as.attention;
-    int64_t b = r->batch->b, t = r->batch->t;
+    int64_t b = r->batch->b, t = r->batch->t, n = b * t;
     int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
-    return attention_bwd(r->ex,
-                         (AttentionBwd){ .chunk = a->chunk,
-                                         .d_o = tensor_as4(&d_o, b, t, a->heads, v),
-                                         .q = tensor_as4(&s->q, b, t, a->heads, qk),
-                                         .k = tensor_as4(&k, b, t, a->kv_heads, qk),
-                                         .v = tensor_as4(&value, b, t, a->kv_heads, v),
-                                         .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
-                                         .o = tensor_as4(&s->o, b, t, a->heads, v),
-                                         .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
-                                         .dq = tensor_as4(&s->dq, b, t, a->heads, qk),
-                                         .dk = tensor_as4(&s->dk, b, t, a->kv_heads, qk),
-                                         .dv = tensor_as4(&s->dv, b, t, a->kv_heads, v),
-                                         .scale = (float)(1 / sqrt((double)qk)),
-                                         .kernel = a->kernel,
-                                         .any_order = a->any_order });
+    bool first = block == 1 || blocks_of(r) == 1, last = block == 0;
+    Tensor k, value, dq = last ? s->dq : x->dq, dk = s->dk, dv = s->dv;
+    TRY(next_block(r, s, block, &k, &value));
+    AttentionBwd args = { .chunk = a->chunk,
+                          .d_o = tensor_as4(&x->d_o, b, t, a->heads, v),
+                          .q = tensor_as4(&s->q, b, t, a->heads, qk),
+                          .k = tensor_as4(&k, b, t, a->kv_heads, qk),
+                          .v = tensor_as4(&value, b, t, a->kv_heads, v),
+                          .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
+                          .o = tensor_as4(&s->o, b, t, a->heads, v),
+                          .lse = tensor_as4(&s->lse, b, a->heads, t, 1),
+                          .dq = tensor_as4(&dq, b, t, a->heads, qk),
+                          .scale = (float)(1 / sqrt((double)qk)),
+                          .pieces = pieces(r, block),
+                          .kernel = a->kernel,
+                          .any_order = a->any_order };
+    if (!first) args.dq_before = tensor_as4(&x->dq, b, t, a->heads, qk);
+    if (x->dkv.data != NULL) {
+        Tensor k_sum = tensor_rows(&x->dkv, 0, n), v_sum = tensor_rows(&x->dkv, n, n);
+        if (!last) dk = k_sum, dv = v_sum;
+        if (!first) args.dk_before = tensor_as4(&k_sum, b, t, a->kv_heads, qk);
+        if (!first) args.dv_before = tensor_as4(&v_sum, b, t, a->kv_heads, v);
+    }
+    args.dk = tensor_as4(&dk, b, t, a->kv_heads, qk);
+    args.dv = tensor_as4(&dv, b, t, a->kv_heads, v);
+    return attention_bwd(r->ex, args);
 }
 
-/* Gradients of another rank's block: mla folds them back through the projection, weights' included,
- * because no block is there any more later; gqa sends them on with the keys and values. */
-static Status fold_block(LayerRun *r, AttentionState *s)
+/* mla: a block's gradients go back through the projection; those of the weights as well if it is
+ * another rank's, because later it is not there any more. */
+static Status fold_block(LayerRun *r, AttentionState *s, int64_t block)
 {
     const AttentionSpec *a = &r->layer->as.attention;
-    int64_t n = layer_tokens(r);
-    if (a->kind == ATTENTION_GQA) return collect(r, COMM_SHIFT, s->dkv_raw, s->dkv_raw);
-    Tensor dx = { s->dlatents.data, s->dlatents.dtype, 2, { n, a->kv_rank } };
-    TRY(project_backward(r, s->dkv_raw, ROLE_KV_B, (Tensor){ 0 }, dx));
-    return project_weight(r, s->dkv_raw, dx, ROLE_KV_B);
+    int64_t rank = rank_of_block(r, block);
+    RopeMlaDims dims = mla_dims(a);
+    dims.k_col = 0;
+    TRY(rope_mla_bwd(r->ex, (RopeMlaBwd){ .dk_out = s->dk,
+                                          .dv_out = s->dv,
+                                          .cos = r->rope_cos,
+                                          .sin = r->rope_sin,
+                                          .dkv = s->dkv_raw,
+                                          .dk_rope = key_of(r, &s->dlatents, rank),
+                                          .dims = dims }));
+    TRY(project_backward(r, s->dkv_raw, ROLE_KV_B, (Tensor){ 0 },
+                         latent_of(r, &s->dlatents, rank)));
+    if (block == 0) return OK;
+    return project_weight(r, s->dkv_raw, latent_of(r, &s->latents, rank), ROLE_KV_B);
+}
+
+/* gqa: a block's gradients go where its keys and values go next; s->dkv and s->dkv_raw take turns.
+ */
+static Status pass_on(LayerRun *r, const AttentionState *s, int64_t block, Backward *x)
+{
+    if (block == 0) return OK;
+    Tensor to = block % 2 == 0 ? s->dkv_raw : s->dkv;
+    TRY(collect(r, COMM_SHIFT, x->dkv, to));
+    x->dkv = to;
+    return OK;
 }
 
 static Status core_backward_input(LayerRun *r)
 {
     const AttentionSpec *a = &r->layer->as.attention;
     AttentionState *s = r->state;
-    int64_t b = r->batch->b, t = r->batch->t;
-    int64_t qk = attention_qk_dim(a), v = attention_v_dim(a);
+    int64_t n = layer_tokens(r), blocks = blocks_of(r);
+    bool mla = a->kind == ATTENTION_MLA;
+    Backward x = { 0 };
     TRY(restore(r, s));
-    Tensor d_o;
-    TRY(tensor_new2(r->scratch, r->spec->act, b * t, a->heads * v, &d_o));
-    TRY(linear_bwd_input(
-        r->ex, (LinearBwdInput){ .dy = r->dh_out, .w = r->weights->w[ROLE_O], .dx = d_o }));
-    TRY(tensor_new2(r->ring, r->spec->act, b * t, a->heads * qk, &s->dq));
-    TRY(tensor_new2(r->ring, r->spec->act, b * t, a->kv_heads * qk, &s->dk));
-    TRY(tensor_new2(r->ring, r->spec->act, b * t, a->kv_heads * v, &s->dv));
-    if (shared_context(r)) TRY(open_blocks(r, s));
-    for (int64_t i = 0; i < (shared_context(r) ? r->spec->cp : 1); i++) {
-        Tensor k = s->k, v_block = s->v;
-        if (i > 0) TRY(next_block(r, s, i, &k, &v_block));
-        TRY(attend_backward(r, s, d_o, k, v_block));
-        if (i > 0) TRY(fold_block(r, s));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, a->heads * attention_v_dim(a), &x.d_o));
+    TRY(project_backward(r, r->dh_out, ROLE_O, (Tensor){ 0 }, x.d_o));
+    TRY(place_gradients(r, s));
+    TRY(place_sum(r, s->dq, &x.dq));
+    if (blocks > 1 && !mla) x.dkv = s->dkv_raw;
+    for (int64_t i = 1; i <= blocks; i++) {
+        TRY(attend_backward(r, s, &x, i % blocks));
+        if (blocks > 1) TRY(mla ? fold_block(r, s, i % blocks) : pass_on(r, s, i % blocks, &x));
     }
     return OK;
 }
@@ -430,10 +582,10 @@ static Status core_backward_weight(LayerRun *r)
 static Status gather_backward_input(LayerRun *r)
 {
     AttentionState *s = r->state;
-    bool mla = r->layer->as.attention.kind == ATTENTION_MLA;
-    if (!shared_context(r) || !mla) return OK;
-    return collect(r, COMM_REDUCE_SCATTER, s->dlatents,
-                   tensor_rows(&s->dlatents, 0, layer_tokens(r)));
+    int64_t n = layer_tokens(r);
+    if (!shared_latents(r)) return OK;
+    Tensor own = tensor_rows(&s->dlatents, rank_of_block(r, 0) * n, n);
+    return collect(r, COMM_REDUCE_SCATTER, s->dlatents, own);
 }
 
 static Status latent_norm_backward(LayerRun *r, AttentionState *s, ParamRole role, int64_t col,
@@ -448,28 +600,43 @@ static Status latent_norm_backward(LayerRun *r, AttentionState *s, ParamRole rol
                                             .x_col = col });
 }
 
+/* Back through the assembly: the gradients of q and kv before it, da's window of the shared key,
+ * and the latent's. Over ranks only q is left to do here, and the shared key, which turned alone.
+ */
+static Status assemble_backward(LayerRun *r, AttentionState *s, Tensor *dlatent)
+{
+    const AttentionSpec *a = &r->layer->as.attention;
+    int64_t n = layer_tokens(r);
+    RopeMlaBwd rope = { .dq_out = s->dq,
+                        .pos = r->batch->pos,
+                        .cos = r->rope_cos,
+                        .sin = r->rope_sin,
+                        .dq = s->dq_raw,
+                        .dims = mla_dims(a) };
+    if (shared_context(r)) {
+        int64_t own = rank_of_block(r, 0);
+        *dlatent = latent_of(r, &s->dlatents, own);
+        TRY(rope_mla_bwd(r->ex, rope));
+        rope.dq_out = key_of(r, &s->dlatents, own), rope.dq = s->da, rope.dims = key_dims(a);
+        return rope_mla_bwd(r->ex, rope);
+    }
+    TRY(tensor_new2(r->ring, r->spec->act, n, a->heads * (a->nope + a->v), &s->dkv_raw));
+    rope.dk_out = s->dk, rope.dv_out = s->dv, rope.dkv = s->dkv_raw, rope.dk_rope = s->da;
+    TRY(rope_mla_bwd(r->ex, rope));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, a->kv_rank, dlatent));
+    return project_backward(r, s->dkv_raw, ROLE_KV_B, (Tensor){ 0 }, *dlatent);
+}
+
 /* da (all its windows) and the gradient of q before its projection. */
 static Status mla_backward_input(LayerRun *r, AttentionState *s, Tensor dy)
 {
     const AttentionSpec *a = &r->layer->as.attention;
     int64_t n = layer_tokens(r);
     Dtype act = r->spec->act;
-    TRY(tensor_new2(r->ring, act, n, tensor_cols(&s->q), &s->dq_raw));
-    TRY(tensor_new2(r->ring, act, n, a->heads * (a->nope + a->v), &s->dkv_raw));
-    TRY(tensor_new2(r->ring, act, n, tensor_cols(&s->a), &s->da));
-    TRY(rope_mla_bwd(r->ex, (RopeMlaBwd){ .dq_out = s->dq,
-                                          .dk_out = s->dk,
-                                          .dv_out = s->dv,
-                                          .pos = r->batch->pos,
-                                          .cos = r->rope_cos,
-                                          .sin = r->rope_sin,
-                                          .dq = s->dq_raw,
-                                          .dkv = s->dkv_raw,
-                                          .dk_rope = s->da,
-                                          .dims = mla_dims(a) }));
     Tensor dlatent;
-    TRY(tensor_new2(r->scratch, act, n, a->kv_rank, &dlatent));
-    TRY(project_backward(r, s->dkv_raw, ROLE_KV_B, (Tensor){ 0 }, dlatent));
+    TRY(tensor_new2(r->ring, act, n, tensor_cols(&s->q), &s->dq_raw));
+    TRY(tensor_new2(r->ring, act, n, tensor_cols(&s->a), &s->da));
+    TRY(assemble_backward(r, s, &dlatent));
     TRY(latent_norm_backward(r, s, ROLE_KV_NORM, kv_col(a), &s->kv_norm, dlatent));
     if (a->q_rank > 0) {
         TRY(tensor_new2(r->scratch, act, n, a->q_rank, &dlatent));

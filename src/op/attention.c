@@ -16,8 +16,38 @@ static Status expect4(const char *op, const char *port, const Tensor *t, const i
                 (long long)dim[2], (long long)dim[3], dtype_name(dtype));
 }
 
+/* A sum over blocks of keys: f32, or act where it is whole. */
+static Status expect_sum(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
+                         Dtype act)
+{
+    return expect4(op, port, t, dim, t->dtype == DTYPE_F32 ? DTYPE_F32 : act);
+}
+
+static Status expect_given(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
+                           Dtype dtype)
+{
+    return t->data == NULL ? OK : expect4(op, port, t, dim, dtype);
+}
+
+static Status check_pieces(const char *op, const Shape *s)
+{
+    const AttentionPieces *p = &s->pieces;
+    if (s->Tq != 2 * p->length || s->Tk != 2 * p->length) {
+        return FAIL(ERR_SHAPE, "%s: %lld queries and %lld keys are not two pieces of %lld tokens",
+                    op, (long long)s->Tq, (long long)s->Tk, (long long)p->length);
+    }
+    const int64_t *at[] = { p->q, p->k };
+    for (int i = 0; i < 2; i++) {
+        if (at[i][0] >= 0 && at[i][0] + p->length <= at[i][1]) continue;
+        return FAIL(ERR_ARG, "%s: pieces of %lld tokens at %lld and %lld: wanted in order", op,
+                    (long long)p->length, (long long)at[i][0], (long long)at[i][1]);
+    }
+    return OK;
+}
+
+/* s: the shape, if it is one. */
 static Status check_shape(const char *op, const Tensor *q, const Tensor *k, const Tensor *v,
-                          const Tensor *doc)
+                          const Tensor *doc, const Shape *s)
 {
     char shape[96];
     if (q->rank != 4 || (q->dtype != DTYPE_F32 && q->dtype != DTYPE_BF16)) {
@@ -28,46 +58,44 @@ static Status check_shape(const char *op, const Tensor *q, const Tensor *k, cons
         return FAIL(ERR_SHAPE, "%s: k has rank %d and v has rank %d, wanted 4", op, k->rank,
                     v->rank);
     }
-    Shape s = attention_shape(q, k, v, doc, 1);
-    TRY(expect4(op, "k", k, (const int64_t[4]){ s.B, s.Tk, s.G, s.dk }, s.act));
-    TRY(expect4(op, "v", v, (const int64_t[4]){ s.B, s.Tk, s.G, s.dv }, s.act));
-    if (s.dk < 1 || s.dv < 1 || s.H < 1 || s.G < 1 || s.H % s.G != 0) {
+    TRY(expect4(op, "k", k, (const int64_t[4]){ s->B, s->Tk, s->G, s->dk }, s->act));
+    TRY(expect4(op, "v", v, (const int64_t[4]){ s->B, s->Tk, s->G, s->dv }, s->act));
+    if (s->dk < 1 || s->dv < 1 || s->H < 1 || s->G < 1 || s->H % s->G != 0) {
         return FAIL(ERR_SHAPE, "%s: %lld heads of %lld do not share %lld key/value heads of %lld",
-                    op, (long long)s.H, (long long)s.dk, (long long)s.G, (long long)s.dv);
+                    op, (long long)s->H, (long long)s->dk, (long long)s->G, (long long)s->dv);
     }
-    if (s.Tk < s.Tq) {
-        return FAIL(ERR_SHAPE, "%s: %lld queries but only %lld keys", op, (long long)s.Tq,
-                    (long long)s.Tk);
+    if (s->Tk < s->Tq) {
+        return FAIL(ERR_SHAPE, "%s: %lld queries but only %lld keys", op, (long long)s->Tq,
+                    (long long)s->Tk);
     }
-    if (doc->data == NULL) return OK;
-    return op_expect(op, "doc", doc, s.B, s.Tq, DTYPE_I32);
-}
-
-/* The softmax takes the largest score before it is scaled. */
-static Status check_scale(const char *op, float scale)
-{
-    if (scale > 0) return OK;
-    return FAIL(ERR_ARG, "%s: scale is %g, wanted a number above 0", op, (double)scale);
+    /* The softmax takes the largest score before it is scaled. */
+    if (!(s->scale > 0)) {
+        return FAIL(ERR_ARG, "%s: scale is %g, wanted a number above 0", op, (double)s->scale);
+    }
+    if (s->pieces.length != 0) TRY(check_pieces(op, s));
+    return doc->data == NULL ? OK : op_expect(op, "doc", doc, s->B, s->Tq, DTYPE_I32);
 }
 
 Status attention_fwd_check(const void *args)
 {
     const AttentionFwd *a = args;
     const char *op = "attention_fwd";
-    TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc));
-    TRY(check_scale(op, a->scale));
     Shape s = attention_fwd_shape(a);
-    TRY(expect4(op, "o", &a->o, (const int64_t[4]){ s.B, s.Tq, s.H, s.dv }, s.act));
-    return op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32);
+    TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
+    const int64_t like_o[4] = { s.B, s.Tq, s.H, s.dv };
+    TRY(expect_sum(op, "o", &a->o, like_o, s.act));
+    TRY(op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32));
+    if (a->o_before.data == NULL) return OK;
+    TRY(expect4(op, "o_before", &a->o_before, like_o, DTYPE_F32));
+    return op_expect(op, "lse_before", &a->lse_before, s.B * s.H, s.Tq, DTYPE_F32);
 }
 
 Status attention_bwd_check(const void *args)
 {
     const AttentionBwd *a = args;
     const char *op = "attention_bwd";
-    TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc));
-    TRY(check_scale(op, a->scale));
     Shape s = attention_bwd_shape(a);
+    TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
     if (s.Tk != s.Tq) {
         return FAIL(ERR_SHAPE, "%s: %lld queries and %lld keys, wanted as many", op,
                     (long long)s.Tq, (long long)s.Tk);
@@ -76,9 +104,12 @@ Status attention_bwd_check(const void *args)
     TRY(expect4(op, "d_o", &a->d_o, like_o, s.act));
     TRY(expect4(op, "o", &a->o, like_o, s.act));
     TRY(op_expect(op, "lse", &a->lse, s.B * s.H, s.Tq, DTYPE_F32));
-    TRY(expect4(op, "dq", &a->dq, a->q.dim, s.act));
+    TRY(expect_sum(op, "dq", &a->dq, a->q.dim, s.act));
     TRY(expect4(op, "dk", &a->dk, a->k.dim, s.act));
-    return expect4(op, "dv", &a->dv, a->v.dim, s.act);
+    TRY(expect4(op, "dv", &a->dv, a->v.dim, s.act));
+    TRY(expect_given(op, "dq_before", &a->dq_before, a->q.dim, DTYPE_F32));
+    TRY(expect_given(op, "dk_before", &a->dk_before, a->k.dim, s.act));
+    return expect_given(op, "dv_before", &a->dv_before, a->v.dim, s.act);
 }
 
 /*
@@ -87,19 +118,36 @@ Status attention_bwd_check(const void *args)
  * upper bound. Forward does two products a pair; backward five: the scores again, dp, dv, dk and
  * dq. Bytes: every tensor once.
  */
+static int64_t triangle(int64_t x) { return x > 0 ? x * (x + 1) / 2 : 0; }
+
+/* Of queries [q, q + nq) and keys [k, k + nk). */
+static int64_t pairs_between(int64_t q, int64_t nq, int64_t k, int64_t nk)
+{
+    int64_t at = q - k;
+    return triangle(at + nq) - triangle(at) - triangle(at + nq - nk) + triangle(at - nk);
+}
+
+static int64_t pairs_in_chunks(int64_t q, int64_t nq, int64_t k, int64_t nk, int64_t chunk)
+{
+    int64_t all = 0;
+    for (int64_t i = q; i < q + nq;) {
+        int64_t first = i / chunk * chunk, end = least(first + chunk, q + nq);
+        int64_t key = most(first, k), keys = most(0, least(end, k + nk) - key);
+        all += pairs_between(i, end - i, key, keys);
+        i = end;
+    }
+    return all;
+}
+
 static double pairs_of(const Shape *s, int64_t chunk)
 {
-    double Tq = (double)s->Tq, Tk = (double)s->Tk, heads = (double)(s->B * s->H);
-    if (chunk == 0 || chunk >= s->Tk) return heads * (Tq * (Tk - Tq) + Tq * (Tq + 1) / 2);
-    /* Whole chunks and the rest, less those of the keys that have no query. */
-    int64_t all = 0;
-    const int64_t ends[2] = { s->Tk, s->Tk - s->Tq };
-    for (int i = 0; i < 2; i++) {
-        int64_t whole = ends[i] / chunk, rest = ends[i] % chunk;
-        int64_t pairs = whole * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2;
-        all += i == 0 ? pairs : -pairs;
-    }
-    return heads * (double)all;
+    const AttentionPieces *p = &s->pieces;
+    int64_t all = 0, end = p->length == 0 ? s->Tk : p->q[1] + p->length;
+    if (chunk == 0) chunk = most(1, end);
+    if (p->length == 0) all = pairs_in_chunks(s->Tk - s->Tq, s->Tq, 0, s->Tk, chunk);
+    for (int i = 0; p->length > 0 && i < 4; i++)
+        all += pairs_in_chunks(p->q[i / 2], p->length, p->k[i % 2], p->length, chunk);
+    return (double)(s->B * s->H) * (double)all;
 }
 
 OpCost attention_fwd_cost(const void *args)
@@ -125,8 +173,11 @@ OpCost attention_bwd_cost(const void *args)
 }
 
 OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),
-         IN_OPT(AttentionFwd, doc), OUT(AttentionFwd, o), OUT(AttentionFwd, lse));
+         IN_OPT(AttentionFwd, doc), OUT(AttentionFwd, o), OUT(AttentionFwd, lse),
+         IN_OPT(AttentionFwd, o_before), IN_OPT(AttentionFwd, lse_before));
 
 OP_PORTS(attention_bwd, IN(AttentionBwd, d_o), IN(AttentionBwd, q), IN(AttentionBwd, k),
          IN(AttentionBwd, v), IN_OPT(AttentionBwd, doc), IN(AttentionBwd, o), IN(AttentionBwd, lse),
-         OUT(AttentionBwd, dq), OUT(AttentionBwd, dk), OUT(AttentionBwd, dv));
+         OUT(AttentionBwd, dq), OUT(AttentionBwd, dk), OUT(AttentionBwd, dv),
+         IN_OPT(AttentionBwd, dq_before), IN_OPT(AttentionBwd, dk_before),
+         IN_OPT(AttentionBwd, dv_before));

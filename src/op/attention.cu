@@ -5,7 +5,9 @@
  * multiples of 32 columns and 16 rows, so products have no tails; hidden scores have probability 0.
  *
  * forward   a block owns queries of one head and walks the keys from the first that one of its rows
- *           sees to its last row's own, with a running maximum a row
+ *           sees to the last that its last row sees, with a running maximum a row; over blocks of
+ *           keys it begins where the one before ended, as if one key had been seen, of score lse
+ *           and value o
  * backward  delta = rowsum(do * o) first; then one kernel for dq, which walks keys as forward does,
  *           and one for dk and dv, whose block owns keys of one key/value head and walks the
  *           queries of all heads that share it. Scores are made in both: no atomics, and sums in
@@ -44,9 +46,13 @@ struct Space {
 };
 
 template <typename T> struct Attention {
-    Side<T> q, k, v, o, d_o, dq, dk, dv;
+    Side<T> q, k, v, o, d_o, dq, dk, dv, dk_before, dv_before;
+    Side<float> o_sum, dq_sum; /* o and dq where they are f32 and T is not */
+    Side<float> o_before, dq_before;
     const int32_t *doc; /* NULL: every row sees the first key */
     float *lse, *delta; /* (B, H, Tq) */
+    const float *lse_before;
+    AttentionPieces pieces;
     int64_t B;
     float scale;
     int nq, nk; /* queries and keys of a tile */
@@ -191,22 +197,52 @@ static __device__ __forceinline__ void tile_store(const float *from, int ld, con
     }
 }
 
-static __device__ __forceinline__ void tile_clear(float *at, int elems)
+/* A tile of `rows` rows of sums: the first n from rows [row, row + n) of a head, where there are
+ * such; the rest is zero. */
+template <typename T>
+static __device__ __forceinline__ void tile_begin(float *to, int ld, int rows, const Side<T> &s,
+                                                  int64_t b, int64_t row, int64_t head, int n)
 {
-    for (int e = (int)threadIdx.x; e < elems; e += THREADS) at[e] = 0;
+    bool given = s.at != NULL;
+    const T *from = given ? head_row(s, b, row, head) : NULL;
+    int64_t stride = (int64_t)s.heads * s.d;
+    for (int e = (int)threadIdx.x; e < rows * ld; e += THREADS) {
+        int r = e / ld, d = e % ld;
+        to[e] = given && r < n && d < s.d ? to_f32(from[r * stride + d]) : 0.0f;
+    }
 }
 
 /* A tile of queries of one head. Rows that do not exist see nothing. */
 struct Queries {
     int64_t b, h, first;
-    int n, shift; /* query i stands at key i + shift */
+    int n;
 };
 
-/* What a block keeps of each of its query rows. */
+/* What a block keeps of each of its query rows: the keys that it sees; forward's sums, or what
+ * backward is given. */
 struct RowRoom {
-    int first[BLOCK_MAX]; /* the first key that it sees */
+    int first[BLOCK_MAX], last[BLOCK_MAX];
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
 };
+
+template <typename T>
+static __device__ __forceinline__ int64_t query_position(const Attention<T> &a, int64_t i)
+{
+    const AttentionPieces &p = a.pieces;
+    if (p.length == 0) return i + a.k.length - a.q.length;
+    return i < p.length ? p.q[0] + i : p.q[1] + i - p.length;
+}
+
+/* How many keys stand before a position of the sequence. */
+template <typename T>
+static __device__ __forceinline__ int keys_before(const Attention<T> &a, int64_t position)
+{
+    const AttentionPieces &p = a.pieces;
+    const int64_t none = 0;
+    if (p.length == 0) return (int)max(none, min(position, a.k.length));
+    return (int)(max(none, min(position - p.k[0], p.length)) +
+                 max(none, min(position - p.k[1], p.length)));
+}
 
 /* Blocks with the most keys come first, so that the last ones to end are short. */
 template <typename T>
@@ -217,7 +253,6 @@ static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a
     Queries x;
     x.b = head / a.q.heads, x.h = head % a.q.heads, x.first = i * a.nq;
     x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
-    x.shift = (int)(a.k.length - a.q.length);
     return x;
 }
 
@@ -229,17 +264,18 @@ static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Qu
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
         int64_t i = x.first + r, at = (x.b * a.q.heads + x.h) * a.q.length + i;
         bool exists = r < x.n;
-        int doc = exists && a.doc != NULL ? a.doc[x.b * a.q.length + i] : 0;
-        room->first[r] = exists ? max(0, min(doc, (int)i + x.shift)) : INT_MAX;
+        int64_t stands = query_position(a, i);
+        int64_t doc = exists && a.doc != NULL ? a.doc[x.b * a.q.length + i] : 0;
+        room->first[r] = exists ? keys_before(a, min(doc, stands)) : INT_MAX;
+        room->last[r] = exists ? keys_before(a, stands + 1) - 1 : -1;
         if (BACKWARD) room->lse[r] = exists ? a.lse[at] : 0.0f;
         if (BACKWARD) room->delta[r] = exists ? a.delta[at] : 0.0f;
     }
 }
 
-static __device__ __forceinline__ bool sees(const Queries &x, const RowRoom *room, int r,
-                                            int64_t key)
+static __device__ __forceinline__ bool sees(const RowRoom *room, int r, int64_t key)
 {
-    return key >= room->first[r] && key <= x.first + r + x.shift;
+    return key >= room->first[r] && key <= room->last[r];
 }
 
 /* The first key that any row sees. */
@@ -248,6 +284,18 @@ static __device__ __forceinline__ int64_t first_key(const RowRoom *room, int nq)
     int first = INT_MAX;
     for (int r = 0; r < nq; r++) first = min(first, room->first[r]);
     return first;
+}
+
+/* Rows of o or dq: to where they are f32, or to T. */
+template <typename T>
+static __device__ __forceinline__ void rows_store(const float *from, int ld, const Side<T> &to,
+                                                  const Side<float> &sum, const Queries &x,
+                                                  const float *factor)
+{
+    if (sum.at != NULL)
+        tile_store(from, ld, sum, head_row(sum, x.b, x.first, x.h), x.n, factor);
+    else
+        tile_store(from, ld, to, head_row(to, x.b, x.first, x.h), x.n, factor);
 }
 
 /* to (nq, nk) = x y^T for a tile x of queries and a tile y of keys: scores, and dp. */
@@ -264,8 +312,8 @@ static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, const
 /* Scores of a row become e^(score - max) with the running maximum, in T; what was summed up with
  * the maximum before is scaled to the new one. One warp a row. */
 template <typename T>
-static __device__ __forceinline__ void softmax_row(const Attention<T> &a, const Queries &x,
-                                                   RowRoom *room, int r, int64_t j0)
+static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoom *room, int r,
+                                                   int64_t j0)
 {
     int lane = (int)threadIdx.x % WARP;
     const float *scores = tile<float>(a.at.scores) + r * a.at.ld_scores;
@@ -273,10 +321,10 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, const 
     float *o = tile<float>(a.at.sum) + r * a.at.ld_sum;
     float most = -INFINITY, before = room->max[r], part = 0;
     for (int j = lane; j < a.nk; j += WARP)
-        if (sees(x, room, r, j0 + j)) most = fmaxf(most, scores[j]);
+        if (sees(room, r, j0 + j)) most = fmaxf(most, scores[j]);
     most = fmaxf(warp_max(most) * a.scale, before);
     for (int j = lane; j < a.nk; j += WARP) {
-        float e = sees(x, room, r, j0 + j) ? expf(scores[j] * a.scale - most) : 0.0f;
+        float e = sees(room, r, j0 + j) ? expf(scores[j] * a.scale - most) : 0.0f;
         p[j] = from_f32<T>(e);
         part += e;
     }
@@ -302,7 +350,7 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
     rows_by_keys(a, tile<T>(a.at.q), k, a.at.ld_k, a.q.d, tile<float>(a.at.scores));
     __syncthreads();
     tile_load(v, a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
-    for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, x, room, r, j0);
+    for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, room, r, j0);
     __syncthreads();
     TileProduct<T> p = {};
     p.a = tile<T>(a.at.p), p.b = v, p.c = tile<float>(a.at.sum);
@@ -319,22 +367,24 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
     RowRoom *room = tile<RowRoom>(a.at.rows);
     Queries x = queries_of_block(a);
     float *o = tile<float>(a.at.sum);
+    int64_t rows = (x.b * a.q.heads + x.h) * a.q.length + x.first;
     rows_load<T, false>(a, x, room);
-    for (int r = (int)threadIdx.x; r < a.nq; r += THREADS)
-        room->max[r] = -INFINITY, room->sum[r] = 0;
-    tile_clear(o, a.nq * a.at.ld_sum);
+    for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
+        float lse = a.lse_before != NULL && r < x.n ? a.lse_before[rows + r] : -INFINITY;
+        room->max[r] = lse, room->sum[r] = lse > -INFINITY ? 1.0f : 0.0f;
+    }
+    tile_begin(o, a.at.ld_sum, a.nq, a.o_before, x.b, x.first, x.h, x.n);
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
     __syncthreads();
-    int64_t end = x.first + x.n + x.shift;
+    int64_t end = room->last[x.n - 1] + 1; /* no row before it sees further */
     for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk)
         fwd_keys(a, x, room, j0, (int)min((int64_t)a.nk, end - j0));
     for (int r = (int)threadIdx.x; r < x.n; r += THREADS) {
-        int64_t at = (x.b * a.q.heads + x.h) * a.q.length + x.first + r;
-        a.lse[at] = room->max[r] + logf(room->sum[r]);
-        room->sum[r] = 1 / room->sum[r];
+        a.lse[rows + r] = room->max[r] + logf(room->sum[r]);
+        room->sum[r] = room->sum[r] > 0 ? 1 / room->sum[r] : 0.0f; /* no key at all: 0 */
     }
     __syncthreads();
-    tile_store(o, a.at.ld_sum, a.o, head_row(a.o, x.b, x.first, x.h), x.n, room->sum);
+    rows_store(o, a.at.ld_sum, a.o, a.o_sum, x, room->sum);
 }
 
 /* backward */
@@ -358,13 +408,13 @@ __launch_bounds__(THREADS, 2) void attention_delta_kernel(const __grid_constant_
 
 /* p = exp(scale * q k^T - lse) and ds = scale * p * (dp - delta) of a tile, in T. */
 template <typename T, bool KEEP_P>
-static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const Queries &x,
-                                                  const RowRoom *room, int64_t j0)
+static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const RowRoom *room,
+                                                  int64_t j0)
 {
     const float *scores = tile<float>(a.at.scores), *dp = tile<float>(a.at.grads);
     for (int e = (int)threadIdx.x; e < a.nq * a.nk; e += THREADS) {
         int r = e / a.nk, j = e % a.nk, at = r * a.at.ld_scores + j;
-        bool seen = sees(x, room, r, j0 + j);
+        bool seen = sees(room, r, j0 + j);
         float p = seen ? expf(scores[at] * a.scale - room->lse[r]) : 0.0f;
         float ds = seen ? a.scale * p * (dp[at] - room->delta[r]) : 0.0f;
         if (KEEP_P) tile<T>(a.at.p)[r * a.at.ld_p + j] = from_f32<T>(p);
@@ -374,14 +424,14 @@ static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const Q
 
 /* p and ds of the tiles that are loaded; a barrier before and after. */
 template <typename T, bool KEEP_P>
-static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const Queries &x,
-                                                const RowRoom *room, int64_t j0)
+static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const RowRoom *room,
+                                                int64_t j0)
 {
     __syncthreads();
     rows_by_keys(a, tile<T>(a.at.q), tile<T>(a.at.k), a.at.ld_k, a.q.d, tile<float>(a.at.scores));
     rows_by_keys(a, tile<T>(a.at.d_o), tile<T>(a.at.v), a.at.ld_v, a.v.d, tile<float>(a.at.grads));
     __syncthreads();
-    bwd_scores<T, KEEP_P>(a, x, room, j0);
+    bwd_scores<T, KEEP_P>(a, room, j0);
     __syncthreads();
 }
 
@@ -391,18 +441,19 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
 {
     RowRoom *room = tile<RowRoom>(a.at.rows);
     Queries x = queries_of_block(a);
-    int64_t g = x.h * a.k.heads / a.q.heads, end = x.first + x.n + x.shift;
+    int64_t g = x.h * a.k.heads / a.q.heads;
     float *dq = tile<float>(a.at.sum);
     rows_load<T, true>(a, x, room);
-    tile_clear(dq, a.nq * a.at.ld_sum);
+    tile_begin(dq, a.at.ld_sum, a.nq, a.dq_before, x.b, x.first, x.h, x.n);
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
     tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
     __syncthreads();
+    int64_t end = room->last[x.n - 1] + 1;
     for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk) {
         int n = (int)min((int64_t)a.nk, end - j0);
         tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
         tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
-        bwd_tile<T, false>(a, x, room, j0);
+        bwd_tile<T, false>(a, room, j0);
         TileProduct<T> p = {};
         p.a = tile<T>(a.at.ds), p.b = tile<T>(a.at.k), p.c = dq;
         p.lda = a.at.ld_p, p.ldb = a.at.ld_k, p.ldc = a.at.ld_sum;
@@ -410,7 +461,7 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
         tile_product<false, false, true>(p);
         __syncthreads();
     }
-    tile_store(dq, a.at.ld_sum, a.dq, head_row(a.dq, x.b, x.first, x.h), x.n, NULL);
+    rows_store(dq, a.at.ld_sum, a.dq, a.dq_sum, x, NULL);
 }
 
 /* What one tile of queries adds to dk and dv of keys [j0, j0 + n). */
@@ -420,12 +471,12 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
 {
     rows_load<T, true>(a, x, room);
     int r = (int)threadIdx.x;
-    /* the row's own thread wrote it; no tile of documents that begin behind these keys */
-    bool any = r < x.n && room->first[r] < j0 + n;
+    /* the row's own thread wrote it; no tile of which no row sees one of these keys */
+    bool any = r < x.n && room->first[r] < j0 + n && room->last[r] >= j0;
     if (!__syncthreads_or(any)) return;
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
     tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
-    bwd_tile<T, true>(a, x, room, j0);
+    bwd_tile<T, true>(a, room, j0);
     TileProduct<T> dv = {};
     dv.a = tile<T>(a.at.p), dv.b = tile<T>(a.at.d_o), dv.c = tile<float>(a.at.sum2);
     dv.lda = a.at.ld_p, dv.ldb = a.at.ld_v, dv.ldc = a.at.ld_sum2;
@@ -448,14 +499,14 @@ __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ 
     int64_t heads = a.B * a.k.heads, head = (int64_t)blockIdx.x % heads;
     int64_t b = head / a.k.heads, g = head % a.k.heads, j0 = (int64_t)blockIdx.x / heads * a.nk;
     int n = (int)min((int64_t)a.nk, a.k.length - j0), share = a.q.heads / a.k.heads;
-    tile_clear(tile<float>(a.at.sum), a.nk * a.at.ld_sum);
-    tile_clear(tile<float>(a.at.sum2), a.nk * a.at.ld_sum2);
+    tile_begin(tile<float>(a.at.sum), a.at.ld_sum, a.nk, a.dk_before, b, j0, g, n);
+    tile_begin(tile<float>(a.at.sum2), a.at.ld_sum2, a.nk, a.dv_before, b, j0, g, n);
     tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, b, j0, g), n, a.nk);
     tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, b, j0, g), n, a.nk);
     Queries x;
-    x.b = b, x.shift = 0;
+    x.b = b;
     for (x.h = g * share; x.h < (g + 1) * share; x.h++) {
-        for (x.first = j0; x.first < a.q.length; x.first += a.nq) {
+        for (x.first = a.pieces.length > 0 ? 0 : j0; x.first < a.q.length; x.first += a.nq) {
             x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
             dkv_queries(a, x, room, j0, n);
         }
@@ -528,6 +579,7 @@ template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
 
 template <typename T> static Side<T> side_of(const Tensor *t)
 {
+    if (t->data == NULL) return {};
     Side<T> s = { (T *)t->data, t->dim[1], (int)t->dim[2], (int)t->dim[3], false };
     s.wide = packs_fit<T>({ t->data }, { t->dim[3] });
     return s;
@@ -567,7 +619,7 @@ template <typename T, typename Args> static Attention<T> attention_of(const Args
 {
     Attention<T> a = {};
     a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
-    a.o = side_of<T>(&f->o);
+    a.o = side_of<T>(&f->o), a.pieces = f->pieces;
     a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
     a.B = f->q.dim[0], a.scale = f->scale;
     return a;
@@ -576,6 +628,9 @@ template <typename T, typename Args> static Attention<T> attention_of(const Args
 template <typename T> static Status forward(struct Exec *ex, const AttentionFwd *f)
 {
     Attention<T> a = attention_of<T>(f);
+    a.o_before = side_of<float>(&f->o_before);
+    a.lse_before = (const float *)f->lse_before.data;
+    if (f->o.dtype == DTYPE_F32) a.o_sum = side_of<float>(&f->o);
     TRY(tiles_choose(&a, FORWARD));
     return launch(ex, attention_fwd_kernel<T>, a, query_blocks(a));
 }
@@ -585,6 +640,9 @@ template <typename T> static Status backward(struct Exec *ex, const AttentionBwd
     Attention<T> a = attention_of<T>(f);
     a.d_o = side_of<T>(&f->d_o);
     a.dq = side_of<T>(&f->dq), a.dk = side_of<T>(&f->dk), a.dv = side_of<T>(&f->dv);
+    a.dk_before = side_of<T>(&f->dk_before), a.dv_before = side_of<T>(&f->dv_before);
+    a.dq_before = side_of<float>(&f->dq_before);
+    if (f->dq.dtype == DTYPE_F32) a.dq_sum = side_of<float>(&f->dq);
     a.delta = (float *)exec_workspace(ex);
     int64_t rows = a.B * a.q.heads * a.q.length;
     if (rows == 0) return OK;

@@ -1,22 +1,24 @@
 #include "op/attention_cpu.h"
 
-Shape attention_shape(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *doc,
-                      float scale)
+static Shape shape_of(const Tensor *q, const Tensor *k, const Tensor *v)
 {
     Shape s = { .B = q->dim[0], .H = q->dim[2], .Tq = q->dim[1], .dk = q->dim[3] };
-    s.G = k->dim[2], s.Tk = k->dim[1], s.dv = v->dim[3];
-    s.act = q->dtype, s.scale = scale, s.doc = doc->data;
+    s.G = k->dim[2], s.Tk = k->dim[1], s.dv = v->dim[3], s.act = q->dtype;
     return s;
 }
 
 Shape attention_fwd_shape(const AttentionFwd *a)
 {
-    return attention_shape(&a->q, &a->k, &a->v, &a->doc, a->scale);
+    Shape s = shape_of(&a->q, &a->k, &a->v);
+    s.scale = a->scale, s.doc = a->doc.data, s.pieces = a->pieces;
+    return s;
 }
 
 Shape attention_bwd_shape(const AttentionBwd *a)
 {
-    return attention_shape(&a->q, &a->k, &a->v, &a->doc, a->scale);
+    Shape s = shape_of(&a->q, &a->k, &a->v);
+    s.scale = a->scale, s.doc = a->doc.data, s.pieces = a->pieces;
+    return s;
 }
 
 /* Panels come in twos where a word holds two keys, so that both keys of a word are scored. */
@@ -24,14 +26,32 @@ static StripKeys strip_keys(const QueryBlock *q, int64_t row)
 {
     enum { SPAN = LANES * (VECTOR_PAIRS ? 2 : 1) };
     int64_t first = q->first[row], first_most = first, last = q->last[row], last_least = last;
+    bool any = first <= last;
     for (int64_t r = row + 1; r < row + STRIP; r++) {
         first = least(first, q->first[r]), first_most = most(first_most, q->first[r]);
         last = most(last, q->last[r]), last_least = least(last_least, q->last[r]);
+        any = any || q->first[r] <= q->last[r];
     }
+    if (!any) return (StripKeys){ .first = INT32_MAX };
     return (StripKeys){ .first = first / SPAN * (SPAN / LANES),
                         .end = last / LANES + 1,
                         .whole_first = panels_of(first_most),
                         .whole_end = (last_least + 1) / LANES };
+}
+
+static int64_t query_position(const Shape *s, int64_t i)
+{
+    const AttentionPieces *p = &s->pieces;
+    return p->length == 0 ? i + s->Tk - s->Tq : p->q[i / p->length] + i % p->length;
+}
+
+/* How many keys stand before a position of the sequence. */
+static int64_t keys_before(const Shape *s, int64_t position)
+{
+    const AttentionPieces *p = &s->pieces;
+    if (p->length == 0) return most(0, least(position, s->Tk));
+    return most(0, least(position - p->k[0], p->length)) +
+           most(0, least(position - p->k[1], p->length));
 }
 
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
@@ -39,9 +59,10 @@ void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
     out->i0 = i0, out->n = least(BLOCK_Q, s->Tq - i0);
     out->strips = (out->n + STRIP - 1) / STRIP;
     for (int64_t r = 0; r < out->strips * STRIP; r++) {
-        int64_t i = i0 + least(r, out->n - 1), last = i + s->Tk - s->Tq;
-        int64_t first = s->doc == NULL ? 0 : s->doc[b * s->Tq + i];
-        out->first[r] = (int32_t)most(0, least(first, last)), out->last[r] = (int32_t)last;
+        int64_t i = i0 + least(r, out->n - 1), at = query_position(s, i);
+        int64_t first = s->doc == NULL ? 0 : least(s->doc[b * s->Tq + i], at);
+        out->first[r] = (int32_t)keys_before(s, first);
+        out->last[r] = (int32_t)keys_before(s, at + 1) - 1;
     }
     out->panel_first = INT64_MAX, out->panel_end = 0;
     for (int64_t i = 0; i < out->strips; i++) {

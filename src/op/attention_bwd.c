@@ -99,7 +99,7 @@ static void strip_delta(Backward *f, int64_t i)
     for (int r = 0; r < STRIP; r++) f->delta[i * STRIP + r] = sum[r * ROW_LANES];
 }
 
-/* Rows that only fill up the last strip get p = 2^-inf = 0 and ds = 0. */
+/* Rows that only fill up the last strip, or saw no key at all, get p = 2^-inf = 0 and ds = 0. */
 static void block_load(Backward *f, int64_t i0)
 {
     const Shape *s = &f->s;
@@ -114,7 +114,7 @@ static void block_load(Backward *f, int64_t i0)
     }
     const float *lse = (const float *)a->lse.data + (f->b * s->H + f->h) * s->Tq + i0;
     for (int64_t r = 0; r < q->strips * STRIP; r++) {
-        f->lse[r] = r < q->n ? lse[r] * log2_e : INFINITY;
+        f->lse[r] = r < q->n && lse[r] > -INFINITY ? lse[r] * log2_e : INFINITY;
     }
     for (int64_t i = 0; i < q->strips; i++) strip_delta(f, i);
     clear(f->dq, s->dk);
@@ -221,15 +221,16 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
     }
 }
 
-/* dv and dk at STRIP keys from `key` on, from the queries that see one of them: no query before
- * them does. */
+/* dv and dk at STRIP keys from `key` on, from the strips of queries that see one of them: a query
+ * sees at least as far as those before it. */
 static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
 {
     const QueryBlock *q = &f->block;
-    int64_t before = most(0, key - q->last[0]) / STRIP * STRIP, panel = key / LANES - block;
+    int64_t before = 0, panel = key / LANES - block;
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    int64_t row = words_of(f->word, before);
+    while (before < q->n && q->last[before + STRIP - 1] < key) before += STRIP;
     if (before >= q->n) return;
+    int64_t row = words_of(f->word, before);
     bool diagonal = f->last_head && key >= q->i0;
     if (diagonal) rows_fetch(&f->a->dv, f->b, f->g, key, USE_WRITE);
     t.steps = words_of(f->word, q->n - before);
@@ -265,12 +266,35 @@ static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int
     strip_product(&t);
 }
 
-static void store_rows(const Backward *f, const Tensor *to, int64_t head, int64_t first, int64_t n,
-                       Panels from, float factor)
+/* Rows of a head: to = before + factor * from. */
+typedef struct Sums {
+    const Tensor *to, *before;
+    Panels from;
+    float factor;
+} Sums;
+
+static void store_sum(const Backward *f, const Sums *x, int64_t row, int64_t head, Panels from)
 {
+    int64_t n = x->to->dim[3], each = (int64_t)dtype_bytes(x->before->dtype);
+    Word word = x->before->dtype == DTYPE_F32 ? WORD_F32 : WORD_BF16_WIDENED;
+    const char *before = head_row(x->before, f->b, row, head);
+    for (int64_t d = 0; d < n; d += LANES, from.at += from.stride) {
+        Vector sum = line_words(before + d * each, word, n - d);
+        vector_store(f->row + d, sum + vector_load(from.at) * x->factor);
+    }
+    dtype_from_f32(head_row(x->to, f->b, row, head), x->to->dtype, f->row, n);
+}
+
+static void store_rows(const Backward *f, const Sums *x, int64_t head, int64_t first, int64_t n)
+{
+    const Tensor *to = x->to;
     for (int64_t r = 0; r < n; r++) {
+        Panels from = panels_at(x->from, 0, r);
         void *row = head_row(to, f->b, first + r, head);
-        row_unload(row, to->dtype, panels_at(from, 0, r), to->dim[3], factor, f->row);
+        if (x->before->data != NULL)
+            store_sum(f, x, first + r, head, from);
+        else
+            row_unload(row, to->dtype, from, to->dim[3], x->factor, f->row);
     }
 }
 
@@ -291,7 +315,7 @@ static void block_run(Backward *f, int64_t i0)
             if (block == q->panel_first) fetch_next_key(f, &f->a->v, i0 + i * STRIP);
         }
     }
-    store_rows(f, &f->a->dq, f->h, i0, q->n, f->dq, f->s.scale);
+    store_rows(f, &(Sums){ &f->a->dq, &f->a->dq_before, f->dq, f->s.scale }, f->h, i0, q->n);
 }
 
 /* All query heads of one key/value head. */
@@ -308,8 +332,8 @@ static void head_run(Backward *f)
     for (f->h = f->g * heads; f->h < (f->g + 1) * heads; f->h++) {
         for (int64_t i0 = 0; i0 < s->Tq; i0 += BLOCK_Q) block_run(f, i0);
     }
-    store_rows(f, &a->dk, f->g, 0, s->Tk, f->dk, s->scale);
-    store_rows(f, &a->dv, f->g, 0, s->Tk, f->dv, 1);
+    store_rows(f, &(Sums){ &a->dk, &a->dk_before, f->dk, s->scale }, f->g, 0, s->Tk);
+    store_rows(f, &(Sums){ &a->dv, &a->dv_before, f->dv, 1 }, f->g, 0, s->Tk);
 }
 
 Status attention_bwd_cpu(Exec *ex, const void *args)

@@ -30,10 +30,9 @@ typedef struct Shape {
     Dtype act;
     float scale;
     const int32_t *doc; /* (B, Tq) or NULL */
+    AttentionPieces pieces;
 } Shape;
 
-Shape attention_shape(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *doc,
-                      float scale);
 Shape attention_fwd_shape(const AttentionFwd *a);
 Shape attention_bwd_shape(const AttentionBwd *a);
 
@@ -42,7 +41,8 @@ typedef struct StripKeys {
     int64_t first, end, whole_first, whole_end;
 } StripKeys;
 
-/* Queries i0 .. i0 + n of one head. A last strip is filled up with rows that see the same keys. */
+/* Queries i0 .. i0 + n of one head. A last strip is filled up with rows that see the same keys. A
+ * row that sees none has last < first; a strip of such rows has no panels. */
 typedef struct QueryBlock {
     int64_t i0, n, strips;
     int32_t first[BLOCK_Q], last[BLOCK_Q]; /* keys that a row sees */

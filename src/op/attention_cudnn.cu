@@ -204,6 +204,18 @@ static Status check_fits(const Key *x, const Tensor *q, const Tensor *k)
     return OK;
 }
 
+/* Other keys come in other calls. */
+static bool in_blocks(const AttentionFwd *a)
+{
+    return a->pieces.length > 0 || a->o_before.data != NULL || a->o.dtype != a->q.dtype;
+}
+
+static bool in_blocks(const AttentionBwd *a)
+{
+    return a->pieces.length > 0 || a->dq_before.data != NULL || a->dk_before.data != NULL ||
+           a->dv_before.data != NULL || a->dq.dtype != a->q.dtype;
+}
+
 static size_t bytes_if_fits(const Key *x, const Tensor *q, const Tensor *k, AttentionKernel kernel)
 {
     if (kernel == ATTENTION_PLAIN) return 0;
@@ -218,13 +230,13 @@ static size_t bytes_if_fits(const Key *x, const Tensor *q, const Tensor *k, Atte
 size_t attention_cudnn_fwd_workspace(const AttentionFwd *a)
 {
     Key x = fwd_key(a);
-    return bytes_if_fits(&x, &a->q, &a->k, a->kernel);
+    return in_blocks(a) ? 0 : bytes_if_fits(&x, &a->q, &a->k, a->kernel);
 }
 
 size_t attention_cudnn_bwd_workspace(const AttentionBwd *a)
 {
     Key x = bwd_key(a);
-    return bytes_if_fits(&x, &a->q, &a->k, a->kernel);
+    return in_blocks(a) ? 0 : bytes_if_fits(&x, &a->q, &a->k, a->kernel);
 }
 
 /* Graphs */
@@ -423,6 +435,7 @@ typedef struct Call {
     AttentionKernel kernel;
     const Tensor *tensor[ROLES];
     float scale;
+    bool in_blocks;
 } Call;
 
 /* Where a part's piece of a tensor begins: sequence b, key/value head `group`. */
@@ -472,6 +485,13 @@ static Status check_aligned(const Call *c)
     return OK;
 }
 
+static Status check_whole(const Call *c)
+{
+    if (!c->in_blocks) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "keys come in blocks (mesh.cp): cuDNN is used where all are there");
+}
+
 /* A plan for the call, or none and attention->why. */
 static Status plan_for(CudnnAttention *attention, const Call *c, const Plan **out)
 {
@@ -485,6 +505,7 @@ static Status plan_for(CudnnAttention *attention, const Call *c, const Plan **ou
         return OK;
     }
     Status s = check_fits(&c->whole, c->tensor[Q], c->tensor[K]);
+    if (s == OK) s = check_whole(c);
     if (s == OK) s = check_aligned(c);
     if (s == OK) return plan_find(attention, &c->part, out);
     status_sentence(attention->text, sizeof attention->text);
@@ -523,6 +544,7 @@ Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done)
     c.kernel = a->kernel, c.scale = a->scale;
     c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
     c.tensor[LSE] = &a->lse, c.tensor[DOC] = given(&a->doc);
+    c.in_blocks = in_blocks(a);
     return call_run(ex, &c, done);
 }
 
@@ -533,6 +555,7 @@ Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
     c.kernel = a->kernel, c.scale = a->scale;
     c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
     c.tensor[LSE] = &a->lse, c.tensor[DOC] = given(&a->doc);
+    c.in_blocks = in_blocks(a);
     c.tensor[D_O] = &a->d_o, c.tensor[DQ] = &a->dq, c.tensor[DK] = &a->dk, c.tensor[DV] = &a->dv;
     return call_run(ex, &c, done);
 }

@@ -157,16 +157,39 @@ static void add_values(Forward *f, const Span *x)
     strip_product(&t);
 }
 
+/* From the result over other keys: as if one key had been seen, of score lse and value o. */
+static void begin_rows(Forward *f)
+{
+    const Shape *s = &f->s;
+    const AttentionFwd *a = f->a;
+    const QueryBlock *q = &f->block;
+    const Tensor *o = &a->o_before;
+    for (int64_t i = 0; i < q->strips; i++)
+        f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
+    if (o->data == NULL) {
+        memset(f->o.at, 0, (size_t)(panels_of(s->dv) * f->o.stride) * sizeof(float));
+        return;
+    }
+    rows_load(f->o, head_row(o, f->b, q->i0, f->h), WORD_F32, row_stride(o), q->n, s->dv);
+    const float *lse = (const float *)a->lse_before.data + (f->b * s->H + f->h) * s->Tq + q->i0;
+    for (int64_t r = 0; r < q->n; r++) {
+        f->max[r / STRIP][r % STRIP * ROW_LANES] = lse[r] / s->scale;
+        f->sum[r / STRIP][r % STRIP * ROW_LANES] = lse[r] > -INFINITY ? 1 : 0;
+    }
+}
+
 static void store_rows(Forward *f)
 {
     const Shape *s = &f->s;
+    const Tensor *to = &f->a->o;
     const QueryBlock *q = &f->block;
     float *lse = (float *)f->a->lse.data + (f->b * s->H + f->h) * s->Tq + q->i0;
     for (int64_t r = 0; r < q->n; r++) {
         float sum = f->sum[r / STRIP][r % STRIP * ROW_LANES];
         float max = f->max[r / STRIP][r % STRIP * ROW_LANES];
-        void *o = head_row(&f->a->o, f->b, q->i0 + r, f->h);
-        row_unload(o, s->act, panels_at(f->o, 0, r), s->dv, 1 / sum, f->row);
+        void *o = head_row(to, f->b, q->i0 + r, f->h);
+        float factor = sum > 0 ? 1 / sum : 0; /* no key at all: 0 */
+        row_unload(o, to->dtype, panels_at(f->o, 0, r), s->dv, factor, f->row);
         lse[r] = max * s->scale + logf(sum);
     }
 }
@@ -194,12 +217,11 @@ static void block_run(Forward *f, int64_t i0)
     QueryBlock *q = &f->block;
     query_block(s, f->b, i0, q);
     rows_load(f->q, head_row(&f->a->q, f->b, i0, f->h), f->word, row_stride(&f->a->q), q->n, s->dk);
-    memset(f->o.at, 0, (size_t)(panels_of(s->dv) * f->o.stride) * sizeof(float));
-    for (int64_t i = 0; i < q->strips; i++)
-        f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
+    begin_rows(f);
     for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
         for (int64_t i = 0; i < q->strips; i++) {
-            Span x = { .i = i, .block = block, .begun = q->keys[i].first < block };
+            Span x = { .i = i, .block = block };
+            x.begun = q->keys[i].first < block || f->a->o_before.data != NULL;
             x.first = most(block, q->keys[i].first);
             x.end = least(block + BLOCK_PANELS, q->keys[i].end);
             if (x.first < x.end) span_run(f, &x);

@@ -31,7 +31,8 @@ const OpDesc *op_desc(OpId id) { return &table[id]; }
 
 static bool optional(PortDir dir)
 {
-    return dir == PORT_IN_OPT || dir == PORT_OUT_OPT || dir == PORT_ADD_OPT;
+    return dir == PORT_IN_OPT || dir == PORT_OUT_OPT || dir == PORT_ADD_OPT ||
+           dir == PORT_OUT_PART_OPT;
 }
 
 Status op_run(Exec *ex, OpId id, const void *args)

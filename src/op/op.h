@@ -53,6 +53,7 @@ typedef enum PortDir {
     PORT_IN_OPT,   /* the _OPT ones may have data == NULL: not given, not wanted */
     PORT_OUT_OPT,
     PORT_ADD_OPT,
+    PORT_OUT_PART_OPT,
     PORT_ROWS /* no tensor: a Rows, whose device pointer kernels read */
 } PortDir;
 
@@ -190,6 +191,7 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define OUT(Args, field)        PORT(Args, field, PORT_OUT)
 #define OUT_PART(Args, field)   PORT(Args, field, PORT_OUT_PART)
 #define OUT_OPT(Args, field)    PORT(Args, field, PORT_OUT_OPT)
+#define OUT_PART_OPT(Args, f)   PORT(Args, f, PORT_OUT_PART_OPT)
 #define ADD(Args, field)        PORT(Args, field, PORT_ADD)
 #define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
 #define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)

@@ -14,7 +14,8 @@ typedef struct Angle {
 
 static Angle angle_at(const Rope *r, int64_t row)
 {
-    int64_t half = tensor_cols(r->cos), first = ((const int32_t *)r->pos->data)[row] * half;
+    const int32_t *pos = r->pos->data;
+    int64_t half = tensor_cols(r->cos), first = pos == NULL ? 0 : pos[row] * half;
     return (Angle){ (const float *)r->cos->data + first, (const float *)r->sin->data + first,
                     r->back ? -1.0f : 1.0f, r->interleaved };
 }
@@ -72,7 +73,7 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
         return FAIL(ERR_SHAPE, "%s: the rotated part has %lld columns: wanted 2 to %d, even", op,
                     (long long)d, HEAD_MAX);
     }
-    TRY(op_expect(op, "pos", r->pos, n, 1, DTYPE_I32));
+    if (r->pos->data != NULL) TRY(op_expect(op, "pos", r->pos, n, 1, DTYPE_I32));
     TRY(op_expect(op, "cos", r->cos, -1, d / 2, DTYPE_F32));
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
@@ -147,23 +148,33 @@ static const char *port_of(const Rope *r, const char *gradient)
     return r->back ? gradient : gradient + 1;
 }
 
+/* MLA's q or else kv: what says how many rows there are, and of which type. */
+static const Tensor *rope_wide(const Rope *r)
+{
+    return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[r->parts / 2].wide;
+}
+
 static Status check_heads(const Rope *r, const char *gradient, const Tensor *t, int64_t cols)
 {
-    const Tensor *wide = r->part[0].wide;
+    const Tensor *wide = rope_wide(r);
     return op_expect(r->op, port_of(r, gradient), t, wide->dim[0], cols, wide->dtype);
 }
 
 static Status check_mla(const Rope *r, const RopeMlaDims *m)
 {
-    const Tensor *q = r->part[0].wide, *k_rope = r->part[3].wide;
-    int64_t n = q->dim[0], qk = m->heads * (m->nope + m->rope);
-    TRY(op_expect_act(r->op, port_of(r, "dq"), q, n, -1));
-    TRY(check_window(r->op, port_of(r, "dq"), q, m->q_col, qk));
-    TRY(check_heads(r, "dkv", r->part[2].wide, m->heads * (m->nope + m->v)));
+    const Tensor *q = r->part[0].wide, *kv = r->part[2].wide, *k_rope = r->part[3].wide;
+    int64_t n = rope_wide(r)->dim[0], qk = m->heads * (m->nope + m->rope);
+    TRY(check_tables(r->op, r, n, m->rope));
+    if (q->data != NULL) {
+        TRY(op_expect_act(r->op, port_of(r, "dq"), q, n, -1));
+        TRY(check_window(r->op, port_of(r, "dq"), q, m->q_col, qk));
+        TRY(check_heads(r, "dq_out", r->part[0].heads, qk));
+    }
+    if (q->data != NULL && kv->data == NULL && k_rope->data == NULL) return OK;
+    TRY(op_expect_act(r->op, port_of(r, "dkv"), kv, n, m->heads * (m->nope + m->v)));
+    TRY(check_heads(r, "dkv", kv, -1));
     TRY(check_heads(r, "dk_rope", k_rope, -1));
     TRY(check_window(r->op, port_of(r, "dk_rope"), k_rope, m->k_col, m->rope));
-    TRY(check_tables(r->op, r, n, m->rope));
-    TRY(check_heads(r, "dq_out", r->part[0].heads, qk));
     TRY(check_heads(r, "dk_out", r->part[2].heads, qk));
     return check_heads(r, "dv_out", r->part[4].heads, m->heads * m->v);
 }
@@ -183,15 +194,16 @@ static Status check_gqa(const Rope *r, const RopeGqaDims *m)
  * cache. A pair is four products and two sums; backward sums what heads share. */
 static OpCost cost_of(Rope r)
 {
-    double n = (double)r.part[0].wide->dim[0], moved = 0, flops = 0;
+    double n = (double)rope_wide(&r)->dim[0], moved = 0, flops = 0;
     for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+        if (p->wide->data == NULL) continue;
         double heads = (double)(p->count * p->n), wide = p->wide_step == 0 ? (double)p->n : heads;
         moved += heads + wide;
         if (p->turned) flops += 3 * wide;
         if (r.back && p->wide_step == 0) flops += heads;
     }
     return (OpCost){ .flops = n * flops,
-                     .bytes = n * (moved * (double)dtype_bytes(r.part[0].wide->dtype) + 4) };
+                     .bytes = n * (moved * (double)dtype_bytes(rope_wide(&r)->dtype) + 4) };
 }
 
 /* Gradients of what heads share: their sum, turned back. */
@@ -231,12 +243,14 @@ static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t r
 
 static Status run(const Exec *ex, Rope r)
 {
-    int64_t n = r.part[0].wide->dim[0];
-    TRY(index_check(r.op, "pos", r.pos, r.cos->dim[0]));
+    int64_t n = rope_wide(&r)->dim[0];
+    if (r.pos->data != NULL) TRY(index_check(r.op, "pos", r.pos, r.cos->dim[0]));
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         Angle t = angle_at(&r, row);
-        for (int i = 0; i < r.parts; i++) part_run(&r, &r.part[i], &t, row);
+        for (int i = 0; i < r.parts; i++) {
+            if (r.part[i].wide->data != NULL) part_run(&r, &r.part[i], &t, row);
+        }
     }
     return OK;
 }
@@ -279,12 +293,13 @@ Status rope_mla_bwd_cpu(Exec *ex, const void *args) { return run(ex, rope_mla_bw
 Status rope_gqa_fwd_cpu(Exec *ex, const void *args) { return run(ex, rope_gqa_fwd_parts(args)); }
 Status rope_gqa_bwd_cpu(Exec *ex, const void *args) { return run(ex, rope_gqa_bwd_parts(args)); }
 
-OP_PORTS(rope_mla_fwd, IN(RopeMlaFwd, q), IN(RopeMlaFwd, kv), IN(RopeMlaFwd, k_rope),
-         IN(RopeMlaFwd, pos), IN(RopeMlaFwd, cos), IN(RopeMlaFwd, sin), OUT(RopeMlaFwd, q_out),
-         OUT(RopeMlaFwd, k_out), OUT(RopeMlaFwd, v_out));
-OP_PORTS(rope_mla_bwd, IN(RopeMlaBwd, dq_out), IN(RopeMlaBwd, dk_out), IN(RopeMlaBwd, dv_out),
-         IN(RopeMlaBwd, pos), IN(RopeMlaBwd, cos), IN(RopeMlaBwd, sin), OUT_PART(RopeMlaBwd, dq),
-         OUT(RopeMlaBwd, dkv), OUT_PART(RopeMlaBwd, dk_rope));
+OP_PORTS(rope_mla_fwd, IN_OPT(RopeMlaFwd, q), IN_OPT(RopeMlaFwd, kv), IN_OPT(RopeMlaFwd, k_rope),
+         IN_OPT(RopeMlaFwd, pos), IN(RopeMlaFwd, cos), IN(RopeMlaFwd, sin),
+         OUT_OPT(RopeMlaFwd, q_out), OUT_OPT(RopeMlaFwd, k_out), OUT_OPT(RopeMlaFwd, v_out));
+OP_PORTS(rope_mla_bwd, IN_OPT(RopeMlaBwd, dq_out), IN_OPT(RopeMlaBwd, dk_out),
+         IN_OPT(RopeMlaBwd, dv_out), IN_OPT(RopeMlaBwd, pos), IN(RopeMlaBwd, cos),
+         IN(RopeMlaBwd, sin), OUT_PART_OPT(RopeMlaBwd, dq), OUT_OPT(RopeMlaBwd, dkv),
+         OUT_PART_OPT(RopeMlaBwd, dk_rope));
 OP_PORTS(rope_gqa_fwd, IN(RopeGqaFwd, qkv), IN(RopeGqaFwd, pos), IN(RopeGqaFwd, cos),
          IN(RopeGqaFwd, sin), OUT(RopeGqaFwd, q_out), OUT(RopeGqaFwd, k_out),
          OUT(RopeGqaFwd, v_out));

@@ -43,7 +43,7 @@ static int64_t rotation_span(const Rotation &r) { return r.interleaved ? 2 * r.h
 
 static __device__ __forceinline__ Angle angle_at(const Rotation &r, int64_t row)
 {
-    int64_t p = r.pos[row];
+    int64_t p = r.pos == NULL ? 0 : r.pos[row];
     bool known = p >= 0 && p < r.positions;
     int64_t first = known ? p * r.half : 0;
     float sign = r.back ? -1.0f : 1.0f;
@@ -126,9 +126,12 @@ template <typename T, bool WIDE> static __global__ void rope_mla_fwd_kernel(Mla<
     for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
         const T *q = a.q + row * a.q_width + h * qk, *k = a.kv + (row * a.heads + h) * kv;
         T *q_out = a.q_out + (row * a.heads + h) * qk, *k_out = a.k_out + (row * a.heads + h) * qk;
-        move_span<WIDE>(q, q_out, a.nope);
+        if (a.q != NULL) {
+            move_span<WIDE>(q, q_out, a.nope);
+            turn<WIDE>(t, q + a.nope, q_out + a.nope);
+        }
+        if (a.kv == NULL) continue;
         move_span<WIDE>(k, k_out, a.nope);
-        turn<WIDE>(t, q + a.nope, q_out + a.nope);
         turn<WIDE>(t, k_rope, k_out + a.nope);
         move_span<WIDE>(k + a.nope, a.v_out + (row * a.heads + h) * a.v, a.v);
     }
@@ -181,12 +184,16 @@ template <typename T, bool WIDE> static __global__ void rope_mla_bwd_kernel(Mla<
         const T *dq_out = a.q_out + (row * a.heads + h) * qk;
         const T *dk_out = a.k_out + (row * a.heads + h) * qk;
         T *dq = a.q + row * a.q_width + h * qk, *dk = a.kv + (row * a.heads + h) * kv;
-        move_span<WIDE>(dq_out, dq, a.nope);
+        if (a.q != NULL) {
+            move_span<WIDE>(dq_out, dq, a.nope);
+            turn<WIDE>(t, dq_out + a.nope, dq + a.nope);
+        }
+        if (a.kv == NULL) continue;
         move_span<WIDE>(dk_out, dk, a.nope);
-        turn<WIDE>(t, dq_out + a.nope, dq + a.nope);
         shared_key_add<WIDE>(dk_out + a.nope, sum, a.rope);
         move_span<WIDE>(a.v_out + (row * a.heads + h) * a.v, dk + a.nope, a.v);
     }
+    if (a.kv == NULL) return;
     __syncthreads();
     shared_key_finish(t, sums, a.k_rope + row * a.k_width);
 }
@@ -198,19 +205,27 @@ template <typename T> static bool mla_packs(const Mla<T> &a)
         { a.q_width, a.k_width, a.nope, a.v, rotation_span(a.rotation) });
 }
 
+/* The window of a tensor that is given. */
+template <typename T> static T *window(const RopePart &p)
+{
+    return p.wide->data == NULL ? NULL : (T *)p.wide->data + p.wide_col;
+}
+
 static Status mla_run(struct Exec *ex, const Rope &r)
 {
     const RopePart *p = r.part;
+    const Tensor *given = p[0].wide->data != NULL ? p[0].wide : p[2].wide;
     size_t room = r.back ? (size_t)(WARPS * p[1].n) * sizeof(float) : 0; /* 32 KiB at the most */
-    if (p->wide->dim[0] == 0) return OK;
-    return launch_typed(r.op, p->wide->dtype, [&](auto t) {
+    if (given->dim[0] == 0) return OK;
+    return launch_typed(r.op, given->dtype, [&](auto t) {
         typedef decltype(t) T;
         Mla<T> a = {};
-        a.q = (T *)p[0].wide->data + p[0].wide_col, a.q_out = (T *)p[0].heads->data;
+        a.q = window<T>(p[0]), a.q_out = (T *)p[0].heads->data;
         a.kv = (T *)p[2].wide->data, a.k_out = (T *)p[2].heads->data;
-        a.k_rope = (T *)p[3].wide->data + p[3].wide_col, a.v_out = (T *)p[4].heads->data;
-        a.q_width = tensor_row_elems(p[0].wide), a.k_width = tensor_row_elems(p[3].wide);
-        a.n = p->wide->dim[0], a.heads = p->count, a.nope = p[0].n, a.rope = p[1].n, a.v = p[4].n;
+        a.k_rope = window<T>(p[3]), a.v_out = (T *)p[4].heads->data;
+        if (a.q != NULL) a.q_width = tensor_row_elems(p[0].wide);
+        if (a.k_rope != NULL) a.k_width = tensor_row_elems(p[3].wide);
+        a.n = given->dim[0], a.heads = p->count, a.nope = p[0].n, a.rope = p[1].n, a.v = p[4].n;
         a.rotation = rotation_of(r);
         bool wide = mla_packs(a);
         auto kernel = wide ? rope_mla_fwd_kernel<T, true> : rope_mla_fwd_kernel<T, false>;

@@ -13,6 +13,8 @@
  * shared key a window [k_col, k_col + dr) of another (or the same).
  *   q_out[h] = [q_nope[h] | rot(q_rope[h])],  k_out[h] = [k_nope[h] | rot(k_rope)],  v_out[h] =
  * v[h] Backward turns by the opposite angle and sums the shared key's gradient over the heads.
+ * q and q_out may be left out, or all the others; without pos all rows stand at position 0, where
+ * nothing turns.
  *
  * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection.
  */
@@ -30,10 +32,10 @@ typedef struct RopeMlaDims {
 } RopeMlaDims;
 
 typedef struct RopeMlaFwd {
-    Tensor q;        /* in  (N, Wq) act, window of H*(dn+dr) at q_col */
-    Tensor kv;       /* in  (N, H*(dn+dv)) act */
+    Tensor q;        /* in  (N, Wq) act, optional: window of H*(dn+dr) at q_col */
+    Tensor kv;       /* in  (N, H*(dn+dv)) act, optional */
     Tensor k_rope;   /* in  (N, Wk) act, window of dr at k_col */
-    Tensor pos;      /* in  (N) i32, each < P */
+    Tensor pos;      /* in  (N) i32, each < P, optional */
     Tensor cos, sin; /* in  (P, dr/2) f32 */
     Tensor q_out;    /* out (N, H*(dn+dr)) act */
     Tensor k_out;    /* out (N, H*(dn+dr)) act */
