@@ -1,7 +1,8 @@
 # make              the release build: build/switchyard
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
-# make asan | tsan  unit, op, schedule and mesh tests under address+undefined | mesh tests under thread
+# make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
+# make test-mpi     ranks as processes of mpirun
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make docs        docs/config.md from the table of settings
@@ -55,7 +56,8 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
 ifeq ($(MPI),1)
 SRC += src/comm/mpi.c
-CFLAGS += $(shell pkg-config --cflags ompi-c)
+MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
+$B/src/comm/mpi.c.o: CFLAGS += $(MPI_CFLAGS)
 LDLIBS += $(shell pkg-config --libs ompi-c)
 else
 SRC += src/comm/mpi_off.c
@@ -64,7 +66,7 @@ endif
 ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
-SRC += $(or $(wildcard src/comm/nccl.c),src/comm/nccl_off.c)
+SRC += src/comm/nccl.c
 CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
@@ -79,6 +81,7 @@ FORMULA  := $(wildcard src/plan/formula/*.yaml)
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
 OPS    := $(call test_of,tests/op/test_*.c)
+COMM   := $(call test_of,tests/unit/comm/test_*.c)
 MESH   := $(call test_of,tests/mesh/test_*.c)
 SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
@@ -91,6 +94,8 @@ all: $(PROGRAM)
 $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
+
+$B/src/comm/nccl.c.o: CFLAGS += -isystem $(CUDA_HOME)/include
 
 $B/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
@@ -118,7 +123,7 @@ $(LIB): $(OBJ)
 $B/switchyard: $B/src/main.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# build/switchyard is the release program that was made last, with CUDA or without
+# build/switchyard is the release program that was made last, with CUDA and MPI or without
 ifeq ($(CONFIG),release)
 $(PROGRAM): $B/switchyard always
 	@cmp -s $< $@ || cp $< $@
@@ -136,19 +141,23 @@ build-unit: $(UNIT)
 build-op: $(OPS)
 build-schedule: $(SCHEDULE)
 build-gpu: $(GPU)
-build-test-mesh: $(MESH)
+build-test-mesh: $(COMM) $(MESH)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
+build-test-mpi:
+	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi
 
 test: build-test
 	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH) $(GPU) $(SYSTEM)
 test-fast: build-test-fast
 	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH)
 test-mesh: build-test-mesh
-	tools/run_tests $(MESH)
+	tools/run_tests $(COMM) $(MESH)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
+test-mpi: build-test-mpi
+	tools/run_mpi $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi
 
 asan hostile:
 	$(MAKE) CONFIG=$@ test-fast
@@ -174,7 +183,7 @@ reproduce: $(PROGRAM)
 
 # what tools/lint gives to clang
 flags:
-	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN)
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS)
 
 lint:
 	tools/lint
@@ -183,7 +192,7 @@ always:
 
 clean:
 	rm -rf $(BUILD)
-.PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz test \
-        test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs reproduce flags lint clean
+.PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lint clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

@@ -4,17 +4,31 @@
 extern "C" {
 #include "backend/backend.h"
 #include "backend/cuda.h"
+#include "base/clock.h"
 }
 
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <new>
+
+enum { STREAMS_MAX = LANE_COUNT + 8 };
+
+/* Of event_new; lies in Cuda.arena. */
+struct EventNode {
+    cudaEvent_t event;
+    EventNode *next;
+};
 
 /* What an Exec on a GPU has beside the common part. */
 struct Cuda {
     int device;
     int64_t waits; /* of the host, so far */
-    cudaStream_t stream;
+    Arena *arena;
+    cudaStream_t stream[STREAMS_MAX]; /* of the lanes, then of cuda_stream_new */
+    int streams;
+    unsigned used; /* bit i: stream i has been given to somebody, so waits are for it, too */
+    EventNode *events;
     struct Blas *blas;
     struct CudnnAttention *attention;
     cudaEvent_t mark[2];
@@ -51,7 +65,17 @@ Status cuda_status(cudaError_t e, const char *what)
     return FAIL(ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-cudaStream_t exec_stream(Exec *ex) { return ex->cuda->stream; }
+static cudaStream_t stream_of(Exec *ex, int i)
+{
+    ex->cuda->used |= 1u << i;
+    return ex->cuda->stream[i];
+}
+
+cudaStream_t exec_stream(Exec *ex) { return stream_of(ex, ex->lane); }
+static cudaStream_t compute_stream(Exec *ex) { return stream_of(ex, LANE_COMPUTE); }
+
+void *cuda_stream(Exec *ex, Lane lane) { return ex->cuda == NULL ? NULL : stream_of(ex, lane); }
+
 void *exec_workspace(Exec *ex) { return ex->workspace; }
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
 struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }
@@ -114,19 +138,44 @@ static void exec_set(Exec *ex, const Backend *bottom, Cuda *c, Arena *scratch)
     ex->cuda = c;
 }
 
+/* Transfers go before products: other ranks wait for them. */
+static Status stream_add(Cuda *c, bool urgent, int *out)
+{
+    int least = 0, greatest = 0;
+    if (c->streams == STREAMS_MAX) {
+        return FAIL(ERR_ARG, "GPU %d: stream %d was asked for, %d is the most", c->device,
+                    c->streams + 1, STREAMS_MAX);
+    }
+    TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities"));
+    TRY(cuda_status(cudaStreamCreateWithPriority(&c->stream[c->streams], cudaStreamNonBlocking,
+                                                 urgent ? greatest : least),
+                    "stream"));
+    *out = c->streams++;
+    return OK;
+}
+
+Status cuda_stream_new(Exec *ex, void **out)
+{
+    int i = 0;
+    TRY(stream_add(ex->cuda, true, &i));
+    *out = stream_of(ex, i);
+    return OK;
+}
+
 Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
 {
+    int i = 0;
     CudaInfo info;
     void *memory = NULL;
     TRY(cuda_info(device, &info));
     TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
     Cuda *c = (Cuda *)memory;
-    c->device = device;
+    c->device = device, c->arena = arena;
     exec_set(ex, &backend_cuda, c, scratch);
-    TRY(cuda_status(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream"));
+    for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(c, lane == LANE_COMM, &i));
     for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
     TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
-    TRY(cuda_attention_make(arena, c->stream, &c->attention));
+    TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
     return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
 }
 
@@ -147,14 +196,15 @@ void cuda_exec_free(Exec *ex)
             if (mark != NULL) cudaEventDestroy(mark);
         }
         if (ex->cuda->bad != NULL) cudaFree(ex->cuda->bad);
-        if (ex->cuda->stream != NULL) cudaStreamDestroy(ex->cuda->stream);
+        for (EventNode *n = ex->cuda->events; n != NULL; n = n->next) cudaEventDestroy(n->event);
+        for (int i = 0; i < ex->cuda->streams; i++) cudaStreamDestroy(ex->cuda->stream[i]);
     }
     memset(ex, 0, sizeof *ex);
 }
 
 Status cuda_capture_begin(Exec *ex)
 {
-    return cuda_status(cudaStreamBeginCapture(exec_stream(ex), cudaStreamCaptureModeThreadLocal),
+    return cuda_status(cudaStreamBeginCapture(compute_stream(ex), cudaStreamCaptureModeThreadLocal),
                        "start of a capture");
 }
 
@@ -180,19 +230,19 @@ Status cuda_capture_end(Exec *ex, CudaGraph *out)
     CudaGraph g = {};
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    TRY(cuda_status(cudaStreamEndCapture(exec_stream(ex), &graph), "end of a capture"));
+    TRY(cuda_status(cudaStreamEndCapture(compute_stream(ex), &graph), "end of a capture"));
     Status s = count_nodes(graph, &g);
     if (s == OK) s = cuda_status(cudaGraphInstantiate(&exec, graph, 0), "graph");
     cudaGraphDestroy(graph);
     TRY(s);
     g.exec = exec;
     *out = g;
-    return cuda_status(cudaGraphUpload(exec, exec_stream(ex)), "graph");
+    return cuda_status(cudaGraphUpload(exec, compute_stream(ex)), "graph");
 }
 
 Status cuda_graph_launch(Exec *ex, const CudaGraph *g)
 {
-    return cuda_status(cudaGraphLaunch((cudaGraphExec_t)g->exec, exec_stream(ex)),
+    return cuda_status(cudaGraphLaunch((cudaGraphExec_t)g->exec, compute_stream(ex)),
                        "start of the step");
 }
 
@@ -220,7 +270,7 @@ Status cuda_used_bytes(Exec *ex, size_t *out)
 
 Status cuda_mark(Exec *ex, int which)
 {
-    return cuda_status(cudaEventRecord(ex->cuda->mark[which], exec_stream(ex)), "mark");
+    return cuda_status(cudaEventRecord(ex->cuda->mark[which], compute_stream(ex)), "mark");
 }
 
 Status cuda_marks_s(Exec *ex, double *out)
@@ -231,10 +281,73 @@ Status cuda_marks_s(Exec *ex, double *out)
     return OK;
 }
 
-static Status sync(Exec *ex)
+/* *busy: is there work on a stream that somebody has? */
+static Status look(Exec *ex, bool *busy)
 {
-    ex->cuda->waits++;
-    return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
+    const Cuda *c = ex->cuda;
+    *busy = false;
+    for (int i = 0; i < c->streams && !*busy; i++) {
+        if ((c->used >> i & 1) == 0) continue;
+        cudaError_t e = cudaStreamQuery(c->stream[i]);
+        *busy = e == cudaErrorNotReady;
+        if (*busy)
+            (void)cudaGetLastError(); /* which would be the next launch's error */
+        else
+            TRY(cuda_status(e, "wait for the GPU"));
+    }
+    return OK;
+}
+
+/* Most waits within a step are short: ask at once, then let others have the core. */
+static const double SPIN_S = 50e-6, LEAVE_S = 10;
+
+static void pause_after(double waited_s)
+{
+    struct timespec t = { 0, 20000 };
+    if (waited_s > SPIN_S) nanosleep(&t, NULL);
+}
+
+/* Kernels of groups that were given up leave; until then their memory is theirs. */
+static void let_leave(Exec *ex)
+{
+    bool busy = true;
+    double start = clock_s();
+    while (busy && clock_s() - start < LEAVE_S) {
+        pause_after(SPIN_S * 2);
+        if (look(ex, &busy) != OK) busy = false;
+    }
+}
+
+/* Kernels that wait for other ranks may wait for ever: so the host does not wait with them, but
+ * looks, and asks the groups whether there is still hope. */
+static Status sync_watched(Exec *ex, Comm *world)
+{
+    bool busy = true;
+    char why[1024];
+    double start = clock_s();
+    for (;;) {
+        TRY(look(ex, &busy));
+        if (!busy) return OK;
+        double waited_s = clock_s() - start;
+        if (comm_watch(world, waited_s) != OK) break;
+        pause_after(waited_s);
+    }
+    status_sentence(why, sizeof why);
+    let_leave(ex);
+    return FAIL(ERR_COMM, "%s", why);
+}
+
+static Status wait_all(Exec *ex)
+{
+    Cuda *c = ex->cuda;
+    c->waits++;
+    if (ex->mesh != NULL && ex->mesh->group[GROUP_WORLD] != NULL && ex->mesh->ranks > 1)
+        return sync_watched(ex, ex->mesh->group[GROUP_WORLD]);
+    for (int i = 0; i < c->streams; i++) {
+        if ((c->used >> i & 1) == 0) continue;
+        TRY(cuda_status(cudaStreamSynchronize(c->stream[i]), "wait for the GPU"));
+    }
+    return OK;
 }
 
 /* The error of a launch, with the op and its shapes. */
@@ -259,7 +372,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     Status s = op->cuda(ex, args);
     /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
-    if (s == OK && ex->depth > 1) s = sync(ex);
+    if (s == OK && ex->depth > 1) s = wait_all(ex);
     return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }
 
@@ -301,10 +414,10 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
     TRY(fill(ex, ex->cuda->bad, 0xFF, sizeof at));
     TRY(t->dtype == DTYPE_F32 ? search<float>(ex, t) : search<Bf16>(ex, t));
     TRY(copy(ex, &at, ex->cuda->bad, sizeof at));
-    TRY(sync(ex));
+    TRY(wait_all(ex));
     if (at == NONE) return OK;
     TRY(copy(ex, bits, tensor_at(t, (int64_t)at), dtype_bytes(t->dtype)));
-    TRY(sync(ex));
+    TRY(wait_all(ex));
     dtype_to_f32(&v, bits, t->dtype, 1);
     *index = (int64_t)at, *value = (double)v;
     return OK;
@@ -312,25 +425,35 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 
 static Status event_new(Exec *ex, Event *out)
 {
-    (void)ex;
-    cudaEvent_t e = NULL;
-    TRY(cuda_status(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "event"));
-    out->value = (uint64_t)(uintptr_t)e;
+    Cuda *c = ex->cuda;
+    void *memory = NULL;
+    TRY(arena_alloc_zero(c->arena, sizeof(EventNode), &memory));
+    EventNode *n = (EventNode *)memory;
+    TRY(cuda_status(cudaEventCreateWithFlags(&n->event, cudaEventDisableTiming), "event"));
+    n->next = c->events;
+    c->events = n;
+    out->value = (uint64_t)(uintptr_t)n->event;
     return OK;
 }
 
-static Status record(Exec *ex, Event event)
+Status cuda_record_on(Exec *ex, Event event, void *stream)
 {
-    return cuda_status(cudaEventRecord((cudaEvent_t)(uintptr_t)event.value, exec_stream(ex)),
+    (void)ex;
+    return cuda_status(cudaEventRecord((cudaEvent_t)(uintptr_t)event.value, (cudaStream_t)stream),
                        "event record");
 }
 
-static Status wait(Exec *ex, Event event)
+Status cuda_wait_on(Exec *ex, Event event, void *stream)
 {
-    return cuda_status(cudaStreamWaitEvent(exec_stream(ex), (cudaEvent_t)(uintptr_t)event.value, 0),
-                       "event wait");
+    (void)ex;
+    return cuda_status(
+        cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)(uintptr_t)event.value, 0),
+        "event wait");
 }
 
-const Backend backend_cuda = { "cuda",    run,    alloc, release, copy,    fill,
-                               event_new, record, wait,  sync,    find_bad };
+static Status record(Exec *ex, Event event) { return cuda_record_on(ex, event, exec_stream(ex)); }
+static Status wait(Exec *ex, Event event) { return cuda_wait_on(ex, event, exec_stream(ex)); }
+
+const Backend backend_cuda = { "cuda",    run,    alloc, release,  copy,    fill,
+                               event_new, record, wait,  wait_all, find_bad };
 }

@@ -1,4 +1,12 @@
-/* cuda: the GPU as a backend. Ops are launched in order on one stream; nothing waits but `sync`.
+/* cuda: the GPU as a backend. A lane is a stream: ops, copies, fills and events go to that of
+ * ex->lane, in order; events order lanes. Nothing waits but `sync`, which waits for all lanes.
+ * Where other ranks are (ex->mesh), it waits with the deadline of the world, and says for whom.
+ * Ops take their workspace from ex->scratch, so each lane wants one of its own; attention goes to
+ * the compute lane, whose stream cuDNN's handle has.
+ *
+ * Several Execs in a process: a thread and a device each. The device is current for the thread that
+ * called cuda_exec_init, and it alone uses the Exec.
+ *
  * Device and pinned memory are taken once, by whoever makes the arenas. `copy` works in every
  * direction. In a build without CUDA the functions are there and say that the build has none. */
 #ifndef BACKEND_CUDA_H
@@ -34,6 +42,14 @@ void cuda_exec_free(Exec *ex); /* safe on { 0 }, and on one for a plan */
 
 extern const Backend backend_cuda;
 
+/* Streams for those who launch by themselves (comm_nccl): a lane's, and more, which the Exec owns
+ * and waits for. NULL on an Exec without a GPU. */
+void *cuda_stream(Exec *ex, Lane lane);
+Status cuda_stream_new(Exec *ex, void **out);
+/* An event of event_new on such a stream. */
+Status cuda_record_on(Exec *ex, Event event, void *stream);
+Status cuda_wait_on(Exec *ex, Event event, void *stream);
+
 /* A run of launches, recorded once and started with one call. */
 typedef struct CudaGraph {
     void *exec;             /* NULL: none */
@@ -41,7 +57,9 @@ typedef struct CudaGraph {
 } CudaGraph;
 
 /* Between begin and end nothing runs: launches, copies from and to pinned memory and fills on the
- * exec's stream become the graph. A failed capture ends with an error and leaves none. */
+ * compute lane become the graph, and those on streams that wait for an event of it; these must be
+ * waited for by the compute lane before the end. A failed capture ends with an error and leaves
+ * none. A graph with collectives goes before their groups. */
 Status cuda_capture_begin(Exec *ex);
 Status cuda_capture_end(Exec *ex, CudaGraph *out);
 Status cuda_graph_launch(Exec *ex, const CudaGraph *g);
@@ -57,12 +75,12 @@ int64_t cuda_waits(const Exec *ex);
 /* Bytes of the device in use now, by whomever, as the driver says. */
 Status cuda_used_bytes(Exec *ex, size_t *out);
 
-/* Time on the device between two marks in the exec's stream; `cuda_marks_s` waits for neither: call
+/* Time on the device between two marks in the compute lane; `cuda_marks_s` waits for neither: call
  * it after a sync. */
 Status cuda_mark(Exec *ex, int which); /* 0: begin, 1: end */
 Status cuda_marks_s(Exec *ex, double *out);
 
-/* More such marks, `n` of them, which lie in the stream one after the other. */
+/* More such marks, `n` of them, which lie in streams one after the other. */
 typedef struct CudaTimer {
     void **event; /* in the arena given to cuda_timer_make */
     int n;

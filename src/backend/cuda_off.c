@@ -20,6 +20,11 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch) { retu
 Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch) { return none(); }
 void cuda_exec_free(Exec *ex) { *ex = (Exec){ 0 }; }
 
+void *cuda_stream(Exec *ex, Lane lane) { return NULL; }
+Status cuda_stream_new(Exec *ex, void **out) { return none(); }
+Status cuda_record_on(Exec *ex, Event event, void *stream) { return none(); }
+Status cuda_wait_on(Exec *ex, Event event, void *stream) { return none(); }
+
 Status cuda_capture_begin(Exec *ex) { return none(); }
 Status cuda_capture_end(Exec *ex, CudaGraph *out) { return none(); }
 Status cuda_graph_launch(Exec *ex, const CudaGraph *g) { return none(); }

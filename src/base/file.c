@@ -448,7 +448,7 @@ Status file_last_part(const char *path, Arena *a, const char **out)
 
 Status file_cache_folder(const char *wanted, char out[FILE_PATH_MAX])
 {
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): only comm/nccl.c changes the environment, once */
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (*wanted != '\0') return file_join(out, wanted, "");
     if (cache != NULL && *cache == '/') return file_join(out, cache, "switchyard");

@@ -23,6 +23,19 @@ static struct {
     _Atomic int64_t progress_ms; /* when the last one was printed; 0: never */
 } sink = { .least = LOG_INFO };
 
+static _Thread_local struct {
+    int rank, fd;
+    bool has_file, quiet;
+} speaker;
+
+void log_rank(int rank, int fd)
+{
+    speaker.rank = rank, speaker.fd = fd;
+    speaker.has_file = fd >= 0;
+}
+
+void log_quiet(void) { speaker.quiet = true; }
+
 typedef struct Line {
     char text[LINE_MAX_BYTES];
     size_t used;
@@ -50,14 +63,21 @@ static void line_format(Line *l, const char *fmt, va_list ap)
     memcpy(l->text + l->used - 3, "...", 3);
 }
 
-static void line_write(const Line *l)
+static void line_write(const Line *l, int fd)
 {
     for (size_t done = 0; done < l->used;) {
-        ssize_t n = write(STDERR_FILENO, l->text + done, l->used - done);
+        ssize_t n = write(fd, l->text + done, l->used - done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return; /* nobody is left to tell */
         done += (size_t)n;
     }
+}
+
+static void line_number(Line *l, int rank)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "rank %d: ", rank);
+    line_add(l, text);
 }
 
 void log_set_level(LogLevel least) { atomic_store(&sink.least, (int)least); }
@@ -66,9 +86,12 @@ void log_message(LogLevel level, const char *fmt, ...)
 {
     static const char *const PREFIX[] = { "error: ", "warning: ", "", "debug: " };
     if ((int)level > atomic_load(&sink.least)) return;
+    bool aloud = !speaker.quiet && (speaker.rank == 0 || level <= LOG_WARN);
     Line l;
     l.used = 0;
-    if (atomic_exchange(&sink.progress_open, false)) line_add(&l, "\n");
+    if (!aloud && !speaker.has_file) return;
+    if (aloud && atomic_exchange(&sink.progress_open, false)) line_add(&l, "\n");
+    if (speaker.rank > 0) line_number(&l, speaker.rank);
     line_add(&l, PREFIX[level]);
     va_list ap;
     va_start(ap, fmt);
@@ -76,7 +99,8 @@ void log_message(LogLevel level, const char *fmt, ...)
     va_end(ap);
     if (l.used == 0 || l.text[l.used - 1] != '\n')
         line_add(&l, "\n"); /* a status record brings its own */
-    line_write(&l);
+    if (aloud) line_write(&l, STDERR_FILENO);
+    if (speaker.has_file) line_write(&l, speaker.fd);
 }
 
 /* Columns of the terminal, 0 where stderr is none. */
@@ -90,7 +114,7 @@ static size_t terminal_columns(void)
 
 void log_progress(bool last, const char *fmt, ...)
 {
-    if (atomic_load(&sink.least) < (int)LOG_INFO) return;
+    if (atomic_load(&sink.least) < (int)LOG_INFO || speaker.rank > 0) return;
     size_t columns = terminal_columns();
     int64_t now_ms = (int64_t)(clock_s() * 1e3) + 1, before_ms = atomic_load(&sink.progress_ms);
     bool due = before_ms == 0 || (double)(now_ms - before_ms) >= PROGRESS_EVERY_S * 1e3;
@@ -108,6 +132,6 @@ void log_progress(bool last, const char *fmt, ...)
     /* A line that wraps could not be taken back by a carriage return. */
     if (columns > 0 && l.used - start >= columns) l.used = start + columns - 1;
     if (columns == 0 || last) line_add(&l, "\n");
-    line_write(&l);
+    line_write(&l, STDERR_FILENO);
     atomic_store(&sink.progress_open, columns > 0 && !last);
 }

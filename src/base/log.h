@@ -9,6 +9,13 @@
 typedef enum LogLevel { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
 void log_set_level(LogLevel least);
+
+/* The rank that the calling thread speaks for (0 unless said), and a file for what it says from
+ * info on, -1: none. Ranks above 0 reach stderr from warn on, behind their number. */
+void log_rank(int rank, int fd);
+/* Nothing of this thread reaches stderr any more: rank 0 says it for all. */
+void log_quiet(void);
+
 void log_message(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Replace the progress line. Not on a terminal: printed at most every 10 s, and always if `last`.

@@ -41,7 +41,7 @@ static Status make_file(const Config *c, Arena *a, int64_t steps, const char *pa
     LoaderConfig data;
     Loader *loader = NULL;
     File f = { 0 };
-    TRY(train_loader_config(c, NULL, a, &data));
+    TRY(train_loader_config(c, NULL, NULL, a, &data));
     TRY(loader_open(&data, a, &loader));
     Status s = file_create_temp(&f, path, a);
     if (s == OK) s = write_batches(&f, c, loader, steps);

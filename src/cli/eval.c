@@ -16,7 +16,9 @@ static Status read_config(const char *checkpoint, Arena *a, char path[FILE_PATH_
     TRY(checkpoint_resolve(checkpoint, a, path));
     TRY(checkpoint_info(path, a, &info));
     TRY(config_default(c, a));
-    return config_parse(c, a, path, info.config, strlen(info.config));
+    TRY(config_parse(c, a, path, info.config, strlen(info.config)));
+    config_alone(c);
+    return OK;
 }
 
 /* NAME=PREFIX, or a PREFIX that names itself. */
@@ -60,12 +62,12 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     LoaderConfig data;
     Evaluator evaluator = { 0 };
     EvalMetrics v;
-    TRY(train_plan(c, &plan));
+    TRY(train_plan(c, NULL, &plan));
     TRY(engine_plan(c, ENGINE_INFER, &plan.shape, &sizes));
     TRY(engine_open(e, c, ENGINE_INFER, &plan.shape, &sizes));
     TRY(checkpoint_load(e, path, a, &info));
     TRY(train_token_bytes(c, a, &token_bytes));
-    TRY(train_loader_config(c, token_bytes, a, &data));
+    TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));

@@ -10,6 +10,9 @@
 #include <signal.h>
 #include <stdio.h>
 
+/* mpirun asks all to end when one has died, and soon ends them itself. */
+static const double TERMINATED_S = 0.5;
+
 /* The signal that asked to stop; the engine looks at it between steps. A second one kills. */
 static volatile sig_atomic_t stop_signal;
 
@@ -26,15 +29,20 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static Status dry_run(const Config *c, Arena *a)
+/* Of rank 0. */
+static Status dry_run(const Config *c, int ranks, Arena *a)
 {
     TrainPlan plan;
     Text text = { 0 }, yaml = { 0 };
-    TRY(train_plan(c, &plan));
+    MeshShape shape;
+    TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
+    Mesh mesh = mesh_alone(&shape, 0);
+    TRY(train_plan(c, ranks > 1 ? &mesh : NULL, &plan));
     TRY(text_init(&yaml, a));
     TRY(config_print(c, &yaml));
     printf("%s\n", yaml.data);
     TRY(text_init(&text, a));
+    if (ranks > 1) TRY(mesh_print(&shape, &text));
     TRY(train_plan_print(c, &plan, &text));
     printf("%s", text.data);
     return OK;
@@ -58,13 +66,58 @@ static Status report(const Config *c, Arena *a)
 typedef struct Call {
     bool dry, resume, rows, markdown;
     const char *init;
+    int64_t ranks;
+    const Config *config;
+    Arena *arena;
+    int64_t last_step;
 } Call;
+
+static Status train(Call *call, Comm *world)
+{
+    TrainOptions options = {
+        .resume = call->resume, .init = call->init, .stop = &stop_signal, .world = world
+    };
+    if (world == NULL || world->rank == 0) options.last_step = &call->last_step;
+    return train_run(call->config, &options);
+}
+
+static Status on_thread(void *call, Comm *world) { return train(call, world); }
+
+/* As one of the processes of mpirun or srun; a failure here ends the others. */
+static Status on_process(Call *call)
+{
+    Comm *world = NULL;
+    char why[2048];
+    TRY(comm_mpi(call->arena, call->config->comm_timeout_s, &world));
+    comm_set_stop(world, &stop_signal, TERMINATED_S);
+    log_rank(world->rank, -1);
+    Status s = train(call, world);
+    if (s != OK) {
+        status_sentence(why, sizeof why);
+        comm_abort(world, why);
+    }
+    comm_free(world);
+    return s;
+}
+
+static Status train_ranks(Call *call)
+{
+    int launched = comm_launched(), failed = -1;
+    if (call->ranks > 0 && launched > 1) {
+        return FAIL(ERR_ARG,
+                    "--ranks %d starts ranks on one host, and mpirun or srun started %d already: "
+                    "leave --ranks away",
+                    (int)call->ranks, launched);
+    }
+    if (launched > 1) return on_process(call);
+    if (call->ranks < 2) return train(call, NULL);
+    return comm_threads((int)call->ranks, call->config->comm_timeout_s, on_thread, call, &failed);
+}
 
 static Status run(void *state, int n, char **arguments, Arena *a)
 {
-    const Call *call = state;
+    Call *call = state;
     Config c;
-    int64_t last_step = 0;
     if (call->rows || call->markdown) {
         Text text = { 0 };
         TRY(text_init(&text, a));
@@ -76,10 +129,11 @@ static Status run(void *state, int n, char **arguments, Arena *a)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
     }
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    if (call->dry) return dry_run(&c, a);
+    if (call->dry) return dry_run(&c, (int)call->ranks, a);
     catch_signals();
-    TRY(train_run(&c, &(TrainOptions){ call->resume, call->init, &stop_signal, &last_step }));
-    return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
+    call->config = &c, call->arena = a;
+    TRY(train_ranks(call));
+    return call->last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
 }
 
 Status cli_train(int argc, char **argv)
@@ -92,6 +146,11 @@ Status cli_train(int argc, char **argv)
           .help = "go on from the newest whole checkpoint in run.dir" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
           .help = "take the initial weights from a checkpoint" },
+        { "--ranks", OPTION_INT, &c.ranks, "N",
+          .help =
+              "train on N ranks of this host, one a GPU or a share of the cores; with mpirun or "
+              "srun leave it away",
+          .min = 1, .max = 4096 },
         { "--settings", OPTION_FLAG, &c.rows,
           .help = "list presets, and every section.key with its default" },
         { "--settings-markdown", OPTION_FLAG, &c.markdown,

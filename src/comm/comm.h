@@ -57,8 +57,8 @@ typedef struct CommPlace {
     void *self;
 } CommPlace;
 
-/* Opening a world. Memory comes from `a`, which must outlive it. timeout_s: the deadline of a wait.
- * `name` and the pointers in Comm live in `a`. */
+/* Opening a world. Memory comes from `a`, which must outlive it: less than 2 MiB. timeout_s: the
+ * deadline of a wait. */
 Status comm_self(Arena *a, Comm **out);
 
 /* `ranks` threads, each with a world of its own, which run `body`; returns when all have ended.
@@ -66,18 +66,20 @@ Status comm_self(Arena *a, Comm **out);
 typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
 
-/* All processes of mpirun or srun. ERR_UNSUPPORTED in a build without MPI. *launched (may be
- * called before and without comm_mpi): how many processes this one was started with by mpirun or
- * srun; 1 if by neither. */
+/* All processes of mpirun or srun, once. ERR_UNSUPPORTED in a build without MPI. comm_launched,
+ * which needs no MPI: how many processes mpirun or srun has started; 1 if neither did. */
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
+/* Which of the ranks on its host this is, from 0. */
+int comm_local_rank(const Comm *world);
 bool comm_mpi_built(void);
 
 /* The same group for memory of the GPU that is current, on `stream` (a cudaStream_t); `host` is
  * used to meet. Collective over `host`. ERR_UNSUPPORTED in a build without CUDA. */
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out);
 
-/* After the last call. A world's groups go before it. Safe on NULL. */
+/* After the last call. A world's groups go before it; of processes, all free theirs, or have
+ * failed. Safe on NULL. */
 void comm_free(Comm *c);
 
 /* The ranks that give the same color, ordered by key (then by rank). color < 0: in none, *out NULL.
@@ -101,6 +103,23 @@ Status comm_all_to_all(Comm *c, const Tensor *in, const Tensor *out);
 Status comm_broadcast(Comm *c, const Tensor *t, int root);
 Status comm_barrier(Comm *c);
 
+/* For who has waited `waited_s` so far for a stream with calls of this world's groups: is there
+ * hope? Never waits. ERR_COMM, with all groups given up: another rank has ended, NCCL found an
+ * error, or the deadline has passed. Graphs with calls are freed before their groups. */
+Status comm_watch(Comm *c, double waited_s);
+
+/* On a GPU: calls from here on go to this stream (a cudaStream_t), after those before. */
+void comm_set_stream(Comm *c, void *stream);
+
+/* On a GPU: memory and links between all pairs of members, so that transfers and all_to_all of this
+ * group are launches from the first on. Collective; before a capture. */
+Status comm_connect(Comm *c);
+
+/* Transfers between the two begin as one: on a GPU a send holds up its stream until the other side
+ * receives, so members that all send first would stand still. On the host nothing happens. */
+Status comm_batch_begin(Comm *c);
+Status comm_batch_end(Comm *c);
+
 /* Begin to send and receive; messages of one tag (0 .. COMM_TAGS - 1) between two members come in
  * the order in which they were sent. The memory is the transfer's until it is done. On a GPU it is
  * a launch, and done at once. */
@@ -115,6 +134,9 @@ Status comm_wait(Comm *c, CommRequest *r);
 /* This rank ends with `why`; all waits of all others end, too. Returns at once; safe at any time.
  * To be called before memory goes that transfers of this rank may still use. */
 void comm_abort(Comm *c, const char *why);
+
+/* Seconds that this rank has waited for others so far. */
+double comm_waited_s(const Comm *c);
 
 /* Who asks where this rank stands. */
 void comm_set_place(Comm *c, CommPlace place);

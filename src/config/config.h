@@ -111,8 +111,11 @@ Status config_divides(const char *part_name, int64_t part, const char *whole_nam
 Status config_check_cp(int64_t cp, int64_t sequence);
 
 /* ERR_UNSUPPORTED if the settings describe something whose parameters, costs and memory are known
- * (--dry-run plans it), but that no op computes. */
-Status config_check_ops(const Config *c);
+ * (--dry-run plans it), but that no op computes, or not on so few ranks. */
+Status config_check_ops(const Config *c, int ranks);
+
+/* For one rank that only reads what a mesh has trained. */
+void config_alone(Config *c);
 
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);

@@ -115,26 +115,29 @@ Status config_check(const Config *c)
                 c->optimizer_min_lr, c->optimizer_lr);
 }
 
-/* Layouts over ranks are planned. */
-static Status check_one_rank(const Config *c)
+/* Whether they fit together is mesh_shape's to say. */
+static Status check_ranks(const Config *c, int ranks)
 {
     const struct {
         const char *name;
         int64_t n;
     } axes[] = { { "pp", c->mesh_pp }, { "ep", c->mesh_ep }, { "cp", c->mesh_cp } };
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
-        if (axes[i].n == 1) continue;
+        if (axes[i].n <= ranks) continue;
         return FAIL(ERR_UNSUPPORTED,
-                    "mesh.%s is %lld and one rank trains: `switchyard plan` prices it, mesh.%s=1 "
-                    "can be trained",
-                    axes[i].name, (long long)axes[i].n, axes[i].name);
+                    "mesh.%s is %lld, ranks are %d: start %lld with --ranks %lld or mpirun -n "
+                    "%lld, or set mesh.%s=1; `switchyard plan` prices it",
+                    axes[i].name, (long long)axes[i].n, ranks, (long long)axes[i].n,
+                    (long long)axes[i].n, (long long)axes[i].n, axes[i].name);
     }
     return OK;
 }
 
-Status config_check_ops(const Config *c)
+void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }
+
+Status config_check_ops(const Config *c, int ranks)
 {
-    TRY(check_one_rank(c));
+    TRY(check_ranks(c, ranks));
     if (c->attention_qk_norm != QK_NORM_NONE) {
         return FAIL(ERR_UNSUPPORTED,
                     "no op computes attention.qk_norm %s yet: --dry-run plans it, "

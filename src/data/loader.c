@@ -112,7 +112,8 @@ static Status allocate(Loader *l, Arena *a, Loader **self)
         TRY(ARENA_NEW(a, s->held_documents + 1, &s->held_start));
     }
     for (int i = 0; i < LOADER_SLOTS; i++) {
-        TRY(batch_new(a, l->config.batch, l->config.sequence, &l->slot[i].batch));
+        int64_t own = l->config.own > 0 ? l->config.own : l->config.batch;
+        TRY(batch_new(a, own, l->config.sequence, &l->slot[i].batch));
     }
     TRY(ARENA_NEW(a, l->config.sequence + 1, &l->reader.row));
     return ARENA_NEW(a, l->config.sequence + 1, &l->held_reader.row);

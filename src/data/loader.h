@@ -26,8 +26,9 @@ typedef struct LoaderSource {
 typedef struct LoaderConfig {
     const LoaderSource *sources;
     int n_sources;
-    int64_t sequence; /* T */
-    int64_t batch;    /* sequences a step */
+    int64_t sequence;   /* T */
+    int64_t batch;      /* sequences a step, of all ranks */
+    int64_t first, own; /* of these the ones that are read here: [first, first + own); own 0: all */
     int64_t vocab;
     uint64_t seed;
     double validation; /* share of documents held out */
@@ -40,8 +41,8 @@ typedef struct Batch {
     Tensor id, target, pos; /* (B*T) i32; pos: place in the sequence, 0 .. T-1 */
     Tensor doc;      /* (B, T) i32: position in the sequence where the token's document starts */
     Tensor domain;   /* (B) i32: source number */
-    int64_t targets; /* how many targets are not -1 */
-    int64_t bytes;   /* of text that the targets stand for; 0 without token_bytes */
+    int64_t targets; /* how many targets are not -1, in the whole step's batch */
+    int64_t bytes;   /* of text that the targets here stand for; 0 without token_bytes */
 } Batch;
 
 typedef struct Loader Loader;

@@ -207,16 +207,20 @@ Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out)
 
 Status loader_fill(Loader *l, LoaderSlot *slot)
 {
+    int64_t own = slot->batch.domain.dim[0];
     slot->batch.targets = slot->batch.bytes = 0;
-    for (int64_t row = 0; row < l->config.batch; row++) {
+    for (int64_t at = 0; at < l->config.batch; at++) {
         int i = mix_next(&l->mix);
+        int64_t row = at - l->config.first;
         Source *s = &l->source[i];
+        if (row < 0 || row >= own) continue;
         int64_t sequence = mix_taken(&l->mix, i) - 1;
         Stream st = epoch_stream(l, s, sequence / s->sequences);
         int64_t token = sequence % s->sequences * l->config.sequence;
         TRY(fill_row(l, &l->reader, &st, token, &slot->batch, row));
     }
     for (int i = 0; i < l->n; i++) slot->taken[i] = mix_taken(&l->mix, i);
+    slot->batch.targets += (l->config.batch - own) * l->config.sequence; /* the other ranks' */
     return OK;
 }
 

@@ -31,10 +31,13 @@ typedef struct MicroBatch {
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    Tensor loss, aux_loss;         /* (1) f32 */
-    Tensor square_sum, norm, clip; /* (1) f32 */
-    Tensor load;                   /* (MoE layers, domains, E) i32 */
+    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four;
+                    overflow: above 0 if a row of an exchange had no room */
+    Tensor loss, aux_loss, square_sum, overflow; /* (1) f32 */
+    Tensor norm, clip;                           /* (1) f32 */
+    Tensor load;                                 /* (MoE layers, domains, E) i32, added likewise */
 } Record;
+enum { RECORD_SUMS = 4 };
 
 /* Keys and values of the tokens so far, for generation with one sequence. */
 typedef struct KvCache {

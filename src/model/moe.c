@@ -8,6 +8,9 @@
  * With experts spread over ranks (spec->ep) tokens are dispatched before the experts and their
  * summed rows combined after them; in backward the gradients go the same ways. Then the received
  * rows are kept beside y, or fetched again (RECOMPUTE_EXCHANGE).
+ *
+ * Where the tokens of a group of the auxiliary loss lie on several ranks, its counts are summed
+ * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
 #include "model/layer.h"
 
@@ -18,6 +21,8 @@ typedef struct MoeState {
     MlpState shared;
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
+    Tensor place;                /* of tokens on their way to other ranks: always kept */
+    Tensor score_sum;            /* ring, from route to dispatch, where counts are shared */
     Tensor x, x_index, x_weight; /* what the experts here read: y and its routing, or received */
     Tensor pre;                  /* (R, 2F) */
     Tensor shared_out, rows_out; /* ring, from their phases to combine */
@@ -28,11 +33,13 @@ typedef struct MoeState {
 
 static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
 
-/* Rows that come here: `mean` on average, `most` at most. */
-static Rows received(const LayerRun *r, double mean, double most)
+static bool gathers(const LayerRun *r) { return r->spec->exchange == EXCHANGE_ALLGATHER; }
+
+/* Rows that come here: `mean` on average, `most` at most; as many from each of `blocks`. */
+static Rows received(const LayerRun *r, double mean, double most, double blocks)
 {
     const ModelSpec *s = r->spec;
-    double bound = s->room > 0 ? ceil(mean * s->room) : most;
+    double bound = s->room > 0 ? ceil(mean * s->room / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
                    .expected = fmin(mean * s->imbalance, most) };
 }
@@ -41,26 +48,74 @@ static Rows received(const LayerRun *r, double mean, double most)
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    double n = (double)layer_tokens(r);
-    if (!spread(r)) return (Rows){ .bound = layer_tokens(r), .expected = n };
-    return received(r, n * exchange_distinct(m->experts, m->rule.top_k, r->spec->ep),
-                    n * (double)r->spec->ep);
+    int64_t all = layer_tokens(r) * r->spec->ep;
+    if (!spread(r) || gathers(r)) return (Rows){ .bound = all, .expected = (double)all };
+    double distinct = exchange_distinct(m->experts, m->rule.top_k, r->spec->ep);
+    return received(r, (double)layer_tokens(r) * distinct, (double)all, (double)r->spec->ep);
 }
 
-/* Rows of the experts here. On one rank these are tokens x top-k, exactly. */
+/* Rows of the experts here; how many there are stands behind their offsets. On one rank these are
+ * tokens x top-k, exactly. */
 static Rows rows_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t k = m->rule.top_k, here = m->experts / r->spec->ep, most = k < here ? k : here;
     int64_t n = layer_tokens(r);
     if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
-    return received(r, (double)(n * k), (double)(n * r->spec->ep * most));
+    const MoeState *s = r->state;
+    Rows rows = received(r, (double)(n * k), (double)(n * r->spec->ep * most), 1);
+    if (s->offsets.data != NULL) rows.device = tensor_at(&s->offsets, here);
+    return rows;
+}
+
+/* The ranks that a group of the auxiliary loss lies on. */
+static int64_t loss_parts(const LayerRun *r)
+{
+    const RouteRule *rule = &r->layer->as.moe.rule;
+    if (rule->aux_scale == 0) return 1;
+    return rule->aux_per_batch ? r->spec->stage_ranks : r->spec->cp;
+}
+
+/* With a group on all data-parallel ranks there are so many groups fewer. */
+static RouteRule rule_of(const LayerRun *r)
+{
+    RouteRule rule = r->layer->as.moe.rule;
+    if (rule.aux_per_batch) rule.aux_scale *= (float)(r->spec->stage_ranks / r->spec->cp);
+    return rule;
+}
+
+static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
+{
+    ParamAdd half = { ROLE_GATE_UP, -1, m->shared_ffn, d, INIT_NORMAL, .decay = true };
+    TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.gate_proj.weight", i));
+    TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.up_proj.weight", i));
+    return params_add(out,
+                      (ParamAdd){ ROLE_DOWN, -1, d, m->shared_ffn, INIT_NORMAL, .decay = true },
+                      "model.layers.%d.mlp.shared_experts.down_proj.weight", i);
+}
+
+/* Of the experts here, under their names in the whole model. They stand last: they are shared out
+ * among other ranks than what stands before them. */
+static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
+{
+    int64_t d = s->hidden, f = m->ffn;
+    int here = (int)(m->experts / s->ep), first = (int)s->ep_rank * here;
+    for (int e = 0; e < here; e++) {
+        ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true };
+        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.weight", i, first + e));
+        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.weight", i, first + e));
+    }
+    for (int e = 0; e < here; e++) {
+        TRY(params_add(out, (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true },
+                       "model.layers.%d.mlp.experts.%d.down_proj.weight", i, first + e));
+    }
+    return OK;
 }
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const MoeSpec *m = &l->as.moe;
-    int64_t d = s->hidden, f = m->ffn;
+    int64_t d = s->hidden;
     int i = l->block;
     TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, d, INIT_ONE, .keep_f32 = true },
                    "model.layers.%d.post_attention_layernorm.weight", i));
@@ -73,23 +128,8 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                        (ParamAdd){ ROLE_ROUTER_BIAS, -1, 0, m->experts, INIT_ZERO, .state = true },
                        "model.layers.%d.mlp.gate.e_score_correction_bias", i));
     }
-    int64_t here = m->experts / s->ep; /* the first rank's: all ranks have as many */
-    for (int e = 0; e < here; e++) {
-        ParamAdd half = { ROLE_EXPERT_GATE_UP, e, f, d, INIT_NORMAL, .decay = true };
-        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.weight", i, e));
-        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.weight", i, e));
-    }
-    for (int e = 0; e < here; e++) {
-        TRY(params_add(out, (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true },
-                       "model.layers.%d.mlp.experts.%d.down_proj.weight", i, e));
-    }
-    if (m->shared_ffn == 0) return OK;
-    ParamAdd half = { ROLE_GATE_UP, -1, m->shared_ffn, d, INIT_NORMAL, .decay = true };
-    TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.gate_proj.weight", i));
-    TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.up_proj.weight", i));
-    return params_add(out,
-                      (ParamAdd){ ROLE_DOWN, -1, d, m->shared_ffn, INIT_NORMAL, .decay = true },
-                      "model.layers.%d.mlp.shared_experts.down_proj.weight", i);
+    if (m->shared_ffn > 0) TRY(shared_params(m, d, i, out));
+    return expert_params(s, m, i, out);
 }
 
 static Status prepare(LayerRun *r)
@@ -106,6 +146,7 @@ static Status prepare(LayerRun *r)
     if (spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
+        if (!gathers(r)) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
@@ -121,6 +162,8 @@ static Status route_forward(LayerRun *r)
     if (r->again) return OK;
     TRY(linear_fwd(r->ex,
                    (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
+    if (loss_parts(r) > 1)
+        TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
     return route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
                                         .bias = r->weights->w[ROLE_ROUTER_BIAS],
                                         .domain = r->batch->domain,
@@ -129,7 +172,39 @@ static Status route_forward(LayerRun *r)
                                         .seq_count = s->seq_count,
                                         .load = tensor_rows(&r->record->load, m->index, 1),
                                         .aux_loss = r->record->aux_loss,
-                                        .rule = m->rule });
+                                        .score_sum = s->score_sum,
+                                        .rule = rule_of(r) });
+}
+
+/* The auxiliary loss of groups that other ranks have tokens of, too. */
+static Status loss_of_counts(LayerRun *r)
+{
+    MoeState *s = r->state;
+    bool batch = r->layer->as.moe.rule.aux_per_batch;
+    TRY(exchange_collective(r->ex, (Collective){ .in = s->seq_count,
+                                                 .out = s->seq_count,
+                                                 .kind = COMM_ALL_REDUCE,
+                                                 .axis = batch ? AXIS_DP : AXIS_CP,
+                                                 .group = batch ? GROUP_STAGE : GROUP_CP,
+                                                 .ranks = loss_parts(r) }));
+    return route_aux(r->ex, (RouteAux){ .seq_count = s->seq_count,
+                                        .score_sum = s->score_sum,
+                                        .aux_loss = r->record->aux_loss,
+                                        .tokens = layer_tokens(r),
+                                        .parts = loss_parts(r),
+                                        .rule = rule_of(r) });
+}
+
+static Status place_tokens(LayerRun *r)
+{
+    MoeState *s = r->state;
+    const ModelSpec *m = r->spec;
+    return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
+                                                  .place = s->place,
+                                                  .overflow = r->record->overflow,
+                                                  .experts = r->layer->as.moe.experts,
+                                                  .ranks = m->ep,
+                                                  .room = tokens_of(r).bound / m->ep });
 }
 
 /* rows = x (N, D) at the ranks of its experts; in forward its routing goes along. */
@@ -141,17 +216,22 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
     return exchange_dispatch(r->ex, (ExchangeDispatch){ .x = x,
                                                         .index = routing ? s->index : none,
                                                         .weight = routing ? s->weight : none,
+                                                        .place = s->place,
                                                         .rows = *rows,
                                                         .rows_index = routing ? s->x_index : none,
                                                         .rows_weight = routing ? s->x_weight : none,
                                                         .received = tokens_of(r),
-                                                        .ranks = r->spec->ep });
+                                                        .ranks = r->spec->ep,
+                                                        .experts = r->layer->as.moe.experts,
+                                                        .kind = r->spec->exchange });
 }
 
 static Status dispatch_forward(LayerRun *r)
 {
     MoeState *s = r->state;
     s->x = s->norm.y;
+    if (!r->again && loss_parts(r) > 1) TRY(loss_of_counts(r));
+    if (!r->again && s->place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
         TRY(send_tokens(r, s->norm.y, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
     if (r->again) return OK;
@@ -160,6 +240,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .row_token = s->row_token,
                                       .row_slot = s->row_slot,
                                       .slot_row = s->slot_row,
+                                      .overflow = r->record->overflow,
                                       .elsewhere = spread(r) });
 }
 
@@ -216,11 +297,13 @@ static Status combine_forward(LayerRun *r)
         Tensor back;
         TRY(sum_rows(r, s->rows_out, s->x_weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
+                                                          .place = s->place,
                                                           .shared = s->shared_out,
                                                           .residual = r->h,
                                                           .y = r->h_out,
                                                           .received = tokens_of(r),
-                                                          .ranks = r->spec->ep });
+                                                          .ranks = r->spec->ep,
+                                                          .kind = r->spec->exchange });
     }
     return moe_combine(r->ex, (MoeCombine){ .out = s->rows_out,
                                             .slot_row = s->slot_row,
@@ -317,18 +400,19 @@ static Status dispatch_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, r->spec->act, n, r->spec->hidden, &s->dy_routed));
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->weight), &s->dweight_home));
     return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
+                                                      .place = s->place,
                                                       .rows_weight = s->dweight,
                                                       .shared = s->dy_shared,
                                                       .y = s->dy_routed,
                                                       .weight = s->dweight_home,
                                                       .received = tokens_of(r),
-                                                      .ranks = r->spec->ep });
+                                                      .ranks = r->spec->ep,
+                                                      .kind = r->spec->exchange });
 }
 
 /* All ways into y meet here: routed rows, shared experts, router. */
 static Status route_backward_input(LayerRun *r)
 {
-    const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     Tensor dy = s->dy_routed;
     if (!spread(r)) {
@@ -344,7 +428,8 @@ static Status route_backward_input(LayerRun *r)
                                      .seq_count = s->seq_count,
                                      .dweight = s->dweight_home,
                                      .dlogits = s->logits,
-                                     .rule = m->rule }));
+                                     .parts = loss_parts(r),
+                                     .rule = rule_of(r) }));
     TRY(linear_bwd_input(
         r->ex,
         (LinearBwdInput){ .dy = s->logits, .w = r->weights->w[ROLE_ROUTER], .r = dy, .dx = dy }));

@@ -12,8 +12,6 @@ struct ParamList {
     Arena *arena;
     int layer;
     const LayerSpec *spec;
-    ParamRole last_role;
-    int last_layer;
 };
 
 int64_t param_elems(const Param *p)
@@ -22,6 +20,8 @@ int64_t param_elems(const Param *p)
     for (int i = 0; i < p->rank; i++) n *= p->dim[i];
     return n;
 }
+
+static int64_t aligned(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }
 
 /* The table grows in place: nothing else is taken from the arena while it is built. */
 static Status table_grow(ParamTable *t, Arena *a)
@@ -66,35 +66,92 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     }
     p.dim[0] = add.rows == 0 ? add.cols : add.rows;
     p.dim[1] = add.cols;
+    p.bucket = -1;
     for (int a = 0; a < AXIS_COUNT; a++) p.cut[a] = -1;
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
-
-    bool joined = add.role == l->last_role && l->layer == l->last_layer;
-    l->last_role = add.role, l->last_layer = l->layer;
-    for (int b = 0; b < BUF_COUNT; b++) {
-        if (add.state != (b == BUF_STATE)) continue;
-        int64_t at = t->elems[b];
-        if (!joined) at = (at + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-        p.first[b] = at;
-        t->elems[b] = at + param_elems(&p);
+    if (add.state) {
+        p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
+        t->elems[BUF_STATE] = p.first[BUF_STATE] + param_elems(&p);
+    } else {
+        count(t, l->spec, &p);
     }
-    if (!add.state) count(t, l->spec, &p);
     t->at[t->n++] = p;
     return OK;
 }
 
-/* Parameters of a layer lie one after the other. */
-static void measure(ParamTable *t)
+/* Places. */
+
+static ParamHold hold_of(const Param *p)
 {
-    int64_t elems = 0;
-    for (int i = 0; i < t->n; i++) {
-        const Param *p = &t->at[i];
-        if (p->first[BUF_MAIN] < 0) continue;
-        if (i == 0 || p->layer != t->at[i - 1].layer) elems = 0;
-        elems += param_elems(p);
-        if (p->expert >= 0) t->expert_elems += param_elems(p);
+    return p->keep_f32 ? HOLD_WHOLE : p->expert >= 0 ? HOLD_EXPERT : HOLD_DENSE;
+}
+
+static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
+
+/* Parameters [first, end) of one layer into the bucket of one hold; roles are not mixed. */
+static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
+{
+    const ParamShards *s = &t->shards;
+    ParamBucket k = {
+        .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1, .decay = true
+    };
+    bool parts = s->stage > 0;
+    if (parts && hold == HOLD_DENSE) k.ranks = at_least_one(s->dense), k.own = s->dense_rank;
+    if (parts && hold == HOLD_EXPERT) k.ranks = at_least_one(s->expert), k.own = s->expert_rank;
+    int64_t at = 0;
+    int role = -1;
+    for (int i = first; i < end; i++) {
+        Param *p = &t->at[i];
+        if (p->first[BUF_STATE] >= 0 || hold_of(p) != hold) continue;
+        if (p->role != (ParamRole)role) at = aligned(at);
+        for (int b = 0; b < BUF_STATE; b++) p->first[b] = k.first + at;
+        p->bucket = t->n_buckets;
+        role = (int)p->role;
+        at += param_elems(p);
+        k.decay &= p->decay;
+    }
+    if (at == 0) return;
+    int64_t unit = k.ranks * PARAM_ALIGN;
+    k.n = (at + unit - 1) / unit * unit;
+    t->bucket[t->n_buckets++] = k;
+    t->flat_elems += k.n;
+    if (hold == HOLD_WHOLE) t->whole_elems += k.n;
+    if (hold == HOLD_EXPERT) t->expert_elems += k.n;
+}
+
+static Status place(ParamTable *t, int layers, Arena *a)
+{
+    TRY(ARENA_NEW(a, layers * HOLD_COUNT, &t->bucket));
+    for (int i = 0, end = 0; i < t->n; i = end) {
+        int64_t before = t->flat_elems, whole = t->whole_elems;
+        while (end < t->n && t->at[end].layer == t->at[i].layer) end++;
+        for (int h = 0; h < HOLD_COUNT; h++) fill_bucket(t, i, end, (ParamHold)h);
+        int64_t elems = t->flat_elems - before - (t->whole_elems - whole);
         if (elems > t->layer_elems) t->layer_elems = elems;
     }
+    return OK;
+}
+
+/* With f32 compute the main weights are the weights. */
+static int stage_of(const ModelSpec *s, ParamBuffer b)
+{
+    static const int stage[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
+                                          [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
+    return b == BUF_MAIN && s->act == DTYPE_F32 ? stage[BUF_WEIGHT] : stage[b];
+}
+
+static void share_out(const ModelSpec *s, ParamTable *t)
+{
+    int64_t shard = 0;
+    for (int i = 0; i < t->n_buckets; i++) {
+        t->bucket[i].shard = shard;
+        shard += t->bucket[i].n / t->bucket[i].ranks;
+    }
+    for (int b = 0; b < BUF_STATE; b++) {
+        t->shared_out[b] = shard < t->flat_elems && t->shards.stage >= stage_of(s, (ParamBuffer)b);
+        t->elems[b] = t->shared_out[b] ? shard : t->flat_elems;
+    }
+    t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
 
 static bool holds(const ModelSpec *s, int layer, int rank)
@@ -104,10 +161,12 @@ static bool holds(const ModelSpec *s, int layer, int rank)
            (table && layer_on(&s->layers[s->n_layers - 1], rank));
 }
 
-Status params_build(const ModelSpec *s, int rank, Arena *a, ParamTable *out)
+Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
+                    ParamTable *out)
 {
     *out = (ParamTable){ 0 };
-    ParamList list = { .table = out, .arena = a, .last_layer = -1 };
+    if (shards != NULL) out->shards = *shards;
+    ParamList list = { .table = out, .arena = a };
     for (int i = 0; i < s->n_layers; i++) {
         if (!holds(s, i, rank)) continue;
         list.layer = i, list.spec = &s->layers[i];
@@ -116,68 +175,138 @@ Status params_build(const ModelSpec *s, int rank, Arena *a, ParamTable *out)
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
-    measure(out);
-    for (int b = 0; b < BUF_COUNT; b++) {
-        out->elems[b] = (out->elems[b] + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-    }
+    TRY(place(out, s->n_layers, a));
+    share_out(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
     if (s->tied && head)
         out->active_matrix += s->vocab * s->hidden; /* the table multiplies as the head */
     return OK;
 }
 
-int64_t params_shard_elems(const ParamTable *t, ParamBuffer b, const ParamShards *shards)
+int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
+                           const ParamShards *shards)
 {
-    static const int stage[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
-                                          [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
-    if (shards == NULL || shards->stage < stage[b]) return t->elems[b];
-    int64_t dense = shards->dense > 0 ? shards->dense : 1;
-    int64_t expert = shards->expert > 0 ? shards->expert : 1;
-    int64_t rest = t->elems[b] - t->expert_elems;
-    return (rest + dense - 1) / dense + (t->expert_elems + expert - 1) / expert;
+    if (b == BUF_STATE) return t->elems[b];
+    if (shards->stage < stage_of(s, b)) return t->flat_elems;
+    int64_t dense = at_least_one(shards->dense), expert = at_least_one(shards->expert);
+    int64_t rest = t->flat_elems - t->expert_elems - t->whole_elems;
+    return t->whole_elems + (rest + dense - 1) / dense + (t->expert_elems + expert - 1) / expert;
 }
 
-bool params_separate(const ModelSpec *s, const ParamShards *shards)
+size_t params_under_way_bytes(const ModelSpec *s, const ParamShards *shards)
 {
-    bool main_shared_out = shards != NULL && (shards->stage == 1 || shards->stage == 2);
-    return s->act != DTYPE_F32 || main_shared_out;
+    bool alone = shards->dense <= 1 && shards->expert <= 1;
+    size_t bytes = !alone && shards->low_reduce ? dtype_bytes(DTYPE_BF16) : 0;
+    if (!alone && shards->stage >= 3) bytes += 2 * dtype_bytes(s->act);
+    if (!alone && shards->stage >= 2) bytes += 2 * sizeof(float);
+    return bytes;
 }
 
 /* While one layer's are used, the next one's weights come, the last one's gradients go. */
-static Status alloc_under_way(const ModelSpec *s, const ParamTable *t, const ParamShards *shards,
-                              Arena *run, ParamMemory *out)
+static Status alloc_under_way(const ModelSpec *s, const ParamTable *t, bool training, Arena *run,
+                              ParamMemory *out)
 {
-    if (shards == NULL) return OK;
-    Dtype reduce = shards->low_reduce ? DTYPE_BF16 : DTYPE_F32;
-    bool bucket = shards->stage >= 2 || shards->low_reduce;
-    if (shards->stage >= 3) TRY(tensor_new1(run, s->act, 2 * t->layer_elems, &out->gathered));
-    return bucket ? tensor_new1(run, reduce, 2 * t->layer_elems, &out->bucket) : OK;
+    const Dtype type[2] = { s->act, DTYPE_F32 };
+    const bool wanted[2] = { t->shared_out[BUF_WEIGHT], training && t->shared_out[BUF_GRAD] };
+    for (int b = 0; b < 2; b++) {
+        if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * t->layer_elems, &out->under_way[b]));
+    }
+    bool alone = t->shards.dense <= 1 && t->shards.expert <= 1;
+    if (!training || alone || !t->shards.low_reduce) return OK;
+    return tensor_new1(run, DTYPE_BF16, t->layer_elems, &out->low);
 }
 
-Status params_alloc(const ModelSpec *s, const ParamTable *t, const ParamShards *shards, Arena *run,
-                    bool training, ParamMemory *out)
+Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
+                    ParamMemory *out)
 {
     *out = (ParamMemory){ 0 };
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
-        int64_t elems = params_shard_elems(t, (ParamBuffer)b, shards);
-        TRY(tensor_new1(run, DTYPE_F32, elems, &out->buffer[b]));
-        out->buffer[b].dim[0] = t->elems[b]; /* a shard, seen as the whole that it stands for */
+        TRY(tensor_new1(run, DTYPE_F32, t->elems[b], &out->buffer[b]));
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
-    int64_t elems = params_shard_elems(t, BUF_WEIGHT, shards);
-    if (params_separate(s, shards)) TRY(tensor_new1(run, s->act, elems, &out->buffer[BUF_WEIGHT]));
-    out->buffer[BUF_WEIGHT].dim[0] = t->elems[BUF_WEIGHT];
-    return alloc_under_way(s, t, shards, run, out);
+    if (s->act != DTYPE_F32) {
+        TRY(tensor_new1(run, s->act, t->elems[BUF_WEIGHT], &out->buffer[BUF_WEIGHT]));
+    }
+    return alloc_under_way(s, t, training, run, out);
+}
+
+/* Buckets. */
+
+int params_layer(const ParamTable *t, int layer, int *first)
+{
+    int i = 0;
+    while (i < t->n_buckets && t->bucket[i].layer < layer) i++;
+    *first = i;
+    while (i < t->n_buckets && t->bucket[i].layer == layer) i++;
+    return i;
+}
+
+/* Dense bucket, then experts, in the half of their layer. */
+static Tensor under_way(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
+                        ParamBuffer b)
+{
+    int64_t at = k->layer % 2 * t->layer_elems;
+    if (k->hold == HOLD_EXPERT && k > t->bucket && k[-1].layer == k->layer &&
+        k[-1].hold == HOLD_DENSE)
+        at += k[-1].n;
+    return tensor_rows(&m->under_way[b], at, k->n);
+}
+
+Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
+{
+    if (!t->shared_out[b]) return tensor_rows(&m->buffer[b], k->first, k->n);
+    if (k->ranks == 1) return tensor_rows(&m->buffer[b], k->shard, k->n);
+    return under_way(t, m, k, b);
+}
+
+Tensor bucket_part(const ParamBucket *k, Tensor whole)
+{
+    int64_t part = k->n / k->ranks;
+    return tensor_rows(&whole, k->own * part, part);
+}
+
+Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
+{
+    if (t->shared_out[b]) return tensor_rows(&m->buffer[b], k->shard, k->n / k->ranks);
+    return bucket_part(k, tensor_rows(&m->buffer[b], k->first, k->n));
+}
+
+ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b)
+{
+    ParamPiece none = { 0 };
+    int64_t n = param_elems(p);
+    if (p->first[b] < 0 || m->buffer[b].data == NULL) return none;
+    if (b == BUF_STATE) return (ParamPiece){ 0, n, tensor_rows(&m->buffer[b], p->first[b], n) };
+    const ParamBucket *k = &t->bucket[p->bucket];
+    int64_t part = t->shared_out[b] ? k->n / k->ranks : k->n;
+    int64_t own = t->shared_out[b] ? k->own * part : 0, at = p->first[b] - k->first;
+    int64_t first = at > own ? at : own, end = at + n < own + part ? at + n : own + part;
+    if (first >= end) return none;
+    int64_t local = (t->shared_out[b] ? k->shard : k->first) + first - own;
+    return (ParamPiece){ first - at, end - first, tensor_rows(&m->buffer[b], local, end - first) };
+}
+
+static Tensor shaped(const Param *p, Tensor flat)
+{
+    Tensor view = { flat.data, flat.dtype, p->rank, { 0 } };
+    for (int i = 0; i < p->rank; i++) view.dim[i] = p->dim[i];
+    return view;
 }
 
 Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
 {
-    Tensor flat = tensor_rows(&m->buffer[b], p->first[b], param_elems(p));
-    Tensor view = { flat.data, flat.dtype, p->rank, { 0 } };
-    for (int i = 0; i < p->rank; i++) view.dim[i] = p->dim[i];
-    return view;
+    return shaped(p, tensor_rows(&m->buffer[b], p->first[b], param_elems(p)));
+}
+
+/* Where compute finds it: whole, or under way. */
+static Tensor compute_view(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b)
+{
+    if (b == BUF_STATE) return param_view(p, m, b);
+    const ParamBucket *k = &t->bucket[p->bucket];
+    Tensor whole = bucket_whole(t, m, k, b);
+    return shaped(p, tensor_rows(&whole, p->first[b] - k->first, param_elems(p)));
 }
 
 /* Grow the role's view by a parameter that lies right behind it. */
@@ -217,12 +346,12 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
         const Param *p = &t->at[i];
         LayerWeights *l = &w[p->layer];
         if (p->first[BUF_STATE] >= 0) {
-            bind_one(&l->w[p->role], p, param_view(p, m, BUF_STATE));
+            bind_one(&l->w[p->role], p, compute_view(t, p, m, BUF_STATE));
             continue;
         }
-        bind_one(&l->w[p->role], p, param_view(p, m, p->keep_f32 ? BUF_MAIN : BUF_WEIGHT));
+        bind_one(&l->w[p->role], p, compute_view(t, p, m, p->keep_f32 ? BUF_MAIN : BUF_WEIGHT));
         if (m->buffer[BUF_GRAD].data != NULL) {
-            bind_one(&l->dw[p->role], p, param_view(p, m, BUF_GRAD));
+            bind_one(&l->dw[p->role], p, compute_view(t, p, m, BUF_GRAD));
         }
     }
     if (s->tied) {

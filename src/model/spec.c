@@ -98,6 +98,13 @@ static MoeSpec moe_of(const Config *c, int index)
     };
 }
 
+void spec_place(ModelSpec *s, const Mesh *m)
+{
+    s->ep_rank = m->at.ep;
+    s->stage_ranks = m->shape.replicate * m->shape.shard * m->shape.cp;
+    if (s->exact) s->room = 0;
+}
+
 Status spec_build(const Config *c, Arena *a, ModelSpec *out)
 {
     ModelSpec s = {
@@ -114,6 +121,9 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .n_layers = (int)(2 * c->model_layers + 2),
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
+        .stage_ranks = c->mesh_cp,
+        .exchange = (ExchangeKind)c->moe_exchange, /* its words are in that order */
+        .exact = c->moe_buffers == BUFFERS_EXACT,
         .imbalance = c->plan_imbalance,
         .room = c->moe_buffers == BUFFERS_EXACT     ? c->plan_imbalance
                 : c->moe_buffers == BUFFERS_BOUNDED ? c->moe_buffer_factor

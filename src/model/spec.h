@@ -8,8 +8,10 @@
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
 
+#include "comm/mesh.h"
 #include "config/config.h"
 #include "op/attention.h"
+#include "op/exchange.h"
 #include "op/route.h"
 
 typedef enum LayerKind { LAYER_EMBED, LAYER_ATTENTION, LAYER_MLP, LAYER_MOE, LAYER_HEAD } LayerKind;
@@ -71,6 +73,11 @@ typedef struct ModelSpec {
     int n_layers, n_moe;
     int64_t experts; /* of MoE layers; 0 if there are none */
     int64_t ep, cp;  /* ranks that share the experts, a sequence */
+    int64_t
+        ep_rank; /* which of the former this is: experts [ep_rank, ep_rank + 1) * experts / ep */
+    int64_t stage_ranks; /* that have the same layers: dp x cp */
+    ExchangeKind exchange;
+    bool exact; /* moe.buffers=exact: `room` is a plan's, of a run for as many as could come */
     /* With ep: room for the rows that a rank receives, and how many to expect, as multiples of the
      * mean. room 0: for as many as could come. */
     double room, imbalance;
@@ -79,6 +86,9 @@ typedef struct ModelSpec {
 /* All layers on rank 0. config_check has passed. aux_scale depends on the batch: one over its
  * groups. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
+
+/* The spec of one rank of a run. */
+void spec_place(ModelSpec *s, const Mesh *m);
 
 /* Does a pipeline rank hold this layer? */
 static inline bool layer_on(const LayerSpec *l, int rank)

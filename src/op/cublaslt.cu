@@ -2,6 +2,7 @@
 
 #include <cublas_api.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #define TEXT_OF(x)  TEXT_OF_(x)
@@ -28,6 +29,7 @@ static Status resolve(void *file)
     for (const auto &row : rows) {
         *row.to = dlsym(file, row.name);
         if (*row.to == NULL) {
+            lt = {};
             return FAIL(ERR_UNSUPPORTED, "%s has no function %s: is it of another version?", NAME,
                         row.name);
         }
@@ -35,10 +37,9 @@ static Status resolve(void *file)
     return OK;
 }
 
-extern "C" Status cublaslt_open(void)
+static Status find(void)
 {
     char places[512];
-    if (lt.Create != NULL) return OK;
     void *file = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
     size_t used = (size_t)snprintf(places, sizeof places, "the loader's path");
     for (const char *folder : FOLDERS) {
@@ -55,4 +56,14 @@ extern "C" Status cublaslt_open(void)
                     NAME, places, CUBLAS_VER_MAJOR);
     }
     return resolve(file);
+}
+
+/* Ranks may be threads: the first of them fills the table. */
+extern "C" Status cublaslt_open(void)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    Status s = lt.Create == NULL ? find() : OK;
+    pthread_mutex_unlock(&mutex);
+    return s;
 }

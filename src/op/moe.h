@@ -33,15 +33,24 @@ typedef struct Rows {
     const int32_t *device; /* NULL: all of bound */
 } Rows;
 
-/* Counting sort of the slots by expert, stable in the token number. */
+/* Counting sort of the slots by expert, stable in the token number. A slot without an expert, or
+ * for whose row there is no room, has the row -1; offsets end where the last row does. */
 typedef struct MoeSort {
-    Tensor index;     /* in  (N, K) i32 */
+    Tensor index;     /* in  (N, K) i32; elsewhere: -1 for none */
     Tensor offsets;   /* out (1, E+1) i32 */
     Tensor row_token; /* out (R) i32 */
     Tensor row_slot;  /* out (R) i32 */
     Tensor slot_row;  /* out (N, K) i32 */
+    Tensor overflow;  /* add (1) f32, optional: 1 if a row had no room, else left as it is */
     bool elsewhere;   /* some experts are on other ranks: there may be fewer rows than slots */
 } MoeSort;
+
+/* How many rows there is room for. */
+static inline int64_t moe_sort_room(const MoeSort *a)
+{
+    int64_t tokens = tensor_elems(&a->row_token), slots = tensor_elems(&a->row_slot);
+    return tokens < slots ? tokens : slots;
+}
 
 typedef struct MoeUpFwd {
     Tensor x;         /* in  (N, D) act */
@@ -63,7 +72,7 @@ typedef struct MoeDownFwd {
 
 typedef struct MoeCombine {
     Tensor out;      /* in  (R, D) act */
-    Tensor slot_row; /* in  (N, K) i32 */
+    Tensor slot_row; /* in  (N, K) i32; -1: nothing */
     Tensor weight;   /* in  (N, K) f32, optional: 1 */
     Tensor shared;   /* in  (N, D) act, optional */
     Tensor residual; /* in  (N, D) act, optional; may be y */
@@ -81,7 +90,7 @@ typedef struct MoeDownBwdInput {
     Tensor weight;    /* in  (N, K) f32 */
     Tensor dpre;      /* out (R, 2F) act; may be pre */
     Tensor wact;      /* out (R, F) act */
-    Tensor dweight;   /* out (N, K) f32 */
+    Tensor dweight;   /* out (N, K) f32; with rows.device and row_slot, 0 for slots without a row */
     Rows rows;
 } MoeDownBwdInput;
 

@@ -26,6 +26,7 @@ static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_
     float sum[PIECE];
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t k = 0; k < K; k++) {
+        if (row[k] < 0) continue;
         add_row(&a->out, row[k] * D + d0, n, weight == NULL ? 1 : weight[k], sum);
     }
     if (a->shared.data != NULL) add_row(&a->shared, token * D + d0, n, 1, sum);
@@ -37,7 +38,7 @@ Status moe_combine_cpu(Exec *ex, const void *args)
 {
     const MoeCombine *a = args;
     int64_t D = tensor_cols(&a->y), N = tensor_elems(&a->y) / D;
-    TRY(index_check("moe_combine", "slot_row", &a->slot_row, tensor_elems(&a->out) / D));
+    TRY(index_check_from("moe_combine", "slot_row", &a->slot_row, -1, tensor_elems(&a->out) / D));
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t n = 0; n < N; n++) {
         for (int64_t d = 0; d < D; d += PIECE)

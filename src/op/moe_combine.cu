@@ -38,8 +38,9 @@ template <typename T, bool WIDE> static __global__ void moe_combine_kernel(Combi
         float sum[P] = {};
 #pragma unroll 4
         for (int64_t k = n * a.k; k < (n + 1) * a.k; k++) {
+            int64_t row = a.slot_row[k];
             float weight = a.weight == NULL ? 1.0f : a.weight[k];
-            combine_add<T, WIDE>(a.out + a.slot_row[k] * a.d + d, weight, sum);
+            if (row >= 0) combine_add<T, WIDE>(a.out + row * a.d + d, weight, sum);
         }
         if (a.shared != NULL) combine_add<T, WIDE>(a.shared + n * a.d + d, 1, sum);
         if (a.residual != NULL) combine_add<T, WIDE>(a.residual + n * a.d + d, 1, sum);

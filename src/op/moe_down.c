@@ -111,6 +111,8 @@ Status moe_down_bwd_input_cpu(Exec *ex, const void *args)
 {
     const MoeDownBwdInput *a = args;
     size_t space = bwd_space(ex, a).total;
+    if (a->rows.device != NULL && a->row_slot.data != NULL)
+        memset(a->dweight.data, 0, tensor_bytes(&a->dweight));
     MoeTiles t = { "moe_down_bwd_input", a, &a->offsets, &a->rows, 0, bwd_tile, space };
     TRY(moe_tiles_run(ex, &t));
     return OK;

@@ -112,6 +112,10 @@ extern "C" Status moe_down_bwd_input_cuda(struct Exec *ex, const void *args)
 {
     const MoeDownBwdInput *a = (const MoeDownBwdInput *)args;
     const char *op = "moe_down_bwd_input";
+    if (a->rows.device != NULL && a->row_slot.data != NULL) {
+        TRY(cuda_status(
+            cudaMemsetAsync(a->dweight.data, 0, tensor_bytes(&a->dweight), exec_stream(ex)), op));
+    }
     if (a->rows.bound == 0) return OK;
     return by_kernel(
         a->dy.dtype, { a->dy.data, a->w.data, a->pre.data, a->dpre.data, a->wact.data },

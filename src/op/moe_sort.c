@@ -8,28 +8,45 @@
 
 #include <string.h>
 
+/* offsets of the experts and `next`, where the first row of each goes. No row at or beyond `room`
+ * exists. Returns whether all do. */
+static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
+{
+    int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index), total = 0;
+    const int32_t *index = a->index.data;
+    int32_t *offsets = a->offsets.data;
+    memset(next, 0, (size_t)E * sizeof *next);
+    for (int64_t s = 0; s < slots; s++) {
+        if (index[s] >= 0) next[index[s]]++;
+    }
+    for (int64_t e = 0; e <= E; e++) {
+        offsets[e] = (int32_t)(total < room ? total : room);
+        if (e == E) break;
+        int32_t n = next[e];
+        next[e] = (int32_t)total, total += n;
+    }
+    return total <= room;
+}
+
 Status moe_sort_cpu(Exec *ex, const void *args)
 {
     const MoeSort *a = args;
-    int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index);
-    int64_t K = tensor_cols(&a->index);
-    TRY(index_check("moe_sort", "index", &a->index, E));
+    int64_t slots = tensor_elems(&a->index), K = tensor_cols(&a->index);
+    int64_t room = moe_sort_room(a);
+    TRY(index_check_from("moe_sort", "index", &a->index, a->elsewhere ? -1 : 0,
+                         tensor_elems(&a->offsets) - 1));
     const int32_t *index = a->index.data;
-    int32_t *offsets = a->offsets.data, *row_token = a->row_token.data;
-    int32_t *row_slot = a->row_slot.data, *slot_row = a->slot_row.data;
-    int32_t *next = ex->workspace;
+    int32_t *row_token = a->row_token.data, *row_slot = a->row_slot.data;
+    int32_t *slot_row = a->slot_row.data, *next = ex->workspace;
 
-    memset(offsets, 0, (size_t)(E + 1) * sizeof *offsets);
-    for (int64_t s = 0; s < slots; s++) offsets[index[s] + 1]++;
-    for (int64_t e = 0; e < E; e++) {
-        offsets[e + 1] += offsets[e];
-        next[e] = offsets[e];
-    }
+    bool fits = count_slots(a, room, next);
+    if (!fits && a->overflow.data != NULL) *(float *)a->overflow.data = 1;
     for (int64_t s = 0; s < slots; s++) {
-        int32_t row = next[index[s]]++;
+        int32_t row = index[s] < 0 ? -1 : next[index[s]]++;
+        slot_row[s] = row < room ? row : -1;
+        if (slot_row[s] < 0) continue;
         row_token[row] = (int32_t)(s / K);
         row_slot[row] = (int32_t)s;
-        slot_row[s] = row;
     }
     return OK;
 }
@@ -52,13 +69,16 @@ Status moe_sort_check(const void *args)
     TRY(op_expect(op, "row_slot", &a->row_slot, -1, -1, DTYPE_I32));
     TRY(op_expect(op, "slot_row", &a->slot_row, K == 0 ? 0 : slots / K, K, DTYPE_I32));
     int64_t R = tensor_elems(&a->row_token), R_slot = tensor_elems(&a->row_slot);
-    if (!a->elsewhere && (R < slots || R_slot < slots || slots > INT32_MAX)) {
+    if (!a->elsewhere && (R < slots || R_slot < slots)) {
         return FAIL(ERR_SHAPE,
-                    "moe_sort: row_token has %lld rows and row_slot %lld for %lld slots of index "
-                    "(at most %d)",
-                    (long long)R, (long long)R_slot, (long long)slots, INT32_MAX);
+                    "moe_sort: row_token has %lld rows and row_slot %lld for %lld slots of index",
+                    (long long)R, (long long)R_slot, (long long)slots);
     }
-    return OK;
+    if (slots > INT32_MAX) {
+        return FAIL(ERR_SHAPE, "moe_sort: %lld slots, at most %d", (long long)slots, INT32_MAX);
+    }
+    if (a->overflow.data == NULL) return OK;
+    return op_expect(op, "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
 
 /* index once in, three tables out. */
@@ -70,4 +90,4 @@ OpCost moe_sort_cost(const void *args)
 }
 
 OP_PORTS(moe_sort, IN(MoeSort, index), OUT(MoeSort, offsets), OUT(MoeSort, row_token),
-         OUT(MoeSort, row_slot), OUT(MoeSort, slot_row));
+         OUT(MoeSort, row_slot), OUT(MoeSort, slot_row), ADD_OPT(MoeSort, overflow));

@@ -26,8 +26,9 @@ enum {
 typedef struct Sort {
     const int32_t *index;
     int32_t *offsets, *row_token, *row_slot, *slot_row;
-    int32_t *count; /* (E, blocks): of the workspace */
-    int32_t slots, blocks, experts, k;
+    float *overflow; /* or NULL */
+    int32_t *count;  /* (E, blocks): of the workspace */
+    int32_t slots, blocks, experts, k, room;
 } Sort;
 
 static int32_t blocks_of(int64_t slots) { return (int32_t)((slots + SLOTS - 1) / SLOTS); }
@@ -39,7 +40,8 @@ static __global__ void moe_sort_count_kernel(Sort s)
     for (int32_t e = threadIdx.x; e < s.experts; e += COUNT_THREADS) count[e] = 0;
     __syncthreads();
     for (int64_t i = threadIdx.x; i < n; i += COUNT_THREADS) {
-        atomicAdd(&count[s.index[first + i]], 1);
+        int32_t e = s.index[first + i];
+        if (e >= 0) atomicAdd(&count[e], 1);
     }
     __syncthreads();
     for (int32_t e = threadIdx.x; e < s.experts; e += COUNT_THREADS) {
@@ -83,7 +85,10 @@ static __global__ __launch_bounds__(SCAN_THREADS) void moe_sort_scan_kernel(Sort
     __syncthreads();
     if (warp > 0) return;
     int32_t total = sum_before(s.offsets, s.experts);
-    if (lane == 0) s.offsets[s.experts] = total;
+    if (lane == 0) s.offsets[s.experts] = min(total, s.room);
+    if (total <= s.room) return;
+    for (int32_t e = lane; e < s.experts; e += WARP) s.offsets[e] = min(s.offsets[e], s.room);
+    if (lane == 0 && s.overflow != NULL) *s.overflow = 1;
 }
 
 /* A warp's span of the block is walked 32 slots at a time. Twice: to count, then to place. */
@@ -96,7 +101,9 @@ static __global__ void moe_sort_place_kernel(Sort s)
     int32_t *mine = next + warp * s.experts;
     for (int32_t i = threadIdx.x; i < warps * s.experts; i += blockDim.x) next[i] = 0;
     __syncthreads();
-    for (int64_t i = first + lane; i < end; i += WARP) atomicAdd(&mine[s.index[i]], 1);
+    for (int64_t i = first + lane; i < end; i += WARP) {
+        if (s.index[i] >= 0) atomicAdd(&mine[s.index[i]], 1);
+    }
     __syncthreads();
     for (int32_t e = threadIdx.x; e < s.experts; e += blockDim.x) {
         int32_t row = s.offsets[e] + s.count[(int64_t)e * s.blocks + blockIdx.x];
@@ -109,17 +116,17 @@ static __global__ void moe_sort_place_kernel(Sort s)
     __syncthreads();
     for (int64_t from = first; from < end; from += WARP) {
         int64_t slot = from + lane;
-        unsigned present = __ballot_sync(0xFFFFFFFFu, slot < end);
-        if (slot < end) {
-            int32_t e = s.index[slot];
+        int32_t e = slot < end ? s.index[slot] : -1, row = -1;
+        unsigned present = __ballot_sync(0xFFFFFFFFu, e >= 0);
+        if (e >= 0) {
             unsigned same = __match_any_sync(present, e), before = same & ((1u << lane) - 1);
-            int32_t row = mine[e] + __popc(before);
-            s.row_token[row] = (int32_t)(slot / s.k);
-            s.row_slot[row] = (int32_t)slot;
-            s.slot_row[slot] = row;
+            row = mine[e] + __popc(before);
+            if (row >= s.room) row = -1;
             __syncwarp(present); /* all have read mine[e] */
             if (before == 0) mine[e] += __popc(same);
         }
+        if (slot < end) s.slot_row[slot] = row;
+        if (row >= 0) s.row_token[row] = (int32_t)(slot / s.k), s.row_slot[row] = (int32_t)slot;
         __syncwarp();
     }
 }
@@ -140,6 +147,7 @@ extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)
     s.slot_row = (int32_t *)a->slot_row.data, s.count = (int32_t *)exec_workspace(ex);
     s.slots = (int32_t)tensor_elems(&a->index), s.blocks = blocks_of(s.slots);
     s.experts = (int32_t)tensor_elems(&a->offsets) - 1, s.k = (int32_t)tensor_cols(&a->index);
+    s.overflow = (float *)a->overflow.data, s.room = (int32_t)moe_sort_room(a);
     size_t one = (size_t)s.experts * sizeof(int32_t);
     if (one > SHARED) {
         return FAIL(ERR_UNSUPPORTED, "moe_sort: %d experts, a GPU sorts at most %d", s.experts,

@@ -41,6 +41,12 @@ static Shape bwd_shape(const RouteBwd *a)
     return shape_of(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
 }
 
+static Shape aux_shape(const RouteAux *a)
+{
+    int64_t E = tensor_cols(&a->seq_count), B = tensor_elems(&a->seq_count) / E;
+    return (Shape){ .B = B, .T = a->tokens / B, .N = a->tokens, .E = E, .K = a->rule.top_k };
+}
+
 /* A thread's part of the workspace. */
 typedef struct Scratch {
     float *p, *choice;       /* (E) scores, and what is chosen by */
@@ -233,10 +239,15 @@ static void count_experts(const RouteFwd *a, const Shape *s, const Partial *part
     }
 }
 
-/* E / (K T_g), times aux_scale; T_g = tokens of a group. */
-static double aux_factor(const Shape *s, const RouteRule *r)
+/* T_g: tokens of a group, which lies on `parts` ranks. */
+static double group_tokens(const Shape *s, const RouteRule *r, int64_t parts)
 {
-    double tokens = (double)(r->aux_per_batch ? s->N : s->T);
+    return (double)((r->aux_per_batch ? s->N : s->T) * (parts > 1 ? parts : 1));
+}
+
+/* E / (K T_g), times aux_scale. */
+static double aux_factor(const Shape *s, const RouteRule *r, double tokens)
+{
     return (double)r->aux_scale * (double)s->E / ((double)s->K * tokens);
 }
 
@@ -263,8 +274,20 @@ static void add_aux_loss(const RouteFwd *a, const Shape *s, const Partial *part)
     for (int64_t b = 0; b < s->B; b += span) {
         sum += group_loss(s, a->seq_count.data, part, b, b + span);
     }
-    double tokens = (double)(span * s->T);
-    *(float *)a->aux_loss.data += (float)(aux_factor(s, &a->rule) * sum / tokens);
+    double tokens = group_tokens(s, &a->rule, 1);
+    *(float *)a->aux_loss.data += (float)(aux_factor(s, &a->rule, tokens) * sum / tokens);
+}
+
+static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
+{
+    float *sum = a->score_sum.data;
+    for (int64_t i = 0; i < s->B * s->E; i++) {
+        double q = 0;
+        int64_t b = i / s->E, e = i % s->E;
+        for (int64_t c = b * s->chunks; c < (b + 1) * s->chunks; c++)
+            q += (double)part->q[c * s->E + e];
+        sum[i] = (float)q;
+    }
 }
 
 Status route_fwd_cpu(Exec *ex, const void *args)
@@ -282,7 +305,11 @@ Status route_fwd_cpu(Exec *ex, const void *args)
         fwd_chunk(a, &s, chunk, &part, &at);
     }
     count_experts(a, &s, &part);
-    if (part.q != NULL) add_aux_loss(a, &s, &part);
+    if (part.q == NULL) return OK;
+    if (a->score_sum.data != NULL)
+        sum_scores(a, &s, &part);
+    else
+        add_aux_loss(a, &s, &part);
     return OK;
 }
 
@@ -292,6 +319,25 @@ size_t route_fwd_workspace(const Exec *ex, const void *args)
     Shape s = fwd_shape(a);
     return partial_bytes(&s, &a->rule) +
            (size_t)ex->threads * scratch_words(s.E, &a->rule) * sizeof(float);
+}
+
+Status route_aux_cpu(Exec *ex, const void *args)
+{
+    const RouteAux *a = args;
+    Shape s = aux_shape(a);
+    (void)ex;
+    int64_t all = s.B * s.E, step = a->rule.aux_per_batch ? s.E : all;
+    const int32_t *count = a->seq_count.data;
+    const float *score = a->score_sum.data;
+    double sum = 0, tokens = group_tokens(&s, &a->rule, a->parts);
+    /* a group's entries stand `step` apart: all sequences of the batch, or the one alone */
+    for (int64_t i = 0; i < step; i++) {
+        double n = 0, q = 0;
+        for (int64_t at = i; at < all; at += step) n += (double)count[at], q += (double)score[at];
+        sum += n * q;
+    }
+    *(float *)a->aux_loss.data += (float)(aux_factor(&s, &a->rule, tokens) * sum / tokens);
+    return OK;
 }
 
 /* Backward */
@@ -366,7 +412,7 @@ Status route_bwd_cpu(Exec *ex, const void *args)
     int32_t *batch_count = ex->workspace;
     size_t counts = arena_rounded((size_t)s.E * sizeof(int32_t)), each = scratch_words(s.E, r);
     float *scratch = (float *)(void *)((char *)ex->workspace + counts);
-    double factor = aux_factor(&s, r) / (double)(r->aux_per_batch ? s.N : s.T);
+    double tokens = group_tokens(&s, r, a->parts), factor = aux_factor(&s, r, tokens) / tokens;
     if (r->aux_per_batch) sum_counts(&s, seq_count, batch_count);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t n = 0; n < s.N; n++) {
@@ -440,6 +486,22 @@ Status route_fwd_check(const void *args)
     TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
     TRY(op_expect(op, "seq_count", &a->seq_count, B, E, DTYPE_I32));
     TRY(op_expect(op, "load", &a->load, -1, E, DTYPE_I32));
+    if (a->score_sum.data != NULL) {
+        TRY(op_expect(op, "score_sum", &a->score_sum, B, E, DTYPE_F32));
+        if (a->rule.aux_scale == 0) return FAIL(ERR_ARG, "%s: score_sum without aux_scale", op);
+    }
+    return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
+}
+
+Status route_aux_check(const void *args)
+{
+    const RouteAux *a = args;
+    const char *op = "route_aux";
+    int64_t E = tensor_cols(&a->seq_count), B = a->seq_count.dim[0];
+    TRY(op_expect(op, "seq_count", &a->seq_count, B, E, DTYPE_I32));
+    TRY(rule_check(op, &a->rule, E));
+    TRY(sequences_check(op, a->tokens, B));
+    TRY(op_expect(op, "score_sum", &a->score_sum, B, E, DTYPE_F32));
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
@@ -469,6 +531,13 @@ OpCost route_fwd_cost(const void *args)
                                        tensor_bytes(&a->weight)) };
 }
 
+OpCost route_aux_cost(const void *args)
+{
+    const RouteAux *a = args;
+    return (OpCost){ .flops = 2 * (double)tensor_elems(&a->seq_count),
+                     .bytes = 2 * (double)tensor_bytes(&a->seq_count) };
+}
+
 OpCost route_bwd_cost(const void *args)
 {
     const RouteBwd *a = args;
@@ -480,7 +549,9 @@ OpCost route_bwd_cost(const void *args)
 
 OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, domain),
          OUT(RouteFwd, index), OUT(RouteFwd, weight), OUT(RouteFwd, seq_count), ADD(RouteFwd, load),
-         ADD(RouteFwd, aux_loss));
+         ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum));
+
+OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 
 OP_PORTS(route_bwd, IN(RouteBwd, logits), IN(RouteBwd, index), IN(RouteBwd, seq_count),
          IN(RouteBwd, dweight), OUT(RouteBwd, dlogits));

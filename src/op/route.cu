@@ -227,10 +227,10 @@ typedef struct RouteForward {
     const float *logits, *bias;
     const int32_t *domain;
     int32_t *index, *seq_count, *load;
-    float *weight, *aux_loss;
-    int32_t *chunk_count; /* (B, chunks, E): of the workspace, like what follows */
-    float *chunk_q;       /* sum of q over the tokens of a chunk; NULL without an auxiliary loss */
-    double *q;            /* (B, E) the same over a sequence */
+    float *weight, *aux_loss, *score_sum; /* the last may be NULL */
+    int32_t *chunk_count;                 /* (B, chunks, E): of the workspace, like what follows */
+    float *chunk_q; /* sum of q over the tokens of a chunk; NULL without an auxiliary loss */
+    double *q;      /* (B, E) the same over a sequence */
     double aux_factor;
     RouteShape s;
     RouteRule rule;
@@ -308,6 +308,7 @@ static __global__ void route_count_kernel(RouteForward a)
     a.seq_count[b * E + e] = count;
     atomicAdd(&a.load[a.domain[b] * E + e], count);
     if (a.chunk_q != NULL) a.q[b * E + e] = q;
+    if (a.score_sum != NULL) a.score_sum[b * E + e] = (float)q;
 }
 
 static __device__ double block_sum_double(double v)
@@ -321,17 +322,26 @@ static __device__ double block_sum_double(double v)
     return v;
 }
 
+/* A group's entries stand `step` apart: all sequences of the batch, or the one alone. */
+template <typename Q> struct RouteLoss {
+    const int32_t *seq_count;
+    const Q *q; /* (B, E) sums over a sequence */
+    float *aux_loss;
+    double aux_factor;
+    int64_t all, step;
+};
+
 /* One block. sum over groups of tokens and over e of n_ge * (sum over g of q_e). */
-static __global__ __launch_bounds__(LOSS_THREADS) void route_loss_kernel(RouteForward a)
+template <typename Q>
+static __global__ __launch_bounds__(LOSS_THREADS) void route_loss_kernel(RouteLoss<Q> a)
 {
-    int64_t E = a.s.E, all = a.s.B * E, step = a.rule.aux_per_batch ? E : all;
+    int64_t all = a.all, step = a.step;
     double loss = 0;
-    /* a group's entries stand `step` apart: all sequences of the batch, or the one alone */
     for (int64_t i = threadIdx.x; i < step; i += LOSS_THREADS) {
         double n = 0, q = 0;
         for (int64_t at = i; at < all; at += step) {
             n += (double)a.seq_count[at];
-            q += a.q[at];
+            q += (double)a.q[at];
         }
         loss += n * q;
     }
@@ -339,10 +349,10 @@ static __global__ __launch_bounds__(LOSS_THREADS) void route_loss_kernel(RouteFo
     if (threadIdx.x == 0) *a.aux_loss += (float)(a.aux_factor * loss);
 }
 
-/* E / (K T_g) / T_g, times aux_scale; T_g = tokens of a group. */
-static double aux_factor(const RouteShape *s, const RouteRule *r)
+/* E / (K T_g) / T_g, times aux_scale; T_g = tokens of a group, which lies on `parts` ranks. */
+static double aux_factor(const RouteShape *s, const RouteRule *r, int64_t parts)
 {
-    double tokens = (double)(r->aux_per_batch ? s->N : s->T);
+    double tokens = (double)((r->aux_per_batch ? s->N : s->T) * (parts > 1 ? parts : 1));
     return (double)r->aux_scale * (double)s->E / ((double)s->K * tokens) / tokens;
 }
 
@@ -390,7 +400,7 @@ static RouteForward forward_of(const RouteFwd *a, char *workspace)
     f.domain = (const int32_t *)a->domain.data, f.index = (int32_t *)a->index.data;
     f.seq_count = (int32_t *)a->seq_count.data, f.load = (int32_t *)a->load.data;
     f.weight = (float *)a->weight.data, f.aux_loss = (float *)a->aux_loss.data;
-    f.aux_factor = aux_factor(&f.s, &f.rule);
+    f.aux_factor = aux_factor(&f.s, &f.rule, 1), f.score_sum = (float *)a->score_sum.data;
     f.chunk_count = (int32_t *)(void *)workspace;
     if (a->rule.aux_scale == 0) return f;
     f.chunk_q = (float *)(void *)(workspace + chunk_bytes(&f.s));
@@ -413,9 +423,29 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
     dim3 grid((unsigned)s.B, grid_of(s.E, WARP));
     route_count_kernel<<<grid, dim3(WARP, WARP), 0, exec_stream(ex)>>>(f);
     TRY(kernel_status("route_fwd"));
-    if (f.chunk_q == NULL) return OK;
-    route_loss_kernel<<<1, LOSS_THREADS, 0, exec_stream(ex)>>>(f);
+    if (f.chunk_q == NULL || f.score_sum != NULL) return OK;
+    int64_t all = s.B * s.E;
+    RouteLoss<double> loss = { f.seq_count,  f.q, f.aux_loss,
+                               f.aux_factor, all, f.rule.aux_per_batch ? s.E : all };
+    route_loss_kernel<<<1, LOSS_THREADS, 0, exec_stream(ex)>>>(loss);
     return kernel_status("route_fwd");
+}
+
+extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
+{
+    const RouteAux *a = (const RouteAux *)args;
+    RouteShape s = {};
+    s.E = tensor_cols(&a->seq_count), s.B = tensor_elems(&a->seq_count) / s.E;
+    s.N = a->tokens, s.T = s.N / s.B, s.K = a->rule.top_k;
+    int64_t all = s.B * s.E;
+    RouteLoss<float> loss = { (const int32_t *)a->seq_count.data,
+                              (const float *)a->score_sum.data,
+                              (float *)a->aux_loss.data,
+                              aux_factor(&s, &a->rule, a->parts),
+                              all,
+                              a->rule.aux_per_batch ? s.E : all };
+    route_loss_kernel<<<1, LOSS_THREADS, 0, exec_stream(ex)>>>(loss);
+    return kernel_status("route_aux");
 }
 
 /* Backward */
@@ -522,7 +552,7 @@ extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
     f.logits = (const float *)a->logits.data, f.index = (const int32_t *)a->index.data;
     f.seq_count = (const int32_t *)a->seq_count.data, f.dweight = (const float *)a->dweight.data;
     f.dlogits = (float *)a->dlogits.data, f.batch_count = (int32_t *)exec_workspace(ex);
-    f.rule = a->rule, f.aux_factor = (float)aux_factor(&f.s, &f.rule);
+    f.rule = a->rule, f.aux_factor = (float)aux_factor(&f.s, &f.rule, a->parts);
     unsigned warps = warps_that_fit(2 * f.s.E, 0);
     size_t bytes = (size_t)(warps * 2 * f.s.E) * sizeof(float);
     TRY(experts_check("route_bwd", warps, f.s.E));

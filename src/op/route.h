@@ -44,9 +44,21 @@ typedef struct RouteFwd {
     Tensor weight;    /* out (N, K) f32 */
     Tensor seq_count; /* out (B, E) i32 */
     Tensor load;      /* add (domains, E) i32 */
-    Tensor aux_loss;  /* add (1) f32 */
+    Tensor aux_loss;  /* add (1) f32; left alone if score_sum is given */
+    Tensor score_sum; /* out (B, E) f32, optional: sum of q over the tokens of a sequence */
     RouteRule rule;
 } RouteFwd;
+
+/* The auxiliary loss alone, where the tokens of a group lie on `parts` ranks with as many each: of
+ * n_ge summed over them, and of this rank's part of P_ge. */
+typedef struct RouteAux {
+    Tensor seq_count; /* in  (B, E) i32 */
+    Tensor score_sum; /* in  (B, E) f32 */
+    Tensor aux_loss;  /* add (1) f32 */
+    int64_t tokens;   /* N */
+    int64_t parts;
+    RouteRule rule;
+} RouteAux;
 
 typedef struct RouteBwd {
     Tensor logits;    /* in  (N, E) f32 */
@@ -54,6 +66,7 @@ typedef struct RouteBwd {
     Tensor seq_count; /* in  (B, E) i32 */
     Tensor dweight;   /* in  (N, K) f32 */
     Tensor dlogits;   /* out (N, E) f32 */
+    int64_t parts;    /* as RouteAux has it; 0: 1 */
     RouteRule rule;
 } RouteBwd;
 

@@ -19,6 +19,7 @@ typedef enum OpComm {
     COMM_ALL_GATHER,
     COMM_REDUCE_SCATTER,
     COMM_SHIFT,
+    COMM_ALL_REDUCE,
     COMM_EXCHANGE /* tokens to experts and back; size: bytes of one token's row */
 } OpComm;
 

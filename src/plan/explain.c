@@ -55,17 +55,18 @@ static Status state_bytes(Explained *x, const ParamShards *s)
     PriceRanks ranks;
     TRY(price_ranks(x->p, x->r->layout, x->entry, &ranks));
     const ChunkPrice *sum = &ranks.rank[price->worst_rank].sum;
-    double expert = sum->expert_elems, dense = sum->elems - expert;
+    double expert = sum->expert_elems, whole = sum->whole_elems;
+    double dense = sum->elems - expert - whole;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
         bool shared = s->stage >= shared_from[k];
         long long of = shared ? (long long)s->dense : 1,
                   of_expert = shared ? (long long)s->expert : 1;
-        double elems = dense / (double)of + expert / (double)of_expert;
-        TRY(text_printf(
-            x->out,
-            "  %s %.3f GiB = (%.0f parameters / %lld + %.0f of experts / %lld) x %.4g bytes\n",
-            plan_kind_names[k], price->memory[k] / GIB, dense, of, expert, of_expert,
-            price->memory[k] / elems));
+        double elems = whole + dense / (double)of + expert / (double)of_expert;
+        TRY(text_printf(x->out,
+                        "  %s %.3f GiB = (%.0f parameters that every rank holds + %.0f / %lld + "
+                        "%.0f of experts / %lld) x %.4g bytes\n",
+                        plan_kind_names[k], price->memory[k] / GIB, whole, dense, of, expert,
+                        of_expert, price->memory[k] / elems));
     }
     return OK;
 }

@@ -27,7 +27,7 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     const LayerCount *n = &l->count;
     c->elems += (double)n->elems, c->expert_elems += (double)n->expert_elems;
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
-    c->state_elems += (double)n->state_elems;
+    c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
     /* What the host takes longer than the device, and what the device waits for it. */
     double device = price_pass_s(l, false) + price_pass_s(l, true);
     double lost = fmax(0, l->host_s - device) + l->wait_s;
@@ -167,7 +167,7 @@ static double step_bytes(const Planner *p, const PlanLayout *l)
 {
     int64_t sequences = p->config.train_batch / l->dp, tokens = p->config.data_sequence / l->cp;
     double b = (double)sequences, t = (double)tokens;
-    double sum = 4 * rounded(4 * b * t) + rounded(4 * b) + 7 * rounded(4);
+    double sum = 4 * rounded(4 * b * t) + rounded(4 * b) + 5 * rounded(4);
     if (p->spec.n_moe > 0) sum += rounded(4.0 * (double)(p->spec.n_moe * p->spec.experts));
     return sum + rounded(4 * (double)l->micro_batch * t);
 }
@@ -181,22 +181,20 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
                         double memory[PLAN_KINDS])
 {
     bool low = e->spec.act != DTYPE_F32;
-    ParamTable t = { .expert_elems = (int64_t)r->sum.expert_elems };
-    for (int b = 0; b < BUF_STATE; b++) t.elems[b] = (int64_t)r->sum.elems;
+    const ParamTable t = { .flat_elems = (int64_t)r->sum.elems,
+                           .expert_elems = (int64_t)r->sum.expert_elems,
+                           .whole_elems = (int64_t)r->sum.whole_elems };
     double elems[BUF_COUNT] = { 0 };
     for (int b = 0; b < BUF_STATE; b++)
-        elems[b] = (double)params_shard_elems(&t, (ParamBuffer)b, shards);
+        elems[b] = (double)params_shard_elems(&e->spec, &t, (ParamBuffer)b, shards);
     memory[PLAN_WEIGHTS] =
         rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
-    memory[PLAN_MAIN] =
-        rounded(elems[BUF_MAIN] *
-                stack_size(e, STACK_main_size, params_separate(&e->spec, shards) ? 4 : 0));
+    memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
     memory[PLAN_OPTIMIZER] = 2 * rounded(elems[BUF_MOMENT1] * e->stack.at[STACK_moment_size] / 2) +
                              rounded(4 * r->sum.state_elems);
-    double bucket = shards->low_reduce ? 2 : shards->stage >= 2 ? 4 : 0;
-    memory[PLAN_BUFFERS] = rounded(2 * r->sum.layer_elems * bucket);
-    if (shards->stage >= 3) memory[PLAN_BUFFERS] += rounded(2 * r->sum.layer_elems * (low ? 2 : 4));
+    memory[PLAN_BUFFERS] =
+        rounded(r->sum.layer_elems * (double)params_under_way_bytes(&e->spec, shards));
 }
 
 void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
@@ -234,7 +232,7 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
     for (int i = 0; i < ROOFLINE_LANES; i++) s->lane_s[i] += c->lane_s[i];
     s->host_s += c->host_s;
     s->elems += c->elems, s->expert_elems += c->expert_elems, s->state_elems += c->state_elems;
-    s->layer_elems = fmax(s->layer_elems, c->layer_elems);
+    s->layer_elems = fmax(s->layer_elems, c->layer_elems), s->whole_elems += c->whole_elems;
 }
 
 /* Without layers a chunk hands its input on. */

@@ -33,14 +33,16 @@ static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, dou
 
 static Status context(const Roofline *r, const OpCost *c, double *s)
 {
-    CollectiveGroup g = roofline_group(r->hardware, r->spec->cp, 1);
+    int64_t ranks = c->axis == AXIS_DP ? r->spec->stage_ranks : r->spec->cp;
+    CollectiveGroup g = roofline_group(r->hardware, ranks, 1);
     if (c->comm == COMM_SHIFT) {
         *s = collective_send(r->hardware, g.local == g.ranks, g.span, c->comm_bytes).s;
         return OK;
     }
     CollectiveCost cost;
-    CollectiveKind kind =
-        c->comm == COMM_ALL_GATHER ? COLLECTIVE_ALL_GATHER : COLLECTIVE_REDUCE_SCATTER;
+    CollectiveKind kind = c->comm == COMM_ALL_GATHER   ? COLLECTIVE_ALL_GATHER
+                          : c->comm == COMM_ALL_REDUCE ? COLLECTIVE_ALL_REDUCE
+                                                       : COLLECTIVE_REDUCE_SCATTER;
     TRY(collective_cost(r->hardware, kind, &g, c->size, &cost));
     *s = cost.s;
     return OK;

@@ -7,7 +7,7 @@
 #include "train/engine_program.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
-#include "train/update.h"
+#include "train/shards.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,10 +41,11 @@ static Status make_record(Engine *e)
 {
     Arena *a = &e->arena[ENGINE_STEP];
     Record *r = &e->record;
-    Tensor *scalars[] = { &r->loss, &r->aux_loss, &r->square_sum, &r->norm, &r->clip };
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++) {
-        TRY(tensor_new1(a, DTYPE_F32, 1, scalars[i]));
-    }
+    Tensor *sums[RECORD_SUMS] = { &r->loss, &r->aux_loss, &r->square_sum, &r->overflow };
+    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r->sums));
+    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r->sums, i, 1);
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r->norm));
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r->clip));
     if (e->spec.n_moe > 0) {
         int64_t dims[] = { e->spec.n_moe, e->shape.domains, e->spec.experts };
         TRY(tensor_new(a, DTYPE_I32, 3, dims, &r->load));
@@ -114,6 +115,22 @@ static Status make_exec(Engine *e)
     return OK;
 }
 
+/* The groups that tensors go through: the host's, or the same over the GPUs. */
+static Status join_mesh(Engine *e)
+{
+    const Mesh *host = e->shape.mesh;
+    Comm *world = NULL;
+    if (host == NULL || e->counting) return OK;
+    e->mesh = *host;
+    if (e->on_gpu) {
+        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables,
+                      &world));
+        TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    }
+    e->ex.mesh = &e->mesh;
+    return OK;
+}
+
 /* plan NULL: for counting. */
 static Status setup(Engine *e, const EnginePlan *plan)
 {
@@ -124,15 +141,20 @@ static Status setup(Engine *e, const EnginePlan *plan)
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
+    if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     TRY(engine_make_program(e));
-    TRY(params_build(&e->spec, e->shape.pp_rank, &e->tables, &e->params));
+    ParamShards mine = { 0 };
+    if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
+    TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
+                     &e->tables, &e->params));
     TRY(make_exec(e));
+    TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
+    TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
-    TRY(params_alloc(&e->spec, &e->params, e->shape.shards, &e->arena[ENGINE_RUN], training,
-                     &e->memory));
+    TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
-    TRY(update_make_ranges(e));
+    TRY(shards_make(e));
     TRY(make_rope(e));
     TRY(make_cache(e));
     TRY(make_batch(e));
@@ -150,7 +172,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
-    TRY(config_check_ops(c));
+    TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
     return s;
@@ -159,6 +181,8 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
+    engine_free_transfers(e);
+    if (e->on_gpu) mesh_free(&e->mesh);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);
@@ -224,18 +248,30 @@ static void put(Engine *e, const Tensor *t, const void *from)
     memcpy(engine_host(e, t), from, tensor_bytes(t));
 }
 
+/* The tokens of n sequences that are this rank's: all, or of 2 cp equal pieces of a sequence the
+ * cp-th from either end, so that all ranks see as many keys. */
+static void put_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n)
+{
+    const Mesh *m = e->shape.mesh;
+    int64_t cp = m != NULL ? m->shape.cp : 1, c = m != NULL ? m->at.cp : 0;
+    int64_t piece = e->shape.sequence / 2, rest = e->shape.sequence - piece;
+    int32_t *to = engine_host(e, t);
+    const int32_t *at = from->data;
+    for (int64_t i = 0; i < n; i++, to += e->shape.sequence, at += cp * e->shape.sequence) {
+        memcpy(to, at + c * piece, (size_t)piece * sizeof *to);
+        memcpy(to + piece, at + (cp > 1 ? (2 * cp - 1 - c) * piece : piece),
+               (size_t)rest * sizeof *to);
+    }
+}
+
 static void put_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
-    Tensor id = tensor_rows(&e->batch.id, 0, n * e->shape.sequence);
-    Tensor target = tensor_rows(&e->batch.target, 0, n * e->shape.sequence);
-    Tensor pos = tensor_rows(&e->batch.pos, 0, n * e->shape.sequence);
-    Tensor doc = tensor_rows(&e->batch.doc, 0, n);
     Tensor domain = tensor_rows(&e->batch.domain, 0, n);
-    put(e, &id, b->id.data);
-    put(e, &target, b->target.data);
-    put(e, &pos, b->pos.data);
-    put(e, &doc, b->doc.data);
+    put_tokens(e, &e->batch.id, &b->id, n);
+    put_tokens(e, &e->batch.target, &b->target, n);
+    put_tokens(e, &e->batch.pos, &b->pos, n);
+    put_tokens(e, &e->batch.doc, &b->doc, n);
     put(e, &domain, b->domain.data);
     float scale = b->targets > 0 ? 1 / (float)b->targets : 0;
     put(e, &e->loss_scale, &scale);
@@ -369,7 +405,8 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
     TRY(engine_copy_record(e));
     TRY(engine_copy_out(e, &e->token_loss));
     TRY(engine_wait(e));
-    *losses = engine_host(e, &e->token_loss);
+    Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
+    *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 

@@ -18,6 +18,7 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
+#include "train/transfers.h"
 
 typedef enum EngineArena {
     ENGINE_RUN,     /* weights, gradients, optimizer state, tables of cosines */
@@ -62,10 +63,11 @@ typedef struct EnginePlan {
     int64_t params_total, params_active;
 } EnginePlan;
 
-typedef struct DecayRange {
-    int64_t first, n;
+/* Elements that this rank updates and that share the decay rule. */
+typedef struct UpdateRange {
+    Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
     bool decay;
-} DecayRange;
+} UpdateRange;
 
 /* Layers [first, end) of the model, on one chunk. */
 typedef struct LayerRange {
@@ -119,21 +121,28 @@ typedef struct Engine {
     ParamMemory memory;
     LayerWeights *weights;
     Program program;
+    int at;             /* the action that runs */
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
+    Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
     Arena ring[RINGS];
-    Tensor *entries;  /* of the ring of transfers: (N, D) each */
+    Tensor *entries; /* of the ring of transfers: (N, D) each */
+    Transfers transfers;
+    Comm *mirror;     /* the stage that holds the same parameters, and this one; NULL: none does */
     Tensor output;    /* of a forward in phases */
     Tensor stream[2]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
-    DecayRange *ranges;
-    int n_ranges;
+    UpdateRange *ranges;
+    Tensor *norms; /* gradients that this rank adds to the norm */
+    int n_ranges, n_norms;
+    int *passes;                    /* of this step over each layer, those with weight gradients */
+    int weights_of[2], grads_of[2]; /* which layer is under way in each place; -1: none */
     Tensor rope_cos, rope_sin;
     MicroBatch batch; /* the whole step's */
     Record record;
@@ -180,8 +189,8 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
 
-/* Forward without training on up to micro_batch sequences: the losses (N) of all targets, in host
- * memory until the next call. */
+/* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
+ * of all targets, in host memory until the next call; NULL on a stage without the head. */
 Status engine_losses(Engine *e, const Batch *batch, const float **losses);
 
 /* Tokens by (MoE layer, domain, expert) of the last step or evaluation. */

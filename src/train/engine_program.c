@@ -1,6 +1,7 @@
 #include "train/engine_program.h"
 
 #include "schedule/layout.h"
+#include "train/run_program.h"
 
 #include <string.h>
 
@@ -116,6 +117,10 @@ Status engine_make_program(Engine *e)
 {
     const Config *c = e->config;
     int micros = (int)(e->shape.batch / e->shape.micro_batch), rank = e->shape.pp_rank;
+    const Mesh *mesh = e->shape.mesh;
+    if (e->use == ENGINE_INFER && mesh != NULL && mesh->ranks > 1) {
+        return FAIL(ERR_UNSUPPORTED, "engine: %d ranks, one generates: start one", mesh->ranks);
+    }
     bool one = c->mesh_pp == 1 && c->mesh_vpp == 1 && strcmp(c->mesh_schedule, "1f1b") == 0;
     if (e->use == ENGINE_INFER || one) return accumulate(e, micros);
     if (rank < 0 || rank >= c->mesh_pp) {
@@ -130,6 +135,38 @@ Status engine_make_program(Engine *e)
     arena_free(&scratch);
     if (s == OK) e->split = program_splits(&e->program);
     return s;
+}
+
+/* DualPipe's ranks hold the same stages in pairs; the ends of a pipeline one table. */
+static Status make_mirror(Engine *e, Comm *stages)
+{
+    const ModelSpec *s = &e->spec;
+    const Program *p = &e->program;
+    int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
+    if (p->placement == PLACE_BOTH)
+        pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
+    else if (s->tied && first != last && (p->rank == first || p->rank == last))
+        pair = 0;
+    return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mirror);
+}
+
+Status engine_make_transfers(Engine *e)
+{
+    Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
+    TRY(transfers_make(&e->ex, &e->program, e->entries, stages, &e->tables, &e->transfers));
+    e->at = e->program.n;
+    if (stages == NULL) return OK;
+    if (e->on_gpu) TRY(transfers_open_gpu(&e->transfers, &e->tables));
+    comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
+    return make_mirror(e, stages);
+}
+
+void engine_free_transfers(Engine *e)
+{
+    if (e->transfers.comm != NULL)
+        comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
+    comm_free(e->mirror);
+    transfers_free(&e->transfers);
 }
 
 bool program_splits(const Program *p)

@@ -12,6 +12,11 @@
  * schedule. */
 Status engine_make_program(Engine *e);
 
+/* What the program sends and receives, and e->mirror; behind the arenas. In a running pipeline
+ * collective over the stages. */
+Status engine_make_transfers(Engine *e);
+void engine_free_transfers(Engine *e); /* of an engine that need not be whole */
+
 /* How many arenas of each part, and their bytes. */
 typedef struct SlotSizes {
     size_t *bytes[SLOT_PARTS];

@@ -1,6 +1,7 @@
 /* engine_weights: what the flat buffers hold before the first step. */
 #include "base/rng.h"
 #include "train/engine_memory.h"
+#include "train/shards.h"
 
 static Status zero_buffer(Engine *e, const Tensor *t)
 {
@@ -21,13 +22,13 @@ static void fill_piece(const Engine *e, const Param *p, uint64_t seed, int64_t f
 
 static Status fill_param(Engine *e, const Param *p, uint64_t seed)
 {
-    Tensor w = param_view(p, &e->memory, BUF_MAIN);
-    int64_t n = tensor_elems(&w);
+    ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MAIN);
+    int64_t n = piece.n;
     int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
-        float *at = tensor_at(&w, first);
-        fill_piece(e, p, seed, first, part, engine_room(e, at));
+        float *at = tensor_at(&piece.at, first);
+        fill_piece(e, p, seed, piece.first + first, part, engine_room(e, at));
         TRY(engine_put(e, at, (size_t)part * sizeof(float)));
     }
     return OK;
@@ -45,8 +46,7 @@ Status engine_init_weights(Engine *e, uint64_t seed)
 
 Status engine_refresh_weights(Engine *e)
 {
-    if (e->spec.act == DTYPE_F32) return OK;
-    TRY(cast(&e->ex, (Cast){ e->memory.buffer[BUF_MAIN], e->memory.buffer[BUF_WEIGHT] }));
+    TRY(shards_refresh(e));
     return engine_wait(e);
 }
 

@@ -86,6 +86,7 @@ static Status read_config(Generator *g, const char *path)
     TRY(checkpoint_info(path, &g->arena, &info));
     TRY(config_default(&g->config, &g->arena));
     TRY(config_parse(&g->config, &g->arena, path, info.config, strlen(info.config)));
+    config_alone(&g->config);
     if (g->config.data_tokenizer[0] == '\0') {
         return FAIL(ERR_ARG,
                     "%s: its configuration names no data.tokenizer, so text cannot be "

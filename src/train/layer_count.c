@@ -146,8 +146,8 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     MicroBatch m = { .b = b, .t = t };
     Record record = { 0 };
     TRY(arena_init(&nowhere, "count", MEM_COUNT, COUNT_BYTES));
-    TRY(params_build(&one, alone.rank, scratch, &table));
-    TRY(params_alloc(&one, &table, NULL, &nowhere, true, &memory));
+    TRY(params_build(&one, alone.rank, NULL, scratch, &table));
+    TRY(params_alloc(&one, &table, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
@@ -163,8 +163,9 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .scratch = &c->scratch,
                          .state = state,
                          .training = true };
-    c->out->elems = table.elems[BUF_MAIN];
+    c->out->elems = table.flat_elems;
     c->out->expert_elems = table.expert_elems;
+    c->out->whole_elems = table.whole_elems;
     c->out->layer_elems = table.layer_elems;
     c->out->state_elems = table.elems[BUF_STATE];
     TRY(make_inputs(c, s, &nowhere, &m, &record));

@@ -22,7 +22,8 @@ typedef struct LayerCount {
     size_t ring_forward, ring_backward, scratch;
     size_t ring_gradients;       /* of ring_backward without the second forward's */
     int64_t elems, expert_elems; /* trained parameters here, padding included; of experts */
-    int64_t layer_elems;         /* the same without padding */
+    int64_t whole_elems;         /* of those that every rank holds */
+    int64_t layer_elems;         /* of all others */
     int64_t state_elems;
     OpTotals pass[LAYER_PASSES];
 } LayerCount;

@@ -8,6 +8,7 @@
 #include "backend/gpu_state.h"
 #include "base/file.h"
 #include "train/engine.h"
+#include "train/ranks.h"
 
 typedef struct Metrics {
     File file;
@@ -19,8 +20,9 @@ typedef struct StepMetrics {
     int64_t step, tokens;
     double lr, step_s, tokens_per_s, mfu;
     StepResult result;
-    GpuReading gpu; /* while the step ran */
-    bool by_domain; /* also the expert load of each domain */
+    GpuReading gpu;          /* while the step ran */
+    bool by_domain;          /* also the expert load of each domain */
+    const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
 
 typedef struct EvalMetrics {

@@ -50,7 +50,35 @@ Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
     return s;
 }
 
-Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a, LoaderConfig *out)
+static int64_t dp_of(const MeshShape *s) { return (int64_t)s->shard * s->replicate; }
+
+static int64_t data_rank(const Mesh *m)
+{
+    return (int64_t)m->at.replica * m->shape.shard + m->at.shard;
+}
+
+/* Each data-parallel rank takes a run of the step's sequences. */
+static int64_t own_sequences(const Config *c, const Mesh *m)
+{
+    return m == NULL ? c->train_batch : c->train_batch / dp_of(&m->shape);
+}
+
+Status train_mesh(const Config *c, int ranks, MeshShape *out)
+{
+    TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
+                   out));
+    int64_t dp = dp_of(out);
+    if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
+    return FAIL(ERR_ARG,
+                "train.batch %lld does not divide over %lld data-parallel ranks with "
+                "train.micro_batch %lld: %lld would",
+                (long long)c->train_batch, (long long)dp, (long long)c->train_micro_batch,
+                (long long)(dp * c->train_micro_batch *
+                            (c->train_batch / (dp * c->train_micro_batch) + 1)));
+}
+
+Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,
+                           LoaderConfig *out)
 {
     if (c->data_sources.n == 0) {
         return FAIL(ERR_ARG, "data.sources is empty: name at least one {name, path} prefix of a "
@@ -66,6 +94,8 @@ Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a
                            .n_sources = c->data_sources.n,
                            .sequence = c->data_sequence,
                            .batch = c->train_batch,
+                           .first = mesh == NULL ? 0 : own_sequences(c, mesh) * data_rank(mesh),
+                           .own = own_sequences(c, mesh),
                            .vocab = c->model_vocab,
                            .seed = (uint64_t)c->run_seed,
                            .validation = c->data_validation,
@@ -74,11 +104,13 @@ Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a
     return OK;
 }
 
-static EngineShape shape_of(const Config *c)
+static EngineShape shape_of(const Config *c, const Mesh *m)
 {
-    return (EngineShape){ .batch = c->train_batch,
+    return (EngineShape){ .batch = own_sequences(c, m),
                           .micro_batch = c->train_micro_batch,
-                          .sequence = c->data_sequence,
+                          .sequence = c->data_sequence / c->mesh_cp,
+                          .mesh = m,
+                          .pp_rank = m == NULL ? 0 : m->at.stage,
                           .positions = c->data_sequence,
                           .domains = c->data_sources.n > 0 ? c->data_sources.n : 1,
                           .threads = train_threads(c) };
@@ -97,13 +129,13 @@ static Status model_flops(const Config *c, const TrainPlan *p, double *out)
     return OK;
 }
 
-static Status plan_data(const Config *c, TrainPlan *p)
+static Status plan_data(const Config *c, const Mesh *mesh, TrainPlan *p)
 {
     if (c->data_sources.n == 0) return OK;
     Arena a = { 0 };
     TRY(arena_init(&a, "plan", MEM_HOST, (size_t)1 << 30));
     LoaderConfig loader;
-    Status s = train_loader_config(c, NULL, &a, &loader);
+    Status s = train_loader_config(c, mesh, NULL, &a, &loader);
     if (s == OK) s = loader_plan(&loader, &p->loader_bytes, &p->mapped_bytes);
     arena_free(&a);
     return s;
@@ -115,7 +147,7 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     Arena count = { 0 };
     Batch batch;
     TRY(arena_init(&count, "evaluation", MEM_COUNT, SIZE_MAX / 2));
-    TRY(batch_new(&count, p->shape.micro_batch, p->shape.sequence, &batch));
+    TRY(batch_new(&count, p->shape.micro_batch, c->data_sequence, &batch));
     p->loader_bytes += count.peak_bytes;
     if (c->data_tokenizer[0] != '\0') {
         p->loader_bytes += arena_rounded((size_t)c->model_vocab * sizeof(int32_t));
@@ -133,13 +165,13 @@ static size_t total_bytes(const TrainPlan *p)
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
-Status train_plan(const Config *c, TrainPlan *out)
+Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
 {
-    TrainPlan p = { .shape = shape_of(c), .save_bytes = SAVE_BYTES };
+    TrainPlan p = { .shape = shape_of(c, mesh), .save_bytes = SAVE_BYTES };
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
     TRY(model_flops(c, &p, &p.model_flops));
-    TRY(plan_data(c, &p));
+    TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
     p.tables_bytes = p.engine.tables_bytes;

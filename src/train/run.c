@@ -7,23 +7,35 @@
 #include "train/eval.h"
 #include "train/metrics.h"
 #include "train/peak.h"
+#include "train/ranks.h"
+#include "train/recording.h"
 #include "train/train.h"
 #include "train/update.h"
 
 #include "trace/trace.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { DOMAIN_EVERY = 50, TRACE_EVENTS = 1 << 16 };
 
 typedef struct Trainer {
+    const Config *asked; /* the same on all ranks; config differs in what is this rank's own */
     const Config *config;
+    Config own;
     const TrainOptions *options;
     TrainPlan plan;
-    int lock_fd;
+    Comm *world; /* NULL: alone */
+    MeshShape shape;
+    Mesh mesh; /* of host memory */
+    Ranks ranks;
+    bool speaks; /* rank 0: folder, metrics, progress */
+    int lock_fd, log_fd;
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
     Engine engine;
     Loader *loader;
@@ -63,7 +75,7 @@ static Status write_config(Trainer *t)
     Text yaml = { 0 };
     File f = { 0 };
     TRY(text_init(&yaml, &t->arena));
-    TRY(config_print(t->config, &yaml));
+    TRY(config_print(t->asked, &yaml));
     size_t used = yaml.used;
     Status s = file_create_temp_buffered(&f, path, NULL, 0);
     if (s == OK) s = file_write(&f, yaml.data, used);
@@ -73,32 +85,90 @@ static Status write_config(Trainer *t)
     return s;
 }
 
+static const Mesh *mesh_of(const Trainer *t) { return t->world == NULL ? NULL : &t->mesh; }
+
 static Status open_data(Trainer *t)
 {
     const int32_t *token_bytes = NULL;
     LoaderConfig loader;
     TRY(train_token_bytes(t->config, &t->arena, &token_bytes));
-    TRY(train_loader_config(t->config, token_bytes, &t->arena, &loader));
+    TRY(train_loader_config(t->config, mesh_of(t), token_bytes, &t->arena, &loader));
     TRY(loader_open(&loader, &t->arena, &t->loader));
     return eval_make(&t->evaluator, &t->engine, token_bytes, &t->arena);
+}
+
+/* Before anything is made; without the others. */
+static Status check(Trainer *t)
+{
+    const Config *c = t->config;
+    int ranks = t->world == NULL ? 1 : t->world->size;
+    TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    TRY(train_mesh(c, ranks, &t->shape));
+    TRY(config_check_ops(c, ranks));
+    t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
+    TRY(train_plan(c, mesh_of(t), &t->plan));
+    if (!t->plan.engine.on_gpu) return OK;
+    return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
+}
+
+/* All ranks run the same program with the same settings. */
+static Status meet(Trainer *t)
+{
+    char build[96];
+    Text yaml = { 0 };
+    if (t->world == NULL) return OK;
+    ArenaMark mark = arena_mark(&t->arena);
+    TRY(ranks_build(build, sizeof build));
+    TRY(ranks_agree(t->world, "the program", build));
+    TRY(text_init(&yaml, &t->arena));
+    TRY(config_print(t->asked, &yaml));
+    TRY(ranks_agree(t->world, "the configuration", yaml.data));
+    arena_release(&t->arena, mark);
+    return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
+}
+
+/* Rank 0 talks; the others write what they have to say into a file each. */
+static Status open_log(Trainer *t)
+{
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32];
+    if (t->world == NULL) return OK;
+    log_rank(t->world->rank, -1);
+    if (t->speaks) return OK;
+    TRY(file_join(folder, t->config->run_dir, "log"));
+    TRY(file_make_folders(folder));
+    (void)snprintf(name, sizeof name, "rank-%05d.log", t->world->rank);
+    TRY(file_join(path, folder, name));
+    t->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (t->log_fd < 0) return FAIL(ERR_DISK, "%s cannot be written: %s", path, strerror(errno));
+    log_rank(t->world->rank, t->log_fd);
+    return OK;
+}
+
+static Status print_mesh(Trainer *t)
+{
+    Text text = { 0 };
+    if (t->world == NULL || !t->speaks) return OK;
+    ArenaMark mark = arena_mark(&t->arena);
+    TRY(text_init(&text, &t->arena));
+    TRY(mesh_print(&t->shape, &text));
+    log_info("%s", text.data);
+    arena_release(&t->arena, mark);
+    return OK;
 }
 
 static Status open_all(Trainer *t)
 {
     const Config *c = t->config;
-    TRY(config_check_ops(c)); /* before anything is planned, measured or made */
-    TRY(train_plan(c, &t->plan));
-    if (t->plan.engine.on_gpu) {
-        TRY(train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu));
-    }
-    TRY(lock_folder(t));
-    TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    TRY(open_log(t));
+    TRY(print_mesh(t));
+    if (t->speaks) TRY(lock_folder(t));
+    TRY(ranks_open(&t->ranks, t->world, &t->arena));
     t->peak_flops = peak_measure(c, t->plan.shape.threads);
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(open_data(t));
-    TRY(checkpointer_open(&t->saver, c, &t->arena));
-    TRY(metrics_open_log(&t->metrics, c->run_dir));
+    TRY(checkpointer_open(&t->saver, t->asked, &t->arena));
+    if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
 }
@@ -110,8 +180,12 @@ static void close_all(Trainer *t)
     checkpointer_close(&t->saver);
     loader_close(t->loader);
     engine_close(&t->engine);
+    mesh_free(&t->mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
+    if (t->log_fd <= 0) return;
+    log_rank(t->world->rank, -1);
+    close(t->log_fd);
 }
 
 /* Starting. */
@@ -185,6 +259,7 @@ static Status evaluate(Trainer *t)
     EvalMetrics v;
     TRY(eval_run(&t->evaluator, &t->engine, t->loader, t->config->train_eval_sequences, t->step,
                  &v));
+    if (!t->speaks) return OK;
     TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
     log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&v),
              eval_bits_per_byte(&v));
@@ -224,11 +299,44 @@ static Status next_batch(Trainer *t, const Batch **out)
     return status_adopt(s, why);
 }
 
+static double waited_s(const Trainer *t) { return t->world == NULL ? 0 : comm_waited_s(t->world); }
+
+static bool asked_to_stop(const Trainer *t)
+{
+    return t->options->stop != NULL && *t->options->stop != 0;
+}
+
+/* This rank's step to the others, and theirs here. */
+static Status tell(Trainer *t, const StepMetrics *m, double waited)
+{
+    double gib = 1 << 30, used = (double)process_now_bytes();
+    if (t->plan.engine.on_gpu) {
+        size_t bytes = 0;
+        TRY(cuda_used_bytes(&t->engine.ex, &bytes));
+        used = (double)bytes;
+    }
+    const RankStep mine = { .stop = asked_to_stop(t),
+                            .step_s = (float)m->step_s,
+                            .own_s = (float)(m->step_s - (waited_s(t) - waited)),
+                            .tokens = (float)m->tokens_per_s,
+                            .memory_gib = (float)(used / gib) };
+    return ranks_step(&t->ranks, &mine);
+}
+
+/* A step that was traced, where `switchyard viz` finds it. */
+static Status record_pipeline(Trainer *t, int64_t step)
+{
+    char name[48], path[FILE_PATH_MAX];
+    (void)snprintf(name, sizeof name, "pipeline-%" PRId64, step);
+    TRY(file_join(path, t->config->run_dir, name));
+    return recording_write(&t->engine, path, &t->arena);
+}
+
 static Status run_step(Trainer *t, StepMetrics *m)
 {
     const Config *c = t->config;
     const Batch *batch = NULL;
-    double start = clock_s();
+    double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
     bool traced = listed(&c->run_trace_steps, m->step);
     if (traced) {
@@ -238,11 +346,14 @@ static Status run_step(Trainer *t, StepMetrics *m)
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
+    if (traced) TRY(record_pipeline(t, m->step));
     if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
     m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
     m->mfu = t->peak_flops > 0 ? t->plan.model_flops / m->step_s / t->peak_flops : 0;
+    TRY(tell(t, m, waited));
+    m->ranks = t->world == NULL ? NULL : &t->ranks.spread;
     return OK;
 }
 
@@ -275,8 +386,8 @@ static Status after_step(Trainer *t)
 static Status run_steps(Trainer *t)
 {
     const Config *c = t->config;
-    const volatile sig_atomic_t *stop = t->options->stop;
-    while (t->step < c->train_steps && !(stop != NULL && *stop != 0)) {
+    bool stop = false;
+    while (t->step < c->train_steps && !stop) {
         StepMetrics m = { .step = t->step + 1,
                           .tokens = c->train_batch * c->data_sequence,
                           .lr = learning_rate(c, t->step + 1) };
@@ -284,15 +395,13 @@ static Status run_steps(Trainer *t)
         TRY(run_step(t, &m));
         t->step = m.step;
         t->position += (uint64_t)c->train_batch;
-        TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
-        progress(t, &m);
+        if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
+        if (t->speaks) progress(t, &m);
         TRY(after_step(t));
+        stop = t->ranks.spread.most.stop > 0;
     }
     TRY(save(t));
-    if (stop != NULL && *stop != 0) {
-        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", (int)*stop,
-                 t->step);
-    }
+    if (stop) log_info("stopped by a signal after step %" PRId64 "; go on with --resume", t->step);
     return OK;
 }
 
@@ -306,14 +415,18 @@ static Status write_trace(Trainer *t)
 
 static Status run(Trainer *t)
 {
-    TRY(open_all(t));
-    t->saved_step = -1;
+    TRY(ranks_settle(t->world, check(t)));
+    TRY(meet(t));
+    TRY(ranks_settle(t->world, open_all(t)));
     TRY(prepare(t));
     TRY(watch_gpu(t));
     TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
-    TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
+    if (t->speaks)
+        TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
     t->first_step = t->step;
-    TRY(metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops));
+    if (t->speaks) {
+        TRY(metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops));
+    }
     if (t->config->run_guard) engine_guard(&t->engine);
     if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
     t->started_s = clock_s();
@@ -321,9 +434,21 @@ static Status run(Trainer *t)
     return write_trace(t);
 }
 
+/* This rank's part of its host: a GPU; of cores, those that it is bound to, or an equal share. */
+static void take_share(Config *own, const Comm *world)
+{
+    own->run_gpu += comm_local_rank(world);
+    if (own->run_threads > 0 || comm_launched() > 1) return;
+    int threads = train_threads(own) / world->size;
+    own->run_threads = threads > 0 ? threads : 1;
+}
+
 Status train_run(const Config *c, const TrainOptions *options)
 {
-    Trainer t = { .config = c, .options = options };
+    Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
+    t.speaks = t.world == NULL || t.world->rank == 0;
+    t.own = *c, t.config = &t.own;
+    if (t.world != NULL) take_share(&t.own, t.world);
     Status s = run(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
     close_all(&t);

@@ -4,6 +4,7 @@
 #include "trace/trace.h"
 #include "train/engine_program.h"
 #include "train/run_program.h"
+#include "train/shards.h"
 
 #include <string.h>
 
@@ -172,6 +173,7 @@ static Status forward_layer(ChunkPass *p, int i)
     for (int ph = 0; ph < desc->n_phases; ph++) {
         if (!runs(p, i, desc->phases[ph].name)) continue;
         if (ph == 0) TRY(open_forward(p, i));
+        TRY(shards_open(p->e, p->range.first + i, desc == &layer_head));
         select(p, i);
         TRY(run_phase(p->e, &p->r, desc->phases[ph].forward, desc->phases[ph].name));
         if (ph == desc->n_phases - 1) close_forward(p, i);
@@ -248,13 +250,16 @@ static Status backward_layer(ChunkPass *p, int i, int *ended)
     for (int ph = desc->n_phases - 1; ph >= 0; ph--) {
         const Phase *f = &desc->phases[ph];
         if (!runs(p, i, f->name)) continue;
+        TRY(shards_open(p->e, p->range.first + i, weight || p->e->spec.cp > 1));
         if (input && ph == desc->n_phases - 1) TRY(open_backward(p, i));
         select(p, i);
         LayerRun r = p->r;
         if (p->s->grads != NULL) r.ring = p->s->grads;
         if (input) TRY(run_phase(p->e, &r, f->backward_input, f->name));
         if (weight) TRY(run_phase(p->e, &r, f->backward_weight, f->name));
-        if (weight && ph == 0) *ended = i;
+        if (!weight || ph > 0) continue;
+        *ended = i;
+        TRY(shards_close(p->e, p->range.first + i));
     }
     return OK;
 }
@@ -307,21 +312,34 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
 
 /* Without training: the stream goes back and forth between two buffers, and each layer's own memory
  * is taken back at once. */
-static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotState *s)
+static Status forward_chunk(Engine *e, LayerRun *r, SlotState *s, int chunk, const Tensor h[2])
 {
-    ArenaMark outer = arena_mark(&s->arena);
-    Tensor h[2];
-    for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
-    r->h = h[1];
-    for (int i = 0; i < e->spec.n_layers; i++) {
-        if (!layer_on(&e->spec.layers[i], e->shape.pp_rank)) continue;
+    TRY(transfers_move(&e->transfers, ACTION_RECV_ACTIVATIONS, chunk, &r->h));
+    for (int i = e->chunks[chunk].first; i < e->chunks[chunk].end; i++) {
         select_layer(e, r, s->at[0].state, i);
+        TRY(shards_open(e, i, false));
         ArenaMark mark = arena_mark(&s->arena);
         r->h_out = r->h.data == h[0].data ? h[1] : h[0];
         TRY(prepare(r));
         TRY(forward_phases(e, r));
         arena_release(&s->arena, mark);
         r->h = r->h_out;
+    }
+    return transfers_move(&e->transfers, ACTION_SEND_ACTIVATIONS, chunk, &r->h);
+}
+
+static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotState *s)
+{
+    const Program *p = &e->program;
+    ArenaMark outer = arena_mark(&s->arena);
+    Tensor h[2];
+    for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
+    r->h = h[1];
+    /* a plan is of either way through two copies of the model */
+    int ways = e->counting && p->placement == PLACE_BOTH ? 2 : 1;
+    for (int hop = 0; hop < ways * place_hops(p); hop++) {
+        Place at = place_at(p, hop / place_hops(p), hop % place_hops(p));
+        if (at.rank == p->rank) TRY(forward_chunk(e, r, s, at.chunk, h));
     }
     arena_release(&s->arena, outer);
     return OK;

@@ -3,7 +3,10 @@
 #include "base/clock.h"
 #include "trace/trace.h"
 #include "train/run_layers.h"
+#include "train/shards.h"
 #include "train/update.h"
+
+#include <stdio.h>
 
 static Status zero(Engine *e, const Tensor *t)
 {
@@ -13,10 +16,22 @@ static Status zero(Engine *e, const Tensor *t)
 
 Status run_zero_record(Engine *e)
 {
-    TRY(zero(e, &e->record.loss));
-    TRY(zero(e, &e->record.aux_loss));
-    TRY(zero(e, &e->record.square_sum));
+    TRY(zero(e, &e->record.sums));
     return zero(e, &e->record.load);
+}
+
+void run_say_place(void *engine, char *out, int out_bytes)
+{
+    const Engine *e = engine;
+    const Action *a = e->at < e->program.n ? &e->program.at[e->at] : NULL;
+    if (a == NULL)
+        (void)snprintf(out, (size_t)out_bytes, "after step %lld", (long long)e->step);
+    else if (a->micro < 0)
+        (void)snprintf(out, (size_t)out_bytes, "step %lld: %s", (long long)e->step,
+                       action_name(a->kind));
+    else
+        (void)snprintf(out, (size_t)out_bytes, "step %lld: %s of micro-batch %d on chunk %d",
+                       (long long)e->step, action_name(a->kind), a->micro, a->chunk);
 }
 
 static Status run_action(Engine *e, const Action *a)
@@ -26,39 +41,61 @@ static Status run_action(Engine *e, const Action *a)
     if (a->micro >= 0) m = run_part(e, a->micro * micro, micro);
     e->ex.layer = -1;
     switch (a->kind) {
-    case ACTION_ZERO_GRADS: TRY(run_zero_record(e)); return zero(e, &e->memory.buffer[BUF_GRAD]);
+    case ACTION_ZERO_GRADS:
+        shards_begin(e);
+        TRY(run_zero_record(e));
+        return zero(e, &e->memory.buffer[BUF_GRAD]);
     case ACTION_FORWARD:
     case ACTION_BACKWARD:
     case ACTION_BACKWARD_INPUT:
     case ACTION_BACKWARD_WEIGHT: return run_pass(e, a, &m, &e->slots[e->counting ? 0 : a->slot]);
-    case ACTION_REDUCE_GRADS: return OK; /* one rank has all of them */
+    case ACTION_REDUCE_GRADS: return shards_reduce(e);
     case ACTION_UPDATE: return update_run(e);
-    case ACTION_SEND_ACTIVATIONS:
-    case ACTION_RECV_ACTIVATIONS:
-    case ACTION_SEND_GRADIENTS:
-    case ACTION_RECV_GRADIENTS:
-        return FAIL(ERR_UNSUPPORTED, "engine: no other rank is there for \"%s\"",
-                    action_name(a->kind));
-    case ACTION_KIND_COUNT: break;
+    default: return FAIL(ERR_ARG, "engine: %s is no action of compute", action_name(a->kind));
     }
-    return FAIL(ERR_ARG, "engine: unknown action %d", (int)a->kind);
 }
 
-Status run_program(Engine *e)
+static Status run_compute(Engine *e, const Action *a)
 {
-    for (int i = 0; i < e->program.n; i++) {
-        const Action *a = &e->program.at[i];
-        double start = e->ex.trace != NULL ? clock_s() : 0;
-        TRY(run_action(e, a));
-        if (e->ex.trace == NULL) continue;
-        trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
-                                               .start_s = start,
-                                               .duration_s = clock_s() - start,
-                                               .step = e->step,
-                                               .lane = a->lane,
-                                               .layer = -1 });
+    Transfers *t = &e->transfers;
+    ActionSpan *span = &t->span[e->at];
+    TRY(a->kind == ACTION_REDUCE_GRADS ? transfers_end(t) : transfers_wait(t, a));
+    span->start_s = clock_s();
+    TRY(run_action(e, a));
+    span->end_s = clock_s();
+    TRY(transfers_signal(t, a));
+    if (e->ex.trace == NULL) return OK;
+    trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),
+                                           .start_s = span->start_s,
+                                           .duration_s = span->end_s - span->start_s,
+                                           .step = e->step,
+                                           .lane = a->lane,
+                                           .layer = -1 });
+    return OK;
+}
+
+/* Where a step is recorded all stages begin at one moment, so that their clocks compare. */
+static Status run_list(Engine *e)
+{
+    if (e->ex.trace != NULL && e->transfers.comm != NULL) TRY(comm_barrier(e->transfers.comm));
+    TRY(transfers_begin(&e->transfers));
+    for (e->at = 0; e->at < e->program.n; e->at++) {
+        const Action *a = &e->program.at[e->at];
+        TRY(action_is_transfer(a->kind) ? transfers_reach(&e->transfers, a) : run_compute(e, a));
     }
     return OK;
+}
+
+/* After a failure other stages must not reach into entries that go. */
+Status run_program(Engine *e)
+{
+    Status s = run_list(e);
+    if (s != OK && e->transfers.comm != NULL) {
+        char why[1024];
+        status_sentence(why, sizeof why);
+        comm_abort(e->transfers.comm, why);
+    }
+    return s;
 }
 
 /* Counting: micro-batches whose passes on a chunk are alike cost and take the same. */

@@ -11,6 +11,9 @@ Status run_program(Engine *e);
  * (step, chunk_bytes). Takes as long for many micro-batches as for few. */
 Status run_count(Engine *e, EnginePlan *out);
 
+/* CommPlace.say of an Engine: where in the step it is. */
+void run_say_place(void *engine, char *out, int out_bytes);
+
 /* The sums of a step become zero. */
 Status run_zero_record(Engine *e);
 

@@ -16,6 +16,7 @@ typedef struct TrainOptions {
     const char *init;                  /* a checkpoint to take initial weights from, or NULL */
     const volatile sig_atomic_t *stop; /* or NULL */
     int64_t *last_step;                /* where the run ended is written here, or NULL */
+    Comm *world;                       /* the ranks that train together; NULL: one alone */
 } TrainOptions;
 
 /* What a run will take of a GPU's memory. */
@@ -50,7 +51,11 @@ typedef struct TrainPlan {
     double model_flops; /* of a step, without what recompute adds */
 } TrainPlan;
 
-Status train_plan(const Config *c, TrainPlan *out);
+/* The mesh that a configuration lays `ranks` ranks out on. ERR_ARG: they do not fit. */
+Status train_mesh(const Config *c, int ranks, MeshShape *out);
+
+/* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. */
+Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);
 
 /* Tables for people: the configuration is config_print's. */
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out);
@@ -63,8 +68,9 @@ int train_threads(const Config *c);
 /* (vocab) bytes of text an id stands for, out of data.tokenizer; NULL if none is configured. */
 Status train_token_bytes(const Config *c, Arena *a, const int32_t **out);
 
-/* Loader settings of a configuration; texts are shared with it. */
-Status train_loader_config(const Config *c, const int32_t *token_bytes, Arena *a,
+/* Loader settings of a configuration, of one rank's sequences (mesh NULL: all); texts are shared
+ * with it. */
+Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,
                            LoaderConfig *out);
 
 #endif

@@ -1,46 +1,17 @@
 #include "train/update.h"
 
-#include <assert.h>
+#include "train/shards.h"
+
 #include <math.h>
 
-/* The padding behind a parameter belongs to its range: it stays zero under either rule. */
-Status update_make_ranges(Engine *e)
-{
-    const ParamTable *t = &e->params;
-    void *memory = NULL;
-    TRY(arena_alloc(&e->tables, (size_t)t->n * sizeof *e->ranges, &memory));
-    e->ranges = memory;
-    assert(e->ranges != NULL);
-    if (e->shape.shards != NULL) { /* counted only: this rank's share, wherever it begins */
-        int64_t mine = params_shard_elems(t, BUF_MAIN, e->shape.shards);
-        e->ranges[e->n_ranges++] = (DecayRange){ 0, mine, true };
-        return OK;
-    }
-    for (int i = 0; i < t->n; i++) {
-        const Param *p = &t->at[i];
-        if (p->first[BUF_MAIN] < 0) continue;
-        DecayRange *last = e->n_ranges > 0 ? &e->ranges[e->n_ranges - 1] : NULL;
-        if (last == NULL || last->decay != p->decay) {
-            if (last != NULL) last->n = p->first[BUF_MAIN] - last->first;
-            e->ranges[e->n_ranges++] = (DecayRange){ p->first[BUF_MAIN], 0, p->decay };
-        }
-    }
-    DecayRange *last = &e->ranges[e->n_ranges - 1];
-    last->n = t->elems[BUF_MAIN] - last->first;
-    return OK;
-}
-
-static Status update_range(Engine *e, const DecayRange *r)
+static Status update_range(Engine *e, const UpdateRange *r)
 {
     const Config *c = e->config;
-    Tensor *buffer = e->memory.buffer;
-    bool low = e->spec.act != DTYPE_F32;
-    return adamw(&e->ex, (Adamw){ .w = tensor_rows(&buffer[BUF_MAIN], r->first, r->n),
-                                  .g = tensor_rows(&buffer[BUF_GRAD], r->first, r->n),
-                                  .m = tensor_rows(&buffer[BUF_MOMENT1], r->first, r->n),
-                                  .v = tensor_rows(&buffer[BUF_MOMENT2], r->first, r->n),
-                                  .w_low = low ? tensor_rows(&buffer[BUF_WEIGHT], r->first, r->n)
-                                               : (Tensor){ 0 },
+    return adamw(&e->ex, (Adamw){ .w = r->w,
+                                  .g = r->g,
+                                  .m = r->m,
+                                  .v = r->v,
+                                  .w_low = r->w_low,
                                   .clip = e->record.clip,
                                   .hyper = e->hyper,
                                   .beta1 = (float)c->optimizer_beta1,
@@ -60,10 +31,23 @@ static Status update_bias(Engine *e, int layer)
                                                     .rate = m->bias_rate });
 }
 
+/* The step's sums over all ranks: what only some of them counted. */
+static Status add_records(Engine *e)
+{
+    const Mesh *m = e->ex.mesh;
+    if (m == NULL) return OK;
+    TRY(comm_all_reduce(m->group[GROUP_WORLD], &e->record.sums, REDUCE_SUM));
+    if (e->spec.n_moe == 0) return OK;
+    return comm_all_reduce(m->group[GROUP_WORLD], &e->record.load, REDUCE_SUM);
+}
+
 Status update_run(Engine *e)
 {
     const Record *r = &e->record;
-    TRY(square_sum(&e->ex, (SquareSum){ e->memory.buffer[BUF_GRAD], r->square_sum }));
+    for (int i = 0; i < e->n_norms; i++) {
+        TRY(square_sum(&e->ex, (SquareSum){ e->norms[i], r->square_sum }));
+    }
+    TRY(add_records(e));
     TRY(clip_scale(&e->ex, (ClipScale){ .sum = r->square_sum,
                                         .norm = r->norm,
                                         .clip = r->clip,
@@ -74,7 +58,7 @@ Status update_run(Engine *e)
         bool here = layer_on(l, e->shape.pp_rank);
         if (here && l->kind == LAYER_MOE && l->as.moe.bias) TRY(update_bias(e, i));
     }
-    return OK;
+    return shards_gather(e);
 }
 
 double learning_rate(const Config *c, int64_t step)

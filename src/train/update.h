@@ -4,9 +4,6 @@
 
 #include "train/engine.h"
 
-/* Runs of parameters that lie together and share the decay rule, into e->ranges. */
-Status update_make_ranges(Engine *e);
-
 Status update_run(Engine *e);
 
 /* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */

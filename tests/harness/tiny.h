@@ -52,32 +52,46 @@ static void tiny_batch(Tiny *t, int64_t step)
     for (int64_t i = 0; i < b->domain.dim[0]; i++) domain[i] = (int32_t)(i % t->shape.domains);
 }
 
-/* `overrides` is NULL-terminated. */
-static inline void tiny_open(Tiny *t, const char *const *overrides)
+static inline Status tiny_config(Tiny *t, const char *const *overrides)
 {
-    *t = (Tiny){ 0 };
-    CHECK_OK(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(config_default(&t->config, &t->arena));
+    TRY(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
+    TRY(config_default(&t->config, &t->arena));
     for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
-        CHECK_OK(config_override(&t->config, &t->arena, tiny_base[i]));
+        TRY(config_override(&t->config, &t->arena, tiny_base[i]));
     }
     for (; *overrides != NULL; overrides++) {
-        CHECK_OK(config_override(&t->config, &t->arena, *overrides));
+        TRY(config_override(&t->config, &t->arena, *overrides));
     }
-    CHECK_OK(config_check(&t->config));
+    return config_check(&t->config);
+}
+
+/* `overrides` is NULL-terminated; mesh NULL: alone. For threads of ranks, where a failed CHECK has
+ * nowhere to go. */
+static inline Status tiny_make(Tiny *t, const char *const *overrides, const Mesh *mesh)
+{
+    *t = (Tiny){ 0 };
+    TRY(tiny_config(t, overrides));
     const Config *c = &t->config;
     t->shape = (EngineShape){ .batch = c->train_batch,
                               .micro_batch = c->train_micro_batch,
                               .sequence = c->data_sequence,
                               .positions = c->data_sequence,
                               .domains = 2,
-                              .threads = (int)c->run_threads };
-    CHECK_OK(engine_plan(c, ENGINE_TRAIN, &t->shape, &t->plan));
-    CHECK_OK(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
-    CHECK_OK(engine_prepare(&t->engine, NULL));
-    CHECK_OK(engine_init_weights(&t->engine, 42));
-    CHECK_OK(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
+                              .threads = (int)c->run_threads,
+                              .pp_rank = mesh != NULL ? mesh->at.stage : 0,
+                              .mesh = mesh };
+    TRY(engine_plan(c, ENGINE_TRAIN, &t->shape, &t->plan));
+    TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
+    TRY(engine_prepare(&t->engine, NULL));
+    TRY(engine_init_weights(&t->engine, 42));
+    TRY(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
     tiny_batch(t, 0);
+    return OK;
+}
+
+static inline void tiny_open(Tiny *t, const char *const *overrides)
+{
+    CHECK_OK(tiny_make(t, overrides, NULL));
 }
 
 static inline void tiny_close(Tiny *t)

@@ -1,7 +1,6 @@
-/* exchange, of which there is only the plan: what is sent, shapes, and that it says so when run. */
-#include "harness/optest.h"
-
-#include "comm/mesh.h"
+/* exchange: what is sent, and, over ranks that are threads, that tokens come to their experts and
+ * sums back to their tokens, by a reference that looks at all ranks at once. */
+#include "exchange_case.h"
 
 /* 8 tokens of 6 columns and 2 experts here; room for 20 rows of which 12 come, from 4 ranks. */
 enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4 };
@@ -15,8 +14,10 @@ static ExchangeDispatch dispatch_args(OpTest *t)
                                .rows = optest_normal(t, DTYPE_BF16, DIMS(M, D)),
                                .rows_index = optest_normal(t, DTYPE_I32, DIMS(M, K)),
                                .rows_weight = optest_normal(t, DTYPE_F32, DIMS(M, K)),
+                               .place = optest_normal(t, DTYPE_I32, DIMS(N, K)),
                                .received = COMING,
-                               .ranks = RANKS };
+                               .ranks = RANKS,
+                               .experts = 2 * RANKS };
 }
 
 static ExchangeCombine combine_args(OpTest *t)
@@ -24,6 +25,7 @@ static ExchangeCombine combine_args(OpTest *t)
     return (ExchangeCombine){ .x = optest_normal(t, DTYPE_BF16, DIMS(M, D)),
                               .residual = optest_normal(t, DTYPE_BF16, DIMS(N, D)),
                               .y = optest_normal(t, DTYPE_BF16, DIMS(N, D)),
+                              .place = optest_normal(t, DTYPE_I32, DIMS(N, K)),
                               .received = COMING,
                               .ranks = RANKS };
 }
@@ -61,6 +63,8 @@ static void what_is_sent_is_what_others_need(void **state)
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 3 * 8 * 12, 0);
     s.out = s.in, s.kind = COMM_SHIFT;
     CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 4 * 8 * 12, 0);
+    s.kind = COMM_ALL_REDUCE;
+    CHECK_NEAR(op_desc(OP_COLLECTIVE)->cost(&s).comm_bytes, 2 * 3 * 8 * 12, 0);
     optest_close(&t);
 }
 
@@ -74,22 +78,263 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     Collective g = gather_args(&t);
     d.rows_weight = d.weight;
     CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: rows_weight");
+    d.kind = EXCHANGE_ALLGATHER;
+    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "20 rows for 8 tokens over 4 ranks");
+    c.place = (Tensor){ 0 };
+    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: place");
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: x");
-    g.ranks = 3;
+    g.kind = COMM_ALL_REDUCE;
+    CHECK_FAILS(exchange_collective(&t.ex, g), ERR_ARG, "in place");
+    g.kind = COMM_ALL_GATHER, g.ranks = 3;
     CHECK_FAILS(exchange_collective(&t.ex, g), ERR_SHAPE, "collective: out");
     optest_close(&t);
 }
 
-static void one_rank_has_no_peers(void **state)
+static void a_rank_without_peers_says_so(void **state)
 {
     (void)state;
     OpTest t;
     optest_open(&t, 1);
-    CHECK_FAILS(exchange_dispatch(&t.ex, dispatch_args(&t)), ERR_UNSUPPORTED, "has no peers");
-    CHECK_FAILS(exchange_combine(&t.ex, combine_args(&t)), ERR_UNSUPPORTED, "mesh.ep=1");
-    CHECK_FAILS(exchange_collective(&t.ex, gather_args(&t)), ERR_UNSUPPORTED, "mesh.cp=1");
+    CHECK_FAILS(exchange_dispatch_cpu(&t.ex, &(ExchangeDispatch){ .ranks = 4 }), ERR_ARG,
+                "exchange_dispatch: 4 ranks, but rank 0 of the mesh has 0 here");
+    CHECK_FAILS(exchange_combine_cpu(&t.ex, &(ExchangeCombine){ .ranks = 4 }), ERR_ARG, "4 ranks");
+    CHECK_FAILS(exchange_collective_cpu(&t.ex, &(Collective){ .ranks = 4 }), ERR_ARG, "4 ranks");
     optest_close(&t);
+}
+
+/* 4 experts on 2 ranks, room for 2 rows each. The third token that wants rank 1 finds none. */
+static void a_token_has_one_place_for_each_rank_in_order(void **state)
+{
+    (void)state;
+    static const int32_t index[] = { 3, 0, 2, 3, 1, 0, 2, 1 };
+    static const int32_t want[] = { 0, 2, 3, -1, 1, -1, -1, -1 };
+    OpTest t;
+    optest_open(&t, 1);
+    ExchangePlace a = { .index = optest_poisoned(&t, DTYPE_I32, DIMS(4, 2)),
+                        .place = optest_poisoned(&t, DTYPE_I32, DIMS(4, 2)),
+                        .overflow = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
+                        .experts = 4,
+                        .ranks = 2,
+                        .room = 3 };
+    memcpy(a.index.data, index, sizeof index);
+    optest_set(&a.overflow, 0, 0);
+    CHECK_OK(exchange_place(&t.ex, a)); /* the last token has a place with both */
+    CHECK_NEAR(optest_get(&a.overflow, 0), 0, 0);
+    CHECK_INT(optest_get(&a.place, 6), 2);
+    CHECK_INT(optest_get(&a.place, 7), 5);
+    a.room = 2;
+    CHECK_OK(exchange_place(&t.ex, a));
+    CHECK_NEAR(optest_get(&a.overflow, 0), 1, 0);
+    for (int i = 0; i < 8; i++) CHECK_INT(optest_get(&a.place, i), want[i]);
+    optest_set(&a.index, 5, 4);
+    CHECK_FAILS(exchange_place(&t.ex, a), ERR_ARG, "element 5 of index is 4, outside 0 .. 3");
+    a.experts = 5;
+    CHECK_FAILS(exchange_place(&t.ex, a), ERR_ARG, "5 experts over 2 ranks");
+    optest_close(&t);
+}
+
+/* Many tokens, so that a GPU's block walks on; the reference counts. */
+static void places_count_the_tokens_before(void **state)
+{
+    (void)state;
+    enum { TOKENS = 2500, TOP = 5, EXPERTS = 30, PEERS = 6 };
+    OpTest t;
+    optest_open(&t, 1);
+    Tensor index = deal(&t, DEAL_RANDOM, TOKENS, TOP, EXPERTS, PEERS);
+    for (int64_t room = 900; room <= TOKENS; room += 1600) {
+        ExchangePlace a = { .index = index,
+                            .place = optest_poisoned(&t, DTYPE_I32, DIMS(TOKENS, TOP)),
+                            .experts = EXPERTS,
+                            .ranks = PEERS,
+                            .room = room };
+        CHECK_OK(exchange_place(&t.ex, a));
+        int64_t used[PEERS] = { 0 };
+        for (int64_t n = 0; n < TOKENS; n++) {
+            int64_t i = n * TOP;
+            for (int64_t r = 0; r < PEERS; r++) {
+                if (!wants(&index, n, r, EXPERTS / PEERS)) continue;
+                CHECK_INT(optest_get(&a.place, i), used[r] < room ? r * room + used[r] : -1);
+                i++, used[r]++;
+            }
+            for (; i < (n + 1) * TOP; i++) CHECK_INT(optest_get(&a.place, i), -1);
+        }
+    }
+    optest_close(&t);
+}
+
+/* There and back */
+
+/* What stands for the experts: expert e multiplies a row by e + 1, and gives 10 (e + 1) weight for
+ * the weight's gradient. Rows that did not come stay NaN. */
+static void act_as_experts(const Traveller *v, int64_t first)
+{
+    int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
+    for (int64_t r = 0; r < m; r++) {
+        double sum = 0;
+        bool came = v->kind == EXCHANGE_ALLGATHER;
+        for (int64_t i = r * k; i < (r + 1) * k; i++) {
+            double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
+            if (e >= 0) came = true, sum += w * (e + (double)first + 1);
+            optest_set(&v->dweight, i, e >= 0 ? 10 * w * (e + (double)first + 1) : 0);
+        }
+        for (int64_t i = r * d; i < (r + 1) * d; i++)
+            optest_set(&v->sums, i, came ? sum * optest_get(&v->rows, i) : (double)NAN);
+        for (int64_t i = r * k; !came && i < (r + 1) * k; i++)
+            optest_set(&v->dweight, i, (double)NAN);
+    }
+}
+
+static Status there_and_back(Rank *r)
+{
+    const Traveller *v = &r->traveller;
+    int64_t ranks = r->mesh.ranks;
+    if (v->kind == EXCHANGE_ALLTOALL) {
+        TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
+                                                      .place = v->place,
+                                                      .overflow = v->overflow,
+                                                      .experts = v->experts,
+                                                      .ranks = ranks,
+                                                      .room = v->rows.dim[0] / ranks }));
+    }
+    TRY(exchange_dispatch(&r->t.ex, (ExchangeDispatch){ .x = v->x,
+                                                        .index = v->index,
+                                                        .weight = v->weight,
+                                                        .place = v->place,
+                                                        .rows = v->rows,
+                                                        .rows_index = v->rows_index,
+                                                        .rows_weight = v->rows_weight,
+                                                        .ranks = ranks,
+                                                        .experts = v->experts,
+                                                        .kind = v->kind }));
+    act_as_experts(v, r->mesh.rank * v->experts / ranks);
+    return exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
+                                                         .rows_weight = v->dweight,
+                                                         .place = v->place,
+                                                         .shared = v->shared,
+                                                         .residual = v->residual,
+                                                         .y = v->y,
+                                                         .weight = v->home,
+                                                         .ranks = ranks,
+                                                         .kind = v->kind });
+}
+
+/* Token by token, in double: what fits takes part. */
+static void check_home(Rank *r, int64_t ranks, int64_t room)
+{
+    const Traveller *v = &r->traveller;
+    int64_t n = v->x.dim[0], d = tensor_cols(&v->x), k = tensor_cols(&v->index);
+    int64_t here = v->experts / ranks, used[RANKS_MAX] = { 0 };
+    double *y = optest_doubles(&r->t, n * d), *home = optest_doubles(&r->t, n * k);
+    bool full = false;
+    for (int64_t token = 0; token < n; token++) {
+        bool goes[RANKS_MAX];
+        for (int64_t to = 0; to < ranks; to++) {
+            bool wanted = wants(&v->index, token, to, here);
+            goes[to] = wanted && (v->kind == EXCHANGE_ALLGATHER || used[to]++ < room);
+            full |= wanted && !goes[to];
+        }
+        double sum = 0;
+        for (int64_t i = token * k; i < (token + 1) * k; i++) {
+            int64_t e = (int64_t)optest_get(&v->index, i);
+            double share = goes[e / here] ? optest_get(&v->weight, i) * (double)(e + 1) : 0;
+            sum += share;
+            home[i] = 10 * share;
+        }
+        for (int64_t i = token * d; i < (token + 1) * d; i++) {
+            y[i] = sum * optest_get(&v->x, i);
+            if (v->shared.data != NULL) y[i] += optest_get(&v->shared, i);
+            if (v->residual.data != NULL) y[i] += optest_get(&v->residual, i);
+        }
+    }
+    CHECK_TENSOR_WITHIN(&v->y, y, v->y.dtype == DTYPE_F32 ? 1e-5 : 1e-2); /* rounded thrice */
+    CHECK_TENSOR(&v->home, home);
+    CHECK_NEAR(optest_get(&v->overflow, 0), full ? 1 : 0, 0);
+}
+
+static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int64_t room)
+{
+    World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
+    world_open(&w);
+    for (int i = 0; i < ranks; i++) {
+        w.rank[i].traveller =
+            traveller(&w.rank[i].t, kind, act, how, (Sizes){ 23, 3, 12, 9, ranks }, room);
+    }
+    world_run(&w);
+    for (int i = 0; i < ranks; i++) check_home(&w.rank[i], ranks, room);
+    world_close(&w);
+}
+
+static void tokens_go_to_their_experts_and_sums_come_home(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        for (int how = 0; how < DEALS; how++) {
+            travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, ranks, 23);
+            travel(EXCHANGE_ALLGATHER, DTYPE_F32, (Deal)how, ranks, 23);
+        }
+    }
+    travel(EXCHANGE_ALLTOALL, DTYPE_BF16, DEAL_RANDOM, 4, 23);
+    travel(EXCHANGE_ALLGATHER, DTYPE_BF16, DEAL_RANDOM, 4, 23);
+}
+
+static void what_has_no_room_is_absent_and_flagged(void **state)
+{
+    (void)state;
+    for (int how = 0; how < DEALS; how++) {
+        for (int64_t room = 1; room <= 22; room += 7) {
+            travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, 2, room);
+            travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, 3, room);
+        }
+    }
+}
+
+/* Collectives */
+
+static Status collect_all(Rank *r)
+{
+    Collect *c = &r->collect;
+    int64_t n = r->mesh.ranks;
+    Collective a = { .in = c->mine, .out = c->all, .axis = AXIS_CP, .ranks = n };
+    a.kind = COMM_ALL_GATHER;
+    TRY(exchange_collective(&r->t.ex, a));
+    a.in = c->all, a.out = c->part, a.kind = COMM_REDUCE_SCATTER;
+    TRY(exchange_collective(&r->t.ex, a));
+    a.in = c->mine, a.out = c->next, a.kind = COMM_SHIFT;
+    TRY(exchange_collective(&r->t.ex, a));
+    a.in = a.out = c->count, a.kind = COMM_ALL_REDUCE, a.group = GROUP_STAGE;
+    return exchange_collective(&r->t.ex, a);
+}
+
+static void collectives_are_those_of_their_names(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        World w = { .ranks = ranks, .run = collect_all, .shape = { 1, 1, 1, 1, ranks } };
+        world_open(&w);
+        for (int i = 0; i < ranks; i++) {
+            OpTest *t = &w.rank[i].t;
+            w.rank[i].collect = (Collect){ .mine = optest_poisoned(t, DTYPE_F32, DIMS(2, 3)),
+                                           .all = optest_poisoned(t, DTYPE_F32, DIMS(2 * ranks, 3)),
+                                           .part = optest_poisoned(t, DTYPE_F32, DIMS(2, 3)),
+                                           .next = optest_poisoned(t, DTYPE_F32, DIMS(2, 3)),
+                                           .count = optest_poisoned(t, DTYPE_I32, DIMS(1, 2)) };
+            for (int j = 0; j < 6; j++) optest_set(&w.rank[i].collect.mine, j, 10 * i + j);
+            for (int j = 0; j < 2; j++) optest_set(&w.rank[i].collect.count, j, i + j);
+        }
+        world_run(&w);
+        for (int i = 0; i < ranks; i++) {
+            const Collect *c = &w.rank[i].collect;
+            for (int j = 0; j < 6 * ranks; j++) {
+                CHECK_NEAR(optest_get(&c->all, j), 10 * (j / 6) + j % 6, 0);
+                CHECK_NEAR(optest_get(&c->part, j % 6), ranks * (10 * i + j % 6), 0);
+                CHECK_NEAR(optest_get(&c->next, j % 6), 10 * ((i + 1) % ranks) + j % 6, 0);
+            }
+            for (int j = 0; j < 2; j++)
+                CHECK_INT(optest_get(&c->count, j), ranks * (ranks - 1) / 2 + ranks * j);
+        }
+        world_close(&w);
+    }
 }
 
 int main(void)
@@ -97,7 +342,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_sent_is_what_others_need),
         TEST(wrong_shapes_are_errors_with_a_message),
-        TEST(one_rank_has_no_peers),
+        TEST(a_rank_without_peers_says_so),
+        TEST(a_token_has_one_place_for_each_rank_in_order),
+        TEST(places_count_the_tokens_before),
+        TEST(tokens_go_to_their_experts_and_sums_come_home),
+        TEST(what_has_no_room_is_absent_and_flagged),
+        TEST(collectives_are_those_of_their_names),
     };
     return TEST_RUN(tests);
 }

@@ -469,7 +469,7 @@ static void places_that_are_not_there_are_an_error(void **state)
                 "row 7 has the weight -3, outside 0 .. 451");
     optest_set(&m.slot_row, 1, 457);
     MoeCombine a = { .out = m.out, .slot_row = m.slot_row, .y = m.y };
-    CHECK_FAILS(moe_combine(&t.ex, a), ERR_ARG, "element 1 of slot_row is 457, outside 0 .. 456");
+    CHECK_FAILS(moe_combine(&t.ex, a), ERR_ARG, "element 1 of slot_row is 457, outside -1 .. 456");
     optest_set(&m.offsets, 3, 0);
     CHECK_FAILS(moe_down_fwd(&t.ex, moe_down_fwd_of(&m)), ERR_ARG, "offsets fall from 1 to 0");
     optest_close(&t);

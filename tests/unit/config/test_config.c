@@ -395,12 +395,26 @@ static void what_no_op_computes_may_be_planned_and_not_run(void **state)
     const char *chunk[] = { "attention.chunk=64", "attention.full_every=4" };
     Config c;
     CHECK_OK(config_load(&c, &arena, NULL, none, 1));
-    CHECK_OK(config_check_ops(&c));
+    CHECK_OK(config_check_ops(&c, 1));
     CHECK_OK(config_load(&c, &arena, NULL, norm, 2));
-    CHECK_FAILS(config_check_ops(&c), ERR_UNSUPPORTED,
+    CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
                 "attention.qk_norm l2 yet: --dry-run plans it, attention.qk_norm=none can be");
     CHECK_OK(config_load(&c, &arena, NULL, chunk, 2));
-    CHECK_FAILS(config_check_ops(&c), ERR_UNSUPPORTED, "chunks of attention.chunk 64 tokens yet");
+    CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
+                "chunks of attention.chunk 64 tokens yet");
+}
+
+static void a_mesh_wants_its_ranks(void **state)
+{
+    (void)state;
+    const char *stages[] = { "mesh.pp=2" };
+    Config c;
+    CHECK_OK(config_load(&c, &arena, NULL, stages, 1));
+    CHECK_OK(config_check_ops(&c, 2));
+    CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
+                "mesh.pp is 2, ranks are 1: start 2 with --ranks 2 or mpirun");
+    config_alone(&c);
+    CHECK_OK(config_check_ops(&c, 1));
 }
 
 static void limits_that_are_met_exactly_pass(void **state)
@@ -678,6 +692,7 @@ int main(void)
         TEST(settings_that_do_not_fit_each_other_are_refused),
         TEST(a_sequence_has_two_pieces_for_each_rank_that_shares_it),
         TEST(what_no_op_computes_may_be_planned_and_not_run),
+        TEST(a_mesh_wants_its_ranks),
         TEST(limits_that_are_met_exactly_pass),
         TEST(a_model_without_experts_may_leave_their_settings_unfit),
         TEST(what_is_printed_reads_back_to_the_same_values),

@@ -64,18 +64,19 @@ static void ranges_cover_every_parameter_once_under_its_own_rule(void **state)
     int64_t at = 0;
     CHECK(e->n_ranges > 2);
     for (int i = 0; i < e->n_ranges; i++) {
-        CHECK_INT(e->ranges[i].first, at);
-        CHECK(e->ranges[i].n > 0);
+        CHECK(e->ranges[i].w.data == tensor_at(&e->memory.buffer[BUF_MAIN], at));
+        CHECK(tensor_elems(&e->ranges[i].w) > 0);
         if (i > 0) CHECK(e->ranges[i].decay != e->ranges[i - 1].decay);
-        at += e->ranges[i].n;
+        at += tensor_elems(&e->ranges[i].w);
     }
     CHECK_INT(at, e->params.elems[BUF_MAIN]);
     for (int i = 0; i < e->params.n; i++) {
         const Param *p = &e->params.at[i];
         if (p->first[BUF_MAIN] < 0) continue;
-        const DecayRange *r = e->ranges;
-        while (p->first[BUF_MAIN] >= r->first + r->n) r++;
-        CHECK(p->first[BUF_MAIN] + param_elems(p) <= r->first + r->n);
+        const UpdateRange *r = e->ranges;
+        int64_t end = tensor_elems(&r->w);
+        for (; p->first[BUF_MAIN] >= end; end += tensor_elems(&r->w)) r++;
+        CHECK(p->first[BUF_MAIN] + param_elems(p) <= end);
         CHECK_INT(r->decay, p->decay);
         CHECK_INT(p->decay, p->rank == 2); /* matrices, and no norms */
     }

@@ -1,0 +1,552 @@
+/*
+ * nccl: groups of GPUs, through NCCL, which is opened at run time.
+ *
+ * A group has a twin on the host, of the same ranks: there they meet, say their colors and share
+ * NCCL's id. Its calls are launches on its stream; where that changes, NCCL keeps their order. What
+ * a launch would have to set up is set up when the group is made (rings) or by comm_connect
+ * (pairs), so that a captured step sets up nothing. Groups of one rank have no NCCL: copies, or
+ * nothing.
+ *
+ * One order of sums for one mesh: the ring is the only algorithm, its blocks are one number for all
+ * sizes, and which protocol a size takes NCCL reads from a table of its own that depends on the
+ * links alone, no plugin may change it, and a captured call is no other than an eager one. Said
+ * once, before the first call, through its configuration and through the environment variables that
+ * it reads (SETTINGS); all but NVLink's multicast may be set otherwise by the user.
+ *
+ * A launch waits for its peers on the device, for ever if need be. Who waits for a stream asks
+ * comm_watch: where another rank has ended, NCCL knows of an error, or the deadline has passed, it
+ * says so, and all groups are given up: ncclCommAbort makes their kernels leave, also those that a
+ * graph starts later. That call then waits for graphs that hold the group to be freed, so it runs
+ * in a thread of its own, which ends in comm_free at the latest.
+ */
+#include "comm/host.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    BLOCKS = 24,   /* of a collective */
+    LEAST = 22800, /* the first whose configuration is the one set here */
+    LEAVE_S = 10,  /* how long comm_free waits for a group that was given up */
+    TEXT_BYTES = 256
+};
+
+static const char LIBRARY[] = "libnccl.so.2";
+
+/* Behind the loader's path, which holds the CUDA that built the program. */
+static const char *const FOLDERS[] = { "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu",
+                                       "/usr/lib/aarch64-linux-gnu" };
+
+static const struct {
+    const char *name, *value;
+    int overwrite;
+} SETTINGS[] = {
+    { "NCCL_NVLS_ENABLE", "0", 1 },
+    { "NCCL_ALGO", "Ring", 0 },
+    { "NCCL_TUNER_PLUGIN", "none", 0 },
+    { "NCCL_GRAPH_REGISTER", "0", 0 },
+};
+
+#define NCCL_CALLS(CALL)                                                                           \
+    CALL(GetVersion)                                                                               \
+    CALL(GetUniqueId)                                                                              \
+    CALL(GetErrorString)                                                                           \
+    CALL(GetLastError)                                                                             \
+    CALL(CommInitRankConfig)                                                                       \
+    CALL(CommDestroy)                                                                              \
+    CALL(CommAbort)                                                                                \
+    CALL(CommGetAsyncError)                                                                        \
+    CALL(MemAlloc)                                                                                 \
+    CALL(MemFree)                                                                                  \
+    CALL(GroupStart)                                                                               \
+    CALL(GroupEnd)                                                                                 \
+    CALL(AllReduce)                                                                                \
+    CALL(ReduceScatter)                                                                            \
+    CALL(AllGather)                                                                                \
+    CALL(AlltoAll)                                                                                 \
+    CALL(Broadcast)                                                                                \
+    CALL(Send)                                                                                     \
+    CALL(Recv)
+
+typedef struct Nccl {
+#define CALL(name) __typeof__ (&nccl##name)(name);
+    NCCL_CALLS(CALL)
+#undef CALL
+} Nccl;
+
+/* One for the process, as the library is; written once, by the first rank that comes. */
+static Nccl nccl;
+static char why_not[COMM_WHY_BYTES];
+
+static void *open_file(void)
+{
+    void *file = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    size_t n = sizeof FOLDERS / sizeof FOLDERS[0];
+    int used = snprintf(why_not, sizeof why_not,
+                        "%s (collectives of GPUs) was not found in the loader's path", LIBRARY);
+    for (size_t i = 0; i < n && file == NULL; i++) {
+        char path[TEXT_BYTES];
+        (void)snprintf(path, sizeof path, "%s/%s", FOLDERS[i], LIBRARY);
+        file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        used += snprintf(why_not + used, sizeof why_not - (size_t)used, ", %s", FOLDERS[i]);
+    }
+    if (file == NULL)
+        (void)snprintf(why_not + used, sizeof why_not - (size_t)used,
+                       ": install NCCL 2.28 or later (libnccl2), or set LD_LIBRARY_PATH");
+    return file;
+}
+
+static void open_library(void)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } rows[] = {
+#define CALL(name) { "nccl" #name, offsetof(Nccl, name) },
+        NCCL_CALLS(CALL)
+#undef CALL
+    };
+    int version = 0;
+    void *file = open_file();
+    if (file == NULL) return;
+    why_not[0] = '\0';
+    for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
+        (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        void *at = dlsym(file, rows[i].name);
+        /* ISO C converts no void * to a function; POSIX says that the bits are the same */
+        memcpy((char *)&nccl + rows[i].offset, &at, sizeof at);
+        if (at == NULL && why_not[0] == '\0')
+            (void)snprintf(why_not, sizeof why_not,
+                           "%s has no function %s: 2.28 or later is needed", LIBRARY, rows[i].name);
+    }
+    if (why_not[0] == '\0' && (nccl.GetVersion(&version) != ncclSuccess || version < LEAST))
+        (void)snprintf(why_not, sizeof why_not, "%s is version %d, %d is needed", LIBRARY, version,
+                       LEAST);
+}
+
+static Status library(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, open_library);
+    return why_not[0] == '\0' ? OK : FAIL(ERR_UNSUPPORTED, "%s", why_not);
+}
+
+/* Groups */
+
+typedef struct Group Group;
+
+/* What the groups of a rank share; lives in the arena of comm_nccl. */
+typedef struct GpuWorld {
+    Comm *host;
+    Group *first; /* of all that were made and not freed */
+    void *page;   /* of the device: numbers that are sent and never read */
+    bool over;    /* given up */
+    char why[COMM_WHY_BYTES];
+} GpuWorld;
+
+struct Group {
+    Comm comm; /* what others hold */
+    GpuWorld *world;
+    Comm *host;
+    ncclComm_t nccl; /* NULL: of one rank */
+    cudaStream_t stream;
+    const char *call; /* the last one; NULL: none so far */
+    pthread_t leaver;
+    bool leaving;
+    Group *next;
+};
+
+static const CommTable table;
+
+static Group *group_of(Comm *c) { return c->own; }
+
+static Status nccl_status(const Group *g, const char *call, ncclResult_t r)
+{
+    if (r == ncclSuccess) return OK;
+    return FAIL(ERR_COMM, "%s of group %s on a GPU: NCCL: %s: %s", call, g->comm.name,
+                nccl.GetErrorString(r), nccl.GetLastError(NULL));
+}
+
+static Status copy_status(const Group *g, const char *call, cudaError_t e)
+{
+    if (e == cudaSuccess) return OK;
+    return FAIL(ERR_DEVICE, "%s of group %s: %s", call, g->comm.name, cudaGetErrorString(e));
+}
+
+static Status check_hope(const Group *g, const char *call)
+{
+    if (!g->world->over) return OK;
+    return FAIL(ERR_COMM, "%s of group %s: this rank has given up: %s", call, g->comm.name,
+                g->world->why);
+}
+
+static Status begin(Group *g, const char *call)
+{
+    TRY(check_hope(g, call));
+    g->call = call;
+    return OK;
+}
+
+/* Of one rank: what goes out comes in. */
+static Status copy_to_self(Group *g, const Tensor *in, const Tensor *out)
+{
+    if (in->data == out->data) return OK;
+    return copy_status(g, g->call,
+                       cudaMemcpyAsync(out->data, in->data, tensor_bytes(in),
+                                       cudaMemcpyDeviceToDevice, g->stream));
+}
+
+static ncclDataType_t type_of(const Tensor *t)
+{
+    if (t->dtype == DTYPE_F32) return ncclFloat32;
+    return t->dtype == DTYPE_BF16 ? ncclBfloat16 : ncclInt32;
+}
+
+static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
+{
+    Group *g = group_of(c);
+    TRY(begin(g, "all_reduce"));
+    if (g->nccl == NULL) return OK;
+    return nccl_status(g, g->call,
+                       nccl.AllReduce(t->data, t->data, (size_t)tensor_elems(t), type_of(t),
+                                      op == REDUCE_MAX ? ncclMax : ncclSum, g->nccl, g->stream));
+}
+
+static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Group *g = group_of(c);
+    TRY(begin(g, "reduce_scatter"));
+    if (g->nccl == NULL) return copy_to_self(g, in, out);
+    return nccl_status(g, g->call,
+                       nccl.ReduceScatter(in->data, out->data, (size_t)tensor_elems(out),
+                                          type_of(in), ncclSum, g->nccl, g->stream));
+}
+
+/* What is only moved is moved as bytes: any type. */
+
+static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Group *g = group_of(c);
+    TRY(begin(g, "all_gather"));
+    if (g->nccl == NULL) return copy_to_self(g, in, out);
+    return nccl_status(
+        g, g->call,
+        nccl.AllGather(in->data, out->data, tensor_bytes(in), ncclInt8, g->nccl, g->stream));
+}
+
+static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Group *g = group_of(c);
+    TRY(begin(g, "all_to_all"));
+    if (g->nccl == NULL) return copy_to_self(g, in, out);
+    return nccl_status(g, g->call,
+                       nccl.AlltoAll(in->data, out->data, tensor_bytes(in) / (size_t)c->size,
+                                     ncclInt8, g->nccl, g->stream));
+}
+
+static Status broadcast(Comm *c, const Tensor *t, int root)
+{
+    Group *g = group_of(c);
+    TRY(begin(g, "broadcast"));
+    if (g->nccl == NULL) return OK;
+    return nccl_status(
+        g, g->call,
+        nccl.Broadcast(t->data, t->data, tensor_bytes(t), ncclInt8, root, g->nccl, g->stream));
+}
+
+static Status barrier(Comm *c)
+{
+    Group *g = group_of(c);
+    TRY(begin(g, "barrier"));
+    if (g->nccl == NULL) return OK;
+    return nccl_status(
+        g, g->call,
+        nccl.AllReduce(g->world->page, g->world->page, 1, ncclInt32, ncclSum, g->nccl, g->stream));
+}
+
+static Status check_other(const Group *g, const char *call, int peer)
+{
+    if (peer != g->comm.rank) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s of group %s on a GPU: rank %d to itself: copy instead", call,
+                g->comm.name, peer);
+}
+
+static Status send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    Group *g = group_of(c);
+    (void)tag; /* messages of a stream come in its order */
+    TRY(begin(g, "send"));
+    TRY(check_other(g, g->call, peer));
+    *out = (CommRequest){ 0 };
+    return nccl_status(g, g->call,
+                       nccl.Send(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
+}
+
+static Status recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    Group *g = group_of(c);
+    (void)tag;
+    TRY(begin(g, "recv"));
+    TRY(check_other(g, g->call, peer));
+    *out = (CommRequest){ 0 };
+    return nccl_status(g, g->call,
+                       nccl.Recv(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
+}
+
+static Status test(Comm *c, CommRequest *r, bool *done)
+{
+    (void)c;
+    *r = (CommRequest){ 0 };
+    *done = true;
+    return OK;
+}
+
+static Status wait(Comm *c, CommRequest *r)
+{
+    bool done = false;
+    return test(c, r, &done);
+}
+
+/* Making */
+
+static Status share_id(const Group *g, ncclUniqueId *id)
+{
+    Tensor t = { id, DTYPE_I32, 1, { (int64_t)(sizeof *id / sizeof(int32_t)) } };
+    if (g->comm.rank == 0) TRY(nccl_status(g, "start", nccl.GetUniqueId(id)));
+    TRY(comm_broadcast(g->host, &t, 0));
+    /* the next call waits without a deadline: only now that all are here */
+    return comm_barrier(g->host);
+}
+
+static Status connect_ring(Group *g)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    config.blocking = 1;
+    config.minCTAs = config.maxCTAs = BLOCKS;
+    config.collnetEnable = 0;
+    config.commName = g->comm.name;
+    TRY(share_id(g, &id));
+    TRY(nccl_status(g, "start",
+                    nccl.CommInitRankConfig(&g->nccl, g->comm.size, id, g->comm.rank, &config)));
+    TRY(barrier(&g->comm)); /* the first call of the ring sets it up */
+    g->call = NULL;
+    return OK;
+}
+
+/* `host` becomes the group's. */
+static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, Arena *a, Comm **out)
+{
+    Group *g = NULL;
+    Status s = ARENA_ZEROED(a, 1, &g);
+    if (s == OK) {
+        *g = (Group){ .comm = *host, .world = w, .host = host, .stream = stream, .next = w->first };
+        g->comm.table = &table, g->comm.own = g;
+        if (host->size > 1) s = connect_ring(g);
+    }
+    if (s != OK) {
+        if (g != NULL && g->nccl != NULL) (void)nccl.CommAbort(g->nccl);
+        if (host != w->host) comm_free(host);
+        return s;
+    }
+    w->first = g;
+    *out = &g->comm;
+    return OK;
+}
+
+static Status split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
+{
+    Group *g = group_of(c);
+    Comm *host = NULL;
+    TRY(check_hope(g, "split"));
+    TRY(comm_split(g->host, color, key, name, a, &host));
+    *out = NULL;
+    return host == NULL ? OK : group_make(g->world, host, g->stream, a, out);
+}
+
+static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
+{
+    Group *g = group_of(c);
+    Comm *host = NULL;
+    TRY(check_hope(g, "again"));
+    TRY(comm_again(g->host, NULL, name, a, &host));
+    return group_make(g->world, host, stream, a, out);
+}
+
+Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
+{
+    GpuWorld *w = NULL;
+    TRY(ARENA_ZEROED(a, 1, &w));
+    w->host = host;
+    if (host->size > 1) {
+        TRY(library());
+        size_t bytes = ((size_t)host->size * 2 + 1) * sizeof(int32_t);
+        if (nccl.MemAlloc(&w->page, bytes) != ncclSuccess)
+            return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s", nccl.GetLastError(NULL));
+    }
+    Status s = group_make(w, host, stream, a, out);
+    if (s != OK && w->page != NULL) (void)nccl.MemFree(w->page);
+    return s;
+}
+
+/* Ending */
+
+static void *leave(void *nccl_comm)
+{
+    (void)nccl.CommAbort(nccl_comm);
+    return NULL;
+}
+
+static void give_up(GpuWorld *w, const char *why)
+{
+    if (w->over) return;
+    w->over = true;
+    (void)snprintf(w->why, sizeof w->why, "%s", why);
+    for (Group *g = w->first; g != NULL; g = g->next) {
+        if (g->nccl != NULL) g->leaving = pthread_create(&g->leaver, NULL, leave, g->nccl) == 0;
+    }
+}
+
+static void abort_all(Comm *c, const char *why)
+{
+    GpuWorld *w = group_of(c)->world;
+    comm_abort(w->host, why);
+    give_up(w, why);
+}
+
+/* The thread stays where a graph is not freed: better than to wait for it here. */
+static void await_leaver(Group *g)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LEAVE_S;
+    if (pthread_timedjoin_np(g->leaver, NULL, &until) != 0) (void)pthread_detach(g->leaver);
+}
+
+static void group_free(Comm *c)
+{
+    Group *g = group_of(c), **at = &g->world->first;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    if (g->leaving)
+        await_leaver(g);
+    else if (g->nccl != NULL && !g->world->over)
+        (void)nccl.CommDestroy(g->nccl);
+    if (g->host != g->world->host)
+        comm_free(g->host);
+    else if (g->world->page != NULL)
+        (void)nccl.MemFree(g->world->page);
+}
+
+static const CommTable table = {
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .send = send,
+    .recv = recv,
+    .test = test,
+    .wait = wait,
+    .split = split,
+    .again = again,
+    .free = group_free,
+    .abort = abort_all,
+};
+
+/* Of NCCL alone */
+
+void comm_set_stream(Comm *c, void *stream)
+{
+    if (c->table == &table) group_of(c)->stream = stream;
+}
+
+Status comm_connect(Comm *c)
+{
+    Group *g = c->table == &table ? group_of(c) : NULL;
+    if (g == NULL || g->nccl == NULL) return OK;
+    TRY(comm_barrier(g->host)); /* as in share_id */
+    Tensor in = { g->world->page, DTYPE_I32, 1, { c->size } };
+    Tensor out = { (int32_t *)g->world->page + c->size, DTYPE_I32, 1, { c->size } };
+    return all_to_all(c, &in, &out);
+}
+
+Status comm_batch_begin(Comm *c)
+{
+    Group *g = c->table == &table ? group_of(c) : NULL;
+    if (g == NULL || g->nccl == NULL) return OK;
+    TRY(begin(g, "a batch of transfers"));
+    return nccl_status(g, g->call, nccl.GroupStart());
+}
+
+Status comm_batch_end(Comm *c)
+{
+    Group *g = c->table == &table ? group_of(c) : NULL;
+    if (g == NULL || g->nccl == NULL) return OK;
+    return nccl_status(g, g->call, nccl.GroupEnd());
+}
+
+/* Watching */
+
+/* "all_reduce of group ep with rank 1, 2; send of group pp with rank 4". */
+static void say_calls(const GpuWorld *w, char *out, size_t out_bytes)
+{
+    size_t used = 0;
+    (void)snprintf(out, out_bytes, "none");
+    for (const Group *g = w->first; g != NULL; g = g->next) {
+        if (g->nccl == NULL || g->call == NULL || used >= out_bytes) continue;
+        used += (size_t)snprintf(out + used, out_bytes - used, "%s%s of group %s with rank",
+                                 used > 0 ? "; " : "", g->call, g->comm.name);
+        for (int i = 0, said = 0; i < g->comm.size && used < out_bytes; i++) {
+            if (i == g->comm.rank) continue;
+            used += (size_t)snprintf(out + used, out_bytes - used, "%s %d", said++ > 0 ? "," : "",
+                                     g->comm.member[i]);
+        }
+    }
+}
+
+static Status late(const Group *g, double waited_s)
+{
+    const CommWorld *host = g->comm.world;
+    char calls[COMM_WHY_BYTES / 2], place[HOST_PLACE_BYTES];
+    say_calls(g->world, calls, sizeof calls);
+    return FAIL(ERR_COMM,
+                "rank %d waited %.1f s for its GPU (comm.timeout_s %g), where the last calls are "
+                "%s%s",
+                g->world->host->rank, waited_s, host->timeout_s, calls, host_place(host, place));
+}
+
+static Status look_at_groups(const GpuWorld *w)
+{
+    for (const Group *g = w->first; g != NULL; g = g->next) {
+        ncclResult_t e = ncclSuccess;
+        if (g->nccl == NULL) continue;
+        TRY(nccl_status(g, "error found", nccl.CommGetAsyncError(g->nccl, &e)));
+        TRY(nccl_status(g, g->call == NULL ? "start" : g->call, e));
+    }
+    return OK;
+}
+
+Status comm_watch(Comm *c, double waited_s)
+{
+    if (c->table != &table || c->size == 1) return OK;
+    Group *g = group_of(c);
+    CommWorld *host = c->world;
+    char why[COMM_WHY_BYTES];
+    TRY(check_hope(g, "wait"));
+    int by = host->transport->aborted(host->self, why);
+    Status s = by < 0 ? look_at_groups(g->world) : FAIL(ERR_COMM, "rank %d failed: %s", by, why);
+    if (s == OK && waited_s > host->timeout_s) s = late(g, waited_s);
+    if (s == OK) return OK;
+    status_sentence(why, sizeof why);
+    abort_all(c, why);
+    return FAIL(ERR_COMM, "%s", why);
+}

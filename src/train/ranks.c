@@ -1,0 +1,191 @@
+#include "train/ranks.h"
+
+#include "base/file.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static const double SLOW = 1.2;
+enum { SLOW_STEPS = 3, LINE_BYTES = 120 };
+
+static Tensor i32_of(void *data, int64_t n) { return (Tensor){ data, DTYPE_I32, 1, { n } }; }
+
+Status ranks_open(Ranks *r, Comm *world, Arena *a)
+{
+    int64_t n = world == NULL ? 1 : world->size;
+    *r = (Ranks){ .world = world };
+    TRY(ARENA_ZEROED(a, n, &r->all));
+    TRY(ARENA_ZEROED(a, n, &r->sorted));
+    return ARENA_ZEROED(a, n, &r->slow);
+}
+
+/* Agreement. */
+
+typedef struct Difference {
+    int32_t line; /* from 1; 0: none */
+    char text[LINE_BYTES];
+} Difference;
+
+static Difference difference(const char *mine, const char *theirs)
+{
+    Difference d = { .line = 0 };
+    int line = 1;
+    for (;; line++) {
+        size_t a = strcspn(mine, "\n"), b = strcspn(theirs, "\n");
+        if (a != b || memcmp(mine, theirs, a) != 0) {
+            d.line = line;
+            (void)snprintf(d.text, sizeof d.text, "%.*s", (int)a, mine);
+            return d;
+        }
+        if (mine[a] == '\0' && theirs[b] == '\0') return d;
+        mine += a + (mine[a] != '\0'), theirs += b + (theirs[b] != '\0');
+    }
+}
+
+static void line_of(const char *text, int line, char out[LINE_BYTES])
+{
+    for (int i = 1; i < line && *text != '\0'; i++) {
+        text += strcspn(text, "\n");
+        text += *text != '\0';
+    }
+    (void)snprintf(out, LINE_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* Rank 0's text, in `a`. */
+static Status first_text(Comm *world, const char *text, Arena *a, char **out)
+{
+    int32_t words = (int32_t)(strlen(text) / sizeof(int32_t)) + 1;
+    Tensor n = i32_of(&words, 1);
+    TRY(comm_broadcast(world, &n, 0));
+    TRY(ARENA_ZEROED(a, (int64_t)words * (int64_t)sizeof(int32_t) + 1, out));
+    if (world->rank == 0) memcpy(*out, text, strlen(text));
+    Tensor t = i32_of(*out, words);
+    return comm_broadcast(world, &t, 0);
+}
+
+static Status agree(Comm *world, const char *what, const char *text, Arena *a)
+{
+    char *first = NULL, line[LINE_BYTES];
+    Difference *all = NULL, *mine = NULL;
+    TRY(first_text(world, text, a, &first));
+    TRY(ARENA_ZEROED(a, world->size, &all));
+    mine = &all[world->rank];
+    *mine = difference(text, first);
+    int64_t words = (int64_t)(sizeof *all / sizeof(int32_t));
+    Tensor in = i32_of(mine, words), out = i32_of(all, words * world->size);
+    TRY(comm_all_gather(world, &in, &out));
+    for (int i = 0; i < world->size; i++) {
+        if (all[i].line == 0) continue;
+        line_of(first, all[i].line, line);
+        if (world->rank > 0) log_quiet();
+        return FAIL(ERR_ARG, "%s of rank %d is not rank 0's: line %d is \"%s\" there, \"%s\" here",
+                    what, i, (int)all[i].line, all[i].text, line);
+    }
+    return OK;
+}
+
+Status ranks_agree(Comm *world, const char *what, const char *text)
+{
+    Arena a = { 0 };
+    TRY(arena_init(&a, "agreement", MEM_HOST, (size_t)1 << 30));
+    Status s = agree(world, what, text, &a);
+    arena_free(&a);
+    return s;
+}
+
+Status ranks_build(char *out, size_t out_bytes)
+{
+    FileMap map = { 0 };
+    TRY(file_map("/proc/self/exe", &map));
+    XXH128_hash_t h = XXH3_128bits(map.data, map.bytes);
+    (void)snprintf(out, out_bytes, "%zu bytes, sum %016llx%016llx\n", map.bytes,
+                   (unsigned long long)h.high64, (unsigned long long)h.low64);
+    file_unmap(&map);
+    return OK;
+}
+
+typedef struct Outcome {
+    int32_t code; /* Status */
+    char text[508];
+} Outcome;
+
+Status ranks_settle(Comm *world, Status s)
+{
+    Arena a = { 0 };
+    Outcome *all = NULL;
+    if (world == NULL || world->size == 1) return s;
+    TRY(arena_init(&a, "outcomes", MEM_HOST, (size_t)1 << 30));
+    TRY(ARENA_ZEROED(&a, world->size, &all));
+    Outcome *mine = &all[world->rank];
+    mine->code = (int32_t)s;
+    if (s != OK) status_sentence(mine->text, (int)sizeof mine->text);
+    int64_t words = (int64_t)(sizeof *all / sizeof(int32_t));
+    Tensor in = i32_of(mine, words), out = i32_of(all, words * world->size);
+    Status told = comm_all_gather(world, &in, &out);
+    int first = 0;
+    while (told == OK && first < world->size && all[first].code == OK) first++;
+    bool failed = told == OK && first < world->size;
+    if (failed && world->rank > 0) log_quiet();
+    if (failed && (first > 0 || s == OK)) {
+        told = FAIL((Status)all[first].code, "rank %d: %s", first, all[first].text);
+    } else if (failed) {
+        told = s;
+    }
+    arena_free(&a);
+    return told;
+}
+
+/* Steps. */
+
+static int rising(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static float field(const RankStep *s, int i) { return ((const float *)s)[i]; }
+
+static void spread(Ranks *r, int n)
+{
+    for (int f = 0; f < RANK_STEP_FIELDS; f++) {
+        for (int i = 0; i < n; i++) r->sorted[i] = field(&r->all[i], f);
+        qsort(r->sorted, (size_t)n, sizeof *r->sorted, rising);
+        ((float *)&r->spread.least)[f] = r->sorted[0];
+        ((float *)&r->spread.median)[f] = r->sorted[n / 2];
+        ((float *)&r->spread.most)[f] = r->sorted[n - 1];
+    }
+    for (int i = 0; i < n; i++) {
+        if (r->all[i].own_s >= r->spread.most.own_s) r->spread.slowest = i;
+    }
+}
+
+static void warn_of_slow(Ranks *r, int n)
+{
+    double median = (double)r->spread.median.own_s;
+    for (int i = 0; i < n; i++) {
+        double own = (double)r->all[i].own_s;
+        r->slow[i] = own > SLOW * median ? r->slow[i] + 1 : 0;
+        if (r->slow[i] != SLOW_STEPS || r->world->rank > 0) continue;
+        log_warn("rank %d is slow: %.3f s of its own in each of the last %d steps or more, the "
+                 "median rank takes %.3f s",
+                 i, own, (int)SLOW_STEPS, median);
+    }
+}
+
+Status ranks_step(Ranks *r, const RankStep *mine)
+{
+    int rank = r->world == NULL ? 0 : r->world->rank, n = r->world == NULL ? 1 : r->world->size;
+    r->all[rank] = *mine;
+    if (n > 1) {
+        Tensor in = { &r->all[rank], DTYPE_F32, 1, { RANK_STEP_FIELDS } };
+        Tensor out = { r->all, DTYPE_F32, 1, { (int64_t)n * RANK_STEP_FIELDS } };
+        TRY(comm_all_gather(r->world, &in, &out));
+    }
+    spread(r, n);
+    if (n > 1) warn_of_slow(r, n);
+    return OK;
+}

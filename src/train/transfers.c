@@ -1,0 +1,207 @@
+#include "train/transfers.h"
+
+#include "base/clock.h"
+#include "trace/trace.h"
+
+#include <assert.h>
+
+_Static_assert(2 * SCHEDULE_CHUNKS_MAX <= COMM_TAGS, "a tag for each way");
+
+TransferQueue *transfers_queue(const Transfers *t, const Action *a)
+{
+    return &t->queue[queue_of(t->program, a) - LANE_COUNT];
+}
+
+int transfers_tag(const Program *p, const Action *a)
+{
+    int chunk = action_is_send(a->kind) ? place_across(p, a).chunk : a->chunk;
+    return 2 * chunk + action_is_forward(a->kind);
+}
+
+const Tensor *transfers_entry(const Transfers *t, const Action *a)
+{
+    return &t->entries[action_is_send(a->kind) ? a->in : a->out];
+}
+
+Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out)
+{
+    Comm *c = transfers_queue(t, a)->comm;
+    int tag = transfers_tag(t->program, a);
+    if (action_is_send(a->kind)) return comm_send(c, what, a->peer, tag, out);
+    return comm_recv(c, what, a->peer, tag, out);
+}
+
+/* On the host. */
+
+static bool ready(const Transfers *t, const Action *a)
+{
+    for (int i = 0; i < 3; i++) {
+        if (a->wait[i] >= 0 && !t->event[a->wait[i]].signalled) return false;
+    }
+    return true;
+}
+
+static Status start(Transfers *t, int action)
+{
+    const Action *a = &t->program->at[action];
+    t->span[action].start_s = clock_s();
+    t->event[a->signal].action = action;
+    return transfers_post(t, a, transfers_entry(t, a), &t->event[a->signal].request);
+}
+
+/* In a trace a lane for each kind of transfer, beside those of passes. */
+static void finish(Transfers *t, int action)
+{
+    const Action *a = &t->program->at[action];
+    ActionSpan *s = &t->span[action];
+    t->event[a->signal].signalled = true;
+    s->end_s = clock_s();
+    if (t->ex->trace == NULL) return;
+    trace_event(t->ex->trace,
+                (TraceEvent){ .name = action_name(a->kind),
+                              .start_s = s->start_s,
+                              .duration_s = s->end_s - s->start_s,
+                              .step = t->ex->step,
+                              .lane = LANE_COUNT + (int)(a->kind - ACTION_SEND_ACTIVATIONS),
+                              .layer = -1 });
+}
+
+static Status look_at(Transfers *t, TransferQueue *q)
+{
+    const Action *at = t->program->at;
+    for (bool done = true; q->done < q->started; q->done++) {
+        TransferEvent *e = &t->event[at[q->action[q->done]].signal];
+        if (e->signalled) continue;
+        TRY(comm_test(q->comm, &e->request, &done));
+        if (!done) break;
+        finish(t, q->action[q->done]);
+    }
+    for (; q->started < q->n && ready(t, &at[q->action[q->started]]); q->started++) {
+        TRY(start(t, q->action[q->started]));
+    }
+    return OK;
+}
+
+/* Sees what has ended, and starts all that may start. */
+static Status look_at_all(Transfers *t)
+{
+    for (int i = 0; i < t->n; i++) TRY(look_at(t, &t->queue[i]));
+    return OK;
+}
+
+static Status host_begin(Transfers *t)
+{
+    for (int i = 0; i < t->program->events; i++) t->event[i] = (TransferEvent){ .action = -1 };
+    for (int i = 0; i < t->n; i++) t->queue[i].started = t->queue[i].done = 0;
+    return look_at_all(t);
+}
+
+static Status host_reach(Transfers *t, const Action *a)
+{
+    (void)a;
+    return look_at_all(t);
+}
+
+static Status wait_for(Transfers *t, int event)
+{
+    TransferEvent *e = &t->event[event];
+    if (e->signalled) return OK;
+    assert(e->action >= 0);
+    double from = clock_s();
+    TRY(comm_wait(t->comm, &e->request));
+    finish(t, e->action);
+    if (t->ex->trace == NULL) return OK;
+    trace_event(t->ex->trace, (TraceEvent){ .name = "wait",
+                                            .start_s = from,
+                                            .duration_s = clock_s() - from,
+                                            .step = t->ex->step,
+                                            .layer = -1 });
+    return OK;
+}
+
+static Status host_wait(Transfers *t, const Action *a)
+{
+    for (int i = 0; i < 3; i++) {
+        if (a->wait[i] >= 0) TRY(wait_for(t, a->wait[i]));
+    }
+    return OK;
+}
+
+static Status host_signal(Transfers *t, const Action *a)
+{
+    if (a->signal >= 0) t->event[a->signal].signalled = true;
+    return look_at_all(t);
+}
+
+static Status host_end(Transfers *t)
+{
+    for (int i = 0; i < t->n; i++) {
+        const TransferQueue *q = &t->queue[i];
+        for (int k = q->done; k < q->n; k++) {
+            TRY(wait_for(t, t->program->at[q->action[k]].signal));
+        }
+    }
+    return OK;
+}
+
+static Status host_move(Transfers *t, const Action *a, const Tensor *what)
+{
+    CommRequest request = { 0 };
+    TRY(transfers_post(t, a, what, &request));
+    return comm_wait(t->comm, &request);
+}
+
+static const TransferTable on_host = { .begin = host_begin,
+                                       .reach = host_reach,
+                                       .wait = host_wait,
+                                       .signal = host_signal,
+                                       .end = host_end,
+                                       .move = host_move };
+
+/* Set-up. */
+
+static Status make_queues(Transfers *t, Arena *a)
+{
+    const Program *p = t->program;
+    t->n = queue_count(p) - LANE_COUNT;
+    TRY(ARENA_ZEROED(a, t->n, &t->queue));
+    for (int i = 0; i < p->n; i++) {
+        if (action_is_transfer(p->at[i].kind)) transfers_queue(t, &p->at[i])->n++;
+    }
+    for (int i = 0; i < t->n; i++) {
+        t->queue[i].comm = t->comm;
+        TRY(ARENA_NEW(a, t->queue[i].n, &t->queue[i].action));
+        t->queue[i].n = 0;
+    }
+    for (int i = 0; i < p->n; i++) {
+        if (!action_is_transfer(p->at[i].kind)) continue;
+        TransferQueue *q = transfers_queue(t, &p->at[i]);
+        q->action[q->n++] = i;
+    }
+    return OK;
+}
+
+Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
+                      Transfers *out)
+{
+    *out =
+        (Transfers){ .table = &on_host, .ex = ex, .program = p, .entries = entries, .comm = comm };
+    TRY(make_queues(out, a));
+    TRY(ARENA_ZEROED(a, p->n, &out->span));
+    return ARENA_ZEROED(a, p->events + 1, &out->event);
+}
+
+void transfers_free(Transfers *t)
+{
+    for (int i = 0; i < t->ways; i++) comm_free(t->way[i]);
+}
+
+Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what)
+{
+    Action a = action_make(kind);
+    a.chunk = (short)chunk, a.micro = 0;
+    if (t->comm == NULL) return OK;
+    a.peer = (short)place_across(t->program, &a).rank;
+    if (a.peer < 0 || a.peer == t->program->rank) return OK;
+    return t->table->move(t, &a, what);
+}

@@ -1,0 +1,102 @@
+/*
+ * transfers: what a rank sends to and receives from other stages, beside its passes.
+ *
+ * On the host passes run in the order of the list; a transfer starts as soon as the events that it
+ * waits for are signalled, whenever the thread comes by, behind those of its own queue alone. All
+ * these events come from passes (schedule/lower.c). So when a pass waits for a transfer, all that
+ * can be under way is, and nothing else could start meanwhile: the thread may wait for that one.
+ * Two lanes in one thread keep the order of the list; a pass that is taken apart gives its output
+ * with its last phase, so nobody elsewhere waits for what stands behind it.
+ *
+ * Messages from one rank to another on one way (payload, chunk of the receiver) bear one tag, and
+ * both ends have them in one queue, in the same order.
+ *
+ * On a GPU (transfers_gpu.c) all is launched in the order of the list, and queues are streams.
+ */
+#ifndef TRAIN_TRANSFERS_H
+#define TRAIN_TRANSFERS_H
+
+#include "op/op.h"
+#include "schedule/schedule.h"
+
+/* When an action ran in the last step; of a transfer, from its start until this rank saw its end.
+ */
+typedef struct ActionSpan {
+    double start_s, end_s;
+} ActionSpan;
+
+/* The transfers of one queue; [done, started) are under way. */
+typedef struct TransferQueue {
+    int *action;
+    int n, started, done;
+    Comm *comm;
+    void *stream; /* on a GPU */
+} TransferQueue;
+
+typedef struct TransferEvent {
+    bool signalled;
+    int action; /* the transfer that has started and signals it; -1: none */
+    CommRequest request;
+    Event device; /* on a GPU, where the others are not used */
+} TransferEvent;
+
+typedef struct Transfers Transfers;
+
+typedef struct TransferTable {
+    Status (*begin)(Transfers *t);
+    Status (*reach)(Transfers *t, const Action *a);
+    Status (*wait)(Transfers *t, const Action *a);
+    Status (*signal)(Transfers *t, const Action *a);
+    Status (*end)(Transfers *t);
+    Status (*move)(Transfers *t, const Action *a, const Tensor *what);
+} TransferTable;
+
+struct Transfers {
+    const TransferTable *table;
+    Exec *ex;
+    const Program *program;
+    const Tensor *entries;
+    Comm *comm; /* the stages; NULL: nobody else is there */
+    TransferQueue *queue;
+    int n;
+    TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
+    ActionSpan *span;     /* by action */
+    Comm **way;           /* on a GPU: of whatever queues */
+    int ways;
+};
+
+/* Of a rank's program; tables in `a`. */
+Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
+                      Transfers *out);
+/* The stages' memory is on GPUs. Collective over them. */
+Status transfers_open_gpu(Transfers *t, Arena *a);
+void transfers_free(Transfers *t); /* safe on { 0 } */
+
+/* A step begins: nothing is signalled. */
+static inline Status transfers_begin(Transfers *t) { return t->table->begin(t); }
+/* The list has come to this transfer. */
+static inline Status transfers_reach(Transfers *t, const Action *a)
+{
+    return t->table->reach(t, a);
+}
+/* A pass goes on when all that it waits for has been signalled. */
+static inline Status transfers_wait(Transfers *t, const Action *a) { return t->table->wait(t, a); }
+static inline Status transfers_signal(Transfers *t, const Action *a)
+{
+    return t->table->signal(t, a);
+}
+/* What comes behind waits for all of them. */
+static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
+
+/* Outside of a step, with the one that comes before or after a chunk on micro-batch 0's way; waits.
+ * Nothing happens if that is this rank, or nobody is there. */
+Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what);
+
+/* What both executors share. */
+int transfers_tag(const Program *p, const Action *a);
+/* A send or a receive between `what` and the action's peer. */
+Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, CommRequest *out);
+const Tensor *transfers_entry(const Transfers *t, const Action *a);
+TransferQueue *transfers_queue(const Transfers *t, const Action *a);
+
+#endif

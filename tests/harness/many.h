@@ -1,0 +1,199 @@
+/*
+ * many: the tiny model (tiny.h) on many ranks, beside one rank that does all of it.
+ *
+ * Every rank runs the reference first, alone and on the same global batches, then its part of the
+ * mesh, and compares what it holds: so the same test runs over threads, processes and GPUs.
+ */
+#ifndef TESTS_HARNESS_MANY_H
+#define TESTS_HARNESS_MANY_H
+
+#include "harness/tiny.h"
+
+#include "train/shards.h"
+#include "train/train.h"
+
+enum { MANY_SETTINGS = 24, MANY_STEPS = 10 };
+
+typedef struct ManyCase {
+    const char *name;
+    int ranks;
+    const char *settings[MANY_SETTINGS]; /* of model and mesh; the one rank gets mesh.* = 1 */
+} ManyCase;
+
+typedef struct Many {
+    const ManyCase *what;
+    int steps;
+    double limit; /* of relative differences */
+} Many;
+
+/* One rank's share of a tiny model. */
+typedef struct ManyRank {
+    Tiny t;
+    Mesh mesh;
+    Batch own;
+} ManyRank;
+
+/* The settings, and those of a lone rank behind them. */
+static inline void many_settings(const ManyCase *c, bool alone, const char *out[MANY_SETTINGS + 8])
+{
+    static const char *const one[] = { "mesh.pp=1",   "mesh.vpp=1",         "mesh.ep=1",
+                                       "mesh.cp=1",   "mesh.schedule=1f1b", "mesh.layout=",
+                                       "mesh.shard=0" };
+    int n = 0;
+    for (; n < MANY_SETTINGS && c->settings[n] != NULL; n++) out[n] = c->settings[n];
+    for (size_t i = 0; alone && i < sizeof one / sizeof *one; i++) out[n++] = one[i];
+    out[n] = NULL;
+}
+
+/* Sequences [first, first + n) of the global batch. */
+static inline Batch many_rows(const Batch *b, int64_t first, int64_t n, int64_t seq)
+{
+    Batch out = *b;
+    out.id = tensor_rows(&b->id, first * seq, n * seq);
+    out.target = tensor_rows(&b->target, first * seq, n * seq);
+    out.pos = tensor_rows(&b->pos, first * seq, n * seq);
+    out.doc = tensor_rows(&b->doc, first, n);
+    out.domain = tensor_rows(&b->domain, first, n);
+    return out;
+}
+
+/* Fails through Status: threads other than the test's own cannot fail a test. */
+static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
+{
+    const char *set[MANY_SETTINGS + 8];
+    Tiny *t = &r->t;
+    MeshShape shape;
+    many_settings(c, world == NULL, set);
+    TRY(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
+    TRY(config_default(&t->config, &t->arena));
+    for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
+        TRY(config_override(&t->config, &t->arena, tiny_base[i]));
+    }
+    for (int i = 0; set[i] != NULL; i++) TRY(config_override(&t->config, &t->arena, set[i]));
+    TRY(config_check(&t->config));
+    const Config *k = &t->config;
+    TRY(train_mesh(k, world == NULL ? 1 : world->size, &shape));
+    if (world != NULL) TRY(mesh_make(world, &shape, &t->arena, &r->mesh));
+    t->shape = (EngineShape){ .batch = k->train_batch / (shape.shard * shape.replicate),
+                              .micro_batch = k->train_micro_batch,
+                              .sequence = k->data_sequence / shape.cp,
+                              .positions = k->data_sequence,
+                              .domains = 2,
+                              .threads = 1,
+                              .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
+                              .mesh = world == NULL ? NULL : &r->mesh };
+    TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
+    TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
+    TRY(engine_prepare(&t->engine, NULL));
+    TRY(engine_init_weights(&t->engine, 42));
+    TRY(batch_new(&t->arena, k->train_batch, k->data_sequence, &t->batch));
+    int64_t d = world == NULL ? 0 : r->mesh.at.replica * shape.shard + r->mesh.at.shard;
+    r->own = many_rows(&t->batch, d * t->shape.batch, t->shape.batch, k->data_sequence);
+    return OK;
+}
+
+static inline void many_close(ManyRank *r)
+{
+    engine_close(&r->t.engine);
+    mesh_free(&r->mesh);
+    arena_free(&r->t.arena);
+    *r = (ManyRank){ 0 };
+}
+
+static inline Status many_step(ManyRank *r, int64_t step, StepResult *out)
+{
+    EngineShape local = r->t.shape;
+    r->t.shape.sequence = r->t.config.data_sequence; /* batches are made whole */
+    tiny_batch(&r->t, step);
+    r->t.shape = local;
+    r->own.targets = r->t.batch.targets;
+    return engine_step(&r->t.engine, &r->own, 1e-2, step + 1, out);
+}
+
+/* What this rank has of a parameter's gradient after it was added over the ranks. */
+static inline ParamPiece many_gradient(const Engine *e, const Param *p)
+{
+    const ParamTable *t = &e->params;
+    ParamPiece none = { 0 };
+    if (p->first[BUF_GRAD] < 0) return none;
+    const ParamBucket *k = &t->bucket[p->bucket];
+    ParamPiece all = param_piece(t, p, &e->memory, BUF_GRAD);
+    if (t->shared_out[BUF_GRAD] || t->shards.stage == 0 || k->ranks == 1) return all;
+    int64_t part = k->n / k->ranks, at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
+    int64_t first = at > k->own * part ? at : k->own * part;
+    int64_t end = at + n < (k->own + 1) * part ? at + n : (k->own + 1) * part;
+    if (first >= end) return none;
+    Tensor flat = tensor_rows(&e->memory.buffer[BUF_GRAD], k->first + first, end - first);
+    return (ParamPiece){ first - at, end - first, flat };
+}
+
+static inline const Param *many_find(const Engine *e, const char *name)
+{
+    for (int i = 0; i < e->params.n; i++) {
+        if (strcmp(e->params.at[i].name, name) == 0) return &e->params.at[i];
+    }
+    return NULL;
+}
+
+/* Each parameter's gradient here beside the lone rank's, relative to that parameter's norm. */
+static inline Status many_same_gradients(const Engine *one, const Engine *e, double limit)
+{
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i], *q = many_find(one, p->name);
+        if (q == NULL) return FAIL(ERR_NUMERIC, "one rank has no %s", p->name);
+        ParamPiece piece = many_gradient(e, p);
+        if (piece.n == 0) continue;
+        Tensor whole = param_view(q, &one->memory, BUF_GRAD);
+        const float *want = whole.data, *have = piece.at.data;
+        double square = 0, error = 0;
+        for (int64_t k = 0; k < param_elems(q); k++) square += (double)want[k] * (double)want[k];
+        for (int64_t k = 0; k < piece.n; k++) {
+            double d = (double)have[k] - (double)want[piece.first + k];
+            error += d * d;
+        }
+        if (sqrt(error) <= limit * sqrt(square) + 1e-9) continue;
+        return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g", p->name,
+                    (long long)piece.first, (long long)piece.n, sqrt(error), sqrt(square));
+    }
+    return OK;
+}
+
+static inline Status many_same(const char *what, int64_t step, double have, double want,
+                               double limit)
+{
+    if (fabs(have - want) <= limit * fabs(want)) return OK;
+    return FAIL(ERR_NUMERIC, "step %lld: %s %.9g, one rank has %.9g", (long long)step, what, have,
+                want);
+}
+
+static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
+{
+    for (int64_t i = 0; i < m->steps; i++) {
+        StepResult want, have;
+        TRY(many_step(one, i, &want));
+        TRY(many_step(r, i, &have));
+        TRY(many_same("loss", i, have.loss, want.loss, m->limit));
+        TRY(many_same("auxiliary loss", i, have.aux_loss, want.aux_loss, m->limit));
+        TRY(many_same("gradient norm", i, have.grad_norm, want.grad_norm, m->limit));
+        if (one->t.engine.spec.n_moe > 0 &&
+            memcmp(want.load, have.load, tensor_bytes(&one->t.engine.record.load)) != 0)
+            return FAIL(ERR_NUMERIC, "step %lld: experts' loads differ", (long long)i);
+        if (i == 0) TRY(many_same_gradients(&one->t.engine, &r->t.engine, m->limit));
+    }
+    return OK;
+}
+
+/* The body of a rank: m->what on the world beside one rank. */
+static inline Status many_run(void *state, Comm *world)
+{
+    const Many *m = state;
+    ManyRank one = { 0 }, r = { 0 };
+    Status s = many_open(&one, m->what, NULL);
+    if (s == OK) s = many_open(&r, m->what, world);
+    if (s == OK) s = many_compare(m, &one, &r);
+    many_close(&r);
+    many_close(&one);
+    return s;
+}
+
+#endif

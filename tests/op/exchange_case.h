@@ -1,0 +1,135 @@
+/*
+ * exchange_case: ranks as threads, each with a place to run ops on, and tokens with experts to go
+ * to. A body that fails returns its status: only the main thread checks.
+ */
+#ifndef TESTS_OP_EXCHANGE_CASE_H
+#define TESTS_OP_EXCHANGE_CASE_H
+
+#include "harness/optest.h"
+
+enum { RANKS_MAX = 4 };
+
+/* How tokens choose: any experts; all the same few; experts of one rank. */
+typedef enum Deal { DEAL_RANDOM, DEAL_SAME, DEAL_ONE_RANK, DEALS } Deal;
+
+typedef struct Sizes {
+    int64_t n, k, experts, d, ranks;
+} Sizes;
+
+/* Tokens of one rank on their way. */
+typedef struct Traveller {
+    ExchangeKind kind;
+    int64_t experts;
+    Tensor x, index, weight, place, overflow, shared, residual;
+    Tensor rows, rows_index, rows_weight, sums, dweight;
+    Tensor y, home;
+} Traveller;
+
+typedef struct Collect {
+    Tensor mine, all, part, next, count;
+} Collect;
+
+typedef struct Rank {
+    OpTest t;
+    Mesh mesh;
+    Traveller traveller;
+    Collect collect;
+} Rank;
+
+typedef struct World {
+    int ranks;
+    MeshShape shape;
+    Status (*run)(Rank *r);
+    Rank rank[RANKS_MAX];
+} World;
+
+/* The mirror's calls of comm would be the CPU's, with memory of the GPU: it is taken away. */
+static inline void world_open(World *w)
+{
+    for (int i = 0; i < w->ranks; i++) {
+        OpTest *t = &w->rank[i].t;
+        optest_open(t, 1);
+        t->drawn = (uint64_t)i << 32; /* other numbers on each */
+        for (int l = 0; l < t->ex.depth; l++) {
+            if (t->ex.stack[l] == &backend_mirror) t->ex.stack[l] = &backend_guard;
+        }
+    }
+}
+
+static inline Status world_body(void *state, Comm *world)
+{
+    World *w = state;
+    Rank *r = &w->rank[world->rank];
+    TRY(mesh_make(world, &w->shape, &r->t.arena, &r->mesh));
+    r->t.ex.mesh = &r->mesh;
+    TRY(w->run(r));
+    mesh_free(&r->mesh);
+    return OK;
+}
+
+static inline void world_run(World *w)
+{
+    int failed = -1;
+    CHECK_OK(comm_threads(w->ranks, 20, world_body, w, &failed));
+}
+
+static inline void world_close(World *w)
+{
+    for (int i = 0; i < w->ranks; i++) optest_close(&w->rank[i].t);
+}
+
+/* Different experts for each token. */
+static inline Tensor deal(OpTest *t, Deal how, int64_t n, int64_t k, int64_t experts, int64_t ranks)
+{
+    Tensor index = optest_poisoned(t, DTYPE_I32, DIMS(n, k));
+    uint64_t stream = t->drawn++;
+    int64_t here = experts / ranks;
+    for (int64_t i = 0; i < n * k; i++) {
+        uint64_t token = (uint64_t)(i / k), rank = rng_below(3, stream, token, (uint64_t)ranks);
+        uint64_t e = rng_permute(stream + 7, token, (uint64_t)(i % k), (uint64_t)experts);
+        if (how == DEAL_SAME) e = (uint64_t)(experts - 1 - i % k);
+        if (how == DEAL_ONE_RANK) {
+            e = rng_permute(stream + 7, token, (uint64_t)(i % k), (uint64_t)here);
+            e += rank * (uint64_t)here;
+        }
+        optest_set(&index, i, (double)e);
+    }
+    return index;
+}
+
+/* Does the token have an expert on the rank? */
+static inline bool wants(const Tensor *index, int64_t token, int64_t rank, int64_t here)
+{
+    int64_t k = tensor_cols(index);
+    for (int64_t i = token * k; i < (token + 1) * k; i++) {
+        if ((int64_t)optest_get(index, i) / here == rank) return true;
+    }
+    return false;
+}
+
+static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
+                                  int64_t room)
+{
+    int64_t m = s.ranks * (kind == EXCHANGE_ALLGATHER ? s.n : room);
+    Traveller v = { .kind = kind, .experts = s.experts };
+    v.x = optest_normal(t, act, DIMS(s.n, s.d));
+    v.index = deal(t, how, s.n, s.k, s.experts, s.ranks);
+    v.weight = optest_normal(t, DTYPE_F32, DIMS(s.n, s.k));
+    for (int64_t i = 0; i < s.n * s.k; i++) /* nothing cancels */
+        optest_set(&v.weight, i, 0.1 + fabs(optest_get(&v.weight, i)));
+    if (kind == EXCHANGE_ALLTOALL) v.place = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
+    v.overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
+    optest_set(&v.overflow, 0, 0);
+    if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));
+    if (how == DEAL_RANDOM) v.shared = optest_normal(t, act, DIMS(s.n, s.d));
+    v.rows = optest_poisoned(t, act, DIMS(m, s.d));
+    v.rows_index = optest_poisoned(t, DTYPE_I32, DIMS(m, s.k));
+    v.rows_weight = optest_poisoned(t, DTYPE_F32, DIMS(m, s.k));
+    v.sums = optest_poisoned(t, act, DIMS(m, s.d));
+    v.dweight = optest_poisoned(t, DTYPE_F32, DIMS(m, s.k));
+    v.y = optest_poisoned(t, act, DIMS(s.n, s.d));
+    v.home = optest_poisoned(t, DTYPE_F32, DIMS(s.n, s.k));
+    return v;
+}
+
+#endif
