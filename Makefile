@@ -2,6 +2,7 @@
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
+# make test-mpi     ranks as processes of mpirun
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make docs        docs/config.md from the table of settings
@@ -55,7 +56,8 @@ LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(wildcard src/*/*.c))
 ifeq ($(MPI),1)
 SRC += src/comm/mpi.c
-CFLAGS += $(shell pkg-config --cflags ompi-c)
+MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
+$B/src/comm/mpi.c.o: CFLAGS += $(MPI_CFLAGS)
 LDLIBS += $(shell pkg-config --libs ompi-c)
 else
 SRC += src/comm/mpi_off.c
@@ -120,7 +122,7 @@ $(LIB): $(OBJ)
 $B/switchyard: $B/src/main.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-# build/switchyard is the release program that was made last, with CUDA or without
+# build/switchyard is the release program that was made last, with CUDA and MPI or without
 ifeq ($(CONFIG),release)
 $(PROGRAM): $B/switchyard always
 	@cmp -s $< $@ || cp $< $@
@@ -142,6 +144,8 @@ build-test-mesh: $(MESH)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
+build-test-mpi:
+	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi
 
 test: build-test
 	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH) $(GPU) $(SYSTEM)
@@ -151,6 +155,8 @@ test-mesh: build-test-mesh
 	tools/run_tests $(MESH)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
+test-mpi: build-test-mpi
+	tools/run_mpi $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi
 
 asan hostile:
 	$(MAKE) CONFIG=$@ test-fast
@@ -176,7 +182,7 @@ reproduce: $(PROGRAM)
 
 # what tools/lint gives to clang
 flags:
-	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN)
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS)
 
 lint:
 	tools/lint
@@ -185,7 +191,7 @@ always:
 
 clean:
 	rm -rf $(BUILD)
-.PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz test \
-        test-fast test-mesh test-fuzz asan tsan hostile fuzz debug bench docs reproduce flags lint clean
+.PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lint clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

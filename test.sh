@@ -1,7 +1,7 @@
 #!/bin/sh
 # test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
 # tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and undefined
-# sanitizers; mesh tests under the thread sanitizer; lints. Each lint and each corpus counts as a
+# sanitizers; mesh tests under the thread sanitizer; ranks as processes of MPI; lints. Each lint and each corpus counts as a
 # test. The last line adds everything up; success is when nothing failed.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
@@ -54,6 +54,7 @@ stage 'release: unit, op, schedule, mesh and system tests' in_config release tes
 stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
 stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
 stage 'thread: mesh tests' in_config tsan test-mesh
+stage 'MPI: ranks as processes' in_config release test-mpi
 stage 'CUDA: everything compiles and links' kernels
 stage 'lints' tools/lint
 

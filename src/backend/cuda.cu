@@ -290,7 +290,10 @@ static Status look(Exec *ex, bool *busy)
         if ((c->used >> i & 1) == 0) continue;
         cudaError_t e = cudaStreamQuery(c->stream[i]);
         *busy = e == cudaErrorNotReady;
-        if (!*busy) TRY(cuda_status(e, "wait for the GPU"));
+        if (*busy)
+            (void)cudaGetLastError(); /* which would be the next launch's error */
+        else
+            TRY(cuda_status(e, "wait for the GPU"));
     }
     return OK;
 }

@@ -334,7 +334,9 @@ static Status connect_ring(Group *g)
     TRY(share_id(g, &id));
     TRY(nccl_status(g, "start",
                     nccl.CommInitRankConfig(&g->nccl, g->comm.size, id, g->comm.rank, &config)));
-    return barrier(&g->comm); /* the first call of the ring sets it up */
+    TRY(barrier(&g->comm)); /* the first call of the ring sets it up */
+    g->call = NULL;
+    return OK;
 }
 
 /* `host` becomes the group's. */
@@ -361,7 +363,7 @@ static Status split(Comm *c, int color, int key, const char *name, Arena *a, Com
 {
     Group *g = group_of(c);
     Comm *host = NULL;
-    TRY(begin(g, "split"));
+    TRY(check_hope(g, "split"));
     TRY(comm_split(g->host, color, key, name, a, &host));
     *out = NULL;
     return host == NULL ? OK : group_make(g->world, host, g->stream, a, out);
@@ -371,7 +373,7 @@ static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **ou
 {
     Group *g = group_of(c);
     Comm *host = NULL;
-    TRY(begin(g, "again"));
+    TRY(check_hope(g, "again"));
     TRY(comm_again(g->host, NULL, name, a, &host));
     return group_make(g->world, host, stream, a, out);
 }
@@ -491,7 +493,7 @@ Status comm_batch_end(Comm *c)
 static void say_calls(const GpuWorld *w, char *out, size_t out_bytes)
 {
     size_t used = 0;
-    out[0] = '\0';
+    (void)snprintf(out, out_bytes, "none");
     for (const Group *g = w->first; g != NULL; g = g->next) {
         if (g->nccl == NULL || g->call == NULL || used >= out_bytes) continue;
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%s of group %s with rank",

@@ -22,6 +22,7 @@ extern "C" {
 #include "op/op.h"
 }
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -498,6 +499,7 @@ static Status call_run(struct Exec *ex, const Call *c, bool *done)
     const Plan *p = NULL;
     *done = c->whole.B == 0;
     if (*done) return OK;
+    assert(exec_stream(ex) == attention->stream); /* the handle's: the compute lane's */
     TRY(plan_for(attention, c, &p));
     if (p == NULL && c->kernel == ATTENTION_CUDNN) {
         return FAIL(ERR_UNSUPPORTED, "attention.kernel is cudnn, which cannot run here: %s",

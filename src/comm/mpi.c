@@ -1,0 +1,294 @@
+/*
+ * mpi: ranks are processes. MPI only carries messages, what is made of them is host.c's; so sums
+ * have the bits of threads, whatever algorithms a library would choose.
+ *
+ * Waits poll and soon sleep, more and more, up to a millisecond: ranks may outnumber cores. A
+ * second communicator carries news, which every wait looks for: that a rank has aborted the world,
+ * or, from half of the deadline on, for whom a rank waits, so that who is late first can name who
+ * is lost.
+ *
+ * MPI_Finalize waits for all without a deadline, so it is called only after a barrier that has one.
+ * After a failure the process just ends, and mpirun ends the others.
+ */
+#include "comm/host.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* MPI counts with an int: what is longer goes as blocks and a rest. */
+#ifdef HOSTILE
+enum { BLOCK_BYTES = 16, WHOLE_MAX_BYTES = 100 };
+#else
+enum { BLOCK_BYTES = 1 << 20, WHOLE_MAX_BYTES = 1 << 30 };
+#endif
+enum { SPINS = 100, NAP_MIN_NS = 20000, NAP_MAX_NS = 1000000 };
+static const double PARTING_S = 0.2; /* for a last message, or a receive that is taken back */
+
+typedef enum NewsKind { NEWS_ABORT, NEWS_WAITS } NewsKind;
+
+typedef struct News {
+    NewsKind kind;
+    int peer; /* for whom the sender waits */
+    char why[COMM_WHY_BYTES];
+} News;
+
+typedef struct Transfer {
+    MPI_Request part[2]; /* blocks, rest */
+    Message message;
+} Transfer;
+
+typedef struct Mpi {
+    MPI_Comm messages, news;
+    MPI_Datatype block;
+    Comm *world;
+    int rank, ranks, tag_max;
+    int aborted_by, waits_slot; /* -1: none */
+    bool told;                  /* the others know for whom this rank waits */
+    double timeout_s, waits_since_s;
+    int *waits_for;       /* (ranks) as they say; -1 */
+    MPI_Request *telling; /* (ranks) */
+    News out;
+    char why[COMM_WHY_BYTES];
+    Transfer transfer[COMM_REQUESTS];
+} Mpi;
+
+static Status mpi_status(int rc, const char *what)
+{
+    char why[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    if (rc == MPI_SUCCESS) return OK;
+    MPI_Error_string(rc, why, &n);
+    return FAIL(ERR_COMM, "MPI, %s: %s", what, why);
+}
+
+static void nap(int spins)
+{
+    long ns = NAP_MIN_NS;
+    if (spins < SPINS) {
+        sched_yield();
+        return;
+    }
+    for (int i = SPINS; i < spins && ns < NAP_MAX_NS; i += SPINS / 2) ns *= 2;
+    nanosleep(&(struct timespec){ .tv_nsec = ns < NAP_MAX_NS ? ns : NAP_MAX_NS }, NULL);
+}
+
+static int begin(const Mpi *b, const Message *m, char *at, int count, MPI_Datatype type,
+                 MPI_Request *out)
+{
+    if (m->sends) return MPI_Isend(at, count, type, m->peer, m->key, b->messages, out);
+    return MPI_Irecv(at, count, type, m->peer, m->key, b->messages, out);
+}
+
+static Status mpi_post(void *self, int slot, const Message *m)
+{
+    Mpi *b = self;
+    Transfer *t = &b->transfer[slot];
+    size_t blocks = m->bytes > WHOLE_MAX_BYTES ? m->bytes / BLOCK_BYTES : 0;
+    size_t rest = m->bytes - blocks * BLOCK_BYTES;
+    char *at = m->data;
+    *t = (Transfer){ { MPI_REQUEST_NULL, MPI_REQUEST_NULL }, *m };
+    if (m->key > b->tag_max) {
+        return FAIL(ERR_COMM, "message key %d, this MPI has tags up to %d", m->key, b->tag_max);
+    }
+    if (blocks > 0) {
+        TRY(mpi_status(begin(b, m, at, (int)blocks, b->block, &t->part[0]), "a message's blocks"));
+    }
+    at += blocks * BLOCK_BYTES;
+    return mpi_status(begin(b, m, at, (int)rest, MPI_BYTE, &t->part[1]), "a message");
+}
+
+/* Small messages to all others; what was told before must have left. */
+static void tell(Mpi *b, NewsKind kind, int peer, size_t bytes)
+{
+    int gone = 0;
+    MPI_Testall(b->ranks, b->telling, &gone, MPI_STATUSES_IGNORE);
+    if (!gone) return;
+    b->out.kind = kind;
+    b->out.peer = peer;
+    for (int r = 0; r < b->ranks; r++) {
+        if (r == b->rank) continue;
+        MPI_Isend(&b->out, (int)bytes, MPI_BYTE, r, 0, b->news, &b->telling[r]);
+    }
+}
+
+static Status hear(Mpi *b)
+{
+    for (;;) {
+        MPI_Status st;
+        News in = { 0 };
+        int there = 0;
+        TRY(mpi_status(MPI_Iprobe(MPI_ANY_SOURCE, 0, b->news, &there, &st), "looking for news"));
+        if (!there) return OK;
+        TRY(mpi_status(MPI_Recv(&in, (int)sizeof in, MPI_BYTE, st.MPI_SOURCE, 0, b->news, &st),
+                       "reading news"));
+        if (in.kind == NEWS_WAITS) b->waits_for[st.MPI_SOURCE] = in.peer;
+        if (in.kind != NEWS_ABORT || b->aborted_by >= 0) continue;
+        b->aborted_by = st.MPI_SOURCE;
+        memcpy(b->why, in.why, sizeof b->why);
+    }
+}
+
+static Status check_length(const Mpi *b, const Transfer *t, const MPI_Status *st)
+{
+    int n = 0;
+    size_t want = t->message.bytes;
+    if (want > WHOLE_MAX_BYTES) want %= BLOCK_BYTES;
+    MPI_Get_count(st, MPI_BYTE, &n);
+    if (t->message.sends || (size_t)n == want) return OK;
+    return FAIL(ERR_SHAPE, "rank %d receives %zu bytes, rank %d sends %d", b->rank, want,
+                t->message.peer, n);
+}
+
+static Status finish(Mpi *b, Transfer *t, bool *done)
+{
+    MPI_Status st[2];
+    int all = 0;
+    TRY(mpi_status(MPI_Testall(2, t->part, &all, st), "a message under way"));
+    *done = all != 0;
+    return all ? check_length(b, t, &st[1]) : OK;
+}
+
+/* From half of the deadline on the others are told, and told again when it is over. */
+static void note_wait(Mpi *b, int slot, bool done)
+{
+    double now = clock_s();
+    if (done) {
+        if (b->told && slot == b->waits_slot) tell(b, NEWS_WAITS, -1, offsetof(News, why));
+        if (slot == b->waits_slot) b->told = false, b->waits_slot = -1;
+        return;
+    }
+    if (b->waits_slot != slot) b->waits_slot = slot, b->waits_since_s = now;
+    if (b->told || now - b->waits_since_s < b->timeout_s / 2) return;
+    tell(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
+    b->told = true;
+}
+
+static Status mpi_test(void *self, int slot, double patience_s, bool *done)
+{
+    Mpi *b = self;
+    double until = clock_s() + patience_s;
+    for (int spins = 0;; spins++) {
+        TRY(finish(b, &b->transfer[slot], done));
+        if (*done) break;
+        TRY(hear(b));
+        if (b->aborted_by >= 0 || patience_s <= 0 || clock_s() >= until) break;
+        nap(spins);
+    }
+    if (patience_s > 0) note_wait(b, slot, *done);
+    return OK;
+}
+
+static int mpi_waits_for(void *self, int rank) { return ((const Mpi *)self)->waits_for[rank]; }
+
+static int mpi_aborted(void *self, char why[COMM_WHY_BYTES])
+{
+    const Mpi *b = self;
+    if (b->aborted_by >= 0) memcpy(why, b->why, COMM_WHY_BYTES);
+    return b->aborted_by;
+}
+
+/* Until all are done, for a moment at most. */
+static void part_from(int n, MPI_Request *request)
+{
+    double until = clock_s() + PARTING_S;
+    int gone = 0;
+    for (int spins = 0; !gone && clock_s() < until; spins++) {
+        if (MPI_Testall(n, request, &gone, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
+        if (!gone) nap(spins);
+    }
+}
+
+static void mpi_abort(void *self, const char *why)
+{
+    Mpi *b = self;
+    if (b->aborted_by >= 0) return;
+    b->aborted_by = b->rank;
+    part_from(b->ranks, b->telling);
+    (void)snprintf(b->out.why, sizeof b->out.why, "%s", why);
+    memcpy(b->why, b->out.why, sizeof b->why);
+    tell(b, NEWS_ABORT, -1, sizeof b->out);
+    part_from(b->ranks, b->telling);
+}
+
+/* Only MPI calls of this process write what it receives, and there are none but of news from here
+ * on. */
+static void mpi_withdraw(void *self)
+{
+    Mpi *b = self;
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        Transfer *t = &b->transfer[i];
+        for (int p = 0; p < 2 && !t->message.sends; p++) {
+            if (t->part[p] != MPI_REQUEST_NULL) MPI_Cancel(&t->part[p]);
+        }
+        if (!t->message.sends) part_from(2, t->part);
+    }
+}
+
+static void mpi_close(void *self, bool failed)
+{
+    Mpi *b = self;
+    if (failed) return;
+    if (comm_barrier(b->world) == OK)
+        MPI_Finalize();
+    else
+        log_warn("the end: %s", status_message());
+}
+
+static const Transport mpi_transport = { .post = mpi_post,
+                                         .test = mpi_test,
+                                         .waits_for = mpi_waits_for,
+                                         .aborted = mpi_aborted,
+                                         .abort = mpi_abort,
+                                         .withdraw = mpi_withdraw,
+                                         .close = mpi_close };
+
+static Status open_channel(MPI_Comm *out, const char *what)
+{
+    TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, out), what));
+    return mpi_status(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN), what);
+}
+
+static Status open_channels(Mpi *b)
+{
+    const int *tag_max = NULL;
+    int found = 0;
+    TRY(open_channel(&b->messages, "a communicator for messages"));
+    TRY(open_channel(&b->news, "a communicator for news"));
+    TRY(mpi_status(MPI_Type_contiguous(BLOCK_BYTES, MPI_BYTE, &b->block), "the type of blocks"));
+    TRY(mpi_status(MPI_Type_commit(&b->block), "the type of blocks"));
+    TRY(mpi_status(MPI_Comm_get_attr(b->messages, MPI_TAG_UB, (void *)&tag_max, &found),
+                   "the largest tag"));
+    b->tag_max = found ? *tag_max : INT16_MAX;
+    return OK;
+}
+
+Status comm_mpi(Arena *a, double timeout_s, Comm **out)
+{
+    int level = 0;
+    Mpi *b = NULL;
+    TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "its start"));
+    TRY(mpi_status(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "its errors"));
+    TRY(ARENA_ZEROED(a, 1, &b));
+    MPI_Comm_rank(MPI_COMM_WORLD, &b->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &b->ranks);
+    TRY(ARENA_NEW(a, b->ranks, &b->waits_for));
+    TRY(ARENA_NEW(a, b->ranks, &b->telling));
+    for (int r = 0; r < b->ranks; r++) b->waits_for[r] = -1, b->telling[r] = MPI_REQUEST_NULL;
+    for (int i = 0; i < COMM_REQUESTS; i++) {
+        b->transfer[i].part[0] = b->transfer[i].part[1] = MPI_REQUEST_NULL;
+    }
+    b->aborted_by = b->waits_slot = -1;
+    b->timeout_s = timeout_s;
+    TRY(open_channels(b));
+    TRY(host_open(&mpi_transport, b, b->rank, b->ranks, timeout_s, a, &b->world));
+    *out = b->world;
+    return OK;
+}
+
+bool comm_mpi_built(void) { return true; }

@@ -1,0 +1,77 @@
+/* The cases of tests/unit/comm over processes. tools/run_mpi starts it on 1 to 4 ranks; it is no
+ * cmocka binary, for a test is passed only if all ranks end as they should.
+ *
+ *     test_mpi collectives | transfers | split     exit code 0
+ *     test_mpi lost | abort | killed               rank 1 stops answering, fails, is killed: the
+ *                                                  others end with a sentence that names it
+ */
+#include "harness/comm_cases.h"
+
+#include <stdio.h>
+#include <time.h>
+
+static const double DEADLINE_S = 1, STOP_PATIENCE_S = 0.3;
+static volatile sig_atomic_t stopped;
+
+typedef Status Case(Comm *c, Arena *a);
+
+static void on_signal(int number) { stopped = number; }
+
+static Status is_lost(Comm *c, Arena *a)
+{
+    (void)a;
+    if (c->rank != 1) return comm_barrier(c);
+    nanosleep(&(struct timespec){ .tv_sec = 30 }, NULL);
+    return FAIL(ERR_COMM, "slept long enough");
+}
+
+static Status fails(Comm *c, Arena *a)
+{
+    (void)a;
+    return c->rank == 1 ? FAIL(ERR_DISK, "no room for the checkpoint") : comm_barrier(c);
+}
+
+static Status dies(Comm *c, Arena *a)
+{
+    (void)a;
+    if (c->rank == 1) raise(SIGKILL);
+    return comm_barrier(c);
+}
+
+static Status run(const char *name, Comm *c, Arena *a)
+{
+    static const struct {
+        const char *name;
+        Case *run;
+    } cases[] = { { "collectives", case_collectives },
+                  { "transfers", case_transfers },
+                  { "split", case_split },
+                  { "lost", is_lost },
+                  { "abort", fails },
+                  { "killed", dies } };
+    if (c->size != comm_launched()) return FAIL(ERR_NUMERIC, "%d launched", comm_launched());
+    comm_set_stop(c, &stopped, STOP_PATIENCE_S);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(name, cases[i].name) == 0) return cases[i].run(c, a);
+    }
+    return FAIL(ERR_ARG, "there is no case %s", name);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argv[argc - 1];
+    char why[512];
+    Arena a = { 0 };
+    Comm *c = NULL;
+    signal(SIGTERM, on_signal);
+    Status s = arena_init(&a, "mpi", MEM_HOST, (size_t)64 << 20);
+    if (s == OK) s = comm_mpi(&a, strcmp(name, "lost") == 0 ? DEADLINE_S : 30, &c);
+    if (s == OK) s = run(name, c, &a);
+    if (s != OK) {
+        status_sentence(why, sizeof why);
+        fprintf(stderr, "from %d: %s\n", c == NULL ? -1 : c->rank, why);
+        if (c != NULL) comm_abort(c, why);
+    }
+    comm_free(c);
+    return status_exit_code(s);
+}
