@@ -108,10 +108,31 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->arena[ENGINE_SCRATCH];
     if (e->on_gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (e->on_gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    if (e->on_gpu) return cuda_exec_init(&e->ex, engine_gpu(e), &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
     if (e->counting) e->ex.stack[0] = &backend_count;
     return OK;
+}
+
+/* On a GPU groups of its memory, in the place of the host's, over which they meet. */
+static Status make_mesh(Engine *e)
+{
+    const Mesh *host = e->shape.mesh;
+    e->ex.mesh = host;
+    if (host == NULL || !e->on_gpu || e->counting) return OK;
+    Comm *world = NULL;
+    TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
+    e->mesh.group[GROUP_WORLD] = world;
+    TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    e->ex.mesh = e->shape.mesh = &e->mesh;
+    return OK;
+}
+
+static void free_mesh(Engine *e)
+{
+    Comm *world = e->mesh.group[GROUP_WORLD];
+    mesh_free(&e->mesh);
+    comm_free(world);
 }
 
 /* plan NULL: for counting. */
@@ -127,7 +148,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(engine_make_program(e));
     TRY(params_build(&e->spec, e->shape.pp_rank, &e->tables, &e->params));
     TRY(make_exec(e));
-    e->ex.mesh = e->shape.mesh;
+    TRY(make_mesh(e));
     TRY(engine_make_arenas(e, plan));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
@@ -162,6 +183,7 @@ void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
     engine_free_transfers(e);
+    free_mesh(e);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);

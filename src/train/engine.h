@@ -43,7 +43,7 @@ typedef struct EngineShape {
     int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
-    const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
+    const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
 } EngineShape;
 
 /* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
@@ -122,6 +122,7 @@ typedef struct Engine {
     Program program;
     int at;             /* the action that runs */
     LayerRange *chunks; /* of this rank */
+    Mesh mesh;          /* on a GPU what shape.mesh then points to; else empty */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
     Arena tables;               /* host bookkeeping: never counted away */
