@@ -54,6 +54,29 @@ static void a_stage_that_fails_within_a_step_ends_all(void **state)
     CHECK(clock_s() - start < TIMEOUT_S / 2);
 }
 
+static Status stay_away(Tiny *t, Case *c, int rank)
+{
+    (void)c;
+    StepResult result;
+    return rank == 1 ? OK : engine_step(&t->engine, &t->batch, 0, 1, &result);
+}
+
+static Status lonely_stage(void *state, Comm *world)
+{
+    (void)state;
+    return with_stage(world, TINY("mesh.pp=2", "train.micro_batch=1", "run.threads=1"), NULL,
+                      stay_away);
+}
+
+static void who_waits_in_vain_says_where_it_stood(void **state)
+{
+    (void)state;
+    int failed = -1;
+    CHECK_FAILS(comm_threads(2, 3, lonely_stage, NULL, &failed), ERR_COMM,
+                "group pp (comm.timeout_s 3) at step 1: backward of micro-batch 0 on chunk 0");
+    CHECK_INT(failed, 0);
+}
+
 /* Written by the stages, read as a page of pipelines reads it. */
 
 enum { EVENTS = 4096 };
@@ -130,6 +153,7 @@ int main(void)
         TEST(four_stages_train_as_one_rank_does),
         TEST(a_table_on_both_ends_gets_the_gradients_of_both),
         TEST(a_stage_that_fails_within_a_step_ends_all),
+        TEST(who_waits_in_vain_says_where_it_stood),
         TEST(a_recorded_step_is_drawn_with_every_pass),
         TEST(a_pipeline_without_its_ranks_is_refused),
     };
