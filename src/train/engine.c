@@ -110,7 +110,7 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->arena[ENGINE_SCRATCH];
     if (e->on_gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (e->on_gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    if (e->on_gpu) return cuda_exec_init(&e->ex, engine_gpu(e), &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
     if (e->counting) e->ex.stack[0] = &backend_count;
     return OK;
@@ -119,17 +119,26 @@ static Status make_exec(Engine *e)
 /* The groups that tensors go through: the host's, or the same over the GPUs. */
 static Status join_mesh(Engine *e)
 {
+    static const MeshGroup exchanging[] = { GROUP_EP, GROUP_CP, GROUP_PP };
     const Mesh *host = e->shape.mesh;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->mesh = *host;
-    if (e->on_gpu) {
-        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables,
-                      &world));
-        TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
-    }
     e->ex.mesh = &e->mesh;
+    if (!e->on_gpu) return OK;
+    TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
+    e->mesh = (Mesh){ .group = { [GROUP_WORLD] = world } };
+    TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
     return OK;
+}
+
+static void leave_mesh(Engine *e)
+{
+    if (!e->on_gpu || e->counting || e->shape.mesh == NULL) return;
+    Comm *world = e->mesh.group[GROUP_WORLD];
+    mesh_free(&e->mesh);
+    comm_free(world);
 }
 
 /* plan NULL: for counting. */
@@ -184,7 +193,7 @@ void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
     engine_free_transfers(e);
-    if (e->on_gpu) mesh_free(&e->mesh);
+    leave_mesh(e);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);

@@ -45,7 +45,7 @@ typedef struct EngineShape {
     int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
-    const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
+    const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
     const EnginePlan *again; /* of the way with room for all rows (again.h); NULL: there is none */
     bool all_rows;           /* plan that way */
 } EngineShape;
