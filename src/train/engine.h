@@ -64,6 +64,7 @@ struct EnginePlan {
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
     size_t tables_bytes;
+    size_t save_bytes; /* checkpoint_plan_bytes */
     int64_t params_total, params_active;
 };
 
