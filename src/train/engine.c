@@ -426,6 +426,15 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
                 (long long)step);
 }
 
+static Status launch_losses(Engine *e, int64_t n)
+{
+    TRY(engine_copy_in(e));
+    TRY(run_losses(e, n));
+    TRY(engine_copy_record(e));
+    TRY(engine_copy_out(e, &e->token_loss));
+    return engine_wait(e);
+}
+
 Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 {
     int64_t n = batch->domain.dim[0];
@@ -434,11 +443,13 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
                     (long long)e->shape.micro_batch);
     }
     put_batch(e, batch);
-    TRY(engine_copy_in(e));
-    TRY(run_losses(e, n));
-    TRY(engine_copy_record(e));
-    TRY(engine_copy_out(e, &e->token_loss));
-    TRY(engine_wait(e));
+    TRY(launch_losses(e, n));
+    if (again_needed(e)) {
+        again_use(e, 1);
+        Status s = launch_losses(e, n);
+        again_use(e, 0);
+        TRY(s);
+    }
     Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
     *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;

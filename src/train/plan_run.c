@@ -51,24 +51,17 @@ Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
     return s;
 }
 
-static int64_t dp_of(const MeshShape *s) { return (int64_t)s->shard * s->replicate; }
-
-static int64_t data_rank(const Mesh *m)
-{
-    return (int64_t)m->at.replica * m->shape.shard + m->at.shard;
-}
-
 /* Each data-parallel rank takes a run of the step's sequences. */
 static int64_t own_sequences(const Config *c, const Mesh *m)
 {
-    return m == NULL ? c->train_batch : c->train_batch / dp_of(&m->shape);
+    return m == NULL ? c->train_batch : c->train_batch / mesh_data_ranks(&m->shape);
 }
 
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
-    int64_t dp = dp_of(out);
+    int64_t dp = mesh_data_ranks(out);
     if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
     return FAIL(ERR_ARG,
                 "train.batch %lld does not divide over %lld data-parallel ranks with "
@@ -91,17 +84,18 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
         const ConfigSource *s = &c->data_sources.at[i];
         sources[i] = (LoaderSource){ s->name, s->path, s->weight };
     }
-    *out = (LoaderConfig){ .sources = sources,
-                           .n_sources = c->data_sources.n,
-                           .sequence = c->data_sequence,
-                           .batch = c->train_batch,
-                           .first = mesh == NULL ? 0 : own_sequences(c, mesh) * data_rank(mesh),
-                           .own = own_sequences(c, mesh),
-                           .vocab = c->model_vocab,
-                           .seed = (uint64_t)c->run_seed,
-                           .validation = c->data_validation,
-                           .shuffle = c->data_shuffle,
-                           .token_bytes = token_bytes };
+    *out =
+        (LoaderConfig){ .sources = sources,
+                        .n_sources = c->data_sources.n,
+                        .sequence = c->data_sequence,
+                        .batch = c->train_batch,
+                        .first = mesh == NULL ? 0 : own_sequences(c, mesh) * mesh_data_rank(mesh),
+                        .own = own_sequences(c, mesh),
+                        .vocab = c->model_vocab,
+                        .seed = (uint64_t)c->run_seed,
+                        .validation = c->data_validation,
+                        .shuffle = c->data_shuffle,
+                        .token_bytes = token_bytes };
     return OK;
 }
 
