@@ -1,6 +1,6 @@
 # make              the release build: build/switchyard
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
-# make asan | tsan  unit, op, schedule and mesh tests under address+undefined | mesh tests under thread
+# make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make test-mpi     ranks as processes of mpirun
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
@@ -81,6 +81,7 @@ FORMULA  := $(wildcard src/plan/formula/*.yaml)
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
 OPS    := $(call test_of,tests/op/test_*.c)
+COMM   := $(call test_of,tests/unit/comm/test_*.c)
 MESH   := $(call test_of,tests/mesh/test_*.c)
 SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
@@ -140,7 +141,7 @@ build-unit: $(UNIT)
 build-op: $(OPS)
 build-schedule: $(SCHEDULE)
 build-gpu: $(GPU)
-build-test-mesh: $(MESH)
+build-test-mesh: $(COMM) $(MESH)
 build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
@@ -152,7 +153,7 @@ test: build-test
 test-fast: build-test-fast
 	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH)
 test-mesh: build-test-mesh
-	tools/run_tests $(MESH)
+	tools/run_tests $(COMM) $(MESH)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
 test-mpi: build-test-mpi

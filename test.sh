@@ -1,8 +1,9 @@
 #!/bin/sh
 # test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
-# tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and undefined
-# sanitizers; mesh tests under the thread sanitizer; ranks as processes of MPI; lints. Each lint and each corpus counts as a
-# test. The last line adds everything up; success is when nothing failed.
+# tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and
+# undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI;
+# lints. Each lint and each corpus counts as a test. The last line adds everything up; success is
+# when nothing failed.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 
@@ -53,7 +54,7 @@ kernels() (
 stage 'release: unit, op, schedule, mesh and system tests' in_config release test
 stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
 stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
-stage 'thread: mesh tests' in_config tsan test-mesh
+stage 'thread: comm and mesh tests' in_config tsan test-mesh
 stage 'MPI: ranks as processes' in_config release test-mpi
 stage 'CUDA: everything compiles and links' kernels
 stage 'lints' tools/lint

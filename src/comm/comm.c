@@ -118,17 +118,19 @@ void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s
     c->world->stop_patience_s = patience_s;
 }
 
+/* A number from 0 on; what is no number is 0, and -1 stands for what is not set. */
 static int env_count(const char *name)
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */
     const char *text = getenv(name);
-    long n = text == NULL ? 0 : strtol(text, NULL, 10);
-    return n > 0 && n < INT32_MAX ? (int)n : 0;
+    long n = text == NULL ? -1 : strtol(text, NULL, 10);
+    return n < INT32_MAX ? (int)n : 0;
 }
 
 /* Open MPI's mpirun says it itself; Slurm's srun with --mpi=pmix numbers its processes for PMIx. */
 int comm_launched(void)
 {
     int n = env_count("OMPI_COMM_WORLD_SIZE");
-    if (n == 0 && getenv("PMIX_RANK") != NULL) n = env_count("SLURM_NTASKS");
+    if (n < 1 && env_count("PMIX_RANK") >= 0) n = env_count("SLURM_NTASKS");
     return n > 0 ? n : 1;
 }

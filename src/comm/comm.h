@@ -57,8 +57,8 @@ typedef struct CommPlace {
     void *self;
 } CommPlace;
 
-/* Opening a world. Memory comes from `a`, which must outlive it. timeout_s: the deadline of a wait.
- * `name` and the pointers in Comm live in `a`. */
+/* Opening a world. Memory comes from `a`, which must outlive it: less than 2 MiB. timeout_s: the
+ * deadline of a wait. */
 Status comm_self(Arena *a, Comm **out);
 
 /* `ranks` threads, each with a world of its own, which run `body`; returns when all have ended.
@@ -66,9 +66,8 @@ Status comm_self(Arena *a, Comm **out);
 typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
 
-/* All processes of mpirun or srun. ERR_UNSUPPORTED in a build without MPI. *launched (may be
- * called before and without comm_mpi): how many processes this one was started with by mpirun or
- * srun; 1 if by neither. */
+/* All processes of mpirun or srun, once. ERR_UNSUPPORTED in a build without MPI. comm_launched,
+ * which needs no MPI: how many processes mpirun or srun has started; 1 if neither did. */
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
 bool comm_mpi_built(void);
@@ -77,7 +76,8 @@ bool comm_mpi_built(void);
  * used to meet. Collective over `host`. ERR_UNSUPPORTED in a build without CUDA. */
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out);
 
-/* After the last call. A world's groups go before it. Safe on NULL. */
+/* After the last call. A world's groups go before it; of processes, all free theirs, or have
+ * failed. Safe on NULL. */
 void comm_free(Comm *c);
 
 /* The ranks that give the same color, ordered by key (then by rank). color < 0: in none, *out NULL.

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,20 @@ enum {
     SUM_BLOCK = 512,
     STAGING_ALIGN = 64,
 };
+#ifdef HOSTILE
+/* The n-th message of the process is refused, to walk every way out. */
+extern atomic_long comm_fail_countdown;
+atomic_long comm_fail_countdown = -1;
+
+static Status refuse_on_purpose(const Comm *c)
+{
+    if (comm_fail_countdown < 0 || atomic_fetch_sub(&comm_fail_countdown, 1) != 0) return OK;
+    return FAIL(ERR_COMM, "a message of group %s refused on purpose", c->name);
+}
+#else
+static Status refuse_on_purpose(const Comm *c) { return (void)c, OK; }
+#endif
+
 static const double SLICE_S = 0.1; /* how long a signal may go unseen */
 
 typedef enum Kind { SUM_KIND, GATHER_KIND, EXCHANGE_KIND, ROOT_KIND, MEET_KIND } Kind;
@@ -44,6 +59,11 @@ typedef struct Span {
     size_t bytes;
 } Span;
 
+/* What a member says to a split. */
+typedef struct Ballot {
+    int32_t color, key, groups;
+} Ballot;
+
 typedef struct HostGroup {
     unsigned calls;
 } HostGroup;
@@ -52,8 +72,8 @@ const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
 {
     out[0] = '\0';
     if (w->place.say == NULL) return out;
-    memcpy(out, " at ", 5);
-    w->place.say(w->place.self, out + 4, HOST_PLACE_BYTES - 4);
+    memcpy(out, ", at ", 6);
+    w->place.say(w->place.self, out + 5, HOST_PLACE_BYTES - 5);
     return out;
 }
 
@@ -147,6 +167,7 @@ static Status post(const Call *k, int member, bool sends, Span span, int *slot)
                     "group %s is one too many",
                     w->root->rank, COMM_REQUESTS, k->name, k->c->name);
     }
+    TRY(settle(w, refuse_on_purpose(k->c)));
     TRY(settle(w, w->transport->post(w->self, free_slot, &m)));
     w->pending[free_slot] = (Pending){ k->name, k->c, m.peer };
     *slot = free_slot;
@@ -216,10 +237,13 @@ typedef struct Terms {
     ReduceOp op;
 } Terms;
 
+/* Where a piece of another member waits to be added. */
+static size_t seat_of(const Comm *c, int r) { return (size_t)(r < c->rank ? r : r - 1); }
+
 static const char *term(const Terms *t, int r)
 {
     if (r == t->c->rank) return t->own;
-    return t->others + (size_t)(r < t->c->rank ? r : r - 1) * t->stride;
+    return t->others + seat_of(t->c, r) * t->stride;
 }
 
 /* out may be the own piece. */
@@ -248,26 +272,28 @@ static void add_terms(const Terms *t, char *out, size_t bytes)
     }
 }
 
+/* What a member has already, to where it belongs. */
+static void keep(char *out, Span own)
+{
+    if (own.bytes > 0 && out != own.at) memcpy(out, own.at, own.bytes);
+}
+
 /* out = the own part of op over all members' t. */
 static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out, ReduceOp op)
 {
-    const CommWorld *w = c->world;
     Call k = begin(c, name, SUM_KIND);
     const Span own = part(c, t, c->rank);
-    size_t element = dtype_bytes(t->dtype);
-    size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * element;
-    size_t room = longest;
-    if (c->size > 1) {
-        room = w->staging_bytes / (size_t)(c->size - 1) / STAGING_ALIGN * STAGING_ALIGN;
-    }
+    if (c->size == 1) return keep(out, own), OK;
+    size_t longest = (size_t)(tensor_elems(t) / c->size + 1) * dtype_bytes(t->dtype);
+    size_t room = c->world->staging_bytes / (size_t)(c->size - 1);
+    room = room / STAGING_ALIGN * STAGING_ALIGN;
     for (size_t at = 0; at < longest; at += room) {
         const Span mine = piece(own, at, room);
-        const Terms terms = { c, mine.at, w->staging, room, t->dtype, op };
+        const Terms terms = { c, mine.at, c->world->staging, room, t->dtype, op };
         for (int i = 1; i < c->size; i++) {
-            int from = before(c, i);
-            Span in = { w->staging + (size_t)(from < c->rank ? from : from - 1) * room,
-                        mine.bytes };
-            TRY(exchange(&k, i, piece(part(c, t, behind(c, i)), at, room), in));
+            char *seat = c->world->staging + seat_of(c, before(c, i)) * room;
+            TRY(exchange(&k, i, piece(part(c, t, behind(c, i)), at, room),
+                         (Span){ seat, mine.bytes }));
         }
         add_terms(&terms, out + at, mine.bytes);
     }
@@ -297,16 +323,14 @@ static Status host_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
 
 static Status host_all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
-    Span own = part(c, out, c->rank);
-    if (own.bytes > 0 && own.at != in->data) memcpy(own.at, in->data, own.bytes);
+    keep(part(c, out, c->rank).at, (Span){ in->data, tensor_bytes(in) });
     return gather_parts(c, "all_gather", out);
 }
 
 static Status host_all_to_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Call k = begin(c, "all_to_all", EXCHANGE_KIND);
-    Span own = part(c, in, c->rank);
-    if (own.bytes > 0) memcpy(part(c, out, c->rank).at, own.at, own.bytes);
+    keep(part(c, out, c->rank).at, part(c, in, c->rank));
     for (int i = 1; i < c->size; i++) {
         TRY(exchange(&k, i, part(c, in, behind(c, i)), part(c, out, before(c, i))));
     }
@@ -386,18 +410,16 @@ static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm
     return OK;
 }
 
-/* Members of c with this color, by key; the own place is found on the way. row: (size of c, 3). */
-static Status choose_members(const Comm *c, const int32_t *row, Arena *a, Comm *g)
+/* Members of c with the own color, by key; the own place is found on the way. */
+static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm *g)
 {
     int *member = NULL, *place = NULL;
     TRY(ARENA_NEW(a, c->size, &member));
     TRY(ARENA_NEW(a, c->size, &place));
     for (int r = 0; r < c->size; r++) {
-        if (row[3 * r] != row[3 * c->rank]) continue;
+        if (ballot[r].color != ballot[c->rank].color) continue;
         int at = g->size++;
-        for (; at > 0 && row[3 * place[at - 1] + 1] > row[3 * r + 1]; at--) {
-            place[at] = place[at - 1];
-        }
+        for (; at > 0 && ballot[place[at - 1]].key > ballot[r].key; at--) place[at] = place[at - 1];
         place[at] = r;
     }
     for (int i = 0; i < g->size; i++) {
@@ -413,14 +435,15 @@ static Status choose_members(const Comm *c, const int32_t *row, Arena *a, Comm *
 static Status host_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     CommWorld *w = c->world;
-    int32_t *row = (int32_t *)(void *)w->staging;
+    Ballot *ballot = (Ballot *)(void *)w->staging;
+    const Tensor all = { ballot, DTYPE_I32, 2, { c->size, sizeof *ballot / sizeof(int32_t) } };
+    const Tensor own = tensor_rows(&all, c->rank, 1);
     int number = 0;
-    Tensor all = { row, DTYPE_I32, 2, { c->size, 3 } };
-    Tensor own = tensor_rows(&all, c->rank, 1);
-    int32_t *mine = own.data;
-    mine[0] = color, mine[1] = key, mine[2] = w->groups;
+    ballot[c->rank] = (Ballot){ color, key, w->groups };
     TRY(host_all_gather(c, &own, &all));
-    for (int r = 0; r < c->size; r++) number = row[3 * r + 2] > number ? row[3 * r + 2] : number;
+    for (int r = 0; r < c->size; r++) {
+        if (ballot[r].groups > number) number = ballot[r].groups;
+    }
     if (number >= GROUPS_MAX) {
         return FAIL(ERR_COMM, "group %s would be number %d, there may be %d", name, number,
                     GROUPS_MAX);
@@ -429,7 +452,7 @@ static Status host_split(Comm *c, int color, int key, const char *name, Arena *a
     *out = NULL;
     if (color < 0) return OK;
     TRY(new_group(c, name, number, a, out));
-    return choose_members(c, row, a, *out);
+    return choose_members(c, ballot, a, *out);
 }
 
 static Status host_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)

@@ -68,7 +68,7 @@ size_t host_staging_bytes(int size);
 Status host_open(const Transport *transport, void *self, int rank, int size, double timeout_s,
                  Arena *a, Comm **out);
 
-/* " at step 12: ..." or "": where this rank stands, for the end of a message. */
+/* ", at step 12: ..." or "": where this rank stands, for the end of a message. */
 enum { HOST_PLACE_BYTES = 256 };
 const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES]);
 

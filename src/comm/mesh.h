@@ -72,7 +72,7 @@ Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
 Mesh mesh_alone(const MeshShape *s, int rank);
 void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */
 
-/* The group of an op's axis (EP, CP). */
+/* The group of an axis: of DP all ranks of a stage; TP has none, NULL. */
 Comm *mesh_axis(const Mesh *m, Axis axis);
 
 /* A table of who is where, for people. */

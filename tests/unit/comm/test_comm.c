@@ -3,6 +3,7 @@
 #include "harness/comm_cases.h"
 #include "harness/test.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -132,7 +133,7 @@ static void a_lost_rank_is_named_at_the_deadline(void **state)
     double since = clock_s();
     CHECK_FAILS(comm_threads(4, 0.3, one_is_lost, ends, &failed), ERR_COMM, "s for rank 2");
     CHECK(strstr(status_message(), "in all_reduce of group world (comm.timeout_s 0.3)") != NULL);
-    CHECK(strstr(status_message(), " at step 12, action ") != NULL);
+    CHECK(strstr(status_message(), ", at step 12, action ") != NULL);
     CHECK(failed >= 0 && failed != 2);
     for (int r = 0; r < 4; r++) CHECK_INT(ends[r], r == 2 ? OK : ERR_COMM);
     CHECK(clock_s() - since < 5);
@@ -276,6 +277,48 @@ static void ranks_have_a_limit(void **state)
     CHECK_FAILS(comm_threads(0, 1, waits_for_none, NULL, &failed), ERR_ARG, "0 ranks as threads");
 }
 
+static void the_launcher_says_how_many_there_are(void **state)
+{
+    (void)state;
+    setenv("SLURM_NTASKS", "5", 1);
+    CHECK_INT(comm_launched(), 1); /* salloc says so, too, where nothing was launched */
+    setenv("PMIX_RANK", "0", 1);
+    CHECK_INT(comm_launched(), 5);
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    CHECK_INT(comm_launched(), 3);
+    setenv("OMPI_COMM_WORLD_SIZE", "many", 1);
+    unsetenv("PMIX_RANK");
+    CHECK_INT(comm_launched(), 1);
+}
+
+static void what_is_not_built_says_so(void **state)
+{
+    (void)state;
+    Comm *c = NULL;
+    if (!comm_mpi_built()) CHECK_FAILS(comm_mpi(NULL, 1, &c), ERR_UNSUPPORTED, "MPI=1");
+}
+
+#ifdef HOSTILE
+extern atomic_long comm_fail_countdown;
+
+/* Whichever message is refused, all ranks end, and with that reason. */
+static void every_message_may_fail(void **state)
+{
+    (void)state;
+    Case *run = case_split;
+    Status s = ERR_COMM;
+    int tried = 0;
+    for (long n = 0; s != OK; n += 1 + n / 16, tried++) {
+        int failed = -1;
+        comm_fail_countdown = n;
+        s = comm_threads(4, 30, in_arena, &run, &failed);
+        comm_fail_countdown = -1;
+        if (s != OK) CHECK(failed >= 0 && strstr(status_message(), "on purpose") != NULL);
+    }
+    CHECK(tried > 20);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +336,11 @@ int main(void)
         TEST(transfers_under_way_have_a_limit),
         TEST(a_signal_ends_a_wait),
         TEST(ranks_have_a_limit),
+        TEST(the_launcher_says_how_many_there_are),
+        TEST(what_is_not_built_says_so),
+#ifdef HOSTILE
+        TEST(every_message_may_fail),
+#endif
     };
     return TEST_RUN(tests);
 }
