@@ -41,14 +41,14 @@ typedef struct Case {
     Found found[RANKS_MOST];
 } Case;
 
-static uint64_t mix(uint64_t hash, const void *from, size_t bytes)
+static inline uint64_t mix(uint64_t hash, const void *from, size_t bytes)
 {
     const unsigned char *at = from;
     for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3;
     return hash;
 }
 
-static double distance(const float *x, const float *y, int64_t n)
+static inline double distance(const float *x, const float *y, int64_t n)
 {
     double square = 0, error = 0;
     for (int64_t j = 0; j < n; j++) {
@@ -58,7 +58,7 @@ static double distance(const float *x, const float *y, int64_t n)
     return sqrt(error) / (sqrt(square) + 1e-9);
 }
 
-static Status look_at_gradients(Engine *e, const Whole *w, Found *f)
+static inline Status look_at_gradients(Engine *e, const Whole *w, Found *f)
 {
     for (int i = 0; i < e->params.n; i++) {
         const Param *mine = &e->params.at[i], *p = w->tiny.engine.params.at;
@@ -74,7 +74,7 @@ static Status look_at_gradients(Engine *e, const Whole *w, Found *f)
     return OK;
 }
 
-static Status look_at_losses(Tiny *t, const Case *c, Found *f)
+static inline Status look_at_losses(Tiny *t, const Case *c, Found *f)
 {
     const float *losses = NULL;
     int64_t whole = t->batch.domain.dim[0];
@@ -90,7 +90,7 @@ static Status look_at_losses(Tiny *t, const Case *c, Found *f)
 }
 
 /* Weights stay: a rank clips by the norm of its own. */
-static Status run_stage(Tiny *t, Case *c, int rank)
+static inline Status run_stage(Tiny *t, Case *c, int rank)
 {
     Found *f = &c->found[rank];
     StepResult result = { 0 };
@@ -109,8 +109,8 @@ static Status run_stage(Tiny *t, Case *c, int rank)
 }
 
 /* A stage of a pipeline through all ranks of the world. */
-static Status with_stage(Comm *world, const char *const *settings, Case *c,
-                         Status (*body)(Tiny *t, Case *c, int rank))
+static inline Status with_stage(Comm *world, const char *const *settings, Case *c,
+                                Status (*body)(Tiny *t, Case *c, int rank))
 {
     Tiny t = { 0 };
     MeshShape shape;
@@ -127,15 +127,15 @@ static Status with_stage(Comm *world, const char *const *settings, Case *c,
     return s;
 }
 
-static Status stage(void *state, Comm *world)
+static inline Status stage(void *state, Comm *world)
 {
     Case *c = state;
     return with_stage(world, c->settings, c, run_stage);
 }
 
 /* The model, `more`, and the schedule. */
-static void settings_of(Case *c, const ScheduleDesc *d, int stages, int chunks,
-                        const char *const *more)
+static inline void settings_of(Case *c, const ScheduleDesc *d, int stages, int chunks,
+                               const char *const *more)
 {
     int n = 0;
     for (; n < MODEL; n++) c->settings[n] = model[n];
@@ -150,7 +150,7 @@ static void settings_of(Case *c, const ScheduleDesc *d, int stages, int chunks,
     c->limit = d->placement == PLACE_BOTH || c->whole->tiny.engine.spec.tied ? 1e-6 : 0;
 }
 
-static void run_case(Case *c)
+static inline void run_case(Case *c)
 {
     int failed = -1;
     memset(c->found, 0, sizeof c->found);
@@ -158,24 +158,29 @@ static void run_case(Case *c)
     if (s != OK) fail_msg("%s, rank %d: %s", c->text[0], failed, status_message());
 }
 
-static void check_found(const Case *c, const StepResult *want)
+static inline void check_stage(const Case *c, int r)
+{
+    const Found *f = &c->found[r];
+    if (!(f->worst <= c->limit))
+        fail_msg("%s, %s, rank %d: %s is off by %g", c->text[0], c->text[1], r, f->param, f->worst);
+    if (!f->planned) fail_msg("%s, %s, rank %d: not as planned", c->text[0], c->text[1], r);
+    CHECK_NEAR(f->eval_error, 0, 1e-6);
+}
+
+static inline void check_found(const Case *c, const StepResult *want)
 {
     int heads = 0;
     for (int r = 0; r < c->ranks; r++) {
         const Found *f = &c->found[r];
+        check_stage(c, r);
         heads += f->head;
         CHECK_NEAR(f->loss, want->loss, 1e-6 * want->loss);
         CHECK_NEAR(f->aux, want->aux_loss, 1e-6);
-        if (!(f->worst <= c->limit))
-            fail_msg("%s, %s, rank %d: %s is off by %g", c->text[0], c->text[1], r, f->param,
-                     f->worst);
-        if (!f->planned) fail_msg("%s, %s, rank %d: not as planned", c->text[0], c->text[1], r);
-        CHECK_NEAR(f->eval_error, 0, 1e-6);
     }
     CHECK_INT(heads, 1);
 }
 
-static void check_same_bits(const Case *c, const Found *before)
+static inline void check_same_bits(const Case *c, const Found *before)
 {
     for (int r = 0; r < c->ranks; r++) {
         CHECK(c->found[r].bits == before[r].bits);
@@ -183,7 +188,7 @@ static void check_same_bits(const Case *c, const Found *before)
     }
 }
 
-static void whole_open(Whole *w, const char *const *more)
+static inline void whole_open(Whole *w, const char *const *more)
 {
     const char *settings[SETTINGS_MOST] = { 0 };
     const float *losses = NULL;
@@ -211,8 +216,8 @@ static void whole_open(Whole *w, const char *const *more)
 }
 
 /* Twice, with each number of chunks that it takes up to two. */
-static void check_schedule(const Whole *w, const ScheduleDesc *d, int stages,
-                           const char *const *more)
+static inline void check_schedule(const Whole *w, const ScheduleDesc *d, int stages,
+                                  const char *const *more)
 {
     int most = d->chunks_most < 2 ? d->chunks_most : 2;
     for (int chunks = d->chunks_least; chunks <= most; chunks++) {
