@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "op/choices.h"
+#include "train/checkpoint.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
 #include "train/run_layers.h"
@@ -226,6 +227,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
     out->on_gpu = e->on_gpu;
+    if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
     out->params_total = e->params.total;
     out->params_active = e->params.active;
     return OK;

@@ -44,6 +44,7 @@ typedef struct EngineShape {
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
+    Comm *host;                /* and the group of all ranks for the host's memory */
 } EngineShape;
 
 /* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
@@ -60,6 +61,7 @@ typedef struct EnginePlan {
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
     size_t tables_bytes;
+    size_t save_bytes; /* checkpoint_plan_bytes */
     int64_t params_total, params_active;
 } EnginePlan;
 

@@ -175,6 +175,7 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
     p.tables_bytes = p.engine.tables_bytes;
+    p.save_bytes += p.engine.save_bytes;
     p.params_total = p.engine.params_total;
     p.params_active = p.engine.params_active;
     p.total_bytes = total_bytes(&p);

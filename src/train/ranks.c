@@ -81,7 +81,6 @@ static Status agree(Comm *world, const char *what, const char *text, Arena *a)
     for (int i = 0; i < world->size; i++) {
         if (all[i].line == 0) continue;
         line_of(first, all[i].line, line);
-        if (world->rank > 0) log_quiet();
         return FAIL(ERR_ARG, "%s of rank %d is not rank 0's: line %d is \"%s\" there, \"%s\" here",
                     what, i, (int)all[i].line, all[i].text, line);
     }
@@ -106,37 +105,6 @@ Status ranks_build(char *out, size_t out_bytes)
                    (unsigned long long)h.high64, (unsigned long long)h.low64);
     file_unmap(&map);
     return OK;
-}
-
-typedef struct Outcome {
-    int32_t code; /* Status */
-    char text[508];
-} Outcome;
-
-Status ranks_settle(Comm *world, Status s)
-{
-    Arena a = { 0 };
-    Outcome *all = NULL;
-    if (world == NULL || world->size == 1) return s;
-    TRY(arena_init(&a, "outcomes", MEM_HOST, (size_t)1 << 30));
-    TRY(ARENA_ZEROED(&a, world->size, &all));
-    Outcome *mine = &all[world->rank];
-    mine->code = (int32_t)s;
-    if (s != OK) status_sentence(mine->text, (int)sizeof mine->text);
-    int64_t words = (int64_t)(sizeof *all / sizeof(int32_t));
-    Tensor in = i32_of(mine, words), out = i32_of(all, words * world->size);
-    Status told = comm_all_gather(world, &in, &out);
-    int first = 0;
-    while (told == OK && first < world->size && all[first].code == OK) first++;
-    bool failed = told == OK && first < world->size;
-    if (failed && world->rank > 0) log_quiet();
-    if (failed && (first > 0 || s == OK)) {
-        told = FAIL((Status)all[first].code, "rank %d: %s", first, all[first].text);
-    } else if (failed) {
-        told = s;
-    }
-    arena_free(&a);
-    return told;
 }
 
 /* Steps. */

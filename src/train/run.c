@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
 #include "train/metrics.h"
@@ -124,6 +125,7 @@ static Status meet(Trainer *t)
     TRY(config_print(t->asked, &yaml));
     TRY(ranks_agree(t->world, "the configuration", yaml.data));
     arena_release(&t->arena, mark);
+    t->plan.shape.host = t->world;
     return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
 }
 
@@ -167,13 +169,13 @@ static Status open_all(Trainer *t)
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(open_data(t));
-    TRY(checkpointer_open(&t->saver, t->asked, &t->arena));
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
 }
 
-static void close_all(Trainer *t)
+/* The log stays open for the error with which this rank ends: main says it. */
+static void close_all(Trainer *t, bool failed)
 {
     gpu_state_close(&t->gpu);
     metrics_close(&t->metrics);
@@ -183,7 +185,7 @@ static void close_all(Trainer *t)
     mesh_free(&t->mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
-    if (t->log_fd <= 0) return;
+    if (t->log_fd <= 0 || failed) return;
     log_rank(t->world->rank, -1);
     close(t->log_fd);
 }
@@ -249,7 +251,7 @@ static Status start_resumed(Trainer *t)
     TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &t->saver.arena, &info));
     t->step = t->saved_step = info.step;
     t->position = info.position;
-    return loader_seek(t->loader, info.position);
+    return agree(t->world, loader_seek(t->loader, info.position));
 }
 
 /* Steps. */
@@ -277,11 +279,16 @@ static bool listed(const ConfigInts *list, int64_t step)
 static Status save(Trainer *t)
 {
     if (t->saved_step == t->step) return OK;
-    double start = clock_s();
-    TRY(checkpoint_save(&t->saver, &t->engine, t->step, t->position));
+    TRY(checkpoint_save(&t->saver, t->step, t->position));
     t->saved_step = t->step;
-    log_debug("checkpoint of step %" PRId64 " in %.2f s", t->step, clock_s() - start);
+    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->step, t->saver.stall_s);
     return OK;
+}
+
+static Status save_last(Trainer *t)
+{
+    TRY(save(t));
+    return checkpoint_finish(&t->saver);
 }
 
 /* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. */
@@ -291,7 +298,7 @@ static Status next_batch(Trainer *t, const Batch **out)
     if (s == OK || t->step == t->first_step) return s;
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
-    if (save(t) == OK) {
+    if (save_last(t) == OK) {
         log_info("the data ends here: step %" PRId64 " is saved", t->step);
     } else {
         log_warn("step %" PRId64 " is not saved: %s", t->step, status_message());
@@ -301,9 +308,9 @@ static Status next_batch(Trainer *t, const Batch **out)
 
 static double waited_s(const Trainer *t) { return t->world == NULL ? 0 : comm_waited_s(t->world); }
 
-static bool asked_to_stop(const Trainer *t)
+static int stop_signal(const Trainer *t)
 {
-    return t->options->stop != NULL && *t->options->stop != 0;
+    return t->options->stop == NULL ? 0 : (int)*t->options->stop;
 }
 
 /* This rank's step to the others, and theirs here. */
@@ -315,7 +322,7 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
         TRY(cuda_used_bytes(&t->engine.ex, &bytes));
         used = (double)bytes;
     }
-    const RankStep mine = { .stop = asked_to_stop(t),
+    const RankStep mine = { .stop = (float)stop_signal(t),
                             .step_s = (float)m->step_s,
                             .own_s = (float)(m->step_s - (waited_s(t) - waited)),
                             .tokens = (float)m->tokens_per_s,
@@ -386,8 +393,8 @@ static Status after_step(Trainer *t)
 static Status run_steps(Trainer *t)
 {
     const Config *c = t->config;
-    bool stop = false;
-    while (t->step < c->train_steps && !stop) {
+    int stop = 0;
+    while (t->step < c->train_steps && stop == 0) {
         StepMetrics m = { .step = t->step + 1,
                           .tokens = c->train_batch * c->data_sequence,
                           .lr = learning_rate(c, t->step + 1) };
@@ -398,10 +405,13 @@ static Status run_steps(Trainer *t)
         if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
         if (t->speaks) progress(t, &m);
         TRY(after_step(t));
-        stop = t->ranks.spread.most.stop > 0;
+        TRY(checkpoint_poll(&t->saver));
+        stop = (int)t->ranks.spread.most.stop;
     }
-    TRY(save(t));
-    if (stop) log_info("stopped by a signal after step %" PRId64 "; go on with --resume", t->step);
+    TRY(save_last(t));
+    if (stop > 0) {
+        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop, t->step);
+    }
     return OK;
 }
 
@@ -413,20 +423,32 @@ static Status write_trace(Trainer *t)
     return trace_write(&t->trace, path, &t->arena);
 }
 
-static Status run(Trainer *t)
+/* Not before all is well: a refused start must leave the folder's own. */
+static Status begin_files(Trainer *t)
 {
-    TRY(ranks_settle(t->world, check(t)));
+    TRY(write_config(t));
+    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops);
+}
+
+/* To the first step. A rank that fails fails all of them, and rank 0 says it for all. */
+static Status start(Trainer *t)
+{
+    TRY(agree(t->world, check(t)));
     TRY(meet(t));
-    TRY(ranks_settle(t->world, open_all(t)));
+    TRY(agree(t->world, open_all(t)));
+    TRY(checkpointer_open(&t->saver, &t->engine, &t->arena));
     TRY(prepare(t));
     TRY(watch_gpu(t));
     TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
-    if (t->speaks)
-        TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
     t->first_step = t->step;
-    if (t->speaks) {
-        TRY(metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops));
-    }
+    return agree(t->world, t->speaks ? begin_files(t) : OK);
+}
+
+static Status run(Trainer *t)
+{
+    Status s = start(t);
+    if (s != OK && s != ERR_COMM && !t->speaks) log_quiet();
+    TRY(s);
     if (t->config->run_guard) engine_guard(&t->engine);
     if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
     t->started_s = clock_s();
@@ -451,6 +473,6 @@ Status train_run(const Config *c, const TrainOptions *options)
     if (t.world != NULL) take_share(&t.own, t.world);
     Status s = run(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
-    close_all(&t);
+    close_all(&t, s != OK);
     return s;
 }

@@ -28,7 +28,7 @@ static void place_open_in(RunPlace *p, const char *folder, const char *const *se
     all[n++] = "run.threads=1"; /* what is saved does not depend on it */
     tiny_open(&p->t, all);
     CHECK_OK(arena_init(&p->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.arena));
+    CHECK_OK(checkpointer_open(&p->saver, &p->t.engine, &p->t.arena));
 }
 
 static void place_open(RunPlace *p, const char *const *settings)
@@ -54,7 +54,8 @@ static void place_close(RunPlace *p)
 static void train_and_save(RunPlace *p, int64_t from, int64_t steps)
 {
     tiny_steps(&p->t, from, steps);
-    CHECK_OK(checkpoint_save(&p->saver, &p->t.engine, from + steps, (uint64_t)(from + steps) * 4));
+    CHECK_OK(checkpoint_save(&p->saver, from + steps, (uint64_t)(from + steps) * 4));
+    CHECK_OK(checkpoint_finish(&p->saver));
 }
 
 static const char *in_step(const RunPlace *p, int step, const char *file)
@@ -307,7 +308,7 @@ static void the_newest_are_kept_also_by_the_next_process(void **state)
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     CHECK(!has(&p, 1) && has(&p, 2) && has(&p, 3));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.engine, &p.t.arena));
     CHECK_INT(p.saver.n_steps, 2);
     train_and_save(&p, 3, 1);
     CHECK(!has(&p, 2) && has(&p, 3) && has(&p, 4));
@@ -325,7 +326,7 @@ static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **
     CHECK_OK(file_make_folders(path));
     CHECK_OK(file_make_folders(in_step(&p, 1, "mine")));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.engine, &p.t.arena));
     CHECK(!file_exists(path));
     CHECK(file_exists(in_step(&p, 1, "mine")));
     CHECK_INT(p.saver.n_steps, 1);
