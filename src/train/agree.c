@@ -10,7 +10,7 @@ static Status broadcast(Comm *host, void *data, size_t bytes, int root)
     return comm_broadcast(host, &t, root);
 }
 
-Status agree(Comm *host, Status mine)
+Status agree_status(Comm *host, Status mine)
 {
     struct {
         Status code;
@@ -22,9 +22,9 @@ Status agree(Comm *host, Status mine)
     TRY(agree_most(host, &worst, 1));
     if (worst == 0) return OK;
     int first = host->size - worst;
+    bool own = first == 0 && host->rank == 0; /* who is heard of needs no name */
     TRY(broadcast(host, &said, sizeof said, first));
-    if (first == 0 && host->rank == 0) return mine;
-    return FAIL(said.code, "rank %d: %s", first, said.why);
+    return own ? mine : FAIL(said.code, "rank %d: %s", first, said.why);
 }
 
 Status agree_most(Comm *host, int32_t *value, int64_t n)

@@ -7,7 +7,7 @@
 #include "comm/comm.h"
 
 /* OK if it is on all ranks; else, on all of them, the failure of the first that has one. */
-Status agree(Comm *host, Status mine);
+Status agree_status(Comm *host, Status mine);
 
 /* Each value becomes the largest that a rank has. */
 Status agree_most(Comm *host, int32_t *value, int64_t n);

@@ -31,10 +31,6 @@ typedef struct Loading {
     void *spare;
 } Loading;
 
-static Comm *host_of(const Loading *l) { return l->e->shape.host; }
-static int rank_of(const Engine *e) { return e->shape.host == NULL ? 0 : e->shape.host->rank; }
-static int ranks_of(const Engine *e) { return e->shape.host == NULL ? 1 : e->shape.host->size; }
-
 static bool wanted(const Engine *e, const Param *p, ParamBuffer b)
 {
     return p->first[b] >= 0 && e->memory.buffer[b].data != NULL;
@@ -166,7 +162,7 @@ static Status read_header(const Loading *l, CheckpointInfo *info)
     *info = (CheckpointInfo){ 0 };
     Status s = checkpoint_info(l->folder, l->scratch, info);
     if (s == OK) memcpy(first, info->sum, sizeof first);
-    TRY(agree_first(host_of(l), first, sizeof first));
+    TRY(agree_first(host_of(l->e), first, sizeof first));
     if (first[0] == '\0' || (s == OK && strcmp(first, info->sum) == 0)) return s;
     return FAIL(
         ERR_ARG,
@@ -177,16 +173,16 @@ static Status read_header(const Loading *l, CheckpointInfo *info)
 static Status load(Loading *l, CheckpointInfo *info)
 {
     ArenaMark mark = arena_mark(l->scratch);
-    TRY(agree(host_of(l), read_header(l, info)));
+    TRY(agree_status(host_of(l->e), read_header(l, info)));
     arena_release(l->scratch, mark);
     TRY(ARENA_ZEROED(l->scratch, l->e->params.n * BUF_COUNT, &l->loaded));
     TRY(ARENA_NEW(l->scratch, SPARE_BYTES, (char **)&l->spare));
     Status s = manifest_read(l->folder, l->scratch, info, load_entry, l);
-    TRY(agree(host_of(l), s));
-    TRY(agree_most(host_of(l), l->found, l->n));
+    TRY(agree_status(host_of(l->e), s));
+    TRY(agree_most(host_of(l->e), l->found, l->n));
     if (!all_done(l)) s = manifest_read(l->folder, l->scratch, info, verify_entry, l);
     if (s == OK) s = check_complete(l);
-    return agree(host_of(l), s);
+    return agree_status(host_of(l->e), s);
 }
 
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
@@ -225,10 +221,10 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, Ch
     int64_t steps[CHECKPOINT_STEPS_MAX];
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
-    TRY(agree(e->shape.host, folder_steps(folder, scratch, steps, &n)));
+    TRY(agree_status(host_of(e), folder_steps(folder, scratch, steps, &n)));
     for (;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
-        TRY(agree_first(e->shape.host, &step, sizeof step));
+        TRY(agree_first(host_of(e), &step, sizeof step));
         if (step < 0) return none(run_dir);
         TRY(folder_of_step(path, folder, step, ""));
         Status s = checkpoint_load(e, path, scratch, info);

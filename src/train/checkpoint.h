@@ -65,9 +65,9 @@ typedef struct Checkpointer {
     char why[1024];
 } Checkpointer;
 
-/* Collective, as all that is said to be so: over the engine's shape.host. ERR_ARG also if a rank
- * sees another folder than rank 0. */
-Status checkpointer_open(Checkpointer *k, Engine *e, Arena *a);
+/* Collective, as all that is said to be so: over the world of the engine's mesh. `c` is what the
+ * user asked for, the same on all ranks. ERR_ARG also if a rank sees another folder than rank 0. */
+Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a);
 /* Waits for the writer. A save under way is finished where this rank is alone; elsewhere it is
  * dropped. Safe on { 0 }. */
 void checkpointer_close(Checkpointer *k);

@@ -3,7 +3,7 @@
 #define TRAIN_CHECKPOINT_FOLDER_H
 
 #include "base/file.h"
-#include "model/params.h"
+#include "train/engine.h"
 
 enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = 4 };
 
@@ -11,6 +11,14 @@ enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = 4 };
 
 /* Which buffers are saved, in this order. */
 extern const ParamBuffer checkpoint_buffers[CHECKPOINT_BUFFERS];
+
+/* All ranks, on their hosts; NULL: this one is alone. */
+static inline Comm *host_of(const Engine *e)
+{
+    return e->shape.mesh == NULL ? NULL : e->shape.mesh->group[GROUP_WORLD];
+}
+static inline int rank_of(const Engine *e) { return e->shape.mesh == NULL ? 0 : host_of(e)->rank; }
+static inline int ranks_of(const Engine *e) { return e->shape.mesh == NULL ? 1 : host_of(e)->size; }
 
 /* FOLDER/step-N, and suffix; rank-R.bin. */
 Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,

@@ -7,7 +7,6 @@
 #include "train/checkpoint_folder.h"
 #include "train/manifest.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -19,10 +18,6 @@ enum { BUFFER_BYTES = 1 << 20, ENTRY_ALIGN = 64, LINE_BYTES = 256 /* mean of an 
 
 /* Between two looks at whether the others are done: far below any deadline of a wait. */
 static const double PATIENCE_S = 1;
-
-static Comm *host_of(const Checkpointer *k) { return k->engine->shape.host; }
-static int rank_of(const Checkpointer *k) { return host_of(k) == NULL ? 0 : host_of(k)->rank; }
-static int ranks_of(const Checkpointer *k) { return host_of(k) == NULL ? 1 : host_of(k)->size; }
 
 /* What this rank writes. */
 
@@ -129,7 +124,7 @@ static Status write_shard(Checkpointer *k)
             "share",
             folder);
     }
-    folder_shard_name(name, rank_of(k));
+    folder_shard_name(name, rank_of(k->engine));
     TRY(file_join(path, folder, name));
     File f = { 0 };
     Status s = file_create_temp_buffered(&f, path, k->buffer, BUFFER_BYTES);
@@ -216,9 +211,8 @@ static bool wait_written(Checkpointer *k, double patience_s)
 
 /* Opening. */
 
-static Status open_memory(Checkpointer *k, Arena *a)
+static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
 {
-    const Config *c = k->engine->config;
     char folder[FILE_PATH_MAX];
     Text yaml = { 0 };
     size_t entries = count_entries(k->engine, &k->bytes);
@@ -252,7 +246,7 @@ static Status look_at_folder(Checkpointer *k)
     Status s = folder_steps(k->folder, &k->arena, k->steps, &k->n_steps);
     int64_t mine[2] = { k->n_steps, k->n_steps > 0 ? k->steps[k->n_steps - 1] : 0 };
     int64_t theirs[2] = { mine[0], mine[1] };
-    TRY(agree_first(host_of(k), theirs, sizeof theirs));
+    TRY(agree_first(host_of(k->engine), theirs, sizeof theirs));
     if (s != OK || (memcmp(mine, theirs, sizeof mine) == 0 && file_exists(k->folder))) return s;
     return FAIL(ERR_ARG,
                 "%s has %" PRId64 " checkpoints, the newest of step %" PRId64
@@ -261,14 +255,13 @@ static Status look_at_folder(Checkpointer *k)
                 k->folder, mine[0], mine[1], theirs[0], theirs[1]);
 }
 
-Status checkpointer_open(Checkpointer *k, Engine *e, Arena *a)
+Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a)
 {
-    assert((e->shape.mesh == NULL) == (e->shape.host == NULL));
-    *k = (Checkpointer){ .engine = e, .keep = (int)e->config->checkpoint_keep };
-    TRY(open_memory(k, a));
+    *k = (Checkpointer){ .engine = e, .keep = (int)c->checkpoint_keep };
+    TRY(open_memory(k, c, a));
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(agree(host_of(k), rank_of(k) == 0 ? make_folder(k) : OK));
-    TRY(agree(host_of(k), look_at_folder(k)));
+    TRY(agree_status(host_of(k->engine), rank_of(k->engine) == 0 ? make_folder(k) : OK));
+    TRY(agree_status(host_of(k->engine), look_at_folder(k)));
     arena_release(&k->arena, mark);
     return OK;
 }
@@ -284,7 +277,7 @@ static void finish_alone(Checkpointer *k)
 
 void checkpointer_close(Checkpointer *k)
 {
-    if (k->pending && ranks_of(k) == 1) finish_alone(k);
+    if (k->pending && ranks_of(k->engine) == 1) finish_alone(k);
     if (k->started) {
         tell_writer(k, &k->stop);
         pthread_join(k->thread, NULL);
@@ -304,7 +297,8 @@ static Status fail_save(Checkpointer *k, Status s)
     char message[1024], temp[FILE_PATH_MAX];
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
-    bool mine = rank_of(k) == 0;
+    bool mine = rank_of(k->engine) == 0;
+    if (!mine) log_quiet(); /* it is the same on all ranks */
     if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
                  file_remove_tree(temp) != OK)) {
         log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);
@@ -341,9 +335,9 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     k->mark = arena_mark(&k->arena);
     k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
     k->lines.used = 0;
-    Status s = rank_of(k) == 0 ? begin_folder(k) : OK;
+    Status s = rank_of(k->engine) == 0 ? begin_folder(k) : OK;
     if (s == OK && k->image != NULL) s = copy_image(k);
-    s = agree(host_of(k), s);
+    s = agree_status(host_of(k->engine), s);
     if (s != OK) return fail_save(k, s);
     k->pending = true;
     if (k->image != NULL) {
@@ -372,9 +366,9 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
     size_t bytes = 0;
     void *lines = NULL;
     ArenaMark mark = arena_mark(&k->arena);
-    TRY(transfer(host_of(k), &bytes, sizeof bytes, rank, false));
+    TRY(transfer(host_of(k->engine), &bytes, sizeof bytes, rank, false));
     TRY(arena_alloc(&k->arena, bytes, &lines));
-    if (bytes > 0) TRY(transfer(host_of(k), lines, bytes, rank, false));
+    if (bytes > 0) TRY(transfer(host_of(k->engine), lines, bytes, rank, false));
     if (s == OK) s = manifest_lines(m, lines, bytes);
     arena_release(&k->arena, mark);
     return s;
@@ -383,8 +377,8 @@ static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
 static Status give_lines(Checkpointer *k)
 {
     size_t bytes = k->lines.used;
-    TRY(transfer(host_of(k), &bytes, sizeof bytes, 0, true));
-    return bytes == 0 ? OK : transfer(host_of(k), k->lines.data, bytes, 0, true);
+    TRY(transfer(host_of(k->engine), &bytes, sizeof bytes, 0, true));
+    return bytes == 0 ? OK : transfer(host_of(k->engine), k->lines.data, bytes, 0, true);
 }
 
 static Status write_manifest(Checkpointer *k, const char *folder)
@@ -392,7 +386,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
     Manifest m = { 0 };
     Status s = manifest_create(&m, folder, k->engine->spec.name, &k->info, &k->arena);
     if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
-    for (int rank = 1; rank < ranks_of(k); rank++) s = take_lines(k, rank, &m, s);
+    for (int rank = 1; rank < ranks_of(k->engine); rank++) s = take_lines(k, rank, &m, s);
     if (s == OK) s = manifest_commit(&m);
     manifest_close(&m);
     return s;
@@ -402,7 +396,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
 static Status conclude(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
-    if (rank_of(k) > 0) return give_lines(k);
+    if (rank_of(k->engine) > 0) return give_lines(k);
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(folder_of_step(folder, k->folder, k->info.step, ""));
     TRY(write_manifest(k, temp));
@@ -418,8 +412,8 @@ static void prune(Checkpointer *k)
 {
     while (k->n_steps > k->keep) {
         char folder[FILE_PATH_MAX];
-        if (rank_of(k) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
-                                folder_remove(folder, ranks_of(k)) != OK)) {
+        if (rank_of(k->engine) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
+                                        folder_remove(folder, ranks_of(k->engine)) != OK)) {
             log_warn("an old checkpoint was not removed: %s", status_message());
         }
         k->n_steps--;
@@ -439,8 +433,8 @@ static Status finish(Checkpointer *k)
 {
     k->pending = false;
     Status s = k->written == OK ? OK : FAIL(k->written, "%s", k->why);
-    s = agree(host_of(k), s);
-    if (s == OK) s = agree(host_of(k), conclude(k));
+    s = agree_status(host_of(k->engine), s);
+    if (s == OK) s = agree_status(host_of(k->engine), conclude(k));
     if (s != OK) return fail_save(k, s);
     arena_release(&k->arena, k->mark);
     remember(k, k->info.step);
@@ -452,7 +446,7 @@ static Status finish(Checkpointer *k)
 static Status finish_if_written(Checkpointer *k, double patience_s)
 {
     int32_t busy = !wait_written(k, patience_s);
-    TRY(agree_most(host_of(k), &busy, 1));
+    TRY(agree_most(host_of(k->engine), &busy, 1));
     return busy ? OK : finish(k);
 }
 

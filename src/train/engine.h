@@ -44,7 +44,6 @@ typedef struct EngineShape {
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
     const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
-    Comm *host;                /* and the group of all ranks for the host's memory */
 } EngineShape;
 
 /* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where

@@ -125,7 +125,6 @@ static Status meet(Trainer *t)
     TRY(config_print(t->asked, &yaml));
     TRY(ranks_agree(t->world, "the configuration", yaml.data));
     arena_release(&t->arena, mark);
-    t->plan.shape.host = t->world;
     return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
 }
 
@@ -237,7 +236,7 @@ static Status start_fresh(Trainer *t)
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     CheckpointInfo info;
-    TRY(checkpoint_resolve(init, &t->saver.arena, path));
+    TRY(agree_status(t->world, checkpoint_resolve(init, &t->saver.arena, path)));
     return checkpoint_load(&t->engine, path, &t->saver.arena, &info);
 }
 
@@ -251,7 +250,7 @@ static Status start_resumed(Trainer *t)
     TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &t->saver.arena, &info));
     t->step = t->saved_step = info.step;
     t->position = info.position;
-    return agree(t->world, loader_seek(t->loader, info.position));
+    return loader_seek(t->loader, info.position);
 }
 
 /* Steps. */
@@ -291,11 +290,12 @@ static Status save_last(Trainer *t)
     return checkpoint_finish(&t->saver);
 }
 
-/* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. */
+/* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. One
+ * of several ranks cannot save without the others, who may have read theirs. */
 static Status next_batch(Trainer *t, const Batch **out)
 {
     Status s = loader_next(t->loader, out);
-    if (s == OK || t->step == t->first_step) return s;
+    if (s == OK || t->step == t->first_step || t->world != NULL) return s;
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
     if (save_last(t) == OK) {
@@ -354,7 +354,10 @@ static Status run_step(Trainer *t, StepMetrics *m)
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
     if (traced) TRY(record_pipeline(t, m->step));
-    if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
+    if (!m->result.finite) {
+        TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
+        TRY(engine_explain_nan(&t->engine, batch, m->step));
+    }
     m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
@@ -433,15 +436,15 @@ static Status begin_files(Trainer *t)
 /* To the first step. A rank that fails fails all of them, and rank 0 says it for all. */
 static Status start(Trainer *t)
 {
-    TRY(agree(t->world, check(t)));
+    TRY(agree_status(t->world, check(t)));
     TRY(meet(t));
-    TRY(agree(t->world, open_all(t)));
-    TRY(checkpointer_open(&t->saver, &t->engine, &t->arena));
+    TRY(agree_status(t->world, open_all(t)));
+    TRY(checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena));
     TRY(prepare(t));
     TRY(watch_gpu(t));
-    TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
+    TRY(agree_status(t->world, t->options->resume ? start_resumed(t) : start_fresh(t)));
     t->first_step = t->step;
-    return agree(t->world, t->speaks ? begin_files(t) : OK);
+    return agree_status(t->world, t->speaks ? begin_files(t) : OK);
 }
 
 static Status run(Trainer *t)

@@ -67,7 +67,6 @@ static Status rank_open(Rank *r, const Case *c, char text[5][96])
     TRY(mesh_shape(r->world->size, 1, 1, 1, c->layout->shard, &shape));
     TRY(mesh_make(r->world, &shape, &r->groups, &r->mesh));
     TRY(tiny_make(&r->t, settings, &r->mesh));
-    r->t.engine.shape.host = r->world;
     r->dir = c->dir;
     return OK;
 }
@@ -140,7 +139,7 @@ static Status save_step(Rank *r, int64_t step)
 
 static Status save_two(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t.engine, &r->t.arena));
+    TRY(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena));
     TRY(save_step(r, 1));
     return save_step(r, 2);
 }
@@ -243,7 +242,7 @@ static void a_save_without_a_thread_writes_the_same(void **state)
 static Status save_while_training(Rank *r)
 {
     const struct timespec step = { 0, 1000000 };
-    TRY(checkpointer_open(&r->saver, &r->t.engine, &r->t.arena));
+    TRY(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena));
     put_state(&r->t.engine, 1);
     TRY(checkpoint_save(&r->saver, 1, 4));
     EXPECT(r->saver.stall_s > 0);
@@ -273,7 +272,7 @@ static Status save_and_leave(Rank *r)
 
 static Status reopen(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t.engine, &r->t.arena));
+    TRY(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena));
     EXPECT(r->saver.n_steps == 2);
     return expect_two(r);
 }
@@ -303,6 +302,7 @@ static Status fail_on_rank_0(Rank *r)
     Status s = save_step(r, 3);
     EXPECT(s == ERR_DISK);
     EXPECT(strstr(status_message(), "checkpoint of step 3: ") != NULL);
+    EXPECT((strstr(status_message(), "rank 0: ") != NULL) == (r->world->rank > 0));
     EXPECT(strstr(status_message(), "rank-00000.bin: ") != NULL);
     EXPECT(r->saver.n_steps == 2);
     return OK;
@@ -356,7 +356,7 @@ static void a_damaged_byte_is_found_by_every_mesh(void **state)
 
 static Status open_apart(Rank *r)
 {
-    EXPECT(checkpointer_open(&r->saver, &r->t.engine, &r->t.arena) == ERR_ARG);
+    EXPECT(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena) == ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "run.dir must be one folder that all ranks share") != NULL);
     return OK;
