@@ -111,7 +111,7 @@ static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->arena[ENGINE_SCRATCH];
     if (e->on_gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (e->on_gpu) return cuda_exec_init(&e->ex, engine_gpu(e), &e->tables, scratch);
+    if (e->on_gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
     if (e->counting) e->ex.stack[0] = &backend_count;
     return OK;

@@ -16,12 +16,6 @@ bool engine_wants_gpu(const Config *c)
     return c->run_device == DEVICE_CUDA;
 }
 
-int engine_gpu(const Engine *e)
-{
-    int rank = e->shape.mesh == NULL ? 0 : e->shape.mesh->rank, first = (int)e->config->run_gpu;
-    return rank == 0 ? first : (first + rank) % cuda_devices();
-}
-
 static Status arena_make(Engine *e, Arena *a, const char *name, MemKind kind, size_t bytes)
 {
     if (e->counting || !e->on_gpu) {

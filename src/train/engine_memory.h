@@ -16,9 +16,6 @@ static const size_t ENGINE_STAGING_BYTES = (size_t)16 << 20;
 
 /* Does this configuration run on a GPU? The setting auto asks whether one is there. */
 bool engine_wants_gpu(const Config *c);
-/* Which of this machine's: ranks of a machine follow one another and have one each, from run.gpu
- * on. */
-int engine_gpu(const Engine *e);
 
 /* All arenas but tables, of the plan's sizes; NULL: arenas that count. */
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
