@@ -421,8 +421,9 @@ static Status run_steps(Trainer *t)
 static Status write_trace(Trainer *t)
 {
     if (t->config->run_trace_steps.n == 0) return OK;
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, t->config->run_dir, "trace.json"));
+    char path[FILE_PATH_MAX], name[40] = "trace.json";
+    if (!t->speaks) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->world->rank);
+    TRY(file_join(path, t->config->run_dir, name));
     return trace_write(&t->trace, path, &t->arena);
 }
 
