@@ -121,7 +121,7 @@ static Status check_wait(const CommWorld *w, const Pending *p, double waited_s, 
     if (stopped_s > w->stop_patience_s) {
         return FAIL(ERR_COMM,
                     "rank %d was terminated while it waited for rank %d in %s of group %s%s",
-                    w->root->rank, p->peer, p->call, p->group->name, host_place(w, place));
+                    w->root->rank, culprit(w, p->peer), p->call, p->group->name, host_place(w, place));
     }
     return OK;
 }

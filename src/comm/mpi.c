@@ -4,7 +4,7 @@
  *
  * Waits poll and soon sleep, more and more, up to a millisecond: ranks may outnumber cores. A
  * second communicator carries news, which every wait looks for: that a rank has aborted the world,
- * or, from half of the deadline on, for whom a rank waits, so that who is late first can name who
+ * or, from half of the deadline or SIGTERM on, for whom a rank waits, so that who is late first can name who
  * is lost.
  *
  * MPI_Finalize waits for all without a deadline, so it is called only after a barrier that has one.
@@ -153,7 +153,14 @@ static Status finish(Mpi *b, Transfer *t, bool *done)
     return all ? check_length(b, t, &st[1]) : OK;
 }
 
-/* From half of the deadline on the others are told, and told again when it is over. */
+static bool asked_to_stop(const Mpi *b)
+{
+    const volatile sig_atomic_t *stop = b->world->world->stop;
+    return stop != NULL && *stop != 0;
+}
+
+/* From half of the deadline on, or when asked to stop, the others are told, and told again when it
+ * is over. */
 static void note_wait(Mpi *b, int slot, bool done)
 {
     double now = clock_s();
@@ -163,7 +170,8 @@ static void note_wait(Mpi *b, int slot, bool done)
         return;
     }
     if (b->waits_slot != slot) b->waits_slot = slot, b->waits_since_s = now;
-    if (b->told || now - b->waits_since_s < b->timeout_s / 2) return;
+    if (b->told) return;
+    if (now - b->waits_since_s < b->timeout_s / 2 && !asked_to_stop(b)) return;
     tell(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
     b->told = true;
 }

@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "train/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +81,6 @@ static Status agree(Comm *world, const char *what, const char *text, Arena *a)
     for (int i = 0; i < world->size; i++) {
         if (all[i].line == 0) continue;
         line_of(first, all[i].line, line);
-        if (world->rank > 0) log_quiet();
         return FAIL(ERR_ARG, "%s of rank %d is not rank 0's: line %d is \"%s\" there, \"%s\" here",
                     what, i, (int)all[i].line, all[i].text, line);
     }
@@ -107,13 +105,6 @@ Status ranks_build(char *out, size_t out_bytes)
                    (unsigned long long)h.high64, (unsigned long long)h.low64);
     file_unmap(&map);
     return OK;
-}
-
-Status ranks_settle(Comm *world, Status s)
-{
-    Status told = agree_status(world, s);
-    if (told != OK && world != NULL && world->rank > 0) log_quiet();
-    return told;
 }
 
 /* Steps. */

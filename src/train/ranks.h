@@ -7,7 +7,7 @@
 
 /* Of the last step, on one rank. */
 typedef struct RankStep {
-    float stop;          /* above 0: was asked to end */
+    float stop;          /* the signal that asked it to end; 0: none */
     float step_s, own_s; /* own: without waits for other ranks */
     float tokens;        /* a second */
     float memory_gib;    /* of the GPU, or of the process */
@@ -33,12 +33,8 @@ typedef struct Ranks {
 Status ranks_open(Ranks *r, Comm *world, Arena *a);
 
 /* ERR_ARG on all ranks unless their texts are the same as rank 0's: the first line that differs and
- * whose it is. `what` they are, for the message. Only rank 0 is then heard of. Collective. */
+ * whose it is. `what` they are, for the message. Collective. */
 Status ranks_agree(Comm *world, const char *what, const char *text);
-
-/* How all ranks did at something each does alone: OK if all did; else all fail as the first that
- * did, and only rank 0 is heard of. Collective. */
-Status ranks_settle(Comm *world, Status s);
 
 /* Bytes and sum of the program's own file, for ranks_agree. */
 Status ranks_build(char *out, size_t out_bytes);

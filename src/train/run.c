@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
 #include "train/metrics.h"
@@ -172,7 +173,8 @@ static Status open_all(Trainer *t)
     return OK;
 }
 
-static void close_all(Trainer *t)
+/* The log stays open for the error with which this rank ends: main says it. */
+static void close_all(Trainer *t, bool failed)
 {
     gpu_state_close(&t->gpu);
     metrics_close(&t->metrics);
@@ -182,7 +184,7 @@ static void close_all(Trainer *t)
     mesh_free(&t->mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
-    if (t->log_fd <= 0) return;
+    if (t->log_fd <= 0 || failed) return;
     log_rank(t->world->rank, -1);
     close(t->log_fd);
 }
@@ -234,7 +236,7 @@ static Status start_fresh(Trainer *t)
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     CheckpointInfo info;
-    TRY(ranks_settle(t->world, checkpoint_resolve(init, &t->saver.arena, path)));
+    TRY(agree_status(t->world, checkpoint_resolve(init, &t->saver.arena, path)));
     return checkpoint_load(&t->engine, path, &t->saver.arena, &info);
 }
 
@@ -306,9 +308,9 @@ static Status next_batch(Trainer *t, const Batch **out)
 
 static double waited_s(const Trainer *t) { return t->world == NULL ? 0 : comm_waited_s(t->world); }
 
-static bool asked_to_stop(const Trainer *t)
+static int stop_signal(const Trainer *t)
 {
-    return t->options->stop != NULL && *t->options->stop != 0;
+    return t->options->stop == NULL ? 0 : (int)*t->options->stop;
 }
 
 /* This rank's step to the others, and theirs here. */
@@ -320,7 +322,7 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
         TRY(cuda_used_bytes(&t->engine.ex, &bytes));
         used = (double)bytes;
     }
-    const RankStep mine = { .stop = asked_to_stop(t),
+    const RankStep mine = { .stop = (float)stop_signal(t),
                             .step_s = (float)m->step_s,
                             .own_s = (float)(m->step_s - (waited_s(t) - waited)),
                             .tokens = (float)m->tokens_per_s,
@@ -394,8 +396,8 @@ static Status after_step(Trainer *t)
 static Status run_steps(Trainer *t)
 {
     const Config *c = t->config;
-    bool stop = false;
-    while (t->step < c->train_steps && !stop) {
+    int stop = 0;
+    while (t->step < c->train_steps && stop == 0) {
         StepMetrics m = { .step = t->step + 1,
                           .tokens = c->train_batch * c->data_sequence,
                           .lr = learning_rate(c, t->step + 1) };
@@ -407,36 +409,50 @@ static Status run_steps(Trainer *t)
         if (t->speaks) progress(t, &m);
         TRY(after_step(t));
         TRY(checkpoint_poll(&t->saver));
-        stop = t->ranks.spread.most.stop > 0;
+        stop = (int)t->ranks.spread.most.stop;
     }
     TRY(save_last(t));
-    if (stop) log_info("stopped by a signal after step %" PRId64 "; go on with --resume", t->step);
+    if (stop > 0) {
+        log_info("stopped by signal %d after step %" PRId64 "; go on with --resume", stop, t->step);
+    }
     return OK;
 }
 
 static Status write_trace(Trainer *t)
 {
     if (t->config->run_trace_steps.n == 0) return OK;
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, t->config->run_dir, "trace.json"));
+    char path[FILE_PATH_MAX], name[40] = "trace.json";
+    if (!t->speaks) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->world->rank);
+    TRY(file_join(path, t->config->run_dir, name));
     return trace_write(&t->trace, path, &t->arena);
+}
+
+/* Not before all is well: a refused start must leave the folder's own. */
+static Status begin_files(Trainer *t)
+{
+    TRY(write_config(t));
+    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops);
+}
+
+/* To the first step. A rank that fails fails all of them, and rank 0 says it for all. */
+static Status start(Trainer *t)
+{
+    TRY(agree_status(t->world, check(t)));
+    TRY(meet(t));
+    TRY(agree_status(t->world, open_all(t)));
+    TRY(checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena));
+    TRY(prepare(t));
+    TRY(watch_gpu(t));
+    TRY(agree_status(t->world, t->options->resume ? start_resumed(t) : start_fresh(t)));
+    t->first_step = t->step;
+    return agree_status(t->world, t->speaks ? begin_files(t) : OK);
 }
 
 static Status run(Trainer *t)
 {
-    TRY(ranks_settle(t->world, check(t)));
-    TRY(meet(t));
-    TRY(ranks_settle(t->world, open_all(t)));
-    TRY(checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena));
-    TRY(prepare(t));
-    TRY(watch_gpu(t));
-    TRY(ranks_settle(t->world, t->options->resume ? start_resumed(t) : start_fresh(t)));
-    if (t->speaks)
-        TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
-    t->first_step = t->step;
-    if (t->speaks) {
-        TRY(metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops));
-    }
+    Status s = start(t);
+    if (s != OK && s != ERR_COMM && !t->speaks) log_quiet();
+    TRY(s);
     if (t->config->run_guard) engine_guard(&t->engine);
     if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
     t->started_s = clock_s();
@@ -461,6 +477,6 @@ Status train_run(const Config *c, const TrainOptions *options)
     if (t.world != NULL) take_share(&t.own, t.world);
     Status s = run(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
-    close_all(&t);
+    close_all(&t, s != OK);
     return s;
 }

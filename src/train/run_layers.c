@@ -5,6 +5,7 @@
 #include "train/engine_program.h"
 #include "train/run_program.h"
 #include "train/shards.h"
+#include "train/update.h"
 
 #include <string.h>
 
@@ -351,7 +352,8 @@ Status run_losses(Engine *e, int64_t n)
     LayerRun r = layer_run(e, &m, &e->slots[0]);
     r.loss = tensor_rows(&e->token_loss, 0, n * m.t);
     TRY(run_zero_record(e));
-    return forward_only(e, &m, &r, &e->slots[0]);
+    TRY(forward_only(e, &m, &r, &e->slots[0]));
+    return update_add_records(e);
 }
 
 Status run_next_logits(Engine *e, int64_t n)
