@@ -1,52 +1,99 @@
-/* checkpoint: the whole state of a training, written so that a crash can only cost the newest one.
+/*
+ * checkpoint: the whole state of a training, written so that a crash can only cost the newest one.
  *
  *   RUN/checkpoints/step-0000000040/rank-00000.bin    raw f32 elements, each entry 64-byte aligned
+ *                                   rank-00001.bin    and so on: a file a rank that has something
  *                                   manifest.jsonl    written last
  *
  * The manifest is one JSON object a line (docs/formats.md): a header, one line an entry, and an end
  * line with the number of entries and the XXH3-128 of all lines before it, without which the folder
  * is not a checkpoint. All is written into step-N.tmp, each file fsynced, the manifest last, then
  * the folder is renamed. Coordinates are parameter names and element ranges of the canonical
- * unsharded tensor: how buffers are fused, padded or sharded is decided at load. */
+ * unsharded tensor: how buffers are fused, padded or sharded is decided at load, so any mesh loads
+ * any mesh's.
+ *
+ * Every element is written once: by the first of the ranks that hold it. Ranks write at the same
+ * time into one folder that all of them see; rank 0 makes it, gathers the lines of the manifest and
+ * renames once every rank's file is on disk. What one rank fails at fails the save on all of them.
+ *
+ * A save costs the training a copy: a thread of its own writes from there. So it has an end, too,
+ * at a later step, which all ranks come to together: checkpoint_poll, checkpoint_finish.
+ */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
 #include "train/engine.h"
 
+#include <pthread.h>
+
+enum { CHECKPOINT_SUM_BYTES = 33 }; /* XXH3-128 in hexadecimal */
+
 typedef struct CheckpointInfo {
     int64_t step;
-    uint64_t position;    /* training sequences read */
-    const char *config;   /* YAML */
-    const char *products; /* a GPU's algorithms (op/choices.h); "": none */
+    uint64_t position;              /* training sequences read */
+    const char *config;             /* YAML */
+    const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
+    char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
 } CheckpointInfo;
 
 /* Saves into one run's folder and keeps the newest `keep`. All its memory is taken at open, so that
  * saving allocates nothing. */
 typedef struct Checkpointer {
+    Engine *engine;
     const char *folder; /* RUN/checkpoints */
     const char *config; /* YAML of this run */
     int64_t *steps;     /* of the checkpoints there, rising */
     int n_steps, keep;
-    char *buffer; /* of the file being written */
+    double stall_s; /* that the last save held the training up: for the one before, and the copy */
+    size_t bytes;   /* of this rank's file; 0: it writes none */
+    char *buffer;   /* of the file being written */
+    void *sum;      /* of the entry being written */
     Arena arena;
+    Arena copy;
+    char *image; /* the file as it will be, in `copy`; NULL: not checkpoint.async */
+    Arena text;
+    Text lines;          /* of this rank's entries, in `text` */
+    CheckpointInfo info; /* of the save under way; texts behind `mark` in the arena */
+    ArenaMark mark;
+    bool pending; /* a save has begun and is not finished */
+    /* The writer, and what the lock guards. */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool started, busy, stop;
+    Status written;
+    char why[1024];
 } Checkpointer;
 
-Status checkpointer_open(Checkpointer *k, const Config *c, Arena *a);
-void checkpointer_close(Checkpointer *k); /* safe on { 0 } */
+/* Collective, as all that is said to be so: over the world of the engine's mesh. `c` is what the
+ * user asked for, the same on all ranks. ERR_ARG also if a rank sees another folder than rank 0. */
+Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a);
+/* Waits for the writer. A save under way is finished where this rank is alone; elsewhere it is
+ * dropped. Safe on { 0 }. */
+void checkpointer_close(Checkpointer *k);
 
-/* ERR_DISK if it cannot be written whole; older checkpoints stay as they are. */
-Status checkpoint_save(Checkpointer *k, Engine *e, int64_t step, uint64_t position);
+/* Begin a save, after finishing the one before. Collective. */
+Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
+/* Between steps: finish the save under way if all ranks have written. Collective. */
+Status checkpoint_poll(Checkpointer *k);
+/* Wait for it. ERR_DISK if it cannot be written whole; older checkpoints stay as they are.
+ * Collective. */
+Status checkpoint_finish(Checkpointer *k);
+
+/* What a Checkpointer will take beside buffers of fixed size. */
+size_t checkpoint_plan_bytes(const Engine *e);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
 
-/* Every parameter of the engine from the folder `path`; moments too if the engine trains. Sums are
- * verified. ERR_FORMAT or ERR_IO: the checkpoint is damaged (what, where); ERR_ARG: it is of
- * another model, the first differing parameter is named. */
+/* What this rank holds of every parameter from the folder `path`; moments too if the engine trains.
+ * Every byte that counts is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is damaged
+ * (what, where); ERR_ARG: it is of another model, the first differing parameter is named, or not
+ * the one that rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
-/* Load the newest whole checkpoint of a run's folder; damaged ones are warned about and passed
- * over. ERR_IO if there is none. */
+/* Load the newest whole checkpoint of a run's folder, as rank 0 sees it; damaged ones are warned
+ * about and passed over. ERR_IO if there is none. Collective. */
 Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, CheckpointInfo *info);
 
 /* A path given by a user: a checkpoint's folder, or a run's folder (its newest checkpoint with a

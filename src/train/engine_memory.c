@@ -2,6 +2,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda.h"
+#include "train/again.h"
 #include "train/engine_program.h"
 
 #include <stdio.h>
@@ -13,6 +14,12 @@ bool engine_wants_gpu(const Config *c)
 {
     if (c->run_device == DEVICE_AUTO) return cuda_built() && cuda_devices() > 0;
     return c->run_device == DEVICE_CUDA;
+}
+
+int engine_gpu(const Engine *e)
+{
+    int rank = e->shape.mesh == NULL ? 0 : e->shape.mesh->rank, first = (int)e->config->run_gpu;
+    return rank == 0 ? first : (first + rank) % cuda_devices();
 }
 
 static Status arena_make(Engine *e, Arena *a, const char *name, MemKind kind, size_t bytes)
@@ -131,19 +138,38 @@ static Status make_ring(Engine *e, const EnginePlan *plan)
                        &e->output);
 }
 
-Status engine_make_arenas(Engine *e, const EnginePlan *plan)
+Status engine_lay_out(Engine *e, const EnginePlan *plan)
 {
-    for (int i = 0; i < ENGINE_ARENAS; i++) {
-        size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
-        MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
-        TRY(arena_make(e, &e->arena[i], engine_arena_names[i], kind, bytes));
-    }
     TRY(make_slots(e, plan));
     return make_ring(e, plan);
 }
 
+Status engine_make_block(Engine *e, size_t bytes)
+{
+    return arena_make(e, &e->block, "work", MEM_DEVICE, bytes);
+}
+
+static bool is_work(int arena)
+{
+    return arena == ENGINE_SLOT || arena == ENGINE_RING || arena == ENGINE_SCRATCH;
+}
+
+Status engine_make_arenas(Engine *e, const EnginePlan *plan)
+{
+    bool both = plan != NULL && e->shape.again != NULL;
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        if (both && is_work(i)) continue;
+        size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
+        MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
+        TRY(arena_make(e, &e->arena[i], engine_arena_names[i], kind, bytes));
+    }
+    return both ? again_make(e, plan) : engine_lay_out(e, plan);
+}
+
 void engine_free_arenas(Engine *e)
 {
+    again_free(e);
+    arena_drop(e, &e->block);
     for (int i = 0; i < ENGINE_ARENAS; i++) arena_drop(e, &e->arena[i]);
 }
 

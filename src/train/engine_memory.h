@@ -16,10 +16,18 @@ static const size_t ENGINE_STAGING_BYTES = (size_t)16 << 20;
 
 /* Does this configuration run on a GPU? The setting auto asks whether one is there. */
 bool engine_wants_gpu(const Config *c);
+/* Which of this machine's: ranks of a machine follow one another and have one each, from run.gpu
+ * on. */
+int engine_gpu(const Engine *e);
 
 /* All arenas but tables, of the plan's sizes; NULL: arenas that count. */
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
+
+/* Slots, ring and entries in the arenas that hold them. */
+Status engine_lay_out(Engine *e, const EnginePlan *plan);
+/* e->block, of so many bytes. */
+Status engine_make_block(Engine *e, size_t bytes);
 
 /* What a slot takes of the tables. */
 size_t engine_slot_tables(const Engine *e);

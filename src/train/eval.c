@@ -20,7 +20,7 @@ static Status add_batch(Evaluator *v, Engine *e, int source, EvalMetrics *out)
     const float *losses = NULL;
     TRY(engine_losses(e, &v->batch, &losses));
     const int32_t *target = v->batch.target.data, *load = engine_load(e);
-    int64_t n = tensor_elems(&v->batch.target);
+    int64_t n = losses == NULL ? 0 : tensor_elems(&v->batch.target); /* of the head's stage */
     for (int64_t i = 0; i < n; i++) {
         if (target[i] < 0) continue;
         out->nats[source] += (double)losses[i];

@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { VERSION = 1, BUFFER_BYTES = 64 << 10 };
+enum { VERSION = 1, BUFFER_BYTES = 64 << 10, END_BYTES = 96 };
 
 static const char *const buffer_names[BUF_COUNT] = {
     [BUF_WEIGHT] = "weight",   [BUF_GRAD] = "grad",       [BUF_MAIN] = "main",
@@ -18,75 +18,87 @@ static const char *const buffer_names[BUF_COUNT] = {
 
 const char *manifest_buffer_name(ParamBuffer b) { return buffer_names[b]; }
 
-static void hex(XXH128_hash_t h, char out[33])
+static void hex(XXH128_hash_t h, char out[CHECKPOINT_SUM_BYTES])
 {
-    (void)snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
+    (void)snprintf(out, CHECKPOINT_SUM_BYTES, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
+                   (uint64_t)h.low64);
+}
+
+Status manifest_sum_new(Arena *a, void **out)
+{
+    TRY(arena_alloc(a, sizeof(XXH3_state_t), out));
+    XXH3_128bits_reset(*out);
+    return OK;
+}
+
+void manifest_sum_add(void *sum, const void *bytes, size_t n)
+{
+    XXH3_128bits_update(sum, bytes, n);
+}
+
+void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES])
+{
+    hex(XXH3_128bits_digest(sum), out);
+    XXH3_128bits_reset(sum);
 }
 
 /* Writing. */
 
-Status manifest_create(Manifest *m, const char *folder, Arena *arena)
+Status manifest_line(Text *lines, const ManifestEntry *e)
+{
+    TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,\"shape\":[", e->param,
+                  buffer_names[e->buffer]));
+    for (int i = 0; i < e->rank; i++) {
+        TRY(text_append(lines, ",", i > 0));
+        TRY(text_json(lines, "%lld", (long long)e->dim[i]));
+    }
+    return text_json(
+        lines, "],\"first\":%lld,\"count\":%lld,\"file\":%s,\"offset\":%lld,\"xxh3\":%s}\n",
+        (long long)e->first, (long long)e->count, e->file, (long long)e->offset, e->sum);
+}
+
+static Status write_text(Manifest *m, const char *text, size_t bytes)
+{
+    manifest_sum_add(m->sum, text, bytes);
+    return file_write(&m->file, text, bytes);
+}
+
+Status manifest_create(Manifest *m, const char *folder, const char *model,
+                       const CheckpointInfo *info, Arena *arena)
 {
     *m = (Manifest){ .arena = arena };
     char path[FILE_PATH_MAX];
-    TRY(file_join(path, folder, MANIFEST_NAME));
+    Text header = { 0 };
     void *buffer = NULL;
-    TRY(arena_alloc(arena, sizeof(XXH3_state_t), &m->sum));
-    XXH3_128bits_reset(m->sum);
-    TRY(arena_alloc(arena, sizeof(XXH3_state_t), &m->elements));
-    XXH3_128bits_reset(m->elements);
+    TRY(file_join(path, folder, MANIFEST_NAME));
+    TRY(manifest_sum_new(arena, &m->sum));
     TRY(arena_alloc(arena, BUFFER_BYTES, &buffer));
-    TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
-    return text_init(&m->line, arena);
-}
-
-static Status end_line(Manifest *m)
-{
-    XXH3_128bits_update(m->sum, m->line.data, m->line.used);
-    TRY(file_write(&m->file, m->line.data, m->line.used));
-    m->line.used = 0;
-    return OK;
-}
-
-Status manifest_header(Manifest *m, const char *model, const CheckpointInfo *info)
-{
-    TRY(text_json(&m->line,
+    TRY(text_init(&header, arena));
+    TRY(text_json(&header,
                   "{\"format\":\"switchyard checkpoint\",\"version\":%d,\"model\":%s,\"step\":%lld,"
                   "\"position\":%lld,\"config\":%s,\"products\":%s}\n",
                   VERSION, model, (long long)info->step, (long long)info->position, info->config,
                   info->products));
-    return end_line(m);
+    TRY(file_create_temp_buffered(&m->file, path, buffer, BUFFER_BYTES));
+    return write_text(m, header.data, header.used);
 }
 
-void manifest_elements(Manifest *m, const void *bytes, size_t n)
+Status manifest_lines(Manifest *m, const char *lines, size_t bytes)
 {
-    XXH3_128bits_update(m->elements, bytes, n);
+    for (size_t i = 0; i < bytes; i++) m->entries += lines[i] == '\n';
+    return write_text(m, lines, bytes);
 }
 
-Status manifest_entry(Manifest *m, const Param *p, ParamBuffer b, uint64_t offset)
+static int end_line(char out[END_BYTES], int64_t entries, const char *sum)
 {
-    char sum[33];
-    hex(XXH3_128bits_digest(m->elements), sum);
-    XXH3_128bits_reset(m->elements);
-    TRY(text_json(&m->line, "{\"param\":%s,\"buffer\":%s,\"shape\":[", p->name, buffer_names[b]));
-    for (int i = 0; i < p->rank; i++) {
-        TRY(text_append(&m->line, ",", i > 0));
-        TRY(text_json(&m->line, "%lld", (long long)p->dim[i]));
-    }
-    TRY(text_json(&m->line,
-                  "],\"first\":0,\"count\":%lld,\"file\":\"rank-00000.bin\",\"offset\":%lld,"
-                  "\"xxh3\":%s}\n",
-                  (long long)param_elems(p), (long long)offset, sum));
-    m->entries++;
-    return end_line(m);
+    return snprintf(out, END_BYTES, "{\"entries\":%" PRId64 ",\"xxh3\":\"%s\"}\n", entries, sum);
 }
 
 Status manifest_commit(Manifest *m)
 {
-    char sum[33];
-    hex(XXH3_128bits_digest(m->sum), sum);
-    TRY(text_json(&m->line, "{\"entries\":%lld,\"xxh3\":%s}\n", (long long)m->entries, sum));
-    TRY(end_line(m));
+    char sum[CHECKPOINT_SUM_BYTES], end[END_BYTES];
+    manifest_sum_take(m->sum, sum);
+    TRY(file_write(&m->file, end, (size_t)end_line(end, m->entries, sum)));
     return file_commit(&m->file);
 }
 
@@ -95,15 +107,16 @@ void manifest_close(Manifest *m) { file_close(&m->file); }
 /* Reading. */
 
 /* The lines before the end line, after the end line has been found right to the byte. */
-static Status verify(const char *path, const char *text, size_t bytes, size_t *body_bytes)
+static Status verify(const char *path, const char *text, size_t bytes, size_t *body_bytes,
+                     char sum[CHECKPOINT_SUM_BYTES])
 {
     size_t body = bytes > 0 ? bytes - 1 : 0;
     while (body > 0 && text[body - 1] != '\n') body--;
-    char sum[33], want[96];
+    char want[END_BYTES];
     int64_t entries = -1; /* the header is no entry */
     for (size_t i = 0; i < body; i++) entries += text[i] == '\n';
     hex(XXH3_128bits(text, body), sum);
-    (void)snprintf(want, sizeof want, "{\"entries\":%" PRId64 ",\"xxh3\":\"%s\"}\n", entries, sum);
+    (void)end_line(want, entries, sum);
     if (body == 0 || strcmp(text + body, want) != 0) {
         return FAIL(ERR_FORMAT, "%s is not whole: %zu bytes whose sum is not the one at its end",
                     path, bytes);
@@ -176,7 +189,10 @@ static Status read_header(const char *path, char *text, CheckpointInfo *out)
                     l.version, VERSION);
     }
     TRY(need_fields(path, HEADER, HEADERS, &l));
-    *out = (CheckpointInfo){ l.step, (uint64_t)l.position, l.config, l.products };
+    out->step = l.step;
+    out->position = (uint64_t)l.position;
+    out->config = l.config;
+    out->products = l.products;
     return OK;
 }
 
@@ -216,7 +232,7 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
     size_t bytes = 0, body = 0;
     TRY(file_join(path, folder, MANIFEST_NAME));
     TRY(file_read_all(path, a, &text, &bytes));
-    TRY(verify(path, text, bytes, &body));
+    TRY(verify(path, text, bytes, &body, info->sum));
     for (char *line = text, *end = NULL; line < text + body; line = end + 1) {
         ManifestEntry entry;
         end = memchr(line, '\n', (size_t)(text + body - line));
@@ -232,32 +248,28 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
     return OK;
 }
 
-Status manifest_read_elements(const char *folder, const ManifestEntry *entry, ManifestSink *sink,
-                              Arena *scratch)
+Status manifest_read_elements(const char *folder, const ManifestEntry *entry, int64_t first,
+                              int64_t end, const ManifestSink *sink, Arena *scratch)
 {
-    char path[FILE_PATH_MAX], sum[33];
-    XXH3_state_t *state = NULL;
+    char path[FILE_PATH_MAX], got[CHECKPOINT_SUM_BYTES];
+    void *sum = NULL;
     ArenaMark mark = arena_mark(scratch);
-    TRY(ARENA_NEW(scratch, 1, &state));
+    TRY(manifest_sum_new(scratch, &sum));
     TRY(file_join(path, folder, entry->file));
-    XXH3_128bits_reset(state);
     int64_t most = (int64_t)(sink->piece_bytes / sizeof(float));
-    for (int64_t first = 0; first < entry->count; first += most) {
-        int64_t n = entry->count - first < most ? entry->count - first : most;
+    for (int64_t at = first, n = 0; at < end; at += n) {
+        n = end - at < most ? end - at : most;
         size_t bytes = (size_t)n * sizeof(float);
-        void *at = sink->room(sink->state, entry->first + first, n);
-        TRY(file_read_at(path, entry->offset + (uint64_t)first * sizeof(float), at, bytes));
-        XXH3_128bits_update(state, at, bytes);
-        TRY(sink->put(sink->state, entry->first + first, n));
+        void *room = sink->room(sink->state, at, n);
+        uint64_t place = entry->offset + (uint64_t)(at - entry->first) * sizeof(float);
+        TRY(file_read_at(path, place, room, bytes));
+        manifest_sum_add(sum, room, bytes);
+        if (sink->put != NULL) TRY(sink->put(sink->state, at, n));
     }
-    hex(XXH3_128bits_digest(state), sum);
+    manifest_sum_take(sum, got);
     arena_release(scratch, mark);
-    if (strcmp(sum, entry->sum) != 0) {
-        return FAIL(ERR_FORMAT,
-                    "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest "
-                    "says %s",
-                    path, entry->param, buffer_names[entry->buffer], entry->offset, sum,
-                    entry->sum);
-    }
-    return OK;
+    if (end - first < entry->count || strcmp(got, entry->sum) == 0) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest says %s", path,
+                entry->param, buffer_names[entry->buffer], entry->offset, got, entry->sum);
 }

@@ -1,4 +1,5 @@
 #include "data/tokenizer.h"
+#include "train/again.h"
 #include "train/peak.h"
 #include "train/train.h"
 
@@ -170,16 +171,19 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     TrainPlan p = { .shape = shape_of(c, mesh), .save_bytes = SAVE_BYTES };
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
+    TRY(again_plan(c, &p.shape, &p.engine, &p.again));
     TRY(model_flops(c, &p, &p.model_flops));
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
     p.tables_bytes = p.engine.tables_bytes;
+    p.save_bytes += p.engine.save_bytes;
     p.params_total = p.engine.params_total;
     p.params_active = p.engine.params_active;
     p.total_bytes = total_bytes(&p);
     if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
     *out = p;
+    if (p.shape.again != NULL) out->shape.again = &out->again;
     return OK;
 }
 

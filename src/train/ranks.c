@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "train/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,34 +109,10 @@ Status ranks_build(char *out, size_t out_bytes)
     return OK;
 }
 
-typedef struct Outcome {
-    int32_t code; /* Status */
-    char text[508];
-} Outcome;
-
 Status ranks_settle(Comm *world, Status s)
 {
-    Arena a = { 0 };
-    Outcome *all = NULL;
-    if (world == NULL || world->size == 1) return s;
-    TRY(arena_init(&a, "outcomes", MEM_HOST, (size_t)1 << 30));
-    TRY(ARENA_ZEROED(&a, world->size, &all));
-    Outcome *mine = &all[world->rank];
-    mine->code = (int32_t)s;
-    if (s != OK) status_sentence(mine->text, (int)sizeof mine->text);
-    int64_t words = (int64_t)(sizeof *all / sizeof(int32_t));
-    Tensor in = i32_of(mine, words), out = i32_of(all, words * world->size);
-    Status told = comm_all_gather(world, &in, &out);
-    int first = 0;
-    while (told == OK && first < world->size && all[first].code == OK) first++;
-    bool failed = told == OK && first < world->size;
-    if (failed && world->rank > 0) log_quiet();
-    if (failed && (first > 0 || s == OK)) {
-        told = FAIL((Status)all[first].code, "rank %d: %s", first, all[first].text);
-    } else if (failed) {
-        told = s;
-    }
-    arena_free(&a);
+    Status told = agree_status(world, s);
+    if (told != OK && world != NULL && world->rank > 0) log_quiet();
     return told;
 }
 

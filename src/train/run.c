@@ -167,7 +167,6 @@ static Status open_all(Trainer *t)
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(open_data(t));
-    TRY(checkpointer_open(&t->saver, t->asked, &t->arena));
     if (t->speaks) TRY(metrics_open_log(&t->metrics, c->run_dir));
     if (c->run_trace_steps.n > 0) TRY(trace_init(&t->trace, &t->arena, TRACE_EVENTS));
     return OK;
@@ -235,7 +234,7 @@ static Status start_fresh(Trainer *t)
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     CheckpointInfo info;
-    TRY(checkpoint_resolve(init, &t->saver.arena, path));
+    TRY(ranks_settle(t->world, checkpoint_resolve(init, &t->saver.arena, path)));
     return checkpoint_load(&t->engine, path, &t->saver.arena, &info);
 }
 
@@ -277,21 +276,27 @@ static bool listed(const ConfigInts *list, int64_t step)
 static Status save(Trainer *t)
 {
     if (t->saved_step == t->step) return OK;
-    double start = clock_s();
-    TRY(checkpoint_save(&t->saver, &t->engine, t->step, t->position));
+    TRY(checkpoint_save(&t->saver, t->step, t->position));
     t->saved_step = t->step;
-    log_debug("checkpoint of step %" PRId64 " in %.2f s", t->step, clock_s() - start);
+    log_debug("checkpoint of step %" PRId64 ": training waited %.2f s", t->step, t->saver.stall_s);
     return OK;
 }
 
-/* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. */
+static Status save_last(Trainer *t)
+{
+    TRY(save(t));
+    return checkpoint_finish(&t->saver);
+}
+
+/* Where the data cannot be read on, the steps so far are saved: the model is as good as it was. One
+ * of several ranks cannot save without the others, who may have read theirs. */
 static Status next_batch(Trainer *t, const Batch **out)
 {
     Status s = loader_next(t->loader, out);
-    if (s == OK || t->step == t->first_step) return s;
+    if (s == OK || t->step == t->first_step || t->world != NULL) return s;
     char why[2048];
     (void)snprintf(why, sizeof why, "%s", status_message());
-    if (save(t) == OK) {
+    if (save_last(t) == OK) {
         log_info("the data ends here: step %" PRId64 " is saved", t->step);
     } else {
         log_warn("step %" PRId64 " is not saved: %s", t->step, status_message());
@@ -347,7 +352,10 @@ static Status run_step(Trainer *t, StepMetrics *m)
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);
     if (traced) TRY(record_pipeline(t, m->step));
-    if (!m->result.finite) TRY(engine_explain_nan(&t->engine, batch, m->step));
+    if (!m->result.finite) {
+        TRY(checkpoint_finish(&t->saver)); /* the last thing that all ranks do together */
+        TRY(engine_explain_nan(&t->engine, batch, m->step));
+    }
     m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
@@ -398,9 +406,10 @@ static Status run_steps(Trainer *t)
         if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
         if (t->speaks) progress(t, &m);
         TRY(after_step(t));
+        TRY(checkpoint_poll(&t->saver));
         stop = t->ranks.spread.most.stop > 0;
     }
-    TRY(save(t));
+    TRY(save_last(t));
     if (stop) log_info("stopped by a signal after step %" PRId64 "; go on with --resume", t->step);
     return OK;
 }
@@ -418,9 +427,10 @@ static Status run(Trainer *t)
     TRY(ranks_settle(t->world, check(t)));
     TRY(meet(t));
     TRY(ranks_settle(t->world, open_all(t)));
+    TRY(checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena));
     TRY(prepare(t));
     TRY(watch_gpu(t));
-    TRY(t->options->resume ? start_resumed(t) : start_fresh(t));
+    TRY(ranks_settle(t->world, t->options->resume ? start_resumed(t) : start_fresh(t)));
     if (t->speaks)
         TRY(write_config(t)); /* not before: a refused start must leave the folder's own */
     t->first_step = t->step;

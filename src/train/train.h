@@ -38,14 +38,14 @@ Status train_print_gpu(const GpuPlan *p, Text *out);
 /* What a run will take, before it takes it. */
 typedef struct TrainPlan {
     EngineShape shape;
-    EnginePlan engine;
-    GpuPlan gpu;          /* with engine.on_gpu */
-    size_t tables_bytes;  /* bookkeeping */
-    size_t loader_bytes;  /* batches, document orders, bytes of tokens */
-    size_t mapped_bytes;  /* pages of the data files */
-    size_t save_bytes;    /* checkpoint and metrics buffers */
-    size_t library_bytes; /* code, heap and thread stacks beyond the empty program's */
-    size_t probe_bytes;   /* measuring peak FLOP/s, before the rest is there */
+    EnginePlan engine, again; /* again: of the way with room for all rows, where there is one */
+    GpuPlan gpu;              /* with engine.on_gpu */
+    size_t tables_bytes;      /* bookkeeping */
+    size_t loader_bytes;      /* batches, document orders, bytes of tokens */
+    size_t mapped_bytes;      /* pages of the data files */
+    size_t save_bytes;        /* checkpoint and metrics buffers */
+    size_t library_bytes;     /* code, heap and thread stacks beyond the empty program's */
+    size_t probe_bytes;       /* measuring peak FLOP/s, before the rest is there */
     size_t total_bytes;
     int64_t params_total, params_active;
     double model_flops; /* of a step, without what recompute adds */

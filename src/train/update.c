@@ -51,6 +51,7 @@ Status update_run(Engine *e)
     TRY(clip_scale(&e->ex, (ClipScale){ .sum = r->square_sum,
                                         .norm = r->norm,
                                         .clip = r->clip,
+                                        .overflow = r->overflow,
                                         .max_norm = (float)e->config->train_clip_norm }));
     for (int i = 0; i < e->n_ranges; i++) TRY(update_range(e, &e->ranges[i]));
     for (int i = 0; i < e->spec.n_layers; i++) {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static const double DEADLINE_S = 1, STOP_PATIENCE_S = 0.3;
+static const double DEADLINE_S = 1, STOP_PATIENCE_S = 0.1;
 static volatile sig_atomic_t stopped;
 
 typedef Status Case(Comm *c, Arena *a);

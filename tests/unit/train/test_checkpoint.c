@@ -28,7 +28,7 @@ static void place_open_in(RunPlace *p, const char *folder, const char *const *se
     all[n++] = "run.threads=1"; /* what is saved does not depend on it */
     tiny_open(&p->t, all);
     CHECK_OK(arena_init(&p->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.arena));
+    CHECK_OK(checkpointer_open(&p->saver, &p->t.config, &p->t.engine, &p->t.arena));
 }
 
 static void place_open(RunPlace *p, const char *const *settings)
@@ -54,7 +54,8 @@ static void place_close(RunPlace *p)
 static void train_and_save(RunPlace *p, int64_t from, int64_t steps)
 {
     tiny_steps(&p->t, from, steps);
-    CHECK_OK(checkpoint_save(&p->saver, &p->t.engine, from + steps, (uint64_t)(from + steps) * 4));
+    CHECK_OK(checkpoint_save(&p->saver, from + steps, (uint64_t)(from + steps) * 4));
+    CHECK_OK(checkpoint_finish(&p->saver));
 }
 
 static const char *in_step(const RunPlace *p, int step, const char *file)
@@ -93,6 +94,20 @@ static void a_loaded_training_goes_on_with_the_same_bits(void **state)
         place_leave(&b);
         place_close(&a);
     }
+}
+
+static void a_save_under_way_is_finished_when_a_run_ends(void **state)
+{
+    (void)state;
+    RunPlace p;
+    CheckpointInfo info;
+    place_open(&p, TINY("moe.shared=1"));
+    tiny_steps(&p.t, 0, 1);
+    CHECK_OK(checkpoint_save(&p.saver, 1, 4));
+    checkpointer_close(&p.saver);
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_INT(info.step, 1);
+    place_close(&p);
 }
 
 static void weights_alone_are_loaded_for_inference(void **state)
@@ -307,7 +322,7 @@ static void the_newest_are_kept_also_by_the_next_process(void **state)
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     CHECK(!has(&p, 1) && has(&p, 2) && has(&p, 3));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine, &p.t.arena));
     CHECK_INT(p.saver.n_steps, 2);
     train_and_save(&p, 3, 1);
     CHECK(!has(&p, 2) && has(&p, 3) && has(&p, 4));
@@ -325,7 +340,7 @@ static void what_was_never_finished_is_removed_and_what_is_foreign_stays(void **
     CHECK_OK(file_make_folders(path));
     CHECK_OK(file_make_folders(in_step(&p, 1, "mine")));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.arena));
+    CHECK_OK(checkpointer_open(&p.saver, &p.t.config, &p.t.engine, &p.t.arena));
     CHECK(!file_exists(path));
     CHECK(file_exists(in_step(&p, 1, "mine")));
     CHECK_INT(p.saver.n_steps, 1);
@@ -357,6 +372,7 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         TEST(a_loaded_training_goes_on_with_the_same_bits),
+        TEST(a_save_under_way_is_finished_when_a_run_ends),
         TEST(weights_alone_are_loaded_for_inference),
         TEST(a_checkpoint_in_f32_goes_on_in_bf16),
         TEST(header_tells_step_position_and_configuration),

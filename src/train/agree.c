@@ -1,0 +1,39 @@
+#include "train/agree.h"
+
+#include <stdio.h>
+
+static bool alone(const Comm *host) { return host == NULL || host->size == 1; }
+
+static Status broadcast(Comm *host, void *data, size_t bytes, int root)
+{
+    const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };
+    return comm_broadcast(host, &t, root);
+}
+
+Status agree_status(Comm *host, Status mine)
+{
+    struct {
+        Status code;
+        char why[1020];
+    } said = { .code = mine };
+    if (alone(host)) return mine;
+    if (mine != OK) status_sentence(said.why, sizeof said.why);
+    int32_t worst = mine == OK ? 0 : host->size - host->rank;
+    TRY(agree_most(host, &worst, 1));
+    if (worst == 0) return OK;
+    int first = host->size - worst;
+    bool own = first == 0 && host->rank == 0; /* who is heard of needs no name */
+    TRY(broadcast(host, &said, sizeof said, first));
+    return own ? mine : FAIL(said.code, "rank %d: %s", first, said.why);
+}
+
+Status agree_most(Comm *host, int32_t *value, int64_t n)
+{
+    const Tensor t = { value, DTYPE_I32, 1, { n } };
+    return alone(host) ? OK : comm_all_reduce(host, &t, REDUCE_MAX);
+}
+
+Status agree_first(Comm *host, void *data, size_t bytes)
+{
+    return alone(host) ? OK : broadcast(host, data, bytes, 0);
+}

@@ -1,0 +1,69 @@
+#include "train/checkpoint_folder.h"
+
+#include "base/text.h"
+#include "train/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const ParamBuffer checkpoint_buffers[] = { BUF_MAIN, BUF_MOMENT1, BUF_MOMENT2, BUF_STATE };
+
+Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step, const char *suffix)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "step-%010" PRId64 "%s", step, suffix);
+    return file_join(out, folder, name);
+}
+
+void folder_shard_name(char out[32], int rank) { (void)snprintf(out, 32, "rank-%05d.bin", rank); }
+
+Status folder_remove_unfinished(const char *folder, Arena *a)
+{
+    const char *const *names = NULL;
+    int n = 0;
+    TRY(file_list(folder, a, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char path[FILE_PATH_MAX];
+        if (!text_starts(names[i], "step-") || !text_ends(names[i], CHECKPOINT_TEMP)) continue;
+        TRY(file_join(path, folder, names[i]));
+        TRY(file_remove_tree(path));
+    }
+    return OK;
+}
+
+Status folder_steps(const char *folder, Arena *a, int64_t *steps, int *n)
+{
+    *n = 0;
+    if (!file_exists(folder)) return OK;
+    const char *const *names = NULL;
+    int n_names = 0;
+    TRY(file_list(folder, a, &names, &n_names));
+    for (int i = 0; i < n_names; i++) {
+        char *end = NULL;
+        if (strncmp(names[i], "step-", 5) != 0) continue;
+        int64_t step = strtoll(names[i] + 5, &end, 10);
+        if (*end != '\0' || end == names[i] + 5) continue; /* step-N.tmp: never finished */
+        if (*n == CHECKPOINT_STEPS_MAX) {
+            return FAIL(ERR_IO, "%s: more than %d checkpoints", folder, CHECKPOINT_STEPS_MAX);
+        }
+        steps[(*n)++] = step; /* names have a fixed width, so their order is the steps' */
+    }
+    return OK;
+}
+
+/* The manifest goes first: what is left after a crash is no checkpoint. */
+Status folder_remove(const char *folder, int ranks)
+{
+    char path[FILE_PATH_MAX], name[32];
+    TRY(file_join(path, folder, MANIFEST_NAME));
+    unlink(path);
+    for (int rank = 0; rank < ranks; rank++) {
+        folder_shard_name(name, rank);
+        TRY(file_join(path, folder, name));
+        unlink(path);
+    }
+    return rmdir(folder) == 0 ? OK : file_remove_tree(folder);
+}

@@ -1,0 +1,38 @@
+/* checkpoint_folder: names and folders of checkpoints, shared by those who save and who load. */
+#ifndef TRAIN_CHECKPOINT_FOLDER_H
+#define TRAIN_CHECKPOINT_FOLDER_H
+
+#include "base/file.h"
+#include "train/engine.h"
+
+enum { CHECKPOINT_STEPS_MAX = 4096, CHECKPOINT_BUFFERS = 4 };
+
+#define CHECKPOINT_TEMP ".tmp"
+
+/* Which buffers are saved, in this order. */
+extern const ParamBuffer checkpoint_buffers[CHECKPOINT_BUFFERS];
+
+/* All ranks, on their hosts; NULL: this one is alone. */
+static inline Comm *host_of(const Engine *e)
+{
+    return e->shape.mesh == NULL ? NULL : e->shape.mesh->group[GROUP_WORLD];
+}
+static inline int rank_of(const Engine *e) { return e->shape.mesh == NULL ? 0 : host_of(e)->rank; }
+static inline int ranks_of(const Engine *e) { return e->shape.mesh == NULL ? 1 : host_of(e)->size; }
+
+/* FOLDER/step-N, and suffix; rank-R.bin. */
+Status folder_of_step(char out[FILE_PATH_MAX], const char *folder, int64_t step,
+                      const char *suffix);
+void folder_shard_name(char out[32], int rank);
+
+/* What a killed run was writing. */
+Status folder_remove_unfinished(const char *folder, Arena *a);
+
+/* Steps of all finished checkpoints in a folder, rising; a missing folder has none. `steps` has
+ * room for CHECKPOINT_STEPS_MAX. */
+Status folder_steps(const char *folder, Arena *a, int64_t *steps, int *n);
+
+/* A checkpoint that so many ranks wrote, without the allocations of a walk through a tree. */
+Status folder_remove(const char *folder, int ranks);
+
+#endif

@@ -1,0 +1,459 @@
+/* checkpoint_write: the half of checkpoint.h that saves. The rank's own thread copies and agrees
+ * with the others; the writer's only writes this rank's file and its lines of the manifest. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "op/choices.h"
+#include "train/agree.h"
+#include "train/checkpoint_folder.h"
+#include "train/manifest.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { BUFFER_BYTES = 1 << 20, ENTRY_ALIGN = 64, LINE_BYTES = 256 /* mean of an entry's */ };
+
+/* Between two looks at whether the others are done: far below any deadline of a wait. */
+static const double PATIENCE_S = 1;
+
+/* What this rank writes. */
+
+/* Of ranks that hold the same elements the first writes them: of replicas, of those that do not
+ * share a bucket out, of two stages with one table or twins. */
+static bool writes(const Engine *e, const Param *p, ParamBuffer b)
+{
+    const Mesh *m = e->shape.mesh;
+    if (m == NULL) return true;
+    if (m->at.replica > 0 || e->spec.layers[p->layer].rank != e->shape.pp_rank) return false;
+    if (p->bucket < 0) return m->at.inner == 0;
+    const ParamBucket *k = &e->params.bucket[p->bucket];
+    if (e->params.shared_out[b] && k->ranks > 1) return true;
+    return (k->hold == HOLD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
+}
+
+/* An entry of this rank's file. Zeroed: before the first. */
+typedef struct Saved {
+    int next;
+    const Param *param;
+    ParamBuffer buffer;
+    ParamPiece piece;
+    uint64_t offset, end; /* in the file */
+} Saved;
+
+static bool saved_next(const Engine *e, Saved *s)
+{
+    int n = e->params.n;
+    while (s->next < CHECKPOINT_BUFFERS * n) {
+        int i = s->next++;
+        s->param = &e->params.at[i % n];
+        s->buffer = checkpoint_buffers[i / n];
+        if (!writes(e, s->param, s->buffer)) continue;
+        s->piece = param_piece(&e->params, s->param, &e->memory, s->buffer);
+        if (s->piece.n == 0) continue;
+        s->offset = (s->end + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
+        s->end = s->offset + (uint64_t)s->piece.n * sizeof(float);
+        return true;
+    }
+    return false;
+}
+
+static size_t count_entries(const Engine *e, size_t *bytes)
+{
+    Saved s = { 0 };
+    size_t n = 0;
+    while (saved_next(e, &s)) n++;
+    *bytes = s.end;
+    return n;
+}
+
+size_t checkpoint_plan_bytes(const Engine *e)
+{
+    size_t bytes = 0, entries = count_entries(e, &bytes);
+    return entries * LINE_BYTES + (e->config->checkpoint_async ? arena_rounded(bytes) : 0);
+}
+
+/* The writer. */
+
+/* The next bytes of an entry, at most to its end: on a GPU without an image through staging. */
+static Status entry_bytes(Checkpointer *k, const Saved *s, size_t at, const void **out, size_t *n)
+{
+    size_t rest = s->end - s->offset - at, most = engine_piece_bytes(k->engine);
+    *n = rest < most ? rest : most;
+    return engine_get(k->engine, (const char *)s->piece.at.data + at, *n, out);
+}
+
+static Status write_entry(Checkpointer *k, const Saved *s, File *f)
+{
+    static const char zeros[ENTRY_ALIGN];
+    TRY(file_write(f, zeros, s->offset - f->written_bytes));
+    for (size_t at = 0, n = s->end - s->offset; s->offset + at < s->end; at += n) {
+        const void *bytes = k->image + s->offset;
+        if (k->image == NULL) TRY(entry_bytes(k, s, at, &bytes, &n));
+        manifest_sum_add(k->sum, bytes, n);
+        TRY(file_write(f, bytes, n));
+    }
+    return OK;
+}
+
+static Status add_line(Checkpointer *k, const Saved *s, const char *file)
+{
+    const Param *p = s->param;
+    ManifestEntry entry = { .param = p->name,
+                            .file = file,
+                            .buffer = s->buffer,
+                            .rank = p->rank,
+                            .dim = { p->dim[0], p->dim[1] },
+                            .first = s->piece.first,
+                            .count = s->piece.n,
+                            .offset = s->offset };
+    manifest_sum_take(k->sum, entry.sum);
+    return manifest_line(&k->lines, &entry);
+}
+
+static Status write_shard(Checkpointer *k)
+{
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32];
+    TRY(folder_of_step(folder, k->folder, k->info.step, CHECKPOINT_TEMP));
+    if (!file_exists(folder)) {
+        return FAIL(
+            ERR_ARG,
+            "%s, which rank 0 made, is not there: run.dir must be one folder that all ranks "
+            "share",
+            folder);
+    }
+    folder_shard_name(name, rank_of(k->engine));
+    TRY(file_join(path, folder, name));
+    File f = { 0 };
+    Status s = file_create_temp_buffered(&f, path, k->buffer, BUFFER_BYTES);
+    for (Saved at = { 0 }; s == OK && saved_next(k->engine, &at);) {
+        s = write_entry(k, &at, &f);
+        if (s == OK) s = add_line(k, &at, name);
+    }
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    return s;
+}
+
+static void write_out(Checkpointer *k)
+{
+    k->written = k->bytes == 0 ? OK : write_shard(k);
+    if (k->written != OK) status_sentence(k->why, sizeof k->why);
+}
+
+static void *work(void *arg)
+{
+    Checkpointer *k = arg;
+    pthread_mutex_lock(&k->lock);
+    for (;;) {
+        while (!k->stop && !k->busy) pthread_cond_wait(&k->changed, &k->lock);
+        if (!k->busy) break;
+        pthread_mutex_unlock(&k->lock);
+        write_out(k);
+        pthread_mutex_lock(&k->lock);
+        k->busy = false;
+        pthread_cond_broadcast(&k->changed);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+static Status start_writer(Checkpointer *k)
+{
+    enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
+    char why[REASON_BYTES];
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_condattr_t clock;
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&k->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all); /* signals are for the thread that drives the run */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&k->thread, &attr, work, k);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    k->started = rc == 0;
+    if (k->started) return OK;
+    return FAIL(ERR_MEMORY, "the thread that writes checkpoints could not be started: %s",
+                strerror_r(rc, why, sizeof why));
+}
+
+static void tell_writer(Checkpointer *k, bool *flag)
+{
+    pthread_mutex_lock(&k->lock);
+    *flag = true;
+    pthread_cond_broadcast(&k->changed);
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* Is this rank's file on disk, or not to be? */
+static bool wait_written(Checkpointer *k, double patience_s)
+{
+    double at = clock_s() + patience_s, whole = floor(at);
+    struct timespec until = { (time_t)whole, (long)(1e9 * (at - whole)) };
+    int rc = 0;
+    if (!k->started) return true;
+    pthread_mutex_lock(&k->lock);
+    while (k->busy && rc == 0 && patience_s > 0) {
+        rc = pthread_cond_timedwait(&k->changed, &k->lock, &until);
+    }
+    bool done = !k->busy;
+    pthread_mutex_unlock(&k->lock);
+    return done;
+}
+
+/* Opening. */
+
+static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
+{
+    char folder[FILE_PATH_MAX];
+    Text yaml = { 0 };
+    size_t entries = count_entries(k->engine, &k->bytes);
+    TRY(file_join(folder, c->run_dir, "checkpoints"));
+    TRY(arena_text(a, folder, strlen(folder), &k->folder));
+    TRY(ARENA_NEW(a, CHECKPOINT_STEPS_MAX + 1, &k->steps));
+    TRY(ARENA_NEW(a, BUFFER_BYTES, &k->buffer));
+    TRY(manifest_sum_new(a, &k->sum));
+    TRY(text_init(&yaml, a));
+    TRY(config_print(c, &yaml));
+    k->config = yaml.data;
+    TRY(arena_init(&k->arena, "checkpoint", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_init(&k->text, "lines", MEM_HOST, (entries + 1) * MANIFEST_LINE_MAX));
+    TRY(text_init(&k->lines, &k->text));
+    if (!c->checkpoint_async) return OK;
+    TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
+    arena_huge_pages(&k->copy);
+    TRY(ARENA_NEW(&k->copy, k->bytes, &k->image));
+    return start_writer(k);
+}
+
+static Status make_folder(Checkpointer *k)
+{
+    TRY(file_make_folders(k->folder));
+    return folder_remove_unfinished(k->folder, &k->arena);
+}
+
+/* Ranks other than 0 make no folder: one that they do not have is not rank 0's. */
+static Status look_at_folder(Checkpointer *k)
+{
+    Status s = folder_steps(k->folder, &k->arena, k->steps, &k->n_steps);
+    int64_t mine[2] = { k->n_steps, k->n_steps > 0 ? k->steps[k->n_steps - 1] : 0 };
+    int64_t theirs[2] = { mine[0], mine[1] };
+    TRY(agree_first(host_of(k->engine), theirs, sizeof theirs));
+    if (s != OK || (memcmp(mine, theirs, sizeof mine) == 0 && file_exists(k->folder))) return s;
+    return FAIL(ERR_ARG,
+                "%s has %" PRId64 " checkpoints, the newest of step %" PRId64
+                "; rank 0 sees %" PRId64 ", the newest of step %" PRId64
+                ": run.dir must be one folder that all ranks share",
+                k->folder, mine[0], mine[1], theirs[0], theirs[1]);
+}
+
+Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a)
+{
+    *k = (Checkpointer){ .engine = e, .keep = (int)c->checkpoint_keep };
+    TRY(open_memory(k, c, a));
+    ArenaMark mark = arena_mark(&k->arena);
+    TRY(agree_status(host_of(k->engine), rank_of(k->engine) == 0 ? make_folder(k) : OK));
+    TRY(agree_status(host_of(k->engine), look_at_folder(k)));
+    arena_release(&k->arena, mark);
+    return OK;
+}
+
+/* On the way out of an error, so it must not touch the status record. */
+static void finish_alone(Checkpointer *k)
+{
+    char before[2048];
+    (void)snprintf(before, sizeof before, "%s", status_message());
+    if (checkpoint_finish(k) != OK) log_warn("%s", status_message());
+    if (before[0] != '\0') (void)status_adopt(OK, before);
+}
+
+void checkpointer_close(Checkpointer *k)
+{
+    if (k->pending && ranks_of(k->engine) == 1) finish_alone(k);
+    if (k->started) {
+        tell_writer(k, &k->stop);
+        pthread_join(k->thread, NULL);
+        pthread_cond_destroy(&k->changed);
+        pthread_mutex_destroy(&k->lock);
+    }
+    arena_free(&k->copy);
+    arena_free(&k->text);
+    arena_free(&k->arena);
+    *k = (Checkpointer){ 0 };
+}
+
+/* Saving. */
+
+static Status fail_save(Checkpointer *k, Status s)
+{
+    char message[1024], temp[FILE_PATH_MAX];
+    status_sentence(message, sizeof message);
+    arena_release(&k->arena, k->mark);
+    bool mine = rank_of(k->engine) == 0;
+    if (!mine) log_quiet(); /* it is the same on all ranks */
+    if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
+                 file_remove_tree(temp) != OK)) {
+        log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);
+    }
+    return FAIL(s, "checkpoint of step %" PRId64 ": %s; older checkpoints are untouched",
+                k->info.step, message);
+}
+
+static Status begin_folder(Checkpointer *k)
+{
+    char temp[FILE_PATH_MAX];
+    TRY(choices_text(cuda_choices(&k->engine->ex), &k->arena, &k->info.products));
+    TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
+    TRY(file_remove_tree(temp));
+    return file_make_folders(temp);
+}
+
+static Status copy_image(Checkpointer *k)
+{
+    for (Saved s = { 0 }; saved_next(k->engine, &s);) {
+        for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
+            const void *bytes = NULL;
+            TRY(entry_bytes(k, &s, at, &bytes, &n));
+            memcpy(k->image + s.offset + at, bytes, n);
+        }
+    }
+    return OK;
+}
+
+Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
+{
+    double start = clock_s();
+    TRY(checkpoint_finish(k));
+    k->mark = arena_mark(&k->arena);
+    k->info = (CheckpointInfo){ .step = step, .position = position, .config = k->config };
+    k->lines.used = 0;
+    Status s = rank_of(k->engine) == 0 ? begin_folder(k) : OK;
+    if (s == OK && k->image != NULL) s = copy_image(k);
+    s = agree_status(host_of(k->engine), s);
+    if (s != OK) return fail_save(k, s);
+    k->pending = true;
+    if (k->image != NULL) {
+        tell_writer(k, &k->busy);
+    } else {
+        write_out(k);
+        TRY(checkpoint_finish(k));
+    }
+    k->stall_s = clock_s() - start;
+    return OK;
+}
+
+/* Finishing. */
+
+static Status transfer(Comm *c, void *data, size_t bytes, int peer, bool sends)
+{
+    const Tensor t = { data, DTYPE_U8, 1, { (int64_t)bytes } };
+    CommRequest r = { 0 };
+    TRY(sends ? comm_send(c, &t, peer, 0, &r) : comm_recv(c, &t, peer, 0, &r));
+    return comm_wait(c, &r);
+}
+
+/* The lines of another rank. After a failure they still come, and go nowhere. */
+static Status take_lines(Checkpointer *k, int rank, Manifest *m, Status s)
+{
+    size_t bytes = 0;
+    void *lines = NULL;
+    ArenaMark mark = arena_mark(&k->arena);
+    TRY(transfer(host_of(k->engine), &bytes, sizeof bytes, rank, false));
+    TRY(arena_alloc(&k->arena, bytes, &lines));
+    if (bytes > 0) TRY(transfer(host_of(k->engine), lines, bytes, rank, false));
+    if (s == OK) s = manifest_lines(m, lines, bytes);
+    arena_release(&k->arena, mark);
+    return s;
+}
+
+static Status give_lines(Checkpointer *k)
+{
+    size_t bytes = k->lines.used;
+    TRY(transfer(host_of(k->engine), &bytes, sizeof bytes, 0, true));
+    return bytes == 0 ? OK : transfer(host_of(k->engine), k->lines.data, bytes, 0, true);
+}
+
+static Status write_manifest(Checkpointer *k, const char *folder)
+{
+    Manifest m = { 0 };
+    Status s = manifest_create(&m, folder, k->engine->spec.name, &k->info, &k->arena);
+    if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
+    for (int rank = 1; rank < ranks_of(k->engine); rank++) s = take_lines(k, rank, &m, s);
+    if (s == OK) s = manifest_commit(&m);
+    manifest_close(&m);
+    return s;
+}
+
+/* All ranks' files are there: the folder becomes a checkpoint. */
+static Status conclude(Checkpointer *k)
+{
+    char temp[FILE_PATH_MAX], folder[FILE_PATH_MAX];
+    if (rank_of(k->engine) > 0) return give_lines(k);
+    TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
+    TRY(folder_of_step(folder, k->folder, k->info.step, ""));
+    TRY(write_manifest(k, temp));
+    TRY(file_remove_tree(folder)); /* a damaged one of the same step, passed over by a resume */
+    if (rename(temp, folder) != 0) {
+        return FAIL(ERR_DISK, "%s cannot be renamed to %s", temp, folder);
+    }
+    return file_sync_folder(k->folder);
+}
+
+/* Drop the oldest beyond `keep`. A folder that cannot be removed is no reason to stop training. */
+static void prune(Checkpointer *k)
+{
+    while (k->n_steps > k->keep) {
+        char folder[FILE_PATH_MAX];
+        if (rank_of(k->engine) == 0 && (folder_of_step(folder, k->folder, k->steps[0], "") != OK ||
+                                        folder_remove(folder, ranks_of(k->engine)) != OK)) {
+            log_warn("an old checkpoint was not removed: %s", status_message());
+        }
+        k->n_steps--;
+        memmove(k->steps, k->steps + 1, (size_t)k->n_steps * sizeof *k->steps);
+    }
+}
+
+/* Steps later than this one belong to a future that a resume from an older checkpoint abandoned
+ * (damaged ones, as a rule): their folders stay, but no longer count. */
+static void remember(Checkpointer *k, int64_t step)
+{
+    while (k->n_steps > 0 && k->steps[k->n_steps - 1] >= step) k->n_steps--;
+    k->steps[k->n_steps++] = step;
+}
+
+static Status finish(Checkpointer *k)
+{
+    k->pending = false;
+    Status s = k->written == OK ? OK : FAIL(k->written, "%s", k->why);
+    s = agree_status(host_of(k->engine), s);
+    if (s == OK) s = agree_status(host_of(k->engine), conclude(k));
+    if (s != OK) return fail_save(k, s);
+    arena_release(&k->arena, k->mark);
+    remember(k, k->info.step);
+    prune(k);
+    return OK;
+}
+
+/* Finish what is pending if all ranks have written. */
+static Status finish_if_written(Checkpointer *k, double patience_s)
+{
+    int32_t busy = !wait_written(k, patience_s);
+    TRY(agree_most(host_of(k->engine), &busy, 1));
+    return busy ? OK : finish(k);
+}
+
+Status checkpoint_poll(Checkpointer *k) { return k->pending ? finish_if_written(k, 0) : OK; }
+
+Status checkpoint_finish(Checkpointer *k)
+{
+    while (k->pending) TRY(finish_if_written(k, PATIENCE_S));
+    return OK;
+}

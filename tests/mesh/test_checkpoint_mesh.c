@@ -1,0 +1,429 @@
+/* Checkpoints over ranks, as threads: any mesh loads any mesh's to the bit, every element is
+ * written once, and what goes wrong on one rank is known to all and costs at most the newest. */
+#include "harness/many.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/checkpoint.h"
+#include "train/checkpoint_folder.h"
+#include "train/manifest.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double TIMEOUT_S = 100;
+
+#define EXPECT(cond)                                                                               \
+    do {                                                                                           \
+        if (!(cond)) return FAIL(ERR_NUMERIC, "line %d: %s", __LINE__, #cond);                     \
+    } while (0)
+
+/* Settings of a mesh; beside them, what all have. */
+static const ManyCase layouts[] = {
+    { .ranks = 1, .settings = { "run.compute=f32" } },
+    { .ranks = 2, .settings = { "mesh.zero=0" } },
+    { .ranks = 2, .settings = { "mesh.zero=1", "run.compute=bf16" } },
+    { .ranks = 2, .settings = { "mesh.zero=3", "mesh.shard=1" } },
+    { .ranks = 4, .settings = { "mesh.zero=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.zero=3", "mesh.shard=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.zero=3" } },
+    { .ranks = 4, .settings = { "mesh.zero=1", "mesh.ep=2" } },
+    { .ranks = 4, .settings = { "mesh.zero=3", "mesh.ep=2", "mesh.cp=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.zero=1", "mesh.pp=2" } },
+    { .ranks = 4, .settings = { "mesh.zero=2", "mesh.pp=2", "mesh.ep=2", "run.compute=bf16" } },
+    { .ranks = 2,
+      .settings = { "mesh.zero=0", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe" } },
+};
+
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+/* A rank of a run, and what it does. */
+typedef struct Rank {
+    ManyRank many;
+    Tiny *t;
+    Checkpointer saver;
+    Arena scratch;
+    Comm *world;
+    const char *dir;
+} Rank;
+
+typedef Status Body(Rank *r);
+
+typedef struct Case {
+    const ManyCase *layout;
+    const char *dir, *more;
+    bool apart; /* each rank in a folder of its own */
+    Body *body;
+} Case;
+
+static Status rank_open(Rank *r, const Case *c)
+{
+    char dir[96];
+    const char *const all[] = { "run.threads=1", "moe.bias_rate=0.01", "train.micro_batch=1", dir,
+                                c->more };
+    ManyCase what = *c->layout;
+    int n = 0;
+    (void)snprintf(dir, sizeof dir, "run.dir=%s", c->dir);
+    if (c->apart) (void)snprintf(dir, sizeof dir, "run.dir=%s/%d", c->dir, r->world->rank);
+    while (what.settings[n] != NULL) n++;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) what.settings[n++] = all[i];
+    TRY(arena_init(&r->scratch, "scratch", MEM_HOST, (size_t)1 << 28));
+    return many_open(&r->many, &what, r->world);
+}
+
+static Status be_rank(void *state, Comm *world)
+{
+    const Case *c = state;
+    Rank r = { .world = world, .dir = c->dir, .t = &r.many.t };
+    Status s = rank_open(&r, c);
+    if (s == OK) s = c->body(&r);
+    checkpointer_close(&r.saver);
+    many_close(&r.many);
+    arena_free(&r.scratch);
+    return s;
+}
+
+static Status run_case(Case c)
+{
+    int failed = -1;
+    if (c.more == NULL) c.more = "moe.shared=1";
+    return comm_threads(c.layout->ranks, TIMEOUT_S, be_rank, &c, &failed);
+}
+
+#define RUN_CASE(...) CHECK_OK(run_case((Case){ __VA_ARGS__ }))
+
+/* ---- a state that each element says its place in ---- */
+
+static float value_of(const Param *p, ParamBuffer b, int64_t i, int64_t step)
+{
+    return (float)((rng_stream(p->name) >> 44) + (uint64_t)b * 77 + (uint64_t)step) + (float)i / 64;
+}
+
+static void put_state(Engine *e, int64_t step)
+{
+    for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
+        const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        float *at = piece.at.data;
+        for (int64_t i = 0; i < piece.n; i++) at[i] = value_of(p, b, piece.first + i, step);
+    }
+}
+
+static Status expect_state(const Engine *e, int64_t step)
+{
+    for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
+        const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
+        ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
+        ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+        const float *at = piece.at.data;
+        for (int64_t i = 0; i < piece.n; i++) {
+            if (at[i] == value_of(p, b, piece.first + i, step)) continue;
+            return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g", p->name,
+                        manifest_buffer_name(b), (long long)(piece.first + i), (double)at[i]);
+        }
+    }
+    return OK;
+}
+
+static Status save_step(Rank *r, int64_t step)
+{
+    put_state(&r->t->engine, step);
+    TRY(checkpoint_save(&r->saver, step, (uint64_t)step * 4));
+    put_state(&r->t->engine, -step); /* training goes on while it is written */
+    return checkpoint_finish(&r->saver);
+}
+
+static Status save_two(Rank *r)
+{
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    TRY(save_step(r, 1));
+    return save_step(r, 2);
+}
+
+static Status expect_loaded(Rank *r, int64_t step)
+{
+    CheckpointInfo info;
+    put_state(&r->t->engine, 100);
+    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info));
+    EXPECT(info.step == step && info.position == (uint64_t)step * 4);
+    return expect_state(&r->t->engine, step);
+}
+
+static Status expect_one(Rank *r) { return expect_loaded(r, 1); }
+static Status expect_two(Rank *r) { return expect_loaded(r, 2); }
+
+/* ---- folders ---- */
+
+static char place[64];
+
+static int make_place(void **state)
+{
+    (void)state;
+    (void)snprintf(place, sizeof place, "/tmp/switchyard_test_XXXXXX");
+    return mkdtemp(place) == NULL;
+}
+
+static int remove_place(void **state)
+{
+    (void)state;
+    return file_remove_tree(place) != OK;
+}
+
+#define PLACE_TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+
+static const char *in_step(int step, const char *file)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s/checkpoints/step-%010d/%s", place, step, file);
+    return path;
+}
+
+static void flip(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    CHECK(f != NULL && fseek(f, at, SEEK_SET) == 0);
+    int c = fgetc(f);
+    CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0);
+    CHECK(fputc(c ^ 1, f) != EOF && fclose(f) == 0);
+}
+
+/* ---- from mesh to mesh ---- */
+
+static void check_all_pairs(const char *more, int step)
+{
+    for (int a = 0; a < LAYOUTS; a++) {
+        RUN_CASE(.layout = &layouts[a], .dir = place, .more = more, .body = save_two);
+        for (int b = a % step; b < LAYOUTS; b += step) {
+            Case c = { .layout = &layouts[b], .dir = place, .more = more, .body = expect_two };
+            Status s = run_case(c);
+            if (s != OK) fail_msg("from mesh %d to %d: %s", a, b, status_message());
+        }
+        CHECK_OK(file_remove_tree(place));
+    }
+}
+
+static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
+{
+    (void)state;
+    check_all_pairs("moe.shared=1", 1);
+}
+
+/* Two stages hold one table. */
+static void a_tied_table_goes_from_mesh_to_mesh(void **state)
+{
+    (void)state;
+    check_all_pairs("model.tied=true", 3);
+}
+
+static Status count_elements(void *state, const ManifestEntry *entry)
+{
+    *(int64_t *)state += entry->count;
+    return OK;
+}
+
+/* Loading has shown that none is missing. */
+static int64_t saved_elements(const ManyCase *layout, const char *more)
+{
+    Arena a;
+    CheckpointInfo info;
+    int64_t elements = 0;
+    CHECK_OK(arena_init(&a, "manifest", MEM_HOST, (size_t)1 << 28));
+    RUN_CASE(.layout = layout, .dir = place, .more = more, .body = save_two);
+    CHECK_OK(manifest_read(in_step(2, ""), &a, &info, count_elements, &elements));
+    CHECK_OK(file_remove_tree(place));
+    arena_free(&a);
+    return elements;
+}
+
+static void no_element_is_written_twice(void **state)
+{
+    (void)state;
+    static const char *const models[] = { "moe.shared=1", "model.tied=true" };
+    for (int m = 0; m < 2; m++) {
+        int64_t alone = saved_elements(&layouts[0], models[m]);
+        for (int i = 1; i < LAYOUTS; i++) CHECK_INT(saved_elements(&layouts[i], models[m]), alone);
+    }
+}
+
+static void a_save_without_a_thread_writes_the_same(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &layouts[5], .dir = place, .more = "checkpoint.async=false",
+             .body = save_two);
+    RUN_CASE(.layout = &layouts[4], .dir = place, .body = expect_two);
+}
+
+static Status save_while_training(Rank *r)
+{
+    const struct timespec step = { 0, 1000000 };
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    put_state(&r->t->engine, 1);
+    TRY(checkpoint_save(&r->saver, 1, 4));
+    EXPECT(r->saver.stall_s > 0);
+    for (int i = 0; i < 20000 && r->saver.pending; i++) {
+        put_state(&r->t->engine, i);
+        nanosleep(&step, NULL);
+        TRY(checkpoint_poll(&r->saver));
+    }
+    EXPECT(!r->saver.pending && r->saver.n_steps == 1);
+    return OK;
+}
+
+static void a_save_ends_at_a_later_step(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &layouts[4], .dir = place, .body = save_while_training);
+    RUN_CASE(.layout = &layouts[1], .dir = place, .body = expect_one);
+}
+
+/* ---- what goes wrong ---- */
+
+static Status save_and_leave(Rank *r)
+{
+    TRY(save_two(r));
+    return checkpoint_save(&r->saver, 3, 12);
+}
+
+static Status reopen(Rank *r)
+{
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    EXPECT(r->saver.n_steps == 2);
+    return expect_two(r);
+}
+
+static void a_save_that_was_not_finished_leaves_the_one_before(void **state)
+{
+    (void)state;
+    char temp[128];
+    (void)snprintf(temp, sizeof temp, "%s/checkpoints/step-0000000003.tmp", place);
+    RUN_CASE(.layout = &layouts[5], .dir = place, .body = save_and_leave);
+    CHECK(file_exists(temp));
+    RUN_CASE(.layout = &layouts[5], .dir = place, .body = reopen);
+    CHECK(!file_exists(temp));
+}
+
+/* The file of rank 0, which has the small parameters too, is too long; rank 1's is not. */
+static Status fail_on_rank_0(Rank *r)
+{
+    TRY(save_two(r));
+    TRY(comm_barrier(r->world));
+    size_t bytes = r->saver.bytes;
+    if (r->world->rank == 1) {
+        const struct rlimit limit = { bytes, RLIM_INFINITY };
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    TRY(comm_barrier(r->world));
+    Status s = save_step(r, 3);
+    EXPECT(s == ERR_DISK);
+    EXPECT(strstr(status_message(), "checkpoint of step 3: ") != NULL);
+    EXPECT((strstr(status_message(), "rank 0: ") != NULL) == (r->world->rank > 0));
+    EXPECT(strstr(status_message(), "rank-00000.bin: ") != NULL);
+    EXPECT(r->saver.n_steps == 2);
+    return OK;
+}
+
+static void a_rank_that_cannot_write_fails_the_save_on_all(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0 && signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    Status s = run_case((Case){ .layout = &layouts[2], .dir = place, .body = fail_on_rank_0 });
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK_OK(s);
+    CHECK(!file_exists(in_step(3, "")));
+    RUN_CASE(.layout = &layouts[2], .dir = place, .body = expect_two);
+}
+
+static Status missing_is_named(Rank *r)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/checkpoints/step-0000000002", r->dir);
+    CheckpointInfo info;
+    EXPECT(checkpoint_load(&r->t->engine, path, &r->scratch, &info) == ERR_IO);
+    EXPECT(strstr(status_message(), "rank-00002.bin cannot be read") != NULL);
+    return expect_one(r);
+}
+
+static void a_missing_file_is_named_and_the_one_before_is_loaded(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &layouts[4], .dir = place, .body = save_two);
+    CHECK(unlink(in_step(2, "rank-00002.bin")) == 0);
+    for (int i = 0; i < LAYOUTS; i++) {
+        RUN_CASE(.layout = &layouts[i], .dir = place, .body = missing_is_named);
+    }
+}
+
+static void a_damaged_byte_is_found_by_every_mesh(void **state)
+{
+    (void)state;
+    uint64_t bytes = 0;
+    RUN_CASE(.layout = &layouts[4], .dir = place, .body = save_two);
+    CHECK_OK(file_size(in_step(2, "rank-00003.bin"), &bytes));
+    flip(in_step(2, "rank-00003.bin"), (long)bytes - 1);
+    for (int i = 0; i < LAYOUTS; i++) {
+        RUN_CASE(.layout = &layouts[i], .dir = place, .body = expect_one);
+    }
+}
+
+/* ---- folders that ranks see differently ---- */
+
+static Status open_apart(Rank *r)
+{
+    EXPECT(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena) == ERR_ARG);
+    EXPECT(strstr(status_message(), "rank 1: ") != NULL);
+    EXPECT(strstr(status_message(), "run.dir must be one folder that all ranks share") != NULL);
+    return OK;
+}
+
+static void ranks_with_folders_of_their_own_are_refused(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &layouts[4], .dir = place, .apart = true, .body = open_apart);
+}
+
+static Status load_apart(Rank *r)
+{
+    CheckpointInfo info;
+    Status s = checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info);
+    EXPECT(s == ERR_ARG);
+    EXPECT(strstr(status_message(), "rank 1: ") != NULL);
+    EXPECT(strstr(status_message(), "/1/checkpoints/step-0000000002 is not there as") != NULL);
+    return OK;
+}
+
+/* Rank 0 has a checkpoint that rank 1 has not; then rank 1 has another one of that step. */
+static void a_checkpoint_that_a_rank_does_not_see_is_refused(void **state)
+{
+    (void)state;
+    char own[96];
+    (void)snprintf(own, sizeof own, "%s/0", place);
+    RUN_CASE(.layout = &layouts[0], .dir = own, .body = save_two);
+    RUN_CASE(.layout = &layouts[1], .dir = place, .apart = true, .body = load_apart);
+    (void)snprintf(own, sizeof own, "%s/1", place);
+    RUN_CASE(.layout = &layouts[1], .dir = own, .body = save_two);
+    RUN_CASE(.layout = &layouts[1], .dir = place, .apart = true, .body = load_apart);
+}
+
+int main(void)
+{
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
+        PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
+        PLACE_TEST(no_element_is_written_twice),
+        PLACE_TEST(a_save_without_a_thread_writes_the_same),
+        PLACE_TEST(a_save_ends_at_a_later_step),
+        PLACE_TEST(a_save_that_was_not_finished_leaves_the_one_before),
+        PLACE_TEST(a_rank_that_cannot_write_fails_the_save_on_all),
+        PLACE_TEST(a_missing_file_is_named_and_the_one_before_is_loaded),
+        PLACE_TEST(a_damaged_byte_is_found_by_every_mesh),
+        PLACE_TEST(ranks_with_folders_of_their_own_are_refused),
+        PLACE_TEST(a_checkpoint_that_a_rank_does_not_see_is_refused),
+    };
+    return TEST_RUN(tests);
+}
