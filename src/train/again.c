@@ -46,6 +46,7 @@ static void save(Engine *e, EngineWork *w)
     memcpy(w->ring, e->ring, sizeof w->ring);
     w->slots = e->slots, w->n_slots = e->n_slots, w->grads = e->grads;
     w->entries = e->entries, w->output = e->output;
+    w->comm_scratch = e->lanes.scratch;
     w->layers = e->spec.layers, w->room = e->spec.room, w->graph = e->graph;
 }
 
@@ -55,6 +56,7 @@ static void load(Engine *e, const EngineWork *w)
     memcpy(e->ring, w->ring, sizeof w->ring);
     e->slots = w->slots, e->n_slots = w->n_slots, e->grads = w->grads;
     e->entries = w->entries, e->output = w->output;
+    e->lanes.scratch = w->comm_scratch;
     e->spec.layers = w->layers, e->spec.room = w->room, e->graph = w->graph;
     e->transfers.entries = w->entries;
 }

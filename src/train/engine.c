@@ -163,6 +163,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     TRY(engine_make_transfers(e));
+    TRY(lanes_make(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
@@ -235,6 +236,8 @@ static Status count_run(Engine *e, EnginePlan *out)
     out->eval_bytes = e->slots[0].arena.peak_bytes;
     for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->ring[i].peak_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
+    out->comm_scratch_bytes = e->lanes.scratch.peak_bytes;
+    out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
     out->on_gpu = e->on_gpu;

@@ -18,6 +18,7 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
+#include "train/lanes.h"
 #include "train/transfers.h"
 
 typedef enum EngineArena {
@@ -60,6 +61,7 @@ struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
+    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
@@ -109,6 +111,7 @@ typedef struct EngineWork {
     LayerSpec *layers;
     double room;
     CudaGraph graph;
+    Arena comm_scratch;
 } EngineWork;
 
 typedef struct StepResult {
@@ -130,7 +133,7 @@ typedef struct EngineObserver {
     void *self;
 } EngineObserver;
 
-typedef struct Engine {
+struct Engine {
     const Config *config;
     EngineUse use;
     EngineShape shape;
@@ -143,6 +146,7 @@ typedef struct Engine {
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
+    Lanes lanes;
     Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
@@ -176,7 +180,7 @@ typedef struct Engine {
     EngineObserver observer;          /* set by whoever opened the engine */
     int64_t step, launches;
     bool counting, on_gpu;
-} Engine;
+};
 
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);

@@ -132,8 +132,19 @@ static Status make_ring(Engine *e, const EnginePlan *plan)
                        &e->output);
 }
 
+/* The comm lane's share of the scratch comes first. */
+static Status make_comm_scratch(Engine *e, const EnginePlan *plan)
+{
+    static const char name[] = "scratch of the comm lane";
+    e->lanes.on = e->on_gpu && e->shape.mesh != NULL;
+    if (!e->lanes.on) return OK;
+    if (plan == NULL) return arena_init(&e->lanes.scratch, name, MEM_COUNT, COUNT_BYTES);
+    return carve(&e->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &e->lanes.scratch);
+}
+
 Status engine_lay_out(Engine *e, const EnginePlan *plan)
 {
+    TRY(make_comm_scratch(e, plan));
     TRY(make_slots(e, plan));
     return make_ring(e, plan);
 }

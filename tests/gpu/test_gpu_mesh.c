@@ -39,10 +39,11 @@ static void so_they_have_launched_op_by_op(void **state)
     run_cases(TINY(ON_GPU, "run.executor=eager"), 1, 1e-5, 0);
 }
 
+/* All experts are chosen: a rounding cannot change a route. */
 static void in_bf16_gradients_point_the_same_way(void **state)
 {
     (void)state;
-    run_cases(TINY(ON_GPU, "run.compute=bf16"), BF16_STEPS, 2e-2, 0.999);
+    run_cases(TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8"), BF16_STEPS, 2e-2, 0.999);
 }
 
 int main(void)
