@@ -99,7 +99,7 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
     return OK;
 }
 
-static EngineShape shape_of(const Config *c, const Mesh *m)
+EngineShape train_shape(const Config *c, const Mesh *m)
 {
     return (EngineShape){ .batch = own_sequences(c, m),
                           .micro_batch = c->train_micro_batch,
@@ -162,7 +162,7 @@ static size_t total_bytes(const TrainPlan *p)
 
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
 {
-    TrainPlan p = { .shape = shape_of(c, mesh), .save_bytes = SAVE_BYTES };
+    TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
     TRY(again_plan(c, &p.shape, &p.engine, &p.again));

@@ -460,8 +460,7 @@ static Status run(Trainer *t)
     return write_trace(t);
 }
 
-/* This rank's part of its host: a GPU; of cores, those that it is bound to, or an equal share. */
-static void take_share(Config *own, const Comm *world)
+void train_take_share(Config *own, const Comm *world)
 {
     own->run_gpu += comm_local_rank(world);
     if (own->run_threads > 0 || comm_launched() > 1) return;
@@ -474,7 +473,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
     t.speaks = t.world == NULL || t.world->rank == 0;
     t.own = *c, t.config = &t.own;
-    if (t.world != NULL) take_share(&t.own, t.world);
+    if (t.world != NULL) train_take_share(&t.own, t.world);
     Status s = run(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
     close_all(&t, s != OK);

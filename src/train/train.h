@@ -54,6 +54,12 @@ typedef struct TrainPlan {
 /* The mesh that a configuration lays `ranks` ranks out on. ERR_ARG: they do not fit. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out);
 
+/* What one rank's engine takes; mesh NULL: one alone. */
+EngineShape train_shape(const Config *c, const Mesh *mesh);
+
+/* A rank's part of its host: a GPU; of cores, those that it is bound to, or an equal share. */
+void train_take_share(Config *own, const Comm *world);
+
 /* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. */
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);
 
