@@ -35,7 +35,7 @@ typedef struct Trainer {
     MeshShape shape;
     Mesh mesh; /* of host memory */
     Ranks ranks;
-    bool speaks; /* rank 0: folder, metrics, progress */
+    bool speaks;  /* rank 0: folder, metrics, progress */
     bool settled; /* all ranks know of the failure with which this one ends */
     int lock_fd, log_fd;
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
@@ -182,8 +182,7 @@ static Status open_all(Trainer *t)
     return OK;
 }
 
-/* The log stays open for the error with which this rank ends: main says it. */
-static void close_all(Trainer *t, bool failed)
+static void close_all(Trainer *t)
 {
     gpu_state_close(&t->gpu);
     metrics_close(&t->metrics);
@@ -193,7 +192,7 @@ static void close_all(Trainer *t, bool failed)
     mesh_free(&t->mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
-    if (t->log_fd <= 0 || failed) return;
+    if (t->log_fd <= 0) return;
     log_rank(t->world->rank, -1);
     close(t->log_fd);
 }
@@ -475,6 +474,20 @@ static void take_share(Config *own, const Comm *world)
     own->run_threads = threads > 0 ? threads : 1;
 }
 
+/* The others end, too; before memory goes that they may still write to. Said at once, where there
+ * is a launcher: it soon kills who is left. */
+static void end_others(Trainer *t)
+{
+    char why[2048];
+    status_sentence(why, sizeof why);
+    if (comm_launched() > 1) {
+        log_error("%s", status_message());
+        log_rank(t->world->rank, -1);
+        log_quiet();
+    }
+    comm_abort(t->world, why);
+}
+
 Status train_run(const Config *c, const TrainOptions *options)
 {
     Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
@@ -482,8 +495,9 @@ Status train_run(const Config *c, const TrainOptions *options)
     t.own = *c, t.config = &t.own;
     if (t.world != NULL) take_share(&t.own, t.world);
     Status s = run(&t);
+    if (s != OK && t.world != NULL && !t.settled) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
     if (options->settled != NULL) *options->settled = t.settled;
-    close_all(&t, s != OK);
+    close_all(&t);
     return s;
 }
