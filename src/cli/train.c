@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* mpirun asks all to end when one has died, and soon ends them itself. */
-static const double TERMINATED_S = 0.5;
+static const double TERMINATED_S = 0.2;
 
 /* The signal that asked to stop; the engine looks at it between steps. A second one kills. */
 static volatile sig_atomic_t stop_signal;
@@ -70,6 +70,7 @@ typedef struct Call {
     const Config *config;
     Arena *arena;
     int64_t last_step;
+    bool settled;
 } Call;
 
 static Status train(Call *call, Comm *world)
@@ -78,31 +79,30 @@ static Status train(Call *call, Comm *world)
         .resume = call->resume, .init = call->init, .stop = &stop_signal, .world = world
     };
     if (world == NULL || world->rank == 0) options.last_step = &call->last_step;
+    if (comm_launched() > 1) options.settled = &call->settled;
     return train_run(call->config, &options);
 }
 
 static Status on_thread(void *call, Comm *world) { return train(call, world); }
 
-/* As one of the processes of mpirun or srun; a failure here ends the others. */
+/* As one of the processes of mpirun or srun. Where all have settled on a failure, only rank 0
+ * fails: mpirun terminates who still speaks when the first has failed. */
 static Status on_process(Call *call)
 {
     Comm *world = NULL;
-    char why[2048];
     TRY(comm_mpi(call->arena, call->config->comm_timeout_s, &world));
     comm_set_stop(world, &stop_signal, TERMINATED_S);
-    log_rank(world->rank, -1);
     Status s = train(call, world);
-    if (s != OK) {
-        status_sentence(why, sizeof why);
-        comm_abort(world, why);
-    }
+    bool silent = call->settled && world->rank > 0;
     comm_free(world);
-    return s;
+    return silent ? OK : s;
 }
 
 static Status train_ranks(Call *call)
 {
     int launched = comm_launched(), failed = -1;
+    /* rank 0 says for all what fails alike on all */
+    if (comm_launched_rank() > 0 && (call->ranks > 0 || !comm_mpi_built())) return OK;
     if (call->ranks > 0 && launched > 1) {
         return FAIL(ERR_ARG,
                     "--ranks %d starts ranks on one host, and mpirun or srun started %d already: "
@@ -128,6 +128,7 @@ static Status run(void *state, int n, char **arguments, Arena *a)
     if (n < 1) {
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
     }
+    log_rank(comm_launched_rank(), -1);
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, a);
     catch_signals();

@@ -137,10 +137,17 @@ int comm_launched(void)
     return n > 0 ? n : 1;
 }
 
+int comm_launched_rank(void)
+{
+    int n = env_count("OMPI_COMM_WORLD_RANK");
+    if (n < 0) n = env_count("PMIX_RANK");
+    return comm_launched() > 1 && n > 0 ? n : 0;
+}
+
 /* Threads share a host. */
 int comm_local_rank(const Comm *world)
 {
     int n = env_count("OMPI_COMM_WORLD_LOCAL_RANK");
-    if (n == 0) n = env_count("SLURM_LOCALID");
-    return comm_launched() > 1 ? n : world->rank;
+    if (n < 0) n = env_count("SLURM_LOCALID");
+    return comm_launched() > 1 && n > 0 ? n : world->rank;
 }

@@ -67,9 +67,11 @@ typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
 
 /* All processes of mpirun or srun, once. ERR_UNSUPPORTED in a build without MPI. comm_launched,
- * which needs no MPI: how many processes mpirun or srun has started; 1 if neither did. */
+ * which needs no MPI: how many processes mpirun or srun has started; 1 if neither did; and which of
+ * them this is. */
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
+int comm_launched_rank(void);
 /* Which of the ranks on its host this is, from 0. */
 int comm_local_rank(const Comm *world);
 bool comm_mpi_built(void);

@@ -4,8 +4,8 @@
  *
  * Waits poll and soon sleep, more and more, up to a millisecond: ranks may outnumber cores. A
  * second communicator carries news, which every wait looks for: that a rank has aborted the world,
- * or, from half of the deadline or SIGTERM on, for whom a rank waits, so that who is late first can name who
- * is lost.
+ * or, from half of the deadline or SIGTERM on, for whom a rank waits, so that who is late first can
+ * name who is lost.
  *
  * MPI_Finalize waits for all without a deadline, so it is called only after a barrier that has one.
  * After a failure the process just ends, and mpirun ends the others.
@@ -18,14 +18,18 @@
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 /* MPI counts with an int: what is longer goes as blocks and a rest. So does much that is shorter,
  * which costs nothing and keeps the path in use. */
 enum { BLOCK_BYTES = 1 << 16, WHOLE_MAX_BYTES = 1 << 20 };
 enum { SPINS = 100, NAP_MIN_NS = 20000, NAP_MAX_NS = 1000000 };
-static const double PARTING_S = 0.2; /* for a last message, or a receive that is taken back */
+static const double LINGER_S = 0.3;   /* mpirun kills who still speaks when the first has ended */
+static const double PARTING_S = 0.05; /* for a last message, or a receive that is taken back */
 
 typedef enum NewsKind { NEWS_ABORT, NEWS_WAITS } NewsKind;
 
@@ -240,7 +244,10 @@ static void mpi_withdraw(void *self)
 static void mpi_close(void *self, bool failed)
 {
     Mpi *b = self;
-    if (failed) return;
+    if (failed) {
+        nanosleep(&(struct timespec){ .tv_nsec = (long)(1e9 * LINGER_S) }, NULL);
+        return;
+    }
     if (comm_barrier(b->world) == OK)
         MPI_Finalize();
     else
@@ -275,7 +282,25 @@ static Status open_channels(Mpi *b)
     return OK;
 }
 
-Status comm_mpi(Arena *a, double timeout_s, Comm **out)
+/* MPI's own start has no deadline, and nobody else could end it. */
+static void on_late_start(int number)
+{
+    static const char text[] = "error: MPI has not started within comm.timeout_s: a rank has not "
+                               "come\n";
+    (void)number;
+    ssize_t said = write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(said < 0 ? EXIT_FAILURE : status_exit_code(ERR_COMM));
+}
+
+static void watch_start(double timeout_s)
+{
+    time_t s = (time_t)timeout_s;
+    struct itimerval after = { .it_value = { s, (suseconds_t)(1e6 * (timeout_s - (double)s)) } };
+    (void)signal(SIGALRM, timeout_s > 0 ? on_late_start : SIG_DFL);
+    setitimer(ITIMER_REAL, &after, NULL);
+}
+
+static Status start(Arena *a, double timeout_s, Comm **out)
 {
     int level = 0;
     Mpi *b = NULL;
@@ -296,6 +321,14 @@ Status comm_mpi(Arena *a, double timeout_s, Comm **out)
     TRY(host_open(&mpi_transport, b, b->rank, b->ranks, timeout_s, a, &b->world));
     *out = b->world;
     return OK;
+}
+
+Status comm_mpi(Arena *a, double timeout_s, Comm **out)
+{
+    watch_start(timeout_s);
+    Status s = start(a, timeout_s, out);
+    watch_start(0);
+    return s;
 }
 
 bool comm_mpi_built(void) { return true; }

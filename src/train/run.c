@@ -35,7 +35,8 @@ typedef struct Trainer {
     MeshShape shape;
     Mesh mesh; /* of host memory */
     Ranks ranks;
-    bool speaks; /* rank 0: folder, metrics, progress */
+    bool speaks;  /* rank 0: folder, metrics, progress */
+    bool settled; /* all ranks know of the failure with which this one ends */
     int lock_fd, log_fd;
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
     Engine engine;
@@ -112,6 +113,14 @@ static Status check(Trainer *t)
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
+/* What fails on one rank fails on all. */
+static Status settle(Trainer *t, Status s)
+{
+    s = agree_status(t->world, s);
+    t->settled = s != OK && s != ERR_COMM && t->world != NULL;
+    return s;
+}
+
 /* All ranks run the same program with the same settings. */
 static Status meet(Trainer *t)
 {
@@ -119,11 +128,11 @@ static Status meet(Trainer *t)
     Text yaml = { 0 };
     if (t->world == NULL) return OK;
     ArenaMark mark = arena_mark(&t->arena);
-    TRY(ranks_build(build, sizeof build));
-    TRY(ranks_agree(t->world, "the program", build));
+    TRY(settle(t, ranks_build(build, sizeof build)));
+    TRY(settle(t, ranks_agree(t->world, "the program", build)));
     TRY(text_init(&yaml, &t->arena));
     TRY(config_print(t->asked, &yaml));
-    TRY(ranks_agree(t->world, "the configuration", yaml.data));
+    TRY(settle(t, ranks_agree(t->world, "the configuration", yaml.data)));
     arena_release(&t->arena, mark);
     return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
 }
@@ -173,8 +182,7 @@ static Status open_all(Trainer *t)
     return OK;
 }
 
-/* The log stays open for the error with which this rank ends: main says it. */
-static void close_all(Trainer *t, bool failed)
+static void close_all(Trainer *t)
 {
     gpu_state_close(&t->gpu);
     metrics_close(&t->metrics);
@@ -184,7 +192,7 @@ static void close_all(Trainer *t, bool failed)
     mesh_free(&t->mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
-    if (t->log_fd <= 0 || failed) return;
+    if (t->log_fd <= 0) return;
     log_rank(t->world->rank, -1);
     close(t->log_fd);
 }
@@ -236,7 +244,7 @@ static Status start_fresh(Trainer *t)
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
     CheckpointInfo info;
-    TRY(agree_status(t->world, checkpoint_resolve(init, &t->saver.arena, path)));
+    TRY(settle(t, checkpoint_resolve(init, &t->saver.arena, path)));
     return checkpoint_load(&t->engine, path, &t->saver.arena, &info);
 }
 
@@ -434,25 +442,23 @@ static Status begin_files(Trainer *t)
     return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops);
 }
 
-/* To the first step. A rank that fails fails all of them, and rank 0 says it for all. */
+/* To the first step. */
 static Status start(Trainer *t)
 {
-    TRY(agree_status(t->world, check(t)));
+    TRY(settle(t, check(t)));
     TRY(meet(t));
-    TRY(agree_status(t->world, open_all(t)));
-    TRY(checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena));
+    TRY(settle(t, open_all(t)));
+    TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));
     TRY(watch_gpu(t));
-    TRY(agree_status(t->world, t->options->resume ? start_resumed(t) : start_fresh(t)));
+    TRY(settle(t, t->options->resume ? start_resumed(t) : start_fresh(t)));
     t->first_step = t->step;
-    return agree_status(t->world, t->speaks ? begin_files(t) : OK);
+    return settle(t, t->speaks ? begin_files(t) : OK);
 }
 
 static Status run(Trainer *t)
 {
-    Status s = start(t);
-    if (s != OK && s != ERR_COMM && !t->speaks) log_quiet();
-    TRY(s);
+    TRY(start(t));
     if (t->config->run_guard) engine_guard(&t->engine);
     if (t->config->train_eval_every > 0 && t->step == 0) TRY(evaluate(t));
     t->started_s = clock_s();
@@ -468,6 +474,20 @@ void train_take_share(Config *own, const Comm *world)
     own->run_threads = threads > 0 ? threads : 1;
 }
 
+/* The others end, too; before memory goes that they may still write to. Said at once, where there
+ * is a launcher: it soon kills who is left. */
+static void end_others(Trainer *t)
+{
+    char why[2048];
+    status_sentence(why, sizeof why);
+    if (comm_launched() > 1) {
+        log_error("%s", status_message());
+        log_rank(t->world->rank, -1);
+        log_quiet();
+    }
+    comm_abort(t->world, why);
+}
+
 Status train_run(const Config *c, const TrainOptions *options)
 {
     Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
@@ -475,7 +495,9 @@ Status train_run(const Config *c, const TrainOptions *options)
     t.own = *c, t.config = &t.own;
     if (t.world != NULL) train_take_share(&t.own, t.world);
     Status s = run(&t);
+    if (s != OK && t.world != NULL && !t.settled) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.step;
-    close_all(&t, s != OK);
+    if (options->settled != NULL) *options->settled = t.settled;
+    close_all(&t);
     return s;
 }

@@ -17,6 +17,7 @@ typedef struct TrainOptions {
     const volatile sig_atomic_t *stop; /* or NULL */
     int64_t *last_step;                /* where the run ended is written here, or NULL */
     Comm *world;                       /* the ranks that train together; NULL: one alone */
+    bool *settled;                     /* did all ranks fail as one? written here, or NULL */
 } TrainOptions;
 
 /* What a run will take of a GPU's memory. */

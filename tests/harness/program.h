@@ -27,6 +27,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,8 @@ typedef struct Outcome {
 #define ARGS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define RUN(lab, cell_name, ...)                                                                   \
     lab_run((lab), &(Launch){ .cell = (cell_name), .args = ARGS(__VA_ARGS__) })
+#define RUN_MPI(lab, n, cell_name, ...)                                                            \
+    lab_run((lab), &(Launch){ .cell = (cell_name), .args = ARGS(__VA_ARGS__), .processes = (n) })
 #define START(lab, cell_name, ...)                                                                 \
     lab_start((lab), &(Launch){ .cell = (cell_name), .args = ARGS(__VA_ARGS__) })
 
