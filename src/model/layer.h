@@ -73,7 +73,9 @@ typedef struct Phase {
     const char *name;
     Lane lane;
     PhaseFn *forward, *backward_input, *backward_weight; /* NULL: nothing to do */
-    bool beside; /* reads nothing of the exchange before it: may run while that is under way */
+    /* Reads nothing of the exchange before it, and may run while that is under way; but the norm is
+     * made again there (RECOMPUTE_NORM). */
+    bool beside;
 } Phase;
 
 typedef struct LayerDesc {

@@ -69,7 +69,7 @@ Status lanes_begin_phase(Engine *e, LayerRun *r, const Phase *f)
 {
     if (travels(e, f))
         TRY(lanes_enter(e));
-    else if (!f->beside)
+    else if (!f->beside || (r->layer->recompute & RECOMPUTE_NORM) != 0)
         TRY(lanes_wait(e, MARK_EXCHANGE));
     r->scratch = e->ex.scratch;
     return OK;
