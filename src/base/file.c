@@ -371,14 +371,6 @@ Status file_sync_folder(const char *path)
     return s;
 }
 
-Status file_truncate(const char *path, uint64_t bytes)
-{
-    if (truncate(path, (off_t)bytes) == 0) return OK;
-    char why[REASON_BYTES];
-    return FAIL(ERR_DISK, "%s cannot be cut to %llu bytes: %s", path, (unsigned long long)bytes,
-                reason(why));
-}
-
 /* All names, one after the other, each with its NUL. */
 static Status collect_names(DIR *d, const char *folder, Text *names, int *out_n)
 {

@@ -52,7 +52,6 @@ Status file_size(const char *path, uint64_t *out_bytes);
 Status file_make_folders(const char *path); /* like mkdir -p */
 Status file_remove_tree(const char *path);  /* a missing path is OK */
 Status file_sync_folder(const char *path);
-Status file_truncate(const char *path, uint64_t bytes);
 
 /* Names in a folder, sorted, without "." and "..". */
 Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n);

@@ -47,8 +47,8 @@ static Status run(VizCall *c, int argc, char **argv)
         .name = "switchyard viz",
         .arguments = "PATH...",
         .what = "Draw pipelines, one above the other, and print each rank's times, bubble and\n"
-                "memory. PATH is a folder of config.json and pp_rank_N.json, as pp_vis and plan\n"
-                "write it, or a .json file of a scaling curve (docs/formats.md).",
+                "memory. PATH is a folder of config.json and pp_rank_N.json, as pp_vis writes\n"
+                "it, or a .json file of a scaling curve (docs/formats.md).",
         .example = "switchyard viz runs/pp8 runs/pp8_vpp2 --iteration 7 --out pipelines.html",
         .options = table,
         .n_options = 2,

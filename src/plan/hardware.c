@@ -14,10 +14,6 @@ static const char *const dtype_names[] = { "f32", "bf16", "fp8" };
 enum { DTYPES = sizeof dtype_names / sizeof *dtype_names, PRESETS_MAX = 64 };
 enum { WORKS = WORK_ATTENTION_BACKWARD + 1 }; /* op_work_names of these are sections */
 
-int hardware_preset_count(void) { return hardware_presets_n; }
-
-const char *hardware_preset_name(int i) { return hardware_presets[i].name; }
-
 /* ---- rates ---- */
 
 double hardware_peak(const Hardware *h, HardwareDtype dtype)
@@ -305,15 +301,31 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
     return OK;
 }
 
+static bool given(const Row *r, const Hardware *h);
+
+/* `extends: GPU`: what stands nowhere behind it is as that GPU has it. */
+static Status extend(Reader *r, const yaml_node_t *preset)
+{
+    const char *name = config_scalar_text(preset), *own = r->h->name;
+    TRY(hardware_load(r->h, r->doc.arena, name == NULL ? "" : name));
+    r->h->name = own;
+    for (int i = 0; i < ROWS; i++) r->seen[i] = given(&rows[i], r->h);
+    return OK;
+}
+
 static Status read_sections(Reader *r)
 {
     const yaml_node_t *root = yaml_document_get_root_node(&r->doc.yaml);
     if (config_is_nothing(root)) return OK;
     TRY(config_need_mapping(&r->doc, root, "the hardware"));
-    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    const yaml_node_pair_t *first = root->data.mapping.pairs.start, *p = first;
     for (; p < root->data.mapping.pairs.top; p++) {
         const char *key = NULL;
         TRY(config_key_text(&r->doc, root, p, &key));
+        if (p == first && strcmp(key, "extends") == 0) {
+            TRY(extend(r, config_node(&r->doc, p->value)));
+            continue;
+        }
         if (find(key, NULL) < 0) return unknown_row(r, config_node(&r->doc, p->key), key, NULL);
         TRY(read_section(r, key, config_node(&r->doc, p->value)));
     }

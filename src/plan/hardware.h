@@ -72,9 +72,6 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
 /* A file that hardware_parse reads back to the same numbers. */
 Status hardware_print(const Hardware *h, Text *out);
 
-int hardware_preset_count(void);
-const char *hardware_preset_name(int i);
-
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);

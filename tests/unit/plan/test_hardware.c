@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "plan/hardware.h"
+#include "plan/presets.h"
 
 #include <stdlib.h>
 
@@ -54,10 +55,10 @@ static void every_preset_loads_and_says_where_its_numbers_are_from(void **state)
     (void)state;
     Hardware h;
     double rate = 0;
-    CHECK_INT(hardware_preset_count(), 8);
-    for (int i = 0; i < hardware_preset_count(); i++) {
-        CHECK_OK(hardware_load(&h, &arena, hardware_preset_name(i)));
-        CHECK_TEXT(h.name, hardware_preset_name(i));
+    CHECK_INT(hardware_presets_n, 8);
+    for (int i = 0; i < hardware_presets_n; i++) {
+        CHECK_OK(hardware_load(&h, &arena, hardware_presets[i].name));
+        CHECK_TEXT(h.name, hardware_presets[i].name);
         CHECK(strlen(h.memory_source) > 10 && strlen(h.gemm_source) > 10);
         CHECK_OK(hardware_rate(&h, WORK_GROUPED, HARDWARE_FP8, 1536, &rate));
         CHECK(rate > 0.2 * h.peak_fp8 * 1e12 && rate < h.peak_fp8 * 1e12);
