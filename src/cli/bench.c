@@ -12,17 +12,13 @@ typedef struct Bench {
     BenchFn *fn;
 } Bench;
 
-static Status run(void *state, int n, char **arguments, Arena *a)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const Bench *b = state;
     Config c;
-    Text out = { 0 };
     TRY(config_load(&c, a, n > 0 ? arguments[0] : "quickstart",
                     (const char *const *)(arguments + 1), n > 0 ? n - 1 : 0));
-    TRY(text_init(&out, a));
-    TRY(b->fn(&c, b->steps, a, &out));
-    printf("%s", out.data);
-    return OK;
+    return b->fn(&c, b->steps, a, out);
 }
 
 static Status bench(int argc, char **argv, const Command *named, BenchFn *fn)

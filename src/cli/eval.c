@@ -38,20 +38,21 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
     return OK;
 }
 
-static Status print_eval(const EvalMetrics *v, const Loader *l)
+static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
 {
     for (int d = 0; d < v->n_domains; d++) {
         EvalMetrics one = { .n_domains = 1 };
         one.nats[0] = v->nats[d], one.targets[0] = v->targets[d], one.bytes[0] = v->bytes[d];
-        printf("%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
-               loader_source_name(l, d), v->targets[d], eval_loss(&one), eval_bits_per_byte(&one));
+        TRY(text_printf(out, "%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
+                        loader_source_name(l, d), v->targets[d], eval_loss(&one),
+                        eval_bits_per_byte(&one)));
     }
-    printf("%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "", eval_loss(v),
-           eval_bits_per_byte(v));
-    return OK;
+    return text_printf(out, "%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "",
+                       eval_loss(v), eval_bits_per_byte(v));
 }
 
-static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader)
+static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader,
+                        Text *out)
 {
     TrainPlan plan;
     EnginePlan sizes;
@@ -69,10 +70,10 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     TRY(loader_open(&data, a, loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
-    return print_eval(&v, *loader);
+    return print_eval(&v, *loader, out);
 }
 
-static Status run_eval(void *state, int n, char **arguments, Arena *a)
+static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];
     Config c;
@@ -81,7 +82,7 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a)
     (void)state;
     TRY(read_config(arguments[0], a, path, &c));
     TRY(set_sources(&c, a, arguments + 1, n - 1));
-    Status s = eval_with(&e, &c, path, a, &loader);
+    Status s = eval_with(&e, &c, path, a, &loader, out);
     loader_close(loader);
     engine_close(&e);
     return s;
@@ -107,7 +108,8 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
     return OK;
 }
 
-static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a)
+static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a,
+                          Text *out)
 {
     int32_t *ids = NULL;
     int64_t n = 0;
@@ -128,18 +130,18 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
     TRY(checkpoint_load(e, path, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));
     TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits, a));
-    printf("%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab, names[2]);
-    return OK;
+    return text_printf(out, "%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab,
+                       names[2]);
 }
 
-static Status run_logits(void *state, int n, char **arguments, Arena *a)
+static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];
     Config c;
     Engine e = { 0 };
     (void)state, (void)n;
     TRY(read_config(arguments[0], a, path, &c));
-    Status s = logits_with(&e, &c, path, arguments, a);
+    Status s = logits_with(&e, &c, path, arguments, a, out);
     engine_close(&e);
     return s;
 }

@@ -1,7 +1,5 @@
 #include "cli/options.h"
 
-#include "base/text.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -216,12 +214,17 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 {
     bool help = false;
     int n = 0;
-    Arena a = { 0 };
+    Arena a = { 0 }, text = { 0 }; /* a text grows in an arena of its own */
+    Text out = { 0 };
+    const size_t room = (size_t)64 << 30; /* what is not touched costs nothing */
     TRY(options_parse(c, argc, argv, &n, &help));
     if (help) return OK;
-    TRY(arena_init(&a, "command", MEM_HOST,
-                   (size_t)64 << 30)); /* what is not touched costs nothing */
-    Status s = run(state, n, argv + 1, &a);
+    Status s = arena_init(&a, "command", MEM_HOST, room);
+    if (s == OK) s = arena_init(&text, "text", MEM_HOST, room);
+    if (s == OK) s = text_init(&out, &text);
+    if (s == OK) s = run(state, n, argv + 1, &a, &out);
+    if (s == OK) (void)fwrite(out.data, 1, out.used, stdout);
+    arena_free(&text);
     arena_free(&a);
     return s;
 }

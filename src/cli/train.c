@@ -26,33 +26,26 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static Status dry_run(const Config *c, Arena *a)
+static Status dry_run(const Config *c, Text *out)
 {
     TrainPlan plan;
-    Text text = { 0 }, yaml = { 0 };
     TRY(train_plan(c, &plan));
-    TRY(text_init(&yaml, a));
-    TRY(config_print(c, &yaml));
-    printf("%s\n", yaml.data);
-    TRY(text_init(&text, a));
-    TRY(train_plan_print(c, &plan, &text));
-    printf("%s", text.data);
-    return OK;
+    TRY(config_print(c, out));
+    TRY(text_append(out, "\n", 1));
+    return train_plan_print(c, &plan, out);
 }
 
-static Status report(const Config *c, Arena *a)
+static Status report(const Config *c, Arena *a, Text *out)
 {
     RunSummary sum;
     TRY(report_write(c->run_dir, a, &sum));
     if (isfinite(sum.last_bits_per_byte)) {
-        printf("held-out bits a byte  %.3f before, %.3f after\n", sum.first_bits_per_byte,
-               sum.last_bits_per_byte);
+        TRY(text_printf(out, "held-out bits a byte  %.3f before, %.3f after\n",
+                        sum.first_bits_per_byte, sum.last_bits_per_byte));
     }
-    if (sum.least_expert >= 0) {
-        printf("least loaded expert   %.2f of the mean load\n", sum.least_share);
-    }
-    printf("report                %s/report.html\n", c->run_dir);
-    return OK;
+    if (sum.least_expert >= 0)
+        TRY(text_printf(out, "least loaded expert   %.2f of the mean load\n", sum.least_share));
+    return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 
 typedef struct Call {
@@ -60,26 +53,20 @@ typedef struct Call {
     const char *init;
 } Call;
 
-static Status run(void *state, int n, char **arguments, Arena *a)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const Call *call = state;
     Config c;
     int64_t last_step = 0;
-    if (call->rows || call->markdown) {
-        Text text = { 0 };
-        TRY(text_init(&text, a));
-        TRY(call->markdown ? config_markdown(&text) : config_help(&text));
-        printf("%s", text.data);
-        return OK;
-    }
+    if (call->rows || call->markdown) return (call->markdown ? config_markdown : config_help)(out);
     if (n < 1) {
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
     }
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    if (call->dry) return dry_run(&c, a);
+    if (call->dry) return dry_run(&c, out);
     catch_signals();
     TRY(train_run(&c, &(TrainOptions){ call->resume, call->init, &stop_signal, &last_step }));
-    return last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
+    return last_step > 0 ? report(&c, a, out) : OK; /* of no step there is nothing to tell */
 }
 
 Status cli_train(int argc, char **argv)
@@ -102,9 +89,7 @@ Status cli_train(int argc, char **argv)
         .arguments = "CONFIG [section.key=value ...]",
         .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .max_positional = -1
+        OPTIONS(table, 0, -1),
     };
     return options_run(&command, argc, argv, run, &c);
 }

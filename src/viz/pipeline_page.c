@@ -1,5 +1,6 @@
 #include "viz/pipeline_page.h"
 
+#include "base/file.h"
 #include "viz/page.h"
 
 #include <math.h>
@@ -267,4 +268,13 @@ Status pipeline_still(Text *out, const PipelineView *v)
         TRY(text_printf(out, "</svg>\n"));
     }
     return text_printf(out, "</svg>\n");
+}
+
+Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch)
+{
+    size_t before = out->used;
+    TRY(text_ends(path, ".svg") ? pipeline_still(out, v) : pipeline_html(out, v));
+    TRY(file_write_whole(path, out->data + before, out->used - before, scratch));
+    out->used = before;
+    return OK;
 }

@@ -30,6 +30,8 @@ typedef struct PipelineView {
 
 Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
+/* One of them, by the path's ending .html or .svg, as a file; `out` is as before. */
+Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch);
 
 /* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of ScalingPoint.
  * ERR_FORMAT names the point that is wrong. */
