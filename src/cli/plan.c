@@ -3,7 +3,6 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "plan/calibrate.h"
-#include "plan/explain.h"
 #include "plan/import.h"
 #include "plan/report.h"
 #include "plan/stack.h"
@@ -153,10 +152,9 @@ static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
     ScalingPoint point[SCALES_MAX];
     char layout[SCALES_MAX][160];
     for (int i = 0; i < n; i++) {
-        double speed = row[i].price.tokens_per_s_per_gpu;
-        point[i] =
-            (ScalingPoint){ (double)row[i].gpus, speed, speed / row[0].price.tokens_per_s_per_gpu,
-                            plan_layout_text(layout[i], &row[i].layout) };
+        point[i] = (ScalingPoint){ (double)row[i].gpus, row[i].price.tokens_per_s_per_gpu,
+                                   plan_scale_efficiency(row, i),
+                                   plan_layout_text(layout[i], &row[i].layout) };
     }
     Scaling s = { c->config.model_name, point, n };
     const PipelineView v = { .scaling = &s, .scalings = 1 };
@@ -210,8 +208,8 @@ static Status too_large(PlanCall *c, const PlanReport *r)
     char layout[160];
     SearchResult found = { 0 };
     const SearchRow *row = NULL;
-    double room = c->gpu.memory_gib * (1 - c->config.plan_margin);
-    double needs = r->price->peak_bytes / 1073741824.0;
+    double room = plan_room_bytes(&c->request) / PLAN_GIB;
+    double needs = r->price->peak_bytes / PLAN_GIB;
     if (!c->search) {
         TRY(search(c, &c->request, &found));
         row = search_nearest(&found, r->layout);
@@ -221,9 +219,9 @@ static Status too_large(PlanCall *c, const PlanReport *r)
                     "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
                     "it lacks %.2f; the nearest that fits takes %.2f: %s",
                     needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
-                    row->price.peak_bytes / 1073741824.0, plan_layout_text(layout, &row->layout));
+                    row->price.peak_bytes / PLAN_GIB, plan_layout_text(layout, &row->layout));
     }
-    if (!c->search) needs = found.nearest.price.peak_bytes / 1073741824.0;
+    if (!c->search) needs = found.nearest.price.peak_bytes / PLAN_GIB;
     return FAIL(ERR_FIT,
                 "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
                 "(plan.margin %g), it lacks %.2f",

@@ -77,12 +77,20 @@ typedef struct PlanPrice {
 
 typedef struct PlanStack PlanStack; /* plan/stack.h */
 
+static const double PLAN_GIB = 1073741824.0;
+
 typedef struct PlanRequest {
     const Config *config; /* batch, sequence and model; its mesh.* is not looked at */
     const Hardware *hardware;
     const PlanStack *stack;
     int64_t gpus;
 } PlanRequest;
+
+/* Bytes of a GPU that may be used: all but plan.margin of them. */
+static inline double plan_room_bytes(const PlanRequest *q)
+{
+    return q->hardware->memory_gib * PLAN_GIB * (1 - q->config->plan_margin);
+}
 
 /* One thread's; keeps what it counted in an arena of its own. */
 typedef struct Planner Planner;

@@ -65,13 +65,6 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
 
 /* ---- time ---- */
 
-static double sum_of(const double phase[PHASES])
-{
-    double s = 0;
-    for (int i = 0; i < PHASES; i++) s += phase[i];
-    return s;
-}
-
 static double duration(void *ctx, int rank, const Action *a)
 {
     const EstimateInput *in = ctx;
@@ -82,7 +75,7 @@ static double duration(void *ctx, int rank, const Action *a)
                          : a->kind == ACTION_BACKWARD_WEIGHT ? t->weight
                                                              : t->input;
     if (a->phase >= 0) return part[a->phase % PHASES] / in->blocks;
-    return sum_of(part) + (a->kind == ACTION_BACKWARD ? sum_of(t->weight) : 0);
+    return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
 }
 
 static SlotBytes slot_of(void *ctx, int rank, int chunk)

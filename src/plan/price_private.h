@@ -112,7 +112,18 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
 /* Seconds of a micro-batch on the blocks before each, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);
 
-/* Seconds of a layer in one pass, forward or whole backward. */
-double price_pass_s(const LayerPrice *l, bool backward);
+/* Seconds of a layer, forward and backward; of all phases of one pass. */
+double price_layer_s(const LayerPrice *l);
+static inline double price_phases_s(const double phase[PHASES])
+{
+    double s = 0;
+    for (int i = 0; i < PHASES; i++) s += phase[i];
+    return s;
+}
+
+static inline int64_t price_micros(const Planner *p, const PlanLayout *l)
+{
+    return p->config.train_batch / l->dp / l->micro_batch;
+}
 
 #endif
