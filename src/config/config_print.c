@@ -66,42 +66,32 @@ static Status print_choice(Text *out, const char *choices, int index)
     return text_append(out, word, (size_t)n);
 }
 
-static Status comma(Text *out, int i) { return text_append(out, ", ", i == 0 ? 0 : 2); }
+/* Entry i of a list. */
+static Status print_entry(Text *out, ConfigType type, const void *list, int i)
+{
+    const ConfigInts *ints = list;
+    const ConfigTexts *texts = list;
+    if (type == CONFIG_INTS) return text_printf(out, "%lld", (long long)ints->at[i]);
+    if (type == CONFIG_TEXTS) return print_text(out, texts->at[i]);
+    const ConfigSource *source = &((const ConfigSources *)list)->at[i];
+    TRY(text_printf(out, "{name: "));
+    TRY(print_text(out, source->name));
+    TRY(text_printf(out, ", path: "));
+    TRY(print_text(out, source->path));
+    return text_json(out, ", weight: %g}", source->weight);
+}
 
-static Status print_ints(Text *out, const ConfigInts *list)
+static Status print_list(Text *out, ConfigType type, const void *list, int n)
 {
     TRY(text_append(out, "[", 1));
-    for (int i = 0; i < list->n; i++) {
-        TRY(comma(out, i));
-        TRY(text_printf(out, "%lld", (long long)list->at[i]));
+    for (int i = 0; i < n; i++) {
+        TRY(text_append(out, ", ", i == 0 ? 0 : 2));
+        TRY(print_entry(out, type, list, i));
     }
     return text_append(out, "]", 1);
 }
 
-static Status print_texts(Text *out, const ConfigTexts *list)
-{
-    TRY(text_append(out, "[", 1));
-    for (int i = 0; i < list->n; i++) {
-        TRY(comma(out, i));
-        TRY(print_text(out, list->at[i]));
-    }
-    return text_append(out, "]", 1);
-}
-
-static Status print_sources(Text *out, const ConfigSources *list)
-{
-    TRY(text_append(out, "[", 1));
-    for (int i = 0; i < list->n; i++) {
-        TRY(comma(out, i));
-        TRY(text_printf(out, "{name: "));
-        TRY(print_text(out, list->at[i].name));
-        TRY(text_printf(out, ", path: "));
-        TRY(print_text(out, list->at[i].path));
-        TRY(text_json(out, ", weight: %g}", list->at[i].weight));
-    }
-    return text_append(out, "]", 1);
-}
-
+/* Lists begin with their length. */
 Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
 {
     const void *field = (const char *)c + row->offset;
@@ -111,9 +101,9 @@ Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
     case CONFIG_BOOL: return text_printf(out, *(const bool *)field ? "true" : "false");
     case CONFIG_TEXT: return print_text(out, *(const char *const *)field);
     case CONFIG_CHOICE: return print_choice(out, row->choices, *(const int *)field);
-    case CONFIG_INTS: return print_ints(out, field);
-    case CONFIG_TEXTS: return print_texts(out, field);
-    case CONFIG_SOURCES: return print_sources(out, field);
+    case CONFIG_INTS:
+    case CONFIG_TEXTS:
+    case CONFIG_SOURCES: return print_list(out, row->type, field, *(const int *)field);
     }
     return OK;
 }

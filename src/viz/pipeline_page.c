@@ -175,15 +175,9 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, double most_g
         };
     }
     (void)snprintf(title, sizeof title, "Memory of rank %d", rank);
-    const SvgChart chart = { .title = title,
-                             .x_label = "ms",
-                             .y_label = "GiB",
-                             .series = series,
-                             .n_series = kinds,
-                             .width = 342,
-                             .height = 190,
-                             .from_zero = true,
-                             .guide = &most_gib };
+    const SvgChart chart = {
+        title, "ms", "GiB", series, kinds, 342, 190, .from_zero = true, .guide = &most_gib
+    };
     TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</figure>\n");

@@ -52,13 +52,8 @@ static Status loss_chart(Text *out, const RunData *d)
     }
     if (smooth) s[n++] = series_of("train, smoothed", &d->smooth_loss, 0, SVG_LINE);
     if (has_points(&d->eval_loss)) s[n++] = series_of("held out", &d->eval_loss, 1, SVG_DOTS);
-    const SvgChart chart = { .title = "Loss over the steps",
-                             .x_label = "step",
-                             .y_label = "nats a token",
-                             .series = s,
-                             .n_series = n,
-                             .width = REPORT_FULL,
-                             .height = FULL_HEIGHT };
+    const SvgChart chart = { "Loss over the steps", "step",     "nats a token", s, n,
+                             REPORT_FULL,           FULL_HEIGHT };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</div>\n");
@@ -73,13 +68,9 @@ static Status bits_chart(Text *out, const RunData *d)
         if (!has_points(&d->domain_bits[i])) continue;
         s[n++] = series_of(d->domains.name[i], &d->domain_bits[i], i + 1, SVG_DOTS);
     }
-    const SvgChart chart = { .title = "Held-out bits per byte",
-                             .x_label = "step",
-                             .y_label = "bits a byte",
-                             .series = s,
-                             .n_series = n,
-                             .width = REPORT_HALF,
-                             .height = HALF_HEIGHT };
+    const SvgChart chart = {
+        "Held-out bits per byte", "step", "bits a byte", s, n, REPORT_HALF, HALF_HEIGHT
+    };
     return figure(out, "Held-out bits per byte", &chart);
 }
 
@@ -155,13 +146,13 @@ static Status write_small(Text *out, const Report *r, const Small *small, int n)
         SvgSeries s = series_of(small[i].title, c, 0, SVG_LINE);
         s.legend = "";
         bool log_y = small[i].may_log && is_wide(c);
-        const SvgChart chart = { .title = small[i].title,
-                                 .x_label = "step",
-                                 .y_label = log_y ? "log scale" : "",
-                                 .series = &s,
-                                 .n_series = 1,
-                                 .width = shown == 3 ? REPORT_THIRD : REPORT_HALF,
-                                 .height = shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
+        const SvgChart chart = { small[i].title,
+                                 "step",
+                                 log_y ? "log scale" : "",
+                                 &s,
+                                 1,
+                                 shown == 3 ? REPORT_THIRD : REPORT_HALF,
+                                 shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
                                  .y_unit = small[i].unit,
                                  .log_y = log_y,
                                  .from_zero = small[i].from_zero };
@@ -270,14 +261,8 @@ static Status write_memory(Text *out, const Report *r)
     }
     TRY(part_note(out, "Planned: peaks of a dry run of the step on a backend that only counts. "
                        "Used: the largest that any step reported."));
-    const SvgBars bars = { .title = "Memory by arena",
-                           .row = ROW + first,
-                           .part = d->arenas.name,
-                           .value = value,
-                           .rows = rows,
-                           .parts = n,
-                           .width = REPORT_FULL,
-                           .unit = SVG_BYTES };
+    const SvgBars bars = { "Memory by arena", ROW + first, d->arenas.name, value, rows, n,
+                           REPORT_FULL,       SVG_BYTES };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
     TRY(svg_bars(out, &bars));
     TRY(text_printf(out, "</div>\n"));

@@ -100,13 +100,13 @@ Status load_view_make(Report *r, Arena *a)
 static Status write_series(Text *out, const Report *r)
 {
     static const double UNIFORM = 1;
-    const SvgChart chart = { .title = "Least and most loaded expert over the steps",
-                             .x_label = "step",
-                             .y_label = "load / mean load",
-                             .series = r->load_series,
-                             .n_series = r->n_load_series,
-                             .width = REPORT_FULL,
-                             .height = LOAD_HEIGHT,
+    const SvgChart chart = { "Least and most loaded expert over the steps",
+                             "step",
+                             "load / mean load",
+                             r->load_series,
+                             r->n_load_series,
+                             REPORT_FULL,
+                             LOAD_HEIGHT,
                              .from_zero = true,
                              .guide = &UNIFORM };
     TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n<div "
@@ -126,14 +126,8 @@ static int count_panels(const RunData *d)
 
 static SvgHeat heat_of(const RunData *d, const char *name, const RunLoad *load, int panels)
 {
-    return (SvgHeat){ .title = name,
-                      .row_word = "layer",
-                      .column_word = "expert",
-                      .row_name = d->layer_name,
-                      .value = load->sum,
-                      .rows = d->moe_layers,
-                      .columns = d->experts,
-                      .share = panels };
+    return (SvgHeat){ name,      "layer",       "expert",   d->layer_name,
+                      load->sum, d->moe_layers, d->experts, panels };
 }
 
 static Status panel(Text *out, const RunData *d, const char *name, const RunLoad *load, int panels)

@@ -74,13 +74,13 @@ Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
             .name = s[i].title, .x = x[i], .y = y[i], .n = s[i].points, .color = i, .mark = SVG_DOTS
         };
     }
-    const SvgChart chart = { .title = "Scaling",
-                             .x_label = "GPUs",
-                             .y_label = tokens ? "tokens/s/GPU" : "efficiency",
-                             .series = series,
-                             .n_series = n,
-                             .width = width,
-                             .height = SCALING_HEIGHT,
+    const SvgChart chart = { "Scaling",
+                             "GPUs",
+                             tokens ? "tokens/s/GPU" : "efficiency",
+                             series,
+                             n,
+                             width,
+                             SCALING_HEIGHT,
                              .y_unit = tokens ? SVG_PLAIN : SVG_PERCENT,
                              .log_x = true,
                              .from_zero = true };
