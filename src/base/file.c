@@ -308,6 +308,12 @@ Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool file_is_file(const char *path)
+{
+    struct stat info = { 0 };
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
 Status file_size(const char *path, uint64_t *out_bytes)
 {
     struct stat info = { 0 };

@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "plan/calibrate.h"
+#include "plan/hardware.h"
 #include "plan/import.h"
 #include "plan/report.h"
 #include "plan/stack.h"

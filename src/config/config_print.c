@@ -92,7 +92,7 @@ static Status print_list(Text *out, ConfigType type, const void *list, int n)
 }
 
 /* Lists begin with their length. */
-Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
+static Status print_value(const ConfigRow *row, const Config *c, Text *out)
 {
     const void *field = (const char *)c + row->offset;
     switch (row->type) {
@@ -126,7 +126,7 @@ Status config_print(const Config *c, Text *out)
         int n = section_length(row);
         if (begins_section(i)) TRY(text_printf(out, "%.*s:\n", n, row->name));
         TRY(text_printf(out, "  %s: ", row->name + n + 1));
-        TRY(config_row_value(row, c, out));
+        TRY(print_value(row, c, out));
         TRY(text_append(out, "\n", 1));
     }
     return OK;

@@ -82,11 +82,7 @@ const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n)
 
 static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
 {
-    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
-    yaml_mark_t at = { 0 };
-    if (n != NULL) at = n->start_mark;
-    return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, t->doc, at), t->name,
-                config_found(word, n), wanted);
+    return config_wrong(t->doc, n, t->name, wanted);
 }
 
 /* ---- scalars ---- */

@@ -2,10 +2,11 @@
  * keeps a mark a node, so every message can say line and column. */
 #include "config/config_private.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SECTIONS_MAX = 64, SECTION_BYTES = 32 };
+enum { SECTIONS_MAX = 64, SECTION_BYTES = 32, PRESETS_MAX = 64 };
 
 const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_mark_t at)
 {
@@ -16,6 +17,30 @@ const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_
                        at.column + 1);
     }
     return out;
+}
+
+Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, const char *wanted)
+{
+    char place[CONFIG_PLACE_BYTES], found[CONFIG_FOUND_BYTES];
+    yaml_mark_t at = { 0 };
+    if (n != NULL) at = n->start_mark;
+    return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, d, at), name,
+                config_found(found, n), wanted);
+}
+
+Status config_preset_find(const ConfigPreset *presets, int n, const char *name, const char *what,
+                          const char *otherwise, const ConfigPreset **out)
+{
+    const char *names[PRESETS_MAX];
+    char hint[TEXT_HINT_BYTES];
+    assert(n <= PRESETS_MAX);
+    for (int i = 0; i < n; i++) {
+        names[i] = presets[i].name;
+        if (strcasecmp(names[i], name) != 0) continue;
+        *out = &presets[i];
+        return OK;
+    }
+    return FAIL(ERR_ARG, "%s %s%s", what, name, text_hint(hint, name, names, n, otherwise));
 }
 
 /* ---- documents ---- */

@@ -1,4 +1,4 @@
-#include "plan/calibrate.h"
+#include "plan/hardware.h"
 
 #include "op/op.h"
 

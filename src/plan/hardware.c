@@ -7,11 +7,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char *const dtype_names[] = { "f32", "bf16", "fp8" };
 
-enum { DTYPES = sizeof dtype_names / sizeof *dtype_names, PRESETS_MAX = 64 };
+enum { DTYPES = sizeof dtype_names / sizeof *dtype_names };
 enum { WORKS = WORK_ATTENTION_BACKWARD + 1 }; /* op_work_names of these are sections */
 
 /* ---- rates ---- */
@@ -161,10 +160,9 @@ typedef struct Target {
 
 static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
 {
-    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
-    return FAIL(ERR_ARG, "%s: %s is %s, must be %s: %s",
-                config_place(place, &t->reader->doc, n->start_mark), t->name, config_found(word, n),
-                wanted, t->row->help);
+    char more[512];
+    (void)snprintf(more, sizeof more, "%s: %s", wanted, t->row->help);
+    return config_wrong(&t->reader->doc, n, t->name, more);
 }
 
 static void *field_of(const Target *t) { return (char *)t->reader->h + t->row->offset; }
@@ -369,26 +367,9 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
     return OK;
 }
 
-static Status unknown(const char *source)
-{
-    const char *names[PRESETS_MAX];
-    char hint[TEXT_HINT_BYTES];
-    int n = hardware_presets_n < PRESETS_MAX ? hardware_presets_n : PRESETS_MAX;
-    for (int i = 0; i < n; i++) names[i] = hardware_presets[i].name;
-    return FAIL(ERR_ARG, "there is neither a hardware file nor a GPU %s%s", source,
-                text_hint(hint, source, names, n,
-                          " (docs/formats.md describes the file and lists the GPUs)"));
-}
-
-static bool is_file(const char *path)
-{
-    struct stat info = { 0 };
-    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
-}
-
 Status hardware_load(Hardware *h, Arena *a, const char *source)
 {
-    if (is_file(source)) {
+    if (file_is_file(source)) {
         FileMap map = { 0 };
         TRY(file_map(source, &map));
         const char *yaml = map.bytes == 0 ? "" : (const char *)map.data;
@@ -396,12 +377,11 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
         file_unmap(&map);
         return s;
     }
-    for (int i = 0; i < hardware_presets_n; i++) {
-        const ConfigPreset *p = &hardware_presets[i];
-        if (strcasecmp(p->name, source) == 0)
-            return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
-    }
-    return unknown(source);
+    const ConfigPreset *p = NULL;
+    TRY(config_preset_find(hardware_presets, hardware_presets_n, source,
+                           "there is neither a hardware file nor a GPU",
+                           " (docs/formats.md describes the file and lists the GPUs)", &p));
+    return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
 }
 
 /* ---- the other way ---- */

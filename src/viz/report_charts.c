@@ -52,8 +52,8 @@ static Status loss_chart(Text *out, const RunData *d)
     }
     if (smooth) s[n++] = series_of("train, smoothed", &d->smooth_loss, 0, SVG_LINE);
     if (has_points(&d->eval_loss)) s[n++] = series_of("held out", &d->eval_loss, 1, SVG_DOTS);
-    const SvgChart chart = { "Loss over the steps", "step",     "nats a token", s, n,
-                             REPORT_FULL,           FULL_HEIGHT };
+    const SvgChart chart = { "Loss over the steps", "step",      "nats a token",     s, n,
+                             REPORT_FULL,           FULL_HEIGHT, .y_unit = SVG_PLAIN };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</div>\n");
@@ -69,7 +69,8 @@ static Status bits_chart(Text *out, const RunData *d)
         s[n++] = series_of(d->domains.name[i], &d->domain_bits[i], i + 1, SVG_DOTS);
     }
     const SvgChart chart = {
-        "Held-out bits per byte", "step", "bits a byte", s, n, REPORT_HALF, HALF_HEIGHT
+        "Held-out bits per byte", "step", "bits a byte", s, n, REPORT_HALF, HALF_HEIGHT,
+        .y_unit = SVG_PLAIN
     };
     return figure(out, "Held-out bits per byte", &chart);
 }

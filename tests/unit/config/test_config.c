@@ -299,7 +299,6 @@ static void a_preset_loads_by_its_name(void **state)
         CHECK_OK(config_load(&c, &arena, config_preset_name(i), NULL, 0));
         CHECK_TEXT(c.model_name, config_preset_name(i));
     }
-    CHECK(config_preset_yaml("no such preset") == NULL);
 }
 
 static void a_source_that_is_neither_names_the_nearest_preset(void **state)

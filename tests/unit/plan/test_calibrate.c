@@ -1,7 +1,7 @@
 /* Hardware files written and read back; rates out of a bench's output. */
 #include "harness/test.h"
 
-#include "plan/calibrate.h"
+#include "plan/hardware.h"
 #include "plan/presets.h"
 
 #include <string.h>
