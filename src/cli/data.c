@@ -6,7 +6,7 @@
 #include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "data/yardstick.h"
-#include "viz/inspect_page.h"
+#include "viz/page.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -157,16 +157,14 @@ Status config_help(Text *out)
     return OK;
 }
 
-static const char *const type_names[] = {
-    [CONFIG_INT] = "whole number",
-    [CONFIG_REAL] = "number",
-    [CONFIG_BOOL] = "true or false",
-    [CONFIG_TEXT] = "text",
-    [CONFIG_CHOICE] = "",
-    [CONFIG_INTS] = "list of whole numbers",
-    [CONFIG_TEXTS] = "list of ",
-    [CONFIG_SOURCES] = "list of sources",
-};
+static const char *const type_names[] = { [CONFIG_INT] = "whole number",
+                                          [CONFIG_REAL] = "number",
+                                          [CONFIG_BOOL] = "true or false",
+                                          [CONFIG_TEXT] = "text",
+                                          [CONFIG_CHOICE] = "",
+                                          [CONFIG_INTS] = "list of whole numbers",
+                                          [CONFIG_TEXTS] = "list of ",
+                                          [CONFIG_SOURCES] = "list of sources" };
 
 /* What the row takes; the words' bars would end a cell of the table, so they become commas. */
 static Status print_values(const ConfigRow *row, Text *out)

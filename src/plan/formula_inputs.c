@@ -1,4 +1,4 @@
-#include "plan/formula_inputs.h"
+#include "plan/formula.h"
 
 #include "schedule/layout.h"
 
@@ -85,7 +85,7 @@ static void fill(const Config *c, int64_t gpus, const Layers *n, FormulaInputs *
         { "n_dense", (double)n->rank[0], "dense layers of rank 0" },
         { "n_moe", (double)n->rank[1], "MoE layers of rank 0" },
         { "n_dense_recomputed", (double)n->recomputed[0], "recompute.layers of rank 0" },
-        { "n_moe_recomputed", (double)n->recomputed[1], "recompute.layers of rank 0" },
+        { "n_moe_recomputed", (double)n->recomputed[1], "recompute.layers of rank 0" }
     };
     in->n = sizeof all / sizeof *all;
     memcpy(in->at, all, sizeof all);

@@ -3,16 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-const char *const plan_kind_names[PLAN_KINDS] = {
-    [PLAN_WEIGHTS] = "weights",
-    [PLAN_GRADS] = "grads",
-    [PLAN_MAIN] = "main",
-    [PLAN_OPTIMIZER] = "optimizer",
-    [PLAN_ACTIVATIONS] = "activations",
-    [PLAN_BUFFERS] = "buffers",
-    [PLAN_WORKSPACE] = "workspace",
-    [PLAN_RESERVE] = "reserve",
-};
+const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
+                                                  [PLAN_GRADS] = "grads",
+                                                  [PLAN_MAIN] = "main",
+                                                  [PLAN_OPTIMIZER] = "optimizer",
+                                                  [PLAN_ACTIVATIONS] = "activations",
+                                                  [PLAN_BUFFERS] = "buffers",
+                                                  [PLAN_WORKSPACE] = "workspace",
+                                                  [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
     [PLAN_COMPUTE] = "compute", [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context",

@@ -120,15 +120,16 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     l->wait_s = layer->kind == LAYER_MOE ? v[STACK_wait_moe] * (whole ? 1.5 : 1) : 0;
 }
 
-double price_layer_s(const LayerPrice *l)
+static double pass_s(const LayerPrice *l, bool backward)
 {
-    double forward = 0, backward = 0;
+    double s = 0;
     for (int i = 0; i < PHASES; i++) {
-        forward += l->time.forward[i];
-        backward += l->time.input[i] + l->time.weight[i];
+        s += backward ? l->time.input[i] + l->time.weight[i] : l->time.forward[i];
     }
-    return forward + backward;
+    return s;
 }
+
+double price_layer_s(const LayerPrice *l) { return pass_s(l, false) + pass_s(l, true); }
 
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
                           unsigned recompute, LayerPrice *out)
@@ -250,8 +251,8 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 
 static double block_s(const Planner *p, const PriceEntry *e, int block)
 {
-    return price_layer_s(&e->plain[price_attention(p, block)]) +
-           price_layer_s(&e->plain[price_mlp(p, block)]);
+    const LayerPrice *a = &e->plain[price_attention(p, block)], *m = &e->plain[price_mlp(p, block)];
+    return price_layer_s(a) + pass_s(m, false) + pass_s(m, true);
 }
 
 static void even_blocks(const Planner *p, int stages, StageBlocks *out)

@@ -2,7 +2,7 @@
 #ifndef PLAN_REPORT_H
 #define PLAN_REPORT_H
 
-#include "plan/formula_inputs.h"
+#include "plan/formula.h"
 #include "plan/search.h"
 
 /* What a report is about; partition as layout_text writes it. */

@@ -1,5 +1,3 @@
-#include "viz/inspect_page.h"
-
 #include "viz/page.h"
 
 #include <stdio.h>
