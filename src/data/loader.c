@@ -174,16 +174,3 @@ void loader_close(Loader *l)
 int loader_sources(const Loader *l) { return l->n; }
 
 const char *loader_source_name(const Loader *l, int source) { return l->source[source].name; }
-
-LoaderStats loader_stats(const Loader *l, int source)
-{
-    const Source *s = &l->source[source];
-    return (LoaderStats){
-        .documents = s->documents,
-        .tokens = s->tokens,
-        .held_documents = s->held_documents,
-        .held_tokens = s->held_tokens,
-        .share = mix_share(&l->mix, source),
-        .epoch = l->taken[source] / s->sequences,
-    };
-}

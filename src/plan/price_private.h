@@ -1,5 +1,5 @@
 /* price_private: what price.c (memory and time of a layout), price_layers.c (layers, counted once)
- * and price_count.c (the witness) share. */
+ * and price_simulate.c share. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 

@@ -15,9 +15,8 @@ static const Section *const SECTION[] = {
 
 enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
-/* ---- small helpers ---- */
-
-const char *part_duration(char out[32], double seconds)
+/* "2 h 03 min", "4 min 12 s", "1.50 s" */
+static const char *part_duration(char out[32], double seconds)
 {
     long long whole = llround(seconds);
     if (seconds < 60) {

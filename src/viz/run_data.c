@@ -28,7 +28,8 @@ typedef struct Build {
     double *table;                /* one line's load */
 } Build;
 
-Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
+/* Index of `name`, taken in if there is room; -1 if not. */
+static Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
 {
     *out = -1;
     for (int i = 0; i < names->n; i++) {
