@@ -18,9 +18,8 @@
 static Status write_batch(File *f, const Batch *b)
 {
     const Tensor *parts[] = { &b->id, &b->target, &b->pos, &b->doc, &b->domain };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         TRY(file_write(f, parts[i]->data, tensor_bytes(parts[i])));
-    }
     return OK;
 }
 

@@ -163,12 +163,11 @@ static Status run_inspect(int argc, char **argv)
 static Status parse_source(char *word, LoaderSource *out)
 {
     char *equals = strchr(word, '=');
-    if (equals == NULL || equals == word || equals[1] == '\0') {
+    if (equals == NULL || equals == word || equals[1] == '\0')
         return FAIL(ERR_ARG,
                     "source \"%s\" must be NAME=PREFIX: the name that training uses decides which "
                     "documents are held out",
                     word);
-    }
     *equals = '\0';
     *out = (LoaderSource){ .name = word, .path = equals + 1 };
     return OK;

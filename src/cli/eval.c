@@ -23,9 +23,8 @@ static Status read_config(const char *checkpoint, Arena *a, char path[FILE_PATH_
 static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
 {
     if (n == 0) return OK;
-    if (n > CONFIG_SOURCES_MAX) {
+    if (n > CONFIG_SOURCES_MAX)
         return FAIL(ERR_ARG, "eval: %d data prefixes, at most %d", n, CONFIG_SOURCES_MAX);
-    }
     c->data_sources.n = n;
     for (int i = 0; i < n; i++) {
         const char *equals = strchr(prefixes[i], '=');
@@ -93,17 +92,15 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
     char *bytes = NULL;
     size_t size = 0;
     TRY(file_read_all(path, a, &bytes, &size));
-    if (size == 0 || size % sizeof(int32_t) != 0) {
+    if (size == 0 || size % sizeof(int32_t) != 0)
         return FAIL(ERR_FORMAT, "%s: %zu bytes are no list of 32-bit token ids", path, size);
-    }
     *ids = (int32_t *)(void *)bytes;
     *n = (int64_t)(size / sizeof(int32_t));
     for (int64_t i = 0; i < *n; i++) {
-        if ((*ids)[i] < 0 || (*ids)[i] >= vocab) {
+        if ((*ids)[i] < 0 || (*ids)[i] >= vocab)
             return FAIL(ERR_FORMAT,
                         "%s: token %" PRId64 " has id %d, the vocabulary ends at %" PRId64, path, i,
                         (int)(*ids)[i], vocab - 1);
-        }
     }
     return OK;
 }

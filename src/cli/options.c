@@ -52,9 +52,8 @@ static Status parse_int(const Option *o, const char *value, int64_t *out)
     char *end = NULL;
     errno = 0;
     long long v = strtoll(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0) {
+    if (end == value || *end != '\0' || errno != 0)
         return FAIL(ERR_ARG, "%s is \"%s\", must be a whole number", o->name, value);
-    }
     TRY(check_range(o, (double)v));
     *out = v;
     return OK;
@@ -64,9 +63,8 @@ static Status parse_real(const Option *o, const char *value, double *out)
 {
     char *end = NULL;
     double v = strtod(value, &end);
-    if (end == value || *end != '\0' || v != v) {
+    if (end == value || *end != '\0' || v != v)
         return FAIL(ERR_ARG, "%s is \"%s\", must be a number", o->name, value);
-    }
     TRY(check_range(o, v));
     *out = v;
     return OK;
@@ -75,9 +73,8 @@ static Status parse_real(const Option *o, const char *value, double *out)
 static Status parse_choice(const Option *o, const char *value, int *out)
 {
     int index = text_word_index(o->value, value);
-    if (index < 0) {
+    if (index < 0)
         return FAIL(ERR_ARG, "%s is \"%s\", must be one of %s", o->name, value, o->value);
-    }
     *out = index;
     return OK;
 }
@@ -122,9 +119,8 @@ static Status take_option(const Option *o, int argc, char **argv, int *i)
         return store(o, "");
     }
     if (equals != NULL) return store(o, equals);
-    if (*i + 1 >= argc || text_starts(argv[*i + 1], "--")) {
+    if (*i + 1 >= argc || text_starts(argv[*i + 1], "--"))
         return FAIL(ERR_ARG, "%s wants a value: %s", o->name, o->value);
-    }
     *i += 1;
     return store(o, argv[*i]);
 }
@@ -132,15 +128,13 @@ static Status take_option(const Option *o, int argc, char **argv, int *i)
 static Status check_required(const Command *c, const bool *seen, int n_positional)
 {
     for (int i = 0; i < c->n_options; i++) {
-        if (c->options[i].required && !seen[i]) {
+        if (c->options[i].required && !seen[i])
             return FAIL(ERR_ARG, "%s needs %s %s (see %s --help)", c->name, c->options[i].name,
                         c->options[i].value, c->name);
-        }
     }
-    if (n_positional < c->min_positional) {
+    if (n_positional < c->min_positional)
         return FAIL(ERR_ARG, "%s needs %s, got %d (see %s --help)", c->name, c->arguments,
                     n_positional, c->name);
-    }
     return OK;
 }
 
@@ -167,10 +161,9 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             TRY(take_option(o, argc, argv, &i));
             continue;
         }
-        if (c->max_positional >= 0 && n >= c->max_positional) {
+        if (c->max_positional >= 0 && n >= c->max_positional)
             return FAIL(ERR_ARG, "%s does not know what to do with \"%s\" (see %s --help)", c->name,
                         argv[i], c->name);
-        }
         argv[++n] = argv[i];
     }
     TRY(check_required(c, seen, n));

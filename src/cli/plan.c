@@ -38,10 +38,9 @@ static Status read_tokens(const char *text, double *out)
     double value = strtod(text, &end);
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
-    if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value)) {
+    if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value))
         return FAIL(ERR_ARG, "plan: --tokens %.40s is no number of tokens: write 15T, 500B or 3e12",
                     text);
-    }
     *out = value;
     return OK;
 }
@@ -50,10 +49,9 @@ static Status read_count(const char *what, const char *text, const char *end, in
 {
     char *stop = NULL;
     long long n = strtoll(text, &stop, 10);
-    if (stop == text || stop != end || n < 1 || n > 100000000) {
+    if (stop == text || stop != end || n < 1 || n > 100000000)
         return FAIL(ERR_ARG, "plan: %s %.60s: the number of GPUs is a whole number from 1 to 1e8",
                     what, text);
-    }
     *out = n;
     return OK;
 }
@@ -65,17 +63,15 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     int64_t gpus = c->gpus > 0 ? c->gpus : imported;
     if (c->cluster != NULL) {
         const char *colon = strrchr(c->cluster, ':');
-        if (colon == NULL && gpus == 0) {
+        if (colon == NULL && gpus == 0)
             return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
                         c->cluster, c->cluster);
-        }
         TRY(arena_text(c->arena, c->cluster,
                        colon != NULL ? (size_t)(colon - c->cluster) : strlen(c->cluster), &source));
         if (colon != NULL) TRY(read_count("--cluster", colon + 1, colon + strlen(colon), &gpus));
     }
-    if (source == NULL) {
+    if (source == NULL)
         return FAIL(ERR_ARG, "plan: on what? --cluster mi355x:1024, or --hardware FILE --gpus N");
-    }
     if (gpus == 0) return FAIL(ERR_ARG, "plan: --hardware %.60s needs --gpus N", source);
     c->request.gpus = gpus;
     return hardware_load(&c->gpu, c->arena, source);
@@ -88,10 +84,9 @@ static Status import(PlanCall *c, const char *path, int64_t *gpus)
     PlanImport more;
     TRY(plan_import(c->from, path, c->arena, &c->config, &more));
     for (int i = 0; i < more.notes_n; i++) (void)fprintf(stderr, "note: %s\n", more.notes[i]);
-    for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++)
         (void)fprintf(stderr, "not understood: %s (%s)\n", more.unknown.at[i].key,
                       more.unknown.at[i].value);
-    }
     *gpus = more.gpus;
     if (c->stack == NULL) c->stack = c->from;
     if (!more.per_replica) return OK;
@@ -151,11 +146,10 @@ static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
 {
     ScalingPoint point[SCALES_MAX];
     char layout[SCALES_MAX][160];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         point[i] = (ScalingPoint){ (double)row[i].gpus, row[i].price.tokens_per_s_per_gpu,
                                    plan_scale_efficiency(row, i),
                                    plan_layout_text(layout[i], &row[i].layout) };
-    }
     Scaling s = { c->config.model_name, point, n };
     const PipelineView v = { .scaling = &s, .scalings = 1 };
     return pipeline_write(c->html, &v, c->out, c->arena);
@@ -214,13 +208,12 @@ static Status too_large(PlanCall *c, const PlanReport *r)
         TRY(search(c, &c->request, &found));
         row = search_nearest(&found, r->layout);
     }
-    if (row != NULL) {
+    if (row != NULL)
         return FAIL(ERR_FIT,
                     "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
                     "it lacks %.2f; the nearest that fits takes %.2f: %s",
                     needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
                     row->price.peak_bytes / PLAN_GIB, plan_layout_text(layout, &row->layout));
-    }
     if (!c->search) needs = found.nearest.price.peak_bytes / PLAN_GIB;
     return FAIL(ERR_FIT,
                 "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "

@@ -39,10 +39,9 @@ static Status report(const Config *c, Arena *a, Text *out)
 {
     RunSummary sum;
     TRY(report_write(c->run_dir, a, &sum));
-    if (isfinite(sum.last_bits_per_byte)) {
+    if (isfinite(sum.last_bits_per_byte))
         TRY(text_printf(out, "held-out bits a byte  %.3f before, %.3f after\n",
                         sum.first_bits_per_byte, sum.last_bits_per_byte));
-    }
     if (sum.least_expert >= 0)
         TRY(text_printf(out, "least loaded expert   %.2f of the mean load\n", sum.least_share));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
@@ -59,9 +58,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     Config c;
     int64_t last_step = 0;
     if (call->rows || call->markdown) return (call->markdown ? config_markdown : config_help)(out);
-    if (n < 1) {
+    if (n < 1)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
-    }
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, out);
     catch_signals();

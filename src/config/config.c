@@ -86,9 +86,8 @@ Status config_override(Config *c, Arena *a, const char *assignment)
     char place[CONFIG_PLACE_BYTES], name[NAME_BYTES];
     config_place(place, &d, (yaml_mark_t){ 0 });
     size_t n = strcspn(assignment, "=");
-    if (assignment[n] == '\0' || n == 0) {
+    if (assignment[n] == '\0' || n == 0)
         return FAIL(ERR_ARG, "%s: must be section.key=value", place);
-    }
     (void)snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1,
                    assignment);
     const ConfigRow *row = NULL;
@@ -140,9 +139,8 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
 static Status load_source(Config *c, Arena *a, const char *source)
 {
     FileMap map = { 0 };
-    if (!file_is_file(source)) {
+    if (!file_is_file(source))
         return apply_preset(c, a, source, "there is neither a file nor a preset");
-    }
     TRY(file_map(source, &map));
     Status s = apply(c, a, source, map.bytes == 0 ? "" : (const char *)map.data, map.bytes);
     file_unmap(&map);

@@ -137,9 +137,8 @@ static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\
 /* "before NAME between NAME ..." */
 static Status print_presets(Text *out, const char *before, const char *between)
 {
-    for (int i = 0; i < config_preset_count(); i++) {
+    for (int i = 0; i < config_preset_count(); i++)
         TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_preset_name(i)));
-    }
     return OK;
 }
 
@@ -173,9 +172,8 @@ static Status print_values(const ConfigRow *row, Text *out)
     TRY(text_printf(out, "%s", type_names[row->type]));
     if (ranged) TRY(text_printf(out, ", %.15g to %.15g", row->min, row->max));
     const char *word = row->choices;
-    for (int i = 0, n = 0; word != NULL && (word = text_word(row->choices, i, &n)) != NULL; i++) {
+    for (int i = 0, n = 0; word != NULL && (word = text_word(row->choices, i, &n)) != NULL; i++)
         TRY(text_printf(out, "%s`%.*s`", i == 0 ? "" : ", ", n, word));
-    }
     return OK;
 }
 
@@ -193,12 +191,11 @@ Status config_markdown(Text *out)
     TRY(text_printf(out, "` (src/config/presets).\n"));
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
-        if (begins_section(i)) {
+        if (begins_section(i))
             TRY(text_printf(out,
                             "\n## %.*s\n\n| setting | default | values | meaning |\n"
                             "|---|---|---|---|\n",
                             section_length(row), row->name));
-        }
         TRY(text_printf(out, "| `%s` | `%s` | ", row->name, shown(row->fallback)));
         TRY(print_values(row, out));
         TRY(text_printf(out, " | %s |\n", row->help));

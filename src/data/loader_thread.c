@@ -66,10 +66,9 @@ uint64_t loader_position(const Loader *l) { return l->position; }
  * changed here. */
 Status loader_seek(Loader *l, uint64_t position)
 {
-    if (position > INT64_MAX) {
+    if (position > INT64_MAX)
         return FAIL(ERR_ARG, "data position %llu, at most %lld is possible",
                     (unsigned long long)position, (long long)INT64_MAX);
-    }
     pthread_mutex_lock(&l->lock);
     while (l->busy) pthread_cond_wait(&l->changed, &l->lock);
     mix_seek(&l->mix, position);

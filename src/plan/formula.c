@@ -180,10 +180,9 @@ static Status circle(const Reader *r, const char *at, int def)
     char says[SAYS_BYTES] = "this needs itself: ";
     int i = 0, used = (int)strlen(says);
     while (run->chain[i] != def) i++;
-    for (; i < run->n_chain && used + 2 * NAME_BYTES < SAYS_BYTES; i++) {
+    for (; i < run->n_chain && used + 2 * NAME_BYTES < SAYS_BYTES; i++)
         used += snprintf(says + used, SAYS_BYTES - (size_t)used, "%.60s -> ",
                          run->sheet->def[run->chain[i]].name);
-    }
     (void)snprintf(says + used, SAYS_BYTES - (size_t)used, "%.60s", run->sheet->def[def].name);
     return bad(r, at, says);
 }
@@ -381,11 +380,10 @@ static Status read_defs(ConfigDoc *doc, const yaml_node_t *map, FormulaSheet *s)
         int i = 0;
         FormulaDef next = { .unit = "", .source = "", .file = s->name };
         TRY(config_key_text(doc, map, p, &name));
-        if (!is_name(name)) {
+        if (!is_name(name))
             return config_wrong(
                 doc, config_node(doc, p->key), "the name of a definition",
                 "at most 63 of a-z, A-Z, 0-9 and _, no digit first, no function's name");
-        }
         TRY(arena_text(doc->arena, name, strlen(name), &next.name));
         TRY(read_def(doc, config_node(doc, p->value), &next));
         while (i < s->n && strcmp(s->def[i].name, name) != 0) i++;
@@ -408,12 +406,11 @@ static Status read_keys(ConfigDoc *doc, const yaml_node_t *root, const yaml_node
         int k = 0;
         TRY(config_key_text(doc, root, p, &key));
         while (k < KEYS && strcmp(key, keys[k]) != 0) k++;
-        if (k == KEYS) {
+        if (k == KEYS)
             return FAIL(ERR_ARG,
                         "%s: %.60s is no part of a formula sheet: title, source, "
                         "extends and define are",
                         config_place(place, doc, config_node(doc, p->key)->start_mark), key);
-        }
         value[k] = config_node(doc, p->value);
     }
     return OK;

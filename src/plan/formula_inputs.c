@@ -153,13 +153,12 @@ Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, P
     size_t length = strcspn(name, ",");
     TRY(arena_text(a, name, length, &sheet));
     TRY(formula_load(&f.sheet, a, sheet));
-    if (gpus < c->mesh_pp * c->mesh_ep) {
+    if (gpus < c->mesh_pp * c->mesh_ep)
         return FAIL(ERR_ARG,
                     "formula %s: %lld GPUs are fewer than mesh.pp %lld x mesh.ep %lld, give at "
                     "least %lld",
                     sheet, (long long)gpus, (long long)c->mesh_pp, (long long)c->mesh_ep,
                     (long long)(c->mesh_pp * c->mesh_ep));
-    }
     TRY(formula_inputs(c, gpus, a, &f.inputs));
     TRY(formula_settings(&f.sheet, a, name, &f.inputs));
     TRY(fill_results(&f));

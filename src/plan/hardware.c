@@ -46,10 +46,9 @@ static double curve_at(const HardwareCurve *c, double size)
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s)
 {
-    if (!(size > 0)) {
+    if (!(size > 0))
         return FAIL(ERR_ARG, "%s: no rate for %s of size %g, which must be above 0", h->name,
                     op_work_names[work], size);
-    }
     const OpWork works[] = { work, work == WORK_GROUPED ? WORK_GEMM : work };
     const HardwareDtype dtypes[] = { dtype, HARDWARE_BF16 };
     double ratio = hardware_peak(h, dtype) / hardware_peak(h, HARDWARE_BF16);
@@ -72,15 +71,13 @@ static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
     const HardwareCurve *c = curve_of(h, work, dtype);
     double peak = hardware_peak(h, dtype) / 1e12;
     for (int i = 0; i < c->n; i++) {
-        if (i > 0 && c->at[i].size <= c->at[i - 1].size) {
+        if (i > 0 && c->at[i].size <= c->at[i - 1].size)
             return FAIL(ERR_ARG, "%s: sizes of %s.%s must rise, %g stands behind %g", h->name,
                         op_work_names[work], dtype_names[dtype], c->at[i].size, c->at[i - 1].size);
-        }
         if (c->at[i].tflops <= peak) continue;
-        if (peak <= 0) {
+        if (peak <= 0)
             return FAIL(ERR_ARG, "%s: there is %s.%s, but peak.%s is missing", h->name,
                         op_work_names[work], dtype_names[dtype], dtype_names[dtype]);
-        }
         return FAIL(ERR_ARG, "%s: %s.%s reaches %g TFLOP/s at %g, more than peak.%s %g", h->name,
                     op_work_names[work], dtype_names[dtype], c->at[i].tflops, c->at[i].size,
                     dtype_names[dtype], peak);
@@ -92,15 +89,13 @@ static Status check_tiers(const Hardware *h)
 {
     const HardwareTiers *t = &h->scale_out_tiers;
     for (int i = 0; i < t->n; i++) {
-        if (t->at[i].share > 1) {
+        if (t->at[i].share > 1)
             return FAIL(ERR_ARG,
                         "%s: a tier of scale_out.tiers lets through a share of %g, at most 1",
                         h->name, t->at[i].share);
-        }
-        if (i > 0 && t->at[i].gpus <= t->at[i - 1].gpus) {
+        if (i > 0 && t->at[i].gpus <= t->at[i - 1].gpus)
             return FAIL(ERR_ARG, "%s: GPUs of scale_out.tiers must rise, %g stands behind %g",
                         h->name, t->at[i].gpus, t->at[i - 1].gpus);
-        }
     }
     return OK;
 }
@@ -334,9 +329,8 @@ static Status check_missing(const Reader *r)
 {
     for (int i = 0; i < ROWS; i++) {
         bool given = false;
-        for (int k = 0; k < ROWS; k++) {
+        for (int k = 0; k < ROWS; k++)
             given |= r->seen[k] && strcmp(rows[k].section, rows[i].section) == 0;
-        }
         if (r->seen[i] || rows[i].need == MAY || (rows[i].need == GIVEN && !given)) continue;
         return FAIL(ERR_ARG, "%.120s: %s.%s is missing: %s", r->doc.name, rows[i].section,
                     rows[i].name, rows[i].help);

@@ -30,9 +30,8 @@ static Status setup(Planner *p, const PlanRequest *q)
     c->mesh_layout = "";
     c->run_device = DEVICE_CPU; /* whose workspaces are small; a GPU's are the stack's to say */
     c->recompute_layers.n = 0;
-    if (q->gpus < 1) {
+    if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
-    }
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
@@ -93,10 +92,9 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
                      .shard = c->mesh_shard,
                      .micro_batch = c->train_micro_batch };
     TRY(schedule_find(c->mesh_schedule, &l.schedule));
-    if (l.dp < 1) {
+    if (l.dp < 1)
         return FAIL(ERR_ARG, "plan: mesh.pp %d x mesh.cp %d are more than the %lld GPUs", l.pp,
                     l.cp, (long long)gpus);
-    }
     TRY(recompute_of(c, &l));
     if (c->mesh_layout[0] != '\0') {
         Layout *given = NULL;

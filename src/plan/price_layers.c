@@ -19,9 +19,8 @@ Status price_classes(Planner *p)
     for (int i = 0; i < p->spec.n_layers; i++) {
         int c = 0;
         while (c < p->classes && !alike(&p->spec.layers[p->first_of[c]], &p->spec.layers[i])) c++;
-        if (c == LAYER_CLASSES_MAX) {
+        if (c == LAYER_CLASSES_MAX)
             return FAIL(ERR_UNSUPPORTED, "plan: more than %d kinds of layers", LAYER_CLASSES_MAX);
-        }
         if (c == p->classes) p->first_of[p->classes++] = i;
         p->class_of[i] = c;
     }
@@ -123,9 +122,8 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
 static double pass_s(const LayerPrice *l, bool backward)
 {
     double s = 0;
-    for (int i = 0; i < PHASES; i++) {
+    for (int i = 0; i < PHASES; i++)
         s += backward ? l->time.input[i] + l->time.weight[i] : l->time.forward[i];
-    }
     return s;
 }
 
@@ -212,9 +210,8 @@ static bool same_key(const PriceKey *a, const PriceKey *b)
 static PriceEntry **entry_place(const Planner *p, const PriceKey *key)
 {
     size_t at = hash_of(key, sizeof *key) % PRICE_ENTRIES;
-    while (p->entry[at] != NULL && !same_key(&p->entry[at]->key, key)) {
+    while (p->entry[at] != NULL && !same_key(&p->entry[at]->key, key))
         at = (at + 1) % PRICE_ENTRIES;
-    }
     return &p->entry[at];
 }
 
@@ -225,9 +222,8 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
     PlanLayout whole = *l;
     whole.recompute = 0;
     if (key->recompute != 0) TRY(price_entry(p, &whole, &plain));
-    if (p->entries == PRICE_ENTRIES / 2) {
+    if (p->entries == PRICE_ENTRIES / 2)
         return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
-    }
     TRY(ARENA_ZEROED(&p->kept, 1, &e));
     e->key = *key;
     TRY(fill_entry(p, e, plain));
@@ -314,13 +310,11 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
     }
     PartitionKey key = partition_key(p, e, stages);
     size_t at = hash_of(&key, sizeof key) % PRICE_PARTITIONS;
-    while (p->partition[at] != NULL && memcmp(&p->partition[at]->key, &key, sizeof key) != 0) {
+    while (p->partition[at] != NULL && memcmp(&p->partition[at]->key, &key, sizeof key) != 0)
         at = (at + 1) % PRICE_PARTITIONS;
-    }
     if (p->partition[at] == NULL) {
-        if (p->partitions == PRICE_PARTITIONS / 2) {
+        if (p->partitions == PRICE_PARTITIONS / 2)
             return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
-        }
         Partition *new = NULL;
         TRY(ARENA_NEW(&p->kept, 1, &new));
         new->key = key;
@@ -345,11 +339,10 @@ Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char *
     TRY(price_entry(p, l, &e));
     TRY(price_stages(p, l, e, stages, &stage));
     TRY(ARENA_ZEROED(a, stages, &layout.stage));
-    for (int i = 0; i < stages; i++) {
+    for (int i = 0; i < stages; i++)
         layout.stage[i] = (LayoutStage){ .first = stage[i].first,
                                          .layers = stage[i].blocks,
                                          .embedding = stage[i].embedding,
                                          .loss = stage[i].head };
-    }
     return layout_text(&layout, a, text);
 }

@@ -15,9 +15,8 @@ static const char *recompute_text(char out[96], const PlanLayout *l)
     size_t at = 0;
     spec_recompute_names(l->recompute_blocks == 0 ? 0 : l->recompute, &names);
     out[0] = '\0';
-    for (int i = 0; i < names.n; i++) {
+    for (int i = 0; i < names.n; i++)
         at += (size_t)snprintf(out + at, 64 - at, "%s%s", i > 0 ? "+" : "", names.at[i]);
-    }
     if (names.n > 0 && l->recompute_blocks > 0 && l->recompute_blocks < ALL_BLOCKS)
         (void)snprintf(out + at, 32, " of %d", l->recompute_blocks);
     return names.n > 0 ? out : "none";
@@ -83,11 +82,10 @@ static Status print_search(const PlanReport *r, Text *out)
                     "%" PRId64 " too large, %" PRId64 " too slow to look at\n",
                     s->count.legal, s->count.priced, s->seconds, s->layouts_per_s,
                     s->count.pruned_memory, s->count.pruned_time));
-    if (s->n_best == 0) {
+    if (s->n_best == 0)
         return text_printf(out, "nothing fits; nearest: %s lacks %.2f GiB\n",
                            plan_layout_text(layout, &s->nearest.layout),
                            (s->nearest.price.peak_bytes - plan_room_bytes(r->request)) / PLAN_GIB);
-    }
     TRY(print_rows(out, "best", s->best, s->n_best));
     return print_rows(out, "front of memory and time", s->front, s->n_front);
 }
@@ -124,10 +122,9 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     "  %-12s %10.3f s, bubble %.1f %%\nspeed       %.1f tokens/s/GPU, %.1f %% of "
                     "the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu, 100 * p->mfu));
-    if (r->tokens > 0) {
+    if (r->tokens > 0)
         TRY(text_printf(out, "duration    %.1f days for %s tokens\n", days(r, p),
                         text_si(tokens, r->tokens)));
-    }
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;
     return text_printf(out,
@@ -188,7 +185,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(text_printf(out, ",\"gpus\":%" PRId64 ",\"stack\":\"%s\"", r->request->gpus, r->stack));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
     const PlanFormula *f = r->formula;
-    if (f != NULL) {
+    if (f != NULL)
         TRY(text_printf(out,
                         ",\"formula\":{\"name\":\"%s\",\"params_total\":%.0f,\"params_rank\":%.0f,"
                         "\"bytes_per_param\":%.9g,\"weight_bytes\":%.0f,\"grad_bytes\":%.0f,"
@@ -197,7 +194,6 @@ Status plan_report_json(const PlanReport *r, Text *out)
                         r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
                         f->weight_bytes, f->grad_bytes, f->main_bytes, f->moment_bytes,
                         f->activation_bytes, f->total_bytes));
-    }
     const SearchResult *s = r->search;
     if (s != NULL) {
         TRY(json_rows("best", s->best, s->n_best, out));

@@ -51,12 +51,10 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
     TRY(load_sheet(&next.sheet, a, name));
     TRY(formula_settings(&next.sheet, a, source, &next.settings));
     for (int i = 0; i < STACK_COUNT; i++) {
-        for (int d = 0; d < next.sheet.n; d++) {
+        for (int d = 0; d < next.sheet.n; d++)
             next.has[i] |= strcmp(next.sheet.def[d].name, stack_names[i]) == 0;
-        }
-        for (int d = 0; d < next.settings.n; d++) {
+        for (int d = 0; d < next.settings.n; d++)
             next.has[i] |= strcmp(next.settings.at[d].name, stack_names[i]) == 0;
-        }
     }
     *s = next;
     return OK;

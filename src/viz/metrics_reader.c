@@ -49,10 +49,9 @@ static Status read_piece(MetricsReader *r)
     r->taken = 0;
     uint64_t left = r->bytes - r->offset;
     size_t want = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-    if (want > r->cap - r->used) {
+    if (want > r->cap - r->used)
         return FAIL(ERR_FORMAT, "%s has a line of more than %d bytes before byte %llu", r->path,
                     (int)LINE_MOST_BYTES, (unsigned long long)r->offset);
-    }
     TRY(file_read_at(r->path, r->offset, r->buffer + r->used, want));
     r->offset += want;
     r->used += want;

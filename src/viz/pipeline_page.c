@@ -202,12 +202,11 @@ static Status one_timeline(Text *out, const Timeline *t, double axis_s)
     TRY(text_printf(out, "<section><div class=\"wide\">\n"));
     TRY(timeline_svg(out, t, PAGE_WIDTH, axis_s));
     TRY(text_printf(out, "</div>\n"));
-    if (t->shown < t->ranks) {
+    if (t->shown < t->ranks)
         TRY(text_printf(out,
                         "<p class=\"note\">%d of %d ranks are shown, evenly chosen from the first "
                         "to the last; means and peaks are of all.</p>\n",
                         t->shown, t->ranks));
-    }
     TRY(memory_panels(out, t));
     TRY(time_bars(out, t));
     return text_printf(out, "</section>\n");
@@ -239,9 +238,8 @@ static Status still_style(Text *out)
 Status pipeline_still(Text *out, const PipelineView *v)
 {
     double height = STILL_GAP, y = 0.5 * STILL_GAP;
-    for (int i = 0; i < v->timelines; i++) {
+    for (int i = 0; i < v->timelines; i++)
         height += timeline_svg_height(&v->timeline[i]) + STILL_GAP;
-    }
     if (v->scalings > 0) height += SCALING_HEIGHT;
     TRY(text_printf(out,
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" "

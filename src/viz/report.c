@@ -65,10 +65,9 @@ static Status size_facts(Text *out, const RunData *d, const RunSummary *s)
 {
     char a[32], b[32];
     bool active = isfinite(d->params_active);
-    if (isfinite(d->params_total)) {
+    if (isfinite(d->params_total))
         TRY(fact(out, "Parameters", text_si(a, d->params_total), "%s%s",
                  active ? text_si(b, d->params_active) : "", active ? " active a token" : ""));
-    }
     TRY(fact(out, "Tokens", text_si(a, (double)s->tokens), "%s tokens",
              text_thousands(b, s->tokens)));
     TRY(fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
@@ -94,10 +93,9 @@ static Status utilisation_fact(Text *out, const RunData *d)
 static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
 {
     char value[96];
-    if (s->steps > 0) {
+    if (s->steps > 0)
         TRY(fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
                  "nats a token, step %lld", (long long)d->final_step));
-    }
     if (isfinite(s->last_bits_per_byte)) {
         (void)snprintf(value, sizeof value, "%.3f → %.3f", s->first_bits_per_byte,
                        s->last_bits_per_byte);
@@ -115,18 +113,16 @@ static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
 static Status warnings(Text *out, const RunData *d)
 {
     long long starts = d->starts, losses = d->bad_losses, lines = d->bad_lines;
-    if (starts > 1) {
+    if (starts > 1)
         TRY(text_printf(out,
                         "<p class=\"note\">The run was started %lld times; where a step was run "
                         "again, its last result counts.</p>\n",
                         starts));
-    }
-    if (losses > 0) {
+    if (losses > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">%lld of %lld steps had no finite loss: gaps in the "
                         "curves.</p>\n",
                         losses, (long long)d->steps));
-    }
     if (lines == 0) return OK;
     return text_printf(out,
                        "<p class=\"note\">%lld line%s of metrics.jsonl could not be read and "

@@ -161,9 +161,8 @@ static Status make_load_room(Build *b)
     TRY(ARENA_NEW(b->a, layers * d->experts, &b->table));
     TRY(ARENA_ZEROED(b->a, 2 * layers, &d->least));
     d->most = d->least + layers;
-    for (size_t i = 0; i < 2 * layers; i++) {
+    for (size_t i = 0; i < 2 * layers; i++)
         TRY(curve_init(&d->least[i], b->a, d->first_step, d->last_step, points));
-    }
     TRY(ARENA_NEW(b->a, layers, &d->layer_name));
     for (int i = 0; i < d->moe_layers; i++) d->layer_name[i] = i;
     return load_init(&d->load, d, b->a);
@@ -172,9 +171,8 @@ static Status make_load_room(Build *b)
 static Status make_room(Build *b)
 {
     RunData *d = b->d;
-    for (int i = 0; i < RUN_CURVES; i++) {
+    for (int i = 0; i < RUN_CURVES; i++)
         TRY(curve_init(&d->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
-    }
     TRY(curve_init(&d->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
@@ -293,9 +291,7 @@ static Status take_step(Build *b, const MetricsLine *line)
     if (isfinite(line->tokens)) d->tokens += line->tokens;
     if (isfinite(line->step_s)) d->time_s += line->step_s;
     if (line->step == d->final_step) d->final_loss = line->loss;
-    if (line->memory_bytes != NULL) {
-        TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
-    }
+    if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);
     bool by_domain = d->moe_layers > 0 && line->expert_load_by_domain != NULL;
     if (!by_domain || !is_recent_for_domains(d, line->step)) return OK;
@@ -352,9 +348,7 @@ static Status take_line(Build *b, const MetricsLine *line)
     if (line->kind == METRICS_START) return take_start(b, line);
     Latest *latest = NULL;
     TRY(latest_of(b, line->step, &latest));
-    if (line->kind == METRICS_STEP) {
-        return latest->step_line == b->line ? take_step(b, line) : OK;
-    }
+    if (line->kind == METRICS_STEP) return latest->step_line == b->line ? take_step(b, line) : OK;
     return latest->eval_line == b->line ? take_eval(b, line) : OK;
 }
 

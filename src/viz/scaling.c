@@ -31,12 +31,11 @@ static Status read_points(const char *path, const cJSON *root, Arena *a, Scaling
         const cJSON *reason = cJSON_GetObjectItemCaseSensitive(item, "reason");
         ScalingPoint p = { number_of(item, "gpus"), number_of(item, "tokens_per_s_per_gpu"),
                            number_of(item, "efficiency"), NULL };
-        if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus))) {
+        if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus)))
             return FAIL(ERR_FORMAT,
                         "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
                         "rises from point to point, of at most %d",
                         path, n + 1, SCALING_POINTS);
-        }
         if (cJSON_IsString(reason))
             TRY(arena_text(a, reason->valuestring, strlen(reason->valuestring), &p.reason));
         point[n++] = p;

@@ -123,9 +123,8 @@ static Status legend_entry(Text *out, const SvgSeries *s, double x, double y)
     TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
     TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", color,
                     s->mark == SVG_FAINT ? " faint" : ""));
-    if (s->mark == SVG_DOTS) {
+    if (s->mark == SVG_DOTS)
         TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", color));
-    }
     return text_markup(out, "<text x=\"23\">%s</text></g>\n", legend_of(s));
 }
 
@@ -181,10 +180,9 @@ static Status series_path(Text *out, const Frame *f, const SvgSeries *s)
     bool pen_down = false;
     for (int i = 0; i < s->n; i++) {
         bool draw = shown(s, i, f->y.log);
-        if (draw) {
+        if (draw)
             TRY(text_printf(out, "%c%.2f %.2f", pen_down ? 'L' : 'M', place(&f->x, s->x[i]),
                             place(&f->y, s->y[i])));
-        }
         pen_down = draw;
     }
     return OK;
@@ -213,10 +211,9 @@ static Status series(Text *out, const Frame *f, const SvgSeries *s)
                     s->name, area ? "area" : "line", area ? 'f' : 's', color,
                     s->mark == SVG_FAINT ? " faint" : "", s->name));
     TRY(series_path(out, f, s));
-    if (area && s->n > 0) {
+    if (area && s->n > 0)
         TRY(text_printf(out, "L%.2f %.2fL%.2f %.2f", place(&f->x, s->x[s->n - 1]), f->bottom,
                         place(&f->x, s->x[0]), f->bottom));
-    }
     TRY(text_printf(out, "\"/>"));
     TRY(series_dots(out, f, s, color));
     return text_printf(out, "</g>\n");

@@ -37,10 +37,9 @@ static Status open_file(Source *f, const char *folder, const char *name)
     FileMap map = { 0 };
     const char *end = NULL;
     TRY(file_join(f->path, folder, name));
-    if (!file_exists(f->path)) {
+    if (!file_exists(f->path))
         return FAIL(ERR_IO, "%s is missing; name a folder of config.json and pp_rank_0.json to %d",
                     f->path, f->t->ranks > 0 ? f->t->ranks - 1 : 0);
-    }
     TRY(file_map(f->path, &map));
     const char *text = map.bytes > 0 ? (const char *)map.data : "";
     f->at = f->root = cJSON_ParseWithLengthOpts(text, map.bytes, &end, 0);
