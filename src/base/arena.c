@@ -38,7 +38,6 @@ long arena_fail_countdown = -1;
 #endif
 
 size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 static size_t mapped_bytes(const Arena *a) { return a->cap_bytes + ARENA_ALIGN; }
 
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)

@@ -162,5 +162,4 @@ Status config_load(Config *c, Arena *a, const char *source, const char *const *o
 /* ---- presets ---- */
 
 int config_preset_count(void) { return config_presets_n; }
-
 const char *config_preset_name(int i) { return config_presets[i].name; }

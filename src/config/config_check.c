@@ -33,8 +33,8 @@ static Status check_attention(const Config *c)
 {
     if (c->attention_full_every > 0 && c->attention_chunk == 0)
         return FAIL(ERR_ARG,
-                    "attention.full_every %lld needs an attention.chunk above 0: without "
-                    "chunks every layer sees all keys",
+                    "attention.full_every %lld needs an attention.chunk above 0: without chunks "
+                    "every layer sees all keys",
                     (long long)c->attention_full_every);
     if (c->attention_kind == ATTENTION_MLA) {
         if (c->attention_qk_norm != QK_NORM_NONE)
@@ -127,8 +127,7 @@ Status config_check_ops(const Config *c)
                     c->attention_qk_norm == QK_NORM_RMS ? "rms" : "l2");
     if (c->attention_chunk == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
-                "no op cuts attention into chunks of attention.chunk %lld tokens "
-                "yet: --dry-run plans it, attention.chunk=0 "
-                "attention.full_every=0 can be trained",
+                "no op cuts attention into chunks of attention.chunk %lld tokens yet: --dry-run "
+                "plans it, attention.chunk=0 attention.full_every=0 can be trained",
                 (long long)c->attention_chunk);
 }

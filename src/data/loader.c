@@ -165,5 +165,4 @@ void loader_close(Loader *l)
 }
 
 int loader_sources(const Loader *l) { return l->n; }
-
 const char *loader_source_name(const Loader *l, int source) { return l->source[source].name; }

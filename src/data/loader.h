@@ -55,8 +55,7 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
 Status loader_open(const LoaderConfig *c, Arena *a, Loader **out);
 void loader_close(Loader *l); /* stops the thread; safe on NULL */
 
-/* Sequences read so far; seeking makes the next batch start there. */
-uint64_t loader_position(const Loader *l);
+/* Makes the next batch start behind so many sequences. */
 Status loader_seek(Loader *l, uint64_t position);
 
 /* The next `batch` training sequences. The tensors stay valid until the second next call. */

@@ -60,8 +60,6 @@ void loader_thread_stop(Loader *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-uint64_t loader_position(const Loader *l) { return l->position; }
-
 /* While the thread is not busy it cannot begin without the lock, so everything it owns may be
  * changed here. */
 Status loader_seek(Loader *l, uint64_t position)

@@ -336,7 +336,6 @@ void tokenizer_free(Tokenizer *t)
 }
 
 int32_t tokenizer_vocab(const Tokenizer *t) { return t->vocab; }
-
 int32_t tokenizer_end_of_text(const Tokenizer *t) { return t->end_of_text; }
 
 void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n)

@@ -100,7 +100,6 @@ static const char *get_text(const cJSON *object, const char *key)
 
 /* For a walk over a list or an object; NULL gives an empty one. */
 static const cJSON *first(const cJSON *list) { return list == NULL ? NULL : list->child; }
-
 static bool is_absent(const cJSON *item) { return item == NULL || cJSON_IsNull(item); }
 
 static bool get_flag(const cJSON *object, const char *key, bool fallback)

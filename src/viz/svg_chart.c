@@ -114,7 +114,6 @@ static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 /* ---- legend ---- */
 
 static const char *legend_of(const SvgSeries *s) { return s->legend != NULL ? s->legend : s->name; }
-
 static double entry_width(const SvgSeries *s) { return (double)strlen(legend_of(s)) * CHAR + 34; }
 
 static Status legend_entry(Text *out, const SvgSeries *s, double x, double y)
