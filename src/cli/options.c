@@ -79,10 +79,13 @@ static Status parse_choice(const Option *o, const char *value, int *out)
     return OK;
 }
 
-static Status check_room(const Option *o, int n)
+static Status add_int(const Option *o, const char *value, OptionInts *list)
 {
-    if (n < OPTION_LIST_MAX) return OK;
-    return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
+    if (list->n == OPTION_LIST_MAX)
+        return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
+    TRY(parse_int(o, value, &list->at[list->n]));
+    list->n++;
+    return OK;
 }
 
 static Status store(const Option *o, const char *value)
@@ -93,19 +96,7 @@ static Status store(const Option *o, const char *value)
     case OPTION_REAL: return parse_real(o, value, o->target);
     case OPTION_TEXT: *(const char **)o->target = value; return OK;
     case OPTION_CHOICE: return parse_choice(o, value, o->target);
-    case OPTION_INTS: {
-        OptionInts *list = o->target;
-        TRY(check_room(o, list->n));
-        TRY(parse_int(o, value, &list->at[list->n]));
-        list->n++;
-        return OK;
-    }
-    case OPTION_TEXTS: {
-        OptionTexts *list = o->target;
-        TRY(check_room(o, list->n));
-        list->at[list->n++] = value;
-        return OK;
-    }
+    case OPTION_INTS: return add_int(o, value, o->target);
     }
     return OK;
 }
@@ -186,8 +177,7 @@ static void print_option(const Option *o)
         word = text_word(o->value, *(const int *)o->target, &n);
         printf(" [%.*s]", n, word);
         break;
-    case OPTION_INTS:
-    case OPTION_TEXTS: printf(" (may be repeated)"); break;
+    case OPTION_INTS: printf(" (may be repeated)"); break;
     case OPTION_FLAG:
     case OPTION_TEXT: break;
     }

@@ -22,11 +22,6 @@
 
 enum { OPTION_LIST_MAX = 64, OPTION_TABLE_MAX = 32 };
 
-typedef struct OptionTexts {
-    int n;
-    const char *at[OPTION_LIST_MAX];
-} OptionTexts;
-
 typedef struct OptionInts {
     int n;
     int64_t at[OPTION_LIST_MAX];
@@ -38,8 +33,7 @@ typedef enum OptionKind {                /* what target points to */
                           OPTION_REAL,   /* double */
                           OPTION_TEXT,   /* const char * into argv */
                           OPTION_CHOICE, /* int: index in `value`, words with | between */
-                          OPTION_INTS,   /* OptionInts: the option may be repeated */
-                          OPTION_TEXTS   /* OptionTexts: the option may be repeated */
+                          OPTION_INTS    /* OptionInts: the option may be repeated */
 } OptionKind;
 
 /* Rows are written in this order, which costs 8 bytes a row.

@@ -158,8 +158,3 @@ Status config_load(Config *c, Arena *a, const char *source, const char *const *o
     *c = next;
     return OK;
 }
-
-/* ---- presets ---- */
-
-int config_preset_count(void) { return config_presets_n; }
-const char *config_preset_name(int i) { return config_presets[i].name; }

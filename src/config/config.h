@@ -118,8 +118,4 @@ Status config_print(const Config *c, Text *out);
 Status config_help(Text *out);
 Status config_markdown(Text *out);
 
-/* Names of presets. */
-int config_preset_count(void);
-const char *config_preset_name(int i);
-
 #endif

@@ -137,8 +137,8 @@ static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\
 /* "before NAME between NAME ..." */
 static Status print_presets(Text *out, const char *before, const char *between)
 {
-    for (int i = 0; i < config_preset_count(); i++)
-        TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_preset_name(i)));
+    for (int i = 0; i < config_presets_n; i++)
+        TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_presets[i].name));
     return OK;
 }
 

@@ -448,9 +448,6 @@ Status formula_parse(FormulaSheet *s, Arena *a, const char *name, const char *ya
     return status;
 }
 
-int formula_count(void) { return formula_presets_n; }
-const char *formula_name(int i) { return formula_presets[i].name; }
-
 Status formula_load(FormulaSheet *s, Arena *a, const char *name)
 {
     const ConfigPreset *p = NULL;

@@ -53,8 +53,6 @@ Status formula_load(FormulaSheet *s, Arena *a, const char *name);
  * checked, also those that nobody asks for. */
 Status formula_parse(FormulaSheet *s, Arena *a, const char *name, const char *yaml,
                      size_t yaml_bytes);
-int formula_count(void);
-const char *formula_name(int i);
 
 Status formula_eval(const FormulaSheet *s, const char *name, const FormulaInputs *in, double *out);
 

@@ -1,6 +1,7 @@
 #include "plan/stack.h"
 
 #include "base/file.h"
+#include "plan/presets.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,12 +27,12 @@ static Status load_sheet(FormulaSheet *sheet, Arena *a, const char *name)
     if (strchr(name, '/') == NULL && strchr(name, '.') == NULL) {
         char whole[128], names[256] = "";
         (void)snprintf(whole, sizeof whole, "%s%.100s", prefix, name);
-        for (int i = 0; i < formula_count(); i++) {
-            if (strcmp(formula_name(i), whole) == 0) return formula_load(sheet, a, whole);
-            if (!text_starts(formula_name(i), prefix)) continue;
+        for (int i = 0; i < formula_presets_n; i++) {
+            if (strcmp(formula_presets[i].name, whole) == 0) return formula_load(sheet, a, whole);
+            if (!text_starts(formula_presets[i].name, prefix)) continue;
             size_t at = strlen(names);
             (void)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
-                           formula_name(i) + strlen(prefix));
+                           formula_presets[i].name + strlen(prefix));
         }
         return FAIL(ERR_ARG,
                     "there is no stack %.60s: %s are, and files (with a / or . in the name)", name,
