@@ -44,9 +44,10 @@ static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
 
 /* ---- ids ---- */
 
-static Status largest_id(const Shard *s, int32_t *out)
+/* The largest id, or with `count` how often there is each: none is negative then. */
+static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
 {
-    int32_t piece[PIECE], largest = -1;
+    int32_t piece[PIECE];
     for (int64_t i = 0; i < s->tokens; i += PIECE) {
         int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
         shard_read(s, i, n, piece);
@@ -54,21 +55,11 @@ static Status largest_id(const Shard *s, int32_t *out)
             if (piece[k] < 0)
                 return FAIL(ERR_FORMAT, "%s.bin: token %lld is id %d, which is negative", s->prefix,
                             (long long)(i + k), piece[k]);
-            if (piece[k] > largest) largest = piece[k];
+            if (piece[k] > *largest) *largest = piece[k];
+            if (count != NULL) count[piece[k]]++;
         }
     }
-    *out = largest;
     return OK;
-}
-
-static void count_ids(const Shard *s, int64_t *count)
-{
-    int32_t piece[PIECE];
-    for (int64_t i = 0; i < s->tokens; i += PIECE) {
-        int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
-        shard_read(s, i, n, piece);
-        for (int64_t k = 0; k < n; k++) count[piece[k]]++;
-    }
 }
 
 /* Put an id in its place among the top ones, if it has one. Ids come in rising order. */
@@ -85,9 +76,10 @@ static void offer(Inspect *r, InspectToken t)
 static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
 {
     int64_t *count = NULL;
-    TRY(largest_id(s, &r->largest_id));
+    r->largest_id = -1;
+    TRY(walk_ids(s, &r->largest_id, NULL));
     TRY(ARENA_ZEROED(a, (int64_t)r->largest_id + 1, &count));
-    count_ids(s, count);
+    TRY(walk_ids(s, &r->largest_id, count));
     for (int32_t id = 0; id <= r->largest_id; id++) {
         if (count[id] == 0) continue;
         r->distinct++;

@@ -63,18 +63,15 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
 
 static Status check(const PlanStack *s, const StackValues *v)
 {
-    static const StackName above_0[] = { STACK_share_compute, STACK_share_memory, STACK_share_links,
-                                         STACK_checkpoint_gb_s };
-    static const StackName shares[] = { STACK_hide_exchange, STACK_hide_gradients };
-    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++) {
-        if (v->at[above_0[i]] > 0) continue;
-        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be above 0", s->sheet.name,
-                    stack_names[above_0[i]], v->at[above_0[i]]);
-    }
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        if (v->at[shares[i]] >= 0 && v->at[shares[i]] <= 1) continue;
-        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be from 0 to 1", s->sheet.name,
-                    stack_names[shares[i]], v->at[shares[i]]);
+    enum { ABOVE_0 = 4 }; /* so many are above 0, the others shares */
+    static const StackName names[] = { STACK_share_compute, STACK_share_memory,
+                                       STACK_share_links,   STACK_checkpoint_gb_s,
+                                       STACK_hide_exchange, STACK_hide_gradients };
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        double value = v->at[names[i]];
+        if (i < ABOVE_0 ? value > 0 : value >= 0 && value <= 1) continue;
+        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be %s", s->sheet.name,
+                    stack_names[names[i]], value, i < ABOVE_0 ? "above 0" : "from 0 to 1");
     }
     double kind = v->at[STACK_dispatch], again = v->at[STACK_recompute];
     if (!(again >= 0 && again < 64))

@@ -119,9 +119,9 @@ static double entry_width(const SvgSeries *s) { return (double)strlen(legend_of(
 static Status legend_entry(Text *out, const SvgSeries *s, double x, double y)
 {
     char color = svg_color(s->color);
-    TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
-    TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", color,
-                    s->mark == SVG_FAINT ? " faint" : ""));
+    TRY(text_printf(
+        out, "<g transform=\"translate(%.0f %.0f)\"><path class=\"line s%c%s\" d=\"M0 -4H18\"/>", x,
+        y, color, s->mark == SVG_FAINT ? " faint" : ""));
     if (s->mark == SVG_DOTS)
         TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", color));
     return text_markup(out, "<text x=\"23\">%s</text></g>\n", legend_of(s));
