@@ -295,12 +295,13 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
 }
 
 static bool given(const Row *r, const Hardware *h);
+static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what);
 
-/* `extends: GPU`: what stands nowhere behind it is as that GPU has it. */
+/* `extends: GPU`, a preset: what stands nowhere behind it is as that GPU has it. */
 static Status extend(Reader *r, const yaml_node_t *preset)
 {
     const char *name = config_scalar_text(preset), *own = r->h->name;
-    TRY(hardware_load(r->h, r->doc.arena, name == NULL ? "" : name));
+    TRY(load_preset(r->h, r->doc.arena, name == NULL ? "" : name, "there is no GPU to extend:"));
     r->h->name = own;
     for (int i = 0; i < ROWS; i++) r->seen[i] = given(&rows[i], r->h);
     return OK;
@@ -361,6 +362,14 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
     return OK;
 }
 
+static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what)
+{
+    const ConfigPreset *p = NULL;
+    TRY(config_preset_find(hardware_presets, hardware_presets_n, name, what,
+                           " (docs/formats.md describes the file and lists the GPUs)", &p));
+    return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
+}
+
 Status hardware_load(Hardware *h, Arena *a, const char *source)
 {
     if (file_is_file(source)) {
@@ -371,11 +380,7 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
         file_unmap(&map);
         return s;
     }
-    const ConfigPreset *p = NULL;
-    TRY(config_preset_find(hardware_presets, hardware_presets_n, source,
-                           "there is neither a hardware file nor a GPU",
-                           " (docs/formats.md describes the file and lists the GPUs)", &p));
-    return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
+    return load_preset(h, a, source, "there is neither a hardware file nor a GPU");
 }
 
 /* ---- the other way ---- */
