@@ -38,7 +38,6 @@ long arena_fail_countdown = -1;
 #endif
 
 size_t arena_rounded(size_t bytes) { return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
-
 static size_t mapped_bytes(const Arena *a) { return a->cap_bytes + ARENA_ALIGN; }
 
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
@@ -48,9 +47,8 @@ Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes)
         a->base = (char *)(size_t)ARENA_ALIGN; /* NOLINT(performance-no-int-to-ptr): must fault */
         return OK;
     }
-    if (kind != MEM_HOST) {
+    if (kind != MEM_HOST)
         return FAIL(ERR_UNSUPPORTED, "arena %s: device and pinned memory need a GPU backend", name);
-    }
     void *at = mmap(NULL, mapped_bytes(a), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
@@ -92,14 +90,12 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
 {
     size_t need = arena_rounded(bytes);
 #ifdef ARENA_FAIL_NTH
-    if (arena_fail_countdown >= 0 && arena_fail_countdown-- == 0) {
+    if (arena_fail_countdown >= 0 && arena_fail_countdown-- == 0)
         return FAIL(ERR_MEMORY, "arena %s: %zu bytes refused on purpose", a->name, bytes);
-    }
 #endif
-    if (need < bytes || need > a->cap_bytes - a->used_bytes) {
+    if (need < bytes || need > a->cap_bytes - a->used_bytes)
         return FAIL(ERR_MEMORY, "arena %s: %zu bytes wanted, %zu of %zu left", a->name, bytes,
                     a->cap_bytes - a->used_bytes, a->cap_bytes);
-    }
     *out = a->base + a->used_bytes;
     a->used_bytes += need;
     if (a->used_bytes > a->peak_bytes) a->peak_bytes = a->used_bytes;
@@ -112,10 +108,9 @@ Status arena_alloc(Arena *a, size_t bytes, void **out)
 Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer)
 {
     void *at = NULL;
-    if (n > SIZE_MAX / element_bytes) {
+    if (n > SIZE_MAX / element_bytes)
         return FAIL(ERR_MEMORY, "arena %s: %zu elements of %zu bytes wanted", a->name, n,
                     element_bytes);
-    }
     TRY(arena_alloc(a, n * element_bytes, &at));
     memcpy(pointer, &at, sizeof at);
     return OK;
@@ -155,9 +150,8 @@ ArenaMark arena_mark(const Arena *a) { return (ArenaMark){ a->used_bytes }; }
 void arena_release(Arena *a, ArenaMark mark)
 {
     assert(mark.used_bytes <= a->used_bytes); /* released out of order: a bug here, not an input */
-    if (a->kind == MEM_HOST) {
+    if (a->kind == MEM_HOST)
         ASAN_POISON_MEMORY_REGION(a->base + mark.used_bytes, a->used_bytes - mark.used_bytes);
-    }
     a->used_bytes = mark.used_bytes;
 }
 

@@ -28,5 +28,4 @@ static size_t status_kib(const char *field)
 }
 
 size_t process_peak_bytes(void) { return status_kib("\nVmHWM:") * 1024; }
-
 size_t process_now_bytes(void) { return status_kib("\nVmRSS:") * 1024; }

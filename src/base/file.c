@@ -67,10 +67,9 @@ static Status open_to_write(File *f, const char *path, bool temporary, void *buf
 {
     *f = (File){ .temporary = temporary, .buffer = buffer, .buffer_bytes = buffer_bytes };
     size_t length = strlen(path);
-    if (length + sizeof TEMP > sizeof f->path) {
+    if (length + sizeof TEMP > sizeof f->path)
         return FAIL(ERR_ARG, "a path of %zu characters, at most %zu are possible: %s", length,
                     sizeof f->path - sizeof TEMP, path);
-    }
     memcpy(f->path, path, length + 1);
     char temp[FILE_PATH_MAX];
     temp_name(temp, path);
@@ -155,10 +154,9 @@ Status file_printf(File *f, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    if (n < 0 || (size_t)n >= sizeof line) {
+    if (n < 0 || (size_t)n >= sizeof line)
         return FAIL(ERR_ARG, "%s: a formatted line of %d bytes, at most %zu are possible", f->path,
                     n, sizeof line - 1);
-    }
     return file_write(f, line, (size_t)n);
 }
 
@@ -294,10 +292,9 @@ Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
         ssize_t n = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) s = cannot_read(path);
-        if (n == 0) {
+        if (n == 0)
             s = FAIL(ERR_FORMAT, "%s ends at byte %llu, %zu bytes from byte %llu were wanted", path,
                      (unsigned long long)(offset + done), bytes, (unsigned long long)offset);
-        }
         if (n > 0) done += (size_t)n;
     }
     close(fd);
@@ -307,6 +304,12 @@ Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
 /* ---- folders ---- */
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool file_is_file(const char *path)
+{
+    struct stat info = { 0 };
+    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+}
 
 Status file_size(const char *path, uint64_t *out_bytes)
 {
@@ -371,14 +374,6 @@ Status file_sync_folder(const char *path)
     return s;
 }
 
-Status file_truncate(const char *path, uint64_t bytes)
-{
-    if (truncate(path, (off_t)bytes) == 0) return OK;
-    char why[REASON_BYTES];
-    return FAIL(ERR_DISK, "%s cannot be cut to %llu bytes: %s", path, (unsigned long long)bytes,
-                reason(why));
-}
-
 /* All names, one after the other, each with its NUL. */
 static Status collect_names(DIR *d, const char *folder, Text *names, int *out_n)
 {
@@ -430,10 +425,9 @@ Status file_join(char out[FILE_PATH_MAX], const char *a, const char *b)
     size_t n = strlen(a);
     const char *slash = n > 0 && a[n - 1] != '/' ? "/" : "";
     int wanted = snprintf(out, FILE_PATH_MAX, "%s%s%s", a, slash, b);
-    if (wanted < 0 || wanted >= FILE_PATH_MAX) {
+    if (wanted < 0 || wanted >= FILE_PATH_MAX)
         return FAIL(ERR_ARG, "a path of %d characters, at most %d are possible: %s%s%s", wanted,
                     FILE_PATH_MAX - 1, a, slash, b);
-    }
     return OK;
 }
 

@@ -48,11 +48,11 @@ Status file_read_all(const char *path, Arena *a, char **out,
 Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);
 
 bool file_exists(const char *path);
+bool file_is_file(const char *path); /* exists, and is no folder */
 Status file_size(const char *path, uint64_t *out_bytes);
 Status file_make_folders(const char *path); /* like mkdir -p */
 Status file_remove_tree(const char *path);  /* a missing path is OK */
 Status file_sync_folder(const char *path);
-Status file_truncate(const char *path, uint64_t bytes);
 
 /* Names in a folder, sorted, without "." and "..". */
 Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n);

@@ -162,9 +162,8 @@ uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 
     /* The round keys come from the far end of the stream, which no element's index reaches. */
     uint32_t word[PERMUTE_ROUNDS * 2];
-    for (uint64_t i = 0; i < PERMUTE_ROUNDS * 2 / BLOCK; i++) {
+    for (uint64_t i = 0; i < PERMUTE_ROUNDS * 2 / BLOCK; i++)
         block_at(seed, stream, UINT64_MAX - i, word + i * BLOCK);
-    }
     uint64_t value = index;
     do {
         uint64_t left = value >> half, right = value & mask;

@@ -52,10 +52,9 @@ Tensor tensor_rows(const Tensor *t, int64_t first, int64_t n)
 const char *tensor_shape_text(const Tensor *t, char *out, size_t out_bytes)
 {
     size_t used = 0;
-    for (int i = 0; i < t->rank && used < out_bytes; i++) {
+    for (int i = 0; i < t->rank && used < out_bytes; i++)
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%lld", i == 0 ? "(" : ", ",
                                  (long long)t->dim[i]);
-    }
     if (used < out_bytes)
         (void)snprintf(out + used, out_bytes - used, ") %s", dtype_name(t->dtype));
     return out;

@@ -59,23 +59,4 @@ bool text_ends(const char *s, const char *suffix);
  * begins. */
 bool text_utf8_valid(const char *s, size_t n, size_t *bad);
 
-/* text_json's values with the commas between them, for lists of unknown length. */
-typedef struct Json {
-    Text *text;
-    int depth;
-    bool first[32];
-    bool after_key;
-} Json;
-
-Json json_begin(Text *text);
-Status json_object(Json *j);     /* { */
-Status json_object_end(Json *j); /* } */
-Status json_array(Json *j);
-Status json_array_end(Json *j);
-Status json_key(Json *j, const char *key);
-Status json_string(Json *j, const char *s);
-Status json_double(Json *j, double v);
-Status json_number(Json *j, const char *key, double v); /* key and value */
-Status json_int(Json *j, int64_t v);
-
 #endif

@@ -110,9 +110,7 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
                           .threads = 1 };
     TRY(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
     bool gpu = plan.on_gpu, waits = gpu;
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
-        TRY(config_override(&c, a, plain[i]));
-    }
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) TRY(config_override(&c, a, plain[i]));
     c.model_loss_chunk = c.train_micro_batch * c.data_sequence;
     TRY(text_printf(out, "%-24s %12s %12s%s\n", "", "tokens/s", gpu ? "GPU in use" : "arenas",
                     gpu ? "  launches   waits" : ""));
@@ -121,9 +119,8 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
         const Rung *r = &rungs[i];
         char name[64];
         if (r->gpu_only && !gpu) continue;
-        for (int k = 0; k < SETTINGS_MAX && r->settings[k] != NULL; k++) {
+        for (int k = 0; k < SETTINGS_MAX && r->settings[k] != NULL; k++)
             TRY(config_override(&c, a, r->settings[k]));
-        }
         waits = waits && !r->no_waits;
         (void)snprintf(name, sizeof name, "+ %s", r->name);
         TRY(run_row(&c, name, steps, waits, out));

@@ -18,9 +18,8 @@
 static Status write_batch(File *f, const Batch *b)
 {
     const Tensor *parts[] = { &b->id, &b->target, &b->pos, &b->doc, &b->domain };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         TRY(file_write(f, parts[i]->data, tensor_bytes(parts[i])));
-    }
     return OK;
 }
 
@@ -36,7 +35,7 @@ static Status write_batches(File *f, const Config *c, Loader *l, int64_t steps)
     return file_commit(f);
 }
 
-static Status make_file(const Config *c, Arena *a, int64_t steps, const char *path)
+static Status make_file(const Config *c, Arena *a, int64_t steps, const char *path, Text *out)
 {
     LoaderConfig data;
     Loader *loader = NULL;
@@ -48,9 +47,9 @@ static Status make_file(const Config *c, Arena *a, int64_t steps, const char *pa
     file_close(&f);
     loader_close(loader);
     TRY(s);
-    printf("%s: %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens\n", path, steps,
-           c->train_batch, c->data_sequence);
-    return OK;
+    return text_printf(out,
+                       "%s: %" PRId64 " steps of %" PRId64 " sequences of %" PRId64 " tokens\n",
+                       path, steps, c->train_batch, c->data_sequence);
 }
 
 typedef struct Call {
@@ -58,12 +57,12 @@ typedef struct Call {
     const char *out;
 } Call;
 
-static Status run(void *state, int n, char **arguments, Arena *a)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const Call *call = state;
     Config c;
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    return make_file(&c, a, call->steps, call->out);
+    return make_file(&c, a, call->steps, call->out, out);
 }
 
 Status cli_data_batches(int argc, char **argv)
@@ -80,10 +79,7 @@ Status cli_data_batches(int argc, char **argv)
         .what = "Write the first batches that a run of CONFIG reads, as raw 32-bit integers: for\n"
                 "every step id, target, pos, doc (sequences x tokens) and domain (sequences).",
         .example = "switchyard data batches quickstart --steps 100 --out runs/batches.i32",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = -1
+        OPTIONS(table, 1, -1),
     };
     return options_run(&command, argc, argv, run, &call);
 }

@@ -11,6 +11,7 @@ typedef struct Bench {
     int64_t steps, ranks;
     BenchFn *fn; /* NULL: steps, of many ranks perhaps */
     const Config *config;
+    Text *out;
 } Bench;
 
 static Status run_rank(void *state, Comm *world)
@@ -23,87 +24,73 @@ static Status run_rank(void *state, Comm *world)
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
     Status s = text_init(&out, &a);
     if (s == OK) s = bench_step(&own, world, b->steps, &a, &out);
-    if (s == OK && world->rank == 0) printf("%s", out.data);
+    if (s == OK && world->rank == 0) s = text_append(b->out, out.data, out.used);
     arena_free(&a);
     return s;
 }
 
-static Status run(void *state, int n, char **arguments, Arena *a)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const Bench *b = state;
     Config c;
-    Text out = { 0 };
     TRY(config_load(&c, a, n > 0 ? arguments[0] : "quickstart",
                     (const char *const *)(arguments + 1), n > 0 ? n - 1 : 0));
-    TRY(text_init(&out, a));
-    if (b->fn == NULL && b->ranks > 1) {
-        Bench all = *b;
-        int failed = -1;
-        all.config = &c;
-        return comm_threads((int)b->ranks, c.comm_timeout_s, run_rank, &all, &failed);
-    }
-    TRY(b->fn != NULL ? b->fn(&c, b->steps, a, &out) : bench_step(&c, NULL, b->steps, a, &out));
-    printf("%s", out.data);
-    return OK;
+    if (b->fn != NULL) return b->fn(&c, b->steps, a, out);
+    if (b->ranks < 2) return bench_step(&c, NULL, b->steps, a, out);
+    Bench all = *b;
+    int failed = -1;
+    all.config = &c, all.out = out;
+    return comm_threads((int)b->ranks, c.comm_timeout_s, run_rank, &all, &failed);
 }
 
-static Status bench(int argc, char **argv, const Command *named, BenchFn *fn)
+/* In the order of cli_bench's rows. */
+static const struct {
+    Command command;
+    BenchFn *fn;
+} benches[] = {
+    { { .name = "switchyard bench ops",
+        .arguments = "[MODEL [section.key=value ...]]",
+        .what = "Each op inside training steps of MODEL (default quickstart): time, GFLOP/s, GB/s "
+                "and\nits share of the machine's own measured roof.",
+        .example = "switchyard bench ops quickstart run.compute=bf16" },
+      bench_ops },
+    { { .name = "switchyard bench step",
+        .arguments = "MODEL [section.key=value ...]",
+        .what = "Whole training steps on random tokens: tokens/s, spread of step times, memory.",
+        .example = "switchyard bench step quickstart --steps 50" },
+      NULL },
+    { { .name = "switchyard bench ladder",
+        .arguments = "MODEL [section.key=value ...]",
+        .what = "One table: growing batches, then one feature more a row: tokens/s, memory,\n"
+                "launches and waits of the host.",
+        .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16" },
+      bench_ladder },
+};
+
+/* argv[0] is the word that chose it. */
+static Status bench(int argc, char **argv)
 {
-    Bench b = { .steps = 20, .fn = fn };
+    int i = 0;
+    while (!text_ends(benches[i].command.name, argv[0])) i++;
+    Bench b = { .steps = 20, .fn = benches[i].fn };
     const Option table[] = {
         { "--steps", OPTION_INT, &b.steps, "N", "timed steps", .min = 1, .max = 1e6 },
         { "--ranks", OPTION_INT, &b.ranks, "N", "ranks of this host, one a GPU", .min = 1,
           .max = 1024 },
     };
-    Command command = *named;
+    Command command = benches[i].command;
     command.options = table;
-    command.n_options = fn == NULL ? 2 : 1;
+    command.n_options = b.fn == NULL ? 2 : 1;
     command.max_positional = -1;
     return options_run(&command, argc, argv, run, &b);
-}
-
-static Status run_ops(int argc, char **argv)
-{
-    const Command command = {
-        .name = "switchyard bench ops",
-        .arguments = "[MODEL [section.key=value ...]]",
-        .what =
-            "Each op inside training steps of MODEL (default quickstart): time, GFLOP/s, GB/s and\n"
-            "its share of the machine's own measured roof.",
-        .example = "switchyard bench ops quickstart run.compute=bf16",
-    };
-    return bench(argc, argv, &command, bench_ops);
-}
-
-static Status run_step(int argc, char **argv)
-{
-    const Command command = {
-        .name = "switchyard bench step",
-        .arguments = "MODEL [section.key=value ...]",
-        .what = "Whole training steps on random tokens: tokens/s, spread of step times, memory.",
-        .example = "switchyard bench step quickstart --steps 50",
-    };
-    return bench(argc, argv, &command, NULL);
-}
-
-static Status run_ladder(int argc, char **argv)
-{
-    const Command command = {
-        .name = "switchyard bench ladder",
-        .arguments = "MODEL [section.key=value ...]",
-        .what = "One table: growing batches, then one feature more a row: tokens/s, memory,\n"
-                "launches and waits of the host.",
-        .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16",
-    };
-    return bench(argc, argv, &command, bench_ladder);
 }
 
 Status cli_bench(int argc, char **argv)
 {
     static const Subcommand rows[] = {
-        { "ops", "each op of a training step", run_ops },
-        { "step", "whole training steps", run_step },
-        { "ladder", "what each feature is worth", run_ladder },
+        { "ops", "each op of a training step", bench },
+        { "step", "whole training steps", bench },
+        { "ladder", "what each feature is worth", bench },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
 }

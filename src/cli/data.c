@@ -6,7 +6,7 @@
 #include "data/prepare.h"
 #include "data/tokenizer.h"
 #include "data/yardstick.h"
-#include "viz/inspect_page.h"
+#include "viz/page.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +15,14 @@ enum { SOURCES_MAX = 64 };
 
 /* ---- data tokenizer train ---- */
 
-static Status train_tokenizer(void *state, int n, char **arguments, Arena *a)
+static Status train_tokenizer(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     TokenizerTraining *t = state;
     t->files = (const char *const *)arguments;
     t->n_files = n;
     TRY(tokenizer_train(t, a));
-    printf("%s: %d tokens from %d files\n", t->out_path, (int)t->vocab, t->n_files);
-    return OK;
+    return text_printf(out, "%s: %d tokens from %d files\n", t->out_path, (int)t->vocab,
+                       t->n_files);
 }
 
 static Status run_tokenizer_train(int argc, char **argv)
@@ -42,10 +42,7 @@ static Status run_tokenizer_train(int argc, char **argv)
             "Learn a byte-level BPE tokenizer from text files and .jsonl files (field \"text\").",
         .example = "switchyard data tokenizer train --vocab 8192 --out runs/tokenizer.json a.txt "
                    "b.jsonl",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = -1
+        OPTIONS(table, 1, -1),
     };
     return options_run(&command, argc, argv, train_tokenizer, &t);
 }
@@ -60,15 +57,16 @@ static Status run_tokenizer(int argc, char **argv)
 
 /* ---- data prepare ---- */
 
-static void print_prepared(const PrepareConfig *c, const PrepareStats *s)
+static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text *out)
 {
     char documents[32], tokens[32], bytes[32], rate[32];
-    printf("%s: %s documents, %s tokens from %s of text (%.2f bytes a token), %.1f s, %s/s\n",
-           c->out, text_thousands(documents, s->documents), text_thousands(tokens, s->tokens),
-           text_bytes(bytes, (double)s->text_bytes), (double)s->text_bytes / (double)s->tokens,
-           s->seconds, text_bytes(rate, (double)s->text_bytes / s->seconds));
     if (s->skipped > 0) log_warn("%lld bad lines were left out", (long long)s->skipped);
     if (s->empty > 0) log_info("%lld empty documents were left out", (long long)s->empty);
+    return text_printf(
+        out, "%s: %s documents, %s tokens from %s of text (%.2f bytes a token), %.1f s, %s/s\n",
+        c->out, text_thousands(documents, s->documents), text_thousands(tokens, s->tokens),
+        text_bytes(bytes, (double)s->text_bytes), (double)s->text_bytes / (double)s->tokens,
+        s->seconds, text_bytes(rate, (double)s->text_bytes / s->seconds));
 }
 
 typedef struct Prepare {
@@ -76,7 +74,7 @@ typedef struct Prepare {
     int on_bad_line, split;
 } Prepare;
 
-static Status prepare(void *state, int n, char **arguments, Arena *a)
+static Status prepare(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Prepare *p = state;
     PrepareConfig *c = &p->config;
@@ -87,8 +85,7 @@ static Status prepare(void *state, int n, char **arguments, Arena *a)
     c->documents.skip_bad = p->on_bad_line == 1;
     c->documents.split = (DocumentSplit)p->split;
     TRY(prepare_run(c, &stats));
-    print_prepared(c, &stats);
-    return OK;
+    return print_prepared(c, &stats, out);
 }
 
 static Status run_prepare(int argc, char **argv)
@@ -114,10 +111,7 @@ static Status run_prepare(int argc, char **argv)
                 "ids.\nEvery document ends with the tokenizer's end-of-text id.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web-*.jsonl",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = -1
+        OPTIONS(table, 1, -1),
     };
     return options_run(&command, argc, argv, prepare, &p);
 }
@@ -128,22 +122,20 @@ typedef struct InspectCall {
     const char *tokenizer, *html;
 } InspectCall;
 
-static Status inspect(void *state, int n, char **arguments, Arena *a)
+static Status inspect(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     InspectCall *c = state;
     Inspect report = { 0 };
-    Text text = { 0 };
     Tokenizer *tokenizer = NULL; /* in the call's arena: freed before that */
     (void)n;
     TRY(inspect_scan(arguments[0], a, &report));
     if (c->tokenizer != NULL) TRY(tokenizer_load(c->tokenizer, a, &tokenizer));
-    Status s = text_init(&text, a);
-    if (s == OK) s = (c->html != NULL ? inspect_html : inspect_text)(&report, tokenizer, &text);
+    Status s = (c->html != NULL ? inspect_html : inspect_text)(&report, tokenizer, out);
     tokenizer_free(tokenizer);
-    TRY(s);
-    if (c->html != NULL) return file_write_whole(c->html, text.data, text.used, a);
-    (void)fwrite(text.data, 1, text.used, stdout);
-    return OK;
+    if (s != OK || c->html == NULL) return s;
+    s = file_write_whole(c->html, out->data, out->used, a);
+    out->used = 0;
+    return s;
 }
 
 static Status run_inspect(int argc, char **argv)
@@ -160,10 +152,7 @@ static Status run_inspect(int argc, char **argv)
         .what = "Say what a shard holds: documents, tokens, lengths, frequent ids, the first "
                 "document.",
         .example = "switchyard data inspect data/web --tokenizer runs/tokenizer.json",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = 1
+        OPTIONS(table, 1, 1),
     };
     return options_run(&command, argc, argv, inspect, &c);
 }
@@ -174,12 +163,11 @@ static Status run_inspect(int argc, char **argv)
 static Status parse_source(char *word, LoaderSource *out)
 {
     char *equals = strchr(word, '=');
-    if (equals == NULL || equals == word || equals[1] == '\0') {
+    if (equals == NULL || equals == word || equals[1] == '\0')
         return FAIL(ERR_ARG,
                     "source \"%s\" must be NAME=PREFIX: the name that training uses decides which "
                     "documents are held out",
                     word);
-    }
     *equals = '\0';
     *out = (LoaderSource){ .name = word, .path = equals + 1 };
     return OK;
@@ -187,20 +175,21 @@ static Status parse_source(char *word, LoaderSource *out)
 
 static double per_byte(double bits, int64_t bytes) { return bytes > 0 ? bits / (double)bytes : 0; }
 
-static void print_yardstick(const YardstickConfig *c, const YardstickRow *rows)
+static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows, Text *out)
 {
-    printf("%-16s %14s %12s", "source", "training bytes", "held bytes");
-    for (int k = 0; k < c->n_orders; k++) printf("  order %lld", (long long)c->orders[k]);
-    printf("   (bits per byte of held-out text)\n");
+    TRY(text_printf(out, "%-16s %14s %12s", "source", "training bytes", "held bytes"));
+    for (int k = 0; k < c->n_orders; k++)
+        TRY(text_printf(out, "  order %lld", (long long)c->orders[k]));
+    TRY(text_printf(out, "   (bits per byte of held-out text)\n"));
     for (int i = 0; i <= c->n_sources; i++) {
         const char *name = i < c->n_sources ? c->sources[i].name : "all";
-        printf("%-16s %14lld %12lld", name, (long long)rows[i].bytes,
-               (long long)rows[i].held_bytes);
-        for (int k = 0; k < c->n_orders; k++) {
-            printf("  %7.4f", per_byte(rows[i].bits[k], rows[i].held_bytes));
-        }
-        printf("\n");
+        TRY(text_printf(out, "%-16s %14lld %12lld", name, (long long)rows[i].bytes,
+                        (long long)rows[i].held_bytes));
+        for (int k = 0; k < c->n_orders; k++)
+            TRY(text_printf(out, "  %7.4f", per_byte(rows[i].bits[k], rows[i].held_bytes)));
+        TRY(text_append(out, "\n", 1));
     }
+    return OK;
 }
 
 typedef struct NgramCall {
@@ -209,7 +198,7 @@ typedef struct NgramCall {
     OptionInts orders;
 } NgramCall;
 
-static Status measure_ngrams(void *state, int n, char **arguments, Arena *a)
+static Status measure_ngrams(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     NgramCall *call = state;
     YardstickConfig *c = &call->config;
@@ -225,7 +214,7 @@ static Status measure_ngrams(void *state, int n, char **arguments, Arena *a)
     TRY(tokenizer_load(call->tokenizer, a, &tokenizer));
     c->tokenizer = tokenizer;
     Status s = yardstick_run(c, rows);
-    if (s == OK) print_yardstick(c, rows);
+    if (s == OK) s = print_yardstick(c, rows, out);
     tokenizer_free(tokenizer);
     return s;
 }
@@ -248,10 +237,7 @@ static Status run_ngram(int argc, char **argv)
                 "what a trained model has to beat.",
         .example = "switchyard data ngram --tokenizer runs/tokenizer.json --order 2 --order 5 "
                    "web=data/web",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = SOURCES_MAX
+        OPTIONS(table, 1, SOURCES_MAX),
     };
     return options_run(&command, argc, argv, measure_ngrams, &c);
 }

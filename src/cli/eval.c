@@ -25,9 +25,8 @@ static Status read_config(const char *checkpoint, Arena *a, char path[FILE_PATH_
 static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
 {
     if (n == 0) return OK;
-    if (n > CONFIG_SOURCES_MAX) {
+    if (n > CONFIG_SOURCES_MAX)
         return FAIL(ERR_ARG, "eval: %d data prefixes, at most %d", n, CONFIG_SOURCES_MAX);
-    }
     c->data_sources.n = n;
     for (int i = 0; i < n; i++) {
         const char *equals = strchr(prefixes[i], '=');
@@ -40,20 +39,21 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
     return OK;
 }
 
-static Status print_eval(const EvalMetrics *v, const Loader *l)
+static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
 {
     for (int d = 0; d < v->n_domains; d++) {
         EvalMetrics one = { .n_domains = 1 };
         one.nats[0] = v->nats[d], one.targets[0] = v->targets[d], one.bytes[0] = v->bytes[d];
-        printf("%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
-               loader_source_name(l, d), v->targets[d], eval_loss(&one), eval_bits_per_byte(&one));
+        TRY(text_printf(out, "%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
+                        loader_source_name(l, d), v->targets[d], eval_loss(&one),
+                        eval_bits_per_byte(&one)));
     }
-    printf("%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "", eval_loss(v),
-           eval_bits_per_byte(v));
-    return OK;
+    return text_printf(out, "%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "",
+                       eval_loss(v), eval_bits_per_byte(v));
 }
 
-static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader)
+static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader,
+                        Text *out)
 {
     TrainPlan plan;
     EnginePlan sizes;
@@ -71,10 +71,10 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     TRY(loader_open(&data, a, loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
-    return print_eval(&v, *loader);
+    return print_eval(&v, *loader, out);
 }
 
-static Status run_eval(void *state, int n, char **arguments, Arena *a)
+static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];
     Config c;
@@ -83,7 +83,7 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a)
     (void)state;
     TRY(read_config(arguments[0], a, path, &c));
     TRY(set_sources(&c, a, arguments + 1, n - 1));
-    Status s = eval_with(&e, &c, path, a, &loader);
+    Status s = eval_with(&e, &c, path, a, &loader, out);
     loader_close(loader);
     engine_close(&e);
     return s;
@@ -94,22 +94,21 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
     char *bytes = NULL;
     size_t size = 0;
     TRY(file_read_all(path, a, &bytes, &size));
-    if (size == 0 || size % sizeof(int32_t) != 0) {
+    if (size == 0 || size % sizeof(int32_t) != 0)
         return FAIL(ERR_FORMAT, "%s: %zu bytes are no list of 32-bit token ids", path, size);
-    }
     *ids = (int32_t *)(void *)bytes;
     *n = (int64_t)(size / sizeof(int32_t));
     for (int64_t i = 0; i < *n; i++) {
-        if ((*ids)[i] < 0 || (*ids)[i] >= vocab) {
+        if ((*ids)[i] < 0 || (*ids)[i] >= vocab)
             return FAIL(ERR_FORMAT,
                         "%s: token %" PRId64 " has id %d, the vocabulary ends at %" PRId64, path, i,
                         (int)(*ids)[i], vocab - 1);
-        }
     }
     return OK;
 }
 
-static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a)
+static Status logits_with(Engine *e, const Config *c, const char *path, char **names, Arena *a,
+                          Text *out)
 {
     int32_t *ids = NULL;
     int64_t n = 0;
@@ -130,18 +129,18 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
     TRY(checkpoint_load(e, path, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));
     TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits, a));
-    printf("%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab, names[2]);
-    return OK;
+    return text_printf(out, "%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab,
+                       names[2]);
 }
 
-static Status run_logits(void *state, int n, char **arguments, Arena *a)
+static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     char path[FILE_PATH_MAX];
     Config c;
     Engine e = { 0 };
     (void)state, (void)n;
     TRY(read_config(arguments[0], a, path, &c));
-    Status s = logits_with(&e, &c, path, arguments, a);
+    Status s = logits_with(&e, &c, path, arguments, a, out);
     engine_close(&e);
     return s;
 }

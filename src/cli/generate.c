@@ -15,14 +15,13 @@ typedef struct Generate {
     int64_t seed;
 } Generate;
 
-static Status run(void *state, int n, char **arguments, Arena *a)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Generate *g = state;
     (void)n, (void)a;
     g->options.seed = (uint64_t)g->seed;
     TRY(generate_text(arguments[0], &g->options, print_bytes));
-    printf("\n");
-    return OK;
+    return text_append(out, "\n", 1);
 }
 
 Status cli_generate(int argc, char **argv)
@@ -46,10 +45,7 @@ Status cli_generate(int argc, char **argv)
         .arguments = "CKPT",
         .what = "Go on from a prompt. CKPT is a run's folder or a checkpoint's.",
         .example = "switchyard generate runs/quickstart --prompt 'In the beginning' --tokens 50",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = 1
+        OPTIONS(table, 1, 1),
     };
     return options_run(&command, argc, argv, run, &g);
 }

@@ -1,7 +1,5 @@
 #include "cli/options.h"
 
-#include "base/text.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -54,9 +52,8 @@ static Status parse_int(const Option *o, const char *value, int64_t *out)
     char *end = NULL;
     errno = 0;
     long long v = strtoll(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0) {
+    if (end == value || *end != '\0' || errno != 0)
         return FAIL(ERR_ARG, "%s is \"%s\", must be a whole number", o->name, value);
-    }
     TRY(check_range(o, (double)v));
     *out = v;
     return OK;
@@ -66,9 +63,8 @@ static Status parse_real(const Option *o, const char *value, double *out)
 {
     char *end = NULL;
     double v = strtod(value, &end);
-    if (end == value || *end != '\0' || v != v) {
+    if (end == value || *end != '\0' || v != v)
         return FAIL(ERR_ARG, "%s is \"%s\", must be a number", o->name, value);
-    }
     TRY(check_range(o, v));
     *out = v;
     return OK;
@@ -77,17 +73,19 @@ static Status parse_real(const Option *o, const char *value, double *out)
 static Status parse_choice(const Option *o, const char *value, int *out)
 {
     int index = text_word_index(o->value, value);
-    if (index < 0) {
+    if (index < 0)
         return FAIL(ERR_ARG, "%s is \"%s\", must be one of %s", o->name, value, o->value);
-    }
     *out = index;
     return OK;
 }
 
-static Status check_room(const Option *o, int n)
+static Status add_int(const Option *o, const char *value, OptionInts *list)
 {
-    if (n < OPTION_LIST_MAX) return OK;
-    return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
+    if (list->n == OPTION_LIST_MAX)
+        return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
+    TRY(parse_int(o, value, &list->at[list->n]));
+    list->n++;
+    return OK;
 }
 
 static Status store(const Option *o, const char *value)
@@ -98,19 +96,7 @@ static Status store(const Option *o, const char *value)
     case OPTION_REAL: return parse_real(o, value, o->target);
     case OPTION_TEXT: *(const char **)o->target = value; return OK;
     case OPTION_CHOICE: return parse_choice(o, value, o->target);
-    case OPTION_INTS: {
-        OptionInts *list = o->target;
-        TRY(check_room(o, list->n));
-        TRY(parse_int(o, value, &list->at[list->n]));
-        list->n++;
-        return OK;
-    }
-    case OPTION_TEXTS: {
-        OptionTexts *list = o->target;
-        TRY(check_room(o, list->n));
-        list->at[list->n++] = value;
-        return OK;
-    }
+    case OPTION_INTS: return add_int(o, value, o->target);
     }
     return OK;
 }
@@ -124,9 +110,8 @@ static Status take_option(const Option *o, int argc, char **argv, int *i)
         return store(o, "");
     }
     if (equals != NULL) return store(o, equals);
-    if (*i + 1 >= argc || text_starts(argv[*i + 1], "--")) {
+    if (*i + 1 >= argc || text_starts(argv[*i + 1], "--"))
         return FAIL(ERR_ARG, "%s wants a value: %s", o->name, o->value);
-    }
     *i += 1;
     return store(o, argv[*i]);
 }
@@ -134,15 +119,13 @@ static Status take_option(const Option *o, int argc, char **argv, int *i)
 static Status check_required(const Command *c, const bool *seen, int n_positional)
 {
     for (int i = 0; i < c->n_options; i++) {
-        if (c->options[i].required && !seen[i]) {
+        if (c->options[i].required && !seen[i])
             return FAIL(ERR_ARG, "%s needs %s %s (see %s --help)", c->name, c->options[i].name,
                         c->options[i].value, c->name);
-        }
     }
-    if (n_positional < c->min_positional) {
+    if (n_positional < c->min_positional)
         return FAIL(ERR_ARG, "%s needs %s, got %d (see %s --help)", c->name, c->arguments,
                     n_positional, c->name);
-    }
     return OK;
 }
 
@@ -169,10 +152,9 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
             TRY(take_option(o, argc, argv, &i));
             continue;
         }
-        if (c->max_positional >= 0 && n >= c->max_positional) {
+        if (c->max_positional >= 0 && n >= c->max_positional)
             return FAIL(ERR_ARG, "%s does not know what to do with \"%s\" (see %s --help)", c->name,
                         argv[i], c->name);
-        }
         argv[++n] = argv[i];
     }
     TRY(check_required(c, seen, n));
@@ -195,8 +177,7 @@ static void print_option(const Option *o)
         word = text_word(o->value, *(const int *)o->target, &n);
         printf(" [%.*s]", n, word);
         break;
-    case OPTION_INTS:
-    case OPTION_TEXTS: printf(" (may be repeated)"); break;
+    case OPTION_INTS: printf(" (may be repeated)"); break;
     case OPTION_FLAG:
     case OPTION_TEXT: break;
     }
@@ -216,12 +197,17 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
 {
     bool help = false;
     int n = 0;
-    Arena a = { 0 };
+    Arena a = { 0 }, text = { 0 }; /* a text grows in an arena of its own */
+    Text out = { 0 };
+    const size_t room = (size_t)64 << 30; /* what is not touched costs nothing */
     TRY(options_parse(c, argc, argv, &n, &help));
     if (help) return OK;
-    TRY(arena_init(&a, "command", MEM_HOST,
-                   (size_t)64 << 30)); /* what is not touched costs nothing */
-    Status s = run(state, n, argv + 1, &a);
+    Status s = arena_init(&a, "command", MEM_HOST, room);
+    if (s == OK) s = arena_init(&text, "text", MEM_HOST, room);
+    if (s == OK) s = text_init(&out, &text);
+    if (s == OK) s = run(state, n, argv + 1, &a, &out);
+    if (s == OK) (void)fwrite(out.data, 1, out.used, stdout);
+    arena_free(&text);
     arena_free(&a);
     return s;
 }

@@ -15,17 +15,12 @@
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
-#include "base/arena.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum { OPTION_LIST_MAX = 64, OPTION_TABLE_MAX = 32 };
-
-typedef struct OptionTexts {
-    int n;
-    const char *at[OPTION_LIST_MAX];
-} OptionTexts;
 
 typedef struct OptionInts {
     int n;
@@ -38,8 +33,7 @@ typedef enum OptionKind {                /* what target points to */
                           OPTION_REAL,   /* double */
                           OPTION_TEXT,   /* const char * into argv */
                           OPTION_CHOICE, /* int: index in `value`, words with | between */
-                          OPTION_INTS,   /* OptionInts: the option may be repeated */
-                          OPTION_TEXTS   /* OptionTexts: the option may be repeated */
+                          OPTION_INTS    /* OptionInts: the option may be repeated */
 } OptionKind;
 
 /* Rows are written in this order, which costs 8 bytes a row.
@@ -64,13 +58,19 @@ typedef struct Command {
     int min_positional, max_positional; /* max -1: any number */
 } Command;
 
+/* For a Command: an array of options, and how many positional arguments there are. */
+#define OPTIONS(table, min, max)                                                                   \
+    .options = (table), .n_options = sizeof(table) / sizeof *(table), .min_positional = (min),     \
+    .max_positional = (max)
+
 /* Positional arguments are moved to argv[1] .. argv[*n_positional], in order. With --help (or -h)
  * the help goes to stdout, *help is set and nothing else is checked. */
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
 
 /* A whole subcommand: parse, then (unless that was --help) `run` with the positional arguments and
- * an arena of its own. `state` is the caller's, as a rule what the options' targets lie in. */
-typedef Status CommandRun(void *state, int n, char **arguments, Arena *a);
+ * an arena of its own. What it writes to `out` goes to stdout if it does not fail. `state` is
+ * the caller's, as a rule what the options' targets lie in. */
+typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 
 /* What --help prints. */

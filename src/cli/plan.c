@@ -2,8 +2,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "plan/calibrate.h"
-#include "plan/explain.h"
+#include "plan/hardware.h"
 #include "plan/import.h"
 #include "plan/report.h"
 #include "plan/stack.h"
@@ -20,7 +19,8 @@ typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
     int64_t gpus, top;
     bool search, json, csv;
-    Arena arena, text;
+    Arena *arena;
+    Text *out;
     Config config;
     Hardware gpu;
     PlanStack sheet;
@@ -38,10 +38,9 @@ static Status read_tokens(const char *text, double *out)
     double value = strtod(text, &end);
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     if (unit != NULL) value *= pow(1000, (double)(unit - units + 1)), end++;
-    if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value)) {
+    if (end == text || *end != '\0' || !(value >= 1) || !isfinite(value))
         return FAIL(ERR_ARG, "plan: --tokens %.40s is no number of tokens: write 15T, 500B or 3e12",
                     text);
-    }
     *out = value;
     return OK;
 }
@@ -50,10 +49,9 @@ static Status read_count(const char *what, const char *text, const char *end, in
 {
     char *stop = NULL;
     long long n = strtoll(text, &stop, 10);
-    if (stop == text || stop != end || n < 1 || n > 100000000) {
+    if (stop == text || stop != end || n < 1 || n > 100000000)
         return FAIL(ERR_ARG, "plan: %s %.60s: the number of GPUs is a whole number from 1 to 1e8",
                     what, text);
-    }
     *out = n;
     return OK;
 }
@@ -65,20 +63,18 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     int64_t gpus = c->gpus > 0 ? c->gpus : imported;
     if (c->cluster != NULL) {
         const char *colon = strrchr(c->cluster, ':');
-        if (colon == NULL && gpus == 0) {
+        if (colon == NULL && gpus == 0)
             return FAIL(ERR_ARG, "plan: --cluster %.60s does not say how many GPUs: write %.60s:8",
                         c->cluster, c->cluster);
-        }
-        TRY(arena_text(&c->arena, c->cluster,
+        TRY(arena_text(c->arena, c->cluster,
                        colon != NULL ? (size_t)(colon - c->cluster) : strlen(c->cluster), &source));
         if (colon != NULL) TRY(read_count("--cluster", colon + 1, colon + strlen(colon), &gpus));
     }
-    if (source == NULL) {
+    if (source == NULL)
         return FAIL(ERR_ARG, "plan: on what? --cluster mi355x:1024, or --hardware FILE --gpus N");
-    }
     if (gpus == 0) return FAIL(ERR_ARG, "plan: --hardware %.60s needs --gpus N", source);
     c->request.gpus = gpus;
-    return hardware_load(&c->gpu, &c->arena, source);
+    return hardware_load(&c->gpu, c->arena, source);
 }
 
 /* The file's model, mesh and batch become the configuration; what it says beyond them is printed.
@@ -86,12 +82,11 @@ static Status read_cluster(PlanCall *c, int64_t imported)
 static Status import(PlanCall *c, const char *path, int64_t *gpus)
 {
     PlanImport more;
-    TRY(plan_import(c->from, path, &c->arena, &c->config, &more));
+    TRY(plan_import(c->from, path, c->arena, &c->config, &more));
     for (int i = 0; i < more.notes_n; i++) (void)fprintf(stderr, "note: %s\n", more.notes[i]);
-    for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++)
         (void)fprintf(stderr, "not understood: %s (%s)\n", more.unknown.at[i].key,
                       more.unknown.at[i].value);
-    }
     *gpus = more.gpus;
     if (c->stack == NULL) c->stack = c->from;
     if (!more.per_replica) return OK;
@@ -104,15 +99,15 @@ static Status load(PlanCall *c, char **argv, int n)
 {
     int64_t gpus = 0;
     if (c->from != NULL) {
-        TRY(import(c, argv[1], &gpus));
-        for (int i = 2; i <= n; i++) TRY(config_override(&c->config, &c->arena, argv[i]));
+        TRY(import(c, argv[0], &gpus));
+        for (int i = 1; i < n; i++) TRY(config_override(&c->config, c->arena, argv[i]));
         TRY(config_check(&c->config));
     } else {
-        TRY(config_load(&c->config, &c->arena, argv[1], (const char *const *)argv + 2, n - 1));
+        TRY(config_load(&c->config, c->arena, argv[0], (const char *const *)argv + 1, n - 1));
     }
     TRY(read_cluster(c, gpus));
     if (c->stack == NULL) c->stack = "switchyard";
-    TRY(stack_load(&c->sheet, &c->arena, c->stack));
+    TRY(stack_load(&c->sheet, c->arena, c->stack));
     c->request.config = &c->config;
     c->request.hardware = &c->gpu;
     c->request.stack = &c->sheet;
@@ -126,7 +121,7 @@ static Status search(PlanCall *c, const PlanRequest *q, SearchResult *found)
     SearchAxes axes;
     TRY(search_axes(q->config, &axes));
     SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
-    return search_run(q, &o, &c->arena, found);
+    return search_run(q, &o, c->arena, found);
 }
 
 /* The layout that the configuration gives, or the best there is. */
@@ -135,7 +130,7 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
 {
     if (!c->search) {
         Planner *planner = NULL;
-        TRY(plan_layout_of(q->config, q->gpus, &c->arena, l));
+        TRY(plan_layout_of(q->config, q->gpus, c->arena, l));
         TRY(planner_make(q, &planner));
         Status s = planner_price(planner, l, p);
         planner_free(planner);
@@ -147,30 +142,21 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
     return OK;
 }
 
-static Status write_page(PlanCall *c, const PipelineView *v)
-{
-    Text page = { 0 };
-    TRY(text_init(&page, &c->text));
-    TRY(text_ends(c->html, ".svg") ? pipeline_still(&page, v) : pipeline_html(&page, v));
-    return file_write_whole(c->html, page.data, page.used, &c->arena);
-}
-
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
 {
     ScalingPoint point[SCALES_MAX];
     char layout[SCALES_MAX][160];
-    for (int i = 0; i < n; i++) {
-        double speed = row[i].price.tokens_per_s_per_gpu;
-        point[i] =
-            (ScalingPoint){ (double)row[i].gpus, speed, speed / row[0].price.tokens_per_s_per_gpu,
-                            plan_layout_text(layout[i], &row[i].layout) };
-    }
+    for (int i = 0; i < n; i++)
+        point[i] = (ScalingPoint){ (double)row[i].gpus, row[i].price.tokens_per_s_per_gpu,
+                                   plan_scale_efficiency(row, i),
+                                   plan_layout_text(layout[i], &row[i].layout) };
     Scaling s = { c->config.model_name, point, n };
-    return write_page(c, &(PipelineView){ .scaling = &s, .scalings = 1 });
+    const PipelineView v = { .scaling = &s, .scalings = 1 };
+    return pipeline_write(c->html, &v, c->out, c->arena);
 }
 
 /* Same training, more GPUs. */
-static Status scale(PlanCall *c, Text *out)
+static Status scale(PlanCall *c)
 {
     PlanScale row[SCALES_MAX];
     int n = 0;
@@ -184,8 +170,8 @@ static Status scale(PlanCall *c, Text *out)
         row[n++].gpus = q.gpus;
         at = *end == ',' ? end + 1 : end;
     }
-    TRY(c->json ? plan_scale_json(row, n, out) : plan_scale_text(row, n, out));
-    return c->html != NULL ? draw_scale(c, row, n) : OK; /* a page grows behind the text */
+    TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, c->out));
+    return c->html != NULL ? draw_scale(c, row, n) : OK;
 }
 
 static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
@@ -203,10 +189,11 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
         kept[n] = (TimelineResident){ plan_kind_names[k], resident[n] };
         n++;
     }
-    TRY(planner_simulate(planner, r->layout, &c->arena, &pipeline, &sim));
-    TRY(timeline_simulated(&pipeline, &sim, kept, n, plan_layout_text(title, r->layout), &c->arena,
+    TRY(planner_simulate(planner, r->layout, c->arena, &pipeline, &sim));
+    TRY(timeline_simulated(&pipeline, &sim, kept, n, plan_layout_text(title, r->layout), c->arena,
                            &t));
-    return write_page(c, &(PipelineView){ .timeline = &t, .timelines = 1 });
+    const PipelineView v = { .timeline = &t, .timelines = 1 };
+    return pipeline_write(c->html, &v, c->out, c->arena);
 }
 
 /* By how much, and what would fit. */
@@ -215,20 +202,19 @@ static Status too_large(PlanCall *c, const PlanReport *r)
     char layout[160];
     SearchResult found = { 0 };
     const SearchRow *row = NULL;
-    double room = c->gpu.memory_gib * (1 - c->config.plan_margin);
-    double needs = r->price->peak_bytes / 1073741824.0;
+    double room = plan_room_bytes(&c->request) / PLAN_GIB;
+    double needs = r->price->peak_bytes / PLAN_GIB;
     if (!c->search) {
         TRY(search(c, &c->request, &found));
         row = search_nearest(&found, r->layout);
     }
-    if (row != NULL) {
+    if (row != NULL)
         return FAIL(ERR_FIT,
                     "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
                     "it lacks %.2f; the nearest that fits takes %.2f: %s",
                     needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
-                    row->price.peak_bytes / 1073741824.0, plan_layout_text(layout, &row->layout));
-    }
-    if (!c->search) needs = found.nearest.price.peak_bytes / 1073741824.0;
+                    row->price.peak_bytes / PLAN_GIB, plan_layout_text(layout, &row->layout));
+    if (!c->search) needs = found.nearest.price.peak_bytes / PLAN_GIB;
     return FAIL(ERR_FIT,
                 "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
                 "(plan.margin %g), it lacks %.2f",
@@ -243,21 +229,20 @@ static Status partitions(Planner *p, SearchRow *row, int n, Arena *a)
     return OK;
 }
 
-static Status report(PlanCall *c, Planner *planner, PlanReport *r, Text *out)
+static Status report(PlanCall *c, Planner *planner, PlanReport *r)
 {
     if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r->tokens));
     if (c->formula != NULL) {
-        TRY(plan_formula(&c->config, c->request.gpus, c->formula, &c->arena, &c->theirs));
+        TRY(plan_formula(&c->config, c->request.gpus, c->formula, c->arena, &c->theirs));
         r->formula = &c->theirs, r->formula_name = c->formula;
     }
-    TRY(planner_partition(planner, r->layout, &c->arena, &r->partition));
-    TRY(c->json  ? plan_report_json(r, out)
-        : c->csv ? plan_report_csv(r, out)
-                 : plan_report_text(r, out));
-    if (c->why != NULL) TRY(plan_explain(planner, r, c->why, out));
+    TRY(planner_partition(planner, r->layout, c->arena, &r->partition));
+    TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(r, c->out));
+    if (c->why != NULL) TRY(plan_explain(planner, r, c->why, c->out));
     if (c->html != NULL) TRY(draw(c, planner, r));
-    printf("%s", out->data);
-    return r->price->fits ? OK : too_large(c, r);
+    if (r->price->fits) return OK;
+    printf("%s", c->out->data);
+    return too_large(c, r);
 }
 
 static Status answer(PlanCall *c)
@@ -266,13 +251,7 @@ static Status answer(PlanCall *c)
     PlanPrice price;
     SearchResult found = { 0 };
     Planner *planner = NULL;
-    Text out = { 0 };
-    TRY(text_init(&out, &c->text));
-    if (c->scale != NULL) {
-        TRY(scale(c, &out));
-        printf("%s", out.data);
-        return OK;
-    }
+    if (c->scale != NULL) return scale(c);
     TRY(choose(c, &c->request, &layout, &price, &found));
     PlanReport r = { .request = &c->request,
                      .stack = c->stack,
@@ -280,39 +259,87 @@ static Status answer(PlanCall *c)
                      .price = &price,
                      .search = c->search ? &found : NULL };
     TRY(planner_make(&c->request, &planner));
-    Status s = partitions(planner, found.best, found.n_best, &c->arena);
-    if (s == OK) s = partitions(planner, found.front, found.n_front, &c->arena);
+    Status s = partitions(planner, found.best, found.n_best, c->arena);
+    if (s == OK) s = partitions(planner, found.front, found.n_front, c->arena);
     if (s == OK && c->search && found.n_best == 0)
-        s = partitions(planner, &found.nearest, 1, &c->arena);
-    if (s == OK) s = report(c, planner, &r, &out);
+        s = partitions(planner, &found.nearest, 1, c->arena);
+    if (s == OK) s = report(c, planner, &r);
     planner_free(planner);
     return s;
 }
 
-static Status run(PlanCall *c, int argc, char **argv)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
+    PlanCall *c = state;
+    c->arena = a, c->out = out;
+    if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
+        return FAIL(ERR_ARG, "plan: --json and --csv go with neither each other nor --why");
+    TRY(load(c, arguments, n));
+    return answer(c);
+}
+
+/* ---- plan calibrate ---- */
+
+static Status calibrate_run(void *state, int n, char **arguments, Arena *a, Text *out)
+{
+    const char *const *base = state;
+    char *bench = NULL;
+    size_t bytes = 0;
+    Hardware h;
+    (void)n;
+    TRY(file_read_all(arguments[0], a, &bench, &bytes));
+    TRY(hardware_load(&h, a, *base));
+    TRY(calibrate(arguments[0], bench, a, &h));
+    TRY(hardware_print(&h, out));
+    TRY(file_write_whole(arguments[1], out->data, out->used, a));
+    out->used = 0;
+    return OK;
+}
+
+static Status cli_calibrate(int argc, char **argv)
+{
+    const char *base = NULL;
     const Option table[] = {
-        { "--cluster", OPTION_TEXT, &c->cluster, "NAME:GPUS",
+        { "--base", OPTION_TEXT, &base, "GPU",
+          .help = "preset or file that everything else is taken from", .required = true },
+    };
+    const Command command = {
+        .name = "switchyard plan calibrate",
+        .arguments = "BENCH OUT",
+        .what = "A GPU's file for --hardware out of what `switchyard bench ops` printed on one:\n"
+                "its rates of products, attention and memory.",
+        .example = "switchyard bench ops deepseek-v2-lite run.compute=bf16 >bench.txt\n"
+                   "  switchyard plan calibrate bench.txt my-h200.yaml --base h200",
+        OPTIONS(table, 2, 2),
+    };
+    return options_run(&command, argc, argv, calibrate_run, &base);
+}
+
+Status cli_plan(int argc, char **argv)
+{
+    PlanCall c = { .top = 10 };
+    const Option table[] = {
+        { "--cluster", OPTION_TEXT, &c.cluster, "NAME:GPUS",
           .help = "which GPU and how many, as in mi355x:1024" },
-        { "--hardware", OPTION_TEXT, &c->hardware, "FILE", .help = "a GPU from a file" },
-        { "--gpus", OPTION_INT, &c->gpus, "N", .help = "how many", .min = 1, .max = 1e8 },
-        { "--stack", OPTION_TEXT, &c->stack, "NAME",
+        { "--hardware", OPTION_TEXT, &c.hardware, "FILE", .help = "a GPU from a file" },
+        { "--gpus", OPTION_INT, &c.gpus, "N", .help = "how many", .min = 1, .max = 1e8 },
+        { "--stack", OPTION_TEXT, &c.stack, "NAME",
           .help = "switchyard, primus, torchtitan or a file; primus,deepep=0 sets options" },
-        { "--formula", OPTION_TEXT, &c->formula, "NAME",
+        { "--formula", OPTION_TEXT, &c.formula, "NAME",
           .help = "beside it Primus' own formula: primus-head, primus-docs, primus-chart" },
-        { "--search", OPTION_FLAG, &c->search, NULL, .help = "look for the best layout" },
-        { "--top", OPTION_INT, &c->top, "N", .help = "how many of the best to name", .min = 1,
+        { "--search", OPTION_FLAG, &c.search, NULL, .help = "look for the best layout" },
+        { "--top", OPTION_INT, &c.top, "N", .help = "how many of the best to name", .min = 1,
           .max = SEARCH_TOP_MAX },
-        { "--scale", OPTION_TEXT, &c->scale, "N,N...",
+        { "--scale", OPTION_TEXT, &c.scale, "N,N...",
           .help = "efficiency over numbers of GPUs at the same batch" },
-        { "--tokens", OPTION_TEXT, &c->tokens, "N", .help = "of the whole training, as in 15T" },
-        { "--why", OPTION_TEXT, &c->why, "WHAT",
+        { "--tokens", OPTION_TEXT, &c.tokens, "N", .help = "of the whole training, as in 15T" },
+        { "--why", OPTION_TEXT, &c.why, "WHAT",
           .help = "open a number into its factors: peak, step, comm, bubble" },
-        { "--from", OPTION_TEXT, &c->from, "PROJECT",
+        { "--from", OPTION_TEXT, &c.from, "PROJECT",
           .help = "CONFIG is a file of primus or torchtitan" },
-        { "--json", OPTION_FLAG, &c->json, NULL, .help = "one JSON object" },
-        { "--csv", OPTION_FLAG, &c->csv, NULL, .help = "a line for each layout" },
-        { "--html", OPTION_TEXT, &c->html, "FILE",
+        { "--json", OPTION_FLAG, &c.json, NULL, .help = "one JSON object" },
+        { "--csv", OPTION_FLAG, &c.csv, NULL, .help = "a line for each layout" },
+        { "--html", OPTION_TEXT, &c.html, "FILE",
           .help = "draw the pipeline, or the curve of --scale (.html; .svg: a still)" },
     };
     const Command command = {
@@ -323,81 +350,8 @@ static Status run(PlanCall *c, int argc, char **argv)
         .example = "switchyard plan deepseek-v3 run.compute=bf16 mesh.pp=8 mesh.ep=8 \\\n"
                    "    --cluster mi325x:512 --tokens 15T\n"
                    "switchyard plan moe-2t run.compute=bf16 --cluster mi300x:768 --search",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .min_positional = 1,
-        .max_positional = -1,
+        OPTIONS(table, 1, -1),
     };
-    bool help = false;
-    int n = 0;
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
-        return FAIL(ERR_ARG, "plan: --json and --csv go with neither each other nor --why");
-    TRY(arena_init(&c->arena, "plan", MEM_HOST, (size_t)1 << 36));
-    TRY(arena_init(&c->text, "report", MEM_HOST, (size_t)1 << 36));
-    TRY(load(c, argv, n));
-    return answer(c);
-}
-
-/* ---- plan calibrate ---- */
-
-typedef struct CalibrateCall {
-    const char *base;
-    Arena arena, text;
-} CalibrateCall;
-
-static Status calibrate_run(CalibrateCall *c, int argc, char **argv)
-{
-    const Option table[] = {
-        { "--base", OPTION_TEXT, &c->base, "GPU",
-          .help = "preset or file that everything else is taken from", .required = true },
-    };
-    const Command command = {
-        .name = "switchyard plan calibrate",
-        .arguments = "BENCH OUT",
-        .what = "A GPU's file for --hardware out of what `switchyard bench ops` printed on one:\n"
-                "its rates of products, attention and memory.",
-        .example = "switchyard bench ops deepseek-v2-lite run.compute=bf16 >bench.txt\n"
-                   "  switchyard plan calibrate bench.txt my-h200.yaml --base h200",
-        .options = table,
-        .n_options = 1,
-        .min_positional = 2,
-        .max_positional = 2,
-    };
-    bool help = false;
-    int n = 0;
-    char *bench = NULL;
-    size_t bytes = 0;
-    Hardware h;
-    Text out = { 0 };
-    TRY(options_parse(&command, argc, argv, &n, &help));
-    if (help) return OK;
-    TRY(arena_init(&c->arena, "calibrate", MEM_HOST, (size_t)1 << 34));
-    TRY(arena_init(&c->text, "file", MEM_HOST, (size_t)1 << 34));
-    TRY(text_init(&out, &c->text));
-    TRY(file_read_all(argv[1], &c->arena, &bench, &bytes));
-    TRY(hardware_load(&h, &c->arena, c->base));
-    TRY(calibrate(argv[1], bench, &c->arena, &h));
-    TRY(hardware_print(&h, &out));
-    return file_write_whole(argv[2], out.data, out.used, &c->arena);
-}
-
-static Status cli_calibrate(int argc, char **argv)
-{
-    CalibrateCall c = { 0 };
-    Status s = calibrate_run(&c, argc, argv);
-    arena_free(&c.text);
-    arena_free(&c.arena);
-    return s;
-}
-
-Status cli_plan(int argc, char **argv)
-{
     if (argc > 1 && strcmp(argv[1], "calibrate") == 0) return cli_calibrate(argc - 1, argv + 1);
-    PlanCall c = { .top = 10 };
-    Status s = run(&c, argc, argv);
-    arena_free(&c.text);
-    arena_free(&c.arena);
-    return s;
+    return options_run(&command, argc, argv, run, &c);
 }

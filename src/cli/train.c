@@ -30,37 +30,29 @@ static void catch_signals(void)
 }
 
 /* Of rank 0. */
-static Status dry_run(const Config *c, int ranks, Arena *a)
+static Status dry_run(const Config *c, int ranks, Text *out)
 {
     TrainPlan plan;
-    Text text = { 0 }, yaml = { 0 };
     MeshShape shape;
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
     TRY(train_plan(c, ranks > 1 ? &mesh : NULL, &plan));
-    TRY(text_init(&yaml, a));
-    TRY(config_print(c, &yaml));
-    printf("%s\n", yaml.data);
-    TRY(text_init(&text, a));
-    if (ranks > 1) TRY(mesh_print(&shape, &text));
-    TRY(train_plan_print(c, &plan, &text));
-    printf("%s", text.data);
-    return OK;
+    TRY(config_print(c, out));
+    TRY(text_append(out, "\n", 1));
+    if (ranks > 1) TRY(mesh_print(&shape, out));
+    return train_plan_print(c, &plan, out);
 }
 
-static Status report(const Config *c, Arena *a)
+static Status report(const Config *c, Arena *a, Text *out)
 {
     RunSummary sum;
     TRY(report_write(c->run_dir, a, &sum));
-    if (isfinite(sum.last_bits_per_byte)) {
-        printf("held-out bits a byte  %.3f before, %.3f after\n", sum.first_bits_per_byte,
-               sum.last_bits_per_byte);
-    }
-    if (sum.least_expert >= 0) {
-        printf("least loaded expert   %.2f of the mean load\n", sum.least_share);
-    }
-    printf("report                %s/report.html\n", c->run_dir);
-    return OK;
+    if (isfinite(sum.last_bits_per_byte))
+        TRY(text_printf(out, "held-out bits a byte  %.3f before, %.3f after\n",
+                        sum.first_bits_per_byte, sum.last_bits_per_byte));
+    if (sum.least_expert >= 0)
+        TRY(text_printf(out, "least loaded expert   %.2f of the mean load\n", sum.least_share));
+    return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 
 typedef struct Call {
@@ -114,27 +106,20 @@ static Status train_ranks(Call *call)
     return comm_threads((int)call->ranks, call->config->comm_timeout_s, on_thread, call, &failed);
 }
 
-static Status run(void *state, int n, char **arguments, Arena *a)
+static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Call *call = state;
     Config c;
-    if (call->rows || call->markdown) {
-        Text text = { 0 };
-        TRY(text_init(&text, a));
-        TRY(call->markdown ? config_markdown(&text) : config_help(&text));
-        printf("%s", text.data);
-        return OK;
-    }
-    if (n < 1) {
+    if (call->rows || call->markdown) return (call->markdown ? config_markdown : config_help)(out);
+    if (n < 1)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
-    }
     log_rank(comm_launched_rank(), -1);
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
-    if (call->dry) return dry_run(&c, (int)call->ranks, a);
+    if (call->dry) return dry_run(&c, (int)call->ranks, out);
     catch_signals();
     call->config = &c, call->arena = a;
     TRY(train_ranks(call));
-    return call->last_step > 0 ? report(&c, a) : OK; /* of no step there is nothing to tell */
+    return call->last_step > 0 ? report(&c, a, out) : OK; /* of no step there is nothing to tell */
 }
 
 Status cli_train(int argc, char **argv)
@@ -162,9 +147,7 @@ Status cli_train(int argc, char **argv)
         .arguments = "CONFIG [section.key=value ...]",
         .what = "Train the model that CONFIG describes: a YAML file or the name of a preset.",
         .example = "switchyard train quickstart train.steps=100 run.dir=runs/mine",
-        .options = table,
-        .n_options = sizeof table / sizeof *table,
-        .max_positional = -1
+        OPTIONS(table, 0, -1),
     };
     return options_run(&command, argc, argv, run, &c);
 }

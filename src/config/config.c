@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 const ConfigRow config_rows[] = {
 #define ROW(section, name, TYPE, fallback, min, max, choices, help)                                \
@@ -22,7 +21,7 @@ const ConfigRow config_rows[] = {
 #undef ROW
 };
 
-enum { ROW_COUNT = sizeof config_rows / sizeof *config_rows, NAME_BYTES = 64, PRESETS_MAX = 64 };
+enum { ROW_COUNT = sizeof config_rows / sizeof *config_rows, NAME_BYTES = 64 };
 
 const int config_row_count = ROW_COUNT;
 
@@ -87,9 +86,8 @@ Status config_override(Config *c, Arena *a, const char *assignment)
     char place[CONFIG_PLACE_BYTES], name[NAME_BYTES];
     config_place(place, &d, (yaml_mark_t){ 0 });
     size_t n = strcspn(assignment, "=");
-    if (assignment[n] == '\0' || n == 0) {
+    if (assignment[n] == '\0' || n == 0)
         return FAIL(ERR_ARG, "%s: must be section.key=value", place);
-    }
     (void)snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1,
                    assignment);
     const ConfigRow *row = NULL;
@@ -107,14 +105,10 @@ static Status apply(Config *c, Arena *a, const char *name, const char *yaml, siz
 /* `what` begins the message: "quick.yaml:1:9: there is no preset". */
 static Status apply_preset(Config *c, Arena *a, const char *preset, const char *what)
 {
-    const char *yaml = config_preset_yaml(preset);
-    if (yaml != NULL) return apply(c, a, preset, yaml, strlen(yaml));
-    const char *names[PRESETS_MAX];
-    char hint[TEXT_HINT_BYTES];
-    int n = config_presets_n < PRESETS_MAX ? config_presets_n : PRESETS_MAX;
-    for (int i = 0; i < n; i++) names[i] = config_presets[i].name;
-    return FAIL(ERR_ARG, "%s %s%s", what, preset,
-                text_hint(hint, preset, names, n, " (docs/config.md lists the presets)"));
+    const ConfigPreset *p = NULL;
+    TRY(config_preset_find(config_presets, config_presets_n, preset, what,
+                           " (docs/config.md lists the presets)", &p));
+    return apply(c, a, p->name, p->yaml, strlen(p->yaml));
 }
 
 static Status apply(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes)
@@ -142,18 +136,11 @@ Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, siz
     return OK;
 }
 
-static bool is_file(const char *path)
-{
-    struct stat info = { 0 };
-    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
-}
-
 static Status load_source(Config *c, Arena *a, const char *source)
 {
     FileMap map = { 0 };
-    if (!is_file(source)) {
+    if (!file_is_file(source))
         return apply_preset(c, a, source, "there is neither a file nor a preset");
-    }
     TRY(file_map(source, &map));
     Status s = apply(c, a, source, map.bytes == 0 ? "" : (const char *)map.data, map.bytes);
     file_unmap(&map);
@@ -170,18 +157,4 @@ Status config_load(Config *c, Arena *a, const char *source, const char *const *o
     TRY(config_check(&next));
     *c = next;
     return OK;
-}
-
-/* ---- presets ---- */
-
-int config_preset_count(void) { return config_presets_n; }
-
-const char *config_preset_name(int i) { return config_presets[i].name; }
-
-const char *config_preset_yaml(const char *name)
-{
-    for (int i = 0; i < config_presets_n; i++) {
-        if (strcmp(config_presets[i].name, name) == 0) return config_presets[i].yaml;
-    }
-    return NULL;
 }

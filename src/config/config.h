@@ -119,15 +119,9 @@ void config_alone(Config *c);
 
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);
-Status config_row_value(const ConfigRow *row, const Config *c, Text *out); /* one value as YAML */
 
 /* Presets and the table of rows for --settings, and docs/config.md. */
 Status config_help(Text *out);
 Status config_markdown(Text *out);
-
-/* Names of presets, and the YAML of one (NULL if there is none). */
-int config_preset_count(void);
-const char *config_preset_name(int i);
-const char *config_preset_yaml(const char *name);
 
 #endif

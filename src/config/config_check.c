@@ -8,10 +8,9 @@ Status config_divides(const char *part_name, int64_t part, const char *whole_nam
     int64_t below = part < 1 ? 1 : part < whole ? part : whole, above = below;
     while (whole % below != 0) below--;
     while (whole % above != 0) above++;
-    if (above == below) {
+    if (above == below)
         return FAIL(ERR_ARG, "%s %lld does not divide %s %lld; %lld is the nearest that does",
                     part_name, (long long)part, whole_name, (long long)whole, (long long)below);
-    }
     return FAIL(ERR_ARG, "%s %lld does not divide %s %lld; %lld and %lld are the nearest that do",
                 part_name, (long long)part, whole_name, (long long)whole, (long long)below,
                 (long long)above);
@@ -32,17 +31,15 @@ static Status even(const char *name, int64_t value)
 
 static Status check_attention(const Config *c)
 {
-    if (c->attention_full_every > 0 && c->attention_chunk == 0) {
+    if (c->attention_full_every > 0 && c->attention_chunk == 0)
         return FAIL(ERR_ARG,
-                    "attention.full_every %lld needs an attention.chunk above 0: without "
-                    "chunks every layer sees all keys",
+                    "attention.full_every %lld needs an attention.chunk above 0: without chunks "
+                    "every layer sees all keys",
                     (long long)c->attention_full_every);
-    }
     if (c->attention_kind == ATTENTION_MLA) {
-        if (c->attention_qk_norm != QK_NORM_NONE) {
+        if (c->attention_qk_norm != QK_NORM_NONE)
             return FAIL(ERR_ARG, "attention.qk_norm is for attention.kind gqa: mla normalises its "
                                  "latents; set attention.qk_norm=none");
-        }
         return even("attention.rope_dim", c->attention_rope_dim);
     }
     TRY(even("attention.head_dim", c->attention_head_dim));
@@ -80,10 +77,9 @@ static Status check_recompute(const Config *c)
 static Status check_device(const Config *c)
 {
     if (c->attention_kernel != KERNEL_CUDNN) return OK;
-    if (c->run_device == DEVICE_CPU) {
+    if (c->run_device == DEVICE_CPU)
         return FAIL(ERR_ARG,
                     "attention.kernel=cudnn needs a GPU, run.device is cpu: leave it auto");
-    }
     if (c->run_compute == COMPUTE_BF16) return OK;
     return FAIL(ERR_ARG, "attention.kernel=cudnn takes bf16, run.compute is f32: set "
                          "run.compute=bf16 or leave it auto");
@@ -138,16 +134,14 @@ void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }
 Status config_check_ops(const Config *c, int ranks)
 {
     TRY(check_ranks(c, ranks));
-    if (c->attention_qk_norm != QK_NORM_NONE) {
+    if (c->attention_qk_norm != QK_NORM_NONE)
         return FAIL(ERR_UNSUPPORTED,
                     "no op computes attention.qk_norm %s yet: --dry-run plans it, "
                     "attention.qk_norm=none can be trained",
                     c->attention_qk_norm == QK_NORM_RMS ? "rms" : "l2");
-    }
     if (c->attention_chunk == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
-                "no op cuts attention into chunks of attention.chunk %lld tokens "
-                "yet: --dry-run plans it, attention.chunk=0 "
-                "attention.full_every=0 can be trained",
+                "no op cuts attention into chunks of attention.chunk %lld tokens yet: --dry-run "
+                "plans it, attention.chunk=0 attention.full_every=0 can be trained",
                 (long long)c->attention_chunk);
 }

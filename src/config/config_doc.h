@@ -23,6 +23,11 @@ typedef struct ConfigPreset {
     const char *name, *yaml;
 } ConfigPreset;
 
+/* The preset of that name; if there is none, ERR_ARG: "WHAT NAME, did you mean NAME?" with the
+ * nearest, or `otherwise` behind it. */
+Status config_preset_find(const ConfigPreset *presets, int n, const char *name, const char *what,
+                          const char *otherwise, const ConfigPreset **out);
+
 /* The one document in the text. Close with config_doc_close, also after a failure. */
 Status config_doc_open(ConfigDoc *d, const char *yaml, size_t yaml_bytes);
 void config_doc_close(ConfigDoc *d);
@@ -38,6 +43,9 @@ Status config_need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char 
 /* The text of a pair's key, which no earlier pair of the mapping has. */
 Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pair_t *pair,
                        const char **out);
+
+/* "PLACE: NAME is WHAT STANDS THERE, must be WANTED" */
+Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, const char *wanted);
 
 /* The text of a scalar; NULL for other nodes and for a scalar with a NUL in it. */
 const char *config_scalar_text(const yaml_node_t *n);

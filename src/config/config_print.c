@@ -66,43 +66,33 @@ static Status print_choice(Text *out, const char *choices, int index)
     return text_append(out, word, (size_t)n);
 }
 
-static Status comma(Text *out, int i) { return text_append(out, ", ", i == 0 ? 0 : 2); }
+/* Entry i of a list. */
+static Status print_entry(Text *out, ConfigType type, const void *list, int i)
+{
+    const ConfigInts *ints = list;
+    const ConfigTexts *texts = list;
+    if (type == CONFIG_INTS) return text_printf(out, "%lld", (long long)ints->at[i]);
+    if (type == CONFIG_TEXTS) return print_text(out, texts->at[i]);
+    const ConfigSource *source = &((const ConfigSources *)list)->at[i];
+    TRY(text_printf(out, "{name: "));
+    TRY(print_text(out, source->name));
+    TRY(text_printf(out, ", path: "));
+    TRY(print_text(out, source->path));
+    return text_json(out, ", weight: %g}", source->weight);
+}
 
-static Status print_ints(Text *out, const ConfigInts *list)
+static Status print_list(Text *out, ConfigType type, const void *list, int n)
 {
     TRY(text_append(out, "[", 1));
-    for (int i = 0; i < list->n; i++) {
-        TRY(comma(out, i));
-        TRY(text_printf(out, "%lld", (long long)list->at[i]));
+    for (int i = 0; i < n; i++) {
+        TRY(text_append(out, ", ", i == 0 ? 0 : 2));
+        TRY(print_entry(out, type, list, i));
     }
     return text_append(out, "]", 1);
 }
 
-static Status print_texts(Text *out, const ConfigTexts *list)
-{
-    TRY(text_append(out, "[", 1));
-    for (int i = 0; i < list->n; i++) {
-        TRY(comma(out, i));
-        TRY(print_text(out, list->at[i]));
-    }
-    return text_append(out, "]", 1);
-}
-
-static Status print_sources(Text *out, const ConfigSources *list)
-{
-    TRY(text_append(out, "[", 1));
-    for (int i = 0; i < list->n; i++) {
-        TRY(comma(out, i));
-        TRY(text_printf(out, "{name: "));
-        TRY(print_text(out, list->at[i].name));
-        TRY(text_printf(out, ", path: "));
-        TRY(print_text(out, list->at[i].path));
-        TRY(text_json(out, ", weight: %g}", list->at[i].weight));
-    }
-    return text_append(out, "]", 1);
-}
-
-Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
+/* Lists begin with their length. */
+static Status print_value(const ConfigRow *row, const Config *c, Text *out)
 {
     const void *field = (const char *)c + row->offset;
     switch (row->type) {
@@ -111,9 +101,9 @@ Status config_row_value(const ConfigRow *row, const Config *c, Text *out)
     case CONFIG_BOOL: return text_printf(out, *(const bool *)field ? "true" : "false");
     case CONFIG_TEXT: return print_text(out, *(const char *const *)field);
     case CONFIG_CHOICE: return print_choice(out, row->choices, *(const int *)field);
-    case CONFIG_INTS: return print_ints(out, field);
-    case CONFIG_TEXTS: return print_texts(out, field);
-    case CONFIG_SOURCES: return print_sources(out, field);
+    case CONFIG_INTS:
+    case CONFIG_TEXTS:
+    case CONFIG_SOURCES: return print_list(out, row->type, field, *(const int *)field);
     }
     return OK;
 }
@@ -136,7 +126,7 @@ Status config_print(const Config *c, Text *out)
         int n = section_length(row);
         if (begins_section(i)) TRY(text_printf(out, "%.*s:\n", n, row->name));
         TRY(text_printf(out, "  %s: ", row->name + n + 1));
-        TRY(config_row_value(row, c, out));
+        TRY(print_value(row, c, out));
         TRY(text_append(out, "\n", 1));
     }
     return OK;
@@ -147,9 +137,8 @@ static const char *shown(const char *fallback) { return *fallback == '\0' ? "\"\
 /* "before NAME between NAME ..." */
 static Status print_presets(Text *out, const char *before, const char *between)
 {
-    for (int i = 0; i < config_preset_count(); i++) {
-        TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_preset_name(i)));
-    }
+    for (int i = 0; i < config_presets_n; i++)
+        TRY(text_printf(out, "%s%s", i == 0 ? before : between, config_presets[i].name));
     return OK;
 }
 
@@ -167,16 +156,14 @@ Status config_help(Text *out)
     return OK;
 }
 
-static const char *const type_names[] = {
-    [CONFIG_INT] = "whole number",
-    [CONFIG_REAL] = "number",
-    [CONFIG_BOOL] = "true or false",
-    [CONFIG_TEXT] = "text",
-    [CONFIG_CHOICE] = "",
-    [CONFIG_INTS] = "list of whole numbers",
-    [CONFIG_TEXTS] = "list of ",
-    [CONFIG_SOURCES] = "list of sources",
-};
+static const char *const type_names[] = { [CONFIG_INT] = "whole number",
+                                          [CONFIG_REAL] = "number",
+                                          [CONFIG_BOOL] = "true or false",
+                                          [CONFIG_TEXT] = "text",
+                                          [CONFIG_CHOICE] = "",
+                                          [CONFIG_INTS] = "list of whole numbers",
+                                          [CONFIG_TEXTS] = "list of ",
+                                          [CONFIG_SOURCES] = "list of sources" };
 
 /* What the row takes; the words' bars would end a cell of the table, so they become commas. */
 static Status print_values(const ConfigRow *row, Text *out)
@@ -185,9 +172,8 @@ static Status print_values(const ConfigRow *row, Text *out)
     TRY(text_printf(out, "%s", type_names[row->type]));
     if (ranged) TRY(text_printf(out, ", %.15g to %.15g", row->min, row->max));
     const char *word = row->choices;
-    for (int i = 0, n = 0; word != NULL && (word = text_word(row->choices, i, &n)) != NULL; i++) {
+    for (int i = 0, n = 0; word != NULL && (word = text_word(row->choices, i, &n)) != NULL; i++)
         TRY(text_printf(out, "%s`%.*s`", i == 0 ? "" : ", ", n, word));
-    }
     return OK;
 }
 
@@ -205,12 +191,11 @@ Status config_markdown(Text *out)
     TRY(text_printf(out, "` (src/config/presets).\n"));
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
-        if (begins_section(i)) {
+        if (begins_section(i))
             TRY(text_printf(out,
                             "\n## %.*s\n\n| setting | default | values | meaning |\n"
                             "|---|---|---|---|\n",
                             section_length(row), row->name));
-        }
         TRY(text_printf(out, "| `%s` | `%s` | ", row->name, shown(row->fallback)));
         TRY(print_values(row, out));
         TRY(text_printf(out, " | %s |\n", row->help));

@@ -82,11 +82,7 @@ const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n)
 
 static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
 {
-    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
-    yaml_mark_t at = { 0 };
-    if (n != NULL) at = n->start_mark;
-    return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, t->doc, at), t->name,
-                config_found(word, n), wanted);
+    return config_wrong(t->doc, n, t->name, wanted);
 }
 
 /* ---- scalars ---- */
@@ -125,9 +121,8 @@ static Status read_real(const Target *t, const yaml_node_t *n, double *out)
 static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
 {
     bool yes = n != NULL && strcmp(plain_text(n), "true") == 0;
-    if (!yes && (n == NULL || strcmp(plain_text(n), "false") != 0)) {
+    if (!yes && (n == NULL || strcmp(plain_text(n), "false") != 0))
         return wrong(t, n, "true or false");
-    }
     *out = yes;
     return OK;
 }
@@ -164,10 +159,9 @@ static Status list_length(const Target *t, const yaml_node_t *n, int most, int *
     char place[CONFIG_PLACE_BYTES];
     if (n == NULL || n->type != YAML_SEQUENCE_NODE) return wrong(t, n, "a list: [a, b]");
     int64_t length = n->data.sequence.items.top - n->data.sequence.items.start;
-    if (length > most) {
+    if (length > most)
         return FAIL(ERR_ARG, "%s: %s has %lld entries, at most %d fit",
                     config_place(place, t->doc, n->start_mark), t->name, (long long)length, most);
-    }
     *out = (int)length;
     return OK;
 }
@@ -222,9 +216,8 @@ static Status read_source(const Target *t, const yaml_node_t *n, ConfigSource *o
 {
     if (n->type != YAML_MAPPING_NODE) return wrong(t, n, "{name: NAME, path: PATH}");
     const yaml_node_pair_t *p = n->data.mapping.pairs.start;
-    for (; p < n->data.mapping.pairs.top; p++) {
+    for (; p < n->data.mapping.pairs.top; p++)
         TRY(read_source_field(t, config_node(t->doc, p->key), config_node(t->doc, p->value), out));
-    }
     if (out->name != NULL && out->path != NULL) return OK;
     char place[CONFIG_PLACE_BYTES];
     return FAIL(ERR_ARG, "%s: %s has no %s, must be {name: NAME, path: PATH}",
@@ -279,9 +272,8 @@ Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char
 {
     char place[CONFIG_PLACE_BYTES];
     size_t n = strlen(text), bad = 0;
-    if (!text_utf8_valid(text, n, &bad)) {
+    if (!text_utf8_valid(text, n, &bad))
         return FAIL(ERR_ARG, "%s: byte %zu of the value is not UTF-8",
                     config_place(place, d, (yaml_mark_t){ 0 }), bad);
-    }
     return arena_text(d->arena, text, n, (const char **)(void *)((char *)c + row->offset));
 }

@@ -2,10 +2,11 @@
  * keeps a mark a node, so every message can say line and column. */
 #include "config/config_private.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { SECTIONS_MAX = 64, SECTION_BYTES = 32 };
+enum { SECTIONS_MAX = 64, SECTION_BYTES = 32, PRESETS_MAX = 64 };
 
 const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_mark_t at)
 {
@@ -18,19 +19,41 @@ const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_
     return out;
 }
 
+Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, const char *wanted)
+{
+    char place[CONFIG_PLACE_BYTES], found[CONFIG_FOUND_BYTES];
+    yaml_mark_t at = { 0 };
+    if (n != NULL) at = n->start_mark;
+    return FAIL(ERR_ARG, "%s: %s is %s, must be %s", config_place(place, d, at), name,
+                config_found(found, n), wanted);
+}
+
+Status config_preset_find(const ConfigPreset *presets, int n, const char *name, const char *what,
+                          const char *otherwise, const ConfigPreset **out)
+{
+    const char *names[PRESETS_MAX];
+    char hint[TEXT_HINT_BYTES];
+    assert(n <= PRESETS_MAX);
+    for (int i = 0; i < n; i++) {
+        names[i] = presets[i].name;
+        if (strcasecmp(names[i], name) != 0) continue;
+        *out = &presets[i];
+        return OK;
+    }
+    return FAIL(ERR_ARG, "%s %s%s", what, name, text_hint(hint, name, names, n, otherwise));
+}
+
 /* ---- documents ---- */
 
 static Status syntax_error(const ConfigDoc *d, const yaml_parser_t *p)
 {
     char place[CONFIG_PLACE_BYTES];
-    if (p->error == YAML_MEMORY_ERROR) {
+    if (p->error == YAML_MEMORY_ERROR)
         return FAIL(ERR_MEMORY, "%s: no memory left to read YAML", d->name);
-    }
     const char *problem = p->problem == NULL ? "unknown reason" : p->problem;
-    if (p->error == YAML_READER_ERROR) {
+    if (p->error == YAML_READER_ERROR)
         return FAIL(ERR_FORMAT, "%.120s: not YAML at byte %zu: %s", d->name, p->problem_offset,
                     problem);
-    }
     return FAIL(ERR_FORMAT, "%s: not YAML: %s%s%s", config_place(place, d, p->problem_mark),
                 problem, p->context == NULL ? "" : " ", p->context == NULL ? "" : p->context);
 }
@@ -42,10 +65,9 @@ static Status refuse_second(const ConfigDoc *d, yaml_parser_t *p)
     if (!yaml_parser_load(p, &second)) return syntax_error(d, p);
     const yaml_node_t *root = yaml_document_get_root_node(&second);
     Status s = OK;
-    if (root != NULL) {
+    if (root != NULL)
         s = FAIL(ERR_FORMAT, "%s: a second YAML document begins, there must be one",
                  config_place(place, d, root->start_mark));
-    }
     yaml_document_delete(&second);
     return s;
 }
@@ -94,16 +116,14 @@ Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pai
     char place[CONFIG_PLACE_BYTES];
     const yaml_node_t *key = config_node(d, pair->key);
     config_place(place, d, key->start_mark);
-    if (key->type != YAML_SCALAR_NODE || config_scalar_text(key) == NULL) {
+    if (key->type != YAML_SCALAR_NODE || config_scalar_text(key) == NULL)
         return FAIL(ERR_ARG, "%s: a name of a setting is wanted here", place);
-    }
     const char *text = config_scalar_text(key);
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++) {
         const yaml_node_t *earlier = config_node(d, p->key);
-        if (strcmp((const char *)earlier->data.scalar.value, text) == 0) {
+        if (strcmp((const char *)earlier->data.scalar.value, text) == 0)
             return FAIL(ERR_ARG, "%s: %.*s stands here a second time, first in line %zu", place,
                         CONFIG_SHOWN_CHARS, text, earlier->start_mark.line + 1);
-        }
     }
     *out = text;
     return OK;
@@ -133,10 +153,9 @@ static Status unknown_section(const char *place, const char *name)
         n += strcmp(known[n], known[n - 1]) != 0; /* rows of a section stand together */
     }
     int near = text_nearest(name, known, n);
-    if (near >= 0) {
+    if (near >= 0)
         return FAIL(ERR_ARG, "%s: there is no section %.*s, did you mean %s?", place,
                     CONFIG_SHOWN_CHARS, name, known[near]);
-    }
     const ConfigRow *row = NULL;
     return config_row_find(place, name, &row); /* `lr: 1` at the top: it belongs into a section */
 }
@@ -172,9 +191,8 @@ Status config_doc_read(ConfigDoc *d, Config *c)
         const char *key = NULL;
         TRY(config_key_text(d, root, p, &key));
         if (strcmp(key, "preset") == 0) continue;
-        if (!is_section(key)) {
+        if (!is_section(key))
             return unknown_section(config_place(place, d, config_node(d, p->key)->start_mark), key);
-        }
         TRY(read_section(d, key, config_node(d, p->value), c));
     }
     return OK;

@@ -174,14 +174,12 @@ static Status grow_pairs(Trainer *t)
     int64_t touched_room = t->pair_room;
     TRY(ARENA_GROW(t->arena, t->pair_room + 1, &touched_room, &t->touched));
     TRY(ARENA_GROW(t->arena, t->pair_room + 1, &t->pair_room, &t->pair));
-    if (t->pair_room > INT32_MAX) {
+    if (t->pair_room > INT32_MAX)
         return FAIL(ERR_UNSUPPORTED, "more than %d pairs of tokens", INT32_MAX);
-    }
     TRY(ARENA_NEW(t->arena, 2 * t->pair_room, &t->slot));
     memset(t->slot, 0xFF, 2 * (size_t)t->pair_room * sizeof *t->slot); /* NONE */
-    for (int64_t p = 0; p < t->n_pairs; p++) {
+    for (int64_t p = 0; p < t->n_pairs; p++)
         t->slot[pair_slot(t, t->pair[p].left, t->pair[p].right)] = (int32_t)p;
-    }
     return OK;
 }
 
@@ -230,9 +228,8 @@ static Status heap_push(Trainer *t, int32_t number)
     const Pair *p = &t->pair[number];
     Candidate c = { p->count, number, p->left, p->right };
     int64_t i = t->n_heap++;
-    for (int64_t parent; i > 0 && goes_before(&c, &t->heap[parent = (i - 1) / 2]); i = parent) {
+    for (int64_t parent; i > 0 && goes_before(&c, &t->heap[parent = (i - 1) / 2]); i = parent)
         t->heap[i] = t->heap[parent];
-    }
     t->heap[i] = c;
     return OK;
 }
@@ -340,12 +337,11 @@ static Status learn(Trainer *t, int32_t n_tokens)
     while (t->names.vocab < n_tokens) {
         int32_t number = NONE, token = NONE;
         TRY(best_pair(t, &number));
-        if (number == NONE) {
+        if (number == NONE)
             return FAIL(ERR_ARG,
                         "tokenizer: the text gives a vocabulary of at most %d, fewer than the %d "
                         "wanted; take more text or a smaller vocabulary",
                         t->names.vocab + 1, n_tokens + 1);
-        }
         Pair p = t->pair[number];
         TRY(joined_token(t, &p, &token));
         TRY(note_merge(t, &p));
@@ -378,11 +374,10 @@ static Status first_tokens(Trainer *t, int32_t n_tokens, int32_t id_of_byte[BYTE
 static Status lay_out_words(Trainer *t, const Corpus *c, const int32_t id_of_byte[BYTES])
 {
     size_t n = (size_t)c->n_bytes;
-    if (c->n_bytes > INT32_MAX / 3) {
+    if (c->n_bytes > INT32_MAX / 3)
         return FAIL(ERR_UNSUPPORTED,
                     "tokenizer: %lld bytes of different pieces, more than the %d it can train on",
                     (long long)c->n_bytes, INT32_MAX / 3);
-    }
     TRY(ARENA_NEW(t->arena, n, &t->token));
     TRY(ARENA_NEW(t->arena, n, &t->next));
     TRY(ARENA_NEW(t->arena, n, &t->before));
@@ -420,10 +415,9 @@ static Status train(const TokenizerTraining *training, Arena *a)
 
 Status tokenizer_train(const TokenizerTraining *t, Arena *a)
 {
-    if (t->vocab <= BYTES || t->vocab > TOKENIZER_MAX_VOCAB) {
+    if (t->vocab <= BYTES || t->vocab > TOKENIZER_MAX_VOCAB)
         return FAIL(ERR_ARG, "tokenizer: a vocabulary of %lld; it can be %d to %d",
                     (long long)t->vocab, BYTES + 1, TOKENIZER_MAX_VOCAB);
-    }
     ArenaMark mark = arena_mark(a);
     Status s = train(t, a);
     arena_release(a, mark);

@@ -28,11 +28,10 @@ Status documents_open(Documents *d, const char *path, const DocumentOptions *o)
 {
     FileMap map = { 0 };
     *d = (Documents){ 0 };
-    if (text_ends(path, ".json")) {
+    if (text_ends(path, ".json"))
         return FAIL(
             ERR_ARG,
             "%s: .json is not read as text; if it holds one document a line, call it .jsonl", path);
-    }
     TRY(file_map(path, &map));
     documents_from_memory(d, path, text_ends(path, ".jsonl"), map, o);
     return OK;
@@ -159,10 +158,9 @@ static Status next_line(Documents *d, Span *text, bool *more)
         if (is_blank(line)) continue;
         *more = parse_line(d, line, text, wrong);
         if (*more) return OK;
-        if (!d->options.skip_bad) {
+        if (!d->options.skip_bad)
             return FAIL(ERR_FORMAT, "%s:%lld: %s (--on-bad-line skip leaves such lines out)",
                         d->path, (long long)d->line, wrong);
-        }
         d->skipped++;
     }
     return OK;

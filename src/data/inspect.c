@@ -37,40 +37,29 @@ static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
     r->shortest = length[0];
     r->longest = length[s->documents - 1];
     r->mean = (double)s->tokens / (double)s->documents;
-    for (int q = 0; q < INSPECT_QUANTILES; q++) {
+    for (int q = 0; q < INSPECT_QUANTILES; q++)
         r->quantile[q] = length[(int64_t)(inspect_quantiles[q] * (double)(s->documents - 1) + 0.5)];
-    }
     return OK;
 }
 
 /* ---- ids ---- */
 
-static Status largest_id(const Shard *s, int32_t *out)
-{
-    int32_t piece[PIECE], largest = -1;
-    for (int64_t i = 0; i < s->tokens; i += PIECE) {
-        int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
-        shard_read(s, i, n, piece);
-        for (int64_t k = 0; k < n; k++) {
-            if (piece[k] < 0) {
-                return FAIL(ERR_FORMAT, "%s.bin: token %lld is id %d, which is negative", s->prefix,
-                            (long long)(i + k), piece[k]);
-            }
-            if (piece[k] > largest) largest = piece[k];
-        }
-    }
-    *out = largest;
-    return OK;
-}
-
-static void count_ids(const Shard *s, int64_t *count)
+/* The largest id, or with `count` how often there is each: none is negative then. */
+static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
 {
     int32_t piece[PIECE];
     for (int64_t i = 0; i < s->tokens; i += PIECE) {
         int64_t n = s->tokens - i < PIECE ? s->tokens - i : PIECE;
         shard_read(s, i, n, piece);
-        for (int64_t k = 0; k < n; k++) count[piece[k]]++;
+        for (int64_t k = 0; k < n; k++) {
+            if (piece[k] < 0)
+                return FAIL(ERR_FORMAT, "%s.bin: token %lld is id %d, which is negative", s->prefix,
+                            (long long)(i + k), piece[k]);
+            if (piece[k] > *largest) *largest = piece[k];
+            if (count != NULL) count[piece[k]]++;
+        }
     }
+    return OK;
 }
 
 /* Put an id in its place among the top ones, if it has one. Ids come in rising order. */
@@ -87,9 +76,10 @@ static void offer(Inspect *r, InspectToken t)
 static Status scan_ids(const Shard *s, Arena *a, Inspect *r)
 {
     int64_t *count = NULL;
-    TRY(largest_id(s, &r->largest_id));
+    r->largest_id = -1;
+    TRY(walk_ids(s, &r->largest_id, NULL));
     TRY(ARENA_ZEROED(a, (int64_t)r->largest_id + 1, &count));
-    count_ids(s, count);
+    TRY(walk_ids(s, &r->largest_id, count));
     for (int32_t id = 0; id <= r->largest_id; id++) {
         if (count[id] == 0) continue;
         r->distinct++;
@@ -197,10 +187,9 @@ static Status print_lengths(const Inspect *r, Text *out)
     char number[32];
     TRY(text_printf(out, "\ntokens a document: mean %.1f, shortest %lld, longest %s\n", r->mean,
                     (long long)r->shortest, text_thousands(number, r->longest)));
-    for (int q = 0; q < INSPECT_QUANTILES; q++) {
+    for (int q = 0; q < INSPECT_QUANTILES; q++)
         TRY(text_printf(out, "%s%g %% have at most %lld", q == 0 ? "  " : ", ",
                         100 * inspect_quantiles[q], (long long)r->quantile[q]));
-    }
     TRY(text_printf(out, "\n\n   tokens  documents\n"));
     int first = 0, last = 0;
     int64_t most = 1;
@@ -208,9 +197,8 @@ static Status print_lengths(const Inspect *r, Text *out)
     for (int b = first; b <= last; b++) most = r->bin[b] > most ? r->bin[b] : most;
     for (int b = first; b <= last; b++) {
         TRY(text_printf(out, "%9lld %10lld  ", b == 0 ? 0LL : 1LL << b, (long long)r->bin[b]));
-        for (int64_t i = 0; i < (r->bin[b] * BAR_COLUMNS + most - 1) / most; i++) {
+        for (int64_t i = 0; i < (r->bin[b] * BAR_COLUMNS + most - 1) / most; i++)
             TRY(text_append(out, "#", 1));
-        }
         TRY(text_append(out, "\n", 1));
     }
     return OK;

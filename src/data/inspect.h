@@ -1,5 +1,5 @@
 /*
- * inspect: what a shard holds, as text for a terminal (viz/inspect_page.h: as a page).
+ * inspect: what a shard holds, as text for a terminal (viz/page.h: as a page).
  */
 #ifndef DATA_INSPECT_H
 #define DATA_INSPECT_H

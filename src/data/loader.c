@@ -7,19 +7,16 @@
 
 static Status check_sizes(const LoaderConfig *c)
 {
-    if (c->n_sources < 1 || c->n_sources > MIX_MAX) {
+    if (c->n_sources < 1 || c->n_sources > MIX_MAX)
         return FAIL(ERR_ARG, "%d data sources, 1 to %d are possible", c->n_sources, MIX_MAX);
-    }
-    if (c->sequence < 1 || c->sequence >= INT32_MAX || c->batch < 1 || c->vocab < 1) {
+    if (c->sequence < 1 || c->sequence >= INT32_MAX || c->batch < 1 || c->vocab < 1)
         return FAIL(ERR_ARG,
                     "sequences of %lld tokens, %lld a step, vocabulary %lld: all must be at least "
                     "1, and a sequence below 2^31",
                     (long long)c->sequence, (long long)c->batch, (long long)c->vocab);
-    }
-    if (!(c->validation >= 0 && c->validation < 1)) {
+    if (!(c->validation >= 0 && c->validation < 1))
         return FAIL(ERR_ARG, "share %g of the documents held out, must be from 0 to below 1",
                     c->validation);
-    }
     return OK;
 }
 
@@ -29,15 +26,13 @@ static Status check_sources(const LoaderConfig *c)
 {
     for (int i = 0; i < c->n_sources; i++) {
         const LoaderSource *s = &c->sources[i];
-        if (!(s->weight >= 0) || isinf(s->weight)) {
+        if (!(s->weight >= 0) || isinf(s->weight))
             return FAIL(ERR_ARG, "source %s has weight %g, must be at least 0", s->name, s->weight);
-        }
-        if ((s->weight > 0) != (c->sources[0].weight > 0)) {
+        if ((s->weight > 0) != (c->sources[0].weight > 0))
             return FAIL(ERR_ARG,
                         "source %s has weight %g and source %s has %g: give all sources a weight "
                         "above 0, or none",
                         c->sources[0].name, c->sources[0].weight, s->name, s->weight);
-        }
         for (int j = 0; j < i; j++) {
             if (strcmp(s->name, c->sources[j].name) != 0) continue;
             return FAIL(ERR_ARG, "sources %d and %d are both called %s", j, i, s->name);
@@ -57,13 +52,12 @@ static Status count_source(const LoaderConfig *c, Source *s)
         *(held ? &s->held_tokens : &s->tokens) += tokens;
     }
     s->sequences = (s->tokens - 1) / c->sequence;
-    if (s->tokens < c->sequence + 1) {
+    if (s->tokens < c->sequence + 1)
         return FAIL(ERR_ARG,
                     "source %s (%s) has %lld training tokens in %lld documents (%lld more are held "
                     "out), one sequence needs %lld",
                     s->name, s->shard.prefix, (long long)s->tokens, (long long)s->documents,
                     (long long)s->held_documents, (long long)c->sequence + 1);
-    }
     return OK;
 }
 
@@ -173,18 +167,4 @@ void loader_close(Loader *l)
 }
 
 int loader_sources(const Loader *l) { return l->n; }
-
 const char *loader_source_name(const Loader *l, int source) { return l->source[source].name; }
-
-LoaderStats loader_stats(const Loader *l, int source)
-{
-    const Source *s = &l->source[source];
-    return (LoaderStats){
-        .documents = s->documents,
-        .tokens = s->tokens,
-        .held_documents = s->held_documents,
-        .held_tokens = s->held_tokens,
-        .share = mix_share(&l->mix, source),
-        .epoch = l->taken[source] / s->sequences,
-    };
-}

@@ -47,13 +47,6 @@ typedef struct Batch {
 
 typedef struct Loader Loader;
 
-typedef struct LoaderStats {
-    int64_t documents, tokens;           /* training documents and tokens of one epoch */
-    int64_t held_documents, held_tokens; /* held out */
-    double share;                        /* of training sequences */
-    int64_t epoch;                       /* that the next sequence belongs to */
-} LoaderStats;
-
 /* Bytes of arena memory that loader_open takes (reads the .idx files), and how many bytes of mapped
  * files can be in memory at a time: every .idx, and of the .bin files at most 64 MiB. */
 Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes);
@@ -63,8 +56,7 @@ Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_by
 Status loader_open(const LoaderConfig *c, Arena *a, Loader **out);
 void loader_close(Loader *l); /* stops the thread; safe on NULL */
 
-/* Sequences read so far; seeking makes the next batch start there. */
-uint64_t loader_position(const Loader *l);
+/* Makes the next batch start behind so many sequences. */
 Status loader_seek(Loader *l, uint64_t position);
 
 /* The next `batch` training sequences. The tensors stay valid until the second next call. */
@@ -82,7 +74,6 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 
 int loader_sources(const Loader *l);
 const char *loader_source_name(const Loader *l, int source);
-LoaderStats loader_stats(const Loader *l, int source);
 
 /* A batch of b sequences of t tokens in `a`. */
 Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out);

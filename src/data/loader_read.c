@@ -252,8 +252,7 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
     }
     Stream st = held_stream(&l->source[source]);
     out->targets = out->bytes = 0;
-    for (int64_t row = 0; row < n; row++) {
+    for (int64_t row = 0; row < n; row++)
         TRY(fill_row(l, &l->held_reader, &st, (first + row) * T, out, row));
-    }
     return OK;
 }

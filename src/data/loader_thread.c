@@ -60,16 +60,13 @@ void loader_thread_stop(Loader *l)
     pthread_mutex_destroy(&l->lock);
 }
 
-uint64_t loader_position(const Loader *l) { return l->position; }
-
 /* While the thread is not busy it cannot begin without the lock, so everything it owns may be
  * changed here. */
 Status loader_seek(Loader *l, uint64_t position)
 {
-    if (position > INT64_MAX) {
+    if (position > INT64_MAX)
         return FAIL(ERR_ARG, "data position %llu, at most %lld is possible",
                     (unsigned long long)position, (long long)INT64_MAX);
-    }
     pthread_mutex_lock(&l->lock);
     while (l->busy) pthread_cond_wait(&l->changed, &l->lock);
     mix_seek(&l->mix, position);

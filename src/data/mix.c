@@ -37,10 +37,9 @@ static Status set_rates(Mix *m, const double *weight, double sum)
     for (int i = 0; i < m->n; i++) {
         double share = weight[i] / sum;
         m->task[i].rate = (int64_t)(share * (double)RESOLUTION + 0.5);
-        if (m->task[i].rate == 0) {
+        if (m->task[i].rate == 0)
             return FAIL(ERR_ARG, "source %d has share %.3g of the mix, the smallest kept is %.3g",
                         i, share, 1 / (double)RESOLUTION);
-        }
         left -= m->task[i].rate;
         if (weight[i] > weight[largest]) largest = i;
     }
@@ -54,9 +53,8 @@ Status mix_init(Mix *m, const double *weight, int n)
     *m = (Mix){ .n = n, .total = RESOLUTION };
     if (n < 1 || n > MIX_MAX) return FAIL(ERR_ARG, "%d sources, 1 to %d are possible", n, MIX_MAX);
     for (int i = 0; i < n; i++) {
-        if (!(weight[i] > 0 && weight[i] < 1e300)) {
+        if (!(weight[i] > 0 && weight[i] < 1e300))
             return FAIL(ERR_ARG, "source %d has weight %g, must be above 0", i, weight[i]);
-        }
         sum += weight[i];
     }
     TRY(set_rates(m, weight, sum));
@@ -93,5 +91,4 @@ void mix_seek(Mix *m, uint64_t slots)
 }
 
 int64_t mix_taken(const Mix *m, int i) { return m->period * m->task[i].rate + m->task[i].k; }
-
 double mix_share(const Mix *m, int i) { return (double)m->task[i].rate / (double)m->total; }

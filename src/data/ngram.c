@@ -42,9 +42,8 @@ static NgramEdge *find_edge(const Ngram *g, uint32_t from, uint8_t byte)
 {
     uint64_t h = ((uint64_t)from << 8 | byte) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio */
     uint64_t mask = g->edge_room - 1, i = (h ^ h >> 32) & mask;
-    while (g->edge[i].count != EMPTY && (g->edge[i].from != from || g->edge[i].byte != byte)) {
+    while (g->edge[i].count != EMPTY && (g->edge[i].from != from || g->edge[i].byte != byte))
         i = (i + 1) & mask;
-    }
     return &g->edge[i];
 }
 
@@ -72,9 +71,8 @@ static Status grow_nodes(Ngram *g)
 
 Status ngram_make(Arena *a, int order, Ngram **out)
 {
-    if (order < 1 || order > ORDER_MAX) {
+    if (order < 1 || order > ORDER_MAX)
         return FAIL(ERR_ARG, "ngram: order %d; it can be 1 to %d", order, ORDER_MAX);
-    }
     Ngram *g = NULL;
     TRY(ARENA_NEW(a, 1, &g));
     *g = (Ngram){ .arena = a, .order = order, .n_nodes = 1 };
@@ -119,10 +117,9 @@ static Status count_byte(Ngram *g, NgramWalk *w, uint8_t byte)
 
 Status ngram_add(Ngram *g, const uint8_t *text, size_t bytes)
 {
-    if (bytes > UINT32_MAX - g->bytes) {
+    if (bytes > UINT32_MAX - g->bytes)
         return FAIL(ERR_UNSUPPORTED, "ngram: %zu bytes after %llu; it counts up to %u", bytes,
                     (unsigned long long)g->bytes, UINT32_MAX);
-    }
     NgramWalk w = { .known = 1 }; /* the empty context is node 0 */
     for (size_t i = 0; i < bytes; i++) {
         /* a byte adds at most `order` edges: keep the table under two thirds full */

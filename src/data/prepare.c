@@ -95,10 +95,9 @@ static Status open_tokenizer(Preparer *p)
 {
     TRY(tokenizer_load(p->config->tokenizer, &p->arena, &p->tokenizer));
     p->end_of_text = tokenizer_end_of_text(p->tokenizer);
-    if (p->end_of_text < 0) {
+    if (p->end_of_text < 0)
         return FAIL(ERR_FORMAT, "%s has no end-of-text token to end documents with",
                     p->config->tokenizer);
-    }
     return OK;
 }
 

@@ -39,11 +39,10 @@ static int64_t i64_at(const uint8_t *p, int64_t i)
 
 static Status read_type(Shard *s, uint8_t type)
 {
-    if (type != TYPE_U16 && type != TYPE_I32) {
+    if (type != TYPE_U16 && type != TYPE_I32)
         return FAIL(ERR_FORMAT,
                     "%s.idx says that ids have type %d, supported are 8 (u16) and 4 (i32)",
                     s->prefix, type);
-    }
     s->id_bytes = type == TYPE_U16 ? 2 : 4;
     return OK;
 }
@@ -55,17 +54,15 @@ static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
     uint64_t need = 0;
     bool fits = sequences <= room / SEQUENCE_BYTES && entries <= room / 8;
     if (fits) need = sequences * SEQUENCE_BYTES + entries * 8;
-    if (!fits || (need != room && need + sequences != room)) {
+    if (!fits || (need != room && need + sequences != room))
         return FAIL(ERR_FORMAT,
                     "%s.idx has %zu bytes, which do not hold the %llu sequences and %llu document "
                     "entries that it promises: prepare it again",
                     s->prefix, s->idx.bytes, (unsigned long long)sequences,
                     (unsigned long long)entries);
-    }
-    if (entries == 0) {
+    if (entries == 0)
         return FAIL(ERR_FORMAT, "%s.idx has an empty document index, its last entry must be %llu",
                     s->prefix, (unsigned long long)sequences);
-    }
     s->sequences = (int64_t)sequences;
     s->documents = (int64_t)entries - 1;
     return OK;
@@ -74,20 +71,17 @@ static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
 static Status read_header(Shard *s)
 {
     const uint8_t *p = s->idx.data;
-    if (s->idx.bytes < HEADER_BYTES) {
+    if (s->idx.bytes < HEADER_BYTES)
         return FAIL(ERR_FORMAT, "%s.idx has %zu bytes, its header alone has %d: prepare it again",
                     s->prefix, s->idx.bytes, HEADER_BYTES);
-    }
-    if (memcmp(p, MAGIC, sizeof MAGIC) != 0) {
+    if (memcmp(p, MAGIC, sizeof MAGIC) != 0)
         return FAIL(ERR_FORMAT, "%s.idx does not begin with MMIDIDX: it is no token index",
                     s->prefix);
-    }
     p += sizeof MAGIC;
     uint64_t version = (uint64_t)i64_at(p, 0);
-    if (version != VERSION) {
+    if (version != VERSION)
         return FAIL(ERR_FORMAT, "%s.idx has version %llu, supported is %d", s->prefix,
                     (unsigned long long)version, VERSION);
-    }
     TRY(read_type(s, p[8]));
     return read_counts(s, (uint64_t)i64_at(p + 9, 0), (uint64_t)i64_at(p + 9, 1));
 }
@@ -99,22 +93,20 @@ static Status check_sequences(Shard *s, const uint8_t *lengths)
     int64_t tokens = 0, bytes = 0;
     for (int64_t i = 0; i < s->sequences; i++) {
         int64_t length = i32_at(lengths, i), start = i64_at(s->starts, i);
-        if (length < 0 || start != bytes) {
+        if (length < 0 || start != bytes)
             return FAIL(ERR_FORMAT,
                         "%s.idx: sequence %lld has %lld tokens from byte %lld on, the one before "
                         "it ends at byte %lld: prepare it again",
                         s->prefix, (long long)i, (long long)length, (long long)start,
                         (long long)bytes);
-        }
         tokens += length;
         bytes = tokens * s->id_bytes;
     }
-    if ((uint64_t)bytes != s->bin.bytes) {
+    if ((uint64_t)bytes != s->bin.bytes)
         return FAIL(ERR_FORMAT,
                     "%s.idx promises %lld tokens (%lld bytes), %s.bin has %zu bytes: prepare it "
                     "again",
                     s->prefix, (long long)tokens, (long long)bytes, s->prefix, s->bin.bytes);
-    }
     s->tokens = tokens;
     return OK;
 }
@@ -126,13 +118,12 @@ static Status check_documents(const Shard *s)
         int64_t at = i64_at(s->first_seq, d);
         bool right = at >= before && at <= s->sequences && (d > 0 || at == 0) &&
                      (d < s->documents || at == s->sequences);
-        if (!right) {
+        if (!right)
             return FAIL(ERR_FORMAT,
                         "%s.idx: document %lld starts at sequence %lld, the one before it at %lld "
                         "of %lld: prepare it again",
                         s->prefix, (long long)d, (long long)at, (long long)before,
                         (long long)s->sequences);
-        }
         before = at;
     }
     return OK;
@@ -155,10 +146,9 @@ static Status map_part(const char *prefix, const char *suffix, FileMap *out)
 {
     char path[FILE_PATH_MAX + SUFFIX_BYTES];
     int n = snprintf(path, sizeof path, "%s%s", prefix, suffix);
-    if (n < 0 || n >= FILE_PATH_MAX) {
+    if (n < 0 || n >= FILE_PATH_MAX)
         return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix, suffix,
                     n, FILE_PATH_MAX - 1);
-    }
     return file_map(path, out);
 }
 
@@ -221,12 +211,11 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
     char path[FILE_PATH_MAX + SUFFIX_BYTES];
     size_t length = strlen(prefix);
     *w = (ShardWriter){ .id_bytes = vocab < U16_VOCAB ? 2 : 4, .arena = arena };
-    if (length == 0 || prefix[length - 1] == '/' || length + SUFFIX_BYTES > FILE_PATH_MAX) {
+    if (length == 0 || prefix[length - 1] == '/' || length + SUFFIX_BYTES > FILE_PATH_MAX)
         return FAIL(ERR_ARG,
                     "\"%s\" is no prefix of two files: it must end with a name and have at most "
                     "%d characters",
                     prefix, FILE_PATH_MAX - SUFFIX_BYTES);
-    }
     memcpy(w->prefix, prefix, length + 1);
     TRY(make_parent(prefix));
     TRY(arena_init(&w->lengths_arena, "document lengths", MEM_HOST, LENGTHS_RESERVE));
@@ -268,9 +257,8 @@ static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
 
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += PIECE) {
+    for (int64_t i = 0; i < n; i += PIECE)
         TRY(write_ids(w, ids + i, n - i < PIECE ? n - i : PIECE));
-    }
     w->document_tokens += n;
     w->tokens += n;
     return OK;
@@ -278,10 +266,9 @@ Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n)
 
 Status shard_end_document(ShardWriter *w)
 {
-    if (w->document_tokens > INT32_MAX) {
+    if (w->document_tokens > INT32_MAX)
         return FAIL(ERR_ARG, "%s.bin: document %lld has %lld tokens, at most %d are possible",
                     w->prefix, (long long)w->documents, (long long)w->document_tokens, INT32_MAX);
-    }
     TRY(add_length(w, (int32_t)w->document_tokens));
     w->document_tokens = 0;
     return OK;
@@ -301,9 +288,8 @@ static Status write_header(const ShardWriter *w, File *idx)
 static Status write_index(const ShardWriter *w, File *idx)
 {
     TRY(write_header(w, idx));
-    if (w->documents > 0) {
+    if (w->documents > 0)
         TRY(file_write(idx, w->lengths, (size_t)w->documents * sizeof *w->lengths));
-    }
     int64_t start = 0;
     for (int64_t d = 0; d < w->documents; d++) {
         TRY(file_write(idx, &start, sizeof start));

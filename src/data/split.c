@@ -125,10 +125,9 @@ static Status find(SplitCut *c, const SplitStage *stage, const char *text, size_
                     pcre2_sentence(rc, why));
     }
     const size_t *found = pcre2_get_ovector_pointer(c->match);
-    if (found[0] < from || found[1] < found[0]) {
+    if (found[0] < from || found[1] < found[0])
         return FAIL(ERR_UNSUPPORTED,
                     "a pattern of the tokenizer moves the start of its match by \\K");
-    }
     *start = found[0];
     *end = found[1];
     return OK;
@@ -142,9 +141,7 @@ static Status cut_by_pattern(SplitCut *c, int stage, const char *text, size_t n)
         size_t start = 0, end = 0;
         TRY(find(c, s, text, n, from, &start, &end));
         if (start >= n) break;
-        if (start > done && !s->remove_others) {
-            TRY(cut(c, stage + 1, text + done, start - done));
-        }
+        if (start > done && !s->remove_others) TRY(cut(c, stage + 1, text + done, start - done));
         if (end > start && !s->remove_matches) TRY(cut(c, stage + 1, text + start, end - start));
         done = end;
         from = end > start ? end : next_character(text, n, end); /* an empty match only cuts */
@@ -181,9 +178,8 @@ Status split_begin(SplitCut *c, const Splitter *s, SplitSink sink, void *context
     TRY(pcre2_context(a, &memory));
     c->match = pcre2_match_data_create(1, memory);
     c->limits = pcre2_match_context_create(memory);
-    if (c->match == NULL || c->limits == NULL) {
+    if (c->match == NULL || c->limits == NULL)
         return FAIL(ERR_MEMORY, "arena %s: no room for a match", a->name);
-    }
     return OK;
 }
 

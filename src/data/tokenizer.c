@@ -74,9 +74,8 @@ static int32_t find_hashed(const Tokenizer *t, const char *bytes, int32_t n, uin
         const TokenSlot *s = &t->slot[i];
         if (s->id == TOKENIZER_NO_TOKEN) return TOKENIZER_NO_TOKEN;
         const TokenText *text = &t->token[s->id];
-        if (s->tag == tag && text->n == n && memcmp(text->bytes, bytes, (size_t)n) == 0) {
+        if (s->tag == tag && text->n == n && memcmp(text->bytes, bytes, (size_t)n) == 0)
             return s->id;
-        }
     }
 }
 
@@ -150,9 +149,8 @@ typedef struct PairHeap {
 static void heap_push(PairHeap *h, uint64_t key)
 {
     int64_t i = h->n++;
-    for (int64_t parent; i > 0 && h->key[parent = (i - 1) / 2] > key; i = parent) {
+    for (int64_t parent; i > 0 && h->key[parent = (i - 1) / 2] > key; i = parent)
         h->key[i] = h->key[parent];
-    }
     h->key[i] = key;
 }
 
@@ -338,7 +336,6 @@ void tokenizer_free(Tokenizer *t)
 }
 
 int32_t tokenizer_vocab(const Tokenizer *t) { return t->vocab; }
-
 int32_t tokenizer_end_of_text(const Tokenizer *t) { return t->end_of_text; }
 
 void tokenizer_bytes(const Tokenizer *t, int32_t id, const char **bytes, int32_t *n)

@@ -100,7 +100,6 @@ static const char *get_text(const cJSON *object, const char *key)
 
 /* For a walk over a list or an object; NULL gives an empty one. */
 static const cJSON *first(const cJSON *list) { return list == NULL ? NULL : list->child; }
-
 static bool is_absent(const cJSON *item) { return item == NULL || cJSON_IsNull(item); }
 
 static bool get_flag(const cJSON *object, const char *key, bool fallback)
@@ -136,12 +135,11 @@ static Status read_normalizer(const Reader *r, const cJSON *item)
     if (is_absent(item)) return OK;
     const char *type = get_text(item, "type");
     const cJSON *list = get(item, "normalizers");
-    if (strcmp(type, "Sequence") != 0 || !cJSON_IsArray(list)) {
+    if (strcmp(type, "Sequence") != 0 || !cJSON_IsArray(list))
         return FAIL(ERR_UNSUPPORTED,
                     "%s: normalizer of type \"%.*s\" is not supported; only null or an empty "
                     "Sequence is",
                     r->name, SHOWN, type);
-    }
     for (const cJSON *each = first(list); each != NULL; each = each->next)
         TRY(read_normalizer(r, each));
     return OK;
@@ -166,9 +164,8 @@ static Status add_regex(const Reader *r, const char *pattern)
 
 static Status read_byte_level(const Reader *r, const cJSON *item)
 {
-    if (get_flag(item, "add_prefix_space", true)) {
+    if (get_flag(item, "add_prefix_space", true))
         TRY(named(r, splitter_add_prefix_space(&r->t->splitter)));
-    }
     return get_flag(item, "use_regex", true) ? add_regex(r, SPLIT_GPT2_PATTERN) : OK;
 }
 
@@ -178,16 +175,14 @@ static Status read_split(const Reader *r, const cJSON *item)
     const char *regex = cJSON_GetStringValue(get(pattern, "Regex"));
     const char *literal = cJSON_GetStringValue(get(pattern, "String"));
     const char *text = regex != NULL ? regex : literal, *behavior = get_text(item, "behavior");
-    if (text == NULL) {
+    if (text == NULL)
         return FAIL(ERR_FORMAT, "%s: pre_tokenizer Split has no pattern Regex or String", r->name);
-    }
     bool removed = strcmp(behavior, "Removed") == 0, invert = get_flag(item, "invert", false);
-    if (!removed && strcmp(behavior, "Isolated") != 0) {
+    if (!removed && strcmp(behavior, "Isolated") != 0)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: pre_tokenizer Split has the behavior \"%.*s\"; only Isolated and Removed "
                     "are supported",
                     r->name, SHOWN, behavior);
-    }
     SplitRule rule = { .pattern = text,
                        .pattern_bytes = strlen(text),
                        .literal = regex == NULL,
@@ -202,30 +197,26 @@ static Status read_pre_tokenizer(const Reader *r, const cJSON *item, bool last)
     const char *type = get_text(item, "type");
     bool byte_level = strcmp(type, "ByteLevel") == 0;
     if (byte_level && last) return read_byte_level(r, item);
-    if (byte_level || last) {
+    if (byte_level || last)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: pre_tokenizer ends with \"%.*s\" where ByteLevel must come last, once: "
                     "only byte-level vocabularies are supported",
                     r->name, SHOWN, type);
-    }
     if (strcmp(type, "Split") == 0) return read_split(r, item);
-    if (strcmp(type, "Digits") == 0) {
+    if (strcmp(type, "Digits") == 0)
         return add_regex(r, get_flag(item, "individual_digits", false) ? "\\p{N}" : "\\p{N}+");
-    }
     return FAIL(ERR_UNSUPPORTED, "%s: pre_tokenizer of type \"%.*s\" is not supported", r->name,
                 SHOWN, type);
 }
 
 static Status read_pre_tokenizers(const Reader *r, const cJSON *item)
 {
-    if (is_absent(item)) {
+    if (is_absent(item))
         return FAIL(ERR_UNSUPPORTED, "%s has no pre_tokenizer; ByteLevel is needed", r->name);
-    }
     if (strcmp(get_text(item, "type"), "Sequence") != 0) return read_pre_tokenizer(r, item, true);
     const cJSON *list = get(item, "pretokenizers");
-    if (!cJSON_IsArray(list) || list->child == NULL) {
+    if (!cJSON_IsArray(list) || list->child == NULL)
         return FAIL(ERR_FORMAT, "%s: pre_tokenizer Sequence has no pretokenizers", r->name);
-    }
     for (const cJSON *each = first(list); each != NULL; each = each->next)
         TRY(read_pre_tokenizer(r, each, each->next == NULL));
     return OK;
@@ -236,10 +227,9 @@ static Status read_pre_tokenizers(const Reader *r, const cJSON *item)
 static Status read_id(const Reader *r, const cJSON *item, const char *text, int32_t *out)
 {
     double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    if (!(v >= 0 && v < TOKENIZER_MAX_VOCAB) || v != floor(v)) {
+    if (!(v >= 0 && v < TOKENIZER_MAX_VOCAB) || v != floor(v))
         return FAIL(ERR_FORMAT, "%s: the id of token \"%.*s\" is not a whole number from 0 to %d",
                     r->name, SHOWN, text, TOKENIZER_MAX_VOCAB - 1);
-    }
     *out = (int32_t)v;
     return OK;
 }
@@ -260,9 +250,8 @@ static Status measure(const Reader *r, const cJSON *vocab, const cJSON *added, i
     }
     for (const cJSON *each = first(added); each != NULL; each = each->next) {
         const char *content = cJSON_GetStringValue(get(each, "content"));
-        if (content == NULL) {
+        if (content == NULL)
             return FAIL(ERR_FORMAT, "%s: an entry of added_tokens has no content", r->name);
-        }
         TRY(read_id(r, get(each, "id"), content, &id));
         if (id >= r->t->vocab) r->t->vocab = id + 1;
         *text_bytes += strlen(content);
@@ -287,10 +276,9 @@ static Status claim_added_id(const Reader *r, const cJSON *item)
 {
     int32_t id = (int32_t)get(item, "id")->valuedouble;
     const char *content = get_text(item, "content");
-    if (r->added[id].content != NULL) {
+    if (r->added[id].content != NULL)
         return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, content);
-    }
     r->added[id] = (AddedToken){ content, get_flag(item, "special", false) };
     return OK;
 }
@@ -300,24 +288,21 @@ static Status read_vocab_token(Reader *r, const cJSON *item)
     Tokenizer *t = r->t;
     int32_t id = (int32_t)item->valuedouble;
     const AddedToken *added = &r->added[id];
-    if (t->token[id].bytes != NULL) {
+    if (t->token[id].bytes != NULL)
         return FAIL(ERR_FORMAT, "%s: model.vocab gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, item->string);
-    }
-    if (added->content != NULL && strcmp(added->content, item->string) != 0) {
+    if (added->content != NULL && strcmp(added->content, item->string) != 0)
         return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
                     r->name, id, SHOWN, item->string, SHOWN, added->content);
-    }
     if (added->special) {
         t->token[id].bytes = "";
         return OK;
     }
     bool of_bytes = false;
     TokenText token = token_of(r, item->string, &of_bytes);
-    if (of_bytes && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN) {
+    if (of_bytes && tokenizer_find(t, token.bytes, token.n) != TOKENIZER_NO_TOKEN)
         return FAIL(ERR_FORMAT, "%s: model.vocab has the token \"%.*s\" twice", r->name, SHOWN,
                     item->string);
-    }
     t->token[id] = token;
     r->pool += token.n;
     if (of_bytes) tokenizer_put(t, id); /* a token of other characters is never encoded to */
@@ -343,12 +328,11 @@ static Status check_bytes(const Reader *r)
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
         int32_t id = tokenizer_find(r->t, &byte, 1);
-        if (id == TOKENIZER_NO_TOKEN) {
+        if (id == TOKENIZER_NO_TOKEN)
             return FAIL(ERR_UNSUPPORTED,
                         "%s: model.vocab has no token for the byte %d; only vocabularies with all "
                         "256 bytes are supported",
                         r->name, b);
-        }
         r->t->byte_id[b] = id;
     }
     return OK;
@@ -360,9 +344,8 @@ static int32_t find_end_of_text(const cJSON *added)
     for (int i = 0; i < NAMES; i++) {
         for (const cJSON *each = first(added); each != NULL; each = each->next) {
             bool named_so = strcmp(get_text(each, "content"), END_OF_TEXT_NAMES[i]) == 0;
-            if (named_so && get_flag(each, "special", false)) {
+            if (named_so && get_flag(each, "special", false))
                 return (int32_t)get(each, "id")->valuedouble;
-            }
         }
     }
     return TOKENIZER_NO_TOKEN;
@@ -405,9 +388,8 @@ static Status merge_halves(const Reader *r, const cJSON *item, int64_t at, const
         b = cJSON_GetStringValue(item->child->next);
         n[0] = a == NULL ? 0 : strlen(a);
     }
-    if (a == NULL || b == NULL) {
+    if (a == NULL || b == NULL)
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] is not two tokens", r->name, (long long)at);
-    }
     half[0] = a, half[1] = b;
     n[1] = strlen(b);
     return OK;
@@ -426,19 +408,17 @@ static Status read_merge(const Reader *r, const cJSON *item, int64_t at)
     for (int k = 0; k < 2; k++) {
         int32_t length = token_from_text(half[k], n[k], bytes + used);
         id[k] = length < 0 ? TOKENIZER_NO_TOKEN : tokenizer_find(r->t, bytes + used, length);
-        if (id[k] == TOKENIZER_NO_TOKEN) {
+        if (id[k] == TOKENIZER_NO_TOKEN)
             return FAIL(ERR_FORMAT,
                         "%s: model.merges[%lld] names \"%.*s\", which is no token of bytes",
                         r->name, (long long)at, n[k] < SHOWN ? (int)n[k] : SHOWN, half[k]);
-        }
         used += length;
     }
     int32_t result = tokenizer_find(r->t, bytes, used);
     arena_release(r->arena, mark);
-    if (result == TOKENIZER_NO_TOKEN) {
+    if (result == TOKENIZER_NO_TOKEN)
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] joins ids %d and %d to what is no token",
                     r->name, (long long)at, id[0], id[1]);
-    }
     tokenizer_put_merge(r->t, id[0], id[1], (uint32_t)at, result);
     return OK;
 }
@@ -449,26 +429,22 @@ static Status check_model(const Reader *r, const cJSON *model)
 {
     if (!cJSON_IsObject(model)) return FAIL(ERR_FORMAT, "%s has no model", r->name);
     const char *type = get_text(model, "type");
-    if (strcmp(type, "BPE") != 0) {
+    if (strcmp(type, "BPE") != 0)
         return FAIL(ERR_UNSUPPORTED, "%s: model of type \"%.*s\" is not supported; BPE is", r->name,
                     SHOWN, type);
-    }
     static const char *const AFFIX[] = { "continuing_subword_prefix", "end_of_word_suffix" };
     for (int i = 0; i < 2; i++) {
         if (*get_text(model, AFFIX[i]) == '\0') continue;
         return FAIL(ERR_UNSUPPORTED, "%s: model.%s is not supported", r->name, AFFIX[i]);
     }
     const cJSON *dropout = get(model, "dropout");
-    if (cJSON_IsNumber(dropout) && dropout->valuedouble != 0) {
+    if (cJSON_IsNumber(dropout) && dropout->valuedouble != 0)
         return FAIL(ERR_UNSUPPORTED, "%s: model.dropout is %g; random merges are not supported",
                     r->name, dropout->valuedouble);
-    }
-    if (!cJSON_IsObject(get(model, "vocab"))) {
+    if (!cJSON_IsObject(get(model, "vocab")))
         return FAIL(ERR_FORMAT, "%s: model.vocab is not an object of tokens and ids", r->name);
-    }
-    if (!cJSON_IsArray(get(model, "merges"))) {
+    if (!cJSON_IsArray(get(model, "merges")))
         return FAIL(ERR_FORMAT, "%s: model.merges is not a list", r->name);
-    }
     return OK;
 }
 
@@ -476,9 +452,8 @@ static Status read_file(Reader *r, const cJSON *root)
 {
     const cJSON *model = get(root, "model"), *added = get(root, "added_tokens");
     TRY(check_model(r, model));
-    if (!is_absent(added) && !cJSON_IsArray(added)) {
+    if (!is_absent(added) && !cJSON_IsArray(added))
         return FAIL(ERR_FORMAT, "%s: added_tokens is not a list", r->name);
-    }
     TRY(read_normalizer(r, get(root, "normalizer")));
     TRY(read_pre_tokenizers(r, get(root, "pre_tokenizer")));
     const cJSON *merges = get(model, "merges");

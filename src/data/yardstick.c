@@ -30,12 +30,11 @@ static Status document_text(Yardstick *y, const Shard *s, int64_t document, Text
     for (int64_t i = 0; i < n; i++) {
         const char *bytes = NULL;
         int32_t n_bytes = 0;
-        if (ids[i] < 0 || ids[i] >= tokenizer_vocab(t)) {
+        if (ids[i] < 0 || ids[i] >= tokenizer_vocab(t))
             return FAIL(ERR_FORMAT,
                         "%s.bin: token %lld of document %lld is id %d, the tokenizer has %d: was "
                         "it prepared with another one?",
                         s->prefix, (long long)i, (long long)document, ids[i], tokenizer_vocab(t));
-        }
         tokenizer_bytes(t, ids[i], &bytes, &n_bytes);
         TRY(text_append(text, bytes, (size_t)n_bytes));
     }
@@ -65,9 +64,8 @@ static Status measure(Yardstick *y, YardstickRow *row, const uint8_t *text, size
 {
     row->held_documents++;
     row->held_bytes += (int64_t)bytes;
-    for (int i = 0; i < y->config->n_orders; i++) {
+    for (int i = 0; i < y->config->n_orders; i++)
         row->bits[i] += ngram_bits(y->model[i], text, bytes);
-    }
     return OK;
 }
 
@@ -130,10 +128,9 @@ static Status run(Yardstick *y)
 Status yardstick_run(const YardstickConfig *c, YardstickRow *rows)
 {
     Yardstick y = { .config = c, .rows = rows };
-    if (c->n_orders < 1 || c->n_orders > YARDSTICK_ORDERS) {
+    if (c->n_orders < 1 || c->n_orders > YARDSTICK_ORDERS)
         return FAIL(ERR_ARG, "%d n-gram orders, 1 to %d are possible", c->n_orders,
                     YARDSTICK_ORDERS);
-    }
     for (int i = 0; i <= c->n_sources; i++) rows[i] = (YardstickRow){ 0 };
     Status s = run(&y);
     for (int i = 0; i < c->n_orders; i++) arena_free(&y.model_arena[i]);

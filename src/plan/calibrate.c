@@ -1,4 +1,4 @@
-#include "plan/calibrate.h"
+#include "plan/hardware.h"
 
 #include "op/op.h"
 
@@ -29,10 +29,9 @@ static Status add_rate(Calibration *c, OpWork work, double size, double flops, d
     int *n = &c->n[work][c->dtype], i = 0;
     while (i < *n && m[i].size < size) i++;
     if (i == *n || m[i].size != size) {
-        if (*n == HARDWARE_POINTS_MAX) {
+        if (*n == HARDWARE_POINTS_MAX)
             return FAIL(ERR_FORMAT, "%s: more than %d sizes of %s", c->name, HARDWARE_POINTS_MAX,
                         op_work_names[work]);
-        }
         memmove(&m[i + 1], &m[i], (size_t)(*n - i) * sizeof *m);
         m[i] = (Measured){ .size = size };
         ++*n;
@@ -81,12 +80,11 @@ static Status row(Calibration *c, char *line, int number)
         if (strcmp(word[n - 2], op_work_names[work]) != 0) continue;
         calls = number_of(word[n - 7]), us = number_of(word[n - 6]);
         tflops = number_of(word[n - 5]), size = number_of(word[n - 1]);
-        if (calls * us * tflops * size == 0) {
+        if (calls * us * tflops * size == 0)
             return FAIL(ERR_FORMAT,
                         "%s:%d: no line of an op: calls us/call TFLOP/s GB/s roof%% "
                         "work size are its last numbers",
                         c->name, number);
-        }
         c->rows++;
         double s = calls * us * 1e-6;
         return add_rate(c, (OpWork)work, size, tflops * 1e12 * s, s);

@@ -47,20 +47,17 @@ static double out_latency(const Hardware *h, int64_t span)
 static Status links_of(const Hardware *h, const CollectiveGroup *g, Links *out)
 {
     int64_t span = g->span == 0 ? g->ranks : g->span;
-    if (g->ranks < 1 || g->local < 1 || g->ranks % g->local != 0) {
+    if (g->ranks < 1 || g->local < 1 || g->ranks % g->local != 0)
         return FAIL(ERR_ARG,
                     "a group of %lld ranks cannot have %lld in each domain, which must be "
                     "a divisor from 1",
                     (long long)g->ranks, (long long)g->local);
-    }
-    if ((double)g->local > h->scale_up_gpus) {
+    if ((double)g->local > h->scale_up_gpus)
         return FAIL(ERR_ARG, "a group has %lld ranks in each domain, a domain of %s holds %g",
                     (long long)g->local, h->name, h->scale_up_gpus);
-    }
-    if (span < g->ranks) {
+    if (span < g->ranks)
         return FAIL(ERR_ARG, "a group of %lld ranks cannot lie within %lld GPUs",
                     (long long)g->ranks, (long long)span);
-    }
     Links l = { .n = (double)g->ranks,
                 .g = (double)g->local,
                 .d = (double)g->ranks / (double)g->local,
@@ -180,14 +177,12 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
 {
     Links l = { 0 };
     TRY(links_of(h, g, &l));
-    if (d->top_k < 1 || d->top_k > d->experts) {
+    if (d->top_k < 1 || d->top_k > d->experts)
         return FAIL(ERR_ARG, "a token cannot take %lld of %lld experts", (long long)d->top_k,
                     (long long)d->experts);
-    }
-    if (d->experts % g->ranks != 0) {
+    if (d->experts % g->ranks != 0)
         return FAIL(ERR_ARG, "%lld experts do not divide over %lld ranks", (long long)d->experts,
                     (long long)g->ranks);
-    }
     double rows = d->tokens * d->row_bytes;
     double ranks = exchange_distinct(d->experts, d->top_k, g->ranks);
     double domains = exchange_distinct(d->experts, d->top_k, g->ranks / g->local);

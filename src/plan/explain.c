@@ -1,10 +1,9 @@
-#include "plan/explain.h"
-
 #include "plan/price_private.h"
+#include "plan/report.h"
 
 #include <string.h>
 
-static const double MIB = 1048576.0, GIB = 1073741824.0;
+static const double MIB = 1048576.0;
 
 static const char *const kind_names[] = { [LAYER_EMBED] = "embedding",
                                           [LAYER_ATTENTION] = "attention",
@@ -65,7 +64,7 @@ static Status state_bytes(Explained *x, const ParamShards *s)
         TRY(text_printf(x->out,
                         "  %s %.3f GiB = (%.0f parameters that every rank holds + %.0f / %lld + "
                         "%.0f of experts / %lld) x %.4g bytes\n",
-                        plan_kind_names[k], price->memory[k] / GIB, whole, dense, of, expert,
+                        plan_kind_names[k], price->memory[k] / PLAN_GIB, whole, dense, of, expert,
                         of_expert, price->memory[k] / elems));
     }
     return OK;
@@ -82,12 +81,12 @@ static Status slots(Explained *x)
     TRY(text_printf(x->out,
                     "  activations %.3f GiB = %d slots, each as large as the largest chunk in it, "
                     "and arenas for gradients that wait\n",
-                    x->r->price->memory[PLAN_ACTIVATIONS] / GIB, t.rank[rank].slots));
+                    x->r->price->memory[PLAN_ACTIVATIONS] / PLAN_GIB, t.rank[rank].slots));
     for (int c = 0; c < l->vpp; c++) {
         const SlotBytes *s = &in.slot[rank * l->vpp + c];
         TRY(text_printf(
             x->out, "    chunk %d: %.3f GiB a micro-batch; %.3f more where weight gradients wait\n",
-            c, (s->input + s->weight) / GIB, s->gradients / GIB));
+            c, (s->input + s->weight) / PLAN_GIB, s->gradients / PLAN_GIB));
     }
     return text_printf(x->out,
                        "  buffers: %d entries of transfers x %.2f MiB, rows of the largest "
@@ -115,7 +114,7 @@ static Status moment(Explained *x)
                         "  most is alive %.4f s into the pipeline's %.4f: %s of micro-batch %d on "
                         "chunk %d begins, slots hold %.3f GiB\n",
                         r->peak_at, sim.step, action_name(at->kind), at->micro, at->chunk,
-                        r->peak_bytes / GIB);
+                        r->peak_bytes / PLAN_GIB);
     }
     arena_free(&a);
     return s;
@@ -174,7 +173,7 @@ static Status print_ops(Explained *x, bool all)
 {
     for (int i = 0; i < x->p->classes; i++) {
         const LayerPrice *l = &x->entry->plain[i];
-        double s = price_pass_s(l, false) + price_pass_s(l, true);
+        double s = price_layer_s(l);
         TRY(text_printf(x->out, "  one %s layer: %.3f ms, host %.3f ms, waits %.3f ms\n",
                         kind_names[layer_of(x, i)->kind], 1e3 * s, 1e3 * l->host_s,
                         1e3 * l->wait_s));
@@ -213,7 +212,7 @@ static Status collective(Explained *x, const char *what, CollectiveKind kind, in
         x->out,
         "    %-22s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f GB up "
         "and %.3f GB out of a GPU = %.3f ms\n",
-        what, bytes / GIB, (long long)g.ranks, (long long)g.local, collective_way_name(c.way),
+        what, bytes / PLAN_GIB, (long long)g.ranks, (long long)g.local, collective_way_name(c.way),
         1e3 * c.latency_s, c.up_bytes / 1e9, c.out_bytes / 1e9, 1e3 * c.s);
 }
 
@@ -279,13 +278,6 @@ static const struct {
     { "dualpipe-v", "as dualpipe, on a V" },
 };
 
-static double sum_of(const double phase[PHASES])
-{
-    double s = 0;
-    for (int i = 0; i < PHASES; i++) s += phase[i];
-    return s;
-}
-
 static Status bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
@@ -305,8 +297,8 @@ static Status bubble(Explained *x)
     for (int i = 0; i < l->pp * l->vpp && i < 256; i++) {
         const ChunkTimes *t = &in.time[i];
         TRY(text_printf(x->out, "    rank %d chunk %d: forward %.3f, input %.3f, weight %.3f\n",
-                        i / l->vpp, i % l->vpp, 1e3 * sum_of(t->forward), 1e3 * sum_of(t->input),
-                        1e3 * sum_of(t->weight)));
+                        i / l->vpp, i % l->vpp, 1e3 * price_phases_s(t->forward),
+                        1e3 * price_phases_s(t->input), 1e3 * price_phases_s(t->weight)));
     }
     return OK;
 }

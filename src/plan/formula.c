@@ -180,10 +180,9 @@ static Status circle(const Reader *r, const char *at, int def)
     char says[SAYS_BYTES] = "this needs itself: ";
     int i = 0, used = (int)strlen(says);
     while (run->chain[i] != def) i++;
-    for (; i < run->n_chain && used + 2 * NAME_BYTES < SAYS_BYTES; i++) {
+    for (; i < run->n_chain && used + 2 * NAME_BYTES < SAYS_BYTES; i++)
         used += snprintf(says + used, SAYS_BYTES - (size_t)used, "%.60s -> ",
                          run->sheet->def[run->chain[i]].name);
-    }
     (void)snprintf(says + used, SAYS_BYTES - (size_t)used, "%.60s", run->sheet->def[def].name);
     return bad(r, at, says);
 }
@@ -339,25 +338,15 @@ static Status check(const FormulaDef *def)
 
 /* ---- sheets: a YAML text, and those that the program carries ---- */
 
-enum { FORMULAS_MAX = 64 };
-
 typedef enum Key { TITLE, SOURCE, EXTENDS, DEFINE, KEYS } Key;
 
 static const char *const keys[KEYS] = { "title", "source", "extends", "define" };
-
-static Status wrong(const ConfigDoc *doc, const yaml_node_t *n, const char *what,
-                    const char *wanted)
-{
-    char place[CONFIG_PLACE_BYTES], found[CONFIG_FOUND_BYTES];
-    return FAIL(ERR_ARG, "%s: %.60s is %s, must be %s", config_place(place, doc, n->start_mark),
-                what, config_found(found, n), wanted);
-}
 
 static Status read_text(const ConfigDoc *doc, const yaml_node_t *n, const char *what,
                         const char **out)
 {
     const char *text = config_scalar_text(n);
-    if (text == NULL) return wrong(doc, n, what, "a text");
+    if (text == NULL) return config_wrong(doc, n, what, "a text");
     return arena_text(doc->arena, text, strlen(text), out);
 }
 
@@ -369,7 +358,7 @@ static Status read_def(ConfigDoc *doc, const yaml_node_t *n, FormulaDef *d)
         const yaml_node_item_t *item = n->data.sequence.items.start;
         int parts = (int)(n->data.sequence.items.top - item);
         if (parts < 1 || parts > 3)
-            return wrong(doc, n, d->name, "an expression or [expression, unit, source]");
+            return config_wrong(doc, n, d->name, "an expression or [expression, unit, source]");
         for (int i = 1; i < parts; i++)
             TRY(read_text(doc, config_node(doc, item[i]), d->name, part[i]));
         n = config_node(doc, item[0]);
@@ -391,10 +380,10 @@ static Status read_defs(ConfigDoc *doc, const yaml_node_t *map, FormulaSheet *s)
         int i = 0;
         FormulaDef next = { .unit = "", .source = "", .file = s->name };
         TRY(config_key_text(doc, map, p, &name));
-        if (!is_name(name)) {
-            return wrong(doc, config_node(doc, p->key), "the name of a definition",
-                         "at most 63 of a-z, A-Z, 0-9 and _, no digit first, no function's name");
-        }
+        if (!is_name(name))
+            return config_wrong(
+                doc, config_node(doc, p->key), "the name of a definition",
+                "at most 63 of a-z, A-Z, 0-9 and _, no digit first, no function's name");
         TRY(arena_text(doc->arena, name, strlen(name), &next.name));
         TRY(read_def(doc, config_node(doc, p->value), &next));
         while (i < s->n && strcmp(s->def[i].name, name) != 0) i++;
@@ -417,12 +406,11 @@ static Status read_keys(ConfigDoc *doc, const yaml_node_t *root, const yaml_node
         int k = 0;
         TRY(config_key_text(doc, root, p, &key));
         while (k < KEYS && strcmp(key, keys[k]) != 0) k++;
-        if (k == KEYS) {
+        if (k == KEYS)
             return FAIL(ERR_ARG,
                         "%s: %.60s is no part of a formula sheet: title, source, "
                         "extends and define are",
                         config_place(place, doc, config_node(doc, p->key)->start_mark), key);
-        }
         value[k] = config_node(doc, p->value);
     }
     return OK;
@@ -460,21 +448,12 @@ Status formula_parse(FormulaSheet *s, Arena *a, const char *name, const char *ya
     return status;
 }
 
-int formula_count(void) { return formula_presets_n; }
-
-const char *formula_name(int i) { return formula_presets[i].name; }
-
 Status formula_load(FormulaSheet *s, Arena *a, const char *name)
 {
-    const char *names[FORMULAS_MAX];
-    int n = formula_presets_n < FORMULAS_MAX ? formula_presets_n : FORMULAS_MAX;
-    for (int i = 0; i < n; i++) {
-        const ConfigPreset *p = &formula_presets[i];
-        names[i] = p->name;
-        if (strcmp(p->name, name) == 0) return formula_parse(s, a, name, p->yaml, strlen(p->yaml));
-    }
-    char hint[TEXT_HINT_BYTES];
-    return FAIL(ERR_ARG, "there is no formula %.60s%s", name, text_hint(hint, name, names, n, ""));
+    const ConfigPreset *p = NULL;
+    TRY(config_preset_find(formula_presets, formula_presets_n, name, "there is no formula", "",
+                           &p));
+    return formula_parse(s, a, p->name, p->yaml, strlen(p->yaml));
 }
 
 /* ---- values ---- */

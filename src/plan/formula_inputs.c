@@ -1,4 +1,4 @@
-#include "plan/formula_inputs.h"
+#include "plan/formula.h"
 
 #include "schedule/layout.h"
 
@@ -85,7 +85,7 @@ static void fill(const Config *c, int64_t gpus, const Layers *n, FormulaInputs *
         { "n_dense", (double)n->rank[0], "dense layers of rank 0" },
         { "n_moe", (double)n->rank[1], "MoE layers of rank 0" },
         { "n_dense_recomputed", (double)n->recomputed[0], "recompute.layers of rank 0" },
-        { "n_moe_recomputed", (double)n->recomputed[1], "recompute.layers of rank 0" },
+        { "n_moe_recomputed", (double)n->recomputed[1], "recompute.layers of rank 0" }
     };
     in->n = sizeof all / sizeof *all;
     memcpy(in->at, all, sizeof all);
@@ -153,13 +153,12 @@ Status plan_formula(const Config *c, int64_t gpus, const char *name, Arena *a, P
     size_t length = strcspn(name, ",");
     TRY(arena_text(a, name, length, &sheet));
     TRY(formula_load(&f.sheet, a, sheet));
-    if (gpus < c->mesh_pp * c->mesh_ep) {
+    if (gpus < c->mesh_pp * c->mesh_ep)
         return FAIL(ERR_ARG,
                     "formula %s: %lld GPUs are fewer than mesh.pp %lld x mesh.ep %lld, give at "
                     "least %lld",
                     sheet, (long long)gpus, (long long)c->mesh_pp, (long long)c->mesh_ep,
                     (long long)(c->mesh_pp * c->mesh_ep));
-    }
     TRY(formula_inputs(c, gpus, a, &f.inputs));
     TRY(formula_settings(&f.sheet, a, name, &f.inputs));
     TRY(fill_results(&f));

@@ -7,16 +7,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char *const dtype_names[] = { "f32", "bf16", "fp8" };
 
-enum { DTYPES = sizeof dtype_names / sizeof *dtype_names, PRESETS_MAX = 64 };
+enum { DTYPES = sizeof dtype_names / sizeof *dtype_names };
 enum { WORKS = WORK_ATTENTION_BACKWARD + 1 }; /* op_work_names of these are sections */
-
-int hardware_preset_count(void) { return hardware_presets_n; }
-
-const char *hardware_preset_name(int i) { return hardware_presets[i].name; }
 
 /* ---- rates ---- */
 
@@ -51,10 +46,9 @@ static double curve_at(const HardwareCurve *c, double size)
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s)
 {
-    if (!(size > 0)) {
+    if (!(size > 0))
         return FAIL(ERR_ARG, "%s: no rate for %s of size %g, which must be above 0", h->name,
                     op_work_names[work], size);
-    }
     const OpWork works[] = { work, work == WORK_GROUPED ? WORK_GEMM : work };
     const HardwareDtype dtypes[] = { dtype, HARDWARE_BF16 };
     double ratio = hardware_peak(h, dtype) / hardware_peak(h, HARDWARE_BF16);
@@ -77,15 +71,13 @@ static Status check_curve(const Hardware *h, OpWork work, HardwareDtype dtype)
     const HardwareCurve *c = curve_of(h, work, dtype);
     double peak = hardware_peak(h, dtype) / 1e12;
     for (int i = 0; i < c->n; i++) {
-        if (i > 0 && c->at[i].size <= c->at[i - 1].size) {
+        if (i > 0 && c->at[i].size <= c->at[i - 1].size)
             return FAIL(ERR_ARG, "%s: sizes of %s.%s must rise, %g stands behind %g", h->name,
                         op_work_names[work], dtype_names[dtype], c->at[i].size, c->at[i - 1].size);
-        }
         if (c->at[i].tflops <= peak) continue;
-        if (peak <= 0) {
+        if (peak <= 0)
             return FAIL(ERR_ARG, "%s: there is %s.%s, but peak.%s is missing", h->name,
                         op_work_names[work], dtype_names[dtype], dtype_names[dtype]);
-        }
         return FAIL(ERR_ARG, "%s: %s.%s reaches %g TFLOP/s at %g, more than peak.%s %g", h->name,
                     op_work_names[work], dtype_names[dtype], c->at[i].tflops, c->at[i].size,
                     dtype_names[dtype], peak);
@@ -97,15 +89,13 @@ static Status check_tiers(const Hardware *h)
 {
     const HardwareTiers *t = &h->scale_out_tiers;
     for (int i = 0; i < t->n; i++) {
-        if (t->at[i].share > 1) {
+        if (t->at[i].share > 1)
             return FAIL(ERR_ARG,
                         "%s: a tier of scale_out.tiers lets through a share of %g, at most 1",
                         h->name, t->at[i].share);
-        }
-        if (i > 0 && t->at[i].gpus <= t->at[i - 1].gpus) {
+        if (i > 0 && t->at[i].gpus <= t->at[i - 1].gpus)
             return FAIL(ERR_ARG, "%s: GPUs of scale_out.tiers must rise, %g stands behind %g",
                         h->name, t->at[i].gpus, t->at[i - 1].gpus);
-        }
     }
     return OK;
 }
@@ -165,10 +155,9 @@ typedef struct Target {
 
 static Status wrong(const Target *t, const yaml_node_t *n, const char *wanted)
 {
-    char place[CONFIG_PLACE_BYTES], word[CONFIG_FOUND_BYTES];
-    return FAIL(ERR_ARG, "%s: %s is %s, must be %s: %s",
-                config_place(place, &t->reader->doc, n->start_mark), t->name, config_found(word, n),
-                wanted, t->row->help);
+    char more[512];
+    (void)snprintf(more, sizeof more, "%s: %s", wanted, t->row->help);
+    return config_wrong(&t->reader->doc, n, t->name, more);
 }
 
 static void *field_of(const Target *t) { return (char *)t->reader->h + t->row->offset; }
@@ -305,15 +294,32 @@ static Status read_section(Reader *r, const char *section, const yaml_node_t *ma
     return OK;
 }
 
+static bool given(const Row *r, const Hardware *h);
+static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what);
+
+/* `extends: GPU`, a preset: what stands nowhere behind it is as that GPU has it. */
+static Status extend(Reader *r, const yaml_node_t *preset)
+{
+    const char *name = config_scalar_text(preset), *own = r->h->name;
+    TRY(load_preset(r->h, r->doc.arena, name == NULL ? "" : name, "there is no GPU to extend:"));
+    r->h->name = own;
+    for (int i = 0; i < ROWS; i++) r->seen[i] = given(&rows[i], r->h);
+    return OK;
+}
+
 static Status read_sections(Reader *r)
 {
     const yaml_node_t *root = yaml_document_get_root_node(&r->doc.yaml);
     if (config_is_nothing(root)) return OK;
     TRY(config_need_mapping(&r->doc, root, "the hardware"));
-    const yaml_node_pair_t *p = root->data.mapping.pairs.start;
+    const yaml_node_pair_t *first = root->data.mapping.pairs.start, *p = first;
     for (; p < root->data.mapping.pairs.top; p++) {
         const char *key = NULL;
         TRY(config_key_text(&r->doc, root, p, &key));
+        if (p == first && strcmp(key, "extends") == 0) {
+            TRY(extend(r, config_node(&r->doc, p->value)));
+            continue;
+        }
         if (find(key, NULL) < 0) return unknown_row(r, config_node(&r->doc, p->key), key, NULL);
         TRY(read_section(r, key, config_node(&r->doc, p->value)));
     }
@@ -324,9 +330,8 @@ static Status check_missing(const Reader *r)
 {
     for (int i = 0; i < ROWS; i++) {
         bool given = false;
-        for (int k = 0; k < ROWS; k++) {
+        for (int k = 0; k < ROWS; k++)
             given |= r->seen[k] && strcmp(rows[k].section, rows[i].section) == 0;
-        }
         if (r->seen[i] || rows[i].need == MAY || (rows[i].need == GIVEN && !given)) continue;
         return FAIL(ERR_ARG, "%.120s: %s.%s is missing: %s", r->doc.name, rows[i].section,
                     rows[i].name, rows[i].help);
@@ -357,26 +362,17 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
     return OK;
 }
 
-static Status unknown(const char *source)
+static Status load_preset(Hardware *h, Arena *a, const char *name, const char *what)
 {
-    const char *names[PRESETS_MAX];
-    char hint[TEXT_HINT_BYTES];
-    int n = hardware_presets_n < PRESETS_MAX ? hardware_presets_n : PRESETS_MAX;
-    for (int i = 0; i < n; i++) names[i] = hardware_presets[i].name;
-    return FAIL(ERR_ARG, "there is neither a hardware file nor a GPU %s%s", source,
-                text_hint(hint, source, names, n,
-                          " (docs/formats.md describes the file and lists the GPUs)"));
-}
-
-static bool is_file(const char *path)
-{
-    struct stat info = { 0 };
-    return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+    const ConfigPreset *p = NULL;
+    TRY(config_preset_find(hardware_presets, hardware_presets_n, name, what,
+                           " (docs/formats.md describes the file and lists the GPUs)", &p));
+    return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
 }
 
 Status hardware_load(Hardware *h, Arena *a, const char *source)
 {
-    if (is_file(source)) {
+    if (file_is_file(source)) {
         FileMap map = { 0 };
         TRY(file_map(source, &map));
         const char *yaml = map.bytes == 0 ? "" : (const char *)map.data;
@@ -384,12 +380,7 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
         file_unmap(&map);
         return s;
     }
-    for (int i = 0; i < hardware_presets_n; i++) {
-        const ConfigPreset *p = &hardware_presets[i];
-        if (strcasecmp(p->name, source) == 0)
-            return hardware_parse(h, a, p->name, p->yaml, strlen(p->yaml));
-    }
-    return unknown(source);
+    return load_preset(h, a, source, "there is neither a hardware file nor a GPU");
 }
 
 /* ---- the other way ---- */

@@ -72,13 +72,17 @@ Status hardware_parse(Hardware *h, Arena *a, const char *name, const char *yaml,
 /* A file that hardware_parse reads back to the same numbers. */
 Status hardware_print(const Hardware *h, Text *out);
 
-int hardware_preset_count(void);
-const char *hardware_preset_name(int i);
-
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
+
+/* calibrate.c: a GPU's file from what `switchyard bench ops` measured on one. The rates of products
+ * and attention by size, and of memory, are those measured; everything else (peaks, links, host) is
+ * the base GPU's. Ops of one size count by the time that they take. `bench` is the output of bench
+ * ops on a GPU (several runs may stand one after the other), `name`
+ * its file for messages. Texts live in `a`. ERR_FORMAT: no such output, or a line that is cut. */
+Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);
 
 #endif

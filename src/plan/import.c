@@ -201,11 +201,10 @@ static Status apply_row(Import *m, const char *key, const Map *r)
     const char *value = text_of(m, key);
     if (value == NULL) return OK;
     if (r->words == NULL) return set(m, key, r->ours, value);
-    if (!pick(r->words, value, false, ours)) {
+    if (!pick(r->words, value, false, ours))
         return because(
             m, key,
             FAIL(ERR_ARG, "that is %s; understood are (theirs=ours) %s", r->ours, r->words));
-    }
     return *ours == '\0' ? OK : set(m, key, r->ours, ours);
 }
 
@@ -245,9 +244,8 @@ static Status apply_others(Import *m)
                 add_word(&m->more->options, option, yes ? "1" : no ? "0" : s->value);
             continue;
         }
-        for (const char *w = next_word(&list, " ", &n); w != NULL; w = next_word(&list, " ", &n)) {
+        for (const char *w = next_word(&list, " ", &n); w != NULL; w = next_word(&list, " ", &n))
             known |= strncmp(s->key, w, (size_t)n) == 0;
-        }
         if (!known) add_word(&m->more->unknown, s->key, s->place);
     }
     return OK;
@@ -288,15 +286,12 @@ static Status fill_shape(Import *m)
         if (text_of(m, need[i]) != NULL) continue;
         return FAIL(ERR_ARG, "%s: neither it nor its model's file has %s", m->path, need[i]);
     }
-    if (text_of(m, "kv_channels") == NULL) {
+    if (text_of(m, "kv_channels") == NULL)
         TRY(put(m, "kv_channels", "attention.head_dim", c->model_hidden / c->attention_heads));
-    }
-    if (text_of(m, "num_query_groups") == NULL || is(m, "group_query_attention", "false")) {
+    if (text_of(m, "num_query_groups") == NULL || is(m, "group_query_attention", "false"))
         c->attention_kv_heads = c->attention_heads;
-    }
-    if (text_of(m, "ffn_hidden_size") == NULL) {
+    if (text_of(m, "ffn_hidden_size") == NULL)
         TRY(put(m, "ffn_hidden_size", "model.ffn", (c->model_hidden * 8 / 3 + 63) / 64 * 64));
-    }
     if (text_of(m, "moe_ffn_hidden_size") == NULL) c->moe_ffn = c->model_ffn;
     if (text_of(m, "num_experts") == NULL) c->model_dense_layers = c->model_layers;
     if (text_of(m, "vocab_size") != NULL || text_of(m, "padded_vocab_size") != NULL) return OK;
@@ -315,24 +310,21 @@ static Status fill_moe(Import *m)
     Config *c = m->c;
     int64_t shared = 0;
     TRY(whole(m, key, c->moe_shared * c->moe_ffn, &shared));
-    if (shared % c->moe_ffn != 0) {
+    if (shared % c->moe_ffn != 0)
         return because(m, key,
                        FAIL(ERR_UNSUPPORTED, "no multiple of moe.ffn %lld", (long long)c->moe_ffn));
-    }
     TRY(put(m, key, "moe.shared", shared / c->moe_ffn));
-    if (text_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups) {
+    if (text_of(m, "moe_router_group_topk") != NULL && c->moe_top_k > c->moe_top_groups)
         c->moe_group_score_top = c->moe_top_k / c->moe_top_groups;
-    }
     if (freq == NULL || c->model_dense_layers == c->model_layers) return OK;
     const char *zeros = strstr(freq, "[0]*"), *ones = zeros == NULL ? NULL : strstr(zeros, "[1]*");
     int64_t dense = zeros == NULL ? 0 : strtol(zeros + 4, NULL, 10) % NUMBER_MAX;
     int64_t moe = ones == NULL ? 0 : strtol(ones + 4, NULL, 10) % NUMBER_MAX;
-    if (strcmp(freq, "1") != 0 && (ones == NULL || dense + moe != c->model_layers)) {
+    if (strcmp(freq, "1") != 0 && (ones == NULL || dense + moe != c->model_layers))
         return because(m, "moe_layer_freq",
                        FAIL(ERR_UNSUPPORTED,
                             "1 or ([0]*DENSE+[1]*MOE) is wanted, %lld layers in all",
                             (long long)c->model_layers));
-    }
     return put(m, "moe_layer_freq", "model.dense_layers", dense);
 }
 
@@ -453,12 +445,10 @@ static Status import(Import *m)
     const char *name = text_of(m, "model.name"), *flavour = text_of(m, "model.flavor");
     char model[NAME_BYTES];
     (void)snprintf(model, sizeof model, "%s", m->settings.model == NULL ? "" : m->settings.model);
-    if (m->titan && name != NULL) {
+    if (m->titan && name != NULL)
         (void)snprintf(model, sizeof model, "%s-%s", name, flavour == NULL ? "" : flavour);
-    }
-    if (m->settings.module != NULL) {
+    if (m->settings.module != NULL)
         TRY(note(m, "defaults are Primus', there is no file", m->settings.module));
-    }
     TRY(config_default(m->c, m->a));
     if (*model == '\0' && m->titan)
         return FAIL(ERR_ARG, "%s: model.name and model.flavor are missing", m->path);
@@ -478,10 +468,9 @@ Status plan_import(const char *from, const char *path, Arena *a, Config *out, Pl
     Import m = { .a = a, .c = &next, .more = &said, .path = path };
     char hint[TEXT_HINT_BYTES];
     bool primus = strcmp(from, known[0]) == 0;
-    if (!primus && strcmp(from, known[1]) != 0) {
+    if (!primus && strcmp(from, known[1]) != 0)
         return FAIL(ERR_ARG, "there is no format %s%s", from,
                     text_hint(hint, from, known, 2, ", did you mean primus or torchtitan?"));
-    }
     TRY(primus ? settings_read_primus(&m.settings, a, path)
                : settings_read_torchtitan(&m.settings, a, path));
     m.titan = strcmp(m.settings.framework, "torchtitan") == 0;

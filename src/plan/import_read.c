@@ -116,10 +116,9 @@ static Status add_node(Settings *s, ConfigDoc *d, const char *prefix, const yaml
         config_place(place, d, config_node(d, p->key)->start_mark);
         bool mapping = v->type == YAML_MAPPING_NODE;
         int n = snprintf(key, sizeof key, "%s%s%s", prefix, name, mapping ? "." : "");
-        if (n >= NAME_BYTES || s->pairs++ == PAIRS_MAX) {
+        if (n >= NAME_BYTES || s->pairs++ == PAIRS_MAX)
             return FAIL(ERR_FORMAT, "%s: a key of more than %d bytes, or more than %d keys", place,
                         NAME_BYTES - 1, PAIRS_MAX);
-        }
         if (mapping) {
             TRY(add_node(s, d, key, v));
             continue;
@@ -226,12 +225,11 @@ static Status toml_to_yaml(const char *path, const char *toml, Text *yaml)
                             (int)n, key, (int)(end > value ? end - value : 0), value));
         }
         at = skip(end, " \t\r");
-        if (*at != '\n' && *at != '\0') {
+        if (*at != '\n' && *at != '\0')
             return FAIL(ERR_FORMAT,
                         "%s:%d: not TOML as in job files: [section], or key = a text in quotes, a "
                         "number, true, false or a list of these",
                         path, line);
-        }
         for (; key < end; key++) line += *key == '\n';
         TRY(text_append(yaml, "\n", 1));
         line++;
@@ -261,11 +259,10 @@ Status settings_read_primus(Settings *s, Arena *a, const char *path)
     TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
     TRY(read_yaml(s, path));
     const char *framework = text_of(s, "modules.pre_trainer.framework");
-    if (framework == NULL) {
+    if (framework == NULL)
         return FAIL(ERR_FORMAT,
                     "%s: there is no modules.pre_trainer.framework, as experiments of Primus have",
                     path);
-    }
     s->framework = framework;
     if (strcmp(framework, frameworks[0]) != 0 && strcmp(framework, frameworks[1]) != 0) {
         char hint[TEXT_HINT_BYTES];

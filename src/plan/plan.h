@@ -5,8 +5,9 @@
  * number of them, and the stack that would run it. planner_price answers for one layout in about
  * 0.1 ms: what a layer takes is counted once for each (layer kind, tokens, ep, cp, recompute set)
  * by the engine's own counting run and added up in closed forms; the schedule is walked by
- * schedule/estimate.h. planner_count is its witness: the counting run of every pipeline rank and
- * the simulator over all ranks' Programs. Both give the same bytes; times agree to 1 %.
+ * schedule/estimate.h. Its witness stands in its test: the
+ * counting run of every pipeline rank and the simulator over all ranks' Programs. Both give the
+ * same bytes; times agree to 1 %.
  *
  * Time of an op: the larger of its FLOPs over the rate that the GPU reaches for work of its kind
  * and size, and its bytes over the rate of memory (Williams, Waterman, Patterson, "Roofline",
@@ -77,12 +78,20 @@ typedef struct PlanPrice {
 
 typedef struct PlanStack PlanStack; /* plan/stack.h */
 
+static const double PLAN_GIB = 1073741824.0;
+
 typedef struct PlanRequest {
     const Config *config; /* batch, sequence and model; its mesh.* is not looked at */
     const Hardware *hardware;
     const PlanStack *stack;
     int64_t gpus;
 } PlanRequest;
+
+/* Bytes of a GPU that may be used: all but plan.margin of them. */
+static inline double plan_room_bytes(const PlanRequest *q)
+{
+    return q->hardware->memory_gib * PLAN_GIB * (1 - q->config->plan_margin);
+}
 
 /* One thread's; keeps what it counted in an arena of its own. */
 typedef struct Planner Planner;
@@ -101,9 +110,6 @@ Status planner_simulate(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pip
                         Simulation *sim);
 /* Another time of the pipeline, and what follows from it. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
-/* The price by the counting run of every rank and the simulator: peak_bytes (not its kinds) and
- * whatever follows from the step's time. For our own stack. */
-Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out);
 
 /* The partition of a layout, as schedule/layout.h writes it, in `a`. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);

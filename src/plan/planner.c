@@ -5,16 +5,6 @@
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t GRAPH_BYTES = (size_t)512 << 20;
 
-static Status tables(Planner *p)
-{
-    void *memory = NULL;
-    TRY(arena_alloc_zero(&p->kept, PRICE_ENTRIES * sizeof(PriceEntry *), &memory));
-    p->entry = memory;
-    TRY(arena_alloc_zero(&p->kept, PRICE_PARTITIONS * sizeof(Partition *), &memory));
-    p->partition = memory;
-    return OK;
-}
-
 /* FLOPs of a step: layers counted whole, on one rank, nothing computed twice. */
 static Status model_flops(Planner *p)
 {
@@ -40,11 +30,11 @@ static Status setup(Planner *p, const PlanRequest *q)
     c->mesh_layout = "";
     c->run_device = DEVICE_CPU; /* whose workspaces are small; a GPU's are the stack's to say */
     c->recompute_layers.n = 0;
-    if (q->gpus < 1) {
+    if (q->gpus < 1)
         return FAIL(ERR_ARG, "plan: %lld GPUs, at least 1 is needed", (long long)q->gpus);
-    }
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
-    TRY(tables(p));
+    TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
+    TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
     TRY(estimator_init(&p->estimator, GRAPH_BYTES));
     TRY(price_classes(p));
     return model_flops(p);
@@ -54,10 +44,9 @@ static Status setup(Planner *p, const PlanRequest *q)
 Status planner_make(const PlanRequest *q, Planner **out)
 {
     Arena kept = { 0 };
-    void *memory = NULL;
+    Planner *p = NULL;
     TRY(arena_init(&kept, "plan", MEM_HOST, KEPT_BYTES));
-    TRY(arena_alloc_zero(&kept, sizeof(Planner), &memory));
-    Planner *p = memory;
+    TRY(ARENA_ZEROED(&kept, 1, &p));
     p->kept = kept;
     Status s = setup(p, q);
     if (s != OK) {
@@ -103,17 +92,15 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
                      .shard = c->mesh_shard,
                      .micro_batch = c->train_micro_batch };
     TRY(schedule_find(c->mesh_schedule, &l.schedule));
-    if (l.dp < 1) {
+    if (l.dp < 1)
         return FAIL(ERR_ARG, "plan: mesh.pp %d x mesh.cp %d are more than the %lld GPUs", l.pp,
                     l.cp, (long long)gpus);
-    }
     TRY(recompute_of(c, &l));
     if (c->mesh_layout[0] != '\0') {
-        void *memory = NULL;
-        int stages = l.schedule->placement == PLACE_BOTH ? l.pp : l.pp * l.vpp;
-        TRY(arena_alloc(a, sizeof(Layout), &memory));
-        TRY(layout_parse(c->mesh_layout, stages, (int)c->model_layers, a, memory));
-        l.partition = memory;
+        Layout *given = NULL;
+        TRY(ARENA_NEW(a, 1, &given));
+        TRY(layout_parse(c->mesh_layout, price_stage_count(&l), (int)c->model_layers, a, given));
+        l.partition = given;
     }
     *out = l;
     return OK;

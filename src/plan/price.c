@@ -3,16 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-const char *const plan_kind_names[PLAN_KINDS] = {
-    [PLAN_WEIGHTS] = "weights",
-    [PLAN_GRADS] = "grads",
-    [PLAN_MAIN] = "main",
-    [PLAN_OPTIMIZER] = "optimizer",
-    [PLAN_ACTIVATIONS] = "activations",
-    [PLAN_BUFFERS] = "buffers",
-    [PLAN_WORKSPACE] = "workspace",
-    [PLAN_RESERVE] = "reserve",
-};
+const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
+                                                  [PLAN_GRADS] = "grads",
+                                                  [PLAN_MAIN] = "main",
+                                                  [PLAN_OPTIMIZER] = "optimizer",
+                                                  [PLAN_ACTIVATIONS] = "activations",
+                                                  [PLAN_BUFFERS] = "buffers",
+                                                  [PLAN_WORKSPACE] = "workspace",
+                                                  [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
     [PLAN_COMPUTE] = "compute", [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context",
@@ -29,8 +27,7 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
     /* What the host takes longer than the device, and what the device waits for it. */
-    double device = price_pass_s(l, false) + price_pass_s(l, true);
-    double lost = fmax(0, l->host_s - device) + l->wait_s;
+    double lost = fmax(0, l->host_s - price_layer_s(l)) + l->wait_s;
     int part = c->layers % 2 == 0 ? PHASE_ATTENTION : PHASE_EXPERTS;
     for (int i = 0; i < PHASES; i++) {
         c->time.forward[i] += l->time.forward[i];
@@ -72,7 +69,6 @@ static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind
     return OK;
 }
 
-/* Ranks that share out dense parameters, experts. */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e)
 {
     int64_t ranks = l->dp * l->cp;
@@ -216,7 +212,6 @@ void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *
 
 /* ---- a layout ---- */
 
-/* Hops of a micro-batch: stages of the model. */
 int price_stage_count(const PlanLayout *l)
 {
     return l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
@@ -251,16 +246,11 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
     const StageBlocks *stage;
-    void *memory = NULL;
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
-    TRY(arena_alloc_zero(&p->scratch, (size_t)l->pp * sizeof(RankPrice), &memory));
-    out->rank = memory;
-    TRY(arena_alloc(&p->scratch, chunks * sizeof(ChunkPrice), &memory));
-    out->chunk = memory;
-    TRY(arena_alloc(&p->scratch, chunks * sizeof(ChunkTimes), &memory));
-    out->time = memory;
-    TRY(arena_alloc(&p->scratch, chunks * sizeof(SlotBytes), &memory));
-    out->slot = memory;
+    TRY(ARENA_ZEROED(&p->scratch, l->pp, &out->rank));
+    TRY(ARENA_NEW(&p->scratch, chunks, &out->chunk));
+    TRY(ARENA_NEW(&p->scratch, chunks, &out->time));
+    TRY(ARENA_NEW(&p->scratch, chunks, &out->slot));
     out->blocks = 1;
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
@@ -290,9 +280,7 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
 {
     const double *v = e->stack.at;
     ParamShards shards = price_shards(p, l, e);
-    int64_t count = p->config.train_batch / l->dp / l->micro_batch;
-    double micros = (double)count;
-    TRY(gradients_s(p, l, e, rank, micros, &part_s[PLAN_GRADIENTS]));
+    TRY(gradients_s(p, l, e, rank, (double)price_micros(p, l), &part_s[PLAN_GRADIENTS]));
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
     double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
@@ -347,20 +335,17 @@ static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, c
         out->peak_bytes = sum, out->worst_rank = r;
         memcpy(out->memory, memory, sizeof memory);
     }
-    double room = p->q.hardware->memory_gib * (1 - p->config.plan_margin) * 1073741824.0;
-    out->fits = out->peak_bytes <= room;
+    out->fits = out->peak_bytes <= plan_room_bytes(&p->q);
 }
 
 static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                           EstimateInput *out)
 {
-    void *memory = NULL;
+    unsigned *passes = NULL;
     TRY(price_ranks(p, l, e, n));
-    int64_t micros = p->config.train_batch / l->dp / l->micro_batch;
-    *out = (EstimateInput){ l->schedule, l->pp,   l->vpp,  (int)micros,
+    *out = (EstimateInput){ l->schedule, l->pp,   l->vpp,  (int)price_micros(p, l),
                             n->blocks,   n->time, n->slot, l->pp > 1 ? send_s(p, l, e) : 0 };
-    TRY(arena_alloc(&p->scratch, (size_t)(l->pp * l->vpp) * sizeof(unsigned), &memory));
-    unsigned *passes = memory;
+    TRY(ARENA_NEW(&p->scratch, l->pp * l->vpp, &passes));
     TRY(estimate_passes(&p->estimator, out, passes));
     for (int i = 0; i < l->pp * l->vpp; i++) {
         ChunkBytes b = price_add_bytes(&n->rank[i / l->vpp], e, &n->chunk[i], passes[i]);

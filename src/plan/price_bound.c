@@ -57,9 +57,8 @@ static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, St
 Status price_sums(Planner *p, PriceEntry *e)
 {
     for (int again = 0; again < 2; again++) {
-        void *memory = NULL;
-        TRY(arena_alloc(&p->kept, (size_t)(p->spec.blocks + 1) * sizeof(PassSum), &memory));
-        PassSum *before = e->before[again] = memory;
+        TRY(ARENA_NEW(&p->kept, p->spec.blocks + 1, &e->before[again]));
+        PassSum *before = e->before[again];
         before[0] = (PassSum){ 0 };
         for (int i = 0; i < p->spec.blocks; i++) {
             PassSum block = stage_alone(p, e, again, (StageBlocks){ i, 1, false, false });
@@ -138,8 +137,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     RankPrice rank = { 0 };
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    int64_t count = p->config.train_batch / l->dp / l->micro_batch;
-    double micros = (double)count;
+    double micros = (double)price_micros(p, l);
     TRY(price_entry(p, l, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));

@@ -13,18 +13,14 @@ static bool alike(const LayerSpec *a, const LayerSpec *b)
 
 Status price_classes(Planner *p)
 {
-    void *memory = NULL;
     TRY(spec_build(&p->config, &p->kept, &p->spec));
-    TRY(arena_alloc(&p->kept, (size_t)p->spec.n_layers * sizeof(int), &memory));
-    p->class_of = memory;
-    TRY(arena_alloc(&p->kept, 2 * (size_t)p->spec.n_layers * sizeof *p->layers, &memory));
-    p->layers = memory;
+    TRY(ARENA_NEW(&p->kept, p->spec.n_layers, &p->class_of));
+    TRY(ARENA_NEW(&p->kept, 2 * p->spec.n_layers, &p->layers));
     for (int i = 0; i < p->spec.n_layers; i++) {
         int c = 0;
         while (c < p->classes && !alike(&p->spec.layers[p->first_of[c]], &p->spec.layers[i])) c++;
-        if (c == LAYER_CLASSES_MAX) {
+        if (c == LAYER_CLASSES_MAX)
             return FAIL(ERR_UNSUPPORTED, "plan: more than %d kinds of layers", LAYER_CLASSES_MAX);
-        }
         if (c == p->classes) p->first_of[p->classes++] = i;
         p->class_of[i] = c;
     }
@@ -123,14 +119,15 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     l->wait_s = layer->kind == LAYER_MOE ? v[STACK_wait_moe] * (whole ? 1.5 : 1) : 0;
 }
 
-double price_pass_s(const LayerPrice *l, bool backward)
+static double pass_s(const LayerPrice *l, bool backward)
 {
     double s = 0;
-    for (int i = 0; i < PHASES; i++) {
+    for (int i = 0; i < PHASES; i++)
         s += backward ? l->time.input[i] + l->time.weight[i] : l->time.forward[i];
-    }
     return s;
 }
+
+double price_layer_s(const LayerPrice *l) { return pass_s(l, false) + pass_s(l, true); }
 
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
                           unsigned recompute, LayerPrice *out)
@@ -213,24 +210,21 @@ static bool same_key(const PriceKey *a, const PriceKey *b)
 static PriceEntry **entry_place(const Planner *p, const PriceKey *key)
 {
     size_t at = hash_of(key, sizeof *key) % PRICE_ENTRIES;
-    while (p->entry[at] != NULL && !same_key(&p->entry[at]->key, key)) {
+    while (p->entry[at] != NULL && !same_key(&p->entry[at]->key, key))
         at = (at + 1) % PRICE_ENTRIES;
-    }
     return &p->entry[at];
 }
 
 static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
 {
-    void *memory = NULL;
+    PriceEntry *e = NULL;
     const PriceEntry *plain = NULL;
     PlanLayout whole = *l;
     whole.recompute = 0;
     if (key->recompute != 0) TRY(price_entry(p, &whole, &plain));
-    if (p->entries == PRICE_ENTRIES / 2) {
+    if (p->entries == PRICE_ENTRIES / 2)
         return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
-    }
-    TRY(arena_alloc_zero(&p->kept, sizeof(PriceEntry), &memory));
-    PriceEntry *e = memory;
+    TRY(ARENA_ZEROED(&p->kept, 1, &e));
     e->key = *key;
     TRY(fill_entry(p, e, plain));
     *entry_place(p, key) = e;
@@ -254,8 +248,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 static double block_s(const Planner *p, const PriceEntry *e, int block)
 {
     const LayerPrice *a = &e->plain[price_attention(p, block)], *m = &e->plain[price_mlp(p, block)];
-    return price_pass_s(a, false) + price_pass_s(a, true) + price_pass_s(m, false) +
-           price_pass_s(m, true);
+    return price_layer_s(a) + pass_s(m, false) + pass_s(m, true);
 }
 
 static void even_blocks(const Planner *p, int stages, StageBlocks *out)
@@ -279,14 +272,11 @@ static void take_layout(const Layout *l, StageBlocks *out)
 static Status balance(Planner *p, const PriceEntry *e, int stages, StageBlocks *out)
 {
     ArenaMark mark = arena_mark(&p->scratch);
-    void *memory = NULL;
-    TRY(arena_alloc(&p->scratch, (size_t)p->spec.blocks * sizeof(double), &memory));
-    double *layer = memory;
+    double *layer = NULL;
+    TRY(ARENA_NEW(&p->scratch, p->spec.blocks, &layer));
     for (int i = 0; i < p->spec.blocks; i++) layer[i] = block_s(p, e, i);
-    const LayerPrice *embed = &e->plain[p->class_of[0]], *head = &e->plain[price_head(p)];
-    LayoutCost cost = { layer, (int)p->spec.blocks,
-                        price_pass_s(embed, false) + price_pass_s(embed, true),
-                        price_pass_s(head, false) + price_pass_s(head, true) };
+    LayoutCost cost = { layer, (int)p->spec.blocks, price_layer_s(&e->plain[p->class_of[0]]),
+                        price_layer_s(&e->plain[price_head(p)]) };
     Layout layout;
     Status s = layout_balance(&cost, stages, &p->kept, &p->scratch, &layout);
     if (s == OK) take_layout(&layout, out);
@@ -297,10 +287,8 @@ static Status balance(Planner *p, const PriceEntry *e, int stages, StageBlocks *
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
     int last = (int)p->spec.blocks - 1;
-    const LayerPrice *embed = &e->plain[p->class_of[0]], *head = &e->plain[price_head(p)];
-    double unit = block_s(p, e, last) / 32;
-    double embed_s = price_pass_s(embed, false) + price_pass_s(embed, true);
-    double head_s = price_pass_s(head, false) + price_pass_s(head, true);
+    double unit = block_s(p, e, last) / 32, embed_s = price_layer_s(&e->plain[p->class_of[0]]);
+    double head_s = price_layer_s(&e->plain[price_head(p)]);
     PartitionKey key;
     memset(&key, 0, sizeof key);
     key.stages = stages;
@@ -313,27 +301,24 @@ static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int sta
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     const StageBlocks **out)
 {
-    void *memory = NULL;
-    size_t bytes = (size_t)stages * sizeof(StageBlocks);
     if (l->partition != NULL) {
-        TRY(arena_alloc(&p->scratch, bytes, &memory));
-        take_layout(l->partition, memory);
-        *out = memory;
+        StageBlocks *given = NULL;
+        TRY(ARENA_NEW(&p->scratch, stages, &given));
+        take_layout(l->partition, given);
+        *out = given;
         return OK;
     }
     PartitionKey key = partition_key(p, e, stages);
     size_t at = hash_of(&key, sizeof key) % PRICE_PARTITIONS;
-    while (p->partition[at] != NULL && memcmp(&p->partition[at]->key, &key, sizeof key) != 0) {
+    while (p->partition[at] != NULL && memcmp(&p->partition[at]->key, &key, sizeof key) != 0)
         at = (at + 1) % PRICE_PARTITIONS;
-    }
     if (p->partition[at] == NULL) {
-        if (p->partitions == PRICE_PARTITIONS / 2) {
+        if (p->partitions == PRICE_PARTITIONS / 2)
             return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
-        }
-        TRY(arena_alloc(&p->kept, sizeof(Partition), &memory));
-        Partition *new = memory;
-        TRY(arena_alloc(&p->kept, bytes, &memory));
-        *new = (Partition){ key, memory };
+        Partition *new = NULL;
+        TRY(ARENA_NEW(&p->kept, 1, &new));
+        new->key = key;
+        TRY(ARENA_NEW(&p->kept, stages, &new->at));
         if (e->stack.at[STACK_balance] == 0)
             even_blocks(p, stages, new->at);
         else
@@ -349,17 +334,15 @@ Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char *
 {
     const PriceEntry *e = NULL;
     const StageBlocks *stage = NULL;
-    void *memory = NULL;
     int stages = price_stage_count(l);
+    Layout layout = { .stages = stages, .layers = (int)p->spec.blocks };
     TRY(price_entry(p, l, &e));
     TRY(price_stages(p, l, e, stages, &stage));
-    TRY(arena_alloc_zero(a, (size_t)stages * sizeof(LayoutStage), &memory));
-    Layout layout = { .stage = memory, .stages = stages, .layers = (int)p->spec.blocks };
-    for (int i = 0; i < stages; i++) {
+    TRY(ARENA_ZEROED(a, stages, &layout.stage));
+    for (int i = 0; i < stages; i++)
         layout.stage[i] = (LayoutStage){ .first = stage[i].first,
                                          .layers = stage[i].blocks,
                                          .embedding = stage[i].embedding,
                                          .loss = stage[i].head };
-    }
     return layout_text(&layout, a, text);
 }

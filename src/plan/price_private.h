@@ -1,10 +1,60 @@
 /* price_private: what price.c (memory and time of a layout), price_layers.c (layers, counted once)
- * and price_count.c (the witness) share. */
+ * and price_simulate.c share. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
-#include "plan/layer_price.h"
+#include "plan/plan.h"
+#include "plan/roofline.h"
+#include "schedule/estimate.h"
 #include "train/chunk_count.h"
+#include "train/layer_count.h"
+
+/* What a layer of each kind takes of memory and time for one micro-batch is counted once, kept, and
+ * added up for any layout. A class is layers that are alike: the embedding, attention over all keys
+ * or over chunks, a dense MLP, a MoE layer, the head. A model has a handful. */
+enum { LAYER_CLASSES_MAX = 8, LAYER_OPS_MAX = 64 };
+
+/* The calls of one op in one pass of a layer, added up. */
+typedef struct OpPrice {
+    const char *name;
+    LayerPass pass;
+    OpWork work;
+    RooflineLane lane;
+    int calls;
+    double flops, bytes, comm_bytes, size, s;
+    double rate; /* FLOP/s that it may reach; 0: bytes bound it */
+} OpPrice;
+
+typedef struct LayerPrice {
+    LayerCount count;              /* what it keeps is the stack's */
+    ChunkTimes time;               /* of the device */
+    double lane_s[ROOFLINE_LANES]; /* of time: by lane */
+    double host_s, wait_s;         /* of the host, and of the device for it: all passes */
+    OpPrice op[LAYER_OPS_MAX];
+    int n_ops;
+} LayerPrice;
+
+/* All that a layout's layers depend on. */
+typedef struct PriceKey {
+    int64_t micro_batch;
+    int ep, cp;
+    unsigned recompute;
+} PriceKey;
+
+/* Seconds of a micro-batch; compute: of all passes, what is on the compute lane. */
+typedef struct PassSum {
+    double forward, input, weight, compute;
+} PassSum;
+
+typedef struct PriceEntry {
+    PriceKey key;
+    StackValues stack;
+    ModelSpec spec;
+    LayerPrice plain[LAYER_CLASSES_MAX];      /* nothing recomputed */
+    LayerPrice recomputed[LAYER_CLASSES_MAX]; /* with the set */
+    PassSum *before[2]; /* by block and one more: all blocks before it, plain and recomputed */
+    PassSum embedding, head;
+} PriceEntry;
 
 enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 14 };
 
@@ -112,7 +162,18 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
 /* Seconds of a micro-batch on the blocks before each, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);
 
-/* Seconds of a layer in one pass, forward or whole backward. */
-double price_pass_s(const LayerPrice *l, bool backward);
+/* Seconds of a layer, forward and backward; of all phases of one pass. */
+double price_layer_s(const LayerPrice *l);
+static inline double price_phases_s(const double phase[PHASES])
+{
+    double s = 0;
+    for (int i = 0; i < PHASES; i++) s += phase[i];
+    return s;
+}
+
+static inline int64_t price_micros(const Planner *p, const PlanLayout *l)
+{
+    return p->config.train_batch / l->dp / l->micro_batch;
+}
 
 #endif

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double GIB = 1073741824.0;
 enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 
 static const char *recompute_text(char out[96], const PlanLayout *l)
@@ -16,9 +15,8 @@ static const char *recompute_text(char out[96], const PlanLayout *l)
     size_t at = 0;
     spec_recompute_names(l->recompute_blocks == 0 ? 0 : l->recompute, &names);
     out[0] = '\0';
-    for (int i = 0; i < names.n; i++) {
+    for (int i = 0; i < names.n; i++)
         at += (size_t)snprintf(out + at, 64 - at, "%s%s", i > 0 ? "+" : "", names.at[i]);
-    }
     if (names.n > 0 && l->recompute_blocks > 0 && l->recompute_blocks < ALL_BLOCKS)
         (void)snprintf(out + at, 32, " of %d", l->recompute_blocks);
     return names.n > 0 ? out : "none";
@@ -37,11 +35,6 @@ const char *plan_layout_text(char out[160], const PlanLayout *l)
 static double days(const PlanReport *r, const PlanPrice *p)
 {
     return r->tokens / (p->tokens_per_s_per_gpu * (double)r->request->gpus) / 86400;
-}
-
-static double limit_bytes(const PlanRequest *q)
-{
-    return q->hardware->memory_gib * GIB * (1 - q->config->plan_margin);
 }
 
 /* ---- for people ---- */
@@ -72,7 +65,7 @@ static Status print_rows(Text *out, const char *title, const SearchRow *row, int
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
         TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s %s%s\n", i + 1,
-                        p->tokens_per_s_per_gpu, p->peak_bytes / GIB, p->step_s,
+                        p->tokens_per_s_per_gpu, p->peak_bytes / PLAN_GIB, p->step_s,
                         plan_layout_text(layout, &row[i].layout), compute_of(&row[i]),
                         buffers_of(&row[i]) == BUFFERS_WORST ? ", worst buffers" : ""));
     }
@@ -89,11 +82,10 @@ static Status print_search(const PlanReport *r, Text *out)
                     "%" PRId64 " too large, %" PRId64 " too slow to look at\n",
                     s->count.legal, s->count.priced, s->seconds, s->layouts_per_s,
                     s->count.pruned_memory, s->count.pruned_time));
-    if (s->n_best == 0) {
+    if (s->n_best == 0)
         return text_printf(out, "nothing fits; nearest: %s lacks %.2f GiB\n",
                            plan_layout_text(layout, &s->nearest.layout),
-                           (s->nearest.price.peak_bytes - limit_bytes(r->request)) / GIB);
-    }
+                           (s->nearest.price.peak_bytes - plan_room_bytes(r->request)) / PLAN_GIB);
     TRY(print_rows(out, "best", s->best, s->n_best));
     return print_rows(out, "front of memory and time", s->front, s->n_front);
 }
@@ -120,27 +112,26 @@ Status plan_report_text(const PlanReport *r, Text *out)
     char title[96];
     (void)snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest",
                    p->worst_rank);
-    TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, GIB));
+    TRY(print_parts(out, title, plan_kind_names, p->memory, PLAN_KINDS, p->peak_bytes, PLAN_GIB));
     TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
-                    p->peak_bytes / GIB, q->hardware->memory_gib, p->fits ? "fits" : "does not fit",
-                    c->plan_margin));
+                    p->peak_bytes / PLAN_GIB, q->hardware->memory_gib,
+                    p->fits ? "fits" : "does not fit", c->plan_margin));
     TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
                     1));
     TRY(text_printf(out,
                     "  %-12s %10.3f s, bubble %.1f %%\nspeed       %.1f tokens/s/GPU, %.1f %% of "
                     "the bf16 peak (MFU)\n",
                     "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu, 100 * p->mfu));
-    if (r->tokens > 0) {
+    if (r->tokens > 0)
         TRY(text_printf(out, "duration    %.1f days for %s tokens\n", days(r, p),
                         text_si(tokens, r->tokens)));
-    }
     if (r->formula == NULL) return OK;
     const PlanFormula *f = r->formula;
     return text_printf(out,
                        "formula     %s: parameters %.0f, on the rank %.0f at %.4f bytes; "
                        "activations %.4f GiB, sum %.4f GiB\n",
                        r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
-                       f->activation_bytes / GIB, f->total_bytes / GIB);
+                       f->activation_bytes / PLAN_GIB, f->total_bytes / PLAN_GIB);
 }
 
 /* ---- for programs ---- */
@@ -194,7 +185,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
     TRY(text_printf(out, ",\"gpus\":%" PRId64 ",\"stack\":\"%s\"", r->request->gpus, r->stack));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
     const PlanFormula *f = r->formula;
-    if (f != NULL) {
+    if (f != NULL)
         TRY(text_printf(out,
                         ",\"formula\":{\"name\":\"%s\",\"params_total\":%.0f,\"params_rank\":%.0f,"
                         "\"bytes_per_param\":%.9g,\"weight_bytes\":%.0f,\"grad_bytes\":%.0f,"
@@ -203,7 +194,6 @@ Status plan_report_json(const PlanReport *r, Text *out)
                         r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
                         f->weight_bytes, f->grad_bytes, f->main_bytes, f->moment_bytes,
                         f->activation_bytes, f->total_bytes));
-    }
     const SearchResult *s = r->search;
     if (s != NULL) {
         TRY(json_rows("best", s->best, s->n_best, out));
@@ -246,22 +236,27 @@ Status plan_report_csv(const PlanReport *r, Text *out)
 
 /* ---- scaling ---- */
 
-/* The part of GPU seconds a token that grew most. */
-static int grown(const PlanScale *from, const PlanScale *to)
-{
-    int most = 0;
-    double best = 0;
-    for (int i = 0; i < PLAN_PARTS; i++) {
-        double by =
-            to->price.part_s[i] * (double)to->gpus - from->price.part_s[i] * (double)from->gpus;
-        if (by > best) best = by, most = i;
-    }
-    return best > 0 ? most : -1;
-}
-
-static double efficiency(const PlanScale *s, int i)
+double plan_scale_efficiency(const PlanScale *s, int i)
 {
     return s[i].price.tokens_per_s_per_gpu / s[0].price.tokens_per_s_per_gpu;
+}
+
+/* The GPU seconds that a part of the i-th row's step takes beyond the first's. */
+static double grown(const PlanScale *s, int i, int part)
+{
+    return (double)s[i].gpus * s[i].price.part_s[part] -
+           (double)s[0].gpus * s[0].price.part_s[part];
+}
+
+/* The part that grew most; "" if none did. */
+static const char *reason(const PlanScale *s, int i)
+{
+    double most = 0;
+    const char *name = "";
+    for (int k = 0; k < PLAN_PARTS; k++) {
+        if (grown(s, i, k) > most) most = grown(s, i, k), name = plan_part_names[k];
+    }
+    return name;
 }
 
 Status plan_scale_text(const PlanScale *s, int n, Text *out)
@@ -269,13 +264,11 @@ Status plan_scale_text(const PlanScale *s, int n, Text *out)
     char layout[160];
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &s[i].price;
-        double gpus = (double)s[i].gpus, first = (double)s[0].gpus;
         TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s", s[i].gpus,
-                        p->tokens_per_s_per_gpu, 100 * efficiency(s, i),
+                        p->tokens_per_s_per_gpu, 100 * plan_scale_efficiency(s, i),
                         plan_layout_text(layout, &s[i].layout)));
         for (int k = 0; k < PLAN_PARTS; k++) { /* shares of its GPU seconds; they add up */
-            double lost = gpus * p->part_s[k] - first * s[0].price.part_s[k];
-            lost *= 100 / (gpus * p->step_s);
+            double lost = grown(s, i, k) * 100 / ((double)s[i].gpus * p->step_s);
             if (fabs(lost) >= 0.05)
                 TRY(text_printf(out, "; %s to %s %.1f %%", lost > 0 ? "lost" : "won",
                                 plan_part_names[k], fabs(lost)));
@@ -289,10 +282,8 @@ Status plan_scale_json(const PlanScale *s, int n, Text *out)
 {
     TRY(text_printf(out, "{\"scaling\":["));
     for (int i = 0; i < n; i++) {
-        int part = grown(&s[0], &s[i]);
         TRY(text_printf(out, "%s{\"gpus\":%" PRId64 ",\"efficiency\":%.6g,\"reason\":\"%s\",",
-                        i > 0 ? "," : "", s[i].gpus, efficiency(s, i),
-                        i > 0 && part >= 0 ? plan_part_names[part] : ""));
+                        i > 0 ? "," : "", s[i].gpus, plan_scale_efficiency(s, i), reason(s, i)));
         TRY(json_layout(&s[i].layout, &s[i].price, "", out));
         TRY(text_printf(out, "}"));
     }

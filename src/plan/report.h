@@ -2,7 +2,7 @@
 #ifndef PLAN_REPORT_H
 #define PLAN_REPORT_H
 
-#include "plan/formula_inputs.h"
+#include "plan/formula.h"
 #include "plan/search.h"
 
 /* What a report is about; partition as layout_text writes it. */
@@ -34,6 +34,14 @@ Status plan_report_csv(const PlanReport *r, Text *out);
 /* Efficiency from the first row on, and which parts of the step took what is lost. */
 Status plan_scale_text(const PlanScale *s, int n, Text *out);
 Status plan_scale_json(const PlanScale *s, int n, Text *out);
+/* Speed of a GPU of the i-th row over that of the first's. */
+double plan_scale_efficiency(const PlanScale *s, int i);
+
+/* explain.c: the numbers of a report opened into their factors. `what` is peak (memory by kind and
+ * layer), step (ops of a micro-batch with FLOPs, bytes and rates), comm (what is sent, over which
+ * group) or bubble (times of stages, the schedule's theory). ERR_ARG with the nearest word for any
+ * other. */
+Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out);
 
 /* "PP4 VPP2 EP8 CP1 DP16 ZeRO-1 interleaved": at most 160 bytes. */
 const char *plan_layout_text(char out[160], const PlanLayout *l);

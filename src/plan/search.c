@@ -44,14 +44,6 @@ typedef struct Search {
     char (*message)[MESSAGE_BYTES];
 } Search;
 
-static Status alloc(Arena *a, size_t n, size_t bytes, void *out)
-{
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, n * bytes, &memory));
-    memcpy(out, &memory, sizeof memory);
-    return OK;
-}
-
 /* ---- what was found ---- */
 
 static bool better(const SearchRow *a, const SearchRow *b)
@@ -142,8 +134,8 @@ static bool wants(const Found *f, double bytes, double step_s)
 static Status found_init(Found *f, int cap, Arena *a)
 {
     *f = (Found){ .cap = cap };
-    TRY(alloc(a, (size_t)cap, sizeof *f->best, &f->best));
-    return alloc(a, SEARCH_FRONT_MAX, sizeof *f->front, &f->front);
+    TRY(ARENA_ZEROED(a, cap, &f->best));
+    return ARENA_ZEROED(a, SEARCH_FRONT_MAX, &f->front);
 }
 
 static void found_clear(Found *f)
@@ -338,7 +330,7 @@ static Status make_groups(Search *s, Arena *a)
 {
     int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER), buffered = 0;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) TRY(alloc(a, (size_t)s->groups, sizeof *s->group, &s->group));
+        if (pass == 1) TRY(ARENA_ZEROED(a, s->groups, &s->group));
         for (int64_t id = 0; id < n; id++) {
             PlanLayout l;
             int buffers = 0;
@@ -364,11 +356,11 @@ static Status make_groups(Search *s, Arena *a)
 static Status open_pricers(Search *s, Arena *a)
 {
     const ConfigInts *buffers = &s->axes.axis[SEARCH_BUFFERS];
-    TRY(alloc(a, (size_t)buffers->n, sizeof *s->config, &s->config));
-    TRY(alloc(a, (size_t)buffers->n, sizeof *s->request, &s->request));
-    TRY(alloc(a, (size_t)(s->threads * buffers->n), sizeof *s->ctx, &s->ctx));
-    TRY(alloc(a, (size_t)s->threads, sizeof *s->status, &s->status));
-    TRY(alloc(a, (size_t)s->threads, MESSAGE_BYTES, &s->message));
+    TRY(ARENA_ZEROED(a, buffers->n, &s->config));
+    TRY(ARENA_ZEROED(a, buffers->n, &s->request));
+    TRY(ARENA_ZEROED(a, (s->threads * buffers->n), &s->ctx));
+    TRY(ARENA_ZEROED(a, s->threads, &s->status));
+    TRY(ARENA_ZEROED(a, s->threads, &s->message));
     for (int i = 0; i < buffers->n; i++) {
         s->config[i] = *s->q->config;
         s->config[i].moe_buffers = (int)buffers->at[i] % SEARCH_BUFFER_KINDS;
@@ -402,14 +394,12 @@ static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out
     TRY(found_init(&s->all, cap, a));
     TRY(make_groups(s, a));
     if (s->groups == 0) return search_why_none(s->q, o->axes);
-    TRY(alloc(a, ROUND, sizeof *s->part, &s->part));
+    TRY(ARENA_ZEROED(a, ROUND, &s->part));
     for (int i = 0; i < ROUND; i++) TRY(found_init(&s->part[i], cap, a));
     for (int64_t next = 0; next < s->groups;) TRY(run_round(s, &next));
     if (s->all.n_best == 0) TRY(nothing_fits(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
-    TRY(simulate_best(s));
-    out->simulate_s = clock_s() - start - out->seconds;
-    return OK;
+    return simulate_best(s);
 }
 
 /* Times of the simulator take the place of prices, in the front, too. */
@@ -440,7 +430,7 @@ Status search_run(const PlanRequest *q, const SearchOptions *o, Arena *a, Search
                  .pricer = o->pricer,
                  .axes = *o->axes,
                  .threads = o->threads > 0 ? o->threads : omp_get_num_procs() };
-    s.cap_bytes = q->hardware->memory_gib * 1073741824.0 * (1 - q->config->plan_margin);
+    s.cap_bytes = plan_room_bytes(q);
     if (o->top < 1 || o->top > SEARCH_TOP_MAX)
         return FAIL(ERR_ARG, "search: the best %d, legal are 1 to %d", o->top, SEARCH_TOP_MAX);
     search_axes_fill(q, &s.axes);

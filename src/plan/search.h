@@ -97,7 +97,6 @@ typedef struct SearchResult {
     double seconds; /* without simulations */
     double
         layouts_per_s; /* fully priced, once what they share is counted; pruned ones in neither */
-    double simulate_s;
 } SearchResult;
 
 /* The axes that search.* of a configuration narrow. */

@@ -251,13 +251,12 @@ Status search_why_none(const PlanRequest *q, const SearchAxes *given)
 {
     int64_t batch = q->config->train_batch, layers = q->config->model_layers;
     int64_t gpus = nearest_gpus(q, given);
-    if (gpus != q->gpus) {
+    if (gpus != q->gpus)
         return FAIL(ERR_ARG,
                     "plan: no pp (up to %" PRId64 " layers) and cp leave ranks among %" PRId64
                     " GPUs that share out train.batch %" PRId64
                     "; the nearest number of GPUs that does is %" PRId64,
                     layers, q->gpus, batch, gpus);
-    }
     return FAIL(ERR_ARG,
                 "plan: no combination of axes is legal on %" PRId64
                 " GPUs: pp * vpp is at most model.layers %" PRId64

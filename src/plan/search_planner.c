@@ -13,7 +13,6 @@ static Status make(const PlanRequest *q, void **ctx)
 }
 
 static void end(void *ctx) { planner_free(ctx); }
-
 static Status legal(void *ctx, const PlanLayout *l) { return planner_legal(ctx, l); }
 
 static Status bound(void *ctx, const PlanLayout *l, SearchBound *out)

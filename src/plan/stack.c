@@ -1,6 +1,7 @@
 #include "plan/stack.h"
 
 #include "base/file.h"
+#include "plan/presets.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,12 +27,12 @@ static Status load_sheet(FormulaSheet *sheet, Arena *a, const char *name)
     if (strchr(name, '/') == NULL && strchr(name, '.') == NULL) {
         char whole[128], names[256] = "";
         (void)snprintf(whole, sizeof whole, "%s%.100s", prefix, name);
-        for (int i = 0; i < formula_count(); i++) {
-            if (strcmp(formula_name(i), whole) == 0) return formula_load(sheet, a, whole);
-            if (!text_starts(formula_name(i), prefix)) continue;
+        for (int i = 0; i < formula_presets_n; i++) {
+            if (strcmp(formula_presets[i].name, whole) == 0) return formula_load(sheet, a, whole);
+            if (!text_starts(formula_presets[i].name, prefix)) continue;
             size_t at = strlen(names);
             (void)snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "",
-                           formula_name(i) + strlen(prefix));
+                           formula_presets[i].name + strlen(prefix));
         }
         return FAIL(ERR_ARG,
                     "there is no stack %.60s: %s are, and files (with a / or . in the name)", name,
@@ -51,12 +52,10 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
     TRY(load_sheet(&next.sheet, a, name));
     TRY(formula_settings(&next.sheet, a, source, &next.settings));
     for (int i = 0; i < STACK_COUNT; i++) {
-        for (int d = 0; d < next.sheet.n; d++) {
+        for (int d = 0; d < next.sheet.n; d++)
             next.has[i] |= strcmp(next.sheet.def[d].name, stack_names[i]) == 0;
-        }
-        for (int d = 0; d < next.settings.n; d++) {
+        for (int d = 0; d < next.settings.n; d++)
             next.has[i] |= strcmp(next.settings.at[d].name, stack_names[i]) == 0;
-        }
     }
     *s = next;
     return OK;
@@ -64,18 +63,15 @@ Status stack_load(PlanStack *s, Arena *a, const char *source)
 
 static Status check(const PlanStack *s, const StackValues *v)
 {
-    static const StackName above_0[] = { STACK_share_compute, STACK_share_memory, STACK_share_links,
-                                         STACK_checkpoint_gb_s };
-    static const StackName shares[] = { STACK_hide_exchange, STACK_hide_gradients };
-    for (size_t i = 0; i < sizeof above_0 / sizeof *above_0; i++) {
-        if (v->at[above_0[i]] > 0) continue;
-        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be above 0", s->sheet.name,
-                    stack_names[above_0[i]], v->at[above_0[i]]);
-    }
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        if (v->at[shares[i]] >= 0 && v->at[shares[i]] <= 1) continue;
-        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be from 0 to 1", s->sheet.name,
-                    stack_names[shares[i]], v->at[shares[i]]);
+    enum { ABOVE_0 = 4 }; /* so many are above 0, the others shares */
+    static const StackName names[] = { STACK_share_compute, STACK_share_memory,
+                                       STACK_share_links,   STACK_checkpoint_gb_s,
+                                       STACK_hide_exchange, STACK_hide_gradients };
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        double value = v->at[names[i]];
+        if (i < ABOVE_0 ? value > 0 : value >= 0 && value <= 1) continue;
+        return FAIL(ERR_ARG, "stack %s: %s is %g, it must be %s", s->sheet.name,
+                    stack_names[names[i]], value, i < ABOVE_0 ? "above 0" : "from 0 to 1");
     }
     double kind = v->at[STACK_dispatch], again = v->at[STACK_recompute];
     if (!(again >= 0 && again < 64))

@@ -3,7 +3,7 @@
  * launch and wait for beside what our own do, and what it reserves.
  *
  * A stack NAME is the formula sheet stack-NAME (formula.h), or a file of that form. It may define
- * the names of stack.def in terms of formula_inputs.h's and tokens          of a micro-batch on one
+ * the names of stack.def in terms of formula_inputs.c's and tokens          of a micro-batch on one
  * rank routed          rows of the experts of one rank, on average times plan.imbalance received
  * tokens that they come from hbm_gib, launch_s, sync_s   of the hardware and of options and fitted
  * constants of its own. What it does not define is as our engine has it: the sheet `switchyard` is
@@ -12,7 +12,7 @@
 #ifndef PLAN_STACK_H
 #define PLAN_STACK_H
 
-#include "plan/formula_inputs.h"
+#include "plan/formula.h"
 #include "plan/hardware.h"
 
 typedef enum StackName {

@@ -92,10 +92,9 @@ Status trace_read(const char *path, Arena *a, Trace *out)
             scan_skip(&s);
         }
     }
-    if (!scan_end(&s)) {
+    if (!scan_end(&s))
         return FAIL(ERR_FORMAT, "%s is not a trace: no valid JSON at byte %lld of %zu", path,
                     (long long)(s.at - text), bytes);
-    }
     t.dropped = dropped;
     *out = t;
     return OK;

@@ -123,9 +123,8 @@ static Status write_all(Writer *w, const Trace *t, const Place *place)
                     "\"traceEvents\":[",
                     (long long)t->dropped));
     TRY(write_names(w, t));
-    for (int64_t i = 0; i < t->used; i++) {
+    for (int64_t i = 0; i < t->used; i++)
         TRY(write_event(w, &t->events[place[i].index], &place[i]));
-    }
     TRY(file_printf(&w->file, "\n]}\n"));
     return file_commit(&w->file);
 }
@@ -144,10 +143,9 @@ static Status write_in(const Trace *t, const char *path, Arena *scratch)
 
 Status trace_write(const Trace *t, const char *path, Arena *scratch)
 {
-    if (t->dropped > 0) {
+    if (t->dropped > 0)
         log_warn("trace %s: the buffer of %lld events was full, %lld later ones are missing", path,
                  (long long)t->cap, (long long)t->dropped);
-    }
     ArenaMark mark = arena_mark(scratch);
     Status s = write_in(t, path, scratch);
     arena_release(scratch, mark);

@@ -32,38 +32,34 @@ static List list_of(const Action *a)
 
 enum { START, END, MICRO, CHUNK, VALUES };
 
-static Status write_list(Json *j, const Engine *e, List which, int value)
+static Status write_list(Text *out, const Engine *e, List which, int value)
 {
     static const char *const names[VALUES] = { "start", "end", "minibatch", "chunk" };
     const ActionSpan *span = e->transfers.span;
     char key[32];
     (void)snprintf(key, sizeof key, "%s_%s", lists[which].name, names[value]);
-    TRY(json_key(j, key));
-    TRY(json_array(j));
-    for (int i = 0; i < e->program.n; i++) {
+    TRY(text_json(out, ",%s:[", key));
+    for (int i = 0, n = 0; i < e->program.n; i++) {
         const Action *a = &e->program.at[i];
         const double values[VALUES] = { 1e3 * (span[i].start_s - span[0].start_s),
                                         1e3 * (span[i].end_s - span[0].start_s), a->micro,
                                         a->chunk };
-        if (list_of(a) == which) TRY(json_double(j, values[value]));
+        if (list_of(a) == which) TRY(text_json(out, n++ == 0 ? "%g" : ",%g", values[value]));
     }
-    return json_array_end(j);
+    return text_json(out, "]");
 }
 
 static Status stage_text(const Engine *e, Text *out)
 {
     const ActionSpan *span = e->transfers.span, *last = &span[e->program.n - 1];
-    TRY(text_json(out, "{\"%lld\":", (long long)e->step));
-    Json j = json_begin(out);
-    TRY(json_object(&j));
-    TRY(json_number(&j, "total", 1e3 * (last->end_s - span[0].start_s)));
+    TRY(text_json(out, "{\"%lld\":{\"total\":%g", (long long)e->step,
+                  1e3 * (last->end_s - span[0].start_s)));
     for (int i = FORWARDS; i <= SENDS; i++) {
         for (int v = 0; v < (lists[i].whose ? VALUES : MICRO); v++) {
-            TRY(write_list(&j, e, (List)i, v));
+            TRY(write_list(out, e, (List)i, v));
         }
     }
-    TRY(json_object_end(&j));
-    return text_json(out, "}\n");
+    return text_json(out, "}}\n");
 }
 
 static Status config_text(const Engine *e, Text *out)

@@ -1,5 +1,3 @@
-#include "viz/inspect_page.h"
-
 #include "viz/page.h"
 
 #include <stdio.h>
@@ -31,9 +29,8 @@ static Status put_figures(const Inspect *r, Text *out)
         { "longest document, tokens", r->longest },
     };
     TRY(text_printf(out, "<section><table>\n"));
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         TRY(figure(out, row[i].name, row[i].value));
-    }
     for (int q = 0; q < INSPECT_QUANTILES; q++) {
         char name[NAME_BYTES];
         (void)snprintf(name, sizeof name, "%g %% of documents have at most, tokens",

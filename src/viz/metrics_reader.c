@@ -11,41 +11,21 @@ enum { PIECE_BYTES = 1 << 20, LINE_MOST_BYTES = 1 << 25 };
 
 static const int64_t STEP_MOST = INT32_MAX; /* 68 years at one a second */
 
-#define NUMBER(name_)                                                                              \
-    {                                                                                              \
-#name_, SCAN_NUMBER, offsetof(MetricsLine, name_)                                          \
-    }
-#define RAW(name_)                                                                                 \
-    {                                                                                              \
-#name_, SCAN_RAW, offsetof(MetricsLine, name_)                                             \
-    }
+/* clang-format off */
+#define FIELD_OF(member) offsetof(MetricsLine, member)
+#define NUMBER(member)   { #member, SCAN_NUMBER, FIELD_OF(member) }
+#define RAW(member)      { #member, SCAN_RAW, FIELD_OF(member) }
 
 static const ScanField FIELD[] = {
-    { "kind", SCAN_TEXT, offsetof(MetricsLine, word) },
-    { "step", SCAN_NUMBER, offsetof(MetricsLine, given_step) },
-    { "model", SCAN_TEXT, offsetof(MetricsLine, model) },
-    NUMBER(params_total),
-    NUMBER(params_active),
-    NUMBER(peak_flops),
-    NUMBER(experts),
-    NUMBER(loss),
-    NUMBER(aux_loss),
-    NUMBER(lr),
-    NUMBER(grad_norm),
-    NUMBER(tokens),
-    NUMBER(step_s),
-    NUMBER(tokens_per_s),
-    NUMBER(mfu),
-    NUMBER(clock_mhz),
-    NUMBER(power_w),
-    NUMBER(bits_per_byte),
-    RAW(moe_layers),
-    RAW(arenas_planned),
-    RAW(memory_bytes),
-    RAW(domains),
-    RAW(expert_load),
+    { "kind", SCAN_TEXT, FIELD_OF(word) }, { "step", SCAN_NUMBER, FIELD_OF(given_step) },
+    { "model", SCAN_TEXT, FIELD_OF(model) }, NUMBER(params_total), NUMBER(params_active),
+    NUMBER(peak_flops), NUMBER(experts), NUMBER(loss), NUMBER(aux_loss), NUMBER(lr),
+    NUMBER(grad_norm), NUMBER(tokens), NUMBER(step_s), NUMBER(tokens_per_s), NUMBER(mfu),
+    NUMBER(clock_mhz), NUMBER(power_w), NUMBER(bits_per_byte), RAW(moe_layers),
+    RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
     RAW(expert_load_by_domain),
 };
+/* clang-format on */
 
 enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
 
@@ -69,10 +49,9 @@ static Status read_piece(MetricsReader *r)
     r->taken = 0;
     uint64_t left = r->bytes - r->offset;
     size_t want = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-    if (want > r->cap - r->used) {
+    if (want > r->cap - r->used)
         return FAIL(ERR_FORMAT, "%s has a line of more than %d bytes before byte %llu", r->path,
                     (int)LINE_MOST_BYTES, (unsigned long long)r->offset);
-    }
     TRY(file_read_at(r->path, r->offset, r->buffer + r->used, want));
     r->offset += want;
     r->used += want;

@@ -1,7 +1,5 @@
-/* page: the frame of a page: style, theme and the script for reading values off a plot.
- * The script holds neither < nor &, so that the page is well-formed XML too. Colours: eight series
- * colours of at least 3:1 against their background, told apart also with red-green blindness by
- * lightness; below and above in heat maps are blue and orange. */
+/* Eight series colours of at least 3:1 against their background, told apart also with red-green
+ * blindness by lightness; below and above in heat maps are blue and orange. */
 #include "viz/page.h"
 
 #include <string.h>

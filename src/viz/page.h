@@ -7,6 +7,7 @@
 #ifndef VIZ_PAGE_H
 #define VIZ_PAGE_H
 
+#include "data/inspect.h"
 #include "viz/svg.h"
 
 Status page_begin(Text *out, const char *title);
@@ -14,5 +15,9 @@ Status page_end(Text *out, const char *const *script, size_t pieces);
 
 /* A paragraph below a heading or a plot; `text` is markup. */
 Status part_note(Text *out, const char *text);
+
+/* inspect_page.c: what a shard holds, as one page: figures, lengths, most frequent ids, first
+ * document. With a tokenizer (or NULL), ids are shown with their text. */
+Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out);
 
 #endif

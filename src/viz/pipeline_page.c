@@ -1,5 +1,6 @@
 #include "viz/pipeline_page.h"
 
+#include "base/file.h"
 #include "viz/page.h"
 
 #include <math.h>
@@ -174,15 +175,9 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, double most_g
         };
     }
     (void)snprintf(title, sizeof title, "Memory of rank %d", rank);
-    const SvgChart chart = { .title = title,
-                             .x_label = "ms",
-                             .y_label = "GiB",
-                             .series = series,
-                             .n_series = kinds,
-                             .width = 342,
-                             .height = 190,
-                             .from_zero = true,
-                             .guide = &most_gib };
+    const SvgChart chart = {
+        title, "ms", "GiB", series, kinds, 342, 190, .from_zero = true, .guide = &most_gib
+    };
     TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</figure>\n");
@@ -207,12 +202,11 @@ static Status one_timeline(Text *out, const Timeline *t, double axis_s)
     TRY(text_printf(out, "<section><div class=\"wide\">\n"));
     TRY(timeline_svg(out, t, PAGE_WIDTH, axis_s));
     TRY(text_printf(out, "</div>\n"));
-    if (t->shown < t->ranks) {
+    if (t->shown < t->ranks)
         TRY(text_printf(out,
                         "<p class=\"note\">%d of %d ranks are shown, evenly chosen from the first "
                         "to the last; means and peaks are of all.</p>\n",
                         t->shown, t->ranks));
-    }
     TRY(memory_panels(out, t));
     TRY(time_bars(out, t));
     return text_printf(out, "</section>\n");
@@ -244,9 +238,8 @@ static Status still_style(Text *out)
 Status pipeline_still(Text *out, const PipelineView *v)
 {
     double height = STILL_GAP, y = 0.5 * STILL_GAP;
-    for (int i = 0; i < v->timelines; i++) {
+    for (int i = 0; i < v->timelines; i++)
         height += timeline_svg_height(&v->timeline[i]) + STILL_GAP;
-    }
     if (v->scalings > 0) height += SCALING_HEIGHT;
     TRY(text_printf(out,
                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" "
@@ -267,4 +260,13 @@ Status pipeline_still(Text *out, const PipelineView *v)
         TRY(text_printf(out, "</svg>\n"));
     }
     return text_printf(out, "</svg>\n");
+}
+
+Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch)
+{
+    size_t before = out->used;
+    TRY(text_ends(path, ".svg") ? pipeline_still(out, v) : pipeline_html(out, v));
+    TRY(file_write_whole(path, out->data + before, out->used - before, scratch));
+    out->used = before;
+    return OK;
 }

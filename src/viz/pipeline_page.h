@@ -30,11 +30,12 @@ typedef struct PipelineView {
 
 Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
+/* One of them, by the path's ending .html or .svg, as a file; `out` is as before. */
+Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch);
 
 /* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of ScalingPoint.
  * ERR_FORMAT names the point that is wrong. */
 Status scaling_read(const char *path, Arena *a, Scaling *out);
-Status scaling_write(const char *path, const Scaling *s, Arena *scratch);
 /* One <svg> SCALING_HEIGHT high over the number of GPUs: efficiency or tokens/s/GPU. */
 Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens);
 Status scaling_section(Text *out, const Scaling *s, int n);

@@ -4,6 +4,7 @@
 #include "viz/report_parts.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,9 +15,8 @@ static const Section *const SECTION[] = {
 
 enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
-/* ---- small helpers ---- */
-
-const char *part_duration(char out[32], double seconds)
+/* "2 h 03 min", "4 min 12 s", "1.50 s" */
+static const char *part_duration(char out[32], double seconds)
 {
     long long whole = llround(seconds);
     if (seconds < 60) {
@@ -48,29 +48,32 @@ static void summarise(const RunData *d, RunSummary *out)
                       .least_expert = expert };
 }
 
-/* One fact; `small` is a second line or "". Both are made here, of numbers only. */
-static Status fact(Text *out, const char *name, const char *value, const char *small)
+/* One fact; what is printed is a second line. All of it is made here, of numbers only. */
+__attribute__((format(printf, 4, 5))) static Status fact(Text *out, const char *name,
+                                                         const char *value, const char *fmt, ...)
 {
+    char small[96];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
     return text_printf(out, "<div><dl><dt>%s</dt><dd>%s<small>%s</small></dd></dl></div>\n", name,
                        value, small);
 }
 
 static Status size_facts(Text *out, const RunData *d, const RunSummary *s)
 {
-    char value[64], small[64], a[32], b[32];
-    if (isfinite(d->params_total)) {
-        (void)snprintf(small, sizeof small, "%s active a token", text_si(b, d->params_active));
-        TRY(fact(out, "Parameters", text_si(a, d->params_total),
-                 isfinite(d->params_active) ? small : ""));
-    }
-    (void)snprintf(small, sizeof small, "%s tokens", text_thousands(b, s->tokens));
-    TRY(fact(out, "Tokens", text_si(a, (double)s->tokens), small));
-    (void)snprintf(small, sizeof small, "the last is step %lld", (long long)d->last_step);
-    TRY(fact(out, "Steps", text_thousands(a, s->steps), small));
-    (void)snprintf(value, sizeof value, "%s", part_duration(a, s->wall_s));
-    (void)snprintf(small, sizeof small, "%s tokens/s",
-                   s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
-    return fact(out, "Time in steps", value, small);
+    char a[32], b[32];
+    bool active = isfinite(d->params_active);
+    if (isfinite(d->params_total))
+        TRY(fact(out, "Parameters", text_si(a, d->params_total), "%s%s",
+                 active ? text_si(b, d->params_active) : "", active ? " active a token" : ""));
+    TRY(fact(out, "Tokens", text_si(a, (double)s->tokens), "%s tokens",
+             text_thousands(b, s->tokens)));
+    TRY(fact(out, "Steps", text_thousands(a, s->steps), "the last is step %lld",
+             (long long)d->last_step));
+    return fact(out, "Time in steps", part_duration(a, s->wall_s), "%s tokens/s",
+                s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
 }
 
 /* Over the whole run: of the points of the curve, so nearly that of the steps. */
@@ -78,59 +81,53 @@ static Status utilisation_fact(Text *out, const RunData *d)
 {
     const Curve *mfu = &d->curve[RUN_MFU];
     double sum = 0;
-    char value[32], small[64], peak[32];
+    char value[32], peak[32];
     for (int i = 0; i < mfu->n; i++) sum += isfinite(mfu->y[i]) ? mfu->y[i] : 0;
     if (mfu->finite == 0) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * sum / mfu->finite);
-    (void)snprintf(small, sizeof small, "mean, of %sFLOP/s", text_si(peak, d->peak_flops));
-    return fact(out, "Model FLOPs utilisation", value, d->peak_flops > 0 ? small : "");
+    if (!(d->peak_flops > 0)) return fact(out, "Model FLOPs utilisation", value, "%s", "");
+    return fact(out, "Model FLOPs utilisation", value, "mean, of %sFLOP/s",
+                text_si(peak, d->peak_flops));
 }
 
 static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
 {
-    char value[96], small[96], a[32];
-    if (s->steps > 0) {
-        (void)snprintf(small, sizeof small, "nats a token, step %lld", (long long)d->final_step);
-        TRY(fact(out, "Final training loss", svg_value_text(a, s->final_loss, SVG_PLAIN), small));
-    }
+    char value[96];
+    if (s->steps > 0)
+        TRY(fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
+                 "nats a token, step %lld", (long long)d->final_step));
     if (isfinite(s->last_bits_per_byte)) {
         (void)snprintf(value, sizeof value, "%.3f → %.3f", s->first_bits_per_byte,
                        s->last_bits_per_byte);
-        (void)snprintf(small, sizeof small, "step %lld → step %lld", (long long)d->first_eval.step,
-                       (long long)d->last_eval.step);
-        TRY(fact(out, "Held-out bits per byte", value, small));
+        TRY(fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
+                 (long long)d->first_eval.step, (long long)d->last_eval.step));
     }
     TRY(utilisation_fact(out, d));
     if (!isfinite(s->least_share)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * s->least_share);
-    (void)snprintf(small, sizeof small, "of mean load: layer %lld, expert %lld",
-                   (long long)s->least_layer, (long long)s->least_expert);
-    return fact(out, "Least loaded expert", value, small);
+    return fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",
+                (long long)s->least_layer, (long long)s->least_expert);
 }
 
 /* What a reader should know before he believes the curves. */
 static Status warnings(Text *out, const RunData *d)
 {
-    if (d->starts > 1) {
+    long long starts = d->starts, losses = d->bad_losses, lines = d->bad_lines;
+    if (starts > 1)
         TRY(text_printf(out,
                         "<p class=\"note\">The run was started %lld times; where a step was run "
                         "again, its last result counts.</p>\n",
-                        (long long)d->starts));
-    }
-    if (d->bad_losses > 0) {
+                        starts));
+    if (losses > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">%lld of %lld steps had no finite loss: gaps in the "
                         "curves.</p>\n",
-                        (long long)d->bad_losses, (long long)d->steps));
-    }
-    if (d->bad_lines > 0) {
-        TRY(text_printf(out,
-                        "<p class=\"note\">%lld line%s of metrics.jsonl could not be read and "
-                        "%s left out.</p>\n",
-                        (long long)d->bad_lines, d->bad_lines == 1 ? "" : "s",
-                        d->bad_lines == 1 ? "was" : "were"));
-    }
-    return OK;
+                        losses, (long long)d->steps));
+    if (lines == 0) return OK;
+    return text_printf(out,
+                       "<p class=\"note\">%lld line%s of metrics.jsonl could not be read and "
+                       "%s left out.</p>\n",
+                       lines, lines == 1 ? "" : "s", lines == 1 ? "was" : "were");
 }
 
 static Status header(Text *out, const Report *r)

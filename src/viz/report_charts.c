@@ -47,18 +47,12 @@ static Status loss_chart(Text *out, const RunData *d)
     SvgSeries s[3];
     int n = 0;
     bool smooth = d->curve[RUN_LOSS].n >= 20;
-    if (has_points(&d->curve[RUN_LOSS])) {
+    if (has_points(&d->curve[RUN_LOSS]))
         s[n++] = series_of("train", &d->curve[RUN_LOSS], 0, smooth ? SVG_FAINT : SVG_LINE);
-    }
     if (smooth) s[n++] = series_of("train, smoothed", &d->smooth_loss, 0, SVG_LINE);
     if (has_points(&d->eval_loss)) s[n++] = series_of("held out", &d->eval_loss, 1, SVG_DOTS);
-    const SvgChart chart = { .title = "Loss over the steps",
-                             .x_label = "step",
-                             .y_label = "nats a token",
-                             .series = s,
-                             .n_series = n,
-                             .width = REPORT_FULL,
-                             .height = FULL_HEIGHT };
+    const SvgChart chart = { "Loss over the steps", "step",      "nats a token",     s, n,
+                             REPORT_FULL,           FULL_HEIGHT, .y_unit = SVG_PLAIN };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
     TRY(svg_chart(out, &chart));
     return text_printf(out, "</div>\n");
@@ -73,13 +67,10 @@ static Status bits_chart(Text *out, const RunData *d)
         if (!has_points(&d->domain_bits[i])) continue;
         s[n++] = series_of(d->domains.name[i], &d->domain_bits[i], i + 1, SVG_DOTS);
     }
-    const SvgChart chart = { .title = "Held-out bits per byte",
-                             .x_label = "step",
-                             .y_label = "bits a byte",
-                             .series = s,
-                             .n_series = n,
-                             .width = REPORT_HALF,
-                             .height = HALF_HEIGHT };
+    const SvgChart chart = {
+        "Held-out bits per byte", "step", "bits a byte", s, n, REPORT_HALF, HALF_HEIGHT,
+        .y_unit = SVG_PLAIN
+    };
     return figure(out, "Held-out bits per byte", &chart);
 }
 
@@ -87,10 +78,9 @@ static Status eval_row(Text *out, const char *name, const double loss[2], const 
 {
     const double value[4] = { loss[0], loss[1], bits[0], bits[1] };
     TRY(text_markup(out, "<tr><td>%s</td>", name));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         TRY(isfinite(value[i]) ? text_printf(out, "<td>%.3f</td>", value[i])
                                : text_printf(out, "<td>-</td>"));
-    }
     bool change = isfinite(bits[0]) && isfinite(bits[1]) && bits[0] > 0;
     if (!change) return text_printf(out, "<td>-</td></tr>\n");
     return text_printf(out, "<td>%+.1f %%</td></tr>\n", 100 * (bits[1] / bits[0] - 1));
@@ -107,10 +97,9 @@ static Status eval_table(Text *out, const RunData *d)
                     (long long)a->step, (long long)b->step));
     TRY(eval_row(out, "all", (double[]){ a->loss, b->loss },
                  (double[]){ a->bits_per_byte, b->bits_per_byte }));
-    for (int i = 0; i < d->domains.n; i++) {
+    for (int i = 0; i < d->domains.n; i++)
         TRY(eval_row(out, d->domains.name[i], (double[]){ a->domain_loss[i], b->domain_loss[i] },
                      (double[]){ a->domain_bits[i], b->domain_bits[i] }));
-    }
     return text_printf(out, "</tbody></table></div></figure>\n");
 }
 
@@ -155,13 +144,13 @@ static Status write_small(Text *out, const Report *r, const Small *small, int n)
         SvgSeries s = series_of(small[i].title, c, 0, SVG_LINE);
         s.legend = "";
         bool log_y = small[i].may_log && is_wide(c);
-        const SvgChart chart = { .title = small[i].title,
-                                 .x_label = "step",
-                                 .y_label = log_y ? "log scale" : "",
-                                 .series = &s,
-                                 .n_series = 1,
-                                 .width = shown == 3 ? REPORT_THIRD : REPORT_HALF,
-                                 .height = shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
+        const SvgChart chart = { small[i].title,
+                                 "step",
+                                 log_y ? "log scale" : "",
+                                 &s,
+                                 1,
+                                 shown == 3 ? REPORT_THIRD : REPORT_HALF,
+                                 shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
                                  .y_unit = small[i].unit,
                                  .log_y = log_y,
                                  .from_zero = small[i].from_zero };
@@ -201,11 +190,10 @@ static bool has_throughput(const Report *r) { return any_of(r, THROUGHPUT, N_THR
 static Status write_throughput(Text *out, const Report *r)
 {
     char peak[32];
-    if (r->data.peak_flops > 0) {
+    if (r->data.peak_flops > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">Utilisation is relative to a peak of %sFLOP/s.</p>\n",
                         text_si(peak, r->data.peak_flops)));
-    }
     return write_small(out, r, THROUGHPUT, N_THROUGHPUT);
 }
 
@@ -245,9 +233,8 @@ static Status memory_table(Text *out, const RunData *d)
     int n = d->arenas.n;
     TRY(text_printf(out, "<div class=\"wide\"><table><thead><tr><th>arena</th><th>planned</th>"
                          "<th>used</th><th>used of planned</th></tr></thead><tbody>\n"));
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         TRY(memory_row(out, d->arenas.name[i], d->planned_bytes[i], d->used_bytes[i]));
-    }
     TRY(text_printf(out, "</tbody><tfoot>"));
     TRY(memory_row(out, "total", total_of(d->planned_bytes, n), total_of(d->used_bytes, n)));
     return text_printf(out, "</tfoot></table></div>\n");
@@ -263,21 +250,14 @@ static Status write_memory(Text *out, const Report *r)
     int rows = 0, first = planned ? 0 : 1;
     for (int row = 0; row < 2; row++) {
         if (!(row == 0 ? planned : used)) continue;
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++)
             value[rows * n + i] = row == 0 ? d->planned_bytes[i] : d->used_bytes[i];
-        }
         rows++;
     }
     TRY(part_note(out, "Planned: peaks of a dry run of the step on a backend that only counts. "
                        "Used: the largest that any step reported."));
-    const SvgBars bars = { .title = "Memory by arena",
-                           .row = ROW + first,
-                           .part = d->arenas.name,
-                           .value = value,
-                           .rows = rows,
-                           .parts = n,
-                           .width = REPORT_FULL,
-                           .unit = SVG_BYTES };
+    const SvgBars bars = { "Memory by arena", ROW + first, d->arenas.name, value, rows, n,
+                           REPORT_FULL,       SVG_BYTES };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
     TRY(svg_bars(out, &bars));
     TRY(text_printf(out, "</div>\n"));

@@ -19,9 +19,8 @@ static void make_relative(const RunData *d, const RunLoad *load)
     for (int l = 0; l < d->moe_layers; l++) {
         double *row = load->sum + (int64_t)l * d->experts, sum = 0;
         for (int e = 0; e < d->experts; e++) sum += row[e];
-        for (int e = 0; e < d->experts; e++) {
+        for (int e = 0; e < d->experts; e++)
             row[e] = sum > 0 ? row[e] * d->experts / sum : (double)NAN;
-        }
     }
 }
 
@@ -100,13 +99,13 @@ Status load_view_make(Report *r, Arena *a)
 static Status write_series(Text *out, const Report *r)
 {
     static const double UNIFORM = 1;
-    const SvgChart chart = { .title = "Least and most loaded expert over the steps",
-                             .x_label = "step",
-                             .y_label = "load / mean load",
-                             .series = r->load_series,
-                             .n_series = r->n_load_series,
-                             .width = REPORT_FULL,
-                             .height = LOAD_HEIGHT,
+    const SvgChart chart = { "Least and most loaded expert over the steps",
+                             "step",
+                             "load / mean load",
+                             r->load_series,
+                             r->n_load_series,
+                             REPORT_FULL,
+                             LOAD_HEIGHT,
                              .from_zero = true,
                              .guide = &UNIFORM };
     TRY(text_printf(out, "<h3>Least and most loaded expert of a layer, over the steps</h3>\n<div "
@@ -126,14 +125,8 @@ static int count_panels(const RunData *d)
 
 static SvgHeat heat_of(const RunData *d, const char *name, const RunLoad *load, int panels)
 {
-    return (SvgHeat){ .title = name,
-                      .row_word = "layer",
-                      .column_word = "expert",
-                      .row_name = d->layer_name,
-                      .value = load->sum,
-                      .rows = d->moe_layers,
-                      .columns = d->experts,
-                      .share = panels };
+    return (SvgHeat){ name,      "layer",       "expert",   d->layer_name,
+                      load->sum, d->moe_layers, d->experts, panels };
 }
 
 static Status panel(Text *out, const RunData *d, const char *name, const RunLoad *load, int panels)
@@ -162,15 +155,13 @@ static Status load_note(Text *out, const RunData *d, int panels)
         "layer's routed tokens that an expert took, relative to the uniform share "
         "1/%d.",
         d->experts));
-    if (group > 1) {
+    if (group > 1)
         TRY(text_printf(out,
                         " One cell stands for %d neighbouring experts and shows the one "
                         "farthest from uniform.",
                         group));
-    }
-    if (d->domain_load_held_out && panels > 1) {
+    if (d->domain_load_held_out && panels > 1)
         TRY(text_printf(out, " The domains are those of the last evaluation."));
-    }
     return text_printf(out, "</p>\n");
 }
 
@@ -185,9 +176,8 @@ static Status write_load(Text *out, const Report *r)
         TRY(svg_heat_key(out));
         TRY(text_printf(out, "<div class=\"panels\">\n"));
         TRY(panel(out, d, "all tokens", &d->load, panels));
-        for (int i = 0; i < d->domains.n; i++) {
+        for (int i = 0; i < d->domains.n; i++)
             TRY(panel(out, d, d->domains.name[i], &d->domain_load[i], panels));
-        }
         TRY(text_printf(out, "</div>\n"));
     }
     return write_series(out, r);

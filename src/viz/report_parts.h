@@ -48,6 +48,4 @@ Status trace_view_load(TraceView *v, const char *path, Arena *a);
 /* report_load.c: the curves, and in r->data loads become shares relative to uniform. */
 Status load_view_make(Report *r, Arena *a);
 
-const char *part_duration(char out[32], double seconds); /* "2 h 03 min", "4 min 12 s", "1.50 s" */
-
 #endif

@@ -64,13 +64,11 @@ static Status hover_text(const TraceEvent *e, Arena *a, const char **out)
 {
     char time[32], layer[32] = "", rate[32], flops[64] = "", bytes[64] = "", text[HOVER_BYTES];
     if (e->layer >= 0) (void)snprintf(layer, sizeof layer, ", layer %d", e->layer);
-    if (e->flops > 0 && e->duration_s > 0) {
+    if (e->flops > 0 && e->duration_s > 0)
         (void)snprintf(flops, sizeof flops, ", %sFLOP/s", text_si(rate, e->flops / e->duration_s));
-    }
-    if (e->bytes > 0 && e->duration_s > 0) {
+    if (e->bytes > 0 && e->duration_s > 0)
         (void)snprintf(bytes, sizeof bytes, ", at least %sB/s",
                        text_si(rate, e->bytes / e->duration_s));
-    }
     int n = snprintf(text, sizeof text, "%.80s%s: %s%s%s", e->name, layer,
                      svg_value_text(time, e->duration_s, SVG_SECONDS), flops, bytes);
     return arena_text(a, text, (size_t)n, out);
@@ -215,9 +213,8 @@ static Status totals_table(Text *out, const TraceView *v, int depth)
     }
     TRY(text_printf(out, "</tbody><tfoot>"));
     if (rest > 0) TRY(rest_row(out, v, depth, "all others", rest));
-    if (depth > 0 && v->action_s > 0) {
+    if (depth > 0 && v->action_s > 0)
         TRY(rest_row(out, v, depth, "outside of these", v->action_s - all));
-    }
     return text_printf(out, "</tfoot></table>\n");
 }
 
@@ -232,13 +229,11 @@ static bool has_depth(const TraceView *v, int depth)
 static Status notes(Text *out, const TraceView *v)
 {
     TRY(text_printf(out, "<p class=\"note\">Step %lld. ", (long long)v->step));
-    if (v->hidden > 0) {
+    if (v->hidden > 0)
         TRY(text_printf(out, "The %lld shortest events are not drawn. ", (long long)v->hidden));
-    }
-    if (v->dropped > 0) {
+    if (v->dropped > 0)
         TRY(text_printf(out, "%lld events did not fit the trace's buffer and are missing. ",
                         (long long)v->dropped));
-    }
     return text_printf(out,
                        "All %lld events are in <a href=\"trace.json\">trace.json</a>, which "
                        "Perfetto opens.</p>\n",
@@ -250,9 +245,7 @@ static bool has_trace(const Report *r) { return r->trace.present; }
 static Status write_trace(Text *out, const Report *r)
 {
     const TraceView *v = &r->trace;
-    if (v->problem[0] != '\0') {
-        return text_markup(out, "<p class=\"note\">%s</p>\n", v->problem);
-    }
+    if (v->problem[0] != '\0') return text_markup(out, "<p class=\"note\">%s</p>\n", v->problem);
     if (v->events == 0) return part_note(out, "trace.json holds no events.");
     TRY(notes(out, v));
     TRY(text_printf(out, "<div class=\"wide\">\n"));

@@ -28,7 +28,8 @@ typedef struct Build {
     double *table;                /* one line's load */
 } Build;
 
-Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
+/* Index of `name`, taken in if there is room; -1 if not. */
+static Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
 {
     *out = -1;
     for (int i = 0; i < names->n; i++) {
@@ -42,45 +43,28 @@ Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
 
 /* ---- tables of expert load ---- */
 
-/* Rows and columns of [[...], ...]; false if it is no table with both. */
-static bool load_shape(char *raw, int *out_layers, int *out_experts)
+/* [[...], ...] of rows as long as one another, none empty, into `table` of so many rows and
+ * columns, which is worth nothing if they do not fit; with `table` NULL their numbers come out. */
+static bool load_read(char *raw, int *rows, int *columns, double *table)
 {
     Scan s = scan_begin(raw);
-    int layers = 0, experts = 0;
+    int row = 0;
     scan_array(&s);
-    while (scan_item(&s)) {
+    for (; scan_item(&s); row++) {
         int n = 0;
-        scan_array(&s);
-        for (; scan_item(&s); n++) (void)scan_number(&s);
-        if (layers > 0 && n != experts) return false;
-        experts = n;
-        layers++;
-    }
-    if (s.bad || layers == 0 || experts == 0) return false;
-    *out_layers = layers;
-    *out_experts = experts;
-    return true;
-}
-
-/* A table of exactly (d->moe_layers, d->experts); false, and `table` is worth nothing, if not. */
-static bool load_read(const RunData *d, char *raw, double *table)
-{
-    Scan s = scan_begin(raw);
-    int rows = 0;
-    scan_array(&s);
-    for (; scan_item(&s); rows++) {
-        if (rows == d->moe_layers) return false;
-        double *row = table + (int64_t)rows * d->experts;
-        int n = 0;
+        if (table != NULL && row == *rows) return false;
         scan_array(&s);
         for (; scan_item(&s); n++) {
             double v = scan_number(&s);
-            if (!(v >= 0) || n == d->experts) return false;
-            row[n] = v;
+            if (table == NULL) continue;
+            if (!(v >= 0) || n == *columns) return false;
+            table[(int64_t)row * *columns + n] = v;
         }
-        if (n != d->experts) return false;
+        if (table == NULL && row == 0) *columns = n;
+        if (n != *columns) return false;
     }
-    return !s.bad && rows == d->moe_layers;
+    if (table == NULL) *rows = row;
+    return !s.bad && row == *rows && row > 0 && *columns > 0;
 }
 
 static void load_clear(RunLoad *l, const RunData *d)
@@ -142,9 +126,10 @@ static Status survey_line(Build *b, const MetricsLine *line)
     if (d->first_step < 0 || line->step < d->first_step) d->first_step = line->step;
     if (line->step > d->last_step) d->last_step = line->step;
     if (line->kind == METRICS_STEP && line->step > d->final_step) d->final_step = line->step;
-    if (line->expert_load != NULL && d->moe_layers == 0) { /* a start line may be missing */
-        (void)load_shape(line->expert_load, &d->moe_layers, &d->experts);
-    }
+    if (line->expert_load == NULL || d->moe_layers > 0) return OK;
+    int layers = 0, experts = 0; /* a start line may be missing */
+    if (load_read(line->expert_load, &layers, &experts, NULL))
+        d->moe_layers = layers, d->experts = experts;
     return OK;
 }
 
@@ -176,9 +161,8 @@ static Status make_load_room(Build *b)
     TRY(ARENA_NEW(b->a, layers * d->experts, &b->table));
     TRY(ARENA_ZEROED(b->a, 2 * layers, &d->least));
     d->most = d->least + layers;
-    for (size_t i = 0; i < 2 * layers; i++) {
+    for (size_t i = 0; i < 2 * layers; i++)
         TRY(curve_init(&d->least[i], b->a, d->first_step, d->last_step, points));
-    }
     TRY(ARENA_NEW(b->a, layers, &d->layer_name));
     for (int i = 0; i < d->moe_layers; i++) d->layer_name[i] = i;
     return load_init(&d->load, d, b->a);
@@ -187,9 +171,8 @@ static Status make_load_room(Build *b)
 static Status make_room(Build *b)
 {
     RunData *d = b->d;
-    for (int i = 0; i < RUN_CURVES; i++) {
+    for (int i = 0; i < RUN_CURVES; i++)
         TRY(curve_init(&d->curve[i], b->a, d->first_step, d->last_step, RUN_POINTS));
-    }
     TRY(curve_init(&d->eval_loss, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
@@ -269,7 +252,8 @@ static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
         int i = 0;
         TRY(domain_index(b, key, &i));
         char *table = scan_skip(&s);
-        if (i < 0 || s.bad || !load_read(b->d, table, b->table)) continue;
+        if (i < 0 || s.bad || !load_read(table, &b->d->moe_layers, &b->d->experts, b->table))
+            continue;
         load_add(&load[i], b->d, b->table, step);
     }
     return OK;
@@ -278,7 +262,7 @@ static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
 static void take_load(Build *b, char *raw, int64_t step)
 {
     RunData *d = b->d;
-    if (!load_read(d, raw, b->table)) return;
+    if (!load_read(raw, &d->moe_layers, &d->experts, b->table)) return;
     if (step > d->final_step - RUN_RECENT_STEPS) load_add(&d->load, d, b->table, step);
     for (int l = 0; l < d->moe_layers; l++) {
         double least = 0, most = 0;
@@ -307,9 +291,7 @@ static Status take_step(Build *b, const MetricsLine *line)
     if (isfinite(line->tokens)) d->tokens += line->tokens;
     if (isfinite(line->step_s)) d->time_s += line->step_s;
     if (line->step == d->final_step) d->final_loss = line->loss;
-    if (line->memory_bytes != NULL) {
-        TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
-    }
+    if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);
     bool by_domain = d->moe_layers > 0 && line->expert_load_by_domain != NULL;
     if (!by_domain || !is_recent_for_domains(d, line->step)) return OK;
@@ -366,9 +348,7 @@ static Status take_line(Build *b, const MetricsLine *line)
     if (line->kind == METRICS_START) return take_start(b, line);
     Latest *latest = NULL;
     TRY(latest_of(b, line->step, &latest));
-    if (line->kind == METRICS_STEP) {
-        return latest->step_line == b->line ? take_step(b, line) : OK;
-    }
+    if (line->kind == METRICS_STEP) return latest->step_line == b->line ? take_step(b, line) : OK;
     return latest->eval_line == b->line ? take_eval(b, line) : OK;
 }
 

@@ -73,7 +73,4 @@ Status run_data_load(const char *path, Arena *a, RunData *out);
 /* The smallest of load / mean load over all layers and experts, and where; NaN without MoE. */
 double run_least_share(const RunData *d, int *out_layer, int *out_expert);
 
-/* Index of `name`, taken in if there is room; -1 if not. */
-Status run_name_index(RunNames *names, Arena *a, const char *name, int *out);
-
 #endif

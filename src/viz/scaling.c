@@ -1,6 +1,5 @@
-/* scaling: curves over the number of GPUs, read, written and drawn. */
+/* scaling: curves over the number of GPUs, read and drawn. */
 #include "base/file.h"
-#include "base/json_in.h"
 #include "viz/page.h"
 #include "viz/pipeline_page.h"
 
@@ -17,13 +16,14 @@ static double number_of(const cJSON *object, const char *key)
     return good ? item->valuedouble : (double)NAN;
 }
 
-static Status read_points(const JsonIn *j, Arena *a, Scaling *out)
+static Status read_points(const char *path, const cJSON *root, Arena *a, Scaling *out)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(j->root, "scaling"), *item = NULL;
-    const char *title = NULL;
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "scaling"), *item = NULL;
+    const char *title = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "title"));
     ScalingPoint *point = NULL;
     int n = 0;
-    TRY(json_in_text(j, "title", &title));
+    if (!cJSON_IsObject(root)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
+    if (title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
     TRY(arena_text(a, title, strlen(title), &out->title));
     TRY(ARENA_ZEROED(a, SCALING_POINTS, &point));
     cJSON_ArrayForEach(item, list)
@@ -31,12 +31,11 @@ static Status read_points(const JsonIn *j, Arena *a, Scaling *out)
         const cJSON *reason = cJSON_GetObjectItemCaseSensitive(item, "reason");
         ScalingPoint p = { number_of(item, "gpus"), number_of(item, "tokens_per_s_per_gpu"),
                            number_of(item, "efficiency"), NULL };
-        if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus))) {
+        if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus)))
             return FAIL(ERR_FORMAT,
                         "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
                         "rises from point to point, of at most %d",
-                        j->path, n + 1, SCALING_POINTS);
-        }
+                        path, n + 1, SCALING_POINTS);
         if (cJSON_IsString(reason))
             TRY(arena_text(a, reason->valuestring, strlen(reason->valuestring), &p.reason));
         point[n++] = p;
@@ -44,34 +43,18 @@ static Status read_points(const JsonIn *j, Arena *a, Scaling *out)
     out->point = point;
     out->points = n;
     if (n > 0) return OK;
-    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", j->path);
+    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
 }
 
 Status scaling_read(const char *path, Arena *a, Scaling *out)
 {
-    JsonIn j = { 0 };
     char *text = NULL;
     size_t n = 0;
     TRY(file_read_all(path, a, &text, &n));
-    TRY(json_in_parse(&j, path, text, n));
-    Status s = read_points(&j, a, out);
-    json_in_free(&j);
+    cJSON *root = cJSON_ParseWithLength(text, n);
+    Status s = read_points(path, root, a, out);
+    cJSON_Delete(root);
     return s;
-}
-
-Status scaling_write(const char *path, const Scaling *s, Arena *scratch)
-{
-    Text out = { 0 };
-    TRY(text_init(&out, scratch));
-    TRY(text_json(&out, "{\"title\":%s,\"scaling\":[", s->title));
-    for (const ScalingPoint *p = s->point; p < s->point + s->points; p++) {
-        TRY(text_json(
-            &out, "{\"gpus\":%g,\"tokens_per_s_per_gpu\":%g,\"efficiency\":%g,\"reason\":%s}",
-            p->gpus, p->tokens_per_s_per_gpu, p->efficiency, p->reason != NULL ? p->reason : ""));
-        if (p + 1 < s->point + s->points) TRY(text_json(&out, ","));
-    }
-    TRY(text_json(&out, "]}"));
-    return file_write_whole(path, out.data, out.used, scratch);
 }
 
 /* ---- drawn ---- */
@@ -90,13 +73,13 @@ Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
             .name = s[i].title, .x = x[i], .y = y[i], .n = s[i].points, .color = i, .mark = SVG_DOTS
         };
     }
-    const SvgChart chart = { .title = "Scaling",
-                             .x_label = "GPUs",
-                             .y_label = tokens ? "tokens/s/GPU" : "efficiency",
-                             .series = series,
-                             .n_series = n,
-                             .width = width,
-                             .height = SCALING_HEIGHT,
+    const SvgChart chart = { "Scaling",
+                             "GPUs",
+                             tokens ? "tokens/s/GPU" : "efficiency",
+                             series,
+                             n,
+                             width,
+                             SCALING_HEIGHT,
                              .y_unit = tokens ? SVG_PLAIN : SVG_PERCENT,
                              .log_x = true,
                              .from_zero = true };

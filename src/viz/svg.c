@@ -4,13 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-Status svg_escape_n(Text *out, const char *s, size_t n)
-{
-    return text_markup(out, "%.*s", (int)n, s);
-}
-
-Status svg_escape(Text *out, const char *s) { return text_markup(out, "%s", s); }
-
 char svg_color(int color)
 {
     static const char LETTER[] = "01234567";

@@ -88,10 +88,6 @@ int svg_heat_group(const SvgHeat *h); /* columns that one cell stands for */
 Status svg_bars(Text *out, const SvgBars *b);
 Status svg_timeline(Text *out, const SvgTimeline *t);
 
-/* text_markup's "%s". */
-Status svg_escape(Text *out, const char *s);
-Status svg_escape_n(Text *out, const char *s, size_t n);
-
 /* Round numbers in [lo, hi], about `want` of them, a step of 1, 2, 2.5 or 5 times a power of ten
  * and at least `least_step` apart. Returns how many. */
 int svg_ticks(double lo, double hi, int want, double least_step, double tick[SVG_TICKS_MAX],

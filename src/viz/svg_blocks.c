@@ -87,10 +87,9 @@ static Status heat_columns(Text *out, const HeatGrid *g)
 {
     int every = 1;
     while (every * g->width < 26) every *= 2;
-    for (int cell = 0; cell < g->columns; cell += every) {
+    for (int cell = 0; cell < g->columns; cell += every)
         TRY(text_printf(out, "<text class=\"mid dim\" x=\"%.1f\" y=\"%d\">%d</text>",
                         HEAT_LEFT + (cell + 0.5) * g->width, HEAT_TOP - 8, cell * g->group));
-    }
     return OK;
 }
 
@@ -124,10 +123,9 @@ Status svg_heat_key(Text *out)
         TRY(text_printf(out, "<rect class=\"%s\" x=\"%d\" fill-opacity=\"%.2f\"/>",
                         i < 4 ? "lo" : "hi", 10 + i * 34, 0.05 + 0.9 * depth));
     }
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++)
         TRY(text_printf(out, "<text class=\"mid dim\" x=\"%d\" y=\"28\">%s</text>",
                         10 + i * 68 + 16, NAME[i]));
-    }
     return text_printf(out, "</g></svg>\n");
 }
 
@@ -182,12 +180,11 @@ static Status bars_legend(Text *out, const SvgBars *b, double top, double left, 
             x = left;
             y += LINE_HEIGHT;
         }
-        if (out != NULL) {
+        if (out != NULL)
             TRY(text_markup(out,
                             "<rect class=\"f%c\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
                             "height=\"12\"/><text x=\"%.0f\" y=\"%.0f\">%s</text>",
                             svg_color(p), x, y, x + 18, y + 10, b->part[p]));
-        }
         x += w;
     }
     *height = y + LINE_HEIGHT - top;

@@ -114,21 +114,17 @@ static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 /* ---- legend ---- */
 
 static const char *legend_of(const SvgSeries *s) { return s->legend != NULL ? s->legend : s->name; }
-
 static double entry_width(const SvgSeries *s) { return (double)strlen(legend_of(s)) * CHAR + 34; }
 
 static Status legend_entry(Text *out, const SvgSeries *s, double x, double y)
 {
     char color = svg_color(s->color);
-    TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
-    TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", color,
-                    s->mark == SVG_FAINT ? " faint" : ""));
-    if (s->mark == SVG_DOTS) {
+    TRY(text_printf(
+        out, "<g transform=\"translate(%.0f %.0f)\"><path class=\"line s%c%s\" d=\"M0 -4H18\"/>", x,
+        y, color, s->mark == SVG_FAINT ? " faint" : ""));
+    if (s->mark == SVG_DOTS)
         TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", color));
-    }
-    TRY(text_printf(out, "<text x=\"23\">"));
-    TRY(svg_escape(out, legend_of(s)));
-    return text_printf(out, "</text></g>\n");
+    return text_markup(out, "<text x=\"23\">%s</text></g>\n", legend_of(s));
 }
 
 /* Entries go in rows behind the label of the y axis; *height is where the rows end. With out NULL
@@ -183,10 +179,9 @@ static Status series_path(Text *out, const Frame *f, const SvgSeries *s)
     bool pen_down = false;
     for (int i = 0; i < s->n; i++) {
         bool draw = shown(s, i, f->y.log);
-        if (draw) {
+        if (draw)
             TRY(text_printf(out, "%c%.2f %.2f", pen_down ? 'L' : 'M', place(&f->x, s->x[i]),
                             place(&f->y, s->y[i])));
-        }
         pen_down = draw;
     }
     return OK;
@@ -210,18 +205,14 @@ static Status series_dots(Text *out, const Frame *f, const SvgSeries *s, char co
 static Status series(Text *out, const Frame *f, const SvgSeries *s)
 {
     char color = svg_color(s->color);
-    TRY(text_printf(out, "<g><title>"));
-    TRY(svg_escape(out, s->name));
-    TRY(text_printf(out, "</title><path class=\"%s data %c%c%s\" data-name=\"",
-                    s->mark == SVG_AREA ? "area" : "line", s->mark == SVG_AREA ? 'f' : 's', color,
-                    s->mark == SVG_FAINT ? " faint" : ""));
-    TRY(svg_escape(out, s->name));
-    TRY(text_printf(out, "\" d=\""));
+    bool area = s->mark == SVG_AREA;
+    TRY(text_markup(out, "<g><title>%s</title><path class=\"%s data %c%c%s\" data-name=\"%s\" d=\"",
+                    s->name, area ? "area" : "line", area ? 'f' : 's', color,
+                    s->mark == SVG_FAINT ? " faint" : "", s->name));
     TRY(series_path(out, f, s));
-    if (s->mark == SVG_AREA && s->n > 0) {
+    if (area && s->n > 0)
         TRY(text_printf(out, "L%.2f %.2fL%.2f %.2f", place(&f->x, s->x[s->n - 1]), f->bottom,
                         place(&f->x, s->x[0]), f->bottom));
-    }
     TRY(text_printf(out, "\"/>"));
     TRY(series_dots(out, f, s, color));
     return text_printf(out, "</g>\n");
@@ -229,10 +220,9 @@ static Status series(Text *out, const Frame *f, const SvgSeries *s)
 
 static Status open_svg(Text *out, const SvgChart *c)
 {
-    TRY(text_printf(out, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
-                    c->width, c->height));
-    TRY(svg_escape(out, c->title));
-    return text_printf(out, "\"");
+    return text_markup(out,
+                       "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\"",
+                       c->width, c->height, c->title);
 }
 
 static Status chart_without_data(Text *out, const SvgChart *c)
@@ -245,12 +235,10 @@ static Status chart_without_data(Text *out, const SvgChart *c)
 static Status labels(Text *out, const SvgChart *c, const Frame *f)
 {
     double unused = 0;
-    TRY(text_printf(out, "<text class=\"dim\" x=\"0\" y=\"%d\">", FONT + 2));
-    TRY(svg_escape(out, c->y_label));
-    TRY(text_printf(out, "</text><text class=\"end dim\" x=\"%.1f\" y=\"%d\">", f->right,
-                    c->height - 3));
-    TRY(svg_escape(out, c->x_label));
-    TRY(text_printf(out, "</text>\n"));
+    TRY(text_markup(out,
+                    "<text class=\"dim\" x=\"0\" y=\"%d\">%s</text>"
+                    "<text class=\"end dim\" x=\"%.1f\" y=\"%d\">%s</text>\n",
+                    FONT + 2, c->y_label, f->right, c->height - 3, c->x_label));
     return legend(out, c, &unused);
 }
 
@@ -289,13 +277,11 @@ Status svg_chart(Text *out, const SvgChart *c)
     TRY(legend(NULL, c, &legend_height));
     layout(c, legend_height, &f);
     TRY(open_svg(out, c));
-    TRY(text_printf(out, " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\"", f.left, f.top,
-                    f.right, f.bottom, f.x.lo, f.x.hi));
-    TRY(text_printf(out, " data-y=\"%.9g %.9g\" data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\"",
-                    f.y.lo, f.y.hi, f.y.log, f.x.log, (int)c->y_unit));
-    TRY(text_printf(out, " data-word=\""));
-    TRY(svg_escape(out, c->x_label));
-    TRY(text_printf(out, "\">\n"));
+    TRY(text_markup(out,
+                    " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\" "
+                    "data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\" data-word=\"%s\">\n",
+                    f.left, f.top, f.right, f.bottom, f.x.lo, f.x.hi, f.y.lo, f.y.hi, f.y.log,
+                    f.x.log, (int)c->y_unit, c->x_label));
     TRY(labels(out, c, &f));
     TRY(grid(out, &f, c));
     for (int i = 0; i < c->n_series; i++) TRY(series(out, &f, &c->series[i]));

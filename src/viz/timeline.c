@@ -124,10 +124,9 @@ static Status simulated_memory(const Timeline *t, const SimRank *s, const Timeli
 Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
                           int n, const char *title, Arena *a, Timeline *out)
 {
-    if (n < 0 || n > TIMELINE_MEMORY_KINDS - 1) {
+    if (n < 0 || n > TIMELINE_MEMORY_KINDS - 1)
         return FAIL(ERR_ARG, "timeline: %d resident kinds of memory, at most %d are drawn", n,
                     TIMELINE_MEMORY_KINDS - 1);
-    }
     Timeline t = { .title = title, .ranks = p->stages };
     t.chunks = p->rank->chunks;
     t.micros = p->rank->micros;
@@ -169,19 +168,17 @@ Status timeline_table(Text *out, const Timeline *t)
     if (t->iteration > 0) TRY(text_printf(out, "iteration %lld: ", (long long)t->iteration));
     TRY(text_printf(out, "step %.3f ms, bubble %.2f %% (mean), (p-1)/(p-1+m*v) %.2f %%",
                     1e3 * t->step_s, 100 * t->bubble, 100 * t->theory));
-    if (t->peak_rank >= 0) {
+    if (t->peak_rank >= 0)
         TRY(text_printf(out, ", memory %.2f GiB (rank %d)",
                         t->rank[t->peak_rank].peak_bytes / TIMELINE_GIB, t->peak_rank));
-    }
     TRY(text_printf(out, "\nrank    forward ms   backward ms     weight ms        all ms  bubble %%"
                          "  memory GiB\n"));
     for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
         TRY(rank_row(out, &t->rank[rank], rank));
     }
-    for (int i = 0; i < t->n_recorded; i++) {
+    for (int i = 0; i < t->n_recorded; i++)
         TRY(text_printf(out, "%s%lld: %.3f", i == 0 ? "iterations (ms)  " : "  ",
                         (long long)t->recorded[i].number, 1e3 * t->recorded[i].step_s));
-    }
     return text_printf(out, "%s\n", t->n_recorded > 0 ? "\n" : "");
 }

@@ -1,10 +1,9 @@
 /* timeline: one training step of a pipeline over time, simulated (schedule/simulate.h) or read from
- * a folder in the form of Primus' pp_vis, which our own are written in, too (docs/formats.md):
+ * a folder in the form of Primus' pp_vis (docs/formats.md):
  *
  *     TimelineResident kept[] = { { "weights", weight_bytes }, ... };   by rank
  *     timeline_simulated(&pipeline, &simulation, kept, 1, "1f1b", arena, &t);
- *     timeline_write("runs/plan/1f1b", &t, scratch);
- *     timeline_read("runs/plan/1f1b", -1, arena, &t);
+ *     timeline_read("runs/pp8", -1, arena, &t);
  *
  * The step is the longest total of all ranks; the bubble of a rank is the share of it in which its
  * compute lane runs nothing. In a recording that is everything but passes, so gradients and
@@ -84,9 +83,6 @@ Status timeline_simulated(const Pipeline *p, const Simulation *s, const Timeline
 /* The iteration of this number, -1: the last one. A file that is missing is ERR_IO, one that is
  * cut, has no such iteration, lacks numbers or runs backwards ERR_FORMAT. */
 Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
-
-/* FOLDER/config.json and a pp_rank_N.json a rank. */
-Status timeline_write(const char *folder, const Timeline *t, Arena *scratch);
 
 /* Sorts spans and fills what follows from them and the totals, in all ranks and the timeline. */
 void timeline_sum(Timeline *t);

@@ -158,12 +158,11 @@ static Status put_legend(Text *out, const Timeline *t, double y)
     int chunks = t->chunks < SHADES ? t->chunks : SHADES;
     for (int k = 0; k < TIMELINE_KINDS; k++) {
         if (!has_kind(t, k)) continue;
-        for (int c = 0; c < chunks; c++) {
+        for (int c = 0; c < chunks; c++)
             TRY(text_printf(out,
                             "<rect class=\"k%d%d\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
                             "height=\"12\"/>",
                             k, shade_of(t, c), x + 12 * c, y));
-        }
         x += 12 * chunks;
         TRY(put_text(out, "", x + 6, y + 10, timeline_kind[k].name));
         x += 7.0 * (double)strlen(timeline_kind[k].name) + 22;

@@ -10,7 +10,6 @@ typedef struct Values {
     const char *out;
     int mode;
     OptionInts orders;
-    OptionTexts files;
     int n;
     bool help;
 } Values;
@@ -27,7 +26,6 @@ static Status parse(Values *v, const char **words)
         { "--out", OPTION_TEXT, &v->out, "FILE", .help = "where to", .required = true },
         { "--mode", OPTION_CHOICE, &v->mode, "fail|skip|ask", .help = "what then" },
         { "--order", OPTION_INTS, &v->orders, "N", .help = "orders" },
-        { "--file", OPTION_TEXTS, &v->files, "FILE", .help = "files" },
     };
     const Command command = { .name = "yard do",
                               .arguments = "FROM [TO]",
@@ -59,9 +57,8 @@ static void every_kind_of_value_reaches_its_target(void **state)
 {
     (void)state;
     Values v;
-    const char **words =
-        WORDS("--dry-run", "--tokens", "5", "from", "--temperature=1.5", "--out", "o", "--mode",
-              "ask", "--order", "2", "--order=5", "--file", "a", "--file", "b", "to");
+    const char **words = WORDS("--dry-run", "--tokens", "5", "from", "--temperature=1.5", "--out",
+                               "o", "--mode", "ask", "--order", "2", "--order=5", "to");
     CHECK_OK(parse(&v, words));
     CHECK(v.dry && !v.help);
     CHECK_INT(v.tokens, 5);
@@ -71,8 +68,6 @@ static void every_kind_of_value_reaches_its_target(void **state)
     CHECK_INT(v.orders.n, 2);
     CHECK_INT(v.orders.at[0], 2);
     CHECK_INT(v.orders.at[1], 5);
-    CHECK_INT(v.files.n, 2);
-    CHECK_TEXT(v.files.at[1], "b");
     CHECK_INT(v.n, 2);
     CHECK_TEXT(words[0], "from");
     CHECK_TEXT(words[1], "to");

@@ -1,7 +1,8 @@
 /* Hardware files written and read back; rates out of a bench's output. */
 #include "harness/test.h"
 
-#include "plan/calibrate.h"
+#include "plan/hardware.h"
+#include "plan/presets.h"
 
 #include <string.h>
 
@@ -72,12 +73,12 @@ static void what_is_no_bench_is_refused(void **state)
 static void a_printed_file_reads_back(void **state)
 {
     (void)state;
-    for (int i = 0; i < hardware_preset_count(); i++) {
+    for (int i = 0; i < hardware_presets_n; i++) {
         Arena a = { 0 }, text = { 0 };
         Hardware h, again;
         Text once = { 0 }, twice = { 0 };
         CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
-        CHECK_OK(hardware_load(&h, &a, hardware_preset_name(i)));
+        CHECK_OK(hardware_load(&h, &a, hardware_presets[i].name));
         CHECK_OK(arena_init(&text, "once", MEM_HOST, (size_t)1 << 30));
         CHECK_OK(text_init(&once, &text));
         CHECK_OK(hardware_print(&h, &once));

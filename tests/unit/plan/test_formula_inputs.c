@@ -2,7 +2,7 @@
  * its charts show. */
 #include "harness/test.h"
 
-#include "plan/formula_inputs.h"
+#include "plan/formula.h"
 
 #include <stdlib.h>
 

@@ -4,6 +4,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "plan/hardware.h"
+#include "plan/presets.h"
 
 #include <stdlib.h>
 
@@ -54,10 +55,10 @@ static void every_preset_loads_and_says_where_its_numbers_are_from(void **state)
     (void)state;
     Hardware h;
     double rate = 0;
-    CHECK_INT(hardware_preset_count(), 8);
-    for (int i = 0; i < hardware_preset_count(); i++) {
-        CHECK_OK(hardware_load(&h, &arena, hardware_preset_name(i)));
-        CHECK_TEXT(h.name, hardware_preset_name(i));
+    CHECK_INT(hardware_presets_n, 8);
+    for (int i = 0; i < hardware_presets_n; i++) {
+        CHECK_OK(hardware_load(&h, &arena, hardware_presets[i].name));
+        CHECK_TEXT(h.name, hardware_presets[i].name);
         CHECK(strlen(h.memory_source) > 10 && strlen(h.gemm_source) > 10);
         CHECK_OK(hardware_rate(&h, WORK_GROUPED, HARDWARE_FP8, 1536, &rate));
         CHECK(rate > 0.2 * h.peak_fp8 * 1e12 && rate < h.peak_fp8 * 1e12);
@@ -202,10 +203,28 @@ static void an_unknown_gpu_is_told_with_the_nearest(void **state)
     CHECK_NEAR(h.memory_gib, 432, 0);
 }
 
+static void a_file_extends_a_preset(void **state)
+{
+    (void)state;
+    static const char YAML[] = "extends: h200\ngpu:\n  title: mine\n  measured: false\n";
+    static const char CIRCLE[] = "extends: mine.yaml\n";
+    Hardware h, base;
+    CHECK_OK(hardware_load(&base, &arena, "h200"));
+    CHECK_OK(hardware_parse(&h, &arena, "mine.yaml", YAML, sizeof YAML - 1));
+    CHECK_TEXT(h.name, "mine.yaml");
+    CHECK_TEXT(h.gpu_title, "mine");
+    CHECK(!h.gpu_measured && base.gpu_measured);
+    CHECK_NEAR(h.memory_gib, base.memory_gib, 0);
+    CHECK_INT(h.gemm_bf16.n, base.gemm_bf16.n);
+    CHECK_FAILS(hardware_parse(&h, &arena, "mine.yaml", CIRCLE, sizeof CIRCLE - 1), ERR_ARG,
+                "there is no GPU to extend: mine.yaml");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_preset_loads_and_says_where_its_numbers_are_from),
+        TEST(a_file_extends_a_preset),
         TEST(presets_hold_the_figures_that_are_known),
         TEST(rates_lie_on_lines_over_the_logarithm_of_the_size),
         TEST(what_has_no_curve_takes_the_nearest_one),

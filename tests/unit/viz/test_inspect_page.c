@@ -1,6 +1,6 @@
 #include "data/shard.h"
 #include "harness/test.h"
-#include "viz/inspect_page.h"
+#include "viz/page.h"
 
 #include <stdlib.h>
 
