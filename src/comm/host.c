@@ -119,9 +119,9 @@ static Status check_wait(const CommWorld *w, const Pending *p, double waited_s, 
     if (by >= 0) return FAIL(ERR_COMM, "rank %d failed: %s", by, why);
     if (waited_s > w->timeout_s) return late(w, p, waited_s);
     if (stopped_s > w->stop_patience_s) {
-        return FAIL(ERR_COMM,
-                    "rank %d was terminated while it waited for rank %d in %s of group %s%s",
-                    w->root->rank, culprit(w, p->peer), p->call, p->group->name, host_place(w, place));
+        return FAIL(
+            ERR_COMM, "rank %d was terminated while it waited for rank %d in %s of group %s%s",
+            w->root->rank, culprit(w, p->peer), p->call, p->group->name, host_place(w, place));
     }
     return OK;
 }

@@ -105,7 +105,34 @@ Mesh mesh_alone(const MeshShape *s, int rank)
     return (Mesh){ .shape = *s, .at = mesh_place(s, rank), .rank = rank, .ranks = mesh_ranks(s) };
 }
 
-Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
+static bool together(const MeshShape *s, MeshGroup g, int rank, int other)
+{
+    int color = 0, key = 0, color_other = 0, key_other = 0;
+    mesh_color(s, g, rank, &color, &key);
+    mesh_color(s, g, other, &color_other, &key_other);
+    return color == color_other;
+}
+
+int mesh_group_size(const MeshShape *s, MeshGroup g)
+{
+    int n = 0;
+    for (int rank = 0; rank < mesh_ranks(s); rank++) n += together(s, g, 0, rank);
+    return n;
+}
+
+/* A mesh looks the same from every rank, and every group is in the order of ranks. */
+MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
+{
+    for (MeshGroup f = GROUP_WORLD; f < g; f++) {
+        bool same = true;
+        for (int rank = 0; rank < mesh_ranks(s) && same; rank++)
+            same = together(s, f, 0, rank) == together(s, g, 0, rank);
+        if (same) return f;
+    }
+    return g;
+}
+
+static Status make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
 {
     if (mesh_ranks(s) != world->size) {
         return FAIL(ERR_ARG, "a mesh of %d ranks over a world of %d", mesh_ranks(s), world->size);
@@ -114,15 +141,31 @@ Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
     out->group[GROUP_WORLD] = world;
     for (MeshGroup g = GROUP_WORLD + 1; g < GROUP_COUNT; g++) {
         int color = 0, key = 0;
+        out->group[g] = few ? out->group[mesh_first(s, g)] : NULL;
+        if (out->group[g] != NULL) continue;
         mesh_color(s, g, world->rank, &color, &key);
         TRY(comm_split(world, color, key, mesh_group_names[g], a, &out->group[g]));
     }
     return OK;
 }
 
+Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
+{
+    return make(world, s, false, a, out);
+}
+
+Status mesh_make_few(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
+{
+    return make(world, s, true, a, out);
+}
+
 void mesh_free(Mesh *m)
 {
-    for (int g = GROUP_COUNT - 1; g > GROUP_WORLD; g--) comm_free(m->group[g]);
+    for (int g = GROUP_COUNT - 1; g > GROUP_WORLD; g--) {
+        bool mine = true;
+        for (int f = GROUP_WORLD; f < g; f++) mine &= m->group[f] != m->group[g];
+        if (mine) comm_free(m->group[g]);
+    }
     *m = (Mesh){ 0 };
 }
 

@@ -75,6 +75,11 @@ void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
 
 /* All groups of this rank out of its world. Collective. */
 Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
+/* The same with one communicator for all kinds of groups that have the same members: on GPUs each
+ * takes memory. mesh_first: the first kind that has the members of group g. */
+Status mesh_make_few(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
+MeshGroup mesh_first(const MeshShape *s, MeshGroup g);
+int mesh_group_size(const MeshShape *s, MeshGroup g);
 /* The same without peers: of `rank`, for a counting run. */
 Mesh mesh_alone(const MeshShape *s, int rank);
 void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */

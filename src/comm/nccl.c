@@ -30,9 +30,10 @@
 #include <time.h>
 
 enum {
-    BLOCKS = 24,   /* of a collective */
-    LEAST = 22800, /* the first whose configuration is the one set here */
-    LEAVE_S = 10,  /* how long comm_free waits for a group that was given up */
+    BLOCKS = 24,    /* of a collective */
+    FEW_BLOCKS = 4, /* of a transfer beside passes: it has time, and memory is by block */
+    LEAST = 22800,  /* the first whose configuration is the one set here */
+    LEAVE_S = 10,   /* how long comm_free waits for a group that was given up */
     TEXT_BYTES = 256
 };
 
@@ -157,6 +158,7 @@ struct Group {
     Comm *host;
     ncclComm_t nccl; /* NULL: of one rank */
     cudaStream_t stream;
+    int blocks;       /* of a call */
     const char *call; /* the last one; NULL: none so far */
     pthread_t leaver;
     bool leaving;
@@ -330,7 +332,7 @@ static Status connect_ring(Group *g)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     config.blocking = 1;
-    config.minCTAs = config.maxCTAs = BLOCKS;
+    config.minCTAs = config.maxCTAs = g->blocks;
     config.collnetEnable = 0;
     config.commName = g->comm.name;
     TRY(share_id(g, &id));
@@ -342,12 +344,18 @@ static Status connect_ring(Group *g)
 }
 
 /* `host` becomes the group's. */
-static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, Arena *a, Comm **out)
+static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int blocks, Arena *a,
+                         Comm **out)
 {
     Group *g = NULL;
     Status s = ARENA_ZEROED(a, 1, &g);
     if (s == OK) {
-        *g = (Group){ .comm = *host, .world = w, .host = host, .stream = stream, .next = w->first };
+        *g = (Group){ .comm = *host,
+                      .world = w,
+                      .host = host,
+                      .stream = stream,
+                      .blocks = blocks,
+                      .next = w->first };
         g->comm.table = &table, g->comm.own = g;
         if (host->size > 1) s = connect_ring(g);
     }
@@ -368,7 +376,7 @@ static Status split(Comm *c, int color, int key, const char *name, Arena *a, Com
     TRY(check_hope(g, "split"));
     TRY(comm_split(g->host, color, key, name, a, &host));
     *out = NULL;
-    return host == NULL ? OK : group_make(g->world, host, g->stream, a, out);
+    return host == NULL ? OK : group_make(g->world, host, g->stream, BLOCKS, a, out);
 }
 
 static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
@@ -377,7 +385,7 @@ static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **ou
     Comm *host = NULL;
     TRY(check_hope(g, "again"));
     TRY(comm_again(g->host, NULL, name, a, &host));
-    return group_make(g->world, host, stream, a, out);
+    return group_make(g->world, host, stream, FEW_BLOCKS, a, out);
 }
 
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
@@ -391,7 +399,7 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
         if (nccl.MemAlloc(&w->page, bytes) != ncclSuccess)
             return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s", nccl.GetLastError(NULL));
     }
-    Status s = group_make(w, host, stream, a, out);
+    Status s = group_make(w, host, stream, BLOCKS, a, out);
     if (s != OK && w->page != NULL) (void)nccl.MemFree(w->page);
     return s;
 }

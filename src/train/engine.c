@@ -129,7 +129,7 @@ static Status join_mesh(Engine *e)
     if (!e->on_gpu) return OK;
     TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
     e->mesh = (Mesh){ .group = { [GROUP_WORLD] = world } };
-    TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    TRY(mesh_make_few(world, &host->shape, &e->tables, &e->mesh));
     for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
     return OK;
 }

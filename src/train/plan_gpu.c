@@ -12,6 +12,11 @@ static const size_t GRANULE_BYTES = (size_t)2 << 20; /* the driver gives memory 
 /* Measured on an H100 with driver 580: in use after the rehearsal less context and arenas. */
 static const size_t KERNEL_BYTES = (size_t)8 << 20;
 
+/* Measured on two H200s with NCCL 2.28: what a communicator takes for its rings, and for transfers
+ * between its ranks (exchanges; comm/nccl.c has the blocks, by which both go). */
+static const size_t RING_BYTES = (size_t)588 << 20, PEER_BYTES = (size_t)410 << 20;
+static const size_t WAY_BYTES = (size_t)166 << 20; /* of stages' transfers, of one way */
+
 static size_t granules(size_t bytes)
 {
     return (bytes + GRANULE_BYTES - 1) / GRANULE_BYTES * GRANULE_BYTES;
@@ -26,6 +31,25 @@ static size_t arenas_bytes(const EnginePlan *plan)
         if (on_device(i)) sum += granules(plan->bytes[i]);
     }
     return sum;
+}
+
+/* One communicator for groups with the same members, one for each way between stages. */
+static size_t comm_bytes(const Config *c, const Mesh *m)
+{
+    size_t sum = 0;
+    if (m == NULL) return 0;
+    const MeshShape *s = &m->shape;
+    bool connected[GROUP_COUNT] = { false };
+    for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
+        MeshGroup first = mesh_first(s, g);
+        bool peers = g == GROUP_EP || g == GROUP_CP || g == GROUP_PP;
+        if (mesh_group_size(s, g) == 1) continue;
+        if (first == g) sum += RING_BYTES;
+        if (peers && !connected[first]) sum += PEER_BYTES;
+        connected[first] |= peers;
+    }
+    int64_t colors = 2 + s->pp % 2, ways = s->pp > 1 ? 2 * c->mesh_vpp * colors : 0;
+    return sum + (size_t)ways * WAY_BYTES;
 }
 
 /* Context and handles are made and given back; what is then in use is not ours alone, nor is what
@@ -48,7 +72,8 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     GpuPlan p = { .arenas_bytes = arenas_bytes(plan), .kernel_bytes = KERNEL_BYTES };
     TRY(probe(c, &p));
     p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;
-    p.total_bytes = p.context_bytes + p.kernel_bytes + p.arenas_bytes;
+    p.comm_bytes = comm_bytes(c, shape->mesh);
+    p.total_bytes = p.context_bytes + p.kernel_bytes + p.comm_bytes + p.arenas_bytes;
     Config other = *c;
     EnginePlan with_other;
     other.attention_deterministic = !c->attention_deterministic;
@@ -66,7 +91,7 @@ static Status fits(const Config *c, const EngineShape *shape, const GpuPlan *p, 
 {
     EnginePlan plan;
     TRY(engine_plan(c, ENGINE_TRAIN, shape, &plan));
-    *bytes = p->context_bytes + p->kernel_bytes + arenas_bytes(&plan);
+    *bytes = p->context_bytes + p->kernel_bytes + p->comm_bytes + arenas_bytes(&plan);
     *out = *bytes <= p->gpu.total_bytes;
     return OK;
 }
@@ -133,6 +158,10 @@ Status train_print_gpu(const GpuPlan *p, Text *out)
                     "the driver's, and other programs'"));
     TRY(text_printf(out, "  %-10s %12s  %s\n", "kernels", text_bytes(text, (double)p->kernel_bytes),
                     "loaded when they first run; the step's graph"));
+    if (p->comm_bytes > 0) {
+        TRY(text_printf(out, "  %-10s %12s  NCCL's buffers\n", "ranks",
+                        text_bytes(text, (double)p->comm_bytes)));
+    }
     char any[32];
     TRY(text_printf(out, "  %-10s %12s  scratch with attention.deterministic=true, %s with false\n",
                     "attention", text_bytes(text, (double)p->ordered_bytes),

@@ -23,7 +23,7 @@ typedef struct TrainOptions {
 /* What a run will take of a GPU's memory. */
 typedef struct GpuPlan {
     CudaInfo gpu;
-    size_t arenas_bytes, context_bytes, kernel_bytes, total_bytes;
+    size_t arenas_bytes, context_bytes, kernel_bytes, comm_bytes, total_bytes;
     size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;
 
