@@ -12,7 +12,7 @@ extern "C" {
 #include <ctime>
 #include <new>
 
-enum { STREAMS_MAX = LANE_COUNT + 8 };
+enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64 };
 
 /* Of event_new; lies in Cuda.arena. */
 struct EventNode {
@@ -31,7 +31,9 @@ struct Cuda {
     EventNode *events;
     struct Blas *blas;
     struct CudnnAttention *attention;
-    cudaEvent_t mark[2];
+    cudaEvent_t mark[2], pace[2];
+    int64_t ops; /* launched while there are other ranks */
+    bool capturing;
     unsigned long long *bad; /* device: index of the first element that is not finite */
 };
 
@@ -162,6 +164,11 @@ Status cuda_stream_new(Exec *ex, void **out)
     return OK;
 }
 
+static Status event_add(cudaEvent_t *out)
+{
+    return cuda_status(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "event");
+}
+
 Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
 {
     int i = 0;
@@ -174,6 +181,7 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     exec_set(ex, &backend_cuda, c, scratch);
     for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(c, lane == LANE_COMM, &i));
     for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
+    for (cudaEvent_t &pace : c->pace) TRY(event_add(&pace));
     TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
     TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
     return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
@@ -195,6 +203,9 @@ void cuda_exec_free(Exec *ex)
         for (cudaEvent_t mark : ex->cuda->mark) {
             if (mark != NULL) cudaEventDestroy(mark);
         }
+        for (cudaEvent_t pace : ex->cuda->pace) {
+            if (pace != NULL) cudaEventDestroy(pace);
+        }
         if (ex->cuda->bad != NULL) cudaFree(ex->cuda->bad);
         for (EventNode *n = ex->cuda->events; n != NULL; n = n->next) cudaEventDestroy(n->event);
         for (int i = 0; i < ex->cuda->streams; i++) cudaStreamDestroy(ex->cuda->stream[i]);
@@ -204,8 +215,10 @@ void cuda_exec_free(Exec *ex)
 
 Status cuda_capture_begin(Exec *ex)
 {
-    return cuda_status(cudaStreamBeginCapture(compute_stream(ex), cudaStreamCaptureModeThreadLocal),
-                       "start of a capture");
+    TRY(cuda_status(cudaStreamBeginCapture(compute_stream(ex), cudaStreamCaptureModeThreadLocal),
+                    "start of a capture"));
+    ex->cuda->capturing = true;
+    return OK;
 }
 
 static Status count_nodes(cudaGraph_t graph, CudaGraph *out)
@@ -230,6 +243,7 @@ Status cuda_capture_end(Exec *ex, CudaGraph *out)
     CudaGraph g = {};
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
+    ex->cuda->capturing = false;
     TRY(cuda_status(cudaStreamEndCapture(compute_stream(ex), &graph), "end of a capture"));
     Status s = count_nodes(graph, &g);
     if (s == OK) s = cuda_status(cudaGraphInstantiate(&exec, graph, 0), "graph");
@@ -281,19 +295,22 @@ Status cuda_marks_s(Exec *ex, double *out)
     return OK;
 }
 
-/* *busy: is there work on a stream that somebody has? */
-static Status look(Exec *ex, bool *busy)
+static Status answer(cudaError_t e, bool *busy)
+{
+    *busy = e == cudaErrorNotReady;
+    if (!*busy) return cuda_status(e, "wait for the GPU");
+    (void)cudaGetLastError(); /* which would be the next launch's error */
+    return OK;
+}
+
+/* *busy: is there work before `event`, or, without one, on a stream that somebody has? */
+static Status look(Exec *ex, cudaEvent_t event, bool *busy)
 {
     const Cuda *c = ex->cuda;
+    if (event != NULL) return answer(cudaEventQuery(event), busy);
     *busy = false;
     for (int i = 0; i < c->streams && !*busy; i++) {
-        if ((c->used >> i & 1) == 0) continue;
-        cudaError_t e = cudaStreamQuery(c->stream[i]);
-        *busy = e == cudaErrorNotReady;
-        if (*busy)
-            (void)cudaGetLastError(); /* which would be the next launch's error */
-        else
-            TRY(cuda_status(e, "wait for the GPU"));
+        if ((c->used >> i & 1) != 0) TRY(answer(cudaStreamQuery(c->stream[i]), busy));
     }
     return OK;
 }
@@ -314,22 +331,22 @@ static void let_leave(Exec *ex)
     double start = clock_s();
     while (busy && clock_s() - start < LEAVE_S) {
         pause_after(SPIN_S * 2);
-        if (look(ex, &busy) != OK) busy = false;
+        if (look(ex, NULL, &busy) != OK) busy = false;
     }
 }
 
 /* Kernels that wait for other ranks may wait for ever: so the host does not wait with them, but
  * looks, and asks the groups whether there is still hope. */
-static Status sync_watched(Exec *ex, Comm *world)
+static Status wait_watched(Exec *ex, cudaEvent_t event)
 {
     bool busy = true;
     char why[1024];
     double start = clock_s();
     for (;;) {
-        TRY(look(ex, &busy));
+        TRY(look(ex, event, &busy));
         if (!busy) return OK;
         double waited_s = clock_s() - start;
-        if (comm_watch(world, waited_s) != OK) break;
+        if (comm_watch(ex->mesh->group[GROUP_WORLD], waited_s) != OK) break;
         pause_after(waited_s);
     }
     status_sentence(why, sizeof why);
@@ -337,17 +354,32 @@ static Status sync_watched(Exec *ex, Comm *world)
     return FAIL(ERR_COMM, "%s", why);
 }
 
+static bool has_peers(const Exec *ex)
+{
+    return ex->mesh != NULL && ex->mesh->group[GROUP_WORLD] != NULL && ex->mesh->ranks > 1;
+}
+
 static Status wait_all(Exec *ex)
 {
     Cuda *c = ex->cuda;
     c->waits++;
-    if (ex->mesh != NULL && ex->mesh->group[GROUP_WORLD] != NULL && ex->mesh->ranks > 1)
-        return sync_watched(ex, ex->mesh->group[GROUP_WORLD]);
+    if (has_peers(ex)) return wait_watched(ex, NULL);
     for (int i = 0; i < c->streams; i++) {
         if ((c->used >> i & 1) == 0) continue;
         TRY(cuda_status(cudaStreamSynchronize(c->stream[i]), "wait for the GPU"));
     }
     return OK;
+}
+
+/* The driver takes about a thousand launches ahead of a kernel that waits, and then holds the host,
+ * without a deadline: so the host is never further ahead than two times PACE_OPS. */
+static Status pace(Exec *ex)
+{
+    Cuda *c = ex->cuda;
+    if (!has_peers(ex) || c->capturing || ++c->ops % PACE_OPS != 0) return OK;
+    cudaEvent_t event = c->pace[c->ops / PACE_OPS % 2];
+    TRY(wait_watched(ex, event));
+    return cuda_status(cudaEventRecord(event, exec_stream(ex)), "event record");
 }
 
 /* The error of a launch, with the op and its shapes. */
@@ -370,6 +402,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     (void)level;
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
+    TRY(pace(ex));
     Status s = op->cuda(ex, args);
     /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
     if (s == OK && ex->depth > 1) s = wait_all(ex);
@@ -429,7 +462,7 @@ static Status event_new(Exec *ex, Event *out)
     void *memory = NULL;
     TRY(arena_alloc_zero(c->arena, sizeof(EventNode), &memory));
     EventNode *n = (EventNode *)memory;
-    TRY(cuda_status(cudaEventCreateWithFlags(&n->event, cudaEventDisableTiming), "event"));
+    TRY(event_add(&n->event));
     n->next = c->events;
     c->events = n;
     out->value = (uint64_t)(uintptr_t)n->event;

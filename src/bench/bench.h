@@ -15,16 +15,19 @@ typedef struct BenchRoof {
 /* A model, its engine and random batches: what both benches run. */
 typedef struct BenchModel {
     const Config *config;
+    Comm *world; /* NULL: alone */
+    Mesh mesh;
     Engine engine;
     Batch batch;
     Arena arena;
-    EnginePlan plan;
+    EnginePlan plan, again;
     GpuPlan gpu; /* with plan.on_gpu */
     int64_t step;
     StepResult result; /* of the last step */
 } BenchModel;
 
-Status bench_open(BenchModel *m, const Config *c);
+/* world NULL: on one rank. */
+Status bench_open(BenchModel *m, const Config *c, Comm *world);
 void bench_close(BenchModel *m); /* safe on { 0 } */
 /* One step on new random tokens. */
 Status bench_run_step(BenchModel *m, double *seconds);
@@ -40,8 +43,8 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
 Status bench_ops_gpu(const Config *c, int64_t steps, Text *out);
-/* Tokens a second, spread of step times, memory. */
-Status bench_step(const Config *c, int64_t steps, Arena *a, Text *out);
+/* Tokens a second, spread of step times, memory; of all ranks together, told by rank 0. */
+Status bench_step(const Config *c, Comm *world, int64_t steps, Arena *a, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */

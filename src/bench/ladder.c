@@ -72,7 +72,7 @@ static Status run_row(const Config *c, const char *name, int64_t steps, bool wai
 {
     BenchModel m;
     Row row = { 0 };
-    Status s = bench_open(&m, c);
+    Status s = bench_open(&m, c, NULL);
     if (s == OK) {
         s = measure(&m, steps, waits, &row);
         bool gpu = m.plan.on_gpu;

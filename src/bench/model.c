@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "train/again.h"
 #include "train/engine_memory.h"
 #include "train/peak.h"
 #include "train/train.h"
@@ -14,28 +15,30 @@ static void random_tokens(BenchModel *m)
     Batch *b = &m->batch;
     uint64_t stream = rng_stream("bench tokens"), vocab = (uint64_t)m->config->model_vocab;
     int64_t n = tensor_elems(&b->id), t = b->doc.dim[1];
+    int64_t ranks = m->world == NULL ? 1 : mesh_data_ranks(&m->mesh.shape);
+    int64_t rank = m->world == NULL ? 0 : mesh_data_rank(&m->mesh);
     int32_t *id = b->id.data, *target = b->target.data, *pos = b->pos.data, *doc = b->doc.data;
     for (int64_t i = 0; i < n; i++) {
-        uint64_t at = (uint64_t)(m->step * 2 * n + 2 * i);
+        uint64_t at = (uint64_t)((m->step * ranks + rank) * 2 * n + 2 * i);
         id[i] = (int32_t)rng_below(1, stream, at, vocab);
         target[i] = (int32_t)rng_below(1, stream, at + 1, vocab);
         pos[i] = (int32_t)(i % t);
         doc[i] = 0;
     }
     memset(b->domain.data, 0, tensor_bytes(&b->domain));
-    b->targets = n;
+    b->targets = m->config->train_batch * m->config->data_sequence;
 }
 
 static Status open_model(BenchModel *m)
 {
     const Config *c = m->config;
-    EngineShape shape = { .batch = c->train_batch,
-                          .micro_batch = c->train_micro_batch,
-                          .sequence = c->data_sequence,
-                          .positions = c->data_sequence,
-                          .domains = 1,
-                          .threads = train_threads(c) };
+    TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
+    MeshShape laid_out;
+    TRY(train_mesh(c, m->world == NULL ? 1 : m->world->size, &laid_out));
+    if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, &m->arena, &m->mesh));
+    EngineShape shape = train_shape(c, m->world == NULL ? NULL : &m->mesh);
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
+    TRY(again_plan(c, &shape, &m->plan, &m->again));
     if (m->plan.on_gpu) {
         TRY(train_plan_gpu(c, &shape, &m->plan, &m->gpu));
         TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
@@ -43,13 +46,12 @@ static Status open_model(BenchModel *m)
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(engine_prepare(&m->engine, NULL));
     TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
-    TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
-    return batch_new(&m->arena, c->train_batch, c->data_sequence, &m->batch);
+    return batch_new(&m->arena, shape.batch, c->data_sequence, &m->batch);
 }
 
-Status bench_open(BenchModel *m, const Config *c)
+Status bench_open(BenchModel *m, const Config *c, Comm *world)
 {
-    *m = (BenchModel){ .config = c };
+    *m = (BenchModel){ .config = c, .world = world };
     Status s = open_model(m);
     if (s != OK) bench_close(m);
     return s;
@@ -58,6 +60,7 @@ Status bench_open(BenchModel *m, const Config *c)
 void bench_close(BenchModel *m)
 {
     engine_close(&m->engine);
+    mesh_free(&m->mesh);
     arena_free(&m->arena);
     *m = (BenchModel){ 0 };
 }

@@ -43,7 +43,7 @@ static Status run_model(const Config *c, int64_t steps, OpSum *sums)
     BenchModel m;
     Trace trace = { 0 };
     double seconds = 0;
-    TRY(bench_open(&m, c));
+    TRY(bench_open(&m, c, NULL));
     Status s = trace_init(&trace, &m.arena, TRACE_EVENTS);
     for (int i = 0; i < WARM_UP && s == OK; i++) s = bench_run_step(&m, &seconds);
     if (s == OK) engine_trace(&m.engine, &trace);
@@ -77,7 +77,7 @@ static Status run_others(const Config *c, int64_t steps, OpSum *sums)
 {
     BenchModel m;
     Trace trace = { 0 };
-    TRY(bench_open(&m, c));
+    TRY(bench_open(&m, c, NULL));
     Status s = trace_init(&trace, &m.arena, TRACE_EVENTS);
     if (s == OK) engine_trace(&m.engine, &trace);
     for (int64_t i = 0; i < steps && s == OK; i++) {

@@ -255,7 +255,7 @@ Status bench_ops_gpu(const Config *c, int64_t steps, Text *out)
     BenchModel m;
     BenchRoof roof;
     TRY(bench_roof(c, &roof));
-    TRY(bench_open(&m, &one));
+    TRY(bench_open(&m, &one, NULL));
     Status s = arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20);
     if (s == OK) s = ARENA_ZEROED(&arena, 1, &t);
     if (s == OK) {

@@ -70,12 +70,33 @@ static Status report_gpu(const BenchModel *m, const StepTimes *t, size_t used_by
 {
     char bytes[32], planned[32];
     if (!m->plan.on_gpu) return OK;
-    TRY(text_printf(out, "  device       %.1f ms p50, %.1f ms p99; %" PRId64 " launches a step\n",
+    TRY(text_printf(out,
+                    "  device       %.1f ms p50, %.1f ms p99; %" PRId64 " launches, %" PRId64
+                    " kernels, %" PRId64 " waits a step\n",
                     part_of(t->device, t->n, 0.5) * 1e3, part_of(t->device, t->n, 0.99) * 1e3,
-                    m->result.launches));
+                    m->result.launches, m->result.kernels, m->result.waits));
     return text_printf(out, "  GPU in use   %s, %s planned (%zu bytes)\n",
                        text_bytes(bytes, (double)used_bytes),
                        text_bytes(planned, (double)m->gpu.total_bytes), used_bytes);
+}
+
+/* Device memory in use by rank, and what each plans. */
+static Status report_ranks(BenchModel *m, size_t used_bytes, Text *out)
+{
+    float mine[2] = { (float)used_bytes, (float)m->gpu.total_bytes }, *all = NULL;
+    if (m->world == NULL) return OK;
+    TRY(ARENA_NEW(&m->arena, 2 * m->world->size, &all));
+    Tensor in = { mine, DTYPE_F32, 1, { 2 } };
+    Tensor gathered = { all, DTYPE_F32, 1, { 2 * (int64_t)m->world->size } };
+    TRY(comm_all_gather(m->world, &in, &gathered));
+    TRY(mesh_print(&m->mesh.shape, out));
+    for (int r = 0; r < m->world->size && m->plan.on_gpu; r++) {
+        char bytes[32], planned[32];
+        TRY(text_printf(out, "  rank %-8d%s in use, %s planned\n", r,
+                        text_bytes(bytes, (double)all[2 * r]),
+                        text_bytes(planned, (double)all[2 * r + 1])));
+    }
+    return OK;
 }
 
 static Status report(BenchModel *m, const StepTimes *t, Text *out)
@@ -101,6 +122,7 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
                     m->plan.step.flops / p50 / 1e9, 100 * m->plan.step.flops / p50 / roof.flops,
                     roof.flops / 1e9));
     TRY(report_gpu(m, t, used_bytes, out));
+    TRY(report_ranks(m, used_bytes, out));
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)total)));
     return text_printf(out, "  process      %s at its peak\n",
                        text_bytes(bytes, (double)peak_bytes));
@@ -140,11 +162,11 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     return report_clock(&watch, out);
 }
 
-Status bench_step(const Config *c, int64_t steps, Arena *a, Text *out)
+Status bench_step(const Config *c, Comm *world, int64_t steps, Arena *a, Text *out)
 {
     (void)a;
     BenchModel m;
-    TRY(bench_open(&m, c));
+    TRY(bench_open(&m, c, world));
     Status s = run(&m, steps, out);
     bench_close(&m);
     return s;

@@ -8,9 +8,26 @@
 typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 
 typedef struct Bench {
-    int64_t steps;
-    BenchFn *fn;
+    int64_t steps, ranks;
+    BenchFn *fn; /* NULL: steps, of many ranks perhaps */
+    const Config *config;
 } Bench;
+
+static Status run_rank(void *state, Comm *world)
+{
+    const Bench *b = state;
+    Config own = *b->config;
+    BindShare share;
+    Arena a = { 0 };
+    Text out = { 0 };
+    train_take_share(&own, world, &share);
+    TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
+    Status s = text_init(&out, &a);
+    if (s == OK) s = bench_step(&own, world, b->steps, &a, &out);
+    if (s == OK && world->rank == 0) printf("%s", out.data);
+    arena_free(&a);
+    return s;
+}
 
 static Status run(void *state, int n, char **arguments, Arena *a)
 {
@@ -20,20 +37,28 @@ static Status run(void *state, int n, char **arguments, Arena *a)
     TRY(config_load(&c, a, n > 0 ? arguments[0] : "quickstart",
                     (const char *const *)(arguments + 1), n > 0 ? n - 1 : 0));
     TRY(text_init(&out, a));
-    TRY(b->fn(&c, b->steps, a, &out));
+    if (b->fn == NULL && b->ranks > 1) {
+        Bench all = *b;
+        int failed = -1;
+        all.config = &c;
+        return comm_threads((int)b->ranks, c.comm_timeout_s, run_rank, &all, &failed);
+    }
+    TRY(b->fn != NULL ? b->fn(&c, b->steps, a, &out) : bench_step(&c, NULL, b->steps, a, &out));
     printf("%s", out.data);
     return OK;
 }
 
 static Status bench(int argc, char **argv, const Command *named, BenchFn *fn)
 {
-    Bench b = { 20, fn };
+    Bench b = { .steps = 20, .fn = fn };
     const Option table[] = {
         { "--steps", OPTION_INT, &b.steps, "N", "timed steps", .min = 1, .max = 1e6 },
+        { "--ranks", OPTION_INT, &b.ranks, "N", "ranks of this host, one a GPU", .min = 1,
+          .max = 1024 },
     };
     Command command = *named;
     command.options = table;
-    command.n_options = 1;
+    command.n_options = fn == NULL ? 2 : 1;
     command.max_positional = -1;
     return options_run(&command, argc, argv, run, &b);
 }
@@ -59,7 +84,7 @@ static Status run_step(int argc, char **argv)
         .what = "Whole training steps on random tokens: tokens/s, spread of step times, memory.",
         .example = "switchyard bench step quickstart --steps 50",
     };
-    return bench(argc, argv, &command, bench_step);
+    return bench(argc, argv, &command, NULL);
 }
 
 static Status run_ladder(int argc, char **argv)

@@ -60,6 +60,13 @@ Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
 
 static inline int mesh_ranks(const MeshShape *s) { return s->pp * s->replicate * s->shard * s->cp; }
 
+/* Ranks that take different sequences of a batch, and which of them this is. */
+static inline int mesh_data_ranks(const MeshShape *s) { return s->replicate * s->shard; }
+static inline int mesh_data_rank(const Mesh *m)
+{
+    return m->at.replica * m->shape.shard + m->at.shard;
+}
+
 MeshPlace mesh_place(const MeshShape *s, int rank);
 int mesh_rank(const MeshShape *s, int stage, int replica, int shard, int cp);
 

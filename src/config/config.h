@@ -108,6 +108,9 @@ Status config_check(const Config *c);
 /* ERR_ARG unless part divides whole, with the nearest that do. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);
 
+/* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
+Status config_check_cp(int64_t cp, int64_t sequence);
+
 /* ERR_UNSUPPORTED if the settings describe something whose parameters, costs and memory are known
  * (--dry-run plans it), but that no op computes, or not on so few ranks. */
 Status config_check_ops(const Config *c, int ranks);

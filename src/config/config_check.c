@@ -89,6 +89,17 @@ static Status check_device(const Config *c)
                          "run.compute=bf16 or leave it auto");
 }
 
+Status config_check_cp(int64_t cp, int64_t sequence)
+{
+    int64_t pieces = 2 * cp, below = sequence / pieces * pieces, above = below + pieces;
+    if (cp == 1 || below == sequence) return OK;
+    return FAIL(ERR_ARG,
+                "data.sequence %lld is not a multiple of %lld, two pieces for each rank of mesh.cp "
+                "%lld; %lld is the nearest that is",
+                (long long)sequence, (long long)pieces, (long long)cp,
+                (long long)(below > 0 && sequence - below <= cp ? below : above));
+}
+
 Status config_check(const Config *c)
 {
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
@@ -96,7 +107,7 @@ Status config_check(const Config *c)
     TRY(check_attention(c));
     if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
-    TRY(config_divides("mesh.cp", c->mesh_cp, "data.sequence", c->data_sequence));
+    TRY(config_check_cp(c->mesh_cp, c->data_sequence));
     TRY(check_recompute(c));
     TRY(check_device(c));
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;

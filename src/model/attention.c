@@ -697,9 +697,9 @@ static Status qkv_backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight },
-    { "kv_gather", LANE_COMM, gather_forward, gather_backward_input, NULL },
-    { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight },
+    { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight, false },
+    { "kv_gather", LANE_COMM, gather_forward, gather_backward_input, NULL, false },
+    { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight, false },
 };
 
 const LayerDesc layer_attention = {

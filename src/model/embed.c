@@ -23,7 +23,7 @@ static Status backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "embed", LANE_COMPUTE, forward, NULL, backward_weight },
+    { "embed", LANE_COMPUTE, forward, NULL, backward_weight, false },
 };
 
 const LayerDesc layer_embed = {

@@ -56,7 +56,7 @@ static Status backward_input(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "head", LANE_COMPUTE, forward, backward_input, NULL },
+    { "head", LANE_COMPUTE, forward, backward_input, NULL, false },
 };
 
 const LayerDesc layer_head = {

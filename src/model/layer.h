@@ -73,6 +73,7 @@ typedef struct Phase {
     const char *name;
     Lane lane;
     PhaseFn *forward, *backward_input, *backward_weight; /* NULL: nothing to do */
+    bool beside; /* reads nothing of the exchange before it: may run while that is under way */
 } Phase;
 
 typedef struct LayerDesc {
@@ -83,7 +84,14 @@ typedef struct LayerDesc {
     Status (*prepare)(LayerRun *r);
     const Phase *phases;
     int n_phases;
+    const int
+        *backward; /* the order in which backward takes the phases; NULL: from last to first */
 } LayerDesc;
+
+static inline int layer_backward(const LayerDesc *d, int i)
+{
+    return d->backward != NULL ? d->backward[i] : d->n_phases - 1 - i;
+}
 
 const LayerDesc *layer_desc(LayerKind kind);
 

@@ -43,7 +43,7 @@ static Status backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "mlp", LANE_COMPUTE, forward, backward_input, backward_weight },
+    { "mlp", LANE_COMPUTE, forward, backward_input, backward_weight, false },
 };
 
 const LayerDesc layer_mlp = {

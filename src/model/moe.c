@@ -445,12 +445,16 @@ static Status route_backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "route", LANE_COMPUTE, route_forward, route_backward_input, route_backward_weight },
-    { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL },
-    { "shared", LANE_COMPUTE, shared_forward, shared_backward_input, shared_backward_weight },
-    { "experts", LANE_COMPUTE, experts_forward, experts_backward_input, experts_backward_weight },
-    { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL },
+    { "route", LANE_COMPUTE, route_forward, route_backward_input, route_backward_weight, false },
+    { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL, false },
+    { "shared", LANE_COMPUTE, shared_forward, shared_backward_input, shared_backward_weight, true },
+    { "experts", LANE_COMPUTE, experts_forward, experts_backward_input, experts_backward_weight,
+      false },
+    { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL, false },
 };
+
+/* Shared experts run while tokens, or their gradients, travel to the routed ones. */
+static const int backward[] = { 4, 2, 3, 1, 0 };
 
 const LayerDesc layer_moe = {
     .name = "moe",
@@ -459,4 +463,5 @@ const LayerDesc layer_moe = {
     .prepare = prepare,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
+    .backward = backward,
 };

@@ -243,7 +243,7 @@ static void add_row(const Tensor *t, int64_t first, int64_t n, float *sum)
     for (int64_t d = 0; d < n; d++) sum[d] += row[d];
 }
 
-/* Columns [d0, d0 + n) of one token; `place` NULL: its row is the token's. */
+/* Columns [d0, d0 + n) of one token. Of allgather, its row is the token's. */
 static void unpack_piece(const ExchangeCombine *a, const Tensor *back, int64_t token, int64_t d0,
                          int64_t n)
 {

@@ -57,9 +57,9 @@ typedef struct ExchangeDispatch {
 } ExchangeDispatch;
 
 typedef struct ExchangeCombine {
-    Tensor x;                /* in  (M, D) act: one row for each received one */
-    Tensor rows_weight;      /* in  (M, K) f32, optional: values that go back with the rows, 0 */
-    Tensor place;            /* in  (N, K) i32: of alltoall        where the expert is elsewhere */
+    Tensor x;           /* in  (M, D) act: one row for each received one */
+    Tensor rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 in slots not here */
+    Tensor place;       /* in  (N, K) i32: of alltoall */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
     Tensor y;                /* out (N, D) act */
     Tensor weight;           /* out (N, K) f32, optional */

@@ -59,7 +59,9 @@ Status clip_scale_check(const void *args)
     const ClipScale *a = args;
     TRY(op_expect("clip_scale", "sum", &a->sum, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "norm", &a->norm, 1, 1, DTYPE_F32));
-    return op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32);
+    TRY(op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32));
+    if (a->overflow.data == NULL) return OK;
+    return op_expect("clip_scale", "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
 
 OpCost clip_scale_cost(const void *args)
@@ -75,11 +77,13 @@ Status clip_scale_cpu(Exec *ex, const void *args)
     float norm = sqrtf(*(const float *)a->sum.data), clip = 1;
     if (a->max_norm > 0) clip = fminf(1, a->max_norm / (norm + 1e-6f));
     *(float *)a->norm.data = norm;
-    *(float *)a->clip.data = isfinite(norm) ? clip : NAN;
+    bool fits = a->overflow.data == NULL || *(const float *)a->overflow.data == 0;
+    *(float *)a->clip.data = isfinite(norm) && fits ? clip : NAN;
     return OK;
 }
 
-OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT(ClipScale, clip));
+OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT(ClipScale, clip),
+         IN_OPT(ClipScale, overflow));
 
 /* adamw */
 

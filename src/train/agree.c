@@ -27,6 +27,7 @@ Status agree_status(Comm *host, Status mine)
     return own ? mine : FAIL(said.code, "rank %d: %s", first, said.why);
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): what is agreed on is written there */
 Status agree_most(Comm *host, int32_t *value, int64_t n)
 {
     const Tensor t = { value, DTYPE_I32, 1, { n } };

@@ -201,11 +201,13 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
     return manifest_read(path, a, out, NULL, NULL);
 }
 
-static bool damaged(Status s, const char *path)
+/* Rank 0 says it for all. */
+static bool damaged(Status s, const char *path, int rank)
 {
     char why[1024];
     if (s != ERR_FORMAT && s != ERR_IO) return false;
     status_sentence(why, sizeof why);
+    if (rank > 0) return true;
     log_warn("checkpoint %s is damaged: %s; trying the one before it", path, why);
     return true;
 }
@@ -229,7 +231,7 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, Ch
         TRY(folder_of_step(path, folder, step, ""));
         Status s = checkpoint_load(e, path, scratch, info);
         if (s == OK) break;
-        if (!damaged(s, path)) return s;
+        if (!damaged(s, path, rank_of(e))) return s;
     }
     log_info("resumed from %s: step %" PRId64 ", %" PRIu64 " sequences read", path, info->step,
              info->position);
@@ -248,7 +250,7 @@ static Status newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MA
         CheckpointInfo info;
         TRY(folder_of_step(path, folder, steps[--n], ""));
         Status s = checkpoint_info(path, scratch, &info);
-        if (s == OK || !damaged(s, path)) return s;
+        if (s == OK || !damaged(s, path, 0)) return s;
     }
     return none(run_dir);
 }

@@ -90,8 +90,11 @@ static Status write_entry(Checkpointer *k, const Saved *s, File *f)
     static const char zeros[ENTRY_ALIGN];
     TRY(file_write(f, zeros, s->offset - f->written_bytes));
     for (size_t at = 0, n = s->end - s->offset; s->offset + at < s->end; at += n) {
-        const void *bytes = k->image + s->offset;
-        if (k->image == NULL) TRY(entry_bytes(k, s, at, &bytes, &n));
+        const void *bytes = NULL;
+        if (k->image == NULL)
+            TRY(entry_bytes(k, s, at, &bytes, &n));
+        else
+            bytes = k->image + s->offset;
         manifest_sum_add(k->sum, bytes, n);
         TRY(file_write(f, bytes, n));
     }

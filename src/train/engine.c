@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "op/choices.h"
+#include "train/again.h"
 #include "train/checkpoint.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
@@ -119,17 +120,26 @@ static Status make_exec(Engine *e)
 /* The groups that tensors go through: the host's, or the same over the GPUs. */
 static Status join_mesh(Engine *e)
 {
+    static const MeshGroup exchanging[] = { GROUP_EP, GROUP_CP, GROUP_PP };
     const Mesh *host = e->shape.mesh;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->mesh = *host;
-    if (e->on_gpu) {
-        TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables,
-                      &world));
-        TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
-    }
     e->ex.mesh = &e->mesh;
+    if (!e->on_gpu) return OK;
+    TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
+    e->mesh = (Mesh){ .group = { [GROUP_WORLD] = world } };
+    TRY(mesh_make(world, &host->shape, &e->tables, &e->mesh));
+    for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
     return OK;
+}
+
+static void leave_mesh(Engine *e)
+{
+    if (!e->on_gpu || e->counting || e->shape.mesh == NULL) return;
+    Comm *world = e->mesh.group[GROUP_WORLD];
+    mesh_free(&e->mesh);
+    comm_free(world);
 }
 
 /* plan NULL: for counting. */
@@ -143,6 +153,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
+    if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
     if (e->shape.mesh != NULL) mine = shards_of(e->config, e->shape.mesh);
@@ -152,6 +163,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(join_mesh(e));
     TRY(engine_make_arenas(e, plan));
     TRY(engine_make_transfers(e));
+    TRY(lanes_make(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
@@ -183,7 +195,7 @@ void engine_close(Engine *e)
 {
     cuda_graph_free(&e->graph);
     engine_free_transfers(e);
-    if (e->on_gpu) mesh_free(&e->mesh);
+    leave_mesh(e);
     engine_free_arenas(e);
     e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
     arena_free(&e->tables);
@@ -224,6 +236,8 @@ static Status count_run(Engine *e, EnginePlan *out)
     out->eval_bytes = e->slots[0].arena.peak_bytes;
     for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->ring[i].peak_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
+    out->comm_scratch_bytes = e->lanes.scratch.peak_bytes;
+    out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
     out->on_gpu = e->on_gpu;
@@ -324,20 +338,48 @@ static Status rehearse(Engine *e, const char *products)
     return OK;
 }
 
-Status engine_prepare(Engine *e, const char *products)
+static Status capture(Engine *e)
 {
-    if (!e->on_gpu) return OK;
-    TRY(rehearse(e, products));
     TRY(cuda_capture_begin(&e->ex));
     Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->graph);
     TRY(s);
     TRY(end);
-    TRY(engine_wait(e));
+    return engine_wait(e);
+}
+
+Status engine_prepare(Engine *e, const char *products)
+{
+    if (!e->on_gpu) return OK;
+    TRY(rehearse(e, products));
+    TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
     CudaGraph counted = e->graph;
     cuda_graph_free(&e->graph);
     e->graph.nodes = counted.nodes, e->graph.kernels = counted.kernels;
     return OK;
+}
+
+static Status run_step(Engine *e, int64_t step)
+{
+    TRY(start_step(e));
+    if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
+    Status s = engine_wait(e);
+    if (s != ERR_DEVICE) return s;
+    char why[512];
+    status_sentence(why, sizeof why);
+    return FAIL(ERR_DEVICE, "step %lld: %s; run.guard=true waits after every op and names the one",
+                (long long)step, why);
+}
+
+/* The graph of the second way is made when it is first wanted. */
+static Status run_again(Engine *e, int64_t step)
+{
+    bool captured = e->graph.exec != NULL;
+    again_use(e, 1);
+    Status s = captured && e->graph.exec == NULL ? capture(e) : OK;
+    if (s == OK) s = run_step(e, step);
+    again_use(e, 0);
+    return s;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
@@ -349,17 +391,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
     int64_t waits = cuda_waits(&e->ex);
-    TRY(start_step(e));
-    if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
-    Status s = engine_wait(e);
-    if (s == ERR_DEVICE) {
-        char why[512];
-        status_sentence(why, sizeof why);
-        return FAIL(ERR_DEVICE,
-                    "step %lld: %s; run.guard=true waits after every op and names the one",
-                    (long long)step, why);
-    }
-    TRY(s);
+    TRY(run_step(e, step));
+    bool again = again_needed(e);
+    if (again) TRY(run_again(e, step));
 
     double device_s = 0;
     if (e->on_gpu) TRY(cuda_marks_s(&e->ex, &device_s));
@@ -372,6 +406,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .aux_loss = (double)*aux,
                          .grad_norm = (double)*norm,
                          .finite = isfinite(*loss) && isfinite(*norm),
+                         .again = again,
                          .load = e->load_host.data,
                          .device_s = device_s,
                          .launches = e->launches,
@@ -394,6 +429,15 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
                 (long long)step);
 }
 
+static Status launch_losses(Engine *e, int64_t n)
+{
+    TRY(engine_copy_in(e));
+    TRY(run_losses(e, n));
+    TRY(engine_copy_record(e));
+    TRY(engine_copy_out(e, &e->token_loss));
+    return engine_wait(e);
+}
+
 Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 {
     int64_t n = batch->domain.dim[0];
@@ -402,11 +446,13 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
                     (long long)e->shape.micro_batch);
     }
     put_batch(e, batch);
-    TRY(engine_copy_in(e));
-    TRY(run_losses(e, n));
-    TRY(engine_copy_record(e));
-    TRY(engine_copy_out(e, &e->token_loss));
-    TRY(engine_wait(e));
+    TRY(launch_losses(e, n));
+    if (again_needed(e)) {
+        again_use(e, 1);
+        Status s = launch_losses(e, n);
+        again_use(e, 0);
+        TRY(s);
+    }
     Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
     *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;

@@ -18,6 +18,7 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
+#include "train/lanes.h"
 #include "train/transfers.h"
 
 typedef enum EngineArena {
@@ -34,6 +35,8 @@ extern const char *const engine_arena_names[ENGINE_ARENAS];
 
 typedef enum EngineUse { ENGINE_TRAIN, ENGINE_INFER } EngineUse;
 
+typedef struct EnginePlan EnginePlan;
+
 typedef struct EngineShape {
     int64_t batch, micro_batch, sequence; /* sequences a step, a micro-batch; tokens a sequence */
     int64_t positions;                    /* rows of the rotary tables, >= sequence */
@@ -43,7 +46,9 @@ typedef struct EngineShape {
     int64_t logit_rows;        /* with a cache: infer gives logits of so many last tokens */
     const ParamShards *shards; /* planning: what other ranks hold; NULL: nothing */
     int pp_rank;               /* which of mesh.pp pipeline ranks this is */
-    const Mesh *mesh;          /* running: this rank's groups; NULL: it is alone */
+    const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
+    const EnginePlan *again; /* of the way with room for all rows (again.h); NULL: there is none */
+    bool all_rows;           /* plan that way */
 } EngineShape;
 
 /* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
@@ -52,17 +57,18 @@ typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
 enum { RING_FORWARD, RING_BACKWARD, RINGS };
 
-typedef struct EnginePlan {
+struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
+    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
     size_t tables_bytes;
     size_t save_bytes; /* checkpoint_plan_bytes */
     int64_t params_total, params_active;
-} EnginePlan;
+};
 
 /* Elements that this rank updates and that share the decay rule. */
 typedef struct UpdateRange {
@@ -95,9 +101,23 @@ typedef struct ArenaPool {
     int n;
 } ArenaPool;
 
+/* What a way to run the step has of the arenas of slots, ring and scratch (again.h). */
+typedef struct EngineWork {
+    Arena arena[3], ring[RINGS];
+    SlotState *slots;
+    int n_slots;
+    ArenaPool grads;
+    Tensor *entries, output;
+    LayerSpec *layers;
+    double room;
+    CudaGraph graph;
+    Arena comm_scratch;
+} EngineWork;
+
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     bool finite;
+    bool again;          /* rows had no room: this is the step's second run */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     /* on a GPU; else 0 */
     double device_s;  /* from the first to the last launch's end */
@@ -113,7 +133,7 @@ typedef struct EngineObserver {
     void *self;
 } EngineObserver;
 
-typedef struct Engine {
+struct Engine {
     const Config *config;
     EngineUse use;
     EngineShape shape;
@@ -126,9 +146,13 @@ typedef struct Engine {
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     Exec ex;
+    Lanes lanes;
     Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
+    Arena block;                /* of both ways' work; not made: there is one */
+    EngineWork work[2];
+    int way; /* in use */
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
@@ -156,7 +180,7 @@ typedef struct Engine {
     EngineObserver observer;          /* set by whoever opened the engine */
     int64_t step, launches;
     bool counting, on_gpu;
-} Engine;
+};
 
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);

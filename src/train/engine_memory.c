@@ -2,6 +2,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda.h"
+#include "train/again.h"
 #include "train/engine_program.h"
 
 #include <stdio.h>
@@ -131,19 +132,49 @@ static Status make_ring(Engine *e, const EnginePlan *plan)
                        &e->output);
 }
 
-Status engine_make_arenas(Engine *e, const EnginePlan *plan)
+/* The comm lane's share of the scratch comes first. */
+static Status make_comm_scratch(Engine *e, const EnginePlan *plan)
 {
-    for (int i = 0; i < ENGINE_ARENAS; i++) {
-        size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
-        MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
-        TRY(arena_make(e, &e->arena[i], engine_arena_names[i], kind, bytes));
-    }
+    static const char name[] = "scratch of the comm lane";
+    e->lanes.on = e->on_gpu && e->shape.mesh != NULL;
+    if (!e->lanes.on) return OK;
+    if (plan == NULL) return arena_init(&e->lanes.scratch, name, MEM_COUNT, COUNT_BYTES);
+    return carve(&e->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &e->lanes.scratch);
+}
+
+Status engine_lay_out(Engine *e, const EnginePlan *plan)
+{
+    TRY(make_comm_scratch(e, plan));
     TRY(make_slots(e, plan));
     return make_ring(e, plan);
 }
 
+Status engine_make_block(Engine *e, size_t bytes)
+{
+    return arena_make(e, &e->block, "work", MEM_DEVICE, bytes);
+}
+
+static bool is_work(int arena)
+{
+    return arena == ENGINE_SLOT || arena == ENGINE_RING || arena == ENGINE_SCRATCH;
+}
+
+Status engine_make_arenas(Engine *e, const EnginePlan *plan)
+{
+    bool both = plan != NULL && e->shape.again != NULL;
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        if (both && is_work(i)) continue;
+        size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
+        MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
+        TRY(arena_make(e, &e->arena[i], engine_arena_names[i], kind, bytes));
+    }
+    return both ? again_make(e, plan) : engine_lay_out(e, plan);
+}
+
 void engine_free_arenas(Engine *e)
 {
+    again_free(e);
+    arena_drop(e, &e->block);
     for (int i = 0; i < ENGINE_ARENAS; i++) arena_drop(e, &e->arena[i]);
 }
 

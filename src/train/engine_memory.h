@@ -21,6 +21,11 @@ bool engine_wants_gpu(const Config *c);
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
 
+/* Slots, ring and entries in the arenas that hold them. */
+Status engine_lay_out(Engine *e, const EnginePlan *plan);
+/* e->block, of so many bytes. */
+Status engine_make_block(Engine *e, size_t bytes);
+
 /* What a slot takes of the tables. */
 size_t engine_slot_tables(const Engine *e);
 

@@ -119,7 +119,8 @@ Status engine_make_program(Engine *e)
     int micros = (int)(e->shape.batch / e->shape.micro_batch), rank = e->shape.pp_rank;
     const Mesh *mesh = e->shape.mesh;
     if (e->use == ENGINE_INFER && mesh != NULL && mesh->ranks > 1) {
-        return FAIL(ERR_UNSUPPORTED, "engine: %d ranks, one generates: start one", mesh->ranks);
+        return FAIL(ERR_UNSUPPORTED, "%d ranks, and generation runs on one: start one",
+                    mesh->ranks);
     }
     bool one = c->mesh_pp == 1 && c->mesh_vpp == 1 && strcmp(c->mesh_schedule, "1f1b") == 0;
     if (e->use == ENGINE_INFER || one) return accumulate(e, micros);
@@ -156,7 +157,7 @@ Status engine_make_transfers(Engine *e)
     TRY(transfers_make(&e->ex, &e->program, e->entries, stages, &e->tables, &e->transfers));
     e->at = e->program.n;
     if (stages == NULL) return OK;
-    if (e->on_gpu) TRY(transfers_open_gpu(&e->transfers, &e->tables));
+    if (e->on_gpu && e->mesh.shape.pp > 1) TRY(transfers_open_gpu(&e->transfers, &e->tables));
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
     return make_mirror(e, stages);
 }

@@ -1,5 +1,7 @@
 #include "train/eval.h"
 
+#include "train/engine_memory.h"
+
 #include <string.h>
 
 static int64_t load_elems(const Engine *e)
@@ -9,19 +11,23 @@ static int64_t load_elems(const Engine *e)
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a)
 {
-    TRY(batch_new(a, e->shape.micro_batch, e->shape.sequence, &v->batch));
+    const Mesh *m = e->shape.mesh;
+    TRY(batch_new(a, e->shape.micro_batch, e->config->data_sequence, &v->batch));
+    if (m != NULL) TRY(ARENA_NEW(a, m->ranks, &v->sums));
     TRY(ARENA_ZEROED(a, load_elems(e), &v->load));
     v->token_bytes = token_bytes;
     return OK;
 }
 
-static Status add_batch(Evaluator *v, Engine *e, int source, EvalMetrics *out)
+/* Of the sequences in the batch the first `end` count. */
+static Status add_batch(Evaluator *v, Engine *e, int source, int64_t end, EvalMetrics *out)
 {
     const float *losses = NULL;
     TRY(engine_losses(e, &v->batch, &losses));
-    const int32_t *target = v->batch.target.data, *load = engine_load(e);
-    int64_t n = losses == NULL ? 0 : tensor_elems(&v->batch.target); /* of the head's stage */
-    for (int64_t i = 0; i < n; i++) {
+    const int32_t *target = engine_host(e, &e->batch.target), *load = engine_load(e);
+    int64_t rows = losses == NULL ? 0 : end; /* of the head's stage */
+    if (rows > e->shape.micro_batch) rows = e->shape.micro_batch;
+    for (int64_t i = 0; i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
         out->nats[source] += (double)losses[i];
         out->targets[source]++;
@@ -31,12 +37,39 @@ static Status add_batch(Evaluator *v, Engine *e, int source, EvalMetrics *out)
     return OK;
 }
 
+/* What each rank found, added up in their order: the same on all. */
+static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
+{
+    EvalSums mine, *all = v->sums;
+    if (e->shape.mesh == NULL) return OK;
+    Comm *world = e->shape.mesh->group[GROUP_WORLD];
+    memcpy(mine.nats, out->nats, sizeof mine.nats);
+    memcpy(mine.targets, out->targets, sizeof mine.targets);
+    memcpy(mine.bytes, out->bytes, sizeof mine.bytes);
+    int64_t words = (int64_t)(sizeof mine / sizeof(int32_t));
+    Tensor in = { &mine, DTYPE_I32, 1, { words } };
+    Tensor gathered = { all, DTYPE_I32, 1, { words * world->size } };
+    TRY(comm_all_gather(world, &in, &gathered));
+    for (int d = 0; d < out->n_domains; d++) {
+        out->nats[d] = 0, out->targets[d] = out->bytes[d] = 0;
+        for (int r = 0; r < world->size; r++) {
+            out->nats[d] += all[r].nats[d];
+            out->targets[d] += all[r].targets[d], out->bytes[d] += all[r].bytes[d];
+        }
+    }
+    return OK;
+}
+
+/* Data-parallel ranks take micro-batches in turn; all make as many calls. */
 Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
                 EvalMetrics *out)
 {
     *out = (EvalMetrics){ .step = step, .n_domains = loader_sources(l), .load = v->load };
     memset(v->load, 0, (size_t)load_elems(e) * sizeof *v->load);
-    int64_t total = 0, held[CONFIG_SOURCES_MAX];
+    const Mesh *m = e->shape.mesh;
+    int64_t total = 0, held[CONFIG_SOURCES_MAX], micro = e->shape.micro_batch;
+    int64_t ranks = m == NULL ? 1 : mesh_data_ranks(&m->shape);
+    int64_t mine = m == NULL ? 0 : mesh_data_rank(m) * micro;
     for (int d = 0; d < out->n_domains; d++) {
         TRY(loader_held_sequences(l, d, &held[d]));
         total += held[d];
@@ -44,10 +77,11 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
     for (int d = 0; d < out->n_domains; d++) {
         int64_t n = held[d];
         if (total > sequences) n = (n * sequences + total - 1) / total;
-        for (int64_t first = 0; first < n; first += e->shape.micro_batch) {
-            TRY(loader_held(l, d, first, e->shape.micro_batch, &v->batch));
-            TRY(add_batch(v, e, d, out));
+        for (int64_t first = 0; first < n; first += ranks * micro) {
+            int64_t end = n - first - mine;
+            TRY(loader_held(l, d, first + mine, micro, &v->batch));
+            TRY(add_batch(v, e, d, end > 0 ? end : 0, out));
         }
     }
-    return OK;
+    return add_ranks(v, e, out);
 }

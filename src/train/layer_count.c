@@ -53,8 +53,8 @@ static Status forward(Counter *c, LayerPass pass)
 static Status backward(Counter *c)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
-    for (int i = desc->n_phases - 1; i >= 0; i--) {
-        const Phase *p = &desc->phases[i];
+    for (int i = 0; i < desc->n_phases; i++) {
+        const Phase *p = &desc->phases[layer_backward(desc, i)];
         TRY(run_phase(c, PASS_INPUT, p->name, p->backward_input));
         TRY(run_phase(c, PASS_WEIGHT, p->name, p->backward_weight));
     }

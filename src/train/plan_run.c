@@ -1,4 +1,5 @@
 #include "data/tokenizer.h"
+#include "train/again.h"
 #include "train/peak.h"
 #include "train/train.h"
 
@@ -50,24 +51,17 @@ Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
     return s;
 }
 
-static int64_t dp_of(const MeshShape *s) { return (int64_t)s->shard * s->replicate; }
-
-static int64_t data_rank(const Mesh *m)
-{
-    return (int64_t)m->at.replica * m->shape.shard + m->at.shard;
-}
-
 /* Each data-parallel rank takes a run of the step's sequences. */
 static int64_t own_sequences(const Config *c, const Mesh *m)
 {
-    return m == NULL ? c->train_batch : c->train_batch / dp_of(&m->shape);
+    return m == NULL ? c->train_batch : c->train_batch / mesh_data_ranks(&m->shape);
 }
 
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
-    int64_t dp = dp_of(out);
+    int64_t dp = mesh_data_ranks(out);
     if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
     return FAIL(ERR_ARG,
                 "train.batch %lld does not divide over %lld data-parallel ranks with "
@@ -90,21 +84,22 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
         const ConfigSource *s = &c->data_sources.at[i];
         sources[i] = (LoaderSource){ s->name, s->path, s->weight };
     }
-    *out = (LoaderConfig){ .sources = sources,
-                           .n_sources = c->data_sources.n,
-                           .sequence = c->data_sequence,
-                           .batch = c->train_batch,
-                           .first = mesh == NULL ? 0 : own_sequences(c, mesh) * data_rank(mesh),
-                           .own = own_sequences(c, mesh),
-                           .vocab = c->model_vocab,
-                           .seed = (uint64_t)c->run_seed,
-                           .validation = c->data_validation,
-                           .shuffle = c->data_shuffle,
-                           .token_bytes = token_bytes };
+    *out =
+        (LoaderConfig){ .sources = sources,
+                        .n_sources = c->data_sources.n,
+                        .sequence = c->data_sequence,
+                        .batch = c->train_batch,
+                        .first = mesh == NULL ? 0 : own_sequences(c, mesh) * mesh_data_rank(mesh),
+                        .own = own_sequences(c, mesh),
+                        .vocab = c->model_vocab,
+                        .seed = (uint64_t)c->run_seed,
+                        .validation = c->data_validation,
+                        .shuffle = c->data_shuffle,
+                        .token_bytes = token_bytes };
     return OK;
 }
 
-static EngineShape shape_of(const Config *c, const Mesh *m)
+EngineShape train_shape(const Config *c, const Mesh *m)
 {
     return (EngineShape){ .batch = own_sequences(c, m),
                           .micro_batch = c->train_micro_batch,
@@ -167,9 +162,10 @@ static size_t total_bytes(const TrainPlan *p)
 
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
 {
-    TrainPlan p = { .shape = shape_of(c, mesh), .save_bytes = SAVE_BYTES };
+    TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
+    TRY(again_plan(c, &p.shape, &p.engine, &p.again));
     TRY(model_flops(c, &p, &p.model_flops));
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
@@ -181,6 +177,7 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     p.total_bytes = total_bytes(&p);
     if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
     *out = p;
+    if (p.shape.again != NULL) out->shape.again = &out->again;
     return OK;
 }
 

@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "comm/bind.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
@@ -432,8 +431,9 @@ static Status run_steps(Trainer *t)
 static Status write_trace(Trainer *t)
 {
     if (t->config->run_trace_steps.n == 0) return OK;
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, t->config->run_dir, "trace.json"));
+    char path[FILE_PATH_MAX], name[40] = "trace.json";
+    if (!t->speaks) (void)snprintf(name, sizeof name, "trace-rank-%05d.json", t->world->rank);
+    TRY(file_join(path, t->config->run_dir, name));
     return trace_write(&t->trace, path, &t->arena);
 }
 
@@ -468,15 +468,13 @@ static Status run(Trainer *t)
     return write_trace(t);
 }
 
-/* This rank's part of its host: a GPU, cores, memory. */
-static void take_share(Trainer *t)
+void train_take_share(Config *own, const Comm *world, BindShare *out)
 {
-    Config *own = &t->own;
-    bool launched = comm_launched() > 1;
-    int local = comm_local_rank(t->world);
-    bind_share(local, comm_local_ranks(t->world), launched, own->run_bind == BIND_AUTO, &t->share);
+    bool launched = comm_launched() > 1, bind = own->run_bind == BIND_AUTO;
+    int local = comm_local_rank(world);
+    bind_share(local, comm_local_ranks(world), launched, bind, out);
     own->run_gpu += local;
-    if (own->run_threads == 0) own->run_threads = t->share.threads;
+    if (own->run_threads == 0) own->run_threads = out->threads;
 }
 
 /* The others end, too; before memory goes that they may still write to. Said at once, where there
@@ -498,7 +496,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
     t.speaks = t.world == NULL || t.world->rank == 0;
     t.own = *c, t.config = &t.own;
-    if (t.world != NULL) take_share(&t);
+    if (t.world != NULL) train_take_share(&t.own, t.world, &t.share);
     Status s = run(&t);
     if (s != OK && t.world != NULL && !t.settled) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.step;

@@ -3,21 +3,25 @@
 #include "base/clock.h"
 #include "trace/trace.h"
 #include "train/engine_program.h"
+#include "train/lanes.h"
 #include "train/run_program.h"
 #include "train/shards.h"
+#include "train/update.h"
 
 #include <string.h>
 
 /* One phase function: scratch is taken back after it, and a traced step notes its time. */
-static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const char *name)
+static Status run_phase(Engine *e, LayerRun *r, PhaseFn *fn, const Phase *f)
 {
     if (fn == NULL) return OK;
+    TRY(lanes_begin_phase(e, r, f));
     ArenaMark mark = arena_mark(r->scratch);
     double start = e->ex.trace != NULL ? clock_s() : 0;
     TRY(fn(r));
     arena_release(r->scratch, mark);
+    TRY(lanes_end_phase(e, f));
     if (e->ex.trace != NULL) {
-        trace_event(e->ex.trace, (TraceEvent){ .name = name,
+        trace_event(e->ex.trace, (TraceEvent){ .name = f->name,
                                                .start_s = start,
                                                .duration_s = clock_s() - start,
                                                .step = e->step,
@@ -44,6 +48,7 @@ static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor 
 
 static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
 {
+    TRY(lanes_wait(e, MARK_EXCHANGE));
     return exec_bottom(&e->ex)->copy(&e->ex, to->data, from->data, tensor_bytes(to));
 }
 
@@ -94,7 +99,7 @@ static Status forward_phases(Engine *e, LayerRun *r)
     const LayerDesc *desc = layer_desc(r->layer->kind);
     ArenaMark ring = arena_mark(r->ring);
     for (int p = 0; p < desc->n_phases; p++) {
-        TRY(run_phase(e, r, desc->phases[p].forward, desc->phases[p].name));
+        TRY(run_phase(e, r, desc->phases[p].forward, &desc->phases[p]));
     }
     arena_release(r->ring, ring);
     return OK;
@@ -173,9 +178,10 @@ static Status forward_layer(ChunkPass *p, int i)
     for (int ph = 0; ph < desc->n_phases; ph++) {
         if (!runs(p, i, desc->phases[ph].name)) continue;
         if (ph == 0) TRY(open_forward(p, i));
-        TRY(shards_open(p->e, p->range.first + i, desc == &layer_head));
+        TRY(shards_open(p->e, p->range.first + i, i + 1 < layers_in(p) ? 1 : 0,
+                        desc == &layer_head));
         select(p, i);
-        TRY(run_phase(p->e, &p->r, desc->phases[ph].forward, desc->phases[ph].name));
+        TRY(run_phase(p->e, &p->r, desc->phases[ph].forward, &desc->phases[ph]));
         if (ph == desc->n_phases - 1) close_forward(p, i);
     }
     return OK;
@@ -247,16 +253,17 @@ static Status backward_layer(ChunkPass *p, int i, int *ended)
 {
     const LayerDesc *desc = layer_desc(p->e->spec.layers[p->range.first + i].kind);
     bool input = p->a->kind != ACTION_BACKWARD_WEIGHT, weight = p->a->kind != ACTION_BACKWARD_INPUT;
-    for (int ph = desc->n_phases - 1; ph >= 0; ph--) {
+    for (int at = 0; at < desc->n_phases; at++) {
+        int ph = layer_backward(desc, at);
         const Phase *f = &desc->phases[ph];
         if (!runs(p, i, f->name)) continue;
-        TRY(shards_open(p->e, p->range.first + i, weight || p->e->spec.cp > 1));
+        TRY(shards_open(p->e, p->range.first + i, i > 0 ? -1 : 0, weight || p->e->spec.cp > 1));
         if (input && ph == desc->n_phases - 1) TRY(open_backward(p, i));
         select(p, i);
         LayerRun r = p->r;
         if (p->s->grads != NULL) r.ring = p->s->grads;
-        if (input) TRY(run_phase(p->e, &r, f->backward_input, f->name));
-        if (weight) TRY(run_phase(p->e, &r, f->backward_weight, f->name));
+        if (input) TRY(run_phase(p->e, &r, f->backward_input, f));
+        if (weight) TRY(run_phase(p->e, &r, f->backward_weight, f));
         if (!weight || ph > 0) continue;
         *ended = i;
         TRY(shards_close(p->e, p->range.first + i));
@@ -307,7 +314,8 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
     p.r.training = true;
     p.r.loss = tensor_rows(&e->token_loss, 0, m->b * m->t);
     if (phased && !forward) p.r.ring = &e->ring[RING_BACKWARD];
-    return forward ? forward_pass(&p) : backward_pass(&p);
+    TRY(forward ? forward_pass(&p) : backward_pass(&p));
+    return lanes_wait(e, MARK_EXCHANGE);
 }
 
 /* Without training: the stream goes back and forth between two buffers, and each layer's own memory
@@ -317,7 +325,7 @@ static Status forward_chunk(Engine *e, LayerRun *r, SlotState *s, int chunk, con
     TRY(transfers_move(&e->transfers, ACTION_RECV_ACTIVATIONS, chunk, &r->h));
     for (int i = e->chunks[chunk].first; i < e->chunks[chunk].end; i++) {
         select_layer(e, r, s->at[0].state, i);
-        TRY(shards_open(e, i, false));
+        TRY(shards_open(e, i, i + 1 < e->chunks[chunk].end ? 1 : 0, false));
         ArenaMark mark = arena_mark(&s->arena);
         r->h_out = r->h.data == h[0].data ? h[1] : h[0];
         TRY(prepare(r));
@@ -351,7 +359,9 @@ Status run_losses(Engine *e, int64_t n)
     LayerRun r = layer_run(e, &m, &e->slots[0]);
     r.loss = tensor_rows(&e->token_loss, 0, n * m.t);
     TRY(run_zero_record(e));
-    return forward_only(e, &m, &r, &e->slots[0]);
+    TRY(forward_only(e, &m, &r, &e->slots[0]));
+    TRY(lanes_wait(e, MARK_ALL));
+    return update_add_records(e);
 }
 
 Status run_next_logits(Engine *e, int64_t n)

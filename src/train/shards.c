@@ -172,6 +172,18 @@ static Status gather_layer(Engine *e, int layer)
     return OK;
 }
 
+/* On the comm lane, into its place. */
+static Status fetch(Engine *e, int layer)
+{
+    int place = layer % 2;
+    if (e->weights_of[place] == layer) return OK;
+    e->weights_of[place] = layer;
+    if (alone(e)) return OK;
+    TRY(lanes_enter(e));
+    TRY(gather_layer(e, layer));
+    return lanes_leave(e, (LaneMark)(MARK_EVEN_WEIGHTS + place));
+}
+
 Status shards_gather(Engine *e)
 {
     e->weights_of[0] = e->weights_of[1] = -1;
@@ -230,11 +242,12 @@ static Status reduce_layer(Engine *e, int layer)
 {
     int first, end = params_layer(&e->params, layer, &first);
     if (alone(e) || e->params.shared_out[BUF_GRAD]) return OK;
+    TRY(lanes_enter(e));
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
         TRY(add_up(e, k, bucket_whole(&e->params, &e->memory, k, BUF_GRAD)));
     }
-    return OK;
+    return lanes_leave(e, MARK_ALL);
 }
 
 /* What a layer left under way is added over the ranks and into the own part. */
@@ -244,6 +257,7 @@ static Status flush(Engine *e, int place)
     e->grads_of[place] = -1;
     if (layer < 0) return OK;
     end = params_layer(&e->params, layer, &first);
+    TRY(lanes_enter(e));
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &e->params.bucket[i];
         if (k->ranks == 1) continue;
@@ -252,7 +266,7 @@ static Status flush(Engine *e, int place)
         TRY(add(&e->ex,
                 (Add){ bucket_part(k, whole), bucket_own(&e->params, &e->memory, k, BUF_GRAD) }));
     }
-    return OK;
+    return lanes_leave(e, (LaneMark)(MARK_EVEN_GRADIENTS + place));
 }
 
 static Status make_room(Engine *e, int layer)
@@ -260,6 +274,7 @@ static Status make_room(Engine *e, int layer)
     int place = layer % 2, first, end = params_layer(&e->params, layer, &first);
     if (e->grads_of[place] == layer) return OK;
     TRY(flush(e, place));
+    TRY(lanes_wait(e, (LaneMark)(MARK_EVEN_GRADIENTS + place)));
     e->grads_of[place] = layer;
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &e->params.bucket[i];
@@ -282,13 +297,13 @@ static bool takes_table(const Engine *e, int layer)
     return e->spec.tied && e->spec.layers[layer].kind == LAYER_HEAD;
 }
 
-Status shards_open(Engine *e, int layer, bool gradients)
+Status shards_open(Engine *e, int layer, int ahead, bool gradients)
 {
-    if (takes_table(e, layer)) TRY(shards_open(e, 0, gradients));
-    int *here = &e->weights_of[layer % 2];
-    if (e->params.shared_out[BUF_WEIGHT] && *here != layer) {
-        if (!alone(e)) TRY(gather_layer(e, layer));
-        *here = layer;
+    if (takes_table(e, layer)) TRY(shards_open(e, 0, 0, gradients));
+    if (e->params.shared_out[BUF_WEIGHT]) {
+        TRY(fetch(e, layer));
+        TRY(lanes_wait(e, (LaneMark)(MARK_EVEN_WEIGHTS + layer % 2)));
+        if (ahead != 0 && !takes_table(e, layer)) TRY(fetch(e, layer + ahead));
     }
     return gradients && e->params.shared_out[BUF_GRAD] ? make_room(e, layer) : OK;
 }
@@ -307,6 +322,7 @@ Status shards_reduce(Engine *e)
     for (int layer = e->spec.n_layers - 1; layer >= 0; layer--) {
         if (e->passes[layer] < e->program.micros) TRY(reduce_layer(e, layer));
     }
+    TRY(lanes_wait(e, MARK_ALL));
     for (int i = e->params.n_buckets - 1; i >= 0; i--) {
         const ParamBucket *k = &e->params.bucket[i];
         Tensor sum = reduced(e, k);

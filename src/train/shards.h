@@ -26,8 +26,9 @@ Status shards_make(Engine *e);
 /* A step begins: nothing is under way. */
 void shards_begin(Engine *e);
 
-/* The weights of a layer are whole; there is room for its gradients. Before each of its phases. */
-Status shards_open(Engine *e, int layer, bool gradients);
+/* The weights of a layer are whole, those of the one that comes `ahead` of it (1, -1; 0: none) on
+ * their way; there is room for its gradients. Before each of its phases. */
+Status shards_open(Engine *e, int layer, int ahead, bool gradients);
 /* A pass over the layer with weight gradients has ended. */
 Status shards_close(Engine *e, int layer);
 

@@ -7,6 +7,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "comm/bind.h"
 #include "train/engine.h"
 
 #include <signal.h>
@@ -39,14 +40,14 @@ Status train_print_gpu(const GpuPlan *p, Text *out);
 /* What a run will take, before it takes it. */
 typedef struct TrainPlan {
     EngineShape shape;
-    EnginePlan engine;
-    GpuPlan gpu;          /* with engine.on_gpu */
-    size_t tables_bytes;  /* bookkeeping */
-    size_t loader_bytes;  /* batches, document orders, bytes of tokens */
-    size_t mapped_bytes;  /* pages of the data files */
-    size_t save_bytes;    /* checkpoint and metrics buffers */
-    size_t library_bytes; /* code, heap and thread stacks beyond the empty program's */
-    size_t probe_bytes;   /* measuring peak FLOP/s, before the rest is there */
+    EnginePlan engine, again; /* again: of the way with room for all rows, where there is one */
+    GpuPlan gpu;              /* with engine.on_gpu */
+    size_t tables_bytes;      /* bookkeeping */
+    size_t loader_bytes;      /* batches, document orders, bytes of tokens */
+    size_t mapped_bytes;      /* pages of the data files */
+    size_t save_bytes;        /* checkpoint and metrics buffers */
+    size_t library_bytes;     /* code, heap and thread stacks beyond the empty program's */
+    size_t probe_bytes;       /* measuring peak FLOP/s, before the rest is there */
     size_t total_bytes;
     int64_t params_total, params_active;
     double model_flops; /* of a step, without what recompute adds */
@@ -54,6 +55,12 @@ typedef struct TrainPlan {
 
 /* The mesh that a configuration lays `ranks` ranks out on. ERR_ARG: they do not fit. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out);
+
+/* What one rank's engine takes; mesh NULL: one alone. */
+EngineShape train_shape(const Config *c, const Mesh *mesh);
+
+/* A rank's part of its host, which it is bound to: a GPU, cores, memory. */
+void train_take_share(Config *own, const Comm *world, BindShare *out);
 
 /* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. */
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);

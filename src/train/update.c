@@ -31,8 +31,7 @@ static Status update_bias(Engine *e, int layer)
                                                     .rate = m->bias_rate });
 }
 
-/* The step's sums over all ranks: what only some of them counted. */
-static Status add_records(Engine *e)
+Status update_add_records(Engine *e)
 {
     const Mesh *m = e->ex.mesh;
     if (m == NULL) return OK;
@@ -47,10 +46,11 @@ Status update_run(Engine *e)
     for (int i = 0; i < e->n_norms; i++) {
         TRY(square_sum(&e->ex, (SquareSum){ e->norms[i], r->square_sum }));
     }
-    TRY(add_records(e));
+    TRY(update_add_records(e));
     TRY(clip_scale(&e->ex, (ClipScale){ .sum = r->square_sum,
                                         .norm = r->norm,
                                         .clip = r->clip,
+                                        .overflow = r->overflow,
                                         .max_norm = (float)e->config->train_clip_norm }));
     for (int i = 0; i < e->n_ranges; i++) TRY(update_range(e, &e->ranges[i]));
     for (int i = 0; i < e->spec.n_layers; i++) {

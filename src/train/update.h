@@ -6,6 +6,9 @@
 
 Status update_run(Engine *e);
 
+/* The record's sums over all ranks: what only some of them counted. */
+Status update_add_records(Engine *e);
+
 /* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */
 double learning_rate(const Config *c, int64_t step);
 

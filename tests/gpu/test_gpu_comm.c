@@ -514,6 +514,7 @@ static void a_group_follows_the_lane(void **state)
 
 typedef struct Ending {
     bool captured; /* the others wait in a graph */
+    int more;      /* or launch so many ops behind what they wait for */
     bool broken;   /* the last rank fails; else it stays away */
     double waited_s[RANKS_MAX];
 } Ending;
@@ -531,12 +532,22 @@ static Status last_rank(const Ending *e)
     return OK;
 }
 
+static Status launch(Gpu *g, const Ending *e, const Lanes *l, const CudaGraph *step)
+{
+    if (e->captured) return cuda_graph_launch(&g->ex, step);
+    TRY(lanes_run(g, l));
+    for (int i = 0; i < e->more; i++) {
+        TRY(add(&g->ex, (Add){ .x = l->from.gpu, .y = l->sum.gpu }));
+    }
+    return OK;
+}
+
 /* All but the last rank launch what it takes part in, and wait. */
 static Status launch_and_wait(Gpu *g, Ending *e, const Lanes *l, const CudaGraph *step)
 {
     double start = clock_s();
-    TRY(e->captured ? cuda_graph_launch(&g->ex, step) : lanes_run(g, l));
-    Status s = gpu_wait(g);
+    Status s = launch(g, e, l, step);
+    if (s == OK) s = gpu_wait(g);
     e->waited_s[g->host->rank] = clock_s() - start;
     return s;
 }
@@ -576,9 +587,8 @@ static void check_waits(const Ending *e, double least_s, double most_s)
     }
 }
 
-static void check_missed(bool captured)
+static void check_missed(Ending e)
 {
-    Ending e = { .captured = captured };
     char who[64];
     int failed = 0, ranks = ranks_here();
     snprintf(who, sizeof who, ranks == 2 ? "with rank %d" : ", %d", ranks - 1);
@@ -592,13 +602,19 @@ static void check_missed(bool captured)
 static void who_waits_for_a_rank_that_stays_away_fails_in_time_and_names_it(void **state)
 {
     NEEDS_GPUS();
-    check_missed(false);
+    check_missed((Ending){ 0 });
 }
 
 static void who_waits_for_it_in_a_graph_does_so_too(void **state)
 {
     NEEDS_GPUS();
-    check_missed(true);
+    check_missed((Ending){ .captured = true });
+}
+
+static void who_launches_more_than_the_driver_takes_ahead_does_so_too(void **state)
+{
+    NEEDS_GPUS();
+    check_missed((Ending){ .more = 5000 });
 }
 
 static void the_end_of_a_rank_ends_the_waits_of_others_with_its_reason(void **state)
@@ -625,6 +641,7 @@ int main(void)
         TEST(a_group_follows_the_lane),
         TEST(who_waits_for_a_rank_that_stays_away_fails_in_time_and_names_it),
         TEST(who_waits_for_it_in_a_graph_does_so_too),
+        TEST(who_launches_more_than_the_driver_takes_ahead_does_so_too),
         TEST(the_end_of_a_rank_ends_the_waits_of_others_with_its_reason),
     };
     return TEST_RUN(tests);

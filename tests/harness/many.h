@@ -9,10 +9,13 @@
 
 #include "harness/tiny.h"
 
+#include "backend/cuda.h"
+
+#include "train/again.h"
 #include "train/shards.h"
 #include "train/train.h"
 
-enum { MANY_SETTINGS = 24, MANY_STEPS = 10 };
+enum { MANY_SETTINGS = 24, MANY_MORE = 16, MANY_STEPS = 10 };
 
 typedef struct ManyCase {
     const char *name;
@@ -23,18 +26,24 @@ typedef struct ManyCase {
 typedef struct Many {
     const ManyCase *what;
     int steps;
-    double limit; /* of relative differences */
+    double limit;            /* of relative differences */
+    double cosine;           /* above 0: gradients are as close as that instead */
+    const char *const *also; /* more settings, of mesh and lone rank; NULL: none */
 } Many;
 
 /* One rank's share of a tiny model. */
 typedef struct ManyRank {
     Tiny t;
     Mesh mesh;
+    EnginePlan again;
     Batch own;
+    const char *const *also; /* set before it is opened, as is the number of its GPU */
+    int device;
 } ManyRank;
 
-/* The settings, and those of a lone rank behind them. */
-static inline void many_settings(const ManyCase *c, bool alone, const char *out[MANY_SETTINGS + 8])
+/* The settings, those of a lone rank behind them, and at last `also`. */
+static inline void many_settings(const ManyCase *c, bool alone, const char *const *also,
+                                 const char *out[MANY_SETTINGS + MANY_MORE])
 {
     static const char *const one[] = { "mesh.pp=1",   "mesh.vpp=1",         "mesh.ep=1",
                                        "mesh.cp=1",   "mesh.schedule=1f1b", "mesh.layout=",
@@ -42,6 +51,7 @@ static inline void many_settings(const ManyCase *c, bool alone, const char *out[
     int n = 0;
     for (; n < MANY_SETTINGS && c->settings[n] != NULL; n++) out[n] = c->settings[n];
     for (size_t i = 0; alone && i < sizeof one / sizeof *one; i++) out[n++] = one[i];
+    for (int i = 0; also != NULL && also[i] != NULL; i++) out[n++] = also[i];
     out[n] = NULL;
 }
 
@@ -60,10 +70,10 @@ static inline Batch many_rows(const Batch *b, int64_t first, int64_t n, int64_t 
 /* Fails through Status: threads other than the test's own cannot fail a test. */
 static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
 {
-    const char *set[MANY_SETTINGS + 8];
+    const char *set[MANY_SETTINGS + MANY_MORE];
     Tiny *t = &r->t;
     MeshShape shape;
-    many_settings(c, world == NULL, set);
+    many_settings(c, world == NULL, r->also, set);
     TRY(arena_init(&t->arena, "tiny", MEM_HOST, (size_t)1 << 30));
     TRY(config_default(&t->config, &t->arena));
     for (size_t i = 0; i < sizeof tiny_base / sizeof *tiny_base; i++) {
@@ -71,6 +81,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     }
     for (int i = 0; set[i] != NULL; i++) TRY(config_override(&t->config, &t->arena, set[i]));
     TRY(config_check(&t->config));
+    if (cuda_devices() > 0) t->config.run_gpu = r->device % cuda_devices();
     const Config *k = &t->config;
     TRY(train_mesh(k, world == NULL ? 1 : world->size, &shape));
     if (world != NULL) TRY(mesh_make(world, &shape, &t->arena, &r->mesh));
@@ -83,6 +94,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
                               .pp_rank = world == NULL ? 0 : r->mesh.at.stage,
                               .mesh = world == NULL ? NULL : &r->mesh };
     TRY(engine_plan(k, ENGINE_TRAIN, &t->shape, &t->plan));
+    TRY(again_plan(k, &t->shape, &t->plan, &r->again));
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
     TRY(engine_init_weights(&t->engine, 42));
@@ -135,25 +147,53 @@ static inline const Param *many_find(const Engine *e, const char *name)
     return NULL;
 }
 
+/* Elements that may lie on a GPU, in host memory of `a`. */
+static inline Status many_floats(Engine *e, const Tensor *t, Arena *a, float **out)
+{
+    size_t bytes = tensor_bytes(t), most = engine_piece_bytes(e);
+    TRY(ARENA_NEW(a, tensor_elems(t), out));
+    for (size_t at = 0; at < bytes; at += most) {
+        const void *piece = NULL;
+        size_t n = bytes - at < most ? bytes - at : most;
+        TRY(engine_get(e, (char *)t->data + at, n, &piece));
+        memcpy((char *)*out + at, piece, n);
+        if (n < most) break;
+    }
+    return OK;
+}
+
+static inline Status many_same_gradient(const Many *m, const Param *p, const float *have,
+                                        const ParamPiece *piece, const float *want)
+{
+    double square = 0, own = 0, dot = 0, mine = 0, error = 0;
+    for (int64_t k = 0; k < param_elems(p); k++) square += (double)want[k] * (double)want[k];
+    for (int64_t k = 0; k < piece->n; k++) {
+        double x = (double)have[k], y = (double)want[piece->first + k];
+        error += (x - y) * (x - y), dot += x * y, own += x * x, mine += y * y;
+    }
+    bool close = m->cosine > 0 ? dot >= m->cosine * sqrt(own * mine)
+                               : sqrt(error) <= m->limit * sqrt(square) + 1e-9;
+    if (close) return OK;
+    return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g, cosine %.6f", p->name,
+                (long long)piece->first, (long long)piece->n, sqrt(error), sqrt(square),
+                dot / sqrt(own * mine));
+}
+
 /* Each parameter's gradient here beside the lone rank's, relative to that parameter's norm. */
-static inline Status many_same_gradients(const Engine *one, const Engine *e, double limit)
+static inline Status many_same_gradients(const Many *m, Tiny *one, Engine *e)
 {
     for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i], *q = many_find(one, p->name);
+        const Param *p = &e->params.at[i], *q = many_find(&one->engine, p->name);
+        float *have = NULL, *want = NULL;
         if (q == NULL) return FAIL(ERR_NUMERIC, "one rank has no %s", p->name);
         ParamPiece piece = many_gradient(e, p);
         if (piece.n == 0) continue;
-        Tensor whole = param_view(q, &one->memory, BUF_GRAD);
-        const float *want = whole.data, *have = piece.at.data;
-        double square = 0, error = 0;
-        for (int64_t k = 0; k < param_elems(q); k++) square += (double)want[k] * (double)want[k];
-        for (int64_t k = 0; k < piece.n; k++) {
-            double d = (double)have[k] - (double)want[piece.first + k];
-            error += d * d;
-        }
-        if (sqrt(error) <= limit * sqrt(square) + 1e-9) continue;
-        return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g", p->name,
-                    (long long)piece.first, (long long)piece.n, sqrt(error), sqrt(square));
+        ArenaMark mark = arena_mark(&one->arena);
+        Tensor whole = param_view(q, &one->engine.memory, BUF_GRAD);
+        TRY(many_floats(e, &piece.at, &one->arena, &have));
+        TRY(many_floats(&one->engine, &whole, &one->arena, &want));
+        TRY(many_same_gradient(m, q, have, &piece, want));
+        arena_release(&one->arena, mark);
     }
     return OK;
 }
@@ -174,11 +214,12 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
         TRY(many_step(r, i, &have));
         TRY(many_same("loss", i, have.loss, want.loss, m->limit));
         TRY(many_same("auxiliary loss", i, have.aux_loss, want.aux_loss, m->limit));
-        TRY(many_same("gradient norm", i, have.grad_norm, want.grad_norm, m->limit));
-        if (one->t.engine.spec.n_moe > 0 &&
+        if (one->t.engine.spec.n_moe > 0 && m->cosine == 0 &&
             memcmp(want.load, have.load, tensor_bytes(&one->t.engine.record.load)) != 0)
             return FAIL(ERR_NUMERIC, "step %lld: experts' loads differ", (long long)i);
-        if (i == 0) TRY(many_same_gradients(&one->t.engine, &r->t.engine, m->limit));
+        if (i > 0) continue;
+        TRY(many_same("gradient norm", i, have.grad_norm, want.grad_norm, m->limit));
+        TRY(many_same_gradients(m, &one->t, &r->t.engine));
     }
     return OK;
 }
@@ -187,7 +228,7 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
 static inline Status many_run(void *state, Comm *world)
 {
     const Many *m = state;
-    ManyRank one = { 0 }, r = { 0 };
+    ManyRank one = { .also = m->also, .device = world->rank }, r = one;
     Status s = many_open(&one, m->what, NULL);
     if (s == OK) s = many_open(&r, m->what, world);
     if (s == OK) s = many_compare(m, &one, &r);

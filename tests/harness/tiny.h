@@ -71,6 +71,7 @@ static inline Status tiny_make(Tiny *t, const char *const *overrides, const Mesh
 {
     *t = (Tiny){ 0 };
     TRY(tiny_config(t, overrides));
+    if (mesh != NULL && cuda_devices() > 0) t->config.run_gpu = mesh->rank % cuda_devices();
     const Config *c = &t->config;
     t->shape = (EngineShape){ .batch = c->train_batch,
                               .micro_batch = c->train_micro_batch,

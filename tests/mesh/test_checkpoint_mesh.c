@@ -1,6 +1,6 @@
 /* Checkpoints over ranks, as threads: any mesh loads any mesh's to the bit, every element is
  * written once, and what goes wrong on one rank is known to all and costs at most the newest. */
-#include "harness/tiny.h"
+#include "harness/many.h"
 
 #include "base/file.h"
 #include "base/log.h"
@@ -21,68 +21,70 @@ static const double TIMEOUT_S = 100;
         if (!(cond)) return FAIL(ERR_NUMERIC, "line %d: %s", __LINE__, #cond);                     \
     } while (0)
 
-typedef struct Layout {
-    int ranks, shard, zero; /* ranks / shard replicas */
-    const char *compute;
-} Layout;
-
-static const Layout layouts[] = {
-    { 1, 1, 1, "f32" },  { 2, 2, 0, "f32" },  { 2, 2, 1, "bf16" }, { 2, 1, 3, "f32" },
-    { 4, 4, 2, "bf16" }, { 4, 2, 3, "bf16" }, { 4, 4, 3, "f32" },  { 3, 3, 1, "f32" },
+/* Settings of a mesh; beside them, what all have. */
+static const ManyCase layouts[] = {
+    { .ranks = 1, .settings = { "run.compute=f32" } },
+    { .ranks = 2, .settings = { "mesh.zero=0" } },
+    { .ranks = 2, .settings = { "mesh.zero=1", "run.compute=bf16" } },
+    { .ranks = 2, .settings = { "mesh.zero=3", "mesh.shard=1" } },
+    { .ranks = 4, .settings = { "mesh.zero=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.zero=3", "mesh.shard=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.zero=3" } },
+    { .ranks = 4, .settings = { "mesh.zero=1", "mesh.ep=2" } },
+    { .ranks = 4, .settings = { "mesh.zero=3", "mesh.ep=2", "mesh.cp=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.zero=1", "mesh.pp=2" } },
+    { .ranks = 4, .settings = { "mesh.zero=2", "mesh.pp=2", "mesh.ep=2", "run.compute=bf16" } },
+    { .ranks = 2,
+      .settings = { "mesh.zero=0", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe" } },
 };
 
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 /* A rank of a run, and what it does. */
 typedef struct Rank {
-    Tiny t;
-    Mesh mesh;
+    ManyRank many;
+    Tiny *t;
     Checkpointer saver;
-    Arena scratch, groups;
+    Arena scratch;
     Comm *world;
     const char *dir;
+    StepResult *last;
 } Rank;
 
 typedef Status Body(Rank *r);
 
 typedef struct Case {
-    const Layout *layout;
+    const ManyCase *layout;
     const char *dir, *more;
     bool apart; /* each rank in a folder of its own */
     Body *body;
+    StepResult *last; /* of each rank's training */
 } Case;
 
-static Status rank_open(Rank *r, const Case *c, char text[5][96])
+static Status rank_open(Rank *r, const Case *c)
 {
-    MeshShape shape;
-    const char *settings[8] = { "run.threads=1", "moe.bias_rate=0.01", c->more };
-    (void)snprintf(text[0], 96, "mesh.shard=%d", c->layout->shard);
-    (void)snprintf(text[1], 96, "mesh.zero=%d", c->layout->zero);
-    (void)snprintf(text[2], 96, "run.compute=%s", c->layout->compute);
-    (void)snprintf(text[3], 96, "run.dir=%s", c->dir);
-    if (c->apart) (void)snprintf(text[3], 96, "run.dir=%s/%d", c->dir, r->world->rank);
-    for (int i = 0; i < 4; i++) settings[3 + i] = text[i];
-    TRY(arena_init(&r->groups, "groups", MEM_HOST, (size_t)1 << 24));
+    char dir[96];
+    const char *const all[] = { "run.threads=1", "moe.bias_rate=0.01", "train.micro_batch=1", dir,
+                                c->more };
+    ManyCase what = *c->layout;
+    int n = 0;
+    (void)snprintf(dir, sizeof dir, "run.dir=%s", c->dir);
+    if (c->apart) (void)snprintf(dir, sizeof dir, "run.dir=%s/%d", c->dir, r->world->rank);
+    while (what.settings[n] != NULL) n++;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) what.settings[n++] = all[i];
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, (size_t)1 << 28));
-    TRY(mesh_shape(r->world->size, 1, 1, 1, c->layout->shard, &shape));
-    TRY(mesh_make(r->world, &shape, &r->groups, &r->mesh));
-    TRY(tiny_make(&r->t, settings, &r->mesh));
-    r->dir = c->dir;
-    return OK;
+    return many_open(&r->many, &what, r->world);
 }
 
 static Status be_rank(void *state, Comm *world)
 {
     const Case *c = state;
-    char text[5][96];
-    Rank r = { .world = world };
-    Status s = rank_open(&r, c, text);
+    Rank r = { .world = world, .dir = c->dir, .t = &r.many.t, .last = c->last };
+    Status s = rank_open(&r, c);
     if (s == OK) s = c->body(&r);
     checkpointer_close(&r.saver);
-    tiny_close(&r.t);
-    mesh_free(&r.mesh);
+    many_close(&r.many);
     arena_free(&r.scratch);
-    arena_free(&r.groups);
     return s;
 }
 
@@ -131,15 +133,15 @@ static Status expect_state(const Engine *e, int64_t step)
 
 static Status save_step(Rank *r, int64_t step)
 {
-    put_state(&r->t.engine, step);
+    put_state(&r->t->engine, step);
     TRY(checkpoint_save(&r->saver, step, (uint64_t)step * 4));
-    put_state(&r->t.engine, -step); /* training goes on while it is written */
+    put_state(&r->t->engine, -step); /* training goes on while it is written */
     return checkpoint_finish(&r->saver);
 }
 
 static Status save_two(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
     TRY(save_step(r, 1));
     return save_step(r, 2);
 }
@@ -147,10 +149,10 @@ static Status save_two(Rank *r)
 static Status expect_loaded(Rank *r, int64_t step)
 {
     CheckpointInfo info;
-    put_state(&r->t.engine, 100);
-    TRY(checkpoint_load_newest(&r->t.engine, r->t.config.run_dir, &r->scratch, &info));
+    put_state(&r->t->engine, 100);
+    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info));
     EXPECT(info.step == step && info.position == (uint64_t)step * 4);
-    return expect_state(&r->t.engine, step);
+    return expect_state(&r->t->engine, step);
 }
 
 static Status expect_one(Rank *r) { return expect_loaded(r, 1); }
@@ -193,17 +195,30 @@ static void flip(const char *path, long at)
 
 /* ---- from mesh to mesh ---- */
 
-static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
+static void check_all_pairs(const char *more, int step)
 {
-    (void)state;
     for (int a = 0; a < LAYOUTS; a++) {
-        RUN_CASE(.layout = &layouts[a], .dir = place, .body = save_two);
-        for (int b = 0; b < LAYOUTS; b++) {
-            Status s = run_case((Case){ .layout = &layouts[b], .dir = place, .body = expect_two });
+        RUN_CASE(.layout = &layouts[a], .dir = place, .more = more, .body = save_two);
+        for (int b = a % step; b < LAYOUTS; b += step) {
+            Case c = { .layout = &layouts[b], .dir = place, .more = more, .body = expect_two };
+            Status s = run_case(c);
             if (s != OK) fail_msg("from mesh %d to %d: %s", a, b, status_message());
         }
         CHECK_OK(file_remove_tree(place));
     }
+}
+
+static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
+{
+    (void)state;
+    check_all_pairs("moe.shared=1", 1);
+}
+
+/* Two stages hold one table. */
+static void a_tied_table_goes_from_mesh_to_mesh(void **state)
+{
+    (void)state;
+    check_all_pairs("model.tied=true", 4);
 }
 
 static Status count_elements(void *state, const ManifestEntry *entry)
@@ -213,21 +228,26 @@ static Status count_elements(void *state, const ManifestEntry *entry)
 }
 
 /* Loading has shown that none is missing. */
+static int64_t saved_elements(const ManyCase *layout, const char *more)
+{
+    Arena a;
+    CheckpointInfo info;
+    int64_t elements = 0;
+    CHECK_OK(arena_init(&a, "manifest", MEM_HOST, (size_t)1 << 28));
+    RUN_CASE(.layout = layout, .dir = place, .more = more, .body = save_two);
+    CHECK_OK(manifest_read(in_step(2, ""), &a, &info, count_elements, &elements));
+    CHECK_OK(file_remove_tree(place));
+    arena_free(&a);
+    return elements;
+}
+
 static void no_element_is_written_twice(void **state)
 {
     (void)state;
-    int64_t alone = 0;
-    for (int i = 0; i < LAYOUTS; i++) {
-        Arena a;
-        CheckpointInfo info;
-        int64_t elements = 0;
-        CHECK_OK(arena_init(&a, "manifest", MEM_HOST, (size_t)1 << 28));
-        RUN_CASE(.layout = &layouts[i], .dir = place, .body = save_two);
-        CHECK_OK(manifest_read(in_step(2, ""), &a, &info, count_elements, &elements));
-        if (i == 0) alone = elements;
-        CHECK_INT(elements, alone);
-        CHECK_OK(file_remove_tree(place));
-        arena_free(&a);
+    static const char *const models[] = { "moe.shared=1", "model.tied=true" };
+    for (int m = 0; m < 2; m++) {
+        int64_t alone = saved_elements(&layouts[0], models[m]);
+        for (int i = 1; i < LAYOUTS; i++) CHECK_INT(saved_elements(&layouts[i], models[m]), alone);
     }
 }
 
@@ -242,12 +262,12 @@ static void a_save_without_a_thread_writes_the_same(void **state)
 static Status save_while_training(Rank *r)
 {
     const struct timespec step = { 0, 1000000 };
-    TRY(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena));
-    put_state(&r->t.engine, 1);
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    put_state(&r->t->engine, 1);
     TRY(checkpoint_save(&r->saver, 1, 4));
     EXPECT(r->saver.stall_s > 0);
     for (int i = 0; i < 20000 && r->saver.pending; i++) {
-        put_state(&r->t.engine, i);
+        put_state(&r->t->engine, i);
         nanosleep(&step, NULL);
         TRY(checkpoint_poll(&r->saver));
     }
@@ -262,6 +282,44 @@ static void a_save_ends_at_a_later_step(void **state)
     RUN_CASE(.layout = &layouts[1], .dir = place, .body = expect_one);
 }
 
+static Status train_to(Rank *r, int64_t first, int64_t end)
+{
+    for (int64_t i = first; i < end; i++) {
+        TRY(many_step(&r->many, i, &r->last[r->world->rank]));
+        if (i == 2) TRY(checkpoint_save(&r->saver, 3, 12));
+        TRY(checkpoint_poll(&r->saver));
+    }
+    return checkpoint_finish(&r->saver);
+}
+
+static Status train_through(Rank *r)
+{
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
+    return train_to(r, 0, 6);
+}
+
+static Status train_on(Rank *r)
+{
+    CheckpointInfo info;
+    TRY(checkpoint_load_newest(&r->t->engine, r->dir, &r->scratch, &info));
+    return train_to(r, info.step, 6);
+}
+
+static void a_resumed_run_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++) {
+        StepResult whole[4] = { 0 }, resumed[4] = { 0 };
+        RUN_CASE(.layout = &layouts[i], .dir = place, .body = train_through, .last = whole);
+        RUN_CASE(.layout = &layouts[i], .dir = place, .body = train_on, .last = resumed);
+        for (int r = 0; r < layouts[i].ranks; r++) {
+            CHECK(whole[r].loss == resumed[r].loss && whole[r].grad_norm == resumed[r].grad_norm);
+        }
+        CHECK(whole[0].loss > 0);
+        CHECK_OK(file_remove_tree(place));
+    }
+}
+
 /* ---- what goes wrong ---- */
 
 static Status save_and_leave(Rank *r)
@@ -272,7 +330,7 @@ static Status save_and_leave(Rank *r)
 
 static Status reopen(Rank *r)
 {
-    TRY(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena));
+    TRY(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena));
     EXPECT(r->saver.n_steps == 2);
     return expect_two(r);
 }
@@ -325,7 +383,7 @@ static Status missing_is_named(Rank *r)
     char path[256];
     (void)snprintf(path, sizeof path, "%s/checkpoints/step-0000000002", r->dir);
     CheckpointInfo info;
-    EXPECT(checkpoint_load(&r->t.engine, path, &r->scratch, &info) == ERR_IO);
+    EXPECT(checkpoint_load(&r->t->engine, path, &r->scratch, &info) == ERR_IO);
     EXPECT(strstr(status_message(), "rank-00002.bin cannot be read") != NULL);
     return expect_one(r);
 }
@@ -335,20 +393,26 @@ static void a_missing_file_is_named_and_the_one_before_is_loaded(void **state)
     (void)state;
     RUN_CASE(.layout = &layouts[4], .dir = place, .body = save_two);
     CHECK(unlink(in_step(2, "rank-00002.bin")) == 0);
-    for (int i = 0; i < LAYOUTS; i++) {
+    for (int i = 0; i < LAYOUTS; i += 2) {
         RUN_CASE(.layout = &layouts[i], .dir = place, .body = missing_is_named);
     }
 }
 
+/* In the first entry of one rank's file, of which many ranks want but parts; in one of many. */
 static void a_damaged_byte_is_found_by_every_mesh(void **state)
 {
     (void)state;
-    uint64_t bytes = 0;
-    RUN_CASE(.layout = &layouts[4], .dir = place, .body = save_two);
-    CHECK_OK(file_size(in_step(2, "rank-00003.bin"), &bytes));
-    flip(in_step(2, "rank-00003.bin"), (long)bytes - 1);
-    for (int i = 0; i < LAYOUTS; i++) {
-        RUN_CASE(.layout = &layouts[i], .dir = place, .body = expect_one);
+    static const struct {
+        const ManyCase *layout;
+        const char *file;
+    } cases[] = { { &layouts[0], "rank-00000.bin" }, { &layouts[4], "rank-00003.bin" } };
+    for (int k = 0; k < 2; k++) {
+        RUN_CASE(.layout = cases[k].layout, .dir = place, .body = save_two);
+        flip(in_step(2, cases[k].file), 5);
+        for (int i = 0; i < LAYOUTS; i += 2) {
+            RUN_CASE(.layout = &layouts[i], .dir = place, .body = expect_one);
+        }
+        CHECK_OK(file_remove_tree(place));
     }
 }
 
@@ -356,7 +420,7 @@ static void a_damaged_byte_is_found_by_every_mesh(void **state)
 
 static Status open_apart(Rank *r)
 {
-    EXPECT(checkpointer_open(&r->saver, &r->t.config, &r->t.engine, &r->t.arena) == ERR_ARG);
+    EXPECT(checkpointer_open(&r->saver, &r->t->config, &r->t->engine, &r->t->arena) == ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "run.dir must be one folder that all ranks share") != NULL);
     return OK;
@@ -371,7 +435,7 @@ static void ranks_with_folders_of_their_own_are_refused(void **state)
 static Status load_apart(Rank *r)
 {
     CheckpointInfo info;
-    Status s = checkpoint_load_newest(&r->t.engine, r->t.config.run_dir, &r->scratch, &info);
+    Status s = checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info);
     EXPECT(s == ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "/1/checkpoints/step-0000000002 is not there as") != NULL);
@@ -396,9 +460,11 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
+        PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
         PLACE_TEST(no_element_is_written_twice),
         PLACE_TEST(a_save_without_a_thread_writes_the_same),
         PLACE_TEST(a_save_ends_at_a_later_step),
+        PLACE_TEST(a_resumed_run_goes_on_with_the_same_bits),
         PLACE_TEST(a_save_that_was_not_finished_leaves_the_one_before),
         PLACE_TEST(a_rank_that_cannot_write_fails_the_save_on_all),
         PLACE_TEST(a_missing_file_is_named_and_the_one_before_is_loaded),

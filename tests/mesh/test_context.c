@@ -101,12 +101,15 @@ static Status spec_of(Side *s, const Case *c, int ranks)
 static Status make_weights(Side *s)
 {
     LayerWeights *weights;
-    TRY(params_build(&s->spec, 0, &s->arena, &s->table));
-    TRY(params_alloc(&s->spec, &s->table, NULL, &s->arena, true, &s->memory));
+    TRY(params_build(&s->spec, 0, NULL, &s->arena, &s->table));
+    TRY(params_alloc(&s->spec, &s->table, &s->arena, true, &s->memory));
     TRY(params_bind(&s->spec, &s->table, &s->memory, &s->arena, &weights));
-    const Tensor *w = &s->memory.buffer[BUF_WEIGHT], *dw = &s->memory.buffer[BUF_GRAD];
-    for (int64_t i = 0; i < tensor_elems(w); i++)
-        optest_set(w, i, 0.2 * (double)random_value("weights", i));
+    const Tensor *dw = &s->memory.buffer[BUF_GRAD];
+    for (int b = 0; b < 2; b++) { /* norms are in f32, among the main weights */
+        const Tensor *w = &s->memory.buffer[b == 0 ? BUF_WEIGHT : BUF_MAIN];
+        for (int64_t i = 0; i < tensor_elems(w); i++)
+            optest_set(w, i, 0.2 * (double)random_value("weights", i));
+    }
     memset(dw->data, 0, tensor_bytes(dw));
     s->run.weights = weights;
     return OK;

@@ -57,8 +57,8 @@ static Status open_spec(Rank *r, const World *w)
 
 static Status open_weights(Rank *r)
 {
-    TRY(params_build(&r->spec, 0, &r->arena, &r->table));
-    TRY(params_alloc(&r->spec, &r->table, NULL, &r->arena, true, &r->memory));
+    TRY(params_build(&r->spec, 0, NULL, &r->arena, &r->table));
+    TRY(params_alloc(&r->spec, &r->table, &r->arena, true, &r->memory));
     TRY(params_bind(&r->spec, &r->table, &r->memory, &r->arena, &r->weights));
     for (int i = 0; i < r->table.n; i++) {
         Tensor view = param_view(&r->table.at[i], &r->memory, BUF_MAIN);

@@ -2,18 +2,20 @@
  * cmocka binary, for a test is passed only if all ranks end as they should.
  *
  *     test_mpi collectives | transfers | split     exit code 0
+ *     test_mpi pipelines                           the same; on 2 or 4 ranks
  *     test_mpi lost | abort | killed               rank 1 stops answering, fails, is killed: the
  *                                                  others end with a sentence that names it
  */
 #include "harness/comm_cases.h"
+#include "harness/pipeline.h"
 
 #include <stdio.h>
 #include <time.h>
 
-static const double DEADLINE_S = 1, STOP_PATIENCE_S = 0.3;
+static const double DEADLINE_S = 1, STOP_PATIENCE_S = 0.1;
 static volatile sig_atomic_t stopped;
 
-typedef Status Case(Comm *c, Arena *a);
+typedef Status MpiCase(Comm *c, Arena *a);
 
 static void on_signal(int number) { stopped = number; }
 
@@ -38,14 +40,33 @@ static Status dies(Comm *c, Arena *a)
     return comm_barrier(c);
 }
 
+/* Each rank holds its stage against a whole of its own. */
+static Status pipelines(Comm *c, Arena *a)
+{
+    (void)a;
+    Whole w = { 0 };
+    const char *const *more = TINY("attention.q_rank=9");
+    whole_open(&w, more);
+    for (int i = 0; i < schedule_table_n; i++) {
+        const ScheduleDesc *d = &schedule_table[i];
+        Case k = { .whole = &w };
+        settings_of(&k, d, c->size, d->chunks_least, more);
+        TRY(stage(&k, c));
+        check_stage(&k, c->rank);
+    }
+    tiny_close(&w.tiny);
+    return OK;
+}
+
 static Status run(const char *name, Comm *c, Arena *a)
 {
     static const struct {
         const char *name;
-        Case *run;
+        MpiCase *run;
     } cases[] = { { "collectives", case_collectives },
                   { "transfers", case_transfers },
                   { "split", case_split },
+                  { "pipelines", pipelines },
                   { "lost", is_lost },
                   { "abort", fails },
                   { "killed", dies } };

@@ -50,7 +50,7 @@ static Status run(Comm *world)
         const ManyCase *what = &mesh_cases[i];
         if (what->ranks != world->size) continue;
         done++;
-        Many m = { what, STEPS, 1e-5 };
+        Many m = { .what = what, .steps = STEPS, .limit = 1e-5 };
         Status s = many_run(&m, world);
         if (s == OK) s = same_as_threads(what, world);
         if (s != OK)

@@ -36,6 +36,7 @@ typedef enum Mask { CAUSAL, DOCUMENTS, LAST_TOKEN, MASKS } Mask;
 typedef struct Problem {
     const AttentionFwd *a;
     const double *q, *k, *v, *d_o, *given_o, *given_lse; /* the last three for backward only */
+    const double *o_before, *lse_before;                 /* of keys in earlier calls, or NULL */
     double *p, *o, *lse, *dq, *dk, *dv;
     double *dq_size, *dk_size; /* sums of the absolute terms behind dq and dk */
 } Problem;
@@ -103,6 +104,25 @@ typedef struct Query {
     int64_t b, g, q, o, lse, first, end;
 } Query;
 
+/* Row i of two pieces that begin at `first`. */
+static int64_t piece_position(const AttentionPieces *p, const int64_t first[2], int64_t i)
+{
+    return first[i / p->length] + i % p->length;
+}
+
+static void find_keys(const AttentionFwd *a, int64_t i, Query *x)
+{
+    const AttentionPieces *p = &a->pieces;
+    int64_t from = x->first, to = piece_position(p, p->q, i);
+    x->first = x->end = 0;
+    for (int64_t j = a->k.dim[1] - 1; j >= 0; j--) {
+        int64_t at = piece_position(p, p->k, j);
+        if (at < from || at > to) continue;
+        if (x->end == 0) x->end = j + 1;
+        x->first = j;
+    }
+}
+
 static Query query_of(const AttentionFwd *a, int64_t b, int64_t h, int64_t i)
 {
     int64_t Tq = a->q.dim[1];
@@ -110,6 +130,7 @@ static Query query_of(const AttentionFwd *a, int64_t b, int64_t h, int64_t i)
     x.q = row_of(&a->q, b, i, h), x.o = row_of(&a->o, b, i, h);
     x.lse = (b * a->q.dim[2] + h) * Tq + i;
     if (a->doc.data != NULL) x.first = (int64_t)optest_get(&a->doc, b * Tq + i);
+    if (a->pieces.length > 0) find_keys(a, i, &x);
     return x;
 }
 
@@ -125,11 +146,19 @@ static void score(const Problem *p, const Query *x)
 static void forward(const Problem *p, const Query *x)
 {
     int64_t dv = p->a->v.dim[3];
-    double max = -INFINITY, sum = 0;
+    double before = p->lse_before == NULL ? -(double)INFINITY : p->lse_before[x->lse];
+    double max = before;
     score(p, x);
     for (int64_t j = x->first; j < x->end; j++) max = fmax(max, p->p[j]);
+    if (isinf(max)) {
+        p->lse[x->lse] = max; /* no key at all: o stays 0 */
+        return;
+    }
+    double sum = exp(before - max);
     for (int64_t j = x->first; j < x->end; j++) sum += exp(p->p[j] - max);
     p->lse[x->lse] = max + log(sum);
+    if (p->o_before != NULL)
+        add_scaled(p->o + x->o, exp(before - max) / sum, p->o_before + x->o, dv);
     for (int64_t j = x->first; j < x->end; j++) {
         double weight = exp(p->p[j] - max) / sum;
         add_scaled(p->o + x->o, weight, p->v + row_of(&p->a->v, x->b, j, x->g), dv);
@@ -229,9 +258,10 @@ static AttentionBwd make_bwd(OpTest *t, const AttentionFwd *f)
 /* dq and dk are sums of p * (dp - delta), which nearly cancel where a query sees few keys (one:
  * they are 0). So an element is held to the size of what was added and subtracted, where f32 rounds
  * it and bf16 rounds p and ds; the tensor as a whole to its norm, as everywhere. */
-static void check_sum(const char *name, const Tensor *got, const double *want, const double *size)
+static void check_sum_of(Dtype act, const char *name, const Tensor *got, const double *want,
+                         const double *size)
 {
-    double limit = got->dtype == DTYPE_F32 ? 2e-6 : 0x1p-8;
+    double limit = act == DTYPE_F32 ? 2e-6 : 0x1p-8;
     for (int64_t i = 0; i < tensor_elems(got); i++) {
         double value = optest_get(got, i);
         if (!(fabs(value - want[i]) <= limit * size[i])) {
@@ -239,13 +269,18 @@ static void check_sum(const char *name, const Tensor *got, const double *want, c
                      limit * size[i]);
         }
     }
-    double norm[2], within = optest_limit(LIMIT_ATTENTION, got->dtype);
+    double norm[2], within = optest_limit(LIMIT_ATTENTION, act);
     int64_t width = tensor_cols(got), rows = tensor_elems(got) / width;
     optest_norms(got, want, width, (OpPart){ 0, 0, rows, width }, norm);
     bool zero = norm[1] < 1e-9; /* one token: 0 but for rounding, which was looked at above */
     if (!zero && !(norm[0] <= within * norm[1])) {
         fail_msg("%s: the error has norm %.3g, the reference %.3g", name, norm[0], norm[1]);
     }
+}
+
+static void check_sum(const char *name, const Tensor *got, const double *want, const double *size)
+{
+    check_sum_of(got->dtype, name, got, want, size);
 }
 
 static void check_bwd(OpTest *t, const Sizes *s, Dtype act, Mask mask)
@@ -314,6 +349,136 @@ static void backward_matches_double(void **state)
 {
     (void)state;
     check_cases(check_bwd, square, SQUARE);
+}
+
+/* Two pieces each of a sequence that `ranks` share, as the ranks of q and k have them. */
+static AttentionPieces pieces_of(int64_t length, int64_t ranks, int64_t q, int64_t k)
+{
+    int64_t last = 2 * ranks - 1;
+    return (AttentionPieces){ length,
+                              { q * length, (last - q) * length },
+                              { k * length, (last - k) * length } };
+}
+
+/* Short documents, so that most blocks are not seen; or ones that end inside pieces. */
+static Tensor documents_in_pieces(OpTest *t, const Sizes *s, Mask mask, const AttentionPieces *p)
+{
+    if (mask == CAUSAL) return (Tensor){ 0 };
+    Tensor doc = optest_poisoned(t, DTYPE_I32, DIMS(s->B, s->Tq));
+    for (int64_t i = 0; i < s->B * s->Tq; i++) {
+        int64_t at = piece_position(p, p->q, i % s->Tq);
+        int64_t length = mask == LAST_TOKEN ? 13 : 3 * p->length / 2 + 1;
+        optest_set(&doc, i, (double)(at / length * length));
+    }
+    return doc;
+}
+
+static void keys_of_block(OpTest *t, const Sizes *s, Dtype act, AttentionFwd *f)
+{
+    f->k = optest_normal(t, act, DIMS(s->B, s->Tk, s->G, s->dk));
+    f->v = optest_normal(t, act, DIMS(s->B, s->Tk, s->G, s->dv));
+}
+
+/* One block after another, the own one first; o grows in f32 and in place. */
+static void check_blocks_fwd(OpTest *t, const Sizes *s, AttentionFwd *f, int64_t ranks, int64_t own)
+{
+    Tensor whole = f->o, sum = optest_poisoned(t, DTYPE_F32, DIMS4(&f->o));
+    for (int64_t i = 0; i < ranks; i++) {
+        f->pieces = pieces_of(s->Tq / 2, ranks, own, (own + i) % ranks);
+        f->o = i == ranks - 1 ? whole : sum;
+        if (i > 0) keys_of_block(t, s, f->q.dtype, f);
+        if (i > 0) f->o_before = sum, f->lse_before = f->lse;
+        Problem p = problem_of(t, f);
+        if (i > 0) p.o_before = optest_read(t, &sum), p.lse_before = optest_read(t, &f->lse);
+        each_query(&p, forward);
+        CHECK_OK(attention_fwd(&t->ex, *f));
+        CHECK_TENSOR_WITHIN(&f->o, p.o, limit_of(&f->q));
+        for (int64_t j = 0; j < tensor_elems(&f->lse); j++)
+            CHECK_NEAR(optest_get(&f->lse, j), p.lse[j], 2e-6 * (1 + fabs(p.lse[j])));
+    }
+}
+
+static void begin_sum(double *sum, double *size, const Tensor *before)
+{
+    for (int64_t i = 0; i < tensor_elems(before); i++) {
+        sum[i] += optest_get(before, i);
+        if (size != NULL) size[i] += fabs(sum[i]);
+    }
+}
+
+/* A block's gradients on top of given ones, in place. */
+static void check_block_bwd(OpTest *t, const AttentionFwd *f)
+{
+    AttentionBwd a = make_bwd(t, f);
+    Dtype act = f->q.dtype;
+    a.pieces = f->pieces;
+    a.dq = a.dq_before = optest_normal(t, DTYPE_F32, DIMS4(&f->q));
+    a.dk = a.dk_before = optest_normal(t, act, DIMS4(&f->k));
+    a.dv = a.dv_before = optest_normal(t, act, DIMS4(&f->v));
+    Problem p = problem_of(t, f);
+    p.d_o = optest_read(t, &a.d_o), p.given_o = optest_read(t, &f->o);
+    p.given_lse = optest_read(t, &f->lse);
+    begin_sum(p.dq, p.dq_size, &a.dq);
+    begin_sum(p.dk, p.dk_size, &a.dk);
+    begin_sum(p.dv, NULL, &a.dv);
+    each_query(&p, backward);
+    CHECK_OK(attention_bwd(&t->ex, a));
+    check_sum_of(act, "dq", &a.dq, p.dq, p.dq_size);
+    check_sum("dk", &a.dk, p.dk, p.dk_size);
+    CHECK_TENSOR_WITHIN(&a.dv, p.dv, limit_of(&a.dv));
+}
+
+/* Every rank of two, and of three if it is quick, over all blocks. */
+static void check_blocks(OpTest *t, const Sizes *s, Dtype act, Mask mask)
+{
+    for (int64_t ranks = 2; ranks <= (s->Tq < 100 ? 3 : 2); ranks++) {
+        for (int64_t own = 0; own < ranks; own++) {
+            AttentionFwd f = make_args(t, s, act, CAUSAL);
+            AttentionPieces p = pieces_of(s->Tq / 2, ranks, own, own);
+            f.doc = documents_in_pieces(t, s, mask, &p);
+            check_blocks_fwd(t, s, &f, ranks, own);
+            for (int64_t i = 0; i < ranks; i++) {
+                f.pieces = pieces_of(s->Tq / 2, ranks, own, (own + i) % ranks);
+                check_block_bwd(t, &f);
+            }
+        }
+    }
+}
+
+static void blocks_of_keys_add_up_as_in_double(void **state)
+{
+    (void)state;
+    static const Sizes sizes[] = { { 2, 2, 2, 2, 1, 5, 6 },
+                                   { 2, 38, 38, 2, 1, 19, 13 },
+                                   { 1, 130, 130, 4, 2, 16, 24 },
+                                   { 1, 128, 128, 2, 2, 64, 64 },
+                                   { 1, 546, 546, 1, 1, 8, 8 } };
+    check_cases(check_blocks, sizes, sizeof sizes / sizeof *sizes);
+}
+
+/* The first rank's queries before the second's keys: the first piece sees none of them. */
+static void rows_that_see_no_key_give_nothing(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    optest_unguard(&t);
+    const Sizes s = { 1, 46, 46, 4, 2, 12, 9 };
+    for (int k = 0; k < 2; k++) {
+        AttentionFwd f = make_args(&t, &s, k ? DTYPE_BF16 : DTYPE_F32, CAUSAL);
+        f.pieces = pieces_of(23, 2, 0, 1);
+        CHECK_OK(attention_fwd(&t.ex, f));
+        AttentionBwd a = make_bwd(&t, &f);
+        a.pieces = f.pieces;
+        CHECK_OK(attention_bwd(&t.ex, a));
+        for (int64_t i = 0; i < 23 * 4 * 9; i++) CHECK_NEAR(optest_get(&f.o, i), 0, 0);
+        for (int64_t i = 0; i < 23 * 4 * 12; i++) CHECK_NEAR(optest_get(&a.dq, i), 0, 0);
+        for (int64_t i = 0; i < 4 * 46; i++)
+            CHECK(i % 46 < 23 ? optest_get(&f.lse, i) == -(double)INFINITY
+                              : isfinite(optest_get(&f.lse, i)));
+        for (int64_t i = 0; i < tensor_elems(&a.dk); i++) CHECK(isfinite(optest_get(&a.dk, i)));
+    }
+    optest_close(&t);
 }
 
 /* The last query of a whole sequence, and the same query behind a cache of the rest. */
@@ -458,6 +623,10 @@ static void wrong_shapes_are_errors_that_name_the_tensor(void **state)
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: doc is");
     f = good, f.scale = 0;
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_ARG, "scale is 0");
+    f = good, f.pieces = pieces_of(32, 2, 0, 1);
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "not two pieces of 32 tokens");
+    f = good, f.o_before = f.o, f.o_before.dtype = DTYPE_BF16;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: o_before is");
     AttentionBwd a = make_bwd(&t, &good);
     a.dk.dim[1]++;
     CHECK_FAILS(attention_bwd(&t.ex, a), ERR_SHAPE, "attention_bwd: dk is");
@@ -478,6 +647,13 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 8 * 2 * (8 + 6), 0);
     f.chunk = 5;
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, cost.flops, 0);
+    f = make_args(&t, &(Sizes){ 2, 6, 6, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
+    f.pieces = pieces_of(3, 2, 1, 0); /* 6 queries, 3 keys each */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 18 * 2 * (8 + 6), 0);
+    f.pieces = pieces_of(3, 2, 1, 1); /* 1 + 2 .. + 6 */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 21 * 2 * (8 + 6), 0);
+    f.chunk = 4; /* the queries stand at 3 .. 8, in chunks from 0, 4 and 8 on: 1, 1 .. 4, 1 */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 12 * 2 * (8 + 6), 0);
     f = make_args(&t, &(Sizes){ 2, 3, 3, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
     AttentionBwd a = make_bwd(&t, &f);
     cost = op_desc(OP_ATTENTION_BWD)->cost(&a);
@@ -493,6 +669,8 @@ int main(void)
         TEST(forward_behind_a_cache_matches_double),
         TEST(backward_matches_double),
         TEST(fused_shapes_match_double),
+        TEST(blocks_of_keys_add_up_as_in_double),
+        TEST(rows_that_see_no_key_give_nothing),
         TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence),
         TEST(documents_do_not_see_each_other),
         TEST(huge_scores_do_not_overflow),

@@ -2,6 +2,8 @@
  * sums back to their tokens, by a reference that looks at all ranks at once. */
 #include "exchange_case.h"
 
+#include "comm/comm_table.h"
+
 /* 8 tokens of 6 columns and 2 experts here; room for 20 rows of which 12 come, from 4 ranks. */
 enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4 };
 static const Rows COMING = { .bound = M, .expected = 12 };
@@ -289,6 +291,60 @@ static void what_has_no_room_is_absent_and_flagged(void **state)
     }
 }
 
+/* A group that hands back what it is given, on the CPU and, where there is one, on the GPU, whose
+ * kernels the mirror then compares. All tokens go to all ranks, so that no row is a gap. */
+
+static Status echo(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Exec *ex = c->own;
+    size_t part = tensor_bytes(in) > tensor_bytes(out) ? tensor_bytes(out) : tensor_bytes(in);
+    for (size_t at = 0; at < tensor_bytes(out); at += part)
+        TRY(exec_bottom(ex)->copy(ex, (char *)out->data + at, in->data, part));
+    return OK;
+}
+
+static Status echo_all(Comm *c, const Tensor *in, const Tensor *out)
+{
+    Exec *ex = c->own;
+    return exec_bottom(ex)->copy(ex, out->data, in->data, tensor_bytes(out));
+}
+
+static const CommTable echoing = { .all_to_all = echo_all,
+                                   .all_gather = echo,
+                                   .reduce_scatter = echo };
+
+static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64_t room)
+{
+    enum { PEERS = 3, TOKENS = 70 };
+    Comm on_cpu = { .table = &echoing, .name = "echo", .size = PEERS, .own = &t->ex };
+    Comm on_gpu = on_cpu;
+    on_gpu.own = &mirror.gpu;
+    Mesh cpu = { .ranks = PEERS }, gpu = cpu;
+    cpu.group[GROUP_EP] = &on_cpu, gpu.group[GROUP_EP] = &on_gpu;
+    t->ex.mesh = &cpu, mirror.gpu.mesh = &gpu;
+    Traveller v =
+        traveller(t, kind, act, DEAL_RANDOM, (Sizes){ TOKENS, PEERS, 12, d, PEERS }, room);
+    for (int64_t i = 0; i < TOKENS * PEERS; i++)
+        optest_set(&v.index, i, (double)((i + i / PEERS) % PEERS * 4 + i % 4));
+    Rank r = { .t = *t, .mesh = cpu, .traveller = v };
+    r.t.ex.mesh = &cpu, on_cpu.own = &r.t.ex;
+    CHECK_OK(there_and_back(&r));
+    CHECK_NEAR(optest_get(&v.overflow, 0), kind == EXCHANGE_ALLTOALL && room < TOKENS, 0);
+}
+
+static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 8; i++) {
+        check_echo(&t, EXCHANGE_ALLTOALL, types[i % 2], i < 4 ? 9 : 1032, i % 4 < 2 ? 70 : 61);
+        check_echo(&t, EXCHANGE_ALLGATHER, types[i % 2], i < 4 ? 9 : 1032, 70);
+    }
+    optest_close(&t);
+}
+
 /* Collectives */
 
 static Status collect_all(Rank *r)
@@ -347,6 +403,7 @@ int main(void)
         TEST(places_count_the_tokens_before),
         TEST(tokens_go_to_their_experts_and_sums_come_home),
         TEST(what_has_no_room_is_absent_and_flagged),
+        TEST(what_comes_back_at_once_is_the_same_on_a_gpu),
         TEST(collectives_are_those_of_their_names),
     };
     return TEST_RUN(tests);

@@ -89,6 +89,74 @@ static void an_expert_that_is_not_there_cannot_be_sorted(void **state)
     optest_close(&t);
 }
 
+/* Every third slot has its expert on another rank, and there is room for `room` rows. */
+static void check_sorted_part(OpTest *t, const Deal *d, int64_t room)
+{
+    Moe m = moe_make(t, DTYPE_F32, d->s, d->group, false);
+    Tensor overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
+    int64_t slots = moe_slots(&m.s), next[GROUPS_MAX] = { 0 }, before = 0;
+    for (int64_t s = 0; s < slots; s += 3) optest_set(&m.index, s, -1);
+    optest_set(&overflow, 0, 0);
+    CHECK_OK(moe_sort(&t->ex, (MoeSort){ .index = m.index,
+                                         .offsets = m.offsets,
+                                         .row_token = tensor_rows(&m.row_token, 0, room),
+                                         .row_slot = tensor_rows(&m.row_slot, 0, room),
+                                         .slot_row = m.slot_row,
+                                         .overflow = overflow,
+                                         .elsewhere = true }));
+    for (int64_t e = 0; e <= m.s.E; e++) {
+        CHECK_INT(optest_get(&m.offsets, e), before < room ? before : room);
+        if (e == m.s.E) break;
+        next[e] = before;
+        for (int64_t s = 0; s < slots; s++) before += (int64_t)optest_get(&m.index, s) == e;
+    }
+    CHECK_NEAR(optest_get(&overflow, 0), before > room ? 1 : 0, 0);
+    for (int64_t s = 0; s < slots; s++) {
+        int64_t e = (int64_t)optest_get(&m.index, s), row = e < 0 ? -1 : next[e]++;
+        if (row >= room) row = -1;
+        CHECK_INT(optest_get(&m.slot_row, s), row);
+        if (row < 0) continue;
+        CHECK_INT(optest_get(&m.row_slot, row), s);
+        CHECK_INT(optest_get(&m.row_token, row), s / m.s.K);
+    }
+    check_untouched("row_slot", &m.row_slot, before < room ? before : room);
+}
+
+static void slots_without_an_expert_or_room_have_no_row(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    for (int i = 0; i < 3; i++) {
+        int64_t slots = moe_slots(&deals[i].s);
+        check_sorted_part(&t, &deals[i], slots);
+        check_sorted_part(&t, &deals[i], slots / 2);
+        check_sorted_part(&t, &deals[i], 1);
+    }
+    optest_close(&t);
+}
+
+/* Token 1 has one row of its two slots, token 2 none; nothing is read of rows that do not count. */
+static void slots_without_a_row_add_nothing(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    static const int32_t row[] = { 1, 0, -1, 2, -1, -1 };
+    MoeCombine a = { .out = optest_normal(&t, DTYPE_F32, DIMS(4, 8)),
+                     .slot_row = optest_poisoned(&t, DTYPE_I32, DIMS(3, 2)),
+                     .y = optest_poisoned(&t, DTYPE_F32, DIMS(3, 8)) };
+    memcpy(a.slot_row.data, row, sizeof row);
+    for (int i = 24; i < 32; i++) optest_set(&a.out, i, NAN);
+    CHECK_OK(moe_combine(&t.ex, a));
+    for (int i = 0; i < 8; i++) {
+        CHECK_NEAR(optest_get(&a.y, i), optest_get(&a.out, i) + optest_get(&a.out, 8 + i), 1e-6);
+        CHECK_NEAR(optest_get(&a.y, 8 + i), optest_get(&a.out, 16 + i), 0);
+        CHECK_NEAR(optest_get(&a.y, 16 + i), 0, 0);
+    }
+    optest_close(&t);
+}
+
 /* All ops */
 
 static void check_forward(OpTest *t, const Moe *m, const MoeReference *want, double limit)
@@ -234,6 +302,11 @@ static void rows_past_the_live_ones_are_neither_read_nor_written(void **state)
     check_untouched("dpre", &m.dpre, live);
     check_untouched("wact", &m.wact, live);
     check_untouched("dx by row", &m.dx_rows, live);
+    for (int64_t s = 0; s < moe_slots(&m.s); s++) { /* slots without a row have no gradient */
+        double gradient = optest_get(&m.dweight, s);
+        CHECK(isfinite(gradient) &&
+              (gradient == 0) == (optest_get(&m.slot_row, s) >= (double)live));
+    }
     optest_close(&t);
 }
 
@@ -526,6 +599,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(rows_of_an_expert_stand_together_in_the_order_of_tokens),
+        TEST(slots_without_an_expert_or_room_have_no_row),
+        TEST(slots_without_a_row_add_nothing),
         TEST(an_expert_that_is_not_there_cannot_be_sorted),
         TEST(every_op_gives_what_its_definition_says),
         TEST(integers_come_out_exactly),

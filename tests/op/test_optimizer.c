@@ -273,10 +273,15 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(square_sum(&t.ex, (SquareSum){ half, one }), ERR_SHAPE,
                 "square_sum: x is (9) bf16");
     CHECK_FAILS(square_sum(&t.ex, (SquareSum){ seven, seven }), ERR_SHAPE, "sum is (7)");
-    CHECK_FAILS(clip_scale(&t.ex, (ClipScale){ seven, one, one, 1 }), ERR_SHAPE,
-                "clip_scale: sum is (7)");
-    CHECK_FAILS(clip_scale(&t.ex, (ClipScale){ one, seven, one, 1 }), ERR_SHAPE, "norm is (7)");
-    CHECK_FAILS(clip_scale(&t.ex, (ClipScale){ one, one, seven, 1 }), ERR_SHAPE, "clip is (7)");
+    CHECK_FAILS(
+        clip_scale(&t.ex, (ClipScale){ .sum = seven, .norm = one, .clip = one, .max_norm = 1 }),
+        ERR_SHAPE, "clip_scale: sum is (7)");
+    CHECK_FAILS(
+        clip_scale(&t.ex, (ClipScale){ .sum = one, .norm = seven, .clip = one, .max_norm = 1 }),
+        ERR_SHAPE, "norm is (7)");
+    CHECK_FAILS(
+        clip_scale(&t.ex, (ClipScale){ .sum = one, .norm = one, .clip = seven, .max_norm = 1 }),
+        ERR_SHAPE, "clip is (7)");
     const Adamw good = adamw_args(&t, 9);
     Tensor *field[7];
     const char *message[7] = { "g is (7)",     "m is (7)",     "v is (7)",     "clip is (7)",

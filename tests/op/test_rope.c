@@ -560,6 +560,61 @@ static void costs_are_every_column_once(void **state)
     optest_close(&t);
 }
 
+/* Queries by themselves and keys by themselves, forward and back, give what they give together. */
+static void halves_are_the_same_as_the_whole(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    const Mla *m = &mlas[1];
+    Tables r = tables_make(&t, m->N, m->dims.rope);
+    RopeMlaFwd f = mla_forward_args(&t, m, DTYPE_F32, &r), q = f, k = f;
+    q.kv = q.k_rope = q.k_out = q.v_out = (Tensor){ 0 };
+    k.q = k.q_out = (Tensor){ 0 };
+    q.q_out = optest_copy(&t, &f.q_out);
+    k.k_out = optest_copy(&t, &f.k_out), k.v_out = optest_copy(&t, &f.v_out);
+    CHECK_OK(rope_mla_fwd(&t.ex, f));
+    CHECK_OK(rope_mla_fwd(&t.ex, q));
+    CHECK_OK(rope_mla_fwd(&t.ex, k));
+    CHECK_SAME(&q.q_out, &f.q_out);
+    CHECK_SAME(&k.k_out, &f.k_out);
+    CHECK_SAME(&k.v_out, &f.v_out);
+    q.k_rope = f.k_rope;
+    CHECK_FAILS(rope_mla_fwd(&t.ex, q), ERR_SHAPE, "rope_mla_fwd: kv is");
+    optest_close(&t);
+}
+
+/* Without positions nothing turns: heads' keys end in the shared key, and give its gradient back.
+ */
+static void without_positions_nothing_turns(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    const int64_t n = 5, dn = 3, dr = 4, dv = 2;
+    Tables r = tables_make(&t, n, dr);
+    RopeMlaFwd f = { .kv = optest_normal(&t, DTYPE_F32, DIMS(n, dn + dv)),
+                     .k_rope = optest_normal(&t, DTYPE_F32, DIMS(n, dr)),
+                     .cos = r.cos,
+                     .sin = r.sin,
+                     .k_out = optest_poisoned(&t, DTYPE_F32, DIMS(n, dn + dr)),
+                     .v_out = optest_poisoned(&t, DTYPE_F32, DIMS(n, dv)),
+                     .dims = { .heads = 1, .nope = dn, .rope = dr, .v = dv } };
+    for (int64_t i = 0; i < dr / 2; i++) optest_set(&r.cos, i, 1), optest_set(&r.sin, i, 0);
+    CHECK_OK(rope_mla_fwd(&t.ex, f));
+    RopeMlaBwd b = { .dk_out = f.k_out,
+                     .dv_out = f.v_out,
+                     .cos = r.cos,
+                     .sin = r.sin,
+                     .dkv = optest_poisoned(&t, DTYPE_F32, DIMS(n, dn + dv)),
+                     .dk_rope = optest_poisoned(&t, DTYPE_F32, DIMS(n, dr)),
+                     .dims = f.dims };
+    CHECK_OK(rope_mla_bwd(&t.ex, b));
+    CHECK_SAME(&b.dkv, &f.kv);
+    CHECK_SAME(&b.dk_rope, &f.k_rope);
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -574,6 +629,8 @@ int main(void)
         TEST(wrong_mla_shapes_are_errors_with_a_message),
         TEST(wrong_gqa_shapes_are_errors_with_a_message),
         TEST(costs_are_every_column_once),
+        TEST(halves_are_the_same_as_the_whole),
+        TEST(without_positions_nothing_turns),
     };
     return TEST_RUN(tests);
 }

@@ -402,6 +402,46 @@ static void a_domain_or_an_expert_that_is_not_there_is_an_error(void **state)
     optest_close(&t);
 }
 
+/* A rank's counts stand for those of three like it. */
+static void a_loss_in_parts_is_the_loss_of_the_whole(void **state)
+{
+    (void)state;
+    enum { PARTS = 3 };
+    const RouteRule *const rules[] = { &v2, &v3 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 4; i++) {
+        RouteRule rule = *rules[i % 2];
+        rule.aux_per_batch = i >= 2;
+        Routing r = routing_make(&t, &rule, (RouteSizes){ 3, 300, 32 });
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        double whole = optest_get(&r.fwd.aux_loss, 0) - 0.5;
+        r.fwd.score_sum = optest_poisoned(&t, DTYPE_F32, DIMS(3, 32));
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0), 0.5 + whole, 1e-6 * whole); /* not again */
+        Tensor alone = optest_poisoned(&t, DTYPE_F32, r.bwd.dlogits.dim);
+        RouteBwd one = r.bwd;
+        one.dlogits = alone;
+        CHECK_OK(route_bwd(&t.ex, one));
+        for (int64_t j = 0; j < tensor_elems(&r.fwd.seq_count); j++)
+            optest_set(&r.fwd.seq_count, j, PARTS * optest_get(&r.fwd.seq_count, j));
+        optest_set(&r.fwd.aux_loss, 0, 0.5);
+        CHECK_OK(route_aux(&t.ex, (RouteAux){ .seq_count = r.fwd.seq_count,
+                                              .score_sum = r.fwd.score_sum,
+                                              .aux_loss = r.fwd.aux_loss,
+                                              .tokens = r.N,
+                                              .parts = PARTS,
+                                              .rule = rule }));
+        /* P_ge is a third: its other parts are other ranks' */
+        CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0) - 0.5, whole / PARTS, 1e-5 * whole);
+        r.bwd.parts = PARTS;
+        r.bwd.rule.aux_scale *= PARTS;
+        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        CHECK_TENSOR(&r.bwd.dlogits, optest_read(&t, &alone));
+    }
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +458,7 @@ int main(void)
         TEST(a_rule_that_cannot_be_met_is_an_error),
         TEST(tensors_that_do_not_fit_are_an_error),
         TEST(a_domain_or_an_expert_that_is_not_there_is_an_error),
+        TEST(a_loss_in_parts_is_the_loss_of_the_whole),
     };
     return TEST_RUN(tests);
 }

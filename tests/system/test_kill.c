@@ -45,7 +45,8 @@ static void finish(Lab *lab, const char *cell)
     int n = 0, whole = 0;
     if (file_exists(folder)) CHECK_OK(file_list(folder, &lab->arena, &names, &n));
     for (int i = 0; i < n; i++) whole += !text_ends(names[i], ".tmp");
-    Outcome o = lab_run(lab, &(Launch){ cell, whole > 0 ? with_resume() : settings, 0, false });
+    const Launch again = { .cell = cell, .args = whole > 0 ? with_resume() : settings };
+    Outcome o = lab_run(lab, &again);
     CHECK_EXIT(o, 0);
     CHECK(strstr(o.err, "damaged") == NULL);
 }

@@ -277,6 +277,27 @@ static void ranks_have_a_limit(void **state)
     CHECK_FAILS(comm_threads(0, 1, waits_for_none, NULL, &failed), ERR_ARG, "0 ranks as threads");
 }
 
+static void the_launcher_says_how_many_there_are(void **state)
+{
+    (void)state;
+    setenv("SLURM_NTASKS", "5", 1);
+    CHECK_INT(comm_launched(), 1); /* salloc says so, too, where nothing was launched */
+    setenv("PMIX_RANK", "0", 1);
+    CHECK_INT(comm_launched(), 5);
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    CHECK_INT(comm_launched(), 3);
+    setenv("OMPI_COMM_WORLD_SIZE", "many", 1);
+    unsetenv("PMIX_RANK");
+    CHECK_INT(comm_launched(), 1);
+}
+
+static void what_is_not_built_says_so(void **state)
+{
+    (void)state;
+    Comm *c = NULL;
+    if (!comm_mpi_built()) CHECK_FAILS(comm_mpi(NULL, 1, &c), ERR_UNSUPPORTED, "MPI=1");
+}
+
 #ifdef HOSTILE
 extern atomic_long comm_fail_countdown;
 
@@ -315,6 +336,8 @@ int main(void)
         TEST(transfers_under_way_have_a_limit),
         TEST(a_signal_ends_a_wait),
         TEST(ranks_have_a_limit),
+        TEST(the_launcher_says_how_many_there_are),
+        TEST(what_is_not_built_says_so),
 #ifdef HOSTILE
         TEST(every_message_may_fail),
 #endif

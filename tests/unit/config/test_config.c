@@ -371,6 +371,22 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
     }
 }
 
+static void a_sequence_has_two_pieces_for_each_rank_that_shares_it(void **state)
+{
+    (void)state;
+    const char *fits[] = { "mesh.cp=3", "data.sequence=48" };
+    const char *one[] = { "mesh.cp=1", "data.sequence=47" };
+    const char *odd[] = { "mesh.cp=4", "data.sequence=44" },
+               *few[] = { "mesh.cp=4", "data.sequence=4" };
+    Config c;
+    CHECK_OK(config_load(&c, &arena, NULL, fits, 2));
+    CHECK_OK(config_load(&c, &arena, NULL, one, 2));
+    CHECK_FAILS(
+        config_load(&c, &arena, NULL, odd, 2), ERR_ARG,
+        "data.sequence 44 is not a multiple of 8, two pieces for each rank of mesh.cp 4; 40");
+    CHECK_FAILS(config_load(&c, &arena, NULL, few, 2), ERR_ARG, "mesh.cp 4; 8 is the nearest");
+}
+
 static void what_no_op_computes_may_be_planned_and_not_run(void **state)
 {
     (void)state;
@@ -674,6 +690,7 @@ int main(void)
         TEST(a_source_that_is_neither_names_the_nearest_preset),
         TEST(deepseek_v2_lite_has_its_published_number_of_parameters),
         TEST(settings_that_do_not_fit_each_other_are_refused),
+        TEST(a_sequence_has_two_pieces_for_each_rank_that_shares_it),
         TEST(what_no_op_computes_may_be_planned_and_not_run),
         TEST(a_mesh_wants_its_ranks),
         TEST(limits_that_are_met_exactly_pass),

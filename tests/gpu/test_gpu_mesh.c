@@ -1,0 +1,57 @@
+/* The law of meshes on GPUs: as many ranks as there are GPUs, each on its own, have the gradients
+ * and losses of one. */
+#include "harness/gpu.h"
+#include "harness/mesh_cases.h"
+
+enum { BF16_STEPS = 3 };
+
+/* All cases that there are GPUs for. */
+static void run_cases(const char *const *also, int steps, double limit, double cosine)
+{
+    int wrong = 0, ran = 0;
+    if (!cuda_built() || cuda_devices() < 2) {
+        printf("skip: needs two GPUs and a build with CUDA=1\n");
+        skip();
+    }
+    for (int i = 0; i < MESH_CASES; i++) {
+        Many m = { &mesh_cases[i], steps, limit, cosine, also };
+        int failed = -1;
+        if (mesh_cases[i].ranks > cuda_devices()) continue;
+        Status s = comm_threads(mesh_cases[i].ranks, 60, many_run, &m, &failed);
+        if (s != OK) print_error("%s, rank %d: %s\n", m.what->name, failed, status_message());
+        wrong += s != OK;
+        ran++;
+    }
+    print_message("%d meshes on %d GPUs\n", ran, cuda_devices());
+    CHECK(ran > 0);
+    CHECK_INT(wrong, 0);
+}
+
+static void meshes_of_gpus_have_the_loss_of_one(void **state)
+{
+    (void)state;
+    run_cases(TINY(ON_GPU), MANY_STEPS, 1e-5, 0);
+}
+
+static void so_they_have_launched_op_by_op(void **state)
+{
+    (void)state;
+    run_cases(TINY(ON_GPU, "run.executor=eager"), 1, 1e-5, 0);
+}
+
+/* All experts are chosen: a rounding cannot change a route. */
+static void in_bf16_gradients_point_the_same_way(void **state)
+{
+    (void)state;
+    run_cases(TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8"), BF16_STEPS, 2e-2, 0.999);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(meshes_of_gpus_have_the_loss_of_one),
+        TEST(so_they_have_launched_op_by_op),
+        TEST(in_bf16_gradients_point_the_same_way),
+    };
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,113 @@
+/* Rows without room: the step is void on all ranks, runs again with room for all, and has the bits
+ * of a run that had the room from the start. */
+#include "harness/many.h"
+
+#define MODEL                                                                                      \
+    "moe.experts=8", "moe.top_k=1", "model.layers=4", "train.batch=8", "train.micro_batch=1",      \
+        "mesh.pp=2", "mesh.ep=2"
+
+static const ManyCase bounded = { "bounded", 4, { MODEL, "moe.buffer_factor=1.6" } };
+static const ManyCase worst = { "worst", 4, { MODEL, "moe.buffers=worst" } };
+
+enum { RANKS = 4, DATA_RANKS = 2, MICROS = 4 };
+
+typedef struct Turn {
+    int data_rank, micro; /* whose tokens of which micro-batch are all the same */
+    bool again[RANKS];
+} Turn;
+
+/* One token over and over goes to one expert: so all of these rows to one rank. */
+static void flood(ManyRank *r, int data_rank, int micro)
+{
+    int64_t seq = r->t.config.data_sequence;
+    int32_t *id = r->t.batch.id.data;
+    id += (data_rank * MICROS + micro) * seq;
+    for (int64_t i = 0; i < seq; i++) id[i] = 5;
+}
+
+static Status flooded_step(ManyRank *r, const Turn *t, int64_t step, StepResult *out)
+{
+    EngineShape local = r->t.shape;
+    r->t.shape.sequence = r->t.config.data_sequence;
+    tiny_batch(&r->t, step);
+    r->t.shape = local;
+    flood(r, t->data_rank, t->micro);
+    r->own.targets = r->t.batch.targets;
+    return engine_step(&r->t.engine, &r->own, 1e-2, step + 1, out);
+}
+
+static Status compare(Turn *t, ManyRank *a, ManyRank *b)
+{
+    StepResult x, y;
+    for (int64_t i = 0; i < 3; i++) {
+        TRY(i == 1 ? flooded_step(a, t, i, &x) : many_step(a, i, &x));
+        TRY(i == 1 ? flooded_step(b, t, i, &y) : many_step(b, i, &y));
+        if (i == 1) t->again[a->mesh.rank] = x.again;
+        if (y.again) return FAIL(ERR_NUMERIC, "a run with room for all ran a step again");
+        if (x.loss != y.loss || x.grad_norm != y.grad_norm || !tiny_same_state(&a->t, &b->t))
+            return FAIL(ERR_NUMERIC, "step %lld: loss %.9g, with room %.9g, or other weights",
+                        (long long)i, x.loss, y.loss);
+    }
+    return OK;
+}
+
+static Status take_turn(void *state, Comm *world)
+{
+    ManyRank a = { 0 }, b = { 0 };
+    Status s = many_open(&a, &bounded, world);
+    if (s == OK) s = many_open(&b, &worst, world);
+    if (s == OK) s = compare(state, &a, &b);
+    many_close(&b);
+    many_close(&a);
+    return s;
+}
+
+static void whichever_rank_overflows_in_whichever_micro_batch_the_bits_stay(void **state)
+{
+    (void)state;
+    for (int d = 0; d < DATA_RANKS; d++) {
+        for (int m = 0; m < MICROS; m++) {
+            Turn t = { .data_rank = d, .micro = m };
+            int failed = -1;
+            CHECK_OK(comm_threads(RANKS, 60, take_turn, &t, &failed));
+            for (int r = 0; r < RANKS; r++) CHECK(t.again[r]);
+        }
+    }
+}
+
+/* In the evaluation as well. */
+static Status evaluate(void *state, Comm *world)
+{
+    ManyRank a = { 0 }, b = { 0 };
+    const float *x = NULL, *y = NULL;
+    Turn *t = state;
+    TRY(many_open(&a, &bounded, world));
+    TRY(many_open(&b, &worst, world));
+    for (int micro = 0; micro < MICROS; micro++) flood(&a, 0, micro), flood(&b, 0, micro);
+    int64_t seq = a.t.config.data_sequence;
+    Batch one = many_rows(&a.t.batch, 0, 1, seq), two = many_rows(&b.t.batch, 0, 1, seq);
+    TRY(engine_losses(&a.t.engine, &one, &x));
+    TRY(engine_losses(&b.t.engine, &two, &y));
+    t->again[world->rank] = x == NULL || memcmp(x, y, (size_t)seq * sizeof *x) == 0;
+    many_close(&b);
+    many_close(&a);
+    return OK;
+}
+
+static void an_evaluation_loses_no_row_either(void **state)
+{
+    (void)state;
+    Turn t = { 0 };
+    int failed = -1;
+    CHECK_OK(comm_threads(RANKS, 60, evaluate, &t, &failed));
+    for (int r = 0; r < RANKS; r++) CHECK(t.again[r]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(whichever_rank_overflows_in_whichever_micro_batch_the_bits_stay),
+        TEST(an_evaluation_loses_no_row_either),
+    };
+    return TEST_RUN(tests);
+}
