@@ -2,7 +2,7 @@
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
-# make test-mpi     ranks as processes of mpirun
+# make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make docs        docs/config.md from the table of settings
@@ -49,7 +49,7 @@ CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(fi
            $(CFLAGS.$(CONFIG)) $(EXTRA) -MMD -MP
 # libomp's own code is not instrumented; its races are shown to TSan by libarcher instead
 export TSAN_OPTIONS ?= ignore_noninstrumented_modules=1
-LDLIBS  := -lyaml -lcjson -lpcre2-8 -lm -ldl
+LDLIBS  := -lyaml -lcjson -lpcre2-8 -lhwloc -lm -ldl
 LDFLAGS := $(filter -fsanitize=address% -fsanitize=thread,$(CFLAGS)) -fopenmp
 
 # x_on.c / x_off.c: two files for one interface, a build takes one.
@@ -86,6 +86,7 @@ MESH   := $(call test_of,tests/mesh/test_*.c)
 SCHEDULE := $(call test_of,tests/schedule/test_*.c)
 GPU    := $(call test_of,tests/gpu/test_*.c)
 SYSTEM := $(call test_of,tests/system/test_*.c)
+MPI_TESTS := $(patsubst %.c,$(BUILD)/$(CONFIG)-mpi/%,$(wildcard tests/mpi/test_*.c))
 FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 
 all: $(PROGRAM)
@@ -146,7 +147,7 @@ build-test-fast: build-unit build-op build-schedule build-test-mesh
 build-test: build-test-fast build-gpu $(SYSTEM) $(PROGRAM)
 build-test-fuzz: $(FUZZ)
 build-test-mpi:
-	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi
+	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
 test: build-test
 	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH) $(GPU) $(SYSTEM)
@@ -157,7 +158,7 @@ test-mesh: build-test-mesh
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
 test-mpi: build-test-mpi
-	tools/run_mpi $(BUILD)/$(CONFIG)-mpi/tests/mpi/test_mpi
+	tools/run_mpi $(BUILD)/$(CONFIG)-mpi
 
 asan hostile:
 	$(MAKE) CONFIG=$@ test-fast

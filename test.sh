@@ -55,7 +55,7 @@ stage 'release: unit, op, schedule, mesh and system tests' in_config release tes
 stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
 stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
 stage 'thread: comm and mesh tests' in_config tsan test-mesh
-stage 'MPI: ranks as processes' in_config release test-mpi
+stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
 stage 'CUDA: everything compiles and links' kernels
 stage 'lints' tools/lint
 

@@ -18,9 +18,10 @@ static Status run_rank(void *state, Comm *world)
 {
     const Bench *b = state;
     Config own = *b->config;
+    BindShare share;
     Arena a = { 0 };
     Text out = { 0 };
-    train_take_share(&own, world);
+    train_take_share(&own, world, &share);
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
     Status s = text_init(&out, &a);
     if (s == OK) s = bench_step(&own, world, b->steps, &a, &out);

@@ -149,5 +149,13 @@ int comm_local_rank(const Comm *world)
 {
     int n = env_count("OMPI_COMM_WORLD_LOCAL_RANK");
     if (n < 0) n = env_count("SLURM_LOCALID");
-    return comm_launched() > 1 && n > 0 ? n : world->rank;
+    return comm_launched() == 1 ? world->rank : n > 0 ? n : 0;
+}
+
+/* Slurm lists hosts, as in "4(x2),3"; the first has the most. */
+int comm_local_ranks(const Comm *world)
+{
+    int n = env_count("OMPI_COMM_WORLD_LOCAL_SIZE");
+    if (n < 0) n = env_count("SLURM_STEP_TASKS_PER_NODE");
+    return comm_launched() == 1 || n < 1 || n > world->size ? world->size : n;
 }

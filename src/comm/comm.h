@@ -72,8 +72,9 @@ Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, in
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
 int comm_launched_rank(void);
-/* Which of the ranks on its host this is, from 0. */
+/* Which of the ranks on its host this is, from 0; and how many there are. */
 int comm_local_rank(const Comm *world);
+int comm_local_ranks(const Comm *world);
 bool comm_mpi_built(void);
 
 /* The same group for memory of the GPU that is current, on `stream` (a cudaStream_t); `host` is

@@ -35,8 +35,9 @@ typedef struct Trainer {
     MeshShape shape;
     Mesh mesh; /* of host memory */
     Ranks ranks;
-    bool speaks;  /* rank 0: folder, metrics, progress */
-    bool settled; /* all ranks know of the failure with which this one ends */
+    BindShare share; /* of its host */
+    bool speaks;     /* rank 0: folder, metrics, progress */
+    bool settled;    /* all ranks know of the failure with which this one ends */
     int lock_fd, log_fd;
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
     Engine engine;
@@ -171,6 +172,7 @@ static Status open_all(Trainer *t)
     const Config *c = t->config;
     TRY(open_log(t));
     TRY(print_mesh(t));
+    if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
     t->peak_flops = peak_measure(c, t->plan.shape.threads);
@@ -466,12 +468,13 @@ static Status run(Trainer *t)
     return write_trace(t);
 }
 
-void train_take_share(Config *own, const Comm *world)
+void train_take_share(Config *own, const Comm *world, BindShare *out)
 {
-    own->run_gpu += comm_local_rank(world);
-    if (own->run_threads > 0 || comm_launched() > 1) return;
-    int threads = train_threads(own) / world->size;
-    own->run_threads = threads > 0 ? threads : 1;
+    bool launched = comm_launched() > 1, bind = own->run_bind == BIND_AUTO;
+    int local = comm_local_rank(world);
+    bind_share(local, comm_local_ranks(world), launched, bind, out);
+    own->run_gpu += local;
+    if (own->run_threads == 0) own->run_threads = out->threads;
 }
 
 /* The others end, too; before memory goes that they may still write to. Said at once, where there
@@ -493,7 +496,7 @@ Status train_run(const Config *c, const TrainOptions *options)
     Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
     t.speaks = t.world == NULL || t.world->rank == 0;
     t.own = *c, t.config = &t.own;
-    if (t.world != NULL) train_take_share(&t.own, t.world);
+    if (t.world != NULL) train_take_share(&t.own, t.world, &t.share);
     Status s = run(&t);
     if (s != OK && t.world != NULL && !t.settled) end_others(&t);
     if (options->last_step != NULL) *options->last_step = t.step;

@@ -7,6 +7,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "comm/bind.h"
 #include "train/engine.h"
 
 #include <signal.h>
@@ -58,8 +59,8 @@ Status train_mesh(const Config *c, int ranks, MeshShape *out);
 /* What one rank's engine takes; mesh NULL: one alone. */
 EngineShape train_shape(const Config *c, const Mesh *mesh);
 
-/* A rank's part of its host: a GPU; of cores, those that it is bound to, or an equal share. */
-void train_take_share(Config *own, const Comm *world);
+/* A rank's part of its host, which it is bound to: a GPU, cores, memory. */
+void train_take_share(Config *own, const Comm *world, BindShare *out);
 
 /* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. */
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);

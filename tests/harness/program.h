@@ -148,11 +148,14 @@ static inline bool lab_same_files(Lab *lab, const char *a, const char *b)
 
 static inline void child_become(const Lab *lab, const Launch *l, const Child *c)
 {
-    const char *argv[64] = { "mpirun", "--oversubscribe", "-n", NULL };
+    const char *argv[64] = { NULL };
     char processes[16];
-    int n = l->processes > 0 ? 3 : 0;
+    int n = 0;
     snprintf(processes, sizeof processes, "%d", l->processes);
-    if (n > 0) argv[n++] = processes;
+    if (l->processes > 0) {
+        for (const char *const *a = ARGS("mpirun", "--oversubscribe", "-n", processes); *a; a++)
+            argv[n++] = *a;
+    }
     argv[n++] = lab->program;
     for (const char *const *a = l->args; *a != NULL && n < 63; a++) argv[n++] = *a;
     char cell[2 * FILE_PATH_MAX];

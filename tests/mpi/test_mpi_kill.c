@@ -157,6 +157,16 @@ static void a_rank_that_stands_still_is_named_within_the_deadline(void **state)
     }
 }
 
+static void a_rank_that_never_starts_ends_the_others_at_the_deadline(void **state)
+{
+    Lab *lab = *state;
+    Child c = begin(lab);
+    kill(rank_pid(&c, 1), SIGSTOP);
+    Outcome o = lab_wait(lab, &c);
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "a rank has not come");
+}
+
 int main(int argc, char **argv)
 {
     all = argc > 1 && strcmp(argv[1], "--all") == 0;
@@ -164,6 +174,7 @@ int main(int argc, char **argv)
         LAB_TEST(a_killed_rank_is_named_and_nothing_is_lost),
         LAB_TEST(killed_inside_a_checkpoint_a_run_goes_on_from_the_one_before),
         LAB_TEST(a_rank_that_stands_still_is_named_within_the_deadline),
+        LAB_TEST(a_rank_that_never_starts_ends_the_others_at_the_deadline),
     };
     return LAB_RUN_ALL(tests);
 }

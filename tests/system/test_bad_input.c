@@ -2,6 +2,8 @@
  * where; the exit code is 2; nothing is written that was not asked for. */
 #include "harness/run_folder.h"
 
+#include "comm/comm.h"
+
 /* One call that must be refused, and what its sentence must name. */
 typedef struct Refusal {
     const char *args[8];
@@ -330,6 +332,21 @@ static void pipelines_are_drawn_or_refused_with_the_file(void **state)
     CHECK(file_exists(lab_path(lab, "viz/x.svg")));
 }
 
+/* mpirun says how many it starts; without MPI each of them would train alone. */
+static void a_build_without_mpi_is_no_rank_of_mpirun(void **state)
+{
+    Lab *lab = *state;
+    if (comm_mpi_built()) skip();
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    Outcome first = RUN(lab, "mpi", "train", "../tiny.yaml");
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    Outcome other = RUN(lab, "mpi", "train", "../tiny.yaml");
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    CHECK_REFUSED(first, 2, "this build has no MPI");
+    CHECK_TEXT(other.err, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +363,7 @@ int main(void)
         LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),
         LAB_TEST(a_second_process_in_the_same_folder_is_refused),
         LAB_TEST(pipelines_are_drawn_or_refused_with_the_file),
+        LAB_TEST(a_build_without_mpi_is_no_rank_of_mpirun),
     };
     return LAB_RUN_ALL(tests);
 }

@@ -1,0 +1,78 @@
+/* bind: cores are numbered NUMA node by NUMA node (hwloc's logical order), so neighbours on a mesh,
+ * which exchange most, are neighbours on the machine. */
+#include "comm/bind.h"
+
+#include <hwloc.h>
+#include <stdio.h>
+
+typedef struct Host {
+    hwloc_topology_t topology;
+    hwloc_bitmap_t may, mine, nodes; /* this process's, the rank's, the rank's memory */
+} Host;
+
+static bool open_host(Host *h)
+{
+    *h = (Host){ .may = hwloc_bitmap_alloc(),
+                 .mine = hwloc_bitmap_alloc(),
+                 .nodes = hwloc_bitmap_alloc() };
+    if (hwloc_topology_init(&h->topology) != 0) return false;
+    return hwloc_topology_load(h->topology) == 0 &&
+           hwloc_get_cpubind(h->topology, h->may, HWLOC_CPUBIND_THREAD) == 0;
+}
+
+static void close_host(Host *h)
+{
+    if (h->topology != NULL) hwloc_topology_destroy(h->topology);
+    hwloc_bitmap_free(h->may);
+    hwloc_bitmap_free(h->mine);
+    hwloc_bitmap_free(h->nodes);
+}
+
+static bool was_bound(const Host *h)
+{
+    return hwloc_bitmap_isincluded(hwloc_topology_get_allowed_cpuset(h->topology), h->may) == 0;
+}
+
+/* False where there are not enough cores. */
+static bool choose_cores(Host *h, int rank, int ranks)
+{
+    int cores = hwloc_get_nbobjs_inside_cpuset_by_type(h->topology, h->may, HWLOC_OBJ_CORE);
+    if (cores < ranks) return false;
+    for (int i = rank * cores / ranks; i < (rank + 1) * cores / ranks; i++) {
+        hwloc_obj_t core =
+            hwloc_get_obj_inside_cpuset_by_type(h->topology, h->may, HWLOC_OBJ_CORE, (unsigned)i);
+        hwloc_bitmap_or(h->mine, h->mine, core->cpuset);
+    }
+    hwloc_bitmap_and(h->mine, h->mine, h->may);
+    hwloc_cpuset_to_nodeset(h->topology, h->mine, h->nodes);
+    return true;
+}
+
+/* Memory is a wish: where the kernel refuses, it comes from where the thread runs first. */
+static void bind_to_share(Host *h, char where[BIND_TEXT_BYTES])
+{
+    char cores[64], nodes[32];
+    if (hwloc_set_cpubind(h->topology, h->mine, HWLOC_CPUBIND_THREAD) != 0) return;
+    (void)hwloc_set_membind(h->topology, h->nodes, HWLOC_MEMBIND_BIND,
+                            HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET);
+    hwloc_bitmap_list_snprintf(cores, sizeof cores, h->mine);
+    hwloc_bitmap_list_snprintf(nodes, sizeof nodes, h->nodes);
+    (void)snprintf(where, BIND_TEXT_BYTES, "on cores %s, NUMA node %s", cores, nodes);
+}
+
+void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out)
+{
+    Host h;
+    *out = (BindShare){ .threads = 1 };
+    if (open_host(&h)) {
+        int all = hwloc_bitmap_weight(h.may), share = all / ranks;
+        if (launched && was_bound(&h)) {
+            share = all;
+        } else if (bind && choose_cores(&h, rank, ranks)) {
+            share = hwloc_bitmap_weight(h.mine);
+            bind_to_share(&h, out->where);
+        }
+        if (share > 1) out->threads = share;
+    }
+    close_host(&h);
+}

@@ -1,0 +1,20 @@
+/* bind: which cores and which memory a rank takes of its host. */
+#ifndef COMM_BIND_H
+#define COMM_BIND_H
+
+#include <stdbool.h>
+
+enum { BIND_TEXT_BYTES = 160 };
+
+typedef struct BindShare {
+    int threads;                 /* hardware threads of this rank, 1 at least */
+    char where[BIND_TEXT_BYTES]; /* "on cores 8-15, NUMA node 1"; "": bound to none */
+} BindShare;
+
+/* The share of the rank-th of `ranks` ranks on this host. With `bind` the calling thread, and those
+ * that it starts from here on, stay on the share's cores and take memory of its NUMA nodes; not
+ * where there are fewer cores than ranks, and not where a launcher has bound this process already
+ * (`launched`): what it may use is then its share. */
+void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out);
+
+#endif
