@@ -70,7 +70,7 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
     int n = 0;
     TRY(begin(m, "start"));
     TRY(text_json(t, ",\"model\":%s,\"params_total\":%lld,\"params_active\":%lld,\"domains\":[",
-                  e->spec.name, (long long)e->params.total, (long long)e->params.active));
+                  e->spec.name, (long long)plan->params_total, (long long)plan->params_active));
     for (int d = 0; d < loader_sources(l); d++) {
         TRY(comma(t, d));
         TRY(text_json(t, "%s", loader_source_name(l, d)));
@@ -155,6 +155,28 @@ static Status gpu_fields(Text *t, const StepMetrics *s)
     return text_append(t, "]", 1);
 }
 
+/* Each figure's least, median and most over the ranks. */
+static Status rank_fields(Text *t, const RankSpread *r)
+{
+    static const struct {
+        const char *key;
+        size_t offset;
+    } fields[] = { { "step_s", offsetof(RankStep, step_s) },
+                   { "own_s", offsetof(RankStep, own_s) },
+                   { "tokens_per_s", offsetof(RankStep, tokens) },
+                   { "memory_gib", offsetof(RankStep, memory_gib) },
+                   { "expert_rows", offsetof(RankStep, expert_rows) } };
+    const RankStep *each[] = { &r->least, &r->median, &r->most };
+    TRY(text_json(t, ",\"ranks\":{\"slowest\":%d", r->slowest));
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
+        double v[3];
+        for (int i = 0; i < 3; i++)
+            v[i] = (double)*(const float *)((const char *)each[i] + fields[f].offset);
+        TRY(text_json(t, ",%s:[%g,%g,%g]", fields[f].key, v[0], v[1], v[2]));
+    }
+    return text_append(t, "}", 1);
+}
+
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
 {
     Text *t = &m->line;
@@ -167,6 +189,8 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
                   s->tokens, s->step_s, s->tokens_per_s, s->mfu));
     TRY(gpu_fields(t, s));
+    if (s->result.again) TRY(text_json(t, ",\"again\":true"));
+    if (s->ranks != NULL) TRY(rank_fields(t, s->ranks));
     TRY(arenas(t, "memory_bytes", e, NULL));
     TRY(text_json(t, ",\"expert_load\":"));
     TRY(load_table(t, e, load, -1));

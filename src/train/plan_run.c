@@ -160,6 +160,22 @@ static size_t total_bytes(const TrainPlan *p)
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
+/* Of the whole model, however many ranks hold it. */
+static Status count_params(const Config *c, TrainPlan *p)
+{
+    Config alone = *c;
+    Arena a = { 0 };
+    ModelSpec spec;
+    ParamTable table;
+    config_alone(&alone);
+    TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
+    Status s = spec_build(&alone, &a, &spec);
+    if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
+    if (s == OK) p->engine.params_total = table.total, p->engine.params_active = table.active;
+    arena_free(&a);
+    return s;
+}
+
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
 {
     TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
@@ -172,8 +188,7 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
     p.tables_bytes = p.engine.tables_bytes;
     p.save_bytes += p.engine.save_bytes;
-    p.params_total = p.engine.params_total;
-    p.params_active = p.engine.params_active;
+    TRY(count_params(c, &p));
     p.total_bytes = total_bytes(&p);
     if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
     *out = p;
@@ -199,8 +214,8 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     };
     char total[32], active[32], flops[32];
     TRY(text_printf(out, "parameters  %s total, %s active a token\n",
-                    text_thousands(total, p->params_total),
-                    text_thousands(active, p->params_active)));
+                    text_thousands(total, p->engine.params_total),
+                    text_thousands(active, p->engine.params_active)));
     TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
     TRY(text_printf(out, "memory\n"));

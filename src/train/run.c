@@ -323,6 +323,22 @@ static int stop_signal(const Trainer *t)
     return t->options->stop == NULL ? 0 : (int)*t->options->stop;
 }
 
+/* Rows that this rank's experts took: where several groups share the same ones, each its mean. */
+static double own_rows(const Trainer *t, const int32_t *load)
+{
+    const ModelSpec *s = &t->engine.spec;
+    int64_t here = s->ep > 0 ? s->experts / s->ep : 0, first = s->ep_rank * here, sum = 0;
+    for (int i = 0; i < s->n_layers; i++) {
+        const LayerSpec *l = &s->layers[i];
+        if (l->kind != LAYER_MOE || !layer_on(l, t->plan.shape.pp_rank)) continue;
+        for (int64_t d = 0; d < t->plan.shape.domains; d++) {
+            const int32_t *row = load + (l->as.moe.index * t->plan.shape.domains + d) * s->experts;
+            for (int64_t e = first; e < first + here; e++) sum += row[e];
+        }
+    }
+    return (double)sum * (double)s->ep / (double)s->stage_ranks;
+}
+
 /* This rank's step to the others, and theirs here. */
 static Status tell(Trainer *t, const StepMetrics *m, double waited)
 {
@@ -336,7 +352,8 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
                             .step_s = (float)m->step_s,
                             .own_s = (float)(m->step_s - (waited_s(t) - waited)),
                             .tokens = (float)m->tokens_per_s,
-                            .memory_gib = (float)(used / gib) };
+                            .memory_gib = (float)(used / gib),
+                            .expert_rows = (float)own_rows(t, m->result.load) };
     return ranks_step(&t->ranks, &mine);
 }
 

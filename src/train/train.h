@@ -49,7 +49,6 @@ typedef struct TrainPlan {
     size_t library_bytes;     /* code, heap and thread stacks beyond the empty program's */
     size_t probe_bytes;       /* measuring peak FLOP/s, before the rest is there */
     size_t total_bytes;
-    int64_t params_total, params_active;
     double model_flops; /* of a step, without what recompute adds */
 } TrainPlan;
 
