@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-static const double SLOW = 1.2;
+static const double SLOW = 1.2, SLOW_LEAST_S = 0.01; /* less is the scheduler's noise */
 enum { SLOW_STEPS = 3, LINE_BYTES = 120 };
 
 static Tensor i32_of(void *data, int64_t n) { return (Tensor){ data, DTYPE_I32, 1, { n } }; }
@@ -136,7 +136,7 @@ static void warn_of_slow(Ranks *r, int n)
     double median = (double)r->spread.median.own_s;
     for (int i = 0; i < n; i++) {
         double own = (double)r->all[i].own_s;
-        r->slow[i] = own > SLOW * median ? r->slow[i] + 1 : 0;
+        r->slow[i] = own > SLOW * median && own > median + SLOW_LEAST_S ? r->slow[i] + 1 : 0;
         if (r->slow[i] != SLOW_STEPS || r->world->rank > 0) continue;
         log_warn("rank %d is slow: %.3f s of its own in each of the last %d steps or more, the "
                  "median rank takes %.3f s",
