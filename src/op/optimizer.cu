@@ -121,9 +121,9 @@ static __global__ void clip_scale_kernel(const float *sum, float *norm_out, floa
 extern "C" Status clip_scale_cuda(struct Exec *ex, const void *args)
 {
     const ClipScale *a = (const ClipScale *)args;
-    clip_scale_kernel<<<1, 1, 0, exec_stream(ex)>>>(
-        (const float *)a->sum.data, (float *)a->norm.data, (float *)a->clip.data,
-        (const float *)a->overflow.data, a->max_norm);
+    clip_scale_kernel<<<1, 1, 0, exec_stream(ex)>>>((const float *)a->sum.data,
+                                                    (float *)a->norm.data, (float *)a->clip.data,
+                                                    (const float *)a->overflow.data, a->max_norm);
     return kernel_status("clip_scale");
 }
 

@@ -104,8 +104,8 @@ static inline Status run_stage(Tiny *t, Case *c, int rank)
     f->planned = true;
     for (int a = 0; a < ENGINE_ARENAS; a++) {
         /* pinned memory is taken as one block */
-        f->planned &= a == ENGINE_PINNED ||
-                      engine_peak_bytes(&t->engine, (EngineArena)a) == t->plan.bytes[a];
+        f->planned &=
+            a == ENGINE_PINNED || engine_peak_bytes(&t->engine, (EngineArena)a) == t->plan.bytes[a];
     }
     return OK;
 }
