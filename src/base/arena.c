@@ -145,6 +145,11 @@ Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void
     return OK;
 }
 
+void arena_unpoison(const Arena *a)
+{
+    if (a->kind == MEM_HOST) ASAN_UNPOISON_MEMORY_REGION(a->base, a->cap_bytes);
+}
+
 ArenaMark arena_mark(const Arena *a) { return (ArenaMark){ a->used_bytes }; }
 
 void arena_release(Arena *a, ArenaMark mark)

@@ -56,6 +56,10 @@ Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer);
 Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer);
 Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer);
 
+/* All of the block may be touched, whatever was released in it: two layouts of the same memory are
+ * about to take turns. */
+void arena_unpoison(const Arena *a);
+
 ArenaMark arena_mark(const Arena *a);
 void arena_release(Arena *a, ArenaMark mark);
 

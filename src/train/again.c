@@ -94,6 +94,7 @@ void again_use(Engine *e, int way)
 {
     save(e, &e->work[e->way]);
     load(e, &e->work[way]);
+    arena_unpoison(&e->block);
     e->way = way;
 }
 

@@ -25,12 +25,17 @@ static void flood(ManyRank *r, int data_rank, int micro)
     for (int64_t i = 0; i < seq; i++) id[i] = 5;
 }
 
-static Status flooded_step(ManyRank *r, const Turn *t, int64_t step, StepResult *out)
+static void whole_batch(ManyRank *r, int64_t step)
 {
     EngineShape local = r->t.shape;
     r->t.shape.sequence = r->t.config.data_sequence;
     tiny_batch(&r->t, step);
     r->t.shape = local;
+}
+
+static Status flooded_step(ManyRank *r, const Turn *t, int64_t step, StepResult *out)
+{
+    whole_batch(r, step);
     flood(r, t->data_rank, t->micro);
     r->own.targets = r->t.batch.targets;
     return engine_step(&r->t.engine, &r->own, 1e-2, step + 1, out);
@@ -83,6 +88,8 @@ static Status evaluate(void *state, Comm *world)
     Turn *t = state;
     TRY(many_open(&a, &bounded, world));
     TRY(many_open(&b, &worst, world));
+    whole_batch(&a, 0);
+    whole_batch(&b, 0);
     for (int micro = 0; micro < MICROS; micro++) flood(&a, 0, micro), flood(&b, 0, micro);
     int64_t seq = a.t.config.data_sequence;
     Batch one = many_rows(&a.t.batch, 0, 1, seq), two = many_rows(&b.t.batch, 0, 1, seq);
