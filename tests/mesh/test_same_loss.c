@@ -16,10 +16,30 @@ static void every_mesh_has_the_loss_of_one_rank(void **state)
     CHECK_INT(wrong, 0);
 }
 
+/* Each sum is rounded to 8 bits once a rank. */
+static void gradients_added_in_bf16_are_as_close_as_that(void **state)
+{
+    (void)state;
+    static const char *const zero[] = { "mesh.zero=0", "mesh.zero=1", "mesh.zero=2",
+                                        "mesh.zero=3" };
+    for (int i = 0; i < 4; i++) {
+        ManyCase c = { "bf16 sums", 4, { MLA, BATCH, WORST, "mesh.ep=2", "mesh.reduce=bf16" } };
+        const char **end = c.settings;
+        while (*end != NULL) end++;
+        *end = zero[i];
+        Many m = { .what = &c, .steps = 1, .limit = 5e-3 };
+        int failed = -1;
+        CHECK_OK(comm_threads(c.ranks, 60, many_run, &m, &failed));
+        m.limit = 1e-6;
+        CHECK(comm_threads(c.ranks, 60, many_run, &m, &failed) != OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_mesh_has_the_loss_of_one_rank),
+        TEST(gradients_added_in_bf16_are_as_close_as_that),
     };
     return TEST_RUN(tests);
 }
