@@ -114,7 +114,7 @@ static size_t terminal_columns(void)
 
 void log_progress(bool last, const char *fmt, ...)
 {
-    if (atomic_load(&sink.least) < (int)LOG_INFO || speaker.rank > 0) return;
+    if (atomic_load(&sink.least) < (int)LOG_INFO || speaker.rank > 0 || speaker.quiet) return;
     size_t columns = terminal_columns();
     int64_t now_ms = (int64_t)(clock_s() * 1e3) + 1, before_ms = atomic_load(&sink.progress_ms);
     bool due = before_ms == 0 || (double)(now_ms - before_ms) >= PROGRESS_EVERY_S * 1e3;

@@ -123,7 +123,7 @@ static void spread(Ranks *r, int n)
         for (int i = 0; i < n; i++) r->sorted[i] = field(&r->all[i], f);
         qsort(r->sorted, (size_t)n, sizeof *r->sorted, rising);
         ((float *)&r->spread.least)[f] = r->sorted[0];
-        ((float *)&r->spread.median)[f] = r->sorted[n / 2];
+        ((float *)&r->spread.median)[f] = r->sorted[(n - 1) / 2];
         ((float *)&r->spread.most)[f] = r->sorted[n - 1];
     }
     for (int i = 0; i < n; i++) {

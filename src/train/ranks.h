@@ -15,7 +15,8 @@ typedef struct RankStep {
 } RankStep;
 enum { RANK_STEP_FIELDS = sizeof(RankStep) / sizeof(float) };
 
-/* The same over all ranks, by field. */
+/* The same over all ranks, by field; median: of an even number the lower one, so that of two ranks
+ * the slower can be told from it. */
 typedef struct RankSpread {
     RankStep least, median, most;
     int slowest; /* rank of most.own_s */

@@ -1,34 +1,11 @@
-/* What reaches stderr is caught in an unnamed file that takes its place while a test speaks. */
-#include "harness/test.h"
+/* What reaches stderr, and that lines stay whole. */
+#include "harness/catch.h"
 
 #include "base/log.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-static char caught[1 << 17];
-static FILE *catcher;
-static int stderr_before;
-
-static void catch_begin(void)
-{
-    catcher = tmpfile();
-    CHECK(catcher != NULL);
-    stderr_before = dup(STDERR_FILENO);
-    CHECK(dup2(fileno(catcher), STDERR_FILENO) == STDERR_FILENO);
-}
-
-static void catch_end(void)
-{
-    CHECK(dup2(stderr_before, STDERR_FILENO) == STDERR_FILENO);
-    close(stderr_before);
-    rewind(catcher);
-    size_t n = fread(caught, 1, sizeof caught - 1, catcher);
-    caught[n] = '\0';
-    CHECK_INT(fclose(catcher), 0);
-}
 
 static void each_level_has_its_beginning(void **state)
 {
