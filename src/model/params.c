@@ -12,6 +12,7 @@ struct ParamList {
     Arena *arena;
     int layer;
     const LayerSpec *spec;
+    int rank; /* of the pipeline */
 };
 
 int64_t param_elems(const Param *p)
@@ -56,7 +57,8 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
                 .role = add.role,
                 .init = add.init,
                 .decay = add.decay,
-                .keep_f32 = add.keep_f32 };
+                .keep_f32 = add.keep_f32,
+                .second = l->spec->rank != l->rank };
     va_list ap;
     va_start(ap, name);
     int length = vsnprintf(p.name, sizeof p.name, name, ap);
@@ -166,7 +168,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
 {
     *out = (ParamTable){ 0 };
     if (shards != NULL) out->shards = *shards;
-    ParamList list = { .table = out, .arena = a };
+    ParamList list = { .table = out, .arena = a, .rank = rank };
     for (int i = 0; i < s->n_layers; i++) {
         if (!holds(s, i, rank)) continue;
         list.layer = i, list.spec = &s->layers[i];

@@ -93,6 +93,7 @@ typedef struct Param {
     float init_std;
     bool decay;    /* weight decay applies */
     bool keep_f32; /* computed with in f32 whatever the compute type: norms, router */
+    bool second;   /* another stage holds it, too, and is the layer's own (LayerSpec.rank) */
 } Param;
 
 typedef struct ParamTable {

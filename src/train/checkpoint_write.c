@@ -27,7 +27,7 @@ static bool writes(const Engine *e, const Param *p, ParamBuffer b)
 {
     const Mesh *m = e->shape.mesh;
     if (m == NULL) return true;
-    if (m->at.replica > 0 || e->spec.layers[p->layer].rank != e->shape.pp_rank) return false;
+    if (m->at.replica > 0 || p->second) return false;
     if (p->bucket < 0) return m->at.inner == 0;
     const ParamBucket *k = &e->params.bucket[p->bucket];
     if (e->params.shared_out[b] && k->ranks > 1) return true;

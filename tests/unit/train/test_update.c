@@ -101,7 +101,7 @@ static void without_gradients_matrices_shrink_and_norms_stay(void **state)
     CHECK_OK(arena_alloc(&t.arena, (size_t)n * sizeof(float), &copy));
     memcpy(copy, buffer[BUF_MAIN].data, (size_t)n * sizeof(float));
     memset(buffer[BUF_GRAD].data, 0, tensor_bytes(&buffer[BUF_GRAD]));
-    memset(t.engine.record.square_sum.data, 0, sizeof(float));
+    memset(t.engine.record.sums.data, 0, RECORD_SUMS * sizeof(float));
     memset(t.engine.record.load.data, 0, tensor_bytes(&t.engine.record.load));
     set_hyper(&t, 0.1F);
     CHECK_OK(update_run(&t.engine));
@@ -128,7 +128,7 @@ static void check_clip(const char *setting, double scale_of_norm)
     int64_t n = t.engine.params.elems[BUF_GRAD];
     float *g = buffer[BUF_GRAD].data;
     for (int64_t i = 0; i < n; i++) g[i] = 1;
-    memset(t.engine.record.square_sum.data, 0, sizeof(float));
+    memset(t.engine.record.sums.data, 0, RECORD_SUMS * sizeof(float));
     memset(t.engine.record.load.data, 0, tensor_bytes(&t.engine.record.load));
     set_hyper(&t, 0);
     CHECK_OK(update_run(&t.engine));
