@@ -90,9 +90,9 @@ static Status report_ranks(BenchModel *m, size_t used_bytes, Text *out)
     Tensor gathered = { all, DTYPE_F32, 1, { 2 * (int64_t)m->world->size } };
     TRY(comm_all_gather(m->world, &in, &gathered));
     TRY(mesh_print(&m->mesh.shape, out));
-    for (int r = 0; r < m->world->size && m->plan.on_gpu; r++) {
+    for (int64_t r = 0; r < m->world->size && m->plan.on_gpu; r++) {
         char bytes[32], planned[32];
-        TRY(text_printf(out, "  rank %-8d%s in use, %s planned\n", r,
+        TRY(text_printf(out, "  rank %-8d%s in use, %s planned\n", (int)r,
                         text_bytes(bytes, (double)all[2 * r]),
                         text_bytes(planned, (double)all[2 * r + 1])));
     }

@@ -1,6 +1,7 @@
 /* config_value: one value: from a YAML node into a row's field, checked, and back into YAML. */
 #include "config/config_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -236,6 +237,7 @@ static Status read_sources(const Target *t, const yaml_node_t *n, ConfigSources 
         out->at[i] = (ConfigSource){ 0 };
         TRY(read_source(&one, item, &out->at[i]));
         for (int j = 0; j < i; j++) {
+            assert(out->at[i].name != NULL && out->at[j].name != NULL); /* read_source's word */
             if (strcmp(out->at[j].name, out->at[i].name) != 0) continue;
             return FAIL(ERR_ARG, "%s: %s and %s[%d] are both called %.*s",
                         config_place(place, t->doc, item->start_mark), name, t->name, j,

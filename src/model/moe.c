@@ -80,7 +80,8 @@ static int64_t loss_parts(const LayerRun *r)
 static RouteRule rule_of(const LayerRun *r)
 {
     RouteRule rule = r->layer->as.moe.rule;
-    if (rule.aux_per_batch) rule.aux_scale *= (float)(r->spec->stage_ranks / r->spec->cp);
+    int64_t data_ranks = r->spec->stage_ranks / r->spec->cp;
+    if (rule.aux_per_batch) rule.aux_scale *= (float)data_ranks;
     return rule;
 }
 

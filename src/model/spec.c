@@ -101,7 +101,7 @@ static MoeSpec moe_of(const Config *c, int index)
 void spec_place(ModelSpec *s, const Mesh *m)
 {
     s->ep_rank = m->at.ep;
-    s->stage_ranks = m->shape.replicate * m->shape.shard * m->shape.cp;
+    s->stage_ranks = (int64_t)mesh_data_ranks(&m->shape) * m->shape.cp;
     if (s->exact) s->room = 0;
 }
 

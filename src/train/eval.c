@@ -22,12 +22,11 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
 /* Of the sequences in the batch the first `end` count. */
 static Status add_batch(Evaluator *v, Engine *e, int source, int64_t end, EvalMetrics *out)
 {
-    const float *losses = NULL;
+    const float *losses = NULL; /* stays so on stages without the head */
     TRY(engine_losses(e, &v->batch, &losses));
     const int32_t *target = engine_host(e, &e->batch.target), *load = engine_load(e);
-    int64_t rows = losses == NULL ? 0 : end; /* of the head's stage */
-    if (rows > e->shape.micro_batch) rows = e->shape.micro_batch;
-    for (int64_t i = 0; i < rows * e->shape.sequence; i++) {
+    int64_t rows = end < e->shape.micro_batch ? end : e->shape.micro_batch;
+    for (int64_t i = 0; losses != NULL && i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
         out->nats[source] += (double)losses[i];
         out->targets[source]++;

@@ -166,12 +166,11 @@ static Status rank_fields(Text *t, const RankSpread *r)
                    { "tokens_per_s", offsetof(RankStep, tokens) },
                    { "memory_gib", offsetof(RankStep, memory_gib) },
                    { "expert_rows", offsetof(RankStep, expert_rows) } };
-    const RankStep *each[] = { &r->least, &r->median, &r->most };
+    const float *each[] = { &r->least.stop, &r->median.stop, &r->most.stop }; /* the first fields */
     TRY(text_json(t, ",\"ranks\":{\"slowest\":%d", r->slowest));
     for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
         double v[3];
-        for (int i = 0; i < 3; i++)
-            v[i] = (double)*(const float *)((const char *)each[i] + fields[f].offset);
+        for (int i = 0; i < 3; i++) v[i] = (double)each[i][fields[f].offset / sizeof(float)];
         TRY(text_json(t, ",%s:[%g,%g,%g]", fields[f].key, v[0], v[1], v[2]));
     }
     return text_append(t, "}", 1);

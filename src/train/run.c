@@ -141,7 +141,7 @@ static Status meet(Trainer *t)
 /* Rank 0 talks; the others write what they have to say into a file each. */
 static Status open_log(Trainer *t)
 {
-    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32];
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32], why[128];
     if (t->world == NULL) return OK;
     log_rank(t->world->rank, -1);
     if (t->speaks) return OK;
@@ -150,7 +150,8 @@ static Status open_log(Trainer *t)
     (void)snprintf(name, sizeof name, "rank-%05d.log", t->world->rank);
     TRY(file_join(path, folder, name));
     t->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (t->log_fd < 0) return FAIL(ERR_DISK, "%s cannot be written: %s", path, strerror(errno));
+    if (t->log_fd < 0)
+        return FAIL(ERR_DISK, "%s cannot be written: %s", path, strerror_r(errno, why, sizeof why));
     log_rank(t->world->rank, t->log_fd);
     return OK;
 }

@@ -1,13 +1,15 @@
 #include "train/shards.h"
 
+#include <assert.h>
 #include <string.h>
 
 ParamShards shards_of(const Config *c, const Mesh *m)
 {
     const MeshShape *s = &m->shape;
+    int64_t ranks = (int64_t)s->shard * s->cp;
     return (ParamShards){ .stage = (int)c->mesh_zero,
-                          .dense = s->shard * s->cp,
-                          .expert = s->shard * s->cp / s->ep,
+                          .dense = ranks,
+                          .expert = ranks / s->ep,
                           .dense_rank = m->at.inner,
                           .expert_rank = m->at.expert_shard,
                           .low_reduce = c->mesh_reduce == REDUCE_BF16 };
@@ -52,6 +54,7 @@ static bool follows(const Tensor *a, const Tensor *b)
 /* Runs that lie one behind the other in every buffer are one. */
 static void add_range(Engine *e, UpdateRange r)
 {
+    assert(e->ranges != NULL);
     UpdateRange *last = e->n_ranges > 0 ? &e->ranges[e->n_ranges - 1] : NULL;
     bool joined = last != NULL && last->decay == r.decay && follows(&last->w, &r.w) &&
                   follows(&last->g, &r.g) && follows(&last->m, &r.m) && follows(&last->v, &r.v) &&
@@ -131,6 +134,7 @@ static void add_norm(Engine *e, const ParamBucket *k)
 {
     Tensor g = reduced(e, k);
     Tensor *last = e->n_norms > 0 ? &e->norms[e->n_norms - 1] : NULL;
+    assert(e->norms != NULL);
     if (!counts(e, k)) return;
     if (last != NULL && follows(last, &g))
         last->dim[0] += g.dim[0];

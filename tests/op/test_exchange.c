@@ -382,7 +382,8 @@ static void collectives_are_those_of_their_names(void **state)
         for (int i = 0; i < ranks; i++) {
             const Collect *c = &w.rank[i].collect;
             for (int j = 0; j < 6 * ranks; j++) {
-                CHECK_NEAR(optest_get(&c->all, j), 10 * (j / 6) + j % 6, 0);
+                int from = j / 6;
+                CHECK_NEAR(optest_get(&c->all, j), 10 * from + j % 6, 0);
                 CHECK_NEAR(optest_get(&c->part, j % 6), ranks * (10 * i + j % 6), 0);
                 CHECK_NEAR(optest_get(&c->next, j % 6), 10 * ((i + 1) % ranks) + j % 6, 0);
             }
