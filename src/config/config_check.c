@@ -98,6 +98,11 @@ Status config_check_cp(int64_t cp, int64_t sequence)
 
 Status config_check(const Config *c)
 {
+    if (c->mesh_tp != 1)
+        return FAIL(ERR_UNSUPPORTED,
+                    "mesh.tp is %lld: matrices are not cut over ranks yet, parameters and "
+                    "checkpoints only have a place for it; set mesh.tp=1",
+                    (long long)c->mesh_tp);
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));

@@ -44,7 +44,8 @@ typedef struct Checkpointer {
     const char *config; /* YAML of this run */
     int64_t *steps;     /* of the checkpoints there, rising */
     int n_steps, keep;
-    double stall_s; /* that the last save held the training up: for the one before, and the copy */
+    double stall_s; /* that the last save held training up: for the one before, and the copy; who
+                       has told it sets it to 0 */
     size_t bytes;   /* of this rank's file; 0: it writes none */
     char *buffer;   /* of the file being written */
     void *sum;      /* of the entry being written */

@@ -189,6 +189,7 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
                   s->tokens, s->step_s, s->tokens_per_s, s->mfu));
     TRY(gpu_fields(t, s));
     if (s->result.again) TRY(text_json(t, ",\"again\":true"));
+    if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
     if (s->ranks != NULL) TRY(rank_fields(t, s->ranks));
     TRY(arenas(t, "memory_bytes", e, NULL));
     TRY(text_json(t, ",\"expert_load\":"));

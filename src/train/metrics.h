@@ -22,6 +22,7 @@ typedef struct StepMetrics {
     StepResult result;
     GpuReading gpu;          /* while the step ran */
     bool by_domain;          /* also the expert load of each domain */
+    double save_stall_s;     /* a checkpoint held training up before it; 0: none did */
     const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
 

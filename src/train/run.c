@@ -106,8 +106,8 @@ static Status check(Trainer *t)
     const Config *c = t->config;
     int ranks = t->world == NULL ? 1 : t->world->size;
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
-    TRY(train_mesh(c, ranks, &t->shape));
     TRY(config_check_ops(c, ranks));
+    TRY(train_mesh(c, ranks, &t->shape));
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
     TRY(train_plan(c, mesh_of(t), &t->plan));
     if (!t->plan.engine.on_gpu) return OK;
@@ -428,7 +428,9 @@ static Status run_steps(Trainer *t)
     while (t->step < c->train_steps && stop == 0) {
         StepMetrics m = { .step = t->step + 1,
                           .tokens = c->train_batch * c->data_sequence,
-                          .lr = learning_rate(c, t->step + 1) };
+                          .lr = learning_rate(c, t->step + 1),
+                          .save_stall_s = t->saver.stall_s };
+        t->saver.stall_s = 0;
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
         TRY(run_step(t, &m));
         t->step = m.step;
