@@ -373,17 +373,15 @@ typedef struct Counts {
 } Counts;
 
 /* here: rows of this rank's tokens at each rank; there: rows of each rank's tokens here, which that
- * rank says. The host waits, first by the backend's way, which sees that a rank is lost. */
+ * rank says. The host waits. */
 static Status counts_read(Exec *ex, Comm *c, const Tensor *count, char *at, int32_t *here,
                           int32_t *there)
 {
     const Backend *b = exec_bottom(ex);
     const Tensor told = rows_at(count, 1, &at);
     TRY(comm_all_to_all(c, count, &told));
-    TRY(b->sync(ex));
-    TRY(b->copy(ex, here, count->data, tensor_bytes(count)));
-    TRY(b->copy(ex, there, told.data, tensor_bytes(&told)));
-    return b->sync(ex);
+    TRY(b->read(ex, here, count->data, tensor_bytes(count)));
+    return b->read(ex, there, told.data, tensor_bytes(&told));
 }
 
 static Status swap_rows(Comm *c, const Tensor *to, int next, const Tensor *from, int before)

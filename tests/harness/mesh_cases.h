@@ -24,6 +24,7 @@ static const ManyCase mesh_cases[] = {
     { "dp 2, recompute", 2, { MLA, BATCH, "mesh.zero=3", "recompute.layers=[0,1,2,3]" } },
     /* experts */
     { "ep 2", 2, { MLA, BATCH, WORST, "mesh.ep=2" } },
+    { "ep 2, exact", 2, { MLA, BATCH, "moe.buffers=exact", "mesh.ep=2" } },
     { "ep 2, allgather", 2, { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=allgather" } },
     { "ep 4", 4, { GQA, BATCH, WORST, "mesh.ep=4" } },
     { "ep 8", 8, { MLA, BATCH, WORST, "mesh.ep=8" } },
