@@ -444,7 +444,7 @@ static Status wait_lane(Exec *ex)
 }
 
 /* The driver would wait in the copy itself, without a deadline. */
-static Status read(Exec *ex, void *dst, const void *src, size_t bytes)
+static Status read_back(Exec *ex, void *dst, const void *src, size_t bytes)
 {
     TRY(wait_lane(ex));
     TRY(copy(ex, dst, src, bytes));
@@ -507,6 +507,6 @@ Status cuda_wait_on(Exec *ex, Event event, void *stream)
 static Status record(Exec *ex, Event event) { return cuda_record_on(ex, event, exec_stream(ex)); }
 static Status wait(Exec *ex, Event event) { return cuda_wait_on(ex, event, exec_stream(ex)); }
 
-const Backend backend_cuda = { "cuda", run,       alloc,  release, copy,     read,
+const Backend backend_cuda = { "cuda", run,       alloc,  release, copy,     read_back,
                                fill,   event_new, record, wait,    wait_all, find_bad };
 }
