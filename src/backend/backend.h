@@ -31,9 +31,10 @@ Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *v
 #define BACKEND_DECORATOR(name_, run_)                                                             \
     {                                                                                              \
         .name = (name_), .run = (run_), .alloc = backend_no_alloc, .free = backend_no_free,        \
-        .copy = backend_no_copy, .fill = backend_no_fill, .event_new = backend_event_new,          \
-        .record = backend_event_nothing, .wait = backend_event_nothing,                            \
-        .sync = backend_sync_nothing, .find_bad = backend_find_nothing                             \
+        .copy = backend_no_copy, .read = backend_no_copy, .fill = backend_no_fill,                 \
+        .event_new = backend_event_new, .record = backend_event_nothing,                           \
+        .wait = backend_event_nothing, .sync = backend_sync_nothing,                               \
+        .find_bad = backend_find_nothing                                                           \
     }
 
 #endif

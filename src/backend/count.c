@@ -58,6 +58,7 @@ const Backend backend_count = {
     .alloc = backend_no_alloc,
     .free = backend_no_free,
     .copy = copy,
+    .read = copy,
     .fill = fill,
     .event_new = backend_event_new,
     .record = backend_event_nothing,

@@ -102,6 +102,7 @@ const Backend backend_cpu = {
     .alloc = alloc,
     .free = release,
     .copy = copy,
+    .read = copy,
     .fill = fill,
     .event_new = backend_event_new,
     .record = backend_event_nothing,

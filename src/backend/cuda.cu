@@ -31,7 +31,7 @@ struct Cuda {
     EventNode *events;
     struct Blas *blas;
     struct CudnnAttention *attention;
-    cudaEvent_t mark[2], pace[2];
+    cudaEvent_t mark[2], pace[2], reached;
     int64_t ops; /* launched while there are other ranks */
     bool capturing;
     unsigned long long *bad; /* device: index of the first element that is not finite */
@@ -182,6 +182,7 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(c, lane == LANE_COMM, &i));
     for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
     for (cudaEvent_t &pace : c->pace) TRY(event_add(&pace));
+    TRY(event_add(&c->reached));
     TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
     TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
     return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
@@ -206,6 +207,7 @@ void cuda_exec_free(Exec *ex)
         for (cudaEvent_t pace : ex->cuda->pace) {
             if (pace != NULL) cudaEventDestroy(pace);
         }
+        if (ex->cuda->reached != NULL) cudaEventDestroy(ex->cuda->reached);
         if (ex->cuda->bad != NULL) cudaFree(ex->cuda->bad);
         for (EventNode *n = ex->cuda->events; n != NULL; n = n->next) cudaEventDestroy(n->event);
         for (int i = 0; i < ex->cuda->streams; i++) cudaStreamDestroy(ex->cuda->stream[i]);
@@ -431,6 +433,24 @@ static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
                        "copy");
 }
 
+static Status wait_lane(Exec *ex)
+{
+    Cuda *c = ex->cuda;
+    c->waits++;
+    if (!has_peers(ex))
+        return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
+    TRY(cuda_status(cudaEventRecord(c->reached, exec_stream(ex)), "event record"));
+    return wait_watched(ex, c->reached);
+}
+
+/* The driver would wait in the copy itself, without a deadline. */
+static Status read_back(Exec *ex, void *dst, const void *src, size_t bytes)
+{
+    TRY(wait_lane(ex));
+    TRY(copy(ex, dst, src, bytes));
+    return wait_lane(ex);
+}
+
 static Status fill(Exec *ex, void *dst, int byte, size_t bytes)
 {
     return cuda_status(cudaMemsetAsync(dst, byte, bytes, exec_stream(ex)), "fill");
@@ -487,6 +507,6 @@ Status cuda_wait_on(Exec *ex, Event event, void *stream)
 static Status record(Exec *ex, Event event) { return cuda_record_on(ex, event, exec_stream(ex)); }
 static Status wait(Exec *ex, Event event) { return cuda_wait_on(ex, event, exec_stream(ex)); }
 
-const Backend backend_cuda = { "cuda",    run,    alloc, release,  copy,    fill,
-                               event_new, record, wait,  wait_all, find_bad };
+const Backend backend_cuda = { "cuda", run,       alloc,  release, copy,     read_back,
+                               fill,   event_new, record, wait,    wait_all, find_bad };
 }

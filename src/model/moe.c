@@ -22,6 +22,7 @@ typedef struct MoeState {
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
     Tensor place;                /* of tokens on their way to other ranks: always kept */
+    Tensor count;                /* of them to each rank, where the host reads it: always kept */
     Tensor score_sum;            /* ring, from route to dispatch, where counts are shared */
     Tensor x, x_index, x_weight; /* what the experts here read: y and its routing, or received */
     Tensor pre;                  /* (R, 2F) */
@@ -148,6 +149,8 @@ static Status prepare(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
         if (!gathers(r)) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
+        if (!gathers(r) && r->spec->exact)
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->count));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
@@ -203,6 +206,7 @@ static Status place_tokens(LayerRun *r)
     return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
                                                   .place = s->place,
                                                   .overflow = r->record->overflow,
+                                                  .count = s->count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = m->ep,
                                                   .room = tokens_of(r).bound / m->ep });
@@ -218,6 +222,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                                         .index = routing ? s->index : none,
                                                         .weight = routing ? s->weight : none,
                                                         .place = s->place,
+                                                        .count = s->count,
                                                         .rows = *rows,
                                                         .rows_index = routing ? s->x_index : none,
                                                         .rows_weight = routing ? s->x_weight : none,
@@ -299,6 +304,7 @@ static Status combine_forward(LayerRun *r)
         TRY(sum_rows(r, s->rows_out, s->x_weight, &back));
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                           .place = s->place,
+                                                          .count = s->count,
                                                           .shared = s->shared_out,
                                                           .residual = r->h,
                                                           .y = r->h_out,
@@ -402,6 +408,7 @@ static Status dispatch_backward_input(LayerRun *r)
     TRY(tensor_new2(r->ring, DTYPE_F32, n, tensor_cols(&s->weight), &s->dweight_home));
     return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                       .place = s->place,
+                                                      .count = s->count,
                                                       .rows_weight = s->dweight,
                                                       .shared = s->dy_shared,
                                                       .y = s->dy_routed,

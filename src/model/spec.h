@@ -77,7 +77,9 @@ typedef struct ModelSpec {
         ep_rank; /* which of the former this is: experts [ep_rank, ep_rank + 1) * experts / ep */
     int64_t stage_ranks; /* that have the same layers: dp x cp */
     ExchangeKind exchange;
-    bool exact; /* moe.buffers=exact: `room` is a plan's, of a run for as many as could come */
+    /* moe.buffers=exact: hosts read how many rows come. `room` is a plan's, of a run for as many as
+     * could come. */
+    bool exact;
     /* With ep: room for the rows that a rank receives, and how many to expect, as multiples of the
      * mean. room 0: for as many as could come. */
     double room, imbalance;

@@ -6,7 +6,10 @@
 #include "op/index_check.h"
 #include "op/moe_tiles.h"
 
-enum { PIECE = 512 }; /* columns that a thread holds on the stack */
+enum {
+    PIECE = 512,      /* columns that a thread holds on the stack */
+    COUNT_MAX = 1024, /* ranks whose counts a host holds on the stack */
+};
 
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
 {
@@ -38,6 +41,15 @@ static OpCost exchange_cost(const Rows *received, int64_t ranks, double row, dou
                      .size = row };
 }
 
+static Status count_check(const char *op, const Tensor *count, int64_t ranks)
+{
+    if (count->data == NULL) return OK;
+    if (ranks <= COUNT_MAX) return op_expect(op, "count", count, 1, ranks, DTYPE_I32);
+    return FAIL(ERR_UNSUPPORTED,
+                "%s: rows are counted for at most %d ranks, here are %lld: set moe.buffers=worst",
+                op, COUNT_MAX, (long long)ranks);
+}
+
 Status exchange_place_check(const void *args)
 {
     const ExchangePlace *a = args;
@@ -50,6 +62,7 @@ Status exchange_place_check(const void *args)
                     "ranks must divide experts, and all rows be at most %d",
                     (long long)a->experts, (long long)a->ranks, (long long)a->room, INT32_MAX);
     }
+    TRY(count_check("exchange_place", &a->count, a->ranks));
     if (a->overflow.data == NULL) return OK;
     return op_expect("exchange_place", "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
@@ -80,6 +93,7 @@ Status exchange_dispatch_check(const void *args)
     TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
     TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place));
+    TRY(count_check("exchange_dispatch", &a->count, a->ranks));
     if (a->index.data == NULL) return OK;
     int64_t k = tensor_cols(&a->index);
     TRY(op_expect("exchange_dispatch", "index", &a->index, n, k, DTYPE_I32));
@@ -103,6 +117,7 @@ Status exchange_combine_check(const void *args)
     TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
     TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place));
+    TRY(count_check("exchange_combine", &a->count, a->ranks));
     if (a->rows_weight.data == NULL) return OK;
     int64_t k = tensor_cols(&a->rows_weight);
     TRY(op_expect("exchange_combine", "rows_weight", &a->rows_weight, m, k, DTYPE_F32));
@@ -182,6 +197,7 @@ Status exchange_place_cpu(Exec *ex, const void *args)
         }
         for (int64_t i = ranks; i < K; i++) place[i] = -1;
     }
+    if (a->count.data != NULL) memcpy(a->count.data, used, (size_t)a->ranks * sizeof *used);
     if (full && a->overflow.data != NULL) *(float *)a->overflow.data = 1;
     return OK;
 }
@@ -327,7 +343,8 @@ size_t exchange_dispatch_workspace(const Exec *ex, const void *args)
     int64_t m = a->rows.dim[0];
     (void)ex;
     if (a->kind == EXCHANGE_ALLGATHER) return 0;
-    return rows_bytes(&a->x, m) + rows_bytes(&a->index, m) + rows_bytes(&a->weight, m);
+    return rows_bytes(&a->x, m) + rows_bytes(&a->index, m) + rows_bytes(&a->weight, m) +
+           rows_bytes(&a->count, 1);
 }
 
 size_t exchange_combine_workspace(const Exec *ex, const void *args)
@@ -336,7 +353,7 @@ size_t exchange_combine_workspace(const Exec *ex, const void *args)
     int64_t m = a->x.dim[0];
     (void)ex;
     if (a->kind == EXCHANGE_ALLGATHER) return adds(a) ? rows_bytes(&a->x, a->y.dim[0]) : 0;
-    return rows_bytes(&a->x, m) + rows_bytes(&a->rows_weight, m);
+    return rows_bytes(&a->x, m) + rows_bytes(&a->rows_weight, m) + rows_bytes(&a->count, 1);
 }
 
 size_t exchange_dispatch_cuda_workspace(const Exec *ex, const void *args)
@@ -347,6 +364,51 @@ size_t exchange_dispatch_cuda_workspace(const Exec *ex, const void *args)
 size_t exchange_combine_cuda_workspace(const Exec *ex, const void *args)
 {
     return exchange_combine_workspace(ex, args);
+}
+
+/* Rows of each block that travel, where the host knows. */
+typedef struct Counts {
+    bool known;
+    int32_t to[COUNT_MAX], from[COUNT_MAX];
+} Counts;
+
+/* here: rows of this rank's tokens at each rank; there: rows of each rank's tokens here, which that
+ * rank says. The host waits. */
+static Status counts_read(Exec *ex, Comm *c, const Tensor *count, char *at, int32_t *here,
+                          int32_t *there)
+{
+    const Backend *b = exec_bottom(ex);
+    const Tensor told = rows_at(count, 1, &at);
+    TRY(comm_all_to_all(c, count, &told));
+    TRY(b->read(ex, here, count->data, tensor_bytes(count)));
+    return b->read(ex, there, told.data, tensor_bytes(&told));
+}
+
+static Status swap_rows(Comm *c, const Tensor *to, int next, const Tensor *from, int before)
+{
+    CommRequest going = { 0 }, coming = { 0 };
+    if (from->dim[0] > 0) TRY(comm_recv(c, from, before, 0, &coming));
+    if (to->dim[0] > 0) TRY(comm_send(c, to, next, 0, &going));
+    TRY(comm_wait(c, &coming));
+    return comm_wait(c, &going);
+}
+
+/* Block r of in becomes block `rank` of rank r's out, or its first rows do. */
+static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out, const Counts *n)
+{
+    if (!n->known) return comm_all_to_all(c, in, out);
+    int64_t room = in->dim[0] / c->size;
+    TRY(comm_batch_begin(c));
+    for (int i = 1; i < c->size; i++) {
+        int next = (c->rank + i) % c->size, before = (c->rank + c->size - i) % c->size;
+        const Tensor to = tensor_rows(in, next * room, n->to[next]);
+        const Tensor from = tensor_rows(out, before * room, n->from[before]);
+        TRY(swap_rows(c, &to, next, &from, before));
+    }
+    TRY(comm_batch_end(c));
+    const Tensor own = tensor_rows(in, c->rank * room, n->to[c->rank]);
+    return exec_bottom(ex)->copy(ex, tensor_rows(out, c->rank * room, own.dim[0]).data, own.data,
+                                 tensor_bytes(&own));
 }
 
 static Status dispatch_gathered(Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l,
@@ -360,6 +422,14 @@ static Status dispatch_gathered(Exec *ex, const ExchangeDispatch *a, const Excha
     return l->keep_own(ex, &a->rows_index, c->rank * here, here);
 }
 
+/* What stands behind the last row of a block. */
+static Status no_rows(Exec *ex, const ExchangeDispatch *a)
+{
+    const Backend *b = exec_bottom(ex);
+    TRY(b->fill(ex, a->rows_index.data, 0xFF, tensor_bytes(&a->rows_index))); /* -1 */
+    return b->fill(ex, a->rows_weight.data, 0, tensor_bytes(&a->rows_weight));
+}
+
 Status exchange_dispatch_run(Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l)
 {
     Comm *c = axis_of(ex, AXIS_EP);
@@ -370,10 +440,14 @@ Status exchange_dispatch_run(Exec *ex, const ExchangeDispatch *a, const Exchange
     ExchangeRows out = { .x = rows_at(&a->x, m, &at) };
     out.index = rows_at(&a->index, m, &at), out.weight = rows_at(&a->weight, m, &at);
     TRY(l->pack(ex, a, &out));
-    TRY(comm_all_to_all(c, &out.x, &a->rows));
+    Counts n;
+    n.known = a->count.data != NULL;
+    if (n.known) TRY(counts_read(ex, c, &a->count, at, n.to, n.from));
+    TRY(swap_blocks(ex, c, &out.x, &a->rows, &n));
     if (a->index.data == NULL) return OK;
-    TRY(comm_all_to_all(c, &out.index, &a->rows_index));
-    return comm_all_to_all(c, &out.weight, &a->rows_weight);
+    if (n.known) TRY(no_rows(ex, a));
+    TRY(swap_blocks(ex, c, &out.index, &a->rows_index, &n));
+    return swap_blocks(ex, c, &out.weight, &a->rows_weight, &n);
 }
 
 static Status combine_scattered(Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l, Comm *c)
@@ -394,8 +468,11 @@ Status exchange_combine_run(Exec *ex, const ExchangeCombine *a, const ExchangeLo
     char *at = ex->workspace;
     ExchangeRows back = { .x = rows_at(&a->x, a->x.dim[0], &at) };
     back.weight = rows_at(&a->rows_weight, a->x.dim[0], &at);
-    TRY(comm_all_to_all(c, &a->x, &back.x));
-    if (back.weight.data != NULL) TRY(comm_all_to_all(c, &a->rows_weight, &back.weight));
+    Counts n;
+    n.known = a->count.data != NULL;
+    if (n.known) TRY(counts_read(ex, c, &a->count, at, n.from, n.to));
+    TRY(swap_blocks(ex, c, &a->x, &back.x, &n));
+    if (back.weight.data != NULL) TRY(swap_blocks(ex, c, &a->rows_weight, &back.weight, &n));
     return l->unpack(ex, a, &back);
 }
 
@@ -442,16 +519,18 @@ Status exchange_collective_cuda(Exec *ex, const void *args)
 }
 
 OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
-         ADD_OPT(ExchangePlace, overflow));
+         ADD_OPT(ExchangePlace, overflow), OUT_OPT(ExchangePlace, count));
 
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, place),
-         OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
-         OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
+         IN_OPT(ExchangeDispatch, count), OUT_PART(ExchangeDispatch, rows),
+         OUT_OPT(ExchangeDispatch, rows_index), OUT_OPT(ExchangeDispatch, rows_weight),
+         ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
-         IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, shared),
-         IN_OPT(ExchangeCombine, residual), OUT(ExchangeCombine, y),
-         OUT_OPT(ExchangeCombine, weight), ROWS(ExchangeCombine, received));
+         IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, count),
+         IN_OPT(ExchangeCombine, shared), IN_OPT(ExchangeCombine, residual),
+         OUT(ExchangeCombine, y), OUT_OPT(ExchangeCombine, weight),
+         ROWS(ExchangeCombine, received));
 
 OP_PORTS(exchange_collective, IN(Collective, in), OUT(Collective, out));

@@ -17,6 +17,7 @@ typedef struct Place {
     const int32_t *index;
     int32_t *place;
     float *overflow; /* or NULL */
+    int32_t *count;  /* or NULL */
     int64_t N, K, here, room;
 } Place;
 
@@ -55,6 +56,7 @@ static __global__ __launch_bounds__(PLACE_THREADS) void exchange_place_kernel(Pl
         if (i >= 0 && at < a.room) a.place[n * a.K + i] = (int32_t)(rank * a.room + at);
         __syncthreads(); /* all have read `warps` */
     }
+    if (a.count != NULL && threadIdx.x == 0) a.count[rank] = (int32_t)min(used, a.room);
     if (used > a.room && a.overflow != NULL && threadIdx.x == 0) *a.overflow = 1;
 }
 
@@ -70,6 +72,7 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
     Place p = {};
     p.index = (const int32_t *)a->index.data, p.place = (int32_t *)a->place.data;
     p.overflow = (float *)a->overflow.data, p.N = a->index.dim[0], p.K = tensor_cols(&a->index);
+    p.count = (int32_t *)a->count.data;
     p.here = a->experts / a->ranks, p.room = a->room;
     TRY(fill(ex, &a->place, 0xFF)); /* -1 */
     exchange_place_kernel<<<(unsigned)a->ranks, PLACE_THREADS, 0, exec_stream(ex)>>>(p);

@@ -11,6 +11,9 @@
  *              rows from n ranks of N tokens: less than N k. Each rank has room for C rows of each
  *              other: blocks of C rows, filled from the front, change places. What lies behind a
  *              block's last row is no data: its experts are -1, its weights 0.
+ *              Blocks travel whole, so that no host needs to know how full they are. Where it may
+ *              wait (count is given), ranks tell each other, and only rows that are there travel,
+ *              to the same places.
  *   allgather  all tokens go to all ranks, and sums of rows come back by reduce-scatter
  *
  * Which row a token takes is decided once (exchange_place) and kept: gradients go the same ways.
@@ -40,6 +43,7 @@ typedef struct ExchangePlace {
     Tensor index;    /* in  (N, K) i32 */
     Tensor place;    /* out (N, K) i32 */
     Tensor overflow; /* add (1) f32, optional: 1 if a row had no room, else left as it is */
+    Tensor count;    /* out (1, ranks) i32, optional: rows that go to each rank */
     int64_t experts, ranks;
     int64_t room; /* C */
 } ExchangePlace;
@@ -48,6 +52,7 @@ typedef struct ExchangeDispatch {
     Tensor x;             /* in  (N, D) act */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
     Tensor place;         /* in  (N, K) i32: of alltoall */
+    Tensor count;         /* in  (1, ranks) i32, optional: only so many rows of each block go */
     Tensor rows;          /* out (M, D) act */
     Tensor rows_index;    /* out (M, K) i32, optional: of the experts here; -1: elsewhere, no row */
     Tensor rows_weight;   /* out (M, K) f32, optional */
@@ -60,6 +65,7 @@ typedef struct ExchangeCombine {
     Tensor x;           /* in  (M, D) act: one row for each received one */
     Tensor rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 in slots not here */
     Tensor place;       /* in  (N, K) i32: of alltoall */
+    Tensor count;       /* in  (1, ranks) i32, optional: as in dispatch */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
     Tensor y;                /* out (N, D) act */
     Tensor weight;           /* out (N, K) f32, optional */

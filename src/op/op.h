@@ -107,6 +107,8 @@ typedef struct Backend {
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
     Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
+    /* To the host's memory. Waits for the lane alone: others may wait for what it does next. */
+    Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);
     Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
     Status (*event_new)(Exec *ex, Event *out);
     Status (*record)(Exec *ex, Event event);

@@ -142,6 +142,11 @@ static void leave_mesh(Engine *e)
     comm_free(world);
 }
 
+static bool reads_counts(const ModelSpec *s)
+{
+    return s->exact && s->ep > 1 && s->exchange == EXCHANGE_ALLTOALL;
+}
+
 /* plan NULL: for counting. */
 static Status setup(Engine *e, const EnginePlan *plan)
 {
@@ -153,6 +158,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
+    if (e->on_gpu && !e->counting && reads_counts(&e->spec) &&
+        e->config->run_executor == EXECUTOR_CAPTURED) {
+        return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
+                             "step cannot: set run.executor=eager");
+    }
     if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
@@ -351,6 +361,7 @@ Status engine_prepare(Engine *e, const char *products)
 {
     if (!e->on_gpu) return OK;
     TRY(rehearse(e, products));
+    if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
     CudaGraph counted = e->graph;

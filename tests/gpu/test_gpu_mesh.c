@@ -39,6 +39,16 @@ static void so_they_have_launched_op_by_op(void **state)
     run_cases(TINY(ON_GPU, "run.executor=eager"), 1, 1e-5, 0);
 }
 
+static void a_graph_of_a_step_cannot_read_counts(void **state)
+{
+    (void)state;
+    const ManyCase c = { "exact", 2, { MLA, BATCH, "moe.buffers=exact", "mesh.ep=2" } };
+    Many m = { &c, 1, 1e-5, 0, TINY(ON_GPU) };
+    int failed = -1;
+    if (!cuda_built() || cuda_devices() < 2) skip();
+    CHECK_FAILS(comm_threads(2, 60, many_run, &m, &failed), ERR_ARG, "set run.executor=eager");
+}
+
 /* All experts are chosen: a rounding cannot change a route. */
 static void in_bf16_gradients_point_the_same_way(void **state)
 {
@@ -51,6 +61,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(meshes_of_gpus_have_the_loss_of_one),
         TEST(so_they_have_launched_op_by_op),
+        TEST(a_graph_of_a_step_cannot_read_counts),
         TEST(in_bf16_gradients_point_the_same_way),
     };
     return TEST_RUN(tests);

@@ -9,6 +9,7 @@
 #define GQA   "moe.experts=8", "model.layers=4", "attention.kind=gqa", "attention.kv_heads=1"
 #define BATCH "train.batch=8", "train.micro_batch=1"
 #define WORST "moe.buffers=worst"
+#define EXACT "moe.buffers=exact", "run.executor=eager"
 
 static const ManyCase mesh_cases[] = {
     /* data parallel: what is shared out, among whom */
@@ -24,6 +25,7 @@ static const ManyCase mesh_cases[] = {
     { "dp 2, recompute", 2, { MLA, BATCH, "mesh.zero=3", "recompute.layers=[0,1,2,3]" } },
     /* experts */
     { "ep 2", 2, { MLA, BATCH, WORST, "mesh.ep=2" } },
+    { "ep 2, exact", 2, { MLA, BATCH, EXACT, "mesh.ep=2" } },
     { "ep 2, allgather", 2, { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=allgather" } },
     { "ep 4", 4, { GQA, BATCH, WORST, "mesh.ep=4" } },
     { "ep 8", 8, { MLA, BATCH, WORST, "mesh.ep=8" } },
@@ -80,6 +82,9 @@ static const ManyCase mesh_cases[] = {
     { "pp 2, ep 2, 1f1b-overlap",
       4,
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },
+    { "pp 2, ep 2, 1f1b-overlap, exact",
+      4,
+      { MLA, BATCH, EXACT, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },
     { "pp 2, ep 2 over cp 2, 1f1b-overlap",
       4,
       { GQA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.cp=2",

@@ -20,7 +20,7 @@ typedef struct Sizes {
 typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts;
-    Tensor x, index, weight, place, overflow, shared, residual;
+    Tensor x, index, weight, place, overflow, count, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
 } Traveller;

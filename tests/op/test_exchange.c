@@ -82,6 +82,8 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: rows_weight");
     d.kind = EXCHANGE_ALLGATHER;
     CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "20 rows for 8 tokens over 4 ranks");
+    d.kind = EXCHANGE_ALLTOALL, d.count = d.index;
+    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: count");
     c.place = (Tensor){ 0 };
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: place");
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
@@ -116,6 +118,7 @@ static void a_token_has_one_place_for_each_rank_in_order(void **state)
     ExchangePlace a = { .index = optest_poisoned(&t, DTYPE_I32, DIMS(4, 2)),
                         .place = optest_poisoned(&t, DTYPE_I32, DIMS(4, 2)),
                         .overflow = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
+                        .count = optest_poisoned(&t, DTYPE_I32, DIMS(1, 2)),
                         .experts = 4,
                         .ranks = 2,
                         .room = 3 };
@@ -125,10 +128,12 @@ static void a_token_has_one_place_for_each_rank_in_order(void **state)
     CHECK_NEAR(optest_get(&a.overflow, 0), 0, 0);
     CHECK_INT(optest_get(&a.place, 6), 2);
     CHECK_INT(optest_get(&a.place, 7), 5);
+    for (int i = 0; i < 2; i++) CHECK_INT(optest_get(&a.count, i), 3);
     a.room = 2;
     CHECK_OK(exchange_place(&t.ex, a));
     CHECK_NEAR(optest_get(&a.overflow, 0), 1, 0);
     for (int i = 0; i < 8; i++) CHECK_INT(optest_get(&a.place, i), want[i]);
+    for (int i = 0; i < 2; i++) CHECK_INT(optest_get(&a.count, i), 2);
     optest_set(&a.index, 5, 4);
     CHECK_FAILS(exchange_place(&t.ex, a), ERR_ARG, "element 5 of index is 4, outside 0 .. 3");
     a.experts = 5;
@@ -195,6 +200,7 @@ static Status there_and_back(Rank *r)
         TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
                                                       .place = v->place,
                                                       .overflow = v->overflow,
+                                                      .count = v->count,
                                                       .experts = v->experts,
                                                       .ranks = ranks,
                                                       .room = v->rows.dim[0] / ranks }));
@@ -203,6 +209,7 @@ static Status there_and_back(Rank *r)
                                                         .index = v->index,
                                                         .weight = v->weight,
                                                         .place = v->place,
+                                                        .count = v->count,
                                                         .rows = v->rows,
                                                         .rows_index = v->rows_index,
                                                         .rows_weight = v->rows_weight,
@@ -213,6 +220,7 @@ static Status there_and_back(Rank *r)
     return exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
                                                          .rows_weight = v->dweight,
                                                          .place = v->place,
+                                                         .count = v->count,
                                                          .shared = v->shared,
                                                          .residual = v->residual,
                                                          .y = v->y,
@@ -254,14 +262,19 @@ static void check_home(Rank *r, int64_t ranks, int64_t room)
     CHECK_NEAR(optest_get(&v->overflow, 0), full ? 1 : 0, 0);
 }
 
+static void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
+{
+    world_open(w);
+    for (int i = 0; i < w->ranks; i++) {
+        w->rank[i].traveller =
+            traveller(&w->rank[i].t, kind, act, how, (Sizes){ 23, 3, 12, 9, w->ranks }, room);
+    }
+}
+
 static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int64_t room)
 {
     World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
-    world_open(&w);
-    for (int i = 0; i < ranks; i++) {
-        w.rank[i].traveller =
-            traveller(&w.rank[i].t, kind, act, how, (Sizes){ 23, 3, 12, 9, ranks }, room);
-    }
+    open_travel(&w, kind, act, how, room);
     world_run(&w);
     for (int i = 0; i < ranks; i++) check_home(&w.rank[i], ranks, room);
     world_close(&w);
@@ -288,6 +301,54 @@ static void what_has_no_room_is_absent_and_flagged(void **state)
             travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, 2, room);
             travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, 3, room);
         }
+    }
+}
+
+static void check_bits(const Tensor *a, const Tensor *b)
+{
+    assert_memory_equal(a->data, b->data, tensor_bytes(a));
+}
+
+/* Behind the last row of a block nothing has come. */
+static void check_unsent(const Traveller *v)
+{
+    int64_t d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
+    for (int64_t r = 0; r < v->rows.dim[0]; r++) {
+        bool came = false;
+        for (int64_t i = r * k; i < (r + 1) * k; i++) came |= optest_get(&v->rows_index, i) >= 0;
+        CHECK(isnan(optest_get(&v->rows, r * d)) == !came);
+    }
+}
+
+/* Room for all, and for fewer than come. Where all choose the same experts, blocks to other ranks
+ * are empty. */
+static void rows_that_are_counted_bring_the_same_bits(void **state)
+{
+    (void)state;
+    static World whole, counted;
+    for (int i = 0; i < 2 * DEALS * (RANKS_MAX - 1); i++) {
+        int ranks = 2 + i / (2 * DEALS);
+        int64_t room = i % 2 == 0 ? 23 : 5;
+        Dtype act = ranks == 3 ? DTYPE_BF16 : DTYPE_F32;
+        whole = counted =
+            (World){ .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
+        open_travel(&whole, EXCHANGE_ALLTOALL, act, (Deal)(i / 2 % DEALS), room);
+        open_travel(&counted, EXCHANGE_ALLTOALL, act, (Deal)(i / 2 % DEALS), room);
+        for (int r = 0; r < ranks; r++)
+            counted.rank[r].traveller.count =
+                optest_poisoned(&counted.rank[r].t, DTYPE_I32, DIMS(1, ranks));
+        world_run(&whole);
+        world_run(&counted);
+        for (int r = 0; r < ranks; r++) {
+            const Traveller *a = &whole.rank[r].traveller, *b = &counted.rank[r].traveller;
+            check_bits(&a->rows_index, &b->rows_index);
+            check_bits(&a->rows_weight, &b->rows_weight);
+            check_bits(&a->y, &b->y);
+            check_bits(&a->home, &b->home);
+            check_unsent(b);
+        }
+        world_close(&whole);
+        world_close(&counted);
     }
 }
 
@@ -404,6 +465,7 @@ int main(void)
         TEST(places_count_the_tokens_before),
         TEST(tokens_go_to_their_experts_and_sums_come_home),
         TEST(what_has_no_room_is_absent_and_flagged),
+        TEST(rows_that_are_counted_bring_the_same_bits),
         TEST(what_comes_back_at_once_is_the_same_on_a_gpu),
         TEST(collectives_are_those_of_their_names),
     };
