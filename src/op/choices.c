@@ -224,6 +224,12 @@ Status choices_take(Choices *c, const char *name, const char *text, int *taken)
     return take(c, name, (Cursor){ text, text + strlen(text) }, taken);
 }
 
+void choices_clear(Choices *c)
+{
+    c->n = 0;
+    memset(c->slot, 0, sizeof c->slot);
+}
+
 /* The cache file. */
 
 Status choices_path(const char *cache_dir, const char *machine, char out[])

@@ -76,6 +76,9 @@ Status choices_text(const Choices *c, Arena *a, const char **out);
  * any neither loads the cache nor tunes: the run before knew no more. */
 Status choices_take(Choices *c, const char *name, const char *text, int *taken);
 
+/* Nothing is known any more. */
+void choices_clear(Choices *c);
+
 /* The cache file of this machine: a name in config's cache.dir (file_cache_folder). What was timed
  * goes in and out. A file that is missing, damaged or cannot be written costs time only: one
  * warning, no failure. */

@@ -1,6 +1,7 @@
 #include "train/agree.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool alone(const Comm *host) { return host == NULL || host->size == 1; }
 
@@ -37,4 +38,23 @@ Status agree_most(Comm *host, int32_t *value, int64_t n)
 Status agree_first(Comm *host, void *data, size_t bytes)
 {
     return alone(host) ? OK : broadcast(host, data, bytes, 0);
+}
+
+Status agree_texts(Comm *host, const char *mine, Arena *a, const char *const **out)
+{
+    int32_t words = (int32_t)(strlen(mine) / sizeof(int32_t)) + 1;
+    const char **texts = NULL;
+    char *own = NULL, *all = NULL;
+    TRY(agree_most(host, &words, 1));
+    int64_t bytes = (int64_t)words * (int64_t)sizeof(int32_t);
+    TRY(ARENA_NEW(a, host->size, &texts));
+    TRY(ARENA_ZEROED(a, bytes, &own));
+    TRY(ARENA_NEW(a, bytes * host->size, &all));
+    memcpy(own, mine, strlen(mine));
+    Tensor in = { own, DTYPE_I32, 1, { words } };
+    Tensor gathered = { all, DTYPE_I32, 1, { (int64_t)words * host->size } };
+    TRY(comm_all_gather(host, &in, &gathered));
+    for (int i = 0; i < host->size; i++) texts[i] = all + i * bytes;
+    *out = texts;
+    return OK;
 }

@@ -12,6 +12,9 @@ Status agree_status(Comm *host, Status mine);
 /* Each value becomes the largest that a rank has. */
 Status agree_most(Comm *host, int32_t *value, int64_t n);
 
+/* The ranks' texts, in order, in `a`. */
+Status agree_texts(Comm *host, const char *mine, Arena *a, const char *const **out);
+
 /* Rank 0's bytes become everyone's. */
 Status agree_first(Comm *host, void *data, size_t bytes);
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "op/choices.h"
 #include "train/again.h"
+#include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
@@ -322,7 +323,32 @@ static Status start_step(Engine *e)
     return OK;
 }
 
-/* One step whose results nobody wants. */
+static Status try_step(Engine *e, bool tune)
+{
+    TRY(cuda_tune(&e->ex, tune));
+    Status s = enqueue_step(e);
+    TRY(cuda_tune(&e->ex, false));
+    TRY(s);
+    return engine_wait(e);
+}
+
+/* Ranks that compute the same product compute it the same way: as the first of them has timed it.
+ * The list is everybody's, so that rank 0's, in a checkpoint, is that of all. */
+static Status share_choices(Engine *e, struct Choices *choices)
+{
+    int taken = 0;
+    const char *mine, *const *texts;
+    Comm *host = e->shape.mesh->group[GROUP_WORLD];
+    ArenaMark mark = arena_mark(&e->tables);
+    TRY(choices_text(choices, &e->tables, &mine));
+    TRY(agree_texts(host, mine, &e->tables, &texts));
+    choices_clear(choices);
+    for (int i = 0; i < host->size; i++) TRY(choices_take(choices, "a rank", texts[i], &taken));
+    arena_release(&e->tables, mark);
+    return try_step(e, false);
+}
+
+/* Steps whose results nobody wants. */
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
@@ -336,16 +362,12 @@ static Status rehearse(Engine *e, const char *products)
     if (tune) choices_load(choices, c->cache_dir, &e->tables);
     TRY(engine_random_weights(e));
     memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
-    TRY(cuda_tune(&e->ex, tune));
-    Status s = enqueue_step(e);
-    TRY(cuda_tune(&e->ex, false));
-    TRY(s);
-    TRY(engine_wait(e));
+    TRY(try_step(e, tune));
     const char *why = cuda_attention_why(&e->ex);
     if (e->spec.act == DTYPE_BF16 && why[0] != '\0')
         log_info("attention runs on the program's own kernels: %s", why);
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
-    return OK;
+    return tune && e->shape.mesh != NULL ? share_choices(e, choices) : OK;
 }
 
 static Status capture(Engine *e)
