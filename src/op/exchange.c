@@ -398,14 +398,17 @@ static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out
 {
     if (!n->known) return comm_all_to_all(c, in, out);
     int64_t room = in->dim[0] / c->size;
+    Status s = OK;
     TRY(comm_batch_begin(c));
-    for (int i = 1; i < c->size; i++) {
+    for (int i = 1; s == OK && i < c->size; i++) {
         int next = (c->rank + i) % c->size, before = (c->rank + c->size - i) % c->size;
         const Tensor to = tensor_rows(in, next * room, n->to[next]);
         const Tensor from = tensor_rows(out, before * room, n->from[before]);
-        TRY(swap_rows(c, &to, next, &from, before));
+        s = swap_rows(c, &to, next, &from, before);
     }
-    TRY(comm_batch_end(c));
+    Status end = comm_batch_end(c); /* after a failure, too */
+    TRY(s);
+    TRY(end);
     const Tensor own = tensor_rows(in, c->rank * room, n->to[c->rank]);
     return exec_bottom(ex)->copy(ex, tensor_rows(out, c->rank * room, own.dim[0]).data, own.data,
                                  tensor_bytes(&own));
