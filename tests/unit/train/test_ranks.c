@@ -171,6 +171,32 @@ static void the_most_of_each_value_and_the_first_bytes_reach_all(void **state)
     }
 }
 
+static Status agree_on_texts(void *state, Comm *world)
+{
+    bool *right = state;
+    static const char *const text[MOST_RANKS] = { "first", "", "a longer text than the first",
+                                                  "4" };
+    const char *const *all = NULL;
+    Arena a = { 0 };
+    TRY(arena_init(&a, "texts", MEM_HOST, 1 << 20));
+    Status s = agree_texts(world, text[world->rank], &a, &all);
+    right[world->rank] = s == OK;
+    for (int i = 0; i < world->size && s == OK; i++)
+        right[world->rank] &= strcmp(all[i], text[i]) == 0;
+    arena_free(&a);
+    return s;
+}
+
+static void the_texts_of_all_reach_all_in_order(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks *= 2) {
+        bool right[MOST_RANKS] = { false };
+        run(ranks, agree_on_texts, right);
+        for (int r = 0; r < ranks; r++) CHECK(right[r]);
+    }
+}
+
 /* ---- steps ---- */
 
 /* Field f of the ranks is 10 f .. 10 f + n - 1, for each field in another order; n: 1, 2, 4. */
@@ -362,6 +388,7 @@ int main(void)
         TEST(all_ranks_fail_as_the_first_that_did),
         TEST(a_failure_of_rank_0_is_its_own_sentence_there),
         TEST(the_most_of_each_value_and_the_first_bytes_reach_all),
+        TEST(the_texts_of_all_reach_all_in_order),
         TEST(each_field_has_its_own_least_median_and_most),
         TEST(a_lone_run_is_least_median_and_most),
         TEST(a_rank_that_is_slow_three_steps_in_a_row_is_warned_of_once),
