@@ -50,7 +50,7 @@ Status agree_texts(Comm *host, const char *mine, Arena *a, const char *const **o
     TRY(ARENA_NEW(a, host->size, &texts));
     TRY(ARENA_ZEROED(a, bytes, &own));
     TRY(ARENA_NEW(a, bytes * host->size, &all));
-    memcpy(own, mine, strlen(mine));
+    (void)snprintf(own, (size_t)bytes, "%s", mine);
     Tensor in = { own, DTYPE_I32, 1, { words } };
     Tensor gathered = { all, DTYPE_I32, 1, { (int64_t)words * host->size } };
     TRY(comm_all_gather(host, &in, &gathered));

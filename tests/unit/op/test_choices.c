@@ -150,6 +150,29 @@ static void what_is_known_stays_as_it_is(void **state)
     place_close(&p);
 }
 
+/* So the first of several texts decides: ranks take theirs in order. */
+static void a_cleared_table_takes_the_first_of_several_texts(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *first = NULL, *own = NULL;
+    int taken = -1;
+    Choices *other = table(&p, MACHINE);
+    add(other, 1, CHOICE_FIRST);
+    CHECK_OK(choices_text(other, &p.arena, &first));
+    add(p.choices, 1, CHOICE_TIMED);
+    add(p.choices, 2, CHOICE_TIMED);
+    CHECK_OK(choices_text(p.choices, &p.arena, &own));
+    choices_clear(p.choices);
+    CHECK_INT(p.choices->n, 0);
+    CHECK_OK(choices_take(p.choices, "a rank", first, &taken));
+    CHECK_OK(choices_take(p.choices, "a rank", own, &taken));
+    check_kept(p.choices, 1, CHOICE_FIRST);
+    check_kept(p.choices, 2, CHOICE_TIMED);
+    place_close(&p);
+}
+
 static void choices_of_another_machine_are_not_taken(void **state)
 {
     (void)state;
@@ -288,6 +311,7 @@ int main(void)
         TEST(the_text_is_the_one_in_the_header),
         TEST(a_manifest_carries_all_kinds),
         TEST(what_is_known_stays_as_it_is),
+        TEST(a_cleared_table_takes_the_first_of_several_texts),
         TEST(choices_of_another_machine_are_not_taken),
         TEST(an_exec_without_a_table_has_nothing_to_do),
         TEST(a_damaged_text_is_refused_as_a_whole),
