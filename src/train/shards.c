@@ -163,17 +163,12 @@ Status shards_make(Engine *e)
 
 /* Weights. */
 
-static Status gather_layer(Engine *e, int layer)
+static Status gather(Engine *e, const ParamBucket *k)
 {
-    int first, end = params_layer(&e->params, layer, &first);
-    for (int i = first; i < end; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
-        if (k->ranks == 1) continue;
-        Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
-        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
-        TRY(comm_all_gather(group_of(e, k), &own, &whole));
-    }
-    return OK;
+    if (k->ranks == 1) return OK;
+    Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
+    Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
+    return comm_all_gather(group_of(e, k), &own, &whole);
 }
 
 /* On the comm lane, into its place. */
@@ -183,8 +178,9 @@ static Status fetch(Engine *e, int layer)
     if (e->weights_of[place] == layer) return OK;
     e->weights_of[place] = layer;
     if (alone(e)) return OK;
+    int first, end = params_layer(&e->params, layer, &first);
     TRY(lanes_enter(e));
-    TRY(gather_layer(e, layer));
+    for (int i = first; i < end; i++) TRY(gather(e, &e->params.bucket[i]));
     return lanes_leave(e, (LaneMark)(MARK_EVEN_WEIGHTS + place));
 }
 
@@ -192,13 +188,7 @@ Status shards_gather(Engine *e)
 {
     e->weights_of[0] = e->weights_of[1] = -1;
     if (alone(e) || e->params.shards.stage == 0 || e->params.shared_out[BUF_WEIGHT]) return OK;
-    for (int i = 0; i < e->params.n_buckets; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
-        if (k->ranks == 1) continue;
-        Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
-        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
-        TRY(comm_all_gather(group_of(e, k), &own, &whole));
-    }
+    for (int i = 0; i < e->params.n_buckets; i++) TRY(gather(e, &e->params.bucket[i]));
     return OK;
 }
 
