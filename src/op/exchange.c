@@ -211,6 +211,13 @@ size_t exchange_place_workspace(const Exec *ex, const void *args)
 
 /* Between the calls of comm */
 
+/* The number of an expert on the rank that has [first, first + here); -1: elsewhere. */
+static int32_t local_expert(int64_t expert, int64_t first, int64_t here)
+{
+    int64_t e = expert - first;
+    return e >= 0 && e < here ? (int32_t)e : -1;
+}
+
 static Status pack_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
     int64_t N = a->x.dim[0], D = tensor_cols(&a->x), K = tensor_cols(&a->place);
@@ -231,10 +238,7 @@ static Status pack_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *
         int64_t first = p / room * here;
         memcpy(tensor_at(&out->weight, p * K), tensor_at(&a->weight, n * K),
                (size_t)K * sizeof(float));
-        for (int64_t k = 0; k < K; k++) {
-            int64_t e = index[n * K + k] - first;
-            local[k] = e >= 0 && e < here ? (int32_t)e : -1;
-        }
+        for (int64_t k = 0; k < K; k++) local[k] = local_expert(index[n * K + k], first, here);
     }
     return OK;
 }
@@ -243,10 +247,7 @@ static Status keep_own_cpu(Exec *ex, const Tensor *index, int64_t first, int64_t
 {
     (void)ex;
     int32_t *at = index->data;
-    for (int64_t i = 0; i < tensor_elems(index); i++) {
-        int64_t e = at[i] - first;
-        at[i] = e >= 0 && e < here ? (int32_t)e : -1;
-    }
+    for (int64_t i = 0; i < tensor_elems(index); i++) at[i] = local_expert(at[i], first, here);
     return OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "train/agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,6 @@
 
 static const double SLOW = 1.2, SLOW_LEAST_S = 0.01; /* less is the scheduler's noise */
 enum { SLOW_STEPS = 3, LINE_BYTES = 120 };
-
-static Tensor i32_of(void *data, int64_t n) { return (Tensor){ data, DTYPE_I32, 1, { n } }; }
 
 Status ranks_open(Ranks *r, Comm *world, Arena *a)
 {
@@ -58,13 +57,11 @@ static void line_of(const char *text, int line, char out[LINE_BYTES])
 /* Rank 0's text, in `a`. */
 static Status first_text(Comm *world, const char *text, Arena *a, char **out)
 {
-    int32_t words = (int32_t)(strlen(text) / sizeof(int32_t)) + 1;
-    Tensor n = i32_of(&words, 1);
-    TRY(comm_broadcast(world, &n, 0));
-    TRY(ARENA_ZEROED(a, (int64_t)words * (int64_t)sizeof(int32_t) + 1, out));
-    if (world->rank == 0) memcpy(*out, text, strlen(text));
-    Tensor t = i32_of(*out, words);
-    return comm_broadcast(world, &t, 0);
+    size_t bytes = strlen(text) + 1;
+    TRY(agree_first(world, &bytes, sizeof bytes));
+    TRY(ARENA_ZEROED(a, bytes, out));
+    if (world->rank == 0) memcpy(*out, text, bytes);
+    return agree_first(world, *out, bytes);
 }
 
 static Status agree(Comm *world, const char *what, const char *text, Arena *a)
@@ -75,8 +72,9 @@ static Status agree(Comm *world, const char *what, const char *text, Arena *a)
     TRY(ARENA_ZEROED(a, world->size, &all));
     mine = &all[world->rank];
     *mine = difference(text, first);
-    int64_t words = (int64_t)(sizeof *all / sizeof(int32_t));
-    Tensor in = i32_of(mine, words), out = i32_of(all, words * world->size);
+    int64_t bytes = sizeof *all;
+    Tensor in = { mine, DTYPE_U8, 1, { bytes } };
+    Tensor out = { all, DTYPE_U8, 1, { bytes * world->size } };
     TRY(comm_all_gather(world, &in, &out));
     for (int i = 0; i < world->size; i++) {
         if (all[i].line == 0) continue;

@@ -343,6 +343,8 @@ static double own_rows(const Trainer *t, const int32_t *load)
 /* This rank's step to the others, and theirs here. */
 static Status tell(Trainer *t, const StepMetrics *m, double waited)
 {
+    const RankStep lone = { .stop = (float)stop_signal(t) };
+    if (t->world == NULL) return ranks_step(&t->ranks, &lone); /* whose figures nobody reads */
     double gib = 1 << 30, used = (double)process_now_bytes();
     if (t->plan.engine.on_gpu) {
         size_t bytes = 0;

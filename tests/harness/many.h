@@ -171,7 +171,9 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
         double x = (double)have[k], y = (double)want[piece->first + k];
         error += (x - y) * (x - y), dot += x * y, own += x * x, mine += y * y;
     }
-    bool close = m->cosine > 0 ? dot >= m->cosine * sqrt(own * mine)
+    /* of the same length, too: nothing points everywhere */
+    bool long_enough = fabs(sqrt(own) - sqrt(mine)) <= 0.1 * sqrt(mine);
+    bool close = m->cosine > 0 ? long_enough && dot >= m->cosine * sqrt(own * mine)
                                : sqrt(error) <= m->limit * sqrt(square) + 1e-9;
     if (close) return OK;
     return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g, cosine %.6f", p->name,
