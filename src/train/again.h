@@ -30,6 +30,8 @@ void again_use(Engine *e, int way);
 /* Were there rows without room in the step or the evaluation that has ended? */
 bool again_needed(const Engine *e);
 
+/* The second way's graph; slots, ring and scratch are then nobody's: the block goes with the other
+ * arenas. */
 void again_free(Engine *e);
 
 #endif

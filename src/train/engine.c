@@ -125,11 +125,13 @@ static Status join_mesh(Engine *e)
     const Mesh *host = e->shape.mesh;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
-    e->mesh = *host;
     e->ex.mesh = &e->mesh;
-    if (!e->on_gpu) return OK;
+    if (!e->on_gpu) {
+        e->mesh = *host;
+        return OK;
+    }
     TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
-    e->mesh = (Mesh){ .group = { [GROUP_WORLD] = world } };
+    e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make_few(world, &host->shape, &e->tables, &e->mesh));
     for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
     return OK;
@@ -204,6 +206,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
+    again_free(e); /* graphs before the groups whose calls they hold */
     cuda_graph_free(&e->graph);
     engine_free_transfers(e);
     leave_mesh(e);

@@ -173,7 +173,6 @@ Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 
 void engine_free_arenas(Engine *e)
 {
-    again_free(e);
     arena_drop(e, &e->block);
     for (int i = 0; i < ENGINE_ARENAS; i++) arena_drop(e, &e->arena[i]);
 }
