@@ -358,6 +358,7 @@ Status run_losses(Engine *e, int64_t n)
     MicroBatch m = run_part(e, 0, n);
     LayerRun r = layer_run(e, &m, &e->slots[0]);
     r.loss = tensor_rows(&e->token_loss, 0, n * m.t);
+    shards_begin(e);
     TRY(run_zero_record(e));
     TRY(forward_only(e, &m, &r, &e->slots[0]));
     TRY(lanes_wait(e, MARK_ALL));

@@ -149,7 +149,6 @@ Status shards_make(Engine *e)
     TRY(ARENA_NEW(&e->tables, t->n_buckets, &e->norms));
     TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->passes));
     shards_begin(e);
-    e->weights_of[0] = e->weights_of[1] = -1;
     for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
         const ParamBucket *k = &t->bucket[i];
         if (k->decay)
@@ -186,7 +185,6 @@ static Status fetch(Engine *e, int layer)
 
 Status shards_gather(Engine *e)
 {
-    e->weights_of[0] = e->weights_of[1] = -1;
     if (alone(e) || e->params.shards.stage == 0 || e->params.shared_out[BUF_WEIGHT]) return OK;
     for (int i = 0; i < e->params.n_buckets; i++) TRY(gather(e, &e->params.bucket[i]));
     return OK;
@@ -235,7 +233,7 @@ static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
 static Status reduce_layer(Engine *e, int layer)
 {
     int first, end = params_layer(&e->params, layer, &first);
-    if (alone(e) || e->params.shared_out[BUF_GRAD]) return OK;
+    if (alone(e) || e->params.shared_out[BUF_GRAD] || first == end) return OK;
     TRY(lanes_enter(e));
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
@@ -281,7 +279,7 @@ static Status make_room(Engine *e, int layer)
 
 void shards_begin(Engine *e)
 {
-    e->grads_of[0] = e->grads_of[1] = -1;
+    e->weights_of[0] = e->weights_of[1] = e->grads_of[0] = e->grads_of[1] = -1;
     memset(e->passes, 0, (size_t)e->spec.n_layers * sizeof *e->passes);
 }
 

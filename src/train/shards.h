@@ -23,7 +23,8 @@ ParamShards shards_of(const Config *c, const Mesh *m);
 /* Bookkeeping, in tables; norm and update ranges. */
 Status shards_make(Engine *e);
 
-/* A step begins: nothing is under way. */
+/* A step or an evaluation begins: nothing is under way. Weights in the two places are of before: a
+ * captured step filled them without the host, and has changed the weights since. */
 void shards_begin(Engine *e);
 
 /* The weights of a layer are whole, those of the one that comes `ahead` of it (1, -1; 0: none) on
