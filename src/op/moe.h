@@ -6,13 +6,20 @@
  * slot_row[n][k] is the row of a slot. Kept for backward: x, the pre-activation and the routing;
  * never the experts' outputs.
  *
- *   forward   pre_r = x[row_token[r]] W1_e^T     act_r = silu(pre_r[:F]) * pre_r[F:]     moe_up_fwd
- *             out_r = act_r W2_e^T moe_down_fwd y_n = sum over k of weight[n][k] *
- * out[slot_row[n][k]] + shared_n + residual_n moe_combine backward  da_r = dy[row_token[r]] W2_e;
- * dweight[row_slot[r]] = <da_r, act_r> dpre_r = swiglu'(pre_r) * weight * da_r;  wact_r = weight *
- * act_r   moe_down_bwd_input dW2_e += sum over r of dy[row_token[r]]^T wact_r moe_down_bwd_weight
- *             dx_r = dpre_r W1_e                                                  moe_up_bwd_input
- *             dW1_e += sum over r of dpre_r^T x[row_token[r]]                     moe_up_bwd_weight
+ *   forward, with w_r = weight[row_slot[r]]:
+ *     moe_up_fwd           pre_r = x[row_token[r]] W1_e^T
+ *                          act_r = silu(pre_r[:F]) * pre_r[F:]
+ *     moe_down_fwd         out_r = act_r W2_e^T
+ *     moe_combine          y_n = sum over k of weight[n][k] * out[slot_row[n][k]]
+ *                                + shared_n + residual_n
+ *   backward:
+ *     moe_down_bwd_input   da_r = dy[row_token[r]] W2_e
+ *                          dweight[row_slot[r]] = <da_r, act_r>
+ *                          dpre_r = swiglu'(pre_r) * w_r * da_r
+ *                          wact_r = w_r * act_r
+ *     moe_down_bwd_weight  dW2_e += sum over r of dy[row_token[r]]^T wact_r
+ *     moe_up_bwd_input     dx_r = dpre_r W1_e
+ *     moe_up_bwd_weight    dW1_e += sum over r of dpre_r^T x[row_token[r]]
  *   and moe_combine without weights adds the dx_r of a token up again.
  *
  * Groups of any size are valid, empty ones too. Rows from rows.device (or rows.bound) on are

@@ -11,8 +11,10 @@
  * a key comes per head out of kv = [k_nope | v] per head, the rotated part is one vector a token
  * shared by all heads. q may be a window [q_col, q_col + H*(dn+dr)) of a wider projection, the
  * shared key a window [k_col, k_col + dr) of another (or the same).
- *   q_out[h] = [q_nope[h] | rot(q_rope[h])],  k_out[h] = [k_nope[h] | rot(k_rope)],  v_out[h] =
- * v[h] Backward turns by the opposite angle and sums the shared key's gradient over the heads.
+ *   q_out[h] = [q_nope[h] | rot(q_rope[h])]
+ *   k_out[h] = [k_nope[h] | rot(k_rope)]
+ *   v_out[h] = v[h]
+ * Backward turns by the opposite angle and sums the shared key's gradient over the heads.
  * q and q_out may be left out, or all the others; without pos all rows stand at position 0, where
  * nothing turns.
  *

@@ -3,10 +3,11 @@
  *
  *   p = softmax(logits)  or  p = sigmoid(logits)
  *   choice: the K largest of p + bias (bias steers load and never touches a weight or a gradient:
- *   arXiv:2408.15664, DeepSeek-V3 arXiv:2412.19437); ties go to the lower expert. With groups > 1
- *   only experts of the `top_groups` best groups may be chosen, a group's score being the sum of
- * its `group_score_top` largest p + bias (1 in DeepSeek-V2, 2 in V3). weight_k = p_k / (sum of the
- * K chosen p + 1e-20) if normalise, else p_k;  then * scaling.
+ *     arXiv:2408.15664, DeepSeek-V3 arXiv:2412.19437); ties go to the lower expert. With groups > 1
+ *     only experts of the `top_groups` best groups may be chosen. A group's score is the sum of its
+ *     `group_score_top` largest p + bias (1 in DeepSeek-V2, 2 in V3).
+ *   weight_k = scaling * p_k / (sum of the K chosen p + 1e-20)   if normalise
+ *   weight_k = scaling * p_k                                     if not
  *
  * Auxiliary loss over groups of tokens g (each sequence, or the whole batch if aux_per_batch):
  *   aux_loss += aux_scale * sum over g of  E / (K * T_g) * sum over e of  n_ge * P_ge
