@@ -121,8 +121,8 @@ extern "C" Status moe_down_bwd_input_cuda(struct Exec *ex, const void *args)
         a->dy.dtype, { a->dy.data, a->w.data, a->pre.data, a->dpre.data, a->wact.data },
         { tensor_cols(&a->dy), tensor_cols(&a->wact) }, [&](auto t, auto mma) {
             DownBackward<decltype(t), mma> p(a, exec_workspace(ex));
-            int64_t parts =
-                (p.n + TILE - 1) / TILE * PARTS < mma ? (int)MMA_THREADS : (int)PLAIN_THREADS > ;
+            constexpr int threads = mma ? (int)MMA_THREADS : (int)PLAIN_THREADS;
+            int64_t parts = (p.n + TILE - 1) / TILE * PARTS<threads>;
             TRY(launch(ex, op, p));
             moe_dweight_kernel<<<grid_of(p.groups.bound, 256), 256, 0, exec_stream(ex)>>>(
                 p.groups, p.share, parts, p.row_slot, (float *)a->dweight.data);
