@@ -8,12 +8,11 @@
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
-# CUDA=1 MPI=1 HTTP=0 switch files in and out. Configurations never share objects.
+# CUDA=1 and MPI=1 switch files in and out. Configurations never share objects.
 
 CONFIG ?= release
 CUDA   ?= 0
 MPI    ?= 0
-HTTP   ?= 0
 BUILD  ?= build
 B      := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
 PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)

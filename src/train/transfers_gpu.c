@@ -2,8 +2,12 @@
  * launched behind it. So each queue has a stream and a communicator of its own: one for each way
  * and color of the sender, of which neighbours have different ones, so that a rank never sends and
  * receives through the same. All streams begin behind the compute lane and end before it does: a
- * step can be captured. Passes are all on the compute lane, in the order of the list: phases that
- * exchange would want memory of the ring that no phase of the pass before still reads. */
+ * step can be captured.
+ *
+ * Action.lane is not obeyed here: every pass runs on the compute lane, in the order of the list,
+ * and waits for its own exchange before it ends. So a schedule that moves phases beside each other
+ * overlaps nothing. Before it could, a phase on the comm lane would need memory of the ring that no
+ * phase of the pass before still reads. */
 #include "backend/cuda.h"
 #include "train/transfers.h"
 
