@@ -77,10 +77,19 @@ static inline Status mirror_args(const OpDesc *op, const void *args, char *gpu_a
     return mirror.gpu.stack[0]->sync(&mirror.gpu);
 }
 
+/* The share of the mean row norm that rows and tiles are held to at least. Like the CPU's against
+ * double it is a thousandth. It is more where a row is what is left of larger terms that cancel,
+ * which each side rounds in an order of its own: attention's means over thousands of values of both
+ * signs (the first query's dq is p (dp - D) = 0), and a routing weight's gradient, which is one sum
+ * of products of both signs. */
+static inline double mirror_least(const OpDesc *op, const OpPort *p)
+{
+    if (strncmp(op->name, "attention", 9) == 0) return 0.25;
+    return strcmp(p->name, "dweight") == 0 ? 0.1 : OPTEST_LEAST;
+}
+
 /* What is no number on both sides (left untouched, or the norm of a void step) is no difference.
- * Formats that nothing computes in are compared by bits as a whole. Two sides in f32 are compared,
- * each of which rounds sums of terms that may cancel: rows and tiles under the mean row norm are
- * held to that norm. */
+ * Formats that nothing computes in are compared by bits as a whole. */
 static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *cpu, Tensor *gpu,
                                     double limit)
 {
@@ -108,14 +117,14 @@ static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *c
         }
         if (mirror.finite_only && isfinite(got)) optest_set(gpu, i, ref[i]);
     }
-    OpMatch m = optest_match_above(gpu, ref, 1);
+    OpMatch m = optest_match_above(gpu, ref, mirror_least(op, p));
     mirror.compared++;
-    if (m.ratio <= 2 * limit) return OK; /* each side may be off by one limit */
+    if (m.ratio <= limit) return OK;
     return FAIL(ERR_NUMERIC,
                 "%s: %s differs between CPU and GPU: rows %lld + %lld, columns %lld + "
                 "%lld: norm %.3g, more than %.3g of %.3g",
                 op->name, p->name, (long long)m.part.row, (long long)m.part.rows,
-                (long long)m.part.col, (long long)m.part.cols, m.error, 2 * limit, m.held_to);
+                (long long)m.part.col, (long long)m.part.cols, m.error, limit, m.held_to);
 }
 
 /* Attention's products round their operands to the type of the first of them, also where their sum

@@ -242,9 +242,11 @@ static inline OpMatch optest_match_above(const Tensor *out, const double *ref, d
     return worst;
 }
 
+static const double OPTEST_LEAST = 1e-3;
+
 static inline OpMatch optest_match(const Tensor *out, const double *ref)
 {
-    return optest_match_above(out, ref, 1e-3);
+    return optest_match_above(out, ref, OPTEST_LEAST);
 }
 
 #define CHECK_TENSOR(out, ref)                                                                     \
