@@ -5,7 +5,8 @@ tests/unit/data/test_tokenizer.c and test_bpe_train.c.
     make_tokenizer_golden.py OUT [DEEPSEEK_TOKENIZER_JSON]
 
 The file holds a small text and what BpeTrainer learns from it, texts to encode, and for each of
-some pre-tokenizers the ids of those texts; with the second argument also DeepSeek-V3's ids.
+some pre-tokenizers the ids of those texts, and sets of added tokens with texts that hold them; with
+the second argument also DeepSeek-V3's ids.
 """
 import json
 import random
@@ -86,6 +87,79 @@ PIPELINES = [
 ]
 
 
+def added(content, **flags):
+    names = ["single_word", "lstrip", "rstrip", "normalized", "special"]
+    return {**dict.fromkeys(names, False), "content": content, **flags}
+
+
+# Ids follow the vocabulary's in this order; the last of the first set is a token of the vocabulary.
+ADDED = [
+    (
+        "no flags",
+        byte_level(use_regex=True),
+        [
+            added("<|User|>"),
+            added("<|end|>", special=True),
+            added("<|end|>x"),
+            added("<|"),
+            added("\u4e16<"),
+            added("of"),
+            added("ra"),
+        ],
+        [
+            "<|User|>hi of the<|end|>",
+            "<|end|>xy<|end|>x<|end|><|end",
+            "a<|User<|User|>|><|||>",
+            "<|end|> <|end|>  of",
+            "\u4e16\u4e16<\u4e16<|User|>\u4e16",
+            "oof off don't<|end|>'t",
+            "<",
+            "rara raraz<|User|>ra",
+        ],
+    ),
+    (
+        "white space before and after",
+        byte_level(True, True),
+        [
+            added("<l>", lstrip=True),
+            added("<r>", rstrip=True, special=True),
+            added("<lr>", lstrip=True, rstrip=True),
+            added("  "),
+            added("\n"),
+        ],
+        [
+            "a   <l>   b",
+            "a   <r>     b",
+            "<r>    <l> <lr> <lr>\t\u3000x",
+            "x \u00a0\u2003\u0085\u180e<lr>\u1680\u202f\u200b\u205f y",
+            "  <lr>  ",
+            "\n<r>\n\n<l>\n",
+            "<r>     the<l>",
+            "    \n   ",
+        ],
+    ),
+    (
+        "normalized ones come second",
+        byte_level(use_regex=True),
+        [
+            added("<a>", normalized=True),
+            added("<a><b>", normalized=True, special=True),
+            added("a>x"),
+            added("b><", special=True),
+            added(" <a>", normalized=True, lstrip=True),
+        ],
+        ["<a>x<a><b><a>", "<a><b>x<a><b", "   <a> <a>\n <a>x", "<a><b><a><b>"],
+    ),
+]
+DEEPSEEK_ROLES = [
+    "<\uff5cUser\uff5c>hi<\uff5cAssistant\uff5c> <think>\n<|EOT|>",
+    "<\uff5cfim\u2581begin\uff5c>def f():\n<\uff5cfim\u2581hole\uff5c>    return 1"
+    "<\uff5cfim\u2581end\uff5c><\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<\uff5cUser\uff5c<\uff5cUser\uff5c> <\uff5cplace\u2581holder\u2581no\u258112\uff5c>",
+    "<\uff5ctool\u2581call\u2581begin\uff5c><\uff5ctool\u2581calls\u2581begin\uff5c>",
+]
+
+
 def training_text():
     rng = random.Random(7)
     words = ["".join(rng.choices(SYLLABLES, k=rng.randint(1, 4))) for _ in range(60)]
@@ -128,6 +202,7 @@ def main():
         "model": model,
         "texts": TEXTS,
         "pipelines": [],
+        "added": [],
     }
     for name, pre_tokenizer, ignore_merges in PIPELINES:
         file = {
@@ -144,10 +219,32 @@ def main():
                 "ids": encode(file, TEXTS),
             }
         )
+    for name, pre_tokenizer, each, texts in ADDED:
+        new = iter(range(len(tokens), len(tokens) + len(each)))
+        each = [dict(a, id=model["vocab"].get(a["content"])) for a in each]
+        each = [dict(a, id=next(new)) if a["id"] is None else a for a in each]
+        file = {
+            "version": "1.0",
+            "added_tokens": each,
+            "pre_tokenizer": pre_tokenizer,
+            "model": model,
+        }
+        golden["added"].append(
+            {
+                "name": name,
+                "pre_tokenizer": pre_tokenizer,
+                "added_tokens": each,
+                "texts": texts,
+                "ids": encode(file, texts),
+            }
+        )
     if deepseek:
         file = json.load(open(deepseek[0], encoding="utf-8"))
-        file["added_tokens"] = []  # in a text they are ordinary text
         golden["deepseek_v3"] = encode(file, TEXTS)
+        golden["deepseek_v3_roles"] = {
+            "texts": DEEPSEEK_ROLES,
+            "ids": encode(file, DEEPSEEK_ROLES),
+        }
     with open(out, "w", encoding="ascii") as f:
         f.write("{\n")
         f.write(",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items()))

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,13 @@
 #include <unistd.h>
 
 static const size_t BUFFER_BYTES = (size_t)1 << 20;
+
+/* A pipe may have no end. */
+#ifdef HOSTILE
+static const size_t PIPE_MOST_BYTES = 1 << 17;
+#else
+static const size_t PIPE_MOST_BYTES = (size_t)1 << 30;
+#endif
 
 enum {
     REASON_BYTES = 128,
@@ -218,33 +226,102 @@ Status file_write_whole(const char *path, const void *data, size_t bytes, Arena 
 
 /* ---- reading ---- */
 
-static Status open_to_read(const char *path, int *out_fd, struct stat *out_info)
+static Status check_kind(const char *path, mode_t mode, bool pipes)
 {
-    int fd = open_above(path, O_RDONLY);
+    if (S_ISREG(mode) || (pipes && S_ISFIFO(mode))) return OK;
+    if (S_ISDIR(mode)) return FAIL(ERR_IO, "%s is a folder, not a file", path);
+    if (S_ISFIFO(mode))
+        return FAIL(ERR_IO, "%s is a pipe, which can be read only once: give a file", path);
+    return FAIL(ERR_IO, "%s is a device or a socket: give a file%s", path,
+                pipes ? " or a pipe" : "");
+}
+
+/* A pipe has no bytes, and no end, before someone has opened it to write. */
+static Status wait_for_writer(int fd, const char *path)
+{
+    struct pollfd pipe = { .fd = fd, .events = POLLIN };
+    if (poll(&pipe, 1, -1) < 0) return cannot_read(path);
+    return fcntl(fd, F_SETFL, 0) == 0 ? OK : cannot_read(path);
+}
+
+/* Without O_NONBLOCK open itself would wait for a pipe's writer, and its kind be known too late. */
+static Status open_to_read(const char *path, bool pipes, int *out_fd, struct stat *out_info)
+{
+    int fd = open_above(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return cannot_read(path);
     Status s = OK;
     if (fstat(fd, out_info) != 0) s = cannot_read(path);
-    if (s == OK && S_ISDIR(out_info->st_mode)) s = FAIL(ERR_IO, "%s is a folder, not a file", path);
+    if (s == OK) s = check_kind(path, out_info->st_mode, pipes);
+    if (s == OK && S_ISFIFO(out_info->st_mode)) s = wait_for_writer(fd, path);
     if (s != OK) close(fd);
     if (s == OK) *out_fd = fd;
     return s;
 }
 
-Status file_map(const char *path, FileMap *out)
+/* read() that goes on after a signal. */
+static Status read_some(int fd, const char *path, char *out, size_t bytes, size_t *got)
+{
+    ssize_t n = -1;
+    do n = read(fd, out, bytes);
+    while (n < 0 && errno == EINTR);
+    *got = n > 0 ? (size_t)n : 0;
+    return n < 0 ? cannot_read(path) : OK;
+}
+
+static Status check_piped(const char *path, size_t bytes)
+{
+    if (bytes == 0)
+        return FAIL(ERR_IO,
+                    "%s is a pipe and holds nothing (a pipe is read only once): give a file", path);
+    if (bytes > PIPE_MOST_BYTES)
+        return FAIL(ERR_IO, "%s is a pipe of more than %zu bytes: write them to a file, give that",
+                    path, PIPE_MOST_BYTES);
+    return OK;
+}
+
+/* What has no size beforehand: a pipe, or a file of /proc. Address space that is not used goes back
+ * before anything is made of it. */
+static Status read_to_map(int fd, const char *path, bool piped, FileMap *out)
+{
+    size_t room = PIPE_MOST_BYTES + READ_BYTES, used = 0, got = 1;
+    char *at = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                    -1, 0);
+    if (at == MAP_FAILED) return cannot_read(path);
+    Status s = OK;
+    for (; s == OK && got > 0 && used <= PIPE_MOST_BYTES; used += got)
+        s = read_some(fd, path, at + used, READ_BYTES, &got);
+    if (s == OK && (piped || used > PIPE_MOST_BYTES)) s = check_piped(path, used);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t kept = s == OK ? (used + page - 1) / page * page : 0;
+    munmap(at + kept, room - kept);
+    if (s == OK && used > 0) *out = (FileMap){ (uint8_t *)at, used };
+    return s;
+}
+
+static Status map_opened(int fd, const char *path, const struct stat *info, FileMap *out)
+{
+    size_t bytes = (size_t)info->st_size;
+    if (bytes == 0) return read_to_map(fd, path, S_ISFIFO(info->st_mode), out);
+    void *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED) return cannot_read(path);
+    *out = (FileMap){ at, bytes };
+    return OK;
+}
+
+static Status map_file(const char *path, bool pipes, FileMap *out)
 {
     int fd = -1;
     struct stat info = { 0 };
-    TRY(open_to_read(path, &fd, &info));
-    FileMap m = { .bytes = (size_t)info.st_size };
-    void *at = NULL;
-    if (m.bytes > 0) at = mmap(NULL, m.bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    Status s = at == MAP_FAILED ? cannot_read(path) : OK;
+    FileMap m = { 0 };
+    TRY(open_to_read(path, pipes, &fd, &info));
+    Status s = map_opened(fd, path, &info, &m);
     close(fd);
-    if (s != OK) return s;
-    m.data = at;
-    *out = m;
-    return OK;
+    if (s == OK) *out = m;
+    return s;
 }
+
+Status file_map(const char *path, FileMap *out) { return map_file(path, false, out); }
+Status file_map_input(const char *path, FileMap *out) { return map_file(path, true, out); }
 
 void file_unmap(FileMap *m)
 {
@@ -254,26 +331,24 @@ void file_unmap(FileMap *m)
 }
 
 /* read() until the end: the size that stat tells is 0 for pipes and for files of /proc. */
-static Status read_to_end(int fd, const char *path, Text *t)
+static Status read_to_end(int fd, const char *path, bool piped, Text *t)
 {
     char piece[READ_BYTES];
-    for (;;) {
-        ssize_t n = read(fd, piece, sizeof piece);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return cannot_read(path);
-        if (n == 0) return OK;
-        TRY(text_append(t, piece, (size_t)n));
+    for (size_t got = 1; got > 0 && !(piped && t->used > PIPE_MOST_BYTES);) {
+        TRY(read_some(fd, path, piece, sizeof piece, &got));
+        TRY(text_append(t, piece, got));
     }
+    return piped ? check_piped(path, t->used) : OK;
 }
 
-Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
+static Status read_file(const char *path, bool pipes, Arena *a, char **out, size_t *out_bytes)
 {
     int fd = -1;
     struct stat info = { 0 };
     Text t = { 0 };
-    TRY(open_to_read(path, &fd, &info));
+    TRY(open_to_read(path, pipes, &fd, &info));
     Status s = text_init(&t, a);
-    if (s == OK) s = read_to_end(fd, path, &t);
+    if (s == OK) s = read_to_end(fd, path, S_ISFIFO(info.st_mode), &t);
     close(fd);
     if (s != OK) return s;
     *out = t.data;
@@ -281,11 +356,21 @@ Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
     return OK;
 }
 
+Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
+{
+    return read_file(path, false, a, out, out_bytes);
+}
+
+Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes)
+{
+    return read_file(path, true, a, out, out_bytes);
+}
+
 Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
 {
     int fd = -1;
     struct stat info = { 0 };
-    TRY(open_to_read(path, &fd, &info));
+    TRY(open_to_read(path, false, &fd, &info));
     size_t done = 0;
     Status s = OK;
     while (s == OK && done < bytes) {
@@ -311,10 +396,17 @@ bool file_is_file(const char *path)
     return stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
 }
 
+bool file_is_pipe(const char *path)
+{
+    struct stat info = { 0 };
+    return stat(path, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
 Status file_size(const char *path, uint64_t *out_bytes)
 {
     struct stat info = { 0 };
     if (stat(path, &info) != 0) return cannot_read(path);
+    TRY(check_kind(path, info.st_mode, true));
     *out_bytes = (uint64_t)info.st_size;
     return OK;
 }

@@ -41,17 +41,23 @@ void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommi
 /* All of these in one, for a file that is in memory; 1 MiB of `arena` stays taken. */
 Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena);
 
+/* Whole files: as a map, or in an arena with a NUL behind them. A folder, a device and a pipe are
+ * ERR_IO, none is waited for. */
 Status file_map(const char *path, FileMap *out);
 void file_unmap(FileMap *m); /* safe on { 0 } */
-Status file_read_all(const char *path, Arena *a, char **out,
-                     size_t *out_bytes); /* NUL-terminated */
+Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes);
+/* The same for what people name on a command line: a pipe is read to its end. ERR_IO: it held
+ * nothing, as when it was read before, or more than 1 GiB. */
+Status file_map_input(const char *path, FileMap *out);
+Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes);
 Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);
 
 bool file_exists(const char *path);
 bool file_is_file(const char *path); /* exists, and is no folder */
-Status file_size(const char *path, uint64_t *out_bytes);
-Status file_make_folders(const char *path); /* like mkdir -p */
-Status file_remove_tree(const char *path);  /* a missing path is OK */
+bool file_is_pipe(const char *path);
+Status file_size(const char *path, uint64_t *out_bytes); /* a pipe's is 0 */
+Status file_make_folders(const char *path);              /* like mkdir -p */
+Status file_remove_tree(const char *path);               /* a missing path is OK */
 Status file_sync_folder(const char *path);
 
 /* Names in a folder, sorted, without "." and "..". */

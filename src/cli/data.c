@@ -39,7 +39,8 @@ static Status run_tokenizer_train(int argc, char **argv)
         .name = "switchyard data tokenizer train",
         .arguments = "FILE...",
         .what =
-            "Learn a byte-level BPE tokenizer from text files and .jsonl files (field \"text\").",
+            "Learn a byte-level BPE tokenizer from text files and .jsonl files (field \"text\"); "
+            "a\npipe is either, by its first byte.",
         .example = "switchyard data tokenizer train --vocab 8192 --out runs/tokenizer.json a.txt "
                    "b.jsonl",
         OPTIONS(table, 1, -1),
@@ -108,7 +109,9 @@ static Status run_prepare(int argc, char **argv)
         .name = "switchyard data prepare",
         .arguments = "FILE...",
         .what = "Turn .jsonl files (one document a line) and text files into one shard of token "
-                "ids.\nEvery document ends with the tokenizer's end-of-text id.",
+                "ids.\nEvery document ends with the tokenizer's end-of-text id. A pipe is either, "
+                "by its "
+                "first byte.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web-*.jsonl",
         OPTIONS(table, 1, -1),

@@ -93,7 +93,7 @@ static Status read_tokens(const char *path, int64_t vocab, Arena *a, int32_t **i
 {
     char *bytes = NULL;
     size_t size = 0;
-    TRY(file_read_all(path, a, &bytes, &size));
+    TRY(file_read_input(path, a, &bytes, &size));
     if (size == 0 || size % sizeof(int32_t) != 0)
         return FAIL(ERR_FORMAT, "%s: %zu bytes are no list of 32-bit token ids", path, size);
     *ids = (int32_t *)(void *)bytes;

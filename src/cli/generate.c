@@ -36,8 +36,9 @@ Status cli_generate(int argc, char **argv)
           .max = 100 },
         { "--top-k", OPTION_INT, &o->top_k, "N", "draw from the N likeliest; 0: all", .min = 0,
           .max = 1e9 },
-        { "--top-p", OPTION_REAL, &o->top_p, "X", "draw from the likeliest that hold this share",
-          .min = 0, .max = 1 },
+        { "--top-p", OPTION_REAL, &o->top_p, "X",
+          "draw from the likeliest that hold this share of what --top-k leaves", .min = 0,
+          .max = 1 },
         { "--seed", OPTION_INT, &g.seed, "N", "of the draws", .min = 0, .max = 9e15 },
     };
     const Command command = {

@@ -287,7 +287,7 @@ static Status calibrate_run(void *state, int n, char **arguments, Arena *a, Text
     size_t bytes = 0;
     Hardware h;
     (void)n;
-    TRY(file_read_all(arguments[0], a, &bench, &bytes));
+    TRY(file_read_input(arguments[0], a, &bench, &bytes));
     TRY(hardware_load(&h, a, *base));
     TRY(calibrate(arguments[0], bench, a, &h));
     TRY(hardware_print(&h, out));

@@ -141,8 +141,11 @@ static Status load_source(Config *c, Arena *a, const char *source)
     FileMap map = { 0 };
     if (!file_is_file(source))
         return apply_preset(c, a, source, "there is neither a file nor a preset");
-    TRY(file_map(source, &map));
-    Status s = apply(c, a, source, map.bytes == 0 ? "" : (const char *)map.data, map.bytes);
+    TRY(file_map_input(source, &map));
+    if (map.bytes == 0)
+        return FAIL(ERR_FORMAT, "%s is empty: give a file with at least one setting, or a preset",
+                    source);
+    Status s = apply(c, a, source, (const char *)map.data, map.bytes);
     file_unmap(&map);
     return s;
 }

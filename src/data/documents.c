@@ -32,8 +32,9 @@ Status documents_open(Documents *d, const char *path, const DocumentOptions *o)
         return FAIL(
             ERR_ARG,
             "%s: .json is not read as text; if it holds one document a line, call it .jsonl", path);
-    TRY(file_map(path, &map));
-    documents_from_memory(d, path, text_ends(path, ".jsonl"), map, o);
+    TRY(file_map_input(path, &map));
+    bool braces = file_is_pipe(path) && map.data[0] == '{';
+    documents_from_memory(d, path, braces || text_ends(path, ".jsonl"), map, o);
     return OK;
 }
 

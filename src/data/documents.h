@@ -1,6 +1,7 @@
 /* documents: the texts of a file, one after the other. NAME.jsonl has one JSON object a line, whose
  * text is a string field of it; other names are text: the whole file is one document, or its blocks
- * between blank lines, or its lines. What is no UTF-8 is the tokenizer's business. A NUL inside a
+ * between blank lines, or its lines. A pipe has no such name: it holds JSON lines if its first byte
+ * is a brace. What is no UTF-8 is the tokenizer's business. A NUL inside a
  * JSON string is an error, because cJSON's strings end there. */
 #ifndef DATA_DOCUMENTS_H
 #define DATA_DOCUMENTS_H

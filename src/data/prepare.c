@@ -73,6 +73,8 @@ static Status add_file(Preparer *p, const char *path)
 {
     Documents d = { 0 };
     Status s = documents_open(&d, path, &p->config->documents);
+    uint64_t least = p->done_bytes + d.map.bytes; /* no size told what a pipe would hold */
+    if (least > p->total_bytes) p->total_bytes = least;
     if (s == OK) s = add_documents(p, &d);
     p->stats.skipped += d.skipped;
     p->done_bytes += d.map.bytes;

@@ -1,5 +1,6 @@
 /* tokenizer: text to ids and back.
  *
+ * Added tokens leave the text first (added.h); what lies between them is cut into pieces (split.h).
  * A piece starts as one id a byte; then the pair with the lowest merge rank, the leftmost of equal
  * ones, becomes one id, until no pair has a merge. Short pieces look through all pairs for each
  * merge; long ones keep them in a heap: n log n whatever the piece holds. Most pieces never get
@@ -287,6 +288,21 @@ static Status encode_piece(void *context, const char *piece, int32_t n)
     return OK;
 }
 
+/* A text between the added tokens of the sets before `set`. */
+static Status encode_between(Encoder *e, SplitCut *cut, const char *text, size_t n, int set)
+{
+    if (n == 0) return OK;
+    if (set == ADDED_SETS) return split_text(cut, text, n);
+    size_t done = 0;
+    AddedMatch m = { 0 };
+    while (added_find(&e->t->added[set], text, n, m.next, done, &m)) {
+        if (m.start > done) TRY(encode_between(e, cut, text + done, m.start - done, set + 1));
+        e->ids[e->n_ids++] = m.id;
+        done = m.end;
+    }
+    return encode_between(e, cut, text + done, n - done, set + 1);
+}
+
 static Status encode_text(Encoder *e, const char *text, size_t n)
 {
     uint64_t recent = power_of_two_above((int64_t)(n / 16));
@@ -295,7 +311,7 @@ static Status encode_text(Encoder *e, const char *text, size_t n)
     e->recent_mask = recent - 1;
     SplitCut cut;
     TRY(split_begin(&cut, &e->t->splitter, encode_piece, e, e->scratch));
-    return split_text(&cut, text, n);
+    return encode_between(e, &cut, text, n, 0);
 }
 
 Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,

@@ -1,6 +1,6 @@
 /* tokenizer: byte-level BPE in Hugging Face's tokenizer.json form: models of type BPE with
  * ByteLevel or Split pre-tokenizers (a pipeline of PCRE2 patterns) and added tokens. Ids are those
- * of Hugging Face's library. */
+ * of Hugging Face's library without its post-processor: nothing is put before or behind a text. */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H
 
@@ -17,8 +17,8 @@ void tokenizer_free(Tokenizer *t); /* what PCRE2 holds; safe on NULL */
 int32_t tokenizer_vocab(const Tokenizer *t);       /* one past the largest id */
 int32_t tokenizer_end_of_text(const Tokenizer *t); /* id of the document separator; -1: none */
 
-/* Ids of n bytes of text in `a` (bytes that are no UTF-8 are still encoded, as bytes). Special
- * tokens in the text are encoded as ordinary text. */
+/* Ids of n bytes of text in `a` (bytes that are no UTF-8 are still encoded, as bytes). Added tokens
+ * in the text, special ones too, are their ids. */
 Status tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Arena *a, int32_t **ids,
                         int64_t *n_ids);
 

@@ -5,6 +5,7 @@
 #ifndef DATA_TOKENIZER_IMPL_H
 #define DATA_TOKENIZER_IMPL_H
 
+#include "data/added.h"
 #include "data/split.h"
 #include "data/tokenizer.h"
 
@@ -42,6 +43,7 @@ struct Tokenizer { /* all in the arena of tokenizer_load */
     MergeSlot *merge; /* hash table: pair of ids to their merge */
     uint64_t slot_mask, merge_mask;
     Splitter splitter;
+    AddedSet added[ADDED_SETS];
 };
 
 /* The document separator of files that this program writes. */

@@ -283,6 +283,56 @@ static Status claim_added_id(const Reader *r, const cJSON *item)
     return OK;
 }
 
+/* One of added_tokens into its set; there is room for it. */
+static Status read_added_token(Reader *r, const cJSON *item)
+{
+    const char *content = get_text(item, "content");
+    size_t n = strlen(content);
+    TRY(claim_added_id(r, item));
+    if (get_flag(item, "single_word", false))
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: added token \"%.*s\" is single_word, which is not "
+                    "supported",
+                    r->name, SHOWN, content);
+    if (n == 0) return OK; /* it is nowhere */
+    memcpy(r->pool, content, n);
+    AddedSet *s = &r->t->added[get_flag(item, "normalized", false)];
+    s->at[s->n++] = (AddedText){ .text = r->pool,
+                                 .n = (int32_t)n,
+                                 .id = (int32_t)get(item, "id")->valuedouble,
+                                 .lstrip = get_flag(item, "lstrip", false),
+                                 .rstrip = get_flag(item, "rstrip", false) };
+    r->pool += n;
+    return OK;
+}
+
+static Status read_added_tokens(Reader *r, const cJSON *added)
+{
+    for (const cJSON *each = first(added); each != NULL; each = each->next)
+        TRY(read_added_token(r, each));
+    for (int i = 0; i < ADDED_SETS; i++) {
+        const AddedSet *s = &r->t->added[i];
+        int32_t twice = added_sort(&r->t->added[i]);
+        if (twice >= 0)
+            return FAIL(ERR_FORMAT, "%s: added_tokens has \"%.*s\" twice", r->name,
+                        s->at[twice].n < SHOWN ? s->at[twice].n : SHOWN, s->at[twice].text);
+    }
+    return OK;
+}
+
+/* A token of the vocabulary that is added, too, has one id. */
+static Status check_added_id(const Reader *r, const char *text, int32_t id)
+{
+    size_t n = strlen(text);
+    for (int i = 0; i < ADDED_SETS; i++) {
+        const AddedText *a = added_longest(&r->t->added[i], text, n);
+        if (a != NULL && (size_t)a->n == n && a->id != id)
+            return FAIL(ERR_FORMAT, "%s: \"%.*s\" is id %d in model.vocab and %d in added_tokens",
+                        r->name, SHOWN, text, id, a->id);
+    }
+    return OK;
+}
+
 static Status read_vocab_token(Reader *r, const cJSON *item)
 {
     Tokenizer *t = r->t;
@@ -294,6 +344,7 @@ static Status read_vocab_token(Reader *r, const cJSON *item)
     if (added->content != NULL && strcmp(added->content, item->string) != 0)
         return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
                     r->name, id, SHOWN, item->string, SHOWN, added->content);
+    TRY(check_added_id(r, item->string, id));
     if (added->special) {
         t->token[id].bytes = "";
         return OK;
@@ -312,14 +363,13 @@ static Status read_vocab_token(Reader *r, const cJSON *item)
 /* Added tokens stand for their text as it is, special ones for nothing. */
 static void take_added_tokens(Reader *r)
 {
-    for (int32_t id = 0; id < r->t->vocab; id++) {
-        const AddedToken *added = &r->added[id];
-        TokenText *token = &r->t->token[id];
-        if (added->content == NULL || token->bytes != NULL) continue; /* none, or in model.vocab */
-        size_t n = added->special ? 0 : strlen(added->content);
-        memcpy(r->pool, added->content, n);
-        *token = (TokenText){ .bytes = r->pool, .n = (int32_t)n };
-        r->pool += n;
+    for (int i = 0; i < ADDED_SETS; i++) {
+        const AddedSet *s = &r->t->added[i];
+        for (const AddedText *a = s->at; a < s->at + s->n; a++) {
+            TokenText *token = &r->t->token[a->id];
+            if (token->bytes != NULL) continue; /* it is in model.vocab */
+            *token = (TokenText){ .bytes = a->text, .n = r->added[a->id].special ? 0 : a->n };
+        }
     }
 }
 
@@ -360,10 +410,11 @@ static Status read_tokens(Reader *r, const cJSON *vocab, const cJSON *added, int
     TRY(ARENA_ZEROED(r->arena, t->vocab, &t->token));
     TRY(ARENA_NEW(r->arena, text_bytes, &r->pool));
     TRY(tokenizer_tables(t, n_tokens, n_merges, r->arena));
+    for (int i = 0; i < ADDED_SETS; i++)
+        TRY(ARENA_NEW(r->arena, cJSON_GetArraySize(added), &t->added[i].at));
     ArenaMark mark = arena_mark(r->arena);
     TRY(ARENA_ZEROED(r->arena, t->vocab, &r->added));
-    for (const cJSON *each = first(added); each != NULL; each = each->next)
-        TRY(claim_added_id(r, each));
+    TRY(read_added_tokens(r, added));
     for (const cJSON *each = first(vocab); each != NULL; each = each->next)
         TRY(read_vocab_token(r, each));
     take_added_tokens(r);

@@ -171,6 +171,7 @@ static Status route_forward(LayerRun *r)
     return route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
                                         .bias = r->weights->w[ROLE_ROUTER_BIAS],
                                         .domain = r->batch->domain,
+                                        .target = r->batch->target,
                                         .index = s->index,
                                         .weight = s->weight,
                                         .seq_count = s->seq_count,

@@ -209,6 +209,7 @@ static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Pa
 {
     int64_t E = s->E, b = chunk / s->chunks, t0 = chunk % s->chunks * CHUNK;
     int64_t end = t0 + CHUNK < s->T ? t0 + CHUNK : s->T;
+    const int32_t *target = a->target.data;
     int32_t *count = out->count + chunk * E;
     float *q = out->q == NULL ? NULL : out->q + chunk * E;
     for (int64_t e = 0; e < E; e++) count[e] = 0;
@@ -216,7 +217,8 @@ static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Pa
     for (int64_t n = b * s->T + t0; n < b * s->T + end; n++) {
         fwd_token(a, s, n, at);
         const int32_t *index = (const int32_t *)a->index.data + n * s->K;
-        for (int64_t k = 0; k < s->K; k++) count[index[k]]++;
+        int32_t one = target == NULL || target[n] >= 0;
+        for (int64_t k = 0; k < s->K; k++) count[index[k]] += one;
         if (q == NULL) continue;
         float inverse = inverse_sum(a->rule.score, at->p, E);
 #pragma omp simd
@@ -481,6 +483,7 @@ Status route_fwd_check(const void *args)
     int64_t N = tensor_elems(&a->logits) / E;
     TRY(op_expect(op, "domain", &a->domain, -1, -1, DTYPE_I32));
     TRY(sequences_check(op, N, B));
+    if (a->target.data != NULL) TRY(op_expect(op, "target", &a->target, N, -1, DTYPE_I32));
     if (a->bias.data != NULL) TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
     TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
@@ -548,8 +551,9 @@ OpCost route_bwd_cost(const void *args)
 }
 
 OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, domain),
-         OUT(RouteFwd, index), OUT(RouteFwd, weight), OUT(RouteFwd, seq_count), ADD(RouteFwd, load),
-         ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum));
+         IN_OPT(RouteFwd, target), OUT(RouteFwd, index), OUT(RouteFwd, weight),
+         OUT(RouteFwd, seq_count), ADD(RouteFwd, load), ADD(RouteFwd, aux_loss),
+         OUT_OPT(RouteFwd, score_sum));
 
 OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 

@@ -225,7 +225,7 @@ static __device__ float inverse_sum(RouteScore kind, const float *p, int64_t E)
 
 typedef struct RouteForward {
     const float *logits, *bias;
-    const int32_t *domain;
+    const int32_t *domain, *target; /* the second may be NULL */
     int32_t *index, *seq_count, *load;
     float *weight, *aux_loss, *score_sum; /* the last may be NULL */
     int32_t *chunk_count;                 /* (B, chunks, E): of the workspace, like what follows */
@@ -243,12 +243,13 @@ static __device__ void fwd_token(const RouteForward &a, int64_t n, const RouteSp
     int64_t E = a.s.E, K = a.s.K, lane = threadIdx.x % WARP;
     warp_scores(r.score, a.logits + n * E, E, s.p);
     choose(r, E, a.bias, s);
+    bool counts = a.target == NULL || a.target[n] >= 0;
     float factor = r.normalise ? __fdiv_rn(r.scaling, chosen_sum(K, s.p, s.id)) : r.scaling;
     for (int64_t k = lane; k < K; k += WARP) {
         int32_t e = s.id[k];
         a.index[n * K + k] = e;
         a.weight[n * K + k] = s.p[e] * factor;
-        atomicAdd(&count[e], 1);
+        if (counts) atomicAdd(&count[e], 1);
     }
     if (a.chunk_q != NULL) {
         float inverse = inverse_sum(r.score, s.p, E);
@@ -398,6 +399,7 @@ static RouteForward forward_of(const RouteFwd *a, char *workspace)
     f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain)), f.rule = a->rule;
     f.logits = (const float *)a->logits.data, f.bias = (const float *)a->bias.data;
     f.domain = (const int32_t *)a->domain.data, f.index = (int32_t *)a->index.data;
+    f.target = (const int32_t *)a->target.data;
     f.seq_count = (int32_t *)a->seq_count.data, f.load = (int32_t *)a->load.data;
     f.weight = (float *)a->weight.data, f.aux_loss = (float *)a->aux_loss.data;
     f.aux_factor = aux_factor(&f.s, &f.rule, 1), f.score_sum = (float *)a->score_sum.data;

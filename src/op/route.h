@@ -41,6 +41,7 @@ typedef struct RouteFwd {
     Tensor logits;    /* in  (N, E) f32 */
     Tensor bias;      /* in  (1, E) f32, optional */
     Tensor domain;    /* in  (B) i32: which row of load a sequence counts in */
+    Tensor target;    /* in  (N) i32, optional: a token below 0 is padding and not counted */
     Tensor index;     /* out (N, K) i32, by falling score + bias */
     Tensor weight;    /* out (N, K) f32 */
     Tensor seq_count; /* out (B, E) i32 */

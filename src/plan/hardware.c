@@ -374,7 +374,7 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
 {
     if (file_is_file(source)) {
         FileMap map = { 0 };
-        TRY(file_map(source, &map));
+        TRY(file_map_input(source, &map));
         const char *yaml = map.bytes == 0 ? "" : (const char *)map.data;
         Status s = hardware_parse(h, a, source, yaml, map.bytes);
         file_unmap(&map);

@@ -150,7 +150,7 @@ static Status read_yaml(Settings *s, const char *path)
     size_t bytes = 0;
     if (s->files++ == FILES_MAX)
         return FAIL(ERR_FORMAT, "%s: the files extend more than %d others", path, FILES_MAX);
-    TRY(file_read_all(path, s->arena, &text, &bytes));
+    TRY(file_read_input(path, s->arena, &text, &bytes));
     TRY(read_text(s, path, text));
     const char *list = s->extends == NULL ? "" : s->extends;
     for (size_t end = strlen(list); end > 0;) {
@@ -282,7 +282,7 @@ Status settings_read_torchtitan(Settings *s, Arena *a, const char *path)
     *s = (Settings){ .arena = a };
     TRY(ARENA_ZEROED(a, SETTINGS_MAX, &s->at));
     s->framework = "torchtitan";
-    TRY(file_read_all(path, a, &toml, &bytes));
+    TRY(file_read_input(path, a, &toml, &bytes));
     TRY(text_init(&yaml, a));
     TRY(toml_to_yaml(path, toml, &yaml));
     return read_text(s, path, yaml.data);

@@ -40,7 +40,7 @@ static Status load_sheet(FormulaSheet *sheet, Arena *a, const char *name)
     }
     char *text = NULL;
     size_t bytes = 0;
-    TRY(file_read_all(name, a, &text, &bytes));
+    TRY(file_read_input(name, a, &text, &bytes));
     return formula_parse(sheet, a, name, text, bytes);
 }
 

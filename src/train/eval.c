@@ -19,13 +19,16 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
     return OK;
 }
 
-/* Of the sequences in the batch the first `end` count. */
+/* Of the sequences in the batch the first `end` count; the others are made padding, so that no
+ * expert's load counts them either. */
 static Status add_batch(Evaluator *v, Engine *e, int source, int64_t end, EvalMetrics *out)
 {
     const float *losses = NULL; /* stays so on stages without the head */
+    int64_t rows = e->shape.micro_batch, tokens = e->config->data_sequence;
+    int32_t *given = v->batch.target.data;
+    for (int64_t i = end * tokens; i < rows * tokens; i++) given[i] = -1;
     TRY(engine_losses(e, &v->batch, &losses));
     const int32_t *target = engine_host(e, &e->batch.target), *load = engine_load(e);
-    int64_t rows = end < e->shape.micro_batch ? end : e->shape.micro_batch;
     for (int64_t i = 0; losses != NULL && i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
         out->nats[source] += (double)losses[i];

@@ -48,7 +48,17 @@ static void sift(int32_t *ids, int64_t n, int64_t at, const float *logits)
     }
 }
 
-/* Candidates come off a heap, likeliest first, until top-k or top-p is full: rarely many. */
+/* Move the likeliest of a heap of n to its end; the rest is a heap of n - 1. */
+static int32_t pop(int32_t *ids, int64_t n, const float *logits)
+{
+    int32_t best = ids[0];
+    ids[0] = ids[n - 1], ids[n - 1] = best;
+    sift(ids, n - 1, 0, logits);
+    return best;
+}
+
+/* Candidates come off a heap, likeliest first, until top-k or top-p is full: rarely many. top-p is
+ * a share of what top-k has left, as in transformers' chain of warpers. */
 int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o, double u,
                         int32_t *scratch_ids, float *scratch_p)
 {
@@ -60,15 +70,16 @@ int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o
         scratch_ids[i] = (int32_t)i;
     }
     for (int64_t i = n / 2 - 1; i >= 0; i--) sift(scratch_ids, n, i, logits);
-    int64_t most = o->top_k > 0 && o->top_k < n ? o->top_k : n, taken = 0;
+    bool limited = o->top_k > 0 && o->top_k < n;
+    int64_t most = limited ? o->top_k : n, taken = 0;
+    if (limited) total = 0;
+    for (int64_t i = 0; limited && i < most; i++)
+        total += (double)scratch_p[pop(scratch_ids, n - i, logits)];
     double mass = 0;
     while (taken < most && (taken == 0 || mass < o->top_p * total)) {
-        int64_t last = n - taken - 1;
-        int32_t best = scratch_ids[0];
-        scratch_ids[0] = scratch_ids[last], scratch_ids[last] = best;
-        sift(scratch_ids, last, 0, logits);
-        mass += (double)scratch_p[best];
+        if (!limited) pop(scratch_ids, n - taken, logits);
         taken++;
+        mass += (double)scratch_p[scratch_ids[n - taken]];
     }
     double left = u * mass;
     for (int64_t i = n - 1; i > n - taken; i--) {

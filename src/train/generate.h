@@ -9,7 +9,7 @@ typedef struct GenerateOptions {
     int64_t tokens;     /* new ones, at most */
     double temperature; /* 0: always the likeliest */
     int64_t top_k;      /* 0: all */
-    double top_p;       /* 1: all */
+    double top_p;       /* of what top_k leaves; 1: all */
     uint64_t seed;
 } GenerateOptions;
 

@@ -57,18 +57,29 @@ static int64_t own_sequences(const Config *c, const Mesh *m)
     return m == NULL ? c->train_batch : c->train_batch / mesh_data_ranks(&m->shape);
 }
 
+/* train.batch is no multiple of `unit`: refuse it with the nearest that is, or both nearest. */
+static Status refuse_batch(const Config *c, int64_t ranks, int64_t unit)
+{
+    int64_t less = c->train_batch / unit * unit, more = less + unit;
+    int64_t below = c->train_batch - less, above = more - c->train_batch;
+    char would[64];
+    if (less > 0 && below == above)
+        (void)snprintf(would, sizeof would, "%" PRId64 " or %" PRId64, less, more);
+    else
+        (void)snprintf(would, sizeof would, "%" PRId64, less > 0 && below < above ? less : more);
+    return FAIL(ERR_ARG,
+                "train.batch %" PRId64 " does not divide over %" PRId64
+                " data-parallel ranks with train.micro_batch %" PRId64 ": %s would",
+                c->train_batch, ranks, c->train_micro_batch, would);
+}
+
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
     int64_t dp = mesh_data_ranks(out);
     if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
-    return FAIL(ERR_ARG,
-                "train.batch %lld does not divide over %lld data-parallel ranks with "
-                "train.micro_batch %lld: %lld would",
-                (long long)c->train_batch, (long long)dp, (long long)c->train_micro_batch,
-                (long long)(dp * c->train_micro_batch *
-                            (c->train_batch / (dp * c->train_micro_batch) + 1)));
+    return refuse_batch(c, dp, dp * c->train_micro_batch);
 }
 
 Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,

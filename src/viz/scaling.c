@@ -50,7 +50,7 @@ Status scaling_read(const char *path, Arena *a, Scaling *out)
 {
     char *text = NULL;
     size_t n = 0;
-    TRY(file_read_all(path, a, &text, &n));
+    TRY(file_read_input(path, a, &text, &n));
     cJSON *root = cJSON_ParseWithLength(text, n);
     Status s = read_points(path, root, a, out);
     cJSON_Delete(root);

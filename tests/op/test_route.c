@@ -240,6 +240,35 @@ static void a_token_worked_by_hand(void **state)
     optest_close(&t);
 }
 
+/* Every third token is padding, and the whole of the second sequence. */
+static void padding_is_routed_like_any_token_and_not_counted(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    Routing r = routing_make(&t, &v3, (RouteSizes){ 3, 131, 24 });
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    Tensor index = optest_copy(&t, &r.fwd.index), weight = optest_copy(&t, &r.fwd.weight);
+    int64_t count[3 * 24] = { 0 }, load[3 * 24];
+    for (int64_t i = 0; i < 3 * 24; i++) load[i] = (int64_t)optest_get(&r.fwd.load, i);
+    r.fwd.target = optest_poisoned(&t, DTYPE_I32, DIMS(r.N));
+    for (int64_t n = 0; n < r.N; n++) {
+        bool padding = n % 3 == 0 || n / 131 == 1;
+        optest_set(&r.fwd.target, n, padding ? -1 : 0);
+        for (int64_t k = 0; k < v3.top_k && !padding; k++)
+            count[n / 131 * 24 + index_of(&r)[n * v3.top_k + k]]++;
+    }
+    CHECK_OK(route_fwd(&t.ex, r.fwd));
+    CHECK_SAME(&r.fwd.index, &index);
+    CHECK_SAME(&r.fwd.weight, &weight);
+    for (int64_t i = 0; i < 3 * 24; i++) {
+        CHECK_INT(((const int32_t *)r.fwd.seq_count.data)[i], count[i]);
+        load[(int64_t)optest_get(&r.fwd.domain, i / 24) * 24 + i % 24] += count[i];
+    }
+    for (int64_t i = 0; i < 3 * 24; i++) CHECK_INT((int64_t)optest_get(&r.fwd.load, i), load[i]);
+    optest_close(&t);
+}
+
 static void ties_go_to_the_lower_expert_and_the_lower_group(void **state)
 {
     (void)state;
@@ -449,6 +478,7 @@ int main(void)
         TEST(the_gradient_is_that_of_finite_differences),
         TEST(the_gradient_may_take_the_place_of_the_logits),
         TEST(a_token_worked_by_hand),
+        TEST(padding_is_routed_like_any_token_and_not_counted),
         TEST(ties_go_to_the_lower_expert_and_the_lower_group),
         TEST(a_bias_steers_the_choice_and_no_weight),
         TEST(the_score_of_a_group_is_the_sum_of_its_best),

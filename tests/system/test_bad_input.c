@@ -4,6 +4,8 @@
 
 #include "comm/comm.h"
 
+#include <sys/stat.h>
+
 /* One call that must be refused, and what its sentence must name. */
 typedef struct Refusal {
     const char *args[8];
@@ -222,6 +224,49 @@ static void an_id_beyond_the_vocabulary_ends_the_run_with_its_steps_saved(void *
     CHECK(run_has_checkpoint(lab, "ids", steps));
 }
 
+/* ---- what is no file ---- */
+
+/* Nothing is read for ever, nothing waits for ever, nothing counts as empty. */
+static void devices_and_pipes_are_refused_where_a_file_is_needed(void **state)
+{
+    static const Refusal table[] = {
+        { { "train", "/dev/zero" }, { "/dev/zero is a device" } },
+        { { "plan", "/dev/null", "--cluster", "h200:8" }, { "/dev/null is a device" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=a", "../books.txt",
+            "/dev/urandom" },
+          { "/dev/urandom is a device" } },
+        { { "train", "../tiny.yaml", "data.tokenizer=fifo" }, { "fifo is a pipe" } },
+        { { "train", "../tiny.yaml", "data.sources=[{name: a, path: shard}]" },
+          { "shard.bin is a pipe" } },
+        { { "data", "inspect", "shard" }, { "shard.bin is a pipe" } },
+        { { "logits", "run", "/dev/zero", "out" }, { "/dev/zero is a device" } },
+        { { "eval", "part" }, { "rank-00000.bin is a pipe" } },
+        { { "generate", "part", "--prompt", "x" }, { "rank-00000.bin is a pipe" } },
+        { { "train", "../tiny.yaml", "--init", "part", "run.dir=new" },
+          { "rank-00000.bin is a pipe" } },
+        { { "eval", "list" }, { "manifest.jsonl is a pipe" } },
+    };
+    static const char *const part[] = { "part/rank-00000.bin", "list/manifest.jsonl" };
+    static const char *const kept[] = { "manifest.jsonl", "rank-00000.bin" };
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "kinds", "train", "../tiny.yaml", "train.steps=1");
+    CHECK_EXIT(o, 0);
+    size_t n = 0;
+    char *data = lab_read(lab, lab_path(lab, "web.idx"), &n);
+    lab_write(lab, lab_path(lab, "kinds/shard.idx"), data, n);
+    CHECK_INT(mkfifo(lab_path(lab, "kinds/shard.bin"), 0600), 0);
+    CHECK_INT(mkfifo(lab_path(lab, "kinds/fifo"), 0600), 0);
+    for (int i = 0; i < 2; i++) {
+        const char *from = lab_path(lab, "kinds/run/checkpoints/step-0000000001/%s", kept[i]);
+        const char *folder = i == 0 ? "kinds/part" : "kinds/list";
+        CHECK_OK(file_make_folders(lab_path(lab, "%s", folder)));
+        CHECK_INT(mkfifo(lab_path(lab, "kinds/%s", part[i]), 0600), 0);
+        data = lab_read(lab, from, &n);
+        lab_write(lab, lab_path(lab, "%s/%s", folder, kept[i]), data, n);
+    }
+    CHECK_REFUSALS(lab, "kinds", table);
+}
+
 /* ---- run folders ---- */
 
 static void a_folder_with_checkpoints_needs_resume_and_keeps_its_files(void **state)
@@ -358,6 +403,7 @@ int main(void)
         LAB_TEST(missing_empty_and_truncated_shards_are_named),
         LAB_TEST(an_index_that_disagrees_with_itself_or_its_tokens_is_named),
         LAB_TEST(an_id_beyond_the_vocabulary_ends_the_run_with_its_steps_saved),
+        LAB_TEST(devices_and_pipes_are_refused_where_a_file_is_needed),
         LAB_TEST(a_folder_with_checkpoints_needs_resume_and_keeps_its_files),
         LAB_TEST(resume_without_a_checkpoint_is_refused),
         LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),

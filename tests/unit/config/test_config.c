@@ -274,6 +274,29 @@ static void write_file(const char *path, const char *text)
     CHECK_OK(file_commit(&f));
 }
 
+/* Not the defaults of what could not be read. */
+static void a_configuration_may_be_a_pipe_and_must_hold_something(void **state)
+{
+    (void)state;
+    static const char YAML[] = "model: {layers: 5}\n";
+    Config c;
+    int end[2];
+    char path[64];
+    CHECK_INT(pipe(end), 0);
+    CHECK_INT(write(end[1], YAML, strlen(YAML)), strlen(YAML));
+    close(end[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", end[0]);
+    CHECK_OK(config_load(&c, &arena, path, NULL, 0));
+    CHECK_INT(c.model_layers, 5);
+    CHECK_FAILS(config_load(&c, &arena, path, NULL, 0), ERR_IO, "is a pipe and holds nothing");
+    close(end[0]);
+    CHECK_FAILS(config_load(&c, &arena, "/dev/null", NULL, 0), ERR_IO, "/dev/null is a device");
+    snprintf(path, sizeof path, "/tmp/switchyard_config_%ld.yaml", (long)getpid());
+    write_file(path, "");
+    CHECK_FAILS(config_load(&c, &arena, path, NULL, 0), ERR_FORMAT, "is empty");
+    unlink(path);
+}
+
 static void later_wins_fallback_preset_file_override(void **state)
 {
     (void)state;
@@ -684,6 +707,7 @@ int main(void)
         TEST(an_override_takes_lists_as_yaml),
         TEST(an_override_takes_a_text_as_it_stands),
         TEST(a_wrong_override_is_told_as_it_was_typed),
+        TEST(a_configuration_may_be_a_pipe_and_must_hold_something),
         TEST(later_wins_fallback_preset_file_override),
         TEST(a_preset_loads_by_its_name),
         TEST(a_source_that_is_neither_names_the_nearest_preset),

@@ -4,6 +4,7 @@
 #include "harness/test.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static const char TRAINING[] = "the cat sat on the mat and the rat sat on the hat of the cat\n";
 
@@ -198,6 +199,32 @@ static void a_corpus_without_documents_is_an_error(void **state)
     place_close(&p);
 }
 
+/* Of a pipe only the contents tell what it holds. */
+static void pipes_hold_text_or_json_lines(void **state)
+{
+    (void)state;
+    static const char *const held[] = { "{\"text\": \"the cat\"}\n{\"text\": \"a hat\"}\n",
+                                        "the {mat}\n" };
+    Place p;
+    char path[2][32];
+    int fd[2];
+    place_open(&p);
+    for (int i = 0; i < 2; i++) {
+        int end[2];
+        CHECK_INT(pipe(end), 0);
+        CHECK_INT(write(end[1], held[i], strlen(held[i])), strlen(held[i]));
+        close(end[1]);
+        snprintf(path[i], sizeof path[i], "/dev/fd/%d", fd[i] = end[0]);
+        p.files[i] = path[i];
+    }
+    PrepareStats stats;
+    CHECK_OK(prepare_run(&p.config, &stats));
+    check_shard(&p, "[the cat][a hat][the {mat}\n]");
+    CHECK_FAILS(prepare_run(&p.config, &stats), ERR_IO, "is a pipe and holds nothing");
+    for (int i = 0; i < 2; i++) close(fd[i]);
+    place_close(&p);
+}
+
 static void a_missing_file_is_named_before_any_work(void **state)
 {
     (void)state;
@@ -263,6 +290,7 @@ int main(void)
         TEST(empty_documents_are_left_out_and_counted),
         TEST(a_bad_line_fails_or_is_skipped_and_counted),
         TEST(a_corpus_without_documents_is_an_error),
+        TEST(pipes_hold_text_or_json_lines),
         TEST(a_missing_file_is_named_before_any_work),
         TEST(an_old_pair_survives_a_failed_run),
 #ifdef ARENA_FAIL_NTH

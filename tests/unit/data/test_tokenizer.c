@@ -42,22 +42,30 @@ static void read_golden(Bench *b)
     CHECK(b->golden != NULL);
 }
 
+static const cJSON *find(const cJSON *o, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(o, key);
+}
+
 static const cJSON *get(const cJSON *o, const char *key)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, key);
+    const cJSON *item = find(o, key);
     if (item == NULL) fail_msg("the golden file has no %s", key);
     return item;
 }
 
-/* The tokenizer of the golden model with one of its pipelines. */
+/* The tokenizer of the golden model with one of its pipelines and its added tokens, if any. */
 static void load_pipeline(Bench *b, const cJSON *pipeline)
 {
     cJSON *file = cJSON_CreateObject(), *model = cJSON_Duplicate(get(b->golden, "model"), true);
     cJSON_AddItemToObject(model, "ignore_merges",
-                          cJSON_CreateBool(cJSON_IsTrue(get(pipeline, "ignore_merges"))));
+                          cJSON_CreateBool(cJSON_IsTrue(find(pipeline, "ignore_merges"))));
     cJSON_AddItemToObject(file, "model", model);
     cJSON_AddItemToObject(file, "pre_tokenizer",
                           cJSON_Duplicate(get(pipeline, "pre_tokenizer"), true));
+    if (find(pipeline, "added_tokens") != NULL)
+        cJSON_AddItemToObject(file, "added_tokens",
+                              cJSON_Duplicate(find(pipeline, "added_tokens"), true));
     char *text = cJSON_PrintUnformatted(file);
     tokenizer_free(b->t);
     b->t = NULL;
@@ -97,10 +105,10 @@ static void check_ids(const Bench *b, Arena *a, const char *text, const cJSON *w
     }
 }
 
-static void check_texts(Bench *b, const cJSON *ids, const char *name)
+static void check_texts(Bench *b, const cJSON *texts, const cJSON *ids, const char *name)
 {
-    const cJSON *text = get(b->golden, "texts")->child, *want = ids->child;
-    CHECK_INT(cJSON_GetArraySize(get(b->golden, "texts")), cJSON_GetArraySize(ids));
+    const cJSON *text = texts->child, *want = ids->child;
+    CHECK_INT(cJSON_GetArraySize(texts), cJSON_GetArraySize(ids));
     for (; text != NULL; text = text->next, want = want->next) {
         check_ids(b, &b->arena, text->valuestring, want, name);
     }
@@ -137,10 +145,29 @@ static void ids_are_those_of_hugging_face_for_every_pipeline(void **state)
     cJSON_ArrayForEach(each, get(b.golden, "pipelines"))
     {
         load_pipeline(&b, each);
-        check_texts(&b, get(each, "ids"), get(each, "name")->valuestring);
+        check_texts(&b, get(b.golden, "texts"), get(each, "ids"), get(each, "name")->valuestring);
         n++;
     }
     CHECK(n >= 10);
+    bench_close(&b);
+}
+
+/* With flags, next to each other, inside words, in white space, as part of one another. */
+static void added_tokens_in_a_text_are_those_of_hugging_face(void **state)
+{
+    (void)state;
+    Bench b;
+    bench_open(&b);
+    read_golden(&b);
+    const cJSON *each = NULL;
+    int n = 0;
+    cJSON_ArrayForEach(each, get(b.golden, "added"))
+    {
+        load_pipeline(&b, each);
+        check_texts(&b, get(each, "texts"), get(each, "ids"), get(each, "name")->valuestring);
+        n++;
+    }
+    CHECK_INT(n, 3);
     bench_close(&b);
 }
 
@@ -155,7 +182,9 @@ static void ids_of_deepseek_v3_are_those_of_hugging_face(void **state)
     bench_open(&b);
     read_golden(&b);
     CHECK_OK(tokenizer_load(DEEPSEEK, &b.arena, &b.t));
-    check_texts(&b, get(b.golden, "deepseek_v3"), "deepseek-v3");
+    check_texts(&b, get(b.golden, "texts"), get(b.golden, "deepseek_v3"), "deepseek-v3");
+    const cJSON *roles = get(b.golden, "deepseek_v3_roles");
+    check_texts(&b, get(roles, "texts"), get(roles, "ids"), "deepseek-v3's roles");
     CHECK_INT(tokenizer_vocab(b.t), 128815);
     CHECK_INT(tokenizer_end_of_text(b.t), 1);
     const char *bytes = NULL;
@@ -384,10 +413,10 @@ static void the_good_file_is_read(void **state)
     bench_close(&b);
 }
 
-static void special_tokens_are_ordinary_text_and_stand_for_none(void **state)
+static void special_tokens_are_found_in_a_text_and_stand_for_none(void **state)
 {
     (void)state;
-    static const char TEXT[] = "<|endoftext|><think>";
+    static const char TEXT[] = "a<|endoftext|><think>b<|endoftext>";
     Bench b;
     Text file;
     bench_open(&b);
@@ -403,7 +432,8 @@ static void special_tokens_are_ordinary_text_and_stand_for_none(void **state)
     CHECK(memcmp(bytes, "<think>", 7) == 0);
     int64_t n = 0;
     CHECK_OK(tokenizer_encode(b.t, TEXT, sizeof TEXT - 1, &b.arena, &ids, &n));
-    check_decodes_to(b.t, ids, n, TEXT, sizeof TEXT - 1);
+    CHECK(n > 4 && ids[0] == 'a' && ids[1] == 260 && ids[2] == 262 && ids[3] == 'b');
+    check_decodes_to(b.t, ids, n, "a<think>b<|endoftext>", 21);
     bench_close(&b);
 }
 
@@ -464,6 +494,10 @@ static const Breakage BROKEN[] = {
     { "\"added_tokens\": [", "\"added_tokens\": 7, \"x\": [", ERR_FORMAT,
       "added_tokens is not a list" },
     { "\"hello\": 259", "\"hello\": 258", ERR_FORMAT, "model.vocab gives id 258 twice" },
+    { "\"<think>\"", "\"<think>\", \"single_word\": true", ERR_UNSUPPORTED,
+      "added token \"<think>\" is single_word" },
+    { "\"<think>\"", "\"<|endoftext|>\"", ERR_FORMAT, "added_tokens has \"<|endoftext|>\" twice" },
+    { "\"<think>\"", "\"hell\"", ERR_FORMAT, "\"hell\" is id 258 in model.vocab and 262 in" },
     { "\"hello\": 259", "\"hell\": 259", ERR_FORMAT, "has the token \"hell\" twice" },
     { "\"hello\": 259", "\"hello\": -1", ERR_FORMAT, "the id of token \"hello\"" },
     { "\"hello\": 259", "\"hello\": 1.5", ERR_FORMAT, "the id of token \"hello\"" },
@@ -680,6 +714,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(ids_are_those_of_hugging_face_for_every_pipeline),
+        TEST(added_tokens_in_a_text_are_those_of_hugging_face),
         TEST(ids_of_deepseek_v3_are_those_of_hugging_face),
         TEST(merging_takes_the_lowest_pair_first_however_long_the_piece),
         TEST(random_bytes_come_back_from_their_ids),
@@ -688,7 +723,7 @@ int main(void)
         TEST(encoding_keeps_only_the_ids_in_the_arena),
         TEST(a_full_arena_is_an_error_and_keeps_nothing),
         TEST(the_good_file_is_read),
-        TEST(special_tokens_are_ordinary_text_and_stand_for_none),
+        TEST(special_tokens_are_found_in_a_text_and_stand_for_none),
         TEST(ids_without_a_token_stand_for_no_bytes),
         TEST(every_byte_has_its_own_character),
         TEST(broken_files_are_errors_that_name_the_part),

@@ -52,9 +52,9 @@ static void define(const Case *c, GenerateOptions o, double *prob)
     }
     for (int i = 0; i < c->n; i++) {
         prob[i] = exp(((double)c->logits[i] - (double)c->logits[order[0]]) / o.temperature);
-        sum += prob[i];
     }
     int kept = o.top_k > 0 && o.top_k < c->n ? (int)o.top_k : c->n, i = 0;
+    for (int k = 0; k < kept; k++) sum += prob[order[k]];
     do {
         mass += prob[order[i++]];
     } while (i < kept && mass < o.top_p * sum);
@@ -117,6 +117,22 @@ static void top_k_and_top_p_cut_together(void **state)
     check_draws(61, (GenerateOptions){ .temperature = 0.8, .top_k = 40, .top_p = 0.5 });
 }
 
+/* 4, 3, 2 and 1 in 10. Of the first three, 9 in 10, the first two hold 7/9 >= 0.75; of all four
+ * they hold 0.7 < 0.75. transformers' TopKLogitsWarper(3), TopPLogitsWarper(0.75) keep two. */
+static void top_p_is_a_share_of_what_top_k_leaves(void **state)
+{
+    (void)state;
+    Case c = { .n = 4 };
+    int drawn[4] = { 0 };
+    static const int32_t place[] = { 2, 0, 3, 1 };
+    for (int i = 0; i < 4; i++) c.logits[place[i]] = logf((float)(4 - i));
+    GenerateOptions o = { .temperature = 1, .top_k = 3, .top_p = 0.75 };
+    for (int i = 0; i < 700; i++) drawn[draw(&c, o, (i + 0.5) / 700)]++;
+    CHECK_INT(drawn[2], 400);
+    CHECK_INT(drawn[0], 300);
+    CHECK_INT(drawn[3] + drawn[1], 0);
+}
+
 static void temperature_0_takes_the_likeliest_and_the_first_of_equals(void **state)
 {
     (void)state;
@@ -162,6 +178,7 @@ int main(void)
         TEST(top_k_draws_from_the_k_likeliest),
         TEST(top_p_draws_from_the_fewest_that_hold_the_share),
         TEST(top_k_and_top_p_cut_together),
+        TEST(top_p_is_a_share_of_what_top_k_leaves),
         TEST(temperature_0_takes_the_likeliest_and_the_first_of_equals),
         TEST(the_same_number_draws_the_same_token),
         TEST(far_logits_and_the_largest_number_are_safe),

@@ -1,6 +1,7 @@
 /* The engine runs every Program: on one rank all schedules give what accumulation gives, and take
  * the memory that was planned. */
 #include "harness/tiny.h"
+#include "train/train.h"
 
 static const char *const models[][6] = {
     { "moe.shared=1", "attention.q_rank=9", "moe.score=sigmoid", "moe.bias_rate=0.01" },
@@ -212,6 +213,32 @@ static void a_tied_table_is_on_both_ends(void **state)
     arena_free(&r.arena);
 }
 
+/* Over 5 ranks of 1 sequence at a time 12 lies between 10 and 15; over 4 of 2 between 8 and 16. */
+static void a_batch_that_does_not_divide_is_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t batch, micro;
+        int ranks;
+        const char *says;
+    } bad[] = {
+        { 12, 1, 5,
+          "train.batch 12 does not divide over 5 data-parallel ranks with "
+          "train.micro_batch 1: 10 would" },
+        { 13, 1, 5, "micro_batch 1: 15 would" },
+        { 12, 2, 4, "over 4 data-parallel ranks with train.micro_batch 2: 8 or 16 would" },
+        { 2, 1, 5, "micro_batch 1: 5 would" },
+        { 2, 1, 4, "micro_batch 1: 4 would" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        MeshShape shape;
+        Ranks r = ranks_of(TINY("mesh.pp=1"));
+        r.config.train_batch = bad[i].batch, r.config.train_micro_batch = bad[i].micro;
+        CHECK_FAILS(train_mesh(&r.config, bad[i].ranks, &shape), ERR_ARG, bad[i].says);
+        arena_free(&r.arena);
+    }
+}
+
 static void meshes_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -244,6 +271,7 @@ int main(void)
         TEST(a_chunk_takes_the_same_wherever_it_lies),
         TEST(dualpipe_holds_two_stages_parameters),
         TEST(a_tied_table_is_on_both_ends),
+        TEST(a_batch_that_does_not_divide_is_refused_with_the_nearest),
         TEST(meshes_that_do_not_fit_are_refused),
         TEST(every_schedule_trains_as_accumulation_does),
         TEST(pieces_are_recomputed_under_every_schedule),
