@@ -38,6 +38,7 @@ typedef struct LayerPrice {
 typedef struct PriceKey {
     int64_t micro_batch;
     int ep, cp;
+    int group_ranks; /* that a group of the auxiliary loss lies on */
     unsigned recompute;
 } PriceKey;
 
