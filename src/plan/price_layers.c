@@ -236,11 +236,11 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
 /* With moe.aux_scope=global counts are summed over dp x cp. They are a few hundred bytes, so that
  * the sum's time hardly depends on how many ranks of other hosts take part: one entry stands for
  * all dp that leave a domain, so that a search does not count each layer for each dp. */
-static int aux_group_ranks(const Planner *p, const PlanLayout *l)
+static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
 {
-    int ranks = l->dp * l->cp, all = l->dp * l->pp * l->cp;
+    int64_t ranks = l->dp * l->cp, all = l->dp * l->pp * l->cp;
     if (p->config.moe_aux_scope != AUX_GLOBAL || l->dp < 2) return l->cp;
-    return ranks <= (int)p->q.hardware->scale_up_gpus ? ranks : all;
+    return ranks <= (int64_t)p->q.hardware->scale_up_gpus ? ranks : all;
 }
 
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)

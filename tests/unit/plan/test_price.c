@@ -155,7 +155,7 @@ static void a_global_group_costs_a_sum_of_counts(void **state)
         CollectiveCost sum;
         CollectiveGroup g = roofline_group(&q.hardware, q.layout.dp, 1);
         CHECK_OK(collective_cost(&q.hardware, COLLECTIVE_ALL_REDUCE, &g, 2 * 128 * 4, &sum));
-        double want = 48 * (64.0 / q.layout.dp / 2) * sum.s;
+        double want = 48 * 64 / (2 * (double)q.layout.dp) * sum.s;
         CHECK_NEAR(context_s[0], 0, 0);
         CHECK_NEAR(context_s[1], q.layout.dp == 1 ? 0 : want, 1e-6 * want);
         close_plan(&q);
