@@ -284,7 +284,7 @@ def make_model(c, weights, version):
 
         def balance(self, p, index, sequences):
             """The auxiliary loss, a mean over its groups of tokens, and tokens of each expert."""
-            groups = 1 if r["aux_scope"] == "batch" else sequences
+            groups = sequences if r["aux_scope"] == "sequence" else 1
             chosen = torch.zeros_like(p, requires_grad=False).scatter(1, index, 1.0)
             count = chosen.view(groups, -1, experts).sum(1)
             if aux_coefficient == 0:

@@ -2,6 +2,7 @@
 
 #include "backend/gpu_state.h"
 #include "base/clock.h"
+#include "plan/hardware.h"
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -99,15 +100,30 @@ static Status report_ranks(BenchModel *m, size_t used_bytes, Text *out)
     return OK;
 }
 
+/* What the model needs, over the measured roof and, where it is known, over the data sheet. */
+static Status report_flops(const BenchModel *m, double step_s, Text *out)
+{
+    BenchRoof roof;
+    double flops = 0, sheet = 0;
+    TRY(bench_roof(m->config, &roof));
+    TRY(train_model_flops(m->config, &m->engine.shape, &m->plan, &flops));
+    flops /= step_s;
+    TRY(text_printf(out, "  FLOP/s       %.1f GFLOP/s, %.1f %% of the measured roof %.1f",
+                    flops / 1e9, 100 * flops / roof.flops, roof.flops / 1e9));
+    if (m->plan.on_gpu) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &sheet));
+    if (sheet > 0)
+        TRY(text_printf(out, ", MFU %.1f %% of the data sheet's %.1f", 100 * flops / sheet,
+                        sheet / 1e9));
+    return text_printf(out, "\n");
+}
+
 static Status report(BenchModel *m, const StepTimes *t, Text *out)
 {
     const Config *c = m->config;
-    BenchRoof roof;
     char bytes[32], tokens_text[32], name[CUDA_NAME_MAX];
     size_t peak_bytes = process_peak_bytes(), used_bytes = 0; /* before the roof takes its own */
     if (m->plan.on_gpu) TRY(cuda_used_bytes(&m->engine.ex, &used_bytes));
     TRY(machine(m, name, sizeof name));
-    TRY(bench_roof(c, &roof));
     double p50 = part_of(t->step, t->n, 0.5), p99 = part_of(t->step, t->n, 0.99);
     double tokens = (double)(c->train_batch * c->data_sequence);
     size_t total = 0;
@@ -118,9 +134,7 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
                     text_thousands(tokens_text, (int64_t)(tokens / p50))));
     TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", p50 * 1e3,
                     p99 * 1e3, p99 / p50));
-    TRY(text_printf(out, "  FLOP/s       %.1f GFLOP/s, %.1f %% of the measured %.1f\n",
-                    m->plan.step.flops / p50 / 1e9, 100 * m->plan.step.flops / p50 / roof.flops,
-                    roof.flops / 1e9));
+    TRY(report_flops(m, p50, out));
     TRY(report_gpu(m, t, used_bytes, out));
     TRY(report_ranks(m, used_bytes, out));
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)total)));

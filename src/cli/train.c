@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "config/config.h"
+#include "plan/hardware.h"
 #include "viz/report.h"
 
 #include <math.h>
@@ -67,9 +68,11 @@ typedef struct Call {
 
 static Status train(Call *call, Comm *world)
 {
-    TrainOptions options = {
-        .resume = call->resume, .init = call->init, .stop = &stop_signal, .world = world
-    };
+    TrainOptions options = { .resume = call->resume,
+                             .init = call->init,
+                             .stop = &stop_signal,
+                             .world = world,
+                             .sheet_flops = hardware_sheet_flops };
     if (world == NULL || world->rank == 0) options.last_step = &call->last_step;
     if (comm_launched() > 1) options.settled = &call->settled;
     return train_run(call->config, &options);

@@ -72,17 +72,18 @@ static Rows rows_of(const LayerRun *r)
 /* The ranks that a group of the auxiliary loss lies on. */
 static int64_t loss_parts(const LayerRun *r)
 {
-    const RouteRule *rule = &r->layer->as.moe.rule;
-    if (rule->aux_scale == 0) return 1;
-    return rule->aux_per_batch ? r->spec->stage_ranks : r->spec->cp;
+    const MoeSpec *m = &r->layer->as.moe;
+    if (m->rule.aux_scale == 0) return 1;
+    return m->aux_global ? r->spec->stage_ranks : r->spec->cp;
 }
 
 /* With a group on all data-parallel ranks there are so many groups fewer. */
 static RouteRule rule_of(const LayerRun *r)
 {
-    RouteRule rule = r->layer->as.moe.rule;
+    const MoeSpec *m = &r->layer->as.moe;
+    RouteRule rule = m->rule;
     int64_t data_ranks = r->spec->stage_ranks / r->spec->cp;
-    if (rule.aux_per_batch) rule.aux_scale *= (float)data_ranks;
+    if (m->aux_global) rule.aux_scale *= (float)data_ranks;
     return rule;
 }
 
@@ -185,12 +186,12 @@ static Status route_forward(LayerRun *r)
 static Status loss_of_counts(LayerRun *r)
 {
     MoeState *s = r->state;
-    bool batch = r->layer->as.moe.rule.aux_per_batch;
+    bool global = r->layer->as.moe.aux_global;
     TRY(exchange_collective(r->ex, (Collective){ .in = s->seq_count,
                                                  .out = s->seq_count,
                                                  .kind = COMM_ALL_REDUCE,
-                                                 .axis = batch ? AXIS_DP : AXIS_CP,
-                                                 .group = batch ? GROUP_STAGE : GROUP_CP,
+                                                 .axis = global ? AXIS_DP : AXIS_CP,
+                                                 .group = global ? GROUP_STAGE : GROUP_CP,
                                                  .ranks = loss_parts(r) }));
     return route_aux(r->ex, (RouteAux){ .seq_count = s->seq_count,
                                         .score_sum = s->score_sum,

@@ -76,7 +76,8 @@ static AttentionSpec attention_of(const Config *c, int block)
 
 static MoeSpec moe_of(const Config *c, int index)
 {
-    /* One group of the auxiliary loss is a sequence, or a micro-batch. */
+    /* A group of the auxiliary loss is a sequence, or a micro-batch; of AUX_GLOBAL the layer adds
+     * that there are so many groups fewer as data-parallel ranks share one. */
     int64_t groups =
         c->moe_aux_scope == AUX_SEQUENCE ? c->train_batch : c->train_batch / c->train_micro_batch;
     return (MoeSpec){
@@ -94,7 +95,8 @@ static MoeSpec moe_of(const Config *c, int index)
                   .normalise = c->moe_normalise,
                   .scaling = (float)c->moe_scaling,
                   .aux_scale = (float)(c->moe_aux_loss / (double)groups),
-                  .aux_per_batch = c->moe_aux_scope == AUX_BATCH },
+                  .aux_per_batch = c->moe_aux_scope != AUX_SEQUENCE },
+        .aux_global = c->moe_aux_scope == AUX_GLOBAL,
     };
 }
 

@@ -41,6 +41,7 @@ typedef struct AttentionSpec {
 typedef struct MoeSpec {
     int64_t experts, ffn, shared_ffn; /* shared_ffn 0: no shared expert */
     RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
+    bool aux_global; /* a group of the auxiliary loss lies on all data-parallel ranks */
     bool bias;
     float bias_rate;
     int index; /* which MoE layer this is, from 0 */

@@ -9,7 +9,7 @@
  *   weight_k = scaling * p_k / (sum of the K chosen p + 1e-20)   if normalise
  *   weight_k = scaling * p_k                                     if not
  *
- * Auxiliary loss over groups of tokens g (each sequence, or the whole batch if aux_per_batch):
+ * Auxiliary loss over groups of tokens g (each sequence, or all of them if aux_per_batch):
  *   aux_loss += aux_scale * sum over g of  E / (K * T_g) * sum over e of  n_ge * P_ge
  * n_ge = tokens of g sent to e, P_ge = mean over g of q_e, q = p / sum(p) (= p for softmax). n_ge
  * is a constant in backward. aux_scale = coefficient / number of groups in the global batch.

@@ -383,6 +383,30 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
     return load_preset(h, a, source, "there is neither a hardware file nor a GPU");
 }
 
+/* ---- by the driver's name ---- */
+
+static Status sheet_of(const ConfigPreset *p, const char *gpu, Dtype type, Arena *a, double *out)
+{
+    Hardware h;
+    TRY(hardware_parse(&h, a, p->name, p->yaml, strlen(p->yaml)));
+    if (h.gpu_driver != NULL && strcmp(h.gpu_driver, gpu) == 0)
+        *out = hardware_peak(&h, hardware_dtype(type));
+    return OK;
+}
+
+Status hardware_sheet_flops(const char *gpu, Dtype type, double *out)
+{
+    Arena a = { 0 };
+    double flops = 0;
+    TRY(arena_init(&a, "data sheets", MEM_HOST, (size_t)64 << 20));
+    Status s = OK;
+    for (int i = 0; i < hardware_presets_n && s == OK; i++)
+        s = sheet_of(&hardware_presets[i], gpu, type, &a, &flops);
+    arena_free(&a);
+    if (s == OK) *out = flops;
+    return s;
+}
+
 /* ---- the other way ---- */
 
 static Status print_points(Text *out, const double *at, int n, int each)

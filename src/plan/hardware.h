@@ -15,6 +15,7 @@
 #define PLAN_HARDWARE_H
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "base/text.h"
 #include "op/work.h"
 
@@ -24,6 +25,11 @@
 enum { HARDWARE_POINTS_MAX = 32, HARDWARE_TIERS_MAX = 8 };
 
 typedef enum HardwareDtype { HARDWARE_F32, HARDWARE_BF16, HARDWARE_FP8 } HardwareDtype;
+
+static inline HardwareDtype hardware_dtype(Dtype type)
+{
+    return type == DTYPE_F32 ? HARDWARE_F32 : type == DTYPE_E4M3 ? HARDWARE_FP8 : HARDWARE_BF16;
+}
 
 typedef enum HardwareFabric { FABRIC_MESH, FABRIC_SWITCH } HardwareFabric;
 
@@ -77,6 +83,9 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
                      double *flop_s);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
+/* The same of the preset whose gpu.driver is `gpu`, for the type that products compute in; 0: none
+ * has that name. Chips of one family differ (H100 SXM, PCIe, NVL), so all of the name counts. */
+Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
 
 /* calibrate.c: a GPU's file from what `switchyard bench ops` measured on one. The rates of products
  * and attention by size, and of memory, are those measured; everything else (peaks, links, host) is

@@ -176,6 +176,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     c->model_loss_chunk = p->q.stack->has[STACK_keep_head] ? e->key.micro_batch * c->data_sequence
                                                            : p->q.config->model_loss_chunk;
     TRY(spec_build(c, &p->kept, &e->spec));
+    e->spec.stage_ranks = e->key.group_ranks;
     ArenaMark mark = arena_mark(&p->scratch);
     FormulaInputs in;
     Status s = price_inputs(p, e, &in);
@@ -203,7 +204,7 @@ static uint64_t hash_of(const void *key, size_t bytes)
 static bool same_key(const PriceKey *a, const PriceKey *b)
 {
     return a->micro_batch == b->micro_batch && a->ep == b->ep && a->cp == b->cp &&
-           a->recompute == b->recompute;
+           a->group_ranks == b->group_ranks && a->recompute == b->recompute;
 }
 
 /* Where the entry is, or will be. */
@@ -232,11 +233,22 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
     return OK;
 }
 
+/* With moe.aux_scope=global counts are summed over dp x cp. They are a few hundred bytes, so that
+ * the sum's time hardly depends on how many ranks of other hosts take part: one entry stands for
+ * all dp that leave a domain, so that a search does not count each layer for each dp. */
+static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
+{
+    int64_t ranks = l->dp * l->cp, all = l->dp * l->pp * l->cp;
+    if (p->config.moe_aux_scope != AUX_GLOBAL || l->dp < 2) return l->cp;
+    return ranks <= (int64_t)p->q.hardware->scale_up_gpus ? ranks : all;
+}
+
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 {
     PriceKey key;
     memset(&key, 0, sizeof key); /* its padding is hashed, too */
     key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp;
+    key.group_ranks = aux_group_ranks(p, l);
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
     if (*entry_place(p, &key) == NULL) TRY(make_entry(p, l, &key));
     *out = *entry_place(p, &key);

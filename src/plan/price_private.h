@@ -37,6 +37,7 @@ typedef struct LayerPrice {
 /* All that a layout's layers depend on. */
 typedef struct PriceKey {
     int64_t micro_batch;
+    int64_t group_ranks; /* that a group of the auxiliary loss lies on */
     int ep, cp;
     unsigned recompute;
 } PriceKey;

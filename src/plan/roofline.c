@@ -66,11 +66,8 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         return OK;
     }
     if (c->work != WORK_MEMORY && c->flops > 0) {
-        HardwareDtype dtype = c->dtype == DTYPE_F32    ? HARDWARE_F32
-                              : c->dtype == DTYPE_E4M3 ? HARDWARE_FP8
-                                                       : HARDWARE_BF16;
         double rate;
-        TRY(hardware_rate(r->hardware, c->work, dtype, c->size, &rate));
+        TRY(hardware_rate(r->hardware, c->work, hardware_dtype(c->dtype), c->size, &rate));
         double grouped = r->stack->at[STACK_share_grouped];
         bool own = c->work == WORK_GROUPED && grouped >= 0;
         rate *= own ? grouped : r->stack->at[STACK_share_compute];

@@ -64,7 +64,7 @@ static Status arenas(Text *t, const char *key, const Engine *e, const EnginePlan
 }
 
 Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
-                     double peak_flops)
+                     double roof_flops, double sheet_flops)
 {
     Text *t = &m->line;
     int n = 0;
@@ -84,7 +84,7 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
     }
     TRY(text_append(t, "]", 1));
     TRY(arenas(t, "arenas_planned", e, plan));
-    TRY(text_json(t, ",\"peak_flops\":%g", peak_flops));
+    TRY(text_json(t, ",\"roof_flops\":%g,\"sheet_flops\":%g", roof_flops, sheet_flops));
     return end(m);
 }
 
@@ -176,6 +176,12 @@ static Status rank_fields(Text *t, const RankSpread *r)
     return text_append(t, "}", 1);
 }
 
+void metrics_shares(StepMetrics *s, double flops, double roof_flops, double sheet_flops)
+{
+    s->roof_share = roof_flops > 0 ? flops / s->step_s / roof_flops : 0;
+    s->mfu = sheet_flops > 0 ? flops / s->step_s / sheet_flops : 0;
+}
+
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
 {
     Text *t = &m->line;
@@ -184,9 +190,10 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
     TRY(text_json(t,
                   ",\"step\":%" PRId64
                   ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
-                  ",\"step_s\":%g,\"tokens_per_s\":%g,\"mfu\":%g",
+                  ",\"step_s\":%g,\"tokens_per_s\":%g,\"roof_share\":%g",
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
-                  s->tokens, s->step_s, s->tokens_per_s, s->mfu));
+                  s->tokens, s->step_s, s->tokens_per_s, s->roof_share));
+    if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     TRY(gpu_fields(t, s));
     if (s->result.again) TRY(text_json(t, ",\"again\":true"));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));

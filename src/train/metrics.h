@@ -18,7 +18,8 @@ typedef struct Metrics {
 
 typedef struct StepMetrics {
     int64_t step, tokens;
-    double lr, step_s, tokens_per_s, mfu;
+    double lr, step_s, tokens_per_s;
+    double roof_share, mfu; /* mfu 0: not known */
     StepResult result;
     GpuReading gpu;          /* while the step ran */
     bool by_domain;          /* also the expert load of each domain */
@@ -38,7 +39,9 @@ Status metrics_open_log(Metrics *m, const char *run_dir);
 void metrics_close(Metrics *m); /* safe on { 0 } */
 
 Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EnginePlan *plan,
-                     double peak_flops);
+                     double roof_flops, double sheet_flops);
+/* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. */
+void metrics_shares(StepMetrics *s, double flops, double roof_flops, double sheet_flops);
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v);
 

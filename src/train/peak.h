@@ -1,4 +1,4 @@
-/* peak: the machine's own measured roof of matrix products, for MFU. */
+/* peak: the machine's own measured roof of matrix products, for the share of it that a step reaches. */
 #ifndef TRAIN_PEAK_H
 #define TRAIN_PEAK_H
 

@@ -122,15 +122,16 @@ EngineShape train_shape(const Config *c, const Mesh *m)
                           .threads = train_threads(c) };
 }
 
-/* FLOPs of the model itself: a second count where recompute would add to it. */
-static Status model_flops(const Config *c, const TrainPlan *p, double *out)
+/* A second count where recompute would add to it. */
+Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                         double *out)
 {
-    *out = p->engine.step.flops;
+    *out = plan->step.flops;
     if (c->recompute_layers.n == 0) return OK;
     Config plain = *c;
     plain.recompute_layers.n = 0;
     EnginePlan without = { 0 };
-    TRY(engine_plan(&plain, ENGINE_TRAIN, &p->shape, &without));
+    TRY(engine_plan(&plain, ENGINE_TRAIN, shape, &without));
     *out = without.step.flops;
     return OK;
 }
@@ -193,7 +194,7 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
     TRY(again_plan(c, &p.shape, &p.engine, &p.again));
-    TRY(model_flops(c, &p, &p.model_flops));
+    TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
@@ -205,6 +206,27 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     *out = p;
     if (p.shape.again != NULL) out->shape.again = &out->again;
     return OK;
+}
+
+int64_t train_aux_sequences(const Config *c, int64_t data_ranks)
+{
+    if (c->moe_aux_scope == AUX_SEQUENCE) return 1;
+    return c->train_micro_batch * (c->moe_aux_scope == AUX_GLOBAL ? data_ranks : 1);
+}
+
+/* In which types a step computes, and over which tokens the auxiliary loss counts. */
+static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
+{
+    char tokens[32];
+    const Mesh *m = p->shape.mesh;
+    int64_t n = train_aux_sequences(c, m == NULL ? 1 : mesh_data_ranks(&m->shape));
+    TRY(text_printf(out, "precision   %s\n",
+                    c->run_compute == COMPUTE_BF16
+                        ? "bf16 products and activations; f32 main weights, gradients, moments"
+                        : "f32"));
+    if (c->moe_aux_loss == 0 || c->model_dense_layers >= c->model_layers) return OK;
+    return text_printf(out, "balance     groups of %" PRId64 " sequence%s, %s tokens each\n", n,
+                       n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
 }
 
 static Status print_bytes(Text *out, const char *name, size_t bytes, const char *what)
@@ -229,6 +251,7 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
                     text_thousands(active, p->engine.params_active)));
     TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
+    TRY(print_arithmetic(c, p, out));
     TRY(text_printf(out, "memory\n"));
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         TRY(print_bytes(out, engine_arena_names[i], p->engine.bytes[i], what[i]));

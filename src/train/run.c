@@ -47,8 +47,9 @@ typedef struct Trainer {
     Metrics metrics;
     Trace trace;
     GpuState gpu;
-    GpuReading reading; /* of the last step */
-    double peak_flops, started_s, last_loss;
+    GpuReading reading;             /* of the last step */
+    double roof_flops, sheet_flops; /* measured; of the data sheet, 0: not known */
+    double started_s, last_loss;
     int64_t step, saved_step, first_step;
     uint64_t position; /* sequences of finished steps */
 } Trainer;
@@ -168,15 +169,42 @@ static Status print_mesh(Trainer *t)
     return OK;
 }
 
+/* The one setting with which the loss depends on the mesh says how. */
+static void print_group(const Trainer *t)
+{
+    const Config *c = t->config;
+    int64_t ranks = mesh_data_ranks(&t->shape), n = train_aux_sequences(c, ranks);
+    if (c->moe_aux_scope != AUX_GLOBAL || c->moe_aux_loss == 0) return;
+    log_info("moe.aux_scope=global: the auxiliary loss counts %" PRId64 " sequences (%" PRId64
+             " tokens) together, train.micro_batch %" PRId64 " x %" PRId64 " data-parallel ranks",
+             n, n * c->data_sequence, c->train_micro_batch, ranks);
+}
+
+static Status find_sheet(Trainer *t)
+{
+    const Config *c = t->config;
+    const char *gpu = t->plan.gpu.gpu.name;
+    if (!t->plan.engine.on_gpu || t->options->sheet_flops == NULL) return OK;
+    TRY(t->options->sheet_flops(gpu, c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
+                                &t->sheet_flops));
+    if (t->sheet_flops == 0)
+        log_info("no data sheet of \"%s\" is known: there is no MFU, only the share of the "
+                 "measured roof",
+                 gpu);
+    return OK;
+}
+
 static Status open_all(Trainer *t)
 {
     const Config *c = t->config;
     TRY(open_log(t));
     TRY(print_mesh(t));
+    print_group(t);
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
-    t->peak_flops = peak_measure(c, t->plan.shape.threads);
+    t->roof_flops = peak_measure(c, t->plan.shape.threads);
+    TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
     TRY(open_data(t));
@@ -391,7 +419,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     m->gpu = t->reading;
     m->step_s = clock_s() - start;
     m->tokens_per_s = (double)m->tokens / m->step_s;
-    m->mfu = t->peak_flops > 0 ? t->plan.model_flops / m->step_s / t->peak_flops : 0;
+    metrics_shares(m, t->plan.model_flops, t->roof_flops, t->sheet_flops);
     TRY(tell(t, m, waited));
     m->ranks = t->world == NULL ? NULL : &t->ranks.spread;
     return OK;
@@ -406,9 +434,11 @@ static void progress(const Trainer *t, const StepMetrics *m)
     char speed[32];
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %s tokens/s  "
+                 "%s %.0f %%  "
                  "%.0f s left",
                  m->step, c->train_steps, m->result.loss, m->lr, m->result.grad_norm,
-                 text_thousands(speed, (int64_t)m->tokens_per_s),
+                 text_thousands(speed, (int64_t)m->tokens_per_s), m->mfu > 0 ? "MFU" : "roof",
+                 100 * (m->mfu > 0 ? m->mfu : m->roof_share),
                  mean * (double)(c->train_steps - m->step));
 }
 
@@ -463,7 +493,8 @@ static Status write_trace(Trainer *t)
 static Status begin_files(Trainer *t)
 {
     TRY(write_config(t));
-    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->peak_flops);
+    return metrics_start(&t->metrics, &t->engine, t->loader, &t->plan.engine, t->roof_flops,
+                         t->sheet_flops);
 }
 
 /* To the first step. */

@@ -12,6 +12,10 @@
 
 #include <signal.h>
 
+/* FLOP/s of the data sheet of a GPU that its driver calls so, in the type that computes; 0: no data
+ * sheet of it is known. */
+typedef Status SheetFlops(const char *gpu, Dtype type, double *out);
+
 typedef struct TrainOptions {
     bool resume;
     const char *init;                  /* a checkpoint to take initial weights from, or NULL */
@@ -19,6 +23,7 @@ typedef struct TrainOptions {
     int64_t *last_step;                /* where the run ended is written here, or NULL */
     Comm *world;                       /* the ranks that train together; NULL: one alone */
     bool *settled;                     /* did all ranks fail as one? written here, or NULL */
+    SheetFlops *sheet_flops;           /* for MFU; NULL: only the share of the measured roof */
 } TrainOptions;
 
 /* What a run will take of a GPU's memory. */
@@ -63,6 +68,13 @@ void train_take_share(Config *own, const Comm *world, BindShare *out);
 
 /* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. */
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);
+
+/* FLOPs that a step of the shape needs without what recompute does again; `plan` is the engine's. */
+Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
+                         double *out);
+
+/* Sequences over which the auxiliary loss counts tokens together, on so many data-parallel ranks. */
+int64_t train_aux_sequences(const Config *c, int64_t data_ranks);
 
 /* Tables for people: the configuration is config_print's. */
 Status train_plan_print(const Config *c, const TrainPlan *p, Text *out);

@@ -19,8 +19,8 @@ static const int64_t STEP_MOST = INT32_MAX; /* 68 years at one a second */
 static const ScanField FIELD[] = {
     { "kind", SCAN_TEXT, FIELD_OF(word) }, { "step", SCAN_NUMBER, FIELD_OF(given_step) },
     { "model", SCAN_TEXT, FIELD_OF(model) }, NUMBER(params_total), NUMBER(params_active),
-    NUMBER(peak_flops), NUMBER(experts), NUMBER(loss), NUMBER(aux_loss), NUMBER(lr),
-    NUMBER(grad_norm), NUMBER(tokens), NUMBER(step_s), NUMBER(tokens_per_s), NUMBER(mfu),
+    NUMBER(roof_flops), NUMBER(sheet_flops), NUMBER(experts), NUMBER(loss), NUMBER(aux_loss), NUMBER(lr),
+    NUMBER(grad_norm), NUMBER(tokens), NUMBER(step_s), NUMBER(tokens_per_s), NUMBER(mfu), NUMBER(roof_share),
     NUMBER(clock_mhz), NUMBER(power_w), NUMBER(bits_per_byte), RAW(moe_layers),
     RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
     RAW(expert_load_by_domain),

@@ -17,8 +17,8 @@ typedef struct MetricsLine {
     MetricsKind kind;
     int64_t step;             /* >= 0 in a step or eval line */
     const char *word, *model; /* word: the kind */
-    double params_total, params_active, peak_flops, experts;
-    double given_step, loss, aux_loss, lr, grad_norm, tokens, step_s, tokens_per_s, mfu,
+    double params_total, params_active, roof_flops, sheet_flops, experts;
+    double given_step, loss, aux_loss, lr, grad_norm, tokens, step_s, tokens_per_s, mfu, roof_share,
         bits_per_byte;
     double clock_mhz, power_w;
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;

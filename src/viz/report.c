@@ -77,17 +77,14 @@ static Status size_facts(Text *out, const RunData *d, const RunSummary *s)
 }
 
 /* Over the whole run: of the points of the curve, so nearly that of the steps. */
-static Status utilisation_fact(Text *out, const RunData *d)
+static Status share_fact(Text *out, const char *name, const Curve *c, const char *of, double flops)
 {
-    const Curve *mfu = &d->curve[RUN_MFU];
     double sum = 0;
     char value[32], peak[32];
-    for (int i = 0; i < mfu->n; i++) sum += isfinite(mfu->y[i]) ? mfu->y[i] : 0;
-    if (mfu->finite == 0) return OK;
-    (void)snprintf(value, sizeof value, "%.1f %%", 100 * sum / mfu->finite);
-    if (!(d->peak_flops > 0)) return fact(out, "Model FLOPs utilisation", value, "%s", "");
-    return fact(out, "Model FLOPs utilisation", value, "mean, of %sFLOP/s",
-                text_si(peak, d->peak_flops));
+    for (int i = 0; i < c->n; i++) sum += isfinite(c->y[i]) ? c->y[i] : 0;
+    if (c->finite == 0 || !(flops > 0)) return OK;
+    (void)snprintf(value, sizeof value, "%.1f %%", 100 * sum / c->finite);
+    return fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
 }
 
 static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
@@ -102,7 +99,10 @@ static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
         TRY(fact(out, "Held-out bits per byte", value, "step %lld → step %lld",
                  (long long)d->first_eval.step, (long long)d->last_eval.step));
     }
-    TRY(utilisation_fact(out, d));
+    TRY(share_fact(out, "Model FLOPs utilisation", &d->curve[RUN_MFU], "of the data sheet",
+                   d->sheet_flops));
+    TRY(share_fact(out, "Share of the measured roof", &d->curve[RUN_ROOF], "measured",
+                   d->roof_flops));
     if (!isfinite(s->least_share)) return OK;
     (void)snprintf(value, sizeof value, "%.1f %%", 100 * s->least_share);
     return fact(out, "Least loaded expert", value, "of mean load: layer %lld, expert %lld",

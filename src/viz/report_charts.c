@@ -167,7 +167,8 @@ static const Small RATES[] = {
 
 static const Small THROUGHPUT[] = {
     { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
-    { RUN_MFU, "Model FLOPs utilisation", SVG_PERCENT, true, false },
+    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
+    { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
     { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
     { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
 };
@@ -189,11 +190,8 @@ static bool has_throughput(const Report *r) { return any_of(r, THROUGHPUT, N_THR
 
 static Status write_throughput(Text *out, const Report *r)
 {
-    char peak[32];
-    if (r->data.peak_flops > 0)
-        TRY(text_printf(out,
-                        "<p class=\"note\">Utilisation is relative to a peak of %sFLOP/s.</p>\n",
-                        text_si(peak, r->data.peak_flops)));
+    TRY(part_note(out, "MFU is relative to the dense peak of the GPU's data sheet, where it is "
+                       "known; the roof is a large matrix product, measured when the run began."));
     return write_small(out, r, THROUGHPUT, N_THROUGHPUT);
 }
 

@@ -177,7 +177,8 @@ static Status make_room(Build *b)
     TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
     d->first_eval.step = d->last_eval.step = -1;
-    d->final_loss = d->params_total = d->params_active = d->peak_flops = (double)NAN;
+    d->final_loss = d->params_total = d->params_active = (double)NAN;
+    d->roof_flops = d->sheet_flops = (double)NAN;
     d->model = "";
     return d->moe_layers > 0 ? make_load_room(b) : OK;
 }
@@ -236,7 +237,7 @@ static Status take_start(Build *b, const MetricsLine *line)
     if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
     d->params_total = line->params_total;
     d->params_active = line->params_active;
-    d->peak_flops = line->peak_flops;
+    d->roof_flops = line->roof_flops, d->sheet_flops = line->sheet_flops;
     if (line->domains != NULL) TRY(take_domain_names(b, line->domains));
     if (line->moe_layers != NULL) take_layer_names(d, line->moe_layers);
     if (line->arenas_planned == NULL) return OK;
@@ -282,9 +283,10 @@ static bool is_recent_for_domains(const RunData *d, int64_t step)
 static Status take_step(Build *b, const MetricsLine *line)
 {
     RunData *d = b->d;
-    const double value[RUN_CURVES] = { line->loss,      line->aux_loss,     line->lr,
-                                       line->grad_norm, line->tokens_per_s, line->mfu,
-                                       line->clock_mhz, line->power_w };
+    double mfu = d->sheet_flops > 0 ? line->mfu : (double)NAN;
+    const double value[RUN_CURVES] = { line->loss,       line->aux_loss,     line->lr,
+                                       line->grad_norm,  line->tokens_per_s, mfu,
+                                       line->roof_share, line->clock_mhz,    line->power_w };
     for (int i = 0; i < RUN_CURVES; i++) curve_put(&d->curve[i], line->step, value[i]);
     d->steps++;
     d->bad_losses += !isfinite(line->loss);

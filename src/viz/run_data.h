@@ -20,7 +20,8 @@ typedef enum RunCurve {
     RUN_LR,
     RUN_GRAD_NORM,
     RUN_TOKENS_PER_S,
-    RUN_MFU,
+    RUN_MFU, /* only where the run names the data sheet that it is relative to */
+    RUN_ROOF,
     RUN_CLOCK_MHZ,
     RUN_POWER_W,
     RUN_CURVES
@@ -45,7 +46,7 @@ typedef struct RunNames {
 
 typedef struct RunData {
     const char *model; /* "" if no start line says */
-    double params_total, params_active, peak_flops;
+    double params_total, params_active, roof_flops, sheet_flops;
     int64_t first_step, last_step; /* of all lines, evaluations too */
     int64_t steps, evals, starts, bad_lines, bad_losses;
     int64_t final_step; /* the highest that has a step line; -1: none */

@@ -29,6 +29,7 @@ typedef struct Many {
     double limit;            /* of relative differences */
     double cosine;           /* above 0: gradients are as close as that instead */
     const char *const *also; /* more settings, of mesh and lone rank; NULL: none */
+    const char *const *lone; /* instead of these, those of the lone rank; NULL: the same */
 } Many;
 
 /* One rank's share of a tiny model. */
@@ -231,6 +232,7 @@ static inline Status many_run(void *state, Comm *world)
 {
     const Many *m = state;
     ManyRank one = { .also = m->also, .device = world->rank }, r = one;
+    if (m->lone != NULL) one.also = m->lone;
     Status s = many_open(&one, m->what, NULL);
     if (s == OK) s = many_open(&r, m->what, world);
     if (s == OK) s = many_compare(m, &one, &r);

@@ -36,7 +36,7 @@ static inline int run_count_steps(Lab *lab, const char *cell)
     return n;
 }
 
-/* The last line of a step without step_s, tokens_per_s and mfu; the last one counts, because a
+/* The last line of a step without step_s, tokens_per_s and shares of a peak; the last one counts, because a
  * resumed run repeats steps. */
 static inline const char *run_step_text(Lab *lab, const char *metrics, int step)
 {

@@ -281,10 +281,10 @@ static void so_it_is_where_all_tokens_want_the_same_experts(void **state)
     }
 }
 
-static void the_loss_of_a_batch_is_that_of_all_its_ranks(void **state)
+static void a_global_loss_is_that_of_all_its_ranks(void **state)
 {
     (void)state;
-    for (int i = 0; i < MESHES; i++) compare(WORLD(meshes[i], 0, "moe.aux_scope=batch"), 0);
+    for (int i = 0; i < MESHES; i++) compare(WORLD(meshes[i], 0, "moe.aux_scope=global"), 0);
 }
 
 static void what_is_made_again_is_the_same(void **state)
@@ -335,7 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_layer_over_ranks_is_the_layer_on_one),
         TEST(so_it_is_where_all_tokens_want_the_same_experts),
-        TEST(the_loss_of_a_batch_is_that_of_all_its_ranks),
+        TEST(a_global_loss_is_that_of_all_its_ranks),
         TEST(what_is_made_again_is_the_same),
         TEST(buffers_that_are_large_enough_change_nothing),
         TEST(buffers_that_are_too_small_are_flagged),

@@ -324,6 +324,35 @@ static void a_preset_loads_by_its_name(void **state)
     }
 }
 
+/* A plan of a large model must not take f32 in silence; the quickstart is for CPUs. */
+static void all_presets_but_the_quickstart_compute_in_bf16(void **state)
+{
+    (void)state;
+    Config c;
+    for (int i = 0; i < config_presets_n; i++) {
+        bool small = strcmp(config_presets[i].name, "quickstart") == 0;
+        CHECK_OK(config_load(&c, &arena, config_presets[i].name, NULL, 0));
+        if ((c.run_compute == COMPUTE_BF16) == small) fail_msg("%s", config_presets[i].name);
+    }
+}
+
+/* Qwen3 balances over the global batch (arXiv:2505.09388, section 2), DeepSeek over a sequence. */
+static void presets_balance_over_what_their_models_did(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t scope;
+    } cases[] = { { "mixtral-8x7b", AUX_BATCH },     { "mixtral-8x22b", AUX_BATCH },
+                  { "llama4-scout", AUX_BATCH },     { "qwen3-30b-a3b", AUX_GLOBAL },
+                  { "qwen3-235b-a22b", AUX_GLOBAL }, { "deepseek-v3", AUX_SEQUENCE } };
+    Config c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(config_load(&c, &arena, cases[i].name, NULL, 0));
+        CHECK_INT(c.moe_aux_scope, cases[i].scope);
+    }
+}
+
 static void a_source_that_is_neither_names_the_nearest_preset(void **state)
 {
     (void)state;
@@ -683,6 +712,7 @@ static void words_of_choices_stand_in_the_order_of_their_enums(void **state)
         { "attention.kind=gqa", offsetof(Config, attention_kind), ATTENTION_GQA },
         { "moe.score=sigmoid", offsetof(Config, moe_score), SCORE_SIGMOID },
         { "moe.aux_scope=batch", offsetof(Config, moe_aux_scope), AUX_BATCH },
+        { "moe.aux_scope=global", offsetof(Config, moe_aux_scope), AUX_GLOBAL },
         { "data.on_bad_line=skip", offsetof(Config, data_on_bad_line), BAD_LINE_SKIP },
     };
     Config c = defaults();
@@ -710,6 +740,8 @@ int main(void)
         TEST(a_configuration_may_be_a_pipe_and_must_hold_something),
         TEST(later_wins_fallback_preset_file_override),
         TEST(a_preset_loads_by_its_name),
+        TEST(all_presets_but_the_quickstart_compute_in_bf16),
+        TEST(presets_balance_over_what_their_models_did),
         TEST(a_source_that_is_neither_names_the_nearest_preset),
         TEST(deepseek_v2_lite_has_its_published_number_of_parameters),
         TEST(settings_that_do_not_fit_each_other_are_refused),

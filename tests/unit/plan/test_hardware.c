@@ -203,6 +203,46 @@ static void an_unknown_gpu_is_told_with_the_nearest(void **state)
     CHECK_NEAR(h.memory_gib, 432, 0);
 }
 
+static void a_data_sheet_is_found_by_the_whole_name_of_the_driver(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *driver;
+        double bf16, f32; /* TFLOP/s */
+    } cases[] = {
+        { "NVIDIA H200", 989.4, 66.9 },
+        { "NVIDIA H100 80GB HBM3", 989.4, 66.9 },
+        { "NVIDIA B200", 2250, 80 },
+        { "AMD Instinct MI300X", 1307.4, 163.4 },
+        { "AMD Instinct MI355X", 2516.6, 157.3 },
+        { "NVIDIA H100 PCIe", 0, 0 },
+        { "NVIDIA H200 NVL", 0, 0 },
+        { "NVIDIA H20", 0, 0 },
+        { "", 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double bf16 = -1, f32 = -1;
+        CHECK_OK(hardware_sheet_flops(cases[i].driver, DTYPE_BF16, &bf16));
+        CHECK_OK(hardware_sheet_flops(cases[i].driver, DTYPE_F32, &f32));
+        CHECK_NEAR(bf16, cases[i].bf16 * 1e12, 1);
+        CHECK_NEAR(f32, cases[i].f32 * 1e12, 1);
+    }
+}
+
+/* A preset that extends another must not take its name, too. */
+static void no_two_presets_are_one_gpu(void **state)
+{
+    (void)state;
+    Hardware a, b;
+    for (int i = 0; i < hardware_presets_n; i++) {
+        CHECK_OK(hardware_load(&a, &arena, hardware_presets[i].name));
+        for (int k = 0; k < i && a.gpu_driver != NULL; k++) {
+            CHECK_OK(hardware_load(&b, &arena, hardware_presets[k].name));
+            CHECK(b.gpu_driver == NULL || strcmp(a.gpu_driver, b.gpu_driver) != 0);
+        }
+    }
+}
+
 static void a_file_extends_a_preset(void **state)
 {
     (void)state;
@@ -225,6 +265,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_preset_loads_and_says_where_its_numbers_are_from),
         TEST(a_file_extends_a_preset),
+        TEST(a_data_sheet_is_found_by_the_whole_name_of_the_driver),
+        TEST(no_two_presets_are_one_gpu),
         TEST(presets_hold_the_figures_that_are_known),
         TEST(rates_lie_on_lines_over_the_logarithm_of_the_size),
         TEST(what_has_no_curve_takes_the_nearest_one),

@@ -189,6 +189,10 @@ static void what_a_model_file_leaves_out_follows_from_the_rest(void **state)
     CHECK(c.moe_normalise);
     CHECK_NEAR(c.moe_bias_rate, 0.01, 1e-12);
     CHECK_NEAR(c.moe_aux_loss, 0, 0);
+    CHECK_OK(primus(shape, "      num_experts: 8\n      moe_aux_loss_coeff: 0.5\n"
+                           "      moe_router_load_balancing_type: global_aux_loss\n"));
+    CHECK_NEAR(c.moe_aux_loss, 0.5, 0);
+    CHECK_INT(c.moe_aux_scope, AUX_GLOBAL);
 }
 
 static void dense_layers_come_first_or_not_at_all(void **state)

@@ -131,6 +131,37 @@ static void the_ladder_of_deepseek_v2_lite_comes_out(void **state)
     }
 }
 
+/* One all-reduce of counts a MoE layer and micro-batch, of all data-parallel ranks; none for what
+ * one rank counts alone. */
+static void a_global_group_costs_a_sum_of_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t gpus;
+        const char *pp;
+    } cases[] = { { 8, "mesh.pp=1" }, { 16, "mesh.pp=1" }, { 8, "mesh.pp=8" } };
+    for (int i = 0; i < 3; i++) {
+        double context_s[2];
+        Question q;
+        for (int global = 0; global < 2; global++) {
+            const char *const set[] = { "train.batch=64", "train.micro_batch=2", cases[i].pp,
+                                        global ? "moe.aux_scope=global" : "moe.aux_scope=batch" };
+            PlanPrice p;
+            open_plan(&q, "qwen3-30b-a3b", "h200", cases[i].gpus, "switchyard", set, 4);
+            CHECK_OK(planner_price(q.planner, &q.layout, &p));
+            context_s[global] = p.part_s[PLAN_CONTEXT];
+            if (global == 0) close_plan(&q);
+        }
+        CollectiveCost sum;
+        CollectiveGroup g = roofline_group(&q.hardware, q.layout.dp, 1);
+        CHECK_OK(collective_cost(&q.hardware, COLLECTIVE_ALL_REDUCE, &g, 2 * 128 * 4, &sum));
+        double want = 48 * 64 / (2 * (double)q.layout.dp) * sum.s;
+        CHECK_NEAR(context_s[0], 0, 0);
+        CHECK_NEAR(context_s[1], q.layout.dp == 1 ? 0 : want, 1e-6 * want);
+        close_plan(&q);
+    }
+}
+
 static uint32_t seed = 12345;
 
 static int pick(const int *of, int n)
@@ -325,6 +356,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(one_rank_takes_what_the_engine_counts),
+        TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),
         TEST(the_ladder_of_deepseek_v2_lite_comes_out),
         TEST(prices_are_those_of_the_counting_run_and_the_simulator),

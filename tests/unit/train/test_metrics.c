@@ -85,9 +85,8 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     (void)state;
     RunPlace p;
     place_open(&p);
-    StepMetrics s = {
-        .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192, .mfu = 0.125
-    };
+    StepMetrics s = { .step = 7, .tokens = 96, .lr = 0.25, .step_s = 0.5, .tokens_per_s = 192 };
+    metrics_shares(&s, 10, 80, 160);
     s.result = tiny_steps(&p.t, 0, 1);
     CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
     cJSON *j = line(&p, 0);
@@ -96,6 +95,7 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
     CHECK_NEAR(number(j, "lr"), 0.25, 0);
     CHECK_NEAR(number(j, "step_s"), 0.5, 0);
     CHECK_NEAR(number(j, "tokens_per_s"), 192, 0);
+    CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
     CHECK_NEAR(number(j, "mfu"), 0.125, 0);
     CHECK_NEAR(number(j, "loss"), s.result.loss, 0);
     CHECK_NEAR(number(j, "aux_loss"), s.result.aux_loss, 0);
@@ -110,6 +110,22 @@ static void a_step_line_has_every_number_and_the_load_over_all_domains(void **st
             CHECK_NEAR(cell(load, layer, e), l[0] + l[6], 0);
         }
     }
+    cJSON_Delete(j);
+    place_close(&p);
+}
+
+static void without_a_data_sheet_there_is_no_mfu(void **state)
+{
+    (void)state;
+    RunPlace p;
+    place_open(&p);
+    StepMetrics s = { .step = 1, .step_s = 0.5 };
+    s.result = tiny_steps(&p.t, 0, 1);
+    metrics_shares(&s, 10, 80, 0);
+    CHECK_OK(metrics_step(&p.metrics, &p.t.engine, p.loader, &s));
+    cJSON *j = line(&p, 0);
+    CHECK_NEAR(number(j, "roof_share"), 0.25, 0);
+    CHECK(cJSON_GetObjectItem(j, "mfu") == NULL);
     cJSON_Delete(j);
     place_close(&p);
 }
@@ -233,13 +249,14 @@ static void start_names_model_domains_layers_and_plan(void **state)
     (void)state;
     RunPlace p;
     place_open(&p);
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2.5e11));
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2.5e11, 1e15));
     cJSON *j = line(&p, 0);
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetObjectItem(j, "kind")), "start");
     CHECK_NEAR(number(j, "params_total"), p.t.engine.params.total, 0);
     CHECK_NEAR(number(j, "params_active"), p.t.engine.params.active, 0);
     CHECK_NEAR(number(j, "experts"), 6, 0);
-    CHECK_NEAR(number(j, "peak_flops"), 2.5e11, 0);
+    CHECK_NEAR(number(j, "roof_flops"), 2.5e11, 0);
+    CHECK_NEAR(number(j, "sheet_flops"), 1e15, 0);
     const cJSON *domains = cJSON_GetObjectItem(j, "domains"),
                 *layers = cJSON_GetObjectItem(j, "moe_layers");
     CHECK_TEXT(cJSON_GetStringValue(cJSON_GetArrayItem(domains, 0)), "we\"b");
@@ -256,13 +273,13 @@ static void lines_are_in_the_file_at_once_and_later_runs_append(void **state)
     (void)state;
     RunPlace p;
     place_open(&p);
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 1));
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 1, 0));
     cJSON_Delete(line(&p, 0)); /* before anything is closed */
     metrics_close(&p.metrics);
     CHECK_OK(metrics_open_log(&p.metrics, p.folder));
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2));
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 2, 0));
     cJSON *j = line(&p, 1);
-    CHECK_NEAR(number(j, "peak_flops"), 2, 0);
+    CHECK_NEAR(number(j, "roof_flops"), 2, 0);
     cJSON_Delete(j);
     place_close(&p);
 }
@@ -276,9 +293,9 @@ static void half_a_line_is_ended_before_the_next(void **state)
     FILE *f = fopen(p.path, "w");
     CHECK(f != NULL && fputs("{\"kind\":\"st", f) >= 0 && fclose(f) == 0);
     CHECK_OK(metrics_open_log(&p.metrics, p.folder));
-    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 3));
+    CHECK_OK(metrics_start(&p.metrics, &p.t.engine, p.loader, &p.t.plan, 3, 0));
     cJSON *j = line(&p, 1);
-    CHECK_NEAR(number(j, "peak_flops"), 3, 0);
+    CHECK_NEAR(number(j, "roof_flops"), 3, 0);
     cJSON_Delete(j);
     place_close(&p);
 }
@@ -287,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_step_line_has_every_number_and_the_load_over_all_domains),
+        TEST(without_a_data_sheet_there_is_no_mfu),
         TEST(the_load_by_domain_is_written_when_asked_for),
         TEST(a_step_on_a_gpu_has_its_launches_and_what_the_driver_tells),
         TEST(a_loss_that_is_not_finite_is_null),

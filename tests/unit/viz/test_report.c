@@ -101,25 +101,29 @@ static void has_not(const Run *r, const char *part)
 
 /* ---- lines ---- */
 
-static void put_start(Run *r, const char *model)
+/* more: further keys. */
+static void put_start_with(Run *r, const char *model, const char *more)
 {
     CHECK(fprintf(r->metrics,
                   "{\"kind\":\"start\",\"model\":\"%s\",\"params_total\":18742272,"
                   "\"params_active\":9300000,\"domains\":[\"postgres\",\"bible\"],\"experts\":4,"
                   "\"moe_layers\":[1,5],\"arenas_planned\":{\"run\":4194304,\"slot\":1048576},"
-                  "\"peak_flops\":4e11}\n",
-                  model) > 0);
+                  "\"roof_flops\":4e11%s}\n",
+                  model, more) > 0);
 }
+
+static void put_start(Run *r, const char *model) { put_start_with(r, model, ""); }
 
 /* Layer 1 is (a, b, 100, 100), layer 5 uniform. */
 static void put_step(Run *r, int step, double loss, int a, int b)
 {
-    CHECK(fprintf(r->metrics,
-                  "{\"kind\":\"step\",\"step\":%d,\"loss\":%.6g,\"aux_loss\":0.001,\"lr\":0.0005,"
-                  "\"grad_norm\":1.25,\"tokens\":4096,\"step_s\":0.5,\"tokens_per_s\":8192,"
-                  "\"mfu\":0.4,\"memory_bytes\":{\"run\":4194304,\"slot\":524288},"
-                  "\"expert_load\":[[%d,%d,100,100],[7,7,7,7]]}\n",
-                  step, loss, a, b) > 0);
+    CHECK(fprintf(
+              r->metrics,
+              "{\"kind\":\"step\",\"step\":%d,\"loss\":%.6g,\"aux_loss\":0.001,\"lr\":0.0005,"
+              "\"grad_norm\":1.25,\"tokens\":4096,\"step_s\":0.5,\"tokens_per_s\":8192,"
+              "\"mfu\":0.4,\"roof_share\":0.625,\"memory_bytes\":{\"run\":4194304,\"slot\":524288},"
+              "\"expert_load\":[[%d,%d,100,100],[7,7,7,7]]}\n",
+              step, loss, a, b) > 0);
 }
 
 static void put_eval(Run *r, int step, double bits)
@@ -188,7 +192,7 @@ static void the_report_shows_the_runs_numbers(void **state)
         ">2<small>nats a token, step 4",
         "3.250 → 1.500",
         "50.0 %<small>of mean load: layer 1, expert 0",
-        "40.0 %<small>mean, of 400 GFLOP/s",
+        "62.5 %<small>mean, of 400 GFLOP/s",
         "<td>run</td><td>4.00 MiB</td><td>4.00 MiB</td><td>100.0 %</td>",
         "<td>slot</td><td>1.00 MiB</td><td>512 KiB</td><td>50.0 %</td>",
         "<td>postgres</td><td>1.500</td><td>1.500</td><td>3.125</td><td>1.375</td>",
@@ -405,6 +409,27 @@ static void a_run_without_moe_layers_has_no_expert_section(void **state)
     has_not(&r, "id=\"experts\"");
     has_not(&r, "id=\"memory\"");
     has_not(&r, "Least loaded expert");
+    run_close(&r);
+}
+
+static void shares_are_shown_with_what_they_are_relative_to(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_start(&r, "m");
+    put_step(&r, 1, 2, 90, 110);
+    run_report(&r);
+    has(&r, "<dt>Share of the measured roof</dt><dd>62.5 %<small>mean, of 400 GFLOP/s measured");
+    has_not(&r, "utilisation"); /* a file of before says mfu and means the roof */
+    run_close(&r);
+    run_open(&r);
+    put_start_with(&r, "m", ",\"sheet_flops\":9.9e14");
+    put_step(&r, 1, 2, 90, 110);
+    run_report(&r);
+    has(&r, "<dt>Model FLOPs utilisation</dt><dd>40.0 %<small>mean, of 990 TFLOP/s of the data");
+    has(&r, "<h3>Model FLOPs utilisation (MFU)</h3>");
+    has(&r, "<h3>Share of the measured roof</h3>");
     run_close(&r);
 }
 
@@ -723,6 +748,7 @@ int main(void)
         TEST(a_file_without_a_step_is_an_error),
         TEST(too_little_scratch_is_an_error_and_is_given_back),
         TEST(a_run_without_moe_layers_has_no_expert_section),
+        TEST(shares_are_shown_with_what_they_are_relative_to),
         TEST(clock_and_power_of_a_gpu_stand_under_throughput),
         TEST(a_run_of_one_step_is_shown_as_dots),
         TEST(bits_per_byte_that_are_not_known_are_not_shown),

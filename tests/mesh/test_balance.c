@@ -1,0 +1,84 @@
+/* The groups of the auxiliary loss: the same sequences on any mesh, except where all data-parallel
+ * ranks are asked for. A large coefficient, so that losses and gradients show it. */
+#include "harness/mesh_cases.h"
+
+#define PAIRS "moe.aux_loss=3", "moe.aux_scope=batch", "train.batch=8", "train.micro_batch=2"
+#define ALL   "moe.aux_loss=3", "moe.aux_scope=global", "train.batch=4", "train.micro_batch=2"
+
+enum { FEW = 3 };
+
+static int differs(const ManyCase *c, int steps, double limit, const char *const *lone)
+{
+    Many m = { .what = c, .steps = steps, .limit = limit, .lone = lone };
+    int failed = -1;
+    Status s = comm_threads(c->ranks, 60, many_run, &m, &failed);
+    if (s != OK) print_message("%s, rank %d: %s\n", c->name, failed, status_message());
+    return s != OK;
+}
+
+static void pairs_of_sequences_are_the_same_on_any_mesh(void **state)
+{
+    (void)state;
+    static const ManyCase cases[] = {
+        { "dp 2", 2, { MLA, PAIRS } },
+        { "dp 4", 4, { GQA, PAIRS, "mesh.zero=3" } },
+        { "dp 2, cp 2", 4, { MLA, PAIRS, "mesh.cp=2" } },
+        { "ep 2, replicas", 4, { MLA, PAIRS, WORST, "mesh.ep=2", "mesh.shard=2" } },
+        { "pp 2", 2, { MLA, PAIRS, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" } },
+        { "pp 2, ep 2 over cp 2", 4, { GQA, PAIRS, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.cp=2" } },
+    };
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wrong += differs(&cases[i], i == 0 ? MANY_STEPS : FEW, 1e-5, NULL);
+    CHECK_INT(wrong, 0);
+}
+
+/* One micro-batch a rank, so that the ranks' sequences together are the lone rank's micro-batch. */
+static void a_global_group_is_what_all_data_parallel_ranks_hold(void **state)
+{
+    (void)state;
+    static const char *const whole[] = { "moe.aux_scope=batch", "train.micro_batch=4", NULL };
+    static const char *const pairs[] = { "moe.aux_scope=batch", NULL };
+    static const ManyCase cases[] = {
+        { "dp 2", 2, { MLA, ALL, "mesh.zero=2" } },
+        { "dp 2, cp 2", 4, { GQA, ALL, "mesh.cp=2" } },
+        { "dp 2 as replicas, pp 2", 4, { MLA, ALL, "mesh.pp=2", "mesh.shard=1" } },
+    };
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wrong += differs(&cases[i], i == 0 ? MANY_STEPS : FEW, 1e-5, whole);
+    CHECK_INT(wrong, 0);
+    CHECK(differs(&cases[0], 1, 1e-5, pairs));
+}
+
+/* Without weights all scores are alike, and ties go to the first experts: every group's term is 1,
+ * so a step's loss is the coefficient, once a layer. */
+static void a_step_counts_each_group_once(void **state)
+{
+    (void)state;
+    static const char *const scopes[] = { "moe.aux_scope=sequence", "moe.aux_scope=batch",
+                                          "moe.aux_scope=global" };
+    for (int i = 0; i < 3; i++) {
+        ManyCase c = { "no weights",
+                       2,
+                       { MLA, "moe.aux_loss=0.7", "train.batch=8", "train.micro_batch=2",
+                         "model.init_std=0", scopes[i] } };
+        CHECK(!differs(&c, 1, 1e-6, NULL));
+        ManyRank one = { 0 };
+        StepResult r;
+        CHECK_OK(many_open(&one, &c, NULL));
+        CHECK_OK(many_step(&one, 0, &r));
+        CHECK_NEAR(r.aux_loss, 0.7 * one.t.engine.spec.n_moe, 1e-6);
+        many_close(&one);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(pairs_of_sequences_are_the_same_on_any_mesh),
+        TEST(a_global_group_is_what_all_data_parallel_ranks_hold),
+        TEST(a_step_counts_each_group_once),
+    };
+    return TEST_RUN(tests);
+}
