@@ -25,7 +25,8 @@ Hugging Face lacks the 1 / K.
 
 No rounding may change a route. So a sequence is drawn again until, at the weights of its step, the
 last expert chosen is MARGIN above the first that is not, and so the groups of experts, for every token
-in every layer; a seed that leads to none is passed over. The router's bias and its rate are multiples of 1/256, hence exact.
+in every layer; a seed that leads to none is passed over, and
+one whose steps are all clipped or none. The router's bias and its rate are multiples of 1/256, hence exact.
 """
 import math
 
@@ -48,11 +49,11 @@ MLA = dict(
     attention=dict(kind="mla", heads=3, q_rank=11, kv_rank=7, nope_dim=5, rope_dim=6, v_dim=9,
                    rope_theta=100, rope_interleaved=True, document_mask=True),
     moe=dict(experts=12, shared=2, top_k=3, ffn=5, score="sigmoid", groups=4, top_groups=2,
-             group_score_top=2, normalise=True, scaling=1.75, bias_rate=1 / 128, aux_loss=0.2,
+             group_score_top=2, normalise=True, scaling=1.75, bias_rate=1 / 64, aux_loss=0.2,
              aux_scope="sequence"),
     data=dict(sequence=16, shuffle=False, validation=0),
-    train=dict(steps=10, batch=8, micro_batch=2, clip_norm=1.3),
-    optimizer=dict(lr=2e-2, min_lr=5e-3, warmup_steps=3, decay_steps=8, beta1=0.8, beta2=0.9, eps=2e-3,
+    train=dict(steps=10, batch=8, micro_batch=2, clip_norm=1.5),
+    optimizer=dict(lr=5e-3, min_lr=1e-3, warmup_steps=3, decay_steps=8, beta1=0.8, beta2=0.9, eps=5e-3,
                    weight_decay=0.5))
 
 # everything that MLA is not; no warm-up, no clipping, the cosine ends with the run
@@ -64,9 +65,9 @@ GQA = dict(
                    document_mask=False),
     moe=dict(experts=6, shared=0, top_k=2, ffn=7, score="softmax", normalise=False, scaling=2.25,
              aux_loss=0.1, aux_scope="batch"),
-    data=dict(sequence=14, shuffle=False, validation=0),
-    train=dict(steps=10, batch=6, micro_batch=2, clip_norm=0),
-    optimizer=dict(lr=2e-2, min_lr=1e-3, warmup_steps=0, decay_steps=0, beta1=0.9, beta2=0.8, eps=5e-3,
+    data=dict(sequence=12, shuffle=False, validation=0),
+    train=dict(steps=10, batch=8, micro_batch=2, clip_norm=0),
+    optimizer=dict(lr=5e-3, min_lr=5e-4, warmup_steps=0, decay_steps=0, beta1=0.9, beta2=0.8, eps=5e-3,
                    weight_decay=0.3))
 
 
@@ -113,8 +114,9 @@ def shapes(rows):
 class Model:
     def __init__(self, rows, rng):
         self.rows, self.w, self.bias = rows, {}, {}
+        std_of = {"gate": 0.6, "embed_tokens": 0.4 if rows["model"].get("tied") else 0.6}
         for name, shape in shapes(rows).items():
-            std = 0.5 if name.endswith("gate.weight") else 0.25
+            std = std_of.get(name.split(".")[-2], 0.25)
             x = (std * rng.standard_normal(shape) + (len(shape) == 1)).astype(np.float32)
             self.w[name] = torch.tensor(x, dtype=torch.float64, requires_grad=True)
         for i in range(rows["model"]["dense_layers"], rows["model"]["layers"]):
@@ -324,7 +326,8 @@ def steps(rows, rng):
             if step in KEPT:
                 param[k] += [now(x) for x in (p, optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_sq"])]
     hugging_face(model, *stream.sequences(0, 2))
-    check_clipping(rows, [r["norm"] for r in records])
+    if not well_clipped(rows, [r["norm"] for r in records]):
+        return None
     out = dict(token=stream.token, document=np.array(stream.document))
     out |= {k: np.stack([np.asarray(r[k]) for r in records]) for k in records[0]}
     out |= {f"param/{k}": np.stack(v) for k, v in param.items()}
@@ -333,12 +336,11 @@ def steps(rows, rng):
     return out
 
 
-def check_clipping(rows, norms):
+def well_clipped(rows, norms):
     """Some steps are clipped and some are not, none by a hair."""
     limit = rows["train"]["clip_norm"]
-    if limit > 0:
-        clipped = sum(n > 1.02 * limit for n in norms)
-        assert 3 <= clipped <= 7 and clipped + sum(n < 0.98 * limit for n in norms) == len(norms), norms
+    clipped = sum(n > 1.01 * limit for n in norms)
+    return limit == 0 or 3 <= clipped <= 7 and clipped + sum(n < 0.99 * limit for n in norms) == len(norms)
 
 
 # ---- Hugging Face ----
@@ -395,11 +397,11 @@ def hugging_face(model, id, target, doc):
 
 
 def make(folder, made_by):
-    for name, rows in (("mla", MLA), ("gqa", GQA)):
-        seed, arrays = -1, None
-        while arrays is None:
-            seed += 1
+    for name, rows, first_seed in (("mla", MLA, 0), ("gqa", GQA, 7)):
+        for seed in range(first_seed, 100):
             arrays = steps(rows, np.random.default_rng(seed))
+            if arrays is not None:
+                break
         golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)
         with open(f"{folder}/{name}.yaml", "w") as f:
             yaml.safe_dump(rows, f, sort_keys=False)
