@@ -315,7 +315,7 @@ static const TrajectoryCase trajectory_alone[] = { { "mla", "mla", 1, { NULL } }
 #define WORST "moe.buffers=worst"
 
 static const TrajectoryCase trajectory_meshes[] = {
-    { "dp 2", "mla", 2, { "mesh.zero=1" } },
+    { "dp 2, zero 0", "mla", 2, { "mesh.zero=0" } },
     { "dp 4, zero 3", "mla", 4, { "mesh.zero=3" } },
     { "dp 4, zero 2, shard 2", "mla", 4, { "mesh.zero=2", "mesh.shard=2" } },
     { "ep 2, bounded", "mla", 2, { "mesh.ep=2", "moe.buffer_factor=1" } },
