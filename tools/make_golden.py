@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Make tests/golden/ops/*.golden and tests/golden/model/*.golden: what PyTorch says.
+"""Make tests/golden/ops/, tests/golden/model/ and tests/golden/trajectory/: what PyTorch says.
 
-    make_golden.py [ops|model]          run from the top of the tree; needs the versions below
+    make_golden.py [ops|model|trajectory]    run from the top of the tree; needs the versions below
 
-The witness of tests/op/test_golden_ops.c and tests/unit/model/test_golden_model.c. Ops are computed
-in float64 from float32 inputs, gradients by autograd, and rounded at the end; models are Hugging
-Face's own classes in float32. Array names are the names of the op's ports (src/op/NAME.c), so the
+The witness of tests/op/test_golden_ops.c, tests/unit/model/test_golden_model.c and, for whole steps
+(golden_trajectory.py), tests/unit/train/test_trajectory.c. Ops are computed in float64 from float32
+inputs, gradients by autograd, and rounded at the end; models are Hugging Face's own classes in
+float32. Array names are the names of the op's ports (src/op/NAME.c), so the
 test binds them in a loop: CASE/PORT, and CASE/PORT.before for what an accumulating port starts with.
 """
 import math
@@ -18,6 +19,7 @@ import transformers
 
 import golden_format
 import golden_models
+import golden_trajectory
 
 VERSIONS = {"torch": (torch.__version__, "2.15.0"), "transformers": (transformers.__version__, "5.23.0")}
 OUT = "tests/golden"
@@ -444,7 +446,10 @@ def make_ops(made_by):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     made_by = check_versions()
-    if "model" not in sys.argv[1:]:
+    wanted = sys.argv[1:] or ["ops", "model", "trajectory"]
+    if "ops" in wanted:
         make_ops(made_by)
-    if "ops" not in sys.argv[1:]:
+    if "model" in wanted:
         golden_models.make(f"{OUT}/model", made_by)
+    if "trajectory" in wanted:
+        golden_trajectory.make(f"{OUT}/trajectory", made_by)

@@ -14,7 +14,8 @@
  * n_ge = tokens of g sent to e, P_ge = mean over g of q_e, q = p / sum(p) (= p for softmax). n_ge
  * is a constant in backward. aux_scale = coefficient / number of groups in the global batch.
  * (DeepSeek-V2 §2.1.4 is the expert-level balance loss per sequence; Switch arXiv:2101.03961 the
- * batch-wise one.)
+ * batch-wise one. Megatron-LM divides by K as we do, Hugging Face's load_balancing_loss_func does
+ * not: the same coefficient weighs K times as much there.)
  *
  *   backward: dp from dweight through the chosen entries (and their normalisation) and from the
  *   auxiliary loss through q; then dlogits = J^T dp of softmax or sigmoid.

@@ -214,6 +214,72 @@ static void gradients_are_derivatives_of_the_loss(void **state)
     }
 }
 
+/* Random numbers for the parameters of one role in one layer, 0 for all others. */
+static void set_direction(const Tiny *t, const Param *like, uint64_t seed, float *out)
+{
+    memset(out, 0, (size_t)t->engine.params.elems[BUF_MAIN] * sizeof *out);
+    for (int i = 0; i < t->engine.params.n; i++) {
+        const Param *p = &t->engine.params.at[i];
+        if (p->layer != like->layer || p->role != like->role) continue;
+        rng_fill_normal(out + p->first[BUF_MAIN], param_elems(p), seed, rng_stream(p->name), 0, 1);
+    }
+}
+
+/* The loss's derivative along a random direction is what g says, if g says that it is no small one:
+ * else we draw again. The step is so long that the loss changes by 2e-3, far above its rounding. */
+static void role_has_its_gradient(Tiny *t, const Param *like, const float *g, float *direction)
+{
+    double slope = 0, usual = 0;
+    for (uint64_t seed = 1; fabs(slope) <= usual; seed++) {
+        double square = 0;
+        set_direction(t, like, seed, direction);
+        slope = 0;
+        for (int64_t i = 0; i < t->engine.params.elems[BUF_MAIN]; i++) {
+            double part = (double)g[i] * (double)direction[i];
+            slope += part;
+            square += part * part;
+        }
+        usual = sqrt(square);
+        if (!(usual > 0)) fail_msg("%s has no gradient", like->name);
+    }
+    double h = fmin(1e-3 / fabs(slope), 2e-2);
+    move_weights(t, direction, h);
+    double up = look(t).loss;
+    move_weights(t, direction, -2 * h);
+    double have = (up - look(t).loss) / (2 * h);
+    move_weights(t, direction, h);
+    if (!(fabs(have / slope - 1) <= 1e-2)) {
+        fail_msg("%s and its role: the loss rises by %g, by its gradient %g", like->name, have,
+                 slope);
+    }
+}
+
+/* Along the gradient itself nobody misses what it lacks. All experts are chosen, so that no step
+ * changes which. */
+static void no_role_s_gradient_is_dropped(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        Tiny t;
+        void *memory = NULL;
+        open_with(&t, m,
+                  TINY("train.clip_norm=0", "optimizer.weight_decay=0", "moe.bias_rate=1e-9",
+                       "moe.groups=1", "moe.top_groups=1", "moe.top_k=6", "train.batch=2",
+                       "train.micro_batch=1", "run.threads=1"));
+        int64_t n = t.engine.params.elems[BUF_MAIN];
+        CHECK_OK(arena_alloc(&t.arena, 2 * (size_t)n * sizeof(float), &memory));
+        float *g = memory, *direction = g + n;
+        look(&t);
+        memcpy(g, t.engine.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof *g);
+        for (int i = 0; i < t.engine.params.n; i++) {
+            const Param *p = &t.engine.params.at[i];
+            bool first = i == 0 || p[-1].layer != p->layer || p[-1].role != p->role;
+            if (first && p->first[BUF_MAIN] >= 0) role_has_its_gradient(&t, p, g, direction);
+        }
+        tiny_close(&t);
+    }
+}
+
 static void bf16_follows_f32_closely(void **state)
 {
     (void)state;
@@ -293,6 +359,7 @@ int main(void)
         TEST(used_bytes_are_the_planned_bytes),
         TEST(threads_do_not_change_a_bit),
         TEST(gradients_are_derivatives_of_the_loss),
+        TEST(no_role_s_gradient_is_dropped),
         TEST(bf16_follows_f32_closely),
         TEST(training_on_one_batch_learns_it),
         TEST(every_token_reaches_top_k_experts_in_its_domain),

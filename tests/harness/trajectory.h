@@ -1,0 +1,340 @@
+/*
+ * trajectory: `train_run` itself, from shards and a checkpoint of initial weights in a folder of its
+ * own, beside the same ten steps by PyTorch (tests/golden/trajectory/NAME.golden and NAME.yaml;
+ * tools/golden_trajectory.py says what the arrays are).
+ *
+ * What a run leaves is all that is looked at: metrics.jsonl has losses, norms, rates and the experts'
+ * loads of every step; the checkpoints have weights, moments and the router's bias. An engine of one
+ * rank reads them, so a run of any mesh, type or device is compared in the same way.
+ */
+#ifndef TESTS_HARNESS_TRAJECTORY_H
+#define TESTS_HARNESS_TRAJECTORY_H
+
+#include "golden/golden.h"
+
+#include "base/log.h"
+#include "data/shard.h"
+#include "train/checkpoint.h"
+#include "train/train.h"
+#include "viz/metrics_reader.h"
+
+#include <stdlib.h>
+
+typedef struct Trajectory {
+    Golden golden;
+    Arena arena, scratch;
+    char folder[64], init[FILE_PATH_MAX], shard[FILE_PATH_MAX], run[FILE_PATH_MAX];
+    const char *yaml;
+    size_t yaml_bytes;
+    Config config; /* of the engine: one rank, f32, CPU */
+    Engine engine; /* writes the initial weights, reads what a run saved */
+    double worst_loss, worst_norm, worst_tensor; /* relative differences of the last comparison */
+} Trajectory;
+
+/* Relative differences that pass: of losses, of norms, of weights and moments. */
+typedef struct TrajectoryLimits {
+    double loss, norm;
+    double tensor; /* 0: neither checkpoints nor loads are looked at */
+} TrajectoryLimits;
+
+/* In f32 on any mesh; loads and biases are equal. The rate is the same in any type. */
+static const TrajectoryLimits trajectory_f32 = { 1e-5, 1e-5, 1e-5 };
+static const double TRAJECTORY_LR = 1e-7;
+
+/* On one rank: about three times what was measured, 5.3e-3 and 3.1e-2. A rounding sends a few tokens
+ * to other experts. */
+static const TrajectoryLimits trajectory_bf16 = { 2e-2, 0.1, 0 };
+
+typedef struct TrajectoryCase {
+    const char *name, *model; /* its files in tests/golden/trajectory */
+    int ranks;
+    const char *settings[8];
+} TrajectoryCase;
+
+/* ---- set-up ---- */
+
+static inline void trajectory_config(Trajectory *t, const char *run_dir,
+                                     const char *const *settings, Config *out)
+{
+    static const char *const every_step[] = { "checkpoint.every=1", "checkpoint.keep=100",
+                                              "comm.timeout_s=100" };
+    CHECK_OK(config_default(out, &t->arena));
+    CHECK_OK(config_parse(out, &t->arena, "trajectory", t->yaml, t->yaml_bytes));
+    for (int i = 0; i < 3; i++) CHECK_OK(config_override(out, &t->arena, every_step[i]));
+    for (; settings != NULL && *settings != NULL; settings++) {
+        CHECK_OK(config_override(out, &t->arena, *settings));
+    }
+    out->data_sources = (ConfigSources){ .n = 1, .at = { { "stream", t->shard, 1 } } };
+    out->run_dir = run_dir;
+    CHECK_OK(config_check(out));
+}
+
+static inline void trajectory_write_shard(Trajectory *t)
+{
+    Tensor token = golden_find(&t->golden, "token"), document = golden_find(&t->golden, "document");
+    const int32_t *at = token.data, *length = document.data;
+    ShardWriter w = { 0 };
+    CHECK_OK(shard_create(&w, t->shard, t->config.model_vocab, &t->arena));
+    for (int64_t d = 0; d < tensor_elems(&document); d++) {
+        CHECK_OK(shard_append(&w, at, length[d]));
+        CHECK_OK(shard_end_document(&w));
+        at += length[d];
+    }
+    CHECK_INT(at - (const int32_t *)token.data, tensor_elems(&token));
+    CHECK_OK(shard_commit(&w));
+    shard_writer_close(&w);
+}
+
+/* A parameter's array, by what changes most slowly: (what was kept when, its elements). */
+static inline Tensor trajectory_array(const Trajectory *t, const Param *p, int64_t row)
+{
+    Tensor all = golden_get(&t->golden, p->first[BUF_STATE] < 0 ? "param" : "state", p->name);
+    int64_t n = param_elems(p);
+    CHECK_INT(tensor_elems(&all), all.dim[0] * n);
+    CHECK_INT(all.rank, p->rank + 1);
+    for (int d = 0; d < p->rank; d++) CHECK_INT(all.dim[d + 1], p->dim[d]);
+    CHECK(row < all.dim[0]);
+    return (Tensor){ (float *)all.data + row * n, DTYPE_F32, 1, { n } };
+}
+
+/* Every parameter has its array, and every array its parameter. */
+static inline void trajectory_write_init(Trajectory *t)
+{
+    Engine *e = &t->engine;
+    Checkpointer saver = { 0 };
+    int arrays = 0;
+    for (int i = 0; i < t->golden.n; i++) arrays += strchr(t->golden.at[i].name, '/') != NULL;
+    CHECK_INT(e->params.n, arrays);
+    CHECK_OK(engine_init_weights(e, 1)); /* padding and moments become zero */
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        Tensor from = trajectory_array(t, p, 0);
+        Tensor to = param_view(p, &e->memory, p->first[BUF_STATE] < 0 ? BUF_MAIN : BUF_STATE);
+        memcpy(to.data, from.data, tensor_bytes(&to));
+    }
+    CHECK_OK(checkpointer_open(&saver, &t->config, e, &t->arena));
+    CHECK_OK(checkpoint_save(&saver, 0, 0));
+    CHECK_OK(checkpoint_finish(&saver));
+    checkpointer_close(&saver);
+}
+
+static inline void trajectory_open(Trajectory *t, const char *model)
+{
+    char path[FILE_PATH_MAX], *yaml = NULL;
+    EnginePlan plan;
+    *t = (Trajectory){ .folder = "/tmp/switchyard_trajectory_XXXXXX" };
+    log_set_level(LOG_WARN);
+    CHECK(mkdtemp(t->folder) != NULL);
+    CHECK_OK(file_join(t->init, t->folder, "init"));
+    CHECK_OK(file_join(t->shard, t->folder, "stream"));
+    CHECK_OK(file_join(t->run, t->folder, "run"));
+    CHECK_OK(arena_init(&t->arena, "trajectory", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(arena_init(&t->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
+    snprintf(path, sizeof path, "tests/golden/trajectory/%s.golden", model);
+    t->golden = golden_open(path);
+    snprintf(path, sizeof path, "tests/golden/trajectory/%s.yaml", model);
+    CHECK_OK(file_read_all(path, &t->arena, &yaml, &t->yaml_bytes));
+    t->yaml = yaml;
+    trajectory_config(t, t->init, NULL, &t->config);
+    trajectory_write_shard(t);
+    EngineShape shape = train_shape(&t->config, NULL);
+    CHECK_OK(engine_plan(&t->config, ENGINE_TRAIN, &shape, &plan));
+    CHECK_OK(engine_open(&t->engine, &t->config, ENGINE_TRAIN, &shape, &plan));
+    trajectory_write_init(t);
+}
+
+static inline void trajectory_close(Trajectory *t)
+{
+    engine_close(&t->engine);
+    golden_close(&t->golden);
+    CHECK_OK(file_remove_tree(t->folder));
+    arena_free(&t->scratch);
+    arena_free(&t->arena);
+}
+
+/* ---- a run ---- */
+
+typedef struct TrajectoryRun {
+    const Config *config;
+    TrainOptions options;
+} TrajectoryRun;
+
+static inline Status trajectory_rank(void *run, Comm *world)
+{
+    const TrajectoryRun *r = run;
+    TrainOptions options = r->options;
+    options.world = world;
+    return train_run(r->config, &options);
+}
+
+/* resume: what an earlier call began. */
+static inline Status trajectory_run(Trajectory *t, int ranks, const char *const *settings,
+                                    bool resume)
+{
+    Config c;
+    int failed = -1;
+    trajectory_config(t, t->run, settings, &c);
+    TrajectoryRun r = { &c, { .resume = resume, .init = resume ? NULL : t->init } };
+    if (ranks == 1) return trajectory_rank(&r, NULL);
+    return comm_threads(ranks, c.comm_timeout_s, trajectory_rank, &r, &failed);
+}
+
+/* ---- comparison ---- */
+
+static inline void trajectory_scalar(const Trajectory *t, const char *what, int64_t step,
+                                     double have, double limit, double *worst)
+{
+    Tensor all = golden_find(&t->golden, what);
+    CHECK(all.data != NULL && step <= tensor_elems(&all));
+    double want = (double)((const float *)all.data)[step - 1];
+    double error = fabs(have - want) / fabs(want);
+    *worst = fmax(*worst, error);
+    if (!(error <= limit)) {
+        fail_msg("step %lld: %s is %.9g, want %.9g: relative error %.3g, limit %.3g",
+                 (long long)step, what, have, want, error, limit);
+    }
+}
+
+/* expert_load: [[E numbers] a layer]. */
+static inline void trajectory_load(const Trajectory *t, int64_t step, const char *table)
+{
+    Tensor all = golden_find(&t->golden, "load");
+    int64_t n = all.dim[1] * all.dim[2];
+    const int32_t *want = (const int32_t *)all.data + (step - 1) * n;
+    for (int64_t i = 0; i < n; i++) {
+        char *end = NULL;
+        table += strcspn(table, "0123456789");
+        long have = strtol(table, &end, 10);
+        CHECK(end > table);
+        if (have != want[i]) {
+            fail_msg("step %lld: expert %lld of MoE layer %lld took %ld tokens, want %d",
+                     (long long)step, (long long)(i % all.dim[2]), (long long)(i / all.dim[2]),
+                     have, want[i]);
+        }
+        table = end;
+    }
+    CHECK_INT(strcspn(table, "0123456789"), strlen(table));
+}
+
+static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *limits)
+{
+    char path[FILE_PATH_MAX];
+    MetricsReader reader;
+    MetricsLine line;
+    int64_t steps = 0;
+    double worst_lr = 0;
+    bool more = true;
+    CHECK_OK(file_join(path, t->run, "metrics.jsonl"));
+    CHECK_OK(metrics_reader_open(&reader, path, &t->arena));
+    for (;;) {
+        CHECK_OK(metrics_reader_next(&reader, &line, &more));
+        if (!more) break;
+        CHECK(line.kind != METRICS_BAD);
+        if (line.kind != METRICS_STEP) continue;
+        CHECK_INT(line.step, ++steps);
+        trajectory_scalar(t, "lr", steps, line.lr, TRAJECTORY_LR, &worst_lr);
+        trajectory_scalar(t, "loss", steps, line.loss, limits->loss, &t->worst_loss);
+        trajectory_scalar(t, "aux_loss", steps, line.aux_loss, limits->loss, &t->worst_loss);
+        trajectory_scalar(t, "norm", steps, line.grad_norm, limits->norm, &t->worst_norm);
+        if (limits->tensor > 0) trajectory_load(t, steps, line.expert_load);
+    }
+    CHECK_INT(steps, t->config.train_steps);
+}
+
+static inline void trajectory_tensor(Trajectory *t, const Param *p, int64_t step, ParamBuffer b,
+                                     int64_t row, double limit)
+{
+    static const char *const what[BUF_COUNT] = { [BUF_MAIN] = "weights",
+                                                 [BUF_MOMENT1] = "first moments",
+                                                 [BUF_MOMENT2] = "second moments",
+                                                 [BUF_STATE] = "biases" };
+    double error, norm;
+    Tensor want = trajectory_array(t, p, row), have = param_view(p, &t->engine.memory, b);
+    golden_norms(have.data, want.data, tensor_elems(&want), &error, &norm);
+    if (error > 0) t->worst_tensor = fmax(t->worst_tensor, error / norm);
+    if (!(error <= limit * norm)) {
+        fail_msg("step %lld: %s of %s: relative error %.3g, limit %.3g", (long long)step, what[b],
+                 p->name, error / norm, limit);
+    }
+}
+
+/* kept: which of the steps 1, 2 and 10, from 0. */
+static inline void trajectory_checkpoint(Trajectory *t, int64_t step, int64_t kept, double limit)
+{
+    char path[FILE_PATH_MAX], name[64];
+    CheckpointInfo info;
+    snprintf(name, sizeof name, "checkpoints/step-%010lld", (long long)step);
+    CHECK_OK(file_join(path, t->run, name));
+    CHECK_OK(checkpoint_load(&t->engine, path, &t->scratch, &info));
+    CHECK_INT(info.step, step);
+    CHECK_INT(info.position, step * t->config.train_batch);
+    for (int i = 0; i < t->engine.params.n; i++) {
+        const Param *p = &t->engine.params.at[i];
+        if (p->first[BUF_STATE] >= 0) {
+            trajectory_tensor(t, p, step, BUF_STATE, step, 0);
+            continue;
+        }
+        for (int b = 0; b < 3; b++) {
+            trajectory_tensor(t, p, step, (ParamBuffer)(BUF_MAIN + b), 1 + 3 * kept + b, limit);
+        }
+    }
+}
+
+static inline void trajectory_check(Trajectory *t, const TrajectoryLimits *limits)
+{
+    static const int64_t kept[] = { 1, 2, 10 };
+    t->worst_loss = t->worst_norm = t->worst_tensor = 0;
+    trajectory_metrics(t, limits);
+    for (int i = 0; limits->tensor > 0 && i < 3; i++) {
+        trajectory_checkpoint(t, kept[i], i, limits->tensor);
+    }
+}
+
+/* ---- cases ---- */
+
+/* A case with more settings (NULL: none) behind its own. */
+static inline void trajectory_case(const TrajectoryCase *c, const char *const *more,
+                                   const TrajectoryLimits *limits)
+{
+    const char *all[16] = { 0 };
+    int n = 0;
+    Trajectory t;
+    for (; n < 8 && c->settings[n] != NULL; n++) all[n] = c->settings[n];
+    for (; more != NULL && *more != NULL; more++) all[n++] = *more;
+    trajectory_open(&t, c->model);
+    CHECK_OK(trajectory_run(&t, c->ranks, all, false));
+    trajectory_check(&t, limits);
+    print_message("%s: relative differences of losses %.1e, norms %.1e, tensors %.1e\n", c->name,
+                  t.worst_loss, t.worst_norm, t.worst_tensor);
+    trajectory_close(&t);
+}
+
+static const TrajectoryCase trajectory_alone[] = { { "mla", "mla", 1, { NULL } },
+                                                   { "gqa", "gqa", 1, { NULL } } };
+
+#define WORST "moe.buffers=worst"
+
+static const TrajectoryCase trajectory_meshes[] = {
+    { "dp 2, zero 0", "mla", 2, { "mesh.zero=0" } },
+    { "dp 4, zero 3", "mla", 4, { "mesh.zero=3" } },
+    { "dp 4, zero 2, shard 2", "mla", 4, { "mesh.zero=2", "mesh.shard=2" } },
+    { "ep 2, bounded", "mla", 2, { "mesh.ep=2", "moe.buffer_factor=1" } },
+    { "dp 4, ep 2, zero 3", "mla", 4, { "mesh.zero=3", "mesh.ep=2", WORST } },
+    { "ep 4, allgather", "mla", 4, { "mesh.ep=4", WORST, "moe.exchange=allgather" } },
+    { "cp 2", "mla", 2, { "mesh.cp=2" } },
+    { "cp 2, gqa", "gqa", 2, { "mesh.cp=2" } },
+    { "dp 2, cp 2, zero 3, ep 2", "mla", 4, { "mesh.cp=2", "mesh.zero=3", "mesh.ep=2", WORST } },
+    { "pp 2", "mla", 2, { "mesh.pp=2" } },
+    { "pp 2, zbv",
+      "mla",
+      2,
+      { "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv", "mesh.layout=Et|t|t|L" } },
+    { "pp 2, tied", "gqa", 2, { "mesh.pp=2" } },
+    { "pp 2, ep 2", "mla", 4, { "mesh.pp=2", "mesh.ep=2", WORST } },
+    { "pp 2, dp 2, zero 2", "mla", 4, { "mesh.pp=2", "mesh.zero=2", "recompute.layers=[0,2]" } },
+};
+enum { TRAJECTORY_MESHES = sizeof trajectory_meshes / sizeof *trajectory_meshes };
+
+#undef WORST
+
+#endif
