@@ -346,7 +346,48 @@ static void a_run_goes_on_where_it_ended(void **state)
     CHECK_INT(evaluations, 4); /* at 0, 2, 4 and 6 */
 }
 
+/* Looking at the model or saving it is no part of training it. */
+static void evaluations_and_checkpoints_change_no_step(void **state)
+{
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "quiet", RANKS_TRAIN, "train.eval_every=0"), 0);
+    CHECK_EXIT(RUN(lab, "busy", RANKS_TRAIN, "train.eval_every=1", "checkpoint.every=1"), 0);
+    const char *quiet = run_metrics(lab, "quiet"), *busy = run_metrics(lab, "busy");
+    static const char *const key[] = { "loss", "aux_loss", "grad_norm" };
+    for (int step = 1; step <= RANKS_STEPS; step++) {
+        for (int k = 0; k < 3; k++)
+            CHECK_NEAR(number_of(busy, "step", step, key[k]),
+                       number_of(quiet, "step", step, key[k]), 0);
+    }
+}
+
 /* ---- figures of a step ---- */
+
+/* What `bench step` prints of the median step belongs together. */
+static void bench_times_steps_of_the_configuration(void **state)
+{
+    Lab *lab = *state;
+    double tokens = 0, p50 = 0, p99 = 0, gflops = 0;
+    Outcome o = RUN(lab, "bench", "bench", "step", "--steps", "9", "../tiny.yaml");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "9 steps of 128 tokens");
+    const char *at = behind(o.out, "tokens/s");
+    CHECK(at != NULL);
+    for (at += strspn(at, " "); *at != ' '; at++) {
+        if (*at != ',') tokens = 10 * tokens + (*at - '0');
+    }
+    CHECK((at = behind(o.out, "  step ")) != NULL);
+    CHECK_INT(sscanf(at, "%lf ms p50, %lf ms p99", &p50, &p99), 2);
+    CHECK((at = behind(o.out, "FLOP/s ")) != NULL);
+    CHECK_INT(sscanf(at, "%lf", &gflops), 1);
+    CHECK(p50 > 0 && p99 >= p50);
+    CHECK_NEAR(tokens * p50 * 1e-3 / 128, 1, 0.05);
+    Outcome dry = RUN(lab, "bench", "train", "--dry-run", "../tiny.yaml");
+    double mflop = 0;
+    CHECK((at = behind(dry.out, "128 tokens, ")) != NULL);
+    CHECK_INT(sscanf(at, "%lf MFLOP", &mflop), 1);
+    CHECK_NEAR(gflops * p50 / mflop, 1, 0.1);
+}
 
 /* MFU counts the model's work, not what is done twice to save memory. */
 static void recompute_does_not_raise_the_mfu(void **state)
@@ -526,6 +567,8 @@ int main(void)
         LAB_TEST(ranks_have_the_losses_of_one_rank),
         LAB_TEST(ranks_count_the_rows_of_their_own_experts),
         LAB_TEST(a_run_goes_on_where_it_ended),
+        LAB_TEST(evaluations_and_checkpoints_change_no_step),
+        LAB_TEST(bench_times_steps_of_the_configuration),
         LAB_TEST(recompute_does_not_raise_the_mfu),
         LAB_TEST(generate_draws_as_its_options_say),
         LAB_TEST(end_of_text_ends_a_text),

@@ -228,6 +228,28 @@ static void bf16_follows_f32_closely(void **state)
     }
 }
 
+/* Experts of which a layer saw fewer than the mean rise, and none looks at another layer's. */
+static void a_bias_moves_against_the_load_of_its_own_layer(void **state)
+{
+    (void)state;
+    Tiny t;
+    int differ = 0;
+    tiny_open(&t, TINY("moe.bias_rate=0.01"));
+    StepResult r = tiny_steps(&t, 0, 1);
+    for (int layer = 0; layer < 2; layer++) {
+        const float *bias = t.engine.weights[4 + 2 * layer].w[ROLE_ROUTER_BIAS].data;
+        for (int e = 0; e < 6; e++) {
+            const int32_t *load = r.load + layer * 12 + e, *other = r.load + (1 - layer) * 12 + e;
+            int under = 4 * 24 * 2 - 6 * (load[0] + load[6]);
+            int there = 4 * 24 * 2 - 6 * (other[0] + other[6]);
+            CHECK_NEAR(bias[e], 0.01 * ((under > 0) - (under < 0)), 1e-8);
+            differ += (under > 0) != (there > 0);
+        }
+    }
+    CHECK(differ > 0);
+    tiny_close(&t);
+}
+
 /* What a setting does is tested elsewhere; here that none of them is ignored on its way. */
 static void every_setting_of_a_step_changes_it(void **state)
 {
@@ -371,6 +393,7 @@ int main(void)
         TEST(threads_do_not_change_a_bit),
         TEST(gradients_are_derivatives_of_the_loss),
         TEST(bf16_follows_f32_closely),
+        TEST(a_bias_moves_against_the_load_of_its_own_layer),
         TEST(every_setting_of_a_step_changes_it),
         TEST(the_loss_is_the_mean_over_the_targets_that_count),
         TEST(a_norm_that_is_infinite_voids_the_step),
