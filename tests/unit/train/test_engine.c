@@ -349,7 +349,7 @@ static void every_token_reaches_top_k_experts_in_its_domain(void **state)
 {
     (void)state;
     Tiny t;
-    tiny_open(&t, TINY("moe.top_k=3"));
+    tiny_open(&t, TINY("moe.top_k=3", "train.micro_batch=1"));
     StepResult r = tiny_steps(&t, 0, 1);
     for (int layer = 0; layer < 2; layer++) {
         for (int d = 0; d < 2; d++) {
