@@ -5,6 +5,7 @@
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
 # make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
+# make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
@@ -188,11 +189,14 @@ flags:
 lint:
 	tools/lint
 
+mutants:
+	tools/mutants
+
 always:
 
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lint clean
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lint mutants clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

@@ -2,8 +2,8 @@
 # test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
 # tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and
 # undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI;
-# lints. Each lint and each corpus counts as a test. The last line adds everything up; success is
-# when nothing failed.
+# lints; three planted bugs. Each lint, each corpus and each planted bug counts as a test. The last
+# line adds everything up; success is when nothing failed.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 
@@ -51,6 +51,12 @@ kernels() (
     checks_end
 )
 
+# Bugs that the commit's hash chooses of the table, which the tests must see.
+mutants() {
+    tools/mutants --draw 3 |
+        sed 's/^\([0-9]*\) killed, \([0-9]*\) alive$/\1 passed, \2 failed, 0 skipped/'
+}
+
 stage 'release: unit, op, schedule, mesh and system tests' in_config release test
 stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
 stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
@@ -58,6 +64,7 @@ stage 'thread: comm and mesh tests' in_config tsan test-mesh
 stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
 stage 'CUDA: everything compiles and links' kernels
 stage 'lints' tools/lint
+stage 'three planted bugs' mutants
 
 echo "total $(seconds)"
 echo "$passed passed, $failed failed, $skipped skipped"

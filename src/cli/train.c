@@ -134,7 +134,7 @@ Status cli_train(int argc, char **argv)
         { "--resume", OPTION_FLAG, &c.resume,
           .help = "go on from the newest whole checkpoint in run.dir" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
-          .help = "take the initial weights from a checkpoint" },
+          .help = "take the initial weights from a checkpoint; the optimizer begins anew" },
         { "--ranks", OPTION_INT, &c.ranks, "N",
           .help =
               "train on N ranks of this host, one a GPU or a share of the cores; with mpirun or "

@@ -199,6 +199,9 @@ Status engine_prepare(Engine *e, const char *products);
 /* Initial weights, f(seed, name, index); moments and state zero. */
 Status engine_init_weights(Engine *e, uint64_t seed);
 
+/* A checkpoint's weights are kept, its optimizer begins anew. */
+Status engine_zero_moments(Engine *e);
+
 /* bf16 weights from the main weights: after an init or a load. */
 Status engine_refresh_weights(Engine *e);
 

@@ -244,6 +244,7 @@ static inline Status case_split(Comm *c, Arena *a)
         TRY(case_all(c, &k, a));
     }
     if (side == NULL) return OK;
+    EXPECT(side->number != again->number && side->number != c->number);
     EXPECT(side->member[side->rank] == c->member[c->rank]);
     for (int i = 1; i < side->size; i++) EXPECT(side->member[i - 1] == side->member[i] + 2);
     comm_free(side);

@@ -7,6 +7,7 @@
  *         const struct CMUnitTest tests[] = { TEST(name), ... };
  *         return TEST_RUN(tests);
  *     }
+ * TEST_FILTER=PATTERN in the environment runs those whose names match, with * and ?.
  */
 #ifndef TESTS_HARNESS_TEST_H
 #define TESTS_HARNESS_TEST_H
@@ -19,9 +20,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+__attribute__((constructor)) static void test_filter(void)
+{
+    const char *pattern = getenv("TEST_FILTER");
+    if (pattern != NULL) cmocka_set_test_filter(pattern);
+}
 
 #define TEST(name)      cmocka_unit_test(name)
 #define TEST_RUN(tests) cmocka_run_group_tests(tests, NULL, NULL)

@@ -94,10 +94,14 @@ static void check_step(const cJSON *line, int step)
 static void check_eval(const cJSON *line)
 {
     const cJSON *domains = cJSON_GetObjectItemCaseSensitive(line, "domains"), *d = NULL;
+    const cJSON *loads = cJSON_GetObjectItemCaseSensitive(line, "expert_load_by_domain");
     double nats = 0, targets = 0;
     CHECK_INT(cJSON_GetArraySize(domains), 2);
     cJSON_ArrayForEach(d, domains)
     {
+        /* sequences of 32 tokens come in pairs, the last of them filled up */
+        double pairs = ceil(ceil(number(d, "targets") / 32) / 2);
+        check_load(cJSON_GetObjectItemCaseSensitive(loads, d->string), pairs * 2 * 32);
         nats += number(d, "loss") * number(d, "targets");
         targets += number(d, "targets");
         double bits = number(d, "loss") * number(d, "targets") / log(2) / number(d, "bytes");
@@ -168,7 +172,13 @@ static void report_and_trace_are_written(void **state)
     CHECK(strstr(html, "src=\"http") == NULL && strstr(html, "href=\"http") == NULL);
     cJSON *trace = cJSON_Parse(lab_read(lab, lab_path(lab, "look/run/trace.json"), NULL));
     CHECK(trace != NULL);
-    CHECK(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(trace, "traceEvents")) > 100);
+    const cJSON *events = cJSON_GetObjectItemCaseSensitive(trace, "traceEvents"), *e = NULL;
+    CHECK(cJSON_GetArraySize(events) > 100);
+    cJSON_ArrayForEach(e, events)
+    {
+        const cJSON *args = cJSON_GetObjectItemCaseSensitive(e, "args");
+        if (cJSON_HasObjectItem(args, "step")) CHECK_NEAR(number(args, "step"), 3, 0);
+    }
     cJSON_Delete(trace);
 }
 
@@ -326,7 +336,10 @@ static void init_takes_the_weights_of_a_checkpoint(void **state)
     char *b =
         lab_read(lab, lab_path(lab, "init/run/checkpoints/step-0000000000/rank-00000.bin"), &m);
     CHECK_INT(n, m);
-    CHECK(memcmp(a, b, n / 4) == 0); /* weights come first; moments start at 0 */
+    CHECK(memcmp(a, b, n / 4) == 0); /* weights come first */
+    size_t moved = 0; /* both moments, which start at 0, are the two thirds behind them */
+    for (size_t i = n / 3 + 64; i < n; i++) moved += b[i] != 0;
+    CHECK_INT(moved, 0);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 /* An op with a port of every direction, that does what a test asks for. */
 typedef struct Probe {
     Tensor in, out, part, add, out_opt;
+    Rows rows;
     int64_t bad_at;    /* element of `bad` that gets the value; -1: none */
     const Tensor *bad; /* a copy of one of the tensors above */
     double value;
@@ -13,9 +14,13 @@ typedef struct Probe {
 } Probe;
 
 static const OpPort probe_ports[] = {
-    PORT(Probe, in, PORT_IN),           PORT(Probe, out, PORT_OUT),
-    PORT(Probe, part, PORT_OUT_PART),   PORT(Probe, add, PORT_ADD),
-    PORT(Probe, out_opt, PORT_OUT_OPT), PORTS_END,
+    PORT(Probe, in, PORT_IN),
+    PORT(Probe, out, PORT_OUT),
+    PORT(Probe, part, PORT_OUT_PART),
+    PORT(Probe, add, PORT_ADD),
+    PORT(Probe, out_opt, PORT_OUT_OPT),
+    PORT(Probe, rows, PORT_ROWS),
+    PORTS_END,
 };
 
 static Status probe_check(const void *args)
@@ -261,6 +266,27 @@ static void the_guard_passes_over_windows_and_inputs(void **state)
     optest_close(&t);
 }
 
+/* Of 300 rows 120 count: what lies behind them is nobody's. */
+static void the_guard_searches_the_rows_that_count(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t bad_at;
+        bool found;
+    } c[] = { { 1199, true }, { 1200, false }, { 2999, false } };
+    OpTest t;
+    optest_open(&t, 1);
+    exec_push(&t.ex, &backend_guard);
+    const int32_t live = 120;
+    for (int i = 0; i < 3; i++) {
+        Probe a = probe_make(&t, DTYPE_F32);
+        a.rows = (Rows){ .bound = 300, .expected = 120, .device = &live };
+        a.bad = &a.out, a.bad_at = c[i].bad_at, a.value = (double)NAN;
+        CHECK((probe_run(&t, &a) == ERR_NUMERIC) == c[i].found);
+    }
+    optest_close(&t);
+}
+
 static void the_guard_hands_on_failures_from_below(void **state)
 {
     (void)state;
@@ -355,6 +381,7 @@ int main(void)
         TEST(the_guard_names_step_layer_op_port_and_place),
         TEST(the_guard_finds_one_bad_value_anywhere),
         TEST(the_guard_passes_over_windows_and_inputs),
+        TEST(the_guard_searches_the_rows_that_count),
         TEST(the_guard_hands_on_failures_from_below),
         TEST(the_guard_sees_through_op_run),
         TEST(trace_notes_name_time_cost_step_and_layer),

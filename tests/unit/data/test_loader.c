@@ -298,6 +298,25 @@ static void every_epoch_has_an_order_of_its_own(void **state)
     place_close(p);
 }
 
+/* Else those that were prepared alike would move in step. */
+static void every_source_has_an_order_of_its_own(void **state)
+{
+    (void)state;
+    Place *p = place_open();
+    static int32_t rows[2][MANY * WIDE];
+    p->config.validation = 0;
+    p->config.batch = 1;
+    for (int i = 0; i < 2; i++) {
+        write_mixed(p, i, 60);
+        p->config.sources = &p->source[i];
+        int64_t n = (p->corpus[i].tokens - 1) / 16;
+        CHECK(n > 1 && n <= MANY);
+        read_sequences(p, 0, n, rows[i]);
+    }
+    CHECK(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
+    place_close(p);
+}
+
 static void sources_get_their_weights(void **state)
 {
     (void)state;
@@ -746,6 +765,7 @@ int main(void)
         TEST(the_size_of_a_batch_does_not_change_the_sequences),
         TEST(the_seed_decides_the_order),
         TEST(every_epoch_has_an_order_of_its_own),
+        TEST(every_source_has_an_order_of_its_own),
         TEST(sources_get_their_weights),
         TEST(without_weights_sources_get_their_tokens),
         TEST(seeking_drops_the_batch_that_was_ahead),

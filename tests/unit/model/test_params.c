@@ -175,6 +175,10 @@ static void initial_values_depend_on_seed_and_name_only(void **state)
     CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) == 0);
     CHECK_OK(engine_init_weights(&wide.engine, 43));
     CHECK(memcmp(a.data, b.data, tensor_bytes(&a)) != 0);
+    const char *other = "model.layers.2.mlp.experts.4.down_proj.weight";
+    Tensor c = param_view(find(&t.engine.params, other), &t.engine.memory, BUF_MAIN);
+    CHECK_INT(tensor_bytes(&c), tensor_bytes(&a));
+    CHECK(memcmp(a.data, c.data, tensor_bytes(&a)) != 0);
     const float *norm =
         param_view(find(&t.engine.params, "model.norm.weight"), &t.engine.memory, BUF_MAIN).data;
     CHECK_NEAR(norm[5], 1, 0);

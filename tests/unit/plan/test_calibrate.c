@@ -47,6 +47,22 @@ static void rates_are_those_of_the_bench_by_time(void **state)
     arena_free(&a);
 }
 
+/* A copy that stays in the cache looks faster than memory can be. */
+static void memory_is_no_faster_than_its_data_sheet(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    Hardware h;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(hardware_load(&h, &a, "h200"));
+    CHECK_OK(calibrate("x.txt",
+                       "gpu, bf16, 1 tokens; roof: 1 TFLOP/s (large product), 99999 GB/s (copy)\n"
+                       "linear_fwd (1) 20 300.0 600.0 500 92.0 gemm.bf16 2048\n",
+                       &a, &h));
+    CHECK_NEAR(h.memory_achieved_gb_s, h.memory_gb_s, 0);
+    arena_free(&a);
+}
+
 static void what_is_no_bench_is_refused(void **state)
 {
     (void)state;
@@ -102,6 +118,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(rates_are_those_of_the_bench_by_time),
+        TEST(memory_is_no_faster_than_its_data_sheet),
         TEST(what_is_no_bench_is_refused),
         TEST(a_printed_file_reads_back),
     };

@@ -294,6 +294,105 @@ static void bf16_follows_f32_closely(void **state)
     }
 }
 
+/* Experts of which a layer saw fewer than the mean rise, and none looks at another layer's. */
+static void a_bias_moves_against_the_load_of_its_own_layer(void **state)
+{
+    (void)state;
+    Tiny t;
+    int differ = 0;
+    tiny_open(&t, TINY("moe.bias_rate=0.01"));
+    StepResult r = tiny_steps(&t, 0, 1);
+    for (int layer = 0; layer < 2; layer++) {
+        const float *bias = t.engine.weights[4 + 2 * layer].w[ROLE_ROUTER_BIAS].data;
+        for (int e = 0; e < 6; e++) {
+            const int32_t *load = r.load + layer * 12 + e, *other = r.load + (1 - layer) * 12 + e;
+            int under = 4 * 24 * 2 - 6 * (load[0] + load[6]);
+            int there = 4 * 24 * 2 - 6 * (other[0] + other[6]);
+            CHECK_NEAR(bias[e], 0.01 * ((under > 0) - (under < 0)), 1e-8);
+            differ += (under > 0) != (there > 0);
+        }
+    }
+    CHECK(differ > 0);
+    tiny_close(&t);
+}
+
+/* What a setting does is tested elsewhere; here that none of them is ignored on its way. */
+static void every_setting_of_a_step_changes_it(void **state)
+{
+    (void)state;
+    static const char *const change[] = {
+        "model.norm_eps=0.1",       "model.init_std=0.05",
+        "attention.rope_theta=100", "attention.rope_interleaved=false",
+        "moe.score=softmax",        "attention.document_mask=false",
+        "moe.top_groups=2",         "moe.group_score_top=2",
+        "moe.normalise=false",      "moe.scaling=2",
+        "moe.aux_loss=0.02",        "moe.aux_scope=batch",
+        "moe.bias_rate=0.02",       "run.compute=bf16",
+        "optimizer.beta1=0.8",      "optimizer.beta2=0.9",
+        "optimizer.eps=1e-3",       "optimizer.weight_decay=0.2",
+        "train.clip_norm=0.1",
+    };
+    Tiny plain;
+    const char *set[] = { "moe.groups=3",
+                          "moe.top_groups=1",
+                          "moe.score=sigmoid",
+                          "moe.normalise=true",
+                          "moe.shared=1",
+                          "moe.aux_loss=0.01",
+                          "moe.bias_rate=0.01",
+                          "moe.scaling=1",
+                          NULL,
+                          NULL };
+    tiny_open(&plain, set);
+    tiny_steps(&plain, 0, 3);
+    for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
+        Tiny t;
+        set[8] = change[i];
+        tiny_open(&t, set);
+        tiny_steps(&t, 0, 3);
+        if (tiny_same_state(&plain, &t)) fail_msg("%s changes nothing", change[i]);
+        tiny_close(&t);
+    }
+    tiny_close(&plain);
+}
+
+static void the_loss_is_the_mean_over_the_targets_that_count(void **state)
+{
+    (void)state;
+    Tiny t;
+    const float *losses = NULL;
+    double sum = 0;
+    int n = 0;
+    tiny_open(&t, TINY("moe.shared=1"));
+    CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
+    for (int i = 0; i < 4 * 24; i++) {
+        if (((const int32_t *)t.batch.target.data)[i] < 0) continue;
+        sum += (double)losses[i];
+        n++;
+    }
+    CHECK(n < 4 * 24);
+    StepResult r = tiny_steps(&t, 0, 1);
+    CHECK_NEAR(r.loss / (sum / n), 1, 1e-6);
+    tiny_close(&t);
+}
+
+/* Rows of about 1e30 into the loss: finite, but not the square of the gradient. */
+static void a_norm_that_is_infinite_voids_the_step(void **state)
+{
+    (void)state;
+    Tiny t;
+    StepResult r;
+    tiny_open(&t, TINY("moe.shared=1"));
+    Tensor norm = t.engine.weights[t.engine.spec.n_layers - 1].w[ROLE_NORM];
+    for (int64_t i = 0; i < tensor_elems(&norm); i++) ((float *)norm.data)[i] = 1e30F;
+    float before = ((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0];
+    CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
+    CHECK(isfinite(r.loss));
+    CHECK(!r.finite);
+    CHECK_NEAR(((float *)t.engine.weights[1].w[ROLE_KV_B].data)[0], before, 0);
+    tiny_close(&t);
+}
+
 static void training_on_one_batch_learns_it(void **state)
 {
     (void)state;
@@ -316,7 +415,7 @@ static void every_token_reaches_top_k_experts_in_its_domain(void **state)
 {
     (void)state;
     Tiny t;
-    tiny_open(&t, TINY("moe.top_k=3"));
+    tiny_open(&t, TINY("moe.top_k=3", "train.micro_batch=1"));
     StepResult r = tiny_steps(&t, 0, 1);
     for (int layer = 0; layer < 2; layer++) {
         for (int d = 0; d < 2; d++) {
@@ -361,6 +460,10 @@ int main(void)
         TEST(gradients_are_derivatives_of_the_loss),
         TEST(no_role_s_gradient_is_dropped),
         TEST(bf16_follows_f32_closely),
+        TEST(a_bias_moves_against_the_load_of_its_own_layer),
+        TEST(every_setting_of_a_step_changes_it),
+        TEST(the_loss_is_the_mean_over_the_targets_that_count),
+        TEST(a_norm_that_is_infinite_voids_the_step),
         TEST(training_on_one_batch_learns_it),
         TEST(every_token_reaches_top_k_experts_in_its_domain),
         TEST(a_nan_voids_the_step_and_is_named),

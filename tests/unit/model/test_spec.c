@@ -1,0 +1,168 @@
+/* From the configuration to the list of layers: every setting arrives, none is taken for another. */
+#include "harness/test.h"
+
+#include "comm/mesh.h"
+#include "model/layer.h"
+
+static void build(Arena *a, const char *const *settings, ModelSpec *out)
+{
+    static Config c; /* its texts live in the arena */
+    CHECK_OK(arena_init(a, "spec", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(config_load(&c, a, NULL, settings, 0));
+    for (; *settings != NULL; settings++) CHECK_OK(config_override(&c, a, *settings));
+    CHECK_OK(config_check(&c));
+    CHECK_OK(spec_build(&c, a, out));
+}
+
+#define SETTINGS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+/* No two numbers are the same, and none is its fallback. */
+static void every_number_of_the_model_arrives(void **state)
+{
+    (void)state;
+    Arena a;
+    ModelSpec s;
+    build(&a,
+          SETTINGS("model.name=numbers", "model.vocab=301", "model.hidden=48", "model.layers=5",
+                   "model.dense_layers=2", "model.ffn=77", "model.norm_eps=0.25",
+                   "model.init_std=0.5", "model.loss_chunk=19", "model.tied=true",
+                   "attention.heads=3", "attention.q_rank=11", "attention.kv_rank=13",
+                   "attention.nope_dim=7", "attention.rope_dim=6", "attention.v_dim=9",
+                   "attention.rope_theta=123", "attention.rope_interleaved=false",
+                   "attention.document_mask=false", "attention.deterministic=false",
+                   "moe.experts=12", "moe.shared=3", "moe.top_k=5", "moe.ffn=21",
+                   "moe.score=sigmoid", "moe.groups=4", "moe.top_groups=2", "moe.scaling=1.5",
+                   "moe.group_score_top=3", "moe.normalise=true", "moe.bias_rate=0.125",
+                   "moe.aux_loss=0.75", "train.batch=6", "train.micro_batch=2", "run.compute=bf16"),
+          &s);
+    CHECK_TEXT(s.name, "numbers");
+    CHECK_INT(s.vocab, 301);
+    CHECK_INT(s.hidden, 48);
+    CHECK_INT(s.blocks, 5);
+    CHECK_INT(s.n_layers, 12);
+    CHECK_INT(s.n_moe, 3);
+    CHECK_INT(s.experts, 12);
+    CHECK_NEAR(s.eps, 0.25, 0);
+    CHECK_NEAR(s.init_std, 0.5, 0);
+    CHECK_NEAR(s.rope_theta, 123, 0);
+    CHECK_INT(s.rope_dim, 6);
+    CHECK_INT(s.loss_chunk, 19);
+    CHECK_INT(s.act, DTYPE_BF16);
+    CHECK(s.tied);
+    const AttentionSpec *t = &s.layers[7].as.attention;
+    CHECK_INT(s.layers[7].kind, LAYER_ATTENTION);
+    CHECK_INT(t->kind, ATTENTION_MLA);
+    CHECK_INT(t->heads, 3);
+    CHECK_INT(t->q_rank, 11);
+    CHECK_INT(t->kv_rank, 13);
+    CHECK_INT(t->nope, 7);
+    CHECK_INT(t->rope, 6);
+    CHECK_INT(t->v, 9);
+    CHECK(!t->interleaved && !t->document_mask && t->any_order);
+    CHECK_INT(s.layers[4].kind, LAYER_MLP);
+    CHECK_INT(s.layers[4].as.ffn, 77);
+    const MoeSpec *m = &s.layers[6].as.moe; /* of block 2, the first with experts */
+    CHECK_INT(s.layers[6].kind, LAYER_MOE);
+    CHECK_INT(m->index, 0);
+    CHECK_INT(s.layers[10].as.moe.index, 2);
+    CHECK_INT(m->experts, 12);
+    CHECK_INT(m->ffn, 21);
+    CHECK_INT(m->shared_ffn, 63);
+    CHECK(m->bias && m->rule.normalise && !m->rule.aux_per_batch);
+    CHECK_NEAR(m->bias_rate, 0.125, 0);
+    CHECK_INT(m->rule.score, ROUTE_SIGMOID);
+    CHECK_INT(m->rule.top_k, 5);
+    CHECK_INT(m->rule.groups, 4);
+    CHECK_INT(m->rule.top_groups, 2);
+    CHECK_INT(m->rule.group_score_top, 3);
+    CHECK_NEAR(m->rule.scaling, 1.5, 0);
+    CHECK_NEAR(m->rule.aux_scale, 0.75 / 6, 1e-7); /* a group is a sequence of the step */
+    arena_free(&a);
+}
+
+static void grouped_attention_and_the_loss_of_a_batch_have_their_own(void **state)
+{
+    (void)state;
+    Arena a;
+    ModelSpec s;
+    build(&a,
+          SETTINGS("attention.kind=gqa", "attention.heads=6", "attention.kv_heads=3",
+                   "attention.head_dim=10", "moe.aux_scope=batch", "moe.aux_loss=0.75",
+                   "train.batch=6", "train.micro_batch=2", "moe.bias_rate=0"),
+          &s);
+    const AttentionSpec *t = &s.layers[1].as.attention;
+    CHECK_INT(t->kind, ATTENTION_GQA);
+    CHECK_INT(t->heads, 6);
+    CHECK_INT(t->kv_heads, 3);
+    CHECK_INT(t->head, 10);
+    CHECK_INT(s.rope_dim, 10);
+    CHECK_INT(s.act, DTYPE_F32);
+    CHECK(!s.tied && t->interleaved && t->document_mask && !t->any_order);
+    const MoeSpec *m = &s.layers[4].as.moe;
+    CHECK(m->rule.aux_per_batch && !m->bias && !m->rule.normalise);
+    CHECK_INT(m->rule.score, ROUTE_SOFTMAX);
+    CHECK_NEAR(m->rule.aux_scale, 0.75 / 3, 1e-7); /* a group is a micro-batch */
+    arena_free(&a);
+}
+
+/* A block is its attention and its MLP or MoE: both, and no other. */
+static void the_layers_that_are_listed_are_recomputed(void **state)
+{
+    (void)state;
+    Arena a;
+    ModelSpec s;
+    build(&a, SETTINGS("model.layers=4", "recompute.layers=[0, 2]", "recompute.pieces=[norm, act]"),
+          &s);
+    for (int i = 0; i < s.n_layers; i++) {
+        int block = s.layers[i].block;
+        bool listed = block == 0 || block == 2;
+        CHECK_INT(s.layers[i].recompute, listed ? RECOMPUTE_NORM | RECOMPUTE_ACT : 0);
+    }
+    CHECK_INT(s.layers[0].block, -1);
+    CHECK_INT(s.layers[9].block, -1);
+    arena_free(&a);
+}
+
+/* 8 ranks: 2 stages of 4, which are 2 shards x 2 of a sequence and share out experts by 4. */
+static void a_rank_has_its_place_and_its_room(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *setting;
+        double room;
+        bool exact;
+    } c[] = { { "moe.buffers=bounded", 1.75, false },
+              { "moe.buffers=worst", 0, false },
+              { "moe.buffers=exact", 0, true } };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        Arena a;
+        ModelSpec s;
+        MeshShape shape;
+        build(&a,
+              SETTINGS("mesh.pp=2", "mesh.cp=2", "mesh.ep=4", "moe.buffer_factor=1.75",
+                       "moe.exchange=allgather", c[i].setting),
+              &s);
+        CHECK_OK(mesh_shape(8, 2, 4, 2, 0, &shape));
+        Mesh m = mesh_alone(&shape, 6);
+        spec_place(&s, &m);
+        CHECK_INT(s.ep, 4);
+        CHECK_INT(s.cp, 2);
+        CHECK_INT(s.ep_rank, 2);
+        CHECK_INT(s.stage_ranks, 4);
+        CHECK_INT(s.exchange, EXCHANGE_ALLGATHER);
+        CHECK_NEAR(s.room, c[i].room, 0);
+        CHECK(s.exact == c[i].exact);
+        arena_free(&a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_number_of_the_model_arrives),
+        TEST(grouped_attention_and_the_loss_of_a_batch_have_their_own),
+        TEST(the_layers_that_are_listed_are_recomputed),
+        TEST(a_rank_has_its_place_and_its_room),
+    };
+    return TEST_RUN(tests);
+}

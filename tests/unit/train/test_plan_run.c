@@ -1,0 +1,161 @@
+/* What a run's parts are told of its configuration and of a rank's place: which sequences it reads,
+ * how much of them it computes. */
+#include "harness/test.h"
+
+#include "base/file.h"
+#include "config/config.h"
+#include "data/shard.h"
+#include "train/train.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { T = 16, BATCH = 24, VOCAB = 4000 };
+
+typedef struct DataPlace {
+    char folder[64];
+    Arena arena;
+    Config config;
+} DataPlace;
+
+static void place_open(DataPlace *p)
+{
+    ShardWriter w = { 0 };
+    char prefix[96], sources[256];
+    *p = (DataPlace){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    CHECK(mkdtemp(p->folder) != NULL);
+    CHECK_OK(arena_init(&p->arena, "place", MEM_HOST, (size_t)1 << 30));
+    snprintf(prefix, sizeof prefix, "%s/web", p->folder);
+    CHECK_OK(shard_create(&w, prefix, VOCAB, &p->arena));
+    for (int32_t id = 0; id < VOCAB; id++) {
+        CHECK_OK(shard_append(&w, &id, 1));
+        if (id % 37 == 0 || id + 1 == VOCAB) CHECK_OK(shard_end_document(&w));
+    }
+    CHECK_OK(shard_commit(&w));
+    shard_writer_close(&w);
+    snprintf(sources, sizeof sources, "data.sources=[{name: web, path: %s, weight: 2.5}]", prefix);
+    const char *const set[] = { sources,           "data.sequence=16",    "train.batch=24",
+                                "run.seed=77",     "train.micro_batch=1", "data.validation=0.125",
+                                "model.vocab=4000" };
+    CHECK_OK(config_default(&p->config, &p->arena));
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        CHECK_OK(config_override(&p->config, &p->arena, set[i]));
+}
+
+static void place_close(DataPlace *p)
+{
+    CHECK_OK(file_remove_tree(p->folder));
+    arena_free(&p->arena);
+}
+
+/* The ids of the second batch, behind each other, of a rank or (NULL) of a lone one. */
+static int64_t read_ids(DataPlace *p, const Mesh *m, int32_t ids[BATCH * T], int64_t *first)
+{
+    LoaderConfig c;
+    Loader *l = NULL;
+    const Batch *b = NULL;
+    ArenaMark mark = arena_mark(&p->arena);
+    CHECK_OK(train_loader_config(&p->config, m, NULL, &p->arena, &c));
+    CHECK_OK(loader_open(&c, &p->arena, &l));
+    for (int i = 0; i < 2; i++) CHECK_OK(loader_next(l, &b));
+    int64_t n = b->domain.dim[0];
+    CHECK(n <= BATCH);
+    CHECK_INT(b->targets, BATCH * T);
+    memcpy(ids, b->id.data, (size_t)(n * T) * sizeof *ids);
+    loader_close(l);
+    arena_release(&p->arena, mark);
+    *first = c.first;
+    return n;
+}
+
+/* Every sequence of the step is read by one data-parallel rank, in their order; ranks that share
+ * sequences, or other layers of them, read the same. */
+static void ranks_read_disjoint_parts_that_cover_the_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, pp, cp, shard, data;
+    } c[] = { { 2, 1, 1, 0, 2 }, { 8, 1, 1, 2, 8 },  { 4, 2, 1, 0, 2 },
+              { 8, 2, 2, 0, 2 }, { 12, 1, 2, 3, 6 }, { 2, 2, 1, 0, 1 } };
+    DataPlace p;
+    static int32_t all[BATCH * T], own[BATCH * T];
+    int64_t first = 0;
+    place_open(&p);
+    CHECK_INT(read_ids(&p, NULL, all, &first), BATCH);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        MeshShape shape;
+        int readers[BATCH] = { 0 };
+        p.config.mesh_pp = c[i].pp, p.config.mesh_cp = c[i].cp, p.config.mesh_shard = c[i].shard;
+        CHECK_OK(train_mesh(&p.config, c[i].ranks, &shape));
+        for (int rank = 0; rank < c[i].ranks; rank++) {
+            Mesh m = mesh_alone(&shape, rank);
+            int64_t n = read_ids(&p, &m, own, &first);
+            CHECK_INT(n, BATCH / c[i].data);
+            CHECK(memcmp(own, all + first * T, (size_t)(n * T) * sizeof *own) == 0);
+            for (int64_t s = first; s < first + n; s++) readers[s]++;
+        }
+        for (int s = 0; s < BATCH; s++) CHECK_INT(readers[s], c[i].ranks / c[i].data);
+    }
+    place_close(&p);
+}
+
+static void the_loader_is_told_what_the_configuration_says(void **state)
+{
+    (void)state;
+    static const int32_t bytes[VOCAB];
+    DataPlace p;
+    LoaderConfig c;
+    place_open(&p);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        p.config.data_shuffle = shuffle == 1;
+        CHECK_OK(train_loader_config(&p.config, NULL, bytes, &p.arena, &c));
+        CHECK(c.shuffle == (shuffle == 1));
+    }
+    CHECK_INT(c.n_sources, 1);
+    CHECK_TEXT(c.sources[0].name, "web");
+    CHECK_NEAR(c.sources[0].weight, 2.5, 0);
+    CHECK_INT(c.sequence, T);
+    CHECK_INT(c.batch, BATCH);
+    CHECK_INT(c.own, BATCH);
+    CHECK_INT(c.vocab, VOCAB);
+    CHECK_INT(c.seed, 77);
+    CHECK_NEAR(c.validation, 0.125, 0);
+    CHECK(c.token_bytes == bytes);
+    place_close(&p);
+}
+
+/* 8 ranks in 2 stages of 2 shards with 2 ranks a sequence: rank 6 is stage 1, shard 1. */
+static void a_rank_computes_its_part_of_a_step(void **state)
+{
+    (void)state;
+    DataPlace p;
+    MeshShape shape;
+    place_open(&p);
+    p.config.mesh_pp = 2, p.config.mesh_cp = 2, p.config.train_micro_batch = 3;
+    p.config.run_threads = 5;
+    CHECK_OK(train_mesh(&p.config, 8, &shape));
+    Mesh m = mesh_alone(&shape, 6);
+    EngineShape s = train_shape(&p.config, &m), lone = train_shape(&p.config, NULL);
+    CHECK_INT(s.batch, BATCH / 2);
+    CHECK_INT(s.micro_batch, 3);
+    CHECK_INT(s.sequence, T / 2);
+    CHECK_INT(s.positions, T);
+    CHECK_INT(s.pp_rank, 1);
+    CHECK_INT(s.domains, 1);
+    CHECK_INT(s.threads, 5);
+    CHECK(s.mesh == &m && lone.mesh == NULL);
+    CHECK_INT(lone.batch, BATCH);
+    p.config.train_micro_batch = 5;
+    CHECK_FAILS(train_mesh(&p.config, 8, &shape), ERR_ARG, "train.batch 24 does not divide");
+    place_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_read_disjoint_parts_that_cover_the_batch),
+        TEST(the_loader_is_told_what_the_configuration_says),
+        TEST(a_rank_computes_its_part_of_a_step),
+    };
+    return TEST_RUN(tests);
+}
