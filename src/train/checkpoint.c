@@ -205,16 +205,22 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
 static bool damaged(Status s, const char *path, int rank)
 {
     char why[1024];
-    if (s != ERR_FORMAT && s != ERR_IO) return false;
+    if (s != ERR_FORMAT && s != ERR_IO && s != ERR_NUMERIC) return false;
     status_sentence(why, sizeof why);
     if (rank > 0) return true;
-    log_warn("checkpoint %s is damaged: %s; trying the one before it", path, why);
+    log_warn("checkpoint %s is %s: %s; trying the one before it", path,
+             s == ERR_NUMERIC ? "of no use" : "damaged", why);
     return true;
 }
 
-static Status none(const char *run_dir)
+/* `last`: what the last one that was tried failed with. */
+static Status none(const char *run_dir, Status last)
 {
-    return FAIL(ERR_IO, "%s/checkpoints: there is no whole checkpoint to load", run_dir);
+    char why[1024] = "";
+    if (last == ERR_NUMERIC) status_sentence(why, sizeof why);
+    return FAIL(last == ERR_NUMERIC ? last : ERR_IO,
+                "%s/checkpoints: there is no whole checkpoint to load%s%s", run_dir,
+                why[0] == '\0' ? "" : ": ", why);
 }
 
 Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, CheckpointInfo *info)
@@ -224,12 +230,12 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, Ch
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
     TRY(agree_status(host_of(e), folder_steps(folder, scratch, steps, &n)));
-    for (;;) {
+    for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
         TRY(agree_first(host_of(e), &step, sizeof step));
-        if (step < 0) return none(run_dir);
+        if (step < 0) return none(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
-        Status s = checkpoint_load(e, path, scratch, info);
+        s = checkpoint_load(e, path, scratch, info);
         if (s == OK) break;
         if (!damaged(s, path, rank_of(e))) return s;
     }
@@ -252,7 +258,7 @@ static Status newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MA
         Status s = checkpoint_info(path, scratch, &info);
         if (s == OK || !damaged(s, path, 0)) return s;
     }
-    return none(run_dir);
+    return none(run_dir, OK);
 }
 
 Status checkpoint_resolve(const char *path, Arena *scratch, char out[])
