@@ -251,14 +251,38 @@ static Status start_fresh(Trainer *t)
     return checkpoint_load(&t->engine, path, &t->saver.arena, &info);
 }
 
+/* What differs from the checkpoint's configuration is said, and must be free or allowed. */
+static Status may_resume(const void *trainer, const char *path, const char *yaml, Arena *a)
+{
+    const Trainer *t = trainer;
+    const TrainOptions *o = t->options;
+    const ConfigChange *changes = NULL;
+    Config then;
+    int n = 0;
+    TRY(config_parse(&then, a, path, yaml, strlen(yaml)));
+    TRY(config_changes(&then, t->asked, a, &changes, &n));
+    for (int i = 0; i < n && t->speaks; i++) {
+        log_info("resume: %s is %.200s, was %.200s", changes[i].row->name, changes[i].now,
+                 changes[i].then);
+    }
+    TRY(config_check_changes(path, changes, n, o->change, o->n_change));
+    for (int i = 0; i < o->n_change && t->speaks; i++) {
+        bool differs = false;
+        for (int c = 0; c < n; c++) differs |= strcmp(o->change[i], changes[c].row->name) == 0;
+        if (!differs) log_info("resume: --change %s: it is as it was", o->change[i]);
+    }
+    return OK;
+}
+
 static Status start_resumed(Trainer *t)
 {
+    const CheckpointGate gate = { may_resume, t };
     CheckpointInfo info;
     if (t->saver.n_steps == 0) {
         return FAIL(ERR_ARG, "%s holds no checkpoint to go on from: begin without --resume",
                     t->saver.folder);
     }
-    TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &t->saver.arena, &info));
+    TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
     t->step = t->saved_step = info.step;
     t->position = info.position;
     return loader_seek(t->loader, info.position);

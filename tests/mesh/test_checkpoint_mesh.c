@@ -150,7 +150,7 @@ static Status expect_loaded(Rank *r, int64_t step)
 {
     CheckpointInfo info;
     put_state(&r->t->engine, 100);
-    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info));
+    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, NULL, &r->scratch, &info));
     EXPECT(info.step == step && info.position == (uint64_t)step * 4);
     return expect_state(&r->t->engine, step);
 }
@@ -301,7 +301,7 @@ static Status train_through(Rank *r)
 static Status train_on(Rank *r)
 {
     CheckpointInfo info;
-    TRY(checkpoint_load_newest(&r->t->engine, r->dir, &r->scratch, &info));
+    TRY(checkpoint_load_newest(&r->t->engine, r->dir, NULL, &r->scratch, &info));
     return train_to(r, info.step, 6);
 }
 
@@ -435,7 +435,7 @@ static void ranks_with_folders_of_their_own_are_refused(void **state)
 static Status load_apart(Rank *r)
 {
     CheckpointInfo info;
-    Status s = checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info);
+    Status s = checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, NULL, &r->scratch, &info);
     EXPECT(s == ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "/1/checkpoints/step-0000000002 is not there as") != NULL);

@@ -136,7 +136,8 @@ static void half_a_line_of_metrics_does_not_swallow_the_next(void **state)
     fresh_run(lab, "line", "");
     const char *path = lab_path(lab, "line/run/metrics.jsonl");
     lab_truncate(lab, path, 10);
-    Outcome o = RUN(lab, "line", "train", "../tiny.yaml", "train.steps=8", "--resume");
+    Outcome o = RUN(lab, "line", "train", "../tiny.yaml", "train.steps=8",
+                    "optimizer.decay_steps=6", "--resume");
     CHECK_EXIT(o, 0);
     const char *text = lab_read(lab, path, NULL);
     CHECK_SAYS(text, "\n{\"kind\":\"start\"");
@@ -222,7 +223,8 @@ static void a_nan_names_step_layer_and_op_and_keeps_the_checkpoint(void **state)
     CHECK_INT(steps, step - 1);
     CHECK(run_has_checkpoint(lab, "nan", step - 1));
     Outcome again = RUN(lab, "nan", "train", "../tiny.yaml", "optimizer.lr=1e-5",
-                        "optimizer.min_lr=0", "train.steps=40", "--resume");
+                        "optimizer.min_lr=0", "train.clip_norm=0", "optimizer.weight_decay=10",
+                        "--resume", "--change", "optimizer.lr", "--change", "optimizer.min_lr");
     CHECK_SAYS(again.err, "resumed from run/checkpoints/");
 }
 

@@ -107,7 +107,7 @@ static void a_save_under_way_is_finished_when_a_run_ends(void **state)
     tiny_steps(&p.t, 0, 1);
     CHECK_OK(checkpoint_save(&p.saver, 1, 4));
     checkpointer_close(&p.saver);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 1);
     place_close(&p);
 }
@@ -259,10 +259,10 @@ static void the_newest_whole_one_is_loaded(void **state)
     for (int i = 0; i < 3; i++) train_and_save(&p, i, 1);
     flip(in_step(&p, 3, "rank-00000.bin"), 8);
     CHECK(unlink(in_step(&p, 2, MANIFEST_NAME)) == 0);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 1);
     flip(in_step(&p, 1, MANIFEST_NAME), 3);
-    CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info), ERR_IO,
+    CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info), ERR_IO,
                 "there is no whole checkpoint");
     place_close(&p);
 }
@@ -277,10 +277,10 @@ static void a_damaged_one_is_replaced_by_the_step_run_again(void **state)
     train_and_save(&p, 0, 1);
     train_and_save(&p, 1, 1);
     flip(in_step(&p, 2, "rank-00000.bin"), 8);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 1);
     train_and_save(&p, 1, 1);
-    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+    CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
     CHECK_INT(info.step, 2);
     place_close(&p);
 }
@@ -338,7 +338,7 @@ static void check_not_saved(const char *async)
         CHECK_FAILS(saved, ERR_NUMERIC, s->buffer == BUF_STATE ? "moe_bias_update" : "adamw, in");
         CHECK_FAILS(saved, ERR_NUMERIC, "in step 2 or before");
         CHECK(has(&p, 1) && !has(&p, 2));
-        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
         CHECK_INT(info.step, 1);
         CHECK(*at == good);
         place_close(&p);
@@ -383,11 +383,11 @@ static void a_checkpoint_that_is_not_finite_is_named_and_passed_over(void **stat
                     ERR_NUMERIC, s->says);
         CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 2, ""), &p.scratch, &info),
                     ERR_NUMERIC, "step-0000000002/ holds ");
-        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info));
+        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
         CHECK_INT(info.step, 1);
         forge_number(in_step(&p, 1, ""), s->param, s->buffer, s->at, s->value);
-        CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, &p.scratch, &info), ERR_NUMERIC,
-                    s->says);
+        CHECK_FAILS(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info),
+                    ERR_NUMERIC, s->says);
         place_close(&p);
     }
 }
@@ -421,7 +421,8 @@ static void check_other(const char *setting, const char *says)
     place_open(&a, TINY("moe.shared=1"));
     train_and_save(&a, 0, 1);
     place_open_in(&b, a.folder, TINY(setting));
-    CHECK_FAILS(checkpoint_load_newest(&b.t.engine, a.folder, &b.scratch, &info), ERR_ARG, says);
+    CHECK_FAILS(checkpoint_load_newest(&b.t.engine, a.folder, NULL, &b.scratch, &info), ERR_ARG,
+                says);
     place_leave(&b);
     place_close(&a);
 }
