@@ -8,9 +8,9 @@
 #include "train/eval.h"
 #include "train/metrics.h"
 #include "train/peak.h"
+#include "train/plan_host.h"
 #include "train/ranks.h"
 #include "train/recording.h"
-#include "train/train.h"
 #include "train/update.h"
 
 #include "trace/trace.h"
@@ -136,6 +136,18 @@ static Status meet(Trainer *t)
     TRY(settle(t, ranks_agree(t->world, "the configuration", yaml.data)));
     arena_release(&t->arena, mark);
     return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
+}
+
+/* What all ranks of a host will take together. Looked at before the ranks meet here, so before any
+ * takes its part. */
+static Status check_memory(Trainer *t)
+{
+    HostMemory there;
+    ArenaMark mark = arena_mark(&t->arena);
+    host_memory("/proc", "/sys/fs/cgroup", &there);
+    TRY(train_check_host(t->config, &t->plan, t->world, &there, &t->arena));
+    arena_release(&t->arena, mark);
+    return OK;
 }
 
 /* Rank 0 talks; the others write what they have to say into a file each. */
@@ -495,6 +507,7 @@ static Status start(Trainer *t)
 {
     TRY(settle(t, check(t)));
     TRY(meet(t));
+    TRY(settle(t, check_memory(t)));
     TRY(settle(t, open_all(t)));
     TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));

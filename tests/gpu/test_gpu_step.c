@@ -251,6 +251,9 @@ static void a_nan_is_named_and_voids_the_step(void **state)
     CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, 1, &r));
     CHECK(!r.finite);
     CHECK_FAILS(engine_explain_nan(&t.engine, &t.batch, 1), ERR_NUMERIC,
+                "adamw, in step 0 or before, left model.embed_tokens.weight (main) with nan at");
+    engine_guard(&t.engine);
+    CHECK_FAILS(engine_step(&t.engine, &t.batch, 1e-2, 1, &r), ERR_NUMERIC,
                 "step 1, layer -1: embed_fwd");
     tiny_close(&t);
 }

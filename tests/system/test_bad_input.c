@@ -310,6 +310,33 @@ static void a_resume_goes_on_with_the_checkpoints_mathematics_and_data(void **st
     CHECK(run_has_checkpoint(lab, "same", 6));
 }
 
+/* 4 times 10^15 bytes: no host has them. A plan is no run, so --dry-run tells both. */
+static void a_model_that_no_host_holds_is_refused_before_anything_is_written(void **state)
+{
+    Lab *lab = *state;
+    static const char *const huge[] = { "train",
+                                        "../tiny.yaml",
+                                        "model.hidden=1000000",
+                                        "model.ffn=1e7",
+                                        "model.vocab=4000000",
+                                        "model.layers=8",
+                                        "model.dense_layers=8",
+                                        NULL,
+                                        NULL };
+    const char *with[9];
+    memcpy(with, huge, sizeof with);
+    Outcome o = lab_run(lab, &(Launch){ .cell = "huge", .args = with });
+    CHECK_REFUSED(o, 2, "the plan takes ");
+    CHECK_SAYS(o.err, " are available (Mem");
+    CHECK_SAYS(o.err, "take a host with more memory");
+    CHECK(!file_exists(lab_path(lab, "huge/run")));
+    with[7] = "--dry-run";
+    o = lab_run(lab, &(Launch){ .cell = "huge", .args = with });
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "\n  total ");
+    CHECK_SAYS(o.out, "\n  available ");
+}
+
 static void a_second_process_in_the_same_folder_is_refused(void **state)
 {
     Lab *lab = *state;
@@ -396,6 +423,7 @@ int main(void)
         LAB_TEST(resume_without_a_checkpoint_is_refused),
         LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),
         LAB_TEST(a_resume_goes_on_with_the_checkpoints_mathematics_and_data),
+        LAB_TEST(a_model_that_no_host_holds_is_refused_before_anything_is_written),
         LAB_TEST(a_second_process_in_the_same_folder_is_refused),
         LAB_TEST(pipelines_are_drawn_or_refused_with_the_file),
         LAB_TEST(a_build_without_mpi_is_no_rank_of_mpirun),
