@@ -4,7 +4,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "train/checkpoint.h"
-#include "train/train.h"
+#include "train/plan_host.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,6 +64,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     EvalMetrics v;
     TRY(train_plan(c, NULL, &plan));
     TRY(engine_plan(c, ENGINE_INFER, &plan.shape, &sizes));
+    TRY(train_check_infer(&sizes));
     TRY(engine_open(e, c, ENGINE_INFER, &plan.shape, &sizes));
     TRY(checkpoint_load(e, path, a, &info));
     TRY(train_token_bytes(c, a, &token_bytes));
@@ -125,6 +126,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
     CheckpointInfo info;
     const float *logits = NULL;
     TRY(engine_plan(c, ENGINE_INFER, &shape, &plan));
+    TRY(train_check_infer(&plan));
     TRY(engine_open(e, c, ENGINE_INFER, &shape, &plan));
     TRY(checkpoint_load(e, path, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));

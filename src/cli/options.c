@@ -79,12 +79,24 @@ static Status parse_choice(const Option *o, const char *value, int *out)
     return OK;
 }
 
+static Status check_room(const Option *o, int n)
+{
+    if (n < OPTION_LIST_MAX) return OK;
+    return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
+}
+
 static Status add_int(const Option *o, const char *value, OptionInts *list)
 {
-    if (list->n == OPTION_LIST_MAX)
-        return FAIL(ERR_ARG, "%s is given more than %d times", o->name, OPTION_LIST_MAX);
+    TRY(check_room(o, list->n));
     TRY(parse_int(o, value, &list->at[list->n]));
     list->n++;
+    return OK;
+}
+
+static Status add_text(const Option *o, const char *value, OptionTexts *list)
+{
+    TRY(check_room(o, list->n));
+    list->at[list->n++] = value;
     return OK;
 }
 
@@ -97,6 +109,7 @@ static Status store(const Option *o, const char *value)
     case OPTION_TEXT: *(const char **)o->target = value; return OK;
     case OPTION_CHOICE: return parse_choice(o, value, o->target);
     case OPTION_INTS: return add_int(o, value, o->target);
+    case OPTION_TEXTS: return add_text(o, value, o->target);
     }
     return OK;
 }
@@ -177,7 +190,8 @@ static void print_option(const Option *o)
         word = text_word(o->value, *(const int *)o->target, &n);
         printf(" [%.*s]", n, word);
         break;
-    case OPTION_INTS: printf(" (may be repeated)"); break;
+    case OPTION_INTS:
+    case OPTION_TEXTS: printf(" (may be repeated)"); break;
     case OPTION_FLAG:
     case OPTION_TEXT: break;
     }

@@ -27,13 +27,19 @@ typedef struct OptionInts {
     int64_t at[OPTION_LIST_MAX];
 } OptionInts;
 
+typedef struct OptionTexts {
+    int n;
+    const char *at[OPTION_LIST_MAX]; /* into argv */
+} OptionTexts;
+
 typedef enum OptionKind {                /* what target points to */
                           OPTION_FLAG,   /* bool, set to true */
                           OPTION_INT,    /* int64_t */
                           OPTION_REAL,   /* double */
                           OPTION_TEXT,   /* const char * into argv */
                           OPTION_CHOICE, /* int: index in `value`, words with | between */
-                          OPTION_INTS    /* OptionInts: the option may be repeated */
+                          OPTION_INTS,   /* OptionInts: the option may be repeated */
+                          OPTION_TEXTS   /* OptionTexts: likewise */
 } OptionKind;
 
 /* Rows are written in this order, which costs 8 bytes a row.

@@ -59,6 +59,7 @@ static Status report(const Config *c, Arena *a, Text *out)
 typedef struct Call {
     bool dry, resume, rows, markdown;
     const char *init;
+    OptionTexts change;
     int64_t ranks;
     const Config *config;
     Arena *arena;
@@ -69,6 +70,8 @@ typedef struct Call {
 static Status train(Call *call, Comm *world)
 {
     TrainOptions options = { .resume = call->resume,
+                             .change = call->change.at,
+                             .n_change = call->change.n,
                              .init = call->init,
                              .stop = &stop_signal,
                              .world = world,
@@ -117,6 +120,9 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     if (n < 1)
         return FAIL(ERR_ARG, "switchyard train: CONFIG is missing; see switchyard train --help");
     log_rank(comm_launched_rank(), -1);
+    if (call->change.n > 0 && !call->resume)
+        return FAIL(ERR_ARG, "--change %s is for --resume: without it all settings are free",
+                    call->change.at[0]);
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
     catch_signals();
@@ -133,6 +139,8 @@ Status cli_train(int argc, char **argv)
           .help = "print configuration, parameters and memory; train nothing" },
         { "--resume", OPTION_FLAG, &c.resume,
           .help = "go on from the newest whole checkpoint in run.dir" },
+        { "--change", OPTION_TEXTS, &c.change, "KEY",
+          .help = "with --resume: section.key may have another value than in the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
           .help = "take the initial weights from a checkpoint; the optimizer begins anew" },
         { "--ranks", OPTION_INT, &c.ranks, "N",

@@ -8,12 +8,13 @@
 #include <string.h>
 
 const ConfigRow config_rows[] = {
-#define ROW(section, name, TYPE, fallback, min, max, choices, help)                                \
+#define ROW(section, name, TYPE, MARK, fallback, min, max, choices, help)                          \
     { #section "." #name,                                                                          \
       fallback,                                                                                    \
       choices,                                                                                     \
       help,                                                                                        \
       CONFIG_##TYPE,                                                                               \
+      CONFIG_##MARK,                                                                               \
       offsetof(Config, section##_##name),                                                          \
       min,                                                                                         \
       max },

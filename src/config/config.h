@@ -48,7 +48,7 @@ typedef struct ConfigSources {
 
 /* Texts live in the arena given to config_load. */
 typedef struct Config {
-#define ROW(section, name, TYPE, fallback, min, max, choices, help)                                \
+#define ROW(section, name, TYPE, MARK, fallback, min, max, choices, help)                          \
     CONFIG_FIELD_##TYPE section##_##name;
 #include "config/rows.def"
 #undef ROW
@@ -65,10 +65,14 @@ typedef enum ConfigType {
     CONFIG_SOURCES
 } ConfigType;
 
+/* What a training that goes on makes of another value: nothing, other mathematics, other data. */
+typedef enum ConfigMark { CONFIG_FREE, CONFIG_MATH, CONFIG_DATA } ConfigMark;
+
 typedef struct ConfigRow {
     const char *name; /* "section.name" */
     const char *fallback, *choices, *help;
     ConfigType type;
+    ConfigMark mark;
     size_t offset;
     double min, max;
 } ConfigRow;
@@ -120,6 +124,22 @@ void config_alone(Config *c);
 
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);
+
+/* A setting that two configurations do not share, as config_print has it. */
+typedef struct ConfigChange {
+    const ConfigRow *row;
+    const char *then, *now;
+    bool free; /* a training may go on with it */
+} ConfigChange;
+
+/* All of them, in the table's order, in `a`. */
+Status config_changes(const Config *then, const Config *now, Arena *a, const ConfigChange **out,
+                      int *n);
+
+/* ERR_ARG if one is not free and `allowed` does not name it: all that are so, and how to allow
+ * them; `what` begins the sentence ("CKPT"). ERR_ARG also for an allowed name that is no row's. */
+Status config_check_changes(const char *what, const ConfigChange *changes, int n,
+                            const char *const *allowed, int n_allowed);
 
 /* Presets and the table of rows for --settings, and docs/config.md. */
 Status config_help(Text *out);

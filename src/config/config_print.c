@@ -92,7 +92,7 @@ static Status print_list(Text *out, ConfigType type, const void *list, int n)
 }
 
 /* Lists begin with their length. */
-static Status print_value(const ConfigRow *row, const Config *c, Text *out)
+Status config_print_value(const ConfigRow *row, const Config *c, Text *out)
 {
     const void *field = (const char *)c + row->offset;
     switch (row->type) {
@@ -126,7 +126,7 @@ Status config_print(const Config *c, Text *out)
         int n = section_length(row);
         if (begins_section(i)) TRY(text_printf(out, "%.*s:\n", n, row->name));
         TRY(text_printf(out, "  %s: ", row->name + n + 1));
-        TRY(print_value(row, c, out));
+        TRY(config_print_value(row, c, out));
         TRY(text_append(out, "\n", 1));
     }
     return OK;
@@ -165,6 +165,10 @@ static const char *const type_names[] = { [CONFIG_INT] = "whole number",
                                           [CONFIG_TEXTS] = "list of ",
                                           [CONFIG_SOURCES] = "list of sources" };
 
+static const char *const mark_names[] = {
+    [CONFIG_FREE] = "free", [CONFIG_MATH] = "mathematics", [CONFIG_DATA] = "data"
+};
+
 /* What the row takes; the words' bars would end a cell of the table, so they become commas. */
 static Status print_values(const ConfigRow *row, Text *out)
 {
@@ -186,19 +190,26 @@ Status config_markdown(Text *out)
                     "`section.key=value` on its command line, where later wins over earlier: the "
                     "default below, then the preset that the file's top-level key `preset` names, "
                     "then the file, then the command line from left to right. A preset's name may "
-                    "also stand in place of the file.\n\n"));
+                    "also stand in place of the file.\n\n"
+                    "`--resume` goes on with the mathematics and the data of its checkpoint. The "
+                    "last column says what another value would change: a setting that is free is "
+                    "taken, any other is refused unless `--change section.key` allows it. "
+                    "`train.steps` is free as long as the cosine ends where it did "
+                    "(`optimizer.decay_steps`, or `train.steps` where that is 0), and "
+                    "`train.micro_batch` unless `moe.aux_scope` is `batch`. `--init` takes "
+                    "anything whose shapes fit.\n\n"));
     TRY(print_presets(out, "Presets: `", "`, `"));
     TRY(text_printf(out, "` (src/config/presets).\n"));
     for (int i = 0; i < config_row_count; i++) {
         const ConfigRow *row = &config_rows[i];
         if (begins_section(i))
             TRY(text_printf(out,
-                            "\n## %.*s\n\n| setting | default | values | meaning |\n"
-                            "|---|---|---|---|\n",
+                            "\n## %.*s\n\n| setting | default | values | meaning | changes |\n"
+                            "|---|---|---|---|---|\n",
                             section_length(row), row->name));
         TRY(text_printf(out, "| `%s` | `%s` | ", row->name, shown(row->fallback)));
         TRY(print_values(row, out));
-        TRY(text_printf(out, " | %s |\n", row->help));
+        TRY(text_printf(out, " | %s | %s |\n", row->help, mark_names[row->mark]));
     }
     return OK;
 }

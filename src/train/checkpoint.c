@@ -22,6 +22,7 @@ enum {
 typedef struct Loading {
     Engine *e;
     const char *folder;
+    const CheckpointGate *gate; /* or NULL */
     Arena *scratch;
     ParamPiece piece; /* of the parameter that is being read */
     int64_t *loaded;  /* elements so far, by (parameter, saved buffer) */
@@ -170,10 +171,17 @@ static Status read_header(const Loading *l, CheckpointInfo *info)
         l->folder);
 }
 
+static Status ask_gate(const Loading *l, const CheckpointInfo *info)
+{
+    const CheckpointGate *g = l->gate;
+    return g == NULL ? OK : g->may(g->self, l->folder, info->config, l->scratch);
+}
+
 static Status load(Loading *l, CheckpointInfo *info)
 {
     ArenaMark mark = arena_mark(l->scratch);
     TRY(agree_status(host_of(l->e), read_header(l, info)));
+    TRY(agree_status(host_of(l->e), ask_gate(l, info)));
     arena_release(l->scratch, mark);
     TRY(ARENA_ZEROED(l->scratch, l->e->params.n * BUF_COUNT, &l->loaded));
     TRY(ARENA_NEW(l->scratch, SPARE_BYTES, (char **)&l->spare));
@@ -185,15 +193,21 @@ static Status load(Loading *l, CheckpointInfo *info)
     return agree_status(host_of(l->e), s);
 }
 
-Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
+static Status load_from(Engine *e, const char *path, const CheckpointGate *gate, Arena *scratch,
+                        CheckpointInfo *info)
 {
     ArenaMark mark = arena_mark(scratch);
-    Loading l = { .e = e, .folder = path, .scratch = scratch };
+    Loading l = { .e = e, .folder = path, .gate = gate, .scratch = scratch };
     Status s = load(&l, info);
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
     arena_release(scratch, mark);
     return s == OK ? engine_refresh_weights(e) : s;
+}
+
+Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
+{
+    return load_from(e, path, NULL, scratch, info);
 }
 
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
@@ -205,31 +219,38 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
 static bool damaged(Status s, const char *path, int rank)
 {
     char why[1024];
-    if (s != ERR_FORMAT && s != ERR_IO) return false;
+    if (s != ERR_FORMAT && s != ERR_IO && s != ERR_NUMERIC) return false;
     status_sentence(why, sizeof why);
     if (rank > 0) return true;
-    log_warn("checkpoint %s is damaged: %s; trying the one before it", path, why);
+    log_warn("checkpoint %s is %s: %s; trying the one before it", path,
+             s == ERR_NUMERIC ? "of no use" : "damaged", why);
     return true;
 }
 
-static Status none(const char *run_dir)
+/* `last`: what the last one that was tried failed with. */
+static Status none(const char *run_dir, Status last)
 {
-    return FAIL(ERR_IO, "%s/checkpoints: there is no whole checkpoint to load", run_dir);
+    char why[1024] = "";
+    if (last == ERR_NUMERIC) status_sentence(why, sizeof why);
+    return FAIL(last == ERR_NUMERIC ? last : ERR_IO,
+                "%s/checkpoints: there is no whole checkpoint to load%s%s", run_dir,
+                why[0] == '\0' ? "" : ": ", why);
 }
 
-Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, CheckpointInfo *info)
+Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
+                              Arena *scratch, CheckpointInfo *info)
 {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     int64_t steps[CHECKPOINT_STEPS_MAX];
     int n = 0;
     TRY(file_join(folder, run_dir, "checkpoints"));
     TRY(agree_status(host_of(e), folder_steps(folder, scratch, steps, &n)));
-    for (;;) {
+    for (Status s = OK;;) {
         int64_t step = n > 0 ? steps[--n] : -1;
         TRY(agree_first(host_of(e), &step, sizeof step));
-        if (step < 0) return none(run_dir);
+        if (step < 0) return none(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
-        Status s = checkpoint_load(e, path, scratch, info);
+        s = load_from(e, path, gate, scratch, info);
         if (s == OK) break;
         if (!damaged(s, path, rank_of(e))) return s;
     }
@@ -252,7 +273,7 @@ static Status newest(const char *run_dir, Arena *scratch, char path[FILE_PATH_MA
         Status s = checkpoint_info(path, scratch, &info);
         if (s == OK || !damaged(s, path, 0)) return s;
     }
-    return none(run_dir);
+    return none(run_dir, OK);
 }
 
 Status checkpoint_resolve(const char *path, Arena *scratch, char out[])

@@ -77,8 +77,8 @@ void checkpointer_close(Checkpointer *k);
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
 /* Between steps: finish the save under way if all ranks have written. Collective. */
 Status checkpoint_poll(Checkpointer *k);
-/* Wait for it. ERR_DISK if it cannot be written whole; older checkpoints stay as they are.
- * Collective. */
+/* Wait for it. ERR_DISK if it cannot be written whole, ERR_NUMERIC if what it would hold is not
+ * finite (numbers.h); older checkpoints stay as they are. Collective. */
 Status checkpoint_finish(Checkpointer *k);
 
 /* What a Checkpointer will take beside buffers of fixed size. */
@@ -89,13 +89,22 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
 
 /* What this rank holds of every parameter from the folder `path`; moments too if the engine trains.
  * Every byte that counts is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is damaged
- * (what, where); ERR_ARG: it is of another model, the first differing parameter is named, or not
- * the one that rank 0 sees. Collective. */
+ * (what, where); ERR_NUMERIC: it holds what is not finite (numbers.h); ERR_ARG: it is of another
+ * model, the first differing parameter is named, or not the one that rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
-/* Load the newest whole checkpoint of a run's folder, as rank 0 sees it; damaged ones are warned
- * about and passed over. ERR_IO if there is none. Collective. */
-Status checkpoint_load_newest(Engine *e, const char *run_dir, Arena *scratch, CheckpointInfo *info);
+/* Whether a checkpoint with this configuration (YAML) may be loaded: OK, or why not. Asked on all
+ * ranks before anything is read. */
+typedef struct CheckpointGate {
+    Status (*may)(const void *self, const char *path, const char *config, Arena *scratch);
+    const void *self;
+} CheckpointGate;
+
+/* Load the newest whole checkpoint of a run's folder, as rank 0 sees it; damaged ones, and those
+ * that hold what is not finite, are warned about and passed over. ERR_IO or ERR_NUMERIC if there is
+ * no other. `gate`: who must allow it, or NULL. Collective. */
+Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
+                              Arena *scratch, CheckpointInfo *info);
 
 /* A path given by a user: a checkpoint's folder, or a run's folder (its newest checkpoint with a
  * whole manifest). */

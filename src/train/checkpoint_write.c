@@ -6,6 +6,7 @@
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
 #include "train/manifest.h"
+#include "train/numbers.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -85,6 +86,17 @@ static Status entry_bytes(Checkpointer *k, const Saved *s, size_t at, const void
     return engine_get(k->engine, (const char *)s->piece.at.data + at, *n, out);
 }
 
+/* Nothing is written that a training could not go on from. The scan is the writer's, not the
+ * step's. */
+static Status check_numbers(const Checkpointer *k, const Saved *s, size_t at, const void *bytes,
+                            size_t n)
+{
+    const int64_t first = s->piece.first + (int64_t)(at / sizeof(float));
+    char who[NUMBERS_WHO_BYTES];
+    return numbers_check(numbers_writer(who, s->buffer, k->info.step), s->param->name, s->buffer,
+                         first, bytes, (int64_t)(n / sizeof(float)));
+}
+
 static Status write_entry(Checkpointer *k, const Saved *s, File *f)
 {
     static const char zeros[ENTRY_ALIGN];
@@ -95,6 +107,7 @@ static Status write_entry(Checkpointer *k, const Saved *s, File *f)
             TRY(entry_bytes(k, s, at, &bytes, &n));
         else
             bytes = k->image + s->offset;
+        TRY(check_numbers(k, s, at, bytes, n));
         manifest_sum_add(k->sum, bytes, n);
         TRY(file_write(f, bytes, n));
     }

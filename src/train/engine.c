@@ -8,6 +8,7 @@
 #include "train/checkpoint.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
+#include "train/numbers.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
 #include "train/shards.h"
@@ -453,6 +454,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
 
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step)
 {
+    TRY(engine_check_numbers(e, step - 1));
     e->step = e->ex.step = step;
     put_batch(e, batch);
     exec_push(&e->ex, &backend_guard);
@@ -496,6 +498,17 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
 
 const int32_t *engine_load(const Engine *e) { return engine_host(e, &e->record.load); }
 
+static Status check_logits(const Engine *e, const float *logits, int64_t n)
+{
+    int64_t v = e->config->model_vocab, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
+    int64_t i = numbers_bad(BUF_WEIGHT, logits, rows * v);
+    if (i < 0) return OK;
+    return FAIL(ERR_NUMERIC,
+                "the logit of id %lld after token %lld is %g: the weights are finite, what the "
+                "model makes of them is not; take an earlier checkpoint",
+                (long long)(i % v), (long long)(e->kv.used - rows + i / v), (double)logits[i]);
+}
+
 Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float **logits)
 {
     if (n > e->shape.sequence || e->kv.used + n > e->shape.positions) {
@@ -516,7 +529,7 @@ Status engine_next_logits(Engine *e, const int32_t *id, int64_t n, const float *
     TRY(engine_wait(e));
     e->kv.used += n;
     *logits = engine_host(e, &e->logits);
-    return OK;
+    return check_logits(e, *logits, n);
 }
 
 void engine_trace(Engine *e, struct Trace *trace)

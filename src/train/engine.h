@@ -208,8 +208,12 @@ Status engine_refresh_weights(Engine *e);
 /* One optimizer step on a global batch. A result that is not finite changed nothing. */
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out);
 
-/* Run the same step again under guard, without update: the error names layer and op. Returns
- * ERR_NUMERIC in any case. */
+/* ERR_NUMERIC if a weight or a moment is not what it may be (numbers.h) after the update of this
+ * step: the parameter and the op that wrote it. Looks at all of them. Collective. */
+Status engine_check_numbers(Engine *e, int64_t step);
+
+/* Did the update before leave what is not finite? Else run the same step again under guard, without
+ * update: the error names layer and op. Returns ERR_NUMERIC in any case. Collective. */
 Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
 
 /* Record every action, phase and op of the next steps (NULL: stop), and look at every op's outputs

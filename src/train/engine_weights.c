@@ -1,6 +1,9 @@
 /* engine_weights: what the flat buffers hold before the first step. */
 #include "base/rng.h"
+#include "train/agree.h"
+#include "train/checkpoint_folder.h"
 #include "train/engine_memory.h"
+#include "train/numbers.h"
 #include "train/shards.h"
 
 static Status zero_buffer(Engine *e, const Tensor *t)
@@ -71,4 +74,32 @@ Status engine_random_weights(Engine *e)
         TRY(engine_put(e, tensor_at(&main, first), (size_t)part * sizeof(float)));
     }
     return engine_refresh_weights(e);
+}
+
+static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *who)
+{
+    ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
+    int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
+    for (int64_t first = 0, n = 0; first < piece.n; first += n) {
+        const void *x = NULL;
+        n = piece.n - first < most ? piece.n - first : most;
+        TRY(engine_get(e, tensor_at(&piece.at, first), (size_t)n * sizeof(float), &x));
+        TRY(numbers_check(who, p->name, b, piece.first + first, x, n));
+    }
+    return OK;
+}
+
+static Status check_params(Engine *e, int64_t step)
+{
+    for (int i = 0; i < e->params.n * CHECKPOINT_BUFFERS; i++) {
+        char who[NUMBERS_WHO_BYTES];
+        ParamBuffer b = checkpoint_buffers[i / e->params.n];
+        TRY(check_param(e, &e->params.at[i % e->params.n], b, numbers_writer(who, b, step)));
+    }
+    return OK;
+}
+
+Status engine_check_numbers(Engine *e, int64_t step)
+{
+    return agree_status(host_of(e), check_params(e, step));
 }

@@ -2,6 +2,7 @@
 
 #include "train/engine_memory.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t load_elems(const Engine *e)
@@ -62,6 +63,20 @@ static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
     return OK;
 }
 
+/* What adamw spoiled is told of first. */
+static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalMetrics *v)
+{
+    for (int d = 0; d < v->n_domains; d++) {
+        if (isfinite(v->nats[d])) continue;
+        TRY(engine_check_numbers(e, step));
+        return FAIL(ERR_NUMERIC,
+                    "step %lld: the held-out loss of %s is %g, though all weights are finite: take "
+                    "an earlier checkpoint, or lower optimizer.lr",
+                    (long long)step, loader_source_name(l, d), v->nats[d]);
+    }
+    return OK;
+}
+
 /* Data-parallel ranks take micro-batches in turn; all make as many calls. */
 Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
                 EvalMetrics *out)
@@ -85,5 +100,6 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
             TRY(add_batch(v, e, d, end > 0 ? end : 0, out));
         }
     }
-    return add_ranks(v, e, out);
+    TRY(add_ranks(v, e, out));
+    return check_losses(e, l, step, out);
 }

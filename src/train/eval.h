@@ -19,7 +19,8 @@ typedef struct Evaluator {
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);
 
-/* Up to `sequences` held-out sequences, spread over the sources by how many each has. */
+/* Up to `sequences` held-out sequences, spread over the sources by how many each has. ERR_NUMERIC:
+ * a loss is not finite; the parameter that is to blame, if one is. */
 Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t step,
                 EvalMetrics *out);
 

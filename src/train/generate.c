@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "data/tokenizer.h"
 #include "train/checkpoint.h"
-#include "train/train.h"
+#include "train/plan_host.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -130,6 +130,7 @@ static Status open_engine(Generator *g, const char *path)
     EnginePlan plan;
     CheckpointInfo info;
     TRY(engine_plan(&g->config, ENGINE_INFER, &shape, &plan));
+    TRY(train_check_infer(&plan));
     TRY(engine_open(&g->engine, &g->config, ENGINE_INFER, &shape, &plan));
     TRY(checkpoint_load(&g->engine, path, &g->arena, &info));
     TRY(ARENA_NEW(&g->arena, g->config.model_vocab, &g->ids));

@@ -1,6 +1,7 @@
 #include "train/manifest.h"
 
 #include "trace/scan.h"
+#include "train/numbers.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -251,11 +252,13 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
 Status manifest_read_elements(const char *folder, const ManifestEntry *entry, int64_t first,
                               int64_t end, const ManifestSink *sink, Arena *scratch)
 {
-    char path[FILE_PATH_MAX], got[CHECKPOINT_SUM_BYTES];
+    char path[FILE_PATH_MAX], got[CHECKPOINT_SUM_BYTES], who[FILE_PATH_MAX];
     void *sum = NULL;
+    Status numbers = OK;
     ArenaMark mark = arena_mark(scratch);
     TRY(manifest_sum_new(scratch, &sum));
     TRY(file_join(path, folder, entry->file));
+    (void)snprintf(who, sizeof who, "%s holds", folder);
     int64_t most = (int64_t)(sink->piece_bytes / sizeof(float));
     for (int64_t at = first, n = 0; at < end; at += n) {
         n = end - at < most ? end - at : most;
@@ -264,11 +267,14 @@ Status manifest_read_elements(const char *folder, const ManifestEntry *entry, in
         uint64_t place = entry->offset + (uint64_t)(at - entry->first) * sizeof(float);
         TRY(file_read_at(path, place, room, bytes));
         manifest_sum_add(sum, room, bytes);
+        if (numbers == OK) {
+            numbers = numbers_check(who, entry->param, entry->buffer, at, room, n);
+        }
         if (sink->put != NULL) TRY(sink->put(sink->state, at, n));
     }
     manifest_sum_take(sum, got);
     arena_release(scratch, mark);
-    if (end - first < entry->count || strcmp(got, entry->sum) == 0) return OK;
+    if (end - first < entry->count || strcmp(got, entry->sum) == 0) return numbers;
     return FAIL(ERR_FORMAT,
                 "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest says %s", path,
                 entry->param, buffer_names[entry->buffer], entry->offset, got, entry->sum);

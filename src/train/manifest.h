@@ -59,7 +59,7 @@ typedef struct ManifestSink {
 } ManifestSink;
 
 /* Elements [first, end) of the canonical tensor, which lie in an entry, into a sink, in order; if
- * they are all of the entry their sum is verified. */
+ * they are all of the entry their sum is verified. ERR_NUMERIC: numbers.h. */
 Status manifest_read_elements(const char *folder, const ManifestEntry *entry, int64_t first,
                               int64_t end, const ManifestSink *sink, Arena *scratch);
 

@@ -3,7 +3,7 @@
  * it loads when they first run, with their graph. */
 #include "backend/cuda.h"
 #include "train/engine_memory.h"
-#include "train/train.h"
+#include "train/plan_host.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,46 +85,11 @@ Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePla
     return OK;
 }
 
-/* Does the model fit with these settings? *bytes: what it takes then. */
-static Status fits(const Config *c, const EngineShape *shape, const GpuPlan *p, bool *out,
-                   size_t *bytes)
+static bool fits(const void *gpu, const EnginePlan *plan, size_t *bytes)
 {
-    EnginePlan plan;
-    TRY(engine_plan(c, ENGINE_TRAIN, shape, &plan));
-    *bytes = p->context_bytes + p->kernel_bytes + p->comm_bytes + arenas_bytes(&plan);
-    *out = *bytes <= p->gpu.total_bytes;
-    return OK;
-}
-
-/* The change that costs least: smaller micro-batches, then recompute of every layer. */
-static Status nearest(const Config *c, const EngineShape *shape, const GpuPlan *p, char *out,
-                      size_t out_bytes)
-{
-    Config other = *c;
-    EngineShape small = *shape;
-    char text[32];
-    for (int again = 0; again < 2; again++) {
-        for (int64_t m = shape->micro_batch - (again == 0); m >= 1; m--) {
-            size_t bytes = 0;
-            bool good = false;
-            if (c->train_batch % m != 0) continue;
-            other.train_micro_batch = small.micro_batch = m;
-            TRY(fits(&other, &small, p, &good, &bytes));
-            if (!good) continue;
-            (void)snprintf(out, out_bytes, "train.micro_batch=%" PRId64 "%s fits with %s", m,
-                           again ? " and recompute of all layers" : "",
-                           text_bytes(text, (double)bytes));
-            return OK;
-        }
-        other.recompute_layers.n = 0;
-        for (int64_t i = 0; i < c->model_layers && i < CONFIG_LIST_MAX; i++) {
-            other.recompute_layers.at[other.recompute_layers.n++] = i;
-        }
-    }
-    (void)snprintf(out, out_bytes, "%s",
-                   "no train.micro_batch fits, even with recompute of all layers: take a GPU with "
-                   "more memory or a smaller model");
-    return OK;
+    const GpuPlan *p = gpu;
+    *bytes = p->context_bytes + p->kernel_bytes + p->comm_bytes + arenas_bytes(plan);
+    return *bytes <= p->gpu.total_bytes;
 }
 
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
@@ -138,7 +103,12 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", at > 0 ? ", " : "",
                                engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
     }
-    TRY(nearest(c, shape, p, hint, sizeof hint));
+    TRY(train_nearest(c, shape, fits, p, hint, sizeof hint));
+    if (hint[0] == '\0') {
+        (void)snprintf(hint, sizeof hint, "%s",
+                       "no train.micro_batch fits, even with recompute of all layers: take a GPU "
+                       "with more memory or a smaller model");
+    }
     return FAIL(ERR_ARG,
                 "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
                 (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),

@@ -1,7 +1,7 @@
 #include "data/tokenizer.h"
 #include "train/again.h"
 #include "train/peak.h"
-#include "train/train.h"
+#include "train/plan_host.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -165,10 +165,7 @@ static Status plan_eval(const Config *c, TrainPlan *p)
 /* Measuring the roof comes before everything else and is gone by then. */
 static size_t total_bytes(const TrainPlan *p)
 {
-    size_t sum = p->tables_bytes + p->loader_bytes + p->mapped_bytes + p->save_bytes;
-    for (int i = 0; i < ENGINE_ARENAS; i++) {
-        if (!p->engine.on_gpu || i == ENGINE_PINNED) sum += p->engine.bytes[i];
-    }
+    size_t sum = p->loader_bytes + p->mapped_bytes + p->save_bytes + train_host_bytes(&p->engine);
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
@@ -264,5 +261,9 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(print_bytes(out, "probe", p->probe_bytes,
                     "measuring peak FLOP/s, before all of the above"));
     if (p->engine.on_gpu) return train_print_gpu(&p->gpu, out);
-    return print_bytes(out, "total", p->total_bytes, "beside the empty program");
+    HostMemory there;
+    host_memory("/proc", "/sys/fs/cgroup", &there);
+    TRY(print_bytes(out, "total", p->total_bytes, "beside the empty program"));
+    if (there.available_bytes == UINT64_MAX) return OK;
+    return print_bytes(out, "available", there.available_bytes, there.limit);
 }

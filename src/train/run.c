@@ -8,9 +8,9 @@
 #include "train/eval.h"
 #include "train/metrics.h"
 #include "train/peak.h"
+#include "train/plan_host.h"
 #include "train/ranks.h"
 #include "train/recording.h"
-#include "train/train.h"
 #include "train/update.h"
 
 #include "trace/trace.h"
@@ -137,6 +137,18 @@ static Status meet(Trainer *t)
     TRY(settle(t, ranks_agree(t->world, "the configuration", yaml.data)));
     arena_release(&t->arena, mark);
     return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
+}
+
+/* What all ranks of a host will take together. Looked at before the ranks meet here, so before any
+ * takes its part. */
+static Status check_memory(Trainer *t)
+{
+    HostMemory there;
+    ArenaMark mark = arena_mark(&t->arena);
+    host_memory("/proc", "/sys/fs/cgroup", &there);
+    TRY(train_check_host(t->config, &t->plan, t->world, &there, &t->arena));
+    arena_release(&t->arena, mark);
+    return OK;
 }
 
 /* Rank 0 talks; the others write what they have to say into a file each. */
@@ -280,14 +292,38 @@ static Status start_fresh(Trainer *t)
     return engine_zero_moments(&t->engine); /* the steps that they are corrected by begin at 1 */
 }
 
+/* What differs from the checkpoint's configuration is said, and must be free or allowed. */
+static Status may_resume(const void *trainer, const char *path, const char *yaml, Arena *a)
+{
+    const Trainer *t = trainer;
+    const TrainOptions *o = t->options;
+    const ConfigChange *changes = NULL;
+    Config then;
+    int n = 0;
+    TRY(config_parse(&then, a, path, yaml, strlen(yaml)));
+    TRY(config_changes(&then, t->asked, a, &changes, &n));
+    for (int i = 0; i < n && t->speaks; i++) {
+        log_info("resume: %s is %.200s, was %.200s", changes[i].row->name, changes[i].now,
+                 changes[i].then);
+    }
+    TRY(config_check_changes(path, changes, n, o->change, o->n_change));
+    for (int i = 0; i < o->n_change && t->speaks; i++) {
+        bool differs = false;
+        for (int c = 0; c < n; c++) differs |= strcmp(o->change[i], changes[c].row->name) == 0;
+        if (!differs) log_info("resume: --change %s: it is as it was", o->change[i]);
+    }
+    return OK;
+}
+
 static Status start_resumed(Trainer *t)
 {
+    const CheckpointGate gate = { may_resume, t };
     CheckpointInfo info;
     if (t->saver.n_steps == 0) {
         return FAIL(ERR_ARG, "%s holds no checkpoint to go on from: begin without --resume",
                     t->saver.folder);
     }
-    TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &t->saver.arena, &info));
+    TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
     t->step = t->saved_step = info.step;
     t->position = info.position;
     return loader_seek(t->loader, info.position);
@@ -503,6 +539,7 @@ static Status start(Trainer *t)
 {
     TRY(settle(t, check(t)));
     TRY(meet(t));
+    TRY(settle(t, check_memory(t)));
     TRY(settle(t, open_all(t)));
     TRY(settle(t, checkpointer_open(&t->saver, t->asked, &t->engine, &t->arena)));
     TRY(prepare(t));

@@ -18,6 +18,8 @@ typedef Status SheetFlops(const char *gpu, Dtype type, double *out);
 
 typedef struct TrainOptions {
     bool resume;
+    const char *const *change; /* with resume: settings that may differ from the checkpoint's */
+    int n_change;
     const char *init;                  /* a checkpoint to take initial weights from, or NULL */
     const volatile sig_atomic_t *stop; /* or NULL */
     int64_t *last_step;                /* where the run ended is written here, or NULL */

@@ -150,7 +150,7 @@ static Status expect_loaded(Rank *r, int64_t step)
 {
     CheckpointInfo info;
     put_state(&r->t->engine, 100);
-    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info));
+    TRY(checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, NULL, &r->scratch, &info));
     EXPECT(info.step == step && info.position == (uint64_t)step * 4);
     return expect_state(&r->t->engine, step);
 }
@@ -301,7 +301,7 @@ static Status train_through(Rank *r)
 static Status train_on(Rank *r)
 {
     CheckpointInfo info;
-    TRY(checkpoint_load_newest(&r->t->engine, r->dir, &r->scratch, &info));
+    TRY(checkpoint_load_newest(&r->t->engine, r->dir, NULL, &r->scratch, &info));
     return train_to(r, info.step, 6);
 }
 
@@ -435,7 +435,8 @@ static void ranks_with_folders_of_their_own_are_refused(void **state)
 static Status load_apart(Rank *r)
 {
     CheckpointInfo info;
-    Status s = checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, &r->scratch, &info);
+    Status s =
+        checkpoint_load_newest(&r->t->engine, r->t->config.run_dir, NULL, &r->scratch, &info);
     EXPECT(s == ERR_ARG);
     EXPECT(strstr(status_message(), "rank 1: ") != NULL);
     EXPECT(strstr(status_message(), "/1/checkpoints/step-0000000002 is not there as") != NULL);
@@ -455,6 +456,45 @@ static void a_checkpoint_that_a_rank_does_not_see_is_refused(void **state)
     RUN_CASE(.layout = &layouts[1], .dir = place, .apart = true, .body = load_apart);
 }
 
+/* A second moment, of which this rank alone has a part. */
+static float *own_moment(Engine *e)
+{
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MOMENT2);
+        if (piece.n > 0 && piece.n < param_elems(p)) return piece.at.data;
+    }
+    return NULL;
+}
+
+static Status save_spoiled(Rank *r)
+{
+    Engine *e = &r->t->engine;
+    TRY(checkpointer_open(&r->saver, &r->t->config, e, &r->t->arena));
+    TRY(save_step(r, 1));
+    put_state(e, 2);
+    TRY(engine_check_numbers(e, 2));
+    if (r->world->rank == 1) *own_moment(e) = -1;
+    EXPECT(engine_check_numbers(e, 2) == ERR_NUMERIC);
+    EXPECT(strstr(status_message(), "rank 1: adamw, in step 2 or before, left model.") != NULL);
+    Status s = checkpoint_save(&r->saver, 2, 8);
+    if (s == OK) s = checkpoint_finish(&r->saver);
+    EXPECT(s == ERR_NUMERIC);
+    EXPECT(strstr(status_message(), "(moment2) with -1 at element ") != NULL);
+    return expect_loaded(r, 1);
+}
+
+static void a_number_that_one_rank_spoiled_is_saved_by_none(void **state)
+{
+    static const int cut[] = { 4, 6, 9 };
+    (void)state;
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
+        RUN_CASE(.layout = &layouts[cut[i]], .dir = place, .more = "checkpoint.keep=1",
+                 .body = save_spoiled);
+        CHECK_OK(file_remove_tree(place));
+    }
+}
+
 int main(void)
 {
     log_set_level(LOG_ERROR);
@@ -469,6 +509,7 @@ int main(void)
         PLACE_TEST(a_rank_that_cannot_write_fails_the_save_on_all),
         PLACE_TEST(a_missing_file_is_named_and_the_one_before_is_loaded),
         PLACE_TEST(a_damaged_byte_is_found_by_every_mesh),
+        PLACE_TEST(a_number_that_one_rank_spoiled_is_saved_by_none),
         PLACE_TEST(ranks_with_folders_of_their_own_are_refused),
         PLACE_TEST(a_checkpoint_that_a_rank_does_not_see_is_refused),
     };

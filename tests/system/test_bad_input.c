@@ -303,23 +303,83 @@ static void a_checkpoint_of_another_model_names_the_first_difference(void **stat
     Outcome o = RUN(lab, "other", "train", "../tiny.yaml", "train.steps=2");
     CHECK_EXIT(o, 0);
     static const struct {
-        const char *setting, *says;
+        const char *key, *setting, *says;
     } rows[] = {
-        { "model.hidden=48",
+        { "model.hidden", "model.hidden=48",
           "model.embed_tokens.weight is (512, 32) f32 there, (512, 48) f32 here" },
-        { "model.layers=2",
+        { "model.layers", "model.layers=2",
           "it has model.layers.2.input_layernorm.weight, which this model lacks" },
-        { "moe.experts=5",
+        { "moe.experts", "moe.experts=5",
           "model.layers.1.mlp.gate.weight is (4, 32) f32 there, (5, 32) f32 here" },
-        { "moe.bias_rate=0.1", "model.layers.1.mlp.gate.e_score_correction_bias" },
+        { "moe.bias_rate", "moe.bias_rate=0.1", "model.layers.1.mlp.gate.e_score_correction_bias" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        o = RUN(lab, "other", "train", "../tiny.yaml", rows[i].setting, "--resume");
+        o = RUN(lab, "other", "train", "../tiny.yaml", "optimizer.decay_steps=2", rows[i].setting,
+                "--resume", "--change", rows[i].key);
         CHECK_REFUSED(o, 2, "run/checkpoints/step-0000000002 is of another model");
         CHECK_SAYS(o.err, rows[i].says);
     }
-    o = RUN(lab, "other", "train", "../tiny.yaml", "--resume");
+    o = RUN(lab, "other", "train", "../tiny.yaml", "optimizer.decay_steps=2", "--resume");
     CHECK_EXIT(o, 0);
+}
+
+/* One of each kind, and what must not be in the way. */
+static void a_resume_goes_on_with_the_checkpoints_mathematics_and_data(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "same", "train", "../tiny.yaml", "train.steps=2");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "same", "train", "../tiny.yaml", "moe.top_k=1", "data.validation=0.5",
+            "checkpoint.keep=3", "--resume");
+    CHECK_REFUSED(o, 2,
+                  "run/checkpoints/step-0000000002 was trained with other mathematics or on other "
+                  "data: take its values, or allow each other one with --change moe.top_k --change "
+                  "data.validation --change train.steps; with optimizer.decay_steps=2 the cosine "
+                  "ends where it did");
+    CHECK_SAYS(o.err, "resume: moe.top_k is 1, was 2\n");
+    CHECK_SAYS(o.err, "resume: data.validation is 0.5, was 0.1\n");
+    CHECK_SAYS(o.err, "resume: checkpoint.keep is 3, was 2\n");
+    CHECK_SAYS(o.err, "resume: train.steps is 40, was 2\n");
+    o = RUN(lab, "same", "train", "../tiny.yaml", "--change", "moe.top_k");
+    CHECK_REFUSED(o, 2, "--change moe.top_k is for --resume");
+    o = RUN(lab, "same", "train", "../tiny.yaml", "--resume", "--change", "moe.topk");
+    CHECK_REFUSED(o, 2, "--change: there is no setting moe.topk, did you mean moe.top_k?");
+    o = RUN(lab, "same", "train", "../tiny.yaml", "train.steps=4", "moe.top_k=1", "--resume",
+            "--change", "moe.top_k", "--change=train.steps", "--change", "model.hidden");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resume: --change model.hidden: it is as it was\n");
+    CHECK(run_has_checkpoint(lab, "same", 4));
+    o = RUN(lab, "same", "train", "../tiny.yaml", "train.steps=6", "optimizer.decay_steps=4",
+            "moe.top_k=1", "train.micro_batch=1", "train.log_every=2", "--resume");
+    CHECK_EXIT(o, 0);
+    CHECK(run_has_checkpoint(lab, "same", 6));
+}
+
+/* 4 times 10^15 bytes: no host has them. A plan is no run, so --dry-run tells both. */
+static void a_model_that_no_host_holds_is_refused_before_anything_is_written(void **state)
+{
+    Lab *lab = *state;
+    static const char *const huge[] = { "train",
+                                        "../tiny.yaml",
+                                        "model.hidden=1000000",
+                                        "model.ffn=1e7",
+                                        "model.vocab=4000000",
+                                        "model.layers=8",
+                                        "model.dense_layers=8",
+                                        NULL,
+                                        NULL };
+    const char *with[9];
+    memcpy(with, huge, sizeof with);
+    Outcome o = lab_run(lab, &(Launch){ .cell = "huge", .args = with });
+    CHECK_REFUSED(o, 2, "the plan takes ");
+    CHECK_SAYS(o.err, " are available (Mem");
+    CHECK_SAYS(o.err, "take a host with more memory");
+    CHECK(!file_exists(lab_path(lab, "huge/run")));
+    with[7] = "--dry-run";
+    o = lab_run(lab, &(Launch){ .cell = "huge", .args = with });
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "\n  total ");
+    CHECK_SAYS(o.out, "\n  available ");
 }
 
 static void a_second_process_in_the_same_folder_is_refused(void **state)
@@ -336,7 +396,8 @@ static void a_second_process_in_the_same_folder_is_refused(void **state)
     kill(first.pid, SIGTERM);
     o = lab_wait(lab, &first);
     CHECK_EXIT(o, 0);
-    o = RUN(lab, "two", "train", "../tiny.yaml", "train.steps=1", "--resume");
+    o = RUN(lab, "two", "train", "../tiny.yaml", "train.steps=1", "--resume", "--change",
+            "train.steps");
     CHECK_EXIT(o, 0);
 }
 
@@ -407,6 +468,8 @@ int main(void)
         LAB_TEST(a_folder_with_checkpoints_needs_resume_and_keeps_its_files),
         LAB_TEST(resume_without_a_checkpoint_is_refused),
         LAB_TEST(a_checkpoint_of_another_model_names_the_first_difference),
+        LAB_TEST(a_resume_goes_on_with_the_checkpoints_mathematics_and_data),
+        LAB_TEST(a_model_that_no_host_holds_is_refused_before_anything_is_written),
         LAB_TEST(a_second_process_in_the_same_folder_is_refused),
         LAB_TEST(pipelines_are_drawn_or_refused_with_the_file),
         LAB_TEST(a_build_without_mpi_is_no_rank_of_mpirun),

@@ -1,7 +1,9 @@
 /* What goes wrong while running: damaged checkpoints, full disks, numbers that are not finite. The
  * last good checkpoint is never lost, and what happened is named. */
+#include "harness/forge.h"
 #include "harness/run_folder.h"
 
+#include <float.h>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -134,7 +136,8 @@ static void half_a_line_of_metrics_does_not_swallow_the_next(void **state)
     fresh_run(lab, "line", "");
     const char *path = lab_path(lab, "line/run/metrics.jsonl");
     lab_truncate(lab, path, 10);
-    Outcome o = RUN(lab, "line", "train", "../tiny.yaml", "train.steps=8", "--resume");
+    Outcome o = RUN(lab, "line", "train", "../tiny.yaml", "train.steps=8",
+                    "optimizer.decay_steps=6", "--resume");
     CHECK_EXIT(o, 0);
     const char *text = lab_read(lab, path, NULL);
     CHECK_SAYS(text, "\n{\"kind\":\"start\"");
@@ -220,8 +223,63 @@ static void a_nan_names_step_layer_and_op_and_keeps_the_checkpoint(void **state)
     CHECK_INT(steps, step - 1);
     CHECK(run_has_checkpoint(lab, "nan", step - 1));
     Outcome again = RUN(lab, "nan", "train", "../tiny.yaml", "optimizer.lr=1e-5",
-                        "optimizer.min_lr=0", "train.steps=40", "--resume");
+                        "optimizer.min_lr=0", "train.clip_norm=0", "optimizer.weight_decay=10",
+                        "--resume", "--change", "optimizer.lr", "--change", "optimizer.min_lr");
     CHECK_SAYS(again.err, "resumed from run/checkpoints/");
+}
+
+static const char EMBED[] = "model.embed_tokens.weight";
+
+/* Both moments are finite, but what AdamW makes of them is not: the last good checkpoint stays
+ * although one is kept and one is written after every step. */
+static void an_update_that_spoils_a_weight_is_not_saved_and_named(void **state)
+{
+    Lab *lab = *state;
+    const char *newest = fresh_run(lab, "moment", "");
+    forge_number(newest, EMBED, BUF_MOMENT1, 3, FLT_MAX);
+    Outcome o =
+        RUN(lab, "moment", "train", "../tiny.yaml", "train.steps=12", "train.log_every=1",
+            "optimizer.decay_steps=6", "checkpoint.every=1", "checkpoint.keep=1", "--resume");
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "error: checkpoint of step 7: adamw, in step 7 or before, left "
+                      "model.embed_tokens.weight (main) with -inf at element 3");
+    CHECK_SAYS(o.err, "older checkpoints are untouched [numeric]");
+    CHECK(run_has_checkpoint(lab, "moment", 6) && !run_has_checkpoint(lab, "moment", 7));
+}
+
+/* Of a run that an older program spoiled. */
+static void a_checkpoint_that_is_not_finite_is_refused_by_all_who_read_it(void **state)
+{
+    Lab *lab = *state;
+    const char *newest = fresh_run(lab, "spoiled", "");
+    const char *says = "holds model.embed_tokens.weight (main) with nan at element 0 [numeric]";
+    forge_number(newest, EMBED, BUF_MAIN, 0, NAN);
+    lab_write(lab, lab_path(lab, "spoiled/tokens"), (int32_t[]){ 5, 6, 7 }, 12);
+    CHECK_REFUSED(RUN(lab, "spoiled", "eval", "run"), 3, says);
+    CHECK_REFUSED(RUN(lab, "spoiled", "generate", "run", "--prompt", "ba"), 3, says);
+    CHECK_REFUSED(RUN(lab, "spoiled", "logits", "run", "tokens", "out"), 3, says);
+    CHECK_REFUSED(RUN(lab, "spoiled", "train", "../tiny.yaml", "run.dir=b", "--init", "run"), 3,
+                  says);
+    Outcome o = lab_run(lab, &(Launch){ .cell = "spoiled", .args = six_steps_more });
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "warning: checkpoint run/checkpoints/step-0000000006 is of no use: ");
+    CHECK_SAYS(o.err, "resumed from run/checkpoints/step-0000000004");
+    check_same_checkpoint(lab, "whole", "spoiled", 6);
+}
+
+/* Weights that are finite, and a model that is not. */
+static void a_loss_or_a_logit_that_is_not_finite_is_an_error(void **state)
+{
+    Lab *lab = *state;
+    const char *newest = fresh_run(lab, "huge", "");
+    for (int i = 0; i < 32; i++) {
+        forge_number(newest, "model.norm.weight", BUF_MAIN, i, i % 2 == 0 ? FLT_MAX : -FLT_MAX);
+    }
+    lab_write(lab, lab_path(lab, "huge/tokens"), (int32_t[]){ 5, 6, 7 }, 12);
+    CHECK_REFUSED(RUN(lab, "huge", "eval", "run"), 3, "the held-out loss of web is ");
+    CHECK_REFUSED(RUN(lab, "huge", "generate", "run", "--prompt", "ba"), 3, "the logit of id ");
+    CHECK_REFUSED(RUN(lab, "huge", "logits", "run", "tokens", "out"), 3, "the logit of id ");
+    CHECK(!file_exists(lab_path(lab, "huge/out")));
 }
 
 int main(void)
@@ -240,6 +298,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_disk_fails_the_save_and_keeps_the_old_checkpoint,
                                         lab_forget, unmount),
         LAB_TEST(a_nan_names_step_layer_and_op_and_keeps_the_checkpoint),
+        LAB_TEST(an_update_that_spoils_a_weight_is_not_saved_and_named),
+        LAB_TEST(a_checkpoint_that_is_not_finite_is_refused_by_all_who_read_it),
+        LAB_TEST(a_loss_or_a_logit_that_is_not_finite_is_an_error),
     };
     return LAB_RUN_ALL(tests);
 }

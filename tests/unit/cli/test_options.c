@@ -10,6 +10,7 @@ typedef struct Values {
     const char *out;
     int mode;
     OptionInts orders;
+    OptionTexts keys;
     int n;
     bool help;
 } Values;
@@ -26,6 +27,7 @@ static Status parse(Values *v, const char **words)
         { "--out", OPTION_TEXT, &v->out, "FILE", .help = "where to", .required = true },
         { "--mode", OPTION_CHOICE, &v->mode, "fail|skip|ask", .help = "what then" },
         { "--order", OPTION_INTS, &v->orders, "N", .help = "orders" },
+        { "--key", OPTION_TEXTS, &v->keys, "KEY", .help = "keys" },
     };
     const Command command = { .name = "yard do",
                               .arguments = "FROM [TO]",
@@ -57,8 +59,9 @@ static void every_kind_of_value_reaches_its_target(void **state)
 {
     (void)state;
     Values v;
-    const char **words = WORDS("--dry-run", "--tokens", "5", "from", "--temperature=1.5", "--out",
-                               "o", "--mode", "ask", "--order", "2", "--order=5", "to");
+    const char **words =
+        WORDS("--dry-run", "--tokens", "5", "from", "--temperature=1.5", "--out", "o", "--mode",
+              "ask", "--order", "2", "--order=5", "to", "--key", "k", "--key=l=m");
     CHECK_OK(parse(&v, words));
     CHECK(v.dry && !v.help);
     CHECK_INT(v.tokens, 5);
@@ -68,6 +71,9 @@ static void every_kind_of_value_reaches_its_target(void **state)
     CHECK_INT(v.orders.n, 2);
     CHECK_INT(v.orders.at[0], 2);
     CHECK_INT(v.orders.at[1], 5);
+    CHECK_INT(v.keys.n, 2);
+    CHECK_TEXT(v.keys.at[0], "k");
+    CHECK_TEXT(v.keys.at[1], "l=m");
     CHECK_INT(v.n, 2);
     CHECK_TEXT(words[0], "from");
     CHECK_TEXT(words[1], "to");

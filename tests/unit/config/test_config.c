@@ -147,6 +147,7 @@ static void a_wrong_file_is_told_with_its_place(void **state)
           "optimizer.lr is the text \"nan\", must be a number" },
         { "optimizer:\n  lr: 1e999\n", ERR_ARG, "optimizer.lr is the text \"1e999\"" },
         { "optimizer:\n  beta1: 1\n", ERR_ARG, "optimizer.beta1 is 1, must be from 0 to 0.999999" },
+        { "optimizer:\n  eps: 0\n", ERR_ARG, "optimizer.eps is 0, must be from 1e-20 to 1" },
         { "run:\n  guard: yes\n", ERR_ARG, "run.guard is the text \"yes\", must be true or false" },
         { "run:\n  compute: fp8\n", ERR_ARG, "is the text \"fp8\", must be one of f32|bf16" },
         { "run:\n  compute: f\n", ERR_ARG, "is the text \"f\", must be one of f32|bf16" },

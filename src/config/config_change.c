@@ -1,0 +1,104 @@
+/* config_change: what differs between two configurations, and whether a training that was begun
+ * under one may go on under the other (the rows' marks). */
+#include "config/config_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Where the cosine of the learning rate ends. */
+static int64_t decay_end(const Config *c)
+{
+    return c->optimizer_decay_steps > 0 ? c->optimizer_decay_steps : c->train_steps;
+}
+
+/* The micro-batch is then the group over which the balancing loss is taken. */
+static bool aux_of_micro_batch(const Config *c)
+{
+    return c->moe_aux_scope != AUX_SEQUENCE && c->moe_aux_loss > 0 &&
+           c->model_dense_layers < c->model_layers;
+}
+
+/* The mark, but for three rows that depend on others. Of the two that end the cosine the one is to
+ * blame that was changed by hand: train.steps only where decay_steps is the same. */
+static bool is_free(const ConfigRow *row, const Config *then, const Config *now)
+{
+    bool same_end = decay_end(then) == decay_end(now);
+    bool same_decay = then->optimizer_decay_steps == now->optimizer_decay_steps;
+    if (row->offset == offsetof(Config, train_steps)) return same_end || !same_decay;
+    if (row->offset == offsetof(Config, optimizer_decay_steps)) return same_end;
+    if (row->offset == offsetof(Config, train_micro_batch))
+        return !aux_of_micro_batch(then) && !aux_of_micro_batch(now);
+    return row->mark == CONFIG_FREE;
+}
+
+static Status value_text(const ConfigRow *row, const Config *c, Arena *a, const char **out)
+{
+    Text t = { 0 };
+    TRY(text_init(&t, a));
+    TRY(config_print_value(row, c, &t));
+    *out = t.data;
+    return OK;
+}
+
+Status config_changes(const Config *then, const Config *now, Arena *a, const ConfigChange **out,
+                      int *n)
+{
+    ConfigChange *all = NULL;
+    int found = 0;
+    TRY(ARENA_NEW(a, config_row_count, &all));
+    for (int i = 0; i < config_row_count; i++) {
+        const ConfigRow *row = &config_rows[i];
+        ConfigChange c = { .row = row, .free = is_free(row, then, now) };
+        ArenaMark mark = arena_mark(a);
+        TRY(value_text(row, then, a, &c.then));
+        TRY(value_text(row, now, a, &c.now));
+        if (strcmp(c.then, c.now) == 0) {
+            arena_release(a, mark);
+        } else {
+            all[found++] = c;
+        }
+    }
+    *out = all;
+    *n = found;
+    return OK;
+}
+
+static bool names(const char *const *keys, int n, const char *key)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(keys[i], key) == 0) return true;
+    }
+    return false;
+}
+
+/* What would keep the learning rate as it was. */
+static void cosine_hint(const ConfigChange *c, char *out, size_t out_bytes)
+{
+    if (c->row->offset != offsetof(Config, train_steps)) return;
+    (void)snprintf(out, out_bytes,
+                   "; with optimizer.decay_steps=%s the cosine ends where it did, and train.steps "
+                   "is free",
+                   c->then);
+}
+
+Status config_check_changes(const char *what, const ConfigChange *changes, int n,
+                            const char *const *allowed, int n_allowed)
+{
+    enum { LIST_BYTES = 640, HINT_BYTES = 128 };
+    char list[LIST_BYTES] = "", hint[HINT_BYTES] = "";
+    size_t used = 0;
+    const ConfigRow *row = NULL;
+    for (int i = 0; i < n_allowed; i++) TRY(config_row_find("--change", allowed[i], &row));
+    for (int i = 0; i < n; i++) {
+        const char *name = changes[i].row->name;
+        if (changes[i].free || names(allowed, n_allowed, name)) continue;
+        cosine_hint(&changes[i], hint, sizeof hint);
+        if (used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, " --change %s", name);
+    }
+    if (used == 0) return OK;
+    return FAIL(ERR_ARG,
+                "%s was trained with other mathematics or on other data: take its values, or allow "
+                "each other one with%s%s",
+                what, list, hint);
+}

@@ -1,0 +1,21 @@
+/* numbers: what may stand in a saved buffer: finite values, and no second moment below zero (AdamW
+ * takes its root). Every byte of a checkpoint is looked at on its way out and on its way in, so
+ * that a number which an update or a fault of memory has spoiled never replaces a good one. */
+#ifndef TRAIN_NUMBERS_H
+#define TRAIN_NUMBERS_H
+
+#include "model/params.h"
+
+/* Index of the first of n elements of a buffer that may not stand there; -1: there is none. */
+int64_t numbers_bad(ParamBuffer b, const float *x, int64_t n);
+
+/* ERR_NUMERIC: "WHO model.norm.weight (moment2) with nan at element 5", where element `first` of
+ * the parameter is x[0]. `who` ends in a verb: "runs/a/checkpoints/step-9 holds". */
+Status numbers_check(const char *who, const char *param, ParamBuffer b, int64_t first,
+                     const float *x, int64_t n);
+
+/* "adamw, in step 3 or before, left": the op that writes the buffer, looked at after a step. */
+enum { NUMBERS_WHO_BYTES = 96 };
+const char *numbers_writer(char out[NUMBERS_WHO_BYTES], ParamBuffer b, int64_t step);
+
+#endif

@@ -1,0 +1,31 @@
+/* plan_host: is the memory there that a plan takes of its host? */
+#ifndef TRAIN_PLAN_HOST_H
+#define TRAIN_PLAN_HOST_H
+
+#include "base/host_memory.h"
+#include "train/train.h"
+
+/* What an engine takes of the host. */
+size_t train_host_bytes(const EnginePlan *p);
+
+/* ERR_ARG if there is not so much: "WHAT 5 GiB of memory, 3 GiB are available (...): HINT". */
+Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint);
+
+/* The same for an engine that only reads a model, of what there is now. */
+Status train_check_infer(const EnginePlan *p);
+
+/* The same for the ranks of each host together, with the nearest setting that fits. `m` is what
+ * this rank sees of its host, read before any rank takes memory. Collective over `world` (NULL:
+ * alone); all ranks give the same answer. */
+Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const HostMemory *m,
+                        Arena *a);
+
+/* Would a plan fit, and what would be taken in all? */
+typedef bool TrainFits(const void *state, const EnginePlan *plan, size_t *bytes);
+
+/* "train.micro_batch=2 fits with 3 GiB": the nearest setting of smaller micro-batches, then of
+ * recompute, that fits; "" if there is none. */
+Status train_nearest(const Config *c, const EngineShape *shape, TrainFits *fits, const void *state,
+                     char *out, size_t out_bytes);
+
+#endif

@@ -1,0 +1,134 @@
+/* What a training that goes on may change of its configuration. */
+#include "config/config.h"
+#include "harness/test.h"
+
+static Arena arena;
+
+static Config defaults(void)
+{
+    Config c;
+    CHECK_OK(config_default(&c, &arena));
+    return c;
+}
+
+/* Of two configurations with these overrides (a;b): how many rows differ, and how many of them are not
+ * free. NULL: no override. */
+static void check_change(const char *before, const char *after, int want, int want_refused)
+{
+    const char *both[2] = { before, after };
+    Config c[2] = { defaults(), defaults() };
+    const ConfigChange *changes = NULL;
+    int n = 0, refused = 0;
+    for (int i = 0; i < 2; i++) {
+        char words[256] = "", *rest = words;
+        if (both[i] != NULL) (void)snprintf(words, sizeof words, "%s", both[i]);
+        for (char *w; (w = strsep(&rest, ";")) != NULL && *w != '\0';)
+            CHECK_OK(config_override(&c[i], &arena, w));
+    }
+    CHECK_OK(config_changes(&c[0], &c[1], &arena, &changes, &n));
+    for (int i = 0; i < n; i++) refused += !changes[i].free;
+    if (n != want || refused != want_refused)
+        fail_msg("%s -> %s: %d differ, %d refused", before, after, n, refused);
+    Status s = config_check_changes("it", changes, n, NULL, 0);
+    if (refused == 0) CHECK_OK(s);
+    for (int i = 0; i < n && refused > 0; i++) {
+        if (!changes[i].free) CHECK_FAILS(s, ERR_ARG, changes[i].row->name);
+    }
+}
+
+static void other_mathematics_and_other_data_are_not_free(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "moe.top_k=1",       "moe.score=sigmoid",
+        "moe.scaling=5",     "attention.rope_theta=1e6",
+        "model.norm_eps=.1", "attention.document_mask=false",
+        "run.compute=bf16",  "run.seed=99",
+        "data.sequence=16",  "data.shuffle=false",
+        "train.batch=8",     "optimizer.lr=0.5",
+        "data.validation=0", "data.sources=[{name: b, path: b}]",
+        "mesh.reduce=bf16",  "train.clip_norm=0",
+        "train.steps=7",     "optimizer.decay_steps=7",
+    };
+    static const char *const taken[] = {
+        "run.dir=x",          "run.threads=3",
+        "mesh.pp=2",          "recompute.layers=[1]",
+        "moe.buffers=worst",  "moe.exchange=allgather",
+        "train.eval_every=2", "checkpoint.keep=5",
+        "model.loss_chunk=7", "train.micro_batch=1",
+        "model.init_std=1",   "comm.timeout_s=3",
+    };
+    check_change(NULL, NULL, 0, 0);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        check_change(NULL, refused[i], 1, 1);
+        check_change(refused[i], NULL, 1, 1);
+    }
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) check_change(NULL, taken[i], 1, 0);
+}
+
+static void steps_are_free_while_the_cosine_ends_where_it_did(void **state)
+{
+    (void)state;
+    check_change("optimizer.decay_steps=9;train.steps=9", "optimizer.decay_steps=9;train.steps=20",
+                 1, 0);
+    check_change("train.steps=9", "optimizer.decay_steps=9;train.steps=20", 2, 0);
+    check_change("train.steps=9", "train.steps=20", 1, 1);
+    check_change("train.steps=9", "optimizer.decay_steps=10;train.steps=20", 2, 1);
+    check_change("optimizer.decay_steps=9", "train.steps=20", 2, 1);
+}
+
+static void a_micro_batch_is_free_unless_it_is_the_group_of_the_balancing_loss(void **state)
+{
+    (void)state;
+    check_change("moe.aux_scope=batch", "moe.aux_scope=batch;train.micro_batch=2", 1, 1);
+    check_change("moe.aux_scope=batch;train.micro_batch=2", "moe.aux_scope=batch", 1, 1);
+    check_change("moe.aux_scope=batch;moe.aux_loss=0",
+                 "moe.aux_scope=batch;moe.aux_loss=0;train.micro_batch=2", 1, 0);
+    check_change("moe.aux_scope=batch;model.dense_layers=6",
+                 "moe.aux_scope=batch;model.dense_layers=6;train.micro_batch=2", 1, 0);
+}
+
+static void what_is_allowed_by_name_may_differ(void **state)
+{
+    (void)state;
+    Config then = defaults(), now = defaults();
+    const ConfigChange *c = NULL;
+    int n = 0;
+    now.moe_top_k = 1, now.run_seed = 5, now.train_steps = 7;
+    CHECK_OK(config_changes(&then, &now, &arena, &c, &n));
+    CHECK_INT(n, 3);
+    CHECK_TEXT(c[1].row->name, "moe.top_k");
+    CHECK_TEXT(c[1].then, "2");
+    CHECK_TEXT(c[1].now, "1");
+    const char *const keys[] = { "train.steps", "moe.top_k", "run.seed", "run.sede" };
+    CHECK_FAILS(config_check_changes("it", c, n, keys, 2), ERR_ARG, "with --change run.seed [bad");
+    CHECK_FAILS(config_check_changes("it", c, n, keys + 1, 2), ERR_ARG,
+                "with --change train.steps; with optimizer.decay_steps=1000 the cosine ends");
+    CHECK_OK(config_check_changes("it", c, n, keys, 3));
+    CHECK_FAILS(config_check_changes("it", c, n, keys, 4), ERR_ARG,
+                "--change: there is no setting run.sede, did you mean run.seed?");
+}
+
+static int open_arena(void **state)
+{
+    (void)state;
+    return arena_init(&arena, "test", MEM_HOST, (size_t)64 << 20) == OK ? 0 : -1;
+}
+
+static int close_arena(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(other_mathematics_and_other_data_are_not_free),
+        TEST(steps_are_free_while_the_cosine_ends_where_it_did),
+        TEST(a_micro_batch_is_free_unless_it_is_the_group_of_the_balancing_loss),
+        TEST(what_is_allowed_by_name_may_differ),
+    };
+    return cmocka_run_group_tests(tests, open_arena, close_arena);
+}
