@@ -1,5 +1,6 @@
 #include "plan/price_private.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -47,8 +48,7 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
     *c = (ChunkPrice){ .layer = layer };
     if (s->embedding) add_layer(c, &e->plain[p->class_of[0]]);
     for (int i = 0; i < s->blocks; i++) {
-        bool again = i < l->recompute_blocks || l->recompute_blocks < 0;
-        const LayerPrice *of = again ? e->recomputed : e->plain;
+        const LayerPrice *of = price_again(l, s, i) ? e->recomputed : e->plain;
         add_layer(c, &of[price_attention(p, s->first + i)]);
         add_layer(c, &of[price_mlp(p, s->first + i)]);
     }
@@ -241,6 +241,16 @@ ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *
     return b;
 }
 
+/* Exchanges join the experts' phase: nothing runs beside them. */
+static void in_series(ChunkTimes *t)
+{
+    double *const pass[] = { t->forward, t->input, t->weight };
+    for (int i = 0; i < 3; i++) {
+        pass[i][PHASE_EXPERTS] += pass[i][PHASE_DISPATCH] + pass[i][PHASE_COMBINE];
+        pass[i][PHASE_DISPATCH] = pass[i][PHASE_COMBINE] = 0;
+    }
+}
+
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
@@ -261,6 +271,7 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
+            if (price_in_series(e, l)) in_series(&out->time[at]);
             if (s->blocks > out->blocks) out->blocks = s->blocks;
         }
     }
@@ -310,7 +321,9 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
 static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
                         PlanPrice *out)
 {
-    double busy = 0, share = micros / l->pp;
+    /* Of two ways each chunk has half of the micro-batches. */
+    bool both = l->schedule->placement == PLACE_BOTH;
+    double busy = 0, share = micros / l->pp / (both ? 2 : 1);
     for (int r = 0; r < l->pp; r++) {
         const ChunkPrice *s = &n->rank[r].sum;
         out->part_s[PLAN_COMPUTE] += s->lane_s[ROOFLINE_COMPUTE] * share;
@@ -369,6 +382,7 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     double ends = price->step_s - price->schedule_s;
     double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
     price->part_s[PLAN_BUBBLE] += schedule_s - price->schedule_s;
+    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
     price->schedule_s = schedule_s;
     price->step_s = schedule_s + ends;
     price->tokens_per_s_per_gpu = tokens / (price->step_s * gpus);
@@ -384,7 +398,10 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
     TRY(estimate(&p->estimator, &in, &t));
-    *out = (PlanPrice){ .bubble = fmax(0, t.bubble) };
+    *out = (PlanPrice){ .compute = p->config.run_compute,
+                        .buffers = p->config.moe_buffers,
+                        .in_series = price_in_series(e, l),
+                        .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
     TRY(price_ends(p, l, e, &n, out));
@@ -437,10 +454,12 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
     TRY(stack_can(p->limits->at, l));
-    int stages = price_stage_count(l);
-    if (l->partition != NULL || stages <= p->spec.blocks) return OK;
-    return FAIL(ERR_ARG,
-                "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage has "
-                "at least one",
-                stages, l->pp, l->vpp, (long long)p->spec.blocks);
+    int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
+    if (l->partition == NULL && stages > p->spec.blocks)
+        return FAIL(ERR_ARG,
+                    "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage "
+                    "has at least one",
+                    stages, l->pp, l->vpp, (long long)p->spec.blocks);
+    return schedule_legal(l->schedule,
+                          &(ScheduleShape){ l->pp, l->vpp, micros, 1, 1, 1, .blocks = 1 });
 }

@@ -64,10 +64,10 @@ typedef struct StageBlocks {
     bool embedding, head;
 } StageBlocks;
 
-/* A partition by cost depends on the stages and on how the ends and the dense blocks compare with
- * the others, in 32ths. */
+/* A partition follows from the stages and from what a layer of each class costs, in 32nds of the
+ * last block, and from nothing else: so it is the same whichever layout asks for it first. */
 typedef struct PartitionKey {
-    int stages, embedding, dense, head;
+    int stages, cost[LAYER_CLASSES_MAX];
 } PartitionKey;
 
 typedef struct Partition {
@@ -129,6 +129,22 @@ Status price_classes(Planner *p);
 
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
+
+/* Is the i-th block of a stage recomputed? */
+static inline bool price_again(const PlanLayout *l, const StageBlocks *s, int i)
+{
+    if (l->again == NULL) return i < l->recompute_blocks || l->recompute_blocks < 0;
+    for (int k = 0; k < l->again->n; k++) {
+        if (l->again->at[k] == s->first + i) return true;
+    }
+    return false;
+}
+
+/* Does the schedule want exchanges beside compute that the stack runs one after the other? */
+static inline bool price_in_series(const PriceEntry *e, const PlanLayout *l)
+{
+    return l->schedule->phases && e->stack.at[STACK_lanes] == 0;
+}
 
 /* Blocks of each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,

@@ -80,7 +80,8 @@ static void a_search_lists_the_best_and_the_front(void **state)
     }
     cJSON_ArrayForEach(row, member(plan, "front")) check_plan(row);
     CHECK_NEAR(number(member(plan, "best")->child, "step_s"), number(plan, "step_s"), 0);
-    CHECK(number(plan, "layouts_per_s") > 0);
+    CHECK_NEAR(number(plan, "layouts_per_s") * number(plan, "search_s") / number(plan, "priced"), 1,
+               1e-3);
     cJSON_Delete(plan);
 }
 

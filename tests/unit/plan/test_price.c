@@ -183,8 +183,8 @@ static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stag
     c.recompute_layers.n = 0;
     for (int i = 0; i < price_stage_count(l); i++) {
         const StageBlocks *s = &stage[i];
-        int again = l->recompute_blocks < 0 ? s->blocks : l->recompute_blocks;
-        for (int b = 0; b < s->blocks && b < again && l->recompute != 0; b++) {
+        for (int b = 0; b < s->blocks && l->recompute != 0; b++) {
+            if (!price_again(l, s, b)) continue;
             if (c.recompute_layers.n == CONFIG_LIST_MAX) {
                 return FAIL(ERR_UNSUPPORTED, "plan: more than %d recomputed layers",
                             CONFIG_LIST_MAX);
