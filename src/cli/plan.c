@@ -250,8 +250,9 @@ static Status scale(PlanCall *c)
     if (c->html != NULL) TRY(draw_scale(c, row, n));
     if (fits) return OK;
     printf("%s", c->out->data);
-    return FAIL(ERR_FIT, "plan: nothing fits: of --scale %s no row does; try --search, or more "
-                         "mesh.pp or mesh.ep",
+    return FAIL(ERR_FIT,
+                "plan: nothing fits: of --scale %s no row does; try --search, or more "
+                "mesh.pp or mesh.ep",
                 c->scale);
 }
 

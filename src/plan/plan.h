@@ -29,13 +29,14 @@
 typedef struct PlanLayout {
     const ScheduleDesc *schedule;
     int pp, vpp, ep, cp;
-    int64_t dp;              /* data-parallel ranks; ep divides dp * cp */
-    int zero;                /* ZeRO stage, 0 to 3 */
-    int64_t shard;           /* data-parallel ranks that share out; 0: all */
-    int64_t micro_batch;     /* sequences; divides the batch over dp */
-    unsigned recompute;      /* set of RecomputePiece (model/spec.h) ... */
-    int recompute_blocks;    /* ... of the first so many blocks of each chunk, below 0: of all, */
-    const ConfigInts *again; /* or, if not NULL, of these blocks of the model (recompute_blocks -1) */
+    int64_t dp;           /* data-parallel ranks; ep divides dp * cp */
+    int zero;             /* ZeRO stage, 0 to 3 */
+    int64_t shard;        /* data-parallel ranks that share out; 0: all */
+    int64_t micro_batch;  /* sequences; divides the batch over dp */
+    unsigned recompute;   /* set of RecomputePiece (model/spec.h) ... */
+    int recompute_blocks; /* ... of the first so many blocks of each chunk, below 0: of all, */
+    const ConfigInts
+        *again; /* or, if not NULL, of these blocks of the model (recompute_blocks -1) */
     const Layout *partition; /* NULL: balanced by the layers' times */
 } PlanLayout;
 
@@ -69,9 +70,9 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
 
 typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
-    bool fits;      /* peak_bytes within the GPU's memory less plan.margin */
-    bool in_series; /* the schedule wants exchanges beside compute, and the stack has none */
-    int worst_rank; /* of the pipeline: whose memory this is */
+    bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
+    bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
+    int worst_rank;       /* of the pipeline: whose memory this is */
     double peak_bytes, memory[PLAN_KINDS];
     double step_s, part_s[PLAN_PARTS];
     double schedule_s; /* of step_s: what the pipeline takes, without what comes after it */

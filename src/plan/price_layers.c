@@ -126,6 +126,11 @@ double price_layer_s(const LayerPrice *l)
     return price_phases_s(t->forward) + price_phases_s(t->input) + price_phases_s(t->weight);
 }
 
+double price_lost_s(const LayerPrice *l)
+{
+    return fmax(0, l->host_s - price_layer_s(l)) + l->wait_s;
+}
+
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
                           unsigned recompute, LayerPrice *out)
 {

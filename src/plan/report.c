@@ -10,9 +10,9 @@
 enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
-static const char *const buffers_names[] = { [BUFFERS_BOUNDED] = "bounded",
-                                             [BUFFERS_WORST] = "worst",
-                                             [BUFFERS_EXACT] = "exact" };
+static const char *const buffers_names[] = {
+    [BUFFERS_BOUNDED] = "bounded", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
+};
 
 /* " in 0-3+8": the blocks of a list that rises; what there is no room for is "...". */
 static void again_text(char *out, size_t bytes, const ConfigInts *again)
@@ -246,8 +246,7 @@ Status plan_report_json(const PlanReport *r, Text *out)
 static Status csv_row(const PlanLayout *l, const PlanPrice *p, Text *out)
 {
     char again[RECOMPUTE_BYTES];
-    TRY(text_printf(out,
-                    "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
+    TRY(text_printf(out, "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
                     l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
                     recompute_text(again, l), p->fits, p->peak_bytes, p->step_s, p->bubble,
                     p->tokens_per_s_per_gpu, p->mfu));
