@@ -215,10 +215,11 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
 {
     ScalingPoint point[SCALES_MAX];
-    char layout[SCALES_MAX][PLAN_LAYOUT_BYTES + 32];
+    char plain[PLAN_LAYOUT_BYTES], layout[SCALES_MAX][PLAN_LAYOUT_BYTES + 32];
     for (int i = 0; i < n; i++) {
-        (void)plan_layout_text(layout[i], &row[i].layout, &row[i].price);
-        if (!row[i].price.fits) strcat(layout[i], " (does not fit)");
+        (void)plan_layout_text(plain, &row[i].layout, &row[i].price);
+        (void)snprintf(layout[i], sizeof layout[i], "%s%s", plain,
+                       row[i].price.fits ? "" : " (does not fit)");
         point[i] = (ScalingPoint){ (double)row[i].gpus, row[i].price.tokens_per_s_per_gpu,
                                    plan_scale_efficiency(row, i), layout[i] };
     }

@@ -192,52 +192,40 @@ static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
     return OK;
 }
 
-static Status print_layer(Explained *x, int class, bool again, int count, bool all)
-{
-    const LayerPrice *l = again ? &x->entry->recomputed[class] : &x->entry->plain[class];
-    const double *lane = l->lane_s;
-    TRY(text_printf(x->out,
-                    "  one %s layer%s: compute %.3f ms, exchange %.3f ms, context %.3f ms, lost to "
-                    "the host %.3f ms; %d of them\n",
-                    kind_names[layer_of(x, class)->kind], again ? ", recomputed" : "",
-                    1e3 * lane[ROOFLINE_COMPUTE], 1e3 * lane[ROOFLINE_EXCHANGE],
-                    1e3 * lane[ROOFLINE_CONTEXT], 1e3 * price_lost_s(l), count));
-    for (int k = 0; k < l->n_ops; k++) {
-        if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
-    }
-    return OK;
-}
-
 /* All ops, or those that send; and how layers make up the parts of the step. */
 static Status print_ops(Explained *x, bool all)
 {
+    enum { PARTS = 4 };
+    static const PlanPart part[PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_HOST };
     int n[2][LAYER_CLASSES_MAX] = { { 0 } };
-    double lane[ROOFLINE_LANES] = { 0 }, host = 0;
-    const PlanPrice *price = x->r->price;
+    double sum_s[PARTS] = { 0 };
     TRY(count_layers(x, n));
     for (int i = 0; i < 2 * x->p->classes; i++) {
         int class = i / 2, again = i % 2, count = n[again][class];
         const LayerPrice *l = again ? &x->entry->recomputed[class] : &x->entry->plain[class];
+        const double *lane = l->lane_s,
+                     s[PARTS] = { lane[ROOFLINE_COMPUTE], lane[ROOFLINE_EXCHANGE],
+                                  lane[ROOFLINE_CONTEXT], price_lost_s(l) };
         if (count == 0) continue;
-        TRY(print_layer(x, class, again != 0, count, all));
-        for (int k = 0; k < ROOFLINE_LANES; k++) lane[k] += count * l->lane_s[k];
-        host += count * price_lost_s(l);
+        TRY(text_printf(
+            x->out,
+            "  one %s layer%s: compute %.3f ms, exchange %.3f ms, context %.3f ms, lost "
+            "to the host %.3f ms; %d of them\n",
+            kind_names[layer_of(x, class)->kind], again ? ", recomputed" : "", 1e3 * s[0],
+            1e3 * s[1], 1e3 * s[2], 1e3 * s[3], count));
+        for (int k = 0; k < l->n_ops; k++) {
+            if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
+        }
+        for (int k = 0; k < PARTS; k++) sum_s[k] += count * s[k];
     }
     double micros = (double)price_micros(x->p, x->r->layout), pp = x->r->layout->pp;
-    const struct {
-        const char *name;
-        double layers_s;
-    } part[] = { { "compute", lane[ROOFLINE_COMPUTE] },
-                 { "exchange", lane[ROOFLINE_EXCHANGE] },
-                 { "context", lane[ROOFLINE_CONTEXT] },
-                 { "host", host } };
-    for (int i = all ? 0 : 1; i < (all ? 4 : 3); i++)
+    for (int k = 0; k < PARTS; k++)
         TRY(text_printf(x->out, "  %s: all layers %.3f ms x %g micro-batches / %g ranks = %.3f s\n",
-                        part[i].name, 1e3 * part[i].layers_s, micros, pp,
-                        part[i].layers_s * micros / pp));
-    double hidden = lane[ROOFLINE_EXCHANGE] * micros / pp - price->part_s[PLAN_EXCHANGE];
-    if (hidden <= 1e-6 * price->step_s) return OK;
-    return text_printf(x->out, "  %.3f s of the exchange run beside compute\n", hidden);
+                        plan_part_names[part[k]], 1e3 * sum_s[k], micros, pp,
+                        sum_s[k] * micros / pp));
+    double beside = sum_s[1] * micros / pp - x->r->price->part_s[PLAN_EXCHANGE];
+    if (beside < 1e-6 * x->r->price->step_s) return OK;
+    return text_printf(x->out, "  %.3f s of the exchange run beside compute\n", beside);
 }
 
 static Status step(Explained *x)

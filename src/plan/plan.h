@@ -34,9 +34,9 @@ typedef struct PlanLayout {
     int64_t shard;        /* data-parallel ranks that share out; 0: all */
     int64_t micro_batch;  /* sequences; divides the batch over dp */
     unsigned recompute;   /* set of RecomputePiece (model/spec.h) ... */
-    int recompute_blocks; /* ... of the first so many blocks of each chunk, below 0: of all, */
-    const ConfigInts
-        *again; /* or, if not NULL, of these blocks of the model (recompute_blocks -1) */
+    int recompute_blocks; /* ... of the first so many blocks of each chunk, below 0: of all ... */
+    /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
+    const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
 } PlanLayout;
 

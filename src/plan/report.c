@@ -18,15 +18,11 @@ static const char *const buffers_names[] = {
 static void again_text(char *out, size_t bytes, const ConfigInts *again)
 {
     size_t at = (size_t)snprintf(out, bytes, " in ");
-    for (int i = 0, next; i < again->n; i = next) {
-        for (next = i + 1; next < again->n && again->at[next] == again->at[next - 1] + 1;) next++;
-        if (at + 32 > bytes) {
-            (void)snprintf(out + at, bytes - at, "+...");
-            return;
-        }
+    for (int i = 0, last; i < again->n && at + 48 < bytes; i = last + 1) {
+        for (last = i; last + 1 < again->n && again->at[last + 1] == again->at[last] + 1;) last++;
         at += (size_t)snprintf(out + at, bytes - at, "%s%" PRId64, i > 0 ? "+" : "", again->at[i]);
-        if (next - i > 1)
-            at += (size_t)snprintf(out + at, bytes - at, "-%" PRId64, again->at[next - 1]);
+        if (last > i) at += (size_t)snprintf(out + at, bytes - at, "-%" PRId64, again->at[last]);
+        if (at + 48 >= bytes && last + 1 < again->n) (void)snprintf(out + at, bytes - at, "+...");
     }
 }
 
@@ -48,17 +44,16 @@ static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l
 
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p)
 {
-    char again[RECOMPUTE_BYTES], shard[32] = "";
+    char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "";
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
+    if (p->buffers != BUFFERS_BOUNDED)
+        (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
     (void)snprintf(out, PLAN_LAYOUT_BYTES,
                    "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
-                   " %s recompute %s%s%s",
+                   " %s recompute %s%s",
                    l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
                    p->in_series ? " in series" : "", l->micro_batch, compute_names[p->compute],
-                   recompute_text(again, l), p->buffers == BUFFERS_BOUNDED ? "" : ", ",
-                   p->buffers == BUFFERS_BOUNDED ? ""
-                   : p->buffers == BUFFERS_WORST ? "worst buffers"
-                                                 : "exact buffers");
+                   recompute_text(again, l), buffers);
     return out;
 }
 

@@ -126,15 +126,15 @@ static Status put_span(Text *out, const Timeline *t, const TimelineSpan *s, bool
 
 /* Spans too short to be seen one by one, near each other: how long each kind and shade ran. */
 typedef struct Run {
-    double start_s, end_s, busy_s[TIMELINE_KINDS][SHADES];
-    bool any;
+    double start_s, end_s, busy_s[TIMELINE_KINDS * SHADES];
 } Run;
 
+/* What lies over another span counts once. */
 static void run_join(Run *run, const Timeline *t, const TimelineSpan *s)
 {
-    if (!run->any) *run = (Run){ .start_s = s->start_s, .end_s = s->start_s, .any = true };
-    double more = s->end_s - fmax(s->start_s, run->end_s); /* what lies over another counts once */
-    run->busy_s[s->kind][shade_of(t, s->chunk)] += fmax(0, more);
+    if (run->end_s == 0) run->start_s = s->start_s;
+    double *busy_s = &run->busy_s[s->kind * SHADES + shade_of(t, s->chunk)];
+    *busy_s += fmax(0, s->end_s - fmax(s->start_s, run->end_s));
     run->end_s = fmax(run->end_s, s->end_s);
 }
 
@@ -143,17 +143,16 @@ static void run_join(Run *run, const Timeline *t, const TimelineSpan *s)
 static Status run_put(Text *out, Run *run, double scale)
 {
     double at = run->start_s, end = at;
-    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->busy_s[i / SHADES][i % SHADES];
-    for (int i = 0; run->any && i < TIMELINE_KINDS * SHADES; i++) {
-        int kind = i / SHADES, shade = i % SHADES;
-        bool comm = kind >= TIMELINE_EXCHANGE;
-        if (run->busy_s[kind][shade] <= 0) continue;
+    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->busy_s[i];
+    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) {
+        bool comm = i / SHADES >= TIMELINE_EXCHANGE;
+        if (run->busy_s[i] <= 0) continue;
         TRY(text_printf(out,
                         "<rect class=\"k%d%d thin\" x=\"%.3f\" y=\"%d\" width=\"%.3f\" "
                         "height=\"%d\"/>\n",
-                        kind, shade, at * scale, comm ? BAR : 0, (end - at) * scale,
+                        i / SHADES, i % SHADES, at * scale, comm ? BAR : 0, (end - at) * scale,
                         comm ? STRIP : BAR));
-        at += run->busy_s[kind][shade];
+        at += run->busy_s[i];
     }
     *run = (Run){ 0 };
     return OK;

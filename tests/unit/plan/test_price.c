@@ -405,24 +405,29 @@ static void a_price_depends_on_its_layout_alone(void **state)
     for (int i = 0; i < 2; i++) close_plan(&q[i]);
 }
 
+static void check_has_a_price(const char *model, const char *gpu, bool low, const char *stack)
+{
+    const char *const set[] = { low ? "run.compute=bf16" : "run.compute=f32", "train.batch=16",
+                                "train.micro_batch=1", "data.sequence=1024" };
+    Question q;
+    PlanPrice p;
+    open_plan(&q, model, gpu, 8, stack, set, 4);
+    if (planner_price(q.planner, &q.layout, &p) != OK)
+        fail_msg("%s on %s: %s", model, gpu, status_message());
+    CHECK(p.step_s > 0 && isfinite(p.step_s) && p.peak_bytes > 0 && isfinite(p.peak_bytes));
+    CHECK_INT(p.compute, low ? COMPUTE_BF16 : COMPUTE_F32);
+    close_plan(&q);
+}
+
 static void every_model_has_a_price_on_every_gpu(void **state)
 {
     (void)state;
-    static const char *const types[] = { "run.compute=bf16", "run.compute=f32" };
     for (int m = 0; m < config_presets_n; m++) {
         for (int g = 0; g < hardware_presets_n; g++) {
-            const char *const set[] = { types[(m + g) % 2], "train.batch=16", "train.micro_batch=1",
-                                        "data.sequence=1024" };
-            Question q;
-            PlanPrice p;
-            open_plan(&q, config_presets[m].name, hardware_presets[g].name, 8,
-                      g % 2 == 0 ? "switchyard" : "primus", set, 4);
-            if (planner_price(q.planner, &q.layout, &p) != OK)
-                fail_msg("%s on %s: %s", config_presets[m].name, hardware_presets[g].name,
-                         status_message());
-            CHECK(p.step_s > 0 && isfinite(p.step_s) && p.peak_bytes > 0 && isfinite(p.peak_bytes));
-            CHECK_INT(p.compute, (m + g) % 2 == 0 ? COMPUTE_BF16 : COMPUTE_F32);
-            close_plan(&q);
+            const char *model = config_presets[m].name, *gpu = hardware_presets[g].name;
+            check_has_a_price(model, gpu, false, "switchyard");
+            check_has_a_price(model, gpu, true, "switchyard");
+            check_has_a_price(model, gpu, true, "primus");
         }
     }
 }
