@@ -77,18 +77,85 @@ static Status read_cluster(PlanCall *c, int64_t imported)
     return hardware_load(&c->gpu, c->arena, source);
 }
 
-/* The file's model, mesh and batch become the configuration; what it says beyond them is printed.
- * The stack's own options are given with --stack: the file's go by other names. */
+/* What the file says of an option of stacks: the largest of several; below 0: nothing. */
+static double option_of(const PlanImport *more, const char *name)
+{
+    double most = -1;
+    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+        char *end = NULL;
+        double value = strtod(more->options.at[i].value, &end);
+        bool number = end != more->options.at[i].value && *end == '\0';
+        if (number && strcmp(more->options.at[i].key, name) == 0) most = fmax(most, value);
+    }
+    return most;
+}
+
+/* Stages of sync-free MoE and DeepEP are Primus-Turbo's; stage 2 and above bring DeepEP along
+ * (Primus, rocm_arg_validation). An option that --stack names stays as it is there. */
+static Status apply_options(PlanCall *c, const PlanImport *more)
+{
+    double sync_free = option_of(more, "sync_free"), deepep = option_of(more, "deepep");
+    bool turbo = option_of(more, "turbo") != 0;
+    if (!turbo) sync_free = deepep = 0;
+    if (sync_free >= 2) deepep = 1;
+    const struct {
+        const char *name;
+        double value;
+    } option[] = { { "loss_fusion", option_of(more, "loss_fusion") },
+                   { "deepep", deepep },
+                   { "sync_free", sync_free } };
+    TRY(stack_load(&c->sheet, c->arena, c->stack));
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++) {
+        char text[512];
+        if (option[i].value < 0 || !stack_offers(&c->sheet, option[i].name)) continue;
+        (void)snprintf(text, sizeof text, "%.400s,%s=%g", c->stack, option[i].name,
+                       option[i].value);
+        TRY(arena_text(c->arena, text, strlen(text), &c->stack));
+    }
+    return OK;
+}
+
+/* Products in 8 or 4 bits? */
+static bool is_narrow(const ImportWord *o)
+{
+    if (text_word_index("fp8|fp4", o->key) >= 0)
+        return text_word_index("0|none|None|null", o->value) < 0;
+    return strcmp(o->key, "converters") == 0 &&
+           (strstr(o->value, "float8") != NULL || strstr(o->value, "mx") != NULL);
+}
+
+/* What a plan does not follow is said. */
+static void print_notes(const PlanImport *more)
+{
+    static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4";
+    const char *sep = "note: options that a plan does not follow: ";
+    for (int i = 0; i < more->notes_n; i++) (void)fprintf(stderr, "note: %s\n", more->notes[i]);
+    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+        const ImportWord *o = &more->options.at[i];
+        if (is_narrow(o))
+            (void)fprintf(stderr, "note: %s %s is planned as bf16\n", o->key, o->value);
+    }
+    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+        const ImportWord *o = &more->options.at[i];
+        if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
+        (void)fprintf(stderr, "%s%s %s", sep, o->key, o->value);
+        sep = ", ";
+    }
+    if (*sep == ',') (void)fprintf(stderr, "\n");
+    for (int i = 0; i < more->unknown.n && i < IMPORT_WORDS_MAX; i++)
+        (void)fprintf(stderr, "not understood: %s (%s)\n", more->unknown.at[i].key,
+                      more->unknown.at[i].value);
+}
+
+/* The file's model, mesh and batch become the configuration, its options the stack's. */
 static Status import(PlanCall *c, const char *path, int64_t *gpus)
 {
     PlanImport more;
     TRY(plan_import(c->from, path, c->arena, &c->config, &more));
-    for (int i = 0; i < more.notes_n; i++) (void)fprintf(stderr, "note: %s\n", more.notes[i]);
-    for (int i = 0; i < more.unknown.n && i < IMPORT_WORDS_MAX; i++)
-        (void)fprintf(stderr, "not understood: %s (%s)\n", more.unknown.at[i].key,
-                      more.unknown.at[i].value);
+    print_notes(&more);
     *gpus = more.gpus;
     if (c->stack == NULL) c->stack = c->from;
+    TRY(apply_options(c, &more));
     if (!more.per_replica) return OK;
     TRY(read_cluster(c, more.gpus));
     c->config.train_batch *= c->request.gpus / (c->config.mesh_pp * c->config.mesh_cp);
@@ -138,18 +205,24 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
     }
     TRY(search(c, q, found));
     const SearchRow *row = found->n_best > 0 ? found->best : &found->nearest;
-    *l = row->layout, *p = row->price;
+    *l = row->layout;
+    *p = row->price;
+    c->config.run_compute = p->compute; /* what follows is said of this row */
+    c->config.moe_buffers = p->buffers;
     return OK;
 }
 
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
 {
     ScalingPoint point[SCALES_MAX];
-    char layout[SCALES_MAX][160];
-    for (int i = 0; i < n; i++)
+    char plain[PLAN_LAYOUT_BYTES], layout[SCALES_MAX][PLAN_LAYOUT_BYTES + 32];
+    for (int i = 0; i < n; i++) {
+        (void)plan_layout_text(plain, &row[i].layout, &row[i].price);
+        (void)snprintf(layout[i], sizeof layout[i], "%s%s", plain,
+                       row[i].price.fits ? "" : " (does not fit)");
         point[i] = (ScalingPoint){ (double)row[i].gpus, row[i].price.tokens_per_s_per_gpu,
-                                   plan_scale_efficiency(row, i),
-                                   plan_layout_text(layout[i], &row[i].layout) };
+                                   plan_scale_efficiency(row, i), layout[i] };
+    }
     Scaling s = { c->config.model_name, point, n };
     const PipelineView v = { .scaling = &s, .scalings = 1 };
     return pipeline_write(c->html, &v, c->out, c->arena);
@@ -160,18 +233,28 @@ static Status scale(PlanCall *c)
 {
     PlanScale row[SCALES_MAX];
     int n = 0;
-    for (const char *at = c->scale; at != NULL && *at != '\0';) {
-        const char *end = at + strcspn(at, ",");
+    bool fits = false;
+    const Config asked = c->config; /* whose type and buffers each row chooses among */
+    for (const char *at = c->scale, *end; at != NULL; at = *end == ',' ? end + 1 : NULL) {
+        end = at + strcspn(at, ",");
         if (n == SCALES_MAX) return FAIL(ERR_ARG, "plan: --scale has more than %d numbers", n);
         PlanRequest q = c->request;
         SearchResult found = { 0 };
+        c->config = asked;
         TRY(read_count("--scale", at, end, &q.gpus));
         TRY(choose(c, &q, &row[n].layout, &row[n].price, &found));
+        fits |= row[n].price.fits;
         row[n++].gpus = q.gpus;
-        at = *end == ',' ? end + 1 : end;
     }
-    TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, c->out));
-    return c->html != NULL ? draw_scale(c, row, n) : OK;
+    double room = plan_room_bytes(&c->request);
+    TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
+    if (c->html != NULL) TRY(draw_scale(c, row, n));
+    if (fits) return OK;
+    printf("%s", c->out->data);
+    return FAIL(ERR_FIT,
+                "plan: nothing fits: of --scale %s no row does; try --search, or more "
+                "mesh.pp or mesh.ep",
+                c->scale);
 }
 
 static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
@@ -179,7 +262,7 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     Pipeline pipeline;
     Simulation sim;
     Timeline t;
-    char title[160];
+    char title[PLAN_LAYOUT_BYTES];
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
     TimelineResident kept[PLAN_KINDS];
     int n = 0;
@@ -190,8 +273,8 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
         n++;
     }
     TRY(planner_simulate(planner, r->layout, c->arena, &pipeline, &sim));
-    TRY(timeline_simulated(&pipeline, &sim, kept, n, plan_layout_text(title, r->layout), c->arena,
-                           &t));
+    (void)plan_layout_text(title, r->layout, r->price);
+    TRY(timeline_simulated(&pipeline, &sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
     return pipeline_write(c->html, &v, c->out, c->arena);
 }
@@ -199,7 +282,7 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
 /* By how much, and what would fit. */
 static Status too_large(PlanCall *c, const PlanReport *r)
 {
-    char layout[160];
+    char layout[PLAN_LAYOUT_BYTES];
     SearchResult found = { 0 };
     const SearchRow *row = NULL;
     double room = plan_room_bytes(&c->request) / PLAN_GIB;
@@ -213,13 +296,16 @@ static Status too_large(PlanCall *c, const PlanReport *r)
                     "plan: this layout takes %.2f GiB, %.2f of %.1f may be used (plan.margin %g), "
                     "it lacks %.2f; the nearest that fits takes %.2f: %s",
                     needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
-                    row->price.peak_bytes / PLAN_GIB, plan_layout_text(layout, &row->layout));
-    if (!c->search) needs = found.nearest.price.peak_bytes / PLAN_GIB;
+                    row->price.peak_bytes / PLAN_GIB,
+                    plan_layout_text(layout, &row->layout, &row->price));
+    const PlanLayout *nearest = c->search ? r->layout : &found.nearest.layout;
+    const PlanPrice *price = c->search ? r->price : &found.nearest.price;
+    needs = price->peak_bytes / PLAN_GIB;
     return FAIL(ERR_FIT,
                 "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
                 "(plan.margin %g), it lacks %.2f",
-                plan_layout_text(layout, c->search ? r->layout : &found.nearest.layout), needs,
-                room, c->gpu.memory_gib, c->config.plan_margin, needs - room);
+                plan_layout_text(layout, nearest, price), needs, room, c->gpu.memory_gib,
+                c->config.plan_margin, needs - room);
 }
 
 /* Where the layers of all rows lie. */

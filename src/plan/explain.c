@@ -78,10 +78,15 @@ static Status slots(Explained *x)
     EstimateInput in;
     Estimate t;
     TRY(open_ranks(x, &ranks, &in, &t));
+    const EstimateRank *of = &t.rank[rank];
+    double all = x->r->price->memory[PLAN_ACTIVATIONS];
     TRY(text_printf(x->out,
                     "  activations %.3f GiB = %d slots, each as large as the largest chunk in it, "
-                    "and arenas for gradients that wait\n",
-                    x->r->price->memory[PLAN_ACTIVATIONS] / PLAN_GIB, t.rank[rank].slots));
+                    "%.3f GiB + %d arenas for gradients that wait, likewise, %.3f GiB + %.3f GiB "
+                    "that an evaluation takes more\n",
+                    all / PLAN_GIB, of->slots, (of->slot_arena_bytes - of->grad_bytes) / PLAN_GIB,
+                    of->grad_arenas, of->grad_bytes / PLAN_GIB,
+                    (all - of->slot_arena_bytes) / PLAN_GIB));
     for (int c = 0; c < l->vpp; c++) {
         const SlotBytes *s = &in.slot[rank * l->vpp + c];
         TRY(text_printf(
@@ -168,20 +173,59 @@ static Status print_op(const Explained *x, const OpPrice *o)
     return text_printf(x->out, " = %.3f ms\n", 1e3 * o->s);
 }
 
-/* All ops, or those that send. */
-static Status print_ops(Explained *x, bool all)
+/* How many layers of each class the model has: plain, recomputed. */
+static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
 {
-    for (int i = 0; i < x->p->classes; i++) {
-        const LayerPrice *l = &x->entry->plain[i];
-        double s = price_layer_s(l);
-        TRY(text_printf(x->out, "  one %s layer: %.3f ms, host %.3f ms, waits %.3f ms\n",
-                        kind_names[layer_of(x, i)->kind], 1e3 * s, 1e3 * l->host_s,
-                        1e3 * l->wait_s));
-        for (int k = 0; k < l->n_ops; k++) {
-            if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
+    const Planner *p = x->p;
+    const StageBlocks *stage = NULL;
+    int stages = price_stage_count(x->r->layout);
+    TRY(price_stages(x->p, x->r->layout, x->entry, stages, &stage));
+    n[0][p->class_of[0]]++;
+    n[0][price_head(p)]++;
+    for (int i = 0; i < stages; i++) {
+        for (int b = 0; b < stage[i].blocks; b++) {
+            bool again = x->r->layout->recompute != 0 && price_again(x->r->layout, &stage[i], b);
+            n[again][price_attention(p, stage[i].first + b)]++;
+            n[again][price_mlp(p, stage[i].first + b)]++;
         }
     }
     return OK;
+}
+
+/* All ops, or those that send; and how layers make up the parts of the step. */
+static Status print_ops(Explained *x, bool all)
+{
+    enum { PARTS = 4 };
+    static const PlanPart part[PARTS] = { PLAN_COMPUTE, PLAN_EXCHANGE, PLAN_CONTEXT, PLAN_HOST };
+    int n[2][LAYER_CLASSES_MAX] = { { 0 } };
+    double sum_s[PARTS] = { 0 };
+    TRY(count_layers(x, n));
+    for (int i = 0; i < 2 * x->p->classes; i++) {
+        int class = i / 2, again = i % 2, count = n[again][class];
+        const LayerPrice *l = again ? &x->entry->recomputed[class] : &x->entry->plain[class];
+        const double *lane = l->lane_s,
+                     s[PARTS] = { lane[ROOFLINE_COMPUTE], lane[ROOFLINE_EXCHANGE],
+                                  lane[ROOFLINE_CONTEXT], price_lost_s(l) };
+        if (count == 0) continue;
+        TRY(text_printf(
+            x->out,
+            "  one %s layer%s: compute %.3f ms, exchange %.3f ms, context %.3f ms, lost "
+            "to the host %.3f ms; %d of them\n",
+            kind_names[layer_of(x, class)->kind], again ? ", recomputed" : "", 1e3 * s[0],
+            1e3 * s[1], 1e3 * s[2], 1e3 * s[3], count));
+        for (int k = 0; k < l->n_ops; k++) {
+            if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
+        }
+        for (int k = 0; k < PARTS; k++) sum_s[k] += count * s[k];
+    }
+    double micros = (double)price_micros(x->p, x->r->layout), pp = x->r->layout->pp;
+    for (int k = 0; k < PARTS; k++)
+        TRY(text_printf(x->out, "  %s: all layers %.3f ms x %g micro-batches / %g ranks = %.3f s\n",
+                        plan_part_names[part[k]], 1e3 * sum_s[k], micros, pp,
+                        sum_s[k] * micros / pp));
+    double beside = sum_s[1] * micros / pp - x->r->price->part_s[PLAN_EXCHANGE];
+    if (beside < 1e-6 * x->r->price->step_s) return OK;
+    return text_printf(x->out, "  %.3f s of the exchange run beside compute\n", beside);
 }
 
 static Status step(Explained *x)
@@ -201,42 +245,46 @@ static Status step(Explained *x)
     return OK;
 }
 
-static Status collective(Explained *x, const char *what, CollectiveKind kind, int64_t ranks,
-                         int64_t stride, double bytes)
+static Status print_call(Explained *x, const GradientCall *call)
 {
     CollectiveCost c;
-    if (ranks <= 1 || bytes <= 0) return OK;
-    CollectiveGroup g = roofline_group(x->p->q.hardware, ranks, stride);
-    TRY(collective_cost(x->p->q.hardware, kind, &g, bytes, &c));
+    CollectiveGroup g = roofline_group(x->p->q.hardware, call->ranks, call->stride);
+    TRY(collective_cost(x->p->q.hardware, call->kind, &g, call->bytes, &c));
     return text_printf(
         x->out,
-        "    %-22s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f GB up "
+        "    %-18s %9.3f GiB over %lld ranks, %lld a domain, %s: %.3f ms + %.3f GB up "
         "and %.3f GB out of a GPU = %.3f ms\n",
-        what, bytes / PLAN_GIB, (long long)g.ranks, (long long)g.local, collective_way_name(c.way),
-        1e3 * c.latency_s, c.up_bytes / 1e9, c.out_bytes / 1e9, 1e3 * c.s);
+        call->what, call->bytes / PLAN_GIB, (long long)g.ranks, (long long)g.local,
+        collective_way_name(c.way), 1e3 * c.latency_s, c.up_bytes / 1e9, c.out_bytes / 1e9,
+        1e3 * call->s);
 }
 
-/* Of the fullest rank; links as fast as their file says. */
+/* Of the rank that takes longest, whose time the step has. */
 static Status gradients(Explained *x)
 {
-    const PlanLayout *l = x->r->layout;
-    ParamShards s = price_shards(x->p, l, x->entry);
     PriceRanks ranks;
-    TRY(price_ranks(x->p, l, x->entry, &ranks));
-    const RankPrice *rank = &ranks.rank[x->r->price->worst_rank];
-    double expert = rank->sum.expert_elems, dense = rank->sum.elems - expert;
-    double size = s.low_reduce ? 2 : 4, weight = x->entry->spec.act == DTYPE_F32 ? 4 : 2;
-    int64_t all = l->dp * l->cp, copies = all / l->ep;
-    CollectiveKind kind = s.stage > 0 ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
-    TRY(text_printf(x->out, "  rank %d reduces behind a backward pass of %.3f ms\n",
-                    x->r->price->worst_rank, 1e3 * rank->backward_s));
-    TRY(collective(x, "gradients", kind, s.stage > 0 ? s.dense : all, 1, dense * size));
-    TRY(collective(x, "gradients of experts", kind, s.stage > 0 ? s.expert : copies, l->ep,
-                   expert * size));
-    if (s.stage == 0) return OK;
-    TRY(collective(x, "weights", COLLECTIVE_ALL_GATHER, s.dense, 1, dense * weight));
-    return collective(x, "weights of experts", COLLECTIVE_ALL_GATHER, s.expert, l->ep,
-                      expert * weight);
+    GradientTimes t = { 0 };
+    int worst = 0;
+    TRY(price_ranks(x->p, x->r->layout, x->entry, &ranks));
+    for (int r = 0; r < x->r->layout->pp; r++) {
+        GradientTimes of;
+        TRY(price_gradients(x->p, x->r->layout, x->entry, &ranks.rank[r], &of));
+        if (r > 0 && price_gradients_s(&of) <= price_gradients_s(&t)) continue;
+        t = of;
+        worst = r;
+    }
+    const RankPrice *rank = &ranks.rank[worst];
+    TRY(text_printf(x->out,
+                    "  rank %d takes longest: dense parameters, then experts; its passes of a "
+                    "micro-batch, which hide them: backward %.3f ms, forward %.3f ms\n",
+                    worst, 1e3 * rank->backward_s, 1e3 * rank->forward_s));
+    for (int i = 0; i < t.calls; i++) TRY(print_call(x, &t.call[i]));
+    return text_printf(
+        x->out,
+        "  gradients and weights that nothing hides: reduced %.3f ms x %g + added up "
+        "%.3f ms + gathered %.3f ms x %g = %.3f s\n",
+        1e3 * t.shown_reduce, t.reductions, 1e3 * t.shown_replicate, 1e3 * t.shown_gather,
+        t.gathers, price_gradients_s(&t));
 }
 
 static Status comm(Explained *x)
@@ -258,8 +306,7 @@ static Status comm(Explained *x)
     TRY(gradients(x));
     static const StackName names[] = { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) TRY(stack_value(x, names[i]));
-    return text_printf(x->out, "  gradients and weights that nothing hides: %.3f s\n",
-                       x->r->price->part_s[PLAN_GRADIENTS]);
+    return OK;
 }
 
 static const struct {
@@ -313,6 +360,7 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
         TRY(price_entry(p, r->layout, &x.entry));
         ArenaMark mark = arena_mark(&p->scratch);
         Status s = explain[i](&x);
+        if (s == OK && out->data[out->used - 1] != '\n') s = text_printf(out, "\n");
         arena_release(&p->scratch, mark);
         return s;
     }

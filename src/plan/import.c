@@ -31,7 +31,7 @@ enum { NAME_BYTES = 64, SAYS_BYTES = 1024, NUMBER_MAX = 1000000 };
 
 /* Options of the stack. */
 static const char stack_options[] =
-    "turbo_sync_free_moe_stage=sync_free_stage|enable_primus_turbo=turbo|"
+    "turbo_sync_free_moe_stage=sync_free|enable_primus_turbo=turbo|"
     "use_turbo_attention=turbo_attention|use_turbo_gemm=turbo_gemm|"
     "use_turbo_grouped_gemm=turbo_grouped_gemm|use_turbo_grouped_mlp=turbo_grouped_gemm|"
     "use_turbo_fused_act_with_probs=fused_act|use_turbo_mega_moe=mega_moe|"

@@ -29,7 +29,7 @@ typedef struct PlanImport {
     int64_t gpus;     /* 0: it does not say */
     bool per_replica; /* no global batch is given: train.batch is that of one data-parallel rank */
     const char *preset;  /* ours that stands in for the model's file; NULL: none does */
-    ImportWords options; /* of the stack: sync_free_stage, deepep, loss_fusion ... and the value */
+    ImportWords options; /* of the stack: sync_free, deepep, loss_fusion ... and the value */
     ImportWords unknown; /* keys that are not understood, and where they stand */
     int notes_n;
     const char *notes[IMPORT_NOTES_MAX]; /* sentences on what was assumed */

@@ -29,12 +29,14 @@
 typedef struct PlanLayout {
     const ScheduleDesc *schedule;
     int pp, vpp, ep, cp;
-    int64_t dp;              /* data-parallel ranks; ep divides dp * cp */
-    int zero;                /* ZeRO stage, 0 to 3 */
-    int64_t shard;           /* data-parallel ranks that share out; 0: all */
-    int64_t micro_batch;     /* sequences; divides the batch over dp */
-    unsigned recompute;      /* set of RecomputePiece (model/spec.h) ... */
-    int recompute_blocks;    /* ... of the first so many blocks of each chunk */
+    int64_t dp;           /* data-parallel ranks; ep divides dp * cp */
+    int zero;             /* ZeRO stage, 0 to 3 */
+    int64_t shard;        /* data-parallel ranks that share out; 0: all */
+    int64_t micro_batch;  /* sequences; divides the batch over dp */
+    unsigned recompute;   /* set of RecomputePiece (model/spec.h) ... */
+    int recompute_blocks; /* ... of the first so many blocks of each chunk, below 0: of all ... */
+    /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
+    const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
 } PlanLayout;
 
@@ -67,12 +69,14 @@ typedef enum PlanPart {
 extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLAN_PARTS];
 
 typedef struct PlanPrice {
-    bool fits;      /* peak_bytes within the GPU's memory less plan.margin */
-    int worst_rank; /* of the pipeline: whose memory this is */
+    int compute, buffers; /* run.compute and moe.buffers that it is for */
+    bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
+    bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
+    int worst_rank;       /* of the pipeline: whose memory this is */
     double peak_bytes, memory[PLAN_KINDS];
     double step_s, part_s[PLAN_PARTS];
     double schedule_s; /* of step_s: what the pipeline takes, without what comes after it */
-    double bubble;     /* mean share of the step that compute lanes wait for the pipeline */
+    double bubble;     /* mean share of schedule_s in which compute lanes run nothing */
     double tokens_per_s_per_gpu, mfu;
 } PlanPrice;
 
@@ -114,7 +118,8 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
 /* The partition of a layout, as schedule/layout.h writes it, in `a`. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);
 
-/* The layout that a configuration's mesh.* describes, on so many GPUs. Its partition in `a`. */
+/* The layout that a configuration's mesh.* and recompute.* describe, on so many GPUs. Its partition
+ * in `a`, its list of recomputed layers is the configuration's. */
 Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out);
 
 #endif

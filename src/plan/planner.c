@@ -66,7 +66,7 @@ void planner_free(Planner *p)
     arena_free(&kept);
 }
 
-/* A set for all of a configuration's layers alike; which blocks it names becomes how many. */
+/* One set for all of the layers that a configuration names. */
 static Status recompute_of(const Config *c, PlanLayout *l)
 {
     ModelSpec spec;
@@ -75,9 +75,13 @@ static Status recompute_of(const Config *c, PlanLayout *l)
     Status s = spec_build(c, &a, &spec);
     for (int i = 0; s == OK && i < spec.n_layers; i++) l->recompute |= spec.layers[i].recompute;
     arena_free(&a);
-    int64_t stages = c->mesh_pp * c->mesh_vpp;
-    l->recompute_blocks = (int)((c->recompute_layers.n + stages - 1) / stages);
-    if (c->recompute_layers.n == c->model_layers) l->recompute_blocks = -1;
+    if (c->recompute_layers.n == 0) return s;
+    l->recompute_blocks = -1;
+    for (int64_t block = 0; block < c->model_layers && l->again == NULL; block++) {
+        bool named = false;
+        for (int i = 0; i < c->recompute_layers.n; i++) named |= c->recompute_layers.at[i] == block;
+        if (!named) l->again = &c->recompute_layers;
+    }
     return s;
 }
 

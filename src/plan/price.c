@@ -1,5 +1,6 @@
 #include "plan/price_private.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,8 +27,7 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->elems += (double)n->elems, c->expert_elems += (double)n->expert_elems;
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
-    /* What the host takes longer than the device, and what the device waits for it. */
-    double lost = fmax(0, l->host_s - price_layer_s(l)) + l->wait_s;
+    double lost = price_lost_s(l);
     int part = c->layers % 2 == 0 ? PHASE_ATTENTION : PHASE_EXPERTS;
     for (int i = 0; i < PHASES; i++) {
         c->time.forward[i] += l->time.forward[i];
@@ -47,8 +47,7 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
     *c = (ChunkPrice){ .layer = layer };
     if (s->embedding) add_layer(c, &e->plain[p->class_of[0]]);
     for (int i = 0; i < s->blocks; i++) {
-        bool again = i < l->recompute_blocks || l->recompute_blocks < 0;
-        const LayerPrice *of = again ? e->recomputed : e->plain;
+        const LayerPrice *of = price_again(l, s, i) ? e->recomputed : e->plain;
         add_layer(c, &of[price_attention(p, s->first + i)]);
         add_layer(c, &of[price_mlp(p, s->first + i)]);
     }
@@ -81,64 +80,46 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
     return s;
 }
 
-/* Seconds to add gradients over the ranks that share out, over the replicas of these, and to gather
- * weights. */
-typedef struct GradientTimes {
-    double reduce, replicate, gather;
-} GradientTimes;
-
 /* Parameters of one kind: `ranks` hold them, `stride` GPUs apart, `shards` of which share out. */
 static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks, int64_t shards,
                             int64_t stride, double elems, GradientTimes *t)
 {
     double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
     double weight = e->spec.act == DTYPE_F32 ? 4 : 2, part = elems / (double)shards;
-    const struct {
-        CollectiveKind kind;
-        int64_t ranks, stride;
-        double bytes, *s;
-    } each[] = {
-        { COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, &t->reduce },
-        { COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size, &t->replicate },
-        { COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, &t->gather },
+    const GradientCall each[] = {
+        { "gradients reduced", COLLECTIVE_REDUCE_SCATTER, shards, stride, elems * size, 0 },
+        { "replicas added up", COLLECTIVE_ALL_REDUCE, ranks / shards, stride * shards, part * size,
+          0 },
+        { "weights gathered", COLLECTIVE_ALL_GATHER, shards, stride, elems * weight, 0 },
     };
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
-        double s;
-        TRY(collective_s(p, e, each[i].kind, each[i].ranks, each[i].stride, each[i].bytes, &s));
-        *each[i].s += s;
+    double *const sum[] = { &t->reduce, &t->replicate, &t->gather };
+    for (int i = 0; i < 3; i++) {
+        GradientCall *c = &t->call[t->calls];
+        *c = each[i];
+        TRY(collective_s(p, e, c->kind, c->ranks, c->stride, c->bytes, &c->s));
+        *sum[i] += c->s;
+        if (c->s > 0) t->calls++;
     }
     return OK;
 }
 
-static Status gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                        const RankPrice *r, GradientTimes *t)
+/* With ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every micro-batch, else
+ * once a step; what shows is whatever is longer than the pass that hides it. */
+Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *r, GradientTimes *t)
 {
     ParamShards shards = price_shards(p, l, e);
     bool whole = shards.stage == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
-    *t = (GradientTimes){ 0 };
-    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, r->sum.elems - r->sum.expert_elems,
-                      t));
-    return add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t);
-}
-
-/* What shows of it: with ZeRO-2 gradients are shared out, with ZeRO-3 weights gathered, in every
- * micro-batch, else once a step; whatever is longer than the pass that hides it. */
-static Status gradients_s(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                          const RankPrice *r, double micros, double *out)
-{
-    GradientTimes t;
-    TRY(gradients(p, l, e, r, &t));
-    double hide = e->stack.at[STACK_hide_gradients];
-    double passes = l->zero >= 3 ? 2 * micros : 1; /* before forward and backward */
-    double each = fmax(0, t.reduce - hide * r->backward_s);
-    if (l->zero < 2) {
-        *out = fmax(0, t.reduce + t.replicate - hide * r->backward_s);
-    } else {
-        double left = fmax(0, hide * r->backward_s - t.reduce); /* of the last pass */
-        *out = each * micros + fmax(0, t.replicate - left);
-    }
-    *out += fmax(0, t.gather - hide * r->forward_s) * passes;
+    double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
+    double dense = r->sum.elems - r->sum.expert_elems, hidden = hide * r->backward_s;
+    *t = (GradientTimes){ .reductions = l->zero < 2 ? 1 : micros,
+                          .gathers = l->zero < 3 ? 1 : 2 * micros }; /* for either pass */
+    TRY(add_gradients(p, e, ranks, whole ? 1 : shards.dense, 1, dense, t));
+    TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t));
+    t->shown_reduce = fmax(0, t->reduce - hidden);
+    t->shown_replicate = fmax(0, t->replicate - fmax(0, hidden - t->reduce)); /* the last pass */
+    t->shown_gather = fmax(0, t->gather - hide * r->forward_s);
     return OK;
 }
 
@@ -241,6 +222,16 @@ ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *
     return b;
 }
 
+/* Exchanges join the experts' phase: nothing runs beside them. */
+static void in_series(ChunkTimes *t)
+{
+    double *const pass[] = { t->forward, t->input, t->weight };
+    for (int i = 0; i < 3; i++) {
+        pass[i][PHASE_EXPERTS] += pass[i][PHASE_DISPATCH] + pass[i][PHASE_COMBINE];
+        pass[i][PHASE_DISPATCH] = pass[i][PHASE_COMBINE] = 0;
+    }
+}
+
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
@@ -261,6 +252,7 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
+            if (price_in_series(e, l)) in_series(&out->time[at]);
             if (s->blocks > out->blocks) out->blocks = s->blocks;
         }
     }
@@ -280,7 +272,9 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
 {
     const double *v = e->stack.at;
     ParamShards shards = price_shards(p, l, e);
-    TRY(gradients_s(p, l, e, rank, (double)price_micros(p, l), &part_s[PLAN_GRADIENTS]));
+    GradientTimes gradients;
+    TRY(price_gradients(p, l, e, rank, &gradients));
+    part_s[PLAN_GRADIENTS] = price_gradients_s(&gradients);
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
     double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
@@ -310,7 +304,9 @@ static Status price_ends(const Planner *p, const PlanLayout *l, const PriceEntry
 static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros, double step_s,
                         PlanPrice *out)
 {
-    double busy = 0, share = micros / l->pp;
+    /* Of two ways each chunk has half of the micro-batches. */
+    bool both = l->schedule->placement == PLACE_BOTH;
+    double busy = 0, share = micros / l->pp / (both ? 2 : 1);
     for (int r = 0; r < l->pp; r++) {
         const ChunkPrice *s = &n->rank[r].sum;
         out->part_s[PLAN_COMPUTE] += s->lane_s[ROOFLINE_COMPUTE] * share;
@@ -369,6 +365,7 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     double ends = price->step_s - price->schedule_s;
     double tokens = (double)(c->train_batch * c->data_sequence), gpus = (double)p->q.gpus;
     price->part_s[PLAN_BUBBLE] += schedule_s - price->schedule_s;
+    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
     price->schedule_s = schedule_s;
     price->step_s = schedule_s + ends;
     price->tokens_per_s_per_gpu = tokens / (price->step_s * gpus);
@@ -384,7 +381,10 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
     TRY(price_entry(p, l, &e));
     TRY(price_input(p, l, e, &n, &in));
     TRY(estimate(&p->estimator, &in, &t));
-    *out = (PlanPrice){ .bubble = fmax(0, t.bubble) };
+    *out = (PlanPrice){ .compute = p->config.run_compute,
+                        .buffers = p->config.moe_buffers,
+                        .in_series = price_in_series(e, l),
+                        .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
     TRY(price_ends(p, l, e, &n, out));
@@ -437,10 +437,12 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     if (l->shard > 0)
         TRY(config_divides("mesh.shard", l->shard, "the data-parallel ranks,", l->dp));
     TRY(stack_can(p->limits->at, l));
-    int stages = price_stage_count(l);
-    if (l->partition != NULL || stages <= p->spec.blocks) return OK;
-    return FAIL(ERR_ARG,
-                "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage has "
-                "at least one",
-                stages, l->pp, l->vpp, (long long)p->spec.blocks);
+    int stages = price_stage_count(l), micros = (int)fmin((double)price_micros(p, l), INT_MAX);
+    if (l->partition == NULL && stages > p->spec.blocks)
+        return FAIL(ERR_ARG,
+                    "%d stages (mesh.pp %d, mesh.vpp %d) are more than model.layers %lld: a stage "
+                    "has at least one",
+                    stages, l->pp, l->vpp, (long long)p->spec.blocks);
+    return schedule_legal(l->schedule,
+                          &(ScheduleShape){ l->pp, l->vpp, micros, 1, 1, 1, .blocks = 1 });
 }

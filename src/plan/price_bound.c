@@ -75,6 +75,7 @@ static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const StageBl
 {
     bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->blocks;
     int again = s->first + (all ? s->blocks : l->recompute_blocks), end = s->first + s->blocks;
+    if (l->again != NULL) again = s->first; /* a bound: recomputing takes more, never less */
     PassSum sum = e->before[1][again];
     sum_add(&sum, &e->before[1][s->first], -1);
     sum_add(&sum, &e->before[0][end], 1);
@@ -99,7 +100,8 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const StageBl
         double work = 0;
         for (int c = 0; c < l->vpp; c++) {
             PassSum s = stage_sum(l, e, &stage[place_hop(&like, c, c)]);
-            work += l->schedule->phases ? s.compute : s.forward + s.input + s.weight;
+            bool beside = l->schedule->phases && !price_in_series(e, l);
+            work += beside ? s.compute : s.forward + s.input + s.weight;
         }
         most = fmax(most, micros * work / (both ? 2 : 1) + fill);
         PassSum s = stage_sum(l, e, &stage[like.rank]);

@@ -1,5 +1,6 @@
 #include "plan/price_private.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- classes ---- */
@@ -119,15 +120,16 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     l->wait_s = layer->kind == LAYER_MOE ? v[STACK_wait_moe] * (whole ? 1.5 : 1) : 0;
 }
 
-static double pass_s(const LayerPrice *l, bool backward)
+double price_layer_s(const LayerPrice *l)
 {
-    double s = 0;
-    for (int i = 0; i < PHASES; i++)
-        s += backward ? l->time.input[i] + l->time.weight[i] : l->time.forward[i];
-    return s;
+    const ChunkTimes *t = &l->time;
+    return price_phases_s(t->forward) + price_phases_s(t->input) + price_phases_s(t->weight);
 }
 
-double price_layer_s(const LayerPrice *l) { return pass_s(l, false) + pass_s(l, true); }
+double price_lost_s(const LayerPrice *l)
+{
+    return fmax(0, l->host_s - price_layer_s(l)) + l->wait_s;
+}
 
 static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int layer,
                           unsigned recompute, LayerPrice *out)
@@ -257,12 +259,6 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 
 /* ---- partitions ---- */
 
-static double block_s(const Planner *p, const PriceEntry *e, int block)
-{
-    const LayerPrice *a = &e->plain[price_attention(p, block)], *m = &e->plain[price_mlp(p, block)];
-    return price_layer_s(a) + pass_s(m, false) + pass_s(m, true);
-}
-
 static void even_blocks(const Planner *p, int stages, StageBlocks *out)
 {
     int blocks = (int)p->spec.blocks, first = 0;
@@ -281,16 +277,17 @@ static void take_layout(const Layout *l, StageBlocks *out)
     }
 }
 
-static Status balance(Planner *p, const PriceEntry *e, int stages, StageBlocks *out)
+static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
 {
+    const int *of = key->cost;
     ArenaMark mark = arena_mark(&p->scratch);
     double *layer = NULL;
     TRY(ARENA_NEW(&p->scratch, p->spec.blocks, &layer));
-    for (int i = 0; i < p->spec.blocks; i++) layer[i] = block_s(p, e, i);
-    LayoutCost cost = { layer, (int)p->spec.blocks, price_layer_s(&e->plain[p->class_of[0]]),
-                        price_layer_s(&e->plain[price_head(p)]) };
+    for (int i = 0; i < p->spec.blocks; i++)
+        layer[i] = of[price_attention(p, i)] + of[price_mlp(p, i)];
+    LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]], of[price_head(p)] };
     Layout layout;
-    Status s = layout_balance(&cost, stages, &p->kept, &p->scratch, &layout);
+    Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, &layout);
     if (s == OK) take_layout(&layout, out);
     arena_release(&p->scratch, mark);
     return s;
@@ -298,15 +295,17 @@ static Status balance(Planner *p, const PriceEntry *e, int stages, StageBlocks *
 
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
-    int last = (int)p->spec.blocks - 1;
-    double unit = block_s(p, e, last) / 32, embed_s = price_layer_s(&e->plain[p->class_of[0]]);
-    double head_s = price_layer_s(&e->plain[price_head(p)]);
+    enum { UNITS = 32 };
+    int last = (int)p->spec.blocks - 1, attention = price_attention(p, last);
+    double block_s = price_layer_s(&e->plain[attention]);
+    block_s += price_layer_s(&e->plain[price_mlp(p, last)]);
     PartitionKey key;
     memset(&key, 0, sizeof key);
     key.stages = stages;
     if (e->stack.at[STACK_balance] == 0) return key;
-    key.embedding = 1 + (int)(embed_s / unit), key.head = (int)(head_s / unit);
-    key.dense = (int)(block_s(p, e, 0) / unit);
+    for (int i = 0; i < p->classes; i++)
+        key.cost[i] = (int)lround(UNITS * price_layer_s(&e->plain[i]) / block_s);
+    key.cost[price_mlp(p, last)] = UNITS - key.cost[attention];
     return key;
 }
 
@@ -334,7 +333,7 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
         if (e->stack.at[STACK_balance] == 0)
             even_blocks(p, stages, new->at);
         else
-            TRY(balance(p, e, stages, new->at));
+            TRY(balance(p, &key, new->at));
         p->partition[at] = new;
         p->partitions++;
     }

@@ -65,10 +65,10 @@ typedef struct StageBlocks {
     bool embedding, head;
 } StageBlocks;
 
-/* A partition by cost depends on the stages and on how the ends and the dense blocks compare with
- * the others, in 32ths. */
+/* A partition follows from the stages and from what a layer of each class costs, in 32nds of the
+ * last block, and from nothing else: so it is the same whichever layout asks for it first. */
 typedef struct PartitionKey {
-    int stages, embedding, dense, head;
+    int stages, cost[LAYER_CLASSES_MAX];
 } PartitionKey;
 
 typedef struct Partition {
@@ -98,6 +98,26 @@ typedef struct PriceRanks {
     SlotBytes *slot;
     int blocks; /* most of a chunk */
 } PriceRanks;
+
+/* One collective of parameters: of a step, or of a pass with ZeRO-2 and 3. */
+typedef struct GradientCall {
+    const char *what;
+    CollectiveKind kind;
+    int64_t ranks, stride;
+    double bytes, s;
+} GradientCall;
+
+enum { GRADIENT_CALLS = 6 };
+
+/* Seconds to add gradients over the ranks that share out, over the replicas of these, and to gather
+ * weights, once; what of them no pass hides; and how often they come in a step. */
+typedef struct GradientTimes {
+    GradientCall call[GRADIENT_CALLS];
+    int calls;
+    double reduce, replicate, gather;
+    double shown_reduce, shown_replicate, shown_gather;
+    double reductions, gathers;
+} GradientTimes;
 
 struct Planner {
     PlanRequest q;
@@ -131,6 +151,22 @@ Status price_classes(Planner *p);
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
+/* Is the i-th block of a stage recomputed? */
+static inline bool price_again(const PlanLayout *l, const StageBlocks *s, int i)
+{
+    if (l->again == NULL) return i < l->recompute_blocks || l->recompute_blocks < 0;
+    for (int k = 0; k < l->again->n; k++) {
+        if (l->again->at[k] == s->first + i) return true;
+    }
+    return false;
+}
+
+/* Does the schedule want exchanges beside compute that the stack runs one after the other? */
+static inline bool price_in_series(const PriceEntry *e, const PlanLayout *l)
+{
+    return l->schedule->phases && e->stack.at[STACK_lanes] == 0;
+}
+
 /* Blocks of each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
                     const StageBlocks **out);
@@ -143,6 +179,14 @@ int price_stage_count(const PlanLayout *l);
 
 /* Ranks that share out dense parameters, experts. */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e);
+
+/* Of a rank with these parameters and passes. */
+Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                       const RankPrice *r, GradientTimes *t);
+static inline double price_gradients_s(const GradientTimes *t)
+{
+    return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers;
+}
 
 /* What the schedule is estimated and simulated with; arrays in scratch. */
 Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out);
@@ -163,8 +207,10 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
 /* Seconds of a micro-batch on the blocks before each, for planner_bound. */
 Status price_sums(Planner *p, PriceEntry *e);
 
-/* Seconds of a layer, forward and backward; of all phases of one pass. */
+/* Seconds of a layer, forward and backward; what the host takes longer than that, and what the device
+ * waits for it; of all phases of one pass. */
 double price_layer_s(const LayerPrice *l);
+double price_lost_s(const LayerPrice *l);
 static inline double price_phases_s(const double phase[PHASES])
 {
     double s = 0;

@@ -9,7 +9,26 @@
 
 enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 
-static const char *recompute_text(char out[96], const PlanLayout *l)
+static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
+static const char *const buffers_names[] = {
+    [BUFFERS_BOUNDED] = "bounded", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
+};
+
+/* " in 0-3+8": the blocks of a list that rises; what there is no room for is "...". */
+static void again_text(char *out, size_t bytes, const ConfigInts *again)
+{
+    size_t at = (size_t)snprintf(out, bytes, " in ");
+    for (int i = 0, last; i < again->n && at + 48 < bytes; i = last + 1) {
+        for (last = i; last + 1 < again->n && again->at[last + 1] == again->at[last] + 1;) last++;
+        at += (size_t)snprintf(out + at, bytes - at, "%s%" PRId64, i > 0 ? "+" : "", again->at[i]);
+        if (last > i) at += (size_t)snprintf(out + at, bytes - at, "-%" PRId64, again->at[last]);
+        if (at + 48 >= bytes && last + 1 < again->n) (void)snprintf(out + at, bytes - at, "+...");
+    }
+}
+
+enum { RECOMPUTE_BYTES = 160 };
+
+static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l)
 {
     ConfigTexts names = { 0 };
     size_t at = 0;
@@ -17,18 +36,24 @@ static const char *recompute_text(char out[96], const PlanLayout *l)
     out[0] = '\0';
     for (int i = 0; i < names.n; i++)
         at += (size_t)snprintf(out + at, 64 - at, "%s%s", i > 0 ? "+" : "", names.at[i]);
+    if (names.n > 0 && l->again != NULL) again_text(out + at, RECOMPUTE_BYTES - at, l->again);
     if (names.n > 0 && l->recompute_blocks > 0 && l->recompute_blocks < ALL_BLOCKS)
         (void)snprintf(out + at, 32, " of %d", l->recompute_blocks);
     return names.n > 0 ? out : "none";
 }
 
-const char *plan_layout_text(char out[160], const PlanLayout *l)
+const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p)
 {
-    char again[96];
-    (void)snprintf(out, 160,
-                   "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d %s MBS%" PRId64 " recompute %s",
-                   l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
-                   recompute_text(again, l));
+    char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "";
+    if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
+    if (p->buffers != BUFFERS_BOUNDED)
+        (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
+    (void)snprintf(out, PLAN_LAYOUT_BYTES,
+                   "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
+                   " %s recompute %s%s",
+                   l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
+                   p->in_series ? " in series" : "", l->micro_batch, compute_names[p->compute],
+                   recompute_text(again, l), buffers);
     return out;
 }
 
@@ -51,40 +76,37 @@ static Status print_parts(Text *out, const char *title, const char *const *names
     return OK;
 }
 
-static int buffers_of(const SearchRow *row) { return row->buffers % SEARCH_BUFFER_KINDS; }
-
-static const char *compute_of(const SearchRow *row)
-{
-    return row->buffers / SEARCH_BUFFER_KINDS == COMPUTE_BF16 ? "bf16" : "f32";
-}
-
 static Status print_rows(Text *out, const char *title, const SearchRow *row, int n)
 {
-    char layout[160];
+    char layout[PLAN_LAYOUT_BYTES];
     TRY(text_printf(out, "%s\n", title));
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &row[i].price;
-        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s %s%s\n", i + 1,
+        TRY(text_printf(out, "  %3d %9.1f tokens/s/GPU %8.2f GiB %8.3f s  %s\n", i + 1,
                         p->tokens_per_s_per_gpu, p->peak_bytes / PLAN_GIB, p->step_s,
-                        plan_layout_text(layout, &row[i].layout), compute_of(&row[i]),
-                        buffers_of(&row[i]) == BUFFERS_WORST ? ", worst buffers" : ""));
+                        plan_layout_text(layout, &row[i].layout, p)));
     }
     return OK;
+}
+
+static double layouts_per_s(const SearchResult *s)
+{
+    return s->seconds > 0 ? (double)s->count.priced / s->seconds : 0;
 }
 
 static Status print_search(const PlanReport *r, Text *out)
 {
     const SearchResult *s = r->search;
-    char layout[160];
+    char layout[PLAN_LAYOUT_BYTES];
     TRY(text_printf(out,
                     "search      %" PRId64 " layouts, %" PRId64
                     " priced in %.2f s (%.0f a second), "
                     "%" PRId64 " too large, %" PRId64 " too slow to look at\n",
-                    s->count.legal, s->count.priced, s->seconds, s->layouts_per_s,
+                    s->count.legal, s->count.priced, s->seconds, layouts_per_s(s),
                     s->count.pruned_memory, s->count.pruned_time));
     if (s->n_best == 0)
         return text_printf(out, "nothing fits; nearest: %s lacks %.2f GiB\n",
-                           plan_layout_text(layout, &s->nearest.layout),
+                           plan_layout_text(layout, &s->nearest.layout, &s->nearest.price),
                            (s->nearest.price.peak_bytes - plan_room_bytes(r->request)) / PLAN_GIB);
     TRY(print_rows(out, "best", s->best, s->n_best));
     return print_rows(out, "front of memory and time", s->front, s->n_front);
@@ -95,7 +117,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
     const PlanRequest *q = r->request;
     const Config *c = q->config;
     const PlanPrice *p = r->price;
-    char layout[160], tokens[32];
+    char layout[PLAN_LAYOUT_BYTES], tokens[32];
     TRY(text_printf(out,
                     "training    %s, %" PRId64 " x %" PRId64 " tokens a step, on %" PRId64
                     " x %s, stack %s\n",
@@ -108,7 +130,12 @@ Status plan_report_text(const PlanReport *r, Text *out)
     TRY(text_printf(out,
                     "layout      %s\n            %" PRId64 " micro-batches, replica of %" PRId64
                     " GPUs\npartition   %s\n",
-                    plan_layout_text(layout, l), micros, search_replica(l), r->partition));
+                    plan_layout_text(layout, l, p), micros, search_replica(l), r->partition));
+    if (p->in_series)
+        TRY(text_printf(out,
+                        "note        %s is priced with its exchanges in series with compute, as "
+                        "stack %s runs it today\n",
+                        l->schedule->name, r->stack));
     char title[96];
     (void)snprintf(title, sizeof title, "memory      of pipeline rank %d, the fullest",
                    p->worst_rank);
@@ -119,9 +146,10 @@ Status plan_report_text(const PlanReport *r, Text *out)
     TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
                     1));
     TRY(text_printf(out,
-                    "  %-12s %10.3f s, bubble %.1f %%\nspeed       %.1f tokens/s/GPU, %.1f %% of "
-                    "the bf16 peak (MFU)\n",
-                    "all", p->step_s, 100 * p->bubble, p->tokens_per_s_per_gpu, 100 * p->mfu));
+                    "  %-12s %10.3f s; compute lanes idle %.1f %% of the pipeline's %.3f s\n"
+                    "speed       %.1f tokens/s/GPU in %s, %.1f %% of the bf16 peak (MFU)\n",
+                    "all", p->step_s, 100 * p->bubble, p->schedule_s, p->tokens_per_s_per_gpu,
+                    compute_names[p->compute], 100 * p->mfu));
     if (r->tokens > 0)
         TRY(text_printf(out, "duration    %.1f days for %s tokens\n", days(r, p),
                         text_si(tokens, r->tokens)));
@@ -148,9 +176,12 @@ static Status json_parts(Text *out, const char *name, const char *const *names, 
 /* The members of a layout's object, without its braces. */
 static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *partition, Text *out)
 {
-    char again[96];
-    TRY(text_printf(out, "\"fits\":%s,\"peak_bytes\":%.0f,", p->fits ? "true" : "false",
-                    p->peak_bytes));
+    char again[RECOMPUTE_BYTES];
+    TRY(text_printf(out,
+                    "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange_in_series\":%s,"
+                    "\"fits\":%s,\"peak_bytes\":%.0f,",
+                    compute_names[p->compute], buffers_names[p->buffers],
+                    p->in_series ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));
@@ -170,10 +201,8 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
     TRY(text_printf(out, ",\"%s\":[", name));
     for (int i = 0; i < n; i++) {
         TRY(text_printf(out, "%s{", i > 0 ? "," : ""));
-        static const char *const buffers[] = { "bounded", "worst", "exact" };
         TRY(json_layout(&row[i].layout, &row[i].price, row[i].partition, out));
-        TRY(text_printf(out, ",\"compute\":\"%s\",\"buffers\":\"%s\"}", compute_of(&row[i]),
-                        buffers[buffers_of(&row[i])]));
+        TRY(text_printf(out, "}"));
     }
     return text_printf(out, "]");
 }
@@ -200,9 +229,9 @@ Status plan_report_json(const PlanReport *r, Text *out)
         TRY(json_rows("front", s->front, s->n_front, out));
         if (s->n_best == 0) TRY(json_rows("nearest", &s->nearest, 1, out));
         TRY(text_printf(out,
-                        ",\"layouts_per_s\":%.0f,\"layouts\":%" PRId64 ",\"priced\":%" PRId64
-                        ",\"search_s\":%.3f",
-                        s->layouts_per_s, s->count.legal, s->count.priced, s->seconds));
+                        ",\"layouts_per_s\":%.6g,\"layouts\":%" PRId64 ",\"priced\":%" PRId64
+                        ",\"search_s\":%.6g",
+                        layouts_per_s(s), s->count.legal, s->count.priced, s->seconds));
     }
     return text_printf(out, "}\n");
 }
@@ -211,14 +240,15 @@ Status plan_report_json(const PlanReport *r, Text *out)
 
 static Status csv_row(const PlanLayout *l, const PlanPrice *p, Text *out)
 {
-    char again[96];
+    char again[RECOMPUTE_BYTES];
     TRY(text_printf(out, "%d,%d,%d,%d,%" PRId64 ",%d,%s,%" PRId64 ",%s,%d,%.0f,%.9g,%.6g,%.9g,%.6g",
                     l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, l->schedule->name, l->micro_batch,
                     recompute_text(again, l), p->fits, p->peak_bytes, p->step_s, p->bubble,
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    return text_printf(out, "\n");
+    return text_printf(out, ",%" PRId64 ",%s,%s,%d\n", l->shard, compute_names[p->compute],
+                       buffers_names[p->buffers], p->in_series);
 }
 
 Status plan_report_csv(const PlanReport *r, Text *out)
@@ -227,7 +257,7 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, "\n"));
+    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series\n"));
     if (r->search == NULL) return csv_row(r->layout, r->price, out);
     for (int i = 0; i < r->search->n_best; i++)
         TRY(csv_row(&r->search->best[i].layout, &r->search->best[i].price, out));
@@ -259,14 +289,17 @@ static const char *reason(const PlanScale *s, int i)
     return name;
 }
 
-Status plan_scale_text(const PlanScale *s, int n, Text *out)
+Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out)
 {
-    char layout[160];
+    char layout[PLAN_LAYOUT_BYTES];
     for (int i = 0; i < n; i++) {
         const PlanPrice *p = &s[i].price;
         TRY(text_printf(out, "%8" PRId64 " GPUs %9.1f tokens/s/GPU %6.1f %%  %s", s[i].gpus,
                         p->tokens_per_s_per_gpu, 100 * plan_scale_efficiency(s, i),
-                        plan_layout_text(layout, &s[i].layout)));
+                        plan_layout_text(layout, &s[i].layout, p)));
+        if (!p->fits)
+            TRY(text_printf(out, "; DOES NOT FIT: %.2f GiB, %.2f may be used",
+                            p->peak_bytes / PLAN_GIB, room_bytes / PLAN_GIB));
         for (int k = 0; k < PLAN_PARTS; k++) { /* shares of its GPU seconds; they add up */
             double lost = grown(s, i, k) * 100 / ((double)s[i].gpus * p->step_s);
             if (fabs(lost) >= 0.05)

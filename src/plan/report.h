@@ -31,8 +31,9 @@ Status plan_report_json(const PlanReport *r, Text *out);
 /* A line for each layout, with a head. */
 Status plan_report_csv(const PlanReport *r, Text *out);
 
-/* Efficiency from the first row on, and which parts of the step took what is lost. */
-Status plan_scale_text(const PlanScale *s, int n, Text *out);
+/* Efficiency from the first row on, which parts of the step took what is lost, and which rows do not
+ * fit into room_bytes of a GPU. */
+Status plan_scale_text(const PlanScale *s, int n, double room_bytes, Text *out);
 Status plan_scale_json(const PlanScale *s, int n, Text *out);
 /* Speed of a GPU of the i-th row over that of the first's. */
 double plan_scale_efficiency(const PlanScale *s, int i);
@@ -43,7 +44,9 @@ double plan_scale_efficiency(const PlanScale *s, int i);
  * other. */
 Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out);
 
-/* "PP4 VPP2 EP8 CP1 DP16 ZeRO-1 interleaved": at most 160 bytes. */
-const char *plan_layout_text(char out[160], const PlanLayout *l);
+/* "PP4 VPP2 EP8 CP1 DP16 ZeRO-1 over 8 interleaved MBS1 bf16 recompute none, worst buffers": all that
+ * a search varies, so that no two layouts read the same. */
+enum { PLAN_LAYOUT_BYTES = 320 };
+const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p);
 
 #endif

@@ -17,8 +17,6 @@ typedef struct Found {
     int n_best, cap, n_front;
     SearchRow nearest; /* layout.pp 0: none yet */
     SearchCounts count;
-    double shared_s; /* of threads together, of prices that counted nothing */
-    int64_t shared;
 } Found;
 
 /* Bounds over all members of a group. */
@@ -152,8 +150,6 @@ static void found_merge(Found *to, const Found *from)
     to->count.pruned_time += from->count.pruned_time;
     to->count.priced += from->count.priced;
     to->count.refused += from->count.refused;
-    to->shared += from->shared;
-    to->shared_s += from->shared_s;
 }
 
 /* ---- groups ---- */
@@ -227,10 +223,7 @@ static Status group_search(Search *s, const Group *g, Found *f)
             continue;
         }
         row.id = g->id * n + id;
-        double start = clock_s();
-        int64_t counted = s->pricer->counted(ctx);
         Status status = s->pricer->price(ctx, &row.layout, &row.price);
-        if (s->pricer->counted(ctx) == counted) f->shared++, f->shared_s += clock_s() - start;
         if (status == OK) f->count.priced++, found_add(f, &row);
         TRY(refused_is_fine(status, &f->count));
     }
@@ -419,8 +412,6 @@ static Status settle(Search *s, const SearchOptions *o, Arena *a, SearchResult *
     out->front = f.front;
     out->n_front = f.n_front;
     out->count = s->all.count;
-    if (s->all.shared > 0)
-        out->layouts_per_s = (double)(s->all.shared * s->threads) / s->all.shared_s;
     return OK;
 }
 

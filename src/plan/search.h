@@ -9,7 +9,8 @@
  * never above the price, so what is left out changes nothing; and nothing depends on the number of
  * threads, counts included.
  *
- * V-half and V-min are looked at while micro-batches times stages are at most 8,192.
+ * V-half and V-min are looked at while micro-batches times stages are at most 8,192. A schedule that
+ * the stack runs without the overlap it is made for is looked at only if search.schedule names it.
  *
  * The layouts named at the end are simulated: SEARCH_SIMULATED of the best at least.
  */
@@ -64,7 +65,6 @@ typedef struct SearchPricer {
     Status (*bound)(void *ctx, const PlanLayout *l, SearchBound *out);
     Status (*price)(void *ctx, const PlanLayout *l, PlanPrice *out);
     Status (*simulate)(void *ctx, const PlanLayout *l, PlanPrice *out);
-    int64_t (*counted)(void *ctx); /* grows when a price counts what later ones share */
 } SearchPricer;
 
 extern const SearchPricer search_planner; /* plan.h's */
@@ -94,9 +94,7 @@ typedef struct SearchResult {
     int n_best, n_front;
     SearchRow nearest;
     SearchCounts count;
-    double seconds; /* without simulations */
-    double
-        layouts_per_s; /* fully priced, once what they share is counted; pruned ones in neither */
+    double seconds; /* of the clock, without simulations */
 } SearchResult;
 
 /* The axes that search.* of a configuration narrow. */

@@ -13,7 +13,17 @@ static Status make(const PlanRequest *q, void **ctx)
 }
 
 static void end(void *ctx) { planner_free(ctx); }
-static Status legal(void *ctx, const PlanLayout *l) { return planner_legal(ctx, l); }
+
+/* Nobody who did not ask for it is told to take a schedule whose overlap does not happen. */
+static Status legal(void *ctx, const PlanLayout *l)
+{
+    const Planner *p = ctx;
+    bool asked = p->q.config->search_schedule.n > 0;
+    if (l->schedule->phases && p->limits->at[STACK_lanes] == 0 && !asked)
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack runs it without its overlap",
+                    l->schedule->name);
+    return planner_legal(ctx, l);
+}
 
 static Status bound(void *ctx, const PlanLayout *l, SearchBound *out)
 {
@@ -38,10 +48,4 @@ static Status simulate(void *ctx, const PlanLayout *l, PlanPrice *out)
     return s;
 }
 
-static int64_t counted(void *ctx)
-{
-    const Planner *p = ctx;
-    return p->entries + p->partitions + p->estimator.graphs;
-}
-
-const SearchPricer search_planner = { make, end, legal, bound, price, simulate, counted };
+const SearchPricer search_planner = { make, end, legal, bound, price, simulate };

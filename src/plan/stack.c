@@ -82,6 +82,14 @@ static Status check(const PlanStack *s, const StackValues *v)
                 s->sheet.name, kind);
 }
 
+bool stack_offers(const PlanStack *s, const char *name)
+{
+    bool offers = false;
+    for (int i = 0; i < s->sheet.n; i++) offers |= strcmp(s->sheet.def[i].name, name) == 0;
+    for (int i = 0; i < s->settings.n; i++) offers &= strcmp(s->settings.at[i].name, name) != 0;
+    return offers;
+}
+
 Status stack_settings(const PlanStack *s, FormulaInputs *in)
 {
     for (int i = 0; i < s->settings.n; i++) TRY(formula_set(in, &s->settings.at[i]));

@@ -38,6 +38,9 @@ typedef struct StackValues {
  * "primus,deepep=1". ERR_ARG or ERR_FORMAT as formula.h says. */
 Status stack_load(PlanStack *s, Arena *a, const char *source);
 
+/* Is `name` an option of the sheet that `source` did not set? */
+bool stack_offers(const PlanStack *s, const char *name);
+
 /* The stack's settings join the inputs. */
 Status stack_settings(const PlanStack *s, FormulaInputs *in);
 /* All values for the inputs; ERR_ARG names a value

@@ -224,7 +224,9 @@ static Status walk_pairs(PairWalk *w, const double *cost, Arena *scratch)
 static void add_arenas(const EstimateInput *in, const Graph *g, int rank, EstimateRank *out)
 {
     const GraphRank *r = &g->rank[rank];
-    out->slots = r->slots, out->slot_arena_bytes = 0;
+    out->slots = r->slots;
+    out->grad_arenas = 0;
+    out->slot_arena_bytes = out->grad_bytes = 0;
     for (int i = 0; i < r->uses && in->slot != NULL; i++) {
         const SlotUse *use = &r->use[i];
         double most = 0;
@@ -235,6 +237,9 @@ static void add_arenas(const EstimateInput *in, const Graph *g, int rank, Estima
         }
         if (i == 0) out->first_slot_bytes = most;
         out->slot_arena_bytes += most * use->count;
+        if (!use->gradients) continue;
+        out->grad_arenas += use->count;
+        out->grad_bytes += most * use->count;
     }
 }
 

@@ -268,5 +268,6 @@ Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena 
     TRY(text_ends(path, ".svg") ? pipeline_still(out, v) : pipeline_html(out, v));
     TRY(file_write_whole(path, out->data + before, out->used - before, scratch));
     out->used = before;
+    out->data[before] = '\0';
     return OK;
 }

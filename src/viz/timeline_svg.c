@@ -1,6 +1,7 @@
 /* timeline_svg: a timeline as one <svg>: a row a rank, a box a pass with the number of its
- * micro-batch where that fits, idle time as the grey behind. Below the boxes of a row lies a thin
- * strip of what ran beside the compute lane. Two passes over the same time are halves of the row.
+ * micro-batch where that fits, idle time as the grey behind. Passes too short for a box of their own
+ * share one. Below the boxes of a row lies a thin strip of what ran beside the compute lane. Two
+ * passes over the same time are halves of the row.
  *
  * Hues are told apart also with red-green blindness (blue, orange, yellow; the two parts of a
  * backward are its orange darkened and yellow), chunks by how light they are.
@@ -24,8 +25,10 @@ enum {
     AXIS = 26,
     LEGEND = 22,
     SHADES = 6,
-    DIGIT = 5, /* pixels of a digit in a box */
-    BOXES_A_ROW = 8192,
+    DIGIT = 5,    /* pixels of a digit in a box */
+    THIN = 6,     /* narrower boxes have no edge, which would cover them */
+    BRIEF = 1024, /* spans shorter than this part of the step are drawn together ... */
+    RUN = 4,      /* ... up to so many such parts */
 };
 
 static const unsigned char COLOR[TIMELINE_KINDS][3] = {
@@ -56,9 +59,11 @@ Status timeline_colors(Text *out)
         TRY(text_printf(out, ".kinds .f%d{fill:#%02x%02x%02x}\n", k, COLOR[k][0], COLOR[k][1],
                         COLOR[k][2]));
     }
-    return text_printf(out, ".pipe .win{cursor:grab}.pipe .win text{font-size:9px;"
-                            "text-anchor:middle;pointer-events:none}.pipe .r rect{stroke:#fff;"
-                            "stroke-width:.4}.pipe .head{font-weight:bold;font-size:13px}\n");
+    return text_printf(out,
+                       ".pipe .win{cursor:grab}.pipe .win text{font-size:9px;"
+                       "text-anchor:middle;pointer-events:none}.pipe .r rect{stroke:#fff;"
+                       "stroke-width:.4}.pipe .r .thin{stroke:none;"
+                       "shape-rendering:crispEdges}.pipe .head{font-weight:bold;font-size:13px}\n");
 }
 
 /* ---- layout ---- */
@@ -100,29 +105,76 @@ static bool coincides(const TimelineRank *r, int i)
     return a->kind < TIMELINE_EXCHANGE && common > 0.5 * (b->end_s - b->start_s);
 }
 
-/* Spans too short to be seen are left out. */
+/* A lone span. half: of the row's height; lower: the lower one. */
+static Status put_span(Text *out, const Timeline *t, const TimelineSpan *s, bool half, bool lower,
+                       double scale)
+{
+    bool comm = s->kind >= TIMELINE_EXCHANGE;
+    double x = s->start_s * scale, width = (s->end_s - s->start_s) * scale;
+    int shade = shade_of(t, s->chunk), height = comm ? STRIP : half ? BAR / 2 : BAR;
+    TRY(text_printf(out, "<rect class=\"k%d%d%s\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
+                    (int)s->kind, shade, width < THIN ? " thin" : "", x, width, height));
+    if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
+    if (t->chunks > 1) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
+    if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
+    TRY(text_printf(out, "/>\n"));
+    int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
+    if (comm || half || s->micro < 0 || width < digits * DIGIT + 2) return OK;
+    return text_printf(out, "<text class=\"tk%d%d\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
+                       shade, x + width / 2, s->micro);
+}
+
+/* Spans too short to be seen one by one, near each other: how long each kind and shade ran. */
+typedef struct Run {
+    double start_s, end_s, busy_s[TIMELINE_KINDS * SHADES];
+} Run;
+
+/* What lies over another span counts once. */
+static void run_join(Run *run, const Timeline *t, const TimelineSpan *s)
+{
+    if (run->end_s == 0) run->start_s = s->start_s;
+    double *busy_s = &run->busy_s[s->kind * SHADES + shade_of(t, s->chunk)];
+    *busy_s += fmax(0, s->end_s - fmax(s->start_s, run->end_s));
+    run->end_s = fmax(run->end_s, s->end_s);
+}
+
+/* One box a kind, as long as all of its spans, and what idles between them behind: so a row is as
+ * full as the rank was busy. A box goes on under those after it, which leaves no seams. */
+static Status run_put(Text *out, Run *run, double scale)
+{
+    double at = run->start_s, end = at;
+    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) end += run->busy_s[i];
+    for (int i = 0; i < TIMELINE_KINDS * SHADES; i++) {
+        bool comm = i / SHADES >= TIMELINE_EXCHANGE;
+        if (run->busy_s[i] <= 0) continue;
+        TRY(text_printf(out,
+                        "<rect class=\"k%d%d thin\" x=\"%.3f\" y=\"%d\" width=\"%.3f\" "
+                        "height=\"%d\"/>\n",
+                        i / SHADES, i % SHADES, at * scale, comm ? BAR : 0, (end - at) * scale,
+                        comm ? STRIP : BAR));
+        at += run->busy_s[i];
+    }
+    *run = (Run){ 0 };
+    return OK;
+}
+
 static Status put_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
+    Run runs[2] = { { 0 } }; /* of passes; of the strip below them */
+    double brief_s = t->step_s / BRIEF;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];
-        bool comm = s->kind >= TIMELINE_EXCHANGE, lower = coincides(r, i - 1);
-        bool half = lower || coincides(r, i);
-        double x = s->start_s * scale, width = (s->end_s - s->start_s) * scale;
-        int shade = shade_of(t, s->chunk);
-        if ((s->end_s - s->start_s) * BOXES_A_ROW < t->step_s) continue;
-        int height = comm ? STRIP : half ? BAR / 2 : BAR;
-        TRY(text_printf(out, "<rect class=\"k%d%d\" x=\"%.3f\" width=\"%.3f\" height=\"%d\"",
-                        (int)s->kind, shade, x, width, height));
-        if (comm || lower) TRY(text_printf(out, " y=\"%d\"", comm ? BAR : BAR / 2));
-        if (t->chunks > 1) TRY(text_printf(out, " data-c=\"%d\"", s->chunk));
-        if (s->micro >= 0) TRY(text_printf(out, " data-m=\"%d\"", s->micro));
-        TRY(text_printf(out, "/>\n"));
-        int digits = s->micro < 10 ? 1 : s->micro < 100 ? 2 : s->micro < 1000 ? 3 : 5;
-        if (comm || half || s->micro < 0 || width < digits * DIGIT + 2) continue;
-        TRY(text_printf(out, "<text class=\"tk%d%d\" x=\"%.1f\" y=\"13\">%d</text>", (int)s->kind,
-                        shade, x + width / 2, s->micro));
+        Run *run = &runs[s->kind >= TIMELINE_EXCHANGE];
+        bool brief = s->end_s - s->start_s < brief_s, lower = coincides(r, i - 1);
+        bool far = s->start_s - run->end_s > brief_s || s->end_s - run->start_s > RUN * brief_s;
+        if (!brief || far) TRY(run_put(out, run, scale));
+        if (brief)
+            run_join(run, t, s);
+        else
+            TRY(put_span(out, t, s, lower || coincides(r, i), lower, scale));
     }
-    return OK;
+    TRY(run_put(out, &runs[0], scale));
+    return run_put(out, &runs[1], scale);
 }
 
 /* ---- around the boxes ---- */

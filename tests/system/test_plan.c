@@ -80,7 +80,8 @@ static void a_search_lists_the_best_and_the_front(void **state)
     }
     cJSON_ArrayForEach(row, member(plan, "front")) check_plan(row);
     CHECK_NEAR(number(member(plan, "best")->child, "step_s"), number(plan, "step_s"), 0);
-    CHECK(number(plan, "layouts_per_s") > 0);
+    CHECK_NEAR(number(plan, "layouts_per_s") * number(plan, "search_s") / number(plan, "priced"), 1,
+               1e-3);
     cJSON_Delete(plan);
 }
 
@@ -138,10 +139,79 @@ static void what_does_not_fit_is_exit_3_with_what_would(void **state)
     CHECK_SAYS(o.err, "lacks");
 }
 
+static void a_page_of_what_does_not_fit_goes_to_its_file(void **state)
+{
+    Outcome o = RUN(*state, "large", LAYOUT, "run.compute=bf16", "--cluster", "h100:8",
+                    "mesh.zero=0", "mesh.ep=1", "--html", "page.html");
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.out, "does not fit");
+    CHECK(strchr(o.out, '<') == NULL);
+    CHECK(file_exists(lab_path(*state, "large/page.html")));
+    CHECK_SAYS(o.err, "the nearest that fits takes");
+}
+
+static void scaling_says_what_does_not_fit(void **state)
+{
+    Outcome o = RUN(*state, "scale", LAYOUT, "run.compute=bf16", "--cluster", "h100:8", "mesh.ep=1",
+                    "mesh.zero=3", "train.micro_batch=1", "--scale", "1,8");
+    CHECK_EXIT(o, 0);
+    const char *second = strchr(o.out, '\n');
+    CHECK(strstr(o.out, "DOES NOT FIT") < second);
+    CHECK(strstr(second, "DOES NOT FIT") == NULL);
+    o = RUN(*state, "scale", LAYOUT, "run.compute=bf16", "--cluster", "h100:8", "--scale", "1,2");
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.out, "DOES NOT FIT");
+    CHECK_SAYS(o.err, "of --scale 1,2 no row does");
+}
+
+/* What a file of Primus says of its options is what --stack says of them. */
+static void options_of_a_primus_file_are_the_stacks(void **state)
+{
+    static const struct {
+        const char *overrides, *stack;
+    } row[] = {
+        { "use_turbo_deepep: false, turbo_sync_free_moe_stage: 0, cross_entropy_loss_fusion: false",
+          "primus,deepep=0,sync_free=0,loss_fusion=0" },
+        { "use_turbo_deepep: false, moe_enable_deepep: true, turbo_sync_free_moe_stage: 1",
+          "primus,deepep=1,sync_free=1" },
+        { "use_turbo_deepep: false, turbo_sync_free_moe_stage: 2", "primus,deepep=1,sync_free=2" },
+        { "enable_primus_turbo: false, use_turbo_deepep: true", "primus,deepep=0,sync_free=0" },
+        { "fp8: hybrid", "primus" },
+    };
+    double speed[5];
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "import")));
+    for (int i = 0; i < 5; i++) {
+        char text[1024];
+        (void)snprintf(text, sizeof text,
+                       "modules: {pre_trainer: {framework: megatron, model: deepseek_v2_lite, "
+                       "overrides: {micro_batch_size: 4, global_batch_size: 256, seq_length: 4096, "
+                       "expert_model_parallel_size: 8, %s}}}",
+                       row[i].overrides);
+        lab_write_text(lab, lab_path(lab, "import/exp.yaml"), text);
+        Outcome o[2] = { RUN(lab, "import", "plan", "--from", "primus", "exp.yaml", "--cluster",
+                             "mi355x:8", "--json"),
+                         RUN(lab, "import", "plan", "--from", "primus", "exp.yaml", "--cluster",
+                             "mi355x:8", "--json", "--stack", row[i].stack) };
+        double step_s[2], bytes[2];
+        for (int k = 0; k < 2; k++) {
+            cJSON *plan = parsed(&o[k]);
+            step_s[k] = number(plan, "step_s");
+            bytes[k] = number(plan, "peak_bytes");
+            speed[i] = number(plan, "tokens_per_s_per_gpu");
+            cJSON_Delete(plan);
+        }
+        CHECK_NEAR(step_s[0], step_s[1], 0);
+        CHECK_NEAR(bytes[0], bytes[1], 0);
+        if (i == 4) CHECK_SAYS(o[0].err, "note: fp8 hybrid is planned as bf16");
+    }
+    CHECK(speed[0] < speed[3] && speed[3] < speed[1]);
+}
+
 static void bad_input_is_one_sentence_and_exit_2(void **state)
 {
     static const struct {
-        const char *args[8];
+        const char *args[9];
         const char *says[2];
     } row[] = {
         { { "plan" }, { "plan" } },
@@ -155,6 +225,10 @@ static void bad_input_is_one_sentence_and_exit_2(void **state)
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "mesh.layout=Et*96,M" }, { "^" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--tokens", "15X" }, { "15X", "15T" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--scale", "8,x" }, { "--scale" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "--scale", "" }, { "--scale" } },
+        { { "plan", "moe-1t", "--cluster", "mi355x:8", "mesh.pp=2", "mesh.vpp=3",
+            "mesh.schedule=dualpipe" },
+          { "dualpipe: 3 chunks", "takes 2" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--stack", "primos" }, { "primus" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--json", "--csv" }, { "--json" } },
         { { "plan", "moe-1t", "--cluster", "mi355x:8", "--stack", "primus", "mesh.zero=3" },
@@ -180,6 +254,9 @@ int main(void)
         LAB_TEST(a_screen_says_model_memory_time_and_why),
         LAB_TEST(formulas_of_others_stand_beside),
         LAB_TEST(what_does_not_fit_is_exit_3_with_what_would),
+        LAB_TEST(a_page_of_what_does_not_fit_goes_to_its_file),
+        LAB_TEST(scaling_says_what_does_not_fit),
+        LAB_TEST(options_of_a_primus_file_are_the_stacks),
         LAB_TEST(bad_input_is_one_sentence_and_exit_2),
     };
     return LAB_RUN_ALL(tests);

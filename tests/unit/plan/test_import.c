@@ -365,7 +365,7 @@ static void options_of_the_stack_and_unknown_keys_are_listed(void **state)
     CHECK_OK(primus(shape, "      turbo_sync_free_moe_stage: 2\n      use_turbo_deepep: true\n"
                            "      cross_entropy_loss_fusion: False\n      fp8: hybrid\n"
                            "      wandb_project: x\n      lr: 1.0e-5\n      strange_key: 5\n"));
-    CHECK_TEXT(option("sync_free_stage"), "2");
+    CHECK_TEXT(option("sync_free"), "2");
     CHECK_TEXT(option("deepep"), "1");
     CHECK_TEXT(option("loss_fusion"), "0");
     CHECK_TEXT(option("fp8"), "hybrid");

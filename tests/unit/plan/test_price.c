@@ -2,6 +2,8 @@
  * stack's meet what was published of it. */
 #include "harness/test.h"
 
+#include "config/config_private.h"
+#include "plan/presets.h"
 #include "plan/price_private.h"
 #include "train/engine_program.h"
 
@@ -212,7 +214,8 @@ static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stag
     c.train_micro_batch = l->micro_batch;
     c.model_loss_chunk = p->q.config->model_loss_chunk;
     c.recompute_layers.n = 0;
-    for (int i = 0; i < price_stage_count(l); i++) {
+    if (l->again != NULL) c.recompute_layers = *l->again;
+    for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {
         const StageBlocks *s = &stage[i];
         int again = l->recompute_blocks < 0 ? s->blocks : l->recompute_blocks;
         for (int b = 0; b < s->blocks && b < again && l->recompute != 0; b++) {
@@ -288,6 +291,17 @@ static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice
     return OK;
 }
 
+/* Parts add up to the step and none is negative, whoever gave the schedule its time. */
+static void check_parts(const PlanPrice *p)
+{
+    double sum = 0;
+    for (int i = 0; i < PLAN_PARTS; i++) {
+        CHECK(p->part_s[i] >= -1e-9 * p->step_s);
+        sum += p->part_s[i];
+    }
+    CHECK_NEAR(sum / p->step_s, 1, 1e-9);
+}
+
 static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
 {
     (void)state;
@@ -314,10 +328,11 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
             if (!random_layout(&q, &schedule_table[i % schedule_table_n], GPUS, &l)) continue;
             if (planner_price(q.planner, &l, &fast) != OK) continue; /* no such schedule */
             CHECK_OK(planner_count(q.planner, &l, &a, &slow));
+            check_parts(&fast);
+            check_parts(&slow);
             double padding = padding_bytes(&q, &l);
             CHECK(slow.peak_bytes >= fast.peak_bytes - 0.5);
             CHECK(slow.peak_bytes <= fast.peak_bytes + padding + 0.5);
-
             if (padding == 0) CHECK_INT(fast.worst_rank, slow.worst_rank);
             worst = fmax(worst, fabs(fast.step_s / slow.step_s - 1));
             arena_release(&a, (ArenaMark){ 0 });
@@ -329,6 +344,123 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
     print_message("%d layouts, largest difference of times %.4f\n", priced, worst);
     CHECK(priced >= 1000);
     CHECK_NEAR(worst, 0, 0.01);
+}
+
+/* The engine's counting run is told the list itself. */
+static void recomputed_layers_count_on_the_stage_that_has_them(void **state)
+{
+    (void)state;
+    static const char *const lists[] = { "recompute.layers=[0]", "recompute.layers=[7]",
+                                         "recompute.layers=[0,1]", "recompute.layers=[6,7]",
+                                         "recompute.layers=[1,3,5,7]" };
+    double step_s[5];
+    for (int i = 0; i < 5; i++) {
+        const char *const set[] = { "model.layers=8",   "mesh.pp=4",
+                                    "train.batch=32",   "train.micro_batch=1",
+                                    "run.compute=bf16", "run.threads=1",
+                                    lists[i],           "mesh.layout=Et*2|t*2|t*2|t*2L" };
+        Question q;
+        Arena a = { 0 };
+        PlanPrice fast, slow;
+        open_plan(&q, "quickstart", "h200", 4, "switchyard", set, 8);
+        CHECK_OK(arena_init(&a, "count", MEM_HOST, (size_t)4 << 30));
+        CHECK_OK(planner_price(q.planner, &q.layout, &fast));
+        CHECK_OK(planner_count(q.planner, &q.layout, &a, &slow));
+        CHECK_NEAR(fast.peak_bytes, slow.peak_bytes, 0.5);
+        CHECK_INT(fast.worst_rank, slow.worst_rank);
+        step_s[i] = fast.step_s;
+        double bytes, least_s;
+        CHECK_OK(planner_bound(q.planner, &q.layout, &bytes, &least_s));
+        CHECK(bytes <= fast.peak_bytes && least_s <= fast.step_s);
+        arena_free(&a);
+        close_plan(&q);
+    }
+    CHECK(step_s[1] > step_s[0]); /* the last stage has the head as well */
+    CHECK(step_s[3] > step_s[2] && step_s[2] > step_s[0]);
+}
+
+/* Ours runs an exchange before what comes next: 1f1b-overlap is no faster for it. Another stack's
+ * lanes run beside each other. */
+static void overlap_is_priced_as_the_stack_runs_it(void **state)
+{
+    (void)state;
+    const char *const set[] = { "mesh.pp=4",           "mesh.ep=16",       "train.batch=256",
+                                "train.micro_batch=1", "run.compute=bf16", "data.sequence=4096",
+                                "mesh.vpp=1",          "model.layers=16" };
+    static const char *const stacks[] = { "switchyard", "switchyard,lanes=1" };
+    PlanPrice p[2], whole;
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        open_plan(&q, "deepseek-v3", "h200", 64, stacks[i], set, 8);
+        CHECK_OK(planner_price(q.planner, &q.layout, &whole));
+        CHECK(!whole.in_series);
+        CHECK_OK(schedule_find("1f1b-overlap", &q.layout.schedule));
+        CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+        CHECK(p[i].in_series == (i == 0));
+        close_plan(&q);
+    }
+    CHECK_NEAR(p[0].step_s / whole.step_s, 1, 0.01);
+    CHECK_NEAR(p[0].part_s[PLAN_EXCHANGE], whole.part_s[PLAN_EXCHANGE], 1e-9);
+    CHECK(p[1].step_s < 0.9 * p[0].step_s);
+}
+
+/* A planner that has priced others before, in this order or the other, says the same as a new one:
+ * micro-batches and ranks of the context give stages that differ by less than a partition tells. */
+static void a_price_depends_on_its_layout_alone(void **state)
+{
+    (void)state;
+    enum { LAYOUTS = 60 };
+    const char *const set[] = { "train.batch=1536", "train.micro_batch=1", "run.compute=bf16" };
+    Question q[2];
+    PlanLayout l[LAYOUTS];
+    double step_s[2][LAYOUTS];
+    for (int i = 0; i < 2; i++) open_plan(&q[i], "deepseek-v3", "h200", 256, "switchyard", set, 3);
+    for (int i = 0; i < LAYOUTS;) {
+        l[i] = (PlanLayout){ .pp = PICK(4, 8, 16),
+                             .vpp = 1,
+                             .ep = PICK(1, 2, 4, 8, 16),
+                             .cp = PICK(1, 2, 4),
+                             .zero = 1,
+                             .micro_batch = PICK(1, 2, 4) };
+        CHECK_OK(schedule_find("1f1b", &l[i].schedule));
+        l[i].dp = 256 / (l[i].pp * l[i].cp);
+        i += planner_legal(q[0].planner, &l[i]) == OK;
+    }
+    for (int i = 0; i < 2 * LAYOUTS; i++) {
+        int way = i % 2, at = way == 0 ? i / 2 : LAYOUTS - 1 - i / 2;
+        PlanPrice p;
+        CHECK_OK(planner_price(q[way].planner, &l[at], &p));
+        step_s[way][at] = p.step_s;
+    }
+    for (int i = 0; i < LAYOUTS; i++) CHECK_NEAR(step_s[0][i], step_s[1][i], 0);
+    for (int i = 0; i < 2; i++) close_plan(&q[i]);
+}
+
+static void check_has_a_price(const char *model, const char *gpu, bool low, const char *stack)
+{
+    const char *const set[] = { low ? "run.compute=bf16" : "run.compute=f32", "train.batch=16",
+                                "train.micro_batch=1", "data.sequence=1024" };
+    Question q;
+    PlanPrice p;
+    open_plan(&q, model, gpu, 8, stack, set, 4);
+    if (planner_price(q.planner, &q.layout, &p) != OK)
+        fail_msg("%s on %s: %s", model, gpu, status_message());
+    CHECK(p.step_s > 0 && isfinite(p.step_s) && p.peak_bytes > 0 && isfinite(p.peak_bytes));
+    CHECK_INT(p.compute, low ? COMPUTE_BF16 : COMPUTE_F32);
+    close_plan(&q);
+}
+
+static void every_model_has_a_price_on_every_gpu(void **state)
+{
+    (void)state;
+    for (int m = 0; m < config_presets_n; m++) {
+        for (int g = 0; g < hardware_presets_n; g++) {
+            const char *model = config_presets[m].name, *gpu = hardware_presets[g].name;
+            check_has_a_price(model, gpu, false, "switchyard");
+            check_has_a_price(model, gpu, true, "switchyard");
+            check_has_a_price(model, gpu, true, "primus");
+        }
+    }
 }
 
 static void a_layout_that_cannot_be_is_refused(void **state)
@@ -346,6 +478,9 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "mesh.ep 6 does not divide moe.experts");
     l = q.layout, l.pp = 16, l.vpp = 2, l.dp = 1;
     CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "32 stages");
+    l = q.layout, l.pp = 2, l.vpp = 3, l.dp = 8;
+    CHECK_OK(schedule_find("dualpipe", &l.schedule));
+    CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "dualpipe: 3 chunks a rank, this one");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primes"), ERR_ARG,
                 "there is no stack primes: primus, switchyard, torchtitan are");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primus,deeep=1"), ERR_ARG, "deepep");
@@ -360,6 +495,10 @@ int main(void)
         TEST(parts_add_up_to_the_step),
         TEST(the_ladder_of_deepseek_v2_lite_comes_out),
         TEST(prices_are_those_of_the_counting_run_and_the_simulator),
+        TEST(recomputed_layers_count_on_the_stage_that_has_them),
+        TEST(overlap_is_priced_as_the_stack_runs_it),
+        TEST(a_price_depends_on_its_layout_alone),
+        TEST(every_model_has_a_price_on_every_gpu),
         TEST(a_layout_that_cannot_be_is_refused),
     };
     return TEST_RUN(tests);

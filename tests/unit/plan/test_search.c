@@ -92,16 +92,10 @@ static Status simulate_made(void *ctx, const PlanLayout *l, PlanPrice *out)
     return OK;
 }
 
-static int64_t counted_made(void *ctx)
-{
-    (void)ctx;
-    return 0;
-}
-
-static const SearchPricer with_bounds = { open_made,  close_made,    legal_made,  bound_made,
-                                          price_made, simulate_made, counted_made };
-static const SearchPricer without_bounds = { open_made,  close_made,    legal_made,  no_bound,
-                                             price_made, simulate_made, counted_made };
+static const SearchPricer with_bounds = { open_made,  close_made, legal_made,
+                                          bound_made, price_made, simulate_made };
+static const SearchPricer without_bounds = { open_made, close_made, legal_made,
+                                             no_bound,  price_made, simulate_made };
 
 typedef struct Question {
     Config config;

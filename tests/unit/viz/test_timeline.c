@@ -395,6 +395,46 @@ static void of_many_ranks_some_are_shown_and_the_page_says_so(void **state)
     folder_close(&f);
 }
 
+/* The share of a row that boxes of passes cover, from "idle" to the end of the row. */
+static double covered(const char *row)
+{
+    const char *end = strstr(row, "</g>"), *at = row;
+    double width = strtod(strstr(row, "width=\"") + 7, NULL), sum = 0, until = 0;
+    while ((at = strstr(at, "<rect class=\"k")) != NULL && at < end) {
+        double x = strtod(strstr(at, " x=\"") + 4, NULL);
+        double box = strtod(strstr(at, " width=\"") + 8, NULL);
+        bool pass = at[14] - '0' < TIMELINE_EXCHANGE;
+        at++;
+        if (!pass) continue;
+        sum += fmax(0, x + box - fmax(x, until));
+        until = fmax(until, x + box);
+    }
+    return sum / width;
+}
+
+/* Whether passes are wide, thin or too short for a box of their own. */
+static void a_row_is_as_full_as_its_rank_is_busy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schedule;
+        int stages, micros;
+    } row[] = { { "1f1b", 4, 12 },   { "1f1b", 8, 400 },         { "1f1b", 8, 3000 },
+                { "zb1p", 4, 2000 }, { "1f1b-overlap", 4, 600 }, { "zb1p", 4, 300 } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        Folder f;
+        folder_open(&f);
+        simulate(&f, row[i].schedule, row[i].stages, row[i].micros);
+        const char *at = draw(&f, pipeline_html);
+        CHECK(strlen(at) < 2 << 20);
+        for (int r = 0; r < f.t.shown; r++) {
+            at = strstr(at + 1, "<rect class=\"idle\"");
+            CHECK_NEAR(covered(at), 1 - f.t.rank[r].bubble, 0.005);
+        }
+        folder_close(&f);
+    }
+}
+
 /* ---- scaling ---- */
 
 static void a_scaling_curve_is_read_and_drawn(void **state)
@@ -465,6 +505,7 @@ int main(void)
         TEST(a_simulation_has_the_passes_of_its_schedule),
         TEST(pages_and_stills_show_every_pass),
         TEST(of_many_ranks_some_are_shown_and_the_page_says_so),
+        TEST(a_row_is_as_full_as_its_rank_is_busy),
         TEST(a_scaling_curve_is_read_and_drawn),
         TEST(a_wrong_scaling_curve_is_refused_by_point),
     };

@@ -1,0 +1,299 @@
+/* What a plan prints: rows that can be told apart and typed back, the type that was planned, and
+ * explanations whose factors give the figures. */
+#include "harness/test.h"
+
+#include "plan/report.h"
+#include "plan/stack.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { GPUS = 64 };
+
+#define CHECK_SAYS(text, part)                                                                     \
+    do {                                                                                           \
+        if (strstr((text), (part)) == NULL) fail_msg("\"%s\" is not in: %.2000s", part, text);     \
+    } while (0)
+
+typedef struct Question {
+    Arena arena, text;
+    Config config;
+    Hardware hardware;
+    PlanStack stack;
+    PlanRequest request;
+    PlanLayout layout;
+    PlanPrice price;
+    Planner *planner;
+    PlanReport report;
+    Text out;
+} Question;
+
+static void open_question(Question *q, const char *const *set, int n)
+{
+    *q = (Question){ 0 };
+    CHECK_OK(arena_init(&q->arena, "test", MEM_HOST, (size_t)4 << 30));
+    CHECK_OK(arena_init(&q->text, "text", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(text_init(&q->out, &q->text));
+    CHECK_OK(config_load(&q->config, &q->arena, "deepseek-v2-lite", set, n));
+    CHECK_OK(hardware_load(&q->hardware, &q->arena, "mi355x"));
+    CHECK_OK(stack_load(&q->stack, &q->arena, "switchyard"));
+    CHECK_OK(plan_layout_of(&q->config, GPUS, &q->arena, &q->layout));
+    q->request = (PlanRequest){ &q->config, &q->hardware, &q->stack, GPUS };
+    CHECK_OK(planner_make(&q->request, &q->planner));
+    CHECK_OK(planner_price(q->planner, &q->layout, &q->price));
+    q->report = (PlanReport){ .request = &q->request,
+                              .stack = "switchyard",
+                              .layout = &q->layout,
+                              .price = &q->price,
+                              .partition = "" };
+}
+
+static void close_question(Question *q)
+{
+    planner_free(q->planner);
+    arena_free(&q->text);
+    arena_free(&q->arena);
+}
+
+#define OPEN(q, ...)                                                                               \
+    open_question((q), (const char *const[]){ __VA_ARGS__ },                                       \
+                  (int)(sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *)))
+#define COMMON "train.batch=256", "train.micro_batch=1", "data.sequence=4096"
+
+static SearchResult search(Question *q, int threads)
+{
+    SearchAxes axes;
+    SearchResult found = { 0 };
+    CHECK_OK(search_axes(&q->config, &axes));
+    SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = 60, .threads = threads };
+    CHECK_OK(search_run(&q->request, &o, &q->arena, &found));
+    return found;
+}
+
+/* ---- rows ---- */
+
+static void the_type_that_was_planned_is_said_everywhere(void **state)
+{
+    (void)state;
+    static const char *const types[][2] = { { "run.compute=bf16", "bf16" },
+                                            { "run.compute=f32", "f32" } };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        char layout[PLAN_LAYOUT_BYTES], want[32];
+        OPEN(&q, COMMON, "mesh.ep=8", types[i][0]);
+        (void)snprintf(want, sizeof want, " %s ", types[i][1]);
+        CHECK_SAYS(plan_layout_text(layout, &q.layout, &q.price), want);
+        CHECK_OK(plan_report_text(&q.report, &q.out));
+        (void)snprintf(want, sizeof want, "tokens/s/GPU in %s,", types[i][1]);
+        CHECK_SAYS(q.out.data, want);
+        q.out.used = 0;
+        CHECK_OK(plan_report_json(&q.report, &q.out));
+        (void)snprintf(want, sizeof want, "\"compute\":\"%s\"", types[i][1]);
+        CHECK_SAYS(q.out.data, want);
+        q.out.used = 0;
+        CHECK_OK(plan_report_csv(&q.report, &q.out));
+        (void)snprintf(want, sizeof want, ",0,%s,bounded,0\n", types[i][1]);
+        CHECK_SAYS(q.out.data, want);
+        close_question(&q);
+    }
+}
+
+/* The columns of a line that say what was planned, not what came out: before "fits" and the last. */
+static void identity(const char *line, char out[256])
+{
+    const char *at = line, *end = line + strcspn(line, "\n"), *last = end;
+    for (int i = 0; i < 9; i++) at += strcspn(at, ",") + 1;
+    for (int commas = 0; commas < 4; last--) commas += last[-1] == ',';
+    (void)snprintf(out, 256, "%.*s%.*s", (int)(at - line), line, (int)(end - last), last);
+}
+
+static void rows_of_a_search_can_be_told_apart(void **state)
+{
+    (void)state;
+    Question q;
+    static char seen[200][PLAN_LAYOUT_BYTES];
+    int n = 0;
+    OPEN(&q, COMMON, "run.compute=bf16", "search.pp=[1,2]", "search.ep=[8]", "search.cp=[1]",
+         "search.shard=[0,8,16]", "search.micro_batch=[1,2]", "search.zero=[1,3]",
+         "search.buffers=[bounded,worst,exact]", "search.compute=[f32,bf16]");
+    SearchResult found = search(&q, 2);
+    bool sharded = false, exact = false;
+    CHECK_INT(found.n_best, 60);
+    for (int i = 0; i < found.n_best; i++) {
+        const SearchRow *row = &found.best[i];
+        (void)plan_layout_text(seen[n], &row->layout, &row->price);
+        for (int k = 0; k < n; k++) CHECK(strcmp(seen[k], seen[n]) != 0);
+        sharded |= row->layout.shard > 0;
+        exact |= row->price.buffers == BUFFERS_EXACT;
+        n++;
+    }
+    CHECK(sharded && exact);
+    q.report.search = &found;
+    CHECK_OK(plan_report_csv(&q.report, &q.out));
+    const char *line = strchr(q.out.data, '\n') + 1;
+    for (n = 0; *line != '\0'; n++, line = strchr(line, '\n') + 1) {
+        identity(line, seen[n]);
+        for (int k = 0; k < n; k++) CHECK(strcmp(seen[k], seen[n]) != 0);
+    }
+    CHECK_INT(n, 60);
+    close_question(&q);
+}
+
+static void a_search_says_the_same_each_time(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 2, 4, 2 };
+    char *first = NULL;
+    for (int i = 0; i < 4; i++) {
+        Question q;
+        OPEN(&q, COMMON, "run.compute=bf16", "search.zero=[1]", "search.pp=[2,4,8]",
+             "search.schedule=[1f1b,interleaved,zbv]", "search.shard=[0]");
+        SearchResult found = search(&q, threads[i]);
+        found.seconds = 1;
+        CHECK(found.n_front > 5);
+        q.report.search = &found;
+        for (int k = 0; k < found.n_best; k++) found.best[k].partition = "";
+        for (int k = 0; k < found.n_front; k++) found.front[k].partition = "";
+        CHECK_OK(plan_report_json(&q.report, &q.out));
+        if (first == NULL) first = strdup(q.out.data);
+        CHECK_TEXT(q.out.data, first);
+        close_question(&q);
+    }
+    free(first);
+}
+
+/* No overlap that does not happen is recommended; who asks for it is told. */
+static void a_schedule_without_its_overlap_is_named_only_on_request(void **state)
+{
+    (void)state;
+    Question q;
+    OPEN(&q, COMMON, "run.compute=bf16", "search.pp=[2]", "search.ep=[8]", "search.zero=[1]");
+    SearchResult found = search(&q, 2);
+    for (int i = 0; i < found.n_best; i++) CHECK(!found.best[i].layout.schedule->phases);
+    for (int i = 0; i < found.n_front; i++) CHECK(!found.front[i].layout.schedule->phases);
+    close_question(&q);
+    OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=2", "mesh.ep=8", "search.pp=[2]",
+         "mesh.schedule=1f1b-overlap", "search.schedule=[1f1b-overlap]");
+    found = search(&q, 2);
+    CHECK(found.n_best > 0 && found.best->layout.schedule->phases);
+    CHECK_OK(plan_report_text(&q.report, &q.out));
+    CHECK_SAYS(q.out.data, "exchanges in series with compute, as stack switchyard runs it");
+    close_question(&q);
+}
+
+static void a_row_of_scaling_that_does_not_fit_says_so(void **state)
+{
+    (void)state;
+    Question q;
+    OPEN(&q, COMMON, "run.compute=bf16");
+    PlanScale row[2] = { { GPUS, q.layout, q.price }, { 2 * GPUS, q.layout, q.price } };
+    row[0].price.fits = false;
+    row[1].price.fits = true;
+    CHECK_OK(plan_scale_text(row, 2, 1e9, &q.out));
+    const char *second = strchr(q.out.data, '\n');
+    CHECK(strstr(q.out.data, "DOES NOT FIT") < second);
+    CHECK(strstr(second, "DOES NOT FIT") == NULL);
+    close_question(&q);
+}
+
+/* ---- explanations ---- */
+
+/* The number behind `words`, from `*at` on, which moves there. */
+static double number_after(const char **at, const char *words)
+{
+    *at = strstr(*at, words);
+    if (*at == NULL) fail_msg("\"%s\" is not said", words);
+    *at += strlen(words);
+    return strtod(*at, NULL);
+}
+
+static void explain(Question *q, const char *what)
+{
+    q->out.used = 0;
+    CHECK_OK(plan_explain(q->planner, &q->report, what, &q->out));
+}
+
+static void the_peak_is_slots_and_arenas(void **state)
+{
+    (void)state;
+    Question q;
+    OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", "mesh.vpp=2",
+         "mesh.schedule=dualpipe");
+    explain(&q, "peak");
+    const char *at = q.out.data;
+    double all = number_after(&at, "activations "), slots = number_after(&at, " = ");
+    double slot_gib = number_after(&at, "largest chunk in it, ");
+    double arenas = number_after(&at, "GiB + ");
+    double arena_gib = number_after(&at, "likewise, "), eval_gib = number_after(&at, "GiB + ");
+    double slot = number_after(&at, "chunk 0: "), arena = number_after(&at, "micro-batch; ");
+    CHECK(slots > 1 && arenas >= 1 && arena_gib > 0);
+    CHECK_NEAR(slot_gib + arena_gib + eval_gib, all, 0.002);
+    CHECK_NEAR(all, q.price.memory[PLAN_ACTIVATIONS] / PLAN_GIB, 0.001);
+    CHECK(slot_gib <= slots * slot * 1.2 && slot_gib >= slots * slot * 0.8);
+    CHECK(arena_gib <= arenas * arena * 1.2 && arena_gib >= arenas * arena * 0.8);
+    close_question(&q);
+}
+
+static void layers_times_micro_batches_are_the_parts_of_the_step(void **state)
+{
+    (void)state;
+    static const char *const again[] = { "recompute.layers=[]", "recompute.layers=[2,3,20]" };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", again[i]);
+        explain(&q, "step");
+        const char *at = q.out.data;
+        CHECK_SAYS(at, i == 0 ? "; 27 of them" : "; 24 of them");
+        CHECK((strstr(at, "one MoE layer, recomputed") != NULL) == (i == 1));
+        (void)number_after(&at, "  compute: all layers ");
+        CHECK_NEAR(number_after(&at, "ranks = "), q.price.part_s[PLAN_COMPUTE], 0.001);
+        (void)number_after(&at, "  exchange: all layers ");
+        CHECK_NEAR(number_after(&at, "ranks = "), q.price.part_s[PLAN_EXCHANGE], 0.001);
+        close_question(&q);
+    }
+}
+
+/* Of the rank whose gradients take longest, with ZeRO not the fullest here; with ZeRO-3 each gather. */
+static void exposed_gradients_are_those_of_the_longest_rank(void **state)
+{
+    (void)state;
+    static const char *const zero[] = { "mesh.zero=0", "mesh.zero=1", "mesh.zero=2",
+                                        "mesh.zero=3" };
+    for (int i = 0; i < 4; i++) {
+        Question q;
+        OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", zero[i],
+             "mesh.layout=Et*3|t*12|t*6|t*6L");
+        explain(&q, "comm");
+        const char *at = q.out.data;
+        double shown = 0;
+        CHECK_INT(q.price.worst_rank, 1);
+        CHECK((strstr(at, "rank 1 takes longest") != NULL) == (i == 0));
+        (void)number_after(&at, "that nothing hides: ");
+        double ms = number_after(&at, "reduced ");
+        shown += ms * number_after(&at, "x ");
+        shown += number_after(&at, "added up ");
+        ms = number_after(&at, "gathered ");
+        shown += ms * number_after(&at, "x ");
+        double sum = number_after(&at, " = ");
+        CHECK(sum > 0);
+        CHECK_NEAR(shown / 1e3, sum, 0.002);
+        CHECK_NEAR(sum, q.price.part_s[PLAN_GRADIENTS], 0.001);
+        close_question(&q);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_type_that_was_planned_is_said_everywhere),
+        TEST(rows_of_a_search_can_be_told_apart),
+        TEST(a_search_says_the_same_each_time),
+        TEST(a_schedule_without_its_overlap_is_named_only_on_request),
+        TEST(a_row_of_scaling_that_does_not_fit_says_so),
+        TEST(the_peak_is_slots_and_arenas),
+        TEST(layers_times_micro_batches_are_the_parts_of_the_step),
+        TEST(exposed_gradients_are_those_of_the_longest_rank),
+    };
+    return TEST_RUN(tests);
+}
