@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { PATIENCE_S = 5 }; /* for what waits for ever: SIGALRM ends the test */
+
 typedef struct Place {
     char folder[64];
     char path[FILE_PATH_MAX]; /* "x" in the folder */
@@ -19,11 +21,13 @@ static void place_open(Place *p)
     *p = (Place){ .folder = "/tmp/switchyard_test_XXXXXX" };
     CHECK(mkdtemp(p->folder) != NULL);
     CHECK_OK(file_join(p->path, p->folder, "x"));
+    alarm(PATIENCE_S);
     CHECK_OK(arena_init(&p->arena, "test", MEM_HOST, (size_t)16 << 20));
 }
 
 static void place_close(Place *p)
 {
+    alarm(0);
     CHECK_OK(file_remove_tree(p->folder));
     arena_free(&p->arena);
 }
@@ -78,6 +82,7 @@ static void a_named_pipe_waits_for_its_writer(void **state)
     CHECK_INT(mkfifo(p.path, 0600), 0);
     pid_t child = fork();
     if (child == 0) {
+        alarm(PATIENCE_S); /* a reader that has gone is waited for, too */
         usleep(50000);
         FILE *f = fopen(p.path, "w");
         for (int i = 0; f != NULL && i < LINES; i++) (void)fprintf(f, "%*d\n", LINE_BYTES - 1, i);
