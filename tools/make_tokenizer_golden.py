@@ -139,6 +139,22 @@ ADDED = [
         ],
     ),
     (
+        "white space that nothing else takes",
+        byte_level(use_regex=True),
+        [
+            added("<l>", lstrip=True),
+            added("<r>", rstrip=True),
+            added("<lr>", lstrip=True, rstrip=True, special=True),
+        ],
+        [
+            "a   <l>   b <r>   c  <lr>  d",
+            "a\u00a0\u2003\u0085\t<l>\n<r>\u2028 \r\n\u3000x",
+            "a\u3000\u180e\u205f<lr>\u1680\u202f\u200b\u205f",
+            "<r>  <l>  <lr>  <r>  ",
+            " \u2029<lr>",
+        ],
+    ),
+    (
         "normalized ones come second",
         byte_level(use_regex=True),
         [

@@ -14,7 +14,7 @@ enum { WARM_UP = 3 };
  * to the last one's end. */
 typedef struct StepTimes {
     double *step, *device;
-    int64_t n;
+    int64_t n, twice; /* twice: those whose rows had no room, so that they ran again */
 } StepTimes;
 
 /* The GPU's clock and power while each timed step ran. */
@@ -134,6 +134,11 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
                     text_thousands(tokens_text, (int64_t)(tokens / p50))));
     TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", p50 * 1e3,
                     p99 * 1e3, p99 / p50));
+    if (t->twice > 0)
+        TRY(text_printf(out,
+                        "  ran twice    %" PRId64 " of %" PRId64
+                        " steps: rows had no room, moe.buffer_factor gives more\n",
+                        t->twice, t->n));
     TRY(report_flops(m, p50, out));
     TRY(report_gpu(m, t, used_bytes, out));
     TRY(report_ranks(m, used_bytes, out));
@@ -166,6 +171,7 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     for (int64_t i = 0; i < steps && s == OK; i++) {
         s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
+        t.twice += m->result.again;
     }
     m->engine.observer = (EngineObserver){ 0 };
     gpu_state_close(&watch.gpu);

@@ -53,6 +53,9 @@ static Status report(const Config *c, Arena *a, Text *out)
                         sum.first_bits_per_byte, sum.last_bits_per_byte));
     if (sum.least_expert >= 0)
         TRY(text_printf(out, "least loaded expert   %.2f of the mean load\n", sum.least_share));
+    if (sum.twice > 0)
+        TRY(text_printf(out, "steps that ran twice  %lld of %lld, rows had no room\n",
+                        (long long)sum.twice, (long long)sum.steps));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 

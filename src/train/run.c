@@ -50,8 +50,8 @@ typedef struct Trainer {
     GpuReading reading;             /* of the last step */
     double roof_flops, sheet_flops; /* measured; of the data sheet, 0: not known */
     double started_s, last_loss;
-    int64_t step, saved_step, first_step;
-    uint64_t position; /* sequences of finished steps */
+    int64_t step, saved_step, first_step, twice; /* twice: steps since the start that ran again */
+    uint64_t position;                           /* sequences of finished steps */
 } Trainer;
 
 /* Opening. */
@@ -468,15 +468,16 @@ static void progress(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->started_s) / (double)(m->step - t->first_step);
-    char speed[32];
+    char speed[32], twice[48] = "";
+    if (t->twice > 0) (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->twice);
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %s tokens/s  "
                  "%s %.0f %%  "
-                 "%.0f s left",
+                 "%.0f s left%s",
                  m->step, c->train_steps, m->result.loss, m->lr, m->result.grad_norm,
                  text_thousands(speed, (int64_t)m->tokens_per_s), m->mfu > 0 ? "MFU" : "roof",
                  100 * (m->mfu > 0 ? m->mfu : m->roof_share),
-                 mean * (double)(c->train_steps - m->step));
+                 mean * (double)(c->train_steps - m->step), twice);
 }
 
 /* What is due after a step: evaluation, checkpoint. */
@@ -503,6 +504,7 @@ static Status run_steps(Trainer *t)
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
         TRY(run_step(t, &m));
         t->step = m.step;
+        t->twice += m.result.again;
         t->position += (uint64_t)c->train_batch;
         if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
         if (t->speaks) progress(t, &m);

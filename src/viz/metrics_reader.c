@@ -23,7 +23,7 @@ static const ScanField FIELD[] = {
     NUMBER(grad_norm), NUMBER(tokens), NUMBER(step_s), NUMBER(tokens_per_s), NUMBER(mfu), NUMBER(roof_share),
     NUMBER(clock_mhz), NUMBER(power_w), NUMBER(bits_per_byte), RAW(moe_layers),
     RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
-    RAW(expert_load_by_domain),
+    RAW(expert_load_by_domain), RAW(again),
 };
 /* clang-format on */
 

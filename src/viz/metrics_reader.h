@@ -22,7 +22,7 @@ typedef struct MetricsLine {
         bits_per_byte;
     double clock_mhz, power_w;
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
-    char *expert_load, *expert_load_by_domain;
+    char *expert_load, *expert_load_by_domain, *again; /* again: "true..." or NULL */
 } MetricsLine;
 
 typedef struct MetricsReader {

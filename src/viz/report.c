@@ -37,6 +37,7 @@ static void summarise(const RunData *d, RunSummary *out)
     double least = run_least_share(d, &layer, &expert);
     *out =
         (RunSummary){ .steps = d->steps,
+                      .twice = d->twice,
                       .tokens = (int64_t)d->tokens,
                       .wall_s = d->time_s,
                       .final_loss = d->final_loss,
@@ -118,6 +119,12 @@ static Status warnings(Text *out, const RunData *d)
                         "<p class=\"note\">The run was started %lld times; where a step was run "
                         "again, its last result counts.</p>\n",
                         starts));
+    if (d->twice > 0)
+        TRY(text_printf(
+            out,
+            "<p class=\"note\">%lld of %lld steps ran twice: rows of an exchange had no "
+            "room (a larger moe.buffer_factor gives more).</p>\n",
+            (long long)d->twice, (long long)d->steps));
     if (losses > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">%lld of %lld steps had no finite loss: gaps in the "

@@ -10,6 +10,7 @@
 /* NaN: the run has no such thing. */
 typedef struct RunSummary {
     int64_t steps, tokens; /* by the last line for each step */
+    int64_t twice;         /* of the steps: those that ran a second time for want of room */
     double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
     double final_loss;     /* of the last step */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */

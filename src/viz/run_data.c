@@ -290,6 +290,7 @@ static Status take_step(Build *b, const MetricsLine *line)
     for (int i = 0; i < RUN_CURVES; i++) curve_put(&d->curve[i], line->step, value[i]);
     d->steps++;
     d->bad_losses += !isfinite(line->loss);
+    d->twice += line->again != NULL && *line->again == 't';
     if (isfinite(line->tokens)) d->tokens += line->tokens;
     if (isfinite(line->step_s)) d->time_s += line->step_s;
     if (line->step == d->final_step) d->final_loss = line->loss;

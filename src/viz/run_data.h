@@ -49,6 +49,7 @@ typedef struct RunData {
     double params_total, params_active, roof_flops, sheet_flops;
     int64_t first_step, last_step; /* of all lines, evaluations too */
     int64_t steps, evals, starts, bad_lines, bad_losses;
+    int64_t twice;      /* steps that ran a second time: rows had no room in the first */
     int64_t final_step; /* the highest that has a step line; -1: none */
     double final_loss, tokens, time_s;
 

@@ -167,7 +167,7 @@ static void added_tokens_in_a_text_are_those_of_hugging_face(void **state)
         check_texts(&b, get(each, "texts"), get(each, "ids"), get(each, "name")->valuestring);
         n++;
     }
-    CHECK_INT(n, 3);
+    CHECK_INT(n, 4);
     bench_close(&b);
 }
 

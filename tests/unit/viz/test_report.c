@@ -166,6 +166,33 @@ static void the_summary_counts_tokens_time_and_bits_per_byte(void **state)
     run_close(&r);
 }
 
+/* Step 2 did before a restart, not after it. */
+static void steps_that_ran_twice_are_counted(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "{\"kind\":\"step\",\"step\":1,\"loss\":2,\"again\":true,\"lr\":1}",
+        "{\"kind\":\"step\",\"step\":2,\"loss\":2,\"again\":true}",
+        "{\"kind\":\"start\",\"model\":\"x\"}",
+        "{\"kind\":\"step\",\"step\":2,\"loss\":2,\"again\":false}",
+        "{\"kind\":\"step\",\"step\":3,\"loss\":2}",
+        "{\"kind\":\"step\",\"step\":4,\"loss\":2,\"again\": true }",
+    };
+    Run r;
+    run_open(&r);
+    for (int i = 0; i < 6; i++) put(&r, lines[i]);
+    CHECK_INT(run_summary(&r).twice, 2);
+    run_report(&r);
+    has(&r, "2 of 4 steps ran twice");
+    run_close(&r);
+    run_open(&r);
+    put_run(&r, 4);
+    CHECK_INT(run_summary(&r).twice, 0);
+    run_report(&r);
+    has_not(&r, "ran twice");
+    run_close(&r);
+}
+
 static void the_least_share_is_of_the_last_fifty_steps(void **state)
 {
     (void)state;
@@ -735,6 +762,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_summary_counts_tokens_time_and_bits_per_byte),
+        TEST(steps_that_ran_twice_are_counted),
         TEST(the_least_share_is_of_the_last_fifty_steps),
         TEST(the_report_shows_the_runs_numbers),
         TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
