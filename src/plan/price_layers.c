@@ -283,7 +283,7 @@ static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
 
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
-    enum { UNITS = 64 }; /* nothing is free: of two equal partitions the even one is taken */
+    enum { UNITS = 64 }; /* rounded up: an embedding, too, weighs something */
     int last = (int)p->spec.blocks - 1, attention = price_attention(p, last);
     double block_s = price_layer_s(&e->plain[attention]);
     block_s += price_layer_s(&e->plain[price_mlp(p, last)]);
