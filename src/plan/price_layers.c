@@ -295,7 +295,7 @@ static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
 
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
-    enum { UNITS = 32 };
+    enum { UNITS = 64 }; /* rounded up: an embedding, too, weighs something */
     int last = (int)p->spec.blocks - 1, attention = price_attention(p, last);
     double block_s = price_layer_s(&e->plain[attention]);
     block_s += price_layer_s(&e->plain[price_mlp(p, last)]);
@@ -304,7 +304,7 @@ static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int sta
     key.stages = stages;
     if (e->stack.at[STACK_balance] == 0) return key;
     for (int i = 0; i < p->classes; i++)
-        key.cost[i] = (int)lround(UNITS * price_layer_s(&e->plain[i]) / block_s);
+        key.cost[i] = (int)ceil(UNITS * price_layer_s(&e->plain[i]) / block_s);
     key.cost[price_mlp(p, last)] = UNITS - key.cost[attention];
     return key;
 }

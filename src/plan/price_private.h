@@ -57,7 +57,7 @@ typedef struct PriceEntry {
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 14 };
+enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 15 };
 
 /* Blocks [first, first + blocks) of the model on a pipeline stage. */
 typedef struct StageBlocks {
@@ -65,7 +65,7 @@ typedef struct StageBlocks {
     bool embedding, head;
 } StageBlocks;
 
-/* A partition follows from the stages and from what a layer of each class costs, in 32nds of the
+/* A partition follows from the stages and from what a layer of each class costs, in 64ths of the
  * last block, and from nothing else: so it is the same whichever layout asks for it first. */
 typedef struct PartitionKey {
     int stages, cost[LAYER_CLASSES_MAX];

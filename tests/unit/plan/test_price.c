@@ -480,7 +480,7 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "32 stages");
     l = q.layout, l.pp = 2, l.vpp = 3, l.dp = 8;
     CHECK_OK(schedule_find("dualpipe", &l.schedule));
-    CHECK_FAILS(planner_price(q.planner, &l, &p), ERR_ARG, "dualpipe: 3 chunks a rank, this one");
+    CHECK_FAILS(planner_legal(q.planner, &l), ERR_ARG, "dualpipe: 3 chunks a rank, this one");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primes"), ERR_ARG,
                 "there is no stack primes: primus, switchyard, torchtitan are");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primus,deeep=1"), ERR_ARG, "deepep");
