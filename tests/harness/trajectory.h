@@ -56,13 +56,15 @@ typedef struct TrajectoryCase {
  * is told, takes longer than ten steps. 0: not known. */
 double peak_measure(const Config *c, int threads)
 {
-    (void)c, (void)threads;
+    (void)c;
+    (void)threads;
     return 0;
 }
 
 Status peak_plan(const Config *c, int threads, size_t *out_bytes)
 {
-    (void)c, (void)threads;
+    (void)c;
+    (void)threads;
     *out_bytes = 0;
     return OK;
 }
