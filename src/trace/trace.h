@@ -19,8 +19,6 @@ typedef struct TraceEvent {
 typedef struct Trace {
     TraceEvent *events; /* in the arena given to trace_init */
     int64_t used, cap, dropped;
-    int64_t step; /* of events recorded now */
-    int layer;
 } Trace;
 
 Status trace_init(Trace *t, Arena *a, int64_t cap);

@@ -441,10 +441,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
     bool traced = listed(&c->run_trace_steps, m->step);
-    if (traced) {
-        t->trace.step = m->step;
-        engine_trace(&t->engine, &t->trace);
-    }
+    if (traced) engine_trace(&t->engine, &t->trace);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
     TRY(s);

@@ -73,6 +73,26 @@ static void check_load(const cJSON *table, double tokens)
     }
 }
 
+static double load_of(const cJSON *table, int layer, int expert)
+{
+    return cJSON_GetArrayItem(cJSON_GetArrayItem(table, layer), expert)->valuedouble;
+}
+
+/* What both domains took is what was taken. */
+static void check_domains(const cJSON *line, const cJSON *by)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(line, "expert_load");
+    const cJSON *web = cJSON_GetObjectItemCaseSensitive(by, "web");
+    const cJSON *books = cJSON_GetObjectItemCaseSensitive(by, "books");
+    CHECK_INT(cJSON_GetArraySize(web), MOE_LAYERS);
+    CHECK_INT(cJSON_GetArraySize(books), MOE_LAYERS);
+    for (int layer = 0; layer < MOE_LAYERS; layer++) {
+        for (int e = 0; e < EXPERTS; e++)
+            CHECK_NEAR(load_of(web, layer, e) + load_of(books, layer, e), load_of(all, layer, e),
+                       0);
+    }
+}
+
 static void check_step(const cJSON *line, int step)
 {
     static const char *const arena[] = { "run", "slot", "ring", "step", "scratch" };
@@ -84,11 +104,14 @@ static void check_step(const cJSON *line, int step)
     CHECK(number(line, "grad_norm") > 0);
     CHECK(number(line, "step_s") > 0);
     CHECK_NEAR(number(line, "tokens_per_s") * number(line, "step_s") / STEP_TOKENS, 1, 1e-6);
-    CHECK(number(line, "roof_share") > 0 && number(line, "roof_share") < 1);
+    CHECK(number(line, "roof_share") > 0);
     CHECK(cJSON_GetObjectItemCaseSensitive(line, "mfu") == NULL); /* a CPU has no data sheet */
     const cJSON *memory = cJSON_GetObjectItemCaseSensitive(line, "memory_bytes");
     for (int i = 0; i < 5; i++) CHECK(number(memory, arena[i]) > 0);
     check_load(cJSON_GetObjectItemCaseSensitive(line, "expert_load"), STEP_TOKENS);
+    const cJSON *by = cJSON_GetObjectItemCaseSensitive(line, "expert_load_by_domain");
+    CHECK((by != NULL) == (step == STEPS)); /* every so often, and at the end */
+    if (by != NULL) check_domains(line, by);
 }
 
 static void check_eval(const cJSON *line)

@@ -123,6 +123,27 @@ static void the_layers_that_are_listed_are_recomputed(void **state)
     arena_free(&a);
 }
 
+static void each_piece_has_its_own_word(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *setting;
+        unsigned piece;
+    } c[] = { { "recompute.pieces=[norm]", RECOMPUTE_NORM },
+              { "recompute.pieces=[attn_up]", RECOMPUTE_ATTN_UP },
+              { "recompute.pieces=[act]", RECOMPUTE_ACT },
+              { "recompute.pieces=[shared]", RECOMPUTE_SHARED },
+              { "recompute.pieces=[exchange]", RECOMPUTE_EXCHANGE },
+              { "recompute.pieces=[layer]", RECOMPUTE_LAYER } };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        Arena a;
+        ModelSpec s;
+        build(&a, SETTINGS("recompute.layers=[1]", c[i].setting), &s);
+        CHECK_INT(s.layers[3].recompute, c[i].piece);
+        arena_free(&a);
+    }
+}
+
 /* 8 ranks: 2 stages of 4, which are 2 shards x 2 of a sequence and share out experts by 4. */
 static void a_rank_has_its_place_and_its_room(void **state)
 {
@@ -162,6 +183,7 @@ int main(void)
         TEST(every_number_of_the_model_arrives),
         TEST(grouped_attention_and_the_loss_of_a_batch_have_their_own),
         TEST(the_layers_that_are_listed_are_recomputed),
+        TEST(each_piece_has_its_own_word),
         TEST(a_rank_has_its_place_and_its_room),
     };
     return TEST_RUN(tests);

@@ -265,6 +265,39 @@ static void meshes_that_do_not_fit_are_refused(void **state)
     arena_free(&r.arena);
 }
 
+static int count_of(const Program *p, ActionKind kind)
+{
+    int n = 0;
+    for (int i = 0; i < p->n; i++) n += p->at[i].kind == kind;
+    return n;
+}
+
+/* Four micro-batches: gpipe holds all of them, zb1p puts weights' gradients off, and a layout may
+ * leave a chunk to the embedding. */
+static void the_program_is_the_one_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schedule[3];
+        int slots, chunks, weights;
+    } c[] = {
+        { { "mesh.schedule=1f1b", "mesh.vpp=1" }, 1, 1, 0 },
+        { { "mesh.schedule=gpipe", "mesh.vpp=1" }, 4, 1, 0 },
+        { { "mesh.schedule=zb1p", "mesh.vpp=1" }, 1, 1, 4 },
+        { { "mesh.schedule=interleaved", "mesh.vpp=3", "mesh.layout=E|ttt|L" }, 3, 3, 0 },
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        Tiny t;
+        open_with(&t, 0, c[i].schedule, "train.micro_batch=1");
+        const Program *p = &t.engine.program;
+        CHECK_INT(p->slots, c[i].slots);
+        CHECK_INT(p->chunks, c[i].chunks);
+        CHECK_INT(count_of(p, ACTION_BACKWARD_WEIGHT), c[i].weights);
+        if (c[i].schedule[2] != NULL) CHECK_INT(t.engine.spec.layers[6].chunk, 1);
+        tiny_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +308,7 @@ int main(void)
         TEST(meshes_that_do_not_fit_are_refused),
         TEST(every_schedule_trains_as_accumulation_does),
         TEST(pieces_are_recomputed_under_every_schedule),
+        TEST(the_program_is_the_one_asked_for),
     };
     return TEST_RUN(tests);
 }
