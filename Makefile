@@ -34,6 +34,8 @@ CPU_ARCH ?= -march=native
 WARN := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wundef -Wcast-qual -Wwrite-strings -Wpointer-arith -Wdouble-promotion \
         -Wimplicit-fallthrough
+# of a .cu; CUDA's own headers do not bear more of the host compiler's
+CU_WARN := -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror,-Wshadow,-Wvla,-Wcast-qual,-Wwrite-strings,-Wpointer-arith,-Wdouble-promotion,-Wimplicit-fallthrough
 # gcc checks this one; clang 14 also minds NAN and INFINITY, which are floats by definition
 CLANG_WARN := -Wno-double-promotion -Wno-string-concatenation
 # contract and no-errno let the compiler use fused multiply-adds and vector square roots; nothing
@@ -67,6 +69,7 @@ ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
 SRC += src/comm/nccl.c
+CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
@@ -96,7 +99,7 @@ $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$B/src/comm/nccl.c.o: CFLAGS += -isystem $(CUDA_HOME)/include
+$B/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
 
 $B/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
@@ -115,7 +118,7 @@ $B/gen/%.c.o: $B/gen/%.c
 
 $B/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc -Xcompiler=-Wall,-Wextra -c $< -o $@
+	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -c $< -o $@
 
 $(LIB): $(OBJ)
 	@rm -f $@
@@ -184,7 +187,11 @@ reproduce: $(PROGRAM)
 
 # what tools/lint gives to clang
 flags:
-	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS)
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(CUDA_CFLAGS)
+
+# what tools/check_globals reads
+library:
+	@echo $(LIB)
 
 lint:
 	tools/lint
@@ -194,6 +201,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lint clean
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags library lint clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)
