@@ -1,9 +1,11 @@
 # make              the release build: build/switchyard
+# ./test.sh         everything that a change must pass: 12 minutes on two cores
+# make test-long    what takes longer: before an issue is closed
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
-# make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
+# make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
@@ -14,8 +16,9 @@ CONFIG ?= release
 CUDA   ?= 0
 MPI    ?= 0
 HTTP   ?= 0
+LONG   ?= 0
 BUILD  ?= build
-B      := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
+B      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
 PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
 
 CC.release := gcc
@@ -41,10 +44,11 @@ CLANG_WARN := -Wno-double-promotion -Wno-string-concatenation
 # contract and no-errno let the compiler use fused multiply-adds and vector square roots; nothing
 # here changes the order of a sum (that takes an explicit `omp simd reduction`)
 FP   := -ffp-contract=fast -fno-math-errno -fno-trapping-math
+SHORT := $(if $(filter 1,$(LONG)),,-DSHORT_RUNS=1)
 CFLAGS.release := -O3 $(CPU_ARCH) -g1 -DARENA_POISON=0   # asserts stay: the hot loops are kernels
 CFLAGS.debug   := -O1 -g3
-CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
-CFLAGS.tsan    := -O1 -g -fsanitize=thread
+CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all $(SHORT)
+CFLAGS.tsan    := -O1 -g -fsanitize=thread $(SHORT)
 CFLAGS.hostile := -O1 -g -DHOSTILE=1 -DARENA_SKEW=64 -DARENA_FAIL_NTH=1
 CFLAGS.fuzz    := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -Wno-pass-failed
 CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(findstring clang,$(CC)),$(CLANG_WARN)) \
@@ -140,7 +144,7 @@ $B/tests/fuzz/%: $B/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$B/tests/har
 $B/tests/%: $B/tests/%.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
-# build-X only builds what X then runs and counts
+# build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)
 build-op: $(OPS)
 build-schedule: $(SCHEDULE)
@@ -153,11 +157,11 @@ build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
 test: build-test
-	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH) $(GPU) $(SYSTEM)
+	tools/run_tests $(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
 test-fast: build-test-fast
-	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH)
+	tools/run_tests $(MESH) $(SCHEDULE) $(OPS) $(UNIT)
 test-mesh: build-test-mesh
-	tools/run_tests $(COMM) $(MESH)
+	tools/run_tests $(MESH) $(COMM)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
 test-mpi: build-test-mpi
@@ -195,12 +199,14 @@ library:
 
 lint:
 	tools/lint
+test-long:
+	./test.sh long
 
 always:
 
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags library lint clean
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags library lint test-long clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)
