@@ -1,9 +1,11 @@
 # make              the release build: build/switchyard
+# ./test.sh         everything that a change must pass: 12 minutes on two cores
+# make test-long    what takes longer: before an issue is closed
 # make test         unit, op, schedule, mesh, GPU and system tests in release; last line: N passed, M failed, K skipped
 # make asan | tsan  unit, op, schedule and mesh tests under address+undefined | comm and mesh tests under thread
 # make hostile      unit, op, schedule and mesh tests with small limits and failing allocations
 # make test-mpi     ranks as processes of mpirun and srun, on one host and two
-# make lint         format, layers, sizes, globals, clang's dropped Status, clang-tidy, cppcheck
+# make lint         format, layers, sizes, globals, dropped Statuses, clang-tidy, cppcheck
 # make fuzz         fuzzers over their committed corpora
 # make mutants      plants the bugs of tools/mutants.txt one by one: N killed, M alive
 # make docs        docs/config.md from the table of settings
@@ -14,8 +16,9 @@
 CONFIG ?= release
 CUDA   ?= 0
 MPI    ?= 0
+LONG   ?= 0
 BUILD  ?= build
-B      := $(BUILD)/$(CONFIG)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
+B      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
 PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
 
 CC.release := gcc
@@ -34,15 +37,18 @@ CPU_ARCH ?= -march=native
 WARN := -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
         -Wvla -Wundef -Wcast-qual -Wwrite-strings -Wpointer-arith -Wdouble-promotion \
         -Wimplicit-fallthrough
+# of a .cu; CUDA's own headers do not bear more of the host compiler's
+CU_WARN := -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror,-Wshadow,-Wvla,-Wcast-qual,-Wwrite-strings,-Wpointer-arith,-Wdouble-promotion,-Wimplicit-fallthrough
 # gcc checks this one; clang 14 also minds NAN and INFINITY, which are floats by definition
 CLANG_WARN := -Wno-double-promotion -Wno-string-concatenation
 # contract and no-errno let the compiler use fused multiply-adds and vector square roots; nothing
 # here changes the order of a sum (that takes an explicit `omp simd reduction`)
 FP   := -ffp-contract=fast -fno-math-errno -fno-trapping-math
+SHORT := $(if $(filter 1,$(LONG)),,-DSHORT_RUNS=1)
 CFLAGS.release := -O3 $(CPU_ARCH) -g1 -DARENA_POISON=0   # asserts stay: the hot loops are kernels
 CFLAGS.debug   := -O1 -g3
-CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all
-CFLAGS.tsan    := -O1 -g -fsanitize=thread
+CFLAGS.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all $(SHORT)
+CFLAGS.tsan    := -O1 -g -fsanitize=thread $(SHORT)
 CFLAGS.hostile := -O1 -g -DHOSTILE=1 -DARENA_SKEW=64 -DARENA_FAIL_NTH=1
 CFLAGS.fuzz    := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -Wno-pass-failed
 CFLAGS  := -std=c17 -D_GNU_SOURCE -Isrc -Itests -fopenmp $(FP) $(WARN) $(if $(findstring clang,$(CC)),$(CLANG_WARN)) \
@@ -67,6 +73,7 @@ ifeq ($(CUDA),1)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
 SRC += src/comm/nccl.c
+CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
@@ -96,7 +103,7 @@ $B/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$B/src/comm/nccl.c.o: CFLAGS += -isystem $(CUDA_HOME)/include
+$B/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
 
 $B/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
@@ -115,7 +122,7 @@ $B/gen/%.c.o: $B/gen/%.c
 
 $B/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc -Xcompiler=-Wall,-Wextra -c $< -o $@
+	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -c $< -o $@
 
 $(LIB): $(OBJ)
 	@rm -f $@
@@ -137,7 +144,7 @@ $B/tests/fuzz/%: $B/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$B/tests/har
 $B/tests/%: $B/tests/%.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
-# build-X only builds what X then runs and counts
+# build-X only builds what X then runs and counts; what takes longest begins first
 build-unit: $(UNIT)
 build-op: $(OPS)
 build-schedule: $(SCHEDULE)
@@ -150,11 +157,11 @@ build-test-mpi:
 	$(MAKE) MPI=1 $(BUILD)/$(CONFIG)-mpi/switchyard $(MPI_TESTS)
 
 test: build-test
-	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH) $(GPU) $(SYSTEM)
+	tools/run_tests $(SYSTEM) $(MESH) $(SCHEDULE) $(OPS) $(UNIT) $(GPU)
 test-fast: build-test-fast
-	tools/run_tests $(UNIT) $(OPS) $(SCHEDULE) $(MESH)
+	tools/run_tests $(MESH) $(SCHEDULE) $(OPS) $(UNIT)
 test-mesh: build-test-mesh
-	tools/run_tests $(COMM) $(MESH)
+	tools/run_tests $(MESH) $(COMM)
 test-fuzz: build-test-fuzz
 	tools/run_fuzz $(FUZZ)
 test-mpi: build-test-mpi
@@ -184,10 +191,16 @@ reproduce: $(PROGRAM)
 
 # what tools/lint gives to clang
 flags:
-	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS)
+	@echo $(filter-out -M% $(CFLAGS.$(CONFIG)),$(CFLAGS)) $(CLANG_WARN) $(MPI_CFLAGS) $(CUDA_CFLAGS)
+
+# what tools/check_globals reads
+library:
+	@echo $(LIB)
 
 lint:
 	tools/lint
+test-long:
+	./test.sh long
 
 mutants:
 	tools/mutants
@@ -197,6 +210,6 @@ always:
 clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
-        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags lint mutants clean
+        build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags library lint test-long mutants clean
 -include $(OBJ:.o=.d) $B/src/main.c.d
 -include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)

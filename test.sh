@@ -2,21 +2,31 @@
 # test.sh: installs what the tests need, builds and runs all of them: unit, op, schedule, mesh, system
 # tests in release; unit, op, schedule and mesh tests and the fuzzers' corpora under the address and
 # undefined sanitizers; comm and mesh tests under the thread sanitizer; ranks as processes of MPI;
-# lints; three planted bugs. Each lint, each corpus and each planted bug counts as a test. The last
-# line adds everything up; success is when nothing failed.
+# lints; three planted bugs. Each lint, each corpus and each planted bug counts as a test. A table says
+# what each stage took; the last line adds everything up; success is when nothing failed.
+# test.sh long (make test-long): what takes too long for every change. The meshes with all of their
+# steps under both sanitizers, small limits and failing allocations, clang's analyzer on every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log".*' EXIT
 passed=0 failed=0 skipped=0 started=$(date +%s)
 
 seconds() { echo "$(($(date +%s) - started)) s"; }
 
+# CPU seconds of all children so far, tenths.
+cpu_tenths() {
+    times >"$log.times"
+    tr 'ms' '  ' <"$log.times" | awk 'NR == 2 { print int(600 * ($1 + $3) + 10 * ($2 + $4)) }'
+}
+
 # stage TITLE COMMAND...: runs it and adds up its last line of sums; without one it broke off, which
 # counts as one failure.
 stage() {
-    echo "== $1 ($(seconds))"
+    title=$1 since=$(date +%s)
+    cpu_tenths >"$log.cpu"
+    echo "== $title ($(seconds))"
     shift
     "$@" 2>&1 | tee "$log"
     sums=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped$/\1 \2 \3/p' "$log" |
@@ -24,9 +34,14 @@ stage() {
     # shellcheck disable=SC2086
     set -- ${sums:-0 1 0}
     passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+    read -r cpu <"$log.cpu"
+    cpu_tenths >"$log.cpu"
+    read -r now <"$log.cpu"
+    printf '%6s s %7s s CPU  %5s passed %3s failed %4s skipped  %s\n' $(($(date +%s) - since)) \
+        $(((now - cpu) / 10)) "$1" "$2" "$3" "$title" >>"$log.table"
 }
 
-# in_config CONFIG TARGET: all compilers at work for the build, then one test after the other.
+# in_config CONFIG TARGET
 in_config() {
     make -s -j "$(nproc)" CONFIG="$1" "build-$2" && make -s CONFIG="$1" "$2"
 }
@@ -35,7 +50,12 @@ in_config() {
 # right is tested on a GPU (tools/gpu_report).
 kernels() (
     . tools/checks.sh
-    for f in $(find src -name '*.cu' | sort); do
+    sources=$(find src -name '*.cu' | sort)
+    # All at once; what fails does so again below, where its words are kept.
+    # shellcheck disable=SC2046
+    ! command -v nvcc >/dev/null ||
+        make -s -k -j "$(nproc)" CUDA=1 $(printf 'build/release-cuda/%s.o ' $sources) >/dev/null 2>&1
+    for f in $sources; do
         if command -v nvcc >/dev/null; then
             check "$f" make -s CUDA=1 "build/release-cuda/$f.o"
         else
@@ -45,6 +65,7 @@ kernels() (
     if command -v nvcc >/dev/null; then
         check 'program and tests, linked' make -s -j "$(nproc)" CUDA=1 build/release-cuda/switchyard \
             build-op build-gpu
+        check 'globals of the CUDA build' tools/check_globals CUDA=1
     else
         skip 'program and tests, linked' 'there is no nvcc'
     fi
@@ -57,15 +78,24 @@ mutants() {
         sed 's/^\([0-9]*\) killed, \([0-9]*\) alive$/\1 passed, \2 failed, 0 skipped/'
 }
 
-stage 'release: unit, op, schedule, mesh and system tests' in_config release test
-stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
-stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
-stage 'thread: comm and mesh tests' in_config tsan test-mesh
-stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
-stage 'CUDA: everything compiles and links' kernels
-stage 'lints' tools/lint
-stage 'three planted bugs' mutants
+if [ "${1:-}" = long ]; then
+    export LONG=1
+    stage 'address, undefined: comm and mesh tests, all steps' in_config asan test-mesh
+    stage 'thread: comm and mesh tests, all steps' in_config tsan test-mesh
+    stage 'small limits, failing allocations: unit, op, schedule and mesh tests' in_config hostile test-fast
+    stage 'lints, the analyzer on every path' tools/lint
+else
+    stage 'release: unit, op, schedule, mesh and system tests' in_config release test
+    stage 'address, undefined: unit, op, schedule and mesh tests' in_config asan test-fast
+    stage 'address, undefined: corpora of the fuzzers' in_config asan test-fuzz
+    stage 'thread: comm and mesh tests' in_config tsan test-mesh
+    stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
+    stage 'CUDA: everything compiles and links' kernels
+    stage 'lints' tools/lint
+    stage 'three planted bugs' mutants
+fi
 
+cat "$log.table"
 echo "total $(seconds)"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

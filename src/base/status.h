@@ -5,9 +5,11 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-/* clang lets an enum carry "must be used", so `make lint` finds every dropped Status; gcc has no
- * such thing */
-#ifdef __clang__
+/* A dropped Status is an error: in C of clang's, which `make lint` runs, as gcc has no such thing for
+ * an enum; in C++ of every compiler's, nvcc among them. */
+#if defined __cplusplus
+#define STATUS_MUST_USE [[nodiscard]]
+#elif defined __clang__
 #define STATUS_MUST_USE __attribute__((warn_unused_result))
 #else
 #define STATUS_MUST_USE

@@ -80,29 +80,34 @@ typedef struct Nccl {
 #undef CALL
 } Nccl;
 
-/* One for the process, as the library is; written once, by the first rank that comes. */
-static Nccl nccl;
-static char why_not[COMM_WHY_BYTES];
-
-static void *open_file(void)
+/* ERR_UNSUPPORTED: where it was looked for. */
+static Status open_file(void **file)
 {
-    void *file = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    size_t n = sizeof FOLDERS / sizeof FOLDERS[0];
-    int used = snprintf(why_not, sizeof why_not,
-                        "%s (collectives of GPUs) was not found in the loader's path", LIBRARY);
-    for (size_t i = 0; i < n && file == NULL; i++) {
-        char path[TEXT_BYTES];
+    char path[TEXT_BYTES], places[COMM_WHY_BYTES] = "";
+    size_t n = sizeof FOLDERS / sizeof FOLDERS[0], used = 0;
+    *file = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < n && *file == NULL; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", FOLDERS[i], LIBRARY);
-        file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        used += snprintf(why_not + used, sizeof why_not - (size_t)used, ", %s", FOLDERS[i]);
+        *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        used += (size_t)snprintf(places + used, sizeof places - used, ", %s", FOLDERS[i]);
     }
-    if (file == NULL)
-        (void)snprintf(why_not + used, sizeof why_not - (size_t)used,
-                       ": install NCCL 2.28 or later (libnccl2), or set LD_LIBRARY_PATH");
-    return file;
+    if (*file != NULL) return OK;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "%s (collectives of GPUs) was not found in the loader's path%s: install NCCL 2.28 or "
+        "later (libnccl2), or set LD_LIBRARY_PATH",
+        LIBRARY, places);
 }
 
-static void open_library(void)
+static void set_environment(void)
+{
+    for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
+        (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
+}
+
+/* The library is loaded, and its environment set, once a process; each rank has its own table. */
+static Status open_library(Nccl *nccl)
 {
     static const struct {
         const char *name;
@@ -112,31 +117,22 @@ static void open_library(void)
         NCCL_CALLS(CALL)
 #undef CALL
     };
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int version = 0;
-    void *file = open_file();
-    if (file == NULL) return;
-    why_not[0] = '\0';
-    for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): once; who reads them comes later */
-        (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
+    void *file = NULL;
+    TRY(open_file(&file));
+    (void)pthread_once(&once, set_environment);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         void *at = dlsym(file, rows[i].name);
+        if (at == NULL)
+            return FAIL(ERR_UNSUPPORTED, "%s has no function %s: 2.28 or later is needed", LIBRARY,
+                        rows[i].name);
         /* ISO C converts no void * to a function; POSIX says that the bits are the same */
-        memcpy((char *)&nccl + rows[i].offset, &at, sizeof at);
-        if (at == NULL && why_not[0] == '\0')
-            (void)snprintf(why_not, sizeof why_not,
-                           "%s has no function %s: 2.28 or later is needed", LIBRARY, rows[i].name);
+        memcpy((char *)nccl + rows[i].offset, &at, sizeof at);
     }
-    if (why_not[0] == '\0' && (nccl.GetVersion(&version) != ncclSuccess || version < LEAST))
-        (void)snprintf(why_not, sizeof why_not, "%s is version %d, %d is needed", LIBRARY, version,
-                       LEAST);
-}
-
-static Status library(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, open_library);
-    return why_not[0] == '\0' ? OK : FAIL(ERR_UNSUPPORTED, "%s", why_not);
+    if (nccl->GetVersion(&version) != ncclSuccess || version < LEAST)
+        return FAIL(ERR_UNSUPPORTED, "%s is version %d, %d is needed", LIBRARY, version, LEAST);
+    return OK;
 }
 
 /* Groups */
@@ -145,6 +141,7 @@ typedef struct Group Group;
 
 /* What the groups of a rank share; lives in the arena of comm_nccl. */
 typedef struct GpuWorld {
+    Nccl lib; /* where there is more than one rank */
     Comm *host;
     Group *first; /* of all that were made and not freed */
     void *page;   /* of the device: numbers that are sent and never read */
@@ -156,6 +153,7 @@ struct Group {
     Comm comm; /* what others hold */
     GpuWorld *world;
     Comm *host;
+    const Nccl *lib;
     ncclComm_t nccl; /* NULL: of one rank */
     cudaStream_t stream;
     int blocks;       /* of a call */
@@ -173,7 +171,7 @@ static Status nccl_status(const Group *g, const char *call, ncclResult_t r)
 {
     if (r == ncclSuccess) return OK;
     return FAIL(ERR_COMM, "%s of group %s on a GPU: NCCL: %s: %s", call, g->comm.name,
-                nccl.GetErrorString(r), nccl.GetLastError(NULL));
+                g->lib->GetErrorString(r), g->lib->GetLastError(NULL));
 }
 
 static Status copy_status(const Group *g, const char *call, cudaError_t e)
@@ -217,8 +215,8 @@ static Status all_reduce(Comm *c, const Tensor *t, ReduceOp op)
     TRY(begin(g, "all_reduce"));
     if (g->nccl == NULL) return OK;
     return nccl_status(g, g->call,
-                       nccl.AllReduce(t->data, t->data, (size_t)tensor_elems(t), type_of(t),
-                                      op == REDUCE_MAX ? ncclMax : ncclSum, g->nccl, g->stream));
+                       g->lib->AllReduce(t->data, t->data, (size_t)tensor_elems(t), type_of(t),
+                                         op == REDUCE_MAX ? ncclMax : ncclSum, g->nccl, g->stream));
 }
 
 static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
@@ -227,8 +225,8 @@ static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
     TRY(begin(g, "reduce_scatter"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(g, g->call,
-                       nccl.ReduceScatter(in->data, out->data, (size_t)tensor_elems(out),
-                                          type_of(in), ncclSum, g->nccl, g->stream));
+                       g->lib->ReduceScatter(in->data, out->data, (size_t)tensor_elems(out),
+                                             type_of(in), ncclSum, g->nccl, g->stream));
 }
 
 /* What is only moved is moved as bytes: any type. */
@@ -240,7 +238,7 @@ static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(
         g, g->call,
-        nccl.AllGather(in->data, out->data, tensor_bytes(in), ncclInt8, g->nccl, g->stream));
+        g->lib->AllGather(in->data, out->data, tensor_bytes(in), ncclInt8, g->nccl, g->stream));
 }
 
 static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
@@ -249,8 +247,8 @@ static Status all_to_all(Comm *c, const Tensor *in, const Tensor *out)
     TRY(begin(g, "all_to_all"));
     if (g->nccl == NULL) return copy_to_self(g, in, out);
     return nccl_status(g, g->call,
-                       nccl.AlltoAll(in->data, out->data, tensor_bytes(in) / (size_t)c->size,
-                                     ncclInt8, g->nccl, g->stream));
+                       g->lib->AlltoAll(in->data, out->data, tensor_bytes(in) / (size_t)c->size,
+                                        ncclInt8, g->nccl, g->stream));
 }
 
 static Status broadcast(Comm *c, const Tensor *t, int root)
@@ -260,7 +258,7 @@ static Status broadcast(Comm *c, const Tensor *t, int root)
     if (g->nccl == NULL) return OK;
     return nccl_status(
         g, g->call,
-        nccl.Broadcast(t->data, t->data, tensor_bytes(t), ncclInt8, root, g->nccl, g->stream));
+        g->lib->Broadcast(t->data, t->data, tensor_bytes(t), ncclInt8, root, g->nccl, g->stream));
 }
 
 static Status barrier(Comm *c)
@@ -268,9 +266,9 @@ static Status barrier(Comm *c)
     Group *g = group_of(c);
     TRY(begin(g, "barrier"));
     if (g->nccl == NULL) return OK;
-    return nccl_status(
-        g, g->call,
-        nccl.AllReduce(g->world->page, g->world->page, 1, ncclInt32, ncclSum, g->nccl, g->stream));
+    return nccl_status(g, g->call,
+                       g->lib->AllReduce(g->world->page, g->world->page, 1, ncclInt32, ncclSum,
+                                         g->nccl, g->stream));
 }
 
 static Status check_other(const Group *g, const char *call, int peer)
@@ -288,7 +286,7 @@ static Status send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out
     TRY(check_other(g, g->call, peer));
     *out = (CommRequest){ 0 };
     return nccl_status(g, g->call,
-                       nccl.Send(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
+                       g->lib->Send(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
 
 static Status recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
@@ -299,7 +297,7 @@ static Status recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out
     TRY(check_other(g, g->call, peer));
     *out = (CommRequest){ 0 };
     return nccl_status(g, g->call,
-                       nccl.Recv(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
+                       g->lib->Recv(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
 
 static Status test(Comm *c, CommRequest *r, bool *done)
@@ -321,7 +319,7 @@ static Status wait(Comm *c, CommRequest *r)
 static Status share_id(const Group *g, ncclUniqueId *id)
 {
     Tensor t = { id, DTYPE_I32, 1, { (int64_t)(sizeof *id / sizeof(int32_t)) } };
-    if (g->comm.rank == 0) TRY(nccl_status(g, "start", nccl.GetUniqueId(id)));
+    if (g->comm.rank == 0) TRY(nccl_status(g, "start", g->lib->GetUniqueId(id)));
     TRY(comm_broadcast(g->host, &t, 0));
     /* the next call waits without a deadline: only now that all are here */
     return comm_barrier(g->host);
@@ -337,7 +335,7 @@ static Status connect_ring(Group *g)
     config.commName = g->comm.name;
     TRY(share_id(g, &id));
     TRY(nccl_status(g, "start",
-                    nccl.CommInitRankConfig(&g->nccl, g->comm.size, id, g->comm.rank, &config)));
+                    g->lib->CommInitRankConfig(&g->nccl, g->comm.size, id, g->comm.rank, &config)));
     TRY(barrier(&g->comm)); /* the first call of the ring sets it up */
     g->call = NULL;
     return OK;
@@ -352,6 +350,7 @@ static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int block
     if (s == OK) {
         *g = (Group){ .comm = *host,
                       .world = w,
+                      .lib = &w->lib,
                       .host = host,
                       .stream = stream,
                       .blocks = blocks,
@@ -360,7 +359,7 @@ static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int block
         if (host->size > 1) s = connect_ring(g);
     }
     if (s != OK) {
-        if (g != NULL && g->nccl != NULL) (void)nccl.CommAbort(g->nccl);
+        if (g != NULL && g->nccl != NULL) (void)w->lib.CommAbort(g->nccl);
         if (host != w->host) comm_free(host);
         return s;
     }
@@ -394,21 +393,24 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
     TRY(ARENA_ZEROED(a, 1, &w));
     w->host = host;
     if (host->size > 1) {
-        TRY(library());
+        TRY(open_library(&w->lib));
         size_t bytes = ((size_t)host->size * 2 + 1) * sizeof(int32_t);
-        if (nccl.MemAlloc(&w->page, bytes) != ncclSuccess)
-            return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s", nccl.GetLastError(NULL));
+        if (w->lib.MemAlloc(&w->page, bytes) != ncclSuccess)
+            return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s",
+                        w->lib.GetLastError(NULL));
     }
     Status s = group_make(w, host, stream, BLOCKS, a, out);
-    if (s != OK && w->page != NULL) (void)nccl.MemFree(w->page);
+    if (s != OK && w->page != NULL) (void)w->lib.MemFree(w->page);
     return s;
 }
 
 /* Ending */
 
-static void *leave(void *nccl_comm)
+/* Its group may be gone before it returns. */
+static void *leave(void *group)
 {
-    (void)nccl.CommAbort(nccl_comm);
+    const Group *g = group;
+    (void)g->lib->CommAbort(g->nccl);
     return NULL;
 }
 
@@ -418,7 +420,7 @@ static void give_up(GpuWorld *w, const char *why)
     w->over = true;
     (void)snprintf(w->why, sizeof w->why, "%s", why);
     for (Group *g = w->first; g != NULL; g = g->next) {
-        if (g->nccl != NULL) g->leaving = pthread_create(&g->leaver, NULL, leave, g->nccl) == 0;
+        if (g->nccl != NULL) g->leaving = pthread_create(&g->leaver, NULL, leave, g) == 0;
     }
 }
 
@@ -446,11 +448,11 @@ static void group_free(Comm *c)
     if (g->leaving)
         await_leaver(g);
     else if (g->nccl != NULL && !g->world->over)
-        (void)nccl.CommDestroy(g->nccl);
+        (void)g->lib->CommDestroy(g->nccl);
     if (g->host != g->world->host)
         comm_free(g->host);
     else if (g->world->page != NULL)
-        (void)nccl.MemFree(g->world->page);
+        (void)g->lib->MemFree(g->world->page);
 }
 
 static const CommTable table = {
@@ -492,14 +494,14 @@ Status comm_batch_begin(Comm *c)
     Group *g = c->table == &table ? group_of(c) : NULL;
     if (g == NULL || g->nccl == NULL) return OK;
     TRY(begin(g, "a batch of transfers"));
-    return nccl_status(g, g->call, nccl.GroupStart());
+    return nccl_status(g, g->call, g->lib->GroupStart());
 }
 
 Status comm_batch_end(Comm *c)
 {
     Group *g = c->table == &table ? group_of(c) : NULL;
     if (g == NULL || g->nccl == NULL) return OK;
-    return nccl_status(g, g->call, nccl.GroupEnd());
+    return nccl_status(g, g->call, g->lib->GroupEnd());
 }
 
 /* Watching */
@@ -537,7 +539,7 @@ static Status look_at_groups(const GpuWorld *w)
     for (const Group *g = w->first; g != NULL; g = g->next) {
         ncclResult_t e = ncclSuccess;
         if (g->nccl == NULL) continue;
-        TRY(nccl_status(g, "error found", nccl.CommGetAsyncError(g->nccl, &e)));
+        TRY(nccl_status(g, "error found", g->lib->CommGetAsyncError(g->nccl, &e)));
         TRY(nccl_status(g, g->call == NULL ? "start" : g->call, e));
     }
     return OK;

@@ -22,6 +22,7 @@ static const float TIE = 1.01f;
 
 /* Lives in the arena of cuda_blas_make. */
 struct Blas {
+    CublasLt lt;
     cublasLtHandle_t handle;
     Choices *choices;
     bool tuning;
@@ -31,14 +32,14 @@ struct Blas {
 static_assert(sizeof(cublasLtMatmulAlgo_t) == CHOICE_WORDS * sizeof(uint64_t),
               "an algorithm is kept as words");
 
-static Status blas_status(cublasStatus_t e, const char *what)
+static Status blas_status(const CublasLt *lt, cublasStatus_t e, const char *what)
 {
     if (e == CUBLAS_STATUS_SUCCESS) return OK;
-    return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, lt.GetStatusString(e));
+    return FAIL(ERR_DEVICE, "cuBLASLt: %s: %s", what, lt->GetStatusString(e));
 }
 
 /* What a choice is good for. */
-static Status machine_name(size_t cudnn, char out[CHOICE_MACHINE_MAX])
+static Status machine_name(const CublasLt *lt, size_t cudnn, char out[CHOICE_MACHINE_MAX])
 {
     int device = 0, driver = 0;
     cudaDeviceProp p;
@@ -46,7 +47,7 @@ static Status machine_name(size_t cudnn, char out[CHOICE_MACHINE_MAX])
     TRY(cuda_status(cudaGetDeviceProperties(&p, device), "GPU properties"));
     TRY(cuda_status(cudaDriverGetVersion(&driver), "driver version"));
     snprintf(out, CHOICE_MACHINE_MAX, "%.112s, driver for CUDA %d.%d, cuBLASLt %zu, cuDNN %zu",
-             p.name, driver / 1000, driver % 1000 / 10, lt.GetVersion(), cudnn);
+             p.name, driver / 1000, driver % 1000 / 10, lt->GetVersion(), cudnn);
     return OK;
 }
 
@@ -54,12 +55,12 @@ extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
 {
     char machine[CHOICE_MACHINE_MAX];
     void *memory = NULL;
-    TRY(cublaslt_open());
     TRY(arena_alloc_zero(a, sizeof(Blas), &memory));
     Blas *b = (Blas *)memory;
-    TRY(machine_name(cudnn, machine));
+    TRY(cublaslt_open(&b->lt));
+    TRY(machine_name(&b->lt, cudnn, machine));
     TRY(choices_make(a, machine, &b->choices));
-    TRY(blas_status(lt.Create(&b->handle), "start"));
+    TRY(blas_status(&b->lt, b->lt.Create(&b->handle), "start"));
     *out = b;
     return OK;
 }
@@ -76,7 +77,7 @@ extern "C" void cuda_blas_free(struct Blas *b)
 {
     if (b == NULL || b->handle == NULL) return;
     events_free(b);
-    lt.Destroy(b->handle);
+    b->lt.Destroy(b->handle);
     b->handle = NULL;
 }
 
@@ -96,6 +97,7 @@ extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NUL
 /* A product as cuBLASLt takes it. It counts by columns, and a row-major matrix read by columns is
  * its transpose, so C^T = op(B)^T op(A)^T is asked for: `left` is our B. */
 typedef struct Call {
+    const CublasLt *lt;
     const GemmArgs *g;
     const void *r;
     void *workspace;
@@ -105,29 +107,34 @@ typedef struct Call {
 
 static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
 
-static Status call_make(const GemmArgs *g, const void *r, Call *out)
+static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
 {
     cublasOperation_t left = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t right = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint64_t n = (uint64_t)g->n, m = (uint64_t)g->m, k = (uint64_t)g->k;
     Call c = {};
-    c.g = g, c.r = r;
-    TRY(blas_status(lt.MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    c.lt = lt;
+    c.g = g;
+    c.r = r;
+    TRY(blas_status(lt,
+                    lt->MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                     "product"));
     TRY(blas_status(
-        lt.MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
+        lt, lt->MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
         "left side"));
     TRY(blas_status(
-        lt.MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
+        lt, lt->MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
         "right side"));
-    TRY(blas_status(lt.MatrixLayoutInit_internal(&c.left, sizeof c.left, cuda_type(g->b_type),
-                                                 g->trans_b ? k : n, g->trans_b ? n : k, g->ldb),
+    TRY(blas_status(lt,
+                    lt->MatrixLayoutInit_internal(&c.left, sizeof c.left, cuda_type(g->b_type),
+                                                  g->trans_b ? k : n, g->trans_b ? n : k, g->ldb),
                     "left layout"));
-    TRY(blas_status(lt.MatrixLayoutInit_internal(&c.right, sizeof c.right, cuda_type(g->a_type),
-                                                 g->trans_a ? m : k, g->trans_a ? k : m, g->lda),
+    TRY(blas_status(lt,
+                    lt->MatrixLayoutInit_internal(&c.right, sizeof c.right, cuda_type(g->a_type),
+                                                  g->trans_a ? m : k, g->trans_a ? k : m, g->lda),
                     "right layout"));
     TRY(blas_status(
-        lt.MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c_type), n, m, g->ldc),
+        lt, lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c_type), n, m, g->ldc),
         "layout of the result"));
     *out = c;
     return OK;
@@ -150,7 +157,8 @@ static ChoiceKey key_of(const GemmArgs *g, const void *r)
     return ChoiceKey{ g->m, g->n, g->k, g->lda, g->ldb, g->ldc, kinds };
 }
 
-static Status limits_make(const GemmArgs *g, const void *r, cublasLtMatmulPreferenceOpaque_t *out)
+static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
+                          cublasLtMatmulPreferenceOpaque_t *out)
 {
     const size_t space = BLAS_WORKSPACE_BYTES;
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = alignment(g->b),
@@ -167,24 +175,24 @@ static Status limits_make(const GemmArgs *g, const void *r, cublasLtMatmulPrefer
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d },
     };
-    TRY(blas_status(lt.MatmulPreferenceInit_internal(out, sizeof *out), "limits"));
+    TRY(blas_status(lt, lt->MatmulPreferenceInit_internal(out, sizeof *out), "limits"));
     for (const auto &row : rows) {
-        TRY(blas_status(lt.MatmulPreferenceSetAttribute(out, row.name, row.value, row.bytes),
+        TRY(blas_status(lt, lt->MatmulPreferenceSetAttribute(out, row.name, row.value, row.bytes),
                         "limit"));
     }
     return OK;
 }
 
 /* Is k summed in one piece? An algorithm that does not know the question does not split. */
-static bool whole_sums(const cublasLtMatmulAlgo_t *algo)
+static bool whole_sums(const CublasLt *lt, const cublasLtMatmulAlgo_t *algo)
 {
     int32_t parts = 0;
     uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_NONE;
     size_t written = 0;
-    lt.MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts,
-                                    &written);
-    lt.MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
-                                    sizeof scheme, &written);
+    lt->MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts,
+                                     &written);
+    lt->MatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                     sizeof scheme, &written);
     return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
@@ -200,14 +208,15 @@ static Status legal_find(struct Blas *b, Call *call, Legal *out)
     cublasLtMatmulPreferenceOpaque_t limits;
     int n = 0;
     out->n = 0;
-    TRY(limits_make(call->g, call->r, &limits));
+    TRY(limits_make(call->lt, call->g, call->r, &limits));
     cublasStatus_t e =
-        lt.MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
-                                  &call->c, &limits, PROPOSALS, proposal, &n);
+        call->lt->MatmulAlgoGetHeuristic(b->handle, &call->op, &call->left, &call->right, &call->c,
+                                         &call->c, &limits, PROPOSALS, proposal, &n);
     if (e == CUBLAS_STATUS_NOT_SUPPORTED || e == CUBLAS_STATUS_INVALID_VALUE) return OK;
-    TRY(blas_status(e, "choice of an algorithm"));
+    TRY(blas_status(call->lt, e, "choice of an algorithm"));
     for (int i = 0; i < n; i++) {
-        if (proposal[i].state != CUBLAS_STATUS_SUCCESS || !whole_sums(&proposal[i].algo)) continue;
+        if (proposal[i].state != CUBLAS_STATUS_SUCCESS || !whole_sums(call->lt, &proposal[i].algo))
+            continue;
         out->algo[out->n++] = proposal[i].algo;
     }
     return OK;
@@ -217,9 +226,9 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
 {
     const float one = 1;
     const GemmArgs *g = call->g;
-    return lt.Matmul(exec_blas(ex)->handle, &call->op, &one, g->b, &call->left, g->a, &call->right,
-                     &g->beta, call->r, &call->c, g->c, &call->c, algo, call->workspace,
-                     BLAS_WORKSPACE_BYTES, exec_stream(ex));
+    return call->lt->Matmul(exec_blas(ex)->handle, &call->op, &one, g->b, &call->left, g->a,
+                            &call->right, &g->beta, call->r, &call->c, g->c, &call->c, algo,
+                            call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
 }
 
 /* Which can really be launched; the error that a launch left behind is not the next kernel's. */
@@ -256,7 +265,7 @@ static Status legal_time(struct Exec *ex, Call *call, const Legal *legal, float 
     cudaEvent_t *last = b->event;
     TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
     for (int i = 0; i < ROUNDS * legal->n; i++) {
-        TRY(blas_status(launch(ex, call, &legal->algo[i % legal->n]), "timed product"));
+        TRY(blas_status(call->lt, launch(ex, call, &legal->algo[i % legal->n]), "timed product"));
         TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
     }
     TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
@@ -313,9 +322,9 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
     cublasLtMatmulHeuristicResult_t result = {};
     cublasLtMatmulAlgo_t algo = algo_of(c);
     if (c->kind == CHOICE_PLAIN) return true;
-    if (!whole_sums(&algo)) return false;
-    cublasStatus_t e = lt.MatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right, &call->c,
-                                          &call->c, &algo, &result);
+    if (!whole_sums(call->lt, &algo)) return false;
+    cublasStatus_t e = call->lt->MatmulAlgoCheck(b->handle, &call->op, &call->left, &call->right,
+                                                 &call->c, &call->c, &algo, &result);
     return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= BLAS_WORKSPACE_BYTES;
 }
 
@@ -371,10 +380,10 @@ extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, vo
     if (r == NULL) r = g->c;
     /* cuBLASLt makes no bf16 from f32 */
     if (g->k == 0 || (g->a_type == DTYPE_F32 && g->c_type != DTYPE_F32)) return plain_run(ex, g, r);
-    TRY(call_make(g, r, &call));
+    TRY(call_make(&exec_blas(ex)->lt, g, r, &call));
     call.workspace = workspace;
     TRY(choice_find(ex, &call, &spare, &choice));
     if (choice->kind == CHOICE_PLAIN) return plain_run(ex, g, r);
     cublasLtMatmulAlgo_t algo = algo_of(choice);
-    return blas_status(launch(ex, &call, &algo), "product");
+    return blas_status(call.lt, launch(ex, &call, &algo), "product");
 }

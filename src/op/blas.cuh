@@ -24,9 +24,6 @@ extern "C" {
 
 struct Blas;
 
-/* Find the library, once a process. ERR_UNSUPPORTED: which file, and where it was looked for. */
-Status cublaslt_open(void);
-
 /* cudnn: the version of the library for attention, 0 for none: a run's bits depend on it, too, so
  * it is part of the machine's name. */
 Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out);

@@ -2,7 +2,6 @@
 
 #include <cublas_api.h>
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #define TEXT_OF(x)  TEXT_OF_(x)
@@ -14,30 +13,26 @@ static const char NAME[] = "libcublasLt.so." TEXT_OF(CUBLAS_VER_MAJOR);
 static const char *const FOLDERS[] = { "/usr/local/cuda/lib64", "/usr/local/cuda/lib",
                                        "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu" };
 
-CublasLt lt;
-
-static Status resolve(void *file)
+static Status resolve(void *file, CublasLt *lt)
 {
     const struct {
         const char *name;
         void **to;
     } rows[] = {
-#define CALL(name) { "cublasLt" #name, (void **)&lt.name },
+#define CALL(name) { "cublasLt" #name, (void **)&lt->name },
         CUBLASLT_CALLS(CALL)
 #undef CALL
     };
     for (const auto &row : rows) {
         *row.to = dlsym(file, row.name);
-        if (*row.to == NULL) {
-            lt = {};
+        if (*row.to == NULL)
             return FAIL(ERR_UNSUPPORTED, "%s has no function %s: is it of another version?", NAME,
                         row.name);
-        }
     }
     return OK;
 }
 
-static Status find(void)
+Status cublaslt_open(CublasLt *lt)
 {
     char places[512];
     void *file = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
@@ -55,15 +50,5 @@ static Status find(void)
                     "LD_LIBRARY_PATH",
                     NAME, places, CUBLAS_VER_MAJOR);
     }
-    return resolve(file);
-}
-
-/* Ranks may be threads: the first of them fills the table. */
-extern "C" Status cublaslt_open(void)
-{
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&mutex);
-    Status s = lt.Create == NULL ? find() : OK;
-    pthread_mutex_unlock(&mutex);
-    return s;
+    return resolve(file, lt);
 }

@@ -2,8 +2,8 @@
  * cublaslt: cuBLASLt's functions, found when the program runs: so it starts where the library is
  * missing, and says which file it wanted and where it looked.
  *
- * Only what blas.cu calls is here. The table is one for the process, as the library is: it is
- * written before the first product and never again.
+ * Only what blas.cu calls is here. Each rank holds a table of its own, in its struct Blas; the library
+ * behind them is loaded once a process.
  */
 #ifndef OP_CUBLASLT_CUH
 #define OP_CUBLASLT_CUH
@@ -32,6 +32,8 @@ struct CublasLt {
     CUBLASLT_CALLS(CALL)
 #undef CALL
 };
-extern CublasLt lt;
+
+/* ERR_UNSUPPORTED: which file, and where it was looked for. */
+Status cublaslt_open(CublasLt *lt);
 
 #endif
