@@ -128,12 +128,12 @@ static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *c
 }
 
 /* Attention's products round their operands to the type of the first of them, also where their sum
- * goes on in f32. */
+ * goes on in f32. Both sides round probabilities, each other ones, so each may be off by a limit. */
 static inline double mirror_limit(const OpDesc *op, const void *args, const Tensor *out)
 {
     if (strncmp(op->name, "attention", 9) != 0) return optest_limit(LIMIT_PLAIN, out->dtype);
     Dtype act = op_port_tensor(op->ports, args)->dtype;
-    return optest_limit(LIMIT_ATTENTION, out->rank == 4 ? act : out->dtype);
+    return 2 * optest_limit(LIMIT_ATTENTION, out->rank == 4 ? act : out->dtype);
 }
 
 static inline Status mirror_outputs(const OpDesc *op, const void *args, const char *gpu_args)
