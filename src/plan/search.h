@@ -74,7 +74,6 @@ typedef struct SearchRow {
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
     int buffers;           /* SEARCH_BUFFERS' value */
-    bool simulated;
     int64_t id; /* place in the order of all combinations */
 } SearchRow;
 
