@@ -305,7 +305,6 @@ static Status simulate_best(Search *s)
         SearchRow *r = &s->all.best[i];
         void *ctx = ctx_of(s, r->buffers);
         keep_failure(s, s->pricer->simulate(ctx, &r->layout, &r->price));
-        r->simulated = true;
     }
     return first_failure(s);
 }

@@ -74,8 +74,7 @@ typedef struct SearchRow {
     PlanPrice price;
     const char *partition; /* for reports; a search leaves it NULL */
     int buffers;           /* SEARCH_BUFFERS' value */
-    bool simulated;
-    int64_t id; /* place in the order of all combinations */
+    int64_t id;            /* place in the order of all combinations */
 } SearchRow;
 
 typedef struct SearchOptions {
