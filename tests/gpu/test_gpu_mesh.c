@@ -27,10 +27,12 @@ static void run_cases(const char *const *also, int steps, double limit, double c
     CHECK_INT(wrong, 0);
 }
 
+/* Ten steps at a high learning rate let roundings grow: products differ by shape, so by mesh. Twice
+ * the limit of the CPU's meshes; the first step below is held to that. */
 static void meshes_of_gpus_have_the_loss_of_one(void **state)
 {
     (void)state;
-    run_cases(TINY(ON_GPU), MANY_STEPS, 1e-5, 0);
+    run_cases(TINY(ON_GPU), MANY_STEPS, 2e-5, 0);
 }
 
 static void so_they_have_launched_op_by_op(void **state)

@@ -29,25 +29,39 @@ static void open_kind(Tiny *t, int kind, const char *const *more)
     tiny_open(t, all);
 }
 
-static void losses_of(int kind, const char *const *more, double *loss)
+/* What a run says of each step: its loss, and a number for who got which tokens. */
+typedef struct Said {
+    double loss[STEPS], routes[STEPS];
+} Said;
+
+static void said_of(int kind, const char *const *more, Said *out)
 {
     Tiny t;
     open_kind(&t, kind, more);
-    for (int64_t i = 0; i < STEPS; i++) loss[i] = tiny_steps(&t, i, 1).loss;
+    for (int64_t i = 0; i < STEPS; i++) {
+        StepResult r = tiny_steps(&t, i, 1);
+        out->loss[i] = r.loss;
+        out->routes[i] = 0;
+        for (int64_t e = 0; e < tensor_elems(&t.engine.load_host); e++)
+            out->routes[i] += (double)r.load[e] * (double)(e + 1) * (double)(e + 7);
+    }
     tiny_close(&t);
 }
 
+/* Once a rounding has sent a token elsewhere these are two trainings; the trajectory's models
+ * (test_gpu_trajectory.c) keep clear of that for all of their steps. */
 static void f32_losses_are_the_cpu_s(void **state)
 {
+    enum { ALIKE = 4 };
     NEEDS_GPU();
     for (int k = 0; k < KINDS; k++) {
-        double cpu[STEPS], gpu[STEPS];
-        losses_of(k, TINY(ON_CPU), cpu);
-        losses_of(k, TINY(ON_GPU), gpu);
-        for (int i = 0; i < STEPS; i++) {
-            if (fabs(gpu[i] / cpu[i] - 1) <= 1e-4) continue;
-            fail_msg("model %d, step %d: loss %.9g on the GPU, %.9g on the CPU", k, i + 1, gpu[i],
-                     cpu[i]);
+        Said cpu, gpu;
+        said_of(k, TINY(ON_CPU), &cpu);
+        said_of(k, TINY(ON_GPU), &gpu);
+        for (int i = 0; i < STEPS && (i < ALIKE || gpu.routes[i] == cpu.routes[i]); i++) {
+            if (fabs(gpu.loss[i] / cpu.loss[i] - 1) <= 1e-4) continue;
+            fail_msg("model %d, step %d: loss %.9g on the GPU, %.9g on the CPU", k, i + 1,
+                     gpu.loss[i], cpu.loss[i]);
         }
     }
 }
@@ -56,14 +70,14 @@ static void bf16_losses_are_near_the_cpu_s(void **state)
 {
     NEEDS_GPU();
     for (int k = 0; k < KINDS; k++) {
-        double cpu[STEPS], gpu[STEPS];
-        losses_of(k, TINY(ON_CPU), cpu);
-        losses_of(k, TINY(ON_GPU, "run.compute=bf16"), gpu);
+        Said cpu, gpu;
+        said_of(k, TINY(ON_CPU), &cpu);
+        said_of(k, TINY(ON_GPU, "run.compute=bf16"), &gpu);
         /* this learning rate makes of every rounding a difference that grows */
         for (int i = 0; i < STEPS / 2; i++) {
-            if (fabs(gpu[i] / cpu[i] - 1) <= 1e-2) continue;
+            if (fabs(gpu.loss[i] / cpu.loss[i] - 1) <= 1e-2) continue;
             fail_msg("model %d, step %d: loss %.9g in bf16, %.9g in f32 on the CPU", k, i + 1,
-                     gpu[i], cpu[i]);
+                     gpu.loss[i], cpu.loss[i]);
         }
     }
 }
