@@ -11,14 +11,16 @@
 # make docs        docs/config.md from the table of settings
 # make reproduce   docs/planning.md: the planner beside published figures
 # make bench        switchyard bench ops and bench step quickstart
-# CUDA=1 and MPI=1 switch files in and out. Configurations never share objects.
+# CUDA=1 and MPI=1 switch files in and out. Configurations share no objects; of one configuration the
+# builds with CUDA and MPI take those of the plain one ($O), but for what they change ($B).
 
 CONFIG ?= release
 CUDA   ?= 0
 MPI    ?= 0
 LONG   ?= 0
 BUILD  ?= build
-B      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
+O      := $(BUILD)/$(CONFIG)$(if $(filter 1-asan 1-tsan,$(LONG)-$(CONFIG)),-long)
+B      := $O$(if $(filter 1,$(CUDA)),-cuda)$(if $(filter 1,$(MPI)),-mpi)
 PROGRAM := $(if $(filter release,$(CONFIG)),$(BUILD)/switchyard,$B/switchyard)
 
 CC.release := gcc
@@ -63,7 +65,7 @@ SRC := $(filter-out src/main.c %_on.c %_off.c src/comm/mpi.c src/comm/nccl.c,$(w
 ifeq ($(MPI),1)
 SRC += src/comm/mpi.c
 MPI_CFLAGS := $(patsubst -I%,-isystem%,$(shell pkg-config --cflags ompi-c))
-$B/src/comm/mpi.c.o: CFLAGS += $(MPI_CFLAGS)
+$O/src/comm/mpi.c.o: CFLAGS += $(MPI_CFLAGS)
 LDLIBS += $(shell pkg-config --libs ompi-c)
 else
 SRC += src/comm/mpi_off.c
@@ -74,12 +76,14 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CU  := $(wildcard src/*/*.cu)
 SRC += src/comm/nccl.c
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-CFLAGS += -DHAVE_CUDA=1
+OWN := src/op/op.c # the table of ops has CUDA's
+$B/src/op/op.c.o: CFLAGS += -DHAVE_CUDA=1
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lpthread -lstdc++
 else
 SRC += src/backend/cuda_off.c src/comm/nccl_off.c
 endif
-OBJ := $(SRC:%=$B/%.o) $(CU:%=$B/%.o) $B/gen/presets.c.o $B/gen/hardware.c.o $B/gen/formula.c.o
+OBJ := $(OWN:%=$B/%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
+       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
 HARDWARE := $(wildcard src/plan/hardware/*.yaml)
@@ -99,25 +103,29 @@ FUZZ   := $(call test_of,tests/fuzz/fuzz_*.c)
 all: $(PROGRAM)
 .SECONDARY:
 
-$B/%.c.o: %.c
+$O/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c $< -o $@
 
-$B/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
+$(OWN:%=$B/%.o): $(OWN)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -c $< -o $@
 
-$B/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
+$O/src/comm/nccl.c.o: CFLAGS += $(CUDA_CFLAGS)
+
+$O/gen/presets.c: tools/embed_presets Makefile $(PRESETS)
 	@mkdir -p $(@D)
 	tools/embed_presets config_presets config/config_private.h $(PRESETS) >$@
 
-$B/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
+$O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 	@mkdir -p $(@D)
 	tools/embed_presets hardware_presets plan/presets.h $(HARDWARE) >$@
 
-$B/gen/formula.c: tools/embed_presets Makefile $(FORMULA)
+$O/gen/formula.c: tools/embed_presets Makefile $(FORMULA)
 	@mkdir -p $(@D)
 	tools/embed_presets formula_presets plan/presets.h $(FORMULA) >$@
 
-$B/gen/%.c.o: $B/gen/%.c
+$O/gen/%.c.o: $O/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@
 
 $B/%.cu.o: %.cu
@@ -128,7 +136,7 @@ $(LIB): $(OBJ)
 	@rm -f $@
 	ar rcs $@ $^
 
-$B/switchyard: $B/src/main.c.o $(LIB)
+$B/switchyard: $O/src/main.c.o $(LIB)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 # build/switchyard is the release program that was made last, with CUDA and MPI or without
@@ -138,10 +146,12 @@ $(PROGRAM): $B/switchyard always
 endif
 
 # under CONFIG=fuzz with libFuzzer, else with a main that replays a corpus
-$B/tests/fuzz/%: $B/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$B/tests/harness/replay.c.o) $(LIB)
+$B/tests/fuzz/%: $O/tests/fuzz/%.c.o $(if $(filter fuzz,$(CONFIG)),,$O/tests/harness/replay.c.o) $(LIB)
+	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $(if $(filter fuzz,$(CONFIG)),-fsanitize=fuzzer) $^ $(LDLIBS) -o $@
 
-$B/tests/%: $B/tests/%.c.o $(LIB)
+$B/tests/%: $O/tests/%.c.o $(LIB)
+	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) $^ $(LDLIBS) -lcmocka -o $@
 
 # build-X only builds what X then runs and counts; what takes longest begins first
@@ -211,5 +221,5 @@ clean:
 	rm -rf $(BUILD)
 .PHONY: always all build-unit build-op build-schedule build-gpu build-test-mesh build-test-fast build-test build-test-fuzz \
         build-test-mpi test test-fast test-mesh test-fuzz test-mpi asan tsan hostile fuzz debug bench docs reproduce flags library lint test-long mutants clean
--include $(OBJ:.o=.d) $B/src/main.c.d
--include $(wildcard $B/tests/*/*.d $B/tests/*/*/*.d)
+-include $(OBJ:.o=.d) $O/src/main.c.d
+-include $(wildcard $O/tests/*/*.d $O/tests/*/*/*.d)

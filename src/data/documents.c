@@ -76,7 +76,7 @@ static Span take_text_line(Documents *d)
 {
     Span line = { 0 };
     while (!at_end(d) && is_blank(line)) line = take_line(d);
-    if (is_blank(line)) return (Span){ 0 };
+    if (line.n == 0 || is_blank(line)) return (Span){ 0 };
     if (line.s[line.n - 1] == '\r') line.n--;
     return line;
 }

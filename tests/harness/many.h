@@ -17,7 +17,7 @@
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
 #ifdef SHORT_RUNS
-enum { MANY_STEPS = 3 };
+enum { MANY_STEPS = 2 };
 #else
 enum { MANY_STEPS = 10 };
 #endif

@@ -51,8 +51,9 @@ static void a_global_group_is_what_all_data_parallel_ranks_hold(void **state)
     CHECK(differs(&cases[0], 1, 1e-5, pairs));
 }
 
-/* Without weights all scores are alike, and ties go to the first experts: every group's term is 1,
- * so a step's loss is the coefficient, once a layer. */
+/* Without weights all scores are alike, and ties go to the first experts: every group's term is the
+ * share of its tokens that have a target, so a step's loss is the coefficient times their share of
+ * the batch, once a layer. */
 static void a_step_counts_each_group_once(void **state)
 {
     (void)state;
@@ -68,7 +69,10 @@ static void a_step_counts_each_group_once(void **state)
         StepResult r;
         CHECK_OK(many_open(&one, &c, NULL));
         CHECK_OK(many_step(&one, 0, &r));
-        CHECK_NEAR(r.aux_loss, 0.7 * one.t.engine.spec.n_moe, 1e-6);
+        double tokens = (double)(one.t.config.train_batch * one.t.config.data_sequence);
+        double share = (double)one.t.batch.targets / tokens;
+        CHECK(share > 0.5 && share < 1);
+        CHECK_NEAR(r.aux_loss, 0.7 * one.t.engine.spec.n_moe * share, 1e-6);
         many_close(&one);
     }
 }

@@ -455,22 +455,6 @@ static void a_large_file_is_read_whole(void **state)
     place_close(&p);
 }
 
-static void a_file_without_a_size_is_read_whole(void **state)
-{
-    (void)state;
-    Place p;
-    char *out = NULL;
-    size_t bytes = 0;
-    place_open(&p);
-    CHECK_OK(file_read_all("/proc/self/status", &p.arena, &out, &bytes));
-    CHECK(bytes > 100 && strstr(out, "VmRSS:") != NULL);
-    FileMap m = { 0 };
-    CHECK_OK(file_map("/proc/self/status", &m));
-    CHECK(m.bytes > 100 && memcmp(m.data, out, 5) == 0);
-    file_unmap(&m);
-    place_close(&p);
-}
-
 static void a_file_larger_than_the_arena_is_an_error(void **state)
 {
     (void)state;
@@ -780,7 +764,6 @@ int main(void)
         TEST(a_folder_is_not_a_file),
         TEST(an_empty_file_maps_to_nothing),
         TEST(a_large_file_is_read_whole),
-        TEST(a_file_without_a_size_is_read_whole),
         TEST(a_file_larger_than_the_arena_is_an_error),
         TEST(a_piece_is_read_from_its_offset),
         TEST(a_piece_past_the_end_says_where_the_file_ends),

@@ -96,6 +96,22 @@ static void a_named_pipe_waits_for_its_writer(void **state)
     place_close(&p);
 }
 
+static void a_file_without_a_size_is_read_whole(void **state)
+{
+    (void)state;
+    Place p;
+    char *out = NULL;
+    size_t bytes = 0;
+    place_open(&p);
+    CHECK_OK(file_read_all("/proc/self/status", &p.arena, &out, &bytes));
+    CHECK(bytes > 100 && strstr(out, "VmRSS:") != NULL);
+    FileMap m = { 0 };
+    CHECK_OK(file_map("/proc/self/status", &m));
+    CHECK(m.bytes > 100 && memcmp(m.data, out, 5) == 0);
+    file_unmap(&m);
+    place_close(&p);
+}
+
 /* Whoever looks into it twice, or at places of it, gets a file or an error; nobody hangs. */
 static void a_pipe_is_no_file(void **state)
 {
@@ -163,6 +179,7 @@ int main(void)
         TEST(a_named_pipe_waits_for_its_writer),
         TEST(a_pipe_is_no_file),
         TEST(a_device_is_no_file),
+        TEST(a_file_without_a_size_is_read_whole),
 #ifdef HOSTILE
         TEST(a_pipe_without_end_is_an_error),
 #endif
