@@ -133,6 +133,7 @@ $B/%.cu.o: %.cu
 	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -c $< -o $@
 
 $(LIB): $(OBJ)
+	@mkdir -p $(@D)
 	@rm -f $@
 	ar rcs $@ $^
 

@@ -317,10 +317,10 @@ static void forward_matches_double(void **state)
     check_cases(check_fwd, square, SQUARE);
 }
 
-/* Every way that a GPU has; the CPU has one, and runs it three times. */
+/* Every way that a GPU has; the CPU has one. */
 static void check_ways(OpTest *t, const Sizes *s, Dtype act, Mask mask)
 {
-    if (act == DTYPE_F32) return;
+    if (act == DTYPE_F32 || cuda_devices() == 0) return;
     AttentionFwd f = make_args(t, s, act, mask);
     CHECK_OK(attention_fwd(&t->ex, f));
     AttentionBwd a = make_bwd(t, &f);
