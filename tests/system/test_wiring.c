@@ -404,6 +404,18 @@ static void bench_times_steps_of_the_configuration(void **state)
     CHECK_NEAR(gflops * p50 / mflop, 1, 0.1);
 }
 
+/* Where nobody watches, the first line is told, the last one, and in between one now and then. */
+static void progress_is_told_every_so_many_steps(void **state)
+{
+    Lab *lab = *state;
+    Outcome o =
+        RUN(lab, "log", "train", "../tiny.yaml", "train.steps=5", "train.log_every=2", SHARDS);
+    CHECK_EXIT(o, 0);
+    CHECK(strstr(o.err, "step 1/5 ") == NULL);
+    CHECK_SAYS(o.err, "step 2/5 ");
+    CHECK_SAYS(o.err, "step 5/5 ");
+}
+
 /* Shares of a peak count the model's work, not what is done twice to save memory. */
 static void recompute_does_not_raise_the_share(void **state)
 {
@@ -647,6 +659,7 @@ int main(void)
         LAB_TEST(evaluations_and_checkpoints_change_no_step),
         LAB_TEST(bench_times_steps_of_the_configuration),
         LAB_TEST(recompute_does_not_raise_the_share),
+        LAB_TEST(progress_is_told_every_so_many_steps),
         LAB_TEST(generate_draws_as_its_options_say),
         LAB_TEST(end_of_text_ends_a_text),
         LAB_TEST(batches_depend_on_the_seed_and_on_shuffling_alone),
