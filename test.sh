@@ -5,7 +5,8 @@
 # lints; three planted bugs. Each lint, each corpus and each planted bug counts as a test. A table says
 # what each stage took; the last line adds everything up; success is when nothing failed.
 # test.sh long (make test-long): what takes too long for every change. The meshes with all of their
-# steps under both sanitizers, small limits and failing allocations, clang's analyzer on every path.
+# steps under both sanitizers, small limits and failing allocations, cppcheck, and clang's analyzer on
+# every path.
 cd "$(dirname "$0")" || exit 1
 tools/packages test || exit 1
 
@@ -91,7 +92,7 @@ else
     stage 'thread: comm and mesh tests' in_config tsan test-mesh
     stage 'MPI: ranks as processes, of srun, on two hosts' in_config release test-mpi
     stage 'CUDA: everything compiles and links' kernels
-    stage 'lints' tools/lint
+    stage 'lints' tools/lint quick
     stage 'three planted bugs' mutants
 fi
 
