@@ -30,6 +30,8 @@ typedef enum MeshGroup {
     GROUP_EP,           /* share the experts of a layer */
     GROUP_CP,           /* share a sequence */
     GROUP_PP,           /* one of each stage */
+    GROUP_MADE,         /* so many mesh_make makes */
+    GROUP_MIRROR = GROUP_MADE, /* two stages that hold the same parameters: train/ makes it */
     GROUP_COUNT
 } MeshGroup;
 

@@ -249,7 +249,7 @@ int params_layer(const ParamTable *t, int layer, int *first)
 static Tensor under_way(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
                         ParamBuffer b)
 {
-    int64_t at = k->layer % 2 * t->layer_elems;
+    int64_t at = params_place(k->layer) * t->layer_elems;
     if (k->hold == HOLD_EXPERT && k > t->bucket && k[-1].layer == k->layer &&
         k[-1].hold == HOLD_DENSE)
         at += k[-1].n;

@@ -146,6 +146,9 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);
 
+/* Which of the two places under way a layer's buckets lie in. */
+static inline int params_place(int layer) { return layer % 2; }
+
 /* The buckets of a layer: [*first, return value). */
 int params_layer(const ParamTable *t, int layer, int *first);
 /* A bucket in a buffer that is not shared out, or the own part of one wherever it is; and whole

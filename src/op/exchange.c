@@ -508,8 +508,10 @@ static Status shift(Comm *c, const Collective *a)
 Status exchange_collective_cpu(Exec *ex, const void *args)
 {
     const Collective *a = args;
-    Comm *c = a->group != GROUP_WORLD && ex->mesh != NULL ? ex->mesh->group[a->group]
-                                                          : axis_of(ex, (Axis)a->axis);
+    bool by_axis = a->group == GROUP_WORLD && a->axis != AXIS_DP;
+    Comm *c = ex->mesh == NULL ? NULL
+              : by_axis        ? mesh_axis(ex->mesh, (Axis)a->axis)
+                               : ex->mesh->group[a->group];
     TRY(peers(ex, "exchange_collective", a->ranks, c));
     if (a->kind == COMM_ALL_GATHER) return comm_all_gather(c, &a->in, &a->out);
     if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);

@@ -78,7 +78,7 @@ typedef struct Collective {
     Tensor in, out; /* (rows, C) of one type */
     OpComm kind;
     int axis;        /* of the mesh */
-    MeshGroup group; /* GROUP_WORLD: that of the axis */
+    MeshGroup group; /* GROUP_WORLD with another axis than dp: that of the axis */
     int64_t ranks;
 } Collective;
 

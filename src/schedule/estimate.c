@@ -41,7 +41,7 @@ ScheduleShape estimate_shape(const EstimateInput *in)
     double input = fmin(fmax(1, round(part * sum[1])), SHARES - 1 - forward);
     return (ScheduleShape){ in->stages, in->chunks, in->micros,
                             forward,    input,      SHARES - forward - input,
-                            in->blocks };
+                            .blocks = in->blocks };
 }
 
 /* Costs as the nodes of a graph name them. */
@@ -88,14 +88,18 @@ typedef struct Matrix {
     double row[PAIR_STATE][PAIR_STATE];
 } Matrix;
 
-/* One phase after the lane's last and its own pass's last. */
+/* One part after the lane's last and its own pass's last; a backward's combine after the weight
+ * gradients of the block before it, too, whose memory it takes. */
 static void add_phase(Matrix *m, const BlockPhase *x, double cost)
 {
     double *lane = m->row[x->phase % 2 == 0 ? PAIR_COMPUTE : PAIR_COMM];
     double *pass = m->row[x->kind == ACTION_FORWARD ? PAIR_FORWARD : PAIR_BACKWARD];
     bool weight = x->kind == ACTION_BACKWARD_WEIGHT;
+    bool opens = x->kind == ACTION_BACKWARD_INPUT && x->phase == PHASE_COMBINE;
     for (int i = 0; i < PAIR_STATE; i++) {
-        double end = (weight ? lane[i] : later(lane[i], pass[i])) + cost;
+        double before = weight ? lane[i] : later(lane[i], pass[i]);
+        if (opens) before = later(before, m->row[PAIR_COMPUTE][i]);
+        double end = before + cost;
         lane[i] = end;
         if (!weight) pass[i] = end;
     }
@@ -116,6 +120,7 @@ static Matrix pair_matrix(const EstimateInput *in, const GraphPairing *p)
     for (int i = 0; i < PAIR_STATE; i++) {
         for (int k = 0; k < PAIR_STATE; k++) m.row[i][k] = i == k ? 0 : -INFINITY;
     }
+    m.row[PAIR_FORWARD][PAIR_COMM] = 0; /* the forward before it has left its memory */
     for (int block = 0; block < in->blocks; block++) {
         for (int k = 0; k < BLOCK_PHASES; k++) {
             const BlockPhase *x = &block_phases[k];
@@ -162,6 +167,11 @@ static void follow_memory(const PairWalk *w, const GraphPair *x, const GraphPair
     r->peak = later(r->peak, r->live);
 }
 
+static double backward_begins(const double begin[PAIR_STATE])
+{
+    return later(later(begin[PAIR_COMM], begin[PAIR_BACKWARD]), begin[PAIR_COMPUTE]);
+}
+
 static void walk_pair(const PairWalk *w, const GraphPair *x, double *out)
 {
     const GraphPairing *p = &w->g->pairing[x->pairing];
@@ -177,7 +187,7 @@ static void walk_pair(const PairWalk *w, const GraphPair *x, double *out)
     if (p->place[0] >= 0) { /* the last phase of forward writes the output, the last of its lane */
         const BlockPhase first = { ACTION_FORWARD, PHASE_ATTENTION };
         const BlockPhase last = { ACTION_FORWARD, PHASE_COMBINE };
-        out[PAIR_READ] = later(begin[PAIR_COMPUTE], begin[PAIR_FORWARD]);
+        out[PAIR_READ] = later(later(begin[PAIR_COMPUTE], begin[PAIR_FORWARD]), begin[PAIR_COMM]);
         out[PAIR_READ] += phase_cost(w->in, p, &first);
         double end = t[x->out[0]] + phase_cost(w->in, p, &last);
         out[PAIR_FORWARD] = later(out[PAIR_FORWARD], end);
@@ -189,14 +199,14 @@ static void walk_pair(const PairWalk *w, const GraphPair *x, double *out)
         const BlockPhase first = { ACTION_BACKWARD_INPUT, PHASE_COMBINE };
         const BlockPhase last = { ACTION_BACKWARD_INPUT, PHASE_ATTENTION };
         const BlockPhase weight = { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION };
-        out[PAIR_READ + 1] = later(begin[PAIR_COMM], begin[PAIR_BACKWARD]);
+        out[PAIR_READ + 1] = backward_begins(begin);
         out[PAIR_READ + 1] += phase_cost(w->in, p, &first);
         double end = t[x->out[1]] + phase_cost(w->in, p, &last);
         out[PAIR_BACKWARD] = later(out[PAIR_BACKWARD], end);
         out[PAIR_COMPUTE] = later(out[PAIR_COMPUTE], end + phase_cost(w->in, p, &weight));
     }
     if (w->in->slot != NULL) {
-        follow_memory(w, x, p, later(begin[PAIR_COMM], begin[PAIR_BACKWARD]));
+        follow_memory(w, x, p, backward_begins(begin));
     }
 }
 
@@ -405,7 +415,7 @@ static Status find_slots(Estimator *e, const EstimateInput *in, const Line *l, G
 Status estimate_passes(Estimator *e, const EstimateInput *in, unsigned *out)
 {
     Graph *g = NULL;
-    ScheduleShape s = { in->stages, in->chunks, in->micros, 1, 1, 1, in->blocks };
+    ScheduleShape s = { in->stages, in->chunks, in->micros, 1, 1, 1, .blocks = in->blocks };
     TRY(schedule_legal(in->schedule, &s));
     Line l = line_of(in);
     TRY(find_slots(e, in, &l, &g));
@@ -449,7 +459,7 @@ static Status find_step(Estimator *e, const EstimateInput *in, double *step)
 
 Status estimate(Estimator *e, const EstimateInput *in, Estimate *out)
 {
-    ScheduleShape s = { in->stages, in->chunks, in->micros, 1, 1, 1, in->blocks };
+    ScheduleShape s = { in->stages, in->chunks, in->micros, 1, 1, 1, .blocks = in->blocks };
     Estimate x = { .rank = e->rank };
     TRY(schedule_legal(in->schedule, &s));
     TRY(find_step(e, in, &x.step_s));

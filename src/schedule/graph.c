@@ -51,7 +51,7 @@ static int pass_number(const Build *b, const Program *p, const Action *a)
 {
     int kind = is_forward(a) ? 0 : a->kind == ACTION_BACKWARD_WEIGHT ? 2 : 1;
     int at = 3 * order_index(p, (Place){ p->rank, a->chunk }, a->micro) + kind;
-    return b->transfers + (p->phases > 0 ? b->pair[at] : at);
+    return b->transfers + (p->phased ? b->pair[at] : at);
 }
 
 static Raw *number(Build *b, int i)
@@ -77,16 +77,22 @@ static void take_wait(Build *b, const Walk *w, const Action *a, int event, Raw *
         r->wait[is_send(a) ? WRITER : READER] = pass_number(b, w->p, x);
 }
 
+static int part_of(const Program *p, const Action *a)
+{
+    return action_row(p, a)->at[a->first].part;
+}
+
 /* A pair begins with the backward's combine or the forward's attention, whichever is first. */
 static void begin_phases(Build *b, Walk *w, const Action *a)
 {
     int place = w->p->rank * w->p->chunks + a->chunk;
     int at = 3 * order_index(w->p, (Place){ w->p->rank, a->chunk }, a->micro) + !is_forward(a);
     const Action *before = &w->p->at[w->last];
-    if (is_forward(a) && a->phase != PHASE_ATTENTION) return;
-    if (!is_forward(a) && a->phase != PHASE_COMBINE) return;
+    if (is_forward(a) && part_of(w->p, a) != PHASE_ATTENTION) return;
+    if (!is_forward(a) && part_of(w->p, a) != PHASE_COMBINE) return;
     bool joins =
-        is_forward(a) && before->kind == ACTION_BACKWARD_INPUT && before->phase == PHASE_COMBINE;
+        is_forward(a) && before->kind == ACTION_BACKWARD_INPUT &&
+        part_of(w->p, before) == PHASE_COMBINE;
     b->pair[at] = joins ? w->lane - b->transfers : at;
     Raw *r = number(b, b->transfers + b->pair[at]);
     if (!joins) r->wait[LANE] = w->lane;
@@ -127,7 +133,7 @@ static void add_action(Build *b, Walk *w, int i)
     bool transfer = action_is_transfer(a->kind), weight = a->kind == ACTION_BACKWARD_WEIGHT;
     if (transfer) {
         begin_transfer(b, w, a);
-    } else if (w->p->phases > 0) {
+    } else if (w->p->phased) {
         if (weight) return;
         begin_phases(b, w, a);
         w->last = i;
@@ -135,7 +141,7 @@ static void add_action(Build *b, Walk *w, int i)
         begin_pass(b, w, a);
     }
     int at = transfer ? transfer_number(w->p, a) : w->lane;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < ACTION_WAITS; k++) {
         if (a->wait[k] >= 0) take_wait(b, w, a, a->wait[k], &b->raw[at]);
     }
 }
@@ -357,7 +363,7 @@ static Status build(Build *b)
         ArenaMark mark = arena_mark(b->scratch);
         out->entries = p->entries;
         TRY(add_rank(b, p));
-        if (p->phases == 0) TRY(live_peaks(b, p, out));
+        if (!p->phased) TRY(live_peaks(b, p, out));
         arena_release(b->scratch, mark);
     }
     return emit_graph(b);

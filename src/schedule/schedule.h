@@ -28,7 +28,9 @@ enum {
 typedef struct ScheduleShape {
     int stages, chunks, micros;    /* chunks: on each rank */
     double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */
-    int blocks;                    /* of a chunk; only where passes are taken apart */
+    int blocks;                    /* of the largest chunk; only where passes are taken apart */
+    const Chunk *chunk;            /* by stage; NULL: chunk_of_blocks */
+    ScheduleShards shards;
 } ScheduleShape;
 
 /* One pass on one rank; the order of a rank is a list of these. */
@@ -53,7 +55,7 @@ typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
     int chunks_least, chunks_most, micros_least; /* of a rank; micro-batches a stage */
-    bool phases;        /* passes are taken apart, and pairs run phase by phase */
+    bool phases;        /* passes are taken apart, and pairs run part by part */
     bool irregular;     /* the order may never repeat, however many micro-batches there are */
     HandOrder *by_hand; /* or */
     SearchedOrder *search;

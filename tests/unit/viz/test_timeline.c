@@ -313,7 +313,7 @@ static void simulate(Folder *f, const char *name, int stages, int micros)
     const ScheduleDesc *d = NULL;
     Pipeline p;
     Simulation s;
-    const ScheduleShape shape = { stages, 1, micros, 1, 1, 1, 1 };
+    const ScheduleShape shape = { stages, 1, micros, 1, 1, 1, .blocks = 1 };
     const SimCost cost = { .duration = pass_s, .slot = slot_bytes, .entry_bytes = 5e8 };
     double weights[512];
     for (int i = 0; i < 512; i++) weights[i] = 1e10 + i;
