@@ -1,11 +1,10 @@
 /* The ops of exchange.h: what is the same for all kinds of exchange, and the table of them. */
 #include "op/exchange.h"
 
-#include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/moe_tiles.h"
 
-enum { PIECE = 512 }; /* columns that a thread holds on the stack */
+#include <string.h>
 
 const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS] = {
 #define EXCHANGE(KIND, name) &exchange_##name,
@@ -220,58 +219,6 @@ size_t exchange_place_workspace(const Exec *ex, const void *args)
     return (size_t)a->ranks * sizeof(int32_t);
 }
 
-/* Sums */
-
-static void add_row(const Tensor *t, int64_t first, int64_t n, float *sum)
-{
-    if (t->data == NULL) return;
-    float buffer[PIECE];
-    const float *row = row_load(t, first, n, buffer);
-#pragma omp simd
-    for (int64_t d = 0; d < n; d++) sum[d] += row[d];
-}
-
-/* Columns [d0, d0 + n) of one token. Without places, its row is the token's. */
-static void unpack_piece(const ExchangeCombine *a, const Tensor *back, int64_t token, int64_t d0,
-                         int64_t n)
-{
-    const int32_t *place = a->place.data;
-    int64_t D = tensor_cols(&a->y), K = place == NULL ? 1 : tensor_cols(&a->place);
-    float sum[PIECE];
-    memset(sum, 0, (size_t)n * sizeof *sum);
-    for (int64_t k = token * K; k < (token + 1) * K; k++) {
-        int64_t row = place == NULL ? token : place[k];
-        if (row >= 0) add_row(back, row * D + d0, n, sum);
-    }
-    add_row(&a->shared, token * D + d0, n, sum);
-    add_row(&a->residual, token * D + d0, n, sum);
-    row_store(&a->y, token * D + d0, n, sum);
-}
-
-static void unpack_weight(const ExchangeCombine *a, const Tensor *back, int64_t token)
-{
-    int64_t K = tensor_cols(&a->place);
-    const int32_t *place = (const int32_t *)a->place.data + token * K;
-    float *weight = (float *)a->weight.data + token * K;
-    memset(weight, 0, (size_t)K * sizeof *weight);
-    for (int64_t i = 0; i < K; i++) {
-        const float *from = place[i] < 0 ? NULL : (const float *)back->data + place[i] * K;
-        for (int64_t k = 0; from != NULL && k < K; k++) weight[k] += from[k];
-    }
-}
-
-Status exchange_unpack_cpu(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
-{
-    int64_t N = a->y.dim[0], D = tensor_cols(&a->y);
-#pragma omp parallel for schedule(static) num_threads(ex->threads)
-    for (int64_t n = 0; n < N; n++) {
-        for (int64_t d = 0; d < D; d += PIECE)
-            unpack_piece(a, &back->x, n, d, D - d < PIECE ? D - d : PIECE);
-        if (back->weight.data != NULL) unpack_weight(a, &back->weight, n);
-    }
-    return OK;
-}
-
 /* To other ranks and back */
 
 static Status peers(const Exec *ex, const char *op, int64_t ranks, Comm *c)
@@ -301,6 +248,21 @@ Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
     return out;
 }
 
+/* Where ops run, below all decorators: rows that never came are no port of this op. */
+Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
+{
+    const Backend *b = exec_bottom(ex);
+    const OpDesc *sum = op_desc(OP_MOE_COMBINE);
+    const MoeCombine y = { .out = back->x,
+                           .slot_row = a->place,
+                           .shared = a->shared,
+                           .residual = a->residual,
+                           .y = a->y };
+    const MoeCombine weight = { .out = back->weight, .slot_row = a->place, .y = a->weight };
+    TRY(b->run(ex, ex->depth - 1, sum, &y));
+    return back->weight.data == NULL ? OK : b->run(ex, ex->depth - 1, sum, &weight);
+}
+
 Status exchange_any(Comm *c) { return (void)c, OK; }
 
 size_t exchange_dispatch_workspace(const Exec *ex, const void *args)
@@ -317,28 +279,18 @@ size_t exchange_combine_workspace(const Exec *ex, const void *args)
     return exchange_kinds[a->kind]->combine_workspace(a);
 }
 
-size_t exchange_dispatch_cuda_workspace(const Exec *ex, const void *args)
-{
-    return exchange_dispatch_workspace(ex, args);
-}
-
-size_t exchange_combine_cuda_workspace(const Exec *ex, const void *args)
-{
-    return exchange_combine_workspace(ex, args);
-}
-
-Status exchange_dispatch_run(Exec *ex, const ExchangeDispatch *a, const ExchangeSteps *s)
+Status exchange_dispatch_run(Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l)
 {
     Comm *c = axis_of(ex, AXIS_EP);
     TRY(peers(ex, "exchange_dispatch", a->ranks, c));
-    return s->dispatch(ex, c, a, &s->local);
+    return exchange_kinds[a->kind]->dispatch(ex, c, a, l);
 }
 
-Status exchange_combine_run(Exec *ex, const ExchangeCombine *a, const ExchangeSteps *s)
+Status exchange_combine_run(Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l)
 {
     Comm *c = axis_of(ex, AXIS_EP);
     TRY(peers(ex, "exchange_combine", a->ranks, c));
-    return s->combine(ex, c, a, &s->local);
+    return exchange_kinds[a->kind]->combine(ex, c, a, l);
 }
 
 Status exchange_dispatch_cpu(Exec *ex, const void *args)

@@ -1,12 +1,11 @@
 /*
- * What all kinds of exchange, or several, do on a GPU: launches on the stream of comm's calls, so
- * nothing waits.
+ * What all kinds of exchange do on a GPU: launches on the stream of comm's calls, so nothing waits.
  *
  * Places: a block for each rank walks the tokens, a thread a token, and counts those before it by
  * ballots: a place is decided by position alone. index is read once for each rank, but it is small
- * and stays in L2. Unpacking is bound by memory: each row is read and written once.
+ * and stays in L2.
  */
-#include "op/pack.cuh"
+#include "op/kernel.cuh"
 
 #include "op/exchange.h"
 
@@ -76,75 +75,7 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
     return kernel_status("exchange_place");
 }
 
-/* Combine: y_n = sum over the token's places of their rows + shared_n + residual_n */
-
-template <typename T> struct Unpack {
-    const T *rows;
-    const int32_t *place;       /* or NULL: a row a token */
-    const T *shared, *residual; /* or NULL */
-    T *y;
-    const float *rows_weight; /* or NULL */
-    float *weight;
-    int64_t N, K, D;
-};
-
-template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void unpack_add(const T *row, float (&sum)[P])
-{
-    float v[P];
-    load<WIDE>(row, v);
-#pragma unroll
-    for (int i = 0; i < P; i++) sum[i] += v[i];
-}
-
-template <typename T, bool WIDE> static __global__ void exchange_unpack_kernel(Unpack<T> a)
-{
-    constexpr int P = WIDE ? PACK<T> : 1;
-    int64_t n = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (n >= a.N) return;
-    for (int64_t d = (int64_t)threadIdx.x * P; d < a.D; d += (int64_t)blockDim.x * P) {
-        float sum[P] = {};
-#pragma unroll 4
-        for (int64_t k = 0; k < a.K; k++) {
-            int64_t row = a.place == NULL ? n : a.place[n * a.K + k];
-            if (row >= 0) unpack_add<T, WIDE>(a.rows + row * a.D + d, sum);
-        }
-        if (a.shared != NULL) unpack_add<T, WIDE>(a.shared + n * a.D + d, sum);
-        if (a.residual != NULL) unpack_add<T, WIDE>(a.residual + n * a.D + d, sum);
-        store<WIDE>(a.y + n * a.D + d, sum);
-    }
-    if (a.rows_weight == NULL) return;
-    for (int64_t k = threadIdx.x; k < a.K; k += blockDim.x) {
-        float sum = 0;
-        for (int64_t i = 0; i < a.K; i++) {
-            int64_t row = a.place[n * a.K + i];
-            if (row >= 0) sum += a.rows_weight[row * a.K + k];
-        }
-        a.weight[n * a.K + k] = sum;
-    }
-}
-
-extern "C" Status exchange_unpack_cuda(struct Exec *ex, const ExchangeCombine *a,
-                                       const ExchangeRows *back)
-{
-    int64_t D = tensor_cols(&a->y), N = a->y.dim[0];
-    return launch_packed(
-        "exchange_combine", a->y.dtype,
-        { a->y.data, back->x.data, a->shared.data, a->residual.data }, { D },
-        [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            Unpack<T> u = {};
-            u.rows = (const T *)back->x.data, u.y = (T *)a->y.data;
-            u.place = (const int32_t *)a->place.data;
-            u.shared = (const T *)a->shared.data, u.residual = (const T *)a->residual.data;
-            u.rows_weight = (const float *)back->weight.data, u.weight = (float *)a->weight.data;
-            u.N = N, u.K = u.place == NULL ? 1 : tensor_cols(&a->place), u.D = D;
-            dim3 block = row_block(D / (wide ? PACK<T> : 1));
-            exchange_unpack_kernel<T, wide><<<grid_of(N, block.y), block, 0, exec_stream(ex)>>>(u);
-        });
-}
-
-static const ExchangeSteps *const on_gpu[EXCHANGE_KINDS] = {
+static const ExchangeLocal *const on_gpu[EXCHANGE_KINDS] = {
 #define EXCHANGE(KIND, name) &exchange_##name##_cuda,
 #include "op/exchange.def"
 #undef EXCHANGE

@@ -79,34 +79,18 @@ typedef struct Collective {
     int64_t ranks;
 } Collective;
 
-/* Rows on their way: what goes out of dispatch, what has come back to combine. In the workspace. */
+/* What a step and its kernels have in common beside the op's arguments, as the kind needs it. */
 typedef struct ExchangeRows {
-    Tensor x, index, weight; /* (M, ...), data NULL where they do not travel */
+    int rank;                /* this one, of those that exchange */
+    const CommWindow *peers; /* memory of theirs that the kind has opened; NULL: none */
+    Tensor x, index, weight; /* rows in the workspace; data NULL where they do not travel */
 } ExchangeRows;
 
-/* For kinds whose steps are the same calls of comm on both backends: what lies between the calls. A
- * kind sets those that its steps use. */
+/* What the steps of a kind run on one backend, between their calls of comm or instead of them. */
 typedef struct ExchangeLocal {
-    /* Rows to their places, with numbers of experts as their rank counts them. */
-    Status (*pack)(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
-    /* Numbers of all experts to those of `here` from `first` on, -1 for others. */
-    Status (*keep_own)(struct Exec *ex, const Tensor *index, int64_t first, int64_t here);
-    /* y and weight, from the rows at the tokens' places, or without places from a row a token. */
-    Status (*unpack)(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
+    Status (*dispatch_rows)(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows);
+    Status (*combine_rows)(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *rows);
 } ExchangeLocal;
-
-typedef Status ExchangeDispatchStep(struct Exec *ex, Comm *c, const ExchangeDispatch *a,
-                                    const ExchangeLocal *l);
-typedef Status ExchangeCombineStep(struct Exec *ex, Comm *c, const ExchangeCombine *a,
-                                   const ExchangeLocal *l);
-
-/* A kind on one backend. Each step is whole: by which calls of comm, or by stores into whose memory
- * (comm_window), rows come and go is the kind's own affair. c has as many ranks as a says. */
-typedef struct ExchangeSteps {
-    ExchangeDispatchStep *dispatch;
-    ExchangeCombineStep *combine;
-    ExchangeLocal local; /* what the steps are given as l */
-} ExchangeSteps;
 
 typedef struct ExchangeDesc {
     const char *name;
@@ -123,7 +107,11 @@ typedef struct ExchangeDesc {
     /* Bytes at ex->workspace, on both backends. */
     size_t (*dispatch_workspace)(const ExchangeDispatch *a);
     size_t (*combine_workspace)(const ExchangeCombine *a);
-    ExchangeSteps cpu; /* CUDA's are exchange_NAME_cuda: only builds with CUDA have them */
+    /* Whole steps, for both backends: by which calls of comm, or by stores into whose memory
+     * (comm_window), rows come and go is the kind's own affair. c has as many ranks as a says. */
+    Status (*dispatch)(struct Exec *ex, Comm *c, const ExchangeDispatch *a, const ExchangeLocal *l);
+    Status (*combine)(struct Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l);
+    ExchangeLocal cpu; /* a GPU's is exchange_NAME_cuda, in exchange_NAME.cu */
 } ExchangeDesc;
 
 #ifdef __cplusplus
@@ -135,12 +123,9 @@ extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
 /* "|alltoall|allgather": a bar before each name. */
 extern const char exchange_names[];
 
-/* What makes up kind `name`, to be found by its name; the steps where both backends share them. */
 #define EXCHANGE(KIND, name)                                                                       \
     extern const ExchangeDesc exchange_##name;                                                     \
-    extern const ExchangeSteps exchange_##name##_cuda;                                             \
-    ExchangeDispatchStep exchange_##name##_dispatch;                                               \
-    ExchangeCombineStep exchange_##name##_combine;
+    extern const ExchangeLocal exchange_##name##_cuda;
 #include "op/exchange.def"
 #undef EXCHANGE
 
@@ -148,16 +133,16 @@ extern const char exchange_names[];
  * repetition and uniformly, lie in: groups (1 - C(e - e/groups, k) / C(e, k)). */
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
 
-/* The two ops, by the steps of their kind on a backend. */
-Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeSteps *s);
-Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const ExchangeSteps *s);
+/* The two ops, with what their kind has for a backend. */
+Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l);
+Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l);
 
-/* For kinds, what several have in common. exchange_any: all groups can. exchange_copied: the cost
- * where rows lie in memory of both sides. */
+/* What several kinds have in common. exchange_any: all groups can. exchange_copied: the cost where
+ * rows are written on both sides. exchange_unpack: y and weight, from the rows at the tokens' places,
+ * or without places from a row a token. */
 Status exchange_any(Comm *c);
 struct OpCost exchange_copied(const Rows *received, int64_t ranks, double row, double home);
-Status exchange_unpack_cpu(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
-Status exchange_unpack_cuda(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
+Status exchange_unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
 
 /* Bytes of `rows` rows like those of t, if there are any; they themselves, at *at, which goes on
  * behind them. */

@@ -25,35 +25,34 @@ static size_t combine_workspace(const ExchangeCombine *a)
     return adds(a) ? exchange_rows_bytes(&a->x, a->y.dim[0]) : 0;
 }
 
-static Status keep_own_cpu(Exec *ex, const Tensor *index, int64_t first, int64_t here)
+/* Numbers of all experts to those of this rank. */
+static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows)
 {
     (void)ex;
-    int32_t *at = index->data;
-    for (int64_t i = 0; i < tensor_elems(index); i++)
+    int32_t *at = a->rows_index.data;
+    int64_t here = a->experts / a->ranks, first = rows->rank * here;
+    for (int64_t i = 0; i < tensor_elems(&a->rows_index); i++)
         at[i] = exchange_local_expert(at[i], first, here);
     return OK;
 }
 
-Status exchange_allgather_dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a,
-                                   const ExchangeLocal *l)
+static Status dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a, const ExchangeLocal *l)
 {
     TRY(comm_all_gather(c, &a->x, &a->rows));
     if (a->index.data == NULL) return OK;
     TRY(comm_all_gather(c, &a->weight, &a->rows_weight));
     TRY(comm_all_gather(c, &a->index, &a->rows_index));
-    int64_t here = a->experts / a->ranks;
-    return l->keep_own(ex, &a->rows_index, c->rank * here, here);
+    return l->dispatch_rows(ex, a, &(ExchangeRows){ .rank = c->rank });
 }
 
-Status exchange_allgather_combine(Exec *ex, Comm *c, const ExchangeCombine *a,
-                                  const ExchangeLocal *l)
+static Status combine(Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l)
 {
     if (a->rows_weight.data != NULL) TRY(comm_reduce_scatter(c, &a->rows_weight, &a->weight));
     if (!adds(a)) return comm_reduce_scatter(c, &a->x, &a->y);
     char *at = ex->workspace;
     ExchangeRows back = { .x = exchange_rows_at(&a->x, a->y.dim[0], &at) };
     TRY(comm_reduce_scatter(c, &a->x, &back.x));
-    return l->unpack(ex, a, &back);
+    return l->combine_rows(ex, a, &back);
 }
 
 const ExchangeDesc exchange_allgather = {
@@ -63,7 +62,7 @@ const ExchangeDesc exchange_allgather = {
     .cost = exchange_copied,
     .dispatch_workspace = dispatch_workspace,
     .combine_workspace = combine_workspace,
-    .cpu = { exchange_allgather_dispatch,
-             exchange_allgather_combine,
-             { .keep_own = keep_own_cpu, .unpack = exchange_unpack_cpu } },
+    .dispatch = dispatch,
+    .combine = combine,
+    .cpu = { keep_own_cpu, exchange_unpack },
 };

@@ -12,14 +12,12 @@ static __global__ void exchange_keep_own_kernel(int32_t *index, int64_t n, int64
     index[i] = e >= 0 && e < here ? (int32_t)e : -1;
 }
 
-static Status keep_own(struct Exec *ex, const Tensor *index, int64_t first, int64_t here)
+static Status keep_own(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows)
 {
-    int64_t n = tensor_elems(index);
-    exchange_keep_own_kernel<<<grid_of(n, 256), 256, 0, exec_stream(ex)>>>((int32_t *)index->data,
-                                                                           n, first, here);
+    int64_t n = tensor_elems(&a->rows_index), here = a->experts / a->ranks;
+    exchange_keep_own_kernel<<<grid_of(n, 256), 256, 0, exec_stream(ex)>>>(
+        (int32_t *)a->rows_index.data, n, rows->rank * here, here);
     return kernel_status("exchange_dispatch");
 }
 
-const ExchangeSteps exchange_allgather_cuda = { exchange_allgather_dispatch,
-                                                exchange_allgather_combine,
-                                                { NULL, keep_own, exchange_unpack_cuda } };
+const ExchangeLocal exchange_allgather_cuda = { keep_own, exchange_unpack };

@@ -108,8 +108,7 @@ static Status no_rows(Exec *ex, const Tensor *index, const Tensor *weight)
     return b->fill(ex, weight->data, 0, tensor_bytes(weight));
 }
 
-Status exchange_alltoall_dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a,
-                                  const ExchangeLocal *l)
+static Status dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a, const ExchangeLocal *l)
 {
     char *at = ex->workspace;
     int64_t m = a->rows.dim[0];
@@ -117,7 +116,7 @@ Status exchange_alltoall_dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a,
     out.index = exchange_rows_at(&a->index, m, &at);
     out.weight = exchange_rows_at(&a->weight, m, &at);
     TRY(no_rows(ex, &out.index, &out.weight));
-    TRY(l->pack(ex, a, &out));
+    TRY(l->dispatch_rows(ex, a, &out));
     Counts n;
     n.known = a->count.data != NULL;
     if (n.known) TRY(counts_read(ex, c, &a->count, at, n.to, n.from));
@@ -128,8 +127,7 @@ Status exchange_alltoall_dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a,
     return swap_blocks(ex, c, &out.weight, &a->rows_weight, &n);
 }
 
-Status exchange_alltoall_combine(Exec *ex, Comm *c, const ExchangeCombine *a,
-                                 const ExchangeLocal *l)
+static Status combine(Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l)
 {
     char *at = ex->workspace;
     ExchangeRows back = { .x = exchange_rows_at(&a->x, a->x.dim[0], &at) };
@@ -139,7 +137,7 @@ Status exchange_alltoall_combine(Exec *ex, Comm *c, const ExchangeCombine *a,
     if (n.known) TRY(counts_read(ex, c, &a->count, at, n.from, n.to));
     TRY(swap_blocks(ex, c, &a->x, &back.x, &n));
     if (back.weight.data != NULL) TRY(swap_blocks(ex, c, &a->rows_weight, &back.weight, &n));
-    return l->unpack(ex, a, &back);
+    return l->combine_rows(ex, a, &back);
 }
 
 const ExchangeDesc exchange_alltoall = {
@@ -150,7 +148,7 @@ const ExchangeDesc exchange_alltoall = {
     .cost = exchange_copied,
     .dispatch_workspace = dispatch_workspace,
     .combine_workspace = combine_workspace,
-    .cpu = { exchange_alltoall_dispatch,
-             exchange_alltoall_combine,
-             { .pack = pack_cpu, .unpack = exchange_unpack_cpu } },
+    .dispatch = dispatch,
+    .combine = combine,
+    .cpu = { pack_cpu, exchange_unpack },
 };

@@ -54,6 +54,4 @@ static Status pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRow
         });
 }
 
-const ExchangeSteps exchange_alltoall_cuda = { exchange_alltoall_dispatch,
-                                               exchange_alltoall_combine,
-                                               { pack, NULL, exchange_unpack_cuda } };
+const ExchangeLocal exchange_alltoall_cuda = { pack, exchange_unpack };
