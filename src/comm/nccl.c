@@ -455,53 +455,43 @@ static void group_free(Comm *c)
         (void)g->lib->MemFree(g->world->page);
 }
 
-static const CommTable table = {
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .barrier = barrier,
-    .send = send,
-    .recv = recv,
-    .test = test,
-    .wait = wait,
-    .split = split,
-    .again = again,
-    .free = group_free,
-    .abort = abort_all,
-};
+/* Of GPUs alone */
 
-/* Of NCCL alone */
+static void set_stream(Comm *c, void *stream) { group_of(c)->stream = stream; }
 
-void comm_set_stream(Comm *c, void *stream)
+static Status connect_pairs(Comm *c)
 {
-    if (c->table == &table) group_of(c)->stream = stream;
-}
-
-Status comm_connect(Comm *c)
-{
-    Group *g = c->table == &table ? group_of(c) : NULL;
-    if (g == NULL || g->nccl == NULL) return OK;
+    Group *g = group_of(c);
+    if (g->nccl == NULL) return OK;
     TRY(comm_barrier(g->host)); /* as in share_id */
     Tensor in = { g->world->page, DTYPE_I32, 1, { c->size } };
     Tensor out = { (int32_t *)g->world->page + c->size, DTYPE_I32, 1, { c->size } };
     return all_to_all(c, &in, &out);
 }
 
-Status comm_batch_begin(Comm *c)
+static Status batch_begin(Comm *c)
 {
-    Group *g = c->table == &table ? group_of(c) : NULL;
-    if (g == NULL || g->nccl == NULL) return OK;
+    Group *g = group_of(c);
+    if (g->nccl == NULL) return OK;
     TRY(begin(g, "a batch of transfers"));
     return nccl_status(g, g->call, g->lib->GroupStart());
 }
 
-Status comm_batch_end(Comm *c)
+static Status batch_end(Comm *c)
 {
-    Group *g = c->table == &table ? group_of(c) : NULL;
-    if (g == NULL || g->nccl == NULL) return OK;
-    return nccl_status(g, g->call, g->lib->GroupEnd());
+    Group *g = group_of(c);
+    return g->nccl == NULL ? OK : nccl_status(g, g->call, g->lib->GroupEnd());
+}
+
+static Status window(Comm *c, void *base, size_t bytes, void **peer)
+{
+    (void)bytes;
+    *peer = base;
+    if (c->size == 1) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "window of group %s on a GPU: memory of other GPUs is not mapped yet; take what "
+                "needs no window, or ranks as threads on the CPU (run.device=cpu)",
+                c->name);
 }
 
 /* Watching */
@@ -545,12 +535,12 @@ static Status look_at_groups(const GpuWorld *w)
     return OK;
 }
 
-Status comm_watch(Comm *c, double waited_s)
+static Status watch(Comm *c, double waited_s)
 {
-    if (c->table != &table || c->size == 1) return OK;
     Group *g = group_of(c);
     CommWorld *host = c->world;
     char why[COMM_WHY_BYTES];
+    if (c->size == 1) return OK;
     TRY(check_hope(g, "wait"));
     int by = host->transport->aborted(host->self, why);
     Status s = by < 0 ? look_at_groups(g->world) : FAIL(ERR_COMM, "rank %d failed: %s", by, why);
@@ -560,3 +550,26 @@ Status comm_watch(Comm *c, double waited_s)
     abort_all(c, why);
     return FAIL(ERR_COMM, "%s", why);
 }
+
+static const CommTable table = {
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .send = send,
+    .recv = recv,
+    .test = test,
+    .wait = wait,
+    .batch_begin = batch_begin,
+    .batch_end = batch_end,
+    .window = window,
+    .connect = connect_pairs,
+    .watch = watch,
+    .set_stream = set_stream,
+    .split = split,
+    .again = again,
+    .free = group_free,
+    .abort = abort_all,
+};

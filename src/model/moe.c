@@ -34,7 +34,7 @@ typedef struct MoeState {
 
 static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
 
-static bool gathers(const LayerRun *r) { return r->spec->exchange == EXCHANGE_ALLGATHER; }
+static const ExchangeDesc *kind(const LayerRun *r) { return exchange_kinds[r->spec->exchange]; }
 
 /* Rows that come here: `mean` on average, `most` at most; as many from each of `blocks`. */
 static Rows received(const LayerRun *r, double mean, double most, double blocks)
@@ -49,10 +49,10 @@ static Rows received(const LayerRun *r, double mean, double most, double blocks)
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t all = layer_tokens(r) * r->spec->ep;
-    if (!spread(r) || gathers(r)) return (Rows){ .bound = all, .expected = (double)all };
-    double distinct = exchange_distinct(m->experts, m->rule.top_k, r->spec->ep);
-    return received(r, (double)layer_tokens(r) * distinct, (double)all, (double)r->spec->ep);
+    int64_t n = layer_tokens(r), ranks = r->spec->ep;
+    if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
+    double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
+    return received(r, mean, (double)(n * ranks), (double)ranks);
 }
 
 /* Rows of the experts here; how many there are stands behind their offsets. On one rank these are
@@ -150,8 +150,8 @@ static Status prepare(LayerRun *r)
     if (spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
-        if (!gathers(r)) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
-        if (!gathers(r) && r->spec->exact)
+        if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
+        if (kind(r)->places && r->spec->exact)
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->count));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));

@@ -138,6 +138,13 @@ static Status join_mesh(Engine *e)
     return OK;
 }
 
+/* Can the ranks of the experts exchange as the configuration says? */
+static Status check_exchange(const Engine *e)
+{
+    if (e->ex.mesh == NULL || e->spec.ep == 1) return OK;
+    return exchange_kinds[e->spec.exchange]->can(e->mesh.group[GROUP_EP]);
+}
+
 static void leave_mesh(Engine *e)
 {
     if (!e->on_gpu || e->counting || e->shape.mesh == NULL) return;
@@ -148,7 +155,7 @@ static void leave_mesh(Engine *e)
 
 static bool reads_counts(const ModelSpec *s)
 {
-    return s->exact && s->ep > 1 && s->exchange == EXCHANGE_ALLTOALL;
+    return s->exact && s->ep > 1 && exchange_kinds[s->exchange]->places;
 }
 
 /* plan NULL: for counting. */
@@ -175,6 +182,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
                      &e->tables, &e->params));
     TRY(make_exec(e));
     TRY(join_mesh(e));
+    TRY(check_exchange(e));
     TRY(engine_make_arenas(e, plan));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
