@@ -279,7 +279,8 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
     ParamPiece none = { 0 };
     int64_t n = param_elems(p);
     if (p->first[b] < 0 || m->buffer[b].data == NULL) return none;
-    if (b == BUF_STATE) return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
+    if (b == BUF_STATE)
+        return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
     const ParamBucket *k = &t->bucket[p->bucket];
     int64_t part = t->shared_out[b] ? k->n / k->ranks : k->n;
     int64_t own = t->shared_out[b] ? k->own * part : 0, at = p->first[b] - k->first;

@@ -4,8 +4,7 @@
 bool piece_fits(const Piece *p, int64_t elems)
 {
     bool sane = p->first >= 0 && p->n > 0 && p->rows > 0 && p->stride >= p->n && p->n <= elems;
-    return sane && p->first <= elems - p->n &&
-           p->rows - 1 <= (elems - p->n - p->first) / p->stride;
+    return sane && p->first <= elems - p->n && p->rows - 1 <= (elems - p->n - p->first) / p->stride;
 }
 
 int64_t piece_seek(const Piece *p, int64_t element)

@@ -27,7 +27,7 @@ typedef struct Loading {
     int *param;                  /* which one an entry is of here; -1: none */
     int32_t *found;              /* of each entry */
     const ManifestEntry **chain; /* by (parameter, buffer): all of its entries; NULL: none */
-    int next; /* parameter expected next: a rank's entries come in table order */
+    int next;                    /* parameter expected next: a rank's entries come in table order */
 } Loading;
 
 static bool wanted(const Engine *e, const Param *p, ParamBuffer b)

@@ -250,9 +250,16 @@ Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, Manifes
                      int64_t *n)
 {
     char path[FILE_PATH_MAX], *text = NULL;
-    size_t bytes = 0, body = 0;
+    size_t bytes = 0;
     TRY(file_join(path, folder, MANIFEST_NAME));
     TRY(file_read_all(path, a, &text, &bytes));
+    return manifest_parse(path, text, bytes, a, info, entries, n);
+}
+
+Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
+                      ManifestEntry **entries, int64_t *n)
+{
+    size_t body = 0;
     TRY(verify(path, text, bytes, &body, info->sum));
     if (entries != NULL) {
         *n = 0;

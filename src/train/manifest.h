@@ -50,6 +50,10 @@ void manifest_close(Manifest *m); /* safe on { 0 } and after commit */
 Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, ManifestEntry **entries,
                      int64_t *n);
 
+/* The same of a text in memory, NUL-terminated, which is consumed. */
+Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
+                      ManifestEntry **entries, int64_t *n);
+
 /* ERR_FORMAT: some elements of a tensor of so many are in no entry of a chain, or in two. */
 Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems);
 

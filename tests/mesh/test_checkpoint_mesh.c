@@ -1,5 +1,6 @@
 /* Checkpoints over ranks, as threads: any mesh loads any mesh's to the bit, every element is
  * written once, and what goes wrong on one rank is known to all and costs at most the newest. */
+#include "harness/forge.h"
 #include "harness/many.h"
 
 #include "base/file.h"
@@ -221,6 +222,85 @@ static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
 {
     (void)state;
     check_all_pairs("moe.shared=1", LOADED);
+}
+
+/* Elements of the tensor that `e` holds all of, as an entry of another file. */
+static Status recut(ManifestShard *w, ManifestEntry e, const float *x, Piece piece,
+                    const char *file)
+{
+    uint64_t end = w->file.written_bytes;
+    float *part = malloc((size_t)piece_elems(&piece) * sizeof(float));
+    for (int64_t i = 0; i < piece_elems(&piece); i++) part[i] = x[piece_element(&piece, i)];
+    e.piece = piece;
+    e.file = file;
+    e.offset = (end + CHECKPOINT_ALIGN - 1) / CHECKPOINT_ALIGN * CHECKPOINT_ALIGN;
+    Status s = manifest_write_entry(w, &e, part);
+    free(part);
+    return s;
+}
+
+/* A lone rank's checkpoint as two ranks would have written it that cut matrices by column, and so
+ * that the left one has a third. */
+static Status recut_all(ManifestShard w[2], const char *folder, const ManifestEntry *e)
+{
+    char path[FILE_PATH_MAX];
+    const size_t bytes = (size_t)piece_elems(&e->piece) * sizeof(float);
+    const int64_t left = e->dim[1] / 3;
+    float *x = malloc(bytes);
+    TRY(file_join(path, folder, e->file));
+    TRY(file_read_at(path, e->offset, x, bytes));
+    Status s;
+    if (e->rank == 2 && left > 0) {
+        const Piece right = { left, e->dim[1] - left, e->dim[1], e->dim[0] };
+        s = recut(&w[1], *e, x, right, "right.bin");
+        if (s == OK) s = recut(&w[0], *e, x, (Piece){ 0, left, e->dim[1], e->dim[0] }, "left.bin");
+    } else {
+        s = recut(&w[0], *e, x, e->piece, "left.bin");
+    }
+    free(x);
+    return s;
+}
+
+static void cut_by_column(const char *folder)
+{
+    Arena a = { 0 }, text = { 0 };
+    Text lines = { 0 };
+    CheckpointInfo info;
+    ManifestEntry *entry = NULL;
+    ManifestShard w[2] = { { .lines = &lines }, { .lines = &lines } };
+    static const char *const files[2] = { "left.bin", "right.bin" };
+    int64_t n = 0;
+    CHECK_OK(arena_init(&a, "forge", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(arena_init(&text, "lines", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(text_init(&lines, &text));
+    CHECK_OK(manifest_read(folder, &a, &info, &entry, &n));
+    for (int i = 0; i < 2; i++) {
+        char path[FILE_PATH_MAX];
+        CHECK_OK(file_join(path, folder, files[i]));
+        CHECK_OK(manifest_sum_new(&a, &w[i].sum));
+        CHECK_OK(file_create_temp(&w[i].file, path, &a));
+    }
+    for (int64_t i = 0; i < n; i++) CHECK_OK(recut_all(w, folder, &entry[i]));
+    CHECK(w[0].file.written_bytes > 0 && w[1].file.written_bytes > w[0].file.written_bytes);
+    for (int i = 0; i < 2; i++) CHECK_OK(file_commit(&w[i].file));
+    forge_manifest(folder, &info, &lines, &a);
+    CHECK_OK(file_remove_tree(in_step(2, "rank-00000.bin")));
+    arena_free(&text);
+    arena_free(&a);
+}
+
+static void what_was_cut_by_column_is_loaded_by_any_mesh(void **state)
+{
+    (void)state;
+    RUN_CASE(.layout = &layouts[0], .dir = place, .body = save_two);
+    cut_by_column(in_step(2, ""));
+    for (int b = 0; b < LAYOUTS; b++) {
+        Status s = run_case((Case){ .layout = &layouts[b], .dir = place, .body = expect_two });
+        if (s != OK) fail_msg("to mesh %d: %s", b, status_message());
+    }
+    flip(in_step(2, "right.bin"), 200); /* no rank of some meshes wants it whole */
+    RUN_CASE(.layout = &layouts[0], .dir = place, .body = expect_one);
+    RUN_CASE(.layout = &layouts[6], .dir = place, .body = expect_one);
 }
 
 /* Two stages hold one table. */
@@ -505,6 +585,7 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
+        PLACE_TEST(what_was_cut_by_column_is_loaded_by_any_mesh),
         PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
         PLACE_TEST(no_element_is_written_twice),
         PLACE_TEST(a_save_without_a_thread_writes_the_same),
