@@ -2,6 +2,7 @@
  * weights, or resumed), steps, close. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
