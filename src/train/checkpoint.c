@@ -69,7 +69,8 @@ static Status match_entry(Loading *l, int64_t at)
 {
     ManifestEntry *entry = &l->entry[at];
     const Piece *in = &entry->piece;
-    int i = l->param[at] = find_param(l, entry->param);
+    int i = find_param(l, entry->param);
+    l->param[at] = i;
     l->found[at] = i < 0 ? ENTRY_UNKNOWN : ENTRY_DONE;
     if (i < 0) return OK;
     const Param *p = &l->e->params.at[i];
