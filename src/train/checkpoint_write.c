@@ -51,7 +51,7 @@ static bool saved_next(const Engine *e, Saved *s)
         if (!writes(e, s->param, s->buffer)) continue;
         s->piece = param_piece(&e->params, s->param, &e->memory, s->buffer);
         if (piece_elems(&s->piece.in) == 0) continue;
-        s->offset = (s->end + CHECKPOINT_ALIGN - 1) / CHECKPOINT_ALIGN * CHECKPOINT_ALIGN;
+        s->offset = manifest_offset(s->end);
         s->end = s->offset + (uint64_t)piece_elems(&s->piece.in) * sizeof(float);
         return true;
     }
@@ -83,8 +83,7 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
                             .buffer = s->buffer,
                             .rank = p->rank,
                             .dim = { p->dim[0], p->dim[1] },
-                            .piece = s->piece.in,
-                            .offset = s->offset };
+                            .piece = s->piece.in };
 }
 
 static Status write_shard(void *checkpointer)

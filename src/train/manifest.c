@@ -321,6 +321,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
     const size_t all = (size_t)piece_elems(&entry->piece) * sizeof(float);
     const size_t most = w->engine == NULL ? all : engine_piece_bytes(w->engine);
     numbers_writer(who, entry->buffer, w->step);
+    entry->offset = manifest_offset(w->file.written_bytes);
     TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
     for (size_t done = 0, n = 0; done < all; done += n) {
         const void *x = (const char *)at + done;

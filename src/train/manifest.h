@@ -66,8 +66,14 @@ typedef struct ManifestShard {
     Text *lines;
 } ManifestShard;
 
-/* An entry whose elements lie at `at`, at its offset of the file, and its line; sum is set here.
- * ERR_NUMERIC: numbers.h. */
+/* Where in its file an entry begins that comes after so many bytes. */
+static inline uint64_t manifest_offset(uint64_t bytes)
+{
+    return (bytes + CHECKPOINT_ALIGN - 1) / CHECKPOINT_ALIGN * CHECKPOINT_ALIGN;
+}
+
+/* An entry whose elements lie at `at`, behind those before it, and its line; offset and sum are set
+ * here. ERR_NUMERIC: numbers.h. */
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at);
 
 /* The elements that an entry and a piece have in common, to where that piece lies (data NULL: they

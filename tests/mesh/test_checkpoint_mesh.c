@@ -228,12 +228,10 @@ static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
 static Status recut(ManifestShard *w, ManifestEntry e, const float *x, Piece piece,
                     const char *file)
 {
-    uint64_t end = w->file.written_bytes;
     float *part = malloc((size_t)piece_elems(&piece) * sizeof(float));
     for (int64_t i = 0; i < piece_elems(&piece); i++) part[i] = x[piece_element(&piece, i)];
     e.piece = piece;
     e.file = file;
-    e.offset = (end + CHECKPOINT_ALIGN - 1) / CHECKPOINT_ALIGN * CHECKPOINT_ALIGN;
     Status s = manifest_write_entry(w, &e, part);
     free(part);
     return s;

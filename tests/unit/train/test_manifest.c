@@ -74,8 +74,7 @@ static Status write_piece(Lab *l, int rank, Piece piece, float (*of)(int64_t))
                             .buffer = BUF_MAIN,
                             .rank = 2,
                             .dim = { l->rows, l->columns },
-                            .piece = piece,
-                            .offset = (uint64_t)rank * CHECKPOINT_ALIGN };
+                            .piece = piece };
     for (int64_t i = 0; i < n; i++) x[i] = of(piece_element(&piece, i));
     TRY(manifest_sum_new(&l->arena, &w.sum));
     TRY(file_join(path, l->folder, name));
@@ -281,7 +280,7 @@ static void an_overlap_is_named_with_both_entries(void **state)
     check_pieces(columns, 2, "elements 3 to 3 of model.w (main) are in two entries");
     check_pieces(ranges, 2, "elements 12 to 13 of model.w (main) are in two entries");
     check_pieces(mixed, 3, "elements 9 to 9 of model.w (main) are in two entries");
-    check_pieces(ranges, 2, "rank-00001.bin at 64 and of rank-00000.bin at 0");
+    check_pieces(ranges, 2, "rank-00001.bin at 0 and of rank-00000.bin at 0");
 }
 
 static void a_wrong_byte_of_columns_is_found_by_who_reads_them_all(void **state)
@@ -295,10 +294,10 @@ static void a_wrong_byte_of_columns_is_found_by_who_reads_them_all(void **state)
     read_manifest(&l);
     CHECK_OK(file_join(path, l.folder, "rank-00001.bin"));
     int fd = open(path, O_WRONLY);
-    CHECK(pwrite(fd, "\x01", 1, 64 + 5 * 4) == 1 && close(fd) == 0); /* the sixth of its elements */
+    CHECK(pwrite(fd, "\x01", 1, 5 * 4) == 1 && close(fd) == 0); /* the sixth of its elements */
     CHECK_OK(read_piece(&l, piece_range(0, 6), x));
     CHECK_FAILS(read_piece(&l, piece_range(0, 24), x), ERR_FORMAT,
-                "the bytes of model.w (main) at 64 have sum");
+                "the bytes of model.w (main) at 0 have sum");
     CHECK_FAILS(manifest_read_entry(NULL, l.folder, &l.entry[1],
                                     &(ParamPiece){ .in = l.entry[1].piece }, &l.arena),
                 ERR_FORMAT, "rank-00001.bin: the bytes of model.w (main)");
