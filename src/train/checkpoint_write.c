@@ -6,7 +6,6 @@
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
 #include "train/manifest.h"
-#include "train/numbers.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -72,7 +72,7 @@ static Status write_text(Manifest *m, const char *text, size_t bytes)
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena)
 {
-    *m = (Manifest){ .arena = arena };
+    *m = (Manifest){ 0 };
     char path[FILE_PATH_MAX];
     Text header = { 0 };
     void *buffer = NULL;
@@ -292,8 +292,9 @@ Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int6
 {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, MANIFEST_NAME));
-    for (int64_t at = 0, next = elems; at < elems; at = next, next = elems) {
+    for (int64_t at = 0, next = 0; at < elems; at = next) {
         const ManifestEntry *holder = NULL;
+        next = elems;
         for (const ManifestEntry *e = chain; e != NULL; e = e->other) {
             int64_t i = piece_seek(&e->piece, at);
             if (i == piece_elems(&e->piece)) continue;

@@ -12,7 +12,6 @@ enum { MANIFEST_LINE_MAX = 512 }; /* of an entry */
 
 typedef struct Manifest {
     File file;
-    Arena *arena;
     void *sum; /* over all lines so far */
     int64_t entries;
 } Manifest;
