@@ -2,6 +2,7 @@
 
 #include "backend/gpu_state.h"
 #include "base/clock.h"
+#include "base/host_memory.h"
 #include "plan/hardware.h"
 #include "train/train.h"
 

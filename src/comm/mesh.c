@@ -178,7 +178,6 @@ Comm *mesh_axis(const Mesh *m, Axis axis)
     case AXIS_DP: return m->group[GROUP_STAGE];
     case AXIS_EP: return m->group[GROUP_EP];
     case AXIS_CP: return m->group[GROUP_CP];
-    case AXIS_TP:
     case AXIS_COUNT: break;
     }
     return NULL;

@@ -2,6 +2,7 @@
  * weights, or resumed), steps, close. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
@@ -338,8 +339,9 @@ static Status evaluate(Trainer *t)
                  &v));
     if (!t->speaks) return OK;
     TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
-    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&v),
-             eval_bits_per_byte(&v));
+    EvalSum all = eval_total(&v);
+    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&all),
+             eval_bits_per_byte(&all));
     return OK;
 }
 
