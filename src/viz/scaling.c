@@ -1,34 +1,42 @@
 /* scaling: curves over the number of GPUs, read and drawn. */
 #include "base/file.h"
+#include "trace/scan.h"
 #include "viz/page.h"
 #include "viz/pipeline_page.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
 /* ---- file ---- */
 
-static double number_of(const cJSON *object, const char *key)
+static double number_of(char *object, const char *key)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    bool good = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e18;
-    return good ? item->valuedouble : (double)NAN;
+    double v = scan_number_at(scan_member(object, key));
+    return v >= 0 && v < 1e18 ? v : (double)NAN;
 }
 
-static Status read_points(const char *path, const cJSON *root, Arena *a, Scaling *out)
+static Status text_of(char *object, const char *key, Arena *a, const char **out)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "scaling"), *item = NULL;
-    const char *title = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "title"));
+    const char *text = scan_string_at(scan_member(object, key));
+    return text != NULL ? arena_text(a, text, strlen(text), out) : OK;
+}
+
+Status scaling_read(const char *path, Arena *a, Scaling *out)
+{
+    char *text = NULL;
+    size_t bytes = 0;
     ScalingPoint *point = NULL;
-    int n = 0;
-    if (!cJSON_IsObject(root)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
-    if (title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
-    TRY(arena_text(a, title, strlen(title), &out->title));
+    Scaling curve = { 0 };
+    TRY(file_read_input(path, a, &text, &bytes));
+    Scan whole = scan_begin(text);
+    char *root = scan_skip(&whole);
+    if (!scan_end(&whole)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
+    char *list = scan_member(root, "scaling");
+    Scan s = scan_begin(list != NULL ? list : root);
     TRY(ARENA_ZEROED(a, SCALING_POINTS, &point));
-    cJSON_ArrayForEach(item, list)
-    {
-        const cJSON *reason = cJSON_GetObjectItemCaseSensitive(item, "reason");
+    for (scan_array(&s); scan_item(&s); curve.points++) {
+        char *item = scan_skip(&s);
+        int n = curve.points;
         ScalingPoint p = { number_of(item, "gpus"), number_of(item, "tokens_per_s_per_gpu"),
                            number_of(item, "efficiency"), NULL };
         if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus)))
@@ -36,25 +44,16 @@ static Status read_points(const char *path, const cJSON *root, Arena *a, Scaling
                         "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
                         "rises from point to point, of at most %d",
                         path, n + 1, SCALING_POINTS);
-        if (cJSON_IsString(reason))
-            TRY(arena_text(a, reason->valuestring, strlen(reason->valuestring), &p.reason));
-        point[n++] = p;
+        TRY(text_of(item, "reason", a, &p.reason));
+        point[n] = p;
     }
-    out->point = point;
-    out->points = n;
-    if (n > 0) return OK;
-    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
-}
-
-Status scaling_read(const char *path, Arena *a, Scaling *out)
-{
-    char *text = NULL;
-    size_t n = 0;
-    TRY(file_read_input(path, a, &text, &n));
-    cJSON *root = cJSON_ParseWithLength(text, n);
-    Status s = read_points(path, root, a, out);
-    cJSON_Delete(root);
-    return s;
+    TRY(text_of(root, "title", a, &curve.title));
+    if (curve.title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
+    if (curve.points == 0)
+        return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
+    curve.point = point;
+    *out = curve;
+    return OK;
 }
 
 /* ---- drawn ---- */
