@@ -1,16 +1,20 @@
 #include "viz/run_data.h"
 
+#include "base/file.h"
 #include "trace/scan.h"
-#include "viz/metrics_reader.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum {
     CHUNK_STEPS = 1 << 16,
     CHUNKS = 1 << 15, /* steps up to 2^31, as metrics.c takes them */
     LOAD_POINTS_LEAST = 100,
+    LINE_MOST_BYTES = 1 << 25,
 };
+
+static const int64_t STEP_MOST = INT32_MAX; /* 68 years at one a second */
 
 /* Number of the last line for a step; 0: none. Chunks are made where a step falls, so one absurd
  * step number costs one chunk. */
@@ -21,12 +25,100 @@ typedef struct Latest {
 typedef struct Build {
     RunData *d;
     Arena *a;
-    MetricsReader reader;
+    FileMap map;
+    char *text;                   /* of one line */
     Latest **chunk;               /* CHUNKS */
-    uint32_t line;                /* the number of this one, from 1 */
+    uint32_t line;                /* the number of this one, from 1; blank ones are not counted */
     RunLoad eval_load[RUN_NAMES]; /* of the last evaluation */
     double *table;                /* one line's load */
 } Build;
+
+/* ---- lines ---- */
+
+typedef enum LineKind { LINE_BAD, LINE_START, LINE_STEP, LINE_EVAL } LineKind;
+
+/* A number that is null or not there is NaN; text and raw values are NULL. Raw values are JSON
+ * arrays and objects, each to be scanned once. Everything points into Build.text. */
+typedef struct Line {
+    LineKind kind;
+    int64_t step;             /* >= 0 in a step or eval line */
+    const char *word, *model; /* word: the kind */
+    double given_step, params_total, params_active, roof_flops, sheet_flops;
+    double tokens, step_s, bits_per_byte, curve[RUN_CURVES];
+    char *moe_layers, *arenas_planned, *memory_bytes, *domains;
+    char *expert_load, *expert_load_by_domain, *again; /* again: "true..." or NULL */
+} Line;
+
+/* clang-format off */
+#define NUMBER(key, member) { key, SCAN_NUMBER, offsetof(Line, member) }
+#define RAW(member)         { #member, SCAN_RAW, offsetof(Line, member) }
+
+static const ScanField FIELD[] = {
+    { "kind", SCAN_TEXT, offsetof(Line, word) }, { "model", SCAN_TEXT, offsetof(Line, model) },
+    NUMBER("step", given_step), NUMBER("params_total", params_total),
+    NUMBER("params_active", params_active), NUMBER("roof_flops", roof_flops),
+    NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", tokens), NUMBER("step_s", step_s),
+    NUMBER("bits_per_byte", bits_per_byte), NUMBER("loss", curve[RUN_LOSS]),
+    NUMBER("aux_loss", curve[RUN_AUX_LOSS]), NUMBER("lr", curve[RUN_LR]),
+    NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
+    NUMBER("mfu", curve[RUN_MFU]), NUMBER("roof_share", curve[RUN_ROOF]),
+    NUMBER("clock_mhz", curve[RUN_CLOCK_MHZ]), NUMBER("power_w", curve[RUN_POWER_W]),
+    RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
+    RAW(expert_load_by_domain), RAW(again),
+};
+/* clang-format on */
+
+enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
+
+static LineKind kind_of(const char *word)
+{
+    if (strcmp(word, "start") == 0) return LINE_START;
+    if (strcmp(word, "step") == 0) return LINE_STEP;
+    return strcmp(word, "eval") == 0 ? LINE_EVAL : LINE_BAD;
+}
+
+/* A line is taken as a whole or not at all: a crash may leave half of one, at the end or (after a
+ * resume) inside. */
+static Line parse(char *text)
+{
+    Line line = { .word = "" };
+    for (int i = 0; i < FIELDS; i++) {
+        if (FIELD[i].type != SCAN_NUMBER) continue;
+        *(double *)(void *)((char *)&line + FIELD[i].offset) = (double)NAN;
+    }
+    Scan s = scan_begin(text);
+    scan_fields(&s, FIELD, FIELDS, &line);
+    double step = line.given_step;
+    bool stepped = step >= 0 && step <= (double)STEP_MOST && step == floor(step);
+    line.step = stepped ? (int64_t)step : -1;
+    line.kind = kind_of(line.word);
+    if (!scan_end(&s) || (!stepped && line.kind != LINE_START)) line.kind = LINE_BAD;
+    return line;
+}
+
+static Status each_line(Build *b, Status (*take)(Build *, const Line *))
+{
+    b->line = 0;
+    for (size_t at = 0, n = 0; at < b->map.bytes; at += n + 1) {
+        const char *from = (const char *)b->map.data + at;
+        const char *end = memchr(from, '\n', b->map.bytes - at);
+        n = end != NULL ? (size_t)(end - from) : b->map.bytes - at;
+        if (n > LINE_MOST_BYTES)
+            return FAIL(ERR_FORMAT,
+                        "metrics.jsonl has a line of %zu bytes at byte %zu, at most %d "
+                        "are read",
+                        n, at, (int)LINE_MOST_BYTES);
+        memcpy(b->text, from, n);
+        b->text[n] = '\0';
+        if (b->text[strspn(b->text, " \t\r")] == '\0') continue;
+        b->line++;
+        Line line = parse(b->text);
+        TRY(take(b, &line));
+    }
+    return OK;
+}
+
+/* ---- names ---- */
 
 /* Index of `name`, taken in if there is room; -1 if not. */
 static Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
@@ -114,18 +206,18 @@ static Status latest_of(Build *b, int64_t step, Latest **out)
     return OK;
 }
 
-static Status survey_line(Build *b, const MetricsLine *line)
+static Status survey_line(Build *b, const Line *line)
 {
     RunData *d = b->d;
-    if (line->kind == METRICS_BAD) d->bad_lines++;
-    if (line->kind == METRICS_START) d->starts++;
-    if (line->kind != METRICS_STEP && line->kind != METRICS_EVAL) return OK;
+    if (line->kind == LINE_BAD) d->bad_lines++;
+    if (line->kind == LINE_START) d->starts++;
+    if (line->kind != LINE_STEP && line->kind != LINE_EVAL) return OK;
     Latest *latest = NULL;
     TRY(latest_of(b, line->step, &latest));
-    *(line->kind == METRICS_STEP ? &latest->step_line : &latest->eval_line) = b->line;
+    *(line->kind == LINE_STEP ? &latest->step_line : &latest->eval_line) = b->line;
     if (d->first_step < 0 || line->step < d->first_step) d->first_step = line->step;
     if (line->step > d->last_step) d->last_step = line->step;
-    if (line->kind == METRICS_STEP && line->step > d->final_step) d->final_step = line->step;
+    if (line->kind == LINE_STEP && line->step > d->final_step) d->final_step = line->step;
     if (line->expert_load == NULL || d->moe_layers > 0) return OK;
     int layers = 0, experts = 0; /* a start line may be missing */
     if (load_read(line->expert_load, &layers, &experts, NULL))
@@ -133,20 +225,14 @@ static Status survey_line(Build *b, const MetricsLine *line)
     return OK;
 }
 
-static Status survey(Build *b)
+static Status survey(Build *b, const char *path)
 {
-    bool more = true;
-    MetricsLine line;
     TRY(ARENA_ZEROED(b->a, CHUNKS, &b->chunk));
     b->d->first_step = b->d->last_step = b->d->final_step = -1;
-    for (b->line = 1;; b->line++) {
-        TRY(metrics_reader_next(&b->reader, &line, &more));
-        if (!more) break;
-        TRY(survey_line(b, &line));
-    }
+    TRY(each_line(b, survey_line));
     if (b->d->last_step >= 0) return OK;
-    return FAIL(ERR_FORMAT, "%s has no step and no evaluation yet (%lld lines, %lld broken)",
-                b->reader.path, (long long)b->line - 1, (long long)b->d->bad_lines);
+    return FAIL(ERR_FORMAT, "%s has no step and no evaluation yet (%lld lines, %lld broken)", path,
+                (long long)b->line, (long long)b->d->bad_lines);
 }
 
 /* ---- room ---- */
@@ -231,7 +317,7 @@ static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
     return OK;
 }
 
-static Status take_start(Build *b, const MetricsLine *line)
+static Status take_start(Build *b, const Line *line)
 {
     RunData *d = b->d;
     if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
@@ -280,20 +366,19 @@ static bool is_recent_for_domains(const RunData *d, int64_t step)
     return step > d->final_step - (tenth > RUN_RECENT_STEPS ? tenth : RUN_RECENT_STEPS);
 }
 
-static Status take_step(Build *b, const MetricsLine *line)
+static Status take_step(Build *b, const Line *line)
 {
     RunData *d = b->d;
-    double mfu = d->sheet_flops > 0 ? line->mfu : (double)NAN;
-    const double value[RUN_CURVES] = { line->loss,       line->aux_loss,     line->lr,
-                                       line->grad_norm,  line->tokens_per_s, mfu,
-                                       line->roof_share, line->clock_mhz,    line->power_w };
-    for (int i = 0; i < RUN_CURVES; i++) curve_put(&d->curve[i], line->step, value[i]);
+    for (int i = 0; i < RUN_CURVES; i++) {
+        if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
+        curve_put(&d->curve[i], line->step, line->curve[i]);
+    }
     d->steps++;
-    d->bad_losses += !isfinite(line->loss);
+    d->bad_losses += !isfinite(line->curve[RUN_LOSS]);
     d->twice += line->again != NULL && *line->again == 't';
     if (isfinite(line->tokens)) d->tokens += line->tokens;
     if (isfinite(line->step_s)) d->time_s += line->step_s;
-    if (line->step == d->final_step) d->final_loss = line->loss;
+    if (line->step == d->final_step) d->final_loss = line->curve[RUN_LOSS];
     if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);
     bool by_domain = d->moe_layers > 0 && line->expert_load_by_domain != NULL;
@@ -326,11 +411,11 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
     return OK;
 }
 
-static Status take_eval(Build *b, const MetricsLine *line)
+static Status take_eval(Build *b, const Line *line)
 {
     RunData *d = b->d;
     RunEval eval = { .step = line->step,
-                     .loss = known(line->loss),
+                     .loss = known(line->curve[RUN_LOSS]),
                      .bits_per_byte = known(line->bits_per_byte) };
     for (int i = 0; i < RUN_NAMES; i++) eval.domain_loss[i] = eval.domain_bits[i] = (double)NAN;
     d->evals++;
@@ -345,26 +430,14 @@ static Status take_eval(Build *b, const MetricsLine *line)
     return take_domain_load(b, line->expert_load_by_domain, b->eval_load, line->step);
 }
 
-static Status take_line(Build *b, const MetricsLine *line)
+static Status take_line(Build *b, const Line *line)
 {
-    if (line->kind == METRICS_BAD) return OK;
-    if (line->kind == METRICS_START) return take_start(b, line);
+    if (line->kind == LINE_BAD) return OK;
+    if (line->kind == LINE_START) return take_start(b, line);
     Latest *latest = NULL;
     TRY(latest_of(b, line->step, &latest));
-    if (line->kind == METRICS_STEP) return latest->step_line == b->line ? take_step(b, line) : OK;
+    if (line->kind == LINE_STEP) return latest->step_line == b->line ? take_step(b, line) : OK;
     return latest->eval_line == b->line ? take_eval(b, line) : OK;
-}
-
-static Status take_lines(Build *b)
-{
-    bool more = true;
-    MetricsLine line;
-    metrics_reader_rewind(&b->reader);
-    for (b->line = 1;; b->line++) {
-        TRY(metrics_reader_next(&b->reader, &line, &more));
-        if (!more) return OK;
-        TRY(take_line(b, &line));
-    }
 }
 
 /* ---- end ---- */
@@ -390,6 +463,16 @@ static Status finish(Build *b)
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 
+static Status load(Build *b, const char *path)
+{
+    size_t most = b->map.bytes < LINE_MOST_BYTES ? b->map.bytes : LINE_MOST_BYTES;
+    TRY(ARENA_NEW(b->a, most + 1, &b->text));
+    TRY(survey(b, path));
+    TRY(make_room(b));
+    TRY(each_line(b, take_line));
+    return finish(b);
+}
+
 Status run_data_load(const char *path, Arena *a, RunData *out)
 {
     *out = (RunData){ 0 };
@@ -397,11 +480,10 @@ Status run_data_load(const char *path, Arena *a, RunData *out)
     TRY(ARENA_ZEROED(a, 1, &b)); /* too large for a stack */
     b->d = out;
     b->a = a;
-    TRY(metrics_reader_open(&b->reader, path, a));
-    TRY(survey(b));
-    TRY(make_room(b));
-    TRY(take_lines(b));
-    return finish(b);
+    TRY(file_map(path, &b->map));
+    Status s = load(b, path);
+    file_unmap(&b->map);
+    return s;
 }
 
 double run_least_share(const RunData *d, int *out_layer, int *out_expert)
