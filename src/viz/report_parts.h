@@ -10,12 +10,14 @@
 
 enum { REPORT_FULL = 1080, REPORT_HALF = 526, REPORT_THIRD = 342, REPORT_SENTENCE = 512 };
 
-/* The last step of trace.json as slices, and all of its steps summed by name. */
+/* The last step of trace.json, and all of its steps summed by name. */
 typedef struct TraceView {
     bool present;
-    char problem[REPORT_SENTENCE];                /* why it cannot be shown; "" if it can */
-    int64_t step, steps, events, dropped, hidden; /* hidden: slices too short to draw */
-    SvgTimeline timeline;
+    char problem[REPORT_SENTENCE]; /* why it cannot be shown; "" if it can */
+    Trace trace;
+    int64_t step, steps, hidden;         /* hidden: events of the step too short to draw */
+    int lanes, rows;                     /* of the step; rows in each lane */
+    double start_s, duration_s, least_s; /* of the step; of the shortest event that is drawn */
     const TraceTotal *total;
     int totals;
     double action_s; /* of all steps: what shares are of */

@@ -113,3 +113,53 @@ const char *svg_value_text(char out[32], double v, SvgUnit unit)
     (void)snprintf(out, 32, whole ? "%.0f%s" : "%.4g%s", scaled, s.suffix);
     return out;
 }
+
+/* ---- what plots are made of ---- */
+
+Status svg_open(Text *out, const char *class, double width, double height, const char *title)
+{
+    return text_markup(out,
+                       "<svg class=\"%s\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
+                       "role=\"img\" aria-label=\"%s\"",
+                       class, width, height, width, height, title);
+}
+
+Status svg_time_axis(Text *out, double span_s, double left, double right, double top, double bottom)
+{
+    double tick[SVG_TICKS_MAX], step = 0, scale = (right - left) / span_s;
+    int n = svg_ticks(0, span_s, 8, 0, tick, &step);
+    char label[32];
+    TRY(text_printf(out, "<g class=\"grid ticks\">"));
+    for (int i = 0; i < n; i++) {
+        double x = left + tick[i] * scale;
+        bool last = x > right - 4.0 * SVG_CHAR;
+        TRY(text_printf(out,
+                        "<path d=\"M%.1f %.0fV%.0f\"/>"
+                        "<text class=\"%s\" x=\"%.1f\" y=\"%.0f\">%s</text>",
+                        x, top, bottom, last ? "end" : "mid", x, bottom + 13,
+                        svg_tick_text(label, tick[i], step, SVG_SECONDS)));
+    }
+    return text_printf(out, "</g>\n");
+}
+
+Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, SvgMark mark)
+{
+    double width = (double)strlen(name) * SVG_CHAR + 34;
+    char c = svg_color(color);
+    if (l->x + width > l->right && l->x > l->left) {
+        l->x = l->left;
+        l->y += SVG_LINE_HEIGHT;
+    }
+    double x = l->x, y = l->y;
+    l->x += width;
+    if (out == NULL) return OK;
+    TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
+    if (mark == SVG_BOX)
+        TRY(text_printf(out, "<rect class=\"f%c\" y=\"-10\" width=\"12\" height=\"12\"/>", c));
+    else
+        TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", c,
+                        mark == SVG_FAINT ? " faint" : ""));
+    if (mark == SVG_DOTS)
+        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", c));
+    return text_markup(out, "<text x=\"%d\">%s</text></g>\n", mark == SVG_BOX ? 18 : 23, name);
+}

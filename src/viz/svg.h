@@ -1,4 +1,4 @@
-/* svg: plots as inline SVG: line chart, heat map, stacked bars, timeline.
+/* svg: plots as inline SVG: line chart, heat map, stacked bars; and what every plot is made of.
  *
  * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
  * carry classes and no colours (page.c defines them, so light and dark need one copy of a plot): s0
@@ -19,6 +19,7 @@ typedef enum SvgMark {
     SVG_FAINT, /* a thin line behind the others, in its own colour */
     SVG_DOTS,  /* a line with a dot at each point */
     SVG_AREA,  /* all below it; the highest first, since the next one is drawn over it */
+    SVG_BOX,   /* in a legend alone */
 } SvgMark;
 
 typedef struct SvgSeries {
@@ -62,22 +63,6 @@ typedef struct SvgBars {
     SvgUnit unit;
 } SvgBars;
 
-typedef struct SvgSlice {
-    const char *name, *hover;
-    double start_s, duration_s;
-    int lane, row, color; /* color -1: grey */
-} SvgSlice;
-
-typedef struct SvgTimeline {
-    const char *title;
-    const char *const *lane, *const *row;
-    const SvgSlice *slice;
-    int lanes, rows; /* rows in each lane */
-    int64_t slices;
-    double duration_s;
-    int width;
-} SvgTimeline;
-
 /* The last letter of a colour's classes: '0' to '7', 'x' for grey. */
 char svg_color(int color);
 
@@ -86,7 +71,22 @@ Status svg_heat(Text *out, const SvgHeat *h);
 Status svg_heat_key(Text *out);       /* the colour scale of svg_heat */
 int svg_heat_group(const SvgHeat *h); /* columns that one cell stands for */
 Status svg_bars(Text *out, const SvgBars *b);
-Status svg_timeline(Text *out, const SvgTimeline *t);
+
+/* <svg ...> without its >, so that attributes can follow. */
+Status svg_open(Text *out, const char *class, double width, double height, const char *title);
+/* Grid and labels of `span_s` seconds over [left, right], lines from `top` to `bottom`. */
+Status svg_time_axis(Text *out, double span_s, double left, double right, double top,
+                     double bottom);
+
+/* A legend: entries in rows from `left` to `right`, the next one at (x, y). */
+typedef struct SvgLegend {
+    double x, y, left, right;
+} SvgLegend;
+
+enum { SVG_CHAR = 7, SVG_LINE_HEIGHT = 18 }; /* pixels that a character takes, on the wide side */
+
+/* With out NULL only the place of the entries behind it is wanted. mark: SVG_BOX for rectangles. */
+Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, SvgMark mark);
 
 /* Round numbers in [lo, hi], about `want` of them, a step of 1, 2, 2.5 or 5 times a power of ten
  * and at least `least_step` apart. Returns how many. */

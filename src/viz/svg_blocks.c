@@ -1,4 +1,4 @@
-/* svg_blocks: what is made of rectangles: heat map, stacked bars, timeline. */
+/* svg_blocks: what is made of rectangles: heat map and stacked bars. */
 #include "viz/svg.h"
 
 #include <math.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum {
-    CHAR = 7,
     HEAT_LEFT = 34,
     HEAT_TOP = 22,
     HEAT_WIDTH = 480, /* of all columns, if their cells come out between the two limits */
@@ -14,20 +13,7 @@ enum {
     CELL_MOST = 37,
     BAR_HEIGHT = 26,
     BAR_GAP = 12,
-    LINE_HEIGHT = 18,
-    SLICE_HEIGHT = 22,
-    LANE_GAP = 14,
-    LANE_LEFT = 120,
-    AXIS_HEIGHT = 34,
 };
-
-static Status open_svg(Text *out, const char *class, double width, double height, const char *title)
-{
-    return text_markup(out,
-                       "<svg class=\"%s\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
-                       "role=\"img\" aria-label=\"%s\">\n",
-                       class, width, height, width, height, title);
-}
 
 /* ---- heat map ---- */
 
@@ -98,8 +84,9 @@ Status svg_heat(Text *out, const SvgHeat *h)
 {
     HeatGrid g = heat_grid(h);
     double gap = g.width > 10 ? 2 : 0;
-    TRY(open_svg(out, "heat", HEAT_LEFT + g.columns * g.width + 2, HEAT_TOP + h->rows * g.height,
+    TRY(svg_open(out, "heat", HEAT_LEFT + g.columns * g.width + 2, HEAT_TOP + h->rows * g.height,
                  h->title));
+    TRY(text_printf(out, ">\n"));
     TRY(heat_columns(out, &g));
     for (int row = 0; row < h->rows; row++) {
         TRY(text_printf(out,
@@ -116,8 +103,8 @@ Status svg_heat(Text *out, const SvgHeat *h)
 Status svg_heat_key(Text *out)
 {
     static const char *const NAME[] = { "1/4", "1/2", "1", "2", "4" };
-    TRY(open_svg(out, "heat", 330, 34, "colour scale"));
-    TRY(text_printf(out, "<g style=\"--w:32px;--h:12px\">"));
+    TRY(svg_open(out, "heat", 330, 34, "colour scale"));
+    TRY(text_printf(out, "><g style=\"--w:32px;--h:12px\">"));
     for (int i = 0; i < 9; i++) {
         double depth = fabs(i - 4.0) / 4;
         TRY(text_printf(out, "<rect class=\"%s\" x=\"%d\" fill-opacity=\"%.2f\"/>",
@@ -147,7 +134,7 @@ static double widest(const char *const *name, int n)
     for (int i = 0; i < n; i++) {
         if (strlen(name[i]) > most) most = strlen(name[i]);
     }
-    return (double)most * CHAR;
+    return (double)most * SVG_CHAR;
 }
 
 static Status bars_row(Text *out, const SvgBars *b, int row, double left, double scale)
@@ -170,110 +157,17 @@ static Status bars_row(Text *out, const SvgBars *b, int row, double left, double
                        svg_value_text(number, bars_total(b, row), b->unit));
 }
 
-/* With out == NULL only the height is wanted. */
-static Status bars_legend(Text *out, const SvgBars *b, double top, double left, double *height)
-{
-    double x = left, y = top;
-    for (int p = 0; p < b->parts; p++) {
-        double w = (double)strlen(b->part[p]) * CHAR + 34;
-        if (x + w > b->width && x > left) {
-            x = left;
-            y += LINE_HEIGHT;
-        }
-        if (out != NULL)
-            TRY(text_markup(out,
-                            "<rect class=\"f%c\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
-                            "height=\"12\"/><text x=\"%.0f\" y=\"%.0f\">%s</text>",
-                            svg_color(p), x, y, x + 18, y + 10, b->part[p]));
-        x += w;
-    }
-    *height = y + LINE_HEIGHT - top;
-    return OK;
-}
-
 Status svg_bars(Text *out, const SvgBars *b)
 {
-    double left = widest(b->row, b->rows) + 12, most = 0, legend = 0;
-    double top = b->rows * (BAR_HEIGHT + BAR_GAP);
+    double left = widest(b->row, b->rows) + 12, most = 0, top = b->rows * (BAR_HEIGHT + BAR_GAP);
     for (int r = 0; r < b->rows; r++) most = fmax(most, bars_total(b, r));
     double scale = most > 0 ? (b->width - left - 90) / most : 0;
-    TRY(bars_legend(NULL, b, top, left, &legend));
-    TRY(open_svg(out, "bars", b->width, top + legend, b->title));
+    SvgLegend l = { left, top + 10, left, b->width }, measured = l;
+    for (int p = 0; p < b->parts; p++)
+        TRY(svg_legend_entry(NULL, &measured, b->part[p], p, SVG_BOX));
+    TRY(svg_open(out, "bars", b->width, measured.y - 10 + SVG_LINE_HEIGHT, b->title));
+    TRY(text_printf(out, ">\n"));
     for (int r = 0; r < b->rows; r++) TRY(bars_row(out, b, r, left, scale));
-    TRY(bars_legend(out, b, top, left, &legend));
-    return text_printf(out, "</svg>\n");
-}
-
-/* ---- timeline ---- */
-
-static double lane_top(const SvgTimeline *t, int lane)
-{
-    return lane * (t->rows * SLICE_HEIGHT + LANE_GAP);
-}
-
-static Status lane_names(Text *out, const SvgTimeline *t)
-{
-    for (int lane = 0; lane < t->lanes; lane++) {
-        for (int row = 0; row < t->rows; row++) {
-            double y = lane_top(t, lane) + row * SLICE_HEIGHT;
-            TRY(text_markup(out,
-                            "<path class=\"track\" d=\"M%d %.0fH%d\"/><text class=\"end dim\" "
-                            "x=\"%d\" y=\"%.0f\">%s</text>",
-                            LANE_LEFT, y + SLICE_HEIGHT, t->width, LANE_LEFT - 8, y + 15,
-                            t->row[row]));
-        }
-        TRY(text_markup(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", lane_top(t, lane) + 15,
-                        t->lane[lane]));
-    }
-    return OK;
-}
-
-static Status slice_text(Text *out, const SvgSlice *s, double x, double y, double width)
-{
-    double room = width / CHAR;
-    size_t n = strlen(s->name);
-    if (room < (double)n + 1) return OK;
-    return text_markup(out, "<text class=\"over\" x=\"%.1f\" y=\"%.0f\">%.*s</text>", x + 4, y + 15,
-                       (int)n, s->name);
-}
-
-static Status slice(Text *out, const SvgTimeline *t, const SvgSlice *s)
-{
-    double scale = (t->width - LANE_LEFT) / t->duration_s;
-    double x = LANE_LEFT + s->start_s * scale, width = s->duration_s * scale;
-    double y = lane_top(t, s->lane) + s->row * SLICE_HEIGHT;
-    TRY(text_markup(out,
-                    "<rect class=\"f%c\" x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" "
-                    "height=\"%d\"><title>%s</title></rect>",
-                    svg_color(s->color), x, y + 1, fmax(width - (width > 4 ? 0.6 : 0), 0.3),
-                    SLICE_HEIGHT - 2, s->hover));
-    TRY(slice_text(out, s, x, y, width));
-    return text_append(out, "\n", 1);
-}
-
-static Status time_axis(Text *out, const SvgTimeline *t, double y)
-{
-    double tick[SVG_TICKS_MAX], step = 0, scale = (t->width - LANE_LEFT) / t->duration_s;
-    int n = svg_ticks(0, t->duration_s, 8, 0, tick, &step);
-    char label[32];
-    TRY(text_printf(out, "<g class=\"grid\">"));
-    for (int i = 0; i < n; i++) {
-        double x = LANE_LEFT + tick[i] * scale;
-        TRY(text_printf(out, "<path d=\"M%.1f 0V%.0f\"/>", x, y + 4));
-        bool last = x > t->width - 4.0 * CHAR;
-        TRY(text_printf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.0f\">%s</text>",
-                        last ? "end" : "mid", x, y + 18,
-                        svg_tick_text(label, tick[i], step, SVG_SECONDS)));
-    }
-    return text_printf(out, "</g>\n");
-}
-
-Status svg_timeline(Text *out, const SvgTimeline *t)
-{
-    double bottom = lane_top(t, t->lanes) - LANE_GAP + 4;
-    TRY(open_svg(out, "timeline", t->width, bottom + AXIS_HEIGHT, t->title));
-    if (t->duration_s > 0) TRY(time_axis(out, t, bottom));
-    TRY(lane_names(out, t));
-    for (int64_t i = 0; i < t->slices && t->duration_s > 0; i++) TRY(slice(out, t, &t->slice[i]));
+    for (int p = 0; p < b->parts; p++) TRY(svg_legend_entry(out, &l, b->part[p], p, SVG_BOX));
     return text_printf(out, "</svg>\n");
 }

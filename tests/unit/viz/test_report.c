@@ -718,6 +718,60 @@ static void a_trace_is_a_timeline_and_tables_of_time(void **state)
     run_close(&r);
 }
 
+/* Where the rectangle begins that is titled so, and how wide it is. */
+static const char *box_of(const Run *r, const char *title, double *x, double *width)
+{
+    const char *at = strstr(r->page, title);
+    CHECK(at != NULL);
+    while (strncmp(at, "<rect", 5) != 0) at--;
+    *x = strtod(strstr(at, " x=\"") + 4, NULL);
+    *width = strtod(strstr(at, " width=\"") + 8, NULL);
+    return at;
+}
+
+/* Of step 2: an op from 1 to 5 ms in a phase from 0 to 8 in an action from 0 to 10. */
+static void a_timeline_places_events_by_row_and_time(void **state)
+{
+    (void)state;
+    Run r;
+    double x[3], width[3];
+    run_open(&r);
+    put_run(&r, 2);
+    write_trace(&r);
+    run_report(&r);
+    const char *action = box_of(&r, "<title>FORWARD", &x[0], &width[0]);
+    const char *phase = box_of(&r, "<title>ex&lt;perts", &x[1], &width[1]);
+    const char *op = box_of(&r, "<title>gemm", &x[2], &width[2]);
+    CHECK_NEAR(x[1], x[0], 0);
+    CHECK_NEAR(width[0], 1080 - x[0], 1);
+    CHECK_NEAR(width[1] / width[0], 0.8, 0.01);
+    CHECK_NEAR(width[2] / width[0], 0.4, 0.01);
+    CHECK_NEAR((x[2] - x[0]) / width[0], 0.1, 0.01);
+    double y = strtod(strstr(action, " y=\"") + 4, NULL);
+    CHECK(strtod(strstr(phase, " y=\"") + 4, NULL) > y + 20);
+    CHECK(strtod(strstr(op, " y=\"") + 4, NULL) > y + 40);
+    has(&r, ">FORWARD</text>");
+    run_close(&r);
+}
+
+static void a_name_stands_in_its_box_where_there_is_room(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put_run(&r, 2);
+    put_file(&r, "trace.json",
+             "{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"wide\",\"cat\":\"op\",\"tid\":0,\"ts\":0,"
+             "\"dur\":1000},{\"ph\":\"X\",\"name\":\"a name too long\",\"cat\":\"op\",\"tid\":1,"
+             "\"ts\":1000,\"dur\":10}]}");
+    run_report(&r);
+    has(&r, "<title>a name too long: 10 µs</title>");
+    has(&r, ">wide</text>");
+    has_not(&r, ">a name too long</text>");
+    has(&r, ">comm</text>");
+    run_close(&r);
+}
+
 static void a_trace_with_more_slices_than_a_page_holds_says_so(void **state)
 {
     (void)state;
@@ -790,6 +844,8 @@ int main(void)
         TEST(files_that_are_not_there_have_no_section),
         TEST(the_page_needs_nothing_from_elsewhere),
         TEST(a_trace_is_a_timeline_and_tables_of_time),
+        TEST(a_timeline_places_events_by_row_and_time),
+        TEST(a_name_stands_in_its_box_where_there_is_room),
         TEST(a_trace_with_more_slices_than_a_page_holds_says_so),
         TEST(a_broken_trace_is_a_sentence_in_the_report),
     };

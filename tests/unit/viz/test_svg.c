@@ -473,63 +473,6 @@ static void bars_are_as_long_as_their_values(void **state)
     page_close(&p);
 }
 
-/* ---- timeline ---- */
-
-static void a_timeline_places_slices_by_lane_row_and_time(void **state)
-{
-    (void)state;
-    Page p;
-    page_open(&p);
-    static const char *const LANE[] = { "compute", NASTY }, *const ROW[] = { "action", NASTY };
-    const SvgSlice slice[] = {
-        { .name = "FORWARD", .hover = "first", .start_s = 0, .duration_s = 0.5 },
-        { .name = NASTY, .hover = NASTY, .start_s = 0.5, .duration_s = 0.5, .color = -1 },
-        { .name = "too long for its slice",
-          .hover = "h",
-          .start_s = 0.25,
-          .duration_s = 0.01,
-          .lane = 1,
-          .row = 1,
-          .color = 9 },
-    };
-    const SvgTimeline t = { .title = NASTY,
-                            .lane = LANE,
-                            .row = ROW,
-                            .slice = slice,
-                            .lanes = 2,
-                            .rows = 2,
-                            .slices = 3,
-                            .duration_s = 1,
-                            .width = 1000 };
-    CHECK_OK(svg_timeline(&p.text, &t));
-    check_xml(p.text.data);
-    const char *first = strstr(p.text.data, "<rect class=\"f0\"");
-    const char *second = strstr(p.text.data, "<rect class=\"fx\"");
-    const char *third = strstr(p.text.data, "<rect class=\"f1\"");
-    CHECK(first != NULL && second != NULL && third != NULL);
-    double left = attribute(first, " x=\""), middle = attribute(second, " x=\"");
-    CHECK_NEAR(middle - left, (1000 - left) / 2, 0.1);
-    CHECK_NEAR(attribute(first, "width=\""), middle - left, 1);
-    CHECK(attribute(third, " y=\"") > attribute(first, " y=\"") + 40);
-    check_has(p.text.data, ">FORWARD</text>");
-    CHECK(strstr(p.text.data, "too long") == NULL);
-    page_close(&p);
-}
-
-static void a_timeline_without_slices_is_well_formed(void **state)
-{
-    (void)state;
-    Page p;
-    page_open(&p);
-    static const char *const NAME[] = { "compute" };
-    const SvgTimeline t = {
-        .title = "t", .lane = NAME, .row = NAME, .lanes = 1, .rows = 1, .width = 800
-    };
-    CHECK_OK(svg_timeline(&p.text, &t));
-    check_xml(p.text.data);
-    page_close(&p);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -553,8 +496,6 @@ int main(void)
         TEST(a_wide_heat_map_shows_the_column_farthest_from_one),
         TEST(a_heat_key_is_well_formed),
         TEST(bars_are_as_long_as_their_values),
-        TEST(a_timeline_places_slices_by_lane_row_and_time),
-        TEST(a_timeline_without_slices_is_well_formed),
     };
     return TEST_RUN(tests);
 }
