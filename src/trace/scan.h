@@ -16,6 +16,9 @@ typedef struct Scan {
 } Scan;
 
 Scan scan_begin(char *text);
+/* The same from inside the object or array that begins at `value`, which is not NULL; of another
+ * value bad. */
+Scan scan_inside(char *value);
 
 /* Enter an object or an array; anything else is bad. */
 void scan_object(Scan *s);

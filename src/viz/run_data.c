@@ -139,9 +139,8 @@ static Status run_name_index(RunNames *names, Arena *a, const char *name, int *o
  * columns, which is worth nothing if they do not fit; with `table` NULL their numbers come out. */
 static bool load_read(char *raw, int *rows, int *columns, double *table)
 {
-    Scan s = scan_begin(raw);
+    Scan s = scan_inside(raw);
     int row = 0;
-    scan_array(&s);
     for (; scan_item(&s); row++) {
         int n = 0;
         if (table != NULL && row == *rows) return false;
@@ -285,17 +284,15 @@ static Status domain_index(Build *b, const char *name, int *out)
 
 static Status take_domain_names(Build *b, char *raw)
 {
-    Scan s = scan_begin(raw);
+    Scan s = scan_inside(raw);
     int index = 0;
-    scan_array(&s);
     while (scan_item(&s)) TRY(domain_index(b, scan_string(&s), &index));
     return OK;
 }
 
 static void take_layer_names(RunData *d, char *raw)
 {
-    Scan s = scan_begin(raw);
-    scan_array(&s);
+    Scan s = scan_inside(raw);
     for (int i = 0; scan_item(&s); i++) {
         double layer = scan_number(&s);
         if (i < d->moe_layers && fabs(layer) < 1e9) d->layer_name[i] = (int64_t)layer;
@@ -305,8 +302,7 @@ static void take_layer_names(RunData *d, char *raw)
 /* {"arena": bytes}: the largest that any line says, or with `replace` the last. */
 static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
 {
-    Scan s = scan_begin(raw);
-    scan_object(&s);
+    Scan s = scan_inside(raw);
     for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
         int i = 0;
         TRY(run_name_index(&b->d->arenas, b->a, key, &i));
@@ -333,8 +329,7 @@ static Status take_start(Build *b, const Line *line)
 /* {"domain": [[...]]} into one RunLoad a domain. */
 static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
 {
-    Scan s = scan_begin(raw);
-    scan_object(&s);
+    Scan s = scan_inside(raw);
     for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
         int i = 0;
         TRY(domain_index(b, key, &i));
@@ -391,18 +386,13 @@ static double known(double v) { return v > 0 ? v : (double)NAN; }
 
 static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
 {
-    Scan s = scan_begin(raw);
-    scan_object(&s);
+    Scan s = scan_inside(raw);
     for (char *name = scan_key(&s); name != NULL; name = scan_key(&s)) {
         int i = 0;
-        double loss = (double)NAN, bits = (double)NAN;
+        char *figures = scan_skip(&s);
+        double loss = known(scan_number_at(scan_member(figures, "loss")));
+        double bits = known(scan_number_at(scan_member(figures, "bits_per_byte")));
         TRY(domain_index(b, name, &i));
-        scan_object(&s);
-        for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
-            double v = scan_number(&s);
-            if (strcmp(key, "loss") == 0) loss = known(v);
-            if (strcmp(key, "bits_per_byte") == 0) bits = known(v);
-        }
         if (i < 0 || s.bad) continue;
         eval->domain_loss[i] = loss;
         eval->domain_bits[i] = bits;

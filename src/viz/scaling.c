@@ -32,9 +32,9 @@ Status scaling_read(const char *path, Arena *a, Scaling *out)
     char *root = scan_skip(&whole);
     if (!scan_end(&whole)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
     char *list = scan_member(root, "scaling");
-    Scan s = scan_begin(list != NULL ? list : root);
+    Scan s = scan_inside(list != NULL ? list : root);
     TRY(ARENA_ZEROED(a, SCALING_POINTS, &point));
-    for (scan_array(&s); scan_item(&s); curve.points++) {
+    for (; list != NULL && scan_item(&s); curve.points++) {
         char *item = scan_skip(&s);
         int n = curve.points;
         ScalingPoint p = { number_of(item, "gpus"), number_of(item, "tokens_per_s_per_gpu"),

@@ -62,10 +62,10 @@ static Status list_of(const Source *f, const char *key, char *array, List *out)
     int n = 0;
     *out = (List){ 0 };
     if (array == NULL || *array != '[') return OK;
-    Scan counted = scan_begin(array), s = counted;
-    for (scan_array(&counted); scan_item(&counted); n++) scan_skip(&counted);
+    Scan s = scan_inside(array);
+    for (Scan counted = s; scan_item(&counted); n++) scan_skip(&counted);
     TRY(ARENA_NEW(f->arena, n, &out->at));
-    for (scan_array(&s); scan_item(&s);) {
+    while (scan_item(&s)) {
         if (real(scan_skip(&s), &out->at[out->n++])) continue;
         return BAD(f, "number %d of \"%s\" is none from 0 to 1e18", out->n, key);
     }
@@ -186,7 +186,7 @@ static Status read_kinds(const Source *f, Scan s, int points, double **out)
 {
     char *name[TIMELINE_MEMORY_KINDS + 1], *kind[TIMELINE_MEMORY_KINDS + 1];
     int n = 0, *want = &f->t->memory_kinds;
-    for (scan_object(&s); n <= TIMELINE_MEMORY_KINDS && (name[n] = scan_key(&s)) != NULL; n++)
+    for (; n <= TIMELINE_MEMORY_KINDS && (name[n] = scan_key(&s)) != NULL; n++)
         kind[n] = scan_skip(&s);
     if (f->r == f->t->rank && n <= TIMELINE_MEMORY_KINDS) *want = n;
     if (n != *want)
@@ -205,7 +205,7 @@ static Status read_memory(const Source *f)
     f->r->peak_bytes = real(scan_member(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
     TRY(list_of(f, "memory_at", scan_member(f->at, "memory_at"), &at));
     if (at.n == 0 || kinds == NULL || *kinds != '{') return OK;
-    TRY(read_kinds(f, scan_begin(kinds), at.n, &bytes));
+    TRY(read_kinds(f, scan_inside(kinds), at.n, &bytes));
     for (int i = 0; i < at.n; i++) {
         at.at[i] *= 1e-3;
         if (i > 0 && at.at[i] < at.at[i - 1])
@@ -227,8 +227,7 @@ static Status read_iterations(const Source *f, bool last, char **out)
     TimelineIteration *all = t->recorded;
     int64_t room = t->n_recorded;
     int i = 0;
-    Scan s = scan_begin(f->at);
-    scan_object(&s);
+    Scan s = scan_inside(f->at);
     for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
         char *end = NULL, *value = scan_skip(&s);
         int64_t number = strtoll(key, &end, 10);
