@@ -31,24 +31,6 @@ static const char *part_duration(char out[32], double seconds)
 
 /* ---- the run's facts ---- */
 
-static void summarise(const RunData *d, RunSummary *out)
-{
-    int layer = -1, expert = -1;
-    double least = run_least_share(d, &layer, &expert);
-    *out =
-        (RunSummary){ .steps = d->steps,
-                      .twice = d->twice,
-                      .tokens = (int64_t)d->tokens,
-                      .wall_s = d->time_s,
-                      .final_loss = d->final_loss,
-                      .first_bits_per_byte =
-                          d->evals > 0 ? d->first_eval.bits_per_byte : (double)NAN,
-                      .last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN,
-                      .least_share = least,
-                      .least_layer = layer < 0 ? -1 : d->layer_name[layer],
-                      .least_expert = expert };
-}
-
 /* One fact; what is printed is a second line. All of it is made here, of numbers only. */
 __attribute__((format(printf, 4, 5))) static Status fact(Text *out, const char *name,
                                                          const char *value, const char *fmt, ...)
@@ -62,8 +44,9 @@ __attribute__((format(printf, 4, 5))) static Status fact(Text *out, const char *
                        value, small);
 }
 
-static Status size_facts(Text *out, const RunData *d, const RunSummary *s)
+static Status size_facts(Text *out, const RunData *d)
 {
+    const RunSummary *s = &d->sum;
     char a[32], b[32];
     bool active = isfinite(d->params_active);
     if (isfinite(d->params_total))
@@ -88,8 +71,9 @@ static Status share_fact(Text *out, const char *name, const Curve *c, const char
     return fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
 }
 
-static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
+static Status result_facts(Text *out, const RunData *d)
 {
+    const RunSummary *s = &d->sum;
     char value[96];
     if (s->steps > 0)
         TRY(fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
@@ -119,17 +103,17 @@ static Status warnings(Text *out, const RunData *d)
                         "<p class=\"note\">The run was started %lld times; where a step was run "
                         "again, its last result counts.</p>\n",
                         starts));
-    if (d->twice > 0)
+    if (d->sum.twice > 0)
         TRY(text_printf(
             out,
             "<p class=\"note\">%lld of %lld steps ran twice: rows of an exchange had no "
             "room (a larger moe.buffer_factor gives more).</p>\n",
-            (long long)d->twice, (long long)d->steps));
+            (long long)d->sum.twice, (long long)d->sum.steps));
     if (losses > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">%lld of %lld steps had no finite loss: gaps in the "
                         "curves.</p>\n",
-                        losses, (long long)d->steps));
+                        losses, (long long)d->sum.steps));
     if (lines == 0) return OK;
     return text_printf(out,
                        "<p class=\"note\">%lld line%s of metrics.jsonl could not be read and "
@@ -137,17 +121,22 @@ static Status warnings(Text *out, const RunData *d)
                        lines, lines == 1 ? "" : "s", lines == 1 ? "was" : "were");
 }
 
+static bool has(const Report *r, const Section *s)
+{
+    return s->has != NULL ? s->has(r) : charts_any(r, s);
+}
+
 static Status header(Text *out, const Report *r)
 {
     TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
                     r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
     for (int i = 0; i < SECTIONS; i++) {
-        if (!SECTION[i]->has(r)) continue;
+        if (!has(r, SECTION[i])) continue;
         TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i]->id, SECTION[i]->title));
     }
     TRY(text_printf(out, "</nav></header>\n<div class=\"facts\">\n"));
-    TRY(size_facts(out, &r->data, &r->summary));
-    TRY(result_facts(out, &r->data, &r->summary));
+    TRY(size_facts(out, &r->data));
+    TRY(result_facts(out, &r->data));
     TRY(text_printf(out, "</div>\n"));
     return warnings(out, &r->data);
 }
@@ -161,7 +150,8 @@ static Status write_sample(Text *out, const Report *r)
     return text_markup(out, "<pre>%.*s</pre>\n", (int)r->sample_bytes, r->sample);
 }
 
-const Section section_sample = { "sample", "Generated text", has_sample, write_sample };
+const Section section_sample = { "sample", "Generated text", .has = has_sample,
+                                 .write = write_sample };
 
 static bool has_config(const Report *r) { return r->config != NULL; }
 
@@ -172,15 +162,17 @@ static Status write_config(Text *out, const Report *r)
         (int)r->config_bytes, r->config);
 }
 
-const Section section_config = { "config", "Configuration", has_config, write_config };
+const Section section_config = { "config", "Configuration", .has = has_config,
+                                 .write = write_config };
 
 /* ---- the page ---- */
 
 static Status section(Text *out, const Report *r, const Section *s)
 {
-    if (!s->has(r)) return OK;
+    if (!has(r, s)) return OK;
     TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", s->id, s->title));
-    TRY(s->write(out, r));
+    if (s->note != NULL) TRY(part_note(out, s->note));
+    TRY(s->write != NULL ? s->write(out, r) : charts_write(out, r, s));
     return text_printf(out, "</section>\n");
 }
 
@@ -208,7 +200,6 @@ static Status gather(Report *r, const char *run_dir, Arena *a)
     char path[FILE_PATH_MAX];
     TRY(file_join(path, run_dir, "metrics.jsonl"));
     TRY(run_data_load(path, a, &r->data));
-    summarise(&r->data, &r->summary);
     TRY(load_view_make(r, a));
     TRY(file_join(path, run_dir, "trace.json"));
     TRY(trace_view_load(&r->trace, path, a));
@@ -228,7 +219,7 @@ static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
     TRY(render(&page, r));
     TRY(file_join(path, run_dir, "report.html"));
     TRY(file_write_whole(path, page.data, page.used, a));
-    *out = r->summary;
+    *out = r->data.sum;
     return OK;
 }
 

@@ -114,58 +114,55 @@ static Status write_loss(Text *out, const Report *r)
     return text_printf(out, "</div>\n");
 }
 
-const Section section_loss = { "loss", "Loss", has_loss, write_loss };
+const Section section_loss = { "loss", "Loss", .has = has_loss, .write = write_loss };
 
 /* ---- a row of small charts ---- */
 
-typedef struct Small {
-    RunCurve curve;
-    const char *title;
-    SvgUnit unit;
-    bool from_zero, may_log;
-} Small;
-
-static bool any_of(const Report *r, const Small *small, int n)
+static int count_charts(const Report *r, const Section *s)
 {
-    bool any = false;
-    for (int i = 0; i < n; i++) any |= has_points(&r->data.curve[small[i].curve]);
-    return any;
+    int n = 0;
+    for (int i = 0; i < s->charts; i++) n += has_points(&r->data.curve[s->chart[i].curve]);
+    return n;
 }
 
+bool charts_any(const Report *r, const Section *s) { return count_charts(r, s) > 0; }
+
 /* Side by side: two, three, or two and two, as many as have data. */
-static Status write_small(Text *out, const Report *r, const Small *small, int n)
+Status charts_write(Text *out, const Report *r, const Section *s)
 {
-    int shown = 0;
-    for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[small[i].curve]);
-    TRY(text_printf(out, "<div class=\"%s\">\n", shown == 3 ? "three" : "two"));
-    for (int i = 0; i < n; i++) {
-        const Curve *c = &r->data.curve[small[i].curve];
+    bool three = count_charts(r, s) == 3;
+    TRY(text_printf(out, "<div class=\"%s\">\n", three ? "three" : "two"));
+    for (const SmallChart *small = s->chart; small < s->chart + s->charts; small++) {
+        const Curve *c = &r->data.curve[small->curve];
         if (!has_points(c)) continue;
-        SvgSeries s = series_of(small[i].title, c, 0, SVG_LINE);
-        s.legend = "";
-        bool log_y = small[i].may_log && is_wide(c);
-        const SvgChart chart = { small[i].title,
+        SvgSeries series = series_of(small->title, c, 0, SVG_LINE);
+        series.legend = "";
+        bool log_y = small->may_log && is_wide(c);
+        const SvgChart chart = { small->title,
                                  "step",
                                  log_y ? "log scale" : "",
-                                 &s,
+                                 &series,
                                  1,
-                                 shown == 3 ? REPORT_THIRD : REPORT_HALF,
-                                 shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
-                                 .y_unit = small[i].unit,
+                                 three ? REPORT_THIRD : REPORT_HALF,
+                                 three ? THIRD_HEIGHT : HALF_HEIGHT,
+                                 .y_unit = small->unit,
                                  .log_y = log_y,
-                                 .from_zero = small[i].from_zero };
-        TRY(figure(out, small[i].title, &chart));
+                                 .from_zero = small->from_zero };
+        TRY(figure(out, small->title, &chart));
     }
     return text_printf(out, "</div>\n");
 }
 
-static const Small RATES[] = {
+static const SmallChart RATES[] = {
     { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
     { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
     { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
 };
 
-static const Small THROUGHPUT[] = {
+const Section section_rates = { "rates", "Optimisation", .chart = RATES,
+                                .charts = sizeof RATES / sizeof *RATES };
+
+static const SmallChart THROUGHPUT[] = {
     { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
     { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
     { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
@@ -173,29 +170,13 @@ static const Small THROUGHPUT[] = {
     { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
 };
 
-enum {
-    N_RATES = sizeof RATES / sizeof RATES[0],
-    N_THROUGHPUT = sizeof THROUGHPUT / sizeof THROUGHPUT[0],
+const Section section_throughput = {
+    "throughput", "Throughput",
+    .note =
+        "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the roof "
+        "is a large matrix product, measured when the run began.",
+    .chart = THROUGHPUT, .charts = sizeof THROUGHPUT / sizeof *THROUGHPUT
 };
-
-static bool has_rates(const Report *r) { return any_of(r, RATES, N_RATES); }
-static Status write_rates(Text *out, const Report *r)
-{
-    return write_small(out, r, RATES, N_RATES);
-}
-
-const Section section_rates = { "rates", "Optimisation", has_rates, write_rates };
-
-static bool has_throughput(const Report *r) { return any_of(r, THROUGHPUT, N_THROUGHPUT); }
-
-static Status write_throughput(Text *out, const Report *r)
-{
-    TRY(part_note(out, "MFU is relative to the dense peak of the GPU's data sheet, where it is "
-                       "known; the roof is a large matrix product, measured when the run began."));
-    return write_small(out, r, THROUGHPUT, N_THROUGHPUT);
-}
-
-const Section section_throughput = { "throughput", "Throughput", has_throughput, write_throughput };
 
 /* ---- memory ---- */
 
@@ -252,8 +233,6 @@ static Status write_memory(Text *out, const Report *r)
             value[rows * n + i] = row == 0 ? d->planned_bytes[i] : d->used_bytes[i];
         rows++;
     }
-    TRY(part_note(out, "Planned: peaks of a dry run of the step on a backend that only counts. "
-                       "Used: the largest that any step reported."));
     const SvgBars bars = { "Memory by arena", ROW + first, d->arenas.name, value, rows, n,
                            REPORT_FULL,       SVG_BYTES };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
@@ -262,4 +241,8 @@ static Status write_memory(Text *out, const Report *r)
     return memory_table(out, d);
 }
 
-const Section section_memory = { "memory", "Memory", has_memory, write_memory };
+const Section section_memory = {
+    "memory", "Memory", .has = has_memory, .write = write_memory,
+    .note = "Planned: peaks of a dry run of the step on a backend that only counts. Used: the "
+            "largest that any step reported."
+};

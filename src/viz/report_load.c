@@ -183,4 +183,4 @@ static Status write_load(Text *out, const Report *r)
     return write_series(out, r);
 }
 
-const Section section_experts = { "experts", "Expert load", has_load, write_load };
+const Section section_experts = { "experts", "Expert load", .has = has_load, .write = write_load };

@@ -26,7 +26,6 @@ typedef struct TraceView {
 typedef struct Report {
     const char *folder; /* the last part of the run's path */
     RunData data;
-    RunSummary summary;
     TraceView trace;
     const char *config, *sample; /* NULL: no such file */
     size_t config_bytes, sample_bytes;
@@ -34,12 +33,26 @@ typedef struct Report {
     int n_load_series;
 } Report;
 
-/* A part of the page between <section> and </section>. */
+/* One of several charts side by side: a quantity over the steps. */
+typedef struct SmallChart {
+    RunCurve curve;
+    const char *title;
+    SvgUnit unit;
+    bool from_zero, may_log;
+} SmallChart;
+
+/* A part of the page between <section> and </section>: what `write` writes, or small charts. */
 typedef struct Section {
     const char *id, *title;
     bool (*has)(const Report *r);
     Status (*write)(Text *out, const Report *r);
+    const char *note; /* below the heading, or NULL */
+    const SmallChart *chart;
+    int charts;
 } Section;
+
+bool charts_any(const Report *r, const Section *s);
+Status charts_write(Text *out, const Report *r, const Section *s);
 
 extern const Section section_loss, section_rates, section_throughput, section_experts,
     section_memory, section_timeline, section_sample, section_config;

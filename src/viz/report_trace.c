@@ -278,4 +278,5 @@ static Status write_trace(Text *out, const Report *r)
     return text_printf(out, "</div></div>\n");
 }
 
-const Section section_timeline = { "timeline", "Timeline of a step", has_trace, write_trace };
+const Section section_timeline = { "timeline", "Timeline of a step", .has = has_trace,
+                                   .write = write_trace };

@@ -262,7 +262,7 @@ static Status make_room(Build *b)
     TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
     d->first_eval.step = d->last_eval.step = -1;
-    d->final_loss = d->params_total = d->params_active = (double)NAN;
+    d->sum.final_loss = d->params_total = d->params_active = (double)NAN;
     d->roof_flops = d->sheet_flops = (double)NAN;
     d->model = "";
     return d->moe_layers > 0 ? make_load_room(b) : OK;
@@ -368,12 +368,12 @@ static Status take_step(Build *b, const Line *line)
         if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
         curve_put(&d->curve[i], line->step, line->curve[i]);
     }
-    d->steps++;
+    d->sum.steps++;
     d->bad_losses += !isfinite(line->curve[RUN_LOSS]);
-    d->twice += line->again != NULL && *line->again == 't';
-    if (isfinite(line->tokens)) d->tokens += line->tokens;
-    if (isfinite(line->step_s)) d->time_s += line->step_s;
-    if (line->step == d->final_step) d->final_loss = line->curve[RUN_LOSS];
+    d->sum.twice += line->again != NULL && *line->again == 't';
+    if (fabs(line->tokens) < 1e15) d->sum.tokens += (int64_t)line->tokens;
+    if (isfinite(line->step_s)) d->sum.wall_s += line->step_s;
+    if (line->step == d->final_step) d->sum.final_loss = line->curve[RUN_LOSS];
     if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);
     bool by_domain = d->moe_layers > 0 && line->expert_load_by_domain != NULL;
@@ -442,6 +442,25 @@ static void finish_load(Build *b)
     if (lines == 0) memcpy(d->domain_load, b->eval_load, sizeof d->domain_load);
 }
 
+/* The smallest of load / mean load over all layers and experts, and where. */
+static void find_least(RunData *d)
+{
+    d->sum.least_share = (double)NAN;
+    d->sum.least_layer = d->sum.least_expert = -1;
+    for (int l = 0; l < d->moe_layers && d->load.lines > 0; l++) {
+        const double *row = d->load.sum + (int64_t)l * d->experts;
+        double sum = 0;
+        for (int e = 0; e < d->experts; e++) sum += row[e];
+        for (int e = 0; e < d->experts && sum > 0; e++) {
+            double share = row[e] * d->experts / sum;
+            if (share >= d->sum.least_share) continue; /* false for the first, where it is NaN */
+            d->sum.least_share = share;
+            d->sum.least_layer = d->layer_name[l];
+            d->sum.least_expert = e;
+        }
+    }
+}
+
 static Status finish(Build *b)
 {
     RunData *d = b->d;
@@ -450,6 +469,9 @@ static Status finish(Build *b)
     curve_finish(&d->eval_bits);
     for (int i = 0; i < d->domains.n; i++) curve_finish(&d->domain_bits[i]);
     if (d->moe_layers > 0) finish_load(b);
+    find_least(d);
+    d->sum.first_bits_per_byte = d->evals > 0 ? d->first_eval.bits_per_byte : (double)NAN;
+    d->sum.last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN;
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
 }
 
@@ -474,24 +496,4 @@ Status run_data_load(const char *path, Arena *a, RunData *out)
     Status s = load(b, path);
     file_unmap(&b->map);
     return s;
-}
-
-double run_least_share(const RunData *d, int *out_layer, int *out_expert)
-{
-    double least = (double)NAN;
-    *out_layer = *out_expert = -1;
-    if (d->load.lines == 0) return least;
-    for (int l = 0; l < d->moe_layers; l++) {
-        const double *row = d->load.sum + (int64_t)l * d->experts;
-        double sum = 0;
-        for (int e = 0; e < d->experts; e++) sum += row[e];
-        for (int e = 0; e < d->experts && sum > 0; e++) {
-            double share = row[e] * d->experts / sum;
-            if (share >= least) continue; /* false for the first, where least is NaN */
-            least = share;
-            *out_layer = l;
-            *out_expert = e;
-        }
-    }
-    return least;
 }
