@@ -163,3 +163,61 @@ Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, Sv
         TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", c));
     return text_markup(out, "<text x=\"%d\">%s</text></g>\n", mark == SVG_BOX ? 18 : 23, name);
 }
+
+/* ---- stacked bars ---- */
+
+enum { BAR_HEIGHT = 26, BAR_GAP = 12 };
+
+static double bars_total(const SvgBars *b, int row)
+{
+    double sum = 0;
+    for (int p = 0; p < b->parts; p++) {
+        double v = b->value[(int64_t)row * b->parts + p];
+        if (v > 0) sum += v;
+    }
+    return sum;
+}
+
+static double widest(const char *const *name, int n)
+{
+    size_t most = 1;
+    for (int i = 0; i < n; i++) {
+        if (strlen(name[i]) > most) most = strlen(name[i]);
+    }
+    return (double)most * SVG_CHAR;
+}
+
+static Status bars_row(Text *out, const SvgBars *b, int row, double left, double scale)
+{
+    double x = left, y = row * (BAR_HEIGHT + BAR_GAP);
+    char number[32];
+    TRY(text_markup(out, "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>", left - 8, y + 17,
+                    b->row[row]));
+    for (int p = 0; p < b->parts; p++) {
+        double v = b->value[(int64_t)row * b->parts + p];
+        if (!(v > 0)) continue;
+        TRY(text_markup(out,
+                        "<rect class=\"f%c edge\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
+                        "height=\"%d\"><title>%s: %s</title></rect>",
+                        svg_color(p), x, y, v * scale, BAR_HEIGHT, b->part[p],
+                        svg_value_text(number, v, b->unit)));
+        x += v * scale;
+    }
+    return text_printf(out, "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n", x + 8, y + 17,
+                       svg_value_text(number, bars_total(b, row), b->unit));
+}
+
+Status svg_bars(Text *out, const SvgBars *b)
+{
+    double left = widest(b->row, b->rows) + 12, most = 0, top = b->rows * (BAR_HEIGHT + BAR_GAP);
+    for (int r = 0; r < b->rows; r++) most = fmax(most, bars_total(b, r));
+    double scale = most > 0 ? (b->width - left - 90) / most : 0;
+    SvgLegend l = { left, top + 10, left, b->width }, measured = l;
+    for (int p = 0; p < b->parts; p++)
+        TRY(svg_legend_entry(NULL, &measured, b->part[p], p, SVG_BOX));
+    TRY(svg_open(out, "bars", b->width, measured.y - 10 + SVG_LINE_HEIGHT, b->title));
+    TRY(text_printf(out, ">\n"));
+    for (int r = 0; r < b->rows; r++) TRY(bars_row(out, b, r, left, scale));
+    for (int p = 0; p < b->parts; p++) TRY(svg_legend_entry(out, &l, b->part[p], p, SVG_BOX));
+    return text_printf(out, "</svg>\n");
+}

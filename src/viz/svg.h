@@ -1,4 +1,4 @@
-/* svg: plots as inline SVG: line chart, heat map, stacked bars; and what every plot is made of.
+/* svg: plots as inline SVG: line chart and stacked bars; and what every plot is made of.
  *
  * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
  * carry classes and no colours (page.c defines them, so light and dark need one copy of a plot): s0
@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-enum { SVG_COLORS = 8, SVG_TICKS_MAX = 24, SVG_HEAT_CELLS = 5000 };
+enum { SVG_COLORS = 8, SVG_TICKS_MAX = 24 };
 
 typedef enum SvgUnit { SVG_PLAIN, SVG_BYTES, SVG_SECONDS, SVG_PERCENT } SvgUnit;
 
@@ -42,18 +42,6 @@ typedef struct SvgChart {
     const double *guide; /* a dashed line at this y; NULL: none */
 } SvgChart;
 
-/* Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where
- * there would be more than SVG_HEAT_CELLS / share cells, neighbouring columns become one cell that
- * shows the member farthest from 1 (a mean would hide the one expert that matters). */
-typedef struct SvgHeat {
-    const char *title;
-    const char *row_word, *column_word; /* "layer", "expert" */
-    const int64_t *row_name;            /* rows */
-    const double *value;                /* (rows, columns) */
-    int rows, columns;
-    int share; /* panels on the page that share the cell limit; at least 1 */
-} SvgHeat;
-
 typedef struct SvgBars {
     const char *title;
     const char *const *row, *const *part;
@@ -67,9 +55,6 @@ typedef struct SvgBars {
 char svg_color(int color);
 
 Status svg_chart(Text *out, const SvgChart *c);
-Status svg_heat(Text *out, const SvgHeat *h);
-Status svg_heat_key(Text *out);       /* the colour scale of svg_heat */
-int svg_heat_group(const SvgHeat *h); /* columns that one cell stands for */
 Status svg_bars(Text *out, const SvgBars *b);
 
 /* <svg ...> without its >, so that attributes can follow. */

@@ -262,6 +262,50 @@ static void heat_maps_are_by_domain_from_training_steps_if_these_have_them(void 
     run_close(&r);
 }
 
+static void a_layer_without_load_has_no_cells(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[[0,0,0],[0,2,1]]}");
+    run_report(&r);
+    has_not(&r, "layer 0, expert");
+    has(&r, "layer 1, expert 0: 0.00 × 1/3 = 0.00 %");
+    has(&r, "layer 1, expert 1: 2.00 × 1/3 = 66.67 %");
+    has_not(&r, "neighbouring experts");
+    run_close(&r);
+}
+
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) n++;
+    return n;
+}
+
+/* Ten layers of 2000 experts, all alike but for two of one cell: one takes four times a mean share,
+ * the other, farther from it, none. */
+static void a_wide_heat_map_shows_the_expert_farthest_from_uniform(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[") > 0);
+    for (int l = 0; l < 10; l++) {
+        for (int e = 0; e < 2000; e++) {
+            int load = l != 3 || e < 776 || e > 777 ? 100 : e == 776 ? 400 : 0;
+            CHECK(fprintf(r.metrics, "%s%d", e > 0 ? "," : l > 0 ? "],[" : "[", load) > 0);
+        }
+    }
+    put(&r, "]]}");
+    run_report(&r);
+    has(&r, "One cell stands for 4 neighbouring experts");
+    has(&r, "layer 3, expert 777: 0.00 ×");
+    has_not(&r, "layer 3, expert 776:");
+    CHECK_INT(count(r.page, "<title>layer "), 10 * 2000 / 4 + 2 * 10); /* and the curves */
+    run_close(&r);
+}
+
 /* ---- resumed and broken files ---- */
 
 static void the_last_line_for_a_step_wins(void **state)
@@ -821,6 +865,8 @@ int main(void)
         TEST(the_report_shows_the_runs_numbers),
         TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
         TEST(heat_maps_are_by_domain_from_training_steps_if_these_have_them),
+        TEST(a_layer_without_load_has_no_cells),
+        TEST(a_wide_heat_map_shows_the_expert_farthest_from_uniform),
         TEST(the_last_line_for_a_step_wins),
         TEST(a_half_written_last_line_is_left_out),
         TEST(a_whole_last_line_without_line_end_counts),
