@@ -1,4 +1,4 @@
-/* scan: a pull parser for JSON that this program wrote: metrics.jsonl, trace.json, manifests.
+/* scan: a pull parser for JSON: metrics.jsonl, trace.json, manifests, pipelines, scaling curves.
  * Nothing is built and nothing allocated (cJSON's tree of one malloc a value would be most of the
  * time of a long run's report). The text is consumed: keys and strings are decoded and
  * NUL-terminated where they stand, so a text is scanned once. `bad` sticks: after the first thing
