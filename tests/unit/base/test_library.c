@@ -23,8 +23,11 @@ static Library library_of(const char *file, int least, int (*version)(const void
     return (Library){ file, "cosines", "buy a slide rule", CALLS, 3, least, version };
 }
 
+static int asked;
+
 static int seven(const void *table)
 {
+    asked++;
     const Calls *c = table;
     CHECK_NEAR(c->cosine(0), 1, 0); /* the table is filled before the library is asked */
     return 7;
@@ -76,8 +79,10 @@ static void a_library_that_says_it_is_too_old_is_the_last(void **state)
     void *file = NULL;
     Calls c = { 0 };
     const Library l = library_of("libm.so.6", 8, seven);
+    asked = 0;
     CHECK_FAILS(library_open(&l, &c, &file), ERR_UNSUPPORTED,
                 "libm.so.6 is version 7, 8 is needed: buy a slide rule");
+    CHECK_INT(asked, 1);
 }
 
 static void a_version_in_the_name_is_enough_to_refuse(void **state)

@@ -346,8 +346,8 @@ static void escapes_are_decoded(void **state)
 static void members_are_found_without_being_consumed(void **state)
 {
     (void)state;
-    char text[] =
-        "{\"in\":{\"n\":7},\"a\\\"n\":1,\"n\" : -2.5 ,\"list\":[1,[2],{}],\"s\":\"x\\ty\"}";
+    char text[] = "{\"nn\":3,\"in\":{\"n\":7},\"a\\\"n\":1,\"n\" : -2.5 "
+                  ",\"list\":[1,[2],{}],\"s\":\"x\\ty\"}";
     for (int again = 0; again < 2; again++) {
         CHECK_NEAR(scan_number_at(scan_member(text, "n")), -2.5, 0);
         CHECK_NEAR(scan_number_at(scan_member(scan_member(text, "in"), "n")), 7, 0);
