@@ -8,13 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const Section *const SECTION[] = {
-    &section_loss,   &section_rates,    &section_throughput, &section_experts,
-    &section_memory, &section_timeline, &section_sample,     &section_config,
-};
-
-enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
-
 /* "2 h 03 min", "4 min 12 s", "1.50 s" */
 static const char *part_duration(char out[32], double seconds)
 {
@@ -121,18 +114,90 @@ static Status warnings(Text *out, const RunData *d)
                        lines, lines == 1 ? "" : "s", lines == 1 ? "was" : "were");
 }
 
-static bool has(const Report *r, const Section *s)
+/* ---- the parts ---- */
+
+static const SmallChart RATES[] = {
+    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
+    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
+    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
+};
+
+static const SmallChart THROUGHPUT[] = {
+    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
+    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
+    { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
+    { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
+    { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
+};
+
+enum {
+    N_RATES = sizeof RATES / sizeof *RATES,
+    N_THROUGHPUT = sizeof THROUGHPUT / sizeof *THROUGHPUT
+};
+
+static bool rates_has(const Report *r) { return charts_count(r, RATES, N_RATES) > 0; }
+static bool throughput_has(const Report *r)
 {
-    return s->has != NULL ? s->has(r) : charts_any(r, s);
+    return charts_count(r, THROUGHPUT, N_THROUGHPUT) > 0;
 }
+static bool load_has(const Report *r) { return r->n_load_series > 0; }
+static bool memory_has(const Report *r) { return r->data.arenas.n > 0; }
+static bool trace_has(const Report *r) { return r->trace.present; }
+static bool sample_has(const Report *r) { return r->sample != NULL; }
+static bool config_has(const Report *r) { return r->config != NULL; }
+
+static Status rates_write(Text *out, const Report *r)
+{
+    return charts_write(out, r, RATES, N_RATES);
+}
+
+static Status throughput_write(Text *out, const Report *r)
+{
+    return charts_write(out, r, THROUGHPUT, N_THROUGHPUT);
+}
+
+static Status sample_write(Text *out, const Report *r)
+{
+    return text_markup(out, "<pre>%.*s</pre>\n", (int)r->sample_bytes, r->sample);
+}
+
+static Status config_write(Text *out, const Report *r)
+{
+    return text_markup(
+        out, "<details><summary>All settings of the run</summary><pre>%.*s</pre></details>\n",
+        (int)r->config_bytes, r->config);
+}
+
+/* Between <section> and </section>, in this order. */
+static const struct {
+    const char *id, *title;
+    bool (*has)(const Report *r);
+    Status (*write)(Text *out, const Report *r);
+    const char *note; /* below the heading */
+} SECTION[] = {
+    { "loss", "Loss", loss_has, loss_write, NULL },
+    { "rates", "Optimisation", rates_has, rates_write, NULL },
+    { "throughput", "Throughput", throughput_has, throughput_write,
+      "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the roof is a "
+      "large matrix product, measured when the run began." },
+    { "experts", "Expert load", load_has, load_write, NULL },
+    { "memory", "Memory", memory_has, memory_write,
+      "Planned: peaks of a dry run of the step on a backend that only counts. Used: the largest "
+      "that any step reported." },
+    { "timeline", "Timeline of a step", trace_has, trace_view_write, NULL },
+    { "sample", "Generated text", sample_has, sample_write, NULL },
+    { "config", "Configuration", config_has, config_write, NULL },
+};
+
+enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
 
 static Status header(Text *out, const Report *r)
 {
     TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
                     r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
     for (int i = 0; i < SECTIONS; i++) {
-        if (!has(r, SECTION[i])) continue;
-        TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i]->id, SECTION[i]->title));
+        if (!SECTION[i].has(r)) continue;
+        TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i].id, SECTION[i].title));
     }
     TRY(text_printf(out, "</nav></header>\n<div class=\"facts\">\n"));
     TRY(size_facts(out, &r->data));
@@ -141,46 +206,19 @@ static Status header(Text *out, const Report *r)
     return warnings(out, &r->data);
 }
 
-/* ---- text files ---- */
-
-static bool has_sample(const Report *r) { return r->sample != NULL; }
-
-static Status write_sample(Text *out, const Report *r)
-{
-    return text_markup(out, "<pre>%.*s</pre>\n", (int)r->sample_bytes, r->sample);
-}
-
-const Section section_sample = { "sample", "Generated text", .has = has_sample,
-                                 .write = write_sample };
-
-static bool has_config(const Report *r) { return r->config != NULL; }
-
-static Status write_config(Text *out, const Report *r)
-{
-    return text_markup(
-        out, "<details><summary>All settings of the run</summary><pre>%.*s</pre></details>\n",
-        (int)r->config_bytes, r->config);
-}
-
-const Section section_config = { "config", "Configuration", .has = has_config,
-                                 .write = write_config };
-
 /* ---- the page ---- */
-
-static Status section(Text *out, const Report *r, const Section *s)
-{
-    if (!has(r, s)) return OK;
-    TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", s->id, s->title));
-    if (s->note != NULL) TRY(part_note(out, s->note));
-    TRY(s->write != NULL ? s->write(out, r) : charts_write(out, r, s));
-    return text_printf(out, "</section>\n");
-}
 
 static Status render(Text *out, const Report *r)
 {
     TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
     TRY(header(out, r));
-    for (int i = 0; i < SECTIONS; i++) TRY(section(out, r, SECTION[i]));
+    for (int i = 0; i < SECTIONS; i++) {
+        if (!SECTION[i].has(r)) continue;
+        TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", SECTION[i].id, SECTION[i].title));
+        if (SECTION[i].note != NULL) TRY(part_note(out, SECTION[i].note));
+        TRY(SECTION[i].write(out, r));
+        TRY(text_printf(out, "</section>\n"));
+    }
     return page_end(out, NULL, 0);
 }
 

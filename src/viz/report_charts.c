@@ -28,16 +28,9 @@ static bool is_wide(const Curve *c)
     return hi > lo * WIDE_RANGE;
 }
 
-static Status figure(Text *out, const char *title, const SvgChart *c)
-{
-    TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
-    TRY(svg_chart(out, c));
-    return text_printf(out, "</figure>\n");
-}
-
 /* ---- loss ---- */
 
-static bool has_loss(const Report *r)
+bool loss_has(const Report *r)
 {
     return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.eval_loss);
 }
@@ -71,7 +64,7 @@ static Status bits_chart(Text *out, const RunData *d)
         "Held-out bits per byte", "step", "bits a byte", s, n, REPORT_HALF, HALF_HEIGHT,
         .y_unit = SVG_PLAIN
     };
-    return figure(out, "Held-out bits per byte", &chart);
+    return part_figure(out, &chart);
 }
 
 static Status eval_row(Text *out, const char *name, const double loss[2], const double bits[2])
@@ -103,7 +96,7 @@ static Status eval_table(Text *out, const RunData *d)
     return text_printf(out, "</tbody></table></div></figure>\n");
 }
 
-static Status write_loss(Text *out, const Report *r)
+Status loss_write(Text *out, const Report *r)
 {
     const RunData *d = &r->data;
     TRY(loss_chart(out, d));
@@ -114,73 +107,42 @@ static Status write_loss(Text *out, const Report *r)
     return text_printf(out, "</div>\n");
 }
 
-const Section section_loss = { "loss", "Loss", .has = has_loss, .write = write_loss };
-
 /* ---- a row of small charts ---- */
 
-static int count_charts(const Report *r, const Section *s)
+int charts_count(const Report *r, const SmallChart *chart, int n)
 {
-    int n = 0;
-    for (int i = 0; i < s->charts; i++) n += has_points(&r->data.curve[s->chart[i].curve]);
-    return n;
+    int shown = 0;
+    for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[chart[i].curve]);
+    return shown;
 }
 
-bool charts_any(const Report *r, const Section *s) { return count_charts(r, s) > 0; }
-
 /* Side by side: two, three, or two and two, as many as have data. */
-Status charts_write(Text *out, const Report *r, const Section *s)
+Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n)
 {
-    bool three = count_charts(r, s) == 3;
+    bool three = charts_count(r, chart, n) == 3;
     TRY(text_printf(out, "<div class=\"%s\">\n", three ? "three" : "two"));
-    for (const SmallChart *small = s->chart; small < s->chart + s->charts; small++) {
+    for (const SmallChart *small = chart; small < chart + n; small++) {
         const Curve *c = &r->data.curve[small->curve];
         if (!has_points(c)) continue;
         SvgSeries series = series_of(small->title, c, 0, SVG_LINE);
         series.legend = "";
         bool log_y = small->may_log && is_wide(c);
-        const SvgChart chart = { small->title,
-                                 "step",
-                                 log_y ? "log scale" : "",
-                                 &series,
-                                 1,
-                                 three ? REPORT_THIRD : REPORT_HALF,
-                                 three ? THIRD_HEIGHT : HALF_HEIGHT,
-                                 .y_unit = small->unit,
-                                 .log_y = log_y,
-                                 .from_zero = small->from_zero };
-        TRY(figure(out, small->title, &chart));
+        const SvgChart plot = { small->title,
+                                "step",
+                                log_y ? "log scale" : "",
+                                &series,
+                                1,
+                                three ? REPORT_THIRD : REPORT_HALF,
+                                three ? THIRD_HEIGHT : HALF_HEIGHT,
+                                .y_unit = small->unit,
+                                .log_y = log_y,
+                                .from_zero = small->from_zero };
+        TRY(part_figure(out, &plot));
     }
     return text_printf(out, "</div>\n");
 }
 
-static const SmallChart RATES[] = {
-    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
-    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
-    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
-};
-
-const Section section_rates = { "rates", "Optimisation", .chart = RATES,
-                                .charts = sizeof RATES / sizeof *RATES };
-
-static const SmallChart THROUGHPUT[] = {
-    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
-    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
-    { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
-    { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
-    { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
-};
-
-const Section section_throughput = {
-    "throughput", "Throughput",
-    .note =
-        "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the roof "
-        "is a large matrix product, measured when the run began.",
-    .chart = THROUGHPUT, .charts = sizeof THROUGHPUT / sizeof *THROUGHPUT
-};
-
 /* ---- memory ---- */
-
-static bool has_memory(const Report *r) { return r->data.arenas.n > 0; }
 
 static bool any_finite(const double *v, int n)
 {
@@ -219,7 +181,7 @@ static Status memory_table(Text *out, const RunData *d)
     return text_printf(out, "</tfoot></table></div>\n");
 }
 
-static Status write_memory(Text *out, const Report *r)
+Status memory_write(Text *out, const Report *r)
 {
     static const char *const ROW[] = { "planned", "used" };
     const RunData *d = &r->data;
@@ -240,9 +202,3 @@ static Status write_memory(Text *out, const Report *r)
     TRY(text_printf(out, "</div>\n"));
     return memory_table(out, d);
 }
-
-const Section section_memory = {
-    "memory", "Memory", .has = has_memory, .write = write_memory,
-    .note = "Planned: peaks of a dry run of the step on a backend that only counts. Used: the "
-            "largest that any step reported."
-};

@@ -247,9 +247,7 @@ static Status load_note(Text *out, const RunData *d, const Heat *h)
     return text_printf(out, "</p>\n");
 }
 
-static bool has_load(const Report *r) { return r->n_load_series > 0; }
-
-static Status write_load(Text *out, const Report *r)
+Status load_write(Text *out, const Report *r)
 {
     const RunData *d = &r->data;
     const Heat h = heat_of(d);
@@ -264,5 +262,3 @@ static Status write_load(Text *out, const Report *r)
     }
     return write_series(out, r);
 }
-
-const Section section_experts = { "experts", "Expert load", .has = has_load, .write = write_load };

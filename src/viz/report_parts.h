@@ -41,21 +41,14 @@ typedef struct SmallChart {
     bool from_zero, may_log;
 } SmallChart;
 
-/* A part of the page between <section> and </section>: what `write` writes, or small charts. */
-typedef struct Section {
-    const char *id, *title;
-    bool (*has)(const Report *r);
-    Status (*write)(Text *out, const Report *r);
-    const char *note; /* below the heading, or NULL */
-    const SmallChart *chart;
-    int charts;
-} Section;
-
-bool charts_any(const Report *r, const Section *s);
-Status charts_write(Text *out, const Report *r, const Section *s);
-
-extern const Section section_loss, section_rates, section_throughput, section_experts,
-    section_memory, section_timeline, section_sample, section_config;
+/* What the parts of the page write; the table of parts is report.c's. */
+bool loss_has(const Report *r);
+Status loss_write(Text *out, const Report *r);
+int charts_count(const Report *r, const SmallChart *chart, int n); /* with data */
+Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n);
+Status memory_write(Text *out, const Report *r);
+Status load_write(Text *out, const Report *r);
+Status trace_view_write(Text *out, const Report *r);
 
 /* report_trace.c. A file that is no trace is not an error but a sentence in the view. */
 Status trace_view_load(TraceView *v, const char *path, Arena *a);

@@ -10,8 +10,7 @@
 enum {
     DRAWN_MOST = 2500, /* 230 bytes each in the page */
     LANES_MOST = 8,
-    ROWS_MOST = 3, /* action, phase, op */
-    OP_DEPTH = 2,
+    OP_DEPTH = TRACE_DEPTHS - 1,
     TABLE_ROWS = 20,
     ROW_HEIGHT = 22,
     LANE_GAP = 14,
@@ -19,15 +18,11 @@ enum {
     AXIS_HEIGHT = 34,
 };
 
-static const char *const ROW_NAME[ROWS_MOST] = { "action", "phase", "op" };
-static const char *const LANE_NAME[LANES_MOST] = { "compute", "comm",   "lane 2", "lane 3",
-                                                   "lane 4",  "lane 5", "lane 6", "lane 7" };
-
 /* ---- made ready ---- */
 
 static bool is_drawn(const TraceView *v, const TraceEvent *e)
 {
-    bool fits = e->lane >= 0 && e->lane < LANES_MOST && e->depth >= 0 && e->depth < ROWS_MOST;
+    bool fits = e->lane >= 0 && e->lane < LANES_MOST && e->depth >= 0 && e->depth < TRACE_DEPTHS;
     return fits && e->step == v->step;
 }
 
@@ -112,12 +107,15 @@ static Status lane_names(Text *out, const TraceView *v)
 {
     for (int lane = 0; lane < v->lanes; lane++) {
         double y = lane_top(v, lane);
-        TRY(text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", y + 15, LANE_NAME[lane]));
+        char other[32];
+        TRY(text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", y + 15,
+                        trace_lane_name(other, lane)));
         for (int row = 0; row < v->rows; row++, y += ROW_HEIGHT)
             TRY(text_printf(out,
                             "<path class=\"track\" d=\"M%d %.0fH%d\"/><text class=\"end dim\" "
                             "x=\"%d\" y=\"%.0f\">%s</text>",
-                            LEFT, y + ROW_HEIGHT, REPORT_FULL, LEFT - 8, y + 15, ROW_NAME[row]));
+                            LEFT, y + ROW_HEIGHT, REPORT_FULL, LEFT - 8, y + 15,
+                            trace_depth_name[row]));
     }
     return OK;
 }
@@ -215,7 +213,7 @@ static Status totals_table(Text *out, const TraceView *v, int depth)
     TRY(text_printf(out,
                     "<table><thead><tr><th>%s</th><th>calls a step</th><th>ms a step</th>"
                     "<th>share</th>%s</tr></thead><tbody>\n",
-                    ROW_NAME[depth],
+                    trace_depth_name[depth],
                     depth == OP_DEPTH ? "<th></th><th>GFLOP/s</th><th>GB/s</th>" : ""));
     for (int i = 0; i < v->totals; i++) {
         const TraceTotal *t = &v->total[i];
@@ -256,9 +254,7 @@ static Status notes(Text *out, const TraceView *v)
                        (long long)v->trace.used);
 }
 
-static bool has_trace(const Report *r) { return r->trace.present; }
-
-static Status write_trace(Text *out, const Report *r)
+Status trace_view_write(Text *out, const Report *r)
 {
     const TraceView *v = &r->trace;
     if (v->problem[0] != '\0') return text_markup(out, "<p class=\"note\">%s</p>\n", v->problem);
@@ -277,6 +273,3 @@ static Status write_trace(Text *out, const Report *r)
     }
     return text_printf(out, "</div></div>\n");
 }
-
-const Section section_timeline = { "timeline", "Timeline of a step", .has = has_trace,
-                                   .write = write_trace };

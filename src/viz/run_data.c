@@ -16,19 +16,15 @@ enum {
 
 static const int64_t STEP_MOST = INT32_MAX; /* 68 years at one a second */
 
-/* Number of the last line for a step; 0: none. Chunks are made where a step falls, so one absurd
- * step number costs one chunk. */
-typedef struct Latest {
-    uint32_t step_line, eval_line;
-} Latest;
-
 typedef struct Build {
     RunData *d;
     Arena *a;
     FileMap map;
-    char *text;                   /* of one line */
-    Latest **chunk;               /* CHUNKS */
-    uint32_t line;                /* the number of this one, from 1; blank ones are not counted */
+    char *text;        /* of one line */
+    uint32_t **latest; /* (CHUNKS, 2 * CHUNK_STEPS): number of the last step and eval line for each
+                          step, 0: none. Chunks are made where a step falls, so one absurd step
+                          number costs one chunk. */
+    uint32_t line;     /* the number of this one, from 1; blank ones are not counted */
     RunLoad eval_load[RUN_NAMES]; /* of the last evaluation */
     double *table;                /* one line's load */
 } Build;
@@ -197,11 +193,11 @@ static void load_extremes(const double *layer, int experts, double *least, doubl
 
 /* ---- first pass: which lines count, and how large everything is ---- */
 
-static Status latest_of(Build *b, int64_t step, Latest **out)
+static Status latest_of(Build *b, const Line *line, uint32_t **out)
 {
-    Latest **chunk = &b->chunk[step / CHUNK_STEPS];
-    if (*chunk == NULL) TRY(ARENA_ZEROED(b->a, CHUNK_STEPS, chunk));
-    *out = *chunk + step % CHUNK_STEPS;
+    uint32_t **chunk = &b->latest[line->step / CHUNK_STEPS];
+    if (*chunk == NULL) TRY(ARENA_ZEROED(b->a, 2 * CHUNK_STEPS, chunk));
+    *out = *chunk + 2 * (line->step % CHUNK_STEPS) + (line->kind == LINE_EVAL);
     return OK;
 }
 
@@ -211,9 +207,9 @@ static Status survey_line(Build *b, const Line *line)
     if (line->kind == LINE_BAD) d->bad_lines++;
     if (line->kind == LINE_START) d->starts++;
     if (line->kind != LINE_STEP && line->kind != LINE_EVAL) return OK;
-    Latest *latest = NULL;
-    TRY(latest_of(b, line->step, &latest));
-    *(line->kind == LINE_STEP ? &latest->step_line : &latest->eval_line) = b->line;
+    uint32_t *latest = NULL;
+    TRY(latest_of(b, line, &latest));
+    *latest = b->line;
     if (d->first_step < 0 || line->step < d->first_step) d->first_step = line->step;
     if (line->step > d->last_step) d->last_step = line->step;
     if (line->kind == LINE_STEP && line->step > d->final_step) d->final_step = line->step;
@@ -226,7 +222,7 @@ static Status survey_line(Build *b, const Line *line)
 
 static Status survey(Build *b, const char *path)
 {
-    TRY(ARENA_ZEROED(b->a, CHUNKS, &b->chunk));
+    TRY(ARENA_ZEROED(b->a, CHUNKS, &b->latest));
     b->d->first_step = b->d->last_step = b->d->final_step = -1;
     TRY(each_line(b, survey_line));
     if (b->d->last_step >= 0) return OK;
@@ -424,10 +420,10 @@ static Status take_line(Build *b, const Line *line)
 {
     if (line->kind == LINE_BAD) return OK;
     if (line->kind == LINE_START) return take_start(b, line);
-    Latest *latest = NULL;
-    TRY(latest_of(b, line->step, &latest));
-    if (line->kind == LINE_STEP) return latest->step_line == b->line ? take_step(b, line) : OK;
-    return latest->eval_line == b->line ? take_eval(b, line) : OK;
+    uint32_t *latest = NULL;
+    TRY(latest_of(b, line, &latest));
+    if (*latest != b->line) return OK;
+    return line->kind == LINE_STEP ? take_step(b, line) : take_eval(b, line);
 }
 
 /* ---- end ---- */
