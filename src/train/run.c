@@ -216,7 +216,9 @@ static Status open_all(Trainer *t)
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
-    t->roof_flops = peak_measure(c, t->plan.shape.threads);
+    Roof roof = { 0 }; /* where it cannot be measured, shares of it are not told */
+    if (peak_measure(c, t->plan.shape.threads, false, &roof) != OK) status_clear();
+    t->roof_flops = roof.flops;
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
