@@ -40,72 +40,39 @@ static const float *load_weight(const Tensor *w, int64_t col, int64_t n, float *
     return buffer;
 }
 
-/* What forward and backward have in common; y, h: y and h or their gradients. */
-typedef struct Ports {
-    const char *op, *y_name, *h_name;
-    const Tensor *x, *w, *y, *rstd, *h;
-    int64_t x_col;
-} Ports;
-
-static Status check(const Ports *p)
+/* What forward and backward have in common; y: y or dy. */
+static Status check(const char *op, const RmsnormFwd *a, const char *y)
 {
-    int64_t n = p->x->dim[0], width = tensor_row_elems(p->x), span = tensor_row_elems(p->y);
-    int64_t heads = tensor_row_elems(p->rstd);
-    TRY(op_expect_act(p->op, "x", p->x, n, width));
-    TRY(op_expect(p->op, p->y_name, p->y, n, -1, p->x->dtype));
-    TRY(op_expect(p->op, "rstd", p->rstd, n, -1, DTYPE_F32));
+    int64_t n = a->x.dim[0], span = tensor_row_elems(&a->y), heads = tensor_row_elems(&a->rstd);
+    TRY(op_expect_act(op, "x", &a->x, n, -1));
+    TRY(op_expect(op, y, &a->y, n, -1, a->x.dtype));
+    TRY(op_expect(op, "rstd", &a->rstd, n, -1, DTYPE_F32));
     if (heads < 1 || span % heads != 0) {
         return FAIL(ERR_SHAPE,
-                    "%s: rstd has %lld heads, which do not divide the %lld columns of %s", p->op,
-                    (long long)heads, (long long)span, p->y_name);
+                    "%s: rstd has %lld heads, which do not divide the %lld columns of %s", op,
+                    (long long)heads, (long long)span, y);
     }
-    TRY(op_expect_window(p->op, "x", p->x, p->x_col, span));
-    if (p->w->data != NULL) TRY(op_expect(p->op, "w", p->w, 1, span / heads, DTYPE_F32));
-    if (p->h->data == NULL) return OK;
-    if (width != span) return FAIL(ERR_SHAPE, "%s: a window of x cannot have a residual", p->op);
-    return op_expect(p->op, p->h_name, p->h, n, span, p->x->dtype);
+    TRY(op_expect_window(op, "x", &a->x, a->x_col, span));
+    return a->w.data == NULL ? OK : op_expect(op, "w", &a->w, 1, span / heads, DTYPE_F32);
 }
 
 /* Forward. */
 
-Status rmsnorm_fwd_check(const void *args)
-{
-    const RmsnormFwd *a = args;
-    TRY(check(&(Ports){ "rmsnorm_fwd", "y", "h", &a->x, &a->w, &a->y, &a->rstd, &a->h, a->x_col }));
-    if ((a->r.data == NULL) != (a->h.data == NULL)) {
-        return FAIL(ERR_ARG, "rmsnorm_fwd: r and h go together");
-    }
-    if (a->r.data == NULL) return OK;
-    return op_expect("rmsnorm_fwd", "r", &a->r, a->x.dim[0], tensor_row_elems(&a->x), a->x.dtype);
-}
+Status rmsnorm_fwd_check(const void *args) { return check("rmsnorm_fwd", args, "y"); }
 
 OpCost rmsnorm_fwd_cost(const void *args)
 {
     const RmsnormFwd *a = args;
-    double elems = (double)tensor_elems(&a->y), bytes = (double)tensor_bytes(&a->y);
     double small = (double)tensor_bytes(&a->rstd);
-    bool residual = a->r.data != NULL; /* reads r, writes h */
     if (a->w.data != NULL) small += (double)tensor_bytes(&a->w);
-    return (OpCost){ .flops = (residual ? 5 : 4) * elems,
-                     .bytes = (residual ? 4 : 2) * bytes + small };
+    return (OpCost){ .flops = 4 * (double)tensor_elems(&a->y),
+                     .bytes = 2 * (double)tensor_bytes(&a->y) + small };
 }
 
-/* h = x + r in the type of h: backward, and y here, see the rounded values. */
-static void add_residual(const RmsnormFwd *a, int64_t at, int64_t n)
-{
-    float x_buffer[PIECE], r_buffer[PIECE];
-    const float *x = row_load(&a->x, at, n, x_buffer);
-    const float *r = row_load(&a->r, at, n, r_buffer);
-    float *h = row_open(&a->h, at, r_buffer);
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) h[i] = x[i] + r[i];
-    row_store(&a->h, at, n, h);
-}
-
-static float sum_of_squares(const Tensor *h, int64_t at, int64_t n)
+static float sum_of_squares(const Tensor *t, int64_t at, int64_t n)
 {
     float buffer[PIECE], sum = 0;
-    const float *x = row_load(h, at, n, buffer);
+    const float *x = row_load(t, at, n, buffer);
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
     return sum;
@@ -113,19 +80,16 @@ static float sum_of_squares(const Tensor *h, int64_t at, int64_t n)
 
 static void forward_row(const RmsnormFwd *a, const Shape *s, int64_t row)
 {
-    const Tensor *h = a->r.data != NULL ? &a->h : &a->x;
     int64_t at = x_at(s, row), d = s->d;
     float sum = 0, buffer[PIECE], w_buffer[PIECE];
     for (int64_t col = 0; col < d; col += PIECE) {
-        int64_t n = piece_of(col, d);
-        if (a->r.data != NULL) add_residual(a, at + col, n);
-        sum += sum_of_squares(h, at + col, n);
+        sum += sum_of_squares(&a->x, at + col, piece_of(col, d));
     }
     float rstd = 1 / sqrtf(sum / (float)d + a->eps);
     ((float *)a->rstd.data)[row] = rstd;
     for (int64_t col = 0; col < d; col += PIECE) {
         int64_t n = piece_of(col, d);
-        const float *x = row_load(h, at + col, n, buffer);
+        const float *x = row_load(&a->x, at + col, n, buffer);
         const float *w = load_weight(&a->w, col, n, w_buffer);
         float *y = row_open(&a->y, row * d + col, buffer);
 #pragma omp simd
@@ -143,8 +107,8 @@ Status rmsnorm_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, r), IN_OPT(RmsnormFwd, w),
-         OUT_OPT(RmsnormFwd, h), OUT(RmsnormFwd, y), OUT(RmsnormFwd, rstd));
+OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT(RmsnormFwd, y),
+         OUT(RmsnormFwd, rstd));
 
 /* Backward. */
 
@@ -156,11 +120,16 @@ static Shape backward_shape(const RmsnormBwd *a)
 Status rmsnorm_bwd_check(const void *args)
 {
     const RmsnormBwd *a = args;
-    TRY(check(&(Ports){ "rmsnorm_bwd", "dy", "dres", &a->x, &a->w, &a->dy, &a->rstd, &a->dres,
-                        a->x_col }));
-    TRY(op_expect("rmsnorm_bwd", "dx", &a->dx, a->x.dim[0], tensor_row_elems(&a->x), a->x.dtype));
-    if (a->dw.data == NULL) return OK;
-    return op_expect("rmsnorm_bwd", "dw", &a->dw, 1, backward_shape(a).d, DTYPE_F32);
+    const char *op = "rmsnorm_bwd";
+    int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x);
+    RmsnormFwd of = { .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col };
+    TRY(check(op, &of, "dy"));
+    TRY(op_expect(op, "dx", &a->dx, n, width, a->x.dtype));
+    if (a->dw.data != NULL) TRY(op_expect(op, "dw", &a->dw, 1, backward_shape(a).d, DTYPE_F32));
+    if (a->dres.data == NULL) return OK;
+    if (width != tensor_row_elems(&a->dy))
+        return FAIL(ERR_SHAPE, "rmsnorm_bwd: a window of x cannot have a residual");
+    return op_expect(op, "dres", &a->dres, n, width, a->x.dtype);
 }
 
 OpCost rmsnorm_bwd_cost(const void *args)
@@ -186,44 +155,44 @@ size_t rmsnorm_bwd_workspace(const Exec *ex, const void *args)
     return (size_t)(row_blocks(s.rows) * s.d) * sizeof(float);
 }
 
-/* sum of g h over a piece, g = w dy. */
+/* sum of g x over a piece, g = w dy. */
 static float sum_of_products(const RmsnormBwd *a, int64_t at, int64_t dy_at, int64_t col, int64_t n)
 {
-    float h_buffer[PIECE], dy_buffer[PIECE], w_buffer[PIECE], sum = 0;
-    const float *h = row_load(&a->x, at + col, n, h_buffer);
+    float x_buffer[PIECE], dy_buffer[PIECE], w_buffer[PIECE], sum = 0;
+    const float *x = row_load(&a->x, at + col, n, x_buffer);
     const float *dy = row_load(&a->dy, dy_at + col, n, dy_buffer);
     const float *w = load_weight(&a->w, col, n, w_buffer);
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += w[i] * dy[i] * h[i];
+    for (int64_t i = 0; i < n; i++) sum += w[i] * dy[i] * x[i];
     return sum;
 }
 
-/* dx = dres + rstd (g - h rstd^2 mean(g h)),  dw += dy h rstd */
+/* dx = dres + rstd (g - x rstd^2 mean(g x)),  dw += dy x rstd */
 typedef struct BackwardRow {
     int64_t at, dy_at;  /* first element in x and dx; in dy and dres */
-    float rstd, shrink; /* shrink: rstd^3 mean(g h) */
+    float rstd, shrink; /* shrink: rstd^3 mean(g x) */
 } BackwardRow;
 
 static void backward_piece(const RmsnormBwd *a, const BackwardRow *r, int64_t col, int64_t n,
                            float *dw)
 {
-    float h_buffer[PIECE], dy_buffer[PIECE], dx_buffer[PIECE], w_buffer[PIECE];
-    const float *h = row_load(&a->x, r->at + col, n, h_buffer);
+    float x_buffer[PIECE], dy_buffer[PIECE], dx_buffer[PIECE], w_buffer[PIECE];
+    const float *x = row_load(&a->x, r->at + col, n, x_buffer);
     const float *dy = row_load(&a->dy, r->dy_at + col, n, dy_buffer);
     const float *w = load_weight(&a->w, col, n, w_buffer), rstd = r->rstd, shrink = r->shrink;
     float *dx = row_open(&a->dx, r->at + col, dx_buffer);
     if (a->dres.data == NULL) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            dw[i] += dy[i] * h[i] * rstd;
-            dx[i] = rstd * w[i] * dy[i] - shrink * h[i];
+            dw[i] += dy[i] * x[i] * rstd;
+            dx[i] = rstd * w[i] * dy[i] - shrink * x[i];
         }
     } else {
         const float *dres = row_load(&a->dres, r->dy_at + col, n, dx_buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            dw[i] += dy[i] * h[i] * rstd;
-            dx[i] = dres[i] + rstd * w[i] * dy[i] - shrink * h[i];
+            dw[i] += dy[i] * x[i] * rstd;
+            dx[i] = dres[i] + rstd * w[i] * dy[i] - shrink * x[i];
         }
     }
     row_store(&a->dx, r->at + col, n, dx);

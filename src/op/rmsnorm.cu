@@ -2,9 +2,9 @@
  * Both directions are bound by memory; sums are f32 in an order that the shape alone decides.
  *
  * forward: one warp a row. A row is 16 to 220 elements a lane and is walked twice, the second time
- * out of the caches; with a residual the first walk writes h, and both see its rounded values.
+ * out of the caches.
  *
- * backward: one block for ROW_BLOCK rows. First its warps take rows and find what mean(g h) asks
+ * backward: one block for ROW_BLOCK rows. First its warps take rows and find what mean(g x) asks
  * for; then its threads take columns and walk the rows downwards, so that a column's share of dw
  * stays in a register. Shares go to the workspace, and a second kernel adds them, again by column.
  * A block has no more warps than a row has columns for: rows may be heads, which are narrow.
@@ -50,42 +50,28 @@ static __device__ __forceinline__ void load_weight(const float *w, int64_t i, fl
     for (int k = 0; k < P; k++) out[k] = 1;
 }
 
-/* forward   h = x + r,  y = h rstd w,  rstd = (mean(h^2) + eps)^-1/2 */
+/* forward   y = x rstd w,  rstd = (mean(x^2) + eps)^-1/2 */
 
 template <typename T> struct Forward {
     const T *x; /* first column of the window */
-    const T *r; /* or NULL */
     const float *w;
-    T *h, *y;
+    T *y;
     float *rstd;
     Window window;
     float eps;
 };
-
-template <typename T, bool WIDE>
-static __device__ __forceinline__ void add_residual(const Forward<T> &a, int64_t at,
-                                                    float (&v)[WIDE ? PACK<T> : 1])
-{
-    constexpr int P = WIDE ? PACK<T> : 1;
-    float r[P];
-    load<WIDE>(a.r + at, r);
-#pragma unroll
-    for (int k = 0; k < P; k++) v[k] = to_f32(from_f32<T>(v[k] + r[k]));
-    store<WIDE>(a.h + at, v);
-}
 
 template <typename T, bool WIDE> static __global__ void rmsnorm_fwd_kernel(Forward<T> a)
 {
     constexpr int P = WIDE ? PACK<T> : 1;
     int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y, d = a.window.d;
     if (row >= a.window.rows) return;
-    const T *x = a.x + x_at(a.window, row), *h = a.r != NULL ? a.h + row * d : x;
+    const T *x = a.x + x_at(a.window, row);
     float sum = 0;
 #pragma unroll 4
     for (int64_t i = (int64_t)threadIdx.x * P; i < d; i += WARP * P) {
         float v[P];
         load<WIDE>(x + i, v);
-        if (a.r != NULL) add_residual<T, WIDE>(a, row * d + i, v);
 #pragma unroll
         for (int k = 0; k < P; k++) sum += v[k] * v[k];
     }
@@ -93,7 +79,7 @@ template <typename T, bool WIDE> static __global__ void rmsnorm_fwd_kernel(Forwa
     if (threadIdx.x == 0) a.rstd[row] = rstd;
     for (int64_t i = (int64_t)threadIdx.x * P; i < d; i += WARP * P) {
         float v[P], w[P];
-        load<WIDE>(h + i, v);
+        load<WIDE>(x + i, v);
         load_weight<WIDE>(a.w, i, w);
 #pragma unroll
         for (int k = 0; k < P; k++) v[k] *= rstd * w[k];
@@ -105,22 +91,20 @@ extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
 {
     const RmsnormFwd *a = (const RmsnormFwd *)args;
     Window window = window_of(a->x, a->y, a->rstd);
-    const void *x = tensor_at(&a->x, a->x_col), *r = a->r.data, *w = a->w.data;
-    void *h = a->h.data, *y = a->y.data;
+    const void *x = tensor_at(&a->x, a->x_col), *w = a->w.data;
+    void *y = a->y.data;
     return launch_packed(
-        "rmsnorm_fwd", a->x.dtype, { x, r, w, h, y }, { window.d, window.width },
-        [&](auto t, auto wide) {
+        "rmsnorm_fwd", a->x.dtype, { x, w, y }, { window.d, window.width }, [&](auto t, auto wide) {
             typedef decltype(t) T;
             Forward<T> f = {};
-            f.x = (const T *)x, f.r = (const T *)r, f.w = (const float *)w, f.h = (T *)h,
-            f.y = (T *)y;
+            f.x = (const T *)x, f.w = (const float *)w, f.y = (T *)y;
             f.rstd = (float *)a->rstd.data, f.window = window, f.eps = a->eps;
             rmsnorm_fwd_kernel<T, wide>
                 <<<grid_of(window.rows, WARPS), dim3(WARP, WARPS), 0, exec_stream(ex)>>>(f);
         });
 }
 
-/* backward, g = dy w   dx = dres + rstd (g - h rstd^2 mean(g h)),  dw += sum of dy h rstd */
+/* backward, g = dy w   dx = dres + rstd (g - x rstd^2 mean(g x)),  dw += sum of dy x rstd */
 
 template <typename T> struct Backward {
     const T *dy, *x; /* x, dx: first column of the window */
@@ -131,7 +115,7 @@ template <typename T> struct Backward {
     Window window;
 };
 
-/* rstd^3 mean(g h) of a row that begins at `at` in x, in all lanes of its warp. */
+/* rstd^3 mean(g x) of a row that begins at `at` in x, in all lanes of its warp. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ float row_shrink(const Backward<T> &a, int64_t row, int64_t at,
                                                    float rstd)
@@ -151,7 +135,7 @@ static __device__ __forceinline__ float row_shrink(const Backward<T> &a, int64_t
     return warp_sum(sum) / (float)d * rstd * rstd * rstd;
 }
 
-/* What the columns need of a row: where it begins in x, rstd, rstd^3 mean(g h). */
+/* What the columns need of a row: where it begins in x, rstd, rstd^3 mean(g x). */
 struct RowScale {
     int64_t at;
     float rstd, shrink;

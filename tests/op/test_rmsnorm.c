@@ -51,7 +51,7 @@ static double *window_of(OpTest *t, const Tensor *wide, const Sizes *s)
     return out;
 }
 
-/* y = h rstd w */
+/* y = x rstd w */
 static void forward_double(const Sizes *s, const double *h, const double *w, double *y,
                            double *rstd)
 {
@@ -66,34 +66,23 @@ static void forward_double(const Sizes *s, const double *h, const double *w, dou
 
 /* forward */
 
-static RmsnormFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype, Residual residual)
+static RmsnormFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype)
 {
-    RmsnormFwd a = { .x = windowed_input(t, dtype, s),
-                     .w = optest_normal(t, DTYPE_F32, DIMS(1, s->D)),
-                     .y = optest_poisoned(t, dtype, DIMS(s->N, span_of(s))),
-                     .rstd = optest_poisoned(t, DTYPE_F32, DIMS(s->N, s->H)),
-                     .x_col = s->left,
-                     .eps = (float)EPS };
-    if (residual == ABSENT) return a;
-    a.r = optest_normal(t, dtype, DIMS(s->N, span_of(s)));
-    a.h = residual == GIVEN ? optest_poisoned(t, dtype, DIMS(s->N, span_of(s))) : a.r;
-    return a;
+    return (RmsnormFwd){ .x = windowed_input(t, dtype, s),
+                         .w = optest_normal(t, DTYPE_F32, DIMS(1, s->D)),
+                         .y = optest_poisoned(t, dtype, DIMS(s->N, span_of(s))),
+                         .rstd = optest_poisoned(t, DTYPE_F32, DIMS(s->N, s->H)),
+                         .x_col = s->left,
+                         .eps = (float)EPS };
 }
 
-static void check_forward(OpTest *t, const Sizes *s, Dtype dtype, Residual residual)
+static void check_forward(OpTest *t, const Sizes *s, Dtype dtype)
 {
-    RmsnormFwd a = forward_args(t, s, dtype, residual);
-    double *h = window_of(t, &a.x, s), *w = optest_read(t, &a.w);
-    if (residual != ABSENT) {
-        for (int64_t i = 0; i < s->N * span_of(s); i++) h[i] += optest_get(&a.r, i);
-    }
-    CHECK_OK(rmsnorm_fwd(&t->ex, a));
-    if (residual != ABSENT) {
-        CHECK_TENSOR(&a.h, h);
-        h = optest_read(t, &a.h); /* y is of h as rounded */
-    }
+    RmsnormFwd a = forward_args(t, s, dtype);
+    double *x = window_of(t, &a.x, s), *w = optest_read(t, &a.w);
     double *y = optest_doubles(t, s->N * span_of(s)), *rstd = optest_doubles(t, s->N * s->H);
-    forward_double(s, h, w, y, rstd);
+    CHECK_OK(rmsnorm_fwd(&t->ex, a));
+    forward_double(s, x, w, y, rstd);
     CHECK_TENSOR(&a.y, y);
     CHECK_TENSOR(&a.rstd, rstd);
 }
@@ -103,12 +92,9 @@ static void forward_matches_double(void **state)
     (void)state;
     OpTest t;
     optest_open(&t, 2);
-    for (int i = 0; i < SIZES * 2 * RESIDUALS; i++) {
-        const Sizes *s = &sizes[i / 2 / RESIDUALS];
-        Residual residual = (Residual)(i / 2 % RESIDUALS);
-        if (windowed(s) && residual != ABSENT) continue;
+    for (int i = 0; i < SIZES * 2; i++) {
         ArenaMark mark = arena_mark(&t.arena);
-        check_forward(&t, s, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, residual);
+        check_forward(&t, &sizes[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
         arena_release(&t.arena, mark);
     }
     optest_close(&t);
@@ -129,24 +115,6 @@ static void a_row_worked_by_hand(void **state)
     CHECK_NEAR(rstd[0], 1 / sqrt(12.5), 1e-7);
     CHECK_NEAR(y[0], 3 / sqrt(12.5), 1e-6);
     CHECK_NEAR(y[1], 8 / sqrt(12.5), 1e-6);
-    optest_close(&t);
-}
-
-static void h_may_be_x(void **state)
-{
-    (void)state;
-    OpTest t;
-    optest_open(&t, 2);
-    for (int i = 0; i < 2; i++) {
-        RmsnormFwd a = forward_args(&t, &sizes[4], i == 0 ? DTYPE_F32 : DTYPE_BF16, GIVEN);
-        RmsnormFwd b = a;
-        b.x = b.h = optest_copy(&t, &a.x);
-        b.y = optest_poisoned(&t, a.y.dtype, DIMS(sizes[4].N, sizes[4].D));
-        CHECK_OK(rmsnorm_fwd(&t.ex, a));
-        CHECK_OK(rmsnorm_fwd(&t.ex, b));
-        CHECK_SAME(&b.h, &a.h);
-        CHECK_SAME(&b.y, &a.y);
-    }
     optest_close(&t);
 }
 
@@ -310,7 +278,7 @@ static void w_is_optional(void **state)
     OpTest t;
     optest_open(&t, 2);
     for (int i = 0; i < 2; i++) {
-        RmsnormFwd f = forward_args(&t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16, ABSENT), plain = f;
+        RmsnormFwd f = forward_args(&t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16), plain = f;
         RmsnormBwd b = backward_args(&t, s, i == 0 ? DTYPE_F32 : DTYPE_BF16, ABSENT), back = b;
         for (int64_t d = 0; d < s->D; d++) optest_set(&f.w, d, 1), optest_set(&b.w, d, 1);
         plain.w = back.w = back.dw = (Tensor){ 0 };
@@ -348,7 +316,7 @@ static void wrong_forward_shapes_are_errors_with_a_message(void **state)
     const Sizes s = { 4, 3, 0, 0, 1 };
     OpTest t;
     optest_open(&t, 1);
-    const RmsnormFwd good = forward_args(&t, &s, DTYPE_F32, GIVEN);
+    const RmsnormFwd good = forward_args(&t, &s, DTYPE_F32);
     Tensor wide = optest_normal(&t, DTYPE_F32, DIMS(4, 5));
     Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 3));
     RmsnormFwd a = good;
@@ -367,14 +335,6 @@ static void wrong_forward_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "w is (1, 3) f32, wanted (1, 1)");
     a = good, a.rstd = optest_normal(&t, DTYPE_F32, DIMS(5, 1));
     CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "rmsnorm_fwd: rstd is (5, 1)");
-    a = good, a.r = wide;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "rmsnorm_fwd: r is (4, 5)");
-    a = good, a.h = half;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "rmsnorm_fwd: h is (4, 3) bf16");
-    a = good, a.h = (Tensor){ 0 };
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_ARG, "r and h go together");
-    a = good, a.x = a.r = wide;
-    CHECK_FAILS(rmsnorm_fwd(&t.ex, a), ERR_SHAPE, "a window of x cannot have a residual");
     optest_close(&t);
 }
 
@@ -409,14 +369,12 @@ static void costs_are_every_tensor_once(void **state)
     const Sizes s = { 4, 3, 1, 1, 1 }, whole = { 4, 3, 0, 0, 1 };
     OpTest t;
     optest_open(&t, 1);
-    RmsnormFwd f = forward_args(&t, &s, DTYPE_BF16, ABSENT);
+    RmsnormFwd f = forward_args(&t, &s, DTYPE_BF16);
     OpCost c = op_desc(OP_RMSNORM_FWD)->cost(&f);
     CHECK_NEAR(c.bytes, 2 * 12 * 2 + 3 * 4 + 4 * 4, 0); /* of x the window only */
     CHECK_NEAR(c.flops, 4 * 12, 0);
     f.w = (Tensor){ 0 };
     CHECK_NEAR(op_desc(OP_RMSNORM_FWD)->cost(&f).bytes, c.bytes - 3 * 4, 0);
-    f = forward_args(&t, &whole, DTYPE_BF16, GIVEN);
-    CHECK_NEAR(op_desc(OP_RMSNORM_FWD)->cost(&f).bytes, c.bytes + 2 * 12 * 2, 0);
     RmsnormBwd b = backward_args(&t, &s, DTYPE_BF16, ABSENT);
     c = op_desc(OP_RMSNORM_BWD)->cost(&b);
     CHECK_NEAR(c.bytes, 3 * 12 * 2 + 3 * 4 + 4 * 4 + 2 * 3 * 4, 0);
@@ -430,7 +388,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(forward_matches_double),
         TEST(a_row_worked_by_hand),
-        TEST(h_may_be_x),
         TEST(backward_matches_double),
         TEST(backward_is_the_slope_of_forward),
         TEST(bits_do_not_depend_on_threads),
