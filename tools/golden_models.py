@@ -68,7 +68,19 @@ def llama():
     return transformers.LlamaForCausalLM, config, rows
 
 
-MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama]
+def qwen3_moe():
+    config = transformers.Qwen3MoeConfig(
+        **SIZES, num_attention_heads=4, num_key_value_heads=2, head_dim=6, attention_bias=False,
+        decoder_sparse_step=1, mlp_only_layers=[], num_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=11, norm_topk_prob=True)
+    rows = dict(attention=dict(kind="gqa", heads=4, kv_heads=2, head_dim=6, qk_norm="rms",
+                               rope_interleaved=False),
+                model=dict(dense_layers=0),
+                moe=dict(experts=6, shared=0, top_k=2, ffn=11, score="softmax", normalise=True))
+    return transformers.Qwen3MoeForCausalLM, config, rows
+
+
+MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe]
 
 
 def settings(name, rows):

@@ -99,16 +99,11 @@ def rmsnorm(draw):
         out.add(f"bwd.{case}", dy=dy, x=x, w=w, rstd=rstd, dx=dx)
         out.add_sum(f"bwd.{case}", draw, dw=dw)
 
-    x, r, w, dy, dh = draw(11, 23), draw(11, 23), draw(1, 23), draw(11, 23), draw(11, 23)
-    h = x + r
-    y, rstd = rmsnorm_of(h, w, eps)
-    dx, dw = grads([y, h], [dy, dh], x, w)
-    out.add("fwd.residual", x=x, r=r, w=w, h=h, y=y, rstd=rstd)
-    # the bwd op reads h as the forward op rounded it
-    h32 = h.float().double().detach().requires_grad_()
-    y, rstd = rmsnorm_of(h32, w, eps)
-    dx, dw = grads(y, dy, h32, w)
-    out.add("bwd.residual", dy=dy, x=h32, w=w, rstd=rstd, dres=dh, dx=dx + dh)
+    x, w, dy, dres = draw(11, 23), draw(1, 23), draw(11, 23), draw(11, 23)
+    y, rstd = rmsnorm_of(x, w, eps)
+    dx, dw = grads([y, x], [dy, dres], x, w)
+    out.add("fwd.residual", x=x, w=w, y=y, rstd=rstd)
+    out.add("bwd.residual", dy=dy, x=x, w=w, rstd=rstd, dres=dres, dx=dx)
     out.add_sum("bwd.residual", draw, dw=dw)
 
     col, d, x, w, dy = 11, 19, draw(7, 41), draw(1, 19), draw(7, 19)
@@ -117,6 +112,14 @@ def rmsnorm(draw):
     out.add("fwd.window", x=x, w=w, y=y, rstd=rstd)
     out.add("bwd.window", dy=dy, x=x, w=w, rstd=rstd, dx=window(x, col, dx[:, col:col + d]))
     out.add_sum("bwd.window", draw, dw=dw)
+
+    col, heads, d, x, w, dy = 11, 3, 19, draw(7, 91), draw(1, 19), draw(7, 57)
+    y, rstd = rmsnorm_of(x[:, col:col + heads * d].reshape(7, heads, d), w, eps)
+    dx, dw = grads(y, dy.reshape(y.shape), x, w)
+    out.add("fwd.heads", x=x, w=w, y=y.reshape(7, -1), rstd=rstd.reshape(7, heads))
+    out.add("bwd.heads", dy=dy, x=x, w=w, rstd=rstd.reshape(7, heads),
+            dx=window(x, col, dx[:, col:col + heads * d]))
+    out.add_sum("bwd.heads", draw, dw=dw)
     return out
 
 

@@ -139,11 +139,6 @@ void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }
 Status config_check_ops(const Config *c, int ranks)
 {
     TRY(check_ranks(c, ranks));
-    if (c->attention_qk_norm != QK_NORM_NONE)
-        return FAIL(ERR_UNSUPPORTED,
-                    "no op computes attention.qk_norm %s yet: --dry-run plans it, "
-                    "attention.qk_norm=none can be trained",
-                    c->attention_qk_norm == QK_NORM_RMS ? "rms" : "l2");
     if (c->attention_chunk == 0) return OK;
     return FAIL(ERR_UNSUPPORTED,
                 "no op cuts attention into chunks of attention.chunk %lld tokens yet: --dry-run "

@@ -114,3 +114,10 @@ Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t 
     }
     return OK;
 }
+
+Status op_expect_window(const char *op, const char *port, const Tensor *t, int64_t col, int64_t n)
+{
+    if (col >= 0 && col + n <= tensor_row_elems(t)) return OK;
+    return FAIL(ERR_SHAPE, "%s: columns %lld to %lld of %s, which has %lld", op, (long long)col,
+                (long long)(col + n), port, (long long)tensor_row_elems(t));
+}

@@ -34,7 +34,6 @@
 #include "op/linear.h"
 #include "op/moe.h"
 #include "op/optimizer.h"
-#include "op/qk_norm.h"
 #include "op/quant.h"
 #include "op/rmsnorm.h"
 #include "op/rope.h"
@@ -208,5 +207,7 @@ Status op_expect(const char *op, const char *port, const Tensor *t, int64_t rows
                  Dtype dtype);
 /* The same for "act": f32 or bf16. */
 Status op_expect_act(const char *op, const char *port, const Tensor *t, int64_t rows, int64_t cols);
+/* The same unless t has columns [col, col + n). */
+Status op_expect_window(const char *op, const char *port, const Tensor *t, int64_t col, int64_t n);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * A row is walked twice, a piece at a time: once for its sum, once for the result. Widened pieces
  * live on the stack and stay in the first-level cache, however wide the row is; widening a piece a
- * second time costs less than keeping whole rows of f32 around.
+ * second time costs less than keeping whole rows of f32 around. Where rows have heads, each head is
+ * a row of its own here.
  */
 #include "op/cpu_math.h"
 #include "op/op.h"
@@ -13,75 +14,83 @@ enum {
 
 static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
 
+/* Heads are rows: row i is head i % heads of token i / heads. */
+typedef struct Shape {
+    int64_t rows, heads, d;
+    int64_t width, col; /* of x, and where the window begins */
+} Shape;
+
+static Shape shape_of(const Tensor *x, int64_t x_col, const Tensor *y, const Tensor *rstd)
+{
+    int64_t heads = tensor_row_elems(rstd);
+    return (Shape){ x->dim[0] * heads, heads, tensor_row_elems(y) / heads, tensor_row_elems(x),
+                    x_col };
+}
+
+/* First element of a row in x. */
+static int64_t x_at(const Shape *s, int64_t row)
+{
+    return row / s->heads * s->width + s->col + row % s->heads * s->d;
+}
+
+static const float *load_weight(const Tensor *w, int64_t col, int64_t n, float *buffer)
+{
+    if (w->data != NULL) return (const float *)w->data + col;
+    for (int64_t i = 0; i < n; i++) buffer[i] = 1;
+    return buffer;
+}
+
+/* What forward and backward have in common; y: y or dy. */
+static Status check(const char *op, const RmsnormFwd *a, const char *y)
+{
+    int64_t n = a->x.dim[0], span = tensor_row_elems(&a->y), heads = tensor_row_elems(&a->rstd);
+    TRY(op_expect_act(op, "x", &a->x, n, -1));
+    TRY(op_expect(op, y, &a->y, n, -1, a->x.dtype));
+    TRY(op_expect(op, "rstd", &a->rstd, n, -1, DTYPE_F32));
+    if (heads < 1 || span % heads != 0) {
+        return FAIL(ERR_SHAPE,
+                    "%s: rstd has %lld heads, which do not divide the %lld columns of %s", op,
+                    (long long)heads, (long long)span, y);
+    }
+    TRY(op_expect_window(op, "x", &a->x, a->x_col, span));
+    return a->w.data == NULL ? OK : op_expect(op, "w", &a->w, 1, span / heads, DTYPE_F32);
+}
+
 /* Forward. */
 
-Status rmsnorm_fwd_check(const void *args)
-{
-    const RmsnormFwd *a = args;
-    int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x), d = tensor_elems(&a->w);
-    TRY(op_expect_act("rmsnorm_fwd", "x", &a->x, n, width));
-    if (a->x_col < 0 || a->x_col + d > width) {
-        return FAIL(ERR_SHAPE, "rmsnorm_fwd: w has %lld columns from %lld on, x has %lld",
-                    (long long)d, (long long)a->x_col, (long long)width);
-    }
-    TRY(op_expect("rmsnorm_fwd", "w", &a->w, 1, d, DTYPE_F32));
-    TRY(op_expect("rmsnorm_fwd", "y", &a->y, n, d, a->x.dtype));
-    TRY(op_expect("rmsnorm_fwd", "rstd", &a->rstd, n, 1, DTYPE_F32));
-    if ((a->r.data == NULL) != (a->h.data == NULL)) {
-        return FAIL(ERR_ARG, "rmsnorm_fwd: r and h go together");
-    }
-    if (a->r.data == NULL) return OK;
-    TRY(op_expect("rmsnorm_fwd", "r", &a->r, n, width, a->x.dtype));
-    if (width != d) return FAIL(ERR_SHAPE, "rmsnorm_fwd: a window of x cannot have a residual");
-    return op_expect("rmsnorm_fwd", "h", &a->h, n, d, a->x.dtype);
-}
+Status rmsnorm_fwd_check(const void *args) { return check("rmsnorm_fwd", args, "y"); }
 
 OpCost rmsnorm_fwd_cost(const void *args)
 {
     const RmsnormFwd *a = args;
-    double elems = (double)tensor_elems(&a->y), bytes = (double)tensor_bytes(&a->y);
-    double small = (double)(tensor_bytes(&a->w) + tensor_bytes(&a->rstd));
-    bool residual = a->r.data != NULL; /* reads r, writes h */
-    return (OpCost){ .flops = (residual ? 5 : 4) * elems,
-                     .bytes = (residual ? 4 : 2) * bytes + small };
+    double small = (double)tensor_bytes(&a->rstd);
+    if (a->w.data != NULL) small += (double)tensor_bytes(&a->w);
+    return (OpCost){ .flops = 4 * (double)tensor_elems(&a->y),
+                     .bytes = 2 * (double)tensor_bytes(&a->y) + small };
 }
 
-/* h = x + r in the type of h: backward, and y here, see the rounded values. */
-static void add_residual(const RmsnormFwd *a, int64_t at, int64_t n)
-{
-    float x_buffer[PIECE], r_buffer[PIECE];
-    const float *x = row_load(&a->x, at, n, x_buffer);
-    const float *r = row_load(&a->r, at, n, r_buffer);
-    float *h = row_open(&a->h, at, r_buffer);
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) h[i] = x[i] + r[i];
-    row_store(&a->h, at, n, h);
-}
-
-static float sum_of_squares(const Tensor *h, int64_t at, int64_t n)
+static float sum_of_squares(const Tensor *t, int64_t at, int64_t n)
 {
     float buffer[PIECE], sum = 0;
-    const float *x = row_load(h, at, n, buffer);
+    const float *x = row_load(t, at, n, buffer);
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
     return sum;
 }
 
-static void forward_row(const RmsnormFwd *a, int64_t row, int64_t width, int64_t d)
+static void forward_row(const RmsnormFwd *a, const Shape *s, int64_t row)
 {
-    const Tensor *h = a->r.data != NULL ? &a->h : &a->x;
-    int64_t at = row * width + a->x_col;
-    float sum = 0, buffer[PIECE];
+    int64_t at = x_at(s, row), d = s->d;
+    float sum = 0, buffer[PIECE], w_buffer[PIECE];
     for (int64_t col = 0; col < d; col += PIECE) {
-        int64_t n = piece_of(col, d);
-        if (a->r.data != NULL) add_residual(a, at + col, n);
-        sum += sum_of_squares(h, at + col, n);
+        sum += sum_of_squares(&a->x, at + col, piece_of(col, d));
     }
     float rstd = 1 / sqrtf(sum / (float)d + a->eps);
     ((float *)a->rstd.data)[row] = rstd;
     for (int64_t col = 0; col < d; col += PIECE) {
         int64_t n = piece_of(col, d);
-        const float *x = row_load(h, at + col, n, buffer), *w = (const float *)a->w.data + col;
+        const float *x = row_load(&a->x, at + col, n, buffer);
+        const float *w = load_weight(&a->w, col, n, w_buffer);
         float *y = row_open(&a->y, row * d + col, buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) y[i] = x[i] * rstd * w[i];
@@ -92,42 +101,44 @@ static void forward_row(const RmsnormFwd *a, int64_t row, int64_t width, int64_t
 Status rmsnorm_fwd_cpu(Exec *ex, const void *args)
 {
     const RmsnormFwd *a = args;
-    int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x), d = tensor_elems(&a->w);
+    Shape s = shape_of(&a->x, a->x_col, &a->y, &a->rstd);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
-    for (int64_t row = 0; row < n; row++) forward_row(a, row, width, d);
+    for (int64_t row = 0; row < s.rows; row++) forward_row(a, &s, row);
     return OK;
 }
 
-OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, r), IN(RmsnormFwd, w),
-         OUT_OPT(RmsnormFwd, h), OUT(RmsnormFwd, y), OUT(RmsnormFwd, rstd));
+OP_PORTS(rmsnorm_fwd, IN(RmsnormFwd, x), IN_OPT(RmsnormFwd, w), OUT(RmsnormFwd, y),
+         OUT(RmsnormFwd, rstd));
 
 /* Backward. */
+
+static Shape backward_shape(const RmsnormBwd *a)
+{
+    return shape_of(&a->x, a->x_col, &a->dy, &a->rstd);
+}
 
 Status rmsnorm_bwd_check(const void *args)
 {
     const RmsnormBwd *a = args;
-    int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x), d = tensor_elems(&a->w);
-    TRY(op_expect_act("rmsnorm_bwd", "x", &a->x, n, width));
-    if (a->x_col < 0 || a->x_col + d > width) {
-        return FAIL(ERR_SHAPE, "rmsnorm_bwd: w has %lld columns from %lld on, x has %lld",
-                    (long long)d, (long long)a->x_col, (long long)width);
-    }
-    TRY(op_expect("rmsnorm_bwd", "w", &a->w, 1, d, DTYPE_F32));
-    TRY(op_expect("rmsnorm_bwd", "dy", &a->dy, n, d, a->x.dtype));
-    TRY(op_expect("rmsnorm_bwd", "rstd", &a->rstd, n, 1, DTYPE_F32));
-    TRY(op_expect("rmsnorm_bwd", "dx", &a->dx, n, width, a->x.dtype));
-    if (a->dw.data != NULL) TRY(op_expect("rmsnorm_bwd", "dw", &a->dw, 1, d, DTYPE_F32));
+    const char *op = "rmsnorm_bwd";
+    int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x);
+    RmsnormFwd of = { .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col };
+    TRY(check(op, &of, "dy"));
+    TRY(op_expect(op, "dx", &a->dx, n, width, a->x.dtype));
+    if (a->dw.data != NULL) TRY(op_expect(op, "dw", &a->dw, 1, backward_shape(a).d, DTYPE_F32));
     if (a->dres.data == NULL) return OK;
-    if (width != d) return FAIL(ERR_SHAPE, "rmsnorm_bwd: a window of x cannot have a residual");
-    return op_expect("rmsnorm_bwd", "dres", &a->dres, n, d, a->x.dtype);
+    if (width != tensor_row_elems(&a->dy))
+        return FAIL(ERR_SHAPE, "rmsnorm_bwd: a window of x cannot have a residual");
+    return op_expect(op, "dres", &a->dres, n, width, a->x.dtype);
 }
 
 OpCost rmsnorm_bwd_cost(const void *args)
 {
     const RmsnormBwd *a = args;
     double elems = (double)tensor_elems(&a->dy), bytes = (double)tensor_bytes(&a->dy);
-    double small = (double)(tensor_bytes(&a->w) + tensor_bytes(&a->rstd));
+    double small = (double)tensor_bytes(&a->rstd);
     bool residual = a->dres.data != NULL;
+    if (a->w.data != NULL) small += (double)tensor_bytes(&a->w);
     if (a->dw.data != NULL) small += 2 * (double)tensor_bytes(&a->dw);
     return (OpCost){ .flops = (residual ? 11 : 10) * elems,
                      .bytes = (residual ? 4 : 3) * bytes + small };
@@ -140,57 +151,57 @@ size_t rmsnorm_bwd_workspace(const Exec *ex, const void *args)
 {
     (void)ex;
     const RmsnormBwd *a = args;
-    return (size_t)(row_blocks(a->x.dim[0]) * tensor_elems(&a->w)) * sizeof(float);
+    Shape s = backward_shape(a);
+    return (size_t)(row_blocks(s.rows) * s.d) * sizeof(float);
 }
 
-/* sum of g h over a piece, g = w dy. */
+/* sum of g x over a piece, g = w dy. */
 static float sum_of_products(const RmsnormBwd *a, int64_t at, int64_t dy_at, int64_t col, int64_t n)
 {
-    float h_buffer[PIECE], dy_buffer[PIECE], sum = 0;
-    const float *h = row_load(&a->x, at + col, n, h_buffer);
+    float x_buffer[PIECE], dy_buffer[PIECE], w_buffer[PIECE], sum = 0;
+    const float *x = row_load(&a->x, at + col, n, x_buffer);
     const float *dy = row_load(&a->dy, dy_at + col, n, dy_buffer);
-    const float *w = (const float *)a->w.data + col;
+    const float *w = load_weight(&a->w, col, n, w_buffer);
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += w[i] * dy[i] * h[i];
+    for (int64_t i = 0; i < n; i++) sum += w[i] * dy[i] * x[i];
     return sum;
 }
 
-/* dx = dres + rstd (g - h rstd^2 mean(g h)),  dw += dy h rstd */
+/* dx = dres + rstd (g - x rstd^2 mean(g x)),  dw += dy x rstd */
 typedef struct BackwardRow {
     int64_t at, dy_at;  /* first element in x and dx; in dy and dres */
-    float rstd, shrink; /* shrink: rstd^3 mean(g h) */
+    float rstd, shrink; /* shrink: rstd^3 mean(g x) */
 } BackwardRow;
 
 static void backward_piece(const RmsnormBwd *a, const BackwardRow *r, int64_t col, int64_t n,
                            float *dw)
 {
-    float h_buffer[PIECE], dy_buffer[PIECE], dx_buffer[PIECE];
-    const float *h = row_load(&a->x, r->at + col, n, h_buffer);
+    float x_buffer[PIECE], dy_buffer[PIECE], dx_buffer[PIECE], w_buffer[PIECE];
+    const float *x = row_load(&a->x, r->at + col, n, x_buffer);
     const float *dy = row_load(&a->dy, r->dy_at + col, n, dy_buffer);
-    const float *w = (const float *)a->w.data + col, rstd = r->rstd, shrink = r->shrink;
+    const float *w = load_weight(&a->w, col, n, w_buffer), rstd = r->rstd, shrink = r->shrink;
     float *dx = row_open(&a->dx, r->at + col, dx_buffer);
     if (a->dres.data == NULL) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            dw[i] += dy[i] * h[i] * rstd;
-            dx[i] = rstd * w[i] * dy[i] - shrink * h[i];
+            dw[i] += dy[i] * x[i] * rstd;
+            dx[i] = rstd * w[i] * dy[i] - shrink * x[i];
         }
     } else {
         const float *dres = row_load(&a->dres, r->dy_at + col, n, dx_buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            dw[i] += dy[i] * h[i] * rstd;
-            dx[i] = dres[i] + rstd * w[i] * dy[i] - shrink * h[i];
+            dw[i] += dy[i] * x[i] * rstd;
+            dx[i] = dres[i] + rstd * w[i] * dy[i] - shrink * x[i];
         }
     }
     row_store(&a->dx, r->at + col, n, dx);
 }
 
-static void backward_row(const RmsnormBwd *a, int64_t row, float *dw)
+static void backward_row(const RmsnormBwd *a, const Shape *s, int64_t row, float *dw)
 {
-    int64_t d = tensor_elems(&a->w);
-    BackwardRow r = { row * tensor_row_elems(&a->x) + a->x_col, row * d,
-                      ((const float *)a->rstd.data)[row], 0 };
+    int64_t d = s->d;
+    BackwardRow r = { x_at(s, row), row * d, ((const float *)a->rstd.data)[row], 0 };
     float sum = 0;
     for (int64_t col = 0; col < d; col += PIECE) {
         sum += sum_of_products(a, r.at, r.dy_at, col, piece_of(col, d));
@@ -201,12 +212,11 @@ static void backward_row(const RmsnormBwd *a, int64_t row, float *dw)
     }
 }
 
-static void backward_block(const RmsnormBwd *a, int64_t block, float *dw)
+static void backward_block(const RmsnormBwd *a, const Shape *s, int64_t block, float *dw)
 {
-    int64_t n = a->x.dim[0], d = tensor_elems(&a->w);
-    int64_t end = (block + 1) * ROW_BLOCK < n ? (block + 1) * ROW_BLOCK : n;
-    memset(dw, 0, (size_t)d * sizeof *dw);
-    for (int64_t row = block * ROW_BLOCK; row < end; row++) backward_row(a, row, dw);
+    int64_t end = (block + 1) * ROW_BLOCK < s->rows ? (block + 1) * ROW_BLOCK : s->rows;
+    memset(dw, 0, (size_t)s->d * sizeof *dw);
+    for (int64_t row = block * ROW_BLOCK; row < end; row++) backward_row(a, s, row, dw);
 }
 
 /* dw += the blocks' shares, in the order of the blocks for each column. */
@@ -225,14 +235,15 @@ static void add_blocks(const Exec *ex, float *dw, const float *part, int64_t blo
 Status rmsnorm_bwd_cpu(Exec *ex, const void *args)
 {
     const RmsnormBwd *a = args;
-    int64_t d = tensor_elems(&a->w), blocks = row_blocks(a->x.dim[0]);
+    Shape s = backward_shape(a);
+    int64_t blocks = row_blocks(s.rows);
     float *part = ex->workspace;
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
-    for (int64_t b = 0; b < blocks; b++) backward_block(a, b, part + b * d);
-    if (a->dw.data != NULL) add_blocks(ex, a->dw.data, part, blocks, d);
+    for (int64_t b = 0; b < blocks; b++) backward_block(a, &s, b, part + b * s.d);
+    if (a->dw.data != NULL) add_blocks(ex, a->dw.data, part, blocks, s.d);
     return OK;
 }
 
-OP_PORTS(rmsnorm_bwd, IN(RmsnormBwd, dy), IN(RmsnormBwd, x), IN(RmsnormBwd, w),
+OP_PORTS(rmsnorm_bwd, IN(RmsnormBwd, dy), IN(RmsnormBwd, x), IN_OPT(RmsnormBwd, w),
          IN(RmsnormBwd, rstd), IN_OPT(RmsnormBwd, dres), OUT_PART(RmsnormBwd, dx),
          ADD_OPT(RmsnormBwd, dw));

@@ -1,16 +1,17 @@
 /*
- * rmsnorm: h = x + r;  y = h * rstd * w,  rstd = (mean(h^2) + eps)^-1/2, row by row.
+ * rmsnorm: y = x * rstd * w,  rstd = (mean(x^2) + eps)^-1/2, row by row.
  *
  * LayerNorm without the mean: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019
- * (arXiv:1910.07467). The residual addition is part of it: the residual stream is read anyway.
- * rstd (N floats) is kept because the backward pass needs it.
+ * (arXiv:1910.07467). rstd (N floats) is kept because the backward pass needs it.
  *
- * x may be a window of a wider tensor (columns [x_col, x_col + D) of (N, W)): the latents of MLA
- * come side by side out of one projection. r and h are given together, and only where W = D.
+ * x may be a window of a wider tensor (columns [x_col, x_col + H*D) of (N, W)): the latents of MLA
+ * come side by side out of one projection. A row of the window may be H heads of D columns, each
+ * normalised by itself (queries and keys of Qwen3, arXiv:2505.09388); rstd has H columns. Without w
+ * all its elements are 1 (Llama 4).
  *
- *   backward, with g = dy * w:   dx = dres + rstd * (g - h * rstd^2 * mean(g * h))
- *                                dw += sum over rows of dy * h * rstd
- * dres is what reaches h by other ways (the residual branch); dx may be dres itself.
+ *   backward, with g = dy * w:   dx = dres + rstd * (g - x * rstd^2 * mean(g * x))
+ *                                dw += sum over rows and heads of dy * x * rstd
+ * dres is what reaches x by other ways (the residual branch); dx may be dres itself.
  */
 #ifndef OP_RMSNORM_H
 #define OP_RMSNORM_H
@@ -19,21 +20,19 @@
 
 typedef struct RmsnormFwd {
     Tensor x;      /* in  (N, W) act */
-    Tensor r;      /* in  (N, D) act, optional */
-    Tensor w;      /* in  (1, D) f32 */
-    Tensor h;      /* out (N, D) act, with r only; may be r or x itself */
-    Tensor y;      /* out (N, D) act */
-    Tensor rstd;   /* out (N, 1) f32 */
+    Tensor w;      /* in  (1, D) f32, optional */
+    Tensor y;      /* out (N, H*D) act */
+    Tensor rstd;   /* out (N, H) f32 */
     int64_t x_col; /* first column of the window */
     float eps;
 } RmsnormFwd;
 
 typedef struct RmsnormBwd {
-    Tensor dy;     /* in  (N, D) act */
-    Tensor x;      /* in  (N, W) act: h of the forward pass, or the windowed x */
-    Tensor w;      /* in  (1, D) f32 */
-    Tensor rstd;   /* in  (N, 1) f32 */
-    Tensor dres;   /* in  (N, D) act, optional; only where W = D */
+    Tensor dy;     /* in  (N, H*D) act */
+    Tensor x;      /* in  (N, W) act, as in forward */
+    Tensor w;      /* in  (1, D) f32, as in forward */
+    Tensor rstd;   /* in  (N, H) f32 */
+    Tensor dres;   /* in  (N, H*D) act, optional; only where W = H*D */
     Tensor dx;     /* out (N, W) act: only the window's columns are written */
     Tensor dw;     /* add (1, D) f32, optional */
     int64_t x_col; /* first column of the window, in x and dx */

@@ -78,14 +78,6 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
 
-static Status check_window(const char *op, const char *port, const Tensor *t, int64_t col,
-                           int64_t d)
-{
-    if (col >= 0 && col + d <= tensor_row_elems(t)) return OK;
-    return FAIL(ERR_SHAPE, "%s: columns %lld to %lld of %s, which has %lld", op, (long long)col,
-                (long long)(col + d), port, (long long)tensor_row_elems(t));
-}
-
 /* The list. In MLA's, parts 0 and 1 are those of q, 2 and 3 of k, 4 of v. */
 
 static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, const Tensor *q_out,
@@ -103,15 +95,18 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
     };
 }
 
-static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *v,
-                      const RopeGqaDims *m)
+/* q and k stand in qkv if they are not given by themselves. */
+static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *q_out,
+                      const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
     int64_t H = m->heads, G = m->kv_heads, d = m->head;
+    RopePart q_part = { qkv, q_out, 0, d, 0, d, H, d, true };
+    RopePart k_part = { qkv, k_out, H * d, d, 0, d, G, d, true };
+    if (q->data != NULL) q_part.wide = q;
+    if (k->data != NULL) k_part.wide = k, k_part.wide_col = 0;
     return (Rope){ .interleaved = m->interleaved,
                    .parts = 3,
-                   .part = { { qkv, q, 0, d, 0, d, H, d, true },
-                             { qkv, k, H * d, d, 0, d, G, d, true },
-                             { qkv, v, (H + G) * d, d, 0, d, G, d, false } } };
+                   .part = { q_part, k_part, { qkv, v_out, (H + G) * d, d, 0, d, G, d, false } } };
 }
 
 Rope rope_mla_fwd_parts(const RopeMlaFwd *a)
@@ -130,14 +125,14 @@ Rope rope_mla_bwd_parts(const RopeMlaBwd *a)
 
 Rope rope_gqa_fwd_parts(const RopeGqaFwd *a)
 {
-    Rope r = gqa_parts(&a->qkv, &a->q_out, &a->k_out, &a->v_out, &a->dims);
+    Rope r = gqa_parts(&a->qkv, &a->q, &a->k, &a->q_out, &a->k_out, &a->v_out, &a->dims);
     r.op = "rope_gqa_fwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin;
     return r;
 }
 
 Rope rope_gqa_bwd_parts(const RopeGqaBwd *a)
 {
-    Rope r = gqa_parts(&a->dqkv, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims);
+    Rope r = gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims);
     r.op = "rope_gqa_bwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin, r.back = true;
     return r;
 }
@@ -167,23 +162,25 @@ static Status check_mla(const Rope *r, const RopeMlaDims *m)
     TRY(check_tables(r->op, r, n, m->rope));
     if (q->data != NULL) {
         TRY(op_expect_act(r->op, port_of(r, "dq"), q, n, -1));
-        TRY(check_window(r->op, port_of(r, "dq"), q, m->q_col, qk));
+        TRY(op_expect_window(r->op, port_of(r, "dq"), q, m->q_col, qk));
         TRY(check_heads(r, "dq_out", r->part[0].heads, qk));
     }
     if (q->data != NULL && kv->data == NULL && k_rope->data == NULL) return OK;
     TRY(op_expect_act(r->op, port_of(r, "dkv"), kv, n, m->heads * (m->nope + m->v)));
     TRY(check_heads(r, "dkv", kv, -1));
     TRY(check_heads(r, "dk_rope", k_rope, -1));
-    TRY(check_window(r->op, port_of(r, "dk_rope"), k_rope, m->k_col, m->rope));
+    TRY(op_expect_window(r->op, port_of(r, "dk_rope"), k_rope, m->k_col, m->rope));
     TRY(check_heads(r, "dk_out", r->part[2].heads, qk));
     return check_heads(r, "dv_out", r->part[4].heads, m->heads * m->v);
 }
 
 static Status check_gqa(const Rope *r, const RopeGqaDims *m)
 {
-    const Tensor *qkv = r->part[0].wide;
+    const Tensor *q = r->part[0].wide, *k = r->part[1].wide, *qkv = r->part[2].wide;
     int64_t n = qkv->dim[0], d = m->head;
     TRY(op_expect_act(r->op, port_of(r, "dqkv"), qkv, n, (m->heads + 2 * m->kv_heads) * d));
+    if (q != qkv) TRY(op_expect(r->op, port_of(r, "dq"), q, n, m->heads * d, qkv->dtype));
+    if (k != qkv) TRY(op_expect(r->op, port_of(r, "dk"), k, n, m->kv_heads * d, qkv->dtype));
     TRY(check_heads(r, "dq_out", r->part[0].heads, m->heads * d));
     TRY(check_heads(r, "dk_out", r->part[1].heads, m->kv_heads * d));
     TRY(check_heads(r, "dv_out", r->part[2].heads, m->kv_heads * d));
@@ -300,8 +297,9 @@ OP_PORTS(rope_mla_bwd, IN_OPT(RopeMlaBwd, dq_out), IN_OPT(RopeMlaBwd, dk_out),
          IN_OPT(RopeMlaBwd, dv_out), IN_OPT(RopeMlaBwd, pos), IN(RopeMlaBwd, cos),
          IN(RopeMlaBwd, sin), OUT_PART_OPT(RopeMlaBwd, dq), OUT_OPT(RopeMlaBwd, dkv),
          OUT_PART_OPT(RopeMlaBwd, dk_rope));
-OP_PORTS(rope_gqa_fwd, IN(RopeGqaFwd, qkv), IN(RopeGqaFwd, pos), IN(RopeGqaFwd, cos),
-         IN(RopeGqaFwd, sin), OUT(RopeGqaFwd, q_out), OUT(RopeGqaFwd, k_out),
-         OUT(RopeGqaFwd, v_out));
+OP_PORTS(rope_gqa_fwd, IN(RopeGqaFwd, qkv), IN_OPT(RopeGqaFwd, q), IN_OPT(RopeGqaFwd, k),
+         IN(RopeGqaFwd, pos), IN(RopeGqaFwd, cos), IN(RopeGqaFwd, sin), OUT(RopeGqaFwd, q_out),
+         OUT(RopeGqaFwd, k_out), OUT(RopeGqaFwd, v_out));
 OP_PORTS(rope_gqa_bwd, IN(RopeGqaBwd, dq_out), IN(RopeGqaBwd, dk_out), IN(RopeGqaBwd, dv_out),
-         IN(RopeGqaBwd, pos), IN(RopeGqaBwd, cos), IN(RopeGqaBwd, sin), OUT(RopeGqaBwd, dqkv));
+         IN(RopeGqaBwd, pos), IN(RopeGqaBwd, cos), IN(RopeGqaBwd, sin), OUT_PART(RopeGqaBwd, dqkv),
+         OUT_OPT(RopeGqaBwd, dq), OUT_OPT(RopeGqaBwd, dk));

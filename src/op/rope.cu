@@ -245,27 +245,28 @@ extern "C" Status rope_mla_bwd_cuda(struct Exec *ex, const void *args)
 }
 
 /* GQA: q and k turned, v moved; both directions walk the same heads, which lie side by side in
- * wide: qkv, or its gradient. */
+ * wide: qkv, or its gradient; q and k maybe by themselves. */
 
 template <typename T> struct Gqa {
-    T *wide, *q, *k, *v;
-    int64_t n, heads, kv_heads, head;
+    T *wide[3], *narrow[3];          /* q, k, v; wide: first column of the window */
+    int64_t width[3], heads, groups; /* width: from row to row of wide */
+    int64_t n, head;
     Rotation rotation;
 };
 
 template <typename T, bool WIDE> static __global__ void rope_gqa_kernel(Gqa<T> a)
 {
-    int64_t row = blockIdx.x, all = a.heads + 2 * a.kv_heads, d = a.head;
+    int64_t row = blockIdx.x, all = a.heads + 2 * a.groups, d = a.head;
     Angle t = angle_at(a.rotation, row);
-    for (int64_t h = threadIdx.y; h < all; h += WARPS) {
-        int64_t g = h - a.heads; /* of k, then of v */
-        bool of_v = g >= a.kv_heads;
-        T *wide = a.wide + (row * all + h) * d, *narrow = a.q + (row * a.heads + h) * d;
-        if (g >= 0) narrow = a.k + (row * a.kv_heads + g) * d;
-        if (of_v) narrow = a.v + (row * a.kv_heads + g - a.kv_heads) * d;
+    for (int64_t i = threadIdx.y; i < all; i += WARPS) {
+        int part = i < a.heads ? 0 : i < a.heads + a.groups ? 1 : 2;
+        int64_t heads = part == 0 ? a.heads : a.groups;
+        int64_t h = part == 0 ? i : (i - a.heads) - (part - 1) * a.groups;
+        T *wide = a.wide[part] + row * a.width[part] + h * d;
+        T *narrow = a.narrow[part] + (row * heads + h) * d;
         const T *from = a.rotation.back ? narrow : wide;
         T *to = a.rotation.back ? wide : narrow;
-        if (of_v)
+        if (part == 2)
             move_span<WIDE>(from, to, d);
         else
             turn<WIDE>(t, from, to);
@@ -278,14 +279,16 @@ static Status gqa_run(struct Exec *ex, const Rope &r)
     if (p->wide->dim[0] == 0) return OK;
     return launch_packed(
         r.op, p->wide->dtype,
-        { p->wide->data, p[0].heads->data, p[1].heads->data, p[2].heads->data, r.cos->data,
-          r.sin->data },
+        { p[0].wide->data, p[1].wide->data, p[2].wide->data, p[0].heads->data, p[1].heads->data,
+          p[2].heads->data, r.cos->data, r.sin->data },
         { p->n, rotation_span(rotation_of(r)) }, [&](auto t, auto wide) {
             typedef decltype(t) T;
             Gqa<T> a = {};
-            a.wide = (T *)p->wide->data, a.q = (T *)p[0].heads->data;
-            a.k = (T *)p[1].heads->data, a.v = (T *)p[2].heads->data;
-            a.n = p->wide->dim[0], a.heads = p[0].count, a.kv_heads = p[1].count, a.head = p->n;
+            for (int i = 0; i < 3; i++) {
+                a.wide[i] = window<T>(p[i]), a.narrow[i] = (T *)p[i].heads->data;
+                a.width[i] = tensor_row_elems(p[i].wide);
+            }
+            a.n = p->wide->dim[0], a.heads = p[0].count, a.groups = p[1].count, a.head = p->n;
             a.rotation = rotation_of(r);
             rope_gqa_kernel<T, wide><<<(unsigned)a.n, dim3(WARP, WARPS), 0, exec_stream(ex)>>>(a);
         });

@@ -18,7 +18,9 @@
  * q and q_out may be left out, or all the others; without pos all rows stand at position 0, where
  * nothing turns.
  *
- * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection.
+ * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection. q and k may
+ * come by themselves instead (heads that were normalised); then their columns of qkv are not read,
+ * and those of dqkv not written.
  */
 #ifndef OP_ROPE_H
 #define OP_ROPE_H
@@ -61,6 +63,7 @@ typedef struct RopeGqaDims {
 
 typedef struct RopeGqaFwd {
     Tensor qkv;      /* in  (N, (H+2G)*d) act */
+    Tensor q, k;     /* in  (N, H*d), (N, G*d) act, each optional */
     Tensor pos;      /* in  (N) i32 */
     Tensor cos, sin; /* in  (P, d/2) f32 */
     Tensor q_out;    /* out (N, H*d) act */
@@ -73,6 +76,7 @@ typedef struct RopeGqaBwd {
     Tensor dq_out, dk_out, dv_out; /* in, as above */
     Tensor pos, cos, sin;          /* in */
     Tensor dqkv;                   /* out (N, (H+2G)*d) act */
+    Tensor dq, dk;                 /* out (N, H*d), (N, G*d) act, each optional */
     RopeGqaDims dims;
 } RopeGqaBwd;
 

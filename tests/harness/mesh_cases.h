@@ -49,6 +49,10 @@ static const ManyCase mesh_cases[] = {
     /* context */
     { "cp 2", 2, { MLA, BATCH, "mesh.cp=2" } },
     { "cp 2, gqa", 2, { GQA, BATCH, "mesh.cp=2" } },
+    { "cp 2, dp 2, normalised heads",
+      4,
+      { GQA, BATCH, "mesh.cp=2", "mesh.zero=3", "attention.qk_norm=rms", "recompute.layers=[1,2]",
+        "recompute.pieces=[attn_up]" } },
     { "cp 4, dense", 4, { DENSE, BATCH, "mesh.cp=4" } },
     { "cp 2, dp 2, zero 3", 4, { MLA, BATCH, "mesh.cp=2", "mesh.zero=3" } },
     { "cp 2, dp 2, zero 2", 4, { GQA, BATCH, "mesh.cp=2", "mesh.zero=2" } },

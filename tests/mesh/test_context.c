@@ -36,6 +36,9 @@ static const Case cases[] = {
     { "gqa", { GQA, "attention.document_mask=false" }, 0 },
     { "gqa with documents", { GQA }, 0 },
     { "gqa with one key head", { GQA, "attention.kv_heads=1" }, 0 },
+    { "gqa, normalised heads", { GQA, "attention.qk_norm=rms" }, 0 },
+    { "gqa, normalised heads again", { GQA, "attention.qk_norm=rms" }, RECOMPUTE_ATTN_UP },
+    { "gqa, heads scaled", { GQA, "attention.qk_norm=l2" }, 0 },
     { "gqa, projections again", { GQA }, RECOMPUTE_ATTN_UP },
     { "gqa, pieces again", { GQA }, RECOMPUTE_NORM | RECOMPUTE_ATTN_UP | RECOMPUTE_EXCHANGE },
     { "gqa, all again", { GQA }, RECOMPUTE_LAYER },
@@ -180,12 +183,23 @@ static Status run_phase(Side *s, PhaseFn *fn)
     return OK;
 }
 
+/* Gives back what is in an arena, and makes sure that nobody finds it there: it is NaN. */
+static Status spoil(Arena *a)
+{
+    void *all = NULL;
+    size_t bytes = a->peak_bytes;
+    arena_release(a, (ArenaMark){ 0 });
+    TRY(arena_alloc(a, bytes, &all));
+    memset(all, 0xFF, bytes);
+    arena_release(a, (ArenaMark){ 0 });
+    return OK;
+}
+
 static Status forward(Side *s)
 {
     const LayerDesc *d = &layer_attention;
     for (int i = 0; i < d->n_phases; i++) TRY(run_phase(s, d->phases[i].forward));
-    arena_release(&s->ring, (ArenaMark){ 0 });
-    return OK;
+    return spoil(&s->ring);
 }
 
 /* All input gradients first, then all weights', as schedules do that take them apart. */

@@ -533,7 +533,11 @@ static void wrong_gqa_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "k_out is (7, 3)");
     a = good, a.v_out = optest_normal(&t, DTYPE_BF16, DIMS(7, 20));
     CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "v_out is (7, 20) bf16");
+    a = good, a.q = other;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "rope_gqa_fwd: q is (7, 3)");
     RopeGqaBwd b = gqa_backward_args(&t, g, DTYPE_F32, &r);
+    b.dk = other;
+    CHECK_FAILS(rope_gqa_bwd(&t.ex, b), ERR_SHAPE, "rope_gqa_bwd: dk is (7, 3)");
     b.dqkv = other;
     CHECK_FAILS(rope_gqa_bwd(&t.ex, b), ERR_SHAPE, "rope_gqa_bwd: dqkv is (7, 3)");
     optest_close(&t);
@@ -615,6 +619,58 @@ static void without_positions_nothing_turns(void **state)
     optest_close(&t);
 }
 
+/* The columns of wide from col on, by themselves; wide has NaN there then. */
+static Tensor taken(OpTest *t, const Tensor *wide, int64_t col, int64_t cols)
+{
+    Tensor out = optest_poisoned(t, wide->dtype, DIMS(wide->dim[0], cols));
+    int64_t width = tensor_cols(wide);
+    optest_write(&out, window_read(t, wide, col, cols));
+    for (int64_t i = 0; i < wide->dim[0] * cols; i++)
+        optest_set(wide, i / cols * width + col + i % cols, NAN);
+    return out;
+}
+
+static void check_heads_apart(OpTest *t, const Gqa *g, Dtype dtype)
+{
+    int64_t q = q_heads_cols(g), k = kv_heads_cols(g);
+    Tables r = tables_make(t, g->N, g->dims.head);
+    RopeGqaFwd f = gqa_forward_args(t, g, dtype, &r), apart = f;
+    apart.qkv = optest_copy(t, &f.qkv);
+    apart.q = taken(t, &apart.qkv, 0, q), apart.k = taken(t, &apart.qkv, q, k);
+    apart.q_out = optest_copy(t, &f.q_out), apart.k_out = optest_copy(t, &f.k_out);
+    apart.v_out = optest_copy(t, &f.v_out);
+    CHECK_OK(rope_gqa_fwd(&t->ex, f));
+    CHECK_OK(rope_gqa_fwd(&t->ex, apart));
+    CHECK_SAME(&apart.q_out, &f.q_out);
+    CHECK_SAME(&apart.k_out, &f.k_out);
+    CHECK_SAME(&apart.v_out, &f.v_out);
+
+    RopeGqaBwd b = gqa_backward_args(t, g, dtype, &r), back = b;
+    back.dqkv = optest_copy(t, &b.dqkv);
+    back.dq = optest_poisoned(t, dtype, DIMS(g->N, q));
+    back.dk = optest_poisoned(t, dtype, DIMS(g->N, k));
+    CHECK_OK(rope_gqa_bwd(&t->ex, b));
+    CHECK_OK(rope_gqa_bwd(&t->ex, back));
+    Tensor dq = taken(t, &b.dqkv, 0, q), dk = taken(t, &b.dqkv, q, k);
+    CHECK_SAME(&back.dq, &dq);
+    CHECK_SAME(&back.dk, &dk);
+    for (int64_t i = 0; i < g->N * (q + 2 * k); i++) {
+        double want = optest_get(&b.dqkv, i), got = optest_get(&back.dqkv, i);
+        CHECK(isnan(want) ? isnan(got) : got == want);
+    }
+}
+
+/* Queries and keys that come by themselves are turned as in qkv, whose columns are left alone. */
+static void heads_by_themselves_are_turned_as_in_qkv(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * GQAS; i++)
+        check_heads_apart(&t, &gqas[i / 2], i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16);
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -631,6 +687,7 @@ int main(void)
         TEST(costs_are_every_column_once),
         TEST(halves_are_the_same_as_the_whole),
         TEST(without_positions_nothing_turns),
+        TEST(heads_by_themselves_are_turned_as_in_qkv),
     };
     return TEST_RUN(tests);
 }

@@ -266,6 +266,7 @@ int main(void)
         ALL_OF(deepseek_v2),      /* query rank, groups, scaled weights */
         ALL_OF(deepseek_v3),      /* sigmoid, bias, groups by two, normalised weights */
         ALL_OF(llama),            /* GQA, halves rotated, dense */
+        ALL_OF(qwen3_moe),        /* heads of q and k normalised, no shared expert */
     };
     return TEST_RUN(tests);
 }

@@ -11,7 +11,8 @@ static const char *const models[][8] = {
       "moe.scaling=2.5", "moe.bias_rate=0.01" },
     { "attention.kind=gqa", "moe.groups=3", "moe.top_groups=2", "moe.shared=0",
       "attention.rope_interleaved=false" },
-    { "attention.kind=gqa", "model.tied=true", "model.dense_layers=3" },
+    { "attention.kind=gqa", "model.tied=true", "model.dense_layers=3", "attention.qk_norm=l2" },
+    { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.normalise=true" },
     { "moe.aux_scope=batch", "moe.aux_loss=0.1", "attention.document_mask=false",
       "model.dense_layers=0" },
 };
@@ -95,8 +96,8 @@ static void heads_that_are_normalised_keep_where_they_came_from(void **state)
 {
     (void)state;
     EnginePlan plain = plan_of(2, "attention.chunk=0", NULL);
-    EnginePlan rms = plan_of(2, "attention.qk_norm=rms", "attention.qk_norm rms yet");
-    EnginePlan l2 = plan_of(2, "attention.qk_norm=l2", "attention.qk_norm l2 yet");
+    EnginePlan rms = plan_of(2, "attention.qk_norm=rms", NULL);
+    EnginePlan l2 = plan_of(2, "attention.qk_norm=l2", NULL);
     size_t layer = arena_rounded((size_t)48 * 48 * 4) + arena_rounded((size_t)48 * 3 * 4);
     CHECK_INT(rms.bytes[ENGINE_SLOT] - plain.bytes[ENGINE_SLOT], 3 * layer);
     CHECK_INT(l2.bytes[ENGINE_SLOT], rms.bytes[ENGINE_SLOT]);

@@ -1,0 +1,178 @@
+/*
+ * attention_gqa: q, k and v of grouped-query attention (arXiv:2305.13245).
+ *
+ *     a = [q | k | v] = W_A y                  rope: q, k; then attention, H / G heads a key head
+ *
+ * With spec->qk_norm each head of q and of k is normalised before it is rotated: RMSNorm with weights
+ * that the heads of q share, and others for k (Qwen3, arXiv:2505.09388; Henry et al.,
+ * arXiv:2010.04245), or without weights (Llama 4, which scales rotated heads: the same, since a
+ * rotation keeps the length). Kept for backward: y, q, k, v; with such a norm a, too.
+ *
+ * Over ranks keys and values go round a ring (arXiv:2310.01889): each rank has them from the next
+ * one. In backward their gradients go with them: a block's begin at the rank before its own and end
+ * there.
+ */
+#include "model/attention.h"
+
+static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+{
+    const AttentionSpec *a = &l->as.attention;
+    int64_t q = a->heads * a->head, k = a->kv_heads * a->head;
+    TRY(attention_param(out, l, ROLE_A, q, s->hidden, "q_proj"));
+    TRY(attention_param(out, l, ROLE_A, k, s->hidden, "k_proj"));
+    TRY(attention_param(out, l, ROLE_A, k, s->hidden, "v_proj"));
+    if (a->qk_norm != QK_NORM_RMS) return OK;
+    TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->head, "q_norm"));
+    return attention_param(out, l, ROLE_KV_NORM, 0, a->head, "k_norm");
+}
+
+static RopeGqaDims rope_dims(const AttentionSpec *a)
+{
+    return (RopeGqaDims){ a->heads, a->kv_heads, a->head, a->interleaved };
+}
+
+/* Over ranks: keys and values, or their gradients, as one tensor. */
+
+static Status pair_new(LayerRun *r, Arena *arena, Tensor *pair)
+{
+    const AttentionSpec *a = attention_spec(r);
+    return tensor_new2(arena, r->spec->act, 2 * layer_tokens(r), a->kv_heads * a->head, pair);
+}
+
+static void pair_split(const LayerRun *r, const Tensor *pair, Tensor *k, Tensor *v)
+{
+    int64_t n = layer_tokens(r);
+    *k = tensor_rows(pair, 0, n);
+    *v = tensor_rows(pair, n, n);
+}
+
+/* Forward. */
+
+static Status place_qkv(LayerRun *r, Arena *arena)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    TRY(tensor_new2(arena, r->spec->act, layer_tokens(r), a->heads * a->head, &s->q));
+    if (!attention_over_ranks(r)) return attention_new_kv(r, arena, &s->k, &s->v);
+    TRY(pair_new(r, arena, &s->gqa.kv));
+    pair_split(r, &s->gqa.kv, &s->k, &s->v);
+    return OK;
+}
+
+/* The heads from column col of a on, normalised in scratch. */
+static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads, Arena *arena,
+                         NormState *norm)
+{
+    int64_t n = layer_tokens(r);
+    TRY(tensor_new2(arena, DTYPE_F32, n, heads, &norm->rstd));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, heads * attention_spec(r)->head, &norm->y));
+    return attention_norm(r, role, col, norm);
+}
+
+/* q, k and v in `arena`; what normalised heads came from, too. */
+static Status assemble(LayerRun *r, Arena *arena)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    bool norm = a->qk_norm != QK_NORM_NONE;
+    TRY(place_qkv(r, arena));
+    TRY(attention_project(r, s->norm.y, ROLE_A, norm ? arena : r->scratch, &s->a));
+    if (norm) {
+        int64_t k_col = a->heads * a->head;
+        TRY(norm_heads(r, ROLE_Q_NORM, 0, a->heads, arena, &s->q_norm));
+        TRY(norm_heads(r, ROLE_KV_NORM, k_col, a->kv_heads, arena, &s->kv_norm));
+    }
+    return rope_gqa_fwd(r->ex, (RopeGqaFwd){ .qkv = s->a,
+                                             .q = s->q_norm.y,
+                                             .k = s->kv_norm.y,
+                                             .pos = r->batch->pos,
+                                             .cos = r->rope_cos,
+                                             .sin = r->rope_sin,
+                                             .q_out = s->q,
+                                             .k_out = s->k,
+                                             .v_out = s->v,
+                                             .dims = rope_dims(a) });
+}
+
+static Status forward(LayerRun *r) { return assemble(r, layer_arena(r, RECOMPUTE_ATTN_UP)); }
+
+static Status again(LayerRun *r)
+{
+    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? assemble(r, r->ring) : OK;
+}
+
+/* Two places take turns: what comes goes to one while the other leaves. */
+static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
+{
+    AttentionState *s = r->state;
+    Tensor *to = &s->gqa.guest[block % 2];
+    *k = s->k;
+    *v = s->v;
+    if (block == 0) return OK;
+    if (block <= 2) TRY(pair_new(r, r->ring, to));
+    Tensor from = block == 1 ? s->gqa.kv : s->gqa.guest[(block - 1) % 2];
+    TRY(attention_collect(r, COMM_SHIFT, from, *to));
+    pair_split(r, to, k, v);
+    return OK;
+}
+
+/* Backward. */
+
+/* Block 1 comes first. */
+static Status open_backward(LayerRun *r)
+{
+    AttentionState *s = r->state;
+    for (int i = 0; i < 2; i++) TRY(pair_new(r, r->ring, &s->gqa.dkv[i]));
+    pair_split(r, &s->gqa.dkv[1], &s->dk, &s->dv);
+    return OK;
+}
+
+/* The gradients go where their block goes next, to the rank before. What comes instead belongs to
+ * the next block, and after the last to the own. */
+static Status block_backward(LayerRun *r, int64_t block)
+{
+    AttentionState *s = r->state;
+    Tensor *from = &s->gqa.dkv[block % 2], *to = &s->gqa.dkv[(block + 1) % 2];
+    if (block == 0) return OK;
+    TRY(attention_collect(r, COMM_SHIFT, *from, *to));
+    pair_split(r, to, &s->dk, &s->dv);
+    return OK;
+}
+
+static Status backward(LayerRun *r, Tensor dy)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t n = layer_tokens(r), q = a->heads * a->head, k = a->kv_heads * a->head;
+    bool norm = a->qk_norm != QK_NORM_NONE;
+    RopeGqaBwd rope = { .dq_out = s->dq,
+                        .dk_out = s->dk,
+                        .dv_out = s->dv,
+                        .pos = r->batch->pos,
+                        .cos = r->rope_cos,
+                        .sin = r->rope_sin,
+                        .dims = rope_dims(a) };
+    TRY(tensor_new2(r->ring, r->spec->act, n, q + 2 * k, &s->da));
+    rope.dqkv = s->da;
+    if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, q, &rope.dq));
+    if (norm) TRY(tensor_new2(r->scratch, r->spec->act, n, k, &rope.dk));
+    TRY(rope_gqa_bwd(r->ex, rope));
+    if (norm) TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, rope.dq));
+    if (norm) TRY(attention_norm_backward(r, ROLE_KV_NORM, q, &s->kv_norm, rope.dk));
+    return attention_project_backward(r, s->da, ROLE_A, (Tensor){ 0 }, dy);
+}
+
+const AttentionKindDesc attention_gqa = {
+    .params = params,
+    .forward = forward,
+    .again = again,
+    .backward = backward,
+    .backward_weight = attention_nothing,
+    .gather = attention_nothing,
+    .gather_backward = attention_nothing,
+    .open_forward = attention_nothing,
+    .open_backward = open_backward,
+    .block = block,
+    .block_backward = block_backward,
+    .gradients_travel = true,
+};

@@ -1,0 +1,300 @@
+/*
+ * attention_mla: q, k and v of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 §2.1).
+ *
+ * Keys and values are projected up from a latent of kv_rank columns that all heads share, plus one
+ * rotated key of rope columns; queries directly, or from a latent of q_rank columns. Both latents
+ * are normalised. The down-projections of one input are one product (ROLE_A).
+ *     a = W_A y = [q_a |] kv_a | k_rope        q  = W_Q y  or  W_QB norm(q_a)
+ *     kv = W_KVB norm(kv_a)                    rope: q, k_rope; then attention per head
+ *
+ * Kept for backward: y, a, the normalised latents, q, k, v.
+ *
+ * Over ranks the latents of all are gathered and kept, normalised, with the shared keys turned
+ * (whoever reads them needs no positions). Keys and values are projected up from them when their
+ * block's turn comes, forward and backward; the gradients are folded back through that projection
+ * before they are scattered.
+ */
+#include "model/attention.h"
+
+static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+{
+    const AttentionSpec *a = &l->as.attention;
+    int64_t d = s->hidden, q = a->heads * (a->nope + a->rope);
+    TRY(a->q_rank == 0 ? attention_param(out, l, ROLE_Q, q, d, "q_proj")
+                       : attention_param(out, l, ROLE_A, a->q_rank, d, "q_a_proj"));
+    TRY(attention_param(out, l, ROLE_A, a->kv_rank + a->rope, d, "kv_a_proj_with_mqa"));
+    if (a->q_rank > 0) {
+        TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->q_rank, "q_a_layernorm"));
+        TRY(attention_param(out, l, ROLE_Q_B, q, a->q_rank, "q_b_proj"));
+    }
+    TRY(attention_param(out, l, ROLE_KV_NORM, 0, a->kv_rank, "kv_a_layernorm"));
+    return attention_param(out, l, ROLE_KV_B, a->heads * (a->nope + a->v), a->kv_rank, "kv_b_proj");
+}
+
+/* Columns of a. */
+static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
+static int64_t rope_col(const AttentionSpec *a) { return a->q_rank + a->kv_rank; }
+
+/* k_col: where the shared key stands in the tensor that it comes from. */
+static RopeMlaDims rope_dims(const AttentionSpec *a, int64_t k_col)
+{
+    return (RopeMlaDims){ .heads = a->heads,
+                          .nope = a->nope,
+                          .rope = a->rope,
+                          .v = a->v,
+                          .k_col = k_col,
+                          .interleaved = a->interleaved };
+}
+
+/* The shared key alone, as one head of a query. */
+static RopeMlaDims key_dims(const AttentionSpec *a)
+{
+    return (RopeMlaDims){
+        .heads = 1, .rope = a->rope, .q_col = rope_col(a), .interleaved = a->interleaved
+    };
+}
+
+/* What the rank of a block has of all ranks' latents, or of their gradients. */
+typedef struct Part {
+    Tensor whole, latent, key;
+} Part;
+
+static Part part_of(const LayerRun *r, const Tensor *all, int64_t block)
+{
+    const AttentionSpec *a = attention_spec(r);
+    int64_t n = layer_tokens(r);
+    Tensor whole = tensor_rows(all, attention_rank(r, block) * n, n);
+    Part part = { whole, whole, whole };
+    part.latent.dim[1] = a->kv_rank;
+    part.key.dim[1] = a->rope;
+    part.key.data = tensor_at(&whole, n * a->kv_rank);
+    return part;
+}
+
+/* Forward. */
+
+/* The query's latent, and alone that of keys and values, normalised. */
+static Status norm_latents(LayerRun *r, Arena *arena)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t n = layer_tokens(r);
+    if (a->q_rank > 0) {
+        TRY(tensor_new2(arena, r->spec->act, n, a->q_rank, &s->q_norm.y));
+        TRY(attention_norm(r, ROLE_Q_NORM, 0, &s->q_norm));
+    }
+    if (attention_over_ranks(r)) return OK;
+    TRY(tensor_new2(arena, r->spec->act, n, a->kv_rank, &s->kv_norm.y));
+    return attention_norm(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm);
+}
+
+/* Room for all ranks' latents; this rank's are written. */
+static Status own_latents(LayerRun *r, Arena *arena)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t rows = r->spec->cp * layer_tokens(r);
+    TRY(tensor_new2(arena, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.latents));
+    Part own = part_of(r, &s->mla.latents, 0);
+    s->kv_norm.y = own.latent;
+    TRY(attention_norm(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm));
+    return rope_mla_fwd(r->ex, (RopeMlaFwd){ .q = s->a,
+                                             .pos = r->batch->pos,
+                                             .cos = r->rope_cos,
+                                             .sin = r->rope_sin,
+                                             .q_out = own.key,
+                                             .dims = key_dims(a) });
+}
+
+static Status gather(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    Part own = part_of(r, &s->mla.latents, 0);
+    return attention_collect(r, COMM_ALL_GATHER, own.whole, s->mla.latents);
+}
+
+/* q, k and v from the latents; over ranks q alone. */
+static Status up(LayerRun *r, Arena *arena)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    TRY(tensor_new2(arena, r->spec->act, layer_tokens(r), a->heads * (a->nope + a->rope), &s->q));
+    RopeMlaFwd rope = { .pos = r->batch->pos,
+                        .cos = r->rope_cos,
+                        .sin = r->rope_sin,
+                        .q_out = s->q,
+                        .dims = rope_dims(a, rope_col(a)) };
+    TRY(a->q_rank > 0 ? attention_project(r, s->q_norm.y, ROLE_Q_B, r->scratch, &rope.q)
+                      : attention_project(r, s->norm.y, ROLE_Q, r->scratch, &rope.q));
+    if (attention_over_ranks(r)) return rope_mla_fwd(r->ex, rope);
+    TRY(attention_new_kv(r, arena, &s->k, &s->v));
+    TRY(attention_project(r, s->kv_norm.y, ROLE_KV_B, r->scratch, &rope.kv));
+    rope.k_rope = s->a;
+    rope.k_out = s->k;
+    rope.v_out = s->v;
+    return rope_mla_fwd(r->ex, rope);
+}
+
+static Status forward(LayerRun *r)
+{
+    AttentionState *s = r->state;
+    int64_t n = layer_tokens(r);
+    TRY(attention_project(r, s->norm.y, ROLE_A, r->keep, &s->a));
+    TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->kv_norm.rstd));
+    TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->q_norm.rstd));
+    TRY(norm_latents(r, layer_arena(r, RECOMPUTE_NORM)));
+    if (attention_over_ranks(r)) TRY(own_latents(r, layer_arena(r, RECOMPUTE_EXCHANGE)));
+    return up(r, layer_arena(r, RECOMPUTE_ATTN_UP));
+}
+
+static Status again(LayerRun *r)
+{
+    if (layer_arena(r, RECOMPUTE_NORM) == r->ring) TRY(norm_latents(r, r->ring));
+    if (attention_over_ranks(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring) {
+        TRY(own_latents(r, r->ring));
+        TRY(gather(r));
+    }
+    return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? up(r, r->ring) : OK;
+}
+
+/* One room serves all blocks in turn. */
+static Status open_block(LayerRun *r, Arena *arena)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t n = layer_tokens(r);
+    TRY(attention_new_kv(r, arena, &s->k, &s->v));
+    return tensor_new2(arena, r->spec->act, n, a->heads * (a->nope + a->v), &s->mla.kv);
+}
+
+static Status open_forward(LayerRun *r) { return open_block(r, r->scratch); }
+
+static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
+{
+    const AttentionState *s = r->state;
+    Part part = part_of(r, &s->mla.latents, block);
+    *k = s->k;
+    *v = s->v;
+    TRY(linear_fwd(r->ex,
+                   (LinearFwd){ .x = part.latent, .w = r->weights->w[ROLE_KV_B], .y = s->mla.kv }));
+    return rope_mla_fwd(r->ex, (RopeMlaFwd){ .kv = s->mla.kv,
+                                             .k_rope = part.key,
+                                             .cos = r->rope_cos,
+                                             .sin = r->rope_sin,
+                                             .k_out = s->k,
+                                             .v_out = s->v,
+                                             .dims = rope_dims(attention_spec(r), 0) });
+}
+
+/* Backward. */
+
+static Status open_backward(LayerRun *r)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t rows = r->spec->cp * layer_tokens(r);
+    TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
+    TRY(open_block(r, r->ring));
+    s->mla.dkv_raw = s->mla.kv; /* read before its gradient is there */
+    return tensor_new2(r->ring, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.dlatents);
+}
+
+/* A block's gradients go back through the projection; those of the weights as well if it is another
+ * rank's, because later it is not there any more. */
+static Status block_backward(LayerRun *r, int64_t block)
+{
+    const AttentionState *s = r->state;
+    Part part = part_of(r, &s->mla.latents, block), gradient = part_of(r, &s->mla.dlatents, block);
+    TRY(rope_mla_bwd(r->ex, (RopeMlaBwd){ .dk_out = s->dk,
+                                          .dv_out = s->dv,
+                                          .cos = r->rope_cos,
+                                          .sin = r->rope_sin,
+                                          .dkv = s->mla.dkv_raw,
+                                          .dk_rope = gradient.key,
+                                          .dims = rope_dims(attention_spec(r), 0) }));
+    TRY(attention_project_backward(r, s->mla.dkv_raw, ROLE_KV_B, (Tensor){ 0 }, gradient.latent));
+    if (block == 0) return OK;
+    return attention_project_weight(r, s->mla.dkv_raw, part.latent, ROLE_KV_B);
+}
+
+static Status gather_backward(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    Part own = part_of(r, &s->mla.dlatents, 0);
+    return attention_collect(r, COMM_REDUCE_SCATTER, s->mla.dlatents, own.whole);
+}
+
+/* Back through `up`: gradients of q and kv before rope, of the shared key in da, and of the latent.
+ * Over ranks only q is left, and the shared key, which turned alone. */
+static Status up_backward(LayerRun *r, Tensor *dlatent)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t n = layer_tokens(r);
+    RopeMlaBwd rope = { .dq_out = s->dq,
+                        .pos = r->batch->pos,
+                        .cos = r->rope_cos,
+                        .sin = r->rope_sin,
+                        .dq = s->mla.dq_raw,
+                        .dims = rope_dims(a, rope_col(a)) };
+    if (attention_over_ranks(r)) {
+        Part own = part_of(r, &s->mla.dlatents, 0);
+        *dlatent = own.latent;
+        TRY(rope_mla_bwd(r->ex, rope));
+        rope.dq_out = own.key;
+        rope.dq = s->da;
+        rope.dims = key_dims(a);
+        return rope_mla_bwd(r->ex, rope);
+    }
+    TRY(tensor_new2(r->ring, r->spec->act, n, a->heads * (a->nope + a->v), &s->mla.dkv_raw));
+    rope.dk_out = s->dk;
+    rope.dv_out = s->dv;
+    rope.dkv = s->mla.dkv_raw;
+    rope.dk_rope = s->da;
+    TRY(rope_mla_bwd(r->ex, rope));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, a->kv_rank, dlatent));
+    return attention_project_backward(r, s->mla.dkv_raw, ROLE_KV_B, (Tensor){ 0 }, *dlatent);
+}
+
+static Status backward(LayerRun *r, Tensor dy)
+{
+    const AttentionSpec *a = attention_spec(r);
+    AttentionState *s = r->state;
+    int64_t n = layer_tokens(r);
+    Tensor none = { 0 }, dlatent;
+    TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->mla.dq_raw));
+    TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->a), &s->da));
+    TRY(up_backward(r, &dlatent));
+    TRY(attention_norm_backward(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm, dlatent));
+    if (a->q_rank > 0) {
+        TRY(tensor_new2(r->scratch, r->spec->act, n, a->q_rank, &dlatent));
+        TRY(attention_project_backward(r, s->mla.dq_raw, ROLE_Q_B, none, dlatent));
+        TRY(attention_norm_backward(r, ROLE_Q_NORM, 0, &s->q_norm, dlatent));
+        return attention_project_backward(r, s->da, ROLE_A, none, dy);
+    }
+    TRY(attention_project_backward(r, s->mla.dq_raw, ROLE_Q, none, dy));
+    return attention_project_backward(r, s->da, ROLE_A, dy, dy);
+}
+
+static Status backward_weight(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    bool latent = attention_spec(r)->q_rank > 0;
+    TRY(attention_project_weight(r, s->mla.dkv_raw, s->kv_norm.y, ROLE_KV_B));
+    return latent ? attention_project_weight(r, s->mla.dq_raw, s->q_norm.y, ROLE_Q_B)
+                  : attention_project_weight(r, s->mla.dq_raw, s->norm.y, ROLE_Q);
+}
+
+const AttentionKindDesc attention_mla = {
+    .params = params,
+    .forward = forward,
+    .again = again,
+    .backward = backward,
+    .backward_weight = backward_weight,
+    .gather = gather,
+    .gather_backward = gather_backward,
+    .open_forward = open_forward,
+    .open_backward = open_backward,
+    .block = block,
+    .block_backward = block_backward,
+};
