@@ -357,16 +357,6 @@ size_t exchange_combine_workspace(const Exec *ex, const void *args)
     return rows_bytes(&a->x, m) + rows_bytes(&a->rows_weight, m) + rows_bytes(&a->count, 1);
 }
 
-size_t exchange_dispatch_cuda_workspace(const Exec *ex, const void *args)
-{
-    return exchange_dispatch_workspace(ex, args);
-}
-
-size_t exchange_combine_cuda_workspace(const Exec *ex, const void *args)
-{
-    return exchange_combine_workspace(ex, args);
-}
-
 /* Rows of each block that travel, where the host knows. */
 typedef struct Counts {
     bool known;
@@ -515,11 +505,6 @@ Status exchange_collective_cpu(Exec *ex, const void *args)
     if (a->kind == COMM_REDUCE_SCATTER) return comm_reduce_scatter(c, &a->in, &a->out);
     if (a->kind == COMM_ALL_REDUCE) return comm_all_reduce(c, &a->out, REDUCE_SUM);
     return shift(c, a);
-}
-
-Status exchange_collective_cuda(Exec *ex, const void *args)
-{
-    return exchange_collective_cpu(ex, args);
 }
 
 OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),

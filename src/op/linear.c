@@ -57,8 +57,9 @@ static Cut cut_of(const Exec *ex, const Product *p)
     return cut;
 }
 
-static size_t workspace(const Exec *ex, Product p)
+size_t linear_workspace(const Exec *ex, const Linear *l)
 {
+    Product p = linear_product(l);
     Cut cut = cut_of(ex, &p);
     return cut.a_bytes + cut.b_bytes + cut.gemm_bytes;
 }
@@ -86,8 +87,9 @@ static void copy_residual(const Exec *ex, const Product *p)
     }
 }
 
-static Status run(Exec *ex, Product p)
+Status linear_cpu(Exec *ex, const Linear *l)
 {
+    Product p = linear_product(l);
     Cut cut = cut_of(ex, &p);
     float *a = ex->workspace;
     float *b = (float *)(void *)((char *)ex->workspace + cut.a_bytes);
@@ -108,17 +110,6 @@ static Status run(Exec *ex, Product p)
     return OK;
 }
 
-/* Every operand is read once and every result written once; a residual is one more operand. */
-static OpCost cost(OpId id, const void *args, Product p)
-{
-    int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
-    return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
-                     .bytes = op_port_bytes(id, args),
-                     .work = WORK_GEMM,
-                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a_type,
-                     .size = (double)(least < p.g.k ? least : p.g.k) };
-}
-
 /* Rows of a tensor seen as (rows, cols). */
 static int64_t rows_of(const Tensor *t, int64_t cols) { return tensor_elems(t) / cols; }
 
@@ -131,122 +122,92 @@ static Status expect_weight(const char *op, const char *port, const Tensor *w)
                 tensor_shape_text(w, shape, sizeof shape));
 }
 
-/* Without sizes and strides; r NULL: none. */
-static Product product_of(const Tensor *a, const Tensor *b, const Tensor *c, const Tensor *r)
-{
-    GemmArgs g = { .a = a->data, .b = b->data, .c = c->data };
-    g.a_type = a->dtype, g.b_type = b->dtype, g.c_type = c->dtype;
-    g.beta = r->data == NULL ? 0 : 1;
-    return (Product){ .g = g, .r = r->data };
-}
-
 /* forward: y = x W^T + r */
-
-Status linear_fwd_check(const void *args)
+Linear linear_fwd_view(const LinearFwd *a)
 {
-    const LinearFwd *a = args;
-    const char *op = "linear_fwd";
-    TRY(expect_weight(op, "w", &a->w));
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I), N = rows_of(&a->x, I);
-    TRY(op_expect_act(op, "x", &a->x, N, I));
-    TRY(op_expect_act(op, "y", &a->y, N, O));
-    return a->r.data == NULL ? OK : op_expect(op, "r", &a->r, N, O, a->y.dtype);
-}
-
-Product linear_fwd_product(const LinearFwd *a)
-{
-    Product p = product_of(&a->x, &a->w, &a->y, &a->r);
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I);
-    p.g.m = rows_of(&a->x, I), p.g.n = O, p.g.k = I;
-    p.g.lda = I, p.g.ldb = I, p.g.ldc = O, p.g.trans_b = true;
-    return p;
+    return (Linear){ .op = "linear_fwd",
+                     .x_port = "x",
+                     .x = &a->x,
+                     .y_port = "y",
+                     .y = &a->y,
+                     .w_port = "w",
+                     .w = &a->w,
+                     .r = a->r.data == NULL ? NULL : &a->r,
+                     .kind = LINEAR_WRITES_Y };
 }
 
 /* backward to the input: dx = dy W + r */
-
-Status linear_bwd_input_check(const void *args)
+Linear linear_bwd_input_view(const LinearBwdInput *a)
 {
-    const LinearBwdInput *a = args;
-    const char *op = "linear_bwd_input";
-    TRY(expect_weight(op, "w", &a->w));
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I), N = rows_of(&a->dy, O);
-    TRY(op_expect_act(op, "dy", &a->dy, N, O));
-    TRY(op_expect_act(op, "dx", &a->dx, N, I));
-    return a->r.data == NULL ? OK : op_expect(op, "r", &a->r, N, I, a->dx.dtype);
-}
-
-Product linear_bwd_input_product(const LinearBwdInput *a)
-{
-    Product p = product_of(&a->dy, &a->w, &a->dx, &a->r);
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I);
-    p.g.m = rows_of(&a->dy, O), p.g.n = I, p.g.k = O;
-    p.g.lda = O, p.g.ldb = I, p.g.ldc = I;
-    return p;
+    return (Linear){ .op = "linear_bwd_input",
+                     .x_port = "dx",
+                     .x = &a->dx,
+                     .y_port = "dy",
+                     .y = &a->dy,
+                     .w_port = "w",
+                     .w = &a->w,
+                     .r = a->r.data == NULL ? NULL : &a->r,
+                     .kind = LINEAR_WRITES_X };
 }
 
 /* backward to the weight: dW += dy^T x */
-
-Status linear_bwd_weight_check(const void *args)
+Linear linear_bwd_weight_view(const LinearBwdWeight *a)
 {
-    const LinearBwdWeight *a = args;
-    const char *op = "linear_bwd_weight";
-    TRY(expect_weight(op, "dw", &a->dw));
-    int64_t I = tensor_cols(&a->dw), O = rows_of(&a->dw, I), N = rows_of(&a->x, I);
-    TRY(op_expect(op, "dw", &a->dw, O, I, DTYPE_F32));
-    TRY(op_expect_act(op, "x", &a->x, N, I));
-    return op_expect_act(op, "dy", &a->dy, N, O);
+    return (Linear){ .op = "linear_bwd_weight",
+                     .x_port = "x",
+                     .x = &a->x,
+                     .y_port = "dy",
+                     .y = &a->dy,
+                     .w_port = "dw",
+                     .w = &a->dw,
+                     .kind = LINEAR_ADDS_W };
 }
 
-Product linear_bwd_weight_product(const LinearBwdWeight *a)
+Status linear_check(const Linear *l)
 {
-    Product p = product_of(&a->dy, &a->x, &a->dw, &(Tensor){ 0 });
-    int64_t I = tensor_cols(&a->dw), O = rows_of(&a->dw, I);
-    p.g.m = O, p.g.n = I, p.g.k = rows_of(&a->x, I);
-    p.g.lda = O, p.g.ldb = I, p.g.ldc = I, p.g.trans_a = true;
-    p.g.beta = 1, p.sum_over_rows = true;
-    return p;
+    TRY(expect_weight(l->op, l->w_port, l->w));
+    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
+    int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(l->y, O) : rows_of(l->x, I);
+    TRY(op_expect_act(l->op, l->x_port, l->x, N, I));
+    TRY(op_expect_act(l->op, l->y_port, l->y, N, O));
+    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, l->w, O, I, DTYPE_F32);
+    const Tensor *out = l->kind == LINEAR_WRITES_Y ? l->y : l->x;
+    int64_t cols = l->kind == LINEAR_WRITES_Y ? O : I;
+    return l->r == NULL ? OK : op_expect(l->op, "r", l->r, N, cols, out->dtype);
 }
 
-OpCost linear_fwd_cost(const void *args)
+Product linear_product(const Linear *l)
 {
-    return cost(OP_LINEAR_FWD, args, linear_fwd_product(args));
+    const Tensor *a = l->kind == LINEAR_WRITES_Y ? l->x : l->y;
+    const Tensor *b = l->kind == LINEAR_ADDS_W ? l->x : l->w;
+    const Tensor *c = l->kind == LINEAR_ADDS_W ? l->w : l->kind == LINEAR_WRITES_Y ? l->y : l->x;
+    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
+    GemmArgs g = { .a = a->data, .b = b->data, .c = c->data };
+    g.a_type = a->dtype, g.b_type = b->dtype, g.c_type = c->dtype;
+    switch (l->kind) {
+    case LINEAR_WRITES_Y: g.m = rows_of(a, I), g.n = O, g.k = I, g.trans_b = true; break;
+    case LINEAR_WRITES_X: g.m = rows_of(a, O), g.n = I, g.k = O; break;
+    case LINEAR_ADDS_W: g.m = O, g.n = I, g.k = rows_of(b, I), g.trans_a = true; break;
+    }
+    g.lda = g.trans_a ? g.m : g.k, g.ldb = g.trans_b ? g.k : g.n, g.ldc = g.n;
+    g.beta = l->kind == LINEAR_ADDS_W || l->r != NULL ? 1 : 0;
+    return (Product){ .g = g,
+                      .r = l->r == NULL ? NULL : l->r->data,
+                      .sum_over_rows = l->kind == LINEAR_ADDS_W };
 }
 
-size_t linear_fwd_workspace(const Exec *ex, const void *args)
+/* Every operand is read once and every result written once; a residual is one more operand. */
+OpCost linear_cost(const Linear *l)
 {
-    return workspace(ex, linear_fwd_product(args));
-}
-
-Status linear_fwd_cpu(Exec *ex, const void *args) { return run(ex, linear_fwd_product(args)); }
-
-OpCost linear_bwd_input_cost(const void *args)
-{
-    return cost(OP_LINEAR_BWD_INPUT, args, linear_bwd_input_product(args));
-}
-
-size_t linear_bwd_input_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, linear_bwd_input_product(args));
-}
-
-Status linear_bwd_input_cpu(Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_input_product(args));
-}
-
-OpCost linear_bwd_weight_cost(const void *args)
-{
-    return cost(OP_LINEAR_BWD_WEIGHT, args, linear_bwd_weight_product(args));
-}
-
-size_t linear_bwd_weight_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, linear_bwd_weight_product(args));
-}
-
-Status linear_bwd_weight_cpu(Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_weight_product(args));
+    Product p = linear_product(l);
+    int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
+    size_t w = tensor_bytes(l->w), r = l->r == NULL ? 0 : tensor_bytes(l->r);
+    if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
+    return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
+                     .bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->y) + w + r),
+                     .work = WORK_GEMM,
+                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a_type,
+                     .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 
 OP_PORTS(linear_fwd, IN(LinearFwd, x), IN(LinearFwd, w), IN_OPT(LinearFwd, r), OUT(LinearFwd, y));

@@ -41,8 +41,9 @@ static Cut cut_of(const Product *p)
     return cut;
 }
 
-static size_t workspace(const Product &p)
+extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
 {
+    Product p = linear_product(l);
     Cut cut = cut_of(&p);
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
@@ -106,40 +107,11 @@ static Status part_run(struct Exec *ex, const Product *p, const Cut *cut, int64_
     return narrow(ex, c, &part);
 }
 
-static Status run(struct Exec *ex, const Product &p)
+extern "C" Status linear_cuda(struct Exec *ex, const Linear *l)
 {
+    Product p = linear_product(l);
     Cut cut = cut_of(&p);
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows)
         TRY(part_run(ex, &p, &cut, first, N - first < cut.rows ? N - first : cut.rows));
     return OK;
-}
-
-extern "C" size_t linear_fwd_cuda_workspace(const struct Exec *, const void *args)
-{
-    return workspace(linear_fwd_product((const LinearFwd *)args));
-}
-
-extern "C" Status linear_fwd_cuda(struct Exec *ex, const void *args)
-{
-    return run(ex, linear_fwd_product((const LinearFwd *)args));
-}
-
-extern "C" size_t linear_bwd_input_cuda_workspace(const struct Exec *, const void *args)
-{
-    return workspace(linear_bwd_input_product((const LinearBwdInput *)args));
-}
-
-extern "C" Status linear_bwd_input_cuda(struct Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_input_product((const LinearBwdInput *)args));
-}
-
-extern "C" size_t linear_bwd_weight_cuda_workspace(const struct Exec *, const void *args)
-{
-    return workspace(linear_bwd_weight_product((const LinearBwdWeight *)args));
-}
-
-extern "C" Status linear_bwd_weight_cuda(struct Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_weight_product((const LinearBwdWeight *)args));
 }

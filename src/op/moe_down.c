@@ -10,8 +10,6 @@
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
-
 /*
  * backward to the rows. With dy_r = dy[row_token[r]], w_r = weight[row_slot[r]]:
  *
@@ -28,9 +26,9 @@ typedef struct BwdSpace {
 
 static GemmArgs bwd_product(const MoeDownBwdInput *a, int64_t rows)
 {
-    int64_t D = tensor_cols(&a->dy), F = tensor_cols(&a->wact);
+    int64_t D = tensor_cols(&a->dy.data), F = tensor_cols(&a->wact);
     GemmArgs g = { .m = rows, .n = F, .k = D, .lda = D, .ldb = F, .ldc = F };
-    g.a_type = g.b_type = a->dy.dtype, g.c_type = DTYPE_F32;
+    g.a_type = a->dy.data.dtype, g.b_type = a->w.data.dtype, g.c_type = DTYPE_F32;
     return g;
 }
 
@@ -98,9 +96,9 @@ static Status bwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *sp
     MoeTile rows = *tile;
     rows.cols = g.k;
     MoeRead dy;
-    TRY(moe_gather("moe_down_bwd_input", &a->dy, &a->row_token, &rows, space, &dy));
+    TRY(moe_gather("moe_down_bwd_input", &a->dy.data, &a->row_token, &rows, space, &dy));
     g.a = dy.data, g.lda = dy.ld;
-    g.b = tensor_at(&a->w, tile->expert * g.k * g.n);
+    g.b = tensor_at(&a->w.data, tile->expert * g.k * g.n);
     g.c = da;
     TRY(gemm_run(ex, &g, space + s.gemm));
     for (int64_t r = 0; r < tile->n; r++) TRY(bwd_row(a, tile->first + r, da + r * g.n));
@@ -143,29 +141,31 @@ Status moe_down_bwd_input_check(const void *args)
 {
     const MoeDownBwdInput *a = args;
     const char *op = "moe_down_bwd_input";
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->dy), F = tensor_cols(&a->wact);
+    const Tensor *dy = &a->dy.data;
+    Dtype act = a->wact.dtype;
+    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(dy), F = tensor_cols(&a->wact);
     TRY(moe_dims_check(op, E, F, D));
     int64_t R = tensor_elems(&a->wact) / F;
-    TRY(op_expect_act(op, "dy", &a->dy, -1, D));
-    TRY(op_expect(op, "w", &a->w, E * D, F, a->dy.dtype));
-    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->dy.dtype));
-    TRY(op_expect(op, "dpre", &a->dpre, R, 2 * F, a->dy.dtype));
-    TRY(op_expect(op, "wact", &a->wact, R, F, a->dy.dtype));
+    TRY(op_expect_act(op, "wact", &a->wact, R, F));
+    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, act));
+    TRY(op_expect(op, "dpre", &a->dpre, R, 2 * F, act));
+    TRY(quant_expect(op, "dy", &a->dy, -1, D, act, QUANT_PLAIN));
+    TRY(quant_expect(op, "w", &a->w, E * D, F, act, QUANT_PLAIN));
     TRY(weight_check(a));
-    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(&a->dy) / D);
+    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(dy) / D);
 }
 
 OpCost moe_down_bwd_input_cost(const void *args)
 {
     const MoeDownBwdInput *a = args;
     double rows = moe_rows_expected(&a->rows);
-    return moe_product_cost(rows, a->w.dtype, (double)tensor_cols(&a->wact),
-                            (double)tensor_cols(&a->dy),
-                            bytes_of(&a->dy) + bytes_of(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
-                                moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));
+    return moe_rows_cost(
+        rows, &a->w, (double)tensor_cols(&a->wact), (double)tensor_cols(&a->dy.data),
+        quant_bytes(&a->dy) + quant_bytes(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
+            moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));
 }
 
-OP_PORTS(moe_down_bwd_input, IN(MoeDownBwdInput, dy), IN(MoeDownBwdInput, w),
+OP_PORTS(moe_down_bwd_input, IN_QUANT(MoeDownBwdInput, dy), IN_QUANT(MoeDownBwdInput, w),
          IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
          IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight), OUT(MoeDownBwdInput, dpre),
          OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight), ROWS(MoeDownBwdInput, rows));

@@ -17,36 +17,39 @@ using namespace grouped;
  *                                                  du = w da g s
  * dpre may be pre: a thread reads its columns before it writes them, and no other reads them.
  */
-template <typename Type, bool ON_MMA> struct DownBackward {
-    typedef Type T;
-    static constexpr bool MMA = ON_MMA, SUMS = false, DOTS = true;
+template <typename Types> struct DownBackward : Types {
+    typedef typename Types::A A;
+    typedef typename Types::B B;
+    typedef typename Types::C C;
+    static constexpr bool MMA = Types::MMA, SUMS = false, DOTS = true;
     static constexpr bool A_ALONG = true, B_ALONG = false;
     Groups groups;
     int64_t m, n; /* n: F */
-    const T *dy, *w;
+    const A *dy;
+    const B *w;
     const int32_t *row_token, *row_slot; /* or NULL: row r reads dy[r], has weight[r] */
     const float *weight;
-    const T *pre;
-    T *dpre, *wact;
+    const C *pre;
+    C *dpre, *wact;
     float *share; /* (parts, bound) */
     int64_t D;
 
     DownBackward(const MoeDownBwdInput *a, void *workspace)
         : groups(groups_of(&a->offsets, &a->rows)), m(0), n(tensor_cols(&a->wact)),
-          dy((const T *)a->dy.data), w((const T *)a->w.data),
+          dy((const A *)a->dy.data.data), w((const B *)a->w.data.data),
           row_token((const int32_t *)a->row_token.data),
           row_slot((const int32_t *)a->row_slot.data), weight((const float *)a->weight.data),
-          pre((const T *)a->pre.data), dpre((T *)a->dpre.data), wact((T *)a->wact.data),
-          share((float *)workspace), D(tensor_cols(&a->dy))
+          pre((const C *)a->pre.data), dpre((C *)a->dpre.data), wact((C *)a->wact.data),
+          share((float *)workspace), D(tensor_cols(&a->dy.data))
     {
     }
 
-    __device__ __forceinline__ View<T> a(const GroupTile &t) const
+    __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
         if (row_token != NULL) return { dy, D, row_token + t.first, t.rows, D, 0 };
         return { dy + t.first * D, D, NULL, t.rows, D, 0 };
     }
-    __device__ __forceinline__ View<T> b(const GroupTile &t) const
+    __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
         return { w + t.expert * D * n + t.col, n, NULL, D, n - t.col, 0 };
     }
@@ -118,10 +121,10 @@ extern "C" Status moe_down_bwd_input_cuda(struct Exec *ex, const void *args)
     }
     if (a->rows.bound == 0) return OK;
     return by_kernel(
-        a->dy.dtype, { a->dy.data, a->w.data, a->pre.data, a->dpre.data, a->wact.data },
-        { tensor_cols(&a->dy), tensor_cols(&a->wact) }, [&](auto t, auto mma) {
-            DownBackward<decltype(t), mma> p(a, exec_workspace(ex));
-            constexpr int threads = mma ? (int)MMA_THREADS : (int)PLAIN_THREADS;
+        a->dy, a->w, { a->pre.data, a->dpre.data, a->wact.data },
+        { tensor_cols(&a->dy.data), tensor_cols(&a->wact) }, [&](auto types) {
+            DownBackward<decltype(types)> p(a, exec_workspace(ex));
+            constexpr int threads = types.MMA ? (int)MMA_THREADS : (int)PLAIN_THREADS;
             int64_t parts = (p.n + TILE - 1) / TILE * PARTS<threads>;
             TRY(launch(ex, op, p));
             moe_dweight_kernel<<<grid_of(p.groups.bound, 256), 256, 0, exec_stream(ex)>>>(

@@ -11,8 +11,6 @@
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
-
 /* forward   pre_r = x[row_token[r]] W1_e^T,  act_r = silu(pre_r[:F]) * pre_r[F:] */
 
 /* A thread's scratch. */
@@ -22,10 +20,10 @@ typedef struct FwdSpace {
 
 static GemmArgs fwd_product(const MoeUpFwd *a, int64_t rows)
 {
-    int64_t D = tensor_cols(&a->x), F = tensor_cols(&a->act);
+    int64_t D = tensor_cols(&a->x.data), F = tensor_cols(&a->act);
     GemmArgs g = { .m = rows, .n = 2 * F, .k = D, .lda = D, .ldb = D, .ldc = 2 * F };
     g.trans_b = true;
-    g.a_type = g.b_type = a->x.dtype, g.c_type = DTYPE_F32;
+    g.a_type = a->x.data.dtype, g.b_type = a->w.data.dtype, g.c_type = DTYPE_F32;
     return g;
 }
 
@@ -60,10 +58,10 @@ static Status fwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *sp
     MoeTile rows = *tile;
     rows.cols = g.k;
     MoeRead x;
-    TRY(moe_gather("moe_up_fwd", &a->x, &a->row_token, &rows, space, &x));
+    TRY(moe_gather("moe_up_fwd", &a->x.data, &a->row_token, &rows, space, &x));
     float *pre = row_open(&a->pre, tile->first * g.n, (float *)(void *)(space + s.pre));
     g.a = x.data, g.lda = x.ld;
-    g.b = tensor_at(&a->w, tile->expert * g.n * g.k);
+    g.b = tensor_at(&a->w.data, tile->expert * g.n * g.k);
     g.c = pre;
     TRY(gemm_run(ex, &g, space + s.gemm));
     for (int64_t r = 0; r < tile->n; r++) {
@@ -90,14 +88,15 @@ Status moe_up_fwd_check(const void *args)
 {
     const MoeUpFwd *a = args;
     const char *op = "moe_up_fwd";
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->x), F = tensor_cols(&a->act);
+    const Tensor *x = &a->x.data;
+    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(x), F = tensor_cols(&a->act);
     TRY(moe_dims_check(op, E, F, D));
     int64_t R = tensor_elems(&a->act) / F;
-    TRY(op_expect_act(op, "x", &a->x, -1, D));
-    TRY(op_expect(op, "w", &a->w, E * 2 * F, D, a->x.dtype));
-    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->x.dtype));
-    TRY(op_expect(op, "act", &a->act, R, F, a->x.dtype));
-    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(&a->x) / D);
+    TRY(op_expect_act(op, "act", &a->act, R, F));
+    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->act.dtype));
+    TRY(quant_expect(op, "x", &a->x, -1, D, a->act.dtype, QUANT_PLAIN));
+    TRY(quant_expect(op, "w", &a->w, E * 2 * F, D, a->act.dtype, QUANT_PLAIN));
+    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(x) / D);
 }
 
 /* x once (a gather out of the cache is not counted again), all experts' weights, and the rows. */
@@ -105,11 +104,11 @@ OpCost moe_up_fwd_cost(const void *args)
 {
     const MoeUpFwd *a = args;
     double rows = moe_rows_expected(&a->rows);
-    double D = (double)tensor_cols(&a->x), F = (double)tensor_cols(&a->act);
-    return moe_product_cost(rows, a->w.dtype, D, 2 * F,
-                            bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
-                                moe_rows_bytes(&a->act, rows));
+    double D = (double)tensor_cols(&a->x.data), F = (double)tensor_cols(&a->act);
+    return moe_rows_cost(rows, &a->w, D, 2 * F,
+                         quant_bytes(&a->x) + quant_bytes(&a->w) + moe_rows_bytes(&a->pre, rows) +
+                             moe_rows_bytes(&a->act, rows));
 }
 
-OP_PORTS(moe_up_fwd, IN(MoeUpFwd, x), IN(MoeUpFwd, w), IN(MoeUpFwd, offsets),
+OP_PORTS(moe_up_fwd, IN_QUANT(MoeUpFwd, x), IN_QUANT(MoeUpFwd, w), IN(MoeUpFwd, offsets),
          IN_OPT(MoeUpFwd, row_token), OUT(MoeUpFwd, pre), OUT(MoeUpFwd, act), ROWS(MoeUpFwd, rows));

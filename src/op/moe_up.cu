@@ -8,32 +8,35 @@
 using namespace grouped;
 
 /* pre_r = x[row_token[r]] W1_e^T,  act_r = silu(pre_r[:F]) * pre_r[F:] */
-template <typename Type, bool ON_MMA> struct UpForward {
-    typedef Type T;
-    static constexpr bool MMA = ON_MMA, SUMS = false, DOTS = false;
+template <typename Types> struct UpForward : Types {
+    typedef typename Types::A A;
+    typedef typename Types::B B;
+    typedef typename Types::C C;
+    static constexpr bool SUMS = false, DOTS = false;
     static constexpr bool A_ALONG = true, B_ALONG = true;
     Groups groups;
     int64_t m, n; /* n: 2F rounded up to whole pairs of 8 */
-    const T *x, *w;
+    const A *x;
+    const B *w;
     const int32_t *row_token; /* or NULL: row r reads x[r] */
-    T *pre, *act;
+    C *pre, *act;
     int64_t D, F;
 
     explicit UpForward(const MoeUpFwd *a)
-        : groups(groups_of(&a->offsets, &a->rows)), m(0), x((const T *)a->x.data),
-          w((const T *)a->w.data), row_token((const int32_t *)a->row_token.data),
-          pre((T *)a->pre.data), act((T *)a->act.data), D(tensor_cols(&a->x)),
+        : groups(groups_of(&a->offsets, &a->rows)), m(0), x((const A *)a->x.data.data),
+          w((const B *)a->w.data.data), row_token((const int32_t *)a->row_token.data),
+          pre((C *)a->pre.data), act((C *)a->act.data), D(tensor_cols(&a->x.data)),
           F(tensor_cols(&a->act))
     {
         n = (F + 7) / 8 * 16;
     }
 
-    __device__ __forceinline__ View<T> a(const GroupTile &t) const
+    __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
         if (row_token != NULL) return { x, D, row_token + t.first, t.rows, D, 0 };
         return { x + t.first * D, D, NULL, t.rows, D, 0 };
     }
-    __device__ __forceinline__ View<T> b(const GroupTile &t) const
+    __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
         int64_t f = t.col / 2;
         return { w + (t.expert * 2 * F + f) * D, D, NULL, F - f, D, F };
@@ -48,9 +51,9 @@ template <typename Type, bool ON_MMA> struct UpForward {
         float y[8];
 #pragma unroll
         for (int k = 0; k < 8; k++) y[k] = gate[k] / (1 + expf(-gate[k])) * up[k];
-        put8<MMA>(pre + r * 2 * F + f, F - f, gate);
-        put8<MMA>(pre + r * 2 * F + F + f, F - f, up);
-        put8<MMA>(act + r * F + f, F - f, y);
+        put8<Types::MMA>(pre + r * 2 * F + f, F - f, gate);
+        put8<Types::MMA>(pre + r * 2 * F + F + f, F - f, up);
+        put8<Types::MMA>(act + r * F + f, F - f, y);
         return 0;
     }
 };
@@ -58,8 +61,7 @@ template <typename Type, bool ON_MMA> struct UpForward {
 extern "C" Status moe_up_fwd_cuda(struct Exec *ex, const void *args)
 {
     const MoeUpFwd *a = (const MoeUpFwd *)args;
-    return by_kernel(a->x.dtype, { a->x.data, a->w.data, a->pre.data, a->act.data },
-                     { tensor_cols(&a->x), tensor_cols(&a->act) }, [&](auto t, auto mma) {
-                         return launch(ex, "moe_up_fwd", UpForward<decltype(t), mma>(a));
-                     });
+    return by_kernel(
+        a->x, a->w, { a->pre.data, a->act.data }, { tensor_cols(&a->x.data), tensor_cols(&a->act) },
+        [&](auto types) { return launch(ex, "moe_up_fwd", UpForward<decltype(types)>(a)); });
 }

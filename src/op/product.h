@@ -11,8 +11,17 @@
 #include "op/head.h"
 #include "op/linear.h"
 
+/* The three linear ops as one: the sides with I and with O columns, and the matrix between them. Of
+ * the two sides one is read and one written, or both are read and the matrix is added to. */
+typedef struct Linear {
+    const char *op, *x_port, *y_port, *w_port;
+    const Tensor *x, *y, *w; /* (N, I), (N, O), (O, I) */
+    const Tensor *r;         /* what is added to the side that is written; NULL: nothing */
+    enum { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } kind;
+} Linear;
+
 /*
- * The three linear ops as one: gemm's A is the operand with N rows, B the other. N is gemm's m, or
+ * Their product: gemm's A is the operand with N rows, B the other. N is gemm's m, or
  * its k where rows are summed over (the weight gradient).
  */
 typedef struct Product {
@@ -31,9 +40,7 @@ typedef struct HeadProducts {
 extern "C" {
 #endif
 
-Product linear_fwd_product(const LinearFwd *a);
-Product linear_bwd_input_product(const LinearBwdInput *a);
-Product linear_bwd_weight_product(const LinearBwdWeight *a);
+Product linear_product(const Linear *l);
 
 /* Rows of N from `first` on, n of them. */
 Product product_rows(const Product *p, int64_t first, int64_t n);
