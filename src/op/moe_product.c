@@ -1,8 +1,103 @@
-/* Products of the rows of each expert that go from a tensor to a tensor, with nothing around them.
+/*
+ * Products of routed rows. Rows are gathered, multiplied and finished by tiles, while these are in
+ * the cache: what an op does with a row of the product costs no pass over memory of its own.
  */
 #include "op/moe_product.h"
+
 #include "op/gemm.h"
 #include "op/moe_tiles.h"
+
+#include <string.h>
+
+static bool gathers(const MoeProduct *p)
+{
+    return p->row_token != NULL && p->row_token->data != NULL;
+}
+
+/* Sums that are worked on stay f32. */
+static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
+{
+    GemmArgs g = { .m = rows, .n = p->O, .k = p->I, .lda = p->I, .ldc = p->O };
+    g.ldb = p->turned ? p->I : p->O, g.trans_b = p->turned;
+    g.a_type = p->in->data.dtype, g.b_type = p->w->data.dtype;
+    g.c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32;
+    return g;
+}
+
+/* A thread's scratch. */
+typedef struct Space {
+    size_t c, gemm, total; /* the gathered rows come first */
+    bool in_place;         /* c is made where it belongs */
+} Space;
+
+static Space space_of(const Exec *ex, const MoeProduct *p)
+{
+    GemmArgs g = gemm_of(p, moe_tile_rows(p->rows));
+    size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
+    size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c_type);
+    Space s = { .in_place = p->out != NULL && p->out->dtype == g.c_type };
+    s.c = gathers(p) ? arena_rounded(gathered) : 0;
+    s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
+    s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
+    return s;
+}
+
+static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
+{
+    const MoeProduct *p = args;
+    const Tensor none = { 0 };
+    Space s = space_of(ex, p);
+    GemmArgs g = gemm_of(p, tile->n);
+    MoeTile rows = *tile;
+    rows.cols = g.k;
+    MoeRead in;
+    TRY(moe_gather(p->op, &p->in->data, gathers(p) ? p->row_token : &none, &rows, space, &in));
+    g.a = in.data, g.lda = in.ld;
+    g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
+    g.c = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
+    TRY(gemm_run(ex, &g, space + s.gemm));
+    for (int64_t r = 0; p->epilogue != MOE_STORE && r < tile->n; r++) {
+        TRY(p->finish(p->args, tile->first + r, (const float *)g.c + r * g.n));
+    }
+    return OK;
+}
+
+Status moe_product_cpu(Exec *ex, const MoeProduct *p)
+{
+    MoeTiles t = { p->op, p, p->offsets, p->rows, 0, tile_run, space_of(ex, p).total };
+    if (p->zeroed != NULL) memset(p->zeroed->data, 0, tensor_bytes(p->zeroed));
+    return moe_tiles_run(ex, &t);
+}
+
+size_t moe_product_workspace(const Exec *ex, const MoeProduct *p)
+{
+    return (size_t)ex->threads * space_of(ex, p).total;
+}
+
+Status moe_product_check(const MoeProduct *p)
+{
+    const Tensor none = { 0 }, *in = &p->in->data;
+    int64_t E = tensor_elems(p->offsets) - 1, I = p->I, O = p->O;
+    int64_t columns = tensor_cols(p->result);
+    TRY(moe_dims_check(p->op, E, I, O));
+    int64_t R = tensor_elems(p->result) / columns;
+    Dtype act = p->result->dtype;
+    TRY(quant_expect(p->op, p->in_port, p->in, p->row_token == NULL ? R : -1, I, act, QUANT_PLAIN));
+    TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
+                     QUANT_PLAIN));
+    if (p->check != NULL) TRY(p->check(p->args, R));
+    return moe_rows_check(p->op, p->offsets, p->row_token == NULL ? &none : p->row_token, p->rows,
+                          R, tensor_elems(in) / I);
+}
+
+/* All experts' weights and the rows; what is gathered, once: again it comes out of the cache. */
+OpCost moe_product_cost(const MoeProduct *p)
+{
+    double rows = moe_rows_expected(p->rows);
+    double in = p->row_token == NULL ? quant_rows_bytes(p->in, rows) : quant_bytes(p->in);
+    return moe_rows_cost(rows, p->w, (double)p->I, (double)p->O,
+                         in + quant_bytes(p->w) + rows * p->row_bytes);
+}
 
 MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
@@ -11,11 +106,13 @@ MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
                          .in = &a->act,
                          .w = &a->w,
                          .offsets = &a->offsets,
-                         .out_port = "out",
-                         .out = &a->out,
                          .rows = &a->rows,
-                         .wide = 1,
-                         .turned = true };
+                         .I = tensor_cols(&a->act.data),
+                         .O = tensor_cols(&a->out),
+                         .turned = true,
+                         .result = &a->out,
+                         .out = &a->out,
+                         .row_bytes = moe_rows_bytes(&a->out, 1) };
 }
 
 MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
@@ -25,69 +122,12 @@ MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
                          .in = &a->dpre,
                          .w = &a->w,
                          .offsets = &a->offsets,
-                         .out_port = "dx",
-                         .out = &a->dx,
                          .rows = &a->rows,
-                         .wide = 2 };
-}
-
-static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
-{
-    int64_t I = tensor_cols(&p->in->data), O = tensor_cols(p->out);
-    GemmArgs g = { .m = rows, .n = O, .k = I, .lda = I, .ldb = p->turned ? I : O, .ldc = O };
-    g.trans_b = p->turned;
-    g.a_type = p->in->data.dtype, g.b_type = p->w->data.dtype, g.c_type = p->out->dtype;
-    return g;
-}
-
-static size_t space_bytes(const Exec *ex, const MoeProduct *p)
-{
-    GemmArgs g = gemm_of(p, moe_tile_rows(p->rows));
-    return arena_rounded(gemm_workspace(ex, &g));
-}
-
-static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
-{
-    const MoeProduct *p = args;
-    GemmArgs g = gemm_of(p, tile->n);
-    g.a = tensor_at(&p->in->data, tile->first * g.k);
-    g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
-    g.c = tensor_at(p->out, tile->first * g.n);
-    return gemm_run(ex, &g, space);
-}
-
-Status moe_product_cpu(Exec *ex, const MoeProduct *p)
-{
-    MoeTiles t = { p->op, p, p->offsets, p->rows, 0, tile_run, space_bytes(ex, p) };
-    return moe_tiles_run(ex, &t);
-}
-
-size_t moe_product_workspace(const Exec *ex, const MoeProduct *p)
-{
-    return (size_t)ex->threads * space_bytes(ex, p);
-}
-
-Status moe_product_check(const MoeProduct *p)
-{
-    const Tensor none = { 0 };
-    int64_t E = tensor_elems(p->offsets) - 1, D = tensor_cols(p->out);
-    int64_t F = tensor_cols(&p->in->data) / p->wide;
-    TRY(moe_dims_check(p->op, E, F, D));
-    int64_t I = p->wide * F, R = tensor_elems(&p->in->data) / I;
-    Dtype act = p->out->dtype;
-    TRY(quant_expect(p->op, p->in_port, p->in, R, I, act, QUANT_PLAIN));
-    TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? D : I), p->turned ? I : D, act,
-                     QUANT_PLAIN));
-    TRY(op_expect_act(p->op, p->out_port, p->out, R, D));
-    return moe_rows_check(p->op, p->offsets, &none, p->rows, R, R);
-}
-
-OpCost moe_product_cost(const MoeProduct *p)
-{
-    double rows = moe_rows_expected(p->rows);
-    return moe_rows_cost(rows, p->w, (double)tensor_cols(&p->in->data), (double)tensor_cols(p->out),
-                         quant_bytes(p->w) + quant_rows_bytes(p->in, rows) +
-                             moe_rows_bytes(p->out, rows));
+                         .I = tensor_cols(&a->dpre.data),
+                         .O = tensor_cols(&a->dx),
+                         .result = &a->dx,
+                         .out = &a->dx,
+                         .row_bytes = moe_rows_bytes(&a->dx, 1) };
 }
 
 OP_PORTS(moe_down_fwd, IN_QUANT(MoeDownFwd, act), IN_QUANT(MoeDownFwd, w), IN(MoeDownFwd, offsets),

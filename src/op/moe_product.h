@@ -1,17 +1,33 @@
-/* moe_product: the experts' plain products, each kind for two ops, as both backends see them. */
+/* moe_product: the experts' products as both backends see them. Four ops multiply routed rows with
+ * the experts' weights and differ in what they do with the result, two sum over rows. */
 #ifndef OP_MOE_PRODUCT_H
 #define OP_MOE_PRODUCT_H
 
+#include "base/status.h"
 #include "op/moe.h"
 
-/* out_r = in_r W_e^T (turned) or in_r W_e, for the rows r of expert e. */
+/* What is done with a row of a product. */
+typedef enum MoeEpilogue { MOE_STORE, MOE_SWIGLU, MOE_SWIGLU_BACKWARD } MoeEpilogue;
+
+/* c_r = in[row_token[r]] W_e^T (turned) or in[row_token[r]] W_e, for the rows r of expert e. */
 typedef struct MoeProduct {
-    const char *op, *in_port, *out_port;
+    const char *op, *in_port;
     const Quant *in, *w;
-    const Tensor *offsets, *out;
+    const Tensor *offsets;
+    const Tensor *row_token; /* NULL: `in` has a row for each routed row */
     const Rows *rows;
-    int64_t wide; /* rows of `in` have so many times F columns */
+    int64_t I, O; /* columns of in and of c */
     bool turned;
+    const Tensor *result; /* one that is written: it has a row for each routed row, and type act */
+    const Tensor *out;    /* c goes there as it is if it may; NULL: it is nowhere in memory */
+    const Tensor *zeroed; /* set to 0 before: not every row writes its place; NULL: none */
+    double row_bytes;     /* of everything but in and w, for each routed row */
+    const void *args;     /* of the op */
+    MoeEpilogue epilogue;
+    /* On the CPU: the op's other tensors fit R routed rows; f32 row r of c becomes results. NULL
+     * with MOE_STORE. */
+    Status (*check)(const void *args, int64_t R);
+    Status (*finish)(const void *args, int64_t r, const float *c);
 } MoeProduct;
 
 /* The weight gradients, one sum seen from two sides. One operand has width D and is read by token
