@@ -6,7 +6,10 @@
  */
 #include "op/blas.cuh"
 
+#include "op/elementwise.h"
 #include "op/product.h"
+
+extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e);
 
 static const int64_t CUT_ROWS = 4096; /* fills the chip with tiles of 128 x 128 from n = 512 on */
 static const int THREADS = 256, EACH = 4;
@@ -48,18 +51,8 @@ extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
 
-/* Neighbouring threads take neighbouring elements; a thread EACH of them, a block apart. */
-static __global__ void widen_kernel(const Bf16 *from, float *to, int64_t n)
-{
-    int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
-#pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        int64_t i = first + k * THREADS;
-        if (i < n) to[i] = to_f32(from[i]);
-    }
-}
-
-/* to = from + r, r may be `to` itself. */
+/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread EACH
+ * of them, a block apart. */
 static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to, int64_t n)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
@@ -72,9 +65,10 @@ static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to,
 
 static Status widen(struct Exec *ex, const void *from, void *to, int64_t n)
 {
-    widen_kernel<<<grid_of(n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>((const Bf16 *)from,
-                                                                              (float *)to, n);
-    return kernel_status("linear");
+    const Tensor x = { const_cast<void *>(from), DTYPE_BF16, 1, { n } };
+    const Tensor y = { to, DTYPE_F32, 1, { n } };
+    const Elementwise cast = { "linear", &x, &y, false };
+    return elementwise_cuda(ex, &cast);
 }
 
 static Status narrow(struct Exec *ex, const void *from, const Product *p)
