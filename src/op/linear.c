@@ -10,13 +10,6 @@ enum {
     PIECE = 1 << 14    /* elements that a thread copies or widens at a time */
 };
 
-/* Where the types of A and B differ the call is cut along N, so that the widened copy of a batch
- * never exists as a whole. */
-typedef struct Cut {
-    int64_t rows; /* of N in one call of gemm_run */
-    size_t a_bytes, b_bytes, gemm_bytes;
-} Cut;
-
 static bool mixed(const GemmArgs *g) { return g->a_type != g->b_type; }
 
 Product product_rows(const Product *p, int64_t first, int64_t n)
@@ -36,32 +29,32 @@ Product product_rows(const Product *p, int64_t first, int64_t n)
     return part;
 }
 
-/* Elements of B that one call reads. */
-static int64_t b_elems(const GemmArgs *g) { return (g->trans_b ? g->n : g->k) * g->ldb; }
+static size_t wide_bytes(int64_t elems) { return arena_rounded((size_t)elems * sizeof(float)); }
 
-static Cut cut_of(const Exec *ex, const Product *p)
+ProductCut product_cut(const Product *p, int64_t most, bool narrows)
 {
-    int64_t N = product_row_count(p);
-    Cut cut = { .rows = mixed(&p->g) && N > MIXED_ROWS ? MIXED_ROWS : N };
     GemmArgs g = p->g;
-    if (p->sum_over_rows) g.k = cut.rows;
-    if (!p->sum_over_rows) g.m = cut.rows;
-    if (mixed(&g)) {
-        size_t a = (size_t)(cut.rows * g.lda) * sizeof(float);
-        size_t b = (size_t)b_elems(&g) * sizeof(float);
-        if (g.a_type != DTYPE_F32) cut.a_bytes = arena_rounded(a);
-        if (g.b_type != DTYPE_F32) cut.b_bytes = arena_rounded(b);
-        g.a_type = g.b_type = DTYPE_F32;
-    }
-    cut.gemm_bytes = gemm_workspace(ex, &g);
+    int64_t N = product_row_count(p);
+    bool narrow_a = g.a_type != DTYPE_F32;
+    bool narrowed = narrows && (mixed(&g) || !narrow_a) && g.c_type != DTYPE_F32;
+    ProductCut cut = { .rows = N };
+    if (!mixed(&g) && !narrowed) return cut;
+    if (cut.rows > most) cut.rows = most;
+    *(p->sum_over_rows ? &g.k : &g.m) = cut.rows;
+    if (mixed(&g) && narrow_a) cut.a_bytes = wide_bytes(product_a_elems(&g));
+    if (mixed(&g) && !narrow_a) cut.b_bytes = wide_bytes(product_b_elems(&g));
+    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.ldc);
     return cut;
 }
 
 size_t linear_workspace(const Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
-    Cut cut = cut_of(ex, &p);
-    return cut.a_bytes + cut.b_bytes + cut.gemm_bytes;
+    ProductCut cut = product_cut(&p, MIXED_ROWS, false);
+    GemmArgs g = p.g;
+    *(p.sum_over_rows ? &g.k : &g.m) = cut.rows;
+    if (mixed(&g)) g.a_type = g.b_type = DTYPE_F32;
+    return cut.a_bytes + cut.b_bytes + gemm_workspace(ex, &g);
 }
 
 static void widen(const Exec *ex, float *to, const void *from, Dtype type, int64_t n)
@@ -90,7 +83,7 @@ static void copy_residual(const Exec *ex, const Product *p)
 Status linear_cpu(Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
-    Cut cut = cut_of(ex, &p);
+    ProductCut cut = product_cut(&p, MIXED_ROWS, false);
     float *a = ex->workspace;
     float *b = (float *)(void *)((char *)ex->workspace + cut.a_bytes);
     char *gemm_space = (char *)ex->workspace + cut.a_bytes + cut.b_bytes;
@@ -98,11 +91,11 @@ Status linear_cpu(Exec *ex, const Linear *l)
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows) {
         GemmArgs g = product_rows(&p, first, N - first < cut.rows ? N - first : cut.rows).g;
         if (cut.a_bytes > 0) {
-            widen(ex, a, g.a, g.a_type, (p.sum_over_rows ? g.k : g.m) * g.lda);
+            widen(ex, a, g.a, g.a_type, product_a_elems(&g));
             g.a = a, g.a_type = DTYPE_F32;
         }
         if (cut.b_bytes > 0) {
-            if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, b_elems(&g));
+            if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, product_b_elems(&g));
             g.b = b, g.b_type = DTYPE_F32;
         }
         TRY(gemm_run(ex, &g, gemm_space));

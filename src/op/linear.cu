@@ -14,40 +14,10 @@ extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e);
 static const int64_t CUT_ROWS = 4096; /* fills the chip with tiles of 128 x 128 from n = 512 on */
 static const int THREADS = 256, EACH = 4;
 
-/* Where things stand in the workspace, and how many rows of N a product takes. */
-typedef struct Cut {
-    int64_t rows;
-    size_t a_bytes, b_bytes, c_bytes; /* 0: used as it is */
-} Cut;
-
-/* Elements between the first row and the end of the last one that a product reads. */
-static int64_t a_elems(const GemmArgs *g) { return (g->trans_a ? g->k : g->m) * g->lda; }
-static int64_t b_elems(const GemmArgs *g) { return (g->trans_b ? g->n : g->k) * g->ldb; }
-
-static size_t wide_bytes(int64_t elems) { return arena_rounded((size_t)elems * sizeof(float)); }
-
-static Cut cut_of(const Product *p)
-{
-    GemmArgs g = p->g;
-    bool mixed = g.a_type != g.b_type, narrow_a = g.a_type != DTYPE_F32;
-    bool narrowed = (mixed || !narrow_a) && g.c_type != DTYPE_F32;
-    Cut cut = { product_row_count(p), 0, 0, 0 };
-    if (!mixed && !narrowed) return cut;
-    if (cut.rows > CUT_ROWS) cut.rows = CUT_ROWS;
-    if (p->sum_over_rows)
-        g.k = cut.rows;
-    else
-        g.m = cut.rows;
-    if (mixed && narrow_a) cut.a_bytes = wide_bytes(a_elems(&g));
-    if (mixed && !narrow_a) cut.b_bytes = wide_bytes(b_elems(&g));
-    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.ldc);
-    return cut;
-}
-
 extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
 {
     Product p = linear_product(l);
-    Cut cut = cut_of(&p);
+    ProductCut cut = product_cut(&p, CUT_ROWS, true);
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
 
@@ -81,18 +51,19 @@ static Status narrow(struct Exec *ex, const void *from, const Product *p)
 }
 
 /* Rows [first, first + n). An operand that every part reads whole is widened with the first. */
-static Status part_run(struct Exec *ex, const Product *p, const Cut *cut, int64_t first, int64_t n)
+static Status part_run(struct Exec *ex, const Product *p, const ProductCut *cut, int64_t first,
+                       int64_t n)
 {
     Product part = product_rows(p, first, n);
     GemmArgs g = part.g;
     char *blas_space = (char *)exec_workspace(ex), *a = blas_space + BLAS_WORKSPACE_BYTES;
     char *b = a + cut->a_bytes, *c = b + cut->b_bytes;
     if (cut->a_bytes > 0) {
-        TRY(widen(ex, g.a, a, a_elems(&g)));
+        TRY(widen(ex, g.a, a, product_a_elems(&g)));
         g.a = a, g.a_type = DTYPE_F32;
     }
     if (cut->b_bytes > 0) {
-        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, b_elems(&g)));
+        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, product_b_elems(&g)));
         g.b = b, g.b_type = DTYPE_F32;
     }
     if (cut->c_bytes == 0) return blas_run(ex, &g, part.r, blas_space);
@@ -104,7 +75,7 @@ static Status part_run(struct Exec *ex, const Product *p, const Cut *cut, int64_
 extern "C" Status linear_cuda(struct Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
-    Cut cut = cut_of(&p);
+    ProductCut cut = product_cut(&p, CUT_ROWS, true);
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows)
         TRY(part_run(ex, &p, &cut, first, N - first < cut.rows ? N - first : cut.rows));
     return OK;

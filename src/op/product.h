@@ -30,6 +30,13 @@ typedef struct Product {
     bool sum_over_rows;
 } Product;
 
+/* A product whose operands differ in type is cut along N, so that the wide copies of a batch never
+ * exist as a whole. Bytes of these copies of a part, 0: the operand is used as it is. */
+typedef struct ProductCut {
+    int64_t rows; /* of N at a time */
+    size_t a_bytes, b_bytes, c_bytes;
+} ProductCut;
+
 /* The three products of tokens [first, first + n). Logits are rows of V floats; their gradient
  * takes their place, in x's type, so a row of it still begins every V floats. */
 typedef struct HeadProducts {
@@ -41,6 +48,20 @@ extern "C" {
 #endif
 
 Product linear_product(const Linear *l);
+
+/* Parts of at most `most` rows. narrows: f32 operands cannot give a bf16 result, which is then made
+ * in f32 first. */
+ProductCut product_cut(const Product *p, int64_t most, bool narrows);
+
+/* Elements between the first row and the end of the last one that a product reads. */
+static inline int64_t product_a_elems(const GemmArgs *g)
+{
+    return (g->trans_a ? g->k : g->m) * g->lda;
+}
+static inline int64_t product_b_elems(const GemmArgs *g)
+{
+    return (g->trans_b ? g->n : g->k) * g->ldb;
+}
 
 /* Rows of N from `first` on, n of them. */
 Product product_rows(const Product *p, int64_t first, int64_t n);
