@@ -98,6 +98,21 @@ template <typename T> struct View {
     }
 };
 
+/* A Quant as kernels see it. What its scales will be to them belongs here and into View. */
+template <typename T> struct Operand {
+    const T *data;
+    int64_t ld;
+
+    explicit Operand(const Quant &q) : data((const T *)q.data.data), ld(tensor_cols(&q.data)) {}
+
+    /* From row `first` and column `col` on; as View has it. */
+    __device__ __forceinline__ View<T> view(int64_t first, int64_t col, const int32_t *index,
+                                            int64_t rows, int64_t cols, int64_t pair) const
+    {
+        return { data + first * ld + col, ld, index, rows, cols, pair };
+    }
+};
+
 /* The tile of rows with this number, false for none. By all threads of a block. */
 static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
 {

@@ -24,16 +24,14 @@ template <typename Types, bool TURNED, bool GATHERS> struct RowProduct : Types {
     static constexpr bool A_ALONG = true, B_ALONG = TURNED;
     Groups groups;
     int64_t m, n;
-    const A *in;
-    const B *w;
+    Operand<A> in;
+    Operand<B> w;
     const int32_t *row_token; /* or NULL: row r reads in[r] */
-    int64_t width;            /* of in */
     C *out;
 
     explicit RowProduct(const MoeProduct &p)
-        : groups(groups_of(p.offsets, p.rows)), m(0), n(p.O), in((const A *)p.in->data.data),
-          w((const B *)p.w->data.data),
-          row_token(p.row_token == NULL ? NULL : (const int32_t *)p.row_token->data), width(p.I),
+        : groups(groups_of(p.offsets, p.rows)), m(0), n(p.O), in(*p.in), w(*p.w),
+          row_token(p.row_token == NULL ? NULL : (const int32_t *)p.row_token->data),
           out(p.out == NULL ? NULL : (C *)p.out->data)
     {
     }
@@ -41,15 +39,15 @@ template <typename Types, bool TURNED, bool GATHERS> struct RowProduct : Types {
     __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
         if (GATHERS && row_token != NULL)
-            return { in, width, row_token + t.first, t.rows, width, 0 };
-        return { in + t.first * width, width, NULL, t.rows, width, 0 };
+            return in.view(0, 0, row_token + t.first, t.rows, in.ld, 0);
+        return in.view(t.first, 0, NULL, t.rows, in.ld, 0);
     }
     __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
-        if (TURNED) return { w + (t.expert * n + t.col) * width, width, NULL, n - t.col, width, 0 };
-        return { w + t.expert * width * n + t.col, n, NULL, width, n - t.col, 0 };
+        if (TURNED) return w.view(t.expert * n + t.col, 0, NULL, n - t.col, in.ld, 0);
+        return w.view(t.expert * in.ld, t.col, NULL, in.ld, n - t.col, 0);
     }
-    __device__ __forceinline__ int64_t depth(const GroupTile &) const { return width; }
+    __device__ __forceinline__ int64_t depth(const GroupTile &) const { return in.ld; }
 
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
                                            const float (&v)[UNIT]) const
@@ -74,8 +72,8 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true> {
 
     __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
-        int64_t f = t.col / 2, D = this->width;
-        return { this->w + (t.expert * 2 * F + f) * D, D, NULL, F - f, D, F };
+        int64_t f = t.col / 2;
+        return this->w.view(t.expert * 2 * F + f, 0, NULL, F - f, this->in.ld, F);
     }
 
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,

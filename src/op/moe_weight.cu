@@ -19,36 +19,42 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     static constexpr bool A_ALONG = false, B_ALONG = false;
     Groups groups;
     int64_t m, n;
-    const Token *by_token;
-    const Row *by_row;
+    Operand<Token> by_token;
+    Operand<Row> by_row;
     const int32_t *row_token; /* or NULL */
     float *dw;
 
-    __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col,
-                                                      int64_t width) const
+    explicit WeightSum(const MoeSum &s)
+        : groups(groups_of(s.offsets, s.rows)), by_token(*s.by_token), by_row(*s.by_row),
+          row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data)
     {
-        if (row_token == NULL) return rows_of(by_token, t, col, width);
-        return { by_token + col, width, row_token + t.first, t.rows, width - col, 0 };
+        m = TOKEN_FIRST ? by_token.ld : by_row.ld, n = TOKEN_FIRST ? by_row.ld : by_token.ld;
+    }
+
+    __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col) const
+    {
+        if (row_token == NULL) return rows_of(by_token, t, col);
+        return by_token.view(0, col, row_token + t.first, t.rows, by_token.ld - col, 0);
     }
     template <typename T>
-    __device__ __forceinline__ View<T> rows_of(const T *data, const GroupTile &t, int64_t col,
-                                               int64_t width) const
+    __device__ __forceinline__ View<T> rows_of(const Operand<T> &x, const GroupTile &t,
+                                               int64_t col) const
     {
-        return { data + t.first * width + col, width, NULL, t.rows, width - col, 0 };
+        return x.view(t.first, col, NULL, t.rows, x.ld - col, 0);
     }
     __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
         if constexpr (TOKEN_FIRST)
-            return token_view(t, t.row, m);
+            return token_view(t, t.row);
         else
-            return rows_of(by_row, t, t.row, m);
+            return rows_of(by_row, t, t.row);
     }
     __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
         if constexpr (TOKEN_FIRST)
-            return rows_of(by_row, t, t.col, n);
+            return rows_of(by_row, t, t.col);
         else
-            return token_view(t, t.col, n);
+            return token_view(t, t.col);
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &t) const { return t.rows; }
 
@@ -69,17 +75,9 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
 template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
     const Quant *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
-    int64_t m = tensor_cols(&a->data), n = tensor_cols(&b->data);
-    return by_kernel(*a, *b, { s.dw->data }, { m, n }, [&](auto types) {
-        typedef WeightSum<decltype(types), TOKEN_FIRST> Sum;
-        Sum p = {};
-        p.groups = groups_of(s.offsets, s.rows);
-        p.m = m, p.n = n;
-        p.by_token = (const typename Sum::Token *)s.by_token->data.data;
-        p.by_row = (const typename Sum::Row *)s.by_row->data.data;
-        p.row_token = (const int32_t *)s.row_token->data, p.dw = (float *)s.dw->data;
-        return launch(ex, s.op, p);
-    });
+    return by_kernel(
+        *a, *b, { s.dw->data }, { tensor_cols(&a->data), tensor_cols(&b->data) },
+        [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
 }
 
 extern "C" Status moe_weight_cuda(struct Exec *ex, const MoeSum *s)
