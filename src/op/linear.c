@@ -15,17 +15,9 @@ static bool mixed(const GemmArgs *g) { return g->a_type != g->b_type; }
 Product product_rows(const Product *p, int64_t first, int64_t n)
 {
     Product part = *p;
-    GemmArgs *g = &part.g;
-    g->a = (const char *)g->a + (size_t)(first * g->lda) * dtype_bytes(g->a_type);
-    if (p->sum_over_rows) {
-        g->b = (const char *)g->b + (size_t)(first * g->ldb) * dtype_bytes(g->b_type);
-        g->k = n;
-        return part;
-    }
-    size_t skipped = (size_t)(first * g->ldc) * dtype_bytes(g->c_type);
-    g->c = (char *)g->c + skipped;
-    if (p->r != NULL) part.r = (const char *)p->r + skipped;
-    g->m = n;
+    part.g = p->sum_over_rows ? gemm_terms(p->g, first, n) : gemm_rows(p->g, first, n);
+    size_t skipped = (size_t)(first * p->g.ldc) * dtype_bytes(p->g.c_type);
+    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* never where rows are summed */
     return part;
 }
 
