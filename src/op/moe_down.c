@@ -90,7 +90,8 @@ static Status check(const void *args, int64_t R)
     return weight_check(a);
 }
 
-/* pre is read and dpre written. A slot without a row has the weight's gradient 0. A row has a weight and its gradient. */
+/* Of a row pre is read and dpre written, and it has a weight and its gradient. That of a slot without
+ * a row is 0. */
 MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;

@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-static bool gathers(const MoeProduct *p)
-{
-    return p->row_token != NULL && p->row_token->data != NULL;
-}
-
 /* Sums that are worked on stay f32. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
@@ -36,7 +31,8 @@ static Space space_of(const Exec *ex, const MoeProduct *p)
     size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
     size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c_type);
     Space s = { .in_place = p->out != NULL && p->out->dtype == g.c_type };
-    s.c = gathers(p) ? arena_rounded(gathered) : 0;
+    bool gathers = p->row_token != NULL && p->row_token->data != NULL;
+    s.c = gathers ? arena_rounded(gathered) : 0;
     s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
     s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
     return s;
@@ -45,13 +41,12 @@ static Space space_of(const Exec *ex, const MoeProduct *p)
 static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeProduct *p = args;
-    const Tensor none = { 0 };
     Space s = space_of(ex, p);
     GemmArgs g = gemm_of(p, tile->n);
     MoeTile rows = *tile;
     rows.cols = g.k;
     MoeRead in;
-    TRY(moe_gather(p->op, &p->in->data, gathers(p) ? p->row_token : &none, &rows, space, &in));
+    TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
     g.a = in.data, g.lda = in.ld;
     g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
     g.c = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
@@ -76,7 +71,7 @@ size_t moe_product_workspace(const Exec *ex, const MoeProduct *p)
 
 Status moe_product_check(const MoeProduct *p)
 {
-    const Tensor none = { 0 }, *in = &p->in->data;
+    const Tensor *in = &p->in->data;
     int64_t E = tensor_elems(p->offsets) - 1, I = p->I, O = p->O;
     int64_t columns = tensor_cols(p->result);
     TRY(moe_dims_check(p->op, E, I, O));
@@ -86,8 +81,7 @@ Status moe_product_check(const MoeProduct *p)
     TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
                      QUANT_PLAIN));
     if (p->check != NULL) TRY(p->check(p->args, R));
-    return moe_rows_check(p->op, p->offsets, p->row_token == NULL ? &none : p->row_token, p->rows,
-                          R, tensor_elems(in) / I);
+    return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R, tensor_elems(in) / I);
 }
 
 /* All experts' weights and the rows; what is gathered, once: again it comes out of the cache. */

@@ -54,7 +54,7 @@ typedef struct MoeRead {
 } MoeRead;
 
 /* Rows [tile->first, + tile->n) of columns [tile->col, + tile->cols) of t (x, D), which row_token
- * names; without row_token, row r is t's own. `buffer` holds n * cols elements. */
+ * names; without row_token (NULL, or no data), row r is t's own. `buffer` holds n * cols elements. */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
 
