@@ -208,9 +208,11 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define ADD(Args, field)        PORT(Args, field, PORT_ADD)
 #define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
 #define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)
-/* A Quant is two ports: its data under the name of the field, and its scale. */
-#define QUANT(Args, f, in, scale_dir) \
-    { #f, offsetof(Args, f.data), in }, { #f ".scale", offsetof(Args, f.scale), scale_dir }
+/* A Quant is two ports: its data, which comes first in it, under the name of the field, and its
+ * scale. */
+#define QUANT(Args, field, dir_, scale_dir)                                                        \
+    PORT(Args, field, dir_),                                                                       \
+    { #field ".scale", offsetof(Args, field) + offsetof(Quant, scale), scale_dir }
 #define IN_QUANT(Args, field)   QUANT(Args, field, PORT_IN, PORT_IN_SCALE)
 #define OUT_QUANT(Args, field)  QUANT(Args, field, PORT_OUT, PORT_OUT)
 /* clang-format on */

@@ -221,7 +221,7 @@ Status quant_expect(const char *op, const char *port, const Quant *q, int64_t ro
     TRY(op_expect(op, port, &q->data, rows, cols, q->data.dtype));
     Grid g = grid_of_quant(q);
     char scale[64];
-    snprintf(scale, sizeof scale, "%s.scale", port);
+    (void)snprintf(scale, sizeof scale, "%s.scale", port);
     return op_expect(op, scale, &q->scale, g.rows, g.cols, DTYPE_F32);
 }
 

@@ -32,7 +32,7 @@ typedef enum QuantKind {
 enum { QUANT_PLAIN = 1 << QUANT_NONE, QUANT_SCALED = (1 << QUANT_KINDS) - 1 - QUANT_PLAIN };
 
 typedef struct Quant {
-    Tensor data;  /* (N, D); QUANT_NONE: act, others: e4m3 or e5m2 */
+    Tensor data;  /* comes first: ports rely on it. (N, D); QUANT_NONE: act, others: e4m3 or e5m2 */
     Tensor scale; /* f32, quant_scale_shape; QUANT_NONE: absent */
     QuantKind kind;
 } Quant;
