@@ -71,7 +71,8 @@ static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
     size_t used = 0;
     out[0] = '\0';
     for (const OpPort *p = op->ports; p->dir != PORT_END && tensors < 2; p++) {
-        if (p->dir == PORT_ROWS || op_port_tensor(p, args)->data == NULL) continue;
+        if (p->dir == PORT_ROWS || p->dir == PORT_IN_SCALE || op_port_tensor(p, args)->data == NULL)
+            continue;
         const Tensor *t = op_port_tensor(p, args);
         for (int i = 0; i < t->rank && used < SHAPE_MAX - 1; i++) {
             const char *before = i > 0 ? "x" : tensors > 0 ? " " : "";

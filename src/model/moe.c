@@ -69,6 +69,12 @@ static Rows rows_of(const LayerRun *r)
     return rows;
 }
 
+/* The experts' weights as products read them. */
+static Quant weight_of(const LayerRun *r, ParamRole role)
+{
+    return quant_plain(r->weights->w[role]);
+}
+
 /* The ranks that a group of the auxiliary loss lies on. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
@@ -270,8 +276,8 @@ static Status experts_forward(LayerRun *r)
     Tensor act;
     TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
-    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = s->x,
-                                      .w = r->weights->w[ROLE_EXPERT_GATE_UP],
+    TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = quant_plain(s->x),
+                                      .w = weight_of(r, ROLE_EXPERT_GATE_UP),
                                       .offsets = s->offsets,
                                       .row_token = s->row_token,
                                       .pre = s->pre,
@@ -279,8 +285,8 @@ static Status experts_forward(LayerRun *r)
                                       .rows = rows }));
     if (r->again) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->rows_out));
-    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = act,
-                                             .w = r->weights->w[ROLE_EXPERT_DOWN],
+    return moe_down_fwd(r->ex, (MoeDownFwd){ .act = quant_plain(act),
+                                             .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->offsets,
                                              .out = s->rows_out,
                                              .rows = rows });
@@ -345,8 +351,8 @@ static Status experts_backward_input(LayerRun *r)
     Rows rows = rows_of(r);
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, m->ffn, &s->wact));
     TRY(tensor_new2(r->ring, DTYPE_F32, s->x_weight.dim[0], m->rule.top_k, &s->dweight));
-    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = s->dout,
-                                                     .w = r->weights->w[ROLE_EXPERT_DOWN],
+    TRY(moe_down_bwd_input(r->ex, (MoeDownBwdInput){ .dy = quant_plain(s->dout),
+                                                     .w = weight_of(r, ROLE_EXPERT_DOWN),
                                                      .pre = s->pre,
                                                      .offsets = s->offsets,
                                                      .row_token = s->row_token,
@@ -357,8 +363,8 @@ static Status experts_backward_input(LayerRun *r)
                                                      .dweight = s->dweight,
                                                      .rows = rows }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->dx_rows));
-    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = s->pre,
-                                                    .w = r->weights->w[ROLE_EXPERT_GATE_UP],
+    return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = quant_plain(s->pre),
+                                                    .w = weight_of(r, ROLE_EXPERT_GATE_UP),
                                                     .offsets = s->offsets,
                                                     .dx = s->dx_rows,
                                                     .rows = rows });
@@ -368,14 +374,14 @@ static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     Rows rows = rows_of(r);
-    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = s->dout,
-                                                       .wact = s->wact,
+    TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = quant_plain(s->dout),
+                                                       .wact = quant_plain(s->wact),
                                                        .offsets = s->offsets,
                                                        .row_token = s->row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
                                                        .rows = rows }));
-    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = s->pre,
-                                                      .x = s->x,
+    return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = quant_plain(s->pre),
+                                                      .x = quant_plain(s->x),
                                                       .offsets = s->offsets,
                                                       .row_token = s->row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],

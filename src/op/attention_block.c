@@ -1,24 +1,17 @@
 #include "op/attention_cpu.h"
 
-static Shape shape_of(const Tensor *q, const Tensor *k, const Tensor *v)
-{
-    Shape s = { .B = q->dim[0], .H = q->dim[2], .Tq = q->dim[1], .dk = q->dim[3] };
-    s.G = k->dim[2], s.Tk = k->dim[1], s.dv = v->dim[3], s.act = q->dtype;
-    return s;
-}
-
 Shape attention_fwd_shape(const AttentionFwd *a)
 {
-    Shape s = shape_of(&a->q, &a->k, &a->v);
+    Shape s = { .B = a->q.dim[0], .H = a->q.dim[2], .Tq = a->q.dim[1], .dk = a->q.dim[3] };
+    s.G = a->k.dim[2], s.Tk = a->k.dim[1], s.dv = a->v.dim[3], s.act = a->q.dtype;
     s.scale = a->scale, s.doc = a->doc.data, s.pieces = a->pieces;
     return s;
 }
 
 Shape attention_bwd_shape(const AttentionBwd *a)
 {
-    Shape s = shape_of(&a->q, &a->k, &a->v);
-    s.scale = a->scale, s.doc = a->doc.data, s.pieces = a->pieces;
-    return s;
+    return attention_fwd_shape(&(AttentionFwd){
+        .q = a->q, .k = a->k, .v = a->v, .doc = a->doc, .scale = a->scale, .pieces = a->pieces });
 }
 
 /* Panels come in twos where a word holds two keys, so that both keys of a word are scored. */

@@ -27,6 +27,8 @@ extern "C" {
 #include <stdio.h>
 #include <string.h>
 
+#include <type_traits>
+
 static const int64_t WIDTH_MOST = 256, WIDTH_STEP = 8, TOKENS_LEAST = 64;
 static const size_t SCORES_MOST = (size_t)1 << 30;  /* bytes of ds aimed at: */
 static const size_t SCORES_LIMIT = (size_t)8 << 30; /* one key/value head may need more */
@@ -106,21 +108,17 @@ const char *attention_cudnn_why(const struct CudnnAttention *c) { return c->why;
 
 /* Shapes */
 
-static Key key_of(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *doc)
+template <typename Args> static Key key_of(const Args *a)
 {
+    constexpr bool backward = std::is_same<Args, AttentionBwd>::value;
     Key x = {};
-    x.doc = doc->data != NULL;
-    x.B = q->dim[0], x.T = q->dim[1], x.H = x.heads = q->dim[2], x.dk = q->dim[3];
-    x.G = x.groups = k->dim[2], x.dv = v->dim[3];
-    return x;
-}
-
-static Key fwd_key(const AttentionFwd *a) { return key_of(&a->q, &a->k, &a->v, &a->doc); }
-
-static Key bwd_key(const AttentionBwd *a)
-{
-    Key x = key_of(&a->q, &a->k, &a->v, &a->doc);
-    x.backward = 1, x.one_order = !a->any_order;
+    x.doc = a->doc.data != NULL;
+    x.B = a->q.dim[0], x.T = a->q.dim[1], x.H = x.heads = a->q.dim[2], x.dk = a->q.dim[3];
+    x.G = x.groups = a->k.dim[2], x.dv = a->v.dim[3];
+    if constexpr (backward) {
+        x.backward = 1;
+        x.one_order = !a->any_order;
+    }
     return x;
 }
 
@@ -216,28 +214,21 @@ static bool in_blocks(const AttentionBwd *a)
            a->dv_before.data != NULL || a->dq.dtype != a->q.dtype;
 }
 
-static size_t bytes_if_fits(const Key *x, const Tensor *q, const Tensor *k, AttentionKernel kernel)
+template <typename Args> static size_t workspace(const Args *a)
 {
-    if (kernel == ATTENTION_PLAIN) return 0;
-    if (x->B == 0 || check_fits(x, q, k) != OK) {
+    Key x = key_of(a);
+    if (in_blocks(a) || a->kernel == ATTENTION_PLAIN) return 0;
+    if (x.B == 0 || check_fits(&x, &a->q, &a->k) != OK) {
         status_clear();
         return 0;
     }
-    Key part = part_of(x);
+    Key part = part_of(&x);
     return workspace_bytes(&part);
 }
 
-size_t attention_cudnn_fwd_workspace(const AttentionFwd *a)
-{
-    Key x = fwd_key(a);
-    return in_blocks(a) ? 0 : bytes_if_fits(&x, &a->q, &a->k, a->kernel);
-}
+size_t attention_cudnn_fwd_workspace(const AttentionFwd *a) { return workspace(a); }
 
-size_t attention_cudnn_bwd_workspace(const AttentionBwd *a)
-{
-    Key x = bwd_key(a);
-    return in_blocks(a) ? 0 : bytes_if_fits(&x, &a->q, &a->k, a->kernel);
-}
+size_t attention_cudnn_bwd_workspace(const AttentionBwd *a) { return workspace(a); }
 
 /* Graphs */
 
@@ -535,27 +526,26 @@ static Status call_run(struct Exec *ex, const Call *c, bool *done)
     return OK;
 }
 
-static const Tensor *given(const Tensor *t) { return t->data == NULL ? NULL : t; }
+template <typename Args> static Call call_of(const Args *a)
+{
+    Call c = {};
+    c.whole = key_of(a), c.part = part_of(&c.whole);
+    c.kernel = a->kernel, c.scale = a->scale;
+    c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
+    c.tensor[LSE] = &a->lse, c.tensor[DOC] = a->doc.data == NULL ? NULL : &a->doc;
+    c.in_blocks = in_blocks(a);
+    return c;
+}
 
 Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done)
 {
-    Call c = {};
-    c.whole = fwd_key(a), c.part = part_of(&c.whole);
-    c.kernel = a->kernel, c.scale = a->scale;
-    c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
-    c.tensor[LSE] = &a->lse, c.tensor[DOC] = given(&a->doc);
-    c.in_blocks = in_blocks(a);
+    Call c = call_of(a);
     return call_run(ex, &c, done);
 }
 
 Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
 {
-    Call c = {};
-    c.whole = bwd_key(a), c.part = part_of(&c.whole);
-    c.kernel = a->kernel, c.scale = a->scale;
-    c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
-    c.tensor[LSE] = &a->lse, c.tensor[DOC] = given(&a->doc);
-    c.in_blocks = in_blocks(a);
+    Call c = call_of(a);
     c.tensor[D_O] = &a->d_o, c.tensor[DQ] = &a->dq, c.tensor[DK] = &a->dk, c.tensor[DV] = &a->dv;
     return call_run(ex, &c, done);
 }

@@ -11,11 +11,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { VERSION = 1, SLOTS = 2 * CHOICES_MAX, KEY_NUMBERS = 6 };
+enum { VERSION = 1, KEY_NUMBERS = 6 };
 
 static const char *const kinds[CHOICE_KINDS] = { "first", "timed", "plain" };
-
-/* The table: open addressing, at most half full. */
 
 Status choices_make(Arena *a, const char *machine, Choices **out)
 {
@@ -30,27 +28,19 @@ Status choices_make(Arena *a, const char *machine, Choices **out)
     return OK;
 }
 
-static int16_t *slot_of(Choices *c, const ChoiceKey *key)
-{
-    size_t i = (size_t)(XXH3_64bits(key, sizeof *key) % SLOTS);
-    while (c->slot[i] != 0 && memcmp(&c->at[c->slot[i] - 1].key, key, sizeof *key) != 0)
-        i = (i + 1) % SLOTS;
-    return &c->slot[i];
-}
-
 Choice *choices_find(Choices *c, const ChoiceKey *key)
 {
-    int16_t *slot = slot_of(c, key);
-    return *slot == 0 ? NULL : &c->at[*slot - 1];
+    for (int i = 0; i < c->n; i++) {
+        if (memcmp(&c->at[i].key, key, sizeof *key) == 0) return &c->at[i];
+    }
+    return NULL;
 }
 
 Choice *choices_add(Choices *c, const ChoiceKey *key)
 {
     if (c->n == CHOICES_MAX) return NULL;
-    int16_t *slot = slot_of(c, key);
     Choice *added = &c->at[c->n++];
     *added = (Choice){ .key = *key };
-    *slot = (int16_t)c->n;
     return added;
 }
 
@@ -224,11 +214,7 @@ Status choices_take(Choices *c, const char *name, const char *text, int *taken)
     return take(c, name, (Cursor){ text, text + strlen(text) }, taken);
 }
 
-void choices_clear(Choices *c)
-{
-    c->n = 0;
-    memset(c->slot, 0, sizeof c->slot);
-}
+void choices_clear(Choices *c) { c->n = 0; }
 
 /* The cache file. */
 

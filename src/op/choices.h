@@ -54,7 +54,6 @@ typedef struct Choices {
     int n;
     bool unsaved; /* something was timed since the last save */
     Choice at[CHOICES_MAX];
-    int16_t slot[2 * CHOICES_MAX]; /* hash table: index into `at` + 1, 0 is free */
 } Choices;
 
 #ifdef __cplusplus

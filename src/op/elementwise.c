@@ -9,71 +9,51 @@ static bool floating(Dtype t)
            t == DTYPE_E5M2;
 }
 
-static Status same_count(const char *op, const Tensor *x, const Tensor *y)
+Elementwise add_view(const Add *a) { return (Elementwise){ "add", &a->x, &a->y, true }; }
+
+Elementwise cast_view(const Cast *a) { return (Elementwise){ "cast", &a->x, &a->y, false }; }
+
+Status elementwise_check(const Elementwise *e)
 {
     char have[96], want[96];
+    const Tensor *x = e->x, *y = e->y;
     if (tensor_elems(x) == tensor_elems(y) && floating(x->dtype) && floating(y->dtype)) return OK;
-    return FAIL(ERR_SHAPE, "%s: y is %s, x is %s: counts differ or a type is no floating one", op,
-                tensor_shape_text(y, have, sizeof have), tensor_shape_text(x, want, sizeof want));
+    return FAIL(ERR_SHAPE, "%s: y is %s, x is %s: counts differ or a type is no floating one",
+                e->op, tensor_shape_text(y, have, sizeof have),
+                tensor_shape_text(x, want, sizeof want));
 }
 
-Status add_check(const void *args)
+OpCost elementwise_cost(const Elementwise *e)
 {
-    const Add *a = args;
-    return same_count("add", &a->x, &a->y);
+    size_t y = tensor_bytes(e->y);
+    return (OpCost){ .flops = e->adds ? (double)tensor_elems(e->x) : 0,
+                     .bytes = (double)(tensor_bytes(e->x) + (e->adds ? 2 * y : y)) };
 }
 
-OpCost add_cost(const void *args)
+static void run_piece(const Elementwise *e, int64_t first, int64_t n)
 {
-    const Add *a = args;
-    return (OpCost){ .flops = (double)tensor_elems(&a->x),
-                     .bytes = (double)(tensor_bytes(&a->x) + 2 * tensor_bytes(&a->y)) };
+    float x_buffer[PIECE], y_buffer[PIECE];
+    float *out = row_open(e->y, first, y_buffer);
+    if (!e->adds) { /* to f32: no detour over a buffer */
+        row_store(e->y, first, n, row_load(e->x, first, n, out));
+        return;
+    }
+    const float *x = row_load(e->x, first, n, x_buffer), *y = row_load(e->y, first, n, y_buffer);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) out[i] = y[i] + x[i];
+    row_store(e->y, first, n, out);
 }
 
-Status add_cpu(Exec *ex, const void *args)
+Status elementwise_cpu(Exec *ex, const Elementwise *e)
 {
-    const Add *a = args;
-    int64_t n = tensor_elems(&a->x);
+    int64_t n = tensor_elems(e->x);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t first = 0; first < n; first += PIECE) {
-        float x_buffer[PIECE], y_buffer[PIECE];
-        int64_t m = n - first < PIECE ? n - first : PIECE;
-        const float *x = row_load(&a->x, first, m, x_buffer);
-        const float *y = row_load(&a->y, first, m, y_buffer);
-        float *out = row_open(&a->y, first, y_buffer);
-#pragma omp simd
-        for (int64_t i = 0; i < m; i++) out[i] = y[i] + x[i];
-        row_store(&a->y, first, m, out);
+        run_piece(e, first, n - first < PIECE ? n - first : PIECE);
     }
     return OK;
 }
 
 OP_PORTS(add, IN(Add, x), ADD(Add, y));
-
-Status cast_check(const void *args)
-{
-    const Cast *a = args;
-    return same_count("cast", &a->x, &a->y);
-}
-
-OpCost cast_cost(const void *args)
-{
-    const Cast *a = args;
-    return (OpCost){ .bytes = (double)(tensor_bytes(&a->x) + tensor_bytes(&a->y)) };
-}
-
-Status cast_cpu(Exec *ex, const void *args)
-{
-    const Cast *a = args;
-    int64_t n = tensor_elems(&a->x);
-#pragma omp parallel for num_threads(ex->threads) schedule(static)
-    for (int64_t first = 0; first < n; first += PIECE) {
-        float buffer[PIECE];
-        int64_t m = n - first < PIECE ? n - first : PIECE;
-        float *wide = row_open(&a->y, first, buffer); /* to f32: no detour over the buffer */
-        row_store(&a->y, first, m, row_load(&a->x, first, m, wide));
-    }
-    return OK;
-}
 
 OP_PORTS(cast, IN(Cast, x), OUT(Cast, y));

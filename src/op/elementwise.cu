@@ -74,20 +74,13 @@ static Pair pair_of(const Tensor *x, const Tensor *y)
     return p;
 }
 
-extern "C" Status add_cuda(struct Exec *ex, const void *args)
+extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e)
 {
-    const Add *a = (const Add *)args;
-    Pair p = pair_of(&a->x, &a->y);
+    Pair p = pair_of(e->x, e->y);
     unsigned grid = grid_of(p.n, THREADS * EACH);
-    elementwise_kernel<true><<<grid, THREADS, 0, exec_stream(ex)>>>(p);
-    return kernel_status("add");
-}
-
-extern "C" Status cast_cuda(struct Exec *ex, const void *args)
-{
-    const Cast *a = (const Cast *)args;
-    Pair p = pair_of(&a->x, &a->y);
-    unsigned grid = grid_of(p.n, THREADS * EACH);
-    elementwise_kernel<false><<<grid, THREADS, 0, exec_stream(ex)>>>(p);
-    return kernel_status("cast");
+    if (e->adds)
+        elementwise_kernel<true><<<grid, THREADS, 0, exec_stream(ex)>>>(p);
+    else
+        elementwise_kernel<false><<<grid, THREADS, 0, exec_stream(ex)>>>(p);
+    return kernel_status(e->op);
 }

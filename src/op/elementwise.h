@@ -4,6 +4,8 @@
 
 #include "base/tensor.h"
 
+#include <stdbool.h>
+
 typedef struct Add {
     Tensor x; /* in  (n...) act */
     Tensor y; /* add, like x; f32 or bf16 on its own */
@@ -13,5 +15,12 @@ typedef struct Cast {
     Tensor x; /* in  (n...) any floating type */
     Tensor y; /* out, same count, any floating type: round to nearest even */
 } Cast;
+
+/* Both, seen as one: y = x, or y += x. */
+typedef struct Elementwise {
+    const char *op;
+    const Tensor *x, *y;
+    bool adds;
+} Elementwise;
 
 #endif

@@ -332,11 +332,6 @@ Status exchange_collective_cpu(Exec *ex, const void *args)
     return shift(c, a);
 }
 
-Status exchange_collective_cuda(Exec *ex, const void *args)
-{
-    return exchange_collective_cpu(ex, args);
-}
-
 OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
          ADD_OPT(ExchangePlace, overflow), OUT_OPT(ExchangePlace, count));
 

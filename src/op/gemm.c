@@ -89,7 +89,7 @@ static void *moved(const void *data, Dtype type, int64_t elems)
     return p.at == NULL ? NULL : p.at + elems * (int64_t)dtype_bytes(type);
 }
 
-static GemmArgs rows_of(GemmArgs g, int64_t first, int64_t n)
+GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n)
 {
     g.a = moved(g.a, g.a_type, first * (g.trans_a ? 1 : g.lda));
     g.c = moved(g.c, g.c_type, first * g.ldc);
@@ -105,7 +105,7 @@ static GemmArgs cols_of(GemmArgs g, int64_t first, int64_t n)
     return g;
 }
 
-static GemmArgs terms_of(GemmArgs g, int64_t first, int64_t n)
+GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n)
 {
     g.a = moved(g.a, g.a_type, first * (g.trans_a ? g.lda : 1));
     g.b = moved(g.b, g.b_type, first * (g.trans_b ? 1 : g.ldb));
@@ -167,7 +167,7 @@ static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
     Operand right = { g->b, g->ldb, g->n, g->k, word, g->trans_b };
     panels_pack(b, &right, TILE_COLS);
     for (int64_t row = 0; row < g->m; row += block_rows(word)) {
-        GemmArgs block = rows_of(*g, row, block_rows(word));
+        GemmArgs block = gemm_rows(*g, row, block_rows(word));
         Operand left = { block.a, block.lda, block.m, block.k, word, !block.trans_a };
         word == WORD_BF16_AMX ? amx_rows_pack(a, &left) : panels_pack(a, &left, TILE_ROWS);
         tiles_run(&block, word, a, b);
@@ -182,10 +182,10 @@ static void part_run(const GemmArgs *g, Word word, char *space)
     if (word == WORD_BF16_AMX) amx_begin();
     for (int64_t col = 0; col < g->n; col += BLOCK_COLS) {
         for (int64_t row = 0; row < g->m; row += w.rows) {
-            GemmArgs part = cols_of(rows_of(*g, row, w.rows), col, BLOCK_COLS), to = part;
+            GemmArgs part = cols_of(gemm_rows(*g, row, w.rows), col, BLOCK_COLS), to = part;
             if (w.sums) to.c = sums, to.ldc = part.n, to.c_type = DTYPE_F32, to.beta = 0;
             for (int64_t k = 0; k < g->k; k += w.terms) {
-                GemmArgs block = terms_of(to, k, w.terms);
+                GemmArgs block = gemm_terms(to, k, w.terms);
                 terms_run(&block, word, a, b);
             }
             for (int64_t r = 0; w.sums && r < part.m; r++) {
@@ -230,7 +230,7 @@ static Grid grid_of(const GemmArgs *g, Word word, int threads)
 
 static size_t part_bytes(const GemmArgs *g, Word word, const Grid *grid)
 {
-    GemmArgs part = cols_of(rows_of(*g, 0, grid->rows), 0, grid->cols);
+    GemmArgs part = cols_of(gemm_rows(*g, 0, grid->rows), 0, grid->cols);
     return walk_of(&part, word).total_bytes;
 }
 
@@ -250,7 +250,7 @@ static void parts_run(const GemmArgs *g, Word word, int threads, char *workspace
     size_t bytes = part_bytes(g, word, &grid);
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < grid.down * grid.across; i++) {
-        GemmArgs part = rows_of(*g, i / grid.across * grid.rows, grid.rows);
+        GemmArgs part = gemm_rows(*g, i / grid.across * grid.rows, grid.rows);
         part = cols_of(part, i % grid.across * grid.cols, grid.cols);
         part_run(&part, word, workspace + (size_t)i * bytes);
     }

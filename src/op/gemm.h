@@ -31,6 +31,11 @@ typedef struct GemmArgs {
     float beta;                   /* 0 or 1 */
 } GemmArgs;
 
+/* Part of a product, as a product: n rows of C from `first` on, or n terms of the sums, which are
+ * added where they are not the first. */
+GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n);
+GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n);
+
 Status gemm_make(Arena *a, Gemm **out);
 
 /* Scratch bytes that gemm_run wants for these sizes and types (pointers are not read). */

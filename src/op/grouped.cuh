@@ -15,9 +15,10 @@
  *
  * A product is a policy P, which says where operands lie and what is done with a result:
  *
- *     typedef T; MMA, SUMS, A_ALONG, B_ALONG, DOTS      ALONG: memory runs along k
+ *     typedef A, B; MMA                                 operands' types, which kernel: of KernelTypes
+ *     SUMS, A_ALONG, B_ALONG, DOTS                      ALONG: memory runs along k
  *     Groups groups; int64_t m, n;                      of the result; m of sums only
- *     View<T> a(tile), b(tile); int64_t depth(tile);    operands, and how far k goes
+ *     View<A> a(tile); View<B> b(tile); int64_t depth(tile);    operands, and how far k goes
  *     float store(tile, i, j, v);                       16 columns of a row of the result
  *     void dot(tile, i, part, sum);                     DOTS: sums of what store returned
  *
@@ -41,6 +42,14 @@ enum {
     HALF = TILE / 2, /* rows that shared memory holds on their way to `store` */
     UNIT = 16,       /* columns that `store` takes */
     PITCH = TILE + 4 /* floats from row to row there: rows begin in different banks */
+};
+
+/* The types of a product's operands and of the rows that it writes, and which kernel multiplies. */
+template <typename TypeA, typename TypeB, typename TypeC, bool ON_MMA> struct KernelTypes {
+    typedef TypeA A;
+    typedef TypeB B;
+    typedef TypeC C;
+    static constexpr bool MMA = ON_MMA;
 };
 
 typedef struct Groups {
@@ -86,6 +95,21 @@ template <typename T> struct View {
         }
         if (i >= rows) return -1;
         return index != NULL ? (int64_t)index[i] : i;
+    }
+};
+
+/* A Quant as kernels see it. What its scales will be to them belongs here and into View. */
+template <typename T> struct Operand {
+    const T *data;
+    int64_t ld;
+
+    explicit Operand(const Quant &q) : data((const T *)q.data.data), ld(tensor_cols(&q.data)) {}
+
+    /* From row `first` and column `col` on; as View has it. */
+    __device__ __forceinline__ View<T> view(int64_t first, int64_t col, const int32_t *index,
+                                            int64_t rows, int64_t cols, int64_t pair) const
+    {
+        return { data + first * ld + col, ld, index, rows, cols, pair };
     }
 };
 
@@ -269,7 +293,8 @@ static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P 
     } room;
     GroupTile t;
     if (!find_tile(p, &t)) return;
-    View<typename P::T> a = p.a(t), b = p.b(t);
+    View<typename P::A> a = p.a(t);
+    View<typename P::B> b = p.b(t);
     int64_t depth = p.depth(t);
     float sum[8][8] = {}, next_a[EACH], next_b[EACH];
     plain_fetch<P::A_ALONG>(a, 0, next_a);

@@ -68,16 +68,17 @@ template <bool ALONG> static __device__ __forceinline__ uint32_t chunk_at(int i,
 }
 
 /* What a thread brings of an operand: one column of chunks, FILLS rows of memory. */
-template <bool ALONG> struct Feed;
+template <typename T, bool ALONG> struct Feed;
 
 /* The rows are those of the tile and stay; k moves along them. */
-template <> struct Feed<true> {
+template <typename T> struct Feed<T, true> {
+    static_assert(sizeof(T) * CHUNK == 16, "chunks hold elements of two bytes");
     static constexpr int ACROSS = STEP / CHUNK, DOWN = MMA_THREADS / ACROSS;
-    const Bf16 *at[FILLS], *somewhere;
+    const T *at[FILLS], *somewhere;
     int64_t left; /* terms from this thread's chunk of the next step to the end */
     bool have[FILLS];
 
-    __device__ __forceinline__ void open(const View<Bf16> &v)
+    __device__ __forceinline__ void open(const View<T> &v)
     {
         int chunk = (int)threadIdx.x % ACROSS;
         left = v.cols - chunk * CHUNK, somewhere = v.data;
@@ -105,9 +106,10 @@ template <> struct Feed<true> {
 
 /* The rows are terms: k moves down. Which row of memory the next step reads is looked up one step
  * ahead, so that no copy waits for an index. */
-template <> struct Feed<false> {
+template <typename T> struct Feed<T, false> {
+    static_assert(sizeof(T) * CHUNK == 16, "chunks hold elements of two bytes");
     static constexpr int ACROSS = TILE / CHUNK, DOWN = MMA_THREADS / ACROSS;
-    View<Bf16> v;
+    View<T> v;
     int64_t k;
     int32_t row[FILLS]; /* of the next step */
 
@@ -119,7 +121,7 @@ template <> struct Feed<false> {
         }
     }
 
-    __device__ __forceinline__ void open(const View<Bf16> &view)
+    __device__ __forceinline__ void open(const View<T> &view)
     {
         v = view, k = 0;
         look_up();
@@ -131,7 +133,7 @@ template <> struct Feed<false> {
 #pragma unroll
         for (int q = 0; q < FILLS; q++) {
             bool inside = row[q] >= 0 && chunk * CHUNK < v.cols;
-            const Bf16 *from = inside ? v.data + row[q] * v.ld + chunk * CHUNK : v.data;
+            const T *from = inside ? v.data + row[q] * v.ld + chunk * CHUNK : v.data;
             copy_chunk(room + chunk_at<false>((int)threadIdx.x / ACROSS + q * DOWN, chunk), from,
                        inside);
         }
@@ -217,8 +219,8 @@ template <typename P>
 static __device__ __forceinline__ void mma_sum(const P &p, const GroupTile &t, uint32_t room,
                                                MmaSums &sum)
 {
-    Feed<P::A_ALONG> a;
-    Feed<P::B_ALONG> b;
+    Feed<typename P::A, P::A_ALONG> a;
+    Feed<typename P::B, P::B_ALONG> b;
     a.open(p.a(t));
     b.open(p.b(t));
     int steps = (int)((p.depth(t) + STEP - 1) / STEP);
@@ -300,15 +302,18 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     return kernel_status(op);
 }
 
-/* run(T(), mma) for the type T that stands for `type`, mma a constant: tensor cores, where operands
- * and results at these addresses lie as they want it. */
+/* run(KernelTypes()) for the types of these operands, which `check` has found to be ones that can be
+ * multiplied: on tensor cores where operands, results and what else stands at these addresses lie
+ * as they want it. */
 template <typename F>
-static inline Status by_kernel(Dtype type, std::initializer_list<const void *> at,
+static inline Status by_kernel(const Quant &a, const Quant &b,
+                               std::initializer_list<const void *> at,
                                std::initializer_list<int64_t> spans, F run)
 {
-    if (type == DTYPE_F32) return run(float(), std::false_type());
-    if (packs_fit<Bf16>(at, spans)) return run(Bf16(), std::true_type());
-    return run(Bf16(), std::false_type());
+    if (a.data.dtype == DTYPE_F32) return run(KernelTypes<float, float, float, false>());
+    if (packs_fit<Bf16>({ a.data.data, b.data.data }, spans) && packs_fit<Bf16>(at, {}))
+        return run(KernelTypes<Bf16, Bf16, Bf16, true>());
+    return run(KernelTypes<Bf16, Bf16, Bf16, false>());
 }
 
 } // namespace grouped

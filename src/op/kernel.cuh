@@ -49,7 +49,7 @@ template <> __device__ __forceinline__ Bf16 from_f32<Bf16>(float v)
     return __float2bfloat16_rn(v);
 }
 
-static __device__ __forceinline__ float warp_sum(float v)
+template <typename T> static __device__ __forceinline__ T warp_sum(T v)
 {
     for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, lane);
     return v;
@@ -61,8 +61,8 @@ static __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-template <typename F>
-static __device__ __forceinline__ float block_fold(float v, float *room, float none, F warp_fold)
+template <typename T, typename F>
+static __device__ __forceinline__ T block_fold(T v, T *room, T none, F warp_fold)
 {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int warps = ((int)blockDim.x + 31) / 32;
@@ -74,11 +74,11 @@ static __device__ __forceinline__ float block_fold(float v, float *room, float n
     return v;
 }
 
-/* Sum over a block of up to 1024 threads, the same in all of them; `room` holds 32 floats of shared
- * memory and may be used again after the call. */
-static __device__ __forceinline__ float block_sum(float v, float *room)
+/* Sum over a block of up to 1024 threads, the same in all of them; `room` is shared memory for 32
+ * such numbers and may be used again after the call. */
+template <typename T> static __device__ __forceinline__ T block_sum(T v, T *room)
 {
-    return block_fold(v, room, 0.0f, [](float x) { return warp_sum(x); });
+    return block_fold(v, room, (T)0, [](T x) { return warp_sum(x); });
 }
 
 static __device__ __forceinline__ float block_max(float v, float *room)

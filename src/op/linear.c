@@ -10,57 +10,43 @@ enum {
     PIECE = 1 << 14    /* elements that a thread copies or widens at a time */
 };
 
-/* Where the types of A and B differ the call is cut along N, so that the widened copy of a batch
- * never exists as a whole. */
-typedef struct Cut {
-    int64_t rows; /* of N in one call of gemm_run */
-    size_t a_bytes, b_bytes, gemm_bytes;
-} Cut;
-
 static bool mixed(const GemmArgs *g) { return g->a_type != g->b_type; }
 
 Product product_rows(const Product *p, int64_t first, int64_t n)
 {
     Product part = *p;
-    GemmArgs *g = &part.g;
-    g->a = (const char *)g->a + (size_t)(first * g->lda) * dtype_bytes(g->a_type);
-    if (p->sum_over_rows) {
-        g->b = (const char *)g->b + (size_t)(first * g->ldb) * dtype_bytes(g->b_type);
-        g->k = n;
-        return part;
-    }
-    size_t skipped = (size_t)(first * g->ldc) * dtype_bytes(g->c_type);
-    g->c = (char *)g->c + skipped;
-    if (p->r != NULL) part.r = (const char *)p->r + skipped;
-    g->m = n;
+    part.g = p->sum_over_rows ? gemm_terms(p->g, first, n) : gemm_rows(p->g, first, n);
+    size_t skipped = (size_t)(first * p->g.ldc) * dtype_bytes(p->g.c_type);
+    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* never where rows are summed */
     return part;
 }
 
-/* Elements of B that one call reads. */
-static int64_t b_elems(const GemmArgs *g) { return (g->trans_b ? g->n : g->k) * g->ldb; }
+static size_t wide_bytes(int64_t elems) { return arena_rounded((size_t)elems * sizeof(float)); }
 
-static Cut cut_of(const Exec *ex, const Product *p)
+ProductCut product_cut(const Product *p, int64_t most, bool narrows)
 {
-    int64_t N = product_row_count(p);
-    Cut cut = { .rows = mixed(&p->g) && N > MIXED_ROWS ? MIXED_ROWS : N };
     GemmArgs g = p->g;
-    if (p->sum_over_rows) g.k = cut.rows;
-    if (!p->sum_over_rows) g.m = cut.rows;
-    if (mixed(&g)) {
-        size_t a = (size_t)(cut.rows * g.lda) * sizeof(float);
-        size_t b = (size_t)b_elems(&g) * sizeof(float);
-        if (g.a_type != DTYPE_F32) cut.a_bytes = arena_rounded(a);
-        if (g.b_type != DTYPE_F32) cut.b_bytes = arena_rounded(b);
-        g.a_type = g.b_type = DTYPE_F32;
-    }
-    cut.gemm_bytes = gemm_workspace(ex, &g);
+    int64_t N = product_row_count(p);
+    bool narrow_a = g.a_type != DTYPE_F32;
+    bool narrowed = narrows && (mixed(&g) || !narrow_a) && g.c_type != DTYPE_F32;
+    ProductCut cut = { .rows = N };
+    if (!mixed(&g) && !narrowed) return cut;
+    if (cut.rows > most) cut.rows = most;
+    *(p->sum_over_rows ? &g.k : &g.m) = cut.rows;
+    if (mixed(&g) && narrow_a) cut.a_bytes = wide_bytes(product_a_elems(&g));
+    if (mixed(&g) && !narrow_a) cut.b_bytes = wide_bytes(product_b_elems(&g));
+    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.ldc);
     return cut;
 }
 
-static size_t workspace(const Exec *ex, Product p)
+size_t linear_workspace(const Exec *ex, const Linear *l)
 {
-    Cut cut = cut_of(ex, &p);
-    return cut.a_bytes + cut.b_bytes + cut.gemm_bytes;
+    Product p = linear_product(l);
+    ProductCut cut = product_cut(&p, MIXED_ROWS, false);
+    GemmArgs g = p.g;
+    *(p.sum_over_rows ? &g.k : &g.m) = cut.rows;
+    if (mixed(&g)) g.a_type = g.b_type = DTYPE_F32;
+    return cut.a_bytes + cut.b_bytes + gemm_workspace(ex, &g);
 }
 
 static void widen(const Exec *ex, float *to, const void *from, Dtype type, int64_t n)
@@ -86,9 +72,10 @@ static void copy_residual(const Exec *ex, const Product *p)
     }
 }
 
-static Status run(Exec *ex, Product p)
+Status linear_cpu(Exec *ex, const Linear *l)
 {
-    Cut cut = cut_of(ex, &p);
+    Product p = linear_product(l);
+    ProductCut cut = product_cut(&p, MIXED_ROWS, false);
     float *a = ex->workspace;
     float *b = (float *)(void *)((char *)ex->workspace + cut.a_bytes);
     char *gemm_space = (char *)ex->workspace + cut.a_bytes + cut.b_bytes;
@@ -96,27 +83,16 @@ static Status run(Exec *ex, Product p)
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows) {
         GemmArgs g = product_rows(&p, first, N - first < cut.rows ? N - first : cut.rows).g;
         if (cut.a_bytes > 0) {
-            widen(ex, a, g.a, g.a_type, (p.sum_over_rows ? g.k : g.m) * g.lda);
+            widen(ex, a, g.a, g.a_type, product_a_elems(&g));
             g.a = a, g.a_type = DTYPE_F32;
         }
         if (cut.b_bytes > 0) {
-            if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, b_elems(&g));
+            if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, product_b_elems(&g));
             g.b = b, g.b_type = DTYPE_F32;
         }
         TRY(gemm_run(ex, &g, gemm_space));
     }
     return OK;
-}
-
-/* Every operand is read once and every result written once; a residual is one more operand. */
-static OpCost cost(OpId id, const void *args, Product p)
-{
-    int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
-    return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
-                     .bytes = op_port_bytes(id, args),
-                     .work = WORK_GEMM,
-                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a_type,
-                     .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 
 /* Rows of a tensor seen as (rows, cols). */
@@ -131,122 +107,92 @@ static Status expect_weight(const char *op, const char *port, const Tensor *w)
                 tensor_shape_text(w, shape, sizeof shape));
 }
 
-/* Without sizes and strides; r NULL: none. */
-static Product product_of(const Tensor *a, const Tensor *b, const Tensor *c, const Tensor *r)
-{
-    GemmArgs g = { .a = a->data, .b = b->data, .c = c->data };
-    g.a_type = a->dtype, g.b_type = b->dtype, g.c_type = c->dtype;
-    g.beta = r->data == NULL ? 0 : 1;
-    return (Product){ .g = g, .r = r->data };
-}
-
 /* forward: y = x W^T + r */
-
-Status linear_fwd_check(const void *args)
+Linear linear_fwd_view(const LinearFwd *a)
 {
-    const LinearFwd *a = args;
-    const char *op = "linear_fwd";
-    TRY(expect_weight(op, "w", &a->w));
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I), N = rows_of(&a->x, I);
-    TRY(op_expect_act(op, "x", &a->x, N, I));
-    TRY(op_expect_act(op, "y", &a->y, N, O));
-    return a->r.data == NULL ? OK : op_expect(op, "r", &a->r, N, O, a->y.dtype);
-}
-
-Product linear_fwd_product(const LinearFwd *a)
-{
-    Product p = product_of(&a->x, &a->w, &a->y, &a->r);
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I);
-    p.g.m = rows_of(&a->x, I), p.g.n = O, p.g.k = I;
-    p.g.lda = I, p.g.ldb = I, p.g.ldc = O, p.g.trans_b = true;
-    return p;
+    return (Linear){ .op = "linear_fwd",
+                     .x_port = "x",
+                     .x = &a->x,
+                     .y_port = "y",
+                     .y = &a->y,
+                     .w_port = "w",
+                     .w = &a->w,
+                     .r = a->r.data == NULL ? NULL : &a->r,
+                     .kind = LINEAR_WRITES_Y };
 }
 
 /* backward to the input: dx = dy W + r */
-
-Status linear_bwd_input_check(const void *args)
+Linear linear_bwd_input_view(const LinearBwdInput *a)
 {
-    const LinearBwdInput *a = args;
-    const char *op = "linear_bwd_input";
-    TRY(expect_weight(op, "w", &a->w));
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I), N = rows_of(&a->dy, O);
-    TRY(op_expect_act(op, "dy", &a->dy, N, O));
-    TRY(op_expect_act(op, "dx", &a->dx, N, I));
-    return a->r.data == NULL ? OK : op_expect(op, "r", &a->r, N, I, a->dx.dtype);
-}
-
-Product linear_bwd_input_product(const LinearBwdInput *a)
-{
-    Product p = product_of(&a->dy, &a->w, &a->dx, &a->r);
-    int64_t I = tensor_cols(&a->w), O = rows_of(&a->w, I);
-    p.g.m = rows_of(&a->dy, O), p.g.n = I, p.g.k = O;
-    p.g.lda = O, p.g.ldb = I, p.g.ldc = I;
-    return p;
+    return (Linear){ .op = "linear_bwd_input",
+                     .x_port = "dx",
+                     .x = &a->dx,
+                     .y_port = "dy",
+                     .y = &a->dy,
+                     .w_port = "w",
+                     .w = &a->w,
+                     .r = a->r.data == NULL ? NULL : &a->r,
+                     .kind = LINEAR_WRITES_X };
 }
 
 /* backward to the weight: dW += dy^T x */
-
-Status linear_bwd_weight_check(const void *args)
+Linear linear_bwd_weight_view(const LinearBwdWeight *a)
 {
-    const LinearBwdWeight *a = args;
-    const char *op = "linear_bwd_weight";
-    TRY(expect_weight(op, "dw", &a->dw));
-    int64_t I = tensor_cols(&a->dw), O = rows_of(&a->dw, I), N = rows_of(&a->x, I);
-    TRY(op_expect(op, "dw", &a->dw, O, I, DTYPE_F32));
-    TRY(op_expect_act(op, "x", &a->x, N, I));
-    return op_expect_act(op, "dy", &a->dy, N, O);
+    return (Linear){ .op = "linear_bwd_weight",
+                     .x_port = "x",
+                     .x = &a->x,
+                     .y_port = "dy",
+                     .y = &a->dy,
+                     .w_port = "dw",
+                     .w = &a->dw,
+                     .kind = LINEAR_ADDS_W };
 }
 
-Product linear_bwd_weight_product(const LinearBwdWeight *a)
+Status linear_check(const Linear *l)
 {
-    Product p = product_of(&a->dy, &a->x, &a->dw, &(Tensor){ 0 });
-    int64_t I = tensor_cols(&a->dw), O = rows_of(&a->dw, I);
-    p.g.m = O, p.g.n = I, p.g.k = rows_of(&a->x, I);
-    p.g.lda = O, p.g.ldb = I, p.g.ldc = I, p.g.trans_a = true;
-    p.g.beta = 1, p.sum_over_rows = true;
-    return p;
+    TRY(expect_weight(l->op, l->w_port, l->w));
+    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
+    int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(l->y, O) : rows_of(l->x, I);
+    TRY(op_expect_act(l->op, l->x_port, l->x, N, I));
+    TRY(op_expect_act(l->op, l->y_port, l->y, N, O));
+    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, l->w, O, I, DTYPE_F32);
+    const Tensor *out = l->kind == LINEAR_WRITES_Y ? l->y : l->x;
+    int64_t cols = l->kind == LINEAR_WRITES_Y ? O : I;
+    return l->r == NULL ? OK : op_expect(l->op, "r", l->r, N, cols, out->dtype);
 }
 
-OpCost linear_fwd_cost(const void *args)
+Product linear_product(const Linear *l)
 {
-    return cost(OP_LINEAR_FWD, args, linear_fwd_product(args));
+    const Tensor *a = l->kind == LINEAR_WRITES_Y ? l->x : l->y;
+    const Tensor *b = l->kind == LINEAR_ADDS_W ? l->x : l->w;
+    const Tensor *c = l->kind == LINEAR_ADDS_W ? l->w : l->kind == LINEAR_WRITES_Y ? l->y : l->x;
+    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
+    GemmArgs g = { .a = a->data, .b = b->data, .c = c->data };
+    g.a_type = a->dtype, g.b_type = b->dtype, g.c_type = c->dtype;
+    switch (l->kind) {
+    case LINEAR_WRITES_Y: g.m = rows_of(a, I), g.n = O, g.k = I, g.trans_b = true; break;
+    case LINEAR_WRITES_X: g.m = rows_of(a, O), g.n = I, g.k = O; break;
+    case LINEAR_ADDS_W: g.m = O, g.n = I, g.k = rows_of(b, I), g.trans_a = true; break;
+    }
+    g.lda = g.trans_a ? g.m : g.k, g.ldb = g.trans_b ? g.k : g.n, g.ldc = g.n;
+    g.beta = l->kind == LINEAR_ADDS_W || l->r != NULL ? 1 : 0;
+    return (Product){ .g = g,
+                      .r = l->r == NULL ? NULL : l->r->data,
+                      .sum_over_rows = l->kind == LINEAR_ADDS_W };
 }
 
-size_t linear_fwd_workspace(const Exec *ex, const void *args)
+/* Every operand is read once and every result written once; a residual is one more operand. */
+OpCost linear_cost(const Linear *l)
 {
-    return workspace(ex, linear_fwd_product(args));
-}
-
-Status linear_fwd_cpu(Exec *ex, const void *args) { return run(ex, linear_fwd_product(args)); }
-
-OpCost linear_bwd_input_cost(const void *args)
-{
-    return cost(OP_LINEAR_BWD_INPUT, args, linear_bwd_input_product(args));
-}
-
-size_t linear_bwd_input_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, linear_bwd_input_product(args));
-}
-
-Status linear_bwd_input_cpu(Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_input_product(args));
-}
-
-OpCost linear_bwd_weight_cost(const void *args)
-{
-    return cost(OP_LINEAR_BWD_WEIGHT, args, linear_bwd_weight_product(args));
-}
-
-size_t linear_bwd_weight_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, linear_bwd_weight_product(args));
-}
-
-Status linear_bwd_weight_cpu(Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_weight_product(args));
+    Product p = linear_product(l);
+    int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
+    size_t w = tensor_bytes(l->w), r = l->r == NULL ? 0 : tensor_bytes(l->r);
+    if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
+    return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
+                     .bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->y) + w + r),
+                     .work = WORK_GEMM,
+                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a_type,
+                     .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 
 OP_PORTS(linear_fwd, IN(LinearFwd, x), IN(LinearFwd, w), IN_OPT(LinearFwd, r), OUT(LinearFwd, y));

@@ -6,59 +6,23 @@
  */
 #include "op/blas.cuh"
 
+#include "op/elementwise.h"
 #include "op/product.h"
+
+extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e);
 
 static const int64_t CUT_ROWS = 4096; /* fills the chip with tiles of 128 x 128 from n = 512 on */
 static const int THREADS = 256, EACH = 4;
 
-/* Where things stand in the workspace, and how many rows of N a product takes. */
-typedef struct Cut {
-    int64_t rows;
-    size_t a_bytes, b_bytes, c_bytes; /* 0: used as it is */
-} Cut;
-
-/* Elements between the first row and the end of the last one that a product reads. */
-static int64_t a_elems(const GemmArgs *g) { return (g->trans_a ? g->k : g->m) * g->lda; }
-static int64_t b_elems(const GemmArgs *g) { return (g->trans_b ? g->n : g->k) * g->ldb; }
-
-static size_t wide_bytes(int64_t elems) { return arena_rounded((size_t)elems * sizeof(float)); }
-
-static Cut cut_of(const Product *p)
+extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
 {
-    GemmArgs g = p->g;
-    bool mixed = g.a_type != g.b_type, narrow_a = g.a_type != DTYPE_F32;
-    bool narrowed = (mixed || !narrow_a) && g.c_type != DTYPE_F32;
-    Cut cut = { product_row_count(p), 0, 0, 0 };
-    if (!mixed && !narrowed) return cut;
-    if (cut.rows > CUT_ROWS) cut.rows = CUT_ROWS;
-    if (p->sum_over_rows)
-        g.k = cut.rows;
-    else
-        g.m = cut.rows;
-    if (mixed && narrow_a) cut.a_bytes = wide_bytes(a_elems(&g));
-    if (mixed && !narrow_a) cut.b_bytes = wide_bytes(b_elems(&g));
-    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.ldc);
-    return cut;
-}
-
-static size_t workspace(const Product &p)
-{
-    Cut cut = cut_of(&p);
+    Product p = linear_product(l);
+    ProductCut cut = product_cut(&p, CUT_ROWS, true);
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
 
-/* Neighbouring threads take neighbouring elements; a thread EACH of them, a block apart. */
-static __global__ void widen_kernel(const Bf16 *from, float *to, int64_t n)
-{
-    int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
-#pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        int64_t i = first + k * THREADS;
-        if (i < n) to[i] = to_f32(from[i]);
-    }
-}
-
-/* to = from + r, r may be `to` itself. */
+/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread EACH
+ * of them, a block apart. */
 static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to, int64_t n)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
@@ -71,9 +35,10 @@ static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to,
 
 static Status widen(struct Exec *ex, const void *from, void *to, int64_t n)
 {
-    widen_kernel<<<grid_of(n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>((const Bf16 *)from,
-                                                                              (float *)to, n);
-    return kernel_status("linear");
+    const Tensor x = { const_cast<void *>(from), DTYPE_BF16, 1, { n } };
+    const Tensor y = { to, DTYPE_F32, 1, { n } };
+    const Elementwise cast = { "linear", &x, &y, false };
+    return elementwise_cuda(ex, &cast);
 }
 
 static Status narrow(struct Exec *ex, const void *from, const Product *p)
@@ -86,18 +51,19 @@ static Status narrow(struct Exec *ex, const void *from, const Product *p)
 }
 
 /* Rows [first, first + n). An operand that every part reads whole is widened with the first. */
-static Status part_run(struct Exec *ex, const Product *p, const Cut *cut, int64_t first, int64_t n)
+static Status part_run(struct Exec *ex, const Product *p, const ProductCut *cut, int64_t first,
+                       int64_t n)
 {
     Product part = product_rows(p, first, n);
     GemmArgs g = part.g;
     char *blas_space = (char *)exec_workspace(ex), *a = blas_space + BLAS_WORKSPACE_BYTES;
     char *b = a + cut->a_bytes, *c = b + cut->b_bytes;
     if (cut->a_bytes > 0) {
-        TRY(widen(ex, g.a, a, a_elems(&g)));
+        TRY(widen(ex, g.a, a, product_a_elems(&g)));
         g.a = a, g.a_type = DTYPE_F32;
     }
     if (cut->b_bytes > 0) {
-        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, b_elems(&g)));
+        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, product_b_elems(&g)));
         g.b = b, g.b_type = DTYPE_F32;
     }
     if (cut->c_bytes == 0) return blas_run(ex, &g, part.r, blas_space);
@@ -106,40 +72,11 @@ static Status part_run(struct Exec *ex, const Product *p, const Cut *cut, int64_
     return narrow(ex, c, &part);
 }
 
-static Status run(struct Exec *ex, const Product &p)
+extern "C" Status linear_cuda(struct Exec *ex, const Linear *l)
 {
-    Cut cut = cut_of(&p);
+    Product p = linear_product(l);
+    ProductCut cut = product_cut(&p, CUT_ROWS, true);
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows)
         TRY(part_run(ex, &p, &cut, first, N - first < cut.rows ? N - first : cut.rows));
     return OK;
-}
-
-extern "C" size_t linear_fwd_cuda_workspace(const struct Exec *, const void *args)
-{
-    return workspace(linear_fwd_product((const LinearFwd *)args));
-}
-
-extern "C" Status linear_fwd_cuda(struct Exec *ex, const void *args)
-{
-    return run(ex, linear_fwd_product((const LinearFwd *)args));
-}
-
-extern "C" size_t linear_bwd_input_cuda_workspace(const struct Exec *, const void *args)
-{
-    return workspace(linear_bwd_input_product((const LinearBwdInput *)args));
-}
-
-extern "C" Status linear_bwd_input_cuda(struct Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_input_product((const LinearBwdInput *)args));
-}
-
-extern "C" size_t linear_bwd_weight_cuda_workspace(const struct Exec *, const void *args)
-{
-    return workspace(linear_bwd_weight_product((const LinearBwdWeight *)args));
-}
-
-extern "C" Status linear_bwd_weight_cuda(struct Exec *ex, const void *args)
-{
-    return run(ex, linear_bwd_weight_product((const LinearBwdWeight *)args));
 }

@@ -22,6 +22,9 @@
  *     moe_up_bwd_weight    dW1_e += sum over r of dpre_r^T x[row_token[r]]
  *   and moe_combine without weights adds the dx_r of a token up again.
  *
+ * What a product multiplies is a Quant (op/quant.h): every operand says for itself in which type it
+ * is and whether it has scales. So far all of a call are plain and of one type.
+ *
  * Groups of any size are valid, empty ones too. Rows from rows.device (or rows.bound) on are
  * neither read into results nor written.
  */
@@ -29,6 +32,7 @@
 #define OP_MOE_H
 
 #include "base/tensor.h"
+#include "op/quant.h"
 
 #include <stdbool.h>
 
@@ -60,8 +64,8 @@ static inline int64_t moe_sort_room(const MoeSort *a)
 }
 
 typedef struct MoeUpFwd {
-    Tensor x;         /* in  (N, D) act */
-    Tensor w;         /* in  (E, 2F, D) act: gate rows, then up rows */
+    Quant x;          /* in  (N, D) act */
+    Quant w;          /* in  (E, 2F, D) act: gate rows, then up rows */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads x[r] */
     Tensor pre;       /* out (R, 2F) act */
@@ -70,8 +74,8 @@ typedef struct MoeUpFwd {
 } MoeUpFwd;
 
 typedef struct MoeDownFwd {
-    Tensor act;     /* in  (R, F) act */
-    Tensor w;       /* in  (E, D, F) act */
+    Quant act;      /* in  (R, F) act */
+    Quant w;        /* in  (E, D, F) act */
     Tensor offsets; /* in  (1, E+1) i32 */
     Tensor out;     /* out (R, D) act */
     Rows rows;
@@ -94,8 +98,8 @@ static inline int64_t moe_combine_slots(const MoeCombine *a)
 }
 
 typedef struct MoeDownBwdInput {
-    Tensor dy;        /* in  (N, D) act */
-    Tensor w;         /* in  (E, D, F) act */
+    Quant dy;         /* in  (N, D) act */
+    Quant w;          /* in  (E, D, F) act */
     Tensor pre;       /* in  (R, 2F) act */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads dy[r] */
@@ -108,8 +112,8 @@ typedef struct MoeDownBwdInput {
 } MoeDownBwdInput;
 
 typedef struct MoeDownBwdWeight {
-    Tensor dy;        /* in  (N, D) act */
-    Tensor wact;      /* in  (R, F) act */
+    Quant dy;         /* in  (N, D) act */
+    Quant wact;       /* in  (R, F) act */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional */
     Tensor dw;        /* add (E, D, F) f32 */
@@ -117,16 +121,16 @@ typedef struct MoeDownBwdWeight {
 } MoeDownBwdWeight;
 
 typedef struct MoeUpBwdInput {
-    Tensor dpre;    /* in  (R, 2F) act */
-    Tensor w;       /* in  (E, 2F, D) act */
+    Quant dpre;     /* in  (R, 2F) act */
+    Quant w;        /* in  (E, 2F, D) act */
     Tensor offsets; /* in  (1, E+1) i32 */
     Tensor dx;      /* out (R, D) act, by row: moe_combine adds the rows of a token */
     Rows rows;
 } MoeUpBwdInput;
 
 typedef struct MoeUpBwdWeight {
-    Tensor dpre;      /* in  (R, 2F) act */
-    Tensor x;         /* in  (N, D) act */
+    Quant dpre;       /* in  (R, 2F) act */
+    Quant x;          /* in  (N, D) act */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional */
     Tensor dw;        /* add (E, 2F, D) f32 */

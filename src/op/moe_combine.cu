@@ -70,29 +70,17 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
 
 /* bias_e += rate * sign(mean(n) - n_e) */
 
-enum { WARP = 32, BIAS_THREADS = 512 };
-
-/* Sum over the block, the same in all of its threads. */
-static __device__ __forceinline__ int64_t block_total(int64_t v)
-{
-    __shared__ long long room[BIAS_THREADS / WARP];
-    long long sum = v;
-    for (int lane = WARP / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, lane);
-    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = sum;
-    __syncthreads();
-    sum = 0;
-    for (int w = 0; w < BIAS_THREADS / WARP; w++) sum += room[w];
-    return sum;
-}
+enum { BIAS_THREADS = 512 };
 
 static __global__
 __launch_bounds__(BIAS_THREADS) void moe_bias_update_kernel(const int32_t *load, const float *gate,
                                                             float *bias, int64_t domains,
                                                             int64_t experts, float rate)
 {
+    __shared__ int64_t room[32];
     int64_t mine = 0;
     for (int64_t i = threadIdx.x; i < domains * experts; i += BIAS_THREADS) mine += load[i];
-    int64_t total = block_total(mine);
+    int64_t total = block_sum(mine, room);
     if (!isfinite(*gate)) return;
     for (int64_t e = threadIdx.x; e < experts; e += BIAS_THREADS) {
         int64_t n = 0;

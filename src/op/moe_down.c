@@ -3,14 +3,10 @@
  * the cache, SwiGLU's gradient, the routing weight and its gradient cost one pass over pre.
  */
 #include "op/cpu_math.h"
-#include "op/gemm.h"
-#include "op/moe.h"
+#include "op/moe_product.h"
 #include "op/moe_tiles.h"
-#include "op/op.h"
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
-
-static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
 
 /*
  * backward to the rows. With dy_r = dy[row_token[r]], w_r = weight[row_slot[r]]:
@@ -20,29 +16,6 @@ static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
  */
-
-/* A thread's scratch. */
-typedef struct BwdSpace {
-    size_t da, gemm, total; /* the gathered rows come first */
-} BwdSpace;
-
-static GemmArgs bwd_product(const MoeDownBwdInput *a, int64_t rows)
-{
-    int64_t D = tensor_cols(&a->dy), F = tensor_cols(&a->wact);
-    GemmArgs g = { .m = rows, .n = F, .k = D, .lda = D, .ldb = F, .ldc = F };
-    g.a_type = g.b_type = a->dy.dtype, g.c_type = DTYPE_F32;
-    return g;
-}
-
-static BwdSpace bwd_space(const Exec *ex, const MoeDownBwdInput *a)
-{
-    GemmArgs g = bwd_product(a, moe_tile_rows(&a->rows));
-    size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
-    BwdSpace s = { .da = a->row_token.data == NULL ? 0 : arena_rounded(gathered) };
-    s.gemm = s.da + arena_rounded((size_t)(g.m * g.n) * sizeof(float));
-    s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
-    return s;
-}
 
 /* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element is
  * read before the one in its place is written. */
@@ -71,8 +44,9 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
     return dot;
 }
 
-static Status bwd_row(const MoeDownBwdInput *a, int64_t row, const float *da)
+static Status finish(const void *args, int64_t row, const float *da)
 {
+    const MoeDownBwdInput *a = args;
     int64_t F = tensor_cols(&a->wact), slots = tensor_elems(&a->weight);
     int64_t slot = a->row_slot.data == NULL ? row : ((const int32_t *)a->row_slot.data)[row];
     if (slot < 0 || slot >= slots) {
@@ -87,40 +61,6 @@ static Status bwd_row(const MoeDownBwdInput *a, int64_t row, const float *da)
     }
     ((float *)a->dweight.data)[slot] = (float)dot;
     return OK;
-}
-
-static Status bwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *space)
-{
-    const MoeDownBwdInput *a = args;
-    BwdSpace s = bwd_space(ex, a);
-    GemmArgs g = bwd_product(a, tile->n);
-    float *da = (float *)(void *)(space + s.da);
-    MoeTile rows = *tile;
-    rows.cols = g.k;
-    MoeRead dy;
-    TRY(moe_gather("moe_down_bwd_input", &a->dy, &a->row_token, &rows, space, &dy));
-    g.a = dy.data, g.lda = dy.ld;
-    g.b = tensor_at(&a->w, tile->expert * g.k * g.n);
-    g.c = da;
-    TRY(gemm_run(ex, &g, space + s.gemm));
-    for (int64_t r = 0; r < tile->n; r++) TRY(bwd_row(a, tile->first + r, da + r * g.n));
-    return OK;
-}
-
-Status moe_down_bwd_input_cpu(Exec *ex, const void *args)
-{
-    const MoeDownBwdInput *a = args;
-    size_t space = bwd_space(ex, a).total;
-    if (a->rows.device != NULL && a->row_slot.data != NULL)
-        memset(a->dweight.data, 0, tensor_bytes(&a->dweight));
-    MoeTiles t = { "moe_down_bwd_input", a, &a->offsets, &a->rows, 0, bwd_tile, space };
-    TRY(moe_tiles_run(ex, &t));
-    return OK;
-}
-
-size_t moe_down_bwd_input_workspace(const Exec *ex, const void *args)
-{
-    return (size_t)ex->threads * bwd_space(ex, args).total;
 }
 
 /* weight and dweight have a place for each slot, or without row_slot for each row. */
@@ -139,33 +79,42 @@ static Status weight_check(const MoeDownBwdInput *a)
                 a->row_slot.data == NULL ? "weight" : "row_slot", (long long)slots);
 }
 
-Status moe_down_bwd_input_check(const void *args)
+static Status check(const void *args, int64_t R)
 {
     const MoeDownBwdInput *a = args;
     const char *op = "moe_down_bwd_input";
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->dy), F = tensor_cols(&a->wact);
-    TRY(moe_dims_check(op, E, F, D));
-    int64_t R = tensor_elems(&a->wact) / F;
-    TRY(op_expect_act(op, "dy", &a->dy, -1, D));
-    TRY(op_expect(op, "w", &a->w, E * D, F, a->dy.dtype));
-    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->dy.dtype));
-    TRY(op_expect(op, "dpre", &a->dpre, R, 2 * F, a->dy.dtype));
-    TRY(op_expect(op, "wact", &a->wact, R, F, a->dy.dtype));
-    TRY(weight_check(a));
-    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(&a->dy) / D);
+    int64_t F = tensor_cols(&a->wact);
+    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->wact.dtype));
+    TRY(op_expect(op, "dpre", &a->dpre, R, 2 * F, a->wact.dtype));
+    TRY(op_expect_act(op, "wact", &a->wact, R, F));
+    return weight_check(a);
 }
 
-OpCost moe_down_bwd_input_cost(const void *args)
+/* Of a row pre is read and dpre written, and it has a weight and its gradient. That of a slot without
+ * a row is 0. */
+MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
-    const MoeDownBwdInput *a = args;
-    double rows = moe_rows_expected(&a->rows);
-    return moe_product_cost(rows, a->w.dtype, (double)tensor_cols(&a->wact),
-                            (double)tensor_cols(&a->dy),
-                            bytes_of(&a->dy) + bytes_of(&a->w) + 2 * moe_rows_bytes(&a->pre, rows) +
-                                moe_rows_bytes(&a->wact, rows) + 2 * rows * (double)sizeof(float));
+    bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;
+    double row_bytes = 2 * moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->wact, 1);
+    return (MoeProduct){ .op = "moe_down_bwd_input",
+                         .in_port = "dy",
+                         .in = &a->dy,
+                         .w = &a->w,
+                         .offsets = &a->offsets,
+                         .row_token = &a->row_token,
+                         .rows = &a->rows,
+                         .I = tensor_cols(&a->dy.data),
+                         .O = tensor_cols(&a->wact),
+                         .result = &a->wact,
+                         .zeroed = some_without ? &a->dweight : NULL,
+                         .row_bytes = row_bytes + 2 * (double)sizeof(float),
+                         .args = a,
+                         .epilogue = MOE_SWIGLU_BACKWARD,
+                         .check = check,
+                         .finish = finish };
 }
 
-OP_PORTS(moe_down_bwd_input, IN(MoeDownBwdInput, dy), IN(MoeDownBwdInput, w),
+OP_PORTS(moe_down_bwd_input, IN_QUANT(MoeDownBwdInput, dy), IN_QUANT(MoeDownBwdInput, w),
          IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
          IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight), OUT(MoeDownBwdInput, dpre),
          OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight), ROWS(MoeDownBwdInput, rows));

@@ -1,110 +1,131 @@
-/* Products of the rows of each expert that go from a tensor to a tensor, with nothing around them.
+/*
+ * Products of routed rows. Rows are gathered, multiplied and finished by tiles, while these are in
+ * the cache: what an op does with a row of the product costs no pass over memory of its own.
  */
 #include "op/moe_product.h"
+
 #include "op/gemm.h"
 #include "op/moe_tiles.h"
 
-MoeProduct moe_down_fwd_product(const MoeDownFwd *a)
-{
-    return (MoeProduct){ "moe_down_fwd", &a->act, &a->w, &a->offsets, &a->out, &a->rows, true };
-}
+#include <string.h>
 
-MoeProduct moe_up_bwd_input_product(const MoeUpBwdInput *a)
-{
-    return (
-        MoeProduct){ "moe_up_bwd_input", &a->dpre, &a->w, &a->offsets, &a->dx, &a->rows, false };
-}
-
+/* Sums that are worked on stay f32. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
-    int64_t I = tensor_cols(p->in), O = tensor_cols(p->out);
-    GemmArgs g = { .m = rows, .n = O, .k = I, .lda = I, .ldb = p->turned ? I : O, .ldc = O };
-    g.trans_b = p->turned;
-    g.a_type = g.b_type = g.c_type = p->in->dtype;
+    GemmArgs g = { .m = rows, .n = p->O, .k = p->I, .lda = p->I, .ldc = p->O };
+    g.ldb = p->turned ? p->I : p->O, g.trans_b = p->turned;
+    g.a_type = p->in->data.dtype, g.b_type = p->w->data.dtype;
+    g.c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32;
     return g;
 }
 
-static size_t space_bytes(const Exec *ex, const MoeProduct *p)
+/* A thread's scratch. */
+typedef struct Space {
+    size_t c, gemm, total; /* the gathered rows come first */
+    bool in_place;         /* c is made where it belongs */
+} Space;
+
+static Space space_of(const Exec *ex, const MoeProduct *p)
 {
     GemmArgs g = gemm_of(p, moe_tile_rows(p->rows));
-    return arena_rounded(gemm_workspace(ex, &g));
+    size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
+    size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c_type);
+    Space s = { .in_place = p->out != NULL && p->out->dtype == g.c_type };
+    bool gathers = p->row_token != NULL && p->row_token->data != NULL;
+    s.c = gathers ? arena_rounded(gathered) : 0;
+    s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
+    s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
+    return s;
 }
 
 static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeProduct *p = args;
+    Space s = space_of(ex, p);
     GemmArgs g = gemm_of(p, tile->n);
-    g.a = tensor_at(p->in, tile->first * g.k);
-    g.b = tensor_at(p->w, tile->expert * g.k * g.n);
-    g.c = tensor_at(p->out, tile->first * g.n);
-    return gemm_run(ex, &g, space);
+    MoeTile rows = *tile;
+    rows.cols = g.k;
+    MoeRead in;
+    TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
+    g.a = in.data, g.lda = in.ld;
+    g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
+    g.c = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
+    TRY(gemm_run(ex, &g, space + s.gemm));
+    for (int64_t r = 0; p->epilogue != MOE_STORE && r < tile->n; r++) {
+        TRY(p->finish(p->args, tile->first + r, (const float *)g.c + r * g.n));
+    }
+    return OK;
 }
 
-static Status run(Exec *ex, MoeProduct p)
+Status moe_product_cpu(Exec *ex, const MoeProduct *p)
 {
-    MoeTiles t = { p.op, &p, p.offsets, p.rows, 0, tile_run, space_bytes(ex, &p) };
+    MoeTiles t = { p->op, p, p->offsets, p->rows, 0, tile_run, space_of(ex, p).total };
+    if (p->zeroed != NULL) memset(p->zeroed->data, 0, tensor_bytes(p->zeroed));
     return moe_tiles_run(ex, &t);
 }
 
-static size_t workspace(const Exec *ex, MoeProduct p)
+size_t moe_product_workspace(const Exec *ex, const MoeProduct *p)
 {
-    return (size_t)ex->threads * space_bytes(ex, &p);
+    return (size_t)ex->threads * space_of(ex, p).total;
 }
 
-/* in's rows are `wide` times F columns wide. */
-static Status check(MoeProduct p, const char *in, const char *out, int64_t wide)
+Status moe_product_check(const MoeProduct *p)
 {
-    const Tensor none = { 0 };
-    int64_t E = tensor_elems(p.offsets) - 1, D = tensor_cols(p.out), F = tensor_cols(p.in) / wide;
-    TRY(moe_dims_check(p.op, E, F, D));
-    int64_t I = wide * F, R = tensor_elems(p.in) / I;
-    TRY(op_expect_act(p.op, in, p.in, R, I));
-    TRY(op_expect(p.op, "w", p.w, E * (p.turned ? D : I), p.turned ? I : D, p.in->dtype));
-    TRY(op_expect(p.op, out, p.out, R, D, p.in->dtype));
-    return moe_rows_check(p.op, p.offsets, &none, p.rows, R, R);
+    const Tensor *in = &p->in->data;
+    int64_t E = tensor_elems(p->offsets) - 1, I = p->I, O = p->O;
+    int64_t columns = tensor_cols(p->result);
+    TRY(moe_dims_check(p->op, E, I, O));
+    int64_t R = tensor_elems(p->result) / columns;
+    Dtype act = p->result->dtype;
+    TRY(quant_expect(p->op, p->in_port, p->in, p->row_token == NULL ? R : -1, I, act, QUANT_PLAIN));
+    TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
+                     QUANT_PLAIN));
+    if (p->check != NULL) TRY(p->check(p->args, R));
+    return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R, tensor_elems(in) / I);
 }
 
-static OpCost cost(MoeProduct p)
+/* All experts' weights and the rows; what is gathered, once: again it comes out of the cache. */
+OpCost moe_product_cost(const MoeProduct *p)
 {
-    double rows = moe_rows_expected(p.rows);
-    return moe_product_cost(rows, p.w->dtype, (double)tensor_cols(p.in), (double)tensor_cols(p.out),
-                            (double)tensor_bytes(p.w) + moe_rows_bytes(p.in, rows) +
-                                moe_rows_bytes(p.out, rows));
+    double rows = moe_rows_expected(p->rows);
+    double in = p->row_token == NULL ? quant_rows_bytes(p->in, rows) : quant_bytes(p->in);
+    return moe_rows_cost(rows, p->w, (double)p->I, (double)p->O,
+                         in + quant_bytes(p->w) + rows * p->row_bytes);
 }
 
-Status moe_down_fwd_check(const void *args)
+MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
-    return check(moe_down_fwd_product(args), "act", "out", 1);
+    return (MoeProduct){ .op = "moe_down_fwd",
+                         .in_port = "act",
+                         .in = &a->act,
+                         .w = &a->w,
+                         .offsets = &a->offsets,
+                         .rows = &a->rows,
+                         .I = tensor_cols(&a->act.data),
+                         .O = tensor_cols(&a->out),
+                         .turned = true,
+                         .result = &a->out,
+                         .out = &a->out,
+                         .row_bytes = moe_rows_bytes(&a->out, 1) };
 }
 
-Status moe_up_bwd_input_check(const void *args)
+MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
 {
-    return check(moe_up_bwd_input_product(args), "dpre", "dx", 2);
+    return (MoeProduct){ .op = "moe_up_bwd_input",
+                         .in_port = "dpre",
+                         .in = &a->dpre,
+                         .w = &a->w,
+                         .offsets = &a->offsets,
+                         .rows = &a->rows,
+                         .I = tensor_cols(&a->dpre.data),
+                         .O = tensor_cols(&a->dx),
+                         .result = &a->dx,
+                         .out = &a->dx,
+                         .row_bytes = moe_rows_bytes(&a->dx, 1) };
 }
 
-OpCost moe_down_fwd_cost(const void *args) { return cost(moe_down_fwd_product(args)); }
-
-size_t moe_down_fwd_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, moe_down_fwd_product(args));
-}
-
-Status moe_down_fwd_cpu(Exec *ex, const void *args) { return run(ex, moe_down_fwd_product(args)); }
-
-OpCost moe_up_bwd_input_cost(const void *args) { return cost(moe_up_bwd_input_product(args)); }
-
-size_t moe_up_bwd_input_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, moe_up_bwd_input_product(args));
-}
-
-Status moe_up_bwd_input_cpu(Exec *ex, const void *args)
-{
-    return run(ex, moe_up_bwd_input_product(args));
-}
-
-OP_PORTS(moe_down_fwd, IN(MoeDownFwd, act), IN(MoeDownFwd, w), IN(MoeDownFwd, offsets),
+OP_PORTS(moe_down_fwd, IN_QUANT(MoeDownFwd, act), IN_QUANT(MoeDownFwd, w), IN(MoeDownFwd, offsets),
          OUT(MoeDownFwd, out), ROWS(MoeDownFwd, rows));
 
-OP_PORTS(moe_up_bwd_input, IN(MoeUpBwdInput, dpre), IN(MoeUpBwdInput, w),
+OP_PORTS(moe_up_bwd_input, IN_QUANT(MoeUpBwdInput, dpre), IN_QUANT(MoeUpBwdInput, w),
          IN(MoeUpBwdInput, offsets), OUT(MoeUpBwdInput, dx), ROWS(MoeUpBwdInput, rows));

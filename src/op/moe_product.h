@@ -1,15 +1,33 @@
-/* moe_product: the experts' plain products, each kind for two ops, as both backends see them. */
+/* moe_product: the experts' products as both backends see them. Four ops multiply routed rows with
+ * the experts' weights and differ in what they do with the result, two sum over rows. */
 #ifndef OP_MOE_PRODUCT_H
 #define OP_MOE_PRODUCT_H
 
+#include "base/status.h"
 #include "op/moe.h"
 
-/* out_r = in_r W_e^T (turned) or in_r W_e, for the rows r of expert e. */
+/* What is done with a row of a product. */
+typedef enum MoeEpilogue { MOE_STORE, MOE_SWIGLU, MOE_SWIGLU_BACKWARD } MoeEpilogue;
+
+/* c_r = in[row_token[r]] W_e^T (turned) or in[row_token[r]] W_e, for the rows r of expert e. */
 typedef struct MoeProduct {
-    const char *op;
-    const Tensor *in, *w, *offsets, *out;
+    const char *op, *in_port;
+    const Quant *in, *w;
+    const Tensor *offsets;
+    const Tensor *row_token; /* NULL: `in` has a row for each routed row */
     const Rows *rows;
+    int64_t I, O; /* columns of in and of c */
     bool turned;
+    const Tensor *result; /* one that is written: it has a row for each routed row, and type act */
+    const Tensor *out;    /* c goes there as it is if it may; NULL: it is nowhere in memory */
+    const Tensor *zeroed; /* set to 0 before: not every row writes its place; NULL: none */
+    double row_bytes;     /* of everything but in and w, for each routed row */
+    const void *args;     /* of the op */
+    MoeEpilogue epilogue;
+    /* On the CPU: the op's other tensors fit R routed rows; f32 row r of c becomes results. NULL
+     * with MOE_STORE. */
+    Status (*check)(const void *args, int64_t R);
+    Status (*finish)(const void *args, int64_t r, const float *c);
 } MoeProduct;
 
 /* The weight gradients, one sum seen from two sides. One operand has width D and is read by token
@@ -18,23 +36,11 @@ typedef struct MoeProduct {
  *   dW1_e (2F, D) += sum over r of dpre_r^T x[row_token[r]]        D: columns of the result
  *   dW2_e (D, F)  += sum over r of dy[row_token[r]]^T wact_r       D: its rows (token_first) */
 typedef struct MoeSum {
-    const char *op;
-    const Tensor *by_token, *by_row, *offsets, *row_token, *dw;
+    const char *op, *token_port, *row_port;
+    const Quant *by_token, *by_row;
+    const Tensor *offsets, *row_token, *dw;
     const Rows *rows;
     bool token_first;
 } MoeSum;
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-MoeProduct moe_down_fwd_product(const MoeDownFwd *a);
-MoeProduct moe_up_bwd_input_product(const MoeUpBwdInput *a);
-MoeSum moe_up_bwd_weight_sum(const MoeUpBwdWeight *a);
-MoeSum moe_down_bwd_weight_sum(const MoeDownBwdWeight *a);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

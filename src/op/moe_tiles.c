@@ -125,7 +125,7 @@ Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, cons
                   void *buffer, MoeRead *out)
 {
     int64_t D = tensor_cols(t), N = tensor_elems(t) / D;
-    if (row_token->data == NULL) {
+    if (row_token == NULL || row_token->data == NULL) {
         *out = (MoeRead){ tensor_at(t, tile->first * D + tile->col), D };
         return OK;
     }
@@ -158,13 +158,14 @@ Status moe_rows_check(const char *op, const Tensor *offsets, const Tensor *row_t
                     (long long)rows->bound, (long long)R);
     }
     int64_t reads = N; /* rows that can be named */
-    if (row_token->data != NULL) {
+    bool gathers = row_token != NULL && row_token->data != NULL;
+    if (gathers) {
         TRY(op_expect(op, "row_token", row_token, -1, -1, DTYPE_I32));
         reads = tensor_elems(row_token);
     }
     if (reads < rows->bound) {
         return FAIL(ERR_SHAPE, "%s: %lld rows, but %s has only %lld", op, (long long)rows->bound,
-                    row_token->data == NULL ? "what they read" : "row_token", (long long)reads);
+                    gathers ? "row_token" : "what they read", (long long)reads);
     }
     return OK;
 }

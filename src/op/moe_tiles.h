@@ -54,7 +54,7 @@ typedef struct MoeRead {
 } MoeRead;
 
 /* Rows [tile->first, + tile->n) of columns [tile->col, + tile->cols) of t (x, D), which row_token
- * names; without row_token, row r is t's own. `buffer` holds n * cols elements. */
+ * names; without row_token (NULL, or no data), row r is t's own. `buffer` holds n * cols elements. */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
 
@@ -72,13 +72,14 @@ static inline double moe_rows_expected(const Rows *rows)
     return rows->expected > 0 ? rows->expected : (double)rows->bound;
 }
 
-/* Of the products of all experts with matrices of I x O. */
-static inline OpCost moe_product_cost(double rows, Dtype dtype, double I, double O, double bytes)
+/* Of the products of all experts with matrices of I x O; `operand`: one that is multiplied. */
+static inline OpCost moe_rows_cost(double rows, const Quant *operand, double I, double O,
+                                   double bytes)
 {
     return (OpCost){ .flops = rows * 2 * I * O,
                      .bytes = bytes,
                      .work = WORK_GROUPED,
-                     .dtype = dtype,
+                     .dtype = operand->data.dtype,
                      .size = I < O ? I : O };
 }
 

@@ -1,115 +1,55 @@
-/*
- * The experts' first product, with its gather in front and SwiGLU behind. Both run on a tile of
- * rows while it is in the cache: the product leaves the pre-activation in f32, from which act is
- * made; in bf16 the pre-activation is rounded on its way out.
- */
+/* The experts' first product: SwiGLU stands behind it (moe_product.c). In bf16 the pre-activation is
+ * rounded on its way out, and act is made of what it was before. */
 #include "op/cpu_math.h"
-#include "op/gemm.h"
-#include "op/moe.h"
+#include "op/moe_product.h"
 #include "op/moe_tiles.h"
-#include "op/op.h"
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-static double bytes_of(const Tensor *t) { return (double)tensor_bytes(t); }
-
-/* forward   pre_r = x[row_token[r]] W1_e^T,  act_r = silu(pre_r[:F]) * pre_r[F:] */
-
-/* A thread's scratch. */
-typedef struct FwdSpace {
-    size_t pre, gemm, total; /* the gathered rows come first */
-} FwdSpace;
-
-static GemmArgs fwd_product(const MoeUpFwd *a, int64_t rows)
+/* act_r = silu(pre_r[:F]) * pre_r[F:] */
+static Status finish(const void *args, int64_t row, const float *pre)
 {
-    int64_t D = tensor_cols(&a->x), F = tensor_cols(&a->act);
-    GemmArgs g = { .m = rows, .n = 2 * F, .k = D, .lda = D, .ldb = D, .ldc = 2 * F };
-    g.trans_b = true;
-    g.a_type = g.b_type = a->x.dtype, g.c_type = DTYPE_F32;
-    return g;
-}
-
-static FwdSpace fwd_space(const Exec *ex, const MoeUpFwd *a)
-{
-    GemmArgs g = fwd_product(a, moe_tile_rows(&a->rows));
-    size_t elems = (size_t)(g.m * g.n), gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
-    FwdSpace s = { .pre = a->row_token.data == NULL ? 0 : arena_rounded(gathered) };
-    s.gemm = s.pre + (g.a_type == DTYPE_F32 ? 0 : arena_rounded(elems * sizeof(float)));
-    s.total = s.gemm + arena_rounded(gemm_workspace(ex, &g));
-    return s;
-}
-
-static void swiglu_row(const float *pre, const Tensor *act, int64_t row)
-{
-    int64_t F = tensor_cols(act);
+    const MoeUpFwd *a = args;
+    int64_t F = tensor_cols(&a->act);
     for (int64_t first = 0; first < F; first += PIECE) {
         int64_t n = F - first < PIECE ? F - first : PIECE;
         const float *gate = pre + first, *up = pre + F + first;
-        float buffer[PIECE], *y = row_open(act, row * F + first, buffer);
+        float buffer[PIECE], *y = row_open(&a->act, row * F + first, buffer);
 #pragma omp simd
         for (int64_t f = 0; f < n; f++) y[f] = gate[f] / (1 + exp_f32(-gate[f])) * up[f];
-        row_store(act, row * F + first, n, y);
+        row_store(&a->act, row * F + first, n, y);
     }
-}
-
-static Status fwd_tile(Exec *ex, const void *args, const MoeTile *tile, char *space)
-{
-    const MoeUpFwd *a = args;
-    FwdSpace s = fwd_space(ex, a);
-    GemmArgs g = fwd_product(a, tile->n);
-    MoeTile rows = *tile;
-    rows.cols = g.k;
-    MoeRead x;
-    TRY(moe_gather("moe_up_fwd", &a->x, &a->row_token, &rows, space, &x));
-    float *pre = row_open(&a->pre, tile->first * g.n, (float *)(void *)(space + s.pre));
-    g.a = x.data, g.lda = x.ld;
-    g.b = tensor_at(&a->w, tile->expert * g.n * g.k);
-    g.c = pre;
-    TRY(gemm_run(ex, &g, space + s.gemm));
-    for (int64_t r = 0; r < tile->n; r++) {
-        swiglu_row(pre + r * g.n, &a->act, tile->first + r);
-        row_store(&a->pre, (tile->first + r) * g.n, g.n, pre + r * g.n);
-    }
+    row_store(&a->pre, row * 2 * F, 2 * F, pre);
     return OK;
 }
 
-Status moe_up_fwd_cpu(Exec *ex, const void *args)
+static Status check(const void *args, int64_t R)
 {
     const MoeUpFwd *a = args;
-    MoeTiles t = { "moe_up_fwd", a, &a->offsets, &a->rows, 0, fwd_tile, fwd_space(ex, a).total };
-    TRY(moe_tiles_run(ex, &t));
-    return OK;
+    TRY(op_expect("moe_up_fwd", "pre", &a->pre, R, 2 * tensor_cols(&a->act), a->act.dtype));
+    return op_expect_act("moe_up_fwd", "act", &a->act, R, tensor_cols(&a->act));
 }
 
-size_t moe_up_fwd_workspace(const Exec *ex, const void *args)
+MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
 {
-    return (size_t)ex->threads * fwd_space(ex, args).total;
+    return (MoeProduct){ .op = "moe_up_fwd",
+                         .in_port = "x",
+                         .in = &a->x,
+                         .w = &a->w,
+                         .offsets = &a->offsets,
+                         .row_token = &a->row_token,
+                         .rows = &a->rows,
+                         .I = tensor_cols(&a->x.data),
+                         .O = 2 * tensor_cols(&a->act),
+                         .turned = true,
+                         .result = &a->act,
+                         .out = &a->pre,
+                         .row_bytes = moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->act, 1),
+                         .args = a,
+                         .epilogue = MOE_SWIGLU,
+                         .check = check,
+                         .finish = finish };
 }
 
-Status moe_up_fwd_check(const void *args)
-{
-    const MoeUpFwd *a = args;
-    const char *op = "moe_up_fwd";
-    int64_t E = tensor_elems(&a->offsets) - 1, D = tensor_cols(&a->x), F = tensor_cols(&a->act);
-    TRY(moe_dims_check(op, E, F, D));
-    int64_t R = tensor_elems(&a->act) / F;
-    TRY(op_expect_act(op, "x", &a->x, -1, D));
-    TRY(op_expect(op, "w", &a->w, E * 2 * F, D, a->x.dtype));
-    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->x.dtype));
-    TRY(op_expect(op, "act", &a->act, R, F, a->x.dtype));
-    return moe_rows_check(op, &a->offsets, &a->row_token, &a->rows, R, tensor_elems(&a->x) / D);
-}
-
-/* x once (a gather out of the cache is not counted again), all experts' weights, and the rows. */
-OpCost moe_up_fwd_cost(const void *args)
-{
-    const MoeUpFwd *a = args;
-    double rows = moe_rows_expected(&a->rows);
-    double D = (double)tensor_cols(&a->x), F = (double)tensor_cols(&a->act);
-    return moe_product_cost(rows, a->w.dtype, D, 2 * F,
-                            bytes_of(&a->x) + bytes_of(&a->w) + moe_rows_bytes(&a->pre, rows) +
-                                moe_rows_bytes(&a->act, rows));
-}
-
-OP_PORTS(moe_up_fwd, IN(MoeUpFwd, x), IN(MoeUpFwd, w), IN(MoeUpFwd, offsets),
+OP_PORTS(moe_up_fwd, IN_QUANT(MoeUpFwd, x), IN_QUANT(MoeUpFwd, w), IN(MoeUpFwd, offsets),
          IN_OPT(MoeUpFwd, row_token), OUT(MoeUpFwd, pre), OUT(MoeUpFwd, act), ROWS(MoeUpFwd, rows));

@@ -6,41 +6,56 @@
 #include "op/moe_product.h"
 #include "op/moe_tiles.h"
 
-MoeSum moe_up_bwd_weight_sum(const MoeUpBwdWeight *a)
+MoeSum moe_up_bwd_weight_view(const MoeUpBwdWeight *a)
 {
-    return (MoeSum){ "moe_up_bwd_weight", &a->x,  &a->dpre, &a->offsets,
-                     &a->row_token,       &a->dw, &a->rows, false };
+    return (MoeSum){ .op = "moe_up_bwd_weight",
+                     .token_port = "x",
+                     .by_token = &a->x,
+                     .row_port = "dpre",
+                     .by_row = &a->dpre,
+                     .offsets = &a->offsets,
+                     .row_token = &a->row_token,
+                     .dw = &a->dw,
+                     .rows = &a->rows };
 }
 
-MoeSum moe_down_bwd_weight_sum(const MoeDownBwdWeight *a)
+MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 {
-    return (MoeSum){ "moe_down_bwd_weight", &a->dy, &a->wact, &a->offsets,
-                     &a->row_token,         &a->dw, &a->rows, true };
+    return (MoeSum){ .op = "moe_down_bwd_weight",
+                     .token_port = "dy",
+                     .by_token = &a->dy,
+                     .row_port = "wact",
+                     .by_row = &a->wact,
+                     .offsets = &a->offsets,
+                     .row_token = &a->row_token,
+                     .dw = &a->dw,
+                     .rows = &a->rows,
+                     .token_first = true };
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
 static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
 {
-    int64_t D = tensor_cols(s->by_token), F = tensor_cols(s->by_row); /* 2F for dW1 */
+    int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data); /* 2F for dW1 */
     GemmArgs g = { .k = rows, .trans_a = true, .beta = 1 };
     g.m = s->token_first ? cols : F, g.lda = g.m;
     g.n = s->token_first ? F : cols, g.ldb = g.n;
     g.ldc = s->token_first ? F : D;
-    g.a_type = g.b_type = s->by_row->dtype, g.c_type = DTYPE_F32;
+    g.a_type = g.b_type = s->by_row->data.dtype, g.c_type = DTYPE_F32;
     return g;
 }
 
 /* The gathered rows; behind them stands what the product wants. */
 static size_t gather_bytes(const MoeSum *s)
 {
-    int64_t elems = moe_tile_cols(tensor_cols(s->by_token)) * moe_chunk_rows(s->rows);
-    size_t bytes = (size_t)elems * dtype_bytes(s->by_token->dtype);
+    int64_t elems = moe_tile_cols(tensor_cols(&s->by_token->data)) * moe_chunk_rows(s->rows);
+    size_t bytes = (size_t)elems * dtype_bytes(s->by_token->data.dtype);
     return s->row_token->data == NULL ? 0 : arena_rounded(bytes);
 }
 
 static size_t space_bytes(const Exec *ex, const MoeSum *s)
 {
-    int64_t cols = moe_tile_cols(tensor_cols(s->by_token));
+    int64_t cols = moe_tile_cols(tensor_cols(&s->by_token->data));
     GemmArgs g = product(s, cols, moe_chunk_rows(s->rows));
     return gather_bytes(s) + arena_rounded(gemm_workspace(ex, &g));
 }
@@ -48,16 +63,16 @@ static size_t space_bytes(const Exec *ex, const MoeSum *s)
 static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeSum *s = args;
-    int64_t D = tensor_cols(s->by_token), F = tensor_cols(s->by_row);
+    int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data);
     int64_t most = moe_chunk_rows(s->rows), end = tile->first + tile->n;
     int64_t column = s->token_first ? tile->col * F : tile->col;
     MoeTile chunk = *tile;
     for (; chunk.first < end; chunk.first += most) {
         chunk.n = end - chunk.first < most ? end - chunk.first : most;
         GemmArgs g = product(s, tile->cols, chunk.n);
-        const void *by_row = tensor_at(s->by_row, chunk.first * F);
+        const void *by_row = tensor_at(&s->by_row->data, chunk.first * F);
         MoeRead by_token;
-        TRY(moe_gather(s->op, s->by_token, s->row_token, &chunk, space, &by_token));
+        TRY(moe_gather(s->op, &s->by_token->data, s->row_token, &chunk, space, &by_token));
         g.a = s->token_first ? by_token.data : by_row;
         g.b = s->token_first ? by_row : by_token.data;
         *(s->token_first ? &g.lda : &g.ldb) = by_token.ld;
@@ -67,78 +82,44 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     return OK;
 }
 
-static Status run(Exec *ex, MoeSum s)
+Status moe_weight_cpu(Exec *ex, const MoeSum *s)
 {
-    MoeTiles t = {
-        s.op, &s, s.offsets, s.rows, tensor_cols(s.by_token), tile_run, space_bytes(ex, &s)
-    };
+    int64_t D = tensor_cols(&s->by_token->data);
+    MoeTiles t = { s->op, s, s->offsets, s->rows, D, tile_run, space_bytes(ex, s) };
     return moe_tiles_run(ex, &t);
 }
 
-static size_t workspace(const Exec *ex, MoeSum s)
+size_t moe_weight_workspace(const Exec *ex, const MoeSum *s)
 {
-    return (size_t)ex->threads * space_bytes(ex, &s);
+    return (size_t)ex->threads * space_bytes(ex, s);
 }
 
-static OpCost cost(MoeSum s)
+OpCost moe_weight_cost(const MoeSum *s)
 {
-    double rows = moe_rows_expected(s.rows);
-    double D = (double)tensor_cols(s.by_token), F = (double)tensor_cols(s.by_row);
-    return moe_product_cost(rows, s.by_row->dtype, D, F,
-                            moe_rows_bytes(s.by_row, rows) + (double)tensor_bytes(s.by_token) +
-                                2 * (double)tensor_bytes(s.dw));
+    double rows = moe_rows_expected(s->rows);
+    double D = (double)tensor_cols(&s->by_token->data), F = (double)tensor_cols(&s->by_row->data);
+    return moe_rows_cost(rows, s->by_row, D, F,
+                         quant_rows_bytes(s->by_row, rows) + quant_bytes(s->by_token) +
+                             2 * (double)tensor_bytes(s->dw));
 }
 
-static Status check(MoeSum s, const char *by_token, const char *by_row)
+Status moe_weight_check(const MoeSum *s)
 {
-    int64_t D = tensor_cols(s.by_token), F = tensor_cols(s.by_row), E = tensor_elems(s.offsets) - 1;
-    TRY(moe_dims_check(s.op, E, F, D));
-    int64_t R = tensor_elems(s.by_row) / F, N = tensor_elems(s.by_token) / D;
-    TRY(op_expect_act(s.op, by_token, s.by_token, N, D));
-    TRY(op_expect(s.op, by_row, s.by_row, R, F, s.by_token->dtype));
-    TRY(moe_rows_check(s.op, s.offsets, s.row_token, s.rows, R, N));
-    int64_t rows = s.token_first ? D : F;
-    return op_expect(s.op, "dw", s.dw, E * rows, D + F - rows, DTYPE_F32);
+    const Tensor *by_token = &s->by_token->data, *by_row = &s->by_row->data;
+    int64_t D = tensor_cols(by_token), F = tensor_cols(by_row), E = tensor_elems(s->offsets) - 1;
+    TRY(moe_dims_check(s->op, E, F, D));
+    int64_t R = tensor_elems(by_row) / F, N = tensor_elems(by_token) / D;
+    TRY(quant_expect(s->op, s->token_port, s->by_token, N, D, by_token->dtype, QUANT_PLAIN));
+    TRY(quant_expect(s->op, s->row_port, s->by_row, R, F, by_token->dtype, QUANT_PLAIN));
+    TRY(moe_rows_check(s->op, s->offsets, s->row_token, s->rows, R, N));
+    int64_t rows = s->token_first ? D : F;
+    return op_expect(s->op, "dw", s->dw, E * rows, D + F - rows, DTYPE_F32);
 }
 
-Status moe_up_bwd_weight_check(const void *args)
-{
-    return check(moe_up_bwd_weight_sum(args), "x", "dpre");
-}
-
-Status moe_down_bwd_weight_check(const void *args)
-{
-    return check(moe_down_bwd_weight_sum(args), "dy", "wact");
-}
-
-OpCost moe_up_bwd_weight_cost(const void *args) { return cost(moe_up_bwd_weight_sum(args)); }
-
-size_t moe_up_bwd_weight_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, moe_up_bwd_weight_sum(args));
-}
-
-Status moe_up_bwd_weight_cpu(Exec *ex, const void *args)
-{
-    return run(ex, moe_up_bwd_weight_sum(args));
-}
-
-OpCost moe_down_bwd_weight_cost(const void *args) { return cost(moe_down_bwd_weight_sum(args)); }
-
-size_t moe_down_bwd_weight_workspace(const Exec *ex, const void *args)
-{
-    return workspace(ex, moe_down_bwd_weight_sum(args));
-}
-
-Status moe_down_bwd_weight_cpu(Exec *ex, const void *args)
-{
-    return run(ex, moe_down_bwd_weight_sum(args));
-}
-
-OP_PORTS(moe_up_bwd_weight, IN(MoeUpBwdWeight, dpre), IN(MoeUpBwdWeight, x),
+OP_PORTS(moe_up_bwd_weight, IN_QUANT(MoeUpBwdWeight, dpre), IN_QUANT(MoeUpBwdWeight, x),
          IN(MoeUpBwdWeight, offsets), IN_OPT(MoeUpBwdWeight, row_token), ADD(MoeUpBwdWeight, dw),
          ROWS(MoeUpBwdWeight, rows));
 
-OP_PORTS(moe_down_bwd_weight, IN(MoeDownBwdWeight, dy), IN(MoeDownBwdWeight, wact),
+OP_PORTS(moe_down_bwd_weight, IN_QUANT(MoeDownBwdWeight, dy), IN_QUANT(MoeDownBwdWeight, wact),
          IN(MoeDownBwdWeight, offsets), IN_OPT(MoeDownBwdWeight, row_token),
          ADD(MoeDownBwdWeight, dw), ROWS(MoeDownBwdWeight, rows));

@@ -9,34 +9,52 @@
 
 using namespace grouped;
 
-template <typename Type, bool ON_MMA, bool TOKEN_FIRST> struct WeightSum {
-    typedef Type T;
-    static constexpr bool MMA = ON_MMA, SUMS = true, DOTS = false;
+/* A is the operand that gives the rows of the result, B its columns; the result is f32. */
+template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
+    typedef typename Types::A A;
+    typedef typename Types::B B;
+    typedef typename std::conditional<TOKEN_FIRST, A, B>::type Token;
+    typedef typename std::conditional<TOKEN_FIRST, B, A>::type Row;
+    static constexpr bool MMA = Types::MMA, SUMS = true, DOTS = false;
     static constexpr bool A_ALONG = false, B_ALONG = false;
     Groups groups;
     int64_t m, n;
-    const T *by_token, *by_row;
+    Operand<Token> by_token;
+    Operand<Row> by_row;
     const int32_t *row_token; /* or NULL */
     float *dw;
 
-    __device__ __forceinline__ View<T> token_view(const GroupTile &t, int64_t col,
-                                                  int64_t width) const
+    explicit WeightSum(const MoeSum &s)
+        : groups(groups_of(s.offsets, s.rows)), by_token(*s.by_token), by_row(*s.by_row),
+          row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data)
     {
-        if (row_token == NULL) return row_view(by_token, t, col, width);
-        return { by_token + col, width, row_token + t.first, t.rows, width - col, 0 };
+        m = TOKEN_FIRST ? by_token.ld : by_row.ld, n = TOKEN_FIRST ? by_row.ld : by_token.ld;
     }
-    __device__ __forceinline__ View<T> row_view(const T *data, const GroupTile &t, int64_t col,
-                                                int64_t width) const
+
+    __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col) const
     {
-        return { data + t.first * width + col, width, NULL, t.rows, width - col, 0 };
+        if (row_token == NULL) return rows_of(by_token, t, col);
+        return by_token.view(0, col, row_token + t.first, t.rows, by_token.ld - col, 0);
     }
-    __device__ __forceinline__ View<T> a(const GroupTile &t) const
+    template <typename T>
+    __device__ __forceinline__ View<T> rows_of(const Operand<T> &x, const GroupTile &t,
+                                               int64_t col) const
     {
-        return TOKEN_FIRST ? token_view(t, t.row, m) : row_view(by_row, t, t.row, m);
+        return x.view(t.first, col, NULL, t.rows, x.ld - col, 0);
     }
-    __device__ __forceinline__ View<T> b(const GroupTile &t) const
+    __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
-        return TOKEN_FIRST ? row_view(by_row, t, t.col, n) : token_view(t, t.col, n);
+        if constexpr (TOKEN_FIRST)
+            return token_view(t, t.row);
+        else
+            return rows_of(by_row, t, t.row);
+    }
+    __device__ __forceinline__ View<B> b(const GroupTile &t) const
+    {
+        if constexpr (TOKEN_FIRST)
+            return rows_of(by_row, t, t.col);
+        else
+            return token_view(t, t.col);
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &t) const { return t.rows; }
 
@@ -56,27 +74,13 @@ template <typename Type, bool ON_MMA, bool TOKEN_FIRST> struct WeightSum {
 
 template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
-    int64_t D = tensor_cols(s.by_token), F = tensor_cols(s.by_row); /* 2F for dW1 */
-    return by_kernel(s.by_row->dtype, { s.by_token->data, s.by_row->data, s.dw->data }, { D, F },
-                     [&](auto t, auto mma) {
-                         typedef decltype(t) T;
-                         WeightSum<T, mma, TOKEN_FIRST> p = {};
-                         p.groups = groups_of(s.offsets, s.rows);
-                         p.m = TOKEN_FIRST ? D : F, p.n = TOKEN_FIRST ? F : D;
-                         p.by_token = (const T *)s.by_token->data,
-                         p.by_row = (const T *)s.by_row->data;
-                         p.row_token = (const int32_t *)s.row_token->data,
-                         p.dw = (float *)s.dw->data;
-                         return launch(ex, s.op, p);
-                     });
+    const Quant *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
+    return by_kernel(
+        *a, *b, { s.dw->data }, { tensor_cols(&a->data), tensor_cols(&b->data) },
+        [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
 }
 
-extern "C" Status moe_up_bwd_weight_cuda(struct Exec *ex, const void *args)
+extern "C" Status moe_weight_cuda(struct Exec *ex, const MoeSum *s)
 {
-    return run<false>(ex, moe_up_bwd_weight_sum((const MoeUpBwdWeight *)args));
-}
-
-extern "C" Status moe_down_bwd_weight_cuda(struct Exec *ex, const void *args)
-{
-    return run<true>(ex, moe_down_bwd_weight_sum((const MoeDownBwdWeight *)args));
+    return s->token_first ? run<true>(ex, *s) : run<false>(ex, *s);
 }

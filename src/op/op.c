@@ -1,5 +1,8 @@
 #include "op/op.h"
 
+#include "op/moe_product.h"
+#include "op/product.h"
+
 const char *const op_work_names[WORK_COUNT] = {
     [WORK_MEMORY] = "memory",
     [WORK_GEMM] = "gemm",
@@ -9,9 +12,29 @@ const char *const op_work_names[WORK_COUNT] = {
     [WORK_COMM] = "links",
 };
 
-#define SPACE(stem, suffix) stem##suffix
-#define NONE(stem, suffix)  NULL
-#define SAME(stem, suffix)  stem##_workspace
+/* The functions of a family's op: the family's own, over what the arguments look like to it. Those
+ * that the table does not name call nothing and leave nothing behind. */
+/* clang-format off */
+#define OP(ID, Args, stem, space, cuda_space)
+#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
+    static inline Status stem##_check(const void *args)                                            \
+    { View view = stem##_view(args); return family##_check(&view); }                               \
+    static inline OpCost stem##_cost(const void *args)                                             \
+    { View view = stem##_view(args); return family##_cost(&view); }                                \
+    static inline size_t stem##_workspace(const Exec *ex, const void *args)                        \
+    { View view = stem##_view(args); return family##_workspace(ex, &view); }                       \
+    static inline size_t stem##_cuda_workspace(const Exec *ex, const void *args)                   \
+    { View view = stem##_view(args); return family##_cuda_workspace(ex, &view); }                  \
+    static inline Status stem##_cpu(Exec *ex, const void *args)                                    \
+    { View view = stem##_view(args); return family##_cpu(ex, &view); }                             \
+    static inline Status stem##_cuda(Exec *ex, const void *args)                                   \
+    { View view = stem##_view(args); return family##_cuda(ex, &view); }
+#include "op/ops.def"
+
+/* The words of ops.def; a CUDA workspace may be the CPU's. */
+#define SPACE(own, cpu) own
+#define SAME(own, cpu)  cpu
+#define NONE(own, cpu)  NULL
 #ifdef HAVE_CUDA
 #define CUDA_OP(function) function
 #else
@@ -19,21 +42,22 @@ const char *const op_work_names[WORK_COUNT] = {
 #endif
 
 static const OpDesc table[OP_ID_COUNT] = {
-/* clang-format off */
-#define OP(ID, Args, stem, space, cuda_space)                                                      \
-    { #stem, sizeof(Args), stem##_ports, stem##_check, stem##_cost, space(stem, _workspace),       \
-      stem##_cpu, CUDA_OP(stem##_cuda), CUDA_OP(cuda_space(stem, _cuda_workspace)) },
+#define ENTRY(Args, stem, space, cuda, cuda_space)                                                 \
+    { #stem, sizeof(Args), stem##_ports, stem##_check, stem##_cost,                                \
+      space(stem##_workspace, NULL), stem##_cpu, CUDA_OP(cuda),                                    \
+      CUDA_OP(cuda_space(stem##_cuda_workspace, stem##_workspace)) },
+#define OP(ID, Args, stem, space, cuda_space)      ENTRY(Args, stem, space, stem##_cuda, cuda_space)
+#define OP_HOST(ID, Args, stem, space, cuda_space) ENTRY(Args, stem, space, stem##_cpu, cuda_space)
 #include "op/ops.def"
-#undef OP
-    /* clang-format on */
 };
+/* clang-format on */
 
 const OpDesc *op_desc(OpId id) { return &table[id]; }
 
 static bool optional(PortDir dir)
 {
     return dir == PORT_IN_OPT || dir == PORT_OUT_OPT || dir == PORT_ADD_OPT ||
-           dir == PORT_OUT_PART_OPT;
+           dir == PORT_OUT_PART_OPT || dir == PORT_IN_SCALE;
 }
 
 Status op_run(Exec *ex, OpId id, const void *args)

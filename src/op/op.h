@@ -53,7 +53,8 @@ typedef enum PortDir {
     PORT_OUT_OPT,
     PORT_ADD_OPT,
     PORT_OUT_PART_OPT,
-    PORT_ROWS /* no tensor: a Rows, whose device pointer kernels read */
+    PORT_IN_SCALE, /* the scale of the Quant before it: there where that has scales */
+    PORT_ROWS      /* no tensor: a Rows, whose device pointer kernels read */
 } PortDir;
 
 typedef struct OpPort {
@@ -147,7 +148,6 @@ struct Exec {
 typedef enum OpId {
 #define OP(ID, Args, stem, space, cuda_space) OP_##ID,
 #include "op/ops.def"
-#undef OP
     OP_ID_COUNT
 } OpId;
 
@@ -168,19 +168,30 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     return (const Tensor *)(const void *)((const char *)args + p->offset);
 }
 
-/* What makes up op `stem`, to be found by its name: stem_ports, stem_check, stem_cost, stem_cpu and
+/* What makes up an op, to be found by its name: stem_ports, stem_check, stem_cost, stem_cpu and
  * stem_cuda, and its workspaces where ops.def says SPACE. It is called as
  * rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
- */
-#define OP(ID, Args, stem, space, cuda_space)                                                      \
+ * Of a family's op these are its ports and stem_view; the rest the family has once. */
+#define OP_CALL(ID, Args, stem)                                                                    \
     extern const OpPort stem##_ports[];                                                            \
+    static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
+#define OP(ID, Args, stem, space, cuda_space)                                                      \
+    OP_CALL(ID, Args, stem)                                                                        \
     OpCheck stem##_check;                                                                          \
     OpCostOf stem##_cost;                                                                          \
     OpSpace stem##_workspace, stem##_cuda_workspace;                                               \
-    OpRun stem##_cpu, stem##_cuda;                                                                 \
-    static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
+    OpRun stem##_cpu, stem##_cuda;
+#define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
+    OP_CALL(ID, Args, stem)                                                                        \
+    typedef struct View View;                                                                      \
+    View stem##_view(const Args *args);                                                            \
+    Status family##_check(const View *view);                                                       \
+    OpCost family##_cost(const View *view);                                                        \
+    size_t family##_workspace(const Exec *ex, const View *view);                                   \
+    size_t family##_cuda_workspace(const Exec *ex, const View *view);                              \
+    Status family##_cpu(Exec *ex, const View *view);                                               \
+    Status family##_cuda(Exec *ex, const View *view);
 #include "op/ops.def"
-#undef OP
 
 /* OP_PORTS(add, IN(Add, x), ADD(Add, y)); in the order in which generic code walks them. */
 /* clang-format off */
@@ -196,6 +207,13 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define ADD(Args, field)        PORT(Args, field, PORT_ADD)
 #define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
 #define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)
+/* A Quant is two ports: its data, which comes first in it, under the name of the field, and its
+ * scale. */
+#define QUANT(Args, field, dir_, scale_dir)                                                        \
+    PORT(Args, field, dir_),                                                                       \
+    { #field ".scale", offsetof(Args, field) + offsetof(Quant, scale), scale_dir }
+#define IN_QUANT(Args, field)   QUANT(Args, field, PORT_IN, PORT_IN_SCALE)
+#define OUT_QUANT(Args, field)  QUANT(Args, field, PORT_OUT, PORT_OUT)
 /* clang-format on */
 
 /* For costs: bytes of all tensors that are given, each once, but twice those that are added to. */

@@ -44,27 +44,10 @@ static __device__ __forceinline__ void store_flat(T *x, int64_t i, int64_t n, bo
 
 /* square_sum */
 
-static __device__ __forceinline__ double warp_sum_double(double v)
-{
-    for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, lane);
-    return v;
-}
-
-/* Sum over the block, in thread 0. */
-static __device__ __forceinline__ double block_sum_double(double v)
-{
-    __shared__ double room[32];
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    v = warp_sum_double(v);
-    if (lane == 0) room[warp] = v;
-    __syncthreads();
-    if (warp > 0) return 0;
-    return warp_sum_double(lane < (int)blockDim.x / 32 ? room[lane] : 0.0);
-}
-
 static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, double *part)
 {
     int64_t first = (int64_t)blockIdx.x * BLOCK + threadIdx.x * EACH;
+    __shared__ double room[32];
     double sum = 0;
 #pragma unroll 4
     for (int i = 0; i < BLOCK; i += THREADS * EACH) {
@@ -73,15 +56,16 @@ static __global__ void square_sum_kernel(const float *x, int64_t n, bool wide, d
 #pragma unroll
         for (int k = 0; k < EACH; k++) sum += (double)v[k] * (double)v[k];
     }
-    sum = block_sum_double(sum);
+    sum = block_sum(sum, room);
     if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }
 
 static __global__ void square_sum_join_kernel(const double *part, int64_t blocks, float *sum)
 {
+    __shared__ double room[32];
     double total = 0;
     for (int64_t b = threadIdx.x; b < blocks; b += JOIN_THREADS) total += part[b];
-    total = block_sum_double(total);
+    total = block_sum(total, room);
     if (threadIdx.x == 0) *sum += (float)total;
 }
 

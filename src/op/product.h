@@ -11,8 +11,17 @@
 #include "op/head.h"
 #include "op/linear.h"
 
+/* The three linear ops as one: the sides with I and with O columns, and the matrix between them. Of
+ * the two sides one is read and one written, or both are read and the matrix is added to. */
+typedef struct Linear {
+    const char *op, *x_port, *y_port, *w_port;
+    const Tensor *x, *y, *w; /* (N, I), (N, O), (O, I) */
+    const Tensor *r;         /* what is added to the side that is written; NULL: nothing */
+    enum { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } kind;
+} Linear;
+
 /*
- * The three linear ops as one: gemm's A is the operand with N rows, B the other. N is gemm's m, or
+ * Their product: gemm's A is the operand with N rows, B the other. N is gemm's m, or
  * its k where rows are summed over (the weight gradient).
  */
 typedef struct Product {
@@ -20,6 +29,13 @@ typedef struct Product {
     const void *r; /* what is added where beta is 1, laid out like c; NULL: c itself */
     bool sum_over_rows;
 } Product;
+
+/* A product whose operands differ in type is cut along N, so that the wide copies of a batch never
+ * exist as a whole. Bytes of these copies of a part, 0: the operand is used as it is. */
+typedef struct ProductCut {
+    int64_t rows; /* of N at a time */
+    size_t a_bytes, b_bytes, c_bytes;
+} ProductCut;
 
 /* The three products of tokens [first, first + n). Logits are rows of V floats; their gradient
  * takes their place, in x's type, so a row of it still begins every V floats. */
@@ -31,9 +47,21 @@ typedef struct HeadProducts {
 extern "C" {
 #endif
 
-Product linear_fwd_product(const LinearFwd *a);
-Product linear_bwd_input_product(const LinearBwdInput *a);
-Product linear_bwd_weight_product(const LinearBwdWeight *a);
+Product linear_product(const Linear *l);
+
+/* Parts of at most `most` rows. narrows: f32 operands cannot give a bf16 result, which is then made
+ * in f32 first. */
+ProductCut product_cut(const Product *p, int64_t most, bool narrows);
+
+/* Elements between the first row and the end of the last one that a product reads. */
+static inline int64_t product_a_elems(const GemmArgs *g)
+{
+    return (g->trans_a ? g->k : g->m) * g->lda;
+}
+static inline int64_t product_b_elems(const GemmArgs *g)
+{
+    return (g->trans_b ? g->n : g->k) * g->ldb;
+}
 
 /* Rows of N from `first` on, n of them. */
 Product product_rows(const Product *p, int64_t first, int64_t n);

@@ -1,5 +1,5 @@
 /*
- * All four kinds are one: the matrix is cut into blocks of height x width elements, one scale each.
+ * All kinds with scales are one: the matrix is cut into blocks of height x width elements, one scale each.
  * The largest magnitude is taken per row of a block first, because rows can be spread over threads
  * whatever the kind; a maximum does not care in which order it is taken, so no bit depends on the
  * threads.
@@ -10,6 +10,7 @@
 #include "op/op.h"
 
 #include <float.h>
+#include <stdio.h>
 
 enum {
     BLOCK = 128,
@@ -34,6 +35,7 @@ static Grid grid_of(QuantKind kind, int64_t n, int64_t d)
     if (kind == QUANT_TENSOR) g.height = n > 0 ? n : 1;
     g.rows = kind == QUANT_TENSOR ? 1 : pieces(n, g.height);
     g.cols = kind == QUANT_TENSOR || kind == QUANT_ROW ? 1 : pieces(d, g.width);
+    if (kind == QUANT_NONE) g.rows = g.cols = 0;
     return g;
 }
 
@@ -182,19 +184,68 @@ Status dequantize_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-static Status check(const char *op, const char *port, const Tensor *wide, const Quant *q)
+static const char *const kind_names[QUANT_KINDS] = {
+    [QUANT_NONE] = "plain",    [QUANT_TENSOR] = "one scale",  [QUANT_ROW] = "a scale a row",
+    [QUANT_1X128] = "1 x 128", [QUANT_128X128] = "128 x 128",
+};
+
+static Status refuse_kind(const char *op, const char *port, QuantKind kind, unsigned takes)
 {
+    char list[96] = "";
+    size_t used = 0;
+    for (int k = 0; k < QUANT_KINDS; k++) {
+        if ((takes >> k & 1) == 0) continue;
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "",
+                                 kind_names[k]);
+    }
+    bool known = (unsigned)kind < QUANT_KINDS;
+    return FAIL(ERR_UNSUPPORTED, "%s: %s is of kind %d (%s), the op takes: %s", op, port, (int)kind,
+                known ? kind_names[kind] : "there is no such kind", list);
+}
+
+Status quant_expect(const char *op, const char *port, const Quant *q, int64_t rows, int64_t cols,
+                    Dtype plain, unsigned takes)
+{
+    if ((unsigned)q->kind >= QUANT_KINDS || (takes >> q->kind & 1) == 0)
+        return refuse_kind(op, port, q->kind, takes);
+    if (q->kind == QUANT_NONE) {
+        if (q->scale.data != NULL)
+            return FAIL(ERR_ARG, "%s: %s is plain, but has scales", op, port);
+        TRY(op_expect(op, port, &q->data, rows, cols, plain));
+        return op_expect_act(op, port, &q->data, rows, cols);
+    }
     if (q->data.dtype != DTYPE_E4M3 && q->data.dtype != DTYPE_E5M2) {
-        return FAIL(ERR_SHAPE, "%s: quant.data is %s, wanted e4m3 or e5m2", op,
+        return FAIL(ERR_SHAPE, "%s: %s is %s, wanted e4m3 or e5m2", op, port,
                     dtype_name(q->data.dtype));
     }
-    if (q->kind > QUANT_128X128) {
-        return FAIL(ERR_ARG, "%s: the kind of scales is %d, outside 0 .. %d", op, (int)q->kind,
-                    (int)QUANT_128X128);
-    }
+    TRY(op_expect(op, port, &q->data, rows, cols, q->data.dtype));
     Grid g = grid_of_quant(q);
-    TRY(op_expect_act(op, port, wide, g.n, g.d));
-    return op_expect(op, "quant.scale", &q->scale, g.rows, g.cols, DTYPE_F32);
+    char scale[64];
+    (void)snprintf(scale, sizeof scale, "%s.scale", port);
+    return op_expect(op, scale, &q->scale, g.rows, g.cols, DTYPE_F32);
+}
+
+double quant_rows_bytes(const Quant *q, double rows)
+{
+    double bytes = rows * (double)tensor_cols(&q->data) * (double)dtype_bytes(q->data.dtype);
+    if (q->kind == QUANT_NONE) return bytes;
+    Grid g = grid_of_quant(q);
+    return bytes + rows / (double)g.n * (double)tensor_bytes(&q->scale);
+}
+
+double quant_bytes(const Quant *q)
+{
+    return (double)tensor_bytes(&q->data) +
+           (q->kind == QUANT_NONE ? 0 : (double)tensor_bytes(&q->scale));
+}
+
+Quant quant_plain(Tensor t) { return (Quant){ .data = t }; }
+
+static Status check(const char *op, const char *port, const Tensor *wide, const Quant *q)
+{
+    TRY(quant_expect(op, "quant", q, -1, -1, DTYPE_F32, QUANT_SCALED));
+    Grid g = grid_of_quant(q);
+    return op_expect_act(op, port, wide, g.n, g.d);
 }
 
 Status quantize_check(const void *args)
@@ -213,8 +264,7 @@ Status dequantize_check(const void *args)
 static OpCost cost(const Tensor *wide, const Quant *q)
 {
     return (OpCost){ .flops = (double)tensor_elems(wide),
-                     .bytes = (double)(tensor_bytes(wide) + tensor_bytes(&q->data) +
-                                       tensor_bytes(&q->scale)) };
+                     .bytes = (double)tensor_bytes(wide) + quant_bytes(q) };
 }
 
 OpCost quantize_cost(const void *args)
@@ -229,6 +279,6 @@ OpCost dequantize_cost(const void *args)
     return cost(&a->y, &a->quant);
 }
 
-OP_PORTS(quantize, IN(Quantize, x), OUT(Quantize, quant.data), OUT(Quantize, quant.scale));
+OP_PORTS(quantize, IN(Quantize, x), OUT_QUANT(Quantize, quant));
 
-OP_PORTS(dequantize, IN(Dequantize, quant.data), IN(Dequantize, quant.scale), OUT(Dequantize, y));
+OP_PORTS(dequantize, IN_QUANT(Dequantize, quant), OUT(Dequantize, y));

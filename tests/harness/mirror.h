@@ -139,7 +139,8 @@ static inline double mirror_limit(const OpDesc *op, const void *args, const Tens
 static inline Status mirror_outputs(const OpDesc *op, const void *args, const char *gpu_args)
 {
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
-        if (p->dir == PORT_IN || p->dir == PORT_IN_OPT || p->dir == PORT_ROWS) continue;
+        if (p->dir == PORT_IN || p->dir == PORT_IN_OPT || p->dir == PORT_IN_SCALE) continue;
+        if (p->dir == PORT_ROWS) continue;
         Tensor cpu = *op_port_tensor(p, args), gpu = cpu;
         if (cpu.data == NULL) continue;
         TRY(arena_alloc(&mirror.host, tensor_bytes(&gpu), &gpu.data));

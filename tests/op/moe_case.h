@@ -118,8 +118,8 @@ static inline Status moe_sort_run(OpTest *t, const Moe *m)
 
 static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
 {
-    return (MoeUpFwd){ .x = m->x,
-                       .w = m->w1,
+    return (MoeUpFwd){ .x = quant_plain(m->x),
+                       .w = quant_plain(m->w1),
                        .offsets = m->offsets,
                        .row_token = m->row_token,
                        .pre = m->pre,
@@ -129,15 +129,17 @@ static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
 
 static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
 {
-    return (MoeDownFwd){
-        .act = m->act_rows, .w = m->w2, .offsets = m->offsets, .out = m->out, .rows = m->rows
-    };
+    return (MoeDownFwd){ .act = quant_plain(m->act_rows),
+                         .w = quant_plain(m->w2),
+                         .offsets = m->offsets,
+                         .out = m->out,
+                         .rows = m->rows };
 }
 
 static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
 {
-    return (MoeDownBwdInput){ .dy = m->dy,
-                              .w = m->w2,
+    return (MoeDownBwdInput){ .dy = quant_plain(m->dy),
+                              .w = quant_plain(m->w2),
                               .pre = m->pre,
                               .offsets = m->offsets,
                               .row_token = m->row_token,
@@ -151,8 +153,8 @@ static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
 
 static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)
 {
-    return (MoeDownBwdWeight){ .dy = m->dy,
-                               .wact = m->wact,
+    return (MoeDownBwdWeight){ .dy = quant_plain(m->dy),
+                               .wact = quant_plain(m->wact),
                                .offsets = m->offsets,
                                .row_token = m->row_token,
                                .dw = m->dw2,
@@ -161,15 +163,17 @@ static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)
 
 static inline MoeUpBwdInput moe_up_bwd_input_of(const Moe *m)
 {
-    return (MoeUpBwdInput){
-        .dpre = m->dpre, .w = m->w1, .offsets = m->offsets, .dx = m->dx_rows, .rows = m->rows
-    };
+    return (MoeUpBwdInput){ .dpre = quant_plain(m->dpre),
+                            .w = quant_plain(m->w1),
+                            .offsets = m->offsets,
+                            .dx = m->dx_rows,
+                            .rows = m->rows };
 }
 
 static inline MoeUpBwdWeight moe_up_bwd_weight_of(const Moe *m)
 {
-    return (MoeUpBwdWeight){ .dpre = m->dpre,
-                             .x = m->x,
+    return (MoeUpBwdWeight){ .dpre = quant_plain(m->dpre),
+                             .x = quant_plain(m->x),
                              .offsets = m->offsets,
                              .row_token = m->row_token,
                              .dw = m->dw1,

@@ -41,7 +41,10 @@ static void bench_close(Bench *b)
     golden_close(&b->golden);
 }
 
-static bool is_input(const OpPort *p) { return p->dir == PORT_IN || p->dir == PORT_IN_OPT; }
+static bool is_input(const OpPort *p)
+{
+    return p->dir == PORT_IN || p->dir == PORT_IN_OPT || p->dir == PORT_IN_SCALE;
+}
 
 /* How many rows count is a setting of the test: no array. */
 static bool is_tensor(const OpPort *p) { return p->dir != PORT_ROWS; }

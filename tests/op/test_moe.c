@@ -576,7 +576,7 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     moe_open(&t, 1);
     Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
     MoeUpFwd up = moe_up_fwd_of(&m);
-    up.w = m.w2;
+    up.w = quant_plain(m.w2);
     CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "moe_up_fwd: w is (8, 33, 17) f32");
     up = moe_up_fwd_of(&m), up.rows.bound = 458;
     CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_SHAPE, "rows.bound is 458, the buffers have 457 rows");
@@ -588,6 +588,90 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     MoeDownBwdInput back = moe_down_bwd_input_of(&m);
     back.row_slot = (Tensor){ 0 };
     CHECK_FAILS(moe_down_bwd_input(&t.ex, back), ERR_SHAPE, "but weight has only 452");
+    optest_close(&t);
+}
+
+/* Operands with scales. */
+
+/* The tensor as 8-bit numbers with a scale for each block of 128 x 128; nothing reads them. */
+static Quant scaled(OpTest *t, Tensor like)
+{
+    Quant q = { .data = like, .kind = QUANT_128X128 };
+    int64_t rows, cols, d = tensor_cols(&like);
+    quant_scale_shape(q.kind, tensor_elems(&like) / d, d, &rows, &cols);
+    q.data.dtype = DTYPE_E4M3;
+    q.scale = optest_normal(t, DTYPE_F32, DIMS(rows, cols));
+    return q;
+}
+
+/* Each Quant among the arguments in turn; returns how many there are. */
+static int check_refused(OpTest *t, OpId id, const void *args)
+{
+    const OpDesc *op = op_desc(id);
+    _Alignas(16) char changed[2048];
+    int operands = 0;
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p[1].dir != PORT_IN_SCALE) continue;
+        char want[128];
+        memcpy(changed, args, op->args_bytes);
+        Quant *q = (Quant *)(void *)(changed + p->offset);
+        *q = scaled(t, q->data);
+        snprintf(want, sizeof want, "%s: %s is of kind 4 (128 x 128), the op takes: plain",
+                 op->name, p->name);
+        CHECK_FAILS(op_run(&t->ex, id, changed), ERR_UNSUPPORTED, want);
+        operands++;
+    }
+    return operands;
+}
+
+static void operands_with_scales_are_refused_by_name(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    MoeUpFwd up = moe_up_fwd_of(&m);
+    MoeDownFwd down = moe_down_fwd_of(&m);
+    MoeDownBwdInput down_input = moe_down_bwd_input_of(&m);
+    MoeUpBwdInput up_input = moe_up_bwd_input_of(&m);
+    MoeDownBwdWeight down_weight = moe_down_bwd_weight_of(&m);
+    MoeUpBwdWeight up_weight = moe_up_bwd_weight_of(&m);
+    CHECK_INT(check_refused(&t, OP_MOE_UP_FWD, &up), 2);
+    CHECK_INT(check_refused(&t, OP_MOE_DOWN_FWD, &down), 2);
+    CHECK_INT(check_refused(&t, OP_MOE_DOWN_BWD_INPUT, &down_input), 2);
+    CHECK_INT(check_refused(&t, OP_MOE_UP_BWD_INPUT, &up_input), 2);
+    CHECK_INT(check_refused(&t, OP_MOE_DOWN_BWD_WEIGHT, &down_weight), 2);
+    CHECK_INT(check_refused(&t, OP_MOE_UP_BWD_WEIGHT, &up_weight), 2);
+    up.w.scale = m.weight;
+    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_ARG, "moe_up_fwd: w is plain, but has scales");
+    up.w = (Quant){ 0 };
+    CHECK_FAILS(moe_up_fwd(&t.ex, up), ERR_ARG, "moe_up_fwd: w is not set");
+    optest_close(&t);
+}
+
+/* Operands are counted in the bytes of their own types, and with their scales: 3 x 1 blocks for the
+ * 8 * 33 rows of w2, a scale a row for those of act. */
+static void costs_count_operands_in_their_own_types(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    m.rows.expected = 300;
+    MoeDownFwd down = moe_down_fwd_of(&m);
+    double plain = op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes;
+    down.w = scaled(&t, m.w2);
+    OpCost c = op_desc(OP_MOE_DOWN_FWD)->cost(&down);
+    CHECK_INT(c.dtype, DTYPE_E4M3);
+    CHECK_NEAR(c.bytes, plain - 8 * 33 * 17 + 3 * 4, 0);
+    down.act = (Quant){ .data = m.act_rows, .kind = QUANT_ROW };
+    down.act.data.dtype = DTYPE_E4M3;
+    down.act.scale = optest_normal(&t, DTYPE_F32, DIMS(m.act_rows.dim[0], 1));
+    CHECK_NEAR(op_desc(OP_MOE_DOWN_FWD)->cost(&down).bytes,
+               plain - 8 * 33 * 17 + 3 * 4 - 300 * 17 + 300 * 4, 1e-9);
+    double ports = op_port_bytes(OP_MOE_DOWN_FWD, &down);
+    down.w.scale = (Tensor){ 0 };
+    CHECK_NEAR(ports - op_port_bytes(OP_MOE_DOWN_FWD, &down), 3 * 4, 0);
     optest_close(&t);
 }
 
@@ -637,6 +721,8 @@ int main(void)
         TEST(operations_are_counted_by_the_rows_that_are_expected),
         TEST(places_that_are_not_there_are_an_error),
         TEST(tensors_that_do_not_fit_are_an_error),
+        TEST(operands_with_scales_are_refused_by_name),
+        TEST(costs_count_operands_in_their_own_types),
         TEST(the_bias_moves_towards_experts_below_the_mean),
     };
     return TEST_RUN(tests);

@@ -231,10 +231,14 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
                    .quant = quant_make(&t, 2, 0, 2, 130) };
     a.quant.kind = QUANT_128X128;
     CHECK_FAILS(quantize(&t.ex, a), ERR_SHAPE, "quantize: quant.scale is (2, 2) f32");
-    a.quant.kind = (QuantKind)4;
-    CHECK_FAILS(quantize(&t.ex, a), ERR_ARG, "the kind of scales is 4, outside 0 .. 3");
+    a.quant.kind = (QuantKind)QUANT_KINDS;
+    CHECK_FAILS(quantize(&t.ex, a), ERR_UNSUPPORTED, "quant is of kind 5 (there is no such kind)");
+    a.quant.kind = QUANT_NONE;
+    CHECK_FAILS(quantize(&t.ex, a), ERR_UNSUPPORTED,
+                "quant is of kind 0 (plain), the op takes: one scale, a scale a row, 1 x 128, "
+                "128 x 128");
     a.quant = quant_make(&t, 2, 0, 2, 130), a.quant.data.dtype = DTYPE_U8;
-    CHECK_FAILS(quantize(&t.ex, a), ERR_SHAPE, "quant.data is u8, wanted e4m3 or e5m2");
+    CHECK_FAILS(quantize(&t.ex, a), ERR_SHAPE, "quant is u8, wanted e4m3 or e5m2");
     Dequantize b = { .quant = quant_make(&t, 2, 1, 2, 130),
                      .y = optest_poisoned(&t, DTYPE_F32, DIMS(2, 131)) };
     CHECK_FAILS(dequantize(&t.ex, b), ERR_SHAPE, "dequantize: y is (2, 131) f32");
