@@ -33,9 +33,10 @@ typedef struct ScheduleShape {
 
 /* One pass on one rank; the order of a rank is a list of these. */
 typedef struct Pass {
-    ActionKind kind; /* FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
-    int chunk, micro;
-    bool paired; /* a forward that runs together with the backward after it */
+    int micro;
+    short chunk;
+    unsigned char kind; /* an ActionKind: FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
+    bool paired;        /* a forward that runs together with the backward after it */
 } Pass;
 
 typedef struct Order {
