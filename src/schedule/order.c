@@ -20,10 +20,10 @@ static Pass next_pass(Hand *h, char letter, char chunk)
         return x;
     }
     int i = h->next[forward ? 0 : weight ? 2 : 1][c]++;
-    x.chunk = c;
+    x.chunk = (short)c;
     x.micro = h->two_ways ? 2 * i + c : i;
     if (chunk == '.') {
-        x.chunk = forward ? i % (p * v) / p : v - 1 - i % (p * v) / p;
+        x.chunk = (short)(forward ? i % (p * v) / p : v - 1 - i % (p * v) / p);
         x.micro = i / (p * v) * p + i % p;
     }
     return x;
@@ -112,7 +112,7 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
 
 static int source_of(const Program *like, Place at, ActionKind kind)
 {
-    Pass first = { .kind = kind, .chunk = at.chunk, .micro = at.chunk };
+    Pass first = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
     Place from = order_source(like, at, &first);
     int n = like->stages * like->chunks * like->micros;
     if (kind == ACTION_FORWARD) return from.rank < 0 ? -1 : order_index(like, from, 0);
@@ -198,7 +198,7 @@ static int under_way(const OrderTimes *t, const Order *o, Place at, bool forward
 
 OrderRings order_rings(const OrderTimes *t, const Order *o, Place at, ActionKind kind)
 {
-    Pass p = { .kind = kind, .chunk = at.chunk, .micro = at.chunk };
+    Pass p = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
     Place from = order_source(t->like, at, &p), to = order_target(t->like, at, &p);
     OrderRings n = { 0 };
     if (from.rank >= 0) n.in = under_way(t, o, at, kind == ACTION_FORWARD) + (from.rank != at.rank);
