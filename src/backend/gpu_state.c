@@ -1,10 +1,10 @@
 #include "backend/gpu_state.h"
 
+#include "base/library.h"
 #include "base/log.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
-#include <string.h>
 
 static const char LIBRARY[] = "libnvidia-ml.so.1";
 
@@ -35,44 +35,28 @@ int gpu_throttle_words(uint64_t mask, const char *out[GPU_REASONS_MAX])
     return n;
 }
 
-/* What is looked for in the library, in the order of struct Nvml. */
-static const struct {
-    size_t offset;
-    const char *name, *older; /* older: the name before driver 535, or NULL */
-    bool needed;
-} FUNCTION[] = {
-    { offsetof(Nvml, init), "nvmlInit_v2", NULL, true },
-    { offsetof(Nvml, shutdown), "nvmlShutdown", NULL, true },
-    { offsetof(Nvml, error_text), "nvmlErrorString", NULL, true },
-    { offsetof(Nvml, find), "nvmlDeviceGetHandleByPciBusId_v2", NULL, true },
-    { offsetof(Nvml, clock), "nvmlDeviceGetClockInfo", NULL, false },
-    { offsetof(Nvml, power), "nvmlDeviceGetPowerUsage", NULL, false },
-    { offsetof(Nvml, temperature), "nvmlDeviceGetTemperature", NULL, false },
-    { offsetof(Nvml, throttle), "nvmlDeviceGetCurrentClocksEventReasons",
-      "nvmlDeviceGetCurrentClocksThrottleReasons", false },
+static const LibraryCall CALLS[] = {
+    { "nvmlInit_v2", NULL, offsetof(Nvml, init), false },
+    { "nvmlShutdown", NULL, offsetof(Nvml, shutdown), false },
+    { "nvmlErrorString", NULL, offsetof(Nvml, error_text), false },
+    { "nvmlDeviceGetHandleByPciBusId_v2", NULL, offsetof(Nvml, find), false },
+    { "nvmlDeviceGetClockInfo", NULL, offsetof(Nvml, clock), true },
+    { "nvmlDeviceGetPowerUsage", NULL, offsetof(Nvml, power), true },
+    { "nvmlDeviceGetTemperature", NULL, offsetof(Nvml, temperature), true },
+    /* the older name is of drivers before 535 */
+    { "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons",
+      offsetof(Nvml, throttle), true },
 };
-
-enum { FUNCTIONS = sizeof FUNCTION / sizeof *FUNCTION };
 
 Status nvml_load(const char *library, GpuState *g)
 {
-    *g = (GpuState){ .library = dlopen(library, RTLD_NOW | RTLD_LOCAL) };
-    if (g->library == NULL)
-        return FAIL(ERR_UNSUPPORTED,
-                    "%s is in no folder where the loader looks; it comes with the NVIDIA driver",
-                    library);
-    for (int i = 0; i < FUNCTIONS; i++) {
-        void *at = dlsym(g->library, FUNCTION[i].name);
-        if (at == NULL && FUNCTION[i].older != NULL) at = dlsym(g->library, FUNCTION[i].older);
-        if (at == NULL && FUNCTION[i].needed) {
-            gpu_state_close(g);
-            return FAIL(ERR_UNSUPPORTED, "%s has no function %s", library, FUNCTION[i].name);
-        }
-        if (at == NULL) log_warn("%s has no function %s", library, FUNCTION[i].name);
-        /* ISO C converts no void * to a function; POSIX says that the bits are the same */
-        memcpy((char *)&g->nvml + FUNCTION[i].offset, &at, sizeof at);
-    }
-    return OK;
+    const Library l = { .file = library,
+                        .what = "clock, power and temperature of the GPU",
+                        .advice = "it comes with the NVIDIA driver",
+                        .call = CALLS,
+                        .calls = sizeof CALLS / sizeof *CALLS };
+    *g = (GpuState){ 0 };
+    return library_open(&l, &g->nvml, &g->library);
 }
 
 Status nvml_find(GpuState *g, const char *pci_bus_id)
@@ -94,7 +78,7 @@ Status nvml_find(GpuState *g, const char *pci_bus_id)
 
 void gpu_state_open(GpuState *g, const char *pci_bus_id)
 {
-    char why[256];
+    char why[800];
     Status s = nvml_load(LIBRARY, g);
     if (s == OK) s = nvml_find(g, pci_bus_id);
     if (s == OK) return;

@@ -77,7 +77,7 @@ static inline float widen(uint32_t code, Format f)
 /* The 24-bit significand is shifted down to the target's precision, further for a subnormal target,
  * and rounded by adding half less one plus the lowest kept bit. The carry of the rounding runs into
  * the exponent by itself. */
-static inline uint32_t narrow(float v, Format f, uint32_t overflow)
+static inline uint32_t narrow(float v, Format f)
 {
     uint32_t u = bits_of(v);
     uint32_t sign = u >> 31 << (f.bits - 1);
@@ -89,7 +89,7 @@ static inline uint32_t narrow(float v, Format f, uint32_t overflow)
     uint32_t odd = significand >> shift & 1u;
     uint32_t code = (significand + (1u << (shift - 1)) - 1u + odd) >> shift;
     code += exponent > lowest ? (uint32_t)(exponent - lowest) << f.mantissa_bits : 0;
-    code = code > f.largest ? overflow : code;
+    code = code > f.largest ? f.overflow : code;
     uint32_t payload = magnitude >> (23 - f.mantissa_bits) & ((1u << f.mantissa_bits) - 1);
     code = magnitude > 0x7F800000u ? f.nan | payload : code;
     return sign | code;
@@ -106,15 +106,7 @@ static inline uint16_t narrow_bf16(float v)
 }
 
 float f32_from_bf16(uint16_t v) { return widen_bf16(v); }
-float f32_from_f16(uint16_t v) { return widen(v, F16); }
-float f32_from_e4m3(uint8_t v) { return widen(v, E4M3); }
-float f32_from_e5m2(uint8_t v) { return widen(v, E5M2); }
 uint16_t bf16_from_f32(float v) { return narrow_bf16(v); }
-uint16_t f16_from_f32(float v) { return (uint16_t)narrow(v, F16, F16.overflow); }
-uint8_t e4m3_from_f32(float v) { return (uint8_t)narrow(v, E4M3, E4M3.overflow); }
-uint8_t e4m3_from_f32_sat(float v) { return (uint8_t)narrow(v, E4M3, E4M3.largest); }
-uint8_t e5m2_from_f32(float v) { return (uint8_t)narrow(v, E5M2, E5M2.overflow); }
-uint8_t e5m2_from_f32_sat(float v) { return (uint8_t)narrow(v, E5M2, E5M2.largest); }
 
 /* One loop a type, so that each is a straight run for the vectoriser.
  * NOLINTBEGIN(bugprone-macro-parentheses): types take none */
@@ -129,9 +121,9 @@ LOOP(f32_from_f16_n, uint16_t, float, widen(src[i], F16))
 LOOP(f32_from_e4m3_n, uint8_t, float, widen(src[i], E4M3))
 LOOP(f32_from_e5m2_n, uint8_t, float, widen(src[i], E5M2))
 LOOP(bf16_from_f32_n, float, uint16_t, narrow_bf16(src[i]))
-LOOP(f16_from_f32_n, float, uint16_t, narrow(src[i], F16, F16.overflow))
-LOOP(e4m3_from_f32_n, float, uint8_t, narrow(src[i], E4M3, E4M3.overflow))
-LOOP(e5m2_from_f32_n, float, uint8_t, narrow(src[i], E5M2, E5M2.overflow))
+LOOP(f16_from_f32_n, float, uint16_t, narrow(src[i], F16))
+LOOP(e4m3_from_f32_n, float, uint8_t, narrow(src[i], E4M3))
+LOOP(e5m2_from_f32_n, float, uint8_t, narrow(src[i], E5M2))
 /* NOLINTEND(bugprone-macro-parentheses) */
 
 void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n)

@@ -7,8 +7,8 @@
  *   E5M2  OCP 8-bit: bias 15, IEEE-like infinities and NaNs, largest 57344
  *   I32, I64, U8  integers, never converted
  *
- * Narrowing rounds to nearest, ties to even. Overflow goes to infinity, in E4M3 to NaN; the *_sat
- * variants clamp to the largest finite value (NaN stays NaN). Subnormals are exact both ways. */
+ * Narrowing rounds to nearest, ties to even. Overflow goes to infinity, in E4M3 to NaN. Subnormals
+ * are exact both ways. */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 
@@ -35,15 +35,7 @@ size_t dtype_bytes(Dtype t);
 const char *dtype_name(Dtype t); /* "f32", "bf16", "f16", "e4m3", "e5m2", "i32", "i64", "u8" */
 
 float f32_from_bf16(uint16_t v);
-float f32_from_f16(uint16_t v);
-float f32_from_e4m3(uint8_t v);
-float f32_from_e5m2(uint8_t v);
 uint16_t bf16_from_f32(float v);
-uint16_t f16_from_f32(float v);
-uint8_t e4m3_from_f32(float v);
-uint8_t e4m3_from_f32_sat(float v);
-uint8_t e5m2_from_f32(float v);
-uint8_t e5m2_from_f32_sat(float v);
 
 /* Convert n elements of a floating type. src and dst must not overlap. F32 to F32 copies. */
 void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n);

@@ -366,23 +366,35 @@ Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes
     return read_file(path, true, a, out, out_bytes);
 }
 
+Status file_open_read(File *f, const char *path)
+{
+    struct stat info = { 0 };
+    *f = (File){ 0 };
+    (void)snprintf(f->path, sizeof f->path, "%s", path);
+    return open_to_read(path, false, &f->fd, &info);
+}
+
+Status file_read(const File *f, uint64_t offset, void *out, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pread(f->fd, (char *)out + done, bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot_read(f->path);
+        if (n == 0)
+            return FAIL(ERR_FORMAT, "%s ends at byte %llu, %zu bytes from byte %llu were wanted",
+                        f->path, (unsigned long long)(offset + done), bytes,
+                        (unsigned long long)offset);
+        done += (size_t)n;
+    }
+    return OK;
+}
+
 Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
 {
-    int fd = -1;
-    struct stat info = { 0 };
-    TRY(open_to_read(path, false, &fd, &info));
-    size_t done = 0;
-    Status s = OK;
-    while (s == OK && done < bytes) {
-        ssize_t n = pread(fd, (char *)out + done, bytes - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) s = cannot_read(path);
-        if (n == 0)
-            s = FAIL(ERR_FORMAT, "%s ends at byte %llu, %zu bytes from byte %llu were wanted", path,
-                     (unsigned long long)(offset + done), bytes, (unsigned long long)offset);
-        if (n > 0) done += (size_t)n;
-    }
-    close(fd);
+    File f = { 0 };
+    TRY(file_open_read(&f, path));
+    Status s = file_read(&f, offset, out, bytes);
+    file_close(&f);
     return s;
 }
 

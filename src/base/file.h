@@ -50,6 +50,9 @@ Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes);
  * nothing, as when it was read before, or more than 1 GiB. */
 Status file_map_input(const char *path, FileMap *out);
 Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes);
+/* Some of its bytes. ERR_FORMAT: the file ends before them. */
+Status file_open_read(File *f, const char *path);
+Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
 Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);
 
 bool file_exists(const char *path);

@@ -142,3 +142,13 @@ void host_memory(const char *proc, const char *cgroups, HostMemory *out)
         line += *line == '\n';
     }
 }
+
+static size_t status_bytes(const char *key)
+{
+    char text[SMALL_BYTES];
+    uint64_t kib = 0;
+    return read_small("/proc/self", "status", text) && number_of(text, key, &kib) ? kib * 1024 : 0;
+}
+
+size_t process_peak_bytes(void) { return status_bytes("VmHWM:"); }
+size_t process_now_bytes(void) { return status_bytes("VmRSS:"); }

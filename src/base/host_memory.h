@@ -8,6 +8,7 @@
 #ifndef BASE_HOST_MEMORY_H
 #define BASE_HOST_MEMORY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { HOST_MEMORY_TEXT = 256 };
@@ -19,5 +20,9 @@ typedef struct HostMemory {
 
 /* `proc` is "/proc", `cgroups` is "/sys/fs/cgroup". What cannot be read limits nothing. */
 void host_memory(const char *proc, const char *cgroups, HostMemory *out);
+
+/* What the kernel says that this process has taken; 0 if it does not say. */
+size_t process_peak_bytes(void); /* VmHWM */
+size_t process_now_bytes(void);  /* VmRSS */
 
 #endif

@@ -1,16 +1,11 @@
-/* bench: how fast ops and training steps are on this machine, beside its own measured roof: a
- * matrix product and a copy (the best of 1024^3 and of 256 MiB on the CPU, on a GPU
- * train/peak.h's). Token ids are uniform, weights initialised as in training, times medians. */
+/* bench: how fast ops and training steps are on this machine, beside its own measured roof
+ * (train/peak.h). Token ids are uniform, weights initialised as in training, times medians. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
 #include "config/config.h"
+#include "train/peak.h"
 #include "train/train.h"
-
-typedef struct BenchRoof {
-    double flops; /* FLOP/s of a matrix product in the compute type */
-    double bytes; /* bytes read and written a second by a copy */
-} BenchRoof;
 
 /* A model, its engine and random batches: what both benches run. */
 typedef struct BenchModel {
@@ -32,17 +27,16 @@ void bench_close(BenchModel *m); /* safe on { 0 } */
 /* One step on new random tokens. */
 Status bench_run_step(BenchModel *m, double *seconds);
 
-Status bench_roof(const Config *c, BenchRoof *out);
+/* The GPU's name, or how many threads. */
+Status bench_machine(const Config *c, bool on_gpu, char out[CUDA_NAME_MAX]);
 
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
-/* The table of ops: every op that a training step of the model runs, then those that it does not.
- */
-Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
-/* The same on a GPU, a row for every shape: of a model with one layer of each kind, since an op
+/* The table of ops, a row for every shape. On the CPU every op that a training step of the model
+ * runs, then those that it does not. On a GPU of a model with one layer of each kind, since an op
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
-Status bench_ops_gpu(const Config *c, int64_t steps, Text *out);
+Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
 /* Tokens a second, spread of step times, memory; of all ranks together, told by rank 0. */
 Status bench_step(const Config *c, Comm *world, int64_t steps, Arena *a, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_EVENTS = 1 << 16, WARM_UP = 2, SETTINGS_MAX = 2 };
+enum { TRACE_EVENTS = 1 << 16, WARM_UP = 2 };
 
 typedef struct Rung {
     const char *name;
-    const char *settings[SETTINGS_MAX]; /* switched on here, and kept */
+    const char *setting; /* switched on here, and kept; NULL: none */
     bool gpu_only;
     bool no_waits; /* from here on the host does not wait after each op */
 } Rung;
@@ -24,11 +24,11 @@ static const char *const plain[] = { "run.executor=eager", "run.tune=false",
                                      "attention.kernel=plain" };
 
 static const Rung rungs[] = {
-    { "no host wait", { NULL }, true, true },
-    { "chunked loss", { "model.loss_chunk=2048" }, false, false },
-    { "timed products", { "run.tune=true" }, true, false },
-    { "cuDNN attention", { "attention.kernel=auto" }, true, false },
-    { "one graph", { "run.executor=captured" }, true, false },
+    { "no host wait", NULL, true, true },
+    { "chunked loss", "model.loss_chunk=2048", false, false },
+    { "timed products", "run.tune=true", true, false },
+    { "cuDNN attention", "attention.kernel=auto", true, false },
+    { "one graph", "run.executor=captured", true, false },
 };
 
 typedef struct Row {
@@ -119,8 +119,7 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
         const Rung *r = &rungs[i];
         char name[64];
         if (r->gpu_only && !gpu) continue;
-        for (int k = 0; k < SETTINGS_MAX && r->settings[k] != NULL; k++)
-            TRY(config_override(&c, a, r->settings[k]));
+        if (r->setting != NULL) TRY(config_override(&c, a, r->setting));
         waits = waits && !r->no_waits;
         (void)snprintf(name, sizeof name, "+ %s", r->name);
         TRY(run_row(&c, name, steps, waits, out));

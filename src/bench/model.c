@@ -3,10 +3,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "train/again.h"
-#include "train/engine_memory.h"
-#include "train/peak.h"
-#include "train/train.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,35 +81,13 @@ static int by_size(const void *a, const void *b)
 
 void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
 
-Status bench_roof(const Config *c, BenchRoof *out)
+Status bench_machine(const Config *c, bool on_gpu, char out[CUDA_NAME_MAX])
 {
-    enum { COPY_BYTES = 128 << 20, REPEATS = 5 };
-    int threads = train_threads(c);
-    Arena a = { 0 };
-    void *from = NULL, *to = NULL;
-    GpuRoof gpu;
-    if (engine_wants_gpu(c)) {
-        TRY(peak_gpu(c, &gpu));
-        *out = (BenchRoof){ gpu.flops, gpu.bytes };
-        return OK;
-    }
-    TRY(arena_init(&a, "roof", MEM_HOST, (size_t)1 << 30));
-    TRY(arena_alloc(&a, COPY_BYTES, &from));
-    TRY(arena_alloc(&a, COPY_BYTES, &to));
-    memset(from, 1, COPY_BYTES);
-    double best = 0;
-    for (int r = 0; r < REPEATS; r++) {
-        double start = clock_s();
-#pragma omp parallel for num_threads(threads) schedule(static)
-        for (int i = 0; i < threads; i++) {
-            size_t first = (size_t)i * COPY_BYTES / (size_t)threads;
-            size_t end = (size_t)(i + 1) * COPY_BYTES / (size_t)threads;
-            memcpy((char *)to + first, (char *)from + first, end - first);
-        }
-        double rate = 2.0 * COPY_BYTES / (clock_s() - start);
-        if (rate > best) best = rate;
-    }
-    arena_free(&a);
-    *out = (BenchRoof){ peak_measure(c, threads), best };
+    CudaInfo gpu;
+    if (on_gpu) TRY(cuda_info((int)c->run_gpu, &gpu));
+    if (on_gpu)
+        (void)snprintf(out, CUDA_NAME_MAX, "%s", gpu.name);
+    else
+        (void)snprintf(out, CUDA_NAME_MAX, "%d threads", train_threads(c));
     return OK;
 }

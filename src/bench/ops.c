@@ -1,63 +1,202 @@
-/* ops: what each op costs where it is used. A training step runs under the trace backend, which
- * notes every call with its time and cost. So shapes, cache state and routing are those of
- * training, and an op added to the table needs no line here. */
+/* ops: what each op costs where it is used. A decorator takes the time before and after every op of
+ * whole training steps, so an op finds its inputs as cold as in training, shapes are those of
+ * training, and an op added to the table needs no line here.
+ *
+ * On a GPU it puts marks into the stream, which stands still at a step's start until the host is far
+ * ahead; otherwise short ops would be timed at the speed of their launches. Two empty marks are
+ * about 2 us apart. Where a token goes is not left to an untrained router there: behind it the
+ * decorator writes the experts wanted. On the CPU the model runs as it is, and what it does not run
+ * is run behind it: the other attention, conversion to 8 bits. */
 #include "bench/bench.h"
 
+#include "backend/backend.h"
+#include "base/clock.h"
 #include "base/rng.h"
-#include "trace/trace.h"
 #include "train/engine_memory.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { TRACE_EVENTS = 1 << 18, WARM_UP = 2 };
+enum {
+    CALLS_MAX = 1 << 16,
+    GPU_CALLS_MAX = 2048,
+    ROWS_MAX = 512,
+    SAMPLES_MAX = 512,
+    SHAPE_MAX = 56,
+    WARM_UP = 3
+};
 
-typedef struct OpSum {
+static const double DELAY_S = 0.02;
+
+typedef enum Routing { ROUTING_ANY, ROUTING_EVEN, ROUTING_ZIPF } Routing;
+
+static const char *const routing_names[] = { "", "even", "zipf" };
+
+/* Calls of one op with tensors of one shape. */
+typedef struct OpRow {
+    const OpDesc *op;
+    char shape[SHAPE_MAX];
+    Routing routing;
+    OpCost cost;
     int64_t calls;
-    double seconds, flops, bytes;
-} OpSum;
+    double *seconds; /* of the first SAMPLES_MAX calls, once they are summed up: sorted */
+} OpRow;
 
-static int op_of(const char *name)
+typedef struct OpTimer {
+    CudaTimer timer; /* on a GPU; else clock_s */
+    double clock_s[2 * CALLS_MAX];
+    bool on_gpu;
+    Arena *arena;
+    OpRow rows[ROWS_MAX];
+    int n_rows, first_other; /* from there on rows of ops that the model does not run */
+    int row_of[CALLS_MAX];   /* calls of this step */
+    int n_calls;
+    Routing routing;
+    void *index; /* (N, K) i32 on the device: the experts wanted */
+    size_t index_bytes;
+} OpTimer;
+
+/* The Backend comes first: of an entry in the stack, `run` finds the timer behind it. */
+typedef struct Decorator {
+    Backend backend;
+    OpTimer *timer;
+} Decorator;
+
+/* Sizes of the first two tensors: of a product, all there is to know. */
+static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
 {
-    for (int i = 0; i < OP_ID_COUNT; i++) {
-        if (strcmp(op_desc((OpId)i)->name, name) == 0) return i;
+    int tensors = 0;
+    size_t used = 0;
+    out[0] = '\0';
+    for (const OpPort *p = op->ports; p->dir != PORT_END && tensors < 2; p++) {
+        if (p->dir == PORT_ROWS || op_port_tensor(p, args)->data == NULL) continue;
+        const Tensor *t = op_port_tensor(p, args);
+        for (int i = 0; i < t->rank && used < SHAPE_MAX - 1; i++) {
+            const char *before = i > 0 ? "x" : tensors > 0 ? " " : "";
+            int n = snprintf(out + used, SHAPE_MAX - used, "%s%" PRId64, before, t->dim[i]);
+            used += (size_t)n;
+        }
+        tensors++;
     }
-    return -1;
 }
 
-static void add_events(const Trace *t, OpSum *sums)
+/* -1: the table is full. */
+static int row_find(OpTimer *t, const OpDesc *op, const void *args)
 {
-    for (int64_t i = 0; i < t->used; i++) {
-        const TraceEvent *e = &t->events[i];
-        int id = e->depth == 2 ? op_of(e->name) : -1;
-        if (id < 0) continue;
-        sums[id].calls++;
-        sums[id].seconds += e->duration_s;
-        sums[id].flops += e->flops;
-        sums[id].bytes += e->bytes;
+    char shape[SHAPE_MAX];
+    Routing routing = text_starts(op->name, "moe_") ? t->routing : ROUTING_ANY;
+    shape_text(op, args, shape);
+    for (int i = t->first_other; i < t->n_rows; i++) {
+        const OpRow *r = &t->rows[i];
+        if (r->op == op && r->routing == routing && strcmp(r->shape, shape) == 0) return i;
+    }
+    if (t->n_rows == ROWS_MAX) return -1;
+    OpRow *r = &t->rows[t->n_rows];
+    *r = (OpRow){ .op = op, .routing = routing, .cost = op->cost(args) };
+    memcpy(r->shape, shape, sizeof shape);
+    return t->n_rows++;
+}
+
+static Status put_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
+{
+    if (t->routing == ROUTING_ANY || t->index_bytes != tensor_bytes(&route->index)) return OK;
+    return exec_bottom(ex)->copy(ex, route->index.data, t->index, t->index_bytes);
+}
+
+static Status mark(OpTimer *t, Exec *ex, int which)
+{
+    if (t->on_gpu) return cuda_timer_mark(&t->timer, ex, which);
+    t->clock_s[which] = clock_s();
+    return OK;
+}
+
+static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    OpTimer *t = ((const Decorator *)(const void *)ex->stack[level])->timer;
+    int call = t->n_calls, most = t->on_gpu ? GPU_CALLS_MAX : CALLS_MAX;
+    int row = call < most ? row_find(t, op, args) : -1;
+    if (call == 0 && t->on_gpu) TRY(cuda_delay(ex, DELAY_S));
+    if (row < 0) return op_next(ex, level, op, args);
+    TRY(mark(t, ex, 2 * call));
+    TRY(op_next(ex, level, op, args));
+    TRY(mark(t, ex, 2 * call + 1));
+    t->row_of[t->n_calls++] = row;
+    return op == op_desc(OP_ROUTE_FWD) ? put_routing(t, ex, args) : OK;
+}
+
+static const Backend backend_bench = BACKEND_DECORATOR("bench", run);
+
+/* After a step, which waited for the GPU. */
+static Status add_step(OpTimer *t)
+{
+    for (int i = 0; i < t->n_calls; i++) {
+        OpRow *r = &t->rows[t->row_of[i]];
+        double seconds = t->clock_s[2 * i + 1] - t->clock_s[2 * i];
+        if (t->on_gpu) TRY(cuda_timer_s(&t->timer, 2 * i, 2 * i + 1, &seconds));
+        if (r->seconds == NULL) TRY(ARENA_NEW(t->arena, SAMPLES_MAX, &r->seconds));
+        if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = seconds;
+        r->calls++;
+    }
+    t->n_calls = 0;
+    return OK;
+}
+
+/* The experts that tokens go to. */
+
+/* Expert e with a probability ~ 1 / (e + 1), `k` different ones; `at` counts draws. */
+static void draw_zipf(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t *at)
+{
+    for (int64_t i = 0; i < k;) {
+        double u = rng_uniform(1, rng_stream("bench zipf"), (*at)++) * sums[experts - 1];
+        int32_t e = 0;
+        bool again = false;
+        while (sums[e] <= u && e + 1 < experts) e++;
+        for (int64_t j = 0; j < i; j++) again |= to[j] == e;
+        if (!again) to[i++] = e;
     }
 }
 
-static Status run_model(const Config *c, int64_t steps, OpSum *sums)
+static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
 {
-    BenchModel m;
-    Trace trace = { 0 };
+    int64_t n = m->config->train_micro_batch * m->config->data_sequence;
+    int64_t k = m->config->moe_top_k, experts = m->config->moe_experts;
+    int32_t *index = NULL;
+    double *sums = NULL;
+    uint64_t drawn = 0;
+    double sum = 0;
+    TRY(ARENA_NEW(a, n * k, &index));
+    TRY(ARENA_NEW(a, experts, &sums));
+    for (int64_t e = 0; e < experts; e++) sums[e] = sum += 1 / (double)(e + 1);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *to = index + i * k;
+        if (t->routing == ROUTING_ZIPF) draw_zipf(to, k, sums, experts, &drawn);
+        for (int64_t j = 0; j < k && t->routing == ROUTING_EVEN; j++)
+            to[j] = (int32_t)((i * k + j) % experts);
+    }
+    Exec *ex = &m->engine.ex;
+    TRY(exec_bottom(ex)->copy(ex, t->index, index, t->index_bytes));
+    return exec_bottom(ex)->sync(ex);
+}
+
+static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
+{
     double seconds = 0;
-    TRY(bench_open(&m, c, NULL));
-    Status s = trace_init(&trace, &m.arena, TRACE_EVENTS);
-    for (int i = 0; i < WARM_UP && s == OK; i++) s = bench_run_step(&m, &seconds);
-    if (s == OK) engine_trace(&m.engine, &trace);
-    for (int64_t i = 0; i < steps && s == OK; i++) {
-        trace.used = 0;
-        s = bench_run_step(&m, &seconds);
-        add_events(&trace, sums);
+    if (t->routing != ROUTING_ANY) {
+        ArenaMark mark = arena_mark(&m->arena);
+        TRY(make_index(m, t, &m->arena));
+        arena_release(&m->arena, mark);
     }
-    bench_close(&m);
-    return s;
+    for (int64_t i = 0; i < WARM_UP + steps; i++) {
+        t->n_calls = 0;
+        TRY(bench_run_step(m, &seconds));
+        if (i >= WARM_UP) TRY(add_step(t));
+    }
+    return OK;
 }
 
-/* Ops that no step on this machine runs: 8-bit conversion, at the size of a batch of activations.
- */
+/* Ops that no step on this machine runs: 8-bit conversion, at the size of a batch of activations. */
 static Status run_quant(BenchModel *m, int64_t n, int64_t d, QuantKind kind)
 {
     Tensor x;
@@ -73,60 +212,141 @@ static Status run_quant(BenchModel *m, int64_t n, int64_t d, QuantKind kind)
     return add(&m->engine.ex, (Add){ x, x });
 }
 
-static Status run_others(const Config *c, int64_t steps, OpSum *sums)
+/* Steps of the model under the decorator; behind those of the others the ops that no step runs. */
+static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
+{
+    bool routed = t->on_gpu && m->engine.spec.n_moe > 0;
+    const Config *c = m->config;
+    Exec *ex = &m->engine.ex;
+    const Decorator decorator = { backend_bench, t };
+    t->index_bytes = (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4;
+    if (t->on_gpu) TRY(cuda_timer_make(t->arena, 2 * GPU_CALLS_MAX, &t->timer));
+    if (routed) TRY(exec_bottom(ex)->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
+    exec_push(ex, &decorator.backend);
+    t->routing = routed ? ROUTING_EVEN : ROUTING_ANY;
+    Status s = run_steps(m, t, steps);
+    t->routing = ROUTING_ZIPF;
+    if (s == OK && routed) s = run_steps(m, t, steps);
+    for (int64_t i = 0; i < steps && s == OK && t->first_other > 0; i++) {
+        s = run_quant(m, c->train_micro_batch * c->data_sequence, c->model_hidden, QUANT_1X128);
+        if (s == OK) s = add_step(t);
+    }
+    exec_pop(ex);
+    if (t->index != NULL) exec_bottom(ex)->free(ex, MEM_DEVICE, t->index, t->index_bytes);
+    return s;
+}
+
+static Status run_model(const Config *c, OpTimer *t, int64_t steps)
 {
     BenchModel m;
-    Trace trace = { 0 };
     TRY(bench_open(&m, c, NULL));
-    Status s = trace_init(&trace, &m.arena, TRACE_EVENTS);
-    if (s == OK) engine_trace(&m.engine, &trace);
-    for (int64_t i = 0; i < steps && s == OK; i++) {
-        ArenaMark mark = arena_mark(&m.arena);
-        s = run_quant(&m, c->train_micro_batch * c->data_sequence, c->model_hidden, QUANT_1X128);
-        arena_release(&m.arena, mark);
-    }
-    add_events(&trace, sums);
+    Status s = run_timed(&m, t, steps);
+    cuda_timer_free(&t->timer);
     bench_close(&m);
     return s;
 }
 
-static Status print(const OpSum *sums, const BenchRoof *roof, Text *out)
+/* The other attention, and what no step runs. */
+static Status run_others(const Config *c, OpTimer *t, int64_t steps)
 {
-    double total = 0;
-    for (int i = 0; i < OP_ID_COUNT; i++) total += sums[i].seconds;
-    TRY(text_printf(out, "roof: %.1f GFLOP/s (1024^3 product), %.1f GB/s (copy)\n",
-                    roof->flops / 1e9, roof->bytes / 1e9));
-    TRY(text_printf(out, "%-20s %8s %10s %7s %10s %8s %7s\n", "op", "calls", "us/call", "time %",
-                    "GFLOP/s", "GB/s", "roof %"));
-    for (int i = 0; i < OP_ID_COUNT; i++) {
-        const OpSum *s = &sums[i];
-        if (s->calls == 0) continue;
-        double least = s->flops / roof->flops;
-        if (s->bytes / roof->bytes > least) least = s->bytes / roof->bytes;
-        TRY(text_printf(out, "%-20s %8" PRId64 " %10.1f %7.1f %10.1f %8.1f %7.1f\n",
-                        op_desc((OpId)i)->name, s->calls, s->seconds / (double)s->calls * 1e6,
-                        100 * s->seconds / total, s->flops / s->seconds / 1e9,
-                        s->bytes / s->seconds / 1e9, 100 * least / s->seconds));
+    Config other = *c;
+    if (t->on_gpu) return OK;
+    other.attention_kind = c->attention_kind == ATTENTION_MLA ? ATTENTION_GQA : ATTENTION_MLA;
+    t->first_other = t->n_rows;
+    return run_model(&other, t, steps);
+}
+
+/* ---- the report ---- */
+
+/* Of what the model does not run, only ops that have no other row. */
+static bool is_told(const OpTimer *t, int row)
+{
+    bool told = t->rows[row].calls > 0;
+    for (int i = 0; i < t->first_other && row >= t->first_other; i++)
+        told &= t->rows[i].op != t->rows[row].op;
+    return told;
+}
+
+/* Of one call: the median. */
+static double seconds_of(OpRow *r)
+{
+    int64_t n = r->calls < SAMPLES_MAX ? r->calls : SAMPLES_MAX;
+    bench_sort(r->seconds, n);
+    return r->seconds[n / 2];
+}
+
+static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
+{
+    double s = seconds_of(r), least = r->cost.flops / roof->flops;
+    char work[48]; /* as hardware files call it */
+    bool rate = r->cost.work != WORK_MEMORY && r->cost.work != WORK_COMM;
+    (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
+                   rate ? dtype_name(r->cost.dtype) : "");
+    if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;
+    return text_printf(
+        out, "%-20s %-*s %-7s %7.1f %6" PRId64 " %10.1f %9.3f %8.1f %7.1f %-24s %6.0f\n",
+        r->op->name, SHAPE_MAX - 16, r->shape, routing_names[r->routing],
+        100 * s * (double)r->calls / total_s, r->calls, s * 1e6, r->cost.flops / s / 1e12,
+        r->cost.bytes / s / 1e9, 100 * least / s, work, r->cost.size);
+}
+
+/* Ops in the table's order, shapes of one in the order of their first call. */
+static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
+{
+    char name[CUDA_NAME_MAX];
+    double total_s = 0;
+    TRY(bench_machine(c, t->on_gpu, name));
+    TRY(text_printf(out,
+                    "%s, %s, %" PRId64 " tokens; roof: %.3f TFLOP/s (large product), %.1f "
+                    "GB/s (copy, read and written)\n",
+                    name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
+                    c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
+                    roof->bytes / 1e9));
+    TRY(text_printf(out, "%-20s %-*s %-7s %7s %6s %10s %9s %8s %7s %-24s %6s\n", "op",
+                    SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call", "TFLOP/s",
+                    "GB/s", "roof %", "work", "size"));
+    for (int i = 0; i < t->n_rows; i++) {
+        if (is_told(t, i)) total_s += seconds_of(&t->rows[i]) * (double)t->rows[i].calls;
+    }
+    for (int id = 0; id < OP_ID_COUNT; id++) {
+        for (int i = 0; i < t->n_rows; i++) {
+            OpRow *r = &t->rows[i];
+            if (r->op == op_desc((OpId)id) && is_told(t, i)) TRY(print_row(r, roof, total_s, out));
+        }
     }
     return OK;
 }
 
+/* One layer of each kind that the model has, and one micro-batch a step. */
+static Config one_of_each(const Config *c)
+{
+    Config o = *c;
+    bool experts = c->model_dense_layers < c->model_layers;
+    o.model_dense_layers = c->model_dense_layers > 0 ? 1 : 0;
+    o.model_layers = o.model_dense_layers + (experts ? 1 : 0);
+    o.train_batch = c->train_micro_batch;
+    o.recompute_layers.n = 0;
+    return o;
+}
+
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
+    bool on_gpu = engine_wants_gpu(c);
+    Config timed = on_gpu ? one_of_each(c) : *c;
+    Arena arena = { 0 };
+    OpTimer *t = NULL;
+    Roof roof;
     (void)a;
-    OpSum sums[OP_ID_COUNT] = { 0 };
-    BenchRoof roof;
-    if (engine_wants_gpu(c)) return bench_ops_gpu(c, steps, out);
-    TRY(run_model(c, steps, sums));
-    Config other = *c; /* the other attention, and the other type of activations */
-    other.attention_kind = c->attention_kind == ATTENTION_MLA ? ATTENTION_GQA : ATTENTION_MLA;
-    OpSum rest[OP_ID_COUNT] = { 0 };
-    TRY(run_model(&other, steps, rest));
-    other.run_compute = COMPUTE_BF16;
-    TRY(run_others(&other, steps, rest));
-    for (int i = 0; i < OP_ID_COUNT; i++) {
-        if (sums[i].calls == 0) sums[i] = rest[i];
+    TRY(peak_measure(c, train_threads(c), true, &roof));
+    TRY(arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20));
+    Status s = ARENA_ZEROED(&arena, 1, &t);
+    if (s == OK) {
+        t->arena = &arena;
+        t->on_gpu = on_gpu;
+        s = run_model(&timed, t, steps);
     }
-    TRY(bench_roof(c, &roof));
-    return print(sums, &roof, out);
+    if (s == OK) s = run_others(&timed, t, steps);
+    if (s == OK) s = print(t, &timed, &roof, out);
+    arena_free(&arena);
+    return s;
 }

@@ -2,6 +2,7 @@
 
 #include "backend/gpu_state.h"
 #include "base/clock.h"
+#include "base/host_memory.h"
 #include "plan/hardware.h"
 #include "train/train.h"
 
@@ -39,19 +40,6 @@ static double part_of(const double *sorted, int64_t n, double share)
 {
     int64_t i = (int64_t)((double)n * share);
     return sorted[i < n ? i : n - 1];
-}
-
-static Status machine(const BenchModel *m, char out[], size_t out_bytes)
-{
-    const Config *c = m->config;
-    CudaInfo gpu;
-    if (!m->plan.on_gpu) {
-        (void)snprintf(out, out_bytes, "%d threads", train_threads(c));
-        return OK;
-    }
-    TRY(cuda_info((int)c->run_gpu, &gpu));
-    (void)snprintf(out, out_bytes, "%s", gpu.name);
-    return OK;
 }
 
 static Status report_clock(Watch *w, Text *out)
@@ -103,9 +91,9 @@ static Status report_ranks(BenchModel *m, size_t used_bytes, Text *out)
 /* What the model needs, over the measured roof and, where it is known, over the data sheet. */
 static Status report_flops(const BenchModel *m, double step_s, Text *out)
 {
-    BenchRoof roof;
+    Roof roof;
     double flops = 0, sheet = 0;
-    TRY(bench_roof(m->config, &roof));
+    TRY(peak_measure(m->config, train_threads(m->config), false, &roof));
     TRY(train_model_flops(m->config, &m->engine.shape, &m->plan, &flops));
     flops /= step_s;
     TRY(text_printf(out, "  FLOP/s       %.1f GFLOP/s, %.1f %% of the measured roof %.1f",
@@ -123,7 +111,7 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
     char bytes[32], tokens_text[32], name[CUDA_NAME_MAX];
     size_t peak_bytes = process_peak_bytes(), used_bytes = 0; /* before the roof takes its own */
     if (m->plan.on_gpu) TRY(cuda_used_bytes(&m->engine.ex, &used_bytes));
-    TRY(machine(m, name, sizeof name));
+    TRY(bench_machine(c, m->plan.on_gpu, name));
     double p50 = part_of(t->step, t->n, 0.5), p99 = part_of(t->step, t->n, 0.99);
     double tokens = (double)(c->train_batch * c->data_sequence);
     size_t total = 0;

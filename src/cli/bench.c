@@ -51,8 +51,9 @@ static const struct {
 } benches[] = {
     { { .name = "switchyard bench ops",
         .arguments = "[MODEL [section.key=value ...]]",
-        .what = "Each op inside training steps of MODEL (default quickstart): time, GFLOP/s, GB/s "
-                "and\nits share of the machine's own measured roof.",
+        .what = "Each op inside training steps of MODEL (default quickstart), by shape: "
+                "time,\nTFLOP/s, "
+                "GB/s and its share of the machine's own measured roof.",
         .example = "switchyard bench ops quickstart run.compute=bf16" },
       bench_ops },
     { { .name = "switchyard bench step",

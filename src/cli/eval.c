@@ -41,15 +41,14 @@ static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
 
 static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
 {
+    const EvalSum all = eval_total(v);
     for (int d = 0; d < v->n_domains; d++) {
-        EvalMetrics one = { .n_domains = 1 };
-        one.nats[0] = v->nats[d], one.targets[0] = v->targets[d], one.bytes[0] = v->bytes[d];
+        const EvalSum *s = &v->domain[d];
         TRY(text_printf(out, "%-16s %10" PRId64 " tokens  loss %.4f  %.4f bits a byte\n",
-                        loader_source_name(l, d), v->targets[d], eval_loss(&one),
-                        eval_bits_per_byte(&one)));
+                        loader_source_name(l, d), s->targets, eval_loss(s), eval_bits_per_byte(s)));
     }
     return text_printf(out, "%-16s %10s         loss %.4f  %.4f bits a byte\n", "all", "",
-                       eval_loss(v), eval_bits_per_byte(v));
+                       eval_loss(&all), eval_bits_per_byte(&all));
 }
 
 static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader,

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCALES_MAX = 64 };
+enum { SCALES_MAX = SCALING_POINTS };
 
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
@@ -214,16 +214,17 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
 
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
 {
-    ScalingPoint point[SCALES_MAX];
+    Scaling s = { .title = c->config.model_name, .points = n };
     char plain[PLAN_LAYOUT_BYTES], layout[SCALES_MAX][PLAN_LAYOUT_BYTES + 32];
     for (int i = 0; i < n; i++) {
         (void)plan_layout_text(plain, &row[i].layout, &row[i].price);
         (void)snprintf(layout[i], sizeof layout[i], "%s%s", plain,
                        row[i].price.fits ? "" : " (does not fit)");
-        point[i] = (ScalingPoint){ (double)row[i].gpus, row[i].price.tokens_per_s_per_gpu,
-                                   plan_scale_efficiency(row, i), layout[i] };
+        s.gpus[i] = (double)row[i].gpus;
+        s.tokens_per_s_per_gpu[i] = row[i].price.tokens_per_s_per_gpu;
+        s.efficiency[i] = plan_scale_efficiency(row, i);
+        s.reason[i] = layout[i];
     }
-    Scaling s = { c->config.model_name, point, n };
     const PipelineView v = { .scaling = &s, .scalings = 1 };
     return pipeline_write(c->html, &v, c->out, c->arena);
 }

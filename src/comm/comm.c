@@ -93,6 +93,29 @@ Status comm_test(Comm *c, CommRequest *r, bool *done) { return c->table->test(c,
 
 Status comm_wait(Comm *c, CommRequest *r) { return c->table->wait(c, r); }
 
+Status comm_batch_begin(Comm *c) { return c->table->batch_begin(c); }
+
+Status comm_batch_end(Comm *c) { return c->table->batch_end(c); }
+
+Status comm_connect(Comm *c) { return c->table->connect(c); }
+
+Status comm_watch(Comm *c, double waited_s) { return c->table->watch(c, waited_s); }
+
+void comm_set_stream(Comm *c, void *stream) { c->table->set_stream(c, stream); }
+
+Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out)
+{
+    CommWindow w = { .bytes = bytes };
+    if (base == NULL || bytes == 0) {
+        return FAIL(ERR_ARG, "window of group %s: rank %d gives %zu bytes%s; it must give memory",
+                    c->name, c->rank, bytes, base == NULL ? " at NULL" : "");
+    }
+    TRY(ARENA_NEW(a, c->size, &w.peer));
+    TRY(c->table->window(c, base, bytes, w.peer));
+    *out = w;
+    return OK;
+}
+
 Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     return c->table->split(c, color, key, name, a, out);

@@ -46,6 +46,13 @@ struct Comm {
     void *own;         /* of the implementation */
 };
 
+/* Memory that members load from and store to without a call: what one calls peer[rank] lies at
+ * another's own base. */
+typedef struct CommWindow {
+    void **peer; /* (size) where each member's memory lies for this one; its own, too */
+    size_t bytes;
+} CommWindow;
+
 /* A transfer under way; zeroed: none. */
 typedef struct CommRequest {
     int slot; /* number in the world's table, from 1 */
@@ -122,6 +129,14 @@ Status comm_connect(Comm *c);
  * receives, so members that all send first would stand still. On the host nothing happens. */
 Status comm_batch_begin(Comm *c);
 Status comm_batch_end(Comm *c);
+
+/* Opens `bytes` at `base`, an arena's or a part of one, to all members. Collective, once for memory
+ * that stays: peer's array lives in `a`, and the window holds until the group or a member's memory
+ * goes. Nothing orders what members do there: a barrier between stores and loads, and one before
+ * the next stores, is the caller's. ERR_SHAPE: members give unequal lengths. ERR_UNSUPPORTED: their
+ * memory is out of reach; so it is, so far, of processes and of GPUs (CUDA IPC and cuMem handles
+ * come with the exchange that uses them). A group of one always can. */
+Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out);
 
 /* Begin to send and receive; messages of one tag (0 .. COMM_TAGS - 1) between two members come in
  * the order in which they were sent. The memory is the transfer's until it is done. On a GPU it is

@@ -17,6 +17,13 @@ struct CommTable {
     Status (*recv)(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
     Status (*test)(Comm *c, CommRequest *r, bool *done);
     Status (*wait)(Comm *c, CommRequest *r);
+    /* Begin and end a batch of transfers. */
+    Status (*batch_begin)(Comm *c);
+    Status (*batch_end)(Comm *c);
+    Status (*window)(Comm *c, void *base, size_t bytes, void **peer);
+    Status (*connect)(Comm *c);
+    Status (*watch)(Comm *c, double waited_s);
+    void (*set_stream)(Comm *c, void *stream);
     Status (*split)(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
     Status (*again)(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
     void (*free)(Comm *c);

@@ -64,6 +64,12 @@ typedef struct Ballot {
     int32_t color, key, groups;
 } Ballot;
 
+/* What a member says to a window. */
+typedef struct Range {
+    void *base;
+    size_t bytes;
+} Range;
+
 typedef struct HostGroup {
     unsigned calls;
 } HostGroup;
@@ -433,17 +439,43 @@ static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm
     return OK;
 }
 
+/* Each member says `each` bytes; what all have said then stands in the world's staging, by rank. */
+static Status tell_all(Comm *c, const void *mine, size_t each)
+{
+    char *said = c->world->staging;
+    const Tensor all = { said, DTYPE_I32, 2, { c->size, (int64_t)(each / sizeof(int32_t)) } };
+    const Tensor own = tensor_rows(&all, c->rank, 1);
+    memcpy(own.data, mine, each);
+    return host_all_gather(c, &own, &all);
+}
+
+static Status host_window(Comm *c, void *base, size_t bytes, void **peer)
+{
+    const Range *range = (const Range *)(void *)c->world->staging;
+    if (c->size > 1 && !c->world->transport->one_memory) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "window of group %s: its ranks are processes, which do not reach each other's "
+                    "memory; ranks that are threads do (--ranks)",
+                    c->name);
+    }
+    TRY(tell_all(c, &(Range){ base, bytes }, sizeof *range));
+    for (int r = 0; r < c->size; r++) {
+        peer[r] = range[r].base;
+        if (range[r].bytes == range[0].bytes) continue;
+        return FAIL(ERR_SHAPE, "window of group %s: rank %d gives %zu bytes, rank 0 %zu", c->name,
+                    r, range[r].bytes, range[0].bytes);
+    }
+    return OK;
+}
+
 /* A group's number is larger than that of every group that a member of its parent is in, so no two
  * groups that share a rank share a number; the parts of one split share none. */
 static Status host_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     CommWorld *w = c->world;
-    Ballot *ballot = (Ballot *)(void *)w->staging;
-    const Tensor all = { ballot, DTYPE_I32, 2, { c->size, sizeof *ballot / sizeof(int32_t) } };
-    const Tensor own = tensor_rows(&all, c->rank, 1);
+    const Ballot *ballot = (const Ballot *)(void *)w->staging;
     int number = 0;
-    ballot[c->rank] = (Ballot){ color, key, w->groups };
-    TRY(host_all_gather(c, &own, &all));
+    TRY(tell_all(c, &(Ballot){ color, key, w->groups }, sizeof *ballot));
     for (int r = 0; r < c->size; r++) {
         if (ballot[r].groups > number) number = ballot[r].groups;
     }
@@ -480,6 +512,21 @@ static void host_abort(Comm *c, const char *why)
     w->transport->withdraw(w->self);
 }
 
+/* What only GPUs need: calls of the host end before they return, on no stream. */
+static Status nothing(Comm *c) { return (void)c, OK; }
+
+static Status nothing_to_watch(Comm *c, double waited_s)
+{
+    (void)waited_s;
+    return nothing(c);
+}
+
+static void no_stream(Comm *c, void *stream)
+{
+    (void)c;
+    (void)stream;
+}
+
 static const CommTable host_table = { .all_reduce = host_all_reduce,
                                       .reduce_scatter = host_reduce_scatter,
                                       .all_gather = host_all_gather,
@@ -490,6 +537,12 @@ static const CommTable host_table = { .all_reduce = host_all_reduce,
                                       .recv = host_recv,
                                       .test = host_test,
                                       .wait = host_wait,
+                                      .batch_begin = nothing,
+                                      .batch_end = nothing,
+                                      .window = host_window,
+                                      .connect = nothing,
+                                      .watch = nothing_to_watch,
+                                      .set_stream = no_stream,
                                       .split = host_split,
                                       .again = host_again,
                                       .free = host_free,

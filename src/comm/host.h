@@ -23,6 +23,7 @@ typedef struct Message {
 } Message;
 
 typedef struct Transport {
+    bool one_memory; /* an address means the same to all ranks */
     /* Begin a transfer, known as `slot` from here on: 0 .. COMM_REQUESTS - 1. */
     Status (*post)(void *self, int slot, const Message *m);
     /* Is it done? Waits no longer than patience_s, and ends early when the world is aborted. What

@@ -7,6 +7,7 @@ const char *const mesh_group_names[GROUP_COUNT] = {
     [GROUP_SHARD] = "shard",     [GROUP_EXPERT_SHARD] = "expert shard",
     [GROUP_REPLICA] = "replica", [GROUP_EP] = "ep",
     [GROUP_CP] = "cp",           [GROUP_PP] = "pp",
+    [GROUP_MIRROR] = "mirror",
 };
 
 enum { DIVISORS_BYTES = 128, RANKS_SHOWN = 16 };
@@ -96,6 +97,7 @@ void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
     case GROUP_EP: *color = outer * (inner / s->ep) + p.expert_shard, *key = p.ep; break;
     case GROUP_CP: *color = rank / s->cp, *key = p.cp; break;
     case GROUP_PP: *color = rank % stage_ranks, *key = p.stage; break;
+    case GROUP_MIRROR:
     case GROUP_COUNT: break;
     }
 }
@@ -139,7 +141,7 @@ static Status make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *ou
     }
     *out = mesh_alone(s, world->rank);
     out->group[GROUP_WORLD] = world;
-    for (MeshGroup g = GROUP_WORLD + 1; g < GROUP_COUNT; g++) {
+    for (MeshGroup g = GROUP_WORLD + 1; g < GROUP_MADE; g++) {
         int color = 0, key = 0;
         out->group[g] = few ? out->group[mesh_first(s, g)] : NULL;
         if (out->group[g] != NULL) continue;
@@ -161,7 +163,7 @@ Status mesh_make_few(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
 
 void mesh_free(Mesh *m)
 {
-    for (int g = GROUP_COUNT - 1; g > GROUP_WORLD; g--) {
+    for (int g = GROUP_MADE - 1; g > GROUP_WORLD; g--) {
         bool mine = true;
         for (int f = GROUP_WORLD; f < g; f++) mine &= m->group[f] != m->group[g];
         if (mine) comm_free(m->group[g]);
@@ -176,7 +178,6 @@ Comm *mesh_axis(const Mesh *m, Axis axis)
     case AXIS_DP: return m->group[GROUP_STAGE];
     case AXIS_EP: return m->group[GROUP_EP];
     case AXIS_CP: return m->group[GROUP_CP];
-    case AXIS_TP:
     case AXIS_COUNT: break;
     }
     return NULL;

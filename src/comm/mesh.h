@@ -2,8 +2,7 @@
  * mesh: ranks laid out on axes.
  *
  * pp pipeline stages, dp data parallel (shard x replicate), cp context, ep experts (folded over
- * shard x cp); tp is reserved: parameters and checkpoints have a place for it, nothing cuts along
- * it.
+ * shard x cp).
  *
  *   rank = ((stage * replicate + r) * shard + s) * cp + c
  *   inner = s * cp + c:  expert rank inner % ep, expert shard inner / ep
@@ -19,7 +18,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 
-typedef enum Axis { AXIS_PP, AXIS_DP, AXIS_EP, AXIS_CP, AXIS_TP, AXIS_COUNT } Axis;
+typedef enum Axis { AXIS_PP, AXIS_DP, AXIS_EP, AXIS_CP, AXIS_COUNT } Axis;
 
 typedef enum MeshGroup {
     GROUP_WORLD,
@@ -30,6 +29,8 @@ typedef enum MeshGroup {
     GROUP_EP,           /* share the experts of a layer */
     GROUP_CP,           /* share a sequence */
     GROUP_PP,           /* one of each stage */
+    GROUP_MADE,         /* so many mesh_make makes */
+    GROUP_MIRROR = GROUP_MADE, /* two stages that hold the same parameters: train/ makes it */
     GROUP_COUNT
 } MeshGroup;
 

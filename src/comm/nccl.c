@@ -19,9 +19,9 @@
  * graph starts later. That call then waits for graphs that hold the group to be freed, so it runs
  * in a thread of its own, which ends in comm_free at the latest.
  */
+#include "base/library.h"
 #include "comm/host.h"
 
-#include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -33,15 +33,8 @@ enum {
     BLOCKS = 24,    /* of a collective */
     FEW_BLOCKS = 4, /* of a transfer beside passes: it has time, and memory is by block */
     LEAST = 22800,  /* the first whose configuration is the one set here */
-    LEAVE_S = 10,   /* how long comm_free waits for a group that was given up */
-    TEXT_BYTES = 256
+    LEAVE_S = 10    /* how long comm_free waits for a group that was given up */
 };
-
-static const char LIBRARY[] = "libnccl.so.2";
-
-/* Behind the loader's path, which holds the CUDA that built the program. */
-static const char *const FOLDERS[] = { "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu",
-                                       "/usr/lib/aarch64-linux-gnu" };
 
 static const struct {
     const char *name, *value;
@@ -80,25 +73,6 @@ typedef struct Nccl {
 #undef CALL
 } Nccl;
 
-/* ERR_UNSUPPORTED: where it was looked for. */
-static Status open_file(void **file)
-{
-    char path[TEXT_BYTES], places[COMM_WHY_BYTES] = "";
-    size_t n = sizeof FOLDERS / sizeof FOLDERS[0], used = 0;
-    *file = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < n && *file == NULL; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", FOLDERS[i], LIBRARY);
-        *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        used += (size_t)snprintf(places + used, sizeof places - used, ", %s", FOLDERS[i]);
-    }
-    if (*file != NULL) return OK;
-    return FAIL(
-        ERR_UNSUPPORTED,
-        "%s (collectives of GPUs) was not found in the loader's path%s: install NCCL 2.28 or "
-        "later (libnccl2), or set LD_LIBRARY_PATH",
-        LIBRARY, places);
-}
-
 static void set_environment(void)
 {
     for (size_t i = 0; i < sizeof SETTINGS / sizeof SETTINGS[0]; i++)
@@ -106,33 +80,33 @@ static void set_environment(void)
         (void)setenv(SETTINGS[i].name, SETTINGS[i].value, SETTINGS[i].overwrite);
 }
 
+static int ask_version(const void *nccl)
+{
+    int version = 0;
+    return ((const Nccl *)nccl)->GetVersion(&version) == ncclSuccess ? version : 0;
+}
+
 /* The library is loaded, and its environment set, once a process; each rank has its own table. */
 static Status open_library(Nccl *nccl)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } rows[] = {
-#define CALL(name) { "nccl" #name, offsetof(Nccl, name) },
+    static const LibraryCall calls[] = {
+#define CALL(name) { "nccl" #name, NULL, offsetof(Nccl, name), false },
         NCCL_CALLS(CALL)
 #undef CALL
     };
+    static const Library library = {
+        .file = "libnccl.so.2",
+        .what = "collectives of GPUs",
+        .advice = "install NCCL 2.28 or later (libnccl2), or set LD_LIBRARY_PATH",
+        .call = calls,
+        .calls = sizeof calls / sizeof calls[0],
+        .least = LEAST,
+        .version = ask_version,
+    };
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int version = 0;
     void *file = NULL;
-    TRY(open_file(&file));
     (void)pthread_once(&once, set_environment);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        void *at = dlsym(file, rows[i].name);
-        if (at == NULL)
-            return FAIL(ERR_UNSUPPORTED, "%s has no function %s: 2.28 or later is needed", LIBRARY,
-                        rows[i].name);
-        /* ISO C converts no void * to a function; POSIX says that the bits are the same */
-        memcpy((char *)nccl + rows[i].offset, &at, sizeof at);
-    }
-    if (nccl->GetVersion(&version) != ncclSuccess || version < LEAST)
-        return FAIL(ERR_UNSUPPORTED, "%s is version %d, %d is needed", LIBRARY, version, LEAST);
-    return OK;
+    return library_open(&library, nccl, &file);
 }
 
 /* Groups */
@@ -455,53 +429,43 @@ static void group_free(Comm *c)
         (void)g->lib->MemFree(g->world->page);
 }
 
-static const CommTable table = {
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .barrier = barrier,
-    .send = send,
-    .recv = recv,
-    .test = test,
-    .wait = wait,
-    .split = split,
-    .again = again,
-    .free = group_free,
-    .abort = abort_all,
-};
+/* Of GPUs alone */
 
-/* Of NCCL alone */
+static void set_stream(Comm *c, void *stream) { group_of(c)->stream = stream; }
 
-void comm_set_stream(Comm *c, void *stream)
+static Status connect_pairs(Comm *c)
 {
-    if (c->table == &table) group_of(c)->stream = stream;
-}
-
-Status comm_connect(Comm *c)
-{
-    Group *g = c->table == &table ? group_of(c) : NULL;
-    if (g == NULL || g->nccl == NULL) return OK;
+    Group *g = group_of(c);
+    if (g->nccl == NULL) return OK;
     TRY(comm_barrier(g->host)); /* as in share_id */
     Tensor in = { g->world->page, DTYPE_I32, 1, { c->size } };
     Tensor out = { (int32_t *)g->world->page + c->size, DTYPE_I32, 1, { c->size } };
     return all_to_all(c, &in, &out);
 }
 
-Status comm_batch_begin(Comm *c)
+static Status batch_begin(Comm *c)
 {
-    Group *g = c->table == &table ? group_of(c) : NULL;
-    if (g == NULL || g->nccl == NULL) return OK;
+    Group *g = group_of(c);
+    if (g->nccl == NULL) return OK;
     TRY(begin(g, "a batch of transfers"));
     return nccl_status(g, g->call, g->lib->GroupStart());
 }
 
-Status comm_batch_end(Comm *c)
+static Status batch_end(Comm *c)
 {
-    Group *g = c->table == &table ? group_of(c) : NULL;
-    if (g == NULL || g->nccl == NULL) return OK;
-    return nccl_status(g, g->call, g->lib->GroupEnd());
+    Group *g = group_of(c);
+    return g->nccl == NULL ? OK : nccl_status(g, g->call, g->lib->GroupEnd());
+}
+
+static Status window(Comm *c, void *base, size_t bytes, void **peer)
+{
+    (void)bytes;
+    *peer = base;
+    if (c->size == 1) return OK;
+    return FAIL(ERR_UNSUPPORTED,
+                "window of group %s on a GPU: memory of other GPUs is not mapped yet; take what "
+                "needs no window, or ranks as threads on the CPU (run.device=cpu)",
+                c->name);
 }
 
 /* Watching */
@@ -545,12 +509,12 @@ static Status look_at_groups(const GpuWorld *w)
     return OK;
 }
 
-Status comm_watch(Comm *c, double waited_s)
+static Status watch(Comm *c, double waited_s)
 {
-    if (c->table != &table || c->size == 1) return OK;
     Group *g = group_of(c);
     CommWorld *host = c->world;
     char why[COMM_WHY_BYTES];
+    if (c->size == 1) return OK;
     TRY(check_hope(g, "wait"));
     int by = host->transport->aborted(host->self, why);
     Status s = by < 0 ? look_at_groups(g->world) : FAIL(ERR_COMM, "rank %d failed: %s", by, why);
@@ -560,3 +524,26 @@ Status comm_watch(Comm *c, double waited_s)
     abort_all(c, why);
     return FAIL(ERR_COMM, "%s", why);
 }
+
+static const CommTable table = {
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .send = send,
+    .recv = recv,
+    .test = test,
+    .wait = wait,
+    .batch_begin = batch_begin,
+    .batch_end = batch_end,
+    .window = window,
+    .connect = connect_pairs,
+    .watch = watch,
+    .set_stream = set_stream,
+    .split = split,
+    .again = again,
+    .free = group_free,
+    .abort = abort_all,
+};

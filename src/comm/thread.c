@@ -178,7 +178,8 @@ static void thread_close(void *self, bool failed)
     thread_withdraw(self);
 }
 
-static const Transport thread_transport = { .post = thread_post,
+static const Transport thread_transport = { .one_memory = true,
+                                            .post = thread_post,
                                             .test = thread_test,
                                             .waits_for = thread_waits_for,
                                             .aborted = thread_aborted,

@@ -107,7 +107,7 @@ static Status allocate(Loader *l, Arena *a, Loader **self)
     }
     for (int i = 0; i < LOADER_SLOTS; i++) {
         int64_t own = l->config.own > 0 ? l->config.own : l->config.batch;
-        TRY(batch_new(a, own, l->config.sequence, &l->slot[i].batch));
+        TRY(batch_new(a, own, l->config.sequence, &l->slot[i]));
     }
     TRY(ARENA_NEW(a, l->config.sequence + 1, &l->reader.row));
     return ARENA_NEW(a, l->config.sequence + 1, &l->held_reader.row);
@@ -126,6 +126,12 @@ static void list_held(const LoaderConfig *c, Source *s)
 }
 
 /* ---- the interface ---- */
+
+static Status fill_next(void *loader)
+{
+    Loader *l = loader;
+    return loader_fill(l, &l->slot[l->given % LOADER_SLOTS]);
+}
 
 Status loader_plan(const LoaderConfig *c, size_t *arena_bytes, size_t *mapped_bytes)
 {
@@ -151,10 +157,13 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
     for (int i = 0; i < l.n && s == OK; i++) list_held(c, &l.source[i]);
     if (s == OK) {
         memcpy(self, &l, sizeof l);
-        s = loader_thread_start(self);
+        self->worker.job = fill_next;
+        self->worker.state = self;
+        s = worker_start(&self->worker, "the loader's thread");
     }
     if (s != OK) close_sources(&l);
     TRY(s);
+    worker_begin(&self->worker);
     *out = self;
     return OK;
 }
@@ -162,8 +171,29 @@ Status loader_open(const LoaderConfig *c, Arena *a, Loader **out)
 void loader_close(Loader *l)
 {
     if (l == NULL) return;
-    loader_thread_stop(l);
+    worker_stop(&l->worker);
     close_sources(l);
+}
+
+Status loader_seek(Loader *l, uint64_t position)
+{
+    if (position > INT64_MAX)
+        return FAIL(ERR_ARG, "data position %llu, at most %lld is possible",
+                    (unsigned long long)position, (long long)INT64_MAX);
+    worker_wait(&l->worker, INFINITY);
+    mix_seek(&l->mix, position);
+    worker_begin(&l->worker);
+    return OK;
+}
+
+/* One batch ahead, and after a failure nothing until a seek. */
+Status loader_next(Loader *l, const Batch **out)
+{
+    worker_wait(&l->worker, INFINITY);
+    TRY(worker_result(&l->worker));
+    *out = &l->slot[l->given++ % LOADER_SLOTS];
+    worker_begin(&l->worker);
+    return OK;
 }
 
 int loader_sources(const Loader *l) { return l->n; }

@@ -1,18 +1,16 @@
-/* loader_private: what the loader's files share. Two threads, no shared writes without `lock`: the
- * reading thread owns mix, start and epoch of the sources, the slot that it fills and `reader`; the
- * caller's thread owns position, taken and `held_reader`; what is fixed after loader_open is read
- * by both. */
+/* loader_private: what the loader's files share. While the worker fills a slot it owns mix, start
+ * and epoch of the sources, that slot and `reader`. The caller's thread owns `held_reader`. Both
+ * read what is fixed after loader_open. */
 #ifndef DATA_LOADER_PRIVATE_H
 #define DATA_LOADER_PRIVATE_H
 
+#include "base/worker.h"
 #include "data/loader.h"
 #include "data/mix.h"
 #include "data/shard.h"
 
-#include <pthread.h>
-
 /* The batch being made, the one given last, and the one before, which is still valid. */
-enum { LOADER_SLOTS = 3, LOADER_MESSAGE_BYTES = 2048 };
+enum { LOADER_SLOTS = 3 };
 
 typedef struct Source {
     const char *name;
@@ -36,11 +34,6 @@ typedef struct Reader {
     int64_t touched_bytes;
 } Reader;
 
-typedef struct LoaderSlot {
-    Batch batch;
-    int64_t taken[MIX_MAX]; /* sequences of each source up to the end of the batch */
-} LoaderSlot;
-
 struct Loader {
     LoaderConfig config; /* sources is not kept */
     int n;
@@ -48,27 +41,16 @@ struct Loader {
     size_t idx_bytes, bin_bytes;
     Mix mix;
     Reader reader, held_reader;
-    LoaderSlot slot[LOADER_SLOTS];
+    Batch slot[LOADER_SLOTS];
 
-    uint64_t position;
-    int64_t taken[MIX_MAX];
-
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t made, given; /* batches; slot number is count % LOADER_SLOTS */
-    bool busy, stop;
-    Status failure; /* of the batch after the last one made; message is its record */
-    char message[LOADER_MESSAGE_BYTES];
+    uint64_t given; /* batches; the next one's slot is given % LOADER_SLOTS */
+    Worker worker;  /* its job is to fill that slot */
 };
 
 /* Most bytes of .bin pages that are kept. */
 size_t loader_resident_bytes(const Loader *l);
 
 /* The next batch of the mix. */
-Status loader_fill(Loader *l, LoaderSlot *slot);
-
-Status loader_thread_start(Loader *l);
-void loader_thread_stop(Loader *l);
+Status loader_fill(Loader *l, Batch *out);
 
 #endif

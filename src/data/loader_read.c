@@ -205,10 +205,10 @@ Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out)
     return OK;
 }
 
-Status loader_fill(Loader *l, LoaderSlot *slot)
+Status loader_fill(Loader *l, Batch *out)
 {
-    int64_t own = slot->batch.domain.dim[0];
-    slot->batch.targets = slot->batch.bytes = 0;
+    int64_t own = out->domain.dim[0];
+    out->targets = out->bytes = 0;
     for (int64_t at = 0; at < l->config.batch; at++) {
         int i = mix_next(&l->mix);
         int64_t row = at - l->config.first;
@@ -217,10 +217,9 @@ Status loader_fill(Loader *l, LoaderSlot *slot)
         int64_t sequence = mix_taken(&l->mix, i) - 1;
         Stream st = epoch_stream(l, s, sequence / s->sequences);
         int64_t token = sequence % s->sequences * l->config.sequence;
-        TRY(fill_row(l, &l->reader, &st, token, &slot->batch, row));
+        TRY(fill_row(l, &l->reader, &st, token, out, row));
     }
-    for (int i = 0; i < l->n; i++) slot->taken[i] = mix_taken(&l->mix, i);
-    slot->batch.targets += (l->config.batch - own) * l->config.sequence; /* the other ranks' */
+    out->targets += (l->config.batch - own) * l->config.sequence; /* the other ranks' */
     return OK;
 }
 

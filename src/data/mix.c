@@ -91,4 +91,3 @@ void mix_seek(Mix *m, uint64_t slots)
 }
 
 int64_t mix_taken(const Mix *m, int i) { return m->period * m->task[i].rate + m->task[i].k; }
-double mix_share(const Mix *m, int i) { return (double)m->task[i].rate / (double)m->total; }

@@ -34,6 +34,5 @@ int mix_next(Mix *m);
 void mix_seek(Mix *m, uint64_t slots);
 
 int64_t mix_taken(const Mix *m, int i); /* sequences of task i in the slots so far */
-double mix_share(const Mix *m, int i);
 
 #endif

@@ -219,22 +219,9 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
     memcpy(w->prefix, prefix, length + 1);
     TRY(make_parent(prefix));
     TRY(arena_init(&w->lengths_arena, "document lengths", MEM_HOST, LENGTHS_RESERVE));
+    TRY(text_init(&w->lengths, &w->lengths_arena));
     (void)snprintf(path, sizeof path, "%s.bin", prefix);
     return file_create_temp(&w->bin, path, arena);
-}
-
-/* The arena hands out whole pieces of ARENA_ALIGN bytes, so they lie end to end and make one
- * array. */
-static Status add_length(ShardWriter *w, int32_t length)
-{
-    const int64_t piece = ARENA_ALIGN / (int64_t)sizeof length;
-    if (w->documents % piece == 0) {
-        void *at = NULL;
-        TRY(arena_alloc(&w->lengths_arena, ARENA_ALIGN, &at));
-        if (w->documents == 0) w->lengths = at;
-    }
-    w->lengths[w->documents++] = length;
-    return OK;
 }
 
 static Status check_id(const ShardWriter *w, int32_t id)
@@ -269,7 +256,9 @@ Status shard_end_document(ShardWriter *w)
     if (w->document_tokens > INT32_MAX)
         return FAIL(ERR_ARG, "%s.bin: document %lld has %lld tokens, at most %d are possible",
                     w->prefix, (long long)w->documents, (long long)w->document_tokens, INT32_MAX);
-    TRY(add_length(w, (int32_t)w->document_tokens));
+    const int32_t length = (int32_t)w->document_tokens;
+    TRY(text_append(&w->lengths, (const char *)&length, sizeof length));
+    w->documents++;
     w->document_tokens = 0;
     return OK;
 }
@@ -288,12 +277,11 @@ static Status write_header(const ShardWriter *w, File *idx)
 static Status write_index(const ShardWriter *w, File *idx)
 {
     TRY(write_header(w, idx));
-    if (w->documents > 0)
-        TRY(file_write(idx, w->lengths, (size_t)w->documents * sizeof *w->lengths));
+    TRY(file_write(idx, w->lengths.data, w->lengths.used));
     int64_t start = 0;
     for (int64_t d = 0; d < w->documents; d++) {
         TRY(file_write(idx, &start, sizeof start));
-        start += (int64_t)w->lengths[d] * w->id_bytes;
+        start += (int64_t)i32_at((const uint8_t *)w->lengths.data, d) * w->id_bytes;
     }
     for (int64_t d = 0; d <= w->documents; d++) TRY(file_write(idx, &d, sizeof d));
     return OK;
@@ -319,5 +307,4 @@ void shard_writer_close(ShardWriter *w)
 {
     file_close(&w->bin);
     arena_free(&w->lengths_arena);
-    w->lengths = NULL;
 }

@@ -19,6 +19,7 @@
 #define DATA_SHARD_H
 
 #include "base/file.h"
+#include "base/text.h"
 
 typedef struct Shard {
     const char *prefix; /* the caller's; must live as long */
@@ -54,7 +55,7 @@ typedef struct ShardWriter {
     int64_t documents, tokens;
     int64_t document_tokens; /* of the current document */
     Arena *arena;            /* of the write buffers */
-    int32_t *lengths;        /* (documents), growing at the end of an arena of its own */
+    Text lengths;            /* i32 (documents), in an arena of its own */
     Arena lengths_arena;
 } ShardWriter;
 

@@ -2,10 +2,10 @@
  *
  * Added tokens leave the text first (added.h); what lies between them is cut into pieces (split.h).
  * A piece starts as one id a byte; then the pair with the lowest merge rank, the leftmost of equal
- * ones, becomes one id, until no pair has a merge. Short pieces look through all pairs for each
- * merge; long ones keep them in a heap: n log n whatever the piece holds. Most pieces never get
- * there: they are a token that its own bytes lead to (found once, at load), or came before in the
- * same text. A tokenizer is never written to after load, so threads may share one. */
+ * ones, becomes one id, until no pair has a merge. Pairs wait in a heap: n log n whatever the piece
+ * holds. Most pieces never get there: they are a token that its own bytes lead to (found once, at
+ * load), or came before in the same text. A tokenizer is never written to after load, so threads
+ * may share one. */
 #include "data/tokenizer_impl.h"
 
 #include "base/file.h"
@@ -17,9 +17,9 @@
 #include <xxhash.h>
 
 #ifdef HOSTILE
-enum { SHORT_PIECE = 4, RECENT_MAX = 4 };
+enum { RECENT_MAX = 4 };
 #else
-enum { SHORT_PIECE = 48, RECENT_MAX = 1 << 13 }; /* 8192 x 24 bytes stay in a core's L2 cache */
+enum { RECENT_MAX = 1 << 13 }; /* 8192 x 24 bytes stay in a core's L2 cache */
 #endif
 
 static const uint32_t NO_RANK = UINT32_MAX;
@@ -117,31 +117,8 @@ static uint32_t rank_of(const Tokenizer *t, int32_t left, int32_t right)
 
 /* ---- merging ---- */
 
-/* Merge the n ids at `id` by looking through all pairs for each merge; returns how many are left.
- * rank[i] belongs to the pair (i, i + 1). */
-static int32_t merge_short(const Tokenizer *t, int32_t *id, int32_t n)
-{
-    uint32_t rank[SHORT_PIECE];
-    for (int32_t i = 0; i + 1 < n; i++) rank[i] = rank_of(t, id[i], id[i + 1]);
-    while (n > 1) {
-        int32_t best = 0;
-        for (int32_t i = 1; i + 1 < n; i++) {
-            if (rank[i] < rank[best]) best = i;
-        }
-        if (rank[best] == NO_RANK) break;
-        id[best] = merge_slot(t, id[best], id[best + 1])->result;
-        n--;
-        size_t behind = (size_t)(n - best - 1);
-        memmove(id + best + 1, id + best + 2, behind * sizeof *id);
-        if (behind > 0) memmove(rank + best + 1, rank + best + 2, (behind - 1) * sizeof *rank);
-        if (best > 0) rank[best - 1] = rank_of(t, id[best - 1], id[best]);
-        if (best + 1 < n) rank[best] = rank_of(t, id[best], id[best + 1]);
-    }
-    return n;
-}
-
-/* Pairs of a long piece by rank, then by place: one number each, rank in the upper half. A pair
- * that has changed since is recognised by its rank when it comes up. */
+/* Pairs of a piece by rank, then by place: one number each, rank in the upper half. A pair that has
+ * changed since is recognised by its rank when it comes up. */
 typedef struct PairHeap {
     uint64_t *key;
     int64_t n;
@@ -169,22 +146,22 @@ static uint64_t heap_pop(PairHeap *h)
     return top;
 }
 
-typedef struct LongPiece { /* ids as a doubly linked list over the places of the bytes */
+typedef struct Merging { /* ids as a doubly linked list over the places of the bytes */
     const Tokenizer *t;
     int32_t *id;            /* TOKENIZER_NO_TOKEN: became part of the one before */
     int32_t *next, *before; /* n and -1 at the ends */
     int32_t n;
     PairHeap heap;
-} LongPiece;
+} Merging;
 
-static void push_pair(LongPiece *p, int32_t left)
+static void push_pair(Merging *p, int32_t left)
 {
     if (left < 0 || p->next[left] >= p->n) return;
     uint32_t rank = rank_of(p->t, p->id[left], p->id[p->next[left]]);
     if (rank != NO_RANK) heap_push(&p->heap, (uint64_t)rank << 32 | (uint32_t)left);
 }
 
-static void merge_pair(LongPiece *p, int32_t left)
+static void merge_pair(Merging *p, int32_t left)
 {
     int32_t right = p->next[left], after = p->next[right];
     p->id[left] = merge_slot(p->t, p->id[left], p->id[right])->result;
@@ -196,10 +173,10 @@ static void merge_pair(LongPiece *p, int32_t left)
 }
 
 /* n - 1 pairs at first, and each of at most n - 1 merges takes one out and puts two in. */
-static Status merge_long(Encoder *e, const char *piece, int32_t n)
+static Status merge_piece(Encoder *e, const char *piece, int32_t n)
 {
     ArenaMark mark = arena_mark(e->scratch);
-    LongPiece p = { .t = e->t, .n = n };
+    Merging p = { .t = e->t, .n = n };
     void *at = NULL;
     TRY(arena_alloc(e->scratch, (size_t)n * (2 * sizeof(uint64_t) + 3 * sizeof(int32_t)), &at));
     p.heap.key = at;
@@ -220,15 +197,6 @@ static Status merge_long(Encoder *e, const char *piece, int32_t n)
     }
     for (int32_t i = 0; i < n; i = p.next[i]) e->ids[e->n_ids++] = p.id[i];
     arena_release(e->scratch, mark);
-    return OK;
-}
-
-static Status merge_piece(Encoder *e, const char *piece, int32_t n)
-{
-    if (n > SHORT_PIECE) return merge_long(e, piece, n);
-    int32_t *id = e->ids + e->n_ids;
-    for (int32_t i = 0; i < n; i++) id[i] = e->t->byte_id[(uint8_t)piece[i]];
-    e->n_ids += merge_short(e->t, id, n);
     return OK;
 }
 

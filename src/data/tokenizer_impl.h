@@ -46,9 +46,6 @@ struct Tokenizer { /* all in the arena of tokenizer_load */
     AddedSet added[ADDED_SETS];
 };
 
-/* The document separator of files that this program writes. */
-extern const char TOKENIZER_END_OF_TEXT[];
-
 /* The code point that stands for a byte; the byte that a code point stands for, or -1. */
 int32_t tokenizer_code_point(uint8_t byte);
 int tokenizer_byte(uint32_t code_point);

@@ -12,17 +12,14 @@
 
 enum { SENTENCE_BYTES = 512, SHOWN = 60 /* bytes of a token or pattern in a message */ };
 
-const char TOKENIZER_END_OF_TEXT[] = "<|endoftext|>";
+/* The document separator of files that this program writes. */
+static const char END_OF_TEXT[] = "<|endoftext|>";
 
 /* Separators of documents, under the names of published vocabularies; the first one that a file has
  * as a special token counts. */
 static const char *const END_OF_TEXT_NAMES[] = {
-    TOKENIZER_END_OF_TEXT,
-    "<|end_of_text|>",
-    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
-    "</s>",
-    "<eos>",
-    "[EOS]",
+    END_OF_TEXT, "<|end_of_text|>", "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
+    "</s>",      "<eos>",           "[EOS]",
 };
 
 typedef struct AddedToken {
@@ -558,12 +555,12 @@ static Status put_file(Text *t, const TokenizerLearned *l, char *scratch)
                     "\"unk_token\":null,\"continuing_subword_prefix\":null,"
                     "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
                     "\"ignore_merges\":false,\"vocab\":{",
-                    l->n_tokens, TOKENIZER_END_OF_TEXT, BYTE_LEVEL, BYTE_LEVEL));
+                    l->n_tokens, END_OF_TEXT, BYTE_LEVEL, BYTE_LEVEL));
     for (int32_t i = 0; i < l->n_tokens; i++) {
         put_token_text(scratch, &l->token[i]);
         TRY(text_json(t, "%s:%d,", scratch, i));
     }
-    TRY(text_json(t, "%s:%d},\"merges\":[", TOKENIZER_END_OF_TEXT, l->n_tokens));
+    TRY(text_json(t, "%s:%d},\"merges\":[", END_OF_TEXT, l->n_tokens));
     for (int64_t i = 0; i < l->n_merges; i++) {
         char *end = put_token_text(scratch, &l->token[l->merge[i].left]);
         *end++ = ' ';

@@ -697,10 +697,17 @@ static Status qkv_backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight, false },
-    { "kv_gather", LANE_COMM, gather_forward, gather_backward_input, NULL, false },
-    { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight, false },
+    { "qkv", LANE_COMPUTE, qkv_forward, qkv_backward_input, qkv_backward_weight, .part = PHASE_ATTENTION },
+    { "kv_gather", LANE_COMM, gather_forward, gather_backward_input, NULL, .part = PHASE_ATTENTION },
+    { "core", LANE_COMPUTE, core_forward, core_backward_input, core_backward_weight, .part = PHASE_ATTENTION },
 };
+
+/* MLA gathers latents and folds their gradients back; GQA's ring runs inside the core. */
+static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+{
+    (void)forward;
+    return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
+}
 
 const LayerDesc layer_attention = {
     .name = "attention",
@@ -708,4 +715,5 @@ const LayerDesc layer_attention = {
     .params = params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
+    .meets = meets,
 };

@@ -23,7 +23,7 @@ static Status backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "embed", LANE_COMPUTE, forward, NULL, backward_weight, false },
+    { "embed", LANE_COMPUTE, forward, NULL, backward_weight, .part = PHASE_ATTENTION },
 };
 
 const LayerDesc layer_embed = {

@@ -56,7 +56,7 @@ static Status backward_input(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "head", LANE_COMPUTE, forward, backward_input, NULL, false },
+    { "head", LANE_COMPUTE, forward, backward_input, NULL, .part = PHASE_COMBINE },
 };
 
 const LayerDesc layer_head = {
@@ -65,4 +65,5 @@ const LayerDesc layer_head = {
     .params = params,
     .phases = phases,
     .n_phases = 1,
+    .forward_gradients = true,
 };

@@ -76,6 +76,7 @@ typedef struct Phase {
     /* Reads nothing of the exchange before it, and may run while that is under way; but the norm is
      * made again there (RECOMPUTE_NORM). */
     bool beside;
+    BlockPart part; /* of a block that a schedule takes apart */
 } Phase;
 
 typedef struct LayerDesc {
@@ -86,8 +87,11 @@ typedef struct LayerDesc {
     Status (*prepare)(LayerRun *r);
     const Phase *phases;
     int n_phases;
-    const int
-        *backward; /* the order in which backward takes the phases; NULL: from last to first */
+    const int *backward; /* the order in which backward takes the phases; NULL: last to first */
+    /* Does a phase talk to other ranks, forward or backward? NULL: none does. If it does it runs on
+     * its lane; else everything computes. */
+    bool (*meets)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
+    bool forward_gradients; /* forward adds to the gradients of its weights */
 } LayerDesc;
 
 static inline int layer_backward(const LayerDesc *d, int i)

@@ -34,7 +34,7 @@ typedef struct MoeState {
 
 static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
 
-static bool gathers(const LayerRun *r) { return r->spec->exchange == EXCHANGE_ALLGATHER; }
+static const ExchangeDesc *kind(const LayerRun *r) { return exchange_kinds[r->spec->exchange]; }
 
 /* Rows that come here: `mean` on average, `most` at most; as many from each of `blocks`. */
 static Rows received(const LayerRun *r, double mean, double most, double blocks)
@@ -49,10 +49,10 @@ static Rows received(const LayerRun *r, double mean, double most, double blocks)
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
-    int64_t all = layer_tokens(r) * r->spec->ep;
-    if (!spread(r) || gathers(r)) return (Rows){ .bound = all, .expected = (double)all };
-    double distinct = exchange_distinct(m->experts, m->rule.top_k, r->spec->ep);
-    return received(r, (double)layer_tokens(r) * distinct, (double)all, (double)r->spec->ep);
+    int64_t n = layer_tokens(r), ranks = r->spec->ep;
+    if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
+    double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
+    return received(r, mean, (double)(n * ranks), (double)ranks);
 }
 
 /* Rows of the experts here; how many there are stands behind their offsets. On one rank these are
@@ -70,12 +70,13 @@ static Rows rows_of(const LayerRun *r)
 }
 
 /* The ranks that a group of the auxiliary loss lies on. */
-static int64_t loss_parts(const LayerRun *r)
+static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
-    const MoeSpec *m = &r->layer->as.moe;
     if (m->rule.aux_scale == 0) return 1;
-    return m->aux_global ? r->spec->stage_ranks : r->spec->cp;
+    return m->aux_global ? s->stage_ranks : s->cp;
 }
+
+static int64_t loss_parts(const LayerRun *r) { return loss_ranks(r->spec, &r->layer->as.moe); }
 
 /* With a group on all data-parallel ranks there are so many groups fewer. */
 static RouteRule rule_of(const LayerRun *r)
@@ -149,8 +150,8 @@ static Status prepare(LayerRun *r)
     if (spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
-        if (!gathers(r)) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
-        if (!gathers(r) && r->spec->exact)
+        if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
+        if (kind(r)->places && r->spec->exact)
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->count));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
@@ -454,17 +455,30 @@ static Status route_backward_weight(LayerRun *r)
         (LinearBwdWeight){ .dy = s->logits, .x = s->norm.y, .dw = r->weights->dw[ROLE_ROUTER] });
 }
 
+enum { ROUTE, DISPATCH, SHARED, EXPERTS, COMBINE };
+
 static const Phase phases[] = {
-    { "route", LANE_COMPUTE, route_forward, route_backward_input, route_backward_weight, false },
-    { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL, false },
-    { "shared", LANE_COMPUTE, shared_forward, shared_backward_input, shared_backward_weight, true },
-    { "experts", LANE_COMPUTE, experts_forward, experts_backward_input, experts_backward_weight,
-      false },
-    { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL, false },
+    [ROUTE] = { "route", LANE_COMPUTE, route_forward, route_backward_input, route_backward_weight,
+                .part = PHASE_ATTENTION },
+    [DISPATCH] = { "dispatch", LANE_COMM, dispatch_forward, dispatch_backward_input, NULL,
+                   .part = PHASE_DISPATCH },
+    [SHARED] = { "shared", LANE_COMPUTE, shared_forward, shared_backward_input,
+                 shared_backward_weight, .beside = true, .part = PHASE_EXPERTS },
+    [EXPERTS] = { "experts", LANE_COMPUTE, experts_forward, experts_backward_input,
+                  experts_backward_weight, .part = PHASE_EXPERTS },
+    [COMBINE] = { "combine", LANE_COMM, combine_forward, combine_backward_input, NULL,
+                  .part = PHASE_COMBINE },
 };
 
+/* Tokens and their gradients travel; so do the counts of the auxiliary loss, in forward alone. */
+static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forward)
+{
+    if (phase != DISPATCH && phase != COMBINE) return false;
+    return s->ep > 1 || (phase == DISPATCH && forward && loss_ranks(s, &l->as.moe) > 1);
+}
+
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */
-static const int backward[] = { 4, 2, 3, 1, 0 };
+static const int backward[] = { COMBINE, SHARED, EXPERTS, DISPATCH, ROUTE };
 
 const LayerDesc layer_moe = {
     .name = "moe",
@@ -474,4 +488,5 @@ const LayerDesc layer_moe = {
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
     .backward = backward,
+    .meets = meets,
 };

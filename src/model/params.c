@@ -69,7 +69,6 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.dim[0] = add.rows == 0 ? add.cols : add.rows;
     p.dim[1] = add.cols;
     p.bucket = -1;
-    for (int a = 0; a < AXIS_COUNT; a++) p.cut[a] = -1;
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
     if (add.state) {
         p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
@@ -249,7 +248,7 @@ int params_layer(const ParamTable *t, int layer, int *first)
 static Tensor under_way(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
                         ParamBuffer b)
 {
-    int64_t at = k->layer % 2 * t->layer_elems;
+    int64_t at = params_place(k->layer) * t->layer_elems;
     if (k->hold == HOLD_EXPERT && k > t->bucket && k[-1].layer == k->layer &&
         k[-1].hold == HOLD_DENSE)
         at += k[-1].n;
@@ -280,14 +279,16 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
     ParamPiece none = { 0 };
     int64_t n = param_elems(p);
     if (p->first[b] < 0 || m->buffer[b].data == NULL) return none;
-    if (b == BUF_STATE) return (ParamPiece){ 0, n, tensor_rows(&m->buffer[b], p->first[b], n) };
+    if (b == BUF_STATE)
+        return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
     const ParamBucket *k = &t->bucket[p->bucket];
     int64_t part = t->shared_out[b] ? k->n / k->ranks : k->n;
     int64_t own = t->shared_out[b] ? k->own * part : 0, at = p->first[b] - k->first;
     int64_t first = at > own ? at : own, end = at + n < own + part ? at + n : own + part;
     if (first >= end) return none;
     int64_t local = (t->shared_out[b] ? k->shard : k->first) + first - own;
-    return (ParamPiece){ first - at, end - first, tensor_rows(&m->buffer[b], local, end - first) };
+    return (ParamPiece){ piece_range(first - at, end - first),
+                         tensor_rows(&m->buffer[b], local, end - first) };
 }
 
 static Tensor shaped(const Param *p, Tensor flat)
@@ -364,11 +365,15 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
     return OK;
 }
 
-void param_fill(const Param *p, uint64_t seed, int64_t first, int64_t n, float *out)
+void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out)
 {
-    if (p->init == INIT_NORMAL) {
-        rng_fill_normal(out, n, seed, rng_stream(p->name), (uint64_t)first, (double)p->init_std);
-        return;
+    for (int64_t end = i + n, run = 0; i < end; i += run, out += run) {
+        run = piece_run(in, i) < end - i ? piece_run(in, i) : end - i;
+        if (p->init == INIT_NORMAL) {
+            rng_fill_normal(out, run, seed, rng_stream(p->name), (uint64_t)piece_element(in, i),
+                            (double)p->init_std);
+        } else {
+            for (int64_t k = 0; k < run; k++) out[k] = p->init == INIT_ONE ? 1 : 0;
+        }
     }
-    for (int64_t i = 0; i < n; i++) out[i] = p->init == INIT_ONE ? 1 : 0;
 }

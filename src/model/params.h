@@ -21,6 +21,7 @@
 #define MODEL_PARAMS_H
 
 #include "comm/mesh.h"
+#include "model/piece.h"
 #include "model/spec.h"
 #include "op/op.h"
 
@@ -85,9 +86,8 @@ typedef struct Param {
     char name[PARAM_NAME_MAX];
     int layer, expert, rank; /* index into spec->layers; expert -1: none */
     int64_t dim[4];
-    signed char cut[AXIS_COUNT]; /* which dim a mesh axis cuts, -1 none */
-    int64_t first[BUF_COUNT];    /* first element in the flat space, -1: not in that buffer */
-    int bucket;                  /* -1: state */
+    int64_t first[BUF_COUNT]; /* first element in the flat space, -1: not in that buffer */
+    int bucket;               /* -1: state */
     ParamRole role;
     ParamInit init;
     float init_std;
@@ -146,6 +146,9 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);
 
+/* Which of the two places under way a layer's buckets lie in. */
+static inline int params_place(int layer) { return layer % 2; }
+
 /* The buckets of a layer: [*first, return value). */
 int params_layer(const ParamTable *t, int layer, int *first);
 /* A bucket in a buffer that is not shared out, or the own part of one wherever it is; and whole
@@ -155,16 +158,16 @@ Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *
 /* The own part of a whole bucket. */
 Tensor bucket_part(const ParamBucket *k, Tensor whole);
 
-/* What this rank holds of a parameter in a buffer: elements [first, first + n) of the canonical
- * tensor, n 0: nothing. */
+/* What this rank holds of a parameter in a buffer. */
 typedef struct ParamPiece {
-    int64_t first, n;
-    Tensor at; /* (n) */
+    Piece in;  /* of the canonical, unsharded tensor */
+    Tensor at; /* (piece_elems) */
 } ParamPiece;
 ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b);
 
-/* Initial main weights [first, first + n) of a parameter: f(seed, name, index). */
-void param_fill(const Param *p, uint64_t seed, int64_t first, int64_t n, float *out);
+/* Initial main weights of a parameter: the n from place i on in a piece of it. Each is a function
+ * of the seed, the name and the element alone. */
+void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out);
 
 /* The elements of a parameter in a buffer that is not shared out. */
 Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b);

@@ -124,7 +124,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
         .stage_ranks = c->mesh_cp,
-        .exchange = (ExchangeKind)c->moe_exchange, /* its words are in that order */
+        .exchange = (ExchangeKind)c->moe_exchange, /* its words are the kinds' names */
         .exact = c->moe_buffers == BUFFERS_EXACT,
         .imbalance = c->plan_imbalance,
         .room = c->moe_buffers == BUFFERS_EXACT     ? c->plan_imbalance

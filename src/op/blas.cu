@@ -1,12 +1,15 @@
 #include "op/blas.cuh"
 
-#include "op/cublaslt.cuh"
+#include "base/library.h"
 #include "op/gemm_plain.cuh"
 
 extern "C" {
 #include "base/log.h"
 }
 
+#include <cublasLt.h>
+#include <cublas_api.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +23,29 @@ enum {
 /* A proposal within so much of the fastest is as good, and the library's order decides. */
 static const float TIE = 1.01f;
 
+/* cuBLASLt's functions that are called here. Each rank has a table of its own; the library behind
+ * them is loaded once a process. */
+#define CUBLASLT_CALLS(CALL)                                                                       \
+    CALL(Create)                                                                                   \
+    CALL(Destroy)                                                                                  \
+    CALL(GetStatusString)                                                                          \
+    CALL(GetVersion)                                                                               \
+    CALL(Matmul)                                                                                   \
+    CALL(MatmulDescInit_internal)                                                                  \
+    CALL(MatmulDescSetAttribute)                                                                   \
+    CALL(MatrixLayoutInit_internal)                                                                \
+    CALL(MatmulPreferenceInit_internal)                                                            \
+    CALL(MatmulPreferenceSetAttribute)                                                             \
+    CALL(MatmulAlgoConfigGetAttribute)                                                             \
+    CALL(MatmulAlgoGetHeuristic)                                                                   \
+    CALL(MatmulAlgoCheck)
+
+struct CublasLt {
+#define CALL(name) decltype(&cublasLt##name) name;
+    CUBLASLT_CALLS(CALL)
+#undef CALL
+};
+
 /* Lives in the arena of cuda_blas_make. */
 struct Blas {
     CublasLt lt;
@@ -31,6 +57,28 @@ struct Blas {
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == CHOICE_WORDS * sizeof(uint64_t),
               "an algorithm is kept as words");
+
+#define TEXT_OF(x)  TEXT_OF_(x)
+#define TEXT_OF_(x) #x
+
+static Status cublaslt_open(CublasLt *lt)
+{
+    static const LibraryCall calls[] = {
+#define CALL(name) { "cublasLt" #name, NULL, offsetof(CublasLt, name), false },
+        CUBLASLT_CALLS(CALL)
+#undef CALL
+    };
+    static const Library library = { "libcublasLt.so." TEXT_OF(CUBLAS_VER_MAJOR),
+                                     "matrix products",
+                                     "install CUDA " TEXT_OF(
+                                         CUBLAS_VER_MAJOR) " or set LD_LIBRARY_PATH",
+                                     calls,
+                                     sizeof calls / sizeof *calls,
+                                     0,
+                                     NULL };
+    void *file = NULL;
+    return library_open(&library, lt, &file);
+}
 
 static Status blas_status(const CublasLt *lt, cublasStatus_t e, const char *what)
 {

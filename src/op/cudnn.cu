@@ -1,118 +1,35 @@
 #include "op/cudnn.cuh"
 
+#include "base/library.h"
+
 #include <dlfcn.h>
-#include <glob.h>
-#include <limits.h>
-#include <link.h>
+#include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* The library */
 
-static const char NAME[] = "libcudnn.so.9";
+static int ask_version(const void *calls) { return (int)((const CudnnCalls *)calls)->version(); }
 
-/* Older ones leave keys behind the last of a sequence unmasked where 128 does not divide it. */
-static const size_t LEAST_VERSION = 91600;
-
-/* Where it is looked for after the loader's path (which holds the CUDA that built the program). */
-static const char *const FOLDERS[] = {
-    "/usr/local/cuda/lib64",
-    "/usr/local/cuda/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/local/lib/python3*/*-packages/nvidia/cudnn/lib",
-    "/usr/lib/python3*/*-packages/nvidia/cudnn/lib",
-    "/opt/*/lib/python3*/*-packages/nvidia/cudnn/lib",
-    "/opt/*/.venv/lib/python3*/*-packages/nvidia/cudnn/lib",
-};
-
-/* NULL, or the name of a function that is missing. */
-static const char *load_calls(void *file, CudnnCalls *call)
+/* Versions before 9.16 leave keys behind the last of a sequence unmasked where 128 does not divide
+ * it. */
+void cudnn_open(Cudnn *c)
 {
-    const struct {
-        const char *name;
-        void **to;
-    } rows[] = {
-#define CALL(as, function) { #function, (void **)&call->as },
+    static const LibraryCall calls[] = {
+#define CALL(as, function) { #function, NULL, offsetof(CudnnCalls, as), false },
         CUDNN_CALLS(CALL)
 #undef CALL
     };
-    for (const auto &row : rows) {
-        *row.to = dlsym(file, row.name);
-        if (*row.to == NULL) return row.name;
-    }
-    return NULL;
-}
-
-/* 91900 of a file libcudnn.so.9.19.0; 0: the name does not tell. */
-static size_t version_in_name(void *file)
-{
-    char path[PATH_MAX];
-    struct link_map *map = NULL;
-    int major = 0, minor = 0, patch = 0;
-    if (dlinfo(file, RTLD_DI_LINKMAP, &map) != 0 || realpath(map->l_name, path) == NULL) return 0;
-    const char *name = strrchr(path, '/');
-    if (sscanf(name, "/libcudnn.so.%d.%d.%d", &major, &minor, &patch) != 3) return 0;
-    return (size_t)(major * 10000 + minor * 100 + patch);
-}
-
-/* Open one file, if it will do; c->why says what is wrong with it. Asking a library for its version
- * loads its parts, which stay and which the next one would take for its own: so the name is read
- * first, and one that had to be asked is the last. False: look no further. */
-static bool open_file(Cudnn *c, const char *path)
-{
-    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (file == NULL) return true;
-    size_t version = version_in_name(file);
-    const char *missing = load_calls(file, &c->call);
-    bool asked = missing == NULL && (version == 0 || version >= LEAST_VERSION);
-    if (asked) version = c->call.version();
-    if (asked && version >= LEAST_VERSION) {
-        c->file = file;
-        return false;
-    }
-    if (missing != NULL)
-        snprintf(c->why, sizeof c->why, "%s has no function %s", path, missing);
-    else
-        snprintf(c->why, sizeof c->why, "%s is version %zu, %zu is needed", path, version,
-                 LEAST_VERSION);
-    dlclose(file);
-    return !asked;
-}
-
-static bool open_in(Cudnn *c, const char *folder)
-{
-    char pattern[256];
-    glob_t found = {};
-    bool more = true;
-    snprintf(pattern, sizeof pattern, "%s/%s", folder, NAME);
-    if (glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc && more; i++) more = open_file(c, found.gl_pathv[i]);
-    }
-    globfree(&found);
-    return more;
-}
-
-static void say_where(Cudnn *c)
-{
-    bool old = c->why[0] != 0;
-    size_t used = strlen(c->why);
-    used += (size_t)snprintf(c->why + used, sizeof c->why - used, "%s%s in the loader's path",
-                             old ? ", and there is no other" : NAME, old ? "" : " was not found");
-    for (const char *folder : FOLDERS) {
-        if (used < sizeof c->why)
-            used += (size_t)snprintf(c->why + used, sizeof c->why - used, ", %s", folder);
-    }
-}
-
-void cudnn_open(Cudnn *c)
-{
+    static const Library library = { "libcudnn.so.9",
+                                     "attention",
+                                     "install cuDNN 9.16 or later, or set LD_LIBRARY_PATH",
+                                     calls,
+                                     sizeof calls / sizeof *calls,
+                                     91600,
+                                     ask_version };
     *c = {};
-    bool more = open_file(c, NAME);
-    for (const char *folder : FOLDERS) more = more && open_in(c, folder);
-    if (more) say_where(c);
-    if (c->file != NULL) c->why[0] = 0;
+    if (library_open(&library, &c->call, &c->file) == OK) return;
+    status_sentence(c->why, sizeof c->why);
+    status_clear();
 }
 
 void cudnn_close(Cudnn *c)

@@ -1,11 +1,11 @@
 /*
- * What lies between the calls of comm on a GPU: launches on the same stream, so nothing waits.
+ * What all kinds of exchange do on a GPU: launches on the stream of comm's calls, so nothing waits.
  *
  * Places: a block for each rank walks the tokens, a thread a token, and counts those before it by
  * ballots: a place is decided by position alone. index is read once for each rank, but it is small
- * and stays in L2. Packing and unpacking are bound by memory: each row is read and written once.
+ * and stays in L2.
  */
-#include "op/pack.cuh"
+#include "op/kernel.cuh"
 
 #include "op/exchange.h"
 
@@ -60,12 +60,6 @@ static __global__ __launch_bounds__(PLACE_THREADS) void exchange_place_kernel(Pl
     if (used > a.room && a.overflow != NULL && threadIdx.x == 0) *a.overflow = 1;
 }
 
-/* All bytes, before places are filled. */
-static Status fill(struct Exec *ex, const Tensor *t, int byte)
-{
-    return cuda_status(cudaMemsetAsync(t->data, byte, tensor_bytes(t), exec_stream(ex)), "fill");
-}
-
 extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
 {
     const ExchangePlace *a = (const ExchangePlace *)args;
@@ -74,156 +68,27 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
     p.overflow = (float *)a->overflow.data, p.N = a->index.dim[0], p.K = tensor_cols(&a->index);
     p.count = (int32_t *)a->count.data;
     p.here = a->experts / a->ranks, p.room = a->room;
-    TRY(fill(ex, &a->place, 0xFF)); /* -1 */
+    TRY(cuda_status(
+        cudaMemsetAsync(a->place.data, 0xFF, tensor_bytes(&a->place), exec_stream(ex)), /* -1 */
+        "exchange_place"));
     exchange_place_kernel<<<(unsigned)a->ranks, PLACE_THREADS, 0, exec_stream(ex)>>>(p);
     return kernel_status("exchange_place");
 }
 
-/* Dispatch: a row of threads for each (token, rank). */
-
-template <typename T> struct Pack {
-    const T *x;
-    const int32_t *index; /* or NULL: rows go alone */
-    const float *weight;
-    const int32_t *place;
-    T *rows;
-    int32_t *rows_index;
-    float *rows_weight;
-    int64_t N, K, D, here, room;
+static const ExchangeLocal *const on_gpu[EXCHANGE_KINDS] = {
+#define EXCHANGE(KIND, name) &exchange_##name##_cuda,
+#include "op/exchange.def"
+#undef EXCHANGE
 };
-
-static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first, int64_t here)
-{
-    return e >= first && e < first + here ? (int32_t)(e - first) : -1;
-}
-
-template <typename T, bool WIDE> static __global__ void exchange_pack_kernel(Pack<T> a)
-{
-    int64_t at = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (at >= a.N * a.K || a.place[at] < 0) return;
-    int64_t p = a.place[at], n = at / a.K;
-    move<WIDE>(a.x + n * a.D, a.rows + p * a.D, a.D, (int)threadIdx.x, (int)blockDim.x);
-    if (a.index == NULL) return;
-    for (int64_t k = threadIdx.x; k < a.K; k += blockDim.x) {
-        a.rows_index[p * a.K + k] = local_expert(a.index[n * a.K + k], p / a.room * a.here, a.here);
-        a.rows_weight[p * a.K + k] = a.weight[n * a.K + k];
-    }
-}
-
-static Status pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
-{
-    int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
-    if (a->index.data != NULL) {
-        TRY(fill(ex, &out->index, 0xFF));
-        TRY(fill(ex, &out->weight, 0));
-    }
-    return launch_packed(
-        "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D }, [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            Pack<T> p = {};
-            p.x = (const T *)a->x.data, p.rows = (T *)out->x.data;
-            p.index = (const int32_t *)a->index.data, p.weight = (const float *)a->weight.data;
-            p.place = (const int32_t *)a->place.data;
-            p.rows_index = (int32_t *)out->index.data, p.rows_weight = (float *)out->weight.data;
-            p.N = N, p.K = K, p.D = D;
-            p.here = a->experts / a->ranks, p.room = out->x.dim[0] / a->ranks;
-            dim3 block = row_block(D / (wide ? PACK<T> : 1));
-            exchange_pack_kernel<T, wide>
-                <<<grid_of(N * K, block.y), block, 0, exec_stream(ex)>>>(p);
-        });
-}
-
-static __global__ void exchange_keep_own_kernel(int32_t *index, int64_t n, int64_t first,
-                                                int64_t here)
-{
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) index[i] = local_expert(index[i], first, here);
-}
-
-static Status keep_own(struct Exec *ex, const Tensor *index, int64_t first, int64_t here)
-{
-    int64_t n = tensor_elems(index);
-    exchange_keep_own_kernel<<<grid_of(n, 256), 256, 0, exec_stream(ex)>>>((int32_t *)index->data,
-                                                                           n, first, here);
-    return kernel_status("exchange_dispatch");
-}
-
-/* Combine: y_n = sum over the token's places of their rows + shared_n + residual_n */
-
-template <typename T> struct Unpack {
-    const T *rows;
-    const int32_t *place;       /* or NULL: a row a token */
-    const T *shared, *residual; /* or NULL */
-    T *y;
-    const float *rows_weight; /* or NULL */
-    float *weight;
-    int64_t N, K, D;
-};
-
-template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void unpack_add(const T *row, float (&sum)[P])
-{
-    float v[P];
-    load<WIDE>(row, v);
-#pragma unroll
-    for (int i = 0; i < P; i++) sum[i] += v[i];
-}
-
-template <typename T, bool WIDE> static __global__ void exchange_unpack_kernel(Unpack<T> a)
-{
-    constexpr int P = WIDE ? PACK<T> : 1;
-    int64_t n = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (n >= a.N) return;
-    for (int64_t d = (int64_t)threadIdx.x * P; d < a.D; d += (int64_t)blockDim.x * P) {
-        float sum[P] = {};
-#pragma unroll 4
-        for (int64_t k = 0; k < a.K; k++) {
-            int64_t row = a.place == NULL ? n : a.place[n * a.K + k];
-            if (row >= 0) unpack_add<T, WIDE>(a.rows + row * a.D + d, sum);
-        }
-        if (a.shared != NULL) unpack_add<T, WIDE>(a.shared + n * a.D + d, sum);
-        if (a.residual != NULL) unpack_add<T, WIDE>(a.residual + n * a.D + d, sum);
-        store<WIDE>(a.y + n * a.D + d, sum);
-    }
-    if (a.rows_weight == NULL) return;
-    for (int64_t k = threadIdx.x; k < a.K; k += blockDim.x) {
-        float sum = 0;
-        for (int64_t i = 0; i < a.K; i++) {
-            int64_t row = a.place[n * a.K + i];
-            if (row >= 0) sum += a.rows_weight[row * a.K + k];
-        }
-        a.weight[n * a.K + k] = sum;
-    }
-}
-
-static Status unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
-{
-    int64_t D = tensor_cols(&a->y), N = a->y.dim[0];
-    bool gathered = a->kind == EXCHANGE_ALLGATHER;
-    return launch_packed(
-        "exchange_combine", a->y.dtype,
-        { a->y.data, back->x.data, a->shared.data, a->residual.data }, { D },
-        [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            Unpack<T> u = {};
-            u.rows = (const T *)back->x.data, u.y = (T *)a->y.data;
-            u.place = gathered ? NULL : (const int32_t *)a->place.data;
-            u.shared = (const T *)a->shared.data, u.residual = (const T *)a->residual.data;
-            u.rows_weight = (const float *)back->weight.data, u.weight = (float *)a->weight.data;
-            u.N = N, u.K = gathered ? 1 : tensor_cols(&a->place), u.D = D;
-            dim3 block = row_block(D / (wide ? PACK<T> : 1));
-            exchange_unpack_kernel<T, wide><<<grid_of(N, block.y), block, 0, exec_stream(ex)>>>(u);
-        });
-}
-
-static const ExchangeLocal on_gpu = { pack, keep_own, unpack };
 
 extern "C" Status exchange_dispatch_cuda(struct Exec *ex, const void *args)
 {
-    return exchange_dispatch_run(ex, (const ExchangeDispatch *)args, &on_gpu);
+    const ExchangeDispatch *a = (const ExchangeDispatch *)args;
+    return exchange_dispatch_run(ex, a, on_gpu[a->kind]);
 }
 
 extern "C" Status exchange_combine_cuda(struct Exec *ex, const void *args)
 {
-    return exchange_combine_run(ex, (const ExchangeCombine *)args, &on_gpu);
+    const ExchangeCombine *a = (const ExchangeCombine *)args;
+    return exchange_combine_run(ex, a, on_gpu[a->kind]);
 }

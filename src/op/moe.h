@@ -79,13 +79,19 @@ typedef struct MoeDownFwd {
 
 typedef struct MoeCombine {
     Tensor out;      /* in  (R, D) act */
-    Tensor slot_row; /* in  (N, K) i32; -1: nothing */
+    Tensor slot_row; /* in  (N, K) i32, optional; -1: nothing. Without it token n has row n */
     Tensor weight;   /* in  (N, K) f32, optional: 1 */
     Tensor shared;   /* in  (N, D) act, optional */
     Tensor residual; /* in  (N, D) act, optional; may be y */
     Tensor y;        /* out (N, D) act */
     Rows rows;       /* of out; bound 0: one for each slot */
 } MoeCombine;
+
+/* K */
+static inline int64_t moe_combine_slots(const MoeCombine *a)
+{
+    return a->slot_row.data == NULL ? 1 : tensor_cols(&a->slot_row);
+}
 
 typedef struct MoeDownBwdInput {
     Tensor dy;        /* in  (N, D) act */

@@ -20,14 +20,15 @@ static void add_row(const Tensor *t, int64_t first, int64_t n, float weight, flo
 /* Columns [d0, d0 + n) of one token. All is read before y is written: y may be the residual. */
 static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_t n)
 {
-    int64_t D = tensor_cols(&a->y), K = tensor_cols(&a->slot_row);
-    const int32_t *row = (const int32_t *)a->slot_row.data + token * K;
-    const float *weight = a->weight.data == NULL ? NULL : (const float *)a->weight.data + token * K;
+    int64_t D = tensor_cols(&a->y), K = moe_combine_slots(a);
+    const int32_t *slot_row = a->slot_row.data;
+    const float *weight = a->weight.data;
     float sum[PIECE];
     memset(sum, 0, (size_t)n * sizeof *sum);
-    for (int64_t k = 0; k < K; k++) {
-        if (row[k] < 0) continue;
-        add_row(&a->out, row[k] * D + d0, n, weight == NULL ? 1 : weight[k], sum);
+    for (int64_t k = token * K; k < (token + 1) * K; k++) {
+        int64_t row = slot_row == NULL ? token : slot_row[k];
+        if (row < 0) continue;
+        add_row(&a->out, row * D + d0, n, weight == NULL ? 1 : weight[k], sum);
     }
     if (a->shared.data != NULL) add_row(&a->shared, token * D + d0, n, 1, sum);
     if (a->residual.data != NULL) add_row(&a->residual, token * D + d0, n, 1, sum);
@@ -38,7 +39,9 @@ Status moe_combine_cpu(Exec *ex, const void *args)
 {
     const MoeCombine *a = args;
     int64_t D = tensor_cols(&a->y), N = tensor_elems(&a->y) / D;
-    TRY(index_check_from("moe_combine", "slot_row", &a->slot_row, -1, tensor_elems(&a->out) / D));
+    if (a->slot_row.data != NULL)
+        TRY(index_check_from("moe_combine", "slot_row", &a->slot_row, -1,
+                             tensor_elems(&a->out) / D));
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t n = 0; n < N; n++) {
         for (int64_t d = 0; d < D; d += PIECE)
@@ -51,16 +54,17 @@ Status moe_combine_check(const void *args)
 {
     const MoeCombine *a = args;
     const char *op = "moe_combine";
-    int64_t K = tensor_cols(&a->slot_row), D = tensor_cols(&a->y);
+    int64_t K = moe_combine_slots(a), D = tensor_cols(&a->y);
+    bool slots = a->slot_row.data != NULL;
     if (K < 1 || D < 1) {
         return FAIL(ERR_SHAPE, "moe_combine: slot_row has %lld columns, y %lld; 1 is the least",
                     (long long)K, (long long)D);
     }
-    int64_t N = tensor_elems(&a->slot_row) / K;
+    int64_t N = slots ? tensor_elems(&a->slot_row) / K : tensor_elems(&a->y) / D;
     Dtype act = a->y.dtype;
-    TRY(op_expect(op, "slot_row", &a->slot_row, N, K, DTYPE_I32));
+    if (slots) TRY(op_expect(op, "slot_row", &a->slot_row, N, K, DTYPE_I32));
     TRY(op_expect_act(op, "y", &a->y, N, D));
-    TRY(op_expect(op, "out", &a->out, -1, D, act));
+    TRY(op_expect(op, "out", &a->out, slots ? -1 : N, D, act));
     if (a->weight.data != NULL) TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
     if (a->shared.data != NULL) TRY(op_expect(op, "shared", &a->shared, N, D, act));
     if (a->residual.data != NULL) TRY(op_expect(op, "residual", &a->residual, N, D, act));
@@ -71,8 +75,8 @@ Status moe_combine_check(const void *args)
 OpCost moe_combine_cost(const void *args)
 {
     const MoeCombine *a = args;
-    double slots = (double)tensor_elems(&a->slot_row), D = (double)tensor_cols(&a->y);
-    double elems = (double)tensor_elems(&a->y);
+    double elems = (double)tensor_elems(&a->y), D = (double)tensor_cols(&a->y);
+    double slots = elems / D * (double)moe_combine_slots(a);
     if (a->rows.bound > 0) slots = moe_rows_expected(&a->rows);
     double adds = (a->shared.data != NULL) + (a->residual.data != NULL);
     return (OpCost){
@@ -121,7 +125,7 @@ OpCost moe_bias_update_cost(const void *args)
                      .bytes = bytes_of(&a->load) + 2 * bytes_of(&a->bias) };
 }
 
-OP_PORTS(moe_combine, IN(MoeCombine, out), IN(MoeCombine, slot_row), IN_OPT(MoeCombine, weight),
+OP_PORTS(moe_combine, IN(MoeCombine, out), IN_OPT(MoeCombine, slot_row), IN_OPT(MoeCombine, weight),
          IN_OPT(MoeCombine, shared), IN_OPT(MoeCombine, residual), OUT(MoeCombine, y));
 
 OP_PORTS(moe_bias_update, IN(MoeBiasUpdate, load), IN(MoeBiasUpdate, gate),

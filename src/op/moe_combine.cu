@@ -13,7 +13,7 @@
 
 template <typename T> struct Combine {
     const T *out;
-    const int32_t *slot_row;
+    const int32_t *slot_row;    /* or NULL: row n for token n */
     const float *weight;        /* or NULL: 1 */
     const T *shared, *residual; /* or NULL */
     T *y;
@@ -38,7 +38,7 @@ template <typename T, bool WIDE> static __global__ void moe_combine_kernel(Combi
         float sum[P] = {};
 #pragma unroll 4
         for (int64_t k = n * a.k; k < (n + 1) * a.k; k++) {
-            int64_t row = a.slot_row[k];
+            int64_t row = a.slot_row == NULL ? n : a.slot_row[k];
             float weight = a.weight == NULL ? 1.0f : a.weight[k];
             if (row >= 0) combine_add<T, WIDE>(a.out + row * a.d + d, weight, sum);
         }
@@ -51,7 +51,7 @@ template <typename T, bool WIDE> static __global__ void moe_combine_kernel(Combi
 extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
 {
     const MoeCombine *a = (const MoeCombine *)args;
-    int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = tensor_cols(&a->slot_row);
+    int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = moe_combine_slots(a);
     const void *shared = a->shared.data, *residual = a->residual.data;
     if (n == 0) return OK;
     return launch_packed(

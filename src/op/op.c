@@ -9,8 +9,9 @@ const char *const op_work_names[WORK_COUNT] = {
     [WORK_COMM] = "links",
 };
 
-#define SPACE(function) function
-#define NONE(function)  NULL
+#define SPACE(stem, suffix) stem##suffix
+#define NONE(stem, suffix)  NULL
+#define SAME(stem, suffix)  stem##_workspace
 #ifdef HAVE_CUDA
 #define CUDA_OP(function) function
 #else
@@ -20,8 +21,8 @@ const char *const op_work_names[WORK_COUNT] = {
 static const OpDesc table[OP_ID_COUNT] = {
 /* clang-format off */
 #define OP(ID, Args, stem, space, cuda_space)                                                      \
-    { #stem, sizeof(Args), stem##_ports, stem##_check, stem##_cost, space(stem##_workspace),       \
-      stem##_cpu, CUDA_OP(stem##_cuda), CUDA_OP(cuda_space(stem##_cuda_workspace)) },
+    { #stem, sizeof(Args), stem##_ports, stem##_check, stem##_cost, space(stem, _workspace),       \
+      stem##_cpu, CUDA_OP(stem##_cuda), CUDA_OP(cuda_space(stem, _cuda_workspace)) },
 #include "op/ops.def"
 #undef OP
     /* clang-format on */

@@ -5,12 +5,15 @@ static double duration(void *ctx, int rank, const Action *a)
 {
     const EstimateInput *in = ctx;
     if (action_is_transfer(a->kind)) return in->send_s;
-    if (a->micro < 0) return 0;
+    if (!action_is_pass(a->kind)) return 0;
     const ChunkTimes *t = &in->time[rank * in->chunks + a->chunk];
     const double *part = a->kind == ACTION_FORWARD           ? t->forward
                          : a->kind == ACTION_BACKWARD_WEIGHT ? t->weight
                                                              : t->input;
-    if (a->phase >= 0) return part[a->phase % PHASES] / in->blocks;
+    if (in->schedule->phases) {
+        int last = (a->end - 1) % PHASES;
+        return part[a->kind == ACTION_FORWARD ? last : PHASES - 1 - last] / in->blocks;
+    }
     return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
 }
 

@@ -12,10 +12,18 @@ const char *action_name(ActionKind kind)
         [ACTION_RECV_ACTIVATIONS] = "receive activations",
         [ACTION_SEND_GRADIENTS] = "send gradients",
         [ACTION_RECV_GRADIENTS] = "receive gradients",
+        [ACTION_GATHER_WEIGHTS] = "gather weights",
+        [ACTION_FREE_WEIGHTS] = "free weights",
         [ACTION_REDUCE_GRADS] = "reduce gradients",
+        [ACTION_SUM_GRADS] = "sum gradients",
         [ACTION_UPDATE] = "update",
     };
     return names[kind];
+}
+
+bool action_is_pass(ActionKind kind)
+{
+    return kind >= ACTION_FORWARD && kind <= ACTION_BACKWARD_WEIGHT;
 }
 
 bool action_is_transfer(ActionKind kind)
@@ -36,17 +44,23 @@ bool action_is_forward(ActionKind kind)
 
 Action action_make(ActionKind kind)
 {
-    return (Action){ .kind = kind,
-                     .lane = action_is_transfer(kind) ? LANE_COMM : LANE_COMPUTE,
-                     .chunk = -1,
-                     .phase = -1,
-                     .peer = -1,
-                     .slot = -1,
-                     .in = -1,
-                     .out = -1,
-                     .micro = -1,
-                     .wait = { -1, -1, -1 },
-                     .signal = -1 };
+    bool comm = action_is_transfer(kind) || kind == ACTION_GATHER_WEIGHTS ||
+                kind == ACTION_REDUCE_GRADS || kind == ACTION_SUM_GRADS;
+    Action a = { .kind = kind,
+                 .lane = comm ? LANE_COMM : LANE_COMPUTE,
+                 .chunk = -1,
+                 .first = -1,
+                 .end = -1,
+                 .peer = -1,
+                 .layer = -1,
+                 .place = -1,
+                 .micro = -1,
+                 .slot = -1,
+                 .in = -1,
+                 .out = -1,
+                 .signal = -1 };
+    for (int i = 0; i < ACTION_WAITS; i++) a.wait[i] = -1;
+    return a;
 }
 
 int place_hops(const Program *p)
@@ -92,3 +106,29 @@ int queue_of(const Program *p, const Action *a)
 }
 
 int queue_count(const Program *p) { return LANE_COUNT + 4 * p->chunks; }
+
+const ChunkRow *action_row(const Program *p, const Action *a)
+{
+    return &p->chunk[a->chunk].row[a->kind == ACTION_FORWARD ? ROW_FORWARD : ROW_BACKWARD];
+}
+
+bool action_meets(const Program *p, const Action *a)
+{
+    if (action_is_transfer(a->kind)) return false;
+    if (a->lane == LANE_COMM || a->kind == ACTION_UPDATE) return true;
+    return action_is_pass(a->kind) && a->kind != ACTION_BACKWARD_WEIGHT &&
+           action_row(p, a)->at[a->first].meets;
+}
+
+int program_layers(const Program *p)
+{
+    int n = 0;
+    for (int c = 0; c < p->chunks; c++) {
+        const ChunkRow *row = &p->chunk[c].row[ROW_FORWARD];
+        for (int i = 0; i < row->n; i++) {
+            int most = row->at[i].own > row->at[i].weights ? row->at[i].own : row->at[i].weights;
+            if (most >= n) n = most + 1;
+        }
+    }
+    return n;
+}

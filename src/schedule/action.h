@@ -1,29 +1,34 @@
 /* action: a training step as data: one flat list of actions for each rank. The engine runs it,
  * simulate.h prices it, check.h proves things about it.
  *
- * peer is a pipeline rank, slot the activation arena that a micro-batch uses on a chunk, wait and
- * signal are events of the same rank, sms how many multiprocessors its kernels may take (0: all).
- * phase -1: all phases of the chunk's layers; else PHASES * block + one of the four below, each on
- * its lane, and backward goes from the last one to the first.
+ * Whatever takes a lane, a link or a lifetime is an action: ranges of phases of a pass, transfers
+ * between stages, gathers of weights, reductions of gradients, the update.
+ *
+ * A pass of a micro-batch over a chunk is one action or several: each runs the phases [first, end)
+ * of the chunk's row for its direction (chunk.h) on one lane. `slot` is the activation arena that
+ * the micro-batch uses on the chunk. `wait` and `signal` are events of the same rank.
  *
  * What passes between chunks lies in the ring of transfers: `in` is the entry that an action reads,
- * `out` the one that it writes. A forward writes its output into an entry, a send reads it; a
- * receive writes an entry of its own rank, the next chunk's forward reads it. Where both chunks are
- * on one rank the second reads what the first wrote.
+ * `out` the one that its pass writes with its last action. A forward writes its output into an
+ * entry, a send reads it; a receive writes an entry of its own rank, the next chunk's forward reads
+ * it. Where both chunks are on one rank the second reads what the first wrote.
+ *
+ * Weights and gradients that ranks share lie whole in one of two places while a layer needs them:
+ * a gather fills a place with a layer's weights, and a free says that nobody reads them any more; a
+ * zero with a layer opens a place for its gradients, and a reduce adds what is there over the
+ * ranks.
  *
  * Actions of one queue run one after the other, in the order of the list; nothing but events orders
  * different queues. A rank has a queue for each lane, and one for each (kind of transfer, chunk): a
- * transfer waits for those before it on its own way, never for another way's. */
+ * transfer waits for those before it on its own way, never for another way's. All queues begin
+ * together, and the step ends when all have ended. */
 #ifndef SCHEDULE_ACTION_H
 #define SCHEDULE_ACTION_H
 
-#include "base/arena.h"
-#include "base/lane.h"
-
-#include <stdbool.h>
+#include "schedule/chunk.h"
 
 typedef enum ActionKind {
-    ACTION_ZERO_GRADS,       /* gradients and the step's sums become zero */
+    ACTION_ZERO_GRADS,       /* the step's sums and gradients, or one layer's place, become zero */
     ACTION_FORWARD,          /* one micro-batch through one chunk, into its slot */
     ACTION_BACKWARD,         /* input and weight gradients of the same, out of its slot */
     ACTION_BACKWARD_INPUT,   /* only the input gradients: the slot stays for the weights' */
@@ -32,21 +37,23 @@ typedef enum ActionKind {
     ACTION_RECV_ACTIVATIONS,
     ACTION_SEND_GRADIENTS, /* the gradient of a chunk's input to the rank of the chunk before */
     ACTION_RECV_GRADIENTS,
-    ACTION_REDUCE_GRADS, /* over the ranks that share parameters; nothing to do on one */
-    ACTION_UPDATE,       /* norm, clipping, optimizer, router bias */
+    ACTION_GATHER_WEIGHTS, /* a layer's, from the ranks that share it, whole */
+    ACTION_FREE_WEIGHTS,   /* a layer's place may be filled anew */
+    ACTION_REDUCE_GRADS,   /* a layer's, over the ranks that share it */
+    ACTION_SUM_GRADS,      /* a layer's sums, over replicas and over stages that hold it, too */
+    ACTION_UPDATE,         /* norm, clipping, optimizer, router bias */
     ACTION_KIND_COUNT
 } ActionKind;
 
-/* A block taken apart for a schedule that runs its exchanges beside another micro-batch's compute:
- * the even ones compute, the odd ones move tokens between the ranks of the experts. */
-enum { PHASE_ATTENTION, PHASE_DISPATCH, PHASE_EXPERTS, PHASE_COMBINE, PHASES };
+enum { ACTION_WAITS = 6 };
 
 typedef struct Action {
     ActionKind kind;
     Lane lane;
-    short chunk, phase, peer, sms;
-    int micro, slot, in, out; /* -1: none */
-    int wait[3], signal;
+    short chunk, first, end, peer; /* -1: none, as in the fields below; peer: a pipeline rank */
+    short layer, place;            /* of gathers and reductions: of the model; which of the two */
+    int micro, slot, in, out;
+    int wait[ACTION_WAITS], signal;
 } Action;
 
 /* Which chunk follows which. Hop h of a micro-batch's way is
@@ -62,7 +69,9 @@ typedef struct Program {
     int rank, stages; /* of `stages` pipeline ranks this one's list */
     Placement placement;
     int entries, events; /* of the ring of transfers; event numbers are below `events` */
-    int phases;          /* of a chunk, where passes are taken apart; else 0 */
+    bool phased;         /* forward and backward run part by part in turn, each in its own memory */
+    const Chunk *chunk;  /* by chunk of this rank */
+    ScheduleShards shards;
 } Program;
 
 /* How a Program goes back over a chunk; a set. */
@@ -80,10 +89,18 @@ int place_hop(const Program *p, int chunk, int micro);
 /* The other end of a transfer; rank -1: there is none. */
 Place place_across(const Program *p, const Action *a);
 
+/* The row of its chunk whose phases an action of a pass runs. */
+const ChunkRow *action_row(const Program *p, const Action *a);
+/* One more than the highest layer of the model that a rank's chunks have. */
+int program_layers(const Program *p);
+/* Does it run, with its lane's other actions, what other ranks must run in the same order? */
+bool action_meets(const Program *p, const Action *a);
+
 /* Which queue of its rank an action is in, below queue_count(). */
 int queue_of(const Program *p, const Action *a);
 int queue_count(const Program *p);
 
+bool action_is_pass(ActionKind kind); /* forward or one of the backwards */
 bool action_is_transfer(ActionKind kind);
 bool action_is_send(ActionKind kind);
 bool action_is_forward(ActionKind kind); /* a forward, a transfer of activations */
@@ -91,8 +108,5 @@ const char *action_name(ActionKind kind);
 
 /* No chunk, micro-batch, peer, slot, entry or event yet. */
 Action action_make(ActionKind kind);
-
-/* Gradient accumulation on one rank: each micro-batch forward, then backward, in one slot. */
-Status schedule_accumulate(int micros, Arena *a, Program *out);
 
 #endif

@@ -12,31 +12,37 @@ typedef struct Content {
     int payload, micro, after;
 } Content;
 
-/* A slot or an entry. touched[q]: how many actions of queue q there had been when one of them last
- * used it. */
+/* What several actions use. touched[q]: how many actions of queue q there had been when one of them
+ * last used it. */
 typedef struct Resource {
-    Content content;
-    int place; /* of a slot: (micro, chunk) number that is in it, -1 free */
+    Content content; /* of an entry */
+    int holds;       /* of a slot: the (micro, chunk) number that is in it; of a place: a layer; of
+                        the memory between phases: the micro-batch that used it last. -1: none */
     int *touched;
 } Resource;
 
-/* How many phases of a micro-batch's passes on a chunk have been, and where the last one of forward
- * and input gradients is: the count-th action of its queue. */
+/* How many phases of a micro-batch's passes on a chunk have been; and of its input gradients the
+ * last two actions on the comm lane: their count in that queue, and the first phase of the later. */
 typedef struct Progress {
     int forward, input, weight;
-    int queue, count;
+    int comm, comm_before, comm_first;
 } Progress;
 
 typedef struct Check {
     const Program *p;
-    int queues, phases, at; /* phases: of a pass, at least 1; at: the action looked at */
+    int queues, layers, at; /* at: the action looked at */
     Progress *progress;     /* by (micro, chunk) */
-    Resource *slot, *entry;
+    Resource *slot, *entry, *ring, *weights, *room; /* ring: by direction, where they differ */
+    Resource *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
+                        up */
+    Resource *meeting;
     int *known;   /* by (queue, queue): what each queue knows to be done of each */
     int *carried; /* by (event, queue): what a wait for the event makes known; [0] -1: not yet */
     int *now;     /* what the action looked at knows when it starts */
-    bool zeroed, reduced, updated;
+    bool zeroed, updated;
 } Check;
+
+enum { GRADS_SOME = 1, GRADS_REDUCED, GRADS_SUMMED };
 
 #define PASS             "%s of micro-batch %d"
 #define OF(a)            action_name((a)->kind), (a)->micro
@@ -90,40 +96,49 @@ static Status use_entry(Check *s, bool reads, int entry, Content what)
     return OK;
 }
 
-static int phase_of(const Action *a) { return a->phase < 0 ? 0 : a->phase; }
+/* Passes. */
 
-static Status at_phase(const Check *s, const Action *a, int want)
+/* An action comes after what its lane needs of the other lane: all that used the same memory
+ * between phases, unless its first phase says that it runs beside the phase before it. */
+static Status use_ring(Check *s, const Action *a)
 {
-    if (phase_of(a) == want) return OK;
-    return BAD(s, PASS " is at phase %d, next is %d", OF(a), phase_of(a), want);
+    const ChunkPhase *phase = &action_row(s->p, a)->at[a->first];
+    bool weight = a->kind == ACTION_BACKWARD_WEIGHT;
+    Resource *ring = &s->ring[s->p->phased && a->kind != ACTION_FORWARD];
+    bool beside = weight ? s->p->phased : phase->beside && a->first > 0;
+    int last = ring->holds;
+    ring->holds = a->micro;
+    if (take_turn(s, ring) || beside) {
+        touch(s, ring);
+        return OK;
+    }
+    if (last == a->micro)
+        return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
+    return BAD(s, "does not wait until micro-batch %d has left the memory between phases", last);
 }
 
-/* The next phase of forward or of the input gradients: after the one before it. */
-static Status follow(Check *s, const Action *a, Progress *g, int want)
+static Status next_phases(const Check *s, const Action *a, int *done)
 {
-    int queue = queue_of(s->p, a);
-    TRY(at_phase(s, a, want));
-    if (g->count > s->now[g->queue])
-        return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
-    g->queue = queue;
-    g->count = count_of(s, queue);
+    if (a->first != *done)
+        return BAD(s, PASS " begins with phase %d, next is %d", OF(a), a->first, *done);
+    *done = a->end;
     return OK;
 }
 
 static Status enter_slot(Check *s, const Action *a, int place)
 {
     Resource *slot = &s->slot[a->slot];
-    if (slot->place >= 0)
-        return BAD(s, "slot %d still holds micro-batch %d", a->slot, slot->place / s->p->chunks);
+    if (slot->holds >= 0)
+        return BAD(s, "slot %d still holds micro-batch %d", a->slot, slot->holds / s->p->chunks);
     if (!take_turn(s, slot)) return BAD(s, "does not wait for the last use of slot %d", a->slot);
-    slot->place = place;
+    slot->holds = place;
     return OK;
 }
 
 static Status check_slot(Check *s, const Action *a, int place)
 {
     Resource *slot = &s->slot[a->slot];
-    if (slot->place != place)
+    if (slot->holds != place)
         return BAD(s, "slot %d does not hold micro-batch %d, chunk %d", a->slot, a->micro,
                    a->chunk);
     touch(s, slot);
@@ -134,42 +149,49 @@ static Status check_forward(Check *s, const Action *a)
 {
     int place = a->micro * s->p->chunks + a->chunk, hop = place_hop(s->p, a->chunk, a->micro);
     Progress *g = &s->progress[place];
-    if (g->forward > phase_of(a))
+    if (g->forward > a->first)
         return BAD(s, "micro-batch %d goes forward twice on chunk %d", a->micro, a->chunk);
     TRY(g->forward == 0 ? enter_slot(s, a, place) : check_slot(s, a, place));
-    TRY(follow(s, a, g, g->forward++));
-    if (g->forward == 1 && hop > 0) {
+    TRY(next_phases(s, a, &g->forward));
+    if (a->first == 0 && hop > 0) {
         TRY(use_entry(s, true, a->in, (Content){ ACTIVATIONS, a->micro, hop - 1 }));
     }
-    if (g->forward == s->phases && hop + 1 < place_hops(s->p)) {
+    if (a->end == action_row(s->p, a)->n && hop + 1 < place_hops(s->p)) {
         TRY(use_entry(s, false, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
     }
-    return OK;
+    return use_ring(s, a);
 }
 
 /* The gradient of a chunk's output comes in, that of its input goes out. */
 static Status check_input(Check *s, const Action *a, Progress *g)
 {
-    int hop = place_hop(s->p, a->chunk, a->micro);
-    if (g->input == s->phases) return BAD(s, PASS " after its input gradients", OF(a));
-    TRY(follow(s, a, g, s->phases - 1 - g->input++));
-    if (g->input == 1 && hop + 1 < place_hops(s->p)) {
+    int hop = place_hop(s->p, a->chunk, a->micro), all = action_row(s->p, a)->n;
+    if (g->forward < s->p->chunk[a->chunk].row[ROW_FORWARD].n)
+        return BAD(s, PASS " before the end of its forward", OF(a));
+    if (g->input == all) return BAD(s, PASS " after its input gradients", OF(a));
+    TRY(next_phases(s, a, &g->input));
+    if (a->first == 0 && hop + 1 < place_hops(s->p)) {
         TRY(use_entry(s, true, a->in, (Content){ GRADIENTS, a->micro, hop }));
     }
-    if (g->input == s->phases && hop > 0) {
+    if (a->end == all && hop > 0) {
         TRY(use_entry(s, false, a->out, (Content){ GRADIENTS, a->micro, hop - 1 }));
     }
+    if (a->lane != LANE_COMM) return OK;
+    g->comm_before = g->comm;
+    g->comm = count_of(s, LANE_COMM);
+    g->comm_first = a->first;
     return OK;
 }
 
-/* Weight gradients are of the phases that compute, behind the input gradients on the same lane. */
+/* Weight gradients come behind the input gradients of the same phases, whatever lane those were
+ * on; later ones may be under way beside them. */
 static Status check_weight(Check *s, const Action *a, Progress *g)
 {
-    int want = s->phases == 1 ? 0 : s->phases - 2 - 2 * g->weight;
-    if (g->input < s->phases - phase_of(a))
-        return BAD(s, PASS " before its input gradients", OF(a));
-    g->weight++;
-    return at_phase(s, a, want);
+    if (g->input < a->end) return BAD(s, PASS " before its input gradients", OF(a));
+    int needs = g->comm_first < a->end ? g->comm : g->comm_before;
+    if (a->kind == ACTION_BACKWARD_WEIGHT && needs > s->now[LANE_COMM])
+        return BAD(s, "does not wait for the phase of micro-batch %d before it", a->micro);
+    return next_phases(s, a, &g->weight);
 }
 
 static Status check_backward(Check *s, const Action *a)
@@ -177,12 +199,111 @@ static Status check_backward(Check *s, const Action *a)
     int place = a->micro * s->p->chunks + a->chunk;
     Progress *g = &s->progress[place];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
-    if (!s->zeroed || s->reduced) return BAD(s, PASS " outside of zero and reduce", OF(a));
+    if (!s->zeroed || s->updated) return BAD(s, PASS " outside of zero and update", OF(a));
     TRY(check_slot(s, a, place));
     if (!weight) TRY(check_input(s, a, g));
     if (!input) TRY(check_weight(s, a, g));
-    if (!input && phase_of(a) == 0) s->slot[a->slot].place = -1;
+    if (g->weight == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;
+    return use_ring(s, a);
+}
+
+/* What ranks share. */
+
+static Status check_weights_there(Check *s, const ChunkPhase *x)
+{
+    if (!s->p->shards.weights || x->place < 0 || x->lane == LANE_COMM) return OK;
+    Resource *place = &s->weights[x->place];
+    if (place->holds != x->weights)
+        return BAD(s, "reads the weights of layer %d, which are not gathered", x->weights);
+    if (place->touched[LANE_COMM] > s->now[LANE_COMM])
+        return BAD(s, "does not wait for the weights of layer %d", x->weights);
+    touch(s, place);
     return OK;
+}
+
+static Status check_adds(Check *s, const Action *a, const ChunkPhase *x)
+{
+    bool weight = a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
+    if (x->own < 0 || (!x->gradients && !weight)) return OK;
+    const int layers[] = { x->own, x->weights };
+    for (int i = 0; i < 2; i++) {
+        Resource *grads = &s->grads[layers[i]];
+        if (grads->holds >= GRADS_REDUCED)
+            return BAD(s, "adds to gradients of layer %d, which have been reduced", layers[i]);
+        grads->holds = GRADS_SOME;
+        touch(s, grads);
+    }
+    if (!s->p->shards.gradients || x->place < 0 || x->lane == LANE_COMM) return OK;
+    Resource *room = &s->room[x->place];
+    if (room->holds != x->weights)
+        return BAD(s, "adds to gradients of layer %d, which have no place", x->weights);
+    touch(s, room);
+    return OK;
+}
+
+/* Who wants the place finds it empty, or with the layer that it names; and all who used it are
+ * done. */
+static Status take_place(Check *s, const Action *a, Resource *place, int holds, int then)
+{
+    if (place->holds != holds)
+        return BAD(s, "%s of layer %d: place %d has layer %d", action_name(a->kind), a->layer,
+                   a->place, place->holds);
+    if (!take_turn(s, place))
+        return BAD(s, "%s of layer %d does not wait for the last use of place %d",
+                   action_name(a->kind), a->layer, a->place);
+    place->holds = then;
+    return OK;
+}
+
+static Status check_reduced(Check *s, const Action *a, int then)
+{
+    Resource *grads = &s->grads[a->layer];
+    if (!take_turn(s, grads))
+        return BAD(s, "%s of layer %d does not wait for all that add to them",
+                   action_name(a->kind), a->layer);
+    bool early = then == GRADS_SUMMED && s->p->shards.reduce && !s->p->shards.gradients &&
+                 grads->holds < GRADS_REDUCED;
+    if (grads->holds < 0 || grads->holds >= then || early)
+        return BAD(s, "%s of layer %d %s", action_name(a->kind), a->layer,
+                   grads->holds < 0 ? "which has none"
+                   : early          ? "before they are reduced"
+                                    : "a second time");
+    grads->holds = then;
+    return OK;
+}
+
+static Status check_shared(Check *s, const Action *a)
+{
+    if (a->layer < 0 || a->layer >= s->layers || a->place < -1 || a->place >= CHUNK_PLACES)
+        return BAD(s, "%s of layer %d of %d, place %d", action_name(a->kind), a->layer, s->layers,
+                   a->place);
+    bool placed = a->place >= 0;
+    switch (a->kind) {
+    case ACTION_ZERO_GRADS:
+        if (!placed) return BAD(s, "zeroes no place of layer %d", a->layer);
+        return take_place(s, a, &s->room[a->place], -1, a->layer);
+    case ACTION_FREE_WEIGHTS:
+        if (!placed) return BAD(s, "frees no place of layer %d", a->layer);
+        return take_place(s, a, &s->weights[a->place], a->layer, -1);
+    case ACTION_GATHER_WEIGHTS:
+        if (placed) return take_place(s, a, &s->weights[a->place], -1, a->layer);
+        return s->updated ? OK : BAD(s, "gathers layer %d before the update", a->layer);
+    case ACTION_REDUCE_GRADS:
+        if (placed) return take_place(s, a, &s->room[a->place], a->layer, -1);
+        return check_reduced(s, a, GRADS_REDUCED);
+    default: return check_reduced(s, a, GRADS_SUMMED);
+    }
+}
+
+/* All members of a group run the same list: they issue its collectives in one order if any two
+ * actions that talk to them have one under any timing. */
+static Status check_meeting(Check *s)
+{
+    if (!action_meets(s->p, &s->p->at[s->at]) || take_turn(s, s->meeting)) return OK;
+    return BAD(s,
+               "%s does not wait for the collectives before it, so that ranks could issue both in "
+               "different orders",
+               action_name(s->p->at[s->at].kind));
 }
 
 static Status check_transfer(Check *s, const Action *a)
@@ -199,53 +320,74 @@ static Status check_transfer(Check *s, const Action *a)
     return use_entry(s, send, send ? a->in : a->out, what);
 }
 
-/* Whole passes are all on one lane, and so are the phases that exchange; with what ends the step
- * behind both lanes, a rank's collectives have one order under any timing. */
-static Status check_end_of_step(Check *s, const Action *a)
+static Status check_update(Check *s, const Action *a)
 {
-    if (a->kind == ACTION_UPDATE && !s->reduced)
-        return FAIL(ERR_ARG, "program action %d: update before reduce", s->at);
+    const ScheduleShards *shards = &s->p->shards;
     for (int q = 0; q < LANE_COUNT; q++) {
-        if (s->known[q * s->queues + q] <= s->now[q]) continue;
-        return BAD(s,
-                   "%s does not wait for all before it, so replicas can issue "
-                   "its collectives and those of a pass in different orders",
-                   action_name(a->kind));
+        if (s->known[q * s->queues + q] > s->now[q])
+            return BAD(s, "%s does not wait for all before it", action_name(a->kind));
     }
-    s->reduced = true;
-    s->updated = a->kind == ACTION_UPDATE;
+    int least = shards->sums                            ? GRADS_SUMMED
+                : shards->reduce && !shards->gradients ? GRADS_REDUCED
+                                                        : GRADS_SOME;
+    for (int i = 0; i < s->layers; i++) {
+        if (s->grads[i].holds >= 0 && s->grads[i].holds < least)
+            return BAD(s, "update before the gradients of layer %d are reduced", i);
+    }
+    for (int i = 0; i < CHUNK_PLACES; i++) {
+        if (s->room[i].holds >= 0)
+            return BAD(s, "update before the gradients of layer %d are reduced", s->room[i].holds);
+    }
+    s->updated = true;
+    return OK;
+}
+
+static Status check_range(const Check *s, const Action *a)
+{
+    const ChunkRow *row = action_row(s->p, a);
+    if (a->first < 0 || a->end <= a->first || a->end > row->n)
+        return BAD(s, "phases %d to %d of %d", a->first, a->end, row->n);
+    for (int i = a->first; i < a->end; i++) {
+        Lane lane = a->kind == ACTION_BACKWARD_WEIGHT ? LANE_COMPUTE : (Lane)row->at[i].lane;
+        if (a->lane != lane) return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
+    }
     return OK;
 }
 
 static Status check_numbers(const Check *s, const Action *a)
 {
     const Program *p = s->p;
-    bool transfer = action_is_transfer(a->kind);
-    bool micro = a->kind >= ACTION_FORWARD && a->kind <= ACTION_BACKWARD_WEIGHT;
-    if (!micro && !transfer) return OK;
+    bool transfer = action_is_transfer(a->kind), pass = action_is_pass(a->kind);
+    if (!pass && !transfer) return OK;
     if (a->micro < 0 || a->micro >= p->micros || a->chunk < 0 || a->chunk >= p->chunks ||
-        (micro && (a->slot < 0 || a->slot >= p->slots))) {
+        (pass && (a->slot < 0 || a->slot >= p->slots))) {
         return BAD(s, "micro-batch %d, chunk %d, slot %d of %d, %d, %d", a->micro, a->chunk,
                    a->slot, p->micros, p->chunks, p->slots);
     }
-    if (micro && (p->phases > 0 ? a->phase < 0 || a->phase >= p->phases : a->phase != -1))
-        return BAD(s, "phase %d of %d", a->phase, p->phases);
-    if (micro && a->lane != (phase_of(a) % 2 == 0 ? LANE_COMPUTE : LANE_COMM))
-        return BAD(s, "phase %d is on the wrong lane", a->phase);
+    if (pass) TRY(check_range(s, a));
     if (place_hop(p, a->chunk, a->micro) >= 0) return OK;
     return BAD(s, "micro-batch %d does not come to chunk %d", a->micro, a->chunk);
+}
+
+static Status check_pass(Check *s, const Action *a)
+{
+    const ChunkRow *row = action_row(s->p, a);
+    for (int i = a->first; i < a->end; i++) {
+        TRY(check_weights_there(s, &row->at[i]));
+        TRY(check_adds(s, a, &row->at[i]));
+    }
+    return a->kind == ACTION_FORWARD ? check_forward(s, a) : check_backward(s, a);
 }
 
 static Status run_action(Check *s, const Action *a)
 {
     if (action_is_transfer(a->kind)) return check_transfer(s, a);
-    switch (a->kind) {
-    case ACTION_ZERO_GRADS: s->zeroed = true; return OK;
-    case ACTION_FORWARD: return check_forward(s, a);
-    case ACTION_REDUCE_GRADS:
-    case ACTION_UPDATE: return check_end_of_step(s, a);
-    default: return check_backward(s, a);
-    }
+    TRY(check_meeting(s));
+    if (action_is_pass(a->kind)) return check_pass(s, a);
+    if (a->kind == ACTION_UPDATE) return check_update(s, a);
+    if (a->kind != ACTION_ZERO_GRADS || a->layer >= 0) return check_shared(s, a);
+    s->zeroed = true;
+    return OK;
 }
 
 static Status wait_for(Check *s, int event)
@@ -276,7 +418,7 @@ static Status check_action(Check *s)
     int queue = queue_of(s->p, a);
     int *mine = s->known + (size_t)queue * (size_t)s->queues;
     memcpy(s->now, mine, (size_t)s->queues * sizeof(int));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] != -1) TRY(wait_for(s, a->wait[i]));
     }
     TRY(run_action(s, a));
@@ -297,12 +439,15 @@ static Status resources(const Check *s, int n, Arena *a, Resource **out)
 
 static Status check_make(const Program *p, Arena *a, Check *s)
 {
-    *s = (Check){ .p = p, .queues = queue_count(p), .phases = p->phases > 0 ? p->phases : 1 };
-    if (p->phases % PHASES != 0)
-        return FAIL(ERR_ARG, "program: %d phases, %d a block", p->phases, PHASES);
+    *s = (Check){ .p = p, .queues = queue_count(p), .layers = program_layers(p) };
     TRY(ARENA_ZEROED(a, (size_t)p->micros * (size_t)p->chunks, &s->progress));
     TRY(resources(s, p->slots, a, &s->slot));
     TRY(resources(s, p->entries, a, &s->entry));
+    TRY(resources(s, CHUNK_ROWS, a, &s->ring));
+    TRY(resources(s, CHUNK_PLACES, a, &s->weights));
+    TRY(resources(s, CHUNK_PLACES, a, &s->room));
+    TRY(resources(s, s->layers, a, &s->grads));
+    TRY(resources(s, 1, a, &s->meeting));
     TRY(ARENA_ZEROED(a, s->queues * s->queues, &s->known));
     TRY(ARENA_NEW(a, s->queues, &s->now));
     TRY(ARENA_NEW(a, (size_t)p->events * (size_t)s->queues, &s->carried));
@@ -315,8 +460,8 @@ static Status check_end(const Check *s)
     const Program *p = s->p;
     for (int i = 0; i < p->micros * p->chunks; i++) {
         int micro = i / p->chunks, chunk = i % p->chunks;
-        int weights = p->phases > 0 ? p->phases / 2 : 1;
-        if (place_hop(p, chunk, micro) < 0 || s->progress[i].weight == weights) continue;
+        int all = p->chunk[chunk].row[ROW_BACKWARD].n;
+        if (place_hop(p, chunk, micro) < 0 || s->progress[i].weight == all) continue;
         return FAIL(ERR_ARG, "program: micro-batch %d never goes backward on chunk %d", micro,
                     chunk);
     }

@@ -67,9 +67,10 @@ ScheduleShape estimate_shape(const EstimateInput *in)
     double all = sum[0] + sum[1] + sum[2], part = all > 0 ? SHARES / all : 0;
     double forward = fmin(fmax(1, round(part * sum[0])), SHARES - 2);
     double input = fmin(fmax(1, round(part * sum[1])), SHARES - 1 - forward);
-    return (ScheduleShape){ in->stages, in->chunks, in->micros,
-                            forward,    input,      SHARES - forward - input,
-                            in->blocks };
+    return (ScheduleShape){
+        in->stages,          in->chunks, in->micros, forward, input, SHARES - forward - input,
+        .blocks = in->blocks
+    };
 }
 
 static Status make_costs(const EstimateInput *in, Arena *scratch, double **out)
@@ -245,7 +246,7 @@ static bool is_of(const Passes *l, const ScheduleDesc *d, const ScheduleShape *s
 static Status find_passes(Estimator *e, const EstimateInput *in, Passes **out)
 {
     const ScheduleDesc *d = in->schedule;
-    ScheduleShape legal = { in->stages, in->chunks, in->micros, 1, 1, 1, in->blocks };
+    ScheduleShape legal = { in->stages, in->chunks, in->micros, 1, 1, 1, .blocks = in->blocks };
     TRY(schedule_legal(d, &legal));
     ScheduleShape s = estimate_shape(in);
     const uint64_t part[] = { (uint64_t)(d - schedule_table),
@@ -302,19 +303,23 @@ static double arrival(const Walk *w, const ListedPass *x)
 static void walk_phases(const Walk *w, const ListedPass *x, int n, double *end)
 {
     const ChunkTimes *time[2] = { NULL, NULL };
-    double at[2], *lane = w->lane[x->rank];
+    double at[2] = { 0 }, *lane = w->lane[x->rank];
     for (int k = 0; k < n; k++) {
         int back = x[k].cost != COST_FORWARD;
         time[back] = &w->in->time[cost_of(w, &x[k]) / COSTS];
         at[back] = arrival(w, &x[k]);
     }
+    at[0] = later(at[0], lane[1]); /* the forward before it has left its memory */
     for (int i = 0; i < w->in->blocks * BLOCK_PHASES; i++) {
         const BlockPhase *p = &block_phases[i % BLOCK_PHASES];
         bool back = p->kind != ACTION_FORWARD, weight = p->kind == ACTION_BACKWARD_WEIGHT;
         if (time[back] == NULL) continue;
         const double *of = !back ? time[0]->forward : weight ? time[1]->weight : time[1]->input;
-        double *free = &lane[p->phase % 2];
-        *free = (weight ? *free : later(*free, at[back])) + of[p->phase] / w->in->blocks;
+        double *free = &lane[p->phase % 2], start = weight ? *free : later(*free, at[back]);
+        /* it takes the memory of the weight gradients of the block before */
+        if (p->kind == ACTION_BACKWARD_INPUT && p->phase == PHASE_COMBINE)
+            start = later(start, lane[0]);
+        *free = start + of[p->phase] / w->in->blocks;
         if (!weight) at[back] = *free;
     }
     for (int k = 0; k < n; k++) end[k] = at[x[k].cost != COST_FORWARD];

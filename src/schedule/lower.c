@@ -1,3 +1,5 @@
+/* lower: the passes and transfers of a rank's Program, from the order of its passes. What ranks
+ * share of parameters is added by lower_shards.c. */
 #include "schedule/lower.h"
 
 #include "schedule/order.h"
@@ -11,12 +13,21 @@ typedef struct Ring {
     int *user;
 } Ring;
 
+/* The last actions, by lane, whose phases took memory from one arena between phases; -1: none. A
+ * program that is not phased has one such arena, a phased one has one for either direction. */
+typedef struct RingUse {
+    int last[LANE_COUNT];
+} RingUse;
+
 typedef struct Lowering {
     const Order *order;
     const OrderTimes *times;
     Program *p;
     Ring *in, *out; /* by (payload, chunk) */
     SlotTable slots;
+    RingUse use[CHUNK_ROWS];
+    int seen[LANE_COUNT]; /* the last action of the other lane that a lane has waited for */
+    int *left;            /* by chunk: passes with weight gradients that are still to come */
 } Lowering;
 
 static int ring_index(const Program *p, int payload, int chunk)
@@ -48,7 +59,7 @@ static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
     return OK;
 }
 
-static void wait_for(Action *a, int event)
+void lower_wait(Action *a, int event)
 {
     if (event < 0) return;
     int i = 0;
@@ -56,66 +67,17 @@ static void wait_for(Action *a, int event)
     a->wait[i] = event;
 }
 
-static Action *emit(Program *p, Action a)
+int lower_event(Program *p, int action)
+{
+    Action *a = &p->at[action];
+    if (a->signal < 0) a->signal = p->events++;
+    return a->signal;
+}
+
+static int emit(Program *p, Action a)
 {
     p->at[p->n] = a;
-    return &p->at[p->n++];
-}
-
-static Action transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
-{
-    Action a = action_make(kind);
-    a.chunk = (short)pass->chunk;
-    a.micro = pass->micro;
-    a.peer = (short)peer;
-    a.signal = p->events++;
-    return a;
-}
-
-/* The entry that a pass reads, received just before it if it comes from another rank. */
-static void take_input(Lowering *l, const Pass *pass, Place from, Action *a)
-{
-    Program *p = l->p;
-    int payload = payload_of(pass->kind);
-    Ring *r = &l->in[ring_index(p, payload, pass->chunk)];
-    int i = r->count++ % r->n;
-    a->in = r->first + i;
-    if (from.rank == p->rank) return;
-    ActionKind kind = payload == ACTIVATIONS ? ACTION_RECV_ACTIVATIONS : ACTION_RECV_GRADIENTS;
-    Action recv = transfer(p, kind, pass, from.rank);
-    recv.out = a->in;
-    wait_for(&recv, r->user[i]);
-    wait_for(a, recv.signal);
-    a->signal = r->user[i] = p->events++;
-    (void)emit(p, recv);
-}
-
-/* Emits the pass itself and the send of what it makes. */
-static void give_output(Lowering *l, const Pass *pass, Place to, Action *a)
-{
-    Program *p = l->p;
-    int payload = payload_of(pass->kind);
-    if (to.rank == p->rank) {
-        Ring *next = &l->in[ring_index(p, payload, to.chunk)];
-        Ring *mine = &l->out[ring_index(p, payload, pass->chunk)];
-        a->out = next->first + mine->count++ % next->n;
-    }
-    if (to.rank < 0 || to.rank == p->rank) {
-        (void)emit(p, *a);
-        return;
-    }
-    Ring *r = &l->out[ring_index(p, payload, pass->chunk)];
-    int i = r->count++ % r->n;
-    a->out = r->first + i;
-    wait_for(a, r->user[i]);
-    if (a->signal < 0) a->signal = p->events++;
-    (void)emit(p, *a);
-    ActionKind kind = payload == ACTIVATIONS ? ACTION_SEND_ACTIVATIONS : ACTION_SEND_GRADIENTS;
-    Action send = transfer(p, kind, pass, to.rank);
-    send.in = a->out;
-    wait_for(&send, a->signal);
-    r->user[i] = send.signal;
-    (void)emit(p, send);
+    return p->n++;
 }
 
 Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out)
@@ -157,62 +119,140 @@ int slots_pass(SlotTable *t, const Pass *p)
     return *mine;
 }
 
-static Action of_pass(const Pass *pass, ActionKind kind, int slot)
-{
-    Action a = action_make(kind);
-    a.chunk = (short)pass->chunk;
-    a.micro = pass->micro;
-    a.slot = slot;
-    return a;
-}
-
-static void lower_pass(Lowering *l, const Pass *pass)
-{
-    Place at = { l->p->rank, pass->chunk };
-    Place from = order_source(l->p, at, pass), to = order_target(l->p, at, pass);
-    Action a = of_pass(pass, pass->kind, slots_pass(&l->slots, pass));
-    if (from.rank >= 0) take_input(l, pass, from, &a);
-    give_output(l, pass, to, &a);
-}
-
-/* A pass while it is emitted phase by phase; what it reads and writes always changes ranks, so
- * events of transfers order the lanes. last: the event of the phase before, -1 at the start.
- */
+/* A pass while its actions are emitted. */
 typedef struct Part {
     const Pass *pass; /* NULL: there is none */
+    const ChunkRow *row;
     Place from, to;
-    int slot, last;
+    Ring *in, *out; /* NULL: it has no input, or no output, of another chunk */
+    int in_entry, out_entry, slot;
+    int next, next_weight; /* the first phase that has not been emitted yet */
+    bool apart;            /* split by layers, as each reduces its gradients when it ends */
 } Part;
 
 static Part part_of(Lowering *l, const Pass *pass)
 {
-    Place at = { l->p->rank, pass->chunk };
-    return (Part){ .pass = pass,
-                   .from = order_source(l->p, at, pass),
-                   .to = order_target(l->p, at, pass),
-                   .slot = slots_pass(&l->slots, pass),
-                   .last = -1 };
+    Program *p = l->p;
+    Place at = { p->rank, pass->chunk };
+    int payload = payload_of(pass->kind);
+    bool forward = pass->kind == ACTION_FORWARD;
+    Part t = { .pass = pass,
+               .row = &p->chunk[pass->chunk].row[forward ? ROW_FORWARD : ROW_BACKWARD],
+               .from = order_source(p, at, pass),
+               .to = order_target(p, at, pass),
+               .in_entry = -1,
+               .out_entry = -1,
+               .slot = slots_pass(&l->slots, pass) };
+    if (!forward && pass->kind != ACTION_BACKWARD_INPUT)
+        t.apart = --l->left[pass->chunk] == 0 && l->p->shards.reduce;
+    if (t.from.rank >= 0) {
+        t.in = &l->in[ring_index(p, payload, pass->chunk)];
+        t.in_entry = t.in->first + t.in->count++ % t.in->n;
+    }
+    if (t.to.rank < 0) return t;
+    Ring *mine = &l->out[ring_index(p, payload, pass->chunk)];
+    bool here = t.to.rank == p->rank;
+    t.out = here ? &l->in[ring_index(p, payload, t.to.chunk)] : mine;
+    t.out_entry = t.out->first + mine->count++ % t.out->n;
+    return t;
 }
 
-static void emit_phase(Lowering *l, Part *t, ActionKind kind, int phase)
+static Action transfer(Program *p, ActionKind kind, const Pass *pass, int peer)
 {
-    if (t->pass == NULL) return;
-    int end = l->p->phases - 1, first = kind == ACTION_FORWARD ? 0 : end;
-    Action a = of_pass(t->pass, kind, t->slot);
-    a.phase = (short)phase;
-    a.lane = phase % 2 == 0 ? LANE_COMPUTE : LANE_COMM;
-    if (kind == ACTION_BACKWARD_WEIGHT) { /* behind its input gradients on the same lane */
-        (void)emit(l->p, a);
-        return;
+    Action a = action_make(kind);
+    a.chunk = (short)pass->chunk;
+    a.micro = pass->micro;
+    a.peer = (short)peer;
+    a.signal = p->events++;
+    return a;
+}
+
+/* The first action of a pass reads the entry, which is received just before it if it comes from
+ * another rank. */
+static void take_input(Lowering *l, const Part *t, Action *a)
+{
+    a->in = t->in_entry;
+    if (t->from.rank < 0 || t->from.rank == l->p->rank) return;
+    bool forward = t->pass->kind == ACTION_FORWARD;
+    ActionKind kind = forward ? ACTION_RECV_ACTIVATIONS : ACTION_RECV_GRADIENTS;
+    Action recv = transfer(l->p, kind, t->pass, t->from.rank);
+    int *user = &t->in->user[t->in_entry - t->in->first];
+    recv.out = t->in_entry;
+    lower_wait(&recv, *user);
+    lower_wait(a, recv.signal);
+    a->signal = *user = l->p->events++;
+    (void)emit(l->p, recv);
+}
+
+/* The send behind the last action of a pass, which is the one at `index`. */
+static void send_output(Lowering *l, const Part *t, int index)
+{
+    bool forward = t->pass->kind == ACTION_FORWARD;
+    ActionKind kind = forward ? ACTION_SEND_ACTIVATIONS : ACTION_SEND_GRADIENTS;
+    Action send = transfer(l->p, kind, t->pass, t->to.rank);
+    send.in = t->out_entry;
+    lower_wait(&send, lower_event(l->p, index));
+    t->out->user[t->out_entry - t->out->first] = send.signal;
+    (void)emit(l->p, send);
+}
+
+/* The last action of the other lane that took memory from the same arena has ended when this one
+ * starts: its results are there, and what it read may be written. */
+static void wait_for_lane(Lowering *l, Action *a, int other)
+{
+    if (other <= l->seen[a->lane]) return;
+    lower_wait(a, lower_event(l->p, other));
+    l->seen[a->lane] = other;
+}
+
+/* Phases [first, end) of the part, all of one lane, as one action. */
+static void emit_range(Lowering *l, const Part *t, ActionKind kind, int first, int end)
+{
+    Program *p = l->p;
+    const ChunkPhase *phase = &t->row->at[first];
+    bool weight = kind == ACTION_BACKWARD_WEIGHT, sends = t->to.rank >= 0 && t->to.rank != p->rank;
+    Action a = action_make(kind);
+    a.chunk = (short)t->pass->chunk;
+    a.micro = t->pass->micro;
+    a.slot = t->slot;
+    a.first = (short)first;
+    a.end = (short)end;
+    a.lane = weight ? LANE_COMPUTE : (Lane)phase->lane;
+    if (!weight) a.out = t->out_entry;
+    RingUse *use = &l->use[p->phased && kind != ACTION_FORWARD ? ROW_BACKWARD : ROW_FORWARD];
+    bool beside = weight ? p->phased : phase->beside && first > 0;
+    if (!beside) wait_for_lane(l, &a, use->last[LANE_COUNT - 1 - a.lane]);
+    if (first == 0 && !weight) take_input(l, t, &a);
+    bool ends = end == t->row->n && !weight;
+    if (ends && sends) lower_wait(&a, t->out->user[t->out_entry - t->out->first]);
+    int index = emit(p, a);
+    use->last[a.lane] = index;
+    if (ends && sends) send_output(l, t, index);
+}
+
+/* Do phases i - 1 and i of a pass belong to different actions? */
+static bool breaks(const Lowering *l, const Part *t, ActionKind kind, int i)
+{
+    const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
+    bool weight = kind == ACTION_BACKWARD_WEIGHT;
+    if ((l->p->shards.weights || l->p->shards.gradients) && a->own != b->own) return true;
+    if (t->apart && a->own != b->own) return true;
+    return !weight && (a->lane != b->lane || a->meets != b->meets || a->beside != b->beside);
+}
+
+static void emit_phases(Lowering *l, const Part *t, ActionKind kind, int first, int end)
+{
+    for (int i = first, begin = first; i < end; i++) {
+        if (i + 1 < end && !breaks(l, t, kind, i + 1)) continue;
+        emit_range(l, t, kind, begin, i + 1);
+        begin = i + 1;
     }
-    wait_for(&a, t->last);
-    if (phase == first && t->from.rank >= 0) take_input(l, t->pass, t->from, &a);
-    if (a.signal < 0) a.signal = l->p->events++;
-    t->last = a.signal;
-    if (phase == end - first)
-        give_output(l, t->pass, t->to, &a);
-    else
-        (void)emit(l->p, a);
+}
+
+static void lower_pass(Lowering *l, const Pass *pass)
+{
+    Part t = part_of(l, pass);
+    emit_phases(l, &t, pass->kind, 0, t.row->n);
 }
 
 const BlockPhase block_phases[BLOCK_PHASES] = {
@@ -223,76 +263,132 @@ const BlockPhase block_phases[BLOCK_PHASES] = {
     { ACTION_BACKWARD_INPUT, PHASE_ATTENTION }, { ACTION_BACKWARD_WEIGHT, PHASE_ATTENTION },
 };
 
-static void emit_block(Lowering *l, Part part[2], int i)
+/* The phases of one part of one block, from where the pass is; of weight gradients with those of
+ * the parts before it, which have none. */
+static void emit_part(Lowering *l, Part *t, ActionKind kind, int block, int part)
 {
-    int first[2] = { PHASES * i, l->p->phases - PHASES * (i + 1) };
-    for (int k = 0; k < BLOCK_PHASES; k++) {
-        const BlockPhase *x = &block_phases[k];
-        int back = x->kind != ACTION_FORWARD;
-        emit_phase(l, &part[back], x->kind, first[back] + x->phase);
+    if (t->pass == NULL) return;
+    bool weight = kind == ACTION_BACKWARD_WEIGHT;
+    int *next = weight ? &t->next_weight : &t->next, first = *next, end = first;
+    const ChunkPhase *at = t->row->at;
+    for (int i = first; i < t->row->n && at[i].block == block; i++) {
+        bool before = weight && at[i].part > part;
+        if (at[i].part != part && !before) break;
+        end = i + 1;
     }
+    *next = end;
+    emit_phases(l, t, kind, first, end);
 }
 
 /* One pass, or a pair of a forward and a backward. Returns how many. */
-static int lower_phases(Lowering *l, const Pass *pass)
+static int lower_parts(Lowering *l, const Pass *pass)
 {
     Part part[2] = { 0 };
-    int n = pass->paired ? 2 : 1;
-    for (int i = 0; i < n; i++) part[pass[i].kind != ACTION_FORWARD] = part_of(l, &pass[i]);
-    for (int i = 0; i < l->p->phases / PHASES; i++) emit_block(l, part, i);
+    int n = pass->paired ? 2 : 1, blocks = 0, of[2] = { 0 };
+    for (int i = 0; i < n; i++) {
+        int back = pass[i].kind != ACTION_FORWARD;
+        part[back] = part_of(l, &pass[i]);
+        of[back] = l->p->chunk[pass[i].chunk].blocks;
+        if (of[back] > blocks) blocks = of[back];
+    }
+    for (int i = 0; i < blocks; i++) {
+        for (int k = 0; k < BLOCK_PHASES; k++) {
+            const BlockPhase *x = &block_phases[k];
+            int back = x->kind != ACTION_FORWARD;
+            emit_part(l, &part[back], x->kind, back ? of[1] - 1 - i : i, x->phase);
+        }
+    }
     return n;
 }
 
 static void lower_order(Lowering *l)
 {
     const Order *o = l->order;
-    if (l->p->phases > 0) {
-        for (int i = 0; i < o->n;) i += lower_phases(l, &o->at[i]);
+    if (l->p->phased) {
+        for (int i = 0; i < o->n;) i += lower_parts(l, &o->at[i]);
         return;
     }
     for (int i = 0; i < o->n; i++) lower_pass(l, &o->at[i]);
 }
 
-static Status lower_rank(Lowering *l, const ScheduleShape *s, Arena *a, Arena *scratch)
+/* At most so many actions come of the order: each phase one, with a transfer before and after. */
+static int actions_most(const Lowering *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->order->n; i++) {
+        const Chunk *c = &l->p->chunk[l->order->at[i].chunk];
+        n += 2 + c->row[ROW_FORWARD].n + 2 * c->row[ROW_BACKWARD].n;
+    }
+    return n;
+}
+
+static Status lower_make(Lowering *l, const ScheduleShape *s, Arena *scratch)
 {
     Program *p = l->p;
-    void *memory = NULL;
     int rings = PAYLOADS * p->chunks;
-    /* backward has two transfers and two weight gradients for each block's four phases */
-    size_t each = (size_t)(p->phases > 0 ? p->phases / PHASES * (PHASES + 2) : 1) + 2;
-    TRY(arena_alloc(a, ((size_t)l->order->n * each + 3) * sizeof(Action), &memory));
-    p->at = memory;
-    TRY(arena_alloc_zero(scratch, (size_t)(2 * rings) * sizeof(Ring), &memory));
-    l->in = memory;
+    TRY(ARENA_NEW(scratch, actions_most(l), &p->at));
+    TRY(ARENA_ZEROED(scratch, 2 * rings, &l->in));
     l->out = l->in + rings;
     TRY(slots_make(s, scratch, &l->slots));
+    TRY(ARENA_ZEROED(scratch, p->chunks, &l->left));
+    for (int i = 0; i < l->order->n; i++) {
+        const Pass *x = &l->order->at[i];
+        l->left[x->chunk] += x->kind == ACTION_BACKWARD || x->kind == ACTION_BACKWARD_WEIGHT;
+    }
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        l->seen[lane] = l->use[ROW_FORWARD].last[lane] = l->use[ROW_BACKWARD].last[lane] = -1;
+    }
     for (int c = 0; c < p->chunks; c++) TRY(chunk_rings(l, c, scratch));
-    (void)emit(p, action_make(ACTION_ZERO_GRADS));
-    lower_order(l);
-    p->slots = l->slots.n;
-    (void)emit(p, action_make(ACTION_REDUCE_GRADS));
-    (void)emit(p, action_make(ACTION_UPDATE));
+    return OK;
+}
+
+static Status lower_rank(const ScheduleShape *s, const Order *order, const OrderTimes *times,
+                         Program *p, Arena *a, Arena *scratch)
+{
+    ArenaMark mark = arena_mark(scratch);
+    Lowering l = { .order = order, .times = times, .p = p };
+    TRY(lower_make(&l, s, scratch));
+    lower_order(&l);
+    p->slots = l.slots.n;
+    TRY(lower_shards(p, a, scratch));
+    arena_release(scratch, mark);
+    return OK;
+}
+
+/* The chunks of a rank are those of the stages that it holds. */
+static Status chunks_of(const ScheduleShape *s, Program *p, Arena *a)
+{
+    Chunk *chunk = NULL;
+    TRY(ARENA_NEW(a, p->chunks, &chunk));
+    for (int c = 0; c < p->chunks; c++) {
+        if (s->chunk != NULL)
+            chunk[c] = s->chunk[place_hop(p, c, c)];
+        else
+            TRY(chunk_of_blocks(p->phased ? s->blocks : 0, a, &chunk[c]));
+    }
+    p->chunk = chunk;
     return OK;
 }
 
 Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, (size_t)s->stages * sizeof(Program), &memory));
-    Pipeline pipeline = { .stages = s->stages, .rank = memory };
+    Pipeline pipeline = { .stages = s->stages };
+    TRY(ARENA_ZEROED(a, s->stages, &pipeline.rank));
     Program like = { .micros = s->micros,
                      .chunks = s->chunks,
                      .stages = s->stages,
                      .placement = d->placement,
-                     .phases = d->phases ? PHASES * s->blocks : 0 };
+                     .phased = d->phases,
+                     .shards = s->shards };
     OrderTimes times = { 0 };
     TRY(order_run(&like, s, ranks, scratch, &times));
     for (int r = 0; r < s->stages; r++) {
-        pipeline.rank[r] = like;
-        pipeline.rank[r].rank = r;
-        Lowering l = { .order = &ranks[r], .times = &times, .p = &pipeline.rank[r] };
-        TRY(lower_rank(&l, s, a, scratch));
+        Program *p = &pipeline.rank[r];
+        *p = like;
+        p->rank = r;
+        TRY(chunks_of(s, p, a));
+        TRY(lower_rank(s, &ranks[r], &times, p, a, scratch));
     }
     *out = pipeline;
     return OK;

@@ -20,7 +20,7 @@ Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out);
 /* The slot of the next pass in the order. */
 int slots_pass(SlotTable *t, const Pass *p);
 
-/* The order of one block's phases: block i of a forward and block i from the end of a backward. On
+/* The order of one block's parts: block i of a forward and block i from the end of a backward. On
  * the compute lane: F attention, B and W experts, F experts, B and W attention; on the other: B
  * combine, F dispatch, B dispatch, F combine. */
 typedef struct BlockPhase {
@@ -33,5 +33,13 @@ extern const BlockPhase block_phases[BLOCK_PHASES];
 
 Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out);
+
+/* The event of an action that is in the list, for who waits for it. */
+int lower_event(Program *p, int action);
+void lower_wait(Action *a, int event); /* -1: nothing */
+
+/* The second step: p has one rank's passes and transfers alone. Adds what comes before and after
+ * them, and the gathers and reductions of what ranks share; the whole list is in `a`. */
+Status lower_shards(Program *p, Arena *a, Arena *scratch);
 
 #endif

@@ -28,7 +28,9 @@ enum {
 typedef struct ScheduleShape {
     int stages, chunks, micros;    /* chunks: on each rank */
     double forward, input, weight; /* duration of one chunk's pass; a whole backward is both */
-    int blocks;                    /* of a chunk; only where passes are taken apart */
+    int blocks;                    /* of the largest chunk; only where passes are taken apart */
+    const Chunk *chunk;            /* by stage; NULL: chunk_of_blocks */
+    ScheduleShards shards;
 } ScheduleShape;
 
 /* One pass on one rank; the order of a rank is a list of these. */
@@ -68,7 +70,7 @@ typedef struct ScheduleDesc {
     SearchedOrder *search;
     ScheduleLeast least;
     const char *bubble; /* its theory, in words */
-    bool phases;        /* passes are taken apart, and pairs run phase by phase */
+    bool phases;        /* passes are taken apart, and pairs run part by part */
     bool overlaps;      /* made to compute beside another micro-batch's exchange */
     bool irregular;     /* found by trying: takes a second for 100,000 passes */
 } ScheduleDesc;

@@ -22,18 +22,20 @@ static void add_up(SimRank *r)
 static void slot_changes(const Program *p, const Action *x, SlotBytes b, const SimSpan *span,
                          SimRank *r)
 {
-    bool first = x->phase <= 0, last = x->phase < 0 || x->phase == p->phases - 1;
+    bool begins = x->first == 0, ends = x->end == action_row(p, x)->n;
     switch (x->kind) {
     case ACTION_FORWARD:
-        if (first) change(r, span->start, b.input + b.weight);
+        if (begins) change(r, span->start, b.input + b.weight);
         break;
-    case ACTION_BACKWARD: change(r, span->end, -b.input - b.weight); break;
+    case ACTION_BACKWARD:
+        if (ends) change(r, span->end, -b.input - b.weight);
+        break;
     case ACTION_BACKWARD_INPUT:
-        if (last) change(r, span->start, b.gradients);
-        if (first) change(r, span->end, -b.input);
+        if (begins) change(r, span->start, b.gradients);
+        if (ends) change(r, span->end, -b.input);
         break;
     case ACTION_BACKWARD_WEIGHT:
-        if (first) change(r, span->end, -b.weight - b.gradients);
+        if (ends) change(r, span->end, -b.weight - b.gradients);
         break;
     default: break;
     }

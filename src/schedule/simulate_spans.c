@@ -62,13 +62,13 @@ static bool ready(const RankState *s, int queue, SimSpan *out)
 {
     const Action *a = &s->p->at[s->head[queue]];
     SimSpan at = { 0, 0, -1, -1 };
-    int before[4] = { s->last[queue], -1, -1, -1 };
-    for (int i = 0; i < 3; i++) {
+    int before[1 + ACTION_WAITS] = { s->last[queue] };
+    for (int i = 0; i < ACTION_WAITS; i++) {
+        before[i + 1] = a->wait[i] < 0 ? -1 : s->of_event[a->wait[i]];
         if (a->wait[i] < 0) continue;
-        before[i + 1] = s->of_event[a->wait[i]];
         if (before[i + 1] < 0 || isnan(s->span[before[i + 1]].end)) return false;
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 1 + ACTION_WAITS; i++) {
         if (before[i] < 0 || s->span[before[i]].end < at.start) continue;
         at.start = s->span[before[i]].end;
         at.cause_rank = s->p->rank;

@@ -7,6 +7,11 @@
 
 Scan scan_begin(char *text) { return (Scan){ .at = text }; }
 
+Scan scan_inside(char *value)
+{
+    return (Scan){ .at = value + 1, .fresh = true, .bad = *value != '{' && *value != '[' };
+}
+
 static char next_char(Scan *s)
 {
     while (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r') s->at++;
@@ -90,43 +95,22 @@ double scan_number(Scan *s)
 
 /* ---- strings ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* The four digits behind \u; -1 if they are not there. */
 static int32_t code_unit(const char *at)
 {
-    int32_t v = 0;
-    for (int i = 0; i < 4; i++) {
-        int d = hex_digit(at[i]);
-        if (d < 0) return -1;
-        v = v * 16 + d;
-    }
-    return v;
+    char digits[5] = "";
+    if (strspn(at, "0123456789abcdefABCDEF") < 4) return -1;
+    memcpy(digits, at, 4);
+    return (int32_t)strtol(digits, NULL, 16);
 }
 
+/* A leading byte says how many follow, each with six bits (RFC 3629). */
 static char *put_utf8(char *out, uint32_t c)
 {
-    if (c < 0x80) {
-        *out++ = (char)c;
-    } else if (c < 0x800) {
-        *out++ = (char)(0xC0 | c >> 6);
-        *out++ = (char)(0x80 | (c & 0x3F));
-    } else if (c < 0x10000) {
-        *out++ = (char)(0xE0 | c >> 12);
-        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    } else {
-        *out++ = (char)(0xF0 | c >> 18);
-        *out++ = (char)(0x80 | (c >> 12 & 0x3F));
-        *out++ = (char)(0x80 | (c >> 6 & 0x3F));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    }
+    static const unsigned LEADING[] = { 0, 0xC0, 0xE0, 0xF0 };
+    int more = (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+    *out++ = (char)(LEADING[more] | c >> 6 * more);
+    while (more-- > 0) *out++ = (char)(0x80 | (c >> 6 * more & 0x3F));
     return out;
 }
 
@@ -261,6 +245,32 @@ void scan_fields(Scan *s, const ScanField *field, int n, void *out)
         else
             scan_skip(s);
     }
+}
+
+char *scan_member(char *value, const char *key)
+{
+    size_t n = strlen(key);
+    if (value == NULL || *value != '{') return NULL;
+    for (Scan s = scan_inside(value); member(&s, '}');) {
+        const char *name = scan_skip(&s);
+        bool wanted = *name == '"' && strncmp(name + 1, key, n) == 0 && name[n + 1] == '"';
+        if (!take(&s, ':')) s.bad = true;
+        char *at = scan_skip(&s);
+        if (wanted && !s.bad) return at;
+    }
+    return NULL;
+}
+
+double scan_number_at(char *value)
+{
+    Scan s = scan_begin(value);
+    return value != NULL ? scan_number(&s) : (double)NAN;
+}
+
+char *scan_string_at(char *value)
+{
+    Scan s = scan_begin(value);
+    return value != NULL && *value == '"' ? scan_string(&s) : NULL;
 }
 
 bool scan_end(Scan *s) { return !s->bad && next_char(s) == '\0'; }

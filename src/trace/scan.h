@@ -1,4 +1,4 @@
-/* scan: a pull parser for JSON that this program wrote: metrics.jsonl, trace.json, manifests.
+/* scan: a pull parser for JSON: metrics.jsonl, trace.json, manifests, pipelines, scaling curves.
  * Nothing is built and nothing allocated (cJSON's tree of one malloc a value would be most of the
  * time of a long run's report). The text is consumed: keys and strings are decoded and
  * NUL-terminated where they stand, so a text is scanned once. `bad` sticks: after the first thing
@@ -16,6 +16,9 @@ typedef struct Scan {
 } Scan;
 
 Scan scan_begin(char *text);
+/* The same from inside the object or array that begins at `value`, which is not NULL; of another
+ * value bad. */
+Scan scan_inside(char *value);
 
 /* Enter an object or an array; anything else is bad. */
 void scan_object(Scan *s);
@@ -49,6 +52,13 @@ typedef struct ScanField {
 
 /* Take an object: members with a field go into *out, others are passed over. */
 void scan_fields(Scan *s, const ScanField *field, int n, void *out);
+
+/* Of a value where it begins (NULL: there is none), without consuming it: the value of an object's
+ * member, NULL if there is none; the number, NaN if it is none. */
+char *scan_member(char *value, const char *key);
+double scan_number_at(char *value);
+/* The string, NULL if it is none; taken once. */
+char *scan_string_at(char *value);
 
 /* Was all of it JSON, and is nothing left but blanks? */
 bool scan_end(Scan *s);

@@ -11,8 +11,9 @@
 
 static int depth_of(const char *category)
 {
-    if (strcmp(category, "action") == 0) return 0;
-    return strcmp(category, "phase") == 0 ? 1 : 2;
+    int depth = 0;
+    while (depth < TRACE_DEPTHS - 1 && strcmp(category, trace_depth_name[depth]) != 0) depth++;
+    return depth;
 }
 
 typedef struct Event { /* as it stands in the file */

@@ -13,9 +13,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const CATEGORY[] = { "action", "phase", "op" };
+const char *const trace_depth_name[TRACE_DEPTHS] = { "action", "phase", "op" };
 
-enum { CATEGORIES = sizeof CATEGORY / sizeof CATEGORY[0] };
+const char *trace_lane_name(char out[32], int lane)
+{
+    static const char *const NAME[LANE_COUNT] = { "compute", "comm" };
+    if (lane < LANE_COUNT) return NAME[lane];
+    (void)snprintf(out, 32, "lane %d", lane);
+    return out;
+}
 
 typedef struct Place {
     int64_t start_ns, end_ns, index;
@@ -83,7 +89,6 @@ static Status write_text(Writer *w)
 
 static Status write_names(Writer *w, const Trace *t)
 {
-    static const char *const LANE_NAME[LANE_COUNT] = { "compute", "comm" };
     int lanes = 1;
     for (int64_t i = 0; i < t->used; i++) {
         if (t->events[i].lane >= lanes) lanes = t->events[i].lane + 1;
@@ -92,22 +97,21 @@ static Status write_names(Writer *w, const Trace *t)
                               "\"args\":{\"name\":\"switchyard\"}}"));
     for (int lane = 0; lane < lanes; lane++) {
         char other[32];
-        (void)snprintf(other, sizeof other, "lane %d", lane);
         TRY(text_json(&w->text,
                       ",\n{\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"name\":\"thread_name\","
                       "\"args\":{\"name\":%s}}",
-                      lane, lane < LANE_COUNT ? LANE_NAME[lane] : other));
+                      lane, trace_lane_name(other, lane)));
     }
     return write_text(w);
 }
 
 static Status write_event(Writer *w, const TraceEvent *e, const Place *at)
 {
-    int category = e->depth < CATEGORIES ? e->depth : CATEGORIES - 1;
+    int depth = e->depth < TRACE_DEPTHS ? e->depth : TRACE_DEPTHS - 1;
     TRY(text_json(&w->text,
                   ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"name\":%s,\"cat\":%s,\"ts\":%g,"
                   "\"dur\":%g,\"args\":{\"step\":%lld",
-                  e->lane, e->name, CATEGORY[category], (double)at->start_ns / 1000,
+                  e->lane, e->name, trace_depth_name[depth], (double)at->start_ns / 1000,
                   (double)(at->end_ns - at->start_ns) / 1000, (long long)e->step));
     if (e->layer >= 0) TRY(text_json(&w->text, ",\"layer\":%d", e->layer));
     if (e->flops > 0) TRY(text_json(&w->text, ",\"flops\":%g", e->flops));

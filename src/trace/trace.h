@@ -8,12 +8,16 @@
 
 #include <stdint.h>
 
+enum { TRACE_DEPTHS = 3 };
+extern const char *const trace_depth_name[TRACE_DEPTHS]; /* "action", "phase", "op" */
+const char *trace_lane_name(char out[32], int lane);
+
 typedef struct TraceEvent {
     const char *name; /* a literal or arena text: kept as a pointer */
     double start_s, duration_s;
     double flops, bytes;
     int64_t step;
-    int lane, layer, depth; /* depth 0: action, 1: phase, 2: op */
+    int lane, layer, depth;
 } TraceEvent;
 
 typedef struct Trace {

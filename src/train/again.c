@@ -36,42 +36,21 @@ Status again_spec(ModelSpec *s, Arena *a)
         bool block = layers[i].block >= 0;
         layers[i].recompute = block ? RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE : 0;
     }
-    s->layers = layers, s->room = 0;
+    s->layers = layers;
+    s->room = 0;
     return OK;
 }
 
-static void save(Engine *e, EngineWork *w)
-{
-    for (int i = 0; i < PARTS; i++) w->arena[i] = e->arena[parts[i]];
-    memcpy(w->ring, e->ring, sizeof w->ring);
-    w->slots = e->slots, w->n_slots = e->n_slots, w->grads = e->grads;
-    w->entries = e->entries, w->output = e->output;
-    w->comm_scratch = e->lanes.scratch;
-    w->layers = e->spec.layers, w->room = e->spec.room, w->graph = e->graph;
-}
-
-static void load(Engine *e, const EngineWork *w)
-{
-    for (int i = 0; i < PARTS; i++) e->arena[parts[i]] = w->arena[i];
-    memcpy(e->ring, w->ring, sizeof w->ring);
-    e->slots = w->slots, e->n_slots = w->n_slots, e->grads = w->grads;
-    e->entries = w->entries, e->output = w->output;
-    e->lanes.scratch = w->comm_scratch;
-    e->spec.layers = w->layers, e->spec.room = w->room, e->graph = w->graph;
-    e->transfers.entries = w->entries;
-}
-
-/* The three arenas one behind the other from the block's start. */
-static Status lay_out(Engine *e, const EnginePlan *plan)
+/* The three arenas of a way one behind the other from the block's start. */
+static void lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
     size_t at = 0;
     for (int i = 0; i < PARTS; i++) {
         size_t bytes = arena_rounded(plan->bytes[parts[i]]);
-        arena_over(&e->arena[parts[i]], engine_arena_names[parts[i]], e->block.kind,
+        arena_over(&w->arena[parts[i]], engine_arena_names[parts[i]], e->block.kind,
                    e->block.base + at, bytes);
         at += bytes;
     }
-    return engine_lay_out(e, plan);
 }
 
 Status again_make(Engine *e, const EnginePlan *plan)
@@ -79,35 +58,20 @@ Status again_make(Engine *e, const EnginePlan *plan)
     void *memory = NULL;
     TRY(engine_make_block(e, work_bytes(plan)));
     TRY(arena_alloc(&e->block, e->block.cap_bytes, &memory));
-    LayerSpec *layers = e->spec.layers;
-    double room = e->spec.room;
-    TRY(again_spec(&e->spec, &e->tables));
-    TRY(lay_out(e, e->shape.again));
-    save(e, &e->work[1]);
-    e->spec.layers = layers, e->spec.room = room;
-    TRY(lay_out(e, plan));
-    save(e, &e->work[0]);
+    lay_out(e, &e->ways[1], e->shape.again);
+    lay_out(e, &e->ways[0], plan);
     return OK;
 }
 
 void again_use(Engine *e, int way)
 {
-    save(e, &e->work[e->way]);
-    load(e, &e->work[way]);
+    e->way = &e->ways[way];
+    e->ex.scratch = &e->way->arena[ENGINE_SCRATCH];
     arena_unpoison(&e->block);
-    e->way = way;
 }
 
 bool again_needed(const Engine *e)
 {
-    return e->shape.again != NULL && e->way == 0 &&
+    return e->shape.again != NULL && e->way == &e->ways[0] &&
            *(const float *)engine_host(e, &e->record.overflow) > 0;
-}
-
-void again_free(Engine *e)
-{
-    if (e->shape.again == NULL) return;
-    if (e->way == 1) again_use(e, 0);
-    cuda_graph_free(&e->work[1].graph);
-    for (int i = 0; i < PARTS; i++) e->arena[parts[i]] = (Arena){ 0 };
 }

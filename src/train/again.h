@@ -20,8 +20,8 @@ Status again_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EngineP
 /* The spec of the second way; spec_build and spec_place have passed. Layers in `a`. */
 Status again_spec(ModelSpec *s, Arena *a);
 
-/* Slots, ring and scratch of both ways in one block of memory as large as plan says, which is at
- * least what either takes; the first is in use. */
+/* e->block, for slots, ring and scratch of both ways: as large as plan says, which is at least what
+ * either takes. Each way's arenas begin where the block does. */
 Status again_make(Engine *e, const EnginePlan *plan);
 
 /* Take the first (0) or the second way (1). */
@@ -29,9 +29,5 @@ void again_use(Engine *e, int way);
 
 /* Were there rows without room in the step or the evaluation that has ended? */
 bool again_needed(const Engine *e);
-
-/* The second way's graph; slots, ring and scratch are then nobody's: the block goes with the other
- * arenas. */
-void again_free(Engine *e);
 
 #endif

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPARE_BYTES = 1 << 20 };
-
 /* What became of an entry on a rank; the most on any rank is what became of it. */
 enum {
     ENTRY_UNKNOWN, /* no such parameter here */
@@ -24,12 +22,12 @@ typedef struct Loading {
     const char *folder;
     const CheckpointGate *gate; /* or NULL */
     Arena *scratch;
-    ParamPiece piece; /* of the parameter that is being read */
-    int64_t *loaded;  /* elements so far, by (parameter, saved buffer) */
-    int next;         /* parameter expected next: a rank's entries come in table order */
-    int32_t *found;   /* of each entry */
-    int64_t n, room;  /* entries passed; found's room */
-    void *spare;
+    ManifestEntry *entry; /* of the whole manifest */
+    int64_t n;
+    int *param;                  /* which one an entry is of here; -1: none */
+    int32_t *found;              /* of each entry */
+    const ManifestEntry **chain; /* by (parameter, buffer): all of its entries; NULL: none */
+    int next;                    /* parameter expected next: a rank's entries come in table order */
 } Loading;
 
 static bool wanted(const Engine *e, const Param *p, ParamBuffer b)
@@ -61,99 +59,84 @@ static Status same_shape(const char *folder, const Param *p, const ManifestEntry
                 tensor_shape_text(&a, have, sizeof have), tensor_shape_text(&b, want, sizeof want));
 }
 
-static void *element_room(void *state, int64_t first, int64_t n)
+static ParamPiece piece_of(const Loading *l, const Param *p, ParamBuffer b)
 {
-    const Loading *l = state;
-    (void)n;
-    return engine_room(l->e, tensor_at(&l->piece.at, first - l->piece.first));
+    return param_piece(&l->e->params, p, &l->e->memory, b);
 }
 
-static Status element_put(void *state, int64_t first, int64_t n)
+/* Which parameter an entry is of, and whether all of it is wanted here. */
+static Status match_entry(Loading *l, int64_t at)
 {
-    const Loading *l = state;
-    void *at = tensor_at(&l->piece.at, first - l->piece.first);
-    return engine_put(l->e, at, (size_t)n * sizeof(float));
-}
-
-/* What this rank holds of the entry. */
-static Status load_piece(Loading *l, const Param *p, const ManifestEntry *entry, int32_t *found)
-{
-    l->piece = param_piece(&l->e->params, p, &l->e->memory, entry->buffer);
-    int64_t first = l->piece.first, end = first + l->piece.n;
-    if (first < entry->first) first = entry->first;
-    if (end > entry->first + entry->count) end = entry->first + entry->count;
-    *found = ENTRY_PART;
-    if (first >= end) return OK;
-    if (end - first == entry->count) *found = ENTRY_DONE;
-    l->loaded[(p - l->e->params.at) * BUF_COUNT + entry->buffer] += end - first;
-    ManifestSink sink = { element_room, element_put, l, engine_piece_bytes(l->e) };
-    return manifest_read_elements(l->folder, entry, first, end, &sink, l->scratch);
-}
-
-static Status load_entry(void *state, const ManifestEntry *entry)
-{
-    Loading *l = state;
-    TRY(ARENA_GROW(l->scratch, l->n + 1, &l->room, &l->found));
-    int32_t *found = &l->found[l->n++];
+    ManifestEntry *entry = &l->entry[at];
+    const Piece *in = &entry->piece;
     int i = find_param(l, entry->param);
-    *found = i < 0 ? ENTRY_UNKNOWN : ENTRY_DONE;
+    l->param[at] = i;
+    l->found[at] = i < 0 ? ENTRY_UNKNOWN : ENTRY_DONE;
     if (i < 0) return OK;
     const Param *p = &l->e->params.at[i];
     TRY(same_shape(l->folder, p, entry));
-    int64_t n = param_elems(p);
-    if (entry->first < 0 || entry->count < 0 || entry->first + entry->count > n) {
-        return FAIL(ERR_FORMAT, "%s: elements %" PRId64 "+%" PRId64 " of %s, which has %" PRId64,
-                    l->folder, entry->first, entry->count, p->name, n);
+    if (!piece_fits(in, param_elems(p))) {
+        return FAIL(ERR_FORMAT,
+                    "%s: elements %" PRId64 "+%" PRId64 " of %s, %" PRId64 " times, each %" PRId64
+                    " further; it has %" PRId64,
+                    l->folder, in->first, in->n, p->name, in->rows, in->stride, param_elems(p));
     }
-    return wanted(l->e, p, entry->buffer) ? load_piece(l, p, entry, found) : OK;
+    const ManifestEntry **chain = &l->chain[i * BUF_COUNT + (int)entry->buffer];
+    entry->other = *chain;
+    *chain = entry;
+    if (!wanted(l->e, p, entry->buffer)) return OK;
+    ParamPiece piece = piece_of(l, p, entry->buffer);
+    if (piece_common(in, &piece.in) < piece_elems(in)) l->found[at] = ENTRY_PART;
+    return OK;
 }
 
-static void *spare_room(void *state, int64_t first, int64_t n)
+static Status match_entries(Loading *l, CheckpointInfo *info)
 {
-    (void)first, (void)n;
-    return ((const Loading *)state)->spare;
+    TRY(manifest_read(l->folder, l->scratch, info, &l->entry, &l->n));
+    TRY(ARENA_NEW(l->scratch, l->n, &l->param));
+    TRY(ARENA_NEW(l->scratch, l->n, &l->found));
+    TRY(ARENA_ZEROED(l->scratch, l->e->params.n * BUF_COUNT, &l->chain));
+    for (int64_t i = 0; i < l->n; i++) TRY(match_entry(l, i));
+    return OK;
 }
 
-/* Entries that no rank wanted whole are read once more, each by one rank, for their sums. */
-static Status verify_entry(void *state, const ManifestEntry *entry)
-{
-    Loading *l = state;
-    int64_t i = l->n++;
-    if (l->found[i] == ENTRY_UNKNOWN) {
-        return FAIL(ERR_ARG, "%s is of another model: it has %s, which this model lacks", l->folder,
-                    entry->param);
-    }
-    if (l->found[i] == ENTRY_DONE || i % ranks_of(l->e) != rank_of(l->e)) return OK;
-    ManifestSink sink = { spare_room, NULL, l, SPARE_BYTES };
-    return manifest_read_elements(l->folder, entry, entry->first, entry->first + entry->count,
-                                  &sink, l->scratch);
-}
-
+/* Nothing there that no rank knows, and every element of what is wanted here. */
 static Status check_complete(const Loading *l)
 {
     const ParamTable *t = &l->e->params;
+    for (int64_t i = 0; i < l->n; i++) {
+        if (l->found[i] != ENTRY_UNKNOWN) continue;
+        return FAIL(ERR_ARG, "%s is of another model: it has %s, which this model lacks", l->folder,
+                    l->entry[i].param);
+    }
     for (int i = 0; i < t->n * CHECKPOINT_BUFFERS; i++) {
         const Param *p = &t->at[i / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffers[i % CHECKPOINT_BUFFERS];
-        int64_t have = l->loaded[(p - t->at) * BUF_COUNT + b];
-        int64_t want = param_piece(t, p, &l->e->memory, b).n;
-        if (have == want) continue;
-        return FAIL(ERR_ARG,
-                    "%s is of another model: %s (%s) has %" PRId64 " of %" PRId64 " elements there",
-                    l->folder, p->name, manifest_buffer_name(b), have, want);
+        const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
+        if (!wanted(l->e, p, b)) continue;
+        if (chain == NULL) {
+            return FAIL(ERR_ARG,
+                        "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
+                        l->folder, p->name, manifest_buffer_name(b), param_elems(p));
+        }
+        TRY(manifest_check_cover(l->folder, chain, param_elems(p)));
     }
     return OK;
 }
 
-/* Nothing is left to verify. */
-static bool all_done(Loading *l)
+/* What this rank holds of an entry; and those that no rank wants whole are read once more, each by
+ * one rank, for their sums. */
+static Status load_entry(Loading *l, int64_t i)
 {
-    int64_t n = l->n;
-    l->n = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (l->found[i] != ENTRY_DONE) return false;
+    const ManifestEntry *entry = &l->entry[i];
+    const Param *p = l->param[i] < 0 ? NULL : &l->e->params.at[l->param[i]];
+    if (p != NULL && wanted(l->e, p, entry->buffer)) {
+        ParamPiece piece = piece_of(l, p, entry->buffer);
+        TRY(manifest_read_entry(l->e, l->folder, entry, &piece, l->scratch));
     }
-    return true;
+    if (l->found[i] == ENTRY_DONE || i % ranks_of(l->e) != rank_of(l->e)) return OK;
+    return manifest_read_entry(NULL, l->folder, entry, &(ParamPiece){ .in = entry->piece },
+                               l->scratch);
 }
 
 /* Rank 0's manifest must be everyone's. */
@@ -183,13 +166,10 @@ static Status load(Loading *l, CheckpointInfo *info)
     TRY(agree_status(host_of(l->e), read_header(l, info)));
     TRY(agree_status(host_of(l->e), ask_gate(l, info)));
     arena_release(l->scratch, mark);
-    TRY(ARENA_ZEROED(l->scratch, l->e->params.n * BUF_COUNT, &l->loaded));
-    TRY(ARENA_NEW(l->scratch, SPARE_BYTES, (char **)&l->spare));
-    Status s = manifest_read(l->folder, l->scratch, info, load_entry, l);
-    TRY(agree_status(host_of(l->e), s));
+    TRY(agree_status(host_of(l->e), match_entries(l, info)));
     TRY(agree_most(host_of(l->e), l->found, l->n));
-    if (!all_done(l)) s = manifest_read(l->folder, l->scratch, info, verify_entry, l);
-    if (s == OK) s = check_complete(l);
+    Status s = check_complete(l);
+    for (int64_t i = 0; i < l->n && s == OK; i++) s = load_entry(l, i);
     return agree_status(host_of(l->e), s);
 }
 

@@ -10,7 +10,8 @@
  * is not a checkpoint. All is written into step-N.tmp, each file fsynced, the manifest last, then
  * the folder is renamed. Coordinates are parameter names and element ranges of the canonical
  * unsharded tensor: how buffers are fused, padded or sharded is decided at load, so any mesh loads
- * any mesh's.
+ * any mesh's. What a rank holds of a tensor, and what an entry holds, is a Piece (model/piece.h): a
+ * range, or a range of columns. All entries of a tensor together must hold each element once.
  *
  * Every element is written once: by the first of the ranks that hold it. Ranks write at the same
  * time into one folder that all of them see; rank 0 makes it, gathers the lines of the manifest and
@@ -22,11 +23,13 @@
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
+#include "base/worker.h"
 #include "train/engine.h"
 
-#include <pthread.h>
-
-enum { CHECKPOINT_SUM_BYTES = 33 }; /* XXH3-128 in hexadecimal */
+enum {
+    CHECKPOINT_SUM_BYTES = 33, /* XXH3-128 in hexadecimal */
+    CHECKPOINT_ALIGN = 64      /* of an entry in its file */
+};
 
 typedef struct CheckpointInfo {
     int64_t step;
@@ -57,13 +60,7 @@ typedef struct Checkpointer {
     CheckpointInfo info; /* of the save under way; texts behind `mark` in the arena */
     ArenaMark mark;
     bool pending; /* a save has begun and is not finished */
-    /* The writer, and what the lock guards. */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool started, busy, stop;
-    Status written;
-    char why[1024];
+    Worker writer;
 } Checkpointer;
 
 /* Collective, as all that is said to be so: over the world of the engine's mesh. `c` is what the

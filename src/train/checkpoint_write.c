@@ -6,16 +6,12 @@
 #include "train/agree.h"
 #include "train/checkpoint_folder.h"
 #include "train/manifest.h"
-#include "train/numbers.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-enum { BUFFER_BYTES = 1 << 20, ENTRY_ALIGN = 64, LINE_BYTES = 256 /* mean of an entry's */ };
+enum { BUFFER_BYTES = 1 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
 
 /* Between two looks at whether the others are done: far below any deadline of a wait. */
 static const double PATIENCE_S = 1;
@@ -53,9 +49,9 @@ static bool saved_next(const Engine *e, Saved *s)
         s->buffer = checkpoint_buffers[i / n];
         if (!writes(e, s->param, s->buffer)) continue;
         s->piece = param_piece(&e->params, s->param, &e->memory, s->buffer);
-        if (s->piece.n == 0) continue;
-        s->offset = (s->end + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
-        s->end = s->offset + (uint64_t)s->piece.n * sizeof(float);
+        if (piece_elems(&s->piece.in) == 0) continue;
+        s->offset = manifest_offset(s->end);
+        s->end = s->offset + (uint64_t)piece_elems(&s->piece.in) * sizeof(float);
         return true;
     }
     return false;
@@ -78,60 +74,22 @@ size_t checkpoint_plan_bytes(const Engine *e)
 
 /* The writer. */
 
-/* The next bytes of an entry, at most to its end: on a GPU without an image through staging. */
-static Status entry_bytes(Checkpointer *k, const Saved *s, size_t at, const void **out, size_t *n)
-{
-    size_t rest = s->end - s->offset - at, most = engine_piece_bytes(k->engine);
-    *n = rest < most ? rest : most;
-    return engine_get(k->engine, (const char *)s->piece.at.data + at, *n, out);
-}
-
-/* Nothing is written that a training could not go on from. The scan is the writer's, not the
- * step's. */
-static Status check_numbers(const Checkpointer *k, const Saved *s, size_t at, const void *bytes,
-                            size_t n)
-{
-    const int64_t first = s->piece.first + (int64_t)(at / sizeof(float));
-    char who[NUMBERS_WHO_BYTES];
-    return numbers_check(numbers_writer(who, s->buffer, k->info.step), s->param->name, s->buffer,
-                         first, bytes, (int64_t)(n / sizeof(float)));
-}
-
-static Status write_entry(Checkpointer *k, const Saved *s, File *f)
-{
-    static const char zeros[ENTRY_ALIGN];
-    TRY(file_write(f, zeros, s->offset - f->written_bytes));
-    for (size_t at = 0, n = s->end - s->offset; s->offset + at < s->end; at += n) {
-        const void *bytes = NULL;
-        if (k->image == NULL)
-            TRY(entry_bytes(k, s, at, &bytes, &n));
-        else
-            bytes = k->image + s->offset;
-        TRY(check_numbers(k, s, at, bytes, n));
-        manifest_sum_add(k->sum, bytes, n);
-        TRY(file_write(f, bytes, n));
-    }
-    return OK;
-}
-
-static Status add_line(Checkpointer *k, const Saved *s, const char *file)
+static ManifestEntry entry_of(const Saved *s, const char *file)
 {
     const Param *p = s->param;
-    ManifestEntry entry = { .param = p->name,
+    return (ManifestEntry){ .param = p->name,
                             .file = file,
                             .buffer = s->buffer,
                             .rank = p->rank,
                             .dim = { p->dim[0], p->dim[1] },
-                            .first = s->piece.first,
-                            .count = s->piece.n,
-                            .offset = s->offset };
-    manifest_sum_take(k->sum, entry.sum);
-    return manifest_line(&k->lines, &entry);
+                            .piece = s->piece.in };
 }
 
-static Status write_shard(Checkpointer *k)
+static Status write_shard(void *checkpointer)
 {
+    Checkpointer *k = checkpointer;
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32];
+    if (k->bytes == 0) return OK;
     TRY(folder_of_step(folder, k->folder, k->info.step, CHECKPOINT_TEMP));
     if (!file_exists(folder)) {
         return FAIL(
@@ -142,87 +100,18 @@ static Status write_shard(Checkpointer *k)
     }
     folder_shard_name(name, rank_of(k->engine));
     TRY(file_join(path, folder, name));
-    File f = { 0 };
-    Status s = file_create_temp_buffered(&f, path, k->buffer, BUFFER_BYTES);
+    ManifestShard w = { .engine = k->image == NULL ? k->engine : NULL,
+                        .step = k->info.step,
+                        .sum = k->sum,
+                        .lines = &k->lines };
+    Status s = file_create_temp_buffered(&w.file, path, k->buffer, BUFFER_BYTES);
     for (Saved at = { 0 }; s == OK && saved_next(k->engine, &at);) {
-        s = write_entry(k, &at, &f);
-        if (s == OK) s = add_line(k, &at, name);
+        ManifestEntry entry = entry_of(&at, name);
+        s = manifest_write_entry(&w, &entry, k->image ? k->image + at.offset : at.piece.at.data);
     }
-    if (s == OK) s = file_commit(&f);
-    file_close(&f);
+    if (s == OK) s = file_commit(&w.file);
+    file_close(&w.file);
     return s;
-}
-
-static void write_out(Checkpointer *k)
-{
-    k->written = k->bytes == 0 ? OK : write_shard(k);
-    if (k->written != OK) status_sentence(k->why, sizeof k->why);
-}
-
-static void *work(void *arg)
-{
-    Checkpointer *k = arg;
-    pthread_mutex_lock(&k->lock);
-    for (;;) {
-        while (!k->stop && !k->busy) pthread_cond_wait(&k->changed, &k->lock);
-        if (!k->busy) break;
-        pthread_mutex_unlock(&k->lock);
-        write_out(k);
-        pthread_mutex_lock(&k->lock);
-        k->busy = false;
-        pthread_cond_broadcast(&k->changed);
-    }
-    pthread_mutex_unlock(&k->lock);
-    return NULL;
-}
-
-static Status start_writer(Checkpointer *k)
-{
-    enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
-    char why[REASON_BYTES];
-    sigset_t all, before;
-    pthread_attr_t attr;
-    pthread_condattr_t clock;
-    pthread_mutex_init(&k->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->changed, &clock);
-    pthread_condattr_destroy(&clock);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    sigfillset(&all); /* signals are for the thread that drives the run */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&k->thread, &attr, work, k);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    k->started = rc == 0;
-    if (k->started) return OK;
-    return FAIL(ERR_MEMORY, "the thread that writes checkpoints could not be started: %s",
-                strerror_r(rc, why, sizeof why));
-}
-
-static void tell_writer(Checkpointer *k, bool *flag)
-{
-    pthread_mutex_lock(&k->lock);
-    *flag = true;
-    pthread_cond_broadcast(&k->changed);
-    pthread_mutex_unlock(&k->lock);
-}
-
-/* Is this rank's file on disk, or not to be? */
-static bool wait_written(Checkpointer *k, double patience_s)
-{
-    double at = clock_s() + patience_s, whole = floor(at);
-    struct timespec until = { (time_t)whole, (long)(1e9 * (at - whole)) };
-    int rc = 0;
-    if (!k->started) return true;
-    pthread_mutex_lock(&k->lock);
-    while (k->busy && rc == 0 && patience_s > 0) {
-        rc = pthread_cond_timedwait(&k->changed, &k->lock, &until);
-    }
-    bool done = !k->busy;
-    pthread_mutex_unlock(&k->lock);
-    return done;
 }
 
 /* Opening. */
@@ -243,11 +132,13 @@ static Status open_memory(Checkpointer *k, const Config *c, Arena *a)
     TRY(arena_init(&k->arena, "checkpoint", MEM_HOST, (size_t)1 << 30));
     TRY(arena_init(&k->text, "lines", MEM_HOST, (entries + 1) * MANIFEST_LINE_MAX));
     TRY(text_init(&k->lines, &k->text));
+    k->writer.job = write_shard;
+    k->writer.state = k;
     if (!c->checkpoint_async) return OK;
     TRY(arena_init(&k->copy, "copy", MEM_HOST, k->bytes));
     arena_huge_pages(&k->copy);
     TRY(ARENA_NEW(&k->copy, k->bytes, &k->image));
-    return start_writer(k);
+    return worker_start(&k->writer, "the thread that writes checkpoints");
 }
 
 static Status make_folder(Checkpointer *k)
@@ -294,12 +185,7 @@ static void finish_alone(Checkpointer *k)
 void checkpointer_close(Checkpointer *k)
 {
     if (k->pending && ranks_of(k->engine) == 1) finish_alone(k);
-    if (k->started) {
-        tell_writer(k, &k->stop);
-        pthread_join(k->thread, NULL);
-        pthread_cond_destroy(&k->changed);
-        pthread_mutex_destroy(&k->lock);
-    }
+    worker_stop(&k->writer);
     arena_free(&k->copy);
     arena_free(&k->text);
     arena_free(&k->arena);
@@ -334,10 +220,12 @@ static Status begin_folder(Checkpointer *k)
 
 static Status copy_image(Checkpointer *k)
 {
+    const size_t most = engine_piece_bytes(k->engine);
     for (Saved s = { 0 }; saved_next(k->engine, &s);) {
         for (size_t at = 0, n = 0; s.offset + at < s.end; at += n) {
             const void *bytes = NULL;
-            TRY(entry_bytes(k, &s, at, &bytes, &n));
+            n = s.end - s.offset - at < most ? s.end - s.offset - at : most;
+            TRY(engine_get(k->engine, (const char *)s.piece.at.data + at, n, &bytes));
             memcpy(k->image + s.offset + at, bytes, n);
         }
     }
@@ -356,12 +244,8 @@ Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position)
     s = agree_status(host_of(k->engine), s);
     if (s != OK) return fail_save(k, s);
     k->pending = true;
-    if (k->image != NULL) {
-        tell_writer(k, &k->busy);
-    } else {
-        write_out(k);
-        TRY(checkpoint_finish(k));
-    }
+    worker_begin(&k->writer);
+    if (k->image == NULL) TRY(checkpoint_finish(k));
     k->stall_s = clock_s() - start;
     return OK;
 }
@@ -448,8 +332,7 @@ static void remember(Checkpointer *k, int64_t step)
 static Status finish(Checkpointer *k)
 {
     k->pending = false;
-    Status s = k->written == OK ? OK : FAIL(k->written, "%s", k->why);
-    s = agree_status(host_of(k->engine), s);
+    Status s = agree_status(host_of(k->engine), worker_result(&k->writer));
     if (s == OK) s = agree_status(host_of(k->engine), conclude(k));
     if (s != OK) return fail_save(k, s);
     arena_release(&k->arena, k->mark);
@@ -461,7 +344,7 @@ static Status finish(Checkpointer *k)
 /* Finish what is pending if all ranks have written. */
 static Status finish_if_written(Checkpointer *k, double patience_s)
 {
-    int32_t busy = !wait_written(k, patience_s);
+    int32_t busy = !worker_wait(&k->writer, patience_s);
     TRY(agree_most(host_of(k->engine), &busy, 1));
     return busy ? OK : finish(k);
 }

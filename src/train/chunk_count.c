@@ -3,7 +3,7 @@
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 /* What run_layers.c does when passes are phases: a block is taken back as a whole, with what its
- * second forwards made and its rings; only a dense MLP goes before its attention. */
+ * second forwards made and its rings. */
 static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
     size_t stream = layer[0]->stream, due = 0, above = 0, ring = 2 * stream;
@@ -14,9 +14,11 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
         due += l->keep + (i + 1 < n ? stream : 0);
         above += l->again;
         ring += l->ring_gradients;
-        if (l->kind != LAYER_ATTENTION && l->kind != LAYER_MLP) continue;
+        if (l->kind != LAYER_ATTENTION) continue;
         at -= due;
-        due = above = 0, ring = 2 * stream;
+        due = 0;
+        above = 0;
+        ring = 2 * stream;
     }
 }
 
@@ -50,7 +52,7 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
     if ((passes & CHUNK_WHOLE) != 0) b.ring[RING_FORWARD] = larger(forward, 2 * stream + backward);
     if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
-    b.ring[RING_FORWARD] = stream + forward;
+    b.ring[RING_FORWARD] = forward;
     phased(layer, n, at, &b);
     return b;
 }

@@ -111,7 +111,7 @@ static Status make_cache(Engine *e)
 
 static Status make_exec(Engine *e)
 {
-    Arena *scratch = &e->arena[ENGINE_SCRATCH];
+    Arena *scratch = &e->way->arena[ENGINE_SCRATCH];
     if (e->on_gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
     if (e->on_gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
@@ -138,6 +138,13 @@ static Status join_mesh(Engine *e)
     return OK;
 }
 
+/* Can the ranks of the experts exchange as the configuration says? */
+static Status check_exchange(const Engine *e)
+{
+    if (e->ex.mesh == NULL || e->spec.ep == 1) return OK;
+    return exchange_kinds[e->spec.exchange]->can(e->mesh.group[GROUP_EP]);
+}
+
 static void leave_mesh(Engine *e)
 {
     if (!e->on_gpu || e->counting || e->shape.mesh == NULL) return;
@@ -148,7 +155,7 @@ static void leave_mesh(Engine *e)
 
 static bool reads_counts(const ModelSpec *s)
 {
-    return s->exact && s->ep > 1 && s->exchange == EXCHANGE_ALLTOALL;
+    return s->exact && s->ep > 1 && exchange_kinds[s->exchange]->places;
 }
 
 /* plan NULL: for counting. */
@@ -175,9 +182,9 @@ static Status setup(Engine *e, const EnginePlan *plan)
                      &e->tables, &e->params));
     TRY(make_exec(e));
     TRY(join_mesh(e));
+    TRY(check_exchange(e));
     TRY(engine_make_arenas(e, plan));
     TRY(engine_make_transfers(e));
-    TRY(lanes_make(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
@@ -199,6 +206,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
                    const EnginePlan *plan)
 {
     *e = (Engine){ .config = c, .use = use, .shape = *shape };
+    e->way = &e->ways[0];
     TRY(config_check_ops(c, shape->mesh != NULL ? shape->mesh->ranks : 1));
     Status s = setup(e, plan);
     if (s != OK) engine_close(e);
@@ -207,8 +215,7 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
-    again_free(e); /* graphs before the groups whose calls they hold */
-    cuda_graph_free(&e->graph);
+    for (int i = 0; i < e->n_ways; i++) cuda_graph_free(&e->ways[i].graph); /* before their groups */
     engine_free_transfers(e);
     leave_mesh(e);
     engine_free_arenas(e);
@@ -223,13 +230,13 @@ void engine_close(Engine *e)
 static Status count_slots(Engine *e, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&e->program, out, &e->tables, &sizes));
+    TRY(slot_sizes(&e->way->program, out, &e->tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
     }
     out->tables_bytes =
-        e->tables.peak_bytes + (size_t)(e->program.slots - 1) * engine_slot_tables(e);
+        e->tables.peak_bytes + (size_t)(e->way->program.slots - 1) * engine_slot_tables(e);
     return OK;
 }
 
@@ -238,7 +245,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     TRY(setup(e, NULL));
     if (e->use == ENGINE_TRAIN) {
         TRY(run_count(e, out));
-        e->slots[0].arena.peak_bytes = 0;
+        e->way->slots[0].arena.peak_bytes = 0;
         TRY(run_losses(e, e->shape.micro_batch));
     } else if (e->shape.cache) {
         /* The longest prompt; then one token at the end of a full cache. */
@@ -248,10 +255,10 @@ static Status count_run(Engine *e, EnginePlan *out)
     } else {
         TRY(run_losses(e, e->shape.micro_batch));
     }
-    out->eval_bytes = e->slots[0].arena.peak_bytes;
-    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->ring[i].peak_bytes;
+    out->eval_bytes = e->way->slots[0].arena.peak_bytes;
+    for (int i = 0; i < RINGS; i++) out->ring_bytes[i] = e->way->ring[i].peak_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes[i] = engine_peak_bytes(e, (EngineArena)i);
-    out->comm_scratch_bytes = e->lanes.scratch.peak_bytes;
+    out->comm_scratch_bytes = e->way->comm_scratch.peak_bytes;
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
@@ -265,6 +272,7 @@ static Status count_run(Engine *e, EnginePlan *out)
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out)
 {
     Engine e = { .config = c, .use = use, .shape = *shape };
+    e.way = &e.ways[0];
     EnginePlan plan = { 0 };
     Status s = count_run(&e, &plan);
     engine_close(&e);
@@ -319,11 +327,11 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->graph.exec != NULL && e->ex.depth == 1;
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 1;
     if (e->on_gpu) TRY(cuda_mark(&e->ex, 0));
-    TRY(captured ? cuda_graph_launch(&e->ex, &e->graph) : enqueue_step(e));
+    TRY(captured ? cuda_graph_launch(&e->ex, &e->way->graph) : enqueue_step(e));
     if (e->on_gpu) TRY(cuda_mark(&e->ex, 1));
-    e->launches = captured ? 1 : e->graph.nodes;
+    e->launches = captured ? 1 : e->way->graph.nodes;
     return OK;
 }
 
@@ -377,7 +385,7 @@ static Status rehearse(Engine *e, const char *products)
 static Status capture(Engine *e)
 {
     TRY(cuda_capture_begin(&e->ex));
-    Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->graph);
+    Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->way->graph);
     TRY(s);
     TRY(end);
     return engine_wait(e);
@@ -390,9 +398,9 @@ Status engine_prepare(Engine *e, const char *products)
     if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
-    CudaGraph counted = e->graph;
-    cuda_graph_free(&e->graph);
-    e->graph.nodes = counted.nodes, e->graph.kernels = counted.kernels;
+    CudaGraph counted = e->way->graph;
+    cuda_graph_free(&e->way->graph);
+    e->way->graph.nodes = counted.nodes, e->way->graph.kernels = counted.kernels;
     return OK;
 }
 
@@ -411,9 +419,9 @@ static Status run_step(Engine *e, int64_t step)
 /* The graph of the second way is made when it is first wanted. */
 static Status run_again(Engine *e, int64_t step)
 {
-    bool captured = e->graph.exec != NULL;
+    bool captured = e->way->graph.exec != NULL;
     again_use(e, 1);
-    Status s = captured && e->graph.exec == NULL ? capture(e) : OK;
+    Status s = captured && e->way->graph.exec == NULL ? capture(e) : OK;
     if (s == OK) s = run_step(e, step);
     again_use(e, 0);
     return s;
@@ -447,7 +455,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .load = e->load_host.data,
                          .device_s = device_s,
                          .launches = e->launches,
-                         .kernels = e->graph.kernels,
+                         .kernels = e->way->graph.kernels,
                          .waits = cuda_waits(&e->ex) - waits };
     return OK;
 }
@@ -491,8 +499,8 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
         again_use(e, 0);
         TRY(s);
     }
-    Place last = place_at(&e->program, 0, place_hops(&e->program) - 1);
-    *losses = last.rank == e->program.rank ? engine_host(e, &e->token_loss) : NULL;
+    Place last = place_at(&e->way->program, 0, place_hops(&e->way->program) - 1);
+    *losses = last.rank == e->way->program.rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 

@@ -18,7 +18,7 @@
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
-#include "train/lanes.h"
+#include "train/chunks.h"
 #include "train/transfers.h"
 
 typedef enum EngineArena {
@@ -61,7 +61,7 @@ struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
-    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
+    size_t comm_scratch_bytes; /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
@@ -75,11 +75,6 @@ typedef struct UpdateRange {
     Tensor w, g, m, v, w_low; /* (n); w_low without data: f32 compute */
     bool decay;
 } UpdateRange;
-
-/* Layers [first, end) of the model, on one chunk. */
-typedef struct LayerRange {
-    int first, end;
-} LayerRange;
 
 /* What one micro-batch left of one layer. Bookkeeping: lives in tables. */
 typedef struct LayerSlot {
@@ -101,18 +96,20 @@ typedef struct ArenaPool {
     int n;
 } ArenaPool;
 
-/* What a way to run the step has of the arenas of slots, ring and scratch (again.h). */
-typedef struct EngineWork {
-    Arena arena[3], ring[RINGS];
+/* One way to run the step: its program, and the memory that its passes take. There is one, or the
+ * usual one and another with room for all rows (again.h). */
+typedef struct EngineWay {
+    ModelSpec spec; /* the engine's, with what this way recomputes and has room for */
+    Program program;
+    Transfers transfers;
+    Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
+    Arena ring[RINGS], comm_scratch;
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
-    Tensor *entries, output;
-    LayerSpec *layers;
-    double room;
-    CudaGraph graph;
-    Arena comm_scratch;
-} EngineWork;
+    Tensor *entries; /* of the ring of transfers: (N, D) each */
+    CudaGraph graph; /* of the step; without exec in the eager executor */
+} EngineWay;
 
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
@@ -133,7 +130,7 @@ typedef struct EngineObserver {
     void *self;
 } EngineObserver;
 
-struct Engine {
+typedef struct Engine {
     const Config *config;
     EngineUse use;
     EngineShape shape;
@@ -141,33 +138,22 @@ struct Engine {
     ParamTable params;
     ParamMemory memory;
     LayerWeights *weights;
-    Program program;
     int at;             /* the action that runs */
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
+    bool lanes;         /* the comm lane is a stream of its own */
     Exec ex;
-    Lanes lanes;
     Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
-    Arena arena[ENGINE_ARENAS]; /* ENGINE_SLOT, ENGINE_RING: the parts below lie in them */
-    Arena block;                /* of both ways' work; not made: there is one */
-    EngineWork work[2];
-    int way; /* in use */
-    SlotState *slots;
-    int n_slots;
-    ArenaPool grads;
-    Arena ring[RINGS];
-    Tensor *entries; /* of the ring of transfers: (N, D) each */
-    Transfers transfers;
-    Comm *mirror;     /* the stage that holds the same parameters, and this one; NULL: none does */
-    Tensor output;    /* of a forward in phases */
-    Tensor stream[2]; /* gradients of h while a backward pass runs */
+    Arena arena[ENGINE_ARENAS]; /* all but what a way has */
+    Arena block;                /* of both ways' memory; not made: there is one */
+    EngineWay ways[2], *way;    /* way: in use */
+    int n_ways;
+    Tensor stream[2];           /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
     int n_ranges, n_norms;
-    int *passes;                    /* of this step over each layer, those with weight gradients */
-    int weights_of[2], grads_of[2]; /* which layer is under way in each place; -1: none */
     Tensor rope_cos, rope_sin;
     MicroBatch batch; /* the whole step's */
     Record record;
@@ -176,11 +162,10 @@ struct Engine {
     Tensor logits;
     Tensor load_host;                 /* copy of record.load, in tables */
     ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
-    CudaGraph graph;                  /* of the step; without exec in the eager executor */
     EngineObserver observer;          /* set by whoever opened the engine */
     int64_t step, launches;
     bool counting, on_gpu;
-};
+} Engine;
 
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);

@@ -60,7 +60,7 @@ static size_t state_bytes(void)
 static int most_layers(const Engine *e)
 {
     int most = 1;
-    for (int c = 0; c < e->program.chunks; c++) {
+    for (int c = 0; c < e->ways[0].program.chunks; c++) {
         int n = e->chunks[c].end - e->chunks[c].first;
         if (n > most) most = n;
     }
@@ -86,67 +86,58 @@ static Status slot_tables(Engine *e, SlotState *s)
 }
 
 /* A counting run has one of each. */
-static Status make_slots(Engine *e, const EnginePlan *plan)
+static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
     size_t count = COUNT_BYTES / 4;
     SlotSizes sizes = { { &count, &count }, { 1, e->split } };
-    void *memory = NULL;
-    Arena *block = &e->arena[ENGINE_SLOT];
-    if (plan != NULL) TRY(slot_sizes(&e->program, plan, &e->tables, &sizes));
-    e->n_slots = sizes.n[SLOT_KEEP];
-    TRY(arena_alloc_zero(&e->tables, (size_t)e->n_slots * sizeof *e->slots, &memory));
-    e->slots = memory;
-    for (int i = 0; i < e->n_slots; i++) {
-        TRY(carve(block, "slot", sizes.bytes[SLOT_KEEP][i], &e->slots[i].arena));
-        TRY(slot_tables(e, &e->slots[i]));
+    Arena *block = &w->arena[ENGINE_SLOT];
+    if (plan != NULL) TRY(slot_sizes(&w->program, plan, &e->tables, &sizes));
+    w->n_slots = sizes.n[SLOT_KEEP];
+    TRY(ARENA_ZEROED(&e->tables, w->n_slots, &w->slots));
+    for (int i = 0; i < w->n_slots; i++) {
+        TRY(carve(block, "slot", sizes.bytes[SLOT_KEEP][i], &w->slots[i].arena));
+        TRY(slot_tables(e, &w->slots[i]));
     }
-    ArenaPool *pool = &e->grads;
+    ArenaPool *pool = &w->grads;
     pool->n = sizes.n[SLOT_GRADS];
-    TRY(arena_alloc_zero(&e->tables, (size_t)pool->n * sizeof *pool->at, &memory));
-    pool->at = memory;
-    TRY(arena_alloc_zero(&e->tables, (size_t)pool->n * sizeof *pool->taken, &memory));
-    pool->taken = memory;
+    TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->at));
+    TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->taken));
     for (int i = 0; i < pool->n; i++) {
         TRY(carve(block, "gradients", sizes.bytes[SLOT_GRADS][i], &pool->at[i]));
     }
     return OK;
 }
 
-static Status make_ring(Engine *e, const EnginePlan *plan)
+static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
     static const char *const names[RINGS] = { "ring", "backward ring" };
-    Arena *block = &e->arena[ENGINE_RING];
+    Arena *block = &w->arena[ENGINE_RING];
     int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
-    void *memory = NULL;
-    TRY(arena_alloc(&e->tables, (size_t)e->program.entries * sizeof(Tensor), &memory));
-    e->entries = memory;
-    for (int i = 0; i < e->program.entries; i++) {
-        TRY(tensor_new2(block, e->spec.act, micro_tokens, e->spec.hidden, &e->entries[i]));
+    TRY(ARENA_NEW(&e->tables, w->program.entries, &w->entries));
+    for (int i = 0; i < w->program.entries; i++) {
+        TRY(tensor_new2(block, e->spec.act, micro_tokens, e->spec.hidden, &w->entries[i]));
     }
     for (int i = 0; i < RINGS; i++) {
         size_t bytes = plan == NULL ? COUNT_BYTES / 4 : plan->ring_bytes[i];
-        TRY(carve(block, names[i], bytes, &e->ring[i]));
+        TRY(carve(block, names[i], bytes, &w->ring[i]));
     }
-    if (e->program.phases == 0) return OK;
-    return tensor_new2(&e->ring[RING_FORWARD], e->spec.act, micro_tokens, e->spec.hidden,
-                       &e->output);
+    return OK;
 }
 
 /* The comm lane's share of the scratch comes first. */
-static Status make_comm_scratch(Engine *e, const EnginePlan *plan)
+static Status make_comm_scratch(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
     static const char name[] = "scratch of the comm lane";
-    e->lanes.on = e->on_gpu && e->shape.mesh != NULL;
-    if (!e->lanes.on) return OK;
-    if (plan == NULL) return arena_init(&e->lanes.scratch, name, MEM_COUNT, COUNT_BYTES);
-    return carve(&e->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &e->lanes.scratch);
+    if (!e->lanes) return OK;
+    if (plan == NULL) return arena_init(&w->comm_scratch, name, MEM_COUNT, COUNT_BYTES);
+    return carve(&w->arena[ENGINE_SCRATCH], name, plan->comm_scratch_bytes, &w->comm_scratch);
 }
 
-Status engine_lay_out(Engine *e, const EnginePlan *plan)
+Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
-    TRY(make_comm_scratch(e, plan));
-    TRY(make_slots(e, plan));
-    return make_ring(e, plan);
+    TRY(make_comm_scratch(e, w, plan));
+    TRY(make_slots(e, w, plan));
+    return make_ring(e, w, plan);
 }
 
 Status engine_make_block(Engine *e, size_t bytes)
@@ -162,34 +153,46 @@ static bool is_work(int arena)
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
     bool both = plan != NULL && e->shape.again != NULL;
+    e->lanes = e->on_gpu && e->shape.mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         if (both && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
         MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
-        TRY(arena_make(e, &e->arena[i], engine_arena_names[i], kind, bytes));
+        Arena *a = is_work(i) ? &e->ways[0].arena[i] : &e->arena[i];
+        TRY(arena_make(e, a, engine_arena_names[i], kind, bytes));
     }
-    return both ? again_make(e, plan) : engine_lay_out(e, plan);
+    if (!both) return engine_lay_out(e, &e->ways[0], plan);
+    TRY(again_make(e, plan));
+    TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
+    return engine_lay_out(e, &e->ways[0], plan);
 }
 
+/* The arenas of two ways lie in the block. */
 void engine_free_arenas(Engine *e)
 {
+    bool both = e->block.base != NULL;
     arena_drop(e, &e->block);
-    for (int i = 0; i < ENGINE_ARENAS; i++) arena_drop(e, &e->arena[i]);
+    for (int i = 0; i < ENGINE_ARENAS; i++) {
+        arena_drop(e, &e->arena[i]);
+        if (!both) arena_drop(e, &e->ways[0].arena[i]);
+    }
 }
 
 size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
-    if (which != ENGINE_SLOT && which != ENGINE_RING) return e->arena[which].peak_bytes;
+    const EngineWay *w = e->way;
+    if (!is_work((int)which)) return e->arena[which].peak_bytes;
+    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes;
     size_t sum = 0;
     if (which == ENGINE_RING) {
-        for (int i = 0; i < e->program.entries; i++) {
-            sum += arena_rounded(tensor_bytes(&e->entries[i]));
+        for (int i = 0; i < w->program.entries; i++) {
+            sum += arena_rounded(tensor_bytes(&w->entries[i]));
         }
-        for (int i = 0; i < RINGS; i++) sum += e->ring[i].peak_bytes;
+        for (int i = 0; i < RINGS; i++) sum += w->ring[i].peak_bytes;
         return sum;
     }
-    for (int i = 0; i < e->n_slots; i++) sum += e->slots[i].arena.peak_bytes;
-    for (int i = 0; i < e->grads.n; i++) sum += e->grads.at[i].peak_bytes;
+    for (int i = 0; i < w->n_slots; i++) sum += w->slots[i].arena.peak_bytes;
+    for (int i = 0; i < w->grads.n; i++) sum += w->grads.at[i].peak_bytes;
     return sum;
 }
 

@@ -21,8 +21,8 @@ bool engine_wants_gpu(const Config *c);
 Status engine_make_arenas(Engine *e, const EnginePlan *plan);
 void engine_free_arenas(Engine *e);
 
-/* Slots, ring and entries in the arenas that hold them. */
-Status engine_lay_out(Engine *e, const EnginePlan *plan);
+/* Slots, ring and entries of a way, in the arenas that hold them. */
+Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan);
 /* e->block, of so many bytes. */
 Status engine_make_block(Engine *e, size_t bytes);
 

@@ -1,7 +1,10 @@
+/* engine_program: which layers lie on which chunk, the Program of each way, and its slots. */
 #include "train/engine_program.h"
 
 #include "schedule/layout.h"
+#include "train/again.h"
 #include "train/run_program.h"
+#include "train/shards.h"
 
 #include <string.h>
 
@@ -47,12 +50,9 @@ static LayerRange layers_of(const LayoutStage *s)
                          1 + 2 * (s->first + s->layers) + s->loss };
 }
 
-static Status place_layers(Engine *e, const Layout *l)
+static Status place_layers(Engine *e, const Layout *l, const Program *p)
 {
-    Program *p = &e->program;
-    void *memory = NULL;
-    TRY(arena_alloc(&e->tables, (size_t)p->chunks * sizeof *e->chunks, &memory));
-    e->chunks = memory;
+    TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
     int held = 0;
     for (int c = 0; c < p->chunks; c++) {
         e->chunks[c] = layers_of(&l->stage[place_hop(p, c, c)]);
@@ -64,77 +64,112 @@ static Status place_layers(Engine *e, const Layout *l)
         int twin = p->placement == PLACE_BOTH ? place_at(p, 1, stage).rank : at.rank;
         for (int i = range.first; i < range.end; i++) {
             LayerSpec *layer = &e->spec.layers[i];
-            layer->rank = at.rank, layer->chunk = at.chunk, layer->twin = twin;
+            layer->rank = at.rank;
+            layer->chunk = at.chunk;
+            layer->twin = twin;
         }
     }
     if (held > 0) return OK;
     return FAIL(ERR_ARG, "mesh.layout leaves pipeline rank %d without a layer", p->rank);
 }
 
-static Status keep_program(Engine *e, const Program *p)
+static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
 {
-    void *memory = NULL;
-    TRY(arena_alloc(&e->tables, (size_t)p->n * sizeof(Action), &memory));
-    memcpy(memory, p->at, (size_t)p->n * sizeof(Action));
-    e->program = *p;
-    e->program.at = memory;
+    const Mesh *m = e->shape.mesh;
+    ParamShards mine = { 0 };
+    if (m != NULL) mine = shards_of(e->config, m);
+    bool both = d->placement == PLACE_BOTH || (e->spec.tied && e->config->mesh_pp > 1);
+    return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, m, both);
+}
+
+/* The rank's list and what it is told of the rank's chunks, in tables. */
+static Status keep_program(Engine *e, EngineWay *w, const Program *p)
+{
+    Chunk *chunk = NULL;
+    w->program = *p;
+    TRY(ARENA_NEW(&e->tables, p->n, &w->program.at));
+    memcpy(w->program.at, p->at, (size_t)p->n * sizeof(Action));
+    TRY(ARENA_NEW(&e->tables, p->chunks, &chunk));
+    for (int c = 0; c < p->chunks; c++) {
+        TRY(chunk_build(&w->spec, e->chunks[c], &p->shards, &e->tables, &chunk[c]));
+    }
+    w->program.chunk = chunk;
     return OK;
 }
 
+/* The programs of all ranks, which are checked together; this rank's is kept. */
+static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleShape s,
+                       const Layout *l, Arena *made, Arena *scratch)
+{
+    Pipeline pipeline;
+    Chunk *chunk = NULL;
+    TRY(ARENA_NEW(made, l->stages, &chunk));
+    for (int i = 0; i < l->stages; i++) {
+        TRY(chunk_build(&w->spec, layers_of(&l->stage[i]), &s.shards, made, &chunk[i]));
+        if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
+    }
+    s.chunk = chunk;
+    TRY(schedule_make(d, &s, made, scratch, &pipeline));
+    if (!e->counting || s.stages * s.chunks * s.micros <= CHECKED_PASSES) {
+        TRY(schedule_check_all(&pipeline, scratch));
+    }
+    return keep_program(e, w, &pipeline.rank[e->shape.pp_rank]);
+}
+
 /* Programs of all ranks are as long as the step is: they live in `made` and are given back. */
-static Status make_pipeline(Engine *e, int micros, Arena *made, Arena *scratch)
+static Status make_ways(Engine *e, Arena *made, Arena *scratch)
 {
     const Config *c = e->config;
     const ScheduleDesc *d = NULL;
     Layout layout;
-    Pipeline pipeline;
-    ScheduleShape s = { (int)c->mesh_pp, (int)c->mesh_vpp, micros, 1, 1, 1, 0 };
-    TRY(schedule_find(c->mesh_schedule, &d));
+    ScheduleShape s = { .stages = (int)c->mesh_pp,
+                        .chunks = (int)c->mesh_vpp,
+                        .micros = (int)(e->shape.batch / e->shape.micro_batch),
+                        .forward = 1,
+                        .input = 1,
+                        .weight = 1,
+                        .blocks = 1 };
+    TRY(schedule_find(e->use == ENGINE_INFER ? "1f1b" : c->mesh_schedule, &d));
+    if (e->use == ENGINE_INFER) s.stages = s.chunks = 1;
     int stages = d->placement == PLACE_BOTH ? s.stages : s.stages * s.chunks;
-    TRY(make_layout(c, stages, made, &layout));
-    for (int i = 0; i < layout.stages; i++) {
-        if (layout.stage[i].layers > s.blocks) s.blocks = layout.stage[i].layers;
+    TRY(e->use == ENGINE_INFER ? even_layout(1, (int)e->spec.blocks, made, &layout)
+                               : make_layout(c, stages, made, &layout));
+    Program like = { .stages = s.stages,
+                     .chunks = s.chunks,
+                     .placement = d->placement,
+                     .rank = e->shape.pp_rank };
+    TRY(place_layers(e, &layout, &like));
+    s.shards = shards_shape(e, d);
+    e->n_ways = e->shape.again != NULL && !e->counting ? 2 : 1;
+    for (int i = 0; i < e->n_ways; i++) {
+        EngineWay *w = &e->ways[i];
+        w->spec = e->spec;
+        if (i == 1) TRY(again_spec(&w->spec, &e->tables));
+        TRY(make_way(e, w, d, s, &layout, made, scratch));
     }
-    TRY(schedule_make(d, &s, made, scratch, &pipeline));
-    if (!e->counting || s.stages * s.chunks * micros <= CHECKED_PASSES) {
-        TRY(schedule_check_all(&pipeline, scratch));
-    }
-    TRY(keep_program(e, &pipeline.rank[e->shape.pp_rank]));
-    return place_layers(e, &layout);
-}
-
-/* Everything on one rank, one micro-batch after the other. */
-static Status accumulate(Engine *e, int micros)
-{
-    TRY(schedule_accumulate(micros, &e->tables, &e->program));
-    TRY(schedule_check(&e->program, &e->tables));
-    Layout layout;
-    TRY(even_layout(1, (int)e->spec.blocks, &e->tables, &layout));
-    return place_layers(e, &layout);
+    e->split = program_splits(&e->ways[0].program);
+    return OK;
 }
 
 Status engine_make_program(Engine *e)
 {
     const Config *c = e->config;
-    int micros = (int)(e->shape.batch / e->shape.micro_batch), rank = e->shape.pp_rank;
     const Mesh *mesh = e->shape.mesh;
+    int rank = e->shape.pp_rank;
     if (e->use == ENGINE_INFER && mesh != NULL && mesh->ranks > 1) {
         return FAIL(ERR_UNSUPPORTED, "%d ranks, and generation runs on one: start one",
                     mesh->ranks);
     }
-    bool one = c->mesh_pp == 1 && c->mesh_vpp == 1 && strcmp(c->mesh_schedule, "1f1b") == 0;
-    if (e->use == ENGINE_INFER || one) return accumulate(e, micros);
-    if (rank < 0 || rank >= c->mesh_pp) {
+    if (e->use == ENGINE_TRAIN && (rank < 0 || rank >= c->mesh_pp)) {
         return FAIL(ERR_ARG, "engine: pipeline rank %d of mesh.pp %lld", rank,
                     (long long)c->mesh_pp);
     }
     Arena made = { 0 }, scratch = { 0 };
     Status s = arena_init(&made, "programs", MEM_HOST, SCRATCH_BYTES);
     if (s == OK) s = arena_init(&scratch, "schedule", MEM_HOST, SCRATCH_BYTES);
-    if (s == OK) s = make_pipeline(e, micros, &made, &scratch);
+    if (s == OK) s = make_ways(e, &made, &scratch);
     arena_free(&made);
     arena_free(&scratch);
-    if (s == OK) e->split = program_splits(&e->program);
     return s;
 }
 
@@ -142,38 +177,45 @@ Status engine_make_program(Engine *e)
 static Status make_mirror(Engine *e, Comm *stages)
 {
     const ModelSpec *s = &e->spec;
-    const Program *p = &e->program;
+    const Program *p = &e->ways[0].program;
     int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
     if (p->placement == PLACE_BOTH)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
     else if (s->tied && first != last && (p->rank == first || p->rank == last))
         pair = 0;
-    return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mirror);
+    return comm_split(stages, pair, p->rank, "mirror", &e->tables,
+                      &e->mesh.group[GROUP_MIRROR]);
 }
 
 Status engine_make_transfers(Engine *e)
 {
     Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
-    TRY(transfers_make(&e->ex, &e->program, e->entries, stages, &e->tables, &e->transfers));
-    e->at = e->program.n;
+    for (int i = 0; i < e->n_ways; i++) {
+        EngineWay *w = &e->ways[i];
+        TRY(transfers_make(&e->ex, &w->program, w->entries, stages, &e->tables, &w->transfers));
+        if (!e->on_gpu || e->counting) continue;
+        const Transfers *like = i > 0 ? &e->ways[0].transfers : NULL;
+        TRY(transfers_open_gpu(&w->transfers, e->lanes, like, &e->tables));
+    }
+    e->at = e->way->program.n;
     if (stages == NULL) return OK;
-    if (e->on_gpu && e->mesh.shape.pp > 1) TRY(transfers_open_gpu(&e->transfers, &e->tables));
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
     return make_mirror(e, stages);
 }
 
 void engine_free_transfers(Engine *e)
 {
-    if (e->transfers.comm != NULL)
+    if (e->ways[0].transfers.comm != NULL)
         comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
-    comm_free(e->mirror);
-    transfers_free(&e->transfers);
+    comm_free(e->mesh.group[GROUP_MIRROR]);
+    e->mesh.group[GROUP_MIRROR] = NULL;
+    for (int i = e->n_ways - 1; i >= 0; i--) transfers_free(&e->ways[i].transfers);
 }
 
 bool program_splits(const Program *p)
 {
     for (int i = 0; i < p->n; i++) {
-        if (p->at[i].kind == ACTION_BACKWARD_WEIGHT && p->at[i].phase < 0) return true;
+        if (p->at[i].kind == ACTION_BACKWARD_WEIGHT) return !p->phased;
     }
     return false;
 }
@@ -222,13 +264,14 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
         const Action *at = &p->at[i];
         if (at->slot < 0) continue;
         grow(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
-        if (split && at->kind == ACTION_BACKWARD_INPUT) {
+        if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
             mine[at->slot] = pool_take(&pool);
             int taken = (int)(mine[at->slot] - pool.at);
             if (taken >= s.n[SLOT_GRADS]) s.n[SLOT_GRADS] = taken + 1;
             grow(&s.bytes[SLOT_GRADS][taken], plan->chunk_bytes[SLOT_GRADS][at->chunk]);
         }
-        if (split && at->kind == ACTION_BACKWARD_WEIGHT) pool_give(&pool, mine[at->slot]);
+        if (split && at->kind == ACTION_BACKWARD_WEIGHT && at->end == action_row(p, at)->n)
+            pool_give(&pool, mine[at->slot]);
     }
     *out = s;
     return OK;

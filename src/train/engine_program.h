@@ -7,12 +7,12 @@
 
 #include "train/engine.h"
 
-/* Places the layers of e->spec by mesh.layout, or blocks evenly, and makes the programs of all
- * ranks, which are checked together; this rank's is kept. ERR_ARG: no such rank, layout or
+/* Places the layers of e->spec by mesh.layout, or blocks evenly, and makes of each way the programs
+ * of all ranks, which are checked together; this rank's is kept. ERR_ARG: no such rank, layout or
  * schedule. */
 Status engine_make_program(Engine *e);
 
-/* What the program sends and receives, and e->mirror; behind the arenas. In a running pipeline
+/* What the programs send and receive, and the group of a mirror; behind the arenas. In a running pipeline
  * collective over the stages. */
 Status engine_make_transfers(Engine *e);
 void engine_free_transfers(Engine *e); /* of an engine that need not be whole */

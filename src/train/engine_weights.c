@@ -13,25 +13,25 @@ static Status zero_buffer(Engine *e, const Tensor *t)
 }
 
 /* Pieces of a parameter are drawn by all threads: a value depends on its index alone. */
-static void fill_piece(const Engine *e, const Param *p, uint64_t seed, int64_t first, int64_t n,
-                       float *out)
+static void fill_piece(const Engine *e, const Param *p, uint64_t seed, const Piece *in,
+                       int64_t first, int64_t n, float *out)
 {
     enum { PART = 1 << 14 };
 #pragma omp parallel for num_threads(e->shape.threads) schedule(static)
     for (int64_t i = 0; i < n; i += PART) {
-        param_fill(p, seed, first + i, n - i < PART ? n - i : PART, out + i);
+        param_fill(p, seed, in, first + i, n - i < PART ? n - i : PART, out + i);
     }
 }
 
 static Status fill_param(Engine *e, const Param *p, uint64_t seed)
 {
     ParamPiece piece = param_piece(&e->params, p, &e->memory, BUF_MAIN);
-    int64_t n = piece.n;
+    int64_t n = piece_elems(&piece.in);
     int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
     for (int64_t first = 0; first < n; first += most) {
         int64_t part = n - first < most ? n - first : most;
         float *at = tensor_at(&piece.at, first);
-        fill_piece(e, p, seed, piece.first + first, part, engine_room(e, at));
+        fill_piece(e, p, seed, &piece.in, first, part, engine_room(e, at));
         TRY(engine_put(e, at, (size_t)part * sizeof(float)));
     }
     return OK;
@@ -80,11 +80,11 @@ static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *
 {
     ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
     int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
-    for (int64_t first = 0, n = 0; first < piece.n; first += n) {
+    for (int64_t first = 0, n = 0, all = piece_elems(&piece.in); first < all; first += n) {
         const void *x = NULL;
-        n = piece.n - first < most ? piece.n - first : most;
+        n = all - first < most ? all - first : most;
         TRY(engine_get(e, tensor_at(&piece.at, first), (size_t)n * sizeof(float), &x));
-        TRY(numbers_check(who, p->name, b, piece.first + first, x, n));
+        TRY(numbers_check(who, p->name, b, &piece.in, first, x, n));
     }
     return OK;
 }

@@ -14,7 +14,7 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
 {
     const Mesh *m = e->shape.mesh;
     TRY(batch_new(a, e->shape.micro_batch, e->config->data_sequence, &v->batch));
-    if (m != NULL) TRY(ARENA_NEW(a, m->ranks, &v->sums));
+    if (m != NULL) TRY(ARENA_NEW(a, m->ranks * CONFIG_SOURCES_MAX, &v->sums));
     TRY(ARENA_ZEROED(a, load_elems(e), &v->load));
     v->token_bytes = token_bytes;
     return OK;
@@ -22,7 +22,7 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
 
 /* Of the sequences in the batch the first `end` count; the others are made padding, so that no
  * expert's load counts them either. */
-static Status add_batch(Evaluator *v, Engine *e, int source, int64_t end, EvalMetrics *out)
+static Status add_batch(Evaluator *v, Engine *e, int64_t end, EvalSum *sum)
 {
     const float *losses = NULL; /* stays so on stages without the head */
     int64_t rows = e->shape.micro_batch, tokens = e->config->data_sequence;
@@ -32,9 +32,9 @@ static Status add_batch(Evaluator *v, Engine *e, int source, int64_t end, EvalMe
     const int32_t *target = engine_host(e, &e->batch.target), *load = engine_load(e);
     for (int64_t i = 0; losses != NULL && i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
-        out->nats[source] += (double)losses[i];
-        out->targets[source]++;
-        if (v->token_bytes != NULL) out->bytes[source] += v->token_bytes[target[i]];
+        sum->nats += (double)losses[i];
+        sum->targets++;
+        if (v->token_bytes != NULL) sum->bytes += v->token_bytes[target[i]];
     }
     for (int64_t i = 0; i < load_elems(e); i++) v->load[i] += load[i];
     return OK;
@@ -43,21 +43,16 @@ static Status add_batch(Evaluator *v, Engine *e, int source, int64_t end, EvalMe
 /* What each rank found, added up in their order: the same on all. */
 static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
 {
-    EvalSums mine, *all = v->sums;
     if (e->shape.mesh == NULL) return OK;
     Comm *world = e->shape.mesh->group[GROUP_WORLD];
-    memcpy(mine.nats, out->nats, sizeof mine.nats);
-    memcpy(mine.targets, out->targets, sizeof mine.targets);
-    memcpy(mine.bytes, out->bytes, sizeof mine.bytes);
-    int64_t words = (int64_t)(sizeof mine / sizeof(int32_t));
-    Tensor in = { &mine, DTYPE_I32, 1, { words } };
-    Tensor gathered = { all, DTYPE_I32, 1, { words * world->size } };
+    const int64_t bytes = sizeof out->domain;
+    Tensor in = { out->domain, DTYPE_U8, 1, { bytes } };
+    Tensor gathered = { v->sums, DTYPE_U8, 1, { bytes * world->size } };
     TRY(comm_all_gather(world, &in, &gathered));
     for (int d = 0; d < out->n_domains; d++) {
-        out->nats[d] = 0, out->targets[d] = out->bytes[d] = 0;
+        out->domain[d] = (EvalSum){ 0 };
         for (int r = 0; r < world->size; r++) {
-            out->nats[d] += all[r].nats[d];
-            out->targets[d] += all[r].targets[d], out->bytes[d] += all[r].bytes[d];
+            eval_add(&out->domain[d], &v->sums[r * CONFIG_SOURCES_MAX + d]);
         }
     }
     return OK;
@@ -67,12 +62,12 @@ static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
 static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalMetrics *v)
 {
     for (int d = 0; d < v->n_domains; d++) {
-        if (isfinite(v->nats[d])) continue;
+        if (isfinite(v->domain[d].nats)) continue;
         TRY(engine_check_numbers(e, step));
         return FAIL(ERR_NUMERIC,
                     "step %lld: the held-out loss of %s is %g, though all weights are finite: take "
                     "an earlier checkpoint, or lower optimizer.lr",
-                    (long long)step, loader_source_name(l, d), v->nats[d]);
+                    (long long)step, loader_source_name(l, d), v->domain[d].nats);
     }
     return OK;
 }
@@ -97,7 +92,7 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
         for (int64_t first = 0; first < n; first += ranks * micro) {
             int64_t end = n - first - mine;
             TRY(loader_held(l, d, first + mine, micro, &v->batch));
-            TRY(add_batch(v, e, d, end > 0 ? end : 0, out));
+            TRY(add_batch(v, e, end > 0 ? end : 0, &out->domain[d]));
         }
     }
     TRY(add_ranks(v, e, out));

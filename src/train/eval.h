@@ -4,17 +4,11 @@
 
 #include "train/metrics.h"
 
-/* By source, on one rank. */
-typedef struct EvalSums {
-    double nats[CONFIG_SOURCES_MAX];
-    int64_t targets[CONFIG_SOURCES_MAX], bytes[CONFIG_SOURCES_MAX];
-} EvalSums;
-
 typedef struct Evaluator {
     Batch batch;                /* micro_batch sequences, in the arena of eval_make */
     int64_t *load;              /* (MoE layers, domains, E) */
     const int32_t *token_bytes; /* (vocab) or NULL */
-    EvalSums *sums;             /* of all ranks */
+    EvalSum *sums;              /* (ranks, CONFIG_SOURCES_MAX) */
 } Evaluator;
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);

@@ -10,7 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { VERSION = 1, BUFFER_BYTES = 64 << 10, END_BYTES = 96 };
+enum { VERSION = 1, BUFFER_BYTES = 64 << 10, END_BYTES = 96, ROOM_ELEMS = 1 << 18 };
 
 static const char *const buffer_names[BUF_COUNT] = {
     [BUF_WEIGHT] = "weight",   [BUF_GRAD] = "grad",       [BUF_MAIN] = "main",
@@ -53,9 +53,14 @@ Status manifest_line(Text *lines, const ManifestEntry *e)
         TRY(text_append(lines, ",", i > 0));
         TRY(text_json(lines, "%lld", (long long)e->dim[i]));
     }
-    return text_json(
-        lines, "],\"first\":%lld,\"count\":%lld,\"file\":%s,\"offset\":%lld,\"xxh3\":%s}\n",
-        (long long)e->first, (long long)e->count, e->file, (long long)e->offset, e->sum);
+    TRY(text_json(lines, "],\"first\":%lld,\"count\":%lld", (long long)e->piece.first,
+                  (long long)e->piece.n));
+    if (e->piece.rows > 1) {
+        TRY(text_json(lines, ",\"stride\":%lld,\"rows\":%lld", (long long)e->piece.stride,
+                      (long long)e->piece.rows));
+    }
+    return text_json(lines, ",\"file\":%s,\"offset\":%lld,\"xxh3\":%s}\n", e->file,
+                     (long long)e->offset, e->sum);
 }
 
 static Status write_text(Manifest *m, const char *text, size_t bytes)
@@ -67,7 +72,7 @@ static Status write_text(Manifest *m, const char *text, size_t bytes)
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena)
 {
-    *m = (Manifest){ .arena = arena };
+    *m = (Manifest){ 0 };
     char path[FILE_PATH_MAX];
     Text header = { 0 };
     void *buffer = NULL;
@@ -84,9 +89,16 @@ Status manifest_create(Manifest *m, const char *folder, const char *model,
     return write_text(m, header.data, header.used);
 }
 
+static int64_t count_lines(const char *text, size_t bytes)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < bytes; i++) n += text[i] == '\n';
+    return n;
+}
+
 Status manifest_lines(Manifest *m, const char *lines, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) m->entries += lines[i] == '\n';
+    m->entries += count_lines(lines, bytes);
     return write_text(m, lines, bytes);
 }
 
@@ -114,10 +126,8 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
     size_t body = bytes > 0 ? bytes - 1 : 0;
     while (body > 0 && text[body - 1] != '\n') body--;
     char want[END_BYTES];
-    int64_t entries = -1; /* the header is no entry */
-    for (size_t i = 0; i < body; i++) entries += text[i] == '\n';
     hex(XXH3_128bits(text, body), sum);
-    (void)end_line(want, entries, sum);
+    (void)end_line(want, count_lines(text, body) - 1, sum); /* the header is no entry */
     if (body == 0 || strcmp(text + body, want) != 0) {
         return FAIL(ERR_FORMAT, "%s is not whole: %zu bytes whose sum is not the one at its end",
                     path, bytes);
@@ -129,7 +139,7 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
 /* A line as it stands in the file: header or entry. What is missing stays NULL or NONE. */
 typedef struct Line {
     char *config, *products, *param, *buffer, *file, *sum, *shape;
-    int64_t version, step, position, first, count, offset;
+    int64_t version, step, position, first, count, stride, rows, offset;
 } Line;
 
 static const int64_t NONE = INT64_MIN;
@@ -153,16 +163,24 @@ static const ScanField ENTRY[] = {
     TEXT("file", file),      TEXT("xxh3", sum),
     WHOLE("first", first),   WHOLE("count", count),
     WHOLE("offset", offset), { "shape", SCAN_RAW, offsetof(Line, shape) },
+    WHOLE("stride", stride), WHOLE("rows", rows),
 };
 
-enum { HEADERS = sizeof HEADER / sizeof *HEADER, ENTRIES = sizeof ENTRY / sizeof *ENTRY };
+enum {
+    HEADERS = sizeof HEADER / sizeof *HEADER,
+    ENTRIES = sizeof ENTRY / sizeof *ENTRY,
+    NEEDED = ENTRIES - 2 /* the last two are there where a piece has more than one run */
+};
 
 static Status take_fields(const char *path, char *text, const ScanField *field, int n, Line *out)
 {
     char shown[61];
     (void)snprintf(shown, sizeof shown, "%s", text); /* a scan consumes its text */
     *out = (Line){ 0 };
-    out->version = out->step = out->position = out->first = out->count = out->offset = NONE;
+    for (int i = 0; i < n; i++) {
+        void *at = (char *)out + field[i].offset;
+        if (field[i].type == SCAN_WHOLE) *(int64_t *)at = NONE;
+    }
     Scan s = scan_begin(text);
     scan_fields(&s, field, n, out);
     return scan_end(&s) ? OK : FAIL(ERR_FORMAT, "%s: \"%s\" is no JSON object", path, shown);
@@ -201,12 +219,14 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
 {
     Line l;
     TRY(take_fields(path, text, ENTRY, ENTRIES, &l));
-    TRY(need_fields(path, ENTRY, ENTRIES, &l));
+    TRY(need_fields(path, ENTRY, NEEDED, &l));
     *out = (ManifestEntry){ .param = l.param,
                             .file = l.file,
                             .buffer = BUF_COUNT,
-                            .first = l.first,
-                            .count = l.count,
+                            .piece = { .first = l.first,
+                                       .n = l.count,
+                                       .stride = l.stride == NONE ? l.count : l.stride,
+                                       .rows = l.rows == NONE ? 1 : l.rows },
                             .offset = (uint64_t)l.offset };
     (void)snprintf(out->sum, sizeof out->sum, "%s", l.sum);
     Scan shape = scan_begin(l.shape);
@@ -226,56 +246,163 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
     return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
 }
 
-Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
-                     Status (*each)(void *state, const ManifestEntry *entry), void *state)
+Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, ManifestEntry **entries,
+                     int64_t *n)
 {
     char path[FILE_PATH_MAX], *text = NULL;
-    size_t bytes = 0, body = 0;
+    size_t bytes = 0;
     TRY(file_join(path, folder, MANIFEST_NAME));
     TRY(file_read_all(path, a, &text, &bytes));
+    return manifest_parse(path, text, bytes, a, info, entries, n);
+}
+
+Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
+                      ManifestEntry **entries, int64_t *n)
+{
+    size_t body = 0;
     TRY(verify(path, text, bytes, &body, info->sum));
+    if (entries != NULL) {
+        *n = 0;
+        TRY(ARENA_NEW(a, count_lines(text, body), entries));
+    }
     for (char *line = text, *end = NULL; line < text + body; line = end + 1) {
-        ManifestEntry entry;
         end = memchr(line, '\n', (size_t)(text + body - line));
         *end = '\0';
-        if (line == text) {
-            TRY(read_header(path, line, info));
-            if (each == NULL) return OK;
-            continue;
-        }
-        TRY(read_entry(path, line, &entry));
-        TRY(each(state, &entry));
+        if (line == text) TRY(read_header(path, line, info));
+        if (entries == NULL) return OK;
+        if (line != text) TRY(read_entry(path, line, &(*entries)[(*n)++]));
     }
     return OK;
 }
 
-Status manifest_read_elements(const char *folder, const ManifestEntry *entry, int64_t first,
-                              int64_t end, const ManifestSink *sink, Arena *scratch)
+static Status overlap(const char *path, const ManifestEntry *a, const ManifestEntry *b,
+                      int64_t first)
 {
-    char path[FILE_PATH_MAX], got[CHECKPOINT_SUM_BYTES], who[FILE_PATH_MAX];
-    void *sum = NULL;
-    Status numbers = OK;
-    ArenaMark mark = arena_mark(scratch);
-    TRY(manifest_sum_new(scratch, &sum));
-    TRY(file_join(path, folder, entry->file));
-    (void)snprintf(who, sizeof who, "%s holds", folder);
-    int64_t most = (int64_t)(sink->piece_bytes / sizeof(float));
-    for (int64_t at = first, n = 0; at < end; at += n) {
-        n = end - at < most ? end - at : most;
-        size_t bytes = (size_t)n * sizeof(float);
-        void *room = sink->room(sink->state, at, n);
-        uint64_t place = entry->offset + (uint64_t)(at - entry->first) * sizeof(float);
-        TRY(file_read_at(path, place, room, bytes));
-        manifest_sum_add(sum, room, bytes);
-        if (numbers == OK) {
-            numbers = numbers_check(who, entry->param, entry->buffer, at, room, n);
-        }
-        if (sink->put != NULL) TRY(sink->put(sink->state, at, n));
-    }
-    manifest_sum_take(sum, got);
-    arena_release(scratch, mark);
-    if (end - first < entry->count || strcmp(got, entry->sum) == 0) return numbers;
+    int64_t n = piece_run(&a->piece, piece_seek(&a->piece, first));
+    int64_t m = piece_run(&b->piece, piece_seek(&b->piece, first));
     return FAIL(ERR_FORMAT,
-                "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest says %s", path,
-                entry->param, buffer_names[entry->buffer], entry->offset, got, entry->sum);
+                "%s: elements %" PRId64 " to %" PRId64 " of %s (%s) are in two entries, of %s at "
+                "%" PRIu64 " and of %s at %" PRIu64,
+                path, first, first + (n < m ? n : m) - 1, a->param, buffer_names[a->buffer],
+                a->file, a->offset, b->file, b->offset);
+}
+
+/* From element to element at which a run begins or ends: each is in one entry. */
+Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, folder, MANIFEST_NAME));
+    for (int64_t at = 0, next = 0; at < elems; at = next) {
+        const ManifestEntry *holder = NULL;
+        next = elems;
+        for (const ManifestEntry *e = chain; e != NULL; e = e->other) {
+            int64_t i = piece_seek(&e->piece, at);
+            if (i == piece_elems(&e->piece)) continue;
+            int64_t change = piece_element(&e->piece, i);
+            bool holds = change == at;
+            if (holds) change += piece_run(&e->piece, i);
+            if (holds && holder != NULL) return overlap(path, holder, e, at);
+            if (holds) holder = e;
+            if (change < next) next = change;
+        }
+        if (holder != NULL) continue;
+        return FAIL(ERR_FORMAT,
+                    "%s: elements %" PRId64 " to %" PRId64 " of %s (%s) are in no entry", path, at,
+                    next - 1, chain->param, buffer_names[chain->buffer]);
+    }
+    return OK;
+}
+
+/* Elements. */
+
+Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at)
+{
+    static const char zeros[CHECKPOINT_ALIGN];
+    char who[NUMBERS_WHO_BYTES];
+    const size_t all = (size_t)piece_elems(&entry->piece) * sizeof(float);
+    const size_t most = w->engine == NULL ? all : engine_piece_bytes(w->engine);
+    numbers_writer(who, entry->buffer, w->step);
+    entry->offset = manifest_offset(w->file.written_bytes);
+    TRY(file_write(&w->file, zeros, entry->offset - w->file.written_bytes));
+    for (size_t done = 0, n = 0; done < all; done += n) {
+        const void *x = (const char *)at + done;
+        n = all - done < most ? all - done : most;
+        if (w->engine != NULL) TRY(engine_get(w->engine, x, n, &x));
+        TRY(numbers_check(who, entry->param, entry->buffer, &entry->piece,
+                          (int64_t)(done / sizeof(float)), x, (int64_t)(n / sizeof(float))));
+        manifest_sum_add(w->sum, x, n);
+        TRY(file_write(&w->file, x, n));
+    }
+    manifest_sum_take(w->sum, entry->sum);
+    return manifest_line(w->lines, entry);
+}
+
+typedef struct Reading {
+    Engine *engine;
+    const ManifestEntry *entry;
+    File file;
+    char *to;       /* where the piece lies; NULL: nowhere */
+    void *room;     /* for elements that go nowhere */
+    int64_t most;   /* elements at a time */
+    void *sum;      /* of those so far */
+    Status numbers; /* the first fault among them; a wrong sum says more */
+    char who[FILE_PATH_MAX + 8];
+} Reading;
+
+static Status read_span(Reading *r, const PieceSpan *span)
+{
+    const ManifestEntry *e = r->entry;
+    for (int64_t i = 0, n = 0; i < span->n; i += n) {
+        n = span->n - i < r->most ? span->n - i : r->most;
+        size_t bytes = (size_t)n * sizeof(float);
+        char *at = r->to == NULL ? NULL : r->to + (size_t)(span->b + i) * sizeof(float);
+        bool through_engine = at != NULL && r->engine != NULL;
+        void *room = at == NULL ? r->room : through_engine ? engine_room(r->engine, at) : at;
+        TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * sizeof(float), room, bytes));
+        manifest_sum_add(r->sum, room, bytes);
+        if (r->numbers == OK) {
+            r->numbers =
+                numbers_check(r->who, e->param, e->buffer, &e->piece, span->a + i, room, n);
+        }
+        if (through_engine) TRY(engine_put(r->engine, at, bytes));
+    }
+    return OK;
+}
+
+static Status read_spans(Reading *r, const Piece *to)
+{
+    int64_t n = 0;
+    char got[CHECKPOINT_SUM_BYTES];
+    for (PieceSpan span = { 0 }; piece_meet(&r->entry->piece, to, &span); n += span.n) {
+        TRY(read_span(r, &span));
+    }
+    manifest_sum_take(r->sum, got);
+    bool whole = n == piece_elems(&r->entry->piece);
+    if (!whole || strcmp(got, r->entry->sum) == 0) return r->numbers;
+    return FAIL(ERR_FORMAT,
+                "%s: the bytes of %s (%s) at %" PRIu64 " have sum %s, the manifest says %s",
+                r->file.path, r->entry->param, buffer_names[r->entry->buffer], r->entry->offset,
+                got, r->entry->sum);
+}
+
+Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
+                           const ParamPiece *to, Arena *scratch)
+{
+    char path[FILE_PATH_MAX];
+    Reading r = { .engine = e, .entry = entry, .to = to->at.data, .most = INT64_MAX };
+    if (!piece_meet(&entry->piece, &to->in, &(PieceSpan){ 0 })) return OK;
+    ArenaMark mark = arena_mark(scratch);
+    TRY(file_join(path, folder, entry->file));
+    TRY(manifest_sum_new(scratch, &r.sum));
+    if (e != NULL) r.most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
+    if (r.to == NULL) {
+        r.most = ROOM_ELEMS;
+        TRY(arena_alloc(scratch, ROOM_ELEMS * sizeof(float), &r.room));
+    }
+    (void)snprintf(r.who, sizeof r.who, "%s holds", folder);
+    TRY(file_open_read(&r.file, path));
+    Status s = read_spans(&r, &to->in);
+    file_close(&r.file);
+    arena_release(scratch, mark);
+    return s;
 }

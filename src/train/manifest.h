@@ -12,7 +12,6 @@ enum { MANIFEST_LINE_MAX = 512 }; /* of an entry */
 
 typedef struct Manifest {
     File file;
-    Arena *arena;
     void *sum; /* over all lines so far */
     int64_t entries;
 } Manifest;
@@ -22,9 +21,10 @@ typedef struct ManifestEntry {
     ParamBuffer buffer;
     int rank;
     int64_t dim[2];
-    int64_t first, count;           /* elements of the canonical tensor */
-    uint64_t offset;                /* in the file, bytes */
-    char sum[CHECKPOINT_SUM_BYTES]; /* of the elements' bytes */
+    Piece piece;                       /* of the canonical tensor */
+    uint64_t offset;                   /* in the file, bytes */
+    char sum[CHECKPOINT_SUM_BYTES];    /* of the elements' bytes */
+    const struct ManifestEntry *other; /* a reader's chain: an entry of the same tensor */
 } ManifestEntry;
 
 const char *manifest_buffer_name(ParamBuffer b);
@@ -44,23 +44,41 @@ Status manifest_lines(Manifest *m, const char *lines, size_t bytes);
 Status manifest_commit(Manifest *m);
 void manifest_close(Manifest *m); /* safe on { 0 } and after commit */
 
-/* Check the whole manifest (end line, sum), then call `each` for every entry (NULL: header only).
- */
-Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info,
-                     Status (*each)(void *state, const ManifestEntry *entry), void *state);
+/* Check the whole manifest (end line, sum); then its entries in `a` (NULL: header only). Whether a
+ * piece fits its tensor is not checked: piece_fits. */
+Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, ManifestEntry **entries,
+                     int64_t *n);
 
-/* Where elements [first, first + n) of an entry go, and what to do once they are there (NULL:
- * nothing). */
-typedef struct ManifestSink {
-    void *(*room)(void *state, int64_t first, int64_t n);
-    Status (*put)(void *state, int64_t first, int64_t n);
-    void *state;
-    size_t piece_bytes; /* at most so many at a time */
-} ManifestSink;
+/* The same of a text in memory, NUL-terminated, which is consumed. */
+Status manifest_parse(const char *path, char *text, size_t bytes, Arena *a, CheckpointInfo *info,
+                      ManifestEntry **entries, int64_t *n);
 
-/* Elements [first, end) of the canonical tensor, which lie in an entry, into a sink, in order; if
- * they are all of the entry their sum is verified. ERR_NUMERIC: numbers.h. */
-Status manifest_read_elements(const char *folder, const ManifestEntry *entry, int64_t first,
-                              int64_t end, const ManifestSink *sink, Arena *scratch);
+/* ERR_FORMAT: some elements of a tensor of so many are in no entry of a chain, or in two. */
+Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems);
+
+/* A file of a checkpoint while it is written. */
+typedef struct ManifestShard {
+    File file;
+    Engine *engine; /* who has the elements; NULL: they lie in host memory */
+    int64_t step;
+    void *sum;
+    Text *lines;
+} ManifestShard;
+
+/* Where in its file an entry begins that comes after so many bytes. */
+static inline uint64_t manifest_offset(uint64_t bytes)
+{
+    return (bytes + CHECKPOINT_ALIGN - 1) / CHECKPOINT_ALIGN * CHECKPOINT_ALIGN;
+}
+
+/* An entry whose elements lie at `at`, behind those before it, and its line; offset and sum are set
+ * here. ERR_NUMERIC: numbers.h. */
+Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at);
+
+/* The elements that an entry and a piece have in common, to where that piece lies (data NULL: they
+ * are only looked at); if they are all of the entry, their sum is verified. e NULL: `to` is in host
+ * memory. ERR_NUMERIC: numbers.h. */
+Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
+                           const ParamPiece *to, Arena *scratch);
 
 #endif

@@ -205,40 +205,41 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
     return end(m);
 }
 
-static double bits_per_byte(double nats, int64_t bytes)
+void eval_add(EvalSum *to, const EvalSum *more)
 {
-    return bytes > 0 ? nats / log(2) / (double)bytes : 0;
+    to->nats += more->nats;
+    to->targets += more->targets;
+    to->bytes += more->bytes;
 }
 
-double eval_loss(const EvalMetrics *v)
+EvalSum eval_total(const EvalMetrics *v)
 {
-    double nats = 0;
-    int64_t targets = 0;
-    for (int d = 0; d < v->n_domains; d++) nats += v->nats[d], targets += v->targets[d];
-    return targets > 0 ? nats / (double)targets : 0;
+    EvalSum all = { 0 };
+    for (int d = 0; d < v->n_domains; d++) eval_add(&all, &v->domain[d]);
+    return all;
 }
 
-double eval_bits_per_byte(const EvalMetrics *v)
+double eval_loss(const EvalSum *s) { return s->targets > 0 ? s->nats / (double)s->targets : 0; }
+
+double eval_bits_per_byte(const EvalSum *s)
 {
-    double nats = 0;
-    int64_t bytes = 0;
-    for (int d = 0; d < v->n_domains; d++) nats += v->nats[d], bytes += v->bytes[d];
-    return bits_per_byte(nats, bytes);
+    return s->bytes > 0 ? s->nats / log(2) / (double)s->bytes : 0;
 }
 
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v)
 {
     Text *t = &m->line;
+    const EvalSum all = eval_total(v);
     TRY(begin(m, "eval"));
     TRY(text_json(t, ",\"step\":%" PRId64 ",\"loss\":%g,\"bits_per_byte\":%g,\"domains\":{",
-                  v->step, eval_loss(v), eval_bits_per_byte(v)));
+                  v->step, eval_loss(&all), eval_bits_per_byte(&all)));
     for (int d = 0; d < v->n_domains; d++) {
+        const EvalSum *s = &v->domain[d];
         TRY(comma(t, d));
         TRY(text_json(
             t,
             "%s:{\"loss\":%g,\"bits_per_byte\":%g,\"targets\":%" PRId64 ",\"bytes\":%" PRId64 "}",
-            loader_source_name(l, d), v->targets[d] > 0 ? v->nats[d] / (double)v->targets[d] : 0,
-            bits_per_byte(v->nats[d], v->bytes[d]), v->targets[d], v->bytes[d]));
+            loader_source_name(l, d), eval_loss(s), eval_bits_per_byte(s), s->targets, s->bytes));
     }
     TRY(text_append(t, "}", 1));
     TRY(load_by_domain(t, e, l, (Load){ .eval = v->load }));

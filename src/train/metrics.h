@@ -27,11 +27,16 @@ typedef struct StepMetrics {
     const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
 
+/* Some held-out text; bytes 0: not known. */
+typedef struct EvalSum {
+    double nats;
+    int64_t targets, bytes;
+} EvalSum;
+
 typedef struct EvalMetrics {
     int64_t step;
     int n_domains;
-    double nats[CONFIG_SOURCES_MAX];
-    int64_t targets[CONFIG_SOURCES_MAX], bytes[CONFIG_SOURCES_MAX];
+    EvalSum domain[CONFIG_SOURCES_MAX];
     const int64_t *load; /* (MoE layers, domains, E) over the held-out text */
 } EvalMetrics;
 
@@ -45,8 +50,10 @@ void metrics_shares(StepMetrics *s, double flops, double roof_flops, double shee
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v);
 
-/* Over all domains: nats a target; bits a byte (0 if bytes are not known). */
-double eval_loss(const EvalMetrics *v);
-double eval_bits_per_byte(const EvalMetrics *v);
+void eval_add(EvalSum *to, const EvalSum *more);
+EvalSum eval_total(const EvalMetrics *v); /* over all domains */
+/* Nats a target; bits a byte. 0 where there are none. */
+double eval_loss(const EvalSum *s);
+double eval_bits_per_byte(const EvalSum *s);
 
 #endif

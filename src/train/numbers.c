@@ -25,13 +25,13 @@ int64_t numbers_bad(ParamBuffer b, const float *x, int64_t n)
     return -1;
 }
 
-Status numbers_check(const char *who, const char *param, ParamBuffer b, int64_t first,
-                     const float *x, int64_t n)
+Status numbers_check(const char *who, const char *param, ParamBuffer b, const Piece *in,
+                     int64_t first, const float *x, int64_t n)
 {
     int64_t i = numbers_bad(b, x, n);
     if (i < 0) return OK;
     return FAIL(ERR_NUMERIC, "%s %s (%s) with %g at element %" PRId64, who, param,
-                manifest_buffer_name(b), (double)x[i], first + i);
+                manifest_buffer_name(b), (double)x[i], piece_element(in, first + i));
 }
 
 const char *numbers_writer(char out[NUMBERS_WHO_BYTES], ParamBuffer b, int64_t step)

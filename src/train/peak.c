@@ -1,49 +1,100 @@
 #include "train/peak.h"
 
 #include "backend/backend.h"
+#include "backend/cuda.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "train/engine_memory.h"
 
-enum { SIZE = 1024, LEAST = 4, MOST = 24 }; /* the first ones wake threads and clocks */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LEAST = 4,
+    MOST = 24,
+    ROW = 1024,
+    PATTERN = 1 << 20
+}; /* the first times wake threads and clocks */
 
 static const double LIMIT_S = 0.2; /* no more repeats on a slow machine: a start must not drag */
 
+/* On a GPU large enough that the ends of a launch and what stands in the L2 cache no longer matter;
+ * in f32, without matrix instructions, a smaller product takes as long. */
+static const struct {
+    int64_t side_bf16, side_f32;
+    size_t block_bytes, scratch_bytes, copy_bytes; /* of the CPU reserved; what is written counts */
+    int launches;                                  /* timed together */
+} SIZES[] = {
+    { 1024, 1024, (size_t)1 << 30, (size_t)1 << 30, (size_t)128 << 20, 1 },
+    { 8192, 4096, (size_t)1 << 30, (size_t)64 << 20, (size_t)512 << 20, 15 },
+};
+
 typedef struct Peak {
     Exec ex;
-    Arena tables, operands, scratch;
+    Arena tables, block, scratch; /* block: the operands, then what is copied */
     Tensor x, y;
+    void *from, *to;
+    int threads;
+    bool on_gpu;
 } Peak;
+
+static Status open_arena(Peak *p, Arena *a, const char *name, MemKind kind, size_t bytes)
+{
+    void *block = NULL;
+    if (kind != MEM_DEVICE) return arena_init(a, name, kind, bytes);
+    TRY(exec_bottom(&p->ex)->alloc(&p->ex, kind, bytes, &block));
+    arena_over(a, name, kind, block, bytes);
+    return OK;
+}
 
 /* Both operands are the same matrix, which takes as long and half the memory. */
 static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
 {
-    const size_t most = (size_t)1 << 30; /* reserved; what is written counts */
-    Dtype act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    TRY(arena_init(&p->tables, "peak tables", MEM_HOST, most));
-    TRY(arena_init(&p->operands, "peak", kind, most));
-    TRY(arena_init(&p->scratch, "peak scratch", kind, most));
-    TRY(exec_init(&p->ex, &p->tables, &p->scratch, threads));
+    bool bf16 = c->run_compute == COMPUTE_BF16;
+    *p = (Peak){ .threads = threads, .on_gpu = kind == MEM_DEVICE };
+    int64_t side = bf16 ? SIZES[p->on_gpu].side_bf16 : SIZES[p->on_gpu].side_f32;
+    Dtype act = bf16 ? DTYPE_BF16 : DTYPE_F32;
+    TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
+    TRY(p->on_gpu ? cuda_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
+                  : exec_init(&p->ex, &p->tables, &p->scratch, threads));
     if (kind == MEM_COUNT) p->ex.stack[0] = &backend_count;
-    TRY(tensor_new2(&p->operands, act, SIZE, SIZE, &p->x));
-    return tensor_new2(&p->operands, act, SIZE, SIZE, &p->y);
+    TRY(open_arena(p, &p->block, "peak", kind, SIZES[p->on_gpu].block_bytes));
+    TRY(open_arena(p, &p->scratch, "peak scratch", kind, SIZES[p->on_gpu].scratch_bytes));
+    TRY(tensor_new2(&p->block, act, side, side, &p->x));
+    return tensor_new2(&p->block, act, side, side, &p->y);
+}
+
+static void close_arena(Peak *p, Arena *a)
+{
+    if (a->kind == MEM_DEVICE && a->base != NULL)
+        exec_bottom(&p->ex)->free(&p->ex, MEM_DEVICE, a->base, a->cap_bytes);
+    arena_free(a);
 }
 
 static void peak_close(Peak *p)
 {
-    exec_free(&p->ex);
+    close_arena(p, &p->block);
+    close_arena(p, &p->scratch);
+    p->on_gpu ? cuda_exec_free(&p->ex) : exec_free(&p->ex);
     arena_free(&p->tables);
-    arena_free(&p->operands);
-    arena_free(&p->scratch);
 }
 
-static void fill(Peak *p)
+/* Random numbers, because a GPU is faster on zeros; a million of them over and over. */
+static Status fill(Peak *p)
 {
-    float row[SIZE];
-    for (int64_t i = 0; i < SIZE; i++) {
-        rng_fill_normal(row, SIZE, 1, rng_stream("peak"), (uint64_t)(i * SIZE), 1);
-        dtype_from_f32(tensor_at(&p->x, i * SIZE), p->x.dtype, row, SIZE);
+    float row[ROW], packed[ROW];
+    const Backend *b = exec_bottom(&p->ex);
+    int64_t n = tensor_elems(&p->x), done = 0, bytes = (int64_t)dtype_bytes(p->x.dtype);
+    for (; done < n && done < PATTERN; done += ROW) {
+        rng_fill_normal(row, ROW, 1, rng_stream("peak"), (uint64_t)done, 1);
+        dtype_from_f32(packed, p->x.dtype, row, ROW);
+        TRY(b->copy(&p->ex, tensor_at(&p->x, done), packed, (size_t)(ROW * bytes)));
+        TRY(b->sync(&p->ex));
     }
+    for (; done < n; done *= 2)
+        TRY(b->copy(&p->ex, tensor_at(&p->x, done), p->x.data, (size_t)(done * bytes)));
+    return OK;
 }
 
 static Status multiply(Peak *p)
@@ -51,32 +102,86 @@ static Status multiply(Peak *p)
     return linear_fwd(&p->ex, (LinearFwd){ .x = p->x, .w = p->x, .y = p->y });
 }
 
-Status peak_plan(const Config *c, int threads, size_t *out_bytes)
+static Status copy(Peak *p)
 {
-    Peak p = { 0 };
-    Status s = peak_open(&p, c, threads, MEM_COUNT);
-    if (s == OK) s = multiply(&p);
-    size_t bytes = p.operands.peak_bytes + p.scratch.peak_bytes;
+    size_t bytes = SIZES[p->on_gpu].copy_bytes, threads = (size_t)p->threads;
+    if (p->on_gpu) return exec_bottom(&p->ex)->copy(&p->ex, p->to, p->from, bytes);
+#pragma omp parallel for num_threads(p->threads) schedule(static)
+    for (size_t i = 0; i < threads; i++) {
+        size_t first = i * bytes / threads, end = (i + 1) * bytes / threads;
+        memcpy((char *)p->to + first, (char *)p->from + first, end - first);
+    }
+    return OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Seconds of one run: on the CPU the shortest, since others may take its time, on a GPU the
+ * median. */
+static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
+{
+    double seconds[MOST], began = clock_s();
+    int n = 0, launches = SIZES[p->on_gpu].launches;
+    for (; n < MOST && (n < LEAST || clock_s() - began <= LIMIT_S); n++) {
+        double start = clock_s();
+        for (int i = 0; i < launches; i++) TRY(run(p));
+        TRY(exec_bottom(&p->ex)->sync(&p->ex));
+        seconds[n] = (clock_s() - start) / launches;
+    }
+    qsort(seconds, (size_t)n, sizeof *seconds, by_size);
+    *out = seconds[p->on_gpu ? n / 2 : 0];
+    return OK;
+}
+
+static Status measure_product(Peak *p, double *out)
+{
+    double s = 0;
+    TRY(fill(p));
+    if (p->on_gpu) TRY(cuda_tune(&p->ex, true));
+    TRY(multiply(p));
+    if (p->on_gpu) TRY(cuda_tune(&p->ex, false));
+    TRY(time_runs(p, multiply, &s));
+    *out = 2 * pow((double)p->x.dim[0], 3) / s;
+    return OK;
+}
+
+/* In place of the operands. */
+static Status measure_copy(Peak *p, double *out)
+{
+    size_t bytes = SIZES[p->on_gpu].copy_bytes;
+    double s = 0;
+    arena_release(&p->block, (ArenaMark){ 0 });
+    TRY(arena_alloc(&p->block, bytes, &p->from));
+    TRY(arena_alloc(&p->block, bytes, &p->to));
+    if (!p->on_gpu) memset(p->from, 1, bytes);
+    TRY(time_runs(p, copy, &s));
+    *out = 2 * (double)bytes / s;
+    return OK;
+}
+
+Status peak_measure(const Config *c, int threads, bool with_copy, Roof *out)
+{
+    Peak p;
+    Roof roof = { 0 };
+    Status s = peak_open(&p, c, threads, engine_wants_gpu(c) ? MEM_DEVICE : MEM_HOST);
+    if (s == OK) s = measure_product(&p, &roof.flops);
+    if (s == OK && with_copy) s = measure_copy(&p, &roof.bytes);
     peak_close(&p);
-    if (s == OK) *out_bytes = bytes;
+    if (s == OK) *out = roof;
     return s;
 }
 
-double peak_measure(const Config *c, int threads)
+Status peak_plan(const Config *c, int threads, size_t *out_bytes)
 {
-    Peak p = { 0 };
-    GpuRoof roof;
-    if (engine_wants_gpu(c)) return peak_gpu(c, &roof) == OK ? roof.flops : 0;
-    Status s = peak_open(&p, c, threads, MEM_HOST);
-    if (s == OK) fill(&p);
-    double best = 0, began = clock_s();
-    for (int i = 0; i < MOST && s == OK; i++) {
-        double start = clock_s();
-        if (i >= LEAST && start - began > LIMIT_S) break;
-        s = multiply(&p);
-        double flops = 2.0 * SIZE * SIZE * SIZE / (clock_s() - start);
-        if (flops > best) best = flops;
-    }
+    Peak p;
+    Status s = peak_open(&p, c, threads, MEM_COUNT);
+    if (s == OK) s = multiply(&p);
+    size_t bytes = p.block.peak_bytes + p.scratch.peak_bytes;
     peak_close(&p);
-    return s == OK ? best : 0;
+    if (s == OK) *out_bytes = bytes;
+    return s;
 }

@@ -35,12 +35,12 @@ enum { START, END, MICRO, CHUNK, VALUES };
 static Status write_list(Text *out, const Engine *e, List which, int value)
 {
     static const char *const names[VALUES] = { "start", "end", "minibatch", "chunk" };
-    const ActionSpan *span = e->transfers.span;
+    const ActionSpan *span = e->way->transfers.span;
     char key[32];
     (void)snprintf(key, sizeof key, "%s_%s", lists[which].name, names[value]);
     TRY(text_json(out, ",%s:[", key));
-    for (int i = 0, n = 0; i < e->program.n; i++) {
-        const Action *a = &e->program.at[i];
+    for (int i = 0, n = 0; i < e->way->program.n; i++) {
+        const Action *a = &e->way->program.at[i];
         const double values[VALUES] = { 1e3 * (span[i].start_s - span[0].start_s),
                                         1e3 * (span[i].end_s - span[0].start_s), a->micro,
                                         a->chunk };
@@ -51,7 +51,7 @@ static Status write_list(Text *out, const Engine *e, List which, int value)
 
 static Status stage_text(const Engine *e, Text *out)
 {
-    const ActionSpan *span = e->transfers.span, *last = &span[e->program.n - 1];
+    const ActionSpan *span = e->way->transfers.span, *last = &span[e->way->program.n - 1];
     TRY(text_json(out, "{\"%lld\":{\"total\":%g", (long long)e->step,
                   1e3 * (last->end_s - span[0].start_s)));
     for (int i = FORWARDS; i <= SENDS; i++) {
@@ -64,7 +64,7 @@ static Status stage_text(const Engine *e, Text *out)
 
 static Status config_text(const Engine *e, Text *out)
 {
-    const Program *p = &e->program;
+    const Program *p = &e->way->program;
     char title[64];
     (void)snprintf(title, sizeof title, "%s, step %lld", e->config->mesh_schedule,
                    (long long)e->step);
@@ -92,8 +92,8 @@ Status recording_write(const Engine *e, const char *folder, Arena *scratch)
     char name[32];
     if (m == NULL || m->shape.pp == 1 || m->at.replica > 0 || m->at.inner > 0 || e->on_gpu)
         return OK;
-    (void)snprintf(name, sizeof name, "pp_rank_%d.json", e->program.rank);
+    (void)snprintf(name, sizeof name, "pp_rank_%d.json", e->way->program.rank);
     TRY(file_make_folders(folder));
     TRY(write_file(e, folder, name, stage_text, scratch));
-    return e->program.rank > 0 ? OK : write_file(e, folder, "config.json", config_text, scratch);
+    return e->way->program.rank > 0 ? OK : write_file(e, folder, "config.json", config_text, scratch);
 }

@@ -2,6 +2,7 @@
  * weights, or resumed), steps, close. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "train/agree.h"
 #include "train/checkpoint.h"
@@ -215,7 +216,9 @@ static Status open_all(Trainer *t)
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
-    t->roof_flops = peak_measure(c, t->plan.shape.threads);
+    Roof roof = { 0 }; /* where it cannot be measured, shares of it are not told */
+    if (peak_measure(c, t->plan.shape.threads, false, &roof) != OK) status_clear();
+    t->roof_flops = roof.flops;
     TRY(find_sheet(t));
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->plan.shape, &t->plan.engine));
     t->engine.ex.trace = NULL;
@@ -338,8 +341,9 @@ static Status evaluate(Trainer *t)
                  &v));
     if (!t->speaks) return OK;
     TRY(metrics_eval(&t->metrics, &t->engine, t->loader, &v));
-    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&v),
-             eval_bits_per_byte(&v));
+    EvalSum all = eval_total(&v);
+    log_info("step %" PRId64 ": held-out loss %.4f, %.4f bits a byte", t->step, eval_loss(&all),
+             eval_bits_per_byte(&all));
     return OK;
 }
 

@@ -1,3 +1,4 @@
+/* run_program: each action of the list waits, takes its lane, runs and signals. */
 #include "train/run_program.h"
 
 #include "base/clock.h"
@@ -23,7 +24,7 @@ Status run_zero_record(Engine *e)
 void run_say_place(void *engine, char *out, int out_bytes)
 {
     const Engine *e = engine;
-    const Action *a = e->at < e->program.n ? &e->program.at[e->at] : NULL;
+    const Action *a = e->at < e->way->program.n ? &e->way->program.at[e->at] : NULL;
     if (a == NULL)
         (void)snprintf(out, (size_t)out_bytes, "after step %lld", (long long)e->step);
     else if (a->micro < 0)
@@ -34,32 +35,48 @@ void run_say_place(void *engine, char *out, int out_bytes)
                        (long long)e->step, action_name(a->kind), a->micro, a->chunk);
 }
 
-static Status run_action(Engine *e, const Action *a)
+/* Launches and collectives go to a lane from here on. */
+static void take_lane(Engine *e, Lane lane)
 {
-    int64_t micro = e->shape.micro_batch;
-    MicroBatch m = { 0 };
-    if (a->micro >= 0) m = run_part(e, a->micro * micro, micro);
-    e->ex.layer = -1;
-    switch (a->kind) {
-    case ACTION_ZERO_GRADS:
-        shards_begin(e);
-        TRY(run_zero_record(e));
-        return zero(e, &e->memory.buffer[BUF_GRAD]);
-    case ACTION_FORWARD:
-    case ACTION_BACKWARD:
-    case ACTION_BACKWARD_INPUT:
-    case ACTION_BACKWARD_WEIGHT: return run_pass(e, a, &m, &e->slots[e->counting ? 0 : a->slot]);
-    case ACTION_REDUCE_GRADS: return shards_reduce(e);
-    case ACTION_UPDATE: return update_run(e);
-    default: return FAIL(ERR_ARG, "engine: %s is no action of compute", action_name(a->kind));
+    e->ex.lane = lane;
+    if (!e->lanes) return;
+    e->ex.scratch = lane == LANE_COMM ? &e->way->comm_scratch : &e->way->arena[ENGINE_SCRATCH];
+    if (e->counting) return;
+    void *stream = cuda_stream(&e->ex, lane);
+    for (int g = 0; g < GROUP_COUNT; g++) {
+        if (e->mesh.group[g] != NULL) comm_set_stream(e->mesh.group[g], stream);
     }
 }
 
-static Status run_compute(Engine *e, const Action *a)
+static Status run_action(Engine *e, const Action *a)
 {
-    Transfers *t = &e->transfers;
+    EngineWay *w = e->way;
+    e->ex.layer = a->layer >= 0 ? e->spec.layers[a->layer].block : -1;
+    if (action_is_pass(a->kind)) {
+        int64_t micro = e->shape.micro_batch;
+        MicroBatch m = run_part(e, a->micro * micro, micro);
+        return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
+    }
+    switch (a->kind) {
+    case ACTION_ZERO_GRADS:
+        if (a->layer >= 0) return shards_zero(e, a->layer);
+        TRY(run_zero_record(e));
+        return zero(e, &e->memory.buffer[BUF_GRAD]);
+    case ACTION_GATHER_WEIGHTS: return shards_gather(e, a->layer);
+    case ACTION_FREE_WEIGHTS: return OK;
+    case ACTION_REDUCE_GRADS: return shards_reduce(e, a->layer);
+    case ACTION_SUM_GRADS: return shards_sum(e, a->layer);
+    case ACTION_UPDATE: return update_run(e);
+    default: return FAIL(ERR_ARG, "engine: %s runs on no lane", action_name(a->kind));
+    }
+}
+
+static Status run_on_lane(Engine *e, const Action *a)
+{
+    Transfers *t = &e->way->transfers;
     ActionSpan *span = &t->span[e->at];
-    TRY(a->kind == ACTION_REDUCE_GRADS ? transfers_end(t) : transfers_wait(t, a));
+    take_lane(e, a->lane);
+    TRY(transfers_wait(t, a));
     span->start_s = clock_s();
     TRY(run_action(e, a));
     span->end_s = clock_s();
@@ -69,7 +86,7 @@ static Status run_compute(Engine *e, const Action *a)
                                            .start_s = span->start_s,
                                            .duration_s = span->end_s - span->start_s,
                                            .step = e->step,
-                                           .lane = a->lane,
+                                           .lane = (int)a->lane,
                                            .layer = -1 });
     return OK;
 }
@@ -77,28 +94,38 @@ static Status run_compute(Engine *e, const Action *a)
 /* Where a step is recorded all stages begin at one moment, so that their clocks compare. */
 static Status run_list(Engine *e)
 {
-    if (e->ex.trace != NULL && e->transfers.comm != NULL) TRY(comm_barrier(e->transfers.comm));
-    TRY(transfers_begin(&e->transfers));
-    for (e->at = 0; e->at < e->program.n; e->at++) {
-        const Action *a = &e->program.at[e->at];
-        TRY(action_is_transfer(a->kind) ? transfers_reach(&e->transfers, a) : run_compute(e, a));
+    const Program *p = &e->way->program;
+    Transfers *t = &e->way->transfers;
+    if (e->ex.trace != NULL && t->comm != NULL) TRY(comm_barrier(t->comm));
+    TRY(transfers_begin(t));
+    for (e->at = 0; e->at < p->n; e->at++) {
+        const Action *a = &p->at[e->at];
+        TRY(action_is_transfer(a->kind) ? transfers_reach(t, a) : run_on_lane(e, a));
     }
-    return OK;
+    take_lane(e, LANE_COMPUTE);
+    return transfers_end(t);
 }
 
 /* After a failure other stages must not reach into entries that go. */
 Status run_program(Engine *e)
 {
     Status s = run_list(e);
-    if (s != OK && e->transfers.comm != NULL) {
+    take_lane(e, LANE_COMPUTE);
+    if (s != OK && e->way->transfers.comm != NULL) {
         char why[1024];
         status_sentence(why, sizeof why);
-        comm_abort(e->transfers.comm, why);
+        comm_abort(e->way->transfers.comm, why);
     }
     return s;
 }
 
 /* Counting: micro-batches whose passes on a chunk are alike cost and take the same. */
+
+static Status count_action(Engine *e, const Action *a)
+{
+    take_lane(e, a->lane);
+    return run_action(e, a);
+}
 
 static bool passes(const Action *a, int chunk)
 {
@@ -117,17 +144,17 @@ static void add_again(OpTotals *t, const OpTotals *first, int n)
 /* The micro-batches that go back over a chunk with actions of this kind: all passes of one. */
 static Status count_alike(Engine *e, int chunk, ActionKind backward)
 {
-    const Program *p = &e->program;
+    const Program *p = &e->way->program;
     OpTotals before = e->ex.totals;
     int n = 0, micro = -1;
     for (int i = 0; i < p->n; i++) {
         const Action *a = &p->at[i];
-        if (!passes(a, chunk) || a->kind != backward || a->phase > 0) continue;
+        if (!passes(a, chunk) || a->kind != backward || a->first > 0) continue;
         if (n++ == 0) micro = a->micro;
     }
     for (int i = 0; n > 0 && i < p->n; i++) {
         const Action *a = &p->at[i];
-        if (passes(a, chunk) && a->micro == micro) TRY(run_action(e, a));
+        if (passes(a, chunk) && a->micro == micro) TRY(count_action(e, a));
     }
     if (n > 0) add_again(&e->ex.totals, &before, n);
     return OK;
@@ -135,12 +162,12 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
 
 Status run_count(Engine *e, EnginePlan *out)
 {
-    const Program *p = &e->program;
+    const Program *p = &e->way->program;
     for (int i = 0; i < p->n; i++) {
-        if (p->at[i].micro < 0) TRY(run_action(e, &p->at[i]));
+        if (p->at[i].micro < 0) TRY(count_action(e, &p->at[i]));
     }
     for (int c = 0; c < p->chunks; c++) {
-        Arena *slot = &e->slots[0].arena, *grads = e->grads.at;
+        Arena *slot = &e->way->slots[0].arena, *grads = e->way->grads.at;
         slot->peak_bytes = 0;
         if (e->split) grads->peak_bytes = 0;
         TRY(count_alike(e, c, ACTION_BACKWARD));
@@ -148,6 +175,7 @@ Status run_count(Engine *e, EnginePlan *out)
         out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
         if (e->split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
     }
+    take_lane(e, LANE_COMPUTE);
     out->step = e->ex.totals;
     return OK;
 }

@@ -1,7 +1,6 @@
 #include "train/shards.h"
 
 #include <assert.h>
-#include <string.h>
 
 ParamShards shards_of(const Config *c, const Mesh *m)
 {
@@ -15,12 +14,31 @@ ParamShards shards_of(const Config *c, const Mesh *m)
                           .low_reduce = c->mesh_reduce == REDUCE_BF16 };
 }
 
+ScheduleShards shards_schedule(const ParamShards *s, const Mesh *m, bool both)
+{
+    bool ranks = s->dense > 1 || s->expert > 1, replicas = m != NULL && m->shape.replicate > 1;
+    bool gradients = ranks && s->stage >= 2;
+    return (ScheduleShards){ .weights = ranks && s->stage >= 3,
+                             .gradients = gradients,
+                             .reduce = ranks,
+                             .sums = replicas || gradients || both,
+                             .update = ranks && (s->stage == 1 || s->stage == 2) };
+}
+
 /* Are there others to talk to? */
 static bool alone(const Engine *e) { return e->ex.mesh == NULL; }
 
-static Comm *group_of(const Engine *e, const ParamBucket *k)
+static MeshGroup group_of(const ParamBucket *k)
 {
-    return e->ex.mesh->group[k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD];
+    return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
+}
+
+/* The members of a group; of a counting run, where none is there, as many as the mesh says. */
+static int64_t members(const Engine *e, MeshGroup g)
+{
+    const Comm *c = e->mesh.group[g];
+    if (c != NULL) return c->size;
+    return e->shape.mesh == NULL ? 1 : mesh_group_size(&e->shape.mesh->shape, g);
 }
 
 /* Do all of its group hold the bucket's gradients whole, after they were added? */
@@ -40,8 +58,9 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
  * of a pipeline one table. Each has the gradients of its own passes; both get the sum. */
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
-    if (e->mirror == NULL) return false;
-    return e->program.placement == PLACE_BOTH || e->spec.layers[k->layer].kind == LAYER_EMBED;
+    if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
+    return e->way->program.placement == PLACE_BOTH ||
+           e->spec.layers[k->layer].kind == LAYER_EMBED;
 }
 
 /* Set-up. */
@@ -126,8 +145,8 @@ static bool counts(const Engine *e, const ParamBucket *k)
 {
     if (alone(e)) return true;
     const Mesh *m = e->ex.mesh;
-    if (m->at.replica > 0 || (mirrored(e, k) && e->mirror->rank > 0)) return false;
-    return !replicated(e, k) || group_of(e, k)->rank == 0;
+    if (m->at.replica > 0 || (mirrored(e, k) && m->group[GROUP_MIRROR]->rank > 0)) return false;
+    return !replicated(e, k) || m->group[group_of(k)]->rank == 0;
 }
 
 static void add_norm(Engine *e, const ParamBucket *k)
@@ -147,8 +166,6 @@ Status shards_make(Engine *e)
     const ParamTable *t = &e->params;
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->ranges));
     TRY(ARENA_NEW(&e->tables, t->n_buckets, &e->norms));
-    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->passes));
-    shards_begin(e);
     for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
         const ParamBucket *k = &t->bucket[i];
         if (k->decay)
@@ -160,34 +177,46 @@ Status shards_make(Engine *e)
     return OK;
 }
 
+/* Collectives, through the op door. */
+
+static Status collective(Engine *e, OpComm kind, MeshGroup group, Tensor in, Tensor out)
+{
+    int64_t ranks = members(e, group), n = tensor_elems(&in), m = tensor_elems(&out);
+    int64_t least = n < m ? n : m;
+    if (ranks == 1) return OK;
+    return exchange_collective(&e->ex, (Collective){ .in = tensor_as2(&in, n / least, least),
+                                                     .out = tensor_as2(&out, m / least, least),
+                                                     .kind = kind,
+                                                     .axis = AXIS_DP,
+                                                     .group = group,
+                                                     .ranks = ranks });
+}
+
+static Status all_reduce(Engine *e, MeshGroup group, Tensor t)
+{
+    return collective(e, COMM_ALL_REDUCE, group, t, t);
+}
+
 /* Weights. */
 
-static Status gather(Engine *e, const ParamBucket *k)
+Status shards_gather(Engine *e, int layer)
 {
-    if (k->ranks == 1) return OK;
-    Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
-    Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
-    return comm_all_gather(group_of(e, k), &own, &whole);
-}
-
-/* On the comm lane, into its place. */
-static Status fetch(Engine *e, int layer)
-{
-    int place = layer % 2;
-    if (e->weights_of[place] == layer) return OK;
-    e->weights_of[place] = layer;
-    if (alone(e)) return OK;
     int first, end = params_layer(&e->params, layer, &first);
-    TRY(lanes_enter(e));
-    for (int i = first; i < end; i++) TRY(gather(e, &e->params.bucket[i]));
-    return lanes_leave(e, (LaneMark)(MARK_EVEN_WEIGHTS + place));
+    for (int i = first; i < end; i++) {
+        const ParamBucket *k = &e->params.bucket[i];
+        if (k->ranks == 1) continue;
+        Tensor own = bucket_own(&e->params, &e->memory, k, BUF_WEIGHT);
+        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_WEIGHT);
+        TRY(collective(e, COMM_ALL_GATHER, group_of(k), own, whole));
+    }
+    return OK;
 }
 
-Status shards_gather(Engine *e)
+Status shards_bring(Engine *e, int layer)
 {
-    if (alone(e) || e->params.shards.stage == 0 || e->params.shared_out[BUF_WEIGHT]) return OK;
-    for (int i = 0; i < e->params.n_buckets; i++) TRY(gather(e, &e->params.bucket[i]));
-    return OK;
+    if (!e->params.shared_out[BUF_WEIGHT]) return OK;
+    bool table = e->spec.tied && e->spec.layers[layer].kind == LAYER_HEAD;
+    return shards_gather(e, table ? 0 : layer);
 }
 
 Status shards_refresh(Engine *e)
@@ -202,14 +231,23 @@ Status shards_refresh(Engine *e)
         TRY(cast(&e->ex, (Cast){ bucket_own(t, &e->memory, k, BUF_MAIN),
                                  bucket_own(t, &e->memory, k, BUF_WEIGHT) }));
     }
-    return shards_gather(e);
+    bool whole = t->shards.stage > 0 && !t->shared_out[BUF_WEIGHT];
+    for (int layer = 0; layer < e->spec.n_layers && whole; layer++) TRY(shards_gather(e, layer));
+    return OK;
 }
 
 /* Gradients. */
 
-static Status zero(Engine *e, const Tensor *t)
+Status shards_zero(Engine *e, int layer)
 {
-    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
+    int first, end = params_layer(&e->params, layer, &first);
+    for (int i = first; i < end; i++) {
+        const ParamBucket *k = &e->params.bucket[i];
+        if (k->ranks == 1) continue;
+        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
+        TRY(exec_bottom(&e->ex)->fill(&e->ex, whole.data, 0, tensor_bytes(&whole)));
+    }
+    return OK;
 }
 
 /* In the type in which gradients are added: whole becomes the sum, or its own part does. */
@@ -223,105 +261,38 @@ static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
     }
     Tensor sum = replicated(e, k) ? in : bucket_part(k, in);
     if (replicated(e, k))
-        TRY(comm_all_reduce(group_of(e, k), &in, REDUCE_SUM));
+        TRY(all_reduce(e, group_of(k), in));
     else
-        TRY(comm_reduce_scatter(group_of(e, k), &in, &sum));
+        TRY(collective(e, COMM_REDUCE_SCATTER, group_of(k), in, sum));
     return low ? cast(&e->ex, (Cast){ sum, out }) : OK;
 }
 
-/* Of all of a layer's buckets that are held whole, once no pass will add to them. */
-static Status reduce_layer(Engine *e, int layer)
+Status shards_reduce(Engine *e, int layer)
 {
     int first, end = params_layer(&e->params, layer, &first);
-    if (alone(e) || e->params.shared_out[BUF_GRAD] || first == end) return OK;
-    TRY(lanes_enter(e));
+    bool parts = e->params.shared_out[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
-        TRY(add_up(e, k, bucket_whole(&e->params, &e->memory, k, BUF_GRAD)));
-    }
-    return lanes_leave(e, MARK_ALL);
-}
-
-/* What a layer left under way is added over the ranks and into the own part. */
-static Status flush(Engine *e, int place)
-{
-    int layer = e->grads_of[place], first, end;
-    e->grads_of[place] = -1;
-    if (layer < 0) return OK;
-    end = params_layer(&e->params, layer, &first);
-    TRY(lanes_enter(e));
-    for (int i = first; i < end; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
-        if (k->ranks == 1) continue;
+        if (parts && k->ranks == 1) continue;
         Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        if (!alone(e)) TRY(add_up(e, k, whole));
+        TRY(add_up(e, k, whole));
+        if (!parts) continue;
         TRY(add(&e->ex,
                 (Add){ bucket_part(k, whole), bucket_own(&e->params, &e->memory, k, BUF_GRAD) }));
-    }
-    return lanes_leave(e, (LaneMark)(MARK_EVEN_GRADIENTS + place));
-}
-
-static Status make_room(Engine *e, int layer)
-{
-    int place = layer % 2, first, end = params_layer(&e->params, layer, &first);
-    if (e->grads_of[place] == layer) return OK;
-    TRY(flush(e, place));
-    TRY(lanes_wait(e, (LaneMark)(MARK_EVEN_GRADIENTS + place)));
-    e->grads_of[place] = layer;
-    for (int i = first; i < end; i++) {
-        const ParamBucket *k = &e->params.bucket[i];
-        if (k->ranks == 1) continue;
-        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(zero(e, &whole));
     }
     return OK;
 }
 
-void shards_begin(Engine *e)
+Status shards_sum(Engine *e, int layer)
 {
-    e->weights_of[0] = e->weights_of[1] = e->grads_of[0] = e->grads_of[1] = -1;
-    memset(e->passes, 0, (size_t)e->spec.n_layers * sizeof *e->passes);
-}
-
-/* A tied head reads and adds to the embedding's table. */
-static bool takes_table(const Engine *e, int layer)
-{
-    return e->spec.tied && e->spec.layers[layer].kind == LAYER_HEAD;
-}
-
-Status shards_open(Engine *e, int layer, int ahead, bool gradients)
-{
-    if (takes_table(e, layer)) TRY(shards_open(e, 0, 0, gradients));
-    if (e->params.shared_out[BUF_WEIGHT]) {
-        TRY(fetch(e, layer));
-        TRY(lanes_wait(e, (LaneMark)(MARK_EVEN_WEIGHTS + layer % 2)));
-        if (ahead != 0 && !takes_table(e, layer)) TRY(fetch(e, layer + ahead));
-    }
-    return gradients && e->params.shared_out[BUF_GRAD] ? make_room(e, layer) : OK;
-}
-
-Status shards_close(Engine *e, int layer)
-{
-    if (e->params.shared_out[BUF_GRAD]) return flush(e, layer % 2);
-    return ++e->passes[layer] == e->program.micros ? reduce_layer(e, layer) : OK;
-}
-
-Status shards_reduce(Engine *e)
-{
-    for (int i = 0; i < 2 && e->params.shared_out[BUF_GRAD]; i++) TRY(flush(e, i));
-    if (alone(e)) return OK;
-    Comm *replicas = e->ex.mesh->group[GROUP_REPLICA];
-    for (int layer = e->spec.n_layers - 1; layer >= 0; layer--) {
-        if (e->passes[layer] < e->program.micros) TRY(reduce_layer(e, layer));
-    }
-    TRY(lanes_wait(e, MARK_ALL));
-    for (int i = e->params.n_buckets - 1; i >= 0; i--) {
+    int first, end = params_layer(&e->params, layer, &first);
+    for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
         Tensor sum = reduced(e, k);
         bool whole = k->hold == HOLD_WHOLE && e->params.shared_out[BUF_GRAD];
-        if (whole) TRY(comm_all_reduce(group_of(e, k), &sum, REDUCE_SUM));
-        TRY(comm_all_reduce(replicas, &sum, REDUCE_SUM));
-        if (mirrored(e, k)) TRY(comm_all_reduce(e->mirror, &sum, REDUCE_SUM));
+        if (whole) TRY(all_reduce(e, group_of(k), sum));
+        TRY(all_reduce(e, GROUP_REPLICA, sum));
+        if (mirrored(e, k)) TRY(all_reduce(e, GROUP_MIRROR, sum));
     }
     return OK;
 }

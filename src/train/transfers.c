@@ -35,7 +35,7 @@ Status transfers_post(const Transfers *t, const Action *a, const Tensor *what, C
 
 static bool ready(const Transfers *t, const Action *a)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] >= 0 && !t->event[a->wait[i]].signalled) return false;
     }
     return true;
@@ -121,7 +121,7 @@ static Status wait_for(Transfers *t, int event)
 
 static Status host_wait(Transfers *t, const Action *a)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] >= 0) TRY(wait_for(t, a->wait[i]));
     }
     return OK;
@@ -193,7 +193,7 @@ Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *c
 
 void transfers_free(Transfers *t)
 {
-    for (int i = 0; i < t->ways; i++) comm_free(t->way[i]);
+    for (int i = 0; i < t->ways && !t->borrowed; i++) comm_free(t->way[i].comm);
 }
 
 Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what)

@@ -1,12 +1,12 @@
 /*
- * transfers: what a rank sends to and receives from other stages, beside its passes.
+ * transfers: what a rank sends to and receives from other stages, beside its lanes, and the events
+ * that order transfers and lanes.
  *
- * On the host passes run in the order of the list; a transfer starts as soon as the events that it
- * waits for are signalled, whenever the thread comes by, behind those of its own queue alone. All
- * these events come from passes (schedule/lower.c). So when a pass waits for a transfer, all that
- * can be under way is, and nothing else could start meanwhile: the thread may wait for that one.
- * Two lanes in one thread keep the order of the list; a pass that is taken apart gives its output
- * with its last phase, so nobody elsewhere waits for what stands behind it.
+ * On the host actions of both lanes run in the order of the list; a transfer starts as soon as the
+ * events that it waits for are signalled, whenever the thread comes by, behind those of its own
+ * queue alone. All these events come from passes (schedule/lower.c). So when an action waits for a
+ * transfer, all that can be under way is, and nothing else could start meanwhile: the thread may
+ * wait for that one.
  *
  * Messages from one rank to another on one way (payload, chunk of the receiver) bear one tag, and
  * both ends have them in one queue, in the same order.
@@ -61,15 +61,24 @@ struct Transfers {
     int n;
     TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
     ActionSpan *span;     /* by action */
-    Comm **way;           /* on a GPU: of whatever queues */
+    struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
+    bool borrowed, lanes; /* ways are another's; the comm lane is a stream of its own */
 };
+
+/* A communicator of the stages with a stream of its own. */
+typedef struct TransferWay {
+    Comm *comm;
+    void *stream;
+} TransferWay;
 
 /* Of a rank's program; tables in `a`. */
 Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *comm, Arena *a,
                       Transfers *out);
-/* The stages' memory is on GPUs. Collective over them. */
-Status transfers_open_gpu(Transfers *t, Arena *a);
+/* The lanes, and the stages' memory, are on GPUs. Collective over the stages, unless the ways of
+ * another Program with the same transfers are taken (`like`; NULL: none). lanes: the comm lane is
+ * used. */
+Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena *a);
 void transfers_free(Transfers *t); /* safe on { 0 } */
 
 /* A step begins: nothing is signalled. */
@@ -79,13 +88,14 @@ static inline Status transfers_reach(Transfers *t, const Action *a)
 {
     return t->table->reach(t, a);
 }
-/* A pass goes on when all that it waits for has been signalled. */
+/* An action goes on, on the lane that the Exec is on, when all that it waits for has been
+ * signalled. */
 static inline Status transfers_wait(Transfers *t, const Action *a) { return t->table->wait(t, a); }
 static inline Status transfers_signal(Transfers *t, const Action *a)
 {
     return t->table->signal(t, a);
 }
-/* What comes behind waits for all of them. */
+/* The compute lane waits for all queues. */
 static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
 
 /* Outside of a step, with the one that comes before or after a chunk on micro-batch 0's way; waits.

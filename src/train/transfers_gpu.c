@@ -1,13 +1,8 @@
 /* transfers_gpu: a send holds up its stream until the other side receives, and so does what is
  * launched behind it. So each queue has a stream and a communicator of its own: one for each way
  * and color of the sender, of which neighbours have different ones, so that a rank never sends and
- * receives through the same. All streams begin behind the compute lane and end before it does: a
- * step can be captured.
- *
- * Action.lane is not obeyed here: every pass runs on the compute lane, in the order of the list,
- * and waits for its own exchange before it ends. So a schedule that moves phases beside each other
- * overlaps nothing. Before it could, a phase on the comm lane would need memory of the ring that no
- * phase of the pass before still reads. */
+ * receives through the same. Both lanes are streams, too. All streams begin behind the compute lane
+ * and end before it does: a step can be captured. */
 #include "backend/cuda.h"
 #include "train/transfers.h"
 
@@ -31,31 +26,32 @@ static TransferQueue *queue_on(const Transfers *t, int way)
 
 static Status open_way(Transfers *t, int way, Arena *a)
 {
-    TransferQueue *q = queue_on(t, way);
-    void *stream = cuda_stream(t->ex, LANE_COMPUTE);
-    if (q != NULL) TRY(cuda_stream_new(t->ex, &stream));
-    TRY(comm_again(t->comm, stream, "transfers", a, &t->way[way]));
+    TransferWay *w = &t->way[way];
+    w->stream = cuda_stream(t->ex, LANE_COMPUTE);
+    if (queue_on(t, way) != NULL) TRY(cuda_stream_new(t->ex, &w->stream));
+    TRY(comm_again(t->comm, w->stream, "transfers", a, &w->comm));
     t->ways = way + 1;
-    if (q != NULL) q->comm = t->way[way], q->stream = stream;
-    return comm_connect(t->way[way]);
+    return comm_connect(w->comm);
 }
 
 static Event spare(const Transfers *t) { return t->event[t->program->events].device; }
 
 static Status gpu_begin(Transfers *t)
 {
-    TRY(exec_bottom(t->ex)->record(t->ex, spare(t)));
+    const Backend *gpu = exec_bottom(t->ex);
+    t->ex->lane = LANE_COMPUTE;
+    TRY(gpu->record(t->ex, spare(t)));
     for (int i = 0; i < t->n; i++) {
         if (t->queue[i].stream != NULL) TRY(cuda_wait_on(t->ex, spare(t), t->queue[i].stream));
     }
-    return OK;
+    return t->lanes ? cuda_wait_on(t->ex, spare(t), cuda_stream(t->ex, LANE_COMM)) : OK;
 }
 
 static Status gpu_reach(Transfers *t, const Action *a)
 {
     CommRequest none;
     void *stream = transfers_queue(t, a)->stream;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] >= 0) TRY(cuda_wait_on(t->ex, t->event[a->wait[i]].device, stream));
     }
     TRY(transfers_post(t, a, transfers_entry(t, a), &none));
@@ -64,7 +60,7 @@ static Status gpu_reach(Transfers *t, const Action *a)
 
 static Status gpu_wait(Transfers *t, const Action *a)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] < 0) continue;
         TRY(exec_bottom(t->ex)->wait(t->ex, t->event[a->wait[i]].device));
     }
@@ -85,7 +81,9 @@ static Status gpu_end(Transfers *t)
         int last = t->program->at[q->action[q->n - 1]].signal;
         TRY(exec_bottom(t->ex)->wait(t->ex, t->event[last].device));
     }
-    return OK;
+    if (!t->lanes) return OK;
+    TRY(cuda_record_on(t->ex, spare(t), cuda_stream(t->ex, LANE_COMM)));
+    return exec_bottom(t->ex)->wait(t->ex, spare(t));
 }
 
 static Status gpu_move(Transfers *t, const Action *a, const Tensor *what)
@@ -106,15 +104,31 @@ static const TransferTable on_gpu = { .begin = gpu_begin,
                                       .end = gpu_end,
                                       .move = gpu_move };
 
-Status transfers_open_gpu(Transfers *t, Arena *a)
+static Status open_ways(Transfers *t, Arena *a)
 {
-    const Program *p = t->program;
-    int ways = 2 * p->chunks * colors(p);
-    t->table = &on_gpu;
+    int ways = 2 * t->program->chunks * colors(t->program);
     TRY(ARENA_ZEROED(a, ways, &t->way));
-    for (int i = 0; i <= p->events; i++) {
+    for (int i = 0; i < ways; i++) TRY(open_way(t, i, a));
+    return OK;
+}
+
+Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena *a)
+{
+    t->table = &on_gpu;
+    t->lanes = lanes;
+    for (int i = 0; i <= t->program->events; i++) {
         TRY(exec_bottom(t->ex)->event_new(t->ex, &t->event[i].device));
     }
-    for (int i = 0; i < ways; i++) TRY(open_way(t, i, a));
+    t->borrowed = like != NULL;
+    if (like != NULL)
+        t->way = like->way, t->ways = like->ways;
+    else if (t->comm != NULL && t->program->stages > 1)
+        TRY(open_ways(t, a));
+    for (int i = 0; i < t->ways; i++) {
+        TransferQueue *q = queue_on(t, i);
+        if (q == NULL) continue;
+        q->comm = t->way[i].comm;
+        q->stream = t->way[i].stream;
+    }
     return OK;
 }

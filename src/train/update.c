@@ -33,11 +33,19 @@ static Status update_bias(Engine *e, int layer)
 
 Status update_add_records(Engine *e)
 {
-    const Mesh *m = e->ex.mesh;
-    if (m == NULL) return OK;
-    TRY(comm_all_reduce(m->group[GROUP_WORLD], &e->record.sums, REDUCE_SUM));
-    if (e->spec.n_moe == 0) return OK;
-    return comm_all_reduce(m->group[GROUP_WORLD], &e->record.load, REDUCE_SUM);
+    const Mesh *m = e->shape.mesh;
+    if (m == NULL || m->ranks == 1) return OK;
+    Tensor *const sums[] = { &e->record.sums, &e->record.load };
+    for (int i = 0; i < (e->spec.n_moe > 0 ? 2 : 1); i++) {
+        Tensor row = tensor_as2(sums[i], 1, tensor_elems(sums[i]));
+        TRY(exchange_collective(&e->ex, (Collective){ .in = row,
+                                                      .out = row,
+                                                      .kind = COMM_ALL_REDUCE,
+                                                      .axis = AXIS_DP,
+                                                      .group = GROUP_WORLD,
+                                                      .ranks = m->ranks }));
+    }
+    return OK;
 }
 
 Status update_run(Engine *e)
@@ -58,7 +66,7 @@ Status update_run(Engine *e)
         bool here = layer_on(l, e->shape.pp_rank);
         if (here && l->kind == LAYER_MOE && l->as.moe.bias) TRY(update_bias(e, i));
     }
-    return shards_gather(e);
+    return OK;
 }
 
 double learning_rate(const Config *c, int64_t step)

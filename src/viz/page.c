@@ -163,3 +163,10 @@ Status part_note(Text *out, const char *text)
 {
     return text_printf(out, "<p class=\"note\">%s</p>\n", text);
 }
+
+Status part_figure(Text *out, const SvgChart *c)
+{
+    TRY(text_markup(out, "<figure><h3>%s</h3>\n", c->title));
+    TRY(svg_chart(out, c));
+    return text_printf(out, "</figure>\n");
+}

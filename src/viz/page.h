@@ -13,6 +13,8 @@
 Status page_begin(Text *out, const char *title);
 Status page_end(Text *out, const char *const *script, size_t pieces);
 
+/* A chart below its title. */
+Status part_figure(Text *out, const SvgChart *c);
 /* A paragraph below a heading or a plot; `text` is markup. */
 Status part_note(Text *out, const char *text);
 

@@ -178,9 +178,7 @@ static Status memory_panel(Text *out, const Timeline *t, int rank, double most_g
     const SvgChart chart = {
         title, "ms", "GiB", series, kinds, 342, 190, .from_zero = true, .guide = &most_gib
     };
-    TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
-    TRY(svg_chart(out, &chart));
-    return text_printf(out, "</figure>\n");
+    return part_figure(out, &chart);
 }
 
 /* The dashed line is the peak of all ranks. */

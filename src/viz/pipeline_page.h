@@ -10,16 +10,14 @@
 
 enum { SCALING_POINTS = 64, SCALING_CURVES = 16, SCALING_HEIGHT = 300 };
 
-/* NaN and NULL: not known. efficiency: of ideal scaling, 1 is all. reason: of what was lost. */
-typedef struct ScalingPoint {
-    double gpus, tokens_per_s_per_gpu, efficiency;
-    const char *reason;
-} ScalingPoint;
-
+/* By point, NaN and NULL: not known. efficiency: of ideal scaling, 1 is all. reason: of what was
+ * lost. */
 typedef struct Scaling {
     const char *title;
-    const ScalingPoint *point; /* gpus rise */
     int points;
+    double gpus[SCALING_POINTS]; /* rise */
+    double tokens_per_s_per_gpu[SCALING_POINTS], efficiency[SCALING_POINTS];
+    const char *reason[SCALING_POINTS];
 } Scaling;
 
 typedef struct PipelineView {
@@ -33,7 +31,7 @@ Status pipeline_still(Text *out, const PipelineView *v);
 /* One of them, by the path's ending .html or .svg, as a file; `out` is as before. */
 Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch);
 
-/* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of ScalingPoint.
+/* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of Scaling.
  * ERR_FORMAT names the point that is wrong. */
 Status scaling_read(const char *path, Arena *a, Scaling *out);
 /* One <svg> SCALING_HEIGHT high over the number of GPUs: efficiency or tokens/s/GPU. */

@@ -8,13 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const Section *const SECTION[] = {
-    &section_loss,   &section_rates,    &section_throughput, &section_experts,
-    &section_memory, &section_timeline, &section_sample,     &section_config,
-};
-
-enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
-
 /* "2 h 03 min", "4 min 12 s", "1.50 s" */
 static const char *part_duration(char out[32], double seconds)
 {
@@ -31,24 +24,6 @@ static const char *part_duration(char out[32], double seconds)
 
 /* ---- the run's facts ---- */
 
-static void summarise(const RunData *d, RunSummary *out)
-{
-    int layer = -1, expert = -1;
-    double least = run_least_share(d, &layer, &expert);
-    *out =
-        (RunSummary){ .steps = d->steps,
-                      .twice = d->twice,
-                      .tokens = (int64_t)d->tokens,
-                      .wall_s = d->time_s,
-                      .final_loss = d->final_loss,
-                      .first_bits_per_byte =
-                          d->evals > 0 ? d->first_eval.bits_per_byte : (double)NAN,
-                      .last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN,
-                      .least_share = least,
-                      .least_layer = layer < 0 ? -1 : d->layer_name[layer],
-                      .least_expert = expert };
-}
-
 /* One fact; what is printed is a second line. All of it is made here, of numbers only. */
 __attribute__((format(printf, 4, 5))) static Status fact(Text *out, const char *name,
                                                          const char *value, const char *fmt, ...)
@@ -62,8 +37,9 @@ __attribute__((format(printf, 4, 5))) static Status fact(Text *out, const char *
                        value, small);
 }
 
-static Status size_facts(Text *out, const RunData *d, const RunSummary *s)
+static Status size_facts(Text *out, const RunData *d)
 {
+    const RunSummary *s = &d->sum;
     char a[32], b[32];
     bool active = isfinite(d->params_active);
     if (isfinite(d->params_total))
@@ -88,8 +64,9 @@ static Status share_fact(Text *out, const char *name, const Curve *c, const char
     return fact(out, name, value, "mean, of %sFLOP/s %s", text_si(peak, flops), of);
 }
 
-static Status result_facts(Text *out, const RunData *d, const RunSummary *s)
+static Status result_facts(Text *out, const RunData *d)
 {
+    const RunSummary *s = &d->sum;
     char value[96];
     if (s->steps > 0)
         TRY(fact(out, "Final training loss", svg_value_text(value, s->final_loss, SVG_PLAIN),
@@ -119,17 +96,17 @@ static Status warnings(Text *out, const RunData *d)
                         "<p class=\"note\">The run was started %lld times; where a step was run "
                         "again, its last result counts.</p>\n",
                         starts));
-    if (d->twice > 0)
+    if (d->sum.twice > 0)
         TRY(text_printf(
             out,
             "<p class=\"note\">%lld of %lld steps ran twice: rows of an exchange had no "
             "room (a larger moe.buffer_factor gives more).</p>\n",
-            (long long)d->twice, (long long)d->steps));
+            (long long)d->sum.twice, (long long)d->sum.steps));
     if (losses > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">%lld of %lld steps had no finite loss: gaps in the "
                         "curves.</p>\n",
-                        losses, (long long)d->steps));
+                        losses, (long long)d->sum.steps));
     if (lines == 0) return OK;
     return text_printf(out,
                        "<p class=\"note\">%lld line%s of metrics.jsonl could not be read and "
@@ -137,58 +114,111 @@ static Status warnings(Text *out, const RunData *d)
                        lines, lines == 1 ? "" : "s", lines == 1 ? "was" : "were");
 }
 
-static Status header(Text *out, const Report *r)
+/* ---- the parts ---- */
+
+static const SmallChart RATES[] = {
+    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
+    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
+    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
+};
+
+static const SmallChart THROUGHPUT[] = {
+    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
+    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
+    { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
+    { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
+    { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
+};
+
+enum {
+    N_RATES = sizeof RATES / sizeof *RATES,
+    N_THROUGHPUT = sizeof THROUGHPUT / sizeof *THROUGHPUT
+};
+
+static bool rates_has(const Report *r) { return charts_count(r, RATES, N_RATES) > 0; }
+static bool throughput_has(const Report *r)
 {
-    TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
-                    r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
-    for (int i = 0; i < SECTIONS; i++) {
-        if (!SECTION[i]->has(r)) continue;
-        TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i]->id, SECTION[i]->title));
-    }
-    TRY(text_printf(out, "</nav></header>\n<div class=\"facts\">\n"));
-    TRY(size_facts(out, &r->data, &r->summary));
-    TRY(result_facts(out, &r->data, &r->summary));
-    TRY(text_printf(out, "</div>\n"));
-    return warnings(out, &r->data);
+    return charts_count(r, THROUGHPUT, N_THROUGHPUT) > 0;
+}
+static bool load_has(const Report *r) { return r->n_load_series > 0; }
+static bool memory_has(const Report *r) { return r->data.arenas.n > 0; }
+static bool trace_has(const Report *r) { return r->trace.present; }
+static bool sample_has(const Report *r) { return r->sample != NULL; }
+static bool config_has(const Report *r) { return r->config != NULL; }
+
+static Status rates_write(Text *out, const Report *r)
+{
+    return charts_write(out, r, RATES, N_RATES);
 }
 
-/* ---- text files ---- */
+static Status throughput_write(Text *out, const Report *r)
+{
+    return charts_write(out, r, THROUGHPUT, N_THROUGHPUT);
+}
 
-static bool has_sample(const Report *r) { return r->sample != NULL; }
-
-static Status write_sample(Text *out, const Report *r)
+static Status sample_write(Text *out, const Report *r)
 {
     return text_markup(out, "<pre>%.*s</pre>\n", (int)r->sample_bytes, r->sample);
 }
 
-const Section section_sample = { "sample", "Generated text", has_sample, write_sample };
-
-static bool has_config(const Report *r) { return r->config != NULL; }
-
-static Status write_config(Text *out, const Report *r)
+static Status config_write(Text *out, const Report *r)
 {
     return text_markup(
         out, "<details><summary>All settings of the run</summary><pre>%.*s</pre></details>\n",
         (int)r->config_bytes, r->config);
 }
 
-const Section section_config = { "config", "Configuration", has_config, write_config };
+/* Between <section> and </section>, in this order. */
+static const struct {
+    const char *id, *title;
+    bool (*has)(const Report *r);
+    Status (*write)(Text *out, const Report *r);
+    const char *note; /* below the heading */
+} SECTION[] = {
+    { "loss", "Loss", loss_has, loss_write, NULL },
+    { "rates", "Optimisation", rates_has, rates_write, NULL },
+    { "throughput", "Throughput", throughput_has, throughput_write,
+      "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the roof is a "
+      "large matrix product, measured when the run began." },
+    { "experts", "Expert load", load_has, load_write, NULL },
+    { "memory", "Memory", memory_has, memory_write,
+      "Planned: peaks of a dry run of the step on a backend that only counts. Used: the largest "
+      "that any step reported." },
+    { "timeline", "Timeline of a step", trace_has, trace_view_write, NULL },
+    { "sample", "Generated text", sample_has, sample_write, NULL },
+    { "config", "Configuration", config_has, config_write, NULL },
+};
+
+enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
+
+static Status header(Text *out, const Report *r)
+{
+    TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
+                    r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
+    for (int i = 0; i < SECTIONS; i++) {
+        if (!SECTION[i].has(r)) continue;
+        TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i].id, SECTION[i].title));
+    }
+    TRY(text_printf(out, "</nav></header>\n<div class=\"facts\">\n"));
+    TRY(size_facts(out, &r->data));
+    TRY(result_facts(out, &r->data));
+    TRY(text_printf(out, "</div>\n"));
+    return warnings(out, &r->data);
+}
 
 /* ---- the page ---- */
-
-static Status section(Text *out, const Report *r, const Section *s)
-{
-    if (!s->has(r)) return OK;
-    TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", s->id, s->title));
-    TRY(s->write(out, r));
-    return text_printf(out, "</section>\n");
-}
 
 static Status render(Text *out, const Report *r)
 {
     TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
     TRY(header(out, r));
-    for (int i = 0; i < SECTIONS; i++) TRY(section(out, r, SECTION[i]));
+    for (int i = 0; i < SECTIONS; i++) {
+        if (!SECTION[i].has(r)) continue;
+        TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", SECTION[i].id, SECTION[i].title));
+        if (SECTION[i].note != NULL) TRY(part_note(out, SECTION[i].note));
+        TRY(SECTION[i].write(out, r));
+        TRY(text_printf(out, "</section>\n"));
+    }
     return page_end(out, NULL, 0);
 }
 
@@ -208,7 +238,6 @@ static Status gather(Report *r, const char *run_dir, Arena *a)
     char path[FILE_PATH_MAX];
     TRY(file_join(path, run_dir, "metrics.jsonl"));
     TRY(run_data_load(path, a, &r->data));
-    summarise(&r->data, &r->summary);
     TRY(load_view_make(r, a));
     TRY(file_join(path, run_dir, "trace.json"));
     TRY(trace_view_load(&r->trace, path, a));
@@ -228,7 +257,7 @@ static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
     TRY(render(&page, r));
     TRY(file_join(path, run_dir, "report.html"));
     TRY(file_write_whole(path, page.data, page.used, a));
-    *out = r->summary;
+    *out = r->data.sum;
     return OK;
 }
 

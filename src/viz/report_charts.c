@@ -28,16 +28,9 @@ static bool is_wide(const Curve *c)
     return hi > lo * WIDE_RANGE;
 }
 
-static Status figure(Text *out, const char *title, const SvgChart *c)
-{
-    TRY(text_printf(out, "<figure><h3>%s</h3>\n", title));
-    TRY(svg_chart(out, c));
-    return text_printf(out, "</figure>\n");
-}
-
 /* ---- loss ---- */
 
-static bool has_loss(const Report *r)
+bool loss_has(const Report *r)
 {
     return has_points(&r->data.curve[RUN_LOSS]) || has_points(&r->data.eval_loss);
 }
@@ -71,7 +64,7 @@ static Status bits_chart(Text *out, const RunData *d)
         "Held-out bits per byte", "step", "bits a byte", s, n, REPORT_HALF, HALF_HEIGHT,
         .y_unit = SVG_PLAIN
     };
-    return figure(out, "Held-out bits per byte", &chart);
+    return part_figure(out, &chart);
 }
 
 static Status eval_row(Text *out, const char *name, const double loss[2], const double bits[2])
@@ -103,7 +96,7 @@ static Status eval_table(Text *out, const RunData *d)
     return text_printf(out, "</tbody></table></div></figure>\n");
 }
 
-static Status write_loss(Text *out, const Report *r)
+Status loss_write(Text *out, const Report *r)
 {
     const RunData *d = &r->data;
     TRY(loss_chart(out, d));
@@ -114,92 +107,42 @@ static Status write_loss(Text *out, const Report *r)
     return text_printf(out, "</div>\n");
 }
 
-const Section section_loss = { "loss", "Loss", has_loss, write_loss };
-
 /* ---- a row of small charts ---- */
 
-typedef struct Small {
-    RunCurve curve;
-    const char *title;
-    SvgUnit unit;
-    bool from_zero, may_log;
-} Small;
-
-static bool any_of(const Report *r, const Small *small, int n)
+int charts_count(const Report *r, const SmallChart *chart, int n)
 {
-    bool any = false;
-    for (int i = 0; i < n; i++) any |= has_points(&r->data.curve[small[i].curve]);
-    return any;
+    int shown = 0;
+    for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[chart[i].curve]);
+    return shown;
 }
 
 /* Side by side: two, three, or two and two, as many as have data. */
-static Status write_small(Text *out, const Report *r, const Small *small, int n)
+Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n)
 {
-    int shown = 0;
-    for (int i = 0; i < n; i++) shown += has_points(&r->data.curve[small[i].curve]);
-    TRY(text_printf(out, "<div class=\"%s\">\n", shown == 3 ? "three" : "two"));
-    for (int i = 0; i < n; i++) {
-        const Curve *c = &r->data.curve[small[i].curve];
+    bool three = charts_count(r, chart, n) == 3;
+    TRY(text_printf(out, "<div class=\"%s\">\n", three ? "three" : "two"));
+    for (const SmallChart *small = chart; small < chart + n; small++) {
+        const Curve *c = &r->data.curve[small->curve];
         if (!has_points(c)) continue;
-        SvgSeries s = series_of(small[i].title, c, 0, SVG_LINE);
-        s.legend = "";
-        bool log_y = small[i].may_log && is_wide(c);
-        const SvgChart chart = { small[i].title,
-                                 "step",
-                                 log_y ? "log scale" : "",
-                                 &s,
-                                 1,
-                                 shown == 3 ? REPORT_THIRD : REPORT_HALF,
-                                 shown == 3 ? THIRD_HEIGHT : HALF_HEIGHT,
-                                 .y_unit = small[i].unit,
-                                 .log_y = log_y,
-                                 .from_zero = small[i].from_zero };
-        TRY(figure(out, small[i].title, &chart));
+        SvgSeries series = series_of(small->title, c, 0, SVG_LINE);
+        series.legend = "";
+        bool log_y = small->may_log && is_wide(c);
+        const SvgChart plot = { small->title,
+                                "step",
+                                log_y ? "log scale" : "",
+                                &series,
+                                1,
+                                three ? REPORT_THIRD : REPORT_HALF,
+                                three ? THIRD_HEIGHT : HALF_HEIGHT,
+                                .y_unit = small->unit,
+                                .log_y = log_y,
+                                .from_zero = small->from_zero };
+        TRY(part_figure(out, &plot));
     }
     return text_printf(out, "</div>\n");
 }
 
-static const Small RATES[] = {
-    { RUN_LR, "Learning rate", SVG_PLAIN, true, false },
-    { RUN_GRAD_NORM, "Gradient norm", SVG_PLAIN, false, true },
-    { RUN_AUX_LOSS, "Auxiliary loss (load balancing)", SVG_PLAIN, false, true },
-};
-
-static const Small THROUGHPUT[] = {
-    { RUN_TOKENS_PER_S, "Tokens a second", SVG_PLAIN, true, false },
-    { RUN_MFU, "Model FLOPs utilisation (MFU)", SVG_PERCENT, true, false },
-    { RUN_ROOF, "Share of the measured roof", SVG_PERCENT, true, false },
-    { RUN_CLOCK_MHZ, "Clock of the GPU (MHz)", SVG_PLAIN, true, false },
-    { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
-};
-
-enum {
-    N_RATES = sizeof RATES / sizeof RATES[0],
-    N_THROUGHPUT = sizeof THROUGHPUT / sizeof THROUGHPUT[0],
-};
-
-static bool has_rates(const Report *r) { return any_of(r, RATES, N_RATES); }
-static Status write_rates(Text *out, const Report *r)
-{
-    return write_small(out, r, RATES, N_RATES);
-}
-
-const Section section_rates = { "rates", "Optimisation", has_rates, write_rates };
-
-static bool has_throughput(const Report *r) { return any_of(r, THROUGHPUT, N_THROUGHPUT); }
-
-static Status write_throughput(Text *out, const Report *r)
-{
-    TRY(part_note(out, "MFU is relative to the dense peak of the GPU's data sheet, where it is "
-                       "known; the roof is a large matrix product, measured when the run began."));
-    return write_small(out, r, THROUGHPUT, N_THROUGHPUT);
-}
-
-const Section section_throughput = { "throughput", "Throughput", has_throughput, write_throughput };
-
 /* ---- memory ---- */
-
-static bool has_memory(const Report *r) { return r->data.arenas.n > 0; }
 
 static bool any_finite(const double *v, int n)
 {
@@ -238,7 +181,7 @@ static Status memory_table(Text *out, const RunData *d)
     return text_printf(out, "</tfoot></table></div>\n");
 }
 
-static Status write_memory(Text *out, const Report *r)
+Status memory_write(Text *out, const Report *r)
 {
     static const char *const ROW[] = { "planned", "used" };
     const RunData *d = &r->data;
@@ -252,8 +195,6 @@ static Status write_memory(Text *out, const Report *r)
             value[rows * n + i] = row == 0 ? d->planned_bytes[i] : d->used_bytes[i];
         rows++;
     }
-    TRY(part_note(out, "Planned: peaks of a dry run of the step on a backend that only counts. "
-                       "Used: the largest that any step reported."));
     const SvgBars bars = { "Memory by arena", ROW + first, d->arenas.name, value, rows, n,
                            REPORT_FULL,       SVG_BYTES };
     TRY(text_printf(out, "<div class=\"wide full\">\n"));
@@ -261,5 +202,3 @@ static Status write_memory(Text *out, const Report *r)
     TRY(text_printf(out, "</div>\n"));
     return memory_table(out, d);
 }
-
-const Section section_memory = { "memory", "Memory", has_memory, write_memory };

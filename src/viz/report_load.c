@@ -8,6 +8,12 @@
 enum {
     LAYERS_BY_NAME = SVG_COLORS, /* more layers than these are grey lines with their envelope */
     LOAD_HEIGHT = 300,
+    CELLS_MOST = 5000, /* of all heat maps */
+    LEFT = 34,
+    TOP = 22,
+    WIDTH = 480, /* of all columns, if their cells come out between the two limits */
+    CELL_LEAST = 4,
+    CELL_MOST = 37,
 };
 
 /* ---- made ready ---- */
@@ -114,73 +120,145 @@ static Status write_series(Text *out, const Report *r)
     return text_printf(out, "</div>\n");
 }
 
-/* ---- by domain ---- */
+/* ---- heat maps by domain ----
+ *
+ * Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where all
+ * maps would have more than CELLS_MOST cells, neighbouring experts become one cell that shows the
+ * one farthest from 1 (a mean would hide the one expert that matters). */
 
-static int count_panels(const RunData *d)
-{
-    int n = d->load.lines > 0;
-    for (int i = 0; i < d->domains.n; i++) n += d->domain_load[i].lines > 0;
-    return n;
-}
+typedef struct Heat {
+    int layers, experts, panels;
+    int group, columns; /* experts a cell, cells a row */
+    double width, height;
+    const int64_t *layer_name;
+} Heat;
 
-static SvgHeat heat_of(const RunData *d, const char *name, const RunLoad *load, int panels)
+static Heat heat_of(const RunData *d)
 {
-    return (SvgHeat){ name,      "layer",       "expert",   d->layer_name,
-                      load->sum, d->moe_layers, d->experts, panels };
-}
-
-static Status panel(Text *out, const RunData *d, const char *name, const RunLoad *load, int panels)
-{
-    if (load->lines == 0) return OK;
-    const SvgHeat heat = heat_of(d, name, load, panels);
-    TRY(text_markup(out, "<figure><h3>%s", name));
-    if (load->first_step == load->last_step) {
-        TRY(text_printf(out, " <span class=\"note\">step %lld</span></h3>\n",
-                        (long long)load->last_step));
-    } else {
-        TRY(text_printf(out, " <span class=\"note\">steps %lld to %lld</span></h3>\n",
-                        (long long)load->first_step, (long long)load->last_step));
+    Heat h = { .layers = d->moe_layers, .experts = d->experts, .panels = d->load.lines > 0 };
+    for (int i = 0; i < d->domains.n; i++) h.panels += d->domain_load[i].lines > 0;
+    h.group = 1;
+    h.columns = d->experts;
+    h.layer_name = d->layer_name;
+    while (h.columns > 1 && (int64_t)h.columns * h.layers * h.panels > CELLS_MOST) {
+        h.group *= 2;
+        h.columns = (h.experts + h.group - 1) / h.group;
     }
-    TRY(svg_heat(out, &heat));
+    h.width = fmin(fmax(floor((double)WIDTH / h.columns), CELL_LEAST), CELL_MOST);
+    h.height = h.layers > 24 ? 12 : fmin(fmax(h.width, 14), 26);
+    return h;
+}
+
+static double distance(double v) { return v > 0 ? fabs(log2(v)) : HUGE_VAL; }
+
+/* The expert of a cell whose value is farthest from 1; -1 if the cell has no value. */
+static int farthest(const Heat *h, const double *value, int cell)
+{
+    int most = -1;
+    for (int e = cell * h->group; e < h->experts && e < (cell + 1) * h->group; e++) {
+        if (isnan(value[e])) continue;
+        if (most < 0 || distance(value[e]) > distance(value[most])) most = e;
+    }
+    return most;
+}
+
+static Status heat_cell(Text *out, const Heat *h, const double *value, int64_t layer, int cell)
+{
+    int e = farthest(h, value, cell);
+    if (e < 0) return OK;
+    double v = value[e], x = LEFT + cell * h->width, depth = fmin(distance(v) / 2, 1);
+    TRY(text_printf(out,
+                    "<rect class=\"%s\" x=\"%.0f\" fill-opacity=\"%.2f\"><title>layer %lld, expert "
+                    "%d: %.2f × 1/%d = %.2f %%</title></rect>",
+                    v < 1 ? "lo" : "hi", x, 0.05 + 0.9 * depth, (long long)layer, e, v, h->experts,
+                    100 * v / h->experts));
+    if (h->width < 34) return OK;
+    return text_printf(out, "<text class=\"mid%s\" x=\"%.0f\" y=\"%.0f\">%.2f</text>",
+                       depth > 0.6 ? " over" : "", x + h->width / 2, h->height / 2 + 4, v);
+}
+
+/* Cell sizes stand in a style of the element, not at each of thousands of cells. */
+static Status heat_map(Text *out, const Heat *h, const char *name, const double *value)
+{
+    double gap = h->width > 10 ? 2 : 0;
+    int every = 1;
+    while (every * h->width < 26) every *= 2;
+    TRY(svg_open(out, "heat", LEFT + h->columns * h->width + 2, TOP + h->layers * h->height, name));
+    TRY(text_printf(out, ">\n"));
+    for (int cell = 0; cell < h->columns; cell += every)
+        TRY(text_printf(out, "<text class=\"mid dim\" x=\"%.1f\" y=\"%d\">%d</text>",
+                        LEFT + (cell + 0.5) * h->width, TOP - 8, cell * h->group));
+    for (int l = 0; l < h->layers; l++, value += h->experts) {
+        TRY(text_printf(out,
+                        "<g transform=\"translate(0 %.0f)\" style=\"--w:%.0fpx;--h:%.0fpx\"><text "
+                        "class=\"end dim\" x=\"%d\" y=\"%.0f\">%lld</text>",
+                        TOP + l * h->height, h->width - gap, h->height - (gap > 0 ? 2 : 1),
+                        LEFT - 8, h->height / 2 + 4, (long long)h->layer_name[l]));
+        for (int cell = 0; cell < h->columns; cell++)
+            TRY(heat_cell(out, h, value, h->layer_name[l], cell));
+        TRY(text_printf(out, "</g>\n"));
+    }
+    return text_printf(out, "</svg>\n");
+}
+
+static Status heat_key(Text *out)
+{
+    static const char *const NAME[] = { "1/4", "1/2", "1", "2", "4" };
+    TRY(svg_open(out, "heat", 330, 34, "colour scale"));
+    TRY(text_printf(out, "><g style=\"--w:32px;--h:12px\">"));
+    for (int i = 0; i < 9; i++) {
+        double depth = fabs(i - 4.0) / 4;
+        TRY(text_printf(out, "<rect class=\"%s\" x=\"%d\" fill-opacity=\"%.2f\"/>",
+                        i < 4 ? "lo" : "hi", 10 + i * 34, 0.05 + 0.9 * depth));
+    }
+    for (int i = 0; i < 5; i++)
+        TRY(text_printf(out, "<text class=\"mid dim\" x=\"%d\" y=\"28\">%s</text>",
+                        10 + i * 68 + 16, NAME[i]));
+    return text_printf(out, "</g></svg>\n");
+}
+
+static Status panel(Text *out, const Heat *h, const char *name, const RunLoad *load)
+{
+    long long first = load->first_step, last = load->last_step;
+    if (load->lines == 0) return OK;
+    TRY(text_markup(out, "<figure><h3>%s <span class=\"note\">", name));
+    TRY(first == last ? text_printf(out, "step %lld", last)
+                      : text_printf(out, "steps %lld to %lld", first, last));
+    TRY(text_printf(out, "</span></h3>\n"));
+    TRY(heat_map(out, h, name, load->sum));
     return text_printf(out, "</figure>\n");
 }
 
-static Status load_note(Text *out, const RunData *d, int panels)
+static Status load_note(Text *out, const RunData *d, const Heat *h)
 {
-    const SvgHeat heat = heat_of(d, "", &d->load, panels);
-    int group = svg_heat_group(&heat);
     TRY(text_printf(
         out,
         "<p class=\"note\">Rows are layers, columns experts. A number is the share of a "
         "layer's routed tokens that an expert took, relative to the uniform share "
         "1/%d.",
         d->experts));
-    if (group > 1)
+    if (h->group > 1)
         TRY(text_printf(out,
                         " One cell stands for %d neighbouring experts and shows the one "
                         "farthest from uniform.",
-                        group));
-    if (d->domain_load_held_out && panels > 1)
+                        h->group));
+    if (d->domain_load_held_out && h->panels > 1)
         TRY(text_printf(out, " The domains are those of the last evaluation."));
     return text_printf(out, "</p>\n");
 }
 
-static bool has_load(const Report *r) { return r->n_load_series > 0; }
-
-static Status write_load(Text *out, const Report *r)
+Status load_write(Text *out, const Report *r)
 {
     const RunData *d = &r->data;
-    int panels = count_panels(d);
-    if (panels > 0) {
-        TRY(load_note(out, d, panels));
-        TRY(svg_heat_key(out));
+    const Heat h = heat_of(d);
+    if (h.panels > 0) {
+        TRY(load_note(out, d, &h));
+        TRY(heat_key(out));
         TRY(text_printf(out, "<div class=\"panels\">\n"));
-        TRY(panel(out, d, "all tokens", &d->load, panels));
+        TRY(panel(out, &h, "all tokens", &d->load));
         for (int i = 0; i < d->domains.n; i++)
-            TRY(panel(out, d, d->domains.name[i], &d->domain_load[i], panels));
+            TRY(panel(out, &h, d->domains.name[i], &d->domain_load[i]));
         TRY(text_printf(out, "</div>\n"));
     }
     return write_series(out, r);
 }
-
-const Section section_experts = { "experts", "Expert load", has_load, write_load };

@@ -10,12 +10,14 @@
 
 enum { REPORT_FULL = 1080, REPORT_HALF = 526, REPORT_THIRD = 342, REPORT_SENTENCE = 512 };
 
-/* The last step of trace.json as slices, and all of its steps summed by name. */
+/* The last step of trace.json, and all of its steps summed by name. */
 typedef struct TraceView {
     bool present;
-    char problem[REPORT_SENTENCE];                /* why it cannot be shown; "" if it can */
-    int64_t step, steps, events, dropped, hidden; /* hidden: slices too short to draw */
-    SvgTimeline timeline;
+    char problem[REPORT_SENTENCE]; /* why it cannot be shown; "" if it can */
+    Trace trace;
+    int64_t step, steps, hidden;         /* hidden: events of the step too short to draw */
+    int lanes, rows;                     /* of the step; rows in each lane */
+    double start_s, duration_s, least_s; /* of the step; of the shortest event that is drawn */
     const TraceTotal *total;
     int totals;
     double action_s; /* of all steps: what shares are of */
@@ -24,7 +26,6 @@ typedef struct TraceView {
 typedef struct Report {
     const char *folder; /* the last part of the run's path */
     RunData data;
-    RunSummary summary;
     TraceView trace;
     const char *config, *sample; /* NULL: no such file */
     size_t config_bytes, sample_bytes;
@@ -32,15 +33,22 @@ typedef struct Report {
     int n_load_series;
 } Report;
 
-/* A part of the page between <section> and </section>. */
-typedef struct Section {
-    const char *id, *title;
-    bool (*has)(const Report *r);
-    Status (*write)(Text *out, const Report *r);
-} Section;
+/* One of several charts side by side: a quantity over the steps. */
+typedef struct SmallChart {
+    RunCurve curve;
+    const char *title;
+    SvgUnit unit;
+    bool from_zero, may_log;
+} SmallChart;
 
-extern const Section section_loss, section_rates, section_throughput, section_experts,
-    section_memory, section_timeline, section_sample, section_config;
+/* What the parts of the page write; the table of parts is report.c's. */
+bool loss_has(const Report *r);
+Status loss_write(Text *out, const Report *r);
+int charts_count(const Report *r, const SmallChart *chart, int n); /* with data */
+Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n);
+Status memory_write(Text *out, const Report *r);
+Status load_write(Text *out, const Report *r);
+Status trace_view_write(Text *out, const Report *r);
 
 /* report_trace.c. A file that is no trace is not an error but a sentence in the view. */
 Status trace_view_load(TraceView *v, const char *path, Arena *a);

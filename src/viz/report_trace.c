@@ -8,23 +8,21 @@
 #include <string.h>
 
 enum {
-    SLICES_MOST = 2500, /* 230 bytes each in the page */
+    DRAWN_MOST = 2500, /* 230 bytes each in the page */
     LANES_MOST = 8,
-    ROWS_MOST = 3, /* action, phase, op */
-    OP_DEPTH = 2,
+    OP_DEPTH = TRACE_DEPTHS - 1,
     TABLE_ROWS = 20,
-    HOVER_BYTES = 256,
+    ROW_HEIGHT = 22,
+    LANE_GAP = 14,
+    LEFT = 120,
+    AXIS_HEIGHT = 34,
 };
-
-static const char *const ROW_NAME[ROWS_MOST] = { "action", "phase", "op" };
-static const char *const LANE_NAME[LANES_MOST] = { "compute", "comm",   "lane 2", "lane 3",
-                                                   "lane 4",  "lane 5", "lane 6", "lane 7" };
 
 /* ---- made ready ---- */
 
 static bool is_drawn(const TraceView *v, const TraceEvent *e)
 {
-    bool fits = e->lane >= 0 && e->lane < LANES_MOST && e->depth >= 0 && e->depth < ROWS_MOST;
+    bool fits = e->lane >= 0 && e->lane < LANES_MOST && e->depth >= 0 && e->depth < TRACE_DEPTHS;
     return fits && e->step == v->step;
 }
 
@@ -34,19 +32,59 @@ static int compare_down(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The duration from which on a slice is drawn, so that SLICES_MOST are. */
-static Status least_duration(const TraceView *v, const Trace *t, Arena *a, double *out)
+/* How large the step's timeline is, and the duration from which on an event is drawn, so that
+ * DRAWN_MOST are. */
+static Status measure_step(TraceView *v, Arena *a)
 {
-    double *duration = NULL;
-    TRY(ARENA_NEW(a, t->used, &duration));
-    size_t n = 0;
-    for (int64_t i = 0; i < t->used; i++) {
-        if (is_drawn(v, &t->events[i])) duration[n++] = t->events[i].duration_s;
+    double *duration = NULL, end_s = 0;
+    int64_t n = 0;
+    TRY(ARENA_NEW(a, v->trace.used, &duration));
+    for (int64_t i = 0; i < v->trace.used; i++) {
+        const TraceEvent *e = &v->trace.events[i];
+        if (!is_drawn(v, e)) continue;
+        if (n == 0) v->start_s = e->start_s; /* events come in order of time */
+        duration[n++] = e->duration_s;
+        end_s = fmax(end_s, e->start_s + e->duration_s);
+        if (e->lane >= v->lanes) v->lanes = e->lane + 1;
+        if (e->depth >= v->rows) v->rows = e->depth + 1;
     }
-    qsort(duration, n, sizeof *duration, compare_down);
-    *out = n > SLICES_MOST ? duration[SLICES_MOST - 1] : 0;
+    qsort(duration, (size_t)n, sizeof *duration, compare_down);
+    v->duration_s = end_s - v->start_s;
+    v->least_s = n > DRAWN_MOST ? duration[DRAWN_MOST - 1] : 0;
+    v->hidden = n > DRAWN_MOST ? n - DRAWN_MOST : 0;
     return OK;
 }
+
+static void count_steps(TraceView *v)
+{
+    v->step = -1; /* steps follow one another in a trace */
+    for (int64_t i = 0; i < v->trace.used; i++) {
+        const TraceEvent *e = &v->trace.events[i];
+        if (e->depth == 0) v->action_s += e->duration_s;
+        v->steps += e->step != v->step;
+        v->step = e->step;
+    }
+}
+
+Status trace_view_load(TraceView *v, const char *path, Arena *a)
+{
+    TraceTotal *total = NULL;
+    *v = (TraceView){ .present = file_exists(path) };
+    if (!v->present) return OK;
+    Status s = trace_read(path, a, &v->trace);
+    if (s == ERR_FORMAT) {
+        status_sentence(v->problem, sizeof v->problem);
+        status_clear();
+        return OK;
+    }
+    TRY(s);
+    count_steps(v);
+    TRY(trace_totals(&v->trace, a, &total, &v->totals));
+    v->total = total;
+    return measure_step(v, a);
+}
+
+/* ---- the timeline ---- */
 
 /* Names that take the most time of their depth have the series colours, the others are grey. */
 static int color_of(const TraceView *v, int depth, const char *name)
@@ -60,100 +98,76 @@ static int color_of(const TraceView *v, int depth, const char *name)
     return rank < SVG_COLORS ? rank : -1;
 }
 
-static Status hover_text(const TraceEvent *e, Arena *a, const char **out)
+static double lane_top(const TraceView *v, int lane)
 {
-    char time[32], layer[32] = "", rate[32], flops[64] = "", bytes[64] = "", text[HOVER_BYTES];
-    if (e->layer >= 0) (void)snprintf(layer, sizeof layer, ", layer %d", e->layer);
-    if (e->flops > 0 && e->duration_s > 0)
-        (void)snprintf(flops, sizeof flops, ", %sFLOP/s", text_si(rate, e->flops / e->duration_s));
-    if (e->bytes > 0 && e->duration_s > 0)
-        (void)snprintf(bytes, sizeof bytes, ", at least %sB/s",
-                       text_si(rate, e->bytes / e->duration_s));
-    int n = snprintf(text, sizeof text, "%.80s%s: %s%s%s", e->name, layer,
-                     svg_value_text(time, e->duration_s, SVG_SECONDS), flops, bytes);
-    return arena_text(a, text, (size_t)n, out);
+    return lane * (v->rows * ROW_HEIGHT + LANE_GAP);
 }
 
-static Status add_slice(TraceView *v, const TraceEvent *e, double origin, SvgSlice *s, Arena *a)
+static Status lane_names(Text *out, const TraceView *v)
 {
-    *s = (SvgSlice){ .name = e->name,
-                     .start_s = e->start_s - origin,
-                     .duration_s = e->duration_s,
-                     .lane = e->lane,
-                     .row = e->depth,
-                     .color = color_of(v, e->depth, e->name) };
-    v->timeline.duration_s = fmax(v->timeline.duration_s, s->start_s + s->duration_s);
-    if (e->lane >= v->timeline.lanes) v->timeline.lanes = e->lane + 1;
-    if (e->depth >= v->timeline.rows) v->timeline.rows = e->depth + 1;
-    return hover_text(e, a, &s->hover);
-}
-
-/* Events come in order of time, so the first one of the step is its origin. */
-static Status make_slices(TraceView *v, const Trace *t, Arena *a)
-{
-    double least = 0, origin = (double)NAN;
-    TRY(least_duration(v, t, a, &least));
-    SvgSlice *slice = NULL;
-    TRY(ARENA_NEW(a, SLICES_MOST, &slice));
-    int64_t n = 0;
-    for (int64_t i = 0; i < t->used; i++) {
-        const TraceEvent *e = &t->events[i];
-        if (!is_drawn(v, e)) continue;
-        if (isnan(origin)) origin = e->start_s;
-        if (e->duration_s < least || n == SLICES_MOST) {
-            v->hidden++;
-            continue;
-        }
-        TRY(add_slice(v, e, origin, &slice[n++], a));
+    for (int lane = 0; lane < v->lanes; lane++) {
+        double y = lane_top(v, lane);
+        char other[32];
+        TRY(text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", y + 15,
+                        trace_lane_name(other, lane)));
+        for (int row = 0; row < v->rows; row++, y += ROW_HEIGHT)
+            TRY(text_printf(out,
+                            "<path class=\"track\" d=\"M%d %.0fH%d\"/><text class=\"end dim\" "
+                            "x=\"%d\" y=\"%.0f\">%s</text>",
+                            LEFT, y + ROW_HEIGHT, REPORT_FULL, LEFT - 8, y + 15,
+                            trace_depth_name[row]));
     }
-    v->timeline.slice = slice;
-    v->timeline.slices = n;
     return OK;
 }
 
-static void count_steps(TraceView *v, const Trace *t)
+/* What stands beside the pointer. */
+static Status event_title(Text *out, const TraceEvent *e)
 {
-    int64_t last = -1; /* steps follow one another in a trace */
-    for (int64_t i = 0; i < t->used; i++) {
-        const TraceEvent *e = &t->events[i];
-        if (e->depth == 0) v->action_s += e->duration_s;
-        if (e->step == last) continue;
-        last = e->step;
-        v->steps++;
+    char text[32];
+    bool timed = e->duration_s > 0;
+    TRY(text_markup(out, "<title>%.80s", e->name));
+    if (e->layer >= 0) TRY(text_printf(out, ", layer %d", e->layer));
+    TRY(text_printf(out, ": %s", svg_value_text(text, e->duration_s, SVG_SECONDS)));
+    if (e->flops > 0 && timed)
+        TRY(text_printf(out, ", %sFLOP/s", text_si(text, e->flops / e->duration_s)));
+    if (e->bytes > 0 && timed)
+        TRY(text_printf(out, ", at least %sB/s", text_si(text, e->bytes / e->duration_s)));
+    return text_printf(out, "</title>");
+}
+
+static Status put_event(Text *out, const TraceView *v, const TraceEvent *e)
+{
+    double scale = (REPORT_FULL - LEFT) / v->duration_s, width = e->duration_s * scale;
+    double x = LEFT + (e->start_s - v->start_s) * scale;
+    double y = lane_top(v, e->lane) + e->depth * ROW_HEIGHT;
+    TRY(text_printf(out, "<rect class=\"f%c\" x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"%d\">",
+                    svg_color(color_of(v, e->depth, e->name)), x, y + 1,
+                    fmax(width - (width > 4 ? 0.6 : 0), 0.3), ROW_HEIGHT - 2));
+    TRY(event_title(out, e));
+    TRY(text_printf(out, "</rect>"));
+    if (width < SVG_CHAR * ((double)strlen(e->name) + 1)) return text_printf(out, "\n");
+    return text_markup(out, "<text class=\"over\" x=\"%.1f\" y=\"%.0f\">%s</text>\n", x + 4, y + 15,
+                       e->name);
+}
+
+static Status put_timeline(Text *out, const TraceView *v)
+{
+    double bottom = lane_top(v, v->lanes) - LANE_GAP + 4;
+    int64_t drawn = 0;
+    TRY(svg_open(out, "timeline", REPORT_FULL, bottom + AXIS_HEIGHT, "Timeline of one step"));
+    TRY(text_printf(out, ">\n"));
+    if (v->duration_s > 0) TRY(svg_time_axis(out, v->duration_s, LEFT, REPORT_FULL, 0, bottom + 4));
+    TRY(lane_names(out, v));
+    for (int64_t i = 0; i < v->trace.used && drawn < DRAWN_MOST && v->duration_s > 0; i++) {
+        const TraceEvent *e = &v->trace.events[i];
+        if (!is_drawn(v, e) || e->duration_s < v->least_s) continue;
+        TRY(put_event(out, v, e));
+        drawn++;
     }
-    v->step = last;
-    v->events = t->used;
-    v->dropped = t->dropped;
+    return text_printf(out, "</svg>\n");
 }
 
-static Status make_view(TraceView *v, const Trace *t, Arena *a)
-{
-    TraceTotal *total = NULL;
-    count_steps(v, t);
-    TRY(trace_totals(t, a, &total, &v->totals));
-    v->total = total;
-    v->timeline = (SvgTimeline){
-        .title = "Timeline of one step", .lane = LANE_NAME, .row = ROW_NAME, .width = REPORT_FULL
-    };
-    return make_slices(v, t, a);
-}
-
-Status trace_view_load(TraceView *v, const char *path, Arena *a)
-{
-    Trace t = { 0 };
-    *v = (TraceView){ .present = file_exists(path) };
-    if (!v->present) return OK;
-    Status s = trace_read(path, a, &t);
-    if (s == ERR_FORMAT) {
-        status_sentence(v->problem, sizeof v->problem);
-        status_clear();
-        return OK;
-    }
-    TRY(s);
-    return make_view(v, &t, a);
-}
-
-/* ---- written ---- */
+/* ---- the tables ---- */
 
 static Status rate_cell(Text *out, double amount, double seconds)
 {
@@ -199,7 +213,7 @@ static Status totals_table(Text *out, const TraceView *v, int depth)
     TRY(text_printf(out,
                     "<table><thead><tr><th>%s</th><th>calls a step</th><th>ms a step</th>"
                     "<th>share</th>%s</tr></thead><tbody>\n",
-                    ROW_NAME[depth],
+                    trace_depth_name[depth],
                     depth == OP_DEPTH ? "<th></th><th>GFLOP/s</th><th>GB/s</th>" : ""));
     for (int i = 0; i < v->totals; i++) {
         const TraceTotal *t = &v->total[i];
@@ -231,25 +245,23 @@ static Status notes(Text *out, const TraceView *v)
     TRY(text_printf(out, "<p class=\"note\">Step %lld. ", (long long)v->step));
     if (v->hidden > 0)
         TRY(text_printf(out, "The %lld shortest events are not drawn. ", (long long)v->hidden));
-    if (v->dropped > 0)
+    if (v->trace.dropped > 0)
         TRY(text_printf(out, "%lld events did not fit the trace's buffer and are missing. ",
-                        (long long)v->dropped));
+                        (long long)v->trace.dropped));
     return text_printf(out,
                        "All %lld events are in <a href=\"trace.json\">trace.json</a>, which "
                        "Perfetto opens.</p>\n",
-                       (long long)v->events);
+                       (long long)v->trace.used);
 }
 
-static bool has_trace(const Report *r) { return r->trace.present; }
-
-static Status write_trace(Text *out, const Report *r)
+Status trace_view_write(Text *out, const Report *r)
 {
     const TraceView *v = &r->trace;
     if (v->problem[0] != '\0') return text_markup(out, "<p class=\"note\">%s</p>\n", v->problem);
-    if (v->events == 0) return part_note(out, "trace.json holds no events.");
+    if (v->trace.used == 0) return part_note(out, "trace.json holds no events.");
     TRY(notes(out, v));
     TRY(text_printf(out, "<div class=\"wide\">\n"));
-    TRY(svg_timeline(out, &v->timeline));
+    TRY(put_timeline(out, v));
     TRY(text_printf(out, "</div>\n<h3>Where the time goes: mean of %lld traced step%s</h3>\n",
                     (long long)v->steps, v->steps == 1 ? "" : "s"));
     TRY(part_note(out, "GB/s counts the fewest bytes that an op must move."));
@@ -261,5 +273,3 @@ static Status write_trace(Text *out, const Report *r)
     }
     return text_printf(out, "</div></div>\n");
 }
-
-const Section section_timeline = { "timeline", "Timeline of a step", has_trace, write_trace };

@@ -1,32 +1,120 @@
 #include "viz/run_data.h"
 
+#include "base/file.h"
 #include "trace/scan.h"
-#include "viz/metrics_reader.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum {
     CHUNK_STEPS = 1 << 16,
     CHUNKS = 1 << 15, /* steps up to 2^31, as metrics.c takes them */
     LOAD_POINTS_LEAST = 100,
+    LINE_MOST_BYTES = 1 << 25,
 };
 
-/* Number of the last line for a step; 0: none. Chunks are made where a step falls, so one absurd
- * step number costs one chunk. */
-typedef struct Latest {
-    uint32_t step_line, eval_line;
-} Latest;
+static const int64_t STEP_MOST = INT32_MAX; /* 68 years at one a second */
 
 typedef struct Build {
     RunData *d;
     Arena *a;
-    MetricsReader reader;
-    Latest **chunk;               /* CHUNKS */
-    uint32_t line;                /* the number of this one, from 1 */
+    FileMap map;
+    char *text;        /* of one line */
+    uint32_t **latest; /* (CHUNKS, 2 * CHUNK_STEPS): number of the last step and eval line for each
+                          step, 0: none. Chunks are made where a step falls, so one absurd step
+                          number costs one chunk. */
+    uint32_t line;     /* the number of this one, from 1; blank ones are not counted */
     RunLoad eval_load[RUN_NAMES]; /* of the last evaluation */
     double *table;                /* one line's load */
 } Build;
+
+/* ---- lines ---- */
+
+typedef enum LineKind { LINE_BAD, LINE_START, LINE_STEP, LINE_EVAL } LineKind;
+
+/* A number that is null or not there is NaN; text and raw values are NULL. Raw values are JSON
+ * arrays and objects, each to be scanned once. Everything points into Build.text. */
+typedef struct Line {
+    LineKind kind;
+    int64_t step;             /* >= 0 in a step or eval line */
+    const char *word, *model; /* word: the kind */
+    double given_step, params_total, params_active, roof_flops, sheet_flops;
+    double tokens, step_s, bits_per_byte, curve[RUN_CURVES];
+    char *moe_layers, *arenas_planned, *memory_bytes, *domains;
+    char *expert_load, *expert_load_by_domain, *again; /* again: "true..." or NULL */
+} Line;
+
+/* clang-format off */
+#define NUMBER(key, member) { key, SCAN_NUMBER, offsetof(Line, member) }
+#define RAW(member)         { #member, SCAN_RAW, offsetof(Line, member) }
+
+static const ScanField FIELD[] = {
+    { "kind", SCAN_TEXT, offsetof(Line, word) }, { "model", SCAN_TEXT, offsetof(Line, model) },
+    NUMBER("step", given_step), NUMBER("params_total", params_total),
+    NUMBER("params_active", params_active), NUMBER("roof_flops", roof_flops),
+    NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", tokens), NUMBER("step_s", step_s),
+    NUMBER("bits_per_byte", bits_per_byte), NUMBER("loss", curve[RUN_LOSS]),
+    NUMBER("aux_loss", curve[RUN_AUX_LOSS]), NUMBER("lr", curve[RUN_LR]),
+    NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
+    NUMBER("mfu", curve[RUN_MFU]), NUMBER("roof_share", curve[RUN_ROOF]),
+    NUMBER("clock_mhz", curve[RUN_CLOCK_MHZ]), NUMBER("power_w", curve[RUN_POWER_W]),
+    RAW(moe_layers), RAW(arenas_planned), RAW(memory_bytes), RAW(domains), RAW(expert_load),
+    RAW(expert_load_by_domain), RAW(again),
+};
+/* clang-format on */
+
+enum { FIELDS = sizeof FIELD / sizeof FIELD[0] };
+
+static LineKind kind_of(const char *word)
+{
+    if (strcmp(word, "start") == 0) return LINE_START;
+    if (strcmp(word, "step") == 0) return LINE_STEP;
+    return strcmp(word, "eval") == 0 ? LINE_EVAL : LINE_BAD;
+}
+
+/* A line is taken as a whole or not at all: a crash may leave half of one, at the end or (after a
+ * resume) inside. */
+static Line parse(char *text)
+{
+    Line line = { .word = "" };
+    for (int i = 0; i < FIELDS; i++) {
+        if (FIELD[i].type != SCAN_NUMBER) continue;
+        *(double *)(void *)((char *)&line + FIELD[i].offset) = (double)NAN;
+    }
+    Scan s = scan_begin(text);
+    scan_fields(&s, FIELD, FIELDS, &line);
+    double step = line.given_step;
+    bool stepped = step >= 0 && step <= (double)STEP_MOST && step == floor(step);
+    line.step = stepped ? (int64_t)step : -1;
+    line.kind = kind_of(line.word);
+    if (!scan_end(&s) || (!stepped && line.kind != LINE_START)) line.kind = LINE_BAD;
+    return line;
+}
+
+static Status each_line(Build *b, Status (*take)(Build *, const Line *))
+{
+    b->line = 0;
+    for (size_t at = 0, n = 0; at < b->map.bytes; at += n + 1) {
+        const char *from = (const char *)b->map.data + at;
+        const char *end = memchr(from, '\n', b->map.bytes - at);
+        n = end != NULL ? (size_t)(end - from) : b->map.bytes - at;
+        if (n > LINE_MOST_BYTES)
+            return FAIL(ERR_FORMAT,
+                        "metrics.jsonl has a line of %zu bytes at byte %zu, at most %d "
+                        "are read",
+                        n, at, (int)LINE_MOST_BYTES);
+        memcpy(b->text, from, n);
+        b->text[n] = '\0';
+        if (b->text[strspn(b->text, " \t\r")] == '\0') continue;
+        b->line++;
+        Line line = parse(b->text);
+        TRY(take(b, &line));
+    }
+    return OK;
+}
+
+/* ---- names ---- */
 
 /* Index of `name`, taken in if there is room; -1 if not. */
 static Status run_name_index(RunNames *names, Arena *a, const char *name, int *out)
@@ -47,9 +135,8 @@ static Status run_name_index(RunNames *names, Arena *a, const char *name, int *o
  * columns, which is worth nothing if they do not fit; with `table` NULL their numbers come out. */
 static bool load_read(char *raw, int *rows, int *columns, double *table)
 {
-    Scan s = scan_begin(raw);
+    Scan s = scan_inside(raw);
     int row = 0;
-    scan_array(&s);
     for (; scan_item(&s); row++) {
         int n = 0;
         if (table != NULL && row == *rows) return false;
@@ -106,26 +193,26 @@ static void load_extremes(const double *layer, int experts, double *least, doubl
 
 /* ---- first pass: which lines count, and how large everything is ---- */
 
-static Status latest_of(Build *b, int64_t step, Latest **out)
+static Status latest_of(Build *b, const Line *line, uint32_t **out)
 {
-    Latest **chunk = &b->chunk[step / CHUNK_STEPS];
-    if (*chunk == NULL) TRY(ARENA_ZEROED(b->a, CHUNK_STEPS, chunk));
-    *out = *chunk + step % CHUNK_STEPS;
+    uint32_t **chunk = &b->latest[line->step / CHUNK_STEPS];
+    if (*chunk == NULL) TRY(ARENA_ZEROED(b->a, 2 * CHUNK_STEPS, chunk));
+    *out = *chunk + 2 * (line->step % CHUNK_STEPS) + (line->kind == LINE_EVAL);
     return OK;
 }
 
-static Status survey_line(Build *b, const MetricsLine *line)
+static Status survey_line(Build *b, const Line *line)
 {
     RunData *d = b->d;
-    if (line->kind == METRICS_BAD) d->bad_lines++;
-    if (line->kind == METRICS_START) d->starts++;
-    if (line->kind != METRICS_STEP && line->kind != METRICS_EVAL) return OK;
-    Latest *latest = NULL;
-    TRY(latest_of(b, line->step, &latest));
-    *(line->kind == METRICS_STEP ? &latest->step_line : &latest->eval_line) = b->line;
+    if (line->kind == LINE_BAD) d->bad_lines++;
+    if (line->kind == LINE_START) d->starts++;
+    if (line->kind != LINE_STEP && line->kind != LINE_EVAL) return OK;
+    uint32_t *latest = NULL;
+    TRY(latest_of(b, line, &latest));
+    *latest = b->line;
     if (d->first_step < 0 || line->step < d->first_step) d->first_step = line->step;
     if (line->step > d->last_step) d->last_step = line->step;
-    if (line->kind == METRICS_STEP && line->step > d->final_step) d->final_step = line->step;
+    if (line->kind == LINE_STEP && line->step > d->final_step) d->final_step = line->step;
     if (line->expert_load == NULL || d->moe_layers > 0) return OK;
     int layers = 0, experts = 0; /* a start line may be missing */
     if (load_read(line->expert_load, &layers, &experts, NULL))
@@ -133,20 +220,14 @@ static Status survey_line(Build *b, const MetricsLine *line)
     return OK;
 }
 
-static Status survey(Build *b)
+static Status survey(Build *b, const char *path)
 {
-    bool more = true;
-    MetricsLine line;
-    TRY(ARENA_ZEROED(b->a, CHUNKS, &b->chunk));
+    TRY(ARENA_ZEROED(b->a, CHUNKS, &b->latest));
     b->d->first_step = b->d->last_step = b->d->final_step = -1;
-    for (b->line = 1;; b->line++) {
-        TRY(metrics_reader_next(&b->reader, &line, &more));
-        if (!more) break;
-        TRY(survey_line(b, &line));
-    }
+    TRY(each_line(b, survey_line));
     if (b->d->last_step >= 0) return OK;
-    return FAIL(ERR_FORMAT, "%s has no step and no evaluation yet (%lld lines, %lld broken)",
-                b->reader.path, (long long)b->line - 1, (long long)b->d->bad_lines);
+    return FAIL(ERR_FORMAT, "%s has no step and no evaluation yet (%lld lines, %lld broken)", path,
+                (long long)b->line, (long long)b->d->bad_lines);
 }
 
 /* ---- room ---- */
@@ -177,7 +258,7 @@ static Status make_room(Build *b)
     TRY(curve_init(&d->eval_bits, b->a, d->first_step, d->last_step, RUN_EVAL_POINTS));
     for (int i = 0; i < RUN_NAMES; i++) d->planned_bytes[i] = d->used_bytes[i] = (double)NAN;
     d->first_eval.step = d->last_eval.step = -1;
-    d->final_loss = d->params_total = d->params_active = (double)NAN;
+    d->sum.final_loss = d->params_total = d->params_active = (double)NAN;
     d->roof_flops = d->sheet_flops = (double)NAN;
     d->model = "";
     return d->moe_layers > 0 ? make_load_room(b) : OK;
@@ -199,17 +280,15 @@ static Status domain_index(Build *b, const char *name, int *out)
 
 static Status take_domain_names(Build *b, char *raw)
 {
-    Scan s = scan_begin(raw);
+    Scan s = scan_inside(raw);
     int index = 0;
-    scan_array(&s);
     while (scan_item(&s)) TRY(domain_index(b, scan_string(&s), &index));
     return OK;
 }
 
 static void take_layer_names(RunData *d, char *raw)
 {
-    Scan s = scan_begin(raw);
-    scan_array(&s);
+    Scan s = scan_inside(raw);
     for (int i = 0; scan_item(&s); i++) {
         double layer = scan_number(&s);
         if (i < d->moe_layers && fabs(layer) < 1e9) d->layer_name[i] = (int64_t)layer;
@@ -219,8 +298,7 @@ static void take_layer_names(RunData *d, char *raw)
 /* {"arena": bytes}: the largest that any line says, or with `replace` the last. */
 static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
 {
-    Scan s = scan_begin(raw);
-    scan_object(&s);
+    Scan s = scan_inside(raw);
     for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
         int i = 0;
         TRY(run_name_index(&b->d->arenas, b->a, key, &i));
@@ -231,7 +309,7 @@ static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
     return OK;
 }
 
-static Status take_start(Build *b, const MetricsLine *line)
+static Status take_start(Build *b, const Line *line)
 {
     RunData *d = b->d;
     if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
@@ -247,8 +325,7 @@ static Status take_start(Build *b, const MetricsLine *line)
 /* {"domain": [[...]]} into one RunLoad a domain. */
 static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
 {
-    Scan s = scan_begin(raw);
-    scan_object(&s);
+    Scan s = scan_inside(raw);
     for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
         int i = 0;
         TRY(domain_index(b, key, &i));
@@ -280,20 +357,19 @@ static bool is_recent_for_domains(const RunData *d, int64_t step)
     return step > d->final_step - (tenth > RUN_RECENT_STEPS ? tenth : RUN_RECENT_STEPS);
 }
 
-static Status take_step(Build *b, const MetricsLine *line)
+static Status take_step(Build *b, const Line *line)
 {
     RunData *d = b->d;
-    double mfu = d->sheet_flops > 0 ? line->mfu : (double)NAN;
-    const double value[RUN_CURVES] = { line->loss,       line->aux_loss,     line->lr,
-                                       line->grad_norm,  line->tokens_per_s, mfu,
-                                       line->roof_share, line->clock_mhz,    line->power_w };
-    for (int i = 0; i < RUN_CURVES; i++) curve_put(&d->curve[i], line->step, value[i]);
-    d->steps++;
-    d->bad_losses += !isfinite(line->loss);
-    d->twice += line->again != NULL && *line->again == 't';
-    if (isfinite(line->tokens)) d->tokens += line->tokens;
-    if (isfinite(line->step_s)) d->time_s += line->step_s;
-    if (line->step == d->final_step) d->final_loss = line->loss;
+    for (int i = 0; i < RUN_CURVES; i++) {
+        if (i == RUN_MFU && !(d->sheet_flops > 0)) continue;
+        curve_put(&d->curve[i], line->step, line->curve[i]);
+    }
+    d->sum.steps++;
+    d->bad_losses += !isfinite(line->curve[RUN_LOSS]);
+    d->sum.twice += line->again != NULL && *line->again == 't';
+    if (fabs(line->tokens) < 1e15) d->sum.tokens += (int64_t)line->tokens;
+    if (isfinite(line->step_s)) d->sum.wall_s += line->step_s;
+    if (line->step == d->final_step) d->sum.final_loss = line->curve[RUN_LOSS];
     if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);
     bool by_domain = d->moe_layers > 0 && line->expert_load_by_domain != NULL;
@@ -306,18 +382,13 @@ static double known(double v) { return v > 0 ? v : (double)NAN; }
 
 static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
 {
-    Scan s = scan_begin(raw);
-    scan_object(&s);
+    Scan s = scan_inside(raw);
     for (char *name = scan_key(&s); name != NULL; name = scan_key(&s)) {
         int i = 0;
-        double loss = (double)NAN, bits = (double)NAN;
+        char *figures = scan_skip(&s);
+        double loss = known(scan_number_at(scan_member(figures, "loss")));
+        double bits = known(scan_number_at(scan_member(figures, "bits_per_byte")));
         TRY(domain_index(b, name, &i));
-        scan_object(&s);
-        for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
-            double v = scan_number(&s);
-            if (strcmp(key, "loss") == 0) loss = known(v);
-            if (strcmp(key, "bits_per_byte") == 0) bits = known(v);
-        }
         if (i < 0 || s.bad) continue;
         eval->domain_loss[i] = loss;
         eval->domain_bits[i] = bits;
@@ -326,11 +397,11 @@ static Status take_eval_domains(Build *b, char *raw, RunEval *eval)
     return OK;
 }
 
-static Status take_eval(Build *b, const MetricsLine *line)
+static Status take_eval(Build *b, const Line *line)
 {
     RunData *d = b->d;
     RunEval eval = { .step = line->step,
-                     .loss = known(line->loss),
+                     .loss = known(line->curve[RUN_LOSS]),
                      .bits_per_byte = known(line->bits_per_byte) };
     for (int i = 0; i < RUN_NAMES; i++) eval.domain_loss[i] = eval.domain_bits[i] = (double)NAN;
     d->evals++;
@@ -345,26 +416,14 @@ static Status take_eval(Build *b, const MetricsLine *line)
     return take_domain_load(b, line->expert_load_by_domain, b->eval_load, line->step);
 }
 
-static Status take_line(Build *b, const MetricsLine *line)
+static Status take_line(Build *b, const Line *line)
 {
-    if (line->kind == METRICS_BAD) return OK;
-    if (line->kind == METRICS_START) return take_start(b, line);
-    Latest *latest = NULL;
-    TRY(latest_of(b, line->step, &latest));
-    if (line->kind == METRICS_STEP) return latest->step_line == b->line ? take_step(b, line) : OK;
-    return latest->eval_line == b->line ? take_eval(b, line) : OK;
-}
-
-static Status take_lines(Build *b)
-{
-    bool more = true;
-    MetricsLine line;
-    metrics_reader_rewind(&b->reader);
-    for (b->line = 1;; b->line++) {
-        TRY(metrics_reader_next(&b->reader, &line, &more));
-        if (!more) return OK;
-        TRY(take_line(b, &line));
-    }
+    if (line->kind == LINE_BAD) return OK;
+    if (line->kind == LINE_START) return take_start(b, line);
+    uint32_t *latest = NULL;
+    TRY(latest_of(b, line, &latest));
+    if (*latest != b->line) return OK;
+    return line->kind == LINE_STEP ? take_step(b, line) : take_eval(b, line);
 }
 
 /* ---- end ---- */
@@ -379,6 +438,25 @@ static void finish_load(Build *b)
     if (lines == 0) memcpy(d->domain_load, b->eval_load, sizeof d->domain_load);
 }
 
+/* The smallest of load / mean load over all layers and experts, and where. */
+static void find_least(RunData *d)
+{
+    d->sum.least_share = (double)NAN;
+    d->sum.least_layer = d->sum.least_expert = -1;
+    for (int l = 0; l < d->moe_layers && d->load.lines > 0; l++) {
+        const double *row = d->load.sum + (int64_t)l * d->experts;
+        double sum = 0;
+        for (int e = 0; e < d->experts; e++) sum += row[e];
+        for (int e = 0; e < d->experts && sum > 0; e++) {
+            double share = row[e] * d->experts / sum;
+            if (share >= d->sum.least_share) continue; /* false for the first, where it is NaN */
+            d->sum.least_share = share;
+            d->sum.least_layer = d->layer_name[l];
+            d->sum.least_expert = e;
+        }
+    }
+}
+
 static Status finish(Build *b)
 {
     RunData *d = b->d;
@@ -387,7 +465,20 @@ static Status finish(Build *b)
     curve_finish(&d->eval_bits);
     for (int i = 0; i < d->domains.n; i++) curve_finish(&d->domain_bits[i]);
     if (d->moe_layers > 0) finish_load(b);
+    find_least(d);
+    d->sum.first_bits_per_byte = d->evals > 0 ? d->first_eval.bits_per_byte : (double)NAN;
+    d->sum.last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN;
     return curve_smooth(&d->curve[RUN_LOSS], b->a, &d->smooth_loss);
+}
+
+static Status load(Build *b, const char *path)
+{
+    size_t most = b->map.bytes < LINE_MOST_BYTES ? b->map.bytes : LINE_MOST_BYTES;
+    TRY(ARENA_NEW(b->a, most + 1, &b->text));
+    TRY(survey(b, path));
+    TRY(make_room(b));
+    TRY(each_line(b, take_line));
+    return finish(b);
 }
 
 Status run_data_load(const char *path, Arena *a, RunData *out)
@@ -397,29 +488,8 @@ Status run_data_load(const char *path, Arena *a, RunData *out)
     TRY(ARENA_ZEROED(a, 1, &b)); /* too large for a stack */
     b->d = out;
     b->a = a;
-    TRY(metrics_reader_open(&b->reader, path, a));
-    TRY(survey(b));
-    TRY(make_room(b));
-    TRY(take_lines(b));
-    return finish(b);
-}
-
-double run_least_share(const RunData *d, int *out_layer, int *out_expert)
-{
-    double least = (double)NAN;
-    *out_layer = *out_expert = -1;
-    if (d->load.lines == 0) return least;
-    for (int l = 0; l < d->moe_layers; l++) {
-        const double *row = d->load.sum + (int64_t)l * d->experts;
-        double sum = 0;
-        for (int e = 0; e < d->experts; e++) sum += row[e];
-        for (int e = 0; e < d->experts && sum > 0; e++) {
-            double share = row[e] * d->experts / sum;
-            if (share >= least) continue; /* false for the first, where least is NaN */
-            least = share;
-            *out_layer = l;
-            *out_expert = e;
-        }
-    }
-    return least;
+    TRY(file_map(path, &b->map));
+    Status s = load(b, path);
+    file_unmap(&b->map);
+    return s;
 }

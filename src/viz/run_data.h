@@ -44,14 +44,25 @@ typedef struct RunNames {
     int n;
 } RunNames;
 
+/* NaN: the run has no such thing. */
+typedef struct RunSummary {
+    int64_t steps, tokens; /* by the last line for each step */
+    int64_t twice;         /* of the steps: those that ran a second time for want of room */
+    double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
+    double final_loss;     /* of the last step */
+    double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
+    double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
+                           load / mean load */
+    int64_t least_layer, least_expert; /* whose it is; -1 if there is none */
+} RunSummary;
+
 typedef struct RunData {
+    RunSummary sum;
     const char *model; /* "" if no start line says */
     double params_total, params_active, roof_flops, sheet_flops;
     int64_t first_step, last_step; /* of all lines, evaluations too */
-    int64_t steps, evals, starts, bad_lines, bad_losses;
-    int64_t twice;      /* steps that ran a second time: rows had no room in the first */
+    int64_t evals, starts, bad_lines, bad_losses;
     int64_t final_step; /* the highest that has a step line; -1: none */
-    double final_loss, tokens, time_s;
 
     Curve curve[RUN_CURVES], smooth_loss;
     Curve eval_loss, eval_bits, domain_bits[RUN_NAMES];
@@ -71,8 +82,5 @@ typedef struct RunData {
 /* Everything lives in `a`, which should have room for 64 MiB and 8 bytes a step. `path` is of a
  * metrics.jsonl: missing is ERR_IO; without one whole step or eval line, ERR_FORMAT. */
 Status run_data_load(const char *path, Arena *a, RunData *out);
-
-/* The smallest of load / mean load over all layers and experts, and where; NaN without MoE. */
-double run_least_share(const RunData *d, int *out_layer, int *out_expert);
 
 #endif

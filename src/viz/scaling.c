@@ -1,78 +1,70 @@
 /* scaling: curves over the number of GPUs, read and drawn. */
 #include "base/file.h"
+#include "trace/scan.h"
 #include "viz/page.h"
 #include "viz/pipeline_page.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
 /* ---- file ---- */
 
-static double number_of(const cJSON *object, const char *key)
+static double number_of(char *object, const char *key)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-    bool good = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e18;
-    return good ? item->valuedouble : (double)NAN;
+    double v = scan_number_at(scan_member(object, key));
+    return v >= 0 && v < 1e18 ? v : (double)NAN;
 }
 
-static Status read_points(const char *path, const cJSON *root, Arena *a, Scaling *out)
+static Status text_of(char *object, const char *key, Arena *a, const char **out)
 {
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(root, "scaling"), *item = NULL;
-    const char *title = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "title"));
-    ScalingPoint *point = NULL;
-    int n = 0;
-    if (!cJSON_IsObject(root)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
-    if (title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
-    TRY(arena_text(a, title, strlen(title), &out->title));
-    TRY(ARENA_ZEROED(a, SCALING_POINTS, &point));
-    cJSON_ArrayForEach(item, list)
-    {
-        const cJSON *reason = cJSON_GetObjectItemCaseSensitive(item, "reason");
-        ScalingPoint p = { number_of(item, "gpus"), number_of(item, "tokens_per_s_per_gpu"),
-                           number_of(item, "efficiency"), NULL };
-        if (n == SCALING_POINTS || !(p.gpus >= 1 && (n == 0 || p.gpus > point[n - 1].gpus)))
-            return FAIL(ERR_FORMAT,
-                        "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
-                        "rises from point to point, of at most %d",
-                        path, n + 1, SCALING_POINTS);
-        if (cJSON_IsString(reason))
-            TRY(arena_text(a, reason->valuestring, strlen(reason->valuestring), &p.reason));
-        point[n++] = p;
-    }
-    out->point = point;
-    out->points = n;
-    if (n > 0) return OK;
-    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
+    const char *text = scan_string_at(scan_member(object, key));
+    return text != NULL ? arena_text(a, text, strlen(text), out) : OK;
+}
+
+static Status read_point(const char *path, char *item, Arena *a, Scaling *s)
+{
+    int n = s->points++;
+    double gpus = number_of(item, "gpus");
+    if (n == SCALING_POINTS || !(gpus >= 1 && (n == 0 || gpus > s->gpus[n - 1])))
+        return FAIL(ERR_FORMAT,
+                    "%s: point %d of \"scaling\": \"gpus\" must be a number of at least 1 that "
+                    "rises from point to point, of at most %d",
+                    path, n + 1, SCALING_POINTS);
+    s->gpus[n] = gpus;
+    s->tokens_per_s_per_gpu[n] = number_of(item, "tokens_per_s_per_gpu");
+    s->efficiency[n] = number_of(item, "efficiency");
+    return text_of(item, "reason", a, &s->reason[n]);
 }
 
 Status scaling_read(const char *path, Arena *a, Scaling *out)
 {
     char *text = NULL;
-    size_t n = 0;
-    TRY(file_read_input(path, a, &text, &n));
-    cJSON *root = cJSON_ParseWithLength(text, n);
-    Status s = read_points(path, root, a, out);
-    cJSON_Delete(root);
-    return s;
+    size_t bytes = 0;
+    *out = (Scaling){ 0 };
+    TRY(file_read_input(path, a, &text, &bytes));
+    Scan whole = scan_begin(text);
+    char *root = scan_skip(&whole), *list = scan_member(root, "scaling");
+    if (!scan_end(&whole)) return FAIL(ERR_FORMAT, "%s: no JSON object", path);
+    Scan s = scan_inside(list != NULL ? list : root);
+    while (list != NULL && scan_item(&s)) TRY(read_point(path, scan_skip(&s), a, out));
+    TRY(text_of(root, "title", a, &out->title));
+    if (out->title == NULL) return FAIL(ERR_FORMAT, "%s: \"title\" is missing or no text", path);
+    if (out->points > 0) return OK;
+    return FAIL(ERR_FORMAT, "%s: \"scaling\" is missing or no list of points", path);
 }
 
 /* ---- drawn ---- */
 
 Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
 {
-    double x[SCALING_CURVES][SCALING_POINTS], y[SCALING_CURVES][SCALING_POINTS];
     SvgSeries series[SCALING_CURVES];
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < s[i].points; k++) {
-            const ScalingPoint *p = &s[i].point[k];
-            x[i][k] = p->gpus;
-            y[i][k] = tokens ? p->tokens_per_s_per_gpu : p->efficiency;
-        }
-        series[i] = (SvgSeries){
-            .name = s[i].title, .x = x[i], .y = y[i], .n = s[i].points, .color = i, .mark = SVG_DOTS
-        };
-    }
+    for (int i = 0; i < n; i++)
+        series[i] = (SvgSeries){ .name = s[i].title,
+                                 .x = s[i].gpus,
+                                 .y = tokens ? s[i].tokens_per_s_per_gpu : s[i].efficiency,
+                                 .n = s[i].points,
+                                 .color = i,
+                                 .mark = SVG_DOTS };
     const SvgChart chart = { "Scaling",
                              "GPUs",
                              tokens ? "tokens/s/GPU" : "efficiency",
@@ -86,14 +78,14 @@ Status scaling_svg(Text *out, const Scaling *s, int n, int width, bool tokens)
     return svg_chart(out, &chart);
 }
 
-static Status point_row(Text *out, const Scaling *s, const ScalingPoint *p)
+static Status point_row(Text *out, const Scaling *s, int i)
 {
     char gpus[32], rate[32], efficiency[32];
     return text_markup(out, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s</td><td>%s</td></tr>\n",
-                       s->title, text_thousands(gpus, (int64_t)p->gpus),
-                       svg_value_text(rate, p->tokens_per_s_per_gpu, SVG_PLAIN),
-                       svg_value_text(efficiency, p->efficiency, SVG_PERCENT),
-                       p->reason != NULL ? p->reason : "");
+                       s->title, text_thousands(gpus, (int64_t)s->gpus[i]),
+                       svg_value_text(rate, s->tokens_per_s_per_gpu[i], SVG_PLAIN),
+                       svg_value_text(efficiency, s->efficiency[i], SVG_PERCENT),
+                       s->reason[i] != NULL ? s->reason[i] : "");
 }
 
 Status scaling_section(Text *out, const Scaling *s, int n)
@@ -106,7 +98,7 @@ Status scaling_section(Text *out, const Scaling *s, int n)
                          "<th>GPUs</th><th>tokens/s/GPU</th><th>efficiency</th><th>lost to</th>"
                          "</tr></thead><tbody>\n"));
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < s[i].points; k++) TRY(point_row(out, &s[i], &s[i].point[k]));
+        for (int k = 0; k < s[i].points; k++) TRY(point_row(out, &s[i], k));
     }
     return text_printf(out, "</tbody></table></div></section>\n");
 }

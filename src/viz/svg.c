@@ -113,3 +113,111 @@ const char *svg_value_text(char out[32], double v, SvgUnit unit)
     (void)snprintf(out, 32, whole ? "%.0f%s" : "%.4g%s", scaled, s.suffix);
     return out;
 }
+
+/* ---- what plots are made of ---- */
+
+Status svg_open(Text *out, const char *class, double width, double height, const char *title)
+{
+    return text_markup(out,
+                       "<svg class=\"%s\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
+                       "role=\"img\" aria-label=\"%s\"",
+                       class, width, height, width, height, title);
+}
+
+Status svg_time_axis(Text *out, double span_s, double left, double right, double top, double bottom)
+{
+    double tick[SVG_TICKS_MAX], step = 0, scale = (right - left) / span_s;
+    int n = svg_ticks(0, span_s, 8, 0, tick, &step);
+    char label[32];
+    TRY(text_printf(out, "<g class=\"grid ticks\">"));
+    for (int i = 0; i < n; i++) {
+        double x = left + tick[i] * scale;
+        bool last = x > right - 4.0 * SVG_CHAR;
+        TRY(text_printf(out,
+                        "<path d=\"M%.1f %.0fV%.0f\"/>"
+                        "<text class=\"%s\" x=\"%.1f\" y=\"%.0f\">%s</text>",
+                        x, top, bottom, last ? "end" : "mid", x, bottom + 13,
+                        svg_tick_text(label, tick[i], step, SVG_SECONDS)));
+    }
+    return text_printf(out, "</g>\n");
+}
+
+Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, SvgMark mark)
+{
+    double width = (double)strlen(name) * SVG_CHAR + 34;
+    char c = svg_color(color);
+    if (l->x + width > l->right && l->x > l->left) {
+        l->x = l->left;
+        l->y += SVG_LINE_HEIGHT;
+    }
+    double x = l->x, y = l->y;
+    l->x += width;
+    if (out == NULL) return OK;
+    TRY(text_printf(out, "<g transform=\"translate(%.0f %.0f)\">", x, y));
+    if (mark == SVG_BOX)
+        TRY(text_printf(out, "<rect class=\"f%c\" y=\"-10\" width=\"12\" height=\"12\"/>", c));
+    else
+        TRY(text_printf(out, "<path class=\"line s%c%s\" d=\"M0 -4H18\"/>", c,
+                        mark == SVG_FAINT ? " faint" : ""));
+    if (mark == SVG_DOTS)
+        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", c));
+    return text_markup(out, "<text x=\"%d\">%s</text></g>\n", mark == SVG_BOX ? 18 : 23, name);
+}
+
+/* ---- stacked bars ---- */
+
+enum { BAR_HEIGHT = 26, BAR_GAP = 12 };
+
+static double bars_total(const SvgBars *b, int row)
+{
+    double sum = 0;
+    for (int p = 0; p < b->parts; p++) {
+        double v = b->value[(int64_t)row * b->parts + p];
+        if (v > 0) sum += v;
+    }
+    return sum;
+}
+
+static double widest(const char *const *name, int n)
+{
+    size_t most = 1;
+    for (int i = 0; i < n; i++) {
+        if (strlen(name[i]) > most) most = strlen(name[i]);
+    }
+    return (double)most * SVG_CHAR;
+}
+
+static Status bars_row(Text *out, const SvgBars *b, int row, double left, double scale)
+{
+    double x = left, y = row * (BAR_HEIGHT + BAR_GAP);
+    char number[32];
+    TRY(text_markup(out, "<text class=\"end\" x=\"%.0f\" y=\"%.0f\">%s</text>", left - 8, y + 17,
+                    b->row[row]));
+    for (int p = 0; p < b->parts; p++) {
+        double v = b->value[(int64_t)row * b->parts + p];
+        if (!(v > 0)) continue;
+        TRY(text_markup(out,
+                        "<rect class=\"f%c edge\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
+                        "height=\"%d\"><title>%s: %s</title></rect>",
+                        svg_color(p), x, y, v * scale, BAR_HEIGHT, b->part[p],
+                        svg_value_text(number, v, b->unit)));
+        x += v * scale;
+    }
+    return text_printf(out, "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n", x + 8, y + 17,
+                       svg_value_text(number, bars_total(b, row), b->unit));
+}
+
+Status svg_bars(Text *out, const SvgBars *b)
+{
+    double left = widest(b->row, b->rows) + 12, most = 0, top = b->rows * (BAR_HEIGHT + BAR_GAP);
+    for (int r = 0; r < b->rows; r++) most = fmax(most, bars_total(b, r));
+    double scale = most > 0 ? (b->width - left - 90) / most : 0;
+    SvgLegend l = { left, top + 10, left, b->width }, measured = l;
+    for (int p = 0; p < b->parts; p++)
+        TRY(svg_legend_entry(NULL, &measured, b->part[p], p, SVG_BOX));
+    TRY(svg_open(out, "bars", b->width, measured.y - 10 + SVG_LINE_HEIGHT, b->title));
+    TRY(text_printf(out, ">\n"));
+    for (int r = 0; r < b->rows; r++) TRY(bars_row(out, b, r, left, scale));
+    for (int p = 0; p < b->parts; p++) TRY(svg_legend_entry(out, &l, b->part[p], p, SVG_BOX));
+    return text_printf(out, "</svg>\n");
+}

@@ -1,4 +1,4 @@
-/* svg: plots as inline SVG: line chart, heat map, stacked bars, timeline.
+/* svg: plots as inline SVG: line chart and stacked bars; and what every plot is made of.
  *
  * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
  * carry classes and no colours (page.c defines them, so light and dark need one copy of a plot): s0
@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-enum { SVG_COLORS = 8, SVG_TICKS_MAX = 24, SVG_HEAT_CELLS = 5000 };
+enum { SVG_COLORS = 8, SVG_TICKS_MAX = 24 };
 
 typedef enum SvgUnit { SVG_PLAIN, SVG_BYTES, SVG_SECONDS, SVG_PERCENT } SvgUnit;
 
@@ -19,6 +19,7 @@ typedef enum SvgMark {
     SVG_FAINT, /* a thin line behind the others, in its own colour */
     SVG_DOTS,  /* a line with a dot at each point */
     SVG_AREA,  /* all below it; the highest first, since the next one is drawn over it */
+    SVG_BOX,   /* in a legend alone */
 } SvgMark;
 
 typedef struct SvgSeries {
@@ -41,18 +42,6 @@ typedef struct SvgChart {
     const double *guide; /* a dashed line at this y; NULL: none */
 } SvgChart;
 
-/* Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where
- * there would be more than SVG_HEAT_CELLS / share cells, neighbouring columns become one cell that
- * shows the member farthest from 1 (a mean would hide the one expert that matters). */
-typedef struct SvgHeat {
-    const char *title;
-    const char *row_word, *column_word; /* "layer", "expert" */
-    const int64_t *row_name;            /* rows */
-    const double *value;                /* (rows, columns) */
-    int rows, columns;
-    int share; /* panels on the page that share the cell limit; at least 1 */
-} SvgHeat;
-
 typedef struct SvgBars {
     const char *title;
     const char *const *row, *const *part;
@@ -62,31 +51,27 @@ typedef struct SvgBars {
     SvgUnit unit;
 } SvgBars;
 
-typedef struct SvgSlice {
-    const char *name, *hover;
-    double start_s, duration_s;
-    int lane, row, color; /* color -1: grey */
-} SvgSlice;
-
-typedef struct SvgTimeline {
-    const char *title;
-    const char *const *lane, *const *row;
-    const SvgSlice *slice;
-    int lanes, rows; /* rows in each lane */
-    int64_t slices;
-    double duration_s;
-    int width;
-} SvgTimeline;
-
 /* The last letter of a colour's classes: '0' to '7', 'x' for grey. */
 char svg_color(int color);
 
 Status svg_chart(Text *out, const SvgChart *c);
-Status svg_heat(Text *out, const SvgHeat *h);
-Status svg_heat_key(Text *out);       /* the colour scale of svg_heat */
-int svg_heat_group(const SvgHeat *h); /* columns that one cell stands for */
 Status svg_bars(Text *out, const SvgBars *b);
-Status svg_timeline(Text *out, const SvgTimeline *t);
+
+/* <svg ...> without its >, so that attributes can follow. */
+Status svg_open(Text *out, const char *class, double width, double height, const char *title);
+/* Grid and labels of `span_s` seconds over [left, right], lines from `top` to `bottom`. */
+Status svg_time_axis(Text *out, double span_s, double left, double right, double top,
+                     double bottom);
+
+/* A legend: entries in rows from `left` to `right`, the next one at (x, y). */
+typedef struct SvgLegend {
+    double x, y, left, right;
+} SvgLegend;
+
+enum { SVG_CHAR = 7, SVG_LINE_HEIGHT = 18 }; /* pixels that a character takes, on the wide side */
+
+/* With out NULL only the place of the entries behind it is wanted. mark: SVG_BOX for rectangles. */
+Status svg_legend_entry(Text *out, SvgLegend *l, const char *name, int color, SvgMark mark);
 
 /* Round numbers in [lo, hi], about `want` of them, a step of 1, 2, 2.5 or 5 times a power of ten
  * and at least `least_step` apart. Returns how many. */

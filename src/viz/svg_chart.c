@@ -9,8 +9,6 @@
 
 enum {
     FONT = 12,
-    CHAR = 7, /* pixels that a character of FONT takes, on the wide side */
-    LINE_HEIGHT = 18,
     X_TICK_SPACE = 90,
     Y_TICK_SPACE = 44,
 };
@@ -113,38 +111,20 @@ static const char *tick_text(char out[32], const Axis *a, int i, SvgUnit unit)
 
 /* ---- legend ---- */
 
-static const char *legend_of(const SvgSeries *s) { return s->legend != NULL ? s->legend : s->name; }
-static double entry_width(const SvgSeries *s) { return (double)strlen(legend_of(s)) * CHAR + 34; }
-
-static Status legend_entry(Text *out, const SvgSeries *s, double x, double y)
-{
-    char color = svg_color(s->color);
-    TRY(text_printf(
-        out, "<g transform=\"translate(%.0f %.0f)\"><path class=\"line s%c%s\" d=\"M0 -4H18\"/>", x,
-        y, color, s->mark == SVG_FAINT ? " faint" : ""));
-    if (s->mark == SVG_DOTS)
-        TRY(text_printf(out, "<circle class=\"f%c\" cx=\"9\" cy=\"-4\" r=\"3\"/>", color));
-    return text_markup(out, "<text x=\"23\">%s</text></g>\n", legend_of(s));
-}
-
-/* Entries go in rows behind the label of the y axis; *height is where the rows end. With out NULL
- * only that is wanted. */
+/* Entries begin behind the label of the y axis; *height is where they end. With out NULL only that
+ * is wanted. */
 static Status legend(Text *out, const SvgChart *c, double *height)
 {
-    double x = (double)strlen(c->y_label) * CHAR + 24, y = FONT + 2;
+    SvgLegend l = { (double)strlen(c->y_label) * SVG_CHAR + 24, FONT + 2, 0, c->width };
     bool empty = c->y_label[0] == '\0';
     for (int i = 0; i < c->n_series; i++) {
         const SvgSeries *s = &c->series[i];
-        if (*legend_of(s) == '\0') continue;
-        if (x + entry_width(s) > c->width && x > 0) {
-            x = 0;
-            y += LINE_HEIGHT;
-        }
-        if (out != NULL) TRY(legend_entry(out, s, x, y));
-        x += entry_width(s);
+        const char *name = s->legend != NULL ? s->legend : s->name;
+        if (*name == '\0') continue;
+        TRY(svg_legend_entry(out, &l, name, s->color, s->mark));
         empty = false;
     }
-    *height = empty ? FONT : y + 10;
+    *height = empty ? FONT : l.y + 10;
     return OK;
 }
 
@@ -218,20 +198,6 @@ static Status series(Text *out, const Frame *f, const SvgSeries *s)
     return text_printf(out, "</g>\n");
 }
 
-static Status open_svg(Text *out, const SvgChart *c)
-{
-    return text_markup(out,
-                       "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\"",
-                       c->width, c->height, c->title);
-}
-
-static Status chart_without_data(Text *out, const SvgChart *c)
-{
-    TRY(open_svg(out, c));
-    return text_printf(out, "><text class=\"mid dim\" x=\"%d\" y=\"%d\">no data</text></svg>\n",
-                       c->width / 2, c->height / 2);
-}
-
 static Status labels(Text *out, const SvgChart *c, const Frame *f)
 {
     double unused = 0;
@@ -250,7 +216,7 @@ static double widest_tick(const Axis *y, SvgUnit unit)
         size_t n = strlen(tick_text(label, y, i, unit));
         if (n > most) most = n;
     }
-    return (double)most * CHAR;
+    return (double)most * SVG_CHAR;
 }
 
 static void layout(const SvgChart *c, double legend_height, Frame *f)
@@ -271,12 +237,13 @@ Status svg_chart(Text *out, const SvgChart *c)
 {
     Frame f = { 0 };
     double legend_height = 0;
-    bool any = find_ranges(c, c->log_y, &f.x, &f.y);
-    if (!any) any = find_ranges(c, false, &f.x, &f.y);
-    if (!any) return chart_without_data(out, c);
+    bool any = find_ranges(c, c->log_y, &f.x, &f.y) || find_ranges(c, false, &f.x, &f.y);
+    TRY(svg_open(out, "plot", c->width, c->height, c->title));
+    if (!any)
+        return text_printf(out, "><text class=\"mid dim\" x=\"%d\" y=\"%d\">no data</text></svg>\n",
+                           c->width / 2, c->height / 2);
     TRY(legend(NULL, c, &legend_height));
     layout(c, legend_height, &f);
-    TRY(open_svg(out, c));
     TRY(text_markup(out,
                     " data-box=\"%.1f %.1f %.1f %.1f\" data-x=\"%.9g %.9g\" data-y=\"%.9g %.9g\" "
                     "data-log=\"%d\" data-logx=\"%d\" data-unit=\"%d\" data-word=\"%s\">\n",

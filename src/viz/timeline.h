@@ -63,7 +63,7 @@ typedef struct Timeline {
     const char *memory_kind[TIMELINE_MEMORY_KINDS];
     int memory_kinds, n_recorded;
     int64_t iteration; /* 0: simulated */
-    const TimelineIteration *recorded;
+    TimelineIteration *recorded;
     double step_s, bubble, theory; /* mean of the ranks; (p-1) / (p-1+m*v), arXiv:2104.04473 */
     int peak_rank;                 /* -1: no rank's memory is known */
     int shown; /* ranks that are drawn: the first, the last and evenly between */

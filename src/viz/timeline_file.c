@@ -2,8 +2,8 @@
 #include "viz/timeline.h"
 
 #include "base/file.h"
+#include "trace/scan.h"
 
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,9 @@
 
 /* A file, and of a rank's the chosen iteration. */
 typedef struct Source {
-    char path[FILE_PATH_MAX];
-    cJSON *root;
-    const cJSON *at;
-    Arena *arena;
+    char path[FILE_PATH_MAX], *text;
+    char *at;
+    Arena *arena, texts; /* texts: of one file */
     Timeline *t;
     TimelineRank *r;
 } Source;
@@ -26,6 +25,7 @@ typedef struct List {
 
 /* A rank's lists of a kind of pass: "fwd_start", ... */
 enum { START, END, MICRO, CHUNK, LISTS };
+static const size_t FILE_BYTES = (size_t)8 << 30; /* reserved; what is read counts */
 static const char *const lists[LISTS] = { "start", "end", "minibatch", "chunk" };
 
 #define BAD(f, fmt, ...)                                                                           \
@@ -34,45 +34,39 @@ static const char *const lists[LISTS] = { "start", "end", "minibatch", "chunk" }
 
 static Status open_file(Source *f, const char *folder, const char *name)
 {
-    FileMap map = { 0 };
-    const char *end = NULL;
+    size_t bytes = 0;
     TRY(file_join(f->path, folder, name));
     if (!file_exists(f->path))
         return FAIL(ERR_IO, "%s is missing; name a folder of config.json and pp_rank_0.json to %d",
                     f->path, f->t->ranks > 0 ? f->t->ranks - 1 : 0);
-    TRY(file_map(f->path, &map));
-    const char *text = map.bytes > 0 ? (const char *)map.data : "";
-    f->at = f->root = cJSON_ParseWithLengthOpts(text, map.bytes, &end, 0);
-    long long broken = end != NULL ? end - text : 0, bytes = (long long)map.bytes;
-    file_unmap(&map);
-    if (cJSON_IsObject(f->root)) return OK;
+    arena_release(&f->texts, (ArenaMark){ 0 });
+    TRY(file_read_all(f->path, &f->texts, &f->text, &bytes));
+    Scan s = scan_begin(f->text);
+    f->at = scan_skip(&s);
+    if (*f->at == '{' && scan_end(&s) && s.at == f->text + bytes) return OK;
     return FAIL(ERR_FORMAT,
-                "%s: no whole JSON object, it breaks at byte %lld of %lld; copy it again", f->path,
-                broken, bytes);
+                "%s: no whole JSON object, it breaks at byte %lld of %zu; copy it again", f->path,
+                (long long)(s.at - f->text), bytes);
 }
 
-static const cJSON *member(const Source *f, const char *key)
+static bool real(char *value, double *out)
 {
-    return cJSON_GetObjectItemCaseSensitive(f->at, key);
-}
-
-static bool real(const cJSON *item, double *out)
-{
-    double v = cJSON_IsNumber(item) ? item->valuedouble : (double)NAN;
+    double v = scan_number_at(value);
     if (v >= 0 && v <= 1e18) *out = v;
     return v >= 0 && v <= 1e18;
 }
 
 /* What is no list is an empty one. */
-static Status list_of(const Source *f, const char *key, const cJSON *array, List *out)
+static Status list_of(const Source *f, const char *key, char *array, List *out)
 {
-    const cJSON *item = NULL;
+    int n = 0;
     *out = (List){ 0 };
-    if (!cJSON_IsArray(array)) return OK;
-    TRY(ARENA_NEW(f->arena, cJSON_GetArraySize(array), &out->at));
-    cJSON_ArrayForEach(item, array)
-    {
-        if (real(item, &out->at[out->n++])) continue;
+    if (array == NULL || *array != '[') return OK;
+    Scan s = scan_inside(array);
+    for (Scan counted = s; scan_item(&counted); n++) scan_skip(&counted);
+    TRY(ARENA_NEW(f->arena, n, &out->at));
+    while (scan_item(&s)) {
+        if (real(scan_skip(&s), &out->at[out->n++])) continue;
         return BAD(f, "number %d of \"%s\" is none from 0 to 1e18", out->n, key);
     }
     return OK;
@@ -125,7 +119,7 @@ static Status read_lists(const Source *f, int kind, List list[LISTS])
     for (int i = 0; i < LISTS; i++) {
         char key[32];
         (void)snprintf(key, sizeof key, "%s_%s", prefix, lists[i]);
-        TRY(list_of(f, key, member(f, key), &list[i]));
+        TRY(list_of(f, key, scan_member(f->at, key), &list[i]));
         if (list[i].n == list[START].n || (i >= MICRO && list[i].n == 0)) continue;
         return BAD(f, "%s_start has %d numbers, %s %d", prefix, list[START].n, key, list[i].n);
     }
@@ -172,47 +166,52 @@ static Status read_passes(const Source *f)
 
 /* One of "memory_bytes": a number for the whole step, or one for each of "memory_at". Rank 0 says
  * which kinds there are, and in which order. */
-static Status read_kind(const Source *f, const cJSON *kind, int k, int points, double *bytes)
+static Status read_kind(const Source *f, const char *name, char *kind, int k, int points,
+                        double *bytes)
 {
     Timeline *t = f->t;
     double same = 0;
     List list;
-    if (f->r == t->rank)
-        TRY(arena_text(f->arena, kind->string, strlen(kind->string), &t->memory_kind[k]));
-    TRY(list_of(f, kind->string, kind, &list));
-    if (strcmp(kind->string, t->memory_kind[k]) != 0 || (list.n != points && !real(kind, &same)))
+    if (f->r == t->rank) TRY(arena_text(f->arena, name, strlen(name), &t->memory_kind[k]));
+    TRY(list_of(f, name, kind, &list));
+    if (strcmp(name, t->memory_kind[k]) != 0 || (list.n != points && !real(kind, &same)))
         return BAD(f, "\"%s\" is not the memory of rank 0 called \"%s\", a number or a list of %d",
-                   kind->string, t->memory_kind[k], points);
+                   name, t->memory_kind[k], points);
     for (int i = 0; i < points; i++)
         bytes[(size_t)i * (size_t)t->memory_kinds] = list.n > 0 ? list.at[i] : same;
     return OK;
 }
 
+static Status read_kinds(const Source *f, Scan s, int points, double **out)
+{
+    char *name[TIMELINE_MEMORY_KINDS + 1], *kind[TIMELINE_MEMORY_KINDS + 1];
+    int n = 0, *want = &f->t->memory_kinds;
+    for (; n <= TIMELINE_MEMORY_KINDS && (name[n] = scan_key(&s)) != NULL; n++)
+        kind[n] = scan_skip(&s);
+    if (f->r == f->t->rank && n <= TIMELINE_MEMORY_KINDS) *want = n;
+    if (n != *want)
+        return BAD(f, "%d or more kinds of memory, rank 0 has %d, at most %d are drawn", n, *want,
+                   TIMELINE_MEMORY_KINDS);
+    TRY(ARENA_NEW(f->arena, points * n, out));
+    for (int k = 0; k < n; k++) TRY(read_kind(f, name[k], kind[k], k, points, *out + k));
+    return OK;
+}
+
 static Status read_memory(const Source *f)
 {
-    const cJSON *kinds = member(f, "memory_bytes"), *kind = NULL;
+    char *kinds = scan_member(f->at, "memory_bytes");
     double gib = 0, *bytes = NULL;
-    int k = 0, n = cJSON_GetArraySize(kinds);
     List at;
-    f->r->peak_bytes = real(member(f, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
-    TRY(list_of(f, "memory_at", member(f, "memory_at"), &at));
-    if (at.n == 0 || !cJSON_IsObject(kinds)) return OK;
-    if (f->r == f->t->rank && n <= TIMELINE_MEMORY_KINDS) f->t->memory_kinds = n;
-    if (n != f->t->memory_kinds)
-        return BAD(f, "%d kinds of memory, rank 0 has %d, at most %d are drawn", n,
-                   f->t->memory_kinds, TIMELINE_MEMORY_KINDS);
-    TRY(ARENA_NEW(f->arena, (size_t)at.n * (size_t)n, &bytes));
-    cJSON_ArrayForEach(kind, kinds)
-    {
-        TRY(read_kind(f, kind, k, at.n, bytes + k));
-        k++;
-    }
-    f->r->bytes = bytes;
+    f->r->peak_bytes = real(scan_member(f->at, "memory"), &gib) ? gib * TIMELINE_GIB : (double)NAN;
+    TRY(list_of(f, "memory_at", scan_member(f->at, "memory_at"), &at));
+    if (at.n == 0 || kinds == NULL || *kinds != '{') return OK;
+    TRY(read_kinds(f, scan_inside(kinds), at.n, &bytes));
     for (int i = 0; i < at.n; i++) {
         at.at[i] *= 1e-3;
         if (i > 0 && at.at[i] < at.at[i - 1])
             return BAD(f, "number %d of memory_at is early", i + 1);
     }
+    f->r->bytes = bytes;
     f->r->at_s = at.at;
     f->r->points = at.n;
     return OK;
@@ -220,38 +219,43 @@ static Status read_memory(const Source *f)
 
 /* ---- files ---- */
 
-/* Every iteration's longest total; rank 0 says which there are, and in which order. */
-static void note_totals(const Source *f, TimelineIteration *all)
-{
-    const cJSON *child = NULL;
-    int i = 0, *n = &f->t->n_recorded;
-    cJSON_ArrayForEach(child, f->root)
-    {
-        char *end = NULL;
-        int64_t number = strtoll(child->string, &end, 10);
-        double total = 0;
-        if (end == child->string || *end != '\0' || number < 0) continue;
-        if (!real(cJSON_GetObjectItemCaseSensitive(child, "total"), &total)) continue;
-        if (f->r == f->t->rank) all[(*n)++] = (TimelineIteration){ number, 0 };
-        if (i < *n && all[i].number == number) all[i].step_s = fmax(all[i].step_s, 1e-3 * total);
-        i++;
-    }
-}
-
-static Status read_rank(Source *f, int64_t iteration, TimelineIteration **all)
+/* Every iteration's longest total; rank 0 says which there are, and in which order. The wanted
+ * one's object. */
+static Status read_iterations(const Source *f, bool last, char **out)
 {
     Timeline *t = f->t;
-    char key[32];
-    if (f->r == t->rank) TRY(ARENA_NEW(f->arena, cJSON_GetArraySize(f->root), all));
-    t->recorded = *all;
-    note_totals(f, *all);
-    for (int i = 0; i < t->n_recorded && iteration < 0 && f->r == t->rank; i++) {
-        if ((*all)[i].number > t->iteration) t->iteration = (*all)[i].number;
+    TimelineIteration *all = t->recorded;
+    int64_t room = t->n_recorded;
+    int i = 0;
+    Scan s = scan_inside(f->at);
+    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        char *end = NULL, *value = scan_skip(&s);
+        int64_t number = strtoll(key, &end, 10);
+        double total = 0;
+        if (end == key || *end != '\0' || number < 0) continue;
+        if (last && number > t->iteration && real(scan_member(value, "total"), &total))
+            t->iteration = number;
+        if (number == t->iteration) *out = value;
+        if (!real(scan_member(value, "total"), &total)) continue;
+        if (f->r == t->rank) {
+            TRY(ARENA_GROW(f->arena, i + 1, &room, &all));
+            all[t->n_recorded++] = (TimelineIteration){ number, 0 };
+        }
+        if (i < t->n_recorded && all[i].number == number)
+            all[i].step_s = fmax(all[i].step_s, 1e-3 * total);
+        i++;
     }
-    (void)snprintf(key, sizeof key, "%lld", (long long)t->iteration);
-    f->at = member(f, key);
-    if (!real(member(f, "total"), &f->r->total_s) || f->r->total_s == 0)
-        return BAD(f, "there is none with a total above 0, of %d in rank 0", t->n_recorded);
+    t->recorded = all;
+    return OK;
+}
+
+static Status read_rank(Source *f, bool last)
+{
+    char *at = NULL;
+    TRY(read_iterations(f, last && f->r == f->t->rank, &at));
+    f->at = at;
+    if (!real(scan_member(f->at, "total"), &f->r->total_s) || f->r->total_s == 0)
+        return BAD(f, "there is none with a total above 0, of %d in rank 0", f->t->n_recorded);
     f->r->total_s *= 1e-3;
     TRY(read_passes(f));
     return read_memory(f);
@@ -260,7 +264,7 @@ static Status read_rank(Source *f, int64_t iteration, TimelineIteration **all)
 static Status count_of(const Source *f, const char *key, const char *old, int most, int *out)
 {
     double v = 0;
-    bool found = real(member(f, key), &v) || real(member(f, old), &v);
+    bool found = real(scan_member(f->at, key), &v) || real(scan_member(f->at, old), &v);
     *out = (int)fmin(v, most);
     if (found && v >= 1 && v == *out) return OK;
     return FAIL(ERR_FORMAT, "%s: \"%s\" is missing or no whole number from 1 to %d", f->path, key,
@@ -270,31 +274,29 @@ static Status count_of(const Source *f, const char *key, const char *old, int mo
 static Status read_config(Source *f, const char *folder)
 {
     Timeline *t = f->t;
-    const cJSON *title = member(f, "title");
-    bool chunks = member(f, "vp_size") != NULL || member(f, "vpp_size") != NULL;
+    bool chunks = scan_member(f->at, "vp_size") != NULL || scan_member(f->at, "vpp_size") != NULL;
     t->chunks = 1;
     TRY(count_of(f, "pp_size", "pp_size", SCHEDULE_STAGES_MAX, &t->ranks));
     TRY(count_of(f, "num_mbs", "micro_batches", SCHEDULE_MICROS_MAX, &t->micros));
     if (chunks) TRY(count_of(f, "vp_size", "vpp_size", SCHEDULE_CHUNKS_MAX, &t->chunks));
-    if (!cJSON_IsString(title)) return file_last_part(folder, f->arena, &t->title);
-    return arena_text(f->arena, title->valuestring, strlen(title->valuestring), &t->title);
+    const char *title = scan_string_at(scan_member(f->at, "title"));
+    if (title == NULL) return file_last_part(folder, f->arena, &t->title);
+    return arena_text(f->arena, title, strlen(title), &t->title);
 }
 
 static Status read_files(Source *f, const char *folder, int64_t iteration)
 {
-    TimelineIteration *all = NULL;
     Timeline *t = f->t;
+    TRY(arena_init(&f->texts, "pipeline", MEM_HOST, FILE_BYTES));
     TRY(open_file(f, folder, "config.json"));
     TRY(read_config(f, folder));
     TRY(ARENA_ZEROED(f->arena, t->ranks, &t->rank));
     for (int i = 0; i < t->ranks; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "pp_rank_%d.json", i);
-        cJSON_Delete(f->root);
-        f->root = NULL;
         f->r = &t->rank[i];
         TRY(open_file(f, folder, name));
-        TRY(read_rank(f, iteration, &all));
+        TRY(read_rank(f, iteration < 0));
     }
     return OK;
 }
@@ -304,7 +306,7 @@ Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *
     Timeline t = { .iteration = iteration };
     Source f = { .arena = a, .t = &t };
     Status s = read_files(&f, folder, iteration);
-    cJSON_Delete(f.root);
+    arena_free(&f.texts);
     TRY(s);
     timeline_sum(&t);
     *out = t;

@@ -190,20 +190,6 @@ static Status put_rank(Text *out, const TimelineRank *r, int rank, double y, dou
     return put_text(out, "end", right + RIGHT, y + 13, memory);
 }
 
-static Status put_axis(Text *out, double axis_s, double plot, double bottom)
-{
-    double tick[SVG_TICKS_MAX], step = 0;
-    char label[32];
-    int n = svg_ticks(0, axis_s, 8, 0, tick, &step);
-    TRY(text_printf(out, "<g class=\"grid ticks\">"));
-    for (int i = 0; i < n; i++) {
-        double x = LEFT + tick[i] / axis_s * plot;
-        TRY(text_printf(out, "<path d=\"M%.1f %dV%.0f\"/>", x, TITLE, bottom + 4));
-        TRY(put_text(out, "mid", x, bottom + 17, svg_tick_text(label, tick[i], step, SVG_SECONDS)));
-    }
-    return text_printf(out, "</g>\n");
-}
-
 static Status put_legend(Text *out, const Timeline *t, double y)
 {
     double x = LEFT;
@@ -226,11 +212,8 @@ static Status put_legend(Text *out, const Timeline *t, double y)
 static Status put_head(Text *out, const Timeline *t, double width, double axis_s)
 {
     char step[32];
-    double height = timeline_svg_height(t);
-    TRY(text_printf(out,
-                    "<svg class=\"pipe\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
-                    "height=\"%.0f\" data-axis=\"%.9g\" data-kinds=\"",
-                    width, height, width, height, axis_s));
+    TRY(svg_open(out, "pipe", width, timeline_svg_height(t), t->title));
+    TRY(text_printf(out, " data-axis=\"%.9g\" data-kinds=\"", axis_s));
     for (int k = 0; k < TIMELINE_KINDS; k++) TRY(text_printf(out, "%s,", timeline_kind[k].name));
     TRY(text_markup(
         out, "\">\n<text class=\"head\" x=\"0\" y=\"14\">%s: step %s, bubble %.2f %%</text>\n",
@@ -243,7 +226,7 @@ Status timeline_svg(Text *out, const Timeline *t, double width, double axis_s)
 {
     double row = row_height(t), plot = width - LEFT - RIGHT, bottom = TITLE + t->shown * row;
     TRY(put_head(out, t, width, axis_s));
-    TRY(put_axis(out, axis_s, plot, bottom));
+    TRY(svg_time_axis(out, axis_s, LEFT, width - RIGHT, TITLE, bottom + 4));
     for (int i = 0; i < t->shown; i++) {
         int rank = timeline_shown_rank(t, i);
         TRY(put_rank(out, &t->rank[rank], rank, TITLE + i * row, width - RIGHT));

@@ -40,7 +40,7 @@ static int rows_of(const char *table, const char *op, const char *routing)
         if (strncmp(line, op, name) != 0 || line[name] != ' ') continue;
         CHECK(width < sizeof text && width > 80);
         (void)snprintf(text, sizeof text, "%.*s", (int)width, line);
-        char *tail = text + width - 47 - 32; /* work and size come last */
+        char *tail = text + width - 45 - 32; /* work and size come last */
         CHECK_INT(sscanf(tail, "%lf %lf %lf %lf %lf", &calls, &us, &flops, &bytes, &roof), 5);
         CHECK(calls >= STEPS && us > 0.5 && us < 1e6 && flops >= 0 && bytes >= 0);
         CHECK(roof >= 0 && roof < 200);

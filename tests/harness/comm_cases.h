@@ -168,6 +168,29 @@ static inline Status case_collectives(Comm *c, Arena *a)
 
 enum { CASE_EACH = 2, CASE_LENGTH = 700, CASE_RANKS = 8 };
 
+/* Twice: every member stores a word into its place of each other's window, and after a barrier finds
+ * what all have stored in its own, and what another has in its own. */
+static inline Status case_window(Comm *c, Arena *a)
+{
+    int32_t *mine = NULL;
+    CommWindow w = { 0 };
+    TRY(ARENA_ZEROED(a, c->size, &mine));
+    TRY(comm_window(c, mine, (size_t)c->size * sizeof *mine, a, &w));
+    EXPECT(w.peer[c->rank] == mine && w.bytes == (size_t)c->size * sizeof *mine);
+    for (int32_t round = 1; round <= 2; round++) {
+        for (int r = 0; r < c->size; r++)
+            ((int32_t *)w.peer[r])[c->rank] = 1000 * round + 10 * c->member[c->rank] + r;
+        TRY(comm_barrier(c));
+        const int32_t *next = w.peer[(c->rank + 1) % c->size];
+        for (int r = 0; r < c->size; r++) {
+            EXPECT(mine[r] == 1000 * round + 10 * c->member[r] + c->rank);
+            EXPECT(next[r] == 1000 * round + 10 * c->member[r] + (c->rank + 1) % c->size);
+        }
+        TRY(comm_barrier(c));
+    }
+    return OK;
+}
+
 /* What rank `from` sends to rank `to` in a round. */
 static inline void case_letter(int from, int to, int round, Tensor *t)
 {

@@ -20,28 +20,39 @@ typedef struct Forge {
     int changed;
 } Forge;
 
-static inline Status forge_entry(void *state, const ManifestEntry *entry)
+static inline Status forge_entry(Forge *f, ManifestEntry *e)
 {
-    Forge *f = state;
-    ManifestEntry e = *entry;
     char path[FILE_PATH_MAX];
-    size_t bytes = (size_t)e.count * sizeof(float);
+    const size_t bytes = (size_t)piece_elems(&e->piece) * sizeof(float);
+    const Piece one = piece_range(f->index, 1);
+    PieceSpan at = { 0 };
     float *x = malloc(bytes + 1);
     void *sum = NULL;
-    TRY(file_join(path, f->folder, e.file));
-    TRY(file_read_at(path, e.offset, x, bytes));
-    bool here = f->index >= e.first && f->index < e.first + e.count;
-    if (here && e.buffer == f->buffer && strcmp(e.param, f->param) == 0) {
-        x[f->index - e.first] = f->value;
+    TRY(file_join(path, f->folder, e->file));
+    TRY(file_read_at(path, e->offset, x, bytes));
+    bool here = piece_meet(&e->piece, &one, &at);
+    if (here && e->buffer == f->buffer && strcmp(e->param, f->param) == 0) {
+        x[at.a] = f->value;
         int fd = open(path, O_WRONLY);
-        CHECK(pwrite(fd, x, bytes, (off_t)e.offset) == (ssize_t)bytes && close(fd) == 0);
+        CHECK(pwrite(fd, x, bytes, (off_t)e->offset) == (ssize_t)bytes && close(fd) == 0);
         f->changed++;
     }
     TRY(manifest_sum_new(f->arena, &sum));
     manifest_sum_add(sum, x, bytes);
-    manifest_sum_take(sum, e.sum);
+    manifest_sum_take(sum, e->sum);
     free(x);
-    return manifest_line(&f->lines, &e);
+    return manifest_line(&f->lines, e);
+}
+
+/* A manifest of these lines, in place of the one that is there. */
+static inline void forge_manifest(const char *folder, CheckpointInfo *info, const Text *lines,
+                                  Arena *a)
+{
+    Manifest m = { 0 };
+    CHECK_OK(manifest_create(&m, folder, "forged", info, a));
+    CHECK_OK(manifest_lines(&m, lines->data, lines->used));
+    CHECK_OK(manifest_commit(&m));
+    manifest_close(&m);
 }
 
 static inline void forge_number(const char *folder, const char *param, ParamBuffer buffer,
@@ -49,17 +60,16 @@ static inline void forge_number(const char *folder, const char *param, ParamBuff
 {
     Arena a = { 0 }, lines = { 0 };
     CheckpointInfo info;
-    Manifest m = { 0 };
+    ManifestEntry *entry = NULL;
+    int64_t n = 0;
     CHECK_OK(arena_init(&a, "forge", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(arena_init(&lines, "lines", MEM_HOST, (size_t)1 << 30));
     Forge f = { folder, param, buffer, index, value, &a, { 0 }, 0 };
     CHECK_OK(text_init(&f.lines, &lines));
-    CHECK_OK(manifest_read(folder, &a, &info, forge_entry, &f));
+    CHECK_OK(manifest_read(folder, &a, &info, &entry, &n));
+    for (int64_t i = 0; i < n; i++) CHECK_OK(forge_entry(&f, &entry[i]));
     CHECK_INT(f.changed, 1);
-    CHECK_OK(manifest_create(&m, folder, "forged", &info, &a));
-    CHECK_OK(manifest_lines(&m, f.lines.data, f.lines.used));
-    CHECK_OK(manifest_commit(&m));
-    manifest_close(&m);
+    forge_manifest(folder, &info, &f.lines, &a);
     arena_free(&lines);
     arena_free(&a);
 }

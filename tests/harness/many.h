@@ -146,7 +146,7 @@ static inline ParamPiece many_gradient(const Engine *e, const Param *p)
     int64_t end = at + n < (k->own + 1) * part ? at + n : (k->own + 1) * part;
     if (first >= end) return none;
     Tensor flat = tensor_rows(&e->memory.buffer[BUF_GRAD], k->first + first, end - first);
-    return (ParamPiece){ first - at, end - first, flat };
+    return (ParamPiece){ piece_range(first - at, end - first), flat };
 }
 
 static inline const Param *many_find(const Engine *e, const char *name)
@@ -177,8 +177,8 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
 {
     double square = 0, own = 0, dot = 0, mine = 0, error = 0;
     for (int64_t k = 0; k < param_elems(p); k++) square += (double)want[k] * (double)want[k];
-    for (int64_t k = 0; k < piece->n; k++) {
-        double x = (double)have[k], y = (double)want[piece->first + k];
+    for (int64_t k = 0; k < piece->in.n; k++) {
+        double x = (double)have[k], y = (double)want[piece->in.first + k];
         error += (x - y) * (x - y), dot += x * y, own += x * x, mine += y * y;
     }
     /* of the same length, too: nothing points everywhere */
@@ -187,7 +187,7 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
                                : sqrt(error) <= m->limit * sqrt(square) + 1e-9;
     if (close) return OK;
     return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g, cosine %.6f", p->name,
-                (long long)piece->first, (long long)piece->n, sqrt(error), sqrt(square),
+                (long long)piece->in.first, (long long)piece->in.n, sqrt(error), sqrt(square),
                 dot / sqrt(own * mine));
 }
 
@@ -199,7 +199,7 @@ static inline Status many_same_gradients(const Many *m, Tiny *one, Engine *e)
         float *have = NULL, *want = NULL;
         if (q == NULL) return FAIL(ERR_NUMERIC, "one rank has no %s", p->name);
         ParamPiece piece = many_gradient(e, p);
-        if (piece.n == 0) continue;
+        if (piece.in.n == 0) continue;
         ArenaMark mark = arena_mark(&one->arena);
         Tensor whole = param_view(q, &one->engine.memory, BUF_GRAD);
         TRY(many_floats(e, &piece.at, &one->arena, &have));

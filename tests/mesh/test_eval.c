@@ -103,19 +103,22 @@ static void check_counts(const Result *r, const Config *c)
     int64_t layers = r->n_load / 2 / (SOURCES * c->moe_experts);
     for (int d = 0; d < SOURCES; d++) {
         int64_t each = layers * c->moe_top_k;
-        CHECK(r->some.targets[d] > 0 && r->all.targets[d] > r->some.targets[d]);
-        CHECK(r->all.targets[d] % c->data_sequence > 0); /* or there is no padding to count */
-        CHECK_INT(counted(r, r->load, d, c->moe_experts), r->some.targets[d] * each);
-        CHECK_INT(counted(r, r->load + r->n_load / 2, d, c->moe_experts), r->all.targets[d] * each);
+        CHECK(r->some.domain[d].targets > 0 &&
+              r->all.domain[d].targets > r->some.domain[d].targets);
+        CHECK(r->all.domain[d].targets % c->data_sequence >
+              0); /* or there is no padding to count */
+        CHECK_INT(counted(r, r->load, d, c->moe_experts), r->some.domain[d].targets * each);
+        CHECK_INT(counted(r, r->load + r->n_load / 2, d, c->moe_experts),
+                  r->all.domain[d].targets * each);
     }
 }
 
 static void check_same(const Result *a, const Result *b)
 {
     for (int d = 0; d < SOURCES; d++) {
-        CHECK_INT(a->all.targets[d], b->all.targets[d]);
-        CHECK_INT(a->some.targets[d], b->some.targets[d]);
-        CHECK_NEAR(a->all.nats[d] / b->all.nats[d], 1, 1e-5);
+        CHECK_INT(a->all.domain[d].targets, b->all.domain[d].targets);
+        CHECK_INT(a->some.domain[d].targets, b->some.domain[d].targets);
+        CHECK_NEAR(a->all.domain[d].nats / b->all.domain[d].nats, 1, 1e-5);
     }
     CHECK_INT(a->n_load, b->n_load);
     for (int64_t i = 0; i < a->n_load; i++) CHECK_INT(a->load[i], b->load[i]);

@@ -62,7 +62,8 @@ static Status open_weights(Rank *r)
     TRY(params_bind(&r->spec, &r->table, &r->memory, &r->arena, &r->weights));
     for (int i = 0; i < r->table.n; i++) {
         Tensor view = param_view(&r->table.at[i], &r->memory, BUF_MAIN);
-        param_fill(&r->table.at[i], 5, 0, tensor_elems(&view), view.data);
+        Piece all = piece_range(0, tensor_elems(&view));
+        param_fill(&r->table.at[i], 5, &all, 0, all.n, view.data);
     }
     memset(r->memory.buffer[BUF_GRAD].data, 0, tensor_bytes(&r->memory.buffer[BUF_GRAD]));
     return OK;

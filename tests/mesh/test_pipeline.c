@@ -131,7 +131,7 @@ static void a_recorded_step_is_drawn_with_every_pass(void **state)
         CHECK_INT(n[TIMELINE_BACKWARD] + n[TIMELINE_INPUT], MICROS * CHUNKS);
         CHECK_INT(n[TIMELINE_INPUT], n[TIMELINE_WEIGHT]);
         CHECK(n[TIMELINE_INPUT] > 0);
-        CHECK_INT(n[TIMELINE_OTHER], 3); /* zero, reduce, update */
+        CHECK_INT(n[TIMELINE_OTHER], 2); /* zero, update */
         CHECK_INT(n[TIMELINE_SEND], 2 * MICROS);
     }
     arena_free(&a);

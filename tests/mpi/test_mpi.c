@@ -1,7 +1,7 @@
 /* The cases of tests/unit/comm over processes. tools/run_mpi starts it on 1 to 4 ranks; it is no
  * cmocka binary, for a test is passed only if all ranks end as they should.
  *
- *     test_mpi collectives | transfers | split     exit code 0
+ *     test_mpi collectives | transfers | split | window     exit code 0
  *     test_mpi pipelines                           the same; on 2 or 4 ranks
  *     test_mpi lost | abort | killed               rank 1 stops answering, fails, is killed: the
  *                                                  others end with a sentence that names it
@@ -40,6 +40,17 @@ static Status dies(Comm *c, Arena *a)
     return comm_barrier(c);
 }
 
+/* A process reaches no other's memory, and says so; alone it reaches its own. */
+static Status window(Comm *c, Arena *a)
+{
+    int32_t mine = 0;
+    CommWindow w = { 0 };
+    if (c->size == 1) return case_window(c, a);
+    EXPECT(comm_window(c, &mine, sizeof mine, a, &w) == ERR_UNSUPPORTED && w.peer == NULL);
+    EXPECT(strstr(status_message(), "window of group world: its ranks are processes") != NULL);
+    return comm_barrier(c);
+}
+
 /* Each rank holds its stage against a whole of its own. */
 static Status pipelines(Comm *c, Arena *a)
 {
@@ -66,6 +77,7 @@ static Status run(const char *name, Comm *c, Arena *a)
     } cases[] = { { "collectives", case_collectives },
                   { "transfers", case_transfers },
                   { "split", case_split },
+                  { "window", window },
                   { "pipelines", pipelines },
                   { "lost", is_lost },
                   { "abort", fails },

@@ -110,14 +110,14 @@ static inline bool wants(const Tensor *index, int64_t token, int64_t rank, int64
 static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
                                   int64_t room)
 {
-    int64_t m = s.ranks * (kind == EXCHANGE_ALLGATHER ? s.n : room);
+    int64_t m = s.ranks * (exchange_kinds[kind]->places ? room : s.n);
     Traveller v = { .kind = kind, .experts = s.experts };
     v.x = optest_normal(t, act, DIMS(s.n, s.d));
     v.index = deal(t, how, s.n, s.k, s.experts, s.ranks);
     v.weight = optest_normal(t, DTYPE_F32, DIMS(s.n, s.k));
     for (int64_t i = 0; i < s.n * s.k; i++) /* nothing cancels */
         optest_set(&v.weight, i, 0.1 + fabs(optest_get(&v.weight, i)));
-    if (kind == EXCHANGE_ALLTOALL) v.place = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
+    if (exchange_kinds[kind]->places) v.place = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
     v.overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
     optest_set(&v.overflow, 0, 0);
     if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));

@@ -88,11 +88,22 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: place");
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: x");
+    c = combine_args(&t), c.kind = EXCHANGE_ALLGATHER;
+    c.x = optest_normal(&t, DTYPE_BF16, DIMS(RANKS * N, D));
+    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_ARG, "place is set, but with allgather every");
     g.kind = COMM_ALL_REDUCE;
     CHECK_FAILS(exchange_collective(&t.ex, g), ERR_ARG, "in place");
     g.kind = COMM_ALL_GATHER, g.ranks = 3;
     CHECK_FAILS(exchange_collective(&t.ex, g), ERR_SHAPE, "collective: out");
     optest_close(&t);
+}
+
+/* Of the 6 choices of 2 among 4 experts, 2 lie on one of 2 ranks and 4 on both. */
+static void a_kind_knows_how_many_rows_come(void **state)
+{
+    (void)state;
+    CHECK_NEAR(exchange_kinds[EXCHANGE_ALLTOALL]->rows(4, 2, 2), 1 * 2.0 / 6 + 2 * 4.0 / 6, 1e-12);
+    CHECK_NEAR(exchange_kinds[EXCHANGE_ALLGATHER]->rows(4, 2, 2), 2, 0);
 }
 
 static void a_rank_without_peers_says_so(void **state)
@@ -179,7 +190,7 @@ static void act_as_experts(const Traveller *v, int64_t first)
     int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
     for (int64_t r = 0; r < m; r++) {
         double sum = 0;
-        bool came = v->kind == EXCHANGE_ALLGATHER;
+        bool came = !exchange_kinds[v->kind]->places;
         for (int64_t i = r * k; i < (r + 1) * k; i++) {
             double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
             if (e >= 0) came = true, sum += w * (e + (double)first + 1);
@@ -196,7 +207,8 @@ static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
-    if (v->kind == EXCHANGE_ALLTOALL) {
+    TRY(exchange_kinds[v->kind]->can(r->mesh.group[GROUP_EP]));
+    if (exchange_kinds[v->kind]->places) {
         TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
                                                       .place = v->place,
                                                       .overflow = v->overflow,
@@ -241,7 +253,7 @@ static void check_home(Rank *r, int64_t ranks, int64_t room)
         bool goes[RANKS_MAX];
         for (int64_t to = 0; to < ranks; to++) {
             bool wanted = wants(&v->index, token, to, here);
-            goes[to] = wanted && (v->kind == EXCHANGE_ALLGATHER || used[to]++ < room);
+            goes[to] = wanted && (!exchange_kinds[v->kind]->places || used[to]++ < room);
             full |= wanted && !goes[to];
         }
         double sum = 0;
@@ -284,22 +296,21 @@ static void tokens_go_to_their_experts_and_sums_come_home(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
-        for (int how = 0; how < DEALS; how++) {
-            travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, ranks, 23);
-            travel(EXCHANGE_ALLGATHER, DTYPE_F32, (Deal)how, ranks, 23);
-        }
+        for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++)
+            travel((ExchangeKind)(i / DEALS), DTYPE_F32, (Deal)(i % DEALS), ranks, 23);
     }
-    travel(EXCHANGE_ALLTOALL, DTYPE_BF16, DEAL_RANDOM, 4, 23);
-    travel(EXCHANGE_ALLGATHER, DTYPE_BF16, DEAL_RANDOM, 4, 23);
+    for (int kind = 0; kind < EXCHANGE_KINDS; kind++)
+        travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 23);
 }
 
 static void what_has_no_room_is_absent_and_flagged(void **state)
 {
     (void)state;
-    for (int how = 0; how < DEALS; how++) {
-        for (int64_t room = 1; room <= 22; room += 7) {
-            travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, 2, room);
-            travel(EXCHANGE_ALLTOALL, DTYPE_F32, (Deal)how, 3, room);
+    for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++) {
+        const ExchangeKind kind = (ExchangeKind)(i / DEALS);
+        for (int64_t room = 1; exchange_kinds[kind]->places && room <= 22; room += 7) {
+            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 2, room);
+            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 3, room);
         }
     }
 }
@@ -460,6 +471,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_sent_is_what_others_need),
         TEST(wrong_shapes_are_errors_with_a_message),
+        TEST(a_kind_knows_how_many_rows_come),
         TEST(a_rank_without_peers_says_so),
         TEST(a_token_has_one_place_for_each_rank_in_order),
         TEST(places_count_the_tokens_before),

@@ -157,6 +157,27 @@ static void slots_without_a_row_add_nothing(void **state)
     optest_close(&t);
 }
 
+/* 3 tokens, 2 summands: weights are 1 a token, and out has as many rows as y. */
+static void without_slots_a_token_has_its_own_row(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    MoeCombine a = { .out = optest_normal(&t, DTYPE_F32, DIMS(3, 521)),
+                     .shared = optest_normal(&t, DTYPE_F32, DIMS(3, 521)),
+                     .weight = optest_normal(&t, DTYPE_F32, DIMS(3, 1)),
+                     .y = optest_poisoned(&t, DTYPE_F32, DIMS(3, 521)) };
+    double *want = optest_doubles(&t, 3 * 521);
+    for (int64_t i = 0; i < 3 * 521; i++)
+        want[i] = optest_get(&a.weight, i / 521) * optest_get(&a.out, i) + optest_get(&a.shared, i);
+    CHECK_OK(moe_combine(&t.ex, a));
+    CHECK_TENSOR(&a.y, want);
+    CHECK_NEAR(op_desc(OP_MOE_COMBINE)->cost(&a).flops, 3 * 521 * 3, 0);
+    a.out = tensor_rows(&a.out, 0, 2);
+    CHECK_FAILS(moe_combine(&t.ex, a), ERR_SHAPE, "moe_combine: out");
+    optest_close(&t);
+}
+
 /* All ops */
 
 static void check_forward(OpTest *t, const Moe *m, const MoeReference *want, double limit)
@@ -601,6 +622,7 @@ int main(void)
         TEST(rows_of_an_expert_stand_together_in_the_order_of_tokens),
         TEST(slots_without_an_expert_or_room_have_no_row),
         TEST(slots_without_a_row_add_nothing),
+        TEST(without_slots_a_token_has_its_own_row),
         TEST(an_expert_that_is_not_there_cannot_be_sorted),
         TEST(every_op_gives_what_its_definition_says),
         TEST(integers_come_out_exactly),

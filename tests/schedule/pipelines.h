@@ -11,22 +11,31 @@
 /* Both arenas are emptied by pipeline_forget(). */
 static Arena made, scratch;
 
+/* Of an action whose phases are one part of a block of chunk_of_blocks(). */
+static inline int part_of(const Action *a)
+{
+    int last = (a->end - 1) % PHASES;
+    return a->kind == ACTION_FORWARD ? last : PHASES - 1 - last;
+}
+
+/* The durations that a pipeline was made with; of each part that computes an equal share. */
+typedef struct PassCost {
+    ScheduleShape shape;
+    bool phased;
+} PassCost;
+
 static double pass_cost(void *ctx, int rank, const Action *a)
 {
-    const ScheduleShape *s = ctx;
+    const PassCost *c = ctx;
+    const ScheduleShape *s = &c->shape;
     (void)rank;
     if (a->lane == LANE_COMM) return 0;
-    if (a->phase >= 0) {
-        double part = 1.0 / (2 * s->blocks);
-        return part * (a->kind == ACTION_FORWARD          ? s->forward
-                       : a->kind == ACTION_BACKWARD_INPUT ? s->input
-                                                          : s->weight);
-    }
+    double part = c->phased ? 1.0 / (2 * s->blocks) : 1;
     switch (a->kind) {
-    case ACTION_FORWARD: return s->forward;
-    case ACTION_BACKWARD_INPUT: return s->input;
-    case ACTION_BACKWARD_WEIGHT: return s->weight;
-    case ACTION_BACKWARD: return s->input + s->weight;
+    case ACTION_FORWARD: return part * s->forward;
+    case ACTION_BACKWARD_INPUT: return part * s->input;
+    case ACTION_BACKWARD_WEIGHT: return part * s->weight;
+    case ACTION_BACKWARD: return part * (s->input + s->weight);
     default: return 0;
     }
 }
@@ -54,7 +63,8 @@ static inline Pipeline pipeline_of(const char *name, const ScheduleShape *s)
 static inline Simulation pipeline_simulate(const Pipeline *p, ScheduleShape s)
 {
     Simulation sim;
-    SimCost cost = { .ctx = &s, .duration = pass_cost, .slot = one_slot };
+    PassCost pass = { s, p->rank[0].phased };
+    SimCost cost = { .ctx = &pass, .duration = pass_cost, .slot = one_slot };
     CHECK_OK(simulate_run(p, &cost, &made, &sim));
     return sim;
 }

@@ -1,21 +1,23 @@
 /* What the check of all ranks says of pipelines that are broken in one place. */
 #include "schedule/pipelines.h"
 
+#include <string.h>
+
 /* GPipe over two stages, two micro-batches:
- * rank 0: zero F0 send F1 send recv B0 recv B1 reduce update
- * rank 1: zero recv F0 recv F1 B0 send B1 send reduce update */
+ * rank 0: zero F0 send F1 send recv B0 recv B1 update
+ * rank 1: zero recv F0 recv F1 B0 send B1 send update */
 enum { F0 = 1, SEND0 = 2, F1 = 3, SEND1 = 4, RECV0 = 5, B0 = 6, RECV1 = 7 };
 
 static Pipeline two_stages(void)
 {
-    ScheduleShape s = { 2, 1, 2, 1, 1, 1, 0 };
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
     pipeline_forget();
     return pipeline_of("gpipe", &s);
 }
 
 static Pipeline long_1f1b(void)
 {
-    ScheduleShape s = { 2, 1, 16, 1, 1, 1, 0 };
+    ScheduleShape s = { 2, 1, 16, 1, 1, 1, .blocks = 0 };
     pipeline_forget();
     return pipeline_of("1f1b", &s);
 }
@@ -31,7 +33,10 @@ static Action *nth(Pipeline *p, int rank, ActionKind kind, int n)
     return NULL;
 }
 
-static void forget_waits(Action *a) { a->wait[0] = a->wait[1] = a->wait[2] = -1; }
+static void forget_waits(Action *a)
+{
+    for (int i = 0; i < ACTION_WAITS; i++) a->wait[i] = -1;
+}
 
 static void a_missing_wait_is_found(void **state)
 {
@@ -152,23 +157,42 @@ static void phases_out_of_turn_are_found(void **state)
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
                 "does not wait for the phase of micro-batch 0");
     p = by_phases();
-    nth(&p, 0, ACTION_FORWARD, PHASE_EXPERTS)->phase = PHASE_ATTENTION + PHASES;
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "is at phase 4, next is 2");
+    nth(&p, 0, ACTION_FORWARD, PHASE_EXPERTS)->first = 0;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phase 1 (dispatch) is on the wrong");
+    p = by_phases();
+    Action *experts = nth(&p, 0, ACTION_FORWARD, PHASE_EXPERTS);
+    *experts = *nth(&p, 0, ACTION_FORWARD, PHASES);
+    forget_waits(experts);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "begins with phase 4, next is 2");
     p = by_phases();
     nth(&p, 0, ACTION_FORWARD, PHASE_DISPATCH)->lane = LANE_COMPUTE;
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phase 1 is on the wrong lane");
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "is on the wrong lane");
     p = by_phases();
-    nth(&p, 0, ACTION_BACKWARD_WEIGHT, 0)->phase = PHASE_EXPERTS;
+    nth(&p, 0, ACTION_BACKWARD_WEIGHT, 0)->end = 6;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "before its input gradients");
     p = by_phases();
-    nth(&p, 0, ACTION_FORWARD, 0)->phase = 2 * PHASES;
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phase 8 of 8");
+    nth(&p, 0, ACTION_FORWARD, 7)->end = 9;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phases 7 to 9 of 8");
     p = by_phases();
-    *nth(&p, 0, ACTION_BACKWARD_WEIGHT, 3) = action_make(ACTION_ZERO_GRADS);
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "micro-batch 0 never goes backward");
-    p = by_phases();
-    p.rank[0].phases = 3;
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "3 phases, 4 a block");
+    *nth(&p, 0, ACTION_BACKWARD_WEIGHT, 15) = action_make(ACTION_ZERO_GRADS);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "micro-batch 3 never goes backward");
+}
+
+/* The first exchange of a block of a backward writes memory that the weight gradients of the block
+ * before it still read; the first attention of a forward, what the last combine read. */
+static void memory_between_phases_is_guarded(void **state)
+{
+    (void)state;
+    Pipeline p = by_phases();
+    forget_waits(nth(&p, 1, ACTION_BACKWARD_INPUT, PHASES)); /* the second block's combine */
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "does not wait for the phase of micro-batch 0 before it");
+    ScheduleShape s = { 1, 1, 4, 1, 1, 1, .blocks = 1 };
+    pipeline_forget();
+    p = pipeline_of("1f1b-overlap", &s);
+    forget_waits(nth(&p, 0, ACTION_FORWARD, PHASES)); /* the second micro-batch */
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "until micro-batch 0 has left the memory between phases");
 }
 
 /* Each finds all its inputs whenever it runs; only the order of collectives is open. */
@@ -176,24 +200,81 @@ static void collectives_without_an_order_are_found(void **state)
 {
     (void)state;
     static const char *const names[] = { "gpipe", "1f1b-overlap" };
-    ScheduleShape s = { 2, 1, 4, 1, 1, 1, .blocks = 2 };
+    ScheduleShape s = { 2, 1, 4, 1, 1, 1, .blocks = 2, .shards = { .reduce = true } };
     for (int i = 0; i < 2; i++) {
         pipeline_forget();
         Pipeline p = pipeline_of(names[i], &s);
-        Action *reduce = nth(&p, 1, ACTION_REDUCE_GRADS, 0);
-        reduce->lane = LANE_COMM;
+        Action *update = nth(&p, 1, ACTION_UPDATE, 0);
+        forget_waits(update);
         CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
-                    "reduce gradients does not wait for all before it");
-        Action *last = reduce - 1; /* of all passes, whatever send follows it */
-        if (action_is_transfer(last->kind)) last--;
-        if (last->signal < 0) last->signal = p.rank[1].events++;
-        reduce->wait[0] = last->signal;
-        CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
-                    "update does not wait for all before it");
-        reduce->signal = p.rank[1].events++;
-        nth(&p, 1, ACTION_UPDATE, 0)->wait[0] = reduce->signal;
-        CHECK_OK(schedule_check_all(&p, &scratch));
+                    "update does not wait for the collectives before it");
     }
+}
+
+/* A model of four layers, each a block, whose weights and gradients ranks share. */
+static Pipeline sharded(bool weights)
+{
+    static Chunk chunk;
+    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true } };
+    pipeline_forget();
+    CHECK_OK(chunk_of_blocks(4, &made, &chunk));
+    for (int i = 0; i < CHUNK_ROWS; i++) {
+        ChunkRow *row = &chunk.row[i];
+        ChunkPhase *at = NULL;
+        CHECK_OK(ARENA_NEW(&made, row->n, &at));
+        memcpy(at, row->at, (size_t)row->n * sizeof *at);
+        for (int k = 0; k < row->n; k++) {
+            if (!weights) at[k].lane = LANE_COMPUTE; /* no exchange orders the lanes */
+            if (at[k].lane == LANE_COMPUTE) at[k].place = at[k].own % CHUNK_PLACES;
+        }
+        row->at = at;
+    }
+    return pipeline_of("1f1b", &s);
+}
+
+static void lifetimes_of_gathered_weights_are_proven(void **state)
+{
+    (void)state;
+    Pipeline p = sharded(true);
+    nth(&p, 0, ACTION_GATHER_WEIGHTS, 1)->layer = 3;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "reads the weights of layer 1, which are not gathered");
+    p = sharded(true);
+    forget_waits(nth(&p, 0, ACTION_FORWARD, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "wait for the weights of layer 0");
+    p = sharded(true);
+    forget_waits(nth(&p, 0, ACTION_GATHER_WEIGHTS, 2));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "gather weights of layer 2 does not wait for the last use of place 0");
+    p = sharded(true);
+    nth(&p, 0, ACTION_FREE_WEIGHTS, 0)->layer = 1;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "place 0 has layer 0");
+}
+
+static void lifetimes_of_gradients_are_proven(void **state)
+{
+    (void)state;
+    Pipeline p = sharded(true);
+    forget_waits(nth(&p, 0, ACTION_REDUCE_GRADS, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "reduce gradients of layer 3 does not wait for the last use of place 1");
+    p = sharded(false);
+    forget_waits(nth(&p, 0, ACTION_ZERO_GRADS, 3)); /* after the step's and two places' first */
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "zero gradients of layer 1 does not wait for the last use of place 1");
+    p = sharded(true);
+    nth(&p, 0, ACTION_REDUCE_GRADS, 7)->kind = ACTION_FREE_WEIGHTS;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "free weights of layer 0");
+    p = sharded(true);
+    nth(&p, 0, ACTION_SUM_GRADS, 3)->layer = 1;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "sum gradients of layer 1");
+    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .blocks = 0, .shards = { .reduce = true } };
+    pipeline_forget();
+    p = pipeline_of("1f1b", &s);
+    Action *at = p.rank[0].at, reduce = *nth(&p, 0, ACTION_REDUCE_GRADS, 0);
+    reduce.wait[0] = -1;
+    at[0] = reduce;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "layer 0 which has none");
 }
 
 static const struct CMUnitTest tests[] = {
@@ -204,5 +285,8 @@ static const struct CMUnitTest tests[] = {
     TEST(a_deadlock_is_found),
     TEST(collectives_without_an_order_are_found),
     TEST(phases_out_of_turn_are_found),
+    TEST(memory_between_phases_is_guarded),
+    TEST(lifetimes_of_gathered_weights_are_proven),
+    TEST(lifetimes_of_gradients_are_proven),
 };
 PIPELINE_TESTS(tests)

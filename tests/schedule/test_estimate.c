@@ -57,7 +57,7 @@ static double cost_of(void *ctx, int rank, const Action *a)
     const double *of = a->kind == ACTION_FORWARD           ? t->forward
                        : a->kind == ACTION_BACKWARD_WEIGHT ? t->weight
                                                            : t->input;
-    if (a->phase >= 0) return of[a->phase % PHASES] / in->blocks;
+    if (in->schedule->phases) return of[part_of(a)] / in->blocks;
     return sum_of(of, a->kind == ACTION_BACKWARD ? 2 * PHASES : PHASES);
 }
 
@@ -87,7 +87,7 @@ static double arena_of(const EstimateInput *in, const Program *p, double *first)
         SlotBytes b = in->slot[p->rank * in->chunks + a->chunk];
         of[a->slot].slot = fmax(of[a->slot].slot, b.input + b.weight);
         bool takes = a->kind == ACTION_BACKWARD_INPUT, gives = a->kind == ACTION_BACKWARD_WEIGHT;
-        if (a->phase >= 0 || !(takes || gives)) continue;
+        if (p->phased || !(takes || gives)) continue;
         int k = 0;
         while (of[k].user != (takes ? 0 : a->slot + 1)) k++;
         of[k].user = takes ? a->slot + 1 : 0;
@@ -106,7 +106,7 @@ static void check_passes(const Program *p, const unsigned *of)
         const Action *a = &p->at[i];
         if (a->kind == ACTION_BACKWARD) want[a->chunk] |= CHUNK_WHOLE;
         if (a->kind == ACTION_BACKWARD_INPUT)
-            want[a->chunk] |= a->phase < 0 ? CHUNK_SPLIT : CHUNK_PHASED;
+            want[a->chunk] |= p->phased ? CHUNK_PHASED : CHUNK_SPLIT;
     }
     for (int c = 0; c < p->chunks; c++) CHECK_INT(of[c], want[c]);
 }
@@ -149,7 +149,7 @@ static EstimateInput input_of(int i, const ScheduleDesc *d)
                          .blocks = draw("blocks", i, 1, 5),
                          .time = times,
                          .slot = slots };
-    ScheduleShape one = { 4, in.chunks, 4, 1, 1, 1, 1 };
+    ScheduleShape one = { 4, in.chunks, 4, 1, 1, 1, .blocks = 1 };
     if (d->placement == PLACE_LOOP && schedule_legal(d, &one) != OK) in.chunks = 1;
     if (in.chunks > 1 && in.stages == 1) in.stages = 2;
     in.micros = draw("micros", i, 1, 1 + PASSES_MOST / (in.stages * in.chunks));

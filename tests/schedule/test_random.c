@@ -73,7 +73,7 @@ static double any_cost(void *ctx, int rank, const Action *a)
 {
     const int *salt = ctx;
     uint64_t at = (uint64_t)rank * 1024 + (uint64_t)a->kind * 64 + (uint64_t)(a->chunk + 1) * 16;
-    at += (uint64_t)(a->phase + 1);
+    at += (uint64_t)(a->first + 1);
     return rng_uniform((uint64_t)*salt, rng_stream("any"), at);
 }
 
@@ -124,37 +124,37 @@ static void wrong_shapes_are_errors_with_the_limit(void **state)
     CHECK_FAILS(schedule_find("1f1", &d), ERR_ARG, "did you mean 1f1b?");
     CHECK_FAILS(schedule_find("round robin", &d), ERR_ARG, "there is no \"round robin\"");
     CHECK_OK(schedule_find("interleaved", &d));
-    ScheduleShape s = { 4, 2, 6, 1, 1, 1, 0 };
+    ScheduleShape s = { 4, 2, 6, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "the next legal number is 8");
-    s = (ScheduleShape){ 0, 2, 8, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 0, 2, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "0 stages, legal are 1 to 4096");
-    s = (ScheduleShape){ 4, -1, 8, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 4, -1, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "-1 chunks");
-    s = (ScheduleShape){ 4, 2, 1 << 20, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 4, 2, 1 << 20, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "1048576 micro-batches");
-    s = (ScheduleShape){ 4, 2, 8, 1, NAN, 1, 0 };
+    s = (ScheduleShape){ 4, 2, 8, 1, NAN, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "duration nan");
-    s = (ScheduleShape){ 4, 1, 8, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 4, 1, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "1 chunks a rank, this one takes 2 or more");
     CHECK_OK(schedule_find("1f1b", &d));
-    s = (ScheduleShape){ 4, 3, 8, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 4, 3, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "3 chunks");
     CHECK_OK(schedule_find("1f1b-overlap", &d));
     s = (ScheduleShape){ 4, 1, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "0 blocks a chunk to take apart");
     CHECK_OK(schedule_find("zbv", &d));
-    s = (ScheduleShape){ 4, 3, 8, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 4, 3, 8, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "3 chunks a rank, this one takes 2");
     CHECK_OK(schedule_find("dualpipe", &d));
-    s = (ScheduleShape){ 5, 2, 20, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 5, 2, 20, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG,
                 "5 stages and 20 micro-batches");
     CHECK_OK(schedule_find("dualpipe-v", &d));
-    s = (ScheduleShape){ 5, 2, 9, 1, 1, 1, 0 };
+    s = (ScheduleShape){ 5, 2, 9, 1, 1, 1, .blocks = 0 };
     CHECK_FAILS(schedule_make(d, &s, &made, &scratch, &p), ERR_ARG, "at least 10");
 }
 

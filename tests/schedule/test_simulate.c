@@ -29,7 +29,7 @@ static const SimSpan *span_of(const Pipeline *p, const Simulation *sim, int rank
 static void two_stages_with_slow_links_are_as_drawn(void **state)
 {
     (void)state;
-    ScheduleShape s = { 2, 1, 2, 1, 1, 1, 0 };
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
     Pipeline p = pipeline_of("1f1b", &s);
     Simulation sim;
     CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links }, &made, &sim));
@@ -88,7 +88,7 @@ static void memory_follows_the_parts_of_a_slot(void **state)
 {
     (void)state;
     SimCost cost = { .duration = slow_links, .slot = three_parts };
-    ScheduleShape s = { 1, 1, 1, 1, 1, 1, 1 };
+    ScheduleShape s = { 1, 1, 1, 1, 1, 1, .blocks = 1 };
     Simulation sim;
     Pipeline p = pipeline_of("1f1b", &s);
     CHECK_OK(simulate_run(&p, &cost, &made, &sim));
@@ -110,7 +110,7 @@ static void entries_are_memory_from_the_start(void **state)
 {
     (void)state;
     SimCost cost = { .duration = slow_links, .slot = three_parts, .entry_bytes = 10 };
-    ScheduleShape s = { 2, 1, 2, 1, 1, 1, 0 };
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
     Pipeline p = pipeline_of("1f1b", &s);
     Simulation sim;
     CHECK_OK(simulate_run(&p, &cost, &made, &sim));
@@ -131,7 +131,7 @@ static void the_slowest_rank_sets_the_pace(void **state)
 {
     (void)state;
     int slow = 2;
-    ScheduleShape s = { 4, 1, 200, 1, 1, 1, 0 };
+    ScheduleShape s = { 4, 1, 200, 1, 1, 1, .blocks = 0 };
     Pipeline p = pipeline_of("1f1b", &s);
     Simulation sim;
     CHECK_OK(simulate_run(&p, &(SimCost){ .ctx = &slow, .duration = slow_rank }, &made, &sim));

@@ -1,4 +1,5 @@
 /* What may still be taken of a host's memory: figures of the kernel's, from files made here. */
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/host_memory.h"
 #include "harness/test.h"
@@ -166,6 +167,39 @@ static int remove_root(void **state)
     return file_remove_tree(root) == OK ? 0 : -1;
 }
 
+/* ---- what this process has taken ---- */
+
+static const size_t BLOCK = (size_t)32 << 20;
+
+static void written_memory_shows_in_both_figures(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    void *at = NULL;
+    size_t now = process_now_bytes();
+    CHECK(now > 0);
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, BLOCK));
+    CHECK_OK(arena_alloc(&a, BLOCK, &at));
+    memset(at, 1, BLOCK);
+    CHECK(process_now_bytes() >= now + BLOCK * 9 / 10);
+    CHECK(process_peak_bytes() >= now + BLOCK * 9 / 10);
+    arena_free(&a);
+}
+
+static void the_peak_stays_when_memory_goes_back(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    void *at = NULL;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, BLOCK));
+    CHECK_OK(arena_alloc(&a, BLOCK, &at));
+    memset(at, 1, BLOCK);
+    size_t during = process_now_bytes();
+    arena_free(&a);
+    CHECK(process_now_bytes() <= during - BLOCK * 9 / 10);
+    CHECK(process_peak_bytes() >= during * 9 / 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +209,8 @@ int main(void)
         TEST(the_least_of_a_group_and_those_above_counts),
         TEST(a_group_may_swap_as_far_as_its_own_limit_and_the_hosts),
         TEST(version_1_has_other_names_for_the_same),
+        TEST(written_memory_shows_in_both_figures),
+        TEST(the_peak_stays_when_memory_goes_back),
     };
     return cmocka_run_group_tests(tests, make_root, remove_root);
 }

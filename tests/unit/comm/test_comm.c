@@ -48,6 +48,69 @@ static void groups_of_a_split_do_not_hear_each_other(void **state)
     run_all_sizes(case_split);
 }
 
+static void a_store_into_a_window_is_in_the_peers_memory(void **state)
+{
+    (void)state;
+    run_all_sizes(case_window);
+}
+
+/* Even and odd ranks, each side in falling order. */
+static Status window_of_a_side(Comm *c, Arena *a)
+{
+    Comm *side = NULL;
+    TRY(comm_split(c, c->rank % 2, -c->rank, "side", a, &side));
+    TRY(case_window(c, a));
+    TRY(case_window(side, a));
+    comm_free(side);
+    return OK;
+}
+
+static void each_group_has_windows_of_its_own(void **state)
+{
+    (void)state;
+    run_all_sizes(window_of_a_side);
+}
+
+/* Rank 2 of 3 gives less: all hear of it, and nobody has a window. */
+static Status windows_differ(void *state, Comm *c)
+{
+    int32_t mine[4] = { 0 };
+    Arena a = { 0 };
+    CommWindow w = { 0 };
+    int *heard = state;
+    TRY(arena_init(&a, "window", MEM_HOST, 4096));
+    Status s = comm_window(c, mine, c->rank == 2 ? 8 : sizeof mine, &a, &w);
+    heard[c->rank] = s == ERR_SHAPE && w.peer == NULL &&
+                     strstr(status_message(), "rank 2 gives 8 bytes, rank 0 16") != NULL;
+    s = comm_barrier(c); /* it was an answer, not the end */
+    arena_free(&a);
+    return s;
+}
+
+static void windows_that_differ_are_an_error_on_all_ranks(void **state)
+{
+    (void)state;
+    int failed, heard[3] = { 0 };
+    CHECK_OK(comm_threads(3, 30, windows_differ, heard, &failed));
+    for (int r = 0; r < 3; r++) CHECK_INT(heard[r], 1);
+}
+
+static void what_only_gpus_need_is_nothing_on_the_host(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    Comm *c = NULL;
+    CHECK_OK(arena_init(&a, "self", MEM_HOST, 4 << 20));
+    CHECK_OK(comm_self(&a, &c));
+    comm_set_stream(c, NULL);
+    CHECK_OK(comm_connect(c));
+    CHECK_OK(comm_batch_begin(c));
+    CHECK_OK(comm_batch_end(c));
+    CHECK_OK(comm_watch(c, 1e9));
+    comm_free(c);
+    arena_free(&a);
+}
+
 static void a_group_of_one_needs_no_threads(void **state)
 {
     (void)state;
@@ -59,6 +122,7 @@ static void a_group_of_one_needs_no_threads(void **state)
     CHECK_OK(case_collectives(c, &a));
     CHECK_OK(case_transfers(c, &a));
     CHECK_OK(case_split(c, &a));
+    CHECK_OK(case_window(c, &a));
     comm_free(c);
     comm_free(NULL);
     arena_free(&a);
@@ -72,6 +136,7 @@ static void what_does_not_fit_is_an_error(void **state)
     Tensor four = { NULL, DTYPE_F32, 1, { 4 } }, five = { NULL, DTYPE_F32, 1, { 5 } };
     Tensor bytes = { NULL, DTYPE_U8, 1, { 4 } };
     CommRequest r;
+    CommWindow w;
     CHECK_OK(arena_init(&a, "self", MEM_HOST, 1 << 20));
     CHECK_OK(comm_self(&a, &c));
     CHECK_FAILS(comm_all_gather(c, &four, &five), ERR_SHAPE, "(5) f32 is not 1 times (4) f32");
@@ -81,6 +146,8 @@ static void what_does_not_fit_is_an_error(void **state)
     CHECK_FAILS(comm_broadcast(c, &four, 1), ERR_ARG, "no rank 1 among its 1");
     CHECK_FAILS(comm_send(c, &four, 0, COMM_TAGS, &r), ERR_ARG, "tag 256");
     CHECK_FAILS(comm_recv(c, &four, -1, 0, &r), ERR_ARG, "no rank -1");
+    CHECK_FAILS(comm_window(c, NULL, 16, &a, &w), ERR_ARG, "rank 0 gives 16 bytes at NULL");
+    CHECK_FAILS(comm_window(c, &r, 0, &a, &w), ERR_ARG, "window of group world: rank 0 gives 0");
     arena_free(&a);
 }
 
@@ -325,6 +392,10 @@ int main(void)
         TEST(collectives_are_plain_loops_in_the_order_of_ranks),
         TEST(transfers_arrive_whole_and_in_order),
         TEST(groups_of_a_split_do_not_hear_each_other),
+        TEST(a_store_into_a_window_is_in_the_peers_memory),
+        TEST(each_group_has_windows_of_its_own),
+        TEST(windows_that_differ_are_an_error_on_all_ranks),
+        TEST(what_only_gpus_need_is_nothing_on_the_host),
         TEST(a_group_of_one_needs_no_threads),
         TEST(what_does_not_fit_is_an_error),
         TEST(nan_of_any_rank_is_the_largest),

@@ -106,7 +106,6 @@ static Status add_ranks(void *state, Comm *world)
         }
     }
     if (mesh_axis(&m, AXIS_EP) != m.group[GROUP_EP]) return FAIL(ERR_NUMERIC, "axis ep");
-    if (mesh_axis(&m, AXIS_TP) != NULL) return FAIL(ERR_NUMERIC, "axis tp");
     mesh_free(&m);
     arena_free(&a);
     return OK;

@@ -177,6 +177,31 @@ static void a_rank_has_its_place_and_its_room(void **state)
     }
 }
 
+static void every_kind_of_exchange_has_its_word(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
+        Arena a;
+        ModelSpec s;
+        char setting[64];
+        (void)snprintf(setting, sizeof setting, "moe.exchange=%s", exchange_kinds[kind]->name);
+        build(&a, SETTINGS(setting), &s);
+        CHECK_INT(s.exchange, kind);
+        arena_free(&a);
+    }
+}
+
+static void another_word_of_an_exchange_is_told_all_kinds(void **state)
+{
+    (void)state;
+    Arena a;
+    Config c;
+    CHECK_OK(arena_init(&a, "spec", MEM_HOST, (size_t)1 << 20));
+    CHECK_OK(config_default(&c, &a));
+    CHECK_FAILS(config_override(&c, &a, "moe.exchange=ring"), ERR_ARG, "one of alltoall|allgather");
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +210,8 @@ int main(void)
         TEST(the_layers_that_are_listed_are_recomputed),
         TEST(each_piece_has_its_own_word),
         TEST(a_rank_has_its_place_and_its_room),
+        TEST(every_kind_of_exchange_has_its_word),
+        TEST(another_word_of_an_exchange_is_told_all_kinds),
     };
     return TEST_RUN(tests);
 }

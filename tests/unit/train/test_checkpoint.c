@@ -174,29 +174,26 @@ static void header_tells_step_position_and_configuration(void **state)
 
 /* ---- the format, as docs/formats.md has it ---- */
 
-static Status check_entry(void *state, const ManifestEntry *entry)
-{
-    int *count = state;
-    CHECK_INT(entry->offset % 64, 0);
-    CHECK_INT(entry->first, 0);
-    CHECK_TEXT(entry->file, "rank-00000.bin");
-    (*count)++;
-    return OK;
-}
-
 static void entries_are_aligned_and_there_for_every_parameter_and_moment(void **state)
 {
     (void)state;
     RunPlace p;
     CheckpointInfo info;
-    int entries = 0, wanted = 0;
+    ManifestEntry *entry = NULL;
+    int64_t n = 0, wanted = 0;
     place_open(&p, TINY("moe.bias_rate=0.01"));
     train_and_save(&p, 0, 1);
-    CHECK_OK(manifest_read(in_step(&p, 1, ""), &p.scratch, &info, check_entry, &entries));
+    CHECK_OK(manifest_read(in_step(&p, 1, ""), &p.scratch, &info, &entry, &n));
+    for (int64_t i = 0; i < n; i++) {
+        CHECK_INT(entry[i].offset % 64, 0);
+        CHECK_INT(entry[i].piece.first, 0);
+        CHECK_INT(entry[i].piece.rows, 1);
+        CHECK_TEXT(entry[i].file, "rank-00000.bin");
+    }
     for (int i = 0; i < p.t.engine.params.n; i++) {
         wanted += p.t.engine.params.at[i].first[BUF_STATE] >= 0 ? 1 : 3;
     }
-    CHECK_INT(entries, wanted);
+    CHECK_INT(n, wanted);
     place_close(&p);
 }
 
@@ -392,6 +389,58 @@ static void a_checkpoint_that_is_not_finite_is_named_and_passed_over(void **stat
     }
 }
 
+/* A checkpoint whose entries' pieces are others, with right sums of the manifest. */
+static void change_pieces(const char *folder, int64_t which, Piece to)
+{
+    Arena a = { 0 }, text = { 0 };
+    Text lines = { 0 };
+    CheckpointInfo info;
+    ManifestEntry *entry = NULL;
+    int64_t n = 0;
+    CHECK_OK(arena_init(&a, "forge", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(arena_init(&text, "lines", MEM_HOST, (size_t)1 << 30));
+    CHECK_OK(text_init(&lines, &text));
+    CHECK_OK(manifest_read(folder, &a, &info, &entry, &n));
+    entry[which].piece = to;
+    for (int64_t i = 0; i < n; i++) CHECK_OK(manifest_line(&lines, &entry[i]));
+    forge_manifest(folder, &info, &lines, &a);
+    arena_free(&text);
+    arena_free(&a);
+}
+
+/* The first entry is the embedding's, (61, 32). */
+static void pieces_that_are_not_the_tensor_are_named_and_passed_over(void **state)
+{
+    (void)state;
+    static const struct {
+        Piece piece;
+        const char *says;
+    } bad[] = {
+        { { 0, 32, 32, 62 },
+          "elements 0+32 of model.embed_tokens.weight, 62 times, each 32 "
+          "further; it has 1952" },
+        { { 1, 1952, 1952, 1 }, "elements 1+1952 of model.embed_tokens.weight" },
+        { { 0, 16, 8, 4 }, "elements 0+16 of model.embed_tokens.weight" },
+        { { 0, 16, 32, 61 },
+          "manifest.jsonl: elements 16 to 31 of model.embed_tokens.weight "
+          "(main) are in no entry" },
+        { { 0, 1951, 1951, 1 }, "elements 1951 to 1951 of model.embed_tokens.weight (main)" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        RunPlace p;
+        CheckpointInfo info;
+        place_open(&p, TINY("moe.shared=1"));
+        train_and_save(&p, 0, 1);
+        train_and_save(&p, 1, 1);
+        change_pieces(in_step(&p, 2, ""), 0, bad[i].piece);
+        CHECK_FAILS(checkpoint_load(&p.t.engine, in_step(&p, 2, ""), &p.scratch, &info), ERR_FORMAT,
+                    bad[i].says);
+        CHECK_OK(checkpoint_load_newest(&p.t.engine, p.folder, NULL, &p.scratch, &info));
+        CHECK_INT(info.step, 1);
+        place_close(&p);
+    }
+}
+
 /* The step after: its ops are not to blame. */
 static void a_step_that_fails_blames_the_update_that_spoiled_its_weights(void **state)
 {
@@ -512,6 +561,7 @@ int main(void)
         TEST(what_is_not_finite_is_never_saved),
         TEST(what_is_finite_is_saved_whatever_it_is),
         TEST(a_checkpoint_that_is_not_finite_is_named_and_passed_over),
+        TEST(pieces_that_are_not_the_tensor_are_named_and_passed_over),
         TEST(a_step_that_fails_blames_the_update_that_spoiled_its_weights),
         TEST(the_first_parameter_that_differs_is_named),
         TEST(the_newest_are_kept_also_by_the_next_process),

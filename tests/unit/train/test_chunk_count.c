@@ -80,7 +80,7 @@ static unsigned passes_over(const Program *p, int chunk)
         const Action *a = &p->at[i];
         if (a->chunk != chunk) continue;
         if (a->kind == ACTION_BACKWARD) set_of |= CHUNK_WHOLE;
-        if (a->kind == ACTION_BACKWARD_INPUT) set_of |= a->phase < 0 ? CHUNK_SPLIT : CHUNK_PHASED;
+        if (a->kind == ACTION_BACKWARD_INPUT) set_of |= p->phased ? CHUNK_PHASED : CHUNK_SPLIT;
     }
     return set_of;
 }
@@ -135,7 +135,7 @@ static bool programs(const Case *c, const ScheduleDesc *d, Arena *scratch, Pipel
     const Config *o = &c->config;
     int stages = (int)(o->mesh_pp * (d->placement == PLACE_BOTH ? 1 : o->mesh_vpp));
     ScheduleShape s = {
-        (int)o->mesh_pp, (int)o->mesh_vpp, (int)(o->train_batch / o->train_micro_batch), 1, 1, 1, 0
+        (int)o->mesh_pp, (int)o->mesh_vpp, (int)(o->train_batch / o->train_micro_batch), 1, 1, 1, .blocks = 0
     };
     if (stages > o->model_layers) return false;
     s.blocks = (int)(o->model_layers + stages - 1) / stages;

@@ -74,8 +74,8 @@ static void take(const ParamPiece *piece, const Tensor *buffer, char *taken)
 {
     size_t size = dtype_bytes(buffer->dtype);
     int64_t at = ((char *)piece->at.data - (char *)buffer->data) / (int64_t)size;
-    CHECK(at >= 0 && at + piece->n <= tensor_elems(buffer));
-    for (int64_t i = 0; i < piece->n; i++) CHECK_INT(taken[at + i]++, 0);
+    CHECK(at >= 0 && at + piece->in.n <= tensor_elems(buffer));
+    for (int64_t i = 0; i < piece->in.n; i++) CHECK_INT(taken[at + i]++, 0);
 }
 
 /* Counts the holders of each element of the whole model, where `whole` has it. */
@@ -85,9 +85,9 @@ static void count_pieces(const Holder *h, const ParamTable *whole, ParamBuffer b
     for (int i = 0; i < h->table.n; i++) {
         const Param *p = &h->table.at[i], *q = find(whole, p->name);
         ParamPiece piece = param_piece(&h->table, p, &h->memory, b);
-        CHECK(piece.first >= 0 && piece.first + piece.n <= param_elems(q));
-        if (piece.n > 0) take(&piece, &h->memory.buffer[b], taken);
-        for (int64_t k = 0; k < piece.n; k++) holders[q->first[b] + piece.first + k]++;
+        CHECK(piece.in.first >= 0 && piece.in.first + piece.in.n <= param_elems(q));
+        if (piece.in.n > 0) take(&piece, &h->memory.buffer[b], taken);
+        for (int64_t k = 0; k < piece.in.n; k++) holders[q->first[b] + piece.in.first + k]++;
     }
     free(taken);
 }
@@ -171,8 +171,8 @@ static void number(const Engine *e, ParamBuffer b)
     for (int i = 0; i < e->params.n; i++) {
         const Param *p = &e->params.at[i];
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-        for (int64_t k = 0; k < piece.n && b != BUF_STATE; k++) {
-            int64_t id = p->first[b] + piece.first + k + 1;
+        for (int64_t k = 0; k < piece.in.n && b != BUF_STATE; k++) {
+            int64_t id = p->first[b] + piece.in.first + k + 1;
             if (t->dtype == DTYPE_F32)
                 ((float *)piece.at.data)[k] = (float)id;
             else

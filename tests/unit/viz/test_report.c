@@ -1,149 +1,4 @@
-#include "harness/test.h"
-
-#include "base/file.h"
-#include "base/text.h"
-#include "trace/trace.h"
-#include "unit/viz/xml_check.h"
-#include "viz/report.h"
-
-#include <stdlib.h>
-
-/* Each test has a run folder and an arena of its own. */
-typedef struct Run {
-    char dir[64];
-    Arena arena;
-    FILE *metrics;
-    char *page; /* after run_report */
-    size_t page_bytes;
-} Run;
-
-static FILE *create(const Run *r, const char *name)
-{
-    char path[FILE_PATH_MAX];
-    CHECK_OK(file_join(path, r->dir, name));
-    FILE *f = fopen(path, "w");
-    CHECK(f != NULL);
-    return f;
-}
-
-static void run_open(Run *r)
-{
-    *r = (Run){ .dir = "/tmp/switchyard_test_XXXXXX" };
-    CHECK(mkdtemp(r->dir) != NULL);
-    CHECK_OK(arena_init(&r->arena, "test", MEM_HOST, (size_t)256 << 20));
-    r->metrics = create(r, "metrics.jsonl");
-}
-
-static void run_done(Run *r)
-{
-    if (r->metrics != NULL) CHECK_INT(fclose(r->metrics), 0);
-    r->metrics = NULL;
-}
-
-static void run_close(Run *r)
-{
-    run_done(r);
-    CHECK_OK(file_remove_tree(r->dir));
-    arena_free(&r->arena);
-}
-
-static void put_file(const Run *r, const char *name, const char *text)
-{
-    FILE *f = create(r, name);
-    CHECK(fputs(text, f) >= 0);
-    CHECK_INT(fclose(f), 0);
-}
-
-static void put(Run *r, const char *line)
-{
-    CHECK(fputs(line, r->metrics) >= 0);
-    CHECK(fputc('\n', r->metrics) != EOF);
-}
-
-static void check_xml(const Run *r)
-{
-    const char *place = NULL, *error = xml_error(r->page, &place);
-    if (error != NULL) fail_msg("%s, before: %.60s", error, place);
-}
-
-/* Write the report; it must be well-formed, and nothing of C's NaN may show. */
-static void run_report(Run *r)
-{
-    char path[FILE_PATH_MAX];
-    run_done(r);
-    CHECK_OK(report_write(r->dir, &r->arena, &(RunSummary){ 0 }));
-    CHECK_OK(file_join(path, r->dir, "report.html"));
-    CHECK_OK(file_read_all(path, &r->arena, &r->page, &r->page_bytes));
-    check_xml(r);
-    CHECK(strstr(r->page, ">nan") == NULL);
-    CHECK(strstr(r->page, "-nan") == NULL);
-    CHECK(strstr(r->page, "\"inf") == NULL);
-}
-
-static RunSummary run_summary(Run *r)
-{
-    RunSummary s;
-    memset(&s, 0xFF, sizeof s);
-    run_done(r);
-    CHECK_OK(report_write(r->dir, &r->arena, &s));
-    return s;
-}
-
-static void has(const Run *r, const char *part)
-{
-    if (strstr(r->page, part) == NULL) fail_msg("\"%s\" is not in the report", part);
-}
-
-static void has_not(const Run *r, const char *part)
-{
-    if (strstr(r->page, part) != NULL) fail_msg("\"%s\" is in the report", part);
-}
-
-/* ---- lines ---- */
-
-/* more: further keys. */
-static void put_start_with(Run *r, const char *model, const char *more)
-{
-    CHECK(fprintf(r->metrics,
-                  "{\"kind\":\"start\",\"model\":\"%s\",\"params_total\":18742272,"
-                  "\"params_active\":9300000,\"domains\":[\"postgres\",\"bible\"],\"experts\":4,"
-                  "\"moe_layers\":[1,5],\"arenas_planned\":{\"run\":4194304,\"slot\":1048576},"
-                  "\"roof_flops\":4e11%s}\n",
-                  model, more) > 0);
-}
-
-static void put_start(Run *r, const char *model) { put_start_with(r, model, ""); }
-
-/* Layer 1 is (a, b, 100, 100), layer 5 uniform. */
-static void put_step(Run *r, int step, double loss, int a, int b)
-{
-    CHECK(fprintf(
-              r->metrics,
-              "{\"kind\":\"step\",\"step\":%d,\"loss\":%.6g,\"aux_loss\":0.001,\"lr\":0.0005,"
-              "\"grad_norm\":1.25,\"tokens\":4096,\"step_s\":0.5,\"tokens_per_s\":8192,"
-              "\"mfu\":0.4,\"roof_share\":0.625,\"memory_bytes\":{\"run\":4194304,\"slot\":524288},"
-              "\"expert_load\":[[%d,%d,100,100],[7,7,7,7]]}\n",
-              step, loss, a, b) > 0);
-}
-
-static void put_eval(Run *r, int step, double bits)
-{
-    CHECK(fprintf(r->metrics,
-                  "{\"kind\":\"eval\",\"step\":%d,\"loss\":%.6g,\"bits_per_byte\":%.6g,"
-                  "\"domains\":{\"postgres\":{\"loss\":1.5,\"bits_per_byte\":%.6g},"
-                  "\"bible\":{\"loss\":2.5,\"bits_per_byte\":3.75}},"
-                  "\"expert_load_by_domain\":{\"postgres\":[[30,10,0,40],[1,1,1,1]],"
-                  "\"bible\":[[10,30,20,20],[2,2,2,2]]}}\n",
-                  step, bits * 2, bits, bits - 0.125) > 0);
-}
-
-static void put_run(Run *r, int steps)
-{
-    put_start(r, "quickstart");
-    put_eval(r, 0, 3.25);
-    for (int i = 1; i <= steps; i++) put_step(r, i, 8.0 / i, 50, 150);
-    put_eval(r, steps, 1.5);
-}
+#include "unit/viz/report_run.h"
 
 /* ---- numbers ---- */
 
@@ -259,6 +114,50 @@ static void heat_maps_are_by_domain_from_training_steps_if_these_have_them(void 
     run_report(&r);
     has_not(&r, "those of the last evaluation");
     has(&r, "layer 1, expert 3: 2.93 × 1/4 = 73.17 %"); /* 30 of 41 */
+    run_close(&r);
+}
+
+static void a_layer_without_load_has_no_cells(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    put(&r, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[[0,0,0],[0,2,1]]}");
+    run_report(&r);
+    has_not(&r, "layer 0, expert");
+    has(&r, "layer 1, expert 0: 0.00 × 1/3 = 0.00 %");
+    has(&r, "layer 1, expert 1: 2.00 × 1/3 = 66.67 %");
+    has_not(&r, "neighbouring experts");
+    run_close(&r);
+}
+
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) n++;
+    return n;
+}
+
+/* Ten layers of 2000 experts, all alike but for two of one cell: one takes four times a mean share,
+ * the other, farther from it, none. */
+static void a_wide_heat_map_shows_the_expert_farthest_from_uniform(void **state)
+{
+    (void)state;
+    Run r;
+    run_open(&r);
+    CHECK(fprintf(r.metrics, "{\"kind\":\"step\",\"step\":1,\"loss\":1,\"expert_load\":[") > 0);
+    for (int l = 0; l < 10; l++) {
+        for (int e = 0; e < 2000; e++) {
+            int load = l != 3 || e < 776 || e > 777 ? 100 : e == 776 ? 400 : 0;
+            CHECK(fprintf(r.metrics, "%s%d", e > 0 ? "," : l > 0 ? "],[" : "[", load) > 0);
+        }
+    }
+    put(&r, "]]}");
+    run_report(&r);
+    has(&r, "One cell stands for 4 neighbouring experts");
+    has(&r, "layer 3, expert 777: 0.00 ×");
+    has_not(&r, "layer 3, expert 776:");
+    CHECK_INT(count(r.page, "<title>layer "), 10 * 2000 / 4 + 2 * 10); /* and the curves */
     run_close(&r);
 }
 
@@ -669,95 +568,6 @@ static void the_page_needs_nothing_from_elsewhere(void **state)
     run_close(&r);
 }
 
-static void write_trace(Run *r)
-{
-    char path[FILE_PATH_MAX];
-    Trace t = { 0 };
-    CHECK_OK(trace_init(&t, &r->arena, 100));
-    for (int step = 1; step <= 2; step++) {
-        double at = 50.0 + step;
-        trace_event(&t, (TraceEvent){ .name = "gemm",
-                                      .start_s = at + 0.001,
-                                      .duration_s = 0.004,
-                                      .flops = 2e9,
-                                      .bytes = 4e7,
-                                      .step = step,
-                                      .layer = 3,
-                                      .depth = 2 });
-        trace_event(&t, (TraceEvent){ .name = "ex<perts",
-                                      .start_s = at,
-                                      .duration_s = 0.008,
-                                      .step = step,
-                                      .layer = 3,
-                                      .depth = 1 });
-        trace_event(
-            &t,
-            (TraceEvent){
-                .name = "FORWARD", .start_s = at, .duration_s = 0.010, .step = step, .layer = -1 });
-    }
-    CHECK_OK(file_join(path, r->dir, "trace.json"));
-    CHECK_OK(trace_write(&t, path, &r->arena));
-}
-
-static void a_trace_is_a_timeline_and_tables_of_time(void **state)
-{
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 2);
-    write_trace(&r);
-    run_report(&r);
-    has(&r, "id=\"timeline\"");
-    has(&r, "Step 2. All 6 events");
-    has(&r, "gemm, layer 3: 4 ms, 500 GFLOP/s, at least 10.0 GB/s");
-    has(&r, "gemm</td><td>1</td><td>4.000</td><td>40.0 %</td>");
-    has(&r, "<td>500.0</td><td>10.0</td>");
-    has(&r, "ex&lt;perts</td><td>1</td><td>8.000</td><td>80.0 %</td>");
-    has(&r, "outside of these</td><td></td><td>6.000</td><td>60.0 %</td>");
-    has(&r, "mean of 2 traced steps");
-    run_close(&r);
-}
-
-static void a_trace_with_more_slices_than_a_page_holds_says_so(void **state)
-{
-    (void)state;
-    Run r;
-    char path[FILE_PATH_MAX];
-    Trace t = { 0 };
-    run_open(&r);
-    put_run(&r, 2);
-    CHECK_OK(trace_init(&t, &r.arena, 4000));
-    for (int i = 0; i < 4000; i++) {
-        trace_event(&t, (TraceEvent){ .name = "op",
-                                      .start_s = i,
-                                      .duration_s = i < 500 ? 0.25 : 0.5,
-                                      .step = 1,
-                                      .layer = -1,
-                                      .depth = 2 });
-    }
-    CHECK_OK(file_join(path, r.dir, "trace.json"));
-    CHECK_OK(trace_write(&t, path, &r.arena));
-    run_report(&r);
-    has(&r, "The 1500 shortest events are not drawn");
-    CHECK(r.page_bytes < 1000 * 1000);
-    run_close(&r);
-}
-
-static void a_broken_trace_is_a_sentence_in_the_report(void **state)
-{
-    (void)state;
-    Run r;
-    run_open(&r);
-    put_run(&r, 2);
-    put_file(&r, "trace.json", "{\"traceEvents\":[{\"ph\":");
-    run_report(&r);
-    has(&r, "trace.json is not a trace");
-    put_file(&r, "trace.json", "{}");
-    run_report(&r);
-    has(&r, "trace.json holds no events");
-    run_close(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -767,6 +577,8 @@ int main(void)
         TEST(the_report_shows_the_runs_numbers),
         TEST(heat_maps_are_by_domain_from_the_last_evaluation_if_no_step_has_them),
         TEST(heat_maps_are_by_domain_from_training_steps_if_these_have_them),
+        TEST(a_layer_without_load_has_no_cells),
+        TEST(a_wide_heat_map_shows_the_expert_farthest_from_uniform),
         TEST(the_last_line_for_a_step_wins),
         TEST(a_half_written_last_line_is_left_out),
         TEST(a_whole_last_line_without_line_end_counts),
@@ -789,9 +601,6 @@ int main(void)
         TEST(names_and_files_are_escaped),
         TEST(files_that_are_not_there_have_no_section),
         TEST(the_page_needs_nothing_from_elsewhere),
-        TEST(a_trace_is_a_timeline_and_tables_of_time),
-        TEST(a_trace_with_more_slices_than_a_page_holds_says_so),
-        TEST(a_broken_trace_is_a_sentence_in_the_report),
     };
     return TEST_RUN(tests);
 }

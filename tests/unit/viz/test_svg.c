@@ -363,78 +363,6 @@ static void a_legend_names_each_series_that_wants_it(void **state)
     page_close(&p);
 }
 
-/* ---- heat map ---- */
-
-static void a_heat_cell_tells_its_number(void **state)
-{
-    (void)state;
-    Page p;
-    page_open(&p);
-    const double value[] = { 0.5, 1.5, (double)NAN, 0, 2, 1 };
-    const int64_t name[] = { 3, 7 };
-    const SvgHeat h = { .title = NASTY,
-                        .row_word = "layer",
-                        .column_word = NASTY,
-                        .row_name = name,
-                        .value = value,
-                        .rows = 2,
-                        .columns = 3,
-                        .share = 1 };
-    CHECK_OK(svg_heat(&p.text, &h));
-    check_xml(p.text.data);
-    check_has(p.text.data, "layer 3, a&lt;b");
-    check_has(p.text.data, " 0: 0.50 × 1/3 = 16.67 %</title>");
-    check_has(p.text.data, " 1: 2.00 × 1/3 = 66.67 %</title>");
-    check_has(p.text.data, " 0: 0.00 × 1/3 = 0.00 %</title>");
-    CHECK_INT(count(p.text.data, "<title>layer 3"), 2); /* NaN: no cell */
-    CHECK_INT(count(p.text.data, "<title>layer 7"), 3);
-    page_close(&p);
-}
-
-static void a_wide_heat_map_shows_the_column_farthest_from_one(void **state)
-{
-    (void)state;
-    enum { ROWS = 10, COLUMNS = 2000 };
-    Page p;
-    Arena table;
-    void *at = NULL;
-    int64_t name[ROWS];
-    CHECK_OK(arena_init(&table, "table", MEM_HOST, (size_t)1 << 20));
-    CHECK_OK(arena_alloc(&table, ROWS * COLUMNS * sizeof(double), &at));
-    double *value = at;
-    for (int i = 0; i < ROWS * COLUMNS; i++) value[i] = 1.1;
-    for (int i = 0; i < ROWS; i++) name[i] = i;
-    value[3 * COLUMNS + 777] = 0.25; /* as far from 1 as 4: farther than 3.9 */
-    value[3 * COLUMNS + 776] = 3.9;
-    page_open(&p);
-    const SvgHeat h = { .title = "t",
-                        .row_word = "layer",
-                        .column_word = "expert",
-                        .row_name = name,
-                        .value = value,
-                        .rows = ROWS,
-                        .columns = COLUMNS,
-                        .share = 1 };
-    CHECK_INT(svg_heat_group(&h), 4);
-    CHECK_OK(svg_heat(&p.text, &h));
-    check_xml(p.text.data);
-    check_has(p.text.data, "layer 3, expert 777: 0.25 ×");
-    CHECK(strstr(p.text.data, "3.90") == NULL);
-    CHECK_INT(count(p.text.data, "<rect"), ROWS * COLUMNS / 4);
-    page_close(&p);
-    arena_free(&table);
-}
-
-static void a_heat_key_is_well_formed(void **state)
-{
-    (void)state;
-    Page p;
-    page_open(&p);
-    CHECK_OK(svg_heat_key(&p.text));
-    check_xml(p.text.data);
-    page_close(&p);
-}
-
 /* ---- bars ---- */
 
 static double attribute(const char *at, const char *name)
@@ -473,63 +401,6 @@ static void bars_are_as_long_as_their_values(void **state)
     page_close(&p);
 }
 
-/* ---- timeline ---- */
-
-static void a_timeline_places_slices_by_lane_row_and_time(void **state)
-{
-    (void)state;
-    Page p;
-    page_open(&p);
-    static const char *const LANE[] = { "compute", NASTY }, *const ROW[] = { "action", NASTY };
-    const SvgSlice slice[] = {
-        { .name = "FORWARD", .hover = "first", .start_s = 0, .duration_s = 0.5 },
-        { .name = NASTY, .hover = NASTY, .start_s = 0.5, .duration_s = 0.5, .color = -1 },
-        { .name = "too long for its slice",
-          .hover = "h",
-          .start_s = 0.25,
-          .duration_s = 0.01,
-          .lane = 1,
-          .row = 1,
-          .color = 9 },
-    };
-    const SvgTimeline t = { .title = NASTY,
-                            .lane = LANE,
-                            .row = ROW,
-                            .slice = slice,
-                            .lanes = 2,
-                            .rows = 2,
-                            .slices = 3,
-                            .duration_s = 1,
-                            .width = 1000 };
-    CHECK_OK(svg_timeline(&p.text, &t));
-    check_xml(p.text.data);
-    const char *first = strstr(p.text.data, "<rect class=\"f0\"");
-    const char *second = strstr(p.text.data, "<rect class=\"fx\"");
-    const char *third = strstr(p.text.data, "<rect class=\"f1\"");
-    CHECK(first != NULL && second != NULL && third != NULL);
-    double left = attribute(first, " x=\""), middle = attribute(second, " x=\"");
-    CHECK_NEAR(middle - left, (1000 - left) / 2, 0.1);
-    CHECK_NEAR(attribute(first, "width=\""), middle - left, 1);
-    CHECK(attribute(third, " y=\"") > attribute(first, " y=\"") + 40);
-    check_has(p.text.data, ">FORWARD</text>");
-    CHECK(strstr(p.text.data, "too long") == NULL);
-    page_close(&p);
-}
-
-static void a_timeline_without_slices_is_well_formed(void **state)
-{
-    (void)state;
-    Page p;
-    page_open(&p);
-    static const char *const NAME[] = { "compute" };
-    const SvgTimeline t = {
-        .title = "t", .lane = NAME, .row = NAME, .lanes = 1, .rows = 1, .width = 800
-    };
-    CHECK_OK(svg_timeline(&p.text, &t));
-    check_xml(p.text.data);
-    page_close(&p);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,12 +420,7 @@ int main(void)
         TEST(a_chart_without_data_says_so),
         TEST(one_point_is_a_dot),
         TEST(a_legend_names_each_series_that_wants_it),
-        TEST(a_heat_cell_tells_its_number),
-        TEST(a_wide_heat_map_shows_the_column_farthest_from_one),
-        TEST(a_heat_key_is_well_formed),
         TEST(bars_are_as_long_as_their_values),
-        TEST(a_timeline_places_slices_by_lane_row_and_time),
-        TEST(a_timeline_without_slices_is_well_formed),
     };
     return TEST_RUN(tests);
 }

@@ -313,7 +313,7 @@ static void simulate(Folder *f, const char *name, int stages, int micros)
     const ScheduleDesc *d = NULL;
     Pipeline p;
     Simulation s;
-    const ScheduleShape shape = { stages, 1, micros, 1, 1, 1, 1 };
+    const ScheduleShape shape = { stages, 1, micros, 1, 1, 1, .blocks = 1 };
     const SimCost cost = { .duration = pass_s, .slot = slot_bytes, .entry_bytes = 5e8 };
     double weights[512];
     for (int i = 0; i < 512; i++) weights[i] = 1e10 + i;
@@ -454,9 +454,9 @@ static void a_scaling_curve_is_read_and_drawn(void **state)
     CHECK_OK(scaling_read(path, &f.data, &s));
     CHECK_TEXT(s.title, "2T & more");
     CHECK_INT(s.points, 2);
-    CHECK_NEAR(s.point[1].gpus, 98304, 0);
-    CHECK_NEAR(s.point[1].efficiency, 0.73, 0);
-    CHECK_TEXT(s.point[1].reason, "bubble < all");
+    CHECK_NEAR(s.gpus[1], 98304, 0);
+    CHECK_NEAR(s.efficiency[1], 0.73, 0);
+    CHECK_TEXT(s.reason[1], "bubble < all");
     CHECK_OK(text_init(&page, &f.text));
     CHECK_OK(pipeline_html(&page, &v));
     CHECK(xml_error(page.data, &place) == NULL);

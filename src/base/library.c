@@ -1,0 +1,119 @@
+#include "base/library.h"
+
+#include "base/log.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const FOLDERS[] = {
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/local/lib/python3*/*-packages/nvidia/*/lib",
+    "/usr/lib/python3*/*-packages/nvidia/*/lib",
+    "/opt/*/lib/python3*/*-packages/nvidia/*/lib",
+    "/opt/*/.venv/lib/python3*/*-packages/nvidia/*/lib",
+};
+
+enum { N_FOLDERS = sizeof FOLDERS / sizeof *FOLDERS, WHY_BYTES = 800 };
+
+typedef struct Search {
+    const Library *library;
+    char *table;
+    void *file;          /* the one that is taken */
+    bool asked;          /* a library was asked for its version: the last candidate */
+    char why[WHY_BYTES]; /* what is wrong with the candidate that was found last */
+} Search;
+
+/* The first function that is needed and missing; NULL: none. */
+static const char *find_calls(const Search *s, void *file)
+{
+    for (int i = 0; i < s->library->calls; i++) {
+        const LibraryCall *c = &s->library->call[i];
+        void *at = dlsym(file, c->name);
+        if (at == NULL && c->older != NULL) at = dlsym(file, c->older);
+        if (at == NULL && !c->optional) return c->name;
+        if (at == NULL) log_warn("%s has no function %s", s->library->file, c->name);
+        /* ISO C converts no void * to a function; POSIX says that the bits are the same */
+        memcpy(s->table + c->offset, &at, sizeof at);
+    }
+    return NULL;
+}
+
+/* 91900 of a file libcudnn.so.9.19.0; 0: the name does not tell. */
+static int version_in_name(void *file)
+{
+    char path[PATH_MAX];
+    struct link_map *map = NULL;
+    int major = 0, minor = 0, patch = 0;
+    if (dlinfo(file, RTLD_DI_LINKMAP, &map) != 0 || realpath(map->l_name, path) == NULL) return 0;
+    const char *numbers = strstr(strrchr(path, '/'), ".so.");
+    if (numbers == NULL || sscanf(numbers, ".so.%d.%d.%d", &major, &minor, &patch) != 3) return 0;
+    return major * 10000 + minor * 100 + patch;
+}
+
+static void try_file(Search *s, const char *path)
+{
+    const Library *l = s->library;
+    void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (file == NULL) return;
+    int version = version_in_name(file);
+    bool old = version > 0 && version < l->least;
+    const char *missing = find_calls(s, file);
+    s->asked = missing == NULL && !old && l->version != NULL;
+    if (s->asked) version = l->version(s->table);
+    if (missing == NULL && version >= l->least) {
+        s->file = file;
+        return;
+    }
+    if (missing != NULL)
+        (void)snprintf(s->why, WHY_BYTES, "%s has no function %s", path, missing);
+    else
+        (void)snprintf(s->why, WHY_BYTES, "%s is version %d, %d is needed", path, version,
+                       l->least);
+    (void)dlclose(file);
+}
+
+static bool is_over(const Search *s) { return s->file != NULL || s->asked; }
+
+static void try_folder(Search *s, const char *folder)
+{
+    char pattern[PATH_MAX];
+    glob_t found = { 0 };
+    (void)snprintf(pattern, sizeof pattern, "%s/%s", folder, s->library->file);
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc && !is_over(s); i++) try_file(s, found.gl_pathv[i]);
+    }
+    globfree(&found);
+}
+
+static Status not_found(const Search *s)
+{
+    const Library *l = s->library;
+    char places[WHY_BYTES] = "";
+    size_t used = 0;
+    if (s->asked) return FAIL(ERR_UNSUPPORTED, "%s: %s", s->why, l->advice);
+    for (int i = 0; i < N_FOLDERS; i++)
+        used += (size_t)snprintf(places + used, sizeof places - used, ", %s", FOLDERS[i]);
+    if (s->why[0] != '\0')
+        return FAIL(ERR_UNSUPPORTED, "%s, and there is no other in the loader's path%s: %s", s->why,
+                    places, l->advice);
+    return FAIL(ERR_UNSUPPORTED, "%s (%s) was not found in the loader's path%s: %s", l->file,
+                l->what, places, l->advice);
+}
+
+Status library_open(const Library *l, void *table, void **out_file)
+{
+    Search s = { .library = l, .table = table };
+    try_file(&s, l->file);
+    for (int i = 0; i < N_FOLDERS && !is_over(&s); i++) try_folder(&s, FOLDERS[i]);
+    if (s.file == NULL) return not_found(&s);
+    *out_file = s.file;
+    return OK;
+}

@@ -1,0 +1,43 @@
+/* library: a shared library that is opened when the program runs, so that the program starts where
+ * the library is missing, and says which file it wanted, where it looked and what to do.
+ *
+ * The file is looked for in the loader's path, then in the folders where CUDA, the distribution
+ * and Python's packages put NVIDIA's libraries. The first one that is new enough and has every
+ * function is taken. Its version is read off the file's name where that tells: asking a library
+ * loads its parts, which stay loaded and which the next candidate would take for its own. So a
+ * library that had to be asked is the last one that is tried. */
+#ifndef BASE_LIBRARY_H
+#define BASE_LIBRARY_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct LibraryCall {
+    const char *name, *older; /* older: the name that it had before, or NULL */
+    size_t offset;            /* of its pointer in the caller's table */
+    bool optional;            /* where it is missing, a warning says so and the pointer is NULL */
+} LibraryCall;
+
+typedef struct Library {
+    const char *file, *what, *advice; /* "libnccl.so.2", "collectives of GPUs", "install ..." */
+    const LibraryCall *call;
+    int calls;
+    int least;                         /* the oldest version, as 91600 for 9.16.0; 0: any */
+    int (*version)(const void *table); /* asks the library; NULL: its name says enough */
+} Library;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fill the pointers of `table`. ERR_UNSUPPORTED: what is missing, where it was looked for, and the
+ * advice. dlclose takes *out_file. */
+Status library_open(const Library *l, void *table, void **out_file);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+#include "base/worker.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
+
+static const double LONGEST_S = 1e9; /* of a wait: 30 years */
+
+static void do_job(Worker *w)
+{
+    w->result = w->job(w->state);
+    if (w->result == OK) return;
+    (void)snprintf(w->message, sizeof w->message, "%s", status_message());
+}
+
+static void *work(void *arg)
+{
+    Worker *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->stop && !w->busy) pthread_cond_wait(&w->changed, &w->lock);
+        if (!w->busy) break;
+        pthread_mutex_unlock(&w->lock);
+        do_job(w);
+        pthread_mutex_lock(&w->lock);
+        w->busy = false;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Signals are for the thread that drives the run. */
+static int start_thread(Worker *w)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&w->thread, &attr, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+Status worker_start(Worker *w, const char *name)
+{
+    char why[REASON_BYTES];
+    pthread_condattr_t clock;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    int rc = start_thread(w);
+    w->started = rc == 0;
+    if (w->started) return OK;
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    return FAIL(ERR_MEMORY, "%s could not be started: %s", name, strerror_r(rc, why, sizeof why));
+}
+
+static void tell(Worker *w, bool *flag)
+{
+    pthread_mutex_lock(&w->lock);
+    *flag = true;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void worker_stop(Worker *w)
+{
+    if (!w->started) return;
+    tell(w, &w->stop);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    w->started = false;
+}
+
+void worker_begin(Worker *w)
+{
+    if (w->started)
+        tell(w, &w->busy);
+    else
+        do_job(w);
+}
+
+bool worker_wait(Worker *w, double patience_s)
+{
+    if (!w->started) return true;
+    double at = clock_s() + fmin(patience_s, LONGEST_S), whole = floor(at);
+    struct timespec until = { (time_t)whole, (long)(1e9 * (at - whole)) };
+    int rc = 0;
+    pthread_mutex_lock(&w->lock);
+    while (w->busy && rc == 0 && patience_s > 0) {
+        rc = pthread_cond_timedwait(&w->changed, &w->lock, &until);
+    }
+    bool done = !w->busy;
+    pthread_mutex_unlock(&w->lock);
+    return done;
+}
+
+Status worker_result(const Worker *w)
+{
+    return w->result == OK ? OK : status_adopt(w->result, w->message);
+}

@@ -1,0 +1,54 @@
+#include "model/piece.h"
+
+/* first + (rows - 1) * stride + n <= elems, without an overflow on the way. */
+bool piece_fits(const Piece *p, int64_t elems)
+{
+    bool sane = p->first >= 0 && p->n > 0 && p->rows > 0 && p->stride >= p->n && p->n <= elems;
+    return sane && p->first <= elems - p->n && p->rows - 1 <= (elems - p->n - p->first) / p->stride;
+}
+
+int64_t piece_seek(const Piece *p, int64_t element)
+{
+    if (element <= p->first || p->rows == 0) return 0;
+    int64_t row = (element - p->first) / p->stride, column = (element - p->first) % p->stride;
+    if (row >= p->rows) return piece_elems(p);
+    return row * p->n + (column < p->n ? column : p->n);
+}
+
+/* The next run that lies in both, from places a and b on. The one that is behind seeks the other's
+ * element until they agree. */
+static bool next_common(const Piece *a, const Piece *b, PieceSpan *run)
+{
+    for (;;) {
+        if (run->a >= piece_elems(a) || run->b >= piece_elems(b)) return false;
+        int64_t x = piece_element(a, run->a), y = piece_element(b, run->b);
+        if (x == y) break;
+        if (x < y)
+            run->a = piece_seek(a, y);
+        else
+            run->b = piece_seek(b, x);
+    }
+    int64_t in_a = piece_run(a, run->a), in_b = piece_run(b, run->b);
+    run->n = in_a < in_b ? in_a : in_b;
+    return true;
+}
+
+/* Runs that follow one another in both pieces are one span. */
+bool piece_meet(const Piece *a, const Piece *b, PieceSpan *span)
+{
+    PieceSpan run = { span->a + span->n, span->b + span->n, 0 };
+    if (!next_common(a, b, &run)) return false;
+    *span = (PieceSpan){ run.a, run.b, 0 };
+    do {
+        span->n += run.n;
+        run = (PieceSpan){ span->a + span->n, span->b + span->n, 0 };
+    } while (next_common(a, b, &run) && run.a == span->a + span->n && run.b == span->b + span->n);
+    return true;
+}
+
+int64_t piece_common(const Piece *a, const Piece *b)
+{
+    int64_t n = 0;
+    for (PieceSpan s = { 0 }; piece_meet(a, b, &s);) n += s.n;
+    return n;
+}

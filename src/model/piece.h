@@ -1,0 +1,52 @@
+/*
+ * piece: a part of a tensor, in elements of the whole one, which is laid out row by row.
+ *
+ * A piece is `rows` runs of n elements, each `stride` behind the one before. A range of whole rows
+ * is one run. Columns [c, c + n) of a matrix are one run a row: { c, n, columns, rows }. The
+ * elements of a piece are numbered in the order of the tensor; memory and files hold them in that
+ * order without gaps, so element i of a piece is at place i.
+ */
+#ifndef MODEL_PIECE_H
+#define MODEL_PIECE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct Piece {
+    int64_t first, n;
+    int64_t stride; /* at least n */
+    int64_t rows;   /* 0: the piece has no elements */
+} Piece;
+
+/* The range [first, first + n). */
+static inline Piece piece_range(int64_t first, int64_t n) { return (Piece){ first, n, n, n > 0 }; }
+static inline int64_t piece_elems(const Piece *p) { return p->n * p->rows; }
+
+/* Is this a piece with elements, all of them in a tensor of so many? Numbers from a file may be
+ * anything; the other functions take only pieces that fit. */
+bool piece_fits(const Piece *p, int64_t elems);
+
+/* Which element of the tensor is the i-th of the piece. */
+static inline int64_t piece_element(const Piece *p, int64_t i)
+{
+    return p->first + i / p->n * p->stride + i % p->n;
+}
+
+/* Place of the piece's first element that is `element` of the tensor or comes after it; the number
+ * of elements in the piece if there is none. */
+int64_t piece_seek(const Piece *p, int64_t element);
+
+/* Elements from place i to the end of its run. */
+static inline int64_t piece_run(const Piece *p, int64_t i) { return p->n - i % p->n; }
+
+/* What two pieces have in common, span by span, in the order of the tensor: n elements that lie
+ * from place a on in the one and from place b on in the other. Zeroed: before the first span. False
+ * past the last. */
+typedef struct PieceSpan {
+    int64_t a, b, n;
+} PieceSpan;
+bool piece_meet(const Piece *a, const Piece *b, PieceSpan *span);
+/* How many elements that is. */
+int64_t piece_common(const Piece *a, const Piece *b);
+
+#endif

@@ -1,0 +1,68 @@
+/* exchange_allgather: all tokens go to all ranks, and sums of rows come back by reduce-scatter. A
+ * rank leaves out the experts that it does not have (-1), so nothing depends on the routing: no
+ * place, no bound to exceed. */
+#include "op/exchange.h"
+
+#include "op/op.h"
+
+static double rows(int64_t experts, int64_t top_k, int64_t ranks)
+{
+    (void)experts;
+    (void)top_k;
+    return (double)ranks;
+}
+
+/* Only rows to which something is added need a place of their own. */
+static bool adds(const ExchangeCombine *a)
+{
+    return a->shared.data != NULL || a->residual.data != NULL;
+}
+
+static size_t dispatch_workspace(const ExchangeDispatch *a) { return (void)a, 0; }
+
+static size_t combine_workspace(const ExchangeCombine *a)
+{
+    return adds(a) ? exchange_rows_bytes(&a->x, a->y.dim[0]) : 0;
+}
+
+/* Numbers of all experts to those of this rank. */
+static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows)
+{
+    (void)ex;
+    int32_t *at = a->rows_index.data;
+    int64_t here = a->experts / a->ranks, first = rows->rank * here;
+    for (int64_t i = 0; i < tensor_elems(&a->rows_index); i++)
+        at[i] = exchange_local_expert(at[i], first, here);
+    return OK;
+}
+
+static Status dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a, const ExchangeLocal *l)
+{
+    TRY(comm_all_gather(c, &a->x, &a->rows));
+    if (a->index.data == NULL) return OK;
+    TRY(comm_all_gather(c, &a->weight, &a->rows_weight));
+    TRY(comm_all_gather(c, &a->index, &a->rows_index));
+    return l->dispatch_rows(ex, a, &(ExchangeRows){ .rank = c->rank });
+}
+
+static Status combine(Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l)
+{
+    if (a->rows_weight.data != NULL) TRY(comm_reduce_scatter(c, &a->rows_weight, &a->weight));
+    if (!adds(a)) return comm_reduce_scatter(c, &a->x, &a->y);
+    char *at = ex->workspace;
+    ExchangeRows back = { .x = exchange_rows_at(&a->x, a->y.dim[0], &at) };
+    TRY(comm_reduce_scatter(c, &a->x, &back.x));
+    return l->combine_rows(ex, a, &back);
+}
+
+const ExchangeDesc exchange_allgather = {
+    .name = "allgather",
+    .can = exchange_any,
+    .rows = rows,
+    .cost = exchange_copied,
+    .dispatch_workspace = dispatch_workspace,
+    .combine_workspace = combine_workspace,
+    .dispatch = dispatch,
+    .combine = combine,
+    .cpu = { keep_own_cpu, exchange_unpack },
+};

@@ -1,0 +1,247 @@
+/* lower_shards: the second step of lower. It walks the passes and transfers of one rank in the
+ * order of the list, and puts gathers and reductions where they are due:
+ *
+ *   weights    a layer's are gathered one layer ahead of the first action that reads them, into
+ *              the place that the layer before the last one has left
+ *   gradients  a layer's place is zeroed before the first action that adds to it, and reduced when
+ *              a pass over the layer has ended, or when another layer wants the place
+ *   the rest   is reduced as soon as the last action that adds to it has ended; after the last
+ *              pass come sums over replicas, the update, and gathers of what it wrote
+ *
+ * All that talks to other ranks is ordered here, whatever its lane, so that the members of every
+ * group, who run the same list, issue it in one order. */
+#include "schedule/lower.h"
+
+#include <string.h>
+
+typedef struct Sharing {
+    const ScheduleShards *s;
+    const Program *from;
+    Program *p;
+    int layers;
+    int *last;           /* by layer of the model: the last action of `from` that adds to its
+                            gradients, -1: none here */
+    bool *done;          /* by layer: reduced for good */
+    int held[CHUNK_PLACES];    /* the layer whose weights are in the place, -1: none */
+    int arrived[CHUNK_PLACES]; /* the event of their gather until compute has waited for it */
+    int room[CHUNK_PLACES];    /* the layer whose gradients are in the place, -1: none */
+    int reduced[CHUNK_PLACES]; /* the event of the reduce that was in the place before, -1: none */
+    int compute, comm;   /* the last action of the lane in p, -1: none */
+    int meeting;         /* the last one on the compute lane that talks to other ranks, until the
+                            comm lane has waited for it */
+} Sharing;
+
+static int put(Sharing *l, Action a)
+{
+    Program *p = l->p;
+    bool transfer = action_is_transfer(a.kind), meets = action_meets(p, &a);
+    if (meets && a.lane == LANE_COMM && l->meeting >= 0) {
+        lower_wait(&a, lower_event(p, l->meeting));
+        l->meeting = -1;
+    }
+    if (meets && a.lane == LANE_COMPUTE && l->comm >= 0)
+        lower_wait(&a, lower_event(p, l->comm));
+    p->at[p->n] = a;
+    if (!transfer) *(a.lane == LANE_COMM ? &l->comm : &l->compute) = p->n;
+    if (meets && a.lane == LANE_COMPUTE) l->meeting = p->n;
+    return p->n++;
+}
+
+static int put_layer(Sharing *l, ActionKind kind, int layer, int place, int event)
+{
+    Action a = action_make(kind);
+    a.layer = (short)layer;
+    a.place = (short)place;
+    lower_wait(&a, event);
+    return put(l, a);
+}
+
+static int event_of(Sharing *l, int action)
+{
+    return action < 0 ? -1 : lower_event(l->p, action);
+}
+
+/* Weights. */
+
+static void free_place(Sharing *l, int place)
+{
+    if (l->held[place] < 0) return;
+    (void)put_layer(l, ACTION_FREE_WEIGHTS, l->held[place], place, l->arrived[place]);
+    l->held[place] = l->arrived[place] = -1;
+}
+
+static void gather(Sharing *l, int layer, int place)
+{
+    if (l->held[place] == layer) return;
+    bool used = l->held[place] >= 0;
+    free_place(l, place);
+    int event = used ? event_of(l, l->compute) : -1;
+    l->arrived[place] = event_of(l, put_layer(l, ACTION_GATHER_WEIGHTS, layer, place, event));
+    l->held[place] = layer;
+}
+
+/* The first phase of an action, if there is one, that reads gathered weights: all of them read the
+ * same layer's. */
+static const ChunkPhase *reads(const Program *p, const Action *a)
+{
+    if (!action_is_pass(a->kind)) return NULL;
+    for (int i = a->first; i < a->end; i++) {
+        const ChunkPhase *phase = &action_row(p, a)->at[i];
+        if (phase->place >= 0) return phase;
+    }
+    return NULL;
+}
+
+/* The next layer that is read after the action at `at`: its gather runs beside this one. */
+static void gather_ahead(Sharing *l, int at, const ChunkPhase *now)
+{
+    for (int i = at + 1; i < l->from->n; i++) {
+        const ChunkPhase *next = reads(l->from, &l->from->at[i]);
+        if (next == NULL || next->weights == now->weights) continue;
+        if (next->place != now->place) gather(l, next->weights, next->place);
+        return;
+    }
+}
+
+static void weights_before(Sharing *l, int at, Action *a)
+{
+    const ChunkPhase *phase = reads(l->from, a);
+    if (!l->s->weights || phase == NULL) return;
+    gather(l, phase->weights, phase->place);
+    gather_ahead(l, at, phase);
+    lower_wait(a, l->arrived[phase->place]);
+    l->arrived[phase->place] = -1;
+}
+
+/* Gradients. */
+
+static void reduce(Sharing *l, int layer, int place)
+{
+    int at = put_layer(l, ACTION_REDUCE_GRADS, layer, place, event_of(l, l->compute));
+    l->done[layer] = true;
+    if (place < 0) return;
+    l->reduced[place] = event_of(l, at);
+    l->room[place] = -1;
+}
+
+static bool adds(const Action *a, const ChunkPhase *phase)
+{
+    return phase->gradients || a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
+}
+
+static bool adds_any(const Program *p, const Action *a)
+{
+    for (int i = a->first; i < a->end; i++) {
+        if (adds(a, &action_row(p, a)->at[i])) return true;
+    }
+    return false;
+}
+
+static void room_before(Sharing *l, const Action *a)
+{
+    const ChunkPhase *phase = reads(l->from, a);
+    if (!l->s->gradients || phase == NULL || !adds_any(l->from, a)) return;
+    int place = phase->place;
+    if (l->room[place] == phase->weights) return;
+    if (l->room[place] >= 0) reduce(l, l->room[place], place);
+    (void)put_layer(l, ACTION_ZERO_GRADS, phase->weights, place, l->reduced[place]);
+    l->room[place] = phase->weights;
+}
+
+/* A pass over a layer has ended, or all passes have. */
+static void reduce_after(Sharing *l, int at, const Action *a)
+{
+    if (!action_is_pass(a->kind) || a->kind == ACTION_FORWARD ||
+        a->kind == ACTION_BACKWARD_INPUT)
+        return;
+    const ChunkRow *row = action_row(l->from, a);
+    for (int i = a->first; i < a->end; i++) {
+        const ChunkPhase *x = &row->at[i];
+        if (!x->ends) continue;
+        if (l->s->gradients && x->place >= 0 && l->room[x->place] == x->own)
+            reduce(l, x->own, x->place);
+        else if (!l->s->gradients && l->s->reduce && l->last[x->own] == at)
+            reduce(l, x->own, -1);
+    }
+}
+
+/* The step's ends. */
+
+static void find_last(Sharing *l)
+{
+    for (int i = 0; i < l->layers; i++) l->last[i] = -1;
+    for (int i = 0; i < l->from->n; i++) {
+        const Action *a = &l->from->at[i];
+        if (!action_is_pass(a->kind)) continue;
+        const ChunkRow *row = action_row(l->from, a);
+        for (int k = a->first; k < a->end; k++) {
+            if (row->at[k].own < 0 || !adds(a, &row->at[k])) continue;
+            l->last[row->at[k].own] = i;
+            l->last[row->at[k].weights] = i;
+        }
+    }
+}
+
+/* What has not been reduced yet: a layer whose last gradients do not come with a backward pass over
+ * it, as those of a tied table where only the head is. */
+static void reduce_rest(Sharing *l)
+{
+    for (int i = 0; i < CHUNK_PLACES; i++) {
+        if (l->room[i] >= 0) reduce(l, l->room[i], i);
+    }
+    for (int i = l->layers - 1; i >= 0 && l->s->reduce && !l->s->gradients; i--) {
+        if (l->last[i] >= 0 && !l->done[i]) reduce(l, i, -1);
+    }
+}
+
+static void finish(Sharing *l)
+{
+    reduce_rest(l);
+    for (int i = 0; i < CHUNK_PLACES; i++) free_place(l, i);
+    for (int i = l->layers - 1; i >= 0 && l->s->sums; i--) {
+        if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->compute));
+    }
+    int update = put(l, action_make(ACTION_UPDATE));
+    for (int i = 0; i < l->layers && l->s->update; i++) {
+        if (l->last[i] < 0) continue;
+        (void)put_layer(l, ACTION_GATHER_WEIGHTS, i, -1, event_of(l, update));
+    }
+}
+
+static Status sharing_make(Sharing *l, Arena *scratch)
+{
+    l->layers = program_layers(l->from);
+    TRY(ARENA_NEW(scratch, l->layers, &l->last));
+    TRY(ARENA_ZEROED(scratch, l->layers, &l->done));
+    for (int i = 0; i < CHUNK_PLACES; i++) {
+        l->held[i] = l->arrived[i] = l->room[i] = l->reduced[i] = -1;
+    }
+    l->compute = l->comm = l->meeting = -1;
+    find_last(l);
+    return OK;
+}
+
+Status lower_shards(Program *p, Arena *a, Arena *scratch)
+{
+    Program from = *p;
+    Sharing l = { .s = &from.shards, .from = &from, .p = p };
+    TRY(sharing_make(&l, scratch));
+    p->n = 0;
+    /* Around each action at most: two frees, two gathers, a zero, a reduce before and after. */
+    bool shared = from.shards.weights || from.shards.gradients || from.shards.reduce;
+    TRY(ARENA_NEW(scratch, (shared ? 8 : 1) * from.n + 4 * l.layers + 8, &p->at));
+    (void)put(&l, action_make(ACTION_ZERO_GRADS));
+    for (int i = 0; i < from.n; i++) {
+        Action x = from.at[i];
+        weights_before(&l, i, &x);
+        room_before(&l, &x);
+        (void)put(&l, x);
+        reduce_after(&l, i, &x);
+    }
+    finish(&l);
+    Action *kept = NULL;
+    TRY(ARENA_NEW(a, p->n, &kept));
+    memcpy(kept, p->at, (size_t)p->n * sizeof *kept);
+    p->at = kept;
+    return OK;
+}

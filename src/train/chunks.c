@@ -1,0 +1,94 @@
+#include "train/chunks.h"
+
+/* A row while it is written. */
+typedef struct Row {
+    const ModelSpec *s;
+    LayerRange range;
+    bool placed;
+    ChunkPhase *at;
+    int n;
+} Row;
+
+/* A tied head reads the embedding's table and adds to its gradients. */
+static int weights_of(const ModelSpec *s, int layer)
+{
+    return s->tied && s->layers[layer].kind == LAYER_HEAD ? 0 : layer;
+}
+
+/* Block of the chunk; the embedding is of the first, the head of the last. */
+static int block_of(const Row *r, int layer)
+{
+    const LayerSpec *l = r->s->layers;
+    int first = r->range.first, last = layer;
+    while (first < r->range.end && l[first].block < 0) first++;
+    while (last >= first && l[last].block < 0) last--;
+    return last >= first && first < r->range.end ? l[last].block - l[first].block : 0;
+}
+
+static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
+{
+    const ModelSpec *s = r->s;
+    const LayerSpec *l = &s->layers[layer];
+    const LayerDesc *desc = layer_desc(l->kind);
+    const Phase *f = &desc->phases[phase], *opens = &desc->phases[layer_backward(desc, 0)];
+    bool meets = desc->meets != NULL && desc->meets(s, l, phase, forward && !again);
+    bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
+    const ChunkPhase *before = r->n > 0 ? &r->at[r->n - 1] : NULL;
+    ChunkPhase x = { .kind = desc->name,
+                     .name = f->name,
+                     .layer = (short)(layer - r->range.first),
+                     .own = (short)layer,
+                     .weights = (short)weights_of(s, layer),
+                     .place = -1,
+                     .block = (short)block_of(r, layer),
+                     .phase = (unsigned char)phase,
+                     .part = (unsigned char)(again ? opens->part : f->part),
+                     .lane = (unsigned char)(meets ? f->lane : LANE_COMPUTE),
+                     .again = again };
+    x.meets = meets && x.lane == LANE_COMPUTE;
+    x.beside = f->beside && !norm_again && before != NULL && before->lane == LANE_COMM;
+    x.gradients = again ? false : forward ? desc->forward_gradients : s->cp > 1;
+    x.ends = !forward && !again && phase == layer_backward(desc, desc->n_phases - 1);
+    if (r->placed && x.lane == LANE_COMPUTE) x.place = (short)params_place(x.weights);
+    r->at[r->n++] = x;
+}
+
+static void add_layer(Row *r, int layer, bool forward)
+{
+    const LayerSpec *l = &r->s->layers[layer];
+    const LayerDesc *desc = layer_desc(l->kind);
+    bool again = !forward && (l->recompute & RECOMPUTE_LAYER) != 0;
+    for (int i = 0; i < desc->n_phases && (forward || again); i++) add_phase(r, layer, i, forward, again);
+    for (int i = 0; i < desc->n_phases && !forward; i++)
+        add_phase(r, layer, layer_backward(desc, i), false, false);
+}
+
+static Status make_row(const ModelSpec *s, LayerRange range, bool placed, bool forward, Arena *a,
+                       ChunkRow *out)
+{
+    int most = 1;
+    for (int i = range.first; i < range.end; i++) {
+        most += 2 * layer_desc(s->layers[i].kind)->n_phases;
+    }
+    Row r = { .s = s, .range = range, .placed = placed };
+    TRY(ARENA_NEW(a, most, &r.at));
+    for (int i = 0; i < range.end - range.first; i++) {
+        add_layer(&r, forward ? range.first + i : range.end - 1 - i, forward);
+    }
+    if (range.first == range.end)
+        r.at[r.n++] = (ChunkPhase){ "chunk", "hand on", -1, -1, -1, .place = -1 };
+    *out = (ChunkRow){ r.at, r.n };
+    return OK;
+}
+
+Status chunk_build(const ModelSpec *s, LayerRange range, const ScheduleShards *shards, Arena *a,
+                   Chunk *out)
+{
+    bool placed = shards->weights || shards->gradients;
+    *out = (Chunk){ .blocks = 1 };
+    TRY(make_row(s, range, placed, true, a, &out->row[ROW_FORWARD]));
+    TRY(make_row(s, range, placed, false, a, &out->row[ROW_BACKWARD]));
+    const ChunkRow *row = &out->row[ROW_FORWARD];
+    out->blocks = row->at[row->n - 1].block + 1;
+    return OK;
+}
