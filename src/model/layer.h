@@ -67,6 +67,8 @@ typedef struct LayerRun {
     bool again;    /* forward for the second time (recompute) */
 } LayerRun;
 
+enum { LAYER_PHASES_MAX = 8 };
+
 typedef Status PhaseFn(LayerRun *r);
 
 typedef struct Phase {

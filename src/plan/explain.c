@@ -10,8 +10,13 @@ static const char *const kind_names[] = { [LAYER_EMBED] = "embedding",
                                           [LAYER_MLP] = "dense MLP",
                                           [LAYER_MOE] = "MoE",
                                           [LAYER_HEAD] = "head" };
-static const char *const pass_names[LAYER_PASSES] = { "forward", "input gradients",
-                                                      "weight gradients" };
+static const char *const pass_names[LAYER_PASSES] = {
+    [PASS_FORWARD] = "forward",
+    [PASS_INPUT] = "input gradients",
+    [PASS_WEIGHT] = "weight gradients",
+    [PASS_AGAIN] = "second forward",
+};
+
 typedef struct Explained {
     Planner *p;
     const PlanReport *r;
@@ -309,22 +314,6 @@ static Status comm(Explained *x)
     return OK;
 }
 
-static const struct {
-    const char *schedule, *formula;
-} theory[] = {
-    { "gpipe", "(p-1)/(p-1+m) of the step" },
-    { "1f1b", "(p-1)/(p-1+m) of the step" },
-    { "interleaved", "(p-1)/(p-1+m v) of the step (arXiv:2104.04473)" },
-    { "1f1b-overlap", "1F1B's, and a forward more before the first backward" },
-    { "zb-h1", "(p-1)(F+B-W) (arXiv:2401.10241)" },
-    { "zb1p", "(p-1)(F+B-W) (arXiv:2401.10241)" },
-    { "zbv", "none if F = B = W (arXiv:2405.15362)" },
-    { "v-half", "half of 1F1B's if F = B = W (arXiv:2405.15362)" },
-    { "v-min", "two thirds of 1F1B's if F = B = W (arXiv:2405.15362)" },
-    { "dualpipe", "(p/2-1)(F&B+B-3W) (arXiv:2412.19437)" },
-    { "dualpipe-v", "as dualpipe, on a V" },
-};
-
 static Status bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
@@ -334,13 +323,10 @@ static Status bubble(Explained *x)
     TRY(text_printf(x->out,
                     "\nbubble %.4f of the pipeline's %.3f s; with equal stages 1F1B has "
                     "(p-1)/(p-1+m v) = %.4f, p = %g, m = %g, v = %g\n"
-                    "  a transfer between stages takes %.3f ms; times of a micro-batch, ms\n",
+                    "  a transfer between stages takes %.3f ms; times of a micro-batch, ms\n"
+                    "  theory of %s: %s\n",
                     x->r->price->bubble, x->r->price->schedule_s, (p - 1) / (p - 1 + m * v), p, m,
-                    v, 1e3 * in.send_s));
-    for (size_t i = 0; i < sizeof theory / sizeof *theory; i++) {
-        if (strcmp(theory[i].schedule, l->schedule->name) == 0)
-            TRY(text_printf(x->out, "  theory of %s: %s\n", theory[i].schedule, theory[i].formula));
-    }
+                    v, 1e3 * in.send_s, l->schedule->name, l->schedule->bubble));
     for (int i = 0; i < l->pp * l->vpp && i < 256; i++) {
         const ChunkTimes *t = &in.time[i];
         TRY(text_printf(x->out, "    rank %d chunk %d: forward %.3f, input %.3f, weight %.3f\n",

@@ -369,10 +369,9 @@ static Status fix_pipeline(Import *m, const char *per_stage)
         TRY(put(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
     }
     TRY(schedule_find(c->mesh_schedule, &d));
-    bool two = d->placement == PLACE_V || d->by_hand == schedule_interleaved;
     if (pp == 1) c->mesh_vpp = 1, c->mesh_layout = "", m->layout.stage = NULL;
-    if (pp > 1 && two && c->mesh_vpp == 1) c->mesh_vpp = 2;
-    if (pp == 1 && d->by_hand != schedule_1f1b_overlap) c->mesh_schedule = "1f1b";
+    if (pp > 1 && c->mesh_vpp < d->chunks_least) c->mesh_vpp = d->chunks_least;
+    if (pp == 1 && !d->phases) c->mesh_schedule = "1f1b";
     if (d->by_hand == schedule_1f1b && c->mesh_vpp > 1) c->mesh_schedule = "interleaved";
     return OK;
 }

@@ -7,7 +7,7 @@
  * by the engine's own counting run and added up in closed forms; the schedule is walked by
  * schedule/estimate.h. Its witness stands in its test: the
  * counting run of every pipeline rank and the simulator over all ranks' Programs. Both give the
- * same bytes; times agree to 1 %.
+ * same bytes; times agree to 1 %, and the price's is never above the simulator's.
  *
  * Time of an op: the larger of its FLOPs over the rate that the GPU reaches for work of its kind
  * and size, and its bytes over the rate of memory (Williams, Waterman, Patterson, "Roofline",

@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
-static const size_t GRAPH_BYTES = (size_t)512 << 20;
+static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 
 /* FLOPs of a step: layers counted whole, on one rank, nothing computed twice. */
 static Status model_flops(Planner *p)
@@ -35,7 +35,7 @@ static Status setup(Planner *p, const PlanRequest *q)
     TRY(arena_init(&p->scratch, "plan scratch", MEM_HOST, KEPT_BYTES));
     TRY(ARENA_ZEROED(&p->kept, PRICE_ENTRIES, &p->entry));
     TRY(ARENA_ZEROED(&p->kept, PRICE_PARTITIONS, &p->partition));
-    TRY(estimator_init(&p->estimator, GRAPH_BYTES));
+    TRY(estimator_init(&p->estimator, ESTIMATE_BYTES));
     TRY(price_classes(p));
     return model_flops(p);
 }

@@ -408,7 +408,6 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)
 
 static Status stack_can(const double *can, const PlanLayout *l)
 {
-    const char *schedule = l->schedule->name;
     if (l->zero > can[STACK_zero_most])
         return FAIL(ERR_ARG, "mesh.zero %d: this stack shares out up to stage %g", l->zero,
                     can[STACK_zero_most]);
@@ -416,10 +415,9 @@ static Status stack_can(const double *can, const PlanLayout *l)
         return FAIL(ERR_ARG,
                     "recompute.pieces: this stack computes again no such part of a layer%s",
                     (unsigned)can[STACK_recompute] == RECOMPUTE_LAYER ? ", only whole ones" : "");
-    if (can[STACK_overlap] != 0 || (!l->schedule->phases && strncmp(schedule, "dual", 4) != 0))
-        return OK;
+    if (can[STACK_overlap] != 0 || !l->schedule->overlaps) return OK;
     return FAIL(ERR_ARG, "mesh.schedule %s: this stack has none that overlaps micro-batches",
-                schedule);
+                l->schedule->name);
 }
 
 Status planner_legal(const Planner *p, const PlanLayout *l)

@@ -2,33 +2,6 @@
 #include "plan/price_private.h"
 
 #include <math.h>
-#include <string.h>
-
-/* What a schedule cannot avoid. slots: micro-batches that rank 0 keeps, over the stages (those of a
- * V are halves); 0: so many a chunk and once more. A rank idles while the first micro-batch comes
- * to it; input, weight: the shares of the same stages' backward passes that show, too
- * (arXiv:2401.10241, arXiv:2405.15362). */
-static const struct Least {
-    const char *name;
-    double slots, input, weight;
-    unsigned passes; /* that all of rank 0's chunks have: CHUNK_ */
-} least[] = {
-    { "gpipe", INFINITY, 1, 1, CHUNK_WHOLE },  { "1f1b", 1, 1, 1, CHUNK_WHOLE },
-    { "interleaved", 0, 1, 1, CHUNK_WHOLE },   { "1f1b-overlap", 0, 0, 0, CHUNK_PHASED },
-    { "zb-h1", 1, 0.9, -1, CHUNK_SPLIT },      { "zb1p", 1, 0.9, -1, CHUNK_SPLIT },
-    { "zbv", 2, 0, 0, CHUNK_SPLIT },           { "v-half", 1, 0.6, 0.6, CHUNK_SPLIT },
-    { "v-min", 0.66, 0.8, 0.8, CHUNK_SPLIT },  { "dualpipe", 1, 0, 0, CHUNK_WHOLE },
-    { "dualpipe-v", 2, 0.9, -1, CHUNK_WHOLE },
-};
-
-static const struct Least *least_of(const ScheduleDesc *d)
-{
-    static const struct Least nothing = { "", 0, 0, 0, 0 };
-    for (size_t i = 0; i < sizeof least / sizeof *least; i++) {
-        if (strcmp(least[i].name, d->name) == 0) return &least[i];
-    }
-    return &nothing;
-}
 
 /* ---- sums over blocks ---- */
 
@@ -93,7 +66,7 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const StageBl
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     bool both = like.placement == PLACE_BOTH;
     double fill = 0, most = 0;
-    const struct Least *shown = least_of(l->schedule);
+    const ScheduleLeast *shown = &l->schedule->least;
     bool few = like.placement == PLACE_V && l->pp < 4; /* theirs only shows from there on */
     double input = few ? 0 : shown->input, weight = few ? 0 : shown->weight;
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
@@ -114,7 +87,7 @@ static double time_bound(const PlanLayout *l, const PriceEntry *e, const StageBl
 static double slots_bound(const PlanLayout *l, double micros)
 {
     double stages = l->pp, most = micros;
-    double slots = floor(stages * least_of(l->schedule)->slots);
+    double slots = floor(stages * l->schedule->least.slots);
     if (l->schedule->placement == PLACE_LOOP && l->vpp > 1) most *= l->vpp;
     if (slots == 0) slots = stages * (l->vpp + 1) - (l->schedule->phases ? 0 : 1);
     return fmin(slots, most);
@@ -147,7 +120,7 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
         ChunkPrice chunk;
         price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
         price_add_chunk(&rank, &chunk);
-        ChunkBytes b = price_add_bytes(&rank, e, &chunk, least_of(l->schedule)->passes);
+        ChunkBytes b = price_add_bytes(&rank, e, &chunk, l->schedule->least.passes);
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
     TRY(price_rank_ends(p, l, e, &rank, part_s));

@@ -36,18 +36,10 @@ typedef struct Counting {
     LayerPrice *out;
 } Counting;
 
-/* Which part of a block: an attention layer and the router, then the exchange round the experts. */
-static int part_of(const LayerSpec *l, const char *phase)
-{
-    if (l->kind == LAYER_MLP) return PHASE_EXPERTS;
-    if (l->kind != LAYER_MOE || strcmp(phase, "route") == 0) return PHASE_ATTENTION;
-    if (strcmp(phase, "dispatch") == 0) return PHASE_DISPATCH;
-    return strcmp(phase, "combine") == 0 ? PHASE_COMBINE : PHASE_EXPERTS;
-}
-
+/* A second forward belongs to the input gradients, which wait for it. */
 static double *seconds(ChunkTimes *t, LayerPass pass, int part)
 {
-    double *const by_pass[LAYER_PASSES] = { t->forward, t->input, t->weight };
+    double *const by_pass[LAYER_PASSES] = { t->forward, t->input, t->weight, t->input };
     return &by_pass[pass][part];
 }
 
@@ -70,7 +62,7 @@ static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost
     return OK;
 }
 
-static Status count_op(void *self, LayerPass pass, const char *phase, const OpDesc *op,
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op,
                        const OpCost *cost)
 {
     Counting *c = self;
@@ -78,7 +70,8 @@ static Status count_op(void *self, LayerPass pass, const char *phase, const OpDe
     TRY(roofline_op(c->roofline, c->layer, cost, &t));
     double hidden = t.lane == ROOFLINE_EXCHANGE ? c->roofline->stack->at[STACK_hide_exchange] : 0;
     t.s *= 1 - hidden;
-    int part = part_of(c->layer, phase);
+    int part = (int)layer_desc(c->layer->kind)->phases[phase].part;
+    c->out->phase_s[pass][phase] += t.s;
     /* Sorting and adding up computes, wherever it stands. */
     if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
     *seconds(&c->out->time, pass, part) += t.s;
@@ -98,6 +91,16 @@ static const struct {
     [LAYER_HEAD] = { STACK_keep_head, STACK_traffic_head, STACK_host_layer },
 };
 
+/* Where the last phase that computes stands; beside an exchange it counts as the experts'. */
+static int computing_part(const LayerDesc *desc)
+{
+    int part = PHASE_ATTENTION;
+    for (int i = 0; i < desc->n_phases; i++) {
+        if (desc->phases[i].lane == LANE_COMPUTE) part = (int)desc->phases[i].part;
+    }
+    return part % 2 == 1 ? PHASE_EXPERTS : part;
+}
+
 /* Extra traffic is a third of it in each pass, and again in a second forward. */
 static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
 {
@@ -111,7 +114,7 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     }
     bool end = layer->kind == LAYER_EMBED;
     double s = end ? 0 : roofline_memory_s(r, v[stack_layer[layer->kind].traffic]);
-    int part = layer->kind == LAYER_MOE ? PHASE_EXPERTS : part_of(layer, "");
+    int part = computing_part(layer_desc(layer->kind));
     l->time.forward[part] += s / 3;
     l->time.input[part] += s * (whole ? 2 : 1) / 3;
     l->time.weight[part] += s / 3;

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Groups between two looks at what all have found; more of them prune less, fewer wait more. */
-enum { ROUND = 64, MESSAGE_BYTES = 2048 };
+/* Layouts between two looks at what was found; more of them prune less, fewer wait more. */
+enum { ROUND = 128, MESSAGE_BYTES = 2048 };
+
+static const size_t CANDIDATE_BYTES = (size_t)16 << 30; /* reserved; only what is written counts */
 
 /* What was found: the best by tokens/s, the Pareto front, what lacks least. */
 typedef struct Found {
@@ -19,12 +21,22 @@ typedef struct Found {
     SearchCounts count;
 } Found;
 
-/* Bounds over all members of a group. */
-typedef struct Group {
-    int64_t id, members;
-    double bytes, step_s;
-    SearchRow leanest; /* price.peak_bytes is a bound */
-} Group;
+/* A legal layout that may fit, by its place in the order of all combinations. */
+typedef struct Candidate {
+    int64_t id;
+    double bytes, step_s; /* bounds */
+} Candidate;
+
+/* What one thread has. */
+typedef struct Worker {
+    void **ctx; /* by place in the list of buffers */
+    Arena arena;
+    Candidate *at;
+    int64_t n, room;
+    Found lean; /* counts and nearest of what cannot fit */
+    Status status;
+    char message[MESSAGE_BYTES];
+} Worker;
 
 typedef struct Search {
     const PlanRequest *q;
@@ -32,14 +44,12 @@ typedef struct Search {
     SearchAxes axes;
     Config *config;       /* by place in the list of buffers */
     PlanRequest *request; /* the same */
-    void **ctx;           /* (threads, buffers) */
+    Worker *worker;
     int threads;
     double cap_bytes;
-    Group *group;
-    int64_t groups;
-    Found all, *part;
-    Status *status; /* by thread */
-    char (*message)[MESSAGE_BYTES];
+    Candidate *at; /* rising in time */
+    int64_t n;
+    Found all;
 } Search;
 
 /* ---- what was found ---- */
@@ -136,165 +146,144 @@ static Status found_init(Found *f, int cap, Arena *a)
     return ARENA_ZEROED(a, SEARCH_FRONT_MAX, &f->front);
 }
 
-static void found_clear(Found *f)
-{
-    *f = (Found){ .best = f->best, .front = f->front, .cap = f->cap };
-}
-
-static void found_merge(Found *to, const Found *from)
-{
-    for (int i = 0; i < from->n_best; i++) best_add(to, &from->best[i]);
-    for (int i = 0; i < from->n_front; i++) front_add(to, &from->front[i]);
-    nearest_add(to, &from->nearest);
-    to->count.pruned_memory += from->count.pruned_memory;
-    to->count.pruned_time += from->count.pruned_time;
-    to->count.priced += from->count.priced;
-    to->count.refused += from->count.refused;
-}
-
-/* ---- groups ---- */
+/* ---- threads ---- */
 
 static void *ctx_of(const Search *s, int buffers)
 {
     const ConfigInts *list = &s->axes.axis[SEARCH_BUFFERS];
     int at = 0;
     while (list->at[at] != buffers) at++;
-    return s->ctx[omp_get_thread_num() * list->n + at];
+    return s->worker[omp_get_thread_num()].ctx[at];
 }
+
+/* The record of a failure is its thread's own. */
+static void keep_failure(Search *s, Status status)
+{
+    Worker *w = &s->worker[omp_get_thread_num()];
+    if (status == OK || w->status != OK) return;
+    w->status = status;
+    (void)snprintf(w->message, MESSAGE_BYTES, "%s", status_message());
+}
+
+static Status first_failure(const Search *s)
+{
+    for (int t = 0; t < s->threads; t++) {
+        const Worker *w = &s->worker[t];
+        if (w->status != OK) return status_adopt(w->status, w->message);
+    }
+    return OK;
+}
+
+/* ---- bounds ---- */
 
 static int64_t inner_count(const Search *s)
 {
     return search_combinations(&s->axes, SEARCH_OUTER, SEARCH_AXES);
 }
 
-static SearchRow row_of(const Search *s, const Group *g)
+static SearchRow row_of(const Search *s, int64_t id)
 {
-    SearchRow row = { 0 };
-    (void)search_decode_outer(s->q, &s->axes, g->id, &row.layout, &row.buffers);
+    SearchRow row = { .id = id };
+    int64_t n = inner_count(s);
+    (void)search_decode_outer(s->q, &s->axes, id / n, &row.layout, &row.buffers);
+    (void)search_decode_inner(s->q, &s->axes, id % n, &row.layout);
     return row;
 }
 
-/* A layout that the pricer says cannot be is no failure of the search. */
-static Status refused_is_fine(Status status, SearchCounts *count)
+/* All layouts that share the outer axes, of those that can be. */
+static Status bound_outer(Search *s, int64_t outer)
 {
-    if (status != ERR_ARG) return status;
-    count->refused++;
-    status_clear();
-    return OK;
-}
-
-/* Only what can be, with a bound for all of it. */
-static Status group_bound(Search *s, Group *g)
-{
-    SearchRow row = row_of(s, g);
+    SearchRow row = { 0 };
+    Worker *w = &s->worker[omp_get_thread_num()];
+    if (!search_decode_outer(s->q, &s->axes, outer, &row.layout, &row.buffers)) return OK;
     void *ctx = ctx_of(s, row.buffers);
-    g->bytes = g->step_s = INFINITY;
     for (int64_t id = 0, n = inner_count(s); id < n; id++) {
         SearchBound b;
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
         if (s->pricer->legal(ctx, &row.layout) != OK) continue;
         TRY(s->pricer->bound(ctx, &row.layout, &b));
-        g->members++;
-        if (b.step_s < g->step_s) g->step_s = b.step_s;
-        if (b.bytes >= g->bytes) continue;
-        g->bytes = row.price.peak_bytes = b.bytes;
-        g->leanest = row;
-    }
-    status_clear();
-    return OK;
-}
-
-static Status group_search(Search *s, const Group *g, Found *f)
-{
-    SearchRow row = row_of(s, g);
-    void *ctx = ctx_of(s, row.buffers);
-    found_clear(f);
-    for (int64_t id = 0, n = inner_count(s); id < n; id++) {
-        SearchBound b;
-        if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
-        if (s->pricer->legal(ctx, &row.layout) != OK) continue;
-        TRY(s->pricer->bound(ctx, &row.layout, &b));
+        row.id = outer * n + id;
+        row.price.peak_bytes = b.bytes;
+        w->lean.count.legal++;
         if (b.bytes > s->cap_bytes) {
-            f->count.pruned_memory++;
+            w->lean.count.pruned_memory++;
+            nearest_add(&w->lean, &row);
             continue;
         }
-        if (!wants(&s->all, b.bytes, b.step_s) || !wants(f, b.bytes, b.step_s)) {
-            f->count.pruned_time++;
-            continue;
-        }
-        row.id = g->id * n + id;
-        Status status = s->pricer->price(ctx, &row.layout, &row.price);
-        if (status == OK) f->count.priced++, found_add(f, &row);
-        TRY(refused_is_fine(status, &f->count));
+        TRY(ARENA_GROW(&w->arena, w->n + 1, &w->room, &w->at));
+        w->at[w->n++] = (Candidate){ row.id, b.bytes, b.step_s };
     }
     status_clear();
     return OK;
 }
 
-/* Whether a group as a whole is worth a look; if not, why is counted. */
-static bool group_wanted(Search *s, const Group *g)
+static int by_time(const void *a, const void *b)
 {
-    if (g->bytes > s->cap_bytes) {
-        s->all.count.pruned_memory += g->members;
-        nearest_add(&s->all, &g->leanest);
-        return false;
-    }
-    if (wants(&s->all, g->bytes, g->step_s)) return true;
-    s->all.count.pruned_time += g->members;
-    return false;
+    const Candidate *x = a, *y = b;
+    if (x->step_s != y->step_s) return x->step_s < y->step_s ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
 }
 
-/* ---- threads ---- */
-
-/* The record of a failure is its thread's own. */
-static void keep_failure(Search *s, Status status)
+static Status bound_all(Search *s, Arena *a)
 {
-    int t = omp_get_thread_num();
-    if (status == OK || s->status[t] != OK) return;
-    s->status[t] = status;
-    (void)snprintf(s->message[t], MESSAGE_BYTES, "%s", status_message());
-}
-
-static Status first_failure(const Search *s)
-{
+    int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER);
+#pragma omp parallel for schedule(dynamic, 64) num_threads(s->threads)
+    for (int64_t i = 0; i < n; i++) keep_failure(s, bound_outer(s, i));
+    TRY(first_failure(s));
+    for (int t = 0; t < s->threads; t++) s->n += s->worker[t].n;
+    TRY(ARENA_NEW(a, s->n, &s->at));
+    Candidate *at = s->at;
     for (int t = 0; t < s->threads; t++) {
-        if (s->status[t] != OK) return status_adopt(s->status[t], s->message[t]);
+        const Worker *w = &s->worker[t];
+        for (int64_t i = 0; i < w->n; i++) *at++ = w->at[i];
+        s->all.count.legal += w->lean.count.legal;
+        s->all.count.pruned_memory += w->lean.count.pruned_memory;
+        nearest_add(&s->all, &w->lean.nearest);
     }
+    if (s->n > 0) qsort(s->at, (size_t)s->n, sizeof *s->at, by_time);
     return OK;
 }
 
-static Status bound_groups(Search *s)
-{
-#pragma omp parallel for schedule(dynamic, 16) num_threads(s->threads)
-    for (int64_t i = 0; i < s->groups; i++) keep_failure(s, group_bound(s, &s->group[i]));
-    return first_failure(s);
-}
+/* ---- prices ---- */
 
-/* Groups with the same Programs go to the same thread, which makes them once. */
-static int whose(const Search *s, const Group *g)
+/* Layouts with the same Programs go to the same thread, which makes them once. */
+static int whose(const Search *s, const PlanLayout *l)
 {
-    SearchRow row = row_of(s, g);
-    const PlanLayout *l = &row.layout;
     int64_t micros = s->q->config->train_batch / (l->dp * l->micro_batch);
     int64_t key = ((micros * 61 + l->pp) * 31 + l->vpp) * 17 + (l->schedule - schedule_table);
     return (int)(key % 1009 % s->threads);
 }
 
-/* Up to ROUND groups from *next on. */
+/* Up to ROUND layouts from *next on. One that the pricer says cannot be is no failure. */
 static Status run_round(Search *s, int64_t *next)
 {
-    const Group *round[ROUND];
+    SearchRow row[ROUND];
+    bool refused[ROUND] = { false };
     int n = 0;
-    for (; n < ROUND && *next < s->groups; ++*next) {
-        if (group_wanted(s, &s->group[*next])) round[n++] = &s->group[*next];
+    for (; n < ROUND && *next < s->n; ++*next) {
+        const Candidate *c = &s->at[*next];
+        if (wants(&s->all, c->bytes, c->step_s))
+            row[n++] = row_of(s, c->id);
+        else
+            s->all.count.pruned_time++;
     }
 #pragma omp parallel num_threads(s->threads)
     for (int i = 0; i < n; i++) {
-        if (whose(s, round[i]) == omp_get_thread_num())
-            keep_failure(s, group_search(s, round[i], &s->part[i]));
+        if (whose(s, &row[i].layout) != omp_get_thread_num()) continue;
+        void *ctx = ctx_of(s, row[i].buffers);
+        Status status = s->pricer->price(ctx, &row[i].layout, &row[i].price);
+        refused[i] = status == ERR_ARG;
+        if (refused[i])
+            status_clear();
+        else
+            keep_failure(s, status);
     }
     TRY(first_failure(s));
-    for (int i = 0; i < n; i++) found_merge(&s->all, &s->part[i]);
+    for (int i = 0; i < n; i++) {
+        s->all.count.refused += refused[i];
+        s->all.count.priced += !refused[i];
+        if (!refused[i]) found_add(&s->all, &row[i]);
+    }
     return OK;
 }
 
@@ -311,48 +300,16 @@ static Status simulate_best(Search *s)
 
 /* ---- the whole ---- */
 
-static int by_time(const void *a, const void *b)
-{
-    const Group *x = a, *y = b;
-    if (x->step_s != y->step_s) return x->step_s < y->step_s ? -1 : 1;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-static Status make_groups(Search *s, Arena *a)
-{
-    int64_t n = search_combinations(&s->axes, 0, SEARCH_OUTER), buffered = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1) TRY(ARENA_ZEROED(a, s->groups, &s->group));
-        for (int64_t id = 0; id < n; id++) {
-            PlanLayout l;
-            int buffers = 0;
-            if (!search_decode_outer(s->q, &s->axes, id, &l, &buffers)) continue;
-            if (pass == 0)
-                s->groups++;
-            else
-                s->group[buffered++].id = id;
-        }
-    }
-    status_clear();
-    TRY(bound_groups(s));
-    int64_t kept = 0;
-    for (int64_t i = 0; i < s->groups; i++) {
-        s->all.count.legal += s->group[i].members;
-        if (s->group[i].members > 0) s->group[kept++] = s->group[i];
-    }
-    s->groups = kept;
-    if (kept > 0) qsort(s->group, (size_t)kept, sizeof *s->group, by_time);
-    return OK;
-}
-
 static Status open_pricers(Search *s, Arena *a)
 {
     const ConfigInts *buffers = &s->axes.axis[SEARCH_BUFFERS];
     TRY(ARENA_ZEROED(a, buffers->n, &s->config));
     TRY(ARENA_ZEROED(a, buffers->n, &s->request));
-    TRY(ARENA_ZEROED(a, (s->threads * buffers->n), &s->ctx));
-    TRY(ARENA_ZEROED(a, s->threads, &s->status));
-    TRY(ARENA_ZEROED(a, s->threads, &s->message));
+    TRY(ARENA_ZEROED(a, s->threads, &s->worker));
+    for (int t = 0; t < s->threads; t++) {
+        TRY(ARENA_ZEROED(a, buffers->n, &s->worker[t].ctx));
+        TRY(arena_init(&s->worker[t].arena, "candidates", MEM_HOST, CANDIDATE_BYTES));
+    }
     for (int i = 0; i < buffers->n; i++) {
         s->config[i] = *s->q->config;
         s->config[i].moe_buffers = (int)buffers->at[i] % SEARCH_BUFFER_KINDS;
@@ -360,15 +317,19 @@ static Status open_pricers(Search *s, Arena *a)
         s->request[i] = *s->q;
         s->request[i].config = &s->config[i];
         for (int t = 0; t < s->threads; t++)
-            TRY(s->pricer->open(&s->request[i], &s->ctx[t * buffers->n + i]));
+            TRY(s->pricer->open(&s->request[i], &s->worker[t].ctx[i]));
     }
     return OK;
 }
 
 static void close_pricers(Search *s)
 {
-    int n = s->ctx == NULL ? 0 : s->threads * s->axes.axis[SEARCH_BUFFERS].n;
-    for (int i = 0; i < n; i++) s->pricer->close(s->ctx[i]);
+    for (int t = 0; t < s->threads && s->worker != NULL; t++) {
+        Worker *w = &s->worker[t];
+        for (int i = 0; w->ctx != NULL && i < s->axes.axis[SEARCH_BUFFERS].n; i++)
+            s->pricer->close(w->ctx[i]);
+        arena_free(&w->arena);
+    }
 }
 
 static Status nothing_fits(Search *s)
@@ -384,11 +345,9 @@ static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out
     int cap = o->top > SEARCH_SIMULATED ? o->top : SEARCH_SIMULATED;
     TRY(open_pricers(s, a));
     TRY(found_init(&s->all, cap, a));
-    TRY(make_groups(s, a));
-    if (s->groups == 0) return search_why_none(s->q, o->axes);
-    TRY(ARENA_ZEROED(a, ROUND, &s->part));
-    for (int i = 0; i < ROUND; i++) TRY(found_init(&s->part[i], cap, a));
-    for (int64_t next = 0; next < s->groups;) TRY(run_round(s, &next));
+    TRY(bound_all(s, a));
+    if (s->all.count.legal == 0) return search_why_none(s->q, o->axes);
+    for (int64_t next = 0; next < s->n;) TRY(run_round(s, &next));
     if (s->all.n_best == 0) TRY(nothing_fits(s));
     *out = (SearchResult){ .nearest = s->all.nearest, .seconds = clock_s() - start };
     return simulate_best(s);

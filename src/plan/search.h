@@ -1,13 +1,12 @@
 /*
  * search: every legal layout of a training on a cluster, and of those that fit the best.
  *
- * The axes are lists of values; what a caller leaves empty becomes every sensible one. Layouts that
- * share all but ZeRO stage, shards and recompute set form a group. Groups come in the order of a
- * bound on their time, a fixed number at a time, whose groups threads share. A layout is priced
- * unless a bound says that it cannot fit, or can be neither among the best nor on the Pareto front
- * of memory and time of what was priced in earlier rounds or before it in its own group. Bounds are
- * never above the price, so what is left out changes nothing; and nothing depends on the number of
- * threads, counts included.
+ * The axes are lists of values; what a caller leaves empty becomes every sensible one. Legal layouts
+ * come in the order of a bound on their time, a fixed number at a time, which threads share. A
+ * layout is priced unless a bound says that it cannot fit, or can be neither among the best nor on
+ * the Pareto front of memory and time of what was priced in earlier rounds. Bounds are never above
+ * the price, so what is left out changes nothing; and nothing depends on the number of threads,
+ * counts included.
  *
  * V-half and V-min are looked at while micro-batches times stages are at most 8,192. A schedule that
  * the stack runs without the overlap it is made for is looked at only if search.schedule names it.

@@ -4,7 +4,7 @@
 
 #include "plan/search.h"
 
-/* A group has one value of each of the first axes, and all combinations of the others. */
+/* The inner axes, from here on, change neither the passes nor the number of micro-batches. */
 enum { SEARCH_OUTER = SEARCH_ZERO };
 
 /* Empty lists become all sensible values for `q`; all are sorted. */

@@ -1,24 +1,14 @@
 /*
- * estimate: the price of a pipeline layout in tens of microseconds, for a search over many.
+ * estimate: the price of a pipeline layout in less than a millisecond, for a search over many.
  *
- * It is the simulator's price (simulate.h), not another model's: the Programs of a shape are made
- * once and kept as a graph of what waits for what, sorted so that each time needs only times before
- * it; a price is one walk over the graph, three maxima and a sum a node. What does not depend on
- * times is kept beside it: which chunks share a slot, entries, and which sets of live slots can be
- * the peak.
+ * The orders of a shape's passes are made once and kept as one list in which each pass follows
+ * those it waits for: the one before it on its rank, and the one whose output it reads. A price is
+ * one walk over the list, a maximum and a sum a pass, two lanes where passes are taken apart.
  *
- * Where passes are taken apart, a forward and its backward are one node: the ten phases of a block
- * are linear over (max, +), and so is a row of blocks; a matrix of four by four takes the two lanes
- * and the two micro-batches from its start to its end (Baccelli, Cohen, Olsder and Quadrat,
- * "Synchronization and Linearity", 1992).
- *
- * Such systems become periodic (ibid.), here after a few rounds of micro-batches over the stages.
- * So a step of more than ten rounds is not walked: it is that of six, and their growth since four
- * as often as it takes. Tests hold it to 1 % of the simulator. Entries and peaks are those of the
- * six; of schedules that take passes apart the peak may then be off by one chunk's gradients, as
- * whether a backward begins before the last one has ended can take longer to settle. Which chunks
- * share a slot is followed through all micro-batches, once a shape. V-half and V-min are always
- * walked whole.
+ * It is the simulator's step (simulate.h) but for one thing: nobody waits for an entry of the ring
+ * of transfers. So it is never above the simulator's, and below it only where other costs or slow
+ * links make entries run out (schedule.h); tests hold it to 1 %. What an engine allocates (slots,
+ * entries, arenas of gradients) is exact.
  */
 #ifndef SCHEDULE_ESTIMATE_H
 #define SCHEDULE_ESTIMATE_H
@@ -40,8 +30,6 @@ typedef struct EstimateInput {
 } EstimateInput;
 
 typedef struct EstimateRank {
-    double busy_s;           /* of the compute lane */
-    double peak_bytes;       /* largest sum of live slots over time, as the simulator gives it */
     double slot_arena_bytes; /* what an engine allocates: over slots and the arenas that split
                                 passes take in turn, the largest chunk in it */
     double first_slot_bytes; /* of it, slot 0 */
@@ -52,21 +40,19 @@ typedef struct EstimateRank {
 
 typedef struct Estimate {
     double step_s, bubble; /* mean share of the step in which compute lanes idle */
-    int worst_rank;        /* of the largest peak_bytes */
     EstimateRank *rank;    /* until the Estimator's next price */
 } Estimate;
 
-struct Graph;
+struct Passes;
 
 /* For one thread. */
 typedef struct Estimator {
     Arena kept, scratch;
-    struct Graph **graph; /* a hash table; when it or `kept` is full, all are forgotten */
-    int graphs;
-    EstimateRank *rank, *before;
+    struct Passes **passes; /* a hash table; when `kept` is full, all are forgotten */
+    EstimateRank *rank;
 } Estimator;
 
-/* cap_bytes: of graphs; one takes 32 bytes a pass and a few KiB a rank. */
+/* cap_bytes: of lists; one takes 8 bytes a pass and a few KiB a rank. */
 Status estimator_init(Estimator *e, size_t cap_bytes);
 void estimator_free(Estimator *e);
 

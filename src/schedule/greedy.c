@@ -41,7 +41,7 @@ static Pass choose(const GreedyRun *run, int rank, double now, double *wake)
     for (int i = 0; i < KINDS * s->chunks; i++) {
         int chunk = i % s->chunks, kind = i / s->chunks;
         Pass p = { .kind = kind == FORWARD ? ACTION_FORWARD : ACTION_BACKWARD_INPUT,
-                   .chunk = chunk,
+                   .chunk = (short)chunk,
                    .micro = run->rank[rank].next[kind][chunk] };
         if (p.micro >= s->micros) continue;
         double turn = run->g->turn(run->g, rank, &p);

@@ -4,9 +4,6 @@
 
 #include "schedule/order.h"
 
-/* A send may still read the last output while the next is written. */
-enum { SEND_ENTRIES = 2 };
-
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
 /* A row of entries that one way (payload, chunk) uses in turn. user[i]: the event of the last
@@ -40,38 +37,6 @@ static int ring_index(const Program *p, int payload, int chunk)
 
 static int payload_of(ActionKind kind) { return kind == ACTION_FORWARD ? ACTIVATIONS : GRADIENTS; }
 
-static double ended(const OrderTimes *t, int payload, Place at, int micro)
-{
-    return (payload == ACTIVATIONS ? t->forward : t->input)[order_index(t->like, at, micro)];
-}
-
-static bool on_way(const Pass *p, int payload, int chunk)
-{
-    return p->chunk == chunk && p->kind != ACTION_BACKWARD_WEIGHT && payload_of(p->kind) == payload;
-}
-
-/* How many inputs of one way are made but not yet used up, at most. They are made and used in the
- * same order, so the oldest one under way only moves on. */
-static int under_way(const Lowering *l, int payload, int chunk)
-{
-    int most = 0, n = 0, oldest = 0;
-    const Order *o = l->order;
-    Place at = { l->p->rank, chunk };
-    for (int i = 0; i < o->n; i++) {
-        const Pass *p = &o->at[i];
-        if (!on_way(p, payload, chunk)) continue;
-        double made = ended(l->times, payload, order_source(l->p, at, p), p->micro);
-        for (; oldest < i; oldest++) {
-            const Pass *q = &o->at[oldest];
-            if (!on_way(q, payload, chunk)) continue;
-            if (ended(l->times, payload, at, q->micro) > made) break;
-            n--;
-        }
-        if (++n > most) most = n;
-    }
-    return most;
-}
-
 static Status ring_make(Lowering *l, Ring *r, int n, Arena *scratch)
 {
     void *memory = NULL;
@@ -82,25 +47,14 @@ static Status ring_make(Lowering *l, Ring *r, int n, Arena *scratch)
     return OK;
 }
 
-/* The rings of one chunk. A way that stays on this rank has only the reader's ring. */
 static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
 {
-    Program *p = l->p;
-    Place here = { p->rank, chunk };
-    Pass forward = { .kind = ACTION_FORWARD, .chunk = chunk, .micro = chunk }, backward = forward;
-    backward.kind = ACTION_BACKWARD;
-    const Pass *pass[PAYLOADS] = { &forward, &backward };
+    static const ActionKind kind[PAYLOADS] = { ACTION_FORWARD, ACTION_BACKWARD };
     for (int payload = 0; payload < PAYLOADS; payload++) {
-        Place from = order_source(p, here, pass[payload]);
-        Place to = order_target(p, here, pass[payload]);
-        int at = ring_index(p, payload, chunk);
-        if (from.rank >= 0) {
-            int n = under_way(l, payload, chunk) + (from.rank != p->rank);
-            TRY(ring_make(l, &l->in[at], n, scratch));
-        }
-        if (to.rank >= 0 && to.rank != p->rank) {
-            TRY(ring_make(l, &l->out[at], SEND_ENTRIES, scratch));
-        }
+        OrderRings n = order_rings(l->times, l->order, (Place){ l->p->rank, chunk }, kind[payload]);
+        int at = ring_index(l->p, payload, chunk);
+        if (n.in > 0) TRY(ring_make(l, &l->in[at], n.in, scratch));
+        if (n.out > 0) TRY(ring_make(l, &l->out[at], n.out, scratch));
     }
     return OK;
 }
@@ -128,45 +82,39 @@ static int emit(Program *p, Action a)
 
 Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out)
 {
-    void *memory = NULL;
     *out = (SlotTable){ .most = s->chunks * s->micros, .micros = s->micros };
-    size_t most = (size_t)out->most;
-    TRY(arena_alloc(scratch, most * sizeof(int), &memory));
-    out->of = memory;
-    TRY(arena_alloc_zero(scratch, most * sizeof(bool), &memory));
-    out->taken = memory;
-    TRY(arena_alloc_zero(scratch, most * sizeof(uint64_t), &memory));
-    out->had = memory;
-    return OK;
+    TRY(ARENA_NEW(scratch, out->most, &out->of));
+    TRY(ARENA_NEW(scratch, out->most, &out->free));
+    return ARENA_ZEROED(scratch, out->most, &out->had);
 }
 
 /* Of the free slots the one that had this chunk and the fewest others, as a slot is as large as the
- * largest of its chunks; else the one that had the fewest. */
-static int free_slot(const SlotTable *t, int chunk)
+ * largest of its chunks; else the one that had the fewest. The first of several. */
+static int take_slot(SlotTable *t, int chunk)
 {
-    int best = -1, least = 0;
-    for (int i = 0; i < t->n; i++) {
-        if (t->taken[i]) continue;
-        int others = __builtin_popcountll(t->had[i]);
-        if ((t->had[i] >> chunk & 1) == 0) others += SCHEDULE_CHUNKS_MAX;
-        if (best >= 0 && others >= least) continue;
+    int best = 0, least = 0;
+    if (t->n_free == 0) return t->n++;
+    for (int i = 0; i < t->n_free; i++) {
+        uint64_t had = t->had[t->free[i]];
+        int others =
+            __builtin_popcountll(had) + ((had >> chunk & 1) == 0 ? SCHEDULE_CHUNKS_MAX : 0);
+        if (i > 0 && (others > least || (others == least && t->free[i] > t->free[best]))) continue;
         best = i;
         least = others;
     }
-    return best < 0 ? t->n : best;
+    int slot = t->free[best];
+    t->free[best] = t->free[--t->n_free];
+    return slot;
 }
 
 int slots_pass(SlotTable *t, const Pass *p)
 {
     int *mine = &t->of[p->chunk * t->micros + p->micro];
     if (p->kind == ACTION_FORWARD) {
-        int i = free_slot(t, p->chunk);
-        if (i == t->n) t->n++;
-        t->taken[i] = true;
-        t->had[i] |= 1ULL << p->chunk;
-        *mine = i;
+        *mine = take_slot(t, p->chunk);
+        t->had[*mine] |= 1ULL << p->chunk;
     } else if (p->kind != ACTION_BACKWARD_INPUT) {
-        t->taken[*mine] = false;
+        t->free[t->n_free++] = *mine;
     }
     return *mine;
 }

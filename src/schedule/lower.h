@@ -10,9 +10,9 @@
  * the weight gradients are done. */
 typedef struct SlotTable {
     int n, most; /* slots so far, and at most; chunk and micro-batch number the passes below most */
-    int micros, *of; /* by pass: its slot */
-    bool *taken;     /* by slot */
-    uint64_t *had;   /* by slot: set of chunks */
+    int micros, *of;   /* by pass: its slot */
+    int *free, n_free; /* slots, in no order */
+    uint64_t *had;     /* by slot: set of chunks */
 } SlotTable;
 
 Status slots_make(const ScheduleShape *s, Arena *scratch, SlotTable *out);

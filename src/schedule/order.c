@@ -20,10 +20,10 @@ static Pass next_pass(Hand *h, char letter, char chunk)
         return x;
     }
     int i = h->next[forward ? 0 : weight ? 2 : 1][c]++;
-    x.chunk = c;
+    x.chunk = (short)c;
     x.micro = h->two_ways ? 2 * i + c : i;
     if (chunk == '.') {
-        x.chunk = forward ? i % (p * v) / p : v - 1 - i % (p * v) / p;
+        x.chunk = (short)(forward ? i % (p * v) / p : v - 1 - i % (p * v) / p);
         x.micro = i / (p * v) * p + i % p;
     }
     return x;
@@ -80,11 +80,9 @@ static double duration(const ScheduleShape *s, ActionKind kind)
 
 double order_arrives(const OrderTimes *t, Place at, const Pass *p)
 {
-    Place from = order_source(t->like, at, p);
-    bool forward = p->kind == ACTION_FORWARD, turns = from.rank < 0;
-    if (turns && (forward || p->kind == ACTION_BACKWARD_WEIGHT)) return 0;
-    const double *of = forward || turns ? t->forward : t->input;
-    return of[order_index(t->like, turns ? at : from, p->micro)];
+    int back = p->kind != ACTION_FORWARD;
+    int source = t->source[2 * (at.rank * t->like->chunks + at.chunk) + back];
+    return source < 0 || p->kind == ACTION_BACKWARD_WEIGHT ? 0 : t->forward[source + p->micro];
 }
 
 /* Runs the next pass of a rank if its input is there, or a pair if that of both is. Returns how
@@ -112,13 +110,28 @@ static int run_next(const ScheduleShape *s, const Order *o, OrderTimes *t, int r
     return n;
 }
 
+static int source_of(const Program *like, Place at, ActionKind kind)
+{
+    Pass first = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
+    Place from = order_source(like, at, &first);
+    int n = like->stages * like->chunks * like->micros;
+    if (kind == ACTION_FORWARD) return from.rank < 0 ? -1 : order_index(like, from, 0);
+    return from.rank < 0 ? order_index(like, at, 0) : n + order_index(like, from, 0);
+}
+
 Status order_times(const Program *like, Arena *scratch, OrderTimes *out)
 {
-    size_t n = (size_t)like->stages * (size_t)like->chunks * (size_t)like->micros;
+    int places = like->stages * like->chunks;
+    size_t n = (size_t)places * (size_t)like->micros;
     *out = (OrderTimes){ .like = like };
-    TRY(ARENA_NEW(scratch, n, &out->forward));
-    TRY(ARENA_NEW(scratch, n, &out->input));
-    for (size_t i = 0; i < n; i++) out->forward[i] = out->input[i] = NAN;
+    TRY(ARENA_NEW(scratch, 2 * n, &out->forward));
+    TRY(ARENA_NEW(scratch, 2 * places, &out->source));
+    out->input = out->forward + n;
+    for (size_t i = 0; i < 2 * n; i++) out->forward[i] = NAN;
+    for (int i = 0; i < 2 * places; i++) {
+        Place at = { i / 2 / like->chunks, i / 2 % like->chunks };
+        out->source[i] = source_of(like, at, i % 2 == 0 ? ACTION_FORWARD : ACTION_BACKWARD);
+    }
     return OK;
 }
 
@@ -127,8 +140,10 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
 {
     OrderTimes t;
     double *now = NULL;
-    int *next = NULL;
+    int *next = NULL, passes = 0;
+    for (int r = 0; r < s->stages; r++) passes += ranks[r].n;
     TRY(order_times(like, scratch, &t));
+    TRY(ARENA_NEW(scratch, passes, &t.rank));
     TRY(ARENA_ZEROED(scratch, s->stages, &now));
     TRY(ARENA_ZEROED(scratch, s->stages, &next));
     for (bool moved = true; moved;) {
@@ -137,6 +152,7 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
             for (int ran = 1; ran > 0 && next[r] < ranks[r].n; next[r] += ran) {
                 ran = run_next(s, &ranks[r], &t, r, next[r], &now[r]);
                 moved = moved || ran > 0;
+                for (int i = 0; i < ran; i++) t.rank[t.ran++] = r;
             }
         }
     }
@@ -149,4 +165,43 @@ Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks
     }
     *out = t;
     return OK;
+}
+
+/* ---- rings ---- */
+
+static bool on_way(const Pass *p, Place at, bool forward)
+{
+    return p->chunk == at.chunk && p->kind != ACTION_BACKWARD_WEIGHT &&
+           (p->kind == ACTION_FORWARD) == forward;
+}
+
+/* How many inputs of one way are made but not yet used up, at most. They are made and used in the
+ * same order, so the oldest one under way only moves on. */
+static int under_way(const OrderTimes *t, const Order *o, Place at, bool forward)
+{
+    int most = 0, n = 0, oldest = 0;
+    const double *ended = (forward ? t->forward : t->input) + order_index(t->like, at, 0);
+    for (int i = 0; i < o->n; i++) {
+        const Pass *p = &o->at[i];
+        if (!on_way(p, at, forward)) continue;
+        double made = order_arrives(t, at, p);
+        for (; oldest < i; oldest++) {
+            const Pass *q = &o->at[oldest];
+            if (!on_way(q, at, forward)) continue;
+            if (ended[q->micro] > made) break;
+            n--;
+        }
+        if (++n > most) most = n;
+    }
+    return most;
+}
+
+OrderRings order_rings(const OrderTimes *t, const Order *o, Place at, ActionKind kind)
+{
+    Pass p = { .kind = kind, .chunk = (short)at.chunk, .micro = at.chunk };
+    Place from = order_source(t->like, at, &p), to = order_target(t->like, at, &p);
+    OrderRings n = { 0 };
+    if (from.rank >= 0) n.in = under_way(t, o, at, kind == ACTION_FORWARD) + (from.rank != at.rank);
+    if (to.rank >= 0 && to.rank != at.rank) n.out = SEND_ENTRIES;
+    return n;
 }

@@ -28,12 +28,16 @@ void dualpipe_steps(Hand *h, int outer, int inner, int middle);
 
 void order_by_hand(const ScheduleShape *s, HandOrder *write, Order *ranks);
 
-/* When the forward and the input gradient of each (rank, chunk, micro) end; NaN where it does not
- * come there. In the scratch arena. */
+/* When the forward and the input gradient of each (rank, chunk, micro) end, one array behind the
+ * other; NaN where it does not come there. In the scratch arena. */
 typedef struct OrderTimes {
     const Program *like; /* placement and sizes; its rank is not used */
     double *forward, *input;
+    int *source; /* by (rank, chunk, backward): where in the array the ends begin that a pass waits
+                    for, micro-batch by micro-batch; -1: nobody's. The last hop's backward waits for
+                    its own forward. */
     double step;
+    int *rank, ran; /* whose next pass ran, pass by pass: each after those that it waits for */
 } OrderTimes;
 
 /* Nothing has run yet. */
@@ -47,6 +51,17 @@ double order_arrives(const OrderTimes *t, Place at, const Pass *p);
 /* ERR_ARG if the orders wait for each other for ever. */
 Status order_run(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *scratch,
                  OrderTimes *out);
+
+/* A send may still read the last output while the next is written. */
+enum { SEND_ENTRIES = 2 };
+
+/* Entries of the rings that the passes of one chunk and direction read from and send from, 0 where
+ * there is none. A way that stays on a rank has only the reader's. */
+typedef struct OrderRings {
+    int in, out;
+} OrderRings;
+
+OrderRings order_rings(const OrderTimes *t, const Order *o, Place at, ActionKind kind);
 
 /* Where a pass takes its input from or gives its output to; rank -1 if nowhere. Backward goes the
  * way back. */

@@ -12,17 +12,7 @@ enum { NAMES_MAX = 32 };
 enum { MANY = SCHEDULE_CHUNKS_MAX };
 
 const ScheduleDesc schedule_table[] = {
-    { "gpipe", PLACE_LOOP, 1, 1, 0, false, false, schedule_gpipe, NULL },
-    { "1f1b", PLACE_LOOP, 1, 1, 0, false, false, schedule_1f1b, NULL },
-    { "interleaved", PLACE_LOOP, 2, MANY, 0, false, false, schedule_interleaved, NULL },
-    { "1f1b-overlap", PLACE_LOOP, 1, MANY, 0, true, false, schedule_1f1b_overlap, NULL },
-    { "zb-h1", PLACE_LOOP, 1, 1, 0, false, false, schedule_zb_h1, NULL },
-    { "zb1p", PLACE_LOOP, 1, 1, 0, false, false, NULL, schedule_zb1p },
-    { "zbv", PLACE_V, 2, 2, 0, false, false, schedule_zbv, NULL },
-    { "v-half", PLACE_V, 2, 2, 0, false, true, NULL, schedule_v_half },
-    { "v-min", PLACE_V, 2, 2, 0, false, true, NULL, schedule_v_min },
-    { "dualpipe", PLACE_BOTH, 2, 2, 2, false, false, schedule_dualpipe, NULL },
-    { "dualpipe-v", PLACE_V, 2, 2, 2, false, false, schedule_dualpipe_v, NULL },
+#include "schedule/schedule.def"
 };
 const int schedule_table_n = (int)(sizeof schedule_table / sizeof *schedule_table);
 

@@ -35,9 +35,10 @@ typedef struct ScheduleShape {
 
 /* One pass on one rank; the order of a rank is a list of these. */
 typedef struct Pass {
-    ActionKind kind; /* FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
-    int chunk, micro;
-    bool paired; /* a forward that runs together with the backward after it */
+    int micro;
+    short chunk;
+    unsigned char kind; /* an ActionKind: FORWARD, BACKWARD, BACKWARD_INPUT or BACKWARD_WEIGHT */
+    bool paired;        /* a forward that runs together with the backward after it */
 } Pass;
 
 typedef struct Order {
@@ -51,14 +52,27 @@ typedef void HandOrder(const ScheduleShape *s, int rank, Hand *h);
 /* Finds the orders of all ranks by the costs. */
 typedef Status SearchedOrder(const ScheduleShape *s, Arena *scratch, Order *ranks);
 
+/* What a schedule cannot avoid, for a search to prune by: never more than its Programs have. */
+typedef struct ScheduleLeast {
+    double slots;         /* micro-batches that rank 0 keeps, over the stages (those of a V are
+                             halves); 0: so many a chunk and once more */
+    double input, weight; /* A rank idles while the first micro-batch comes to it; of the same
+                             stages' backward passes these shares show, too (arXiv:2401.10241,
+                             arXiv:2405.15362). */
+    unsigned passes;      /* that all of rank 0's chunks have: set of CHUNK_ */
+} ScheduleLeast;
+
 typedef struct ScheduleDesc {
     const char *name;
     Placement placement;
     int chunks_least, chunks_most, micros_least; /* of a rank; micro-batches a stage */
-    bool phases;        /* passes are taken apart, and pairs run part by part */
-    bool irregular;     /* the order may never repeat, however many micro-batches there are */
-    HandOrder *by_hand; /* or */
+    HandOrder *by_hand;                          /* or */
     SearchedOrder *search;
+    ScheduleLeast least;
+    const char *bubble; /* its theory, in words */
+    bool phases;        /* passes are taken apart, and pairs run part by part */
+    bool overlaps;      /* made to compute beside another micro-batch's exchange */
+    bool irregular;     /* found by trying: takes a second for 100,000 passes */
 } ScheduleDesc;
 
 typedef struct Pipeline {

@@ -11,7 +11,7 @@ typedef struct Counter {
     Exec ex;
     const LayerCountObserver *observer;
     LayerPass pass;
-    const char *phase;
+    int phase;
     LayerCount *out;
     Arena keep, ring, scratch;
     LayerRun run;
@@ -31,10 +31,11 @@ static Status count_op(Exec *ex, int level, const OpDesc *op, const void *args)
     return c->observer->op(c->observer->self, c->pass, c->phase, op, &cost);
 }
 
-static Status run_phase(Counter *c, LayerPass pass, const char *name, PhaseFn *fn)
+static Status run_phase(Counter *c, LayerPass pass, int phase, PhaseFn *fn)
 {
     if (fn == NULL) return OK;
-    c->pass = pass, c->phase = name;
+    c->pass = pass;
+    c->phase = phase;
     TRY(fn(&c->run));
     arena_release(&c->scratch, (ArenaMark){ 0 });
     return OK;
@@ -44,7 +45,7 @@ static Status forward(Counter *c, LayerPass pass)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
-        TRY(run_phase(c, pass, desc->phases[i].name, desc->phases[i].forward));
+        TRY(run_phase(c, pass, i, desc->phases[i].forward));
     }
     arena_release(&c->ring, (ArenaMark){ 0 });
     return OK;
@@ -54,9 +55,9 @@ static Status backward(Counter *c)
 {
     const LayerDesc *desc = layer_desc(c->run.layer->kind);
     for (int i = 0; i < desc->n_phases; i++) {
-        const Phase *p = &desc->phases[layer_backward(desc, i)];
-        TRY(run_phase(c, PASS_INPUT, p->name, p->backward_input));
-        TRY(run_phase(c, PASS_WEIGHT, p->name, p->backward_weight));
+        int phase = layer_backward(desc, i);
+        TRY(run_phase(c, PASS_INPUT, phase, desc->phases[phase].backward_input));
+        TRY(run_phase(c, PASS_WEIGHT, phase, desc->phases[phase].backward_weight));
     }
     return OK;
 }
@@ -79,7 +80,6 @@ static Status evaluation(Counter *c)
     return OK;
 }
 
-/* What a second forward costs belongs to the input gradients, which wait for it. */
 static Status both_ways(Counter *c)
 {
     LayerRun *r = &c->run;
@@ -96,7 +96,7 @@ static Status both_ways(Counter *c)
     out->keep = c->keep.used_bytes;
     c->keep.peak_bytes = c->keep.used_bytes, c->ring.peak_bytes = 0;
     r->again = again;
-    if (again) TRY(forward(c, PASS_INPUT));
+    if (again) TRY(forward(c, PASS_AGAIN));
     r->again = false;
     size_t ring_again = c->ring.peak_bytes;
     c->ring.peak_bytes = 0;

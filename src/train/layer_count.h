@@ -7,7 +7,14 @@
 
 #include "model/layer.h"
 
-typedef enum LayerPass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHT, LAYER_PASSES } LayerPass;
+/* PASS_AGAIN: the forward of a recomputed layer before its input gradients. */
+typedef enum LayerPass {
+    PASS_FORWARD,
+    PASS_INPUT,
+    PASS_WEIGHT,
+    PASS_AGAIN,
+    LAYER_PASSES
+} LayerPass;
 
 /* Bytes as arenas round them. Streams (a layer's input, output and their gradients) are not in
  * them: how many there are is the chunk's matter. */
@@ -28,10 +35,9 @@ typedef struct LayerCount {
     OpTotals pass[LAYER_PASSES];
 } LayerCount;
 
-/* Called for every op that would run. phase: the layer's, by name. */
+/* Called for every op that would run. phase: of the layer's row. */
 typedef struct LayerCountObserver {
-    Status (*op)(void *self, LayerPass pass, const char *phase, const OpDesc *op,
-                 const OpCost *cost);
+    Status (*op)(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost);
     void *self;
 } LayerCountObserver;
 

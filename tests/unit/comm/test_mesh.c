@@ -23,7 +23,7 @@ static void a_place_is_a_rank(void **state)
 static int group_size(const MeshShape *s, MeshGroup g)
 {
     int inner = s->shard * s->cp;
-    const int size[GROUP_COUNT] = {
+    const int size[GROUP_MADE] = {
         mesh_ranks(s), s->replicate * inner, inner, inner / s->ep, s->replicate, s->ep, s->cp, s->pp
     };
     return size[g];
@@ -33,9 +33,9 @@ static int group_size(const MeshShape *s, MeshGroup g)
 static void groups_part_the_ranks(void **state)
 {
     (void)state;
-    for (int i = 0; i < SHAPE_COUNT * GROUP_COUNT; i++) {
-        const MeshShape *s = &SHAPES[i / GROUP_COUNT];
-        MeshGroup g = (MeshGroup)(i % GROUP_COUNT);
+    for (int i = 0; i < SHAPE_COUNT * GROUP_MADE; i++) {
+        const MeshShape *s = &SHAPES[i / GROUP_MADE];
+        MeshGroup g = (MeshGroup)(i % GROUP_MADE);
         int members[RANKS_MAX] = { 0 };
         for (int r = 0; r < mesh_ranks(s); r++) {
             int color = -1, key = -1;
@@ -91,7 +91,7 @@ static Status add_ranks(void *state, Comm *world)
     Mesh m = { 0 };
     TRY(arena_init(&a, "mesh", MEM_HOST, 1 << 20));
     TRY(mesh_make(world, s, &a, &m));
-    for (MeshGroup g = 0; g < GROUP_COUNT; g++) {
+    for (MeshGroup g = 0; g < GROUP_MADE; g++) {
         int32_t sum = world->rank, want = 0;
         int color, key, other, place;
         mesh_color(s, g, world->rank, &color, &key);
