@@ -193,6 +193,18 @@ static Status search(PlanCall *c, const PlanRequest *q, SearchResult *found)
     return search_run(q, &o, c->arena, found);
 }
 
+/* A configuration without mesh.layout trains with its blocks spread evenly. */
+static Status spread_evenly(PlanCall *c, PlanLayout *l)
+{
+    Layout *even = NULL;
+    int stages = l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
+    if (l->partition != NULL) return OK;
+    TRY(ARENA_NEW(c->arena, 1, &even));
+    TRY(layout_even(stages, (int)c->config.model_layers, c->arena, even));
+    l->partition = even;
+    return OK;
+}
+
 /* The layout that the configuration gives, or the best there is. */
 static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice *p,
                      SearchResult *found)
@@ -201,7 +213,8 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
         Planner *planner = NULL;
         TRY(plan_layout_of(q->config, q->gpus, c->arena, l));
         TRY(planner_make(q, &planner));
-        Status s = planner_price(planner, l, p);
+        Status s = planner_runs_list(planner) ? spread_evenly(c, l) : OK;
+        if (s == OK) s = planner_price_list(planner, l, p);
         planner_free(planner);
         return s;
     }
@@ -282,20 +295,13 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     return pipeline_write(c->html, &v, c->out, c->arena);
 }
 
-/* The lists of all pipeline ranks, with the simulated time of each action. A configuration without
- * mesh.layout trains with its blocks spread evenly, so they lie so here. */
+/* The lists of all pipeline ranks, with the simulated time of each action. */
 static Status print_program(PlanCall *c, PlanLayout *l)
 {
     Planner *planner = NULL;
     Pipeline pipeline;
     Simulation sim;
-    Layout *even = NULL;
-    int stages = l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
-    TRY(ARENA_NEW(c->arena, 1, &even));
-    if (l->partition == NULL) {
-        TRY(layout_even(stages, (int)c->config.model_layers, c->arena, even));
-        l->partition = even;
-    }
+    TRY(spread_evenly(c, l));
     TRY(planner_make(&c->request, &planner));
     Status s = planner_program(planner, l, c->arena, &pipeline, &sim);
     planner_free(planner);

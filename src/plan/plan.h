@@ -116,6 +116,11 @@ Status planner_simulate(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pip
  * reductions on their lane beside what is computed, then the update. */
 Status planner_program(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
                        Simulation *sim);
+/* Does the stack run such lists (its sheet's `list`)? Then planner_price_list is the price with the
+ * list's time: what it shows beyond the passes counts as gradients, or as bubble where no rank
+ * shares any. Else it is planner_price. */
+bool planner_runs_list(const Planner *p);
+Status planner_price_list(Planner *p, const PlanLayout *l, PlanPrice *out);
 /* Another time of the pipeline, and what follows from it. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
 

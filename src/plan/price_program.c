@@ -4,6 +4,10 @@
 #include "train/chunks.h"
 #include "train/shards.h"
 
+#include <math.h>
+
+static const size_t LIST_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
+
 /* What a layer's parameters take to come together, to be reduced, and to be added over replicas. */
 typedef struct SharedTimes {
     double gather, reduce, sum;
@@ -196,5 +200,43 @@ Status planner_program(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipe
     ArenaMark mark = arena_mark(&p->scratch);
     Status s = program_of(p, l, a, pipeline, sim);
     arena_release(&p->scratch, mark);
+    return s;
+}
+
+bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
+
+/* The parts of a step of so many seconds: what is over or lacking is of gradients, then of the
+ * bubble, then of what compute hides. */
+static void take_step(const Planner *p, double step_s, PlanPrice *price)
+{
+    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND };
+    double *part = price->part_s, ends = price->step_s - price->schedule_s - part[PLAN_GRADIENTS];
+    double more = step_s - price->step_s;
+    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 4; i++) {
+        double before = part[order[i]];
+        part[order[i]] = fmax(0, before + more);
+        more -= part[order[i]] - before;
+    }
+    price->step_s = step_s;
+    planner_take_schedule(p, price, price->schedule_s);
+    double schedule_s = step_s - ends - part[PLAN_GRADIENTS];
+    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
+    price->schedule_s = schedule_s;
+}
+
+Status planner_price_list(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    Arena a = { 0 };
+    Pipeline pipeline;
+    Simulation sim;
+    const PriceEntry *e = NULL;
+    TRY(planner_price(p, l, out));
+    if (!planner_runs_list(p)) return OK;
+    TRY(price_entry(p, l, &e));
+    TRY(arena_init(&a, "simulation", MEM_HOST, LIST_BYTES));
+    Status s = planner_program(p, l, &a, &pipeline, &sim);
+    if (s == OK)
+        take_step(p, sim.step + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step], out);
+    arena_free(&a);
     return s;
 }
