@@ -133,14 +133,15 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
     LayerSpec *layers = NULL;
     ParamShards shards = price_shards(p, l, e);
     bool two = l->schedule->placement == PLACE_BOTH || (e->spec.tied && l->pp > 1);
-    *out = (ScheduleShape){ .stages = l->pp,
-                            .chunks = l->vpp,
-                            .micros = (int)price_micros(p, l),
-                            .forward = 1,
-                            .input = 1,
-                            .weight = 1,
-                            .blocks = 1,
-                            .shards = shards_schedule(&shards, two || l->dp * l->cp > shards.dense) };
+    *out =
+        (ScheduleShape){ .stages = l->pp,
+                         .chunks = l->vpp,
+                         .micros = (int)price_micros(p, l),
+                         .forward = 1,
+                         .input = 1,
+                         .weight = 1,
+                         .blocks = 1,
+                         .shards = shards_schedule(&shards, two || l->dp * l->cp > shards.dense) };
     c->spec = e->spec;
     TRY(ARENA_NEW(a, c->spec.n_layers, &layers));
     for (int i = 0; i < c->spec.n_layers; i++) layers[i] = e->spec.layers[i];

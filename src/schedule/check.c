@@ -30,10 +30,11 @@ typedef struct Progress {
 
 typedef struct Check {
     const Program *p;
-    int queues, layers, at; /* at: the action looked at */
-    Progress *progress;     /* by (micro, chunk) */
+    int queues, layers, at;                         /* at: the action looked at */
+    Progress *progress;                             /* by (micro, chunk) */
     Resource *slot, *entry, *ring, *weights, *room; /* ring: by direction, where they differ */
-    Resource *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
+    Resource
+        *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
                         up */
     Resource *meeting;
     int *known;   /* by (queue, queue): what each queue knows to be done of each */
@@ -259,8 +260,8 @@ static Status check_reduced(Check *s, const Action *a, int then)
 {
     Resource *grads = &s->grads[a->layer];
     if (!take_turn(s, grads))
-        return BAD(s, "%s of layer %d does not wait for all that add to them",
-                   action_name(a->kind), a->layer);
+        return BAD(s, "%s of layer %d does not wait for all that add to them", action_name(a->kind),
+                   a->layer);
     bool early = then == GRADS_SUMMED && s->p->shards.reduce && !s->p->shards.gradients &&
                  grads->holds < GRADS_REDUCED;
     if (grads->holds < 0 || grads->holds >= then || early)
@@ -327,9 +328,9 @@ static Status check_update(Check *s, const Action *a)
         if (s->known[q * s->queues + q] > s->now[q])
             return BAD(s, "%s does not wait for all before it", action_name(a->kind));
     }
-    int least = shards->sums                            ? GRADS_SUMMED
+    int least = shards->sums                           ? GRADS_SUMMED
                 : shards->reduce && !shards->gradients ? GRADS_REDUCED
-                                                        : GRADS_SOME;
+                                                       : GRADS_SOME;
     for (int i = 0; i < s->layers; i++) {
         if (s->grads[i].holds >= 0 && s->grads[i].holds < least)
             return BAD(s, "update before the gradients of layer %d are reduced", i);
@@ -349,7 +350,8 @@ static Status check_range(const Check *s, const Action *a)
         return BAD(s, "phases %d to %d of %d", a->first, a->end, row->n);
     for (int i = a->first; i < a->end; i++) {
         Lane lane = a->kind == ACTION_BACKWARD_WEIGHT ? LANE_COMPUTE : (Lane)row->at[i].lane;
-        if (a->lane != lane) return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
+        if (a->lane != lane)
+            return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
     }
     return OK;
 }

@@ -1,8 +1,9 @@
 /* print: a rank's list of actions as text, a line each. */
 #include "schedule/print.h"
 
-static const char *const lane_names[LANE_COUNT] = { [LANE_COMPUTE] = "compute",
-                                                    [LANE_COMM] = "comm" };
+static const char *const lane_names[LANE_COUNT] = {
+    [LANE_COMPUTE] = "compute", [LANE_COMM] = "comm"
+};
 
 /* "layer 2 moe.experts", with "again" for a second forward. */
 static Status phase_text(const ChunkPhase *x, Text *out)

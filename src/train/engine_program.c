@@ -114,10 +114,9 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
     int stages = d->placement == PLACE_BOTH ? s.stages : s.stages * s.chunks;
     TRY(e->use == ENGINE_INFER ? layout_even(1, (int)e->spec.blocks, made, &layout)
                                : make_layout(c, stages, made, &layout));
-    Program like = { .stages = s.stages,
-                     .chunks = s.chunks,
-                     .placement = d->placement,
-                     .rank = e->shape.pp_rank };
+    Program like = {
+        .stages = s.stages, .chunks = s.chunks, .placement = d->placement, .rank = e->shape.pp_rank
+    };
     TRY(place_layers(e, &layout, &like));
     s.shards = shards_shape(e, d);
     e->n_ways = e->shape.again != NULL && !e->counting ? 2 : 1;
@@ -163,8 +162,7 @@ static Status make_mirror(Engine *e, Comm *stages)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
     else if (s->tied && first != last && (p->rank == first || p->rank == last))
         pair = 0;
-    return comm_split(stages, pair, p->rank, "mirror", &e->tables,
-                      &e->mesh.group[GROUP_MIRROR]);
+    return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mesh.group[GROUP_MIRROR]);
 }
 
 Status engine_make_transfers(Engine *e)

@@ -58,8 +58,7 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->way->program.placement == PLACE_BOTH ||
-           e->spec.layers[k->layer].kind == LAYER_EMBED;
+    return e->way->program.placement == PLACE_BOTH || e->spec.layers[k->layer].kind == LAYER_EMBED;
 }
 
 /* Set-up. */

@@ -59,8 +59,8 @@ struct Transfers {
     Comm *comm; /* the stages; NULL: nobody else is there */
     TransferQueue *queue;
     int n;
-    TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
-    ActionSpan *span;     /* by action */
+    TransferEvent *event;    /* and behind them, on a GPU, one for begin and move */
+    ActionSpan *span;        /* by action */
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
     bool borrowed, lanes; /* ways are another's; the comm lane is a stream of its own */

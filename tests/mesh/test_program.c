@@ -96,8 +96,10 @@ static void the_plan_prints_what_every_schedule_runs(void **state)
         char schedule[64], chunks[32];
         (void)snprintf(schedule, sizeof schedule, "mesh.schedule=%s", s->name);
         (void)snprintf(chunks, sizeof chunks, "mesh.vpp=%d", s->chunks_least);
-        ManyCase c = { s->name, 4, { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.zero=2",
-                                     schedule, chunks } };
+        ManyCase c = { s->name,
+                       4,
+                       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.zero=2", schedule,
+                         chunks } };
         n += wrong(&c);
     }
     CHECK_INT(n, 0);

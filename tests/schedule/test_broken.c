@@ -215,7 +215,9 @@ static void collectives_without_an_order_are_found(void **state)
 static Pipeline sharded(bool weights)
 {
     static Chunk chunk;
-    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true } };
+    ScheduleShape s = {
+        1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true }
+    };
     pipeline_forget();
     CHECK_OK(chunk_of_blocks(4, &made, &chunk));
     for (int i = 0; i < CHUNK_ROWS; i++) {
