@@ -1,5 +1,5 @@
-/* cpu: ops run where they are called, one after the other, so events and waits have nothing to do.
- */
+/* cpu: ops run where they are called, one after the other, so streams and waits have nothing
+ * to do. */
 #include "backend/backend.h"
 
 #include "op/gemm.h"
@@ -17,7 +17,11 @@ Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads)
     return gemm_make(arena, &ex->gemm);
 }
 
-void exec_free(Exec *ex) { *ex = (Exec){ 0 }; }
+void exec_free(Exec *ex)
+{
+    if (ex->depth > 0) exec_bottom(ex)->close(ex);
+    *ex = (Exec){ 0 };
+}
 
 void exec_push(Exec *ex, const Backend *decorator)
 {
@@ -104,10 +108,11 @@ const Backend backend_cpu = {
     .copy = copy,
     .read = copy,
     .fill = fill,
-    .event_new = backend_event_new,
-    .record = backend_event_nothing,
-    .wait = backend_event_nothing,
     .sync = backend_sync_nothing,
     .find_bad = find_bad,
+    .close = backend_close_nothing,
+    .streams = &backend_no_streams,
+    .graphs = &backend_no_graphs,
+    .device = &backend_no_device,
 };
 /* NOLINTEND(misc-unused-parameters) */

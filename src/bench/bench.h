@@ -16,7 +16,7 @@ typedef struct BenchModel {
     Batch batch;
     Arena arena;
     EnginePlan plan, again;
-    GpuPlan gpu; /* with plan.on_gpu */
+    GpuPlan gpu; /* { 0 } on the CPU */
     int64_t step;
     StepResult result; /* of the last step */
 } BenchModel;
@@ -28,7 +28,7 @@ void bench_close(BenchModel *m); /* safe on { 0 } */
 Status bench_run_step(BenchModel *m, double *seconds);
 
 /* The GPU's name, or how many threads. */
-Status bench_machine(const Config *c, bool on_gpu, char out[CUDA_NAME_MAX]);
+Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
 
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 

@@ -85,14 +85,13 @@ struct OpDesc {
     OpSpace *cuda_workspace;
 };
 
-typedef struct Event {
-    uint64_t value;
-} Event;
-
-/* Where ops run and memory lives. Decorators (count, trace, guard) implement `run` only and pass on
- * with op_next; the outermost sits at ex->stack[0]. */
+/* Where ops run and memory lives. Decorators (trace, guard) implement `run` only and pass on with
+ * op_next; the outermost sits at ex->stack[0]. */
 typedef struct Backend {
     const char *name;
+    bool apart;    /* tensors lie in memory that the host reaches through copies alone */
+    bool async;    /* `run` returns before the op has run, and lanes run beside each other */
+    bool captures; /* work can be recorded as a graph; its first run loads and chooses kernels */
     Status (*run)(Exec *ex, int level, const OpDesc *op, const void *args);
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
@@ -100,12 +99,13 @@ typedef struct Backend {
     /* To the host's memory. Waits for the lane alone: others may wait for what it does next. */
     Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);
     Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
-    Status (*event_new)(Exec *ex, Event *out);
-    Status (*record)(Exec *ex, Event event);
-    Status (*wait)(Exec *ex, Event event);
-    Status (*sync)(Exec *ex);
+    Status (*sync)(Exec *ex); /* waits for all lanes */
     /* Waits; the first element that is not finite and its value, or index -1. */
     Status (*find_bad)(Exec *ex, const Tensor *t, int64_t *index, double *value);
+    void (*close)(Exec *ex);       /* gives back what the Exec holds; for exec_free */
+    const struct Streams *streams; /* of these three: backend/backend.h */
+    const struct Graphs *graphs;
+    const struct Device *device;
 } Backend;
 
 enum { EXEC_STACK_MAX = 4 };

@@ -1,6 +1,5 @@
 #include "train/engine_memory.h"
 
-#include "backend/backend.h"
 #include "backend/cuda.h"
 #include "train/again.h"
 #include "train/engine_program.h"
@@ -18,7 +17,7 @@ bool engine_wants_gpu(const Config *c)
 
 static Status arena_make(Engine *e, Arena *a, const char *name, MemKind kind, size_t bytes)
 {
-    if (e->counting || !e->on_gpu) {
+    if (e->counting || !exec_bottom(&e->ex)->apart) {
         TRY(arena_init(a, name, e->counting ? MEM_COUNT : MEM_HOST, bytes));
         arena_huge_pages(a);
         return OK;
@@ -153,7 +152,7 @@ static bool is_work(int arena)
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
     bool both = plan != NULL && e->shape.again != NULL;
-    e->lanes = e->on_gpu && e->shape.mesh != NULL;
+    e->lanes = exec_bottom(&e->ex)->async && e->shape.mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         if (both && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
@@ -198,13 +197,13 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
 
 size_t engine_pinned_bytes(const Engine *e)
 {
-    if (!e->on_gpu) return 0;
+    if (!exec_bottom(&e->ex)->apart) return 0;
     return arena_rounded(e->arena[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
 }
 
 /* The mirror. */
 
-static bool mirrored(const Engine *e) { return e->on_gpu && !e->counting; }
+static bool mirrored(const Engine *e) { return exec_bottom(&e->ex)->apart && !e->counting; }
 
 void *engine_host(const Engine *e, const Tensor *t)
 {

@@ -42,7 +42,7 @@ static void take_lane(Engine *e, Lane lane)
     if (!e->lanes) return;
     e->ex.scratch = lane == LANE_COMM ? &e->way->comm_scratch : &e->way->arena[ENGINE_SCRATCH];
     if (e->counting) return;
-    void *stream = cuda_stream(&e->ex, lane);
+    void *stream = exec_streams(&e->ex)->of_lane(&e->ex, lane);
     for (int g = 0; g < GROUP_COUNT; g++) {
         if (e->mesh.group[g] != NULL) comm_set_stream(e->mesh.group[g], stream);
     }

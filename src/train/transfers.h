@@ -16,7 +16,7 @@
 #ifndef TRAIN_TRANSFERS_H
 #define TRAIN_TRANSFERS_H
 
-#include "op/op.h"
+#include "backend/backend.h"
 #include "schedule/schedule.h"
 
 /* When an action ran in the last step; of a transfer, from its start until this rank saw its end.

@@ -11,7 +11,7 @@ static bool hopper_with_cudnn(void)
 {
     CudaInfo info;
     if (mirror.device_memory == NULL || cuda_info(0, &info) != OK || info.major != 9) return false;
-    return cuda_attention_why(&mirror.gpu)[0] == '\0';
+    return exec_device(&mirror.gpu)->attention_why(&mirror.gpu)[0] == '\0';
 }
 
 /* Documents of 1 to 300 tokens. */
@@ -66,7 +66,7 @@ static void check_both(OpTest *t, const Sizes *s, bool packed)
     CHECK_OK(attention_bwd(&t->ex, a));
     a.any_order = true;
     CHECK_OK(attention_bwd(&t->ex, a));
-    CHECK(cuda_attention_why(&mirror.gpu)[0] == '\0');
+    CHECK(exec_device(&mirror.gpu)->attention_why(&mirror.gpu)[0] == '\0');
 }
 
 static void cudnn_agrees_with_the_cpu(void **state)
@@ -188,10 +188,12 @@ static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_UNSUPPORTED, "33 tokens a sequence");
     f.kernel = ATTENTION_AUTO;
     CHECK_OK(attention_fwd(&t.ex, f));
-    CHECK(strstr(cuda_attention_why(&mirror.gpu), "33 tokens a sequence") != NULL);
+    CHECK(strstr(exec_device(&mirror.gpu)->attention_why(&mirror.gpu), "33 tokens a sequence") !=
+          NULL);
     f.kernel = ATTENTION_PLAIN;
     CHECK_OK(attention_fwd(&t.ex, f));
-    CHECK(strcmp(cuda_attention_why(&mirror.gpu), "attention.kernel is plain") == 0);
+    CHECK(strcmp(exec_device(&mirror.gpu)->attention_why(&mirror.gpu),
+                 "attention.kernel is plain") == 0);
     optest_close(&t);
 }
 

@@ -82,8 +82,10 @@ static void every_backend_has_every_entry(void **state)
     for (int i = 0; i < 4; i++) {
         const Backend *b = backends[i];
         CHECK(b->name != NULL && b->run != NULL && b->alloc != NULL && b->free != NULL);
-        CHECK(b->copy != NULL && b->fill != NULL && b->event_new != NULL && b->record != NULL);
-        CHECK(b->wait != NULL && b->sync != NULL);
+        CHECK(b->copy != NULL && b->read != NULL && b->fill != NULL && b->sync != NULL);
+        CHECK(b->find_bad != NULL && b->close != NULL);
+        CHECK(b->streams != NULL && b->graphs != NULL && b->device != NULL);
+        CHECK(!b->apart && !b->async && !b->captures);
     }
 }
 
@@ -120,18 +122,84 @@ static void cpu_allocates_copies_and_fills(void **state)
     optest_close(&t);
 }
 
-static void cpu_events_are_always_reached(void **state)
+static void cpu_events_are_always_reached_and_tell_the_time(void **state)
 {
     (void)state;
     OpTest t;
     optest_open(&t, 1);
-    Event event;
-    CHECK_OK(backend_cpu.event_new(&t.ex, &event));
-    CHECK_OK(backend_cpu.wait(&t.ex, event));
-    CHECK_OK(backend_cpu.record(&t.ex, event));
-    CHECK_OK(backend_cpu.wait(&t.ex, event));
-    CHECK_OK(backend_cpu.sync(&t.ex));
+    const Streams *s = exec_streams(&t.ex);
+    Event from, to;
+    double seconds = -1, before = clock_s();
+    CHECK_OK(s->event_new(&t.ex, true, &from));
+    CHECK_OK(s->event_new(&t.ex, true, &to));
+    CHECK_OK(s->wait(&t.ex, &from, NULL));
+    CHECK_OK(s->record(&t.ex, &from, NULL));
+    for (double start = clock_s(); clock_s() - start < 2e-3;) continue;
+    CHECK_OK(s->record(&t.ex, &to, NULL));
+    double after = clock_s();
+    CHECK_OK(s->wait(&t.ex, &to, NULL));
+    CHECK_OK(s->elapsed_s(&t.ex, &from, &to, &seconds));
+    CHECK(seconds > 1.99e-3 && seconds < after - before + 1e-6);
+    CHECK_OK(exec_bottom(&t.ex)->sync(&t.ex));
     optest_close(&t);
+}
+
+/* What engine and bench do on every backend must do nothing on this one. */
+static void the_host_has_no_streams_graphs_or_device(void **state)
+{
+    (void)state;
+    OpTest t;
+    void *stream = &t;
+    Graph g = { .nodes = 3 };
+    char bus_id[BUS_ID_MAX] = "x";
+    size_t bytes = 1;
+    double start = clock_s();
+    optest_open(&t, 1);
+    const Streams *s = exec_streams(&t.ex);
+    CHECK(s->of_lane(&t.ex, LANE_COMM) == NULL);
+    CHECK_OK(s->add(&t.ex, &stream));
+    CHECK(stream == NULL);
+    CHECK_OK(s->delay(&t.ex, 3600));
+    CHECK(clock_s() - start < 60);
+    CHECK_INT(s->waits(&t.ex), 0);
+    CHECK_FAILS(exec_graphs(&t.ex)->begin(&t.ex), ERR_UNSUPPORTED, "there are no graphs");
+    CHECK_FAILS(exec_graphs(&t.ex)->end(&t.ex, &g), ERR_UNSUPPORTED, "there are no graphs");
+    CHECK_FAILS(exec_graphs(&t.ex)->launch(&t.ex, &g), ERR_UNSUPPORTED, "there are no graphs");
+    exec_graphs(&t.ex)->free(&g);
+    CHECK_INT(g.nodes, 0);
+    const Device *d = exec_device(&t.ex);
+    CHECK_OK(d->bus_id(&t.ex, bus_id));
+    CHECK_TEXT(bus_id, "");
+    CHECK_OK(d->used_bytes(&t.ex, &bytes));
+    CHECK_INT(bytes, 0);
+    CHECK(d->choices(&t.ex) == NULL);
+    CHECK_OK(d->tune(&t.ex, true));
+    CHECK_OK(d->tune(&t.ex, false));
+    CHECK_TEXT(d->attention_why(&t.ex), "");
+    optest_close(&t);
+}
+
+static int closed;
+
+static void note_close(Exec *ex)
+{
+    CHECK(ex->scratch != NULL);
+    closed++;
+}
+
+/* Under all decorators, once, and before the Exec is forgotten. */
+static void exec_free_closes_the_bottom_backend(void **state)
+{
+    (void)state;
+    Arena scratch = { 0 };
+    Backend bottom = backend_count;
+    bottom.close = note_close;
+    Exec ex = { .stack = { &bottom }, .depth = 1, .scratch = &scratch };
+    exec_push(&ex, &backend_guard);
+    exec_free(&ex);
+    CHECK_INT(closed, 1);
+    exec_free(&ex);
+    CHECK_INT(closed, 1);
 }
 
 static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
@@ -372,7 +440,9 @@ int main(void)
         TEST(every_backend_has_every_entry),
         TEST(backends_without_memory_say_so),
         TEST(cpu_allocates_copies_and_fills),
-        TEST(cpu_events_are_always_reached),
+        TEST(cpu_events_are_always_reached_and_tell_the_time),
+        TEST(the_host_has_no_streams_graphs_or_device),
+        TEST(exec_free_closes_the_bottom_backend),
         TEST(an_exec_runs_on_the_cpu_and_knows_no_layer),
         TEST(decorators_go_to_the_front_and_come_off_there),
         TEST(count_adds_up_costs_and_touches_nothing),
