@@ -63,7 +63,7 @@ void lower_wait(Action *a, int event)
 {
     if (event < 0) return;
     int i = 0;
-    while (a->wait[i] >= 0) i++;
+    while (a->wait[i] >= 0 && a->wait[i] != event) i++;
     a->wait[i] = event;
 }
 

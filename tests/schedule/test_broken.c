@@ -177,7 +177,8 @@ static void a_step_without_its_ends_is_found(void **state)
                 "forward of micro-batch 0 outside of zero and update");
     p = two_stages();
     p.rank[0].at[F0] = p.rank[0].at[0];
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "action 1: zero gradients a second time");
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "action 1: zero gradients a second time");
     p = two_stages();
     swap(&p.rank[0].at[B1], &p.rank[0].at[UPDATE]);
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
@@ -307,7 +308,9 @@ static void collectives_without_an_order_are_found(void **state)
 static Pipeline sharded(bool weights)
 {
     static Chunk chunk;
-    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true, false } };
+    ScheduleShape s = {
+        1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true, false }
+    };
     pipeline_forget();
     CHECK_OK(chunk_of_blocks(4, &made, &chunk));
     for (int i = 0; i < CHUNK_ROWS; i++) {

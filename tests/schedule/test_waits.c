@@ -194,10 +194,11 @@ static void leave_out(const Enforced *o, int action, int wait, Tally *t)
     a->wait[wait] = event;
     arena_release(&scratch, mark);
     if (refused != (!implied && !spared)) {
-        fail_msg("rank %d action %d: %s of micro-batch %d, layer %d, without its wait for action %d "
-                 "(%s) is %s",
-                 o->p->rank, action, action_name(a->kind), a->micro, a->layer, signaller,
-                 action_name(o->p->at[signaller].kind), refused ? "refused" : "accepted");
+        fail_msg(
+            "rank %d action %d: %s of micro-batch %d, layer %d, without its wait for action %d "
+            "(%s) is %s",
+            o->p->rank, action, action_name(a->kind), a->micro, a->layer, signaller,
+            action_name(o->p->at[signaller].kind), refused ? "refused" : "accepted");
     }
     t->refused += refused;
     t->implied += implied;
