@@ -1,7 +1,8 @@
 /* The lists that small chunks become, action by action, with the waits between their queues. */
 #include "schedule/pipelines.h"
 
-#include <stdarg.h>
+#include "base/text.h"
+
 #include <string.h>
 
 /* A row from text: phases parted by blanks, each the number of its layer, a letter for its name and
@@ -39,51 +40,37 @@ static Chunk chunk_of(const char *forward, const char *backward, const ScheduleS
     return (Chunk){ { row_of(forward, placed), row_of(backward, placed) }, 1 };
 }
 
-/* A list as text: each action as a word with what it is about, and behind < the numbers of those that
- * it waits for. */
-typedef struct Text {
-    char at[4096];
-    int n;
-} Text;
-
-__attribute__((format(printf, 2, 3))) static void add(Text *t, const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    t->n += vsnprintf(t->at + t->n, sizeof t->at - (size_t)t->n, format, ap);
-    va_end(ap);
-    CHECK(t->n < (int)sizeof t->at);
-}
-
+/* Each action as a word with what it is about, and behind < the numbers of those that it waits for. */
 static void add_action(Text *t, const Program *p, const Action *a)
 {
     static const char *const words[ACTION_KIND_COUNT] = {
         "zero",      "F",         "B",      "I",    "W",      "send", "recv",
         "send-grad", "recv-grad", "gather", "free", "reduce", "sum",  "update"
     };
-    add(t, "%s", words[a->kind]);
-    if (a->micro >= 0) add(t, "%d", a->micro);
+    CHECK_OK(text_printf(t, "%s", words[a->kind]));
+    if (a->micro >= 0) CHECK_OK(text_printf(t, "%d", a->micro));
     for (int k = a->first; k < a->end; k++) {
         const ChunkPhase *x = &action_row(p, a)->at[k];
-        add(t, "%s%d%c", k == a->first ? ":" : "", x->own, x->name[0]);
+        CHECK_OK(text_printf(t, "%s%d%c", k == a->first ? ":" : "", x->own, x->name[0]));
     }
-    if (a->layer >= 0) add(t, " %d", a->layer);
-    if (a->place >= 0) add(t, " in %d", a->place);
+    if (a->layer >= 0) CHECK_OK(text_printf(t, " %d", a->layer));
+    if (a->place >= 0) CHECK_OK(text_printf(t, " in %d", a->place));
     for (int k = 0; k < ACTION_WAITS && a->wait[k] >= 0; k++) {
         int by = 0;
         while (p->at[by].signal != a->wait[k]) by++;
-        add(t, " <%d", by);
+        CHECK_OK(text_printf(t, " <%d", by));
     }
 }
 
 static void list_is(const Program *p, const char *want)
 {
-    Text t = { .n = 0 };
+    Text t;
+    CHECK_OK(text_init(&t, &scratch));
     for (int i = 0; i < p->n; i++) {
+        if (i > 0) CHECK_OK(text_printf(&t, "; "));
         add_action(&t, p, &p->at[i]);
-        if (i + 1 < p->n) add(&t, "; ");
     }
-    CHECK_TEXT(t.at, want);
+    CHECK_TEXT(t.data, want);
 }
 
 static Pipeline lowered(const char *name, int stages, int micros, const char *forward,
