@@ -200,7 +200,6 @@ static Status check_backward(Check *s, const Action *a)
     int place = a->micro * s->p->chunks + a->chunk;
     Progress *g = &s->progress[place];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
-    if (!s->zeroed || s->updated) return BAD(s, PASS " outside of zero and update", OF(a));
     TRY(check_slot(s, a, place));
     if (!weight) TRY(check_input(s, a, g));
     if (!input) TRY(check_weight(s, a, g));
@@ -324,11 +323,9 @@ static Status check_transfer(Check *s, const Action *a)
 static Status check_update(Check *s, const Action *a)
 {
     const ScheduleShards *shards = &s->p->shards;
-    for (int q = 0; q < LANE_COUNT; q++) {
-        if (s->known[q * s->queues + q] > s->now[q])
-            return BAD(s, "%s does not wait for all before it", action_name(a->kind));
-    }
-    int least = shards->sums                           ? GRADS_SUMMED
+    if (!s->zeroed) return BAD(s, "%s before zero gradients", action_name(a->kind));
+    if (s->updated) return BAD(s, "%s a second time", action_name(a->kind));
+    int least = shards->sums                            ? GRADS_SUMMED
                 : shards->reduce && !shards->gradients ? GRADS_REDUCED
                                                        : GRADS_SOME;
     for (int i = 0; i < s->layers; i++) {
@@ -374,6 +371,7 @@ static Status check_numbers(const Check *s, const Action *a)
 static Status check_pass(Check *s, const Action *a)
 {
     const ChunkRow *row = action_row(s->p, a);
+    if (!s->zeroed || s->updated) return BAD(s, PASS " outside of zero and update", OF(a));
     for (int i = a->first; i < a->end; i++) {
         TRY(check_weights_there(s, &row->at[i]));
         TRY(check_adds(s, a, &row->at[i]));
@@ -388,6 +386,7 @@ static Status run_action(Check *s, const Action *a)
     if (action_is_pass(a->kind)) return check_pass(s, a);
     if (a->kind == ACTION_UPDATE) return check_update(s, a);
     if (a->kind != ACTION_ZERO_GRADS || a->layer >= 0) return check_shared(s, a);
+    if (s->zeroed) return BAD(s, "%s a second time", action_name(a->kind));
     s->zeroed = true;
     return OK;
 }

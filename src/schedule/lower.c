@@ -63,7 +63,7 @@ void lower_wait(Action *a, int event)
 {
     int i = 0;
     while (a->wait[i] >= 0 && a->wait[i] != event) i++;
-    if (event >= 0) a->wait[i] = event;
+    a->wait[i] = event;
 }
 
 int lower_event(Program *p, int action)
