@@ -342,7 +342,8 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 1;
+    bool captured =
+        e->way->graph.exec != NULL && e->ex.depth == 1 && !e->way->transfers.timed;
     void *stream = exec_streams(&e->ex)->of_lane(&e->ex, LANE_COMPUTE);
     TRY(exec_streams(&e->ex)->record(&e->ex, &e->begun, stream));
     TRY(captured ? exec_graphs(&e->ex)->launch(&e->ex, &e->way->graph) : enqueue_step(e));
@@ -563,6 +564,11 @@ void engine_trace(Engine *e, struct Trace *trace)
     else
         exec_pop(&e->ex);
     e->ex.trace = trace;
+}
+
+void engine_timeline(Engine *e, bool on)
+{
+    for (int i = 0; i < e->n_ways; i++) e->ways[i].transfers.timed = on;
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }
