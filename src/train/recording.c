@@ -91,7 +91,7 @@ Status recording_write(const Engine *e, const char *folder, Arena *scratch)
     const Mesh *m = e->shape.mesh;
     char name[32];
     if (m == NULL || m->shape.pp == 1 || m->at.replica > 0 || m->at.inner > 0) return OK;
-    if (exec_bottom(&e->ex)->async) return OK; /* spans are those of launches */
+    if (e->ex.backend->async) return OK; /* spans are those of launches */
     (void)snprintf(name, sizeof name, "pp_rank_%d.json", e->way->program.rank);
     TRY(file_make_folders(folder));
     TRY(write_file(e, folder, name, stage_text, scratch));
