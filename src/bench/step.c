@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "plan/hardware.h"
+#include "train/recording.h"
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -171,12 +172,23 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     return report_clock(&watch, out);
 }
 
-Status bench_step(const Config *c, Comm *world, int64_t steps, Arena *a, Text *out)
+static Status record_step(BenchModel *m, const char *folder)
 {
-    (void)a;
+    double seconds = 0;
+    engine_timeline(&m->engine, true);
+    TRY(bench_run_step(m, &seconds));
+    TRY(transfers_read_marks(&m->engine.way->transfers));
+    TRY(recording_write(&m->engine, folder, &m->arena));
+    engine_timeline(&m->engine, false);
+    return OK;
+}
+
+Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out)
+{
     BenchModel m;
     TRY(bench_open(&m, c, world));
     Status s = run(&m, steps, out);
+    if (s == OK && timeline != NULL) s = record_step(&m, timeline);
     bench_close(&m);
     return s;
 }

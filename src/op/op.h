@@ -26,19 +26,9 @@
 
 #include <stdbool.h>
 
-#include "op/attention.h"
-#include "op/elementwise.h"
-#include "op/embed.h"
-#include "op/exchange.h"
-#include "op/head.h"
-#include "op/linear.h"
-#include "op/moe.h"
-#include "op/optimizer.h"
-#include "op/quant.h"
-#include "op/rmsnorm.h"
-#include "op/rope.h"
-#include "op/route.h"
-#include "op/swiglu.h"
+#define OP_HEADERS
+#include "op/ops.def"
+#undef OP_HEADERS
 
 typedef struct Exec Exec;
 typedef struct OpDesc OpDesc;

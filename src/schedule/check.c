@@ -30,10 +30,11 @@ typedef struct Progress {
 
 typedef struct Check {
     const Program *p;
-    int queues, layers, at; /* at: the action looked at */
-    Progress *progress;     /* by (micro, chunk) */
+    int queues, layers, at;                         /* at: the action looked at */
+    Progress *progress;                             /* by (micro, chunk) */
     Resource *slot, *entry, *ring, *weights, *room; /* ring: by direction, where they differ */
-    Resource *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
+    Resource
+        *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
                         up */
     Resource *meeting;
     int *known;   /* by (queue, queue): what each queue knows to be done of each */
@@ -199,7 +200,6 @@ static Status check_backward(Check *s, const Action *a)
     int place = a->micro * s->p->chunks + a->chunk;
     Progress *g = &s->progress[place];
     bool weight = a->kind == ACTION_BACKWARD_WEIGHT, input = a->kind == ACTION_BACKWARD_INPUT;
-    if (!s->zeroed || s->updated) return BAD(s, PASS " outside of zero and update", OF(a));
     TRY(check_slot(s, a, place));
     if (!weight) TRY(check_input(s, a, g));
     if (!input) TRY(check_weight(s, a, g));
@@ -259,8 +259,8 @@ static Status check_reduced(Check *s, const Action *a, int then)
 {
     Resource *grads = &s->grads[a->layer];
     if (!take_turn(s, grads))
-        return BAD(s, "%s of layer %d does not wait for all that add to them",
-                   action_name(a->kind), a->layer);
+        return BAD(s, "%s of layer %d does not wait for all that add to them", action_name(a->kind),
+                   a->layer);
     bool early = then == GRADS_SUMMED && s->p->shards.reduce && !s->p->shards.gradients &&
                  grads->holds < GRADS_REDUCED;
     if (grads->holds < 0 || grads->holds >= then || early)
@@ -323,13 +323,11 @@ static Status check_transfer(Check *s, const Action *a)
 static Status check_update(Check *s, const Action *a)
 {
     const ScheduleShards *shards = &s->p->shards;
-    for (int q = 0; q < LANE_COUNT; q++) {
-        if (s->known[q * s->queues + q] > s->now[q])
-            return BAD(s, "%s does not wait for all before it", action_name(a->kind));
-    }
+    if (!s->zeroed) return BAD(s, "%s before zero gradients", action_name(a->kind));
+    if (s->updated) return BAD(s, "%s a second time", action_name(a->kind));
     int least = shards->sums                            ? GRADS_SUMMED
                 : shards->reduce && !shards->gradients ? GRADS_REDUCED
-                                                        : GRADS_SOME;
+                                                       : GRADS_SOME;
     for (int i = 0; i < s->layers; i++) {
         if (s->grads[i].holds >= 0 && s->grads[i].holds < least)
             return BAD(s, "update before the gradients of layer %d are reduced", i);
@@ -349,7 +347,8 @@ static Status check_range(const Check *s, const Action *a)
         return BAD(s, "phases %d to %d of %d", a->first, a->end, row->n);
     for (int i = a->first; i < a->end; i++) {
         Lane lane = a->kind == ACTION_BACKWARD_WEIGHT ? LANE_COMPUTE : (Lane)row->at[i].lane;
-        if (a->lane != lane) return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
+        if (a->lane != lane)
+            return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
     }
     return OK;
 }
@@ -372,6 +371,7 @@ static Status check_numbers(const Check *s, const Action *a)
 static Status check_pass(Check *s, const Action *a)
 {
     const ChunkRow *row = action_row(s->p, a);
+    if (!s->zeroed || s->updated) return BAD(s, PASS " outside of zero and update", OF(a));
     for (int i = a->first; i < a->end; i++) {
         TRY(check_weights_there(s, &row->at[i]));
         TRY(check_adds(s, a, &row->at[i]));
@@ -386,6 +386,7 @@ static Status run_action(Check *s, const Action *a)
     if (action_is_pass(a->kind)) return check_pass(s, a);
     if (a->kind == ACTION_UPDATE) return check_update(s, a);
     if (a->kind != ACTION_ZERO_GRADS || a->layer >= 0) return check_shared(s, a);
+    if (s->zeroed) return BAD(s, "%s a second time", action_name(a->kind));
     s->zeroed = true;
     return OK;
 }

@@ -77,9 +77,11 @@ static Status run_on_lane(Engine *e, const Action *a)
     ActionSpan *span = &t->span[e->at];
     take_lane(e, a->lane);
     TRY(transfers_wait(t, a));
+    TRY(transfers_mark(t, e->at, 0, NULL));
     span->start_s = clock_s();
     TRY(run_action(e, a));
     span->end_s = clock_s();
+    TRY(transfers_mark(t, e->at, 1, NULL));
     TRY(transfers_signal(t, a));
     if (e->ex.trace == NULL) return OK;
     trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),

@@ -67,7 +67,10 @@ static Status gpu_reach(Transfers *t, const Action *a)
     for (int i = 0; i < ACTION_WAITS; i++) {
         if (a->wait[i] >= 0) TRY(wait_on(t, &t->event[a->wait[i]].device, stream));
     }
+    int action = (int)(a - t->program->at);
+    TRY(transfers_mark(t, action, 0, stream));
     TRY(transfers_post(t, a, transfers_entry(t, a), &none));
+    TRY(transfers_mark(t, action, 1, stream));
     return record_on(t, &t->event[a->signal].device, stream);
 }
 
@@ -114,6 +117,27 @@ static const TransferTable in_streams = { .begin = gpu_begin,
                                           .signal = gpu_signal,
                                           .end = gpu_end,
                                           .move = gpu_move };
+
+Status transfers_mark(Transfers *t, int action, int which, void *stream)
+{
+    if (t->table != &in_streams || !t->timed) return OK;
+    for (int i = 0; i < 2 * t->program->n && !t->marks; i++) {
+        TRY(t->ex->backend->streams->event_new(t->ex, true, &t->mark[i]));
+    }
+    t->marks = true;
+    return record_on(t, &t->mark[2 * action + which], stream);
+}
+
+Status transfers_read_marks(Transfers *t)
+{
+    const Streams *streams = t->ex->backend->streams;
+    for (int i = 0; i < t->program->n && t->marks; i++) {
+        ActionSpan *s = &t->span[i];
+        TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i], &s->start_s));
+        TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i + 1], &s->end_s));
+    }
+    return OK;
+}
 
 static Status open_ways(Transfers *t, Arena *a)
 {

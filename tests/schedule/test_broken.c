@@ -6,7 +6,7 @@
 /* GPipe over two stages, two micro-batches:
  * rank 0: zero F0 send F1 send recv B0 recv B1 update
  * rank 1: zero recv F0 recv F1 B0 send B1 send update */
-enum { F0 = 1, SEND0 = 2, F1 = 3, SEND1 = 4, RECV0 = 5, B0 = 6, RECV1 = 7 };
+enum { F0 = 1, SEND0 = 2, F1 = 3, SEND1 = 4, RECV0 = 5, B0 = 6, RECV1 = 7, B1 = 8, UPDATE = 9 };
 
 static Pipeline two_stages(void)
 {
@@ -36,6 +36,27 @@ static Action *nth(Pipeline *p, int rank, ActionKind kind, int n)
 static void forget_waits(Action *a)
 {
     for (int i = 0; i < ACTION_WAITS; i++) a->wait[i] = -1;
+}
+
+static void leave_out(Pipeline *p, int rank, const Action *a)
+{
+    Program *x = &p->rank[rank];
+    size_t i = (size_t)(a - x->at);
+    memmove(&x->at[i], &x->at[i + 1], ((size_t)--x->n - i) * sizeof *a);
+}
+
+/* The event of an action that had none. */
+static int event_of(Pipeline *p, Action *a)
+{
+    if (a->signal < 0) a->signal = p->rank[0].events++;
+    return a->signal;
+}
+
+static void swap(Action *a, Action *b)
+{
+    Action kept = *a;
+    *a = *b;
+    *b = kept;
 }
 
 static void a_missing_wait_is_found(void **state)
@@ -105,9 +126,72 @@ static void a_backward_that_is_not_whole_is_found(void **state)
     p.rank[0].at[B0].kind = ACTION_BACKWARD_WEIGHT;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "before its input gradients");
     p = two_stages();
-    p.rank[0].at[SEND1] = action_make(ACTION_ZERO_GRADS);
+    leave_out(&p, 0, &p.rank[0].at[SEND1]);
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
                 "nobody reads the activations of micro-batch 1");
+}
+
+static void passes_at_the_wrong_place_are_found(void **state)
+{
+    (void)state;
+    Pipeline p = two_stages();
+    p.rank[0].at[F1] = p.rank[0].at[F0];
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "0 goes forward twice on chunk 0");
+    p = two_stages();
+    p.rank[0].at[B0].slot = 1;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "slot 1 does not hold micro-batch 0");
+    p = two_stages();
+    p.rank[0].at[F1].out = p.rank[0].at[F0].out;
+    swap(&p.rank[0].at[SEND0], &p.rank[0].at[F1]);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "still holds the activations of micro-batch 0");
+    p = two_stages();
+    p.rank[0].at[SEND0].kind = ACTION_SEND_GRADIENTS;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "send gradients at the end of the pipeline");
+    p = two_stages();
+    p.rank[0].at[F0].kind = ACTION_KIND_COUNT;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "unknown kind 14");
+    p = two_stages();
+    p.rank[0].at[F0].signal = 1000;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "event 1000 of");
+    ScheduleShape s = { 2, 2, 4, 1, 1, 1, .blocks = 0 };
+    pipeline_forget();
+    p = pipeline_of("dualpipe", &s);
+    nth(&p, 0, ACTION_FORWARD, 0)->chunk = 1;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "0 does not come to chunk 1");
+    s.chunks = 1;
+    pipeline_forget();
+    p = pipeline_of("zb-h1", &s);
+    nth(&p, 0, ACTION_BACKWARD_WEIGHT, 0)->kind = ACTION_BACKWARD_INPUT;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "0 after its input gradients");
+}
+
+/* The first action makes the sums zero, the last one uses them. */
+static void a_step_without_its_ends_is_found(void **state)
+{
+    (void)state;
+    Pipeline p = two_stages();
+    leave_out(&p, 0, &p.rank[0].at[0]);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "forward of micro-batch 0 outside of zero and update");
+    p = two_stages();
+    p.rank[0].at[F0] = p.rank[0].at[0];
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "action 1: zero gradients a second time");
+    p = two_stages();
+    swap(&p.rank[0].at[B1], &p.rank[0].at[UPDATE]);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "backward of micro-batch 1 outside of zero and update");
+    p = two_stages();
+    swap(&p.rank[0].at[0], &p.rank[0].at[UPDATE]);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "update before zero gradients");
+    p = two_stages();
+    leave_out(&p, 0, &p.rank[0].at[UPDATE]);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "there is no update");
+    p = two_stages();
+    p.rank[0].at[B1] = p.rank[0].at[UPDATE];
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "action 9: update a second time");
 }
 
 /* Each rank is right alone; together they name different micro-batches. */
@@ -171,10 +255,19 @@ static void phases_out_of_turn_are_found(void **state)
     nth(&p, 0, ACTION_BACKWARD_WEIGHT, 0)->end = 6;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "before its input gradients");
     p = by_phases();
+    nth(&p, 0, ACTION_BACKWARD_WEIGHT, 0)->end = 3; /* dispatch, which it runs beside */
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "does not wait for the phase of micro-batch 0");
+    p = by_phases();
+    forget_waits(nth(&p, 1, ACTION_BACKWARD_INPUT, 0));
+    swap(nth(&p, 1, ACTION_FORWARD, 7), nth(&p, 1, ACTION_BACKWARD_INPUT, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "backward input of micro-batch 0 before the end of its forward");
+    p = by_phases();
     nth(&p, 0, ACTION_FORWARD, 7)->end = 9;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "phases 7 to 9 of 8");
     p = by_phases();
-    *nth(&p, 0, ACTION_BACKWARD_WEIGHT, 15) = action_make(ACTION_ZERO_GRADS);
+    leave_out(&p, 0, nth(&p, 0, ACTION_BACKWARD_WEIGHT, 15));
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "micro-batch 3 never goes backward");
 }
 
@@ -215,7 +308,9 @@ static void collectives_without_an_order_are_found(void **state)
 static Pipeline sharded(bool weights)
 {
     static Chunk chunk;
-    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true } };
+    ScheduleShape s = {
+        1, 1, 2, 1, 1, 1, .chunk = &chunk, .shards = { weights, true, true, true, false }
+    };
     pipeline_forget();
     CHECK_OK(chunk_of_blocks(4, &made, &chunk));
     for (int i = 0; i < CHUNK_ROWS; i++) {
@@ -268,19 +363,108 @@ static void lifetimes_of_gradients_are_proven(void **state)
     p = sharded(true);
     nth(&p, 0, ACTION_SUM_GRADS, 3)->layer = 1;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "sum gradients of layer 1");
-    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .blocks = 0, .shards = { .reduce = true } };
+    p = sharded(false);
+    leave_out(&p, 0, nth(&p, 0, ACTION_ZERO_GRADS, 1));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "adds to gradients of layer 3, which have no place");
+    p = sharded(true);
+    leave_out(&p, 0, nth(&p, 0, ACTION_REDUCE_GRADS, 7));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "update before the gradients of layer 0 are reduced");
+}
+
+static void what_is_no_place_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        ActionKind kind;
+        int n;
+        const char *says;
+    } c[] = { { ACTION_ZERO_GRADS, 1, "zeroes no place of layer 3" },
+              { ACTION_FREE_WEIGHTS, 0, "frees no place of layer 0" },
+              { ACTION_GATHER_WEIGHTS, 0, "gathers layer 0 before the update" } };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        Pipeline p = sharded(true);
+        nth(&p, 0, c[i].kind, c[i].n)->place = -1;
+        CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, c[i].says);
+        p = sharded(true);
+        nth(&p, 0, c[i].kind, c[i].n)->place = CHUNK_PLACES;
+        CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "of 4, place 2");
+        p = sharded(true);
+        nth(&p, 0, c[i].kind, c[i].n)->layer = 4;
+        CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "of layer 4 of 4");
+    }
+}
+
+/* One layer: zero F0 B0 F1 B1 reduce sum update. */
+static Pipeline one_layer(void)
+{
+    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .blocks = 0, .shards = { .reduce = true, .sums = true } };
     pipeline_forget();
-    p = pipeline_of("1f1b", &s);
-    Action *at = p.rank[0].at, reduce = *nth(&p, 0, ACTION_REDUCE_GRADS, 0);
-    reduce.wait[0] = -1;
-    at[0] = reduce;
+    return pipeline_of("1f1b", &s);
+}
+
+static void gradients_are_reduced_once_and_at_last(void **state)
+{
+    (void)state;
+    Pipeline p = one_layer();
+    Action reduce = *nth(&p, 0, ACTION_REDUCE_GRADS, 0);
+    forget_waits(&reduce);
+    p.rank[0].at[0] = reduce;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "layer 0 which has none");
+    p = one_layer();
+    forget_waits(nth(&p, 0, ACTION_REDUCE_GRADS, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "reduce gradients of layer 0 does not wait for all that add to them");
+    p = one_layer();
+    nth(&p, 0, ACTION_REDUCE_GRADS, 0)->kind = ACTION_SUM_GRADS;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "sum gradients of layer 0 before they are reduced");
+    p = one_layer();
+    nth(&p, 0, ACTION_SUM_GRADS, 0)->kind = ACTION_REDUCE_GRADS;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "reduce gradients of layer 0 a second time");
+    p = one_layer();
+    Action *update = nth(&p, 0, ACTION_UPDATE, 0);
+    forget_waits(update);
+    swap(update, nth(&p, 0, ACTION_SUM_GRADS, 0));
+    update = nth(&p, 0, ACTION_UPDATE, 0);
+    update->wait[0] = event_of(&p, nth(&p, 0, ACTION_REDUCE_GRADS, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "update before the gradients of layer 0 are reduced");
+    p = one_layer();
+    Action *last = nth(&p, 0, ACTION_BACKWARD, 1), *early = nth(&p, 0, ACTION_REDUCE_GRADS, 0);
+    forget_waits(early);
+    early->wait[0] = event_of(&p, nth(&p, 0, ACTION_BACKWARD, 0));
+    swap(last, early);
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "adds to gradients of layer 0, which have been reduced");
+}
+
+/* Backward ends beside what the comm lane does. */
+static void a_slot_is_left_by_both_lanes(void **state)
+{
+    (void)state;
+    static const ChunkPhase forward[] = { { "layer", "whole", .place = -1 } };
+    static const ChunkPhase backward[] = {
+        { "layer", "out", .place = -1, .lane = LANE_COMM },
+        { "layer", "in", .place = -1, .beside = true, .ends = true },
+    };
+    static const Chunk chunk = { { { forward, 1 }, { backward, 2 } }, 1 };
+    ScheduleShape s = { 1, 1, 2, 1, 1, 1, .chunk = &chunk };
+    pipeline_forget();
+    Pipeline p = pipeline_of("1f1b", &s);
+    forget_waits(nth(&p, 0, ACTION_FORWARD, 1));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "does not wait for the last use of slot 0");
 }
 
 static const struct CMUnitTest tests[] = {
     TEST(a_missing_wait_is_found),
     TEST(a_wrong_number_is_found),
     TEST(a_backward_that_is_not_whole_is_found),
+    TEST(passes_at_the_wrong_place_are_found),
+    TEST(a_step_without_its_ends_is_found),
     TEST(ends_that_disagree_are_found),
     TEST(a_deadlock_is_found),
     TEST(collectives_without_an_order_are_found),
@@ -288,5 +472,8 @@ static const struct CMUnitTest tests[] = {
     TEST(memory_between_phases_is_guarded),
     TEST(lifetimes_of_gathered_weights_are_proven),
     TEST(lifetimes_of_gradients_are_proven),
+    TEST(what_is_no_place_is_found),
+    TEST(gradients_are_reduced_once_and_at_last),
+    TEST(a_slot_is_left_by_both_lanes),
 };
 PIPELINE_TESTS(tests)

@@ -256,12 +256,50 @@ static void each_element_is_updated_once_and_by_its_own_rule(void **state)
     }
 }
 
+/* ---- what a program is told ---- */
+
+/* By ranks, replicas, whether two stages may hold a layer, and stage: which of weights, gradients,
+ * reduce, sums, update. */
+static void a_program_is_told_what_is_shared(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, replicas;
+        bool both;
+        const char *says[4];
+    } c[] = {
+        { 1, 1, false, { "", "", "", "" } },
+        { 1, 1, true, { "s", "s", "s", "s" } },
+        { 1, 2, false, { "s", "s", "s", "s" } },
+        { 2, 1, false, { "r", "ru", "grsu", "wgrs" } },
+        { 2, 1, true, { "rs", "rsu", "grsu", "wgrs" } },
+        { 2, 2, false, { "rs", "rsu", "grsu", "wgrs" } },
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        MeshShape shape;
+        CHECK_OK(mesh_shape(c[i].ranks * c[i].replicas, 1, 1, 1, c[i].ranks, &shape));
+        Mesh mesh = mesh_alone(&shape, 0);
+        for (int stage = 0; stage < 4; stage++) {
+            ParamShards shards = { .stage = stage, .dense = c[i].ranks, .expert = c[i].ranks };
+            ScheduleShards s = shards_schedule(&shards, &mesh, c[i].both);
+            char text[6];
+            (void)snprintf(text, sizeof text, "%s%s%s%s%s", s.weights ? "w" : "",
+                           s.gradients ? "g" : "", s.reduce ? "r" : "", s.sums ? "s" : "",
+                           s.update ? "u" : "");
+            CHECK_TEXT(text, c[i].says[stage]);
+        }
+    }
+    ScheduleShards alone = shards_schedule(&(ParamShards){ .stage = 3 }, NULL, false);
+    CHECK(!alone.weights && !alone.gradients && !alone.reduce && !alone.sums && !alone.update);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_is_shared_out_has_one_holder_and_what_is_not_has_all),
         TEST(buckets_are_cut_in_equal_parts_and_buffers_hold_what_they_say),
         TEST(each_element_is_updated_once_and_by_its_own_rule),
+        TEST(a_program_is_told_what_is_shared),
     };
     return TEST_RUN(tests);
 }

@@ -1,0 +1,202 @@
+/* The lists that small chunks become, action by action, with the waits between their queues. */
+#include "schedule/pipelines.h"
+
+#include "base/text.h"
+
+#include <string.h>
+
+/* A row from text: phases parted by blanks, each the number of its layer, a letter for its name and
+ * marks: * on the comm lane, & beside the phase before it, ! meets, + adds to gradients, ^ again,
+ * $ the last of its layer, = reads layer 0's weights. */
+static ChunkRow row_of(const char *text, bool placed)
+{
+    static const char parts[] = "adec"; /* of a block that is taken apart */
+    ChunkPhase *at = NULL;
+    int n = 0;
+    CHECK_OK(ARENA_ZEROED(&made, strlen(text), &at));
+    for (const char *c = text; *c != '\0'; n++) {
+        ChunkPhase *x = &at[n];
+        x->own = x->layer = x->weights = x->block = (short)(*c++ - '0');
+        x->part = strchr(parts, *c) == NULL ? 0 : (unsigned char)(strchr(parts, *c) - parts);
+        x->name = c++;
+        for (; *c != ' ' && *c != '\0'; c++) {
+            x->lane = *c == '*' ? LANE_COMM : x->lane;
+            x->beside |= *c == '&';
+            x->meets |= *c == '!';
+            x->gradients |= *c == '+';
+            x->again |= *c == '^';
+            x->ends |= *c == '$';
+            x->weights = *c == '=' ? 0 : x->weights;
+        }
+        x->place = placed && x->lane == LANE_COMPUTE ? (short)(x->weights % CHUNK_PLACES) : -1;
+        while (*c == ' ') c++;
+    }
+    return (ChunkRow){ at, n };
+}
+
+static Chunk chunk_of(const char *forward, const char *backward, const ScheduleShards *shards)
+{
+    bool placed = shards->weights || shards->gradients;
+    return (Chunk){ { row_of(forward, placed), row_of(backward, placed) }, 1 };
+}
+
+/* Each action as a word with what it is about, and behind < the numbers of those that it waits for. */
+static void add_action(Text *t, const Program *p, const Action *a)
+{
+    static const char *const words[ACTION_KIND_COUNT] = {
+        "zero",      "F",         "B",      "I",    "W",      "send", "recv",
+        "send-grad", "recv-grad", "gather", "free", "reduce", "sum",  "update"
+    };
+    CHECK_OK(text_printf(t, "%s", words[a->kind]));
+    if (a->micro >= 0) CHECK_OK(text_printf(t, "%d", a->micro));
+    for (int k = a->first; k < a->end; k++) {
+        const ChunkPhase *x = &action_row(p, a)->at[k];
+        CHECK_OK(text_printf(t, "%s%d%c", k == a->first ? ":" : "", x->own, x->name[0]));
+    }
+    if (a->layer >= 0) CHECK_OK(text_printf(t, " %d", a->layer));
+    if (a->place >= 0) CHECK_OK(text_printf(t, " in %d", a->place));
+    for (int k = 0; k < ACTION_WAITS && a->wait[k] >= 0; k++) {
+        int by = 0;
+        while (p->at[by].signal != a->wait[k]) by++;
+        CHECK_OK(text_printf(t, " <%d", by));
+    }
+}
+
+static void list_is(const Program *p, const char *want)
+{
+    Text t;
+    CHECK_OK(text_init(&t, &scratch));
+    for (int i = 0; i < p->n; i++) {
+        if (i > 0) CHECK_OK(text_printf(&t, "; "));
+        add_action(&t, p, &p->at[i]);
+    }
+    CHECK_TEXT(t.data, want);
+}
+
+static Pipeline lowered(const char *name, int stages, int micros, const char *forward,
+                        const char *backward, ScheduleShards shards)
+{
+    pipeline_forget();
+    Chunk *chunk = NULL;
+    CHECK_OK(ARENA_NEW(&made, stages, &chunk));
+    for (int i = 0; i < stages; i++) chunk[i] = chunk_of(forward, backward, &shards);
+    ScheduleShape s = { stages, 1, micros, 1, 1, 1, .blocks = 1, .chunk = chunk, .shards = shards };
+    return pipeline_of(name, &s);
+}
+
+/* ZeRO 3. Weights are gathered a layer ahead, into the place of the layer before the last one; the
+ * third layer takes the first one's. A layer's gradients are reduced when its backward ends. */
+static void parts_of_weights_and_gradients_come_and_go_by_layers(void **state)
+{
+    static const char want[] =
+        "zero; gather 0 in 0; gather 1 in 1; F0:0a <1; free 0 in 0; gather 2 in 0 <4; "
+        "F0:1a <2; F0:2a <5; zero 2 in 0; B0:2a; reduce 2 in 0 <9; free 2 in 0; "
+        "gather 0 in 0 <11; zero 1 in 1; B0:1a; reduce 1 in 1 <14; zero 0 in 0 <10; "
+        "B0:0a <12; reduce 0 in 0 <17; F1:0a; free 0 in 0; gather 2 in 0 <20; F1:1a; "
+        "F1:2a <21; zero 2 in 0 <18; B1:2a; reduce 2 in 0 <25; free 2 in 0; "
+        "gather 0 in 0 <27; zero 1 in 1 <15; B1:1a; reduce 1 in 1 <30; zero 0 in 0 <26; "
+        "B1:0a <28; reduce 0 in 0 <33; free 0 in 0; free 1 in 1; sum 2 <36; sum 1 <36; "
+        "sum 0 <36; update <39";
+    (void)state;
+    Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2a", "2a$ 1a$ 0a$",
+                         (ScheduleShards){ true, true, true, true, false });
+    list_is(&p.rank[0], want);
+}
+
+/* ZeRO 2 with a tied head, which adds to the table's place. Weights are gathered after the update. */
+static void parts_of_gradients_alone_are_reduced_by_layers(void **state)
+{
+    static const char want[] =
+        "zero; F0:0a; F0:1a; zero 0 in 0; F0:2h; B0:2h; zero 1 in 1; B0:1a; "
+        "reduce 1 in 1 <7; B0:0a; reduce 0 in 0 <9; F1:0a; F1:1a; zero 0 in 0 <10; F1:2h; "
+        "B1:2h; zero 1 in 1 <8; B1:1a; reduce 1 in 1 <17; B1:0a; reduce 0 in 0 <19; "
+        "sum 2 <19; sum 1 <19; sum 0 <19; update <23; gather 0 <24; gather 1 <24; "
+        "gather 2 <24";
+    (void)state;
+    Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h+=", "2h$= 1a$ 0a$",
+                         (ScheduleShards){ false, true, true, true, true });
+    list_is(&p.rank[0], want);
+}
+
+/* ZeRO 1: only the last backward is taken apart, and each layer is reduced as soon as it has ended. */
+static void whole_gradients_are_reduced_after_the_last_pass(void **state)
+{
+    static const char want[] =
+        "zero; F0:0a1a2h; B0:2h1a0a; F1:0a1a2h; B1:2h; reduce 2 <4; B1:1a; reduce 1 <6; "
+        "B1:0a; reduce 0 <8; sum 2 <8; sum 1 <8; sum 0 <8; update <12; gather 0 <13; "
+        "gather 1 <13; gather 2 <13";
+    (void)state;
+    Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h+=", "2h$= 1a$ 0a$",
+                         (ScheduleShards){ false, false, true, true, true });
+    list_is(&p.rank[0], want);
+}
+
+/* Shared experts wait for nothing, the routed ones for the exchange; what computes and meets waits
+ * for the collectives before it. Backward computes the layer again. */
+static void shared_experts_run_beside_the_exchange(void **state)
+{
+    static const char want[] =
+        "zero; F0:0r; F0:0d <1; F0:0s; F0:0e <2; F0:0c <4; F0:1m <5; B0:1m <5; reduce 1 <7; "
+        "B0:0r; B0:0d <9; B0:0s; B0:0e <10; B0:0c <12; B0:0s; B0:0e <13; B0:0d <15; "
+        "B0:0r <16; reduce 0 <17; update <18";
+    (void)state;
+    Pipeline p =
+        lowered("1f1b", 1, 1, "0r 0d* 0s& 0e 0c* 1m!", "1m!$ 0r^ 0d^* 0s^& 0e^ 0c* 0s& 0e 0d* 0r$",
+                (ScheduleShards){ .reduce = true });
+    list_is(&p.rank[0], want);
+}
+
+static void weight_gradients_apart_are_one_action(void **state)
+{
+    static const char want[] =
+        "zero; F0:0a; F0:0k <1; F0:0c <2; I0:0c; I0:0k <4; I0:0a <5; W0:0c0k0a; F1:0a; "
+        "F1:0k <8; F1:0c <9; I1:0c; I1:0k <11; I1:0a <12; W1:0c0k0a; reduce 0 <14; update <15";
+    (void)state;
+    Pipeline p =
+        lowered("zb-h1", 1, 2, "0a 0k* 0c", "0c+ 0k*+ 0a+$", (ScheduleShards){ .reduce = true });
+    list_is(&p.rank[0], want);
+}
+
+/* A receive waits for who read its entry before, a pass for its input and for the send that read
+ * the entry of its output before. */
+static void two_stages_take_entries_in_turn(void **state)
+{
+    static const char first[] =
+        "zero; F0:0a; F0:0k <1; send0 <2; F1:0a <2; F1:0k <4; send1 <5; recv-grad0; "
+        "B0:0k <7; B0:0a <8; F2:0a; F2:0k <10 <3; send2 <11; recv-grad1; B1:0k <13; "
+        "B1:0a <14; F3:0a; F3:0k <16 <6; send3 <17; recv-grad2 <8; B2:0k <19; B2:0a <20; "
+        "recv-grad3 <14; B3:0k <21 <22; B3:0a <23; update <23";
+    static const char second[] =
+        "zero; recv0; F0:0a <1; F0:0k <2; B0:0k; B0:0a <4; send-grad0 <5; recv1; F1:0a <7; "
+        "F1:0k <8; B1:0k; B1:0a <10; send-grad1 <11; recv2 <2; F2:0a <13; F2:0k <14; B2:0k; "
+        "B2:0a <16 <6; send-grad2 <17; recv3 <8; F3:0a <19; F3:0k <20; B3:0k; B3:0a <22 <12; "
+        "send-grad3 <23; update <22";
+    (void)state;
+    Pipeline p = lowered("1f1b", 2, 4, "0a 0k*", "0k* 0a$", (ScheduleShards){ 0 });
+    list_is(&p.rank[0], first);
+    list_is(&p.rank[1], second);
+}
+
+/* Forward of the second micro-batch between backward of the first. */
+static void a_pair_runs_part_by_part(void **state)
+{
+    static const char want[] =
+        "zero; F0:0a; F0:0d <1; F0:0e <2; F0:0c <3; I0:0c; F1:0a <4; F1:0d <6; I0:0e <5; "
+        "I0:0d <8; W0:0c0e; F1:0e <7; F1:0c <11; I0:0a <9; W0:0d0a; I1:0c <14; I1:0e <15; "
+        "I1:0d <16; W1:0c0e; I1:0a <17; W1:0d0a; update <17";
+    (void)state;
+    Pipeline p =
+        lowered("1f1b-overlap", 1, 2, "0a 0d* 0e 0c*", "0c* 0e 0d* 0a$", (ScheduleShards){ 0 });
+    list_is(&p.rank[0], want);
+}
+
+static const struct CMUnitTest tests[] = {
+    TEST(parts_of_weights_and_gradients_come_and_go_by_layers),
+    TEST(parts_of_gradients_alone_are_reduced_by_layers),
+    TEST(whole_gradients_are_reduced_after_the_last_pass),
+    TEST(shared_experts_run_beside_the_exchange),
+    TEST(weight_gradients_apart_are_one_action),
+    TEST(two_stages_take_entries_in_turn),
+    TEST(a_pair_runs_part_by_part),
+};
+PIPELINE_TESTS(tests)
