@@ -333,8 +333,7 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured =
-        e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->transfers.timed;
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->transfers.timed;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
     TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
     TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
