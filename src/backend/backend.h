@@ -1,7 +1,6 @@
 /* backend: where ops run. cpu runs them on the host, cuda (cuda.h) on a GPU. count runs nothing: it
  * adds up what ops would cost, and is how a plan is made. guard and trace are decorators: they pass
- * on to the backend below and look at what happened, guard for a NaN in every output, trace at the
- * clock.
+ * ops on and look at what happened, guard for a NaN in every output, trace at the clock.
  *
  * What only some backends know lies in tables of its own: streams, graphs, the device. Those that
  * do not know it share one that does nothing, so nobody asks which backend there is. */
@@ -32,7 +31,6 @@ typedef struct Streams {
     /* The lane stands still for so long, so that what the host launches meanwhile then runs without
      * gaps. */
     Status (*delay)(Exec *ex, double seconds);
-    int64_t (*waits)(const Exec *ex); /* how often the host has waited for them so far */
 } Streams;
 
 /* A run of launches, recorded once and started with one call. */
@@ -67,43 +65,24 @@ typedef struct Device {
     /* Why this Exec's last attention did not go through cuDNN, as a sentence; before the first, why
      * none will; "": it did, or may. */
     const char *(*attention_why)(const Exec *ex);
+    void (*close)(Exec *ex); /* gives back what the Exec holds; for exec_free */
 } Device;
 
-extern const Backend backend_cpu, backend_count;   /* at the bottom of a stack */
-extern const Backend backend_guard, backend_trace; /* on top */
+extern const Backend backend_cpu, backend_count;
+extern const Decorator backend_guard, backend_trace;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads);
 void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
 
 /* Put a decorator in front; take the front one away. */
-void exec_push(Exec *ex, const Backend *decorator);
+void exec_push(Exec *ex, const Decorator *decorator);
 void exec_pop(Exec *ex);
 
-static inline const Streams *exec_streams(const Exec *ex) { return exec_bottom(ex)->streams; }
-static inline const Graphs *exec_graphs(const Exec *ex) { return exec_bottom(ex)->graphs; }
-static inline const Device *exec_device(const Exec *ex) { return exec_bottom(ex)->device; }
-
-/* Entries of a backend that cannot do something, or need not: shared by all tables (none.c). */
-Status backend_no_alloc(Exec *ex, MemKind kind, size_t bytes, void **out);
-void backend_no_free(Exec *ex, MemKind kind, void *at, size_t bytes);
-Status backend_no_copy(Exec *ex, void *dst, const void *src, size_t bytes);
-Status backend_no_fill(Exec *ex, void *dst, int byte, size_t bytes);
+/* Entries of a backend that lacks a notion, shared by all tables (none.c). */
 Status backend_sync_nothing(Exec *ex);
-Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value);
-void backend_close_nothing(Exec *ex);
 extern const Streams backend_no_streams;
 extern const Graphs backend_no_graphs;
 extern const Device backend_no_device;
-
-/* The table of a decorator: it only runs ops; memory and waits are the bottom backend's. */
-#define BACKEND_DECORATOR(name_, run_)                                                             \
-    {                                                                                              \
-        .name = (name_), .run = (run_), .alloc = backend_no_alloc, .free = backend_no_free,        \
-        .copy = backend_no_copy, .read = backend_no_copy, .fill = backend_no_fill,                 \
-        .sync = backend_sync_nothing, .find_bad = backend_find_nothing,                            \
-        .close = backend_close_nothing, .streams = &backend_no_streams,                            \
-        .graphs = &backend_no_graphs, .device = &backend_no_device                                 \
-    }
 
 #endif

@@ -11,40 +11,35 @@
 
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads)
 {
-    *ex = (Exec){
-        .stack = { &backend_cpu }, .depth = 1, .scratch = scratch, .threads = threads, .layer = -1
-    };
+    *ex = (Exec){ .backend = &backend_cpu, .scratch = scratch, .threads = threads, .layer = -1 };
     return gemm_make(arena, &ex->gemm);
 }
 
 void exec_free(Exec *ex)
 {
-    if (ex->depth > 0) exec_bottom(ex)->close(ex);
+    if (ex->backend != NULL) ex->backend->device->close(ex);
     *ex = (Exec){ 0 };
 }
 
-void exec_push(Exec *ex, const Backend *decorator)
+void exec_push(Exec *ex, const Decorator *decorator)
 {
-    assert(ex->depth < EXEC_STACK_MAX);
-    memmove(ex->stack + 1, ex->stack, (size_t)ex->depth * sizeof ex->stack[0]);
-    ex->stack[0] = decorator;
+    assert(ex->depth < EXEC_FRONT_MAX);
+    memmove(ex->front + 1, ex->front, (size_t)ex->depth * sizeof ex->front[0]);
+    ex->front[0] = decorator;
     ex->depth++;
 }
 
 void exec_pop(Exec *ex)
 {
-    assert(ex->depth > 1);
+    assert(ex->depth > 0);
     ex->depth--;
-    memmove(ex->stack, ex->stack + 1, (size_t)ex->depth * sizeof ex->stack[0]);
+    memmove(ex->front, ex->front + 1, (size_t)ex->depth * sizeof ex->front[0]);
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
 /* NOLINTBEGIN(misc-unused-parameters) */
 
-static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
-{
-    return op->cpu(ex, args);
-}
+static Status run(Exec *ex, const OpDesc *op, const void *args) { return op->cpu(ex, args); }
 
 static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
@@ -101,7 +96,6 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 }
 
 const Backend backend_cpu = {
-    .name = "cpu",
     .run = run,
     .alloc = alloc,
     .free = release,
@@ -110,7 +104,6 @@ const Backend backend_cpu = {
     .fill = fill,
     .sync = backend_sync_nothing,
     .find_bad = find_bad,
-    .close = backend_close_nothing,
     .streams = &backend_no_streams,
     .graphs = &backend_no_graphs,
     .device = &backend_no_device,

@@ -23,9 +23,8 @@ struct EventNode {
 /* What an Exec on a GPU has beside the common part. */
 struct Cuda {
     int device;
-    int64_t waits; /* of the host, so far */
     Arena *arena;
-    Backend counts;                   /* of an Exec for a plan */
+    Backend counts;                   /* of an Exec for a plan: backend_count, of a GPU */
     cudaStream_t stream[STREAMS_MAX]; /* of the lanes, then of stream_new */
     int streams;
     unsigned used; /* bit i: stream i has been given to somebody, so waits are for it, too */
@@ -234,8 +233,6 @@ static const char *attention_why(const Exec *ex)
     return ex->cuda->attention == NULL ? "" : attention_cudnn_why(ex->cuda->attention);
 }
 
-static int64_t waits(const Exec *ex) { return ex->cuda->waits; }
-
 static Status answer(cudaError_t e, bool *busy)
 {
     *busy = e == cudaErrorNotReady;
@@ -303,7 +300,7 @@ static bool has_peers(const Exec *ex)
 static Status wait_all(Exec *ex)
 {
     Cuda *c = ex->cuda;
-    c->waits++;
+    ex->waits++;
     if (has_peers(ex)) return wait_watched(ex, NULL);
     for (int i = 0; i < c->streams; i++) {
         if ((c->used >> i & 1) == 0) continue;
@@ -339,14 +336,13 @@ static Status failed(const Exec *ex, const OpDesc *op, const void *args)
                 op->name, shapes, why);
 }
 
-static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status run(Exec *ex, const OpDesc *op, const void *args)
 {
-    (void)level;
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace(ex));
     Status s = op->cuda(ex, args);
     /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
-    if (s == OK && ex->depth > 1) s = wait_all(ex);
+    if (s == OK && ex->depth > 0) s = wait_all(ex);
     return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }
 
@@ -375,7 +371,7 @@ static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
 static Status wait_lane(Exec *ex)
 {
     Cuda *c = ex->cuda;
-    c->waits++;
+    ex->waits++;
     if (!has_peers(ex))
         return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
     TRY(cuda_status(cudaEventRecord(c->reached, exec_stream(ex)), "event record"));
@@ -487,7 +483,6 @@ static const Streams streams = {
     .wait = wait,
     .elapsed_s = elapsed_s,
     .delay = delay,
-    .waits = waits,
 };
 
 static const Graphs graphs = {
@@ -503,10 +498,10 @@ static const Device device_entries = {
     .choices = choices,
     .tune = tune,
     .attention_why = attention_why,
+    .close = close_exec,
 };
 
 static const Backend backend_cuda = {
-    .name = "cuda",
     .apart = true,
     .async = true,
     .captures = true,
@@ -518,7 +513,6 @@ static const Backend backend_cuda = {
     .fill = fill,
     .sync = wait_all,
     .find_bad = find_bad,
-    .close = close_exec,
     .streams = &streams,
     .graphs = &graphs,
     .device = &device_entries,
@@ -530,7 +524,6 @@ static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Cuda **out)
     void *memory = NULL;
     TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
     memset(ex, 0, sizeof *ex);
-    ex->depth = 1;
     ex->scratch = scratch;
     ex->threads = 1;
     ex->layer = -1;
@@ -545,7 +538,7 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     Cuda *c = NULL;
     TRY(cuda_info(device, &info));
     TRY(exec_make(ex, arena, scratch, &c));
-    ex->stack[0] = &backend_cuda;
+    ex->backend = &backend_cuda;
     c->device = device, c->arena = arena;
     for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(c, lane == LANE_COMM, &i));
     for (cudaEvent_t &pace : c->pace) TRY(event_add(c, cudaEventDisableTiming, &pace));
@@ -561,7 +554,7 @@ Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)
     TRY(exec_make(ex, arena, scratch, &c));
     c->counts = backend_count;
     c->counts.apart = c->counts.async = true;
-    ex->stack[0] = &c->counts;
+    ex->backend = &c->counts;
     return OK;
 }
 }

@@ -6,35 +6,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
 /* NOLINTBEGIN(misc-unused-parameters,readability-non-const-parameter) */
 
-Status backend_no_alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
-{
-    return FAIL(ERR_UNSUPPORTED, "%s: %zu bytes wanted of a backend without memory",
-                ex->stack[0]->name, bytes);
-}
-
-void backend_no_free(Exec *ex, MemKind kind, void *at, size_t bytes) {}
-
-Status backend_no_copy(Exec *ex, void *dst, const void *src, size_t bytes)
-{
-    return FAIL(ERR_UNSUPPORTED, "%s: copy of %zu bytes: ask the backend below", ex->stack[0]->name,
-                bytes);
-}
-
-Status backend_no_fill(Exec *ex, void *dst, int byte, size_t bytes)
-{
-    return FAIL(ERR_UNSUPPORTED, "%s: fill of %zu bytes: ask the backend below", ex->stack[0]->name,
-                bytes);
-}
-
 Status backend_sync_nothing(Exec *ex) { return OK; }
-
-Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value)
-{
-    *index = -1, *value = 0;
-    return OK;
-}
-
-void backend_close_nothing(Exec *ex) {}
 
 static void *no_stream(Exec *ex, Lane lane) { return NULL; }
 
@@ -65,7 +37,6 @@ static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *ou
 }
 
 static Status no_delay(Exec *ex, double seconds) { return OK; }
-static int64_t no_waits(const Exec *ex) { return 0; }
 
 const Streams backend_no_streams = {
     .of_lane = no_stream,
@@ -75,17 +46,16 @@ const Streams backend_no_streams = {
     .wait = wait_nothing,
     .elapsed_s = elapsed_s,
     .delay = no_delay,
-    .waits = no_waits,
 };
 
-static Status no_graph(const Exec *ex)
+static Status no_graph(void)
 {
-    return FAIL(ERR_UNSUPPORTED, "%s: ops run one by one, there are no graphs", ex->stack[0]->name);
+    return FAIL(ERR_UNSUPPORTED, "ops run one by one on this backend: there are no graphs");
 }
 
-static Status begin(Exec *ex) { return no_graph(ex); }
-static Status end(Exec *ex, Graph *out) { return no_graph(ex); }
-static Status launch(Exec *ex, const Graph *g) { return no_graph(ex); }
+static Status begin(Exec *ex) { return no_graph(); }
+static Status end(Exec *ex, Graph *out) { return no_graph(); }
+static Status launch(Exec *ex, const Graph *g) { return no_graph(); }
 static void drop(Graph *g) { *g = (Graph){ 0 }; }
 
 const Graphs backend_no_graphs = { .begin = begin, .end = end, .launch = launch, .free = drop };
@@ -105,6 +75,7 @@ static Status no_used_bytes(Exec *ex, size_t *out)
 static struct Choices *no_choices(Exec *ex) { return NULL; }
 static Status no_tune(Exec *ex, bool on) { return OK; }
 static const char *no_why(const Exec *ex) { return ""; }
+static void close_nothing(Exec *ex) {}
 
 const Device backend_no_device = {
     .bus_id = no_bus_id,
@@ -112,5 +83,6 @@ const Device backend_no_device = {
     .choices = no_choices,
     .tune = no_tune,
     .attention_why = no_why,
+    .close = close_nothing,
 };
 /* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

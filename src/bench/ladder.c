@@ -54,7 +54,7 @@ static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
     bench_sort(seconds, steps);
     out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / seconds[steps / 2];
     out->result = m->result;
-    TRY(exec_device(&m->engine.ex)->used_bytes(&m->engine.ex, &out->bytes));
+    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &out->bytes));
     for (int i = 0; i < ENGINE_ARENAS && !m->plan.apart; i++) out->bytes += m->plan.bytes[i];
     return OK;
 }

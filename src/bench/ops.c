@@ -56,12 +56,6 @@ typedef struct OpTimer {
     size_t index_bytes;
 } OpTimer;
 
-/* The Backend comes first: of an entry in the stack, `run` finds the timer behind it. */
-typedef struct Decorator {
-    Backend backend;
-    OpTimer *timer;
-} Decorator;
-
 /* Sizes of the first two tensors: of a product, all there is to know. */
 static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
 {
@@ -101,13 +95,13 @@ static int row_find(OpTimer *t, const OpDesc *op, const void *args)
 static Status put_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
 {
     if (t->routing == ROUTING_ANY || t->index_bytes != tensor_bytes(&route->index)) return OK;
-    return exec_bottom(ex)->copy(ex, route->index.data, t->index, t->index_bytes);
+    return ex->backend->copy(ex, route->index.data, t->index, t->index_bytes);
 }
 
 static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
-    OpTimer *t = ((const Decorator *)(const void *)ex->stack[level])->timer;
-    const Streams *s = exec_streams(ex);
+    OpTimer *t = ex->front[level]->self;
+    const Streams *s = ex->backend->streams;
     int call = t->n_calls, row = call < t->most ? row_find(t, op, args) : -1;
     if (call == 0) TRY(s->delay(ex, DELAY_S));
     if (row < 0) return op_next(ex, level, op, args);
@@ -118,15 +112,13 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     return op == op_desc(OP_ROUTE_FWD) ? put_routing(t, ex, args) : OK;
 }
 
-static const Backend backend_bench = BACKEND_DECORATOR("bench", run);
-
 /* After a step, which waited for the GPU. */
 static Status add_step(OpTimer *t, Exec *ex)
 {
     for (int i = 0; i < t->n_calls; i++) {
         OpRow *r = &t->rows[t->row_of[i]];
         double seconds = 0;
-        TRY(exec_streams(ex)->elapsed_s(ex, &t->mark[2 * i], &t->mark[2 * i + 1], &seconds));
+        TRY(ex->backend->streams->elapsed_s(ex, &t->mark[2 * i], &t->mark[2 * i + 1], &seconds));
         if (r->seconds == NULL) TRY(ARENA_NEW(t->arena, SAMPLES_MAX, &r->seconds));
         if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = seconds;
         r->calls++;
@@ -168,8 +160,8 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
             to[j] = (int32_t)((i * k + j) % experts);
     }
     Exec *ex = &m->engine.ex;
-    TRY(exec_bottom(ex)->copy(ex, t->index, index, t->index_bytes));
-    return exec_bottom(ex)->sync(ex);
+    TRY(ex->backend->copy(ex, t->index, index, t->index_bytes));
+    return ex->backend->sync(ex);
 }
 
 static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
@@ -209,13 +201,14 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
 {
     const Config *c = m->config;
     Exec *ex = &m->engine.ex;
-    bool routed = exec_bottom(ex)->apart && m->engine.spec.n_moe > 0;
-    const Decorator decorator = { backend_bench, t };
+    bool routed = ex->backend->apart && m->engine.spec.n_moe > 0;
+    const Decorator decorator = { run, t };
     t->index_bytes = (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4;
-    t->most = exec_bottom(ex)->async ? GPU_CALLS_MAX : CALLS_MAX;
-    for (int i = 0; i < 2 * t->most; i++) TRY(exec_streams(ex)->event_new(ex, true, &t->mark[i]));
-    if (routed) TRY(exec_bottom(ex)->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
-    exec_push(ex, &decorator.backend);
+    t->most = ex->backend->async ? GPU_CALLS_MAX : CALLS_MAX;
+    for (int i = 0; i < 2 * t->most; i++)
+        TRY(ex->backend->streams->event_new(ex, true, &t->mark[i]));
+    if (routed) TRY(ex->backend->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
+    exec_push(ex, &decorator);
     t->routing = routed ? ROUTING_EVEN : ROUTING_ANY;
     Status s = run_steps(m, t, steps);
     t->routing = ROUTING_ZIPF;
@@ -225,7 +218,7 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
         if (s == OK) s = add_step(t, ex);
     }
     exec_pop(ex);
-    if (t->index != NULL) exec_bottom(ex)->free(ex, MEM_DEVICE, t->index, t->index_bytes);
+    if (t->index != NULL) ex->backend->free(ex, MEM_DEVICE, t->index, t->index_bytes);
     return s;
 }
 

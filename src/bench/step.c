@@ -111,7 +111,7 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
     const Config *c = m->config;
     char bytes[32], tokens_text[32], name[CUDA_NAME_MAX];
     size_t peak_bytes = process_peak_bytes(), used_bytes = 0; /* before the roof takes its own */
-    TRY(exec_device(&m->engine.ex)->used_bytes(&m->engine.ex, &used_bytes));
+    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &used_bytes));
     TRY(bench_machine(c, name));
     double p50 = part_of(t->step, t->n, 0.5), p99 = part_of(t->step, t->n, 0.99);
     double tokens = (double)(c->train_batch * c->data_sequence);
@@ -140,7 +140,7 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
     char bus_id[BUS_ID_MAX];
     *w = (Watch){ .room = steps };
-    TRY(exec_device(&m->engine.ex)->bus_id(&m->engine.ex, bus_id));
+    TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     TRY(ARENA_NEW(&m->arena, steps, &w->clock));
     gpu_state_open(&w->gpu, bus_id);

@@ -213,7 +213,7 @@ static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
     Exec *ex = &k->engine->ex;
-    TRY(choices_text(exec_device(ex)->choices(ex), &k->arena, &k->info.products));
+    TRY(choices_text(ex->backend->device->choices(ex), &k->arena, &k->info.products));
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(file_remove_tree(temp));
     return file_make_folders(temp);

@@ -47,6 +47,8 @@ static Status make_record(Engine *e)
     Record *r = &e->record;
     Tensor *sums[RECORD_SUMS] = { &r->loss, &r->aux_loss, &r->square_sum, &r->overflow };
     TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r->sums));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->begun));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
     for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r->sums, i, 1);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r->norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r->clip));
@@ -72,7 +74,7 @@ static Status make_rope(Engine *e)
 static Status fill_rope(Engine *e)
 {
     if (e->counting) return OK;
-    const Backend *b = exec_bottom(&e->ex);
+    const Backend *b = e->ex.backend;
     float *cos = e->rope_cos.data, *sin = e->rope_sin.data;
     size_t bytes = tensor_bytes(&e->rope_cos);
     ArenaMark mark = arena_mark(&e->tables);
@@ -109,33 +111,16 @@ static Status make_cache(Engine *e)
     return OK;
 }
 
-static bool reads_counts(const ModelSpec *s)
-{
-    return s->exact && s->ep > 1 && exchange_kinds[s->exchange]->places;
-}
-
 /* Here the device is chosen; whatever depends on it asks the Exec. */
-static Status open_exec(Engine *e)
+static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->way->arena[ENGINE_SCRATCH];
     bool gpu = engine_wants_gpu(e->config);
     if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
     if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
-    if (e->counting) e->ex.stack[0] = &backend_count;
+    if (e->counting) e->ex.backend = &backend_count;
     return OK;
-}
-
-static Status make_exec(Engine *e)
-{
-    TRY(open_exec(e));
-    if (exec_bottom(&e->ex)->captures && reads_counts(&e->spec) &&
-        e->config->run_executor == EXECUTOR_CAPTURED) {
-        return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
-                             "step cannot: set run.executor=eager");
-    }
-    TRY(exec_streams(&e->ex)->event_new(&e->ex, true, &e->begun));
-    return exec_streams(&e->ex)->event_new(&e->ex, true, &e->ended);
 }
 
 /* The groups that tensors go through: the host's, or the same over the GPUs. */
@@ -146,11 +131,11 @@ static Status join_mesh(Engine *e)
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
-    if (!exec_bottom(&e->ex)->apart) {
+    if (!e->ex.backend->apart) {
         e->mesh = *host;
         return OK;
     }
-    TRY(comm_nccl(host->group[GROUP_WORLD], exec_streams(&e->ex)->of_lane(&e->ex, LANE_COMPUTE),
+    TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make_few(world, &host->shape, &e->tables, &e->mesh));
@@ -173,6 +158,11 @@ static void leave_mesh(Engine *e)
     comm_free(world);
 }
 
+static bool reads_counts(const ModelSpec *s)
+{
+    return s->exact && s->ep > 1 && exchange_kinds[s->exchange]->places;
+}
+
 /* plan NULL: for counting. */
 static Status setup(Engine *e, const EnginePlan *plan)
 {
@@ -190,6 +180,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
+    if (e->ex.backend->captures && reads_counts(&e->spec) &&
+        e->config->run_executor == EXECUTOR_CAPTURED) {
+        return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
+                             "step cannot: set run.executor=eager");
+    }
     TRY(join_mesh(e));
     TRY(check_exchange(e));
     TRY(engine_make_arenas(e, plan));
@@ -222,15 +217,11 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
     return s;
 }
 
-/* Before its groups. */
-static void free_graph(Engine *e, EngineWay *w)
-{
-    if (w->graph.exec != NULL) exec_graphs(&e->ex)->free(&w->graph);
-}
-
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_ways; i++) free_graph(e, &e->ways[i]);
+    for (int i = 0; i < e->n_ways; i++) { /* before their groups */
+        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    }
     engine_free_transfers(e);
     leave_mesh(e);
     engine_free_arenas(e);
@@ -277,7 +268,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
-    out->apart = exec_bottom(&e->ex)->apart;
+    out->apart = e->ex.backend->apart;
     if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
     out->params_total = e->params.total;
     out->params_active = e->params.active;
@@ -342,21 +333,20 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured =
-        e->way->graph.exec != NULL && e->ex.depth == 1 && !e->way->transfers.timed;
-    void *stream = exec_streams(&e->ex)->of_lane(&e->ex, LANE_COMPUTE);
-    TRY(exec_streams(&e->ex)->record(&e->ex, &e->begun, stream));
-    TRY(captured ? exec_graphs(&e->ex)->launch(&e->ex, &e->way->graph) : enqueue_step(e));
-    TRY(exec_streams(&e->ex)->record(&e->ex, &e->ended, stream));
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->transfers.timed;
+    void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
+    TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
+    TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
+    TRY(e->ex.backend->streams->record(&e->ex, &e->ended, stream));
     e->launches = captured ? 1 : e->way->graph.nodes;
     return OK;
 }
 
 static Status try_step(Engine *e, bool tune)
 {
-    TRY(exec_device(&e->ex)->tune(&e->ex, tune));
+    TRY(e->ex.backend->device->tune(&e->ex, tune));
     Status s = enqueue_step(e);
-    TRY(exec_device(&e->ex)->tune(&e->ex, false));
+    TRY(e->ex.backend->device->tune(&e->ex, false));
     TRY(s);
     return engine_wait(e);
 }
@@ -381,7 +371,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
-    struct Choices *choices = exec_device(&e->ex)->choices(&e->ex);
+    struct Choices *choices = e->ex.backend->device->choices(&e->ex);
     int taken = 0;
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
@@ -392,7 +382,7 @@ static Status rehearse(Engine *e, const char *products)
     TRY(engine_random_weights(e));
     memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
     TRY(try_step(e, tune));
-    const char *why = exec_device(&e->ex)->attention_why(&e->ex);
+    const char *why = e->ex.backend->device->attention_why(&e->ex);
     if (e->spec.act == DTYPE_BF16 && why[0] != '\0')
         log_info("attention runs on the program's own kernels: %s", why);
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
@@ -401,8 +391,8 @@ static Status rehearse(Engine *e, const char *products)
 
 static Status capture(Engine *e)
 {
-    TRY(exec_graphs(&e->ex)->begin(&e->ex));
-    Status s = enqueue_step(e), end = exec_graphs(&e->ex)->end(&e->ex, &e->way->graph);
+    TRY(e->ex.backend->graphs->begin(&e->ex));
+    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->way->graph);
     TRY(s);
     TRY(end);
     return engine_wait(e);
@@ -410,13 +400,13 @@ static Status capture(Engine *e)
 
 Status engine_prepare(Engine *e, const char *products)
 {
-    if (!exec_bottom(&e->ex)->captures) return OK;
+    if (!e->ex.backend->captures) return OK;
     TRY(rehearse(e, products));
     if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
     Graph counted = e->way->graph;
-    free_graph(e, e->way);
+    e->ex.backend->graphs->free(&e->way->graph);
     e->way->graph.nodes = counted.nodes, e->way->graph.kernels = counted.kernels;
     return OK;
 }
@@ -452,13 +442,13 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                        (float)(1 / (1 - pow(c->optimizer_beta2, (double)step))) };
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
-    int64_t waits = exec_streams(&e->ex)->waits(&e->ex);
+    int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
     bool again = again_needed(e);
     if (again) TRY(run_again(e, step));
 
     double device_s = 0;
-    TRY(exec_streams(&e->ex)->elapsed_s(&e->ex, &e->begun, &e->ended, &device_s));
+    TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &device_s));
     const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
     const float *norm = engine_host(e, &e->record.norm);
     if (e->spec.n_moe > 0) {
@@ -473,7 +463,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .device_s = device_s,
                          .launches = e->launches,
                          .kernels = e->way->graph.kernels,
-                         .waits = exec_streams(&e->ex)->waits(&e->ex) - waits };
+                         .waits = e->ex.waits - waits };
     return OK;
 }
 

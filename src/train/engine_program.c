@@ -171,7 +171,7 @@ Status engine_make_transfers(Engine *e)
     for (int i = 0; i < e->n_ways; i++) {
         EngineWay *w = &e->ways[i];
         TRY(transfers_make(&e->ex, &w->program, w->entries, stages, &e->tables, &w->transfers));
-        if (!exec_bottom(&e->ex)->async || e->counting) continue;
+        if (!e->ex.backend->async || e->counting) continue;
         const Transfers *like = i > 0 ? &e->ways[0].transfers : NULL;
         TRY(transfers_open_gpu(&w->transfers, e->lanes, like, &e->tables));
     }

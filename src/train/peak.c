@@ -46,7 +46,7 @@ static Status open_arena(Peak *p, Arena *a, const char *name, MemKind kind, size
 {
     void *block = NULL;
     if (kind != MEM_DEVICE) return arena_init(a, name, kind, bytes);
-    TRY(exec_bottom(&p->ex)->alloc(&p->ex, kind, bytes, &block));
+    TRY(p->ex.backend->alloc(&p->ex, kind, bytes, &block));
     arena_over(a, name, kind, block, bytes);
     return OK;
 }
@@ -61,7 +61,7 @@ static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
     TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
     TRY(gpu ? cuda_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
             : exec_init(&p->ex, &p->tables, &p->scratch, threads));
-    if (kind == MEM_COUNT) p->ex.stack[0] = &backend_count;
+    if (kind == MEM_COUNT) p->ex.backend = &backend_count;
     TRY(open_arena(p, &p->block, "peak", kind, p->size->block_bytes));
     TRY(open_arena(p, &p->scratch, "peak scratch", kind, p->size->scratch_bytes));
     TRY(tensor_new2(&p->block, act, side, side, &p->x));
@@ -71,7 +71,7 @@ static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
 static void close_arena(Peak *p, Arena *a)
 {
     if (a->kind == MEM_DEVICE && a->base != NULL)
-        exec_bottom(&p->ex)->free(&p->ex, MEM_DEVICE, a->base, a->cap_bytes);
+        p->ex.backend->free(&p->ex, MEM_DEVICE, a->base, a->cap_bytes);
     arena_free(a);
 }
 
@@ -87,7 +87,7 @@ static void peak_close(Peak *p)
 static Status fill(Peak *p)
 {
     float row[ROW], packed[ROW];
-    const Backend *b = exec_bottom(&p->ex);
+    const Backend *b = p->ex.backend;
     int64_t n = tensor_elems(&p->x), done = 0, bytes = (int64_t)dtype_bytes(p->x.dtype);
     for (; done < n && done < PATTERN; done += ROW) {
         rng_fill_normal(row, ROW, 1, rng_stream("peak"), (uint64_t)done, 1);
@@ -108,7 +108,7 @@ static Status multiply(Peak *p)
 static Status copy(Peak *p)
 {
     size_t bytes = p->size->copy_bytes, threads = (size_t)p->threads;
-    if (exec_bottom(&p->ex)->apart) return exec_bottom(&p->ex)->copy(&p->ex, p->to, p->from, bytes);
+    if (p->ex.backend->apart) return p->ex.backend->copy(&p->ex, p->to, p->from, bytes);
 #pragma omp parallel for num_threads(p->threads) schedule(static)
     for (size_t i = 0; i < threads; i++) {
         size_t first = i * bytes / threads, end = (i + 1) * bytes / threads;
@@ -131,7 +131,7 @@ static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
     for (; n < MOST && (n < LEAST || clock_s() - began <= LIMIT_S); n++) {
         double start = clock_s();
         for (int i = 0; i < launches; i++) TRY(run(p));
-        TRY(exec_bottom(&p->ex)->sync(&p->ex));
+        TRY(p->ex.backend->sync(&p->ex));
         seconds[n] = (clock_s() - start) / launches;
     }
     qsort(seconds, (size_t)n, sizeof *seconds, by_size);
@@ -143,9 +143,9 @@ static Status measure_product(Peak *p, double *out)
 {
     double s = 0;
     TRY(fill(p));
-    TRY(exec_device(&p->ex)->tune(&p->ex, true));
+    TRY(p->ex.backend->device->tune(&p->ex, true));
     TRY(multiply(p));
-    TRY(exec_device(&p->ex)->tune(&p->ex, false));
+    TRY(p->ex.backend->device->tune(&p->ex, false));
     TRY(time_runs(p, multiply, &s));
     *out = 2 * pow((double)p->x.dim[0], 3) / s;
     return OK;
@@ -159,7 +159,7 @@ static Status measure_copy(Peak *p, double *out)
     arena_release(&p->block, (ArenaMark){ 0 });
     TRY(arena_alloc(&p->block, bytes, &p->from));
     TRY(arena_alloc(&p->block, bytes, &p->to));
-    if (!exec_bottom(&p->ex)->apart) memset(p->from, 1, bytes);
+    if (!p->ex.backend->apart) memset(p->from, 1, bytes);
     TRY(time_runs(p, copy, &s));
     *out = 2 * (double)bytes / s;
     return OK;

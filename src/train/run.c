@@ -251,7 +251,7 @@ static Status prepare(Trainer *t)
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(&t->saver.arena);
     Exec *ex = &t->engine.ex;
-    if (exec_device(ex)->choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
+    if (ex->backend->device->choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
         TRY(checkpoint_resolve(t->config->run_dir, &t->saver.arena, path));
         TRY(checkpoint_info(path, &t->saver.arena, &info));
     }
@@ -270,7 +270,7 @@ static void read_gpu(void *trainer)
 static Status watch_gpu(Trainer *t)
 {
     char bus_id[BUS_ID_MAX];
-    TRY(exec_device(&t->engine.ex)->bus_id(&t->engine.ex, bus_id));
+    TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
     if (bus_id[0] == '\0') return OK;
     gpu_state_open(&t->gpu, bus_id);
     t->engine.observer = (EngineObserver){ read_gpu, t };
@@ -416,7 +416,7 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
     if (t->world == NULL) return ranks_step(&t->ranks, &lone); /* whose figures nobody reads */
     double gib = 1 << 30;
     size_t used = 0;
-    TRY(exec_device(&t->engine.ex)->used_bytes(&t->engine.ex, &used));
+    TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
     if (used == 0) used = process_now_bytes();
     const RankStep mine = { .stop = (float)stop_signal(t),
                             .step_s = (float)m->step_s,

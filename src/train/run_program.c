@@ -12,7 +12,7 @@
 static Status zero(Engine *e, const Tensor *t)
 {
     if (t->data == NULL) return OK;
-    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
+    return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
 }
 
 Status run_zero_record(Engine *e)
@@ -42,7 +42,7 @@ static void take_lane(Engine *e, Lane lane)
     if (!e->lanes) return;
     e->ex.scratch = lane == LANE_COMM ? &e->way->comm_scratch : &e->way->arena[ENGINE_SCRATCH];
     if (e->counting) return;
-    void *stream = exec_streams(&e->ex)->of_lane(&e->ex, lane);
+    void *stream = e->ex.backend->streams->of_lane(&e->ex, lane);
     for (int g = 0; g < GROUP_COUNT; g++) {
         if (e->mesh.group[g] != NULL) comm_set_stream(e->mesh.group[g], stream);
     }

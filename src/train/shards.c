@@ -243,7 +243,7 @@ Status shards_zero(Engine *e, int layer)
         const ParamBucket *k = &e->params.bucket[i];
         if (k->ranks == 1) continue;
         Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(exec_bottom(&e->ex)->fill(&e->ex, whole.data, 0, tensor_bytes(&whole)));
+        TRY(e->ex.backend->fill(&e->ex, whole.data, 0, tensor_bytes(&whole)));
     }
     return OK;
 }

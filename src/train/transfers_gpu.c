@@ -25,24 +25,24 @@ static TransferQueue *queue_on(const Transfers *t, int way)
 
 static void *lane_stream(const Transfers *t, Lane lane)
 {
-    return exec_streams(t->ex)->of_lane(t->ex, lane);
+    return t->ex->backend->streams->of_lane(t->ex, lane);
 }
 
 static Status record_on(const Transfers *t, Event *event, void *stream)
 {
-    return exec_streams(t->ex)->record(t->ex, event, stream);
+    return t->ex->backend->streams->record(t->ex, event, stream);
 }
 
 static Status wait_on(const Transfers *t, const Event *event, void *stream)
 {
-    return exec_streams(t->ex)->wait(t->ex, event, stream);
+    return t->ex->backend->streams->wait(t->ex, event, stream);
 }
 
 static Status open_way(Transfers *t, int way, Arena *a)
 {
     TransferWay *w = &t->way[way];
     w->stream = lane_stream(t, LANE_COMPUTE);
-    if (queue_on(t, way) != NULL) TRY(exec_streams(t->ex)->add(t->ex, &w->stream));
+    if (queue_on(t, way) != NULL) TRY(t->ex->backend->streams->add(t->ex, &w->stream));
     TRY(comm_again(t->comm, w->stream, "transfers", a, &w->comm));
     t->ways = way + 1;
     return comm_connect(w->comm);
@@ -122,7 +122,7 @@ Status transfers_mark(Transfers *t, int action, int which, void *stream)
 {
     if (t->table != &in_streams || !t->timed) return OK;
     for (int i = 0; i < 2 * t->program->n && !t->marks; i++) {
-        TRY(exec_streams(t->ex)->event_new(t->ex, true, &t->mark[i]));
+        TRY(t->ex->backend->streams->event_new(t->ex, true, &t->mark[i]));
     }
     t->marks = true;
     return record_on(t, &t->mark[2 * action + which], stream);
@@ -130,7 +130,7 @@ Status transfers_mark(Transfers *t, int action, int which, void *stream)
 
 Status transfers_read_marks(Transfers *t)
 {
-    const Streams *streams = exec_streams(t->ex);
+    const Streams *streams = t->ex->backend->streams;
     for (int i = 0; i < t->program->n && t->marks; i++) {
         ActionSpan *s = &t->span[i];
         TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i], &s->start_s));
@@ -152,7 +152,7 @@ Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena
     t->table = &in_streams;
     t->lanes = lanes;
     for (int i = 0; i <= t->program->events; i++) {
-        TRY(exec_streams(t->ex)->event_new(t->ex, false, &t->event[i].device));
+        TRY(t->ex->backend->streams->event_new(t->ex, false, &t->event[i].device));
     }
     t->borrowed = like != NULL;
     if (like != NULL)

@@ -33,9 +33,9 @@ static Status gpu_open(Gpu *g, Comm *host)
     g->host = host;
     TRY(arena_init(&g->tables, "tables", MEM_HOST, HOST_BYTES));
     TRY(cuda_exec_init(&g->ex, host->rank, &g->tables, &g->scratch));
-    TRY(exec_bottom(&g->ex)->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
+    TRY(g->ex.backend->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
     arena_over(&g->device, "device", MEM_DEVICE, block, DEVICE_BYTES);
-    TRY(comm_nccl(host, exec_streams(&g->ex)->of_lane(&g->ex, LANE_COMPUTE), &g->tables,
+    TRY(comm_nccl(host, g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE), &g->tables,
                   &g->world));
     g->mesh = (Mesh){ .rank = host->rank, .ranks = host->size };
     g->mesh.group[GROUP_WORLD] = g->world;
@@ -52,7 +52,7 @@ static void gpu_close(Gpu *g, Status s)
     }
     comm_free(g->world);
     if (g->device.base != NULL)
-        exec_bottom(&g->ex)->free(&g->ex, MEM_DEVICE, g->device.base, DEVICE_BYTES);
+        g->ex.backend->free(&g->ex, MEM_DEVICE, g->device.base, DEVICE_BYTES);
     exec_free(&g->ex);
     arena_free(&g->tables);
 }
@@ -104,7 +104,7 @@ static Status pair_new(Gpu *g, Dtype dtype, int64_t n, Pair *out)
 
 static Status pair_up(Gpu *g, const Pair *p)
 {
-    return exec_bottom(&g->ex)->copy(&g->ex, p->gpu.data, p->host.data, tensor_bytes(&p->gpu));
+    return g->ex.backend->copy(&g->ex, p->gpu.data, p->host.data, tensor_bytes(&p->gpu));
 }
 
 /* Of this rank's values: `c` says who it is. */
@@ -114,13 +114,13 @@ static Status pair_fill(Gpu *g, const Comm *c, const Pair *p)
     return pair_up(g, p);
 }
 
-static Status gpu_wait(Gpu *g) { return exec_bottom(&g->ex)->sync(&g->ex); }
+static Status gpu_wait(Gpu *g) { return g->ex.backend->sync(&g->ex); }
 
 /* Waits first with a deadline: a copy to memory that is not pinned waits without one. */
 static Status pair_down(Gpu *g, const Pair *p)
 {
     TRY(gpu_wait(g));
-    TRY(exec_bottom(&g->ex)->copy(&g->ex, p->host.data, p->gpu.data, tensor_bytes(&p->gpu)));
+    TRY(g->ex.backend->copy(&g->ex, p->host.data, p->gpu.data, tensor_bytes(&p->gpu)));
     return gpu_wait(g);
 }
 
@@ -281,7 +281,7 @@ static Status ring(Gpu *g)
     TRY(comm_connect(c));
     TRY(pair_fill(g, c, &out));
     for (int i = 0; i < ROUNDS; i++) {
-        TRY(exec_bottom(&g->ex)->fill(&g->ex, in.gpu.data, 0xFF, tensor_bytes(&in.gpu)));
+        TRY(g->ex.backend->fill(&g->ex, in.gpu.data, 0xFF, tensor_bytes(&in.gpu)));
         TRY(comm_batch_begin(c));
         TRY(comm_send(c, &out.gpu, next, 1, &r[0]));
         TRY(comm_recv(c, &in.gpu, before, 1, &r[1]));
@@ -338,7 +338,7 @@ typedef struct Lanes {
 
 static Status lanes_make(Gpu *g, Lanes *l)
 {
-    const Streams *s = exec_streams(&g->ex);
+    const Streams *s = g->ex.backend->streams;
     *l = (Lanes){ 0 };
     TRY(comm_again(g->world, s->of_lane(&g->ex, LANE_COMM), "again", &g->tables, &l->again));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->from));
@@ -351,7 +351,7 @@ static Status lanes_make(Gpu *g, Lanes *l)
 
 static Status lanes_run(Gpu *g, Lanes *l)
 {
-    const Backend *b = exec_bottom(&g->ex);
+    const Backend *b = g->ex.backend;
     const Streams *s = b->streams;
     size_t bytes = tensor_bytes(&l->from.gpu);
     TRY(s->record(&g->ex, &l->fork, NULL));
@@ -420,14 +420,14 @@ static void two_lanes_at_once_give_the_same_bits_every_time(void **state)
 
 static Status capture(Gpu *g, Lanes *l, Graph *out)
 {
-    TRY(exec_graphs(&g->ex)->begin(&g->ex));
+    TRY(g->ex.backend->graphs->begin(&g->ex));
     TRY(lanes_run(g, l));
-    return exec_graphs(&g->ex)->end(&g->ex, out);
+    return g->ex.backend->graphs->end(&g->ex, out);
 }
 
 static Status clear(Gpu *g, const Pair *p)
 {
-    return exec_bottom(&g->ex)->fill(&g->ex, p->gpu.data, 0xFF, tensor_bytes(&p->gpu));
+    return g->ex.backend->fill(&g->ex, p->gpu.data, 0xFF, tensor_bytes(&p->gpu));
 }
 
 static Status graph(Gpu *g)
@@ -441,10 +441,10 @@ static Status graph(Gpu *g)
     for (int i = 0; i < ROUNDS && s == OK; i++) {
         s = clear(g, &l.sum);
         if (s == OK) s = clear(g, &l.other);
-        if (s == OK) s = exec_graphs(&g->ex)->launch(&g->ex, &step);
+        if (s == OK) s = g->ex.backend->graphs->launch(&g->ex, &step);
         if (s == OK) s = lanes_check(g, &l, first);
     }
-    exec_graphs(&g->ex)->free(&step);
+    g->ex.backend->graphs->free(&step);
     comm_free(l.again);
     return s;
 }
@@ -458,7 +458,7 @@ static void a_captured_graph_gives_the_bits_of_launches(void **state)
 /* Extra streams: a transfer waits for an event of the compute lane, and the other way round. */
 static Status own_stream(Gpu *g)
 {
-    const Streams *s = exec_streams(&g->ex);
+    const Streams *s = g->ex.backend->streams;
     Comm *c = NULL;
     Pair p;
     void *stream = NULL;
@@ -499,7 +499,7 @@ static Status follow(Gpu *g)
     TRY(gpu_wait(g));
     for (int i = 0; i < 6; i++, want *= c->size) {
         comm_set_stream(
-            c, exec_streams(&g->ex)->of_lane(&g->ex, i % 2 == 0 ? LANE_COMM : LANE_COMPUTE));
+            c, g->ex.backend->streams->of_lane(&g->ex, i % 2 == 0 ? LANE_COMM : LANE_COMPUTE));
         TRY(comm_all_reduce(c, &p.gpu, REDUCE_SUM));
     }
     TRY(pair_down(g, &p));
@@ -537,7 +537,7 @@ static Status last_rank(const Ending *e)
 
 static Status launch(Gpu *g, const Ending *e, Lanes *l, const Graph *step)
 {
-    if (e->captured) return exec_graphs(&g->ex)->launch(&g->ex, step);
+    if (e->captured) return g->ex.backend->graphs->launch(&g->ex, step);
     TRY(lanes_run(g, l));
     for (int i = 0; i < e->more; i++) {
         TRY(add(&g->ex, (Add){ .x = l->from.gpu, .y = l->sum.gpu }));
@@ -568,7 +568,7 @@ static Status ending_body(Gpu *g, Ending *e)
         s = last_rank(e);
     else if (s == OK)
         s = launch_and_wait(g, e, &l, &step);
-    exec_graphs(&g->ex)->free(&step);
+    g->ex.backend->graphs->free(&step);
     comm_free(l.again);
     return s;
 }
