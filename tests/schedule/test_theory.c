@@ -64,7 +64,8 @@ static void published_bubbles_come_out(void **state)
 static void slots_in_flight_are_theirs(void **state)
 {
     (void)state;
-    ScheduleShape one = { 8, 1, 32, 1, 1, 1, .blocks = 0 }, two = { 8, 2, 32, 0.5, 0.5, 0.5, .blocks = 0 };
+    ScheduleShape one = { 8, 1, 32, 1, 1, 1, .blocks = 0 },
+                  two = { 8, 2, 32, 0.5, 0.5, 0.5, .blocks = 0 };
     Pipeline gpipe = pipeline_of("gpipe", &one), p1f1b = pipeline_of("1f1b", &one);
     Pipeline interleaved = pipeline_of("interleaved", &two);
     Simulation of_1f1b = pipeline_simulate(&p1f1b, one);
@@ -115,7 +116,8 @@ static void zero_bubble_closed_forms_hold_for_other_sizes(void **state)
 {
     (void)state;
     for (int p = 2; p <= 16; p += 2) {
-        ScheduleShape s = { p, 1, 4 * p, 1, 1.25, 0.75, .blocks = 0 }, v = { p, 2, 4 * p, 1, 1, 1, .blocks = 0 };
+        ScheduleShape s = { p, 1, 4 * p, 1, 1.25, 0.75, .blocks = 0 },
+                      v = { p, 2, 4 * p, 1, 1, 1, .blocks = 0 };
         Pipeline h1 = pipeline_of("zb-h1", &s), zbv = pipeline_of("zbv", &v);
         CHECK_NEAR(pipeline_simulate(&h1, s).step - 12 * p, (p - 1) * 1.5, 1e-12 * p);
         CHECK_NEAR(pipeline_simulate(&zbv, v).step - 24 * p, p - 1, 0);
