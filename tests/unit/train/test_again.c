@@ -61,7 +61,7 @@ static void the_first_way_has_memory_for_the_second(void **state)
     for (int i = 0; i < 3; i++) {
         Plans p = { 0 };
         PLANS(&p, room[i], "model.layers=1", "moe.top_k=4", "moe.ffn=400", "model.loss_chunk=16",
-              "recompute.layers=[0]");
+              "model.dense_layers=0", "recompute.layers=[0]");
         CHECK(p.shape.again == &p.again);
         CHECK_INT(work_bytes(&p.first), work_bytes(&p.again));
         CHECK((p.alone < work_bytes(&p.again)) == (i < 2));
