@@ -33,6 +33,7 @@ typedef struct Many {
     const ManyCase *what;
     int steps;
     double limit;            /* of relative differences */
+    double whole;            /* above 0: that of gradients that every rank holds whole */
     double cosine;           /* above 0: gradients are as close as that instead */
     const char *const *also; /* more settings, of mesh and lone rank; NULL: none */
     const char *const *lone; /* instead of these, those of the lone rank; NULL: the same */
@@ -183,8 +184,9 @@ static inline Status many_same_gradient(const Many *m, const Param *p, const flo
     }
     /* of the same length, too: nothing points everywhere */
     bool long_enough = fabs(sqrt(own) - sqrt(mine)) <= 0.1 * sqrt(mine);
+    double limit = m->whole > 0 && p->keep_f32 ? m->whole : m->limit;
     bool close = m->cosine > 0 ? long_enough && dot >= m->cosine * sqrt(own * mine)
-                               : sqrt(error) <= m->limit * sqrt(square) + 1e-9;
+                               : sqrt(error) <= limit * sqrt(square) + 1e-9;
     if (close) return OK;
     return FAIL(ERR_NUMERIC, "gradient of %s [%lld, +%lld): off by %g of %g, cosine %.6f", p->name,
                 (long long)piece->in.first, (long long)piece->in.n, sqrt(error), sqrt(square),

@@ -344,6 +344,10 @@ static void lifetimes_of_gathered_weights_are_proven(void **state)
     p = sharded(true);
     nth(&p, 0, ACTION_FREE_WEIGHTS, 0)->layer = 1;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "place 0 has layer 0");
+    p = sharded(true);
+    nth(&p, 0, ACTION_GATHER_WEIGHTS, 1)->place = 0;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "gather weights of layer 1: place 0 has layer 0");
 }
 
 static void lifetimes_of_gradients_are_proven(void **state)

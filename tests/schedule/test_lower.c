@@ -2,6 +2,7 @@
 #include "schedule/pipelines.h"
 
 #include "base/text.h"
+#include "schedule/lower.h"
 
 #include <string.h>
 
@@ -194,6 +195,61 @@ static void a_stage_that_others_wait_for_reduces_last(void **state)
     list_is(&p.rank[1], second);
 }
 
+/* Keys and values of gqa are gathered in the attention's own phase, on the compute lane. */
+static void what_meets_is_an_action_of_its_own(void **state)
+{
+    (void)state;
+    Pipeline p = lowered("1f1b", 1, 1, "0q 0k 0c! 1m", "1m$ 0c!+ 0k+ 0q+$", (ScheduleShards){ 0 });
+    list_is(&p.rank[0], "zero; F0:0q0k; F0:0c; F0:1m; B0:1m; B0:0c; B0:0k0q; update");
+}
+
+/* The table's gradients have no pass of the table's own here. */
+static void what_a_tied_head_alone_adds_is_reduced_at_the_end(void **state)
+{
+    (void)state;
+    Pipeline p =
+        lowered("1f1b", 1, 2, "2h+=", "2h$=", (ScheduleShards){ false, true, true, true, true });
+    list_is(&p.rank[0], "zero; zero 0 in 0; F0:2h; B0:2h; F1:2h; B1:2h; reduce 0 in 0 <5; "
+                        "sum 2 <5; sum 0 <5; update <8; gather 0 <9; gather 2 <9");
+}
+
+/* Slots 0 and 1 are filled by chunks 0 and 1, slot 2 by both in turn. */
+static void a_slot_is_taken_again_by_its_own_chunk(void **state)
+{
+    (void)state;
+    enum { F = ACTION_FORWARD, B = ACTION_BACKWARD, I = ACTION_BACKWARD_INPUT };
+    static const struct {
+        Pass pass;
+        int slot;
+    } c[] = {
+        { { 0, 0, F, false }, 0 },
+        { { 0, 1, F, false }, 1 },
+        { { 1, 0, F, false }, 2 },
+        { { 1, 0, B, false }, 2 },
+        { { 1, 1, F, false }, 2 },
+        { { 1, 1, B, false }, 2 },
+        { { 0, 0, I, false }, 0 },
+        { { 0, 0, B, false }, 0 },
+        { { 0, 1, B, false }, 1 },
+        /* free: 2, 0, 1 */
+        { { 2, 1, F, false }, 1 },
+        { { 2, 0, F, false }, 0 },
+        { { 3, 1, F, false }, 2 },
+        { { 2, 1, B, false }, 1 },
+        { { 2, 0, B, false }, 0 },
+        { { 3, 1, B, false }, 2 },
+        /* free: 1, 0, 2: chunk 2 was in none, and the first of those that had one is taken */
+        { { 3, 2, F, false }, 0 },
+    };
+    ScheduleShape s = { .chunks = 3, .micros = 4 };
+    SlotTable t;
+    pipeline_forget();
+    CHECK_OK(slots_make(&s, &scratch, &t));
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++)
+        CHECK_INT(slots_pass(&t, &c[i].pass), c[i].slot);
+    CHECK_INT(t.n, 3);
+}
+
 /* Forward of the second micro-batch between backward of the first. */
 static void a_pair_runs_part_by_part(void **state)
 {
@@ -216,5 +272,8 @@ static const struct CMUnitTest tests[] = {
     TEST(two_stages_take_entries_in_turn),
     TEST(a_stage_that_others_wait_for_reduces_last),
     TEST(a_pair_runs_part_by_part),
+    TEST(what_meets_is_an_action_of_its_own),
+    TEST(what_a_tied_head_alone_adds_is_reduced_at_the_end),
+    TEST(a_slot_is_taken_again_by_its_own_chunk),
 };
 PIPELINE_TESTS(tests)

@@ -77,6 +77,28 @@ static double any_cost(void *ctx, int rank, const Action *a)
     return rng_uniform((uint64_t)*salt, rng_stream("any"), at);
 }
 
+/* Each action begins behind the one before it in its queue and behind all that it waits for: of a
+ * transfer this holds at both ends, as both have its span. */
+static void spans_keep_the_order(const Program *p, const SimRank *rank)
+{
+    int *last = NULL, *by = NULL;
+    ArenaMark mark = arena_mark(&scratch);
+    CHECK_OK(ARENA_NEW(&scratch, queue_count(p), &last));
+    CHECK_OK(ARENA_NEW(&scratch, p->events + 1, &by));
+    for (int q = 0; q < queue_count(p); q++) last[q] = -1;
+    for (int i = 0; i < p->n; i++) {
+        const Action *a = &p->at[i];
+        int queue = queue_of(p, a);
+        if (last[queue] >= 0) CHECK(rank->span[i].start >= rank->span[last[queue]].end);
+        last[queue] = i;
+        for (int k = 0; k < ACTION_WAITS; k++) {
+            if (a->wait[k] >= 0) CHECK(rank->span[i].start >= rank->span[by[a->wait[k]]].end);
+        }
+        if (a->signal >= 0) by[a->signal] = i;
+    }
+    arena_release(&scratch, mark);
+}
+
 static void legal_shape(const ScheduleDesc *d, const ScheduleShape *s, int salt)
 {
     Pipeline p = pipeline_of(d->name, s);
@@ -91,7 +113,10 @@ static void legal_shape(const ScheduleDesc *d, const ScheduleShape *s, int salt)
     SimCost cost = { .ctx = &salt, .duration = any_cost };
     CHECK_OK(simulate_run(&p, &cost, &made, &other));
     path_is_whole(&other);
-    for (int r = 0; r < s->stages; r++) CHECK(other.rank[r].busy <= other.step * (1 + 1e-12));
+    for (int r = 0; r < s->stages; r++) {
+        CHECK(other.rank[r].busy <= other.step * (1 + 1e-12));
+        spans_keep_the_order(&p.rank[r], &other.rank[r]);
+    }
 }
 
 static void every_schedule_keeps_its_promises(void **state)

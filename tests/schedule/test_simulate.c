@@ -1,11 +1,12 @@
 /* The simulator on steps that are worked out by hand. */
 #include "schedule/pipelines.h"
 
-/* Passes take 1, a message 0.5 and a whole backward 2. */
+/* Passes take 1, a message 0.5 and a whole backward 2. Of a message the send is asked for. */
 static double slow_links(void *ctx, int rank, const Action *a)
 {
     (void)ctx;
     (void)rank;
+    CHECK(!action_is_transfer(a->kind) || action_is_send(a->kind));
     if (action_is_transfer(a->kind)) return 0.5;
     if (a->kind == ACTION_BACKWARD) return 2;
     return a->kind >= ACTION_FORWARD && a->kind <= ACTION_BACKWARD_WEIGHT;

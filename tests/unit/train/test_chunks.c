@@ -104,6 +104,9 @@ static void a_layer_goes_forward_again_before_it_goes_back(void **state)
     ModelSpec s = SPEC("attention.kind=mla", "model.tied=true", "recompute.layers=[3]");
     s.ep = s.cp = 2;
     Chunk c = chunk_of(&s, 7, 10, (ScheduleShards){ .gradients = true });
+    CHECK_INT(c.row[ROW_FORWARD].at[0].layer, 0);
+    CHECK_INT(c.row[ROW_BACKWARD].at[0].layer, 2);
+    CHECK_INT(c.blocks, 1);
     row_is(&c, ROW_FORWARD,
            "7.qkv@1 7.kv_gather* 7.core@1 8.route@0 8.dispatch*#1 8.shared&@0#2 "
            "8.experts@0#2 8.combine*#3 9.head+=0@0#3");

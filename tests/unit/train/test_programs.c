@@ -93,6 +93,22 @@ static void every_schedule_trains_as_accumulation_does(void **state)
     all_schedules_train_alike("recompute.layers=[0, 2]");
 }
 
+/* Routes, and what is counted of them, are those of the first forward. */
+static void a_layer_that_goes_forward_again_is_counted_once(void **state)
+{
+    (void)state;
+    Tiny once, twice;
+    open_with(&once, 0, schedules[0], "recompute.layers=[]");
+    open_with(&twice, 0, schedules[0], "recompute.layers=[0, 1, 2]");
+    StepResult a = tiny_steps(&once, 0, 2), b = tiny_steps(&twice, 0, 2);
+    CHECK_NEAR(b.loss, a.loss, 0);
+    CHECK_NEAR(b.aux_loss, a.aux_loss, 0);
+    CHECK(memcmp(b.load, a.load, tensor_bytes(&once.engine.record.load)) == 0);
+    CHECK(tiny_same_state(&once, &twice));
+    tiny_close(&twice);
+    tiny_close(&once);
+}
+
 static void pieces_are_recomputed_under_every_schedule(void **state)
 {
     (void)state;
@@ -307,6 +323,7 @@ int main(void)
         TEST(a_batch_that_does_not_divide_is_refused_with_the_nearest),
         TEST(meshes_that_do_not_fit_are_refused),
         TEST(every_schedule_trains_as_accumulation_does),
+        TEST(a_layer_that_goes_forward_again_is_counted_once),
         TEST(pieces_are_recomputed_under_every_schedule),
         TEST(the_program_is_the_one_asked_for),
     };
