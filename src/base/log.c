@@ -30,7 +30,8 @@ static _Thread_local struct {
 
 void log_rank(int rank, int fd)
 {
-    speaker.rank = rank, speaker.fd = fd;
+    speaker.rank = rank;
+    speaker.fd = fd;
     speaker.has_file = fd >= 0;
 }
 

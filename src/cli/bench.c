@@ -40,7 +40,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     if (b->ranks < 2) return bench_step(&c, NULL, b->steps, a, out);
     Bench all = *b;
     int failed = -1;
-    all.config = &c, all.out = out;
+    all.config = &c;
+    all.out = out;
     return comm_threads((int)b->ranks, c.comm_timeout_s, run_rank, &all, &failed);
 }
 

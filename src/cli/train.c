@@ -129,7 +129,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
     catch_signals();
-    call->config = &c, call->arena = a;
+    call->config = &c;
+    call->arena = a;
     TRY(train_ranks(call));
     return call->last_step > 0 ? report(&c, a, out) : OK; /* of no step there is nothing to tell */
 }

@@ -170,10 +170,16 @@ static void note_wait(Mpi *b, int slot, bool done)
     double now = clock_s();
     if (done) {
         if (b->told && slot == b->waits_slot) tell(b, NEWS_WAITS, -1, offsetof(News, why));
-        if (slot == b->waits_slot) b->told = false, b->waits_slot = -1;
+        if (slot == b->waits_slot) {
+            b->told = false;
+            b->waits_slot = -1;
+        }
         return;
     }
-    if (b->waits_slot != slot) b->waits_slot = slot, b->waits_since_s = now;
+    if (b->waits_slot != slot) {
+        b->waits_slot = slot;
+        b->waits_since_s = now;
+    }
     if (b->told) return;
     if (now - b->waits_since_s < b->timeout_s / 2 && !asked_to_stop(b)) return;
     tell(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
@@ -311,7 +317,10 @@ static Status start(Arena *a, double timeout_s, Comm **out)
     MPI_Comm_size(MPI_COMM_WORLD, &b->ranks);
     TRY(ARENA_NEW(a, b->ranks, &b->waits_for));
     TRY(ARENA_NEW(a, b->ranks, &b->telling));
-    for (int r = 0; r < b->ranks; r++) b->waits_for[r] = -1, b->telling[r] = MPI_REQUEST_NULL;
+    for (int r = 0; r < b->ranks; r++) {
+        b->waits_for[r] = -1;
+        b->telling[r] = MPI_REQUEST_NULL;
+    }
     for (int i = 0; i < COMM_REQUESTS; i++) {
         b->transfer[i].part[0] = b->transfer[i].part[1] = MPI_REQUEST_NULL;
     }

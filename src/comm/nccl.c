@@ -329,7 +329,8 @@ static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int block
                       .stream = stream,
                       .blocks = blocks,
                       .next = w->first };
-        g->comm.table = &table, g->comm.own = g;
+        g->comm.table = &table;
+        g->comm.own = g;
         if (host->size > 1) s = connect_ring(g);
     }
     if (s != OK) {

@@ -183,7 +183,10 @@ static Status fill_row(const Loader *l, Reader *r, const Stream *st, int64_t tok
     int64_t ids = have < T ? have : T, targets = have > 0 ? have - 1 : 0;
     memcpy(id, r->row, (size_t)ids * sizeof *id);
     memcpy(target, r->row + 1, (size_t)targets * sizeof *target);
-    for (int64_t t = ids; t < T; t++) id[t] = 0, doc[t] = (int32_t)ids;
+    for (int64_t t = ids; t < T; t++) {
+        id[t] = 0;
+        doc[t] = (int32_t)ids;
+    }
     for (int64_t t = targets; t < T; t++) target[t] = -1;
     for (int64_t t = 0; t < T; t++) pos[t] = (int32_t)t;
     ((int32_t *)b->domain.data)[row] = (int32_t)(st->source - l->source);

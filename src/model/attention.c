@@ -196,7 +196,8 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     const AttentionState *s = r->state;
     const KvCache *cache = r->cache;
     if (attention_over_ranks(r)) return kind_of(attention_spec(r))->block(r, block, k, v);
-    *k = s->k, *v = s->v;
+    *k = s->k;
+    *v = s->v;
     if (cache == NULL) return OK;
     int64_t n = cache->used + layer_tokens(r);
     *k = tensor_rows(&cache->k[r->layer->block], 0, n);
@@ -221,7 +222,10 @@ static Status attend(LayerRun *r, int64_t block, Tensor sum)
                           .pieces = pieces(r, block),
                           .kernel = a->kernel,
                           .chunk = a->chunk };
-    if (block > 0) args.o_before = heads_view(r, sum, a->heads), args.lse_before = args.lse;
+    if (block > 0) {
+        args.o_before = heads_view(r, sum, a->heads);
+        args.lse_before = args.lse;
+    }
     return attention_fwd(r->ex, args);
 }
 
@@ -266,7 +270,10 @@ static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_
                           .chunk = a->chunk,
                           .any_order = a->any_order };
     if (!first) args.dq_before = heads_view(r, dq_sum, a->heads);
-    if (!first && kind_of(a)->gradients_travel) args.dk_before = args.dk, args.dv_before = args.dv;
+    if (!first && kind_of(a)->gradients_travel) {
+        args.dk_before = args.dk;
+        args.dv_before = args.dv;
+    }
     return attention_bwd(r->ex, args);
 }
 

@@ -152,7 +152,8 @@ static Status prepare(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->weight));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->seq_count));
     int64_t rows = rows_of(r).bound, tokens = tokens_of(r).bound;
-    s->x_index = s->index, s->x_weight = s->weight;
+    s->x_index = s->index;
+    s->x_weight = s->weight;
     if (spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));

@@ -97,8 +97,14 @@ static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
         .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1, .decay = true
     };
     bool parts = s->stage > 0;
-    if (parts && hold == HOLD_DENSE) k.ranks = at_least_one(s->dense), k.own = s->dense_rank;
-    if (parts && hold == HOLD_EXPERT) k.ranks = at_least_one(s->expert), k.own = s->expert_rank;
+    if (parts && hold == HOLD_DENSE) {
+        k.ranks = at_least_one(s->dense);
+        k.own = s->dense_rank;
+    }
+    if (parts && hold == HOLD_EXPERT) {
+        k.ranks = at_least_one(s->expert);
+        k.own = s->expert_rank;
+    }
     int64_t at = 0;
     int role = -1;
     for (int i = first; i < end; i++) {
@@ -170,7 +176,8 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     ParamList list = { .table = out, .arena = a, .rank = rank };
     for (int i = 0; i < s->n_layers; i++) {
         if (!holds(s, i, rank)) continue;
-        list.layer = i, list.spec = &s->layers[i];
+        list.layer = i;
+        list.spec = &s->layers[i];
         TRY(layer_desc(s->layers[i].kind)->params(s, &s->layers[i], &list));
     }
     for (int i = 0; i < out->n; i++) {

@@ -251,7 +251,9 @@ static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a
     int64_t heads = a.B * a.q.heads, tiles = (a.q.length + a.nq - 1) / a.nq;
     int64_t head = (int64_t)blockIdx.x % heads, i = tiles - 1 - (int64_t)blockIdx.x / heads;
     Queries x;
-    x.b = head / a.q.heads, x.h = head % a.q.heads, x.first = i * a.nq;
+    x.b = head / a.q.heads;
+    x.h = head % a.q.heads;
+    x.first = i * a.nq;
     x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
     return x;
 }
@@ -336,7 +338,10 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoo
     }
     float factor = expf(before - most);
     for (int d = lane; d < padded(a.v.d); d += WARP) o[d] *= factor;
-    if (lane == 0) room->max[r] = most, room->sum[r] = room->sum[r] * factor + part;
+    if (lane == 0) {
+        room->max[r] = most;
+        room->sum[r] = room->sum[r] * factor + part;
+    }
 }
 
 template <typename T>
@@ -353,9 +358,15 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
     for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, room, r, j0);
     __syncthreads();
     TileProduct<T> p = {};
-    p.a = tile<T>(a.at.p), p.b = v, p.c = tile<float>(a.at.sum);
-    p.lda = a.at.ld_p, p.ldb = a.at.ld_v, p.ldc = a.at.ld_sum;
-    p.m = a.nq, p.n = padded(a.v.d), p.k = a.nk;
+    p.a = tile<T>(a.at.p);
+    p.b = v;
+    p.c = tile<float>(a.at.sum);
+    p.lda = a.at.ld_p;
+    p.ldb = a.at.ld_v;
+    p.ldc = a.at.ld_sum;
+    p.m = a.nq;
+    p.n = padded(a.v.d);
+    p.k = a.nk;
     tile_product<false, false, true>(p);
     __syncthreads();
 }
@@ -371,7 +382,8 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
     rows_load<T, false>(a, x, room);
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
         float lse = a.lse_before != NULL && r < x.n ? a.lse_before[rows + r] : -INFINITY;
-        room->max[r] = lse, room->sum[r] = lse > -INFINITY ? 1.0f : 0.0f;
+        room->max[r] = lse;
+        room->sum[r] = lse > -INFINITY ? 1.0f : 0.0f;
     }
     tile_begin(o, a.at.ld_sum, a.nq, a.o_before, x.b, x.first, x.h, x.n);
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
@@ -455,9 +467,15 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
         tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
         bwd_tile<T, false>(a, room, j0);
         TileProduct<T> p = {};
-        p.a = tile<T>(a.at.ds), p.b = tile<T>(a.at.k), p.c = dq;
-        p.lda = a.at.ld_p, p.ldb = a.at.ld_k, p.ldc = a.at.ld_sum;
-        p.m = a.nq, p.n = padded(a.q.d), p.k = a.nk;
+        p.a = tile<T>(a.at.ds);
+        p.b = tile<T>(a.at.k);
+        p.c = dq;
+        p.lda = a.at.ld_p;
+        p.ldb = a.at.ld_k;
+        p.ldc = a.at.ld_sum;
+        p.m = a.nq;
+        p.n = padded(a.q.d);
+        p.k = a.nk;
         tile_product<false, false, true>(p);
         __syncthreads();
     }
@@ -478,13 +496,25 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
     tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
     bwd_tile<T, true>(a, room, j0);
     TileProduct<T> dv = {};
-    dv.a = tile<T>(a.at.p), dv.b = tile<T>(a.at.d_o), dv.c = tile<float>(a.at.sum2);
-    dv.lda = a.at.ld_p, dv.ldb = a.at.ld_v, dv.ldc = a.at.ld_sum2;
-    dv.m = a.nk, dv.n = padded(a.v.d), dv.k = a.nq;
+    dv.a = tile<T>(a.at.p);
+    dv.b = tile<T>(a.at.d_o);
+    dv.c = tile<float>(a.at.sum2);
+    dv.lda = a.at.ld_p;
+    dv.ldb = a.at.ld_v;
+    dv.ldc = a.at.ld_sum2;
+    dv.m = a.nk;
+    dv.n = padded(a.v.d);
+    dv.k = a.nq;
     TileProduct<T> dk = {};
-    dk.a = tile<T>(a.at.ds), dk.b = tile<T>(a.at.q), dk.c = tile<float>(a.at.sum);
-    dk.lda = a.at.ld_p, dk.ldb = a.at.ld_k, dk.ldc = a.at.ld_sum;
-    dk.m = a.nk, dk.n = padded(a.q.d), dk.k = a.nq;
+    dk.a = tile<T>(a.at.ds);
+    dk.b = tile<T>(a.at.q);
+    dk.c = tile<float>(a.at.sum);
+    dk.lda = a.at.ld_p;
+    dk.ldb = a.at.ld_k;
+    dk.ldc = a.at.ld_sum;
+    dk.m = a.nk;
+    dk.n = padded(a.q.d);
+    dk.k = a.nq;
     tile_product<true, false, true>(dv);
     tile_product<true, false, true>(dk);
     __syncthreads();
@@ -532,8 +562,12 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
     const int pad = sizeof(T) == 2 ? 8 : 1;
     int dk = padded(a.q.d), dv = padded(a.v.d);
     Space s = {};
-    s.ld_k = dk + pad, s.ld_v = dv + pad, s.ld_p = a.nk + pad, s.ld_scores = a.nk + 4;
-    s.ld_sum = (kernel == FORWARD ? dv : dk) + 4, s.ld_sum2 = dv + 4;
+    s.ld_k = dk + pad;
+    s.ld_v = dv + pad;
+    s.ld_p = a.nk + pad;
+    s.ld_scores = a.nk + 4;
+    s.ld_sum = (kernel == FORWARD ? dv : dk) + 4;
+    s.ld_sum2 = dv + 4;
     size_t nq = (size_t)a.nq, nk = (size_t)a.nk, each = sizeof(T), owned = kernel == DKV ? nk : nq;
     s.q = take(&s, nq * (size_t)s.ld_k * each);
     s.k = s.v = take(&s, nk * (size_t)(kernel == FORWARD ? max(s.ld_k, s.ld_v) : s.ld_k) * each);
@@ -562,7 +596,8 @@ template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
     bool found = false;
     for (const auto &size : sizes) {
         Attention<T> x = *a;
-        x.nq = size[0], x.nk = size[1];
+        x.nq = size[0];
+        x.nk = size[1];
         x.at = space_of(x, kernel);
         if (x.at.total > most || (found && x.at.total > (most - 1024) / 2)) continue;
         bool two = x.at.total <= (most - 1024) / 2;
@@ -618,10 +653,15 @@ template <typename T> static int64_t query_blocks(const Attention<T> &a)
 template <typename T, typename Args> static Attention<T> attention_of(const Args *f)
 {
     Attention<T> a = {};
-    a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
-    a.o = side_of<T>(&f->o), a.pieces = f->pieces;
-    a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
-    a.B = f->q.dim[0], a.scale = f->scale;
+    a.q = side_of<T>(&f->q);
+    a.k = side_of<T>(&f->k);
+    a.v = side_of<T>(&f->v);
+    a.o = side_of<T>(&f->o);
+    a.pieces = f->pieces;
+    a.doc = (const int32_t *)f->doc.data;
+    a.lse = (float *)f->lse.data;
+    a.B = f->q.dim[0];
+    a.scale = f->scale;
     return a;
 }
 
@@ -639,8 +679,11 @@ template <typename T> static Status backward(struct Exec *ex, const AttentionBwd
 {
     Attention<T> a = attention_of<T>(f);
     a.d_o = side_of<T>(&f->d_o);
-    a.dq = side_of<T>(&f->dq), a.dk = side_of<T>(&f->dk), a.dv = side_of<T>(&f->dv);
-    a.dk_before = side_of<T>(&f->dk_before), a.dv_before = side_of<T>(&f->dv_before);
+    a.dq = side_of<T>(&f->dq);
+    a.dk = side_of<T>(&f->dk);
+    a.dv = side_of<T>(&f->dv);
+    a.dk_before = side_of<T>(&f->dk_before);
+    a.dv_before = side_of<T>(&f->dv_before);
     a.dq_before = side_of<float>(&f->dq_before);
     if (f->dq.dtype == DTYPE_F32) a.dq_sum = side_of<float>(&f->dq);
     a.delta = (float *)exec_workspace(ex);

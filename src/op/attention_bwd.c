@@ -130,8 +130,10 @@ static void strip_by_keys(const Backward *f, const Span *x, Panels rows, Panels 
                           int64_t width)
 {
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
-    t.a = panels_at(rows, 0, x->i * STRIP), t.b = panels_at(keys, x->first, 0);
-    t.c = panels_at(c, x->first - x->block, x->i * STRIP), t.steps = words_of(f->word, width);
+    t.a = panels_at(rows, 0, x->i * STRIP);
+    t.b = panels_at(keys, x->first, 0);
+    t.c = panels_at(c, x->first - x->block, x->i * STRIP);
+    t.steps = words_of(f->word, width);
     strip_product(&t);
 }
 
@@ -167,7 +169,8 @@ static void strip_pair(const Backward *f, const Span *x)
         for (int64_t r = 0; r < STRIP; r += 2, p += pair, ds += pair) {
             vector_store(to_p, vector_pairs_across(vector_load(p), vector_load(p + LANES)));
             vector_store(to_ds, vector_pairs_across(vector_load(ds), vector_load(ds + LANES)));
-            to_p += LANES, to_ds += LANES;
+            to_p += LANES;
+            to_ds += LANES;
         }
     }
 }
@@ -234,13 +237,17 @@ static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
     bool diagonal = f->last_head && key >= q->i0;
     if (diagonal) rows_fetch(&f->a->dv, f->b, f->g, key, USE_WRITE);
     t.steps = words_of(f->word, q->n - before);
-    t.a = panels_at(f->p_steps, panel, row), t.a.at += key % LANES;
-    t.b = panels_at(f->do_steps, 0, row), t.c = panels_at(f->dv, 0, key);
+    t.a = panels_at(f->p_steps, panel, row);
+    t.a.at += key % LANES;
+    t.b = panels_at(f->do_steps, 0, row);
+    t.c = panels_at(f->dv, 0, key);
     t.panels = panels_of(f->s.dv);
     strip_product_turned(&t);
     if (diagonal) rows_fetch(&f->a->dk, f->b, f->g, key, USE_WRITE);
-    t.a = panels_at(f->ds_steps, panel, row), t.a.at += key % LANES;
-    t.b = panels_at(f->q_steps, 0, row), t.c = panels_at(f->dk, 0, key);
+    t.a = panels_at(f->ds_steps, panel, row);
+    t.a.at += key % LANES;
+    t.b = panels_at(f->q_steps, 0, row);
+    t.c = panels_at(f->dk, 0, key);
     t.panels = panels_of(f->s.dk);
     strip_product_turned(&t);
 }
@@ -260,8 +267,10 @@ static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int
     if (x.first >= x.end) return;
     int64_t from = x.first * LANES, end = least(x.end * LANES, q->last[(i + 1) * STRIP - 1] + 1);
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    t.a = strip_gradient_words(f, &x), t.b = panels_at(f->k_rows, 0, words_of(f->word, from));
-    t.c = panels_at(f->dq, 0, i * STRIP), t.panels = panels_of(f->s.dk);
+    t.a = strip_gradient_words(f, &x);
+    t.b = panels_at(f->k_rows, 0, words_of(f->word, from));
+    t.c = panels_at(f->dq, 0, i * STRIP);
+    t.panels = panels_of(f->s.dk);
     t.steps = words_of(f->word, end - from);
     strip_product(&t);
 }
@@ -348,7 +357,8 @@ Status attention_bwd_cpu(Exec *ex, const void *args)
         Backward f = backward_make(a, &own);
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < B * G; head++) {
-            f.b = head / G, f.g = head % G;
+            f.b = head / G;
+            f.g = head % G;
             head_run(&f);
         }
     }

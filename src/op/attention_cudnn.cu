@@ -91,7 +91,8 @@ extern "C" Status cuda_attention_make(Arena *a, cudaStream_t stream, struct Cudn
     TRY(arena_alloc_zero(a, sizeof(CudnnAttention), &memory));
     CudnnAttention *c = (CudnnAttention *)memory;
     cudnn_open(&c->cudnn);
-    c->stream = stream, c->why = c->cudnn.why;
+    c->stream = stream;
+    c->why = c->cudnn.why;
     *out = c;
     return OK;
 }
@@ -113,8 +114,12 @@ template <typename Args> static Key key_of(const Args *a)
     constexpr bool backward = std::is_same<Args, AttentionBwd>::value;
     Key x = {};
     x.doc = a->doc.data != NULL;
-    x.B = a->q.dim[0], x.T = a->q.dim[1], x.H = x.heads = a->q.dim[2], x.dk = a->q.dim[3];
-    x.G = x.groups = a->k.dim[2], x.dv = a->v.dim[3];
+    x.B = a->q.dim[0];
+    x.T = a->q.dim[1];
+    x.H = x.heads = a->q.dim[2];
+    x.dk = a->q.dim[3];
+    x.G = x.groups = a->k.dim[2];
+    x.dv = a->v.dim[3];
     if constexpr (backward) {
         x.backward = 1;
         x.one_order = !a->any_order;
@@ -145,7 +150,8 @@ static Key part_of(const Key *whole)
     while (score_bytes(&x) > SCORES_MOST && x.B > 1) x.B = divisor_below(x.B);
     while (score_bytes(&x) > SCORES_MOST && x.G > 1) {
         int64_t share = x.H / x.G;
-        x.G = divisor_below(x.G), x.H = x.G * share;
+        x.G = divisor_below(x.G);
+        x.H = x.G * share;
     }
     return x;
 }
@@ -529,10 +535,16 @@ static Status call_run(struct Exec *ex, const Call *c, bool *done)
 template <typename Args> static Call call_of(const Args *a)
 {
     Call c = {};
-    c.whole = key_of(a), c.part = part_of(&c.whole);
-    c.kernel = a->kernel, c.scale = a->scale;
-    c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
-    c.tensor[LSE] = &a->lse, c.tensor[DOC] = a->doc.data == NULL ? NULL : &a->doc;
+    c.whole = key_of(a);
+    c.part = part_of(&c.whole);
+    c.kernel = a->kernel;
+    c.scale = a->scale;
+    c.tensor[Q] = &a->q;
+    c.tensor[K] = &a->k;
+    c.tensor[V] = &a->v;
+    c.tensor[O] = &a->o;
+    c.tensor[LSE] = &a->lse;
+    c.tensor[DOC] = a->doc.data == NULL ? NULL : &a->doc;
     c.in_blocks = in_blocks(a);
     return c;
 }
@@ -546,6 +558,9 @@ Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done)
 Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
 {
     Call c = call_of(a);
-    c.tensor[D_O] = &a->d_o, c.tensor[DQ] = &a->dq, c.tensor[DK] = &a->dk, c.tensor[DV] = &a->dv;
+    c.tensor[D_O] = &a->d_o;
+    c.tensor[DQ] = &a->dq;
+    c.tensor[DK] = &a->dk;
+    c.tensor[DV] = &a->dv;
     return call_run(ex, &c, done);
 }

@@ -73,8 +73,10 @@ typedef struct Span {
 static void score(Forward *f, const Span *x)
 {
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
-    t.a = panels_at(f->q, 0, x->i * STRIP), t.b = panels_at(f->k, x->first, 0);
-    t.c = panels_at(f->p, x->first - x->block, 0), t.steps = words_of(f->word, f->s.dk);
+    t.a = panels_at(f->q, 0, x->i * STRIP);
+    t.b = panels_at(f->k, x->first, 0);
+    t.c = panels_at(f->p, x->first - x->block, 0);
+    t.steps = words_of(f->word, f->s.dk);
     strip_product(&t);
 }
 
@@ -151,8 +153,10 @@ static void add_values(Forward *f, const Span *x)
     int64_t from = x->first * LANES, row = x->i * STRIP;
     int64_t end = least(x->end * LANES, f->block.last[row + STRIP - 1] + 1);
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    t.a = probabilities(f, x), t.b = panels_at(f->v, 0, words_of(f->word, from));
-    t.c = panels_at(f->o, 0, row), t.panels = panels_of(f->s.dv);
+    t.a = probabilities(f, x);
+    t.b = panels_at(f->v, 0, words_of(f->word, from));
+    t.c = panels_at(f->o, 0, row);
+    t.panels = panels_of(f->s.dv);
     t.steps = words_of(f->word, end - from);
     strip_product(&t);
 }
@@ -164,8 +168,10 @@ static void begin_rows(Forward *f)
     const AttentionFwd *a = f->a;
     const QueryBlock *q = &f->block;
     const Tensor *o = &a->o_before;
-    for (int64_t i = 0; i < q->strips; i++)
-        f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
+    for (int64_t i = 0; i < q->strips; i++) {
+        f->max[i] = vector_of(-INFINITY);
+        f->sum[i] = (Vector){ 0 };
+    }
     if (o->data == NULL) {
         memset(f->o.at, 0, (size_t)(panels_of(s->dv) * f->o.stride) * sizeof(float));
         return;
@@ -242,7 +248,8 @@ Status attention_fwd_cpu(Exec *ex, const void *args)
         Forward f = forward_make(a, &own);
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < B * H; head++) {
-            f.b = head / H, f.h = head % H;
+            f.b = head / H;
+            f.h = head % H;
             pack_head(&f);
             for (int64_t i0 = 0; i0 < f.s.Tq; i0 += BLOCK_Q) block_run(&f, i0);
         }

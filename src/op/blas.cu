@@ -407,8 +407,12 @@ static Status plain(struct Exec *ex, const GemmArgs *g, const void *r)
     gemm_plain::Args<T, U> p;
     p.a = { (const T *)g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1 };
     p.b = { (const T *)g->b, g->trans_b ? g->ldb : 1, g->trans_b ? 1 : g->ldb };
-    p.c = (U *)g->c, p.r = g->beta == 0 ? NULL : (const U *)r;
-    p.m = g->m, p.n = g->n, p.k = g->k, p.ldc = g->ldc;
+    p.c = (U *)g->c;
+    p.r = g->beta == 0 ? NULL : (const U *)r;
+    p.m = g->m;
+    p.n = g->n;
+    p.k = g->k;
+    p.ldc = g->ldc;
     return gemm_plain::run(ex, p);
 }
 

@@ -183,7 +183,8 @@ static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_
         while (at > 0 && rank[at - 1] > r) at--;
         if (at > 0 && rank[at - 1] == r) continue;
         memmove(rank + at + 1, rank + at, (size_t)(n - at) * sizeof *rank);
-        rank[at] = r, n++;
+        rank[at] = r;
+        n++;
     }
     return n;
 }

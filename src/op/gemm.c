@@ -148,7 +148,9 @@ static Walk walk_of(const GemmArgs *g, Word word)
 static void tiles_run(const GemmArgs *g, Word word, const float *a, const float *b)
 {
     Tile t = { .words = panel_words(word, g->k), .word = word };
-    t.ldc = g->ldc, t.c_type = g->c_type, t.add = g->beta != 0;
+    t.ldc = g->ldc;
+    t.c_type = g->c_type;
+    t.add = g->beta != 0;
     for (int64_t col = 0; col < g->n; col += TILE_COLS) {
         t.b = b + col * t.words;
         t.cols = least(TILE_COLS, g->n - col);
@@ -183,7 +185,12 @@ static void part_run(const GemmArgs *g, Word word, char *space)
     for (int64_t col = 0; col < g->n; col += BLOCK_COLS) {
         for (int64_t row = 0; row < g->m; row += w.rows) {
             GemmArgs part = cols_of(gemm_rows(*g, row, w.rows), col, BLOCK_COLS), to = part;
-            if (w.sums) to.c = sums, to.ldc = part.n, to.c_type = DTYPE_F32, to.beta = 0;
+            if (w.sums) {
+                to.c = sums;
+                to.ldc = part.n;
+                to.c_type = DTYPE_F32;
+                to.beta = 0;
+            }
             for (int64_t k = 0; k < g->k; k += w.terms) {
                 GemmArgs block = gemm_terms(to, k, w.terms);
                 terms_run(&block, word, a, b);
@@ -218,7 +225,8 @@ static Grid grid_of(const GemmArgs *g, Word word, int threads)
         int64_t across = threads / down;
         Grid grid = { .rows = share(g->m, down, tile_rows(word)),
                       .cols = share(g->n, across, TILE_COLS) };
-        grid.down = pieces(g->m, grid.rows), grid.across = pieces(g->n, grid.cols);
+        grid.down = pieces(g->m, grid.rows);
+        grid.across = pieces(g->n, grid.cols);
         int64_t lines = grid.rows + grid.cols, parts = grid.down * grid.across;
         int64_t best_parts = best.down * best.across;
         if (parts > best_parts || (parts == best_parts && lines < best.rows + best.cols)) {

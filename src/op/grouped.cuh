@@ -67,8 +67,10 @@ typedef struct Groups {
 static inline Groups groups_of(const Tensor *offsets, const Rows *rows)
 {
     Groups g = {};
-    g.offsets = (const int32_t *)offsets->data, g.live = rows->device;
-    g.bound = rows->bound, g.experts = tensor_elems(offsets) - 1;
+    g.offsets = (const int32_t *)offsets->data;
+    g.live = rows->device;
+    g.bound = rows->bound;
+    g.experts = tensor_elems(offsets) - 1;
     return g;
 }
 
@@ -123,10 +125,15 @@ static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
         int64_t begin = g.first(e), end = g.first(e + 1);
         int64_t i = number - (begin / TILE + e), first = begin + i * TILE;
         if (i < 0 || first >= end) continue;
-        found.expert = e, found.first = first, found.rows = min((int64_t)TILE, end - first);
+        found.expert = e;
+        found.first = first;
+        found.rows = min((int64_t)TILE, end - first);
     }
     __syncthreads();
-    t->expert = found.expert, t->first = found.first, t->rows = found.rows, t->row = 0;
+    t->expert = found.expert;
+    t->first = found.first;
+    t->rows = found.rows;
+    t->row = 0;
     return t->rows > 0;
 }
 
@@ -138,7 +145,8 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
     number /= across;
     if constexpr (P::SUMS) {
         int64_t down = (p.m + TILE - 1) / TILE;
-        t->row = number % down * TILE, t->expert = number / down;
+        t->row = number % down * TILE;
+        t->expert = number / down;
         t->first = p.groups.first(t->expert);
         t->rows = p.groups.first(t->expert + 1) - t->first;
         return t->rows > 0;
@@ -176,7 +184,10 @@ static __device__ __forceinline__ void results_store(const P &p, const GroupTile
 #pragma unroll
         for (int k = 0; k < UNIT; k += 4) {
             float4 four = *reinterpret_cast<const float4 *>(row + j + k);
-            v[k] = four.x, v[k + 1] = four.y, v[k + 2] = four.z, v[k + 3] = four.w;
+            v[k] = four.x;
+            v[k + 1] = four.y;
+            v[k + 2] = four.z;
+            v[k + 3] = four.w;
         }
         dot += p.store(t, i, j, v);
     }
@@ -263,8 +274,14 @@ static __device__ __forceinline__ void plain_eight(const float *at, float (&v)[8
 {
     float4 a = *reinterpret_cast<const float4 *>(at);
     float4 b = *reinterpret_cast<const float4 *>(at + HALF);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    v[0] = a.x;
+    v[1] = a.y;
+    v[2] = a.z;
+    v[3] = a.w;
+    v[4] = b.x;
+    v[5] = b.y;
+    v[6] = b.z;
+    v[7] = b.w;
 }
 
 static __device__ __forceinline__ void plain_step(const PlainTile &a, const PlainTile &b,

@@ -81,7 +81,8 @@ template <typename T> struct Feed<T, true> {
     __device__ __forceinline__ void open(const View<T> &v)
     {
         int chunk = (int)threadIdx.x % ACROSS;
-        left = v.cols - chunk * CHUNK, somewhere = v.data;
+        left = v.cols - chunk * CHUNK;
+        somewhere = v.data;
 #pragma unroll
         for (int q = 0; q < FILLS; q++) {
             int64_t row = v.row((int)threadIdx.x / ACROSS + q * DOWN);
@@ -123,7 +124,8 @@ template <typename T> struct Feed<T, false> {
 
     __device__ __forceinline__ void open(const View<T> &view)
     {
-        v = view, k = 0;
+        v = view;
+        k = 0;
         look_up();
     }
 

@@ -60,14 +60,18 @@ static Status part_run(struct Exec *ex, const Product *p, const ProductCut *cut,
     char *b = a + cut->a_bytes, *c = b + cut->b_bytes;
     if (cut->a_bytes > 0) {
         TRY(widen(ex, g.a, a, product_a_elems(&g)));
-        g.a = a, g.a_type = DTYPE_F32;
+        g.a = a;
+        g.a_type = DTYPE_F32;
     }
     if (cut->b_bytes > 0) {
         if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, product_b_elems(&g)));
-        g.b = b, g.b_type = DTYPE_F32;
+        g.b = b;
+        g.b_type = DTYPE_F32;
     }
     if (cut->c_bytes == 0) return blas_run(ex, &g, part.r, blas_space);
-    g.c = c, g.c_type = DTYPE_F32, g.beta = 0;
+    g.c = c;
+    g.c_type = DTYPE_F32;
+    g.beta = 0;
     TRY(blas_run(ex, &g, NULL, blas_space));
     return narrow(ex, c, &part);
 }

@@ -12,11 +12,16 @@
 /* Sums that are worked on stay f32. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
-    GemmArgs g = { .m = rows, .n = p->O, .k = p->I, .lda = p->I, .ldc = p->O };
-    g.ldb = p->turned ? p->I : p->O, g.trans_b = p->turned;
-    g.a_type = p->in->data.dtype, g.b_type = p->w->data.dtype;
-    g.c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32;
-    return g;
+    return (GemmArgs){ .m = rows,
+                       .n = p->O,
+                       .k = p->I,
+                       .lda = p->I,
+                       .a_type = p->in->data.dtype,
+                       .ldb = p->turned ? p->I : p->O,
+                       .b_type = p->w->data.dtype,
+                       .trans_b = p->turned,
+                       .ldc = p->O,
+                       .c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32 };
 }
 
 /* A thread's scratch. */
@@ -47,7 +52,8 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     rows.cols = g.k;
     MoeRead in;
     TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
-    g.a = in.data, g.lda = in.ld;
+    g.a = in.data;
+    g.lda = in.ld;
     g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
     g.c = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
     TRY(gemm_run(ex, &g, space + s.gemm));

@@ -23,7 +23,8 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
         offsets[e] = (int32_t)(total < room ? total : room);
         if (e == E) break;
         int32_t n = next[e];
-        next[e] = (int32_t)total, total += n;
+        next[e] = (int32_t)total;
+        total += n;
     }
     return total <= room;
 }

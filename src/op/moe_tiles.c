@@ -96,7 +96,8 @@ static Status run_columns(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w,
         int64_t n = group_rows(g, e);
         for (int64_t c = 0; n > 0 && c < t->width; c += piece) {
             MoeTile tile = { .expert = e, .first = group_first(g, e), .n = n };
-            tile.col = c, tile.cols = least(piece, t->width - c);
+            tile.col = c;
+            tile.cols = least(piece, t->width - c);
             if (mine(w, n * tile.cols)) TRY(t->run(ex, t->args, &tile, space));
         }
     }
@@ -112,7 +113,8 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
 #pragma omp parallel num_threads(ex->threads)
     {
         Walk w = { .total = g.total * (t->width > 0 ? t->width : 1) };
-        w.thread = omp_get_thread_num(), w.threads = omp_get_num_threads();
+        w.thread = omp_get_thread_num();
+        w.threads = omp_get_num_threads();
         char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
         Status s =
             t->width > 0 ? run_columns(ex, t, &g, &w, space) : run_rows(ex, t, &g, &w, space);

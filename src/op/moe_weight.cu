@@ -28,7 +28,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
         : groups(groups_of(s.offsets, s.rows)), by_token(*s.by_token), by_row(*s.by_row),
           row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data)
     {
-        m = TOKEN_FIRST ? by_token.ld : by_row.ld, n = TOKEN_FIRST ? by_row.ld : by_token.ld;
+        m = TOKEN_FIRST ? by_token.ld : by_row.ld;
+        n = TOKEN_FIRST ? by_row.ld : by_token.ld;
     }
 
     __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col) const

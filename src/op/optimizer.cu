@@ -150,11 +150,18 @@ extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
 {
     const Adamw *a = (const Adamw *)args;
     Update u = {};
-    u.w = (float *)a->w.data, u.m = (float *)a->m.data, u.v = (float *)a->v.data;
-    u.g = (const float *)a->g.data, u.w_low = (Bf16 *)a->w_low.data;
-    u.clip = (const float *)a->clip.data, u.hyper = (const float *)a->hyper.data;
+    u.w = (float *)a->w.data;
+    u.m = (float *)a->m.data;
+    u.v = (float *)a->v.data;
+    u.g = (const float *)a->g.data;
+    u.w_low = (Bf16 *)a->w_low.data;
+    u.clip = (const float *)a->clip.data;
+    u.hyper = (const float *)a->hyper.data;
     u.n = tensor_elems(&a->w);
-    u.beta1 = a->beta1, u.beta2 = a->beta2, u.eps = a->eps, u.decay = a->decay;
+    u.beta1 = a->beta1;
+    u.beta2 = a->beta2;
+    u.eps = a->eps;
+    u.decay = a->decay;
     u.wide = packs_fit<float>({ u.w, u.m, u.v, u.g, u.w_low }, {});
     adamw_kernel<<<grid_of(u.n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(u);
     return kernel_status("adamw");

@@ -78,8 +78,7 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
 
-/* The list. In MLA's, parts 0 and 1 are those of q, 2 and 3 of k, 4 of v. */
-
+/* In MLA's list parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
 static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeMlaDims *m)
 {
@@ -103,38 +102,48 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
     RopePart q_part = { qkv, q_out, 0, d, 0, d, H, d, true };
     RopePart k_part = { qkv, k_out, H * d, d, 0, d, G, d, true };
     if (q->data != NULL) q_part.wide = q;
-    if (k->data != NULL) k_part.wide = k, k_part.wide_col = 0;
+    if (k->data != NULL) k_part = (RopePart){ k, k_out, 0, d, 0, d, G, d, true };
     return (Rope){ .interleaved = m->interleaved,
                    .parts = 3,
                    .part = { q_part, k_part, { qkv, v_out, (H + G) * d, d, 0, d, G, d, false } } };
 }
 
+static Rope with_angles(Rope r, const char *op, const Tensor *pos, const Tensor *cos,
+                        const Tensor *sin, bool back)
+{
+    r.op = op;
+    r.pos = pos;
+    r.cos = cos;
+    r.sin = sin;
+    r.back = back;
+    return r;
+}
+
 Rope rope_mla_fwd_parts(const RopeMlaFwd *a)
 {
-    Rope r = mla_parts(&a->q, &a->kv, &a->k_rope, &a->q_out, &a->k_out, &a->v_out, &a->dims);
-    r.op = "rope_mla_fwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin;
-    return r;
+    return with_angles(
+        mla_parts(&a->q, &a->kv, &a->k_rope, &a->q_out, &a->k_out, &a->v_out, &a->dims),
+        "rope_mla_fwd", &a->pos, &a->cos, &a->sin, false);
 }
 
 Rope rope_mla_bwd_parts(const RopeMlaBwd *a)
 {
-    Rope r = mla_parts(&a->dq, &a->dkv, &a->dk_rope, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims);
-    r.op = "rope_mla_bwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin, r.back = true;
-    return r;
+    return with_angles(
+        mla_parts(&a->dq, &a->dkv, &a->dk_rope, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
+        "rope_mla_bwd", &a->pos, &a->cos, &a->sin, true);
 }
 
 Rope rope_gqa_fwd_parts(const RopeGqaFwd *a)
 {
-    Rope r = gqa_parts(&a->qkv, &a->q, &a->k, &a->q_out, &a->k_out, &a->v_out, &a->dims);
-    r.op = "rope_gqa_fwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin;
-    return r;
+    return with_angles(gqa_parts(&a->qkv, &a->q, &a->k, &a->q_out, &a->k_out, &a->v_out, &a->dims),
+                       "rope_gqa_fwd", &a->pos, &a->cos, &a->sin, false);
 }
 
 Rope rope_gqa_bwd_parts(const RopeGqaBwd *a)
 {
-    Rope r = gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims);
-    r.op = "rope_gqa_bwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin, r.back = true;
-    return r;
+    return with_angles(
+        gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
+        "rope_gqa_bwd", &a->pos, &a->cos, &a->sin, true);
 }
 
 /* A port's name, given that of its gradient. */

@@ -335,7 +335,10 @@ Status route_aux_cpu(Exec *ex, const void *args)
     /* a group's entries stand `step` apart: all sequences of the batch, or the one alone */
     for (int64_t i = 0; i < step; i++) {
         double n = 0, q = 0;
-        for (int64_t at = i; at < all; at += step) n += (double)count[at], q += (double)score[at];
+        for (int64_t at = i; at < all; at += step) {
+            n += (double)count[at];
+            q += (double)score[at];
+        }
         sum += n * q;
     }
     *(float *)a->aux_loss.data += (float)(aux_factor(&s, &a->rule, tokens) * sum / tokens);

@@ -284,7 +284,10 @@ static const char *reason(const PlanScale *s, int i)
     double most = 0;
     const char *name = "";
     for (int k = 0; k < PLAN_PARTS; k++) {
-        if (grown(s, i, k) > most) most = grown(s, i, k), name = plan_part_names[k];
+        if (grown(s, i, k) > most) {
+            most = grown(s, i, k);
+            name = plan_part_names[k];
+        }
     }
     return name;
 }

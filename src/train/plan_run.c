@@ -180,7 +180,10 @@ static Status count_params(const Config *c, TrainPlan *p)
     TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
     Status s = spec_build(&alone, &a, &spec);
     if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
-    if (s == OK) p->engine.params_total = table.total, p->engine.params_active = table.active;
+    if (s == OK) {
+        p->engine.params_total = table.total;
+        p->engine.params_active = table.active;
+    }
     arena_free(&a);
     return s;
 }

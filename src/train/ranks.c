@@ -41,7 +41,8 @@ static Difference difference(const char *mine, const char *theirs)
             return d;
         }
         if (mine[a] == '\0' && theirs[b] == '\0') return d;
-        mine += a + (mine[a] != '\0'), theirs += b + (theirs[b] != '\0');
+        mine += a + (mine[a] != '\0');
+        theirs += b + (theirs[b] != '\0');
     }
 }
 

@@ -215,8 +215,10 @@ static Status survey_line(Build *b, const Line *line)
     if (line->kind == LINE_STEP && line->step > d->final_step) d->final_step = line->step;
     if (line->expert_load == NULL || d->moe_layers > 0) return OK;
     int layers = 0, experts = 0; /* a start line may be missing */
-    if (load_read(line->expert_load, &layers, &experts, NULL))
-        d->moe_layers = layers, d->experts = experts;
+    if (load_read(line->expert_load, &layers, &experts, NULL)) {
+        d->moe_layers = layers;
+        d->experts = experts;
+    }
     return OK;
 }
 
@@ -315,7 +317,8 @@ static Status take_start(Build *b, const Line *line)
     if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
     d->params_total = line->params_total;
     d->params_active = line->params_active;
-    d->roof_flops = line->roof_flops, d->sheet_flops = line->sheet_flops;
+    d->roof_flops = line->roof_flops;
+    d->sheet_flops = line->sheet_flops;
     if (line->domains != NULL) TRY(take_domain_names(b, line->domains));
     if (line->moe_layers != NULL) take_layer_names(d, line->moe_layers);
     if (line->arenas_planned == NULL) return OK;
