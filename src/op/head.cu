@@ -5,7 +5,7 @@
  * is bound by memory: a row is read twice (maximum and sum in one go, then the gradient) and its
  * gradient is written over it.
  *
- * The device cannot report a target outside the vocabulary: its loss is NaN, which voids the step.
+ * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is skipped.
  */
 #include "op/blas.cuh"
 

@@ -138,7 +138,7 @@ typedef struct MoeUpBwdWeight {
 } MoeUpBwdWeight;
 
 /* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,
- * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (the step is void). */
+ * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (a skipped step). */
 typedef struct MoeBiasUpdate {
     Tensor load; /* in  (domains, E) i32 */
     Tensor gate; /* in  (1) f32 */

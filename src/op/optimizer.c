@@ -132,7 +132,7 @@ static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
 Status adamw_cpu(Exec *ex, const void *args)
 {
     const Adamw *a = args;
-    if (!isfinite(*(const float *)a->clip.data)) return OK; /* the step is void */
+    if (!isfinite(*(const float *)a->clip.data)) return OK; /* a skipped step */
     int64_t n = tensor_elems(&a->w);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t first = 0; first < n; first += PIECE) {

@@ -126,7 +126,7 @@ static __global__ void adamw_kernel(Update a)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
     float clip = *a.clip;
-    if (i >= a.n || !isfinite(clip)) return; /* not finite: the step is void */
+    if (i >= a.n || !isfinite(clip)) return; /* not finite: a skipped step */
     float keep = 1 - a.hyper[0] * a.decay, rate = a.hyper[0] * a.hyper[1], c2 = a.hyper[2];
     float w[EACH], g[EACH], m[EACH], v[EACH];
     load_flat(a.w, i, a.n, a.wide, w);

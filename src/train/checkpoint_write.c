@@ -27,7 +27,7 @@ static bool writes(const Engine *e, const Param *p, ParamBuffer b)
     if (m->at.replica > 0 || p->second) return false;
     if (p->bucket < 0) return m->at.inner == 0;
     const ParamBucket *k = &e->params.bucket[p->bucket];
-    if (e->params.shared_out[b] && k->ranks > 1) return true;
+    if (e->params.sharded[b] && k->ranks > 1) return true;
     return (k->hold == HOLD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
 }
 
