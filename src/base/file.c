@@ -1,3 +1,4 @@
+/* file: reading, mapping, atomic writing, folders and locks, over the system's calls. */
 #include "base/file.h"
 
 #include "base/text.h"

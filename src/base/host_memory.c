@@ -1,3 +1,4 @@
+/* host_memory: reads /proc/meminfo and the folders of the cgroups that this process is in. */
 #include "base/host_memory.h"
 
 #include <fcntl.h>

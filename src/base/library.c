@@ -1,3 +1,4 @@
+/* library: finds a shared library in its folders, opens it and looks up its functions. */
 #include "base/library.h"
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* log: formats a message and writes it to stderr in one call, so that ranks do not mix lines. */
 #include "base/log.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* rng: Philox blocks, and uniform and normal numbers and permutations made of them. */
 #include "base/rng.h"
 
 #include <assert.h>

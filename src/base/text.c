@@ -1,3 +1,5 @@
+/* text: the text builder, nearest names, words of a list, numbers with units, and the check of
+ * UTF-8. */
 #include "base/text.h"
 
 #include <assert.h>

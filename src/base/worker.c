@@ -1,3 +1,4 @@
+/* worker: the thread and the lock behind worker.h. */
 #include "base/worker.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* bench: `switchyard bench`: parses, calls bench/, prints. */
 #include "bench/bench.h"
 
 #include "cli/cli.h"

@@ -1,3 +1,4 @@
+/* options: loops over a subcommand's table: parsing, checks, help. */
 #include "cli/options.h"
 
 #include <assert.h>

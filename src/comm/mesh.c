@@ -1,3 +1,4 @@
+/* mesh: checks a shape, computes places and groups from a rank, and makes the groups. */
 #include "comm/mesh.h"
 
 #include <stdio.h>

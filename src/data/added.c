@@ -1,3 +1,4 @@
+/* added: finds added tokens in a text. */
 #include "data/added.h"
 
 #include <stdlib.h>

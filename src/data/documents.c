@@ -1,3 +1,5 @@
+/* documents: takes the next text from a mapped file, by line, block or file, and the string out of
+ * a JSON line. */
 #include "data/documents.h"
 
 #include "base/text.h"

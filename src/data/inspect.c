@@ -1,3 +1,4 @@
+/* inspect: scans a shard for lengths and ids, and prints what it found. */
 #include "data/inspect.h"
 
 #include "data/shard.h"

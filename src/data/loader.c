@@ -1,3 +1,4 @@
+/* loader: checks and opens the sources, and hands out batches that a thread fills ahead. */
 #include "data/loader_private.h"
 
 #include <math.h>

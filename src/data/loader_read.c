@@ -1,3 +1,5 @@
+/* loader_read: fills one batch: which sequence of which source comes next, its tokens, and where
+ * its documents begin. */
 #include "data/loader_private.h"
 
 #include "base/rng.h"

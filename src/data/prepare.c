@@ -1,3 +1,4 @@
+/* prepare: reads documents, turns them into token ids and writes a shard. */
 #include "data/prepare.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* shard: reads and writes the two files of a shard, and checks the index before it is used. */
 #include "data/shard.h"
 
 #include <stdio.h>

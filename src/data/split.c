@@ -1,3 +1,4 @@
+/* split: compiles the patterns of a pipeline, and cuts a text by them, stage by stage. */
 #include "data/split.h"
 
 #include "base/text.h"

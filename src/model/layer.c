@@ -1,3 +1,5 @@
+/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP, rotary tables.
+ * */
 #include "model/layer.h"
 
 #include <math.h>

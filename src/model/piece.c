@@ -1,3 +1,4 @@
+/* piece: checks of pieces, and what two pieces have in common. */
 #include "model/piece.h"
 
 /* first + (rows - 1) * stride + n <= elems, without an overflow on the way. */

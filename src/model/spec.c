@@ -1,3 +1,4 @@
+/* spec: makes the list of layers from a configuration. */
 #include "model/spec.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* attention_block: blocks of queries on the CPU: which keys each row sees, and operands packed for
+ * the products. */
 #include "op/attention_cpu.h"
 
 Shape attention_fwd_shape(const AttentionFwd *a)

@@ -1,3 +1,4 @@
+/* attention_tile: products of strips and panels, in registers. */
 #include "op/attention_tile.h"
 
 #include <string.h>

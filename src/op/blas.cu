@@ -1,3 +1,5 @@
+/* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or is on record.
+ * */
 #include "op/blas.cuh"
 
 #include "base/library.h"

@@ -1,3 +1,4 @@
+/* choices: the table of timed algorithms, its text form, and its cache file. */
 #include "op/choices.h"
 
 #include "base/file.h"

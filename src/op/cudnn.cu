@@ -1,3 +1,4 @@
+/* cudnn: opens cuDNN, builds graphs of operations node by node, and finds and runs their plans. */
 #include "op/cudnn.cuh"
 
 #include "base/library.h"

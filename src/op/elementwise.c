@@ -1,3 +1,4 @@
+/* elementwise: check, cost and CPU versions of add and cast. */
 #include "op/cpu_math.h"
 #include "op/op.h"
 

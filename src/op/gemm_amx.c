@@ -1,3 +1,4 @@
+/* gemm_amx: asks the system for the matrix unit, and multiplies packed panels on it. */
 #include "op/gemm_amx.h"
 
 #if VECTOR_AMX && defined(__linux__)

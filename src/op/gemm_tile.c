@@ -1,3 +1,4 @@
+/* gemm_tile: packs operands into panels and multiplies panels in registers. */
 #include "op/gemm_tile.h"
 
 #include "op/gemm_amx.h"

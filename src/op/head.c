@@ -1,3 +1,4 @@
+/* head_loss: check, cost and CPU version; head_products is the GPU's, too. */
 #include "op/head.h"
 
 #include "op/cpu_math.h"

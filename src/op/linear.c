@@ -1,3 +1,4 @@
+/* linear: check, cost and CPU version of the three ops, which differ in which matrix they write. */
 #include "op/linear.h"
 
 #include "op/op.h"

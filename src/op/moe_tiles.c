@@ -1,3 +1,4 @@
+/* moe_tiles: cuts rows into tiles, runs them over the threads, and gathers the rows of a tile. */
 #include "op/moe_tiles.h"
 
 #include "op/failure.h"

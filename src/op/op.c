@@ -1,3 +1,4 @@
+/* op: the table of ops, op_run with its checks, and the checks of shapes that ops share. */
 #include "op/op.h"
 
 #include "op/moe_product.h"

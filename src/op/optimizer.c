@@ -1,3 +1,4 @@
+/* optimizer: check, cost and CPU versions of the norm, the clip factor and AdamW. */
 #include "op/op.h"
 
 #include <math.h>

@@ -1,3 +1,5 @@
+/* rope: describes each of the four ops as a list of parts that are copied or rotated, and runs such
+ * a list on the CPU. */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/op.h"

@@ -1,3 +1,4 @@
+/* calibrate: turns the table that `switchyard bench` prints into measured rates of a GPU. */
 #include "plan/hardware.h"
 
 #include "op/op.h"

@@ -1,3 +1,4 @@
+/* collective: times of collectives over the links of a cluster. */
 #include "plan/collective.h"
 
 #include "op/exchange.h"

@@ -1,3 +1,4 @@
+/* report: prints a plan and a search as text, JSON and CSV. */
 #include "plan/report.h"
 
 #include "model/spec.h"

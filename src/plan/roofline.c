@@ -1,3 +1,4 @@
+/* roofline: the time of an op from its cost and the rates of the hardware. */
 #include "plan/roofline.h"
 
 enum { TILE_ROWS = 128 }; /* of grouped products */

@@ -1,3 +1,4 @@
+/* search: bounds all layouts, prices those that can win, simulates the best. */
 #include "plan/search_private.h"
 
 #include "base/clock.h"

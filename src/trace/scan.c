@@ -1,3 +1,4 @@
+/* scan: walks JSON text value by value. */
 #include "trace/scan.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* stats: reads the events of a trace file, and sums them by name. */
 #include "trace/stats.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* eval: runs the held-out documents through the model and adds up losses by domain. */
 #include "train/eval.h"
 
 #include "train/engine_memory.h"

@@ -1,3 +1,4 @@
+/* generate: the loop over tokens, and sampling. */
 #include "train/generate.h"
 
 #include "base/file.h"

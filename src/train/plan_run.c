@@ -1,3 +1,4 @@
+/* plan_run: what is known of a training before it starts: its mesh, batches, sizes and memory. */
 #include "data/tokenizer.h"
 #include "train/again.h"
 #include "train/peak.h"

@@ -1,3 +1,4 @@
+/* ranks: compares what the ranks run, and their times. */
 #include "train/ranks.h"
 
 #include "base/file.h"

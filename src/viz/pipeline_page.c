@@ -1,3 +1,4 @@
+/* pipeline_page: timelines and scaling curves as one page. */
 #include "viz/pipeline_page.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* report: the parts of RUN/report.html in their order. */
 #include "viz/report.h"
 
 #include "base/file.h"

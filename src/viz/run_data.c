@@ -1,3 +1,4 @@
+/* run_data: surveys metrics.jsonl to learn names and sizes, then loads its numbers. */
 #include "viz/run_data.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* svg: colours, ticks, scales, legends and bars. */
 #include "viz/svg.h"
 
 #include <math.h>
