@@ -37,12 +37,13 @@ typedef enum ParamBuffer {
     BUF_COUNT
 } ParamBuffer;
 
-/* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand in
- * this order. */
+/* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
+ * in this order. */
 typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
 
 /* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and moments, stage 2
- * gradients too, stage 3 weights too. Experts are sharded over fewer ranks than dense parameters. */
+ * gradients too, stage 3 weights too. Experts are sharded over fewer ranks than dense parameters.
+ * */
 typedef struct ParamShards {
     int zero;                        /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
     int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */
@@ -121,9 +122,9 @@ typedef struct LayerWeights {
 } LayerWeights;
 
 /* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but HOLD_WHOLE)
- * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie in
- * its first half, odd ones in the second. `low` holds a layer's gradients in the type in which they
- * are added. */
+ * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie
+ * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
+ * they are added. */
 typedef struct ParamMemory {
     Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, all others f32 */
     Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
@@ -154,8 +155,8 @@ static inline int params_place(int layer) { return layer % 2; }
 
 /* The buckets of a layer: [*first, return value). */
 int params_layer(const ParamTable *t, int layer, int *first);
-/* bucket_whole: all of a bucket; of a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in `gathered`.
- * bucket_own: this rank's part, wherever it lies. */
+/* bucket_whole: all of a bucket; of a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
+ * `gathered`. bucket_own: this rank's part, wherever it lies. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 /* This rank's part of a whole bucket. */

@@ -5,8 +5,9 @@
  *
  * Sharded weights (ZeRO-3) are gathered into one of two places, one for even layers and one for odd
  * ones. Sharded gradients (ZeRO-2 and 3) are made in two such places, too; after each pass over a
- * layer they are added over the ranks, and each rank adds its part of the sum to its shard. Gradients
- * that are held whole (ZeRO-0 and 1) are added over the ranks once, after a layer's last pass.
+ * layer they are added over the ranks, and each rank adds its part of the sum to its shard.
+ * Gradients that are held whole (ZeRO-0 and 1) are added over the ranks once, after a layer's last
+ * pass.
  *
  * Replicas add their gradients last. A gradient is already divided by the number of targets of the
  * global batch, so no sum is divided by a number of ranks.
