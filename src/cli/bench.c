@@ -10,7 +10,7 @@ typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 
 typedef struct Bench {
     int64_t steps, ranks;
-    BenchFn *fn; /* NULL: steps, of many ranks perhaps */
+    BenchFn *fn; /* NULL: bench step, which may have many ranks */
     const Config *config;
     Text *out;
 } Bench;
@@ -71,7 +71,7 @@ static const struct {
       bench_ladder },
 };
 
-/* argv[0] is the word that chose it. */
+/* argv[0] is the word that chose this bench. */
 static Status bench(int argc, char **argv)
 {
     int i = 0;

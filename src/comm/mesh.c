@@ -13,7 +13,7 @@ const char *const mesh_group_names[GROUP_COUNT] = {
 
 enum { DIVISORS_BYTES = 128, RANKS_SHOWN = 16 };
 
-/* "1, 2 and 4 do": what divides n. */
+/* The divisors of n as text: "1, 2 and 4 do". */
 static const char *divisors(char out[DIVISORS_BYTES], int n)
 {
     int used = 0, last = 0;

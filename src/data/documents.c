@@ -10,7 +10,7 @@
 
 enum { WRONG_BYTES = 256 };
 
-/* A piece of the file. */
+/* A range of bytes of the file. */
 typedef struct Span {
     const char *s;
     size_t n;
