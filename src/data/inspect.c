@@ -45,7 +45,8 @@ static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
 
 /* ---- ids ---- */
 
-/* Finds the largest id, or with `count` counts each id (all must be known to be from 0 on). */
+/* Finds the largest id; with `count`, which must have room for it, counts each id. A negative id is
+ * an error. */
 static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
 {
     int32_t piece[PIECE];

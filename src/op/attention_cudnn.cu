@@ -399,7 +399,8 @@ static Status plan_build(CudnnAttention *c, const Key *x, Plan *p)
     return graph_plan(&g, x->one_order, library_bytes(x), &p->plan);
 }
 
-/* *out NULL: there is none, and c->why. What cuDNN refused is asked once. */
+/* The plan for a shape, built at the first call. *out NULL: cuDNN refused the shape, and c->why
+ * says why. A refusal is kept, too, so cuDNN is asked once a shape. */
 static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
 {
     Plan *p = NULL;
