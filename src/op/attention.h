@@ -66,8 +66,8 @@ typedef struct AttentionBwd {
     AttentionPieces pieces;
     AttentionKernel kernel;
     int64_t chunk; /* as in forward */
-    bool
-        any_order; /* dq may be added up by atomics: faster, less workspace, other bits in each run */
+    /* atomics may add up dq: faster, with less workspace, but with other bits in each run */
+    bool any_order;
 } AttentionBwd;
 
 #endif

@@ -23,7 +23,8 @@ Shape attention_bwd_shape(const AttentionBwd *a)
         .q = a->q, .k = a->k, .v = a->v, .doc = a->doc, .scale = a->scale, .pieces = a->pieces });
 }
 
-/* Panels come in twos where a word holds two keys, so that both keys of a word are scored. */
+/* The panels of keys that a strip meets. If a word holds two keys, panels come in twos, so that
+ * both keys of a word are scored. */
 static StripKeys strip_keys(const QueryBlock *q, int64_t row)
 {
     enum { SPAN = LANES * (VECTOR_PAIRS ? 2 : 1) };
@@ -127,7 +128,7 @@ Panels pair_columns(Panels from, int64_t panels, Panels to)
     return to;
 }
 
-/* Of STRIP rows; past the last sequence there is nothing to ask for. */
+/* Fetches STRIP rows; nothing past the last sequence. */
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use)
 {
     enum { LINE_BYTES = 64 };

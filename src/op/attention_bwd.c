@@ -1,7 +1,8 @@
 /*
- * A block of queries meets its keys in blocks of BLOCK_K. For WIDE panels of keys at a time, every
- * strip works out p and ds while they are in the L1 cache; then the block's probabilities and
- * their gradients are summed over its queries into dv and dk, and over its keys into dq:
+ * attention_bwd: the backward pass on the CPU. A block of queries meets its keys in blocks of
+ * BLOCK_K. For WIDE panels of keys at a time, every strip works out p and ds while they are in the
+ * L1 cache; then the block's probabilities and their gradients are summed over its queries into dv
+ * and dk, and over its keys into dq:
  *
  *     p = 2^(log2(e) (scale q k^T - lse)),   ds / scale = p * (do v^T - delta)
  *     dv += p^T do,   dk += ds^T q,   dq += ds k
@@ -22,7 +23,7 @@ enum { BLOCK_K = 4 * WIDE * LANES };
 #endif
 enum { BLOCK_PANELS = BLOCK_K / LANES };
 
-/* What one thread works with. A head's keys and values as columns, its keys as steps too. */
+/* One thread's memory. A head's keys and values are packed as columns, its keys also as steps. */
 typedef struct Backward {
     const AttentionBwd *a;
     Shape s;
@@ -38,9 +39,9 @@ typedef struct Backward {
     Panels dq, dk, dv;        /* (BLOCK_Q, dk), (Tk, dk), (Tk, dv) f32 */
     float *row;               /* (dk or dv), whole panels */
     int64_t b, g, h;
-    bool last_head; /* of those that share the key/value head */
+    bool last_head; /* the last query head that shares the key/value head */
     QueryBlock block;
-    float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse in powers of two */
+    float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse as a logarithm to base 2 */
 } Backward;
 
 static Backward backward_make(const AttentionBwd *a, Space *space)
@@ -137,7 +138,7 @@ static void strip_by_keys(const Backward *f, const Span *x, Panels rows, Panels 
     strip_product(&t);
 }
 
-/* Scores to p, and dp to ds / scale. */
+/* Turns scores into p, and dp into ds / scale. */
 static void strip_gradients(const Backward *f, const Span *x)
 {
     const StripKeys *keys = &f->block.keys[x->i];
@@ -157,7 +158,7 @@ static void strip_gradients(const Backward *f, const Span *x)
     }
 }
 
-/* Words of two queries. */
+/* Packs rows as words of two queries. */
 static void strip_pair(const Backward *f, const Span *x)
 {
     const int64_t pair = 2 * (int64_t)LANES;
@@ -224,8 +225,8 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
     }
 }
 
-/* dv and dk at STRIP keys from `key` on, from the strips of queries that see one of them: a query
- * sees at least as far as those before it. */
+/* Adds to dv and dk at STRIP keys from `key` on, from the strips of queries that see one of these
+ * keys. A query sees at least as far as the queries before it. */
 static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
 {
     const QueryBlock *q = &f->block;

@@ -40,7 +40,7 @@ OpCost head_loss_cost(const void *args)
     double product =
         2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
     double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
-                   2 * (double)tensor_bytes(&a->target); /* and loss, of the same size */
+                   2 * (double)tensor_bytes(&a->target); /* twice: loss has the same size */
     int64_t narrow = tensor_cols(&a->x) < a->chunk ? tensor_cols(&a->x) : a->chunk;
     OpCost c = { .flops = product,
                  .bytes = bytes,
@@ -218,7 +218,7 @@ Status head_loss_cpu(Exec *ex, const void *args)
         if (a->dx.data != NULL) TRY(gemm_run(ex, &p.dx, gemm_space));
         if (a->dw.data != NULL) TRY(gemm_run(ex, &p.dw, gemm_space));
     }
-    double sum = 0; /* in the order of the tokens, whatever the chunks */
+    double sum = 0; /* losses are added in the order of tokens, whatever the chunks */
     for (int64_t n = 0; n < N; n++) sum += (double)((const float *)a->loss.data)[n];
     *(float *)a->loss_sum.data += (float)((double)*(const float *)a->scale.data * sum);
     return OK;

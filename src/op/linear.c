@@ -18,7 +18,7 @@ Product product_rows(const Product *p, int64_t first, int64_t n)
     Product part = *p;
     part.g = p->sum_over_rows ? gemm_terms(p->g, first, n) : gemm_rows(p->g, first, n);
     size_t skipped = (size_t)(first * p->g.ldc) * dtype_bytes(p->g.c_type);
-    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* never where rows are summed */
+    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* there is no r if rows are summed */
     return part;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Products of routed rows. Rows are gathered, multiplied and finished by tiles, while these are in
- * the cache: what an op does with a row of the product costs no pass over memory of its own.
+ * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile
+ * by tile while a tile is in the cache, so an op's work on a row of the product needs no pass over
+ * memory.
  */
 #include "op/moe_product.h"
 
@@ -9,7 +10,7 @@
 
 #include <string.h>
 
-/* Sums that are worked on stay f32. */
+/* The product of a tile's rows. c is f32 if the op works on it, else of the output's type. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
     return (GemmArgs){ .m = rows,
@@ -26,8 +27,8 @@ static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 
 /* A thread's scratch. */
 typedef struct Space {
-    size_t c, gemm, total; /* the gathered rows come first */
-    bool in_place;         /* c is made where it belongs */
+    size_t c, gemm, total; /* offsets of c and of gemm's part; the gathered rows come first */
+    bool in_place;         /* c is made in the output itself */
 } Space;
 
 static Space space_of(const Exec *ex, const MoeProduct *p)
@@ -90,7 +91,7 @@ Status moe_product_check(const MoeProduct *p)
     return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R, tensor_elems(in) / I);
 }
 
-/* All experts' weights and the rows; what is gathered, once: again it comes out of the cache. */
+/* Bytes: all experts' weights and the rows. Gathered rows count once; later reads hit the cache. */
 OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);

@@ -1,6 +1,7 @@
 /*
- * The weight gradients (moe_product.h). A tile is some of the D, so each thread gathers only the
- * columns that it multiplies. Rows are summed in chunks that stay in the cache, in their order.
+ * moe_weight: the weight gradients (moe_product.h). A tile is a range of the D columns, so each
+ * thread gathers only the columns that it multiplies. Rows are summed in chunks that stay in the
+ * cache, in their order.
  */
 #include "op/gemm.h"
 #include "op/moe_product.h"
@@ -52,7 +53,7 @@ static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
                        .beta = 1 };
 }
 
-/* The gathered rows; behind them stands what the product wants. */
+/* Bytes of the gathered rows; the product's scratch lies behind them. */
 static size_t gather_bytes(const MoeSum *s)
 {
     int64_t elems = moe_tile_cols(tensor_cols(&s->by_token->data)) * moe_chunk_rows(s->rows);

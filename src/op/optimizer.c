@@ -7,8 +7,7 @@
 
 enum {
     BLOCK = 1 << 16, /* elements of one partial sum: fixed, so the bits are too */
-    PIECE =
-        1 << 13, /* elements updated at a time: small, so that short ranges are shared out too */
+    PIECE = 1 << 13, /* elements updated at a time: few, so that threads share short ranges, too */
 };
 
 Status square_sum_check(const void *args)

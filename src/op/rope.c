@@ -5,7 +5,7 @@
 #include "op/op.h"
 #include "op/rope_parts.h"
 
-enum { HEAD_MAX = 1024 }; /* widest rotated part: a thread keeps two on its stack */
+enum { HEAD_MAX = 1024 }; /* the widest rotated part; a thread keeps two on its stack */
 
 /* How to turn the pairs of a rotated part at one position. */
 typedef struct Angle {
@@ -96,7 +96,7 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
     };
 }
 
-/* q and k stand in qkv if they are not given by themselves. */
+/* q and k are columns of qkv unless they are given as tensors of their own. */
 static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
@@ -154,7 +154,7 @@ static const char *port_of(const Rope *r, const char *gradient)
     return r->back ? gradient : gradient + 1;
 }
 
-/* MLA's q or else kv: what says how many rows there are, and of which type. */
+/* The tensor that gives the number of rows and the type: MLA's q, or kv if there is no q. */
 static const Tensor *rope_wide(const Rope *r)
 {
     return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[r->parts / 2].wide;
@@ -214,7 +214,7 @@ static OpCost cost_of(Rope r)
                      .bytes = n * (moved * (double)dtype_bytes(rope_wide(&r)->dtype) + 4) };
 }
 
-/* Gradients of what heads share: their sum, turned back. */
+/* The gradient of the key that heads share: the sum over heads, rotated back. */
 static void shared_backward(const RopePart *p, const Angle *t, int64_t wide, int64_t heads)
 {
     float sum[HEAD_MAX], buffer[HEAD_MAX];
@@ -228,7 +228,7 @@ static void shared_backward(const RopePart *p, const Angle *t, int64_t wide, int
     row_store(p->wide, wide, p->n, buffer);
 }
 
-/* What heads share is turned once, for head 0, and copied to the others. */
+/* The key that heads share is rotated once, for head 0, and copied to the other heads. */
 static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t row)
 {
     int64_t wide = row * tensor_row_elems(p->wide) + p->wide_col;
