@@ -406,7 +406,8 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace(ex));
     Status s = op->cuda(ex, args);
-    /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
+    /* A decorator costs time anyway, so behind one each op is waited for, and an error is found at
+     * the op that caused it. */
     if (s == OK && ex->depth > 1) s = wait_all(ex);
     return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }

@@ -1,8 +1,9 @@
 /*
- * All tiles of a block stand in shared memory, and so do the sums that grow over tiles: products go
- * from there to there (tile_product), on tensor cores in bf16 (16 x 16 x 16 fragments), by f32
- * multiply-adds in f32. Every other line is the same for both types. Tiles are padded with zeros to
- * multiples of 32 columns and 16 rows, so products have no tails; hidden scores have probability 0.
+ * attention: kernels for all shapes and types. All tiles of a block stand in shared memory, and so
+ * do the sums that grow over tiles: products go from there to there (tile_product), on tensor cores
+ * in bf16 (16 x 16 x 16 fragments), by f32 multiply-adds in f32. Every other line is the same for
+ * both types. Tiles are padded with zeros to multiples of 32 columns and 16 rows, so products have
+ * no tails; hidden scores have probability 0.
  *
  * forward   a block owns queries of one head and walks the keys from the first that one of its rows
  *           sees to the last that its last row sees, with a running maximum a row; over blocks of
@@ -184,7 +185,7 @@ static __device__ __forceinline__ void tile_load(T *to, int ld, const Side<T> &s
     }
 }
 
-/* The first n rows of a tile of sums, each times factor[r] (NULL: 1), to rows of a head. */
+/* Stores the first n rows of a tile of sums, each times factor[r] (NULL: 1), to rows of a head. */
 template <typename T>
 static __device__ __forceinline__ void tile_store(const float *from, int ld, const Side<T> &s,
                                                   T *to, int n, const float *factor)
@@ -212,14 +213,14 @@ static __device__ __forceinline__ void tile_begin(float *to, int ld, int rows, c
     }
 }
 
-/* A tile of queries of one head. Rows that do not exist see nothing. */
+/* A tile of queries of one head. Rows that do not exist see no key. */
 struct Queries {
     int64_t b, h, first;
     int n;
 };
 
-/* What a block keeps of each of its query rows: the keys that it sees; forward's sums, or what
- * backward is given. */
+/* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
+ * sums or backward's lse and delta. */
 struct RowRoom {
     int first[BLOCK_MAX], last[BLOCK_MAX];
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
@@ -311,8 +312,8 @@ static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, const
 
 /* forward */
 
-/* Scores of a row become e^(score - max) with the running maximum, in T; what was summed up with
- * the maximum before is scaled to the new one. One warp a row. */
+/* Turns the scores of a row into e^(score - max), in T, with the running maximum. Earlier sums are
+ * scaled to the new maximum. One warp a row. */
 template <typename T>
 static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoom *room, int r,
                                                    int64_t j0)
@@ -349,7 +350,7 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
                                                 RowRoom *room, int64_t j0, int n)
 {
     int64_t g = x.h * a.k.heads / a.q.heads;
-    T *k = tile<T>(a.at.k), *v = tile<T>(a.at.v); /* one place */
+    T *k = tile<T>(a.at.k), *v = tile<T>(a.at.v); /* the same memory: k, then v */
     tile_load(k, a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
     __syncthreads();
     rows_by_keys(a, tile<T>(a.at.q), k, a.at.ld_k, a.q.d, tile<float>(a.at.scores));
@@ -489,7 +490,8 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
 {
     rows_load<T, true>(a, x, room);
     int r = (int)threadIdx.x;
-    /* the row's own thread wrote it; no tile of which no row sees one of these keys */
+    /* each thread asks for the row that it wrote itself; a tile whose rows see none of the keys is
+     * skipped */
     bool any = r < x.n && room->first[r] < j0 + n && room->last[r] >= j0;
     if (!__syncthreads_or(any)) return;
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
@@ -712,7 +714,8 @@ extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *, const void *
     return attention_cudnn_fwd_workspace((const AttentionFwd *)args);
 }
 
-/* The kernels here keep delta; which way a call goes is known only when it runs. */
+/* The kernels here need room for delta. Which kernels a call takes is known only when it runs, so
+ * the workspace is large enough for both. */
 extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const AttentionBwd *a = (const AttentionBwd *)args;

@@ -1,9 +1,10 @@
 /*
- * The graphs are the softmax written out; cuDNN's engines know the pattern and fuse it into one
- * kernel (forward) or a few (backward). Causality is `row >= column`. A document's start is one
- * more selection, `column >= doc[row]`, with doc read as a (B, 1, T, 1) tensor that is broadcast:
- * exact for any packing, known to the device only, and without a (T, T) mask in memory. Tiles that
- * lie wholly before a document are computed and thrown away: cuDNN skips by causality alone.
+ * attention_cudnn: cuDNN's graphs for attention. The graphs are the softmax written out; cuDNN's
+ * engines know the pattern and fuse it into one kernel (forward) or a few (backward). Causality is
+ * `row >= column`. A document's start is one more selection, `column >= doc[row]`, with doc read as
+ * a (B, 1, T, 1) tensor that is broadcast: exact for any packing, known to the device only, and
+ * without a (T, T) mask in memory. Tiles that lie wholly before a document are computed and thrown
+ * away: cuDNN skips by causality alone.
  *
  *   forward   s = scale q k^T, masked; lse = max s + log sum e^(s - max); o = (e^(s - max) / sum) v
  *   backward  delta = sum do * o; p = e^(s - lse), masked; dv = p^T do;
@@ -30,8 +31,10 @@ extern "C" {
 #include <type_traits>
 
 static const int64_t WIDTH_MOST = 256, WIDTH_STEP = 8, TOKENS_LEAST = 64;
-static const size_t SCORES_MOST = (size_t)1 << 30;  /* bytes of ds aimed at: */
-static const size_t SCORES_LIMIT = (size_t)8 << 30; /* one key/value head may need more */
+static const size_t SCORES_MOST = (size_t)1
+                                  << 30; /* a part of a call aims at so many bytes of ds */
+static const size_t SCORES_LIMIT = (size_t)8
+                                   << 30; /* the limit: one key/value head may need more */
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {
@@ -156,8 +159,8 @@ static Key part_of(const Key *whole)
     return x;
 }
 
-/* Of cuDNN itself: a page of counters; with shared key/value heads dk and dv of every head, before
- * they are added up; ds. */
+/* The workspace of cuDNN itself: a page of counters; if heads share keys, dk and dv of every head
+ * before they are added up; and ds. */
 static size_t library_bytes(const Key *x)
 {
     size_t rows = (size_t)(x->B * x->H * x->T), bytes = 256;
@@ -167,7 +170,7 @@ static size_t library_bytes(const Key *x)
     return x->one_order ? bytes + score_bytes(x) : bytes;
 }
 
-/* Behind it: delta, and dq in f32 where it is added up. */
+/* Our part of the workspace lies behind it: delta, and dq in f32 if atomics add it up. */
 static size_t delta_bytes(const Key *x) { return rounded(x->B * x->H * x->T * 4, 256); }
 
 static size_t workspace_bytes(const Key *x)
@@ -180,7 +183,7 @@ static size_t workspace_bytes(const Key *x)
 
 static bool width_fits(int64_t d) { return d <= WIDTH_MOST && d % WIDTH_STEP == 0; }
 
-/* OK, or why the shape is none for cuDNN; reads no data and asks no library. */
+/* OK, or the reason why cuDNN cannot take the shape. Reads no data and asks no library. */
 static Status check_fits(const Key *x, const Tensor *q, const Tensor *k)
 {
     if (q->dtype != DTYPE_BF16)
@@ -208,7 +211,7 @@ static Status check_fits(const Key *x, const Tensor *q, const Tensor *k)
     return OK;
 }
 
-/* Other keys come in other calls. */
+/* Is this call one of several, each over a block of keys? */
 static bool in_blocks(const AttentionFwd *a)
 {
     return a->pieces.length > 0 || a->o_before.data != NULL || a->o.dtype != a->q.dtype;
@@ -269,7 +272,7 @@ static Node bf16_columns(CudnnGraph *g, const Key *x, int64_t d)
     return graph_node(g, t, CUDNN_DATA_BFLOAT16, NODE_MEMORY);
 }
 
-/* A number a row, as lse lies: heads are a part of the tensor's only where B is 1. */
+/* One number for each row, laid out as lse. A part of the heads is contiguous only if B is 1. */
 static Node row_numbers(CudnnGraph *g, const Key *x, NodeKind kind)
 {
     return graph_node(g, packed(x->B, x->H, x->T, 1), CUDNN_DATA_FLOAT, kind);
@@ -280,9 +283,9 @@ static Node scores(CudnnGraph *g, const Key *x)
     return graph_node(g, packed(x->B, x->H, x->T, x->T), CUDNN_DATA_FLOAT, NODE_VIRTUAL);
 }
 
-/* Hidden scores become -infinity. Causality comes last, with indexes of its own: so cuDNN still
- * sees that it may skip tiles. With the document's selection behind it, backward of 192 / 128 takes
- * 1.6 times as long, with an index shared by both 2.2 times. */
+/* Hidden scores become -infinity. The causal mask comes last and has indexes of its own, so that
+ * cuDNN still sees that it may skip tiles. With the document's selection behind it, backward of 192
+ * / 128 takes 1.6 times as long, with an index shared by both 2.2 times. */
 static Node masked(CudnnGraph *g, const Key *x, Node s, Node *node)
 {
     node[HIDDEN] = graph_value(g);

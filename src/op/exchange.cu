@@ -1,5 +1,6 @@
 /*
- * What all kinds of exchange do on a GPU: launches on the stream of comm's calls, so nothing waits.
+ * exchange: places, and what all kinds of exchange do on a GPU: launches on the stream of
+ * comm's calls, so nothing waits.
  *
  * Places: a block for each rank walks the tokens, a thread a token, and counts those before it by
  * ballots: a place is decided by position alone. index is read once for each rank, but it is small

@@ -1,8 +1,8 @@
 /*
- * The products are cuBLASLt's (blas.cuh). What it does not take is brought into its shape in the
- * workspace, by small kernels that are bound by memory: operands of two types (the router's) are
- * both made f32, and what leaves f32 operands in bf16 is made in f32 and narrowed. Such a call is
- * cut along N, so that the wide copies of a batch never exist as a whole.
+ * linear: the three ops. The products are cuBLASLt's (blas.cuh). What it does not take is brought
+ * into its shape in the workspace, by small kernels that are bound by memory: operands of two types
+ * (the router's) are both made f32, and what leaves f32 operands in bf16 is made in f32 and
+ * narrowed. Such a call is cut along N, so that the wide copies of a batch never exist as a whole.
  */
 #include "op/blas.cuh"
 
@@ -21,8 +21,8 @@ extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
 
-/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread EACH
- * of them, a block apart. */
+/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread
+ * EACH of them, a block apart. */
 static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to, int64_t n)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;

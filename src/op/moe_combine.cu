@@ -1,7 +1,8 @@
 /*
- * Combine is bound by memory: K rows of a token are read once each and y is written once. Threads
- * of a block lie along a row first, then over tokens. A thread reads its packs of all rows before
- * it writes its pack of y, so y may be the residual.
+ * moe_combine: kernels of the weighted sum and of the bias update. Combine is bound by memory: K
+ * rows of a token are read once each and y is written once. Threads of a block lie along a row
+ * first, then over tokens. A thread reads its packs of all rows before it writes its pack of y, so
+ * y may be the residual.
  *
  * The bias update is one block: it sees domains x experts integers once a step.
  */

@@ -1,5 +1,5 @@
 /*
- * A stable counting sort in three launches. Slots are cut into blocks of SLOTS:
+ * moe_sort: a stable counting sort in three launches. Slots are cut into blocks of SLOTS:
  *
  *   1  a block counts its slots by expert                         count[e][block]
  *   2  one block turns counts into places: a sum over the blocks of an expert, then over experts

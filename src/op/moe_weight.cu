@@ -1,7 +1,7 @@
 /*
- * The weight gradients (moe_product.h). A tile is summed over all rows of its expert by one block,
- * in their order, and then added to what stands in dw: a gradient is read and written once, and its
- * bits depend on the groups alone.
+ * moe_weight: the weight gradients (moe_product.h). A tile is summed over all rows of its expert by
+ * one block, in their order, and then added to what stands in dw: a gradient is read and written
+ * once, and its bits depend on the groups alone.
  */
 #include "op/grouped_mma.cuh"
 

@@ -1,6 +1,6 @@
 /*
- * All three are over flat f32 buffers; square_sum and adamw are bound by memory, four elements a
- * thread at a time.
+ * optimizer: all three are over flat f32 buffers; square_sum and adamw are bound by memory, four
+ * elements a thread at a time.
  *
  * square_sum: as on the CPU, blocks of a fixed size in double, then the blocks' sums; which thread
  * adds which element is fixed too, so the bits depend on neither the grid nor alignment.

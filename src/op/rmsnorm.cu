@@ -1,5 +1,6 @@
 /*
- * Both directions are bound by memory; sums are f32 in an order that the shape alone decides.
+ * rmsnorm: both directions are bound by memory; sums are f32 in an order that the shape alone
+ * decides.
  *
  * forward: one warp a row. A row is 16 to 220 elements a lane and is walked twice, the second time
  * out of the caches.

@@ -1,8 +1,8 @@
 /*
- * A block is a token, its warps take heads in turn, a warp's lanes lie along a head: no index needs
- * a division, and a head's columns are moved or turned by whole packs where they lie so. Bound by
- * memory; a head of 64 or 128 leaves lanes idle, which costs nothing that memory would not. Loops
- * along a head go around once or twice and are not unrolled, for the registers' sake.
+ * rope: a block is a token, its warps take heads in turn, a warp's lanes lie along a head: no index
+ * needs a division, and a head's columns are moved or turned by whole packs where they lie so.
+ * Bound by memory; a head of 64 or 128 leaves lanes idle, which costs nothing that memory would
+ * not. Loops along a head go around once or twice and are not unrolled, for the registers' sake.
  *
  * The device cannot report a position outside the tables: what it would have turned is NaN.
  */

@@ -1,6 +1,7 @@
 /*
- * One warp a token: its scores stand in shared memory, a lane has every 32nd expert. Choosing is
- * top_k times "the largest, and of equals the lowest", two instructions across a warp each.
+ * route: one warp a token: its scores stand in shared memory, a lane has every 32nd expert.
+ * Choosing is top_k times "the largest, and of equals the lowest", two instructions across a warp
+ * each.
  *
  * Choices must be those of the CPU to the bit. So scores are worked out with the CPU's own e^x and
  * without contraction, and where an order of comparisons shows, with NaNs among the scores, one

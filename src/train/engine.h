@@ -51,8 +51,9 @@ typedef struct EngineShape {
     bool all_rows;           /* plan that way */
 } EngineShape;
 
-/* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
- * they are split, one from a pool, from its input gradients to its weight gradients. */
+/* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
+ * last backward. If weight gradients run apart, GRADS is one of a pool, from the input gradients to
+ * the weight gradients. */
 typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
 enum { RING_FORWARD, RING_BACKWARD, RINGS };
@@ -61,7 +62,7 @@ struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
-    size_t comm_scratch_bytes; /* of ENGINE_SCRATCH: the comm lane's */
+    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
@@ -149,7 +150,7 @@ typedef struct Engine {
     Arena block;                /* of both ways' memory; not made: there is one */
     EngineWay ways[2], *way;    /* way: in use */
     int n_ways;
-    Tensor stream[2];           /* gradients of h while a backward pass runs */
+    Tensor stream[2]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */

@@ -59,8 +59,8 @@ struct Transfers {
     Comm *comm; /* the stages; NULL: nobody else is there */
     TransferQueue *queue;
     int n;
-    TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
-    ActionSpan *span;     /* by action */
+    TransferEvent *event;    /* and behind them, on a GPU, one for begin and move */
+    ActionSpan *span;        /* by action */
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
     bool borrowed, lanes; /* ways are another's; the comm lane is a stream of its own */
@@ -98,8 +98,9 @@ static inline Status transfers_signal(Transfers *t, const Action *a)
 /* The compute lane waits for all queues. */
 static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
 
-/* Outside of a step, with the one that comes before or after a chunk on micro-batch 0's way; waits.
- * Nothing happens if that is this rank, or nobody is there. */
+/* Outside of a step: sends or receives `what`, and waits until it has. The peer is the rank of the
+ * chunk before or after `chunk` on micro-batch 0's way. Nothing happens if that is this rank, or if
+ * there is no such chunk. */
 Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what);
 
 /* What both executors share. */
