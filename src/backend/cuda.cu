@@ -341,7 +341,8 @@ static Status run(Exec *ex, const OpDesc *op, const void *args)
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace(ex));
     Status s = op->cuda(ex, args);
-    /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
+    /* A decorator costs time anyway, so behind one each op is waited for, and an error is found at
+     * the op that caused it. */
     if (s == OK && ex->depth > 0) s = wait_all(ex);
     return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }

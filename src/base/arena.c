@@ -1,3 +1,5 @@
+/* arena: blocks by kind (counted, host, a backend's), the cursor, and what debug builds do to find
+ * misuse: poison, guards for ASan, allocations that fail on purpose. */
 #include "base/arena.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* arena: memory with an explicit lifetime: one block and a cursor. Nothing is freed one by one: a
- * mark is taken, and releasing it gives back everything since. Who owns a pointer is a question
- * about the arena only: it lives until that arena is reset past it.
+ * mark is taken, and releasing it gives back everything since. An arena owns its pointers: each
+ * lives until the arena is released past it.
  *
  * MEM_COUNT has no block: it hands out addresses that must never be read and remembers the peak, so
  * running the real step over counting arenas *is* the memory projection, and its peak is the size
@@ -40,15 +40,16 @@ Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes);
 void arena_over(Arena *a, const char *name, MemKind kind, void *block, size_t cap_bytes);
 void arena_free(Arena *a); /* safe on a zeroed arena; a backend's block stays */
 
-/* Ask for pages of 2 MiB where they fit whole into the block: fewer address translations for what
- * is walked every step. For arenas that will be used to their end; the system may decline. */
+/* Asks for pages of 2 MiB where they fit whole into the block, so that memory walked in every step
+ * needs fewer address translations. For arenas that will be used to their end; the system may
+ * decline. */
 void arena_huge_pages(const Arena *a);
 
 /* 256-byte aligned, contents undefined (poisoned in debug builds). */
 Status arena_alloc(Arena *a, size_t bytes, void **out);
 Status arena_alloc_zero(Arena *a, size_t bytes, void **out);
-/* *p: room for n elements of what it points to; zeroed; or no less than n with a room that doubles,
- * the *room elements of before copied. p is the address of a pointer. */
+/* p is the address of a pointer, which then points to n new elements: undefined (ARENA_NEW), zeroed
+ * (ARENA_ZEROED), or the *room old elements in a room of at least n, which doubles (ARENA_GROW). */
 #define ARENA_NEW(a, n, p)        arena_array((a), (size_t)(n), sizeof **(p), (p))
 #define ARENA_ZEROED(a, n, p)     arena_array_zero((a), (size_t)(n), sizeof **(p), (p))
 #define ARENA_GROW(a, n, room, p) arena_grow((a), (n), (room), sizeof **(p), (p))
@@ -56,8 +57,8 @@ Status arena_array(Arena *a, size_t n, size_t element_bytes, void *pointer);
 Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer);
 Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer);
 
-/* All of the block may be touched, whatever was released in it: two layouts of the same memory are
- * about to take turns. */
+/* Lets all of the block be touched, whatever was released in it. For two layouts that use the same
+ * memory in turn. */
 void arena_unpoison(const Arena *a);
 
 ArenaMark arena_mark(const Arena *a);

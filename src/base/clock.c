@@ -1,3 +1,4 @@
+/* clock: reads the system's monotonic clock. */
 #include "base/clock.h"
 
 #include <time.h>

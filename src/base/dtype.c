@@ -1,3 +1,5 @@
+/* dtype: conversions between f32 and the narrow types, one element or many, by integer arithmetic.
+ * */
 #include "base/dtype.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* file: reading, mapping, atomic writing, folders and locks, over the system's calls. */
 #include "base/file.h"
 
 #include "base/text.h"
@@ -34,7 +35,7 @@ enum {
 
 static const char TEMP[] = ".tmp";
 
-/* The system's word for errno, thread-safe. */
+/* The system's sentence for errno, thread-safe. */
 static const char *reason(char out[REASON_BYTES]) { return strerror_r(errno, out, REASON_BYTES); }
 
 static Status cannot_read(const char *path)
@@ -64,7 +65,7 @@ static bool is_open(const File *f) { return f->fd > 0; }
 
 /* ---- writing ---- */
 
-/* Both fit: open_to_write refuses longer paths. */
+/* PATH.tmp. Both names fit, because open_to_write refuses longer paths. */
 static void temp_name(char out[FILE_PATH_MAX], const char *path)
 {
     (void)snprintf(out, FILE_PATH_MAX, "%.*s%s", FILE_PATH_MAX - (int)sizeof TEMP, path, TEMP);
@@ -129,7 +130,8 @@ static Status write_all(const File *f, const char *data, size_t bytes, size_t *d
                 reason(why));
 }
 
-/* What a full disk refused stays in the buffer, so a later flush goes on where this one ended. */
+/* Bytes that a full disk refused stay in the buffer, so a later flush goes on where this one ended.
+ * */
 Status file_flush(File *f)
 {
     if (f->buffered == 0) return OK;
@@ -199,7 +201,7 @@ Status file_commit(File *f)
     return OK;
 }
 
-/* On the way out of an error, so it must not touch the status record. */
+/* Called while an error is on its way up, so it must not touch the status record. */
 void file_close(File *f)
 {
     if (is_open(f)) {
@@ -244,7 +246,7 @@ static Status wait_for_writer(int fd, const char *path)
     return fcntl(fd, F_SETFL, 0) == 0 ? OK : cannot_read(path);
 }
 
-/* Without O_NONBLOCK open itself would wait for a pipe's writer, and its kind be known too late. */
+/* O_NONBLOCK: without it open() would wait for a pipe's writer before it is known to be a pipe. */
 static Status open_to_read(const char *path, bool pipes, int *out_fd, struct stat *out_info)
 {
     int fd = open_above(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -279,8 +281,8 @@ static Status check_piped(const char *path, size_t bytes)
     return OK;
 }
 
-/* What has no size beforehand: a pipe, or a file of /proc. Address space that is not used goes back
- * before anything is made of it. */
+/* Reads a file that has no size beforehand, a pipe or a file of /proc, into a map of its own.
+ * Unused address space is given back. */
 static Status read_to_map(int fd, const char *path, bool piped, FileMap *out)
 {
     size_t room = PIPE_MOST_BYTES + READ_BYTES, used = 0, got = 1;
@@ -577,8 +579,8 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
         close(fd);
         return s;
     }
-    /* For people and for the refusal above; the lock holds without it, so a full disk is no error
-     */
+    /* The number is for people and for the refusal above. The lock holds without it, so a full disk
+     * is no error here. */
     char text[32];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) == 0) write_some(fd, text, (size_t)n);

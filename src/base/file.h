@@ -18,7 +18,7 @@ typedef struct File {
     char path[FILE_PATH_MAX];
     char *buffer; /* write buffer: in the caller's arena, or NULL for unbuffered */
     size_t buffer_bytes, buffered;
-    uint64_t written_bytes; /* taken by file_write so far: the place of the next byte */
+    uint64_t written_bytes; /* bytes that file_write has taken: the place of the next one */
 } File;
 
 typedef struct FileMap {
@@ -41,16 +41,16 @@ void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommi
 /* All of these in one, for a file that is in memory; 1 MiB of `arena` stays taken. */
 Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena);
 
-/* Whole files: as a map, or in an arena with a NUL behind them. A folder, a device and a pipe are
- * ERR_IO, none is waited for. */
+/* Reads a whole file: as a map, or into an arena with a NUL behind it. Folders, devices and pipes
+ * are ERR_IO at once; nothing waits for them. */
 Status file_map(const char *path, FileMap *out);
 void file_unmap(FileMap *m); /* safe on { 0 } */
 Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes);
-/* The same for what people name on a command line: a pipe is read to its end. ERR_IO: it held
- * nothing, as when it was read before, or more than 1 GiB. */
+/* The same for files that people name on a command line: a pipe is read to its end. ERR_IO: the
+ * pipe was empty (it may have been read before) or held more than 1 GiB. */
 Status file_map_input(const char *path, FileMap *out);
 Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes);
-/* Some of its bytes. ERR_FORMAT: the file ends before them. */
+/* Opens a file and reads ranges of its bytes. ERR_FORMAT: the file ends before a range does. */
 Status file_open_read(File *f, const char *path);
 Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
 Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);

@@ -1,3 +1,4 @@
+/* host_memory: reads /proc/meminfo and the folders of the cgroups that this process is in. */
 #include "base/host_memory.h"
 
 #include <fcntl.h>
@@ -10,8 +11,8 @@
 
 enum { SMALL_BYTES = 16384, FOLDER_BYTES = 1024, PATH_BYTES = 2048, RECLAIMED = 3 };
 
-/* Names of a version's files in a group's folder, and the lines of memory.stat that count what the
- * kernel gives up first. */
+/* The names of the files in a group's folder, which differ by version, and the lines of memory.stat
+ * that count the memory which the kernel gives up first. */
 typedef struct GroupFiles {
     const char *limit, *used, *swap_limit, *swap_used, *reclaimed[RECLAIMED];
 } GroupFiles;
@@ -27,7 +28,7 @@ static const GroupFiles version_2 = { "memory.max",
                                       "memory.swap.current",
                                       { "inactive_file ", "active_file ", "slab_reclaimable " } };
 
-/* A file of the kernel's, whose size no stat tells. */
+/* Reads a file of the kernel's; stat does not know its size. */
 static bool read_small(const char *folder, const char *name, char out[SMALL_BYTES])
 {
     char path[PATH_BYTES];
@@ -45,7 +46,7 @@ static bool read_small(const char *folder, const char *name, char out[SMALL_BYTE
     return n >= 0;
 }
 
-/* The number behind a key at the beginning of a line. "max" is none. */
+/* The number behind a key at the beginning of a line. False for "max", which is no number. */
 static bool number_of(const char *text, const char *key, uint64_t *out)
 {
     size_t n = strlen(key);
@@ -93,7 +94,8 @@ static void look_at_group(const char *folder, const GroupFiles *f, uint64_t swap
     (void)snprintf(out->limit, sizeof out->limit, "%s of cgroup %.200s", f->limit, folder);
 }
 
-/* The group at root/path, and all above it. A container may see only its own, at the root. */
+/* Looks at the group at root/path and at all groups above it. A container may see only its own
+ * group, at the root. */
 static void look_at_groups(const char *root, const char *path, const GroupFiles *f, uint64_t swap,
                            HostMemory *out)
 {

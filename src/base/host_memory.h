@@ -1,5 +1,5 @@
-/* host_memory: how much memory this process may still take before the kernel ends one for it. The
- * least of two kinds of limit, each without what the kernel would give up for it:
+/* host_memory: how much memory this process may still take before the kernel kills a process. It is
+ * the least of these limits; memory that the kernel would give up first counts as free:
  *
  *   the host      MemAvailable, which counts the page cache as free, and free swap
  *   each cgroup   from the process' own up to the root: limit less use, with its page cache and
@@ -14,14 +14,15 @@
 enum { HOST_MEMORY_TEXT = 256 };
 
 typedef struct HostMemory {
-    uint64_t available_bytes;     /* UINT64_MAX: no limit is known */
-    char limit[HOST_MEMORY_TEXT]; /* which it is: "MemAvailable and SwapFree of /proc/meminfo" */
+    uint64_t available_bytes; /* UINT64_MAX: no limit is known */
+    /* the least limit, in words: "MemAvailable and SwapFree of /proc/meminfo" */
+    char limit[HOST_MEMORY_TEXT];
 } HostMemory;
 
-/* `proc` is "/proc", `cgroups` is "/sys/fs/cgroup". What cannot be read limits nothing. */
+/* `proc` is "/proc", `cgroups` is "/sys/fs/cgroup". A file that cannot be read sets no limit. */
 void host_memory(const char *proc, const char *cgroups, HostMemory *out);
 
-/* What the kernel says that this process has taken; 0 if it does not say. */
+/* How much memory this process has taken, as the kernel says; 0 if it does not say. */
 size_t process_peak_bytes(void); /* VmHWM */
 size_t process_now_bytes(void);  /* VmRSS */
 

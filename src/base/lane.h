@@ -1,12 +1,13 @@
-/* lane: what may run side by side on one rank (a stream each on a GPU, in order on a CPU), and the
- * parts of a block of the model that schedules move and that plans have times for. */
+/* lane: the lanes of a rank, which may run side by side (a stream each on a GPU; one after the
+ * other on a CPU), and the parts of a block of the model that schedules move and plans have times
+ * for. */
 #ifndef BASE_LANE_H
 #define BASE_LANE_H
 
 typedef enum Lane { LANE_COMPUTE, LANE_COMM, LANE_COUNT } Lane;
 
-/* In forward's order: the even ones compute, the odd ones move tokens between the ranks of the
- * experts. */
+/* The parts of a block in forward's order. Even parts compute, odd parts move tokens between the
+ * ranks of the experts. */
 typedef enum BlockPart {
     PHASE_ATTENTION,
     PHASE_DISPATCH,

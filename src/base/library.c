@@ -1,3 +1,4 @@
+/* library: finds a shared library in its folders, opens it and looks up its functions. */
 #include "base/library.h"
 
 #include "base/log.h"
@@ -26,12 +27,12 @@ enum { N_FOLDERS = sizeof FOLDERS / sizeof *FOLDERS, WHY_BYTES = 800 };
 typedef struct Search {
     const Library *library;
     char *table;
-    void *file;          /* the one that is taken */
-    bool asked;          /* a library was asked for its version: the last candidate */
-    char why[WHY_BYTES]; /* what is wrong with the candidate that was found last */
+    void *file;          /* the library that is taken */
+    bool asked;          /* a library was asked for its version, so no other one is tried */
+    char why[WHY_BYTES]; /* what is wrong with the library that was found last */
 } Search;
 
-/* The first function that is needed and missing; NULL: none. */
+/* The first required function that the file lacks; NULL: it has all. */
 static const char *find_calls(const Search *s, void *file)
 {
     for (int i = 0; i < s->library->calls; i++) {
@@ -46,7 +47,7 @@ static const char *find_calls(const Search *s, void *file)
     return NULL;
 }
 
-/* 91900 of a file libcudnn.so.9.19.0; 0: the name does not tell. */
+/* The version in a file's name: 91900 for libcudnn.so.9.19.0; 0 if the name has none. */
 static int version_in_name(void *file)
 {
     char path[PATH_MAX];

@@ -1,10 +1,10 @@
 /* library: a shared library that is opened when the program runs, so that the program starts where
  * the library is missing, and says which file it wanted, where it looked and what to do.
  *
- * The file is looked for in the loader's path, then in the folders where CUDA, the distribution
- * and Python's packages put NVIDIA's libraries. The first one that is new enough and has every
- * function is taken. Its version is read off the file's name where that tells: asking a library
- * loads its parts, which stay loaded and which the next candidate would take for its own. So a
+ * The file is looked for in the loader's path, then in the folders where CUDA, the distribution and
+ * Python's packages put NVIDIA's libraries. The first one that is new enough and has every function
+ * is taken. Its version is read off the file's name if it is there. Otherwise the library is asked;
+ * that loads its parts, which stay loaded and which another library would take for its own. So a
  * library that had to be asked is the last one that is tried. */
 #ifndef BASE_LIBRARY_H
 #define BASE_LIBRARY_H
@@ -15,9 +15,9 @@
 #include <stddef.h>
 
 typedef struct LibraryCall {
-    const char *name, *older; /* older: the name that it had before, or NULL */
+    const char *name, *older; /* older: the function's former name, or NULL */
     size_t offset;            /* of its pointer in the caller's table */
-    bool optional;            /* where it is missing, a warning says so and the pointer is NULL */
+    bool optional;            /* if it is missing, a warning says so and the pointer is NULL */
 } LibraryCall;
 
 typedef struct Library {

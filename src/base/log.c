@@ -1,3 +1,4 @@
+/* log: formats a message and writes it to stderr in one call, so that ranks do not mix lines. */
 #include "base/log.h"
 
 #include "base/clock.h"
@@ -15,8 +16,9 @@ enum { LINE_MAX_BYTES = 4096 };
 
 static const double PROGRESS_EVERY_S = 10;
 
-/* Any thread may speak. A line is put together on the caller's stack and leaves in one write, so
- * lines of threads, and of ranks that share a terminal, do not mix; the rest is single words. */
+/* Any thread may log. A line is put together on the caller's stack and leaves in one write, so
+ * lines of threads, and of ranks that share a terminal, do not mix. Shared state is single atomic
+ * words. */
 static struct {
     _Atomic int least;           /* LogLevel */
     _Atomic bool progress_open;  /* a progress line stands on the terminal without its newline */
@@ -30,7 +32,8 @@ static _Thread_local struct {
 
 void log_rank(int rank, int fd)
 {
-    speaker.rank = rank, speaker.fd = fd;
+    speaker.rank = rank;
+    speaker.fd = fd;
     speaker.has_file = fd >= 0;
 }
 
@@ -49,7 +52,7 @@ static void line_add(Line *l, const char *s)
     l->used += n;
 }
 
-/* Keeps one byte for the newline; a cut is marked. */
+/* Appends to the line, keeps one byte for the newline, and marks a text that was cut. */
 static void line_format(Line *l, const char *fmt, va_list ap)
 {
     size_t room = sizeof l->text - l->used - 1;
@@ -68,7 +71,7 @@ static void line_write(const Line *l, int fd)
     for (size_t done = 0; done < l->used;) {
         ssize_t n = write(fd, l->text + done, l->used - done);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; /* nobody is left to tell */
+        if (n <= 0) return; /* stderr is gone: there is nobody to tell */
         done += (size_t)n;
     }
 }
@@ -98,7 +101,7 @@ void log_message(LogLevel level, const char *fmt, ...)
     line_format(&l, fmt, ap);
     va_end(ap);
     if (l.used == 0 || l.text[l.used - 1] != '\n')
-        line_add(&l, "\n"); /* a status record brings its own */
+        line_add(&l, "\n"); /* a status record has its own newline */
     if (aloud) line_write(&l, STDERR_FILENO);
     if (speaker.has_file) line_write(&l, speaker.fd);
 }

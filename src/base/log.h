@@ -10,10 +10,10 @@ typedef enum LogLevel { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 
 void log_set_level(LogLevel least);
 
-/* The rank that the calling thread speaks for (0 unless said), and a file for what it says from
- * info on, -1: none. Ranks above 0 reach stderr from warn on, behind their number. */
+/* Sets the rank that the calling thread logs for (0 unless set), and a file that gets its messages
+ * from info on (-1: none). Ranks above 0 write to stderr from warn on, behind their number. */
 void log_rank(int rank, int fd);
-/* Nothing of this thread reaches stderr any more: rank 0 says it for all. */
+/* Stops what this thread writes to stderr: rank 0 says it for all. */
 void log_quiet(void);
 
 void log_message(LogLevel level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

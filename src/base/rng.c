@@ -1,3 +1,4 @@
+/* rng: Philox blocks, and uniform and normal numbers and permutations made of them. */
 #include "base/rng.h"
 
 #include <assert.h>
@@ -28,7 +29,10 @@ void rng_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
 }
 
 static void block_at(uint64_t seed, uint64_t stream, uint64_t block, uint32_t out[BLOCK])

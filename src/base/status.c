@@ -1,3 +1,4 @@
+/* status: the record of the last failure, one a thread: its code, its sentence and its frames. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -5,8 +5,8 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
-/* A dropped Status is an error: in C of clang's, which `make lint` runs, as gcc has no such thing for
- * an enum; in C++ of every compiler's, nvcc among them. */
+/* Dropping a Status is a compile error: in C with clang, which `make lint` runs (gcc has no such
+ * check for an enum); in C++ with every compiler, nvcc included. */
 #if defined __cplusplus
 #define STATUS_MUST_USE [[nodiscard]]
 #elif defined __clang__
@@ -58,8 +58,8 @@ void status_clear(void);
 }
 #endif
 
-/* The static analyser cannot see into status_fail; told that it returns its code, it knows that
- * what a callee sets only on success is set behind a TRY. */
+/* The static analyser cannot see into status_fail. Told that it returns its code, the analyser
+ * knows that results which a callee sets on success are set behind a TRY. */
 #ifdef __clang_analyzer__
 #define FAIL(code, ...) ((void)status_fail(__FILE__, __LINE__, (code), __VA_ARGS__), (code))
 #else

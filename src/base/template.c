@@ -1,5 +1,5 @@
 /* template: text_json and text_markup, declared in text.h. The format is walked here, one
- * conversion at a time; what needs no escape is printed by text_printf with that conversion alone.
+ * conversion at a time; text_printf prints those that need no escape.
  */
 #include "base/text.h"
 
@@ -12,7 +12,7 @@
 
 enum { SPEC_BYTES = 16, ESCAPE_BYTES = 8 };
 
-/* What stands for a byte, NULL if it stands for itself. */
+/* The text that replaces a byte; NULL: the byte stays as it is. */
 typedef const char *Escape(unsigned char c, char room[ESCAPE_BYTES]);
 
 static const char *json_escape(unsigned char c, char room[ESCAPE_BYTES])
@@ -72,7 +72,7 @@ static Status put_escaped(Text *t, const char *s, size_t n, Escape *escape)
     return put_valid(t, s, n, escape);
 }
 
-/* Whole numbers are printed as such as long as each is one f64, below 2^53. */
+/* Below 2^53, where f64 holds every whole number, whole numbers are printed without a point. */
 static Status put_shortest(Text *t, double v)
 {
     char number[32];

@@ -1,3 +1,4 @@
+/* tensor: shapes, views and allocation. */
 #include "base/tensor.h"
 
 #include <assert.h>

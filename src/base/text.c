@@ -1,3 +1,5 @@
+/* text: the text builder, nearest names, words of a list, numbers with units, and the check of
+ * UTF-8. */
 #include "base/text.h"
 
 #include <assert.h>
@@ -7,13 +9,13 @@
 #include <string.h>
 
 enum {
-    WORD_MAX = 96, /* names longer than this are nobody's typing error */
+    WORD_MAX = 96, /* a longer word is no mistyped name */
 };
 
 /* ---- builder ---- */
 
-/* Room for n more bytes and the NUL. Arena blocks follow one another without a gap, which is what
- * makes growing in place possible. */
+/* Makes room for n more bytes and the NUL. The text grows in place, because blocks of an arena
+ * follow one another without a gap. */
 static Status grow(Text *t, size_t n)
 {
     if (n < t->cap - t->used) return OK;

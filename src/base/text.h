@@ -21,10 +21,10 @@ Status text_init(Text *t, Arena *arena);
 Status text_append(Text *t, const char *s, size_t n);
 Status text_printf(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* text_printf for JSON and for HTML or SVG: the format is the syntax, what is printed into it
- * cannot break it. A %s is escaped (in JSON with its quotes); what is not UTF-8 becomes U+FFFD. In
- * JSON a bare %g has the fewest digits that read back to the same value, NaN and infinities are
- * null. Conversions: s .*s c d u x e f g, integers of int, l, ll and z. */
+/* text_printf for JSON and for HTML or SVG. The format is the syntax, and no argument can break it:
+ * a %s is escaped (in JSON with its quotes); what is not UTF-8 becomes U+FFFD. In JSON a bare %g
+ * has the fewest digits that read back to the same value, NaN and infinities are null. Conversions:
+ * s .*s c d u x e f g, integers of int, l, ll and z. */
 Status text_json(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Status text_markup(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -47,8 +47,8 @@ const char *text_thousands(char out[32], int64_t value);
 enum { TEXT_CARET_BYTES = 160 };
 const char *text_caret(char out[TEXT_CARET_BYTES], const char *text, int at);
 
-/* `words` with | between them: the i-th and its length, NULL past the last; the index of one, or
- * -1. */
+/* `words` is a list with | between words. text_word: the i-th word and its length, NULL past the
+ * last. text_word_index: the index of a word, or -1. */
 const char *text_word(const char *words, int i, int *n);
 int text_word_index(const char *words, const char *word);
 

@@ -1,3 +1,4 @@
+/* worker: the thread and the lock behind worker.h. */
 #include "base/worker.h"
 
 #include "base/clock.h"
@@ -10,7 +11,7 @@
 
 enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
 
-static const double LONGEST_S = 1e9; /* of a wait: 30 years */
+static const double LONGEST_S = 1e9; /* the longest wait: 30 years */
 
 static void do_job(Worker *w)
 {
@@ -36,7 +37,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Signals are for the thread that drives the run. */
+/* The new thread blocks signals: they are for the thread that drives the run. */
 static int start_thread(Worker *w)
 {
     sigset_t all, before;

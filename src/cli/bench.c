@@ -1,3 +1,4 @@
+/* bench: `switchyard bench`: parses, calls bench/, prints. */
 #include "bench/bench.h"
 
 #include "cli/cli.h"
@@ -9,8 +10,8 @@ typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 
 typedef struct Bench {
     int64_t steps, ranks;
-    const char *timeline; /* of steps */
-    BenchFn *fn; /* NULL: steps, of many ranks perhaps */
+    const char *timeline; /* of bench step: where it is recorded */
+    BenchFn *fn; /* NULL: bench step, which may have many ranks */
     const Config *config;
     Text *out;
 } Bench;
@@ -41,7 +42,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     if (b->ranks < 2) return bench_step(&c, NULL, b->steps, b->timeline, out);
     Bench all = *b;
     int failed = -1;
-    all.config = &c, all.out = out;
+    all.config = &c;
+    all.out = out;
     return comm_threads((int)b->ranks, c.comm_timeout_s, run_rank, &all, &failed);
 }
 
@@ -70,7 +72,7 @@ static const struct {
       bench_ladder },
 };
 
-/* argv[0] is the word that chose it. */
+/* argv[0] is the word that chose this bench. */
 static Status bench(int argc, char **argv)
 {
     int i = 0;

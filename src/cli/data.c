@@ -1,3 +1,4 @@
+/* data: `switchyard data` and its subcommands: parses, calls data/, prints. */
 #include "cli/cli.h"
 
 #include "base/file.h"

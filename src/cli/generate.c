@@ -1,3 +1,4 @@
+/* generate: `switchyard generate`: parses, calls train/generate, prints. */
 #include "train/generate.h"
 #include "cli/cli.h"
 #include "cli/options.h"

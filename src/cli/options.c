@@ -1,3 +1,4 @@
+/* options: loops over a subcommand's table: parsing, checks, help. */
 #include "cli/options.h"
 
 #include <assert.h>
@@ -213,7 +214,7 @@ Status options_run(const Command *c, int argc, char **argv, CommandRun *run, voi
     int n = 0;
     Arena a = { 0 }, text = { 0 }; /* a text grows in an arena of its own */
     Text out = { 0 };
-    const size_t room = (size_t)64 << 30; /* what is not touched costs nothing */
+    const size_t room = (size_t)64 << 30; /* memory that is not touched costs nothing */
     TRY(options_parse(c, argc, argv, &n, &help));
     if (help) return OK;
     Status s = arena_init(&a, "command", MEM_HOST, room);

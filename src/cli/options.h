@@ -73,9 +73,9 @@ typedef struct Command {
  * the help goes to stdout, *help is set and nothing else is checked. */
 Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help);
 
-/* A whole subcommand: parse, then (unless that was --help) `run` with the positional arguments and
- * an arena of its own. What it writes to `out` goes to stdout if it does not fail. `state` is
- * the caller's, as a rule what the options' targets lie in. */
+/* Runs a whole subcommand: parses, then (unless it was --help) calls `run` with the positional
+ * arguments and an arena. If `run` does not fail, its `out` goes to stdout. `state` is the
+ * caller's; as a rule the options' targets lie in it. */
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 

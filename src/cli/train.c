@@ -30,7 +30,7 @@ static void catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* Of rank 0. */
+/* Prints the plan of rank 0. */
 static Status dry_run(const Config *c, int ranks, Text *out)
 {
     TrainPlan plan;
@@ -86,8 +86,8 @@ static Status train(Call *call, Comm *world)
 
 static Status on_thread(void *call, Comm *world) { return train(call, world); }
 
-/* As one of the processes of mpirun or srun. Where all have settled on a failure, only rank 0
- * fails: mpirun terminates who still speaks when the first has failed. */
+/* Runs as one of the processes of mpirun or srun. If all have agreed on a failure, only rank 0
+ * fails: mpirun ends processes that still print when the first one has failed. */
 static Status on_process(Call *call)
 {
     Comm *world = NULL;
@@ -102,7 +102,7 @@ static Status on_process(Call *call)
 static Status train_ranks(Call *call)
 {
     int launched = comm_launched(), failed = -1;
-    /* rank 0 says for all what fails alike on all */
+    /* a failure that is the same on all ranks is told by rank 0 alone */
     if (comm_launched_rank() > 0 && (call->ranks > 0 || !comm_mpi_built())) return OK;
     if (call->ranks > 0 && launched > 1) {
         return FAIL(ERR_ARG,
@@ -129,9 +129,10 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
     catch_signals();
-    call->config = &c, call->arena = a;
+    call->config = &c;
+    call->arena = a;
     TRY(train_ranks(call));
-    return call->last_step > 0 ? report(&c, a, out) : OK; /* of no step there is nothing to tell */
+    return call->last_step > 0 ? report(&c, a, out) : OK; /* without a step there is no report */
 }
 
 Status cli_train(int argc, char **argv)

@@ -7,7 +7,8 @@
 
 typedef struct Host {
     hwloc_topology_t topology;
-    hwloc_bitmap_t may, mine, nodes; /* this process's, the rank's, the rank's memory */
+    hwloc_bitmap_t may, mine,
+        nodes; /* cores of the process, of the rank; the rank's memory nodes */
 } Host;
 
 static bool open_host(Host *h)
@@ -48,7 +49,8 @@ static bool choose_cores(Host *h, int rank, int ranks)
     return true;
 }
 
-/* Memory is a wish: where the kernel refuses, it comes from where the thread runs first. */
+/* Binding memory is a wish: if the kernel refuses, a page lies where the thread first touched it.
+ * */
 static void bind_to_share(Host *h, char where[BIND_TEXT_BYTES])
 {
     char cores[64], nodes[32];

@@ -12,9 +12,9 @@ typedef struct BindShare {
 } BindShare;
 
 /* The share of the rank-th of `ranks` ranks on this host. With `bind` the calling thread, and those
- * that it starts from here on, stay on the share's cores and take memory of its NUMA nodes; not
- * where there are fewer cores than ranks, and not where a launcher has bound this process already
- * (`launched`): what it may use is then its share. */
+ * that it starts from here on, stay on the share's cores and take memory of its NUMA nodes. Nothing
+ * is bound if there are fewer cores than ranks, or if a launcher has bound this process already
+ * (`launched`): then its share is all that it may use. */
 void bind_share(int rank, int ranks, bool launched, bool bind, BindShare *out);
 
 #endif

@@ -143,7 +143,7 @@ void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s
     c->world->stop_patience_s = patience_s;
 }
 
-/* A number from 0 on; what is no number is 0, and -1 stands for what is not set. */
+/* An environment variable as a number from 0 on; 0 if it is no number, -1 if it is not set. */
 static int env_count(const char *name)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in the program changes the environment */

@@ -1,10 +1,10 @@
 /*
  * comm: a group of ranks that talk to each other.
  *
- * One interface, five ways: self (a group of one), thread (N ranks as N threads of one process: the
- * tests' and `--ranks`), mpi (processes, CPU memory), nccl (GPU memory, on a stream) and, in a
- * counting run, none at all: ops are counted before they come here. Which way it is is chosen when
- * a world is opened; comm_split makes all other groups.
+ * There are four implementations: self (a group of one), thread (N ranks as N threads of one
+ * process, for tests and `--ranks`), mpi (processes, CPU memory) and nccl (GPU memory, on a
+ * stream). A counting run needs none: ops are counted before they come here. Opening a world
+ * chooses the implementation; comm_split makes all other groups.
  *
  * Lengths come from tensors, no call takes a count. Every member of a group calls the same
  * collectives in the same order. Sums are added in the order of ranks, in f32 whatever the type, so
@@ -39,26 +39,27 @@ typedef enum ReduceOp { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 struct Comm {
     const CommTable *table;
     CommWorld *world;
-    const char *name;  /* of the group, for messages: "world", "ep" */
-    int rank, size;    /* in the group */
-    const int *member; /* (size) ranks of the world */
-    int number;        /* of the group, the same on all members; tells its messages from others' */
-    void *own;         /* of the implementation */
+    const char *name;  /* of the group, for sentences: "world", "ep" */
+    int rank, size;    /* this rank's number in the group; members */
+    const int *member; /* (size) their ranks in the world */
+    int number;        /* the group's number, the same on all members. It separates this group's
+                          messages from those of other groups. */
+    void *own;         /* the implementation's data */
 };
 
-/* Memory that members load from and store to without a call: what one calls peer[rank] lies at
- * another's own base. */
+/* Memory that members load from and store to without a call: peer[r] is where member r's memory
+ * lies in this rank's address space. */
 typedef struct CommWindow {
-    void **peer; /* (size) where each member's memory lies for this one; its own, too */
+    void **peer; /* (size) by member, this one included */
     size_t bytes;
 } CommWindow;
 
-/* A transfer under way; zeroed: none. */
+/* A transfer that has begun and is not known to be done; zeroed: none. */
 typedef struct CommRequest {
     int slot; /* number in the world's table, from 1 */
 } CommRequest;
 
-/* Where this rank stands, for messages of waits: called only when one fails. */
+/* Says where in the step this rank is. Called only for the sentence of a wait that failed. */
 typedef struct CommPlace {
     void (*say)(void *self, char *out, int out_bytes); /* "step 12: forward of micro-batch 3 ..." */
     void *self;
@@ -73,94 +74,99 @@ Status comm_self(Arena *a, Comm **out);
 typedef Status CommBody(void *state, Comm *world);
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed);
 
-/* All processes of mpirun or srun, once. ERR_UNSUPPORTED in a build without MPI. comm_launched,
- * which needs no MPI: how many processes mpirun or srun has started; 1 if neither did; and which of
- * them this is. */
+/* comm_mpi opens the world of all processes of mpirun or srun, once. ERR_UNSUPPORTED in a build
+ * without MPI. comm_launched, which needs no MPI: how many processes mpirun or srun has started (1
+ * if neither did); comm_launched_rank: which of them this is. */
 Status comm_mpi(Arena *a, double timeout_s, Comm **out);
 int comm_launched(void);
 int comm_launched_rank(void);
-/* Which of the ranks on its host this is, from 0; and how many there are. */
+/* This rank's number among the ranks of its host, from 0; and how many ranks the host has. */
 int comm_local_rank(const Comm *world);
 int comm_local_ranks(const Comm *world);
 bool comm_mpi_built(void);
 
-/* The same group for memory of the GPU that is current, on `stream` (a cudaStream_t); `host` is
- * used to meet. Collective over `host`. ERR_UNSUPPORTED in a build without CUDA. */
+/* Makes of the group `host` one for memory of the current GPU, on `stream` (a cudaStream_t).
+ * Members meet over `host`, and the call is collective over it. ERR_UNSUPPORTED in a build without
+ * CUDA. */
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out);
 
-/* After the last call. A world's groups go before it; of processes, all free theirs, or have
- * failed. Safe on NULL. */
+/* To be called after the group's last call. The groups of a world are freed before the world. Of
+ * processes, all free their world, or have failed. Safe on NULL. */
 void comm_free(Comm *c);
 
-/* The ranks that give the same color, ordered by key (then by rank). color < 0: in none, *out NULL.
- * Collective. `name` must outlive the group. */
+/* Makes a group of the ranks that give the same color, ordered by key, then by rank. With a color
+ * below 0 this rank is in no group, and *out is NULL. Collective. `name` must outlive the group. */
 Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out);
 
-/* A second communicator of the same members with a stream of its own (NCCL), so that its calls do
- * not queue behind the first one's. On the host the same as comm_split with one color. */
+/* Makes a second group of the same members. With NCCL it has a stream of its own, so that its calls
+ * do not queue behind the first group's. On the host it is comm_split with one color. */
 Status comm_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
 
 /* t = op over the members' t. f32, bf16, i32. */
 Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op);
-/* out = the own part, of size in / size, of the sum of all in. out may be that part of in. */
+/* out = this member's part (one of `size` equal ones) of the sum of all members' in. out may be
+ * that part of in. */
 Status comm_reduce_scatter(Comm *c, const Tensor *in, const Tensor *out);
-/* out = the in of all members, in order. in may be the own part of out. */
+/* out = all members' in, by rank. in may be this member's part of out. */
 Status comm_all_gather(Comm *c, const Tensor *in, const Tensor *out);
 /* Part r of in goes to member r; part r of out comes from it. All parts are equal; in is not out.
  */
 Status comm_all_to_all(Comm *c, const Tensor *in, const Tensor *out);
-/* t of member `root` becomes that of all. */
+/* Copies t of member `root` to t of all members. */
 Status comm_broadcast(Comm *c, const Tensor *t, int root);
 Status comm_barrier(Comm *c);
 
-/* For who has waited `waited_s` so far for a stream with calls of this world's groups: is there
- * hope? Never waits. ERR_COMM, with all groups given up: another rank has ended, NCCL found an
- * error, or the deadline has passed. Graphs with calls are freed before their groups. */
+/* Says whether it makes sense to wait on for a stream that runs calls of this world's groups, after
+ * waited_s seconds. Never waits itself. ERR_COMM: another rank has ended, NCCL found an error, or
+ * the deadline has passed; all groups are then given up. Graphs with calls are freed before their
+ * groups. */
 Status comm_watch(Comm *c, double waited_s);
 
-/* On a GPU: calls from here on go to this stream (a cudaStream_t), after those before. */
+/* On a GPU: later calls go to this stream (a cudaStream_t) and run after earlier ones. */
 void comm_set_stream(Comm *c, void *stream);
 
 /* On a GPU: memory and links between all pairs of members, so that transfers and all_to_all of this
  * group are launches from the first on. Collective; before a capture. */
 Status comm_connect(Comm *c);
 
-/* Transfers between the two begin as one: on a GPU a send holds up its stream until the other side
- * receives, so members that all send first would stand still. On the host nothing happens. */
+/* All transfers between batch_begin and batch_end begin as one. On a GPU a send holds up its stream
+ * until the other side receives, so members that all send first would block each other. On the host
+ * this does nothing. */
 Status comm_batch_begin(Comm *c);
 Status comm_batch_end(Comm *c);
 
 /* Opens `bytes` at `base`, an arena's or a part of one, to all members. Collective, once for memory
  * that stays: peer's array lives in `a`, and the window holds until the group or a member's memory
- * goes. Nothing orders what members do there: a barrier between stores and loads, and one before
- * the next stores, is the caller's. ERR_SHAPE: members give unequal lengths. ERR_UNSUPPORTED: their
- * memory is out of reach; so it is, so far, of processes and of GPUs (CUDA IPC and cuMem handles
- * come with the exchange that uses them). A group of one always can. */
+ * is freed. Nothing orders loads and stores of members: the caller puts a barrier between stores
+ * and loads, and another before the next stores. ERR_SHAPE: members give unequal lengths.
+ * ERR_UNSUPPORTED: members cannot reach each other's memory. So far that is so of processes and of
+ * GPUs (CUDA IPC and cuMem handles come with the exchange that uses them). A group of one always
+ * can. */
 Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out);
 
-/* Begin to send and receive; messages of one tag (0 .. COMM_TAGS - 1) between two members come in
- * the order in which they were sent. The memory is the transfer's until it is done. On a GPU it is
- * a launch, and done at once. */
+/* Begin to send and receive. Messages of one tag (0 .. COMM_TAGS - 1) between two members arrive in
+ * the order in which they were sent. Nobody else may touch the memory until the transfer is done.
+ * On a GPU a transfer is a launch, and counts as done at once. */
 enum { COMM_TAGS = 256 };
 Status comm_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
 Status comm_recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out);
-/* Is it done? Never waits. A request that is done is none. */
+/* Is the transfer done? Never waits. A request that is done is zeroed. */
 Status comm_test(Comm *c, CommRequest *r, bool *done);
-/* Until it is done; others go on meanwhile. */
+/* Waits until the transfer is done; other transfers go on meanwhile. */
 Status comm_wait(Comm *c, CommRequest *r);
 
-/* This rank ends with `why`; all waits of all others end, too. Returns at once; safe at any time.
- * To be called before memory goes that transfers of this rank may still use. */
+/* Ends this rank with `why`: all waits of all other ranks end with it, too. Returns at once; safe
+ * at any time. To be called before memory is freed that transfers of this rank may still use. */
 void comm_abort(Comm *c, const char *why);
 
 /* Seconds that this rank has waited for others so far. */
 double comm_waited_s(const Comm *c);
 
-/* Who asks where this rank stands. */
+/* Sets whom failed waits ask where this rank is. */
 void comm_set_place(Comm *c, CommPlace place);
 
-/* A flag that a signal's handler sets: a wait that goes on for patience_s after it was seen set
- * fails, for mpirun sends SIGTERM to all when one of them has died. */
+/* `stop` is a flag that a signal handler sets. A wait that still goes on patience_s after the flag
+ * was seen fails, because mpirun sends SIGTERM to all when one of them has died. */
 void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s);
 
 #ifdef __cplusplus

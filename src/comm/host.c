@@ -9,9 +9,10 @@
  *
  * Parts to be added come into the world's staging buffer, a piece of each at a time.
  *
- * A message's key is its group's number, then its tag, or beyond the tags of comm_send which
- * collective it belongs to and, modulo a few, the how manieth: members that call different things
- * then wait for each other until the deadline, and say in what, instead of mixing their data.
+ * A message's key has its group's number and its tag. The tags of collectives lie beyond those of
+ * comm_send: they say which collective it is and, modulo a small number, how many came before.
+ * Members that call different collectives then wait for each other until the deadline and say in
+ * which call, instead of mixing their data.
  */
 #include "comm/host.h"
 
@@ -23,7 +24,7 @@
 #include <string.h>
 
 enum {
-    KEYS = 2 * COMM_TAGS, /* of one group: tags, then collectives */
+    KEYS = 2 * COMM_TAGS, /* keys of one group: tags of comm_send, then those of collectives */
     KINDS = 8,
     GROUPS_MAX = INT32_MAX / KEYS,
     SUM_BLOCK = 512,
@@ -43,11 +44,11 @@ static Status refuse_on_purpose(const Comm *c)
 static Status refuse_on_purpose(const Comm *c) { return (void)c, OK; }
 #endif
 
-static const double SLICE_S = 0.1; /* how long a signal may go unseen */
+static const double SLICE_S = 0.1; /* a wait looks for signals this often */
 
 typedef enum Kind { SUM_KIND, GATHER_KIND, EXCHANGE_KIND, ROOT_KIND, MEET_KIND } Kind;
 
-/* A collective under way. */
+/* One collective while it runs. */
 typedef struct Call {
     Comm *c;
     const char *name;
@@ -83,7 +84,7 @@ const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
     return out;
 }
 
-/* After a failure nothing more is begun, and nobody reads or writes this rank's memory. */
+/* Notes a failure: from here on no call begins, and nobody reads or writes this rank's memory. */
 static Status settle(CommWorld *w, Status s)
 {
     if (s == OK || w->failed != OK) return s;
@@ -93,7 +94,8 @@ static Status settle(CommWorld *w, Status s)
     return s;
 }
 
-/* Whom the others wait for: a rank that waits itself is not the one that is lost. */
+/* The rank that is lost: from the peer on along the chain of who waits for whom, to one that does
+ * not wait itself. */
 static int culprit(const CommWorld *w, int peer)
 {
     for (int i = 0; i < w->root->size; i++) {
@@ -117,7 +119,8 @@ static Status late(const CommWorld *w, const Pending *p, double waited_s)
                 host_place(w, place));
 }
 
-/* Is there still a reason to wait? */
+/* ERR_COMM if there is no sense in waiting on: a rank has failed, the deadline has passed, or the
+ * run is stopping. */
 static Status check_wait(const CommWorld *w, const Pending *p, double waited_s, double stopped_s)
 {
     char why[COMM_WHY_BYTES], place[HOST_PLACE_BYTES];
@@ -193,7 +196,8 @@ static Call begin(Comm *c, const char *name, Kind kind)
 static int behind(const Comm *c, int i) { return (c->rank + i) % c->size; }
 static int before(const Comm *c, int i) { return (c->rank - i + c->size) % c->size; }
 
-/* Round i: both spans may be empty, as they are at the other end. */
+/* Round i of a collective: sends `to`, receives `from`. A span that is empty here is empty at the
+ * other end, too. */
 static Status exchange(const Call *k, int i, Span to, Span from)
 {
     CommWorld *w = k->c->world;
@@ -204,7 +208,7 @@ static Status exchange(const Call *k, int i, Span to, Span from)
     return going >= 0 ? wait_slot(w, going) : OK;
 }
 
-/* Part r of t when all members have one; they differ by an element where it does not divide. */
+/* Part r of t, cut into one part a member. Parts differ by one element if they do not divide t. */
 static Span part(const Comm *c, const Tensor *t, int r)
 {
     int64_t n = tensor_elems(t), first = n * r / c->size, end = n * (r + 1) / c->size;
@@ -222,7 +226,7 @@ static void combine_f32(float *acc, const float *v, int64_t n, ReduceOp op)
 {
     if (op == REDUCE_SUM) {
         for (int64_t i = 0; i < n; i++) acc[i] += v[i];
-    } else { /* NaN is larger than all */
+    } else { /* NaN counts as larger than every number */
         for (int64_t i = 0; i < n; i++) acc[i] = v[i] > acc[i] || isnan(v[i]) ? v[i] : acc[i];
     }
 }
@@ -237,16 +241,16 @@ static void combine_i32(int32_t *acc, const int32_t *v, int64_t n, ReduceOp op)
     }
 }
 
-/* Pieces of one part, of all members. */
+/* One piece of a part as every member has it, side by side. */
 typedef struct Terms {
     const Comm *c;
-    const char *own, *others; /* others: every `stride` bytes, without the own */
+    const char *own, *others; /* others: one every `stride` bytes, without this member's own */
     size_t stride;
     Dtype dtype;
     ReduceOp op;
 } Terms;
 
-/* Where a piece of another member waits to be added. */
+/* The place among `others` at which member r's piece waits to be added. */
 static size_t seat_of(const Comm *c, int r) { return (size_t)(r < c->rank ? r : r - 1); }
 
 static const char *term(const Terms *t, int r)
@@ -255,7 +259,7 @@ static const char *term(const Terms *t, int r)
     return t->others + seat_of(t->c, r) * t->stride;
 }
 
-/* out may be the own piece. */
+/* out = the terms added in the order of ranks. out may be the own piece. */
 static void add_terms(const Terms *t, char *out, size_t bytes)
 {
     size_t element = dtype_bytes(t->dtype);
@@ -281,13 +285,13 @@ static void add_terms(const Terms *t, char *out, size_t bytes)
     }
 }
 
-/* What a member has already, to where it belongs. */
+/* Copies this member's own span to its place in out. */
 static void keep(char *out, Span own)
 {
     if (own.bytes > 0 && out != own.at) memcpy(out, own.at, own.bytes);
 }
 
-/* out = the own part of op over all members' t. */
+/* out = this member's part of op over all members' t. */
 static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out, ReduceOp op)
 {
     Call k = begin(c, name, SUM_KIND);
@@ -309,7 +313,7 @@ static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out
     return OK;
 }
 
-/* Every member has its own part of t: all get all. */
+/* Each member has its own part of t; afterwards all have the whole t. */
 static Status gather_parts(Comm *c, const char *name, const Tensor *t)
 {
     Call k = begin(c, name, GATHER_KIND);
@@ -356,7 +360,7 @@ static Status host_broadcast(Comm *c, const Tensor *t, int root)
     return OK;
 }
 
-/* After round i = 1, 2, 4 .. a rank knows of 2i members that they have come. */
+/* After round i = 1, 2, 4 .. a rank knows that 2i members have come. */
 static Status host_barrier(Comm *c)
 {
     Call k = begin(c, "barrier", MEET_KIND);
@@ -419,7 +423,8 @@ static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm
     return OK;
 }
 
-/* Members of c with the own color, by key; the own place is found on the way. */
+/* Fills g with the members of c that gave this rank's color, ordered by key, and this rank's number
+ * among them. */
 static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm *g)
 {
     int *member = NULL, *place = NULL;
@@ -439,7 +444,8 @@ static Status choose_members(const Comm *c, const Ballot *ballot, Arena *a, Comm
     return OK;
 }
 
-/* Each member says `each` bytes; what all have said then stands in the world's staging, by rank. */
+/* Each member gives `each` bytes; afterwards all members' bytes are in the world's staging, by
+ * rank. */
 static Status tell_all(Comm *c, const void *mine, size_t each)
 {
     char *said = c->world->staging;
@@ -468,8 +474,8 @@ static Status host_window(Comm *c, void *base, size_t bytes, void **peer)
     return OK;
 }
 
-/* A group's number is larger than that of every group that a member of its parent is in, so no two
- * groups that share a rank share a number; the parts of one split share none. */
+/* A new group's number is larger than that of every group in which a member of its parent is. So
+ * two groups that have a rank in common never have the same number. */
 static Status host_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)
 {
     CommWorld *w = c->world;
@@ -512,7 +518,7 @@ static void host_abort(Comm *c, const char *why)
     w->transport->withdraw(w->self);
 }
 
-/* What only GPUs need: calls of the host end before they return, on no stream. */
+/* For the entries that only GPUs need: calls of the host end before they return, on no stream. */
 static Status nothing(Comm *c) { return (void)c, OK; }
 
 static Status nothing_to_watch(Comm *c, double waited_s)

@@ -1,5 +1,5 @@
-/* host: groups whose memory is the host's: all collectives, once, over a transport that only
- * carries messages between ranks of the world. Inside comm/ only. */
+/* host: groups over the host's memory. All collectives are written here once, over a transport that
+ * only carries messages between ranks of the world. Inside comm/ only. */
 #ifndef COMM_HOST_H
 #define COMM_HOST_H
 
@@ -26,10 +26,10 @@ typedef struct Transport {
     bool one_memory; /* an address means the same to all ranks */
     /* Begin a transfer, known as `slot` from here on: 0 .. COMM_REQUESTS - 1. */
     Status (*post)(void *self, int slot, const Message *m);
-    /* Is it done? Waits no longer than patience_s, and ends early when the world is aborted. What
-     * is done is no longer the transport's. */
+    /* Is the transfer done? Waits no longer than patience_s, and ends early when the world is
+     * aborted. The transport forgets a transfer that is done. */
     Status (*test)(void *self, int slot, double patience_s, bool *done);
-    /* For whom a rank of the world waits, as far as is known; -1: for none. */
+    /* The rank for which a rank of the world waits, as far as this one knows; -1: none. */
     int (*waits_for)(void *self, int rank);
     /* Which rank has aborted the world, and why; -1: none. */
     int (*aborted)(void *self, char why[COMM_WHY_BYTES]);
@@ -39,7 +39,7 @@ typedef struct Transport {
     void (*close)(void *self, bool failed);
 } Transport;
 
-/* What a transfer is, for messages. */
+/* What the sentence of a failed wait says of a transfer. */
 typedef struct Pending {
     const char *call; /* NULL: the slot is free */
     const Comm *group;
@@ -54,8 +54,8 @@ struct CommWorld {
     CommPlace place;
     const volatile sig_atomic_t *stop;
     double stop_patience_s;
-    int groups;    /* the next free number of a group */
-    char *staging; /* parts of sums from other ranks */
+    int groups;    /* the next free number for a group */
+    char *staging; /* other ranks' parts, which wait to be added */
     size_t staging_bytes;
     double waited_s;
     Status failed; /* after the first failure all calls end with it */
@@ -63,7 +63,7 @@ struct CommWorld {
     Pending pending[COMM_REQUESTS];
 };
 
-/* What a world of this size takes for parts of sums. */
+/* Bytes of staging that a world of this size takes. */
 size_t host_staging_bytes(int size);
 
 /* A world over a transport. Lives in `a`, as must `self`. */

@@ -1,3 +1,4 @@
+/* mesh: checks a shape, computes places and groups from a rank, and makes the groups. */
 #include "comm/mesh.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ const char *const mesh_group_names[GROUP_COUNT] = {
 
 enum { DIVISORS_BYTES = 128, RANKS_SHOWN = 16 };
 
-/* "1, 2 and 4 do": what divides n. */
+/* The divisors of n as text: "1, 2 and 4 do". */
 static const char *divisors(char out[DIVISORS_BYTES], int n)
 {
     int used = 0, last = 0;
@@ -88,18 +89,18 @@ void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
 {
     const MeshPlace p = mesh_place(s, rank);
     int inner = s->shard * s->cp, outer = rank / inner, stage_ranks = s->replicate * inner;
-    switch (g) {
-    case GROUP_WORLD: *color = 0, *key = rank; break;
-    case GROUP_STAGE: *color = p.stage, *key = rank % stage_ranks; break;
-    case GROUP_SHARD: *color = outer, *key = p.inner; break;
-    case GROUP_EXPERT_SHARD: *color = outer * s->ep + p.ep, *key = p.expert_shard; break;
-    case GROUP_REPLICA: *color = p.stage * inner + p.inner, *key = p.replica; break;
-    case GROUP_EP: *color = outer * (inner / s->ep) + p.expert_shard, *key = p.ep; break;
-    case GROUP_CP: *color = rank / s->cp, *key = p.cp; break;
-    case GROUP_PP: *color = rank % stage_ranks, *key = p.stage; break;
-    case GROUP_MIRROR:
-    case GROUP_COUNT: break;
-    }
+    const int of[GROUP_COUNT][2] = {
+        [GROUP_WORLD] = { 0, rank },
+        [GROUP_STAGE] = { p.stage, rank % stage_ranks },
+        [GROUP_SHARD] = { outer, p.inner },
+        [GROUP_EXPERT_SHARD] = { outer * s->ep + p.ep, p.expert_shard },
+        [GROUP_REPLICA] = { p.stage * inner + p.inner, p.replica },
+        [GROUP_EP] = { outer * (inner / s->ep) + p.expert_shard, p.ep },
+        [GROUP_CP] = { rank / s->cp, p.cp },
+        [GROUP_PP] = { rank % stage_ranks, p.stage },
+    };
+    *color = of[g][0];
+    *key = of[g][1];
 }
 
 Mesh mesh_alone(const MeshShape *s, int rank)

@@ -8,9 +8,9 @@
  *   inner = s * cp + c:  expert rank inner % ep, expert shard inner / ep
  *
  * so cp lies innermost, then ep, then the rest of shard: ranks that exchange most are neighbours,
- * and stay inside a host as long as they fit. Ranks of one stage hold the same layers; those of one
- * shard group share out its dense parameters among them, those of one expert-shard group a set of
- * experts; replicas hold the same shard.
+ * and stay inside a host as long as they fit. Ranks of one stage hold the same layers. Dense
+ * parameters are sharded over a shard group, a set of experts over an expert-shard group; replicas
+ * hold the same shards.
  */
 #ifndef COMM_MESH_H
 #define COMM_MESH_H
@@ -22,15 +22,15 @@ typedef enum Axis { AXIS_PP, AXIS_DP, AXIS_EP, AXIS_CP, AXIS_COUNT } Axis;
 
 typedef enum MeshGroup {
     GROUP_WORLD,
-    GROUP_STAGE,        /* all ranks with the same layers: shard x replicate x cp */
-    GROUP_SHARD,        /* share out dense parameters: shard x cp */
-    GROUP_EXPERT_SHARD, /* share out the same experts: shard x cp / ep */
-    GROUP_REPLICA,      /* hold the same shard: replicate */
-    GROUP_EP,           /* share the experts of a layer */
-    GROUP_CP,           /* share a sequence */
-    GROUP_PP,           /* one of each stage */
-    GROUP_MADE,         /* so many mesh_make makes */
-    GROUP_MIRROR = GROUP_MADE, /* two stages that hold the same parameters: train/ makes it */
+    GROUP_STAGE,               /* all ranks of one pipeline stage: shard x replicate x cp */
+    GROUP_SHARD,               /* dense parameters are sharded over it: shard x cp */
+    GROUP_EXPERT_SHARD,        /* a set of experts is sharded over it: shard x cp / ep */
+    GROUP_REPLICA,             /* its ranks hold the same shards: replicate */
+    GROUP_EP,                  /* its ranks have different experts of a layer */
+    GROUP_CP,                  /* its ranks have different pieces of a sequence */
+    GROUP_PP,                  /* one rank of each pipeline stage */
+    GROUP_MADE,                /* mesh_make makes the groups above */
+    GROUP_MIRROR = GROUP_MADE, /* two stages with the same parameters; train/ makes it */
     GROUP_COUNT
 } MeshGroup;
 
@@ -40,7 +40,7 @@ typedef struct MeshShape {
     int pp, replicate, shard, ep, cp; /* dp = replicate * shard */
 } MeshShape;
 
-/* A rank's place. */
+/* A rank's number on each axis. */
 typedef struct MeshPlace {
     int stage, replica, shard, cp, inner, ep, expert_shard;
 } MeshPlace;
@@ -61,7 +61,7 @@ Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
 
 static inline int mesh_ranks(const MeshShape *s) { return s->pp * s->replicate * s->shard * s->cp; }
 
-/* Ranks that take different sequences of a batch, and which of them this is. */
+/* How many ranks take different sequences of a batch, and this rank's number among them. */
 static inline int mesh_data_ranks(const MeshShape *s) { return s->replicate * s->shard; }
 static inline int mesh_data_rank(const Mesh *m)
 {
@@ -71,24 +71,24 @@ static inline int mesh_data_rank(const Mesh *m)
 MeshPlace mesh_place(const MeshShape *s, int rank);
 int mesh_rank(const MeshShape *s, int stage, int replica, int shard, int cp);
 
-/* Which group of its kind a rank is in, and its place there. */
+/* color: which group of this kind a rank is in. key: its number in that group. */
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key);
 
-/* All groups of this rank out of its world. Collective. */
+/* Makes all groups of this rank from its world. Collective. */
 Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
-/* The same with one communicator for all kinds of groups that have the same members: on GPUs each
- * takes memory. mesh_first: the first kind that has the members of group g. */
+/* The same, but kinds of groups with the same members get one communicator, because each takes
+ * memory of a GPU. mesh_first: the first kind that has the members of group g. */
 Status mesh_make_few(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g);
 int mesh_group_size(const MeshShape *s, MeshGroup g);
-/* The same without peers: of `rank`, for a counting run. */
+/* The mesh as `rank` sees it, without groups: for a counting run. */
 Mesh mesh_alone(const MeshShape *s, int rank);
 void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */
 
-/* The group of an axis: of DP all ranks of a stage; TP has none, NULL. */
+/* The group of an axis. For DP it is all ranks of a stage; TP has none: NULL. */
 Comm *mesh_axis(const Mesh *m, Axis axis);
 
-/* A table of who is where, for people. */
+/* Prints a table of every rank's numbers, for people. */
 Status mesh_print(const MeshShape *s, Text *out);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 /*
- * mpi: ranks are processes. MPI only carries messages, what is made of them is host.c's; so sums
- * have the bits of threads, whatever algorithms a library would choose.
+ * mpi: ranks are processes. MPI only carries messages, and host.c makes collectives of them. So
+ * sums have the same bits as with threads, whatever algorithms an MPI library would choose.
  *
- * Waits poll and soon sleep, more and more, up to a millisecond: ranks may outnumber cores. A
- * second communicator carries news, which every wait looks for: that a rank has aborted the world,
- * or, from half of the deadline or SIGTERM on, for whom a rank waits, so that who is late first can
- * name who is lost.
+ * Waits poll and soon sleep, longer and longer, up to a millisecond, because ranks may outnumber
+ * cores. A second communicator carries news, which every wait looks for: a rank has aborted the
+ * world, or (from half of the deadline on, or after SIGTERM) a rank waits for another one. So the
+ * rank whose deadline passes first can name the rank that is lost.
  *
  * MPI_Finalize waits for all without a deadline, so it is called only after a barrier that has one.
  * After a failure the process just ends, and mpirun ends the others.
@@ -24,18 +24,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* MPI counts with an int: what is longer goes as blocks and a rest. So does much that is shorter,
- * which costs nothing and keeps the path in use. */
+/* MPI counts with an int, so a longer message goes as blocks and a rest. Many shorter messages do,
+ * too: that costs nothing and keeps the path in use. */
 enum { BLOCK_BYTES = 1 << 16, WHOLE_MAX_BYTES = 1 << 20 };
 enum { SPINS = 100, NAP_MIN_NS = 20000, NAP_MAX_NS = 1000000 };
-static const double LINGER_S = 0.3;   /* mpirun kills who still speaks when the first has ended */
-static const double PARTING_S = 0.05; /* for a last message, or a receive that is taken back */
+static const double LINGER_S = 0.3;   /* wait before the end: mpirun kills ranks that still speak */
+static const double PARTING_S = 0.05; /* wait for a last message, or to take a receive back */
 
 typedef enum NewsKind { NEWS_ABORT, NEWS_WAITS } NewsKind;
 
 typedef struct News {
     NewsKind kind;
-    int peer; /* for whom the sender waits */
+    int peer; /* the rank for which the sender waits */
     char why[COMM_WHY_BYTES];
 } News;
 
@@ -49,11 +49,11 @@ typedef struct Mpi {
     MPI_Datatype block;
     Comm *world;
     int rank, ranks, tag_max;
-    int aborted_by, waits_slot; /* -1: none */
+    int aborted_by, waits_slot; /* the rank that aborted; the transfer in wait; -1: none */
     bool told;                  /* the others know for whom this rank waits */
     double timeout_s, waits_since_s;
-    int *waits_for;       /* (ranks) as they say; -1 */
-    MPI_Request *telling; /* (ranks) */
+    int *waits_for;       /* (ranks) for whom each rank says it waits; -1: none */
+    MPI_Request *telling; /* (ranks) news on its way to each rank */
     News out;
     char why[COMM_WHY_BYTES];
     Transfer transfer[COMM_REQUESTS];
@@ -106,7 +106,7 @@ static Status mpi_post(void *self, int slot, const Message *m)
     return mpi_status(begin(b, m, at, (int)rest, MPI_BYTE, &t->part[1]), "a message");
 }
 
-/* Small messages to all others; what was told before must have left. */
+/* Sends a small message to all other ranks. The one before must have left. */
 static void tell(Mpi *b, NewsKind kind, int peer, size_t bytes)
 {
     int gone = 0;
@@ -163,17 +163,23 @@ static bool asked_to_stop(const Mpi *b)
     return stop != NULL && *stop != 0;
 }
 
-/* From half of the deadline on, or when asked to stop, the others are told, and told again when it
- * is over. */
+/* Tells the other ranks for whom this one waits, from half of the deadline on or when asked to
+ * stop, and tells them again when the wait is over. */
 static void note_wait(Mpi *b, int slot, bool done)
 {
     double now = clock_s();
     if (done) {
         if (b->told && slot == b->waits_slot) tell(b, NEWS_WAITS, -1, offsetof(News, why));
-        if (slot == b->waits_slot) b->told = false, b->waits_slot = -1;
+        if (slot == b->waits_slot) {
+            b->told = false;
+            b->waits_slot = -1;
+        }
         return;
     }
-    if (b->waits_slot != slot) b->waits_slot = slot, b->waits_since_s = now;
+    if (b->waits_slot != slot) {
+        b->waits_slot = slot;
+        b->waits_since_s = now;
+    }
     if (b->told) return;
     if (now - b->waits_since_s < b->timeout_s / 2 && !asked_to_stop(b)) return;
     tell(b, NEWS_WAITS, b->transfer[slot].message.peer, offsetof(News, why));
@@ -204,7 +210,7 @@ static int mpi_aborted(void *self, char why[COMM_WHY_BYTES])
     return b->aborted_by;
 }
 
-/* Waits until all are done, or the time. */
+/* Waits until all requests are done, or the time is over. */
 static void part_from(int n, MPI_Request *request, double until)
 {
     int gone = 0;
@@ -226,8 +232,8 @@ static void mpi_abort(void *self, const char *why)
     part_from(b->ranks, b->telling, clock_s() + PARTING_S);
 }
 
-/* Only MPI calls of this process write what it receives, and there are none but of news from here
- * on. */
+/* A received message is written only inside MPI calls of this process. From here on there are none
+ * but for news, so nothing more is written. */
 static void mpi_withdraw(void *self)
 {
     Mpi *b = self;
@@ -282,7 +288,7 @@ static Status open_channels(Mpi *b)
     return OK;
 }
 
-/* MPI's own start has no deadline, and nobody else could end it. */
+/* Ends the process if MPI's start takes too long: the start has no deadline of its own. */
 static void on_late_start(int number)
 {
     static const char text[] = "error: MPI has not started within comm.timeout_s: a rank has not "
@@ -311,7 +317,10 @@ static Status start(Arena *a, double timeout_s, Comm **out)
     MPI_Comm_size(MPI_COMM_WORLD, &b->ranks);
     TRY(ARENA_NEW(a, b->ranks, &b->waits_for));
     TRY(ARENA_NEW(a, b->ranks, &b->telling));
-    for (int r = 0; r < b->ranks; r++) b->waits_for[r] = -1, b->telling[r] = MPI_REQUEST_NULL;
+    for (int r = 0; r < b->ranks; r++) {
+        b->waits_for[r] = -1;
+        b->telling[r] = MPI_REQUEST_NULL;
+    }
     for (int i = 0; i < COMM_REQUESTS; i++) {
         b->transfer[i].part[0] = b->transfer[i].part[1] = MPI_REQUEST_NULL;
     }

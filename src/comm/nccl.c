@@ -1,23 +1,23 @@
 /*
  * nccl: groups of GPUs, through NCCL, which is opened at run time.
  *
- * A group has a twin on the host, of the same ranks: there they meet, say their colors and share
- * NCCL's id. Its calls are launches on its stream; where that changes, NCCL keeps their order. What
- * a launch would have to set up is set up when the group is made (rings) or by comm_connect
- * (pairs), so that a captured step sets up nothing. Groups of one rank have no NCCL: copies, or
- * nothing.
+ * A group of GPUs belongs to a group of the host with the same ranks: over that they meet, give
+ * their colors and share NCCL's id. A call is a launch on the group's stream; if the stream
+ * changes, NCCL keeps the order of calls. Rings are set up when the group is made, pairs by
+ * comm_connect, so that a captured step sets up nothing. Groups of one rank do not use NCCL: they
+ * copy, or do nothing.
  *
- * One order of sums for one mesh: the ring is the only algorithm, its blocks are one number for all
- * sizes, and which protocol a size takes NCCL reads from a table of its own that depends on the
- * links alone, no plugin may change it, and a captured call is no other than an eager one. Said
- * once, before the first call, through its configuration and through the environment variables that
- * it reads (SETTINGS); all but NVLink's multicast may be set otherwise by the user.
+ * One mesh has one order of sums. The ring is the only algorithm, and it has the same number of
+ * blocks for all sizes. NCCL takes the protocol for a size from a table that depends on the links
+ * alone; no plugin may change it, and a captured call is the same as an eager one. This is set
+ * once, before the first call, through NCCL's configuration and its environment variables
+ * (SETTINGS). The user may set all of these but NVLink's multicast.
  *
- * A launch waits for its peers on the device, for ever if need be. Who waits for a stream asks
- * comm_watch: where another rank has ended, NCCL knows of an error, or the deadline has passed, it
- * says so, and all groups are given up: ncclCommAbort makes their kernels leave, also those that a
- * graph starts later. That call then waits for graphs that hold the group to be freed, so it runs
- * in a thread of its own, which ends in comm_free at the latest.
+ * A launch waits for its peers on the device, for ever if need be. So whoever waits for a stream
+ * asks comm_watch. It fails if another rank has ended, NCCL knows of an error, or the deadline has
+ * passed, and gives up all groups: ncclCommAbort makes their kernels leave, also those that a graph
+ * starts later. ncclCommAbort then waits until graphs that hold the group are freed, so it runs in
+ * a thread of its own, which ends in comm_free at the latest.
  */
 #include "base/library.h"
 #include "comm/host.h"
@@ -30,10 +30,11 @@
 #include <time.h>
 
 enum {
-    BLOCKS = 24,    /* of a collective */
-    FEW_BLOCKS = 4, /* of a transfer beside passes: it has time, and memory is by block */
-    LEAST = 22800,  /* the first whose configuration is the one set here */
-    LEAVE_S = 10    /* how long comm_free waits for a group that was given up */
+    BLOCKS = 24, /* of a collective */
+    FEW_BLOCKS =
+        4, /* blocks of a transfer beside passes: it has time, and each block takes memory */
+    LEAST = 22800, /* the first version that has all settings used here */
+    LEAVE_S = 10   /* how long comm_free waits for a group that was given up */
 };
 
 static const struct {
@@ -117,21 +118,21 @@ typedef struct Group Group;
 typedef struct GpuWorld {
     Nccl lib; /* where there is more than one rank */
     Comm *host;
-    Group *first; /* of all that were made and not freed */
-    void *page;   /* of the device: numbers that are sent and never read */
-    bool over;    /* given up */
+    Group *first; /* the list of groups that are not freed yet */
+    void *page;   /* device memory: numbers that are sent and never read */
+    bool over;    /* all groups are given up */
     char why[COMM_WHY_BYTES];
 } GpuWorld;
 
 struct Group {
-    Comm comm; /* what others hold */
+    Comm comm; /* what callers hold */
     GpuWorld *world;
     Comm *host;
     const Nccl *lib;
-    ncclComm_t nccl; /* NULL: of one rank */
+    ncclComm_t nccl; /* NULL: a group of one rank */
     cudaStream_t stream;
-    int blocks;       /* of a call */
-    const char *call; /* the last one; NULL: none so far */
+    int blocks;       /* blocks of each call */
+    const char *call; /* the last call; NULL: none so far */
     pthread_t leaver;
     bool leaving;
     Group *next;
@@ -168,7 +169,7 @@ static Status begin(Group *g, const char *call)
     return OK;
 }
 
-/* Of one rank: what goes out comes in. */
+/* In a group of one rank a tensor that is sent comes back. */
 static Status copy_to_self(Group *g, const Tensor *in, const Tensor *out)
 {
     if (in->data == out->data) return OK;
@@ -203,7 +204,7 @@ static Status reduce_scatter(Comm *c, const Tensor *in, const Tensor *out)
                                              type_of(in), ncclSum, g->nccl, g->stream));
 }
 
-/* What is only moved is moved as bytes: any type. */
+/* Data that is only moved is moved as bytes, whatever its type. */
 
 static Status all_gather(Comm *c, const Tensor *in, const Tensor *out)
 {
@@ -295,7 +296,7 @@ static Status share_id(const Group *g, ncclUniqueId *id)
     Tensor t = { id, DTYPE_I32, 1, { (int64_t)(sizeof *id / sizeof(int32_t)) } };
     if (g->comm.rank == 0) TRY(nccl_status(g, "start", g->lib->GetUniqueId(id)));
     TRY(comm_broadcast(g->host, &t, 0));
-    /* the next call waits without a deadline: only now that all are here */
+    /* the next call waits without a deadline, so all must be here first */
     return comm_barrier(g->host);
 }
 
@@ -315,7 +316,7 @@ static Status connect_ring(Group *g)
     return OK;
 }
 
-/* `host` becomes the group's. */
+/* The new group owns `host` from here on. */
 static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int blocks, Arena *a,
                          Comm **out)
 {
@@ -329,7 +330,8 @@ static Status group_make(GpuWorld *w, Comm *host, cudaStream_t stream, int block
                       .stream = stream,
                       .blocks = blocks,
                       .next = w->first };
-        g->comm.table = &table, g->comm.own = g;
+        g->comm.table = &table;
+        g->comm.own = g;
         if (host->size > 1) s = connect_ring(g);
     }
     if (s != OK) {
@@ -380,7 +382,7 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
 
 /* Ending */
 
-/* Its group may be gone before it returns. */
+/* Aborts a group in a thread; the group may be freed before ncclCommAbort returns. */
 static void *leave(void *group)
 {
     const Group *g = group;
@@ -405,7 +407,7 @@ static void abort_all(Comm *c, const char *why)
     give_up(w, why);
 }
 
-/* The thread stays where a graph is not freed: better than to wait for it here. */
+/* Waits for a group's thread, but not for ever: it stays behind if a graph is never freed. */
 static void await_leaver(Group *g)
 {
     struct timespec until;

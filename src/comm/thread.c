@@ -1,7 +1,7 @@
 /*
  * thread: ranks are threads of one process. A transfer is a descriptor in a table; the second of
- * its two ends to be posted copies from the sender's memory to the receiver's and marks both done,
- * so there is neither a queue nor a copy between, and nothing to push on while a rank computes.
+ * its two ends to be posted copies from the sender's memory to the receiver's and marks both done.
+ * So there is no queue and no copy in between, and a rank that computes has nothing to drive on.
  *
  * One lock guards the table, copies run outside it. Waits sleep on their rank's condition variable.
  */
@@ -20,7 +20,7 @@ enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20, MESSAGE_BYTES = 2048 };
 typedef enum SlotState { SLOT_FREE, SLOT_POSTED, SLOT_COPIED, SLOT_DONE } SlotState;
 
 typedef struct Slot {
-    SlotState state; /* SLOT_COPIED: somebody is at it */
+    SlotState state; /* SLOT_COPIED: a thread is copying it */
     uint64_t order;
     Message message;
 } Slot;
@@ -40,7 +40,7 @@ typedef struct Threads {
     char why[COMM_WHY_BYTES];
 } Threads;
 
-/* A rank's end of it. */
+/* One rank's part. */
 typedef struct Seat {
     Threads *shared;
     int rank;
@@ -52,7 +52,7 @@ typedef struct Seat {
     char message[MESSAGE_BYTES];
 } Seat;
 
-/* The other end, the earliest if there are several. */
+/* The other end of a message; the earliest if several wait. */
 static Slot *find_mate(Threads *t, int rank, const Message *m)
 {
     RankState *peer = &t->rank[m->peer];
@@ -158,7 +158,7 @@ static void thread_abort(void *self, const char *why)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* A copy that somebody is at comes to its end. */
+/* Drops this rank's transfers; a copy that a thread is making is waited for. */
 static void thread_withdraw(void *self)
 {
     const Seat *seat = self;
@@ -187,7 +187,7 @@ static const Transport thread_transport = { .one_memory = true,
                                             .withdraw = thread_withdraw,
                                             .close = thread_close };
 
-/* Locks hold nothing outside themselves: they go with the arena. */
+/* Locks hold no memory of their own, so they go with the arena. */
 static Status open_shared(int ranks, Arena *a, Threads **out)
 {
     Threads *t = NULL;
@@ -240,7 +240,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* How many were started; the others end at once where one could not be. */
+/* Starts the threads and says how many it could start. If one could not, the others end at once. */
 static int start(Seat *seat, int ranks)
 {
     sigset_t all, before;
@@ -248,7 +248,7 @@ static int start(Seat *seat, int ranks)
     int n = 0;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    /* Signals are for the thread that waits for these. */
+    /* The threads block signals: they are for the thread that waits for these threads. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (n < ranks && pthread_create(&seat[n].thread, &attr, work, &seat[n]) == 0) n++;
@@ -258,7 +258,7 @@ static int start(Seat *seat, int ranks)
     return n;
 }
 
-/* The first that failed has aborted the world; what the others report came of that. */
+/* The rank that failed first has aborted the world; the failures of the others came of that. */
 static Status run_seats(int ranks, double timeout_s, Arena *a, Seat *seat, int *failed)
 {
     Threads *t = NULL;

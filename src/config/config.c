@@ -31,8 +31,8 @@ const int config_row_count = ROW_COUNT;
 
 static const char *key_of(const ConfigRow *row) { return strchr(row->name, '.') + 1; }
 
-/* The row that a wrong name most likely means: the same key in another section (train.lr is
- * optimizer.lr), else the nearest spelling. */
+/* Fails with the row that a wrong name most likely means: the same key in another section (train.lr
+ * is optimizer.lr), else the nearest spelling. */
 static Status no_row(const char *place, const char *name)
 {
     const char *dot = strchr(name, '.'), *key = dot == NULL ? name : dot + 1, *names[ROW_COUNT],

@@ -29,7 +29,7 @@ typedef struct ConfigTexts {
 
 typedef struct ConfigSource {
     const char *name, *path;
-    double weight; /* 0: by its number of tokens */
+    double weight; /* 0: the number of its tokens */
 } ConfigSource;
 
 typedef struct ConfigSources {
@@ -65,7 +65,8 @@ typedef enum ConfigType {
     CONFIG_SOURCES
 } ConfigType;
 
-/* What a training that goes on makes of another value: nothing, other mathematics, other data. */
+/* What changes if a resumed training has another value of a row: nothing, the mathematics, the
+ * data. */
 typedef enum ConfigMark { CONFIG_FREE, CONFIG_MATH, CONFIG_DATA } ConfigMark;
 
 typedef struct ConfigRow {
@@ -119,25 +120,26 @@ Status config_check_cp(int64_t cp, int64_t sequence);
  * (--dry-run plans it), but that no op computes, or not on so few ranks. */
 Status config_check_ops(const Config *c, int ranks);
 
-/* For one rank that only reads what a mesh has trained. */
+/* Sets the mesh to one rank: for a rank that only reads what a mesh has trained. */
 void config_alone(Config *c);
 
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);
 
-/* A setting that two configurations do not share, as config_print has it. */
+/* A setting in which two configurations differ; values as config_print writes them. */
 typedef struct ConfigChange {
     const ConfigRow *row;
     const char *then, *now;
-    bool free; /* a training may go on with it */
+    bool free; /* a resumed training may have the other value */
 } ConfigChange;
 
-/* All of them, in the table's order, in `a`. */
+/* All changes, in the table's order, in `a`. */
 Status config_changes(const Config *then, const Config *now, Arena *a, const ConfigChange **out,
                       int *n);
 
-/* ERR_ARG if one is not free and `allowed` does not name it: all that are so, and how to allow
- * them; `what` begins the sentence ("CKPT"). ERR_ARG also for an allowed name that is no row's. */
+/* ERR_ARG if a change is not free and `allowed` does not name it; the sentence begins with `what`
+ * ("CKPT"), lists all such changes and says how to allow them. ERR_ARG also for an allowed name
+ * that is no row's. */
 Status config_check_changes(const char *what, const ConfigChange *changes, int n,
                             const char *const *allowed, int n_allowed);
 

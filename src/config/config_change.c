@@ -11,15 +11,15 @@ static int64_t decay_end(const Config *c)
     return c->optimizer_decay_steps > 0 ? c->optimizer_decay_steps : c->train_steps;
 }
 
-/* The micro-batch is then the group over which the balancing loss is taken. */
+/* Is the micro-batch the group over which the auxiliary loss is taken? */
 static bool aux_of_micro_batch(const Config *c)
 {
     return c->moe_aux_scope != AUX_SEQUENCE && c->moe_aux_loss > 0 &&
            c->model_dense_layers < c->model_layers;
 }
 
-/* The mark, but for three rows that depend on others. Of the two that end the cosine the one is to
- * blame that was changed by hand: train.steps only where decay_steps is the same. */
+/* May a row change? Its mark says so, but for three rows that depend on others. Two rows say where
+ * the cosine ends: train.steps counts as the cause only if decay_steps did not change. */
 static bool is_free(const ConfigRow *row, const Config *then, const Config *now)
 {
     bool same_end = decay_end(then) == decay_end(now);
@@ -71,7 +71,7 @@ static bool names(const char *const *keys, int n, const char *key)
     return false;
 }
 
-/* What would keep the learning rate as it was. */
+/* Says which setting would keep the learning rate as it was. */
 static void cosine_hint(const ConfigChange *c, char *out, size_t out_bytes)
 {
     if (c->row->offset != offsetof(Config, train_steps)) return;

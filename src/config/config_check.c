@@ -1,5 +1,5 @@
-/* config_check: what no single row can know: sizes that must divide, limits that depend on others.
- */
+/* config_check: checks that need several rows: sizes that must divide, limits that depend on
+ * others. */
 #include "config/config.h"
 
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole)
@@ -73,7 +73,7 @@ static Status check_recompute(const Config *c)
     return OK;
 }
 
-/* What is asked for by name must not quietly become something else. */
+/* A device that is asked for by name must not quietly become another one. */
 static Status check_device(const Config *c)
 {
     if (c->attention_kernel != KERNEL_CUDNN) return OK;
@@ -116,7 +116,7 @@ Status config_check(const Config *c)
                 c->optimizer_min_lr, c->optimizer_lr);
 }
 
-/* Whether they fit together is mesh_shape's to say. */
+/* Checks each number of ranks by itself; mesh_shape checks whether they fit together. */
 static Status check_ranks(const Config *c, int ranks)
 {
     const struct {

@@ -1,5 +1,5 @@
-/* config_doc: YAML documents as libyaml's trees, and what readers of them share: places for
- * messages, keys, scalars. */
+/* config_doc: YAML documents as libyaml's trees, and what all readers of such trees need: places
+ * for sentences, keys, scalars. */
 #ifndef CONFIG_CONFIG_DOC_H
 #define CONFIG_CONFIG_DOC_H
 
@@ -36,11 +36,11 @@ const yaml_node_t *config_node(ConfigDoc *d, int index);
 /* "FILE:LINE:COLUMN" or "override KEY=VALUE". */
 const char *config_place(char out[CONFIG_PLACE_BYTES], const ConfigDoc *d, yaml_mark_t at);
 
-/* Nothing stands there: a file or a section with everything in it commented out. */
+/* Is the node empty? So is a file or a section in which everything is commented out. */
 bool config_is_nothing(const yaml_node_t *n);
 /* ERR_ARG unless the node is a mapping; `what` names it. */
 Status config_need_mapping(const ConfigDoc *d, const yaml_node_t *n, const char *what);
-/* The text of a pair's key, which no earlier pair of the mapping has. */
+/* The text of a pair's key. ERR_ARG if an earlier pair of the mapping has the same key. */
 Status config_key_text(ConfigDoc *d, const yaml_node_t *map, const yaml_node_pair_t *pair,
                        const char **out);
 
@@ -51,7 +51,7 @@ Status config_wrong(const ConfigDoc *d, const yaml_node_t *n, const char *name, 
 const char *config_scalar_text(const yaml_node_t *n);
 /* An unquoted decimal number (no nan, inf or hexadecimal). */
 bool config_scalar_number(const yaml_node_t *n, double *out);
-/* What stands there, for a message: "a list", "5", "the text \"x\"". */
+/* Says what a node is, for a sentence: "a list", "5", "the text \"x\"". */
 const char *config_found(char out[CONFIG_FOUND_BYTES], const yaml_node_t *n);
 
 #endif

@@ -1,6 +1,7 @@
 /* config_print: settings as YAML that reads back to the same struct, and the tables for people. A
- * text goes out bare if no reader of YAML could take it for anything else, otherwise in double
- * quotes with escapes for what YAML calls not printable or would fold as a line break. */
+ * text is written bare if no reader of YAML could take it for anything else. Otherwise it is
+ * written in double quotes, with escapes for characters that YAML calls not printable or folds as
+ * line breaks. */
 #include "config/config_private.h"
 
 #include <stdio.h>
@@ -169,7 +170,8 @@ static const char *const mark_names[] = {
     [CONFIG_FREE] = "free", [CONFIG_MATH] = "mathematics", [CONFIG_DATA] = "data"
 };
 
-/* What the row takes; the words' bars would end a cell of the table, so they become commas. */
+/* The values that a row takes. Bars between words would end a cell of the table, so they become
+ * commas. */
 static Status print_values(const ConfigRow *row, Text *out)
 {
     bool ranged = row->type == CONFIG_INT || row->type == CONFIG_REAL || row->type == CONFIG_INTS;

@@ -9,9 +9,9 @@
 extern const ConfigPreset config_presets[];
 extern const int config_presets_n;
 
-/* Every section and row of a document into *c. */
+/* Reads every section and row of a document into *c. */
 Status config_doc_read(ConfigDoc *d, Config *c);
-/* The text of the top-level key `preset` and where it stands; unchanged if there is none. */
+/* The text of the top-level key `preset` and its place; both unchanged if there is none. */
 Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLACE_BYTES]);
 
 /* "section.key" to its row; a failure names the nearest row. `place` goes in front. */
@@ -20,7 +20,7 @@ Status config_row_find(const char *place, const char *name, const ConfigRow **ou
 /* The row's value as config_print has it. */
 Status config_print_value(const ConfigRow *row, const Config *c, Text *out);
 
-/* A node, or the literal text of a TEXT row, into the row's field of *c. */
+/* Reads a node, or the literal text of a TEXT row, into the row's field of *c. */
 Status config_value_read(ConfigDoc *d, const ConfigRow *row, const yaml_node_t *node, Config *c);
 Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char *text, Config *c);
 

@@ -10,7 +10,7 @@
 
 enum { WANTED_BYTES = 128 };
 
-/* Where a value goes and how messages call it: "train.steps", "data.sources[2].path". */
+/* Where a value is stored, and its name in sentences: "train.steps", "data.sources[2].path". */
 typedef struct Target {
     ConfigDoc *doc;
     const ConfigRow *row;

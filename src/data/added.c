@@ -1,3 +1,4 @@
+/* added: finds added tokens in a text. */
 #include "data/added.h"
 
 #include <stdlib.h>
@@ -24,7 +25,8 @@ int32_t added_sort(AddedSet *s)
     return twice;
 }
 
-/* The first of [low, high), which agree up to byte `at`, with a byte there of at least `byte`. */
+/* Texts [low, high) agree in the bytes before `at`. The first of them whose byte at `at` is at
+ * least `byte`. */
 static int32_t lower_bound(const AddedSet *s, int32_t low, int32_t high, size_t at, int byte)
 {
     while (low < high) {
@@ -43,7 +45,7 @@ const AddedText *added_longest(const AddedSet *s, const char *text, size_t n)
     const AddedText *best = NULL;
     if (n == 0) return NULL;
     int32_t low = s->first[(uint8_t)text[0]], high = s->first[(uint8_t)text[0] + 1];
-    for (size_t at = 1; low < high; at++) { /* those of [low, high) begin with `at` bytes of it */
+    for (size_t at = 1; low < high; at++) { /* [low, high) begin with the text's first `at` bytes */
         if ((size_t)s->at[low].n == at) best = &s->at[low++];
         if (at == n) break;
         low = lower_bound(s, low, high, at, (uint8_t)text[at]);
@@ -52,7 +54,8 @@ const AddedText *added_longest(const AddedSet *s, const char *text, size_t n)
     return best;
 }
 
-/* Bytes of the white space (Unicode's White_Space) that the text begins with one of; 0: none. */
+/* The length in bytes of the white-space character (Unicode's White_Space) at the beginning of the
+ * text; 0: it begins with another one. */
 static size_t space_at(const char *text, size_t n)
 {
     static const char *const spaces[] = {
@@ -68,7 +71,7 @@ static size_t space_at(const char *text, size_t n)
     return 0;
 }
 
-/* Where the white space that ends before `end` begins, at `done` or after. */
+/* The beginning of the run of white space that ends at `end`, but not before `done`. */
 static size_t spaces_before(const char *text, size_t done, size_t end)
 {
     for (size_t bytes = 1; bytes <= 3 && bytes <= end - done;) {

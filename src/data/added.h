@@ -1,8 +1,8 @@
-/* added: the tokens of a tokenizer.json's added_tokens in a text, which go to their ids before
- * anything else is done with it. As Hugging Face's library has it, the leftmost match counts and of
- * those the longest; lstrip and rstrip take the white space before and after into the match; and
- * there are two sets: the tokens that are not normalized are found first, in the whole text, the
- * normalized ones in what lies between those. */
+/* added: the added_tokens of a tokenizer.json. They are found in a text before anything else is
+ * done with it, and go straight to their ids. The rules are those of Hugging Face's library: the
+ * leftmost match counts, and of several there the longest; lstrip and rstrip take the white space
+ * before and after into the match. There are two sets: tokens that are not normalized are found
+ * first, in the whole text, and normalized ones in the text between those. */
 #ifndef DATA_ADDED_H
 #define DATA_ADDED_H
 
@@ -21,23 +21,24 @@ typedef struct AddedText {
 
 typedef struct AddedSet {
     AddedText *at;         /* by their bytes */
-    int32_t n, first[257]; /* those that begin with byte b: [first[b], first[b + 1]) */
+    int32_t n, first[257]; /* texts [first[b], first[b + 1]) begin with byte b */
 } AddedSet;
 
-/* A match; from where to search for the next. Where the one before took white space that a token
- * holds, `start` may lie before that one's end. */
+/* A match, and where to search for the next one. `start` may lie before the end of the match before
+ * it if that took white space which this token holds. */
 typedef struct AddedMatch {
     size_t start, end, next;
     int32_t id;
 } AddedMatch;
 
-/* After s->at was filled: order it. The index of a text that stands there twice, or -1. */
+/* Orders s->at, which the caller has filled. Returns the index of a text that is there twice, or
+ * -1. */
 int32_t added_sort(AddedSet *s);
 
-/* The longest that the text begins with; NULL: none. */
+/* The longest added token that the text begins with; NULL: none. */
 const AddedText *added_longest(const AddedSet *s, const char *text, size_t n);
 
-/* The first match from byte `from` on; white space from `done` on may belong to it. */
+/* The first match from byte `from` on. It may take white space before it, back to byte `done`. */
 bool added_find(const AddedSet *s, const char *text, size_t n, size_t from, size_t done,
                 AddedMatch *out);
 

@@ -7,10 +7,11 @@
  * in the order of the characters that stand for them, so the result is that of Hugging Face's
  * trainer.
  *
- * Counts are kept, not recounted: each pair knows the places it was seen at, and a merge visits
- * only those. Places and heap are lazy: what has changed since is known by its tokens or its count
- * of today. Each merge at a place makes the pieces one token shorter and adds at most two places,
- * so all of it is bounded by three times the bytes of the different pieces. */
+ * Counts are kept up to date: each pair knows the places at which it was seen, and a merge visits
+ * only those. Places and heap may be stale: a place is checked against the tokens that now stand
+ * there, a heap entry against the pair's count. Each merge at a place makes the pieces one token
+ * shorter and adds at most two places, so all work is bounded by three times the bytes of the
+ * different pieces. */
 #include "data/tokenizer_impl.h"
 
 #include "data/documents.h"
@@ -34,8 +35,8 @@ typedef struct Corpus { /* the different pieces, in the order of their first app
     Word *word;
     int32_t *slot; /* hash table of word numbers, twice as large as the room for words */
     int64_t n_words, room;
-    int64_t n_bytes; /* of all words, once each */
-    char *chunk;     /* where the bytes of new words go */
+    int64_t n_bytes; /* bytes of the different words */
+    char *chunk;     /* memory for the bytes of new words */
     size_t chunk_left;
 } Corpus;
 
@@ -125,11 +126,11 @@ static Status count_files(Corpus *c, const TokenizerTraining *t)
 typedef struct Pair {
     int32_t left, right;
     int64_t count;
-    int32_t first, last; /* places, in the order of the text; NONE: none */
-    int32_t learning;    /* number of the merge that it was last put on the heap for */
+    int32_t first, last; /* list of places, in the order of the text; NONE: empty */
+    int32_t learning;    /* number of the merge in which the pair was last put on the heap */
 } Pair;
 
-typedef struct Place { /* that a pair was seen at: where its left token starts */
+typedef struct Place { /* where the left token of a pair starts */
     int32_t token, next;
 } Place;
 
@@ -140,9 +141,9 @@ typedef struct Candidate { /* a pair with its count when it was put on the heap 
 
 typedef struct Trainer {
     Arena *arena;
-    /* The words laid end to end, a token where each starts; NONE: part of the one before. */
+    /* The words laid end to end: at the first byte of a token its id, at its other bytes NONE. */
     int32_t *token, *next, *before; /* next and before are NONE at the ends of a word */
-    int64_t *weight;                /* of the word that a place is in */
+    int64_t *weight;                /* weight of the word that the byte is in */
     Place *place;
     Pair *pair;
     int32_t *slot; /* hash table of pair numbers */
@@ -188,7 +189,7 @@ static void lower_pair(Trainer *t, int32_t left, int32_t right, int64_t weight)
     t->pair[t->slot[pair_slot(t, left, right)]].count -= weight;
 }
 
-/* The pair that starts at `at` was seen there. */
+/* Counts the pair that starts at `at`, and notes the place. */
 static Status raise_pair(Trainer *t, int32_t at)
 {
     if (t->n_pairs == t->pair_room) TRY(grow_pairs(t));
@@ -273,7 +274,8 @@ static Status best_pair(Trainer *t, int32_t *out)
 
 /* ---- merging ---- */
 
-/* Write `token` for the pair that starts at `at`, and count the pairs with its neighbours anew. */
+/* Writes `token` in place of the pair that starts at `at`, and counts the new pairs with its
+ * neighbours. */
 static Status merge_at(Trainer *t, int32_t at, int32_t token)
 {
     int32_t right = t->next[at], after = t->next[right], before = t->before[at];
@@ -297,7 +299,7 @@ static Status merge_everywhere(Trainer *t, int32_t number, int32_t token)
         bool still = t->token[at] == p.left && right != NONE && t->token[right] == p.right;
         if (still) TRY(merge_at(t, at, token));
     }
-    t->pair[number].count = 0; /* what overlapped is gone as well */
+    t->pair[number].count = 0; /* places that overlapped a merged one are gone, too */
     t->pair[number].first = t->pair[number].last = NONE;
     return push_touched(t);
 }

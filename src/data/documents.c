@@ -1,3 +1,5 @@
+/* documents: takes the next text from a mapped file, by line, block or file, and the string out of
+ * a JSON line. */
 #include "data/documents.h"
 
 #include "base/text.h"
@@ -8,7 +10,7 @@
 
 enum { WRONG_BYTES = 256 };
 
-/* A piece of the file. */
+/* A range of bytes of the file. */
 typedef struct Span {
     const char *s;
     size_t n;

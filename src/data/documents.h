@@ -1,8 +1,8 @@
 /* documents: the texts of a file, one after the other. NAME.jsonl has one JSON object a line, whose
  * text is a string field of it; other names are text: the whole file is one document, or its blocks
  * between blank lines, or its lines. A pipe has no such name: it holds JSON lines if its first byte
- * is a brace. What is no UTF-8 is the tokenizer's business. A NUL inside a
- * JSON string is an error, because cJSON's strings end there. */
+ * is a brace. Bytes that are not UTF-8 are left to the tokenizer. A NUL inside a JSON string is an
+ * error, because cJSON's strings end there. */
 #ifndef DATA_DOCUMENTS_H
 #define DATA_DOCUMENTS_H
 
@@ -30,12 +30,12 @@ typedef struct Documents {
 Status documents_open(Documents *d, const char *path, const DocumentOptions *o);
 void documents_close(Documents *d); /* safe on { 0 } */
 
-/* Documents of bytes in memory (jsonl: JSON lines); they must live as long. */
+/* Documents of bytes in memory (jsonl: JSON lines), which must live as long as d. */
 void documents_from_memory(Documents *d, const char *name, bool jsonl, FileMap map,
                            const DocumentOptions *o);
 
-/* The next text, valid until the next call; *more is false past the last one. ERR_FORMAT for a line
- * that is no JSON, or no object with the field: FILE:LINE and what is wrong. */
+/* The next text, valid until the next call; *more is false past the last one. ERR_FORMAT: a line is
+ * no JSON, or no object with the field; the sentence has FILE:LINE and says what is wrong. */
 Status documents_next(Documents *d, const char **text, size_t *bytes, bool *more);
 
 #endif

@@ -1,3 +1,4 @@
+/* inspect: scans a shard for lengths and ids, and prints what it found. */
 #include "data/inspect.h"
 
 #include "data/shard.h"
@@ -44,7 +45,8 @@ static Status scan_lengths(const Shard *s, Arena *a, Inspect *r)
 
 /* ---- ids ---- */
 
-/* The largest id, or with `count` how often there is each: none is negative then. */
+/* Finds the largest id; with `count`, which must have room for it, counts each id. A negative id is
+ * an error. */
 static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
 {
     int32_t piece[PIECE];
@@ -62,7 +64,7 @@ static Status walk_ids(const Shard *s, int32_t *largest, int64_t *count)
     return OK;
 }
 
-/* Put an id in its place among the top ones, if it has one. Ids come in rising order. */
+/* Puts an id among the most frequent ones if it belongs there. Ids come in rising order. */
 static void offer(Inspect *r, InspectToken t)
 {
     int at = r->n_top;
@@ -126,7 +128,7 @@ static size_t printable(const char *s, size_t n)
     return length;
 }
 
-/* n bytes with what is not printable as \n, \t or \xNN; newlines may stay. */
+/* Appends n bytes; those that are not printable as \n, \t or \xNN. Newlines may stay. */
 static Status put_visible(Text *out, const char *s, size_t n, bool newlines)
 {
     for (size_t i = 0; i < n;) {

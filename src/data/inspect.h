@@ -17,7 +17,7 @@ typedef struct InspectToken {
 typedef struct Inspect {
     const char *prefix; /* the caller's */
     int id_bytes;
-    int64_t documents, tokens, bytes; /* bytes: of both files */
+    int64_t documents, tokens, bytes; /* bytes: size of both files */
     int64_t shortest, longest;        /* tokens of a document */
     double mean;
     int64_t quantile[INSPECT_QUANTILES]; /* at inspect_quantiles */
@@ -33,16 +33,16 @@ typedef struct Inspect {
 
 extern const double inspect_quantiles[INSPECT_QUANTILES];
 
-/* Needs memory for a length a document and a count an id. */
+/* Takes memory for the length of each document and the count of each id. */
 Status inspect_scan(const char *prefix, Arena *a, Inspect *out);
 
 /* With a tokenizer (or NULL), ids are shown with their text. */
 Status inspect_text(const Inspect *r, const Tokenizer *t, Text *out);
 
-/* Bins [first, last] that hold all documents. */
+/* The range [first, last] of bins that are not empty. */
 void inspect_bins(const Inspect *r, int *first, int *last);
 
-/* The text of an id in quotes; what has no text is named in brackets. */
+/* The text of an id in quotes; the name of an id without text in brackets. */
 Status inspect_token_text(const Tokenizer *t, int32_t id, Text *out);
 
 /* How the first document begins: its text, or without a tokenizer its ids. */

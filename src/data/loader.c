@@ -1,3 +1,4 @@
+/* loader: checks and opens the sources, and hands out batches that a thread fills ahead. */
 #include "data/loader_private.h"
 
 #include <math.h>
@@ -20,8 +21,9 @@ static Status check_sizes(const LoaderConfig *c)
     return OK;
 }
 
-/* Names decide what is held out and how documents are ordered, so two of the same would move in
- * step. A share of weights cannot be compared with a number of tokens, so it is all or none. */
+/* Names decide which documents are held out and how they are ordered, so two sources of one name
+ * would hold out and order alike. Either all sources have weights or none: a weight cannot be
+ * compared with a number of tokens. */
 static Status check_sources(const LoaderConfig *c)
 {
     for (int i = 0; i < c->n_sources; i++) {
@@ -82,7 +84,7 @@ static void close_sources(Loader *l)
     for (int i = 0; i < l->n; i++) shard_close(&l->source[i].shard);
 }
 
-/* Everything up to the allocations: l is zeroed before, and close_sources fits after a failure. */
+/* Everything up to the allocations. l is zeroed before; after a failure close_sources cleans up. */
 static Status set_up(Loader *l, const LoaderConfig *c)
 {
     TRY(check_sizes(c));
@@ -94,8 +96,8 @@ static Status set_up(Loader *l, const LoaderConfig *c)
 
 /* ---- memory ---- */
 
-/* All allocations of a loader. It writes to none of them, so over a counting arena it is the plan.
- */
+/* Makes all allocations of a loader, and writes to none of them, so over a counting arena this is
+ * the plan. */
 static Status allocate(Loader *l, Arena *a, Loader **self)
 {
     TRY(ARENA_NEW(a, 1, self));
@@ -186,7 +188,7 @@ Status loader_seek(Loader *l, uint64_t position)
     return OK;
 }
 
-/* One batch ahead, and after a failure nothing until a seek. */
+/* The thread works one batch ahead. After a failure nothing is read until a seek. */
 Status loader_next(Loader *l, const Batch **out)
 {
     worker_wait(&l->worker, INFINITY);

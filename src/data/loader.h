@@ -20,7 +20,7 @@
 typedef struct LoaderSource {
     const char *name,
         *path;     /* path: prefix of .bin and .idx; both must live as long as the loader */
-    double weight; /* 0 (then for all sources): its number of training tokens */
+    double weight; /* 0 (then for all sources): the number of its training tokens is the weight */
 } LoaderSource;
 
 typedef struct LoaderConfig {
@@ -28,7 +28,7 @@ typedef struct LoaderConfig {
     int n_sources;
     int64_t sequence;   /* T */
     int64_t batch;      /* sequences a step, of all ranks */
-    int64_t first, own; /* of these the ones that are read here: [first, first + own); own 0: all */
+    int64_t first, own; /* this rank reads sequences [first, first + own) of them; own 0: all */
     int64_t vocab;
     uint64_t seed;
     double validation; /* share of documents held out */
@@ -41,8 +41,8 @@ typedef struct Batch {
     Tensor id, target, pos; /* (B*T) i32; pos: place in the sequence, 0 .. T-1 */
     Tensor doc;      /* (B, T) i32: position in the sequence where the token's document starts */
     Tensor domain;   /* (B) i32: source number */
-    int64_t targets; /* how many targets are not -1, in the whole step's batch */
-    int64_t bytes;   /* of text that the targets here stand for; 0 without token_bytes */
+    int64_t targets; /* targets that are not -1, in the batch of all ranks */
+    int64_t bytes;   /* bytes of text that this rank's targets stand for; 0 without token_bytes */
 } Batch;
 
 typedef struct Loader Loader;
@@ -65,10 +65,10 @@ Status loader_next(Loader *l, const Batch **out);
 /* Does the hold-out rule take this document? */
 bool loader_is_held(const char *source, int64_t document, double validation);
 
-/* Held-out sequences [first, first + n) of one source, in document order, into the caller's batch
- * (tensors of at least n sequences); past the last one targets are -1. Not threaded. The documents
- * are one stream that is cut like training's, so each of its tokens but the very first is a target
- * once; the last sequence is filled up with id 0 and target -1. */
+/* Reads held-out sequences [first, first + n) of one source, in document order, into the caller's
+ * batch, whose tensors have at least n sequences. Past the last sequence targets are -1. Not
+ * threaded. The documents are one stream that is cut like training's, so each token but the very
+ * first is a target once. The last sequence is filled up with id 0 and target -1. */
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 

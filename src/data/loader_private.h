@@ -1,6 +1,6 @@
-/* loader_private: what the loader's files share. While the worker fills a slot it owns mix, start
- * and epoch of the sources, that slot and `reader`. The caller's thread owns `held_reader`. Both
- * read what is fixed after loader_open. */
+/* loader_private: what the loader's files share. While the worker fills a slot it owns mix, that
+ * slot, `reader`, and `start` and `epoch` of the sources. The caller's thread owns `held_reader`.
+ * Both read the fields that are fixed after loader_open. */
 #ifndef DATA_LOADER_PRIVATE_H
 #define DATA_LOADER_PRIVATE_H
 
@@ -15,20 +15,20 @@ enum { LOADER_SLOTS = 3 };
 typedef struct Source {
     const char *name;
     Shard shard;
-    int64_t documents, tokens; /* of training */
+    int64_t documents, tokens; /* those that are not held out */
     int64_t held_documents, held_tokens;
     int64_t sequences; /* of an epoch */
 
-    int64_t epoch;  /* that start and order are of; -1: none yet */
-    uint64_t order; /* random stream of the epoch's order */
+    int64_t epoch;  /* the epoch that start and order belong to; -1: none yet */
+    uint64_t order; /* the random stream that gives the epoch's order */
     int64_t *start; /* (shard.documents + 1): token of the epoch at which its k-th document starts;
                        a held-out document counts as empty */
-    int64_t *held;  /* (held_documents): their numbers */
-    int64_t *held_start; /* (held_documents + 1): the same of the held documents */
+    int64_t *held;  /* (held_documents): numbers of the held-out documents */
+    int64_t *held_start; /* (held_documents + 1): like start, for the held-out documents */
 } Source;
 
-/* Reading for one thread: a row of T + 1 ids, and the bytes of .bin pages touched since they were
- * last given back. */
+/* What one thread needs to read: a row of T + 1 ids, and how many bytes of .bin pages it has
+ * touched since pages were last given back. */
 typedef struct Reader {
     int32_t *row;
     int64_t touched_bytes;
@@ -43,11 +43,11 @@ struct Loader {
     Reader reader, held_reader;
     Batch slot[LOADER_SLOTS];
 
-    uint64_t given; /* batches; the next one's slot is given % LOADER_SLOTS */
-    Worker worker;  /* its job is to fill that slot */
+    uint64_t given; /* batches given so far; the next one lies in slot given % LOADER_SLOTS */
+    Worker worker;  /* fills that slot */
 };
 
-/* Most bytes of .bin pages that are kept. */
+/* At most so many bytes of .bin pages stay in memory. */
 size_t loader_resident_bytes(const Loader *l);
 
 /* The next batch of the mix. */

@@ -1,3 +1,5 @@
+/* loader_read: fills one batch: which sequence of which source comes next, its tokens, and where
+ * its documents begin. */
 #include "data/loader_private.h"
 
 #include "base/rng.h"
@@ -46,8 +48,8 @@ static int64_t stream_document(const Loader *l, const Stream *st, int64_t k)
     return st->document != NULL ? st->document[k] : epoch_document(l, st->source, k);
 }
 
-/* Put the training documents of an epoch in their order. Held-out ones stay in it without length:
- * so a place in the order needs no table of document numbers. */
+/* Puts the documents of an epoch in their order. Held-out documents stay in the order with length
+ * 0, so no table is needed from a place in the order to a document's number. */
 static void build_epoch(const Loader *l, Source *s, int64_t epoch)
 {
     char text[ORDER_TEXT_BYTES];
@@ -77,8 +79,8 @@ static Stream held_stream(const Source *s)
         Stream){ .source = s, .start = s->held_start, .n = s->held_documents, .document = s->held };
 }
 
-/* The last k with start[k] <= token: the document that holds it, as empty ones before it have the
- * same start. */
+/* The document that holds a token: the last k with start[k] <= token, because empty documents
+ * before it have the same start. */
 static int64_t stream_find(const Stream *st, int64_t token)
 {
     int64_t low = 0, high = st->n;
@@ -95,7 +97,8 @@ static int64_t stream_find(const Stream *st, int64_t token)
 
 /* ---- rows ---- */
 
-/* Both readers together may touch RESIDENT_BYTES. */
+/* Counts bytes that a reader touches, and gives pages back: both readers together may touch
+ * RESIDENT_BYTES. */
 static void count_touched(const Loader *l, Reader *r, int64_t bytes)
 {
     int64_t more = (bytes / WINDOW_BYTES + 2) * WINDOW_BYTES;
@@ -138,8 +141,9 @@ static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t docu
     return OK;
 }
 
-/* T + 1 tokens of the stream from `token` on into r->row, and into doc[0 .. T) where each one's
- * document starts. *have: how many there are, fewer at the end of the stream only. */
+/* Reads T + 1 tokens of the stream from `token` on into r->row, and the position at which each
+ * one's document starts into doc[0 .. T). *have: how many were read; fewer than T + 1 only at the
+ * end of the stream. */
 static Status read_row(const Loader *l, Reader *r, const Stream *st, int64_t token, int32_t *doc,
                        int64_t *have)
 {
@@ -183,7 +187,10 @@ static Status fill_row(const Loader *l, Reader *r, const Stream *st, int64_t tok
     int64_t ids = have < T ? have : T, targets = have > 0 ? have - 1 : 0;
     memcpy(id, r->row, (size_t)ids * sizeof *id);
     memcpy(target, r->row + 1, (size_t)targets * sizeof *target);
-    for (int64_t t = ids; t < T; t++) id[t] = 0, doc[t] = (int32_t)ids;
+    for (int64_t t = ids; t < T; t++) {
+        id[t] = 0;
+        doc[t] = (int32_t)ids;
+    }
     for (int64_t t = targets; t < T; t++) target[t] = -1;
     for (int64_t t = 0; t < T; t++) pos[t] = (int32_t)t;
     ((int32_t *)b->domain.data)[row] = (int32_t)(st->source - l->source);
@@ -219,7 +226,7 @@ Status loader_fill(Loader *l, Batch *out)
         int64_t token = sequence % s->sequences * l->config.sequence;
         TRY(fill_row(l, &l->reader, &st, token, out, row));
     }
-    out->targets += (l->config.batch - own) * l->config.sequence; /* the other ranks' */
+    out->targets += (l->config.batch - own) * l->config.sequence; /* those of the other ranks */
     return OK;
 }
 

@@ -1,3 +1,4 @@
+/* mix: the source of the n-th sequence, and how many of each came before. */
 #include "data/mix.h"
 
 #include <assert.h>

@@ -20,7 +20,7 @@ enum { MIX_MAX = 64 };
 typedef struct Mix {
     int n;
     int64_t total;
-    int64_t period, slot; /* slots taken so far: period * total + slot */
+    int64_t period, slot; /* sequences so far: period * total + slot */
     struct MixTask {
         int64_t rate; /* of total */
         int64_t k;    /* sequences taken in this period */

@@ -1,3 +1,4 @@
+/* prepare: reads documents, turns them into token ids and writes a shard. */
 #include "data/prepare.h"
 
 #include "base/clock.h"
@@ -6,8 +7,8 @@
 #include "data/shard.h"
 #include "data/tokenizer.h"
 
-/* Address space for a tokenizer and for the ids of the largest document; what is not touched costs
- * nothing. */
+/* Address space for a tokenizer and for the ids of the largest document. Memory that is not touched
+ * costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
 static const double PROGRESS_EVERY_S = 0.2;
 
@@ -73,7 +74,7 @@ static Status add_file(Preparer *p, const char *path)
 {
     Documents d = { 0 };
     Status s = documents_open(&d, path, &p->config->documents);
-    uint64_t least = p->done_bytes + d.map.bytes; /* no size told what a pipe would hold */
+    uint64_t least = p->done_bytes + d.map.bytes; /* the size of a pipe was not known before */
     if (least > p->total_bytes) p->total_bytes = least;
     if (s == OK) s = add_documents(p, &d);
     p->stats.skipped += d.skipped;
@@ -82,7 +83,7 @@ static Status add_file(Preparer *p, const char *path)
     return s;
 }
 
-/* A name mistyped as the last of a hundred files is found here, not hours later. */
+/* Looks at all files first: a mistyped name is found now, not after hours. */
 static Status measure_files(Preparer *p)
 {
     for (int i = 0; i < p->config->n_files; i++) {

@@ -1,3 +1,4 @@
+/* shard: reads and writes the two files of a shard, and checks the index before it is used. */
 #include "data/shard.h"
 
 #include <stdio.h>
@@ -17,7 +18,7 @@ enum {
     SUFFIX_BYTES = 8,
 };
 
-/* Room for lengths of 2^31 documents; only what is written becomes memory. */
+/* Address space for the lengths of 2^31 documents; only written pages become memory. */
 static const size_t LENGTHS_RESERVE = (size_t)8 << 30;
 
 /* Nothing in an .idx is aligned; every machine that this runs on is little endian. */
@@ -190,7 +191,7 @@ void shard_read(const Shard *s, int64_t first, int64_t n, int32_t *out)
 
 void shard_forget(const Shard *s)
 {
-    /* Advice: where the system does not take it, memory is only used longer. */
+    /* Only advice: if the system ignores it, memory is in use for longer. */
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes no const, the map is one */
     if (s->bin.data != NULL) madvise((void *)(uintptr_t)s->bin.data, s->bin.bytes, MADV_DONTNEED);
 }

@@ -30,7 +30,8 @@ typedef struct Shard {
     const uint8_t *first_seq; /* i64[D+1], in idx */
 } Shard;
 
-/* ERR_IO: a file is missing; ERR_FORMAT: what is wrong with which of the two. */
+/* ERR_IO: a file is missing. ERR_FORMAT: one of the two is wrong; the sentence says which and how.
+ * */
 Status shard_open(Shard *s, const char *prefix);
 void shard_close(Shard *s); /* safe on { 0 } */
 
@@ -53,20 +54,20 @@ typedef struct ShardWriter {
     char prefix[FILE_PATH_MAX];
     int id_bytes;
     int64_t documents, tokens;
-    int64_t document_tokens; /* of the current document */
-    Arena *arena;            /* of the write buffers */
+    int64_t document_tokens; /* tokens of the current document so far */
+    Arena *arena;            /* holds the write buffers */
     Text lengths;            /* i32 (documents), in an arena of its own */
     Arena lengths_arena;
 } ShardWriter;
 
-/* Folders of the prefix are made. vocab chooses the type of an id. */
+/* Makes the prefix's folders, too. vocab chooses the type of an id. */
 Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena);
-/* More ids of the current document, and its end. */
+/* Appends ids to the current document; ends it. */
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);
 Status shard_end_document(ShardWriter *w);
 
-/* Puts both files in place, .idx last. An older .idx goes first, so a crash in between leaves no
- * pair that does not belong together. */
+/* Puts both files in place, .idx last. An older .idx is removed first, so a crash in between leaves
+ * no two files that do not belong together. */
 Status shard_commit(ShardWriter *w);
 void shard_writer_close(ShardWriter *w); /* safe on { 0 } and after commit; drops the temporaries */
 

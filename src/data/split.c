@@ -1,3 +1,4 @@
+/* split: compiles the patterns of a pipeline, and cuts a text by them, stage by stage. */
 #include "data/split.h"
 
 #include "base/text.h"
@@ -21,7 +22,7 @@ static void *arena_give(size_t bytes, void *arena)
     return arena_alloc(arena, bytes, &at) == OK ? at : NULL;
 }
 
-/* What an arena gave goes back with the arena. */
+/* Does nothing: memory from an arena is given back with the arena. */
 static void arena_take_back(void *at, void *arena)
 {
     (void)at;
@@ -73,7 +74,7 @@ Status splitter_add_rule(Splitter *s, const SplitRule *rule, Arena *a)
                     "pattern \"%.60s\": %s at byte %zu", rule->pattern, pcre2_sentence(code, why),
                     at);
     }
-    /* Where the system allows no machine code, PCRE2 interprets: slower, the same matches. */
+    /* If the system allows no machine code, PCRE2 interprets: slower, with the same matches. */
     (void)pcre2_jit_compile(pattern, PCRE2_JIT_COMPLETE);
     s->stage[s->n_stages++] = (SplitStage){ pattern, rule->remove_matches, rule->remove_others };
     return OK;
@@ -98,7 +99,7 @@ void splitter_free(Splitter *s)
 
 static Status cut(SplitCut *c, int stage, const char *text, size_t n);
 
-/* The last character of a piece ends at `at`; the next begins where a byte is no continuation. */
+/* The next character's first byte at or after `at`: the first byte that is no continuation byte. */
 static size_t next_character(const char *text, size_t n, size_t at)
 {
     do at++;

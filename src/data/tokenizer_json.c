@@ -438,7 +438,8 @@ static Status merge_halves(const Reader *r, const cJSON *item, int64_t at, const
     }
     if (a == NULL || b == NULL)
         return FAIL(ERR_FORMAT, "%s: model.merges[%lld] is not two tokens", r->name, (long long)at);
-    half[0] = a, half[1] = b;
+    half[0] = a;
+    half[1] = b;
     n[1] = strlen(b);
     return OK;
 }

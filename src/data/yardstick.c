@@ -1,3 +1,5 @@
+/* yardstick: trains one n-gram model on the documents of all sources, then measures the held-out
+ * ones. */
 #include "data/yardstick.h"
 
 #include "base/clock.h"

@@ -2,13 +2,14 @@
  * attention: h_out = h + W_O attention(q, k, v), q, k, v from y = norm(h).
  *
  * The kind of layer makes q, k and v (attention_mla.c, attention_gqa.c); here is what both share:
- * the norm, attention itself, W_O, the cache. Kept for backward: what the kind keeps, q, k, v, o and
- * the softmax's lse.
+ * the norm, attention itself, W_O, the cache. Kept for backward: what the kind keeps, q, k, v, o
+ * and the softmax's lse.
  *
- * With a sequence cut over ranks (spec->cp; rank c has pieces c and 2 cp - 1 - c of 2 cp, so that
- * all see as many pairs) the queries here meet the keys block by block, a block being one rank's:
- * forward first the own one, then the next rank's and so on; backward the own one comes last. Each
- * block costs what one rank's own causal half does. o and dq grow in f32.
+ * A sequence may be cut over spec->cp ranks. Rank c then has pieces c and 2 cp - 1 - c of 2 cp, so
+ * that all ranks score equally many pairs. This rank's queries meet the keys block by block; a
+ * block is the keys of one rank. Forward takes this rank's own block first, then the next rank's,
+ * and so on; backward takes the own block last. Each block costs what a rank's own causal half
+ * does. The sums o and dq over blocks are f32.
  */
 #include "model/attention.h"
 
@@ -19,7 +20,7 @@ static const AttentionKindDesc *kind_of(const AttentionSpec *a)
     return a->kind == ATTENTION_MLA ? &attention_mla : &attention_gqa;
 }
 
-/* What the kinds use. */
+/* Functions for both kinds. */
 
 const AttentionSpec *attention_spec(const LayerRun *r) { return &r->layer->as.attention; }
 
@@ -112,7 +113,7 @@ Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64
                       "model.layers.%d.self_attn.%s.weight", l->block, name);
 }
 
-/* The norm before and the projection behind are those of both kinds. */
+/* Both kinds have the norm before attention and the projection after it. */
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
     const AttentionSpec *a = &l->as.attention;
@@ -161,7 +162,7 @@ static Status gather_backward(LayerRun *r)
 
 static int64_t blocks_of(const LayerRun *r) { return attention_over_ranks(r) ? r->spec->cp : 1; }
 
-/* Where the queries here and the keys of a block stand in the sequence. */
+/* Where this rank's queries and the keys of a block stand in the sequence. */
 static AttentionPieces pieces(const LayerRun *r, int64_t block)
 {
     if (!attention_over_ranks(r)) return (AttentionPieces){ 0 };
@@ -170,7 +171,7 @@ static AttentionPieces pieces(const LayerRun *r, int64_t block)
     return (AttentionPieces){ n, { n * q, n * (last - q) }, { n * k, n * (last - k) } };
 }
 
-/* Rows of heads as the op has them: (B, T, heads, width). */
+/* Rows (N, heads * width) as the op takes them: (B, T, heads, width). */
 static Tensor heads_view(const LayerRun *r, Tensor rows, int64_t heads)
 {
     int64_t b = r->batch->b, t = rows.dim[0] / b;
@@ -182,7 +183,7 @@ static float scale_of(const AttentionSpec *a)
     return (float)(1 / sqrt((double)attention_qk_dim(a)));
 }
 
-/* Where a sum over blocks grows in f32: in `whole` itself if that is f32 or there is one block. */
+/* The f32 tensor for a sum over blocks: `whole` itself if that is f32 or if there is one block. */
 static Status place_sum(LayerRun *r, Tensor whole, Tensor *out)
 {
     *out = whole;
@@ -190,13 +191,15 @@ static Status place_sum(LayerRun *r, Tensor whole, Tensor *out)
     return tensor_new2(r->scratch, DTYPE_F32, whole.dim[0], whole.dim[1], out);
 }
 
-/* Keys and values of a block; of a cache all so far. */
+/* The keys and values of a block, (B, Tk, heads, width); with a cache those of all tokens so far.
+ * */
 static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     const AttentionState *s = r->state;
     const KvCache *cache = r->cache;
     if (attention_over_ranks(r)) return kind_of(attention_spec(r))->block(r, block, k, v);
-    *k = s->k, *v = s->v;
+    *k = s->k;
+    *v = s->v;
     if (cache == NULL) return OK;
     int64_t n = cache->used + layer_tokens(r);
     *k = tensor_rows(&cache->k[r->layer->block], 0, n);
@@ -204,7 +207,7 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     return OK;
 }
 
-/* o over the blocks so far, in `sum`; over all in s->o. */
+/* Adds a block to o: into `sum` over the blocks so far, into s->o with the last block. */
 static Status attend(LayerRun *r, int64_t block, Tensor sum)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -221,7 +224,10 @@ static Status attend(LayerRun *r, int64_t block, Tensor sum)
                           .pieces = pieces(r, block),
                           .kernel = a->kernel,
                           .chunk = a->chunk };
-    if (block > 0) args.o_before = heads_view(r, sum, a->heads), args.lse_before = args.lse;
+    if (block > 0) {
+        args.o_before = heads_view(r, sum, a->heads);
+        args.lse_before = args.lse;
+    }
     return attention_fwd(r->ex, args);
 }
 
@@ -241,8 +247,8 @@ static Status core_forward(LayerRun *r)
         r->ex, (LinearFwd){ .x = s->o, .w = r->weights->w[ROLE_O], .r = r->h, .y = r->h_out });
 }
 
-/* What the queries here give to a block's dk and dv, and the block to dq: that over the blocks so
- * far in dq_sum, over all in s->dq. */
+/* A block's dk and dv from this rank's queries, and the block's part of dq. dq is added up in
+ * dq_sum; with the last block the sum goes to s->dq. */
 static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_sum)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -266,11 +272,14 @@ static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_
                           .chunk = a->chunk,
                           .any_order = a->any_order };
     if (!first) args.dq_before = heads_view(r, dq_sum, a->heads);
-    if (!first && kind_of(a)->gradients_travel) args.dk_before = args.dk, args.dv_before = args.dv;
+    if (!first && kind_of(a)->gradients_travel) {
+        args.dk_before = args.dk;
+        args.dv_before = args.dv;
+    }
     return attention_bwd(r->ex, args);
 }
 
-/* The blocks of other ranks come first, the own one last. */
+/* Other ranks' blocks come first, the own block last. */
 static Status core_backward_input(LayerRun *r)
 {
     const AttentionKindDesc *kind = kind_of(attention_spec(r));

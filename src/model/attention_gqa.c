@@ -3,14 +3,14 @@
  *
  *     a = [q | k | v] = W_A y                  rope: q, k; then attention, H / G heads a key head
  *
- * With spec->qk_norm each head of q and of k is normalised before it is rotated: RMSNorm with weights
- * that the heads of q share, and others for k (Qwen3, arXiv:2505.09388; Henry et al.,
+ * With spec->qk_norm each head of q and of k is normalised before it is rotated: RMSNorm with
+ * weights that the heads of q share, and others for k (Qwen3, arXiv:2505.09388; Henry et al.,
  * arXiv:2010.04245), or without weights (Llama 4, which scales rotated heads: the same, since a
  * rotation keeps the length). Kept for backward: y, q, k, v; with such a norm a, too.
  *
- * Over ranks keys and values go round a ring (arXiv:2310.01889): each rank has them from the next
- * one. In backward their gradients go with them: a block's begin at the rank before its own and end
- * there.
+ * Over ranks keys and values go round a ring (arXiv:2310.01889): each rank receives them from the
+ * next rank. In backward a block's gradients travel with it: they begin at the rank before its own
+ * and end at its own.
  */
 #include "model/attention.h"
 
@@ -31,7 +31,7 @@ static RopeGqaDims rope_dims(const AttentionSpec *a)
     return (RopeGqaDims){ a->heads, a->kv_heads, a->head, a->interleaved };
 }
 
-/* Over ranks: keys and values, or their gradients, as one tensor. */
+/* Over ranks keys and values are one tensor (2N, G*d), and so are their gradients. */
 
 static Status pair_new(LayerRun *r, Arena *arena, Tensor *pair)
 {
@@ -59,7 +59,7 @@ static Status place_qkv(LayerRun *r, Arena *arena)
     return OK;
 }
 
-/* The heads from column col of a on, normalised in scratch. */
+/* Normalises the heads of s->a that begin at column col, into scratch. */
 static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads, Arena *arena,
                          NormState *norm)
 {
@@ -69,7 +69,7 @@ static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads
     return attention_norm(r, role, col, norm);
 }
 
-/* q, k and v in `arena`; what normalised heads came from, too. */
+/* Makes q, k and v in `arena`, of normalised heads if the spec has a norm. */
 static Status assemble(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -101,7 +101,7 @@ static Status again(LayerRun *r)
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? assemble(r, r->ring) : OK;
 }
 
-/* Two places take turns: what comes goes to one while the other leaves. */
+/* A block arrives in one of two places while the other place's block leaves for the next rank. */
 static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 {
     AttentionState *s = r->state;
@@ -118,7 +118,7 @@ static Status block(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
 
 /* Backward. */
 
-/* Block 1 comes first. */
+/* Backward begins with block 1, so its keys come now. */
 static Status open_backward(LayerRun *r)
 {
     AttentionState *s = r->state;
@@ -127,8 +127,8 @@ static Status open_backward(LayerRun *r)
     return OK;
 }
 
-/* The gradients go where their block goes next, to the rank before. What comes instead belongs to
- * the next block, and after the last to the own. */
+/* Sends a block's gradients to the rank before, where the block goes next. The gradients that
+ * arrive are the next block's; after the last other block they are the own block's. */
 static Status block_backward(LayerRun *r, int64_t block)
 {
     AttentionState *s = r->state;

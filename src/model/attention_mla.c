@@ -9,10 +9,10 @@
  *
  * Kept for backward: y, a, the normalised latents, q, k, v.
  *
- * Over ranks the latents of all are gathered and kept, normalised, with the shared keys turned
- * (whoever reads them needs no positions). Keys and values are projected up from them when their
- * block's turn comes, forward and backward; the gradients are folded back through that projection
- * before they are scattered.
+ * Over ranks each rank normalises its latents and rotates its shared keys, so that other ranks need
+ * no positions; both are gathered and kept. Keys and values of a block are projected up from its
+ * latents when its turn comes, forward and backward. Their gradients go back through that
+ * projection before they are scattered.
  */
 #include "model/attention.h"
 
@@ -31,7 +31,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     return attention_param(out, l, ROLE_KV_B, a->heads * (a->nope + a->v), a->kv_rank, "kv_b_proj");
 }
 
-/* Columns of a. */
+/* Columns of a = [q_a |] kv_a | k_rope. */
 static int64_t kv_col(const AttentionSpec *a) { return a->q_rank; }
 static int64_t rope_col(const AttentionSpec *a) { return a->q_rank + a->kv_rank; }
 
@@ -46,7 +46,7 @@ static RopeMlaDims rope_dims(const AttentionSpec *a, int64_t k_col)
                           .interleaved = a->interleaved };
 }
 
-/* The shared key alone, as one head of a query. */
+/* Rotates the shared key alone, as if it were one head of a query. */
 static RopeMlaDims key_dims(const AttentionSpec *a)
 {
     return (RopeMlaDims){
@@ -54,7 +54,7 @@ static RopeMlaDims key_dims(const AttentionSpec *a)
     };
 }
 
-/* What the rank of a block has of all ranks' latents, or of their gradients. */
+/* One rank's part of the gathered latents, or of their gradients. */
 typedef struct Part {
     Tensor whole, latent, key;
 } Part;
@@ -73,7 +73,8 @@ static Part part_of(const LayerRun *r, const Tensor *all, int64_t block)
 
 /* Forward. */
 
-/* The query's latent, and alone that of keys and values, normalised. */
+/* Normalises the query's latent, and that of keys and values unless ranks share it (own_latents
+ * does that then). */
 static Status norm_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -88,7 +89,7 @@ static Status norm_latents(LayerRun *r, Arena *arena)
     return attention_norm(r, ROLE_KV_NORM, kv_col(a), &s->kv_norm);
 }
 
-/* Room for all ranks' latents; this rank's are written. */
+/* Takes memory for all ranks' latents and writes this rank's. */
 static Status own_latents(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -113,7 +114,7 @@ static Status gather(LayerRun *r)
     return attention_collect(r, COMM_ALL_GATHER, own.whole, s->mla.latents);
 }
 
-/* q, k and v from the latents; over ranks q alone. */
+/* Makes q, k and v of the latents; over ranks q alone. */
 static Status up(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -157,7 +158,7 @@ static Status again(LayerRun *r)
     return layer_arena(r, RECOMPUTE_ATTN_UP) == r->ring ? up(r, r->ring) : OK;
 }
 
-/* One room serves all blocks in turn. */
+/* Takes memory for one block's keys and values; all blocks use it in turn. */
 static Status open_block(LayerRun *r, Arena *arena)
 {
     const AttentionSpec *a = attention_spec(r);
@@ -195,12 +196,12 @@ static Status open_backward(LayerRun *r)
     int64_t rows = r->spec->cp * layer_tokens(r);
     TRY(attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(open_block(r, r->ring));
-    s->mla.dkv_raw = s->mla.kv; /* read before its gradient is there */
+    s->mla.dkv_raw = s->mla.kv; /* kv is read before its gradient overwrites it */
     return tensor_new2(r->ring, r->spec->act, rows, a->kv_rank + a->rope, &s->mla.dlatents);
 }
 
-/* A block's gradients go back through the projection; those of the weights as well if it is another
- * rank's, because later it is not there any more. */
+/* Takes a block's gradients back through the projection. For another rank's block the gradient of
+ * the weights is made now, too, because the block is gone later. */
 static Status block_backward(LayerRun *r, int64_t block)
 {
     const AttentionState *s = r->state;
@@ -224,8 +225,8 @@ static Status gather_backward(LayerRun *r)
     return attention_collect(r, COMM_REDUCE_SCATTER, s->mla.dlatents, own.whole);
 }
 
-/* Back through `up`: gradients of q and kv before rope, of the shared key in da, and of the latent.
- * Over ranks only q is left, and the shared key, which turned alone. */
+/* The backward of `up`: gradients of q and kv before rope, of the shared key (into da) and of the
+ * latent. Over ranks only q and the shared key, which was rotated by itself, are left to do. */
 static Status up_backward(LayerRun *r, Tensor *dlatent)
 {
     const AttentionSpec *a = attention_spec(r);

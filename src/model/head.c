@@ -17,7 +17,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     (void)l;
     TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, s->hidden, INIT_ONE, .keep_f32 = true },
                    "model.norm.weight"));
-    if (s->tied) return OK; /* params_bind gives it the embedding's table */
+    if (s->tied) return OK; /* params_bind gives the head the embedding's table */
     return params_add(out,
                       (ParamAdd){ ROLE_HEAD, -1, s->vocab, s->hidden, INIT_NORMAL, .decay = true },
                       "lm_head.weight");

@@ -1,3 +1,5 @@
+/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP, rotary tables.
+ * */
 #include "model/layer.h"
 
 #include <math.h>
@@ -12,7 +14,8 @@ const LayerDesc *layer_desc(LayerKind kind)
     return table[kind];
 }
 
-/* Is `piece` computed again in backward? Under RECOMPUTE_LAYER the second forward keeps all. */
+/* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps every piece.
+ * */
 static bool recomputes(const LayerRun *r, unsigned piece)
 {
     unsigned set = r->layer->recompute;
@@ -58,7 +61,7 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy)
                                             .dw = r->weights->dw[ROLE_NORM] });
 }
 
-/* The SwiGLU MLP. Roles are the same for a dense layer and for shared experts. */
+/* The SwiGLU MLP: (N, D) to (N, D). A dense layer and the shared experts use the same roles. */
 
 static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *arena)
 {
@@ -92,7 +95,7 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
     TRY(tensor_new2(r->scratch, r->spec->act, m->act.dim[0], m->act.dim[1], &dact));
     TRY(linear_bwd_input(
         r->ex, (LinearBwdInput){ .dy = dout, .w = r->weights->w[ROLE_DOWN], .dx = dact }));
-    /* The pre-activation's last reader: its gradient takes its place. */
+    /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
     TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu }));
     return linear_bwd_input(
         r->ex, (LinearBwdInput){ .dy = m->gu, .w = r->weights->w[ROLE_GATE_UP], .dx = dy });

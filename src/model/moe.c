@@ -21,22 +21,25 @@ typedef struct MoeState {
     MlpState shared;
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
-    Tensor place;                /* of tokens on their way to other ranks: always kept */
-    Tensor count;                /* of them to each rank, where the host reads it: always kept */
-    Tensor score_sum;            /* ring, from route to dispatch, where counts are shared */
-    Tensor x, x_index, x_weight; /* what the experts here read: y and its routing, or received */
-    Tensor pre;                  /* (R, 2F) */
-    Tensor shared_out, rows_out; /* ring, from their phases to combine */
-    Tensor dout;                 /* backward: gradient of h_out, row by row as x */
+    Tensor place;     /* each token's row in what goes to each rank: always kept */
+    Tensor count;     /* tokens that go to each rank, if the host reads it: always kept */
+    Tensor score_sum; /* ring, from route to dispatch, if ranks add up their counts */
+    Tensor x, x_index, x_weight; /* rows that the experts here read, with their routing: y's own on
+                                    one rank, received ones if experts are spread */
+    Tensor pre;                  /* (R, 2F) the experts' pre-activations */
+    Tensor shared_out,
+        rows_out; /* ring: the shared experts' output (N, D), the routed rows' (R, D) */
+    Tensor dout;  /* backward: the gradient of h_out for each row of x */
     Tensor dy_shared, wact, dweight, dx_rows; /* ring, backward */
-    Tensor dy_routed, dweight_home;           /* ring, backward, spread: of the tokens here */
+    Tensor dy_routed, dweight_home;           /* ring, backward, spread: back at the tokens' rank */
 } MoeState;
 
 static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
 
 static const ExchangeDesc *kind(const LayerRun *r) { return exchange_kinds[r->spec->exchange]; }
 
-/* Rows that come here: `mean` on average, `most` at most; as many from each of `blocks`. */
+/* The room for received rows: `mean` come on average and `most` at most. The room is a multiple of
+ * `blocks`, because each of so many ranks has an equal part of it. */
 static Rows received(const LayerRun *r, double mean, double most, double blocks)
 {
     const ModelSpec *s = r->spec;
@@ -45,7 +48,7 @@ static Rows received(const LayerRun *r, double mean, double most, double blocks)
                    .expected = fmin(mean * s->imbalance, most) };
 }
 
-/* Tokens that the experts here see: each once, whichever of them it takes. */
+/* The tokens that this rank's experts see. A token counts once, however many of them it takes. */
 static Rows tokens_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -55,7 +58,7 @@ static Rows tokens_of(const LayerRun *r)
     return received(r, mean, (double)(n * ranks), (double)ranks);
 }
 
-/* Rows of the experts here; how many there are stands behind their offsets. On one rank these are
+/* The rows of this rank's experts. The last of their offsets is their number. On one rank it is
  * tokens x top-k, exactly. */
 static Rows rows_of(const LayerRun *r)
 {
@@ -69,13 +72,13 @@ static Rows rows_of(const LayerRun *r)
     return rows;
 }
 
-/* The experts' weights as products read them. */
+/* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
 static Quant weight_of(const LayerRun *r, ParamRole role)
 {
     return quant_plain(r->weights->w[role]);
 }
 
-/* The ranks that a group of the auxiliary loss lies on. */
+/* Over how many ranks the tokens of one group of the auxiliary loss are spread. */
 static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 {
     if (m->rule.aux_scale == 0) return 1;
@@ -84,7 +87,8 @@ static int64_t loss_ranks(const ModelSpec *s, const MoeSpec *m)
 
 static int64_t loss_parts(const LayerRun *r) { return loss_ranks(r->spec, &r->layer->as.moe); }
 
-/* With a group on all data-parallel ranks there are so many groups fewer. */
+/* aux_scale is one over the number of groups. A global group has tokens of every data-parallel
+ * rank, so there are fewer groups by that factor. */
 static RouteRule rule_of(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -104,8 +108,8 @@ static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
                       "model.layers.%d.mlp.shared_experts.down_proj.weight", i);
 }
 
-/* Of the experts here, under their names in the whole model. They stand last: they are shared out
- * among other ranks than what stands before them. */
+/* The parameters of this rank's experts, under their names in the whole model. They stand last in
+ * the layer because their shard group is another one. */
 static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
 {
     int64_t d = s->hidden, f = m->ffn;
@@ -152,7 +156,8 @@ static Status prepare(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->weight));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->seq_count));
     int64_t rows = rows_of(r).bound, tokens = tokens_of(r).bound;
-    s->x_index = s->index, s->x_weight = s->weight;
+    s->x_index = s->index;
+    s->x_weight = s->weight;
     if (spread(r)) {
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
@@ -189,7 +194,8 @@ static Status route_forward(LayerRun *r)
                                         .rule = rule_of(r) });
 }
 
-/* The auxiliary loss of groups that other ranks have tokens of, too. */
+/* The auxiliary loss where other ranks have tokens of the same groups: the counts are summed over
+ * them first. */
 static Status loss_of_counts(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -221,7 +227,8 @@ static Status place_tokens(LayerRun *r)
                                                   .room = tokens_of(r).bound / m->ep });
 }
 
-/* rows = x (N, D) at the ranks of its experts; in forward its routing goes along. */
+/* rows = the rows of x (N, D) at the ranks of their experts. In forward their routing goes along.
+ * */
 static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Tensor *rows)
 {
     MoeState *s = r->state;
@@ -292,7 +299,7 @@ static Status experts_forward(LayerRun *r)
                                              .rows = rows });
 }
 
-/* out (M, D): for each received row the sum of its experts' rows. */
+/* out (M, D) = for each received row the sum of its experts' output rows. */
 static Status sum_rows(LayerRun *r, Tensor rows, Tensor weight, Tensor *out)
 {
     MoeState *s = r->state;
@@ -329,7 +336,8 @@ static Status combine_forward(LayerRun *r)
                                             .y = r->h_out });
 }
 
-/* The output's gradient goes where the tokens went; what was not kept is made or fetched again. */
+/* Sends the gradient of the output to the ranks of the tokens' experts. Rows and norms that forward
+ * did not keep are fetched or made again. */
 static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -404,7 +412,7 @@ static Status shared_backward_weight(LayerRun *r)
     return layer_mlp_backward_weight(r, &s->shared, s->norm.y, r->dh_out);
 }
 
-/* The gradients of y and of the routing weights go back to where the tokens are. */
+/* Sends the gradients of y and of the routing weights back to the tokens' ranks. */
 static Status dispatch_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -427,7 +435,7 @@ static Status dispatch_backward_input(LayerRun *r)
                                                       .kind = r->spec->exchange });
 }
 
-/* All ways into y meet here: routed rows, shared experts, router. */
+/* Adds up the gradients of y from the routed rows, the shared experts and the router. */
 static Status route_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -439,7 +447,7 @@ static Status route_backward_input(LayerRun *r)
                                              .shared = s->dy_shared,
                                              .y = dy }));
     }
-    /* The logits' last reader: their gradient takes their place. */
+    /* Nothing reads the logits after this op, so their gradient overwrites them. */
     TRY(route_bwd(r->ex, (RouteBwd){ .logits = s->logits,
                                      .index = s->index,
                                      .seq_count = s->seq_count,

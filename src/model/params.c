@@ -1,3 +1,5 @@
+/* params: the table of parameters, their buckets and shards, and the views that layers, checkpoints
+ * and the optimizer take of them. */
 #include "model/layer.h"
 
 #include "base/rng.h"
@@ -89,16 +91,23 @@ static ParamHold hold_of(const Param *p)
 
 static int64_t at_least_one(int64_t n) { return n > 0 ? n : 1; }
 
-/* Parameters [first, end) of one layer into the bucket of one hold; roles are not mixed. */
+/* Puts those of a layer's parameters [first, end) that have this hold into one bucket. Each role
+ * starts at an aligned element. */
 static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
 {
     const ParamShards *s = &t->shards;
     ParamBucket k = {
         .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1, .decay = true
     };
-    bool parts = s->stage > 0;
-    if (parts && hold == HOLD_DENSE) k.ranks = at_least_one(s->dense), k.own = s->dense_rank;
-    if (parts && hold == HOLD_EXPERT) k.ranks = at_least_one(s->expert), k.own = s->expert_rank;
+    bool parts = s->zero > 0;
+    if (parts && hold == HOLD_DENSE) {
+        k.ranks = at_least_one(s->dense);
+        k.own = s->dense_rank;
+    }
+    if (parts && hold == HOLD_EXPERT) {
+        k.ranks = at_least_one(s->expert);
+        k.own = s->expert_rank;
+    }
     int64_t at = 0;
     int role = -1;
     for (int i = first; i < end; i++) {
@@ -133,15 +142,16 @@ static Status place(ParamTable *t, int layers, Arena *a)
     return OK;
 }
 
-/* With f32 compute the main weights are the weights. */
-static int stage_of(const ModelSpec *s, ParamBuffer b)
+/* The ZeRO stage from which on a buffer is sharded. With f32 compute the main weights are the
+ * weights. */
+static int zero_of(const ModelSpec *s, ParamBuffer b)
 {
-    static const int stage[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
-                                          [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
-    return b == BUF_MAIN && s->act == DTYPE_F32 ? stage[BUF_WEIGHT] : stage[b];
+    static const int zero[BUF_COUNT] = { [BUF_WEIGHT] = 3,  [BUF_GRAD] = 2,    [BUF_MAIN] = 1,
+                                         [BUF_MOMENT1] = 1, [BUF_MOMENT2] = 1, [BUF_STATE] = 4 };
+    return b == BUF_MAIN && s->act == DTYPE_F32 ? zero[BUF_WEIGHT] : zero[b];
 }
 
-static void share_out(const ModelSpec *s, ParamTable *t)
+static void shard_buffers(const ModelSpec *s, ParamTable *t)
 {
     int64_t shard = 0;
     for (int i = 0; i < t->n_buckets; i++) {
@@ -149,8 +159,8 @@ static void share_out(const ModelSpec *s, ParamTable *t)
         shard += t->bucket[i].n / t->bucket[i].ranks;
     }
     for (int b = 0; b < BUF_STATE; b++) {
-        t->shared_out[b] = shard < t->flat_elems && t->shards.stage >= stage_of(s, (ParamBuffer)b);
-        t->elems[b] = t->shared_out[b] ? shard : t->flat_elems;
+        t->sharded[b] = shard < t->flat_elems && t->shards.zero >= zero_of(s, (ParamBuffer)b);
+        t->elems[b] = t->sharded[b] ? shard : t->flat_elems;
     }
     t->elems[BUF_STATE] = aligned(t->elems[BUF_STATE]);
 }
@@ -170,14 +180,15 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     ParamList list = { .table = out, .arena = a, .rank = rank };
     for (int i = 0; i < s->n_layers; i++) {
         if (!holds(s, i, rank)) continue;
-        list.layer = i, list.spec = &s->layers[i];
+        list.layer = i;
+        list.spec = &s->layers[i];
         TRY(layer_desc(s->layers[i].kind)->params(s, &s->layers[i], &list));
     }
     for (int i = 0; i < out->n; i++) {
         out->at[i].init_std = out->at[i].init == INIT_NORMAL ? (float)s->init_std : 0;
     }
     TRY(place(out, s->n_layers, a));
-    share_out(s, out);
+    shard_buffers(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
     if (s->tied && head)
         out->active_matrix += s->vocab * s->hidden; /* the table multiplies as the head */
@@ -188,29 +199,30 @@ int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer 
                            const ParamShards *shards)
 {
     if (b == BUF_STATE) return t->elems[b];
-    if (shards->stage < stage_of(s, b)) return t->flat_elems;
+    if (shards->zero < zero_of(s, b)) return t->flat_elems;
     int64_t dense = at_least_one(shards->dense), expert = at_least_one(shards->expert);
     int64_t rest = t->flat_elems - t->expert_elems - t->whole_elems;
     return t->whole_elems + (rest + dense - 1) / dense + (t->expert_elems + expert - 1) / expert;
 }
 
-size_t params_under_way_bytes(const ModelSpec *s, const ParamShards *shards)
+size_t params_gathered_bytes(const ModelSpec *s, const ParamShards *shards)
 {
     bool alone = shards->dense <= 1 && shards->expert <= 1;
     size_t bytes = !alone && shards->low_reduce ? dtype_bytes(DTYPE_BF16) : 0;
-    if (!alone && shards->stage >= 3) bytes += 2 * dtype_bytes(s->act);
-    if (!alone && shards->stage >= 2) bytes += 2 * sizeof(float);
+    if (!alone && shards->zero >= 3) bytes += 2 * dtype_bytes(s->act);
+    if (!alone && shards->zero >= 2) bytes += 2 * sizeof(float);
     return bytes;
 }
 
-/* While one layer's are used, the next one's weights come, the last one's gradients go. */
-static Status alloc_under_way(const ModelSpec *s, const ParamTable *t, bool training, Arena *run,
-                              ParamMemory *out)
+/* While a layer computes, the next layer's weights are prefetched into the other half, and the
+ * gradients of the layer before leave from it. */
+static Status alloc_gathered(const ModelSpec *s, const ParamTable *t, bool training, Arena *run,
+                             ParamMemory *out)
 {
     const Dtype type[2] = { s->act, DTYPE_F32 };
-    const bool wanted[2] = { t->shared_out[BUF_WEIGHT], training && t->shared_out[BUF_GRAD] };
+    const bool wanted[2] = { t->sharded[BUF_WEIGHT], training && t->sharded[BUF_GRAD] };
     for (int b = 0; b < 2; b++) {
-        if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * t->layer_elems, &out->under_way[b]));
+        if (wanted[b]) TRY(tensor_new1(run, type[b], 2 * t->layer_elems, &out->gathered[b]));
     }
     bool alone = t->shards.dense <= 1 && t->shards.expert <= 1;
     if (!training || alone || !t->shards.low_reduce) return OK;
@@ -230,7 +242,7 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
     if (s->act != DTYPE_F32) {
         TRY(tensor_new1(run, s->act, t->elems[BUF_WEIGHT], &out->buffer[BUF_WEIGHT]));
     }
-    return alloc_under_way(s, t, training, run, out);
+    return alloc_gathered(s, t, training, run, out);
 }
 
 /* Buckets. */
@@ -244,22 +256,22 @@ int params_layer(const ParamTable *t, int layer, int *first)
     return i;
 }
 
-/* Dense bucket, then experts, in the half of their layer. */
-static Tensor under_way(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
-                        ParamBuffer b)
+/* A bucket in its layer's half of `gathered`: the dense bucket first, then the experts'. */
+static Tensor gathered(const ParamTable *t, const ParamMemory *m, const ParamBucket *k,
+                       ParamBuffer b)
 {
     int64_t at = params_place(k->layer) * t->layer_elems;
     if (k->hold == HOLD_EXPERT && k > t->bucket && k[-1].layer == k->layer &&
         k[-1].hold == HOLD_DENSE)
         at += k[-1].n;
-    return tensor_rows(&m->under_way[b], at, k->n);
+    return tensor_rows(&m->gathered[b], at, k->n);
 }
 
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
 {
-    if (!t->shared_out[b]) return tensor_rows(&m->buffer[b], k->first, k->n);
+    if (!t->sharded[b]) return tensor_rows(&m->buffer[b], k->first, k->n);
     if (k->ranks == 1) return tensor_rows(&m->buffer[b], k->shard, k->n);
-    return under_way(t, m, k, b);
+    return gathered(t, m, k, b);
 }
 
 Tensor bucket_part(const ParamBucket *k, Tensor whole)
@@ -270,7 +282,7 @@ Tensor bucket_part(const ParamBucket *k, Tensor whole)
 
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b)
 {
-    if (t->shared_out[b]) return tensor_rows(&m->buffer[b], k->shard, k->n / k->ranks);
+    if (t->sharded[b]) return tensor_rows(&m->buffer[b], k->shard, k->n / k->ranks);
     return bucket_part(k, tensor_rows(&m->buffer[b], k->first, k->n));
 }
 
@@ -282,11 +294,11 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
     if (b == BUF_STATE)
         return (ParamPiece){ piece_range(0, n), tensor_rows(&m->buffer[b], p->first[b], n) };
     const ParamBucket *k = &t->bucket[p->bucket];
-    int64_t part = t->shared_out[b] ? k->n / k->ranks : k->n;
-    int64_t own = t->shared_out[b] ? k->own * part : 0, at = p->first[b] - k->first;
+    int64_t part = t->sharded[b] ? k->n / k->ranks : k->n;
+    int64_t own = t->sharded[b] ? k->own * part : 0, at = p->first[b] - k->first;
     int64_t first = at > own ? at : own, end = at + n < own + part ? at + n : own + part;
     if (first >= end) return none;
-    int64_t local = (t->shared_out[b] ? k->shard : k->first) + first - own;
+    int64_t local = (t->sharded[b] ? k->shard : k->first) + first - own;
     return (ParamPiece){ piece_range(first - at, end - first),
                          tensor_rows(&m->buffer[b], local, end - first) };
 }
@@ -303,7 +315,7 @@ Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b)
     return shaped(p, tensor_rows(&m->buffer[b], p->first[b], param_elems(p)));
 }
 
-/* Where compute finds it: whole, or under way. */
+/* The whole parameter, as compute reads or adds to it; p->dim gives the shape. */
 static Tensor compute_view(const ParamTable *t, const Param *p, const ParamMemory *m, ParamBuffer b)
 {
     if (b == BUF_STATE) return param_view(p, m, b);
@@ -312,7 +324,7 @@ static Tensor compute_view(const ParamTable *t, const Param *p, const ParamMemor
     return shaped(p, tensor_rows(&whole, p->first[b] - k->first, param_elems(p)));
 }
 
-/* Grow the role's view by a parameter that lies right behind it. */
+/* Grows a role's fused view, (rows, cols) or (E, rows, cols), by the parameter right behind it. */
 static void extend(Tensor *view, const Param *p, Tensor part)
 {
     if (view->data == NULL) {
@@ -332,7 +344,8 @@ static void extend(Tensor *view, const Param *p, Tensor part)
         view->dim[0]++;
 }
 
-/* gate_0 up_0 gate_1 up_1 ...: the first expert's parts fix the rows, later ones only count. */
+/* Experts lie as gate_0 up_0 gate_1 up_1 ...: the first expert's matrices fix the rows of the view,
+ * those of later experts only add to E. */
 static void bind_one(Tensor *view, const Param *p, Tensor part)
 {
     bool known_rows = view->data != NULL && p->expert > 0 && p->expert < view->dim[0];

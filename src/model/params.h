@@ -9,10 +9,10 @@
  * so that a layer sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN
  * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
  *
- * A layer's parameters lie in up to three buckets: those that every rank holds whole (what is kept
- * in f32 whatever the compute type: small), dense ones, experts. Ranks that share out (ZeRO,
- * arXiv:1910.02054) cut each bucket in equal parts, so that one collective serves a whole bucket;
- * a buffer that is shared out has only the own parts, one after the other: the shard space.
+ * A layer's parameters lie in up to three buckets: small ones that every rank holds whole (those
+ * kept in f32 whatever the compute type), dense ones, experts. ZeRO (arXiv:1910.02054) cuts each
+ * bucket into equal parts, one a rank of the shard group, so that one collective serves a whole
+ * bucket. A sharded buffer holds this rank's parts alone, one after the other: the shard space.
  *
  * Buffers without gradient (the router's bias) are in the table too, in a state buffer of their
  * own, and count in no total.
@@ -37,15 +37,17 @@ typedef enum ParamBuffer {
     BUF_COUNT
 } ParamBuffer;
 
-/* Who holds a parameter; the order of the buckets of a layer. */
+/* Who holds a parameter: all ranks, a shard group, an expert-shard group. A layer's buckets stand
+ * in this order. */
 typedef enum ParamHold { HOLD_WHOLE, HOLD_DENSE, HOLD_EXPERT, HOLD_COUNT } ParamHold;
 
-/* Data-parallel ranks that share out buffers: from stage 1 on main weights and moments, from 2
- * gradients, from 3 weights. Experts are shared out by fewer ranks. */
+/* How data-parallel ranks shard buffers. ZeRO's stage 1 shards main weights and moments, stage 2
+ * gradients too, stage 3 weights too. Experts are sharded over fewer ranks than dense parameters.
+ * */
 typedef struct ParamShards {
-    int stage;
-    int64_t dense, expert;           /* ranks; 0 is 1 */
-    int64_t dense_rank, expert_rank; /* this one's places among them */
+    int zero;                        /* ZeRO's stage, 0 to 3; 0: nothing is sharded */
+    int64_t dense, expert;           /* ranks of a shard group, of an expert-shard group; 0 is 1 */
+    int64_t dense_rank, expert_rank; /* this rank's number in each group */
     bool low_reduce;                 /* gradients are added over ranks in bf16 */
 } ParamShards;
 
@@ -54,9 +56,9 @@ typedef struct ParamBucket {
     int layer;
     ParamHold hold;
     int64_t first, n;   /* in the flat space */
-    int64_t ranks, own; /* in so many equal parts, of which this rank has this one */
-    int64_t shard;      /* first element of the own part in the shard space */
-    bool decay;         /* of all its parameters */
+    int64_t ranks, own; /* equal parts of the bucket; the number of this rank's part */
+    int64_t shard;      /* first element of this rank's part in the shard space */
+    bool decay;         /* weight decay applies to all its parameters */
 } ParamBucket;
 
 /* What a layer uses a weight for; parameters of one role form one fused matrix. */
@@ -84,7 +86,8 @@ typedef enum ParamInit { INIT_NORMAL, INIT_ONE, INIT_ZERO } ParamInit;
 
 typedef struct Param {
     char name[PARAM_NAME_MAX];
-    int layer, expert, rank; /* index into spec->layers; expert -1: none */
+    int layer, expert; /* layer: index into spec->layers; expert -1: none */
+    int rank;          /* number of dimensions */
     int64_t dim[4];
     int64_t first[BUF_COUNT]; /* first element in the flat space, -1: not in that buffer */
     int bucket;               /* -1: state */
@@ -93,7 +96,7 @@ typedef struct Param {
     float init_std;
     bool decay;    /* weight decay applies */
     bool keep_f32; /* computed with in f32 whatever the compute type: norms, router */
-    bool second;   /* another stage holds it, too, and is the layer's own (LayerSpec.rank) */
+    bool second;   /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
 
 typedef struct ParamTable {
@@ -102,14 +105,14 @@ typedef struct ParamTable {
     ParamBucket *bucket; /* by rising layer */
     int n_buckets;
     ParamShards shards;
-    bool shared_out[BUF_COUNT]; /* only the shard space is held of it */
-    int64_t elems[BUF_COUNT];   /* held of each buffer, padding included */
-    int64_t flat_elems;         /* of the flat space */
-    int64_t expert_elems;       /* of the flat space: experts' */
-    int64_t whole_elems;        /* and those that every rank holds */
-    int64_t layer_elems;        /* of the largest layer, all but those */
-    int64_t total, active; /* parameters; active: without the experts a token does not take, with
-                              embedding and head */
+    bool sharded[BUF_COUNT];  /* this rank holds the shard space of the buffer alone */
+    int64_t elems[BUF_COUNT]; /* what this rank holds of each buffer, padding included */
+    int64_t flat_elems;       /* the whole flat space */
+    int64_t expert_elems;     /* experts' share of the flat space */
+    int64_t whole_elems;      /* the share of HOLD_WHOLE buckets */
+    int64_t layer_elems;      /* the largest layer, without its HOLD_WHOLE bucket */
+    int64_t total,
+        active; /* parameters; active: those a token meets, embedding and head included */
     int64_t active_matrix; /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 
@@ -118,17 +121,18 @@ typedef struct LayerWeights {
     Tensor w[ROLE_COUNT], dw[ROLE_COUNT];
 } LayerWeights;
 
-/* Buffers, in arenas of the engine. `under_way`: of weights and gradients that are shared out, two
- * layers' whole buckets (all but HOLD_WHOLE): even layers in the first half, odd ones in the
- * second. `low`: a layer's gradients in the type in which they are added. */
+/* Buffers, in arenas of the engine. `gathered` holds two layers' whole buckets (all but HOLD_WHOLE)
+ * of a sharded buffer: weights gathered from all ranks, gradients not yet reduced. Even layers lie
+ * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
+ * they are added. */
 typedef struct ParamMemory {
     Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, all others f32 */
-    Tensor under_way[2];      /* BUF_WEIGHT, BUF_GRAD; data NULL: not shared out */
+    Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
     Tensor low;
 } ParamMemory;
 
-/* Of the layers that pipeline rank `rank` holds; a tied table also where the head is. shards NULL:
- * this rank has all. */
+/* The table of the layers that pipeline rank `rank` holds; the head's rank holds a tied embedding
+ * table, too. shards NULL: nothing is sharded. */
 Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
                     ParamTable *out);
 int64_t param_elems(const Param *p);
@@ -137,8 +141,8 @@ int64_t param_elems(const Param *p);
  * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. */
 int64_t params_shard_elems(const ModelSpec *s, const ParamTable *t, ParamBuffer b,
                            const ParamShards *shards);
-/* Bytes under way for each element of the largest layer. */
-size_t params_under_way_bytes(const ModelSpec *s, const ParamShards *shards);
+/* Bytes of ParamMemory.gathered and .low for each element of the largest layer. */
+size_t params_gathered_bytes(const ModelSpec *s, const ParamShards *shards);
 /* Buffers in `run`, all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out);
@@ -146,16 +150,16 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);
 
-/* Which of the two places under way a layer's buckets lie in. */
+/* Which half of ParamMemory.gathered a layer's buckets lie in. */
 static inline int params_place(int layer) { return layer % 2; }
 
 /* The buckets of a layer: [*first, return value). */
 int params_layer(const ParamTable *t, int layer, int *first);
-/* A bucket in a buffer that is not shared out, or the own part of one wherever it is; and whole
- * under way (b: BUF_WEIGHT or BUF_GRAD). */
+/* bucket_whole: all of a bucket; of a sharded buffer (BUF_WEIGHT or BUF_GRAD) it lies in
+ * `gathered`. bucket_own: this rank's part, wherever it lies. */
 Tensor bucket_whole(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
 Tensor bucket_own(const ParamTable *t, const ParamMemory *m, const ParamBucket *k, ParamBuffer b);
-/* The own part of a whole bucket. */
+/* This rank's part of a whole bucket. */
 Tensor bucket_part(const ParamBucket *k, Tensor whole);
 
 /* What this rank holds of a parameter in a buffer. */
@@ -169,7 +173,7 @@ ParamPiece param_piece(const ParamTable *t, const Param *p, const ParamMemory *m
  * of the seed, the name and the element alone. */
 void param_fill(const Param *p, uint64_t seed, const Piece *in, int64_t i, int64_t n, float *out);
 
-/* The elements of a parameter in a buffer that is not shared out. */
+/* The elements of a parameter in a buffer that is not sharded. */
 Tensor param_view(const Param *p, const ParamMemory *m, ParamBuffer b);
 
 /* Layers add their parameters with this while params_build runs (layer.h: LayerDesc.params). */

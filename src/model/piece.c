@@ -1,3 +1,4 @@
+/* piece: checks of pieces, and what two pieces have in common. */
 #include "model/piece.h"
 
 /* first + (rows - 1) * stride + n <= elems, without an overflow on the way. */
@@ -15,8 +16,8 @@ int64_t piece_seek(const Piece *p, int64_t element)
     return row * p->n + (column < p->n ? column : p->n);
 }
 
-/* The next run that lies in both, from places a and b on. The one that is behind seeks the other's
- * element until they agree. */
+/* The next run of elements that lies in both pieces, from places a and b on. The piece whose
+ * element comes first seeks the other's element, until both are at the same one. */
 static bool next_common(const Piece *a, const Piece *b, PieceSpan *run)
 {
     for (;;) {

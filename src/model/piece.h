@@ -22,8 +22,8 @@ typedef struct Piece {
 static inline Piece piece_range(int64_t first, int64_t n) { return (Piece){ first, n, n, n > 0 }; }
 static inline int64_t piece_elems(const Piece *p) { return p->n * p->rows; }
 
-/* Is this a piece with elements, all of them in a tensor of so many? Numbers from a file may be
- * anything; the other functions take only pieces that fit. */
+/* Does the piece have elements, and do all of them lie in a tensor of `elems` elements? Numbers
+ * from a file may be anything; the other functions take only pieces that fit. */
 bool piece_fits(const Piece *p, int64_t elems);
 
 /* Which element of the tensor is the i-th of the piece. */
@@ -39,14 +39,14 @@ int64_t piece_seek(const Piece *p, int64_t element);
 /* Elements from place i to the end of its run. */
 static inline int64_t piece_run(const Piece *p, int64_t i) { return p->n - i % p->n; }
 
-/* What two pieces have in common, span by span, in the order of the tensor: n elements that lie
- * from place a on in the one and from place b on in the other. Zeroed: before the first span. False
- * past the last. */
+/* A span that two pieces have in common: n elements that lie from place a on in the first piece and
+ * from place b on in the second. piece_meet steps from a zeroed span through all spans in the order
+ * of the tensor; it returns false after the last. */
 typedef struct PieceSpan {
     int64_t a, b, n;
 } PieceSpan;
 bool piece_meet(const Piece *a, const Piece *b, PieceSpan *span);
-/* How many elements that is. */
+/* How many elements two pieces have in common. */
 int64_t piece_common(const Piece *a, const Piece *b);
 
 #endif

@@ -1,3 +1,4 @@
+/* spec: makes the list of layers from a configuration. */
 #include "model/spec.h"
 
 #include <string.h>
@@ -43,8 +44,8 @@ void spec_recompute_names(unsigned set, ConfigTexts *out)
     }
 }
 
-/* Every full_every-th block sees all keys and takes neither positions nor the norm that only
- * rotated heads get (Llama 4: three blocks of chunks, then a full one). */
+/* Every full_every-th block attends to all keys, without positions and without the norm that only
+ * rotated heads get (Llama 4: three blocks with chunks, then a full one). */
 static AttentionSpec attention_of(const Config *c, int block)
 {
     int64_t every = c->attention_full_every;
@@ -54,7 +55,7 @@ static AttentionSpec attention_of(const Config *c, int block)
         .heads = c->attention_heads,
         .interleaved = c->attention_rope_interleaved,
         .document_mask = c->attention_document_mask,
-        .kernel = (AttentionKernel)c->attention_kernel, /* its words are in that order */
+        .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
         .any_order = !c->attention_deterministic,
         .chunk = full ? 0 : c->attention_chunk,
     };
@@ -76,8 +77,8 @@ static AttentionSpec attention_of(const Config *c, int block)
 
 static MoeSpec moe_of(const Config *c, int index)
 {
-    /* A group of the auxiliary loss is a sequence, or a micro-batch; of AUX_GLOBAL the layer adds
-     * that there are so many groups fewer as data-parallel ranks share one. */
+    /* A group of the auxiliary loss is a sequence or a micro-batch. An AUX_GLOBAL group is as many
+     * micro-batches as there are data-parallel ranks; moe.c (rule_of) divides by that. */
     int64_t groups =
         c->moe_aux_scope == AUX_SEQUENCE ? c->train_batch : c->train_batch / c->train_micro_batch;
     return (MoeSpec){
@@ -124,7 +125,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
         .stage_ranks = c->mesh_cp,
-        .exchange = (ExchangeKind)c->moe_exchange, /* its words are the kinds' names */
+        .exchange = (ExchangeKind)c->moe_exchange, /* the setting's words are in enum order */
         .exact = c->moe_buffers == BUFFERS_EXACT,
         .imbalance = c->plan_imbalance,
         .room = c->moe_buffers == BUFFERS_EXACT     ? c->plan_imbalance

@@ -29,10 +29,11 @@ typedef enum RecomputePiece {
 
 typedef struct AttentionSpec {
     int kind;                      /* ATTENTION_MLA or ATTENTION_GQA */
-    int64_t heads, kv_heads, head; /* gqa: head is the width; mla: kv_heads == heads */
-    int64_t q_rank, kv_rank, nope, rope, v;
-    int qk_norm;   /* of gqa, each head by itself: QK_NORM_NONE, _RMS, _L2 */
-    int64_t chunk; /* a token sees keys of its own chunk of so many; 0: all */
+    int64_t heads, kv_heads, head; /* head: a head's width (gqa); mla: kv_heads == heads */
+    int64_t q_rank, kv_rank;       /* mla: widths of the latents; q_rank 0: queries have none */
+    int64_t nope, rope, v;         /* mla: a head's columns without position, rotated, of values */
+    int qk_norm;                   /* gqa: norm of each head of q and k: QK_NORM_NONE, _RMS, _L2 */
+    int64_t chunk; /* a token sees only keys of its own chunk of so many tokens; 0: all keys */
     bool interleaved, document_mask;
     AttentionKernel kernel;
     bool any_order;
@@ -41,7 +42,7 @@ typedef struct AttentionSpec {
 typedef struct MoeSpec {
     int64_t experts, ffn, shared_ffn; /* shared_ffn 0: no shared expert */
     RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
-    bool aux_global; /* a group of the auxiliary loss lies on all data-parallel ranks */
+    bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;
     float bias_rate;
     int index; /* which MoE layer this is, from 0 */
@@ -50,10 +51,10 @@ typedef struct MoeSpec {
 typedef struct LayerSpec {
     LayerKind kind;
     int block; /* transformer layer number; -1 for embedding and head */
-    int chunk; /* of the pipeline rank that it lies on */
-    int rank;
-    int twin; /* the other rank that holds it (DualPipe); else the same */
-    unsigned recompute;
+    int rank;  /* the pipeline rank that holds it */
+    int chunk; /* which chunk of that rank it is in */
+    int twin;  /* the other pipeline rank that holds it (DualPipe); else the same as rank */
+    unsigned recompute; /* a set of RecomputePiece */
     union {
         AttentionSpec attention;
         MoeSpec moe;
@@ -73,24 +74,23 @@ typedef struct ModelSpec {
     LayerSpec *layers; /* in the arena of spec_build */
     int n_layers, n_moe;
     int64_t experts; /* of MoE layers; 0 if there are none */
-    int64_t ep, cp;  /* ranks that share the experts, a sequence */
-    int64_t
-        ep_rank; /* which of the former this is: experts [ep_rank, ep_rank + 1) * experts / ep */
-    int64_t stage_ranks; /* that have the same layers: dp x cp */
+    int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
+    int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
+    int64_t stage_ranks; /* ranks with the same layers: dp x cp */
     ExchangeKind exchange;
-    /* moe.buffers=exact: hosts read how many rows come. `room` is a plan's, of a run for as many as
-     * could come. */
+    /* moe.buffers=exact: the hosts read how many rows come. `room` then matters to a plan alone; a
+     * run has room for as many rows as can come. */
     bool exact;
-    /* With ep: room for the rows that a rank receives, and how many to expect, as multiples of the
-     * mean. room 0: for as many as could come. */
+    /* With ep: how many received rows there is room for, and how many to expect, as multiples of
+     * the mean. room 0: as many as can come. */
     double room, imbalance;
 } ModelSpec;
 
-/* All layers on rank 0. config_check has passed. aux_scale depends on the batch: one over its
- * groups. */
+/* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
+ * number of groups in the batch. */
 Status spec_build(const Config *c, Arena *a, ModelSpec *out);
 
-/* The spec of one rank of a run. */
+/* Makes the spec that of this rank of a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
 
 /* Does a pipeline rank hold this layer? */
@@ -99,7 +99,7 @@ static inline bool layer_on(const LayerSpec *l, int rank)
     return l->rank == rank || l->twin == rank;
 }
 
-/* The words of a set, as recompute.pieces has them. */
+/* The words of a set of RecomputePiece, as in recompute.pieces. */
 void spec_recompute_names(unsigned set, ConfigTexts *out);
 
 /* Widths of one head of q/k and of v. */

@@ -1,6 +1,6 @@
 /*
- * The call: what is checked, what it costs, who runs it. The CPU's passes stand in attention_fwd.c
- * and attention_bwd.c.
+ * attention: the ops' checks, costs and descriptors. The CPU versions are in attention_fwd.c and
+ * attention_bwd.c.
  */
 #include "op/attention_cpu.h"
 
@@ -16,7 +16,7 @@ static Status expect4(const char *op, const char *port, const Tensor *t, const i
                 (long long)dim[2], (long long)dim[3], dtype_name(dtype));
 }
 
-/* A sum over blocks of keys: f32, or act where it is whole. */
+/* Checks the type of a sum over blocks of keys: f32, or act if it is over all keys. */
 static Status expect_sum(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
                          Dtype act)
 {
@@ -45,7 +45,7 @@ static Status check_pieces(const char *op, const Shape *s)
     return OK;
 }
 
-/* s: the shape, if it is one. */
+/* Checks the tensors of a call and the sizes *s that were read from them. */
 static Status check_shape(const char *op, const Tensor *q, const Tensor *k, const Tensor *v,
                           const Tensor *doc, const Shape *s)
 {
@@ -68,7 +68,7 @@ static Status check_shape(const char *op, const Tensor *q, const Tensor *k, cons
         return FAIL(ERR_SHAPE, "%s: %lld queries but only %lld keys", op, (long long)s->Tq,
                     (long long)s->Tk);
     }
-    /* The softmax takes the largest score before it is scaled. */
+    /* The softmax takes the maximum of unscaled scores, so the scale must be above 0. */
     if (!(s->scale > 0)) {
         return FAIL(ERR_ARG, "%s: scale is %g, wanted a number above 0", op, (double)s->scale);
     }
@@ -120,7 +120,7 @@ Status attention_bwd_check(const void *args)
  */
 static int64_t triangle(int64_t x) { return x > 0 ? x * (x + 1) / 2 : 0; }
 
-/* Of queries [q, q + nq) and keys [k, k + nk). */
+/* Pairs of queries [q, q + nq) and keys [k, k + nk). */
 static int64_t pairs_between(int64_t q, int64_t nq, int64_t k, int64_t nk)
 {
     int64_t at = q - k;

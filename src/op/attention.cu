@@ -1,8 +1,9 @@
 /*
- * All tiles of a block stand in shared memory, and so do the sums that grow over tiles: products go
- * from there to there (tile_product), on tensor cores in bf16 (16 x 16 x 16 fragments), by f32
- * multiply-adds in f32. Every other line is the same for both types. Tiles are padded with zeros to
- * multiples of 32 columns and 16 rows, so products have no tails; hidden scores have probability 0.
+ * attention: kernels for all shapes and types. All tiles of a block stand in shared memory, and so
+ * do the sums that grow over tiles: products go from there to there (tile_product), on tensor cores
+ * in bf16 (16 x 16 x 16 fragments), by f32 multiply-adds in f32. Every other line is the same for
+ * both types. Tiles are padded with zeros to multiples of 32 columns and 16 rows, so products have
+ * no tails; hidden scores have probability 0.
  *
  * forward   a block owns queries of one head and walks the keys from the first that one of its rows
  *           sees to the last that its last row sees, with a running maximum a row; over blocks of
@@ -184,7 +185,7 @@ static __device__ __forceinline__ void tile_load(T *to, int ld, const Side<T> &s
     }
 }
 
-/* The first n rows of a tile of sums, each times factor[r] (NULL: 1), to rows of a head. */
+/* Stores the first n rows of a tile of sums, each times factor[r] (NULL: 1), to rows of a head. */
 template <typename T>
 static __device__ __forceinline__ void tile_store(const float *from, int ld, const Side<T> &s,
                                                   T *to, int n, const float *factor)
@@ -212,14 +213,14 @@ static __device__ __forceinline__ void tile_begin(float *to, int ld, int rows, c
     }
 }
 
-/* A tile of queries of one head. Rows that do not exist see nothing. */
+/* A tile of queries of one head. Rows that do not exist see no key. */
 struct Queries {
     int64_t b, h, first;
     int n;
 };
 
-/* What a block keeps of each of its query rows: the keys that it sees; forward's sums, or what
- * backward is given. */
+/* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
+ * sums or backward's lse and delta. */
 struct RowRoom {
     int first[BLOCK_MAX], last[BLOCK_MAX];
     float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
@@ -251,7 +252,9 @@ static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a
     int64_t heads = a.B * a.q.heads, tiles = (a.q.length + a.nq - 1) / a.nq;
     int64_t head = (int64_t)blockIdx.x % heads, i = tiles - 1 - (int64_t)blockIdx.x / heads;
     Queries x;
-    x.b = head / a.q.heads, x.h = head % a.q.heads, x.first = i * a.nq;
+    x.b = head / a.q.heads;
+    x.h = head % a.q.heads;
+    x.first = i * a.nq;
     x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
     return x;
 }
@@ -309,8 +312,8 @@ static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, const
 
 /* forward */
 
-/* Scores of a row become e^(score - max) with the running maximum, in T; what was summed up with
- * the maximum before is scaled to the new one. One warp a row. */
+/* Turns the scores of a row into e^(score - max), in T, with the running maximum. Earlier sums are
+ * scaled to the new maximum. One warp a row. */
 template <typename T>
 static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoom *room, int r,
                                                    int64_t j0)
@@ -336,7 +339,10 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoo
     }
     float factor = expf(before - most);
     for (int d = lane; d < padded(a.v.d); d += WARP) o[d] *= factor;
-    if (lane == 0) room->max[r] = most, room->sum[r] = room->sum[r] * factor + part;
+    if (lane == 0) {
+        room->max[r] = most;
+        room->sum[r] = room->sum[r] * factor + part;
+    }
 }
 
 template <typename T>
@@ -344,7 +350,7 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
                                                 RowRoom *room, int64_t j0, int n)
 {
     int64_t g = x.h * a.k.heads / a.q.heads;
-    T *k = tile<T>(a.at.k), *v = tile<T>(a.at.v); /* one place */
+    T *k = tile<T>(a.at.k), *v = tile<T>(a.at.v); /* the same memory: k, then v */
     tile_load(k, a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
     __syncthreads();
     rows_by_keys(a, tile<T>(a.at.q), k, a.at.ld_k, a.q.d, tile<float>(a.at.scores));
@@ -353,9 +359,15 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
     for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, room, r, j0);
     __syncthreads();
     TileProduct<T> p = {};
-    p.a = tile<T>(a.at.p), p.b = v, p.c = tile<float>(a.at.sum);
-    p.lda = a.at.ld_p, p.ldb = a.at.ld_v, p.ldc = a.at.ld_sum;
-    p.m = a.nq, p.n = padded(a.v.d), p.k = a.nk;
+    p.a = tile<T>(a.at.p);
+    p.b = v;
+    p.c = tile<float>(a.at.sum);
+    p.lda = a.at.ld_p;
+    p.ldb = a.at.ld_v;
+    p.ldc = a.at.ld_sum;
+    p.m = a.nq;
+    p.n = padded(a.v.d);
+    p.k = a.nk;
     tile_product<false, false, true>(p);
     __syncthreads();
 }
@@ -371,7 +383,8 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
     rows_load<T, false>(a, x, room);
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
         float lse = a.lse_before != NULL && r < x.n ? a.lse_before[rows + r] : -INFINITY;
-        room->max[r] = lse, room->sum[r] = lse > -INFINITY ? 1.0f : 0.0f;
+        room->max[r] = lse;
+        room->sum[r] = lse > -INFINITY ? 1.0f : 0.0f;
     }
     tile_begin(o, a.at.ld_sum, a.nq, a.o_before, x.b, x.first, x.h, x.n);
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
@@ -455,9 +468,15 @@ __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ A
         tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
         bwd_tile<T, false>(a, room, j0);
         TileProduct<T> p = {};
-        p.a = tile<T>(a.at.ds), p.b = tile<T>(a.at.k), p.c = dq;
-        p.lda = a.at.ld_p, p.ldb = a.at.ld_k, p.ldc = a.at.ld_sum;
-        p.m = a.nq, p.n = padded(a.q.d), p.k = a.nk;
+        p.a = tile<T>(a.at.ds);
+        p.b = tile<T>(a.at.k);
+        p.c = dq;
+        p.lda = a.at.ld_p;
+        p.ldb = a.at.ld_k;
+        p.ldc = a.at.ld_sum;
+        p.m = a.nq;
+        p.n = padded(a.q.d);
+        p.k = a.nk;
         tile_product<false, false, true>(p);
         __syncthreads();
     }
@@ -471,20 +490,33 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
 {
     rows_load<T, true>(a, x, room);
     int r = (int)threadIdx.x;
-    /* the row's own thread wrote it; no tile of which no row sees one of these keys */
+    /* each thread asks for the row that it wrote itself; a tile whose rows see none of the keys is
+     * skipped */
     bool any = r < x.n && room->first[r] < j0 + n && room->last[r] >= j0;
     if (!__syncthreads_or(any)) return;
     tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
     tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
     bwd_tile<T, true>(a, room, j0);
     TileProduct<T> dv = {};
-    dv.a = tile<T>(a.at.p), dv.b = tile<T>(a.at.d_o), dv.c = tile<float>(a.at.sum2);
-    dv.lda = a.at.ld_p, dv.ldb = a.at.ld_v, dv.ldc = a.at.ld_sum2;
-    dv.m = a.nk, dv.n = padded(a.v.d), dv.k = a.nq;
+    dv.a = tile<T>(a.at.p);
+    dv.b = tile<T>(a.at.d_o);
+    dv.c = tile<float>(a.at.sum2);
+    dv.lda = a.at.ld_p;
+    dv.ldb = a.at.ld_v;
+    dv.ldc = a.at.ld_sum2;
+    dv.m = a.nk;
+    dv.n = padded(a.v.d);
+    dv.k = a.nq;
     TileProduct<T> dk = {};
-    dk.a = tile<T>(a.at.ds), dk.b = tile<T>(a.at.q), dk.c = tile<float>(a.at.sum);
-    dk.lda = a.at.ld_p, dk.ldb = a.at.ld_k, dk.ldc = a.at.ld_sum;
-    dk.m = a.nk, dk.n = padded(a.q.d), dk.k = a.nq;
+    dk.a = tile<T>(a.at.ds);
+    dk.b = tile<T>(a.at.q);
+    dk.c = tile<float>(a.at.sum);
+    dk.lda = a.at.ld_p;
+    dk.ldb = a.at.ld_k;
+    dk.ldc = a.at.ld_sum;
+    dk.m = a.nk;
+    dk.n = padded(a.q.d);
+    dk.k = a.nq;
     tile_product<true, false, true>(dv);
     tile_product<true, false, true>(dk);
     __syncthreads();
@@ -532,8 +564,12 @@ template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel
     const int pad = sizeof(T) == 2 ? 8 : 1;
     int dk = padded(a.q.d), dv = padded(a.v.d);
     Space s = {};
-    s.ld_k = dk + pad, s.ld_v = dv + pad, s.ld_p = a.nk + pad, s.ld_scores = a.nk + 4;
-    s.ld_sum = (kernel == FORWARD ? dv : dk) + 4, s.ld_sum2 = dv + 4;
+    s.ld_k = dk + pad;
+    s.ld_v = dv + pad;
+    s.ld_p = a.nk + pad;
+    s.ld_scores = a.nk + 4;
+    s.ld_sum = (kernel == FORWARD ? dv : dk) + 4;
+    s.ld_sum2 = dv + 4;
     size_t nq = (size_t)a.nq, nk = (size_t)a.nk, each = sizeof(T), owned = kernel == DKV ? nk : nq;
     s.q = take(&s, nq * (size_t)s.ld_k * each);
     s.k = s.v = take(&s, nk * (size_t)(kernel == FORWARD ? max(s.ld_k, s.ld_v) : s.ld_k) * each);
@@ -562,7 +598,8 @@ template <typename T> static Status tiles_choose(Attention<T> *a, Kernel kernel)
     bool found = false;
     for (const auto &size : sizes) {
         Attention<T> x = *a;
-        x.nq = size[0], x.nk = size[1];
+        x.nq = size[0];
+        x.nk = size[1];
         x.at = space_of(x, kernel);
         if (x.at.total > most || (found && x.at.total > (most - 1024) / 2)) continue;
         bool two = x.at.total <= (most - 1024) / 2;
@@ -618,10 +655,15 @@ template <typename T> static int64_t query_blocks(const Attention<T> &a)
 template <typename T, typename Args> static Attention<T> attention_of(const Args *f)
 {
     Attention<T> a = {};
-    a.q = side_of<T>(&f->q), a.k = side_of<T>(&f->k), a.v = side_of<T>(&f->v);
-    a.o = side_of<T>(&f->o), a.pieces = f->pieces;
-    a.doc = (const int32_t *)f->doc.data, a.lse = (float *)f->lse.data;
-    a.B = f->q.dim[0], a.scale = f->scale;
+    a.q = side_of<T>(&f->q);
+    a.k = side_of<T>(&f->k);
+    a.v = side_of<T>(&f->v);
+    a.o = side_of<T>(&f->o);
+    a.pieces = f->pieces;
+    a.doc = (const int32_t *)f->doc.data;
+    a.lse = (float *)f->lse.data;
+    a.B = f->q.dim[0];
+    a.scale = f->scale;
     return a;
 }
 
@@ -639,8 +681,11 @@ template <typename T> static Status backward(struct Exec *ex, const AttentionBwd
 {
     Attention<T> a = attention_of<T>(f);
     a.d_o = side_of<T>(&f->d_o);
-    a.dq = side_of<T>(&f->dq), a.dk = side_of<T>(&f->dk), a.dv = side_of<T>(&f->dv);
-    a.dk_before = side_of<T>(&f->dk_before), a.dv_before = side_of<T>(&f->dv_before);
+    a.dq = side_of<T>(&f->dq);
+    a.dk = side_of<T>(&f->dk);
+    a.dv = side_of<T>(&f->dv);
+    a.dk_before = side_of<T>(&f->dk_before);
+    a.dv_before = side_of<T>(&f->dv_before);
     a.dq_before = side_of<float>(&f->dq_before);
     if (f->dq.dtype == DTYPE_F32) a.dq_sum = side_of<float>(&f->dq);
     a.delta = (float *)exec_workspace(ex);
@@ -669,7 +714,8 @@ extern "C" size_t attention_fwd_cuda_workspace(const struct Exec *, const void *
     return attention_cudnn_fwd_workspace((const AttentionFwd *)args);
 }
 
-/* The kernels here keep delta; which way a call goes is known only when it runs. */
+/* The kernels here need room for delta. Which kernels a call takes is known only when it runs, so
+ * the workspace is large enough for both. */
 extern "C" size_t attention_bwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const AttentionBwd *a = (const AttentionBwd *)args;

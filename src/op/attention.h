@@ -5,10 +5,10 @@
  * and sees keys doc[i] .. its own position; doc[i] is the position of the first token of its
  * document, so packed documents do not see each other. Without doc it sees from key 0 on.
  *
- * Keys may come in blocks, one call each: a call is given the result over the blocks before (o in
- * f32, and lse) and gives the one that counts its own keys as well; backward likewise with dq, each
- * block with the whole's o and lse. A row that has seen no key has o = 0, lse = -infinity and no
- * gradient. With a sequence cut over ranks, queries and keys are two pieces of it each.
+ * Keys may come in blocks, one call each. A call takes the result over the blocks before (o in f32,
+ * and lse) and gives the result that includes its own keys. Backward adds up dq in the same way;
+ * each block takes o and lse over all keys. A row that has seen no key has o = 0, lse = -infinity
+ * and no gradient. If a sequence is cut over ranks, queries and keys are two pieces of it each.
  * Head h uses key/value head h * G / H. Computed block by block with a running maximum, as in
  * FlashAttention (arXiv:2205.14135, 2307.08691): no (T, T) matrix is kept. lse = log of the sum of
  * exponentials (natural log, of scaled scores) is kept for backward.
@@ -28,26 +28,29 @@
  * or those kernels always. The CPU has one way. */
 typedef enum AttentionKernel { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_PLAIN } AttentionKernel;
 
-/* q is two pieces of a sequence, one behind the other, and so is k; a query sees the keys at its
- * own position and before. */
+/* q and k are two pieces of a sequence each, one behind the other. A query sees the keys at its own
+ * position and before it. */
 typedef struct AttentionPieces {
-    int64_t length;     /* of a piece; Tq = Tk = 2 length. 0: not cut */
-    int64_t q[2], k[2]; /* where they begin in the sequence, ascending */
+    int64_t length;     /* tokens of a piece; Tq = Tk = 2 length. 0: the sequence is not cut */
+    int64_t q[2], k[2]; /* where the pieces begin in the sequence, ascending */
 } AttentionPieces;
 
 typedef struct AttentionFwd {
-    Tensor q;                    /* in  (B, Tq, H, dk) act */
-    Tensor k;                    /* in  (B, Tk, G, dk) act, Tk >= Tq */
-    Tensor v;                    /* in  (B, Tk, G, dv) act */
-    Tensor doc;                  /* in  (B, Tq) i32, optional */
-    Tensor o;                    /* out (B, Tq, H, dv) act or f32 */
-    Tensor lse;                  /* out (B, H, Tq) f32 */
-    Tensor o_before, lse_before; /* in, optional: of other keys, f32; may be o and lse */
+    Tensor q;   /* in  (B, Tq, H, dk) act */
+    Tensor k;   /* in  (B, Tk, G, dk) act, Tk >= Tq */
+    Tensor v;   /* in  (B, Tk, G, dv) act */
+    Tensor doc; /* in  (B, Tq) i32, optional */
+    Tensor o;   /* out (B, Tq, H, dv) act or f32 */
+    Tensor lse; /* out (B, H, Tq) f32 */
+    Tensor o_before,
+        lse_before; /* in, optional: the result over earlier blocks of keys, f32; may be
+                                    o and lse */
     float scale;
     AttentionPieces pieces;
     AttentionKernel kernel;
-    int64_t chunk; /* doc hides at least what lies before a query's chunk of so many tokens; 0: no
-                      such promise. For the cost alone, which reads no data */
+    int64_t
+        chunk; /* the caller promises that doc hides all keys before the query's chunk of so many
+                      tokens; 0: no promise. Only the cost uses it, because it cannot read doc */
 } AttentionFwd;
 
 typedef struct AttentionBwd {
@@ -56,13 +59,15 @@ typedef struct AttentionBwd {
     Tensor doc;        /* in, optional */
     Tensor o, lse;     /* in */
     Tensor dq, dk, dv; /* out, like q, k, v; dq may be f32 */
-    /* in, optional: what dq (f32), dk and dv (act) are added to; may be the same */
+    /* in, optional: sums to which dq (f32), dk and dv (act) are added; may be the outputs
+     * themselves */
     Tensor dq_before, dk_before, dv_before;
     float scale;
     AttentionPieces pieces;
     AttentionKernel kernel;
-    int64_t chunk;  /* as in forward */
-    bool any_order; /* dq may be added up by atomics: faster, less workspace, other bits each run */
+    int64_t chunk; /* as in forward */
+    /* atomics may add up dq: faster, with less workspace, but with other bits in each run */
+    bool any_order;
 } AttentionBwd;
 
 #endif

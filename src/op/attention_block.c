@@ -1,11 +1,20 @@
+/* attention_block: blocks of queries on the CPU: which keys each row sees, and operands packed for
+ * the products. */
 #include "op/attention_cpu.h"
 
 Shape attention_fwd_shape(const AttentionFwd *a)
 {
-    Shape s = { .B = a->q.dim[0], .H = a->q.dim[2], .Tq = a->q.dim[1], .dk = a->q.dim[3] };
-    s.G = a->k.dim[2], s.Tk = a->k.dim[1], s.dv = a->v.dim[3], s.act = a->q.dtype;
-    s.scale = a->scale, s.doc = a->doc.data, s.pieces = a->pieces;
-    return s;
+    return (Shape){ .B = a->q.dim[0],
+                    .H = a->q.dim[2],
+                    .G = a->k.dim[2],
+                    .Tq = a->q.dim[1],
+                    .Tk = a->k.dim[1],
+                    .dk = a->q.dim[3],
+                    .dv = a->v.dim[3],
+                    .act = a->q.dtype,
+                    .scale = a->scale,
+                    .doc = a->doc.data,
+                    .pieces = a->pieces };
 }
 
 Shape attention_bwd_shape(const AttentionBwd *a)
@@ -14,15 +23,18 @@ Shape attention_bwd_shape(const AttentionBwd *a)
         .q = a->q, .k = a->k, .v = a->v, .doc = a->doc, .scale = a->scale, .pieces = a->pieces });
 }
 
-/* Panels come in twos where a word holds two keys, so that both keys of a word are scored. */
+/* The panels of keys that a strip meets. If a word holds two keys, panels come in twos, so that
+ * both keys of a word are scored. */
 static StripKeys strip_keys(const QueryBlock *q, int64_t row)
 {
     enum { SPAN = LANES * (VECTOR_PAIRS ? 2 : 1) };
     int64_t first = q->first[row], first_most = first, last = q->last[row], last_least = last;
     bool any = first <= last;
     for (int64_t r = row + 1; r < row + STRIP; r++) {
-        first = least(first, q->first[r]), first_most = most(first_most, q->first[r]);
-        last = most(last, q->last[r]), last_least = least(last_least, q->last[r]);
+        first = least(first, q->first[r]);
+        first_most = most(first_most, q->first[r]);
+        last = most(last, q->last[r]);
+        last_least = least(last_least, q->last[r]);
         any = any || q->first[r] <= q->last[r];
     }
     if (!any) return (StripKeys){ .first = INT32_MAX };
@@ -49,7 +61,8 @@ static int64_t keys_before(const Shape *s, int64_t position)
 
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
 {
-    out->i0 = i0, out->n = least(BLOCK_Q, s->Tq - i0);
+    out->i0 = i0;
+    out->n = least(BLOCK_Q, s->Tq - i0);
     out->strips = (out->n + STRIP - 1) / STRIP;
     for (int64_t r = 0; r < out->strips * STRIP; r++) {
         int64_t i = i0 + least(r, out->n - 1), at = query_position(s, i);
@@ -57,7 +70,8 @@ void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
         out->first[r] = (int32_t)keys_before(s, first);
         out->last[r] = (int32_t)keys_before(s, at + 1) - 1;
     }
-    out->panel_first = INT64_MAX, out->panel_end = 0;
+    out->panel_first = INT64_MAX;
+    out->panel_end = 0;
     for (int64_t i = 0; i < out->strips; i++) {
         out->keys[i] = strip_keys(out, i * STRIP);
         out->panel_first = least(out->panel_first, out->keys[i].first);
@@ -79,16 +93,24 @@ void *head_row(const Tensor *t, int64_t b, int64_t row, int64_t head)
 
 Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head)
 {
-    Operand o = { .data = head_row(t, b, 0, head), .ld = row_stride(t), .along_k = true };
-    o.lines = t->dim[1], o.elems = t->dim[3], o.word = word_of(t->dtype);
+    Operand o = { .data = head_row(t, b, 0, head),
+                  .ld = row_stride(t),
+                  .lines = t->dim[1],
+                  .elems = t->dim[3],
+                  .word = word_of(t->dtype),
+                  .along_k = true };
     panels_pack(to, &o, LANES);
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
 
 Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n)
 {
-    Operand o = { .data = head_row(t, b, first, head), .ld = row_stride(t), .along_k = false };
-    o.lines = t->dim[3], o.elems = n, o.word = word_of(t->dtype);
+    Operand o = { .data = head_row(t, b, first, head),
+                  .ld = row_stride(t),
+                  .lines = t->dim[3],
+                  .elems = n,
+                  .word = word_of(t->dtype),
+                  .along_k = false };
     panels_pack(to, &o, LANES);
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
@@ -106,7 +128,7 @@ Panels pair_columns(Panels from, int64_t panels, Panels to)
     return to;
 }
 
-/* Of STRIP rows; past the last sequence there is nothing to ask for. */
+/* Fetches STRIP rows; nothing past the last sequence. */
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use)
 {
     enum { LINE_BYTES = 64 };

@@ -1,7 +1,8 @@
 /*
- * A block of queries meets its keys in blocks of BLOCK_K. For WIDE panels of keys at a time, every
- * strip works out p and ds while they are in the L1 cache; then the block's probabilities and
- * their gradients are summed over its queries into dv and dk, and over its keys into dq:
+ * attention_bwd: the backward pass on the CPU. A block of queries meets its keys in blocks of
+ * BLOCK_K. For WIDE panels of keys at a time, every strip works out p and ds while they are in the
+ * L1 cache; then the block's probabilities and their gradients are summed over its queries into dv
+ * and dk, and over its keys into dq:
  *
  *     p = 2^(log2(e) (scale q k^T - lse)),   ds / scale = p * (do v^T - delta)
  *     dv += p^T do,   dk += ds^T q,   dq += ds k
@@ -22,7 +23,7 @@ enum { BLOCK_K = 4 * WIDE * LANES };
 #endif
 enum { BLOCK_PANELS = BLOCK_K / LANES };
 
-/* What one thread works with. A head's keys and values as columns, its keys as steps too. */
+/* One thread's memory. A head's keys and values are packed as columns, its keys also as steps. */
 typedef struct Backward {
     const AttentionBwd *a;
     Shape s;
@@ -38,9 +39,9 @@ typedef struct Backward {
     Panels dq, dk, dv;        /* (BLOCK_Q, dk), (Tk, dk), (Tk, dv) f32 */
     float *row;               /* (dk or dv), whole panels */
     int64_t b, g, h;
-    bool last_head; /* of those that share the key/value head */
+    bool last_head; /* the last query head that shares the key/value head */
     QueryBlock block;
-    float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse in powers of two */
+    float lse[BLOCK_Q], delta[BLOCK_Q]; /* lse as a logarithm to base 2 */
 } Backward;
 
 static Backward backward_make(const AttentionBwd *a, Space *space)
@@ -130,12 +131,14 @@ static void strip_by_keys(const Backward *f, const Span *x, Panels rows, Panels 
                           int64_t width)
 {
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
-    t.a = panels_at(rows, 0, x->i * STRIP), t.b = panels_at(keys, x->first, 0);
-    t.c = panels_at(c, x->first - x->block, x->i * STRIP), t.steps = words_of(f->word, width);
+    t.a = panels_at(rows, 0, x->i * STRIP);
+    t.b = panels_at(keys, x->first, 0);
+    t.c = panels_at(c, x->first - x->block, x->i * STRIP);
+    t.steps = words_of(f->word, width);
     strip_product(&t);
 }
 
-/* Scores to p, and dp to ds / scale. */
+/* Turns scores into p, and dp into ds / scale. */
 static void strip_gradients(const Backward *f, const Span *x)
 {
     const StripKeys *keys = &f->block.keys[x->i];
@@ -155,7 +158,7 @@ static void strip_gradients(const Backward *f, const Span *x)
     }
 }
 
-/* Words of two queries. */
+/* Packs rows as words of two queries. */
 static void strip_pair(const Backward *f, const Span *x)
 {
     const int64_t pair = 2 * (int64_t)LANES;
@@ -167,7 +170,8 @@ static void strip_pair(const Backward *f, const Span *x)
         for (int64_t r = 0; r < STRIP; r += 2, p += pair, ds += pair) {
             vector_store(to_p, vector_pairs_across(vector_load(p), vector_load(p + LANES)));
             vector_store(to_ds, vector_pairs_across(vector_load(ds), vector_load(ds + LANES)));
-            to_p += LANES, to_ds += LANES;
+            to_p += LANES;
+            to_ds += LANES;
         }
     }
 }
@@ -221,8 +225,8 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
     }
 }
 
-/* dv and dk at STRIP keys from `key` on, from the strips of queries that see one of them: a query
- * sees at least as far as those before it. */
+/* Adds to dv and dk at STRIP keys from `key` on, from the strips of queries that see one of these
+ * keys. A query sees at least as far as the queries before it. */
 static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
 {
     const QueryBlock *q = &f->block;
@@ -234,13 +238,17 @@ static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
     bool diagonal = f->last_head && key >= q->i0;
     if (diagonal) rows_fetch(&f->a->dv, f->b, f->g, key, USE_WRITE);
     t.steps = words_of(f->word, q->n - before);
-    t.a = panels_at(f->p_steps, panel, row), t.a.at += key % LANES;
-    t.b = panels_at(f->do_steps, 0, row), t.c = panels_at(f->dv, 0, key);
+    t.a = panels_at(f->p_steps, panel, row);
+    t.a.at += key % LANES;
+    t.b = panels_at(f->do_steps, 0, row);
+    t.c = panels_at(f->dv, 0, key);
     t.panels = panels_of(f->s.dv);
     strip_product_turned(&t);
     if (diagonal) rows_fetch(&f->a->dk, f->b, f->g, key, USE_WRITE);
-    t.a = panels_at(f->ds_steps, panel, row), t.a.at += key % LANES;
-    t.b = panels_at(f->q_steps, 0, row), t.c = panels_at(f->dk, 0, key);
+    t.a = panels_at(f->ds_steps, panel, row);
+    t.a.at += key % LANES;
+    t.b = panels_at(f->q_steps, 0, row);
+    t.c = panels_at(f->dk, 0, key);
     t.panels = panels_of(f->s.dk);
     strip_product_turned(&t);
 }
@@ -260,8 +268,10 @@ static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int
     if (x.first >= x.end) return;
     int64_t from = x.first * LANES, end = least(x.end * LANES, q->last[(i + 1) * STRIP - 1] + 1);
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    t.a = strip_gradient_words(f, &x), t.b = panels_at(f->k_rows, 0, words_of(f->word, from));
-    t.c = panels_at(f->dq, 0, i * STRIP), t.panels = panels_of(f->s.dk);
+    t.a = strip_gradient_words(f, &x);
+    t.b = panels_at(f->k_rows, 0, words_of(f->word, from));
+    t.c = panels_at(f->dq, 0, i * STRIP);
+    t.panels = panels_of(f->s.dk);
     t.steps = words_of(f->word, end - from);
     strip_product(&t);
 }
@@ -348,7 +358,8 @@ Status attention_bwd_cpu(Exec *ex, const void *args)
         Backward f = backward_make(a, &own);
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < B * G; head++) {
-            f.b = head / G, f.g = head % G;
+            f.b = head / G;
+            f.g = head % G;
             head_run(&f);
         }
     }

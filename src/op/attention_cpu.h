@@ -8,9 +8,8 @@
  *
  * Keys and values of a head are packed once (attention_tile.h). Queries come in blocks of BLOCK_Q,
  * and those in strips of STRIP, each of which meets no more than the panels of LANES keys that one
- * of its rows sees: above the diagonal little is computed that is not wanted. In the few panels
- * that some of its rows see and others do not, hidden keys get the score -infinity, and so the
- * probability 0.
+ * of its rows sees, so little is computed above the diagonal. In the few panels that only some of
+ * its rows see, hidden keys get the score -infinity, and so the probability 0.
  */
 #ifndef OP_ATTENTION_CPU_H
 #define OP_ATTENTION_CPU_H
@@ -36,7 +35,7 @@ typedef struct Shape {
 Shape attention_fwd_shape(const AttentionFwd *a);
 Shape attention_bwd_shape(const AttentionBwd *a);
 
-/* Panels of keys that a strip meets, and among them those that all of its rows see whole. */
+/* The panels of keys that a strip meets; and of these the ones that all of its rows see whole. */
 typedef struct StripKeys {
     int64_t first, end, whole_first, whole_end;
 } StripKeys;
@@ -47,12 +46,12 @@ typedef struct QueryBlock {
     int64_t i0, n, strips;
     int32_t first[BLOCK_Q], last[BLOCK_Q]; /* keys that a row sees */
     StripKeys keys[STRIPS];
-    int64_t panel_first, panel_end; /* of all strips */
+    int64_t panel_first, panel_end; /* panels that any of the strips meets */
 } QueryBlock;
 
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out);
 
-/* Scores of row r at the keys of `panel`, with -infinity for those that it does not see. */
+/* The scores of row r at the keys of `panel`; -infinity at keys that the row does not see. */
 static inline Vector hide_keys(const QueryBlock *q, int64_t r, int64_t panel, Vector scores)
 {
     VectorInts key = (VectorInts){ 0 } + (int32_t)(panel * LANES);
@@ -87,9 +86,8 @@ Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t f
 /* A strip's columns as words of two neighbours each, in `to`. */
 Panels pair_columns(Panels from, int64_t panels, Panels to);
 
-/* Rows that are soon read, or soon written. The hardware does not foresee a walk in short pieces
- * over long rows, so a strip asks for what the next head wants of the rows where the strip stands.
- */
+/* Fetches rows that are soon read, or soon written. The hardware does not foresee a walk in short
+ * pieces over long rows, so a strip asks for the next head's part of its own rows. */
 typedef enum Use { USE_READ, USE_WRITE } Use;
 void rows_fetch(const Tensor *t, int64_t b, int64_t head, int64_t first, Use use);
 

@@ -1,9 +1,10 @@
 /*
- * The graphs are the softmax written out; cuDNN's engines know the pattern and fuse it into one
- * kernel (forward) or a few (backward). Causality is `row >= column`. A document's start is one
- * more selection, `column >= doc[row]`, with doc read as a (B, 1, T, 1) tensor that is broadcast:
- * exact for any packing, known to the device only, and without a (T, T) mask in memory. Tiles that
- * lie wholly before a document are computed and thrown away: cuDNN skips by causality alone.
+ * attention_cudnn: cuDNN's graphs for attention. The graphs are the softmax written out; cuDNN's
+ * engines know the pattern and fuse it into one kernel (forward) or a few (backward). Causality is
+ * `row >= column`. A document's start is one more selection, `column >= doc[row]`, with doc read as
+ * a (B, 1, T, 1) tensor that is broadcast: exact for any packing, known to the device only, and
+ * without a (T, T) mask in memory. Tiles that lie wholly before a document are computed and thrown
+ * away: cuDNN skips by causality alone.
  *
  *   forward   s = scale q k^T, masked; lse = max s + log sum e^(s - max); o = (e^(s - max) / sum) v
  *   backward  delta = sum do * o; p = e^(s - lse), masked; dv = p^T do;
@@ -30,8 +31,10 @@ extern "C" {
 #include <type_traits>
 
 static const int64_t WIDTH_MOST = 256, WIDTH_STEP = 8, TOKENS_LEAST = 64;
-static const size_t SCORES_MOST = (size_t)1 << 30;  /* bytes of ds aimed at: */
-static const size_t SCORES_LIMIT = (size_t)8 << 30; /* one key/value head may need more */
+static const size_t SCORES_MOST = (size_t)1
+                                  << 30; /* a part of a call aims at so many bytes of ds */
+static const size_t SCORES_LIMIT = (size_t)8
+                                   << 30; /* the limit: one key/value head may need more */
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {
@@ -91,7 +94,8 @@ extern "C" Status cuda_attention_make(Arena *a, cudaStream_t stream, struct Cudn
     TRY(arena_alloc_zero(a, sizeof(CudnnAttention), &memory));
     CudnnAttention *c = (CudnnAttention *)memory;
     cudnn_open(&c->cudnn);
-    c->stream = stream, c->why = c->cudnn.why;
+    c->stream = stream;
+    c->why = c->cudnn.why;
     *out = c;
     return OK;
 }
@@ -113,8 +117,12 @@ template <typename Args> static Key key_of(const Args *a)
     constexpr bool backward = std::is_same<Args, AttentionBwd>::value;
     Key x = {};
     x.doc = a->doc.data != NULL;
-    x.B = a->q.dim[0], x.T = a->q.dim[1], x.H = x.heads = a->q.dim[2], x.dk = a->q.dim[3];
-    x.G = x.groups = a->k.dim[2], x.dv = a->v.dim[3];
+    x.B = a->q.dim[0];
+    x.T = a->q.dim[1];
+    x.H = x.heads = a->q.dim[2];
+    x.dk = a->q.dim[3];
+    x.G = x.groups = a->k.dim[2];
+    x.dv = a->v.dim[3];
     if constexpr (backward) {
         x.backward = 1;
         x.one_order = !a->any_order;
@@ -145,13 +153,14 @@ static Key part_of(const Key *whole)
     while (score_bytes(&x) > SCORES_MOST && x.B > 1) x.B = divisor_below(x.B);
     while (score_bytes(&x) > SCORES_MOST && x.G > 1) {
         int64_t share = x.H / x.G;
-        x.G = divisor_below(x.G), x.H = x.G * share;
+        x.G = divisor_below(x.G);
+        x.H = x.G * share;
     }
     return x;
 }
 
-/* Of cuDNN itself: a page of counters; with shared key/value heads dk and dv of every head, before
- * they are added up; ds. */
+/* The workspace of cuDNN itself: a page of counters; if heads share keys, dk and dv of every head
+ * before they are added up; and ds. */
 static size_t library_bytes(const Key *x)
 {
     size_t rows = (size_t)(x->B * x->H * x->T), bytes = 256;
@@ -161,7 +170,7 @@ static size_t library_bytes(const Key *x)
     return x->one_order ? bytes + score_bytes(x) : bytes;
 }
 
-/* Behind it: delta, and dq in f32 where it is added up. */
+/* Our part of the workspace lies behind it: delta, and dq in f32 if atomics add it up. */
 static size_t delta_bytes(const Key *x) { return rounded(x->B * x->H * x->T * 4, 256); }
 
 static size_t workspace_bytes(const Key *x)
@@ -174,7 +183,7 @@ static size_t workspace_bytes(const Key *x)
 
 static bool width_fits(int64_t d) { return d <= WIDTH_MOST && d % WIDTH_STEP == 0; }
 
-/* OK, or why the shape is none for cuDNN; reads no data and asks no library. */
+/* OK, or the reason why cuDNN cannot take the shape. Reads no data and asks no library. */
 static Status check_fits(const Key *x, const Tensor *q, const Tensor *k)
 {
     if (q->dtype != DTYPE_BF16)
@@ -202,7 +211,7 @@ static Status check_fits(const Key *x, const Tensor *q, const Tensor *k)
     return OK;
 }
 
-/* Other keys come in other calls. */
+/* Is this call one of several, each over a block of keys? */
 static bool in_blocks(const AttentionFwd *a)
 {
     return a->pieces.length > 0 || a->o_before.data != NULL || a->o.dtype != a->q.dtype;
@@ -263,7 +272,7 @@ static Node bf16_columns(CudnnGraph *g, const Key *x, int64_t d)
     return graph_node(g, t, CUDNN_DATA_BFLOAT16, NODE_MEMORY);
 }
 
-/* A number a row, as lse lies: heads are a part of the tensor's only where B is 1. */
+/* One number for each row, laid out as lse. A part of the heads is contiguous only if B is 1. */
 static Node row_numbers(CudnnGraph *g, const Key *x, NodeKind kind)
 {
     return graph_node(g, packed(x->B, x->H, x->T, 1), CUDNN_DATA_FLOAT, kind);
@@ -274,9 +283,9 @@ static Node scores(CudnnGraph *g, const Key *x)
     return graph_node(g, packed(x->B, x->H, x->T, x->T), CUDNN_DATA_FLOAT, NODE_VIRTUAL);
 }
 
-/* Hidden scores become -infinity. Causality comes last, with indexes of its own: so cuDNN still
- * sees that it may skip tiles. With the document's selection behind it, backward of 192 / 128 takes
- * 1.6 times as long, with an index shared by both 2.2 times. */
+/* Hidden scores become -infinity. The causal mask comes last and has indexes of its own, so that
+ * cuDNN still sees that it may skip tiles. With the document's selection behind it, backward of 192
+ * / 128 takes 1.6 times as long, with an index shared by both 2.2 times. */
 static Node masked(CudnnGraph *g, const Key *x, Node s, Node *node)
 {
     node[HIDDEN] = graph_value(g);
@@ -393,7 +402,8 @@ static Status plan_build(CudnnAttention *c, const Key *x, Plan *p)
     return graph_plan(&g, x->one_order, library_bytes(x), &p->plan);
 }
 
-/* *out NULL: there is none, and c->why. What cuDNN refused is asked once. */
+/* The plan for a shape, built at the first call. *out NULL: cuDNN refused the shape, and c->why
+ * says why. A refusal is kept, too, so cuDNN is asked once a shape. */
 static Status plan_find(CudnnAttention *c, const Key *x, const Plan **out)
 {
     Plan *p = NULL;
@@ -529,10 +539,16 @@ static Status call_run(struct Exec *ex, const Call *c, bool *done)
 template <typename Args> static Call call_of(const Args *a)
 {
     Call c = {};
-    c.whole = key_of(a), c.part = part_of(&c.whole);
-    c.kernel = a->kernel, c.scale = a->scale;
-    c.tensor[Q] = &a->q, c.tensor[K] = &a->k, c.tensor[V] = &a->v, c.tensor[O] = &a->o;
-    c.tensor[LSE] = &a->lse, c.tensor[DOC] = a->doc.data == NULL ? NULL : &a->doc;
+    c.whole = key_of(a);
+    c.part = part_of(&c.whole);
+    c.kernel = a->kernel;
+    c.scale = a->scale;
+    c.tensor[Q] = &a->q;
+    c.tensor[K] = &a->k;
+    c.tensor[V] = &a->v;
+    c.tensor[O] = &a->o;
+    c.tensor[LSE] = &a->lse;
+    c.tensor[DOC] = a->doc.data == NULL ? NULL : &a->doc;
     c.in_blocks = in_blocks(a);
     return c;
 }
@@ -546,6 +562,9 @@ Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done)
 Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
 {
     Call c = call_of(a);
-    c.tensor[D_O] = &a->d_o, c.tensor[DQ] = &a->dq, c.tensor[DK] = &a->dk, c.tensor[DV] = &a->dv;
+    c.tensor[D_O] = &a->d_o;
+    c.tensor[DQ] = &a->dq;
+    c.tensor[DK] = &a->dk;
+    c.tensor[DV] = &a->dv;
     return call_run(ex, &c, done);
 }

@@ -16,24 +16,24 @@ extern "C" {
 
 struct CudnnAttention;
 
-/* Opens cuDNN; that it is missing is no error. Its work goes to `stream`. */
+/* Opens cuDNN; a missing library is no error. Its work goes to `stream`. */
 Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out);
 void cuda_attention_free(struct CudnnAttention *c); /* safe on NULL */
 struct CudnnAttention *exec_attention(struct Exec *ex);
 }
 
-/* Why the last call did not go through cuDNN, before the first why none will: "" if it did. */
+/* Why the last call did not go through cuDNN; before the first call, why none will. "": it did. */
 const char *attention_cudnn_why(const struct CudnnAttention *c);
 
-/* 91900: 9.19.0; 0: there is none. */
+/* cuDNN's version, 91900 for 9.19.0; 0: there is no cuDNN. */
 size_t attention_cudnn_version(const struct CudnnAttention *c);
 
-/* *done false: cuDNN does not do it (a->kernel, why), and nothing was launched. With
- * ATTENTION_CUDNN that is an error. The workspace is exec_workspace's. */
+/* *done false: cuDNN cannot take this call (a->kernel, why), and nothing was launched. With
+ * ATTENTION_CUDNN that is an error. Uses exec_workspace. */
 Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done);
 Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done);
 
-/* Bytes that those calls may use, without asking the library; 0: they never will. */
+/* How many bytes of workspace those calls may use, found without the library; 0: they use none. */
 size_t attention_cudnn_fwd_workspace(const AttentionFwd *a);
 size_t attention_cudnn_bwd_workspace(const AttentionBwd *a);
 

@@ -1,7 +1,7 @@
 /*
- * A strip of queries meets its keys in blocks of BLOCK_K with a running maximum and sum (most
- * sequences are one block, and then nothing is ever rescaled): scores, softmax, o += p v. The
- * strip's scores stay in the L1 cache.
+ * attention_fwd: the forward pass on the CPU. A strip of queries meets its keys in blocks of
+ * BLOCK_K with a running maximum and sum (most sequences are one block, and then nothing is ever
+ * rescaled): scores, softmax, o += p v. The strip's scores stay in the L1 cache.
  *
  * bf16 operands go in as they are; where the CPU multiplies bf16 in pairs, probabilities are
  * rounded to bf16 for p v (as FlashAttention does on a GPU). All sums are f32.
@@ -19,13 +19,13 @@ enum { BLOCK_K = 512 };
 #endif
 enum { BLOCK_PANELS = BLOCK_K / LANES };
 
-/* What one thread works with. */
+/* One thread's memory. */
 typedef struct Forward {
     const AttentionFwd *a;
     Shape s;
     Word word;
     float *packed_k, *packed_v;
-    Panels k, v; /* of the head that is packed now: columns, steps */
+    Panels k, v; /* the packed head's keys as columns, its values as steps */
     int64_t packed;
     Panels q;          /* (BLOCK_Q, dk) words */
     Panels p, p_words; /* (STRIP, BLOCK_K): scores, then probabilities; in bf16 */
@@ -64,7 +64,7 @@ static void pack_head(Forward *f)
     f->v = pack_steps(f->packed_v, &f->a->v, f->b, kv_head(f), 0, f->s.Tk);
 }
 
-/* What strip i sees of the block of keys that begins with panel `block`. */
+/* The keys that strip i sees in the block of keys that begins with panel `block`. */
 typedef struct Span {
     int64_t i, block, first, end; /* panels; the strip's scores begin with those of `block` */
     bool begun;                   /* an earlier block was seen */
@@ -73,12 +73,14 @@ typedef struct Span {
 static void score(Forward *f, const Span *x)
 {
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
-    t.a = panels_at(f->q, 0, x->i * STRIP), t.b = panels_at(f->k, x->first, 0);
-    t.c = panels_at(f->p, x->first - x->block, 0), t.steps = words_of(f->word, f->s.dk);
+    t.a = panels_at(f->q, 0, x->i * STRIP);
+    t.b = panels_at(f->k, x->first, 0);
+    t.c = panels_at(f->p, x->first - x->block, 0);
+    t.steps = words_of(f->word, f->s.dk);
     strip_product(&t);
 }
 
-/* Hides what a row does not see, and gives every row's largest score. */
+/* Hides keys that a row does not see, and finds every row's largest score. */
 static Vector largest(const Forward *f, const Span *x)
 {
     const StripKeys *keys = &f->block.keys[x->i];
@@ -100,7 +102,7 @@ static Vector largest(const Forward *f, const Span *x)
     return rows_fold(max, false);
 }
 
-/* Row r's scores to 2^(factor * score - shift); returns their sum by lanes. */
+/* Turns row r's scores into 2^(factor * score - shift); returns their sum by lanes. */
 static inline Vector exponentials(const Forward *f, const Span *x, int r, float factor, float shift)
 {
     float *at = panels_at(f->p, x->first - x->block, r).at;
@@ -124,13 +126,13 @@ static void rescale(Forward *f, const Span *x, Vector factor)
     }
 }
 
-/* Scores to probabilities that are still to be divided by their sum. */
+/* Turns scores into probabilities that are not yet divided by their sum. */
 static void softmax(Forward *f, const Span *x)
 {
     float factor = f->s.scale * log2_e;
     Vector *max = &f->max[x->i], *sum = &f->sum[x->i], before = *max;
     *max = vector_larger(largest(f, x), before);
-    /* nothing seen yet: -inf - -inf would be NaN */
+    /* a row that has seen no key: -inf - -inf would be NaN */
     Vector shift = vector_choose(*max == -INFINITY, (Vector){ 0 }, *max * factor);
     Vector part[STRIP];
     for (int r = 0; r < STRIP; r++) part[r] = exponentials(f, x, r, factor, shift[r * ROW_LANES]);
@@ -151,21 +153,26 @@ static void add_values(Forward *f, const Span *x)
     int64_t from = x->first * LANES, row = x->i * STRIP;
     int64_t end = least(x->end * LANES, f->block.last[row + STRIP - 1] + 1);
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    t.a = probabilities(f, x), t.b = panels_at(f->v, 0, words_of(f->word, from));
-    t.c = panels_at(f->o, 0, row), t.panels = panels_of(f->s.dv);
+    t.a = probabilities(f, x);
+    t.b = panels_at(f->v, 0, words_of(f->word, from));
+    t.c = panels_at(f->o, 0, row);
+    t.panels = panels_of(f->s.dv);
     t.steps = words_of(f->word, end - from);
     strip_product(&t);
 }
 
-/* From the result over other keys: as if one key had been seen, of score lse and value o. */
+/* Begins with the result over other keys: as if one key had been seen, with score lse and value o.
+ * */
 static void begin_rows(Forward *f)
 {
     const Shape *s = &f->s;
     const AttentionFwd *a = f->a;
     const QueryBlock *q = &f->block;
     const Tensor *o = &a->o_before;
-    for (int64_t i = 0; i < q->strips; i++)
-        f->max[i] = vector_of(-INFINITY), f->sum[i] = (Vector){ 0 };
+    for (int64_t i = 0; i < q->strips; i++) {
+        f->max[i] = vector_of(-INFINITY);
+        f->sum[i] = (Vector){ 0 };
+    }
     if (o->data == NULL) {
         memset(f->o.at, 0, (size_t)(panels_of(s->dv) * f->o.stride) * sizeof(float));
         return;
@@ -188,7 +195,7 @@ static void store_rows(Forward *f)
         float sum = f->sum[r / STRIP][r % STRIP * ROW_LANES];
         float max = f->max[r / STRIP][r % STRIP * ROW_LANES];
         void *o = head_row(to, f->b, q->i0 + r, f->h);
-        float factor = sum > 0 ? 1 / sum : 0; /* no key at all: 0 */
+        float factor = sum > 0 ? 1 / sum : 0; /* a row without keys becomes 0 */
         row_unload(o, to->dtype, panels_at(f->o, 0, r), s->dv, factor, f->row);
         lse[r] = max * s->scale + logf(sum);
     }
@@ -242,7 +249,8 @@ Status attention_fwd_cpu(Exec *ex, const void *args)
         Forward f = forward_make(a, &own);
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < B * H; head++) {
-            f.b = head / H, f.h = head % H;
+            f.b = head / H;
+            f.h = head % H;
             pack_head(&f);
             for (int64_t i0 = 0; i0 < f.s.Tq; i0 += BLOCK_Q) block_run(&f, i0);
         }

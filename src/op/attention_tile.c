@@ -1,3 +1,4 @@
+/* attention_tile: products of strips and panels, in registers. */
 #include "op/attention_tile.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@ typedef struct Form {
 
 typedef Vector Sums[STRIP][WIDE];
 
-/* `steps` steps, of which a's lie next to one another. */
+/* Adds `steps` steps along the sum; a's words of these steps lie next to each other. */
 static inline __attribute__((always_inline)) void steps_run(Sums sum, const float *a, Panels b,
                                                             int64_t steps, Form form)
 {

@@ -31,7 +31,7 @@ typedef struct Panels {
 typedef struct StripProduct {
     Panels a, b, c;
     int64_t steps;  /* words along the sum */
-    int64_t panels; /* of b and c */
+    int64_t panels; /* panels of b and of c */
     bool pairs;     /* words are pairs of bf16 */
     bool add;
 } StripProduct;
@@ -39,7 +39,7 @@ typedef struct StripProduct {
 void strip_product(const StripProduct *t);
 void strip_product_turned(const StripProduct *t);
 
-/* From row `row` on; from panel `panel` on. */
+/* The panels from panel `panel` and row `row` on. */
 static inline Panels panels_at(Panels p, int64_t panel, int64_t row)
 {
     return (Panels){ p.at + panel * p.stride + row * LANES, p.stride };
@@ -95,8 +95,9 @@ static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
 
 enum { ROW_LANES = LANES / STRIP };
 
-/* The sum or the largest over the lanes of each of STRIP vectors, row r's at lane r * ROW_LANES:
- * two vectors are riffled into each other half by half, so that a round folds both at once. */
+/* The sum, or the largest, over the lanes of each of STRIP vectors; row r's is at lane r *
+ * ROW_LANES. Two vectors are riffled into each other half by half, so that a round folds both at
+ * once. */
 static inline __attribute__((always_inline)) Vector rows_fold(Vector v[STRIP], bool sum)
 {
 #pragma GCC unroll 8

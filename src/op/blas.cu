@@ -1,3 +1,5 @@
+/* blas: matrix products on a GPU by cuBLASLt, each by an algorithm that was timed or is on record.
+ * */
 #include "op/blas.cuh"
 
 #include "base/library.h"
@@ -17,10 +19,10 @@ enum {
     PROPOSALS = 16,
     WARM_UP = 2, /* the first launch loads the kernel */
     ROUNDS = 5,
-    ALIGN = 16 /* bytes: the widest access; more says nothing about a kernel's fitness */
+    ALIGN = 16 /* bytes of the widest access: a larger alignment makes no kernel better */
 };
 
-/* A proposal within so much of the fastest is as good, and the library's order decides. */
+/* Proposals within this factor of the fastest count as equal; the library's order then decides. */
 static const float TIE = 1.01f;
 
 /* cuBLASLt's functions that are called here. Each rank has a table of its own; the library behind
@@ -143,7 +145,7 @@ extern "C" Status blas_tune(struct Blas *b, bool on)
 extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NULL : b->choices; }
 
 /* A product as cuBLASLt takes it. It counts by columns, and a row-major matrix read by columns is
- * its transpose, so C^T = op(B)^T op(A)^T is asked for: `left` is our B. */
+ * its transpose, so the call is C^T = op(B)^T op(A)^T, and `left` is our B. */
 typedef struct Call {
     const CublasLt *lt;
     const GemmArgs *g;
@@ -231,7 +233,7 @@ static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
     return OK;
 }
 
-/* Is k summed in one piece? An algorithm that does not know the question does not split. */
+/* Is k summed in one piece? An algorithm without this attribute does not split k. */
 static bool whole_sums(const CublasLt *lt, const cublasLtMatmulAlgo_t *algo)
 {
     int32_t parts = 0;
@@ -244,7 +246,7 @@ static bool whole_sums(const CublasLt *lt, const cublasLtMatmulAlgo_t *algo)
     return (parts == 0 || parts == 1) && scheme == CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* What a choice is made from, best guess first. */
+/* The proposals among which to choose, the library's best guess first. */
 typedef struct Legal {
     cublasLtMatmulAlgo_t algo[PROPOSALS];
     int n;
@@ -279,7 +281,8 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
                             call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
 }
 
-/* Which can really be launched; the error that a launch left behind is not the next kernel's. */
+/* Keeps the proposals that can be launched, and clears the error that a failed launch leaves
+ * behind. */
 static void legal_launchable(struct Exec *ex, Call *call, Legal *legal)
 {
     int kept = 0;
@@ -364,7 +367,7 @@ static cublasLtMatmulAlgo_t algo_of(const Choice *c)
     return algo;
 }
 
-/* May this product run what a text says? */
+/* May this product run the algorithm that a text names? */
 static bool fits(struct Blas *b, Call *call, const Choice *c)
 {
     cublasLtMatmulHeuristicResult_t result = {};
@@ -376,8 +379,8 @@ static bool fits(struct Blas *b, Call *call, const Choice *c)
     return e == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= BLAS_WORKSPACE_BYTES;
 }
 
-/* The table's choice, made now if there is none. A full table: `spare` is made, as the library
- * proposes, each time alike. */
+/* The table's choice for a product, made now if there is none. If the table is full, *out is
+ * `spare`, the library's first proposal, which is the same each time. */
 static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **out)
 {
     struct Blas *b = exec_blas(ex);
@@ -407,8 +410,12 @@ static Status plain(struct Exec *ex, const GemmArgs *g, const void *r)
     gemm_plain::Args<T, U> p;
     p.a = { (const T *)g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1 };
     p.b = { (const T *)g->b, g->trans_b ? g->ldb : 1, g->trans_b ? 1 : g->ldb };
-    p.c = (U *)g->c, p.r = g->beta == 0 ? NULL : (const U *)r;
-    p.m = g->m, p.n = g->n, p.k = g->k, p.ldc = g->ldc;
+    p.c = (U *)g->c;
+    p.r = g->beta == 0 ? NULL : (const U *)r;
+    p.m = g->m;
+    p.n = g->n;
+    p.k = g->k;
+    p.ldc = g->ldc;
     return gemm_plain::run(ex, p);
 }
 

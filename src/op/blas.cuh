@@ -5,10 +5,10 @@
  * Which algorithm a shape takes is decided once and kept (op/choices.h), so that a shape has one
  * order of sums for the life of the process, and of the run if its choices go into the checkpoint.
  * Candidates are cuBLASLt's proposals that neither split k nor use atomics. Normally the first is
- * taken. While tuning, each one is run on the very operands of the call and the fastest is taken:
- * where r is c that adds more than once, and the call waits for the GPU, so a step to tune on is
- * one whose results nobody wants, and no graph is being captured. Where cuBLASLt has no proposal
- * the kernel of gemm_plain.cuh runs.
+ * taken. While tuning, every candidate runs on the operands of the call, and the fastest is taken.
+ * If r is c, the product is then added more than once, and the call waits for the GPU; so tuning is
+ * for a step whose results nobody needs, outside of a capture. If cuBLASLt has no proposal, the
+ * kernel of gemm_plain.cuh runs.
  *
  * Otherwise a call waits for nothing and allocates nothing: its descriptors stand on the stack, its
  * scratch is the caller's BLAS_WORKSPACE_BYTES.
@@ -24,18 +24,18 @@ extern "C" {
 
 struct Blas;
 
-/* cudnn: the version of the library for attention, 0 for none: a run's bits depend on it, too, so
- * it is part of the machine's name. */
+/* cudnn: the version of cuDNN, 0 for none. A run's bits depend on it, too, so it is part of the
+ * machine's name. */
 Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out);
 void cuda_blas_free(struct Blas *b); /* safe on NULL */
 struct Blas *exec_blas(struct Exec *ex);
 
-/* Both take the NULL of an Exec that only counts. */
+/* Both take NULL, which an Exec has that only counts. */
 struct Choices *blas_choices(struct Blas *b);
 Status blas_tune(struct Blas *b, bool on);
 
-/* r: what is added where g->beta is 1, of c's type and layout; NULL: c itself. a_type and b_type
- * are equal. */
+/* r: the matrix that is added if g->beta is 1, of c's type and layout; NULL: c itself. a_type and
+ * b_type must be equal. */
 Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
 }
 

@@ -1,3 +1,4 @@
+/* choices: the table of timed algorithms, its text form, and its cache file. */
 #include "op/choices.h"
 
 #include "base/file.h"
@@ -151,8 +152,8 @@ static void add_new(Choices *c, const Choice *from, int *taken)
     ++*taken;
 }
 
-/* The choices of a text whose frame has been found right, up to its end line. With `into` NULL they
- * are only looked at. False: a line is not one. */
+/* Reads the choices of a text, up to its end line; its frame is already checked. With `into` NULL
+ * they are only looked at. False: a line is no choice. */
 static bool each_choice(Cursor body, Choices *into, int *taken)
 {
     Choice choice;
@@ -287,7 +288,7 @@ static Status save(Choices *c, const char *cache_dir, Arena *scratch)
     TRY(make_folder_of(path));
     (void)snprintf(lock, sizeof lock, "%s.lock", path);
     TRY(file_lock(lock, &fd, &held, &holder));
-    if (!held) return OK; /* that process saves as well; what we timed is timed again some day */
+    if (!held) return OK; /* another process saves now; our timings are then made again some day */
     (void)choices_load(c, cache_dir, scratch);
     Status s = write_file(c, path, scratch);
     file_unlock(fd);

@@ -1,11 +1,10 @@
 /*
  * choices: which algorithm each shape of a matrix product takes on a GPU, as a table and as text.
  *
- * Algorithms of one product differ in speed and in the order of their sums. So which one was timed
- * to be the fastest is part of what a run computed: the text goes into a cache file, from which
- * later runs take it without timing anything, and into a checkpoint's manifest, from which a
- * resumed run takes it to compute the same bits. Nothing is ever forgotten or replaced: a table
- * that is full takes no more.
+ * Algorithms of one product differ in speed and in the order of their sums, so the choice is part
+ * of what a run computed. The text goes into a cache file, from which later runs take it without
+ * timing anything, and into a checkpoint's manifest, from which a resumed run takes it to compute
+ * the same bits. No choice is ever forgotten or replaced; a full table takes no more.
  *
  *     switchyard products 1
  *     machine NVIDIA H200, driver for CUDA 13.0, cuBLASLt 130100
@@ -46,11 +45,11 @@ typedef struct Choice {
     ChoiceKey key;
     uint64_t algo[CHOICE_WORDS];
     ChoiceKind kind;
-    bool unchecked; /* out of a text, and not yet seen to be legal */
+    bool unchecked; /* it came from a text, and was not yet seen to be legal */
 } Choice;
 
 typedef struct Choices {
-    char machine[CHOICE_MACHINE_MAX]; /* GPU, driver and library: what a choice is good for */
+    char machine[CHOICE_MACHINE_MAX]; /* GPU, driver and library for which the choices hold */
     int n;
     bool unsaved; /* something was timed since the last save */
     Choice at[CHOICES_MAX];
@@ -67,23 +66,23 @@ Choice *choices_find(Choices *c, const ChoiceKey *key); /* NULL: not there */
 /* A zeroed choice with this key, which is not there yet. NULL: the table is full. */
 Choice *choices_add(Choices *c, const ChoiceKey *key);
 
-/* The whole table as text in `a`; "" without a table. Also what this run has not used yet: it may
- * later, and then must do what a run resumed from this text does. */
+/* The whole table as text in `a`; "" without a table. It includes choices that this run has not
+ * used yet, because it may use them later, as a run resumed from this text would. */
 Status choices_text(const Choices *c, Arena *a, const char **out);
-/* Take from such a text what is not known yet. *taken is how many; 0, with a warning, if the text
- * is of another machine. ERR_FORMAT: damaged; `name` stands in the message. A resumed run that took
- * any neither loads the cache nor tunes: the run before knew no more. */
+/* Takes choices that are not known yet from such a text. *taken: how many; 0, with a warning, if
+ * the text is of another machine. ERR_FORMAT: it is damaged; the sentence has `name`. A resumed run
+ * that took any choice neither loads the cache nor tunes, because the run before knew no more. */
 Status choices_take(Choices *c, const char *name, const char *text, int *taken);
 
-/* Nothing is known any more. */
+/* Forgets all choices. */
 void choices_clear(Choices *c);
 
-/* The cache file of this machine: a name in config's cache.dir (file_cache_folder). What was timed
- * goes in and out. A file that is missing, damaged or cannot be written costs time only: one
- * warning, no failure. */
+/* The cache file of this machine, in config's cache.dir (file_cache_folder), holds the timed
+ * choices. A file that is missing, damaged or cannot be written costs only time: one warning, no
+ * failure. */
 Status choices_path(const char *cache_dir, const char *machine, char out[]);
 int choices_load(Choices *c, const char *cache_dir, Arena *scratch); /* how many were taken */
-/* Nothing new: nothing is written. What another process put into the file meanwhile stays. */
+/* Writes only if something new was timed. Choices that another process wrote meanwhile stay. */
 void choices_save(Choices *c, const char *cache_dir, Arena *scratch);
 
 #ifdef __cplusplus

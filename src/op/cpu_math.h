@@ -1,6 +1,6 @@
 /*
- * cpu_math: what the CPU versions of ops share: e^x that vectorises, and rows of "act" tensors seen
- * as f32.
+ * cpu_math: functions for the CPU versions of ops: e^x that vectorises, and rows of "act" tensors
+ * read as f32.
  *
  * A kernel reads rows through row_load, works in f32 and narrows once at the end:
  *
@@ -65,8 +65,8 @@ static inline float exp_f32(float x)
     return p * first * second;
 }
 
-/* The largest of n floats, -infinity for none; NaNs are passed over. By lanes that are combined in
- * pairs, because a compiler may not reorder a maximum where NaNs could be. */
+/* The largest of n floats, -infinity for none; NaNs are passed over. The loop works by lanes that
+ * are combined in pairs, because a compiler may not reorder a maximum over possible NaNs. */
 static inline float max_f32(const float *x, int64_t n)
 {
     enum { WIDTH = 32 };
@@ -94,7 +94,7 @@ static inline const float *row_load(const Tensor *t, int64_t first, int64_t n, f
     return buffer;
 }
 
-/* Where a row that row_store puts to element `first` is to be worked out. */
+/* Where to compute a row that row_store then stores at element `first`. */
 static inline float *row_open(const Tensor *t, int64_t first, float *buffer)
 {
     return t->dtype == DTYPE_F32 ? (float *)t->data + first : buffer;

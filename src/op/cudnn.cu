@@ -1,3 +1,4 @@
+/* cudnn: opens cuDNN, builds graphs of operations node by node, and finds and runs their plans. */
 #include "op/cudnn.cuh"
 
 #include "base/library.h"
@@ -127,7 +128,8 @@ Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind k
     if (g->status == OK && g->nodes == GRAPH_NODES_MAX)
         g->status = FAIL(ERR_UNSUPPORTED, "cuDNN: more than %d tensors", GRAPH_NODES_MAX);
     if (g->status != OK) return 0;
-    g->shape[g->nodes] = shape, g->node[g->nodes] = d;
+    g->shape[g->nodes] = shape;
+    g->node[g->nodes] = d;
     return g->nodes++;
 }
 
@@ -354,7 +356,8 @@ Status graph_plan(CudnnGraph *g, bool one_order, size_t workspace_bytes, CudnnPl
 
 void cudnn_bind(CudnnBound *b, Node x, void *at)
 {
-    b->node[b->n] = id_of(x), b->at[b->n] = at;
+    b->node[b->n] = id_of(x);
+    b->at[b->n] = at;
     b->n++;
 }
 

@@ -1,11 +1,11 @@
 /*
  * cudnn: cuDNN 9's backend API: operation graphs, and plans that run them.
  *
- * The library is no part of the program: it is opened at run time, and where it is missing `why`
- * says so. A graph is written down op by op: tensors are numbers (Node), intermediate ones are
- * virtual and never stand in memory. The first failure stays in `status` and later calls do
- * nothing, so that graphs read without checks. A plan is a graph that cuDNN found a kernel for and
- * compiled, which takes about a second; running it waits for nothing. Used inside ops only.
+ * The library is opened at run time; if it is missing, `why` says so. A graph is written down op by
+ * op: tensors are numbers (Node), intermediate ones are virtual and never lie in memory. The first
+ * failure stays in `status` and later calls do nothing, so that code that builds a graph needs no
+ * checks. A plan is a graph for which cuDNN found and compiled a kernel, which takes about a
+ * second; running it waits for nothing. Used inside ops only.
  */
 #ifndef OP_CUDNN_CUH
 #define OP_CUDNN_CUH
@@ -44,7 +44,7 @@ typedef struct CudnnCalls {
 } CudnnCalls;
 
 typedef struct Cudnn {
-    void *file; /* NULL: not usable, and why */
+    void *file; /* NULL: cuDNN is not usable; `why` says why */
     CudnnCalls call;
     cudnnHandle_t handle; /* made for the first plan */
     char why[CUDNN_WHY_MAX];
@@ -73,10 +73,10 @@ typedef struct CudnnPlan {
     size_t workspace_bytes;
 } CudnnPlan;
 
-/* Opens the library; where that fails c->why is set and c->file is NULL. */
+/* Opens the library. On failure c->why is set and c->file is NULL. */
 void cudnn_open(Cudnn *c);
 void cudnn_close(Cudnn *c);
-/* The handle, if there is none: its work goes to `stream`. */
+/* Makes the handle if there is none; its work goes to `stream`. */
 Status cudnn_start(Cudnn *c, cudaStream_t stream);
 
 Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind kind);
@@ -102,11 +102,12 @@ void graph_reduce(CudnnGraph *g, cudnnReduceTensorOp_t op, Node x, Node y);
 /* y is x, seen with y's shape. */
 void graph_reshape(CudnnGraph *g, Node x, Node y);
 
-/* The first of cuDNN's proposals that compiles; with one_order only those whose sums have one
- * order. Fails if none does, or if all want more than `workspace_bytes`. Frees the graph. */
+/* Takes the first of cuDNN's proposals that compiles; with one_order only proposals whose sums
+ * always have the same order. Fails if none compiles, or if all need more than `workspace_bytes`.
+ * Frees the graph. */
 Status graph_plan(CudnnGraph *g, bool one_order, size_t workspace_bytes, CudnnPlan *out);
 
-/* What a plan works on: addresses of its MEMORY nodes (device) and VALUE nodes (host). */
+/* The operands of a plan: addresses of its MEMORY nodes (device) and VALUE nodes (host). */
 typedef struct CudnnBound {
     int64_t node[BOUND_MAX];
     void *at[BOUND_MAX];

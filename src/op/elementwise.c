@@ -1,3 +1,4 @@
+/* elementwise: check, cost and CPU versions of add and cast. */
 #include "op/cpu_math.h"
 #include "op/op.h"
 
@@ -34,7 +35,7 @@ static void run_piece(const Elementwise *e, int64_t first, int64_t n)
 {
     float x_buffer[PIECE], y_buffer[PIECE];
     float *out = row_open(e->y, first, y_buffer);
-    if (!e->adds) { /* to f32: no detour over a buffer */
+    if (!e->adds) { /* a conversion to f32 needs no buffer */
         row_store(e->y, first, n, row_load(e->x, first, n, out));
         return;
     }

@@ -16,7 +16,7 @@ typedef struct Cast {
     Tensor y; /* out, same count, any floating type: round to nearest even */
 } Cast;
 
-/* Both, seen as one: y = x, or y += x. */
+/* Both ops as one: y = x, or y += x. */
 typedef struct Elementwise {
     const char *op;
     const Tensor *x, *y;

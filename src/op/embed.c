@@ -1,3 +1,4 @@
+/* embed: check, cost and CPU versions of the look-up and its gradient. */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/op.h"

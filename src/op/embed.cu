@@ -1,5 +1,5 @@
 /*
- * forward: a block takes rows, its threads lie along them.
+ * embed: the look-up and its gradient. forward: a block takes rows, its threads lie along them.
  *
  * backward adds rows that meet in the same row of dtable, and must add them in one order without
  * atomics on floats. So tokens are sorted by id first (stable, so those of an id stay in the order

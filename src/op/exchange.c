@@ -1,4 +1,5 @@
-/* The ops of exchange.h: what is the same for all kinds of exchange, and the table of them. */
+/* exchange: the parts of the ops that are the same for all kinds of exchange, and the table of
+ * kinds. */
 #include "op/exchange.h"
 
 #include "op/index_check.h"
@@ -80,7 +81,7 @@ OpCost exchange_place_cost(const void *args)
     return (OpCost){ .bytes = bytes_of(&a->index) + bytes_of(&a->place) };
 }
 
-/* M rows are blocks of one size in which each token has places, or N from each rank. */
+/* Checks M, the received rows: equal blocks with places for tokens, or N rows from each rank. */
 static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n, int64_t ranks,
                          const Tensor *place)
 {
@@ -155,7 +156,7 @@ Status exchange_collective_check(const void *args)
     return op_expect("exchange_collective", "out", &a->out, want, tensor_cols(&a->in), a->in.dtype);
 }
 
-/* size: the whole, which is what formulas of collectives count in. */
+/* OpCost.size is the whole tensor's bytes, as formulas of collectives take it. */
 OpCost exchange_collective_cost(const void *args)
 {
     const Collective *a = args;
@@ -173,7 +174,7 @@ OpCost exchange_collective_cost(const void *args)
 
 /* Places */
 
-/* The ranks of a token's experts by number, each once. Returns how many. */
+/* Lists the ranks of a token's experts in rising order, each once. Returns how many. */
 static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_t *rank)
 {
     int64_t n = 0;
@@ -183,7 +184,8 @@ static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_
         while (at > 0 && rank[at - 1] > r) at--;
         if (at > 0 && rank[at - 1] == r) continue;
         memmove(rank + at + 1, rank + at, (size_t)(n - at) * sizeof *rank);
-        rank[at] = r, n++;
+        rank[at] = r;
+        n++;
     }
     return n;
 }
@@ -248,7 +250,7 @@ Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
     return out;
 }
 
-/* Where ops run, below all decorators: rows that never came are no port of this op. */
+/* Runs on the backend below all decorators: rows that did not come are no output of this op. */
 Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
 {
     const OpDesc *sum = op_desc(OP_MOE_COMBINE);
@@ -304,7 +306,7 @@ Status exchange_combine_cpu(Exec *ex, const void *args)
     return exchange_combine_run(ex, a, &exchange_kinds[a->kind]->cpu);
 }
 
-/* Neighbours take turns at sending first, so that a transfer that waits for its peer finds it. */
+/* Even and odd ranks send first in turn, so that a transfer that waits for its peer finds it. */
 static Status shift(Comm *c, const Collective *a)
 {
     int next = (c->rank + 1) % c->size, before = (c->rank + c->size - 1) % c->size;

@@ -1,5 +1,6 @@
 /*
- * What all kinds of exchange do on a GPU: launches on the stream of comm's calls, so nothing waits.
+ * exchange: places, and what all kinds of exchange do on a GPU: launches on the stream of
+ * comm's calls, so nothing waits.
  *
  * Places: a block for each rank walks the tokens, a thread a token, and counts those before it by
  * ballots: a place is decided by position alone. index is read once for each rank, but it is small
@@ -64,10 +65,14 @@ extern "C" Status exchange_place_cuda(struct Exec *ex, const void *args)
 {
     const ExchangePlace *a = (const ExchangePlace *)args;
     Place p = {};
-    p.index = (const int32_t *)a->index.data, p.place = (int32_t *)a->place.data;
-    p.overflow = (float *)a->overflow.data, p.N = a->index.dim[0], p.K = tensor_cols(&a->index);
+    p.index = (const int32_t *)a->index.data;
+    p.place = (int32_t *)a->place.data;
+    p.overflow = (float *)a->overflow.data;
+    p.N = a->index.dim[0];
+    p.K = tensor_cols(&a->index);
     p.count = (int32_t *)a->count.data;
-    p.here = a->experts / a->ranks, p.room = a->room;
+    p.here = a->experts / a->ranks;
+    p.room = a->room;
     TRY(cuda_status(
         cudaMemsetAsync(a->place.data, 0xFF, tensor_bytes(&a->place), exec_stream(ex)), /* -1 */
         "exchange_place"));

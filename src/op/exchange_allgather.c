@@ -12,7 +12,7 @@ static double rows(int64_t experts, int64_t top_k, int64_t ranks)
     return (double)ranks;
 }
 
-/* Only rows to which something is added need a place of their own. */
+/* The rows need memory of their own only if something is added to them. */
 static bool adds(const ExchangeCombine *a)
 {
     return a->shared.data != NULL || a->residual.data != NULL;
@@ -25,7 +25,7 @@ static size_t combine_workspace(const ExchangeCombine *a)
     return adds(a) ? exchange_rows_bytes(&a->x, a->y.dim[0]) : 0;
 }
 
-/* Numbers of all experts to those of this rank. */
+/* Turns numbers among all experts into numbers among this rank's. */
 static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *rows)
 {
     (void)ex;

@@ -1,13 +1,14 @@
 /*
- * exchange_alltoall: a token travels once to each rank that holds some of its experts, however many;
- * there the routing weights sum the experts' rows up before one row goes back. So with k of E
+ * exchange_alltoall: a token travels once to each rank that holds some of its experts, however
+ * many; there the routing weights sum the experts' rows up before one row goes back. So with k of E
  * experts chosen uniformly without repetition, a rank gets N distinct(E, k, n) rows from n ranks of
  * N tokens: less than N k.
  *
- * Each rank has room for C rows of each other: blocks of C rows, filled from the front, change
- * places. What lies behind a block's last row is no data: its experts are -1, its weights 0. Blocks
- * travel whole, so that no host needs to know how full they are. Where it may wait (count is given),
- * ranks tell each other, and only rows that are there travel, to the same places.
+ * Each rank has room for C rows of every rank. Blocks of C rows, filled from the front, are
+ * exchanged. Rows behind a block's last filled one are no data: their experts are -1, their weights
+ * 0. Blocks travel whole, so that no host needs to know how full they are. If the host may wait
+ * (count is given), ranks tell each other the counts, and only filled rows travel, to the same
+ * places.
  */
 #include "op/exchange.h"
 
@@ -51,14 +52,14 @@ static Status pack_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *
     return OK;
 }
 
-/* Rows of each block that travel, where the host knows. */
+/* How many rows of each block travel, if the host knows. */
 typedef struct Counts {
     bool known;
     int32_t to[EXCHANGE_COUNT_MAX], from[EXCHANGE_COUNT_MAX];
 } Counts;
 
-/* here: rows of this rank's tokens at each rank; there: rows of each rank's tokens here, which that
- * rank says. The host waits. */
+/* here: how many rows of this rank's tokens go to each rank. there: how many rows come from each
+ * rank, which that rank tells. The host waits. */
 static Status counts_read(Exec *ex, Comm *c, const Tensor *count, char *at, int32_t *here,
                           int32_t *there)
 {
@@ -78,7 +79,7 @@ static Status swap_rows(Comm *c, const Tensor *to, int next, const Tensor *from,
     return comm_wait(c, &going);
 }
 
-/* Block r of in becomes block `rank` of rank r's out, or its first rows do. */
+/* Sends block r of in, or its filled rows, to rank r, where it becomes block `rank` of out. */
 static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out, const Counts *n)
 {
     if (!n->known) return comm_all_to_all(c, in, out);
@@ -99,7 +100,7 @@ static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out
                              tensor_bytes(&own));
 }
 
-/* What stands behind the last row of a block. */
+/* Marks all rows as no data: experts -1, weights 0. */
 static Status no_rows(Exec *ex, const Tensor *index, const Tensor *weight)
 {
     const Backend *b = ex->backend;

@@ -1,5 +1,5 @@
 /*
- * A packed product in the manner of Goto (see gemm_tile.h), with three loops around the tile:
+ * gemm: a packed product in the manner of Goto (see gemm_tile.h), with three loops around the tile:
  * blocks of columns of B, blocks along k, blocks of rows of A. oneDNN and OpenBLAS were here before
  * and left: both take memory from the heap in every call (oneDNN 3 to 6 times, OpenBLAS once).
  *
@@ -14,7 +14,8 @@
  *       13 x  512 x  256  A B^T          146   131             243   281
  *        1 x 1024 x  256  A B^T           50    16              86    35
  *
- * Without the prefetches of what is packed next and of C, the second row is 169 and 281.
+ * Without the prefetches of C and of the operands that are packed next, the second row is 169 and
+ * 281.
  *
  * Each element of C is one sum along k, cut every BLOCK_WORDS words and nowhere else, so its bits
  * depend on its row of op(A) and its column of op(B) alone: not on threads, tiles or its place.
@@ -34,10 +35,10 @@
 enum { BLOCK_WORDS = 3, BLOCK_TILES = 2, BLOCK_COLS = 2 * TILE_COLS, SUM_ROWS = 5 };
 #else
 enum {
-    BLOCK_WORDS = 256, /* along k: a panel of B stays in the L1 cache (32 KiB) */
-    BLOCK_TILES = 12,  /* rows of A: 168 of them stay in L2 (168 KiB) */
-    BLOCK_COLS = 512,  /* of B: in L2 and L3 (512 KiB) */
-    SUM_ROWS = 1008    /* of C, where a sum of several blocks along k is rounded at its end */
+    BLOCK_WORDS = 256, /* words along k: a panel of B stays in the L1 cache (32 KiB) */
+    BLOCK_TILES = 12,  /* tiles of rows of A: 168 rows stay in L2 (168 KiB) */
+    BLOCK_COLS = 512,  /* columns of B: they stay in L2 and L3 (512 KiB) */
+    SUM_ROWS = 1008    /* rows of C at a time if sums of several blocks are rounded at their end */
 };
 #endif
 enum { LINE_BYTES = 64 };
@@ -78,7 +79,7 @@ static int64_t pieces(int64_t n, int64_t piece)
     return (n + piece - 1) / piece;
 }
 
-/* Part of a product, as a product. */
+/* A part of a product, as a product. */
 
 static void *moved(const void *data, Dtype type, int64_t elems)
 {
@@ -114,10 +115,10 @@ GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n)
     return g;
 }
 
-/* How one thread walks over its part of C, and what stands in its workspace. */
+/* How one thread walks over its part of C, and the parts of its workspace. */
 typedef struct Walk {
     Word word;
-    int64_t rows; /* of C at a time: all of them, unless there are sums to be rounded at the end */
+    int64_t rows; /* rows of C at a time: all, unless sums are rounded at their end */
     int64_t terms;
     bool sums;
     size_t a_bytes, b_bytes, total_bytes;
@@ -148,7 +149,9 @@ static Walk walk_of(const GemmArgs *g, Word word)
 static void tiles_run(const GemmArgs *g, Word word, const float *a, const float *b)
 {
     Tile t = { .words = panel_words(word, g->k), .word = word };
-    t.ldc = g->ldc, t.c_type = g->c_type, t.add = g->beta != 0;
+    t.ldc = g->ldc;
+    t.c_type = g->c_type;
+    t.add = g->beta != 0;
     for (int64_t col = 0; col < g->n; col += TILE_COLS) {
         t.b = b + col * t.words;
         t.cols = least(TILE_COLS, g->n - col);
@@ -183,7 +186,12 @@ static void part_run(const GemmArgs *g, Word word, char *space)
     for (int64_t col = 0; col < g->n; col += BLOCK_COLS) {
         for (int64_t row = 0; row < g->m; row += w.rows) {
             GemmArgs part = cols_of(gemm_rows(*g, row, w.rows), col, BLOCK_COLS), to = part;
-            if (w.sums) to.c = sums, to.ldc = part.n, to.c_type = DTYPE_F32, to.beta = 0;
+            if (w.sums) {
+                to.c = sums;
+                to.ldc = part.n;
+                to.c_type = DTYPE_F32;
+                to.beta = 0;
+            }
             for (int64_t k = 0; k < g->k; k += w.terms) {
                 GemmArgs block = gemm_terms(to, k, w.terms);
                 terms_run(&block, word, a, b);
@@ -199,8 +207,8 @@ static void part_run(const GemmArgs *g, Word word, char *space)
 
 /* threads */
 
-/* C in down x across parts of whole tiles, one a thread. Each packs what it needs of A and B: the
- * cut with the fewest lines to pack. */
+/* C is cut into down x across parts of whole tiles, one a thread. Each thread packs the lines of A
+ * and B that it needs, so the best cut is the one with the fewest lines to pack. */
 typedef struct Grid {
     int64_t down, across, rows, cols;
 } Grid;
@@ -218,7 +226,8 @@ static Grid grid_of(const GemmArgs *g, Word word, int threads)
         int64_t across = threads / down;
         Grid grid = { .rows = share(g->m, down, tile_rows(word)),
                       .cols = share(g->n, across, TILE_COLS) };
-        grid.down = pieces(g->m, grid.rows), grid.across = pieces(g->n, grid.cols);
+        grid.down = pieces(g->m, grid.rows);
+        grid.across = pieces(g->n, grid.cols);
         int64_t lines = grid.rows + grid.cols, parts = grid.down * grid.across;
         int64_t best_parts = best.down * best.across;
         if (parts > best_parts || (parts == best_parts && lines < best.rows + best.cols)) {
@@ -256,7 +265,7 @@ static void parts_run(const GemmArgs *g, Word word, int threads, char *workspace
     }
 }
 
-/* An empty sum: C = beta C. */
+/* The product with k = 0: C = beta C. */
 static void clear(const GemmArgs *g)
 {
     size_t bytes = dtype_bytes(g->c_type);

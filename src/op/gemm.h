@@ -3,10 +3,9 @@
  * where matrix products are computed. Used inside ops only.
  *
  * Called from inside an OpenMP parallel region it runs on the calling thread alone; outside it uses
- * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C not on
- * how many other rows there are. Everything that a call wants stands in the caller's workspace:
- * after the first call on ex->threads, which makes OpenMP's threads, the heap is never touched,
- * whatever the shapes.
+ * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C does
+ * not depend on the number of rows. A call's memory is the caller's workspace: after the first call
+ * on ex->threads, which makes OpenMP's threads, the heap is never touched, whatever the shapes.
  *
  * bf16 instructions take subnormal numbers, below 2^-126, for zero.
  */
@@ -31,8 +30,8 @@ typedef struct GemmArgs {
     float beta;                   /* 0 or 1 */
 } GemmArgs;
 
-/* Part of a product, as a product: n rows of C from `first` on, or n terms of the sums, which are
- * added where they are not the first. */
+/* A part of a product as a product: n rows of C from `first` on; or n terms of the sums, which are
+ * added to C unless they are the first terms. */
 GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n);
 GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n);
 

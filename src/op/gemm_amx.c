@@ -1,3 +1,4 @@
+/* gemm_amx: asks the system for the matrix unit, and multiplies packed panels on it. */
 #include "op/gemm_amx.h"
 
 #if VECTOR_AMX && defined(__linux__)
@@ -7,7 +8,7 @@
 #include <unistd.h>
 
 enum {
-    SIDE = AMX_PANEL_ROWS, /* of a square of words */
+    SIDE = AMX_PANEL_ROWS, /* words along a side of a square */
     SQUARE = SIDE * SIDE,
     ROW_BYTES = SIDE * 4
 };
@@ -39,7 +40,7 @@ void amx_begin(void) { _tile_loadconfig(&squares); }
 
 void amx_end(void) { _tile_release(); }
 
-/* Rows that lie along k: copied. */
+/* Rows along k are copied. */
 static void square_copy(float *to, const Operand *o, int64_t line, int64_t k)
 {
     const char *from = (const char *)o->data + (size_t)(line * o->ld + k) * sizeof(uint16_t);
@@ -56,7 +57,7 @@ static inline Vector step_words(const uint16_t *even, const uint16_t *odd)
     return (Vector)((VectorBits)widened(even) >> 16 | (VectorBits)widened(odd));
 }
 
-/* Rows that lie across k: paired and turned. */
+/* Rows across k are paired and turned. */
 static void square_turned(float *to, const Operand *o, int64_t line, int64_t k)
 {
     const uint16_t *from = (const uint16_t *)o->data + k * o->ld + line;
@@ -95,7 +96,7 @@ void amx_rows_pack(float *to, const Operand *from)
 
 /* Constant in every copy of squares_run. */
 typedef struct Form {
-    bool lower, right; /* rows beyond 16, columns beyond 16 */
+    bool lower, right; /* are there rows beyond 16, columns beyond 16? */
 } Form;
 
 static inline __attribute__((always_inline)) void squares_run(const Tile *t, float *sums,
@@ -145,7 +146,7 @@ void amx_sums(const Tile *t, float *sums, int64_t ld)
 
 #include <assert.h>
 
-/* amx_ask says no, so nothing else is called. */
+/* Without AMX amx_ask says no, so the other functions are never called. */
 bool amx_ask(void) { return false; }
 void amx_begin(void) { assert(!"AMX was not lent"); }
 void amx_end(void) { assert(!"AMX was not lent"); }

@@ -22,17 +22,18 @@
 
 #include <stdbool.h>
 
-/* Asks the kernel for this process; false if the CPU, the compiler or the kernel has none. */
+/* Asks the kernel for tile registers; false if the CPU, the compiler or the kernel has none. */
 bool amx_ask(void);
 
-/* Around tiles, on the thread that runs them. */
+/* To be called before and after tiles, on the thread that runs them. */
 void amx_begin(void);
 void amx_end(void);
 
-/* All panels of A. */
+/* Packs all panels of A. */
 void amx_rows_pack(float *to, const Operand *from);
 
-/* Up to 32 x 32 sums, of which t's rows and columns are meant; rows begin `ld` floats apart. */
+/* Computes a tile of 32 x 32 sums. Only t's rows and columns count; rows begin `ld` floats apart.
+ * */
 void amx_sums(const Tile *t, float *sums, int64_t ld);
 
 #endif

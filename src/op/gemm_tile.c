@@ -1,3 +1,4 @@
+/* gemm_tile: packs operands into panels and multiplies panels in registers. */
 #include "op/gemm_tile.h"
 
 #include "op/gemm_amx.h"
@@ -6,7 +7,7 @@
 #include <string.h>
 
 enum {
-    STEPS = 8, /* along k that are packed at a time where lines lie across it */
+    STEPS = 8, /* steps along k that are packed at a time if lines lie across k */
     AHEAD = 2 * STEPS
 };
 
@@ -18,7 +19,7 @@ Word word_of(Dtype type)
 
 /* packing */
 
-/* A square of words: lines from `line`, steps from `k`; zeros where there is none. */
+/* Copies a square of words: lines from `line` on, steps from `k` on; zeros beyond the operand. */
 static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, int64_t k)
 {
     for (int64_t i = 0; i < VECTOR_LANES; i++) {
@@ -28,7 +29,7 @@ static void square_read(Vector v[VECTOR_LANES], const Operand *o, int64_t line, 
     }
 }
 
-/* The same where all of it exists and is to be copied as it is. */
+/* The same for a square that exists as a whole and is not turned. */
 static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, int64_t line,
                                      int64_t k)
 {
@@ -38,8 +39,8 @@ static inline void square_read_whole(Vector v[VECTOR_LANES], const Operand *o, i
     for (int64_t i = 0; i < VECTOR_LANES; i++) memcpy(&v[i], from + i * o->ld * each, sizeof v[i]);
 }
 
-/* Lines with neighbours along k: VECTOR_LANES lines at a time are turned. Where the panel is
- * narrower, a step's last words are overwritten by the next step's first. */
+/* Packs lines with neighbours along k: VECTOR_LANES lines at a time are turned. In a narrower panel
+ * the next step's first words overwrite a step's last ones. */
 static inline __attribute__((always_inline)) void pack_along(float *to, const Operand *o,
                                                              int64_t first, int64_t width)
 {
@@ -64,7 +65,8 @@ static inline __attribute__((always_inline)) void pack_along(float *to, const Op
     }
 }
 
-/* One step: `n` neighbours of one row, or of two to be paired, and zeros up to the width. */
+/* Packs one step: `n` neighbours of one row, or of two rows that are paired, and zeros up to the
+ * width. */
 static inline __attribute__((always_inline)) void step_pack(float *to, const Operand *o, int64_t k,
                                                             int64_t at, int64_t n)
 {
@@ -88,7 +90,8 @@ static inline __attribute__((always_inline)) void step_pack(float *to, const Ope
     }
 }
 
-/* The hardware does not foresee where a walk in short pieces over long rows goes on. */
+/* Fetches the rows that come next: the hardware does not foresee a walk in short pieces over long
+ * rows. */
 static inline __attribute__((always_inline)) void step_fetch(const Operand *o, int64_t k,
                                                              int64_t line)
 {
@@ -119,8 +122,8 @@ panel_across(float *to, const Operand *o, int64_t width, int64_t line, int64_t f
     }
 }
 
-/* Lines with neighbours across them: a few steps of all panels at a time, so that a cache line of
- * the operand is read once. */
+/* Packs lines with neighbours across them: a few steps of all panels at a time, so that each cache
+ * line of the operand is read once. */
 static inline __attribute__((always_inline)) void pack_across(float *to, const Operand *o,
                                                               int64_t width)
 {
@@ -245,7 +248,7 @@ static inline __attribute__((always_inline)) void rows_run(const Tile *t, float 
     }
 }
 
-/* All vectors of the tile whole, into f32. */
+/* Stores a tile whose vectors are all whole, as f32. */
 static void whole_run(const Tile *t, float *c, int64_t ldc, bool add)
 {
     bool pairs = t->word == WORD_BF16_PAIR;
@@ -268,7 +271,7 @@ static void sums_store(const Tile *t, const float *from)
     }
 }
 
-/* C is read or written after a walk along k that the hardware does not see beyond. */
+/* Fetches C, which is used after the walk along k; the hardware does not foresee that. */
 static void tile_fetch(const Tile *t)
 {
     size_t each = dtype_bytes(t->c_type), width = (size_t)(t->cols - 1) * each;

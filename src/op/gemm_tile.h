@@ -116,10 +116,11 @@ typedef struct Operand {
     bool along_k; /* neighbours in memory are neighbours along k */
 } Operand;
 
-/* All panels of the operand, `width` lines each; writes VECTOR_LANES floats beyond the last. */
+/* Packs the operand into panels of `width` lines each; writes VECTOR_LANES floats beyond the last.
+ * */
 void panels_pack(float *to, const Operand *from, int64_t width);
 
-/* The (rows, cols) of C that one panel of A (two for AMX) and one of B give. */
+/* A tile: the (rows, cols) of C that one panel of A (two for AMX) and one panel of B give. */
 typedef struct Tile {
     const float *a, *b;
     int64_t words, rows, cols;
@@ -127,12 +128,12 @@ typedef struct Tile {
     void *c;
     int64_t ldc;
     Dtype c_type; /* f32, or bf16 rounded once */
-    bool add;     /* to what stands there */
+    bool add;     /* the product is added to C */
 } Tile;
 
 void tile_run(const Tile *t);
 
-/* c = from + what stands there if add, rounded once. */
+/* c = from, or c += from if add; rounded once. */
 void row_narrow(uint16_t *c, const float *from, int64_t n, bool add);
 
 #endif

@@ -46,8 +46,8 @@ typedef float VectorAt __attribute__((vector_size(VECTOR_LANES * sizeof(float)),
 
 typedef uint32_t VectorBits __attribute__((vector_size(VECTOR_LANES * sizeof(uint32_t))));
 
-/* sum + a b for words of f32, rounded once where the machine can: left to the compiler, a tile of
- * one row and column was rounded twice in places (gcc 13), and bits depended on the other rows. */
+/* sum + a b for words of f32, rounded once if the machine can. The compiler must not choose: gcc 13
+ * rounded a tile of one row and column twice in places, so bits depended on the number of rows. */
 static inline __attribute__((always_inline)) Vector vector_add_product(Vector sum, float a,
                                                                        Vector b)
 {
@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) Vector vector_add_product(Vector su
 #endif
 }
 
-/* gcc has one name, clang 14 the other. */
+/* The type's name differs between gcc and clang 14. */
 #if (defined(__AMX_BF16__) || defined(__AMXBF16__)) && defined(__AVX512F__)
 #define VECTOR_AMX 1
 #else

@@ -15,7 +15,7 @@
  *
  * A product is a policy P, which says where operands lie and what is done with a result:
  *
- *     typedef A, B; MMA                                 operands' types, which kernel: of KernelTypes
+ * typedef A, B; MMA                                 operands' types, which kernel: of KernelTypes
  *     SUMS, A_ALONG, B_ALONG, DOTS                      ALONG: memory runs along k
  *     Groups groups; int64_t m, n;                      of the result; m of sums only
  *     View<A> a(tile); View<B> b(tile); int64_t depth(tile);    operands, and how far k goes
@@ -56,7 +56,8 @@ typedef struct Groups {
     const int32_t *offsets, *live; /* live: how many rows exist, or NULL */
     int64_t bound, experts;
 
-    /* Of group e; e == experts: where the last one ends. No row at or beyond `live` exists. */
+    /* The first row of group e; for e == experts the end of the last group. Rows from `live` on do
+     * not exist. */
     __device__ __forceinline__ int64_t first(int64_t e) const
     {
         int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
@@ -67,13 +68,15 @@ typedef struct Groups {
 static inline Groups groups_of(const Tensor *offsets, const Rows *rows)
 {
     Groups g = {};
-    g.offsets = (const int32_t *)offsets->data, g.live = rows->device;
-    g.bound = rows->bound, g.experts = tensor_elems(offsets) - 1;
+    g.offsets = (const int32_t *)offsets->data;
+    g.live = rows->device;
+    g.bound = rows->bound;
+    g.experts = tensor_elems(offsets) - 1;
     return g;
 }
 
-/* What a block works on: rows [first, first + rows) of the expert; of the result, the columns from
- * col on and, of sums, the rows from `row` on. */
+/* What a block works on: the routed rows [first, first + rows) of an expert; the columns of the
+ * result from col on; of sums also the rows of the result from `row` on. */
 typedef struct GroupTile {
     int64_t expert, first, rows, row, col;
 } GroupTile;
@@ -83,8 +86,8 @@ template <typename T> struct View {
     const T *data;
     int64_t ld;           /* elements between rows of memory */
     const int32_t *index; /* row i is row index[i] of data; NULL: i itself */
-    int64_t rows, cols;   /* what lies beyond them counts as 0 */
-    int64_t pair;         /* 0, or: 8 rows and the 8 that stand `pair` further take turns */
+    int64_t rows, cols;   /* elements beyond them count as 0 */
+    int64_t pair;         /* not 0: 8 rows, then the 8 rows that lie `pair` rows further, in turn */
 
     /* The row of memory, -1 for none. */
     __device__ __forceinline__ int64_t row(int64_t i) const
@@ -98,7 +101,7 @@ template <typename T> struct View {
     }
 };
 
-/* A Quant as kernels see it. What its scales will be to them belongs here and into View. */
+/* A Quant as kernels see it. Scales, once kernels take them, belong here and into View. */
 template <typename T> struct Operand {
     const T *data;
     int64_t ld;
@@ -113,7 +116,7 @@ template <typename T> struct Operand {
     }
 };
 
-/* The tile of rows with this number, false for none. By all threads of a block. */
+/* The tile of rows with this number; false: there is none. All threads of a block call it. */
 static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
 {
     __shared__ GroupTile found;
@@ -123,14 +126,19 @@ static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
         int64_t begin = g.first(e), end = g.first(e + 1);
         int64_t i = number - (begin / TILE + e), first = begin + i * TILE;
         if (i < 0 || first >= end) continue;
-        found.expert = e, found.first = first, found.rows = min((int64_t)TILE, end - first);
+        found.expert = e;
+        found.first = first;
+        found.rows = min((int64_t)TILE, end - first);
     }
     __syncthreads();
-    t->expert = found.expert, t->first = found.first, t->rows = found.rows, t->row = 0;
+    t->expert = found.expert;
+    t->first = found.first;
+    t->rows = found.rows;
+    t->row = 0;
     return t->rows > 0;
 }
 
-/* What block `number` is to do, false for nothing. */
+/* The tile of block `number`; false: the block has nothing to do. */
 template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
 {
     int64_t number = blockIdx.x, across = (p.n + TILE - 1) / TILE;
@@ -138,7 +146,8 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
     number /= across;
     if constexpr (P::SUMS) {
         int64_t down = (p.m + TILE - 1) / TILE;
-        t->row = number % down * TILE, t->expert = number / down;
+        t->row = number % down * TILE;
+        t->expert = number / down;
         t->first = p.groups.first(t->expert);
         t->rows = p.groups.first(t->expert + 1) - t->first;
         return t->rows > 0;
@@ -147,7 +156,7 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
     }
 }
 
-/* Blocks that surely cover all tiles. */
+/* A number of blocks that covers all tiles, whatever the groups. */
 template <typename P> static inline int64_t blocks_of(const P &p)
 {
     int64_t across = (p.n + TILE - 1) / TILE, down = (p.m + TILE - 1) / TILE;
@@ -155,7 +164,7 @@ template <typename P> static inline int64_t blocks_of(const P &p)
     return (p.groups.bound / TILE + p.groups.experts) * across;
 }
 
-/* How many shares of a row's `dot` a tile gives: one a thread that stands on it. */
+/* How many partial sums of a row's `dot` a tile gives: one for each thread on the row. */
 template <int THREADS> constexpr int PARTS = THREADS / HALF;
 
 /* Half a tile of results, HALF rows of PITCH floats in shared memory, to `store`. Neighbouring
@@ -176,14 +185,18 @@ static __device__ __forceinline__ void results_store(const P &p, const GroupTile
 #pragma unroll
         for (int k = 0; k < UNIT; k += 4) {
             float4 four = *reinterpret_cast<const float4 *>(row + j + k);
-            v[k] = four.x, v[k + 1] = four.y, v[k + 2] = four.z, v[k + 3] = four.w;
+            v[k] = four.x;
+            v[k + 1] = four.y;
+            v[k + 2] = four.z;
+            v[k + 3] = four.w;
         }
         dot += p.store(t, i, j, v);
     }
     if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * PARTS<THREADS> + part, dot);
 }
 
-/* 8 neighbouring elements of a row from `at` on, of which n exist; WIDE: all or none do. */
+/* Reads 8 neighbouring elements of a row from `at` on, of which n exist. WIDE: all or none exist.
+ * */
 template <bool WIDE, typename T>
 static __device__ __forceinline__ void get8(const T *at, int64_t n, float *v)
 {
@@ -263,8 +276,14 @@ static __device__ __forceinline__ void plain_eight(const float *at, float (&v)[8
 {
     float4 a = *reinterpret_cast<const float4 *>(at);
     float4 b = *reinterpret_cast<const float4 *>(at + HALF);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-    v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    v[0] = a.x;
+    v[1] = a.y;
+    v[2] = a.z;
+    v[3] = a.w;
+    v[4] = b.x;
+    v[5] = b.y;
+    v[6] = b.z;
+    v[7] = b.w;
 }
 
 static __device__ __forceinline__ void plain_step(const PlainTile &a, const PlainTile &b,
@@ -302,7 +321,7 @@ static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P 
     for (int64_t k = 0, turn = 0; k < depth; k += DEPTH, turn ^= 1) {
         plain_put<P::A_ALONG>(next_a, room.tile[turn][0]);
         plain_put<P::B_ALONG>(next_b, room.tile[turn][1]);
-        __syncthreads(); /* and all are done with the other pair, which comes next */
+        __syncthreads(); /* all threads are done with the other pair, which is filled next */
         if (k + DEPTH < depth) {
             plain_fetch<P::A_ALONG>(a, k + DEPTH, next_a);
             plain_fetch<P::B_ALONG>(b, k + DEPTH, next_b);

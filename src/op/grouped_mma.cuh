@@ -54,7 +54,7 @@ static __device__ __forceinline__ void copies_close()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until at most `left` of the groups closed so far are on their way. */
+/* Waits until at most `left` of the groups of copies closed so far are unfinished. */
 template <int LEFT> static __device__ __forceinline__ void copies_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
@@ -67,10 +67,10 @@ template <bool ALONG> static __device__ __forceinline__ uint32_t chunk_at(int i,
                  : (uint32_t)(i * 256 + ((c ^ (i & 7)) << 4));
 }
 
-/* What a thread brings of an operand: one column of chunks, FILLS rows of memory. */
+/* The part of an operand that a thread brings: one column of chunks in FILLS rows of memory. */
 template <typename T, bool ALONG> struct Feed;
 
-/* The rows are those of the tile and stay; k moves along them. */
+/* ALONG: rows of memory are rows of the tile and stay; k moves along them. */
 template <typename T> struct Feed<T, true> {
     static_assert(sizeof(T) * CHUNK == 16, "chunks hold elements of two bytes");
     static constexpr int ACROSS = STEP / CHUNK, DOWN = MMA_THREADS / ACROSS;
@@ -81,7 +81,8 @@ template <typename T> struct Feed<T, true> {
     __device__ __forceinline__ void open(const View<T> &v)
     {
         int chunk = (int)threadIdx.x % ACROSS;
-        left = v.cols - chunk * CHUNK, somewhere = v.data;
+        left = v.cols - chunk * CHUNK;
+        somewhere = v.data;
 #pragma unroll
         for (int q = 0; q < FILLS; q++) {
             int64_t row = v.row((int)threadIdx.x / ACROSS + q * DOWN);
@@ -104,8 +105,8 @@ template <typename T> struct Feed<T, true> {
     }
 };
 
-/* The rows are terms: k moves down. Which row of memory the next step reads is looked up one step
- * ahead, so that no copy waits for an index. */
+/* Not ALONG: rows of memory are terms, and k moves down. The row that the next step reads is looked
+ * up one step ahead, so that no copy waits for an index. */
 template <typename T> struct Feed<T, false> {
     static_assert(sizeof(T) * CHUNK == 16, "chunks hold elements of two bytes");
     static constexpr int ACROSS = TILE / CHUNK, DOWN = MMA_THREADS / ACROSS;
@@ -123,7 +124,8 @@ template <typename T> struct Feed<T, false> {
 
     __device__ __forceinline__ void open(const View<T> &view)
     {
-        v = view, k = 0;
+        v = view;
+        k = 0;
         look_up();
     }
 
@@ -229,11 +231,11 @@ static __device__ __forceinline__ void mma_sum(const P &p, const GroupTile &t, u
             a.step(room + s * STAGE_BYTES);
             b.step(room + s * STAGE_BYTES + OPERAND_BYTES);
         }
-        copies_close(); /* also empty ones: stage s is always group s */
+        copies_close(); /* closes empty groups, too: stage s is always group s */
     }
     for (int s = 0; s < steps; s++) {
         copies_wait<STAGES - 2>();
-        __syncthreads(); /* stage s has come for all, and all are done with stage s - 1 */
+        __syncthreads(); /* stage s is there for all threads, and all are done with stage s - 1 */
         if (s + STAGES - 1 < steps) {
             uint32_t next = room + (s + STAGES - 1) % STAGES * STAGE_BYTES;
             a.step(next);
@@ -273,7 +275,7 @@ template <typename P> static __global__ __launch_bounds__(MMA_THREADS, 2) void m
     float *out = reinterpret_cast<float *>(room);
     copies_wait<0>();
     for (int half = 0; half < 2; half++) {
-        __syncthreads(); /* all are done with what stood there */
+        __syncthreads(); /* all threads are done with the memory's old contents */
         mma_results(sum, half, out);
         __syncthreads();
         results_store<P, MMA_THREADS>(p, t, out, half);
@@ -302,9 +304,8 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     return kernel_status(op);
 }
 
-/* run(KernelTypes()) for the types of these operands, which `check` has found to be ones that can be
- * multiplied: on tensor cores where operands, results and what else stands at these addresses lie
- * as they want it. */
+/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. Tensor
+ * cores multiply if operands, results and the other addresses are aligned as they need it. */
 template <typename F>
 static inline Status by_kernel(const Quant &a, const Quant &b,
                                std::initializer_list<const void *> at,

@@ -1,3 +1,4 @@
+/* head_loss: check, cost and CPU version; head_products is the GPU's, too. */
 #include "op/head.h"
 
 #include "op/cpu_math.h"
@@ -39,15 +40,21 @@ OpCost head_loss_cost(const void *args)
     double product =
         2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
     double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
-                   2 * (double)tensor_bytes(&a->target); /* and loss, of the same size */
+                   2 * (double)tensor_bytes(&a->target); /* twice: loss has the same size */
     int64_t narrow = tensor_cols(&a->x) < a->chunk ? tensor_cols(&a->x) : a->chunk;
     OpCost c = { .flops = product,
                  .bytes = bytes,
                  .work = WORK_GEMM,
                  .dtype = a->x.dtype,
                  .size = (double)narrow };
-    if (a->dx.data != NULL) c.flops += product, c.bytes += (double)tensor_bytes(&a->dx);
-    if (a->dw.data != NULL) c.flops += product, c.bytes += 2 * (double)tensor_bytes(&a->dw);
+    if (a->dx.data != NULL) {
+        c.flops += product;
+        c.bytes += (double)tensor_bytes(&a->dx);
+    }
+    if (a->dw.data != NULL) {
+        c.flops += product;
+        c.bytes += 2 * (double)tensor_bytes(&a->dw);
+    }
     return c;
 }
 
@@ -59,24 +66,46 @@ HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64
     int64_t ld_dlogits = V * (int64_t)(sizeof(float) / each);
     char *x = (char *)a->x.data + (size_t)(first * D) * each;
     char *dx = a->dx.data == NULL ? NULL : (char *)a->dx.data + (size_t)(first * D) * each;
-    GemmArgs base = { .a_type = act, .b_type = act, .c_type = DTYPE_F32 };
-    HeadProducts p = { base, base, base };
-
-    p.logits.m = n, p.logits.n = V, p.logits.k = D;
-    p.logits.a = x, p.logits.lda = D;
-    p.logits.b = a->w.data, p.logits.ldb = D, p.logits.trans_b = true;
-    p.logits.c = logits, p.logits.ldc = V;
-
-    p.dx.m = n, p.dx.n = D, p.dx.k = V;
-    p.dx.a = logits, p.dx.lda = ld_dlogits;
-    p.dx.b = a->w.data, p.dx.ldb = D;
-    p.dx.c = dx, p.dx.ldc = D, p.dx.c_type = act;
-
-    p.dw.m = V, p.dw.n = D, p.dw.k = n;
-    p.dw.a = logits, p.dw.lda = ld_dlogits, p.dw.trans_a = true;
-    p.dw.b = x, p.dw.ldb = D;
-    p.dw.c = a->dw.data, p.dw.ldc = D, p.dw.beta = 1;
-    return p;
+    GemmArgs logits_of = { .m = n,
+                           .n = V,
+                           .k = D,
+                           .a = x,
+                           .lda = D,
+                           .a_type = act,
+                           .b = a->w.data,
+                           .ldb = D,
+                           .b_type = act,
+                           .trans_b = true,
+                           .c = logits,
+                           .ldc = V,
+                           .c_type = DTYPE_F32 };
+    GemmArgs dx_of = { .m = n,
+                       .n = D,
+                       .k = V,
+                       .a = logits,
+                       .lda = ld_dlogits,
+                       .a_type = act,
+                       .b = a->w.data,
+                       .ldb = D,
+                       .b_type = act,
+                       .c = dx,
+                       .ldc = D,
+                       .c_type = act };
+    GemmArgs dw_of = { .m = V,
+                       .n = D,
+                       .k = n,
+                       .a = logits,
+                       .lda = ld_dlogits,
+                       .a_type = act,
+                       .trans_a = true,
+                       .b = x,
+                       .ldb = D,
+                       .b_type = act,
+                       .c = a->dw.data,
+                       .ldc = D,
+                       .c_type = DTYPE_F32,
+                       .beta = 1 };
+    return (HeadProducts){ logits_of, dx_of, dw_of };
 }
 
 int64_t head_chunk_rows(const HeadLoss *a)
@@ -189,7 +218,7 @@ Status head_loss_cpu(Exec *ex, const void *args)
         if (a->dx.data != NULL) TRY(gemm_run(ex, &p.dx, gemm_space));
         if (a->dw.data != NULL) TRY(gemm_run(ex, &p.dw, gemm_space));
     }
-    double sum = 0; /* in the order of the tokens, whatever the chunks */
+    double sum = 0; /* losses are added in the order of tokens, whatever the chunks */
     for (int64_t n = 0; n < N; n++) sum += (double)((const float *)a->loss.data)[n];
     *(float *)a->loss_sum.data += (float)((double)*(const float *)a->scale.data * sum);
     return OK;

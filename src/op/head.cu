@@ -1,11 +1,12 @@
 /*
- * Chunk by chunk, as on the CPU: the products are cuBLASLt's (blas.cuh), over logits in the
- * workspace; the kernel between them turns a row of logits into its loss and its gradient. One
+ * head_loss: chunk by chunk, as on the CPU: the products are cuBLASLt's (blas.cuh), over logits in
+ * the workspace; the kernel between them turns a row of logits into its loss and its gradient. One
  * block a row: a row is a vocabulary long, and the chunk's rows fill the chip many times over. It
  * is bound by memory: a row is read twice (maximum and sum in one go, then the gradient) and its
  * gradient is written over it.
  *
- * The device cannot report a target outside the vocabulary: its loss is NaN, which voids the step.
+ * The device cannot report a target outside the vocabulary: its loss is NaN, so the step is
+ * skipped.
  */
 #include "op/blas.cuh"
 
@@ -21,11 +22,11 @@ typedef struct ChunkRows {
     const float *scale;
     float *loss;
     int64_t vocabulary;
-    bool gradient; /* wanted */
+    bool gradient; /* is the gradient wanted? */
 } ChunkRows;
 
-/* Maximum and sum of e^(v - maximum) of what a thread has seen (Milakov and Gimelshein,
- * arXiv:1805.02867). */
+/* The maximum of the values that a thread has seen, and the sum of e^(v - maximum) (Milakov and
+ * Gimelshein, arXiv:1805.02867). */
 typedef struct Running {
     float max, sum;
 } Running;
@@ -49,7 +50,8 @@ static __device__ __forceinline__ void running_add(Running *r, const float *row,
     for (int k = 0; k < EACH; k++) r->sum += expf(v[k] - max);
 }
 
-/* Of the whole row, in all threads. A thread that saw nothing has maximum -inf and sum 0. */
+/* The maximum and the sum over the whole row, in all threads. A thread that saw no logit has
+ * maximum -inf and sum 0. */
 static __device__ __forceinline__ Running row_running(const float *row, int64_t vocabulary,
                                                       float *room)
 {

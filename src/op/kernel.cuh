@@ -19,11 +19,11 @@ extern "C" {
 #include "base/tensor.h"
 
 struct Exec;
-/* Of the Exec that an op runs on. */
+/* The stream and the workspace of the Exec that an op runs on. */
 cudaStream_t exec_stream(struct Exec *ex);
 void *exec_workspace(struct Exec *ex);
 
-/* OK, or ERR_DEVICE with the op's name and what the driver says. */
+/* OK, or ERR_DEVICE with the op's name and the driver's sentence. */
 Status cuda_status(cudaError_t e, const char *what);
 }
 

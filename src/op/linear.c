@@ -1,3 +1,4 @@
+/* linear: check, cost and CPU version of the three ops, which differ in which matrix they write. */
 #include "op/linear.h"
 
 #include "op/op.h"
@@ -17,7 +18,7 @@ Product product_rows(const Product *p, int64_t first, int64_t n)
     Product part = *p;
     part.g = p->sum_over_rows ? gemm_terms(p->g, first, n) : gemm_rows(p->g, first, n);
     size_t skipped = (size_t)(first * p->g.ldc) * dtype_bytes(p->g.c_type);
-    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* never where rows are summed */
+    if (p->r != NULL) part.r = (const char *)p->r + skipped; /* there is no r if rows are summed */
     return part;
 }
 
@@ -84,11 +85,13 @@ Status linear_cpu(Exec *ex, const Linear *l)
         GemmArgs g = product_rows(&p, first, N - first < cut.rows ? N - first : cut.rows).g;
         if (cut.a_bytes > 0) {
             widen(ex, a, g.a, g.a_type, product_a_elems(&g));
-            g.a = a, g.a_type = DTYPE_F32;
+            g.a = a;
+            g.a_type = DTYPE_F32;
         }
         if (cut.b_bytes > 0) {
             if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, product_b_elems(&g));
-            g.b = b, g.b_type = DTYPE_F32;
+            g.b = b;
+            g.b_type = DTYPE_F32;
         }
         TRY(gemm_run(ex, &g, gemm_space));
     }
@@ -167,15 +170,21 @@ Product linear_product(const Linear *l)
     const Tensor *b = l->kind == LINEAR_ADDS_W ? l->x : l->w;
     const Tensor *c = l->kind == LINEAR_ADDS_W ? l->w : l->kind == LINEAR_WRITES_Y ? l->y : l->x;
     int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
-    GemmArgs g = { .a = a->data, .b = b->data, .c = c->data };
-    g.a_type = a->dtype, g.b_type = b->dtype, g.c_type = c->dtype;
-    switch (l->kind) {
-    case LINEAR_WRITES_Y: g.m = rows_of(a, I), g.n = O, g.k = I, g.trans_b = true; break;
-    case LINEAR_WRITES_X: g.m = rows_of(a, O), g.n = I, g.k = O; break;
-    case LINEAR_ADDS_W: g.m = O, g.n = I, g.k = rows_of(b, I), g.trans_a = true; break;
-    }
-    g.lda = g.trans_a ? g.m : g.k, g.ldb = g.trans_b ? g.k : g.n, g.ldc = g.n;
-    g.beta = l->kind == LINEAR_ADDS_W || l->r != NULL ? 1 : 0;
+    int64_t N = l->kind == LINEAR_WRITES_Y ? rows_of(l->x, I) : rows_of(l->y, O);
+    const GemmArgs sizes[] = {
+        [LINEAR_WRITES_Y] = { .m = N, .n = O, .k = I, .lda = I, .ldb = I, .trans_b = true },
+        [LINEAR_WRITES_X] = { .m = N, .n = I, .k = O, .lda = O, .ldb = I },
+        [LINEAR_ADDS_W] = { .m = O, .n = I, .k = N, .lda = O, .ldb = I, .trans_a = true, .beta = 1 }
+    };
+    GemmArgs g = sizes[l->kind];
+    g.a = a->data;
+    g.a_type = a->dtype;
+    g.b = b->data;
+    g.b_type = b->dtype;
+    g.c = c->data;
+    g.c_type = c->dtype;
+    g.ldc = g.n;
+    if (l->r != NULL) g.beta = 1;
     return (Product){ .g = g,
                       .r = l->r == NULL ? NULL : l->r->data,
                       .sum_over_rows = l->kind == LINEAR_ADDS_W };

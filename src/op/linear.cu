@@ -1,8 +1,8 @@
 /*
- * The products are cuBLASLt's (blas.cuh). What it does not take is brought into its shape in the
- * workspace, by small kernels that are bound by memory: operands of two types (the router's) are
- * both made f32, and what leaves f32 operands in bf16 is made in f32 and narrowed. Such a call is
- * cut along N, so that the wide copies of a batch never exist as a whole.
+ * linear: the three ops. The products are cuBLASLt's (blas.cuh). What it does not take is brought
+ * into its shape in the workspace, by small kernels that are bound by memory: operands of two types
+ * (the router's) are both made f32, and what leaves f32 operands in bf16 is made in f32 and
+ * narrowed. Such a call is cut along N, so that the wide copies of a batch never exist as a whole.
  */
 #include "op/blas.cuh"
 
@@ -21,8 +21,8 @@ extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
     return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
 }
 
-/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread EACH
- * of them, a block apart. */
+/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread
+ * EACH of them, a block apart. */
 static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to, int64_t n)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
@@ -60,14 +60,18 @@ static Status part_run(struct Exec *ex, const Product *p, const ProductCut *cut,
     char *b = a + cut->a_bytes, *c = b + cut->b_bytes;
     if (cut->a_bytes > 0) {
         TRY(widen(ex, g.a, a, product_a_elems(&g)));
-        g.a = a, g.a_type = DTYPE_F32;
+        g.a = a;
+        g.a_type = DTYPE_F32;
     }
     if (cut->b_bytes > 0) {
         if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, product_b_elems(&g)));
-        g.b = b, g.b_type = DTYPE_F32;
+        g.b = b;
+        g.b_type = DTYPE_F32;
     }
     if (cut->c_bytes == 0) return blas_run(ex, &g, part.r, blas_space);
-    g.c = c, g.c_type = DTYPE_F32, g.beta = 0;
+    g.c = c;
+    g.c_type = DTYPE_F32;
+    g.beta = 0;
     TRY(blas_run(ex, &g, NULL, blas_space));
     return narrow(ex, c, &part);
 }

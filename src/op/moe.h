@@ -22,8 +22,8 @@
  *     moe_up_bwd_weight    dW1_e += sum over r of dpre_r^T x[row_token[r]]
  *   and moe_combine without weights adds the dx_r of a token up again.
  *
- * What a product multiplies is a Quant (op/quant.h): every operand says for itself in which type it
- * is and whether it has scales. So far all of a call are plain and of one type.
+ * The operands of a product are Quants (op/quant.h): each says its own type and whether it has
+ * scales. So far all operands of a call are plain and of one type.
  *
  * Groups of any size are valid, empty ones too. Rows from rows.device (or rows.bound) on are
  * neither read into results nor written.
@@ -36,16 +36,16 @@
 
 #include <stdbool.h>
 
-/* How many rows of a MoE buffer count. Costs use expected when planning and the counts read back
- * when reporting; kernels read device; nothing reads past them. */
+/* How many rows of a MoE buffer are in use. Kernels read `device`; costs use `expected` when
+ * planning and the counts read back when reporting. Nothing reads past the rows in use. */
 typedef struct Rows {
     int64_t bound;
     double expected;
     const int32_t *device; /* NULL: all of bound */
 } Rows;
 
-/* Counting sort of the slots by expert, stable in the token number. A slot without an expert, or
- * for whose row there is no room, has the row -1; offsets end where the last row does. */
+/* Counting sort of the routed slots by expert, stable in the token number. A slot has the row -1 if
+ * it has no expert or if its row has no room. The last offset is the number of rows. */
 typedef struct MoeSort {
     Tensor index;     /* in  (N, K) i32; elsewhere: -1 for none */
     Tensor offsets;   /* out (1, E+1) i32 */
@@ -88,7 +88,7 @@ typedef struct MoeCombine {
     Tensor shared;   /* in  (N, D) act, optional */
     Tensor residual; /* in  (N, D) act, optional; may be y */
     Tensor y;        /* out (N, D) act */
-    Rows rows;       /* of out; bound 0: one for each slot */
+    Rows rows;       /* rows of out; bound 0: one for each slot */
 } MoeCombine;
 
 /* K */
@@ -138,7 +138,7 @@ typedef struct MoeUpBwdWeight {
 } MoeUpBwdWeight;
 
 /* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,
- * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (the step is void). */
+ * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (a skipped step). */
 typedef struct MoeBiasUpdate {
     Tensor load; /* in  (domains, E) i32 */
     Tensor gate; /* in  (1) f32 */

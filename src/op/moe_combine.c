@@ -1,3 +1,5 @@
+/* moe_combine: check, cost and CPU versions of the weighted sum of expert outputs and of the update
+ * of the router's bias. */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/moe_tiles.h"

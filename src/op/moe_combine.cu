@@ -1,7 +1,8 @@
 /*
- * Combine is bound by memory: K rows of a token are read once each and y is written once. Threads
- * of a block lie along a row first, then over tokens. A thread reads its packs of all rows before
- * it writes its pack of y, so y may be the residual.
+ * moe_combine: kernels of the weighted sum and of the bias update. Combine is bound by memory: K
+ * rows of a token are read once each and y is written once. Threads of a block lie along a row
+ * first, then over tokens. A thread reads its packs of all rows before it writes its pack of y, so
+ * y may be the residual.
  *
  * The bias update is one block: it sees domains x experts integers once a step.
  */
@@ -54,18 +55,23 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
     int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = moe_combine_slots(a);
     const void *shared = a->shared.data, *residual = a->residual.data;
     if (n == 0) return OK;
-    return launch_packed(
-        "moe_combine", a->y.dtype, { a->out.data, shared, residual, a->y.data }, { d },
-        [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            Combine<T> c = {};
-            c.out = (const T *)a->out.data, c.slot_row = (const int32_t *)a->slot_row.data;
-            c.weight = (const float *)a->weight.data, c.y = (T *)a->y.data;
-            c.shared = (const T *)shared, c.residual = (const T *)residual, c.n = n, c.k = k,
-            c.d = d;
-            dim3 block = row_block(d / (wide ? PACK<T> : 1));
-            moe_combine_kernel<T, wide><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(c);
-        });
+    return launch_packed("moe_combine", a->y.dtype, { a->out.data, shared, residual, a->y.data },
+                         { d }, [&](auto t, auto wide) {
+                             typedef decltype(t) T;
+                             Combine<T> c = {};
+                             c.out = (const T *)a->out.data;
+                             c.slot_row = (const int32_t *)a->slot_row.data;
+                             c.weight = (const float *)a->weight.data;
+                             c.y = (T *)a->y.data;
+                             c.shared = (const T *)shared;
+                             c.residual = (const T *)residual;
+                             c.n = n;
+                             c.k = k;
+                             c.d = d;
+                             dim3 block = row_block(d / (wide ? PACK<T> : 1));
+                             moe_combine_kernel<T, wide>
+                                 <<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(c);
+                         });
 }
 
 /* bias_e += rate * sign(mean(n) - n_e) */

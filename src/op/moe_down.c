@@ -1,6 +1,6 @@
 /*
- * What goes to the rows in the backward pass of the experts' second product: with a tile of da in
- * the cache, SwiGLU's gradient, the routing weight and its gradient cost one pass over pre.
+ * moe_down: the experts' second product and its backward to the rows. While a tile of da is in the
+ * cache, SwiGLU's gradient, the routing weight and its gradient cost one pass over pre.
  */
 #include "op/cpu_math.h"
 #include "op/moe_product.h"
@@ -63,7 +63,7 @@ static Status finish(const void *args, int64_t row, const float *da)
     return OK;
 }
 
-/* weight and dweight have a place for each slot, or without row_slot for each row. */
+/* weight and dweight have an element for each slot; without row_slot, for each row. */
 static Status weight_check(const MoeDownBwdInput *a)
 {
     const char *op = "moe_down_bwd_input";
@@ -90,8 +90,8 @@ static Status check(const void *args, int64_t R)
     return weight_check(a);
 }
 
-/* Of a row pre is read and dpre written, and it has a weight and its gradient. That of a slot without
- * a row is 0. */
+/* Of a row pre is read and dpre written, and it has a weight and its gradient. That of a slot
+ * without a row is 0. */
 MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;

@@ -1,6 +1,7 @@
 /*
- * Products of routed rows. Rows are gathered, multiplied and finished by tiles, while these are in
- * the cache: what an op does with a row of the product costs no pass over memory of its own.
+ * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile
+ * by tile while a tile is in the cache, so an op's work on a row of the product needs no pass over
+ * memory.
  */
 #include "op/moe_product.h"
 
@@ -9,20 +10,25 @@
 
 #include <string.h>
 
-/* Sums that are worked on stay f32. */
+/* The product of a tile's rows. c is f32 if the op works on it, else of the output's type. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
-    GemmArgs g = { .m = rows, .n = p->O, .k = p->I, .lda = p->I, .ldc = p->O };
-    g.ldb = p->turned ? p->I : p->O, g.trans_b = p->turned;
-    g.a_type = p->in->data.dtype, g.b_type = p->w->data.dtype;
-    g.c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32;
-    return g;
+    return (GemmArgs){ .m = rows,
+                       .n = p->O,
+                       .k = p->I,
+                       .lda = p->I,
+                       .a_type = p->in->data.dtype,
+                       .ldb = p->turned ? p->I : p->O,
+                       .b_type = p->w->data.dtype,
+                       .trans_b = p->turned,
+                       .ldc = p->O,
+                       .c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32 };
 }
 
 /* A thread's scratch. */
 typedef struct Space {
-    size_t c, gemm, total; /* the gathered rows come first */
-    bool in_place;         /* c is made where it belongs */
+    size_t c, gemm, total; /* offsets of c and of gemm's part; the gathered rows come first */
+    bool in_place;         /* c is made in the output itself */
 } Space;
 
 static Space space_of(const Exec *ex, const MoeProduct *p)
@@ -47,7 +53,8 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     rows.cols = g.k;
     MoeRead in;
     TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
-    g.a = in.data, g.lda = in.ld;
+    g.a = in.data;
+    g.lda = in.ld;
     g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
     g.c = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
     TRY(gemm_run(ex, &g, space + s.gemm));
@@ -84,7 +91,7 @@ Status moe_product_check(const MoeProduct *p)
     return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R, tensor_elems(in) / I);
 }
 
-/* All experts' weights and the rows; what is gathered, once: again it comes out of the cache. */
+/* Bytes: all experts' weights and the rows. Gathered rows count once; later reads hit the cache. */
 OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);

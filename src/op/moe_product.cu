@@ -1,6 +1,6 @@
 /*
- * Products of routed rows (moe_product.h): one policy for how operands lie, and one more for each
- * thing that is done with a tile of the result before it leaves the block.
+ * moe_product: products of routed rows (moe_product.h): one policy for how operands lie, and one
+ * more for each thing that is done with a tile of the result before it leaves the block.
  *
  *   store      as it is
  *   swiglu     A tile is TILE / 2 gates and the ups that belong to them, 8 and 8 in turn: whoever

@@ -1,12 +1,12 @@
-/* moe_product: the experts' products as both backends see them. Four ops multiply routed rows with
- * the experts' weights and differ in what they do with the result, two sum over rows. */
+/* moe_product: the experts' products as both backends see them. Four ops multiply routed rows by
+ * the experts' weights and differ in what they do with the result; two ops sum over rows. */
 #ifndef OP_MOE_PRODUCT_H
 #define OP_MOE_PRODUCT_H
 
 #include "base/status.h"
 #include "op/moe.h"
 
-/* What is done with a row of a product. */
+/* What happens to a row of a product. */
 typedef enum MoeEpilogue { MOE_STORE, MOE_SWIGLU, MOE_SWIGLU_BACKWARD } MoeEpilogue;
 
 /* c_r = in[row_token[r]] W_e^T (turned) or in[row_token[r]] W_e, for the rows r of expert e. */
@@ -18,11 +18,11 @@ typedef struct MoeProduct {
     const Rows *rows;
     int64_t I, O; /* columns of in and of c */
     bool turned;
-    const Tensor *result; /* one that is written: it has a row for each routed row, and type act */
-    const Tensor *out;    /* c goes there as it is if it may; NULL: it is nowhere in memory */
-    const Tensor *zeroed; /* set to 0 before: not every row writes its place; NULL: none */
-    double row_bytes;     /* of everything but in and w, for each routed row */
-    const void *args;     /* of the op */
+    const Tensor *result; /* an output of type act with a row for each routed row */
+    const Tensor *out; /* c is stored there as it is, if the types allow; NULL: c is not stored */
+    const Tensor *zeroed; /* set to 0 first, because not every row writes its place; NULL: none */
+    double row_bytes;     /* bytes for each routed row of all tensors but in and w */
+    const void *args;     /* the op's arguments */
     MoeEpilogue epilogue;
     /* On the CPU: the op's other tensors fit R routed rows; f32 row r of c becomes results. NULL
      * with MOE_STORE. */

@@ -1,6 +1,6 @@
 /*
- * One counting sort, on one thread: two passes over N * K integers, thousandths of what the experts
- * then cost. Slots are placed in their own order, so rows of an expert stay sorted by token.
+ * moe_sort: one counting sort, on one thread: two passes over N * K integers, thousandths of the
+ * experts' cost. Slots are placed in their own order, so rows of an expert stay sorted by token.
  */
 #include "op/index_check.h"
 #include "op/moe.h"
@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* offsets of the experts and `next`, where the first row of each goes. No row at or beyond `room`
- * exists. Returns whether all do. */
+/* Sets the experts' offsets, and `next`, the place of each expert's first row. Rows from `room` on
+ * do not exist. Returns whether all rows fit. */
 static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
 {
     int64_t E = tensor_elems(&a->offsets) - 1, slots = tensor_elems(&a->index), total = 0;
@@ -23,7 +23,8 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
         offsets[e] = (int32_t)(total < room ? total : room);
         if (e == E) break;
         int32_t n = next[e];
-        next[e] = (int32_t)total, total += n;
+        next[e] = (int32_t)total;
+        total += n;
     }
     return total <= room;
 }
@@ -81,7 +82,7 @@ Status moe_sort_check(const void *args)
     return op_expect(op, "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
 
-/* index once in, three tables out. */
+/* Reads index once and writes three tables. */
 OpCost moe_sort_cost(const void *args)
 {
     const MoeSort *a = args;

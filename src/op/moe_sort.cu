@@ -1,5 +1,5 @@
 /*
- * A stable counting sort in three launches. Slots are cut into blocks of SLOTS:
+ * moe_sort: a stable counting sort in three launches. Slots are cut into blocks of SLOTS:
  *
  *   1  a block counts its slots by expert                         count[e][block]
  *   2  one block turns counts into places: a sum over the blocks of an expert, then over experts
@@ -126,7 +126,10 @@ static __global__ void moe_sort_place_kernel(Sort s)
             if (before == 0) mine[e] += __popc(same);
         }
         if (slot < end) s.slot_row[slot] = row;
-        if (row >= 0) s.row_token[row] = (int32_t)(slot / s.k), s.row_slot[row] = (int32_t)slot;
+        if (row >= 0) {
+            s.row_token[row] = (int32_t)(slot / s.k);
+            s.row_slot[row] = (int32_t)slot;
+        }
         __syncwarp();
     }
 }
@@ -142,12 +145,18 @@ extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)
 {
     const MoeSort *a = (const MoeSort *)args;
     Sort s = {};
-    s.index = (const int32_t *)a->index.data, s.offsets = (int32_t *)a->offsets.data;
-    s.row_token = (int32_t *)a->row_token.data, s.row_slot = (int32_t *)a->row_slot.data;
-    s.slot_row = (int32_t *)a->slot_row.data, s.count = (int32_t *)exec_workspace(ex);
-    s.slots = (int32_t)tensor_elems(&a->index), s.blocks = blocks_of(s.slots);
-    s.experts = (int32_t)tensor_elems(&a->offsets) - 1, s.k = (int32_t)tensor_cols(&a->index);
-    s.overflow = (float *)a->overflow.data, s.room = (int32_t)moe_sort_room(a);
+    s.index = (const int32_t *)a->index.data;
+    s.offsets = (int32_t *)a->offsets.data;
+    s.row_token = (int32_t *)a->row_token.data;
+    s.row_slot = (int32_t *)a->row_slot.data;
+    s.slot_row = (int32_t *)a->slot_row.data;
+    s.count = (int32_t *)exec_workspace(ex);
+    s.slots = (int32_t)tensor_elems(&a->index);
+    s.blocks = blocks_of(s.slots);
+    s.experts = (int32_t)tensor_elems(&a->offsets) - 1;
+    s.k = (int32_t)tensor_cols(&a->index);
+    s.overflow = (float *)a->overflow.data;
+    s.room = (int32_t)moe_sort_room(a);
     size_t one = (size_t)s.experts * sizeof(int32_t);
     if (one > SHARED) {
         return FAIL(ERR_UNSUPPORTED, "moe_sort: %d experts, a GPU sorts at most %d", s.experts,

@@ -1,3 +1,4 @@
+/* moe_tiles: cuts rows into tiles, runs them over the threads, and gathers the rows of a tile. */
 #include "op/moe_tiles.h"
 
 #include "op/failure.h"
@@ -12,13 +13,13 @@ enum {
     TILE_ROWS = 256,
     TILE_COLS = 256,
     CHUNK_ROWS = 512,
-    STEP = 16 /* tiles but the last are multiples of this: a vector of columns, a block of rows */
+    STEP = 16 /* all tiles but the last are multiples of it: a vector of columns, a block of rows */
 };
 #endif
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* n in nearly equal pieces of at most `most`: the size of all but the last. */
+/* Cuts n into nearly equal pieces of at most `most`; returns the size of all but the last. */
 static int64_t piece_of(int64_t n, int64_t most)
 {
     int64_t pieces = (n + most - 1) / most, even = (n + pieces - 1) / pieces;
@@ -31,7 +32,7 @@ int64_t moe_tile_cols(int64_t width) { return least(width, piece_of(width, TILE_
 
 int64_t moe_chunk_rows(const Rows *rows) { return least(CHUNK_ROWS, rows->bound); }
 
-/* The groups as kernels see them: no row at or beyond `live` exists. */
+/* The groups of rows. Rows from `live` on do not exist. */
 typedef struct Groups {
     const int32_t *offsets;
     int64_t experts, live, total; /* total: rows of all groups */
@@ -64,7 +65,7 @@ static Status groups_of(const MoeTiles *t, Groups *out)
     return OK;
 }
 
-/* One thread's walk over all tiles: those whose middle lies in its share of the work are its. */
+/* One thread's walk over all tiles. It runs those whose middle lies in its share of the work. */
 typedef struct Walk {
     int64_t total, done, thread, threads;
 } Walk;
@@ -96,7 +97,8 @@ static Status run_columns(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w,
         int64_t n = group_rows(g, e);
         for (int64_t c = 0; n > 0 && c < t->width; c += piece) {
             MoeTile tile = { .expert = e, .first = group_first(g, e), .n = n };
-            tile.col = c, tile.cols = least(piece, t->width - c);
+            tile.col = c;
+            tile.cols = least(piece, t->width - c);
             if (mine(w, n * tile.cols)) TRY(t->run(ex, t->args, &tile, space));
         }
     }
@@ -112,7 +114,8 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
 #pragma omp parallel num_threads(ex->threads)
     {
         Walk w = { .total = g.total * (t->width > 0 ? t->width : 1) };
-        w.thread = omp_get_thread_num(), w.threads = omp_get_num_threads();
+        w.thread = omp_get_thread_num();
+        w.threads = omp_get_num_threads();
         char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
         Status s =
             t->width > 0 ? run_columns(ex, t, &g, &w, space) : run_rows(ex, t, &g, &w, space);
@@ -157,7 +160,7 @@ Status moe_rows_check(const char *op, const Tensor *offsets, const Tensor *row_t
         return FAIL(ERR_SHAPE, "%s: rows.bound is %lld, the buffers have %lld rows", op,
                     (long long)rows->bound, (long long)R);
     }
-    int64_t reads = N; /* rows that can be named */
+    int64_t reads = N; /* row_token may name rows below it */
     bool gathers = row_token != NULL && row_token->data != NULL;
     if (gathers) {
         TRY(op_expect(op, "row_token", row_token, -1, -1, DTYPE_I32));

@@ -28,7 +28,7 @@ typedef struct MoeTile {
 } MoeTile;
 
 typedef struct MoeTiles {
-    const char *op; /* for messages */
+    const char *op; /* for sentences of failures */
     const void *args;
     const Tensor *offsets;
     const Rows *rows;
@@ -47,14 +47,16 @@ int64_t moe_tile_cols(int64_t width);
 /* The most rows that a weight gradient gathers and multiplies at a time. */
 int64_t moe_chunk_rows(const Rows *rows);
 
-/* Where rows of a tensor are to be read: its own memory, or gathered into a buffer. */
+/* Where to read rows of a tensor: in its own memory, or in a buffer into which they were gathered.
+ * */
 typedef struct MoeRead {
     const void *data;
     int64_t ld; /* elements between rows */
 } MoeRead;
 
 /* Rows [tile->first, + tile->n) of columns [tile->col, + tile->cols) of t (x, D), which row_token
- * names; without row_token (NULL, or no data), row r is t's own. `buffer` holds n * cols elements. */
+ * names; without row_token (NULL, or no data), row r is t's own. `buffer` holds n * cols elements.
+ * */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
 
@@ -66,13 +68,14 @@ Status moe_dims_check(const char *op, int64_t E, int64_t F, int64_t D);
 Status moe_rows_check(const char *op, const Tensor *offsets, const Tensor *row_token,
                       const Rows *rows, int64_t R, int64_t N);
 
-/* For costs: how many rows to expect. */
+/* For costs: the expected number of rows. */
 static inline double moe_rows_expected(const Rows *rows)
 {
     return rows->expected > 0 ? rows->expected : (double)rows->bound;
 }
 
-/* Of the products of all experts with matrices of I x O; `operand`: one that is multiplied. */
+/* The cost of the products of all experts with matrices of I x O. `operand` is one of the operands.
+ * */
 static inline OpCost moe_rows_cost(double rows, const Quant *operand, double I, double O,
                                    double bytes)
 {

@@ -1,5 +1,5 @@
-/* The experts' first product: SwiGLU stands behind it (moe_product.c). In bf16 the pre-activation is
- * rounded on its way out, and act is made of what it was before. */
+/* moe_up: the experts' first product, with SwiGLU behind it (moe_product.c). In bf16 the
+ * pre-activation is rounded when it is stored; act is made of the unrounded one. */
 #include "op/cpu_math.h"
 #include "op/moe_product.h"
 #include "op/moe_tiles.h"

@@ -1,6 +1,7 @@
 /*
- * The weight gradients (moe_product.h). A tile is some of the D, so each thread gathers only the
- * columns that it multiplies. Rows are summed in chunks that stay in the cache, in their order.
+ * moe_weight: the weight gradients (moe_product.h). A tile is a range of the D columns, so each
+ * thread gathers only the columns that it multiplies. Rows are summed in chunks that stay in the
+ * cache, in their order.
  */
 #include "op/gemm.h"
 #include "op/moe_product.h"
@@ -37,15 +38,22 @@ MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
 {
     int64_t D = tensor_cols(&s->by_token->data), F = tensor_cols(&s->by_row->data); /* 2F for dW1 */
-    GemmArgs g = { .k = rows, .trans_a = true, .beta = 1 };
-    g.m = s->token_first ? cols : F, g.lda = g.m;
-    g.n = s->token_first ? F : cols, g.ldb = g.n;
-    g.ldc = s->token_first ? F : D;
-    g.a_type = g.b_type = s->by_row->data.dtype, g.c_type = DTYPE_F32;
-    return g;
+    int64_t m = s->token_first ? cols : F, n = s->token_first ? F : cols;
+    Dtype act = s->by_row->data.dtype;
+    return (GemmArgs){ .m = m,
+                       .n = n,
+                       .k = rows,
+                       .lda = m,
+                       .a_type = act,
+                       .trans_a = true,
+                       .ldb = n,
+                       .b_type = act,
+                       .ldc = s->token_first ? F : D,
+                       .c_type = DTYPE_F32,
+                       .beta = 1 };
 }
 
-/* The gathered rows; behind them stands what the product wants. */
+/* Bytes of the gathered rows; the product's scratch lies behind them. */
 static size_t gather_bytes(const MoeSum *s)
 {
     int64_t elems = moe_tile_cols(tensor_cols(&s->by_token->data)) * moe_chunk_rows(s->rows);

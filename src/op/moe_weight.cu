@@ -1,7 +1,7 @@
 /*
- * The weight gradients (moe_product.h). A tile is summed over all rows of its expert by one block,
- * in their order, and then added to what stands in dw: a gradient is read and written once, and its
- * bits depend on the groups alone.
+ * moe_weight: the weight gradients (moe_product.h). A tile is summed over all rows of its expert by
+ * one block, in their order, and then added to what stands in dw: a gradient is read and written
+ * once, and its bits depend on the groups alone.
  */
 #include "op/grouped_mma.cuh"
 
@@ -28,7 +28,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
         : groups(groups_of(s.offsets, s.rows)), by_token(*s.by_token), by_row(*s.by_row),
           row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data)
     {
-        m = TOKEN_FIRST ? by_token.ld : by_row.ld, n = TOKEN_FIRST ? by_row.ld : by_token.ld;
+        m = TOKEN_FIRST ? by_token.ld : by_row.ld;
+        n = TOKEN_FIRST ? by_row.ld : by_token.ld;
     }
 
     __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col) const

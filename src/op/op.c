@@ -1,3 +1,4 @@
+/* op: the table of ops, op_run with its checks, and the checks of shapes that ops share. */
 #include "op/op.h"
 
 #include "op/moe_product.h"
@@ -12,8 +13,8 @@ const char *const op_work_names[WORK_COUNT] = {
     [WORK_COMM] = "links",
 };
 
-/* The functions of a family's op: the family's own, over what the arguments look like to it. Those
- * that the table does not name call nothing and leave nothing behind. */
+/* Functions of an op that belongs to a family: the family's functions, over the view of its
+ * arguments. The compiler drops those that the table does not name. */
 /* clang-format off */
 #define OP(ID, Args, stem, space, cuda_space)
 #define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
@@ -71,7 +72,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
     TRY(op->check(args));
 
     ArenaMark mark = arena_mark(ex->scratch);
-    void *outer = ex->workspace; /* an op may run other ops (fused ones, on the CPU) */
+    void *outer = ex->workspace; /* a fused op may run other ops, on the CPU */
     OpSpace *workspace = ex->cuda != NULL ? op->cuda_workspace : op->workspace;
     if (workspace != NULL) {
         TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));

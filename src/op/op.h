@@ -37,14 +37,14 @@ typedef enum PortDir {
     PORT_END,
     PORT_IN,
     PORT_OUT,
-    PORT_OUT_PART, /* only a window of it is written: its other columns are another op's */
+    PORT_OUT_PART, /* only a window of its columns is written; another op writes the others */
     PORT_ADD,      /* read and accumulated into */
     PORT_IN_OPT,   /* the _OPT ones may have data == NULL: not given, not wanted */
     PORT_OUT_OPT,
     PORT_ADD_OPT,
     PORT_OUT_PART_OPT,
-    PORT_IN_SCALE, /* the scale of the Quant before it: there where that has scales */
-    PORT_ROWS      /* no tensor: a Rows, whose device pointer kernels read */
+    PORT_IN_SCALE, /* the scale of the Quant before it; given if that Quant has scales */
+    PORT_ROWS      /* not a tensor but a Rows, whose device pointer kernels read */
 } PortDir;
 
 typedef struct OpPort {
@@ -55,14 +55,14 @@ typedef struct OpPort {
 
 typedef struct OpCost {
     double flops;      /* a multiply-add is two */
-    double bytes;      /* the fewest that must cross memory */
-    double comm_bytes; /* sent by one rank, over the group `axis` of the mesh */
+    double bytes;      /* the fewest bytes that must cross memory */
+    double comm_bytes; /* bytes that one rank sends over the group `axis` of the mesh */
     int axis;
     OpWork work;
-    Dtype dtype; /* of products and attention: what is multiplied */
-    double size; /* what the rate of the work depends on: of products the smallest of m, n, k (of
-                    grouped ones without m, the rows of an expert); of attention the keys of a
-                    sequence; of collectives the bytes of the whole */
+    Dtype dtype; /* products and attention: the type of their operands */
+    double size; /* the size on which the rate depends. Products: the smallest of m, n, k (grouped
+                    ones: without m, the rows of an expert). Attention: the keys of a sequence.
+                    Collectives: the bytes of the whole */
     OpComm comm;
 } OpCost;
 
@@ -77,8 +77,9 @@ struct OpDesc {
     const OpPort *ports;
     OpCheck *check;
     OpCostOf *cost;
-    /* Scratch that the CPU implementation wants with ex->threads threads: it finds it at
-     * ex->workspace. NULL: none. Must not read tensor data: it also runs over counting arenas. */
+    /* Bytes of scratch that the CPU implementation needs with ex->threads threads; they lie at
+     * ex->workspace. NULL: none. Must not read tensor data, because it also runs over counting
+     * arenas. */
     OpSpace *workspace;
     OpRun *cpu;
     OpRun *cuda; /* NULL in a build without CUDA; workspace in device memory */
@@ -94,7 +95,8 @@ typedef struct Backend {
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
     Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
-    /* To the host's memory. Waits for the lane alone: others may wait for what it does next. */
+    /* Copies to the host's memory. Waits for this lane alone, because other lanes may wait for what
+     * this lane does next. */
     Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);
     Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
     Status (*sync)(Exec *ex); /* waits for all lanes */
@@ -133,7 +135,7 @@ struct Exec {
     struct Gemm *gemm;   /* matrix products: chosen library, cached primitives */
     struct Cuda *cuda;   /* the device that ops run on; NULL: the CPU */
     struct Trace *trace; /* where the trace decorator writes, or NULL */
-    const Mesh *mesh;    /* whom exchanges are with; NULL: this rank is alone */
+    const Mesh *mesh;    /* the ranks to exchange with; NULL: this rank is alone */
     Lane lane;           /* on a GPU: the stream that launches go to */
     OpTotals totals;     /* kept by count */
     int64_t waits;       /* how often the host has waited for the device so far */
@@ -161,10 +163,10 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
     return (const Tensor *)(const void *)((const char *)args + p->offset);
 }
 
-/* What makes up an op, to be found by its name: stem_ports, stem_check, stem_cost, stem_cpu and
- * stem_cuda, and its workspaces where ops.def says SPACE. It is called as
- * rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
- * Of a family's op these are its ports and stem_view; the rest the family has once. */
+/* The parts of an op are found by its name: stem_ports, stem_check, stem_cost, stem_cpu, stem_cuda,
+ * and its workspaces if ops.def says SPACE. An op is called as rmsnorm_fwd(ex, (RmsnormFwd){ .x =
+ * h, .w = w, ... }): named arguments, checked types, no varargs. An op of a family has its own
+ * ports and stem_view; the family has the other parts once. */
 #define OP_CALL(ID, Args, stem)                                                                    \
     extern const OpPort stem##_ports[];                                                            \
     static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
@@ -200,7 +202,7 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define ADD(Args, field)        PORT(Args, field, PORT_ADD)
 #define ADD_OPT(Args, field)    PORT(Args, field, PORT_ADD_OPT)
 #define ROWS(Args, field)       PORT(Args, field, PORT_ROWS)
-/* A Quant is two ports: its data, which comes first in it, under the name of the field, and its
+/* A Quant is two ports: its data, which is its first member and has the field's name, and its
  * scale. */
 #define QUANT(Args, field, dir_, scale_dir)                                                        \
     PORT(Args, field, dir_),                                                                       \
@@ -209,7 +211,7 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define OUT_QUANT(Args, field)  QUANT(Args, field, PORT_OUT, PORT_OUT)
 /* clang-format on */
 
-/* For costs: bytes of all tensors that are given, each once, but twice those that are added to. */
+/* For costs: the bytes of all given tensors, each once; tensors that are added to count twice. */
 double op_port_bytes(OpId id, const void *args);
 
 /* For check functions: FAIL(ERR_SHAPE) with op, port and both shapes unless t is rank-2-viewable as

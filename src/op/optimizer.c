@@ -1,3 +1,4 @@
+/* optimizer: check, cost and CPU versions of the norm, the clip factor and AdamW. */
 #include "op/op.h"
 
 #include <math.h>
@@ -6,8 +7,7 @@
 
 enum {
     BLOCK = 1 << 16, /* elements of one partial sum: fixed, so the bits are too */
-    PIECE =
-        1 << 13, /* elements updated at a time: small, so that short ranges are shared out too */
+    PIECE = 1 << 13, /* elements updated at a time: few, so that threads share short ranges, too */
 };
 
 Status square_sum_check(const void *args)
@@ -132,7 +132,7 @@ static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
 Status adamw_cpu(Exec *ex, const void *args)
 {
     const Adamw *a = args;
-    if (!isfinite(*(const float *)a->clip.data)) return OK; /* the step is void */
+    if (!isfinite(*(const float *)a->clip.data)) return OK; /* a skipped step */
     int64_t n = tensor_elems(&a->w);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t first = 0; first < n; first += PIECE) {

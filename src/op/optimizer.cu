@@ -1,6 +1,6 @@
 /*
- * All three are over flat f32 buffers; square_sum and adamw are bound by memory, four elements a
- * thread at a time.
+ * optimizer: all three are over flat f32 buffers; square_sum and adamw are bound by memory, four
+ * elements a thread at a time.
  *
  * square_sum: as on the CPU, blocks of a fixed size in double, then the blocks' sums; which thread
  * adds which element is fixed too, so the bits depend on neither the grid nor alignment.
@@ -126,7 +126,7 @@ static __global__ void adamw_kernel(Update a)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
     float clip = *a.clip;
-    if (i >= a.n || !isfinite(clip)) return; /* not finite: the step is void */
+    if (i >= a.n || !isfinite(clip)) return; /* not finite: a skipped step */
     float keep = 1 - a.hyper[0] * a.decay, rate = a.hyper[0] * a.hyper[1], c2 = a.hyper[2];
     float w[EACH], g[EACH], m[EACH], v[EACH];
     load_flat(a.w, i, a.n, a.wide, w);
@@ -150,11 +150,18 @@ extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
 {
     const Adamw *a = (const Adamw *)args;
     Update u = {};
-    u.w = (float *)a->w.data, u.m = (float *)a->m.data, u.v = (float *)a->v.data;
-    u.g = (const float *)a->g.data, u.w_low = (Bf16 *)a->w_low.data;
-    u.clip = (const float *)a->clip.data, u.hyper = (const float *)a->hyper.data;
+    u.w = (float *)a->w.data;
+    u.m = (float *)a->m.data;
+    u.v = (float *)a->v.data;
+    u.g = (const float *)a->g.data;
+    u.w_low = (Bf16 *)a->w_low.data;
+    u.clip = (const float *)a->clip.data;
+    u.hyper = (const float *)a->hyper.data;
     u.n = tensor_elems(&a->w);
-    u.beta1 = a->beta1, u.beta2 = a->beta2, u.eps = a->eps, u.decay = a->decay;
+    u.beta1 = a->beta1;
+    u.beta2 = a->beta2;
+    u.eps = a->eps;
+    u.decay = a->decay;
     u.wide = packs_fit<float>({ u.w, u.m, u.v, u.g, u.w_low }, {});
     adamw_kernel<<<grid_of(u.n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(u);
     return kernel_status("adamw");

@@ -5,7 +5,7 @@
  * bits depend on neither threads nor alignment. Call it once a buffer, sum zeroed before.
  *
  * clip_scale: norm = sqrt(sum); clip = min(1, max_norm / (norm + 1e-6)), 1 if max_norm is 0, NaN if
- * norm is not finite or overflow is above 0 (op/exchange.h): then the step is void, and adamw and
+ * norm is not finite or overflow is above 0 (op/exchange.h): then the step is skipped, and adamw and
  * moe_bias_update change nothing.
  *
  * adamw (Loshchilov & Hutter, arXiv:1711.05101), with g' = clip * g:

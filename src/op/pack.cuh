@@ -13,7 +13,7 @@
  *     store<WIDE>(y + i, v);
  *
  * load_const is for memory that the kernel does not write: the compiler may then move it in front
- * of stores, so that several loads are under way at a time.
+ * of stores, so that several loads run at a time.
  */
 #ifndef OP_PACK_CUH
 #define OP_PACK_CUH
@@ -56,8 +56,7 @@ static __device__ __forceinline__ void elements_get(const T *at, T (&v)[N])
     }
 }
 
-/* __stwb is an ordinary store of a unit in one piece: of an assignment the compiler makes several.
- */
+/* __stwb stores a unit in one piece; of an assignment the compiler would make several stores. */
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void elements_put(T *at, const T (&v)[N])
 {
@@ -101,8 +100,8 @@ static __device__ __forceinline__ void store(T *at, const float (&in)[N])
     elements_put<WIDE>(at, v);
 }
 
-/* n elements from one place to another by the threads `lane` of `lanes`; WIDE: n in whole packs.
- * Once around is the rule: unrolling would only cost registers. */
+/* Copies n elements; thread `lane` of `lanes` takes its share. WIDE: n is in whole packs. A thread
+ * mostly goes around once, so unrolling would only cost registers. */
 template <bool WIDE, typename T>
 static __device__ __forceinline__ void move(const T *from, T *to, int64_t n, int lane, int lanes)
 {

@@ -1,8 +1,8 @@
 /*
- * All kinds with scales are one: the matrix is cut into blocks of height x width elements, one scale each.
- * The largest magnitude is taken per row of a block first, because rows can be spread over threads
- * whatever the kind; a maximum does not care in which order it is taken, so no bit depends on the
- * threads.
+ * quant: all kinds with scales are one. The matrix is cut into blocks of height x width elements,
+ * one scale each. The largest magnitude is taken per row of a block first, because rows can be
+ * spread over threads whatever the kind; a maximum does not care in which order it is taken, so no
+ * bit depends on the threads.
  */
 #include "op/quant.h"
 

@@ -1,8 +1,8 @@
 /*
- * As on the CPU, all four kinds are one: blocks of height x width elements with a scale each. A
- * warp takes 128 columns of a row, four a lane. The largest magnitude of a block is found with
- * atomic maxima of integers (magnitudes are ordered as their bits are), which any order leaves the
- * same; then the scales, then the bytes. Bound by memory: x is read twice.
+ * quant: as on the CPU, all four kinds are one: blocks of height x width elements with a scale
+ * each. A warp takes 128 columns of a row, four a lane. The largest magnitude of a block is found
+ * with atomic maxima of integers (magnitudes are ordered as their bits are), which any order leaves
+ * the same; then the scales, then the bytes. Bound by memory: x is read twice.
  *
  * Bytes and scales are those of the CPU, NaNs included. The device cannot report an infinity: the
  * scale of its block and all bytes of the block are NaN.

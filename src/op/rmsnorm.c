@@ -1,15 +1,15 @@
 /*
- * A row is walked twice, a piece at a time: once for its sum, once for the result. Widened pieces
- * live on the stack and stay in the first-level cache, however wide the row is; widening a piece a
- * second time costs less than keeping whole rows of f32 around. Where rows have heads, each head is
- * a row of its own here.
+ * rmsnorm: CPU versions. A row is walked twice, a piece at a time: once for its sum, once for the
+ * result. Widened pieces live on the stack and stay in the first-level cache, however wide the row
+ * is; widening a piece a second time costs less than keeping whole rows of f32 around. Where rows
+ * have heads, each head is a row of its own here.
  */
 #include "op/cpu_math.h"
 #include "op/op.h"
 
 enum {
     PIECE = 512,    /* columns */
-    ROW_BLOCK = 64, /* rows whose share of dw is summed apart: fixed, so the bits are too */
+    ROW_BLOCK = 64, /* rows whose dw is summed by itself; fixed, so that bits are, too */
 };
 
 static int64_t piece_of(int64_t first, int64_t d) { return d - first < PIECE ? d - first : PIECE; }
@@ -40,7 +40,7 @@ static const float *load_weight(const Tensor *w, int64_t col, int64_t n, float *
     return buffer;
 }
 
-/* What forward and backward have in common; y: y or dy. */
+/* Checks that forward and backward have in common. y: y or dy. */
 static Status check(const char *op, const RmsnormFwd *a, const char *y)
 {
     int64_t n = a->x.dim[0], span = tensor_row_elems(&a->y), heads = tensor_row_elems(&a->rstd);

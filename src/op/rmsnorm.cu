@@ -1,5 +1,6 @@
 /*
- * Both directions are bound by memory; sums are f32 in an order that the shape alone decides.
+ * rmsnorm: both directions are bound by memory; sums are f32 in an order that the shape alone
+ * decides.
  *
  * forward: one warp a row. A row is 16 to 220 elements a lane and is walked twice, the second time
  * out of the caches.
@@ -97,8 +98,12 @@ extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
         "rmsnorm_fwd", a->x.dtype, { x, w, y }, { window.d, window.width }, [&](auto t, auto wide) {
             typedef decltype(t) T;
             Forward<T> f = {};
-            f.x = (const T *)x, f.w = (const float *)w, f.y = (T *)y;
-            f.rstd = (float *)a->rstd.data, f.window = window, f.eps = a->eps;
+            f.x = (const T *)x;
+            f.w = (const float *)w;
+            f.y = (T *)y;
+            f.rstd = (float *)a->rstd.data;
+            f.window = window;
+            f.eps = a->eps;
             rmsnorm_fwd_kernel<T, wide>
                 <<<grid_of(window.rows, WARPS), dim3(WARP, WARPS), 0, exec_stream(ex)>>>(f);
         });
@@ -229,9 +234,13 @@ extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
         [&](auto t, auto wide) {
             typedef decltype(t) T;
             Backward<T> b = {};
-            b.dy = (const T *)dy, b.x = (const T *)x, b.w = (const float *)w,
+            b.dy = (const T *)dy;
+            b.x = (const T *)x;
+            b.w = (const float *)w;
             b.dres = (const T *)dres;
-            b.rstd = (const float *)a->rstd.data, b.dx = (T *)dx, b.part = part;
+            b.rstd = (const float *)a->rstd.data;
+            b.dx = (T *)dx;
+            b.part = part;
             b.window = window;
             unsigned threads = threads_of(wide ? window.d / PACK<T> : window.d);
             rmsnorm_bwd_kernel<T, wide><<<blocks, threads, 0, exec_stream(ex)>>>(b);

@@ -1,9 +1,11 @@
+/* rope: describes each of the four ops as a list of parts that are copied or rotated, and runs such
+ * a list on the CPU. */
 #include "op/cpu_math.h"
 #include "op/index_check.h"
 #include "op/op.h"
 #include "op/rope_parts.h"
 
-enum { HEAD_MAX = 1024 }; /* widest rotated part: a thread keeps two on its stack */
+enum { HEAD_MAX = 1024 }; /* the widest rotated part; a thread keeps two on its stack */
 
 /* How to turn the pairs of a rotated part at one position. */
 typedef struct Angle {
@@ -78,8 +80,7 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
 
-/* The list. In MLA's, parts 0 and 1 are those of q, 2 and 3 of k, 4 of v. */
-
+/* In MLA's list parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
 static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeMlaDims *m)
 {
@@ -95,7 +96,7 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
     };
 }
 
-/* q and k stand in qkv if they are not given by themselves. */
+/* q and k are columns of qkv unless they are given as tensors of their own. */
 static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
@@ -103,38 +104,48 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
     RopePart q_part = { qkv, q_out, 0, d, 0, d, H, d, true };
     RopePart k_part = { qkv, k_out, H * d, d, 0, d, G, d, true };
     if (q->data != NULL) q_part.wide = q;
-    if (k->data != NULL) k_part.wide = k, k_part.wide_col = 0;
+    if (k->data != NULL) k_part = (RopePart){ k, k_out, 0, d, 0, d, G, d, true };
     return (Rope){ .interleaved = m->interleaved,
                    .parts = 3,
                    .part = { q_part, k_part, { qkv, v_out, (H + G) * d, d, 0, d, G, d, false } } };
 }
 
+static Rope with_angles(Rope r, const char *op, const Tensor *pos, const Tensor *cos,
+                        const Tensor *sin, bool back)
+{
+    r.op = op;
+    r.pos = pos;
+    r.cos = cos;
+    r.sin = sin;
+    r.back = back;
+    return r;
+}
+
 Rope rope_mla_fwd_parts(const RopeMlaFwd *a)
 {
-    Rope r = mla_parts(&a->q, &a->kv, &a->k_rope, &a->q_out, &a->k_out, &a->v_out, &a->dims);
-    r.op = "rope_mla_fwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin;
-    return r;
+    return with_angles(
+        mla_parts(&a->q, &a->kv, &a->k_rope, &a->q_out, &a->k_out, &a->v_out, &a->dims),
+        "rope_mla_fwd", &a->pos, &a->cos, &a->sin, false);
 }
 
 Rope rope_mla_bwd_parts(const RopeMlaBwd *a)
 {
-    Rope r = mla_parts(&a->dq, &a->dkv, &a->dk_rope, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims);
-    r.op = "rope_mla_bwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin, r.back = true;
-    return r;
+    return with_angles(
+        mla_parts(&a->dq, &a->dkv, &a->dk_rope, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
+        "rope_mla_bwd", &a->pos, &a->cos, &a->sin, true);
 }
 
 Rope rope_gqa_fwd_parts(const RopeGqaFwd *a)
 {
-    Rope r = gqa_parts(&a->qkv, &a->q, &a->k, &a->q_out, &a->k_out, &a->v_out, &a->dims);
-    r.op = "rope_gqa_fwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin;
-    return r;
+    return with_angles(gqa_parts(&a->qkv, &a->q, &a->k, &a->q_out, &a->k_out, &a->v_out, &a->dims),
+                       "rope_gqa_fwd", &a->pos, &a->cos, &a->sin, false);
 }
 
 Rope rope_gqa_bwd_parts(const RopeGqaBwd *a)
 {
-    Rope r = gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims);
-    r.op = "rope_gqa_bwd", r.pos = &a->pos, r.cos = &a->cos, r.sin = &a->sin, r.back = true;
-    return r;
+    return with_angles(
+        gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
+        "rope_gqa_bwd", &a->pos, &a->cos, &a->sin, true);
 }
 
 /* A port's name, given that of its gradient. */
@@ -143,7 +154,7 @@ static const char *port_of(const Rope *r, const char *gradient)
     return r->back ? gradient : gradient + 1;
 }
 
-/* MLA's q or else kv: what says how many rows there are, and of which type. */
+/* The tensor that gives the number of rows and the type: MLA's q, or kv if there is no q. */
 static const Tensor *rope_wide(const Rope *r)
 {
     return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[r->parts / 2].wide;
@@ -203,7 +214,7 @@ static OpCost cost_of(Rope r)
                      .bytes = n * (moved * (double)dtype_bytes(rope_wide(&r)->dtype) + 4) };
 }
 
-/* Gradients of what heads share: their sum, turned back. */
+/* The gradient of the key that heads share: the sum over heads, rotated back. */
 static void shared_backward(const RopePart *p, const Angle *t, int64_t wide, int64_t heads)
 {
     float sum[HEAD_MAX], buffer[HEAD_MAX];
@@ -217,7 +228,7 @@ static void shared_backward(const RopePart *p, const Angle *t, int64_t wide, int
     row_store(p->wide, wide, p->n, buffer);
 }
 
-/* What heads share is turned once, for head 0, and copied to the others. */
+/* The key that heads share is rotated once, for head 0, and copied to the other heads. */
 static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t row)
 {
     int64_t wide = row * tensor_row_elems(p->wide) + p->wide_col;

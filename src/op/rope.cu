@@ -1,8 +1,8 @@
 /*
- * A block is a token, its warps take heads in turn, a warp's lanes lie along a head: no index needs
- * a division, and a head's columns are moved or turned by whole packs where they lie so. Bound by
- * memory; a head of 64 or 128 leaves lanes idle, which costs nothing that memory would not. Loops
- * along a head go around once or twice and are not unrolled, for the registers' sake.
+ * rope: a block is a token, its warps take heads in turn, a warp's lanes lie along a head: no index
+ * needs a division, and a head's columns are moved or turned by whole packs where they lie so.
+ * Bound by memory; a head of 64 or 128 leaves lanes idle, which costs nothing that memory would
+ * not. Loops along a head go around once or twice and are not unrolled, for the registers' sake.
  *
  * The device cannot report a position outside the tables: what it would have turned is NaN.
  */
@@ -220,12 +220,19 @@ static Status mla_run(struct Exec *ex, const Rope &r)
     return launch_typed(r.op, given->dtype, [&](auto t) {
         typedef decltype(t) T;
         Mla<T> a = {};
-        a.q = window<T>(p[0]), a.q_out = (T *)p[0].heads->data;
-        a.kv = (T *)p[2].wide->data, a.k_out = (T *)p[2].heads->data;
-        a.k_rope = window<T>(p[3]), a.v_out = (T *)p[4].heads->data;
+        a.q = window<T>(p[0]);
+        a.q_out = (T *)p[0].heads->data;
+        a.kv = (T *)p[2].wide->data;
+        a.k_out = (T *)p[2].heads->data;
+        a.k_rope = window<T>(p[3]);
+        a.v_out = (T *)p[4].heads->data;
         if (a.q != NULL) a.q_width = tensor_row_elems(p[0].wide);
         if (a.k_rope != NULL) a.k_width = tensor_row_elems(p[3].wide);
-        a.n = given->dim[0], a.heads = p->count, a.nope = p[0].n, a.rope = p[1].n, a.v = p[4].n;
+        a.n = given->dim[0];
+        a.heads = p->count;
+        a.nope = p[0].n;
+        a.rope = p[1].n;
+        a.v = p[4].n;
         a.rotation = rotation_of(r);
         bool wide = mla_packs(a);
         auto kernel = wide ? rope_mla_fwd_kernel<T, true> : rope_mla_fwd_kernel<T, false>;
@@ -277,21 +284,25 @@ static Status gqa_run(struct Exec *ex, const Rope &r)
 {
     const RopePart *p = r.part;
     if (p->wide->dim[0] == 0) return OK;
-    return launch_packed(
-        r.op, p->wide->dtype,
-        { p[0].wide->data, p[1].wide->data, p[2].wide->data, p[0].heads->data, p[1].heads->data,
-          p[2].heads->data, r.cos->data, r.sin->data },
-        { p->n, rotation_span(rotation_of(r)) }, [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            Gqa<T> a = {};
-            for (int i = 0; i < 3; i++) {
-                a.wide[i] = window<T>(p[i]), a.narrow[i] = (T *)p[i].heads->data;
-                a.width[i] = tensor_row_elems(p[i].wide);
-            }
-            a.n = p->wide->dim[0], a.heads = p[0].count, a.groups = p[1].count, a.head = p->n;
-            a.rotation = rotation_of(r);
-            rope_gqa_kernel<T, wide><<<(unsigned)a.n, dim3(WARP, WARPS), 0, exec_stream(ex)>>>(a);
-        });
+    return launch_packed(r.op, p->wide->dtype,
+                         { p[0].wide->data, p[1].wide->data, p[2].wide->data, p[0].heads->data,
+                           p[1].heads->data, p[2].heads->data, r.cos->data, r.sin->data },
+                         { p->n, rotation_span(rotation_of(r)) }, [&](auto t, auto wide) {
+                             typedef decltype(t) T;
+                             Gqa<T> a = {};
+                             for (int i = 0; i < 3; i++) {
+                                 a.wide[i] = window<T>(p[i]);
+                                 a.narrow[i] = (T *)p[i].heads->data;
+                                 a.width[i] = tensor_row_elems(p[i].wide);
+                             }
+                             a.n = p->wide->dim[0];
+                             a.heads = p[0].count;
+                             a.groups = p[1].count;
+                             a.head = p->n;
+                             a.rotation = rotation_of(r);
+                             rope_gqa_kernel<T, wide>
+                                 <<<(unsigned)a.n, dim3(WARP, WARPS), 0, exec_stream(ex)>>>(a);
+                         });
 }
 
 extern "C" Status rope_gqa_fwd_cuda(struct Exec *ex, const void *args)

@@ -1,7 +1,7 @@
 /*
- * Tokens are walked in chunks of one sequence, the same whatever the number of threads: a chunk
- * counts its experts and adds up its scores, and chunks are summed in order afterwards. So neither
- * a choice nor a sum depends on how many threads there are.
+ * route: CPU versions. Tokens are walked in chunks of one sequence, the same whatever the number of
+ * threads: a chunk counts its experts and adds up its scores, and chunks are summed in order
+ * afterwards. So neither a choice nor a sum depends on how many threads there are.
  *
  * Scores and weights are f32; sums over tokens are f32 inside a chunk and double across chunks.
  */
@@ -19,7 +19,7 @@ static const float TINY = 1e-20f; /* keeps a sum of sigmoids away from 0; a soft
 
 typedef struct Shape {
     int64_t B, T, N, E, K;
-    int64_t chunks; /* of a sequence */
+    int64_t chunks; /* chunks of a sequence */
 } Shape;
 
 static Shape shape_of(const Tensor *logits, const RouteRule *r, int64_t sequences)
@@ -49,8 +49,8 @@ static Shape aux_shape(const RouteAux *a)
 
 /* A thread's part of the workspace. */
 typedef struct Scratch {
-    float *p, *choice;       /* (E) scores, and what is chosen by */
-    float *dp;               /* (E) backward: in choice's place */
+    float *p, *choice;       /* (E) scores; scores + bias, by which experts are chosen */
+    float *dp;               /* (E) backward: uses choice's memory */
     float *group_score;      /* (groups) */
     float *key;              /* of the best so far, falling */
     int32_t *best_of, *open; /* which groups are best; 1: experts of this group may be chosen */
@@ -62,7 +62,7 @@ static int64_t most_listed(const RouteRule *r)
     return most > r->group_score_top ? most : r->group_score_top;
 }
 
-/* Of a thread, in words of 4 bytes. */
+/* A thread's scratch, in words of 4 bytes. */
 static size_t scratch_words(int64_t E, const RouteRule *r)
 {
     int64_t words = 2 * E + 2 * r->groups + 2 * most_listed(r);
@@ -136,7 +136,7 @@ static void open_groups(const RouteRule *r, int64_t E, Scratch *s)
     for (int64_t i = 0; i < top.n; i++) s->open[top.id[i]] = 1;
 }
 
-/* `best` is empty and takes top_k. */
+/* Chooses a token's experts: `best` is empty and takes top_k. */
 static void choose(const RouteRule *r, int64_t E, const float *bias, Scratch *s, Top *best)
 {
     for (int64_t e = 0; e < E; e++) s->choice[e] = bias == NULL ? s->p[e] : s->p[e] + bias[e];
@@ -162,7 +162,7 @@ static void weigh(const RouteRule *r, const float *p, const int32_t *index, floa
     for (int64_t k = 0; k < r->top_k; k++) weight[k] = p[index[k]] * factor;
 }
 
-/* 1 / sum(p), what makes q of p. */
+/* 1 / sum(p), the factor from p to q. */
 static float inverse_sum(RouteScore kind, const float *p, int64_t E)
 {
     if (kind == ROUTE_SOFTMAX) return 1;
@@ -174,7 +174,7 @@ static float inverse_sum(RouteScore kind, const float *p, int64_t E)
 
 /* Forward */
 
-/* What the chunks leave: (B, chunks, E) each. */
+/* The chunks' sums, (B, chunks, E) each. */
 typedef struct Partial {
     int32_t *count;
     float *q; /* sum of q over the tokens of the chunk; NULL without an auxiliary loss */
@@ -241,7 +241,7 @@ static void count_experts(const RouteFwd *a, const Shape *s, const Partial *part
     }
 }
 
-/* T_g: tokens of a group, which lies on `parts` ranks. */
+/* T_g: the tokens of a group, over all `parts` ranks that have tokens of it. */
 static double group_tokens(const Shape *s, const RouteRule *r, int64_t parts)
 {
     return (double)((r->aux_per_batch ? s->N : s->T) * (parts > 1 ? parts : 1));
@@ -335,7 +335,10 @@ Status route_aux_cpu(Exec *ex, const void *args)
     /* a group's entries stand `step` apart: all sequences of the batch, or the one alone */
     for (int64_t i = 0; i < step; i++) {
         double n = 0, q = 0;
-        for (int64_t at = i; at < all; at += step) n += (double)count[at], q += (double)score[at];
+        for (int64_t at = i; at < all; at += step) {
+            n += (double)count[at];
+            q += (double)score[at];
+        }
         sum += n * q;
     }
     *(float *)a->aux_loss.data += (float)(aux_factor(&s, &a->rule, tokens) * sum / tokens);
@@ -395,7 +398,7 @@ static void score_gradient(RouteScore kind, int64_t E, const Scratch *at, float 
     for (int64_t e = 0; e < E; e++) dlogits[e] = p[e] * (dp[e] - mean);
 }
 
-/* The counts of the whole batch, where that is the group of the auxiliary loss. */
+/* Sums the counts over the batch, if the batch is the group of the auxiliary loss. */
 static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
 {
     for (int64_t e = 0; e < s->E; e++) {

@@ -1,6 +1,7 @@
 /*
- * One warp a token: its scores stand in shared memory, a lane has every 32nd expert. Choosing is
- * top_k times "the largest, and of equals the lowest", two instructions across a warp each.
+ * route: one warp a token: its scores stand in shared memory, a lane has every 32nd expert.
+ * Choosing is top_k times "the largest, and of equals the lowest", two instructions across a warp
+ * each.
  *
  * Choices must be those of the CPU to the bit. So scores are worked out with the CPU's own e^x and
  * without contraction, and where an order of comparisons shows, with NaNs among the scores, one
@@ -33,7 +34,9 @@ typedef struct RouteShape {
 static RouteShape route_shape(const Tensor *logits, const RouteRule *r, int64_t sequences)
 {
     RouteShape s = {};
-    s.B = sequences, s.E = tensor_cols(logits), s.K = r->top_k;
+    s.B = sequences;
+    s.E = tensor_cols(logits);
+    s.K = r->top_k;
     s.N = tensor_elems(logits) / s.E;
     s.T = s.N / s.B;
     s.chunks = (s.T + CHUNK - 1) / CHUNK;
@@ -123,7 +126,9 @@ static int64_t fwd_words(int64_t E, const RouteRule *r)
 static __device__ RouteSpace space_of(float *at, int64_t E, const RouteRule *r)
 {
     RouteSpace s = {};
-    s.p = at, s.choice = s.p + E, s.list = s.choice + E;
+    s.p = at;
+    s.choice = s.p + E;
+    s.list = s.choice + E;
     s.id = (int32_t *)(void *)(s.list + E);
     s.group_score = s.list + 2 * E;
     s.open = (int32_t *)(void *)(s.group_score + r->groups);
@@ -168,11 +173,17 @@ static __device__ void take_best(uint32_t *key, int64_t E, int64_t K, int32_t *i
         uint32_t best = 0;
         int32_t at = INT32_MAX;
         for (int64_t e = lane; e < E; e += WARP) {
-            if (key[e] > best) best = key[e], at = (int32_t)e;
+            if (key[e] > best) {
+                best = key[e];
+                at = (int32_t)e;
+            }
         }
         uint32_t highest = __reduce_max_sync(0xFFFFFFFFu, best);
         int32_t taken = __reduce_min_sync(0xFFFFFFFFu, best == highest ? at : INT32_MAX);
-        if (taken == at) key[taken] = 0, id[k] = taken;
+        if (taken == at) {
+            key[taken] = 0;
+            id[k] = taken;
+        }
     }
     __syncwarp();
 }
@@ -396,13 +407,19 @@ static Status experts_check(const char *op, unsigned warps, int64_t E)
 static RouteForward forward_of(const RouteFwd *a, char *workspace)
 {
     RouteForward f = {};
-    f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain)), f.rule = a->rule;
-    f.logits = (const float *)a->logits.data, f.bias = (const float *)a->bias.data;
-    f.domain = (const int32_t *)a->domain.data, f.index = (int32_t *)a->index.data;
+    f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
+    f.rule = a->rule;
+    f.logits = (const float *)a->logits.data;
+    f.bias = (const float *)a->bias.data;
+    f.domain = (const int32_t *)a->domain.data;
+    f.index = (int32_t *)a->index.data;
     f.target = (const int32_t *)a->target.data;
-    f.seq_count = (int32_t *)a->seq_count.data, f.load = (int32_t *)a->load.data;
-    f.weight = (float *)a->weight.data, f.aux_loss = (float *)a->aux_loss.data;
-    f.aux_factor = aux_factor(&f.s, &f.rule, 1), f.score_sum = (float *)a->score_sum.data;
+    f.seq_count = (int32_t *)a->seq_count.data;
+    f.load = (int32_t *)a->load.data;
+    f.weight = (float *)a->weight.data;
+    f.aux_loss = (float *)a->aux_loss.data;
+    f.aux_factor = aux_factor(&f.s, &f.rule, 1);
+    f.score_sum = (float *)a->score_sum.data;
     f.chunk_count = (int32_t *)(void *)workspace;
     if (a->rule.aux_scale == 0) return f;
     f.chunk_q = (float *)(void *)(workspace + chunk_bytes(&f.s));
@@ -437,8 +454,11 @@ extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
 {
     const RouteAux *a = (const RouteAux *)args;
     RouteShape s = {};
-    s.E = tensor_cols(&a->seq_count), s.B = tensor_elems(&a->seq_count) / s.E;
-    s.N = a->tokens, s.T = s.N / s.B, s.K = a->rule.top_k;
+    s.E = tensor_cols(&a->seq_count);
+    s.B = tensor_elems(&a->seq_count) / s.E;
+    s.N = a->tokens;
+    s.T = s.N / s.B;
+    s.K = a->rule.top_k;
     int64_t all = s.B * s.E;
     RouteLoss<float> loss = { (const int32_t *)a->seq_count.data,
                               (const float *)a->score_sum.data,
@@ -551,10 +571,14 @@ extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
     const RouteBwd *a = (const RouteBwd *)args;
     RouteBackward f = {};
     f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
-    f.logits = (const float *)a->logits.data, f.index = (const int32_t *)a->index.data;
-    f.seq_count = (const int32_t *)a->seq_count.data, f.dweight = (const float *)a->dweight.data;
-    f.dlogits = (float *)a->dlogits.data, f.batch_count = (int32_t *)exec_workspace(ex);
-    f.rule = a->rule, f.aux_factor = (float)aux_factor(&f.s, &f.rule, a->parts);
+    f.logits = (const float *)a->logits.data;
+    f.index = (const int32_t *)a->index.data;
+    f.seq_count = (const int32_t *)a->seq_count.data;
+    f.dweight = (const float *)a->dweight.data;
+    f.dlogits = (float *)a->dlogits.data;
+    f.batch_count = (int32_t *)exec_workspace(ex);
+    f.rule = a->rule;
+    f.aux_factor = (float)aux_factor(&f.s, &f.rule, a->parts);
     unsigned warps = warps_that_fit(2 * f.s.E, 0);
     size_t bytes = (size_t)(warps * 2 * f.s.E) * sizeof(float);
     TRY(experts_check("route_bwd", warps, f.s.E));

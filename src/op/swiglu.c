@@ -1,3 +1,4 @@
+/* swiglu: check, cost and CPU version, forward and backward. */
 #include "op/cpu_math.h"
 #include "op/op.h"
 

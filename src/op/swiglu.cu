@@ -1,5 +1,6 @@
-/* Memory-bound: gu is read once and y written once. Threads of a block lie along a row first, then
- * over rows. A thread reads its packs of both halves before it writes any, so dgu may be gu. */
+/* swiglu: bound by memory: gu is read once and y written once. Threads of a block lie along a row
+ * first, then over rows. A thread reads its packs of both halves before it writes any, so dgu may
+ * be gu. */
 #include "op/pack.cuh"
 
 #include "op/swiglu.h"

@@ -1,3 +1,4 @@
+/* calibrate: turns the table that `switchyard bench` prints into measured rates of a GPU. */
 #include "plan/hardware.h"
 
 #include "op/op.h"
@@ -36,7 +37,8 @@ static Status add_rate(Calibration *c, OpWork work, double size, double flops, d
         m[i] = (Measured){ .size = size };
         ++*n;
     }
-    m[i].flops += flops, m[i].s += s;
+    m[i].flops += flops;
+    m[i].s += s;
     return OK;
 }
 
@@ -78,8 +80,10 @@ static Status row(Calibration *c, char *line, int number)
     c->dtype = strcmp(dtype, "bf16") == 0 ? HARDWARE_BF16 : HARDWARE_F32;
     for (int work = WORK_GEMM; work <= WORK_ATTENTION_BACKWARD; work++) {
         if (strcmp(word[n - 2], op_work_names[work]) != 0) continue;
-        calls = number_of(word[n - 7]), us = number_of(word[n - 6]);
-        tflops = number_of(word[n - 5]), size = number_of(word[n - 1]);
+        calls = number_of(word[n - 7]);
+        us = number_of(word[n - 6]);
+        tflops = number_of(word[n - 5]);
+        size = number_of(word[n - 1]);
         if (calls * us * tflops * size == 0)
             return FAIL(ERR_FORMAT,
                         "%s:%d: no line of an op: calls us/call TFLOP/s GB/s roof%% "
@@ -136,7 +140,8 @@ Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h)
         size_t n = strcspn(at, "\n"), kept = n < sizeof line - 1 ? n : sizeof line - 1;
         memcpy(line, at, kept);
         line[kept] = '\0';
-        at += n, number++;
+        at += n;
+        number++;
         if (!head(&c, line) && c.gb_s > 0) TRY(row(&c, line, number));
     }
     if (c.rows > 0) return take(&c, a, h);

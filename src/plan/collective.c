@@ -1,3 +1,4 @@
+/* collective: times of collectives over the links of a cluster. */
 #include "plan/collective.h"
 
 #include "op/exchange.h"
@@ -137,7 +138,10 @@ static CollectiveCost gather(const Links *l, double m)
 static CollectiveCost all_reduce(const Links *l, double m)
 {
     CollectiveCost twice = gather(l, m);
-    twice.s *= 2, twice.latency_s *= 2, twice.up_bytes *= 2, twice.out_bytes *= 2;
+    twice.s *= 2;
+    twice.latency_s *= 2;
+    twice.up_bytes *= 2;
+    twice.out_bytes *= 2;
     keep_cheaper(&twice, in_steps(l, COLLECTIVE_TREE, 2 * ceil(log2(l->n)), 2 * m));
     return twice;
 }

@@ -62,7 +62,7 @@ static Status state_bytes(Explained *x, const ParamShards *s)
     double expert = sum->expert_elems, whole = sum->whole_elems;
     double dense = sum->elems - expert - whole;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
-        bool shared = s->stage >= shared_from[k];
+        bool shared = s->zero >= shared_from[k];
         long long of = shared ? (long long)s->dense : 1,
                   of_expert = shared ? (long long)s->expert : 1;
         double elems = whole + dense / (double)of + expert / (double)of_expert;
@@ -139,7 +139,7 @@ static Status peak(Explained *x)
                     "\npeak of pipeline rank %d: kinds as above, from\n"
                     "  shared out by %lld ranks, experts by %lld (ZeRO stage %d)\n",
                     price->worst_rank, (long long)shards.dense, (long long)shards.expert,
-                    shards.stage));
+                    shards.zero));
     TRY(text_printf(x->out, "  kept of a micro-batch of %lld x %lld tokens by one layer\n",
                     (long long)x->entry->key.micro_batch,
                     (long long)x->p->config.data_sequence / x->entry->key.cp));

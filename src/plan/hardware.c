@@ -1,3 +1,4 @@
+/* hardware: reads hardware files, row by row of a table, and checks them. */
 #include "plan/hardware.h"
 
 #include "base/file.h"

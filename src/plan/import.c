@@ -369,7 +369,11 @@ static Status fix_pipeline(Import *m, const char *per_stage)
         TRY(put(m, key, "mesh.vpp", m->layout.stages % pp == 0 ? m->layout.stages / pp : 0));
     }
     TRY(schedule_find(c->mesh_schedule, &d));
-    if (pp == 1) c->mesh_vpp = 1, c->mesh_layout = "", m->layout.stage = NULL;
+    if (pp == 1) {
+        c->mesh_vpp = 1;
+        c->mesh_layout = "";
+        m->layout.stage = NULL;
+    }
     if (pp > 1 && c->mesh_vpp < d->chunks_least) c->mesh_vpp = d->chunks_least;
     if (pp == 1 && !d->phases) c->mesh_schedule = "1f1b";
     if (d->by_hand == schedule_1f1b && c->mesh_vpp > 1) c->mesh_schedule = "interleaved";

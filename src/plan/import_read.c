@@ -57,7 +57,10 @@ static Status expand(Arena *a, const char *text, const char **out)
         const char *value = getenv(name);
         TRY(text_append(&t, text, (size_t)(open - text)));
         if (value != NULL) TRY(text_append(&t, value, strlen(value)));
-        if (value == NULL && otherwise == NULL) otherwise = open, end++;
+        if (value == NULL && otherwise == NULL) {
+            otherwise = open;
+            end++;
+        }
         if (value == NULL) TRY(text_append(&t, otherwise, (size_t)(end - otherwise)));
         text = otherwise == open ? end : end + 1;
     }

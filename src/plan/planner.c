@@ -1,3 +1,4 @@
+/* planner: opens a planner for a question, and makes a layout of a configuration. */
 #include "plan/price_private.h"
 
 #include <string.h>

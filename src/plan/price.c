@@ -72,7 +72,7 @@ ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry
 {
     int64_t ranks = l->dp * l->cp;
     int64_t dense = l->shard > 0 ? l->shard * l->cp : ranks;
-    ParamShards s = { .stage = dense > 1 ? l->zero : 0,
+    ParamShards s = { .zero = dense > 1 ? l->zero : 0,
                       .dense = dense,
                       .expert = dense > l->ep ? dense / l->ep : 1,
                       .low_reduce = p->config.mesh_reduce == REDUCE_BF16 };
@@ -109,7 +109,7 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
                        const RankPrice *r, GradientTimes *t)
 {
     ParamShards shards = price_shards(p, l, e);
-    bool whole = shards.stage == 0;
+    bool whole = shards.zero == 0;
     int64_t ranks = l->dp * l->cp, replicas = ranks / l->ep > 0 ? ranks / l->ep : 1;
     double micros = (double)price_micros(p, l), hide = e->stack.at[STACK_hide_gradients];
     double dense = r->sum.elems - r->sum.expert_elems, hidden = hide * r->backward_s;
@@ -130,7 +130,7 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
 {
     Roofline roof = { p->q.hardware, &e->stack, &e->spec, 0 };
     double dense = r->sum.elems - r->sum.expert_elems, expert = r->sum.expert_elems;
-    double mine = shards->stage == 0
+    double mine = shards->zero == 0
                       ? dense + expert
                       : dense / (double)shards->dense + expert / (double)shards->expert;
     /* AdamW reads and writes gradient, weight and moments, the norm reads the gradient. */
@@ -173,7 +173,7 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
     memory[PLAN_OPTIMIZER] = 2 * rounded(elems[BUF_MOMENT1] * e->stack.at[STACK_moment_size] / 2) +
                              rounded(4 * r->sum.state_elems);
     memory[PLAN_BUFFERS] =
-        rounded(r->sum.layer_elems * (double)params_under_way_bytes(&e->spec, shards));
+        rounded(r->sum.layer_elems * (double)params_gathered_bytes(&e->spec, shards));
 }
 
 void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,

@@ -71,7 +71,7 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     t.s *= 1 - hidden;
     int part = (int)layer_desc(c->layer->kind)->phases[phase].part;
     c->out->phase_s[pass][phase] += t.s;
-    /* Sorting and adding up computes, wherever it stands. */
+    /* Ops of the exchange that compute, such as sorting and sums, count as the experts' part. */
     if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
     *seconds(&c->out->time, pass, part) += t.s;
     c->out->lane_s[t.lane] += t.s;

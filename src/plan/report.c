@@ -1,3 +1,4 @@
+/* report: prints a plan and a search as text, JSON and CSV. */
 #include "plan/report.h"
 
 #include "model/spec.h"
@@ -284,7 +285,10 @@ static const char *reason(const PlanScale *s, int i)
     double most = 0;
     const char *name = "";
     for (int k = 0; k < PLAN_PARTS; k++) {
-        if (grown(s, i, k) > most) most = grown(s, i, k), name = plan_part_names[k];
+        if (grown(s, i, k) > most) {
+            most = grown(s, i, k);
+            name = plan_part_names[k];
+        }
     }
     return name;
 }

@@ -1,3 +1,4 @@
+/* roofline: the time of an op from its cost and the rates of the hardware. */
 #include "plan/roofline.h"
 
 enum { TILE_ROWS = 128 }; /* of grouped products */
@@ -72,7 +73,10 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         bool own = c->work == WORK_GROUPED && grouped >= 0;
         rate *= own ? grouped : r->stack->at[STACK_share_compute];
         if (c->work == WORK_GROUPED) rate *= tile_share(r, &layer->as.moe);
-        if (c->flops / rate > t.s) t.rate = rate, t.s = c->flops / rate;
+        if (c->flops / rate > t.s) {
+            t.rate = rate;
+            t.s = c->flops / rate;
+        }
     }
     t.s += r->stack->at[STACK_kernel_s];
     *out = t;

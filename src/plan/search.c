@@ -1,3 +1,4 @@
+/* search: bounds all layouts, prices those that can win, simulates the best. */
 #include "plan/search_private.h"
 
 #include "base/clock.h"
@@ -95,7 +96,10 @@ static void front_thin(Found *f)
     double gain = INFINITY;
     for (int i = 1; i < f->n_front; i++) {
         double g = f->front[i - 1].price.step_s / f->front[i].price.step_s;
-        if (g < gain) gain = g, least = i;
+        if (g < gain) {
+            gain = g;
+            least = i;
+        }
     }
     f->n_front--;
     memmove(&f->front[least], &f->front[least + 1],

@@ -1,3 +1,4 @@
+/* stack: reads a stack's sheet and answers what its layers take. */
 #include "plan/stack.h"
 
 #include "base/file.h"

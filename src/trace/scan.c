@@ -1,3 +1,4 @@
+/* scan: walks JSON text value by value. */
 #include "trace/scan.h"
 
 #include <math.h>
@@ -42,7 +43,7 @@ static void enter(Scan *s, char bracket)
 void scan_object(Scan *s) { enter(s, '{'); }
 void scan_array(Scan *s) { enter(s, '['); }
 
-/* True in front of a further member; false behind the closing bracket, or if bad. */
+/* Steps to the next member. False if the closing bracket came instead, or if the text is bad. */
 static bool member(Scan *s, char closing)
 {
     bool first = s->fresh;
@@ -62,8 +63,9 @@ char *scan_key(Scan *s)
     return s->bad ? NULL : key;
 }
 
-/* A whole number of up to 15 digits is one f64 as it stands: most numbers of a metrics file are
- * tokens by expert, and strtod takes several times as long. False: it is not that simple. */
+/* Reads a whole number of up to 15 digits, which an f64 holds exactly. Most numbers of a metrics
+ * file are counts of tokens, and strtod takes several times as long. False: the number is not that
+ * simple. */
 static bool take_digits(Scan *s, double *out)
 {
     int64_t v = 0;
@@ -186,7 +188,8 @@ static void skip_string(Scan *s)
     if (!s->bad) s->at++;
 }
 
-/* Brackets are counted, not paired: a line that a crash cut short never gets back to none. */
+/* Passes over a value with brackets. They are counted, not paired. In a line that a crash cut short
+ * the count never comes back to 0. */
 static void skip_nested(Scan *s)
 {
     int depth = 0;

@@ -16,8 +16,8 @@ typedef struct Scan {
 } Scan;
 
 Scan scan_begin(char *text);
-/* The same from inside the object or array that begins at `value`, which is not NULL; of another
- * value bad. */
+/* The same from inside the object or array that begins at `value`, which is not NULL. Any other
+ * value is bad. */
 Scan scan_inside(char *value);
 
 /* Enter an object or an array; anything else is bad. */
@@ -53,11 +53,12 @@ typedef struct ScanField {
 /* Take an object: members with a field go into *out, others are passed over. */
 void scan_fields(Scan *s, const ScanField *field, int n, void *out);
 
-/* Of a value where it begins (NULL: there is none), without consuming it: the value of an object's
- * member, NULL if there is none; the number, NaN if it is none. */
+/* These look at a value where it begins (NULL: there is none), without consuming it. scan_member:
+ * the value of an object's member, NULL if there is none. scan_number_at: the number, NaN if it is
+ * none. */
 char *scan_member(char *value, const char *key);
 double scan_number_at(char *value);
-/* The string, NULL if it is none; taken once. */
+/* The string that begins there, NULL if it is none. It is decoded in place, so only once. */
 char *scan_string_at(char *value);
 
 /* Was all of it JSON, and is nothing left but blanks? */

@@ -1,3 +1,4 @@
+/* stats: reads the events of a trace file, and sums them by name. */
 #include "trace/stats.h"
 
 #include "base/file.h"
@@ -41,7 +42,7 @@ static const ScanField ARGS[] = {
 
 enum { EVENTS = sizeof EVENT / sizeof *EVENT, ARGUMENTS = sizeof ARGS / sizeof *ARGS };
 
-/* False for an event that is no complete one; the arguments of metadata are other things. */
+/* Reads an event. False if it is no complete event ("X"): metadata have other arguments. */
 static bool read_event(Scan *s, TraceEvent *out)
 {
     Event e = { .phase = "", .name = "", .layer = -1, .ts = (double)NAN, .dur = (double)NAN };
@@ -109,7 +110,7 @@ static int compare_names(const void *a, const void *b)
     if (p->depth != q->depth) return p->depth < q->depth ? -1 : 1;
     int order = strcmp(p->name, q->name);
     if (order != 0) return order;
-    return (p > q) - (p < q); /* one order, so one rounding of the sums */
+    return (p > q) - (p < q); /* one order of events gives one rounding of the sums */
 }
 
 static int compare_totals(const void *a, const void *b)

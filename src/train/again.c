@@ -1,3 +1,4 @@
+/* again: plans, lays out and switches to the second way of running a step. */
 #include "train/again.h"
 
 #include "backend/backend.h"

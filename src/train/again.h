@@ -2,7 +2,7 @@
  * again: a step whose rows had no room in bounded buffers runs once more, with room for all.
  *
  * Over ranks a layer's buffers hold moe.buffer_factor times the mean rows. Where more come, a flag
- * goes up that is added over all ranks with the gradient norm; then the step is void: nothing was
+ * goes up that is added over all ranks with the gradient norm; then the step is skipped: nothing was
  * updated anywhere. The same batch runs again as moe.buffers=worst would have run it, every layer
  * recomputed: what is not kept leaves room for one layer's largest buffers, in the same memory. A
  * recomputed layer gives the same bits, and the order of rows does not depend on the room, so the

@@ -1,3 +1,4 @@
+/* agree: small exchanges between the hosts of all ranks. */
 #include "train/agree.h"
 
 #include <stdio.h>

@@ -1,12 +1,12 @@
-/* agree: what the ranks of a run settle together, on their hosts. `host` is the group of all of
- * them for the host's memory; NULL: this rank is alone, and everything holds at once. Collective.
- */
+/* agree: small agreements between the hosts of all ranks. `host` is the group of all ranks over
+ * host memory; NULL: this rank is alone. All functions are collective. */
 #ifndef TRAIN_AGREE_H
 #define TRAIN_AGREE_H
 
 #include "comm/comm.h"
 
-/* OK if it is on all ranks; else, on all of them, the failure of the first that has one. */
+/* OK if the status is OK on all ranks; else all of them get the failure of the first rank that has
+ * one. */
 Status agree_status(Comm *host, Status mine);
 
 /* Each value becomes the largest that a rank has. */

@@ -15,10 +15,10 @@
  *
  * Every element is written once: by the first of the ranks that hold it. Ranks write at the same
  * time into one folder that all of them see; rank 0 makes it, gathers the lines of the manifest and
- * renames once every rank's file is on disk. What one rank fails at fails the save on all of them.
+ * renames once every rank's file is on disk. If one rank fails, the save fails on all of them.
  *
- * A save costs the training a copy: a thread of its own writes from there. So it has an end, too,
- * at a later step, which all ranks come to together: checkpoint_poll, checkpoint_finish.
+ * A save stops training for a copy; a thread then writes the copy. The save ends at a later step,
+ * at which all ranks call checkpoint_poll or checkpoint_finish together.
  */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
@@ -45,49 +45,52 @@ typedef struct Checkpointer {
     Engine *engine;
     const char *folder; /* RUN/checkpoints */
     const char *config; /* YAML of this run */
-    int64_t *steps;     /* of the checkpoints there, rising */
+    int64_t *steps;     /* steps of the folder's checkpoints, rising */
     int n_steps, keep;
-    double stall_s; /* that the last save held training up: for the one before, and the copy; who
-                       has told it sets it to 0 */
-    size_t bytes;   /* of this rank's file; 0: it writes none */
-    char *buffer;   /* of the file being written */
-    void *sum;      /* of the entry being written */
+    double
+        stall_s; /* seconds for which the last save stopped training: it waited for the save before,
+                       and copied. The reader that reports it sets it to 0. */
+    size_t bytes; /* size of this rank's file; 0: it writes none */
+    char *buffer; /* write buffer of the file */
+    void *sum;    /* the state of the sum of the entry that is written */
     Arena arena;
     Arena copy;
-    char *image; /* the file as it will be, in `copy`; NULL: not checkpoint.async */
+    char *image; /* the file's bytes, in `copy`; NULL: not checkpoint.async */
     Arena text;
-    Text lines;          /* of this rank's entries, in `text` */
-    CheckpointInfo info; /* of the save under way; texts behind `mark` in the arena */
+    Text lines;          /* the manifest's lines of this rank's entries, in `text` */
+    CheckpointInfo info; /* of the save that is pending; texts behind `mark` in the arena */
     ArenaMark mark;
     bool pending; /* a save has begun and is not finished */
     Worker writer;
 } Checkpointer;
 
-/* Collective, as all that is said to be so: over the world of the engine's mesh. `c` is what the
- * user asked for, the same on all ranks. ERR_ARG also if a rank sees another folder than rank 0. */
+/* Collective functions here are so over the world of the engine's mesh; this is one. `c` is the
+ * user's configuration, the same on all ranks. ERR_ARG also if a rank sees another folder than rank
+ * 0. */
 Status checkpointer_open(Checkpointer *k, const Config *c, Engine *e, Arena *a);
-/* Waits for the writer. A save under way is finished where this rank is alone; elsewhere it is
- * dropped. Safe on { 0 }. */
+/* Waits for the writer. A pending save is finished if this rank is alone, else it is dropped. Safe
+ * on { 0 }. */
 void checkpointer_close(Checkpointer *k);
 
 /* Begin a save, after finishing the one before. Collective. */
 Status checkpoint_save(Checkpointer *k, int64_t step, uint64_t position);
-/* Between steps: finish the save under way if all ranks have written. Collective. */
+/* Between steps: finishes the pending save if all ranks have written. Collective. */
 Status checkpoint_poll(Checkpointer *k);
-/* Wait for it. ERR_DISK if it cannot be written whole, ERR_NUMERIC if what it would hold is not
- * finite (numbers.h); older checkpoints stay as they are. Collective. */
+/* Waits for the pending save. ERR_DISK: it cannot be written whole. ERR_NUMERIC: a number in it is
+ * not finite (numbers.h). Older checkpoints then stay as they are. Collective. */
 Status checkpoint_finish(Checkpointer *k);
 
-/* What a Checkpointer will take beside buffers of fixed size. */
+/* Bytes that a Checkpointer will take beside buffers of fixed size. */
 size_t checkpoint_plan_bytes(const Engine *e);
 
 /* Header only; texts in `a`. `path` is a checkpoint's folder. */
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
 
-/* What this rank holds of every parameter from the folder `path`; moments too if the engine trains.
- * Every byte that counts is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is damaged
- * (what, where); ERR_NUMERIC: it holds what is not finite (numbers.h); ERR_ARG: it is of another
- * model, the first differing parameter is named, or not the one that rank 0 sees. Collective. */
+/* Loads this rank's pieces of every parameter from the folder `path`; moments, too, if the engine
+ * trains. Every byte of an entry is verified by some rank. ERR_FORMAT or ERR_IO: the checkpoint is
+ * damaged; the sentence says where. ERR_NUMERIC: a number in it is not finite (numbers.h). ERR_ARG:
+ * it is of another model (the sentence names the first parameter that differs), or not the one that
+ * rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
 /* Whether a checkpoint with this configuration (YAML) may be loaded: OK, or why not. Asked on all
@@ -97,9 +100,10 @@ typedef struct CheckpointGate {
     const void *self;
 } CheckpointGate;
 
-/* Load the newest whole checkpoint of a run's folder, as rank 0 sees it; damaged ones, and those
- * that hold what is not finite, are warned about and passed over. ERR_IO or ERR_NUMERIC if there is
- * no other. `gate`: who must allow it, or NULL. Collective. */
+/* Loads the newest whole checkpoint of a run's folder, as rank 0 sees it. Checkpoints that are
+ * damaged or hold a number that is not finite are passed over with a warning. ERR_IO or
+ * ERR_NUMERIC: there is no other. `gate` must allow the checkpoint; NULL: all are allowed.
+ * Collective. */
 Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGate *gate,
                               Arena *scratch, CheckpointInfo *info);
 

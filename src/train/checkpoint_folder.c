@@ -1,3 +1,4 @@
+/* checkpoint_folder: names, lists and removes folders of checkpoints. */
 #include "train/checkpoint_folder.h"
 
 #include "base/text.h"

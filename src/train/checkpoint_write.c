@@ -13,13 +13,13 @@
 
 enum { BUFFER_BYTES = 1 << 20, LINE_BYTES = 256 /* mean of an entry's */ };
 
-/* Between two looks at whether the others are done: far below any deadline of a wait. */
+/* How long to wait between two looks at whether the others are done: far below any deadline. */
 static const double PATIENCE_S = 1;
 
 /* What this rank writes. */
 
-/* Of ranks that hold the same elements the first writes them: of replicas, of those that do not
- * share a bucket out, of two stages with one table or twins. */
+/* Of ranks that hold the same elements the first one writes them: of replicas, of a group that
+ * holds a bucket whole, of two stages with one table or with twins of layers. */
 static bool writes(const Engine *e, const Param *p, ParamBuffer b)
 {
     const Mesh *m = e->shape.mesh;
@@ -27,7 +27,7 @@ static bool writes(const Engine *e, const Param *p, ParamBuffer b)
     if (m->at.replica > 0 || p->second) return false;
     if (p->bucket < 0) return m->at.inner == 0;
     const ParamBucket *k = &e->params.bucket[p->bucket];
-    if (e->params.shared_out[b] && k->ranks > 1) return true;
+    if (e->params.sharded[b] && k->ranks > 1) return true;
     return (k->hold == HOLD_EXPERT ? m->at.expert_shard : m->at.inner) == 0;
 }
 
@@ -200,7 +200,7 @@ static Status fail_save(Checkpointer *k, Status s)
     status_sentence(message, sizeof message);
     arena_release(&k->arena, k->mark);
     bool mine = rank_of(k->engine) == 0;
-    if (!mine) log_quiet(); /* it is the same on all ranks */
+    if (!mine) log_quiet(); /* the failure is the same on all ranks, so one tells it */
     if (mine && (folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP) != OK ||
                  file_remove_tree(temp) != OK)) {
         log_warn("left behind: step %" PRId64 CHECKPOINT_TEMP " in %s", k->info.step, k->folder);

@@ -51,8 +51,9 @@ typedef struct EngineShape {
     bool all_rows;           /* plan that way */
 } EngineShape;
 
-/* What a micro-batch takes on a chunk: the slot's own arena, until its last gradients; and where
- * they are split, one from a pool, from its input gradients to its weight gradients. */
+/* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
+ * last backward. If weight gradients run apart, GRADS is one of a pool, from the input gradients to
+ * the weight gradients. */
 typedef enum SlotPart { SLOT_KEEP, SLOT_GRADS, SLOT_PARTS } SlotPart;
 
 enum { RING_FORWARD, RING_BACKWARD, RINGS };

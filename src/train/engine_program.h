@@ -12,8 +12,8 @@
  * schedule. */
 Status engine_make_program(Engine *e);
 
-/* What the programs send and receive, and the group of a mirror; behind the arenas. In a running pipeline
- * collective over the stages. */
+/* Makes what the programs send and receive with, and the mirror group. To be called when the arenas
+ * are there. In a running pipeline it is collective over the stages. */
 Status engine_make_transfers(Engine *e);
 void engine_free_transfers(Engine *e); /* of an engine that need not be whole */
 

@@ -1,3 +1,4 @@
+/* eval: runs the held-out documents through the model and adds up losses by domain. */
 #include "train/eval.h"
 
 #include "train/engine_memory.h"
@@ -20,11 +21,11 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
     return OK;
 }
 
-/* Of the sequences in the batch the first `end` count; the others are made padding, so that no
- * expert's load counts them either. */
+/* Adds a batch whose first `end` sequences count. The others become padding, so that the experts'
+ * load does not count them either. */
 static Status add_batch(Evaluator *v, Engine *e, int64_t end, EvalSum *sum)
 {
-    const float *losses = NULL; /* stays so on stages without the head */
+    const float *losses = NULL; /* stays NULL on stages without the head */
     int64_t rows = e->shape.micro_batch, tokens = e->config->data_sequence;
     int32_t *given = v->batch.target.data;
     for (int64_t i = end * tokens; i < rows * tokens; i++) given[i] = -1;
@@ -40,7 +41,7 @@ static Status add_batch(Evaluator *v, Engine *e, int64_t end, EvalSum *sum)
     return OK;
 }
 
-/* What each rank found, added up in their order: the same on all. */
+/* Adds up the sums of all ranks in the order of ranks, so that all have the same result. */
 static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
 {
     if (e->shape.mesh == NULL) return OK;
@@ -58,7 +59,7 @@ static Status add_ranks(const Evaluator *v, const Engine *e, EvalMetrics *out)
     return OK;
 }
 
-/* What adamw spoiled is told of first. */
+/* Fails if a loss is not finite; a parameter that adamw spoiled is named first. */
 static Status check_losses(Engine *e, const Loader *l, int64_t step, const EvalMetrics *v)
 {
     for (int d = 0; d < v->n_domains; d++) {

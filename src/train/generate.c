@@ -1,3 +1,4 @@
+/* generate: the loop over tokens, and sampling. */
 #include "train/generate.h"
 
 #include "base/file.h"
@@ -43,7 +44,8 @@ static void sift(int32_t *ids, int64_t n, int64_t at, const float *logits)
         if (child + 1 < n && logits[ids[child + 1]] > logits[ids[child]]) child++;
         if (!(logits[ids[child]] > logits[ids[at]])) return;
         int32_t swap = ids[at];
-        ids[at] = ids[child], ids[child] = swap;
+        ids[at] = ids[child];
+        ids[child] = swap;
         at = child;
     }
 }
@@ -52,7 +54,8 @@ static void sift(int32_t *ids, int64_t n, int64_t at, const float *logits)
 static int32_t pop(int32_t *ids, int64_t n, const float *logits)
 {
     int32_t best = ids[0];
-    ids[0] = ids[n - 1], ids[n - 1] = best;
+    ids[0] = ids[n - 1];
+    ids[n - 1] = best;
     sift(ids, n - 1, 0, logits);
     return best;
 }

@@ -6,10 +6,10 @@
 
 typedef struct GenerateOptions {
     const char *prompt;
-    int64_t tokens;     /* new ones, at most */
-    double temperature; /* 0: always the likeliest */
-    int64_t top_k;      /* 0: all */
-    double top_p;       /* of what top_k leaves; 1: all */
+    int64_t tokens;     /* at most so many new tokens */
+    double temperature; /* 0: always the likeliest token */
+    int64_t top_k;      /* draw among the k likeliest; 0: among all */
+    double top_p;       /* draw among the likeliest of these that have this probability; 1: all */
     uint64_t seed;
 } GenerateOptions;
 

@@ -1,3 +1,4 @@
+/* manifest: writes, reads and checks the list of a checkpoint's pieces. */
 #include "train/manifest.h"
 
 #include "trace/scan.h"

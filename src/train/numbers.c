@@ -1,3 +1,4 @@
+/* numbers: looks for the first number that may not stand where it does. */
 #include "train/numbers.h"
 
 #include "train/manifest.h"

@@ -1,3 +1,4 @@
+/* peak: times the matrix product and the copy from which the roof is made. */
 #include "train/peak.h"
 
 #include "backend/backend.h"

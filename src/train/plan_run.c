@@ -1,3 +1,4 @@
+/* plan_run: what is known of a training before it starts: its mesh, batches, sizes and memory. */
 #include "data/tokenizer.h"
 #include "train/again.h"
 #include "train/peak.h"
@@ -51,7 +52,7 @@ Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
     return s;
 }
 
-/* Each data-parallel rank takes a run of the step's sequences. */
+/* The consecutive sequences of a step that this data-parallel rank takes. */
 static int64_t own_sequences(const Config *c, const Mesh *m)
 {
     return m == NULL ? c->train_batch : c->train_batch / mesh_data_ranks(&m->shape);
@@ -162,14 +163,14 @@ static Status plan_eval(const Config *c, TrainPlan *p)
     return OK;
 }
 
-/* Measuring the roof comes before everything else and is gone by then. */
+/* The most that is taken at a time: measuring the roof comes first, and gives all of it back. */
 static size_t total_bytes(const TrainPlan *p)
 {
     size_t sum = p->loader_bytes + p->mapped_bytes + p->save_bytes + train_host_bytes(&p->engine);
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
-/* Of the whole model, however many ranks hold it. */
+/* Counts the parameters of the whole model, however many ranks hold it. */
 static Status count_params(const Config *c, TrainPlan *p)
 {
     Config alone = *c;
@@ -180,7 +181,10 @@ static Status count_params(const Config *c, TrainPlan *p)
     TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
     Status s = spec_build(&alone, &a, &spec);
     if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
-    if (s == OK) p->engine.params_total = table.total, p->engine.params_active = table.active;
+    if (s == OK) {
+        p->engine.params_total = table.total;
+        p->engine.params_active = table.active;
+    }
     arena_free(&a);
     return s;
 }

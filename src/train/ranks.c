@@ -1,3 +1,4 @@
+/* ranks: compares what the ranks run, and their times. */
 #include "train/ranks.h"
 
 #include "base/file.h"
@@ -41,7 +42,8 @@ static Difference difference(const char *mine, const char *theirs)
             return d;
         }
         if (mine[a] == '\0' && theirs[b] == '\0') return d;
-        mine += a + (mine[a] != '\0'), theirs += b + (theirs[b] != '\0');
+        mine += a + (mine[a] != '\0');
+        theirs += b + (theirs[b] != '\0');
     }
 }
 

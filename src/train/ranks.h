@@ -1,4 +1,5 @@
-/* ranks: what the ranks of a run make sure of before it starts, and tell each other once a step. */
+/* ranks: what the ranks of a run check before it starts, and what they tell each other once a step.
+ * */
 #ifndef TRAIN_RANKS_H
 #define TRAIN_RANKS_H
 
@@ -11,7 +12,7 @@ typedef struct RankStep {
     float step_s, own_s; /* own: without waits for other ranks */
     float tokens;        /* a second */
     float memory_gib;    /* of the GPU, or of the process */
-    float expert_rows;   /* that its experts took; 0: has none */
+    float expert_rows;   /* rows that this rank's experts took; 0: it has no experts */
 } RankStep;
 enum { RANK_STEP_FIELDS = sizeof(RankStep) / sizeof(float) };
 
@@ -33,15 +34,15 @@ typedef struct Ranks {
 /* Memory from `a`. world NULL: alone. */
 Status ranks_open(Ranks *r, Comm *world, Arena *a);
 
-/* ERR_ARG on all ranks unless their texts are the same as rank 0's: the first line that differs and
- * whose it is. `what` they are, for the message. Collective. */
+/* ERR_ARG on all ranks unless all have the same text as rank 0. The sentence names the text
+ * (`what`), the first line that differs and its rank. Collective. */
 Status ranks_agree(Comm *world, const char *what, const char *text);
 
 /* Bytes and sum of the program's own file, for ranks_agree. */
 Status ranks_build(char *out, size_t out_bytes);
 
-/* Tell and hear; r->spread is set. A rank that takes longer by itself than SLOW times the median in
- * three steps running is warned of. Collective; alone it only copies. */
+/* Exchanges the reports of a step and sets r->spread. Warns of a rank whose own time was more than
+ * SLOW times the median in three steps running. Collective; a rank that is alone only copies. */
 Status ranks_step(Ranks *r, const RankStep *mine);
 
 #endif

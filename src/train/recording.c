@@ -1,3 +1,4 @@
+/* recording: writes the times of a step's actions to a folder. */
 #include "train/recording.h"
 
 #include "base/file.h"

@@ -587,7 +587,8 @@ Status train_run(const Config *c, const TrainOptions *options)
 {
     Trainer t = { .asked = c, .options = options, .world = options->world, .saved_step = -1 };
     t.speaks = t.world == NULL || t.world->rank == 0;
-    t.own = *c, t.config = &t.own;
+    t.own = *c;
+    t.config = &t.own;
     if (t.world != NULL) train_take_share(&t.own, t.world, &t.share);
     Status s = run(&t);
     if (s != OK && t.world != NULL && !t.settled) end_others(&t);

@@ -1,3 +1,5 @@
+/* shards: gathers, reductions and sums of buckets, and the ranges that a rank updates and counts.
+ * */
 #include "train/shards.h"
 
 #include <assert.h>
@@ -6,7 +8,7 @@ ParamShards shards_of(const Config *c, const Mesh *m)
 {
     const MeshShape *s = &m->shape;
     int64_t ranks = (int64_t)s->shard * s->cp;
-    return (ParamShards){ .stage = (int)c->mesh_zero,
+    return (ParamShards){ .zero = (int)c->mesh_zero,
                           .dense = ranks,
                           .expert = ranks / s->ep,
                           .dense_rank = m->at.inner,
@@ -16,15 +18,15 @@ ParamShards shards_of(const Config *c, const Mesh *m)
 
 ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 {
-    bool ranks = s->dense > 1 || s->expert > 1, gradients = ranks && s->stage >= 2;
-    return (ScheduleShards){ .weights = ranks && s->stage >= 3,
+    bool ranks = s->dense > 1 || s->expert > 1, gradients = ranks && s->zero >= 2;
+    return (ScheduleShards){ .weights = ranks && s->zero >= 3,
                              .gradients = gradients,
                              .reduce = ranks,
                              .sums = sums || gradients,
-                             .update = ranks && (s->stage == 1 || s->stage == 2) };
+                             .update = ranks && (s->zero == 1 || s->zero == 2) };
 }
 
-/* Are there others to talk to? */
+/* Is this the only rank? */
 static bool alone(const Engine *e) { return e->ex.mesh == NULL; }
 
 static MeshGroup group_of(const ParamBucket *k)
@@ -32,7 +34,8 @@ static MeshGroup group_of(const ParamBucket *k)
     return k->hold == HOLD_EXPERT ? GROUP_EXPERT_SHARD : GROUP_SHARD;
 }
 
-/* The members of a group; of a counting run, where none is there, as many as the mesh says. */
+/* The number of members of a group. A counting run has no groups: there the mesh's shape says it.
+ * */
 static int64_t members(const Engine *e, MeshGroup g)
 {
     const Comm *c = e->mesh.group[g];
@@ -40,21 +43,22 @@ static int64_t members(const Engine *e, MeshGroup g)
     return e->shape.mesh == NULL ? 1 : mesh_group_size(&e->shape.mesh->shape, g);
 }
 
-/* Do all of its group hold the bucket's gradients whole, after they were added? */
+/* Does each member of the group hold the sum of the bucket's gradients whole? */
 static bool replicated(const Engine *e, const ParamBucket *k)
 {
-    return e->params.shards.stage == 0 || k->hold == HOLD_WHOLE;
+    return e->params.shards.zero == 0 || k->hold == HOLD_WHOLE;
 }
 
-/* Where a bucket's sums over the ranks end up. */
+/* Where the sum of a bucket's gradients over the ranks lies. */
 static Tensor reduced(const Engine *e, const ParamBucket *k)
 {
     if (replicated(e, k)) return bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
     return bucket_own(&e->params, &e->memory, k, BUF_GRAD);
 }
 
-/* Does another stage hold the bucket, too? DualPipe's ranks hold the same stages in pairs, the ends
- * of a pipeline one table. Each has the gradients of its own passes; both get the sum. */
+/* Does another stage hold the same bucket? In DualPipe two ranks hold the same two stages; with a
+ * tied table both ends of a pipeline hold the table. Each has the gradients of its own passes, and
+ * both get the sum. */
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
@@ -68,7 +72,7 @@ static bool follows(const Tensor *a, const Tensor *b)
     return a->data == NULL ? b->data == NULL : tensor_at(a, tensor_elems(a)) == b->data;
 }
 
-/* Runs that lie one behind the other in every buffer are one. */
+/* Joins ranges that follow each other in every buffer. */
 static void add_range(Engine *e, UpdateRange r)
 {
     assert(e->ranges != NULL);
@@ -86,7 +90,8 @@ static void add_range(Engine *e, UpdateRange r)
     }
 }
 
-/* What this rank updates of a bucket: its own part, or all of it where all do. */
+/* What this rank updates of a bucket: its shard, or the whole bucket if gradients are replicated.
+ * */
 static UpdateRange update_of(const Engine *e, const ParamBucket *k)
 {
     const ParamTable *t = &e->params;
@@ -115,8 +120,8 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
     return r;
 }
 
-/* A bucket in which some decay and others do not: parameter by parameter. The padding behind one
- * belongs to its range: it stays zero under either rule. */
+/* A bucket in which some parameters decay and others do not is cut into ranges by parameter. The
+ * padding behind a parameter belongs to its range: it stays zero under either rule. */
 static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
 {
     UpdateRange whole = update_of(e, k);
@@ -137,9 +142,9 @@ static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
     add_range(e, part_of(whole, at, whole.w.dim[0] - at));
 }
 
-/* Over all ranks each parameter counts once in the norm: replicas' and what two stages hold only on
- * the first, what a whole group holds only on its first. */
-static bool counts(const Engine *e, const ParamBucket *k)
+/* Is the bucket on this rank a part of the norm? Over all ranks each parameter is in the norm once:
+ * of copies (replicas, two stages, a whole group) only the first rank's. */
+static bool in_norm(const Engine *e, const ParamBucket *k)
 {
     if (alone(e)) return true;
     const Mesh *m = e->ex.mesh;
@@ -152,7 +157,7 @@ static void add_norm(Engine *e, const ParamBucket *k)
     Tensor g = reduced(e, k);
     Tensor *last = e->n_norms > 0 ? &e->norms[e->n_norms - 1] : NULL;
     assert(e->norms != NULL);
-    if (!counts(e, k)) return;
+    if (!in_norm(e, k)) return;
     if (last != NULL && follows(last, &g))
         last->dim[0] += g.dim[0];
     else
@@ -212,7 +217,7 @@ Status shards_gather(Engine *e, int layer)
 
 Status shards_bring(Engine *e, int layer)
 {
-    if (!e->params.shared_out[BUF_WEIGHT]) return OK;
+    if (!e->params.sharded[BUF_WEIGHT]) return OK;
     bool table = e->spec.tied && e->spec.layers[layer].kind == LAYER_HEAD;
     return shards_gather(e, table ? 0 : layer);
 }
@@ -220,7 +225,7 @@ Status shards_bring(Engine *e, int layer)
 Status shards_refresh(Engine *e)
 {
     const ParamTable *t = &e->params;
-    bool apart = t->shared_out[BUF_MAIN] && !t->shared_out[BUF_WEIGHT];
+    bool apart = t->sharded[BUF_MAIN] && !t->sharded[BUF_WEIGHT];
     if (e->spec.act != DTYPE_F32 && !apart) {
         TRY(cast(&e->ex, (Cast){ e->memory.buffer[BUF_MAIN], e->memory.buffer[BUF_WEIGHT] }));
     }
@@ -229,7 +234,7 @@ Status shards_refresh(Engine *e)
         TRY(cast(&e->ex, (Cast){ bucket_own(t, &e->memory, k, BUF_MAIN),
                                  bucket_own(t, &e->memory, k, BUF_WEIGHT) }));
     }
-    bool whole = t->shards.stage > 0 && !t->shared_out[BUF_WEIGHT];
+    bool whole = t->shards.zero > 0 && !t->sharded[BUF_WEIGHT];
     for (int layer = 0; layer < e->spec.n_layers && whole; layer++) TRY(shards_gather(e, layer));
     return OK;
 }
@@ -248,7 +253,8 @@ Status shards_zero(Engine *e, int layer)
     return OK;
 }
 
-/* In the type in which gradients are added: whole becomes the sum, or its own part does. */
+/* Adds gradients over the group, in the type for that (bf16 or f32). The sum replaces `whole` if
+ * gradients are replicated, else this rank's part of it. */
 static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
 {
     Tensor in = whole, part = bucket_part(k, whole), out = replicated(e, k) ? whole : part;
@@ -268,7 +274,7 @@ static Status add_up(Engine *e, const ParamBucket *k, Tensor whole)
 Status shards_reduce(Engine *e, int layer)
 {
     int first, end = params_layer(&e->params, layer, &first);
-    bool parts = e->params.shared_out[BUF_GRAD];
+    bool parts = e->params.sharded[BUF_GRAD];
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
         if (parts && k->ranks == 1) continue;
@@ -287,7 +293,7 @@ Status shards_sum(Engine *e, int layer)
     for (int i = end - 1; i >= first; i--) {
         const ParamBucket *k = &e->params.bucket[i];
         Tensor sum = reduced(e, k);
-        bool whole = k->hold == HOLD_WHOLE && e->params.shared_out[BUF_GRAD];
+        bool whole = k->hold == HOLD_WHOLE && e->params.sharded[BUF_GRAD];
         if (whole) TRY(all_reduce(e, group_of(k), sum));
         TRY(all_reduce(e, GROUP_REPLICA, sum));
         if (mirrored(e, k)) TRY(all_reduce(e, GROUP_MIRROR, sum));

@@ -1,44 +1,45 @@
 /*
- * shards: what ranks share of parameters and gradients (ZeRO, arXiv:1910.02054): which buckets come
- * together for compute, which go apart again, and who updates what. When is said by the Program
- * (schedule/lower_shards.c).
+ * shards: sharded parameters and gradients (ZeRO, arXiv:1910.02054): which buckets are gathered for
+ * compute, which are reduced after it, and which rank updates what. The Program says when each of
+ * this happens (schedule/lower_shards.c).
  *
- * Weights of which each rank has a part (stage 3) are gathered into one of two places, even and odd
- * layers. Gradients of which each has a part (stages 2 and 3) are made in such places, too, and
- * added over the ranks and into the own part after each pass over the layer. Where gradients are
- * held whole (stages 0 and 1) a layer's are added over the ranks once, after the last pass over it.
+ * Sharded weights (ZeRO-3) are gathered into one of two places, one for even layers and one for odd
+ * ones. Sharded gradients (ZeRO-2 and 3) are made in two such places, too; after each pass over a
+ * layer they are added over the ranks, and each rank adds its part of the sum to its shard.
+ * Gradients that are held whole (ZeRO-0 and 1) are added over the ranks once, after a layer's last
+ * pass.
  *
- * Replicas add their parts up last. Sums are of gradients that are already divided by the global
- * batch's targets: nothing is divided by a number of ranks.
+ * Replicas add their gradients last. A gradient is already divided by the number of targets of the
+ * global batch, so no sum is divided by a number of ranks.
  */
 #ifndef TRAIN_SHARDS_H
 #define TRAIN_SHARDS_H
 
 #include "train/engine.h"
 
-/* How the ranks of a mesh share out. */
+/* How the ranks of a mesh shard parameters. */
 ParamShards shards_of(const Config *c, const Mesh *m);
 
-/* What a Program is told of them; sums: replicas, or two stages, may hold the same layer. */
+/* What a Program is told of the shards; sums: replicas, or two stages, may hold the same layer. */
 ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 
-/* Bookkeeping, in tables; norm and update ranges. */
+/* Lists the ranges that this rank updates and those that it counts in the norm, in e->tables. */
 Status shards_make(Engine *e);
 
-/* A layer's weights become whole. */
+/* Gathers a layer's weights from all ranks of their group. */
 Status shards_gather(Engine *e, int layer);
-/* The place of a layer's gradients becomes zero. */
+/* Sets the place in which a layer's gradients are made to zero. */
 Status shards_zero(Engine *e, int layer);
-/* A layer's gradients are added over the ranks that share it, into the own part if each has one. */
+/* Adds a layer's gradients over the ranks of their group; sharded ones into this rank's shard. */
 Status shards_reduce(Engine *e, int layer);
-/* What has been reduced of a layer is added over replicas and over two stages that hold it; so is
- * what every rank holds whole while others' gradients have parts. */
+/* Adds a layer's reduced gradients over replicas, and over the two stages where two hold the layer.
+ * HOLD_WHOLE buckets beside sharded ones are added over their group first. */
 Status shards_sum(Engine *e, int layer);
 
-/* Outside of a step: the weights that a layer reads are whole. */
+/* Outside of a step: gathers the weights that a layer reads, if they are sharded. */
 Status shards_bring(Engine *e, int layer);
 
-/* bf16 weights from the main weights, whole on every rank that holds them whole. */
+/* Makes the bf16 weights from the main weights, and gathers those that every rank holds whole. */
 Status shards_refresh(Engine *e);
 
 #endif

@@ -106,8 +106,9 @@ Status transfers_mark(Transfers *t, int action, int which, void *stream);
 /* Behind a timed step, and a wait for it: the spans of its actions by these marks. */
 Status transfers_read_marks(Transfers *t);
 
-/* Outside of a step, with the one that comes before or after a chunk on micro-batch 0's way; waits.
- * Nothing happens if that is this rank, or nobody is there. */
+/* Outside of a step: sends or receives `what`, and waits until it has. The peer is the rank of the
+ * chunk before or after `chunk` on micro-batch 0's way. Nothing happens if that is this rank, or if
+ * there is no such chunk. */
 Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what);
 
 /* What both executors share. */

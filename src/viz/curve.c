@@ -1,3 +1,4 @@
+/* curve: puts values into buckets of steps, and smooths. */
 #include "viz/curve.h"
 
 #include <math.h>

@@ -9,16 +9,16 @@
 #include <stdint.h>
 
 typedef struct Curve {
-    double *x, *y; /* y is NaN where a step of the bucket had no value: drawn as a gap */
+    double *x, *y; /* y is NaN, drawn as a gap, if a step of the bucket had no value */
     int n, finite; /* points; points with a value */
     int64_t first,
         width; /* while it is gathered: bucket i has the steps first + i * width and on, */
-    int32_t *steps, *missing; /* x and y its sums */
+    int32_t *steps, *missing; /* by bucket; x and y are then its sums */
 } Curve;
 
 /* A curve of at most `most` points over the steps [first, last], in `a`. */
 Status curve_init(Curve *c, Arena *a, int64_t first, int64_t last, int most);
-void curve_put(Curve *c, int64_t step, double y); /* steps outside are passed over */
+void curve_put(Curve *c, int64_t step, double y); /* ignores steps outside the range */
 void curve_finish(Curve *c);                      /* sums become means */
 
 /* The mean of the points around each, 2 % of them to either side: centred, so that it does not lag

@@ -1,3 +1,4 @@
+/* inspect_page: what a shard holds, as an HTML page. */
 #include "viz/page.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Eight series colours of at least 3:1 against their background, told apart also with red-green
- * blindness by lightness; below and above in heat maps are blue and orange. */
+/* page: style, theme and script of every page. There are eight series colours of at least 3:1
+ * against their background, told apart also with red-green blindness by lightness; below and above
+ * in heat maps are blue and orange. */
 #include "viz/page.h"
 
 #include <string.h>
@@ -87,7 +88,8 @@ static const char *const STYLE[] = {
     "@media print{body{background:#fff}section{break-inside:avoid}nav{display:none}}\n",
 };
 
-/* Values come back from places in the plot: two decimals of a pixel, shown to four digits. */
+/* The script computes values from places in the plot, to two decimals of a pixel, and shows four
+ * digits. */
 static const char *const SCRIPT[] = {
     "'use strict';(function(){\n"
     "var tip=document.createElement('div');tip.className='tip';document.body.appendChild(tip);\n"

@@ -1,8 +1,8 @@
 /*
  * page: the frame of every page: <!doctype> to the opened <main> with style and theme, and the end
  * with the script that reads values off plots and the pieces of the page's own. A script holds
- * neither < nor &, so that pages are well-formed XML, too, and may call show(event, text) and
- * hide() for what stands beside the pointer.
+ * neither < nor &, so that pages are well-formed XML, too. It may call show(event, text) and hide()
+ * for the text beside the pointer.
  */
 #ifndef VIZ_PAGE_H
 #define VIZ_PAGE_H

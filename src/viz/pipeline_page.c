@@ -1,3 +1,4 @@
+/* pipeline_page: timelines and scaling curves as one page. */
 #include "viz/pipeline_page.h"
 
 #include "base/file.h"
@@ -16,7 +17,7 @@ enum {
     BUBBLE = TIMELINE_EXCHANGE
 };
 
-/* What a still has instead of the page's style: no variables, which not every program draws. */
+/* The style of a still. It has no variables, because not every program draws them. */
 static const char STILL_STYLE[] =
     "text{font:11px Helvetica,Arial,sans-serif;fill:#111}\n"
     ".end{text-anchor:end}.mid{text-anchor:middle}.dim,.grid text{fill:#555}\n"
@@ -142,8 +143,8 @@ static Status time_bars(Text *out, const Timeline *t)
     return text_printf(out, "</div></details>\n");
 }
 
-/* As a curve: of each of POINTS stretches the moment with the most bytes, so that the peak stays
- * where it is, held until the next. */
+/* Memory as a curve of POINTS stretches. Each has the value of its moment with the most bytes, so
+ * that the peak is right. */
 static Status memory_panel(Text *out, const Timeline *t, int rank, double most_gib)
 {
     enum { POINTS = 200 };

@@ -10,12 +10,12 @@
 
 enum { SCALING_POINTS = 64, SCALING_CURVES = 16, SCALING_HEIGHT = 300 };
 
-/* By point, NaN and NULL: not known. efficiency: of ideal scaling, 1 is all. reason: of what was
- * lost. */
+/* Arrays by point; NaN and NULL: not known. efficiency: the share of ideal scaling, 1 is ideal.
+ * reason: why some was lost. */
 typedef struct Scaling {
     const char *title;
     int points;
-    double gpus[SCALING_POINTS]; /* rise */
+    double gpus[SCALING_POINTS]; /* in rising order */
     double tokens_per_s_per_gpu[SCALING_POINTS], efficiency[SCALING_POINTS];
     const char *reason[SCALING_POINTS];
 } Scaling;
@@ -28,7 +28,7 @@ typedef struct PipelineView {
 
 Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
-/* One of them, by the path's ending .html or .svg, as a file; `out` is as before. */
+/* Writes a page or a still, by the path's ending .html or .svg; `out` as above. */
 Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch);
 
 /* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of Scaling.

@@ -1,3 +1,4 @@
+/* report: the parts of RUN/report.html in their order. */
 #include "viz/report.h"
 
 #include "base/file.h"
@@ -53,7 +54,7 @@ static Status size_facts(Text *out, const RunData *d)
                 s->wall_s > 0 ? text_si(b, (double)s->tokens / s->wall_s) : "-");
 }
 
-/* Over the whole run: of the points of the curve, so nearly that of the steps. */
+/* The mean over the whole run, of the curve's points, so nearly that of the steps. */
 static Status share_fact(Text *out, const char *name, const Curve *c, const char *of, double flops)
 {
     double sum = 0;
@@ -87,7 +88,7 @@ static Status result_facts(Text *out, const RunData *d)
                 (long long)s->least_layer, (long long)s->least_expert);
 }
 
-/* What a reader should know before he believes the curves. */
+/* Warnings that a reader should see before the curves. */
 static Status warnings(Text *out, const RunData *d)
 {
     long long starts = d->starts, losses = d->bad_losses, lines = d->bad_lines;

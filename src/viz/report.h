@@ -5,9 +5,9 @@
 
 #include "viz/run_data.h"
 
-/* Writes it and says the run's figures. Reads RUN/metrics.jsonl in pieces and gives `scratch` back;
- * it wants 64 MiB, 8 bytes a step and twice the size of trace.json. A missing file is ERR_IO, one
- * without a step or evaluation ERR_FORMAT. */
+/* Writes the report and prints the run's figures. Reads RUN/metrics.jsonl in pieces. Needs 64 MiB
+ * of `scratch`, 8 bytes a step and twice the size of trace.json, and gives all of it back. ERR_IO:
+ * the file is missing. ERR_FORMAT: it has no step and no evaluation. */
 Status report_write(const char *run_dir, Arena *scratch, RunSummary *out);
 
 #endif

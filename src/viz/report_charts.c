@@ -1,4 +1,4 @@
-/* report_charts: what goes over the steps but expert load: loss, rates, throughput; and memory. */
+/* report_charts: charts over the steps (loss, rates, throughput; not expert load), and memory. */
 #include "viz/report_parts.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 enum { FULL_HEIGHT = 340, HALF_HEIGHT = 230, THIRD_HEIGHT = 190 };
 
-/* From here on a linear axis shows only the spikes. */
+/* From this ratio on a linear axis would show only the spikes. */
 static const double WIDE_RANGE = 30;
 
 static bool has_points(const Curve *c) { return c->finite > 0; }

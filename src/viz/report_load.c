@@ -8,7 +8,7 @@
 enum {
     LAYERS_BY_NAME = SVG_COLORS, /* more layers than these are grey lines with their envelope */
     LOAD_HEIGHT = 300,
-    CELLS_MOST = 5000, /* of all heat maps */
+    CELLS_MOST = 5000, /* cells of all heat maps together */
     LEFT = 34,
     TOP = 22,
     WIDTH = 480, /* of all columns, if their cells come out between the two limits */
@@ -18,7 +18,8 @@ enum {
 
 /* ---- made ready ---- */
 
-/* Loads become shares relative to uniform, in place; a layer without load has none. */
+/* Turns loads into shares relative to uniform load, in place. A layer without load has no shares.
+ * */
 static void make_relative(const RunData *d, const RunLoad *load)
 {
     if (load->lines == 0) return;
@@ -38,8 +39,8 @@ static Status label(Arena *a, int64_t layer, const char *what, const char **out)
     return arena_text(a, text, (size_t)n, out);
 }
 
-/* The least of the least or the most of the most over all layers. All layers have the same points;
- * where one has none, neither has the envelope. */
+/* The envelope over all layers: the least of the least, or the most of the most. All layers have
+ * the same points; where one layer has no value, the envelope has none. */
 static Status envelope(const Curve *layer, int layers, bool most, Arena *a, Curve *out)
 {
     *out = layer[0];
@@ -122,9 +123,9 @@ static Status write_series(Text *out, const Report *r)
 
 /* ---- heat maps by domain ----
  *
- * Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where all
- * maps would have more than CELLS_MOST cells, neighbouring experts become one cell that shows the
- * one farthest from 1 (a mean would hide the one expert that matters). */
+ * Values relative to 1: below is one colour, above another, log2 deep up to a factor of 4. Where
+ * all maps would have more than CELLS_MOST cells, neighbouring experts become one cell that shows
+ * the one farthest from 1 (a mean would hide the one expert that matters). */
 
 typedef struct Heat {
     int layers, experts, panels;
@@ -177,7 +178,7 @@ static Status heat_cell(Text *out, const Heat *h, const double *value, int64_t l
                        depth > 0.6 ? " over" : "", x + h->width / 2, h->height / 2 + 4, v);
 }
 
-/* Cell sizes stand in a style of the element, not at each of thousands of cells. */
+/* The size of cells is written once, in a style, and not at each of thousands of cells. */
 static Status heat_map(Text *out, const Heat *h, const char *name, const double *value)
 {
     double gap = h->width > 10 ? 2 : 0;

@@ -1,5 +1,5 @@
-/* report_parts: what the files of the report share. Everything that a part shows is made ready
- * before the page's text begins to grow, since a growing text must be the last in its arena. */
+/* report_parts: what the files of the report share. All that a part shows is computed before the
+ * page's text begins to grow, because a growing text must be the last allocation of its arena. */
 #ifndef VIZ_REPORT_PARTS_H
 #define VIZ_REPORT_PARTS_H
 
@@ -15,12 +15,12 @@ typedef struct TraceView {
     bool present;
     char problem[REPORT_SENTENCE]; /* why it cannot be shown; "" if it can */
     Trace trace;
-    int64_t step, steps, hidden;         /* hidden: events of the step too short to draw */
-    int lanes, rows;                     /* of the step; rows in each lane */
-    double start_s, duration_s, least_s; /* of the step; of the shortest event that is drawn */
+    int64_t step, steps, hidden;         /* hidden: events of the step that are too short to draw */
+    int lanes, rows;                     /* lanes of the step; rows in each */
+    double start_s, duration_s, least_s; /* the step's; least_s: shorter events are not drawn */
     const TraceTotal *total;
     int totals;
-    double action_s; /* of all steps: what shares are of */
+    double action_s; /* seconds of all steps' actions; shares are of it */
 } TraceView;
 
 typedef struct Report {
@@ -44,7 +44,7 @@ typedef struct SmallChart {
 /* What the parts of the page write; the table of parts is report.c's. */
 bool loss_has(const Report *r);
 Status loss_write(Text *out, const Report *r);
-int charts_count(const Report *r, const SmallChart *chart, int n); /* with data */
+int charts_count(const Report *r, const SmallChart *chart, int n); /* charts that have data */
 Status charts_write(Text *out, const Report *r, const SmallChart *chart, int n);
 Status memory_write(Text *out, const Report *r);
 Status load_write(Text *out, const Report *r);

@@ -32,8 +32,8 @@ static int compare_down(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* How large the step's timeline is, and the duration from which on an event is drawn, so that
- * DRAWN_MOST are. */
+/* Finds the size of the step's timeline, and the least duration with which at most DRAWN_MOST
+ * events are drawn. */
 static Status measure_step(TraceView *v, Arena *a)
 {
     double *duration = NULL, end_s = 0;
@@ -120,7 +120,7 @@ static Status lane_names(Text *out, const TraceView *v)
     return OK;
 }
 
-/* What stands beside the pointer. */
+/* The text beside the pointer. */
 static Status event_title(Text *out, const TraceEvent *e)
 {
     char text[32];

@@ -1,3 +1,4 @@
+/* run_data: surveys metrics.jsonl to learn names and sizes, then loads its numbers. */
 #include "viz/run_data.h"
 
 #include "base/file.h"
@@ -20,12 +21,12 @@ typedef struct Build {
     RunData *d;
     Arena *a;
     FileMap map;
-    char *text;        /* of one line */
+    char *text;        /* one line */
     uint32_t **latest; /* (CHUNKS, 2 * CHUNK_STEPS): number of the last step and eval line for each
                           step, 0: none. Chunks are made where a step falls, so one absurd step
                           number costs one chunk. */
     uint32_t line;     /* the number of this one, from 1; blank ones are not counted */
-    RunLoad eval_load[RUN_NAMES]; /* of the last evaluation */
+    RunLoad eval_load[RUN_NAMES]; /* by domain, of the last evaluation */
     double *table;                /* one line's load */
 } Build;
 
@@ -33,8 +34,9 @@ typedef struct Build {
 
 typedef enum LineKind { LINE_BAD, LINE_START, LINE_STEP, LINE_EVAL } LineKind;
 
-/* A number that is null or not there is NaN; text and raw values are NULL. Raw values are JSON
- * arrays and objects, each to be scanned once. Everything points into Build.text. */
+/* One line. A number that is null or missing is NaN; a missing text or raw value is NULL. Raw
+ * values are JSON arrays and objects, each to be scanned once. All of them point into Build.text.
+ * */
 typedef struct Line {
     LineKind kind;
     int64_t step;             /* >= 0 in a step or eval line */
@@ -73,8 +75,8 @@ static LineKind kind_of(const char *word)
     return strcmp(word, "eval") == 0 ? LINE_EVAL : LINE_BAD;
 }
 
-/* A line is taken as a whole or not at all: a crash may leave half of one, at the end or (after a
- * resume) inside. */
+/* A line counts as a whole or not at all: a crash may leave half a line, at the end or (after a
+ * resume) in the middle of the file. */
 static Line parse(char *text)
 {
     Line line = { .word = "" };
@@ -131,8 +133,9 @@ static Status run_name_index(RunNames *names, Arena *a, const char *name, int *o
 
 /* ---- tables of expert load ---- */
 
-/* [[...], ...] of rows as long as one another, none empty, into `table` of so many rows and
- * columns, which is worth nothing if they do not fit; with `table` NULL their numbers come out. */
+/* Reads [[...], ...], rows of equal length, none empty. With `table` NULL it finds the numbers of
+ * rows and columns; else it fills `table`, which has these sizes. False: they do not fit, and
+ * `table` is undefined. */
 static bool load_read(char *raw, int *rows, int *columns, double *table)
 {
     Scan s = scan_inside(raw);
@@ -215,8 +218,10 @@ static Status survey_line(Build *b, const Line *line)
     if (line->kind == LINE_STEP && line->step > d->final_step) d->final_step = line->step;
     if (line->expert_load == NULL || d->moe_layers > 0) return OK;
     int layers = 0, experts = 0; /* a start line may be missing */
-    if (load_read(line->expert_load, &layers, &experts, NULL))
-        d->moe_layers = layers, d->experts = experts;
+    if (load_read(line->expert_load, &layers, &experts, NULL)) {
+        d->moe_layers = layers;
+        d->experts = experts;
+    }
     return OK;
 }
 
@@ -295,7 +300,7 @@ static void take_layer_names(RunData *d, char *raw)
     }
 }
 
-/* {"arena": bytes}: the largest that any line says, or with `replace` the last. */
+/* Reads {"arena": bytes}. Keeps the largest that any line says, or with `replace` the last one. */
 static Status take_bytes(Build *b, char *raw, double *bytes, bool replace)
 {
     Scan s = scan_inside(raw);
@@ -315,14 +320,15 @@ static Status take_start(Build *b, const Line *line)
     if (line->model != NULL) TRY(arena_text(b->a, line->model, strlen(line->model), &d->model));
     d->params_total = line->params_total;
     d->params_active = line->params_active;
-    d->roof_flops = line->roof_flops, d->sheet_flops = line->sheet_flops;
+    d->roof_flops = line->roof_flops;
+    d->sheet_flops = line->sheet_flops;
     if (line->domains != NULL) TRY(take_domain_names(b, line->domains));
     if (line->moe_layers != NULL) take_layer_names(d, line->moe_layers);
     if (line->arenas_planned == NULL) return OK;
     return take_bytes(b, line->arenas_planned, d->planned_bytes, true);
 }
 
-/* {"domain": [[...]]} into one RunLoad a domain. */
+/* Reads {"domain": [[...]]} into one RunLoad a domain. */
 static Status take_domain_load(Build *b, char *raw, RunLoad *load, int64_t step)
 {
     Scan s = scan_inside(raw);

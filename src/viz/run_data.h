@@ -47,13 +47,13 @@ typedef struct RunNames {
 /* NaN: the run has no such thing. */
 typedef struct RunSummary {
     int64_t steps, tokens; /* by the last line for each step */
-    int64_t twice;         /* of the steps: those that ran a second time for want of room */
+    int64_t twice;         /* steps that ran a second time because rows had no room */
     double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
-    double final_loss;     /* of the last step */
+    double final_loss;     /* the last step's */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */
     double least_share; /* of all experts of all MoE layers, over the last 50 steps: the smallest
                            load / mean load */
-    int64_t least_layer, least_expert; /* whose it is; -1 if there is none */
+    int64_t least_layer, least_expert; /* the expert with the smallest; -1: there is none */
 } RunSummary;
 
 typedef struct RunData {
@@ -73,9 +73,9 @@ typedef struct RunData {
 
     int moe_layers, experts; /* 0 in a run without */
     int64_t *layer_name;     /* (MoE layers) */
-    RunLoad load;            /* of the last RUN_RECENT_STEPS */
+    RunLoad load;            /* summed over the last RUN_RECENT_STEPS */
     RunLoad domain_load[RUN_NAMES];
-    bool domain_load_held_out; /* it is the last evaluation's, training lines had none */
+    bool domain_load_held_out; /* it is the last evaluation's, because training lines have none */
     Curve *least, *most;       /* by MoE layer: load of one expert / mean load */
 } RunData;
 

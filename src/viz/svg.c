@@ -1,3 +1,4 @@
+/* svg: colours, ticks, scales, legends and bars. */
 #include "viz/svg.h"
 
 #include <math.h>
@@ -88,7 +89,7 @@ static Scale scale_of(double v, SvgUnit unit)
 const char *svg_tick_text(char out[32], double v, double step, SvgUnit unit)
 {
     if (unit == SVG_BYTES) return text_bytes(out, v);
-    /* a time axis keeps one unit, that of its step */
+    /* all ticks of a time axis have the unit of its step */
     Scale s = scale_of(unit == SVG_SECONDS ? step : v, unit);
     if (v == 0) {
         (void)snprintf(out, 32, "0%s", unit == SVG_PLAIN ? "" : s.suffix);

@@ -44,7 +44,7 @@ static void widen(double *lo, double *hi, double v)
     *hi = fmax(*hi, v);
 }
 
-/* Ranges of what is shown; false if that is nothing. */
+/* Finds the ranges of all shown values; false: there are none. */
 static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
 {
     *x = *y = (Axis){ .lo = DBL_MAX, .hi = -DBL_MAX };
@@ -61,7 +61,7 @@ static bool find_ranges(const SvgChart *c, bool log_y, Axis *x, Axis *y)
     return x->lo <= x->hi;
 }
 
-/* One value only: some room on both sides. */
+/* A range of one value gets some room on both sides. */
 static void part_ends(Axis *a)
 {
     if (a->lo < a->hi) return;
@@ -223,7 +223,7 @@ static void layout(const SvgChart *c, double legend_height, Frame *f)
 {
     f->top = legend_height;
     f->bottom = c->height - 38;
-    f->right = c->width - 20; /* half of the last label */
+    f->right = c->width - 20; /* room for half of the last label */
     f->y.from = f->bottom;
     f->y.to = f->top;
     finish_y(&f->y, c);

@@ -1,3 +1,4 @@
+/* timeline: spans, memory and sums of a simulated step, and its table. */
 #include "viz/timeline.h"
 
 #include <math.h>

@@ -18,7 +18,8 @@
 enum { TIMELINE_MEMORY_KINDS = 8 };
 static const double TIMELINE_GIB = 1073741824;
 
-/* From EXCHANGE on beside the compute lane. INPUT and WEIGHT are a BACKWARD taken apart. */
+/* Kinds from EXCHANGE on run beside the compute lane. INPUT and WEIGHT are the halves of a
+ * BACKWARD. */
 typedef enum TimelineKind {
     TIMELINE_FORWARD,
     TIMELINE_BACKWARD,
@@ -38,11 +39,11 @@ extern const struct TimelineKindName {
 typedef struct TimelineSpan {
     double start_s, end_s;
     TimelineKind kind;
-    int micro, chunk; /* micro -1: of none */
+    int micro, chunk; /* micro -1: no micro-batch */
 } TimelineSpan;
 
 typedef struct TimelineRank {
-    TimelineSpan *span; /* by start */
+    TimelineSpan *span; /* ordered by start */
     int spans;
     double total_s, sum_s[TIMELINE_KINDS], busy_s, bubble;
     double peak_bytes;   /* NaN: not known */
@@ -69,7 +70,7 @@ typedef struct Timeline {
     int shown; /* ranks that are drawn: the first, the last and evenly between */
 } Timeline;
 
-/* What lies in a rank's memory during the whole step, under one name. */
+/* Memory that a rank holds during the whole step, under one name. */
 typedef struct TimelineResident {
     const char *name;
     const double *bytes; /* by rank */
@@ -80,15 +81,16 @@ typedef struct TimelineResident {
 Status timeline_simulated(const Pipeline *p, const Simulation *s, const TimelineResident *resident,
                           int n, const char *title, Arena *a, Timeline *out);
 
-/* The iteration of this number, -1: the last one. A file that is missing is ERR_IO, one that is
- * cut, has no such iteration, lacks numbers or runs backwards ERR_FORMAT. */
+/* Reads the iteration of this number; -1: the last one. ERR_IO: a file is missing. ERR_FORMAT: a
+ * file is cut short, has no such iteration, lacks numbers or runs backwards. */
 Status timeline_read(const char *folder, int64_t iteration, Arena *a, Timeline *out);
 
-/* Sorts spans and fills what follows from them and the totals, in all ranks and the timeline. */
+/* Sorts the spans, and computes the fields that follow from them and the totals, of all ranks and
+ * of the timeline. */
 void timeline_sum(Timeline *t);
 int timeline_shown_rank(const Timeline *t, int i); /* the i-th that is drawn */
 
-/* What a terminal shows: facts and a table by rank, in ms and GiB. */
+/* Prints facts and a table by rank, in ms and GiB, for a terminal. */
 Status timeline_table(Text *out, const Timeline *t);
 
 /* timeline_svg.c: one <svg> of `width`, its time axis `axis_s` long, so that several compare.

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file, and of a rank's the chosen iteration. */
+/* A file, and in a rank's file the chosen iteration. */
 typedef struct Source {
     char path[FILE_PATH_MAX], *text;
     char *at;
@@ -56,7 +56,7 @@ static bool real(char *value, double *out)
     return v >= 0 && v <= 1e18;
 }
 
-/* What is no list is an empty one. */
+/* Reads a list; a value of another kind counts as an empty one. */
 static Status list_of(const Source *f, const char *key, char *array, List *out)
 {
     int n = 0;
@@ -74,8 +74,9 @@ static Status list_of(const Source *f, const char *key, char *array, List *out)
 
 /* ---- passes ---- */
 
-/* Without lists of its own a pass is what plain interleaving runs as its i-th: groups of as many
- * micro-batches as there are ranks, through one chunk after the other. */
+/* The micro-batch and chunk of a rank's i-th pass, if the file does not say them: as in plain
+ * interleaving, groups of as many micro-batches as there are ranks go through one chunk after the
+ * other. */
 static void number_pass(const Timeline *t, int i, TimelineSpan *s)
 {
     int first = i / (t->ranks * t->chunks) * t->ranks, left = t->micros - first;
@@ -164,8 +165,8 @@ static Status read_passes(const Source *f)
 
 /* ---- memory ---- */
 
-/* One of "memory_bytes": a number for the whole step, or one for each of "memory_at". Rank 0 says
- * which kinds there are, and in which order. */
+/* Reads one entry of "memory_bytes": a number for the whole step, or one for each of "memory_at".
+ * Rank 0's file gives the kinds and their order. */
 static Status read_kind(const Source *f, const char *name, char *kind, int k, int points,
                         double *bytes)
 {
@@ -219,8 +220,8 @@ static Status read_memory(const Source *f)
 
 /* ---- files ---- */
 
-/* Every iteration's longest total; rank 0 says which there are, and in which order. The wanted
- * one's object. */
+/* Finds every iteration's longest total, and the object of the wanted one. Rank 0's file gives the
+ * iterations and their order. */
 static Status read_iterations(const Source *f, bool last, char **out)
 {
     Timeline *t = f->t;

@@ -1,7 +1,7 @@
 /* timeline_svg: a timeline as one <svg>: a row a rank, a box a pass with the number of its
- * micro-batch where that fits, idle time as the grey behind. Passes too short for a box of their own
- * share one. Below the boxes of a row lies a thin strip of what ran beside the compute lane. Two
- * passes over the same time are halves of the row.
+ * micro-batch where that fits, idle time as the grey behind. Passes too short for a box of their
+ * own share one. Below the boxes of a row lies a thin strip of what ran beside the compute lane.
+ * Two passes over the same time are halves of the row.
  *
  * Hues are told apart also with red-green blindness (blue, orange, yellow; the two parts of a
  * backward are its orange darkened and yellow), chunks by how light they are.
@@ -17,7 +17,7 @@
 enum {
     TITLE = 26,
     LEFT = 64,
-    RIGHT = 132, /* bubble and memory of a rank */
+    RIGHT = 132, /* room for a rank's bubble and memory */
     BUBBLE = 58,
     BAR = 18,
     STRIP = 5,
@@ -44,7 +44,7 @@ static int shade_of(const Timeline *t, int chunk)
     return t->chunks == 1 ? 0 : chunk * (SHADES - 1) / (t->chunks - 1);
 }
 
-/* Text on a box is black or white, whichever is farther from it. */
+/* Text on a box is black or white, whichever contrasts more. */
 Status timeline_colors(Text *out)
 {
     for (int k = 0; k < TIMELINE_KINDS; k++) {
@@ -105,7 +105,7 @@ static bool coincides(const TimelineRank *r, int i)
     return a->kind < TIMELINE_EXCHANGE && common > 0.5 * (b->end_s - b->start_s);
 }
 
-/* A lone span. half: of the row's height; lower: the lower one. */
+/* Draws one span. half: it has half the row's height; lower: the lower half. */
 static Status put_span(Text *out, const Timeline *t, const TimelineSpan *s, bool half, bool lower,
                        double scale)
 {
@@ -129,7 +129,7 @@ typedef struct Run {
     double start_s, end_s, busy_s[TIMELINE_KINDS * SHADES];
 } Run;
 
-/* What lies over another span counts once. */
+/* Time that several spans cover counts once. */
 static void run_join(Run *run, const Timeline *t, const TimelineSpan *s)
 {
     if (run->end_s == 0) run->start_s = s->start_s;
@@ -160,7 +160,7 @@ static Status run_put(Text *out, Run *run, double scale)
 
 static Status put_boxes(Text *out, const Timeline *t, const TimelineRank *r, double scale)
 {
-    Run runs[2] = { { 0 } }; /* of passes; of the strip below them */
+    Run runs[2] = { { 0 } }; /* passes; the strip below them */
     double brief_s = t->step_s / BRIEF;
     for (int i = 0; i < r->spans; i++) {
         const TimelineSpan *s = &r->span[i];

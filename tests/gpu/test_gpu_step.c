@@ -250,7 +250,7 @@ static void planned_and_used_bytes_are_equal(void **state)
     }
 }
 
-static void a_nan_is_named_and_voids_the_step(void **state)
+static void a_nan_is_named_and_skips_the_step(void **state)
 {
     NEEDS_GPU();
     Tiny t;
@@ -283,7 +283,7 @@ int main(void)
         cmocka_unit_test(evaluation_gives_the_cpu_s_losses),
         cmocka_unit_test(generation_gives_the_cpu_s_logits),
         cmocka_unit_test(planned_and_used_bytes_are_equal),
-        cmocka_unit_test(a_nan_is_named_and_voids_the_step),
+        cmocka_unit_test(a_nan_is_named_and_skips_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

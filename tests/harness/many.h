@@ -141,7 +141,7 @@ static inline ParamPiece many_gradient(const Engine *e, const Param *p)
     if (p->first[BUF_GRAD] < 0) return none;
     const ParamBucket *k = &t->bucket[p->bucket];
     ParamPiece all = param_piece(t, p, &e->memory, BUF_GRAD);
-    if (t->shared_out[BUF_GRAD] || t->shards.stage == 0 || k->ranks == 1) return all;
+    if (t->sharded[BUF_GRAD] || t->shards.zero == 0 || k->ranks == 1) return all;
     int64_t part = k->n / k->ranks, at = p->first[BUF_GRAD] - k->first, n = param_elems(p);
     int64_t first = at > k->own * part ? at : k->own * part;
     int64_t end = at + n < (k->own + 1) * part ? at + n : (k->own + 1) * part;

@@ -88,7 +88,7 @@ static inline double mirror_least(const OpDesc *op, const OpPort *p)
     return strcmp(p->name, "dweight") == 0 ? 0.1 : OPTEST_LEAST;
 }
 
-/* What is no number on both sides (left untouched, or the norm of a void step) is no difference.
+/* What is no number on both sides (left untouched, or the norm of a skipped step) is no difference.
  * Formats that nothing computes in are compared by bits as a whole. */
 static inline Status mirror_compare(const OpDesc *op, const OpPort *p, Tensor *cpu, Tensor *gpu,
                                     double limit)

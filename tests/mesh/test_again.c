@@ -1,4 +1,4 @@
-/* Rows without room: the step is void on all ranks, runs again with room for all, and has the bits
+/* Rows without room: the step is skipped on all ranks, runs again with room for all, and has the bits
  * of a run that had the room from the start. */
 #include "harness/many.h"
 

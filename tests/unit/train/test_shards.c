@@ -1,19 +1,19 @@
-/* How ranks share out parameters: what each holds of them, and what each updates. */
+/* How parameters are sharded over ranks: what each holds of them, and what each updates. */
 #include "harness/tiny.h"
 #include "train/shards.h"
 
 #include <stdlib.h>
 
-/* The stage of ZeRO from which on a buffer is shared out; with f32 compute the main weights are
+/* The stage of ZeRO from which on a buffer is sharded; with f32 compute the main weights are
  * the weights. */
-static int stage_of(ParamBuffer b, bool bf16)
+static int zero_of(ParamBuffer b, bool bf16)
 {
-    static const int stage[BUF_STATE] = { 3, 2, 1, 1, 1 };
-    return b == BUF_MAIN && !bf16 ? stage[BUF_WEIGHT] : stage[b];
+    static const int zero[BUF_STATE] = { 3, 2, 1, 1, 1 };
+    return b == BUF_MAIN && !bf16 ? zero[BUF_WEIGHT] : zero[b];
 }
 
 typedef struct Case {
-    int ranks, ep, cp, replicas, stage; /* ranks: that share out, of each replica */
+    int ranks, ep, cp, replicas, zero; /* ranks: of a shard group, in each replica */
     bool bf16;
 } Case;
 
@@ -47,7 +47,7 @@ static void holder_open(Holder *h, const Case *c, int rank)
     *h = (Holder){ 0 };
     (void)snprintf(set[0], sizeof set[0], "mesh.ep=%d", c->ep);
     (void)snprintf(set[1], sizeof set[1], "mesh.cp=%d", c->cp);
-    (void)snprintf(set[2], sizeof set[2], "mesh.zero=%d", c->stage);
+    (void)snprintf(set[2], sizeof set[2], "mesh.zero=%d", c->zero);
     (void)snprintf(set[3], sizeof set[3], "run.compute=%s", c->bf16 ? "bf16" : "f32");
     CHECK_OK(tiny_config(&h->t, TINY(set[0], set[1], set[2], set[3])));
     CHECK_OK(mesh_shape(c->ranks * c->replicas, 1, c->ep, c->cp, c->ranks / c->cp, &shape));
@@ -94,8 +94,8 @@ static void count_pieces(const Holder *h, const ParamTable *whole, ParamBuffer b
 
 static int holders_wanted(const Case *c, ParamBuffer b, const Param *p)
 {
-    bool shared_out = b != BUF_STATE && c->stage >= stage_of(b, c->bf16) && !p->keep_f32;
-    return c->replicas * (shared_out ? 1 : p->expert >= 0 ? c->ranks / c->ep : c->ranks);
+    bool sharded = b != BUF_STATE && c->zero >= zero_of(b, c->bf16) && !p->keep_f32;
+    return c->replicas * (sharded ? 1 : p->expert >= 0 ? c->ranks / c->ep : c->ranks);
 }
 
 static void check_pieces(const Case *c)
@@ -119,7 +119,7 @@ static void check_pieces(const Case *c)
     arena_free(&all.t.arena);
 }
 
-static void what_is_shared_out_has_one_holder_and_what_is_not_has_all(void **state)
+static void what_is_sharded_has_one_holder_and_what_is_not_has_all(void **state)
 {
     (void)state;
     each_case(check_pieces);
@@ -135,9 +135,9 @@ static void check_buckets(const Case *c)
         holder_open(&h, c, r);
         for (int i = 0; i < h.table.n_buckets; i++) {
             const ParamBucket *k = &h.table.bucket[i];
-            int64_t ranks = k->hold == HOLD_WHOLE || c->stage == 0 ? 1
-                            : k->hold == HOLD_EXPERT               ? c->ranks / c->ep
-                                                                   : c->ranks;
+            int64_t ranks = k->hold == HOLD_WHOLE || c->zero == 0 ? 1
+                            : k->hold == HOLD_EXPERT              ? c->ranks / c->ep
+                                                                  : c->ranks;
             CHECK_INT(k->ranks, ranks);
             CHECK(k->own >= 0 && k->own < k->ranks);
             CHECK_INT(k->n % (ranks * PARAM_ALIGN), 0);
@@ -147,7 +147,7 @@ static void check_buckets(const Case *c)
         }
         CHECK_INT(h.table.flat_elems, flat);
         for (ParamBuffer b = 0; b < BUF_STATE; b++) {
-            bool out = c->ranks > 1 && c->stage >= stage_of(b, c->bf16);
+            bool out = c->ranks > 1 && c->zero >= zero_of(b, c->bf16);
             CHECK_INT(h.table.elems[b], out ? shard : flat);
             CHECK_INT(tensor_elems(&h.memory.buffer[b]), h.table.elems[b]);
         }
@@ -200,7 +200,7 @@ static void count_range(const UpdateRange *r, bool bf16, int *decays, int *stays
 static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
 {
     static ParamShards shards;
-    shards = (ParamShards){ .stage = c->stage,
+    shards = (ParamShards){ .zero = c->zero,
                             .dense = c->ranks,
                             .expert = c->ranks,
                             .dense_rank = rank,
@@ -237,7 +237,7 @@ static void check_updates(const Case *c)
     }
     for (int i = 0; i < t.engine.params.n; i++) {
         const Param *p = &t.engine.params.at[i];
-        int want = c->stage == 0 || p->keep_f32 ? c->ranks : 1;
+        int want = c->zero == 0 || p->keep_f32 ? c->ranks : 1;
         for (int64_t k = 1; k <= param_elems(p) && p->first[BUF_MAIN] >= 0; k++) {
             CHECK_INT(count[p->decay][p->first[BUF_MAIN] + k], want);
             CHECK_INT(count[!p->decay][p->first[BUF_MAIN] + k], 0);
@@ -252,7 +252,7 @@ static void each_element_is_updated_once_and_by_its_own_rule(void **state)
 {
     (void)state;
     for (int i = 0; i < 32; i++) {
-        check_updates(&(Case){ .ranks = 1 + i / 8, .stage = i / 2 % 4, .bf16 = i % 2 == 1 });
+        check_updates(&(Case){ .ranks = 1 + i / 8, .zero = i / 2 % 4, .bf16 = i % 2 == 1 });
     }
 }
 
@@ -275,7 +275,7 @@ static void a_program_is_told_what_is_shared(void **state)
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         for (int stage = 0; stage < 4; stage++) {
-            ParamShards shards = { .stage = stage, .dense = c[i].ranks, .expert = c[i].ranks };
+            ParamShards shards = { .zero = stage, .dense = c[i].ranks, .expert = c[i].ranks };
             ScheduleShards s = shards_schedule(&shards, c[i].others);
             char text[6];
             (void)snprintf(text, sizeof text, "%s%s%s%s%s", s.weights ? "w" : "",
@@ -284,14 +284,14 @@ static void a_program_is_told_what_is_shared(void **state)
             CHECK_TEXT(text, c[i].says[stage]);
         }
     }
-    ScheduleShards alone = shards_schedule(&(ParamShards){ .stage = 3 }, false);
+    ScheduleShards alone = shards_schedule(&(ParamShards){ .zero = 3 }, false);
     CHECK(!alone.weights && !alone.gradients && !alone.reduce && !alone.sums && !alone.update);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_shared_out_has_one_holder_and_what_is_not_has_all),
+        TEST(what_is_sharded_has_one_holder_and_what_is_not_has_all),
         TEST(buckets_are_cut_in_equal_parts_and_buffers_hold_what_they_say),
         TEST(each_element_is_updated_once_and_by_its_own_rule),
         TEST(a_program_is_told_what_is_shared),
