@@ -30,11 +30,10 @@ typedef struct Progress {
 
 typedef struct Check {
     const Program *p;
-    int queues, layers, at; /* at: the action looked at */
-    Progress *progress;     /* by (micro, chunk) */
+    int queues, layers, at;                         /* at: the action looked at */
+    Progress *progress;                             /* by (micro, chunk) */
     Resource *slot, *entry, *ring, *weights, *room; /* ring: by direction, where they differ */
-    Resource *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
-                        up */
+    Resource *grads; /* by layer of the model: who adds to them; holds: how far they are */
     Resource *meeting;
     int *known;   /* by (queue, queue): what each queue knows to be done of each */
     int *carried; /* by (event, queue): what a wait for the event makes known; [0] -1: not yet */
@@ -42,7 +41,8 @@ typedef struct Check {
     bool zeroed, updated;
 } Check;
 
-enum { GRADS_SOME = 1, GRADS_REDUCED, GRADS_SUMMED };
+/* GATHERED: what the update made of them is on all ranks. */
+enum { GRADS_SOME = 1, GRADS_REDUCED, GRADS_SUMMED, GRADS_GATHERED };
 
 #define PASS             "%s of micro-batch %d"
 #define OF(a)            action_name((a)->kind), (a)->micro
@@ -258,8 +258,8 @@ static Status check_reduced(Check *s, const Action *a, int then)
 {
     Resource *grads = &s->grads[a->layer];
     if (!take_turn(s, grads))
-        return BAD(s, "%s of layer %d does not wait for all that add to them",
-                   action_name(a->kind), a->layer);
+        return BAD(s, "%s of layer %d does not wait for all that add to them", action_name(a->kind),
+                   a->layer);
     bool early = then == GRADS_SUMMED && s->p->shards.reduce && !s->p->shards.gradients &&
                  grads->holds < GRADS_REDUCED;
     if (grads->holds < 0 || grads->holds >= then || early)
@@ -286,7 +286,9 @@ static Status check_shared(Check *s, const Action *a)
         return take_place(s, a, &s->weights[a->place], a->layer, -1);
     case ACTION_GATHER_WEIGHTS:
         if (placed) return take_place(s, a, &s->weights[a->place], -1, a->layer);
-        return s->updated ? OK : BAD(s, "gathers layer %d before the update", a->layer);
+        if (!s->updated) return BAD(s, "gathers layer %d before the update", a->layer);
+        s->grads[a->layer].holds = GRADS_GATHERED;
+        return OK;
     case ACTION_REDUCE_GRADS:
         if (placed) return take_place(s, a, &s->room[a->place], a->layer, -1);
         return check_reduced(s, a, GRADS_REDUCED);
@@ -324,9 +326,9 @@ static Status check_update(Check *s, const Action *a)
     const ScheduleShards *shards = &s->p->shards;
     if (!s->zeroed) return BAD(s, "%s before zero gradients", action_name(a->kind));
     if (s->updated) return BAD(s, "%s a second time", action_name(a->kind));
-    int least = shards->sums                            ? GRADS_SUMMED
+    int least = shards->sums                           ? GRADS_SUMMED
                 : shards->reduce && !shards->gradients ? GRADS_REDUCED
-                                                        : GRADS_SOME;
+                                                       : GRADS_SOME;
     for (int i = 0; i < s->layers; i++) {
         if (s->grads[i].holds >= 0 && s->grads[i].holds < least)
             return BAD(s, "update before the gradients of layer %d are reduced", i);
@@ -346,7 +348,8 @@ static Status check_range(const Check *s, const Action *a)
         return BAD(s, "phases %d to %d of %d", a->first, a->end, row->n);
     for (int i = a->first; i < a->end; i++) {
         Lane lane = a->kind == ACTION_BACKWARD_WEIGHT ? LANE_COMPUTE : (Lane)row->at[i].lane;
-        if (a->lane != lane) return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
+        if (a->lane != lane)
+            return BAD(s, "phase %d (%s) is on the wrong lane", i, row->at[i].name);
     }
     return OK;
 }
@@ -471,6 +474,11 @@ static Status check_end(const Check *s)
                     payload_name(c->payload), c->micro, i);
     }
     if (!s->updated) return FAIL(ERR_ARG, "program: there is no update");
+    for (int i = 0; i < s->layers; i++) {
+        int holds = s->grads[i].holds;
+        if (p->shards.update && holds > 0 && holds < GRADS_GATHERED)
+            return FAIL(ERR_ARG, "program: nobody gathers layer %d after the update", i);
+    }
     return OK;
 }
 
