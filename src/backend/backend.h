@@ -1,40 +1,88 @@
-/* backend: where ops run. cpu runs them on the host. count runs nothing: it adds up what ops would
- * cost, and is how a plan is made. guard and trace are decorators: they pass on to the backend
- * below and look at what happened, guard for a NaN in every output, trace at the clock. */
+/* backend: where ops run. cpu runs them on the host, cuda (cuda.h) on a GPU. count runs nothing: it
+ * adds up what ops would cost, and is how a plan is made. guard and trace are decorators: they pass
+ * ops on and look at what happened, guard for a NaN in every output, trace at the clock.
+ *
+ * What only some backends know lies in tables of its own: streams, graphs, the device. Those that
+ * do not know it share one that does nothing, so nobody asks which backend there is. */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
 
 #include "op/op.h"
 
-extern const Backend backend_cpu, backend_count;   /* at the bottom of a stack */
-extern const Backend backend_guard, backend_trace; /* on top */
+enum { BUS_ID_MAX = 32 };
+
+/* Of event_new. On the host it is the time of its last record in ns. */
+typedef struct Event {
+    uint64_t value;
+} Event;
+
+/* The order of work on lanes, and its time. On the host ops run where they are called, one after
+ * the other: there is no stream (NULL), and nothing to wait for. */
+typedef struct Streams {
+    void *(*of_lane)(Exec *ex, Lane lane);
+    Status (*add)(Exec *ex, void **out); /* one more, which the Exec owns and `sync` waits for */
+    /* The Exec owns it; timed: for elapsed_s. */
+    Status (*event_new)(Exec *ex, bool timed, Event *out);
+    /* In a stream; NULL: that of ex->lane. */
+    Status (*record)(Exec *ex, Event *event, void *stream);
+    Status (*wait)(Exec *ex, const Event *event, void *stream);
+    /* Between two records; waits for neither: call it after a sync. */
+    Status (*elapsed_s)(Exec *ex, const Event *from, const Event *to, double *out);
+    /* The lane stands still for so long, so that what the host launches meanwhile then runs without
+     * gaps. */
+    Status (*delay)(Exec *ex, double seconds);
+} Streams;
+
+/* A run of launches, recorded once and started with one call. */
+typedef struct Graph {
+    void *exec;             /* NULL: none */
+    int64_t nodes, kernels; /* all of them; those that are kernels */
+} Graph;
+
+/* Between begin and end nothing runs: launches, copies from and to pinned memory and fills on the
+ * compute lane become the graph, and those on streams that wait for an event of it; these must be
+ * waited for by the compute lane before the end. A failed capture ends with an error and leaves
+ * none. A graph with collectives goes before their groups. */
+typedef struct Graphs {
+    Status (*begin)(Exec *ex);
+    Status (*end)(Exec *ex, Graph *out);
+    Status (*launch)(Exec *ex, const Graph *g);
+    void (*free)(Graph *g); /* safe on { 0 } */
+} Graphs;
+
+/* The device that ops run on. The host has no name, counts nobody's bytes and has one way to
+ * multiply. */
+typedef struct Device {
+    /* Where it is plugged in, "0000:19:00.0": its name for NVML, whatever subset of the machine's
+     * GPUs this process may see. "": nowhere. */
+    Status (*bus_id)(Exec *ex, char out[BUS_ID_MAX]);
+    Status (*used_bytes)(Exec *ex, size_t *out); /* in use now, by whomever; 0: nobody can say */
+    /* Which algorithms the matrix products of this Exec take (op/choices.h). NULL: no choice. */
+    struct Choices *(*choices)(Exec *ex);
+    /* While on, a product of a shape that has no choice yet times its candidates: results mean
+     * nothing, each such call waits. Not while a graph is captured. */
+    Status (*tune)(Exec *ex, bool on);
+    /* Why this Exec's last attention did not go through cuDNN, as a sentence; before the first, why
+     * none will; "": it did, or may. */
+    const char *(*attention_why)(const Exec *ex);
+    void (*close)(Exec *ex); /* gives back what the Exec holds; for exec_free */
+} Device;
+
+extern const Backend backend_cpu, backend_count;
+extern const Decorator backend_guard, backend_trace;
 
 /* An Exec over `scratch` that runs on the CPU; tables of the matrix library go into `arena`. */
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads);
-void exec_free(Exec *ex); /* safe on { 0 } */
+void exec_free(Exec *ex); /* of any backend; safe on { 0 } */
 
 /* Put a decorator in front; take the front one away. */
-void exec_push(Exec *ex, const Backend *decorator);
+void exec_push(Exec *ex, const Decorator *decorator);
 void exec_pop(Exec *ex);
 
-/* Entries of a backend that cannot do something, or need not: shared by all tables. */
-Status backend_no_alloc(Exec *ex, MemKind kind, size_t bytes, void **out);
-void backend_no_free(Exec *ex, MemKind kind, void *at, size_t bytes);
-Status backend_no_copy(Exec *ex, void *dst, const void *src, size_t bytes);
-Status backend_no_fill(Exec *ex, void *dst, int byte, size_t bytes);
-Status backend_event_new(Exec *ex, Event *out);
-Status backend_event_nothing(Exec *ex, Event event);
+/* Entries of a backend that lacks a notion, shared by all tables (none.c). */
 Status backend_sync_nothing(Exec *ex);
-Status backend_find_nothing(Exec *ex, const Tensor *t, int64_t *index, double *value);
-
-/* The table of a decorator: it only runs ops; memory and waits are the bottom backend's. */
-#define BACKEND_DECORATOR(name_, run_)                                                             \
-    {                                                                                              \
-        .name = (name_), .run = (run_), .alloc = backend_no_alloc, .free = backend_no_free,        \
-        .copy = backend_no_copy, .read = backend_no_copy, .fill = backend_no_fill,                 \
-        .event_new = backend_event_new, .record = backend_event_nothing,                           \
-        .wait = backend_event_nothing, .sync = backend_sync_nothing,                               \
-        .find_bad = backend_find_nothing                                                           \
-    }
+extern const Streams backend_no_streams;
+extern const Graphs backend_no_graphs;
+extern const Device backend_no_device;
 
 #endif

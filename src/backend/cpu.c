@@ -1,5 +1,5 @@
-/* cpu: ops run where they are called, one after the other, so events and waits have nothing to do.
- */
+/* cpu: ops run where they are called, one after the other, so streams and waits have nothing
+ * to do. */
 #include "backend/backend.h"
 
 #include "op/gemm.h"
@@ -11,36 +11,35 @@
 
 Status exec_init(Exec *ex, Arena *arena, Arena *scratch, int threads)
 {
-    *ex = (Exec){
-        .stack = { &backend_cpu }, .depth = 1, .scratch = scratch, .threads = threads, .layer = -1
-    };
+    *ex = (Exec){ .backend = &backend_cpu, .scratch = scratch, .threads = threads, .layer = -1 };
     return gemm_make(arena, &ex->gemm);
 }
 
-void exec_free(Exec *ex) { *ex = (Exec){ 0 }; }
-
-void exec_push(Exec *ex, const Backend *decorator)
+void exec_free(Exec *ex)
 {
-    assert(ex->depth < EXEC_STACK_MAX);
-    memmove(ex->stack + 1, ex->stack, (size_t)ex->depth * sizeof ex->stack[0]);
-    ex->stack[0] = decorator;
+    if (ex->backend != NULL) ex->backend->device->close(ex);
+    *ex = (Exec){ 0 };
+}
+
+void exec_push(Exec *ex, const Decorator *decorator)
+{
+    assert(ex->depth < EXEC_FRONT_MAX);
+    memmove(ex->front + 1, ex->front, (size_t)ex->depth * sizeof ex->front[0]);
+    ex->front[0] = decorator;
     ex->depth++;
 }
 
 void exec_pop(Exec *ex)
 {
-    assert(ex->depth > 1);
+    assert(ex->depth > 0);
     ex->depth--;
-    memmove(ex->stack, ex->stack + 1, (size_t)ex->depth * sizeof ex->stack[0]);
+    memmove(ex->front, ex->front + 1, (size_t)ex->depth * sizeof ex->front[0]);
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
 /* NOLINTBEGIN(misc-unused-parameters) */
 
-static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
-{
-    return op->cpu(ex, args);
-}
+static Status run(Exec *ex, const OpDesc *op, const void *args) { return op->cpu(ex, args); }
 
 static Status alloc(Exec *ex, MemKind kind, size_t bytes, void **out)
 {
@@ -97,17 +96,16 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 }
 
 const Backend backend_cpu = {
-    .name = "cpu",
     .run = run,
     .alloc = alloc,
     .free = release,
     .copy = copy,
     .read = copy,
     .fill = fill,
-    .event_new = backend_event_new,
-    .record = backend_event_nothing,
-    .wait = backend_event_nothing,
     .sync = backend_sync_nothing,
     .find_bad = find_bad,
+    .streams = &backend_no_streams,
+    .graphs = &backend_no_graphs,
+    .device = &backend_no_device,
 };
 /* NOLINTEND(misc-unused-parameters) */

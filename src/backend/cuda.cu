@@ -14,7 +14,7 @@ extern "C" {
 
 enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64 };
 
-/* Of event_new; lies in Cuda.arena. */
+/* All events of an Exec; lies in Cuda.arena. */
 struct EventNode {
     cudaEvent_t event;
     EventNode *next;
@@ -23,19 +23,31 @@ struct EventNode {
 /* What an Exec on a GPU has beside the common part. */
 struct Cuda {
     int device;
-    int64_t waits; /* of the host, so far */
     Arena *arena;
-    cudaStream_t stream[STREAMS_MAX]; /* of the lanes, then of cuda_stream_new */
+    Backend counts;                   /* of an Exec for a plan: backend_count, of a GPU */
+    cudaStream_t stream[STREAMS_MAX]; /* of the lanes, then of stream_new */
     int streams;
     unsigned used; /* bit i: stream i has been given to somebody, so waits are for it, too */
     EventNode *events;
     struct Blas *blas;
     struct CudnnAttention *attention;
-    cudaEvent_t mark[2], pace[2], reached;
+    cudaEvent_t pace[2], reached;
     int64_t ops; /* launched while there are other ranks */
     bool capturing;
     unsigned long long *bad; /* device: index of the first element that is not finite */
 };
+
+static __device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+static __global__ void delay_kernel(uint64_t ns)
+{
+    for (uint64_t start = now_ns(); now_ns() - start < ns;) __nanosleep(1000);
+}
 
 static const int THREADS = 256;
 static const unsigned long long NONE = ~0ull;
@@ -75,18 +87,11 @@ static cudaStream_t stream_of(Exec *ex, int i)
 
 cudaStream_t exec_stream(Exec *ex) { return stream_of(ex, ex->lane); }
 static cudaStream_t compute_stream(Exec *ex) { return stream_of(ex, LANE_COMPUTE); }
-
-void *cuda_stream(Exec *ex, Lane lane) { return ex->cuda == NULL ? NULL : stream_of(ex, lane); }
+static void *stream_of_lane(Exec *ex, Lane lane) { return stream_of(ex, lane); }
 
 void *exec_workspace(Exec *ex) { return ex->workspace; }
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
 struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }
-
-const char *cuda_attention_why(const Exec *ex)
-{
-    bool none = ex->cuda == NULL || ex->cuda->attention == NULL;
-    return none ? "" : attention_cudnn_why(ex->cuda->attention);
-}
 
 int cuda_devices(void)
 {
@@ -129,17 +134,6 @@ Status cuda_info(int device, CudaInfo *out)
     return OK;
 }
 
-static void exec_set(Exec *ex, const Backend *bottom, Cuda *c, Arena *scratch)
-{
-    memset(ex, 0, sizeof *ex);
-    ex->stack[0] = bottom;
-    ex->depth = 1;
-    ex->scratch = scratch;
-    ex->threads = 1;
-    ex->layer = -1;
-    ex->cuda = c;
-}
-
 /* Transfers go before products: other ranks wait for them. */
 static Status stream_add(Cuda *c, bool urgent, int *out)
 {
@@ -156,7 +150,7 @@ static Status stream_add(Cuda *c, bool urgent, int *out)
     return OK;
 }
 
-Status cuda_stream_new(Exec *ex, void **out)
+static Status stream_new(Exec *ex, void **out)
 {
     int i = 0;
     TRY(stream_add(ex->cuda, true, &i));
@@ -164,58 +158,7 @@ Status cuda_stream_new(Exec *ex, void **out)
     return OK;
 }
 
-static Status event_add(cudaEvent_t *out)
-{
-    return cuda_status(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "event");
-}
-
-Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
-{
-    int i = 0;
-    CudaInfo info;
-    void *memory = NULL;
-    TRY(cuda_info(device, &info));
-    TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
-    Cuda *c = (Cuda *)memory;
-    c->device = device, c->arena = arena;
-    exec_set(ex, &backend_cuda, c, scratch);
-    for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(c, lane == LANE_COMM, &i));
-    for (cudaEvent_t &mark : c->mark) TRY(cuda_status(cudaEventCreate(&mark), "event"));
-    for (cudaEvent_t &pace : c->pace) TRY(event_add(&pace));
-    TRY(event_add(&c->reached));
-    TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
-    TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
-    return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
-}
-
-Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)
-{
-    void *memory = NULL;
-    TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
-    exec_set(ex, &backend_count, (Cuda *)memory, scratch);
-    return OK;
-}
-
-void cuda_exec_free(Exec *ex)
-{
-    if (ex->cuda != NULL) {
-        cuda_attention_free(ex->cuda->attention);
-        cuda_blas_free(ex->cuda->blas);
-        for (cudaEvent_t mark : ex->cuda->mark) {
-            if (mark != NULL) cudaEventDestroy(mark);
-        }
-        for (cudaEvent_t pace : ex->cuda->pace) {
-            if (pace != NULL) cudaEventDestroy(pace);
-        }
-        if (ex->cuda->reached != NULL) cudaEventDestroy(ex->cuda->reached);
-        if (ex->cuda->bad != NULL) cudaFree(ex->cuda->bad);
-        for (EventNode *n = ex->cuda->events; n != NULL; n = n->next) cudaEventDestroy(n->event);
-        for (int i = 0; i < ex->cuda->streams; i++) cudaStreamDestroy(ex->cuda->stream[i]);
-    }
-    memset(ex, 0, sizeof *ex);
-}
-
-Status cuda_capture_begin(Exec *ex)
+static Status capture_begin(Exec *ex)
 {
     TRY(cuda_status(cudaStreamBeginCapture(compute_stream(ex), cudaStreamCaptureModeThreadLocal),
                     "start of a capture"));
@@ -223,7 +166,7 @@ Status cuda_capture_begin(Exec *ex)
     return OK;
 }
 
-static Status count_nodes(cudaGraph_t graph, CudaGraph *out)
+static Status count_nodes(cudaGraph_t graph, Graph *out)
 {
     size_t n = 0;
     TRY(cuda_status(cudaGraphGetNodes(graph, NULL, &n), "graph"));
@@ -240,9 +183,9 @@ static Status count_nodes(cudaGraph_t graph, CudaGraph *out)
     return s;
 }
 
-Status cuda_capture_end(Exec *ex, CudaGraph *out)
+static Status capture_end(Exec *ex, Graph *out)
 {
-    CudaGraph g = {};
+    Graph g = {};
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     ex->cuda->capturing = false;
@@ -256,26 +199,24 @@ Status cuda_capture_end(Exec *ex, CudaGraph *out)
     return cuda_status(cudaGraphUpload(exec, compute_stream(ex)), "graph");
 }
 
-Status cuda_graph_launch(Exec *ex, const CudaGraph *g)
+static Status graph_launch(Exec *ex, const Graph *g)
 {
     return cuda_status(cudaGraphLaunch((cudaGraphExec_t)g->exec, compute_stream(ex)),
                        "start of the step");
 }
 
-void cuda_graph_free(CudaGraph *g)
+static void graph_free(Graph *g)
 {
     if (g->exec != NULL) cudaGraphExecDestroy((cudaGraphExec_t)g->exec);
     memset(g, 0, sizeof *g);
 }
 
-Status cuda_bus_id(Exec *ex, char out[CUDA_BUS_ID_MAX])
+static Status bus_id(Exec *ex, char out[BUS_ID_MAX])
 {
-    return cuda_status(cudaDeviceGetPCIBusId(out, CUDA_BUS_ID_MAX, ex->cuda->device), "PCI bus id");
+    return cuda_status(cudaDeviceGetPCIBusId(out, BUS_ID_MAX, ex->cuda->device), "PCI bus id");
 }
 
-int64_t cuda_waits(const Exec *ex) { return ex->cuda == NULL ? 0 : ex->cuda->waits; }
-
-Status cuda_used_bytes(Exec *ex, size_t *out)
+static Status used_bytes(Exec *ex, size_t *out)
 {
     size_t free_bytes = 0, total = 0;
     (void)ex;
@@ -284,17 +225,12 @@ Status cuda_used_bytes(Exec *ex, size_t *out)
     return OK;
 }
 
-Status cuda_mark(Exec *ex, int which)
-{
-    return cuda_status(cudaEventRecord(ex->cuda->mark[which], compute_stream(ex)), "mark");
-}
+static struct Choices *choices(Exec *ex) { return blas_choices(exec_blas(ex)); }
+static Status tune(Exec *ex, bool on) { return blas_tune(exec_blas(ex), on); }
 
-Status cuda_marks_s(Exec *ex, double *out)
+static const char *attention_why(const Exec *ex)
 {
-    float ms = 0;
-    TRY(cuda_status(cudaEventElapsedTime(&ms, ex->cuda->mark[0], ex->cuda->mark[1]), "marks"));
-    *out = (double)ms / 1e3;
-    return OK;
+    return ex->cuda->attention == NULL ? "" : attention_cudnn_why(ex->cuda->attention);
 }
 
 static Status answer(cudaError_t e, bool *busy)
@@ -364,7 +300,7 @@ static bool has_peers(const Exec *ex)
 static Status wait_all(Exec *ex)
 {
     Cuda *c = ex->cuda;
-    c->waits++;
+    ex->waits++;
     if (has_peers(ex)) return wait_watched(ex, NULL);
     for (int i = 0; i < c->streams; i++) {
         if ((c->used >> i & 1) == 0) continue;
@@ -400,14 +336,13 @@ static Status failed(const Exec *ex, const OpDesc *op, const void *args)
                 op->name, shapes, why);
 }
 
-static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status run(Exec *ex, const OpDesc *op, const void *args)
 {
-    (void)level;
     if (op->cuda == NULL) return FAIL(ERR_UNSUPPORTED, "%s: there is no CUDA version", op->name);
     TRY(pace(ex));
     Status s = op->cuda(ex, args);
     /* With a decorator in front nobody counts microseconds: errors are found where they happen. */
-    if (s == OK && ex->depth > 1) s = wait_all(ex);
+    if (s == OK && ex->depth > 0) s = wait_all(ex);
     return s == ERR_DEVICE ? failed(ex, op, args) : s;
 }
 
@@ -436,7 +371,7 @@ static Status copy(Exec *ex, void *dst, const void *src, size_t bytes)
 static Status wait_lane(Exec *ex)
 {
     Cuda *c = ex->cuda;
-    c->waits++;
+    ex->waits++;
     if (!has_peers(ex))
         return cuda_status(cudaStreamSynchronize(exec_stream(ex)), "wait for the GPU");
     TRY(cuda_status(cudaEventRecord(c->reached, exec_stream(ex)), "event record"));
@@ -476,37 +411,150 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
     return OK;
 }
 
-static Status event_new(Exec *ex, Event *out)
+static Status event_add(Cuda *c, unsigned flags, cudaEvent_t *out)
 {
-    Cuda *c = ex->cuda;
     void *memory = NULL;
     TRY(arena_alloc_zero(c->arena, sizeof(EventNode), &memory));
     EventNode *n = (EventNode *)memory;
-    TRY(event_add(&n->event));
+    TRY(cuda_status(cudaEventCreateWithFlags(&n->event, flags), "event"));
     n->next = c->events;
     c->events = n;
-    out->value = (uint64_t)(uintptr_t)n->event;
+    *out = n->event;
     return OK;
 }
 
-Status cuda_record_on(Exec *ex, Event event, void *stream)
+static Status event_new(Exec *ex, bool timed, Event *out)
 {
-    (void)ex;
-    return cuda_status(cudaEventRecord((cudaEvent_t)(uintptr_t)event.value, (cudaStream_t)stream),
+    cudaEvent_t event = NULL;
+    TRY(event_add(ex->cuda, timed ? cudaEventDefault : cudaEventDisableTiming, &event));
+    out->value = (uint64_t)(uintptr_t)event;
+    return OK;
+}
+
+static cudaEvent_t event_of(const Event *e) { return (cudaEvent_t)(uintptr_t)e->value; }
+
+static cudaStream_t stream_or_lane(Exec *ex, void *stream)
+{
+    return stream != NULL ? (cudaStream_t)stream : exec_stream(ex);
+}
+
+static Status record(Exec *ex, Event *event, void *stream)
+{
+    return cuda_status(cudaEventRecord(event_of(event), stream_or_lane(ex, stream)),
                        "event record");
 }
 
-Status cuda_wait_on(Exec *ex, Event event, void *stream)
+static Status wait(Exec *ex, const Event *event, void *stream)
 {
-    (void)ex;
-    return cuda_status(
-        cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)(uintptr_t)event.value, 0),
-        "event wait");
+    return cuda_status(cudaStreamWaitEvent(stream_or_lane(ex, stream), event_of(event), 0),
+                       "event wait");
 }
 
-static Status record(Exec *ex, Event event) { return cuda_record_on(ex, event, exec_stream(ex)); }
-static Status wait(Exec *ex, Event event) { return cuda_wait_on(ex, event, exec_stream(ex)); }
+static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
+{
+    float ms = 0;
+    (void)ex;
+    TRY(cuda_status(cudaEventElapsedTime(&ms, event_of(from), event_of(to)), "event time"));
+    *out = (double)ms / 1e3;
+    return OK;
+}
 
-const Backend backend_cuda = { "cuda", run,       alloc,  release, copy,     read_back,
-                               fill,   event_new, record, wait,    wait_all, find_bad };
+static Status delay(Exec *ex, double seconds)
+{
+    delay_kernel<<<1, 1, 0, exec_stream(ex)>>>((uint64_t)(seconds * 1e9));
+    return kernel_status("delay");
+}
+
+static void close_exec(Exec *ex)
+{
+    Cuda *c = ex->cuda;
+    cuda_attention_free(c->attention);
+    cuda_blas_free(c->blas);
+    if (c->bad != NULL) cudaFree(c->bad);
+    for (EventNode *n = c->events; n != NULL; n = n->next) cudaEventDestroy(n->event);
+    for (int i = 0; i < c->streams; i++) cudaStreamDestroy(c->stream[i]);
+}
+
+static const Streams streams = {
+    .of_lane = stream_of_lane,
+    .add = stream_new,
+    .event_new = event_new,
+    .record = record,
+    .wait = wait,
+    .elapsed_s = elapsed_s,
+    .delay = delay,
+};
+
+static const Graphs graphs = {
+    .begin = capture_begin,
+    .end = capture_end,
+    .launch = graph_launch,
+    .free = graph_free,
+};
+
+static const Device device_entries = {
+    .bus_id = bus_id,
+    .used_bytes = used_bytes,
+    .choices = choices,
+    .tune = tune,
+    .attention_why = attention_why,
+    .close = close_exec,
+};
+
+static const Backend backend_cuda = {
+    .apart = true,
+    .async = true,
+    .captures = true,
+    .run = run,
+    .alloc = alloc,
+    .free = release,
+    .copy = copy,
+    .read = read_back,
+    .fill = fill,
+    .sync = wait_all,
+    .find_bad = find_bad,
+    .streams = &streams,
+    .graphs = &graphs,
+    .device = &device_entries,
+};
+
+/* *out: what an Exec on a GPU has beside the common part; in `arena`. */
+static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Cuda **out)
+{
+    void *memory = NULL;
+    TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
+    memset(ex, 0, sizeof *ex);
+    ex->scratch = scratch;
+    ex->threads = 1;
+    ex->layer = -1;
+    *out = ex->cuda = (Cuda *)memory;
+    return OK;
+}
+
+Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
+{
+    int i = 0;
+    CudaInfo info;
+    Cuda *c = NULL;
+    TRY(cuda_info(device, &info));
+    TRY(exec_make(ex, arena, scratch, &c));
+    ex->backend = &backend_cuda;
+    c->device = device, c->arena = arena;
+    for (int lane = 0; lane < LANE_COUNT; lane++) TRY(stream_add(c, lane == LANE_COMM, &i));
+    for (cudaEvent_t &pace : c->pace) TRY(event_add(c, cudaEventDisableTiming, &pace));
+    TRY(event_add(c, cudaEventDisableTiming, &c->reached));
+    TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
+    TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
+    return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
+}
+
+Status cuda_exec_count(Exec *ex, Arena *arena, Arena *scratch)
+{
+    Cuda *c = NULL;
+    TRY(exec_make(ex, arena, scratch, &c));
+    c->counts = backend_count;
+    c->counts.apart = c->counts.async = true;
+    ex->backend = &c->counts;
+    return OK;
+}
 }

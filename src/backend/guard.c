@@ -26,8 +26,8 @@ static Status count_rows(Exec *ex, const OpDesc *op, const void *args, int64_t *
         const Rows *rows = (const Rows *)(const void *)op_port_tensor(p, args);
         if (p->dir != PORT_ROWS || rows->device == NULL) continue;
         *bound = rows->bound;
-        TRY(exec_bottom(ex)->copy(ex, live, rows->device, sizeof *live));
-        TRY(exec_bottom(ex)->sync(ex));
+        TRY(ex->backend->copy(ex, live, rows->device, sizeof *live));
+        TRY(ex->backend->sync(ex));
     }
     return OK;
 }
@@ -44,7 +44,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
         double value = 0;
         int64_t i = -1;
         Tensor searched = t->dim[0] == bound && live < bound ? tensor_rows(t, 0, live) : *t;
-        TRY(exec_bottom(ex)->find_bad(ex, &searched, &i, &value));
+        TRY(ex->backend->find_bad(ex, &searched, &i, &value));
         if (i < 0) continue;
         char shape[96];
         return FAIL(ERR_NUMERIC, "step %lld, layer %d: %s wrote %g into %s[%lld] of %s",
@@ -54,4 +54,4 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     return OK;
 }
 
-const Backend backend_guard = BACKEND_DECORATOR("guard", run);
+const Decorator backend_guard = { .run = run };

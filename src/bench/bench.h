@@ -16,7 +16,7 @@ typedef struct BenchModel {
     Batch batch;
     Arena arena;
     EnginePlan plan, again;
-    GpuPlan gpu; /* with plan.on_gpu */
+    GpuPlan gpu; /* { 0 } on the CPU */
     int64_t step;
     StepResult result; /* of the last step */
 } BenchModel;
@@ -28,7 +28,7 @@ void bench_close(BenchModel *m); /* safe on { 0 } */
 Status bench_run_step(BenchModel *m, double *seconds);
 
 /* The GPU's name, or how many threads. */
-Status bench_machine(const Config *c, bool on_gpu, char out[CUDA_NAME_MAX]);
+Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
 
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
@@ -37,8 +37,10 @@ void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
-/* Tokens a second, spread of step times, memory; of all ranks together, told by rank 0. */
-Status bench_step(const Config *c, Comm *world, int64_t steps, Arena *a, Text *out);
+/* Tokens a second, spread of step times, memory; of all ranks together, told by rank 0. timeline:
+ * the folder into which one step more is recorded, action by action (train/recording.h); NULL:
+ * none. */
+Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */

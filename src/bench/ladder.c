@@ -54,8 +54,9 @@ static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
     bench_sort(seconds, steps);
     out->tokens_per_s = (double)(c->train_batch * c->data_sequence) / seconds[steps / 2];
     out->result = m->result;
-    for (int i = 0; i < ENGINE_ARENAS; i++) out->bytes += m->plan.bytes[i];
-    return m->plan.on_gpu ? cuda_used_bytes(&m->engine.ex, &out->bytes) : OK;
+    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &out->bytes));
+    for (int i = 0; i < ENGINE_ARENAS && !m->plan.apart; i++) out->bytes += m->plan.bytes[i];
+    return OK;
 }
 
 static Status print_row(const char *name, const Row *r, bool gpu, Text *out)
@@ -75,7 +76,7 @@ static Status run_row(const Config *c, const char *name, int64_t steps, bool wai
     Status s = bench_open(&m, c, NULL);
     if (s == OK) {
         s = measure(&m, steps, waits, &row);
-        bool gpu = m.plan.on_gpu;
+        bool gpu = m.plan.apart;
         bench_close(&m);
         TRY(s);
         return print_row(name, &row, gpu, out);
@@ -109,7 +110,7 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
                           .domains = 1,
                           .threads = 1 };
     TRY(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
-    bool gpu = plan.on_gpu, waits = gpu;
+    bool gpu = plan.apart, waits = gpu;
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) TRY(config_override(&c, a, plain[i]));
     c.model_loss_chunk = c.train_micro_batch * c.data_sequence;
     TRY(text_printf(out, "%-24s %12s %12s%s\n", "", "tokens/s", gpu ? "GPU in use" : "arenas",

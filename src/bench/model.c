@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "train/again.h"
+#include "train/engine_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,10 +38,8 @@ static Status open_model(BenchModel *m)
     EngineShape shape = train_shape(c, m->world == NULL ? NULL : &m->mesh);
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(again_plan(c, &shape, &m->plan, &m->again));
-    if (m->plan.on_gpu) {
-        TRY(train_plan_gpu(c, &shape, &m->plan, &m->gpu));
-        TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
-    }
+    TRY(train_plan_gpu(c, &shape, &m->plan, &m->gpu));
+    TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(engine_prepare(&m->engine, NULL));
     TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
@@ -81,13 +80,11 @@ static int by_size(const void *a, const void *b)
 
 void bench_sort(double *v, int64_t n) { qsort(v, (size_t)n, sizeof *v, by_size); }
 
-Status bench_machine(const Config *c, bool on_gpu, char out[CUDA_NAME_MAX])
+Status bench_machine(const Config *c, char out[CUDA_NAME_MAX])
 {
-    CudaInfo gpu;
-    if (on_gpu) TRY(cuda_info((int)c->run_gpu, &gpu));
-    if (on_gpu)
-        (void)snprintf(out, CUDA_NAME_MAX, "%s", gpu.name);
-    else
-        (void)snprintf(out, CUDA_NAME_MAX, "%d threads", train_threads(c));
+    CudaInfo gpu = { .name = "" };
+    (void)snprintf(gpu.name, sizeof gpu.name, "%d threads", train_threads(c));
+    if (engine_wants_gpu(c)) TRY(cuda_info((int)c->run_gpu, &gpu));
+    memcpy(out, gpu.name, sizeof gpu.name);
     return OK;
 }

@@ -10,7 +10,6 @@
 #include "bench/bench.h"
 
 #include "backend/backend.h"
-#include "base/clock.h"
 #include "base/rng.h"
 #include "train/engine_memory.h"
 
@@ -45,9 +44,8 @@ typedef struct OpRow {
 } OpRow;
 
 typedef struct OpTimer {
-    CudaTimer timer; /* on a GPU; else clock_s */
-    double clock_s[2 * CALLS_MAX];
-    bool on_gpu;
+    Event mark[2 * CALLS_MAX]; /* before and after each call of this step */
+    int most;                  /* of those calls that are timed */
     Arena *arena;
     OpRow rows[ROWS_MAX];
     int n_rows, first_other; /* from there on rows of ops that the model does not run */
@@ -57,12 +55,6 @@ typedef struct OpTimer {
     void *index; /* (N, K) i32 on the device: the experts wanted */
     size_t index_bytes;
 } OpTimer;
-
-/* The Backend comes first: of an entry in the stack, `run` finds the timer behind it. */
-typedef struct Decorator {
-    Backend backend;
-    OpTimer *timer;
-} Decorator;
 
 /* Sizes of the first two tensors: of a product, all there is to know. */
 static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
@@ -103,39 +95,30 @@ static int row_find(OpTimer *t, const OpDesc *op, const void *args)
 static Status put_routing(const OpTimer *t, Exec *ex, const RouteFwd *route)
 {
     if (t->routing == ROUTING_ANY || t->index_bytes != tensor_bytes(&route->index)) return OK;
-    return exec_bottom(ex)->copy(ex, route->index.data, t->index, t->index_bytes);
-}
-
-static Status mark(OpTimer *t, Exec *ex, int which)
-{
-    if (t->on_gpu) return cuda_timer_mark(&t->timer, ex, which);
-    t->clock_s[which] = clock_s();
-    return OK;
+    return ex->backend->copy(ex, route->index.data, t->index, t->index_bytes);
 }
 
 static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
-    OpTimer *t = ((const Decorator *)(const void *)ex->stack[level])->timer;
-    int call = t->n_calls, most = t->on_gpu ? GPU_CALLS_MAX : CALLS_MAX;
-    int row = call < most ? row_find(t, op, args) : -1;
-    if (call == 0 && t->on_gpu) TRY(cuda_delay(ex, DELAY_S));
+    OpTimer *t = ex->front[level]->self;
+    const Streams *s = ex->backend->streams;
+    int call = t->n_calls, row = call < t->most ? row_find(t, op, args) : -1;
+    if (call == 0) TRY(s->delay(ex, DELAY_S));
     if (row < 0) return op_next(ex, level, op, args);
-    TRY(mark(t, ex, 2 * call));
+    TRY(s->record(ex, &t->mark[2 * call], NULL));
     TRY(op_next(ex, level, op, args));
-    TRY(mark(t, ex, 2 * call + 1));
+    TRY(s->record(ex, &t->mark[2 * call + 1], NULL));
     t->row_of[t->n_calls++] = row;
     return op == op_desc(OP_ROUTE_FWD) ? put_routing(t, ex, args) : OK;
 }
 
-static const Backend backend_bench = BACKEND_DECORATOR("bench", run);
-
 /* After a step, which waited for the GPU. */
-static Status add_step(OpTimer *t)
+static Status add_step(OpTimer *t, Exec *ex)
 {
     for (int i = 0; i < t->n_calls; i++) {
         OpRow *r = &t->rows[t->row_of[i]];
-        double seconds = t->clock_s[2 * i + 1] - t->clock_s[2 * i];
-        if (t->on_gpu) TRY(cuda_timer_s(&t->timer, 2 * i, 2 * i + 1, &seconds));
+        double seconds = 0;
+        TRY(ex->backend->streams->elapsed_s(ex, &t->mark[2 * i], &t->mark[2 * i + 1], &seconds));
         if (r->seconds == NULL) TRY(ARENA_NEW(t->arena, SAMPLES_MAX, &r->seconds));
         if (r->calls < SAMPLES_MAX) r->seconds[r->calls] = seconds;
         r->calls++;
@@ -177,8 +160,8 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
             to[j] = (int32_t)((i * k + j) % experts);
     }
     Exec *ex = &m->engine.ex;
-    TRY(exec_bottom(ex)->copy(ex, t->index, index, t->index_bytes));
-    return exec_bottom(ex)->sync(ex);
+    TRY(ex->backend->copy(ex, t->index, index, t->index_bytes));
+    return ex->backend->sync(ex);
 }
 
 static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
@@ -192,7 +175,7 @@ static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
     for (int64_t i = 0; i < WARM_UP + steps; i++) {
         t->n_calls = 0;
         TRY(bench_run_step(m, &seconds));
-        if (i >= WARM_UP) TRY(add_step(t));
+        if (i >= WARM_UP) TRY(add_step(t, &m->engine.ex));
     }
     return OK;
 }
@@ -216,24 +199,26 @@ static Status run_quant(BenchModel *m, int64_t n, int64_t d, QuantKind kind)
 /* Steps of the model under the decorator; behind those of the others the ops that no step runs. */
 static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
 {
-    bool routed = t->on_gpu && m->engine.spec.n_moe > 0;
     const Config *c = m->config;
     Exec *ex = &m->engine.ex;
-    const Decorator decorator = { backend_bench, t };
+    bool routed = ex->backend->apart && m->engine.spec.n_moe > 0;
+    const Decorator decorator = { run, t };
     t->index_bytes = (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4;
-    if (t->on_gpu) TRY(cuda_timer_make(t->arena, 2 * GPU_CALLS_MAX, &t->timer));
-    if (routed) TRY(exec_bottom(ex)->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
-    exec_push(ex, &decorator.backend);
+    t->most = ex->backend->async ? GPU_CALLS_MAX : CALLS_MAX;
+    for (int i = 0; i < 2 * t->most; i++)
+        TRY(ex->backend->streams->event_new(ex, true, &t->mark[i]));
+    if (routed) TRY(ex->backend->alloc(ex, MEM_DEVICE, t->index_bytes, &t->index));
+    exec_push(ex, &decorator);
     t->routing = routed ? ROUTING_EVEN : ROUTING_ANY;
     Status s = run_steps(m, t, steps);
     t->routing = ROUTING_ZIPF;
     if (s == OK && routed) s = run_steps(m, t, steps);
     for (int64_t i = 0; i < steps && s == OK && t->first_other > 0; i++) {
         s = run_quant(m, c->train_micro_batch * c->data_sequence, c->model_hidden, QUANT_1X128);
-        if (s == OK) s = add_step(t);
+        if (s == OK) s = add_step(t, ex);
     }
     exec_pop(ex);
-    if (t->index != NULL) exec_bottom(ex)->free(ex, MEM_DEVICE, t->index, t->index_bytes);
+    if (t->index != NULL) ex->backend->free(ex, MEM_DEVICE, t->index, t->index_bytes);
     return s;
 }
 
@@ -242,7 +227,6 @@ static Status run_model(const Config *c, OpTimer *t, int64_t steps)
     BenchModel m;
     TRY(bench_open(&m, c, NULL));
     Status s = run_timed(&m, t, steps);
-    cuda_timer_free(&t->timer);
     bench_close(&m);
     return s;
 }
@@ -251,7 +235,6 @@ static Status run_model(const Config *c, OpTimer *t, int64_t steps)
 static Status run_others(const Config *c, OpTimer *t, int64_t steps)
 {
     Config other = *c;
-    if (t->on_gpu) return OK;
     other.attention_kind = c->attention_kind == ATTENTION_MLA ? ATTENTION_GQA : ATTENTION_MLA;
     t->first_other = t->n_rows;
     return run_model(&other, t, steps);
@@ -296,7 +279,7 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
 {
     char name[CUDA_NAME_MAX];
     double total_s = 0;
-    TRY(bench_machine(c, t->on_gpu, name));
+    TRY(bench_machine(c, name));
     TRY(text_printf(out,
                     "%s, %s, %" PRId64 " tokens; roof: %.3f TFLOP/s (large product), %.1f "
                     "GB/s (copy, read and written)\n",
@@ -332,8 +315,8 @@ static Config one_of_each(const Config *c)
 
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
-    bool on_gpu = engine_wants_gpu(c);
-    Config timed = on_gpu ? one_of_each(c) : *c;
+    bool gpu = engine_wants_gpu(c);
+    Config timed = gpu ? one_of_each(c) : *c;
     Arena arena = { 0 };
     OpTimer *t = NULL;
     Roof roof;
@@ -343,10 +326,9 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
     Status s = ARENA_ZEROED(&arena, 1, &t);
     if (s == OK) {
         t->arena = &arena;
-        t->on_gpu = on_gpu;
         s = run_model(&timed, t, steps);
     }
-    if (s == OK) s = run_others(&timed, t, steps);
+    if (s == OK && !gpu) s = run_others(&timed, t, steps);
     if (s == OK) s = print(t, &timed, &roof, out);
     arena_free(&arena);
     return s;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "plan/hardware.h"
+#include "train/recording.h"
 #include "train/train.h"
 
 #include <inttypes.h>
@@ -58,7 +59,7 @@ static Status report_clock(Watch *w, Text *out)
 static Status report_gpu(const BenchModel *m, const StepTimes *t, size_t used_bytes, Text *out)
 {
     char bytes[32], planned[32];
-    if (!m->plan.on_gpu) return OK;
+    if (!m->plan.apart) return OK;
     TRY(text_printf(out,
                     "  device       %.1f ms p50, %.1f ms p99; %" PRId64 " launches, %" PRId64
                     " kernels, %" PRId64 " waits a step\n",
@@ -79,7 +80,7 @@ static Status report_ranks(BenchModel *m, size_t used_bytes, Text *out)
     Tensor gathered = { all, DTYPE_F32, 1, { 2 * (int64_t)m->world->size } };
     TRY(comm_all_gather(m->world, &in, &gathered));
     TRY(mesh_print(&m->mesh.shape, out));
-    for (int64_t r = 0; r < m->world->size && m->plan.on_gpu; r++) {
+    for (int64_t r = 0; r < m->world->size && m->plan.apart; r++) {
         char bytes[32], planned[32];
         TRY(text_printf(out, "  rank %-8d%s in use, %s planned\n", (int)r,
                         text_bytes(bytes, (double)all[2 * r]),
@@ -98,7 +99,7 @@ static Status report_flops(const BenchModel *m, double step_s, Text *out)
     flops /= step_s;
     TRY(text_printf(out, "  FLOP/s       %.1f GFLOP/s, %.1f %% of the measured roof %.1f",
                     flops / 1e9, 100 * flops / roof.flops, roof.flops / 1e9));
-    if (m->plan.on_gpu) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &sheet));
+    if (m->plan.apart) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &sheet));
     if (sheet > 0)
         TRY(text_printf(out, ", MFU %.1f %% of the data sheet's %.1f", 100 * flops / sheet,
                         sheet / 1e9));
@@ -110,8 +111,8 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
     const Config *c = m->config;
     char bytes[32], tokens_text[32], name[CUDA_NAME_MAX];
     size_t peak_bytes = process_peak_bytes(), used_bytes = 0; /* before the roof takes its own */
-    if (m->plan.on_gpu) TRY(cuda_used_bytes(&m->engine.ex, &used_bytes));
-    TRY(bench_machine(c, m->plan.on_gpu, name));
+    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &used_bytes));
+    TRY(bench_machine(c, name));
     double p50 = part_of(t->step, t->n, 0.5), p99 = part_of(t->step, t->n, 0.99);
     double tokens = (double)(c->train_batch * c->data_sequence);
     size_t total = 0;
@@ -137,10 +138,11 @@ static Status report(BenchModel *m, const StepTimes *t, Text *out)
 
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
 {
-    char bus_id[CUDA_BUS_ID_MAX];
+    char bus_id[BUS_ID_MAX];
     *w = (Watch){ .room = steps };
+    TRY(m->engine.ex.backend->device->bus_id(&m->engine.ex, bus_id));
+    if (bus_id[0] == '\0') return OK;
     TRY(ARENA_NEW(&m->arena, steps, &w->clock));
-    TRY(cuda_bus_id(&m->engine.ex, bus_id));
     gpu_state_open(&w->gpu, bus_id);
     m->engine.observer = (EngineObserver){ look, w };
     return OK;
@@ -155,7 +157,7 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     TRY(ARENA_NEW(&m->arena, steps, &t.step));
     TRY(ARENA_NEW(&m->arena, steps, &t.device));
     for (int i = 0; i < WARM_UP; i++) TRY(bench_run_step(m, &warm));
-    if (m->plan.on_gpu) TRY(watch_open(&watch, m, steps));
+    TRY(watch_open(&watch, m, steps));
     for (int64_t i = 0; i < steps && s == OK; i++) {
         s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
@@ -170,12 +172,23 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     return report_clock(&watch, out);
 }
 
-Status bench_step(const Config *c, Comm *world, int64_t steps, Arena *a, Text *out)
+static Status record_step(BenchModel *m, const char *folder)
 {
-    (void)a;
+    double seconds = 0;
+    engine_timeline(&m->engine, true);
+    TRY(bench_run_step(m, &seconds));
+    TRY(transfers_read_marks(&m->engine.way->transfers));
+    TRY(recording_write(&m->engine, folder, &m->arena));
+    engine_timeline(&m->engine, false);
+    return OK;
+}
+
+Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out)
+{
     BenchModel m;
     TRY(bench_open(&m, c, world));
     Status s = run(&m, steps, out);
+    if (s == OK && timeline != NULL) s = record_step(&m, timeline);
     bench_close(&m);
     return s;
 }

@@ -9,6 +9,7 @@ typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 
 typedef struct Bench {
     int64_t steps, ranks;
+    const char *timeline; /* of steps */
     BenchFn *fn; /* NULL: steps, of many ranks perhaps */
     const Config *config;
     Text *out;
@@ -24,7 +25,7 @@ static Status run_rank(void *state, Comm *world)
     train_take_share(&own, world, &share);
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
     Status s = text_init(&out, &a);
-    if (s == OK) s = bench_step(&own, world, b->steps, &a, &out);
+    if (s == OK) s = bench_step(&own, world, b->steps, b->timeline, &out);
     if (s == OK && world->rank == 0) s = text_append(b->out, out.data, out.used);
     arena_free(&a);
     return s;
@@ -37,7 +38,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY(config_load(&c, a, n > 0 ? arguments[0] : "quickstart",
                     (const char *const *)(arguments + 1), n > 0 ? n - 1 : 0));
     if (b->fn != NULL) return b->fn(&c, b->steps, a, out);
-    if (b->ranks < 2) return bench_step(&c, NULL, b->steps, a, out);
+    if (b->ranks < 2) return bench_step(&c, NULL, b->steps, b->timeline, out);
     Bench all = *b;
     int failed = -1;
     all.config = &c, all.out = out;
@@ -79,10 +80,12 @@ static Status bench(int argc, char **argv)
         { "--steps", OPTION_INT, &b.steps, "N", "timed steps", .min = 1, .max = 1e6 },
         { "--ranks", OPTION_INT, &b.ranks, "N", "ranks of this host, one a GPU", .min = 1,
           .max = 1024 },
+        { "--timeline", OPTION_TEXT, &b.timeline, "FOLDER",
+          .help = "record one more step there, for `switchyard viz`: passes over stages or lanes" },
     };
     Command command = benches[i].command;
     command.options = table;
-    command.n_options = b.fn == NULL ? 2 : 1;
+    command.n_options = b.fn == NULL ? 3 : 1;
     command.max_positional = -1;
     return options_run(&command, argc, argv, run, &b);
 }

@@ -6,6 +6,8 @@
 #include "plan/import.h"
 #include "plan/report.h"
 #include "plan/stack.h"
+#include "schedule/layout.h"
+#include "schedule/print.h"
 #include "viz/pipeline_page.h"
 
 #include <math.h>
@@ -18,7 +20,7 @@ enum { SCALES_MAX = SCALING_POINTS };
 typedef struct PlanCall {
     const char *cluster, *hardware, *stack, *formula, *tokens, *html, *why, *from, *scale;
     int64_t gpus, top;
-    bool search, json, csv;
+    bool search, json, csv, program;
     Arena *arena;
     Text *out;
     Config config;
@@ -191,6 +193,18 @@ static Status search(PlanCall *c, const PlanRequest *q, SearchResult *found)
     return search_run(q, &o, c->arena, found);
 }
 
+/* A configuration without mesh.layout trains with its blocks spread evenly. */
+static Status spread_evenly(PlanCall *c, PlanLayout *l)
+{
+    Layout *even = NULL;
+    int stages = l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
+    if (l->partition != NULL) return OK;
+    TRY(ARENA_NEW(c->arena, 1, &even));
+    TRY(layout_even(stages, (int)c->config.model_layers, c->arena, even));
+    l->partition = even;
+    return OK;
+}
+
 /* The layout that the configuration gives, or the best there is. */
 static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice *p,
                      SearchResult *found)
@@ -199,7 +213,8 @@ static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice
         Planner *planner = NULL;
         TRY(plan_layout_of(q->config, q->gpus, c->arena, l));
         TRY(planner_make(q, &planner));
-        Status s = planner_price(planner, l, p);
+        Status s = planner_runs_list(planner) ? spread_evenly(c, l) : OK;
+        if (s == OK) s = planner_price_list(planner, l, p);
         planner_free(planner);
         return s;
     }
@@ -280,6 +295,26 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     return pipeline_write(c->html, &v, c->out, c->arena);
 }
 
+/* The lists of all pipeline ranks, with the simulated time of each action. */
+static Status print_program(PlanCall *c, PlanLayout *l)
+{
+    Planner *planner = NULL;
+    Pipeline pipeline;
+    Simulation sim;
+    TRY(spread_evenly(c, l));
+    TRY(planner_make(&c->request, &planner));
+    Status s = planner_program(planner, l, c->arena, &pipeline, &sim);
+    planner_free(planner);
+    TRY(s);
+    Text out = { 0 };
+    TRY(text_init(&out, c->arena));
+    for (int r = 0; r < pipeline.stages; r++)
+        TRY(program_print(&pipeline.rank[r], sim.rank[r].span, &out));
+    TRY(text_printf(&out, "the step takes %.3f ms by this list\n", 1e3 * sim.step));
+    *c->out = out;
+    return OK;
+}
+
 /* By how much, and what would fit. */
 static Status too_large(PlanCall *c, const PlanReport *r)
 {
@@ -340,6 +375,7 @@ static Status answer(PlanCall *c)
     Planner *planner = NULL;
     if (c->scale != NULL) return scale(c);
     TRY(choose(c, &c->request, &layout, &price, &found));
+    if (c->program) return print_program(c, &layout);
     PlanReport r = { .request = &c->request,
                      .stack = c->stack,
                      .layout = &layout,
@@ -426,6 +462,8 @@ Status cli_plan(int argc, char **argv)
           .help = "CONFIG is a file of primus or torchtitan" },
         { "--json", OPTION_FLAG, &c.json, NULL, .help = "one JSON object" },
         { "--csv", OPTION_FLAG, &c.csv, NULL, .help = "a line for each layout" },
+        { "--program", OPTION_FLAG, &c.program, NULL,
+          .help = "print the step instead, action by action, as train runs it" },
         { "--html", OPTION_TEXT, &c.html, "FILE",
           .help = "draw the pipeline, or the curve of --scale (.html; .svg: a still)" },
     };

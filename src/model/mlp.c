@@ -43,8 +43,7 @@ static Status backward_weight(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "mlp", LANE_COMPUTE, forward, backward_input, backward_weight,
-      .part = PHASE_EXPERTS },
+    { "mlp", LANE_COMPUTE, forward, backward_input, backward_weight, .part = PHASE_EXPERTS },
 };
 
 const LayerDesc layer_mlp = {

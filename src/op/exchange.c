@@ -251,7 +251,6 @@ Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at)
 /* Where ops run, below all decorators: rows that never came are no port of this op. */
 Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *back)
 {
-    const Backend *b = exec_bottom(ex);
     const OpDesc *sum = op_desc(OP_MOE_COMBINE);
     const MoeCombine y = { .out = back->x,
                            .slot_row = a->place,
@@ -259,8 +258,8 @@ Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *b
                            .residual = a->residual,
                            .y = a->y };
     const MoeCombine weight = { .out = back->weight, .slot_row = a->place, .y = a->weight };
-    TRY(b->run(ex, ex->depth - 1, sum, &y));
-    return back->weight.data == NULL ? OK : b->run(ex, ex->depth - 1, sum, &weight);
+    TRY(ex->backend->run(ex, sum, &y));
+    return back->weight.data == NULL ? OK : ex->backend->run(ex, sum, &weight);
 }
 
 Status exchange_any(Comm *c) { return (void)c, OK; }

@@ -62,7 +62,7 @@ typedef struct Counts {
 static Status counts_read(Exec *ex, Comm *c, const Tensor *count, char *at, int32_t *here,
                           int32_t *there)
 {
-    const Backend *b = exec_bottom(ex);
+    const Backend *b = ex->backend;
     const Tensor told = exchange_rows_at(count, 1, &at);
     TRY(comm_all_to_all(c, count, &told));
     TRY(b->read(ex, here, count->data, tensor_bytes(count)));
@@ -95,14 +95,14 @@ static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out
     TRY(s);
     TRY(end);
     const Tensor own = tensor_rows(in, c->rank * room, n->to[c->rank]);
-    return exec_bottom(ex)->copy(ex, tensor_rows(out, c->rank * room, own.dim[0]).data, own.data,
-                                 tensor_bytes(&own));
+    return ex->backend->copy(ex, tensor_rows(out, c->rank * room, own.dim[0]).data, own.data,
+                             tensor_bytes(&own));
 }
 
 /* What stands behind the last row of a block. */
 static Status no_rows(Exec *ex, const Tensor *index, const Tensor *weight)
 {
-    const Backend *b = exec_bottom(ex);
+    const Backend *b = ex->backend;
     if (index->data == NULL) return OK;
     TRY(b->fill(ex, index->data, 0xFF, tensor_bytes(index))); /* -1 */
     return b->fill(ex, weight->data, 0, tensor_bytes(weight));

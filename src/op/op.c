@@ -76,7 +76,7 @@ Status op_run(Exec *ex, OpId id, const void *args)
     if (workspace != NULL) {
         TRY(arena_alloc(ex->scratch, workspace(ex, args), &ex->workspace));
     }
-    Status s = ex->stack[0]->run(ex, 0, op, args);
+    Status s = op_next(ex, -1, op, args);
     ex->workspace = outer;
     arena_release(ex->scratch, mark);
     if (s != OK) return status_frame(__FILE__, __LINE__, s);
@@ -96,7 +96,8 @@ double op_port_bytes(OpId id, const void *args)
 
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args)
 {
-    return ex->stack[level + 1]->run(ex, level + 1, op, args);
+    if (++level == ex->depth) return ex->backend->run(ex, op, args);
+    return ex->front[level]->run(ex, level, op, args);
 }
 
 static Status mismatch(const char *op, const char *port, const Tensor *t, int64_t rows,

@@ -26,19 +26,9 @@
 
 #include <stdbool.h>
 
-#include "op/attention.h"
-#include "op/elementwise.h"
-#include "op/embed.h"
-#include "op/exchange.h"
-#include "op/head.h"
-#include "op/linear.h"
-#include "op/moe.h"
-#include "op/optimizer.h"
-#include "op/quant.h"
-#include "op/rmsnorm.h"
-#include "op/rope.h"
-#include "op/route.h"
-#include "op/swiglu.h"
+#define OP_HEADERS
+#include "op/ops.def"
+#undef OP_HEADERS
 
 typedef struct Exec Exec;
 typedef struct OpDesc OpDesc;
@@ -95,30 +85,34 @@ struct OpDesc {
     OpSpace *cuda_workspace;
 };
 
-typedef struct Event {
-    uint64_t value;
-} Event;
-
-/* Where ops run and memory lives. Decorators (count, trace, guard) implement `run` only and pass on
- * with op_next; the outermost sits at ex->stack[0]. */
+/* Where ops run and memory lives. */
 typedef struct Backend {
-    const char *name;
-    Status (*run)(Exec *ex, int level, const OpDesc *op, const void *args);
+    bool apart;    /* tensors lie in memory that the host reaches through copies alone */
+    bool async;    /* `run` returns before the op has run, and lanes run beside each other */
+    bool captures; /* work can be recorded as a graph; its first run loads and chooses kernels */
+    Status (*run)(Exec *ex, const OpDesc *op, const void *args);
     Status (*alloc)(Exec *ex, MemKind kind, size_t bytes, void **out);
     void (*free)(Exec *ex, MemKind kind, void *at, size_t bytes);
     Status (*copy)(Exec *ex, void *dst, const void *src, size_t bytes);
     /* To the host's memory. Waits for the lane alone: others may wait for what it does next. */
     Status (*read)(Exec *ex, void *dst, const void *src, size_t bytes);
     Status (*fill)(Exec *ex, void *dst, int byte, size_t bytes);
-    Status (*event_new)(Exec *ex, Event *out);
-    Status (*record)(Exec *ex, Event event);
-    Status (*wait)(Exec *ex, Event event);
-    Status (*sync)(Exec *ex);
+    Status (*sync)(Exec *ex); /* waits for all lanes */
     /* Waits; the first element that is not finite and its value, or index -1. */
     Status (*find_bad)(Exec *ex, const Tensor *t, int64_t *index, double *value);
+    const struct Streams *streams; /* of these three: backend/backend.h */
+    const struct Graphs *graphs;
+    const struct Device *device;
 } Backend;
 
-enum { EXEC_STACK_MAX = 4 };
+/* Sees every op on its way to the backend. It passes the op on with op_next, and finds itself at
+ * ex->front[level]. */
+typedef struct Decorator {
+    Status (*run)(Exec *ex, int level, const OpDesc *op, const void *args);
+    void *self;
+} Decorator;
+
+enum { EXEC_FRONT_MAX = 3 };
 
 typedef struct OpTotals {
     double flops, bytes, comm_bytes;
@@ -130,10 +124,11 @@ struct Gemm;  /* op/gemm.h */
 struct Cuda;  /* backend/cuda.cu */
 
 struct Exec {
-    const Backend *stack[EXEC_STACK_MAX]; /* outermost first; the last one runs */
-    int depth;
-    Arena *scratch;  /* of the lane */
-    void *workspace; /* set by op_run for the op that is running */
+    const Backend *backend;
+    const Decorator *front[EXEC_FRONT_MAX]; /* outermost first */
+    int depth;                              /* of these */
+    Arena *scratch;                         /* of the lane */
+    void *workspace;                        /* set by op_run for the op that is running */
     int threads;
     struct Gemm *gemm;   /* matrix products: chosen library, cached primitives */
     struct Cuda *cuda;   /* the device that ops run on; NULL: the CPU */
@@ -141,6 +136,7 @@ struct Exec {
     const Mesh *mesh;    /* whom exchanges are with; NULL: this rank is alone */
     Lane lane;           /* on a GPU: the stream that launches go to */
     OpTotals totals;     /* kept by count */
+    int64_t waits;       /* how often the host has waited for the device so far */
     int64_t step;        /* for messages: what is running */
     int layer;           /* -1: none */
 };
@@ -153,13 +149,10 @@ typedef enum OpId {
 
 const OpDesc *op_desc(OpId id);
 
-/* Null checks, shape checks, workspace, then the backend stack. The single entry. */
+/* Null checks, shape checks, workspace, then decorators and the backend. The single entry. */
 Status op_run(Exec *ex, OpId id, const void *args);
 
-/* The backend that runs ops, under all decorators: memory and waits are its own. */
-static inline const Backend *exec_bottom(const Exec *ex) { return ex->stack[ex->depth - 1]; }
-
-/* For decorators: go on to the next backend below `level`. */
+/* For decorators: go on to the next one below `level`, at last to the backend. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);
 
 /* The tensor of a port. */

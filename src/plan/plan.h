@@ -109,9 +109,18 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
 /* Never more than the price, in a microsecond or two once its kinds of layers are counted: rank 0's
  * memory, and for each rank the compute of all micro-batches behind the first one's way to it. */
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s);
-/* All ranks' Programs over time, in `a`. */
+/* All ranks' passes over time, in `a`: what a search needs. */
 Status planner_simulate(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
                         Simulation *sim);
+/* The whole step that `train` runs, action by action, and its time, in `a`: exchanges, gathers and
+ * reductions on their lane beside what is computed, then the update. */
+Status planner_program(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
+                       Simulation *sim);
+/* Does the stack run such lists (its sheet's `list`)? Then planner_price_list is the price with the
+ * list's time: what it shows beyond the passes counts as gradients, or as bubble where no rank
+ * shares any. Else it is planner_price. */
+bool planner_runs_list(const Planner *p);
+Status planner_price_list(Planner *p, const PlanLayout *l, PlanPrice *out);
 /* Another time of the pipeline, and what follows from it. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
 

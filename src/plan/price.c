@@ -56,8 +56,8 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
 
 /* ---- time beside the schedule ---- */
 
-static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind,
-                           int64_t ranks, int64_t stride, double bytes, double *s)
+Status price_collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind, int64_t ranks,
+                          int64_t stride, double bytes, double *s)
 {
     *s = 0;
     if (ranks <= 1 || bytes <= 0) return OK;
@@ -96,7 +96,7 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
     for (int i = 0; i < 3; i++) {
         GradientCall *c = &t->call[t->calls];
         *c = each[i];
-        TRY(collective_s(p, e, c->kind, c->ranks, c->stride, c->bytes, &c->s));
+        TRY(price_collective_s(p, e, c->kind, c->ranks, c->stride, c->bytes, &c->s));
         *sum[i] += c->s;
         if (c->s > 0) t->calls++;
     }
@@ -119,7 +119,9 @@ Status price_gradients(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(add_gradients(p, e, replicas, whole ? 1 : shards.expert, l->ep, r->sum.expert_elems, t));
     t->shown_reduce = fmax(0, t->reduce - hidden);
     t->shown_replicate = fmax(0, t->replicate - fmax(0, hidden - t->reduce)); /* the last pass */
-    t->shown_gather = fmax(0, t->gather - hide * r->forward_s);
+    /* Our own list gathers what the update wrote before the step ends. */
+    bool at_end = e->stack.at[STACK_list] != 0 && l->zero < 3;
+    t->shown_gather = fmax(0, t->gather - (at_end ? 0 : hide * r->forward_s));
     return OK;
 }
 
@@ -315,9 +317,14 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
         out->part_s[PLAN_HOST] += s->host_s * share;
     }
     for (int i = 0; i < PLAN_PARTS; i++) busy += out->part_s[i];
-    double over = busy - step_s; /* exchanges that run beside compute do not show */
-    if (over > 0) out->part_s[PLAN_EXCHANGE] -= fmin(over, out->part_s[PLAN_EXCHANGE]);
+    double over = busy - step_s; /* what runs beside compute does not show */
+    static const PlanPart beside[] = { PLAN_EXCHANGE, PLAN_CONTEXT };
     out->part_s[PLAN_BUBBLE] = fmax(0, -over);
+    for (int i = 0; i < 2 && over > 0; i++) {
+        double hidden = fmin(over, out->part_s[beside[i]]);
+        out->part_s[beside[i]] -= hidden;
+        over -= hidden;
+    }
 }
 
 static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,

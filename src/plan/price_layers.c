@@ -62,8 +62,7 @@ static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost
     return OK;
 }
 
-static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op,
-                       const OpCost *cost)
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost)
 {
     Counting *c = self;
     RooflineTime t;

@@ -35,11 +35,13 @@ static Status price(void *ctx, const PlanLayout *l, PlanPrice *out)
     return planner_price(ctx, l, out);
 }
 
+/* Of a stack that runs lists, the list's time; of others, that of all ranks' passes. */
 static Status simulate(void *ctx, const PlanLayout *l, PlanPrice *out)
 {
     Arena a = { 0 };
     Pipeline pipeline;
     Simulation sim;
+    if (planner_runs_list(ctx)) return planner_price_list(ctx, l, out);
     TRY(planner_price(ctx, l, out));
     TRY(arena_init(&a, "simulation", MEM_HOST, SIMULATION_BYTES));
     Status s = planner_simulate(ctx, l, &a, &pipeline, &sim);

@@ -12,21 +12,21 @@
 /* One phase of one layer. A layer that is computed again in backward has its forward's phases once
  * more in front of its own in backward's row. */
 typedef struct ChunkPhase {
-    const char *kind, *name;      /* of the layer; of the phase */
-    short layer, own;             /* of the chunk, from 0; of the model; -1: a chunk without layers */
-    short weights;                /* the layer of the model whose large weights it reads, and to
+    const char *kind, *name;  /* of the layer; of the phase */
+    short layer, own;         /* of the chunk, from 0; of the model; -1: a chunk without layers */
+    short weights;            /* the layer of the model whose large weights it reads, and to
                                      whose gradients it adds: its own; a tied head's the table's */
-    short place;                  /* which of two places these lie in while it runs, where ranks
+    short place;              /* which of two places these lie in while it runs, where ranks
                                      share them; -1: they do not. Phases on the comm lane read none */
-    short block;                  /* of the chunk, from 0 */
-    unsigned char phase;          /* of the layer's row */
-    unsigned char part, lane;     /* BlockPart, Lane */
-    bool again;                   /* of forward, for the second time */
-    bool beside;                  /* needs nothing of the phase on the comm lane before it */
-    bool meets;                   /* talks to other ranks although it is on the compute lane */
-    bool gradients;               /* adds to gradients with its input's: the head in forward, phases
+    short block;              /* of the chunk, from 0 */
+    unsigned char phase;      /* of the layer's row */
+    unsigned char part, lane; /* BlockPart, Lane */
+    bool again;               /* of forward, for the second time */
+    bool beside;              /* needs nothing of the phase on the comm lane before it */
+    bool meets;               /* talks to other ranks although it is on the compute lane */
+    bool gradients;           /* adds to gradients with its input's: the head in forward, phases
                                      over context ranks in backward */
-    bool ends;                    /* the last one of its layer in backward's row */
+    bool ends;                /* the last one of its layer in backward's row */
 } ChunkPhase;
 
 typedef struct ChunkRow {

@@ -61,7 +61,6 @@ static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
 
 void lower_wait(Action *a, int event)
 {
-    if (event < 0) return;
     int i = 0;
     while (a->wait[i] >= 0 && a->wait[i] != event) i++;
     a->wait[i] = event;
@@ -144,7 +143,7 @@ static Part part_of(Lowering *l, const Pass *pass)
                .out_entry = -1,
                .slot = slots_pass(&l->slots, pass) };
     if (!forward && pass->kind != ACTION_BACKWARD_INPUT)
-        t.apart = --l->left[pass->chunk] == 0 && l->p->shards.reduce;
+        t.apart = --l->left[pass->chunk] == 0 && l->p->shards.reduce && t.to.rank < 0;
     if (t.from.rank >= 0) {
         t.in = &l->in[ring_index(p, payload, pass->chunk)];
         t.in_entry = t.in->first + t.in->count++ % t.in->n;

@@ -19,15 +19,15 @@ typedef struct Sharing {
     const Program *from;
     Program *p;
     int layers;
-    int *last;           /* by layer of the model: the last action of `from` that adds to its
+    int *last;                 /* by layer of the model: the last action of `from` that adds to its
                             gradients, -1: none here */
-    bool *done;          /* by layer: reduced for good */
+    bool *done;                /* by layer: reduced for good */
     int held[CHUNK_PLACES];    /* the layer whose weights are in the place, -1: none */
     int arrived[CHUNK_PLACES]; /* the event of their gather until compute has waited for it */
     int room[CHUNK_PLACES];    /* the layer whose gradients are in the place, -1: none */
     int reduced[CHUNK_PLACES]; /* the event of the reduce that was in the place before, -1: none */
-    int compute, comm;   /* the last action of the lane in p, -1: none */
-    int meeting;         /* the last one on the compute lane that talks to other ranks, until the
+    int compute, comm;         /* the last action of the lane in p, -1: none */
+    int meeting; /* the last one on the compute lane that talks to other ranks, until the
                             comm lane has waited for it */
 } Sharing;
 
@@ -39,8 +39,7 @@ static int put(Sharing *l, Action a)
         lower_wait(&a, lower_event(p, l->meeting));
         l->meeting = -1;
     }
-    if (meets && a.lane == LANE_COMPUTE && l->comm >= 0)
-        lower_wait(&a, lower_event(p, l->comm));
+    if (meets && a.lane == LANE_COMPUTE && l->comm >= 0) lower_wait(&a, lower_event(p, l->comm));
     p->at[p->n] = a;
     if (!transfer) *(a.lane == LANE_COMM ? &l->comm : &l->compute) = p->n;
     if (meets && a.lane == LANE_COMPUTE) l->meeting = p->n;
@@ -56,10 +55,7 @@ static int put_layer(Sharing *l, ActionKind kind, int layer, int place, int even
     return put(l, a);
 }
 
-static int event_of(Sharing *l, int action)
-{
-    return action < 0 ? -1 : lower_event(l->p, action);
-}
+static int event_of(Sharing *l, int action) { return action < 0 ? -1 : lower_event(l->p, action); }
 
 /* Weights. */
 
@@ -148,19 +144,22 @@ static void room_before(Sharing *l, const Action *a)
     l->room[place] = phase->weights;
 }
 
-/* A pass over a layer has ended, or all passes have. */
+/* A pass over a layer has ended, or all passes have. Where another stage waits for the gradients of
+ * this pass, what is reduced once a step waits until they are on their way: it would hold up the
+ * exchanges of the layers below. */
 static void reduce_after(Sharing *l, int at, const Action *a)
 {
-    if (!action_is_pass(a->kind) || a->kind == ACTION_FORWARD ||
-        a->kind == ACTION_BACKWARD_INPUT)
+    if (!action_is_pass(a->kind) || a->kind == ACTION_FORWARD || a->kind == ACTION_BACKWARD_INPUT)
         return;
     const ChunkRow *row = action_row(l->from, a);
-    for (int i = a->first; i < a->end; i++) {
+    bool whole = a->end == row->n, awaited = place_hop(l->from, a->chunk, a->micro) > 0;
+    for (int i = awaited && whole && !l->s->gradients ? 0 : a->first; i < a->end; i++) {
         const ChunkPhase *x = &row->at[i];
         if (!x->ends) continue;
         if (l->s->gradients && x->place >= 0 && l->room[x->place] == x->own)
             reduce(l, x->own, x->place);
-        else if (!l->s->gradients && l->s->reduce && l->last[x->own] == at)
+        else if (!l->s->gradients && l->s->reduce && !l->done[x->own] && l->last[x->own] <= at &&
+                 (whole || !awaited))
             reduce(l, x->own, -1);
     }
 }

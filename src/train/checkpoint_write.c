@@ -212,7 +212,8 @@ static Status fail_save(Checkpointer *k, Status s)
 static Status begin_folder(Checkpointer *k)
 {
     char temp[FILE_PATH_MAX];
-    TRY(choices_text(cuda_choices(&k->engine->ex), &k->arena, &k->info.products));
+    Exec *ex = &k->engine->ex;
+    TRY(choices_text(ex->backend->device->choices(ex), &k->arena, &k->info.products));
     TRY(folder_of_step(temp, k->folder, k->info.step, CHECKPOINT_TEMP));
     TRY(file_remove_tree(temp));
     return file_make_folders(temp);

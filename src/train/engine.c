@@ -1,6 +1,6 @@
 #include "train/engine.h"
 
-#include "backend/backend.h"
+#include "backend/cuda.h"
 #include "base/log.h"
 #include "op/choices.h"
 #include "train/again.h"
@@ -47,6 +47,8 @@ static Status make_record(Engine *e)
     Record *r = &e->record;
     Tensor *sums[RECORD_SUMS] = { &r->loss, &r->aux_loss, &r->square_sum, &r->overflow };
     TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r->sums));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->begun));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
     for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r->sums, i, 1);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r->norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r->clip));
@@ -72,20 +74,20 @@ static Status make_rope(Engine *e)
 static Status fill_rope(Engine *e)
 {
     if (e->counting) return OK;
+    const Backend *b = e->ex.backend;
     float *cos = e->rope_cos.data, *sin = e->rope_sin.data;
     size_t bytes = tensor_bytes(&e->rope_cos);
     ArenaMark mark = arena_mark(&e->tables);
-    if (e->on_gpu) {
+    if (b->apart) {
         void *memory = NULL;
         TRY(arena_alloc(&e->tables, 2 * bytes, &memory));
         cos = memory, sin = cos + tensor_elems(&e->rope_cos);
     }
     layer_rope_table(e->spec.rope_theta, e->shape.positions, e->spec.rope_dim, cos, sin);
-    if (!e->on_gpu) return OK;
-    const Backend *gpu = exec_bottom(&e->ex);
-    TRY(gpu->copy(&e->ex, e->rope_cos.data, cos, bytes));
-    TRY(gpu->copy(&e->ex, e->rope_sin.data, sin, bytes));
-    TRY(gpu->sync(&e->ex));
+    if (!b->apart) return OK;
+    TRY(b->copy(&e->ex, e->rope_cos.data, cos, bytes));
+    TRY(b->copy(&e->ex, e->rope_sin.data, sin, bytes));
+    TRY(b->sync(&e->ex));
     arena_release(&e->tables, mark);
     return OK;
 }
@@ -109,13 +111,15 @@ static Status make_cache(Engine *e)
     return OK;
 }
 
+/* Here the device is chosen; whatever depends on it asks the Exec. */
 static Status make_exec(Engine *e)
 {
     Arena *scratch = &e->way->arena[ENGINE_SCRATCH];
-    if (e->on_gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
-    if (e->on_gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
+    bool gpu = engine_wants_gpu(e->config);
+    if (gpu && e->counting) return cuda_exec_count(&e->ex, &e->tables, scratch);
+    if (gpu) return cuda_exec_init(&e->ex, (int)e->config->run_gpu, &e->tables, scratch);
     TRY(exec_init(&e->ex, &e->tables, scratch, e->shape.threads));
-    if (e->counting) e->ex.stack[0] = &backend_count;
+    if (e->counting) e->ex.backend = &backend_count;
     return OK;
 }
 
@@ -127,11 +131,12 @@ static Status join_mesh(Engine *e)
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
-    if (!e->on_gpu) {
+    if (!e->ex.backend->apart) {
         e->mesh = *host;
         return OK;
     }
-    TRY(comm_nccl(host->group[GROUP_WORLD], cuda_stream(&e->ex, LANE_COMPUTE), &e->tables, &world));
+    TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
+                  &e->tables, &world));
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make_few(world, &host->shape, &e->tables, &e->mesh));
     for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
@@ -147,8 +152,8 @@ static Status check_exchange(const Engine *e)
 
 static void leave_mesh(Engine *e)
 {
-    if (!e->on_gpu || e->counting || e->shape.mesh == NULL) return;
     Comm *world = e->mesh.group[GROUP_WORLD];
+    if (world == NULL || world == e->shape.mesh->group[GROUP_WORLD]) return;
     mesh_free(&e->mesh);
     comm_free(world);
 }
@@ -162,18 +167,12 @@ static bool reads_counts(const ModelSpec *s)
 static Status setup(Engine *e, const EnginePlan *plan)
 {
     e->counting = plan == NULL;
-    e->on_gpu = engine_wants_gpu(e->config);
-    if (!e->on_gpu && e->config->attention_kernel == KERNEL_CUDNN) {
+    if (e->config->attention_kernel == KERNEL_CUDNN && !engine_wants_gpu(e->config)) {
         return FAIL(ERR_ARG, "attention.kernel=cudnn needs a GPU, and run.device=auto found none");
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
-    if (e->on_gpu && !e->counting && reads_counts(&e->spec) &&
-        e->config->run_executor == EXECUTOR_CAPTURED) {
-        return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
-                             "step cannot: set run.executor=eager");
-    }
     if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
@@ -181,6 +180,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(params_build(&e->spec, e->shape.pp_rank, e->shape.shards != NULL ? e->shape.shards : &mine,
                      &e->tables, &e->params));
     TRY(make_exec(e));
+    if (e->ex.backend->captures && reads_counts(&e->spec) &&
+        e->config->run_executor == EXECUTOR_CAPTURED) {
+        return FAIL(ERR_ARG, "moe.buffers=exact reads counts amid a step, which a graph of a whole "
+                             "step cannot: set run.executor=eager");
+    }
     TRY(join_mesh(e));
     TRY(check_exchange(e));
     TRY(engine_make_arenas(e, plan));
@@ -215,11 +219,13 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_ways; i++) cuda_graph_free(&e->ways[i].graph); /* before their groups */
+    for (int i = 0; i < e->n_ways; i++) { /* before their groups */
+        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    }
     engine_free_transfers(e);
     leave_mesh(e);
     engine_free_arenas(e);
-    e->on_gpu ? cuda_exec_free(&e->ex) : exec_free(&e->ex);
+    exec_free(&e->ex);
     arena_free(&e->tables);
     *e = (Engine){ 0 };
 }
@@ -262,7 +268,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     out->bytes[ENGINE_SCRATCH] += arena_rounded(out->comm_scratch_bytes);
     TRY(count_slots(e, out));
     out->bytes[ENGINE_PINNED] = engine_pinned_bytes(e);
-    out->on_gpu = e->on_gpu;
+    out->apart = e->ex.backend->apart;
     if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
     out->params_total = e->params.total;
     out->params_active = e->params.active;
@@ -327,19 +333,20 @@ static Status enqueue_step(Engine *e)
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 1;
-    if (e->on_gpu) TRY(cuda_mark(&e->ex, 0));
-    TRY(captured ? cuda_graph_launch(&e->ex, &e->way->graph) : enqueue_step(e));
-    if (e->on_gpu) TRY(cuda_mark(&e->ex, 1));
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->transfers.timed;
+    void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
+    TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
+    TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
+    TRY(e->ex.backend->streams->record(&e->ex, &e->ended, stream));
     e->launches = captured ? 1 : e->way->graph.nodes;
     return OK;
 }
 
 static Status try_step(Engine *e, bool tune)
 {
-    TRY(cuda_tune(&e->ex, tune));
+    TRY(e->ex.backend->device->tune(&e->ex, tune));
     Status s = enqueue_step(e);
-    TRY(cuda_tune(&e->ex, false));
+    TRY(e->ex.backend->device->tune(&e->ex, false));
     TRY(s);
     return engine_wait(e);
 }
@@ -364,7 +371,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
-    struct Choices *choices = cuda_choices(&e->ex);
+    struct Choices *choices = e->ex.backend->device->choices(&e->ex);
     int taken = 0;
     if (products != NULL && products[0] != '\0') {
         TRY(choices_take(choices, "the checkpoint's list of products", products, &taken));
@@ -375,7 +382,7 @@ static Status rehearse(Engine *e, const char *products)
     TRY(engine_random_weights(e));
     memset(e->arena[ENGINE_PINNED].base, 0, e->inputs_end.used_bytes);
     TRY(try_step(e, tune));
-    const char *why = cuda_attention_why(&e->ex);
+    const char *why = e->ex.backend->device->attention_why(&e->ex);
     if (e->spec.act == DTYPE_BF16 && why[0] != '\0')
         log_info("attention runs on the program's own kernels: %s", why);
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
@@ -384,8 +391,8 @@ static Status rehearse(Engine *e, const char *products)
 
 static Status capture(Engine *e)
 {
-    TRY(cuda_capture_begin(&e->ex));
-    Status s = enqueue_step(e), end = cuda_capture_end(&e->ex, &e->way->graph);
+    TRY(e->ex.backend->graphs->begin(&e->ex));
+    Status s = enqueue_step(e), end = e->ex.backend->graphs->end(&e->ex, &e->way->graph);
     TRY(s);
     TRY(end);
     return engine_wait(e);
@@ -393,13 +400,13 @@ static Status capture(Engine *e)
 
 Status engine_prepare(Engine *e, const char *products)
 {
-    if (!e->on_gpu) return OK;
+    if (!e->ex.backend->captures) return OK;
     TRY(rehearse(e, products));
     if (reads_counts(&e->spec)) return OK; /* not even to count its launches */
     TRY(capture(e));
     if (e->config->run_executor == EXECUTOR_CAPTURED) return OK;
-    CudaGraph counted = e->way->graph;
-    cuda_graph_free(&e->way->graph);
+    Graph counted = e->way->graph;
+    e->ex.backend->graphs->free(&e->way->graph);
     e->way->graph.nodes = counted.nodes, e->way->graph.kernels = counted.kernels;
     return OK;
 }
@@ -407,7 +414,7 @@ Status engine_prepare(Engine *e, const char *products)
 static Status run_step(Engine *e, int64_t step)
 {
     TRY(start_step(e));
-    if (e->on_gpu && e->observer.look != NULL) e->observer.look(e->observer.self);
+    if (e->observer.look != NULL) e->observer.look(e->observer.self);
     Status s = engine_wait(e);
     if (s != ERR_DEVICE) return s;
     char why[512];
@@ -435,13 +442,13 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                        (float)(1 / (1 - pow(c->optimizer_beta2, (double)step))) };
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
-    int64_t waits = cuda_waits(&e->ex);
+    int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
     bool again = again_needed(e);
     if (again) TRY(run_again(e, step));
 
     double device_s = 0;
-    if (e->on_gpu) TRY(cuda_marks_s(&e->ex, &device_s));
+    TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &device_s));
     const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
     const float *norm = engine_host(e, &e->record.norm);
     if (e->spec.n_moe > 0) {
@@ -456,7 +463,7 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .device_s = device_s,
                          .launches = e->launches,
                          .kernels = e->way->graph.kernels,
-                         .waits = cuda_waits(&e->ex) - waits };
+                         .waits = e->ex.waits - waits };
     return OK;
 }
 
@@ -547,6 +554,11 @@ void engine_trace(Engine *e, struct Trace *trace)
     else
         exec_pop(&e->ex);
     e->ex.trace = trace;
+}
+
+void engine_timeline(Engine *e, bool on)
+{
+    for (int i = 0; i < e->n_ways; i++) e->ways[i].transfers.timed = on;
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

@@ -14,7 +14,7 @@
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "data/loader.h"
 #include "model/layer.h"
 #include "schedule/check.h"
@@ -27,7 +27,7 @@ typedef enum EngineArena {
     ENGINE_RING,    /* between phases of a layer; the gradient stream */
     ENGINE_STEP,    /* batch and record */
     ENGINE_SCRATCH, /* within a phase; workspaces of ops */
-    ENGINE_PINNED,  /* on a GPU: the host's view of the step arena, and staging of parameters */
+    ENGINE_PINNED, /* where these are apart from the host: the host's view of the step arena, and staging of parameters */
     ENGINE_ARENAS
 } EngineArena;
 
@@ -61,10 +61,10 @@ struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
-    size_t comm_scratch_bytes; /* of ENGINE_SCRATCH: the comm lane's */
+    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
-    bool on_gpu;
+    bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are the device's */
     size_t tables_bytes;
     size_t save_bytes; /* checkpoint_plan_bytes */
     int64_t params_total, params_active;
@@ -108,7 +108,7 @@ typedef struct EngineWay {
     int n_slots;
     ArenaPool grads;
     Tensor *entries; /* of the ring of transfers: (N, D) each */
-    CudaGraph graph; /* of the step; without exec in the eager executor */
+    Graph graph;     /* of the step; without exec in the eager executor */
 } EngineWay;
 
 typedef struct StepResult {
@@ -116,15 +116,15 @@ typedef struct StepResult {
     bool finite;
     bool again;          /* rows had no room: this is the step's second run */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
+    double device_s;     /* from the first to the last launch's end */
     /* on a GPU; else 0 */
-    double device_s;  /* from the first to the last launch's end */
     int64_t launches; /* kernels, copies and fills that the host started; a graph is one */
     int64_t kernels;  /* that ran */
     int64_t waits;    /* of the host for the GPU */
 } StepResult;
 
-/* Whom engine_step calls on a GPU between the step's launch and the wait for its end, so that he
- * sees the GPU at work and costs no time as long as he is faster than the step. */
+/* Whom engine_step calls between the step's launch and the wait for its end, so that he sees a GPU
+ * at work and costs no time as long as he is faster than the step. */
 typedef struct EngineObserver {
     void (*look)(void *self); /* NULL: nobody */
     void *self;
@@ -149,7 +149,7 @@ typedef struct Engine {
     Arena block;                /* of both ways' memory; not made: there is one */
     EngineWay ways[2], *way;    /* way: in use */
     int n_ways;
-    Tensor stream[2];           /* gradients of h while a backward pass runs */
+    Tensor stream[2]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
@@ -163,8 +163,9 @@ typedef struct Engine {
     Tensor load_host;                 /* copy of record.load, in tables */
     ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
     EngineObserver observer;          /* set by whoever opened the engine */
+    Event begun, ended;               /* of the step */
     int64_t step, launches;
-    bool counting, on_gpu;
+    bool counting;
 } Engine;
 
 /* The sizes of all arenas, without taking any memory worth speaking of. */
@@ -205,6 +206,11 @@ Status engine_explain_nan(Engine *e, const Batch *batch, int64_t step);
  * for a NaN from now on. */
 void engine_trace(Engine *e, struct Trace *trace);
 void engine_guard(Engine *e);
+
+/* The next steps are run eagerly, and each action's begin and end on its lane is known after them
+ * (recording.h), without a wait between ops; false: no more. Nothing on a backend whose ops run where
+ * they are called, as there it is always known. */
+void engine_timeline(Engine *e, bool on);
 
 /* Forward without training on up to micro_batch sequences, by all stages together: the losses (N)
  * of all targets, in host memory until the next call; NULL on a stage without the head. */

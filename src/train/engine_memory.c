@@ -1,6 +1,5 @@
 #include "train/engine_memory.h"
 
-#include "backend/backend.h"
 #include "backend/cuda.h"
 #include "train/again.h"
 #include "train/engine_program.h"
@@ -18,14 +17,14 @@ bool engine_wants_gpu(const Config *c)
 
 static Status arena_make(Engine *e, Arena *a, const char *name, MemKind kind, size_t bytes)
 {
-    if (e->counting || !e->on_gpu) {
+    if (e->counting || !e->ex.backend->apart) {
         TRY(arena_init(a, name, e->counting ? MEM_COUNT : MEM_HOST, bytes));
         arena_huge_pages(a);
         return OK;
     }
     void *block = NULL;
     size_t room = arena_rounded(bytes > 0 ? bytes : 1);
-    TRY(exec_bottom(&e->ex)->alloc(&e->ex, kind, room, &block));
+    TRY(e->ex.backend->alloc(&e->ex, kind, room, &block));
     arena_over(a, name, kind, block, room);
     return OK;
 }
@@ -33,7 +32,7 @@ static Status arena_make(Engine *e, Arena *a, const char *name, MemKind kind, si
 static void arena_drop(Engine *e, Arena *a)
 {
     if ((a->kind == MEM_DEVICE || a->kind == MEM_PINNED) && a->base != NULL) {
-        exec_bottom(&e->ex)->free(&e->ex, a->kind, a->base, a->cap_bytes);
+        e->ex.backend->free(&e->ex, a->kind, a->base, a->cap_bytes);
     }
     arena_free(a);
 }
@@ -153,7 +152,7 @@ static bool is_work(int arena)
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
     bool both = plan != NULL && e->shape.again != NULL;
-    e->lanes = e->on_gpu && e->shape.mesh != NULL;
+    e->lanes = e->ex.backend->async && e->shape.mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         if (both && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
@@ -198,13 +197,13 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
 
 size_t engine_pinned_bytes(const Engine *e)
 {
-    if (!e->on_gpu) return 0;
+    if (!e->ex.backend->apart) return 0;
     return arena_rounded(e->arena[ENGINE_STEP].peak_bytes) + ENGINE_STAGING_BYTES;
 }
 
 /* The mirror. */
 
-static bool mirrored(const Engine *e) { return e->on_gpu && !e->counting; }
+static bool mirrored(const Engine *e) { return e->ex.backend->apart && !e->counting; }
 
 void *engine_host(const Engine *e, const Tensor *t)
 {
@@ -216,15 +215,15 @@ static Status copy_out(Engine *e, void *first, size_t bytes)
 {
     const Tensor at = { .data = first };
     if (!mirrored(e)) return OK;
-    return exec_bottom(&e->ex)->copy(&e->ex, engine_host(e, &at), first, bytes);
+    return e->ex.backend->copy(&e->ex, engine_host(e, &at), first, bytes);
 }
 
 Status engine_copy_in(Engine *e)
 {
     if (!mirrored(e)) return OK;
     const Arena *step = &e->arena[ENGINE_STEP];
-    return exec_bottom(&e->ex)->copy(&e->ex, step->base, e->arena[ENGINE_PINNED].base,
-                                     e->inputs_end.used_bytes);
+    return e->ex.backend->copy(&e->ex, step->base, e->arena[ENGINE_PINNED].base,
+                               e->inputs_end.used_bytes);
 }
 
 Status engine_copy_record(Engine *e)
@@ -235,7 +234,7 @@ Status engine_copy_record(Engine *e)
 
 Status engine_copy_out(Engine *e, const Tensor *t) { return copy_out(e, t->data, tensor_bytes(t)); }
 
-Status engine_wait(Engine *e) { return exec_bottom(&e->ex)->sync(&e->ex); }
+Status engine_wait(Engine *e) { return e->ex.backend->sync(&e->ex); }
 
 /* The staging block. */
 
@@ -251,7 +250,7 @@ void *engine_room(const Engine *e, void *at) { return mirrored(e) ? staging(e) :
 Status engine_put(Engine *e, void *at, size_t bytes)
 {
     if (!mirrored(e)) return OK;
-    TRY(exec_bottom(&e->ex)->copy(&e->ex, at, staging(e), bytes));
+    TRY(e->ex.backend->copy(&e->ex, at, staging(e), bytes));
     return engine_wait(e);
 }
 
@@ -260,6 +259,6 @@ Status engine_get(Engine *e, const void *at, size_t bytes, const void **out)
     *out = at;
     if (!mirrored(e)) return OK;
     *out = staging(e);
-    TRY(exec_bottom(&e->ex)->copy(&e->ex, staging(e), at, bytes));
+    TRY(e->ex.backend->copy(&e->ex, staging(e), at, bytes));
     return engine_wait(e);
 }

@@ -11,31 +11,10 @@
 static const size_t SCRATCH_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 enum { CHECKED_PASSES = 1 << 12 }; /* a plan of more takes its schedule for granted */
 
-/* Blocks spread evenly; the first stages take the remainder. */
-static Status even_layout(int stages, int blocks, Arena *a, Layout *out)
-{
-    if (blocks < stages) {
-        return FAIL(ERR_ARG,
-                    "mesh: %d stages (mesh.pp x mesh.vpp) and model.layers %d: a stage has at "
-                    "least a layer, or name mesh.layout",
-                    stages, blocks);
-    }
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, (size_t)stages * sizeof(LayoutStage), &memory));
-    LayoutStage *s = memory;
-    for (int i = 0, first = 0; i < stages; first += s[i++].layers) {
-        s[i].first = first;
-        s[i].layers = blocks / stages + (i < blocks % stages);
-    }
-    s[0].embedding = s[stages - 1].loss = true;
-    *out = (Layout){ .stage = s, .stages = stages, .layers = blocks };
-    return OK;
-}
-
 static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
 {
     int blocks = (int)c->model_layers;
-    if (c->mesh_layout[0] == '\0') return even_layout(stages, blocks, a, out);
+    if (c->mesh_layout[0] == '\0') return layout_even(stages, blocks, a, out);
     TRY(layout_parse(c->mesh_layout, stages, blocks, a, out));
     if (out->predictions == 0) return OK;
     return FAIL(ERR_ARG,
@@ -79,7 +58,8 @@ static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
     ParamShards mine = { 0 };
     if (m != NULL) mine = shards_of(e->config, m);
     bool both = d->placement == PLACE_BOTH || (e->spec.tied && e->config->mesh_pp > 1);
-    return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, m, both);
+    bool replicas = m != NULL && m->shape.replicate > 1;
+    return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, both || replicas);
 }
 
 /* The rank's list and what it is told of the rank's chunks, in tables. */
@@ -132,12 +112,11 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
     TRY(schedule_find(e->use == ENGINE_INFER ? "1f1b" : c->mesh_schedule, &d));
     if (e->use == ENGINE_INFER) s.stages = s.chunks = 1;
     int stages = d->placement == PLACE_BOTH ? s.stages : s.stages * s.chunks;
-    TRY(e->use == ENGINE_INFER ? even_layout(1, (int)e->spec.blocks, made, &layout)
+    TRY(e->use == ENGINE_INFER ? layout_even(1, (int)e->spec.blocks, made, &layout)
                                : make_layout(c, stages, made, &layout));
-    Program like = { .stages = s.stages,
-                     .chunks = s.chunks,
-                     .placement = d->placement,
-                     .rank = e->shape.pp_rank };
+    Program like = {
+        .stages = s.stages, .chunks = s.chunks, .placement = d->placement, .rank = e->shape.pp_rank
+    };
     TRY(place_layers(e, &layout, &like));
     s.shards = shards_shape(e, d);
     e->n_ways = e->shape.again != NULL && !e->counting ? 2 : 1;
@@ -183,8 +162,7 @@ static Status make_mirror(Engine *e, Comm *stages)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
     else if (s->tied && first != last && (p->rank == first || p->rank == last))
         pair = 0;
-    return comm_split(stages, pair, p->rank, "mirror", &e->tables,
-                      &e->mesh.group[GROUP_MIRROR]);
+    return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mesh.group[GROUP_MIRROR]);
 }
 
 Status engine_make_transfers(Engine *e)
@@ -193,7 +171,7 @@ Status engine_make_transfers(Engine *e)
     for (int i = 0; i < e->n_ways; i++) {
         EngineWay *w = &e->ways[i];
         TRY(transfers_make(&e->ex, &w->program, w->entries, stages, &e->tables, &w->transfers));
-        if (!e->on_gpu || e->counting) continue;
+        if (!e->ex.backend->async || e->counting) continue;
         const Transfers *like = i > 0 ? &e->ways[0].transfers : NULL;
         TRY(transfers_open_gpu(&w->transfers, e->lanes, like, &e->tables));
     }

@@ -9,7 +9,7 @@
 static Status zero_buffer(Engine *e, const Tensor *t)
 {
     if (t->data == NULL) return OK;
-    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
+    return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
 }
 
 /* Pieces of a parameter are drawn by all threads: a value depends on its index alone. */

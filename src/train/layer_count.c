@@ -17,9 +17,8 @@ typedef struct Counter {
     LayerRun run;
 } Counter;
 
-static Status count_op(Exec *ex, int level, const OpDesc *op, const void *args)
+static Status count_op(Exec *ex, const OpDesc *op, const void *args)
 {
-    (void)level;
     Counter *c = (Counter *)ex;
     OpCost cost = op->cost(args);
     OpTotals *t = &c->out->pass[c->pass];
@@ -175,15 +174,16 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
 Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
                    const LayerCountObserver *observer, Arena *scratch, LayerCount *out)
 {
-    static const Backend bottom = BACKEND_DECORATOR("count one layer", count_op);
     *out = (LayerCount){ .kind = s->layers[i].kind };
+    Backend counts = backend_count;
+    counts.run = count_op;
     Counter c = { .observer = observer, .out = out };
     ArenaMark mark = arena_mark(scratch);
     TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));
     TRY(arena_init(&c.ring, "ring", MEM_COUNT, COUNT_BYTES));
     TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
     TRY(exec_init(&c.ex, scratch, &c.scratch, 1));
-    c.ex.stack[0] = &bottom;
+    c.ex.backend = &counts;
     Status status = count(&c, s, &s->layers[i], b, t, scratch);
     exec_free(&c.ex);
     arena_release(scratch, mark);

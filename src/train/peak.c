@@ -21,14 +21,17 @@ static const double LIMIT_S = 0.2; /* no more repeats on a slow machine: a start
 
 /* On a GPU large enough that the ends of a launch and what stands in the L2 cache no longer matter;
  * in f32, without matrix instructions, a smaller product takes as long. */
-static const struct {
+typedef struct Size {
     int64_t side_bf16, side_f32;
     size_t block_bytes, scratch_bytes, copy_bytes; /* of the CPU reserved; what is written counts */
     int launches;                                  /* timed together */
-} SIZES[] = {
-    { 1024, 1024, (size_t)1 << 30, (size_t)1 << 30, (size_t)128 << 20, 1 },
-    { 8192, 4096, (size_t)1 << 30, (size_t)64 << 20, (size_t)512 << 20, 15 },
-};
+    bool median;                                   /* else the shortest: others take CPU time */
+} Size;
+
+static const Size ON_CPU = { 1024, 1024, (size_t)1 << 30, (size_t)1 << 30, (size_t)128 << 20,
+                             1,    false },
+                  ON_GPU = { 8192, 4096, (size_t)1 << 30, (size_t)64 << 20, (size_t)512 << 20,
+                             15,   true };
 
 typedef struct Peak {
     Exec ex;
@@ -36,14 +39,14 @@ typedef struct Peak {
     Tensor x, y;
     void *from, *to;
     int threads;
-    bool on_gpu;
+    const Size *size;
 } Peak;
 
 static Status open_arena(Peak *p, Arena *a, const char *name, MemKind kind, size_t bytes)
 {
     void *block = NULL;
     if (kind != MEM_DEVICE) return arena_init(a, name, kind, bytes);
-    TRY(exec_bottom(&p->ex)->alloc(&p->ex, kind, bytes, &block));
+    TRY(p->ex.backend->alloc(&p->ex, kind, bytes, &block));
     arena_over(a, name, kind, block, bytes);
     return OK;
 }
@@ -51,16 +54,16 @@ static Status open_arena(Peak *p, Arena *a, const char *name, MemKind kind, size
 /* Both operands are the same matrix, which takes as long and half the memory. */
 static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
 {
-    bool bf16 = c->run_compute == COMPUTE_BF16;
-    *p = (Peak){ .threads = threads, .on_gpu = kind == MEM_DEVICE };
-    int64_t side = bf16 ? SIZES[p->on_gpu].side_bf16 : SIZES[p->on_gpu].side_f32;
+    bool bf16 = c->run_compute == COMPUTE_BF16, gpu = kind == MEM_DEVICE;
+    *p = (Peak){ .threads = threads, .size = gpu ? &ON_GPU : &ON_CPU };
+    int64_t side = bf16 ? p->size->side_bf16 : p->size->side_f32;
     Dtype act = bf16 ? DTYPE_BF16 : DTYPE_F32;
     TRY(arena_init(&p->tables, "peak tables", MEM_HOST, (size_t)1 << 30));
-    TRY(p->on_gpu ? cuda_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
-                  : exec_init(&p->ex, &p->tables, &p->scratch, threads));
-    if (kind == MEM_COUNT) p->ex.stack[0] = &backend_count;
-    TRY(open_arena(p, &p->block, "peak", kind, SIZES[p->on_gpu].block_bytes));
-    TRY(open_arena(p, &p->scratch, "peak scratch", kind, SIZES[p->on_gpu].scratch_bytes));
+    TRY(gpu ? cuda_exec_init(&p->ex, (int)c->run_gpu, &p->tables, &p->scratch)
+            : exec_init(&p->ex, &p->tables, &p->scratch, threads));
+    if (kind == MEM_COUNT) p->ex.backend = &backend_count;
+    TRY(open_arena(p, &p->block, "peak", kind, p->size->block_bytes));
+    TRY(open_arena(p, &p->scratch, "peak scratch", kind, p->size->scratch_bytes));
     TRY(tensor_new2(&p->block, act, side, side, &p->x));
     return tensor_new2(&p->block, act, side, side, &p->y);
 }
@@ -68,7 +71,7 @@ static Status peak_open(Peak *p, const Config *c, int threads, MemKind kind)
 static void close_arena(Peak *p, Arena *a)
 {
     if (a->kind == MEM_DEVICE && a->base != NULL)
-        exec_bottom(&p->ex)->free(&p->ex, MEM_DEVICE, a->base, a->cap_bytes);
+        p->ex.backend->free(&p->ex, MEM_DEVICE, a->base, a->cap_bytes);
     arena_free(a);
 }
 
@@ -76,7 +79,7 @@ static void peak_close(Peak *p)
 {
     close_arena(p, &p->block);
     close_arena(p, &p->scratch);
-    p->on_gpu ? cuda_exec_free(&p->ex) : exec_free(&p->ex);
+    exec_free(&p->ex);
     arena_free(&p->tables);
 }
 
@@ -84,7 +87,7 @@ static void peak_close(Peak *p)
 static Status fill(Peak *p)
 {
     float row[ROW], packed[ROW];
-    const Backend *b = exec_bottom(&p->ex);
+    const Backend *b = p->ex.backend;
     int64_t n = tensor_elems(&p->x), done = 0, bytes = (int64_t)dtype_bytes(p->x.dtype);
     for (; done < n && done < PATTERN; done += ROW) {
         rng_fill_normal(row, ROW, 1, rng_stream("peak"), (uint64_t)done, 1);
@@ -104,8 +107,8 @@ static Status multiply(Peak *p)
 
 static Status copy(Peak *p)
 {
-    size_t bytes = SIZES[p->on_gpu].copy_bytes, threads = (size_t)p->threads;
-    if (p->on_gpu) return exec_bottom(&p->ex)->copy(&p->ex, p->to, p->from, bytes);
+    size_t bytes = p->size->copy_bytes, threads = (size_t)p->threads;
+    if (p->ex.backend->apart) return p->ex.backend->copy(&p->ex, p->to, p->from, bytes);
 #pragma omp parallel for num_threads(p->threads) schedule(static)
     for (size_t i = 0; i < threads; i++) {
         size_t first = i * bytes / threads, end = (i + 1) * bytes / threads;
@@ -120,20 +123,19 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of one run: on the CPU the shortest, since others may take its time, on a GPU the
- * median. */
+/* Seconds of one run. */
 static Status time_runs(Peak *p, Status (*run)(Peak *), double *out)
 {
     double seconds[MOST], began = clock_s();
-    int n = 0, launches = SIZES[p->on_gpu].launches;
+    int n = 0, launches = p->size->launches;
     for (; n < MOST && (n < LEAST || clock_s() - began <= LIMIT_S); n++) {
         double start = clock_s();
         for (int i = 0; i < launches; i++) TRY(run(p));
-        TRY(exec_bottom(&p->ex)->sync(&p->ex));
+        TRY(p->ex.backend->sync(&p->ex));
         seconds[n] = (clock_s() - start) / launches;
     }
     qsort(seconds, (size_t)n, sizeof *seconds, by_size);
-    *out = seconds[p->on_gpu ? n / 2 : 0];
+    *out = seconds[p->size->median ? n / 2 : 0];
     return OK;
 }
 
@@ -141,9 +143,9 @@ static Status measure_product(Peak *p, double *out)
 {
     double s = 0;
     TRY(fill(p));
-    if (p->on_gpu) TRY(cuda_tune(&p->ex, true));
+    TRY(p->ex.backend->device->tune(&p->ex, true));
     TRY(multiply(p));
-    if (p->on_gpu) TRY(cuda_tune(&p->ex, false));
+    TRY(p->ex.backend->device->tune(&p->ex, false));
     TRY(time_runs(p, multiply, &s));
     *out = 2 * pow((double)p->x.dim[0], 3) / s;
     return OK;
@@ -152,12 +154,12 @@ static Status measure_product(Peak *p, double *out)
 /* In place of the operands. */
 static Status measure_copy(Peak *p, double *out)
 {
-    size_t bytes = SIZES[p->on_gpu].copy_bytes;
+    size_t bytes = p->size->copy_bytes;
     double s = 0;
     arena_release(&p->block, (ArenaMark){ 0 });
     TRY(arena_alloc(&p->block, bytes, &p->from));
     TRY(arena_alloc(&p->block, bytes, &p->to));
-    if (!p->on_gpu) memset(p->from, 1, bytes);
+    if (!p->ex.backend->apart) memset(p->from, 1, bytes);
     TRY(time_runs(p, copy, &s));
     *out = 2 * (double)bytes / s;
     return OK;

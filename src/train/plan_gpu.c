@@ -1,6 +1,7 @@
 /* plan_gpu: what a run takes of a GPU's memory, and whether it is there. Arenas are exact. The rest
  * is the driver's: its context (measured, with what other processes hold), and the kernels, which
  * it loads when they first run, with their graph. */
+#include "backend/backend.h"
 #include "backend/cuda.h"
 #include "train/engine_memory.h"
 #include "train/plan_host.h"
@@ -61,7 +62,7 @@ static Status probe(const Config *c, GpuPlan *out)
     TRY(arena_init(&tables, "probe", MEM_HOST, (size_t)64 << 20));
     Status s = cuda_exec_init(&ex, (int)c->run_gpu, &tables, NULL);
     if (s == OK) s = cuda_info((int)c->run_gpu, &out->gpu);
-    cuda_exec_free(&ex);
+    exec_free(&ex);
     arena_free(&tables);
     return s;
 }
@@ -69,6 +70,8 @@ static Status probe(const Config *c, GpuPlan *out)
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out)
 {
+    *out = (GpuPlan){ 0 };
+    if (!plan->apart) return OK;
     GpuPlan p = { .arenas_bytes = arenas_bytes(plan), .kernel_bytes = KERNEL_BYTES };
     TRY(probe(c, &p));
     p.context_bytes = p.gpu.total_bytes - p.gpu.free_bytes;

@@ -15,7 +15,7 @@ size_t train_host_bytes(const EnginePlan *p)
 {
     size_t sum = p->tables_bytes;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        if (!p->on_gpu || i == ENGINE_PINNED) sum += p->bytes[i];
+        if (!p->apart || i == ENGINE_PINNED) sum += p->bytes[i];
     }
     return sum;
 }
@@ -96,7 +96,7 @@ static Status hint(const Config *c, const TrainPlan *p, uint64_t sum, uint64_t r
 {
     const uint64_t engines = ranks * train_host_bytes(&p->engine);
     const OnHost h = { sum > engines ? sum - engines : 0, ranks, m->available_bytes };
-    bool weights = !p->engine.on_gpu && there(ranks * p->engine.bytes[ENGINE_RUN], h.available);
+    bool weights = !p->engine.apart && there(ranks * p->engine.bytes[ENGINE_RUN], h.available);
     out[0] = '\0';
     if (weights) TRY(train_nearest(c, &p->shape, fits_host, &h, out, HINT_BYTES));
     if (out[0] != '\0') return OK;

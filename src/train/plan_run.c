@@ -199,7 +199,7 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     p.save_bytes += p.engine.save_bytes;
     TRY(count_params(c, &p));
     p.total_bytes = total_bytes(&p);
-    if (p.engine.on_gpu) TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
+    TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
     *out = p;
     if (p.shape.again != NULL) out->shape.again = &out->again;
     return OK;
@@ -260,7 +260,7 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
     TRY(print_bytes(out, "probe", p->probe_bytes,
                     "measuring peak FLOP/s, before all of the above"));
-    if (p->engine.on_gpu) return train_print_gpu(&p->gpu, out);
+    if (p->engine.apart) return train_print_gpu(&p->gpu, out);
     HostMemory there;
     host_memory("/proc", "/sys/fs/cgroup", &there);
     TRY(print_bytes(out, "total", p->total_bytes, "beside the empty program"));

@@ -90,8 +90,9 @@ Status recording_write(const Engine *e, const char *folder, Arena *scratch)
 {
     const Mesh *m = e->shape.mesh;
     char name[32];
-    if (m == NULL || m->shape.pp == 1 || m->at.replica > 0 || m->at.inner > 0 || e->on_gpu)
-        return OK;
+    if (m == NULL || m->at.replica > 0 || m->at.inner > 0) return OK;
+    if (m->shape.pp == 1 && !e->lanes) return OK;
+    if (e->ex.backend->async && !e->way->transfers.timed) return OK; /* spans of launches */
     (void)snprintf(name, sizeof name, "pp_rank_%d.json", e->way->program.rank);
     TRY(file_make_folders(folder));
     TRY(write_file(e, folder, name, stage_text, scratch));

@@ -6,8 +6,8 @@
 #include "train/engine.h"
 
 /* The engine's last step, into `folder`: this stage's file, and from the first stage config.json.
- * Of several ranks of one stage only the first writes. Nothing without a pipeline over ranks, or on
- * a GPU, where the host only launches. */
+ * Of several ranks of one stage only the first writes. Nothing without a pipeline over ranks or
+ * lanes that are streams: then one action runs at a time. */
 Status recording_write(const Engine *e, const char *folder, Arena *scratch);
 
 #endif

@@ -112,7 +112,6 @@ static Status check(Trainer *t)
     TRY(train_mesh(c, ranks, &t->shape));
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
     TRY(train_plan(c, mesh_of(t), &t->plan));
-    if (!t->plan.engine.on_gpu) return OK;
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
@@ -197,7 +196,7 @@ static Status find_sheet(Trainer *t)
 {
     const Config *c = t->config;
     const char *gpu = t->plan.gpu.gpu.name;
-    if (!t->plan.engine.on_gpu || t->options->sheet_flops == NULL) return OK;
+    if (gpu[0] == '\0' || t->options->sheet_flops == NULL) return OK;
     TRY(t->options->sheet_flops(gpu, c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
                                 &t->sheet_flops));
     if (t->sheet_flops == 0)
@@ -251,7 +250,8 @@ static Status prepare(Trainer *t)
     CheckpointInfo info = { 0 };
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(&t->saver.arena);
-    if (t->engine.on_gpu && t->options->resume && t->saver.n_steps > 0) {
+    Exec *ex = &t->engine.ex;
+    if (ex->backend->device->choices(ex) != NULL && t->options->resume && t->saver.n_steps > 0) {
         TRY(checkpoint_resolve(t->config->run_dir, &t->saver.arena, path));
         TRY(checkpoint_info(path, &t->saver.arena, &info));
     }
@@ -269,9 +269,9 @@ static void read_gpu(void *trainer)
 /* The clock that counts is the one under load, so it is read while a step runs. */
 static Status watch_gpu(Trainer *t)
 {
-    char bus_id[CUDA_BUS_ID_MAX];
-    if (!t->engine.on_gpu) return OK;
-    TRY(cuda_bus_id(&t->engine.ex, bus_id));
+    char bus_id[BUS_ID_MAX];
+    TRY(t->engine.ex.backend->device->bus_id(&t->engine.ex, bus_id));
+    if (bus_id[0] == '\0') return OK;
     gpu_state_open(&t->gpu, bus_id);
     t->engine.observer = (EngineObserver){ read_gpu, t };
     return OK;
@@ -414,17 +414,15 @@ static Status tell(Trainer *t, const StepMetrics *m, double waited)
 {
     const RankStep lone = { .stop = (float)stop_signal(t) };
     if (t->world == NULL) return ranks_step(&t->ranks, &lone); /* whose figures nobody reads */
-    double gib = 1 << 30, used = (double)process_now_bytes();
-    if (t->plan.engine.on_gpu) {
-        size_t bytes = 0;
-        TRY(cuda_used_bytes(&t->engine.ex, &bytes));
-        used = (double)bytes;
-    }
+    double gib = 1 << 30;
+    size_t used = 0;
+    TRY(t->engine.ex.backend->device->used_bytes(&t->engine.ex, &used));
+    if (used == 0) used = process_now_bytes();
     const RankStep mine = { .stop = (float)stop_signal(t),
                             .step_s = (float)m->step_s,
                             .own_s = (float)(m->step_s - (waited_s(t) - waited)),
                             .tokens = (float)m->tokens_per_s,
-                            .memory_gib = (float)(used / gib),
+                            .memory_gib = (float)((double)used / gib),
                             .expert_rows = (float)own_rows(t, m->result.load) };
     return ranks_step(&t->ranks, &mine);
 }

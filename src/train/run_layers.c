@@ -49,7 +49,7 @@ static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor 
 
 static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
 {
-    return exec_bottom(&e->ex)->copy(&e->ex, to->data, from->data, tensor_bytes(to));
+    return e->ex.backend->copy(&e->ex, to->data, from->data, tensor_bytes(to));
 }
 
 MicroBatch run_part(const Engine *e, int64_t first, int64_t b)

@@ -12,7 +12,7 @@
 static Status zero(Engine *e, const Tensor *t)
 {
     if (t->data == NULL) return OK;
-    return exec_bottom(&e->ex)->fill(&e->ex, t->data, 0, tensor_bytes(t));
+    return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
 }
 
 Status run_zero_record(Engine *e)
@@ -42,7 +42,7 @@ static void take_lane(Engine *e, Lane lane)
     if (!e->lanes) return;
     e->ex.scratch = lane == LANE_COMM ? &e->way->comm_scratch : &e->way->arena[ENGINE_SCRATCH];
     if (e->counting) return;
-    void *stream = cuda_stream(&e->ex, lane);
+    void *stream = e->ex.backend->streams->of_lane(&e->ex, lane);
     for (int g = 0; g < GROUP_COUNT; g++) {
         if (e->mesh.group[g] != NULL) comm_set_stream(e->mesh.group[g], stream);
     }
@@ -77,9 +77,11 @@ static Status run_on_lane(Engine *e, const Action *a)
     ActionSpan *span = &t->span[e->at];
     take_lane(e, a->lane);
     TRY(transfers_wait(t, a));
+    TRY(transfers_mark(t, e->at, 0, NULL));
     span->start_s = clock_s();
     TRY(run_action(e, a));
     span->end_s = clock_s();
+    TRY(transfers_mark(t, e->at, 1, NULL));
     TRY(transfers_signal(t, a));
     if (e->ex.trace == NULL) return OK;
     trace_event(e->ex.trace, (TraceEvent){ .name = action_name(a->kind),

@@ -14,14 +14,13 @@ ParamShards shards_of(const Config *c, const Mesh *m)
                           .low_reduce = c->mesh_reduce == REDUCE_BF16 };
 }
 
-ScheduleShards shards_schedule(const ParamShards *s, const Mesh *m, bool both)
+ScheduleShards shards_schedule(const ParamShards *s, bool sums)
 {
-    bool ranks = s->dense > 1 || s->expert > 1, replicas = m != NULL && m->shape.replicate > 1;
-    bool gradients = ranks && s->stage >= 2;
+    bool ranks = s->dense > 1 || s->expert > 1, gradients = ranks && s->stage >= 2;
     return (ScheduleShards){ .weights = ranks && s->stage >= 3,
                              .gradients = gradients,
                              .reduce = ranks,
-                             .sums = replicas || gradients || both,
+                             .sums = sums || gradients,
                              .update = ranks && (s->stage == 1 || s->stage == 2) };
 }
 
@@ -59,8 +58,7 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->way->program.placement == PLACE_BOTH ||
-           e->spec.layers[k->layer].kind == LAYER_EMBED;
+    return e->way->program.placement == PLACE_BOTH || e->spec.layers[k->layer].kind == LAYER_EMBED;
 }
 
 /* Set-up. */
@@ -245,7 +243,7 @@ Status shards_zero(Engine *e, int layer)
         const ParamBucket *k = &e->params.bucket[i];
         if (k->ranks == 1) continue;
         Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(exec_bottom(&e->ex)->fill(&e->ex, whole.data, 0, tensor_bytes(&whole)));
+        TRY(e->ex.backend->fill(&e->ex, whole.data, 0, tensor_bytes(&whole)));
     }
     return OK;
 }

@@ -19,8 +19,8 @@
 /* How the ranks of a mesh share out. */
 ParamShards shards_of(const Config *c, const Mesh *m);
 
-/* What a Program is told of them; `both`: two stages may hold the same layer. */
-ScheduleShards shards_schedule(const ParamShards *s, const Mesh *m, bool both);
+/* What a Program is told of them; sums: replicas, or two stages, may hold the same layer. */
+ScheduleShards shards_schedule(const ParamShards *s, bool sums);
 
 /* Bookkeeping, in tables; norm and update ranges. */
 Status shards_make(Engine *e);

@@ -7,6 +7,7 @@
 #ifndef TRAIN_TRAIN_H
 #define TRAIN_TRAIN_H
 
+#include "backend/cuda.h"
 #include "comm/bind.h"
 #include "train/engine.h"
 
@@ -35,7 +36,8 @@ typedef struct GpuPlan {
     size_t ordered_bytes, any_order_bytes; /* scratch with attention.deterministic, and without */
 } GpuPlan;
 
-/* ERR_UNSUPPORTED: no GPU that this program can use. Makes a context and gives it back. */
+/* { 0 } of a plan for the CPU, which train_check_gpu then finds to fit. ERR_UNSUPPORTED: no GPU that
+ * this program can use. Makes a context and gives it back. */
 Status train_plan_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                       GpuPlan *out);
 /* ERR_ARG if it does not fit: what is needed by arena, what is there, the nearest setting that
@@ -48,7 +50,7 @@ Status train_print_gpu(const GpuPlan *p, Text *out);
 typedef struct TrainPlan {
     EngineShape shape;
     EnginePlan engine, again; /* again: of the way with room for all rows, where there is one */
-    GpuPlan gpu;              /* with engine.on_gpu */
+    GpuPlan gpu;              /* { 0 } on the CPU */
     size_t tables_bytes;      /* bookkeeping */
     size_t loader_bytes;      /* batches, document orders, bytes of tokens */
     size_t mapped_bytes;      /* pages of the data files */

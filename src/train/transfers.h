@@ -16,7 +16,7 @@
 #ifndef TRAIN_TRANSFERS_H
 #define TRAIN_TRANSFERS_H
 
-#include "op/op.h"
+#include "backend/backend.h"
 #include "schedule/schedule.h"
 
 /* When an action ran in the last step; of a transfer, from its start until this rank saw its end.
@@ -59,8 +59,10 @@ struct Transfers {
     Comm *comm; /* the stages; NULL: nobody else is there */
     TransferQueue *queue;
     int n;
-    TransferEvent *event; /* and behind them, on a GPU, one for begin and move */
-    ActionSpan *span;     /* by action */
+    TransferEvent *event;    /* and behind them, on a GPU, one for begin and move */
+    ActionSpan *span;        /* by action */
+    Event *mark;             /* in streams: by action its begin and end, of a timed step */
+    bool marks, timed;       /* they have been made; the next step is timed by them */
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
     bool borrowed, lanes; /* ways are another's; the comm lane is a stream of its own */
@@ -97,6 +99,12 @@ static inline Status transfers_signal(Transfers *t, const Action *a)
 }
 /* The compute lane waits for all queues. */
 static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
+
+/* Where an action begins (0) or ends (1) in a stream, of a timed step in streams; NULL: that of the
+ * Exec's lane. Elsewhere nothing: the host's clock has it. */
+Status transfers_mark(Transfers *t, int action, int which, void *stream);
+/* Behind a timed step, and a wait for it: the spans of its actions by these marks. */
+Status transfers_read_marks(Transfers *t);
 
 /* Outside of a step, with the one that comes before or after a chunk on micro-batch 0's way; waits.
  * Nothing happens if that is this rank, or nobody is there. */

@@ -3,7 +3,6 @@
  * and color of the sender, of which neighbours have different ones, so that a rank never sends and
  * receives through the same. Both lanes are streams, too. All streams begin behind the compute lane
  * and end before it does: a step can be captured. */
-#include "backend/cuda.h"
 #include "train/transfers.h"
 
 static int colors(const Program *p) { return 2 + p->stages % 2; }
@@ -24,27 +23,41 @@ static TransferQueue *queue_on(const Transfers *t, int way)
     return NULL;
 }
 
+static void *lane_stream(const Transfers *t, Lane lane)
+{
+    return t->ex->backend->streams->of_lane(t->ex, lane);
+}
+
+static Status record_on(const Transfers *t, Event *event, void *stream)
+{
+    return t->ex->backend->streams->record(t->ex, event, stream);
+}
+
+static Status wait_on(const Transfers *t, const Event *event, void *stream)
+{
+    return t->ex->backend->streams->wait(t->ex, event, stream);
+}
+
 static Status open_way(Transfers *t, int way, Arena *a)
 {
     TransferWay *w = &t->way[way];
-    w->stream = cuda_stream(t->ex, LANE_COMPUTE);
-    if (queue_on(t, way) != NULL) TRY(cuda_stream_new(t->ex, &w->stream));
+    w->stream = lane_stream(t, LANE_COMPUTE);
+    if (queue_on(t, way) != NULL) TRY(t->ex->backend->streams->add(t->ex, &w->stream));
     TRY(comm_again(t->comm, w->stream, "transfers", a, &w->comm));
     t->ways = way + 1;
     return comm_connect(w->comm);
 }
 
-static Event spare(const Transfers *t) { return t->event[t->program->events].device; }
+static Event *spare(const Transfers *t) { return &t->event[t->program->events].device; }
 
 static Status gpu_begin(Transfers *t)
 {
-    const Backend *gpu = exec_bottom(t->ex);
     t->ex->lane = LANE_COMPUTE;
-    TRY(gpu->record(t->ex, spare(t)));
+    TRY(record_on(t, spare(t), NULL));
     for (int i = 0; i < t->n; i++) {
-        if (t->queue[i].stream != NULL) TRY(cuda_wait_on(t->ex, spare(t), t->queue[i].stream));
+        if (t->queue[i].stream != NULL) TRY(wait_on(t, spare(t), t->queue[i].stream));
     }
-    return t->lanes ? cuda_wait_on(t->ex, spare(t), cuda_stream(t->ex, LANE_COMM)) : OK;
+    return t->lanes ? wait_on(t, spare(t), lane_stream(t, LANE_COMM)) : OK;
 }
 
 static Status gpu_reach(Transfers *t, const Action *a)
@@ -52,25 +65,26 @@ static Status gpu_reach(Transfers *t, const Action *a)
     CommRequest none;
     void *stream = transfers_queue(t, a)->stream;
     for (int i = 0; i < ACTION_WAITS; i++) {
-        if (a->wait[i] >= 0) TRY(cuda_wait_on(t->ex, t->event[a->wait[i]].device, stream));
+        if (a->wait[i] >= 0) TRY(wait_on(t, &t->event[a->wait[i]].device, stream));
     }
+    int action = (int)(a - t->program->at);
+    TRY(transfers_mark(t, action, 0, stream));
     TRY(transfers_post(t, a, transfers_entry(t, a), &none));
-    return cuda_record_on(t->ex, t->event[a->signal].device, stream);
+    TRY(transfers_mark(t, action, 1, stream));
+    return record_on(t, &t->event[a->signal].device, stream);
 }
 
 static Status gpu_wait(Transfers *t, const Action *a)
 {
     for (int i = 0; i < ACTION_WAITS; i++) {
-        if (a->wait[i] < 0) continue;
-        TRY(exec_bottom(t->ex)->wait(t->ex, t->event[a->wait[i]].device));
+        if (a->wait[i] >= 0) TRY(wait_on(t, &t->event[a->wait[i]].device, NULL));
     }
     return OK;
 }
 
 static Status gpu_signal(Transfers *t, const Action *a)
 {
-    if (a->signal < 0) return OK;
-    return exec_bottom(t->ex)->record(t->ex, t->event[a->signal].device);
+    return a->signal < 0 ? OK : record_on(t, &t->event[a->signal].device, NULL);
 }
 
 static Status gpu_end(Transfers *t)
@@ -79,30 +93,51 @@ static Status gpu_end(Transfers *t)
         const TransferQueue *q = &t->queue[i];
         if (q->n == 0) continue;
         int last = t->program->at[q->action[q->n - 1]].signal;
-        TRY(exec_bottom(t->ex)->wait(t->ex, t->event[last].device));
+        TRY(wait_on(t, &t->event[last].device, NULL));
     }
     if (!t->lanes) return OK;
-    TRY(cuda_record_on(t->ex, spare(t), cuda_stream(t->ex, LANE_COMM)));
-    return exec_bottom(t->ex)->wait(t->ex, spare(t));
+    TRY(record_on(t, spare(t), lane_stream(t, LANE_COMM)));
+    return wait_on(t, spare(t), NULL);
 }
 
 static Status gpu_move(Transfers *t, const Action *a, const Tensor *what)
 {
     CommRequest none;
     void *stream = transfers_queue(t, a)->stream;
-    TRY(exec_bottom(t->ex)->record(t->ex, spare(t)));
-    TRY(cuda_wait_on(t->ex, spare(t), stream));
+    TRY(record_on(t, spare(t), NULL));
+    TRY(wait_on(t, spare(t), stream));
     TRY(transfers_post(t, a, what, &none));
-    TRY(cuda_record_on(t->ex, spare(t), stream));
-    return exec_bottom(t->ex)->wait(t->ex, spare(t));
+    TRY(record_on(t, spare(t), stream));
+    return wait_on(t, spare(t), NULL);
 }
 
-static const TransferTable on_gpu = { .begin = gpu_begin,
-                                      .reach = gpu_reach,
-                                      .wait = gpu_wait,
-                                      .signal = gpu_signal,
-                                      .end = gpu_end,
-                                      .move = gpu_move };
+static const TransferTable in_streams = { .begin = gpu_begin,
+                                          .reach = gpu_reach,
+                                          .wait = gpu_wait,
+                                          .signal = gpu_signal,
+                                          .end = gpu_end,
+                                          .move = gpu_move };
+
+Status transfers_mark(Transfers *t, int action, int which, void *stream)
+{
+    if (t->table != &in_streams || !t->timed) return OK;
+    for (int i = 0; i < 2 * t->program->n && !t->marks; i++) {
+        TRY(t->ex->backend->streams->event_new(t->ex, true, &t->mark[i]));
+    }
+    t->marks = true;
+    return record_on(t, &t->mark[2 * action + which], stream);
+}
+
+Status transfers_read_marks(Transfers *t)
+{
+    const Streams *streams = t->ex->backend->streams;
+    for (int i = 0; i < t->program->n && t->marks; i++) {
+        ActionSpan *s = &t->span[i];
+        TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i], &s->start_s));
+        TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i + 1], &s->end_s));
+    }
+    return OK;
+}
 
 static Status open_ways(Transfers *t, Arena *a)
 {
@@ -114,10 +149,10 @@ static Status open_ways(Transfers *t, Arena *a)
 
 Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena *a)
 {
-    t->table = &on_gpu;
+    t->table = &in_streams;
     t->lanes = lanes;
     for (int i = 0; i <= t->program->events; i++) {
-        TRY(exec_bottom(t->ex)->event_new(t->ex, &t->event[i].device));
+        TRY(t->ex->backend->streams->event_new(t->ex, false, &t->event[i].device));
     }
     t->borrowed = like != NULL;
     if (like != NULL)

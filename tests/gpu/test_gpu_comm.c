@@ -33,9 +33,10 @@ static Status gpu_open(Gpu *g, Comm *host)
     g->host = host;
     TRY(arena_init(&g->tables, "tables", MEM_HOST, HOST_BYTES));
     TRY(cuda_exec_init(&g->ex, host->rank, &g->tables, &g->scratch));
-    TRY(exec_bottom(&g->ex)->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
+    TRY(g->ex.backend->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
     arena_over(&g->device, "device", MEM_DEVICE, block, DEVICE_BYTES);
-    TRY(comm_nccl(host, cuda_stream(&g->ex, LANE_COMPUTE), &g->tables, &g->world));
+    TRY(comm_nccl(host, g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE), &g->tables,
+                  &g->world));
     g->mesh = (Mesh){ .rank = host->rank, .ranks = host->size };
     g->mesh.group[GROUP_WORLD] = g->world;
     g->ex.mesh = &g->mesh;
@@ -51,8 +52,8 @@ static void gpu_close(Gpu *g, Status s)
     }
     comm_free(g->world);
     if (g->device.base != NULL)
-        exec_bottom(&g->ex)->free(&g->ex, MEM_DEVICE, g->device.base, DEVICE_BYTES);
-    cuda_exec_free(&g->ex);
+        g->ex.backend->free(&g->ex, MEM_DEVICE, g->device.base, DEVICE_BYTES);
+    exec_free(&g->ex);
     arena_free(&g->tables);
 }
 
@@ -103,7 +104,7 @@ static Status pair_new(Gpu *g, Dtype dtype, int64_t n, Pair *out)
 
 static Status pair_up(Gpu *g, const Pair *p)
 {
-    return exec_bottom(&g->ex)->copy(&g->ex, p->gpu.data, p->host.data, tensor_bytes(&p->gpu));
+    return g->ex.backend->copy(&g->ex, p->gpu.data, p->host.data, tensor_bytes(&p->gpu));
 }
 
 /* Of this rank's values: `c` says who it is. */
@@ -113,13 +114,13 @@ static Status pair_fill(Gpu *g, const Comm *c, const Pair *p)
     return pair_up(g, p);
 }
 
-static Status gpu_wait(Gpu *g) { return exec_bottom(&g->ex)->sync(&g->ex); }
+static Status gpu_wait(Gpu *g) { return g->ex.backend->sync(&g->ex); }
 
 /* Waits first with a deadline: a copy to memory that is not pinned waits without one. */
 static Status pair_down(Gpu *g, const Pair *p)
 {
     TRY(gpu_wait(g));
-    TRY(exec_bottom(&g->ex)->copy(&g->ex, p->host.data, p->gpu.data, tensor_bytes(&p->gpu)));
+    TRY(g->ex.backend->copy(&g->ex, p->host.data, p->gpu.data, tensor_bytes(&p->gpu)));
     return gpu_wait(g);
 }
 
@@ -280,7 +281,7 @@ static Status ring(Gpu *g)
     TRY(comm_connect(c));
     TRY(pair_fill(g, c, &out));
     for (int i = 0; i < ROUNDS; i++) {
-        TRY(exec_bottom(&g->ex)->fill(&g->ex, in.gpu.data, 0xFF, tensor_bytes(&in.gpu)));
+        TRY(g->ex.backend->fill(&g->ex, in.gpu.data, 0xFF, tensor_bytes(&in.gpu)));
         TRY(comm_batch_begin(c));
         TRY(comm_send(c, &out.gpu, next, 1, &r[0]));
         TRY(comm_recv(c, &in.gpu, before, 1, &r[1]));
@@ -337,31 +338,32 @@ typedef struct Lanes {
 
 static Status lanes_make(Gpu *g, Lanes *l)
 {
-    const Backend *b = exec_bottom(&g->ex);
+    const Streams *s = g->ex.backend->streams;
     *l = (Lanes){ 0 };
-    TRY(comm_again(g->world, cuda_stream(&g->ex, LANE_COMM), "again", &g->tables, &l->again));
+    TRY(comm_again(g->world, s->of_lane(&g->ex, LANE_COMM), "again", &g->tables, &l->again));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->from));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->sum));
     TRY(pair_new(g, DTYPE_F32, MANY, &l->other));
     TRY(pair_fill(g, g->world, &l->from));
-    TRY(b->event_new(&g->ex, &l->fork));
-    return b->event_new(&g->ex, &l->join);
+    TRY(s->event_new(&g->ex, false, &l->fork));
+    return s->event_new(&g->ex, false, &l->join);
 }
 
-static Status lanes_run(Gpu *g, const Lanes *l)
+static Status lanes_run(Gpu *g, Lanes *l)
 {
-    const Backend *b = exec_bottom(&g->ex);
+    const Backend *b = g->ex.backend;
+    const Streams *s = b->streams;
     size_t bytes = tensor_bytes(&l->from.gpu);
-    TRY(b->record(&g->ex, l->fork));
+    TRY(s->record(&g->ex, &l->fork, NULL));
     g->ex.lane = LANE_COMM;
-    TRY(b->wait(&g->ex, l->fork));
+    TRY(s->wait(&g->ex, &l->fork, NULL));
     TRY(b->copy(&g->ex, l->other.gpu.data, l->from.gpu.data, bytes));
     TRY(comm_all_reduce(l->again, &l->other.gpu, REDUCE_SUM));
-    TRY(b->record(&g->ex, l->join));
+    TRY(s->record(&g->ex, &l->join, NULL));
     g->ex.lane = LANE_COMPUTE;
     TRY(b->copy(&g->ex, l->sum.gpu.data, l->from.gpu.data, bytes));
     TRY(comm_all_reduce(g->world, &l->sum.gpu, REDUCE_SUM));
-    return b->wait(&g->ex, l->join);
+    return s->wait(&g->ex, &l->join, NULL);
 }
 
 /* A lane's sums are right, and the same bits as before. */
@@ -375,7 +377,7 @@ static Status lane_check(Gpu *g, const Pair *p, const Tensor *first)
     return OK;
 }
 
-static Status lanes_check(Gpu *g, const Lanes *l, const Tensor first[LANE_COUNT])
+static Status lanes_check(Gpu *g, Lanes *l, const Tensor first[LANE_COUNT])
 {
     TRY(lane_check(g, &l->sum, &first[0]));
     return lane_check(g, &l->other, &first[1]);
@@ -389,7 +391,7 @@ static Status lane_keep(Gpu *g, const Pair *p, Tensor *first)
     return OK;
 }
 
-static Status lanes_first(Gpu *g, const Lanes *l, Tensor first[LANE_COUNT])
+static Status lanes_first(Gpu *g, Lanes *l, Tensor first[LANE_COUNT])
 {
     TRY(lanes_run(g, l));
     TRY(lane_keep(g, &l->sum, &first[0]));
@@ -416,33 +418,33 @@ static void two_lanes_at_once_give_the_same_bits_every_time(void **state)
     run_all_sizes(two_lanes);
 }
 
-static Status capture(Gpu *g, const Lanes *l, CudaGraph *out)
+static Status capture(Gpu *g, Lanes *l, Graph *out)
 {
-    TRY(cuda_capture_begin(&g->ex));
+    TRY(g->ex.backend->graphs->begin(&g->ex));
     TRY(lanes_run(g, l));
-    return cuda_capture_end(&g->ex, out);
+    return g->ex.backend->graphs->end(&g->ex, out);
 }
 
 static Status clear(Gpu *g, const Pair *p)
 {
-    return exec_bottom(&g->ex)->fill(&g->ex, p->gpu.data, 0xFF, tensor_bytes(&p->gpu));
+    return g->ex.backend->fill(&g->ex, p->gpu.data, 0xFF, tensor_bytes(&p->gpu));
 }
 
 static Status graph(Gpu *g)
 {
     Lanes l;
     Tensor first[LANE_COUNT];
-    CudaGraph step = { 0 };
+    Graph step = { 0 };
     TRY(lanes_make(g, &l));
     TRY(lanes_first(g, &l, first));
     Status s = capture(g, &l, &step);
     for (int i = 0; i < ROUNDS && s == OK; i++) {
         s = clear(g, &l.sum);
         if (s == OK) s = clear(g, &l.other);
-        if (s == OK) s = cuda_graph_launch(&g->ex, &step);
+        if (s == OK) s = g->ex.backend->graphs->launch(&g->ex, &step);
         if (s == OK) s = lanes_check(g, &l, first);
     }
-    cuda_graph_free(&step);
+    g->ex.backend->graphs->free(&step);
     comm_free(l.again);
     return s;
 }
@@ -456,22 +458,22 @@ static void a_captured_graph_gives_the_bits_of_launches(void **state)
 /* Extra streams: a transfer waits for an event of the compute lane, and the other way round. */
 static Status own_stream(Gpu *g)
 {
-    const Backend *b = exec_bottom(&g->ex);
+    const Streams *s = g->ex.backend->streams;
     Comm *c = NULL;
     Pair p;
     void *stream = NULL;
     Event ready, done;
-    TRY(cuda_stream_new(&g->ex, &stream));
+    TRY(s->add(&g->ex, &stream));
     TRY(comm_again(g->world, stream, "transfers", &g->tables, &c));
     TRY(pair_new(g, DTYPE_I32, MANY, &p));
-    TRY(b->event_new(&g->ex, &ready));
-    TRY(b->event_new(&g->ex, &done));
+    TRY(s->event_new(&g->ex, false, &ready));
+    TRY(s->event_new(&g->ex, false, &done));
     TRY(pair_fill(g, c, &p));
-    TRY(b->record(&g->ex, ready));
-    TRY(cuda_wait_on(&g->ex, ready, stream));
+    TRY(s->record(&g->ex, &ready, NULL));
+    TRY(s->wait(&g->ex, &ready, stream));
     TRY(comm_broadcast(c, &p.gpu, 1));
-    TRY(cuda_record_on(&g->ex, done, stream));
-    TRY(b->wait(&g->ex, done));
+    TRY(s->record(&g->ex, &done, stream));
+    TRY(s->wait(&g->ex, &done, NULL));
     TRY(pair_down(g, &p));
     for (int64_t i = 0; i < MANY; i++)
         EXPECT(case_get(&p.host, i) == case_value(c, 1, DTYPE_I32, i));
@@ -496,7 +498,8 @@ static Status follow(Gpu *g)
     TRY(pair_up(g, &p));
     TRY(gpu_wait(g));
     for (int i = 0; i < 6; i++, want *= c->size) {
-        comm_set_stream(c, cuda_stream(&g->ex, i % 2 == 0 ? LANE_COMM : LANE_COMPUTE));
+        comm_set_stream(
+            c, g->ex.backend->streams->of_lane(&g->ex, i % 2 == 0 ? LANE_COMM : LANE_COMPUTE));
         TRY(comm_all_reduce(c, &p.gpu, REDUCE_SUM));
     }
     TRY(pair_down(g, &p));
@@ -532,9 +535,9 @@ static Status last_rank(const Ending *e)
     return OK;
 }
 
-static Status launch(Gpu *g, const Ending *e, const Lanes *l, const CudaGraph *step)
+static Status launch(Gpu *g, const Ending *e, Lanes *l, const Graph *step)
 {
-    if (e->captured) return cuda_graph_launch(&g->ex, step);
+    if (e->captured) return g->ex.backend->graphs->launch(&g->ex, step);
     TRY(lanes_run(g, l));
     for (int i = 0; i < e->more; i++) {
         TRY(add(&g->ex, (Add){ .x = l->from.gpu, .y = l->sum.gpu }));
@@ -543,7 +546,7 @@ static Status launch(Gpu *g, const Ending *e, const Lanes *l, const CudaGraph *s
 }
 
 /* All but the last rank launch what it takes part in, and wait. */
-static Status launch_and_wait(Gpu *g, Ending *e, const Lanes *l, const CudaGraph *step)
+static Status launch_and_wait(Gpu *g, Ending *e, Lanes *l, const Graph *step)
 {
     double start = clock_s();
     Status s = launch(g, e, l, step);
@@ -555,7 +558,7 @@ static Status launch_and_wait(Gpu *g, Ending *e, const Lanes *l, const CudaGraph
 static Status ending_body(Gpu *g, Ending *e)
 {
     Lanes l;
-    CudaGraph step = { 0 };
+    Graph step = { 0 };
     TRY(lanes_make(g, &l));
     TRY(lanes_run(g, &l));
     TRY(gpu_wait(g));
@@ -565,7 +568,7 @@ static Status ending_body(Gpu *g, Ending *e)
         s = last_rank(e);
     else if (s == OK)
         s = launch_and_wait(g, e, &l, &step);
-    cuda_graph_free(&step);
+    g->ex.backend->graphs->free(&step);
     comm_free(l.again);
     return s;
 }

@@ -43,7 +43,7 @@ static inline Status mirror_block(MirrorBlock *blocks, int *n, const void *at, s
     }
     void *memory = NULL;
     TRY(arena_alloc(&mirror.device, bytes, &memory));
-    TRY(mirror.gpu.stack[0]->copy(&mirror.gpu, memory, at, bytes));
+    TRY(mirror.gpu.backend->copy(&mirror.gpu, memory, at, bytes));
     blocks[(*n)++] = (MirrorBlock){ host, memory, bytes };
     *device = memory;
     return OK;
@@ -74,7 +74,7 @@ static inline Status mirror_args(const OpDesc *op, const void *args, char *gpu_a
             ((Tensor *)(void *)(gpu_args + p->offset))->data = device;
         }
     }
-    return mirror.gpu.stack[0]->sync(&mirror.gpu);
+    return mirror.gpu.backend->sync(&mirror.gpu);
 }
 
 /* The share of the mean row norm that rows and tiles are held to at least. Like the CPU's against
@@ -144,9 +144,9 @@ static inline Status mirror_outputs(const OpDesc *op, const void *args, const ch
         Tensor cpu = *op_port_tensor(p, args), gpu = cpu;
         if (cpu.data == NULL) continue;
         TRY(arena_alloc(&mirror.host, tensor_bytes(&gpu), &gpu.data));
-        TRY(mirror.gpu.stack[0]->copy(&mirror.gpu, gpu.data, op_port_tensor(p, gpu_args)->data,
-                                      tensor_bytes(&gpu)));
-        TRY(mirror.gpu.stack[0]->sync(&mirror.gpu));
+        TRY(mirror.gpu.backend->copy(&mirror.gpu, gpu.data, op_port_tensor(p, gpu_args)->data,
+                                     tensor_bytes(&gpu)));
+        TRY(mirror.gpu.backend->sync(&mirror.gpu));
         TRY(mirror_compare(op, p, &cpu, &gpu, mirror_limit(op, args, &cpu)));
     }
     return OK;
@@ -162,7 +162,7 @@ static inline Status mirror_both(Exec *ex, int level, const OpDesc *op, const vo
                         &mirror.gpu.workspace));
     }
     TRY(op->cuda(&mirror.gpu, gpu_args));
-    TRY(mirror.gpu.stack[0]->sync(&mirror.gpu));
+    TRY(mirror.gpu.backend->sync(&mirror.gpu));
     return mirror_outputs(op, args, gpu_args);
 }
 
@@ -181,7 +181,7 @@ static inline Status mirror_run(Exec *ex, int level, const OpDesc *op, const voi
 /* Until the next optest_open. */
 static inline void mirror_finite_only(void) { mirror.finite_only = true; }
 
-static const Backend backend_mirror = { .name = "mirror", .run = mirror_run };
+static const Decorator backend_mirror = { .run = mirror_run };
 
 static inline Status mirror_open(void)
 {
@@ -189,8 +189,8 @@ static inline Status mirror_open(void)
     TRY(arena_init(&mirror.tables, "mirror tables", MEM_HOST, (size_t)1 << 24));
     TRY(arena_init(&mirror.host, "mirror", MEM_HOST, (size_t)2 << 30));
     TRY(cuda_exec_init(&mirror.gpu, 0, &mirror.tables, &mirror.scratch));
-    TRY(mirror.gpu.stack[0]->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.device_memory));
-    TRY(mirror.gpu.stack[0]->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.scratch_memory));
+    TRY(mirror.gpu.backend->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.device_memory));
+    TRY(mirror.gpu.backend->alloc(&mirror.gpu, MEM_DEVICE, BYTES, &mirror.scratch_memory));
     arena_over(&mirror.device, "mirror device", MEM_DEVICE, mirror.device_memory, BYTES);
     arena_over(&mirror.scratch, "mirror scratch", MEM_DEVICE, mirror.scratch_memory, BYTES);
     return OK;

@@ -52,7 +52,7 @@ static inline void optest_unguard(OpTest *t)
 {
     int kept = 0;
     for (int i = 0; i < t->ex.depth; i++) {
-        if (t->ex.stack[i] != &backend_guard) t->ex.stack[kept++] = t->ex.stack[i];
+        if (t->ex.front[i] != &backend_guard) t->ex.front[kept++] = t->ex.front[i];
     }
     t->ex.depth = kept;
 }

@@ -8,6 +8,7 @@
 
 #include "harness/test.h"
 
+#include "backend/cuda.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "train/engine.h"

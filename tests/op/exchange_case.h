@@ -51,7 +51,7 @@ static inline void world_open(World *w)
         optest_open(t, 1);
         t->drawn = (uint64_t)i << 32; /* other numbers on each */
         for (int l = 0; l < t->ex.depth; l++) {
-            if (t->ex.stack[l] == &backend_mirror) t->ex.stack[l] = &backend_guard;
+            if (t->ex.front[l] == &backend_mirror) t->ex.front[l] = &backend_guard;
         }
     }
 }

@@ -11,7 +11,7 @@ static bool hopper_with_cudnn(void)
 {
     CudaInfo info;
     if (mirror.device_memory == NULL || cuda_info(0, &info) != OK || info.major != 9) return false;
-    return cuda_attention_why(&mirror.gpu)[0] == '\0';
+    return mirror.gpu.backend->device->attention_why(&mirror.gpu)[0] == '\0';
 }
 
 /* Documents of 1 to 300 tokens. */
@@ -66,7 +66,7 @@ static void check_both(OpTest *t, const Sizes *s, bool packed)
     CHECK_OK(attention_bwd(&t->ex, a));
     a.any_order = true;
     CHECK_OK(attention_bwd(&t->ex, a));
-    CHECK(cuda_attention_why(&mirror.gpu)[0] == '\0');
+    CHECK(mirror.gpu.backend->device->attention_why(&mirror.gpu)[0] == '\0');
 }
 
 static void cudnn_agrees_with_the_cpu(void **state)
@@ -105,9 +105,9 @@ static void run_on_gpu(const AttentionBwd *a, const AttentionBwd *results)
     const Tensor *to[] = { &results->dq, &results->dk, &results->dv };
     CHECK_OK(attention_bwd(gpu, *a));
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(gpu->stack[0]->copy(gpu, to[i]->data, from[i]->data, tensor_bytes(to[i])));
+        CHECK_OK(gpu->backend->copy(gpu, to[i]->data, from[i]->data, tensor_bytes(to[i])));
     }
-    CHECK_OK(gpu->stack[0]->sync(gpu));
+    CHECK_OK(gpu->backend->sync(gpu));
 }
 
 static void backward_gives_the_same_bits_every_time(void **state)
@@ -144,11 +144,11 @@ static void check_margin(const OpDesc *op, const void *args)
     void *workspace = NULL;
     CHECK_OK(mirror_args(op, args, device));
     CHECK_OK(arena_alloc(&mirror.scratch, bytes + MARGIN, &workspace));
-    CHECK_OK(gpu->stack[0]->fill(gpu, workspace, MARK, bytes + MARGIN));
+    CHECK_OK(gpu->backend->fill(gpu, workspace, MARK, bytes + MARGIN));
     gpu->workspace = workspace;
     CHECK_OK(op->cuda(gpu, device));
-    CHECK_OK(gpu->stack[0]->copy(gpu, behind, (char *)workspace + bytes, MARGIN));
-    CHECK_OK(gpu->stack[0]->sync(gpu));
+    CHECK_OK(gpu->backend->copy(gpu, behind, (char *)workspace + bytes, MARGIN));
+    CHECK_OK(gpu->backend->sync(gpu));
     for (int i = 0; i < MARGIN; i++) CHECK(behind[i] == MARK);
     arena_release(&mirror.scratch, mark);
 }
@@ -188,10 +188,12 @@ static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_UNSUPPORTED, "33 tokens a sequence");
     f.kernel = ATTENTION_AUTO;
     CHECK_OK(attention_fwd(&t.ex, f));
-    CHECK(strstr(cuda_attention_why(&mirror.gpu), "33 tokens a sequence") != NULL);
+    CHECK(strstr(mirror.gpu.backend->device->attention_why(&mirror.gpu), "33 tokens a sequence") !=
+          NULL);
     f.kernel = ATTENTION_PLAIN;
     CHECK_OK(attention_fwd(&t.ex, f));
-    CHECK(strcmp(cuda_attention_why(&mirror.gpu), "attention.kernel is plain") == 0);
+    CHECK(strcmp(mirror.gpu.backend->device->attention_why(&mirror.gpu),
+                 "attention.kernel is plain") == 0);
     optest_close(&t);
 }
 

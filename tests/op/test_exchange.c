@@ -371,14 +371,14 @@ static Status echo(Comm *c, const Tensor *in, const Tensor *out)
     Exec *ex = c->own;
     size_t part = tensor_bytes(in) > tensor_bytes(out) ? tensor_bytes(out) : tensor_bytes(in);
     for (size_t at = 0; at < tensor_bytes(out); at += part)
-        TRY(exec_bottom(ex)->copy(ex, (char *)out->data + at, in->data, part));
+        TRY(ex->backend->copy(ex, (char *)out->data + at, in->data, part));
     return OK;
 }
 
 static Status echo_all(Comm *c, const Tensor *in, const Tensor *out)
 {
     Exec *ex = c->own;
-    return exec_bottom(ex)->copy(ex, out->data, in->data, tensor_bytes(out));
+    return ex->backend->copy(ex, out->data, in->data, tensor_bytes(out));
 }
 
 static const CommTable echoing = { .all_to_all = echo_all,

@@ -59,18 +59,18 @@ static void timed_products_match_the_cpu(void **state)
     for (int i = 0; i < SIZES * 2; i++) {
         ArenaMark mark = arena_mark(&t.arena);
         const Sizes *s = &sizes[i / 2];
-        CHECK_OK(cuda_tune(&mirror.gpu, true));
+        CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, true));
         check_fwd(&t, s, type_of(i), false);
         check_fwd(&t, s, type_of(i), true);
         mirror.finite_only = true;
         check_bwd_weight(&t, s, type_of(i));
         mirror.finite_only = false;
-        CHECK_OK(cuda_tune(&mirror.gpu, false));
+        CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, false));
         check_bwd_weight(&t, s, type_of(i));
         arena_release(&t.arena, mark);
     }
-    CHECK(count(cuda_choices(&mirror.gpu), CHOICE_TIMED) >= 3 * SIZES);
-    CHECK_INT(count(cuda_choices(&mirror.gpu), CHOICE_FIRST), 0);
+    CHECK(count(mirror.gpu.backend->device->choices(&mirror.gpu), CHOICE_TIMED) >= 3 * SIZES);
+    CHECK_INT(count(mirror.gpu.backend->device->choices(&mirror.gpu), CHOICE_FIRST), 0);
     optest_close(&t);
 }
 
@@ -89,7 +89,7 @@ static void place_open(Place *p)
 
 static void place_close(Place *p)
 {
-    cuda_exec_free(&p->ex);
+    exec_free(&p->ex);
     arena_free(&p->tables);
 }
 
@@ -97,7 +97,7 @@ static Tensor on_device(Place *p, const Tensor *from)
 {
     Tensor to = *from;
     CHECK_OK(arena_alloc(&mirror.device, tensor_bytes(from), &to.data));
-    CHECK_OK(p->ex.stack[0]->copy(&p->ex, to.data, from->data, tensor_bytes(from)));
+    CHECK_OK(p->ex.backend->copy(&p->ex, to.data, from->data, tensor_bytes(from)));
     return to;
 }
 
@@ -116,8 +116,8 @@ static Tensor run_all(OpTest *t, Place *p)
         LinearFwd a = { .x = on_device(p, &x), .w = on_device(p, &w), .y = on_device(p, &y) };
         CHECK_OK(linear_fwd(&p->ex, a));
         CHECK((used + s->N * s->O) <= tensor_elems(&all));
-        CHECK_OK(p->ex.stack[0]->copy(&p->ex, tensor_at(&all, used), a.y.data, tensor_bytes(&y)));
-        CHECK_OK(p->ex.stack[0]->sync(&p->ex));
+        CHECK_OK(p->ex.backend->copy(&p->ex, tensor_at(&all, used), a.y.data, tensor_bytes(&y)));
+        CHECK_OK(p->ex.backend->sync(&p->ex));
         used += s->N * s->O;
         arena_release(&mirror.device, device);
         arena_release(&t->arena, mark);
@@ -136,18 +136,18 @@ static void a_text_of_choices_gives_the_same_bits(void **state)
     open_on_gpu(&t);
     place_open(&timed);
     place_open(&resumed);
-    CHECK_OK(cuda_tune(&timed.ex, true));
+    CHECK_OK(timed.ex.backend->device->tune(&timed.ex, true));
     Tensor first = run_all(&t, &timed);
-    CHECK_OK(cuda_tune(&timed.ex, false));
+    CHECK_OK(timed.ex.backend->device->tune(&timed.ex, false));
     Tensor second = run_all(&t, &timed);
     CHECK_SAME(&first, &second);
-    CHECK_OK(choices_text(cuda_choices(&timed.ex), &t.arena, &text));
-    CHECK_OK(choices_take(cuda_choices(&resumed.ex), "text", text, &taken));
-    CHECK_INT(taken, cuda_choices(&timed.ex)->n);
-    CHECK_OK(cuda_tune(&resumed.ex, true)); /* nothing is left to time */
+    CHECK_OK(choices_text(timed.ex.backend->device->choices(&timed.ex), &t.arena, &text));
+    CHECK_OK(choices_take(resumed.ex.backend->device->choices(&resumed.ex), "text", text, &taken));
+    CHECK_INT(taken, timed.ex.backend->device->choices(&timed.ex)->n);
+    CHECK_OK(resumed.ex.backend->device->tune(&resumed.ex, true)); /* nothing is left to time */
     Tensor third = run_all(&t, &resumed);
     CHECK_SAME(&first, &third);
-    CHECK_OK(choices_text(cuda_choices(&resumed.ex), &t.arena, &again));
+    CHECK_OK(choices_text(resumed.ex.backend->device->choices(&resumed.ex), &t.arena, &again));
     CHECK_TEXT(again, text);
     place_close(&resumed);
     place_close(&timed);
@@ -165,10 +165,10 @@ static void without_tuning_the_first_proposal_is_taken_every_time(void **state)
     place_open(&two);
     Tensor first = run_all(&t, &one), second = run_all(&t, &two);
     CHECK_SAME(&first, &second);
-    CHECK_INT(count(cuda_choices(&one.ex), CHOICE_TIMED), 0);
-    CHECK(!cuda_choices(&one.ex)->unsaved);
-    CHECK_OK(choices_text(cuda_choices(&one.ex), &t.arena, &text));
-    CHECK_OK(choices_text(cuda_choices(&two.ex), &t.arena, &again));
+    CHECK_INT(count(one.ex.backend->device->choices(&one.ex), CHOICE_TIMED), 0);
+    CHECK(!one.ex.backend->device->choices(&one.ex)->unsaved);
+    CHECK_OK(choices_text(one.ex.backend->device->choices(&one.ex), &t.arena, &text));
+    CHECK_OK(choices_text(two.ex.backend->device->choices(&two.ex), &t.arena, &again));
     CHECK_TEXT(again, text);
     place_close(&two);
     place_close(&one);
@@ -184,7 +184,7 @@ static void an_algorithm_that_does_not_fit_is_replaced(void **state)
     open_on_gpu(&t);
     place_open(&p);
     Tensor want = run_all(&t, &p);
-    Choices *c = cuda_choices(&p.ex);
+    Choices *c = p.ex.backend->device->choices(&p.ex);
     Choice *half = &c->at[0], *whole = &c->at[1], kept[2] = { *half, *whole };
     memcpy(half->algo, kept[1].algo, sizeof half->algo);
     memcpy(whole->algo, kept[0].algo, sizeof whole->algo);
@@ -202,9 +202,9 @@ static void an_exec_on_the_cpu_has_no_choices(void **state)
     (void)state;
     OpTest t;
     optest_open(&t, 1);
-    CHECK(cuda_choices(&t.ex) == NULL);
-    CHECK_OK(cuda_tune(&t.ex, true));
-    CHECK_OK(cuda_tune(&t.ex, false));
+    CHECK(t.ex.backend->device->choices(&t.ex) == NULL);
+    CHECK_OK(t.ex.backend->device->tune(&t.ex, true));
+    CHECK_OK(t.ex.backend->device->tune(&t.ex, false));
     optest_close(&t);
 }
 

@@ -186,6 +186,17 @@ static void wrong_costs_are_errors(void **state)
                 "0 layers to balance");
 }
 
+static void the_first_stages_take_what_is_left_over(void **state)
+{
+    (void)state;
+    Layout l;
+    const char *text = NULL;
+    CHECK_OK(layout_even(3, 8, &arena, &l));
+    CHECK_OK(layout_text(&l, &arena, &text));
+    CHECK_TEXT(text, "Et*3|t*3|t*2L");
+    CHECK_FAILS(layout_even(4, 3, &arena, &l), ERR_ARG, "4 stages (mesh.pp x mesh.vpp) and");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +206,7 @@ int main(void)
         TEST(equal_layers_make_room_for_embedding_and_loss),
         TEST(random_costs_are_balanced_as_well_as_can_be),
         TEST(wrong_costs_are_errors),
+        TEST(the_first_stages_take_what_is_left_over),
     };
     if (arena_init(&arena, "test", MEM_HOST, 64 << 20) != OK) return 1;
     if (arena_init(&scratch, "scratch", MEM_HOST, 64 << 20) != OK) return 1;

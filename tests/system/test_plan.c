@@ -112,6 +112,28 @@ static void a_screen_says_model_memory_time_and_why(void **state)
     CHECK(file_exists(lab_path(*state, "why/page.html")));
 }
 
+/* Two stages: both lists, each action with its time, and the time of the step that the plan has. */
+static void the_step_is_printed_action_by_action(void **state)
+{
+    Outcome o = RUN(*state, "program", LAYOUT, "--cluster", "h200:8", "run.compute=bf16",
+                    "mesh.pp=2", "mesh.ep=4", "mesh.zero=2", "--program");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "rank 0 of 2: ");
+    CHECK_SAYS(o.out, "rank 1 of 2: ");
+    static const char *const lines[] = { "comm    reduce gradients layer ", "zero gradients layer ",
+                                         "compute update waits ",          "comm    gather weights ",
+                                         "link    send activations micro ", "moe.dispatch" };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK_SAYS(o.out, lines[i]);
+    const char *says = "the step takes ", *at = strstr(o.out, says);
+    CHECK(at != NULL);
+    double ms = strtod(at + strlen(says), NULL);
+    o = RUN(*state, "program", LAYOUT, "--cluster", "h200:8", "run.compute=bf16", "mesh.pp=2",
+            "mesh.ep=4", "mesh.zero=2", "--json");
+    cJSON *plan = parsed(&o);
+    CHECK_NEAR(number(plan, "step_s") / (1e-3 * ms), 1, 0.01); /* and a wait of the host */
+    cJSON_Delete(plan);
+}
+
 static void formulas_of_others_stand_beside(void **state)
 {
     Outcome o =
@@ -252,6 +274,7 @@ int main(void)
         LAB_TEST(json_is_one_object_with_every_key),
         LAB_TEST(a_search_lists_the_best_and_the_front),
         LAB_TEST(a_screen_says_model_memory_time_and_why),
+        LAB_TEST(the_step_is_printed_action_by_action),
         LAB_TEST(formulas_of_others_stand_beside),
         LAB_TEST(what_does_not_fit_is_exit_3_with_what_would),
         LAB_TEST(a_page_of_what_does_not_fit_goes_to_its_file),

@@ -404,6 +404,18 @@ static void bench_times_steps_of_the_configuration(void **state)
     CHECK_NEAR(gflops * p50 / mflop, 1, 0.1);
 }
 
+/* A step of two stages, where `viz` finds it. */
+static void bench_records_a_step(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--steps=1", "--ranks=2",
+                    "mesh.pp=2", "train.micro_batch=1", "--timeline=step");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "timeline", "viz", "step");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "2 ranks, 1 chunks a rank");
+}
+
 /* Where nobody watches, the first line is told, the last one, and in between one now and then. */
 static void progress_is_told_every_so_many_steps(void **state)
 {
@@ -658,6 +670,7 @@ int main(void)
         LAB_TEST(a_run_goes_on_where_it_ended),
         LAB_TEST(evaluations_and_checkpoints_change_no_step),
         LAB_TEST(bench_times_steps_of_the_configuration),
+        LAB_TEST(bench_records_a_step),
         LAB_TEST(recompute_does_not_raise_the_share),
         LAB_TEST(progress_is_told_every_so_many_steps),
         LAB_TEST(generate_draws_as_its_options_say),

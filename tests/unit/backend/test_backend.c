@@ -68,22 +68,20 @@ static Probe probe_make(OpTest *t, Dtype dtype)
                     .bad_at = -1 };
 }
 
-static Status probe_run(OpTest *t, const Probe *a)
-{
-    return t->ex.stack[0]->run(&t->ex, 0, &probe_desc, a);
-}
+static Status probe_run(OpTest *t, const Probe *a) { return op_next(&t->ex, -1, &probe_desc, a); }
 
-static const Backend *const backends[] = { &backend_cpu, &backend_count, &backend_guard,
-                                           &backend_trace };
+static const Backend *const backends[] = { &backend_cpu, &backend_count };
 
 static void every_backend_has_every_entry(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
         const Backend *b = backends[i];
-        CHECK(b->name != NULL && b->run != NULL && b->alloc != NULL && b->free != NULL);
-        CHECK(b->copy != NULL && b->fill != NULL && b->event_new != NULL && b->record != NULL);
-        CHECK(b->wait != NULL && b->sync != NULL);
+        CHECK(b->run != NULL && b->alloc != NULL && b->free != NULL);
+        CHECK(b->copy != NULL && b->read != NULL && b->fill != NULL && b->sync != NULL);
+        CHECK(b->find_bad != NULL);
+        CHECK(b->streams != NULL && b->graphs != NULL && b->device != NULL);
+        CHECK(!b->apart && !b->async && !b->captures);
     }
 }
 
@@ -93,10 +91,6 @@ static void backends_without_memory_say_so(void **state)
     OpTest t;
     optest_open(&t, 1);
     void *at = NULL;
-    char byte = 0;
-    CHECK_FAILS(backend_guard.alloc(&t.ex, MEM_HOST, 12, &at), ERR_UNSUPPORTED, "guard: 12 bytes");
-    CHECK_FAILS(backend_trace.copy(&t.ex, &byte, &byte, 1), ERR_UNSUPPORTED, "copy of 1 bytes");
-    CHECK_FAILS(backend_guard.fill(&t.ex, &byte, 0, 1), ERR_UNSUPPORTED, "fill of 1 bytes");
     CHECK_FAILS(backend_count.alloc(&t.ex, MEM_HOST, 12, &at), ERR_UNSUPPORTED, "12 bytes");
     CHECK_FAILS(backend_cpu.alloc(&t.ex, MEM_DEVICE, 12, &at), ERR_UNSUPPORTED, "12 bytes");
     CHECK(at == NULL);
@@ -120,18 +114,85 @@ static void cpu_allocates_copies_and_fills(void **state)
     optest_close(&t);
 }
 
-static void cpu_events_are_always_reached(void **state)
+static void cpu_events_are_always_reached_and_tell_the_time(void **state)
 {
     (void)state;
     OpTest t;
     optest_open(&t, 1);
-    Event event;
-    CHECK_OK(backend_cpu.event_new(&t.ex, &event));
-    CHECK_OK(backend_cpu.wait(&t.ex, event));
-    CHECK_OK(backend_cpu.record(&t.ex, event));
-    CHECK_OK(backend_cpu.wait(&t.ex, event));
-    CHECK_OK(backend_cpu.sync(&t.ex));
+    const Streams *s = t.ex.backend->streams;
+    Event from, to;
+    double seconds = -1, before = clock_s();
+    CHECK_OK(s->event_new(&t.ex, true, &from));
+    CHECK_OK(s->event_new(&t.ex, true, &to));
+    CHECK_OK(s->wait(&t.ex, &from, NULL));
+    CHECK_OK(s->record(&t.ex, &from, NULL));
+    for (double start = clock_s(); clock_s() - start < 2e-3;) continue;
+    CHECK_OK(s->record(&t.ex, &to, NULL));
+    double after = clock_s();
+    CHECK_OK(s->wait(&t.ex, &to, NULL));
+    CHECK_OK(s->elapsed_s(&t.ex, &from, &to, &seconds));
+    CHECK(seconds > 1.99e-3 && seconds < after - before + 1e-6);
+    CHECK_OK(t.ex.backend->sync(&t.ex));
     optest_close(&t);
+}
+
+/* What engine and bench do on every backend must do nothing on this one. */
+static void the_host_has_no_streams_graphs_or_device(void **state)
+{
+    (void)state;
+    OpTest t;
+    void *stream = &t;
+    Graph g = { .nodes = 3 };
+    char bus_id[BUS_ID_MAX] = "x";
+    size_t bytes = 1;
+    double start = clock_s();
+    optest_open(&t, 1);
+    const Streams *s = t.ex.backend->streams;
+    CHECK(s->of_lane(&t.ex, LANE_COMM) == NULL);
+    CHECK_OK(s->add(&t.ex, &stream));
+    CHECK(stream == NULL);
+    CHECK_OK(s->delay(&t.ex, 3600));
+    CHECK(clock_s() - start < 60);
+    CHECK_FAILS(t.ex.backend->graphs->begin(&t.ex), ERR_UNSUPPORTED, "there are no graphs");
+    CHECK_FAILS(t.ex.backend->graphs->end(&t.ex, &g), ERR_UNSUPPORTED, "there are no graphs");
+    CHECK_FAILS(t.ex.backend->graphs->launch(&t.ex, &g), ERR_UNSUPPORTED, "there are no graphs");
+    t.ex.backend->graphs->free(&g);
+    CHECK_INT(g.nodes, 0);
+    const Device *d = t.ex.backend->device;
+    CHECK_OK(d->bus_id(&t.ex, bus_id));
+    CHECK_TEXT(bus_id, "");
+    CHECK_OK(d->used_bytes(&t.ex, &bytes));
+    CHECK_INT(bytes, 0);
+    CHECK(d->choices(&t.ex) == NULL);
+    CHECK_OK(d->tune(&t.ex, true));
+    CHECK_OK(d->tune(&t.ex, false));
+    CHECK_TEXT(d->attention_why(&t.ex), "");
+    optest_close(&t);
+}
+
+static int closed;
+
+static void note_close(Exec *ex)
+{
+    CHECK(ex->scratch != NULL);
+    closed++;
+}
+
+/* Once, and before the Exec is forgotten. */
+static void exec_free_closes_the_backend(void **state)
+{
+    (void)state;
+    Arena scratch = { 0 };
+    Device device = backend_no_device;
+    Backend backend = backend_count;
+    device.close = note_close;
+    backend.device = &device;
+    Exec ex = { .backend = &backend, .scratch = &scratch };
+    exec_push(&ex, &backend_guard);
+    exec_free(&ex);
+    CHECK_INT(closed, 1);
+    exec_free(&ex);
+    CHECK_INT(closed, 1);
 }
 
 static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
@@ -142,7 +203,7 @@ static void an_exec_runs_on_the_cpu_and_knows_no_layer(void **state)
     CHECK_OK(arena_init(&arena, "arena", MEM_HOST, 1 << 20));
     CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, 1 << 20));
     CHECK_OK(exec_init(&ex, &arena, &scratch, 3));
-    CHECK(ex.depth == 1 && ex.stack[0] == &backend_cpu);
+    CHECK(ex.depth == 0 && ex.backend == &backend_cpu);
     CHECK(ex.gemm != NULL && ex.scratch == &scratch && ex.trace == NULL);
     CHECK_INT(ex.threads, 3);
     CHECK_INT(ex.layer, -1);
@@ -158,12 +219,11 @@ static void decorators_go_to_the_front_and_come_off_there(void **state)
     OpTest t;
     optest_open(&t, 1);
     exec_push(&t.ex, &backend_trace);
-    CHECK_INT(t.ex.depth, 3);
-    CHECK(t.ex.stack[0] == &backend_trace && t.ex.stack[1] == &backend_guard);
-    CHECK(t.ex.stack[2] == &backend_cpu);
-    exec_pop(&t.ex);
     CHECK_INT(t.ex.depth, 2);
-    CHECK(t.ex.stack[0] == &backend_guard && t.ex.stack[1] == &backend_cpu);
+    CHECK(t.ex.front[0] == &backend_trace && t.ex.front[1] == &backend_guard);
+    exec_pop(&t.ex);
+    CHECK_INT(t.ex.depth, 1);
+    CHECK(t.ex.front[0] == &backend_guard && t.ex.backend == &backend_cpu);
     optest_close(&t);
 }
 
@@ -176,7 +236,7 @@ static void count_adds_up_costs_and_touches_nothing(void **state)
     Arena arena, scratch;
     CHECK_OK(arena_init(&arena, "arena", MEM_COUNT, (size_t)1 << 40));
     CHECK_OK(arena_init(&scratch, "scratch", MEM_COUNT, (size_t)1 << 40));
-    Exec ex = { .stack = { &backend_count }, .depth = 1, .scratch = &scratch, .threads = 2 };
+    Exec ex = { .backend = &backend_count, .scratch = &scratch, .threads = 2 };
     Add add_args = { 0 };
     SquareSum sum_args = { 0 };
     CHECK_OK(tensor_new2(&arena, DTYPE_BF16, 1 << 20, 3, &add_args.x));
@@ -200,10 +260,10 @@ static void count_adds_up_costs_and_touches_nothing(void **state)
 static void count_adds_communication(void **state)
 {
     (void)state;
-    Exec ex = { .stack = { &backend_count }, .depth = 1 };
+    Exec ex = { .backend = &backend_count };
     Probe a = { 0 };
-    CHECK_OK(backend_count.run(&ex, 0, &probe_desc, &a));
-    CHECK_OK(backend_count.run(&ex, 0, &probe_desc, &a));
+    CHECK_OK(backend_count.run(&ex, &probe_desc, &a));
+    CHECK_OK(backend_count.run(&ex, &probe_desc, &a));
     CHECK_NEAR(ex.totals.comm_bytes, 26, 0);
     CHECK_NEAR(ex.totals.flops, 14, 0);
 }
@@ -372,7 +432,9 @@ int main(void)
         TEST(every_backend_has_every_entry),
         TEST(backends_without_memory_say_so),
         TEST(cpu_allocates_copies_and_fills),
-        TEST(cpu_events_are_always_reached),
+        TEST(cpu_events_are_always_reached_and_tell_the_time),
+        TEST(the_host_has_no_streams_graphs_or_device),
+        TEST(exec_free_closes_the_backend),
         TEST(an_exec_runs_on_the_cpu_and_knows_no_layer),
         TEST(decorators_go_to_the_front_and_come_off_there),
         TEST(count_adds_up_costs_and_touches_nothing),

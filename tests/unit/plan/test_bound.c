@@ -69,7 +69,7 @@ static void bounds_are_never_above_the_simulators_time(void **state)
     static const struct {
         const char *model, *stack;
         int64_t gpus;
-    } row[] = { { "moe-1t", "switchyard", 768 }, { "deepseek-v2", "primus", 256 } };
+    } row[] = { { "moe-1t", "switchyard,list=0", 768 }, { "deepseek-v2", "primus", 256 } };
     for (int i = 0; i < 2; i++) { /* Primus has none of the three schedules that overlap */
         Question q;
         int seen = 0, of[SCHEDULES_MOST] = { 0 };
@@ -94,7 +94,7 @@ static void of_1f1b_little_is_left_to_price(void **state)
     Question q;
     PlanLayout l = { .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .dp = 96, .zero = 1, .micro_batch = 1 };
     double time, memory;
-    open_question(&q, "moe-1t", 768, "switchyard");
+    open_question(&q, "moe-1t", 768, "switchyard,list=0");
     CHECK_OK(schedule_find("1f1b", &l.schedule));
     check_bound(&q, &l, &time, &memory);
     CHECK_NEAR(time, 1, 0.05);
@@ -130,7 +130,7 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
                                   [SEARCH_CP] = { 2, { 1, 2 } },
                                   [SEARCH_MICRO] = { 1, { 1 } },
                                   [SEARCH_SCHEDULE] = { .n = 5 } } };
-    open_question(&q, "moe-1t", 768, "switchyard");
+    open_question(&q, "moe-1t", 768, "switchyard,list=0");
     for (int i = 0; i < 5; i++) {
         const ScheduleDesc *d = NULL;
         CHECK_OK(schedule_find(names[i], &d));
@@ -156,7 +156,7 @@ static void the_best_of_all_simulated_is_found(void **state)
     Question q;
     SearchPricer all = search_planner;
     SearchAxes axes = { .axis = { [SEARCH_CP] = { 1, { 1 } }, [SEARCH_ZERO] = { 1, { 1 } } } };
-    open_question(&q, "deepseek-v2-lite", 24, "switchyard");
+    open_question(&q, "deepseek-v2-lite", 24, "switchyard,list=0");
     all.bound = no_bound;
     all.price = all.simulate;
     SearchResult fast = search(&q, &axes, &search_planner, &q.arena);

@@ -29,7 +29,8 @@ typedef struct Question {
     Text out;
 } Question;
 
-static void open_question(Question *q, const char *const *set, int n)
+/* Rows of a search are told apart by what passes take: lists are test_price's. */
+static void open_question(Question *q, const char *stack, const char *const *set, int n)
 {
     *q = (Question){ 0 };
     CHECK_OK(arena_init(&q->arena, "test", MEM_HOST, (size_t)4 << 30));
@@ -37,7 +38,7 @@ static void open_question(Question *q, const char *const *set, int n)
     CHECK_OK(text_init(&q->out, &q->text));
     CHECK_OK(config_load(&q->config, &q->arena, "deepseek-v2-lite", set, n));
     CHECK_OK(hardware_load(&q->hardware, &q->arena, "mi355x"));
-    CHECK_OK(stack_load(&q->stack, &q->arena, "switchyard"));
+    CHECK_OK(stack_load(&q->stack, &q->arena, stack));
     CHECK_OK(plan_layout_of(&q->config, GPUS, &q->arena, &q->layout));
     q->request = (PlanRequest){ &q->config, &q->hardware, &q->stack, GPUS };
     CHECK_OK(planner_make(&q->request, &q->planner));
@@ -56,8 +57,9 @@ static void close_question(Question *q)
     arena_free(&q->arena);
 }
 
-#define OPEN(q, ...)                                                                               \
-    open_question((q), (const char *const[]){ __VA_ARGS__ },                                       \
+#define OPEN(q, ...) OPEN_STACK(q, "switchyard,list=0", __VA_ARGS__)
+#define OPEN_STACK(q, stack, ...)                                                                  \
+    open_question((q), (stack), (const char *const[]){ __VA_ARGS__ },                              \
                   (int)(sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *)))
 #define COMMON "train.batch=256", "train.micro_batch=1", "data.sequence=4096"
 
@@ -116,7 +118,8 @@ static void rows_of_a_search_can_be_told_apart(void **state)
     int n = 0;
     OPEN(&q, COMMON, "run.compute=bf16", "search.pp=[1,2]", "search.ep=[8]", "search.cp=[1]",
          "search.shard=[0,8,16]", "search.micro_batch=[1,2]", "search.zero=[1,3]",
-         "search.buffers=[bounded,worst,exact]", "search.compute=[f32,bf16]");
+         "search.buffers=[bounded,worst,exact]", "search.compute=[f32,bf16]",
+         "search.schedule=[1f1b]");
     SearchResult found = search(&q, 2);
     bool sharded = false, exact = false;
     CHECK_INT(found.n_best, 60);
@@ -168,13 +171,15 @@ static void a_schedule_without_its_overlap_is_named_only_on_request(void **state
 {
     (void)state;
     Question q;
-    OPEN(&q, COMMON, "run.compute=bf16", "search.pp=[2]", "search.ep=[8]", "search.zero=[1]");
+    OPEN_STACK(&q, "switchyard,lanes=0,list=0", COMMON, "run.compute=bf16", "search.pp=[2]",
+               "search.ep=[8]", "search.zero=[1]");
     SearchResult found = search(&q, 2);
     for (int i = 0; i < found.n_best; i++) CHECK(!found.best[i].layout.schedule->phases);
     for (int i = 0; i < found.n_front; i++) CHECK(!found.front[i].layout.schedule->phases);
     close_question(&q);
-    OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=2", "mesh.ep=8", "search.pp=[2]",
-         "mesh.schedule=1f1b-overlap", "search.schedule=[1f1b-overlap]");
+    OPEN_STACK(&q, "switchyard,lanes=0,list=0", COMMON, "run.compute=bf16", "mesh.pp=2",
+               "mesh.ep=8", "search.pp=[2]", "mesh.schedule=1f1b-overlap",
+               "search.schedule=[1f1b-overlap]");
     found = search(&q, 2);
     CHECK(found.n_best > 0 && found.best->layout.schedule->phases);
     CHECK_OK(plan_report_text(&q.report, &q.out));

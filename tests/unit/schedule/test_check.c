@@ -20,7 +20,7 @@ static void accumulation_is_forward_then_backward_of_each_micro_batch(void **sta
 {
     (void)state;
     Program p = accumulate(3);
-    static const ActionKind want[] = { ACTION_ZERO_GRADS, ACTION_FORWARD, ACTION_BACKWARD,
+    static const ActionKind want[] = { ACTION_ZERO_GRADS, ACTION_FORWARD,  ACTION_BACKWARD,
                                        ACTION_FORWARD,    ACTION_BACKWARD, ACTION_FORWARD,
                                        ACTION_BACKWARD,   ACTION_UPDATE };
     CHECK_INT(p.n, 8);

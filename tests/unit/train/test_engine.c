@@ -2,6 +2,8 @@
  * derivatives. */
 #include "harness/tiny.h"
 
+#include "base/clock.h"
+
 #include <float.h>
 
 /* Models that differ in every option of the layers. */
@@ -397,6 +399,28 @@ static void a_norm_that_is_infinite_voids_the_step(void **state)
     tiny_close(&t);
 }
 
+static void count_look(void *self) { ++*(int *)self; }
+
+static void a_step_is_timed_and_looked_at_on_every_backend(void **state)
+{
+    (void)state;
+    Tiny t;
+    StepResult r;
+    int looks = 0;
+    tiny_open(&t, TINY("moe.shared=1"));
+    t.engine.observer = (EngineObserver){ count_look, &looks };
+    for (int step = 1; step <= 2; step++) {
+        double start = clock_s();
+        CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, step, &r));
+        CHECK(r.device_s > 0 && r.device_s < clock_s() - start + 1e-6);
+        CHECK_INT(looks, step);
+    }
+    CHECK_INT(r.launches, 0);
+    CHECK_INT(r.kernels, 0);
+    CHECK_INT(r.waits, 0);
+    tiny_close(&t);
+}
+
 static void training_on_one_batch_learns_it(void **state)
 {
     (void)state;
@@ -476,6 +500,7 @@ int main(void)
         TEST(every_setting_of_a_step_changes_it),
         TEST(the_loss_is_the_mean_over_the_targets_that_count),
         TEST(a_norm_that_is_infinite_voids_the_step),
+        TEST(a_step_is_timed_and_looked_at_on_every_backend),
         TEST(training_on_one_batch_learns_it),
         TEST(every_target_counts_at_top_k_experts_in_its_domain),
         TEST(a_nan_voids_the_step_and_is_named),

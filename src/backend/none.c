@@ -1,0 +1,88 @@
+/* none: entries of a backend that lacks a notion. */
+#include "backend/backend.h"
+
+#include "base/clock.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* which is what a stub is */
+/* NOLINTBEGIN(misc-unused-parameters,readability-non-const-parameter) */
+
+Status backend_sync_nothing(Exec *ex) { return OK; }
+
+static void *no_stream(Exec *ex, Lane lane) { return NULL; }
+
+static Status add_nothing(Exec *ex, void **out)
+{
+    *out = NULL;
+    return OK;
+}
+
+static Status event_new(Exec *ex, bool timed, Event *out)
+{
+    *out = (Event){ 0 };
+    return OK;
+}
+
+static Status record_time(Exec *ex, Event *event, void *stream)
+{
+    event->value = (uint64_t)(clock_s() * 1e9);
+    return OK;
+}
+
+static Status wait_nothing(Exec *ex, const Event *event, void *stream) { return OK; }
+
+static Status elapsed_s(Exec *ex, const Event *from, const Event *to, double *out)
+{
+    *out = (double)(to->value - from->value) / 1e9;
+    return OK;
+}
+
+static Status no_delay(Exec *ex, double seconds) { return OK; }
+
+const Streams backend_no_streams = {
+    .of_lane = no_stream,
+    .add = add_nothing,
+    .event_new = event_new,
+    .record = record_time,
+    .wait = wait_nothing,
+    .elapsed_s = elapsed_s,
+    .delay = no_delay,
+};
+
+static Status no_graph(void)
+{
+    return FAIL(ERR_UNSUPPORTED, "ops run one by one on this backend: there are no graphs");
+}
+
+static Status begin(Exec *ex) { return no_graph(); }
+static Status end(Exec *ex, Graph *out) { return no_graph(); }
+static Status launch(Exec *ex, const Graph *g) { return no_graph(); }
+static void drop(Graph *g) { *g = (Graph){ 0 }; }
+
+const Graphs backend_no_graphs = { .begin = begin, .end = end, .launch = launch, .free = drop };
+
+static Status no_bus_id(Exec *ex, char out[BUS_ID_MAX])
+{
+    out[0] = '\0';
+    return OK;
+}
+
+static Status no_used_bytes(Exec *ex, size_t *out)
+{
+    *out = 0;
+    return OK;
+}
+
+static struct Choices *no_choices(Exec *ex) { return NULL; }
+static Status no_tune(Exec *ex, bool on) { return OK; }
+static const char *no_why(const Exec *ex) { return ""; }
+static void close_nothing(Exec *ex) {}
+
+const Device backend_no_device = {
+    .bus_id = no_bus_id,
+    .used_bytes = no_used_bytes,
+    .choices = no_choices,
+    .tune = no_tune,
+    .attention_why = no_why,
+    .close = close_nothing,
+};
+/* NOLINTEND(misc-unused-parameters,readability-non-const-parameter) */

@@ -1,0 +1,243 @@
+/* price_program: the whole step of a layout as `train` runs it, and the time of each action: of
+ * phases, from the costs of their ops; of gathers and reductions, from what they move. */
+#include "plan/price_private.h"
+#include "train/chunks.h"
+#include "train/shards.h"
+
+#include <math.h>
+
+static const size_t LIST_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
+
+/* What a layer's parameters take to come together, to be reduced, and to be added over replicas. */
+typedef struct SharedTimes {
+    double gather, reduce, sum;
+} SharedTimes;
+
+typedef struct ProgramCost {
+    const EstimateInput *in;
+    ModelSpec spec;           /* with what the layout recomputes */
+    const LayerPrice **layer; /* by layer of the model */
+    SharedTimes *shared;      /* likewise */
+    const double *update;     /* by pipeline rank */
+    const Program *program;   /* by pipeline rank */
+} ProgramCost;
+
+/* Seconds of a phase with one kind of gradients, or forward. */
+static double phase_s(const LayerPrice *l, const ChunkPhase *x, LayerPass pass)
+{
+    if (x->again) return pass == PASS_INPUT ? l->phase_s[PASS_AGAIN][x->phase] : 0;
+    return l->phase_s[pass][x->phase];
+}
+
+static double row_s(const ProgramCost *c, const ChunkRow *row, int first, int end, LayerPass pass)
+{
+    double s = 0;
+    for (int i = first; i < end && row->at->own >= 0; i++) {
+        s += phase_s(c->layer[row->at[i].own], &row->at[i], pass);
+    }
+    return s;
+}
+
+/* The ops' own time, and beside it in equal proportion what the chunk's times have on top: traffic
+ * and waits that a stack's sheet adds. */
+static double pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass pass)
+{
+    const Program *p = &c->program[rank];
+    const ChunkRow *row = action_row(p, a);
+    const ChunkTimes *t = &c->in->time[rank * c->in->chunks + a->chunk];
+    const double *const of[] = { t->forward, t->input, t->weight };
+    double whole = row_s(c, row, 0, row->n, pass), s = row_s(c, row, a->first, a->end, pass);
+    return whole > 0 ? s * price_phases_s(of[pass]) / whole : 0;
+}
+
+static double duration(void *ctx, int rank, const Action *a)
+{
+    const ProgramCost *c = ctx;
+    switch (a->kind) {
+    case ACTION_FORWARD: return pass_s(c, rank, a, PASS_FORWARD);
+    case ACTION_BACKWARD: return pass_s(c, rank, a, PASS_INPUT) + pass_s(c, rank, a, PASS_WEIGHT);
+    case ACTION_BACKWARD_INPUT: return pass_s(c, rank, a, PASS_INPUT);
+    case ACTION_BACKWARD_WEIGHT: return pass_s(c, rank, a, PASS_WEIGHT);
+    case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
+    case ACTION_REDUCE_GRADS: return c->shared[a->layer].reduce;
+    case ACTION_SUM_GRADS: return c->shared[a->layer].sum;
+    case ACTION_UPDATE: return c->update[rank];
+    default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
+    }
+}
+
+static SlotBytes slot_of(void *ctx, int rank, int chunk)
+{
+    const EstimateInput *in = ((const ProgramCost *)ctx)->in;
+    return in->slot[rank * in->chunks + chunk];
+}
+
+static bool holds(const StageBlocks *s, const LayerSpec *l)
+{
+    if (l->block < 0) return l->kind == LAYER_HEAD ? s->head : s->embedding;
+    return l->block >= s->first && l->block < s->first + s->blocks;
+}
+
+/* The layers of a stage, which are in one run; their prices and recomputation. */
+static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                             const StageBlocks *s, ProgramCost *c)
+{
+    LayerRange range = { 0, 0 };
+    for (int i = 0; i < c->spec.n_layers; i++) {
+        LayerSpec *layer = &c->spec.layers[i];
+        if (!holds(s, layer)) continue;
+        bool again = layer->block >= 0 && price_again(l, s, layer->block - s->first);
+        c->layer[i] = &(again ? e->recomputed : e->plain)[p->class_of[i]];
+        layer->recompute = again ? l->recompute : 0;
+        if (range.end == 0) range.first = i;
+        range.end = i + 1;
+    }
+    return range;
+}
+
+static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                           const LayerCount *n, SharedTimes *out)
+{
+    ParamShards shards = price_shards(p, l, e);
+    double weight = e->spec.act == DTYPE_F32 ? 4 : 2;
+    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
+    int64_t dense_all = l->dp * l->cp, expert_all = dense_all > l->ep ? dense_all / l->ep : 1;
+    const struct {
+        double elems;
+        int64_t shards, ranks, stride;
+    } part[] = { { (double)(n->elems - n->expert_elems), shards.dense, dense_all, 1 },
+                 { (double)n->expert_elems, shards.expert, expert_all, l->ep } };
+    *out = (SharedTimes){ 0 };
+    for (int i = 0; i < 2; i++) {
+        double s[3], bytes = part[i].elems * size, own = bytes / (double)part[i].shards;
+        CollectiveKind kind = l->zero == 0 ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER;
+        TRY(price_collective_s(p, e, COLLECTIVE_ALL_GATHER, part[i].shards, part[i].stride,
+                               part[i].elems * weight, &s[0]));
+        TRY(price_collective_s(p, e, kind, part[i].shards, part[i].stride, bytes, &s[1]));
+        TRY(price_collective_s(p, e, COLLECTIVE_ALL_REDUCE, part[i].ranks / part[i].shards,
+                               part[i].stride * part[i].shards, own, &s[2]));
+        out->gather += s[0];
+        out->reduce += s[1];
+        out->sum += s[2];
+    }
+    return OK;
+}
+
+/* The shape that `train` makes its Programs of: its schedules know no costs. */
+static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
+                       ProgramCost *c, ScheduleShape *out)
+{
+    int stages = price_stage_count(l);
+    const StageBlocks *stage = NULL;
+    Chunk *chunk = NULL;
+    LayerSpec *layers = NULL;
+    ParamShards shards = price_shards(p, l, e);
+    bool two = l->schedule->placement == PLACE_BOTH || (e->spec.tied && l->pp > 1);
+    *out =
+        (ScheduleShape){ .stages = l->pp,
+                         .chunks = l->vpp,
+                         .micros = (int)price_micros(p, l),
+                         .forward = 1,
+                         .input = 1,
+                         .weight = 1,
+                         .blocks = 1,
+                         .shards = shards_schedule(&shards, two || l->dp * l->cp > shards.dense) };
+    c->spec = e->spec;
+    TRY(ARENA_NEW(a, c->spec.n_layers, &layers));
+    for (int i = 0; i < c->spec.n_layers; i++) layers[i] = e->spec.layers[i];
+    c->spec.layers = layers;
+    TRY(ARENA_ZEROED(a, c->spec.n_layers, &c->layer));
+    TRY(ARENA_NEW(a, c->spec.n_layers, &c->shared));
+    TRY(ARENA_NEW(a, stages, &chunk));
+    TRY(price_stages(p, l, e, stages, &stage));
+    for (int i = 0; i < stages; i++) {
+        LayerRange range = take_stage(p, l, e, &stage[i], c);
+        TRY(chunk_build(&c->spec, range, &out->shards, a, &chunk[i]));
+        if (chunk[i].blocks > out->blocks) out->blocks = chunk[i].blocks;
+    }
+    for (int i = 0; i < c->spec.n_layers; i++) {
+        TRY(shared_times(p, l, e, &c->layer[i]->count, &c->shared[i]));
+    }
+    out->chunk = chunk;
+    return OK;
+}
+
+static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
+                      ProgramCost *c)
+{
+    PriceRanks ranks = { 0 };
+    double *update = NULL, part_s[PLAN_PARTS];
+    TRY(price_ranks(p, l, e, &ranks));
+    TRY(ARENA_NEW(a, l->pp, &update));
+    for (int r = 0; r < l->pp; r++) {
+        TRY(price_rank_ends(p, l, e, &ranks.rank[r], part_s));
+        update[r] = part_s[PLAN_UPDATE];
+    }
+    c->update = update;
+    return OK;
+}
+
+static Status program_of(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
+                         Simulation *sim)
+{
+    const PriceEntry *e = NULL;
+    EstimateInput in;
+    ProgramCost c = { .in = &in };
+    ScheduleShape shape;
+    TRY(price_entry(p, l, &e));
+    TRY(price_estimate_input(p, l, &in));
+    TRY(shape_of(p, l, e, a, &c, &shape));
+    TRY(updates(p, l, e, a, &c));
+    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, pipeline));
+    c.program = pipeline->rank;
+    SimCost cost = { &c, duration, slot_of, (double)e->plain[0].count.stream };
+    return simulate_run(pipeline, &cost, a, sim);
+}
+
+Status planner_program(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
+                       Simulation *sim)
+{
+    TRY(planner_legal(p, l));
+    ArenaMark mark = arena_mark(&p->scratch);
+    Status s = program_of(p, l, a, pipeline, sim);
+    arena_release(&p->scratch, mark);
+    return s;
+}
+
+bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
+
+/* The parts of a step of so many seconds: what is over or lacking is of gradients, then of the
+ * bubble, then of what compute hides. */
+static void take_step(const Planner *p, double step_s, PlanPrice *price)
+{
+    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND };
+    double *part = price->part_s, ends = price->step_s - price->schedule_s - part[PLAN_GRADIENTS];
+    double more = step_s - price->step_s;
+    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 4; i++) {
+        double before = part[order[i]];
+        part[order[i]] = fmax(0, before + more);
+        more -= part[order[i]] - before;
+    }
+    price->step_s = step_s;
+    planner_take_schedule(p, price, price->schedule_s);
+    double schedule_s = step_s - ends - part[PLAN_GRADIENTS];
+    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
+    price->schedule_s = schedule_s;
+}
+
+Status planner_price_list(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    Arena a = { 0 };
+    Pipeline pipeline;
+    Simulation sim;
+    const PriceEntry *e = NULL;
+    TRY(planner_price(p, l, out));
+    if (!planner_runs_list(p)) return OK;
+    TRY(price_entry(p, l, &e));
+    TRY(arena_init(&a, "simulation", MEM_HOST, LIST_BYTES));
+    Status s = planner_program(p, l, &a, &pipeline, &sim);
+    if (s == OK)
+        take_step(p, sim.step + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step], out);
+    arena_free(&a);
+    return s;
+}

@@ -1,0 +1,115 @@
+/* The step that `plan --program` prints is the one that `train` runs: the planner's Programs and
+ * those of running engines, action by action, for every mesh of the same-loss list and every
+ * schedule. */
+#include "harness/mesh_cases.h"
+#include "plan/hardware.h"
+#include "plan/plan.h"
+#include "plan/stack.h"
+#include "schedule/layout.h"
+#include "schedule/print.h"
+
+typedef struct Planned {
+    Arena arena;
+    Pipeline pipeline;
+    Simulation sim;
+} Planned;
+
+/* As `switchyard plan CONFIG --program` does. */
+static Status plan_of(const Config *c, int ranks, Planned *out)
+{
+    Arena *a = &out->arena;
+    Hardware hardware;
+    PlanStack stack;
+    PlanLayout l;
+    Planner *planner = NULL;
+    Layout even;
+    TRY(arena_init(a, "planned", MEM_HOST, (size_t)1 << 32));
+    TRY(hardware_load(&hardware, a, "h200"));
+    TRY(stack_load(&stack, a, "switchyard"));
+    TRY(plan_layout_of(c, ranks, a, &l));
+    int stages = l.schedule->placement == PLACE_BOTH ? l.pp : l.pp * l.vpp;
+    TRY(layout_even(stages, (int)c->model_layers, a, &even));
+    if (l.partition == NULL) l.partition = &even;
+    PlanRequest q = { c, &hardware, &stack, ranks };
+    TRY(planner_make(&q, &planner));
+    Status s = planner_program(planner, &l, a, &out->pipeline, &out->sim);
+    planner_free(planner);
+    return s;
+}
+
+static Status same_program(const Program *want, const Program *have, Arena *a)
+{
+    Text text[2] = { { 0 } };
+    const Program *p[] = { want, have };
+    for (int i = 0; i < 2; i++) {
+        TRY(text_init(&text[i], a));
+        TRY(program_print(p[i], NULL, &text[i]));
+    }
+    if (want->n == have->n && memcmp(want->at, have->at, (size_t)want->n * sizeof *want->at) == 0 &&
+        strcmp(text[0].data, text[1].data) == 0)
+        return OK;
+    int line = 0;
+    while (text[0].data[line] != '\0' && text[0].data[line] == text[1].data[line]) line++;
+    return FAIL(ERR_NUMERIC, "the engine runs \"%.60s\" where the plan has \"%.60s\"",
+                text[0].data + line, text[1].data + line);
+}
+
+static Status compare(void *state, Comm *world)
+{
+    const ManyCase *c = state;
+    ManyRank r = { .device = world->rank };
+    Planned p = { 0 };
+    Status s = many_open(&r, c, world);
+    if (s == OK) s = plan_of(&r.t.config, c->ranks, &p);
+    if (s == OK) {
+        const Program *have = &p.pipeline.rank[r.t.engine.shape.pp_rank];
+        s = same_program(&r.t.engine.ways[0].program, have, &p.arena);
+    }
+    if (s == OK && !(p.sim.step > 0)) s = FAIL(ERR_NUMERIC, "the step takes %g s", p.sim.step);
+    arena_free(&p.arena);
+    many_close(&r);
+    return s;
+}
+
+static int wrong(const ManyCase *c)
+{
+    int failed = -1;
+    Status s = comm_threads(c->ranks, 60, compare, (void *)(uintptr_t)c, &failed);
+    if (s != OK) print_error("%s, rank %d: %s\n", c->name, failed, status_message());
+    return s != OK;
+}
+
+static void the_plan_prints_what_every_mesh_runs(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (int i = 0; i < MESH_CASES; i++) n += wrong(&mesh_cases[i]);
+    CHECK_INT(n, 0);
+}
+
+static void the_plan_prints_what_every_schedule_runs(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (int d = 0; d < schedule_table_n; d++) {
+        const ScheduleDesc *s = &schedule_table[d];
+        char schedule[64], chunks[32];
+        (void)snprintf(schedule, sizeof schedule, "mesh.schedule=%s", s->name);
+        (void)snprintf(chunks, sizeof chunks, "mesh.vpp=%d", s->chunks_least);
+        ManyCase c = { s->name,
+                       4,
+                       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.ep=2", "mesh.zero=2", schedule,
+                         chunks } };
+        n += wrong(&c);
+    }
+    CHECK_INT(n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_plan_prints_what_every_mesh_runs),
+        TEST(the_plan_prints_what_every_schedule_runs),
+    };
+    return TEST_RUN(tests);
+}
