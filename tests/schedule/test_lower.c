@@ -178,6 +178,23 @@ static void two_stages_take_entries_in_turn(void **state)
     list_is(&p.rank[1], second);
 }
 
+/* The second stage reduces when its last gradients are there to be sent, and its exchanges have
+ * ended; for the first one's nobody waits. */
+static void a_stage_that_others_wait_for_reduces_last(void **state)
+{
+    static const char first[] =
+        "zero; F0:0a; F0:0k <1; F0:1a <2; F0:1k <3; send0 <4; recv-grad0; B0:1k <6; B0:1a <7; "
+        "reduce 1 <8; B0:0k <8; B0:0a <10; reduce 0 <11; update <12";
+    static const char second[] =
+        "zero; recv0; F0:0a <1; F0:0k <2; F0:1a <3; F0:1k <4; B0:1k; B0:1a <6; B0:0k <7; "
+        "B0:0a <8; reduce 1 <9; reduce 0 <9; send-grad0 <9; update <11";
+    (void)state;
+    Pipeline p = lowered("1f1b", 2, 1, "0a 0k* 1a 1k*", "1k* 1a$ 0k* 0a$",
+                         (ScheduleShards){ .reduce = true });
+    list_is(&p.rank[0], first);
+    list_is(&p.rank[1], second);
+}
+
 /* Keys and values of gqa are gathered in the attention's own phase, on the compute lane. */
 static void what_meets_is_an_action_of_its_own(void **state)
 {
@@ -231,23 +248,6 @@ static void a_slot_is_taken_again_by_its_own_chunk(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         CHECK_INT(slots_pass(&t, &c[i].pass), c[i].slot);
     CHECK_INT(t.n, 3);
-}
-
-/* The second stage reduces when its last gradients are there to be sent, and its exchanges have
- * ended; for the first one's nobody waits. */
-static void a_stage_that_others_wait_for_reduces_last(void **state)
-{
-    static const char first[] =
-        "zero; F0:0a; F0:0k <1; F0:1a <2; F0:1k <3; send0 <4; recv-grad0; B0:1k <6; B0:1a <7; "
-        "reduce 1 <8; B0:0k <8; B0:0a <10; reduce 0 <11; update <12";
-    static const char second[] =
-        "zero; recv0; F0:0a <1; F0:0k <2; F0:1a <3; F0:1k <4; B0:1k; B0:1a <6; B0:0k <7; "
-        "B0:0a <8; reduce 1 <9; reduce 0 <9; send-grad0 <9; update <11";
-    (void)state;
-    Pipeline p = lowered("1f1b", 2, 1, "0a 0k* 1a 1k*", "1k* 1a$ 0k* 0a$",
-                         (ScheduleShards){ .reduce = true });
-    list_is(&p.rank[0], first);
-    list_is(&p.rank[1], second);
 }
 
 /* Forward of the second micro-batch between backward of the first. */
