@@ -33,9 +33,7 @@ typedef struct Check {
     int queues, layers, at;                         /* at: the action looked at */
     Progress *progress;                             /* by (micro, chunk) */
     Resource *slot, *entry, *ring, *weights, *room; /* ring: by direction, where they differ */
-    Resource
-        *grads; /* by layer of the model: who adds to them; holds 1: some, 2: reduced, 3: summed
-                        up */
+    Resource *grads; /* by layer of the model: who adds to them; holds: how far they are */
     Resource *meeting;
     int *known;   /* by (queue, queue): what each queue knows to be done of each */
     int *carried; /* by (event, queue): what a wait for the event makes known; [0] -1: not yet */
@@ -43,7 +41,8 @@ typedef struct Check {
     bool zeroed, updated;
 } Check;
 
-enum { GRADS_SOME = 1, GRADS_REDUCED, GRADS_SUMMED };
+/* GATHERED: what the update made of them is on all ranks. */
+enum { GRADS_SOME = 1, GRADS_REDUCED, GRADS_SUMMED, GRADS_GATHERED };
 
 #define PASS             "%s of micro-batch %d"
 #define OF(a)            action_name((a)->kind), (a)->micro
@@ -287,7 +286,9 @@ static Status check_shared(Check *s, const Action *a)
         return take_place(s, a, &s->weights[a->place], a->layer, -1);
     case ACTION_GATHER_WEIGHTS:
         if (placed) return take_place(s, a, &s->weights[a->place], -1, a->layer);
-        return s->updated ? OK : BAD(s, "gathers layer %d before the update", a->layer);
+        if (!s->updated) return BAD(s, "gathers layer %d before the update", a->layer);
+        s->grads[a->layer].holds = GRADS_GATHERED;
+        return OK;
     case ACTION_REDUCE_GRADS:
         if (placed) return take_place(s, a, &s->room[a->place], a->layer, -1);
         return check_reduced(s, a, GRADS_REDUCED);
@@ -325,7 +326,7 @@ static Status check_update(Check *s, const Action *a)
     const ScheduleShards *shards = &s->p->shards;
     if (!s->zeroed) return BAD(s, "%s before zero gradients", action_name(a->kind));
     if (s->updated) return BAD(s, "%s a second time", action_name(a->kind));
-    int least = shards->sums                            ? GRADS_SUMMED
+    int least = shards->sums                           ? GRADS_SUMMED
                 : shards->reduce && !shards->gradients ? GRADS_REDUCED
                                                        : GRADS_SOME;
     for (int i = 0; i < s->layers; i++) {
@@ -473,6 +474,11 @@ static Status check_end(const Check *s)
                     payload_name(c->payload), c->micro, i);
     }
     if (!s->updated) return FAIL(ERR_ARG, "program: there is no update");
+    for (int i = 0; i < s->layers; i++) {
+        int holds = s->grads[i].holds;
+        if (p->shards.update && holds > 0 && holds < GRADS_GATHERED)
+            return FAIL(ERR_ARG, "program: nobody gathers layer %d after the update", i);
+    }
     return OK;
 }
 

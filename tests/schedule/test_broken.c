@@ -445,6 +445,20 @@ static void gradients_are_reduced_once_and_at_last(void **state)
                 "adds to gradients of layer 0, which have been reduced");
 }
 
+/* Each rank updates a part of the weights that all read in the next step. */
+static void updated_weights_are_gathered(void **state)
+{
+    (void)state;
+    ScheduleShape s = {
+        1, 1, 2, 1, 1, 1, .blocks = 0, .shards = { .reduce = true, .update = true }
+    };
+    pipeline_forget();
+    Pipeline p = pipeline_of("1f1b", &s);
+    leave_out(&p, 0, nth(&p, 0, ACTION_GATHER_WEIGHTS, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "nobody gathers layer 0 after the update");
+}
+
 /* Backward ends beside what the comm lane does. */
 static void a_slot_is_left_by_both_lanes(void **state)
 {
@@ -478,6 +492,7 @@ static const struct CMUnitTest tests[] = {
     TEST(lifetimes_of_gradients_are_proven),
     TEST(what_is_no_place_is_found),
     TEST(gradients_are_reduced_once_and_at_last),
+    TEST(updated_weights_are_gathered),
     TEST(a_slot_is_left_by_both_lanes),
 };
 PIPELINE_TESTS(tests)
