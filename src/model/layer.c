@@ -4,10 +4,10 @@
 
 const LayerDesc *layer_desc(LayerKind kind)
 {
-    static const LayerDesc *const table[] = {
-        [LAYER_EMBED] = &layer_embed, [LAYER_ATTENTION] = &layer_attention,
-        [LAYER_MLP] = &layer_mlp,     [LAYER_MOE] = &layer_moe,
-        [LAYER_HEAD] = &layer_head,
+    static const LayerDesc *const table[LAYER_KINDS] = {
+#define LAYER(KIND, name) &layer_##name,
+#include "model/layer.def"
+#undef LAYER
     };
     return table[kind];
 }

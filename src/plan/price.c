@@ -28,14 +28,14 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
     double lost = price_lost_s(l);
-    int part = c->layers % 2 == 0 ? PHASE_ATTENTION : PHASE_EXPERTS;
     for (int i = 0; i < PHASES; i++) {
         c->time.forward[i] += l->time.forward[i];
         c->time.input[i] += l->time.input[i];
         c->time.weight[i] += l->time.weight[i];
     }
-    c->time.forward[part] += lost / 3, c->time.input[part] += lost / 3;
-    c->time.weight[part] += lost / 3;
+    c->time.forward[l->part] += lost / 3;
+    c->time.input[l->part] += lost / 3;
+    c->time.weight[l->part] += lost / 3;
     c->host_s += lost;
     for (int i = 0; i < ROOFLINE_LANES; i++) c->lane_s[i] += l->lane_s[i];
     c->layer[c->layers++] = n;
@@ -45,13 +45,11 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
                  const LayerCount **layer, ChunkPrice *c)
 {
     *c = (ChunkPrice){ .layer = layer };
-    if (s->embedding) add_layer(c, &e->plain[p->class_of[0]]);
-    for (int i = 0; i < s->blocks; i++) {
-        const LayerPrice *of = price_again(l, s, i) ? e->recomputed : e->plain;
-        add_layer(c, &of[price_attention(p, s->first + i)]);
-        add_layer(c, &of[price_mlp(p, s->first + i)]);
+    LayerRange range = price_range(p, s);
+    for (int i = range.first; i < range.end; i++) {
+        bool again = price_again(l, s, p->spec.layers[i].block);
+        add_layer(c, &(again ? e->recomputed : e->plain)[p->class_of[i]]);
     }
-    if (s->head) add_layer(c, &e->plain[price_head(p)]);
 }
 
 /* ---- time beside the schedule ---- */

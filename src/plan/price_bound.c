@@ -40,7 +40,7 @@ Status price_sums(Planner *p, PriceEntry *e)
         }
     }
     e->embedding = stage_alone(p, e, 0, (StageBlocks){ 0, 0, true, false });
-    e->head = stage_alone(p, e, 0, (StageBlocks){ 0, 0, false, true });
+    e->head = stage_alone(p, e, 0, (StageBlocks){ (int)p->spec.blocks, 0, false, true });
     return OK;
 }
 

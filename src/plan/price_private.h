@@ -31,6 +31,7 @@ typedef struct LayerPrice {
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
     double lane_s[ROOFLINE_LANES]; /* of time: by lane */
     double host_s, wait_s;         /* of the host, and of the device for it: all passes */
+    int part;                      /* of a block, in which that stands */
     OpPrice op[LAYER_OPS_MAX];
     int n_ops;
 } LayerPrice;
@@ -138,13 +139,11 @@ struct Planner {
     double flops;              /* of the model for one step, nothing computed twice */
 };
 
-/* The class of a block's attention and of its MLP or MoE. */
-static inline int price_attention(const Planner *p, int block)
+/* The layers of a stage. */
+static inline LayerRange price_range(const Planner *p, const StageBlocks *s)
 {
-    return p->class_of[1 + 2 * block];
+    return spec_blocks(&p->spec, s->first, s->first + s->blocks, s->embedding, s->head);
 }
-static inline int price_mlp(const Planner *p, int block) { return p->class_of[2 + 2 * block]; }
-static inline int price_head(const Planner *p) { return p->class_of[p->spec.n_layers - 1]; }
 
 /* The classes of the request's model. */
 Status price_classes(Planner *p);
@@ -152,12 +151,14 @@ Status price_classes(Planner *p);
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
-/* Is the i-th block of a stage recomputed? */
-static inline bool price_again(const PlanLayout *l, const StageBlocks *s, int i)
+/* Is a block of a stage recomputed? block below 0: what lies before all blocks or after them. */
+static inline bool price_again(const PlanLayout *l, const StageBlocks *s, int block)
 {
-    if (l->again == NULL) return i < l->recompute_blocks || l->recompute_blocks < 0;
+    if (block < 0) return false;
+    if (l->again == NULL)
+        return block - s->first < l->recompute_blocks || l->recompute_blocks < 0;
     for (int k = 0; k < l->again->n; k++) {
-        if (l->again->at[k] == s->first + i) return true;
+        if (l->again->at[k] == block) return true;
     }
     return false;
 }

@@ -14,7 +14,7 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
         due += l->keep + (i + 1 < n ? stream : 0);
         above += l->again;
         ring += l->ring_gradients;
-        if (l->kind != LAYER_ATTENTION) continue;
+        if (!l->opens) continue;
         at -= due;
         due = 0;
         above = 0;
@@ -25,8 +25,7 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
 /* Nothing is given back before the weights' gradients; the first layer's goes into an entry. */
 static size_t split(const LayerCount *const *layer, int n)
 {
-    bool last = layer[n - 1]->kind == LAYER_HEAD;
-    size_t sum = (size_t)(n - last) * layer[0]->stream;
+    size_t sum = (size_t)(n - layer[n - 1]->ends) * layer[0]->stream;
     for (int i = 0; i < n; i++) sum += layer[i]->again + layer[i]->ring_gradients;
     return sum;
 }
@@ -34,7 +33,7 @@ static size_t split(const LayerCount *const *layer, int n)
 ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
 {
     ChunkBytes b = { 0 };
-    size_t stream = layer[0]->stream, at = layer[0]->kind == LAYER_EMBED ? 0 : stream, eval = 0;
+    size_t stream = layer[0]->stream, at = layer[0]->begins ? 0 : stream, eval = 0;
     size_t forward = 0, backward = 0;
     for (int i = 0; i < n; i++) {
         const LayerCount *l = layer[i];

@@ -9,12 +9,6 @@ typedef struct Row {
     int n;
 } Row;
 
-/* A tied head reads the embedding's table and adds to its gradients. */
-static int weights_of(const ModelSpec *s, int layer)
-{
-    return s->tied && s->layers[layer].kind == LAYER_HEAD ? 0 : layer;
-}
-
 /* Block of the chunk; the embedding is of the first, the head of the last. */
 static int block_of(const Row *r, int layer)
 {
@@ -38,7 +32,7 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
                      .name = f->name,
                      .layer = (short)(layer - r->range.first),
                      .own = (short)layer,
-                     .weights = (short)weights_of(s, layer),
+                     .weights = (short)layer_weights_of(s, layer),
                      .place = -1,
                      .block = (short)block_of(r, layer),
                      .phase = (unsigned char)phase,

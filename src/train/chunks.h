@@ -5,12 +5,7 @@
 #include "model/layer.h"
 #include "schedule/chunk.h"
 
-/* Layers [first, end) of the model, on one chunk. */
-typedef struct LayerRange {
-    int first, end;
-} LayerRange;
-
-/* The rows of a chunk, in `a`. A chunk without layers has one phase, which hands its input on.
+/* The rows of a chunk of these layers, in `a`. A chunk without layers has one phase, which hands its input on.
  * shards: whether ranks have parts of weights or gradients says whether these have places. */
 Status chunk_build(const ModelSpec *s, LayerRange range, const ScheduleShards *shards, Arena *a,
                    Chunk *out);

@@ -93,18 +93,17 @@ static Status fill_rope(Engine *e)
 static Status make_cache(Engine *e)
 {
     if (!e->shape.cache) return OK;
-    void *memory = NULL;
-    TRY(arena_alloc_zero(&e->tables, (size_t)(2 * e->spec.blocks) * sizeof(Tensor), &memory));
-    e->kv = (KvCache){ .k = memory, .v = (Tensor *)memory + e->spec.blocks };
+    Arena *run = &e->arena[ENGINE_RUN];
+    int64_t rows = e->shape.positions, k = 0, v = 0;
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->kv.k));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->kv.v));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
-        if (l->kind != LAYER_ATTENTION) continue;
-        const AttentionSpec *a = &l->as.attention;
-        int64_t rows = e->shape.positions, heads = a->kv_heads;
-        TRY(tensor_new2(&e->arena[ENGINE_RUN], e->spec.act, rows, heads * attention_qk_dim(a),
-                        &e->kv.k[l->block]));
-        TRY(tensor_new2(&e->arena[ENGINE_RUN], e->spec.act, rows, heads * attention_v_dim(a),
-                        &e->kv.v[l->block]));
+        const LayerDesc *desc = layer_desc(l->kind);
+        if (desc->cache == NULL) continue;
+        desc->cache(l, &k, &v);
+        TRY(tensor_new2(run, e->spec.act, rows, k, &e->kv.k[i]));
+        TRY(tensor_new2(run, e->spec.act, rows, v, &e->kv.v[i]));
     }
     return OK;
 }

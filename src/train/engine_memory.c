@@ -50,7 +50,7 @@ static Status carve(Arena *block, const char *name, size_t bytes, Arena *out)
 static size_t state_bytes(void)
 {
     size_t most = 0;
-    for (int k = LAYER_EMBED; k <= LAYER_HEAD; k++) {
+    for (int k = 0; k < LAYER_KINDS; k++) {
         size_t bytes = layer_desc((LayerKind)k)->state_bytes;
         if (bytes > most) most = bytes;
     }

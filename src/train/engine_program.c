@@ -43,11 +43,9 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
                 out->predictions);
 }
 
-/* The embedding, an attention and an MLP or MoE layer a block, the head. */
-static LayerRange layers_of(const LayoutStage *s)
+static LayerRange layers_of(const Engine *e, const LayoutStage *s)
 {
-    return (LayerRange){ s->embedding ? 0 : 1 + 2 * s->first,
-                         1 + 2 * (s->first + s->layers) + s->loss };
+    return spec_blocks(&e->spec, s->first, s->first + s->layers, s->embedding, s->loss);
 }
 
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
@@ -55,11 +53,11 @@ static Status place_layers(Engine *e, const Layout *l, const Program *p)
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
     int held = 0;
     for (int c = 0; c < p->chunks; c++) {
-        e->chunks[c] = layers_of(&l->stage[place_hop(p, c, c)]);
+        e->chunks[c] = layers_of(e, &l->stage[place_hop(p, c, c)]);
         held += e->chunks[c].end - e->chunks[c].first;
     }
     for (int stage = 0; stage < l->stages; stage++) {
-        LayerRange range = layers_of(&l->stage[stage]);
+        LayerRange range = layers_of(e, &l->stage[stage]);
         Place at = place_at(p, 0, stage);
         int twin = p->placement == PLACE_BOTH ? place_at(p, 1, stage).rank : at.rank;
         for (int i = range.first; i < range.end; i++) {
@@ -105,7 +103,7 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
     Chunk *chunk = NULL;
     TRY(ARENA_NEW(made, l->stages, &chunk));
     for (int i = 0; i < l->stages; i++) {
-        TRY(chunk_build(&w->spec, layers_of(&l->stage[i]), &s.shards, made, &chunk[i]));
+        TRY(chunk_build(&w->spec, layers_of(e, &l->stage[i]), &s.shards, made, &chunk[i]));
         if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
     }
     s.chunk = chunk;

@@ -125,9 +125,8 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rope_dim / 2, &r->rope_cos));
     r->rope_sin = r->rope_cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
-    LayerKind kind = r->layer->kind;
-    if (kind != LAYER_EMBED) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
-    if (kind != LAYER_HEAD) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
+    if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
+    if (!c->out->ends) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
     r->dh = r->h, r->dh_out = r->h_out;
     c->out->stream = arena_rounded((size_t)(n * s->hidden) * dtype_bytes(s->act));
     return OK;
@@ -176,7 +175,11 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
                    const LayerCountObserver *observer, Arena *scratch, LayerCount *out)
 {
     static const Backend bottom = BACKEND_DECORATOR("count one layer", count_op);
-    *out = (LayerCount){ .kind = s->layers[i].kind };
+    const LayerSpec *l = &s->layers[i];
+    const LayerDesc *desc = layer_desc(l->kind);
+    *out = (LayerCount){ .begins = desc->begins,
+                         .ends = desc->ends,
+                         .opens = spec_opens(s, i) };
     Counter c = { .observer = observer, .out = out };
     ArenaMark mark = arena_mark(scratch);
     TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));
@@ -184,7 +187,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
     TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
     TRY(exec_init(&c.ex, scratch, &c.scratch, 1));
     c.ex.stack[0] = &bottom;
-    Status status = count(&c, s, &s->layers[i], b, t, scratch);
+    Status status = count(&c, s, l, b, t, scratch);
     exec_free(&c.ex);
     arena_release(scratch, mark);
     return status;

@@ -231,7 +231,7 @@ static Status own_phase(ChunkPass *p, int i)
     bool first = begins_layer(p->row, i) || p->row->at[i - 1].again;
     if (p->input && first) {
         p->s->at[x->layer].dh = (Tensor){ 0 };
-        if (p->r.layer->kind != LAYER_EMBED) TRY(new_gradient(p, x->layer));
+        if (!layer_desc(p->r.layer->kind)->begins) TRY(new_gradient(p, x->layer));
         select(p, x->layer);
     }
     LayerRun r = p->r;
