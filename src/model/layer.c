@@ -12,6 +12,31 @@ const LayerDesc *layer_desc(LayerKind kind)
     return table[kind];
 }
 
+Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out)
+{
+    MicroBatch m = { .b = b, .t = t };
+    Tensor *const by_token[] = { &m.id, &m.target, &m.pos };
+    for (int i = 0; i < 3; i++) TRY(tensor_new1(a, DTYPE_I32, b * t, by_token[i]));
+    TRY(tensor_new2(a, DTYPE_I32, b, t, &m.doc));
+    TRY(tensor_new1(a, DTYPE_I32, b, &m.domain));
+    *out = m;
+    return OK;
+}
+
+Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
+{
+    Record r = { 0 };
+    Tensor *const sums[RECORD_SUMS] = { &r.loss, &r.aux_loss, &r.square_sum, &r.overflow };
+    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r.sums));
+    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
+    int64_t dims[] = { s->n_moe, domains, s->experts };
+    if (s->n_moe > 0) TRY(tensor_new(a, DTYPE_I32, 3, dims, &r.load));
+    *out = r;
+    return OK;
+}
+
 /* Is `piece` computed again in backward? Under RECOMPUTE_LAYER the second forward keeps all. */
 static bool recomputes(const LayerRun *r, unsigned piece)
 {

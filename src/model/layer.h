@@ -39,6 +39,9 @@ typedef struct Record {
 } Record;
 enum { RECORD_SUMS = 4 };
 
+Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out);
+Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
+
 /* Keys and values of the tokens so far, for generation with one sequence. */
 typedef struct KvCache {
     Tensor *k, *v; /* by layer of the spec: (capacity, LayerDesc.cache) act */

@@ -94,15 +94,16 @@ static double slots_bound(const PlanLayout *l, double micros)
 }
 
 /* part: of a slot, and of the one arena of gradients that split passes have at least. */
-static double bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                          const RankPrice *rank, const double part[SLOT_PARTS], double micros)
+static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          const RankPrice *rank, const double part[SLOT_PARTS], double *bytes)
 {
-    double memory[PLAN_KINDS] = { 0 }, sum = 0;
+    double memory[PLAN_KINDS] = { 0 }, micros = (double)price_micros(p, l);
     double arenas = slots_bound(l, micros) * part[SLOT_KEEP] + part[SLOT_GRADS];
     EstimateRank slots = { .slot_arena_bytes = arenas, .first_slot_bytes = INFINITY };
-    price_rank_memory(p, l, e, rank, &slots, memory);
-    for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
-    return sum;
+    TRY(price_rank_memory(p, l, e, rank, &slots, memory));
+    *bytes = 0;
+    for (int i = 0; i < PLAN_KINDS; i++) *bytes += memory[i];
+    return OK;
 }
 
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
@@ -112,7 +113,6 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     RankPrice rank = { 0 };
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    double micros = (double)price_micros(p, l);
     TRY(price_entry(p, l, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
@@ -124,8 +124,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
     TRY(price_rank_ends(p, l, e, &rank, part_s));
-    *bytes = bytes_bound(p, l, e, &rank, part, micros);
-    *step_s = time_bound(l, e, stage, micros) + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
+    TRY(bytes_bound(p, l, e, &rank, part, bytes));
+    *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
               part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);
     return OK;

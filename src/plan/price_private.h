@@ -200,8 +200,8 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c);
 /* Arrays in scratch; rings, scratch, evaluations and slots are price_estimate_input's. */
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out);
 ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes);
-void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                       const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
+Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                         const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
 /* GRADIENTS, UPDATE and CHECKPOINT of a rank. */
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);

@@ -167,6 +167,9 @@ typedef struct Engine {
     bool counting, on_gpu;
 } Engine;
 
+/* Bytes of ENGINE_STEP alone. */
+Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
+
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);
 

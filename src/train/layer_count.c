@@ -114,14 +114,9 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
 {
     LayerRun *r = &c->run;
     int64_t n = m->b * m->t;
-    Tensor *ids[] = { &m->id, &m->target, &m->pos };
-    for (int i = 0; i < 3; i++) TRY(tensor_new1(count, DTYPE_I32, n, ids[i]));
-    TRY(tensor_new2(count, DTYPE_I32, m->b, m->t, &m->doc));
-    TRY(tensor_new1(count, DTYPE_I32, m->b, &m->domain));
-    TRY(tensor_new1(count, DTYPE_F32, 1, &rec->loss));
-    rec->aux_loss = r->loss_scale = rec->loss;
-    int64_t dims[] = { s->n_moe, 1, s->experts };
-    if (s->n_moe > 0) TRY(tensor_new(count, DTYPE_I32, 3, dims, &rec->load));
+    TRY(batch_make(count, m->b, m->t, m));
+    TRY(record_make(count, s, 1, rec));
+    r->loss_scale = rec->loss;
     TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rope_dim / 2, &r->rope_cos));
     r->rope_sin = r->rope_cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));

@@ -60,6 +60,15 @@ Status update_run(Engine *e)
     return OK;
 }
 
+double update_bytes(Dtype act)
+{
+    float at = 0;
+    const Tensor one = { .data = &at, .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    const Adamw adamw = { .w = one, .w_low = act == DTYPE_F32 ? (Tensor){ 0 } : one };
+    return op_desc(OP_ADAMW)->cost(&adamw).bytes +
+           op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
+}
+
 double learning_rate(const Config *c, int64_t step)
 {
     double warm = (double)c->optimizer_warmup_steps, s = (double)step;
