@@ -104,14 +104,6 @@ typedef struct LayerRange {
     int first, end;
 } LayerRange;
 
-/* The layers of blocks [first, end); `begin`: with those before all blocks (first is 0); `behind`:
- * with those after them all (end is the number of blocks). */
-static inline LayerRange spec_blocks(const ModelSpec *s, int first, int end, bool begin, bool behind)
-{
-    return (LayerRange){ begin ? 0 : s->block_first[first],
-                         behind ? s->n_layers : s->block_first[end] };
-}
-
 /* Is a layer the first of its block? */
 static inline bool spec_opens(const ModelSpec *s, int layer)
 {

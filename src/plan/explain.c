@@ -143,9 +143,9 @@ static Status peak(Explained *x)
         TRY(text_printf(x->out,
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
-                        title_of(x, i), (double)a->count.keep / MIB,
-                        (double)b->count.keep / MIB, (double)a->count.stream / MIB,
-                        (long long)a->count.elems, (long long)a->count.expert_elems));
+                        title_of(x, i), (double)a->count.keep / MIB, (double)b->count.keep / MIB,
+                        (double)a->count.stream / MIB, (long long)a->count.elems,
+                        (long long)a->count.expert_elems));
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));
@@ -178,11 +178,11 @@ static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
 {
     const Planner *p = x->p;
     const PlanLayout *l = x->r->layout;
-    const StageBlocks *stage = NULL;
+    LayoutStage *stage = NULL;
     int stages = price_stage_count(l);
     TRY(price_stages(x->p, l, x->entry, stages, &stage));
     for (int i = 0; i < stages; i++) {
-        LayerRange range = price_range(p, &stage[i]);
+        LayerRange range = chunk_layers(&p->spec, &stage[i]);
         for (int k = range.first; k < range.end; k++) {
             int block = p->spec.layers[k].block;
             bool again = l->recompute != 0 && price_again(l, &stage[i], block);
@@ -211,8 +211,8 @@ static Status print_ops(Explained *x, bool all)
             x->out,
             "  one %s layer%s: compute %.3f ms, exchange %.3f ms, context %.3f ms, lost "
             "to the host %.3f ms; %d of them\n",
-            title_of(x, class), again ? ", recomputed" : "", 1e3 * s[0],
-            1e3 * s[1], 1e3 * s[2], 1e3 * s[3], count));
+            title_of(x, class), again ? ", recomputed" : "", 1e3 * s[0], 1e3 * s[1], 1e3 * s[2],
+            1e3 * s[3], count));
         for (int k = 0; k < l->n_ops; k++) {
             if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
         }

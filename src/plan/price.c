@@ -43,11 +43,11 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer[c->layers++] = n;
 }
 
-void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
+void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
                  const LayerCount **layer, ChunkPrice *c)
 {
     *c = (ChunkPrice){ .layer = layer };
-    LayerRange range = price_range(p, s);
+    LayerRange range = chunk_layers(&p->spec, s);
     for (int i = range.first; i < range.end; i++) {
         bool again = price_again(l, s, p->spec.layers[i].block);
         add_layer(c, &(again ? e->recomputed : e->plain)[p->class_of[i]]);
@@ -232,7 +232,7 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
-    const StageBlocks *stage;
+    LayoutStage *stage;
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(ARENA_ZEROED(&p->scratch, l->pp, &out->rank));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->chunk));
@@ -242,14 +242,14 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
-            const StageBlocks *s = &stage[place_hop(&like, c, c)];
+            const LayoutStage *s = &stage[place_hop(&like, c, c)];
             int at = like.rank * l->vpp + c;
             price_chunk(p, l, e, s, layer, &out->chunk[at]);
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
             if (price_in_series(e, l)) in_series(&out->time[at]);
-            if (s->blocks > out->blocks) out->blocks = s->blocks;
+            if (s->layers > out->blocks) out->blocks = s->layers;
         }
     }
     return OK;

@@ -63,8 +63,7 @@ static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost
     return OK;
 }
 
-static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op,
-                       const OpCost *cost)
+static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, const OpCost *cost)
 {
     Counting *c = self;
     RooflineTime t;
@@ -256,40 +255,20 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 
 /* ---- partitions ---- */
 
-static void even_blocks(const Planner *p, int stages, StageBlocks *out)
-{
-    int blocks = (int)p->spec.blocks, first = 0;
-    for (int i = 0; i < stages; i++) {
-        int n = blocks / stages + (i < blocks % stages);
-        out[i] = (StageBlocks){ first, n, i == 0, i == stages - 1 };
-        first += n;
-    }
-}
-
-static void take_layout(const Layout *l, StageBlocks *out)
-{
-    for (int i = 0; i < l->stages; i++) {
-        const LayoutStage *s = &l->stage[i];
-        out[i] = (StageBlocks){ s->first, s->layers, s->embedding, s->loss };
-    }
-}
-
-static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
+static Status balance(Planner *p, const PartitionKey *key, Layout *out)
 {
     const int *of = key->cost;
     ArenaMark mark = arena_mark(&p->scratch);
     double *layer = NULL;
     TRY(ARENA_NEW(&p->scratch, p->spec.blocks, &layer));
     for (int i = 0; i < p->spec.blocks; i++) {
-        LayerRange r = spec_blocks(&p->spec, i, i + 1, false, false);
         layer[i] = 0;
-        for (int k = r.first; k < r.end; k++) layer[i] += of[p->class_of[k]];
+        for (int k = p->spec.block_first[i]; k < p->spec.block_first[i + 1]; k++)
+            layer[i] += of[p->class_of[k]];
     }
     LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]],
                         of[p->class_of[p->spec.n_layers - 1]] };
-    Layout layout;
-    Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, &layout);
-    if (s == OK) take_layout(&layout, out);
+    Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, out);
     arena_release(&p->scratch, mark);
     return s;
 }
@@ -297,29 +276,26 @@ static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
     enum { UNITS = 64 }; /* rounded up: an embedding, too, weighs something */
-    int blocks = (int)p->spec.blocks, rest = UNITS;
-    LayerRange last = spec_blocks(&p->spec, blocks - 1, blocks, false, false);
+    const int *last = &p->spec.block_first[p->spec.blocks - 1]; /* and the end of that block */
+    int rest = UNITS;
     double block_s = 0;
     PartitionKey key;
     memset(&key, 0, sizeof key);
     key.stages = stages;
     if (e->stack.at[STACK_balance] == 0) return key;
-    for (int i = last.first; i < last.end; i++) block_s += price_layer_s(&e->plain[p->class_of[i]]);
+    for (int i = last[0]; i < last[1]; i++) block_s += price_layer_s(&e->plain[p->class_of[i]]);
     for (int i = 0; i < p->classes; i++)
         key.cost[i] = (int)ceil(UNITS * price_layer_s(&e->plain[i]) / block_s);
-    for (int i = last.first; i < last.end - 1; i++) rest -= key.cost[p->class_of[i]];
-    key.cost[p->class_of[last.end - 1]] = rest;
+    for (int i = last[0]; i < last[1] - 1; i++) rest -= key.cost[p->class_of[i]];
+    key.cost[p->class_of[last[1] - 1]] = rest;
     return key;
 }
 
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
-                    const StageBlocks **out)
+                    LayoutStage **out)
 {
     if (l->partition != NULL) {
-        StageBlocks *given = NULL;
-        TRY(ARENA_NEW(&p->scratch, stages, &given));
-        take_layout(l->partition, given);
-        *out = given;
+        *out = l->partition->stage;
         return OK;
     }
     PartitionKey key = partition_key(p, e, stages);
@@ -330,13 +306,12 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
         if (p->partitions == PRICE_PARTITIONS / 2)
             return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
         Partition *new = NULL;
+        Layout layout;
+        TRY(e->stack.at[STACK_balance] != 0
+                ? balance(p, &key, &layout)
+                : layout_even(stages, (int)p->spec.blocks, &p->kept, &layout));
         TRY(ARENA_NEW(&p->kept, 1, &new));
-        new->key = key;
-        TRY(ARENA_NEW(&p->kept, stages, &new->at));
-        if (e->stack.at[STACK_balance] == 0)
-            even_blocks(p, stages, new->at);
-        else
-            TRY(balance(p, &key, new->at));
+        *new = (Partition){ key, layout.stage };
         p->partition[at] = new;
         p->partitions++;
     }
@@ -347,16 +322,8 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text)
 {
     const PriceEntry *e = NULL;
-    const StageBlocks *stage = NULL;
-    int stages = price_stage_count(l);
-    Layout layout = { .stages = stages, .layers = (int)p->spec.blocks };
+    Layout layout = { .stages = price_stage_count(l), .layers = (int)p->spec.blocks };
     TRY(price_entry(p, l, &e));
-    TRY(price_stages(p, l, e, stages, &stage));
-    TRY(ARENA_ZEROED(a, stages, &layout.stage));
-    for (int i = 0; i < stages; i++)
-        layout.stage[i] = (LayoutStage){ .first = stage[i].first,
-                                         .layers = stage[i].blocks,
-                                         .embedding = stage[i].embedding,
-                                         .loss = stage[i].head };
+    TRY(price_stages(p, l, e, layout.stages, &layout.stage));
     return layout_text(&layout, a, text);
 }

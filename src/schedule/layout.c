@@ -156,6 +156,20 @@ Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a
     return status;
 }
 
+Status layout_even(int stages, int layers, Arena *a, Layout *out)
+{
+    Layout l = { .stages = stages, .layers = layers };
+    TRY(ARENA_NEW(a, stages, &l.stage));
+    for (int i = 0, first = 0; i < stages; first += l.stage[i++].layers) {
+        l.stage[i] = (LayoutStage){ .first = first,
+                                    .layers = layers / stages + (i < layers % stages),
+                                    .embedding = i == 0,
+                                    .loss = i == stages - 1 };
+    }
+    *out = l;
+    return OK;
+}
+
 static Status put(Text *t, const char *piece, int n)
 {
     if (n == 0) return OK;

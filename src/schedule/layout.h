@@ -32,6 +32,9 @@ typedef struct Layout {
  * layers than wanted (0: any). The embedding is the first thing and the loss the last. */
 Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a, Layout *out);
 
+/* Layers spread evenly, the first stages take the remainder. */
+Status layout_even(int stages, int layers, Arena *a, Layout *out);
+
 /* The shortest text of the form above without groups; layout_parse reads it back. */
 Status layout_text(const Layout *l, Arena *a, const char **out);
 

@@ -52,7 +52,8 @@ static void add_layer(Row *r, int layer, bool forward)
     const LayerSpec *l = &r->s->layers[layer];
     const LayerDesc *desc = layer_desc(l->kind);
     bool again = !forward && (l->recompute & RECOMPUTE_LAYER) != 0;
-    for (int i = 0; i < desc->n_phases && (forward || again); i++) add_phase(r, layer, i, forward, again);
+    for (int i = 0; i < desc->n_phases && (forward || again); i++)
+        add_phase(r, layer, i, forward, again);
     for (int i = 0; i < desc->n_phases && !forward; i++)
         add_phase(r, layer, layer_backward(desc, i), false, false);
 }

@@ -200,7 +200,8 @@ Status engine_open(Engine *e, const Config *c, EngineUse use, const EngineShape 
 
 void engine_close(Engine *e)
 {
-    for (int i = 0; i < e->n_ways; i++) cuda_graph_free(&e->ways[i].graph); /* before their groups */
+    for (int i = 0; i < e->n_ways; i++)
+        cuda_graph_free(&e->ways[i].graph); /* before their groups */
     engine_free_transfers(e);
     leave_mesh(e);
     engine_free_arenas(e);

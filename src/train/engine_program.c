@@ -11,31 +11,15 @@
 static const size_t SCRATCH_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 enum { CHECKED_PASSES = 1 << 12 }; /* a plan of more takes its schedule for granted */
 
-/* Blocks spread evenly; the first stages take the remainder. */
-static Status even_layout(int stages, int blocks, Arena *a, Layout *out)
+static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
 {
-    if (blocks < stages) {
+    int blocks = (int)c->model_layers;
+    if (c->mesh_layout[0] == '\0' && blocks < stages)
         return FAIL(ERR_ARG,
                     "mesh: %d stages (mesh.pp x mesh.vpp) and model.layers %d: a stage has at "
                     "least a layer, or name mesh.layout",
                     stages, blocks);
-    }
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, (size_t)stages * sizeof(LayoutStage), &memory));
-    LayoutStage *s = memory;
-    for (int i = 0, first = 0; i < stages; first += s[i++].layers) {
-        s[i].first = first;
-        s[i].layers = blocks / stages + (i < blocks % stages);
-    }
-    s[0].embedding = s[stages - 1].loss = true;
-    *out = (Layout){ .stage = s, .stages = stages, .layers = blocks };
-    return OK;
-}
-
-static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
-{
-    int blocks = (int)c->model_layers;
-    if (c->mesh_layout[0] == '\0') return even_layout(stages, blocks, a, out);
+    if (c->mesh_layout[0] == '\0') return layout_even(stages, blocks, a, out);
     TRY(layout_parse(c->mesh_layout, stages, blocks, a, out));
     if (out->predictions == 0) return OK;
     return FAIL(ERR_ARG,
@@ -43,21 +27,16 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
                 out->predictions);
 }
 
-static LayerRange layers_of(const Engine *e, const LayoutStage *s)
-{
-    return spec_blocks(&e->spec, s->first, s->first + s->layers, s->embedding, s->loss);
-}
-
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
 {
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
     int held = 0;
     for (int c = 0; c < p->chunks; c++) {
-        e->chunks[c] = layers_of(e, &l->stage[place_hop(p, c, c)]);
+        e->chunks[c] = chunk_layers(&e->spec, &l->stage[place_hop(p, c, c)]);
         held += e->chunks[c].end - e->chunks[c].first;
     }
     for (int stage = 0; stage < l->stages; stage++) {
-        LayerRange range = layers_of(e, &l->stage[stage]);
+        LayerRange range = chunk_layers(&e->spec, &l->stage[stage]);
         Place at = place_at(p, 0, stage);
         int twin = p->placement == PLACE_BOTH ? place_at(p, 1, stage).rank : at.rank;
         for (int i = range.first; i < range.end; i++) {
@@ -103,7 +82,8 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
     Chunk *chunk = NULL;
     TRY(ARENA_NEW(made, l->stages, &chunk));
     for (int i = 0; i < l->stages; i++) {
-        TRY(chunk_build(&w->spec, layers_of(e, &l->stage[i]), &s.shards, made, &chunk[i]));
+        TRY(chunk_build(&w->spec, chunk_layers(&e->spec, &l->stage[i]), &s.shards, made,
+                        &chunk[i]));
         if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
     }
     s.chunk = chunk;
@@ -130,12 +110,11 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
     TRY(schedule_find(e->use == ENGINE_INFER ? "1f1b" : c->mesh_schedule, &d));
     if (e->use == ENGINE_INFER) s.stages = s.chunks = 1;
     int stages = d->placement == PLACE_BOTH ? s.stages : s.stages * s.chunks;
-    TRY(e->use == ENGINE_INFER ? even_layout(1, (int)e->spec.blocks, made, &layout)
+    TRY(e->use == ENGINE_INFER ? layout_even(1, (int)e->spec.blocks, made, &layout)
                                : make_layout(c, stages, made, &layout));
-    Program like = { .stages = s.stages,
-                     .chunks = s.chunks,
-                     .placement = d->placement,
-                     .rank = e->shape.pp_rank };
+    Program like = {
+        .stages = s.stages, .chunks = s.chunks, .placement = d->placement, .rank = e->shape.pp_rank
+    };
     TRY(place_layers(e, &layout, &like));
     s.shards = shards_shape(e, d);
     e->n_ways = e->shape.again != NULL && !e->counting ? 2 : 1;
@@ -181,8 +160,7 @@ static Status make_mirror(Engine *e, Comm *stages)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
     else if (s->tied && first != last && (p->rank == first || p->rank == last))
         pair = 0;
-    return comm_split(stages, pair, p->rank, "mirror", &e->tables,
-                      &e->mesh.group[GROUP_MIRROR]);
+    return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mesh.group[GROUP_MIRROR]);
 }
 
 Status engine_make_transfers(Engine *e)
@@ -242,20 +220,13 @@ static void grow(size_t *bytes, size_t need)
 /* Follows the program as the engine will: every arena is as large as the largest that comes. */
 Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out)
 {
-    void *memory = NULL;
-    size_t n = (size_t)p->slots;
     SlotSizes s = { .n = { p->slots, 0 } };
     ArenaPool pool = { 0 };
-    for (int part = 0; part < SLOT_PARTS; part++) {
-        TRY(arena_alloc_zero(a, n * sizeof(size_t), &memory));
-        s.bytes[part] = memory;
-    }
-    TRY(arena_alloc_zero(a, n * sizeof(Arena), &memory));
-    pool.at = memory;
-    TRY(arena_alloc_zero(a, n * sizeof(bool), &memory));
-    pool.taken = memory;
-    TRY(arena_alloc(a, n * sizeof(Arena *), &memory));
-    Arena **mine = memory;
+    Arena **mine = NULL;
+    for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, p->slots, &s.bytes[part]));
+    TRY(ARENA_ZEROED(a, p->slots, &pool.at));
+    TRY(ARENA_ZEROED(a, p->slots, &pool.taken));
+    TRY(ARENA_NEW(a, p->slots, &mine));
     bool split = program_splits(p);
     s.bytes[SLOT_KEEP][0] = plan->eval_bytes;
     for (int i = 0; i < p->n; i++) {

@@ -172,9 +172,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
     static const Backend bottom = BACKEND_DECORATOR("count one layer", count_op);
     const LayerSpec *l = &s->layers[i];
     const LayerDesc *desc = layer_desc(l->kind);
-    *out = (LayerCount){ .begins = desc->begins,
-                         .ends = desc->ends,
-                         .opens = spec_opens(s, i) };
+    *out = (LayerCount){ .begins = desc->begins, .ends = desc->ends, .opens = spec_opens(s, i) };
     Counter c = { .observer = observer, .out = out };
     ArenaMark mark = arena_mark(scratch);
     TRY(arena_init(&c.keep, "keep", MEM_COUNT, COUNT_BYTES));

@@ -205,7 +205,7 @@ static double padding_bytes(const Question *q, const PlanLayout *l)
 /* ---- the witness: every pipeline rank's counting run, and the simulator ---- */
 
 /* The configuration that the engine would be given. */
-static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stage, Arena *a,
+static Status config_of(Planner *p, const PlanLayout *l, const LayoutStage *stage, Arena *a,
                         Config *out)
 {
     Config c = p->config;
@@ -216,9 +216,9 @@ static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stag
     c.recompute_layers.n = 0;
     if (l->again != NULL) c.recompute_layers = *l->again;
     for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {
-        const StageBlocks *s = &stage[i];
-        int again = l->recompute_blocks < 0 ? s->blocks : l->recompute_blocks;
-        for (int b = 0; b < s->blocks && b < again && l->recompute != 0; b++) {
+        const LayoutStage *s = &stage[i];
+        int again = l->recompute_blocks < 0 ? s->layers : l->recompute_blocks;
+        for (int b = 0; b < s->layers && b < again && l->recompute != 0; b++) {
             if (c.recompute_layers.n == CONFIG_LIST_MAX) {
                 return FAIL(ERR_UNSUPPORTED, "plan: more than %d recomputed layers",
                             CONFIG_LIST_MAX);
@@ -270,7 +270,7 @@ static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice
     Pipeline pipeline;
     Simulation sim;
     const PriceEntry *e = NULL;
-    const StageBlocks *stage;
+    LayoutStage *stage;
     Config c;
     PlanPrice price;
     TRY(planner_price(p, l, &price));
