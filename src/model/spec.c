@@ -106,8 +106,6 @@ void spec_place(ModelSpec *s, const Mesh *m)
     if (s->exact) s->room = 0;
 }
 
-enum { BLOCK_LAYERS = 2 }; /* most in a block */
-
 static LayerSpec *append(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
 {
     LayerSpec *l = &s->layers[s->n_layers++];
@@ -154,7 +152,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
                                                     : 0,
     };
     s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
-    TRY(ARENA_ZEROED(a, BLOCK_LAYERS * s.blocks + 2, &s.layers));
+    TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * s.blocks + 2, &s.layers));
     TRY(ARENA_NEW(a, s.blocks + 1, &s.block_first));
     append(&s, LAYER_EMBED, -1, 0);
     for (int block = 0; block < s.blocks; block++) add_block(&s, c, block);

@@ -51,6 +51,10 @@ typedef struct MoeSpec {
     float bias_rate;
 } MoeSpec;
 
+enum {
+    BLOCK_LAYERS_MAX = 2
+}; /* layers of a block at most, and buffers for gradients of the stream */
+
 typedef struct LayerSpec {
     LayerKind kind;
     int block; /* transformer layer number; -1 for embedding and head */

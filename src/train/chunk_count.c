@@ -6,7 +6,8 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
  * second forwards made and its rings. */
 static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
-    size_t stream = layer[0]->stream, due = 0, above = 0, ring = 2 * stream;
+    size_t stream = layer[0]->stream, due = 0, above = 0, streams = BLOCK_LAYERS_MAX * stream;
+    size_t ring = streams;
     for (int i = n - 1; i >= 0; i--) {
         const LayerCount *l = layer[i];
         b->slot[SLOT_KEEP] = larger(b->slot[SLOT_KEEP], at + above + l->again_peak - l->keep);
@@ -18,7 +19,7 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
         at -= due;
         due = 0;
         above = 0;
-        ring = 2 * stream;
+        ring = streams;
     }
 }
 
@@ -48,7 +49,8 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
     }
     b.ring[RING_FORWARD] = forward;
     b.eval = 2 * stream + eval;
-    if ((passes & CHUNK_WHOLE) != 0) b.ring[RING_FORWARD] = larger(forward, 2 * stream + backward);
+    if ((passes & CHUNK_WHOLE) != 0)
+        b.ring[RING_FORWARD] = larger(forward, BLOCK_LAYERS_MAX * stream + backward);
     if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
     b.ring[RING_FORWARD] = forward;

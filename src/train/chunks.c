@@ -1,5 +1,7 @@
 #include "train/chunks.h"
 
+#include <assert.h>
+
 /* A row while it is written. */
 typedef struct Row {
     const ModelSpec *s;
@@ -25,6 +27,8 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
     const LayerSpec *l = &s->layers[layer];
     const LayerDesc *desc = layer_desc(l->kind);
     const Phase *f = &desc->phases[phase], *opens = &desc->phases[layer_backward(desc, 0)];
+    /* Schedules that take blocks apart have weight gradients of these parts alone. */
+    assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
     bool meets = desc->meets != NULL && desc->meets(s, l, phase, forward && !again);
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
     const ChunkPhase *before = r->n > 0 ? &r->at[r->n - 1] : NULL;

@@ -61,7 +61,7 @@ struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
-    size_t comm_scratch_bytes; /* of ENGINE_SCRATCH: the comm lane's */
+    size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
     bool on_gpu;
@@ -149,7 +149,7 @@ typedef struct Engine {
     Arena block;                /* of both ways' memory; not made: there is one */
     EngineWay ways[2], *way;    /* way: in use */
     int n_ways;
-    Tensor stream[2];           /* gradients of h while a backward pass runs */
+    Tensor stream[BLOCK_LAYERS_MAX]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */

@@ -491,9 +491,21 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     close_plan(&q);
 }
 
+static void a_stack_s_value_of_a_layer_goes_by_its_name(void **state)
+{
+    (void)state;
+    StackValues v = { { 0 } };
+    v.at[STACK_keep_moe] = 7;
+    v.at[STACK_host_layer] = 5;
+    CHECK_NEAR(stack_of_layer(&v, "keep", "moe", 1), 7, 0);
+    CHECK_NEAR(stack_of_layer(&v, "keep", "mo", 1), 1, 0);
+    CHECK_NEAR(stack_of_layer(&v, "host", "attention", v.at[STACK_host_layer]), 5, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_stack_s_value_of_a_layer_goes_by_its_name),
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),
