@@ -91,16 +91,13 @@ static int computing_part(const LayerDesc *desc)
     return part % 2 == 1 ? PHASE_EXPERTS : part;
 }
 
-static const double KEEPS_AS_OURS = -1;
-
 /* Extra traffic is a third of it in each pass, and again in a second forward. */
 static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
 {
     const StackValues *v = r->stack;
     const LayerDesc *desc = layer_desc(layer->kind);
     bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0;
-    double keep =
-        whole ? v->at[STACK_keep_input] : stack_of_layer(v, "keep", desc->name, KEEPS_AS_OURS);
+    double keep = whole ? v->at[STACK_keep_input] : stack_of_layer(v, "keep", desc->name, -1);
     if (keep >= 0) {
         size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
         l->count.keep += more, l->count.keep_peak += more, l->count.again_peak += more;

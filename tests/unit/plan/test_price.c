@@ -491,6 +491,18 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     close_plan(&q);
 }
 
+/* Llama 4: embedding, attention over chunks, its MoE, attention over all keys, head. */
+static void layers_that_differ_are_priced_apart(void **state)
+{
+    (void)state;
+    Question q;
+    open_plan(&q, "llama4-scout", "h200", 64, "switchyard", NULL, 0);
+    CHECK_INT(q.planner->classes, 5);
+    CHECK_INT(q.planner->class_of[1], q.planner->class_of[3]);
+    CHECK(q.planner->class_of[1] != q.planner->class_of[7]);
+    close_plan(&q);
+}
+
 static void a_stack_s_value_of_a_layer_goes_by_its_name(void **state)
 {
     (void)state;
@@ -506,6 +518,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_stack_s_value_of_a_layer_goes_by_its_name),
+        TEST(layers_that_differ_are_priced_apart),
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),
