@@ -95,8 +95,8 @@ Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v)
     const KvCache *cache = r->cache;
     int64_t n = layer_tokens(r);
     if (cache != NULL) {
-        *k = tensor_rows(&cache->k[r->layer->block], cache->used, n);
-        *v = tensor_rows(&cache->v[r->layer->block], cache->used, n);
+        *k = tensor_rows(&cache->k[r->layer - r->spec->layers], cache->used, n);
+        *v = tensor_rows(&cache->v[r->layer - r->spec->layers], cache->used, n);
         return OK;
     }
     TRY(tensor_new2(arena, r->spec->act, n, a->kv_heads * attention_qk_dim(a), k));
@@ -202,8 +202,8 @@ static Status keys_of(LayerRun *r, int64_t block, Tensor *k, Tensor *v)
     *v = s->v;
     if (cache == NULL) return OK;
     int64_t n = cache->used + layer_tokens(r);
-    *k = tensor_rows(&cache->k[r->layer->block], 0, n);
-    *v = tensor_rows(&cache->v[r->layer->block], 0, n);
+    *k = tensor_rows(&cache->k[r->layer - r->spec->layers], 0, n);
+    *v = tensor_rows(&cache->v[r->layer - r->spec->layers], 0, n);
     return OK;
 }
 
@@ -322,11 +322,28 @@ static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forwar
     return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
 }
 
+/* A model's layers differ in what full_every sets alone. */
+static bool alike(const LayerSpec *a, const LayerSpec *b)
+{
+    const AttentionSpec *x = &a->as.attention, *y = &b->as.attention;
+    return x->chunk == y->chunk && x->qk_norm == y->qk_norm;
+}
+
+static void cache_widths(const LayerSpec *l, int64_t *k, int64_t *v)
+{
+    const AttentionSpec *a = &l->as.attention;
+    *k = a->kv_heads * attention_qk_dim(a);
+    *v = a->kv_heads * attention_v_dim(a);
+}
+
 const LayerDesc layer_attention = {
     .name = "attention",
+    .title = "attention",
     .state_bytes = sizeof(AttentionState),
     .params = params,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
     .meets = meets,
+    .alike = alike,
+    .cache = cache_widths,
 };

@@ -28,6 +28,8 @@ static const Phase phases[] = {
 
 const LayerDesc layer_embed = {
     .name = "embed",
+    .title = "embedding",
+    .begins = true,
     .params = params,
     .phases = phases,
     .n_phases = 1,

@@ -61,6 +61,8 @@ static const Phase phases[] = {
 
 const LayerDesc layer_head = {
     .name = "head",
+    .title = "head",
+    .ends = true,
     .state_bytes = sizeof(HeadState),
     .params = params,
     .phases = phases,

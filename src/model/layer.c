@@ -6,12 +6,37 @@
 
 const LayerDesc *layer_desc(LayerKind kind)
 {
-    static const LayerDesc *const table[] = {
-        [LAYER_EMBED] = &layer_embed, [LAYER_ATTENTION] = &layer_attention,
-        [LAYER_MLP] = &layer_mlp,     [LAYER_MOE] = &layer_moe,
-        [LAYER_HEAD] = &layer_head,
+    static const LayerDesc *const table[LAYER_KINDS] = {
+#define LAYER(KIND, name) &layer_##name,
+#include "model/layer.def"
+#undef LAYER
     };
     return table[kind];
+}
+
+Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out)
+{
+    MicroBatch m = { .b = b, .t = t };
+    Tensor *const by_token[] = { &m.id, &m.target, &m.pos };
+    for (int i = 0; i < 3; i++) TRY(tensor_new1(a, DTYPE_I32, b * t, by_token[i]));
+    TRY(tensor_new2(a, DTYPE_I32, b, t, &m.doc));
+    TRY(tensor_new1(a, DTYPE_I32, b, &m.domain));
+    *out = m;
+    return OK;
+}
+
+Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
+{
+    Record r = { 0 };
+    Tensor *const sums[RECORD_SUMS] = { &r.loss, &r.aux_loss, &r.square_sum, &r.overflow };
+    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r.sums));
+    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
+    TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
+    int64_t dims[] = { s->n_moe, domains, s->experts };
+    if (s->n_moe > 0) TRY(tensor_new(a, DTYPE_I32, 3, dims, &r.load));
+    *out = r;
+    return OK;
 }
 
 /* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps every piece.

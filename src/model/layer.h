@@ -39,9 +39,12 @@ typedef struct Record {
 } Record;
 enum { RECORD_SUMS = 4 };
 
+Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out);
+Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
+
 /* Keys and values of the tokens so far, for generation with one sequence. */
 typedef struct KvCache {
-    Tensor *k, *v; /* by block: (capacity, H, d) act */
+    Tensor *k, *v; /* by layer of the spec: (capacity, LayerDesc.cache) act */
     int64_t used;  /* tokens in it before this call */
 } KvCache;
 
@@ -57,10 +60,10 @@ typedef struct LayerRun {
     KvCache *cache;            /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
     void *state;   /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
-    Tensor h;      /* in  (N, D): the residual stream; none for the embedding */
-    Tensor h_out;  /* out (N, D), made by the engine; none for the head */
-    Tensor dh_out; /* backward: in  (N, D): gradient of h_out; none for the head */
-    Tensor dh;     /* backward: out (N, D): gradient of h; none for the embedding */
+    Tensor h;      /* in  (N, D): the residual stream; none if the layer begins it */
+    Tensor h_out;  /* out (N, D), made by the engine; none if the layer ends it */
+    Tensor dh_out; /* backward: in  (N, D): gradient of h_out; likewise */
+    Tensor dh;     /* backward: out (N, D): gradient of h; likewise */
     Tensor loss;   /* head: out (N) f32 nats a token */
     Tensor logits; /* head: if set, (rows, V) f32 of the last rows and no loss */
     bool training; /* gradients are wanted */
@@ -81,8 +84,11 @@ typedef struct Phase {
     BlockPart part; /* of a block that a schedule takes apart */
 } Phase;
 
+/* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */
 typedef struct LayerDesc {
-    const char *name;
+    const char *name;  /* in traces, and what a stack's sheet calls it (plan/stack.def) */
+    const char *title; /* for people */
+    bool begins, ends; /* the residual stream: has no h; has no h_out */
     size_t state_bytes;
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
     /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
@@ -94,6 +100,12 @@ typedef struct LayerDesc {
      * its lane; else everything computes. */
     bool (*meets)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
     bool forward_gradients; /* forward adds to the gradients of its weights */
+    /* Do two layers of this kind compute the same? NULL: any two do. */
+    bool (*alike)(const LayerSpec *a, const LayerSpec *b);
+    /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
+    void (*cache)(const LayerSpec *l, int64_t *k, int64_t *v);
+    /* What follows the optimizer, once a step, on the ranks that hold the layer. NULL: nothing. */
+    Status (*after_step)(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum);
 } LayerDesc;
 
 static inline int layer_backward(const LayerDesc *d, int i)
@@ -103,7 +115,15 @@ static inline int layer_backward(const LayerDesc *d, int i)
 
 const LayerDesc *layer_desc(LayerKind kind);
 
-extern const LayerDesc layer_embed, layer_attention, layer_mlp, layer_moe, layer_head;
+#define LAYER(KIND, name) extern const LayerDesc layer_##name;
+#include "model/layer.def"
+#undef LAYER
+
+/* Whose weights a layer reads, and adds to the gradients of: a tied head's are the table's. */
+static inline int layer_weights_of(const ModelSpec *s, int layer)
+{
+    return s->tied && layer_desc(s->layers[layer].kind)->ends ? 0 : layer;
+}
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);

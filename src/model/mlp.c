@@ -48,6 +48,7 @@ static const Phase phases[] = {
 
 const LayerDesc layer_mlp = {
     .name = "mlp",
+    .title = "dense MLP",
     .state_bytes = sizeof(MlpLayerState),
     .params = params,
     .phases = phases,

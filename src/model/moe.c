@@ -188,7 +188,7 @@ static Status route_forward(LayerRun *r)
                                         .index = s->index,
                                         .weight = s->weight,
                                         .seq_count = s->seq_count,
-                                        .load = tensor_rows(&r->record->load, m->index, 1),
+                                        .load = tensor_rows(&r->record->load, r->layer->load, 1),
                                         .aux_loss = r->record->aux_loss,
                                         .score_sum = s->score_sum,
                                         .rule = rule_of(r) });
@@ -494,8 +494,19 @@ static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forwar
 /* Shared experts run while tokens, or their gradients, travel to the routed ones. */
 static const int backward[] = { COMBINE, SHARED, EXPERTS, DISPATCH, ROUTE };
 
+static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, const Record *sum)
+{
+    const MoeSpec *m = &l->as.moe;
+    if (!m->bias) return OK;
+    return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
+                                                .gate = sum->clip,
+                                                .bias = w->w[ROLE_ROUTER_BIAS],
+                                                .rate = m->bias_rate });
+}
+
 const LayerDesc layer_moe = {
     .name = "moe",
+    .title = "MoE",
     .state_bytes = sizeof(MoeState),
     .params = params,
     .prepare = prepare,
@@ -503,4 +514,5 @@ const LayerDesc layer_moe = {
     .n_phases = sizeof phases / sizeof *phases,
     .backward = backward,
     .meets = meets,
+    .after_step = update_bias,
 };

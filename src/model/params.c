@@ -167,7 +167,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
 
 static bool holds(const ModelSpec *s, int layer, int rank)
 {
-    bool table = s->tied && s->layers[layer].kind == LAYER_EMBED;
+    bool table = s->tied && layer_desc(s->layers[layer].kind)->begins;
     return layer_on(&s->layers[layer], rank) ||
            (table && layer_on(&s->layers[s->n_layers - 1], rank));
 }

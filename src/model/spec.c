@@ -75,7 +75,7 @@ static AttentionSpec attention_of(const Config *c, int block)
     return a;
 }
 
-static MoeSpec moe_of(const Config *c, int index)
+static MoeSpec moe_of(const Config *c)
 {
     /* A group of the auxiliary loss is a sequence or a micro-batch. An AUX_GLOBAL group is as many
      * micro-batches as there are data-parallel ranks; moe.c (rule_of) divides by that. */
@@ -87,7 +87,6 @@ static MoeSpec moe_of(const Config *c, int index)
         .shared_ffn = c->moe_shared * c->moe_ffn,
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
-        .index = index,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,
@@ -108,6 +107,28 @@ void spec_place(ModelSpec *s, const Mesh *m)
     if (s->exact) s->room = 0;
 }
 
+static LayerSpec *append(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
+{
+    LayerSpec *l = &s->layers[s->n_layers++];
+    *l = (LayerSpec){ .kind = kind, .block = block, .recompute = recompute, .load = -1 };
+    return l;
+}
+
+static void add_block(ModelSpec *s, const Config *c, int block)
+{
+    unsigned recompute = recompute_of(c, block);
+    s->block_first[block] = s->n_layers;
+    append(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
+    if (block < c->model_dense_layers) {
+        append(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
+    } else {
+        LayerSpec *l = append(s, LAYER_MOE, block, recompute);
+        l->as.moe = moe_of(c);
+        l->load = s->n_moe++;
+        s->experts = c->moe_experts;
+    }
+}
+
 Status spec_build(const Config *c, Arena *a, ModelSpec *out)
 {
     ModelSpec s = {
@@ -121,7 +142,6 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .rope_theta = c->attention_rope_theta,
         .loss_chunk = c->model_loss_chunk,
         .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
-        .n_layers = (int)(2 * c->model_layers + 2),
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
         .stage_ranks = c->mesh_cp,
@@ -133,32 +153,12 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
                                                     : 0,
     };
     s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, (size_t)s.n_layers * sizeof *s.layers, &memory));
-    s.layers = memory;
-
-    LayerSpec *l = s.layers;
-    *l++ = (LayerSpec){ .kind = LAYER_EMBED, .block = -1 };
-    for (int block = 0; block < s.blocks; block++) {
-        unsigned recompute = recompute_of(c, block);
-        *l++ = (LayerSpec){ .kind = LAYER_ATTENTION,
-                            .block = block,
-                            .recompute = recompute,
-                            .as.attention = attention_of(c, block) };
-        if (block < c->model_dense_layers) {
-            *l++ = (LayerSpec){
-                .kind = LAYER_MLP, .block = block, .recompute = recompute, .as.ffn = c->model_ffn
-            };
-        } else {
-            *l++ = (LayerSpec){ .kind = LAYER_MOE,
-                                .block = block,
-                                .recompute = recompute,
-                                .as.moe = moe_of(c, s.n_moe) };
-            s.n_moe++;
-            s.experts = c->moe_experts;
-        }
-    }
-    *l = (LayerSpec){ .kind = LAYER_HEAD, .block = -1 };
+    TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * s.blocks + 2, &s.layers));
+    TRY(ARENA_NEW(a, s.blocks + 1, &s.block_first));
+    append(&s, LAYER_EMBED, -1, 0);
+    for (int block = 0; block < s.blocks; block++) add_block(&s, c, block);
+    s.block_first[s.blocks] = s.n_layers;
+    append(&s, LAYER_HEAD, -1, 0);
     *out = s;
     return OK;
 }

@@ -1,9 +1,9 @@
 /*
  * spec: what the network is, as data: a list of layers from the embedding to the head.
  *
- * A block of the literature ("layer 7") is two layers here, attention and MLP or MoE, because that
- * is the unit that a schedule moves and a recompute set names. Every layer but the head reads the
- * residual stream h (N, D) and writes the next one.
+ * A block of the literature ("layer 7") is a range of layers here, attention and MLP or MoE, because
+ * a layer is the unit that a schedule moves and a recompute set names. Layers read the residual
+ * stream h (N, D) and write the next one; the first only writes one, the last only reads one.
  */
 #ifndef MODEL_SPEC_H
 #define MODEL_SPEC_H
@@ -14,7 +14,12 @@
 #include "op/exchange.h"
 #include "op/route.h"
 
-typedef enum LayerKind { LAYER_EMBED, LAYER_ATTENTION, LAYER_MLP, LAYER_MOE, LAYER_HEAD } LayerKind;
+typedef enum LayerKind {
+#define LAYER(KIND, name) LAYER_##KIND,
+#include "model/layer.def"
+#undef LAYER
+    LAYER_KINDS
+} LayerKind;
 
 /* What a layer computes again in backward instead of keeping it. Routing and counts are always
  * kept. */
@@ -45,8 +50,11 @@ typedef struct MoeSpec {
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;
     float bias_rate;
-    int index; /* which MoE layer this is, from 0 */
 } MoeSpec;
+
+enum {
+    BLOCK_LAYERS_MAX = 2
+}; /* layers of a block at most, and buffers for gradients of the stream */
 
 typedef struct LayerSpec {
     LayerKind kind;
@@ -55,6 +63,7 @@ typedef struct LayerSpec {
     int chunk; /* which chunk of that rank it is in */
     int twin;  /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
+    int load; /* its row in Record.load: which of those that route this is; -1: it does not route */
     union {
         AttentionSpec attention;
         MoeSpec moe;
@@ -72,6 +81,7 @@ typedef struct ModelSpec {
     Dtype act;         /* f32 or bf16 */
     int64_t rope_dim;  /* rotated width of a head */
     LayerSpec *layers; /* in the arena of spec_build */
+    int *block_first;  /* by block and one more: its first layer; of the last: the one behind it */
     int n_layers, n_moe;
     int64_t experts; /* of MoE layers; 0 if there are none */
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
@@ -92,6 +102,18 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out);
 
 /* Makes the spec that of this rank of a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
+
+/* Layers [first, end). */
+typedef struct LayerRange {
+    int first, end;
+} LayerRange;
+
+/* Is a layer the first of its block? */
+static inline bool spec_opens(const ModelSpec *s, int layer)
+{
+    int block = s->layers[layer].block;
+    return block >= 0 && s->block_first[block] == layer;
+}
 
 /* Does a pipeline rank hold this layer? */
 static inline bool layer_on(const LayerSpec *l, int rank)

@@ -5,11 +5,6 @@
 
 static const double MIB = 1048576.0;
 
-static const char *const kind_names[] = { [LAYER_EMBED] = "embedding",
-                                          [LAYER_ATTENTION] = "attention",
-                                          [LAYER_MLP] = "dense MLP",
-                                          [LAYER_MOE] = "MoE",
-                                          [LAYER_HEAD] = "head" };
 static const char *const pass_names[LAYER_PASSES] = {
     [PASS_FORWARD] = "forward",
     [PASS_INPUT] = "input gradients",
@@ -24,9 +19,9 @@ typedef struct Explained {
     Text *out;
 } Explained;
 
-static const LayerSpec *layer_of(const Explained *x, int class)
+static const char *title_of(const Explained *x, int class)
 {
-    return &x->entry->spec.layers[x->p->first_of[class]];
+    return layer_desc(x->p->spec.layers[x->p->first_of[class]].kind)->title;
 }
 
 /* The stack's sheet says where a value is from, if it says anything. */
@@ -148,9 +143,9 @@ static Status peak(Explained *x)
         TRY(text_printf(x->out,
                         "    %-10s %10.2f MiB, recomputed %10.2f MiB, output %.2f MiB; "
                         "%lld parameters, %lld of experts\n",
-                        kind_names[layer_of(x, i)->kind], (double)a->count.keep / MIB,
-                        (double)b->count.keep / MIB, (double)a->count.stream / MIB,
-                        (long long)a->count.elems, (long long)a->count.expert_elems));
+                        title_of(x, i), (double)a->count.keep / MIB, (double)b->count.keep / MIB,
+                        (double)a->count.stream / MIB, (long long)a->count.elems,
+                        (long long)a->count.expert_elems));
     }
     TRY(state_bytes(x, &shards));
     TRY(slots(x));
@@ -182,16 +177,16 @@ static Status print_op(const Explained *x, const OpPrice *o)
 static Status count_layers(Explained *x, int n[2][LAYER_CLASSES_MAX])
 {
     const Planner *p = x->p;
-    const StageBlocks *stage = NULL;
-    int stages = price_stage_count(x->r->layout);
-    TRY(price_stages(x->p, x->r->layout, x->entry, stages, &stage));
-    n[0][p->class_of[0]]++;
-    n[0][price_head(p)]++;
+    const PlanLayout *l = x->r->layout;
+    LayoutStage *stage = NULL;
+    int stages = price_stage_count(l);
+    TRY(price_stages(x->p, l, x->entry, stages, &stage));
     for (int i = 0; i < stages; i++) {
-        for (int b = 0; b < stage[i].blocks; b++) {
-            bool again = x->r->layout->recompute != 0 && price_again(x->r->layout, &stage[i], b);
-            n[again][price_attention(p, stage[i].first + b)]++;
-            n[again][price_mlp(p, stage[i].first + b)]++;
+        LayerRange range = chunk_layers(&p->spec, &stage[i]);
+        for (int k = range.first; k < range.end; k++) {
+            int block = p->spec.layers[k].block;
+            bool again = l->recompute != 0 && price_again(l, &stage[i], block);
+            n[again][p->class_of[k]]++;
         }
     }
     return OK;
@@ -216,8 +211,8 @@ static Status print_ops(Explained *x, bool all)
             x->out,
             "  one %s layer%s: compute %.3f ms, exchange %.3f ms, context %.3f ms, lost "
             "to the host %.3f ms; %d of them\n",
-            kind_names[layer_of(x, class)->kind], again ? ", recomputed" : "", 1e3 * s[0],
-            1e3 * s[1], 1e3 * s[2], 1e3 * s[3], count));
+            title_of(x, class), again ? ", recomputed" : "", 1e3 * s[0], 1e3 * s[1], 1e3 * s[2],
+            1e3 * s[3], count));
         for (int k = 0; k < l->n_ops; k++) {
             if (all || l->op[k].lane != ROOFLINE_COMPUTE) TRY(print_op(x, &l->op[k]));
         }

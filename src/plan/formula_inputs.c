@@ -19,25 +19,16 @@ static bool recomputes(const Config *c, int64_t layer)
     return whole && listed;
 }
 
-/* First layer of stage i where all have as many, the first ones one more. */
-static int64_t even_first(const Config *c, int64_t i)
-{
-    int64_t stages = c->mesh_pp * c->mesh_vpp, rest = c->model_layers % stages;
-    return i * (c->model_layers / stages) + (i < rest ? i : rest);
-}
-
 static Status count_layers(const Config *c, Arena *a, Layers *n)
 {
-    Layout layout = { 0 };
-    int64_t stages = c->mesh_pp * c->mesh_vpp;
-    if (*c->mesh_layout != '\0')
-        TRY(layout_parse(c->mesh_layout, (int)stages, (int)c->model_layers, a, &layout));
+    Layout layout;
+    int stages = (int)(c->mesh_pp * c->mesh_vpp), layers = (int)c->model_layers;
+    TRY(*c->mesh_layout == '\0' ? layout_even(stages, layers, a, &layout)
+                                : layout_parse(c->mesh_layout, stages, layers, a, &layout));
     *n = (Layers){ .all = { c->model_dense_layers, c->model_layers - c->model_dense_layers } };
     for (int64_t i = 0; i < stages; i += c->mesh_pp) {
-        const LayoutStage *stage = layout.stage == NULL ? NULL : &layout.stage[i];
-        int64_t first = stage != NULL ? stage->first : even_first(c, i);
-        int64_t end = stage != NULL ? first + stage->layers : even_first(c, i + 1);
-        for (int64_t l = first; l < end; l++) {
+        const LayoutStage *stage = &layout.stage[i];
+        for (int l = stage->first; l < stage->first + stage->layers; l++) {
             int moe = l >= c->model_dense_layers;
             n->rank[moe]++;
             n->recomputed[moe] += recomputes(c, l);

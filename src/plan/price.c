@@ -1,5 +1,7 @@
 #include "plan/price_private.h"
 
+#include "train/update.h"
+
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -28,30 +30,28 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
     double lost = price_lost_s(l);
-    int part = c->layers % 2 == 0 ? PHASE_ATTENTION : PHASE_EXPERTS;
     for (int i = 0; i < PHASES; i++) {
         c->time.forward[i] += l->time.forward[i];
         c->time.input[i] += l->time.input[i];
         c->time.weight[i] += l->time.weight[i];
     }
-    c->time.forward[part] += lost / 3, c->time.input[part] += lost / 3;
-    c->time.weight[part] += lost / 3;
+    c->time.forward[l->part] += lost / 3;
+    c->time.input[l->part] += lost / 3;
+    c->time.weight[l->part] += lost / 3;
     c->host_s += lost;
     for (int i = 0; i < ROOFLINE_LANES; i++) c->lane_s[i] += l->lane_s[i];
     c->layer[c->layers++] = n;
 }
 
-void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
+void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
                  const LayerCount **layer, ChunkPrice *c)
 {
     *c = (ChunkPrice){ .layer = layer };
-    if (s->embedding) add_layer(c, &e->plain[p->class_of[0]]);
-    for (int i = 0; i < s->blocks; i++) {
-        const LayerPrice *of = price_again(l, s, i) ? e->recomputed : e->plain;
-        add_layer(c, &of[price_attention(p, s->first + i)]);
-        add_layer(c, &of[price_mlp(p, s->first + i)]);
+    LayerRange range = chunk_layers(&p->spec, s);
+    for (int i = range.first; i < range.end; i++) {
+        bool again = price_again(l, s, p->spec.layers[i].block);
+        add_layer(c, &(again ? e->recomputed : e->plain)[p->class_of[i]]);
     }
-    if (s->head) add_layer(c, &e->plain[price_head(p)]);
 }
 
 /* ---- time beside the schedule ---- */
@@ -133,23 +133,12 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
     double mine = shards->zero == 0
                       ? dense + expert
                       : dense / (double)shards->dense + expert / (double)shards->expert;
-    /* AdamW reads and writes gradient, weight and moments, the norm reads the gradient. */
-    return roofline_memory_s(&roof, mine * (7 * 4 + (e->spec.act == DTYPE_F32 ? 0 : 2) + 4));
+    return roofline_memory_s(&roof, mine * update_bytes(e->spec.act));
 }
 
 /* ---- memory ---- */
 
 static double rounded(double bytes) { return (double)arena_rounded((size_t)bytes); }
-
-/* Batch and record (engine.c: make_batch, make_record). */
-static double step_bytes(const Planner *p, const PlanLayout *l)
-{
-    int64_t sequences = p->config.train_batch / l->dp, tokens = p->config.data_sequence / l->cp;
-    double b = (double)sequences, t = (double)tokens;
-    double sum = 4 * rounded(4 * b * t) + rounded(4 * b) + 5 * rounded(4);
-    if (p->spec.n_moe > 0) sum += rounded(4.0 * (double)(p->spec.n_moe * p->spec.experts));
-    return sum + rounded(4 * (double)l->micro_batch * t);
-}
 
 static double stack_size(const PriceEntry *e, StackName name, double ours)
 {
@@ -176,9 +165,15 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         rounded(r->sum.layer_elems * (double)params_gathered_bytes(&e->spec, shards));
 }
 
-void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                       const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
+Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                         const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS])
 {
+    const EngineShape shape = { .batch = p->config.train_batch / l->dp,
+                                .micro_batch = l->micro_batch,
+                                .sequence = p->config.data_sequence / l->cp,
+                                .domains = 1 };
+    size_t step = 0;
+    TRY(engine_step_bytes(&e->spec, &shape, &step));
     ParamShards shards = price_shards(p, l, e);
     param_bytes(e, &shards, r, memory);
     const double *v = e->stack.at;
@@ -187,10 +182,11 @@ void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *
     if (v[STACK_working] >= 0) ring = v[STACK_working];
     double positions = (double)p->config.data_sequence, half = (double)p->spec.rope_dim / 2;
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
-    memory[PLAN_BUFFERS] += ring + slots->entries * stream + step_bytes(p, l) +
+    memory[PLAN_BUFFERS] += ring + slots->entries * stream + (double)step +
                             2 * rounded(4 * positions * half) + v[STACK_exchange_buffers];
     memory[PLAN_WORKSPACE] = r->scratch + v[STACK_workspace];
     memory[PLAN_RESERVE] = v[STACK_reserve];
+    return OK;
 }
 
 /* ---- a layout ---- */
@@ -238,7 +234,7 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
-    const StageBlocks *stage;
+    LayoutStage *stage;
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     TRY(ARENA_ZEROED(&p->scratch, l->pp, &out->rank));
     TRY(ARENA_NEW(&p->scratch, chunks, &out->chunk));
@@ -248,14 +244,14 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
     for (like.rank = 0; like.rank < l->pp; like.rank++) {
         for (int c = 0; c < l->vpp; c++) {
-            const StageBlocks *s = &stage[place_hop(&like, c, c)];
+            const LayoutStage *s = &stage[place_hop(&like, c, c)];
             int at = like.rank * l->vpp + c;
             price_chunk(p, l, e, s, layer, &out->chunk[at]);
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
             if (price_in_series(e, l)) in_series(&out->time[at]);
-            if (s->blocks > out->blocks) out->blocks = s->blocks;
+            if (s->layers > out->blocks) out->blocks = s->layers;
         }
     }
     return OK;
@@ -327,18 +323,19 @@ static void price_parts(const PlanLayout *l, const PriceRanks *n, double micros,
     }
 }
 
-static void price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
-                         const Estimate *t, PlanPrice *out)
+static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
+                           const PriceRanks *n, const Estimate *t, PlanPrice *out)
 {
     for (int r = 0; r < l->pp; r++) {
         double memory[PLAN_KINDS] = { 0 }, sum = 0;
-        price_rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory);
+        TRY(price_rank_memory(p, l, e, &n->rank[r], &t->rank[r], memory));
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
         memcpy(out->memory, memory, sizeof memory);
     }
     out->fits = out->peak_bytes <= plan_room_bytes(&p->q);
+    return OK;
 }
 
 static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
@@ -395,7 +392,7 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
     TRY(price_ends(p, l, e, &n, out));
-    price_memory(p, l, e, &n, &t, out);
+    TRY(price_memory(p, l, e, &n, &t, out));
     out->step_s = t.step_s + out->part_s[PLAN_GRADIENTS] + out->part_s[PLAN_UPDATE] +
                   out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     planner_take_schedule(p, out, t.step_s);

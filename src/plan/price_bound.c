@@ -13,7 +13,7 @@ static void sum_add(PassSum *to, const PassSum *a, double times)
     to->compute += times * a->compute;
 }
 
-static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, StageBlocks s)
+static PassSum stage_alone(const Planner *p, const PriceEntry *e, int blocks, LayoutStage s)
 {
     ChunkPrice c;
     PassSum sum = { 0 };
@@ -34,33 +34,33 @@ Status price_sums(Planner *p, PriceEntry *e)
         PassSum *before = e->before[again];
         before[0] = (PassSum){ 0 };
         for (int i = 0; i < p->spec.blocks; i++) {
-            PassSum block = stage_alone(p, e, again, (StageBlocks){ i, 1, false, false });
+            PassSum block = stage_alone(p, e, again, (LayoutStage){ .first = i, .layers = 1 });
             before[i + 1] = before[i];
             sum_add(&before[i + 1], &block, 1);
         }
     }
-    e->embedding = stage_alone(p, e, 0, (StageBlocks){ 0, 0, true, false });
-    e->head = stage_alone(p, e, 0, (StageBlocks){ 0, 0, false, true });
+    e->embedding = stage_alone(p, e, 0, (LayoutStage){ .embedding = true });
+    e->head = stage_alone(p, e, 0, (LayoutStage){ .first = (int)p->spec.blocks, .loss = true });
     return OK;
 }
 
-static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const StageBlocks *s)
+static PassSum stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutStage *s)
 {
-    bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->blocks;
-    int again = s->first + (all ? s->blocks : l->recompute_blocks), end = s->first + s->blocks;
+    bool all = l->recompute_blocks < 0 || l->recompute_blocks > s->layers;
+    int again = s->first + (all ? s->layers : l->recompute_blocks), end = s->first + s->layers;
     if (l->again != NULL) again = s->first; /* a bound: recomputing takes more, never less */
     PassSum sum = e->before[1][again];
     sum_add(&sum, &e->before[1][s->first], -1);
     sum_add(&sum, &e->before[0][end], 1);
     sum_add(&sum, &e->before[0][again], -1);
     if (s->embedding) sum_add(&sum, &e->embedding, 1);
-    if (s->head) sum_add(&sum, &e->head, 1);
+    if (s->loss) sum_add(&sum, &e->head, 1);
     return sum;
 }
 
 /* ---- bounds ---- */
 
-static double time_bound(const PlanLayout *l, const PriceEntry *e, const StageBlocks *stage,
+static double time_bound(const PlanLayout *l, const PriceEntry *e, const LayoutStage *stage,
                          double micros)
 {
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
@@ -94,25 +94,25 @@ static double slots_bound(const PlanLayout *l, double micros)
 }
 
 /* part: of a slot, and of the one arena of gradients that split passes have at least. */
-static double bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                          const RankPrice *rank, const double part[SLOT_PARTS], double micros)
+static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                          const RankPrice *rank, const double part[SLOT_PARTS], double *bytes)
 {
-    double memory[PLAN_KINDS] = { 0 }, sum = 0;
+    double memory[PLAN_KINDS] = { 0 }, micros = (double)price_micros(p, l);
     double arenas = slots_bound(l, micros) * part[SLOT_KEEP] + part[SLOT_GRADS];
     EstimateRank slots = { .slot_arena_bytes = arenas, .first_slot_bytes = INFINITY };
-    price_rank_memory(p, l, e, rank, &slots, memory);
-    for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
-    return sum;
+    TRY(price_rank_memory(p, l, e, rank, &slots, memory));
+    *bytes = 0;
+    for (int i = 0; i < PLAN_KINDS; i++) *bytes += memory[i];
+    return OK;
 }
 
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
     const PriceEntry *e = NULL;
-    const StageBlocks *stage = NULL;
+    LayoutStage *stage = NULL;
     RankPrice rank = { 0 };
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    double micros = (double)price_micros(p, l);
     TRY(price_entry(p, l, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
@@ -124,9 +124,9 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
     TRY(price_rank_ends(p, l, e, &rank, part_s));
-    *bytes = bytes_bound(p, l, e, &rank, part, micros);
-    *step_s = time_bound(l, e, stage, micros) + part_s[PLAN_GRADIENTS] + part_s[PLAN_UPDATE] +
-              part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    TRY(bytes_bound(p, l, e, &rank, part, bytes));
+    *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
+              part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     arena_release(&p->scratch, mark);
     return OK;
 }

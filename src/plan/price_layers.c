@@ -5,11 +5,12 @@
 
 /* ---- classes ---- */
 
-static bool alike(const LayerSpec *a, const LayerSpec *b)
+static bool alike(const ModelSpec *s, int i, int j)
 {
-    if (a->kind != b->kind) return false;
-    const AttentionSpec *x = &a->as.attention, *y = &b->as.attention;
-    return a->kind != LAYER_ATTENTION || (x->chunk == y->chunk && x->qk_norm == y->qk_norm);
+    const LayerSpec *a = &s->layers[i], *b = &s->layers[j];
+    const LayerDesc *desc = layer_desc(a->kind);
+    if (a->kind != b->kind || spec_opens(s, i) != spec_opens(s, j)) return false;
+    return desc->alike == NULL || desc->alike(a, b);
 }
 
 Status price_classes(Planner *p)
@@ -19,7 +20,7 @@ Status price_classes(Planner *p)
     TRY(ARENA_NEW(&p->kept, 2 * p->spec.n_layers, &p->layers));
     for (int i = 0; i < p->spec.n_layers; i++) {
         int c = 0;
-        while (c < p->classes && !alike(&p->spec.layers[p->first_of[c]], &p->spec.layers[i])) c++;
+        while (c < p->classes && !alike(&p->spec, p->first_of[c], i)) c++;
         if (c == LAYER_CLASSES_MAX)
             return FAIL(ERR_UNSUPPORTED, "plan: more than %d kinds of layers", LAYER_CLASSES_MAX);
         if (c == p->classes) p->first_of[p->classes++] = i;
@@ -80,16 +81,6 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
 
 /* ---- what a stack says of a layer ---- */
 
-static const struct {
-    StackName keep, traffic, host;
-} stack_layer[] = {
-    [LAYER_EMBED] = { STACK_keep_embed, STACK_traffic_mlp, STACK_host_layer },
-    [LAYER_ATTENTION] = { STACK_keep_attention, STACK_traffic_attention, STACK_host_layer },
-    [LAYER_MLP] = { STACK_keep_mlp, STACK_traffic_mlp, STACK_host_layer },
-    [LAYER_MOE] = { STACK_keep_moe, STACK_traffic_moe, STACK_host_moe },
-    [LAYER_HEAD] = { STACK_keep_head, STACK_traffic_head, STACK_host_layer },
-};
-
 /* Where the last phase that computes stands; beside an exchange it counts as the experts'. */
 static int computing_part(const LayerDesc *desc)
 {
@@ -103,23 +94,24 @@ static int computing_part(const LayerDesc *desc)
 /* Extra traffic is a third of it in each pass, and again in a second forward. */
 static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l)
 {
-    const double *v = r->stack->at;
+    const StackValues *v = r->stack;
+    const LayerDesc *desc = layer_desc(layer->kind);
     bool whole = (layer->recompute & RECOMPUTE_LAYER) != 0;
-    double keep = whole ? v[STACK_keep_input] : v[stack_layer[layer->kind].keep];
+    double keep = whole ? v->at[STACK_keep_input] : stack_of_layer(v, "keep", desc->name, -1);
     if (keep >= 0) {
         size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
         l->count.keep += more, l->count.keep_peak += more, l->count.again_peak += more;
-        if (layer->kind == LAYER_HEAD) l->count.scratch = 0; /* logits are in keep */
+        if (desc->ends) l->count.scratch = 0; /* logits are in keep */
     }
-    bool end = layer->kind == LAYER_EMBED;
-    double s = end ? 0 : roofline_memory_s(r, v[stack_layer[layer->kind].traffic]);
-    int part = computing_part(layer_desc(layer->kind));
-    l->time.forward[part] += s / 3;
-    l->time.input[part] += s * (whole ? 2 : 1) / 3;
-    l->time.weight[part] += s / 3;
+    double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0));
+    double host = desc->begins ? 0 : stack_of_layer(v, "host", desc->name, v->at[STACK_host_layer]);
+    l->part = computing_part(desc);
+    l->time.forward[l->part] += s / 3;
+    l->time.input[l->part] += s * (whole ? 2 : 1) / 3;
+    l->time.weight[l->part] += s / 3;
     l->lane_s[ROOFLINE_COMPUTE] += s * (whole ? 4 : 3) / 3;
-    l->host_s = end ? 0 : v[stack_layer[layer->kind].host] * (whole ? 4.0 / 3 : 1);
-    l->wait_s = layer->kind == LAYER_MOE ? v[STACK_wait_moe] * (whole ? 1.5 : 1) : 0;
+    l->host_s = host * (whole ? 4.0 / 3 : 1);
+    l->wait_s = stack_of_layer(v, "wait", desc->name, 0) * (whole ? 1.5 : 1);
 }
 
 double price_layer_s(const LayerPrice *l)
@@ -137,8 +129,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
                           unsigned recompute, LayerPrice *out)
 {
     LayerSpec *l = &e->spec.layers[layer];
-    bool end = l->kind == LAYER_EMBED || l->kind == LAYER_HEAD;
-    l->recompute = end ? 0 : recompute;
+    l->recompute = l->block < 0 ? 0 : recompute;
     *out = (LayerPrice){ 0 };
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c };
@@ -261,36 +252,20 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 
 /* ---- partitions ---- */
 
-static void even_blocks(const Planner *p, int stages, StageBlocks *out)
-{
-    int blocks = (int)p->spec.blocks, first = 0;
-    for (int i = 0; i < stages; i++) {
-        int n = blocks / stages + (i < blocks % stages);
-        out[i] = (StageBlocks){ first, n, i == 0, i == stages - 1 };
-        first += n;
-    }
-}
-
-static void take_layout(const Layout *l, StageBlocks *out)
-{
-    for (int i = 0; i < l->stages; i++) {
-        const LayoutStage *s = &l->stage[i];
-        out[i] = (StageBlocks){ s->first, s->layers, s->embedding, s->loss };
-    }
-}
-
-static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
+static Status balance(Planner *p, const PartitionKey *key, Layout *out)
 {
     const int *of = key->cost;
     ArenaMark mark = arena_mark(&p->scratch);
     double *layer = NULL;
     TRY(ARENA_NEW(&p->scratch, p->spec.blocks, &layer));
-    for (int i = 0; i < p->spec.blocks; i++)
-        layer[i] = of[price_attention(p, i)] + of[price_mlp(p, i)];
-    LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]], of[price_head(p)] };
-    Layout layout;
-    Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, &layout);
-    if (s == OK) take_layout(&layout, out);
+    for (int i = 0; i < p->spec.blocks; i++) {
+        layer[i] = 0;
+        for (int k = p->spec.block_first[i]; k < p->spec.block_first[i + 1]; k++)
+            layer[i] += of[p->class_of[k]];
+    }
+    LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]],
+                        of[p->class_of[p->spec.n_layers - 1]] };
+    Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, out);
     arena_release(&p->scratch, mark);
     return s;
 }
@@ -298,27 +273,26 @@ static Status balance(Planner *p, const PartitionKey *key, StageBlocks *out)
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
     enum { UNITS = 64 }; /* rounded up: an embedding, too, weighs something */
-    int last = (int)p->spec.blocks - 1, attention = price_attention(p, last);
-    double block_s = price_layer_s(&e->plain[attention]);
-    block_s += price_layer_s(&e->plain[price_mlp(p, last)]);
+    const int *last = &p->spec.block_first[p->spec.blocks - 1]; /* and the end of that block */
+    int rest = UNITS;
+    double block_s = 0;
     PartitionKey key;
     memset(&key, 0, sizeof key);
     key.stages = stages;
     if (e->stack.at[STACK_balance] == 0) return key;
+    for (int i = last[0]; i < last[1]; i++) block_s += price_layer_s(&e->plain[p->class_of[i]]);
     for (int i = 0; i < p->classes; i++)
         key.cost[i] = (int)ceil(UNITS * price_layer_s(&e->plain[i]) / block_s);
-    key.cost[price_mlp(p, last)] = UNITS - key.cost[attention];
+    for (int i = last[0]; i < last[1] - 1; i++) rest -= key.cost[p->class_of[i]];
+    key.cost[p->class_of[last[1] - 1]] = rest;
     return key;
 }
 
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
-                    const StageBlocks **out)
+                    LayoutStage **out)
 {
     if (l->partition != NULL) {
-        StageBlocks *given = NULL;
-        TRY(ARENA_NEW(&p->scratch, stages, &given));
-        take_layout(l->partition, given);
-        *out = given;
+        *out = l->partition->stage;
         return OK;
     }
     PartitionKey key = partition_key(p, e, stages);
@@ -329,13 +303,12 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
         if (p->partitions == PRICE_PARTITIONS / 2)
             return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
         Partition *new = NULL;
+        Layout layout;
+        TRY(e->stack.at[STACK_balance] != 0
+                ? balance(p, &key, &layout)
+                : layout_even(stages, (int)p->spec.blocks, &p->kept, &layout));
         TRY(ARENA_NEW(&p->kept, 1, &new));
-        new->key = key;
-        TRY(ARENA_NEW(&p->kept, stages, &new->at));
-        if (e->stack.at[STACK_balance] == 0)
-            even_blocks(p, stages, new->at);
-        else
-            TRY(balance(p, &key, new->at));
+        *new = (Partition){ key, layout.stage };
         p->partition[at] = new;
         p->partitions++;
     }
@@ -346,16 +319,8 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text)
 {
     const PriceEntry *e = NULL;
-    const StageBlocks *stage = NULL;
-    int stages = price_stage_count(l);
-    Layout layout = { .stages = stages, .layers = (int)p->spec.blocks };
+    Layout layout = { .stages = price_stage_count(l), .layers = (int)p->spec.blocks };
     TRY(price_entry(p, l, &e));
-    TRY(price_stages(p, l, e, stages, &stage));
-    TRY(ARENA_ZEROED(a, stages, &layout.stage));
-    for (int i = 0; i < stages; i++)
-        layout.stage[i] = (LayoutStage){ .first = stage[i].first,
-                                         .layers = stage[i].blocks,
-                                         .embedding = stage[i].embedding,
-                                         .loss = stage[i].head };
+    TRY(price_stages(p, l, e, layout.stages, &layout.stage));
     return layout_text(&layout, a, text);
 }

@@ -26,11 +26,12 @@ typedef struct OpPrice {
 } OpPrice;
 
 typedef struct LayerPrice {
-    LayerCount count;              /* what it keeps is the stack's */
-    ChunkTimes time;               /* of the device */
+    LayerCount count;                               /* what it keeps is the stack's */
+    ChunkTimes time;                                /* of the device */
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
-    double lane_s[ROOFLINE_LANES]; /* of time: by lane */
-    double host_s, wait_s;         /* of the host, and of the device for it: all passes */
+    double lane_s[ROOFLINE_LANES];                  /* of time: by lane */
+    double host_s, wait_s; /* of the host, and of the device for it: all passes */
+    int part;              /* of a block, in which that stands */
     OpPrice op[LAYER_OPS_MAX];
     int n_ops;
 } LayerPrice;
@@ -60,12 +61,6 @@ typedef struct PriceEntry {
 
 enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 15 };
 
-/* Blocks [first, first + blocks) of the model on a pipeline stage. */
-typedef struct StageBlocks {
-    int first, blocks;
-    bool embedding, head;
-} StageBlocks;
-
 /* A partition follows from the stages and from what a layer of each class costs, in 64ths of the
  * last block, and from nothing else: so it is the same whichever layout asks for it first. */
 typedef struct PartitionKey {
@@ -74,7 +69,7 @@ typedef struct PartitionKey {
 
 typedef struct Partition {
     PartitionKey key;
-    StageBlocks *at;
+    LayoutStage *at;
 } Partition;
 
 /* What is added up over the layers of a chunk, in order. */
@@ -138,26 +133,19 @@ struct Planner {
     double flops;              /* of the model for one step, nothing computed twice */
 };
 
-/* The class of a block's attention and of its MLP or MoE. */
-static inline int price_attention(const Planner *p, int block)
-{
-    return p->class_of[1 + 2 * block];
-}
-static inline int price_mlp(const Planner *p, int block) { return p->class_of[2 + 2 * block]; }
-static inline int price_head(const Planner *p) { return p->class_of[p->spec.n_layers - 1]; }
-
 /* The classes of the request's model. */
 Status price_classes(Planner *p);
 
 /* The entry of a layout, counted if it is new. */
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out);
 
-/* Is the i-th block of a stage recomputed? */
-static inline bool price_again(const PlanLayout *l, const StageBlocks *s, int i)
+/* Is a block of a stage recomputed? block below 0: what lies before all blocks or after them. */
+static inline bool price_again(const PlanLayout *l, const LayoutStage *s, int block)
 {
-    if (l->again == NULL) return i < l->recompute_blocks || l->recompute_blocks < 0;
+    if (block < 0) return false;
+    if (l->again == NULL) return block - s->first < l->recompute_blocks || l->recompute_blocks < 0;
     for (int k = 0; k < l->again->n; k++) {
-        if (l->again->at[k] == s->first + i) return true;
+        if (l->again->at[k] == block) return true;
     }
     return false;
 }
@@ -170,7 +158,7 @@ static inline bool price_in_series(const PriceEntry *e, const PlanLayout *l)
 
 /* Blocks of each of `stages` stages. */
 Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int stages,
-                    const StageBlocks **out);
+                    LayoutStage **out);
 
 /* What the stack's sheet is evaluated with for an entry; the configuration is the entry's. */
 Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out);
@@ -197,14 +185,14 @@ static inline double price_gradients_s(const GradientTimes *t)
 Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out);
 
 /* A stage, and what a rank has of several; bytes go by the passes over it. */
-void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const StageBlocks *s,
+void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
                  const LayerCount **layer, ChunkPrice *c);
 void price_add_chunk(RankPrice *r, const ChunkPrice *c);
 /* Arrays in scratch; rings, scratch, evaluations and slots are price_estimate_input's. */
 Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out);
 ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes);
-void price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                       const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
+Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
+                         const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
 /* GRADIENTS, UPDATE and CHECKPOINT of a rank. */
 Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                        const RankPrice *rank, double part_s[PLAN_PARTS]);

@@ -72,25 +72,16 @@ static SlotBytes slot_of(void *ctx, int rank, int chunk)
     return in->slot[rank * in->chunks + chunk];
 }
 
-static bool holds(const StageBlocks *s, const LayerSpec *l)
-{
-    if (l->block < 0) return l->kind == LAYER_HEAD ? s->head : s->embedding;
-    return l->block >= s->first && l->block < s->first + s->blocks;
-}
-
-/* The layers of a stage, which are in one run; their prices and recomputation. */
+/* The layers of a stage; their prices and recomputation. */
 static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *e,
-                             const StageBlocks *s, ProgramCost *c)
+                             const LayoutStage *s, ProgramCost *c)
 {
-    LayerRange range = { 0, 0 };
-    for (int i = 0; i < c->spec.n_layers; i++) {
+    LayerRange range = chunk_layers(&c->spec, s);
+    for (int i = range.first; i < range.end; i++) {
         LayerSpec *layer = &c->spec.layers[i];
-        if (!holds(s, layer)) continue;
-        bool again = layer->block >= 0 && price_again(l, s, layer->block - s->first);
+        bool again = price_again(l, s, layer->block);
         c->layer[i] = &(again ? e->recomputed : e->plain)[p->class_of[i]];
         layer->recompute = again ? l->recompute : 0;
-        if (range.end == 0) range.first = i;
-        range.end = i + 1;
     }
     return range;
 }
@@ -128,7 +119,7 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
                        ProgramCost *c, ScheduleShape *out)
 {
     int stages = price_stage_count(l);
-    const StageBlocks *stage = NULL;
+    LayoutStage *stage = NULL;
     Chunk *chunk = NULL;
     LayerSpec *layers = NULL;
     ParamShards shards = price_shards(p, l, e);

@@ -97,6 +97,17 @@ Status stack_settings(const PlanStack *s, FormulaInputs *in)
     return OK;
 }
 
+double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise)
+{
+    size_t n = strlen(what);
+    for (int i = 0; i < STACK_COUNT; i++) {
+        const char *at = stack_names[i];
+        if (strncmp(at, what, n) == 0 && at[n] == '_' && strcmp(at + n + 1, layer) == 0)
+            return v->at[i];
+    }
+    return otherwise;
+}
+
 Status stack_values(const PlanStack *s, const FormulaInputs *in, StackValues *out)
 {
     for (int i = 0; i < STACK_COUNT; i++) {

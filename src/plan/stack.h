@@ -43,6 +43,9 @@ bool stack_offers(const PlanStack *s, const char *name);
 
 /* The stack's settings join the inputs. */
 Status stack_settings(const PlanStack *s, FormulaInputs *in);
+/* What the values say of a kind of layer (LayerDesc.name): WHAT_LAYER; where there is no such name,
+ * `otherwise`. */
+double stack_of_layer(const StackValues *v, const char *what, const char *layer, double otherwise);
 /* All values for the inputs; ERR_ARG names a value
  * that cannot be (a share outside 0 to 1, negative bytes). */
 Status stack_values(const PlanStack *s, const FormulaInputs *in, StackValues *out);

@@ -156,6 +156,25 @@ Status layout_parse(const char *text, int want_stages, int want_layers, Arena *a
     return status;
 }
 
+Status layout_even(int stages, int layers, Arena *a, Layout *out)
+{
+    if (layers < stages) {
+        return FAIL(ERR_ARG,
+                    "mesh: %d stages (mesh.pp x mesh.vpp) and model.layers %d: a stage has at "
+                    "least a layer, or name mesh.layout",
+                    stages, layers);
+    }
+    LayoutStage *s = NULL;
+    TRY(ARENA_ZEROED(a, stages, &s));
+    for (int i = 0, first = 0; i < stages; first += s[i++].layers) {
+        s[i].first = first;
+        s[i].layers = layers / stages + (i < layers % stages);
+    }
+    s[0].embedding = s[stages - 1].loss = true;
+    *out = (Layout){ .stage = s, .stages = stages, .layers = layers };
+    return OK;
+}
+
 static Status put(Text *t, const char *piece, int n)
 {
     if (n == 0) return OK;
@@ -175,24 +194,5 @@ Status layout_text(const Layout *l, Arena *a, const char **out)
         TRY(put(&t, "L", s->loss));
     }
     *out = t.data;
-    return OK;
-}
-
-Status layout_even(int stages, int layers, Arena *a, Layout *out)
-{
-    if (layers < stages) {
-        return FAIL(ERR_ARG,
-                    "mesh: %d stages (mesh.pp x mesh.vpp) and model.layers %d: a stage has at "
-                    "least a layer, or name mesh.layout",
-                    stages, layers);
-    }
-    LayoutStage *s = NULL;
-    TRY(ARENA_ZEROED(a, stages, &s));
-    for (int i = 0, first = 0; i < stages; first += s[i++].layers) {
-        s[i].first = first;
-        s[i].layers = layers / stages + (i < layers % stages);
-    }
-    s[0].embedding = s[stages - 1].loss = true;
-    *out = (Layout){ .stage = s, .stages = stages, .layers = layers };
     return OK;
 }

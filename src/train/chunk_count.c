@@ -6,7 +6,8 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
  * second forwards made and its rings. */
 static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
-    size_t stream = layer[0]->stream, due = 0, above = 0, ring = 2 * stream;
+    size_t stream = layer[0]->stream, due = 0, above = 0, streams = BLOCK_LAYERS_MAX * stream;
+    size_t ring = streams;
     for (int i = n - 1; i >= 0; i--) {
         const LayerCount *l = layer[i];
         b->slot[SLOT_KEEP] = larger(b->slot[SLOT_KEEP], at + above + l->again_peak - l->keep);
@@ -14,19 +15,18 @@ static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes 
         due += l->keep + (i + 1 < n ? stream : 0);
         above += l->again;
         ring += l->ring_gradients;
-        if (l->kind != LAYER_ATTENTION) continue;
+        if (!l->opens) continue;
         at -= due;
         due = 0;
         above = 0;
-        ring = 2 * stream;
+        ring = streams;
     }
 }
 
 /* Nothing is given back before the weights' gradients; the first layer's goes into an entry. */
 static size_t split(const LayerCount *const *layer, int n)
 {
-    bool last = layer[n - 1]->kind == LAYER_HEAD;
-    size_t sum = (size_t)(n - last) * layer[0]->stream;
+    size_t sum = (size_t)(n - layer[n - 1]->ends) * layer[0]->stream;
     for (int i = 0; i < n; i++) sum += layer[i]->again + layer[i]->ring_gradients;
     return sum;
 }
@@ -34,7 +34,7 @@ static size_t split(const LayerCount *const *layer, int n)
 ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
 {
     ChunkBytes b = { 0 };
-    size_t stream = layer[0]->stream, at = layer[0]->kind == LAYER_EMBED ? 0 : stream, eval = 0;
+    size_t stream = layer[0]->stream, at = layer[0]->begins ? 0 : stream, eval = 0;
     size_t forward = 0, backward = 0;
     for (int i = 0; i < n; i++) {
         const LayerCount *l = layer[i];
@@ -49,7 +49,8 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
     }
     b.ring[RING_FORWARD] = forward;
     b.eval = 2 * stream + eval;
-    if ((passes & CHUNK_WHOLE) != 0) b.ring[RING_FORWARD] = larger(forward, 2 * stream + backward);
+    if ((passes & CHUNK_WHOLE) != 0)
+        b.ring[RING_FORWARD] = larger(forward, BLOCK_LAYERS_MAX * stream + backward);
     if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
     b.ring[RING_FORWARD] = forward;

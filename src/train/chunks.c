@@ -1,5 +1,7 @@
 #include "train/chunks.h"
 
+#include <assert.h>
+
 /* A row while it is written. */
 typedef struct Row {
     const ModelSpec *s;
@@ -8,12 +10,6 @@ typedef struct Row {
     ChunkPhase *at;
     int n;
 } Row;
-
-/* A tied head reads the embedding's table and adds to its gradients. */
-static int weights_of(const ModelSpec *s, int layer)
-{
-    return s->tied && s->layers[layer].kind == LAYER_HEAD ? 0 : layer;
-}
 
 /* Block of the chunk; the embedding is of the first, the head of the last. */
 static int block_of(const Row *r, int layer)
@@ -31,6 +27,8 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
     const LayerSpec *l = &s->layers[layer];
     const LayerDesc *desc = layer_desc(l->kind);
     const Phase *f = &desc->phases[phase], *opens = &desc->phases[layer_backward(desc, 0)];
+    /* Schedules that take blocks apart have weight gradients of these parts alone. */
+    assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
     bool meets = desc->meets != NULL && desc->meets(s, l, phase, forward && !again);
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
     const ChunkPhase *before = r->n > 0 ? &r->at[r->n - 1] : NULL;
@@ -38,7 +36,7 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
                      .name = f->name,
                      .layer = (short)(layer - r->range.first),
                      .own = (short)layer,
-                     .weights = (short)weights_of(s, layer),
+                     .weights = (short)layer_weights_of(s, layer),
                      .place = -1,
                      .block = (short)block_of(r, layer),
                      .phase = (unsigned char)phase,

@@ -4,13 +4,16 @@
 
 #include "model/layer.h"
 #include "schedule/chunk.h"
+#include "schedule/layout.h"
 
-/* Layers [first, end) of the model, on one chunk. */
-typedef struct LayerRange {
-    int first, end;
-} LayerRange;
+/* The layers of a stage; a layer of the layout is a block. */
+static inline LayerRange chunk_layers(const ModelSpec *s, const LayoutStage *stage)
+{
+    return (LayerRange){ stage->embedding ? 0 : s->block_first[stage->first],
+                         stage->loss ? s->n_layers : s->block_first[stage->first + stage->layers] };
+}
 
-/* The rows of a chunk, in `a`. A chunk without layers has one phase, which hands its input on.
+/* The rows of a chunk of these layers, in `a`. A chunk without layers has one phase, which hands its input on.
  * shards: whether ranks have parts of weights or gradients says whether these have places. */
 Status chunk_build(const ModelSpec *s, LayerRange range, const ScheduleShards *shards, Arena *a,
                    Chunk *out);

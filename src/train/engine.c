@@ -24,40 +24,29 @@ const char *const engine_arena_names[ENGINE_ARENAS] = {
 static const size_t TABLES_BYTES = (size_t)4 << 30; /* reserved; only what is written counts */
 /* Set-up. */
 
-static Status make_batch(Engine *e)
+/* What a step reads and reports. */
+static Status make_step(Engine *e)
 {
     const EngineShape *s = &e->shape;
     Arena *a = &e->arena[ENGINE_STEP];
-    int64_t n = s->batch * s->sequence;
-    e->batch = (MicroBatch){ .b = s->batch, .t = s->sequence };
-    TRY(tensor_new1(a, DTYPE_I32, n, &e->batch.id));
-    TRY(tensor_new1(a, DTYPE_I32, n, &e->batch.target));
-    TRY(tensor_new1(a, DTYPE_I32, n, &e->batch.pos));
-    TRY(tensor_new2(a, DTYPE_I32, s->batch, s->sequence, &e->batch.doc));
-    TRY(tensor_new1(a, DTYPE_I32, s->batch, &e->batch.domain));
+    TRY(batch_make(a, s->batch, s->sequence, &e->batch));
     TRY(tensor_new1(a, DTYPE_F32, 1, &e->loss_scale));
     TRY(tensor_new1(a, DTYPE_F32, 3, &e->hyper));
     e->inputs_end = arena_mark(a);
-    return OK;
+    TRY(record_make(a, &e->spec, s->domains, &e->record));
+    e->record_end = arena_mark(a);
+    if (s->logit_rows > 0) {
+        TRY(tensor_new2(a, DTYPE_F32, s->logit_rows, e->spec.vocab, &e->logits));
+    }
+    return tensor_new1(a, DTYPE_F32, s->micro_batch * s->sequence, &e->token_loss);
 }
 
-static Status make_record(Engine *e)
+Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out)
 {
-    Arena *a = &e->arena[ENGINE_STEP];
-    Record *r = &e->record;
-    Tensor *sums[RECORD_SUMS] = { &r->loss, &r->aux_loss, &r->square_sum, &r->overflow };
-    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r->sums));
-    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->begun));
-    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
-    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r->sums, i, 1);
-    TRY(tensor_new1(a, DTYPE_F32, 1, &r->norm));
-    TRY(tensor_new1(a, DTYPE_F32, 1, &r->clip));
-    if (e->spec.n_moe > 0) {
-        int64_t dims[] = { e->spec.n_moe, e->shape.domains, e->spec.experts };
-        TRY(tensor_new(a, DTYPE_I32, 3, dims, &r->load));
-        TRY(tensor_new(&e->tables, DTYPE_I32, 3, dims, &e->load_host));
-    }
-    e->record_end = arena_mark(a);
+    Engine e = { .spec = *s, .shape = *shape };
+    TRY(arena_init(&e.arena[ENGINE_STEP], "step", MEM_COUNT, (size_t)1 << 60));
+    TRY(make_step(&e));
+    *out = e.arena[ENGINE_STEP].used_bytes;
     return OK;
 }
 
@@ -95,18 +84,17 @@ static Status fill_rope(Engine *e)
 static Status make_cache(Engine *e)
 {
     if (!e->shape.cache) return OK;
-    void *memory = NULL;
-    TRY(arena_alloc_zero(&e->tables, (size_t)(2 * e->spec.blocks) * sizeof(Tensor), &memory));
-    e->kv = (KvCache){ .k = memory, .v = (Tensor *)memory + e->spec.blocks };
+    Arena *run = &e->arena[ENGINE_RUN];
+    int64_t rows = e->shape.positions, k = 0, v = 0;
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->kv.k));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->kv.v));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
-        if (l->kind != LAYER_ATTENTION) continue;
-        const AttentionSpec *a = &l->as.attention;
-        int64_t rows = e->shape.positions, heads = a->kv_heads;
-        TRY(tensor_new2(&e->arena[ENGINE_RUN], e->spec.act, rows, heads * attention_qk_dim(a),
-                        &e->kv.k[l->block]));
-        TRY(tensor_new2(&e->arena[ENGINE_RUN], e->spec.act, rows, heads * attention_v_dim(a),
-                        &e->kv.v[l->block]));
+        const LayerDesc *desc = layer_desc(l->kind);
+        if (desc->cache == NULL) continue;
+        desc->cache(l, &k, &v);
+        TRY(tensor_new2(run, e->spec.act, rows, k, &e->kv.k[i]));
+        TRY(tensor_new2(run, e->spec.act, rows, v, &e->kv.v[i]));
     }
     return OK;
 }
@@ -195,14 +183,11 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(shards_make(e));
     TRY(make_rope(e));
     TRY(make_cache(e));
-    TRY(make_batch(e));
-    TRY(make_record(e));
-    if (e->shape.logit_rows > 0) {
-        TRY(tensor_new2(&e->arena[ENGINE_STEP], DTYPE_F32, e->shape.logit_rows, e->spec.vocab,
-                        &e->logits));
-    }
-    int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
-    TRY(tensor_new1(&e->arena[ENGINE_STEP], DTYPE_F32, micro_tokens, &e->token_loss));
+    TRY(make_step(e));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->begun));
+    TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
+    if (e->spec.n_moe > 0)
+        TRY(tensor_new(&e->tables, DTYPE_I32, 3, e->record.load.dim, &e->load_host));
     return fill_rope(e);
 }
 

@@ -150,7 +150,7 @@ typedef struct Engine {
     Arena block;                /* of both ways' memory; not made: there is one */
     EngineWay ways[2], *way;    /* way: in use */
     int n_ways;
-    Tensor stream[2]; /* gradients of h while a backward pass runs */
+    Tensor stream[BLOCK_LAYERS_MAX]; /* gradients of h while a backward pass runs */
     ArenaMark stream_end;
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
@@ -168,6 +168,9 @@ typedef struct Engine {
     int64_t step, launches;
     bool counting;
 } Engine;
+
+/* Bytes of ENGINE_STEP alone. */
+Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *out);
 
 /* The sizes of all arenas, without taking any memory worth speaking of. */
 Status engine_plan(const Config *c, EngineUse use, const EngineShape *shape, EnginePlan *out);

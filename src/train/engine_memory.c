@@ -49,7 +49,7 @@ static Status carve(Arena *block, const char *name, size_t bytes, Arena *out)
 static size_t state_bytes(void)
 {
     size_t most = 0;
-    for (int k = LAYER_EMBED; k <= LAYER_HEAD; k++) {
+    for (int k = 0; k < LAYER_KINDS; k++) {
         size_t bytes = layer_desc((LayerKind)k)->state_bytes;
         if (bytes > most) most = bytes;
     }
@@ -76,11 +76,10 @@ size_t engine_slot_tables(const Engine *e)
 static Status slot_tables(Engine *e, SlotState *s)
 {
     size_t n = (size_t)most_layers(e);
-    void *memory = NULL;
-    TRY(arena_alloc_zero(&e->tables, (n + 1) * sizeof *s->at, &memory));
-    s->at = memory;
-    TRY(arena_alloc(&e->tables, n * state_bytes(), &memory));
-    for (size_t i = 0; i < n; i++) s->at[i].state = (char *)memory + i * state_bytes();
+    char *state = NULL;
+    TRY(ARENA_ZEROED(&e->tables, n + 1, &s->at));
+    TRY(ARENA_NEW(&e->tables, n * state_bytes(), &state));
+    for (size_t i = 0; i < n; i++) s->at[i].state = state + i * state_bytes();
     return OK;
 }
 

@@ -22,23 +22,16 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
                 out->predictions);
 }
 
-/* The embedding, an attention and an MLP or MoE layer a block, the head. */
-static LayerRange layers_of(const LayoutStage *s)
-{
-    return (LayerRange){ s->embedding ? 0 : 1 + 2 * s->first,
-                         1 + 2 * (s->first + s->layers) + s->loss };
-}
-
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
 {
     TRY(ARENA_NEW(&e->tables, p->chunks, &e->chunks));
     int held = 0;
     for (int c = 0; c < p->chunks; c++) {
-        e->chunks[c] = layers_of(&l->stage[place_hop(p, c, c)]);
+        e->chunks[c] = chunk_layers(&e->spec, &l->stage[place_hop(p, c, c)]);
         held += e->chunks[c].end - e->chunks[c].first;
     }
     for (int stage = 0; stage < l->stages; stage++) {
-        LayerRange range = layers_of(&l->stage[stage]);
+        LayerRange range = chunk_layers(&e->spec, &l->stage[stage]);
         Place at = place_at(p, 0, stage);
         int twin = p->placement == PLACE_BOTH ? place_at(p, 1, stage).rank : at.rank;
         for (int i = range.first; i < range.end; i++) {
@@ -85,7 +78,8 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
     Chunk *chunk = NULL;
     TRY(ARENA_NEW(made, l->stages, &chunk));
     for (int i = 0; i < l->stages; i++) {
-        TRY(chunk_build(&w->spec, layers_of(&l->stage[i]), &s.shards, made, &chunk[i]));
+        TRY(chunk_build(&w->spec, chunk_layers(&e->spec, &l->stage[i]), &s.shards, made,
+                        &chunk[i]));
         if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
     }
     s.chunk = chunk;
@@ -222,20 +216,13 @@ static void grow(size_t *bytes, size_t need)
 /* Follows the program as the engine will: every arena is as large as the largest that comes. */
 Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes *out)
 {
-    void *memory = NULL;
-    size_t n = (size_t)p->slots;
     SlotSizes s = { .n = { p->slots, 0 } };
     ArenaPool pool = { 0 };
-    for (int part = 0; part < SLOT_PARTS; part++) {
-        TRY(arena_alloc_zero(a, n * sizeof(size_t), &memory));
-        s.bytes[part] = memory;
-    }
-    TRY(arena_alloc_zero(a, n * sizeof(Arena), &memory));
-    pool.at = memory;
-    TRY(arena_alloc_zero(a, n * sizeof(bool), &memory));
-    pool.taken = memory;
-    TRY(arena_alloc(a, n * sizeof(Arena *), &memory));
-    Arena **mine = memory;
+    Arena **mine = NULL;
+    for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, p->slots, &s.bytes[part]));
+    TRY(ARENA_ZEROED(a, p->slots, &pool.at));
+    TRY(ARENA_ZEROED(a, p->slots, &pool.taken));
+    TRY(ARENA_NEW(a, p->slots, &mine));
     bool split = program_splits(p);
     s.bytes[SLOT_KEEP][0] = plan->eval_bytes;
     for (int i = 0; i < p->n; i++) {

@@ -113,20 +113,14 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
 {
     LayerRun *r = &c->run;
     int64_t n = m->b * m->t;
-    Tensor *ids[] = { &m->id, &m->target, &m->pos };
-    for (int i = 0; i < 3; i++) TRY(tensor_new1(count, DTYPE_I32, n, ids[i]));
-    TRY(tensor_new2(count, DTYPE_I32, m->b, m->t, &m->doc));
-    TRY(tensor_new1(count, DTYPE_I32, m->b, &m->domain));
-    TRY(tensor_new1(count, DTYPE_F32, 1, &rec->loss));
-    rec->aux_loss = r->loss_scale = rec->loss;
-    int64_t dims[] = { s->n_moe, 1, s->experts };
-    if (s->n_moe > 0) TRY(tensor_new(count, DTYPE_I32, 3, dims, &rec->load));
+    TRY(batch_make(count, m->b, m->t, m));
+    TRY(record_make(count, s, 1, rec));
+    r->loss_scale = rec->loss;
     TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rope_dim / 2, &r->rope_cos));
     r->rope_sin = r->rope_cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
-    LayerKind kind = r->layer->kind;
-    if (kind != LAYER_EMBED) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
-    if (kind != LAYER_HEAD) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
+    if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));
+    if (!c->out->ends) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
     r->dh = r->h, r->dh_out = r->h_out;
     c->out->stream = arena_rounded((size_t)(n * s->hidden) * dtype_bytes(s->act));
     return OK;
@@ -174,7 +168,9 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
 Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
                    const LayerCountObserver *observer, Arena *scratch, LayerCount *out)
 {
-    *out = (LayerCount){ .kind = s->layers[i].kind };
+    const LayerSpec *l = &s->layers[i];
+    const LayerDesc *desc = layer_desc(l->kind);
+    *out = (LayerCount){ .begins = desc->begins, .ends = desc->ends, .opens = spec_opens(s, i) };
     Backend counts = backend_count;
     counts.run = count_op;
     Counter c = { .observer = observer, .out = out };
@@ -184,7 +180,7 @@ Status layer_count(const ModelSpec *s, int i, int64_t b, int64_t t,
     TRY(arena_init(&c.scratch, "scratch", MEM_COUNT, COUNT_BYTES));
     TRY(exec_init(&c.ex, scratch, &c.scratch, 1));
     c.ex.backend = &counts;
-    Status status = count(&c, s, &s->layers[i], b, t, scratch);
+    Status status = count(&c, s, l, b, t, scratch);
     exec_free(&c.ex);
     arena_release(scratch, mark);
     return status;

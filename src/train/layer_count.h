@@ -19,7 +19,8 @@ typedef enum LayerPass {
 /* Bytes as arenas round them. Streams (a layer's input, output and their gradients) are not in
  * them: how many there are is the chunk's matter. */
 typedef struct LayerCount {
-    LayerKind kind;
+    bool begins, ends; /* the residual stream */
+    bool opens;        /* its block */
     size_t stream;     /* (N, D) */
     size_t keep;       /* in the slot from forward to the last gradients */
     size_t keep_peak;  /* most in the slot while forward runs */

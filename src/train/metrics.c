@@ -78,7 +78,7 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
     TRY(text_json(t, "],\"experts\":%lld,\"moe_layers\":[", (long long)e->spec.experts));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *layer = &e->spec.layers[i];
-        if (layer->kind != LAYER_MOE) continue;
+        if (layer->load < 0) continue;
         TRY(comma(t, n++));
         TRY(text_json(t, "%d", layer->block));
     }

@@ -400,9 +400,9 @@ static double own_rows(const Trainer *t, const int32_t *load)
     int64_t here = s->ep > 0 ? s->experts / s->ep : 0, first = s->ep_rank * here, sum = 0;
     for (int i = 0; i < s->n_layers; i++) {
         const LayerSpec *l = &s->layers[i];
-        if (l->kind != LAYER_MOE || !layer_on(l, t->plan.shape.pp_rank)) continue;
+        if (l->load < 0 || !layer_on(l, t->plan.shape.pp_rank)) continue;
         for (int64_t d = 0; d < t->plan.shape.domains; d++) {
-            const int32_t *row = load + (l->as.moe.index * t->plan.shape.domains + d) * s->experts;
+            const int32_t *row = load + (l->load * t->plan.shape.domains + d) * s->experts;
             for (int64_t e = first; e < first + here; e++) sum += row[e];
         }
     }

@@ -178,8 +178,9 @@ static Status forward_pass(ChunkPass *p)
 
 /* Backward. */
 
-/* Gradients of h: from layer to layer in two buffers in turn; where weights wait for them each in
- * memory of its own; the chunk's in an entry. */
+/* Gradients of h: from layer to layer in buffers in turn, as many as a block has layers, whose weight
+ * gradients may come after it; where all weights wait, each in memory of its own; the chunk's in an
+ * entry. */
 static Status new_gradient(ChunkPass *p, int i)
 {
     Tensor *dh = &p->s->at[i].dh;
@@ -188,7 +189,7 @@ static Status new_gradient(ChunkPass *p, int i)
     else if (p->s->grads != NULL)
         return new_stream(p->e, p->s->grads, p->r.batch, dh);
     else
-        *dh = p->e->stream[i % 2];
+        *dh = p->e->stream[i % BLOCK_LAYERS_MAX];
     return OK;
 }
 
@@ -200,7 +201,8 @@ static Status start_backward(ChunkPass *p)
     if (e->split && !p->weight) {
         p->s->grads = pool_take(&e->way->grads);
     } else {
-        for (int i = 0; i < 2; i++) TRY(new_stream(e, p->r.ring, p->r.batch, &e->stream[i]));
+        for (int i = 0; i < BLOCK_LAYERS_MAX; i++)
+            TRY(new_stream(e, p->r.ring, p->r.batch, &e->stream[i]));
         e->stream_end = arena_mark(p->r.ring);
     }
     p->s->at[n].dh = (Tensor){ 0 };
@@ -231,7 +233,7 @@ static Status own_phase(ChunkPass *p, int i)
     bool first = begins_layer(p->row, i) || p->row->at[i - 1].again;
     if (p->input && first) {
         p->s->at[x->layer].dh = (Tensor){ 0 };
-        if (p->r.layer->kind != LAYER_EMBED) TRY(new_gradient(p, x->layer));
+        if (!layer_desc(p->r.layer->kind)->begins) TRY(new_gradient(p, x->layer));
         select(p, x->layer);
     }
     LayerRun r = p->r;

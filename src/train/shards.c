@@ -62,7 +62,8 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->way->program.placement == PLACE_BOTH || e->spec.layers[k->layer].kind == LAYER_EMBED;
+    return e->way->program.placement == PLACE_BOTH ||
+           layer_desc(e->spec.layers[k->layer].kind)->begins;
 }
 
 /* Set-up. */
@@ -218,8 +219,7 @@ Status shards_gather(Engine *e, int layer)
 Status shards_bring(Engine *e, int layer)
 {
     if (!e->params.sharded[BUF_WEIGHT]) return OK;
-    bool table = e->spec.tied && e->spec.layers[layer].kind == LAYER_HEAD;
-    return shards_gather(e, table ? 0 : layer);
+    return shards_gather(e, layer_weights_of(&e->spec, layer));
 }
 
 Status shards_refresh(Engine *e)

@@ -20,17 +20,6 @@ static Status update_range(Engine *e, const UpdateRange *r)
                                   .decay = r->decay ? (float)c->optimizer_weight_decay : 0 });
 }
 
-static Status update_bias(Engine *e, int layer)
-{
-    const MoeSpec *m = &e->spec.layers[layer].as.moe;
-    e->ex.layer = e->spec.layers[layer].block;
-    Tensor load = tensor_rows(&e->record.load, m->index, 1);
-    return moe_bias_update(&e->ex, (MoeBiasUpdate){ .load = load,
-                                                    .gate = e->record.clip,
-                                                    .bias = e->weights[layer].w[ROLE_ROUTER_BIAS],
-                                                    .rate = m->bias_rate });
-}
-
 Status update_add_records(Engine *e)
 {
     const Mesh *m = e->shape.mesh;
@@ -63,10 +52,21 @@ Status update_run(Engine *e)
     for (int i = 0; i < e->n_ranges; i++) TRY(update_range(e, &e->ranges[i]));
     for (int i = 0; i < e->spec.n_layers; i++) {
         const LayerSpec *l = &e->spec.layers[i];
-        bool here = layer_on(l, e->shape.pp_rank);
-        if (here && l->kind == LAYER_MOE && l->as.moe.bias) TRY(update_bias(e, i));
+        const LayerDesc *desc = layer_desc(l->kind);
+        if (desc->after_step == NULL || !layer_on(l, e->shape.pp_rank)) continue;
+        e->ex.layer = l->block;
+        TRY(desc->after_step(&e->ex, l, &e->weights[i], r));
     }
     return OK;
+}
+
+double update_bytes(Dtype act)
+{
+    float at = 0;
+    const Tensor one = { .data = &at, .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
+    const Adamw adamw = { .w = one, .w_low = act == DTYPE_F32 ? (Tensor){ 0 } : one };
+    return op_desc(OP_ADAMW)->cost(&adamw).bytes +
+           op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
 }
 
 double learning_rate(const Config *c, int64_t step)

@@ -9,6 +9,9 @@ Status update_run(Engine *e);
 /* The record's sums over all ranks: what only some of them counted. */
 Status update_add_records(Engine *e);
 
+/* Bytes of memory that the norm and AdamW move for a trained parameter. */
+double update_bytes(Dtype act);
+
 /* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */
 double learning_rate(const Config *c, int64_t step);
 

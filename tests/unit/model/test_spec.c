@@ -63,8 +63,8 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_INT(s.layers[4].as.ffn, 77);
     const MoeSpec *m = &s.layers[6].as.moe; /* of block 2, the first with experts */
     CHECK_INT(s.layers[6].kind, LAYER_MOE);
-    CHECK_INT(m->index, 0);
-    CHECK_INT(s.layers[10].as.moe.index, 2);
+    CHECK_INT(s.layers[6].load, 0);
+    CHECK_INT(s.layers[10].load, 2);
     CHECK_INT(m->experts, 12);
     CHECK_INT(m->ffn, 21);
     CHECK_INT(m->shared_ffn, 63);

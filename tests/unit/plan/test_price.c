@@ -205,7 +205,7 @@ static double padding_bytes(const Question *q, const PlanLayout *l)
 /* ---- the witness: every pipeline rank's counting run, and the simulator ---- */
 
 /* The configuration that the engine would be given. */
-static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stage, Arena *a,
+static Status config_of(Planner *p, const PlanLayout *l, const LayoutStage *stage, Arena *a,
                         Config *out)
 {
     Config c = p->config;
@@ -216,9 +216,9 @@ static Status config_of(Planner *p, const PlanLayout *l, const StageBlocks *stag
     c.recompute_layers.n = 0;
     if (l->again != NULL) c.recompute_layers = *l->again;
     for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {
-        const StageBlocks *s = &stage[i];
-        int again = l->recompute_blocks < 0 ? s->blocks : l->recompute_blocks;
-        for (int b = 0; b < s->blocks && b < again && l->recompute != 0; b++) {
+        const LayoutStage *s = &stage[i];
+        int again = l->recompute_blocks < 0 ? s->layers : l->recompute_blocks;
+        for (int b = 0; b < s->layers && b < again && l->recompute != 0; b++) {
             if (c.recompute_layers.n == CONFIG_LIST_MAX) {
                 return FAIL(ERR_UNSUPPORTED, "plan: more than %d recomputed layers",
                             CONFIG_LIST_MAX);
@@ -270,7 +270,7 @@ static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice
     Pipeline pipeline;
     Simulation sim;
     const PriceEntry *e = NULL;
-    const StageBlocks *stage;
+    LayoutStage *stage;
     Config c;
     PlanPrice price;
     TRY(planner_price(p, l, &price));
@@ -491,9 +491,34 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     close_plan(&q);
 }
 
+/* Llama 4: embedding, attention over chunks, its MoE, attention over all keys, head. */
+static void layers_that_differ_are_priced_apart(void **state)
+{
+    (void)state;
+    Question q;
+    open_plan(&q, "llama4-scout", "h200", 64, "switchyard", NULL, 0);
+    CHECK_INT(q.planner->classes, 5);
+    CHECK_INT(q.planner->class_of[1], q.planner->class_of[3]);
+    CHECK(q.planner->class_of[1] != q.planner->class_of[7]);
+    close_plan(&q);
+}
+
+static void a_stack_s_value_of_a_layer_goes_by_its_name(void **state)
+{
+    (void)state;
+    StackValues v = { { 0 } };
+    v.at[STACK_keep_moe] = 7;
+    v.at[STACK_host_layer] = 5;
+    CHECK_NEAR(stack_of_layer(&v, "keep", "moe", 1), 7, 0);
+    CHECK_NEAR(stack_of_layer(&v, "keep", "mo", 1), 1, 0);
+    CHECK_NEAR(stack_of_layer(&v, "host", "attention", v.at[STACK_host_layer]), 5, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_stack_s_value_of_a_layer_goes_by_its_name),
+        TEST(layers_that_differ_are_priced_apart),
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),

@@ -7,7 +7,7 @@
 #include "train/chunk_count.h"
 #include "train/engine_program.h"
 
-enum { CASES = 400, SETTINGS = 24, BLOCKS = 9 };
+enum { CASES = 400, SETTINGS = 24, BLOCKS = 9, LAYERS = 2 * BLOCKS + 2 };
 
 static Arena arena;
 static uint64_t drawn;
@@ -21,7 +21,7 @@ typedef struct Case {
     Config config;
     ModelSpec spec;
     EngineShape shape;
-    LayerCount count[2 * BLOCKS + 2];
+    LayerCount count[LAYERS];
 } Case;
 
 __attribute__((format(printf, 2, 3))) static void set(Case *c, const char *format, ...)
@@ -91,9 +91,11 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 static LayerRange layers_of(const Case *c, int stage, int stages)
 {
     int blocks = (int)c->spec.blocks, each = blocks / stages, more = blocks % stages;
-    int first = stage * each + (stage < more ? stage : more);
-    int end = first + each + (stage < more);
-    return (LayerRange){ stage == 0 ? 0 : 1 + 2 * first, 1 + 2 * end + (stage + 1 == stages) };
+    return chunk_layers(&c->spec,
+                        &(LayoutStage){ .first = stage * each + (stage < more ? stage : more),
+                                        .layers = each + (stage < more),
+                                        .embedding = stage == 0,
+                                        .loss = stage + 1 == stages });
 }
 
 static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
@@ -102,7 +104,7 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
     EnginePlan sum = { 0 };
     SlotSizes slots;
     for (int k = 0; k < p->chunks; k++) {
-        const LayerCount *layer[2 * BLOCKS + 2];
+        const LayerCount *layer[LAYERS];
         LayerRange range = layers_of(c, place_hop(p, k, k), stages);
         for (int i = range.first; i < range.end; i++) layer[i - range.first] = &c->count[i];
         ChunkBytes b = chunk_count(layer, range.end - range.first, passes_over(p, k));
