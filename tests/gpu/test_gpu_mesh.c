@@ -14,7 +14,12 @@ static void run_cases(const char *const *also, int steps, double limit, double c
         skip();
     }
     for (int i = 0; i < MESH_CASES; i++) {
-        Many m = { &mesh_cases[i], steps, limit, cosine, also, NULL, ALIKE };
+        Many m = { .what = &mesh_cases[i],
+                   .steps = steps,
+                   .limit = limit,
+                   .cosine = cosine,
+                   .also = also,
+                   .alike = ALIKE };
         int failed = -1;
         if (mesh_cases[i].ranks > cuda_devices()) continue;
         Status s = comm_threads(mesh_cases[i].ranks, 60, many_run, &m, &failed);
@@ -44,7 +49,7 @@ static void a_graph_of_a_step_cannot_read_counts(void **state)
 {
     (void)state;
     const ManyCase c = { "exact", 2, { MLA, BATCH, "moe.buffers=exact", "mesh.ep=2" } };
-    Many m = { &c, 1, 1e-5, 0, TINY(ON_GPU), NULL, 0 };
+    Many m = { .what = &c, .steps = 1, .limit = 1e-5, .also = TINY(ON_GPU) };
     int failed = -1;
     if (!cuda_built() || cuda_devices() < 2) skip();
     CHECK_FAILS(comm_threads(2, 60, many_run, &m, &failed), ERR_ARG, "set run.executor=eager");

@@ -45,7 +45,8 @@ static void every_broken_program_is_named(void **state)
     broken(3, forward0, "micro-batch 0 goes forward twice");
     broken(2, p.at[3], "slot 0 still holds micro-batch 0");
     broken(2, backward1, "slot 0 does not hold micro-batch 1");
-    broken(0, update, "backward of micro-batch 0 outside of zero and update");
+    broken(0, update, "update before zero gradients");
+    broken(0, forward0, "outside of zero and update");
     broken(5, p.at[0], "there is no update");
     Action outside = forward0;
     outside.slot = 1;
