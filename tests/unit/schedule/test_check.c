@@ -47,7 +47,9 @@ static void every_broken_program_is_named(void **state)
     broken(2, backward1, "slot 0 does not hold micro-batch 1");
     broken(0, update, "update before zero gradients");
     broken(0, forward0, "outside of zero and update");
-    broken(5, p.at[0], "there is no update");
+    broken(5, p.at[0], "zero gradients a second time");
+    p.n = 5;
+    CHECK_FAILS(schedule_check(&p, &scratch), ERR_ARG, "there is no update");
     Action outside = forward0;
     outside.slot = 1;
     broken(1, outside, "slot 1");
