@@ -52,11 +52,17 @@ static int version_in_name(void *file)
 {
     char path[PATH_MAX];
     struct link_map *map = NULL;
-    int major = 0, minor = 0, patch = 0;
     if (dlinfo(file, RTLD_DI_LINKMAP, &map) != 0 || realpath(map->l_name, path) == NULL) return 0;
     const char *numbers = strstr(strrchr(path, '/'), ".so.");
-    if (numbers == NULL || sscanf(numbers, ".so.%d.%d.%d", &major, &minor, &patch) != 3) return 0;
-    return major * 10000 + minor * 100 + patch;
+    long part[3] = { 0 };
+    char *at = NULL;
+    if (numbers == NULL) return 0;
+    for (int i = 0; i < 3; i++) {
+        const char *from = i == 0 ? numbers + 4 : at + 1;
+        part[i] = strtol(from, &at, 10);
+        if (at == from || (i < 2 && *at != '.')) return 0;
+    }
+    return (int)(part[0] * 10000 + part[1] * 100 + part[2]);
 }
 
 static void try_file(Search *s, const char *path)
@@ -88,6 +94,7 @@ static void try_folder(Search *s, const char *folder)
     char pattern[PATH_MAX];
     glob_t found = { 0 };
     (void)snprintf(pattern, sizeof pattern, "%s/%s", folder, s->library->file);
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): only for ~, which no pattern has */
     if (glob(pattern, 0, NULL, &found) == 0) {
         for (size_t i = 0; i < found.gl_pathc && !is_over(s); i++) try_file(s, found.gl_pathv[i]);
     }

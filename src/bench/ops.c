@@ -102,7 +102,8 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     OpTimer *t = ex->front[level]->self;
     const Streams *s = ex->backend->streams;
-    int call = t->n_calls, row = call < t->most ? row_find(t, op, args) : -1;
+    int row = t->n_calls < t->most ? row_find(t, op, args) : -1;
+    size_t call = (size_t)t->n_calls;
     if (call == 0) TRY(s->delay(ex, DELAY_S));
     if (row < 0) return op_next(ex, level, op, args);
     TRY(s->record(ex, &t->mark[2 * call], NULL));
@@ -115,7 +116,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 /* After a step, which waited for the GPU. */
 static Status add_step(OpTimer *t, Exec *ex)
 {
-    for (int i = 0; i < t->n_calls; i++) {
+    for (size_t i = 0; i < (size_t)t->n_calls; i++) {
         OpRow *r = &t->rows[t->row_of[i]];
         double seconds = 0;
         TRY(ex->backend->streams->elapsed_s(ex, &t->mark[2 * i], &t->mark[2 * i + 1], &seconds));

@@ -11,7 +11,7 @@ typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 typedef struct Bench {
     int64_t steps, ranks;
     const char *timeline; /* of bench step: where it is recorded */
-    BenchFn *fn; /* NULL: bench step, which may have many ranks */
+    BenchFn *fn;          /* NULL: bench step, which may have many ranks */
     const Config *config;
     Text *out;
 } Bench;

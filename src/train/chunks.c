@@ -31,7 +31,7 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
     assert(f->backward_weight == NULL || f->part == PHASE_ATTENTION || f->part == PHASE_EXPERTS);
     bool meets = desc->meets != NULL && desc->meets(s, l, phase, forward && !again);
     bool norm_again = !forward && (l->recompute & RECOMPUTE_NORM) != 0;
-    const ChunkPhase *before = r->n > 0 ? &r->at[r->n - 1] : NULL;
+    bool exchanges = r->n > 0 && r->at[r->n - 1].lane == LANE_COMM;
     ChunkPhase x = { .kind = desc->name,
                      .name = f->name,
                      .layer = (short)(layer - r->range.first),
@@ -44,7 +44,7 @@ static void add_phase(Row *r, int layer, int phase, bool forward, bool again)
                      .lane = (unsigned char)(meets ? f->lane : LANE_COMPUTE),
                      .again = again };
     x.meets = meets && x.lane == LANE_COMPUTE;
-    x.beside = f->beside && !norm_again && before != NULL && before->lane == LANE_COMM;
+    x.beside = f->beside && !norm_again && exchanges;
     x.gradients = again ? false : forward ? desc->forward_gradients : s->cp > 1;
     x.ends = !forward && !again && phase == layer_backward(desc, desc->n_phases - 1);
     if (r->placed && x.lane == LANE_COMPUTE) x.place = (short)params_place(x.weights);

@@ -4,6 +4,7 @@
 #include "trace/scan.h"
 #include "train/numbers.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -292,6 +293,7 @@ static Status overlap(const char *path, const ManifestEntry *a, const ManifestEn
 Status manifest_check_cover(const char *folder, const ManifestEntry *chain, int64_t elems)
 {
     char path[FILE_PATH_MAX];
+    assert(chain != NULL);
     TRY(file_join(path, folder, MANIFEST_NAME));
     for (int64_t at = 0, next = 0; at < elems; at = next) {
         const ManifestEntry *holder = NULL;

@@ -97,5 +97,6 @@ Status recording_write(const Engine *e, const char *folder, Arena *scratch)
     (void)snprintf(name, sizeof name, "pp_rank_%d.json", e->way->program.rank);
     TRY(file_make_folders(folder));
     TRY(write_file(e, folder, name, stage_text, scratch));
-    return e->way->program.rank > 0 ? OK : write_file(e, folder, "config.json", config_text, scratch);
+    return e->way->program.rank > 0 ? OK
+                                    : write_file(e, folder, "config.json", config_text, scratch);
 }

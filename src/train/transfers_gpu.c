@@ -125,13 +125,13 @@ Status transfers_mark(Transfers *t, int action, int which, void *stream)
         TRY(t->ex->backend->streams->event_new(t->ex, true, &t->mark[i]));
     }
     t->marks = true;
-    return record_on(t, &t->mark[2 * action + which], stream);
+    return record_on(t, &t->mark[2 * (size_t)action + (size_t)which], stream);
 }
 
 Status transfers_read_marks(Transfers *t)
 {
     const Streams *streams = t->ex->backend->streams;
-    for (int i = 0; i < t->program->n && t->marks; i++) {
+    for (size_t i = 0; i < (size_t)t->program->n && t->marks; i++) {
         ActionSpan *s = &t->span[i];
         TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i], &s->start_s));
         TRY(streams->elapsed_s(t->ex, &t->mark[0], &t->mark[2 * i + 1], &s->end_s));

@@ -110,12 +110,14 @@ static Status lane_names(Text *out, const TraceView *v)
         char other[32];
         TRY(text_printf(out, "<text x=\"0\" y=\"%.0f\">%s</text>\n", y + 15,
                         trace_lane_name(other, lane)));
-        for (int row = 0; row < v->rows; row++, y += ROW_HEIGHT)
+        for (int row = 0; row < v->rows; row++) {
             TRY(text_printf(out,
                             "<path class=\"track\" d=\"M%d %.0fH%d\"/><text class=\"end dim\" "
                             "x=\"%d\" y=\"%.0f\">%s</text>",
                             LEFT, y + ROW_HEIGHT, REPORT_FULL, LEFT - 8, y + 15,
                             trace_depth_name[row]));
+            y += ROW_HEIGHT;
+        }
     }
     return OK;
 }

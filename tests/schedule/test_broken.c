@@ -320,7 +320,7 @@ static Pipeline sharded(bool weights)
         memcpy(at, row->at, (size_t)row->n * sizeof *at);
         for (int k = 0; k < row->n; k++) {
             if (!weights) at[k].lane = LANE_COMPUTE; /* no exchange orders the lanes */
-            if (at[k].lane == LANE_COMPUTE) at[k].place = at[k].own % CHUNK_PLACES;
+            if (at[k].lane == LANE_COMPUTE) at[k].place = (short)(at[k].own % CHUNK_PLACES);
         }
         row->at = at;
     }

@@ -27,9 +27,9 @@ static ChunkRow row_of(const char *text, bool placed)
             x->gradients |= *c == '+';
             x->again |= *c == '^';
             x->ends |= *c == '$';
-            x->weights = *c == '=' ? 0 : x->weights;
+            x->weights = (short)(*c == '=' ? 0 : x->weights);
         }
-        x->place = placed && x->lane == LANE_COMPUTE ? (short)(x->weights % CHUNK_PLACES) : -1;
+        x->place = (short)(placed && x->lane == LANE_COMPUTE ? x->weights % CHUNK_PLACES : -1);
         while (*c == ' ') c++;
     }
     return (ChunkRow){ at, n };

@@ -16,7 +16,8 @@ static uint64_t drawn;
 
 static int draw(int low, int high)
 {
-    return low + (int)rng_below(13, rng_stream("waits"), drawn++, (uint64_t)(high - low + 1));
+    return low +
+           (int)rng_below(13, rng_stream("waits"), drawn++, (uint64_t)high - (uint64_t)low + 1);
 }
 
 /* The model. */

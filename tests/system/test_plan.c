@@ -120,9 +120,11 @@ static void the_step_is_printed_action_by_action(void **state)
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "rank 0 of 2: ");
     CHECK_SAYS(o.out, "rank 1 of 2: ");
-    static const char *const lines[] = { "comm    reduce gradients layer ", "zero gradients layer ",
-                                         "compute update waits ",          "comm    gather weights ",
-                                         "link    send activations micro ", "moe.dispatch" };
+    static const char *const lines[] = {
+        "comm    reduce gradients layer ", "zero gradients layer ",
+        "compute update waits ",           "comm    gather weights ",
+        "link    send activations micro ", "moe.dispatch"
+    };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK_SAYS(o.out, lines[i]);
     const char *says = "the step takes ", *at = strstr(o.out, says);
     CHECK(at != NULL);

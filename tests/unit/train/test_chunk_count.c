@@ -137,7 +137,8 @@ static bool programs(const Case *c, const ScheduleDesc *d, Arena *scratch, Pipel
     const Config *o = &c->config;
     int stages = (int)(o->mesh_pp * (d->placement == PLACE_BOTH ? 1 : o->mesh_vpp));
     ScheduleShape s = {
-        (int)o->mesh_pp, (int)o->mesh_vpp, (int)(o->train_batch / o->train_micro_batch), 1, 1, 1, .blocks = 0
+        (int)o->mesh_pp, (int)o->mesh_vpp, (int)(o->train_batch / o->train_micro_batch), 1, 1, 1,
+        .blocks = 0
     };
     if (stages > o->model_layers) return false;
     s.blocks = (int)(o->model_layers + stages - 1) / stages;

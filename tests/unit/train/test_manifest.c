@@ -116,7 +116,7 @@ static void write_cut(Lab *l, Cut cut, int ranks, bool even)
     write_manifest(l);
 }
 
-static Status read_piece(Lab *l, Piece want, float *x)
+static Status read_piece(Lab *l, Piece want, void *x)
 {
     const Tensor at = { x, DTYPE_F32, 1, { piece_elems(&want) } };
     for (int64_t i = 0; i < l->n; i++) {
