@@ -288,7 +288,8 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
         kept[n] = (TimelineResident){ plan_kind_names[k], resident[n] };
         n++;
     }
-    TRY(planner_simulate(planner, r->layout, c->arena, &pipeline, &sim));
+    TRY((planner_runs_list(planner) ? planner_program : planner_simulate)(
+        planner, r->layout, c->arena, &pipeline, &sim));
     (void)plan_layout_text(title, r->layout, r->price);
     TRY(timeline_simulated(&pipeline, &sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
