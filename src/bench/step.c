@@ -187,7 +187,14 @@ Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timel
 {
     BenchModel m;
     TRY(bench_open(&m, c, world));
-    Status s = run(&m, steps, out);
+    bool drawn = world != NULL && (m.mesh.shape.pp > 1 || m.engine.lanes);
+    Status s = OK;
+    if (timeline != NULL && !drawn)
+        s = FAIL(ERR_ARG,
+                 "bench step: --timeline %.60s records pipeline stages, or lanes of GPUs: "
+                 "give --ranks 2 or more with mesh.pp, or ranks on GPUs",
+                 timeline);
+    if (s == OK) s = run(&m, steps, out);
     if (s == OK && timeline != NULL) s = record_step(&m, timeline);
     bench_close(&m);
     return s;

@@ -398,6 +398,9 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     c->arena = a, c->out = out;
     if ((c->json || c->csv) && (c->why != NULL || c->json == c->csv))
         return FAIL(ERR_ARG, "plan: --json and --csv go with neither each other nor --why");
+    if (c->program && (c->json || c->csv || c->why != NULL || c->html != NULL || c->scale != NULL))
+        return FAIL(ERR_ARG, "plan: --program prints the step alone, without --json, --csv, --why, "
+                             "--html or --scale");
     TRY(load(c, arguments, n));
     return answer(c);
 }

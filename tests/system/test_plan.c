@@ -260,6 +260,8 @@ static void bad_input_is_one_sentence_and_exit_2(void **state)
         { { "plan", "moe-1t", "--cluster", "mi355x:97", "--search" },
           { "nearest number of GPUs" } },
         { { "plan", "moe-1t", "--hardware", "gpu.yaml", "--gpus", "8" }, { "gpu.yaml" } },
+        { { "plan", "quickstart", "--cluster", "h200:1", "--program", "--json" },
+          { "--program prints the step alone" } },
     };
     Lab *lab = *state;
     CHECK_OK(file_make_folders(lab_path(lab, "bad")));

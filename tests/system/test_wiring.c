@@ -414,6 +414,9 @@ static void bench_records_a_step(void **state)
     o = RUN(lab, "timeline", "viz", "step");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "2 ranks, 1 chunks a rank");
+    o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--steps=1", "--timeline=none");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--timeline none records pipeline stages");
 }
 
 /* Where nobody watches, the first line is told, the last one, and in between one now and then. */
