@@ -56,8 +56,8 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
 
 /* ---- time beside the schedule ---- */
 
-Status price_collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind, int64_t ranks,
-                          int64_t stride, double bytes, double *s)
+static Status collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind,
+                           int64_t ranks, int64_t stride, double bytes, double *s)
 {
     *s = 0;
     if (ranks <= 1 || bytes <= 0) return OK;
@@ -96,7 +96,7 @@ static Status add_gradients(const Planner *p, const PriceEntry *e, int64_t ranks
     for (int i = 0; i < 3; i++) {
         GradientCall *c = &t->call[t->calls];
         *c = each[i];
-        TRY(price_collective_s(p, e, c->kind, c->ranks, c->stride, c->bytes, &c->s));
+        TRY(collective_s(p, e, c->kind, c->ranks, c->stride, c->bytes, &c->s));
         *sum[i] += c->s;
         if (c->s > 0) t->calls++;
     }

@@ -166,10 +166,6 @@ Status price_inputs(Planner *p, const PriceEntry *e, FormulaInputs *out);
 /* Stages of the model: hops of a micro-batch. */
 int price_stage_count(const PlanLayout *l);
 
-/* Seconds of a collective of `bytes` in all over `ranks`, `stride` GPUs apart. */
-Status price_collective_s(const Planner *p, const PriceEntry *e, CollectiveKind kind, int64_t ranks,
-                          int64_t stride, double bytes, double *s);
-
 /* Ranks that share out dense parameters, experts. */
 ParamShards price_shards(const Planner *p, const PlanLayout *l, const PriceEntry *e);
 

@@ -8,16 +8,12 @@
 
 static const size_t LIST_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
 
-/* What a layer's parameters take to come together, to be reduced, and to be added over replicas. */
-typedef struct SharedTimes {
-    double gather, reduce, sum;
-} SharedTimes;
-
 typedef struct ProgramCost {
     const EstimateInput *in;
     ModelSpec spec;           /* with what the layout recomputes */
     const LayerPrice **layer; /* by layer of the model */
-    SharedTimes *shared;      /* likewise */
+    GradientTimes *shared;    /* likewise */
+    bool whole;               /* gradients that all ranks hold are reduced over all at once */
     const double *update;     /* by pipeline rank */
     const Program *program;   /* by pipeline rank */
 } ProgramCost;
@@ -59,8 +55,9 @@ static double duration(void *ctx, int rank, const Action *a)
     case ACTION_BACKWARD_INPUT: return pass_s(c, rank, a, PASS_INPUT);
     case ACTION_BACKWARD_WEIGHT: return pass_s(c, rank, a, PASS_WEIGHT);
     case ACTION_GATHER_WEIGHTS: return c->shared[a->layer].gather;
-    case ACTION_REDUCE_GRADS: return c->shared[a->layer].reduce;
-    case ACTION_SUM_GRADS: return c->shared[a->layer].sum;
+    case ACTION_REDUCE_GRADS:
+        return c->whole ? c->shared[a->layer].replicate : c->shared[a->layer].reduce;
+    case ACTION_SUM_GRADS: return c->whole ? 0 : c->shared[a->layer].replicate;
     case ACTION_UPDATE: return c->update[rank];
     default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
     }
@@ -86,32 +83,13 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
     return range;
 }
 
+/* What a layer's parameters take to come together, to be reduced, and to be added over replicas. */
 static Status shared_times(const Planner *p, const PlanLayout *l, const PriceEntry *e,
-                           const LayerCount *n, SharedTimes *out)
+                           const LayerCount *n, GradientTimes *out)
 {
-    ParamShards shards = price_shards(p, l, e);
-    double weight = e->spec.act == DTYPE_F32 ? 4 : 2;
-    double size = p->config.mesh_reduce == REDUCE_BF16 ? 2 : 4;
-    int64_t dense_all = l->dp * l->cp, expert_all = dense_all > l->ep ? dense_all / l->ep : 1;
-    const struct {
-        double elems;
-        int64_t shards, ranks, stride;
-    } part[] = { { (double)(n->elems - n->expert_elems), shards.dense, dense_all, 1 },
-                 { (double)n->expert_elems, shards.expert, expert_all, l->ep } };
-    *out = (SharedTimes){ 0 };
-    for (int i = 0; i < 2; i++) {
-        double s[3], bytes = part[i].elems * size, own = bytes / (double)part[i].shards;
-        CollectiveKind kind = l->zero == 0 ? COLLECTIVE_ALL_REDUCE : COLLECTIVE_REDUCE_SCATTER;
-        TRY(price_collective_s(p, e, COLLECTIVE_ALL_GATHER, part[i].shards, part[i].stride,
-                               part[i].elems * weight, &s[0]));
-        TRY(price_collective_s(p, e, kind, part[i].shards, part[i].stride, bytes, &s[1]));
-        TRY(price_collective_s(p, e, COLLECTIVE_ALL_REDUCE, part[i].ranks / part[i].shards,
-                               part[i].stride * part[i].shards, own, &s[2]));
-        out->gather += s[0];
-        out->reduce += s[1];
-        out->sum += s[2];
-    }
-    return OK;
+    const RankPrice layer = { .sum = { .elems = (double)n->elems,
+                                       .expert_elems = (double)n->expert_elems } };
+    return price_gradients(p, l, e, &layer, out);
 }
 
 /* The shape that `train` makes its Programs of: its schedules know no costs. */
@@ -133,6 +111,7 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
                          .weight = 1,
                          .blocks = 1,
                          .shards = shards_schedule(&shards, two || l->dp * l->cp > shards.dense) };
+    c->whole = shards.zero == 0 && out->shards.reduce;
     c->spec = e->spec;
     TRY(ARENA_NEW(a, c->spec.n_layers, &layers));
     for (int i = 0; i < c->spec.n_layers; i++) layers[i] = e->spec.layers[i];

@@ -4,6 +4,8 @@
 
 #include "schedule/order.h"
 
+#include <assert.h>
+
 enum { ACTIVATIONS, GRADIENTS, PAYLOADS };
 
 /* A row of entries that one way (payload, chunk) uses in turn. user[i]: the event of the last
@@ -62,7 +64,8 @@ static Status chunk_rings(Lowering *l, int chunk, Arena *scratch)
 void lower_wait(Action *a, int event)
 {
     int i = 0;
-    while (a->wait[i] >= 0 && a->wait[i] != event) i++;
+    while (i < ACTION_WAITS && a->wait[i] >= 0 && a->wait[i] != event) i++;
+    assert(i < ACTION_WAITS);
     a->wait[i] = event;
 }
 

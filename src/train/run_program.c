@@ -104,8 +104,7 @@ static Status run_list(Engine *e)
         const Action *a = &p->at[e->at];
         TRY(action_is_transfer(a->kind) ? transfers_reach(t, a) : run_on_lane(e, a));
     }
-    take_lane(e, LANE_COMPUTE);
-    return transfers_end(t);
+    return OK;
 }
 
 /* After a failure other stages must not reach into entries that go. */
@@ -113,6 +112,7 @@ Status run_program(Engine *e)
 {
     Status s = run_list(e);
     take_lane(e, LANE_COMPUTE);
+    if (s == OK) s = transfers_end(&e->way->transfers);
     if (s != OK && e->way->transfers.comm != NULL) {
         char why[1024];
         status_sentence(why, sizeof why);
