@@ -15,17 +15,18 @@
  *
  * A product is a policy P, which says where operands lie and what is done with a result:
  *
- * typedef A, B; MMA                                 operands' types, which kernel: of KernelTypes
- *     SUMS, A_ALONG, B_ALONG, DOTS                      ALONG: memory runs along k
+ *     A, B, KERNEL, WIDE                                operands' types, which kernel: KernelTypes
+ *     SUMS, DOTS; SideA, SideB                          how operands lie: Side
  *     Groups groups; int64_t m, n;                      of the result; m of sums only
  *     View<A> a(tile); View<B> b(tile); int64_t depth(tile);    operands, and how far k goes
- *     float store(tile, i, j, v);                       16 columns of a row of the result
+ *     Row row(tile, i);                                 what `store` wants to know of a row
+ *     Extra<N> extra(tile, i, j);                       and of N columns of it; asked for early
+ *     float store(tile, i, j, v, extra, row);           N columns of a row of the result
  *     void dot(tile, i, part, sum);                     DOTS: sums of what store returned
  *
- * and there are two kernels for all of them: plain multiply-adds here, for f32 and for rows that do
- * not lie at multiples of 16 bytes; tensor cores in grouped_mma.cuh, where all do. Both keep their
- * sums in f32, in an order that shapes decide alone, and hand results to `store` by way of shared
- * memory, so that it sees a row as a row.
+ * and there are three kernels for all of them: plain multiply-adds here, for f32 and for rows that
+ * do not lie at multiples of 16 bytes; where all do, tensor cores in grouped_mma.cuh and, for Hopper,
+ * in grouped_hopper.cuh. All keep their sums in f32, in an order that shapes decide alone.
  */
 #ifndef OP_GROUPED_CUH
 #define OP_GROUPED_CUH
@@ -40,16 +41,33 @@ namespace grouped
 enum {
     TILE = 128,      /* rows and columns of the result that a block makes */
     HALF = TILE / 2, /* rows that shared memory holds on their way to `store` */
-    UNIT = 16,       /* columns that `store` takes */
+    COLUMNS = 16,    /* that `store` takes at a time, but on Hopper */
     PITCH = TILE + 4 /* floats from row to row there: rows begin in different banks */
 };
 
-/* The types of a product's operands and of the rows that it writes, and which kernel multiplies. */
-template <typename TypeA, typename TypeB, typename TypeC, bool ON_MMA> struct KernelTypes {
+typedef enum Kernel { KERNEL_PLAIN, KERNEL_MMA, KERNEL_HOPPER } Kernel;
+
+/* The types of a product's operands and of the rows that it writes, and which kernel multiplies.
+ * INDEX: an operand's rows may be named by an index; on Hopper they are. */
+template <typename TypeA, typename TypeB, typename TypeC, Kernel WHICH, bool INDEX>
+struct KernelTypes {
     typedef TypeA A;
     typedef TypeB B;
     typedef TypeC C;
-    static constexpr bool MMA = ON_MMA;
+    static constexpr Kernel KERNEL = WHICH;
+    static constexpr bool WIDE = WHICH != KERNEL_PLAIN, INDEXED = INDEX;
+};
+
+/* An operand of a product. RUNS: memory runs along k. */
+template <typename T, bool RUNS, bool INDEXED, bool PAIRED> struct Side {
+    typedef T Type;
+    static constexpr bool ALONG = RUNS;      /* memory runs along k */
+    static constexpr bool GATHERS = INDEXED; /* an index names its rows */
+    static constexpr bool PAIRS = PAIRED;    /* rows of two halves in turn: View.pair */
+};
+
+/* What a policy has to say that needs nothing. */
+struct Nothing {
 };
 
 typedef struct Groups {
@@ -178,61 +196,47 @@ static __device__ __forceinline__ void results_store(const P &p, const GroupTile
     int in_half = (int)threadIdx.x % HALF, part = (int)threadIdx.x / HALF;
     int64_t i = half * HALF + in_half;
     if (i >= (P::SUMS ? p.m - t.row : t.rows)) return;
-    const float *row = room + in_half * PITCH;
+    const float *from = room + in_half * PITCH;
+    typename P::Row row = p.row(t, i);
     float dot = 0;
-    for (int j = part * PART; j < (part + 1) * PART; j += UNIT) {
-        float v[UNIT];
+    for (int j = part * PART; j < (part + 1) * PART; j += COLUMNS) {
+        float v[COLUMNS];
 #pragma unroll
-        for (int k = 0; k < UNIT; k += 4) {
-            float4 four = *reinterpret_cast<const float4 *>(row + j + k);
+        for (int k = 0; k < COLUMNS; k += 4) {
+            float4 four = *reinterpret_cast<const float4 *>(from + j + k);
             v[k] = four.x;
             v[k + 1] = four.y;
             v[k + 2] = four.z;
             v[k + 3] = four.w;
         }
-        dot += p.store(t, i, j, v);
+        dot += p.store(t, i, j, v, p.template extra<COLUMNS>(t, i, j), row);
     }
     if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * PARTS<THREADS> + part, dot);
 }
 
-/* Reads 8 neighbouring elements of a row from `at` on, of which n exist. WIDE: all or none exist.
- * */
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void get8(const T *at, int64_t n, float *v)
+/* Reads N neighbouring elements of a row from `at` on, of which n exist; the others are 0. */
+template <bool WIDE, typename T, int N>
+static __device__ __forceinline__ void get(const T *at, int64_t n, T (&v)[N])
 {
-    float got[8] = {};
-    if (n >= 8) {
-        load<WIDE>(at, got);
-    } else {
-        for (int k = 0; k < 8; k++) {
-            if (k < n) got[k] = to_f32(at[k]);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < 8; k++) v[k] = got[k];
-}
-
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void put8(T *at, int64_t n, const float *v)
-{
-    float put[8];
-#pragma unroll
-    for (int k = 0; k < 8; k++) put[k] = v[k];
-    if (n >= 8) {
-        store<WIDE>(at, put);
+    if (n >= N) {
+        elements_get<false, WIDE>(at, v);
     } else {
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            if (k < n) at[k] = from_f32<T>(put[k]);
-        }
+        for (int k = 0; k < N; k++) v[k] = k < n ? at[k] : from_f32<T>(0);
     }
 }
 
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void put16(T *at, int64_t n, const float *v)
+template <bool WIDE, typename T, int N>
+static __device__ __forceinline__ void put(T *at, int64_t n, const float (&v)[N])
 {
-    put8<WIDE>(at, n, v);
-    put8<WIDE>(at + 8, n - 8, v + 8);
+    if (n >= N) {
+        store<WIDE>(at, v);
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (k < n) at[k] = from_f32<T>(v[k]);
+        }
+    }
 }
 
 /* Plain multiply-adds. A thread has 8 x 8 sums, as four squares of 4 x 4 that stand HALF apart: its
@@ -316,15 +320,15 @@ static __global__ __launch_bounds__(PLAIN_THREADS, 2) void plain_kernel(const P 
     View<typename P::B> b = p.b(t);
     int64_t depth = p.depth(t);
     float sum[8][8] = {}, next_a[EACH], next_b[EACH];
-    plain_fetch<P::A_ALONG>(a, 0, next_a);
-    plain_fetch<P::B_ALONG>(b, 0, next_b);
+    plain_fetch<P::SideA::ALONG>(a, 0, next_a);
+    plain_fetch<P::SideB::ALONG>(b, 0, next_b);
     for (int64_t k = 0, turn = 0; k < depth; k += DEPTH, turn ^= 1) {
-        plain_put<P::A_ALONG>(next_a, room.tile[turn][0]);
-        plain_put<P::B_ALONG>(next_b, room.tile[turn][1]);
+        plain_put<P::SideA::ALONG>(next_a, room.tile[turn][0]);
+        plain_put<P::SideB::ALONG>(next_b, room.tile[turn][1]);
         __syncthreads(); /* all threads are done with the other pair, which is filled next */
         if (k + DEPTH < depth) {
-            plain_fetch<P::A_ALONG>(a, k + DEPTH, next_a);
-            plain_fetch<P::B_ALONG>(b, k + DEPTH, next_b);
+            plain_fetch<P::SideA::ALONG>(a, k + DEPTH, next_a);
+            plain_fetch<P::SideB::ALONG>(b, k + DEPTH, next_b);
         }
         plain_step(room.tile[turn][0], room.tile[turn][1], sum);
     }

@@ -221,8 +221,8 @@ template <typename P>
 static __device__ __forceinline__ void mma_sum(const P &p, const GroupTile &t, uint32_t room,
                                                MmaSums &sum)
 {
-    Feed<typename P::A, P::A_ALONG> a;
-    Feed<typename P::B, P::B_ALONG> b;
+    Feed<typename P::A, P::SideA::ALONG> a;
+    Feed<typename P::B, P::SideB::ALONG> b;
     a.open(p.a(t));
     b.open(p.b(t));
     int steps = (int)((p.depth(t) + STEP - 1) / STEP);
@@ -242,7 +242,7 @@ static __device__ __forceinline__ void mma_sum(const P &p, const GroupTile &t, u
             b.step(next + OPERAND_BYTES);
         }
         copies_close();
-        mma_step<P::A_ALONG, P::B_ALONG>(room + s % STAGES * STAGE_BYTES, sum);
+        mma_step<P::SideA::ALONG, P::SideB::ALONG>(room + s % STAGES * STAGE_BYTES, sum);
     }
 }
 
@@ -280,41 +280,6 @@ template <typename P> static __global__ __launch_bounds__(MMA_THREADS, 2) void m
         __syncthreads();
         results_store<P, MMA_THREADS>(p, t, out, half);
     }
-}
-
-/* Launch */
-
-template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
-{
-    int64_t blocks = blocks_of(p);
-    if (p.groups.bound == 0) return OK;
-    if (blocks > INT32_MAX) {
-        return FAIL(ERR_UNSUPPORTED, "%s: %lld tiles, a GPU takes %d at a time", op,
-                    (long long)blocks, INT32_MAX);
-    }
-    if constexpr (P::MMA) {
-        const void *kernel = (const void *)mma_kernel<P>;
-        TRY(cuda_status(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MMA_SHARED),
-            op));
-        mma_kernel<P><<<(unsigned)blocks, MMA_THREADS, MMA_SHARED, exec_stream(ex)>>>(p);
-    } else {
-        plain_kernel<P><<<(unsigned)blocks, PLAIN_THREADS, 0, exec_stream(ex)>>>(p);
-    }
-    return kernel_status(op);
-}
-
-/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. Tensor
- * cores multiply if operands, results and the other addresses are aligned as they need it. */
-template <typename F>
-static inline Status by_kernel(const Quant &a, const Quant &b,
-                               std::initializer_list<const void *> at,
-                               std::initializer_list<int64_t> spans, F run)
-{
-    if (a.data.dtype == DTYPE_F32) return run(KernelTypes<float, float, float, false>());
-    if (packs_fit<Bf16>({ a.data.data, b.data.data }, spans) && packs_fit<Bf16>(at, {}))
-        return run(KernelTypes<Bf16, Bf16, Bf16, true>());
-    return run(KernelTypes<Bf16, Bf16, Bf16, false>());
 }
 
 } // namespace grouped

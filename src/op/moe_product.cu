@@ -3,34 +3,40 @@
  * more for each thing that is done with a tile of the result before it leaves the block.
  *
  *   store      as it is
- *   swiglu     A tile is TILE / 2 gates and the ups that belong to them, 8 and 8 in turn: whoever
- *              has a gate then has its up, and act is made before either leaves the block.
+ *   swiglu     A tile is as many gates as ups that belong to them, 8 and 8 in turn: whoever has a
+ *              gate then has its up, and act is made before either leaves the block.
  *   backward   SwiGLU's gradient, the routing weight and each row's share of <da, act> are worked
  *              out where a tile of da lies. A row's shares, one for each stretch of its columns, go
  *              to the workspace, and a second launch adds them from the left.
  */
-#include "op/grouped_mma.cuh"
+#include "op/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
 
 using namespace grouped;
 
 /* c_r = in[row_token[r]] W_e^T (TURNED) or in[row_token[r]] W_e */
-template <typename Types, bool TURNED, bool GATHERS> struct RowProduct : Types {
+template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProduct : Types {
     typedef typename Types::A A;
     typedef typename Types::B B;
     typedef typename Types::C C;
-    static constexpr bool SUMS = false, DOTS = false;
-    static constexpr bool A_ALONG = true, B_ALONG = TURNED;
+    typedef Side<A, true, GATHERS && Types::INDEXED, false> SideA;
+    typedef Side<B, TURNED, false, PAIRED> SideB;
+    typedef Cooperative Shape;
+    typedef Nothing Row;
+    template <int N> using Extra = Nothing;
+    static constexpr bool SUMS = false, DOTS = false, READS = false;
+    static constexpr int UNIT = 8;
     Groups groups;
-    int64_t m, n;
+    int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
     Operand<A> in;
     Operand<B> w;
     const int32_t *row_token; /* or NULL: row r reads in[r] */
     C *out;
 
     explicit RowProduct(const MoeProduct &p)
-        : groups(groups_of(p.offsets, p.rows)), m(0), n(p.O), in(*p.in), w(*p.w),
+        : groups(groups_of(p.offsets, p.rows)), m(0), n(p.O),
+          rows_in(tensor_elems(&p.in->data) / p.I), rows_w(TURNED ? p.O : p.I), in(*p.in), w(*p.w),
           row_token(p.row_token == NULL ? NULL : (const int32_t *)p.row_token->data),
           out(p.out == NULL ? NULL : (C *)p.out->data)
     {
@@ -49,23 +55,54 @@ template <typename Types, bool TURNED, bool GATHERS> struct RowProduct : Types {
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &) const { return in.ld; }
 
-    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[UNIT]) const
+    hopper::TensorShape a_shape() const { return { in.data, in.ld, rows_in, 1, DTYPE_BF16 }; }
+    hopper::TensorShape b_shape() const
     {
-        put16<Types::MMA>(out + (t.first + i) * n + t.col + j, n - t.col - j, v);
+        return { w.data, w.ld, rows_w, groups.experts, DTYPE_BF16 };
+    }
+    hopper::TensorShape c_shape() const { return {}; }
+    __device__ __forceinline__ int4 a_at(const GroupTile &t) const
+    {
+        return make_int4(0, (int)t.first, 0, 0);
+    }
+    __device__ __forceinline__ int4 b_at(const GroupTile &t) const
+    {
+        int col = (int)t.col, e = (int)t.expert;
+        return TURNED ? make_int4(0, PAIRED ? col / 16 : col, e, 0) : make_int4(col, 0, e, 0);
+    }
+
+    __device__ __forceinline__ Nothing row(const GroupTile &, int64_t) const { return {}; }
+    template <int N> __device__ __forceinline__ Nothing extra(const GroupTile &, int64_t, int) const
+    {
+        return {};
+    }
+    template <int N>
+    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
+                                           const float (&v)[N], Nothing, Nothing) const
+    {
+        put<Types::WIDE>(out + (t.first + i) * n + t.col + j, n - t.col - j, v);
         return 0;
     }
 };
 
+/* 1 / (1 + e^-x). Results in bf16 are rounded to 8 bits, so the chip's own functions, which err in
+ * the last two of 24, are enough. */
+template <typename C> static __device__ __forceinline__ float sigmoid(float x)
+{
+    if constexpr (sizeof(C) == 2) return __fdividef(1.0f, 1.0f + __expf(-x));
+    return 1 / (1 + expf(-x));
+}
+
 /* pre_r = c_r,  act_r = silu(pre_r[:F]) * pre_r[F:] */
-template <typename Types> struct UpForward : RowProduct<Types, true, true> {
+template <typename Types> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
+    static constexpr int UNIT = 16;
     C *act;
     int64_t F;
 
     explicit UpForward(const MoeProduct &p)
-        : RowProduct<Types, true, true>(p), act((C *)p.result->data), F(tensor_cols(p.result))
+        : RowProduct<Types, true, true, true>(p), act((C *)p.result->data), F(tensor_cols(p.result))
     {
         this->n = (F + 7) / 8 * 16; /* 2F rounded up to whole pairs of 8 */
     }
@@ -77,18 +114,26 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true> {
     }
 
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[UNIT]) const
+                                           const float (&v)[16], Nothing, Nothing) const
     {
         int64_t r = t.first + i, f = (t.col + j) / 2;
-        const float *gate = v, *up = v + 8;
-        float y[8];
+        float gate[8], up[8], y[8];
 #pragma unroll
-        for (int k = 0; k < 8; k++) y[k] = gate[k] / (1 + expf(-gate[k])) * up[k];
-        put8<Types::MMA>(this->out + r * 2 * F + f, F - f, gate);
-        put8<Types::MMA>(this->out + r * 2 * F + F + f, F - f, up);
-        put8<Types::MMA>(act + r * F + f, F - f, y);
+        for (int k = 0; k < 8; k++) {
+            gate[k] = v[k];
+            up[k] = v[8 + k];
+            y[k] = gate[k] * sigmoid<C>(gate[k]) * up[k];
+        }
+        put<Types::WIDE>(this->out + r * 2 * F + f, F - f, gate);
+        put<Types::WIDE>(this->out + r * 2 * F + F + f, F - f, up);
+        put<Types::WIDE>(act + r * F + f, F - f, y);
         return 0;
     }
+};
+
+/* What was gate and up where a gradient of N columns arrives. */
+template <typename C, int N> struct Pre {
+    C gate[N], up[N];
 };
 
 /*
@@ -100,50 +145,67 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true> {
  *                                                  du = w da g s
  * dpre may be pre: a thread reads its columns before it writes them, and no other reads them.
  */
-template <typename Types> struct DownBackward : RowProduct<Types, false, true> {
+template <typename Types> struct DownBackward : RowProduct<Types, false, true, false> {
     typedef typename Types::C C;
-    static constexpr bool MMA = Types::MMA, DOTS = true;
+    typedef InTurn Shape;
+    typedef float Row;
+    template <int N> using Extra = Pre<C, N>;
+    static constexpr bool WIDE = Types::WIDE, DOTS = true;
+    static constexpr bool READS = Types::KERNEL == KERNEL_HOPPER;
     const int32_t *row_slot; /* or NULL: row r has weight[r] */
     const float *weight;
+    int64_t rows_pre;
     const C *pre;
     C *dpre, *wact;
     float *share; /* (parts, bound) */
 
-    DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, void *workspace)
-        : RowProduct<Types, false, true>(p), row_slot((const int32_t *)a->row_slot.data),
-          weight((const float *)a->weight.data), pre((const C *)a->pre.data),
-          dpre((C *)a->dpre.data), wact((C *)a->wact.data), share((float *)workspace)
+    DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
+        : RowProduct<Types, false, true, false>(p), row_slot((const int32_t *)a->row_slot.data),
+          weight((const float *)a->weight.data),
+          rows_pre(tensor_elems(&a->pre) / tensor_cols(&a->pre)), pre((const C *)a->pre.data),
+          dpre((C *)a->dpre.data), wact((C *)a->wact.data), share(shares)
     {
     }
 
-    /* 8 columns from f on; returns their part of <da, act>. */
-    __device__ __forceinline__ float eight(int64_t r, int64_t f, const float *da) const
+    hopper::TensorShape c_shape() const { return { pre, 2 * this->n, rows_pre, 1, DTYPE_BF16 }; }
+    __device__ __forceinline__ float row(const GroupTile &t, int64_t i) const
     {
-        int64_t n = this->n, at = r * 2 * n + f, exist = n - f;
-        float g[8], u[8], y[8], scale = weight[row_slot != NULL ? row_slot[r] : r], dot = 0;
-        get8<MMA>(pre + at, exist, g);
-        get8<MMA>(pre + at + n, exist, u);
+        int64_t r = t.first + i;
+        return weight[row_slot != NULL ? row_slot[r] : r];
+    }
+
+    template <int N>
+    __device__ __forceinline__ Pre<C, N> extra(const GroupTile &t, int64_t i, int j) const
+    {
+        int64_t n = this->n, f = t.col + j;
+        const C *at = pre + (t.first + i) * 2 * n + f;
+        Pre<C, N> e;
+        get<WIDE>(at, n - f, e.gate);
+        get<WIDE>(at + n, n - f, e.up);
+        return e;
+    }
+
+    /* Returns the columns' part of <da, act>. */
+    template <int N>
+    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
+                                           const float (&da)[N], const Pre<C, N> &e,
+                                           float scale) const
+    {
+        int64_t n = this->n, r = t.first + i, f = t.col + j, at = r * 2 * n + f;
+        float dg[N], du[N], y[N], dot = 0;
 #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            float s = 1 / (1 + expf(-g[k])), silu = g[k] * s, act = silu * u[k];
-            float wda = scale * da[k];
+        for (int k = 0; k < N; k++) {
+            float g = to_f32(e.gate[k]), u = to_f32(e.up[k]);
+            float s = sigmoid<C>(g), silu = g * s, act = silu * u, wda = scale * da[k];
             dot += da[k] * act;
             y[k] = scale * act;
-            g[k] = wda * u[k] * s * (1 + g[k] * (1 - s));
-            u[k] = wda * silu;
+            dg[k] = wda * u * s * (1 + g * (1 - s));
+            du[k] = wda * silu;
         }
-        put8<MMA>(dpre + at, exist, g);
-        put8<MMA>(dpre + at + n, exist, u);
-        put8<MMA>(wact + r * n + f, exist, y);
+        put<WIDE>(dpre + at, n - f, dg);
+        put<WIDE>(dpre + at + n, n - f, du);
+        put<WIDE>(wact + r * n + f, n - f, y);
         return dot;
-    }
-
-    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[UNIT]) const
-    {
-        int64_t r = t.first + i, f = t.col + j;
-        float left = eight(r, f, v);
-        return left + eight(r, f + 8, v + 8);
     }
 
     __device__ __forceinline__ void dot(const GroupTile &t, int64_t i, int64_t part,
@@ -165,43 +227,62 @@ static __global__ void moe_dweight_kernel(Groups groups, const float *share, int
     dweight[row_slot != NULL ? row_slot[r] : r] = sum;
 }
 
-/* Only the backward pass has shares. */
+/* How many shares a row has. */
+template <typename P> static int64_t parts_of(const P &p)
+{
+    if (P::KERNEL == KERNEL_HOPPER) return (p.n + P::Shape::COLS - 1) / P::Shape::COLS;
+    constexpr int threads = P::KERNEL == KERNEL_MMA ? (int)MMA_THREADS : (int)PLAIN_THREADS;
+    return (p.n + TILE - 1) / TILE * PARTS<threads>;
+}
+
+/* A counter, and of the backward pass the most shares that a kernel leaves. */
 extern "C" size_t moe_product_cuda_workspace(const struct Exec *, const MoeProduct *p)
 {
     int64_t parts = (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
-    return (size_t)(parts * p->rows->bound) * sizeof(float);
+    int64_t shares = p->epilogue == MOE_SWIGLU_BACKWARD ? parts * p->rows->bound : 0;
+    return counter_bytes() + (size_t)shares * sizeof(float);
+}
+
+/* run(types) for the kernel that multiplies. */
+template <typename F>
+static Status by_types(const MoeProduct &p, std::initializer_list<const void *> at, int64_t columns,
+                       F run)
+{
+    bool indexed = p.row_token != NULL && p.row_token->data != NULL;
+    return by_kernel(*p.in, *p.w, groups_of(p.offsets, p.rows), indexed, at, { p.I, columns }, run);
 }
 
 template <bool TURNED> static Status store(struct Exec *ex, const MoeProduct &p)
 {
-    return by_kernel(*p.in, *p.w, { p.out->data }, { p.I, p.O }, [&](auto types) {
-        return launch(ex, p.op, RowProduct<decltype(types), TURNED, false>(p));
+    return by_types(p, { p.out->data }, p.O, [&](auto types) {
+        return launch(ex, p.op, RowProduct<decltype(types), TURNED, false, false>(p),
+                      exec_workspace(ex));
     });
 }
 
 static Status swiglu(struct Exec *ex, const MoeProduct &p)
 {
-    return by_kernel(*p.in, *p.w, { p.out->data, p.result->data }, { p.I, tensor_cols(p.result) },
-                     [&](auto types) { return launch(ex, p.op, UpForward<decltype(types)>(p)); });
+    return by_types(p, { p.out->data, p.result->data }, tensor_cols(p.result), [&](auto types) {
+        return launch(ex, p.op, UpForward<decltype(types)>(p), exec_workspace(ex));
+    });
 }
 
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
+    char *workspace = (char *)exec_workspace(ex);
     if (p.zeroed != NULL) {
         TRY(cuda_status(cudaMemsetAsync(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)),
                         p.op));
     }
     if (p.rows->bound == 0) return OK;
-    return by_kernel(
-        *p.in, *p.w, { a->pre.data, a->dpre.data, a->wact.data }, { p.I, p.O }, [&](auto types) {
-            DownBackward<decltype(types)> kernel(p, a, exec_workspace(ex));
-            constexpr int threads = types.MMA ? (int)MMA_THREADS : (int)PLAIN_THREADS;
-            int64_t parts = (p.O + TILE - 1) / TILE * PARTS<threads>;
-            TRY(launch(ex, p.op, kernel));
-            moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
-                kernel.groups, kernel.share, parts, kernel.row_slot, (float *)a->dweight.data);
-            return kernel_status(p.op);
-        });
+    return by_types(p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {
+        DownBackward<decltype(types)> kernel(p, a, (float *)(workspace + counter_bytes()));
+        TRY(launch(ex, p.op, kernel, workspace));
+        moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
+            kernel.groups, kernel.share, parts_of(kernel), kernel.row_slot,
+            (float *)a->dweight.data);
+        return kernel_status(p.op);
+    });
 }
 
 extern "C" Status moe_product_cuda(struct Exec *ex, const MoeProduct *p)

@@ -3,24 +3,36 @@
  * one block, in their order, and then added to what stands in dw: a gradient is read and written
  * once, and its bits depend on the groups alone.
  */
-#include "op/grouped_mma.cuh"
+#include "op/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
 
 using namespace grouped;
+
+/* N neighbouring elements of dw. */
+template <int N> struct Old {
+    float v[N];
+};
 
 /* A is the operand that gives the rows of the result, B its columns; the result is f32. */
 template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef typename Types::A A;
     typedef typename Types::B B;
     typedef typename std::conditional<TOKEN_FIRST, A, B>::type Token;
-    typedef typename std::conditional<TOKEN_FIRST, B, A>::type Row;
-    static constexpr bool MMA = Types::MMA, SUMS = true, DOTS = false;
-    static constexpr bool A_ALONG = false, B_ALONG = false;
+    typedef typename std::conditional<TOKEN_FIRST, B, A>::type Routed;
+    typedef Side<A, false, Types::INDEXED && TOKEN_FIRST, false> SideA;
+    typedef Side<B, false, Types::INDEXED && !TOKEN_FIRST, false> SideB;
+    /* What an index names is the dear operand: of it 128 columns, of the other 256. */
+    typedef
+        typename std::conditional<Types::INDEXED && !TOKEN_FIRST, Tall, Cooperative>::type Shape;
+    typedef Nothing Row;
+    template <int N> using Extra = Old<N>;
+    static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
+    static constexpr int UNIT = 8;
     Groups groups;
-    int64_t m, n;
+    int64_t m, n, tokens, routed; /* rows of by_token and of by_row */
     Operand<Token> by_token;
-    Operand<Row> by_row;
+    Operand<Routed> by_row;
     const int32_t *row_token; /* or NULL */
     float *dw;
 
@@ -30,6 +42,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     {
         m = TOKEN_FIRST ? by_token.ld : by_row.ld;
         n = TOKEN_FIRST ? by_row.ld : by_token.ld;
+        tokens = tensor_elems(&s.by_token->data) / by_token.ld;
+        routed = tensor_elems(&s.by_row->data) / by_row.ld;
     }
 
     __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col) const
@@ -59,16 +73,46 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     }
     __device__ __forceinline__ int64_t depth(const GroupTile &t) const { return t.rows; }
 
-    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[UNIT]) const
+    hopper::TensorShape token_shape() const
     {
-        int64_t col = t.col + j;
-        float *at = dw + (t.expert * m + t.row + i) * n + col, sum[UNIT];
+        return { by_token.data, by_token.ld, tokens, 1, DTYPE_BF16 };
+    }
+    hopper::TensorShape row_shape() const
+    {
+        return { by_row.data, by_row.ld, routed, 1, DTYPE_BF16 };
+    }
+    hopper::TensorShape c_shape() const { return { dw, n, m, groups.experts, DTYPE_F32 }; }
+    hopper::TensorShape a_shape() const { return TOKEN_FIRST ? token_shape() : row_shape(); }
+    hopper::TensorShape b_shape() const { return TOKEN_FIRST ? row_shape() : token_shape(); }
+    __device__ __forceinline__ int4 a_at(const GroupTile &t) const
+    {
+        return make_int4((int)t.row, (int)t.first, 0, 0);
+    }
+    __device__ __forceinline__ int4 b_at(const GroupTile &t) const
+    {
+        return make_int4((int)t.col, (int)t.first, 0, 0);
+    }
+
+    __device__ __forceinline__ float *at(const GroupTile &t, int64_t i, int j) const
+    {
+        return dw + (t.expert * m + t.row + i) * n + t.col + j;
+    }
+    __device__ __forceinline__ Nothing row(const GroupTile &, int64_t) const { return {}; }
+    template <int N>
+    __device__ __forceinline__ Old<N> extra(const GroupTile &t, int64_t i, int j) const
+    {
+        Old<N> old;
+        get<WIDE>((const float *)at(t, i, j), n - t.col - j, old.v);
+        return old;
+    }
+    template <int N>
+    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
+                                           const float (&v)[N], const Old<N> &old, Nothing) const
+    {
+        float sum[N];
 #pragma unroll
-        for (int h = 0; h < UNIT; h += 8) get8<MMA>(at + h, n - col - h, sum + h);
-#pragma unroll
-        for (int k = 0; k < UNIT; k++) sum[k] += v[k];
-        put16<MMA>(at, n - col, sum);
+        for (int k = 0; k < N; k++) sum[k] = old.v[k] + v[k];
+        put<WIDE>(at(t, i, j), n - t.col - j, sum);
         return 0;
     }
 };
@@ -77,8 +121,15 @@ template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
     const Quant *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
     return by_kernel(
-        *a, *b, { s.dw->data }, { tensor_cols(&a->data), tensor_cols(&b->data) },
-        [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
+        *a, *b, groups_of(s.offsets, s.rows), s.row_token->data != NULL, { s.dw->data },
+        { tensor_cols(&a->data), tensor_cols(&b->data) }, [&](auto types) {
+            return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s), exec_workspace(ex));
+        });
+}
+
+extern "C" size_t moe_weight_cuda_workspace(const struct Exec *, const MoeSum *)
+{
+    return counter_bytes();
 }
 
 extern "C" Status moe_weight_cuda(struct Exec *ex, const MoeSum *s)
