@@ -6,7 +6,8 @@
  *   gradients  a layer's place is zeroed before the first action that adds to it, and reduced when
  *              a pass over the layer has ended, or when another layer wants the place
  *   the rest   is reduced as soon as the last action that adds to it has ended; after the last
- *              pass come sums over replicas, the update, and gathers of what it wrote
+ *              pass come sums over replicas, the update, and gathers of what it wrote; of an
+ *              evaluation, which has no gradients, the sum of its records
  *
  * All that talks to other ranks is ordered here, whatever its lane, so that the members of every
  * group, who run the same list, issue it in one order. */
@@ -200,7 +201,7 @@ static void finish(Sharing *l)
     for (int i = l->layers - 1; i >= 0 && l->s->sums; i--) {
         if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->compute));
     }
-    int update = put(l, action_make(ACTION_UPDATE));
+    int update = put(l, action_make(l->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE));
     for (int i = 0; i < l->layers && l->s->update; i++) {
         if (l->last[i] < 0) continue;
         (void)put_layer(l, ACTION_GATHER_WEIGHTS, i, -1, event_of(l, update));

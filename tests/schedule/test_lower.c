@@ -45,8 +45,8 @@ static Chunk chunk_of(const char *forward, const char *backward, const ScheduleS
 static void add_action(Text *t, const Program *p, const Action *a)
 {
     static const char *const words[ACTION_KIND_COUNT] = {
-        "zero",      "F",         "B",      "I",    "W",      "send", "recv",
-        "send-grad", "recv-grad", "gather", "free", "reduce", "sum",  "update"
+        "zero",      "F",      "B",    "I",      "W",   "send",   "recv",   "send-grad",
+        "recv-grad", "gather", "free", "reduce", "sum", "update", "records"
     };
     CHECK_OK(text_printf(t, "%s", words[a->kind]));
     if (a->micro >= 0) CHECK_OK(text_printf(t, "%d", a->micro));
@@ -83,6 +83,50 @@ static Pipeline lowered(const char *name, int stages, int micros, const char *fo
     for (int i = 0; i < stages; i++) chunk[i] = chunk_of(forward, backward, &shards);
     ScheduleShape s = { stages, 1, micros, 1, 1, 1, .blocks = 1, .chunk = chunk, .shards = shards };
     return pipeline_of(name, &s);
+}
+
+/* Each stage, or each chunk of a stage, has the same layers; three micro-batches a step. */
+static Pipeline evaluation_of(const char *name, int stages, int chunks, const char *forward,
+                              const char *backward, ScheduleShards shards)
+{
+    pipeline_forget();
+    const ScheduleDesc *d = NULL;
+    Chunk *chunk = NULL;
+    Pipeline p;
+    CHECK_OK(ARENA_NEW(&made, stages * chunks, &chunk));
+    for (int i = 0; i < stages * chunks; i++) chunk[i] = chunk_of(forward, backward, &shards);
+    ScheduleShape s = { stages, chunks, 3, 1, 1, 1, .blocks = 1, .chunk = chunk, .shards = shards };
+    CHECK_OK(schedule_find(name, &d));
+    CHECK_OK(schedule_evaluation(d, &s, &made, &scratch, &p));
+    CHECK_OK(schedule_check_all(&p, &scratch));
+    return p;
+}
+
+/* ZeRO 3, with a tied head. Gathers run a layer ahead, nothing is reduced, and the exchange waits
+ * as in a step. */
+static void an_evaluation_gathers_a_layer_ahead(void **state)
+{
+    (void)state;
+    Pipeline p = evaluation_of("1f1b", 1, 1, "0a 1r 1d* 1e 2h+=", "2h$= 1e 1d* 1r$ 0a$",
+                               (ScheduleShards){ true, true, true, true, false });
+    list_is(&p.rank[0], "zero; gather 0 in 0; gather 1 in 1; F0:0a <1; F0:1r <2; F0:1d <4; "
+                        "F0:1e <5; F0:2h; free 0 in 0; free 1 in 1; records <5");
+}
+
+/* The two directions of DualPipe have copies of the same stages: an evaluation takes one. A V comes
+ * back to each rank, whose slot is free again. */
+static void an_evaluation_takes_the_way_of_the_first_micro_batch(void **state)
+{
+    (void)state;
+    Pipeline p = evaluation_of("dualpipe", 2, 2, "0a", "0a$", (ScheduleShards){ .reduce = true });
+    list_is(&p.rank[0], "zero; F0:0a; send0 <1; records");
+    list_is(&p.rank[1], "zero; recv0; F0:0a <1; records");
+    p = evaluation_of("zbv", 2, 2, "0a 0k*", "0k* 0a$", (ScheduleShards){ .update = true });
+    list_is(&p.rank[0], "zero; F0:0a; F0:0k <1; send0 <2; recv0; F0:0a <2 <4; F0:0k <5; "
+                        "records <6");
+    list_is(&p.rank[1], "zero; recv0; F0:0a <1; F0:0k <2; F0:0a <3; F0:0k <4; send0 <5; "
+                        "records <5");
+    for (int r = 0; r < 2; r++) CHECK_INT(p.rank[r].slots, 1);
 }
 
 /* ZeRO 3. Weights are gathered a layer ahead, into the place of the layer before the last one; the
@@ -275,5 +319,7 @@ static const struct CMUnitTest tests[] = {
     TEST(what_meets_is_an_action_of_its_own),
     TEST(what_a_tied_head_alone_adds_is_reduced_at_the_end),
     TEST(a_slot_is_taken_again_by_its_own_chunk),
+    TEST(an_evaluation_gathers_a_layer_ahead),
+    TEST(an_evaluation_takes_the_way_of_the_first_micro_batch),
 };
 PIPELINE_TESTS(tests)
