@@ -325,6 +325,9 @@ static Status check_transfer(Check *s, const Action *a)
 static Status check_update(Check *s, const Action *a)
 {
     const ScheduleShards *shards = &s->p->shards;
+    if ((a->kind == ACTION_ADD_RECORDS) != s->p->evaluates)
+        return BAD(s, "%s in %s", action_name(a->kind),
+                   s->p->evaluates ? "an evaluation" : "a step");
     if (!s->zeroed) return BAD(s, "%s before zero gradients", action_name(a->kind));
     if (s->updated) return BAD(s, "%s a second time", action_name(a->kind));
     int least = shards->sums                           ? GRADS_SUMMED
@@ -388,11 +391,7 @@ static Status run_action(Check *s, const Action *a)
     if (action_is_transfer(a->kind)) return check_transfer(s, a);
     TRY(check_meeting(s));
     if (action_is_pass(a->kind)) return check_pass(s, a);
-    if (a->kind == (s->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE))
-        return check_update(s, a);
-    if (a->kind == ACTION_UPDATE || a->kind == ACTION_ADD_RECORDS)
-        return BAD(s, "%s in %s", action_name(a->kind),
-                   s->p->evaluates ? "an evaluation" : "a step");
+    if (a->kind == ACTION_UPDATE || a->kind == ACTION_ADD_RECORDS) return check_update(s, a);
     if (a->kind != ACTION_ZERO_GRADS || a->layer >= 0) return check_shared(s, a);
     if (s->zeroed) return BAD(s, "%s a second time", action_name(a->kind));
     s->zeroed = true;

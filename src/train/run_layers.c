@@ -199,7 +199,7 @@ static Status forward_pass(ChunkPass *p)
         if (ends_layer(p->row, i)) close_forward(p, x->layer);
     }
     bool ends = !p->r.training && p->a->end == p->row->n;
-    if (ends) arena_release(&p->s->arena, (ArenaMark){ 0 });
+    if (ends) arena_release(p->r.keep, (ArenaMark){ 0 });
     return OK;
 }
 

@@ -140,8 +140,8 @@ static void parts_of_weights_and_gradients_come_and_go_by_layers(void **state)
         "B0:0a <12; reduce 0 in 0 <17; F1:0a; free 0 in 0; gather 2 in 0 <20; F1:1a; "
         "F1:2a <21; zero 2 in 0 <18; B1:2a; reduce 2 in 0 <25; free 2 in 0; "
         "gather 0 in 0 <27; zero 1 in 1 <15; B1:1a; reduce 1 in 1 <30; zero 0 in 0 <26; "
-        "B1:0a <28; reduce 0 in 0 <33; free 0 in 0; free 1 in 1; sum 2 <36; sum 1 <36; "
-        "sum 0 <36; update <39";
+        "B1:0a <28; reduce 0 in 0 <33; free 0 in 0; free 1 in 1; sum 2 <25; sum 1 <30; "
+        "sum 0 <33; update <39";
     (void)state;
     Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2a", "2a$ 1a$ 0a$",
                          (ScheduleShards){ true, true, true, true, false });
@@ -155,7 +155,7 @@ static void parts_of_gradients_alone_are_reduced_by_layers(void **state)
         "zero; F0:0a; F0:1a; zero 0 in 0; F0:2h; B0:2h; zero 1 in 1; B0:1a; "
         "reduce 1 in 1 <7; B0:0a; reduce 0 in 0 <9; F1:0a; F1:1a; zero 0 in 0 <10; F1:2h; "
         "B1:2h; zero 1 in 1 <8; B1:1a; reduce 1 in 1 <17; B1:0a; reduce 0 in 0 <19; "
-        "sum 2 <19; sum 1 <19; sum 0 <19; update <23; gather 0 <24; gather 1 <24; "
+        "sum 2 <15; sum 1 <17; sum 0 <19; update <23; gather 0 <24; gather 1 <24; "
         "gather 2 <24";
     (void)state;
     Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h+=", "2h$= 1a$ 0a$",
@@ -168,7 +168,7 @@ static void whole_gradients_are_reduced_after_the_last_pass(void **state)
 {
     static const char want[] =
         "zero; F0:0a1a2h; B0:2h1a0a; F1:0a1a2h; B1:2h; reduce 2 <4; B1:1a; reduce 1 <6; "
-        "B1:0a; reduce 0 <8; sum 2 <8; sum 1 <8; sum 0 <8; update <12; gather 0 <13; "
+        "B1:0a; reduce 0 <8; sum 2 <4; sum 1 <6; sum 0 <8; update <12; gather 0 <13; "
         "gather 1 <13; gather 2 <13";
     (void)state;
     Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h+=", "2h$= 1a$ 0a$",
@@ -237,6 +237,17 @@ static void a_stage_that_others_wait_for_reduces_last(void **state)
                          (ScheduleShards){ .reduce = true });
     list_is(&p.rank[0], first);
     list_is(&p.rank[1], second);
+}
+
+/* Where weight gradients come apart the stage before has what it waits for: each layer is reduced
+ * behind its own. */
+static void weight_gradients_apart_hold_up_no_stage(void **state)
+{
+    (void)state;
+    Pipeline p = lowered("zb-h1", 2, 1, "0a 1a", "1a$ 0a$",
+                         (ScheduleShards){ .reduce = true, .sums = true });
+    list_is(&p.rank[1], "zero; recv0; F0:0a1a <1; I0:1a0a; send-grad0 <3; W0:1a; reduce 1 <5; "
+                        "W0:0a; reduce 0 <7; sum 1 <5; sum 0 <7; update <10");
 }
 
 /* Keys and values of gqa are gathered in the attention's own phase, on the compute lane. */
@@ -315,6 +326,7 @@ static const struct CMUnitTest tests[] = {
     TEST(weight_gradients_apart_are_one_action),
     TEST(two_stages_take_entries_in_turn),
     TEST(a_stage_that_others_wait_for_reduces_last),
+    TEST(weight_gradients_apart_hold_up_no_stage),
     TEST(a_pair_runs_part_by_part),
     TEST(what_meets_is_an_action_of_its_own),
     TEST(what_a_tied_head_alone_adds_is_reduced_at_the_end),

@@ -155,8 +155,9 @@ static Enforced enforced(const Program *p)
     return o;
 }
 
-/* Reductions and sums come behind all of the compute lane, also behind later actions than the last
- * that adds to what they add up. Such a wait can be spared if all that add to it have ended. */
+/* Where another stage waits for the gradients of a pass, reductions and sums wait for its end, also
+ * behind later actions than the last that adds to what they add up. Such a wait can be spared if
+ * all that add to it have ended. */
 static bool adds_to(const Program *p, const Action *a, int layer)
 {
     if (!action_is_pass(a->kind)) return false;
@@ -168,10 +169,11 @@ static bool adds_to(const Program *p, const Action *a, int layer)
     return false;
 }
 
-static bool can_be_spared(const Enforced *o, int action, const uint64_t *rest)
+static bool can_be_spared(const Enforced *o, int action, int signaller, const uint64_t *rest)
 {
-    const Action *a = &o->p->at[action];
+    const Action *a = &o->p->at[action], *by = &o->p->at[signaller];
     if (a->kind != ACTION_REDUCE_GRADS && a->kind != ACTION_SUM_GRADS) return false;
+    if (place_hop(o->p, by->chunk, by->micro) == 0 || action_meets(o->p, by)) return false;
     for (int i = 0; i < action; i++) {
         if (adds_to(o->p, &o->p->at[i], a->layer) && !has_ended(rest, i)) return false;
     }
@@ -190,7 +192,7 @@ static void leave_out(const Enforced *o, int action, int wait, Tally *t)
     ArenaMark mark = arena_mark(&scratch);
     CHECK_OK(ARENA_NEW(&scratch, o->words, &rest));
     ended_before(o, action, wait, rest);
-    bool implied = has_ended(rest, signaller), spared = !implied && can_be_spared(o, action, rest);
+    bool implied = has_ended(rest, signaller), spared = !implied && can_be_spared(o, action, signaller, rest);
     a->wait[wait] = -1;
     bool refused = schedule_check(o->p, &scratch) != OK;
     a->wait[wait] = event;
