@@ -216,7 +216,7 @@ ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *
     if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes);
     for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
     r->scratch = fmax(r->scratch, (double)b.scratch);
-    if (c->evaluated) r->eval = fmax(r->eval, (double)b.eval);
+    r->eval = fmax(r->eval, (double)b.eval);
     return b;
 }
 
@@ -247,7 +247,6 @@ Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
             const LayoutStage *s = &stage[place_hop(&like, c, c)];
             int at = like.rank * l->vpp + c;
             price_chunk(p, l, e, s, layer, &out->chunk[at]);
-            out->chunk[at].evaluated = place_hop(&like, c, 0) >= 0;
             price_add_chunk(&out->rank[like.rank], &out->chunk[at]);
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;

@@ -119,7 +119,6 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     for (int c = 0; c < l->vpp; c++) {
         ChunkPrice chunk;
         price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
-        chunk.evaluated = place_hop(&like, c, 0) >= 0;
         price_add_chunk(&rank, &chunk);
         ChunkBytes b = price_add_bytes(&rank, e, &chunk, l->schedule->least.passes);
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);

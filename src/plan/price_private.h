@@ -79,7 +79,6 @@ typedef struct ChunkPrice {
     double elems, expert_elems, whole_elems, layer_elems, state_elems;
     const LayerCount **layer;
     int layers;
-    bool evaluated; /* an evaluation comes over it */
 } ChunkPrice;
 
 typedef struct RankPrice {

@@ -510,8 +510,9 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
         again_use(e, 0);
         TRY(s);
     }
-    Place last = place_at(&e->way->step.program, 0, place_hops(&e->way->step.program) - 1);
-    *losses = last.rank == e->way->step.program.rank ? engine_host(e, &e->token_loss) : NULL;
+    const Program *p = &e->list->program;
+    Place last = place_at(p, 0, place_hops(p) - 1);
+    *losses = last.rank == p->rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 

@@ -1,9 +1,10 @@
 /*
  * engine: runs a Program over a model.
  *
- * Once: spec, parameter table, program; then the whole step and an evaluation run on the counting
- * backend over arenas without memory, which gives the peak of every arena (engine_plan); then the
- * real arenas are made with exactly these sizes. From the first step on nothing is allocated.
+ * Once: spec, parameter table, the programs of a step and of an evaluation; then both run on the
+ * counting backend over arenas without memory, which gives the peak of every arena (engine_plan);
+ * then the real arenas are made with exactly these sizes. From the first step on nothing is
+ * allocated.
  *
  * Layers take their memory where layer.h says; the engine takes it back: scratch after each phase
  * function, ring after each layer, the slot layer by layer as backward goes down. Where a schedule
@@ -61,7 +62,7 @@ enum { RING_FORWARD, RING_BACKWARD, RINGS };
 struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
-    size_t eval_bytes; /* of the first slot, in an evaluation */
+    size_t eval_bytes;                                   /* of the first slot, in an evaluation */
     size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
     OpTotals step;            /* FLOPs and bytes of one training step */
@@ -113,9 +114,8 @@ typedef struct EngineWay {
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
-    Tensor
-        *entries; /* of the ring of transfers: (N, D) each; the step's, an evaluation has fewer */
-    Graph graph;  /* of the step; without exec in the eager executor */
+    Tensor *entries; /* of the ring of transfers, (N, D) each; an evaluation uses the first ones */
+    Graph graph;     /* of the step; without exec in the eager executor */
 } EngineWay;
 
 typedef struct StepResult {

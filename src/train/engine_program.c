@@ -56,30 +56,24 @@ static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
     return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, both || replicas);
 }
 
-/* This rank's list of those of all ranks, which are checked together; in tables. */
-static Status keep_program(Engine *e, const Pipeline *all, const Chunk *chunk, Arena *scratch,
+/* The lists of all ranks are checked together; this rank's is kept, with what it is told of the
+ * rank's chunks, in tables. */
+static Status keep_program(Engine *e, const ModelSpec *spec, const Pipeline *all, Arena *scratch,
                            Program *out)
 {
     const Program *p = &all->rank[e->shape.pp_rank];
+    Chunk *chunk = NULL;
     if (!e->counting || p->stages * p->chunks * p->micros <= CHECKED_PASSES) {
         TRY(schedule_check_all(all, scratch));
     }
     *out = *p;
-    out->chunk = chunk;
     TRY(ARENA_NEW(&e->tables, p->n, &out->at));
     memcpy(out->at, p->at, (size_t)p->n * sizeof(Action));
-    return OK;
-}
-
-/* What a way's lists are told of this rank's chunks, in tables. */
-static Status keep_chunks(Engine *e, const EngineWay *w, const Program *p, const Chunk **out)
-{
-    Chunk *chunk = NULL;
     TRY(ARENA_NEW(&e->tables, p->chunks, &chunk));
     for (int c = 0; c < p->chunks; c++) {
-        TRY(chunk_build(&w->spec, e->chunks[c], &p->shards, &e->tables, &chunk[c]));
+        TRY(chunk_build(spec, e->chunks[c], &p->shards, &e->tables, &chunk[c]));
     }
-    *out = chunk;
+    out->chunk = chunk;
     return OK;
 }
 
@@ -89,7 +83,6 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
 {
     Pipeline step, evaluation;
     Chunk *chunk = NULL;
-    const Chunk *mine = NULL;
     TRY(ARENA_NEW(made, l->stages, &chunk));
     for (int i = 0; i < l->stages; i++) {
         TRY(chunk_build(&w->spec, chunk_layers(&e->spec, &l->stage[i]), &s.shards, made,
@@ -99,9 +92,8 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
     s.chunk = chunk;
     TRY(schedule_make(d, &s, made, scratch, &step));
     TRY(schedule_evaluation(d, &s, made, scratch, &evaluation));
-    TRY(keep_chunks(e, w, &step.rank[e->shape.pp_rank], &mine));
-    TRY(keep_program(e, &step, mine, scratch, &w->step.program));
-    TRY(keep_program(e, &evaluation, mine, scratch, &w->evaluation.program));
+    TRY(keep_program(e, &w->spec, &step, scratch, &w->step.program));
+    TRY(keep_program(e, &w->spec, &evaluation, scratch, &w->evaluation.program));
     assert(w->evaluation.program.entries <= w->step.program.entries);
     return OK;
 }

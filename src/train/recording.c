@@ -90,14 +90,14 @@ static Status write_file(const Engine *e, const char *folder, const char *name,
 Status recording_write(const Engine *e, const char *folder, Arena *scratch)
 {
     const Mesh *m = e->shape.mesh;
+    int rank = e->way->step.program.rank;
     char name[32];
     if (m == NULL || m->at.replica > 0 || m->at.inner > 0) return OK;
     if (m->shape.pp == 1 && !e->lanes) return OK;
     if (e->ex.backend->async && !e->way->step.transfers.timed) return OK; /* spans of launches */
-    (void)snprintf(name, sizeof name, "pp_rank_%d.json", e->way->step.program.rank);
+    (void)snprintf(name, sizeof name, "pp_rank_%d.json", rank);
     TRY(file_make_folders(folder));
     TRY(write_file(e, folder, name, stage_text, scratch));
-    return e->way->step.program.rank > 0
-               ? OK
-               : write_file(e, folder, "config.json", config_text, scratch);
+    if (rank > 0) return OK;
+    return write_file(e, folder, "config.json", config_text, scratch);
 }
