@@ -192,7 +192,8 @@ static void leave_out(const Enforced *o, int action, int wait, Tally *t)
     ArenaMark mark = arena_mark(&scratch);
     CHECK_OK(ARENA_NEW(&scratch, o->words, &rest));
     ended_before(o, action, wait, rest);
-    bool implied = has_ended(rest, signaller), spared = !implied && can_be_spared(o, action, signaller, rest);
+    bool implied = has_ended(rest, signaller),
+         spared = !implied && can_be_spared(o, action, signaller, rest);
     a->wait[wait] = -1;
     bool refused = schedule_check(o->p, &scratch) != OK;
     a->wait[wait] = event;
