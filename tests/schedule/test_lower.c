@@ -114,7 +114,7 @@ static void an_evaluation_gathers_a_layer_ahead(void **state)
 }
 
 /* The two directions of DualPipe have copies of the same stages: an evaluation takes one. A V comes
- * back to each rank, whose slot is free again. */
+ * back to each rank, whose slot is free again. Passes are whole where those of a step are not. */
 static void an_evaluation_takes_the_way_of_the_first_micro_batch(void **state)
 {
     (void)state;
@@ -122,6 +122,8 @@ static void an_evaluation_takes_the_way_of_the_first_micro_batch(void **state)
         evaluation_of("dualpipe", 2, 2, "0a 0e", "0e 0a$", (ScheduleShards){ .reduce = true });
     list_is(&p.rank[0], "zero; F0:0a0e; send0 <1; records");
     list_is(&p.rank[1], "zero; recv0; F0:0a0e <1; records");
+    p = evaluation_of("1f1b-overlap", 1, 1, "0a 0e 0a", "0e 0a$", (ScheduleShards){ 0 });
+    list_is(&p.rank[0], "zero; F0:0a0e0a; records");
     p = evaluation_of("zbv", 2, 2, "0a 0k*", "0k* 0a$", (ScheduleShards){ .update = true });
     list_is(&p.rank[0], "zero; F0:0a; F0:0k <1; send0 <2; recv0; F0:0a <2 <4; F0:0k <5; "
                         "records <6");
