@@ -177,7 +177,7 @@ static Status record_step(BenchModel *m, const char *folder)
     double seconds = 0;
     engine_timeline(&m->engine, true);
     TRY(bench_run_step(m, &seconds));
-    TRY(transfers_read_marks(&m->engine.way->transfers));
+    TRY(transfers_read_marks(&m->engine.way->step.transfers));
     TRY(recording_write(&m->engine, folder, &m->arena));
     engine_timeline(&m->engine, false);
     return OK;

@@ -17,6 +17,7 @@ const char *action_name(ActionKind kind)
         [ACTION_REDUCE_GRADS] = "reduce gradients",
         [ACTION_SUM_GRADS] = "sum gradients",
         [ACTION_UPDATE] = "update",
+        [ACTION_ADD_RECORDS] = "add records",
     };
     return names[kind];
 }
@@ -115,7 +116,8 @@ const ChunkRow *action_row(const Program *p, const Action *a)
 bool action_meets(const Program *p, const Action *a)
 {
     if (action_is_transfer(a->kind)) return false;
-    if (a->lane == LANE_COMM || a->kind == ACTION_UPDATE) return true;
+    if (a->lane == LANE_COMM || a->kind == ACTION_UPDATE || a->kind == ACTION_ADD_RECORDS)
+        return true;
     return action_is_pass(a->kind) && a->kind != ACTION_BACKWARD_WEIGHT &&
            action_row(p, a)->at[a->first].meets;
 }

@@ -28,9 +28,10 @@
 #include "schedule/chunk.h"
 
 typedef enum ActionKind {
-    ACTION_ZERO_GRADS,       /* the step's sums and gradients, or one layer's place, become zero */
-    ACTION_FORWARD,          /* one micro-batch through one chunk, into its slot */
-    ACTION_BACKWARD,         /* input and weight gradients of the same, out of its slot */
+    ACTION_ZERO_GRADS, /* the step's sums and gradients, or one layer's place, become zero; of an
+                                evaluation its sums */
+    ACTION_FORWARD,    /* one micro-batch through one chunk, into its slot */
+    ACTION_BACKWARD,   /* input and weight gradients of the same, out of its slot */
     ACTION_BACKWARD_INPUT,   /* only the input gradients: the slot stays for the weights' */
     ACTION_BACKWARD_WEIGHT,  /* only the weight gradients, out of its slot */
     ACTION_SEND_ACTIVATIONS, /* a chunk's output to the rank of the next chunk */
@@ -42,6 +43,7 @@ typedef enum ActionKind {
     ACTION_REDUCE_GRADS,   /* a layer's, over the ranks that share it */
     ACTION_SUM_GRADS,      /* a layer's sums, over replicas and over stages that hold it, too */
     ACTION_UPDATE,         /* norm, clipping, optimizer, router bias */
+    ACTION_ADD_RECORDS,    /* the sums of an evaluation, over all ranks: its end */
     ACTION_KIND_COUNT
 } ActionKind;
 
@@ -70,6 +72,7 @@ typedef struct Program {
     Placement placement;
     int entries, events; /* of the ring of transfers; event numbers are below `events` */
     bool phased;         /* forward and backward run part by part in turn, each in its own memory */
+    bool evaluates;      /* forward alone, which keeps nothing: a slot is free after it */
     const Chunk *chunk;  /* by chunk of this rank */
     ScheduleShards shards;
 } Program;

@@ -159,6 +159,7 @@ static Status check_forward(Check *s, const Action *a)
     if (a->end == action_row(s->p, a)->n && hop + 1 < place_hops(s->p)) {
         TRY(use_entry(s, false, a->out, (Content){ ACTIVATIONS, a->micro, hop }));
     }
+    if (s->p->evaluates && a->end == action_row(s->p, a)->n) s->slot[a->slot].holds = -1;
     return use_ring(s, a);
 }
 
@@ -223,7 +224,7 @@ static Status check_weights_there(Check *s, const ChunkPhase *x)
 static Status check_adds(Check *s, const Action *a, const ChunkPhase *x)
 {
     bool weight = a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
-    if (x->own < 0 || (!x->gradients && !weight)) return OK;
+    if (s->p->evaluates || x->own < 0 || (!x->gradients && !weight)) return OK;
     const int layers[] = { x->own, x->weights };
     for (int i = 0; i < 2; i++) {
         Resource *grads = &s->grads[layers[i]];
@@ -324,6 +325,9 @@ static Status check_transfer(Check *s, const Action *a)
 static Status check_update(Check *s, const Action *a)
 {
     const ScheduleShards *shards = &s->p->shards;
+    if ((a->kind == ACTION_ADD_RECORDS) != s->p->evaluates)
+        return BAD(s, "%s in %s", action_name(a->kind),
+                   s->p->evaluates ? "an evaluation" : "a step");
     if (!s->zeroed) return BAD(s, "%s before zero gradients", action_name(a->kind));
     if (s->updated) return BAD(s, "%s a second time", action_name(a->kind));
     int least = shards->sums                           ? GRADS_SUMMED
@@ -377,7 +381,9 @@ static Status check_pass(Check *s, const Action *a)
         TRY(check_weights_there(s, &row->at[i]));
         TRY(check_adds(s, a, &row->at[i]));
     }
-    return a->kind == ACTION_FORWARD ? check_forward(s, a) : check_backward(s, a);
+    if (a->kind == ACTION_FORWARD) return check_forward(s, a);
+    if (s->p->evaluates) return BAD(s, PASS " in an evaluation", OF(a));
+    return check_backward(s, a);
 }
 
 static Status run_action(Check *s, const Action *a)
@@ -385,7 +391,7 @@ static Status run_action(Check *s, const Action *a)
     if (action_is_transfer(a->kind)) return check_transfer(s, a);
     TRY(check_meeting(s));
     if (action_is_pass(a->kind)) return check_pass(s, a);
-    if (a->kind == ACTION_UPDATE) return check_update(s, a);
+    if (a->kind == ACTION_UPDATE || a->kind == ACTION_ADD_RECORDS) return check_update(s, a);
     if (a->kind != ACTION_ZERO_GRADS || a->layer >= 0) return check_shared(s, a);
     if (s->zeroed) return BAD(s, "%s a second time", action_name(a->kind));
     s->zeroed = true;
@@ -462,10 +468,12 @@ static Status check_end(const Check *s)
     const Program *p = s->p;
     for (int i = 0; i < p->micros * p->chunks; i++) {
         int micro = i / p->chunks, chunk = i % p->chunks;
-        int all = p->chunk[chunk].row[ROW_BACKWARD].n;
-        if (place_hop(p, chunk, micro) < 0 || s->progress[i].weight == all) continue;
-        return FAIL(ERR_ARG, "program: micro-batch %d never goes backward on chunk %d", micro,
-                    chunk);
+        const ChunkRow *row = p->chunk[chunk].row;
+        bool through = p->evaluates ? s->progress[i].forward == row[ROW_FORWARD].n
+                                    : s->progress[i].weight == row[ROW_BACKWARD].n;
+        if (place_hop(p, chunk, micro) < 0 || through) continue;
+        return FAIL(ERR_ARG, "program: micro-batch %d never goes %s on chunk %d", micro,
+                    p->evaluates ? "forward" : "backward", chunk);
     }
     for (int i = 0; i < p->entries; i++) {
         const Content *c = &s->entry[i].content;
@@ -473,7 +481,8 @@ static Status check_end(const Check *s)
         return FAIL(ERR_ARG, "program: nobody reads the %s of micro-batch %d in entry %d",
                     payload_name(c->payload), c->micro, i);
     }
-    if (!s->updated) return FAIL(ERR_ARG, "program: there is no update");
+    if (!s->updated)
+        return FAIL(ERR_ARG, "program: there is no %s", p->evaluates ? "end" : "update");
     for (int i = 0; i < s->layers; i++) {
         int holds = s->grads[i].holds;
         if (p->shards.update && holds > 0 && holds < GRADS_GATHERED)

@@ -6,6 +6,7 @@
  * other lane uses it; each reader finds what it is to read. Weights that ranks share are gathered
  * before they are read, and their place is not filled anew before its last reader; gradients that
  * ranks share have a place, are reduced after the last that adds to them, and before the update.
+ * In an evaluation micro-batches go forward alone, and a slot is free after that.
  * Before and after mean what queues and events enforce, not the order of the list: it is followed
  * once with a clock for each queue (Lamport 1978; vector clocks).
  *

@@ -144,7 +144,7 @@ static Part part_of(Lowering *l, const Pass *pass)
                .to = order_target(p, at, pass),
                .in_entry = -1,
                .out_entry = -1,
-               .slot = slots_pass(&l->slots, pass) };
+               .slot = p->evaluates ? 0 : slots_pass(&l->slots, pass) };
     if (!forward && pass->kind != ACTION_BACKWARD_INPUT)
         t.apart = --l->left[pass->chunk] == 0 && l->p->shards.reduce && t.to.rank < 0;
     if (t.from.rank >= 0) {
@@ -351,7 +351,7 @@ static Status lower_rank(const ScheduleShape *s, const Order *order, const Order
     Lowering l = { .order = order, .times = times, .p = p };
     TRY(lower_make(&l, s, scratch));
     lower_order(&l);
-    p->slots = l.slots.n;
+    p->slots = p->evaluates ? 1 : l.slots.n;
     TRY(lower_shards(p, a, scratch));
     arena_release(scratch, mark);
     return OK;
@@ -372,22 +372,16 @@ static Status chunks_of(const ScheduleShape *s, Program *p, Arena *a)
     return OK;
 }
 
-Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
+Status schedule_lower(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out)
 {
     Pipeline pipeline = { .stages = s->stages };
     TRY(ARENA_ZEROED(a, s->stages, &pipeline.rank));
-    Program like = { .micros = s->micros,
-                     .chunks = s->chunks,
-                     .stages = s->stages,
-                     .placement = d->placement,
-                     .phased = d->phases,
-                     .shards = s->shards };
     OrderTimes times = { 0 };
-    TRY(order_run(&like, s, ranks, scratch, &times));
+    TRY(order_run(like, s, ranks, scratch, &times));
     for (int r = 0; r < s->stages; r++) {
         Program *p = &pipeline.rank[r];
-        *p = like;
+        *p = *like;
         p->rank = r;
         TRY(chunks_of(s, p, a));
         TRY(lower_rank(s, &ranks[r], &times, p, a, scratch));

@@ -33,7 +33,8 @@ typedef struct BlockPhase {
 enum { BLOCK_PHASES = 2 * PHASES + 2 };
 extern const BlockPhase block_phases[BLOCK_PHASES];
 
-Status schedule_lower(const ScheduleDesc *d, const ScheduleShape *s, const Order *ranks, Arena *a,
+/* Programs of all ranks from their orders; `like` has what is the same in all. */
+Status schedule_lower(const Program *like, const ScheduleShape *s, const Order *ranks, Arena *a,
                       Arena *scratch, Pipeline *out);
 
 /* The event of an action that is in the list, for who waits for it. */

@@ -6,7 +6,8 @@
  *   gradients  a layer's place is zeroed before the first action that adds to it, and reduced when
  *              a pass over the layer has ended, or when another layer wants the place
  *   the rest   is reduced as soon as the last action that adds to it has ended; after the last
- *              pass come sums over replicas, the update, and gathers of what it wrote
+ *              pass come sums over replicas, the update, and gathers of what it wrote; of an
+ *              evaluation, which has no gradients, the sum of its records
  *
  * All that talks to other ranks is ordered here, whatever its lane, so that the members of every
  * group, who run the same list, issue it in one order. */
@@ -20,7 +21,8 @@ typedef struct Sharing {
     Program *p;
     int layers;
     int *last;                 /* by layer of the model: the last action of `from` that adds to its
-                            gradients, -1: none here */
+                                  gradients, -1: none here */
+    int *due;                  /* by layer: the action of p that its reduction awaits, -1: none */
     bool *done;                /* by layer: reduced for good */
     int held[CHUNK_PLACES];    /* the layer whose weights are in the place, -1: none */
     int arrived[CHUNK_PLACES]; /* the event of their gather until compute has waited for it */
@@ -113,16 +115,21 @@ static void weights_before(Sharing *l, int at, Action *a)
 
 static void reduce(Sharing *l, int layer, int place)
 {
-    int at = put_layer(l, ACTION_REDUCE_GRADS, layer, place, event_of(l, l->compute));
+    int at = put_layer(l, ACTION_REDUCE_GRADS, layer, place, event_of(l, l->due[layer]));
     l->done[layer] = true;
     if (place < 0) return;
     l->reduced[place] = event_of(l, at);
     l->room[place] = -1;
 }
 
+static bool adds_weights(const Action *a)
+{
+    return a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
+}
+
 static bool adds(const Action *a, const ChunkPhase *phase)
 {
-    return phase->gradients || a->kind == ACTION_BACKWARD || a->kind == ACTION_BACKWARD_WEIGHT;
+    return phase->gradients || adds_weights(a);
 }
 
 static bool adds_any(const Program *p, const Action *a)
@@ -144,22 +151,41 @@ static void room_before(Sharing *l, const Action *a)
     l->room[place] = phase->weights;
 }
 
-/* A pass over a layer has ended, or all passes have. Where another stage waits for the gradients of
- * this pass, what is reduced once a step waits until they are on their way: it would hold up the
- * exchanges of the layers below. */
+/* Does another stage wait for gradients that this pass makes? What is reduced once a step then waits
+ * until they are on their way: it would hold up the exchanges of the layers below. Before the weight
+ * gradients of a whole pass they have gone. */
+static bool awaited(const Sharing *l, const Action *a)
+{
+    bool gone = a->kind == ACTION_BACKWARD_WEIGHT && !l->from->phased;
+    return !gone && !l->s->gradients && place_hop(l->from, a->chunk, a->micro) > 0;
+}
+
+/* A reduction waits for the last action that adds to its gradients, or for the end of an awaited
+ * pass; later ones on the compute lane run beside it. */
+static void note_due(Sharing *l, const Action *a)
+{
+    if (!action_is_pass(a->kind) || a->lane != LANE_COMPUTE) return;
+    const ChunkRow *row = action_row(l->from, a);
+    bool all = adds_weights(a) && awaited(l, a) && a->end == row->n;
+    for (int i = all ? 0 : a->first; i < a->end; i++) {
+        const ChunkPhase *x = &row->at[i];
+        if (x->own >= 0 && adds(a, x)) l->due[x->own] = l->due[x->weights] = l->compute;
+    }
+}
+
+/* A pass over a layer has ended, or all passes have. */
 static void reduce_after(Sharing *l, int at, const Action *a)
 {
-    if (!action_is_pass(a->kind) || a->kind == ACTION_FORWARD || a->kind == ACTION_BACKWARD_INPUT)
-        return;
+    if (!adds_weights(a)) return;
     const ChunkRow *row = action_row(l->from, a);
-    bool whole = a->end == row->n, awaited = place_hop(l->from, a->chunk, a->micro) > 0;
-    for (int i = awaited && whole && !l->s->gradients ? 0 : a->first; i < a->end; i++) {
+    bool whole = a->end == row->n, waits = awaited(l, a);
+    if (waits && !whole) return;
+    for (int i = waits ? 0 : a->first; i < a->end; i++) {
         const ChunkPhase *x = &row->at[i];
         if (!x->ends) continue;
         if (l->s->gradients && x->place >= 0 && l->room[x->place] == x->own)
             reduce(l, x->own, x->place);
-        else if (!l->s->gradients && l->s->reduce && !l->done[x->own] && l->last[x->own] <= at &&
-                 (whole || !awaited))
+        else if (!l->s->gradients && l->s->reduce && !l->done[x->own] && l->last[x->own] <= at)
             reduce(l, x->own, -1);
     }
 }
@@ -168,7 +194,7 @@ static void reduce_after(Sharing *l, int at, const Action *a)
 
 static void find_last(Sharing *l)
 {
-    for (int i = 0; i < l->layers; i++) l->last[i] = -1;
+    for (int i = 0; i < l->layers; i++) l->last[i] = l->due[i] = -1;
     for (int i = 0; i < l->from->n; i++) {
         const Action *a = &l->from->at[i];
         if (!action_is_pass(a->kind)) continue;
@@ -198,9 +224,9 @@ static void finish(Sharing *l)
     reduce_rest(l);
     for (int i = 0; i < CHUNK_PLACES; i++) free_place(l, i);
     for (int i = l->layers - 1; i >= 0 && l->s->sums; i--) {
-        if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->compute));
+        if (l->last[i] >= 0) (void)put_layer(l, ACTION_SUM_GRADS, i, -1, event_of(l, l->due[i]));
     }
-    int update = put(l, action_make(ACTION_UPDATE));
+    int update = put(l, action_make(l->p->evaluates ? ACTION_ADD_RECORDS : ACTION_UPDATE));
     for (int i = 0; i < l->layers && l->s->update; i++) {
         if (l->last[i] < 0) continue;
         (void)put_layer(l, ACTION_GATHER_WEIGHTS, i, -1, event_of(l, update));
@@ -211,6 +237,7 @@ static Status sharing_make(Sharing *l, Arena *scratch)
 {
     l->layers = program_layers(l->from);
     TRY(ARENA_NEW(scratch, l->layers, &l->last));
+    TRY(ARENA_NEW(scratch, l->layers, &l->due));
     TRY(ARENA_ZEROED(scratch, l->layers, &l->done));
     for (int i = 0; i < CHUNK_PLACES; i++) {
         l->held[i] = l->arrived[i] = l->room[i] = l->reduced[i] = -1;
@@ -235,6 +262,7 @@ Status lower_shards(Program *p, Arena *a, Arena *scratch)
         weights_before(&l, i, &x);
         room_before(&l, &x);
         (void)put(&l, x);
+        note_due(&l, &x);
         reduce_after(&l, i, &x);
     }
     finish(&l);

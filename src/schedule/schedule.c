@@ -82,14 +82,20 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s)
     return fits(d, s);
 }
 
-Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out)
+static Status new_orders(const ScheduleShape *s, Arena *scratch, Order **out)
 {
     size_t passes = 3 * (size_t)s->chunks * (size_t)s->micros;
-    Order *ranks = NULL;
     Pass *all = NULL;
-    TRY(ARENA_ZEROED(scratch, s->stages, &ranks));
+    TRY(ARENA_ZEROED(scratch, s->stages, out));
     TRY(ARENA_NEW(scratch, (size_t)s->stages * passes, &all));
-    for (int r = 0; r < s->stages; r++) ranks[r].at = all + (size_t)r * passes;
+    for (int r = 0; r < s->stages; r++) (*out)[r].at = all + (size_t)r * passes;
+    return OK;
+}
+
+Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out)
+{
+    Order *ranks = NULL;
+    TRY(new_orders(s, scratch, &ranks));
     if (d->search != NULL)
         TRY(d->search(s, scratch, ranks));
     else
@@ -98,14 +104,47 @@ Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scr
     return OK;
 }
 
+static Program program_like(const ScheduleDesc *d, const ScheduleShape *s)
+{
+    return (Program){ .micros = s->micros,
+                      .chunks = s->chunks,
+                      .stages = s->stages,
+                      .placement = d->placement,
+                      .phased = d->phases,
+                      .shards = s->shards };
+}
+
 Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
                      Pipeline *out)
 {
     TRY(schedule_legal(d, s));
     Order *ranks = NULL;
+    Program like = program_like(d, s);
     ArenaMark mark = arena_mark(scratch);
     Status status = schedule_orders(d, s, scratch, &ranks);
-    if (status == OK) status = schedule_lower(d, s, ranks, a, scratch, out);
+    if (status == OK) status = schedule_lower(&like, s, ranks, a, scratch, out);
+    arena_release(scratch, mark);
+    return status;
+}
+
+Status schedule_evaluation(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
+                           Pipeline *out)
+{
+    ScheduleShape one = *s;
+    one.micros = 1;
+    one.shards = (ScheduleShards){ .weights = s->shards.weights };
+    Program like = program_like(d, &one);
+    like.phased = false;
+    like.evaluates = true;
+    Order *ranks = NULL;
+    ArenaMark mark = arena_mark(scratch);
+    Status status = new_orders(&one, scratch, &ranks);
+    for (int hop = 0; status == OK && hop < place_hops(&like); hop++) {
+        Place at = place_at(&like, 0, hop);
+        Order *o = &ranks[at.rank];
+        o->at[o->n++] = (Pass){ .kind = ACTION_FORWARD, .chunk = (short)at.chunk };
+    }
+    if (status == OK) status = schedule_lower(&like, &one, ranks, a, scratch, out);
     arena_release(scratch, mark);
     return status;
 }

@@ -95,6 +95,11 @@ Status schedule_legal(const ScheduleDesc *d, const ScheduleShape *s);
 Status schedule_make(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
                      Pipeline *out);
 
+/* The Programs of an evaluation by the same ranks: one micro-batch, micro-batch 0 of a step, goes
+ * forward alone on its way. Of `s` micro-batches and gradients do not count. */
+Status schedule_evaluation(const ScheduleDesc *d, const ScheduleShape *s, Arena *a, Arena *scratch,
+                           Pipeline *out);
+
 /* The orders of all ranks of a legal shape, in `scratch`, which is not given back. */
 Status schedule_orders(const ScheduleDesc *d, const ScheduleShape *s, Arena *scratch, Order **out);
 

@@ -215,19 +215,38 @@ void engine_close(Engine *e)
     *e = (Engine){ 0 };
 }
 
+/* Forward without training, losses into e->token_loss or logits into e->logits. */
+
+static Status run_losses(Engine *e, int64_t n)
+{
+    e->evaluated = run_part(e, 0, n);
+    return run_program(e, &e->way->evaluation);
+}
+
+/* n new tokens behind the cache. */
+static Status run_next_logits(Engine *e, int64_t n)
+{
+    e->evaluated = (MicroBatch){ .b = 1,
+                                 .t = n,
+                                 .id = tensor_rows(&e->batch.id, 0, n),
+                                 .pos = tensor_rows(&e->batch.pos, 0, n),
+                                 .domain = e->batch.domain };
+    return run_program(e, &e->way->evaluation);
+}
+
 /* Planning: everything the real engine will do, over arenas that only count. */
 
 /* The slots and their tables; the counting run had one. */
 static Status count_slots(Engine *e, EnginePlan *out)
 {
     SlotSizes sizes;
-    TRY(slot_sizes(&e->way->program, out, &e->tables, &sizes));
+    TRY(slot_sizes(&e->way->step.program, out, &e->tables, &sizes));
     out->bytes[ENGINE_SLOT] = 0;
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
     }
     out->tables_bytes =
-        e->tables.peak_bytes + (size_t)(e->way->program.slots - 1) * engine_slot_tables(e);
+        e->tables.peak_bytes + (size_t)(e->way->step.program.slots - 1) * engine_slot_tables(e);
     return OK;
 }
 
@@ -311,14 +330,14 @@ static void put_batch(Engine *e, const Batch *b)
 static Status enqueue_step(Engine *e)
 {
     TRY(engine_copy_in(e));
-    TRY(run_program(e));
+    TRY(run_program(e, &e->way->step));
     return engine_copy_record(e);
 }
 
 /* The graph knows nothing of decorators: with one in front, ops are launched one by one. */
 static Status start_step(Engine *e)
 {
-    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->transfers.timed;
+    bool captured = e->way->graph.exec != NULL && e->ex.depth == 0 && !e->way->step.transfers.timed;
     void *stream = e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE);
     TRY(e->ex.backend->streams->record(&e->ex, &e->begun, stream));
     TRY(captured ? e->ex.backend->graphs->launch(&e->ex, &e->way->graph) : enqueue_step(e));
@@ -491,8 +510,9 @@ Status engine_losses(Engine *e, const Batch *batch, const float **losses)
         again_use(e, 0);
         TRY(s);
     }
-    Place last = place_at(&e->way->program, 0, place_hops(&e->way->program) - 1);
-    *losses = last.rank == e->way->program.rank ? engine_host(e, &e->token_loss) : NULL;
+    const Program *p = &e->list->program;
+    Place last = place_at(p, 0, place_hops(p) - 1);
+    *losses = last.rank == p->rank ? engine_host(e, &e->token_loss) : NULL;
     return OK;
 }
 
@@ -543,7 +563,7 @@ void engine_trace(Engine *e, struct Trace *trace)
 
 void engine_timeline(Engine *e, bool on)
 {
-    for (int i = 0; i < e->n_ways; i++) e->ways[i].transfers.timed = on;
+    for (int i = 0; i < e->n_ways; i++) e->ways[i].step.transfers.timed = on;
 }
 
 void engine_guard(Engine *e) { exec_push(&e->ex, &backend_guard); }

@@ -1,9 +1,10 @@
 /*
  * engine: runs a Program over a model.
  *
- * Once: spec, parameter table, program; then the whole step and an evaluation run on the counting
- * backend over arenas without memory, which gives the peak of every arena (engine_plan); then the
- * real arenas are made with exactly these sizes. From the first step on nothing is allocated.
+ * Once: spec, parameter table, the programs of a step and of an evaluation; then both run on the
+ * counting backend over arenas without memory, which gives the peak of every arena (engine_plan);
+ * then the real arenas are made with exactly these sizes. From the first step on nothing is
+ * allocated.
  *
  * Layers take their memory where layer.h says; the engine takes it back: scratch after each phase
  * function, ring after each layer, the slot layer by layer as backward goes down. Where a schedule
@@ -97,18 +98,23 @@ typedef struct ArenaPool {
     int n;
 } ArenaPool;
 
-/* One way to run the step: its program, and the memory that its passes take. There is one, or the
+/* A list that the engine runs. */
+typedef struct EngineList {
+    Program program;
+    Transfers transfers;
+} EngineList;
+
+/* One way to run the step: its lists, and the memory that their passes take. There is one, or the
  * usual one and another with room for all rows (again.h). */
 typedef struct EngineWay {
     ModelSpec spec; /* the engine's, with what this way recomputes and has room for */
-    Program program;
-    Transfers transfers;
+    EngineList step, evaluation;
     Arena arena[ENGINE_ARENAS]; /* of these slot, ring and scratch; the parts below lie in them */
     Arena ring[RINGS], comm_scratch;
     SlotState *slots;
     int n_slots;
     ArenaPool grads;
-    Tensor *entries; /* of the ring of transfers: (N, D) each */
+    Tensor *entries; /* of the ring of transfers, (N, D) each; an evaluation uses the first ones */
     Graph graph;     /* of the step; without exec in the eager executor */
 } EngineWay;
 
@@ -139,7 +145,8 @@ typedef struct Engine {
     ParamTable params;
     ParamMemory memory;
     LayerWeights *weights;
-    int at;             /* the action that runs */
+    EngineList *list;   /* that runs, or ran last */
+    int at;             /* the action of it that runs */
     LayerRange *chunks; /* of this rank */
     bool split;         /* weight gradients run apart, whole passes of them */
     bool lanes;         /* the comm lane is a stream of its own */
@@ -150,13 +157,15 @@ typedef struct Engine {
     Arena block;                /* of both ways' memory; not made: there is one */
     EngineWay ways[2], *way;    /* way: in use */
     int n_ways;
-    Tensor stream[BLOCK_LAYERS_MAX]; /* gradients of h while a backward pass runs */
+    /* gradients of h while a backward pass runs, h in an evaluation: of layers in turn */
+    Tensor stream[BLOCK_LAYERS_MAX];
     ArenaMark stream_end;
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
     int n_ranges, n_norms;
     Tensor rope_cos, rope_sin;
-    MicroBatch batch; /* the whole step's */
+    MicroBatch batch;     /* the whole step's */
+    MicroBatch evaluated; /* of it what an evaluation reads, or tokens behind the cache */
     Record record;
     Tensor loss_scale, hyper, token_loss;
     KvCache kv;

@@ -59,7 +59,7 @@ static size_t state_bytes(void)
 static int most_layers(const Engine *e)
 {
     int most = 1;
-    for (int c = 0; c < e->ways[0].program.chunks; c++) {
+    for (int c = 0; c < e->ways[0].step.program.chunks; c++) {
         int n = e->chunks[c].end - e->chunks[c].first;
         if (n > most) most = n;
     }
@@ -89,7 +89,7 @@ static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
     size_t count = COUNT_BYTES / 4;
     SlotSizes sizes = { { &count, &count }, { 1, e->split } };
     Arena *block = &w->arena[ENGINE_SLOT];
-    if (plan != NULL) TRY(slot_sizes(&w->program, plan, &e->tables, &sizes));
+    if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, &e->tables, &sizes));
     w->n_slots = sizes.n[SLOT_KEEP];
     TRY(ARENA_ZEROED(&e->tables, w->n_slots, &w->slots));
     for (int i = 0; i < w->n_slots; i++) {
@@ -111,8 +111,8 @@ static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
     int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
-    TRY(ARENA_NEW(&e->tables, w->program.entries, &w->entries));
-    for (int i = 0; i < w->program.entries; i++) {
+    TRY(ARENA_NEW(&e->tables, w->step.program.entries, &w->entries));
+    for (int i = 0; i < w->step.program.entries; i++) {
         TRY(tensor_new2(block, e->spec.act, micro_tokens, e->spec.hidden, &w->entries[i]));
     }
     for (int i = 0; i < RINGS; i++) {
@@ -183,7 +183,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
     if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes;
     size_t sum = 0;
     if (which == ENGINE_RING) {
-        for (int i = 0; i < w->program.entries; i++) {
+        for (int i = 0; i < w->step.program.entries; i++) {
             sum += arena_rounded(tensor_bytes(&w->entries[i]));
         }
         for (int i = 0; i < RINGS; i++) sum += w->ring[i].peak_bytes;

@@ -6,6 +6,7 @@
 #include "train/run_program.h"
 #include "train/shards.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const size_t SCRATCH_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
@@ -55,26 +56,32 @@ static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
     return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, both || replicas);
 }
 
-/* The rank's list and what it is told of the rank's chunks, in tables. */
-static Status keep_program(Engine *e, EngineWay *w, const Program *p)
+/* The lists of all ranks are checked together; this rank's is kept, with what it is told of the
+ * rank's chunks, in tables. */
+static Status keep_program(Engine *e, const ModelSpec *spec, const Pipeline *all, Arena *scratch,
+                           Program *out)
 {
+    const Program *p = &all->rank[e->shape.pp_rank];
     Chunk *chunk = NULL;
-    w->program = *p;
-    TRY(ARENA_NEW(&e->tables, p->n, &w->program.at));
-    memcpy(w->program.at, p->at, (size_t)p->n * sizeof(Action));
+    if (!e->counting || p->stages * p->chunks * p->micros <= CHECKED_PASSES) {
+        TRY(schedule_check_all(all, scratch));
+    }
+    *out = *p;
+    TRY(ARENA_NEW(&e->tables, p->n, &out->at));
+    memcpy(out->at, p->at, (size_t)p->n * sizeof(Action));
     TRY(ARENA_NEW(&e->tables, p->chunks, &chunk));
     for (int c = 0; c < p->chunks; c++) {
-        TRY(chunk_build(&w->spec, e->chunks[c], &p->shards, &e->tables, &chunk[c]));
+        TRY(chunk_build(spec, e->chunks[c], &p->shards, &e->tables, &chunk[c]));
     }
-    w->program.chunk = chunk;
+    out->chunk = chunk;
     return OK;
 }
 
-/* The programs of all ranks, which are checked together; this rank's is kept. */
+/* The lists of a step and of an evaluation. */
 static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleShape s,
                        const Layout *l, Arena *made, Arena *scratch)
 {
-    Pipeline pipeline;
+    Pipeline step, evaluation;
     Chunk *chunk = NULL;
     TRY(ARENA_NEW(made, l->stages, &chunk));
     for (int i = 0; i < l->stages; i++) {
@@ -83,11 +90,12 @@ static Status make_way(Engine *e, EngineWay *w, const ScheduleDesc *d, ScheduleS
         if (chunk[i].blocks > s.blocks) s.blocks = chunk[i].blocks;
     }
     s.chunk = chunk;
-    TRY(schedule_make(d, &s, made, scratch, &pipeline));
-    if (!e->counting || s.stages * s.chunks * s.micros <= CHECKED_PASSES) {
-        TRY(schedule_check_all(&pipeline, scratch));
-    }
-    return keep_program(e, w, &pipeline.rank[e->shape.pp_rank]);
+    TRY(schedule_make(d, &s, made, scratch, &step));
+    TRY(schedule_evaluation(d, &s, made, scratch, &evaluation));
+    TRY(keep_program(e, &w->spec, &step, scratch, &w->step.program));
+    TRY(keep_program(e, &w->spec, &evaluation, scratch, &w->evaluation.program));
+    assert(w->evaluation.program.entries <= w->step.program.entries);
+    return OK;
 }
 
 /* Programs of all ranks are as long as the step is: they live in `made` and are given back. */
@@ -120,7 +128,7 @@ static Status make_ways(Engine *e, Arena *made, Arena *scratch)
         if (i == 1) TRY(again_spec(&w->spec, &e->tables));
         TRY(make_way(e, w, d, s, &layout, made, scratch));
     }
-    e->split = program_splits(&e->ways[0].program);
+    e->split = program_splits(&e->ways[0].step.program);
     return OK;
 }
 
@@ -150,7 +158,7 @@ Status engine_make_program(Engine *e)
 static Status make_mirror(Engine *e, Comm *stages)
 {
     const ModelSpec *s = &e->spec;
-    const Program *p = &e->ways[0].program;
+    const Program *p = &e->ways[0].step.program;
     int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
     if (p->placement == PLACE_BOTH)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
@@ -159,17 +167,26 @@ static Status make_mirror(Engine *e, Comm *stages)
     return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mesh.group[GROUP_MIRROR]);
 }
 
+/* The first list's ways from stage to stage are those of all. */
+static Status list_transfers(Engine *e, EngineList *l, const EngineWay *w, Comm *stages)
+{
+    const EngineList *first = &e->ways[0].step;
+    TRY(transfers_make(&e->ex, &l->program, w->entries, stages, &e->tables, &l->transfers));
+    if (!e->ex.backend->async || e->counting) return OK;
+    return transfers_open_gpu(&l->transfers, e->lanes, l == first ? NULL : &first->transfers,
+                              &e->tables);
+}
+
 Status engine_make_transfers(Engine *e)
 {
     Comm *stages = e->ex.mesh == NULL ? NULL : e->ex.mesh->group[GROUP_PP];
     for (int i = 0; i < e->n_ways; i++) {
         EngineWay *w = &e->ways[i];
-        TRY(transfers_make(&e->ex, &w->program, w->entries, stages, &e->tables, &w->transfers));
-        if (!e->ex.backend->async || e->counting) continue;
-        const Transfers *like = i > 0 ? &e->ways[0].transfers : NULL;
-        TRY(transfers_open_gpu(&w->transfers, e->lanes, like, &e->tables));
+        TRY(list_transfers(e, &w->step, w, stages));
+        TRY(list_transfers(e, &w->evaluation, w, stages));
     }
-    e->at = e->way->program.n;
+    e->list = &e->way->step;
+    e->at = e->list->program.n;
     if (stages == NULL) return OK;
     comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ run_say_place, e });
     return make_mirror(e, stages);
@@ -177,11 +194,11 @@ Status engine_make_transfers(Engine *e)
 
 void engine_free_transfers(Engine *e)
 {
-    if (e->ways[0].transfers.comm != NULL)
+    if (e->ways[0].step.transfers.comm != NULL)
         comm_set_place(e->shape.mesh->group[GROUP_WORLD], (CommPlace){ 0 });
     comm_free(e->mesh.group[GROUP_MIRROR]);
     e->mesh.group[GROUP_MIRROR] = NULL;
-    for (int i = e->n_ways - 1; i >= 0; i--) transfers_free(&e->ways[i].transfers);
+    transfers_free(&e->ways[0].step.transfers);
 }
 
 bool program_splits(const Program *p)

@@ -5,9 +5,6 @@
 #include "base/clock.h"
 #include "trace/trace.h"
 #include "train/engine_program.h"
-#include "train/run_program.h"
-#include "train/shards.h"
-#include "train/update.h"
 
 #include <string.h>
 
@@ -47,6 +44,11 @@ static Status new_stream(const Engine *e, Arena *a, const MicroBatch *m, Tensor 
     return tensor_new2(a, e->spec.act, m->b * m->t, e->spec.hidden, out);
 }
 
+static Tensor entry_of(const ChunkPass *p, int i)
+{
+    return tensor_rows(&p->e->way->entries[i], 0, p->r.batch->b * p->r.batch->t);
+}
+
 static Status copy_stream(Engine *e, const Tensor *to, const Tensor *from)
 {
     return e->ex.backend->copy(&e->ex, to->data, from->data, tensor_bytes(to));
@@ -65,8 +67,11 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
                          .domain = tensor_rows(&whole->domain, first, b) };
 }
 
+/* Generation has a cache, and wants the logits of the last tokens; all else losses. */
 static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
 {
+    int64_t n = batch->b * batch->t, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
+    bool cache = e->shape.cache;
     return (LayerRun){ .ex = &e->ex,
                        .spec = &e->way->spec,
                        .batch = batch,
@@ -74,17 +79,13 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .rope_cos = e->rope_cos,
                        .rope_sin = e->rope_sin,
                        .loss_scale = e->loss_scale,
+                       .training = !e->list->program.evaluates,
+                       .cache = cache ? &e->kv : NULL,
+                       .logits = cache ? tensor_rows(&e->logits, 0, rows) : (Tensor){ 0 },
+                       .loss = cache ? (Tensor){ 0 } : tensor_rows(&e->token_loss, 0, n),
                        .keep = &s->arena,
                        .ring = &e->way->ring[RING_FORWARD],
                        .scratch = e->ex.scratch };
-}
-
-static void select_layer(Engine *e, LayerRun *r, void *state, int i)
-{
-    r->layer = &e->way->spec.layers[i];
-    r->weights = &e->weights[i];
-    r->state = state;
-    e->ex.layer = r->layer->block;
 }
 
 static Status prepare(LayerRun *r)
@@ -97,7 +98,11 @@ static Status prepare(LayerRun *r)
 static void select(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
-    select_layer(p->e, &p->r, at->state, p->range.first + i);
+    int layer = p->range.first + i;
+    p->r.layer = &p->e->way->spec.layers[layer];
+    p->r.weights = &p->e->weights[layer];
+    p->r.state = at->state;
+    p->e->ex.layer = p->r.layer->block;
     p->r.h = at->h;
     p->r.h_out = at[1].h;
     p->r.dh = at->dh;
@@ -126,19 +131,26 @@ static bool ends_layer(const ChunkRow *row, int i)
 
 /* Forward. */
 
-/* A layer's output goes into the slot, that of the chunk into an entry. */
+/* h before layer i of the chunk: kept in the slot for backward. An evaluation keeps nothing: its
+ * stream goes back and forth between two buffers. */
+static Status new_input(ChunkPass *p, int i)
+{
+    Tensor *h = &p->s->at[i].h;
+    if (p->r.training) return new_stream(p->e, &p->s->arena, p->r.batch, h);
+    *h = p->e->stream[i % BLOCK_LAYERS_MAX];
+    return OK;
+}
+
+/* The chunk's output goes into an entry. */
 static Status open_forward(ChunkPass *p, int i)
 {
     LayerSlot *at = &p->s->at[i];
-    Tensor *out = &at[1].h;
     at->before = arena_mark(&p->s->arena);
     at->ring = arena_mark(p->r.ring);
     if (i + 1 < layers_in(p))
-        TRY(new_stream(p->e, &p->s->arena, p->r.batch, out));
-    else if (p->a->out >= 0)
-        *out = p->e->way->entries[p->a->out];
+        TRY(new_input(p, i + 1));
     else
-        *out = (Tensor){ 0 };
+        at[1].h = p->a->out >= 0 ? entry_of(p, p->a->out) : (Tensor){ 0 };
     select(p, i);
     TRY(prepare(&p->r));
     at->kept = arena_mark(&p->s->arena);
@@ -147,25 +159,38 @@ static Status open_forward(ChunkPass *p, int i)
 
 static void close_forward(ChunkPass *p, int i)
 {
-    arena_release(p->r.ring, p->s->at[i].ring);
-    if (recomputed(&p->r)) arena_release(&p->s->arena, p->s->at[i].kept);
+    LayerSlot *at = &p->s->at[i];
+    arena_release(p->r.ring, at->ring);
+    if (!p->r.training)
+        arena_release(&p->s->arena, at->before);
+    else if (recomputed(&p->r))
+        arena_release(&p->s->arena, at->kept);
 }
 
-/* What comes in is kept for backward. A chunk without layers hands it on. */
-static Status take_input(ChunkPass *p)
+static Status new_streams(ChunkPass *p, Arena *a)
 {
-    if (p->a->first > 0 || p->a->in < 0) return OK;
+    for (int i = 0; i < BLOCK_LAYERS_MAX; i++)
+        TRY(new_stream(p->e, a, p->r.batch, &p->e->stream[i]));
+    return OK;
+}
+
+/* A chunk without layers hands its input on. */
+static Status start_forward(ChunkPass *p)
+{
     Tensor *h = &p->s->at->h;
+    if (!p->r.training) TRY(new_streams(p, &p->s->arena));
+    if (p->a->in < 0) return OK;
+    Tensor in = entry_of(p, p->a->in);
     if (layers_in(p) == 0)
-        *h = p->e->way->entries[p->a->out];
+        *h = entry_of(p, p->a->out);
     else
-        TRY(new_stream(p->e, &p->s->arena, p->r.batch, h));
-    return copy_stream(p->e, h, &p->e->way->entries[p->a->in]);
+        TRY(new_input(p, 0));
+    return copy_stream(p->e, h, &in);
 }
 
 static Status forward_pass(ChunkPass *p)
 {
-    TRY(take_input(p));
+    if (p->a->first == 0) TRY(start_forward(p));
     for (int i = p->a->first; i < p->a->end && layers_in(p) > 0; i++) {
         const ChunkPhase *x = &p->row->at[i];
         if (begins_layer(p->row, i)) TRY(open_forward(p, x->layer));
@@ -173,6 +198,8 @@ static Status forward_pass(ChunkPass *p)
         TRY(run_phase(p->e, &p->r, phase_of(p, x)->forward, x->name));
         if (ends_layer(p->row, i)) close_forward(p, x->layer);
     }
+    bool ends = !p->r.training && p->a->end == p->row->n;
+    if (ends) arena_release(p->r.keep, (ArenaMark){ 0 });
     return OK;
 }
 
@@ -185,7 +212,7 @@ static Status new_gradient(ChunkPass *p, int i)
 {
     Tensor *dh = &p->s->at[i].dh;
     if (i == 0 && p->a->out >= 0)
-        *dh = p->e->way->entries[p->a->out];
+        *dh = entry_of(p, p->a->out);
     else if (p->s->grads != NULL)
         return new_stream(p->e, p->s->grads, p->r.batch, dh);
     else
@@ -201,14 +228,14 @@ static Status start_backward(ChunkPass *p)
     if (e->split && !p->weight) {
         p->s->grads = pool_take(&e->way->grads);
     } else {
-        for (int i = 0; i < BLOCK_LAYERS_MAX; i++)
-            TRY(new_stream(e, p->r.ring, p->r.batch, &e->stream[i]));
+        TRY(new_streams(p, p->r.ring));
         e->stream_end = arena_mark(p->r.ring);
     }
     p->s->at[n].dh = (Tensor){ 0 };
     if (p->a->in < 0) return OK;
     TRY(new_gradient(p, n));
-    return copy_stream(e, &p->s->at[n].dh, &e->way->entries[p->a->in]);
+    Tensor in = entry_of(p, p->a->in);
+    return copy_stream(e, &p->s->at[n].dh, &in);
 }
 
 /* The phases of a recomputed layer's forward, before its own. What they make waits for the weights,
@@ -246,7 +273,7 @@ static Status own_phase(ChunkPass *p, int i)
  * weight gradients run part by part beside their input's, a block goes as a whole. */
 static void close_backward(ChunkPass *p, int i)
 {
-    bool phased = p->e->way->program.phased;
+    bool phased = p->e->list->program.phased;
     const ChunkPhase *x = &p->row->at[i];
     if (p->s->grads != NULL || !p->weight || !x->ends) return;
     if (phased && i + 1 < p->row->n && p->row->at[i + 1].block == x->block) return;
@@ -281,7 +308,7 @@ static Status backward_pass(ChunkPass *p)
 
 Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
 {
-    const Program *program = &e->way->program;
+    const Program *program = &e->list->program;
     bool forward = a->kind == ACTION_FORWARD;
     ChunkPass p = { .e = e,
                     .a = a,
@@ -291,82 +318,6 @@ Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s)
                     .input = a->kind != ACTION_BACKWARD_WEIGHT,
                     .weight = a->kind != ACTION_BACKWARD_INPUT };
     p.r = layer_run(e, m, s);
-    p.r.training = true;
-    p.r.loss = tensor_rows(&e->token_loss, 0, m->b * m->t);
     if (program->phased && !forward) p.r.ring = &e->way->ring[RING_BACKWARD];
     return forward ? forward_pass(&p) : backward_pass(&p);
-}
-
-/* Forward without training: no program, everything on the compute lane in the order of layers. */
-
-static Status forward_layer(Engine *e, LayerRun *r)
-{
-    const LayerDesc *desc = layer_desc(r->layer->kind);
-    ArenaMark ring = arena_mark(r->ring);
-    TRY(prepare(r));
-    for (int i = 0; i < desc->n_phases; i++) {
-        TRY(run_phase(e, r, desc->phases[i].forward, desc->phases[i].name));
-    }
-    arena_release(r->ring, ring);
-    return OK;
-}
-
-/* The stream goes back and forth between two buffers, and each layer's own memory is taken back at
- * once. */
-static Status forward_chunk(Engine *e, LayerRun *r, SlotState *s, int chunk, const Tensor h[2])
-{
-    Transfers *t = &e->way->transfers;
-    TRY(transfers_move(t, ACTION_RECV_ACTIVATIONS, chunk, &r->h));
-    for (int i = e->chunks[chunk].first; i < e->chunks[chunk].end; i++) {
-        select_layer(e, r, s->at[0].state, i);
-        TRY(shards_bring(e, i));
-        ArenaMark mark = arena_mark(&s->arena);
-        r->h_out = r->h.data == h[0].data ? h[1] : h[0];
-        TRY(forward_layer(e, r));
-        arena_release(&s->arena, mark);
-        r->h = r->h_out;
-    }
-    return transfers_move(t, ACTION_SEND_ACTIVATIONS, chunk, &r->h);
-}
-
-static Status forward_only(Engine *e, const MicroBatch *m, LayerRun *r, SlotState *s)
-{
-    const Program *p = &e->way->program;
-    ArenaMark outer = arena_mark(&s->arena);
-    Tensor h[2];
-    for (int i = 0; i < 2; i++) TRY(new_stream(e, &s->arena, m, &h[i]));
-    r->h = h[1];
-    /* a plan is of either way through two copies of the model */
-    int ways = e->counting && p->placement == PLACE_BOTH ? 2 : 1;
-    for (int hop = 0; hop < ways * place_hops(p); hop++) {
-        Place at = place_at(p, hop / place_hops(p), hop % place_hops(p));
-        if (at.rank == p->rank) TRY(forward_chunk(e, r, s, at.chunk, h));
-    }
-    arena_release(&s->arena, outer);
-    return OK;
-}
-
-Status run_losses(Engine *e, int64_t n)
-{
-    MicroBatch m = run_part(e, 0, n);
-    LayerRun r = layer_run(e, &m, &e->way->slots[0]);
-    r.loss = tensor_rows(&e->token_loss, 0, n * m.t);
-    TRY(run_zero_record(e));
-    TRY(forward_only(e, &m, &r, &e->way->slots[0]));
-    return update_add_records(e);
-}
-
-Status run_next_logits(Engine *e, int64_t n)
-{
-    MicroBatch m = { .b = 1,
-                     .t = n,
-                     .id = tensor_rows(&e->batch.id, 0, n),
-                     .pos = tensor_rows(&e->batch.pos, 0, n),
-                     .domain = e->batch.domain };
-    LayerRun r = layer_run(e, &m, &e->way->slots[0]);
-    r.cache = &e->kv;
-    int64_t rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
-    r.logits = tensor_rows(&e->logits, 0, rows);
-    TRY(run_zero_record(e));
-    return forward_only(e, &m, &r, &e->way->slots[0]);
 }

@@ -10,10 +10,4 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b);
 /* A pass of a micro-batch through the layers of its chunk, or a phase of it. */
 Status run_pass(Engine *e, const Action *a, const MicroBatch *m, SlotState *s);
 
-/* Forward without training over the first n sequences of the batch, losses into e->token_loss. */
-Status run_losses(Engine *e, int64_t n);
-
-/* Forward of n new tokens behind the cache, logits of the last into e->logits. */
-Status run_next_logits(Engine *e, int64_t n);
-
 #endif

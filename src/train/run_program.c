@@ -15,24 +15,27 @@ static Status zero(Engine *e, const Tensor *t)
     return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
 }
 
-Status run_zero_record(Engine *e)
+static Status zero_sums(Engine *e)
 {
     TRY(zero(e, &e->record.sums));
-    return zero(e, &e->record.load);
+    TRY(zero(e, &e->record.load));
+    return e->list->program.evaluates ? OK : zero(e, &e->memory.buffer[BUF_GRAD]);
 }
 
 void run_say_place(void *engine, char *out, int out_bytes)
 {
     const Engine *e = engine;
-    const Action *a = e->at < e->way->program.n ? &e->way->program.at[e->at] : NULL;
-    if (a == NULL)
-        (void)snprintf(out, (size_t)out_bytes, "after step %lld", (long long)e->step);
-    else if (a->micro < 0)
-        (void)snprintf(out, (size_t)out_bytes, "step %lld: %s", (long long)e->step,
-                       action_name(a->kind));
+    const Program *p = &e->list->program;
+    const Action *a = e->at < p->n ? &p->at[e->at] : NULL;
+    const char *when = a == NULL ? "after " : p->evaluates ? "evaluation after " : "";
+    int n = snprintf(out, (size_t)out_bytes, "%sstep %lld", when, (long long)e->step);
+    if (a == NULL || n >= out_bytes) return;
+    out += n, out_bytes -= n;
+    if (a->micro < 0)
+        (void)snprintf(out, (size_t)out_bytes, ": %s", action_name(a->kind));
     else
-        (void)snprintf(out, (size_t)out_bytes, "step %lld: %s of micro-batch %d on chunk %d",
-                       (long long)e->step, action_name(a->kind), a->micro, a->chunk);
+        (void)snprintf(out, (size_t)out_bytes, ": %s of micro-batch %d on chunk %d",
+                       action_name(a->kind), a->micro, a->chunk);
 }
 
 /* Launches and collectives go to a lane from here on. */
@@ -54,26 +57,25 @@ static Status run_action(Engine *e, const Action *a)
     e->ex.layer = a->layer >= 0 ? e->spec.layers[a->layer].block : -1;
     if (action_is_pass(a->kind)) {
         int64_t micro = e->shape.micro_batch;
-        MicroBatch m = run_part(e, a->micro * micro, micro);
+        MicroBatch m = e->evaluated;
+        if (!e->list->program.evaluates) m = run_part(e, a->micro * micro, micro);
         return run_pass(e, a, &m, &w->slots[e->counting ? 0 : a->slot]);
     }
     switch (a->kind) {
-    case ACTION_ZERO_GRADS:
-        if (a->layer >= 0) return shards_zero(e, a->layer);
-        TRY(run_zero_record(e));
-        return zero(e, &e->memory.buffer[BUF_GRAD]);
+    case ACTION_ZERO_GRADS: return a->layer >= 0 ? shards_zero(e, a->layer) : zero_sums(e);
     case ACTION_GATHER_WEIGHTS: return shards_gather(e, a->layer);
     case ACTION_FREE_WEIGHTS: return OK;
     case ACTION_REDUCE_GRADS: return shards_reduce(e, a->layer);
     case ACTION_SUM_GRADS: return shards_sum(e, a->layer);
     case ACTION_UPDATE: return update_run(e);
+    case ACTION_ADD_RECORDS: return update_add_records(e);
     default: return FAIL(ERR_ARG, "engine: %s runs on no lane", action_name(a->kind));
     }
 }
 
 static Status run_on_lane(Engine *e, const Action *a)
 {
-    Transfers *t = &e->way->transfers;
+    Transfers *t = &e->list->transfers;
     ActionSpan *span = &t->span[e->at];
     take_lane(e, a->lane);
     TRY(transfers_wait(t, a));
@@ -96,8 +98,8 @@ static Status run_on_lane(Engine *e, const Action *a)
 /* Where a step is recorded all stages begin at one moment, so that their clocks compare. */
 static Status run_list(Engine *e)
 {
-    const Program *p = &e->way->program;
-    Transfers *t = &e->way->transfers;
+    const Program *p = &e->list->program;
+    Transfers *t = &e->list->transfers;
     if (e->ex.trace != NULL && t->comm != NULL) TRY(comm_barrier(t->comm));
     TRY(transfers_begin(t));
     for (e->at = 0; e->at < p->n; e->at++) {
@@ -107,27 +109,36 @@ static Status run_list(Engine *e)
     return OK;
 }
 
-/* After a failure other stages must not reach into entries that go. */
-Status run_program(Engine *e)
+static Status count_action(Engine *e, const Action *a)
 {
-    Status s = run_list(e);
+    take_lane(e, a->lane);
+    return action_is_transfer(a->kind) ? OK : run_action(e, a);
+}
+
+static Status count_list(Engine *e)
+{
+    const Program *p = &e->list->program;
+    for (int i = 0; i < p->n; i++) TRY(count_action(e, &p->at[i]));
+    return OK;
+}
+
+/* After a failure other stages must not reach into entries that go. */
+Status run_program(Engine *e, EngineList *l)
+{
+    Transfers *t = &l->transfers;
+    e->list = l;
+    Status s = e->counting ? count_list(e) : run_list(e);
     take_lane(e, LANE_COMPUTE);
-    if (s == OK) s = transfers_end(&e->way->transfers);
-    if (s != OK && e->way->transfers.comm != NULL) {
+    if (s == OK && !e->counting) s = transfers_end(t);
+    if (s != OK && t->comm != NULL) {
         char why[1024];
         status_sentence(why, sizeof why);
-        comm_abort(e->way->transfers.comm, why);
+        comm_abort(t->comm, why);
     }
     return s;
 }
 
-/* Counting: micro-batches whose passes on a chunk are alike cost and take the same. */
-
-static Status count_action(Engine *e, const Action *a)
-{
-    take_lane(e, a->lane);
-    return run_action(e, a);
-}
+/* Counting a step: micro-batches whose passes on a chunk are alike cost and take the same. */
 
 static bool passes(const Action *a, int chunk)
 {
@@ -146,7 +157,7 @@ static void add_again(OpTotals *t, const OpTotals *first, int n)
 /* The micro-batches that go back over a chunk with actions of this kind: all passes of one. */
 static Status count_alike(Engine *e, int chunk, ActionKind backward)
 {
-    const Program *p = &e->way->program;
+    const Program *p = &e->list->program;
     OpTotals before = e->ex.totals;
     int n = 0, micro = -1;
     for (int i = 0; i < p->n; i++) {
@@ -164,7 +175,8 @@ static Status count_alike(Engine *e, int chunk, ActionKind backward)
 
 Status run_count(Engine *e, EnginePlan *out)
 {
-    const Program *p = &e->way->program;
+    const Program *p = &e->way->step.program;
+    e->list = &e->way->step;
     for (int i = 0; i < p->n; i++) {
         if (p->at[i].micro < 0) TRY(count_action(e, &p->at[i]));
     }

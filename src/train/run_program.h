@@ -1,11 +1,11 @@
-/* run_program: the actions of a step, run or counted. */
+/* run_program: the actions of a list, run or counted. */
 #ifndef TRAIN_RUN_PROGRAM_H
 #define TRAIN_RUN_PROGRAM_H
 
 #include "train/engine.h"
 
-/* All actions of the step. */
-Status run_program(Engine *e);
+/* All actions of a list of the way in use. Counted: once each, without transfers. */
+Status run_program(Engine *e, EngineList *l);
 
 /* The same in a counting run: what the step costs and a micro-batch takes on each chunk, into `out`
  * (step, chunk_bytes). Takes as long for many micro-batches as for few. */
@@ -13,8 +13,5 @@ Status run_count(Engine *e, EnginePlan *out);
 
 /* CommPlace.say of an Engine: where in the step it is. */
 void run_say_place(void *engine, char *out, int out_bytes);
-
-/* The sums of a step become zero. */
-Status run_zero_record(Engine *e);
 
 #endif

@@ -62,7 +62,7 @@ static Tensor reduced(const Engine *e, const ParamBucket *k)
 static bool mirrored(const Engine *e, const ParamBucket *k)
 {
     if (e->mesh.group[GROUP_MIRROR] == NULL) return false;
-    return e->way->program.placement == PLACE_BOTH ||
+    return e->way->step.program.placement == PLACE_BOTH ||
            layer_desc(e->spec.layers[k->layer].kind)->begins;
 }
 
@@ -214,12 +214,6 @@ Status shards_gather(Engine *e, int layer)
         TRY(collective(e, COMM_ALL_GATHER, group_of(k), own, whole));
     }
     return OK;
-}
-
-Status shards_bring(Engine *e, int layer)
-{
-    if (!e->params.sharded[BUF_WEIGHT]) return OK;
-    return shards_gather(e, layer_weights_of(&e->spec, layer));
 }
 
 Status shards_refresh(Engine *e)

@@ -36,9 +36,6 @@ Status shards_reduce(Engine *e, int layer);
  * HOLD_WHOLE buckets beside sharded ones are added over their group first. */
 Status shards_sum(Engine *e, int layer);
 
-/* Outside of a step: gathers the weights that a layer reads, if they are sharded. */
-Status shards_bring(Engine *e, int layer);
-
 /* Makes the bf16 weights from the main weights, and gathers those that every rank holds whole. */
 Status shards_refresh(Engine *e);
 

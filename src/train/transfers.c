@@ -144,19 +144,11 @@ static Status host_end(Transfers *t)
     return OK;
 }
 
-static Status host_move(Transfers *t, const Action *a, const Tensor *what)
-{
-    CommRequest request = { 0 };
-    TRY(transfers_post(t, a, what, &request));
-    return comm_wait(t->comm, &request);
-}
-
 static const TransferTable on_host = { .begin = host_begin,
                                        .reach = host_reach,
                                        .wait = host_wait,
                                        .signal = host_signal,
-                                       .end = host_end,
-                                       .move = host_move };
+                                       .end = host_end };
 
 /* Set-up. */
 
@@ -188,21 +180,11 @@ Status transfers_make(Exec *ex, const Program *p, const Tensor *entries, Comm *c
         (Transfers){ .table = &on_host, .ex = ex, .program = p, .entries = entries, .comm = comm };
     TRY(make_queues(out, a));
     TRY(ARENA_ZEROED(a, p->n, &out->span));
-    TRY(ARENA_ZEROED(a, 2 * p->n, &out->mark));
+    if (ex->backend->async) TRY(ARENA_ZEROED(a, 2 * p->n, &out->mark));
     return ARENA_ZEROED(a, p->events + 1, &out->event);
 }
 
 void transfers_free(Transfers *t)
 {
-    for (int i = 0; i < t->ways && !t->borrowed; i++) comm_free(t->way[i].comm);
-}
-
-Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what)
-{
-    Action a = action_make(kind);
-    a.chunk = (short)chunk, a.micro = 0;
-    if (t->comm == NULL) return OK;
-    a.peer = (short)place_across(t->program, &a).rank;
-    if (a.peer < 0 || a.peer == t->program->rank) return OK;
-    return t->table->move(t, &a, what);
+    for (int i = 0; i < t->ways; i++) comm_free(t->way[i].comm);
 }

@@ -48,7 +48,6 @@ typedef struct TransferTable {
     Status (*wait)(Transfers *t, const Action *a);
     Status (*signal)(Transfers *t, const Action *a);
     Status (*end)(Transfers *t);
-    Status (*move)(Transfers *t, const Action *a, const Tensor *what);
 } TransferTable;
 
 struct Transfers {
@@ -65,7 +64,7 @@ struct Transfers {
     bool marks, timed;       /* they have been made; the next step is timed by them */
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
-    bool borrowed, lanes; /* ways are another's; the comm lane is a stream of its own */
+    bool lanes; /* the comm lane is a stream of its own */
 };
 
 /* A communicator of the stages with a stream of its own. */
@@ -105,11 +104,6 @@ static inline Status transfers_end(Transfers *t) { return t->table->end(t); }
 Status transfers_mark(Transfers *t, int action, int which, void *stream);
 /* Behind a timed step, and a wait for it: the spans of its actions by these marks. */
 Status transfers_read_marks(Transfers *t);
-
-/* Outside of a step: sends or receives `what`, and waits until it has. The peer is the rank of the
- * chunk before or after `chunk` on micro-batch 0's way. Nothing happens if that is this rank, or if
- * there is no such chunk. */
-Status transfers_move(Transfers *t, ActionKind kind, int chunk, const Tensor *what);
 
 /* What both executors share. */
 int transfers_tag(const Program *p, const Action *a);

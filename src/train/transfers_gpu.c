@@ -100,23 +100,9 @@ static Status gpu_end(Transfers *t)
     return wait_on(t, spare(t), NULL);
 }
 
-static Status gpu_move(Transfers *t, const Action *a, const Tensor *what)
-{
-    CommRequest none;
-    void *stream = transfers_queue(t, a)->stream;
-    TRY(record_on(t, spare(t), NULL));
-    TRY(wait_on(t, spare(t), stream));
-    TRY(transfers_post(t, a, what, &none));
-    TRY(record_on(t, spare(t), stream));
-    return wait_on(t, spare(t), NULL);
-}
-
-static const TransferTable in_streams = { .begin = gpu_begin,
-                                          .reach = gpu_reach,
-                                          .wait = gpu_wait,
-                                          .signal = gpu_signal,
-                                          .end = gpu_end,
-                                          .move = gpu_move };
+static const TransferTable in_streams = {
+    .begin = gpu_begin, .reach = gpu_reach, .wait = gpu_wait, .signal = gpu_signal, .end = gpu_end
+};
 
 Status transfers_mark(Transfers *t, int action, int which, void *stream)
 {
@@ -154,7 +140,6 @@ Status transfers_open_gpu(Transfers *t, bool lanes, const Transfers *like, Arena
     for (int i = 0; i <= t->program->events; i++) {
         TRY(t->ex->backend->streams->event_new(t->ex, false, &t->event[i].device));
     }
-    t->borrowed = like != NULL;
     if (like != NULL)
         t->way = like->way, t->ways = like->ways;
     else if (t->comm != NULL && t->program->stages > 1)

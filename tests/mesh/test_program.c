@@ -63,7 +63,7 @@ static Status compare(void *state, Comm *world)
     if (s == OK) s = plan_of(&r.t.config, c->ranks, &p);
     if (s == OK) {
         const Program *have = &p.pipeline.rank[r.t.engine.shape.pp_rank];
-        s = same_program(&r.t.engine.ways[0].program, have, &p.arena);
+        s = same_program(&r.t.engine.ways[0].step.program, have, &p.arena);
     }
     if (s == OK && !(p.sim.step > 0)) s = FAIL(ERR_NUMERIC, "the step takes %g s", p.sim.step);
     arena_free(&p.arena);

@@ -151,7 +151,7 @@ static void passes_at_the_wrong_place_are_found(void **state)
                 "send gradients at the end of the pipeline");
     p = two_stages();
     p.rank[0].at[F0].kind = ACTION_KIND_COUNT;
-    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "unknown kind 14");
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "unknown kind 15");
     p = two_stages();
     p.rank[0].at[F0].signal = 1000;
     CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "event 1000 of");
@@ -477,6 +477,39 @@ static void a_slot_is_left_by_both_lanes(void **state)
                 "does not wait for the last use of slot 0");
 }
 
+static Pipeline evaluated(void)
+{
+    const ScheduleDesc *d = NULL;
+    Pipeline p;
+    ScheduleShape s = { 2, 1, 4, 1, 1, 1, .blocks = 1 };
+    pipeline_forget();
+    CHECK_OK(schedule_find("1f1b", &d));
+    CHECK_OK(schedule_evaluation(d, &s, &made, &scratch, &p));
+    CHECK_OK(schedule_check_all(&p, &scratch));
+    return p;
+}
+
+static void an_evaluation_is_no_step(void **state)
+{
+    (void)state;
+    Pipeline p = evaluated();
+    nth(&p, 0, ACTION_ADD_RECORDS, 0)->kind = ACTION_UPDATE;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "update in an evaluation");
+    p = evaluated();
+    leave_out(&p, 0, nth(&p, 0, ACTION_ADD_RECORDS, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "there is no end");
+    p = evaluated();
+    leave_out(&p, 1, nth(&p, 1, ACTION_FORWARD, 0));
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "micro-batch 0 never goes forward");
+    p = evaluated();
+    nth(&p, 0, ACTION_FORWARD, 0)->kind = ACTION_BACKWARD;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG,
+                "backward of micro-batch 0 in an evaluation");
+    p = two_stages();
+    nth(&p, 0, ACTION_UPDATE, 0)->kind = ACTION_ADD_RECORDS;
+    CHECK_FAILS(schedule_check_all(&p, &scratch), ERR_ARG, "add records in a step");
+}
+
 static const struct CMUnitTest tests[] = {
     TEST(a_missing_wait_is_found),
     TEST(a_wrong_number_is_found),
@@ -494,5 +527,6 @@ static const struct CMUnitTest tests[] = {
     TEST(gradients_are_reduced_once_and_at_last),
     TEST(updated_weights_are_gathered),
     TEST(a_slot_is_left_by_both_lanes),
+    TEST(an_evaluation_is_no_step),
 };
 PIPELINE_TESTS(tests)

@@ -45,8 +45,8 @@ static Chunk chunk_of(const char *forward, const char *backward, const ScheduleS
 static void add_action(Text *t, const Program *p, const Action *a)
 {
     static const char *const words[ACTION_KIND_COUNT] = {
-        "zero",      "F",         "B",      "I",    "W",      "send", "recv",
-        "send-grad", "recv-grad", "gather", "free", "reduce", "sum",  "update"
+        "zero",      "F",      "B",    "I",      "W",   "send",   "recv",   "send-grad",
+        "recv-grad", "gather", "free", "reduce", "sum", "update", "records"
     };
     CHECK_OK(text_printf(t, "%s", words[a->kind]));
     if (a->micro >= 0) CHECK_OK(text_printf(t, "%d", a->micro));
@@ -85,6 +85,53 @@ static Pipeline lowered(const char *name, int stages, int micros, const char *fo
     return pipeline_of(name, &s);
 }
 
+/* Each stage, or each chunk of a stage, has the same layers; three micro-batches a step. */
+static Pipeline evaluation_of(const char *name, int stages, int chunks, const char *forward,
+                              const char *backward, ScheduleShards shards)
+{
+    pipeline_forget();
+    const ScheduleDesc *d = NULL;
+    Chunk *chunk = NULL;
+    Pipeline p;
+    CHECK_OK(ARENA_NEW(&made, stages * chunks, &chunk));
+    for (int i = 0; i < stages * chunks; i++) chunk[i] = chunk_of(forward, backward, &shards);
+    ScheduleShape s = { stages, chunks, 3, 1, 1, 1, .blocks = 1, .chunk = chunk, .shards = shards };
+    CHECK_OK(schedule_find(name, &d));
+    CHECK_OK(schedule_evaluation(d, &s, &made, &scratch, &p));
+    CHECK_OK(schedule_check_all(&p, &scratch));
+    return p;
+}
+
+/* ZeRO 3, with a tied head. Gathers run a layer ahead, nothing is reduced, and the exchange waits
+ * as in a step. */
+static void an_evaluation_gathers_a_layer_ahead(void **state)
+{
+    (void)state;
+    Pipeline p = evaluation_of("1f1b", 1, 1, "0a 1r 1d* 1e 2h+=", "2h$= 1e 1d* 1r$ 0a$",
+                               (ScheduleShards){ true, true, true, true, false });
+    list_is(&p.rank[0], "zero; gather 0 in 0; gather 1 in 1; F0:0a <1; F0:1r <2; F0:1d <4; "
+                        "F0:1e <5; F0:2h; free 0 in 0; free 1 in 1; records <5");
+}
+
+/* The two directions of DualPipe have copies of the same stages: an evaluation takes one. A V comes
+ * back to each rank, whose slot is free again. Passes are whole where those of a step are not. */
+static void an_evaluation_takes_the_way_of_the_first_micro_batch(void **state)
+{
+    (void)state;
+    Pipeline p =
+        evaluation_of("dualpipe", 2, 2, "0a 0e", "0e 0a$", (ScheduleShards){ .reduce = true });
+    list_is(&p.rank[0], "zero; F0:0a0e; send0 <1; records");
+    list_is(&p.rank[1], "zero; recv0; F0:0a0e <1; records");
+    p = evaluation_of("1f1b-overlap", 1, 1, "0a 0e 0a", "0e 0a$", (ScheduleShards){ 0 });
+    list_is(&p.rank[0], "zero; F0:0a0e0a; records");
+    p = evaluation_of("zbv", 2, 2, "0a 0k*", "0k* 0a$", (ScheduleShards){ .update = true });
+    list_is(&p.rank[0], "zero; F0:0a; F0:0k <1; send0 <2; recv0; F0:0a <2 <4; F0:0k <5; "
+                        "records <6");
+    list_is(&p.rank[1], "zero; recv0; F0:0a <1; F0:0k <2; F0:0a <3; F0:0k <4; send0 <5; "
+                        "records <5");
+    for (int r = 0; r < 2; r++) CHECK_INT(p.rank[r].slots, 1);
+}
+
 /* ZeRO 3. Weights are gathered a layer ahead, into the place of the layer before the last one; the
  * third layer takes the first one's. A layer's gradients are reduced when its backward ends. */
 static void parts_of_weights_and_gradients_come_and_go_by_layers(void **state)
@@ -96,8 +143,8 @@ static void parts_of_weights_and_gradients_come_and_go_by_layers(void **state)
         "B0:0a <12; reduce 0 in 0 <17; F1:0a; free 0 in 0; gather 2 in 0 <20; F1:1a; "
         "F1:2a <21; zero 2 in 0 <18; B1:2a; reduce 2 in 0 <25; free 2 in 0; "
         "gather 0 in 0 <27; zero 1 in 1 <15; B1:1a; reduce 1 in 1 <30; zero 0 in 0 <26; "
-        "B1:0a <28; reduce 0 in 0 <33; free 0 in 0; free 1 in 1; sum 2 <36; sum 1 <36; "
-        "sum 0 <36; update <39";
+        "B1:0a <28; reduce 0 in 0 <33; free 0 in 0; free 1 in 1; sum 2 <25; sum 1 <30; "
+        "sum 0 <33; update <39";
     (void)state;
     Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2a", "2a$ 1a$ 0a$",
                          (ScheduleShards){ true, true, true, true, false });
@@ -111,7 +158,7 @@ static void parts_of_gradients_alone_are_reduced_by_layers(void **state)
         "zero; F0:0a; F0:1a; zero 0 in 0; F0:2h; B0:2h; zero 1 in 1; B0:1a; "
         "reduce 1 in 1 <7; B0:0a; reduce 0 in 0 <9; F1:0a; F1:1a; zero 0 in 0 <10; F1:2h; "
         "B1:2h; zero 1 in 1 <8; B1:1a; reduce 1 in 1 <17; B1:0a; reduce 0 in 0 <19; "
-        "sum 2 <19; sum 1 <19; sum 0 <19; update <23; gather 0 <24; gather 1 <24; "
+        "sum 2 <15; sum 1 <17; sum 0 <19; update <23; gather 0 <24; gather 1 <24; "
         "gather 2 <24";
     (void)state;
     Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h+=", "2h$= 1a$ 0a$",
@@ -124,7 +171,7 @@ static void whole_gradients_are_reduced_after_the_last_pass(void **state)
 {
     static const char want[] =
         "zero; F0:0a1a2h; B0:2h1a0a; F1:0a1a2h; B1:2h; reduce 2 <4; B1:1a; reduce 1 <6; "
-        "B1:0a; reduce 0 <8; sum 2 <8; sum 1 <8; sum 0 <8; update <12; gather 0 <13; "
+        "B1:0a; reduce 0 <8; sum 2 <4; sum 1 <6; sum 0 <8; update <12; gather 0 <13; "
         "gather 1 <13; gather 2 <13";
     (void)state;
     Pipeline p = lowered("1f1b", 1, 2, "0a 1a 2h+=", "2h$= 1a$ 0a$",
@@ -193,6 +240,17 @@ static void a_stage_that_others_wait_for_reduces_last(void **state)
                          (ScheduleShards){ .reduce = true });
     list_is(&p.rank[0], first);
     list_is(&p.rank[1], second);
+}
+
+/* Where weight gradients come apart the stage before has what it waits for: each layer is reduced
+ * behind its own. */
+static void weight_gradients_apart_hold_up_no_stage(void **state)
+{
+    (void)state;
+    Pipeline p = lowered("zb-h1", 2, 1, "0a 1a", "1a$ 0a$",
+                         (ScheduleShards){ .reduce = true, .sums = true });
+    list_is(&p.rank[1], "zero; recv0; F0:0a1a <1; I0:1a0a; send-grad0 <3; W0:1a; reduce 1 <5; "
+                        "W0:0a; reduce 0 <7; sum 1 <5; sum 0 <7; update <10");
 }
 
 /* Keys and values of gqa are gathered in the attention's own phase, on the compute lane. */
@@ -271,9 +329,12 @@ static const struct CMUnitTest tests[] = {
     TEST(weight_gradients_apart_are_one_action),
     TEST(two_stages_take_entries_in_turn),
     TEST(a_stage_that_others_wait_for_reduces_last),
+    TEST(weight_gradients_apart_hold_up_no_stage),
     TEST(a_pair_runs_part_by_part),
     TEST(what_meets_is_an_action_of_its_own),
     TEST(what_a_tied_head_alone_adds_is_reduced_at_the_end),
     TEST(a_slot_is_taken_again_by_its_own_chunk),
+    TEST(an_evaluation_gathers_a_layer_ahead),
+    TEST(an_evaluation_takes_the_way_of_the_first_micro_batch),
 };
 PIPELINE_TESTS(tests)

@@ -113,7 +113,7 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
             sum.chunk_bytes[part][k] = b.slot[part];
         }
         for (int i = 0; i < RINGS; i++) sum.ring_bytes[i] = larger(sum.ring_bytes[i], b.ring[i]);
-        sum.eval_bytes = larger(sum.eval_bytes, b.eval);
+        if (place_hop(p, k, 0) >= 0) sum.eval_bytes = larger(sum.eval_bytes, b.eval);
         sum.bytes[ENGINE_SCRATCH] = larger(sum.bytes[ENGINE_SCRATCH], b.scratch);
     }
     CHECK_INT(sum.eval_bytes, plan->eval_bytes);

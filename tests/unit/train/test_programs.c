@@ -93,6 +93,26 @@ static void every_schedule_trains_as_accumulation_does(void **state)
     all_schedules_train_alike("recompute.layers=[0, 2]");
 }
 
+/* Their losses are the same bits, and memory behind them is not read, whatever the chunks. */
+static void an_evaluation_may_have_fewer_sequences(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SCHEDULES; i++) {
+        Tiny t;
+        const float *losses = NULL;
+        float both[256];
+        open_with(&t, 0, schedules[i], "train.micro_batch=2");
+        int64_t n = t.shape.sequence;
+        for (int64_t few = 2; few > 0; few--) {
+            t.batch.domain.dim[0] = few;
+            CHECK_OK(engine_losses(&t.engine, &t.batch, &losses));
+            if (few > 1) memcpy(both, losses, (size_t)n * sizeof *both);
+        }
+        CHECK(n <= 256 && memcmp(both, losses, (size_t)n * sizeof *both) == 0);
+        tiny_close(&t);
+    }
+}
+
 /* Routes, and what is counted of them, are those of the first forward. */
 static void a_layer_that_goes_forward_again_is_counted_once(void **state)
 {
@@ -305,7 +325,7 @@ static void the_program_is_the_one_asked_for(void **state)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         Tiny t;
         open_with(&t, 0, c[i].schedule, "train.micro_batch=1");
-        const Program *p = &t.engine.way->program;
+        const Program *p = &t.engine.way->step.program;
         CHECK_INT(p->slots, c[i].slots);
         CHECK_INT(p->chunks, c[i].chunks);
         CHECK_INT(count_of(p, ACTION_BACKWARD_WEIGHT), c[i].weights);
@@ -323,6 +343,7 @@ int main(void)
         TEST(a_batch_that_does_not_divide_is_refused_with_the_nearest),
         TEST(meshes_that_do_not_fit_are_refused),
         TEST(every_schedule_trains_as_accumulation_does),
+        TEST(an_evaluation_may_have_fewer_sequences),
         TEST(a_layer_that_goes_forward_again_is_counted_once),
         TEST(pieces_are_recomputed_under_every_schedule),
         TEST(the_program_is_the_one_asked_for),
