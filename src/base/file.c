@@ -216,10 +216,10 @@ void file_close(File *f)
     *f = (File){ 0 };
 }
 
-Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena)
+Status file_write_whole(const char *path, const void *data, size_t bytes)
 {
     File f = { 0 };
-    TRY(file_create_temp(&f, path, arena));
+    TRY(file_create_temp_buffered(&f, path, NULL, 0));
     Status s = file_write(&f, data, bytes);
     if (s == OK) s = file_commit(&f);
     file_close(&f);
@@ -332,30 +332,20 @@ void file_unmap(FileMap *m)
     *m = (FileMap){ 0 };
 }
 
-/* read() until the end: the size that stat tells is 0 for pipes and for files of /proc. */
-static Status read_to_end(int fd, const char *path, bool piped, Text *t)
-{
-    char piece[READ_BYTES];
-    for (size_t got = 1; got > 0 && !(piped && t->used > PIPE_MOST_BYTES);) {
-        TRY(read_some(fd, path, piece, sizeof piece, &got));
-        TRY(text_append(t, piece, got));
-    }
-    return piped ? check_piped(path, t->used) : OK;
-}
-
 static Status read_file(const char *path, bool pipes, Arena *a, char **out, size_t *out_bytes)
 {
-    int fd = -1;
-    struct stat info = { 0 };
-    Text t = { 0 };
-    TRY(open_to_read(path, pipes, &fd, &info));
-    Status s = text_init(&t, a);
-    if (s == OK) s = read_to_end(fd, path, S_ISFIFO(info.st_mode), &t);
-    close(fd);
-    if (s != OK) return s;
-    *out = t.data;
-    *out_bytes = t.used;
-    return OK;
+    FileMap m = { 0 };
+    char *text = NULL;
+    TRY(map_file(path, pipes, &m));
+    Status s = ARENA_NEW(a, m.bytes + 1, &text);
+    if (s == OK) {
+        if (m.bytes > 0) memcpy(text, m.data, m.bytes);
+        text[m.bytes] = '\0';
+        *out = text;
+        *out_bytes = m.bytes;
+    }
+    file_unmap(&m);
+    return s;
 }
 
 Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
@@ -448,6 +438,13 @@ Status file_make_folders(const char *path)
         *slash = '/';
     }
     return OK;
+}
+
+Status file_make_parent(const char *path)
+{
+    char folder[FILE_PATH_MAX];
+    folder_of(folder, path);
+    return file_make_folders(folder);
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)

@@ -38,8 +38,8 @@ Status file_flush(File *f);
 Status file_sync(File *f);   /* flush + fsync */
 Status file_commit(File *f); /* flush, fsync, rename, fsync of the folder, close */
 void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommitted temp */
-/* All of these in one, for a file that is in memory; 1 MiB of `arena` stays taken. */
-Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena);
+/* All of these in one, for a file that is in memory. */
+Status file_write_whole(const char *path, const void *data, size_t bytes);
 
 /* Reads a whole file: as a map, or into an arena with a NUL behind it. Folders, devices and pipes
  * are ERR_IO at once; nothing waits for them. */
@@ -60,6 +60,7 @@ bool file_is_file(const char *path); /* exists, and is no folder */
 bool file_is_pipe(const char *path);
 Status file_size(const char *path, uint64_t *out_bytes); /* a pipe's is 0 */
 Status file_make_folders(const char *path);              /* like mkdir -p */
+Status file_make_parent(const char *path);               /* the folders that hold path */
 Status file_remove_tree(const char *path);               /* a missing path is OK */
 Status file_sync_folder(const char *path);
 

@@ -34,4 +34,8 @@ bool worker_wait(Worker *w, double patience_s);
  * called while a job runs. */
 Status worker_result(const Worker *w);
 
+/* Starts a thread that blocks signals: they are for the thread that drives the run. Returns an
+ * error number as pthread_create does. */
+int worker_thread(pthread_t *out, size_t stack_bytes, void *(*body)(void *), void *state);
+
 #endif

@@ -137,7 +137,7 @@ static Status inspect(void *state, int n, char **arguments, Arena *a, Text *out)
     Status s = (c->html != NULL ? inspect_html : inspect_text)(&report, tokenizer, out);
     tokenizer_free(tokenizer);
     if (s != OK || c->html == NULL) return s;
-    s = file_write_whole(c->html, out->data, out->used, a);
+    s = file_write_whole(c->html, out->data, out->used);
     out->used = 0;
     return s;
 }

@@ -129,7 +129,7 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
     TRY(engine_open(e, c, ENGINE_INFER, &shape, &plan));
     TRY(checkpoint_load(e, path, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));
-    TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits, a));
+    TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits));
     return text_printf(out, "%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab,
                        names[2]);
 }

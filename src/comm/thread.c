@@ -8,12 +8,10 @@
 #include "comm/host.h"
 
 #include "base/clock.h"
+#include "base/worker.h"
 
-#include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20, MESSAGE_BYTES = 2048 };
 
@@ -98,19 +96,13 @@ static Status thread_post(void *self, int slot, const Message *m)
     return OK;
 }
 
-static struct timespec after(double seconds)
-{
-    double at = clock_s() + seconds, whole = floor(at);
-    return (struct timespec){ (time_t)whole, (long)(1e9 * (at - whole)) };
-}
-
 static Status thread_test(void *self, int slot, double patience_s, bool *done)
 {
     const Seat *seat = self;
     Threads *t = seat->shared;
     RankState *own = &t->rank[seat->rank];
     Slot *s = &own->slot[slot];
-    struct timespec until = after(patience_s);
+    struct timespec until = clock_after(patience_s);
     int rc = 0;
     pthread_mutex_lock(&t->lock);
     own->waits_for = patience_s > 0 && s->state != SLOT_DONE ? s->message.peer : -1;
@@ -191,19 +183,15 @@ static const Transport thread_transport = { .one_memory = true,
 static Status open_shared(int ranks, Arena *a, Threads **out)
 {
     Threads *t = NULL;
-    pthread_condattr_t attr;
     TRY(ARENA_ZEROED(a, 1, &t));
     TRY(ARENA_ZEROED(a, ranks, &t->rank));
     t->ranks = ranks;
     t->aborted_by = -1;
     pthread_mutex_init(&t->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     for (int r = 0; r < ranks; r++) {
-        pthread_cond_init(&t->rank[r].changed, &attr);
+        clock_cond_init(&t->rank[r].changed);
         t->rank[r].waits_for = -1;
     }
-    pthread_condattr_destroy(&attr);
     *out = t;
     return OK;
 }
@@ -243,17 +231,8 @@ static void *work(void *arg)
 /* Starts the threads and says how many it could start. If one could not, the others end at once. */
 static int start(Seat *seat, int ranks)
 {
-    sigset_t all, before;
-    pthread_attr_t attr;
     int n = 0;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    /* The threads block signals: they are for the thread that waits for these threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (n < ranks && pthread_create(&seat[n].thread, &attr, work, &seat[n]) == 0) n++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
+    while (n < ranks && worker_thread(&seat[n].thread, STACK_BYTES, work, &seat[n]) == 0) n++;
     if (n < ranks) comm_abort(seat[n].world, "its thread could not be started");
     return n;
 }

@@ -198,15 +198,6 @@ void shard_forget(const Shard *s)
 
 /* ---- writing ---- */
 
-static Status make_parent(const char *prefix)
-{
-    char folder[FILE_PATH_MAX];
-    const char *slash = strrchr(prefix, '/');
-    if (slash == NULL || slash == prefix) return OK;
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - prefix), prefix);
-    return file_make_folders(folder);
-}
-
 Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena)
 {
     char path[FILE_PATH_MAX + SUFFIX_BYTES];
@@ -218,7 +209,7 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
                     "%d characters",
                     prefix, FILE_PATH_MAX - SUFFIX_BYTES);
     memcpy(w->prefix, prefix, length + 1);
-    TRY(make_parent(prefix));
+    TRY(file_make_parent(prefix));
     TRY(arena_init(&w->lengths_arena, "document lengths", MEM_HOST, LENGTHS_RESERVE));
     TRY(text_init(&w->lengths, &w->lengths_arena));
     (void)snprintf(path, sizeof path, "%s.bin", prefix);

@@ -583,5 +583,5 @@ Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
     TRY(ARENA_NEW(a, 4 * longest + 3, &scratch));
     TRY(text_init(&text, a));
     TRY(put_file(&text, l, scratch));
-    return file_write_whole(path, text.data, text.used, a);
+    return file_write_whole(path, text.data, text.used);
 }

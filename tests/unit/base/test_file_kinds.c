@@ -64,7 +64,7 @@ static void a_pipe_is_read_to_its_end_where_that_is_asked_for(void **state)
     CHECK_INT(bytes, 3);
     CHECK_TEXT(text, "abc");
     close(fd);
-    CHECK_OK(file_write_whole(p.path, "abc", 3, &p.arena));
+    CHECK_OK(file_write_whole(p.path, "abc", 3));
     CHECK_OK(file_map_input(p.path, &m));
     CHECK(m.bytes == 3 && !file_is_pipe(p.path));
     file_unmap(&m);
