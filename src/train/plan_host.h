@@ -5,6 +5,9 @@
 #include "base/host_memory.h"
 #include "train/train.h"
 
+/* A row of a plan's table. */
+Status train_print_bytes(Text *out, const char *name, size_t bytes, const char *what);
+
 /* What an engine takes of the host. */
 size_t train_host_bytes(const EnginePlan *p);
 

@@ -163,7 +163,7 @@ static Status rank_body(void *state, Comm *world)
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, BYTES));
     TRY(exec_init(&r->ex, &r->arena, &r->scratch, 1));
     exec_push(&r->ex, &backend_guard);
-    TRY(mesh_make(world, &w->shape, &r->arena, &r->mesh));
+    TRY(mesh_make(world, &w->shape, false, &r->arena, &r->mesh));
     r->ex.mesh = &r->mesh;
     TRY(open_spec(r, w));
     TRY(open_weights(r));
