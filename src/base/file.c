@@ -107,12 +107,11 @@ Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_b
     return open_to_write(f, path, false, buffer, buffer_bytes);
 }
 
-/* Bytes written before the system refused; errno says why it did if that is not all. */
-static size_t write_some(int fd, const char *data, size_t bytes)
+size_t file_write_some(int fd, const void *data, size_t bytes)
 {
     size_t done = 0;
     while (done < bytes) {
-        ssize_t n = write(fd, data + done, bytes - done);
+        ssize_t n = write(fd, (const char *)data + done, bytes - done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
         done += (size_t)n;
@@ -122,7 +121,7 @@ static size_t write_some(int fd, const char *data, size_t bytes)
 
 static Status write_all(const File *f, const char *data, size_t bytes, size_t *done)
 {
-    *done = write_some(f->fd, data, bytes);
+    *done = file_write_some(f->fd, data, bytes);
     if (*done == bytes) return OK;
     char why[REASON_BYTES];
     return FAIL(ERR_DISK, "%s: %zu bytes were to be written after %llu, the system took %zu: %s",
@@ -205,7 +204,7 @@ Status file_commit(File *f)
 void file_close(File *f)
 {
     if (is_open(f)) {
-        if (!f->temporary) write_some(f->fd, f->buffer, f->buffered);
+        if (!f->temporary) file_write_some(f->fd, f->buffer, f->buffered);
         close(f->fd);
         if (f->temporary) {
             char temp[FILE_PATH_MAX];
@@ -580,7 +579,7 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
      * is no error here. */
     char text[32];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) == 0) write_some(fd, text, (size_t)n);
+    if (ftruncate(fd, 0) == 0) file_write_some(fd, text, (size_t)n);
     *out_fd = fd;
     *held = true;
     *holder = (long)getpid();
