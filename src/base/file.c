@@ -380,15 +380,6 @@ Status file_read(const File *f, uint64_t offset, void *out, size_t bytes)
     return OK;
 }
 
-Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
-{
-    File f = { 0 };
-    TRY(file_open_read(&f, path));
-    Status s = file_read(&f, offset, out, bytes);
-    file_close(&f);
-    return s;
-}
-
 /* ---- folders ---- */
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }

@@ -56,7 +56,6 @@ Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes
 /* Opens a file and reads ranges of its bytes. ERR_FORMAT: the file ends before a range does. */
 Status file_open_read(File *f, const char *path);
 Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
-Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);
 
 bool file_exists(const char *path);
 bool file_is_file(const char *path); /* exists, and is no folder */

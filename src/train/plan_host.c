@@ -35,14 +35,6 @@ Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, co
                 m->limit, hint);
 }
 
-Status train_check_infer(const EnginePlan *p)
-{
-    HostMemory m;
-    host_memory("/proc", "/sys/fs/cgroup", &m);
-    return train_check_bytes("the model takes", train_host_bytes(p), &m,
-                             "take a host with more memory");
-}
-
 /* The change that costs least: smaller micro-batches, then recompute of every layer. */
 Status train_nearest(const Config *c, const EngineShape *shape, TrainFits *fits, const void *state,
                      char *out, size_t out_bytes)

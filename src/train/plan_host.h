@@ -14,9 +14,6 @@ size_t train_host_bytes(const EnginePlan *p);
 /* ERR_ARG if there is not so much: "WHAT 5 GiB of memory, 3 GiB are available (...): HINT". */
 Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint);
 
-/* The same for an engine that only reads a model, of what there is now. */
-Status train_check_infer(const EnginePlan *p);
-
 /* The same for the ranks of each host together, with the nearest setting that fits. `m` is what
  * this rank sees of its host, read before any rank takes memory. Collective over `world` (NULL:
  * alone); all ranks give the same answer. */
