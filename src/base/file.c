@@ -467,47 +467,24 @@ Status file_sync_folder(const char *path)
     return s;
 }
 
-/* All names, one after the other, each with its NUL. */
-static Status collect_names(DIR *d, const char *folder, Text *names, int *out_n)
+static int is_name(const struct dirent *e)
 {
-    int n = 0;
-    for (;;) {
-        errno = 0;
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
-        const struct dirent *e = readdir(d);
-        if (e == NULL) break;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        TRY(text_append(names, e->d_name, strlen(e->d_name) + 1));
-        n++;
-    }
-    if (errno != 0) return cannot_read(folder);
-    *out_n = n;
-    return OK;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
 }
 
 Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n)
 {
-    DIR *d = opendir(folder);
-    if (d == NULL) return cannot_read(folder);
-    Text names = { 0 };
-    int n = 0;
-    Status s = text_init(&names, a);
-    if (s == OK) s = collect_names(d, folder, &names, &n);
-    closedir(d);
-    if (s != OK) return s;
-
-    const char **name = NULL, *at = names.data;
-    TRY(ARENA_NEW(a, n, &name));
+    struct dirent **entry = NULL;
+    const char **name = NULL;
+    int n = scandir(folder, &entry, is_name, alphasort);
+    if (n < 0) return cannot_read(folder);
+    Status s = ARENA_NEW(a, n, &name);
     for (int i = 0; i < n; i++) {
-        name[i] = at;
-        at += strlen(at) + 1;
+        if (s == OK) s = arena_text(a, entry[i]->d_name, strlen(entry[i]->d_name), &name[i]);
+        free(entry[i]);
     }
-    if (n > 0) qsort(name, (size_t)n, sizeof(char *), compare_names);
+    free(entry);
+    if (s != OK) return s;
     *out = name;
     *out_n = n;
     return OK;

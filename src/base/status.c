@@ -10,19 +10,14 @@ static _Thread_local struct {
     size_t used;
 } record;
 
-static void append(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 2))) static void append(const char *fmt, ...)
 {
     size_t room = sizeof record.text - record.used;
-    int n = vsnprintf(record.text + record.used, room, fmt, ap);
-    if (n > 0) record.used += (size_t)n < room ? (size_t)n : room - 1;
-}
-
-__attribute__((format(printf, 1, 2))) static void appendf(const char *fmt, ...)
-{
     va_list ap;
     va_start(ap, fmt);
-    append(fmt, ap);
+    int n = vsnprintf(record.text + record.used, room, fmt, ap);
     va_end(ap);
+    if (n > 0) record.used += (size_t)n < room ? (size_t)n : room - 1;
 }
 
 void status_clear(void)
@@ -41,13 +36,13 @@ Status status_fail(const char *file, int line, Status code, const char *fmt, ...
     (void)vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     status_clear();
-    appendf("%s [%s]\n", sentence, status_name(code));
+    append("%s [%s]\n", sentence, status_name(code));
     return status_frame(file, line, code);
 }
 
 Status status_frame(const char *file, int line, Status code)
 {
-    appendf("  at %s:%d\n", file, line);
+    append("  at %s:%d\n", file, line);
     return code;
 }
 
@@ -68,7 +63,7 @@ void status_sentence(char *out, int out_bytes)
 Status status_adopt(Status code, const char *text)
 {
     status_clear();
-    appendf("%s", text);
+    append("%s", text);
     return code;
 }
 
