@@ -47,7 +47,6 @@ void arena_huge_pages(const Arena *a);
 
 /* 256-byte aligned, contents undefined (poisoned in debug builds). */
 Status arena_alloc(Arena *a, size_t bytes, void **out);
-Status arena_alloc_zero(Arena *a, size_t bytes, void **out);
 /* p is the address of a pointer, which then points to n new elements: undefined (ARENA_NEW), zeroed
  * (ARENA_ZEROED), or the *room old elements in a room of at least n, which doubles (ARENA_GROW). */
 #define ARENA_NEW(a, n, p)        arena_array((a), (size_t)(n), sizeof **(p), (p))

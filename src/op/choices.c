@@ -18,9 +18,8 @@ static const char *const kinds[CHOICE_KINDS] = { "first", "timed", "plain" };
 
 Status choices_make(Arena *a, const char *machine, Choices **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, sizeof(Choices), &memory));
-    Choices *c = memory;
+    Choices *c = NULL;
+    TRY(ARENA_ZEROED(a, 1, &c));
     (void)snprintf(c->machine, sizeof c->machine, "%s", machine);
     for (char *at = c->machine; *at != '\0'; at++) {
         if (*at == '\n' || *at == '\r') *at = ' ';

@@ -99,19 +99,14 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
                        const GpuPlan *p)
 {
     if (p->total_bytes <= p->gpu.total_bytes) return OK;
-    char hint[192], need[32], have[32], used[32], arena[32], list[192] = "";
+    char hint[TRAIN_HINT_BYTES], need[32], have[32], used[32], arena[32], list[192] = "";
     size_t at = 0;
     for (int i = 0; i < ENGINE_ARENAS && at < sizeof list; i++) {
         if (!on_device(i)) continue;
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", at > 0 ? ", " : "",
                                engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
     }
-    TRY(train_nearest(c, shape, fits, p, hint, sizeof hint));
-    if (hint[0] == '\0') {
-        (void)snprintf(hint, sizeof hint, "%s",
-                       "no train.micro_batch fits, even with recompute of all layers: take a GPU "
-                       "with more memory or a smaller model");
-    }
+    TRY(train_nearest(c, shape, fits, p, "a GPU with more memory", hint));
     return FAIL(ERR_ARG,
                 "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
                 (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),

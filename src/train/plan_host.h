@@ -24,8 +24,9 @@ Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const 
 typedef bool TrainFits(const void *state, const EnginePlan *plan, size_t *bytes);
 
 /* "train.micro_batch=2 fits with 3 GiB": the nearest setting of smaller micro-batches, then of
- * recompute, that fits; "" if there is none. */
+ * recompute, that fits; if there is none, that `larger` is to be taken. */
+enum { TRAIN_HINT_BYTES = 192 };
 Status train_nearest(const Config *c, const EngineShape *shape, TrainFits *fits, const void *state,
-                     char *out, size_t out_bytes);
+                     const char *larger, char out[TRAIN_HINT_BYTES]);
 
 #endif
