@@ -33,15 +33,16 @@ static void *work(void *arg)
     return NULL;
 }
 
-int worker_thread(pthread_t *out, size_t stack_bytes, void *(*body)(void *), void *state)
+/* The new thread blocks signals: they are for the thread that drives the run. */
+static int start_thread(Worker *w)
 {
     sigset_t all, before;
     pthread_attr_t attr;
     pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, stack_bytes);
+    pthread_attr_setstacksize(&attr, w->stack_bytes > 0 ? w->stack_bytes : STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(out, &attr, body, state);
+    int rc = pthread_create(&w->thread, &attr, work, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return rc;
@@ -52,7 +53,7 @@ Status worker_start(Worker *w, const char *name)
     char why[REASON_BYTES];
     pthread_mutex_init(&w->lock, NULL);
     clock_cond_init(&w->changed);
-    int rc = worker_thread(&w->thread, STACK_BYTES, work, w);
+    int rc = start_thread(w);
     w->started = rc == 0;
     if (w->started) return OK;
     pthread_cond_destroy(&w->changed);

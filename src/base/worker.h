@@ -8,10 +8,12 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct Worker {
     Status (*job)(void *state); /* set by the owner, like its state */
     void *state;
+    size_t stack_bytes; /* of the thread; 0: 1 MiB */
     pthread_t thread;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
@@ -33,9 +35,5 @@ bool worker_wait(Worker *w, double patience_s);
 /* How the last job ended; a failure becomes this thread's. OK before the first job. Not to be
  * called while a job runs. */
 Status worker_result(const Worker *w);
-
-/* Starts a thread that blocks signals: they are for the thread that drives the run. Returns an
- * error number as pthread_create does. */
-int worker_thread(pthread_t *out, size_t stack_bytes, void *(*body)(void *), void *state);
 
 #endif

@@ -10,10 +10,11 @@
 #include "base/clock.h"
 #include "base/worker.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20, MESSAGE_BYTES = 2048 };
+enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20 };
 
 typedef enum SlotState { SLOT_FREE, SLOT_POSTED, SLOT_COPIED, SLOT_DONE } SlotState;
 
@@ -45,9 +46,7 @@ typedef struct Seat {
     Comm *world;
     CommBody *body;
     void *state;
-    pthread_t thread;
-    Status status;
-    char message[MESSAGE_BYTES];
+    Worker worker;
 } Seat;
 
 /* The other end of a message; the earliest if several wait. */
@@ -214,42 +213,35 @@ Status comm_self(Arena *a, Comm **out)
     return OK;
 }
 
-static void *work(void *arg)
+static Status run_seat(void *arg)
 {
     Seat *seat = arg;
     char why[COMM_WHY_BYTES];
-    seat->status = seat->body(seat->state, seat->world);
-    if (seat->status != OK) {
-        (void)snprintf(seat->message, sizeof seat->message, "%s", status_message());
+    Status s = seat->body(seat->state, seat->world);
+    if (s != OK) {
         status_sentence(why, sizeof why);
         comm_abort(seat->world, why);
     }
     comm_free(seat->world);
-    return NULL;
+    return s;
 }
 
-/* Starts the threads and says how many it could start. If one could not, the others end at once. */
-static int start(Seat *seat, int ranks)
-{
-    int n = 0;
-    while (n < ranks && worker_thread(&seat[n].thread, STACK_BYTES, work, &seat[n]) == 0) n++;
-    if (n < ranks) comm_abort(seat[n].world, "its thread could not be started");
-    return n;
-}
-
-/* The rank that failed first has aborted the world; the failures of the others came of that. */
+/* All threads are there before the first rank begins. The rank that failed first has aborted the
+ * world; the failures of the others came of that. */
 static Status run_seats(int ranks, double timeout_s, Arena *a, Seat *seat, int *failed)
 {
     Threads *t = NULL;
+    char name[64];
     TRY(open_shared(ranks, a, &t));
-    for (int r = 0; r < ranks; r++) TRY(open_seat(t, r, timeout_s, a, &seat[r]));
-    int started = start(seat, ranks);
-    for (int r = 0; r < started; r++) pthread_join(seat[r].thread, NULL);
+    for (int r = 0; r < ranks; r++) {
+        TRY(open_seat(t, r, timeout_s, a, &seat[r]));
+        (void)snprintf(name, sizeof name, "of %d ranks, the thread of rank %d", ranks, r);
+        TRY(worker_start(&seat[r].worker, name));
+    }
+    for (int r = 0; r < ranks; r++) worker_begin(&seat[r].worker);
+    for (int r = 0; r < ranks; r++) worker_wait(&seat[r].worker, INFINITY);
     *failed = t->aborted_by;
-    if (*failed < 0) return OK;
-    if (*failed < started) return status_adopt(seat[*failed].status, seat[*failed].message);
-    return FAIL(ERR_MEMORY, "of %d ranks, the thread of rank %d could not be started", ranks,
-                *failed);
+    return *failed < 0 ? OK : worker_result(&seat[*failed].worker);
 }
 
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed)
@@ -267,8 +259,10 @@ Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, in
     for (int r = 0; s == OK && r < ranks; r++) {
         seat[r].body = body;
         seat[r].state = state;
+        seat[r].worker = (Worker){ .job = run_seat, .state = &seat[r], .stack_bytes = STACK_BYTES };
     }
     if (s == OK) s = run_seats(ranks, timeout_s, &a, seat, failed);
+    for (int r = 0; seat != NULL && r < ranks; r++) worker_stop(&seat[r].worker);
     arena_free(&a);
     return s;
 }

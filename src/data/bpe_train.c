@@ -311,13 +311,6 @@ static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
     return OK;
 }
 
-static Status note_merge(Trainer *t, const Pair *p)
-{
-    TRY(ARENA_GROW(t->arena, t->n_merges + 1, &t->merge_room, &t->merge));
-    t->merge[t->n_merges++] = (TokenizerMerge){ p->left, p->right };
-    return OK;
-}
-
 static Status learn(Trainer *t, int32_t n_tokens)
 {
     while (t->names.vocab < n_tokens) {
@@ -330,7 +323,8 @@ static Status learn(Trainer *t, int32_t n_tokens)
                         t->names.vocab + 1, n_tokens + 1);
         Pair p = t->pair[number];
         TRY(joined_token(t, &p, &token));
-        TRY(note_merge(t, &p));
+        TRY(ARENA_GROW(t->arena, t->n_merges + 1, &t->merge_room, &t->merge));
+        t->merge[t->n_merges++] = (TokenizerMerge){ p.left, p.right };
         TRY(merge_everywhere(t, number, token));
     }
     return OK;
