@@ -30,10 +30,6 @@ typedef struct ArenaMark {
     size_t used_bytes;
 } ArenaMark;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* cap_bytes is rounded up to ARENA_ALIGN; 0 is legal. ERR_MEMORY if the reservation fails. */
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes);
 /* An arena over a block that a backend made and will free: device or pinned memory. */
@@ -68,9 +64,5 @@ size_t arena_rounded(size_t bytes);
 
 /* A NUL-terminated copy of the first n bytes of s. */
 Status arena_text(Arena *a, const char *s, size_t n, const char **out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

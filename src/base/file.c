@@ -467,24 +467,35 @@ Status file_sync_folder(const char *path)
     return s;
 }
 
-static int is_name(const struct dirent *e)
+static int compare_names(const void *a, const void *b)
 {
-    return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static Status collect_names(DIR *d, const char *folder, Arena *a, const char ***out, int *n)
+{
+    int64_t room = 0;
+    for (;;) {
+        errno = 0;
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
+        const struct dirent *e = readdir(d);
+        if (e == NULL) return errno == 0 ? OK : cannot_read(folder);
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        TRY(ARENA_GROW(a, *n + 1, &room, out));
+        TRY(arena_text(a, e->d_name, strlen(e->d_name), &(*out)[(*n)++]));
+    }
 }
 
 Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n)
 {
-    struct dirent **entry = NULL;
     const char **name = NULL;
-    int n = scandir(folder, &entry, is_name, alphasort);
-    if (n < 0) return cannot_read(folder);
-    Status s = ARENA_NEW(a, n, &name);
-    for (int i = 0; i < n; i++) {
-        if (s == OK) s = arena_text(a, entry[i]->d_name, strlen(entry[i]->d_name), &name[i]);
-        free(entry[i]);
-    }
-    free(entry);
+    int n = 0;
+    DIR *d = opendir(folder);
+    if (d == NULL) return cannot_read(folder);
+    Status s = collect_names(d, folder, a, &name, &n);
+    closedir(d);
     if (s != OK) return s;
+    if (n > 0) qsort(name, (size_t)n, sizeof *name, compare_names);
     *out = name;
     *out_n = n;
     return OK;

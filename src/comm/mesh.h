@@ -52,10 +52,6 @@ typedef struct Mesh {
     Comm *group[GROUP_COUNT]; /* NULL in a counting run */
 } Mesh;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG: both numbers and what would fit. */
 Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
 
@@ -88,9 +84,5 @@ Comm *mesh_axis(const Mesh *m, Axis axis);
 
 /* Prints a table of every rank's numbers, for people. */
 Status mesh_print(const MeshShape *s, Text *out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

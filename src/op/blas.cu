@@ -2,10 +2,10 @@
  * */
 #include "op/blas.cuh"
 
-#include "base/library.h"
 #include "op/gemm_plain.cuh"
 
 extern "C" {
+#include "base/library.h"
 #include "base/log.h"
 }
 

@@ -53,7 +53,7 @@ static inline void forge_manifest(const char *folder, CheckpointInfo *info, cons
     CHECK_OK(manifest_create(&m, folder, "forged", info, a));
     CHECK_OK(manifest_lines(&m, lines->data, lines->used));
     CHECK_OK(manifest_commit(&m));
-    manifest_close(&m);
+    file_close(&m.file);
 }
 
 static inline void forge_number(const char *folder, const char *param, ParamBuffer buffer,

@@ -91,7 +91,7 @@ static void write_manifest(Lab *l)
     CHECK_OK(manifest_create(&m, l->folder, "lab", &l->info, &l->arena));
     CHECK_OK(manifest_lines(&m, l->lines.data, l->lines.used));
     CHECK_OK(manifest_commit(&m));
-    manifest_close(&m);
+    file_close(&m.file);
     l->lines.used = 0;
 }
 
