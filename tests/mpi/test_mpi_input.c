@@ -35,7 +35,7 @@ static void a_rank_with_other_settings(void **state)
     Lab *lab = *state;
     Outcome o = RUN_MPI(lab, 3, "a", TINY, ":", "-n", "1", lab->program, TINY, "optimizer.lr=0.01");
     CHECK_ONE_SAYS(o, "rank 3: the configuration is not rank 0's: line");
-    CHECK_SAYS(o.err, "\"  lr: 0.01\" there, \"  lr: 0.001\" here");
+    CHECK_SAYS(o.err, "\"  lr: 0.01\" here, \"  lr: 0.001\" there");
 }
 
 static void a_rank_of_another_build(void **state)
