@@ -414,9 +414,8 @@ static Status find_bad(Exec *ex, const Tensor *t, int64_t *index, double *value)
 
 static Status event_add(Cuda *c, unsigned flags, cudaEvent_t *out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(c->arena, sizeof(EventNode), &memory));
-    EventNode *n = (EventNode *)memory;
+    EventNode *n = NULL;
+    TRY(ARENA_ZEROED(c->arena, 1, &n));
     TRY(cuda_status(cudaEventCreateWithFlags(&n->event, flags), "event"));
     n->next = c->events;
     c->events = n;
@@ -522,13 +521,12 @@ static const Backend backend_cuda = {
 /* *out: what an Exec on a GPU has beside the common part; in `arena`. */
 static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Cuda **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(arena, sizeof(Cuda), &memory));
+    TRY(ARENA_ZEROED(arena, 1, out));
     memset(ex, 0, sizeof *ex);
     ex->scratch = scratch;
     ex->threads = 1;
     ex->layer = -1;
-    *out = ex->cuda = (Cuda *)memory;
+    ex->cuda = *out;
     return OK;
 }
 

@@ -127,11 +127,6 @@ Status arena_array_zero(Arena *a, size_t n, size_t element_bytes, void *pointer)
     return OK;
 }
 
-Status arena_alloc_zero(Arena *a, size_t bytes, void **out)
-{
-    return arena_array_zero(a, bytes, 1, out);
-}
-
 Status arena_grow(Arena *a, int64_t n, int64_t *room, size_t element_bytes, void *pointer)
 {
     enum { FIRST = 1 << 14 };

@@ -30,10 +30,6 @@ typedef struct ArenaMark {
     size_t used_bytes;
 } ArenaMark;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* cap_bytes is rounded up to ARENA_ALIGN; 0 is legal. ERR_MEMORY if the reservation fails. */
 Status arena_init(Arena *a, const char *name, MemKind kind, size_t cap_bytes);
 /* An arena over a block that a backend made and will free: device or pinned memory. */
@@ -47,7 +43,6 @@ void arena_huge_pages(const Arena *a);
 
 /* 256-byte aligned, contents undefined (poisoned in debug builds). */
 Status arena_alloc(Arena *a, size_t bytes, void **out);
-Status arena_alloc_zero(Arena *a, size_t bytes, void **out);
 /* p is the address of a pointer, which then points to n new elements: undefined (ARENA_NEW), zeroed
  * (ARENA_ZEROED), or the *room old elements in a room of at least n, which doubles (ARENA_GROW). */
 #define ARENA_NEW(a, n, p)        arena_array((a), (size_t)(n), sizeof **(p), (p))
@@ -69,9 +64,5 @@ size_t arena_rounded(size_t bytes);
 
 /* A NUL-terminated copy of the first n bytes of s. */
 Status arena_text(Arena *a, const char *s, size_t n, const char **out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -1,11 +1,28 @@
 /* clock: reads the system's monotonic clock. */
 #include "base/clock.h"
 
-#include <time.h>
+#include <math.h>
+
+static const double LONGEST_S = 1e9;
 
 double clock_s(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void clock_cond_init(pthread_cond_t *out)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(out, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+struct timespec clock_after(double seconds)
+{
+    double at = clock_s() + fmin(seconds, LONGEST_S), whole = floor(at);
+    return (struct timespec){ (time_t)whole, (long)(1e9 * (at - whole)) };
 }

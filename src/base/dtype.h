@@ -27,10 +27,6 @@ typedef enum Dtype {
     DTYPE_COUNT
 } Dtype;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 size_t dtype_bytes(Dtype t);
 const char *dtype_name(Dtype t); /* "f32", "bf16", "f16", "e4m3", "e5m2", "i32", "i64", "u8" */
 
@@ -40,9 +36,5 @@ uint16_t bf16_from_f32(float v);
 /* Convert n elements of a floating type. src and dst must not overlap. F32 to F32 copies. */
 void dtype_to_f32(float *dst, const void *src, Dtype src_type, int64_t n);
 void dtype_from_f32(void *dst, Dtype dst_type, const float *src, int64_t n);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

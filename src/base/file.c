@@ -107,12 +107,11 @@ Status file_open_append(File *f, const char *path, void *buffer, size_t buffer_b
     return open_to_write(f, path, false, buffer, buffer_bytes);
 }
 
-/* Bytes written before the system refused; errno says why it did if that is not all. */
-static size_t write_some(int fd, const char *data, size_t bytes)
+size_t file_write_some(int fd, const void *data, size_t bytes)
 {
     size_t done = 0;
     while (done < bytes) {
-        ssize_t n = write(fd, data + done, bytes - done);
+        ssize_t n = write(fd, (const char *)data + done, bytes - done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
         done += (size_t)n;
@@ -122,7 +121,7 @@ static size_t write_some(int fd, const char *data, size_t bytes)
 
 static Status write_all(const File *f, const char *data, size_t bytes, size_t *done)
 {
-    *done = write_some(f->fd, data, bytes);
+    *done = file_write_some(f->fd, data, bytes);
     if (*done == bytes) return OK;
     char why[REASON_BYTES];
     return FAIL(ERR_DISK, "%s: %zu bytes were to be written after %llu, the system took %zu: %s",
@@ -205,7 +204,7 @@ Status file_commit(File *f)
 void file_close(File *f)
 {
     if (is_open(f)) {
-        if (!f->temporary) write_some(f->fd, f->buffer, f->buffered);
+        if (!f->temporary) file_write_some(f->fd, f->buffer, f->buffered);
         close(f->fd);
         if (f->temporary) {
             char temp[FILE_PATH_MAX];
@@ -216,10 +215,10 @@ void file_close(File *f)
     *f = (File){ 0 };
 }
 
-Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena)
+Status file_write_whole(const char *path, const void *data, size_t bytes)
 {
     File f = { 0 };
-    TRY(file_create_temp(&f, path, arena));
+    TRY(file_create_temp_buffered(&f, path, NULL, 0));
     Status s = file_write(&f, data, bytes);
     if (s == OK) s = file_commit(&f);
     file_close(&f);
@@ -332,30 +331,20 @@ void file_unmap(FileMap *m)
     *m = (FileMap){ 0 };
 }
 
-/* read() until the end: the size that stat tells is 0 for pipes and for files of /proc. */
-static Status read_to_end(int fd, const char *path, bool piped, Text *t)
-{
-    char piece[READ_BYTES];
-    for (size_t got = 1; got > 0 && !(piped && t->used > PIPE_MOST_BYTES);) {
-        TRY(read_some(fd, path, piece, sizeof piece, &got));
-        TRY(text_append(t, piece, got));
-    }
-    return piped ? check_piped(path, t->used) : OK;
-}
-
 static Status read_file(const char *path, bool pipes, Arena *a, char **out, size_t *out_bytes)
 {
-    int fd = -1;
-    struct stat info = { 0 };
-    Text t = { 0 };
-    TRY(open_to_read(path, pipes, &fd, &info));
-    Status s = text_init(&t, a);
-    if (s == OK) s = read_to_end(fd, path, S_ISFIFO(info.st_mode), &t);
-    close(fd);
-    if (s != OK) return s;
-    *out = t.data;
-    *out_bytes = t.used;
-    return OK;
+    FileMap m = { 0 };
+    char *text = NULL;
+    TRY(map_file(path, pipes, &m));
+    Status s = ARENA_NEW(a, m.bytes + 1, &text);
+    if (s == OK) {
+        if (m.bytes > 0) memcpy(text, m.data, m.bytes);
+        text[m.bytes] = '\0';
+        *out = text;
+        *out_bytes = m.bytes;
+    }
+    file_unmap(&m);
+    return s;
 }
 
 Status file_read_all(const char *path, Arena *a, char **out, size_t *out_bytes)
@@ -389,15 +378,6 @@ Status file_read(const File *f, uint64_t offset, void *out, size_t bytes)
         done += (size_t)n;
     }
     return OK;
-}
-
-Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes)
-{
-    File f = { 0 };
-    TRY(file_open_read(&f, path));
-    Status s = file_read(&f, offset, out, bytes);
-    file_close(&f);
-    return s;
 }
 
 /* ---- folders ---- */
@@ -450,6 +430,13 @@ Status file_make_folders(const char *path)
     return OK;
 }
 
+Status file_make_parent(const char *path)
+{
+    char folder[FILE_PATH_MAX];
+    folder_of(folder, path);
+    return file_make_folders(folder);
+}
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
 {
     (void)info;
@@ -480,47 +467,35 @@ Status file_sync_folder(const char *path)
     return s;
 }
 
-/* All names, one after the other, each with its NUL. */
-static Status collect_names(DIR *d, const char *folder, Text *names, int *out_n)
-{
-    int n = 0;
-    for (;;) {
-        errno = 0;
-        /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
-        const struct dirent *e = readdir(d);
-        if (e == NULL) break;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        TRY(text_append(names, e->d_name, strlen(e->d_name) + 1));
-        n++;
-    }
-    if (errno != 0) return cannot_read(folder);
-    *out_n = n;
-    return OK;
-}
-
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+static Status collect_names(DIR *d, const char *folder, Arena *a, const char ***out, int *n)
+{
+    int64_t room = 0;
+    for (;;) {
+        errno = 0;
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own */
+        const struct dirent *e = readdir(d);
+        if (e == NULL) return errno == 0 ? OK : cannot_read(folder);
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        TRY(ARENA_GROW(a, *n + 1, &room, out));
+        TRY(arena_text(a, e->d_name, strlen(e->d_name), &(*out)[(*n)++]));
+    }
+}
+
 Status file_list(const char *folder, Arena *a, const char *const **out, int *out_n)
 {
+    const char **name = NULL;
+    int n = 0;
     DIR *d = opendir(folder);
     if (d == NULL) return cannot_read(folder);
-    Text names = { 0 };
-    int n = 0;
-    Status s = text_init(&names, a);
-    if (s == OK) s = collect_names(d, folder, &names, &n);
+    Status s = collect_names(d, folder, a, &name, &n);
     closedir(d);
     if (s != OK) return s;
-
-    const char **name = NULL, *at = names.data;
-    TRY(ARENA_NEW(a, n, &name));
-    for (int i = 0; i < n; i++) {
-        name[i] = at;
-        at += strlen(at) + 1;
-    }
-    if (n > 0) qsort(name, (size_t)n, sizeof(char *), compare_names);
+    if (n > 0) qsort(name, (size_t)n, sizeof *name, compare_names);
     *out = name;
     *out_n = n;
     return OK;
@@ -583,7 +558,7 @@ Status file_lock(const char *path, int *out_fd, bool *held, long *holder)
      * is no error here. */
     char text[32];
     int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) == 0) write_some(fd, text, (size_t)n);
+    if (ftruncate(fd, 0) == 0) file_write_some(fd, text, (size_t)n);
     *out_fd = fd;
     *held = true;
     *holder = (long)getpid();

@@ -38,8 +38,11 @@ Status file_flush(File *f);
 Status file_sync(File *f);   /* flush + fsync */
 Status file_commit(File *f); /* flush, fsync, rename, fsync of the folder, close */
 void file_close(File *f);    /* safe on { 0 } and after commit; drops an uncommitted temp */
-/* All of these in one, for a file that is in memory; 1 MiB of `arena` stays taken. */
-Status file_write_whole(const char *path, const void *data, size_t bytes, Arena *arena);
+/* All of these in one, for a file that is in memory. */
+Status file_write_whole(const char *path, const void *data, size_t bytes);
+
+/* Bytes that the system took before it refused; errno says why it did if that is not all. */
+size_t file_write_some(int fd, const void *data, size_t bytes);
 
 /* Reads a whole file: as a map, or into an arena with a NUL behind it. Folders, devices and pipes
  * are ERR_IO at once; nothing waits for them. */
@@ -53,13 +56,13 @@ Status file_read_input(const char *path, Arena *a, char **out, size_t *out_bytes
 /* Opens a file and reads ranges of its bytes. ERR_FORMAT: the file ends before a range does. */
 Status file_open_read(File *f, const char *path);
 Status file_read(const File *f, uint64_t offset, void *out, size_t bytes);
-Status file_read_at(const char *path, uint64_t offset, void *out, size_t bytes);
 
 bool file_exists(const char *path);
 bool file_is_file(const char *path); /* exists, and is no folder */
 bool file_is_pipe(const char *path);
 Status file_size(const char *path, uint64_t *out_bytes); /* a pipe's is 0 */
 Status file_make_folders(const char *path);              /* like mkdir -p */
+Status file_make_parent(const char *path);               /* the folders that hold path */
 Status file_remove_tree(const char *path);               /* a missing path is OK */
 Status file_sync_folder(const char *path);
 

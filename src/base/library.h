@@ -28,16 +28,8 @@ typedef struct Library {
     int (*version)(const void *table); /* asks the library; NULL: its name says enough */
 } Library;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Fill the pointers of `table`. ERR_UNSUPPORTED: what is missing, where it was looked for, and the
  * advice. dlclose takes *out_file. */
 Status library_open(const Library *l, void *table, void **out_file);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

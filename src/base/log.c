@@ -2,8 +2,8 @@
 #include "base/log.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -44,14 +44,6 @@ typedef struct Line {
     size_t used;
 } Line;
 
-static void line_add(Line *l, const char *s)
-{
-    size_t n = strlen(s), room = sizeof l->text - l->used;
-    if (n > room) n = room;
-    memcpy(l->text + l->used, s, n);
-    l->used += n;
-}
-
 /* Appends to the line, keeps one byte for the newline, and marks a text that was cut. */
 static void line_format(Line *l, const char *fmt, va_list ap)
 {
@@ -66,21 +58,12 @@ static void line_format(Line *l, const char *fmt, va_list ap)
     memcpy(l->text + l->used - 3, "...", 3);
 }
 
-static void line_write(const Line *l, int fd)
+__attribute__((format(printf, 2, 3))) static void line_add(Line *l, const char *fmt, ...)
 {
-    for (size_t done = 0; done < l->used;) {
-        ssize_t n = write(fd, l->text + done, l->used - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return; /* stderr is gone: there is nobody to tell */
-        done += (size_t)n;
-    }
-}
-
-static void line_number(Line *l, int rank)
-{
-    char text[24];
-    (void)snprintf(text, sizeof text, "rank %d: ", rank);
-    line_add(l, text);
+    va_list ap;
+    va_start(ap, fmt);
+    line_format(l, fmt, ap);
+    va_end(ap);
 }
 
 void log_set_level(LogLevel least) { atomic_store(&sink.least, (int)least); }
@@ -94,16 +77,17 @@ void log_message(LogLevel level, const char *fmt, ...)
     l.used = 0;
     if (!aloud && !speaker.has_file) return;
     if (aloud && atomic_exchange(&sink.progress_open, false)) line_add(&l, "\n");
-    if (speaker.rank > 0) line_number(&l, speaker.rank);
-    line_add(&l, PREFIX[level]);
+    if (speaker.rank > 0) line_add(&l, "rank %d: ", speaker.rank);
+    line_add(&l, "%s", PREFIX[level]);
     va_list ap;
     va_start(ap, fmt);
     line_format(&l, fmt, ap);
     va_end(ap);
-    if (l.used == 0 || l.text[l.used - 1] != '\n')
-        line_add(&l, "\n"); /* a status record has its own newline */
-    if (aloud) line_write(&l, STDERR_FILENO);
-    if (speaker.has_file) line_write(&l, speaker.fd);
+    /* a status record has its own newline */
+    if (l.used == 0 || l.text[l.used - 1] != '\n') l.text[l.used++] = '\n';
+    if (aloud)
+        file_write_some(STDERR_FILENO, l.text, l.used); /* a stderr that is gone: nobody to tell */
+    if (speaker.has_file) file_write_some(speaker.fd, l.text, l.used);
 }
 
 /* Columns of the terminal, 0 where stderr is none. */
@@ -134,7 +118,7 @@ void log_progress(bool last, const char *fmt, ...)
     va_end(ap);
     /* A line that wraps could not be taken back by a carriage return. */
     if (columns > 0 && l.used - start >= columns) l.used = start + columns - 1;
-    if (columns == 0 || last) line_add(&l, "\n");
-    line_write(&l, STDERR_FILENO);
+    if (columns == 0 || last) l.text[l.used++] = '\n';
+    file_write_some(STDERR_FILENO, l.text, l.used);
     atomic_store(&sink.progress_open, columns > 0 && !last);
 }

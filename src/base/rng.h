@@ -7,10 +7,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The stream number of a name: XXH3-64 of its bytes. */
 uint64_t rng_stream(const char *name);
 
@@ -29,9 +25,5 @@ void rng_fill_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint
 /* A permutation of [0, n) as a function: element `index`. A balanced Feistel network over the next
  * power of four with cycle walking, keyed by (seed, stream); O(1) memory, no table. */
 uint64_t rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

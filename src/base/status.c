@@ -10,19 +10,14 @@ static _Thread_local struct {
     size_t used;
 } record;
 
-static void append(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 2))) static void append(const char *fmt, ...)
 {
     size_t room = sizeof record.text - record.used;
-    int n = vsnprintf(record.text + record.used, room, fmt, ap);
-    if (n > 0) record.used += (size_t)n < room ? (size_t)n : room - 1;
-}
-
-__attribute__((format(printf, 1, 2))) static void appendf(const char *fmt, ...)
-{
     va_list ap;
     va_start(ap, fmt);
-    append(fmt, ap);
+    int n = vsnprintf(record.text + record.used, room, fmt, ap);
     va_end(ap);
+    if (n > 0) record.used += (size_t)n < room ? (size_t)n : room - 1;
 }
 
 void status_clear(void)
@@ -41,13 +36,13 @@ Status status_fail(const char *file, int line, Status code, const char *fmt, ...
     (void)vsnprintf(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     status_clear();
-    appendf("%s [%s]\n", sentence, status_name(code));
+    append("%s [%s]\n", sentence, status_name(code));
     return status_frame(file, line, code);
 }
 
 Status status_frame(const char *file, int line, Status code)
 {
-    appendf("  at %s:%d\n", file, line);
+    append("  at %s:%d\n", file, line);
     return code;
 }
 
@@ -68,44 +63,29 @@ void status_sentence(char *out, int out_bytes)
 Status status_adopt(Status code, const char *text)
 {
     status_clear();
-    appendf("%s", text);
+    append("%s", text);
     return code;
 }
 
-const char *status_name(Status code)
-{
-    switch (code) { /* no default: a new code without a name does not compile */
-    case OK: return "ok";
-    case ERR_ARG: return "bad argument";
-    case ERR_SHAPE: return "bad shape";
-    case ERR_MEMORY: return "out of memory";
-    case ERR_IO: return "input/output";
-    case ERR_FORMAT: return "bad format";
-    case ERR_UNSUPPORTED: return "unsupported";
-    case ERR_DISK: return "cannot write";
-    case ERR_DEVICE: return "device";
-    case ERR_COMM: return "communication";
-    case ERR_FIT: return "does not fit";
-    case ERR_NUMERIC: return "numeric";
-    }
-    return "unknown";
-}
+/* Of each code: its words, and the exit code of a program that ends with it (design.md §7). */
+static const struct {
+    const char *name;
+    int exit_code;
+} CODES[] = {
+    [OK] = { "ok", 0 },
+    [ERR_ARG] = { "bad argument", 2 },
+    [ERR_SHAPE] = { "bad shape", 2 },
+    [ERR_MEMORY] = { "out of memory", 2 },
+    [ERR_IO] = { "input/output", 2 },
+    [ERR_FORMAT] = { "bad format", 2 },
+    [ERR_UNSUPPORTED] = { "unsupported", 2 },
+    [ERR_DISK] = { "cannot write", 3 },
+    [ERR_DEVICE] = { "device", 3 },
+    [ERR_COMM] = { "communication", 3 },
+    [ERR_FIT] = { "does not fit", 3 },
+    [ERR_NUMERIC] = { "numeric", 3 },
+};
+_Static_assert(sizeof CODES / sizeof *CODES == ERR_NUMERIC + 1, "a code has no row");
 
-int status_exit_code(Status code)
-{
-    switch (code) {
-    case OK: return 0;
-    case ERR_ARG:
-    case ERR_SHAPE:
-    case ERR_IO:
-    case ERR_FORMAT:
-    case ERR_MEMORY:
-    case ERR_UNSUPPORTED: return 2;
-    case ERR_DISK:
-    case ERR_DEVICE:
-    case ERR_COMM:
-    case ERR_FIT:
-    case ERR_NUMERIC: return 3;
-    }
-    return 3;
-}
+const char *status_name(Status code) { return CODES[code].name; }
+int status_exit_code(Status code) { return CODES[code].exit_code; }

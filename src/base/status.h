@@ -30,10 +30,6 @@ typedef enum STATUS_MUST_USE Status {
     ERR_NUMERIC,     /* NaN, Inf, or a check against the reference failed */
 } Status;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Record a failure and return its code. The message names the thing, the value and the limit. */
 Status status_fail(const char *file, int line, Status code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -53,10 +49,6 @@ Status status_adopt(Status code, const char *text);
 const char *status_name(Status code);
 int status_exit_code(Status code); /* 0, 2 or 3: design.md §7 */
 void status_clear(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 /* The static analyser cannot see into status_fail. Told that it returns its code, the analyser
  * knows that results which a callee sets on success are set behind a TRY. */

@@ -40,10 +40,6 @@ static inline int64_t tensor_row_elems(const Tensor *t)
 
 static inline int64_t tensor_cols(const Tensor *t) { return t->dim[t->rank - 1]; }
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Set *out to a new tensor in `a`, contents undefined. */
 Status tensor_new1(Arena *a, Dtype dtype, int64_t n, Tensor *out);
 Status tensor_new2(Arena *a, Dtype dtype, int64_t rows, int64_t cols, Tensor *out);
@@ -61,9 +57,5 @@ void *tensor_at(const Tensor *t, int64_t i);
 
 /* "(4, 128) bf16" into `out`, for messages. Returns out. */
 const char *tensor_shape_text(const Tensor *t, char *out, size_t out_bytes);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

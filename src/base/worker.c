@@ -3,15 +3,11 @@
 
 #include "base/clock.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { REASON_BYTES = 128, STACK_BYTES = 1 << 20 };
-
-static const double LONGEST_S = 1e9; /* the longest wait: 30 years */
 
 static void do_job(Worker *w)
 {
@@ -43,7 +39,7 @@ static int start_thread(Worker *w)
     sigset_t all, before;
     pthread_attr_t attr;
     pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    pthread_attr_setstacksize(&attr, w->stack_bytes > 0 ? w->stack_bytes : STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&w->thread, &attr, work, w);
@@ -55,12 +51,8 @@ static int start_thread(Worker *w)
 Status worker_start(Worker *w, const char *name)
 {
     char why[REASON_BYTES];
-    pthread_condattr_t clock;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    clock_cond_init(&w->changed);
     int rc = start_thread(w);
     w->started = rc == 0;
     if (w->started) return OK;
@@ -98,8 +90,7 @@ void worker_begin(Worker *w)
 bool worker_wait(Worker *w, double patience_s)
 {
     if (!w->started) return true;
-    double at = clock_s() + fmin(patience_s, LONGEST_S), whole = floor(at);
-    struct timespec until = { (time_t)whole, (long)(1e9 * (at - whole)) };
+    struct timespec until = clock_after(patience_s);
     int rc = 0;
     pthread_mutex_lock(&w->lock);
     while (w->busy && rc == 0 && patience_s > 0) {

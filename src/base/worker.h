@@ -8,10 +8,12 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct Worker {
     Status (*job)(void *state); /* set by the owner, like its state */
     void *state;
+    size_t stack_bytes; /* of the thread; 0: 1 MiB */
     pthread_t thread;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;

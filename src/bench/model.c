@@ -34,7 +34,7 @@ static Status open_model(BenchModel *m)
     TRY(arena_init(&m->arena, "bench", MEM_HOST, (size_t)8 << 30));
     MeshShape laid_out;
     TRY(train_mesh(c, m->world == NULL ? 1 : m->world->size, &laid_out));
-    if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, &m->arena, &m->mesh));
+    if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, false, &m->arena, &m->mesh));
     EngineShape shape = train_shape(c, m->world == NULL ? NULL : &m->mesh);
     TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(again_plan(c, &shape, &m->plan, &m->again));

@@ -137,7 +137,7 @@ static Status inspect(void *state, int n, char **arguments, Arena *a, Text *out)
     Status s = (c->html != NULL ? inspect_html : inspect_text)(&report, tokenizer, out);
     tokenizer_free(tokenizer);
     if (s != OK || c->html == NULL) return s;
-    s = file_write_whole(c->html, out->data, out->used, a);
+    s = file_write_whole(c->html, out->data, out->used);
     out->used = 0;
     return s;
 }
@@ -187,10 +187,10 @@ static Status print_yardstick(const YardstickConfig *c, const YardstickRow *rows
     TRY(text_printf(out, "   (bits per byte of held-out text)\n"));
     for (int i = 0; i <= c->n_sources; i++) {
         const char *name = i < c->n_sources ? c->sources[i].name : "all";
-        TRY(text_printf(out, "%-16s %14lld %12lld", name, (long long)rows[i].bytes,
-                        (long long)rows[i].held_bytes));
+        TRY(text_printf(out, "%-16s %14lld %12lld", name, (long long)rows[i].bytes[0],
+                        (long long)rows[i].bytes[1]));
         for (int k = 0; k < c->n_orders; k++)
-            TRY(text_printf(out, "  %7.4f", per_byte(rows[i].bits[k], rows[i].held_bytes)));
+            TRY(text_printf(out, "  %7.4f", per_byte(rows[i].bits[k], rows[i].bytes[1])));
         TRY(text_append(out, "\n", 1));
     }
     return OK;

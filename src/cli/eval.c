@@ -3,23 +3,12 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "train/checkpoint.h"
-#include "train/plan_host.h"
+#include "train/generate.h"
+#include "train/train.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-static Status read_config(const char *checkpoint, Arena *a, char path[FILE_PATH_MAX], Config *c)
-{
-    CheckpointInfo info;
-    TRY(checkpoint_resolve(checkpoint, a, path));
-    TRY(checkpoint_info(path, a, &info));
-    TRY(config_default(c, a));
-    TRY(config_parse(c, a, path, info.config, strlen(info.config)));
-    config_alone(c);
-    return OK;
-}
 
 /* NAME=PREFIX, or a PREFIX that names itself. */
 static Status set_sources(Config *c, Arena *a, char **prefixes, int n)
@@ -55,17 +44,13 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
                         Text *out)
 {
     TrainPlan plan;
-    EnginePlan sizes;
     CheckpointInfo info;
     const int32_t *token_bytes = NULL;
     LoaderConfig data;
     Evaluator evaluator = { 0 };
     EvalMetrics v;
     TRY(train_plan(c, NULL, &plan));
-    TRY(engine_plan(c, ENGINE_INFER, &plan.shape, &sizes));
-    TRY(train_check_infer(&sizes));
-    TRY(engine_open(e, c, ENGINE_INFER, &plan.shape, &sizes));
-    TRY(checkpoint_load(e, path, a, &info));
+    TRY(infer_open(e, c, &plan.shape, path, a, &info));
     TRY(train_token_bytes(c, a, &token_bytes));
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
@@ -81,7 +66,7 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     Engine e = { 0 };
     Loader *loader = NULL;
     (void)state;
-    TRY(read_config(arguments[0], a, path, &c));
+    TRY(infer_config(arguments[0], a, path, &c));
     TRY(set_sources(&c, a, arguments + 1, n - 1));
     Status s = eval_with(&e, &c, path, a, &loader, out);
     loader_close(loader);
@@ -121,15 +106,11 @@ static Status logits_with(Engine *e, const Config *c, const char *path, char **n
                           .threads = train_threads(c),
                           .cache = true,
                           .logit_rows = n };
-    EnginePlan plan;
     CheckpointInfo info;
     const float *logits = NULL;
-    TRY(engine_plan(c, ENGINE_INFER, &shape, &plan));
-    TRY(train_check_infer(&plan));
-    TRY(engine_open(e, c, ENGINE_INFER, &shape, &plan));
-    TRY(checkpoint_load(e, path, a, &info));
+    TRY(infer_open(e, c, &shape, path, a, &info));
     TRY(engine_next_logits(e, ids, n, &logits));
-    TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits, a));
+    TRY(file_write_whole(names[2], logits, (size_t)(n * c->model_vocab) * sizeof *logits));
     return text_printf(out, "%" PRId64 " x %" PRId64 " logits (f32) in %s\n", n, c->model_vocab,
                        names[2]);
 }
@@ -140,7 +121,7 @@ static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *o
     Config c;
     Engine e = { 0 };
     (void)state, (void)n;
-    TRY(read_config(arguments[0], a, path, &c));
+    TRY(infer_config(arguments[0], a, path, &c));
     Status s = logits_with(&e, &c, path, arguments, a, out);
     engine_close(&e);
     return s;

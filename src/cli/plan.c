@@ -241,7 +241,7 @@ static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
         s.reason[i] = layout[i];
     }
     const PipelineView v = { .scaling = &s, .scalings = 1 };
-    return pipeline_write(c->html, &v, c->out, c->arena);
+    return pipeline_write(c->html, &v, c->out);
 }
 
 /* Same training, more GPUs. */
@@ -293,7 +293,7 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     (void)plan_layout_text(title, r->layout, r->price);
     TRY(timeline_simulated(&pipeline, &sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
-    return pipeline_write(c->html, &v, c->out, c->arena);
+    return pipeline_write(c->html, &v, c->out);
 }
 
 /* The lists of all pipeline ranks, with the simulated time of each action. */
@@ -418,7 +418,7 @@ static Status calibrate_run(void *state, int n, char **arguments, Arena *a, Text
     TRY(hardware_load(&h, a, *base));
     TRY(calibrate(arguments[0], bench, a, &h));
     TRY(hardware_print(&h, out));
-    TRY(file_write_whole(arguments[1], out->data, out->used, a));
+    TRY(file_write_whole(arguments[1], out->data, out->used));
     out->used = 0;
     return OK;
 }

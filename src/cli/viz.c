@@ -22,7 +22,7 @@ static Status run(void *state, int n, char **path, Arena *a, Text *out)
         else
             TRY(timeline_read(path[i], c->iteration, a, &timeline[v.timelines++]));
     }
-    if (c->out != NULL) TRY(pipeline_write(c->out, &v, out, a));
+    if (c->out != NULL) TRY(pipeline_write(c->out, &v, out));
     for (int i = 0; i < v.timelines; i++) TRY(timeline_table(out, &timeline[i]));
     return OK;
 }

@@ -26,10 +26,6 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct Comm Comm;
 typedef struct CommWorld CommWorld;
 typedef struct CommTable CommTable;
@@ -168,9 +164,5 @@ void comm_set_place(Comm *c, CommPlace place);
 /* `stop` is a flag that a signal handler sets. A wait that still goes on patience_s after the flag
  * was seen fails, because mpirun sends SIGTERM to all when one of them has died. */
 void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -80,11 +80,6 @@ MeshPlace mesh_place(const MeshShape *s, int rank)
                         .expert_shard = inner / s->ep };
 }
 
-int mesh_rank(const MeshShape *s, int stage, int replica, int shard, int cp)
-{
-    return ((stage * s->replicate + replica) * s->shard + shard) * s->cp + cp;
-}
-
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
 {
     const MeshPlace p = mesh_place(s, rank);
@@ -135,7 +130,7 @@ MeshGroup mesh_first(const MeshShape *s, MeshGroup g)
     return g;
 }
 
-static Status make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
+Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
 {
     if (mesh_ranks(s) != world->size) {
         return FAIL(ERR_ARG, "a mesh of %d ranks over a world of %d", mesh_ranks(s), world->size);
@@ -152,16 +147,6 @@ static Status make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *ou
     return OK;
 }
 
-Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
-{
-    return make(world, s, false, a, out);
-}
-
-Status mesh_make_few(Comm *world, const MeshShape *s, Arena *a, Mesh *out)
-{
-    return make(world, s, true, a, out);
-}
-
 void mesh_free(Mesh *m)
 {
     for (int g = GROUP_MADE - 1; g > GROUP_WORLD; g--) {
@@ -174,14 +159,10 @@ void mesh_free(Mesh *m)
 
 Comm *mesh_axis(const Mesh *m, Axis axis)
 {
-    switch (axis) {
-    case AXIS_PP: return m->group[GROUP_PP];
-    case AXIS_DP: return m->group[GROUP_STAGE];
-    case AXIS_EP: return m->group[GROUP_EP];
-    case AXIS_CP: return m->group[GROUP_CP];
-    case AXIS_COUNT: break;
-    }
-    return NULL;
+    static const MeshGroup group[AXIS_COUNT] = {
+        [AXIS_PP] = GROUP_PP, [AXIS_DP] = GROUP_STAGE, [AXIS_EP] = GROUP_EP, [AXIS_CP] = GROUP_CP
+    };
+    return m->group[group[axis]];
 }
 
 static Status print_places(const MeshShape *s, Text *out)

@@ -52,10 +52,6 @@ typedef struct Mesh {
     Comm *group[GROUP_COUNT]; /* NULL in a counting run */
 } Mesh;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG: both numbers and what would fit. */
 Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
 
@@ -69,30 +65,24 @@ static inline int mesh_data_rank(const Mesh *m)
 }
 
 MeshPlace mesh_place(const MeshShape *s, int rank);
-int mesh_rank(const MeshShape *s, int stage, int replica, int shard, int cp);
 
 /* color: which group of this kind a rank is in. key: its number in that group. */
 void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key);
 
-/* Makes all groups of this rank from its world. Collective. */
-Status mesh_make(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
-/* The same, but kinds of groups with the same members get one communicator, because each takes
- * memory of a GPU. mesh_first: the first kind that has the members of group g. */
-Status mesh_make_few(Comm *world, const MeshShape *s, Arena *a, Mesh *out);
+/* Makes all groups of this rank from its world. few: kinds of groups with the same members get one
+ * communicator, because each takes memory of a GPU. Collective. */
+Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out);
+/* The first kind that has the members of group g. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g);
 int mesh_group_size(const MeshShape *s, MeshGroup g);
 /* The mesh as `rank` sees it, without groups: for a counting run. */
 Mesh mesh_alone(const MeshShape *s, int rank);
 void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */
 
-/* The group of an axis. For DP it is all ranks of a stage; TP has none: NULL. */
+/* The group of an axis. For DP it is all ranks of a stage. */
 Comm *mesh_axis(const Mesh *m, Axis axis);
 
 /* Prints a table of every rank's numbers, for people. */
 Status mesh_print(const MeshShape *s, Text *out);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -8,14 +8,13 @@
 #include "comm/host.h"
 
 #include "base/clock.h"
+#include "base/worker.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20, MESSAGE_BYTES = 2048 };
+enum { RANKS_MAX = 1024, STACK_BYTES = 16 << 20 };
 
 typedef enum SlotState { SLOT_FREE, SLOT_POSTED, SLOT_COPIED, SLOT_DONE } SlotState;
 
@@ -47,9 +46,7 @@ typedef struct Seat {
     Comm *world;
     CommBody *body;
     void *state;
-    pthread_t thread;
-    Status status;
-    char message[MESSAGE_BYTES];
+    Worker worker;
 } Seat;
 
 /* The other end of a message; the earliest if several wait. */
@@ -98,19 +95,13 @@ static Status thread_post(void *self, int slot, const Message *m)
     return OK;
 }
 
-static struct timespec after(double seconds)
-{
-    double at = clock_s() + seconds, whole = floor(at);
-    return (struct timespec){ (time_t)whole, (long)(1e9 * (at - whole)) };
-}
-
 static Status thread_test(void *self, int slot, double patience_s, bool *done)
 {
     const Seat *seat = self;
     Threads *t = seat->shared;
     RankState *own = &t->rank[seat->rank];
     Slot *s = &own->slot[slot];
-    struct timespec until = after(patience_s);
+    struct timespec until = clock_after(patience_s);
     int rc = 0;
     pthread_mutex_lock(&t->lock);
     own->waits_for = patience_s > 0 && s->state != SLOT_DONE ? s->message.peer : -1;
@@ -191,19 +182,15 @@ static const Transport thread_transport = { .one_memory = true,
 static Status open_shared(int ranks, Arena *a, Threads **out)
 {
     Threads *t = NULL;
-    pthread_condattr_t attr;
     TRY(ARENA_ZEROED(a, 1, &t));
     TRY(ARENA_ZEROED(a, ranks, &t->rank));
     t->ranks = ranks;
     t->aborted_by = -1;
     pthread_mutex_init(&t->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     for (int r = 0; r < ranks; r++) {
-        pthread_cond_init(&t->rank[r].changed, &attr);
+        clock_cond_init(&t->rank[r].changed);
         t->rank[r].waits_for = -1;
     }
-    pthread_condattr_destroy(&attr);
     *out = t;
     return OK;
 }
@@ -226,51 +213,35 @@ Status comm_self(Arena *a, Comm **out)
     return OK;
 }
 
-static void *work(void *arg)
+static Status run_seat(void *arg)
 {
     Seat *seat = arg;
     char why[COMM_WHY_BYTES];
-    seat->status = seat->body(seat->state, seat->world);
-    if (seat->status != OK) {
-        (void)snprintf(seat->message, sizeof seat->message, "%s", status_message());
+    Status s = seat->body(seat->state, seat->world);
+    if (s != OK) {
         status_sentence(why, sizeof why);
         comm_abort(seat->world, why);
     }
     comm_free(seat->world);
-    return NULL;
+    return s;
 }
 
-/* Starts the threads and says how many it could start. If one could not, the others end at once. */
-static int start(Seat *seat, int ranks)
-{
-    sigset_t all, before;
-    pthread_attr_t attr;
-    int n = 0;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    /* The threads block signals: they are for the thread that waits for these threads. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (n < ranks && pthread_create(&seat[n].thread, &attr, work, &seat[n]) == 0) n++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
-    if (n < ranks) comm_abort(seat[n].world, "its thread could not be started");
-    return n;
-}
-
-/* The rank that failed first has aborted the world; the failures of the others came of that. */
+/* All threads are there before the first rank begins. The rank that failed first has aborted the
+ * world; the failures of the others came of that. */
 static Status run_seats(int ranks, double timeout_s, Arena *a, Seat *seat, int *failed)
 {
     Threads *t = NULL;
+    char name[64];
     TRY(open_shared(ranks, a, &t));
-    for (int r = 0; r < ranks; r++) TRY(open_seat(t, r, timeout_s, a, &seat[r]));
-    int started = start(seat, ranks);
-    for (int r = 0; r < started; r++) pthread_join(seat[r].thread, NULL);
+    for (int r = 0; r < ranks; r++) {
+        TRY(open_seat(t, r, timeout_s, a, &seat[r]));
+        (void)snprintf(name, sizeof name, "of %d ranks, the thread of rank %d", ranks, r);
+        TRY(worker_start(&seat[r].worker, name));
+    }
+    for (int r = 0; r < ranks; r++) worker_begin(&seat[r].worker);
+    for (int r = 0; r < ranks; r++) worker_wait(&seat[r].worker, INFINITY);
     *failed = t->aborted_by;
-    if (*failed < 0) return OK;
-    if (*failed < started) return status_adopt(seat[*failed].status, seat[*failed].message);
-    return FAIL(ERR_MEMORY, "of %d ranks, the thread of rank %d could not be started", ranks,
-                *failed);
+    return *failed < 0 ? OK : worker_result(&seat[*failed].worker);
 }
 
 Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, int *failed)
@@ -288,8 +259,10 @@ Status comm_threads(int ranks, double timeout_s, CommBody *body, void *state, in
     for (int r = 0; s == OK && r < ranks; r++) {
         seat[r].body = body;
         seat[r].state = state;
+        seat[r].worker = (Worker){ .job = run_seat, .state = &seat[r], .stack_bytes = STACK_BYTES };
     }
     if (s == OK) s = run_seats(ranks, timeout_s, &a, seat, failed);
+    for (int r = 0; seat != NULL && r < ranks; r++) worker_stop(&seat[r].worker);
     arena_free(&a);
     return s;
 }

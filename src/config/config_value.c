@@ -114,11 +114,6 @@ static Status read_int(const Target *t, const yaml_node_t *n, int64_t *out)
     return OK;
 }
 
-static Status read_real(const Target *t, const yaml_node_t *n, double *out)
-{
-    return read_number(t, n, "a number ", out);
-}
-
 static Status read_bool(const Target *t, const yaml_node_t *n, bool *out)
 {
     bool yes = n != NULL && strcmp(plain_text(n), "true") == 0;
@@ -253,7 +248,7 @@ static Status read_value(const Target *t, const yaml_node_t *node, void *field)
 {
     switch (t->row->type) {
     case CONFIG_INT: return read_int(t, node, field);
-    case CONFIG_REAL: return read_real(t, node, field);
+    case CONFIG_REAL: return read_number(t, node, "a number ", field);
     case CONFIG_BOOL: return read_bool(t, node, field);
     case CONFIG_TEXT: return read_text(t, node, field);
     case CONFIG_CHOICE: return read_choice(t, node, field);

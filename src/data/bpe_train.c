@@ -18,23 +18,13 @@
 
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum { BYTES = 256, NONE = -1, CHUNK_BYTES = 1 << 20 };
 
-typedef struct Word { /* a piece of the text */
-    const char *bytes;
-    int64_t count;
-    uint32_t hash;
-    int32_t n;
-} Word;
-
-typedef struct Corpus { /* the different pieces, in the order of their first appearance */
+typedef struct Corpus {
     Arena *arena;
-    Word *word;
-    int32_t *slot; /* hash table of word numbers, twice as large as the room for words */
-    int64_t n_words, room;
+    Tokenizer words; /* the different pieces as tokens, in the order of their first appearance */
+    int64_t *count;  /* of each word */
+    int64_t room;    /* for words */
     int64_t n_bytes; /* bytes of the different words */
     char *chunk;     /* memory for the bytes of new words */
     size_t chunk_left;
@@ -44,17 +34,13 @@ typedef struct Corpus { /* the different pieces, in the order of their first app
 
 static Status corpus_grow(Corpus *c)
 {
-    TRY(ARENA_GROW(c->arena, c->room + 1, &c->room, &c->word));
+    int64_t count_room = c->room;
+    TRY(ARENA_GROW(c->arena, c->room + 1, &count_room, &c->count));
+    TRY(ARENA_GROW(c->arena, c->room + 1, &c->room, &c->words.token));
     if (c->room > INT32_MAX)
         return FAIL(ERR_UNSUPPORTED, "more than %d different pieces", INT32_MAX);
-    int64_t mask = 2 * c->room - 1;
-    TRY(ARENA_NEW(c->arena, 2 * c->room, &c->slot));
-    memset(c->slot, 0xFF, 2 * (size_t)c->room * sizeof *c->slot); /* NONE */
-    for (int64_t w = 0; w < c->n_words; w++) {
-        int64_t i = c->word[w].hash & mask;
-        while (c->slot[i] != NONE) i = (i + 1) & mask;
-        c->slot[i] = (int32_t)w;
-    }
+    TRY(tokenizer_tables(&c->words, c->room, 0, c->arena));
+    for (int32_t w = 0; w < c->words.vocab; w++) tokenizer_put(&c->words, w);
     return OK;
 }
 
@@ -74,20 +60,18 @@ static Status corpus_keep(Corpus *c, const char *bytes, int32_t n, const char **
 static Status count_piece(void *context, const char *bytes, int32_t n)
 {
     Corpus *c = context;
-    if (c->n_words == c->room) TRY(corpus_grow(c));
-    uint32_t hash = (uint32_t)XXH3_64bits(bytes, (size_t)n);
-    int64_t mask = 2 * c->room - 1, i = hash & mask;
-    for (; c->slot[i] != NONE; i = (i + 1) & mask) {
-        Word *w = &c->word[c->slot[i]];
-        if (w->hash != hash || w->n != n || memcmp(w->bytes, bytes, (size_t)n) != 0) continue;
-        w->count++;
-        return OK;
+    if (c->words.vocab == c->room) TRY(corpus_grow(c));
+    int32_t w = tokenizer_find(&c->words, bytes, n);
+    if (w == TOKENIZER_NO_TOKEN) {
+        TokenText word = { .n = n };
+        TRY(corpus_keep(c, bytes, n, &word.bytes));
+        w = c->words.vocab++;
+        c->words.token[w] = word;
+        c->count[w] = 0;
+        c->n_bytes += n;
+        tokenizer_put(&c->words, w);
     }
-    Word w = { .count = 1, .hash = hash, .n = n };
-    TRY(corpus_keep(c, bytes, n, &w.bytes));
-    c->slot[i] = (int32_t)c->n_words;
-    c->word[c->n_words++] = w;
-    c->n_bytes += n;
+    c->count[w]++;
     return OK;
 }
 
@@ -327,13 +311,6 @@ static Status joined_token(Trainer *t, const Pair *p, int32_t *out)
     return OK;
 }
 
-static Status note_merge(Trainer *t, const Pair *p)
-{
-    TRY(ARENA_GROW(t->arena, t->n_merges + 1, &t->merge_room, &t->merge));
-    t->merge[t->n_merges++] = (TokenizerMerge){ p->left, p->right };
-    return OK;
-}
-
 static Status learn(Trainer *t, int32_t n_tokens)
 {
     while (t->names.vocab < n_tokens) {
@@ -346,7 +323,8 @@ static Status learn(Trainer *t, int32_t n_tokens)
                         t->names.vocab + 1, n_tokens + 1);
         Pair p = t->pair[number];
         TRY(joined_token(t, &p, &token));
-        TRY(note_merge(t, &p));
+        TRY(ARENA_GROW(t->arena, t->n_merges + 1, &t->merge_room, &t->merge));
+        t->merge[t->n_merges++] = (TokenizerMerge){ p.left, p.right };
         TRY(merge_everywhere(t, number, token));
     }
     return OK;
@@ -386,13 +364,13 @@ static Status lay_out_words(Trainer *t, const Corpus *c, const int32_t id_of_byt
     TRY(ARENA_NEW(t->arena, n, &t->weight));
     TRY(ARENA_NEW(t->arena, 3 * n, &t->place));
     int32_t at = 0;
-    for (int64_t w = 0; w < c->n_words; w++) {
-        const Word *word = &c->word[w];
+    for (int32_t w = 0; w < c->words.vocab; w++) {
+        const TokenText *word = &c->words.token[w];
         for (int32_t i = 0; i < word->n; i++, at++) {
             t->token[at] = id_of_byte[(uint8_t)word->bytes[i]];
             t->next[at] = i + 1 < word->n ? at + 1 : NONE;
             t->before[at] = i > 0 ? at - 1 : NONE;
-            t->weight[at] = word->count;
+            t->weight[at] = c->count[w];
         }
     }
     for (int32_t i = 0; i < at; i++) {

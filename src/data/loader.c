@@ -50,8 +50,8 @@ static Status count_source(const LoaderConfig *c, Source *s)
     for (int64_t d = 0; d < s->shard.documents; d++) {
         int64_t tokens = shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
         bool held = loader_is_held(s->name, d, c->validation);
-        *(held ? &s->held_documents : &s->documents) += 1;
-        *(held ? &s->held_tokens : &s->tokens) += tokens;
+        *(held ? &s->held.n : &s->documents) += 1;
+        s->tokens += held ? 0 : tokens;
     }
     s->sequences = (s->tokens - 1) / c->sequence;
     if (s->tokens < c->sequence + 1)
@@ -59,7 +59,7 @@ static Status count_source(const LoaderConfig *c, Source *s)
                     "source %s (%s) has %lld training tokens in %lld documents (%lld more are held "
                     "out), one sequence needs %lld",
                     s->name, s->shard.prefix, (long long)s->tokens, (long long)s->documents,
-                    (long long)s->held_documents, (long long)c->sequence + 1);
+                    (long long)s->held.n, (long long)c->sequence + 1);
     return OK;
 }
 
@@ -103,9 +103,10 @@ static Status allocate(Loader *l, Arena *a, Loader **self)
     TRY(ARENA_NEW(a, 1, self));
     for (int i = 0; i < l->n; i++) {
         Source *s = &l->source[i];
-        TRY(ARENA_NEW(a, s->shard.documents + 1, &s->start));
-        TRY(ARENA_NEW(a, s->held_documents, &s->held));
-        TRY(ARENA_NEW(a, s->held_documents + 1, &s->held_start));
+        s->stream.n = s->shard.documents;
+        TRY(ARENA_NEW(a, s->stream.n + 1, &s->stream.start));
+        TRY(ARENA_NEW(a, s->held.n, &s->held.document));
+        TRY(ARENA_NEW(a, s->held.n + 1, &s->held.start));
     }
     for (int i = 0; i < LOADER_SLOTS; i++) {
         int64_t own = l->config.own > 0 ? l->config.own : l->config.batch;
@@ -120,11 +121,11 @@ static void list_held(const LoaderConfig *c, Source *s)
     int64_t n = 0, at = 0;
     for (int64_t d = 0; d < s->shard.documents; d++) {
         if (!loader_is_held(s->name, d, c->validation)) continue;
-        s->held[n] = d;
-        s->held_start[n++] = at;
+        s->held.document[n] = d;
+        s->held.start[n++] = at;
         at += shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
     }
-    s->held_start[n] = at;
+    s->held.start[n] = at;
 }
 
 /* ---- the interface ---- */

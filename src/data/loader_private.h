@@ -1,5 +1,5 @@
 /* loader_private: what the loader's files share. While the worker fills a slot it owns mix, that
- * slot, `reader`, and `start` and `epoch` of the sources. The caller's thread owns `held_reader`.
+ * slot, `reader`, and `stream` and `epoch` of the sources. The caller's thread owns `held_reader`.
  * Both read the fields that are fixed after loader_open. */
 #ifndef DATA_LOADER_PRIVATE_H
 #define DATA_LOADER_PRIVATE_H
@@ -12,19 +12,23 @@
 /* The batch being made, the one given last, and the one before, which is still valid. */
 enum { LOADER_SLOTS = 3 };
 
+/* Documents end to end. */
+typedef struct Stream {
+    int64_t n;
+    int64_t *start;    /* (n + 1): token of the stream at which its k-th document starts */
+    int64_t *document; /* (n): number of the k-th document; NULL: the epoch's order */
+} Stream;
+
 typedef struct Source {
     const char *name;
     Shard shard;
     int64_t documents, tokens; /* those that are not held out */
-    int64_t held_documents, held_tokens;
-    int64_t sequences; /* of an epoch */
+    int64_t sequences;         /* of an epoch */
 
-    int64_t epoch;  /* the epoch that start and order belong to; -1: none yet */
+    int64_t epoch;  /* the epoch that stream and order belong to; -1: none yet */
     uint64_t order; /* the random stream that gives the epoch's order */
-    int64_t *start; /* (shard.documents + 1): token of the epoch at which its k-th document starts;
-                       a held-out document counts as empty */
-    int64_t *held;  /* (held_documents): numbers of the held-out documents */
-    int64_t *held_start; /* (held_documents + 1): like start, for the held-out documents */
+    Stream stream;  /* all documents in that order; a held-out one counts as empty */
+    Stream held;    /* the held-out documents */
 } Source;
 
 /* What one thread needs to read: a row of T + 1 ids, and how many bytes of .bin pages it has

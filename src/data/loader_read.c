@@ -29,23 +29,11 @@ size_t loader_resident_bytes(const Loader *l)
 
 /* ---- streams: documents end to end ---- */
 
-typedef struct Stream {
-    const Source *source;
-    const int64_t *start; /* (n + 1) token of the stream at which its k-th document starts */
-    int64_t n;
-    const int64_t *document; /* (n) number of the k-th document; NULL: the epoch's order */
-} Stream;
-
 static int64_t epoch_document(const Loader *l, const Source *s, int64_t k)
 {
     if (!l->config.shuffle) return k;
     return (int64_t)rng_permute(l->config.seed, s->order, (uint64_t)k,
                                 (uint64_t)s->shard.documents);
-}
-
-static int64_t stream_document(const Loader *l, const Stream *st, int64_t k)
-{
-    return st->document != NULL ? st->document[k] : epoch_document(l, st->source, k);
 }
 
 /* Puts the documents of an epoch in their order. Held-out documents stay in the order with length
@@ -58,25 +46,13 @@ static void build_epoch(const Loader *l, Source *s, int64_t epoch)
     s->order = rng_stream(text);
     s->epoch = epoch;
     int64_t at = 0;
-    for (int64_t k = 0; k < s->shard.documents; k++) {
+    for (int64_t k = 0; k < s->stream.n; k++) {
         int64_t d = epoch_document(l, s, k);
-        s->start[k] = at;
+        s->stream.start[k] = at;
         if (loader_is_held(s->name, d, l->config.validation)) continue;
         at += shard_start(&s->shard, d + 1) - shard_start(&s->shard, d);
     }
-    s->start[s->shard.documents] = at;
-}
-
-static Stream epoch_stream(const Loader *l, Source *s, int64_t epoch)
-{
-    if (s->epoch != epoch) build_epoch(l, s, epoch);
-    return (Stream){ .source = s, .start = s->start, .n = s->shard.documents };
-}
-
-static Stream held_stream(const Source *s)
-{
-    return (
-        Stream){ .source = s, .start = s->held_start, .n = s->held_documents, .document = s->held };
+    s->stream.start[s->stream.n] = at;
 }
 
 /* The document that holds a token: the last k with start[k] <= token, because empty documents
@@ -144,8 +120,8 @@ static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t docu
 /* Reads T + 1 tokens of the stream from `token` on into r->row, and the position at which each
  * one's document starts into doc[0 .. T). *have: how many were read; fewer than T + 1 only at the
  * end of the stream. */
-static Status read_row(const Loader *l, Reader *r, const Stream *st, int64_t token, int32_t *doc,
-                       int64_t *have)
+static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
+                       int32_t *doc, int64_t *have)
 {
     int64_t T = l->config.sequence, end = st->start[st->n];
     int64_t wanted = end - token < T + 1 ? end - token : T + 1;
@@ -154,9 +130,9 @@ static Status read_row(const Loader *l, Reader *r, const Stream *st, int64_t tok
         while (st->start[k + 1] <= token + t) k++;
         int64_t left = st->start[k + 1] - (token + t);
         int64_t n = left < wanted - t ? left : wanted - t;
-        int64_t d = stream_document(l, st, k);
-        int64_t first = shard_start(&st->source->shard, d) + (token + t - st->start[k]);
-        TRY(read_ids(l, r, st->source, d, first, n, r->row + t));
+        int64_t d = st->document != NULL ? st->document[k] : epoch_document(l, s, k);
+        int64_t first = shard_start(&s->shard, d) + (token + t - st->start[k]);
+        TRY(read_ids(l, r, s, d, first, n, r->row + t));
         for (int64_t i = t; i < t + n && i < T; i++) doc[i] = (int32_t)t;
         t += n;
     }
@@ -177,13 +153,13 @@ static void count_targets(const Loader *l, Batch *b, const int32_t *target, int6
 }
 
 /* Row `row` of the batch: the sequence that starts at `token` of the stream. */
-static Status fill_row(const Loader *l, Reader *r, const Stream *st, int64_t token, Batch *b,
-                       int64_t row)
+static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
+                       Batch *b, int64_t row)
 {
     int64_t T = l->config.sequence, have = 0;
     int32_t *id = row_of(&b->id, row, T), *target = row_of(&b->target, row, T);
     int32_t *pos = row_of(&b->pos, row, T), *doc = row_of(&b->doc, row, T);
-    TRY(read_row(l, r, st, token, doc, &have));
+    TRY(read_row(l, r, s, st, token, doc, &have));
     int64_t ids = have < T ? have : T, targets = have > 0 ? have - 1 : 0;
     memcpy(id, r->row, (size_t)ids * sizeof *id);
     memcpy(target, r->row + 1, (size_t)targets * sizeof *target);
@@ -193,7 +169,7 @@ static Status fill_row(const Loader *l, Reader *r, const Stream *st, int64_t tok
     }
     for (int64_t t = targets; t < T; t++) target[t] = -1;
     for (int64_t t = 0; t < T; t++) pos[t] = (int32_t)t;
-    ((int32_t *)b->domain.data)[row] = (int32_t)(st->source - l->source);
+    ((int32_t *)b->domain.data)[row] = (int32_t)(s - l->source);
     count_targets(l, b, target, targets);
     return OK;
 }
@@ -222,9 +198,10 @@ Status loader_fill(Loader *l, Batch *out)
         Source *s = &l->source[i];
         if (row < 0 || row >= own) continue;
         int64_t sequence = mix_taken(&l->mix, i) - 1;
-        Stream st = epoch_stream(l, s, sequence / s->sequences);
+        int64_t epoch = sequence / s->sequences;
+        if (s->epoch != epoch) build_epoch(l, s, epoch);
         int64_t token = sequence % s->sequences * l->config.sequence;
-        TRY(fill_row(l, &l->reader, &st, token, out, row));
+        TRY(fill_row(l, &l->reader, s, &s->stream, token, out, row));
     }
     out->targets += (l->config.batch - own) * l->config.sequence; /* those of the other ranks */
     return OK;
@@ -239,7 +216,8 @@ static Status check_source(const Loader *l, int source)
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n)
 {
     TRY(check_source(l, source));
-    int64_t targets = l->source[source].held_tokens - 1;
+    const Stream *held = &l->source[source].held;
+    int64_t targets = held->start[held->n] - 1;
     *out_n = targets > 0 ? (targets + l->config.sequence - 1) / l->config.sequence : 0;
     return OK;
 }
@@ -256,9 +234,9 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
                     (long long)first, (long long)(first + n), (long long)T, (long long)room,
                     (long long)tensor_elems(&out->id));
     }
-    Stream st = held_stream(&l->source[source]);
+    const Source *s = &l->source[source];
     out->targets = out->bytes = 0;
     for (int64_t row = 0; row < n; row++)
-        TRY(fill_row(l, &l->held_reader, &st, (first + row) * T, out, row));
+        TRY(fill_row(l, &l->held_reader, s, &s->held, (first + row) * T, out, row));
     return OK;
 }

@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <string.h>
 
 enum { ORDER_MAX = 8, FIRST_ROOM = 1 << 16 };
 
@@ -28,7 +27,8 @@ struct Ngram { /* in the arena of ngram_make */
     int order;
     NgramEdge *edge;
     NgramNode *node;
-    uint64_t edge_room, n_edges, node_room, n_nodes, bytes; /* rooms are powers of two */
+    uint64_t edge_room, n_edges, bytes; /* the room is a power of two */
+    int64_t node_room, n_nodes;
 };
 
 /* The nodes of the last 0, 1, .. known-1 bytes. */
@@ -59,13 +59,10 @@ static Status grow_edges(Ngram *g)
     return OK;
 }
 
-static Status grow_nodes(Ngram *g)
+static Status new_node(Ngram *g)
 {
-    void *at = NULL;
-    TRY(arena_alloc_zero(g->arena, 2 * g->node_room * sizeof *g->node, &at));
-    memcpy(at, g->node, g->n_nodes * sizeof *g->node);
-    g->node = at;
-    g->node_room *= 2;
+    TRY(ARENA_GROW(g->arena, g->n_nodes + 1, &g->node_room, &g->node));
+    g->node[g->n_nodes++] = (NgramNode){ 0 };
     return OK;
 }
 
@@ -75,10 +72,9 @@ Status ngram_make(Arena *a, int order, Ngram **out)
         return FAIL(ERR_ARG, "ngram: order %d; it can be 1 to %d", order, ORDER_MAX);
     Ngram *g = NULL;
     TRY(ARENA_NEW(a, 1, &g));
-    *g = (Ngram){ .arena = a, .order = order, .n_nodes = 1 };
-    g->edge_room = g->node_room = FIRST_ROOM;
+    *g = (Ngram){ .arena = a, .order = order, .edge_room = FIRST_ROOM };
     TRY(ARENA_ZEROED(a, g->edge_room, &g->edge));
-    TRY(ARENA_ZEROED(a, g->node_room, &g->node));
+    TRY(new_node(g));
     *out = g;
     return OK;
 }
@@ -87,11 +83,9 @@ static Status new_edge(Ngram *g, NgramEdge *edge, uint32_t from, uint8_t byte, b
 {
     *edge = (NgramEdge){ .from = from, .count = 1, .to = NO_NODE, .byte = byte };
     g->n_edges++;
-    if (with_node) {
-        if (g->n_nodes == g->node_room) TRY(grow_nodes(g));
-        edge->to = (uint32_t)g->n_nodes++;
-    }
-    return OK;
+    if (!with_node) return OK;
+    edge->to = (uint32_t)g->n_nodes;
+    return new_node(g);
 }
 
 /* Count `byte` after every context of the walk, and step on. */

@@ -7,12 +7,19 @@
 
 static const char MAGIC[9] = "MMIDIDX\0";
 
+/* How an .idx begins. */
+typedef struct __attribute__((packed)) Header {
+    char magic[sizeof MAGIC];
+    uint64_t version;
+    uint8_t type;
+    uint64_t sequences, entries;
+} Header;
+
 enum {
     VERSION = 1,
     TYPE_I32 = 4,
     TYPE_U16 = 8,
-    U16_VOCAB = 65500, /* vocabularies below it are stored as u16 */
-    HEADER_BYTES = 9 + 8 + 1 + 8 + 8,
+    U16_VOCAB = 65500,      /* vocabularies below it are stored as u16 */
     SEQUENCE_BYTES = 4 + 8, /* length and start */
     PIECE = 4096,           /* ids converted at a time */
     SUFFIX_BYTES = 8,
@@ -38,20 +45,10 @@ static int64_t i64_at(const uint8_t *p, int64_t i)
 
 /* ---- reading ---- */
 
-static Status read_type(Shard *s, uint8_t type)
-{
-    if (type != TYPE_U16 && type != TYPE_I32)
-        return FAIL(ERR_FORMAT,
-                    "%s.idx says that ids have type %d, supported are 8 (u16) and 4 (i32)",
-                    s->prefix, type);
-    s->id_bytes = type == TYPE_U16 ? 2 : 4;
-    return OK;
-}
-
 /* The two counts, checked against the size of the file before anything is multiplied. */
 static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
 {
-    uint64_t room = s->idx.bytes - HEADER_BYTES;
+    uint64_t room = s->idx.bytes - sizeof(Header);
     uint64_t need = 0;
     bool fits = sequences <= room / SEQUENCE_BYTES && entries <= room / 8;
     if (fits) need = sequences * SEQUENCE_BYTES + entries * 8;
@@ -71,20 +68,23 @@ static Status read_counts(Shard *s, uint64_t sequences, uint64_t entries)
 
 static Status read_header(Shard *s)
 {
-    const uint8_t *p = s->idx.data;
-    if (s->idx.bytes < HEADER_BYTES)
-        return FAIL(ERR_FORMAT, "%s.idx has %zu bytes, its header alone has %d: prepare it again",
-                    s->prefix, s->idx.bytes, HEADER_BYTES);
-    if (memcmp(p, MAGIC, sizeof MAGIC) != 0)
+    Header h;
+    if (s->idx.bytes < sizeof h)
+        return FAIL(ERR_FORMAT, "%s.idx has %zu bytes, its header alone has %zu: prepare it again",
+                    s->prefix, s->idx.bytes, sizeof h);
+    memcpy(&h, s->idx.data, sizeof h);
+    if (memcmp(h.magic, MAGIC, sizeof MAGIC) != 0)
         return FAIL(ERR_FORMAT, "%s.idx does not begin with MMIDIDX: it is no token index",
                     s->prefix);
-    p += sizeof MAGIC;
-    uint64_t version = (uint64_t)i64_at(p, 0);
-    if (version != VERSION)
+    if (h.version != VERSION)
         return FAIL(ERR_FORMAT, "%s.idx has version %llu, supported is %d", s->prefix,
-                    (unsigned long long)version, VERSION);
-    TRY(read_type(s, p[8]));
-    return read_counts(s, (uint64_t)i64_at(p + 9, 0), (uint64_t)i64_at(p + 9, 1));
+                    (unsigned long long)h.version, VERSION);
+    if (h.type != TYPE_U16 && h.type != TYPE_I32)
+        return FAIL(ERR_FORMAT,
+                    "%s.idx says that ids have type %d, supported are 8 (u16) and 4 (i32)",
+                    s->prefix, h.type);
+    s->id_bytes = h.type == TYPE_U16 ? 2 : 4;
+    return read_counts(s, h.sequences, h.entries);
 }
 
 /* Sequences must lie end to end from byte 0: then documents are ranges, and the sum of all lengths
@@ -134,7 +134,7 @@ Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx)
 {
     Shard new = { .prefix = prefix, .bin = bin, .idx = idx };
     TRY(read_header(&new));
-    const uint8_t *lengths = idx.data + HEADER_BYTES;
+    const uint8_t *lengths = idx.data + sizeof(Header);
     new.starts = lengths + new.sequences * 4;
     new.first_seq = new.starts + new.sequences * 8;
     TRY(check_sequences(&new, lengths));
@@ -198,15 +198,6 @@ void shard_forget(const Shard *s)
 
 /* ---- writing ---- */
 
-static Status make_parent(const char *prefix)
-{
-    char folder[FILE_PATH_MAX];
-    const char *slash = strrchr(prefix, '/');
-    if (slash == NULL || slash == prefix) return OK;
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - prefix), prefix);
-    return file_make_folders(folder);
-}
-
 Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena)
 {
     char path[FILE_PATH_MAX + SUFFIX_BYTES];
@@ -218,7 +209,7 @@ Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *ar
                     "%d characters",
                     prefix, FILE_PATH_MAX - SUFFIX_BYTES);
     memcpy(w->prefix, prefix, length + 1);
-    TRY(make_parent(prefix));
+    TRY(file_make_parent(prefix));
     TRY(arena_init(&w->lengths_arena, "document lengths", MEM_HOST, LENGTHS_RESERVE));
     TRY(text_init(&w->lengths, &w->lengths_arena));
     (void)snprintf(path, sizeof path, "%s.bin", prefix);
@@ -264,20 +255,14 @@ Status shard_end_document(ShardWriter *w)
     return OK;
 }
 
-static Status write_header(const ShardWriter *w, File *idx)
-{
-    uint64_t version = VERSION;
-    uint8_t type = w->id_bytes == 2 ? TYPE_U16 : TYPE_I32;
-    uint64_t counts[2] = { (uint64_t)w->documents, (uint64_t)w->documents + 1 };
-    TRY(file_write(idx, MAGIC, sizeof MAGIC));
-    TRY(file_write(idx, &version, sizeof version));
-    TRY(file_write(idx, &type, sizeof type));
-    return file_write(idx, counts, sizeof counts);
-}
-
 static Status write_index(const ShardWriter *w, File *idx)
 {
-    TRY(write_header(w, idx));
+    Header h = { .version = VERSION,
+                 .type = w->id_bytes == 2 ? TYPE_U16 : TYPE_I32,
+                 .sequences = (uint64_t)w->documents,
+                 .entries = (uint64_t)w->documents + 1 };
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    TRY(file_write(idx, &h, sizeof h));
     TRY(file_write(idx, w->lengths.data, w->lengths.used));
     int64_t start = 0;
     for (int64_t d = 0; d < w->documents; d++) {

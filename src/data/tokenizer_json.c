@@ -22,17 +22,12 @@ static const char *const END_OF_TEXT_NAMES[] = {
     "</s>",      "<eos>",           "[EOS]",
 };
 
-typedef struct AddedToken {
-    const char *content; /* NULL: no entry of added_tokens has this id */
-    bool special;
-} AddedToken;
-
 typedef struct Reader {
     const char *name; /* of the file */
     Arena *arena;
     Tokenizer *t;
-    char *pool;        /* where the bytes of the next token go */
-    AddedToken *added; /* (vocab) by id */
+    char *pool;          /* where the bytes of the next token go */
+    const cJSON **added; /* (vocab) by id: its entry of added_tokens, or NULL */
 } Reader;
 
 /* ---- the byte alphabet ---- */
@@ -104,6 +99,9 @@ static bool get_flag(const cJSON *object, const char *key, bool fallback)
     const cJSON *item = get(object, key);
     return cJSON_IsBool(item) ? (bool)cJSON_IsTrue(item) : fallback;
 }
+
+/* Of an entry of added_tokens, or NULL. */
+static bool is_special(const cJSON *added) { return get_flag(added, "special", false); }
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -269,23 +267,16 @@ static TokenText token_of(const Reader *r, const char *text, bool *of_bytes)
     return (TokenText){ .bytes = r->pool, .n = n };
 }
 
-static Status claim_added_id(const Reader *r, const cJSON *item)
-{
-    int32_t id = (int32_t)get(item, "id")->valuedouble;
-    const char *content = get_text(item, "content");
-    if (r->added[id].content != NULL)
-        return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
-                    r->name, id, SHOWN, content);
-    r->added[id] = (AddedToken){ content, get_flag(item, "special", false) };
-    return OK;
-}
-
 /* One of added_tokens into its set; there is room for it. */
 static Status read_added_token(Reader *r, const cJSON *item)
 {
     const char *content = get_text(item, "content");
     size_t n = strlen(content);
-    TRY(claim_added_id(r, item));
+    int32_t id = (int32_t)get(item, "id")->valuedouble;
+    if (r->added[id] != NULL)
+        return FAIL(ERR_FORMAT, "%s: added_tokens gives id %d twice, the second time to \"%.*s\"",
+                    r->name, id, SHOWN, content);
+    r->added[id] = item;
     if (get_flag(item, "single_word", false))
         return FAIL(ERR_UNSUPPORTED,
                     "%s: added token \"%.*s\" is single_word, which is not "
@@ -296,7 +287,7 @@ static Status read_added_token(Reader *r, const cJSON *item)
     AddedSet *s = &r->t->added[get_flag(item, "normalized", false)];
     s->at[s->n++] = (AddedText){ .text = r->pool,
                                  .n = (int32_t)n,
-                                 .id = (int32_t)get(item, "id")->valuedouble,
+                                 .id = id,
                                  .lstrip = get_flag(item, "lstrip", false),
                                  .rstrip = get_flag(item, "rstrip", false) };
     r->pool += n;
@@ -334,15 +325,15 @@ static Status read_vocab_token(Reader *r, const cJSON *item)
 {
     Tokenizer *t = r->t;
     int32_t id = (int32_t)item->valuedouble;
-    const AddedToken *added = &r->added[id];
+    const char *added = get_text(r->added[id], "content");
     if (t->token[id].bytes != NULL)
         return FAIL(ERR_FORMAT, "%s: model.vocab gives id %d twice, the second time to \"%.*s\"",
                     r->name, id, SHOWN, item->string);
-    if (added->content != NULL && strcmp(added->content, item->string) != 0)
+    if (r->added[id] != NULL && strcmp(added, item->string) != 0)
         return FAIL(ERR_FORMAT, "%s: id %d is \"%.*s\" in model.vocab and \"%.*s\" in added_tokens",
-                    r->name, id, SHOWN, item->string, SHOWN, added->content);
+                    r->name, id, SHOWN, item->string, SHOWN, added);
     TRY(check_added_id(r, item->string, id));
-    if (added->special) {
+    if (is_special(r->added[id])) {
         t->token[id].bytes = "";
         return OK;
     }
@@ -365,7 +356,7 @@ static void take_added_tokens(Reader *r)
         for (const AddedText *a = s->at; a < s->at + s->n; a++) {
             TokenText *token = &r->t->token[a->id];
             if (token->bytes != NULL) continue; /* it is in model.vocab */
-            *token = (TokenText){ .bytes = a->text, .n = r->added[a->id].special ? 0 : a->n };
+            *token = (TokenText){ .bytes = a->text, .n = is_special(r->added[a->id]) ? 0 : a->n };
         }
     }
 }
@@ -391,8 +382,7 @@ static int32_t find_end_of_text(const cJSON *added)
     for (int i = 0; i < NAMES; i++) {
         for (const cJSON *each = first(added); each != NULL; each = each->next) {
             bool named_so = strcmp(get_text(each, "content"), END_OF_TEXT_NAMES[i]) == 0;
-            if (named_so && get_flag(each, "special", false))
-                return (int32_t)get(each, "id")->valuedouble;
+            if (named_so && is_special(each)) return (int32_t)get(each, "id")->valuedouble;
         }
     }
     return TOKENIZER_NO_TOKEN;
@@ -583,5 +573,5 @@ Status tokenizer_write(const char *path, const TokenizerLearned *l, Arena *a)
     TRY(ARENA_NEW(a, 4 * longest + 3, &scratch));
     TRY(text_init(&text, a));
     TRY(put_file(&text, l, scratch));
-    return file_write_whole(path, text.data, text.used, a);
+    return file_write_whole(path, text.data, text.used);
 }

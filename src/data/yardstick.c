@@ -54,27 +54,22 @@ static void show_progress(Yardstick *y, const char *what, const char *source, co
                  (long long)s->documents);
 }
 
-static Status learn(Yardstick *y, YardstickRow *row, const uint8_t *text, size_t bytes)
+/* Learns from a document, or measures one that is held out. */
+static Status use(Yardstick *y, YardstickRow *row, bool held, const Text *text)
 {
-    row->documents++;
-    row->bytes += (int64_t)bytes;
-    for (int i = 0; i < y->config->n_orders; i++) TRY(ngram_add(y->model[i], text, bytes));
+    const uint8_t *bytes = (const uint8_t *)text->data;
+    row->documents[held]++;
+    row->bytes[held] += (int64_t)text->used;
+    for (int i = 0; i < y->config->n_orders; i++) {
+        if (held)
+            row->bits[i] += ngram_bits(y->model[i], bytes, text->used);
+        else
+            TRY(ngram_add(y->model[i], bytes, text->used));
+    }
     return OK;
 }
 
-static Status measure(Yardstick *y, YardstickRow *row, const uint8_t *text, size_t bytes)
-{
-    row->held_documents++;
-    row->held_bytes += (int64_t)bytes;
-    for (int i = 0; i < y->config->n_orders; i++)
-        row->bits[i] += ngram_bits(y->model[i], text, bytes);
-    return OK;
-}
-
-typedef Status (*Use)(Yardstick *y, YardstickRow *row, const uint8_t *text, size_t bytes);
-
-/* Hand each document that is held out, or each that is not, to `use`. */
-static Status each_document(Yardstick *y, int source, const Shard *s, bool held, Use use)
+static Status each_document(Yardstick *y, int source, const Shard *s, bool held)
 {
     const char *name = y->config->sources[source].name;
     for (int64_t d = 0; d < s->documents; d++) {
@@ -82,7 +77,7 @@ static Status each_document(Yardstick *y, int source, const Shard *s, bool held,
         ArenaMark mark = arena_mark(&y->scratch);
         if (loader_is_held(name, d, y->config->validation) == held) {
             TRY(document_text(y, s, d, &text));
-            TRY(use(y, &y->rows[source], (const uint8_t *)text.data, text.used));
+            TRY(use(y, &y->rows[source], held, &text));
             arena_release(&y->scratch, mark);
         }
         show_progress(y, held ? "measure" : "learn", name, s, d + 1);
@@ -90,12 +85,12 @@ static Status each_document(Yardstick *y, int source, const Shard *s, bool held,
     return OK;
 }
 
-static Status each_source(Yardstick *y, bool held, Use use)
+static Status each_source(Yardstick *y, bool held)
 {
     for (int i = 0; i < y->config->n_sources; i++) {
         Shard s = { 0 };
         TRY(shard_open(&s, y->config->sources[i].path));
-        Status status = each_document(y, i, &s, held, use);
+        Status status = each_document(y, i, &s, held);
         shard_close(&s);
         TRY(status);
     }
@@ -106,10 +101,10 @@ static void add_up(const YardstickConfig *c, YardstickRow *rows)
 {
     YardstickRow *all = &rows[c->n_sources];
     for (int i = 0; i < c->n_sources; i++) {
-        all->documents += rows[i].documents;
-        all->bytes += rows[i].bytes;
-        all->held_documents += rows[i].held_documents;
-        all->held_bytes += rows[i].held_bytes;
+        for (int held = 0; held < 2; held++) {
+            all->documents[held] += rows[i].documents[held];
+            all->bytes[held] += rows[i].bytes[held];
+        }
         for (int k = 0; k < c->n_orders; k++) all->bits[k] += rows[i].bits[k];
     }
 }
@@ -121,8 +116,8 @@ static Status run(Yardstick *y)
         TRY(arena_init(&y->model_arena[i], "ngram", MEM_HOST, RESERVE_BYTES));
         TRY(ngram_make(&y->model_arena[i], (int)y->config->orders[i], &y->model[i]));
     }
-    TRY(each_source(y, false, learn));
-    TRY(each_source(y, true, measure));
+    TRY(each_source(y, false));
+    TRY(each_source(y, true));
     add_up(y->config, y->rows);
     return OK;
 }

@@ -19,10 +19,9 @@ typedef struct YardstickConfig {
     int n_orders;
 } YardstickConfig;
 
-typedef struct YardstickRow { /* one a source, and one over all behind them */
-    int64_t documents, bytes; /* of training */
-    int64_t held_documents, held_bytes;
-    double bits[YARDSTICK_ORDERS]; /* of the held-out text */
+typedef struct YardstickRow {       /* one a source, and one over all behind them */
+    int64_t documents[2], bytes[2]; /* of training, held out */
+    double bits[YARDSTICK_ORDERS];  /* of the held-out text */
 } YardstickRow;
 
 /* rows: n_sources + 1. Speaks on the progress line. */

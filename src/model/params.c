@@ -355,9 +355,8 @@ static void bind_one(Tensor *view, const Param *p, Tensor part)
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, (size_t)s->n_layers * sizeof(LayerWeights), &memory));
-    LayerWeights *w = memory;
+    LayerWeights *w = NULL;
+    TRY(ARENA_ZEROED(a, s->n_layers, &w));
     for (int i = 0; i < t->n; i++) {
         const Param *p = &t->at[i];
         LayerWeights *l = &w[p->layer];

@@ -90,9 +90,8 @@ size_t attention_cudnn_version(const struct CudnnAttention *c)
 
 extern "C" Status cuda_attention_make(Arena *a, cudaStream_t stream, struct CudnnAttention **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, sizeof(CudnnAttention), &memory));
-    CudnnAttention *c = (CudnnAttention *)memory;
+    CudnnAttention *c = NULL;
+    TRY(ARENA_ZEROED(a, 1, &c));
     cudnn_open(&c->cudnn);
     c->stream = stream;
     c->why = c->cudnn.why;

@@ -2,10 +2,10 @@
  * */
 #include "op/blas.cuh"
 
-#include "base/library.h"
 #include "op/gemm_plain.cuh"
 
 extern "C" {
+#include "base/library.h"
 #include "base/log.h"
 }
 
@@ -104,9 +104,8 @@ static Status machine_name(const CublasLt *lt, size_t cudnn, char out[CHOICE_MAC
 extern "C" Status cuda_blas_make(Arena *a, size_t cudnn, struct Blas **out)
 {
     char machine[CHOICE_MACHINE_MAX];
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, sizeof(Blas), &memory));
-    Blas *b = (Blas *)memory;
+    Blas *b = NULL;
+    TRY(ARENA_ZEROED(a, 1, &b));
     TRY(cublaslt_open(&b->lt));
     TRY(machine_name(&b->lt, cudnn, machine));
     TRY(choices_make(a, machine, &b->choices));

@@ -18,9 +18,8 @@ static const char *const kinds[CHOICE_KINDS] = { "first", "timed", "plain" };
 
 Status choices_make(Arena *a, const char *machine, Choices **out)
 {
-    void *memory = NULL;
-    TRY(arena_alloc_zero(a, sizeof(Choices), &memory));
-    Choices *c = memory;
+    Choices *c = NULL;
+    TRY(ARENA_ZEROED(a, 1, &c));
     (void)snprintf(c->machine, sizeof c->machine, "%s", machine);
     for (char *at = c->machine; *at != '\0'; at++) {
         if (*at == '\n' || *at == '\r') *at = ' ';
@@ -259,23 +258,9 @@ int choices_load(Choices *c, const char *cache_dir, Arena *scratch)
 static Status write_file(const Choices *c, const char *path, Arena *scratch)
 {
     Text text;
-    File f = { 0 };
     TRY(text_init(&text, scratch));
     TRY(print(c, true, &text));
-    Status s = file_create_temp_buffered(&f, path, NULL, 0);
-    if (s == OK) s = file_write(&f, text.data, text.used);
-    if (s == OK) s = file_commit(&f);
-    file_close(&f);
-    return s;
-}
-
-static Status make_folder_of(const char *path)
-{
-    char folder[FILE_PATH_MAX];
-    size_t n = (size_t)(strrchr(path, '/') - path);
-    memcpy(folder, path, n);
-    folder[n] = '\0';
-    return file_make_folders(folder);
+    return file_write_whole(path, text.data, text.used);
 }
 
 static Status save(Choices *c, const char *cache_dir, Arena *scratch)
@@ -285,7 +270,7 @@ static Status save(Choices *c, const char *cache_dir, Arena *scratch)
     bool held = false;
     long holder = 0;
     TRY(choices_path(cache_dir, c->machine, path));
-    TRY(make_folder_of(path));
+    TRY(file_make_parent(path));
     (void)snprintf(lock, sizeof lock, "%s.lock", path);
     TRY(file_lock(lock, &fd, &held, &holder));
     if (!held) return OK; /* another process saves now; our timings are then made again some day */

@@ -1,7 +1,9 @@
 /* cudnn: opens cuDNN, builds graphs of operations node by node, and finds and runs their plans. */
 #include "op/cudnn.cuh"
 
+extern "C" {
 #include "base/library.h"
+}
 
 #include <dlfcn.h>
 #include <stddef.h>

@@ -51,9 +51,8 @@ struct Gemm {
 
 Status gemm_make(Arena *a, Gemm **out)
 {
-    void *at = NULL;
-    TRY(arena_alloc_zero(a, sizeof(Gemm), &at));
-    Gemm *g = at;
+    Gemm *g = NULL;
+    TRY(ARENA_ZEROED(a, 1, &g));
     g->amx = amx_ask();
     const char *bf16 = VECTOR_PAIRS ? ", AVX512-BF16" : "";
     (void)snprintf(g->library, sizeof g->library, "tiles of %d x %d%s", TILE_ROWS, TILE_COLS,

@@ -14,9 +14,10 @@
 
 #include <stdint.h>
 
+/* Headers of this program are C: who includes one here or in a .cu says so. */
 extern "C" {
-#include "base/status.h"
 #include "base/tensor.h"
+#include "comm/mesh.h"
 
 struct Exec;
 /* The stream and the workspace of the Exec that an op runs on. */

@@ -289,7 +289,7 @@ static Status write_manifest(Checkpointer *k, const char *folder)
     if (s == OK) s = manifest_lines(&m, k->lines.data, k->lines.used);
     for (int rank = 1; rank < ranks_of(k->engine); rank++) s = take_lines(k, rank, &m, s);
     if (s == OK) s = manifest_commit(&m);
-    manifest_close(&m);
+    file_close(&m.file);
     return s;
 }
 

@@ -126,7 +126,7 @@ static Status join_mesh(Engine *e)
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
-    TRY(mesh_make_few(world, &host->shape, &e->tables, &e->mesh));
+    TRY(mesh_make(world, &host->shape, true, &e->tables, &e->mesh));
     for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
     return OK;
 }

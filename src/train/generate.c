@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "data/tokenizer.h"
-#include "train/checkpoint.h"
 #include "train/plan_host.h"
 
 #include <inttypes.h>
@@ -94,25 +93,38 @@ int32_t generate_sample(const float *logits, int64_t n, const GenerateOptions *o
 
 /* Set-up. */
 
-static Status read_config(Generator *g, const char *path)
+Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out)
 {
     CheckpointInfo info;
-    TRY(checkpoint_info(path, &g->arena, &info));
-    TRY(config_default(&g->config, &g->arena));
-    TRY(config_parse(&g->config, &g->arena, path, info.config, strlen(info.config)));
-    config_alone(&g->config);
+    TRY(checkpoint_resolve(checkpoint, a, path));
+    TRY(checkpoint_info(path, a, &info));
+    TRY(config_parse(out, a, path, info.config, strlen(info.config)));
+    config_alone(out);
+    return OK;
+}
+
+Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path, Arena *a,
+                  CheckpointInfo *info)
+{
+    EnginePlan plan;
+    HostMemory m;
+    TRY(engine_plan(c, ENGINE_INFER, shape, &plan));
+    host_memory("/proc", "/sys/fs/cgroup", &m);
+    TRY(train_check_bytes("the model takes", train_host_bytes(&plan), &m,
+                          "take a host with more memory"));
+    TRY(engine_open(e, c, ENGINE_INFER, shape, &plan));
+    return checkpoint_load(e, path, a, info);
+}
+
+static Status encode_prompt(Generator *g, const char *path)
+{
+    const char *prompt = g->options->prompt;
     if (g->config.data_tokenizer[0] == '\0') {
         return FAIL(ERR_ARG,
                     "%s: its configuration names no data.tokenizer, so text cannot be "
                     "turned into tokens",
                     path);
     }
-    return OK;
-}
-
-static Status encode_prompt(Generator *g)
-{
-    const char *prompt = g->options->prompt;
     TRY(tokenizer_load(g->config.data_tokenizer, &g->arena, &g->tokenizer));
     TRY(tokenizer_encode(g->tokenizer, prompt, strlen(prompt), &g->arena, &g->prompt,
                          &g->n_prompt));
@@ -130,12 +142,8 @@ static Status open_engine(Generator *g, const char *path)
                           .threads = train_threads(&g->config),
                           .cache = true,
                           .logit_rows = 1 };
-    EnginePlan plan;
     CheckpointInfo info;
-    TRY(engine_plan(&g->config, ENGINE_INFER, &shape, &plan));
-    TRY(train_check_infer(&plan));
-    TRY(engine_open(&g->engine, &g->config, ENGINE_INFER, &shape, &plan));
-    TRY(checkpoint_load(&g->engine, path, &g->arena, &info));
+    TRY(infer_open(&g->engine, &g->config, &shape, path, &g->arena, &info));
     TRY(ARENA_NEW(&g->arena, g->config.model_vocab, &g->ids));
     return ARENA_NEW(&g->arena, g->config.model_vocab, &g->p);
 }
@@ -162,9 +170,8 @@ static Status run(Generator *g, const char *checkpoint, void (*each)(const char 
 {
     char path[FILE_PATH_MAX];
     TRY(arena_init(&g->arena, "generate", MEM_HOST, (size_t)16 << 30));
-    TRY(checkpoint_resolve(checkpoint, &g->arena, path));
-    TRY(read_config(g, path));
-    TRY(encode_prompt(g));
+    TRY(infer_config(checkpoint, &g->arena, path, &g->config));
+    TRY(encode_prompt(g, path));
     TRY(open_engine(g, path));
     each(g->options->prompt, (int)strlen(g->options->prompt));
     return write_tokens(g, each);

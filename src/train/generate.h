@@ -1,8 +1,18 @@
-/* generate: text from a checkpoint, token by token, with a key/value cache. */
+/* generate: a checkpoint's model on one rank that only reads it, and text from it, token by token,
+ * with a key/value cache. */
 #ifndef TRAIN_GENERATE_H
 #define TRAIN_GENERATE_H
 
-#include "base/text.h"
+#include "train/checkpoint.h"
+
+/* `checkpoint` is a run's folder or a checkpoint's: the latter into `path`, and its configuration
+ * for one rank. */
+Status infer_config(const char *checkpoint, Arena *a, char path[], Config *out);
+
+/* Opens an engine with the weights of the checkpoint `path`. ERR_ARG: the host has too little
+ * memory. */
+Status infer_open(Engine *e, const Config *c, const EngineShape *shape, const char *path, Arena *a,
+                  CheckpointInfo *info);
 
 typedef struct GenerateOptions {
     const char *prompt;

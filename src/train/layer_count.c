@@ -144,7 +144,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
-    if (state_bytes > 0) TRY(arena_alloc_zero(scratch, state_bytes, &state));
+    if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));
     c->run = (LayerRun){ .ex = &c->ex,
                          .spec = s,
                          .layer = layer,

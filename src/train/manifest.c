@@ -117,8 +117,6 @@ Status manifest_commit(Manifest *m)
     return file_commit(&m->file);
 }
 
-void manifest_close(Manifest *m) { file_close(&m->file); }
-
 /* Reading. */
 
 /* The lines before the end line, after the end line has been found right to the byte. */
@@ -146,26 +144,25 @@ typedef struct Line {
 
 static const int64_t NONE = INT64_MIN;
 
-#define TEXT(key, member)                                                                          \
-    {                                                                                              \
-        key, SCAN_TEXT, offsetof(Line, member)                                                     \
-    }
-#define WHOLE(key, member)                                                                         \
-    {                                                                                              \
-        key, SCAN_WHOLE, offsetof(Line, member)                                                    \
-    }
-
 static const ScanField HEADER[] = {
-    WHOLE("version", version), WHOLE("step", step),        WHOLE("position", position),
-    TEXT("config", config),    TEXT("products", products),
+    { "version", SCAN_WHOLE, offsetof(Line, version) },
+    { "step", SCAN_WHOLE, offsetof(Line, step) },
+    { "position", SCAN_WHOLE, offsetof(Line, position) },
+    { "config", SCAN_TEXT, offsetof(Line, config) },
+    { "products", SCAN_TEXT, offsetof(Line, products) },
 };
 
 static const ScanField ENTRY[] = {
-    TEXT("param", param),    TEXT("buffer", buffer),
-    TEXT("file", file),      TEXT("xxh3", sum),
-    WHOLE("first", first),   WHOLE("count", count),
-    WHOLE("offset", offset), { "shape", SCAN_RAW, offsetof(Line, shape) },
-    WHOLE("stride", stride), WHOLE("rows", rows),
+    { "param", SCAN_TEXT, offsetof(Line, param) },
+    { "buffer", SCAN_TEXT, offsetof(Line, buffer) },
+    { "file", SCAN_TEXT, offsetof(Line, file) },
+    { "xxh3", SCAN_TEXT, offsetof(Line, sum) },
+    { "first", SCAN_WHOLE, offsetof(Line, first) },
+    { "count", SCAN_WHOLE, offsetof(Line, count) },
+    { "offset", SCAN_WHOLE, offsetof(Line, offset) },
+    { "shape", SCAN_RAW, offsetof(Line, shape) },
+    { "stride", SCAN_WHOLE, offsetof(Line, stride) },
+    { "rows", SCAN_WHOLE, offsetof(Line, rows) },
 };
 
 enum {

@@ -37,12 +37,11 @@ void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES]);
 /* An entry's line, at most MANIFEST_LINE_MAX bytes. */
 Status manifest_line(Text *lines, const ManifestEntry *entry);
 
-/* Writing: create with the header, lines of entries, commit. */
+/* Writing: create with the header, lines of entries, commit; file_close, also after a failure. */
 Status manifest_create(Manifest *m, const char *folder, const char *model,
                        const CheckpointInfo *info, Arena *arena);
 Status manifest_lines(Manifest *m, const char *lines, size_t bytes);
 Status manifest_commit(Manifest *m);
-void manifest_close(Manifest *m); /* safe on { 0 } and after commit */
 
 /* Check the whole manifest (end line, sum); then its entries in `a` (NULL: header only). Whether a
  * piece fits its tensor is not checked: piece_fits. */

@@ -9,11 +9,11 @@ enum { BUFFER_BYTES = 64 << 10 };
 /* A killed run may have left half a line, which must not swallow the next one. */
 static Status end_half_line(Metrics *m, const char *path)
 {
-    uint64_t bytes = 0;
-    char last = '\n';
-    TRY(file_size(path, &bytes));
-    if (bytes > 0) TRY(file_read_at(path, bytes - 1, &last, 1));
-    return last == '\n' ? OK : file_write(&m->file, "\n", 1);
+    FileMap log = { 0 };
+    TRY(file_map(path, &log));
+    bool half = log.bytes > 0 && log.data[log.bytes - 1] != '\n';
+    file_unmap(&log);
+    return half ? file_write(&m->file, "\n", 1) : OK;
 }
 
 Status metrics_open_log(Metrics *m, const char *run_dir)

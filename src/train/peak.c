@@ -11,12 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LEAST = 4,
-    MOST = 24,
-    ROW = 1024,
-    PATTERN = 1 << 20
-}; /* the first times wake threads and clocks */
+/* Runs that are timed (the first wake threads and clocks); numbers of a row and of the pattern. */
+enum { LEAST = 4, MOST = 24, ROW = 1024, PATTERN = 1 << 20 };
 
 static const double LIMIT_S = 0.2; /* no more repeats on a slow machine: a start must not drag */
 

@@ -99,19 +99,14 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
                        const GpuPlan *p)
 {
     if (p->total_bytes <= p->gpu.total_bytes) return OK;
-    char hint[192], need[32], have[32], used[32], arena[32], list[192] = "";
+    char hint[TRAIN_HINT_BYTES], need[32], have[32], used[32], arena[32], list[192] = "";
     size_t at = 0;
     for (int i = 0; i < ENGINE_ARENAS && at < sizeof list; i++) {
         if (!on_device(i)) continue;
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", at > 0 ? ", " : "",
                                engine_arena_names[i], text_bytes(arena, (double)plan->bytes[i]));
     }
-    TRY(train_nearest(c, shape, fits, p, hint, sizeof hint));
-    if (hint[0] == '\0') {
-        (void)snprintf(hint, sizeof hint, "%s",
-                       "no train.micro_batch fits, even with recompute of all layers: take a GPU "
-                       "with more memory or a smaller model");
-    }
+    TRY(train_nearest(c, shape, fits, p, "a GPU with more memory", hint));
     return FAIL(ERR_ARG,
                 "GPU %d (%s) has %s, of which %s are in use; the plan needs %s in all (%s): %s",
                 (int)c->run_gpu, p->gpu.name, text_bytes(have, (double)p->gpu.total_bytes),
@@ -121,25 +116,19 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
 
 Status train_print_gpu(const GpuPlan *p, Text *out)
 {
-    char text[32], total[32];
+    char text[32], scratch[96], peak[64];
+    (void)snprintf(scratch, sizeof scratch,
+                   "scratch with attention.deterministic=true, %s with false",
+                   text_bytes(text, (double)p->any_order_bytes));
+    (void)snprintf(peak, sizeof peak, "in use at the peak (%zu bytes)", p->total_bytes);
     TRY(text_printf(out, "GPU         %s, %s\n", p->gpu.name,
-                    text_bytes(total, (double)p->gpu.total_bytes)));
-    TRY(text_printf(out, "  %-10s %12s  %s\n", "arenas", text_bytes(text, (double)p->arenas_bytes),
-                    "run, slot, ring, step and scratch, in the driver's pieces"));
-    TRY(text_printf(out, "  %-10s %12s  %s\n", "context",
-                    text_bytes(text, (double)p->context_bytes),
-                    "the driver's, and other programs'"));
-    TRY(text_printf(out, "  %-10s %12s  %s\n", "kernels", text_bytes(text, (double)p->kernel_bytes),
-                    "loaded when they first run; the step's graph"));
-    if (p->comm_bytes > 0) {
-        TRY(text_printf(out, "  %-10s %12s  NCCL's buffers\n", "ranks",
-                        text_bytes(text, (double)p->comm_bytes)));
-    }
-    char any[32];
-    TRY(text_printf(out, "  %-10s %12s  scratch with attention.deterministic=true, %s with false\n",
-                    "attention", text_bytes(text, (double)p->ordered_bytes),
-                    text_bytes(any, (double)p->any_order_bytes)));
-    return text_printf(out, "  %-10s %12s  %s (%zu bytes)\n", "total",
-                       text_bytes(text, (double)p->total_bytes), "in use at the peak",
-                       p->total_bytes);
+                    text_bytes(text, (double)p->gpu.total_bytes)));
+    TRY(train_print_bytes(out, "arenas", p->arenas_bytes,
+                          "run, slot, ring, step and scratch, in the driver's pieces"));
+    TRY(train_print_bytes(out, "context", p->context_bytes, "the driver's, and other programs'"));
+    TRY(train_print_bytes(out, "kernels", p->kernel_bytes,
+                          "loaded when they first run; the step's graph"));
+    if (p->comm_bytes > 0) TRY(train_print_bytes(out, "ranks", p->comm_bytes, "NCCL's buffers"));
+    TRY(train_print_bytes(out, "attention", p->ordered_bytes, scratch));
+    return train_print_bytes(out, "total", p->total_bytes, peak);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* What there is is the kernel's estimate; a plan that is this little above it may fit. */
-enum { MARGIN_PART = 20, HOST_BYTES = 64, HINT_BYTES = 192 };
+enum { MARGIN_PART = 20, HOST_BYTES = 64 };
 
 size_t train_host_bytes(const EnginePlan *p)
 {
@@ -35,22 +35,13 @@ Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, co
                 m->limit, hint);
 }
 
-Status train_check_infer(const EnginePlan *p)
-{
-    HostMemory m;
-    host_memory("/proc", "/sys/fs/cgroup", &m);
-    return train_check_bytes("the model takes", train_host_bytes(p), &m,
-                             "take a host with more memory");
-}
-
 /* The change that costs least: smaller micro-batches, then recompute of every layer. */
 Status train_nearest(const Config *c, const EngineShape *shape, TrainFits *fits, const void *state,
-                     char *out, size_t out_bytes)
+                     const char *larger, char out[TRAIN_HINT_BYTES])
 {
     Config other = *c;
     EngineShape small = *shape;
     char text[32];
-    out[0] = '\0';
     for (int again = 0; again < 2; again++) {
         for (int64_t m = shape->micro_batch - (again == 0); m >= 1; m--) {
             size_t bytes = 0;
@@ -59,7 +50,7 @@ Status train_nearest(const Config *c, const EngineShape *shape, TrainFits *fits,
             other.train_micro_batch = small.micro_batch = m;
             TRY(engine_plan(&other, ENGINE_TRAIN, &small, &plan));
             if (!fits(state, &plan, &bytes)) continue;
-            (void)snprintf(out, out_bytes, "train.micro_batch=%" PRId64 "%s fits with %s", m,
+            (void)snprintf(out, TRAIN_HINT_BYTES, "train.micro_batch=%" PRId64 "%s fits with %s", m,
                            again ? " and recompute of all layers" : "",
                            text_bytes(text, (double)bytes));
             return OK;
@@ -69,6 +60,10 @@ Status train_nearest(const Config *c, const EngineShape *shape, TrainFits *fits,
             other.recompute_layers.at[other.recompute_layers.n++] = i;
         }
     }
+    (void)snprintf(out, TRAIN_HINT_BYTES,
+                   "no train.micro_batch fits, even with recompute of all layers: take %s or a "
+                   "smaller model",
+                   larger);
     return OK;
 }
 
@@ -92,18 +87,14 @@ static bool fits_host(const void *state, const EnginePlan *plan, size_t *bytes)
 }
 
 static Status hint(const Config *c, const TrainPlan *p, uint64_t sum, uint64_t ranks,
-                   const HostMemory *m, char out[HINT_BYTES])
+                   const HostMemory *m, char out[TRAIN_HINT_BYTES])
 {
     const uint64_t engines = ranks * train_host_bytes(&p->engine);
     const OnHost h = { sum > engines ? sum - engines : 0, ranks, m->available_bytes };
-    bool weights = !p->engine.apart && there(ranks * p->engine.bytes[ENGINE_RUN], h.available);
-    out[0] = '\0';
-    if (weights) TRY(train_nearest(c, &p->shape, fits_host, &h, out, HINT_BYTES));
-    if (out[0] != '\0') return OK;
-    (void)snprintf(out, HINT_BYTES, "%s",
-                   weights ? "no train.micro_batch fits, even with recompute of all layers: take "
-                             "a host with more memory or a smaller model"
-                           : "take a host with more memory, more hosts or a smaller model");
+    if (!p->engine.apart && there(ranks * p->engine.bytes[ENGINE_RUN], h.available))
+        return train_nearest(c, &p->shape, fits_host, &h, "a host with more memory", out);
+    (void)snprintf(out, TRAIN_HINT_BYTES,
+                   "take a host with more memory, more hosts or a smaller model");
     return OK;
 }
 
@@ -112,7 +103,7 @@ static Status check_host(const Config *c, const TrainPlan *p, const Need *all, i
 {
     Need sum = { .memory = all[i].memory };
     uint64_t ranks = 0;
-    char what[HOST_BYTES + 64], text[HINT_BYTES];
+    char what[HOST_BYTES + 64], text[TRAIN_HINT_BYTES];
     for (int r = 0; r < n; r++) {
         if (strcmp(all[r].host, all[i].host) != 0) continue;
         if (r < i) return OK;

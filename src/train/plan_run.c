@@ -32,10 +32,9 @@ Status train_token_bytes(const Config *c, Arena *a, const int32_t **out)
     Tokenizer *t = NULL;
     Arena scratch = { 0 };
     TRY(arena_init(&scratch, "tokenizer", MEM_HOST, (size_t)4 << 30));
-    void *memory = NULL;
-    Status s = arena_alloc_zero(a, (size_t)c->model_vocab * sizeof(int32_t), &memory);
+    int32_t *bytes = NULL;
+    Status s = ARENA_ZEROED(a, c->model_vocab, &bytes);
     if (s == OK) s = tokenizer_load(c->data_tokenizer, &scratch, &t);
-    int32_t *bytes = memory;
     for (int32_t id = 0; s == OK && id < c->model_vocab && id < tokenizer_vocab(t); id++) {
         const char *at = NULL;
         tokenizer_bytes(t, id, &at, &bytes[id]);
@@ -230,7 +229,7 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
 }
 
-static Status print_bytes(Text *out, const char *name, size_t bytes, const char *what)
+Status train_print_bytes(Text *out, const char *name, size_t bytes, const char *what)
 {
     char text[32];
     return text_printf(out, "  %-10s %12s  %s\n", name, text_bytes(text, (double)bytes), what);
@@ -255,19 +254,19 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
     TRY(print_arithmetic(c, p, out));
     TRY(text_printf(out, "memory\n"));
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        TRY(print_bytes(out, engine_arena_names[i], p->engine.bytes[i], what[i]));
+        TRY(train_print_bytes(out, engine_arena_names[i], p->engine.bytes[i], what[i]));
     }
-    TRY(print_bytes(out, "tables", p->tables_bytes, "bookkeeping"));
-    TRY(print_bytes(out, "loader", p->loader_bytes, "batches, document order"));
-    TRY(print_bytes(out, "data", p->mapped_bytes, "mapped pages of the data files"));
-    TRY(print_bytes(out, "save", p->save_bytes, "checkpoint and metrics buffers"));
-    TRY(print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
-    TRY(print_bytes(out, "probe", p->probe_bytes,
-                    "measuring peak FLOP/s, before all of the above"));
+    TRY(train_print_bytes(out, "tables", p->tables_bytes, "bookkeeping"));
+    TRY(train_print_bytes(out, "loader", p->loader_bytes, "batches, document order"));
+    TRY(train_print_bytes(out, "data", p->mapped_bytes, "mapped pages of the data files"));
+    TRY(train_print_bytes(out, "save", p->save_bytes, "checkpoint and metrics buffers"));
+    TRY(train_print_bytes(out, "libraries", p->library_bytes, "code, heap, stacks of threads"));
+    TRY(train_print_bytes(out, "probe", p->probe_bytes,
+                          "measuring peak FLOP/s, before all of the above"));
     if (p->engine.apart) return train_print_gpu(&p->gpu, out);
     HostMemory there;
     host_memory("/proc", "/sys/fs/cgroup", &there);
-    TRY(print_bytes(out, "total", p->total_bytes, "beside the empty program"));
+    TRY(train_print_bytes(out, "total", p->total_bytes, "beside the empty program"));
     if (there.available_bytes == UINT64_MAX) return OK;
-    return print_bytes(out, "available", there.available_bytes, there.limit);
+    return train_print_bytes(out, "available", there.available_bytes, there.limit);
 }

@@ -25,35 +25,18 @@ Status ranks_open(Ranks *r, Comm *world, Arena *a)
 
 /* Agreement. */
 
-typedef struct Difference {
-    int32_t line; /* from 1; 0: none */
-    char text[LINE_BYTES];
-} Difference;
-
-static Difference difference(const char *mine, const char *theirs)
+static Status same_lines(const char *what, const char *mine, const char *first)
 {
-    Difference d = { .line = 0 };
-    int line = 1;
-    for (;; line++) {
-        size_t a = strcspn(mine, "\n"), b = strcspn(theirs, "\n");
-        if (a != b || memcmp(mine, theirs, a) != 0) {
-            d.line = line;
-            (void)snprintf(d.text, sizeof d.text, "%.*s", (int)a, mine);
-            return d;
-        }
-        if (mine[a] == '\0' && theirs[b] == '\0') return d;
+    for (int line = 1;; line++) {
+        int a = (int)strcspn(mine, "\n"), b = (int)strcspn(first, "\n");
+        if (a != b || memcmp(mine, first, (size_t)a) != 0)
+            return FAIL(ERR_ARG, "%s is not rank 0's: line %d is \"%.*s\" here, \"%.*s\" there",
+                        what, line, a < LINE_BYTES ? a : LINE_BYTES, mine,
+                        b < LINE_BYTES ? b : LINE_BYTES, first);
+        if (mine[a] == '\0' && first[b] == '\0') return OK;
         mine += a + (mine[a] != '\0');
-        theirs += b + (theirs[b] != '\0');
+        first += b + (first[b] != '\0');
     }
-}
-
-static void line_of(const char *text, int line, char out[LINE_BYTES])
-{
-    for (int i = 1; i < line && *text != '\0'; i++) {
-        text += strcspn(text, "\n");
-        text += *text != '\0';
-    }
-    (void)snprintf(out, LINE_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
 /* Rank 0's text, in `a`. */
@@ -66,32 +49,13 @@ static Status first_text(Comm *world, const char *text, Arena *a, char **out)
     return agree_first(world, *out, bytes);
 }
 
-static Status agree(Comm *world, const char *what, const char *text, Arena *a)
-{
-    char *first = NULL, line[LINE_BYTES];
-    Difference *all = NULL, *mine = NULL;
-    TRY(first_text(world, text, a, &first));
-    TRY(ARENA_ZEROED(a, world->size, &all));
-    mine = &all[world->rank];
-    *mine = difference(text, first);
-    int64_t bytes = sizeof *all;
-    Tensor in = { mine, DTYPE_U8, 1, { bytes } };
-    Tensor out = { all, DTYPE_U8, 1, { bytes * world->size } };
-    TRY(comm_all_gather(world, &in, &out));
-    for (int i = 0; i < world->size; i++) {
-        if (all[i].line == 0) continue;
-        line_of(first, all[i].line, line);
-        return FAIL(ERR_ARG, "%s of rank %d is not rank 0's: line %d is \"%s\" there, \"%s\" here",
-                    what, i, (int)all[i].line, all[i].text, line);
-    }
-    return OK;
-}
-
 Status ranks_agree(Comm *world, const char *what, const char *text)
 {
     Arena a = { 0 };
     TRY(arena_init(&a, "agreement", MEM_HOST, (size_t)1 << 30));
-    Status s = agree(world, what, text, &a);
+    char *first = NULL;
+    Status s = first_text(world, text, &a, &first);
+    if (s == OK) s = agree_status(world, same_lines(what, text, first));
     arena_free(&a);
     return s;
 }

@@ -34,8 +34,8 @@ typedef struct Ranks {
 /* Memory from `a`. world NULL: alone. */
 Status ranks_open(Ranks *r, Comm *world, Arena *a);
 
-/* ERR_ARG on all ranks unless all have the same text as rank 0. The sentence names the text
- * (`what`), the first line that differs and its rank. Collective. */
+/* ERR_ARG on all ranks unless all have the same text as rank 0. The sentence names the first rank
+ * that differs, the text (`what`) and the first line that does. Collective. */
 Status ranks_agree(Comm *world, const char *what, const char *text);
 
 /* Bytes and sum of the program's own file, for ranks_agree. */

@@ -82,7 +82,7 @@ static Status write_file(const Engine *e, const char *folder, const char *name,
     TRY(file_join(path, folder, name));
     TRY(text_init(&text, scratch));
     TRY(fill(e, &text));
-    TRY(file_write_whole(path, text.data, text.used, scratch));
+    TRY(file_write_whole(path, text.data, text.used));
     arena_release(scratch, mark);
     return OK;
 }

@@ -16,18 +16,16 @@
 
 #include "trace/trace.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { DOMAIN_EVERY = 50, TRACE_EVENTS = 1 << 16 };
 
 typedef struct Trainer {
     const Config *asked; /* the same on all ranks; config differs in what is this rank's own */
+    Text yaml;           /* `asked` */
     const Config *config;
     Config own;
     const TrainOptions *options;
@@ -39,7 +37,8 @@ typedef struct Trainer {
     BindShare share; /* of its host */
     bool speaks;     /* rank 0: folder, metrics, progress */
     bool settled;    /* all ranks know of the failure with which this one ends */
-    int lock_fd, log_fd;
+    int lock_fd;
+    File log;    /* of a rank that is not rank 0 */
     Arena arena; /* loader, evaluation batch, checkpoint buffers, trace */
     Engine engine;
     Loader *loader;
@@ -76,18 +75,7 @@ static Status write_config(Trainer *t)
 {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, t->config->run_dir, "config.yaml"));
-    ArenaMark mark = arena_mark(&t->arena);
-    Text yaml = { 0 };
-    File f = { 0 };
-    TRY(text_init(&yaml, &t->arena));
-    TRY(config_print(t->asked, &yaml));
-    size_t used = yaml.used;
-    Status s = file_create_temp_buffered(&f, path, NULL, 0);
-    if (s == OK) s = file_write(&f, yaml.data, used);
-    if (s == OK) s = file_commit(&f);
-    file_close(&f);
-    arena_release(&t->arena, mark);
-    return s;
+    return file_write_whole(path, t->yaml.data, t->yaml.used);
 }
 
 static const Mesh *mesh_of(const Trainer *t) { return t->world == NULL ? NULL : &t->mesh; }
@@ -108,6 +96,8 @@ static Status check(Trainer *t)
     const Config *c = t->config;
     int ranks = t->world == NULL ? 1 : t->world->size;
     TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    TRY(text_init(&t->yaml, &t->arena));
+    TRY(config_print(t->asked, &t->yaml));
     TRY(config_check_ops(c, ranks));
     TRY(train_mesh(c, ranks, &t->shape));
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
@@ -127,16 +117,11 @@ static Status settle(Trainer *t, Status s)
 static Status meet(Trainer *t)
 {
     char build[96];
-    Text yaml = { 0 };
     if (t->world == NULL) return OK;
-    ArenaMark mark = arena_mark(&t->arena);
     TRY(settle(t, ranks_build(build, sizeof build)));
     TRY(settle(t, ranks_agree(t->world, "the program", build)));
-    TRY(text_init(&yaml, &t->arena));
-    TRY(config_print(t->asked, &yaml));
-    TRY(settle(t, ranks_agree(t->world, "the configuration", yaml.data)));
-    arena_release(&t->arena, mark);
-    return mesh_make(t->world, &t->shape, &t->arena, &t->mesh);
+    TRY(settle(t, ranks_agree(t->world, "the configuration", t->yaml.data)));
+    return mesh_make(t->world, &t->shape, false, &t->arena, &t->mesh);
 }
 
 /* What all ranks of a host will take together. Looked at before the ranks meet here, so before any
@@ -154,18 +139,15 @@ static Status check_memory(Trainer *t)
 /* Rank 0 talks; the others write what they have to say into a file each. */
 static Status open_log(Trainer *t)
 {
-    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX], name[32], why[128];
+    char path[FILE_PATH_MAX], name[32];
     if (t->world == NULL) return OK;
     log_rank(t->world->rank, -1);
     if (t->speaks) return OK;
-    TRY(file_join(folder, t->config->run_dir, "log"));
-    TRY(file_make_folders(folder));
-    (void)snprintf(name, sizeof name, "rank-%05d.log", t->world->rank);
-    TRY(file_join(path, folder, name));
-    t->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (t->log_fd < 0)
-        return FAIL(ERR_DISK, "%s cannot be written: %s", path, strerror_r(errno, why, sizeof why));
-    log_rank(t->world->rank, t->log_fd);
+    (void)snprintf(name, sizeof name, "log/rank-%05d.log", t->world->rank);
+    TRY(file_join(path, t->config->run_dir, name));
+    TRY(file_make_parent(path));
+    TRY(file_open_append(&t->log, path, NULL, 0));
+    log_rank(t->world->rank, t->log.fd);
     return OK;
 }
 
@@ -237,9 +219,8 @@ static void close_all(Trainer *t)
     mesh_free(&t->mesh);
     arena_free(&t->arena);
     if (t->lock_fd > 0) file_unlock(t->lock_fd);
-    if (t->log_fd <= 0) return;
-    log_rank(t->world->rank, -1);
-    close(t->log_fd);
+    if (t->world != NULL) log_rank(t->world->rank, -1);
+    file_close(&t->log);
 }
 
 /* Starting. */

@@ -261,11 +261,11 @@ Status pipeline_still(Text *out, const PipelineView *v)
     return text_printf(out, "</svg>\n");
 }
 
-Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch)
+Status pipeline_write(const char *path, const PipelineView *v, Text *out)
 {
     size_t before = out->used;
     TRY(text_ends(path, ".svg") ? pipeline_still(out, v) : pipeline_html(out, v));
-    TRY(file_write_whole(path, out->data + before, out->used - before, scratch));
+    TRY(file_write_whole(path, out->data + before, out->used - before));
     out->used = before;
     out->data[before] = '\0';
     return OK;

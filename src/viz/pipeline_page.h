@@ -29,7 +29,7 @@ typedef struct PipelineView {
 Status pipeline_html(Text *out, const PipelineView *v);
 Status pipeline_still(Text *out, const PipelineView *v);
 /* Writes a page or a still, by the path's ending .html or .svg; `out` as above. */
-Status pipeline_write(const char *path, const PipelineView *v, Text *out, Arena *scratch);
+Status pipeline_write(const char *path, const PipelineView *v, Text *out);
 
 /* scaling.c: {"title": ..., "scaling": [{"gpus": ..., ...}, ...]}, the keys those of Scaling.
  * ERR_FORMAT names the point that is wrong. */

@@ -257,7 +257,7 @@ static Status write_report(const char *run_dir, Arena *a, RunSummary *out)
     TRY(text_init(&page, a));
     TRY(render(&page, r));
     TRY(file_join(path, run_dir, "report.html"));
-    TRY(file_write_whole(path, page.data, page.used, a));
+    TRY(file_write_whole(path, page.data, page.used));
     *out = r->data.sum;
     return OK;
 }

@@ -21,7 +21,7 @@ static void put(const char *folder, const char *name, const uint8_t *data, size_
     char path[FILE_PATH_MAX];
     ArenaMark mark = arena_mark(a);
     need(file_join(path, folder, name) == OK);
-    need(file_write_whole(path, data, bytes, a) == OK);
+    need(file_write_whole(path, data, bytes) == OK);
     arena_release(a, mark);
 }
 

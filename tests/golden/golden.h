@@ -56,12 +56,10 @@ static inline int64_t golden_parse_line(const char *line, GoldenArray *a)
 static inline Golden golden_open(const char *path)
 {
     Golden g = { 0 };
-    void *memory = NULL;
     char *text = NULL;
     size_t bytes = 0;
     CHECK_OK(arena_init(&g.arena, "golden", MEM_HOST, (size_t)256 << 20));
-    CHECK_OK(arena_alloc_zero(&g.arena, GOLDEN_ARRAYS_MAX * sizeof *g.at, &memory));
-    g.at = memory;
+    CHECK_OK(ARENA_ZEROED(&g.arena, GOLDEN_ARRAYS_MAX, &g.at));
     CHECK_OK(file_read_all(path, &g.arena, &text, &bytes));
     CHECK(strncmp(text, "golden 1\n", 9) == 0);
     const char *data = strstr(text, "\ndata\n");

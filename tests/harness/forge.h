@@ -3,6 +3,7 @@
 #ifndef TESTS_HARNESS_FORGE_H
 #define TESTS_HARNESS_FORGE_H
 
+#include "harness/read_at.h"
 #include "harness/test.h"
 #include "train/manifest.h"
 
@@ -29,7 +30,7 @@ static inline Status forge_entry(Forge *f, ManifestEntry *e)
     float *x = malloc(bytes + 1);
     void *sum = NULL;
     TRY(file_join(path, f->folder, e->file));
-    TRY(file_read_at(path, e->offset, x, bytes));
+    TRY(read_at(path, e->offset, x, bytes));
     bool here = piece_meet(&e->piece, &one, &at);
     if (here && e->buffer == f->buffer && strcmp(e->param, f->param) == 0) {
         x[at.a] = f->value;
@@ -52,7 +53,7 @@ static inline void forge_manifest(const char *folder, CheckpointInfo *info, cons
     CHECK_OK(manifest_create(&m, folder, "forged", info, a));
     CHECK_OK(manifest_lines(&m, lines->data, lines->used));
     CHECK_OK(manifest_commit(&m));
-    manifest_close(&m);
+    file_close(&m.file);
 }
 
 static inline void forge_number(const char *folder, const char *param, ParamBuffer buffer,

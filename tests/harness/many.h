@@ -95,7 +95,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     if (cuda_devices() > 0) t->config.run_gpu = r->device % cuda_devices();
     const Config *k = &t->config;
     TRY(train_mesh(k, world == NULL ? 1 : world->size, &shape));
-    if (world != NULL) TRY(mesh_make(world, &shape, &t->arena, &r->mesh));
+    if (world != NULL) TRY(mesh_make(world, &shape, false, &t->arena, &r->mesh));
     t->shape = (EngineShape){ .batch = k->train_batch / (shape.shard * shape.replicate),
                               .micro_batch = k->train_micro_batch,
                               .sequence = k->data_sequence / shape.cp,

@@ -246,7 +246,7 @@ static Status recut_all(ManifestShard w[2], const char *folder, const ManifestEn
     const int64_t left = e->dim[1] / 3;
     float *x = malloc(bytes);
     TRY(file_join(path, folder, e->file));
-    TRY(file_read_at(path, e->offset, x, bytes));
+    TRY(read_at(path, e->offset, x, bytes));
     Status s;
     if (e->rank == 2 && left > 0) {
         const Piece right = { left, e->dim[1] - left, e->dim[1], e->dim[0] };

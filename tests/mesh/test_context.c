@@ -159,7 +159,7 @@ static Status side_open(Side *s, const Case *c, int ranks, int rank)
     TRY(exec_init(&s->ex, &s->arena, &s->scratch, 1));
     exec_push(&s->ex, &backend_guard);
     TRY(spec_of(s, c, ranks));
-    TRY(arena_alloc_zero(&s->arena, layer_attention.state_bytes, &s->run.state));
+    TRY(arena_array_zero(&s->arena, layer_attention.state_bytes, 1, &s->run.state));
     s->run.ex = &s->ex, s->run.spec = &s->spec, s->run.layer = &s->layer, s->run.batch = &s->batch;
     s->run.keep = &s->keep, s->run.ring = &s->ring, s->run.scratch = &s->scratch;
     s->run.training = true;
@@ -243,7 +243,7 @@ static Status layer_on_rank(Result *x, Side *s, Comm *world)
     MeshShape shape;
     TRY(side_open(s, x->c, x->ranks, rank));
     TRY(mesh_shape(x->ranks, 1, 1, x->ranks, 0, &shape));
-    TRY(mesh_make(world, &shape, &s->arena, &mesh));
+    TRY(mesh_make(world, &shape, false, &s->arena, &mesh));
     s->ex.mesh = &mesh;
     Status status = both_ways(s);
     mesh_free(&mesh);

@@ -104,7 +104,7 @@ static Status open_run(Rank *r, const World *w)
     TRY(zeros(&r->arena, DTYPE_F32, 1, 1, &r->record.overflow));
     TRY(zeros(&r->arena, DTYPE_I32, 1, r->spec.experts, &r->record.load));
     r->record.load = tensor_as4(&r->record.load, 1, 1, r->spec.experts, 1);
-    TRY(arena_alloc_zero(&r->arena, layer_moe.state_bytes, &state));
+    TRY(arena_array_zero(&r->arena, layer_moe.state_bytes, 1, &state));
     r->run = (LayerRun){ .ex = &r->ex,
                          .spec = &r->spec,
                          .layer = &r->spec.layers[LAYER],
@@ -163,7 +163,7 @@ static Status rank_body(void *state, Comm *world)
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, BYTES));
     TRY(exec_init(&r->ex, &r->arena, &r->scratch, 1));
     exec_push(&r->ex, &backend_guard);
-    TRY(mesh_make(world, &w->shape, &r->arena, &r->mesh));
+    TRY(mesh_make(world, &w->shape, false, &r->arena, &r->mesh));
     r->ex.mesh = &r->mesh;
     TRY(open_spec(r, w));
     TRY(open_weights(r));

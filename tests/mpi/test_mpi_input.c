@@ -34,8 +34,8 @@ static void a_rank_with_other_settings(void **state)
 {
     Lab *lab = *state;
     Outcome o = RUN_MPI(lab, 3, "a", TINY, ":", "-n", "1", lab->program, TINY, "optimizer.lr=0.01");
-    CHECK_ONE_SAYS(o, "the configuration of rank 3 is not rank 0's: line");
-    CHECK_SAYS(o.err, "\"  lr: 0.01\" there, \"  lr: 0.001\" here");
+    CHECK_ONE_SAYS(o, "rank 3: the configuration is not rank 0's: line");
+    CHECK_SAYS(o.err, "\"  lr: 0.01\" here, \"  lr: 0.001\" there");
 }
 
 static void a_rank_of_another_build(void **state)
@@ -47,7 +47,7 @@ static void a_rank_of_another_build(void **state)
     FILE *f = fopen(other, "a");
     CHECK(f != NULL && fputc('x', f) == 'x' && fclose(f) == 0 && chmod(other, 0755) == 0);
     Outcome o = RUN_MPI(lab, 3, "a", TINY, ":", "-n", "1", other, TINY);
-    CHECK_ONE_SAYS(o, "the program of rank 3 is not rank 0's");
+    CHECK_ONE_SAYS(o, "rank 3: the program is not rank 0's");
 }
 
 static void a_missing_shard(void **state)

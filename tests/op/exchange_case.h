@@ -60,7 +60,7 @@ static inline Status world_body(void *state, Comm *world)
 {
     World *w = state;
     Rank *r = &w->rank[world->rank];
-    TRY(mesh_make(world, &w->shape, &r->t.arena, &r->mesh));
+    TRY(mesh_make(world, &w->shape, false, &r->t.arena, &r->mesh));
     r->t.ex.mesh = &r->mesh;
     TRY(w->run(r));
     mesh_free(&r->mesh);

@@ -77,10 +77,9 @@ typedef struct SlotArena {
  * taken. */
 static double arena_of(const EstimateInput *in, const Program *p, double *first)
 {
-    void *memory = NULL;
+    SlotArena *of = NULL;
     double sum = 0;
-    CHECK_OK(arena_alloc_zero(&scratch, (size_t)p->slots * sizeof(SlotArena), &memory));
-    SlotArena *of = memory;
+    CHECK_OK(ARENA_ZEROED(&scratch, p->slots, &of));
     for (int i = 0; i < p->n; i++) {
         const Action *a = &p->at[i];
         if (a->slot < 0) continue;

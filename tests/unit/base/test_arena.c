@@ -133,7 +133,7 @@ static void zeroed_blocks_are_zero_where_others_wrote(void **state)
     CHECK_OK(arena_alloc(&a, 1000, &at));
     memset(at, 0x5A, 1000);
     arena_release(&a, (ArenaMark){ 0 });
-    CHECK_OK(arena_alloc_zero(&a, 1000, &at));
+    CHECK_OK(arena_array_zero(&a, 1000, 1, &at));
     for (int i = 0; i < 1000; i++) CHECK_INT(((char *)at)[i], 0);
     arena_free(&a);
 }
@@ -148,7 +148,7 @@ static void a_counting_arena_counts_as_a_real_one(void **state)
         void *r = NULL, *c = NULL;
         ArenaMark mark = arena_mark(&real), count_mark = arena_mark(&count);
         CHECK_OK(arena_alloc(&real, i * 131, &r));
-        CHECK_OK(arena_alloc_zero(&count, i * 131, &c));
+        CHECK_OK(arena_array_zero(&count, i * 131, 1, &c));
         CHECK_INT((char *)r - real.base, (char *)c - count.base);
         if (i % 3 == 0) arena_release(&real, mark);
         if (i % 3 == 0) arena_release(&count, count_mark);

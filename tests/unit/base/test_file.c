@@ -1,3 +1,4 @@
+#include "harness/read_at.h"
 #include "harness/test.h"
 
 #include "base/file.h"
@@ -402,7 +403,7 @@ static void a_missing_file_is_an_error_with_path_and_reason(void **state)
     place_open(&p);
     CHECK_FAILS(file_map(p.path, &m), ERR_IO, "/x cannot be read: No such file or directory");
     CHECK_FAILS(file_read_all(p.path, &p.arena, &out, &bytes), ERR_IO, p.path);
-    CHECK_FAILS(file_read_at(p.path, 0, byte, 1), ERR_IO, p.path);
+    CHECK_FAILS(read_at(p.path, 0, byte, 1), ERR_IO, p.path);
     CHECK_FAILS(file_size(p.path, &size), ERR_IO, p.path);
     CHECK(!file_exists(p.path));
     place_close(&p);
@@ -480,9 +481,9 @@ static void a_piece_is_read_from_its_offset(void **state)
     char out[4] = "###";
     place_open(&p);
     make_file(p.path, "0123456789");
-    CHECK_OK(file_read_at(p.path, 7, out, 3));
+    CHECK_OK(read_at(p.path, 7, out, 3));
     CHECK_TEXT(out, "789");
-    CHECK_OK(file_read_at(p.path, 10, out, 0));
+    CHECK_OK(read_at(p.path, 10, out, 0));
     place_close(&p);
 }
 
@@ -493,7 +494,7 @@ static void a_piece_past_the_end_says_where_the_file_ends(void **state)
     char out[8];
     place_open(&p);
     make_file(p.path, "0123456789");
-    CHECK_FAILS(file_read_at(p.path, 7, out, 4), ERR_FORMAT,
+    CHECK_FAILS(read_at(p.path, 7, out, 4), ERR_FORMAT,
                 "ends at byte 10, 4 bytes from byte 7 were wanted");
     place_close(&p);
 }

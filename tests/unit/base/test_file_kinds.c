@@ -1,4 +1,5 @@
 /* What is no regular file: pipes, which are read to their end or refused, and devices. */
+#include "harness/read_at.h"
 #include "harness/test.h"
 
 #include "base/file.h"
@@ -64,7 +65,7 @@ static void a_pipe_is_read_to_its_end_where_that_is_asked_for(void **state)
     CHECK_INT(bytes, 3);
     CHECK_TEXT(text, "abc");
     close(fd);
-    CHECK_OK(file_write_whole(p.path, "abc", 3, &p.arena));
+    CHECK_OK(file_write_whole(p.path, "abc", 3));
     CHECK_OK(file_map_input(p.path, &m));
     CHECK(m.bytes == 3 && !file_is_pipe(p.path));
     file_unmap(&m);
@@ -124,7 +125,7 @@ static void a_pipe_is_no_file(void **state)
     CHECK_INT(mkfifo(p.path, 0600), 0);
     CHECK_FAILS(file_map(p.path, &m), ERR_IO, "is a pipe");
     CHECK_FAILS(file_read_all(p.path, &p.arena, &text, &bytes), ERR_IO, "is a pipe");
-    CHECK_FAILS(file_read_at(p.path, 0, &byte, 1), ERR_IO, "is a pipe");
+    CHECK_FAILS(read_at(p.path, 0, &byte, 1), ERR_IO, "is a pipe");
     place_close(&p);
 }
 
@@ -143,7 +144,7 @@ static void a_device_is_no_file(void **state)
         CHECK_FAILS(file_map_input(device[i], &m), ERR_IO, "is a device");
         CHECK_FAILS(file_read_all(device[i], &p.arena, &text, &bytes), ERR_IO, "is a device");
         CHECK_FAILS(file_read_input(device[i], &p.arena, &text, &bytes), ERR_IO, "is a device");
-        CHECK_FAILS(file_read_at(device[i], 0, &byte, 1), ERR_IO, "is a device");
+        CHECK_FAILS(read_at(device[i], 0, &byte, 1), ERR_IO, "is a device");
         CHECK_FAILS(file_size(device[i], &size), ERR_IO, "is a device");
     }
     place_close(&p);

@@ -12,10 +12,12 @@ static void a_place_is_a_rank(void **state)
 {
     (void)state;
     for (int i = 0; i < SHAPE_COUNT; i++) {
-        for (int r = 0; r < mesh_ranks(&SHAPES[i]); r++) {
-            MeshPlace p = mesh_place(&SHAPES[i], r);
-            CHECK_INT(mesh_rank(&SHAPES[i], p.stage, p.replica, p.shard, p.cp), r);
-            CHECK_INT(p.expert_shard * SHAPES[i].ep + p.ep, p.inner);
+        const MeshShape *s = &SHAPES[i];
+        for (int r = 0; r < mesh_ranks(s); r++) {
+            MeshPlace p = mesh_place(s, r);
+            CHECK_INT(((p.stage * s->replicate + p.replica) * s->shard + p.shard) * s->cp + p.cp,
+                      r);
+            CHECK_INT(p.expert_shard * s->ep + p.ep, p.inner);
         }
     }
 }
@@ -90,7 +92,7 @@ static Status add_ranks(void *state, Comm *world)
     Arena a = { 0 };
     Mesh m = { 0 };
     TRY(arena_init(&a, "mesh", MEM_HOST, 1 << 20));
-    TRY(mesh_make(world, s, &a, &m));
+    TRY(mesh_make(world, s, false, &a, &m));
     for (MeshGroup g = 0; g < GROUP_MADE; g++) {
         int32_t sum = world->rank, want = 0;
         int color, key, other, place;
@@ -125,7 +127,7 @@ static Status wrong_world(void *state, Comm *world)
 {
     Mesh m;
     (void)state;
-    return mesh_make(world, &SHAPES[1], NULL, &m);
+    return mesh_make(world, &SHAPES[1], false, NULL, &m);
 }
 
 static void a_mesh_is_as_large_as_its_world(void **state)

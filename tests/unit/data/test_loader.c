@@ -434,7 +434,7 @@ static void held_documents_are_read_in_order_and_each_token_is_a_target_once(voi
     CHECK_OK(loader_held_sequences(l, 0, &n));
     int32_t next = 0, held = 0;
     for (int32_t id = 0; id < c->tokens; id++) held += c->held[c->document[id]];
-    CHECK_INT(l->source[0].held_tokens, held);
+    CHECK_INT(l->source[0].held.start[l->source[0].held.n], held);
     CHECK_INT(n, (held - 1 + 15) / 16);
     CHECK(held % 16 != 1 && n > 2); /* so there is a last sequence to fill up */
     while (!c->held[c->document[next]]) next++;
@@ -468,7 +468,7 @@ static void the_last_held_sequence_is_filled_up_with_ignored_tokens(void **state
     CHECK_OK(batch_new(&p->arena, 2, 16, &b));
     CHECK_OK(loader_held_sequences(l, 0, &n));
     CHECK_OK(loader_held(l, 0, n - 1, 2, &b));
-    int64_t left = (l->source[0].held_tokens - 1) % 16;
+    int64_t left = (l->source[0].held.start[l->source[0].held.n] - 1) % 16;
     CHECK_INT(b.targets, left);
     for (int64_t t = 0; t < 2 * 16; t++) {
         CHECK(t < left ? ints(&b.target)[t] >= 0 : ints(&b.target)[t] == -1);

@@ -91,7 +91,7 @@ static void write_manifest(Lab *l)
     CHECK_OK(manifest_create(&m, l->folder, "lab", &l->info, &l->arena));
     CHECK_OK(manifest_lines(&m, l->lines.data, l->lines.used));
     CHECK_OK(manifest_commit(&m));
-    manifest_close(&m);
+    file_close(&m.file);
     l->lines.used = 0;
 }
 
@@ -228,11 +228,11 @@ static void one_from_before_columns_is_read(void **state)
     char path[FILE_PATH_MAX], name[32];
     lab_open(&l, 2, 3);
     CHECK_OK(file_join(path, l.folder, MANIFEST_NAME));
-    CHECK_OK(file_write_whole(path, OLD, sizeof OLD - 1, &l.arena));
+    CHECK_OK(file_write_whole(path, OLD, sizeof OLD - 1));
     for (int r = 0; r < 2; r++) {
         folder_shard_name(name, r);
         CHECK_OK(file_join(path, l.folder, name));
-        CHECK_OK(file_write_whole(path, values, sizeof values, &l.arena));
+        CHECK_OK(file_write_whole(path, values, sizeof values));
     }
     const ManifestEntry *chain = read_manifest(&l);
     CHECK_INT(l.info.step, 4);

@@ -68,13 +68,13 @@ static void the_first_rank_and_line_that_differ_are_named_on_all(void **state)
     Texts t[] = {
         { .ranks = 2,
           .text = { "a: 1\nb: 2\nc: 3\n", "a: 1\nb: 4\nc: 5\n" },
-          .why = "the recipe of rank 1 is not rank 0's: line 2 is \"b: 4\" there, \"b: 2\" here" },
+          .why = "rank 1: the recipe is not rank 0's: line 2 is \"b: 4\" here, \"b: 2\" there" },
         { .ranks = 4,
           .text = { "a\n\nb\n", "a\n\nb\n", "a\n\nc\n", "d\n\nb\n" },
-          .why = "the recipe of rank 2 is not rank 0's: line 3 is \"c\" there, \"b\" here" },
+          .why = "rank 2: the recipe is not rank 0's: line 3 is \"c\" here, \"b\" there" },
         { .ranks = 4,
           .text = { "a", "a", "a", "ab" },
-          .why = "the recipe of rank 3 is not rank 0's: line 1 is \"ab\" there, \"a\" here" },
+          .why = "rank 3: the recipe is not rank 0's: line 1 is \"ab\" here, \"a\" there" },
     };
     compare_all(t, 3);
 }
@@ -85,16 +85,16 @@ static void a_line_that_is_missing_is_an_empty_one(void **state)
     Texts t[] = {
         { .ranks = 2,
           .text = { "a\n", "a\nb\n" },
-          .why = "the recipe of rank 1 is not rank 0's: line 2 is \"b\" there, \"\" here" },
+          .why = "rank 1: the recipe is not rank 0's: line 2 is \"b\" here, \"\" there" },
         { .ranks = 2,
           .text = { "a\nb\n", "a\n" },
-          .why = "the recipe of rank 1 is not rank 0's: line 2 is \"\" there, \"b\" here" },
+          .why = "rank 1: the recipe is not rank 0's: line 2 is \"\" here, \"b\" there" },
         { .ranks = 2,
           .text = { "", "a" },
-          .why = "the recipe of rank 1 is not rank 0's: line 1 is \"a\" there, \"\" here" },
+          .why = "rank 1: the recipe is not rank 0's: line 1 is \"a\" here, \"\" there" },
         { .ranks = 2,
           .text = { "a", "" },
-          .why = "the recipe of rank 1 is not rank 0's: line 1 is \"\" there, \"a\" here" },
+          .why = "rank 1: the recipe is not rank 0's: line 1 is \"\" here, \"a\" there" },
     };
     compare_all(t, 4);
 }

@@ -21,7 +21,7 @@ static void place_open(Place *p)
     CHECK_OK(file_join(p->prefix, p->folder, "<x>"));
     CHECK_OK(file_join(p->tokenizer, p->folder, "tokenizer.json"));
     CHECK_OK(file_join(path, p->folder, "a.txt"));
-    CHECK_OK(file_write_whole(path, "abc", 3, &p->arena));
+    CHECK_OK(file_write_whole(path, "abc", 3));
     CHECK_OK(tokenizer_train(
         &(TokenizerTraining){
             .files = files, .n_files = 1, .vocab = 257, .out_path = p->tokenizer },
