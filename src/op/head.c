@@ -61,51 +61,18 @@ OpCost head_loss_cost(const void *args)
 HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
 {
     Dtype act = a->x.dtype;
-    size_t each = dtype_bytes(act);
     int64_t D = tensor_cols(&a->w), V = tensor_elems(&a->w) / D;
-    int64_t ld_dlogits = V * (int64_t)(sizeof(float) / each);
-    char *x = (char *)a->x.data + (size_t)(first * D) * each;
-    char *dx = a->dx.data == NULL ? NULL : (char *)a->dx.data + (size_t)(first * D) * each;
-    GemmArgs logits_of = { .m = n,
-                           .n = V,
-                           .k = D,
-                           .a = x,
-                           .lda = D,
-                           .a_type = act,
-                           .b = a->w.data,
-                           .ldb = D,
-                           .b_type = act,
-                           .trans_b = true,
-                           .c = logits,
-                           .ldc = V,
-                           .c_type = DTYPE_F32 };
-    GemmArgs dx_of = { .m = n,
-                       .n = D,
-                       .k = V,
-                       .a = logits,
-                       .lda = ld_dlogits,
-                       .a_type = act,
-                       .b = a->w.data,
-                       .ldb = D,
-                       .b_type = act,
-                       .c = dx,
-                       .ldc = D,
-                       .c_type = act };
-    GemmArgs dw_of = { .m = V,
-                       .n = D,
-                       .k = n,
-                       .a = logits,
-                       .lda = ld_dlogits,
-                       .a_type = act,
-                       .trans_a = true,
-                       .b = x,
-                       .ldb = D,
-                       .b_type = act,
-                       .c = a->dw.data,
-                       .ldc = D,
-                       .c_type = DTYPE_F32,
-                       .beta = 1 };
-    return (HeadProducts){ logits_of, dx_of, dw_of };
+    int64_t ld_dlogits = V * (int64_t)(sizeof(float) / dtype_bytes(act));
+    void *dx = a->dx.data == NULL ? NULL : tensor_at(&a->dx, first * D);
+    GemmOperand x = { tensor_at(&a->x, first * D), act, D, false };
+    GemmOperand w = { a->w.data, act, D, false }, w_turned = { a->w.data, act, D, true };
+    GemmOperand dlogits = { logits, act, ld_dlogits, false };
+    GemmOperand dlogits_turned = { logits, act, ld_dlogits, true };
+    return (HeadProducts){
+        .logits = { n, V, D, x, w_turned, { logits, DTYPE_F32, V }, 0 },
+        .dx = { n, D, V, dlogits, w, { dx, act, D }, 0 },
+        .dw = { V, D, n, dlogits_turned, x, { a->dw.data, DTYPE_F32, D }, 1 },
+    };
 }
 
 int64_t head_chunk_rows(const HeadLoss *a)

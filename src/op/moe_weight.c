@@ -43,13 +43,9 @@ static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
     return (GemmArgs){ .m = m,
                        .n = n,
                        .k = rows,
-                       .lda = m,
-                       .a_type = act,
-                       .trans_a = true,
-                       .ldb = n,
-                       .b_type = act,
-                       .ldc = s->token_first ? F : D,
-                       .c_type = DTYPE_F32,
+                       .a = { NULL, act, m, true },
+                       .b = { NULL, act, n, false },
+                       .c = { NULL, DTYPE_F32, s->token_first ? F : D },
                        .beta = 1 };
 }
 
@@ -81,10 +77,10 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
         const void *by_row = tensor_at(&s->by_row->data, chunk.first * F);
         MoeRead by_token;
         TRY(moe_gather(s->op, &s->by_token->data, s->row_token, &chunk, space, &by_token));
-        g.a = s->token_first ? by_token.data : by_row;
-        g.b = s->token_first ? by_row : by_token.data;
-        *(s->token_first ? &g.lda : &g.ldb) = by_token.ld;
-        g.c = tensor_at(s->dw, tile->expert * F * D + column);
+        g.a.at = s->token_first ? by_token.data : by_row;
+        g.b.at = s->token_first ? by_row : by_token.data;
+        *(s->token_first ? &g.a.ld : &g.b.ld) = by_token.ld;
+        g.c.at = tensor_at(s->dw, tile->expert * F * D + column);
         TRY(gemm_run(ex, &g, space + gather_bytes(s)));
     }
     return OK;
