@@ -346,9 +346,8 @@ static void head_run(Backward *f)
     store_rows(f, &(Sums){ &a->dv, &a->dv_before, f->dv, 1 }, f->g, 0, s->Tk);
 }
 
-Status attention_bwd_cpu(Exec *ex, const void *args)
+Status attention_bwd_cpu(Exec *ex, const AttentionBwd *a)
 {
-    const AttentionBwd *a = args;
     int64_t B = a->q.dim[0], G = a->k.dim[2];
     Space size = { 0 };
     (void)backward_make(a, &size);
@@ -366,9 +365,9 @@ Status attention_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t attention_bwd_workspace(const Exec *ex, const void *args)
+size_t attention_bwd_workspace(const Exec *ex, const AttentionBwd *a)
 {
     Space size = { 0 };
-    (void)backward_make(args, &size);
+    (void)backward_make(a, &size);
     return (size_t)ex->threads * size.used;
 }

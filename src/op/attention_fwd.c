@@ -237,9 +237,8 @@ static void block_run(Forward *f, int64_t i0)
     store_rows(f);
 }
 
-Status attention_fwd_cpu(Exec *ex, const void *args)
+Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
 {
-    const AttentionFwd *a = args;
     int64_t B = a->q.dim[0], H = a->q.dim[2];
     Space size = { 0 };
     (void)forward_make(a, &size);
@@ -258,9 +257,9 @@ Status attention_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t attention_fwd_workspace(const Exec *ex, const void *args)
+size_t attention_fwd_workspace(const Exec *ex, const AttentionFwd *a)
 {
     Space size = { 0 };
-    (void)forward_make(args, &size);
+    (void)forward_make(a, &size);
     return (size_t)ex->threads * size.used;
 }

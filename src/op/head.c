@@ -9,9 +9,8 @@
 
 enum { PIECE = 1024 }; /* logits of one row that are worked on at a time */
 
-Status head_loss_check(const void *args)
+Status head_loss_check(const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     const char *op = "head_loss";
     if (a->chunk < 1) {
         return FAIL(ERR_ARG, "%s: chunk is %lld tokens, at least 1 is needed", op,
@@ -34,9 +33,8 @@ Status head_loss_check(const void *args)
 
 /* Products only: 2NVD for the logits, as many for dx and for dw. The logits never leave the chip.
  */
-OpCost head_loss_cost(const void *args)
+OpCost head_loss_cost(const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     double product =
         2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
     double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
@@ -87,9 +85,8 @@ size_t head_logits_bytes(const HeadLoss *a)
     return arena_rounded((size_t)head_chunk_rows(a) * V * sizeof(float));
 }
 
-size_t head_loss_workspace(const Exec *ex, const void *args)
+size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
     size_t most = gemm_workspace(ex, &p.logits);
     if (a->dx.data != NULL) {
@@ -170,9 +167,8 @@ static Status check_targets(const HeadLoss *a)
     return OK;
 }
 
-Status head_loss_cpu(Exec *ex, const void *args)
+Status head_loss_cpu(Exec *ex, const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     TRY(check_targets(a));
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
     float *logits = ex->workspace;

@@ -263,43 +263,39 @@ static Status run(const Exec *ex, Rope r)
     return OK;
 }
 
-Status rope_mla_fwd_check(const void *args)
+Status rope_mla_fwd_check(const RopeMlaFwd *a)
 {
-    const RopeMlaFwd *a = args;
     Rope r = rope_mla_fwd_parts(a);
     return check_mla(&r, &a->dims);
 }
 
-Status rope_mla_bwd_check(const void *args)
+Status rope_mla_bwd_check(const RopeMlaBwd *a)
 {
-    const RopeMlaBwd *a = args;
     Rope r = rope_mla_bwd_parts(a);
     return check_mla(&r, &a->dims);
 }
 
-Status rope_gqa_fwd_check(const void *args)
+Status rope_gqa_fwd_check(const RopeGqaFwd *a)
 {
-    const RopeGqaFwd *a = args;
     Rope r = rope_gqa_fwd_parts(a);
     return check_gqa(&r, &a->dims);
 }
 
-Status rope_gqa_bwd_check(const void *args)
+Status rope_gqa_bwd_check(const RopeGqaBwd *a)
 {
-    const RopeGqaBwd *a = args;
     Rope r = rope_gqa_bwd_parts(a);
     return check_gqa(&r, &a->dims);
 }
 
-OpCost rope_mla_fwd_cost(const void *args) { return cost_of(rope_mla_fwd_parts(args)); }
-OpCost rope_mla_bwd_cost(const void *args) { return cost_of(rope_mla_bwd_parts(args)); }
-OpCost rope_gqa_fwd_cost(const void *args) { return cost_of(rope_gqa_fwd_parts(args)); }
-OpCost rope_gqa_bwd_cost(const void *args) { return cost_of(rope_gqa_bwd_parts(args)); }
+OpCost rope_mla_fwd_cost(const RopeMlaFwd *a) { return cost_of(rope_mla_fwd_parts(a)); }
+OpCost rope_mla_bwd_cost(const RopeMlaBwd *a) { return cost_of(rope_mla_bwd_parts(a)); }
+OpCost rope_gqa_fwd_cost(const RopeGqaFwd *a) { return cost_of(rope_gqa_fwd_parts(a)); }
+OpCost rope_gqa_bwd_cost(const RopeGqaBwd *a) { return cost_of(rope_gqa_bwd_parts(a)); }
 
-Status rope_mla_fwd_cpu(Exec *ex, const void *args) { return run(ex, rope_mla_fwd_parts(args)); }
-Status rope_mla_bwd_cpu(Exec *ex, const void *args) { return run(ex, rope_mla_bwd_parts(args)); }
-Status rope_gqa_fwd_cpu(Exec *ex, const void *args) { return run(ex, rope_gqa_fwd_parts(args)); }
-Status rope_gqa_bwd_cpu(Exec *ex, const void *args) { return run(ex, rope_gqa_bwd_parts(args)); }
+Status rope_mla_fwd_cpu(Exec *ex, const RopeMlaFwd *a) { return run(ex, rope_mla_fwd_parts(a)); }
+Status rope_mla_bwd_cpu(Exec *ex, const RopeMlaBwd *a) { return run(ex, rope_mla_bwd_parts(a)); }
+Status rope_gqa_fwd_cpu(Exec *ex, const RopeGqaFwd *a) { return run(ex, rope_gqa_fwd_parts(a)); }
+Status rope_gqa_bwd_cpu(Exec *ex, const RopeGqaBwd *a) { return run(ex, rope_gqa_bwd_parts(a)); }
 
 OP_PORTS(rope_mla_fwd, IN_OPT(RopeMlaFwd, q), IN_OPT(RopeMlaFwd, kv), IN_OPT(RopeMlaFwd, k_rope),
          IN_OPT(RopeMlaFwd, pos), IN(RopeMlaFwd, cos), IN(RopeMlaFwd, sin),

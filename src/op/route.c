@@ -292,9 +292,8 @@ static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
     }
 }
 
-Status route_fwd_cpu(Exec *ex, const void *args)
+Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     Shape s = fwd_shape(a);
     TRY(index_check("route_fwd", "domain", &a->domain, tensor_elems(&a->load) / s.E));
     Partial part = partial_at(ex->workspace, &s, &a->rule);
@@ -315,17 +314,15 @@ Status route_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t route_fwd_workspace(const Exec *ex, const void *args)
+size_t route_fwd_workspace(const Exec *ex, const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     Shape s = fwd_shape(a);
     return partial_bytes(&s, &a->rule) +
            (size_t)ex->threads * scratch_words(s.E, &a->rule) * sizeof(float);
 }
 
-Status route_aux_cpu(Exec *ex, const void *args)
+Status route_aux_cpu(Exec *ex, const RouteAux *a)
 {
-    const RouteAux *a = args;
     Shape s = aux_shape(a);
     (void)ex;
     int64_t all = s.B * s.E, step = a->rule.aux_per_batch ? s.E : all;
@@ -407,9 +404,8 @@ static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
     }
 }
 
-Status route_bwd_cpu(Exec *ex, const void *args)
+Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     Shape s = bwd_shape(a);
     TRY(index_check("route_bwd", "index", &a->index, s.E));
     const RouteRule *r = &a->rule;
@@ -436,9 +432,8 @@ Status route_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t route_bwd_workspace(const Exec *ex, const void *args)
+size_t route_bwd_workspace(const Exec *ex, const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     int64_t E = tensor_cols(&a->logits);
     return arena_rounded((size_t)E * sizeof(int32_t)) +
            (size_t)ex->threads * scratch_words(E, &a->rule) * sizeof(float);
@@ -476,9 +471,8 @@ static Status sequences_check(const char *op, int64_t tokens, int64_t sequences)
                 (long long)tokens, (long long)sequences);
 }
 
-Status route_fwd_check(const void *args)
+Status route_fwd_check(const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     const char *op = "route_fwd";
     int64_t E = tensor_cols(&a->logits), B = tensor_elems(&a->domain), K = a->rule.top_k;
     TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
@@ -499,9 +493,8 @@ Status route_fwd_check(const void *args)
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
-Status route_aux_check(const void *args)
+Status route_aux_check(const RouteAux *a)
 {
-    const RouteAux *a = args;
     const char *op = "route_aux";
     int64_t E = tensor_cols(&a->seq_count), B = a->seq_count.dim[0];
     TRY(op_expect(op, "seq_count", &a->seq_count, B, E, DTYPE_I32));
@@ -511,9 +504,8 @@ Status route_aux_check(const void *args)
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
-Status route_bwd_check(const void *args)
+Status route_bwd_check(const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     const char *op = "route_bwd";
     int64_t E = tensor_cols(&a->logits), K = a->rule.top_k;
     TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
@@ -528,25 +520,22 @@ Status route_bwd_check(const void *args)
 
 /* A score is an exponential, a sum and a product; an auxiliary loss adds its sums. Comparisons do
  * not count. */
-OpCost route_fwd_cost(const void *args)
+OpCost route_fwd_cost(const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     double elems = (double)tensor_elems(&a->logits);
     return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 5 : 3),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
                                        tensor_bytes(&a->weight)) };
 }
 
-OpCost route_aux_cost(const void *args)
+OpCost route_aux_cost(const RouteAux *a)
 {
-    const RouteAux *a = args;
     return (OpCost){ .flops = 2 * (double)tensor_elems(&a->seq_count),
                      .bytes = 2 * (double)tensor_bytes(&a->seq_count) };
 }
 
-OpCost route_bwd_cost(const void *args)
+OpCost route_bwd_cost(const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     double elems = (double)tensor_elems(&a->logits);
     return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 9 : 7),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
