@@ -100,33 +100,22 @@ OpCost moe_product_cost(const MoeProduct *p)
 
 MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
-    return (MoeProduct){ .op = "moe_down_fwd",
-                         .in_port = "act",
-                         .in = &a->act,
-                         .w = &a->w,
-                         .offsets = &a->offsets,
-                         .rows = &a->rows,
-                         .I = tensor_cols(&a->act.data),
-                         .O = tensor_cols(&a->out),
-                         .turned = true,
-                         .result = &a->out,
-                         .out = &a->out,
-                         .row_bytes = moe_rows_bytes(&a->out, 1) };
+    return (MoeProduct){
+        { "moe_down_fwd", "act", &a->act, &a->w, &a->offsets, NULL, &a->rows },
+        { tensor_cols(&a->act.data), tensor_cols(&a->out), true },
+        { &a->out, &a->out, NULL, moe_rows_bytes(&a->out, 1) },
+        { .epilogue = MOE_STORE },
+    };
 }
 
 MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
 {
-    return (MoeProduct){ .op = "moe_up_bwd_input",
-                         .in_port = "dpre",
-                         .in = &a->dpre,
-                         .w = &a->w,
-                         .offsets = &a->offsets,
-                         .rows = &a->rows,
-                         .I = tensor_cols(&a->dpre.data),
-                         .O = tensor_cols(&a->dx),
-                         .result = &a->dx,
-                         .out = &a->dx,
-                         .row_bytes = moe_rows_bytes(&a->dx, 1) };
+    return (MoeProduct){
+        { "moe_up_bwd_input", "dpre", &a->dpre, &a->w, &a->offsets, NULL, &a->rows },
+        { tensor_cols(&a->dpre.data), tensor_cols(&a->dx), false },
+        { &a->dx, &a->dx, NULL, moe_rows_bytes(&a->dx, 1) },
+        { .epilogue = MOE_STORE },
+    };
 }
 
 OP_PORTS(moe_down_fwd, IN_QUANT(MoeDownFwd, act), IN_QUANT(MoeDownFwd, w), IN(MoeDownFwd, offsets),

@@ -77,29 +77,17 @@ static bool mine(Walk *w, int64_t work)
     return middle * w->threads / w->total == w->thread;
 }
 
-static Status run_rows(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
+static Status run_tiles(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
 {
+    bool columns = t->width > 0;
     for (int64_t e = 0; e < g->experts; e++) {
-        int64_t n = group_rows(g, e), first = group_first(g, e);
-        int64_t piece = n == 0 ? 1 : piece_of(n, TILE_ROWS);
-        for (int64_t r = 0; r < n; r += piece) {
-            MoeTile tile = { .expert = e, .first = first + r, .n = least(piece, n - r) };
-            if (mine(w, tile.n)) TRY(t->run(ex, t->args, &tile, space));
-        }
-    }
-    return OK;
-}
-
-static Status run_columns(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
-{
-    int64_t piece = piece_of(t->width, TILE_COLS);
-    for (int64_t e = 0; e < g->experts; e++) {
-        int64_t n = group_rows(g, e);
-        for (int64_t c = 0; n > 0 && c < t->width; c += piece) {
-            MoeTile tile = { .expert = e, .first = group_first(g, e), .n = n };
-            tile.col = c;
-            tile.cols = least(piece, t->width - c);
-            if (mine(w, n * tile.cols)) TRY(t->run(ex, t->args, &tile, space));
+        int64_t n = group_rows(g, e), first = group_first(g, e), length = columns ? t->width : n;
+        int64_t piece = n == 0 ? 1 : piece_of(length, columns ? TILE_COLS : TILE_ROWS);
+        for (int64_t at = 0; n > 0 && at < length; at += piece) {
+            int64_t part = least(piece, length - at);
+            MoeTile tile = columns ? (MoeTile){ e, first, n, at, part }
+                                   : (MoeTile){ .expert = e, .first = first + at, .n = part };
+            if (mine(w, columns ? n * part : part)) TRY(t->run(ex, t->args, &tile, space));
         }
     }
     return OK;
@@ -117,9 +105,7 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
         w.thread = omp_get_thread_num();
         w.threads = omp_get_num_threads();
         char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
-        Status s =
-            t->width > 0 ? run_columns(ex, t, &g, &w, space) : run_rows(ex, t, &g, &w, space);
-        failure_note(&failure, s);
+        failure_note(&failure, run_tiles(ex, t, &g, &w, space));
     }
     return failure_status(&failure);
 }

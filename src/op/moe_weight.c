@@ -9,29 +9,14 @@
 
 MoeSum moe_up_bwd_weight_view(const MoeUpBwdWeight *a)
 {
-    return (MoeSum){ .op = "moe_up_bwd_weight",
-                     .token_port = "x",
-                     .by_token = &a->x,
-                     .row_port = "dpre",
-                     .by_row = &a->dpre,
-                     .offsets = &a->offsets,
-                     .row_token = &a->row_token,
-                     .dw = &a->dw,
-                     .rows = &a->rows };
+    return (MoeSum){ "moe_up_bwd_weight", "x",           "dpre", &a->x,    &a->dpre,
+                     &a->offsets,         &a->row_token, &a->dw, &a->rows, false };
 }
 
 MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 {
-    return (MoeSum){ .op = "moe_down_bwd_weight",
-                     .token_port = "dy",
-                     .by_token = &a->dy,
-                     .row_port = "wact",
-                     .by_row = &a->wact,
-                     .offsets = &a->offsets,
-                     .row_token = &a->row_token,
-                     .dw = &a->dw,
-                     .rows = &a->rows,
-                     .token_first = true };
+    return (MoeSum){ "moe_down_bwd_weight", "dy",          "wact", &a->dy,   &a->wact,
+                     &a->offsets,           &a->row_token, &a->dw, &a->rows, true };
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
