@@ -157,11 +157,23 @@ typedef struct Call {
 
 static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
 
+/* op(X) is (rows, cols). */
+static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const GemmOperand &x,
+                           int64_t rows, int64_t cols, cublasLtMatmulDescAttributes_t transposes,
+                           const char *what)
+{
+    cublasOperation_t op = x.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint64_t high = (uint64_t)(x.turned ? rows : cols), wide = (uint64_t)(x.turned ? cols : rows);
+    TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, transposes, &op, sizeof op),
+                    what));
+    return blas_status(c->lt,
+                       c->lt->MatrixLayoutInit_internal(layout, sizeof *layout, cuda_type(x.type),
+                                                        high, wide, x.ld),
+                       what);
+}
+
 static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
 {
-    cublasOperation_t left = g->b.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t right = g->a.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    uint64_t n = (uint64_t)g->n, m = (uint64_t)g->m, k = (uint64_t)g->k;
     Call c = {};
     c.lt = lt;
     c.g = g;
@@ -169,25 +181,12 @@ static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Ca
     TRY(blas_status(lt,
                     lt->MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                     "product"));
-    TRY(blas_status(
-        lt, lt->MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
-        "left side"));
-    TRY(blas_status(
-        lt, lt->MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
-        "right side"));
+    TRY(operand_make(&c, &c.left, g->b, g->k, g->n, CUBLASLT_MATMUL_DESC_TRANSA, "left side"));
+    TRY(operand_make(&c, &c.right, g->a, g->m, g->k, CUBLASLT_MATMUL_DESC_TRANSB, "right side"));
     TRY(blas_status(lt,
-                    lt->MatrixLayoutInit_internal(&c.left, sizeof c.left, cuda_type(g->b.type),
-                                                  g->b.turned ? k : n, g->b.turned ? n : k,
-                                                  g->b.ld),
-                    "left layout"));
-    TRY(blas_status(lt,
-                    lt->MatrixLayoutInit_internal(&c.right, sizeof c.right, cuda_type(g->a.type),
-                                                  g->a.turned ? m : k, g->a.turned ? k : m,
-                                                  g->a.ld),
-                    "right layout"));
-    TRY(blas_status(
-        lt, lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c.type), n, m, g->c.ld),
-        "layout of the result"));
+                    lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c.type),
+                                                  (uint64_t)g->n, (uint64_t)g->m, g->c.ld),
+                    "layout of the result"));
     *out = c;
     return OK;
 }
@@ -409,15 +408,11 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
 template <typename T, typename U>
 static Status plain(struct Exec *ex, const GemmArgs *g, const void *r)
 {
-    gemm_plain::Args<T, U> p;
-    p.a = { (const T *)g->a.at, g->a.turned ? 1 : g->a.ld, g->a.turned ? g->a.ld : 1 };
-    p.b = { (const T *)g->b.at, g->b.turned ? g->b.ld : 1, g->b.turned ? 1 : g->b.ld };
-    p.c = (U *)g->c.at;
-    p.r = g->beta == 0 ? NULL : (const U *)r;
-    p.m = g->m;
-    p.n = g->n;
-    p.k = g->k;
-    p.ldc = g->c.ld;
+    const GemmOperand &a = g->a, &b = g->b;
+    const U *added = g->beta == 0 ? NULL : (const U *)r;
+    gemm_plain::Operand<T> left = { (const T *)a.at, a.turned ? 1 : a.ld, a.turned ? a.ld : 1 };
+    gemm_plain::Operand<T> right = { (const T *)b.at, b.turned ? b.ld : 1, b.turned ? 1 : b.ld };
+    gemm_plain::Args<T, U> p = { left, right, (U *)g->c.at, added, g->m, g->n, g->k, g->c.ld };
     return gemm_plain::run(ex, p);
 }
 
