@@ -44,7 +44,7 @@ static Shape bwd_shape(const RouteBwd *a)
 static Shape aux_shape(const RouteAux *a)
 {
     int64_t E = tensor_cols(&a->seq_count), B = tensor_elems(&a->seq_count) / E;
-    return (Shape){ .B = B, .T = a->tokens / B, .N = a->tokens, .E = E, .K = a->rule.top_k };
+    return (Shape){ B, a->tokens / B, a->tokens, E, a->rule.top_k, .chunks = 1 };
 }
 
 /* A thread's part of the workspace. */
@@ -269,15 +269,14 @@ static double group_loss(const Shape *s, const int32_t *count, const Partial *pa
     return loss;
 }
 
-static void add_aux_loss(const RouteFwd *a, const Shape *s, const Partial *part)
+/* The scores of a group may lie on `parts` ranks. */
+static void add_aux_loss(const Shape *s, const RouteRule *r, const int32_t *count,
+                         const Partial *part, int64_t parts, float *loss)
 {
-    int64_t span = a->rule.aux_per_batch ? s->B : 1;
-    double sum = 0;
-    for (int64_t b = 0; b < s->B; b += span) {
-        sum += group_loss(s, a->seq_count.data, part, b, b + span);
-    }
-    double tokens = group_tokens(s, &a->rule, 1);
-    *(float *)a->aux_loss.data += (float)(aux_factor(s, &a->rule, tokens) * sum / tokens);
+    int64_t span = r->aux_per_batch ? s->B : 1;
+    double sum = 0, tokens = group_tokens(s, r, parts);
+    for (int64_t b = 0; b < s->B; b += span) sum += group_loss(s, count, part, b, b + span);
+    *loss += (float)(aux_factor(s, r, tokens) * sum / tokens);
 }
 
 static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
@@ -310,7 +309,7 @@ Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
     if (a->score_sum.data != NULL)
         sum_scores(a, &s, &part);
     else
-        add_aux_loss(a, &s, &part);
+        add_aux_loss(&s, &a->rule, a->seq_count.data, &part, 1, a->aux_loss.data);
     return OK;
 }
 
@@ -325,20 +324,8 @@ Status route_aux_cpu(Exec *ex, const RouteAux *a)
 {
     Shape s = aux_shape(a);
     (void)ex;
-    int64_t all = s.B * s.E, step = a->rule.aux_per_batch ? s.E : all;
-    const int32_t *count = a->seq_count.data;
-    const float *score = a->score_sum.data;
-    double sum = 0, tokens = group_tokens(&s, &a->rule, a->parts);
-    /* a group's entries stand `step` apart: all sequences of the batch, or the one alone */
-    for (int64_t i = 0; i < step; i++) {
-        double n = 0, q = 0;
-        for (int64_t at = i; at < all; at += step) {
-            n += (double)count[at];
-            q += (double)score[at];
-        }
-        sum += n * q;
-    }
-    *(float *)a->aux_loss.data += (float)(aux_factor(&s, &a->rule, tokens) * sum / tokens);
+    Partial part = { .q = a->score_sum.data };
+    add_aux_loss(&s, &a->rule, a->seq_count.data, &part, a->parts, a->aux_loss.data);
     return OK;
 }
 
