@@ -148,24 +148,27 @@ static double pairs_of(const Shape *s, int64_t chunk)
     return (double)(s->B * s->H) * (double)all;
 }
 
+static OpCost cost_of(const Shape *s, int64_t chunk, int64_t width, double bytes, OpWork work)
+{
+    return (OpCost){ .flops = 2 * pairs_of(s, chunk) * (double)width,
+                     .bytes = bytes,
+                     .work = work,
+                     .dtype = s->act,
+                     .size = (double)(chunk > 0 ? chunk : s->Tk) };
+}
+
 OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
-    return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(s.dk + s.dv),
-                     .bytes = op_port_bytes(OP_ATTENTION_FWD, a),
-                     .work = WORK_ATTENTION,
-                     .dtype = s.act,
-                     .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
+    double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
+    return cost_of(&s, a->chunk, s.dk + s.dv, bytes, WORK_ATTENTION);
 }
 
 OpCost attention_bwd_cost(const AttentionBwd *a)
 {
     Shape s = attention_bwd_shape(a);
-    return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(3 * s.dk + 2 * s.dv),
-                     .bytes = op_port_bytes(OP_ATTENTION_BWD, a),
-                     .work = WORK_ATTENTION_BACKWARD,
-                     .dtype = s.act,
-                     .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
+    double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
+    return cost_of(&s, a->chunk, 3 * s.dk + 2 * s.dv, bytes, WORK_ATTENTION_BACKWARD);
 }
 
 OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),

@@ -35,25 +35,13 @@ Status head_loss_check(const HeadLoss *a)
  */
 OpCost head_loss_cost(const HeadLoss *a)
 {
-    double product =
-        2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
-    double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
-                   2 * (double)tensor_bytes(&a->target); /* twice: loss has the same size */
-    int64_t narrow = tensor_cols(&a->x) < a->chunk ? tensor_cols(&a->x) : a->chunk;
-    OpCost c = { .flops = product,
-                 .bytes = bytes,
-                 .work = WORK_GEMM,
-                 .dtype = a->x.dtype,
-                 .size = (double)narrow };
-    if (a->dx.data != NULL) {
-        c.flops += product;
-        c.bytes += (double)tensor_bytes(&a->dx);
-    }
-    if (a->dw.data != NULL) {
-        c.flops += product;
-        c.bytes += 2 * (double)tensor_bytes(&a->dw);
-    }
-    return c;
+    int64_t D = tensor_cols(&a->w), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
+    double rows = (double)tensor_elems(&a->target);
+    return (OpCost){ .flops = (double)products * 2 * rows * (double)tensor_elems(&a->w),
+                     .bytes = op_port_bytes(OP_HEAD_LOSS, a),
+                     .work = WORK_GEMM,
+                     .dtype = a->x.dtype,
+                     .size = (double)(D < a->chunk ? D : a->chunk) };
 }
 
 HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)

@@ -1,8 +1,6 @@
 /* moe_tiles: cuts rows into tiles, runs them over the threads, and gathers the rows of a tile. */
 #include "op/moe_tiles.h"
 
-#include "op/failure.h"
-
 #include <omp.h>
 #include <string.h>
 
@@ -98,16 +96,24 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     Groups g;
     TRY(groups_of(t, &g));
     if (g.total == 0) return OK;
-    Failure failure = { 0 };
+    /* The record of a failure belongs to a thread, and none may leave the region early: the first
+     * failure that is noted becomes the caller's. */
+    Status status = OK;
+    char text[512] = "";
 #pragma omp parallel num_threads(ex->threads)
     {
         Walk w = { .total = g.total * (t->width > 0 ? t->width : 1) };
         w.thread = omp_get_thread_num();
         w.threads = omp_get_num_threads();
         char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
-        failure_note(&failure, run_tiles(ex, t, &g, &w, space));
+        Status s = run_tiles(ex, t, &g, &w, space);
+#pragma omp critical(moe_tiles)
+        if (s != OK && status == OK) {
+            status = s;
+            strncpy(text, status_message(), sizeof text - 1);
+        }
     }
-    return failure_status(&failure);
+    return status == OK ? OK : status_adopt(status, text);
 }
 
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
