@@ -22,34 +22,27 @@ static Angle angle_at(const Rope *r, int64_t row)
                     r->back ? -1.0f : 1.0f, r->interleaved };
 }
 
-static void turn_neighbours(const Angle *t, const float *x, float *y, int64_t half)
+/* The pairs of a part begin `step` elements apart; the second of a pair stands `apart` behind the
+ * first. Both are constants where this is called, so that the loop becomes vector code. */
+static inline __attribute__((always_inline)) void
+turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step, int64_t apart)
 {
     const float *cos_at = t->cos, *sin_at = t->sin, sign = t->sign;
 #pragma omp simd
-    for (int64_t i = 0; i < half; i++) {
-        float a = x[2 * i], b = x[2 * i + 1], c = cos_at[i], s = sign * sin_at[i];
-        y[2 * i] = a * c - b * s;
-        y[2 * i + 1] = a * s + b * c;
-    }
-}
-
-static void turn_halves(const Angle *t, const float *x, float *y, int64_t half)
-{
-    const float *cos_at = t->cos, *sin_at = t->sin, sign = t->sign;
-#pragma omp simd
-    for (int64_t i = 0; i < half; i++) {
-        float a = x[i], b = x[half + i], c = cos_at[i], s = sign * sin_at[i];
-        y[i] = a * c - b * s;
-        y[half + i] = a * s + b * c;
+    for (int64_t i = 0; i < pairs; i++) {
+        int64_t first = step * i, second = first + apart;
+        float a = x[first], b = x[second], c = cos_at[i], s = sign * sin_at[i];
+        y[first] = a * c - b * s;
+        y[second] = a * s + b * c;
     }
 }
 
 static void turn(const Angle *t, const float *x, float *y, int64_t d)
 {
     if (t->interleaved)
-        turn_neighbours(t, x, y, d / 2);
+        turn_pairs(t, x, y, d / 2, 2, 1);
     else
-        turn_halves(t, x, y, d / 2);
+        turn_pairs(t, x, y, d / 2, 1, d / 2);
 }
 
 /* n columns from one tensor to another of the same type. */
