@@ -76,9 +76,8 @@ static Status check_shape(const char *op, const Tensor *q, const Tensor *k, cons
     return doc->data == NULL ? OK : op_expect(op, "doc", doc, s->B, s->Tq, DTYPE_I32);
 }
 
-Status attention_fwd_check(const void *args)
+Status attention_fwd_check(const AttentionFwd *a)
 {
-    const AttentionFwd *a = args;
     const char *op = "attention_fwd";
     Shape s = attention_fwd_shape(a);
     TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
@@ -90,9 +89,8 @@ Status attention_fwd_check(const void *args)
     return op_expect(op, "lse_before", &a->lse_before, s.B * s.H, s.Tq, DTYPE_F32);
 }
 
-Status attention_bwd_check(const void *args)
+Status attention_bwd_check(const AttentionBwd *a)
 {
-    const AttentionBwd *a = args;
     const char *op = "attention_bwd";
     Shape s = attention_bwd_shape(a);
     TRY(check_shape(op, &a->q, &a->k, &a->v, &a->doc, &s));
@@ -150,26 +148,27 @@ static double pairs_of(const Shape *s, int64_t chunk)
     return (double)(s->B * s->H) * (double)all;
 }
 
-OpCost attention_fwd_cost(const void *args)
+static OpCost cost_of(const Shape *s, int64_t chunk, int64_t width, double bytes, OpWork work)
 {
-    const AttentionFwd *a = args;
-    Shape s = attention_fwd_shape(a);
-    return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(s.dk + s.dv),
-                     .bytes = op_port_bytes(OP_ATTENTION_FWD, a),
-                     .work = WORK_ATTENTION,
-                     .dtype = s.act,
-                     .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
+    return (OpCost){ .flops = 2 * pairs_of(s, chunk) * (double)width,
+                     .bytes = bytes,
+                     .work = work,
+                     .dtype = s->act,
+                     .size = (double)(chunk > 0 ? chunk : s->Tk) };
 }
 
-OpCost attention_bwd_cost(const void *args)
+OpCost attention_fwd_cost(const AttentionFwd *a)
 {
-    const AttentionBwd *a = args;
+    Shape s = attention_fwd_shape(a);
+    double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
+    return cost_of(&s, a->chunk, s.dk + s.dv, bytes, WORK_ATTENTION);
+}
+
+OpCost attention_bwd_cost(const AttentionBwd *a)
+{
     Shape s = attention_bwd_shape(a);
-    return (OpCost){ .flops = 2 * pairs_of(&s, a->chunk) * (double)(3 * s.dk + 2 * s.dv),
-                     .bytes = op_port_bytes(OP_ATTENTION_BWD, a),
-                     .work = WORK_ATTENTION_BACKWARD,
-                     .dtype = s.act,
-                     .size = (double)(a->chunk > 0 ? a->chunk : s.Tk) };
+    double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
+    return cost_of(&s, a->chunk, 3 * s.dk + 2 * s.dv, bytes, WORK_ATTENTION_BACKWARD);
 }
 
 OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),

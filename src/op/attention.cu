@@ -38,12 +38,15 @@ template <typename T> struct Side {
     bool wide; /* rows are whole packs of 16 bytes */
 };
 
-/* Where a block's tiles stand in its shared memory, in bytes, and how far their rows are apart, in
- * elements. Rows of bf16 are 16 bytes more than a multiple of 64, rows of f32 one float more than a
+/* A tile in a block's shared memory: its first byte, and how far its rows are apart, in elements. Rows of bf16 are 16 bytes more than a multiple of 64, rows of f32 one float more than a
  * multiple of 128 bytes: neighbouring rows then begin in other banks. */
+struct Tile {
+    int at, ld;
+};
+
 struct Space {
-    int q, d_o, k, v, scores, grads, p, ds, sum, sum2, rows, total;
-    int ld_k, ld_v, ld_p, ld_scores, ld_sum, ld_sum2;
+    Tile q, d_o, k, v, scores, grads, p, ds, sum, sum2;
+    int rows, total; /* bytes: RowRoom, and of all */
 };
 
 template <typename T> struct Attention {
@@ -140,15 +143,38 @@ static __device__ __forceinline__ void tile_product(const TileProduct<float> &p)
 
 /* tiles */
 
+/* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
+ * sums or backward's lse and delta. */
+struct RowRoom {
+    int first[BLOCK_MAX], last[BLOCK_MAX];
+    float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
+};
+
 static __device__ __forceinline__ char *shared_memory(void)
 {
     extern __shared__ __align__(128) char shared[];
     return shared;
 }
 
-template <typename T> static __device__ __forceinline__ T *tile(int offset)
+template <typename T> static __device__ __forceinline__ T *elements(Tile t)
 {
-    return reinterpret_cast<T *>(shared_memory() + offset);
+    return reinterpret_cast<T *>(shared_memory() + t.at);
+}
+
+static __device__ __forceinline__ RowRoom *row_room(const Space &s)
+{
+    return reinterpret_cast<RowRoom *>(shared_memory() + s.rows);
+}
+
+/* c (m, n) = or += a (m, k) b (k, n) */
+template <typename T, bool A_T, bool B_T, bool ADD>
+static __device__ __forceinline__ void tiles_multiply(Tile a, Tile b, Tile c, int m, int n, int k)
+{
+    TileProduct<T> p = { elements<T>(a), elements<T>(b), elements<float>(c), a.ld, b.ld, c.ld };
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    tile_product<A_T, B_T, ADD>(p);
 }
 
 template <typename T>
@@ -160,9 +186,11 @@ static __device__ __forceinline__ T *head_row(const Side<T> &s, int64_t b, int64
 
 /* Rows [first, first + n) of a head into a tile of `rows` rows, zeros behind them and behind d. */
 template <typename T>
-static __device__ __forceinline__ void tile_load(T *to, int ld, const Side<T> &s, const T *from,
-                                                 int n, int rows)
+static __device__ __forceinline__ void tile_load(Tile tile, const Side<T> &s, int64_t b,
+                                                 int64_t first, int64_t head, int n, int rows)
 {
+    const T *from = head_row(s, b, first, head);
+    T *to = elements<T>(tile);
     int64_t stride = (int64_t)s.heads * s.d;
     if constexpr (sizeof(T) == 2) {
         if (s.wide) {
@@ -173,7 +201,7 @@ static __device__ __forceinline__ void tile_load(T *to, int ld, const Side<T> &s
                 uint4 v = make_uint4(0, 0, 0, 0);
                 if (r < n && d < s.d)
                     v = __ldg(reinterpret_cast<const uint4 *>(from + r * stride + d));
-                *reinterpret_cast<uint4 *>(to + r * ld + d) = v;
+                *reinterpret_cast<uint4 *>(to + r * tile.ld + d) = v;
             }
             return;
         }
@@ -181,19 +209,22 @@ static __device__ __forceinline__ void tile_load(T *to, int ld, const Side<T> &s
     int width = padded(s.d);
     for (int e = (int)threadIdx.x; e < rows * width; e += THREADS) {
         int r = e / width, d = e % width;
-        to[r * ld + d] = r < n && d < s.d ? __ldg(from + r * stride + d) : from_f32<T>(0.0f);
+        to[r * tile.ld + d] = r < n && d < s.d ? __ldg(from + r * stride + d) : from_f32<T>(0.0f);
     }
 }
 
 /* Stores the first n rows of a tile of sums, each times factor[r] (NULL: 1), to rows of a head. */
 template <typename T>
-static __device__ __forceinline__ void tile_store(const float *from, int ld, const Side<T> &s,
-                                                  T *to, int n, const float *factor)
+static __device__ __forceinline__ void tile_store(Tile tile, const Side<T> &s, int64_t b,
+                                                  int64_t first, int64_t head, int n,
+                                                  const float *factor)
 {
+    const float *from = elements<float>(tile);
+    T *to = head_row(s, b, first, head);
     int64_t stride = (int64_t)s.heads * s.d;
     for (int e = (int)threadIdx.x; e < n * s.d; e += THREADS) {
         int r = e / s.d, d = e % s.d;
-        float v = from[r * ld + d];
+        float v = from[r * tile.ld + d];
         to[r * stride + d] = from_f32<T>(factor == NULL ? v : v * factor[r]);
     }
 }
@@ -201,9 +232,11 @@ static __device__ __forceinline__ void tile_store(const float *from, int ld, con
 /* A tile of `rows` rows of sums: the first n from rows [row, row + n) of a head, where there are
  * such; the rest is zero. */
 template <typename T>
-static __device__ __forceinline__ void tile_begin(float *to, int ld, int rows, const Side<T> &s,
-                                                  int64_t b, int64_t row, int64_t head, int n)
+static __device__ __forceinline__ void tile_begin(Tile tile, int rows, const Side<T> &s, int64_t b,
+                                                  int64_t row, int64_t head, int n)
 {
+    int ld = tile.ld;
+    float *to = elements<float>(tile);
     bool given = s.at != NULL;
     const T *from = given ? head_row(s, b, row, head) : NULL;
     int64_t stride = (int64_t)s.heads * s.d;
@@ -217,13 +250,6 @@ static __device__ __forceinline__ void tile_begin(float *to, int ld, int rows, c
 struct Queries {
     int64_t b, h, first;
     int n;
-};
-
-/* What a block keeps of each of its query rows: the keys that the row sees, and forward's running
- * sums or backward's lse and delta. */
-struct RowRoom {
-    int first[BLOCK_MAX], last[BLOCK_MAX];
-    float max[BLOCK_MAX], sum[BLOCK_MAX], lse[BLOCK_MAX], delta[BLOCK_MAX];
 };
 
 template <typename T>
@@ -291,23 +317,22 @@ static __device__ __forceinline__ int64_t first_key(const RowRoom *room, int nq)
 
 /* Rows of o or dq: to where they are f32, or to T. */
 template <typename T>
-static __device__ __forceinline__ void rows_store(const float *from, int ld, const Side<T> &to,
+static __device__ __forceinline__ void rows_store(Tile from, const Side<T> &to,
                                                   const Side<float> &sum, const Queries &x,
                                                   const float *factor)
 {
     if (sum.at != NULL)
-        tile_store(from, ld, sum, head_row(sum, x.b, x.first, x.h), x.n, factor);
+        tile_store(from, sum, x.b, x.first, x.h, x.n, factor);
     else
-        tile_store(from, ld, to, head_row(to, x.b, x.first, x.h), x.n, factor);
+        tile_store(from, to, x.b, x.first, x.h, x.n, factor);
 }
 
 /* to (nq, nk) = x y^T for a tile x of queries and a tile y of keys: scores, and dp. */
 template <typename T>
-static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, const T *x, const T *y,
-                                                    int ld, int d, float *to)
+static __device__ __forceinline__ void rows_by_keys(const Attention<T> &a, Tile x, Tile y, int d,
+                                                    Tile to)
 {
-    TileProduct<T> p = { x, y, to, ld, ld, a.at.ld_scores, a.nq, a.nk, padded(d) };
-    tile_product<false, true, false>(p);
+    tiles_multiply<T, false, true, false>(x, y, to, a.nq, a.nk, padded(d));
 }
 
 /* forward */
@@ -319,9 +344,9 @@ static __device__ __forceinline__ void softmax_row(const Attention<T> &a, RowRoo
                                                    int64_t j0)
 {
     int lane = (int)threadIdx.x % WARP;
-    const float *scores = tile<float>(a.at.scores) + r * a.at.ld_scores;
-    T *p = tile<T>(a.at.p) + r * a.at.ld_p;
-    float *o = tile<float>(a.at.sum) + r * a.at.ld_sum;
+    const float *scores = elements<float>(a.at.scores) + r * a.at.scores.ld;
+    T *p = elements<T>(a.at.p) + r * a.at.p.ld;
+    float *o = elements<float>(a.at.sum) + r * a.at.sum.ld;
     float most = -INFINITY, before = room->max[r], part = 0;
     for (int j = lane; j < a.nk; j += WARP)
         if (sees(room, r, j0 + j)) most = fmaxf(most, scores[j]);
@@ -350,25 +375,15 @@ static __device__ __forceinline__ void fwd_keys(const Attention<T> &a, const Que
                                                 RowRoom *room, int64_t j0, int n)
 {
     int64_t g = x.h * a.k.heads / a.q.heads;
-    T *k = tile<T>(a.at.k), *v = tile<T>(a.at.v); /* the same memory: k, then v */
-    tile_load(k, a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
+    /* k and v take turns in the same memory */
+    tile_load(a.at.k, a.k, x.b, j0, g, n, a.nk);
     __syncthreads();
-    rows_by_keys(a, tile<T>(a.at.q), k, a.at.ld_k, a.q.d, tile<float>(a.at.scores));
+    rows_by_keys(a, a.at.q, a.at.k, a.q.d, a.at.scores);
     __syncthreads();
-    tile_load(v, a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
+    tile_load(a.at.v, a.v, x.b, j0, g, n, a.nk);
     for (int r = (int)threadIdx.x / WARP; r < a.nq; r += WARPS) softmax_row(a, room, r, j0);
     __syncthreads();
-    TileProduct<T> p = {};
-    p.a = tile<T>(a.at.p);
-    p.b = v;
-    p.c = tile<float>(a.at.sum);
-    p.lda = a.at.ld_p;
-    p.ldb = a.at.ld_v;
-    p.ldc = a.at.ld_sum;
-    p.m = a.nq;
-    p.n = padded(a.v.d);
-    p.k = a.nk;
-    tile_product<false, false, true>(p);
+    tiles_multiply<T, false, false, true>(a.at.p, a.at.v, a.at.sum, a.nq, padded(a.v.d), a.nk);
     __syncthreads();
 }
 
@@ -376,9 +391,8 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = tile<RowRoom>(a.at.rows);
+    RowRoom *room = row_room(a.at);
     Queries x = queries_of_block(a);
-    float *o = tile<float>(a.at.sum);
     int64_t rows = (x.b * a.q.heads + x.h) * a.q.length + x.first;
     rows_load<T, false>(a, x, room);
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
@@ -386,8 +400,8 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
         room->max[r] = lse;
         room->sum[r] = lse > -INFINITY ? 1.0f : 0.0f;
     }
-    tile_begin(o, a.at.ld_sum, a.nq, a.o_before, x.b, x.first, x.h, x.n);
-    tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
+    tile_begin(a.at.sum, a.nq, a.o_before, x.b, x.first, x.h, x.n);
+    tile_load(a.at.q, a.q, x.b, x.first, x.h, x.n, a.nq);
     __syncthreads();
     int64_t end = room->last[x.n - 1] + 1; /* no row before it sees further */
     for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk)
@@ -397,7 +411,7 @@ __launch_bounds__(THREADS, 2) void attention_fwd_kernel(const __grid_constant__ 
         room->sum[r] = room->sum[r] > 0 ? 1 / room->sum[r] : 0.0f; /* no key at all: 0 */
     }
     __syncthreads();
-    rows_store(o, a.at.ld_sum, a.o, a.o_sum, x, room->sum);
+    rows_store(a.at.sum, a.o, a.o_sum, x, room->sum);
 }
 
 /* backward */
@@ -424,14 +438,14 @@ template <typename T, bool KEEP_P>
 static __device__ __forceinline__ void bwd_scores(const Attention<T> &a, const RowRoom *room,
                                                   int64_t j0)
 {
-    const float *scores = tile<float>(a.at.scores), *dp = tile<float>(a.at.grads);
+    const float *scores = elements<float>(a.at.scores), *dp = elements<float>(a.at.grads);
     for (int e = (int)threadIdx.x; e < a.nq * a.nk; e += THREADS) {
-        int r = e / a.nk, j = e % a.nk, at = r * a.at.ld_scores + j;
+        int r = e / a.nk, j = e % a.nk, at = r * a.at.scores.ld + j;
         bool seen = sees(room, r, j0 + j);
         float p = seen ? expf(scores[at] * a.scale - room->lse[r]) : 0.0f;
         float ds = seen ? a.scale * p * (dp[at] - room->delta[r]) : 0.0f;
-        if (KEEP_P) tile<T>(a.at.p)[r * a.at.ld_p + j] = from_f32<T>(p);
-        tile<T>(a.at.ds)[r * a.at.ld_p + j] = from_f32<T>(ds);
+        if (KEEP_P) elements<T>(a.at.p)[r * a.at.p.ld + j] = from_f32<T>(p);
+        elements<T>(a.at.ds)[r * a.at.ds.ld + j] = from_f32<T>(ds);
     }
 }
 
@@ -441,8 +455,8 @@ static __device__ __forceinline__ void bwd_tile(const Attention<T> &a, const Row
                                                 int64_t j0)
 {
     __syncthreads();
-    rows_by_keys(a, tile<T>(a.at.q), tile<T>(a.at.k), a.at.ld_k, a.q.d, tile<float>(a.at.scores));
-    rows_by_keys(a, tile<T>(a.at.d_o), tile<T>(a.at.v), a.at.ld_v, a.v.d, tile<float>(a.at.grads));
+    rows_by_keys(a, a.at.q, a.at.k, a.q.d, a.at.scores);
+    rows_by_keys(a, a.at.d_o, a.at.v, a.v.d, a.at.grads);
     __syncthreads();
     bwd_scores<T, KEEP_P>(a, room, j0);
     __syncthreads();
@@ -452,35 +466,24 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dq_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = tile<RowRoom>(a.at.rows);
+    RowRoom *room = row_room(a.at);
     Queries x = queries_of_block(a);
     int64_t g = x.h * a.k.heads / a.q.heads;
-    float *dq = tile<float>(a.at.sum);
     rows_load<T, true>(a, x, room);
-    tile_begin(dq, a.at.ld_sum, a.nq, a.dq_before, x.b, x.first, x.h, x.n);
-    tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
-    tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
+    tile_begin(a.at.sum, a.nq, a.dq_before, x.b, x.first, x.h, x.n);
+    tile_load(a.at.q, a.q, x.b, x.first, x.h, x.n, a.nq);
+    tile_load(a.at.d_o, a.d_o, x.b, x.first, x.h, x.n, a.nq);
     __syncthreads();
     int64_t end = room->last[x.n - 1] + 1;
     for (int64_t j0 = first_key(room, x.n); j0 < end; j0 += a.nk) {
         int n = (int)min((int64_t)a.nk, end - j0);
-        tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, x.b, j0, g), n, a.nk);
-        tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, x.b, j0, g), n, a.nk);
+        tile_load(a.at.k, a.k, x.b, j0, g, n, a.nk);
+        tile_load(a.at.v, a.v, x.b, j0, g, n, a.nk);
         bwd_tile<T, false>(a, room, j0);
-        TileProduct<T> p = {};
-        p.a = tile<T>(a.at.ds);
-        p.b = tile<T>(a.at.k);
-        p.c = dq;
-        p.lda = a.at.ld_p;
-        p.ldb = a.at.ld_k;
-        p.ldc = a.at.ld_sum;
-        p.m = a.nq;
-        p.n = padded(a.q.d);
-        p.k = a.nk;
-        tile_product<false, false, true>(p);
+        tiles_multiply<T, false, false, true>(a.at.ds, a.at.k, a.at.sum, a.nq, padded(a.q.d), a.nk);
         __syncthreads();
     }
-    rows_store(dq, a.at.ld_sum, a.dq, a.dq_sum, x, NULL);
+    rows_store(a.at.sum, a.dq, a.dq_sum, x, NULL);
 }
 
 /* What one tile of queries adds to dk and dv of keys [j0, j0 + n). */
@@ -494,31 +497,11 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
      * skipped */
     bool any = r < x.n && room->first[r] < j0 + n && room->last[r] >= j0;
     if (!__syncthreads_or(any)) return;
-    tile_load(tile<T>(a.at.q), a.at.ld_k, a.q, head_row(a.q, x.b, x.first, x.h), x.n, a.nq);
-    tile_load(tile<T>(a.at.d_o), a.at.ld_v, a.d_o, head_row(a.d_o, x.b, x.first, x.h), x.n, a.nq);
+    tile_load(a.at.q, a.q, x.b, x.first, x.h, x.n, a.nq);
+    tile_load(a.at.d_o, a.d_o, x.b, x.first, x.h, x.n, a.nq);
     bwd_tile<T, true>(a, room, j0);
-    TileProduct<T> dv = {};
-    dv.a = tile<T>(a.at.p);
-    dv.b = tile<T>(a.at.d_o);
-    dv.c = tile<float>(a.at.sum2);
-    dv.lda = a.at.ld_p;
-    dv.ldb = a.at.ld_v;
-    dv.ldc = a.at.ld_sum2;
-    dv.m = a.nk;
-    dv.n = padded(a.v.d);
-    dv.k = a.nq;
-    TileProduct<T> dk = {};
-    dk.a = tile<T>(a.at.ds);
-    dk.b = tile<T>(a.at.q);
-    dk.c = tile<float>(a.at.sum);
-    dk.lda = a.at.ld_p;
-    dk.ldb = a.at.ld_k;
-    dk.ldc = a.at.ld_sum;
-    dk.m = a.nk;
-    dk.n = padded(a.q.d);
-    dk.k = a.nq;
-    tile_product<true, false, true>(dv);
-    tile_product<true, false, true>(dk);
+    tiles_multiply<T, true, false, true>(a.at.p, a.at.d_o, a.at.sum2, a.nk, padded(a.v.d), a.nq);
+    tiles_multiply<T, true, false, true>(a.at.ds, a.at.q, a.at.sum, a.nk, padded(a.q.d), a.nq);
     __syncthreads();
 }
 
@@ -527,14 +510,14 @@ template <typename T>
 static __global__
 __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ Attention<T> a)
 {
-    RowRoom *room = tile<RowRoom>(a.at.rows);
+    RowRoom *room = row_room(a.at);
     int64_t heads = a.B * a.k.heads, head = (int64_t)blockIdx.x % heads;
     int64_t b = head / a.k.heads, g = head % a.k.heads, j0 = (int64_t)blockIdx.x / heads * a.nk;
     int n = (int)min((int64_t)a.nk, a.k.length - j0), share = a.q.heads / a.k.heads;
-    tile_begin(tile<float>(a.at.sum), a.at.ld_sum, a.nk, a.dk_before, b, j0, g, n);
-    tile_begin(tile<float>(a.at.sum2), a.at.ld_sum2, a.nk, a.dv_before, b, j0, g, n);
-    tile_load(tile<T>(a.at.k), a.at.ld_k, a.k, head_row(a.k, b, j0, g), n, a.nk);
-    tile_load(tile<T>(a.at.v), a.at.ld_v, a.v, head_row(a.v, b, j0, g), n, a.nk);
+    tile_begin(a.at.sum, a.nk, a.dk_before, b, j0, g, n);
+    tile_begin(a.at.sum2, a.nk, a.dv_before, b, j0, g, n);
+    tile_load(a.at.k, a.k, b, j0, g, n, a.nk);
+    tile_load(a.at.v, a.v, b, j0, g, n, a.nk);
     Queries x;
     x.b = b;
     for (x.h = g * share; x.h < (g + 1) * share; x.h++) {
@@ -544,46 +527,43 @@ __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ 
         }
     }
     __syncthreads();
-    tile_store(tile<float>(a.at.sum), a.at.ld_sum, a.dk, head_row(a.dk, b, j0, g), n, NULL);
-    tile_store(tile<float>(a.at.sum2), a.at.ld_sum2, a.dv, head_row(a.dv, b, j0, g), n, NULL);
+    tile_store(a.at.sum, a.dk, b, j0, g, n, NULL);
+    tile_store(a.at.sum2, a.dv, b, j0, g, n, NULL);
 }
 
 /* launch */
 
-static int take(Space *s, size_t bytes)
+static Tile take(Space *s, int rows, int ld, size_t each)
 {
     int at = s->total;
-    s->total += (int)((bytes + 127) / 128 * 128);
-    return at;
+    s->total += (int)(((size_t)rows * (size_t)ld * each + 127) / 128 * 128);
+    return { at, ld };
 }
 
 typedef enum Kernel { FORWARD, DQ, DKV } Kernel;
 
 template <typename T> static Space space_of(const Attention<T> &a, Kernel kernel)
 {
-    const int pad = sizeof(T) == 2 ? 8 : 1;
-    int dk = padded(a.q.d), dv = padded(a.v.d);
+    const int pad = sizeof(T) == 2 ? 8 : 1, ld_p = a.nk + pad, ld_scores = a.nk + 4;
+    int dk = padded(a.q.d), dv = padded(a.v.d), owned = kernel == DKV ? a.nk : a.nq;
     Space s = {};
-    s.ld_k = dk + pad;
-    s.ld_v = dv + pad;
-    s.ld_p = a.nk + pad;
-    s.ld_scores = a.nk + 4;
-    s.ld_sum = (kernel == FORWARD ? dv : dk) + 4;
-    s.ld_sum2 = dv + 4;
-    size_t nq = (size_t)a.nq, nk = (size_t)a.nk, each = sizeof(T), owned = kernel == DKV ? nk : nq;
-    s.q = take(&s, nq * (size_t)s.ld_k * each);
-    s.k = s.v = take(&s, nk * (size_t)(kernel == FORWARD ? max(s.ld_k, s.ld_v) : s.ld_k) * each);
-    if (kernel != FORWARD) {
-        s.v = take(&s, nk * (size_t)s.ld_v * each);
-        s.d_o = take(&s, nq * (size_t)s.ld_v * each);
-        s.grads = take(&s, nq * (size_t)s.ld_scores * sizeof(float));
-        s.ds = take(&s, nq * (size_t)s.ld_p * each);
+    s.q = take(&s, a.nq, dk + pad, sizeof(T));
+    if (kernel == FORWARD) {
+        Tile room = take(&s, a.nk, max(dk, dv) + pad, sizeof(T));
+        s.k = { room.at, dk + pad };
+        s.v = { room.at, dv + pad };
+    } else {
+        s.k = take(&s, a.nk, dk + pad, sizeof(T));
+        s.v = take(&s, a.nk, dv + pad, sizeof(T));
+        s.d_o = take(&s, a.nq, dv + pad, sizeof(T));
+        s.grads = take(&s, a.nq, ld_scores, sizeof(float));
+        s.ds = take(&s, a.nq, ld_p, sizeof(T));
     }
-    s.scores = take(&s, nq * (size_t)s.ld_scores * sizeof(float));
-    if (kernel != DQ) s.p = take(&s, nq * (size_t)s.ld_p * each);
-    s.sum = take(&s, owned * (size_t)s.ld_sum * sizeof(float));
-    if (kernel == DKV) s.sum2 = take(&s, owned * (size_t)s.ld_sum2 * sizeof(float));
-    s.rows = take(&s, sizeof(RowRoom));
+    s.scores = take(&s, a.nq, ld_scores, sizeof(float));
+    if (kernel != DQ) s.p = take(&s, a.nq, ld_p, sizeof(T));
+    s.sum = take(&s, owned, (kernel == FORWARD ? dv : dk) + 4, sizeof(float));
+    if (kernel == DKV) s.sum2 = take(&s, owned, dv + 4, sizeof(float));
+    s.rows = take(&s, 1, 1, sizeof(RowRoom)).at;
     return s;
 }
 

@@ -115,7 +115,8 @@ Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t f
     return (Panels){ to, words_of(o.word, o.elems) * LANES };
 }
 
-Panels pair_columns(Panels from, int64_t panels, Panels to)
+/* A strip's columns as words of two neighbours each, in `to`. */
+static Panels pair_columns(Panels from, int64_t panels, Panels to)
 {
     for (int64_t panel = 0; panel < panels; panel += 2) {
         const float *even = panels_at(from, panel, 0).at, *odd = even + from.stride;
@@ -126,6 +127,52 @@ Panels pair_columns(Panels from, int64_t panels, Panels to)
         }
     }
     return to;
+}
+
+void span_by_keys(const Span *x, Panels rows, Panels keys, Panels c, int64_t width)
+{
+    StripProduct t = { .pairs = x->word == WORD_BF16_PAIR, .panels = x->end - x->first };
+    t.a = panels_at(rows, 0, x->i * STRIP);
+    t.b = panels_at(keys, x->first, 0);
+    t.c = panels_at(c, x->first - x->block, 0);
+    t.steps = words_of(x->word, width);
+    strip_product(&t);
+}
+
+void span_by_steps(const Span *x, Panels p, Panels room, Panels steps, Panels c, int64_t width)
+{
+    int64_t from = x->first * LANES, row = x->i * STRIP;
+    int64_t end = least(x->end * LANES, x->queries->last[row + STRIP - 1] + 1);
+    StripProduct t = { .pairs = x->word == WORD_BF16_PAIR, .add = true };
+    t.a = panels_at(p, x->first - x->block, 0);
+    if (t.pairs) t.a = pair_columns(t.a, x->end - x->first, room);
+    t.b = panels_at(steps, 0, words_of(x->word, from));
+    t.c = panels_at(c, 0, row);
+    t.panels = panels_of(width);
+    t.steps = words_of(x->word, end - from);
+    strip_product(&t);
+}
+
+void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from, float *room)
+{
+    const Tensor *to = x->to, *before = x->before;
+    bool wide = to->dtype == DTYPE_F32;
+    int64_t n = to->dim[3], whole = wide ? n / LANES * LANES : 0;
+    char *out = head_row(to, b, row, head);
+    for (int64_t d = 0; d < n; d += LANES, from.at += from.stride) {
+        Vector v = vector_load(from.at);
+        if (before != NULL && before->data != NULL) {
+            Word word = before->dtype == DTYPE_F32 ? WORD_F32 : WORD_BF16_WIDENED;
+            const char *at = head_row(before, b, row, head);
+            v = line_words(at + d * (int64_t)dtype_bytes(before->dtype), word, n - d) +
+                v * x->factor;
+        } else {
+            v = v * x->factor;
+        }
+        vector_store(d < whole ? (float *)(void *)out + d : room + d, v);
+    }
+    char *rest = out + (size_t)whole * dtype_bytes(to->dtype);
+    if (whole < n) dtype_from_f32(rest, to->dtype, room + whole, n - whole);
 }
 
 /* Fetches STRIP rows; nothing past the last sequence. */

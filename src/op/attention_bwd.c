@@ -121,23 +121,6 @@ static void block_load(Backward *f, int64_t i0)
     clear(f->dq, s->dk);
 }
 
-/* A block of keys, and panels of it: [first, end) are those that strip i works on now. */
-typedef struct Span {
-    int64_t i, block, first, end;
-} Span;
-
-/* c at strip i and the span's panels = rows (queries) by columns (keys) */
-static void strip_by_keys(const Backward *f, const Span *x, Panels rows, Panels keys, Panels c,
-                          int64_t width)
-{
-    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
-    t.a = panels_at(rows, 0, x->i * STRIP);
-    t.b = panels_at(keys, x->first, 0);
-    t.c = panels_at(c, x->first - x->block, x->i * STRIP);
-    t.steps = words_of(f->word, width);
-    strip_product(&t);
-}
-
 /* Turns scores into p, and dp into ds / scale. */
 static void strip_gradients(const Backward *f, const Span *x)
 {
@@ -207,16 +190,16 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
     for (int64_t panel = block; panel < end; panel += WIDE) {
         for (int64_t i = 0; i < q->strips; i++) {
             int64_t group = least(end, panel + WIDE);
-            Span x = { .i = i, .block = block, .first = most(panel, q->keys[i].first) };
+            Span x = { q, f->word, i, block, .first = most(panel, q->keys[i].first) };
             x.end = least(group, q->keys[i].end);
             strip_clear(f, i, panel - block, least(x.first, group) - block);
             if (x.first >= x.end) continue;
             bool first = panel == q->panel_first;
             int64_t row = q->i0 + i * STRIP;
             if (first) rows_fetch(&f->a->dq, f->b, f->h, row, USE_WRITE);
-            strip_by_keys(f, &x, f->q, f->k, f->p, f->s.dk);
+            span_by_keys(&x, f->q, f->k, panels_at(f->p, 0, i * STRIP), f->s.dk);
             if (first) fetch_next_query(f, &f->a->q, row);
-            strip_by_keys(f, &x, f->d_o, f->v, f->ds, f->s.dv);
+            span_by_keys(&x, f->d_o, f->v, panels_at(f->ds, 0, i * STRIP), f->s.dv);
             if (first) fetch_next_query(f, &f->a->d_o, row);
             strip_gradients(f, &x);
             if (first) fetch_next_query(f, &f->a->o, row);
@@ -253,59 +236,20 @@ static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
     strip_product_turned(&t);
 }
 
-/* ds of a strip as an operand of sums over keys: words of two in bf16. */
-static Panels strip_gradient_words(const Backward *f, const Span *x)
-{
-    Panels ds = panels_at(f->ds, x->first - x->block, x->i * STRIP);
-    return f->word == WORD_BF16_PAIR ? pair_columns(ds, x->end - x->first, f->ds_words) : ds;
-}
-
 static void add_query_gradients(const Backward *f, int64_t i, int64_t block, int64_t block_end)
 {
     const QueryBlock *q = &f->block;
-    Span x = { .i = i, .block = block, .first = most(block, q->keys[i].first) };
+    Span x = { q, f->word, i, block, .first = most(block, q->keys[i].first) };
     x.end = least(block_end, q->keys[i].end);
     if (x.first >= x.end) return;
-    int64_t from = x.first * LANES, end = least(x.end * LANES, q->last[(i + 1) * STRIP - 1] + 1);
-    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    t.a = strip_gradient_words(f, &x);
-    t.b = panels_at(f->k_rows, 0, words_of(f->word, from));
-    t.c = panels_at(f->dq, 0, i * STRIP);
-    t.panels = panels_of(f->s.dk);
-    t.steps = words_of(f->word, end - from);
-    strip_product(&t);
+    span_by_steps(&x, panels_at(f->ds, 0, i * STRIP), f->ds_words, f->k_rows, f->dq, f->s.dk);
 }
 
-/* Rows of a head: to = before + factor * from. */
-typedef struct Sums {
-    const Tensor *to, *before;
-    Panels from;
-    float factor;
-} Sums;
-
-static void store_sum(const Backward *f, const Sums *x, int64_t row, int64_t head, Panels from)
+static void store_rows(const Backward *f, Sums x, Panels from, int64_t head, int64_t first,
+                       int64_t n)
 {
-    int64_t n = x->to->dim[3], each = (int64_t)dtype_bytes(x->before->dtype);
-    Word word = x->before->dtype == DTYPE_F32 ? WORD_F32 : WORD_BF16_WIDENED;
-    const char *before = head_row(x->before, f->b, row, head);
-    for (int64_t d = 0; d < n; d += LANES, from.at += from.stride) {
-        Vector sum = line_words(before + d * each, word, n - d);
-        vector_store(f->row + d, sum + vector_load(from.at) * x->factor);
-    }
-    dtype_from_f32(head_row(x->to, f->b, row, head), x->to->dtype, f->row, n);
-}
-
-static void store_rows(const Backward *f, const Sums *x, int64_t head, int64_t first, int64_t n)
-{
-    const Tensor *to = x->to;
-    for (int64_t r = 0; r < n; r++) {
-        Panels from = panels_at(x->from, 0, r);
-        void *row = head_row(to, f->b, first + r, head);
-        if (x->before->data != NULL)
-            store_sum(f, x, first + r, head, from);
-        else
-            row_unload(row, to->dtype, from, to->dim[3], x->factor, f->row);
-    }
+    for (int64_t r = 0; r < n; r++)
+        row_unload(&x, f->b, first + r, head, panels_at(from, 0, r), f->row);
 }
 
 static void block_run(Backward *f, int64_t i0)
@@ -325,7 +269,7 @@ static void block_run(Backward *f, int64_t i0)
             if (block == q->panel_first) fetch_next_key(f, &f->a->v, i0 + i * STRIP);
         }
     }
-    store_rows(f, &(Sums){ &f->a->dq, &f->a->dq_before, f->dq, f->s.scale }, f->h, i0, q->n);
+    store_rows(f, (Sums){ &f->a->dq, &f->a->dq_before, f->s.scale }, f->dq, f->h, i0, q->n);
 }
 
 /* All query heads of one key/value head. */
@@ -342,13 +286,12 @@ static void head_run(Backward *f)
     for (f->h = f->g * heads; f->h < (f->g + 1) * heads; f->h++) {
         for (int64_t i0 = 0; i0 < s->Tq; i0 += BLOCK_Q) block_run(f, i0);
     }
-    store_rows(f, &(Sums){ &a->dk, &a->dk_before, f->dk, s->scale }, f->g, 0, s->Tk);
-    store_rows(f, &(Sums){ &a->dv, &a->dv_before, f->dv, 1 }, f->g, 0, s->Tk);
+    store_rows(f, (Sums){ &a->dk, &a->dk_before, s->scale }, f->dk, f->g, 0, s->Tk);
+    store_rows(f, (Sums){ &a->dv, &a->dv_before, 1 }, f->dv, f->g, 0, s->Tk);
 }
 
-Status attention_bwd_cpu(Exec *ex, const void *args)
+Status attention_bwd_cpu(Exec *ex, const AttentionBwd *a)
 {
-    const AttentionBwd *a = args;
     int64_t B = a->q.dim[0], G = a->k.dim[2];
     Space size = { 0 };
     (void)backward_make(a, &size);
@@ -366,9 +309,9 @@ Status attention_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t attention_bwd_workspace(const Exec *ex, const void *args)
+size_t attention_bwd_workspace(const Exec *ex, const AttentionBwd *a)
 {
     Space size = { 0 };
-    (void)backward_make(args, &size);
+    (void)backward_make(a, &size);
     return (size_t)ex->threads * size.used;
 }

@@ -83,8 +83,28 @@ static inline int64_t row_stride(const Tensor *t) { return t->dim[2] * t->dim[3]
 Panels pack_columns(float *to, const Tensor *t, int64_t b, int64_t head);
 Panels pack_steps(float *to, const Tensor *t, int64_t b, int64_t head, int64_t first, int64_t n);
 
-/* A strip's columns as words of two neighbours each, in `to`. */
-Panels pair_columns(Panels from, int64_t panels, Panels to);
+/* Strip i of a block of queries, and the panels of keys [first, end) that it works on now. In the
+ * strip's own panels (scores, probabilities) panel `block` comes first. */
+typedef struct Span {
+    const QueryBlock *queries;
+    Word word;
+    int64_t i, block, first, end;
+} Span;
+
+/* c = rows of queries times columns of keys, `width` elements each; c holds the strip alone. */
+void span_by_keys(const Span *x, Panels rows, Panels keys, Panels c, int64_t width);
+/* c += p times keys' rows as steps, `width` columns; c and not p has the whole block. `room` is for p
+ * in words of two keys, where there are such. */
+void span_by_steps(const Span *x, Panels p, Panels room, Panels steps, Panels c, int64_t width);
+
+/* How rows are stored: to = before + factor * from; nothing is added if before has no data. */
+typedef struct Sums {
+    const Tensor *to, *before;
+    float factor;
+} Sums;
+
+/* One row of a head; `room` holds whole panels. */
+void row_unload(const Sums *x, int64_t b, int64_t row, int64_t head, Panels from, float *room);
 
 /* Fetches rows that are soon read, or soon written. The hardware does not foresee a walk in short
  * pieces over long rows, so a strip asks for the next head's part of its own rows. */

@@ -251,12 +251,6 @@ static NodeShape packed(int64_t b, int64_t h, int64_t i, int64_t j)
     return { { b, h, i, j }, { h * i * j, i * j, j, 1 } };
 }
 
-/* Columns of a head one behind the other: the transpose of a (B, H, T, T) tensor. */
-static NodeShape scores_transposed(const Key *x)
-{
-    return { { x->B, x->H, x->T, x->T }, { x->H * x->T * x->T, x->T * x->T, 1, x->T } };
-}
-
 static Node bf16_rows(CudnnGraph *g, const Key *x, int64_t H, int64_t heads, int64_t d)
 {
     return graph_node(g, head_rows(x, H, heads, d), CUDNN_DATA_BFLOAT16, NODE_MEMORY);
@@ -265,10 +259,8 @@ static Node bf16_rows(CudnnGraph *g, const Key *x, int64_t H, int64_t heads, int
 /* (B, G, d, T): the right side of a product with rows of the other. */
 static Node bf16_columns(CudnnGraph *g, const Key *x, int64_t d)
 {
-    NodeShape s = head_rows(x, x->G, x->groups, d);
-    NodeShape t = { { s.dim[0], s.dim[1], s.dim[3], s.dim[2] },
-                    { s.stride[0], s.stride[1], s.stride[3], s.stride[2] } };
-    return graph_node(g, t, CUDNN_DATA_BFLOAT16, NODE_MEMORY);
+    return graph_node(g, node_transposed(head_rows(x, x->G, x->groups, d)), CUDNN_DATA_BFLOAT16,
+                      NODE_MEMORY);
 }
 
 /* One number for each row, laid out as lse. A part of the heads is contiguous only if B is 1. */
@@ -328,7 +320,8 @@ static void fwd_graph(CudnnGraph *g, const Key *x, Node *node)
 /* to (B, G, T, d) = p^T rows; where heads share keys, per head first and then the sum. */
 static void transposed_product(CudnnGraph *g, const Key *x, Node p, Node rows, int64_t d, Node to)
 {
-    Node pt = graph_node(g, scores_transposed(x), CUDNN_DATA_BFLOAT16, NODE_VIRTUAL);
+    Node pt = graph_node(g, node_transposed(packed(x->B, x->H, x->T, x->T)), CUDNN_DATA_BFLOAT16,
+                         NODE_VIRTUAL);
     graph_reshape(g, p, pt);
     if (x->H == x->G) {
         graph_matmul(g, pt, rows, to);
@@ -355,7 +348,7 @@ static void delta_graph(CudnnGraph *g, const Key *x, Node *node)
 
 static void dq_graph(CudnnGraph *g, const Key *x, Node ds, Node *node)
 {
-    Node k = graph_node(g, graph_transposed(g, node[K]), CUDNN_DATA_BFLOAT16, NODE_VIRTUAL);
+    Node k = graph_node(g, node_transposed(g->shape[node[K]]), CUDNN_DATA_BFLOAT16, NODE_VIRTUAL);
     graph_reshape(g, node[K], k);
     node[DQ] = bf16_rows(g, x, x->H, x->heads, x->dk);
     if (x->one_order) {

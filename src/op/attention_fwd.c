@@ -64,22 +64,6 @@ static void pack_head(Forward *f)
     f->v = pack_steps(f->packed_v, &f->a->v, f->b, kv_head(f), 0, f->s.Tk);
 }
 
-/* The keys that strip i sees in the block of keys that begins with panel `block`. */
-typedef struct Span {
-    int64_t i, block, first, end; /* panels; the strip's scores begin with those of `block` */
-    bool begun;                   /* an earlier block was seen */
-} Span;
-
-static void score(Forward *f, const Span *x)
-{
-    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .panels = x->end - x->first };
-    t.a = panels_at(f->q, 0, x->i * STRIP);
-    t.b = panels_at(f->k, x->first, 0);
-    t.c = panels_at(f->p, x->first - x->block, 0);
-    t.steps = words_of(f->word, f->s.dk);
-    strip_product(&t);
-}
-
 /* Hides keys that a row does not see, and finds every row's largest score. */
 static Vector largest(const Forward *f, const Span *x)
 {
@@ -126,8 +110,9 @@ static void rescale(Forward *f, const Span *x, Vector factor)
     }
 }
 
-/* Turns scores into probabilities that are not yet divided by their sum. */
-static void softmax(Forward *f, const Span *x)
+/* Turns scores into probabilities that are not yet divided by their sum. begun: an earlier block of
+ * keys was seen. */
+static void softmax(Forward *f, const Span *x, bool begun)
 {
     float factor = f->s.scale * log2_e;
     Vector *max = &f->max[x->i], *sum = &f->sum[x->i], before = *max;
@@ -138,27 +123,7 @@ static void softmax(Forward *f, const Span *x)
     for (int r = 0; r < STRIP; r++) part[r] = exponentials(f, x, r, factor, shift[r * ROW_LANES]);
     Vector kept = vector_exp2(before * factor - shift);
     *sum = *sum * kept + rows_fold(part, true);
-    if (x->begun) rescale(f, x, kept);
-}
-
-/* The probabilities as operands: words of two keys in bf16. */
-static Panels probabilities(Forward *f, const Span *x)
-{
-    Panels p = panels_at(f->p, x->first - x->block, 0);
-    return f->word == WORD_BF16_PAIR ? pair_columns(p, x->end - x->first, f->p_words) : p;
-}
-
-static void add_values(Forward *f, const Span *x)
-{
-    int64_t from = x->first * LANES, row = x->i * STRIP;
-    int64_t end = least(x->end * LANES, f->block.last[row + STRIP - 1] + 1);
-    StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
-    t.a = probabilities(f, x);
-    t.b = panels_at(f->v, 0, words_of(f->word, from));
-    t.c = panels_at(f->o, 0, row);
-    t.panels = panels_of(f->s.dv);
-    t.steps = words_of(f->word, end - from);
-    strip_product(&t);
+    if (begun) rescale(f, x, kept);
 }
 
 /* Begins with the result over other keys: as if one key had been seen, with score lse and value o.
@@ -188,15 +153,13 @@ static void begin_rows(Forward *f)
 static void store_rows(Forward *f)
 {
     const Shape *s = &f->s;
-    const Tensor *to = &f->a->o;
     const QueryBlock *q = &f->block;
     float *lse = (float *)f->a->lse.data + (f->b * s->H + f->h) * s->Tq + q->i0;
     for (int64_t r = 0; r < q->n; r++) {
         float sum = f->sum[r / STRIP][r % STRIP * ROW_LANES];
         float max = f->max[r / STRIP][r % STRIP * ROW_LANES];
-        void *o = head_row(to, f->b, q->i0 + r, f->h);
-        float factor = sum > 0 ? 1 / sum : 0; /* a row without keys becomes 0 */
-        row_unload(o, to->dtype, panels_at(f->o, 0, r), s->dv, factor, f->row);
+        Sums o = { &f->a->o, NULL, sum > 0 ? 1 / sum : 0 }; /* a row without keys becomes 0 */
+        row_unload(&o, f->b, q->i0 + r, f->h, panels_at(f->o, 0, r), f->row);
         lse[r] = max * s->scale + logf(sum);
     }
 }
@@ -210,11 +173,11 @@ static void span_run(Forward *f, const Span *x)
     int64_t g = h * f->s.G / f->s.H;
     bool first = x->block == f->block.panel_first, keys = first && b * f->s.G + g != f->packed;
     if (first) rows_fetch(&a->o, f->b, f->h, row, USE_WRITE);
-    score(f, x);
+    span_by_keys(x, f->q, f->k, f->p, f->s.dk);
     if (first) rows_fetch(&a->q, b, h, row, USE_READ);
-    softmax(f, x);
+    softmax(f, x, f->block.keys[x->i].first < x->block || a->o_before.data != NULL);
     if (keys) rows_fetch(&a->k, b, g, row, USE_READ);
-    add_values(f, x);
+    span_by_steps(x, f->p, f->p_words, f->v, f->o, f->s.dv);
     if (keys) rows_fetch(&a->v, b, g, row, USE_READ);
 }
 
@@ -227,8 +190,7 @@ static void block_run(Forward *f, int64_t i0)
     begin_rows(f);
     for (int64_t block = q->panel_first; block < q->panel_end; block += BLOCK_PANELS) {
         for (int64_t i = 0; i < q->strips; i++) {
-            Span x = { .i = i, .block = block };
-            x.begun = q->keys[i].first < block || f->a->o_before.data != NULL;
+            Span x = { .queries = q, .word = f->word, .i = i, .block = block };
             x.first = most(block, q->keys[i].first);
             x.end = least(block + BLOCK_PANELS, q->keys[i].end);
             if (x.first < x.end) span_run(f, &x);
@@ -237,9 +199,8 @@ static void block_run(Forward *f, int64_t i0)
     store_rows(f);
 }
 
-Status attention_fwd_cpu(Exec *ex, const void *args)
+Status attention_fwd_cpu(Exec *ex, const AttentionFwd *a)
 {
-    const AttentionFwd *a = args;
     int64_t B = a->q.dim[0], H = a->q.dim[2];
     Space size = { 0 };
     (void)forward_make(a, &size);
@@ -258,9 +219,9 @@ Status attention_fwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t attention_fwd_workspace(const Exec *ex, const void *args)
+size_t attention_fwd_workspace(const Exec *ex, const AttentionFwd *a)
 {
     Space size = { 0 };
-    (void)forward_make(args, &size);
+    (void)forward_make(a, &size);
     return (size_t)ex->threads * size.used;
 }

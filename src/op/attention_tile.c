@@ -104,14 +104,3 @@ void rows_load(Panels to, const void *from, Word word, int64_t ld, int64_t rows,
         }
     }
 }
-
-void row_unload(void *to, Dtype type, Panels from, int64_t n, float factor, float *row)
-{
-    int64_t whole = type == DTYPE_F32 ? n / LANES * LANES : 0;
-    for (int64_t d = 0; d < n; d += LANES, from.at += from.stride) {
-        float *at = d < whole ? (float *)to + d : row + d;
-        vector_store(at, vector_load(from.at) * factor);
-    }
-    char *rest = (char *)to + (size_t)whole * dtype_bytes(type);
-    if (whole < n) dtype_from_f32(rest, type, row + whole, n - whole);
-}

@@ -49,10 +49,6 @@ static inline Panels panels_at(Panels p, int64_t panel, int64_t row)
  * strip, and words beyond a row's last, become zero. */
 void rows_load(Panels to, const void *from, Word word, int64_t ld, int64_t rows, int64_t elems);
 
-/* The first n elements of row 0, times factor, in the given type; `row` has room for whole panels.
- */
-void row_unload(void *to, Dtype type, Panels from, int64_t n, float factor, float *row);
-
 typedef int32_t VectorInts __attribute__((vector_size(VECTOR_LANES * sizeof(int32_t))));
 
 static inline Vector vector_load(const float *at) { return *(const VectorAt *)at; }

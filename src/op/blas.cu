@@ -156,11 +156,23 @@ typedef struct Call {
 
 static cudaDataType_t cuda_type(Dtype t) { return t == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF; }
 
+/* op(X) is (rows, cols). */
+static Status operand_make(Call *c, cublasLtMatrixLayoutOpaque_t *layout, const GemmOperand &x,
+                           int64_t rows, int64_t cols, cublasLtMatmulDescAttributes_t transposes,
+                           const char *what)
+{
+    cublasOperation_t op = x.turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint64_t high = (uint64_t)(x.turned ? rows : cols), wide = (uint64_t)(x.turned ? cols : rows);
+    TRY(blas_status(c->lt, c->lt->MatmulDescSetAttribute(&c->op, transposes, &op, sizeof op),
+                    what));
+    return blas_status(c->lt,
+                       c->lt->MatrixLayoutInit_internal(layout, sizeof *layout, cuda_type(x.type),
+                                                        high, wide, x.ld),
+                       what);
+}
+
 static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Call *out)
 {
-    cublasOperation_t left = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t right = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    uint64_t n = (uint64_t)g->n, m = (uint64_t)g->m, k = (uint64_t)g->k;
     Call c = {};
     c.lt = lt;
     c.g = g;
@@ -168,23 +180,12 @@ static Status call_make(const CublasLt *lt, const GemmArgs *g, const void *r, Ca
     TRY(blas_status(lt,
                     lt->MatmulDescInit_internal(&c.op, sizeof c.op, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                     "product"));
-    TRY(blas_status(
-        lt, lt->MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof left),
-        "left side"));
-    TRY(blas_status(
-        lt, lt->MatmulDescSetAttribute(&c.op, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof right),
-        "right side"));
+    TRY(operand_make(&c, &c.left, g->b, g->k, g->n, CUBLASLT_MATMUL_DESC_TRANSA, "left side"));
+    TRY(operand_make(&c, &c.right, g->a, g->m, g->k, CUBLASLT_MATMUL_DESC_TRANSB, "right side"));
     TRY(blas_status(lt,
-                    lt->MatrixLayoutInit_internal(&c.left, sizeof c.left, cuda_type(g->b_type),
-                                                  g->trans_b ? k : n, g->trans_b ? n : k, g->ldb),
-                    "left layout"));
-    TRY(blas_status(lt,
-                    lt->MatrixLayoutInit_internal(&c.right, sizeof c.right, cuda_type(g->a_type),
-                                                  g->trans_a ? m : k, g->trans_a ? k : m, g->lda),
-                    "right layout"));
-    TRY(blas_status(
-        lt, lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c_type), n, m, g->ldc),
-        "layout of the result"));
+                    lt->MatrixLayoutInit_internal(&c.c, sizeof c.c, cuda_type(g->c.type),
+                                                  (uint64_t)g->n, (uint64_t)g->m, g->c.ld),
+                    "layout of the result"));
     *out = c;
     return OK;
 }
@@ -199,19 +200,19 @@ static uint32_t alignment(const void *at)
 
 static ChoiceKey key_of(const GemmArgs *g, const void *r)
 {
-    int64_t kinds = (int64_t)g->trans_a | (int64_t)g->trans_b << 1 | (int64_t)(g->beta != 0) << 2;
-    kinds |= (int64_t)(g->a_type == DTYPE_F32) << 3 | (int64_t)(g->c_type == DTYPE_F32) << 4;
-    const void *at[4] = { g->a, g->b, r, g->c };
+    int64_t kinds = (int64_t)g->a.turned | (int64_t)g->b.turned << 1 | (int64_t)(g->beta != 0) << 2;
+    kinds |= (int64_t)(g->a.type == DTYPE_F32) << 3 | (int64_t)(g->c.type == DTYPE_F32) << 4;
+    const void *at[4] = { g->a.at, g->b.at, r, g->c.at };
     for (int i = 0; i < 4; i++) kinds |= (int64_t)alignment(at[i]) << (8 + 8 * i);
-    return ChoiceKey{ g->m, g->n, g->k, g->lda, g->ldb, g->ldc, kinds };
+    return ChoiceKey{ g->m, g->n, g->k, g->a.ld, g->b.ld, g->c.ld, kinds };
 }
 
 static Status limits_make(const CublasLt *lt, const GemmArgs *g, const void *r,
                           cublasLtMatmulPreferenceOpaque_t *out)
 {
     const size_t space = BLAS_WORKSPACE_BYTES;
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = alignment(g->b),
-                   right = alignment(g->a), c = alignment(r), d = alignment(g->c);
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE, left = alignment(g->b.at),
+                   right = alignment(g->a.at), c = alignment(r), d = alignment(g->c.at);
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -275,8 +276,8 @@ static cublasStatus_t launch(struct Exec *ex, Call *call, const cublasLtMatmulAl
 {
     const float one = 1;
     const GemmArgs *g = call->g;
-    return call->lt->Matmul(exec_blas(ex)->handle, &call->op, &one, g->b, &call->left, g->a,
-                            &call->right, &g->beta, call->r, &call->c, g->c, &call->c, algo,
+    return call->lt->Matmul(exec_blas(ex)->handle, &call->op, &one, g->b.at, &call->left, g->a.at,
+                            &call->right, &g->beta, call->r, &call->c, g->c.at, &call->c, algo,
                             call->workspace, BLAS_WORKSPACE_BYTES, exec_stream(ex));
 }
 
@@ -406,23 +407,19 @@ static Status choice_find(struct Exec *ex, Call *call, Choice *spare, Choice **o
 template <typename T, typename U>
 static Status plain(struct Exec *ex, const GemmArgs *g, const void *r)
 {
-    gemm_plain::Args<T, U> p;
-    p.a = { (const T *)g->a, g->trans_a ? 1 : g->lda, g->trans_a ? g->lda : 1 };
-    p.b = { (const T *)g->b, g->trans_b ? g->ldb : 1, g->trans_b ? 1 : g->ldb };
-    p.c = (U *)g->c;
-    p.r = g->beta == 0 ? NULL : (const U *)r;
-    p.m = g->m;
-    p.n = g->n;
-    p.k = g->k;
-    p.ldc = g->ldc;
+    const GemmOperand &a = g->a, &b = g->b;
+    const U *added = g->beta == 0 ? NULL : (const U *)r;
+    gemm_plain::Operand<T> left = { (const T *)a.at, a.turned ? 1 : a.ld, a.turned ? a.ld : 1 };
+    gemm_plain::Operand<T> right = { (const T *)b.at, b.turned ? b.ld : 1, b.turned ? 1 : b.ld };
+    gemm_plain::Args<T, U> p = { left, right, (U *)g->c.at, added, g->m, g->n, g->k, g->c.ld };
     return gemm_plain::run(ex, p);
 }
 
 static Status plain_run(struct Exec *ex, const GemmArgs *g, const void *r)
 {
-    if (g->a_type == DTYPE_F32 && g->c_type == DTYPE_F32) return plain<float, float>(ex, g, r);
-    if (g->a_type == DTYPE_F32) return plain<float, Bf16>(ex, g, r);
-    if (g->c_type == DTYPE_F32) return plain<Bf16, float>(ex, g, r);
+    if (g->a.type == DTYPE_F32 && g->c.type == DTYPE_F32) return plain<float, float>(ex, g, r);
+    if (g->a.type == DTYPE_F32) return plain<float, Bf16>(ex, g, r);
+    if (g->c.type == DTYPE_F32) return plain<Bf16, float>(ex, g, r);
     return plain<Bf16, Bf16>(ex, g, r);
 }
 
@@ -431,9 +428,9 @@ extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, vo
     Choice spare, *choice = NULL;
     Call call;
     if (g->m == 0 || g->n == 0) return OK;
-    if (r == NULL) r = g->c;
+    if (r == NULL) r = g->c.at;
     /* cuBLASLt makes no bf16 from f32 */
-    if (g->k == 0 || (g->a_type == DTYPE_F32 && g->c_type != DTYPE_F32)) return plain_run(ex, g, r);
+    if (g->k == 0 || (g->a.type == DTYPE_F32 && g->c.type != DTYPE_F32)) return plain_run(ex, g, r);
     TRY(call_make(&exec_blas(ex)->lt, g, r, &call));
     call.workspace = workspace;
     TRY(choice_find(ex, &call, &spare, &choice));

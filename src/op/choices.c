@@ -7,12 +7,31 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { VERSION = 1, KEY_NUMBERS = 6 };
+enum { VERSION = 1, KEY_NUMBERS = 7 };
+
+_Static_assert(sizeof(ChoiceKey) == KEY_NUMBERS * sizeof(int64_t), "a key is read as numbers");
+
+/* The text's first words, and its last line. */
+enum { FRAME_BYTES = 64 };
+
+static const char *head_of(char out[FRAME_BYTES])
+{
+    (void)snprintf(out, FRAME_BYTES, "switchyard products %d\nmachine ", VERSION);
+    return out;
+}
+
+static const char *tail_of(char out[FRAME_BYTES], int n, const char *text, size_t bytes)
+{
+    (void)snprintf(out, FRAME_BYTES, "end %d %016" PRIx64 "\n", n,
+                   (uint64_t)XXH3_64bits(text, bytes));
+    return out;
+}
 
 static const char *const kinds[CHOICE_KINDS] = { "first", "timed", "plain" };
 
@@ -59,14 +78,14 @@ static Status print_choice(const Choice *c, Text *out)
 static Status print(const Choices *c, bool only_timed, Text *out)
 {
     int n = 0;
-    TRY(text_printf(out, "switchyard products %d\nmachine %s\n", VERSION, c->machine));
+    char frame[FRAME_BYTES];
+    TRY(text_printf(out, "%s%s\n", head_of(frame), c->machine));
     for (int i = 0; i < c->n; i++) {
         if (only_timed && c->at[i].kind != CHOICE_TIMED) continue;
         TRY(print_choice(&c->at[i], out));
         n++;
     }
-    uint64_t sum = XXH3_64bits(out->data, out->used);
-    return text_printf(out, "end %d %016" PRIx64 "\n", n, sum);
+    return text_printf(out, "%s", tail_of(frame, n, out->data, out->used));
 }
 
 Status choices_text(const Choices *c, Arena *a, const char **out)
@@ -80,130 +99,80 @@ Status choices_text(const Choices *c, Arena *a, const char **out)
     return OK;
 }
 
-/* Reading. */
+/* Reading. The sum of the last line finds all damage, so numbers are read without further care. */
 
-typedef struct Cursor {
-    const char *at, *end;
-} Cursor;
-
-static bool take_word(Cursor *c, const char *word)
-{
-    size_t n = strlen(word);
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n) != 0) return false;
-    c->at += n;
-    return true;
-}
-
-static unsigned digit_of(char c)
-{
-    if (c >= '0' && c <= '9') return (unsigned)(c - '0');
-    return c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10 : 16;
-}
-
-static bool take_number(Cursor *c, unsigned base, uint64_t *out)
-{
-    const char *first = c->at;
-    uint64_t v = 0;
-    for (unsigned d; c->at < c->end && (d = digit_of(*c->at)) < base; c->at++) {
-        if (v > (UINT64_MAX - d) / base) return false;
-        v = v * base + d;
-    }
-    *out = v;
-    return c->at > first;
-}
-
-/* " NUMBER", of a size or a distance between rows. */
-static bool take_size(Cursor *c, int64_t *out)
-{
-    uint64_t v = 0;
-    if (!take_word(c, " ") || !take_number(c, 10, &v) || v == 0 || v > INT64_MAX) return false;
-    *out = (int64_t)v;
-    return true;
-}
-
-static bool take_choice(Cursor *c, Choice *out)
+/* A line; *at moves behind it. */
+static bool take_choice(const char **at, Choice *out)
 {
     Choice got = { .kind = CHOICE_KINDS, .unchecked = true };
-    int64_t *const numbers[KEY_NUMBERS] = { &got.key.m,   &got.key.n,   &got.key.k,
-                                            &got.key.lda, &got.key.ldb, &got.key.ldc };
-    uint64_t types = 0;
+    uint64_t number[KEY_NUMBERS + CHOICE_WORDS];
     for (int i = 0; i < CHOICE_KINDS && got.kind == CHOICE_KINDS; i++) {
-        if (take_word(c, kinds[i])) got.kind = (ChoiceKind)i;
+        if (text_starts(*at, kinds[i])) got.kind = (ChoiceKind)i;
     }
     if (got.kind == CHOICE_KINDS) return false;
-    for (int i = 0; i < KEY_NUMBERS; i++) {
-        if (!take_size(c, numbers[i])) return false;
+    *at += strlen(kinds[got.kind]);
+    for (int i = 0; i < KEY_NUMBERS + CHOICE_WORDS; i++) {
+        bool size = i < KEY_NUMBERS - 1, key = i < KEY_NUMBERS; /* kinds may be 0 */
+        char *end = NULL;
+        number[i] = strtoull(*at, &end, size ? 10 : 16);
+        if (end == *at || (key && number[i] > INT64_MAX) || (size && number[i] == 0)) return false;
+        *at = end;
     }
-    if (!take_word(c, " ") || !take_number(c, 16, &types) || types > INT64_MAX) return false;
-    got.key.kinds = (int64_t)types;
-    for (int i = 0; i < CHOICE_WORDS; i++) {
-        if (!take_word(c, " ") || !take_number(c, 16, &got.algo[i])) return false;
-    }
+    memcpy(&got.key, number, sizeof got.key);
+    memcpy(got.algo, number + KEY_NUMBERS, sizeof got.algo);
     *out = got;
-    return take_word(c, "\n");
+    return *(*at)++ == '\n';
 }
 
-static void add_new(Choices *c, const Choice *from, int *taken)
-{
-    Choice *to = choices_find(c, &from->key) == NULL ? choices_add(c, &from->key) : NULL;
-    if (to == NULL) return;
-    *to = *from;
-    ++*taken;
-}
-
-/* Reads the choices of a text, up to its end line; its frame is already checked. With `into` NULL
+/* Reads the choices of a text, up to its last line; its frame is already checked. With `into` NULL
  * they are only looked at. False: a line is no choice. */
-static bool each_choice(Cursor body, Choices *into, int *taken)
+static bool each_choice(const char *at, const char *last, Choices *into, int *taken)
 {
     Choice choice;
-    while (body.at < body.end) {
-        if (!take_choice(&body, &choice)) return false;
-        if (into != NULL)
-            add_new(into, &choice, taken);
-        else
-            ++*taken;
+    while (at < last) {
+        if (!take_choice(&at, &choice)) return false;
+        Choice *to = NULL;
+        if (into != NULL && choices_find(into, &choice.key) == NULL)
+            to = choices_add(into, &choice.key);
+        if (to != NULL) *to = choice;
+        *taken += into == NULL || to != NULL;
     }
     return true;
 }
 
-/* Is the text whole, and of this version? *machine is its machine, *body its choices. */
-static bool open_text(const char *text, size_t bytes, Cursor *machine, Cursor *body)
+/* Is the text whole, and of this version? Then its machine, its choices and its last line begin
+ * there. */
+static bool open_text(const char *text, const char **machine, const char **body, const char **last)
 {
-    Cursor c = { text, text + bytes }, end = c;
-    uint64_t version = 0, count = 0, sum = 0;
+    char frame[FRAME_BYTES];
     int choices = 0;
-    for (end.at = text + (bytes > 0 ? bytes - 1 : 0); end.at > text && end.at[-1] != '\n';)
-        end.at--;
-    const char *last = end.at;
-    if (!take_word(&end, "end ") || !take_number(&end, 10, &count) || !take_word(&end, " ") ||
-        !take_number(&end, 16, &sum) || !take_word(&end, "\n") ||
-        sum != XXH3_64bits(text, (size_t)(last - text)))
-        return false;
-    if (!take_word(&c, "switchyard products ") || !take_number(&c, 10, &version) ||
-        version != VERSION || !take_word(&c, "\nmachine "))
-        return false;
-    const char *line_end = memchr(c.at, '\n', (size_t)(last - c.at));
-    if (line_end == NULL) return false;
-    *machine = (Cursor){ c.at, line_end };
-    *body = (Cursor){ line_end + 1, last };
-    return each_choice(*body, NULL, &choices) && (uint64_t)choices == count;
+    const char *end = text + strlen(text) - (*text != '\0');
+    while (end > text && end[-1] != '\n') end--;
+    if (!text_starts(text, head_of(frame))) return false;
+    *machine = text + strlen(frame);
+    const char *line_end = strchr(*machine, '\n');
+    if (line_end == NULL || line_end >= end) return false;
+    *body = line_end + 1;
+    *last = end;
+    if (!each_choice(*body, end, NULL, &choices)) return false;
+    return strcmp(end, tail_of(frame, choices, text, (size_t)(end - text))) == 0;
 }
 
-static Status take(Choices *c, const char *name, Cursor text, int *taken)
+static Status take(Choices *c, const char *name, const char *text, int *taken)
 {
-    Cursor machine, body;
+    const char *machine = NULL, *body = NULL, *last = NULL;
     *taken = 0;
-    if (!open_text(text.at, (size_t)(text.end - text.at), &machine, &body)) {
+    if (!open_text(text, &machine, &body, &last)) {
         return FAIL(ERR_FORMAT, "%s: the choices of matrix products are damaged", name);
     }
-    int n = (int)(machine.end - machine.at);
-    if ((size_t)n != strlen(c->machine) || memcmp(machine.at, c->machine, (size_t)n) != 0) {
+    int n = (int)(body - 1 - machine);
+    if ((size_t)n != strlen(c->machine) || memcmp(machine, c->machine, (size_t)n) != 0) {
         log_warn("%s: matrix products were chosen for %.*s, this is %s: they are chosen anew, and "
                  "sums may differ in their last bits",
-                 name, n < CHOICE_MACHINE_MAX ? n : CHOICE_MACHINE_MAX, machine.at, c->machine);
+                 name, n < CHOICE_MACHINE_MAX ? n : CHOICE_MACHINE_MAX, machine, c->machine);
         return OK;
     }
-    (void)each_choice(body, c, taken);
+    (void)each_choice(body, last, c, taken);
     return OK;
 }
 
@@ -211,7 +180,7 @@ Status choices_take(Choices *c, const char *name, const char *text, int *taken)
 {
     *taken = 0;
     if (c == NULL || *text == '\0') return OK;
-    return take(c, name, (Cursor){ text, text + strlen(text) }, taken);
+    return take(c, name, text, taken);
 }
 
 void choices_clear(Choices *c) { c->n = 0; }
@@ -232,7 +201,7 @@ static Status load(Choices *c, const char *path, Arena *scratch, int *taken)
     char *text = NULL;
     size_t bytes = 0;
     TRY(file_read_all(path, scratch, &text, &bytes));
-    return take(c, path, (Cursor){ text, text + bytes }, taken);
+    return take(c, path, text, taken);
 }
 
 static void warn(const char *what)
@@ -255,14 +224,6 @@ int choices_load(Choices *c, const char *cache_dir, Arena *scratch)
     return taken;
 }
 
-static Status write_file(const Choices *c, const char *path, Arena *scratch)
-{
-    Text text;
-    TRY(text_init(&text, scratch));
-    TRY(print(c, true, &text));
-    return file_write_whole(path, text.data, text.used);
-}
-
 static Status save(Choices *c, const char *cache_dir, Arena *scratch)
 {
     char path[FILE_PATH_MAX], lock[FILE_PATH_MAX + 8];
@@ -275,7 +236,10 @@ static Status save(Choices *c, const char *cache_dir, Arena *scratch)
     TRY(file_lock(lock, &fd, &held, &holder));
     if (!held) return OK; /* another process saves now; our timings are then made again some day */
     (void)choices_load(c, cache_dir, scratch);
-    Status s = write_file(c, path, scratch);
+    Text text;
+    Status s = text_init(&text, scratch);
+    if (s == OK) s = print(c, true, &text);
+    if (s == OK) s = file_write_whole(path, text.data, text.used);
     file_unlock(fd);
     if (s == OK) c->unsaved = false;
     return s;

@@ -148,11 +148,10 @@ Node graph_typed_like(CudnnGraph *g, Node x, cudnnDataType_t type)
 
 Node graph_like(CudnnGraph *g, Node x) { return graph_typed_like(g, x, CUDNN_DATA_FLOAT); }
 
-NodeShape graph_transposed(const CudnnGraph *g, Node x)
+NodeShape node_transposed(const NodeShape &s)
 {
-    const NodeShape *s = &g->shape[x];
-    return { { s->dim[0], s->dim[1], s->dim[3], s->dim[2] },
-             { s->stride[0], s->stride[1], s->stride[3], s->stride[2] } };
+    return { { s.dim[0], s.dim[1], s.dim[3], s.dim[2] },
+             { s.stride[0], s.stride[1], s.stride[3], s.stride[2] } };
 }
 
 void graph_matmul(CudnnGraph *g, Node a, Node b, Node c)

@@ -84,8 +84,8 @@ Node graph_value(CudnnGraph *g);
 /* A virtual f32 (or other) tensor of x's shape. */
 Node graph_like(CudnnGraph *g, Node x);
 Node graph_typed_like(CudnnGraph *g, Node x, cudnnDataType_t type);
-/* x with its last two dimensions exchanged: another view of the same elements. */
-NodeShape graph_transposed(const CudnnGraph *g, Node x);
+/* The same elements with the last two dimensions exchanged. */
+NodeShape node_transposed(const NodeShape &s);
 
 /* c = a b over the last two dimensions. */
 void graph_matmul(CudnnGraph *g, Node a, Node b, Node c);

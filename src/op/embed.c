@@ -3,24 +3,21 @@
 #include "op/index_check.h"
 #include "op/op.h"
 
-Status embed_fwd_check(const void *args)
+Status embed_fwd_check(const EmbedFwd *a)
 {
-    const EmbedFwd *a = args;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table);
     TRY(op_expect("embed_fwd", "id", &a->id, n, 1, DTYPE_I32));
     TRY(op_expect_act("embed_fwd", "table", &a->table, -1, d));
     return op_expect("embed_fwd", "h", &a->h, n, d, a->table.dtype);
 }
 
-OpCost embed_fwd_cost(const void *args)
+OpCost embed_fwd_cost(const EmbedFwd *a)
 {
-    const EmbedFwd *a = args;
     return (OpCost){ .bytes = 2 * (double)tensor_bytes(&a->h) + (double)tensor_bytes(&a->id) };
 }
 
-Status embed_fwd_cpu(Exec *ex, const void *args)
+Status embed_fwd_cpu(Exec *ex, const EmbedFwd *a)
 {
-    const EmbedFwd *a = args;
     const int32_t *id = a->id.data;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table);
     size_t row_bytes = (size_t)d * dtype_bytes(a->table.dtype);
@@ -35,18 +32,16 @@ Status embed_fwd_cpu(Exec *ex, const void *args)
 
 OP_PORTS(embed_fwd, IN(EmbedFwd, id), IN(EmbedFwd, table), OUT(EmbedFwd, h));
 
-Status embed_bwd_check(const void *args)
+Status embed_bwd_check(const EmbedBwd *a)
 {
-    const EmbedBwd *a = args;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->dtable);
     TRY(op_expect("embed_bwd", "id", &a->id, n, 1, DTYPE_I32));
     TRY(op_expect_act("embed_bwd", "dh", &a->dh, n, d));
     return op_expect("embed_bwd", "dtable", &a->dtable, -1, d, DTYPE_F32);
 }
 
-OpCost embed_bwd_cost(const void *args)
+OpCost embed_bwd_cost(const EmbedBwd *a)
 {
-    const EmbedBwd *a = args;
     double elems =
         (double)tensor_elems(&a->dh); /* each read, and a row of dtable read and written */
     return (OpCost){ .flops = elems,
@@ -71,10 +66,9 @@ static void add_columns(const EmbedBwd *a, int64_t first, int64_t end)
 
 /* Each thread owns a range of columns, whole cache lines of them, and walks the tokens in order:
  * the rows of an id are added in one order, whatever the threads. */
-Status embed_bwd_cpu(Exec *ex, const void *args)
+Status embed_bwd_cpu(Exec *ex, const EmbedBwd *a)
 {
     enum { LINE = 16 };
-    const EmbedBwd *a = args;
     int64_t d = tensor_cols(&a->dtable), lines = (d + LINE - 1) / LINE;
     int64_t range = (lines + ex->threads - 1) / ex->threads * LINE;
     TRY(index_check("embed_bwd", "id", &a->id, tensor_elems(&a->dtable) / d));

@@ -58,9 +58,8 @@ static Status count_check(const char *op, const Tensor *count, int64_t ranks)
                 op, EXCHANGE_COUNT_MAX, (long long)ranks);
 }
 
-Status exchange_place_check(const void *args)
+Status exchange_place_check(const ExchangePlace *a)
 {
-    const ExchangePlace *a = args;
     int64_t n = a->index.dim[0], k = tensor_cols(&a->index);
     TRY(op_expect("exchange_place", "index", &a->index, n, k, DTYPE_I32));
     TRY(op_expect("exchange_place", "place", &a->place, n, k, DTYPE_I32));
@@ -75,9 +74,8 @@ Status exchange_place_check(const void *args)
     return op_expect("exchange_place", "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
 
-OpCost exchange_place_cost(const void *args)
+OpCost exchange_place_cost(const ExchangePlace *a)
 {
-    const ExchangePlace *a = args;
     return (OpCost){ .bytes = bytes_of(&a->index) + bytes_of(&a->place) };
 }
 
@@ -97,9 +95,8 @@ static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n
                 exchange_kinds[kind]->name);
 }
 
-Status exchange_dispatch_check(const void *args)
+Status exchange_dispatch_check(const ExchangeDispatch *a)
 {
-    const ExchangeDispatch *a = args;
     int64_t n = a->x.dim[0], m = a->rows.dim[0], d = tensor_cols(&a->x);
     TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
@@ -113,16 +110,14 @@ Status exchange_dispatch_check(const void *args)
     return op_expect("exchange_dispatch", "rows_weight", &a->rows_weight, m, k, DTYPE_F32);
 }
 
-OpCost exchange_dispatch_cost(const void *args)
+OpCost exchange_dispatch_cost(const ExchangeDispatch *a)
 {
-    const ExchangeDispatch *a = args;
     double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
     return exchange_kinds[a->kind]->cost(&a->received, a->ranks, row, bytes_of(&a->x));
 }
 
-Status exchange_combine_check(const void *args)
+Status exchange_combine_check(const ExchangeCombine *a)
 {
-    const ExchangeCombine *a = args;
     int64_t n = a->y.dim[0], d = tensor_cols(&a->y);
     int64_t m = a->x.dim[0];
     TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
@@ -135,17 +130,15 @@ Status exchange_combine_check(const void *args)
     return op_expect("exchange_combine", "weight", &a->weight, n, k, DTYPE_F32);
 }
 
-OpCost exchange_combine_cost(const void *args)
+OpCost exchange_combine_cost(const ExchangeCombine *a)
 {
-    const ExchangeCombine *a = args;
     double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
     double row = row_bytes(&a->x) + row_bytes(&a->rows_weight);
     return exchange_kinds[a->kind]->cost(&a->received, a->ranks, row, home);
 }
 
-Status exchange_collective_check(const void *args)
+Status exchange_collective_check(const Collective *a)
 {
-    const Collective *a = args;
     int64_t in = a->in.dim[0], want = in;
     if (a->kind == COMM_ALL_GATHER) want = in * a->ranks;
     if (a->kind == COMM_REDUCE_SCATTER) want = in / a->ranks;
@@ -157,9 +150,8 @@ Status exchange_collective_check(const void *args)
 }
 
 /* OpCost.size is the whole tensor's bytes, as formulas of collectives take it. */
-OpCost exchange_collective_cost(const void *args)
+OpCost exchange_collective_cost(const Collective *a)
 {
-    const Collective *a = args;
     double in = bytes_of(&a->in), out = bytes_of(&a->out), whole = in > out ? in : out;
     double others = (double)(a->ranks - 1) / (double)a->ranks;
     return (OpCost){ .bytes = in + out,
@@ -190,9 +182,8 @@ static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_
     return n;
 }
 
-Status exchange_place_cpu(Exec *ex, const void *args)
+Status exchange_place_cpu(Exec *ex, const ExchangePlace *a)
 {
-    const ExchangePlace *a = args;
     TRY(index_check("exchange_place", "index", &a->index, a->experts));
     int64_t N = a->index.dim[0], K = tensor_cols(&a->index);
     int32_t *used = ex->workspace, *place = a->place.data;
@@ -214,9 +205,8 @@ Status exchange_place_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t exchange_place_workspace(const Exec *ex, const void *args)
+size_t exchange_place_workspace(const Exec *ex, const ExchangePlace *a)
 {
-    const ExchangePlace *a = args;
     (void)ex;
     return (size_t)a->ranks * sizeof(int32_t);
 }
@@ -266,16 +256,14 @@ Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *b
 
 Status exchange_any(Comm *c) { return (void)c, OK; }
 
-size_t exchange_dispatch_workspace(const Exec *ex, const void *args)
+size_t exchange_dispatch_workspace(const Exec *ex, const ExchangeDispatch *a)
 {
-    const ExchangeDispatch *a = args;
     (void)ex;
     return exchange_kinds[a->kind]->dispatch_workspace(a);
 }
 
-size_t exchange_combine_workspace(const Exec *ex, const void *args)
+size_t exchange_combine_workspace(const Exec *ex, const ExchangeCombine *a)
 {
-    const ExchangeCombine *a = args;
     (void)ex;
     return exchange_kinds[a->kind]->combine_workspace(a);
 }
@@ -294,15 +282,13 @@ Status exchange_combine_run(Exec *ex, const ExchangeCombine *a, const ExchangeLo
     return exchange_kinds[a->kind]->combine(ex, c, a, l);
 }
 
-Status exchange_dispatch_cpu(Exec *ex, const void *args)
+Status exchange_dispatch_cpu(Exec *ex, const ExchangeDispatch *a)
 {
-    const ExchangeDispatch *a = args;
     return exchange_dispatch_run(ex, a, &exchange_kinds[a->kind]->cpu);
 }
 
-Status exchange_combine_cpu(Exec *ex, const void *args)
+Status exchange_combine_cpu(Exec *ex, const ExchangeCombine *a)
 {
-    const ExchangeCombine *a = args;
     return exchange_combine_run(ex, a, &exchange_kinds[a->kind]->cpu);
 }
 
@@ -319,9 +305,8 @@ static Status shift(Comm *c, const Collective *a)
     return comm_wait(c, &to);
 }
 
-Status exchange_collective_cpu(Exec *ex, const void *args)
+Status exchange_collective_cpu(Exec *ex, const Collective *a)
 {
-    const Collective *a = args;
     bool by_axis = a->group == GROUP_WORLD && a->axis != AXIS_DP;
     Comm *c = ex->mesh == NULL ? NULL
               : by_axis        ? mesh_axis(ex->mesh, (Axis)a->axis)

@@ -67,7 +67,7 @@ bool gemm_has_bf16(const Gemm *g) { return VECTOR_PAIRS || g->amx; }
 
 static Word product_word(const Exec *ex, const GemmArgs *g)
 {
-    return g->a_type == DTYPE_BF16 && ex->gemm->amx ? WORD_BF16_AMX : word_of(g->a_type);
+    return g->a.type == DTYPE_BF16 && ex->gemm->amx ? WORD_BF16_AMX : word_of(g->a.type);
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -91,24 +91,24 @@ static void *moved(const void *data, Dtype type, int64_t elems)
 
 GemmArgs gemm_rows(GemmArgs g, int64_t first, int64_t n)
 {
-    g.a = moved(g.a, g.a_type, first * (g.trans_a ? 1 : g.lda));
-    g.c = moved(g.c, g.c_type, first * g.ldc);
+    g.a.at = moved(g.a.at, g.a.type, first * (g.a.turned ? 1 : g.a.ld));
+    g.c.at = moved(g.c.at, g.c.type, first * g.c.ld);
     g.m = least(n, g.m - first);
     return g;
 }
 
 static GemmArgs cols_of(GemmArgs g, int64_t first, int64_t n)
 {
-    g.b = moved(g.b, g.b_type, first * (g.trans_b ? g.ldb : 1));
-    g.c = moved(g.c, g.c_type, first);
+    g.b.at = moved(g.b.at, g.b.type, first * (g.b.turned ? g.b.ld : 1));
+    g.c.at = moved(g.c.at, g.c.type, first);
     g.n = least(n, g.n - first);
     return g;
 }
 
 GemmArgs gemm_terms(GemmArgs g, int64_t first, int64_t n)
 {
-    g.a = moved(g.a, g.a_type, first * (g.trans_a ? g.lda : 1));
-    g.b = moved(g.b, g.b_type, first * (g.trans_b ? 1 : g.ldb));
+    g.a.at = moved(g.a.at, g.a.type, first * (g.a.turned ? g.a.ld : 1));
+    g.b.at = moved(g.b.at, g.b.type, first * (g.b.turned ? 1 : g.b.ld));
     g.k = least(n, g.k - first);
     if (first > 0) g.beta = 1;
     return g;
@@ -134,7 +134,7 @@ static Walk walk_of(const GemmArgs *g, Word word)
 {
     Walk w = { .word = word, .rows = g->m };
     w.terms = BLOCK_WORDS * word_elems(w.word);
-    w.sums = g->c_type != DTYPE_F32 && g->k > w.terms;
+    w.sums = g->c.type != DTYPE_F32 && g->k > w.terms;
     if (w.sums) w.rows = least(w.rows, SUM_ROWS);
     int64_t words = panel_words(word, least(g->k, w.terms)), panel = panel_rows(word);
     int64_t cols = least(g->n, BLOCK_COLS), rows = least(w.rows, block_rows(word));
@@ -148,8 +148,8 @@ static Walk walk_of(const GemmArgs *g, Word word)
 static void tiles_run(const GemmArgs *g, Word word, const float *a, const float *b)
 {
     Tile t = { .words = panel_words(word, g->k), .word = word };
-    t.ldc = g->ldc;
-    t.c_type = g->c_type;
+    t.ldc = g->c.ld;
+    t.c_type = g->c.type;
     t.add = g->beta != 0;
     for (int64_t col = 0; col < g->n; col += TILE_COLS) {
         t.b = b + col * t.words;
@@ -157,7 +157,7 @@ static void tiles_run(const GemmArgs *g, Word word, const float *a, const float 
         for (int64_t row = 0; row < g->m; row += tile_rows(word)) {
             t.a = a + row * t.words;
             t.rows = least(tile_rows(word), g->m - row);
-            t.c = moved(g->c, g->c_type, row * g->ldc + col);
+            t.c = moved(g->c.at, g->c.type, row * g->c.ld + col);
             tile_run(&t);
         }
     }
@@ -166,11 +166,11 @@ static void tiles_run(const GemmArgs *g, Word word, const float *a, const float 
 /* A product whose op(B) fits a block. */
 static void terms_run(const GemmArgs *g, Word word, float *a, float *b)
 {
-    Operand right = { g->b, g->ldb, g->n, g->k, word, g->trans_b };
+    Operand right = { g->b.at, g->b.ld, g->n, g->k, word, g->b.turned };
     panels_pack(b, &right, TILE_COLS);
     for (int64_t row = 0; row < g->m; row += block_rows(word)) {
         GemmArgs block = gemm_rows(*g, row, block_rows(word));
-        Operand left = { block.a, block.lda, block.m, block.k, word, !block.trans_a };
+        Operand left = { block.a.at, block.a.ld, block.m, block.k, word, !block.a.turned };
         word == WORD_BF16_AMX ? amx_rows_pack(a, &left) : panels_pack(a, &left, TILE_ROWS);
         tiles_run(&block, word, a, b);
     }
@@ -186,9 +186,7 @@ static void part_run(const GemmArgs *g, Word word, char *space)
         for (int64_t row = 0; row < g->m; row += w.rows) {
             GemmArgs part = cols_of(gemm_rows(*g, row, w.rows), col, BLOCK_COLS), to = part;
             if (w.sums) {
-                to.c = sums;
-                to.ldc = part.n;
-                to.c_type = DTYPE_F32;
+                to.c = (GemmResult){ sums, DTYPE_F32, part.n };
                 to.beta = 0;
             }
             for (int64_t k = 0; k < g->k; k += w.terms) {
@@ -196,7 +194,7 @@ static void part_run(const GemmArgs *g, Word word, char *space)
                 terms_run(&block, word, a, b);
             }
             for (int64_t r = 0; w.sums && r < part.m; r++) {
-                row_narrow((uint16_t *)part.c + r * part.ldc, sums + r * part.n, part.n,
+                row_narrow((uint16_t *)part.c.at + r * part.c.ld, sums + r * part.n, part.n,
                            part.beta != 0);
             }
         }
@@ -267,16 +265,16 @@ static void parts_run(const GemmArgs *g, Word word, int threads, char *workspace
 /* The product with k = 0: C = beta C. */
 static void clear(const GemmArgs *g)
 {
-    size_t bytes = dtype_bytes(g->c_type);
+    size_t bytes = dtype_bytes(g->c.type);
     for (int64_t i = 0; g->beta == 0 && i < g->m; i++) {
-        memset((char *)g->c + (size_t)(i * g->ldc) * bytes, 0, (size_t)g->n * bytes);
+        memset((char *)g->c.at + (size_t)(i * g->c.ld) * bytes, 0, (size_t)g->n * bytes);
     }
 }
 
 Status gemm_run(Exec *ex, const GemmArgs *g, void *workspace)
 {
-    assert(g->a_type == g->b_type && (g->a_type == DTYPE_F32 || g->a_type == DTYPE_BF16));
-    assert(g->c_type == DTYPE_F32 || g->c_type == DTYPE_BF16);
+    assert(g->a.type == g->b.type && (g->a.type == DTYPE_F32 || g->a.type == DTYPE_BF16));
+    assert(g->c.type == DTYPE_F32 || g->c.type == DTYPE_BF16);
     assert(g->beta == 0 || g->beta == 1);
     if (g->m == 0 || g->n == 0) return OK;
     if (g->k == 0) {

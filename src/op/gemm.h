@@ -19,15 +19,25 @@
 struct Exec;
 typedef struct Gemm Gemm;
 
+/* A matrix in memory: ld elements between its rows; f32 or bf16. */
+typedef struct GemmOperand {
+    const void *at;
+    Dtype type;
+    int64_t ld;
+    bool turned; /* its transpose is multiplied */
+} GemmOperand;
+
+typedef struct GemmResult {
+    void *at;
+    Dtype type;
+    int64_t ld;
+} GemmResult;
+
 typedef struct GemmArgs {
     int64_t m, n, k;
-    const void *a; /* (m, k), or (k, m) if trans_a; lda elements between its rows */
-    const void *b; /* (k, n), or (n, k) if trans_b */
-    void *c;       /* (m, n) */
-    int64_t lda, ldb, ldc;
-    bool trans_a, trans_b;
-    Dtype a_type, b_type, c_type; /* a_type == b_type; f32 or bf16; c f32 or bf16 */
-    float beta;                   /* 0 or 1 */
+    GemmOperand a, b; /* op(A) (m, k) and op(B) (k, n), of one type */
+    GemmResult c;     /* (m, n) */
+    float beta;       /* 0 or 1 */
 } GemmArgs;
 
 /* A part of a product as a product: n rows of C from `first` on; or n terms of the sums, which are

@@ -9,9 +9,8 @@
 
 enum { PIECE = 1024 }; /* logits of one row that are worked on at a time */
 
-Status head_loss_check(const void *args)
+Status head_loss_check(const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     const char *op = "head_loss";
     if (a->chunk < 1) {
         return FAIL(ERR_ARG, "%s: chunk is %lld tokens, at least 1 is needed", op,
@@ -34,78 +33,32 @@ Status head_loss_check(const void *args)
 
 /* Products only: 2NVD for the logits, as many for dx and for dw. The logits never leave the chip.
  */
-OpCost head_loss_cost(const void *args)
+OpCost head_loss_cost(const HeadLoss *a)
 {
-    const HeadLoss *a = args;
-    double product =
-        2 * (double)tensor_elems(&a->x) * (double)tensor_elems(&a->w) / (double)tensor_cols(&a->w);
-    double bytes = (double)tensor_bytes(&a->x) + (double)tensor_bytes(&a->w) +
-                   2 * (double)tensor_bytes(&a->target); /* twice: loss has the same size */
-    int64_t narrow = tensor_cols(&a->x) < a->chunk ? tensor_cols(&a->x) : a->chunk;
-    OpCost c = { .flops = product,
-                 .bytes = bytes,
-                 .work = WORK_GEMM,
-                 .dtype = a->x.dtype,
-                 .size = (double)narrow };
-    if (a->dx.data != NULL) {
-        c.flops += product;
-        c.bytes += (double)tensor_bytes(&a->dx);
-    }
-    if (a->dw.data != NULL) {
-        c.flops += product;
-        c.bytes += 2 * (double)tensor_bytes(&a->dw);
-    }
-    return c;
+    int64_t D = tensor_cols(&a->w), products = 1 + (a->dx.data != NULL) + (a->dw.data != NULL);
+    double rows = (double)tensor_elems(&a->target);
+    return (OpCost){ .flops = (double)products * 2 * rows * (double)tensor_elems(&a->w),
+                     .bytes = op_port_bytes(OP_HEAD_LOSS, a),
+                     .work = WORK_GEMM,
+                     .dtype = a->x.dtype,
+                     .size = (double)(D < a->chunk ? D : a->chunk) };
 }
 
 HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
 {
     Dtype act = a->x.dtype;
-    size_t each = dtype_bytes(act);
     int64_t D = tensor_cols(&a->w), V = tensor_elems(&a->w) / D;
-    int64_t ld_dlogits = V * (int64_t)(sizeof(float) / each);
-    char *x = (char *)a->x.data + (size_t)(first * D) * each;
-    char *dx = a->dx.data == NULL ? NULL : (char *)a->dx.data + (size_t)(first * D) * each;
-    GemmArgs logits_of = { .m = n,
-                           .n = V,
-                           .k = D,
-                           .a = x,
-                           .lda = D,
-                           .a_type = act,
-                           .b = a->w.data,
-                           .ldb = D,
-                           .b_type = act,
-                           .trans_b = true,
-                           .c = logits,
-                           .ldc = V,
-                           .c_type = DTYPE_F32 };
-    GemmArgs dx_of = { .m = n,
-                       .n = D,
-                       .k = V,
-                       .a = logits,
-                       .lda = ld_dlogits,
-                       .a_type = act,
-                       .b = a->w.data,
-                       .ldb = D,
-                       .b_type = act,
-                       .c = dx,
-                       .ldc = D,
-                       .c_type = act };
-    GemmArgs dw_of = { .m = V,
-                       .n = D,
-                       .k = n,
-                       .a = logits,
-                       .lda = ld_dlogits,
-                       .a_type = act,
-                       .trans_a = true,
-                       .b = x,
-                       .ldb = D,
-                       .b_type = act,
-                       .c = a->dw.data,
-                       .ldc = D,
-                       .c_type = DTYPE_F32,
-                       .beta = 1 };
-    return (HeadProducts){ logits_of, dx_of, dw_of };
+    int64_t ld_dlogits = V * (int64_t)(sizeof(float) / dtype_bytes(act));
+    void *dx = a->dx.data == NULL ? NULL : tensor_at(&a->dx, first * D);
+    GemmOperand x = { tensor_at(&a->x, first * D), act, D, false };
+    GemmOperand w = { a->w.data, act, D, false }, w_turned = { a->w.data, act, D, true };
+    GemmOperand dlogits = { logits, act, ld_dlogits, false };
+    GemmOperand dlogits_turned = { logits, act, ld_dlogits, true };
+    return (HeadProducts){
+        .logits = { n, V, D, x, w_turned, { logits, DTYPE_F32, V }, 0 },
+        .dx = { n, D, V, dlogits, w, { dx, act, D }, 0 },
+        .dw = { V, D, n, dlogits_turned, x, { a->dw.data, DTYPE_F32, D }, 1 },
+    };
 }
 
 int64_t head_chunk_rows(const HeadLoss *a)
@@ -120,9 +73,8 @@ size_t head_logits_bytes(const HeadLoss *a)
     return arena_rounded((size_t)head_chunk_rows(a) * V * sizeof(float));
 }
 
-size_t head_loss_workspace(const Exec *ex, const void *args)
+size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
     size_t most = gemm_workspace(ex, &p.logits);
     if (a->dx.data != NULL) {
@@ -203,9 +155,8 @@ static Status check_targets(const HeadLoss *a)
     return OK;
 }
 
-Status head_loss_cpu(Exec *ex, const void *args)
+Status head_loss_cpu(Exec *ex, const HeadLoss *a)
 {
-    const HeadLoss *a = args;
     TRY(check_targets(a));
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
     float *logits = ex->workspace;

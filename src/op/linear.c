@@ -11,13 +11,13 @@ enum {
     PIECE = 1 << 14    /* elements that a thread copies or widens at a time */
 };
 
-static bool mixed(const GemmArgs *g) { return g->a_type != g->b_type; }
+static bool mixed(const GemmArgs *g) { return g->a.type != g->b.type; }
 
 Product product_rows(const Product *p, int64_t first, int64_t n)
 {
     Product part = *p;
     part.g = p->sum_over_rows ? gemm_terms(p->g, first, n) : gemm_rows(p->g, first, n);
-    size_t skipped = (size_t)(first * p->g.ldc) * dtype_bytes(p->g.c_type);
+    size_t skipped = (size_t)(first * p->g.c.ld) * dtype_bytes(p->g.c.type);
     if (p->r != NULL) part.r = (const char *)p->r + skipped; /* there is no r if rows are summed */
     return part;
 }
@@ -28,15 +28,15 @@ ProductCut product_cut(const Product *p, int64_t most, bool narrows)
 {
     GemmArgs g = p->g;
     int64_t N = product_row_count(p);
-    bool narrow_a = g.a_type != DTYPE_F32;
-    bool narrowed = narrows && (mixed(&g) || !narrow_a) && g.c_type != DTYPE_F32;
+    bool narrow_a = g.a.type != DTYPE_F32;
+    bool narrowed = narrows && (mixed(&g) || !narrow_a) && g.c.type != DTYPE_F32;
     ProductCut cut = { .rows = N };
     if (!mixed(&g) && !narrowed) return cut;
     if (cut.rows > most) cut.rows = most;
     *(p->sum_over_rows ? &g.k : &g.m) = cut.rows;
     if (mixed(&g) && narrow_a) cut.a_bytes = wide_bytes(product_a_elems(&g));
     if (mixed(&g) && !narrow_a) cut.b_bytes = wide_bytes(product_b_elems(&g));
-    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.ldc);
+    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.c.ld);
     return cut;
 }
 
@@ -46,7 +46,7 @@ size_t linear_workspace(const Exec *ex, const Linear *l)
     ProductCut cut = product_cut(&p, MIXED_ROWS, false);
     GemmArgs g = p.g;
     *(p.sum_over_rows ? &g.k : &g.m) = cut.rows;
-    if (mixed(&g)) g.a_type = g.b_type = DTYPE_F32;
+    if (mixed(&g)) g.a.type = g.b.type = DTYPE_F32;
     return cut.a_bytes + cut.b_bytes + gemm_workspace(ex, &g);
 }
 
@@ -62,13 +62,13 @@ static void widen(const Exec *ex, float *to, const void *from, Dtype type, int64
 /* c = r, for a residual that is not already there. */
 static void copy_residual(const Exec *ex, const Product *p)
 {
-    if (p->r == NULL || p->r == p->g.c) return;
+    if (p->r == NULL || p->r == p->g.c.at) return;
     int64_t n = p->g.m * p->g.n;
-    size_t each = dtype_bytes(p->g.c_type);
+    size_t each = dtype_bytes(p->g.c.type);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < n; i += PIECE) {
         int64_t piece = n - i < PIECE ? n - i : PIECE;
-        memcpy((char *)p->g.c + (size_t)i * each, (const char *)p->r + (size_t)i * each,
+        memcpy((char *)p->g.c.at + (size_t)i * each, (const char *)p->r + (size_t)i * each,
                (size_t)piece * each);
     }
 }
@@ -84,14 +84,14 @@ Status linear_cpu(Exec *ex, const Linear *l)
     for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows) {
         GemmArgs g = product_rows(&p, first, N - first < cut.rows ? N - first : cut.rows).g;
         if (cut.a_bytes > 0) {
-            widen(ex, a, g.a, g.a_type, product_a_elems(&g));
-            g.a = a;
-            g.a_type = DTYPE_F32;
+            widen(ex, a, g.a.at, g.a.type, product_a_elems(&g));
+            g.a.at = a;
+            g.a.type = DTYPE_F32;
         }
         if (cut.b_bytes > 0) {
-            if (p.sum_over_rows || first == 0) widen(ex, b, g.b, g.b_type, product_b_elems(&g));
-            g.b = b;
-            g.b_type = DTYPE_F32;
+            if (p.sum_over_rows || first == 0) widen(ex, b, g.b.at, g.b.type, product_b_elems(&g));
+            g.b.at = b;
+            g.b.type = DTYPE_F32;
         }
         TRY(gemm_run(ex, &g, gemm_space));
     }
@@ -110,45 +110,27 @@ static Status expect_weight(const char *op, const char *port, const Tensor *w)
                 tensor_shape_text(w, shape, sizeof shape));
 }
 
+static const Tensor *given(const Tensor *r) { return r->data == NULL ? NULL : r; }
+
 /* forward: y = x W^T + r */
 Linear linear_fwd_view(const LinearFwd *a)
 {
-    return (Linear){ .op = "linear_fwd",
-                     .x_port = "x",
-                     .x = &a->x,
-                     .y_port = "y",
-                     .y = &a->y,
-                     .w_port = "w",
-                     .w = &a->w,
-                     .r = a->r.data == NULL ? NULL : &a->r,
-                     .kind = LINEAR_WRITES_Y };
+    return (
+        Linear){ "linear_fwd", "x", "y", "w", &a->x, &a->y, &a->w, given(&a->r), LINEAR_WRITES_Y };
 }
 
 /* backward to the input: dx = dy W + r */
 Linear linear_bwd_input_view(const LinearBwdInput *a)
 {
-    return (Linear){ .op = "linear_bwd_input",
-                     .x_port = "dx",
-                     .x = &a->dx,
-                     .y_port = "dy",
-                     .y = &a->dy,
-                     .w_port = "w",
-                     .w = &a->w,
-                     .r = a->r.data == NULL ? NULL : &a->r,
-                     .kind = LINEAR_WRITES_X };
+    return (Linear){ "linear_bwd_input", "dx",           "dy", "w", &a->dx, &a->dy, &a->w,
+                     given(&a->r),       LINEAR_WRITES_X };
 }
 
 /* backward to the weight: dW += dy^T x */
 Linear linear_bwd_weight_view(const LinearBwdWeight *a)
 {
-    return (Linear){ .op = "linear_bwd_weight",
-                     .x_port = "x",
-                     .x = &a->x,
-                     .y_port = "dy",
-                     .y = &a->dy,
-                     .w_port = "dw",
-                     .w = &a->dw,
-                     .kind = LINEAR_ADDS_W };
+    return (Linear){ "linear_bwd_weight", "x", "dy", "dw", &a->x, &a->dy, &a->dw, NULL,
+                     LINEAR_ADDS_W };
 }
 
 Status linear_check(const Linear *l)
@@ -166,28 +148,20 @@ Status linear_check(const Linear *l)
 
 Product linear_product(const Linear *l)
 {
-    const Tensor *a = l->kind == LINEAR_WRITES_Y ? l->x : l->y;
-    const Tensor *b = l->kind == LINEAR_ADDS_W ? l->x : l->w;
-    const Tensor *c = l->kind == LINEAR_ADDS_W ? l->w : l->kind == LINEAR_WRITES_Y ? l->y : l->x;
-    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
-    int64_t N = l->kind == LINEAR_WRITES_Y ? rows_of(l->x, I) : rows_of(l->y, O);
-    const GemmArgs sizes[] = {
-        [LINEAR_WRITES_Y] = { .m = N, .n = O, .k = I, .lda = I, .ldb = I, .trans_b = true },
-        [LINEAR_WRITES_X] = { .m = N, .n = I, .k = O, .lda = O, .ldb = I },
-        [LINEAR_ADDS_W] = { .m = O, .n = I, .k = N, .lda = O, .ldb = I, .trans_a = true, .beta = 1 }
-    };
-    GemmArgs g = sizes[l->kind];
-    g.a = a->data;
-    g.a_type = a->dtype;
-    g.b = b->data;
-    g.b_type = b->dtype;
-    g.c = c->data;
-    g.c_type = c->dtype;
-    g.ldc = g.n;
-    if (l->r != NULL) g.beta = 1;
-    return (Product){ .g = g,
-                      .r = l->r == NULL ? NULL : l->r->data,
-                      .sum_over_rows = l->kind == LINEAR_ADDS_W };
+    bool to_y = l->kind == LINEAR_WRITES_Y, to_w = l->kind == LINEAR_ADDS_W;
+    const Tensor *a = to_y ? l->x : l->y, *b = to_w ? l->x : l->w;
+    const Tensor *c = to_y ? l->y : to_w ? l->w : l->x;
+    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I), N = rows_of(a, to_y ? I : O);
+    GemmArgs g = { .m = to_w ? O : N,
+                   .n = to_y ? O : I,
+                   .k = to_w   ? N
+                        : to_y ? I
+                               : O,
+                   .a = { a->data, a->dtype, to_y ? I : O, to_w },
+                   .b = { b->data, b->dtype, I, to_y },
+                   .c = { c->data, c->dtype, to_y ? O : I },
+                   .beta = to_w || l->r != NULL };
+    return (Product){ g, l->r == NULL ? NULL : l->r->data, to_w };
 }
 
 /* Every operand is read once and every result written once; a residual is one more operand. */
@@ -200,7 +174,7 @@ OpCost linear_cost(const Linear *l)
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
                      .bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->y) + w + r),
                      .work = WORK_GEMM,
-                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a_type,
+                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a.type,
                      .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 

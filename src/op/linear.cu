@@ -43,10 +43,10 @@ static Status widen(struct Exec *ex, const void *from, void *to, int64_t n)
 
 static Status narrow(struct Exec *ex, const void *from, const Product *p)
 {
-    int64_t n = p->g.m * p->g.ldc;
-    const void *r = p->g.beta == 0 ? NULL : p->r != NULL ? p->r : p->g.c;
+    int64_t n = p->g.m * p->g.c.ld;
+    const void *r = p->g.beta == 0 ? NULL : p->r != NULL ? p->r : p->g.c.at;
     narrow_kernel<<<grid_of(n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(
-        (const float *)from, (const Bf16 *)r, (Bf16 *)p->g.c, n);
+        (const float *)from, (const Bf16 *)r, (Bf16 *)p->g.c.at, n);
     return kernel_status("linear");
 }
 
@@ -59,18 +59,18 @@ static Status part_run(struct Exec *ex, const Product *p, const ProductCut *cut,
     char *blas_space = (char *)exec_workspace(ex), *a = blas_space + BLAS_WORKSPACE_BYTES;
     char *b = a + cut->a_bytes, *c = b + cut->b_bytes;
     if (cut->a_bytes > 0) {
-        TRY(widen(ex, g.a, a, product_a_elems(&g)));
-        g.a = a;
-        g.a_type = DTYPE_F32;
+        TRY(widen(ex, g.a.at, a, product_a_elems(&g)));
+        g.a.at = a;
+        g.a.type = DTYPE_F32;
     }
     if (cut->b_bytes > 0) {
-        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b, b, product_b_elems(&g)));
-        g.b = b;
-        g.b_type = DTYPE_F32;
+        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b.at, b, product_b_elems(&g)));
+        g.b.at = b;
+        g.b.type = DTYPE_F32;
     }
     if (cut->c_bytes == 0) return blas_run(ex, &g, part.r, blas_space);
-    g.c = c;
-    g.c_type = DTYPE_F32;
+    g.c.at = c;
+    g.c.type = DTYPE_F32;
     g.beta = 0;
     TRY(blas_run(ex, &g, NULL, blas_space));
     return narrow(ex, c, &part);

@@ -37,9 +37,8 @@ static void combine_piece(const MoeCombine *a, int64_t token, int64_t d0, int64_
     row_store(&a->y, token * D + d0, n, sum);
 }
 
-Status moe_combine_cpu(Exec *ex, const void *args)
+Status moe_combine_cpu(Exec *ex, const MoeCombine *a)
 {
-    const MoeCombine *a = args;
     int64_t D = tensor_cols(&a->y), N = tensor_elems(&a->y) / D;
     if (a->slot_row.data != NULL)
         TRY(index_check_from("moe_combine", "slot_row", &a->slot_row, -1,
@@ -52,9 +51,8 @@ Status moe_combine_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-Status moe_combine_check(const void *args)
+Status moe_combine_check(const MoeCombine *a)
 {
-    const MoeCombine *a = args;
     const char *op = "moe_combine";
     int64_t K = moe_combine_slots(a), D = tensor_cols(&a->y);
     bool slots = a->slot_row.data != NULL;
@@ -74,9 +72,8 @@ Status moe_combine_check(const void *args)
 }
 
 /* Every slot's row is read once; rows that no slot names are not. */
-OpCost moe_combine_cost(const void *args)
+OpCost moe_combine_cost(const MoeCombine *a)
 {
-    const MoeCombine *a = args;
     double elems = (double)tensor_elems(&a->y), D = (double)tensor_cols(&a->y);
     double slots = elems / D * (double)moe_combine_slots(a);
     if (a->rows.bound > 0) slots = moe_rows_expected(&a->rows);
@@ -91,9 +88,8 @@ OpCost moe_combine_cost(const void *args)
 
 /* Bias update: bias_e += rate * sign(mean(n) - n_e) */
 
-Status moe_bias_update_cpu(Exec *ex, const void *args)
+Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
 {
-    const MoeBiasUpdate *a = args;
     (void)ex;
     if (!isfinite(*(const float *)a->gate.data)) return OK;
     int64_t E = tensor_elems(&a->bias), domains = tensor_elems(&a->load) / E, total = 0;
@@ -109,9 +105,8 @@ Status moe_bias_update_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-Status moe_bias_update_check(const void *args)
+Status moe_bias_update_check(const MoeBiasUpdate *a)
 {
-    const MoeBiasUpdate *a = args;
     const char *op = "moe_bias_update";
     int64_t E = tensor_elems(&a->bias);
     TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
@@ -120,9 +115,8 @@ Status moe_bias_update_check(const void *args)
     return op_expect(op, "gate", &a->gate, 1, 1, DTYPE_F32);
 }
 
-OpCost moe_bias_update_cost(const void *args)
+OpCost moe_bias_update_cost(const MoeBiasUpdate *a)
 {
-    const MoeBiasUpdate *a = args;
     return (OpCost){ .flops = (double)(tensor_elems(&a->load) + 2 * tensor_elems(&a->bias)),
                      .bytes = bytes_of(&a->load) + 2 * bytes_of(&a->bias) };
 }

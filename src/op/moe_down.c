@@ -96,22 +96,13 @@ MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
 {
     bool some_without = a->rows.device != NULL && a->row_slot.data != NULL;
     double row_bytes = 2 * moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->wact, 1);
-    return (MoeProduct){ .op = "moe_down_bwd_input",
-                         .in_port = "dy",
-                         .in = &a->dy,
-                         .w = &a->w,
-                         .offsets = &a->offsets,
-                         .row_token = &a->row_token,
-                         .rows = &a->rows,
-                         .I = tensor_cols(&a->dy.data),
-                         .O = tensor_cols(&a->wact),
-                         .result = &a->wact,
-                         .zeroed = some_without ? &a->dweight : NULL,
-                         .row_bytes = row_bytes + 2 * (double)sizeof(float),
-                         .args = a,
-                         .epilogue = MOE_SWIGLU_BACKWARD,
-                         .check = check,
-                         .finish = finish };
+    row_bytes += 2 * (double)sizeof(float);
+    return (MoeProduct){
+        { "moe_down_bwd_input", "dy", &a->dy, &a->w, &a->offsets, &a->row_token, &a->rows },
+        { tensor_cols(&a->dy.data), tensor_cols(&a->wact), false },
+        { &a->wact, NULL, some_without ? &a->dweight : NULL, row_bytes },
+        { MOE_SWIGLU_BACKWARD, a, check, finish },
+    };
 }
 
 OP_PORTS(moe_down_bwd_input, IN_QUANT(MoeDownBwdInput, dy), IN_QUANT(MoeDownBwdInput, w),

@@ -13,16 +13,14 @@
 /* The product of a tile's rows. c is f32 if the op works on it, else of the output's type. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
+    Dtype c = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32;
+    int64_t ldb = p->turned ? p->I : p->O;
     return (GemmArgs){ .m = rows,
                        .n = p->O,
                        .k = p->I,
-                       .lda = p->I,
-                       .a_type = p->in->data.dtype,
-                       .ldb = p->turned ? p->I : p->O,
-                       .b_type = p->w->data.dtype,
-                       .trans_b = p->turned,
-                       .ldc = p->O,
-                       .c_type = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32 };
+                       .a = { NULL, p->in->data.dtype, p->I, false },
+                       .b = { NULL, p->w->data.dtype, ldb, p->turned },
+                       .c = { NULL, c, p->O } };
 }
 
 /* A thread's scratch. */
@@ -34,9 +32,9 @@ typedef struct Space {
 static Space space_of(const Exec *ex, const MoeProduct *p)
 {
     GemmArgs g = gemm_of(p, moe_tile_rows(p->rows));
-    size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a_type);
-    size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c_type);
-    Space s = { .in_place = p->out != NULL && p->out->dtype == g.c_type };
+    size_t gathered = (size_t)(g.m * g.k) * dtype_bytes(g.a.type);
+    size_t sums = (size_t)(g.m * g.n) * dtype_bytes(g.c.type);
+    Space s = { .in_place = p->out != NULL && p->out->dtype == g.c.type };
     bool gathers = p->row_token != NULL && p->row_token->data != NULL;
     s.c = gathers ? arena_rounded(gathered) : 0;
     s.gemm = s.c + (s.in_place ? 0 : arena_rounded(sums));
@@ -53,13 +51,13 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     rows.cols = g.k;
     MoeRead in;
     TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
-    g.a = in.data;
-    g.lda = in.ld;
-    g.b = tensor_at(&p->w->data, tile->expert * g.k * g.n);
-    g.c = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
+    g.a.at = in.data;
+    g.a.ld = in.ld;
+    g.b.at = tensor_at(&p->w->data, tile->expert * g.k * g.n);
+    g.c.at = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
     TRY(gemm_run(ex, &g, space + s.gemm));
     for (int64_t r = 0; p->epilogue != MOE_STORE && r < tile->n; r++) {
-        TRY(p->finish(p->args, tile->first + r, (const float *)g.c + r * g.n));
+        TRY(p->finish(p->args, tile->first + r, (const float *)g.c.at + r * g.n));
     }
     return OK;
 }
@@ -102,33 +100,22 @@ OpCost moe_product_cost(const MoeProduct *p)
 
 MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
-    return (MoeProduct){ .op = "moe_down_fwd",
-                         .in_port = "act",
-                         .in = &a->act,
-                         .w = &a->w,
-                         .offsets = &a->offsets,
-                         .rows = &a->rows,
-                         .I = tensor_cols(&a->act.data),
-                         .O = tensor_cols(&a->out),
-                         .turned = true,
-                         .result = &a->out,
-                         .out = &a->out,
-                         .row_bytes = moe_rows_bytes(&a->out, 1) };
+    return (MoeProduct){
+        { "moe_down_fwd", "act", &a->act, &a->w, &a->offsets, NULL, &a->rows },
+        { tensor_cols(&a->act.data), tensor_cols(&a->out), true },
+        { &a->out, &a->out, NULL, moe_rows_bytes(&a->out, 1) },
+        { .epilogue = MOE_STORE },
+    };
 }
 
 MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
 {
-    return (MoeProduct){ .op = "moe_up_bwd_input",
-                         .in_port = "dpre",
-                         .in = &a->dpre,
-                         .w = &a->w,
-                         .offsets = &a->offsets,
-                         .rows = &a->rows,
-                         .I = tensor_cols(&a->dpre.data),
-                         .O = tensor_cols(&a->dx),
-                         .result = &a->dx,
-                         .out = &a->dx,
-                         .row_bytes = moe_rows_bytes(&a->dx, 1) };
+    return (MoeProduct){
+        { "moe_up_bwd_input", "dpre", &a->dpre, &a->w, &a->offsets, NULL, &a->rows },
+        { tensor_cols(&a->dpre.data), tensor_cols(&a->dx), false },
+        { &a->dx, &a->dx, NULL, moe_rows_bytes(&a->dx, 1) },
+        { .epilogue = MOE_STORE },
+    };
 }
 
 OP_PORTS(moe_down_fwd, IN_QUANT(MoeDownFwd, act), IN_QUANT(MoeDownFwd, w), IN(MoeDownFwd, offsets),

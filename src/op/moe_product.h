@@ -11,23 +11,30 @@ typedef enum MoeEpilogue { MOE_STORE, MOE_SWIGLU, MOE_SWIGLU_BACKWARD } MoeEpilo
 
 /* c_r = in[row_token[r]] W_e^T (turned) or in[row_token[r]] W_e, for the rows r of expert e. */
 typedef struct MoeProduct {
-    const char *op, *in_port;
-    const Quant *in, *w;
-    const Tensor *offsets;
-    const Tensor *row_token; /* NULL: `in` has a row for each routed row */
-    const Rows *rows;
-    int64_t I, O; /* columns of in and of c */
-    bool turned;
-    const Tensor *result; /* an output of type act with a row for each routed row */
-    const Tensor *out; /* c is stored there as it is, if the types allow; NULL: c is not stored */
-    const Tensor *zeroed; /* set to 0 first, because not every row writes its place; NULL: none */
-    double row_bytes;     /* bytes for each routed row of all tensors but in and w */
-    const void *args;     /* the op's arguments */
-    MoeEpilogue epilogue;
-    /* On the CPU: the op's other tensors fit R routed rows; f32 row r of c becomes results. NULL
-     * with MOE_STORE. */
-    Status (*check)(const void *args, int64_t R);
-    Status (*finish)(const void *args, int64_t r, const float *c);
+    struct { /* who reads what */
+        const char *op, *in_port;
+        const Quant *in, *w;
+        const Tensor *offsets;
+        const Tensor *row_token; /* NULL: `in` has a row for each routed row */
+        const Rows *rows;
+    };
+    struct {
+        int64_t I, O; /* columns of in and of c */
+        bool turned;
+    };
+    struct {                  /* what is written */
+        const Tensor *result; /* an output of type act with a row for each routed row */
+        const Tensor *out;    /* c is stored there as it is, if the types allow; NULL: it is not */
+        const Tensor *zeroed; /* set to 0 first, as not every row writes its place; NULL: none */
+        double row_bytes;     /* bytes for each routed row of all tensors but in and w */
+    };
+    struct { /* nothing with MOE_STORE */
+        MoeEpilogue epilogue;
+        const void *args; /* the op's arguments */
+        /* On the CPU: the op's other tensors fit R routed rows; f32 row r of c becomes results. */
+        Status (*check)(const void *args, int64_t R);
+        Status (*finish)(const void *args, int64_t r, const float *c);
+    };
 } MoeProduct;
 
 /* The weight gradients, one sum seen from two sides. One operand has width D and is read by token

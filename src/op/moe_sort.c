@@ -29,9 +29,8 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
     return total <= room;
 }
 
-Status moe_sort_cpu(Exec *ex, const void *args)
+Status moe_sort_cpu(Exec *ex, const MoeSort *a)
 {
-    const MoeSort *a = args;
     int64_t slots = tensor_elems(&a->index), K = tensor_cols(&a->index);
     int64_t room = moe_sort_room(a);
     TRY(index_check_from("moe_sort", "index", &a->index, a->elsewhere ? -1 : 0,
@@ -52,16 +51,14 @@ Status moe_sort_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t moe_sort_workspace(const Exec *ex, const void *args)
+size_t moe_sort_workspace(const Exec *ex, const MoeSort *a)
 {
-    const MoeSort *a = args;
     (void)ex;
     return (size_t)tensor_elems(&a->offsets) * sizeof(int32_t);
 }
 
-Status moe_sort_check(const void *args)
+Status moe_sort_check(const MoeSort *a)
 {
-    const MoeSort *a = args;
     const char *op = "moe_sort";
     int64_t K = tensor_cols(&a->index), slots = tensor_elems(&a->index);
     TRY(op_expect(op, "index", &a->index, -1, K, DTYPE_I32));
@@ -83,9 +80,8 @@ Status moe_sort_check(const void *args)
 }
 
 /* Reads index once and writes three tables. */
-OpCost moe_sort_cost(const void *args)
+OpCost moe_sort_cost(const MoeSort *a)
 {
-    const MoeSort *a = args;
     return (OpCost){ .bytes = 4.0 * (double)tensor_bytes(&a->index) +
                               (double)tensor_bytes(&a->offsets) };
 }

@@ -1,8 +1,6 @@
 /* moe_tiles: cuts rows into tiles, runs them over the threads, and gathers the rows of a tile. */
 #include "op/moe_tiles.h"
 
-#include "op/failure.h"
-
 #include <omp.h>
 #include <string.h>
 
@@ -77,29 +75,17 @@ static bool mine(Walk *w, int64_t work)
     return middle * w->threads / w->total == w->thread;
 }
 
-static Status run_rows(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
+static Status run_tiles(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
 {
+    bool columns = t->width > 0;
     for (int64_t e = 0; e < g->experts; e++) {
-        int64_t n = group_rows(g, e), first = group_first(g, e);
-        int64_t piece = n == 0 ? 1 : piece_of(n, TILE_ROWS);
-        for (int64_t r = 0; r < n; r += piece) {
-            MoeTile tile = { .expert = e, .first = first + r, .n = least(piece, n - r) };
-            if (mine(w, tile.n)) TRY(t->run(ex, t->args, &tile, space));
-        }
-    }
-    return OK;
-}
-
-static Status run_columns(Exec *ex, const MoeTiles *t, const Groups *g, Walk *w, char *space)
-{
-    int64_t piece = piece_of(t->width, TILE_COLS);
-    for (int64_t e = 0; e < g->experts; e++) {
-        int64_t n = group_rows(g, e);
-        for (int64_t c = 0; n > 0 && c < t->width; c += piece) {
-            MoeTile tile = { .expert = e, .first = group_first(g, e), .n = n };
-            tile.col = c;
-            tile.cols = least(piece, t->width - c);
-            if (mine(w, n * tile.cols)) TRY(t->run(ex, t->args, &tile, space));
+        int64_t n = group_rows(g, e), first = group_first(g, e), length = columns ? t->width : n;
+        int64_t piece = n == 0 ? 1 : piece_of(length, columns ? TILE_COLS : TILE_ROWS);
+        for (int64_t at = 0; n > 0 && at < length; at += piece) {
+            int64_t part = least(piece, length - at);
+            MoeTile tile = columns ? (MoeTile){ e, first, n, at, part }
+                                   : (MoeTile){ .expert = e, .first = first + at, .n = part };
+            if (mine(w, columns ? n * part : part)) TRY(t->run(ex, t->args, &tile, space));
         }
     }
     return OK;
@@ -110,18 +96,24 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     Groups g;
     TRY(groups_of(t, &g));
     if (g.total == 0) return OK;
-    Failure failure = { 0 };
+    /* The record of a failure belongs to a thread, and none may leave the region early: the first
+     * failure that is noted becomes the caller's. */
+    Status status = OK;
+    char text[512] = "";
 #pragma omp parallel num_threads(ex->threads)
     {
         Walk w = { .total = g.total * (t->width > 0 ? t->width : 1) };
         w.thread = omp_get_thread_num();
         w.threads = omp_get_num_threads();
         char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
-        Status s =
-            t->width > 0 ? run_columns(ex, t, &g, &w, space) : run_rows(ex, t, &g, &w, space);
-        failure_note(&failure, s);
+        Status s = run_tiles(ex, t, &g, &w, space);
+#pragma omp critical(moe_tiles)
+        if (s != OK && status == OK) {
+            status = s;
+            strncpy(text, status_message(), sizeof text - 1);
+        }
     }
-    return failure_status(&failure);
+    return status == OK ? OK : status_adopt(status, text);
 }
 
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,

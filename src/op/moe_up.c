@@ -32,23 +32,13 @@ static Status check(const void *args, int64_t R)
 
 MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
 {
-    return (MoeProduct){ .op = "moe_up_fwd",
-                         .in_port = "x",
-                         .in = &a->x,
-                         .w = &a->w,
-                         .offsets = &a->offsets,
-                         .row_token = &a->row_token,
-                         .rows = &a->rows,
-                         .I = tensor_cols(&a->x.data),
-                         .O = 2 * tensor_cols(&a->act),
-                         .turned = true,
-                         .result = &a->act,
-                         .out = &a->pre,
-                         .row_bytes = moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->act, 1),
-                         .args = a,
-                         .epilogue = MOE_SWIGLU,
-                         .check = check,
-                         .finish = finish };
+    double row_bytes = moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->act, 1);
+    return (MoeProduct){
+        { "moe_up_fwd", "x", &a->x, &a->w, &a->offsets, &a->row_token, &a->rows },
+        { tensor_cols(&a->x.data), 2 * tensor_cols(&a->act), true },
+        { &a->act, &a->pre, NULL, row_bytes },
+        { MOE_SWIGLU, a, check, finish },
+    };
 }
 
 OP_PORTS(moe_up_fwd, IN_QUANT(MoeUpFwd, x), IN_QUANT(MoeUpFwd, w), IN(MoeUpFwd, offsets),

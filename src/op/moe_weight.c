@@ -9,29 +9,14 @@
 
 MoeSum moe_up_bwd_weight_view(const MoeUpBwdWeight *a)
 {
-    return (MoeSum){ .op = "moe_up_bwd_weight",
-                     .token_port = "x",
-                     .by_token = &a->x,
-                     .row_port = "dpre",
-                     .by_row = &a->dpre,
-                     .offsets = &a->offsets,
-                     .row_token = &a->row_token,
-                     .dw = &a->dw,
-                     .rows = &a->rows };
+    return (MoeSum){ "moe_up_bwd_weight", "x",           "dpre", &a->x,    &a->dpre,
+                     &a->offsets,         &a->row_token, &a->dw, &a->rows, false };
 }
 
 MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 {
-    return (MoeSum){ .op = "moe_down_bwd_weight",
-                     .token_port = "dy",
-                     .by_token = &a->dy,
-                     .row_port = "wact",
-                     .by_row = &a->wact,
-                     .offsets = &a->offsets,
-                     .row_token = &a->row_token,
-                     .dw = &a->dw,
-                     .rows = &a->rows,
-                     .token_first = true };
+    return (MoeSum){ "moe_down_bwd_weight", "dy",          "wact", &a->dy,   &a->wact,
+                     &a->offsets,           &a->row_token, &a->dw, &a->rows, true };
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
@@ -43,13 +28,9 @@ static GemmArgs product(const MoeSum *s, int64_t cols, int64_t rows)
     return (GemmArgs){ .m = m,
                        .n = n,
                        .k = rows,
-                       .lda = m,
-                       .a_type = act,
-                       .trans_a = true,
-                       .ldb = n,
-                       .b_type = act,
-                       .ldc = s->token_first ? F : D,
-                       .c_type = DTYPE_F32,
+                       .a = { NULL, act, m, true },
+                       .b = { NULL, act, n, false },
+                       .c = { NULL, DTYPE_F32, s->token_first ? F : D },
                        .beta = 1 };
 }
 
@@ -81,10 +62,10 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
         const void *by_row = tensor_at(&s->by_row->data, chunk.first * F);
         MoeRead by_token;
         TRY(moe_gather(s->op, &s->by_token->data, s->row_token, &chunk, space, &by_token));
-        g.a = s->token_first ? by_token.data : by_row;
-        g.b = s->token_first ? by_row : by_token.data;
-        *(s->token_first ? &g.lda : &g.ldb) = by_token.ld;
-        g.c = tensor_at(s->dw, tile->expert * F * D + column);
+        g.a.at = s->token_first ? by_token.data : by_row;
+        g.b.at = s->token_first ? by_row : by_token.data;
+        *(s->token_first ? &g.a.ld : &g.b.ld) = by_token.ld;
+        g.c.at = tensor_at(s->dw, tile->expert * F * D + column);
         TRY(gemm_run(ex, &g, space + gather_bytes(s)));
     }
     return OK;

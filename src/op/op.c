@@ -13,23 +13,23 @@ const char *const op_work_names[WORK_COUNT] = {
     [WORK_COMM] = "links",
 };
 
-/* Functions of an op that belongs to a family: the family's functions, over the view of its
- * arguments. The compiler drops those that the table does not name. */
+/* What the table holds: an op's functions over untyped arguments; those of a family over the view
+ * of its arguments. The compiler drops those that the table does not name. */
 /* clang-format off */
-#define OP(ID, Args, stem, space, cuda_space)
+#define UNTYPED(stem, of, typed)                                                                   \
+    static inline Status stem##_check_any(const void *args) { typed; return of##_check(a); }       \
+    static inline OpCost stem##_cost_any(const void *args) { typed; return of##_cost(a); }         \
+    static inline size_t stem##_workspace_any(const Exec *ex, const void *args)                    \
+    { typed; return of##_workspace(ex, a); }                                                       \
+    static inline Status stem##_cpu_any(Exec *ex, const void *args) { typed; return of##_cpu(ex, a); }
+#define OP(ID, Args, stem, space, cuda_space) UNTYPED(stem, stem, const Args *a = args)
+#define VIEWED(View, stem) View view = stem##_view(args); const View *a = &view
 #define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
-    static inline Status stem##_check(const void *args)                                            \
-    { View view = stem##_view(args); return family##_check(&view); }                               \
-    static inline OpCost stem##_cost(const void *args)                                             \
-    { View view = stem##_view(args); return family##_cost(&view); }                                \
-    static inline size_t stem##_workspace(const Exec *ex, const void *args)                        \
-    { View view = stem##_view(args); return family##_workspace(ex, &view); }                       \
+    UNTYPED(stem, family, VIEWED(View, stem))                                                      \
     static inline size_t stem##_cuda_workspace(const Exec *ex, const void *args)                   \
-    { View view = stem##_view(args); return family##_cuda_workspace(ex, &view); }                  \
-    static inline Status stem##_cpu(Exec *ex, const void *args)                                    \
-    { View view = stem##_view(args); return family##_cpu(ex, &view); }                             \
+    { VIEWED(View, stem); return family##_cuda_workspace(ex, a); }                                 \
     static inline Status stem##_cuda(Exec *ex, const void *args)                                   \
-    { View view = stem##_view(args); return family##_cuda(ex, &view); }
+    { VIEWED(View, stem); return family##_cuda(ex, a); }
 #include "op/ops.def"
 
 /* The words of ops.def; a CUDA workspace may be the CPU's. */
@@ -44,11 +44,11 @@ const char *const op_work_names[WORK_COUNT] = {
 
 static const OpDesc table[OP_ID_COUNT] = {
 #define ENTRY(Args, stem, space, cuda, cuda_space)                                                 \
-    { #stem, sizeof(Args), stem##_ports, stem##_check, stem##_cost,                                \
-      space(stem##_workspace, NULL), stem##_cpu, CUDA_OP(cuda),                                    \
-      CUDA_OP(cuda_space(stem##_cuda_workspace, stem##_workspace)) },
+    { #stem, sizeof(Args), stem##_ports, stem##_check_any, stem##_cost_any,                        \
+      space(stem##_workspace_any, NULL), stem##_cpu_any, CUDA_OP(cuda),                            \
+      CUDA_OP(cuda_space(stem##_cuda_workspace, stem##_workspace_any)) },
 #define OP(ID, Args, stem, space, cuda_space)      ENTRY(Args, stem, space, stem##_cuda, cuda_space)
-#define OP_HOST(ID, Args, stem, space, cuda_space) ENTRY(Args, stem, space, stem##_cpu, cuda_space)
+#define OP_HOST(ID, Args, stem, space, cuda_space) ENTRY(Args, stem, space, stem##_cpu_any, cuda_space)
 #include "op/ops.def"
 };
 /* clang-format on */

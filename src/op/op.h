@@ -164,18 +164,21 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 }
 
 /* The parts of an op are found by its name: stem_ports, stem_check, stem_cost, stem_cpu, stem_cuda,
- * and its workspaces if ops.def says SPACE. An op is called as rmsnorm_fwd(ex, (RmsnormFwd){ .x =
- * h, .w = w, ... }): named arguments, checked types, no varargs. An op of a family has its own
- * ports and stem_view; the family has the other parts once. */
+ * and its workspaces if ops.def says SPACE. They take the op's own arguments; op.c makes of them
+ * what the table holds. An op is called as rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }):
+ * named arguments, checked types, no varargs. An op of a family has its own ports and stem_view;
+ * the family has the other parts once. */
 #define OP_CALL(ID, Args, stem)                                                                    \
     extern const OpPort stem##_ports[];                                                            \
     static inline Status stem(Exec *ex, Args args) { return op_run(ex, OP_##ID, &args); }
 #define OP(ID, Args, stem, space, cuda_space)                                                      \
     OP_CALL(ID, Args, stem)                                                                        \
-    OpCheck stem##_check;                                                                          \
-    OpCostOf stem##_cost;                                                                          \
-    OpSpace stem##_workspace, stem##_cuda_workspace;                                               \
-    OpRun stem##_cpu, stem##_cuda;
+    Status stem##_check(const Args *args);                                                         \
+    OpCost stem##_cost(const Args *args);                                                          \
+    size_t stem##_workspace(const Exec *ex, const Args *args);                                     \
+    Status stem##_cpu(Exec *ex, const Args *args);                                                 \
+    OpSpace stem##_cuda_workspace;                                                                 \
+    OpRun stem##_cuda;
 #define OP_OF(family, View, ID, Args, stem, space, cuda_space)                                     \
     OP_CALL(ID, Args, stem)                                                                        \
     typedef struct View View;                                                                      \

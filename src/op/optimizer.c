@@ -10,30 +10,26 @@ enum {
     PIECE = 1 << 13, /* elements updated at a time: few, so that threads share short ranges, too */
 };
 
-Status square_sum_check(const void *args)
+Status square_sum_check(const SquareSum *a)
 {
-    const SquareSum *a = args;
     TRY(op_expect("square_sum", "x", &a->x, -1, -1, DTYPE_F32));
     return op_expect("square_sum", "sum", &a->sum, 1, 1, DTYPE_F32);
 }
 
-OpCost square_sum_cost(const void *args)
+OpCost square_sum_cost(const SquareSum *a)
 {
-    const SquareSum *a = args;
     return (OpCost){ .flops = 2 * (double)tensor_elems(&a->x),
                      .bytes = (double)tensor_bytes(&a->x) };
 }
 
-size_t square_sum_workspace(const Exec *ex, const void *args)
+size_t square_sum_workspace(const Exec *ex, const SquareSum *a)
 {
     (void)ex;
-    const SquareSum *a = args;
     return (size_t)((tensor_elems(&a->x) + BLOCK - 1) / BLOCK) * sizeof(double);
 }
 
-Status square_sum_cpu(Exec *ex, const void *args)
+Status square_sum_cpu(Exec *ex, const SquareSum *a)
 {
-    const SquareSum *a = args;
     const float *x = a->x.data;
     int64_t n = tensor_elems(&a->x), blocks = (n + BLOCK - 1) / BLOCK;
     double *part = ex->workspace, total = 0;
@@ -54,9 +50,8 @@ OP_PORTS(square_sum, IN(SquareSum, x), ADD(SquareSum, sum));
 
 /* clip_scale */
 
-Status clip_scale_check(const void *args)
+Status clip_scale_check(const ClipScale *a)
 {
-    const ClipScale *a = args;
     TRY(op_expect("clip_scale", "sum", &a->sum, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "norm", &a->norm, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32));
@@ -64,16 +59,15 @@ Status clip_scale_check(const void *args)
     return op_expect("clip_scale", "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
 
-OpCost clip_scale_cost(const void *args)
+OpCost clip_scale_cost(const ClipScale *a)
 {
-    (void)args;
+    (void)a;
     return (OpCost){ .flops = 4, .bytes = 12 };
 }
 
-Status clip_scale_cpu(Exec *ex, const void *args)
+Status clip_scale_cpu(Exec *ex, const ClipScale *a)
 {
     (void)ex;
-    const ClipScale *a = args;
     float norm = sqrtf(*(const float *)a->sum.data), clip = 1;
     if (a->max_norm > 0) clip = fminf(1, a->max_norm / (norm + 1e-6f));
     *(float *)a->norm.data = norm;
@@ -87,9 +81,8 @@ OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT(ClipScale, cl
 
 /* adamw */
 
-Status adamw_check(const void *args)
+Status adamw_check(const Adamw *a)
 {
-    const Adamw *a = args;
     int64_t n = tensor_elems(&a->w);
     TRY(op_expect("adamw", "g", &a->g, n, 1, DTYPE_F32));
     TRY(op_expect("adamw", "m", &a->m, n, 1, DTYPE_F32));
@@ -100,9 +93,8 @@ Status adamw_check(const void *args)
     return op_expect("adamw", "w", &a->w, n, 1, DTYPE_F32);
 }
 
-OpCost adamw_cost(const void *args)
+OpCost adamw_cost(const Adamw *a)
 {
-    const Adamw *a = args;
     double n = (double)tensor_elems(&a->w);
     double low = a->w_low.data != NULL ? 2 * n : 0;
     return (OpCost){ .flops = 15 * n, .bytes = 7 * 4 * n + low };
@@ -129,9 +121,8 @@ static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
     }
 }
 
-Status adamw_cpu(Exec *ex, const void *args)
+Status adamw_cpu(Exec *ex, const Adamw *a)
 {
-    const Adamw *a = args;
     if (!isfinite(*(const float *)a->clip.data)) return OK; /* a skipped step */
     int64_t n = tensor_elems(&a->w);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)

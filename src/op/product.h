@@ -2,7 +2,7 @@
  * product: the matrix products of linear and head_loss, as both backends run them.
  *
  * Pointers are the tensors' own; nothing here reads through them. A product of linear may have
- * operands of two types (gemm's a_type and b_type differ), which its backend makes equal.
+ * operands of two types (gemm's A and B differ in type), which its backend makes equal.
  */
 #ifndef OP_PRODUCT_H
 #define OP_PRODUCT_H
@@ -56,11 +56,11 @@ ProductCut product_cut(const Product *p, int64_t most, bool narrows);
 /* Elements between the first row and the end of the last one that a product reads. */
 static inline int64_t product_a_elems(const GemmArgs *g)
 {
-    return (g->trans_a ? g->k : g->m) * g->lda;
+    return (g->a.turned ? g->k : g->m) * g->a.ld;
 }
 static inline int64_t product_b_elems(const GemmArgs *g)
 {
-    return (g->trans_b ? g->n : g->k) * g->ldb;
+    return (g->b.turned ? g->n : g->k) * g->b.ld;
 }
 
 /* Rows of N from `first` on, n of them. */

@@ -137,9 +137,8 @@ static void quantize_row(const Quantize *a, const Grid *g, float largest, int64_
 
 static float largest_of(Dtype type) { return type == DTYPE_E4M3 ? 448.0f : 57344.0f; }
 
-Status quantize_cpu(Exec *ex, const void *args)
+Status quantize_cpu(Exec *ex, const Quantize *a)
 {
-    const Quantize *a = args;
     Grid g = grid_of_quant(&a->quant);
     float *amax = ex->workspace, largest = largest_of(a->quant.data.dtype);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
@@ -151,9 +150,8 @@ Status quantize_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t quantize_workspace(const Exec *ex, const void *args)
+size_t quantize_workspace(const Exec *ex, const Quantize *a)
 {
-    const Quantize *a = args;
     Grid g = grid_of_quant(&a->quant);
     (void)ex;
     return (size_t)(g.n * g.cols) * sizeof(float);
@@ -175,9 +173,8 @@ static void dequantize_row(const Dequantize *a, const Grid *g, int64_t i)
     }
 }
 
-Status dequantize_cpu(Exec *ex, const void *args)
+Status dequantize_cpu(Exec *ex, const Dequantize *a)
 {
-    const Dequantize *a = args;
     Grid g = grid_of_quant(&a->quant);
 #pragma omp parallel for schedule(static) num_threads(ex->threads)
     for (int64_t i = 0; i < g.n; i++) dequantize_row(a, &g, i);
@@ -248,17 +245,9 @@ static Status check(const char *op, const char *port, const Tensor *wide, const 
     return op_expect_act(op, port, wide, g.n, g.d);
 }
 
-Status quantize_check(const void *args)
-{
-    const Quantize *a = args;
-    return check("quantize", "x", &a->x, &a->quant);
-}
+Status quantize_check(const Quantize *a) { return check("quantize", "x", &a->x, &a->quant); }
 
-Status dequantize_check(const void *args)
-{
-    const Dequantize *a = args;
-    return check("dequantize", "y", &a->y, &a->quant);
-}
+Status dequantize_check(const Dequantize *a) { return check("dequantize", "y", &a->y, &a->quant); }
 
 /* One product or quotient an element; the wide side, the narrow side and the scales once. */
 static OpCost cost(const Tensor *wide, const Quant *q)
@@ -267,17 +256,9 @@ static OpCost cost(const Tensor *wide, const Quant *q)
                      .bytes = (double)tensor_bytes(wide) + quant_bytes(q) };
 }
 
-OpCost quantize_cost(const void *args)
-{
-    const Quantize *a = args;
-    return cost(&a->x, &a->quant);
-}
+OpCost quantize_cost(const Quantize *a) { return cost(&a->x, &a->quant); }
 
-OpCost dequantize_cost(const void *args)
-{
-    const Dequantize *a = args;
-    return cost(&a->y, &a->quant);
-}
+OpCost dequantize_cost(const Dequantize *a) { return cost(&a->y, &a->quant); }
 
 OP_PORTS(quantize, IN(Quantize, x), OUT_QUANT(Quantize, quant));
 

@@ -58,11 +58,10 @@ static Status check(const char *op, const RmsnormFwd *a, const char *y)
 
 /* Forward. */
 
-Status rmsnorm_fwd_check(const void *args) { return check("rmsnorm_fwd", args, "y"); }
+Status rmsnorm_fwd_check(const RmsnormFwd *a) { return check("rmsnorm_fwd", a, "y"); }
 
-OpCost rmsnorm_fwd_cost(const void *args)
+OpCost rmsnorm_fwd_cost(const RmsnormFwd *a)
 {
-    const RmsnormFwd *a = args;
     double small = (double)tensor_bytes(&a->rstd);
     if (a->w.data != NULL) small += (double)tensor_bytes(&a->w);
     return (OpCost){ .flops = 4 * (double)tensor_elems(&a->y),
@@ -98,9 +97,8 @@ static void forward_row(const RmsnormFwd *a, const Shape *s, int64_t row)
     }
 }
 
-Status rmsnorm_fwd_cpu(Exec *ex, const void *args)
+Status rmsnorm_fwd_cpu(Exec *ex, const RmsnormFwd *a)
 {
-    const RmsnormFwd *a = args;
     Shape s = shape_of(&a->x, a->x_col, &a->y, &a->rstd);
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < s.rows; row++) forward_row(a, &s, row);
@@ -117,9 +115,8 @@ static Shape backward_shape(const RmsnormBwd *a)
     return shape_of(&a->x, a->x_col, &a->dy, &a->rstd);
 }
 
-Status rmsnorm_bwd_check(const void *args)
+Status rmsnorm_bwd_check(const RmsnormBwd *a)
 {
-    const RmsnormBwd *a = args;
     const char *op = "rmsnorm_bwd";
     int64_t n = a->x.dim[0], width = tensor_row_elems(&a->x);
     RmsnormFwd of = { .x = a->x, .w = a->w, .y = a->dy, .rstd = a->rstd, .x_col = a->x_col };
@@ -132,9 +129,8 @@ Status rmsnorm_bwd_check(const void *args)
     return op_expect(op, "dres", &a->dres, n, width, a->x.dtype);
 }
 
-OpCost rmsnorm_bwd_cost(const void *args)
+OpCost rmsnorm_bwd_cost(const RmsnormBwd *a)
 {
-    const RmsnormBwd *a = args;
     double elems = (double)tensor_elems(&a->dy), bytes = (double)tensor_bytes(&a->dy);
     double small = (double)tensor_bytes(&a->rstd);
     bool residual = a->dres.data != NULL;
@@ -147,10 +143,9 @@ OpCost rmsnorm_bwd_cost(const void *args)
 static int64_t row_blocks(int64_t n) { return (n + ROW_BLOCK - 1) / ROW_BLOCK; }
 
 /* One share of dw a block of rows. */
-size_t rmsnorm_bwd_workspace(const Exec *ex, const void *args)
+size_t rmsnorm_bwd_workspace(const Exec *ex, const RmsnormBwd *a)
 {
     (void)ex;
-    const RmsnormBwd *a = args;
     Shape s = backward_shape(a);
     return (size_t)(row_blocks(s.rows) * s.d) * sizeof(float);
 }
@@ -232,9 +227,8 @@ static void add_blocks(const Exec *ex, float *dw, const float *part, int64_t blo
     }
 }
 
-Status rmsnorm_bwd_cpu(Exec *ex, const void *args)
+Status rmsnorm_bwd_cpu(Exec *ex, const RmsnormBwd *a)
 {
-    const RmsnormBwd *a = args;
     Shape s = backward_shape(a);
     int64_t blocks = row_blocks(s.rows);
     float *part = ex->workspace;

@@ -22,34 +22,27 @@ static Angle angle_at(const Rope *r, int64_t row)
                     r->back ? -1.0f : 1.0f, r->interleaved };
 }
 
-static void turn_neighbours(const Angle *t, const float *x, float *y, int64_t half)
+/* The pairs of a part begin `step` elements apart; the second of a pair stands `apart` behind the
+ * first. Both are constants where this is called, so that the loop becomes vector code. */
+static inline __attribute__((always_inline)) void
+turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step, int64_t apart)
 {
     const float *cos_at = t->cos, *sin_at = t->sin, sign = t->sign;
 #pragma omp simd
-    for (int64_t i = 0; i < half; i++) {
-        float a = x[2 * i], b = x[2 * i + 1], c = cos_at[i], s = sign * sin_at[i];
-        y[2 * i] = a * c - b * s;
-        y[2 * i + 1] = a * s + b * c;
-    }
-}
-
-static void turn_halves(const Angle *t, const float *x, float *y, int64_t half)
-{
-    const float *cos_at = t->cos, *sin_at = t->sin, sign = t->sign;
-#pragma omp simd
-    for (int64_t i = 0; i < half; i++) {
-        float a = x[i], b = x[half + i], c = cos_at[i], s = sign * sin_at[i];
-        y[i] = a * c - b * s;
-        y[half + i] = a * s + b * c;
+    for (int64_t i = 0; i < pairs; i++) {
+        int64_t first = step * i, second = first + apart;
+        float a = x[first], b = x[second], c = cos_at[i], s = sign * sin_at[i];
+        y[first] = a * c - b * s;
+        y[second] = a * s + b * c;
     }
 }
 
 static void turn(const Angle *t, const float *x, float *y, int64_t d)
 {
     if (t->interleaved)
-        turn_neighbours(t, x, y, d / 2);
+        turn_pairs(t, x, y, d / 2, 2, 1);
     else
-        turn_halves(t, x, y, d / 2);
+        turn_pairs(t, x, y, d / 2, 1, d / 2);
 }
 
 /* n columns from one tensor to another of the same type. */
@@ -263,43 +256,39 @@ static Status run(const Exec *ex, Rope r)
     return OK;
 }
 
-Status rope_mla_fwd_check(const void *args)
+Status rope_mla_fwd_check(const RopeMlaFwd *a)
 {
-    const RopeMlaFwd *a = args;
     Rope r = rope_mla_fwd_parts(a);
     return check_mla(&r, &a->dims);
 }
 
-Status rope_mla_bwd_check(const void *args)
+Status rope_mla_bwd_check(const RopeMlaBwd *a)
 {
-    const RopeMlaBwd *a = args;
     Rope r = rope_mla_bwd_parts(a);
     return check_mla(&r, &a->dims);
 }
 
-Status rope_gqa_fwd_check(const void *args)
+Status rope_gqa_fwd_check(const RopeGqaFwd *a)
 {
-    const RopeGqaFwd *a = args;
     Rope r = rope_gqa_fwd_parts(a);
     return check_gqa(&r, &a->dims);
 }
 
-Status rope_gqa_bwd_check(const void *args)
+Status rope_gqa_bwd_check(const RopeGqaBwd *a)
 {
-    const RopeGqaBwd *a = args;
     Rope r = rope_gqa_bwd_parts(a);
     return check_gqa(&r, &a->dims);
 }
 
-OpCost rope_mla_fwd_cost(const void *args) { return cost_of(rope_mla_fwd_parts(args)); }
-OpCost rope_mla_bwd_cost(const void *args) { return cost_of(rope_mla_bwd_parts(args)); }
-OpCost rope_gqa_fwd_cost(const void *args) { return cost_of(rope_gqa_fwd_parts(args)); }
-OpCost rope_gqa_bwd_cost(const void *args) { return cost_of(rope_gqa_bwd_parts(args)); }
+OpCost rope_mla_fwd_cost(const RopeMlaFwd *a) { return cost_of(rope_mla_fwd_parts(a)); }
+OpCost rope_mla_bwd_cost(const RopeMlaBwd *a) { return cost_of(rope_mla_bwd_parts(a)); }
+OpCost rope_gqa_fwd_cost(const RopeGqaFwd *a) { return cost_of(rope_gqa_fwd_parts(a)); }
+OpCost rope_gqa_bwd_cost(const RopeGqaBwd *a) { return cost_of(rope_gqa_bwd_parts(a)); }
 
-Status rope_mla_fwd_cpu(Exec *ex, const void *args) { return run(ex, rope_mla_fwd_parts(args)); }
-Status rope_mla_bwd_cpu(Exec *ex, const void *args) { return run(ex, rope_mla_bwd_parts(args)); }
-Status rope_gqa_fwd_cpu(Exec *ex, const void *args) { return run(ex, rope_gqa_fwd_parts(args)); }
-Status rope_gqa_bwd_cpu(Exec *ex, const void *args) { return run(ex, rope_gqa_bwd_parts(args)); }
+Status rope_mla_fwd_cpu(Exec *ex, const RopeMlaFwd *a) { return run(ex, rope_mla_fwd_parts(a)); }
+Status rope_mla_bwd_cpu(Exec *ex, const RopeMlaBwd *a) { return run(ex, rope_mla_bwd_parts(a)); }
+Status rope_gqa_fwd_cpu(Exec *ex, const RopeGqaFwd *a) { return run(ex, rope_gqa_fwd_parts(a)); }
+Status rope_gqa_bwd_cpu(Exec *ex, const RopeGqaBwd *a) { return run(ex, rope_gqa_bwd_parts(a)); }
 
 OP_PORTS(rope_mla_fwd, IN_OPT(RopeMlaFwd, q), IN_OPT(RopeMlaFwd, kv), IN_OPT(RopeMlaFwd, k_rope),
          IN_OPT(RopeMlaFwd, pos), IN(RopeMlaFwd, cos), IN(RopeMlaFwd, sin),

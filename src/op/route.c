@@ -44,7 +44,7 @@ static Shape bwd_shape(const RouteBwd *a)
 static Shape aux_shape(const RouteAux *a)
 {
     int64_t E = tensor_cols(&a->seq_count), B = tensor_elems(&a->seq_count) / E;
-    return (Shape){ .B = B, .T = a->tokens / B, .N = a->tokens, .E = E, .K = a->rule.top_k };
+    return (Shape){ B, a->tokens / B, a->tokens, E, a->rule.top_k, .chunks = 1 };
 }
 
 /* A thread's part of the workspace. */
@@ -269,15 +269,14 @@ static double group_loss(const Shape *s, const int32_t *count, const Partial *pa
     return loss;
 }
 
-static void add_aux_loss(const RouteFwd *a, const Shape *s, const Partial *part)
+/* The scores of a group may lie on `parts` ranks. */
+static void add_aux_loss(const Shape *s, const RouteRule *r, const int32_t *count,
+                         const Partial *part, int64_t parts, float *loss)
 {
-    int64_t span = a->rule.aux_per_batch ? s->B : 1;
-    double sum = 0;
-    for (int64_t b = 0; b < s->B; b += span) {
-        sum += group_loss(s, a->seq_count.data, part, b, b + span);
-    }
-    double tokens = group_tokens(s, &a->rule, 1);
-    *(float *)a->aux_loss.data += (float)(aux_factor(s, &a->rule, tokens) * sum / tokens);
+    int64_t span = r->aux_per_batch ? s->B : 1;
+    double sum = 0, tokens = group_tokens(s, r, parts);
+    for (int64_t b = 0; b < s->B; b += span) sum += group_loss(s, count, part, b, b + span);
+    *loss += (float)(aux_factor(s, r, tokens) * sum / tokens);
 }
 
 static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
@@ -292,9 +291,8 @@ static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
     }
 }
 
-Status route_fwd_cpu(Exec *ex, const void *args)
+Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     Shape s = fwd_shape(a);
     TRY(index_check("route_fwd", "domain", &a->domain, tensor_elems(&a->load) / s.E));
     Partial part = partial_at(ex->workspace, &s, &a->rule);
@@ -311,37 +309,23 @@ Status route_fwd_cpu(Exec *ex, const void *args)
     if (a->score_sum.data != NULL)
         sum_scores(a, &s, &part);
     else
-        add_aux_loss(a, &s, &part);
+        add_aux_loss(&s, &a->rule, a->seq_count.data, &part, 1, a->aux_loss.data);
     return OK;
 }
 
-size_t route_fwd_workspace(const Exec *ex, const void *args)
+size_t route_fwd_workspace(const Exec *ex, const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     Shape s = fwd_shape(a);
     return partial_bytes(&s, &a->rule) +
            (size_t)ex->threads * scratch_words(s.E, &a->rule) * sizeof(float);
 }
 
-Status route_aux_cpu(Exec *ex, const void *args)
+Status route_aux_cpu(Exec *ex, const RouteAux *a)
 {
-    const RouteAux *a = args;
     Shape s = aux_shape(a);
     (void)ex;
-    int64_t all = s.B * s.E, step = a->rule.aux_per_batch ? s.E : all;
-    const int32_t *count = a->seq_count.data;
-    const float *score = a->score_sum.data;
-    double sum = 0, tokens = group_tokens(&s, &a->rule, a->parts);
-    /* a group's entries stand `step` apart: all sequences of the batch, or the one alone */
-    for (int64_t i = 0; i < step; i++) {
-        double n = 0, q = 0;
-        for (int64_t at = i; at < all; at += step) {
-            n += (double)count[at];
-            q += (double)score[at];
-        }
-        sum += n * q;
-    }
-    *(float *)a->aux_loss.data += (float)(aux_factor(&s, &a->rule, tokens) * sum / tokens);
+    Partial part = { .q = a->score_sum.data };
+    add_aux_loss(&s, &a->rule, a->seq_count.data, &part, a->parts, a->aux_loss.data);
     return OK;
 }
 
@@ -407,9 +391,8 @@ static void sum_counts(const Shape *s, const int32_t *seq_count, int32_t *out)
     }
 }
 
-Status route_bwd_cpu(Exec *ex, const void *args)
+Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     Shape s = bwd_shape(a);
     TRY(index_check("route_bwd", "index", &a->index, s.E));
     const RouteRule *r = &a->rule;
@@ -436,9 +419,8 @@ Status route_bwd_cpu(Exec *ex, const void *args)
     return OK;
 }
 
-size_t route_bwd_workspace(const Exec *ex, const void *args)
+size_t route_bwd_workspace(const Exec *ex, const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     int64_t E = tensor_cols(&a->logits);
     return arena_rounded((size_t)E * sizeof(int32_t)) +
            (size_t)ex->threads * scratch_words(E, &a->rule) * sizeof(float);
@@ -476,9 +458,8 @@ static Status sequences_check(const char *op, int64_t tokens, int64_t sequences)
                 (long long)tokens, (long long)sequences);
 }
 
-Status route_fwd_check(const void *args)
+Status route_fwd_check(const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     const char *op = "route_fwd";
     int64_t E = tensor_cols(&a->logits), B = tensor_elems(&a->domain), K = a->rule.top_k;
     TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
@@ -499,9 +480,8 @@ Status route_fwd_check(const void *args)
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
-Status route_aux_check(const void *args)
+Status route_aux_check(const RouteAux *a)
 {
-    const RouteAux *a = args;
     const char *op = "route_aux";
     int64_t E = tensor_cols(&a->seq_count), B = a->seq_count.dim[0];
     TRY(op_expect(op, "seq_count", &a->seq_count, B, E, DTYPE_I32));
@@ -511,9 +491,8 @@ Status route_aux_check(const void *args)
     return op_expect(op, "aux_loss", &a->aux_loss, 1, 1, DTYPE_F32);
 }
 
-Status route_bwd_check(const void *args)
+Status route_bwd_check(const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     const char *op = "route_bwd";
     int64_t E = tensor_cols(&a->logits), K = a->rule.top_k;
     TRY(op_expect(op, "logits", &a->logits, -1, E, DTYPE_F32));
@@ -528,25 +507,22 @@ Status route_bwd_check(const void *args)
 
 /* A score is an exponential, a sum and a product; an auxiliary loss adds its sums. Comparisons do
  * not count. */
-OpCost route_fwd_cost(const void *args)
+OpCost route_fwd_cost(const RouteFwd *a)
 {
-    const RouteFwd *a = args;
     double elems = (double)tensor_elems(&a->logits);
     return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 5 : 3),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
                                        tensor_bytes(&a->weight)) };
 }
 
-OpCost route_aux_cost(const void *args)
+OpCost route_aux_cost(const RouteAux *a)
 {
-    const RouteAux *a = args;
     return (OpCost){ .flops = 2 * (double)tensor_elems(&a->seq_count),
                      .bytes = 2 * (double)tensor_bytes(&a->seq_count) };
 }
 
-OpCost route_bwd_cost(const void *args)
+OpCost route_bwd_cost(const RouteBwd *a)
 {
-    const RouteBwd *a = args;
     double elems = (double)tensor_elems(&a->logits);
     return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 9 : 7),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +

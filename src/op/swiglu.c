@@ -4,17 +4,15 @@
 
 enum { PIECE = 1024 }; /* columns that a thread works on at a time */
 
-Status swiglu_fwd_check(const void *args)
+Status swiglu_fwd_check(const SwigluFwd *a)
 {
-    const SwigluFwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
     TRY(op_expect_act("swiglu_fwd", "gu", &a->gu, n, 2 * f));
     return op_expect("swiglu_fwd", "y", &a->y, n, f, a->gu.dtype);
 }
 
-OpCost swiglu_fwd_cost(const void *args)
+OpCost swiglu_fwd_cost(const SwigluFwd *a)
 {
-    const SwigluFwd *a = args;
     return (OpCost){ .flops = 5 * (double)tensor_elems(&a->y),
                      .bytes = op_port_bytes(OP_SWIGLU_FWD, a) };
 }
@@ -30,9 +28,8 @@ static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t co
     row_store(&a->y, row * f + col, n, y);
 }
 
-Status swiglu_fwd_cpu(Exec *ex, const void *args)
+Status swiglu_fwd_cpu(Exec *ex, const SwigluFwd *a)
 {
-    const SwigluFwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
@@ -45,18 +42,16 @@ Status swiglu_fwd_cpu(Exec *ex, const void *args)
 
 OP_PORTS(swiglu_fwd, IN(SwigluFwd, gu), OUT(SwigluFwd, y));
 
-Status swiglu_bwd_check(const void *args)
+Status swiglu_bwd_check(const SwigluBwd *a)
 {
-    const SwigluBwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
     TRY(op_expect_act("swiglu_bwd", "gu", &a->gu, n, 2 * f));
     TRY(op_expect("swiglu_bwd", "dy", &a->dy, n, f, a->gu.dtype));
     return op_expect("swiglu_bwd", "dgu", &a->dgu, n, 2 * f, a->gu.dtype);
 }
 
-OpCost swiglu_bwd_cost(const void *args)
+OpCost swiglu_bwd_cost(const SwigluBwd *a)
 {
-    const SwigluBwd *a = args;
     return (OpCost){ .flops = 12 * (double)tensor_elems(&a->dy),
                      .bytes = (double)(tensor_bytes(&a->dy) + 2 * tensor_bytes(&a->gu)) };
 }
@@ -80,9 +75,8 @@ static void backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t c
     row_store(&a->dgu, at_u, n, du);
 }
 
-Status swiglu_bwd_cpu(Exec *ex, const void *args)
+Status swiglu_bwd_cpu(Exec *ex, const SwigluBwd *a)
 {
-    const SwigluBwd *a = args;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {

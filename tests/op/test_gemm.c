@@ -49,14 +49,16 @@ static void reference(Case *c)
     const GemmArgs *g = &c->g;
     for (int64_t i = 0; i < g->m; i++) {
         for (int64_t j = 0; j < g->n; j++) {
-            double at = g->beta != 0 ? element(c->before, g->c_type, i * g->ldc + j) : 0;
+            double at = g->beta != 0 ? element(c->before, g->c.type, i * g->c.ld + j) : 0;
             double sum = at, size = fabs(at);
             for (int64_t l = 0; l < g->k; l++) {
-                double a = element(g->a, g->a_type, g->trans_a ? l * g->lda + i : i * g->lda + l);
-                double x = element(g->b, g->b_type, g->trans_b ? j * g->ldb + l : l * g->ldb + j);
+                double a =
+                    element(g->a.at, g->a.type, g->a.turned ? l * g->a.ld + i : i * g->a.ld + l);
+                double x =
+                    element(g->b.at, g->b.type, g->b.turned ? j * g->b.ld + l : l * g->b.ld + j);
                 sum += a * x, size += fabs(a * x);
             }
-            c->want[i * g->ldc + j] = sum, c->size[i * g->ldc + j] = size;
+            c->want[i * g->c.ld + j] = sum, c->size[i * g->c.ld + j] = size;
         }
     }
 }
@@ -64,20 +66,20 @@ static void reference(Case *c)
 /* pad: elements between the rows. With beta 0, C is NaN before; the gaps of C always are. */
 static Case make_case(OpTest *t, GemmArgs g, int64_t pad, uint64_t seed, bool integers)
 {
-    g.lda = (g.trans_a ? g.m : g.k) + pad;
-    g.ldb = (g.trans_b ? g.k : g.n) + pad;
-    g.ldc = g.n + pad;
-    g.a = random_values(t, g.a_type, (g.trans_a ? g.k : g.m) * g.lda, seed, integers);
-    g.b = random_values(t, g.b_type, (g.trans_b ? g.n : g.k) * g.ldb, seed + 1, integers);
-    Case c = { .g = g, .c_elems = g.m * g.ldc };
-    c.before = random_values(t, g.c_type, c.c_elems, seed + 2, integers);
+    g.a.ld = (g.a.turned ? g.m : g.k) + pad;
+    g.b.ld = (g.b.turned ? g.k : g.n) + pad;
+    g.c.ld = g.n + pad;
+    g.a.at = random_values(t, g.a.type, (g.a.turned ? g.k : g.m) * g.a.ld, seed, integers);
+    g.b.at = random_values(t, g.b.type, (g.b.turned ? g.n : g.k) * g.b.ld, seed + 1, integers);
+    Case c = { .g = g, .c_elems = g.m * g.c.ld };
+    c.before = random_values(t, g.c.type, c.c_elems, seed + 2, integers);
     for (int64_t i = 0; i < c.c_elems; i++) {
-        if (g.beta == 0 || i % g.ldc >= g.n) put(c.before, g.c_type, i, NAN);
+        if (g.beta == 0 || i % g.c.ld >= g.n) put(c.before, g.c.type, i, NAN);
     }
     void *at = NULL;
-    size_t bytes = (size_t)c.c_elems * dtype_bytes(g.c_type);
-    CHECK_OK(arena_alloc(&t->arena, bytes, &c.g.c));
-    memcpy(c.g.c, c.before, bytes);
+    size_t bytes = (size_t)c.c_elems * dtype_bytes(g.c.type);
+    CHECK_OK(arena_alloc(&t->arena, bytes, &c.g.c.at));
+    memcpy(c.g.c.at, c.before, bytes);
     CHECK_OK(arena_alloc(&t->arena, (size_t)c.c_elems * sizeof(double), &at));
     c.want = at;
     CHECK_OK(arena_alloc(&t->arena, (size_t)c.c_elems * sizeof(double), &at));
@@ -97,19 +99,19 @@ static void check_case(const Case *c, bool exact)
 {
     const GemmArgs *g = &c->g;
     for (int64_t i = 0; i < c->c_elems; i++) {
-        double got = element(g->c, g->c_type, i);
-        if (i % g->ldc >= g->n) {
+        double got = element(g->c.at, g->c.type, i);
+        if (i % g->c.ld >= g->n) {
             if (!isnan(got)) fail_msg("element %lld between the rows was written", (long long)i);
             continue;
         }
         double limit = exact ? 0 : LIMIT * c->size[i];
-        if (!exact && g->c_type == DTYPE_BF16) limit += BF16_ROUNDING * fabs(c->want[i]);
+        if (!exact && g->c.type == DTYPE_BF16) limit += BF16_ROUNDING * fabs(c->want[i]);
         if (!(fabs(got - c->want[i]) <= limit)) {
             fail_msg("%lld x %lld x %lld, %s %s, %s -> %s, beta %g: C[%lld][%lld] is %.9g, want "
                      "%.9g within %.3g",
-                     (long long)g->m, (long long)g->n, (long long)g->k, g->trans_a ? "A^T" : "A",
-                     g->trans_b ? "B^T" : "B", dtype_name(g->a_type), dtype_name(g->c_type),
-                     (double)g->beta, (long long)(i / g->ldc), (long long)(i % g->ldc), got,
+                     (long long)g->m, (long long)g->n, (long long)g->k, g->a.turned ? "A^T" : "A",
+                     g->b.turned ? "B^T" : "B", dtype_name(g->a.type), dtype_name(g->c.type),
+                     (double)g->beta, (long long)(i / g->c.ld), (long long)(i % g->c.ld), got,
                      c->want[i], limit);
         }
     }
@@ -117,7 +119,7 @@ static void check_case(const Case *c, bool exact)
 
 static GemmArgs args_of(int64_t m, int64_t n, int64_t k, Dtype in, Dtype out)
 {
-    return (GemmArgs){ .m = m, .n = n, .k = k, .a_type = in, .b_type = in, .c_type = out };
+    return (GemmArgs){ .m = m, .n = n, .k = k, .a.type = in, .b.type = in, .c.type = out };
 }
 
 /* Every transpose, beta and pad (bits of `variant`) over sizes that are 1, prime, past a vector. */
@@ -132,7 +134,7 @@ static void random_shapes(Dtype in, Dtype out, bool integers)
         int64_t dim[3];
         for (uint64_t d = 0; d < 3; d++) dim[d] = sizes[rng_below(7, 2, 3 * i + d, count)];
         GemmArgs g = args_of(dim[0], dim[1], dim[2], in, out);
-        g.trans_a = i & 1, g.trans_b = i & 2, g.beta = i & 4 ? 1 : 0;
+        g.a.turned = i & 1, g.b.turned = i & 2, g.beta = i & 4 ? 1 : 0;
         Case c = make_case(&t, g, i & 8 ? 5 : 0, 100 * i, integers);
         run_case(&t, &c);
         check_case(&c, integers);
@@ -186,7 +188,7 @@ static void odd_shapes_in_bf16_match_double(void **state)
         GemmArgs g = args_of((int64_t)(i % 17) + 1, (int64_t)(i / 17) + 1,
                              terms[i % (sizeof terms / sizeof *terms)], DTYPE_BF16,
                              i & 16 ? DTYPE_BF16 : DTYPE_F32);
-        g.trans_a = i & 1, g.trans_b = i & 2, g.beta = i & 4 ? 1 : 0;
+        g.a.turned = i & 1, g.b.turned = i & 2, g.beta = i & 4 ? 1 : 0;
         Case c = make_case(&t, g, i & 8 ? 3 : 0, 1000 + 10 * i, false);
         run_case(&t, &c);
         check_case(&c, false);
@@ -204,7 +206,7 @@ static void many_rows_match_double(void **state)
     for (int i = 0; i < 8; i++) {
         ArenaMark mark = arena_mark(&t.arena);
         GemmArgs g = args_of(2049, 5, 9, i & 4 ? DTYPE_F32 : DTYPE_BF16, DTYPE_BF16);
-        g.trans_a = i & 1, g.beta = i & 2 ? 1 : 0, g.trans_b = g.trans_a;
+        g.a.turned = i & 1, g.beta = i & 2 ? 1 : 0, g.b.turned = g.a.turned;
         Case c = make_case(&t, g, 3, 40, false);
         run_case(&t, &c);
         check_case(&c, false);
@@ -221,7 +223,7 @@ static void long_sums_match_double(void **state)
     optest_open(&t, 2);
     for (int i = 0; i < 2; i++) {
         GemmArgs g = args_of(37, 29, 4999, i ? DTYPE_BF16 : DTYPE_F32, DTYPE_F32);
-        g.trans_a = true, g.beta = 1;
+        g.a.turned = true, g.beta = 1;
         Case c = make_case(&t, g, 0, 50, false);
         run_case(&t, &c);
         check_case(&c, false);
@@ -236,7 +238,7 @@ static void no_rows_and_no_columns_write_nothing(void **state)
     optest_open(&t, 2);
     float c[4] = { 1, 2, 3, 4 }, x[4] = { 1, 1, 1, 1 };
     GemmArgs g = args_of(0, 2, 2, DTYPE_F32, DTYPE_F32);
-    g.a = g.b = x, g.c = c, g.lda = g.ldb = g.ldc = 2;
+    g.a.at = g.b.at = x, g.c.at = c, g.a.ld = g.b.ld = g.c.ld = 2;
     CHECK_OK(gemm_run(&t.ex, &g, NULL));
     g.m = 2, g.n = 0;
     CHECK_OK(gemm_run(&t.ex, &g, NULL));
@@ -251,7 +253,7 @@ static void an_empty_sum_is_zero_or_what_was_there(void **state)
     optest_open(&t, 2);
     float c[4] = { 1, 2, 3, NAN }, x[4] = { 1, 1, 1, 1 };
     GemmArgs g = args_of(2, 1, 0, DTYPE_F32, DTYPE_F32);
-    g.a = g.b = x, g.c = c, g.lda = g.ldb = 2, g.ldc = 2, g.beta = 1;
+    g.a.at = g.b.at = x, g.c.at = c, g.a.ld = g.b.ld = 2, g.c.ld = 2, g.beta = 1;
     CHECK_OK(gemm_run(&t.ex, &g, NULL));
     CHECK(c[0] == 1 && c[2] == 3);
     g.beta = 0;
@@ -280,8 +282,8 @@ static void a_call_from_a_parallel_region_gives_the_bits_of_one_thread(void **st
         for (int n = 0; n < 2; n++) status[n] = gemm_run(&t.ex, &inside[n].g, workspace[n]);
         for (int n = 0; n < 2; n++) {
             CHECK_INT(status[n], OK);
-            size_t bytes = (size_t)alone.c_elems * dtype_bytes(g.c_type);
-            CHECK(memcmp(inside[n].g.c, alone.g.c, bytes) == 0);
+            size_t bytes = (size_t)alone.c_elems * dtype_bytes(g.c.type);
+            CHECK(memcmp(inside[n].g.c.at, alone.g.c.at, bytes) == 0);
         }
     }
     optest_close(&t);
@@ -296,7 +298,7 @@ static void the_same_product_twice_has_the_same_bits(void **state)
     Case first = make_case(&t, g, 0, 70, false), second = make_case(&t, g, 0, 70, false);
     run_case(&t, &first);
     run_case(&t, &second);
-    CHECK(memcmp(first.g.c, second.g.c, (size_t)first.c_elems * sizeof(float)) == 0);
+    CHECK(memcmp(first.g.c.at, second.g.c.at, (size_t)first.c_elems * sizeof(float)) == 0);
     optest_close(&t);
 }
 
@@ -310,17 +312,18 @@ static void bits_depend_neither_on_threads_nor_on_the_other_rows(void **state)
     for (int i = 0; i < 4; i++) {
         GemmArgs g =
             args_of(185, 545, 531, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
-        g.trans_b = i & 1;
+        g.b.turned = i & 1;
         Case alone = make_case(&one, g, 1, 90, false), shared = make_case(&three, g, 1, 90, false);
         Case last = make_case(&one, g, 1, 90, false);
         run_case(&one, &alone);
         run_case(&three, &shared);
-        size_t each = dtype_bytes(g.c_type), row = (size_t)alone.g.ldc * each;
-        CHECK(memcmp(alone.g.c, shared.g.c, (size_t)alone.c_elems * each) == 0);
+        size_t each = dtype_bytes(g.c.type), row = (size_t)alone.g.c.ld * each;
+        CHECK(memcmp(alone.g.c.at, shared.g.c.at, (size_t)alone.c_elems * each) == 0);
         last.g.m = 1;
-        last.g.a = (const char *)last.g.a + (size_t)(184 * last.g.lda) * dtype_bytes(g.a_type);
+        last.g.a.at =
+            (const char *)last.g.a.at + (size_t)(184 * last.g.a.ld) * dtype_bytes(g.a.type);
         run_case(&one, &last);
-        CHECK(memcmp(last.g.c, (char *)alone.g.c + 184 * row, (size_t)g.n * each) == 0);
+        CHECK(memcmp(last.g.c.at, (char *)alone.g.c.at + 184 * row, (size_t)g.n * each) == 0);
     }
     optest_close(&three);
     optest_close(&one);
@@ -335,7 +338,7 @@ static void the_workspace_is_as_large_as_it_says(void **state)
     for (int i = 0; i < 8; i++) {
         GemmArgs g =
             args_of(1025, 31, 17, i & 1 ? DTYPE_BF16 : DTYPE_F32, i & 2 ? DTYPE_BF16 : DTYPE_F32);
-        g.trans_a = i & 4;
+        g.a.turned = i & 4;
         size_t bytes = gemm_workspace(&t.ex, &g); /* before there is any data */
         Case c = make_case(&t, g, 0, 80, false);
         void *at = NULL;
@@ -370,7 +373,7 @@ static void rounding_to_bf16_is_that_of_the_type(void **state)
     uint16_t c[COLUMNS];
     for (int i = 0; i < COLUMNS; i++) b[i] = i % 8 < VALUES ? values[i % 8] : NAN;
     GemmArgs g = args_of(1, COLUMNS, 1, DTYPE_F32, DTYPE_BF16);
-    g.a = &one, g.b = b, g.c = c, g.lda = 1, g.ldb = g.ldc = COLUMNS;
+    g.a.at = &one, g.b.at = b, g.c.at = c, g.a.ld = 1, g.b.ld = g.c.ld = COLUMNS;
     Case row = { .g = g };
     run_case(&t, &row);
     for (int i = 0; i < COLUMNS; i++) {
@@ -389,7 +392,7 @@ static void bf16_instructions_run_where_the_library_says_so(void **state)
     uint16_t a = bf16_from_f32(ldexpf(1, -130)), b = bf16_from_f32(ldexpf(1, 20));
     float c = NAN;
     GemmArgs g = args_of(1, 1, 1, DTYPE_BF16, DTYPE_F32);
-    g.a = &a, g.b = &b, g.c = &c, g.lda = g.ldb = g.ldc = 1;
+    g.a.at = &a, g.b.at = &b, g.c.at = &c, g.a.ld = g.b.ld = g.c.ld = 1;
     Case one = { .g = g };
     run_case(&t, &one);
     CHECK(c == (gemm_has_bf16(t.ex.gemm) ? 0 : ldexpf(1, -110)));

@@ -79,13 +79,13 @@ typedef struct Data {
 static GemmArgs args_of(const Data *d, uint64_t i)
 {
     Dtype in = i & 1 ? DTYPE_BF16 : DTYPE_F32, out = i & 2 ? DTYPE_BF16 : DTYPE_F32;
-    GemmArgs g = { .a = d->a.data, .b = d->b.data, .c = d->c.data };
+    GemmArgs g = { .a.at = d->a.data, .b.at = d->b.data, .c.at = d->c.data };
     g.m = 1 + (int64_t)rng_below(3, 1, 3 * i, SIDE),
     g.n = 1 + (int64_t)rng_below(3, 1, 3 * i + 1, SIDE);
     g.k = 1 + (int64_t)rng_below(3, 1, 3 * i + 2, SIDE);
-    g.lda = g.ldb = g.ldc = SIDE;
-    g.a_type = g.b_type = in, g.c_type = out;
-    g.trans_a = i & 4, g.trans_b = i & 8, g.beta = i & 16 ? 1 : 0;
+    g.a.ld = g.b.ld = g.c.ld = SIDE;
+    g.a.type = g.b.type = in, g.c.type = out;
+    g.a.turned = i & 4, g.b.turned = i & 8, g.beta = i & 16 ? 1 : 0;
     return g;
 }
 
@@ -144,7 +144,7 @@ static void products_inside_a_parallel_region_take_nothing_from_the_heap(void **
 #pragma omp parallel for num_threads(2) schedule(static)
         for (int n = 0; n < 2; n++) {
             GemmArgs g = args_of(&d, 2 * i + (uint64_t)n);
-            g.c = (float *)d.c.data + n * SIDE * SIDE;
+            g.c.at = (float *)d.c.data + n * SIDE * SIDE;
             Status s = gemm_run(&d.t.ex, &g, d.workspace[n]);
             if (s != OK) status[n] = s;
         }
