@@ -103,14 +103,13 @@ static Status slots(Explained *x)
 static Status moment(Explained *x)
 {
     Arena a = { 0 };
-    Pipeline pipeline;
-    Simulation sim;
+    PlanStep step;
     int rank = x->r->price->worst_rank, found = -1;
     TRY(arena_init(&a, "simulation", MEM_HOST, (size_t)1 << 36));
-    Status s = planner_simulate(x->p, x->r->layout, &a, &pipeline, &sim);
+    Status s = planner_simulate(x->p, x->r->layout, false, &a, &step);
     if (s == OK) {
-        const SimRank *r = &sim.rank[rank];
-        const Program *p = &pipeline.rank[rank];
+        const SimRank *r = &step.sim.rank[rank];
+        const Program *p = &step.pipeline.rank[rank];
         for (int i = 0; i < p->n; i++) {
             if (p->at[i].slot >= 0 && r->span[i].start <= r->peak_at) found = i;
         }
@@ -118,7 +117,7 @@ static Status moment(Explained *x)
         s = text_printf(x->out,
                         "  most is alive %.4f s into the pipeline's %.4f: %s of micro-batch %d on "
                         "chunk %d begins, slots hold %.3f GiB\n",
-                        r->peak_at, sim.step, action_name(at->kind), at->micro, at->chunk,
+                        r->peak_at, step.sim.step, action_name(at->kind), at->micro, at->chunk,
                         r->peak_bytes / PLAN_GIB);
     }
     arena_free(&a);

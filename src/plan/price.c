@@ -30,14 +30,10 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
     double lost = price_lost_s(l);
-    for (int i = 0; i < PHASES; i++) {
-        c->time.forward[i] += l->time.forward[i];
-        c->time.input[i] += l->time.input[i];
-        c->time.weight[i] += l->time.weight[i];
+    for (int k = 0; k < CHUNK_PASSES; k++) {
+        for (int i = 0; i < PHASES; i++) c->time.of[k][i] += l->time.of[k][i];
+        c->time.of[k][l->part] += lost / CHUNK_PASSES;
     }
-    c->time.forward[l->part] += lost / 3;
-    c->time.input[l->part] += lost / 3;
-    c->time.weight[l->part] += lost / 3;
     c->host_s += lost;
     for (int i = 0; i < ROOFLINE_LANES; i++) c->lane_s[i] += l->lane_s[i];
     c->layer[c->layers++] = n;
@@ -223,10 +219,10 @@ ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *
 /* Exchanges join the experts' phase: nothing runs beside them. */
 static void in_series(ChunkTimes *t)
 {
-    double *const pass[] = { t->forward, t->input, t->weight };
-    for (int i = 0; i < 3; i++) {
-        pass[i][PHASE_EXPERTS] += pass[i][PHASE_DISPATCH] + pass[i][PHASE_COMBINE];
-        pass[i][PHASE_DISPATCH] = pass[i][PHASE_COMBINE] = 0;
+    for (int i = 0; i < CHUNK_PASSES; i++) {
+        double *pass = t->of[i];
+        pass[PHASE_EXPERTS] += pass[PHASE_DISPATCH] + pass[PHASE_COMBINE];
+        pass[PHASE_DISPATCH] = pass[PHASE_COMBINE] = 0;
     }
 }
 

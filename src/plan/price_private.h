@@ -1,5 +1,5 @@
 /* price_private: what price.c (memory and time of a layout), price_layers.c (layers, counted once)
- * and price_simulate.c share. */
+ * and price_program.c (what is simulated) share. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -125,10 +125,8 @@ struct Planner {
     const LayerCount **layers; /* room for those of all chunks of both ways */
     int *class_of;             /* by layer of spec */
     int classes, first_of[LAYER_CLASSES_MAX];
-    PriceEntry **entry; /* hash tables by key; PRICE_ENTRIES and PRICE_PARTITIONS places */
-    int entries;
-    Partition **partition;
-    int partitions;
+    void **entry, **partition; /* hash tables by key, of PriceEntry and Partition */
+    int entries, partitions;
     const StackValues *limits; /* with what the stack can do */
     double flops;              /* of the model for one step, nothing computed twice */
 };
