@@ -226,7 +226,7 @@ static void in_series(ChunkTimes *t)
     }
 }
 
-Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
+static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
@@ -334,8 +334,8 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
-static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
-                          EstimateInput *out)
+Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
+                   EstimateInput *out)
 {
     unsigned *passes = NULL;
     TRY(price_ranks(p, l, e, n));
@@ -349,14 +349,6 @@ static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, 
                                   .gradients = (double)b.slot[SLOT_GRADS] };
     }
     return OK;
-}
-
-Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out)
-{
-    const PriceEntry *e = NULL;
-    PriceRanks n;
-    TRY(price_entry(p, l, &e));
-    return price_input(p, l, e, &n, out);
 }
 
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)

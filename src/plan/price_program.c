@@ -46,9 +46,12 @@ static double pass_duration(void *ctx, int rank, const Action *a)
 
 static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
 {
+    const PriceEntry *e = NULL;
+    PriceRanks ranks;
     EstimateInput in;
     ProgramCost c = { .in = &in };
-    TRY(price_estimate_input(p, l, &in));
+    TRY(price_entry(p, l, &e));
+    TRY(price_input(p, l, e, &ranks, &in));
     ScheduleShape shape = estimate_shape(&in);
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     SimCost cost = { &c, pass_duration, slot_of, 0 };
@@ -164,15 +167,13 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
     return OK;
 }
 
-static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
-                      ProgramCost *c)
+static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                      Arena *a, ProgramCost *c)
 {
-    PriceRanks ranks = { 0 };
     double *update = NULL, part_s[PLAN_PARTS];
-    TRY(price_ranks(p, l, e, &ranks));
     TRY(ARENA_NEW(a, l->pp, &update));
     for (int r = 0; r < l->pp; r++) {
-        TRY(price_rank_ends(p, l, e, &ranks.rank[r], part_s));
+        TRY(price_rank_ends(p, l, e, &n->rank[r], part_s));
         update[r] = part_s[PLAN_UPDATE];
     }
     c->update = update;
@@ -182,13 +183,14 @@ static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, Aren
 static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
+    PriceRanks ranks;
     EstimateInput in;
     ProgramCost c = { .in = &in };
     ScheduleShape shape;
     TRY(price_entry(p, l, &e));
-    TRY(price_estimate_input(p, l, &in));
+    TRY(price_input(p, l, e, &ranks, &in));
     TRY(shape_of(p, l, e, a, &c, &shape));
-    TRY(updates(p, l, e, a, &c));
+    TRY(updates(p, l, e, &ranks, a, &c));
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     c.program = out->pipeline.rank;
     SimCost cost = { &c, duration, slot_of, (double)e->plain[0].count.stream };
