@@ -211,7 +211,7 @@ static Status render(Text *out, const Report *r)
                                      : SECTION[i].write(out, r));
         TRY(text_printf(out, "</section>\n"));
     }
-    return page_end(out, NULL, 0);
+    return page_end(out, NULL);
 }
 
 static Status optional_file(const char *run_dir, const char *name, Arena *a, const char **out,
