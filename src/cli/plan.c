@@ -88,7 +88,7 @@ static Status read_cluster(PlanCall *c, int64_t imported)
 static double option_of(const PlanImport *more, const char *name)
 {
     double most = -1;
-    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more->options.n; i++) {
         char *end = NULL;
         double value = strtod(more->options.at[i].value, &end);
         bool number = end != more->options.at[i].value && *end == '\0';
@@ -137,19 +137,19 @@ static void print_notes(const PlanImport *more)
     static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4";
     const char *sep = "note: options that a plan does not follow: ";
     for (int i = 0; i < more->notes_n; i++) (void)fprintf(stderr, "note: %s\n", more->notes[i]);
-    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more->options.n; i++) {
         const ImportWord *o = &more->options.at[i];
         if (is_narrow(o))
             (void)fprintf(stderr, "note: %s %s is planned as bf16\n", o->key, o->value);
     }
-    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more->options.n; i++) {
         const ImportWord *o = &more->options.at[i];
         if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
         (void)fprintf(stderr, "%s%s %s", sep, o->key, o->value);
         sep = ", ";
     }
     if (*sep == ',') (void)fprintf(stderr, "\n");
-    for (int i = 0; i < more->unknown.n && i < IMPORT_WORDS_MAX; i++)
+    for (int i = 0; i < more->unknown.n; i++)
         (void)fprintf(stderr, "not understood: %s (%s)\n", more->unknown.at[i].key,
                       more->unknown.at[i].value);
 }

@@ -417,6 +417,13 @@ static void bench_records_a_step(void **state)
     o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--steps=1", "--timeline=none");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "--timeline none records pipeline stages");
+    o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--ranks=2", "--timeline=none");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--timeline none records pipeline stages");
+    /* before anything is made of the model: this one would be refused for its memory */
+    o = RUN(lab, "timeline", "bench", "step", "deepseek-v3", "--timeline=none");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--timeline none records pipeline stages");
 }
 
 /* Where nobody watches, the first line is told, the last one, and in between one now and then. */

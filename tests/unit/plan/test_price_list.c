@@ -34,12 +34,14 @@ static void open_plan(Question *q, const char *const *more, const char *stack, d
     CHECK_OK(plan_spread_evenly(&q->config, &q->arena, &q->layout));
 }
 
-/* The price by the list, which is dropped. */
+/* The price by the list, of which a step is told if the stack runs lists. */
 static PlanPrice price_by_list(Question *q)
 {
     PlanPrice price;
-    PlanStep step;
+    PlanStep step = { .pipeline = { .stages = -1 } };
     CHECK_OK(planner_price_list(q->planner, &q->layout, &q->arena, &price, &step));
+    CHECK_INT(step.pipeline.stages, planner_runs_list(q->planner) ? q->layout.pp : 0);
+    CHECK(step.sim.step <= price.step_s && step.sim.step >= 0);
     return price;
 }
 

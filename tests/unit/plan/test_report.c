@@ -73,6 +73,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         char layout[PLAN_LAYOUT_BYTES], want[32];
         OPEN(&q, COMMON, "mesh.ep=8", types[i][0]);
         (void)snprintf(want, sizeof want, " %s ", types[i][1]);
+        q.report.stack = "a \"b\".yaml"; /* a file may be called so */
         CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price), want);
         CHECK_OK(plan_report_text(&q.report, &q.out));
         (void)snprintf(want, sizeof want, "tokens/s/GPU in %s,", types[i][1]);
@@ -81,6 +82,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_OK(plan_report_json(&q.report, &q.out));
         (void)snprintf(want, sizeof want, "\"compute\":\"%s\"", types[i][1]);
         CHECK_SAYS(q.out.data, want);
+        CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
         (void)snprintf(want, sizeof want, ",0,%s,bounded,0\n", types[i][1]);
