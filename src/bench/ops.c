@@ -128,6 +128,8 @@ static Status add_step(OpTimer *t, Exec *ex)
     return OK;
 }
 
+/* The experts that tokens go to. */
+
 /* Expert e with a probability ~ 1 / (e + 1), `k` different ones; `at` counts draws. */
 static void draw_zipf(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t *at)
 {
@@ -316,12 +318,19 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
     bool gpu = engine_wants_gpu(c);
     Config timed = gpu ? one_of_each(c) : *c;
+    Arena arena = { 0 };
     OpTimer *t = NULL;
     Roof roof;
+    (void)a;
     TRY(peak_measure(c, train_threads(c), true, &roof));
-    TRY(ARENA_ZEROED(a, 1, &t)); /* too large for a stack */
-    t->arena = a;
-    TRY(run_model(&timed, t, steps));
-    if (!gpu) TRY(run_others(&timed, t, steps));
-    return print(t, &timed, &roof, out);
+    TRY(arena_init(&arena, "timer", MEM_HOST, (size_t)64 << 20));
+    Status s = ARENA_ZEROED(&arena, 1, &t);
+    if (s == OK) {
+        t->arena = &arena;
+        s = run_model(&timed, t, steps);
+    }
+    if (s == OK && !gpu) s = run_others(&timed, t, steps);
+    if (s == OK) s = print(t, &timed, &roof, out);
+    arena_free(&arena);
+    return s;
 }

@@ -417,11 +417,12 @@ static void bench_records_a_step(void **state)
     o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--steps=1", "--timeline=none");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "--timeline none records pipeline stages");
-    o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--ranks=2", "--timeline=none");
+    o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--ranks=2", "train.micro_batch=1",
+            "--timeline=none");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "--timeline none records pipeline stages");
-    /* before anything is made of the model: this one would be refused for its memory */
-    o = RUN(lab, "timeline", "bench", "step", "deepseek-v3", "--timeline=none");
+    /* before anything is made of the model: this one is refused when it is */
+    o = RUN(lab, "timeline", "bench", "step", "llama4-scout", "--timeline=none");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "--timeline none records pipeline stages");
 }
