@@ -83,11 +83,12 @@ else
 SRC += src/backend/cuda_off.c src/comm/nccl_off.c
 endif
 OBJ := $(OWN:%=$B/%.o) $(patsubst %,$O/%.o,$(filter-out $(OWN),$(SRC))) $(CU:%=$B/%.o) \
-       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o
+       $O/gen/presets.c.o $O/gen/hardware.c.o $O/gen/formula.c.o $O/gen/page.c.o
 LIB := $B/libswitchyard.a
 PRESETS  := $(wildcard src/config/presets/*.yaml)
 HARDWARE := $(wildcard src/plan/hardware/*.yaml)
 FORMULA  := $(wildcard src/plan/formula/*.yaml)
+PAGE     := $(wildcard src/viz/page/*)
 
 test_of = $(patsubst tests/%.c,$B/tests/%,$(wildcard $(1)))
 UNIT   := $(call test_of,tests/unit/*/test_*.c)
@@ -124,6 +125,10 @@ $O/gen/hardware.c: tools/embed_presets Makefile $(HARDWARE)
 $O/gen/formula.c: tools/embed_presets Makefile $(FORMULA)
 	@mkdir -p $(@D)
 	tools/embed_presets formula_presets plan/presets.h $(FORMULA) >$@
+
+$O/gen/page.c: tools/embed_presets Makefile $(PAGE)
+	@mkdir -p $(@D)
+	tools/embed_presets page_files viz/page.h $(PAGE) >$@
 
 $O/gen/%.c.o: $O/gen/%.c
 	$(CC) $(CFLAGS) -c $< -o $@

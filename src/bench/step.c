@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "plan/hardware.h"
+#include "train/engine_memory.h"
 #include "train/recording.h"
 #include "train/train.h"
 
@@ -183,18 +184,25 @@ static Status record_step(BenchModel *m, const char *folder)
     return OK;
 }
 
+/* A timeline is of pipeline stages, or of lanes of GPUs. */
+static Status check_timeline(const Config *c, const Comm *world, const char *folder)
+{
+    MeshShape shape = { .pp = 1 };
+    if (folder == NULL) return OK;
+    if (world != NULL) TRY(train_mesh(c, world->size, &shape));
+    if (world != NULL && (shape.pp > 1 || engine_wants_gpu(c))) return OK;
+    return FAIL(ERR_ARG,
+                "bench step: --timeline %.60s records pipeline stages, or lanes of GPUs: "
+                "give --ranks 2 or more with mesh.pp, or ranks on GPUs",
+                folder);
+}
+
 Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out)
 {
     BenchModel m;
+    TRY(check_timeline(c, world, timeline));
     TRY(bench_open(&m, c, world));
-    bool drawn = world != NULL && (m.mesh.shape.pp > 1 || m.engine.lanes);
-    Status s = OK;
-    if (timeline != NULL && !drawn)
-        s = FAIL(ERR_ARG,
-                 "bench step: --timeline %.60s records pipeline stages, or lanes of GPUs: "
-                 "give --ranks 2 or more with mesh.pp, or ranks on GPUs",
-                 timeline);
-    if (s == OK) s = run(&m, steps, out);
+    Status s = run(&m, steps, out);
     if (s == OK && timeline != NULL) s = record_step(&m, timeline);
     bench_close(&m);
     return s;

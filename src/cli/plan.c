@@ -28,6 +28,11 @@ typedef struct PlanCall {
     PlanStack sheet;
     PlanRequest request;
     PlanFormula theirs;
+    Planner *planner; /* of the question that is answered */
+    PlanLayout layout;
+    PlanPrice price;
+    PlanStep step; /* of the layout; empty if its price needed none */
+    SearchResult found;
 } PlanCall;
 
 /* ---- what is asked ---- */
@@ -83,7 +88,7 @@ static Status read_cluster(PlanCall *c, int64_t imported)
 static double option_of(const PlanImport *more, const char *name)
 {
     double most = -1;
-    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more->options.n; i++) {
         char *end = NULL;
         double value = strtod(more->options.at[i].value, &end);
         bool number = end != more->options.at[i].value && *end == '\0';
@@ -132,19 +137,19 @@ static void print_notes(const PlanImport *more)
     static const char followed[] = "loss_fusion|deepep|sync_free|turbo|fp8|fp4";
     const char *sep = "note: options that a plan does not follow: ";
     for (int i = 0; i < more->notes_n; i++) (void)fprintf(stderr, "note: %s\n", more->notes[i]);
-    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more->options.n; i++) {
         const ImportWord *o = &more->options.at[i];
         if (is_narrow(o))
             (void)fprintf(stderr, "note: %s %s is planned as bf16\n", o->key, o->value);
     }
-    for (int i = 0; i < more->options.n && i < IMPORT_WORDS_MAX; i++) {
+    for (int i = 0; i < more->options.n; i++) {
         const ImportWord *o = &more->options.at[i];
         if (text_word_index(followed, o->key) >= 0 || strcmp(o->value, "0") == 0) continue;
         (void)fprintf(stderr, "%s%s %s", sep, o->key, o->value);
         sep = ", ";
     }
     if (*sep == ',') (void)fprintf(stderr, "\n");
-    for (int i = 0; i < more->unknown.n && i < IMPORT_WORDS_MAX; i++)
+    for (int i = 0; i < more->unknown.n; i++)
         (void)fprintf(stderr, "not understood: %s (%s)\n", more->unknown.at[i].key,
                       more->unknown.at[i].value);
 }
@@ -185,46 +190,33 @@ static Status load(PlanCall *c, char **argv, int n)
 
 /* ---- answers ---- */
 
-static Status search(PlanCall *c, const PlanRequest *q, SearchResult *found)
+static Status search(PlanCall *c, const PlanRequest *q)
 {
     SearchAxes axes;
     TRY(search_axes(q->config, &axes));
     SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = (int)c->top };
-    return search_run(q, &o, c->arena, found);
-}
-
-/* A configuration without mesh.layout trains with its blocks spread evenly. */
-static Status spread_evenly(PlanCall *c, PlanLayout *l)
-{
-    Layout *even = NULL;
-    int stages = l->schedule->placement == PLACE_BOTH ? l->pp : l->pp * l->vpp;
-    if (l->partition != NULL) return OK;
-    TRY(ARENA_NEW(c->arena, 1, &even));
-    TRY(layout_even(stages, (int)c->config.model_layers, c->arena, even));
-    l->partition = even;
-    return OK;
+    return search_run(q, &o, c->arena, &c->found);
 }
 
 /* The layout that the configuration gives, or the best there is. */
-static Status choose(PlanCall *c, const PlanRequest *q, PlanLayout *l, PlanPrice *p,
-                     SearchResult *found)
+static Status choose(PlanCall *c, const PlanRequest *q)
 {
+    planner_free(c->planner); /* of the row before */
+    c->planner = NULL;
+    c->step = (PlanStep){ 0 };
     if (!c->search) {
-        Planner *planner = NULL;
-        TRY(plan_layout_of(q->config, q->gpus, c->arena, l));
-        TRY(planner_make(q, &planner));
-        Status s = planner_runs_list(planner) ? spread_evenly(c, l) : OK;
-        if (s == OK) s = planner_price_list(planner, l, p);
-        planner_free(planner);
-        return s;
+        TRY(plan_layout_of(q->config, q->gpus, c->arena, &c->layout));
+        TRY(planner_make(q, &c->planner));
+        if (planner_runs_list(c->planner)) TRY(plan_spread_evenly(q->config, c->arena, &c->layout));
+        return planner_price_list(c->planner, &c->layout, c->arena, &c->price, &c->step);
     }
-    TRY(search(c, q, found));
-    const SearchRow *row = found->n_best > 0 ? found->best : &found->nearest;
-    *l = row->layout;
-    *p = row->price;
-    c->config.run_compute = p->compute; /* what follows is said of this row */
-    c->config.moe_buffers = p->buffers;
-    return OK;
+    TRY(search(c, q));
+    const SearchRow *row = c->found.n_best > 0 ? c->found.best : &c->found.nearest;
+    c->layout = row->layout;
+    c->price = row->price;
+    c->config.run_compute = row->price.compute; /* what follows is said of this row */
+    c->config.moe_buffers = row->price.buffers;
+    return planner_make(q, &c->planner);
 }
 
 static Status draw_scale(PlanCall *c, const PlanScale *row, int n)
@@ -255,12 +247,11 @@ static Status scale(PlanCall *c)
         end = at + strcspn(at, ",");
         if (n == SCALES_MAX) return FAIL(ERR_ARG, "plan: --scale has more than %d numbers", n);
         PlanRequest q = c->request;
-        SearchResult found = { 0 };
         c->config = asked;
         TRY(read_count("--scale", at, end, &q.gpus));
-        TRY(choose(c, &q, &row[n].layout, &row[n].price, &found));
-        fits |= row[n].price.fits;
-        row[n++].gpus = q.gpus;
+        TRY(choose(c, &q));
+        fits |= c->price.fits;
+        row[n++] = (PlanScale){ q.gpus, c->layout, c->price };
     }
     double room = plan_room_bytes(&c->request);
     TRY(c->json ? plan_scale_json(row, n, c->out) : plan_scale_text(row, n, room, c->out));
@@ -273,10 +264,8 @@ static Status scale(PlanCall *c)
                 c->scale);
 }
 
-static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
+static Status draw(PlanCall *c)
 {
-    Pipeline pipeline;
-    Simulation sim;
     Timeline t;
     char title[PLAN_LAYOUT_BYTES];
     double resident[PLAN_KINDS][SCHEDULE_STAGES_MAX];
@@ -284,49 +273,42 @@ static Status draw(PlanCall *c, Planner *planner, const PlanReport *r)
     int n = 0;
     for (int k = 0; k < PLAN_KINDS; k++) {
         if (k == PLAN_ACTIVATIONS) continue;
-        for (int i = 0; i < r->layout->pp; i++) resident[n][i] = r->price->memory[k];
+        for (int i = 0; i < c->layout.pp; i++) resident[n][i] = c->price.memory[k];
         kept[n] = (TimelineResident){ plan_kind_names[k], resident[n] };
         n++;
     }
-    TRY((planner_runs_list(planner) ? planner_program : planner_simulate)(
-        planner, r->layout, c->arena, &pipeline, &sim));
-    (void)plan_layout_text(title, r->layout, r->price);
-    TRY(timeline_simulated(&pipeline, &sim, kept, n, title, c->arena, &t));
+    if (c->step.pipeline.stages == 0)
+        TRY(planner_simulate(c->planner, &c->layout, planner_runs_list(c->planner), c->arena,
+                             &c->step));
+    (void)plan_layout_text(title, &c->layout, &c->price);
+    TRY(timeline_simulated(&c->step.pipeline, &c->step.sim, kept, n, title, c->arena, &t));
     const PipelineView v = { .timeline = &t, .timelines = 1 };
     return pipeline_write(c->html, &v, c->out);
 }
 
 /* The lists of all pipeline ranks, with the simulated time of each action. */
-static Status print_program(PlanCall *c, PlanLayout *l)
+static Status print_program(PlanCall *c)
 {
-    Planner *planner = NULL;
-    Pipeline pipeline;
-    Simulation sim;
-    TRY(spread_evenly(c, l));
-    TRY(planner_make(&c->request, &planner));
-    Status s = planner_program(planner, l, c->arena, &pipeline, &sim);
-    planner_free(planner);
-    TRY(s);
-    Text out = { 0 };
-    TRY(text_init(&out, c->arena));
-    for (int r = 0; r < pipeline.stages; r++)
-        TRY(program_print(&pipeline.rank[r], sim.rank[r].span, &out));
-    TRY(text_printf(&out, "the step takes %.3f ms by this list\n", 1e3 * sim.step));
-    *c->out = out;
-    return OK;
+    PlanStep *s = &c->step;
+    if (s->pipeline.stages == 0) {
+        TRY(plan_spread_evenly(&c->config, c->arena, &c->layout));
+        TRY(planner_simulate(c->planner, &c->layout, true, c->arena, s));
+    }
+    for (int r = 0; r < s->pipeline.stages; r++)
+        TRY(program_print(&s->pipeline.rank[r], s->sim.rank[r].span, c->out));
+    return text_printf(c->out, "the step takes %.3f ms by this list\n", 1e3 * s->sim.step);
 }
 
 /* By how much, and what would fit. */
 static Status too_large(PlanCall *c, const PlanReport *r)
 {
     char layout[PLAN_LAYOUT_BYTES];
-    SearchResult found = { 0 };
     const SearchRow *row = NULL;
     double room = plan_room_bytes(&c->request) / PLAN_GIB;
     double needs = r->price->peak_bytes / PLAN_GIB;
     if (!c->search) {
-        TRY(search(c, &c->request, &found));
-        row = search_nearest(&found, r->layout);
+        TRY(search(c, &c->request));
+        row = search_nearest(&c->found, r->layout);
     }
     if (row != NULL)
         return FAIL(ERR_FIT,
@@ -335,8 +317,8 @@ static Status too_large(PlanCall *c, const PlanReport *r)
                     needs, room, c->gpu.memory_gib, c->config.plan_margin, needs - room,
                     row->price.peak_bytes / PLAN_GIB,
                     plan_layout_text(layout, &row->layout, &row->price));
-    const PlanLayout *nearest = c->search ? r->layout : &found.nearest.layout;
-    const PlanPrice *price = c->search ? r->price : &found.nearest.price;
+    const PlanLayout *nearest = c->search ? r->layout : &c->found.nearest.layout;
+    const PlanPrice *price = c->search ? r->price : &c->found.nearest.price;
     needs = price->peak_bytes / PLAN_GIB;
     return FAIL(ERR_FIT,
                 "plan: nothing fits: the nearest, %s, takes %.2f GiB, %.2f of %.1f may be used "
@@ -346,50 +328,44 @@ static Status too_large(PlanCall *c, const PlanReport *r)
 }
 
 /* Where the layers of all rows lie. */
-static Status partitions(Planner *p, SearchRow *row, int n, Arena *a)
+static Status partitions(PlanCall *c, SearchRow *row, int n)
 {
-    for (int i = 0; i < n; i++) TRY(planner_partition(p, &row[i].layout, a, &row[i].partition));
+    for (int i = 0; i < n; i++)
+        TRY(planner_partition(c->planner, &row[i].layout, c->arena, &row[i].partition));
     return OK;
 }
 
-static Status report(PlanCall *c, Planner *planner, PlanReport *r)
+static Status report(PlanCall *c)
 {
-    if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r->tokens));
+    SearchResult *found = &c->found;
+    PlanReport r = { .request = &c->request,
+                     .stack = c->stack,
+                     .layout = &c->layout,
+                     .price = &c->price,
+                     .search = c->search ? found : NULL };
+    TRY(partitions(c, found->best, found->n_best));
+    TRY(partitions(c, found->front, found->n_front));
+    if (c->search && found->n_best == 0) TRY(partitions(c, &found->nearest, 1));
+    if (c->tokens != NULL) TRY(read_tokens(c->tokens, &r.tokens));
     if (c->formula != NULL) {
         TRY(plan_formula(&c->config, c->request.gpus, c->formula, c->arena, &c->theirs));
-        r->formula = &c->theirs, r->formula_name = c->formula;
+        r.formula = &c->theirs;
+        r.formula_name = c->formula;
     }
-    TRY(planner_partition(planner, r->layout, c->arena, &r->partition));
-    TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(r, c->out));
-    if (c->why != NULL) TRY(plan_explain(planner, r, c->why, c->out));
-    if (c->html != NULL) TRY(draw(c, planner, r));
-    if (r->price->fits) return OK;
+    TRY(planner_partition(c->planner, &c->layout, c->arena, &r.partition));
+    TRY((c->json ? plan_report_json : c->csv ? plan_report_csv : plan_report_text)(&r, c->out));
+    if (c->why != NULL) TRY(plan_explain(c->planner, &r, c->why, c->out));
+    if (c->html != NULL) TRY(draw(c));
+    if (c->price.fits) return OK;
     printf("%s", c->out->data);
-    return too_large(c, r);
+    return too_large(c, &r);
 }
 
 static Status answer(PlanCall *c)
 {
-    PlanLayout layout;
-    PlanPrice price;
-    SearchResult found = { 0 };
-    Planner *planner = NULL;
     if (c->scale != NULL) return scale(c);
-    TRY(choose(c, &c->request, &layout, &price, &found));
-    if (c->program) return print_program(c, &layout);
-    PlanReport r = { .request = &c->request,
-                     .stack = c->stack,
-                     .layout = &layout,
-                     .price = &price,
-                     .search = c->search ? &found : NULL };
-    TRY(planner_make(&c->request, &planner));
-    Status s = partitions(planner, found.best, found.n_best, c->arena);
-    if (s == OK) s = partitions(planner, found.front, found.n_front, c->arena);
-    if (s == OK && c->search && found.n_best == 0)
-        s = partitions(planner, &found.nearest, 1, c->arena);
-    if (s == OK) s = report(c, planner, &r);
-    planner_free(planner);
-    return s;
+    TRY(choose(c, &c->request));
+    return c->program ? print_program(c) : report(c);
 }
 
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
@@ -402,7 +378,9 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
         return FAIL(ERR_ARG, "plan: --program prints the step alone, without --json, --csv, --why, "
                              "--html or --scale");
     TRY(load(c, arguments, n));
-    return answer(c);
+    Status s = answer(c);
+    planner_free(c->planner);
+    return s;
 }
 
 /* ---- plan calibrate ---- */

@@ -16,6 +16,8 @@ typedef struct Explained {
     Planner *p;
     const PlanReport *r;
     const PriceEntry *entry;
+    PriceRanks ranks;
+    EstimateInput in;
     Text *out;
 } Explained;
 
@@ -39,21 +41,11 @@ static Status stack_value(const Explained *x, StackName name)
     return OK;
 }
 
-/* Ranks for the explained layout; arrays in scratch. */
-static Status open_ranks(Explained *x, PriceRanks *ranks, EstimateInput *in, Estimate *t)
-{
-    TRY(price_ranks(x->p, x->r->layout, x->entry, ranks));
-    TRY(price_estimate_input(x->p, x->r->layout, in));
-    return estimate(&x->p->estimator, in, t);
-}
-
 static Status state_bytes(Explained *x, const ParamShards *s)
 {
     static const int shared_from[] = { 3, 2, 1, 1 }; /* the ZeRO stage that shares a kind out */
     const PlanPrice *price = x->r->price;
-    PriceRanks ranks;
-    TRY(price_ranks(x->p, x->r->layout, x->entry, &ranks));
-    const ChunkPrice *sum = &ranks.rank[price->worst_rank].sum;
+    const ChunkPrice *sum = &x->ranks.rank[price->worst_rank].sum;
     double expert = sum->expert_elems, whole = sum->whole_elems;
     double dense = sum->elems - expert - whole;
     for (int k = PLAN_WEIGHTS; k <= PLAN_OPTIMIZER; k++) {
@@ -74,10 +66,8 @@ static Status slots(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
     int rank = x->r->price->worst_rank;
-    PriceRanks ranks;
-    EstimateInput in;
     Estimate t;
-    TRY(open_ranks(x, &ranks, &in, &t));
+    TRY(estimate(&x->p->estimator, &x->in, &t));
     const EstimateRank *of = &t.rank[rank];
     double all = x->r->price->memory[PLAN_ACTIVATIONS];
     TRY(text_printf(x->out,
@@ -88,7 +78,7 @@ static Status slots(Explained *x)
                     of->grad_arenas, of->grad_bytes / PLAN_GIB,
                     (all - of->slot_arena_bytes) / PLAN_GIB));
     for (int c = 0; c < l->vpp; c++) {
-        const SlotBytes *s = &in.slot[rank * l->vpp + c];
+        const SlotBytes *s = &x->in.slot[rank * l->vpp + c];
         TRY(text_printf(
             x->out, "    chunk %d: %.3f GiB a micro-batch; %.3f more where weight gradients wait\n",
             c, (s->input + s->weight) / PLAN_GIB, s->gradients / PLAN_GIB));
@@ -103,14 +93,13 @@ static Status slots(Explained *x)
 static Status moment(Explained *x)
 {
     Arena a = { 0 };
-    Pipeline pipeline;
-    Simulation sim;
+    PlanStep step;
     int rank = x->r->price->worst_rank, found = -1;
     TRY(arena_init(&a, "simulation", MEM_HOST, (size_t)1 << 36));
-    Status s = planner_simulate(x->p, x->r->layout, &a, &pipeline, &sim);
+    Status s = planner_simulate(x->p, x->r->layout, false, &a, &step);
     if (s == OK) {
-        const SimRank *r = &sim.rank[rank];
-        const Program *p = &pipeline.rank[rank];
+        const SimRank *r = &step.sim.rank[rank];
+        const Program *p = &step.pipeline.rank[rank];
         for (int i = 0; i < p->n; i++) {
             if (p->at[i].slot >= 0 && r->span[i].start <= r->peak_at) found = i;
         }
@@ -118,7 +107,7 @@ static Status moment(Explained *x)
         s = text_printf(x->out,
                         "  most is alive %.4f s into the pipeline's %.4f: %s of micro-batch %d on "
                         "chunk %d begins, slots hold %.3f GiB\n",
-                        r->peak_at, sim.step, action_name(at->kind), at->micro, at->chunk,
+                        r->peak_at, step.sim.step, action_name(at->kind), at->micro, at->chunk,
                         r->peak_bytes / PLAN_GIB);
     }
     arena_free(&a);
@@ -262,18 +251,16 @@ static Status print_call(Explained *x, const GradientCall *call)
 /* Of the rank that takes longest, whose time the step has. */
 static Status gradients(Explained *x)
 {
-    PriceRanks ranks;
     GradientTimes t = { 0 };
     int worst = 0;
-    TRY(price_ranks(x->p, x->r->layout, x->entry, &ranks));
     for (int r = 0; r < x->r->layout->pp; r++) {
         GradientTimes of;
-        TRY(price_gradients(x->p, x->r->layout, x->entry, &ranks.rank[r], &of));
+        TRY(price_gradients(x->p, x->r->layout, x->entry, &x->ranks.rank[r], &of));
         if (r > 0 && price_gradients_s(&of) <= price_gradients_s(&t)) continue;
         t = of;
         worst = r;
     }
-    const RankPrice *rank = &ranks.rank[worst];
+    const RankPrice *rank = &x->ranks.rank[worst];
     TRY(text_printf(x->out,
                     "  rank %d takes longest: dense parameters, then experts; its passes of a "
                     "micro-batch, which hide them: backward %.3f ms, forward %.3f ms\n",
@@ -312,18 +299,16 @@ static Status comm(Explained *x)
 static Status bubble(Explained *x)
 {
     const PlanLayout *l = x->r->layout;
-    EstimateInput in;
-    TRY(price_estimate_input(x->p, l, &in));
-    double p = l->pp, m = in.micros, v = l->vpp;
+    double p = l->pp, m = x->in.micros, v = l->vpp;
     TRY(text_printf(x->out,
                     "\nbubble %.4f of the pipeline's %.3f s; with equal stages 1F1B has "
                     "(p-1)/(p-1+m v) = %.4f, p = %g, m = %g, v = %g\n"
                     "  a transfer between stages takes %.3f ms; times of a micro-batch, ms\n"
                     "  theory of %s: %s\n",
                     x->r->price->bubble, x->r->price->schedule_s, (p - 1) / (p - 1 + m * v), p, m,
-                    v, 1e3 * in.send_s, l->schedule->name, l->schedule->bubble));
+                    v, 1e3 * x->in.send_s, l->schedule->name, l->schedule->bubble));
     for (int i = 0; i < l->pp * l->vpp && i < 256; i++) {
-        const ChunkTimes *t = &in.time[i];
+        const ChunkTimes *t = &x->in.time[i];
         TRY(text_printf(x->out, "    rank %d chunk %d: forward %.3f, input %.3f, weight %.3f\n",
                         i / l->vpp, i % l->vpp, 1e3 * price_phases_s(t->forward),
                         1e3 * price_phases_s(t->input), 1e3 * price_phases_s(t->weight)));
@@ -340,7 +325,8 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
         if (strcmp(what, words[i]) != 0) continue;
         TRY(price_entry(p, r->layout, &x.entry));
         ArenaMark mark = arena_mark(&p->scratch);
-        Status s = explain[i](&x);
+        Status s = price_input(p, r->layout, x.entry, &x.ranks, &x.in);
+        if (s == OK) s = explain[i](&x);
         if (s == OK && out->data[out->used - 1] != '\n') s = text_printf(out, "\n");
         arena_release(&p->scratch, mark);
         return s;

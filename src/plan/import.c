@@ -224,8 +224,7 @@ static Status apply_rows(Import *m)
 
 static void add_word(ImportWords *w, const char *key, const char *value)
 {
-    if (w->n < IMPORT_WORDS_MAX) w->at[w->n] = (ImportWord){ key, value };
-    w->n++;
+    if (w->n < IMPORT_WORDS_MAX) w->at[w->n++] = (ImportWord){ key, value };
 }
 
 /* Options of the stack, and what nobody has read. */

@@ -20,7 +20,7 @@ typedef struct ImportWord {
 } ImportWord;
 
 typedef struct ImportWords {
-    int n; /* may be more than there is room for: only the first IMPORT_WORDS_MAX are kept */
+    int n; /* the first IMPORT_WORDS_MAX are kept */
     ImportWord at[IMPORT_WORDS_MAX];
 } ImportWords;
 

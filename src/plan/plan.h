@@ -80,6 +80,12 @@ typedef struct PlanPrice {
     double tokens_per_s_per_gpu, mfu;
 } PlanPrice;
 
+/* All ranks' Programs of a step, and their time. */
+typedef struct PlanStep {
+    Pipeline pipeline;
+    Simulation sim;
+} PlanStep;
+
 typedef struct PlanStack PlanStack; /* plan/stack.h */
 
 static const double PLAN_GIB = 1073741824.0;
@@ -109,23 +115,25 @@ Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);
 /* Never more than the price, in a microsecond or two once its kinds of layers are counted: rank 0's
  * memory, and for each rank the compute of all micro-batches behind the first one's way to it. */
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s);
-/* All ranks' passes over time, in `a`: what a search needs. */
-Status planner_simulate(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
-                        Simulation *sim);
-/* The whole step that `train` runs, action by action, and its time, in `a`: exchanges, gathers and
- * reductions on their lane beside what is computed, then the update. */
-Status planner_program(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
-                       Simulation *sim);
+/* A step over time, in `a`: all ranks' passes; or with `list` the whole step that `train` runs,
+ * action by action: exchanges, gathers and reductions on their lane beside what is computed, then
+ * the update. */
+Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
 /* Does the stack run such lists (its sheet's `list`)? Then planner_price_list is the price with the
- * list's time: what it shows beyond the passes counts as gradients, or as bubble where no rank
- * shares any. Else it is planner_price. */
+ * time of the list, which is simulated into *step: what it shows beyond the passes counts as
+ * gradients, or as bubble where no rank shares any. Else it is planner_price, and *step empty. */
 bool planner_runs_list(const Planner *p);
-Status planner_price_list(Planner *p, const PlanLayout *l, PlanPrice *out);
+Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
+                          PlanStep *step);
 /* Another time of the pipeline, and what follows from it. */
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s);
 
 /* The partition of a layout, as schedule/layout.h writes it, in `a`. */
 Status planner_partition(Planner *p, const PlanLayout *l, Arena *a, const char **text);
+
+/* A layout without a partition gets one of as many blocks on each stage: so a configuration without
+ * mesh.layout trains. */
+Status plan_spread_evenly(const Config *c, Arena *a, PlanLayout *l);
 
 /* The layout that a configuration's mesh.* and recompute.* describe, on so many GPUs. Its partition
  * in `a`, its list of recomputed layers is the configuration's. */

@@ -110,3 +110,13 @@ Status plan_layout_of(const Config *c, int64_t gpus, Arena *a, PlanLayout *out)
     *out = l;
     return OK;
 }
+
+Status plan_spread_evenly(const Config *c, Arena *a, PlanLayout *l)
+{
+    Layout *even = NULL;
+    if (l->partition != NULL) return OK;
+    TRY(ARENA_NEW(a, 1, &even));
+    TRY(layout_even(price_stage_count(l), (int)c->model_layers, a, even));
+    l->partition = even;
+    return OK;
+}

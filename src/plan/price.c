@@ -30,14 +30,10 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer_elems = fmax(c->layer_elems, (double)n->layer_elems);
     c->state_elems += (double)n->state_elems, c->whole_elems += (double)n->whole_elems;
     double lost = price_lost_s(l);
-    for (int i = 0; i < PHASES; i++) {
-        c->time.forward[i] += l->time.forward[i];
-        c->time.input[i] += l->time.input[i];
-        c->time.weight[i] += l->time.weight[i];
+    for (int k = 0; k < CHUNK_PASSES; k++) {
+        for (int i = 0; i < PHASES; i++) c->time.of[k][i] += l->time.of[k][i];
+        c->time.of[k][l->part] += lost / CHUNK_PASSES;
     }
-    c->time.forward[l->part] += lost / 3;
-    c->time.input[l->part] += lost / 3;
-    c->time.weight[l->part] += lost / 3;
     c->host_s += lost;
     for (int i = 0; i < ROOFLINE_LANES; i++) c->lane_s[i] += l->lane_s[i];
     c->layer[c->layers++] = n;
@@ -223,14 +219,14 @@ ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *
 /* Exchanges join the experts' phase: nothing runs beside them. */
 static void in_series(ChunkTimes *t)
 {
-    double *const pass[] = { t->forward, t->input, t->weight };
-    for (int i = 0; i < 3; i++) {
-        pass[i][PHASE_EXPERTS] += pass[i][PHASE_DISPATCH] + pass[i][PHASE_COMBINE];
-        pass[i][PHASE_DISPATCH] = pass[i][PHASE_COMBINE] = 0;
+    for (int i = 0; i < CHUNK_PASSES; i++) {
+        double *pass = t->of[i];
+        pass[PHASE_EXPERTS] += pass[PHASE_DISPATCH] + pass[PHASE_COMBINE];
+        pass[PHASE_DISPATCH] = pass[PHASE_COMBINE] = 0;
     }
 }
 
-Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
+static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out)
 {
     size_t chunks = (size_t)l->pp * (size_t)l->vpp;
     const LayerCount **layer = p->layers;
@@ -338,8 +334,8 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
     return OK;
 }
 
-static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
-                          EstimateInput *out)
+Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
+                   EstimateInput *out)
 {
     unsigned *passes = NULL;
     TRY(price_ranks(p, l, e, n));
@@ -353,14 +349,6 @@ static Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, 
                                   .gradients = (double)b.slot[SLOT_GRADS] };
     }
     return OK;
-}
-
-Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out)
-{
-    const PriceEntry *e = NULL;
-    PriceRanks n;
-    TRY(price_entry(p, l, &e));
-    return price_input(p, l, e, &n, out);
 }
 
 void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s)

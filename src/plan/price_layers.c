@@ -37,13 +37,6 @@ typedef struct Counting {
     LayerPrice *out;
 } Counting;
 
-/* A second forward belongs to the input gradients, which wait for it. */
-static double *seconds(ChunkTimes *t, LayerPass pass, int part)
-{
-    double *const by_pass[LAYER_PASSES] = { t->forward, t->input, t->weight, t->input };
-    return &by_pass[pass][part];
-}
-
 static Status note(LayerPrice *l, LayerPass pass, const OpDesc *op, const OpCost *c,
                    const RooflineTime *t)
 {
@@ -74,7 +67,8 @@ static Status count_op(void *self, LayerPass pass, int phase, const OpDesc *op, 
     c->out->phase_s[pass][phase] += t.s;
     /* Ops of the exchange that compute, such as sorting and sums, count as the experts' part. */
     if (t.lane == ROOFLINE_COMPUTE && part % 2 == 1) part = PHASE_EXPERTS;
-    *seconds(&c->out->time, pass, part) += t.s;
+    /* A second forward belongs to the input gradients, which wait for it. */
+    c->out->time.of[pass == PASS_AGAIN ? PASS_INPUT : pass][part] += t.s;
     c->out->lane_s[t.lane] += t.s;
     return note(c->out, pass, op, cost, &t);
 }
@@ -106,9 +100,8 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0));
     double host = desc->begins ? 0 : stack_of_layer(v, "host", desc->name, v->at[STACK_host_layer]);
     l->part = computing_part(desc);
-    l->time.forward[l->part] += s / 3;
-    l->time.input[l->part] += s * (whole ? 2 : 1) / 3;
-    l->time.weight[l->part] += s / 3;
+    for (int k = 0; k < CHUNK_PASSES; k++)
+        l->time.of[k][l->part] += s * (whole && k == PASS_INPUT ? 2 : 1) / 3;
     l->lane_s[ROOFLINE_COMPUTE] += s * (whole ? 4 : 3) / 3;
     l->host_s = host * (whole ? 4.0 / 3 : 1);
     l->wait_s = stack_of_layer(v, "wait", desc->name, 0) * (whole ? 1.5 : 1);
@@ -196,19 +189,13 @@ static uint64_t hash_of(const void *key, size_t bytes)
     return h;
 }
 
-static bool same_key(const PriceKey *a, const PriceKey *b)
+/* Of a hash table of so many places: where the element that begins with this key is, or will be.
+ * Keys' padding counts, so it must be 0. */
+static void **place_of(void **table, size_t places, const void *key, size_t bytes)
 {
-    return a->micro_batch == b->micro_batch && a->ep == b->ep && a->cp == b->cp &&
-           a->group_ranks == b->group_ranks && a->recompute == b->recompute;
-}
-
-/* Where the entry is, or will be. */
-static PriceEntry **entry_place(const Planner *p, const PriceKey *key)
-{
-    size_t at = hash_of(key, sizeof *key) % PRICE_ENTRIES;
-    while (p->entry[at] != NULL && !same_key(&p->entry[at]->key, key))
-        at = (at + 1) % PRICE_ENTRIES;
-    return &p->entry[at];
+    size_t at = hash_of(key, bytes) % places;
+    while (table[at] != NULL && memcmp(table[at], key, bytes) != 0) at = (at + 1) % places;
+    return &table[at];
 }
 
 static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
@@ -221,9 +208,9 @@ static Status make_entry(Planner *p, const PlanLayout *l, const PriceKey *key)
     if (p->entries == PRICE_ENTRIES / 2)
         return FAIL(ERR_MEMORY, "plan: more than %d kinds of micro-batches", PRICE_ENTRIES / 2);
     TRY(ARENA_ZEROED(&p->kept, 1, &e));
-    e->key = *key;
+    memcpy(&e->key, key, sizeof *key); /* with its padding */
     TRY(fill_entry(p, e, plain));
-    *entry_place(p, key) = e;
+    *place_of(p->entry, PRICE_ENTRIES, key, sizeof *key) = e;
     p->entries++;
     return OK;
 }
@@ -241,12 +228,13 @@ static int64_t aux_group_ranks(const Planner *p, const PlanLayout *l)
 Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
 {
     PriceKey key;
-    memset(&key, 0, sizeof key); /* its padding is hashed, too */
+    memset(&key, 0, sizeof key);
     key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp;
     key.group_ranks = aux_group_ranks(p, l);
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
-    if (*entry_place(p, &key) == NULL) TRY(make_entry(p, l, &key));
-    *out = *entry_place(p, &key);
+    void **at = place_of(p->entry, PRICE_ENTRIES, &key, sizeof key);
+    if (*at == NULL) TRY(make_entry(p, l, &key)); /* may take this place for its plain entry */
+    *out = *place_of(p->entry, PRICE_ENTRIES, &key, sizeof key);
     return OK;
 }
 
@@ -296,10 +284,8 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
         return OK;
     }
     PartitionKey key = partition_key(p, e, stages);
-    size_t at = hash_of(&key, sizeof key) % PRICE_PARTITIONS;
-    while (p->partition[at] != NULL && memcmp(&p->partition[at]->key, &key, sizeof key) != 0)
-        at = (at + 1) % PRICE_PARTITIONS;
-    if (p->partition[at] == NULL) {
+    void **at = place_of(p->partition, PRICE_PARTITIONS, &key, sizeof key);
+    if (*at == NULL) {
         if (p->partitions == PRICE_PARTITIONS / 2)
             return FAIL(ERR_MEMORY, "plan: more than %d partitions", PRICE_PARTITIONS / 2);
         Partition *new = NULL;
@@ -309,10 +295,10 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
                 : layout_even(stages, (int)p->spec.blocks, &p->kept, &layout));
         TRY(ARENA_NEW(&p->kept, 1, &new));
         *new = (Partition){ key, layout.stage };
-        p->partition[at] = new;
+        *at = new;
         p->partitions++;
     }
-    *out = p->partition[at]->at;
+    *out = ((const Partition *)*at)->at;
     return OK;
 }
 

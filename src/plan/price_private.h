@@ -1,5 +1,5 @@
 /* price_private: what price.c (memory and time of a layout), price_layers.c (layers, counted once)
- * and price_simulate.c share. */
+ * and price_program.c (what is simulated) share. */
 #ifndef PLAN_PRICE_PRIVATE_H
 #define PLAN_PRICE_PRIVATE_H
 
@@ -125,10 +125,8 @@ struct Planner {
     const LayerCount **layers; /* room for those of all chunks of both ways */
     int *class_of;             /* by layer of spec */
     int classes, first_of[LAYER_CLASSES_MAX];
-    PriceEntry **entry; /* hash tables by key; PRICE_ENTRIES and PRICE_PARTITIONS places */
-    int entries;
-    Partition **partition;
-    int partitions;
+    void **entry, **partition; /* hash tables by key, of PriceEntry and Partition */
+    int entries, partitions;
     const StackValues *limits; /* with what the stack can do */
     double flops;              /* of the model for one step, nothing computed twice */
 };
@@ -177,15 +175,13 @@ static inline double price_gradients_s(const GradientTimes *t)
     return t->shown_reduce * t->reductions + t->shown_replicate + t->shown_gather * t->gathers;
 }
 
-/* What the schedule is estimated and simulated with; arrays in scratch. */
-Status price_estimate_input(Planner *p, const PlanLayout *l, EstimateInput *out);
-
 /* A stage, and what a rank has of several; bytes go by the passes over it. */
 void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
                  const LayerCount **layer, ChunkPrice *c);
 void price_add_chunk(RankPrice *r, const ChunkPrice *c);
-/* Arrays in scratch; rings, scratch, evaluations and slots are price_estimate_input's. */
-Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *out);
+/* All ranks, and what their schedule is estimated and simulated with; arrays in scratch. */
+Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
+                   EstimateInput *out);
 ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes);
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);

@@ -1,12 +1,14 @@
-/* price_program: the whole step of a layout as `train` runs it, and the time of each action: of
- * phases, from the costs of their ops; of gathers and reductions, from what they move. */
+/* price_program: the simulator over all ranks' Programs: of the passes alone, with the times and
+ * slots of price.c; and of the whole step of a layout as `train` runs it, where phases take what
+ * their ops cost, gathers and reductions what they move. And prices with these times. */
 #include "plan/price_private.h"
+#include "plan/search.h"
 #include "train/chunks.h"
 #include "train/shards.h"
 
 #include <math.h>
 
-static const size_t LIST_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
+static const size_t STEP_BYTES = (size_t)1 << 38; /* reserved; only what is written counts */
 
 typedef struct ProgramCost {
     const EstimateInput *in;
@@ -17,6 +19,46 @@ typedef struct ProgramCost {
     const double *update;     /* by pipeline rank */
     const Program *program;   /* by pipeline rank */
 } ProgramCost;
+
+static SlotBytes slot_of(void *ctx, int rank, int chunk)
+{
+    const EstimateInput *in = ((const ProgramCost *)ctx)->in;
+    return in->slot[rank * in->chunks + chunk];
+}
+
+/* ---- passes alone ---- */
+
+static double pass_duration(void *ctx, int rank, const Action *a)
+{
+    const EstimateInput *in = ((const ProgramCost *)ctx)->in;
+    if (action_is_transfer(a->kind)) return in->send_s;
+    if (!action_is_pass(a->kind)) return 0;
+    const ChunkTimes *t = &in->time[rank * in->chunks + a->chunk];
+    const double *part = a->kind == ACTION_FORWARD           ? t->forward
+                         : a->kind == ACTION_BACKWARD_WEIGHT ? t->weight
+                                                             : t->input;
+    if (in->schedule->phases) {
+        int last = (a->end - 1) % PHASES;
+        return part[a->kind == ACTION_FORWARD ? last : PHASES - 1 - last] / in->blocks;
+    }
+    return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
+}
+
+static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
+{
+    const PriceEntry *e = NULL;
+    PriceRanks ranks;
+    EstimateInput in;
+    ProgramCost c = { .in = &in };
+    TRY(price_entry(p, l, &e));
+    TRY(price_input(p, l, e, &ranks, &in));
+    ScheduleShape shape = estimate_shape(&in);
+    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
+    SimCost cost = { &c, pass_duration, slot_of, 0 };
+    return simulate_run(&out->pipeline, &cost, a, &out->sim);
+}
+
+/* ---- the list that train runs ---- */
 
 /* Seconds of a phase with one kind of gradients, or forward. */
 static double phase_s(const LayerPrice *l, const ChunkPhase *x, LayerPass pass)
@@ -41,9 +83,8 @@ static double pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass 
     const Program *p = &c->program[rank];
     const ChunkRow *row = action_row(p, a);
     const ChunkTimes *t = &c->in->time[rank * c->in->chunks + a->chunk];
-    const double *const of[] = { t->forward, t->input, t->weight };
     double whole = row_s(c, row, 0, row->n, pass), s = row_s(c, row, a->first, a->end, pass);
-    return whole > 0 ? s * price_phases_s(of[pass]) / whole : 0;
+    return whole > 0 ? s * price_phases_s(t->of[pass]) / whole : 0;
 }
 
 static double duration(void *ctx, int rank, const Action *a)
@@ -61,12 +102,6 @@ static double duration(void *ctx, int rank, const Action *a)
     case ACTION_UPDATE: return c->update[rank];
     default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
     }
-}
-
-static SlotBytes slot_of(void *ctx, int rank, int chunk)
-{
-    const EstimateInput *in = ((const ProgramCost *)ctx)->in;
-    return in->slot[rank * in->chunks + chunk];
 }
 
 /* The layers of a stage; their prices and recomputation. */
@@ -132,47 +167,46 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
     return OK;
 }
 
-static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, Arena *a,
-                      ProgramCost *c)
+static Status updates(Planner *p, const PlanLayout *l, const PriceEntry *e, const PriceRanks *n,
+                      Arena *a, ProgramCost *c)
 {
-    PriceRanks ranks = { 0 };
     double *update = NULL, part_s[PLAN_PARTS];
-    TRY(price_ranks(p, l, e, &ranks));
     TRY(ARENA_NEW(a, l->pp, &update));
     for (int r = 0; r < l->pp; r++) {
-        TRY(price_rank_ends(p, l, e, &ranks.rank[r], part_s));
+        TRY(price_rank_ends(p, l, e, &n->rank[r], part_s));
         update[r] = part_s[PLAN_UPDATE];
     }
     c->update = update;
     return OK;
 }
 
-static Status program_of(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
-                         Simulation *sim)
+static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep *out)
 {
     const PriceEntry *e = NULL;
+    PriceRanks ranks;
     EstimateInput in;
     ProgramCost c = { .in = &in };
     ScheduleShape shape;
     TRY(price_entry(p, l, &e));
-    TRY(price_estimate_input(p, l, &in));
+    TRY(price_input(p, l, e, &ranks, &in));
     TRY(shape_of(p, l, e, a, &c, &shape));
-    TRY(updates(p, l, e, a, &c));
-    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, pipeline));
-    c.program = pipeline->rank;
+    TRY(updates(p, l, e, &ranks, a, &c));
+    TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
+    c.program = out->pipeline.rank;
     SimCost cost = { &c, duration, slot_of, (double)e->plain[0].count.stream };
-    return simulate_run(pipeline, &cost, a, sim);
+    return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
-Status planner_program(Planner *p, const PlanLayout *l, Arena *a, Pipeline *pipeline,
-                       Simulation *sim)
+Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out)
 {
     TRY(planner_legal(p, l));
     ArenaMark mark = arena_mark(&p->scratch);
-    Status s = program_of(p, l, a, pipeline, sim);
+    Status s = (list ? simulate_list : simulate_passes)(p, l, a, out);
     arena_release(&p->scratch, mark);
     return s;
 }
+
+/* ---- prices with simulated times ---- */
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
@@ -195,19 +229,44 @@ static void take_step(const Planner *p, double step_s, PlanPrice *price)
     price->schedule_s = schedule_s;
 }
 
-Status planner_price_list(Planner *p, const PlanLayout *l, PlanPrice *out)
+Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out, PlanStep *step)
 {
-    Arena a = { 0 };
-    Pipeline pipeline;
-    Simulation sim;
     const PriceEntry *e = NULL;
+    *step = (PlanStep){ 0 };
     TRY(planner_price(p, l, out));
     if (!planner_runs_list(p)) return OK;
     TRY(price_entry(p, l, &e));
-    TRY(arena_init(&a, "simulation", MEM_HOST, LIST_BYTES));
-    Status s = planner_program(p, l, &a, &pipeline, &sim);
-    if (s == OK)
-        take_step(p, sim.step + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step], out);
+    TRY(planner_simulate(p, l, true, a, step));
+    take_step(p, step->sim.step + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step], out);
+    return OK;
+}
+
+/* ---- the planner as a search's pricer ---- */
+
+/* Nobody who did not ask for it is told to take a schedule whose overlap does not happen. */
+static Status search_legal(const Planner *p, const PlanLayout *l)
+{
+    bool asked = p->q.config->search_schedule.n > 0;
+    if (l->schedule->phases && p->limits->at[STACK_lanes] == 0 && !asked)
+        return FAIL(ERR_ARG, "mesh.schedule %s: this stack runs it without its overlap",
+                    l->schedule->name);
+    return planner_legal(p, l);
+}
+
+/* Of a stack that runs lists, the list's time; of others, that of all ranks' passes. */
+static Status search_simulate(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    Arena a = { 0 };
+    PlanStep step;
+    TRY(arena_init(&a, "simulation", MEM_HOST, STEP_BYTES));
+    Status s = planner_price_list(p, l, &a, out, &step);
+    if (s == OK && !planner_runs_list(p)) {
+        s = planner_simulate(p, l, false, &a, &step);
+        if (s == OK) planner_take_schedule(p, out, step.sim.step);
+    }
     arena_free(&a);
     return s;
 }
+
+const SearchPricer search_planner = { planner_make,  planner_free,  search_legal,
+                                      planner_bound, planner_price, search_simulate };

@@ -212,18 +212,18 @@ Status plan_report_json(const PlanReport *r, Text *out)
 {
     TRY(text_printf(out, "{"));
     TRY(json_layout(r->layout, r->price, r->partition, out));
-    TRY(text_printf(out, ",\"gpus\":%" PRId64 ",\"stack\":\"%s\"", r->request->gpus, r->stack));
+    TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));
     const PlanFormula *f = r->formula;
     if (f != NULL)
-        TRY(text_printf(out,
-                        ",\"formula\":{\"name\":\"%s\",\"params_total\":%.0f,\"params_rank\":%.0f,"
-                        "\"bytes_per_param\":%.9g,\"weight_bytes\":%.0f,\"grad_bytes\":%.0f,"
-                        "\"main_bytes\":%.0f,\"moment_bytes\":%.0f,\"activation_bytes\":%.0f,"
-                        "\"total_bytes\":%.0f}",
-                        r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
-                        f->weight_bytes, f->grad_bytes, f->main_bytes, f->moment_bytes,
-                        f->activation_bytes, f->total_bytes));
+        TRY(text_json(out,
+                      ",\"formula\":{\"name\":%s,\"params_total\":%.0f,\"params_rank\":%.0f,"
+                      "\"bytes_per_param\":%.9g,\"weight_bytes\":%.0f,\"grad_bytes\":%.0f,"
+                      "\"main_bytes\":%.0f,\"moment_bytes\":%.0f,\"activation_bytes\":%.0f,"
+                      "\"total_bytes\":%.0f}",
+                      r->formula_name, f->params_total, f->params_rank, f->bytes_per_param,
+                      f->weight_bytes, f->grad_bytes, f->main_bytes, f->moment_bytes,
+                      f->activation_bytes, f->total_bytes));
     const SearchResult *s = r->search;
     if (s != NULL) {
         TRY(json_rows("best", s->best, s->n_best, out));

@@ -30,7 +30,7 @@ typedef struct Candidate {
 
 /* What one thread has. */
 typedef struct Worker {
-    void **ctx; /* by place in the list of buffers */
+    Planner **planner; /* by place in the list of buffers */
     Arena arena;
     Candidate *at;
     int64_t n, room;
@@ -152,12 +152,12 @@ static Status found_init(Found *f, int cap, Arena *a)
 
 /* ---- threads ---- */
 
-static void *ctx_of(const Search *s, int buffers)
+static Planner *planner_of(const Search *s, int buffers)
 {
     const ConfigInts *list = &s->axes.axis[SEARCH_BUFFERS];
     int at = 0;
     while (list->at[at] != buffers) at++;
-    return s->worker[omp_get_thread_num()].ctx[at];
+    return s->worker[omp_get_thread_num()].planner[at];
 }
 
 /* The record of a failure is its thread's own. */
@@ -200,22 +200,21 @@ static Status bound_outer(Search *s, int64_t outer)
     SearchRow row = { 0 };
     Worker *w = &s->worker[omp_get_thread_num()];
     if (!search_decode_outer(s->q, &s->axes, outer, &row.layout, &row.buffers)) return OK;
-    void *ctx = ctx_of(s, row.buffers);
+    Planner *p = planner_of(s, row.buffers);
     for (int64_t id = 0, n = inner_count(s); id < n; id++) {
-        SearchBound b;
+        double step_s;
         if (!search_decode_inner(s->q, &s->axes, id, &row.layout)) continue;
-        if (s->pricer->legal(ctx, &row.layout) != OK) continue;
-        TRY(s->pricer->bound(ctx, &row.layout, &b));
+        if (s->pricer->legal(p, &row.layout) != OK) continue;
+        TRY(s->pricer->bound(p, &row.layout, &row.price.peak_bytes, &step_s));
         row.id = outer * n + id;
-        row.price.peak_bytes = b.bytes;
         w->lean.count.legal++;
-        if (b.bytes > s->cap_bytes) {
+        if (row.price.peak_bytes > s->cap_bytes) {
             w->lean.count.pruned_memory++;
             nearest_add(&w->lean, &row);
             continue;
         }
         TRY(ARENA_GROW(&w->arena, w->n + 1, &w->room, &w->at));
-        w->at[w->n++] = (Candidate){ row.id, b.bytes, b.step_s };
+        w->at[w->n++] = (Candidate){ row.id, row.price.peak_bytes, step_s };
     }
     status_clear();
     return OK;
@@ -274,8 +273,8 @@ static Status run_round(Search *s, int64_t *next)
 #pragma omp parallel num_threads(s->threads)
     for (int i = 0; i < n; i++) {
         if (whose(s, &row[i].layout) != omp_get_thread_num()) continue;
-        void *ctx = ctx_of(s, row[i].buffers);
-        Status status = s->pricer->price(ctx, &row[i].layout, &row[i].price);
+        Planner *p = planner_of(s, row[i].buffers);
+        Status status = s->pricer->price(p, &row[i].layout, &row[i].price);
         refused[i] = status == ERR_ARG;
         if (refused[i])
             status_clear();
@@ -296,8 +295,8 @@ static Status simulate_best(Search *s)
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
     for (int i = 0; i < s->all.n_best; i++) {
         SearchRow *r = &s->all.best[i];
-        void *ctx = ctx_of(s, r->buffers);
-        keep_failure(s, s->pricer->simulate(ctx, &r->layout, &r->price));
+        Planner *p = planner_of(s, r->buffers);
+        keep_failure(s, s->pricer->simulate(p, &r->layout, &r->price));
     }
     return first_failure(s);
 }
@@ -311,7 +310,7 @@ static Status open_pricers(Search *s, Arena *a)
     TRY(ARENA_ZEROED(a, buffers->n, &s->request));
     TRY(ARENA_ZEROED(a, s->threads, &s->worker));
     for (int t = 0; t < s->threads; t++) {
-        TRY(ARENA_ZEROED(a, buffers->n, &s->worker[t].ctx));
+        TRY(ARENA_ZEROED(a, buffers->n, &s->worker[t].planner));
         TRY(arena_init(&s->worker[t].arena, "candidates", MEM_HOST, CANDIDATE_BYTES));
     }
     for (int i = 0; i < buffers->n; i++) {
@@ -321,7 +320,7 @@ static Status open_pricers(Search *s, Arena *a)
         s->request[i] = *s->q;
         s->request[i].config = &s->config[i];
         for (int t = 0; t < s->threads; t++)
-            TRY(s->pricer->open(&s->request[i], &s->worker[t].ctx[i]));
+            TRY(s->pricer->open(&s->request[i], &s->worker[t].planner[i]));
     }
     return OK;
 }
@@ -330,8 +329,8 @@ static void close_pricers(Search *s)
 {
     for (int t = 0; t < s->threads && s->worker != NULL; t++) {
         Worker *w = &s->worker[t];
-        for (int i = 0; w->ctx != NULL && i < s->axes.axis[SEARCH_BUFFERS].n; i++)
-            s->pricer->close(w->ctx[i]);
+        for (int i = 0; w->planner != NULL && i < s->axes.axis[SEARCH_BUFFERS].n; i++)
+            s->pricer->close(w->planner[i]);
         arena_free(&w->arena);
     }
 }
@@ -340,7 +339,7 @@ static Status nothing_fits(Search *s)
 {
     SearchRow *r = &s->all.nearest;
     if (r->layout.pp == 0) return OK;
-    return s->pricer->price(ctx_of(s, r->buffers), &r->layout, &r->price);
+    return s->pricer->price(planner_of(s, r->buffers), &r->layout, &r->price);
 }
 
 static Status run(Search *s, const SearchOptions *o, Arena *a, SearchResult *out)

@@ -51,19 +51,14 @@ typedef struct SearchRecompute {
 extern const SearchRecompute search_recompute[];
 extern const int search_recompute_n;
 
-/* Never more than the price says. */
-typedef struct SearchBound {
-    double bytes, step_s;
-} SearchBound;
-
-/* Who prices; one context a thread. legal and price say ERR_ARG of a layout that cannot be. */
+/* Who prices; one planner a thread. legal and price say ERR_ARG of a layout that cannot be. */
 typedef struct SearchPricer {
-    Status (*open)(const PlanRequest *q, void **ctx);
-    void (*close)(void *ctx); /* NULL is fine */
-    Status (*legal)(void *ctx, const PlanLayout *l);
-    Status (*bound)(void *ctx, const PlanLayout *l, SearchBound *out);
-    Status (*price)(void *ctx, const PlanLayout *l, PlanPrice *out);
-    Status (*simulate)(void *ctx, const PlanLayout *l, PlanPrice *out);
+    Status (*open)(const PlanRequest *q, Planner **out);
+    void (*close)(Planner *p); /* NULL is fine */
+    Status (*legal)(const Planner *p, const PlanLayout *l);
+    Status (*bound)(Planner *p, const PlanLayout *l, double *bytes, double *step_s);
+    Status (*price)(Planner *p, const PlanLayout *l, PlanPrice *out);
+    Status (*simulate)(Planner *p, const PlanLayout *l, PlanPrice *out);
 } SearchPricer;
 
 extern const SearchPricer search_planner; /* plan.h's */

@@ -15,10 +15,17 @@
 
 #include "schedule/simulate.h"
 
+enum { CHUNK_PASSES = 3 };
+
 /* Seconds of one micro-batch. Schedules that do not take passes apart use the sums; those that do
  * have weight gradients in the phases that compute only. */
 typedef struct ChunkTimes {
-    double forward[PHASES], input[PHASES], weight[PHASES];
+    union {
+        struct {
+            double forward[PHASES], input[PHASES], weight[PHASES];
+        };
+        double of[CHUNK_PASSES][PHASES]; /* the same, in this order */
+    };
 } ChunkTimes;
 
 typedef struct EstimateInput {

@@ -95,7 +95,7 @@ static Status put_page(const Inspect *r, const Tokenizer *t, Arena *scratch, Tex
         TRY(text_markup(out, "<section><h2>The first document%s</h2>\n<pre>%s</pre></section>\n",
                         r->first_is_cut ? " begins" : "", first.data));
     }
-    return page_end(out, NULL, 0);
+    return page_end(out, NULL);
 }
 
 Status inspect_html(const Inspect *r, const Tokenizer *t, Text *out)

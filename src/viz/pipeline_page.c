@@ -24,60 +24,6 @@ static const char STILL_STYLE[] =
     ".grid path{stroke:#ddd;fill:none}.axis{stroke:#555}.pipe .idle{fill:#e3e6ea}\n"
     ".line{fill:none;stroke-width:1.8}\n";
 
-/* Ctrl and the wheel zoom, dragging pans, a double click shows everything: the boxes are scaled,
- * numbers and ticks made anew. It holds neither < nor &. */
-static const char *const SCRIPT[] = {
-    "function ms(v){return v>=1?v.toPrecision(5)+' s':(1e3*v).toPrecision(5)+' ms'}\n"
-    "document.querySelectorAll('svg.pipe').forEach(function(svg){\n"
-    " var win=svg.querySelector('.win'),z=svg.querySelector('.z'),\n"
-    "  rows=Array.from(svg.querySelectorAll('.r')),ticks=svg.querySelector('.ticks'),\n"
-    "  W=win.width.baseVal.value,H=win.height.baseVal.value,L=win.x.baseVal.value,\n"
-    "  T=win.y.baseVal.value,axis=Number(svg.dataset.axis),k=1,x0=0,drag=null,due=false,\n"
-    "  boxes=rows.map(function(g){\n"
-    "   return Array.from(g.querySelectorAll('[data-m]')).map(function(b){\n"
-    "    return{x:b.x.baseVal.value,w:b.width.baseVal.value,h:b.height.baseVal.value,\n"
-    "     m:b.dataset.m,c:'t'+b.getAttribute('class')}})});\n"
-    " rows=rows.map(function(g){g.querySelectorAll('text').forEach(function(t){t.remove()});\n"
-    "  return put(win,'g',{transform:g.getAttribute('transform')})});draw();\n",
-    " function put(parent,tag,attributes,text){\n"
-    "  var e=document.createElementNS(svg.namespaceURI,tag);\n"
-    "  Object.keys(attributes).forEach(function(a){e.setAttribute(a,attributes[a])});\n"
-    "  if(text!==undefined)e.textContent=text;return parent.appendChild(e)}\n"
-    " function draw(){due=false;\n"
-    "  z.setAttribute('transform','scale('+k+' 1) translate('+(-x0)+' 0)');\n"
-    "  rows.forEach(function(row,i){row.textContent='';\n"
-    "   boxes[i].forEach(function(b){var x=(b.x-x0)*k,w=b.w*k;\n"
-    "    if(b.h>=18)if(w>=5*b.m.length+2)if(x+w>0)if(W>x)\n"
-    "     put(row,'text',{'class':b.c,x:(Math.max(x,0)+Math.min(x+w,W))/2,y:13},b.m)})});\n",
-    "  var span=axis/k,from=x0/W*axis,step=Math.pow(10,Math.floor(Math.log10(span/4)));\n"
-    "  if(span/step>20)step*=5;else if(span/step>8)step*=2;ticks.textContent='';\n"
-    "  for(var i=Math.ceil(from/step);from+span>=i*step;i++){\n"
-    "   var x=L+(i*step-from)/span*W,unit=step>=1?1:step>=1e-3?1e3:1e6;\n"
-    "   put(ticks,'path',{d:'M'+x+' '+T+'V'+(T+H+4)});\n"
-    "   put(ticks,'text',{'class':'mid',x:x,y:T+H+17},\n"
-    "    Number((i*step*unit).toPrecision(9))+(unit===1?' s':unit===1e3?' ms':' µs'))}}\n"
-    " function later(){if(!due){due=true;requestAnimationFrame(draw)}}\n"
-    " function at(e){var r=win.getScreenCTM();return(e.clientX-r.e)/r.a}\n"
-    " function clamp(){x0=Math.max(0,Math.min(x0,W-W/k))}\n",
-    " win.addEventListener('wheel',function(e){if(!e.ctrlKey)return;e.preventDefault();\n"
-    "  var px=at(e)-L,t=x0+px/k;k=Math.max(1,Math.min(2000,k*Math.exp(-e.deltaY*0.003)));\n"
-    "  x0=t-px/k;clamp();later()},{passive:false});\n"
-    " win.addEventListener('pointerdown',function(e){drag=[at(e),x0];\n"
-    "  win.setPointerCapture(e.pointerId)});\n"
-    " win.addEventListener('pointerup',function(){drag=null});\n"
-    " win.addEventListener('dblclick',function(){k=1;x0=0;later()});\n"
-    " win.addEventListener('pointermove',function(e){\n"
-    "  if(drag){x0=drag[1]-(at(e)-drag[0])/k;clamp();later();return}\n"
-    "  var b=e.target,c=b.getAttribute('class')||'';\n"
-    "  if(!/^k[0-9]/.test(c)){hide();return}\n"
-    "  var s=b.x.baseVal.value/W*axis,d=b.width.baseVal.value/W*axis,m=b.dataset.m,\n"
-    "   chunk=b.dataset.c;\n"
-    "  show(e,'rank '+b.parentNode.dataset.r+', '+svg.dataset.kinds.split(',')[c.charAt(1)]+\n"
-    "   (m?', micro-batch '+m:'')+(chunk?', chunk '+chunk:'')+'\\n'+ms(s)+' to '+ms(s+d)+': '+\n"
-    "   ms(d))});\n"
-    " win.addEventListener('pointerleave',hide)});\n",
-};
-
 static double longest(const PipelineView *v)
 {
     double most = 0;
@@ -221,7 +167,7 @@ Status pipeline_html(Text *out, const PipelineView *v)
     if (v->timelines > 0) TRY(comparison(out, v));
     for (int i = 0; i < v->timelines; i++) TRY(one_timeline(out, &v->timeline[i], longest(v)));
     if (v->scalings > 0) TRY(scaling_section(out, v->scaling, v->scalings));
-    return page_end(out, SCRIPT, sizeof SCRIPT / sizeof *SCRIPT);
+    return page_end(out, "pipeline.js");
 }
 
 static Status still_style(Text *out)

@@ -131,31 +131,11 @@ static const SmallChart THROUGHPUT[] = {
     { RUN_POWER_W, "Power of the GPU (W)", SVG_PLAIN, true, false },
 };
 
-enum {
-    N_RATES = sizeof RATES / sizeof *RATES,
-    N_THROUGHPUT = sizeof THROUGHPUT / sizeof *THROUGHPUT
-};
-
-static bool rates_has(const Report *r) { return charts_count(r, RATES, N_RATES) > 0; }
-static bool throughput_has(const Report *r)
-{
-    return charts_count(r, THROUGHPUT, N_THROUGHPUT) > 0;
-}
 static bool load_has(const Report *r) { return r->n_load_series > 0; }
 static bool memory_has(const Report *r) { return r->data.arenas.n > 0; }
 static bool trace_has(const Report *r) { return r->trace.present; }
 static bool sample_has(const Report *r) { return r->sample != NULL; }
 static bool config_has(const Report *r) { return r->config != NULL; }
-
-static Status rates_write(Text *out, const Report *r)
-{
-    return charts_write(out, r, RATES, N_RATES);
-}
-
-static Status throughput_write(Text *out, const Report *r)
-{
-    return charts_write(out, r, THROUGHPUT, N_THROUGHPUT);
-}
 
 static Status sample_write(Text *out, const Report *r)
 {
@@ -169,35 +149,45 @@ static Status config_write(Text *out, const Report *r)
         (int)r->config_bytes, r->config);
 }
 
-/* Between <section> and </section>, in this order. */
+/* Between <section> and </section>, in this order: small charts of those curves that have data, or
+ * what `write` writes. */
 static const struct {
     const char *id, *title;
     bool (*has)(const Report *r);
     Status (*write)(Text *out, const Report *r);
     const char *note; /* below the heading */
+    const SmallChart *chart;
+    int charts;
 } SECTION[] = {
-    { "loss", "Loss", loss_has, loss_write, NULL },
-    { "rates", "Optimisation", rates_has, rates_write, NULL },
-    { "throughput", "Throughput", throughput_has, throughput_write,
-      "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the roof is a "
-      "large matrix product, measured when the run began." },
-    { "experts", "Expert load", load_has, load_write, NULL },
-    { "memory", "Memory", memory_has, memory_write,
-      "Planned: peaks of a dry run of the step on a backend that only counts. Used: the largest "
-      "that any step reported." },
-    { "timeline", "Timeline of a step", trace_has, trace_view_write, NULL },
-    { "sample", "Generated text", sample_has, sample_write, NULL },
-    { "config", "Configuration", config_has, config_write, NULL },
+    { "loss", "Loss", .has = loss_has, .write = loss_write },
+    { "rates", "Optimisation", .chart = RATES, .charts = sizeof RATES / sizeof *RATES },
+    { "throughput", "Throughput",
+      .note = "MFU is relative to the dense peak of the GPU's data sheet, where it is known; the "
+              "roof is a large matrix product, measured when the run began.",
+      .chart = THROUGHPUT, .charts = sizeof THROUGHPUT / sizeof *THROUGHPUT },
+    { "experts", "Expert load", .has = load_has, .write = load_write },
+    { "memory", "Memory", .has = memory_has, .write = memory_write,
+      .note = "Planned: peaks of a dry run of the step on a backend that only counts. Used: the "
+              "largest that any step reported." },
+    { "timeline", "Timeline of a step", .has = trace_has, .write = trace_view_write },
+    { "sample", "Generated text", .has = sample_has, .write = sample_write },
+    { "config", "Configuration", .has = config_has, .write = config_write },
 };
 
 enum { SECTIONS = sizeof SECTION / sizeof SECTION[0] };
+
+static bool has(const Report *r, int i)
+{
+    return SECTION[i].chart != NULL ? charts_count(r, SECTION[i].chart, SECTION[i].charts) > 0
+                                    : SECTION[i].has(r);
+}
 
 static Status header(Text *out, const Report *r)
 {
     TRY(text_markup(out, "<header><h1>%s</h1><p>Training run %s</p><nav>",
                     r->data.model[0] != '\0' ? r->data.model : r->folder, r->folder));
     for (int i = 0; i < SECTIONS; i++) {
-        if (!SECTION[i].has(r)) continue;
+        if (!has(r, i)) continue;
         TRY(text_printf(out, "<a href=\"#%s\">%s</a>", SECTION[i].id, SECTION[i].title));
     }
     TRY(text_printf(out, "</nav></header>\n<div class=\"facts\">\n"));
@@ -214,13 +204,14 @@ static Status render(Text *out, const Report *r)
     TRY(page_begin(out, r->data.model[0] != '\0' ? r->data.model : r->folder));
     TRY(header(out, r));
     for (int i = 0; i < SECTIONS; i++) {
-        if (!SECTION[i].has(r)) continue;
+        if (!has(r, i)) continue;
         TRY(text_printf(out, "<section id=\"%s\"><h2>%s</h2>\n", SECTION[i].id, SECTION[i].title));
         if (SECTION[i].note != NULL) TRY(part_note(out, SECTION[i].note));
-        TRY(SECTION[i].write(out, r));
+        TRY(SECTION[i].chart != NULL ? charts_write(out, r, SECTION[i].chart, SECTION[i].charts)
+                                     : SECTION[i].write(out, r));
         TRY(text_printf(out, "</section>\n"));
     }
-    return page_end(out, NULL, 0);
+    return page_end(out, NULL);
 }
 
 static Status optional_file(const char *run_dir, const char *name, Arena *a, const char **out,

@@ -18,19 +18,6 @@ enum {
 
 /* ---- made ready ---- */
 
-/* Turns loads into shares relative to uniform load, in place. A layer without load has no shares.
- * */
-static void make_relative(const RunData *d, const RunLoad *load)
-{
-    if (load->lines == 0) return;
-    for (int l = 0; l < d->moe_layers; l++) {
-        double *row = load->sum + (int64_t)l * d->experts, sum = 0;
-        for (int e = 0; e < d->experts; e++) sum += row[e];
-        for (int e = 0; e < d->experts; e++)
-            row[e] = sum > 0 ? row[e] * d->experts / sum : (double)NAN;
-    }
-}
-
 /* "layer 3", and with `what` behind it. */
 static Status label(Arena *a, int64_t layer, const char *what, const char **out)
 {
@@ -73,10 +60,11 @@ static Status add_envelopes(Report *r, Arena *a)
     return OK;
 }
 
-static Status make_series(Report *r, Arena *a)
+Status load_view_make(Report *r, Arena *a)
 {
     const RunData *d = &r->data;
     bool named = d->moe_layers <= LAYERS_BY_NAME;
+    if (d->moe_layers == 0) return OK;
     TRY(ARENA_ZEROED(a, 2 * d->moe_layers + 2, &r->load_series));
     for (int i = 0; i < 2 * d->moe_layers; i++) {
         int layer = i / 2;
@@ -90,15 +78,6 @@ static Status make_series(Report *r, Arena *a)
         if (named && i % 2 == 0) TRY(label(a, d->layer_name[layer], "", &s->legend));
     }
     return named ? OK : add_envelopes(r, a);
-}
-
-Status load_view_make(Report *r, Arena *a)
-{
-    const RunData *d = &r->data;
-    if (d->moe_layers == 0) return OK;
-    make_relative(d, &d->load);
-    for (int i = 0; i < d->domains.n; i++) make_relative(d, &d->domain_load[i]);
-    return make_series(r, a);
 }
 
 /* ---- over the steps ---- */

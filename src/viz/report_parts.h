@@ -53,7 +53,7 @@ Status trace_view_write(Text *out, const Report *r);
 /* report_trace.c. A file that is no trace is not an error but a sentence in the view. */
 Status trace_view_load(TraceView *v, const char *path, Arena *a);
 
-/* report_load.c: the curves, and in r->data loads become shares relative to uniform. */
+/* report_load.c: the curves. */
 Status load_view_make(Report *r, Arena *a);
 
 #endif

@@ -444,22 +444,29 @@ static void finish_load(Build *b)
     if (lines == 0) memcpy(d->domain_load, b->eval_load, sizeof d->domain_load);
 }
 
-/* The smallest of load / mean load over all layers and experts, and where. */
+/* Turns loads into shares relative to uniform load, in place. A layer without load has no shares.
+ */
+static void make_relative(const RunData *d, RunLoad *load)
+{
+    for (int l = 0; l < d->moe_layers && load->lines > 0; l++) {
+        double *row = load->sum + (int64_t)l * d->experts, sum = 0;
+        for (int e = 0; e < d->experts; e++) sum += row[e];
+        for (int e = 0; e < d->experts; e++)
+            row[e] = sum > 0 ? row[e] * d->experts / sum : (double)NAN;
+    }
+}
+
+/* The smallest share over all layers and experts, and where. */
 static void find_least(RunData *d)
 {
     d->sum.least_share = (double)NAN;
     d->sum.least_layer = d->sum.least_expert = -1;
-    for (int l = 0; l < d->moe_layers && d->load.lines > 0; l++) {
-        const double *row = d->load.sum + (int64_t)l * d->experts;
-        double sum = 0;
-        for (int e = 0; e < d->experts; e++) sum += row[e];
-        for (int e = 0; e < d->experts && sum > 0; e++) {
-            double share = row[e] * d->experts / sum;
-            if (share >= d->sum.least_share) continue; /* false for the first, where it is NaN */
-            d->sum.least_share = share;
-            d->sum.least_layer = d->layer_name[l];
-            d->sum.least_expert = e;
-        }
+    for (int64_t i = 0; i < (int64_t)d->moe_layers * d->experts && d->load.lines > 0; i++) {
+        double share = d->load.sum[i];
+        if (isnan(share) || share >= d->sum.least_share) continue; /* the first: none is there */
+        d->sum.least_share = share;
+        d->sum.least_layer = d->layer_name[i / d->experts];
+        d->sum.least_expert = i % d->experts;
     }
 }
 
@@ -471,6 +478,8 @@ static Status finish(Build *b)
     curve_finish(&d->eval_bits);
     for (int i = 0; i < d->domains.n; i++) curve_finish(&d->domain_bits[i]);
     if (d->moe_layers > 0) finish_load(b);
+    make_relative(d, &d->load);
+    for (int i = 0; i < d->domains.n; i++) make_relative(d, &d->domain_load[i]);
     find_least(d);
     d->sum.first_bits_per_byte = d->evals > 0 ? d->first_eval.bits_per_byte : (double)NAN;
     d->sum.last_bits_per_byte = d->evals > 0 ? d->last_eval.bits_per_byte : (double)NAN;

@@ -33,7 +33,8 @@ typedef struct RunEval {
     double domain_loss[RUN_NAMES], domain_bits[RUN_NAMES]; /* NaN where not given */
 } RunEval;
 
-/* Tokens by expert, summed over some steps. */
+/* Tokens by expert over some steps: a layer's share of each, relative to uniform load; NaN in a
+ * layer without load. */
 typedef struct RunLoad {
     double *sum; /* (MoE layers, experts); NULL in a run without */
     int64_t lines, first_step, last_step;

@@ -1,9 +1,10 @@
 /* svg: plots as inline SVG: line chart and stacked bars; and what every plot is made of.
  *
  * A plot is a struct of what to show; each function appends one <svg> element to a Text. Elements
- * carry classes and no colours (page.c defines them, so light and dark need one copy of a plot): s0
- * .. s7 and f0 .. f7 are stroke and fill of the series, sx and fx of anything less important. Names
- * may hold any text. A value that is not finite (in a log plot: not positive) is a gap, never a 0.
+ * carry classes and no colours (page/page.css defines them, so light and dark need one copy of a
+ * plot): s0 .. s7 and f0 .. f7 are stroke and fill of the series, sx and fx of anything less
+ * important. Names may hold any text. A value that is not finite (in a log plot: not positive) is a
+ * gap, never a 0.
  */
 #ifndef VIZ_SVG_H
 #define VIZ_SVG_H

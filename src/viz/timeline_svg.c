@@ -5,7 +5,7 @@
  *
  * Hues are told apart also with red-green blindness (blue, orange, yellow; the two parts of a
  * backward are its orange darkened and yellow), chunks by how light they are.
- * data- attributes carry what the page's script needs to zoom (pipeline_page.c). */
+ * data- attributes carry what the page's script needs to zoom (page/pipeline.js). */
 #include "viz/timeline.h"
 
 #include "viz/svg.h"

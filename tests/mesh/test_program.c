@@ -5,13 +5,11 @@
 #include "plan/hardware.h"
 #include "plan/plan.h"
 #include "plan/stack.h"
-#include "schedule/layout.h"
 #include "schedule/print.h"
 
 typedef struct Planned {
     Arena arena;
-    Pipeline pipeline;
-    Simulation sim;
+    PlanStep step;
 } Planned;
 
 /* As `switchyard plan CONFIG --program` does. */
@@ -22,17 +20,14 @@ static Status plan_of(const Config *c, int ranks, Planned *out)
     PlanStack stack;
     PlanLayout l;
     Planner *planner = NULL;
-    Layout even;
     TRY(arena_init(a, "planned", MEM_HOST, (size_t)1 << 32));
     TRY(hardware_load(&hardware, a, "h200"));
     TRY(stack_load(&stack, a, "switchyard"));
     TRY(plan_layout_of(c, ranks, a, &l));
-    int stages = l.schedule->placement == PLACE_BOTH ? l.pp : l.pp * l.vpp;
-    TRY(layout_even(stages, (int)c->model_layers, a, &even));
-    if (l.partition == NULL) l.partition = &even;
+    TRY(plan_spread_evenly(c, a, &l));
     PlanRequest q = { c, &hardware, &stack, ranks };
     TRY(planner_make(&q, &planner));
-    Status s = planner_program(planner, &l, a, &out->pipeline, &out->sim);
+    Status s = planner_simulate(planner, &l, true, a, &out->step);
     planner_free(planner);
     return s;
 }
@@ -62,10 +57,11 @@ static Status compare(void *state, Comm *world)
     Status s = many_open(&r, c, world);
     if (s == OK) s = plan_of(&r.t.config, c->ranks, &p);
     if (s == OK) {
-        const Program *have = &p.pipeline.rank[r.t.engine.shape.pp_rank];
+        const Program *have = &p.step.pipeline.rank[r.t.engine.shape.pp_rank];
         s = same_program(&r.t.engine.ways[0].step.program, have, &p.arena);
     }
-    if (s == OK && !(p.sim.step > 0)) s = FAIL(ERR_NUMERIC, "the step takes %g s", p.sim.step);
+    if (s == OK && !(p.step.sim.step > 0))
+        s = FAIL(ERR_NUMERIC, "the step takes %g s", p.step.sim.step);
     arena_free(&p.arena);
     many_close(&r);
     return s;

@@ -5,34 +5,16 @@
  * alone sees a missing wait. */
 #include "schedule/pipelines.h"
 
+#include "harness/draw_model.h"
 #include "train/chunks.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 enum { TRIES = 24, BLOCKS = 6 };
 
-static uint64_t drawn;
-
-static int draw(int low, int high)
-{
-    return low +
-           (int)rng_below(13, rng_stream("waits"), drawn++, (uint64_t)high - (uint64_t)low + 1);
-}
+static Draws drawn = { .seed = 13, .stream = "waits" };
 
 /* The model. */
-
-__attribute__((format(printf, 2, 3))) static void set(Config *c, const char *format, ...)
-{
-    char text[160];
-    va_list ap;
-    va_start(ap, format);
-    (void)vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    const char *kept = NULL;
-    CHECK_OK(arena_text(&made, text, strlen(text), &kept));
-    CHECK_OK(config_override(c, &made, kept));
-}
 
 static ModelSpec draw_model(void)
 {
@@ -40,28 +22,30 @@ static ModelSpec draw_model(void)
     Config c;
     ModelSpec s;
     CHECK_OK(config_default(&c, &made));
-    set(&c, "model.layers=%d", BLOCKS);
-    set(&c, "model.dense_layers=%d", draw(0, 2));
-    set(&c, "model.tied=%s", draw(0, 1) ? "true" : "false");
-    set(&c, "attention.kind=%s", draw(0, 1) ? "mla" : "gqa");
-    set(&c, "moe.shared=%d", draw(0, 1));
-    set(&c, "recompute.pieces=%s", pieces[draw(0, 2)]);
-    if (draw(0, 1)) set(&c, "recompute.layers=[%d, %d, 5]", draw(0, 2), draw(3, 4));
+    set_row(&c, &made, "model.layers=%d", BLOCKS);
+    set_row(&c, &made, "model.dense_layers=%d", draw_int(&drawn, 0, 2));
+    set_row(&c, &made, "model.tied=%s", draw_int(&drawn, 0, 1) ? "true" : "false");
+    set_row(&c, &made, "attention.kind=%s", draw_int(&drawn, 0, 1) ? "mla" : "gqa");
+    set_row(&c, &made, "moe.shared=%d", draw_int(&drawn, 0, 1));
+    set_row(&c, &made, "recompute.pieces=%s", pieces[draw_int(&drawn, 0, 2)]);
+    if (draw_int(&drawn, 0, 1))
+        set_row(&c, &made, "recompute.layers=[%d, %d, 5]", draw_int(&drawn, 0, 2),
+                draw_int(&drawn, 3, 4));
     CHECK_OK(config_check(&c));
     CHECK_OK(spec_build(&c, &made, &s));
-    s.ep = draw(1, 2);
-    s.cp = draw(1, 2);
+    s.ep = draw_int(&drawn, 1, 2);
+    s.cp = draw_int(&drawn, 1, 2);
     return s;
 }
 
 /* Stages 0 to 3 of ZeRO, and ranks that share nothing; replicas or not (shards.c). */
 static ScheduleShards draw_shards(bool both)
 {
-    int stage = draw(-1, 3);
+    int stage = draw_int(&drawn, -1, 3);
     return (ScheduleShards){ .weights = stage == 3,
                              .gradients = stage >= 2,
                              .reduce = stage >= 0,
-                             .sums = draw(0, 1) || stage >= 2 || both,
+                             .sums = draw_int(&drawn, 0, 1) || stage >= 2 || both,
                              .update = stage == 1 || stage == 2 };
 }
 
@@ -83,12 +67,13 @@ static const Chunk *draw_chunks(int stages, const ScheduleDesc *d, ScheduleShard
 /* A step, and an evaluation by the same ranks. false: the schedule does not take the shape. */
 static bool draw_pipelines(const ScheduleDesc *d, Pipeline out[2])
 {
-    ScheduleShape s = { .stages = draw(1, 3),
-                        .chunks = draw(d->chunks_least, d->chunks_most < 2 ? d->chunks_most : 2),
-                        .forward = draw(1, 3),
-                        .input = draw(1, 3),
-                        .weight = draw(1, 3) };
-    s.micros = s.stages * draw(1, 3);
+    ScheduleShape s = { .stages = draw_int(&drawn, 1, 3),
+                        .chunks = draw_int(&drawn, d->chunks_least,
+                                           d->chunks_most < 2 ? d->chunks_most : 2),
+                        .forward = draw_int(&drawn, 1, 3),
+                        .input = draw_int(&drawn, 1, 3),
+                        .weight = draw_int(&drawn, 1, 3) };
+    s.micros = s.stages * draw_int(&drawn, 1, 3);
     int stages = d->placement == PLACE_BOTH ? s.stages : s.stages * s.chunks;
     s.blocks = (BLOCKS + stages - 1) / stages;
     if (schedule_legal(d, &s) != OK) return false;

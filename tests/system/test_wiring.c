@@ -417,6 +417,14 @@ static void bench_records_a_step(void **state)
     o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--steps=1", "--timeline=none");
     CHECK_EXIT(o, 2);
     CHECK_SAYS(o.err, "--timeline none records pipeline stages");
+    o = RUN(lab, "timeline", "bench", "step", "../tiny.yaml", "--ranks=2", "train.micro_batch=1",
+            "--timeline=none");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--timeline none records pipeline stages");
+    /* before anything is made of the model: this one is refused when it is */
+    o = RUN(lab, "timeline", "bench", "step", "llama4-scout", "--timeline=none");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--timeline none records pipeline stages");
 }
 
 /* Where nobody watches, the first line is told, the last one, and in between one now and then. */

@@ -1,58 +1,49 @@
 /* Bounds that a search prunes by are never above the price, for layouts drawn from all legal ones,
  * and near it where theory says all there is to say. */
-#include "harness/test.h"
+#include "harness/question.h"
 
 #include "base/rng.h"
 #include "plan/search_private.h"
-#include "plan/stack.h"
 
 enum { DRAWS = 20, TRIES = 200000, SCHEDULES_MOST = 32 };
 
-typedef struct Question {
-    Arena arena;
-    Config config;
-    Hardware hardware;
-    PlanStack stack;
-    PlanRequest request;
-    Planner *planner;
+typedef struct BoundQuestion {
+    Question of;
     SearchAxes axes;
-} Question;
+} BoundQuestion;
 
-static void open_question(Question *q, const char *model, int64_t gpus, const char *stack)
+static void open_question(BoundQuestion *q, const char *model, int64_t gpus, const char *stack)
 {
     const char *batch = gpus < 100 ? "train.batch=48" : "train.batch=1536";
     const char *set[] = { batch, "train.micro_batch=1", "run.compute=bf16" };
-    *q = (Question){ 0 };
-    CHECK_OK(arena_init(&q->arena, "test", MEM_HOST, (size_t)4 << 30));
-    CHECK_OK(config_load(&q->config, &q->arena, model, set, 3));
-    CHECK_OK(hardware_load(&q->hardware, &q->arena, "mi300x"));
-    CHECK_OK(stack_load(&q->stack, &q->arena, stack));
-    q->request = (PlanRequest){ &q->config, &q->hardware, &q->stack, gpus };
-    CHECK_OK(planner_make(&q->request, &q->planner));
-    search_axes_fill(&q->request, &q->axes);
+    question_load(&q->of, model, "mi300x", gpus, stack, set, 3);
+    question_open(&q->of);
+    q->axes = (SearchAxes){ 0 };
+    search_axes_fill(&q->of.request, &q->axes);
 }
 
 /* Some legal layout. */
-static bool draw(const Question *q, int64_t number, PlanLayout *l)
+static bool draw(const BoundQuestion *q, int64_t number, PlanLayout *l)
 {
     int64_t outer = search_combinations(&q->axes, 0, SEARCH_OUTER);
     int64_t inner = search_combinations(&q->axes, SEARCH_OUTER, SEARCH_AXES);
     double a = rng_uniform(1, 7, (uint64_t)(2 * number)),
            b = rng_uniform(1, 7, (uint64_t)(2 * number + 1));
     int buffers = 0;
-    return search_decode_outer(&q->request, &q->axes, (int64_t)(a * (double)outer), l, &buffers) &&
-           search_decode_inner(&q->request, &q->axes, (int64_t)(b * (double)inner), l) &&
-           planner_legal(q->planner, l) == OK;
+    return search_decode_outer(&q->of.request, &q->axes, (int64_t)(a * (double)outer), l,
+                               &buffers) &&
+           search_decode_inner(&q->of.request, &q->axes, (int64_t)(b * (double)inner), l) &&
+           planner_legal(q->of.planner, l) == OK;
 }
 
 /* Against the simulator, whose time is never below the estimate of the price. */
-static void check_bound(const Question *q, const PlanLayout *l, double *time, double *memory)
+static void check_bound(const BoundQuestion *q, const PlanLayout *l, double *time, double *memory)
 {
     PlanPrice price, estimate;
     double bytes, step_s;
-    CHECK_OK(planner_bound(q->planner, l, &bytes, &step_s));
-    CHECK_OK(planner_price(q->planner, l, &estimate));
-    CHECK_OK(search_planner.simulate(q->planner, l, &price));
+    CHECK_OK(planner_bound(q->of.planner, l, &bytes, &step_s));
+    CHECK_OK(planner_price(q->of.planner, l, &estimate));
+    CHECK_OK(search_planner.simulate(q->of.planner, l, &price));
     CHECK_NEAR(estimate.step_s, price.step_s, 0.01 * price.step_s);
     CHECK(estimate.step_s <= (1 + 1e-9) * price.step_s);
     *time = step_s / price.step_s;
@@ -71,7 +62,7 @@ static void bounds_are_never_above_the_simulators_time(void **state)
         int64_t gpus;
     } row[] = { { "moe-1t", "switchyard,list=0", 768 }, { "deepseek-v2", "primus", 256 } };
     for (int i = 0; i < 2; i++) { /* Primus has none of the three schedules that overlap */
-        Question q;
+        BoundQuestion q;
         int seen = 0, of[SCHEDULES_MOST] = { 0 };
         double time, memory;
         open_question(&q, row[i].model, row[i].gpus, row[i].stack);
@@ -83,15 +74,14 @@ static void bounds_are_never_above_the_simulators_time(void **state)
             seen++;
         }
         CHECK_INT(seen, (i == 0 ? schedule_table_n : schedule_table_n - 3) * DRAWS);
-        planner_free(q.planner);
-        arena_free(&q.arena);
+        question_close(&q.of);
     }
 }
 
 static void of_1f1b_little_is_left_to_price(void **state)
 {
     (void)state;
-    Question q;
+    BoundQuestion q;
     PlanLayout l = { .pp = 8, .vpp = 1, .ep = 8, .cp = 1, .dp = 96, .zero = 1, .micro_batch = 1 };
     double time, memory;
     open_question(&q, "moe-1t", 768, "switchyard,list=0");
@@ -99,22 +89,21 @@ static void of_1f1b_little_is_left_to_price(void **state)
     check_bound(&q, &l, &time, &memory);
     CHECK_NEAR(time, 1, 0.05);
     CHECK_NEAR(memory, 1, 0.05);
-    planner_free(q.planner);
-    arena_free(&q.arena);
+    question_close(&q.of);
 }
 
-static Status no_bound(void *ctx, const PlanLayout *l, SearchBound *out)
+static Status no_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
-    (void)ctx, (void)l;
-    *out = (SearchBound){ 0 };
+    (void)p, (void)l;
+    *bytes = *step_s = 0;
     return OK;
 }
 
-static SearchResult search(const Question *q, const SearchAxes *axes, const SearchPricer *pricer,
-                           Arena *a)
+static SearchResult search(const BoundQuestion *q, const SearchAxes *axes,
+                           const SearchPricer *pricer, Arena *a)
 {
     SearchResult r = { 0 };
-    CHECK_OK(search_run(&q->request, &(SearchOptions){ axes, pricer, 50, 2 }, a, &r));
+    CHECK_OK(search_run(&q->of.request, &(SearchOptions){ axes, pricer, 50, 2 }, a, &r));
     return r;
 }
 
@@ -122,7 +111,7 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
 {
     (void)state;
     static const char *const names[] = { "1f1b", "interleaved", "zbv", "1f1b-overlap", "dualpipe" };
-    Question q;
+    BoundQuestion q;
     SearchPricer all = search_planner;
     SearchAxes axes = { .axis = { [SEARCH_PP] = { 2, { 8, 12 } },
                                   [SEARCH_VPP] = { 2, { 1, 2 } },
@@ -137,38 +126,36 @@ static void a_search_loses_nothing_by_its_bounds(void **state)
         axes.axis[SEARCH_SCHEDULE].at[i] = d - schedule_table;
     }
     all.bound = no_bound;
-    SearchResult fast = search(&q, &axes, &search_planner, &q.arena);
-    SearchResult slow = search(&q, &axes, &all, &q.arena);
+    SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
+    SearchResult slow = search(&q, &axes, &all, &q.of.arena);
     CHECK(5 * fast.count.priced < 3 * slow.count.priced);
     CHECK_INT(slow.count.priced, slow.count.legal);
     CHECK_INT(fast.n_best, slow.n_best);
     CHECK_INT(fast.n_front, slow.n_front);
     for (int i = 0; i < fast.n_best; i++) CHECK_INT(fast.best[i].id, slow.best[i].id);
     for (int i = 0; i < fast.n_front; i++) CHECK_INT(fast.front[i].id, slow.front[i].id);
-    planner_free(q.planner);
-    arena_free(&q.arena);
+    question_close(&q.of);
 }
 
 /* Every layout of a small space simulated, none of them bounded or estimated. */
 static void the_best_of_all_simulated_is_found(void **state)
 {
     (void)state;
-    Question q;
+    BoundQuestion q;
     SearchPricer all = search_planner;
     SearchAxes axes = { .axis = { [SEARCH_CP] = { 1, { 1 } }, [SEARCH_ZERO] = { 1, { 1 } } } };
     open_question(&q, "deepseek-v2-lite", 24, "switchyard,list=0");
     all.bound = no_bound;
     all.price = all.simulate;
-    SearchResult fast = search(&q, &axes, &search_planner, &q.arena);
-    SearchResult slow = search(&q, &axes, &all, &q.arena);
+    SearchResult fast = search(&q, &axes, &search_planner, &q.of.arena);
+    SearchResult slow = search(&q, &axes, &all, &q.of.arena);
     CHECK(slow.count.priced > 1000 && 3 * fast.count.priced < slow.count.priced);
     CHECK_INT(fast.n_best, slow.n_best);
     for (int i = 0; i < fast.n_best; i++) {
         CHECK_INT(fast.best[i].id, slow.best[i].id);
         CHECK_NEAR(fast.best[i].price.step_s, slow.best[i].price.step_s, 0);
     }
-    planner_free(q.planner);
-    arena_free(&q.arena);
+    question_close(&q.of);
 }
 
 int main(void)

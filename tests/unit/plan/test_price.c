@@ -1,6 +1,6 @@
 /* The planner's prices: bytes of our own stack are those of the engine's counting run; another
  * stack's meet what was published of it. */
-#include "harness/test.h"
+#include "harness/question.h"
 
 #include "config/config_private.h"
 #include "plan/presets.h"
@@ -13,32 +13,11 @@
 
 static const double GIB = 1073741824.0;
 
-typedef struct Question {
-    Arena arena;
-    Config config;
-    Hardware hardware;
-    PlanStack stack;
-    PlanLayout layout;
-    Planner *planner;
-} Question;
-
 static void open_plan(Question *q, const char *model, const char *hardware, int64_t gpus,
                       const char *stack, const char *const *set, int n)
 {
-    *q = (Question){ 0 };
-    CHECK_OK(arena_init(&q->arena, "test", MEM_HOST, (size_t)4 << 30));
-    CHECK_OK(config_load(&q->config, &q->arena, model, set, n));
-    CHECK_OK(hardware_load(&q->hardware, &q->arena, hardware));
-    CHECK_OK(stack_load(&q->stack, &q->arena, stack));
-    CHECK_OK(plan_layout_of(&q->config, gpus, &q->arena, &q->layout));
-    PlanRequest r = { &q->config, &q->hardware, &q->stack, gpus };
-    CHECK_OK(planner_make(&r, &q->planner));
-}
-
-static void close_plan(Question *q)
-{
-    planner_free(q->planner);
-    arena_free(&q->arena);
+    question_load(q, model, hardware, gpus, stack, set, n);
+    question_open(q);
 }
 
 static void one_rank_takes_what_the_engine_counts(void **state)
@@ -72,7 +51,7 @@ static void one_rank_takes_what_the_engine_counts(void **state)
         double sum = 0;
         for (int a = 0; a < ENGINE_ARENAS; a++) sum += (double)plan.bytes[a];
         CHECK_NEAR(price.peak_bytes, sum, 0.5);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -95,7 +74,7 @@ static void parts_add_up_to_the_step(void **state)
         CHECK_NEAR(bytes, p.peak_bytes, 0.5);
         CHECK_NEAR(p.tokens_per_s_per_gpu, 128 * 4096 / p.step_s / 64, 1e-6);
         assert_true(p.mfu > 0.05 && p.mfu < 0.6);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -129,7 +108,7 @@ static void the_ladder_of_deepseek_v2_lite_comes_out(void **state)
         CHECK_OK(planner_price(q.planner, &q.layout, &p));
         CHECK_NEAR(p.tokens_per_s_per_gpu / rows[i].tokens, 1, 0.15);
         CHECK_NEAR(100 * p.peak_bytes / GIB / q.hardware.memory_gib / rows[i].percent, 1, 0.10);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -152,7 +131,7 @@ static void a_global_group_costs_a_sum_of_counts(void **state)
             open_plan(&q, "qwen3-30b-a3b", "h200", cases[i].gpus, "switchyard", set, 4);
             CHECK_OK(planner_price(q.planner, &q.layout, &p));
             context_s[global] = p.part_s[PLAN_CONTEXT];
-            if (global == 0) close_plan(&q);
+            if (global == 0) question_close(&q);
         }
         CollectiveCost sum;
         CollectiveGroup g = roofline_group(&q.hardware, q.layout.dp, 1);
@@ -160,7 +139,7 @@ static void a_global_group_costs_a_sum_of_counts(void **state)
         double want = 48 * 64 / (2 * (double)q.layout.dp) * sum.s;
         CHECK_NEAR(context_s[0], 0, 0);
         CHECK_NEAR(context_s[1], q.layout.dp == 1 ? 0 : want, 1e-6 * want);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -267,14 +246,13 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
  * whatever follows from the step's time. */
 static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out)
 {
-    Pipeline pipeline;
-    Simulation sim;
+    PlanStep step;
     const PriceEntry *e = NULL;
     LayoutStage *stage;
     Config c;
     PlanPrice price;
     TRY(planner_price(p, l, &price));
-    TRY(planner_simulate(p, l, a, &pipeline, &sim));
+    TRY(planner_simulate(p, l, false, a, &step));
     TRY(price_entry(p, l, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
@@ -282,11 +260,11 @@ static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice
     price.peak_bytes = 0;
     for (int r = 0; r < l->pp; r++) {
         double bytes;
-        TRY(count_rank(p, l, &c, &pipeline.rank[r], e, &bytes));
+        TRY(count_rank(p, l, &c, &step.pipeline.rank[r], e, &bytes));
         if (bytes > price.peak_bytes) price.peak_bytes = bytes, price.worst_rank = r;
     }
     arena_release(&p->scratch, mark);
-    planner_take_schedule(p, &price, sim.step);
+    planner_take_schedule(p, &price, step.sim.step);
     *out = price;
     return OK;
 }
@@ -343,7 +321,7 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
             priced++, i++;
         }
         arena_free(&a);
-        close_plan(&q);
+        question_close(&q);
     }
     print_message("%d layouts, largest difference of times %.4f\n", priced, worst);
     CHECK(priced >= 3 * 8 * PRICED);
@@ -377,7 +355,7 @@ static void recomputed_layers_count_on_the_stage_that_has_them(void **state)
         CHECK_OK(planner_bound(q.planner, &q.layout, &bytes, &least_s));
         CHECK(bytes <= fast.peak_bytes && least_s <= fast.step_s);
         arena_free(&a);
-        close_plan(&q);
+        question_close(&q);
     }
     CHECK(step_s[1] > step_s[0]); /* the last stage has the head as well */
     CHECK(step_s[3] > step_s[2] && step_s[2] > step_s[0]);
@@ -401,7 +379,7 @@ static void overlap_is_priced_as_the_stack_runs_it(void **state)
         CHECK_OK(schedule_find("1f1b-overlap", &q.layout.schedule));
         CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
         CHECK(p[i].in_series == (i == 0));
-        close_plan(&q);
+        question_close(&q);
     }
     CHECK_NEAR(p[0].step_s / whole.step_s, 1, 0.01);
     CHECK_NEAR(p[0].part_s[PLAN_EXCHANGE], whole.part_s[PLAN_EXCHANGE], 1e-9);
@@ -437,7 +415,7 @@ static void a_price_depends_on_its_layout_alone(void **state)
         step_s[way][at] = p.step_s;
     }
     for (int i = 0; i < LAYOUTS; i++) CHECK_NEAR(step_s[0][i], step_s[1][i], 0);
-    for (int i = 0; i < 2; i++) close_plan(&q[i]);
+    for (int i = 0; i < 2; i++) question_close(&q[i]);
 }
 
 static void check_has_a_price(const char *model, const char *gpu, bool low, const char *stack)
@@ -451,7 +429,7 @@ static void check_has_a_price(const char *model, const char *gpu, bool low, cons
         fail_msg("%s on %s: %s", model, gpu, status_message());
     CHECK(p.step_s > 0 && isfinite(p.step_s) && p.peak_bytes > 0 && isfinite(p.peak_bytes));
     CHECK_INT(p.compute, low ? COMPUTE_BF16 : COMPUTE_F32);
-    close_plan(&q);
+    question_close(&q);
 }
 
 static void every_model_has_a_price_on_every_gpu(void **state)
@@ -488,7 +466,7 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primes"), ERR_ARG,
                 "there is no stack primes: primus, switchyard, torchtitan are");
     CHECK_FAILS(stack_load(&q.stack, &q.arena, "primus,deeep=1"), ERR_ARG, "deepep");
-    close_plan(&q);
+    question_close(&q);
 }
 
 /* Llama 4: embedding, attention over chunks, its MoE, attention over all keys, head. */
@@ -500,7 +478,7 @@ static void layers_that_differ_are_priced_apart(void **state)
     CHECK_INT(q.planner->classes, 5);
     CHECK_INT(q.planner->class_of[1], q.planner->class_of[3]);
     CHECK(q.planner->class_of[1] != q.planner->class_of[7]);
-    close_plan(&q);
+    question_close(&q);
 }
 
 static void a_stack_s_value_of_a_layer_goes_by_its_name(void **state)

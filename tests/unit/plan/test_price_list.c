@@ -1,10 +1,5 @@
 /* The price of the list that train runs: against measured steps, and its parts. */
-#include "harness/test.h"
-
-#include "plan/hardware.h"
-#include "plan/plan.h"
-#include "plan/stack.h"
-#include "schedule/layout.h"
+#include "harness/question.h"
 
 #include <math.h>
 
@@ -27,40 +22,27 @@ static const struct {
 };
 enum { ROWS = sizeof row / sizeof *row, GPUS = 4 };
 
-typedef struct Question {
-    Arena arena;
-    Config config;
-    Hardware hardware;
-    PlanStack stack;
-    PlanLayout layout;
-    Layout even;
-    Planner *planner;
-} Question;
-
 /* links: the bandwidth of the host's links, as a share of what they have. */
 static void open_plan(Question *q, const char *const *more, const char *stack, double links)
 {
     const char *set[16] = { "run.compute=bf16", "data.sequence=4096" };
     int n = 2;
-    *q = (Question){ 0 };
     while (*more != NULL) set[n++] = *more++;
-    CHECK_OK(arena_init(&q->arena, "plan", MEM_HOST, (size_t)1 << 32));
-    CHECK_OK(config_load(&q->config, &q->arena, "deepseek-v2-lite", set, n));
-    CHECK_OK(hardware_load(&q->hardware, &q->arena, "h200"));
+    question_load(q, "deepseek-v2-lite", "h200", GPUS, stack, set, n);
     q->hardware.scale_up_achieved_gb_s *= links;
-    CHECK_OK(stack_load(&q->stack, &q->arena, stack));
-    CHECK_OK(plan_layout_of(&q->config, GPUS, &q->arena, &q->layout));
-    int stages = q->layout.pp * q->layout.vpp;
-    CHECK_OK(layout_even(stages, (int)q->config.model_layers, &q->arena, &q->even));
-    q->layout.partition = &q->even;
-    PlanRequest r = { &q->config, &q->hardware, &q->stack, GPUS };
-    CHECK_OK(planner_make(&r, &q->planner));
+    question_open(q);
+    CHECK_OK(plan_spread_evenly(&q->config, &q->arena, &q->layout));
 }
 
-static void close_plan(Question *q)
+/* The price by the list, of which a step is told if the stack runs lists. */
+static PlanPrice price_by_list(Question *q)
 {
-    planner_free(q->planner);
-    arena_free(&q->arena);
+    PlanPrice price;
+    PlanStep step = { .pipeline = { .stages = -1 } };
+    CHECK_OK(planner_price_list(q->planner, &q->layout, &q->arena, &price, &step));
+    CHECK_INT(step.pipeline.stages, planner_runs_list(q->planner) ? q->layout.pp : 0);
+    CHECK(step.sim.step <= price.step_s && step.sim.step >= 0);
+    return price;
 }
 
 static void measured_steps_are_foretold(void **state)
@@ -70,9 +52,9 @@ static void measured_steps_are_foretold(void **state)
         Question q;
         PlanPrice price;
         open_plan(&q, row[i].set, "switchyard", 1);
-        CHECK_OK(planner_price_list(q.planner, &q.layout, &price));
+        price = price_by_list(&q);
         CHECK_NEAR(price.tokens_per_s_per_gpu / row[i].measured, 1, 0.08);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -85,7 +67,7 @@ static void parts_of_a_list_add_up(void **state)
         double sum = 0;
         open_plan(&q, row[i].set, "switchyard", 1);
         CHECK_OK(planner_price(q.planner, &q.layout, &passes));
-        CHECK_OK(planner_price_list(q.planner, &q.layout, &list));
+        list = price_by_list(&q);
         for (int k = 0; k < PLAN_PARTS; k++) {
             CHECK(list.part_s[k] >= 0);
             sum += list.part_s[k];
@@ -94,7 +76,7 @@ static void parts_of_a_list_add_up(void **state)
         CHECK(list.schedule_s > 0 && list.schedule_s <= list.step_s);
         CHECK(list.bubble >= 0 && list.bubble < 1);
         CHECK_NEAR(list.peak_bytes, passes.peak_bytes, 0);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -109,9 +91,9 @@ static void other_stacks_keep_their_price(void **state)
         open_plan(&q, row[6].set, stacks[i], 1);
         CHECK(!planner_runs_list(q.planner));
         CHECK_OK(planner_price(q.planner, &q.layout, &passes));
-        CHECK_OK(planner_price_list(q.planner, &q.layout, &list));
+        list = price_by_list(&q);
         CHECK_NEAR(list.step_s, passes.step_s, 0);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 
@@ -123,12 +105,12 @@ static void what_links_carry_shows(void **state)
         Question q;
         PlanPrice fast, slow;
         open_plan(&q, row[i].set, "switchyard", 1);
-        CHECK_OK(planner_price_list(q.planner, &q.layout, &fast));
-        close_plan(&q);
+        fast = price_by_list(&q);
+        question_close(&q);
         open_plan(&q, row[i].set, "switchyard", 0.2);
-        CHECK_OK(planner_price_list(q.planner, &q.layout, &slow));
+        slow = price_by_list(&q);
         CHECK(slow.step_s > 1.0005 * fast.step_s);
-        close_plan(&q);
+        question_close(&q);
     }
 }
 

@@ -1,9 +1,8 @@
 /* What a plan prints: rows that can be told apart and typed back, the type that was planned, and
  * explanations whose factors give the figures. */
-#include "harness/test.h"
+#include "harness/question.h"
 
 #include "plan/report.h"
-#include "plan/stack.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,45 +15,34 @@ enum { GPUS = 64 };
         if (strstr((text), (part)) == NULL) fail_msg("\"%s\" is not in: %.2000s", part, text);     \
     } while (0)
 
-typedef struct Question {
-    Arena arena, text;
-    Config config;
-    Hardware hardware;
-    PlanStack stack;
-    PlanRequest request;
-    PlanLayout layout;
+typedef struct Told {
+    Question of;
+    Arena text;
     PlanPrice price;
-    Planner *planner;
     PlanReport report;
     Text out;
-} Question;
+} Told;
 
 /* Rows of a search are told apart by what passes take: lists are test_price's. */
-static void open_question(Question *q, const char *stack, const char *const *set, int n)
+static void open_question(Told *q, const char *stack, const char *const *set, int n)
 {
-    *q = (Question){ 0 };
-    CHECK_OK(arena_init(&q->arena, "test", MEM_HOST, (size_t)4 << 30));
+    *q = (Told){ 0 };
+    question_load(&q->of, "deepseek-v2-lite", "mi355x", GPUS, stack, set, n);
+    question_open(&q->of);
     CHECK_OK(arena_init(&q->text, "text", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(text_init(&q->out, &q->text));
-    CHECK_OK(config_load(&q->config, &q->arena, "deepseek-v2-lite", set, n));
-    CHECK_OK(hardware_load(&q->hardware, &q->arena, "mi355x"));
-    CHECK_OK(stack_load(&q->stack, &q->arena, stack));
-    CHECK_OK(plan_layout_of(&q->config, GPUS, &q->arena, &q->layout));
-    q->request = (PlanRequest){ &q->config, &q->hardware, &q->stack, GPUS };
-    CHECK_OK(planner_make(&q->request, &q->planner));
-    CHECK_OK(planner_price(q->planner, &q->layout, &q->price));
-    q->report = (PlanReport){ .request = &q->request,
+    CHECK_OK(planner_price(q->of.planner, &q->of.layout, &q->price));
+    q->report = (PlanReport){ .request = &q->of.request,
                               .stack = "switchyard",
-                              .layout = &q->layout,
+                              .layout = &q->of.layout,
                               .price = &q->price,
                               .partition = "" };
 }
 
-static void close_question(Question *q)
+static void close_question(Told *q)
 {
-    planner_free(q->planner);
+    question_close(&q->of);
     arena_free(&q->text);
-    arena_free(&q->arena);
 }
 
 #define OPEN(q, ...) OPEN_STACK(q, "switchyard,list=0", __VA_ARGS__)
@@ -63,13 +51,13 @@ static void close_question(Question *q)
                   (int)(sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *)))
 #define COMMON "train.batch=256", "train.micro_batch=1", "data.sequence=4096"
 
-static SearchResult search(Question *q, int threads)
+static SearchResult search(Told *q, int threads)
 {
     SearchAxes axes;
     SearchResult found = { 0 };
-    CHECK_OK(search_axes(&q->config, &axes));
+    CHECK_OK(search_axes(&q->of.config, &axes));
     SearchOptions o = { .axes = &axes, .pricer = &search_planner, .top = 60, .threads = threads };
-    CHECK_OK(search_run(&q->request, &o, &q->arena, &found));
+    CHECK_OK(search_run(&q->of.request, &o, &q->of.arena, &found));
     return found;
 }
 
@@ -81,11 +69,12 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
     static const char *const types[][2] = { { "run.compute=bf16", "bf16" },
                                             { "run.compute=f32", "f32" } };
     for (int i = 0; i < 2; i++) {
-        Question q;
+        Told q;
         char layout[PLAN_LAYOUT_BYTES], want[32];
         OPEN(&q, COMMON, "mesh.ep=8", types[i][0]);
         (void)snprintf(want, sizeof want, " %s ", types[i][1]);
-        CHECK_SAYS(plan_layout_text(layout, &q.layout, &q.price), want);
+        q.report.stack = "a \"b\".yaml"; /* a file may be called so */
+        CHECK_SAYS(plan_layout_text(layout, &q.of.layout, &q.price), want);
         CHECK_OK(plan_report_text(&q.report, &q.out));
         (void)snprintf(want, sizeof want, "tokens/s/GPU in %s,", types[i][1]);
         CHECK_SAYS(q.out.data, want);
@@ -93,6 +82,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_OK(plan_report_json(&q.report, &q.out));
         (void)snprintf(want, sizeof want, "\"compute\":\"%s\"", types[i][1]);
         CHECK_SAYS(q.out.data, want);
+        CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
         (void)snprintf(want, sizeof want, ",0,%s,bounded,0\n", types[i][1]);
@@ -113,7 +103,7 @@ static void identity(const char *line, char out[256])
 static void rows_of_a_search_can_be_told_apart(void **state)
 {
     (void)state;
-    Question q;
+    Told q;
     static char seen[200][PLAN_LAYOUT_BYTES];
     int n = 0;
     OPEN(&q, COMMON, "run.compute=bf16", "search.pp=[1,2]", "search.ep=[8]", "search.cp=[1]",
@@ -149,7 +139,7 @@ static void a_search_says_the_same_each_time(void **state)
     static const int threads[] = { 1, 2, 4, 2 };
     char *first = NULL;
     for (int i = 0; i < 4; i++) {
-        Question q;
+        Told q;
         OPEN(&q, COMMON, "run.compute=bf16", "search.zero=[1]", "search.pp=[2,4,8]",
              "search.schedule=[1f1b,interleaved,zbv]", "search.shard=[0]");
         SearchResult found = search(&q, threads[i]);
@@ -170,7 +160,7 @@ static void a_search_says_the_same_each_time(void **state)
 static void a_schedule_without_its_overlap_is_named_only_on_request(void **state)
 {
     (void)state;
-    Question q;
+    Told q;
     OPEN_STACK(&q, "switchyard,lanes=0,list=0", COMMON, "run.compute=bf16", "search.pp=[2]",
                "search.ep=[8]", "search.zero=[1]");
     SearchResult found = search(&q, 2);
@@ -190,9 +180,9 @@ static void a_schedule_without_its_overlap_is_named_only_on_request(void **state
 static void a_row_of_scaling_that_does_not_fit_says_so(void **state)
 {
     (void)state;
-    Question q;
+    Told q;
     OPEN(&q, COMMON, "run.compute=bf16");
-    PlanScale row[2] = { { GPUS, q.layout, q.price }, { 2 * GPUS, q.layout, q.price } };
+    PlanScale row[2] = { { GPUS, q.of.layout, q.price }, { 2 * GPUS, q.of.layout, q.price } };
     row[0].price.fits = false;
     row[1].price.fits = true;
     CHECK_OK(plan_scale_text(row, 2, 1e9, &q.out));
@@ -213,16 +203,16 @@ static double number_after(const char **at, const char *words)
     return strtod(*at, NULL);
 }
 
-static void explain(Question *q, const char *what)
+static void explain(Told *q, const char *what)
 {
     q->out.used = 0;
-    CHECK_OK(plan_explain(q->planner, &q->report, what, &q->out));
+    CHECK_OK(plan_explain(q->of.planner, &q->report, what, &q->out));
 }
 
 static void the_peak_is_slots_and_arenas(void **state)
 {
     (void)state;
-    Question q;
+    Told q;
     OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", "mesh.vpp=2",
          "mesh.schedule=dualpipe");
     explain(&q, "peak");
@@ -245,7 +235,7 @@ static void layers_times_micro_batches_are_the_parts_of_the_step(void **state)
     (void)state;
     static const char *const again[] = { "recompute.layers=[]", "recompute.layers=[2,3,20]" };
     for (int i = 0; i < 2; i++) {
-        Question q;
+        Told q;
         OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", again[i]);
         explain(&q, "step");
         const char *at = q.out.data;
@@ -266,7 +256,7 @@ static void exposed_gradients_are_those_of_the_longest_rank(void **state)
     static const char *const zero[] = { "mesh.zero=0", "mesh.zero=1", "mesh.zero=2",
                                         "mesh.zero=3" };
     for (int i = 0; i < 4; i++) {
-        Question q;
+        Told q;
         OPEN(&q, COMMON, "run.compute=bf16", "mesh.pp=4", "mesh.ep=8", zero[i],
              "mesh.layout=Et*3|t*12|t*6|t*6L");
         explain(&q, "comm");

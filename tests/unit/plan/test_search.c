@@ -41,37 +41,45 @@ static Made made(const PlanRequest *q, const PlanLayout *l)
                                               (1 + 0.01 * l->zero) / (double)l->micro_batch };
 }
 
-static Status open_made(const PlanRequest *q, void **ctx)
+/* A planner that only knows its question. */
+struct Planner {
+    const PlanRequest *q;
+};
+
+static Status open_made(const PlanRequest *q, Planner **out)
 {
-    memcpy(ctx, &q, sizeof q);
+    *out = malloc(sizeof **out);
+    assert_non_null(*out);
+    (*out)->q = q;
     return OK;
 }
 
-static void close_made(void *ctx) { (void)ctx; }
+static void close_made(Planner *p) { free(p); }
 
-static Status legal_made(void *ctx, const PlanLayout *l)
+static Status legal_made(const Planner *p, const PlanLayout *l)
 {
-    (void)ctx;
+    (void)p;
     return l->pp == 3 ? FAIL(ERR_ARG, "three is not liked") : OK;
 }
 
-static Status bound_made(void *ctx, const PlanLayout *l, SearchBound *out)
+static Status bound_made(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
-    Made m = made(ctx, l);
-    *out = (SearchBound){ m.bytes, m.step_s };
+    Made m = made(p->q, l);
+    *bytes = m.bytes;
+    *step_s = m.step_s;
     return OK;
 }
 
-static Status no_bound(void *ctx, const PlanLayout *l, SearchBound *out)
+static Status no_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
-    (void)ctx, (void)l;
-    *out = (SearchBound){ 0 };
+    (void)p, (void)l;
+    *bytes = *step_s = 0;
     return OK;
 }
 
-static Status price_made(void *ctx, const PlanLayout *l, PlanPrice *out)
+static Status price_made(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    const PlanRequest *q = ctx;
+    const PlanRequest *q = p->q;
     Made m = made(q, l);
     if (l->ep == 4 && l->cp == 4) return FAIL(ERR_ARG, "not both");
     m.bytes *= 1 + 0.2 * noise(l, 1);
@@ -84,9 +92,9 @@ static Status price_made(void *ctx, const PlanLayout *l, PlanPrice *out)
 }
 
 /* A simulator that says twice the time. */
-static Status simulate_made(void *ctx, const PlanLayout *l, PlanPrice *out)
+static Status simulate_made(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
-    TRY(price_made(ctx, l, out));
+    TRY(price_made(p, l, out));
     out->step_s *= 2;
     out->tokens_per_s_per_gpu /= 2;
     return OK;
@@ -177,7 +185,7 @@ static void the_best_are_simulated_and_fall_in_speed(void **state)
     for (int i = 0; i < r.n_best; i++) {
         PlanPrice p;
         CHECK(r.best[i].price.fits);
-        CHECK_OK(simulate_made(&t->request, &r.best[i].layout, &p));
+        CHECK_OK(simulate_made(&(Planner){ &t->request }, &r.best[i].layout, &p));
         CHECK_NEAR(r.best[i].price.step_s, p.step_s, 0);
         if (i > 0) CHECK(r.best[i].price.step_s >= r.best[i - 1].price.step_s);
     }

@@ -1,21 +1,14 @@
 /* chunk_count: layers counted alone add up to every arena that the counting run finds, whatever the
  * model, the mesh, the schedule and what is recomputed. */
-#include "harness/test.h"
+#include "harness/draw_model.h"
 
-#include "base/rng.h"
-#include "config/config.h"
 #include "train/chunk_count.h"
 #include "train/engine_program.h"
 
 enum { CASES = 400, SETTINGS = 24, BLOCKS = 9, LAYERS = 2 * BLOCKS + 2 };
 
 static Arena arena;
-static uint64_t drawn;
-
-static int64_t draw(int64_t low, int64_t high)
-{
-    return low + (int64_t)rng_below(11, rng_stream("cases"), drawn++, (uint64_t)(high - low + 1));
-}
+static Draws drawn = { .seed = 11, .stream = "cases" };
 
 typedef struct Case {
     Config config;
@@ -24,52 +17,42 @@ typedef struct Case {
     LayerCount count[LAYERS];
 } Case;
 
-__attribute__((format(printf, 2, 3))) static void set(Case *c, const char *format, ...)
-{
-    char text[160];
-    va_list ap;
-    va_start(ap, format);
-    (void)vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    const char *kept = NULL;
-    CHECK_OK(arena_text(&arena, text, strlen(text), &kept));
-    CHECK_OK(config_override(&c->config, &arena, kept));
-}
-
 static void draw_model(Case *c)
 {
     static const char *const pieces[] = { "[layer]", "[norm]", "[attn_up, act]",
                                           "[norm, attn_up, act, shared]" };
-    int blocks = (int)draw(1, BLOCKS);
-    set(c, "model.vocab=%d", (int)draw(5, 90));
-    set(c, "model.hidden=%d", (int)draw(1, 70));
-    set(c, "model.layers=%d", blocks);
-    set(c, "model.dense_layers=%d", (int)draw(0, blocks));
-    set(c, "model.ffn=%d", (int)draw(1, 90));
-    set(c, "model.tied=%s", draw(0, 1) ? "true" : "false");
-    set(c, "attention.kind=%s", draw(0, 1) ? "mla" : "gqa");
-    set(c, "attention.heads=%d", 2 * (int)draw(1, 3));
-    set(c, "attention.kv_heads=2");
-    set(c, "attention.q_rank=%d", (int)(draw(0, 1) * draw(1, 20)));
-    set(c, "moe.experts=4");
-    set(c, "moe.ffn=%d", (int)draw(1, 40));
-    set(c, "moe.shared=%d", (int)draw(0, 2));
-    set(c, "run.compute=%s", draw(0, 1) ? "f32" : "bf16");
-    set(c, "data.sequence=%d", (int)draw(2, 40));
-    set(c, "recompute.pieces=%s", pieces[draw(0, 3)]);
-    set(c, "recompute.layers=[%d, %d]", (int)draw(0, blocks - 1), (int)draw(0, blocks - 1));
-    set(c, "run.device=cpu");
+    int blocks = draw_int(&drawn, 1, BLOCKS);
+    set_row(&c->config, &arena, "model.vocab=%d", draw_int(&drawn, 5, 90));
+    set_row(&c->config, &arena, "model.hidden=%d", draw_int(&drawn, 1, 70));
+    set_row(&c->config, &arena, "model.layers=%d", blocks);
+    set_row(&c->config, &arena, "model.dense_layers=%d", draw_int(&drawn, 0, blocks));
+    set_row(&c->config, &arena, "model.ffn=%d", draw_int(&drawn, 1, 90));
+    set_row(&c->config, &arena, "model.tied=%s", draw_int(&drawn, 0, 1) ? "true" : "false");
+    set_row(&c->config, &arena, "attention.kind=%s", draw_int(&drawn, 0, 1) ? "mla" : "gqa");
+    set_row(&c->config, &arena, "attention.heads=%d", 2 * draw_int(&drawn, 1, 3));
+    set_row(&c->config, &arena, "attention.kv_heads=2");
+    set_row(&c->config, &arena, "attention.q_rank=%d",
+            draw_int(&drawn, 0, 1) * draw_int(&drawn, 1, 20));
+    set_row(&c->config, &arena, "moe.experts=4");
+    set_row(&c->config, &arena, "moe.ffn=%d", draw_int(&drawn, 1, 40));
+    set_row(&c->config, &arena, "moe.shared=%d", draw_int(&drawn, 0, 2));
+    set_row(&c->config, &arena, "run.compute=%s", draw_int(&drawn, 0, 1) ? "f32" : "bf16");
+    set_row(&c->config, &arena, "data.sequence=%d", draw_int(&drawn, 2, 40));
+    set_row(&c->config, &arena, "recompute.pieces=%s", pieces[draw_int(&drawn, 0, 3)]);
+    set_row(&c->config, &arena, "recompute.layers=[%d, %d]", draw_int(&drawn, 0, blocks - 1),
+            draw_int(&drawn, 0, blocks - 1));
+    set_row(&c->config, &arena, "run.device=cpu");
 }
 
 static const ScheduleDesc *draw_mesh(Case *c)
 {
-    const ScheduleDesc *d = &schedule_table[draw(0, schedule_table_n - 1)];
-    int micro = (int)draw(1, 2);
-    set(c, "mesh.schedule=%s", d->name);
-    set(c, "mesh.pp=%d", (int)draw(1, 4));
-    set(c, "mesh.vpp=%d", (int)draw(1, 3));
-    set(c, "train.micro_batch=%d", micro);
-    set(c, "train.batch=%d", micro * (int)draw(1, 12));
+    const ScheduleDesc *d = &schedule_table[draw_int(&drawn, 0, schedule_table_n - 1)];
+    int micro = draw_int(&drawn, 1, 2);
+    set_row(&c->config, &arena, "mesh.schedule=%s", d->name);
+    set_row(&c->config, &arena, "mesh.pp=%d", draw_int(&drawn, 1, 4));
+    set_row(&c->config, &arena, "mesh.vpp=%d", draw_int(&drawn, 1, 3));
+    set_row(&c->config, &arena, "train.micro_batch=%d", micro);
+    set_row(&c->config, &arena, "train.batch=%d", micro * draw_int(&drawn, 1, 12));
     return d;
 }
 
