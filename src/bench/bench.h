@@ -32,6 +32,11 @@ Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
 
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
+/* `k` different ones of so many experts, each drawn with the probability that sums[] (partial sums)
+ * give it; `at` counts draws. */
+void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
+                uint64_t *at);
+
 /* The table of ops, a row for every shape. On the CPU every op that a training step of the model
  * runs, then those that it does not. On a GPU of a model with one layer of each kind, since an op
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
@@ -45,5 +50,15 @@ Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timel
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */
 Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out);
+
+typedef struct BenchShapes {
+    const char *only, *seed; /* a group of shapes; the text that shapes are drawn from; NULL: all */
+    int64_t shrink;          /* sizes are divided by it */
+    bool json, no_check;
+} BenchShapes;
+
+/* Single ops without a model, on the shapes of shapes.def or on drawn ones: a line a row, or as many
+ * JSON objects. */
+Status bench_shapes(const Config *c, const BenchShapes *options, Text *out);
 
 #endif

@@ -130,11 +130,11 @@ static Status add_step(OpTimer *t, Exec *ex)
 
 /* The experts that tokens go to. */
 
-/* Expert e with a probability ~ 1 / (e + 1), `k` different ones; `at` counts draws. */
-static void draw_zipf(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t *at)
+void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
+                uint64_t *at)
 {
     for (int64_t i = 0; i < k;) {
-        double u = rng_uniform(1, rng_stream("bench zipf"), (*at)++) * sums[experts - 1];
+        double u = rng_uniform(1, stream, (*at)++) * sums[experts - 1];
         int32_t e = 0;
         bool again = false;
         while (sums[e] <= u && e + 1 < experts) e++;
@@ -149,14 +149,14 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
     int64_t k = m->config->moe_top_k, experts = m->config->moe_experts;
     int32_t *index = NULL;
     double *sums = NULL;
-    uint64_t drawn = 0;
+    uint64_t drawn = 0, zipf = rng_stream("bench zipf");
     double sum = 0;
     TRY(ARENA_NEW(a, n * k, &index));
     TRY(ARENA_NEW(a, experts, &sums));
     for (int64_t e = 0; e < experts; e++) sums[e] = sum += 1 / (double)(e + 1);
     for (int64_t i = 0; i < n; i++) {
         int32_t *to = index + i * k;
-        if (t->routing == ROUTING_ZIPF) draw_zipf(to, k, sums, experts, &drawn);
+        if (t->routing == ROUTING_ZIPF) bench_draw(to, k, sums, experts, zipf, &drawn);
         for (int64_t j = 0; j < k && t->routing == ROUTING_EVEN; j++)
             to[j] = (int32_t)((i * k + j) % experts);
     }
