@@ -37,8 +37,7 @@ void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
                 uint64_t *at);
 
-/* The table of ops, a row for every shape. On the CPU every op that a training step of the model
- * runs, then those that it does not. On a GPU of a model with one layer of each kind, since an op
+/* The table of ops, a row for every shape: each op that a training step of the model runs. On a GPU of a model with one layer of each kind, since an op
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
@@ -52,10 +51,13 @@ Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timel
 Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out);
 
 typedef struct BenchShapes {
-    const char *only, *seed; /* a group of shapes; the text that shapes are drawn from; NULL: all */
-    int64_t shrink;          /* sizes are divided by it */
+    int group;        /* which of bench_groups */
+    const char *seed; /* what shapes are drawn from; NULL: those of the table */
+    int64_t shrink;   /* sizes are divided by it */
     bool json, no_check;
 } BenchShapes;
+
+extern const char bench_groups[]; /* words with | between */
 
 /* Single ops without a model, on the shapes of shapes.def or on drawn ones: a line a row, or as many
  * JSON objects. */

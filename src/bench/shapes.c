@@ -10,7 +10,6 @@
 #include "bench/bench.h"
 #include "train/engine_memory.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,20 +18,14 @@ enum { WARM_UP = 5, RUNS = 20, SETS_MAX = WARM_UP + RUNS, DRAWN = 5 };
 
 static const double COLD_BYTES = 192e6, DELAY_S = 0.02;
 
-typedef enum Routing { EVEN, DIRICHLET, ZIPF, ROUTINGS } Routing;
+typedef enum Routing { EVEN, DIRICHLET, ZIPF } Routing;
 
 static const char *const routing_names[] = { "even", "dirichlet", "zipf" };
 
-enum { PRODUCTS, LAYERS, ROUTING, NORM, SWIGLU, ROPE, ATTENTION, HEAD, ADAMW };
+enum { ALL, PRODUCTS, LAYERS, ROUTING, NORM, SWIGLU, ROPE, ATTENTION, HEAD, QUANT, ADAMW };
 
-static const struct {
-    const char *name;
-    Routing last; /* of a table's shape; those with a seed see all */
-} groups[] = {
-    { "products", DIRICHLET }, { "layers", EVEN }, { "routing", EVEN },
-    { "norm", EVEN },          { "swiglu", EVEN }, { "rope", EVEN },
-    { "attention", EVEN },     { "head", EVEN },   { "adamw", EVEN },
-};
+const char bench_groups[] =
+    "all|products|layers|routing|norm|swiglu|rope|attention|head|quant|adamw"; /* in their order */
 
 typedef struct Shape {
     int group;
@@ -47,9 +40,8 @@ static const Shape shapes[] = {
 
 /* clang-format off */
 #define CALL(op, ...) { OP_##op, { __VA_ARGS__ } }
-#define CALLS(...)    (sizeof((const ShapeCall[]){ __VA_ARGS__ }) / sizeof(ShapeCall))
-#define CASE(group, name, sample, prepare, ...)                                                    \
-    { group, #name, SAMPLE_##sample, prepare, CALLS(__VA_ARGS__), { __VA_ARGS__ } },
+#define CASE(group, name, sample, prepare, calls, ...)                                             \
+    { group, #name, SAMPLE_##sample, prepare, calls, { __VA_ARGS__ } },
 /* clang-format on */
 static const ShapeCase cases[] = {
 #include "bench/shapes.def"
@@ -70,7 +62,8 @@ typedef struct Row {
     const Shape *shape;
     const ShapeCase *what;
     Routing routing;
-    double seconds, least_s, flops, bytes, error; /* error < 0: not checked */
+    double seconds, least_s, flops, bytes, error;
+    bool checked;
 } Row;
 
 static Status bench_start(Bench *b)
@@ -223,34 +216,33 @@ static Status measure(Bench *b, const ShapeSet *like, int n, Row *row)
         TRY(shape_set_make(&sets[i]));
     }
     TRY(time_runs(b, sets, n, &row->seconds));
-    row->error = -1;
-    if (b->options->no_check || row->what->sample == SAMPLE_NONE) return OK;
+    row->error = (double)NAN;
+    row->checked = !b->options->no_check && row->what->sample != SAMPLE_NONE;
+    if (!row->checked) return OK;
     return shape_check(sets, &b->cpu, &row->error);
 }
 
-static bool is_right(const Bench *b, const Row *row)
+static const char *verdict(const Bench *b, const Row *r)
 {
-    return row->error <= (b->config->run_compute == COMPUTE_BF16 ? 2e-2 : 1e-4);
+    if (!r->checked) return "unchecked";
+    return r->error <= (b->config->run_compute == COMPUTE_BF16 ? 2e-2 : 1e-4) ? "right" : "WRONG";
 }
 
 static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
 {
     const ShapeSizes *s = &set->s;
+    const long long size[] = { s->n, s->d, s->f, s->e, s->k, s->b, s->t, s->h };
     const int32_t *offsets = set->routing[T_OFFSETS];
-    TRY(text_json(b->out, "{\"kind\":\"row\",\"group\":%s,\"shape\":%s,\"routing\":%s,\"op\":%s",
-                  groups[r->what->group].name, r->shape->name, routing_names[r->routing],
-                  r->what->name));
+    int length = 0;
+    const char *group = text_word(bench_groups, r->what->group, &length);
+    TRY(text_json(b->out, "{\"kind\":\"row\",\"group\":%.*s,\"shape\":%s,\"routing\":%s,\"op\":%s",
+                  length, group, r->shape->name, routing_names[r->routing], r->what->name));
     TRY(text_json(b->out, ",\"seconds\":%g,\"flops\":%g,\"bytes\":%g,\"share\":%g", r->seconds,
                   r->flops, r->bytes, r->least_s / r->seconds));
-    TRY(text_json(b->out, ",\"error\":%g,\"right\":%s", r->error < 0 ? (double)NAN : r->error,
-                  r->error < 0     ? "unchecked"
-                  : is_right(b, r) ? "yes"
-                                   : "no"));
-    TRY(text_json(b->out,
-                  ",\"n\":%lld,\"d\":%lld,\"f\":%lld,\"e\":%lld,\"k\":%lld,\"b\":%lld,"
-                  "\"t\":%lld,\"h\":%lld,\"rows\":[",
-                  (long long)s->n, (long long)s->d, (long long)s->f, (long long)s->e,
-                  (long long)s->k, (long long)s->b, (long long)s->t, (long long)s->h));
+    TRY(text_json(b->out, ",\"error\":%g,\"verdict\":%s", r->error, verdict(b, r)));
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        TRY(text_json(b->out, ",\"%c\":%lld", "ndfekbth"[i], size[i]));
+    TRY(text_json(b->out, ",\"rows\":["));
     for (int64_t e = 0; offsets != NULL && e < s->e; e++)
         TRY(text_json(b->out, e == 0 ? "%d" : ",%d", offsets[e + 1] - offsets[e]));
     return text_json(b->out, "]}\n");
@@ -258,15 +250,11 @@ static Status print_json(const Bench *b, const Row *r, const ShapeSet *set)
 
 static Status print_text(const Bench *b, const Row *r)
 {
-    char error[48] = "unchecked";
     double s = r->seconds;
-    if (!(r->error < 0))
-        (void)snprintf(error, sizeof error, "%.1e%s", r->error, is_right(b, r) ? "" : " WRONG");
-    return text_printf(
-        b->out, "%-14s %-24s %-9s %10.1f %8.1f %8.3f %7.1f  %s\n", r->what->name, r->shape->name,
-        groups[r->what->group].last == EVEN && b->options->seed == NULL ? ""
-                                                                        : routing_names[r->routing],
-        s * 1e6, r->flops / s / 1e12, r->bytes / s / 1e12, 100 * r->least_s / s, error);
+    return text_printf(b->out, "%-14s %-24s %-9s %10.1f %8.1f %8.3f %7.1f %8.1e %s\n",
+                       r->what->name, r->shape->name, routing_names[r->routing], s * 1e6,
+                       r->flops / s / 1e12, r->bytes / s / 1e12, 100 * r->least_s / s, r->error,
+                       verdict(b, r));
 }
 
 static Status run_row(Bench *b, Row *row)
@@ -295,34 +283,31 @@ static Status run_row(Bench *b, Row *row)
     return s;
 }
 
-static int64_t less(int64_t size, int64_t by, int64_t step)
-{
-    int64_t n = size / by / step * step;
-    return by == 1 || size == 0 ? size : n > step ? n : step;
-}
-
 static void shrink(ShapeSizes *s, int64_t by)
 {
-    s->n = less(s->n, by, 16);
-    s->d = less(s->d, by, 48);
-    s->f = less(s->f, by, 16);
-    s->e = less(s->e, by, 8);
-    s->t = less(s->t, by, 64);
-    s->h = less(s->h, by, 2);
+    const struct {
+        int64_t *size, step;
+    } row[] = { { &s->n, 16 }, { &s->d, 48 }, { &s->f, 16 },
+                { &s->e, 8 },  { &s->t, 64 }, { &s->h, 2 } };
+    for (size_t i = 0; i < sizeof row / sizeof *row && by > 1; i++) {
+        int64_t n = *row[i].size / by / row[i].step * row[i].step;
+        if (*row[i].size > 0) *row[i].size = n > row[i].step ? n : row[i].step;
+    }
     if (s->k > s->e / 2) s->k = s->e / 2;
 }
 
+/* Tables are run with even routing, products with a skewed one, too; drawn shapes with all. */
 static Status run_shape(Bench *b, Shape shape)
 {
     const BenchShapes *o = b->options;
     shrink(&shape.s, o->shrink);
     shape.s.r = shape.s.n * shape.s.k;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int of = cases[i].group;
-        bool all = o->seed != NULL, layer = of == LAYERS && shape.group == PRODUCTS;
-        if (of != shape.group && !layer) continue;
-        if (o->only != NULL && strcmp(o->only, groups[of].name) != 0) continue;
-        for (int r = EVEN; r <= (int)(all ? ZIPF : groups[of].last); r++)
+        int of = cases[i].group, last = of == PRODUCTS ? DIRICHLET : EVEN;
+        if (of != shape.group && !(of == LAYERS && shape.group == PRODUCTS)) continue;
+        if (o->group != ALL && o->group != of) continue;
+        if (o->seed != NULL) last = ZIPF;
+        for (int r = EVEN; r <= last; r++)
             TRY(run_row(b, &(Row){ .shape = &shape, .what = &cases[i], .routing = (Routing)r }));
     }
     return OK;
@@ -354,9 +339,9 @@ static Status run_all(Bench *b)
     else
         TRY(text_printf(b->out,
                         "%s, %s; roof: %.3f TFLOP/s (large product), %.3f TB/s (copy)\n"
-                        "%-14s %-24s %-9s %10s %8s %8s %7s  error\n",
+                        "%-14s %-24s %-9s %10s %8s %8s %7s %8s\n",
                         machine, type, b->roof.flops / 1e12, b->roof.bytes / 1e12, "op", "shape",
-                        "routing", "us", "TFLOP/s", "TB/s", "roof %"));
+                        "routing", "us", "TFLOP/s", "TB/s", "roof %", "error"));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes && b->options->seed == NULL; i++)
         TRY(run_shape(b, shapes[i]));
     for (int i = 0; i < DRAWN && b->options->seed != NULL; i++)
@@ -364,23 +349,9 @@ static Status run_all(Bench *b)
     return OK;
 }
 
-static Status check_group(const char *only)
-{
-    const char *names[sizeof groups / sizeof *groups];
-    int n = sizeof groups / sizeof *groups;
-    char hint[TEXT_HINT_BYTES];
-    for (int i = 0; i < n; i++) {
-        names[i] = groups[i].name;
-        if (only == NULL || strcmp(only, names[i]) == 0) return OK;
-    }
-    return FAIL(ERR_ARG, "--only: no group \"%s\" of shapes%s", only,
-                text_hint(hint, only, names, n, ""));
-}
-
 Status bench_shapes(const Config *c, const BenchShapes *options, Text *out)
 {
     Bench b = { .config = c, .options = options, .out = out };
-    TRY(check_group(options->only));
     Status s = bench_start(&b);
     if (s == OK) s = run_all(&b);
     bench_stop(&b);

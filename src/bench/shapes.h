@@ -1,30 +1,29 @@
 /* shapes: what the parts of `bench shapes` share: shapes.c goes through shapes.def, times and
- * prints, shapes_set.c makes the tensors of a case, shapes_check.c runs a sample on the CPU.
- *
- * A sample is the same case with smaller sizes: some tokens, some rows of some experts, one head. For
- * every axis of a tensor there is a list, which entries of the whole are in the sample. */
+ * prints, shapes_set.c makes the tensors of a case, shapes_check.c runs a sample of it on the CPU:
+ * the same case with smaller sizes. */
 #ifndef BENCH_SHAPES_H
 #define BENCH_SHAPES_H
 
 #include "backend/backend.h"
 #include "config/config.h"
 
-enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 16, SHAPE_ARGS_MAX = 2048, SHAPE_PATTERN = 1048573 };
+enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 16, SHAPE_PATTERN = 1048573 };
 
-enum ShapeTensorId {
+enum ShapeTensor {
     T_NONE,
 #define TENSOR(name, axis, type, fill, ...) T_##name,
 #include "bench/shapes.def"
     T_COUNT
 };
 
+/* Entries of an axis: HEADS, a token of a head of (b, t, h); HEAD, a head of (b, h). */
 typedef enum ShapeAxis {
     OVER_WHOLE,
     OVER_TOKENS,
     OVER_SLOTS,
     OVER_ROWS,
     OVER_EXPERTS,
-    OVER_HEADS, /* tokens of a head */
+    OVER_HEADS,
     OVER_HEAD,
     OVER_COUNT
 } ShapeAxis;
@@ -53,17 +52,15 @@ typedef struct ShapeSizes {
     int64_t r;                      /* routed rows */
 } ShapeSizes;
 
-typedef struct ShapeCall {
-    OpId op;
-    int tensor[SHAPE_PORTS_MAX]; /* by port; ports that are no tensor are not counted */
-} ShapeCall;
-
 typedef struct ShapeCase {
     int group;
     const char *name;
     ShapeSample sample;
     int prepare, calls;
-    ShapeCall call[SHAPE_CALLS_MAX];
+    struct {
+        OpId op;
+        int tensor[SHAPE_PORTS_MAX]; /* by port that is a tensor */
+    } call[SHAPE_CALLS_MAX];
 } ShapeCase;
 
 /* The tensors of a case and its calls on them. */
@@ -73,10 +70,11 @@ typedef struct ShapeSet {
     const Config *config;
     const ShapeCase *what;
     ShapeSizes s;
-    const int32_t *routing[T_COUNT]; /* of tensors that FILL_ROUTING fills */
+    const int32_t *routing[T_COUNT]; /* what FILL_ROUTING fills with */
     const float *pattern;            /* (2 SHAPE_PATTERN) */
     Tensor tensor[T_COUNT];          /* no data: not in this case */
-    char *args[SHAPE_CALLS_MAX];
+    bool written[T_COUNT];
+    void *args[SHAPE_CALLS_MAX];
 } ShapeSet;
 
 ShapeAxis shape_axis(int tensor);

@@ -91,8 +91,7 @@ static Status bench(int argc, char **argv)
     Bench b = { .steps = 20, .fn = benches[i].fn, .shapes = { .shrink = 1 } };
     BenchShapes *o = &b.shapes;
     const Option of_shapes[] = {
-        { "--only", OPTION_TEXT, &o->only, "GROUP",
-          .help = "products, layers, routing, norm, swiglu, rope, attention, head or adamw" },
+        { "--only", OPTION_CHOICE, &o->group, bench_groups, .help = "a group of ops" },
         { "--seed", OPTION_TEXT, &o->seed, "TEXT",
           .help =
               "instead five MoE shapes drawn from it, a date for example, routed in three ways" },
