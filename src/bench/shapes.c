@@ -51,7 +51,7 @@ typedef struct Bench {
     const Config *config;
     const BenchShapes *options;
     Exec ex, counter, cpu;
-    Arena tables, scratch, count_scratch, cpu_scratch; /* of these */
+    Arena tables, sample, scratch, count_scratch, cpu_scratch; /* the last three: of these */
     Event mark[2 * RUNS];
     float *pattern;
     Roof roof;
@@ -71,8 +71,9 @@ static Status bench_start(Bench *b)
     const Config *c = b->config;
     bool gpu = engine_wants_gpu(c);
     int threads = train_threads(c);
-    TRY(arena_init(&b->tables, "tables", MEM_HOST, (size_t)64 << 30));
-    TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)64 << 30));
+    TRY(arena_init(&b->tables, "tables", MEM_HOST, (size_t)1 << 30));
+    TRY(arena_init(&b->sample, "sample", MEM_HOST, (size_t)4 << 30));
+    TRY(arena_init(&b->cpu_scratch, "scratch", MEM_HOST, (size_t)1 << 30));
     TRY(arena_init(&b->count_scratch, "count", MEM_COUNT, (size_t)1 << 50));
     TRY(exec_init(&b->cpu, &b->tables, &b->cpu_scratch, threads));
     TRY(gpu ? cuda_exec_init(&b->ex, (int)c->run_gpu, &b->tables, &b->scratch)
@@ -95,6 +96,7 @@ static void bench_stop(Bench *b)
     exec_free(&b->cpu);
     arena_free(&b->cpu_scratch);
     arena_free(&b->count_scratch);
+    arena_free(&b->sample);
     arena_free(&b->tables);
 }
 
@@ -219,7 +221,7 @@ static Status measure(Bench *b, const ShapeSet *like, int n, Row *row)
     row->error = (double)NAN;
     row->checked = !b->options->no_check && row->what->sample != SAMPLE_NONE;
     if (!row->checked) return OK;
-    return shape_check(sets, &b->cpu, &row->error);
+    return shape_check(sets, &b->cpu, &b->sample, &row->error);
 }
 
 static const char *verdict(const Bench *b, const Row *r)

@@ -84,8 +84,8 @@ ShapeFill shape_fill(int tensor);
 Status shape_set_make(ShapeSet *set);
 Status shape_set_run(const ShapeSet *set, int first, int end);
 
-/* Runs the case once more, and a sample of it on the CPU. *error: the largest relative error of a
+/* Runs the case once more, and a sample of it on the CPU, in `arena`. *error: the largest relative error of a
  * row of an output; a row far below the mean is held to a tenth of it. */
-Status shape_check(const ShapeSet *set, Exec *cpu, double *error);
+Status shape_check(const ShapeSet *set, Exec *cpu, Arena *arena, double *error);
 
 #endif
