@@ -17,7 +17,8 @@ What PyTorch runs (all in bf16, gradients of weights in f32):
     attention  cuDNN through scaled_dot_product_attention(is_causal=True)
     head       in chunks of 4096 tokens: product, compiled cross-entropy and its gradient, two products
     adamw      torch.optim.AdamW(fused=True); adamw_low also copies the weights to bf16
-    others     torch.compile; router and sort as in layers
+    others     torch.compile; router and sort as in layers; quant has no counterpart
+The router's product is f32 on our side, as in training, and bf16 on PyTorch's.
 """
 import argparse
 import collections
@@ -32,7 +33,7 @@ import peer_torch
 
 GROUPS = ["products", "layers", "routing", "norm", "swiglu", "rope", "attention", "head", "quant",
           "adamw"]
-BY_BYTES = {"routing", "norm", "swiglu", "rope", "adamw"}
+BY_BYTES = {"routing", "norm", "swiglu", "rope", "quant", "adamw"}
 WARM_UP, RUNS, COLD_BYTES, HEAD_CHUNK = 5, 20, 192e6, 4096
 
 torch = F = None
@@ -414,6 +415,8 @@ class Peer:
 
     def time(self, row):
         """Seconds of the row's op and of its bare product, or why there are none."""
+        if not hasattr(Case, row["op"]):
+            return dict(why="PyTorch has no counterpart")
         sets = min(WARM_UP + RUNS, math.ceil(COLD_BYTES / row["bytes"]))
         try:
             with torch.no_grad() if not row["op"].endswith("_bwd") else torch.enable_grad():
