@@ -32,8 +32,12 @@ Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
 
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
-/* The table of ops, a row for every shape. On the CPU every op that a training step of the model
- * runs, then those that it does not. On a GPU of a model with one layer of each kind, since an op
+/* `k` different ones of so many experts, each drawn with the probability that sums[] (partial sums)
+ * give it; `at` counts draws. */
+void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
+                uint64_t *at);
+
+/* The table of ops, a row for every shape: each op that a training step of the model runs. On a GPU of a model with one layer of each kind, since an op
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
@@ -45,5 +49,18 @@ Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timel
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */
 Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out);
+
+typedef struct BenchShapes {
+    int group;        /* which of bench_groups */
+    const char *seed; /* what shapes are drawn from; NULL: those of the table */
+    int64_t shrink;   /* sizes are divided by it */
+    bool json, no_check;
+} BenchShapes;
+
+extern const char bench_groups[]; /* words with | between */
+
+/* Single ops without a model, on the shapes of shapes.def or on drawn ones: a line a row, or as many
+ * JSON objects. */
+Status bench_shapes(const Config *c, const BenchShapes *options, Text *out);
 
 #endif

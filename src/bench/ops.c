@@ -5,8 +5,8 @@
  * On a GPU it puts marks into the stream, which stands still at a step's start until the host is far
  * ahead; otherwise short ops would be timed at the speed of their launches. Two empty marks are
  * about 2 us apart. Where a token goes is not left to an untrained router there: behind it the
- * decorator writes the experts wanted. On the CPU the model runs as it is, and what it does not run
- * is run behind it: the other attention, conversion to 8 bits. */
+ * decorator writes the experts wanted. On the CPU the model runs as it is. Ops that a step of the
+ * model does not run are timed by bench shapes. */
 #include "bench/bench.h"
 
 #include "backend/backend.h"
@@ -48,8 +48,8 @@ typedef struct OpTimer {
     int most;                  /* of those calls that are timed */
     Arena *arena;
     OpRow rows[ROWS_MAX];
-    int n_rows, first_other; /* from there on rows of ops that the model does not run */
-    int row_of[CALLS_MAX];   /* calls of this step */
+    int n_rows;
+    int row_of[CALLS_MAX]; /* calls of this step */
     int n_calls;
     Routing routing;
     void *index; /* (N, K) i32 on the device: the experts wanted */
@@ -81,7 +81,7 @@ static int row_find(OpTimer *t, const OpDesc *op, const void *args)
     char shape[SHAPE_MAX];
     Routing routing = text_starts(op->name, "moe_") ? t->routing : ROUTING_ANY;
     shape_text(op, args, shape);
-    for (int i = t->first_other; i < t->n_rows; i++) {
+    for (int i = 0; i < t->n_rows; i++) {
         const OpRow *r = &t->rows[i];
         if (r->op == op && r->routing == routing && strcmp(r->shape, shape) == 0) return i;
     }
@@ -130,11 +130,11 @@ static Status add_step(OpTimer *t, Exec *ex)
 
 /* The experts that tokens go to. */
 
-/* Expert e with a probability ~ 1 / (e + 1), `k` different ones; `at` counts draws. */
-static void draw_zipf(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t *at)
+void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
+                uint64_t *at)
 {
     for (int64_t i = 0; i < k;) {
-        double u = rng_uniform(1, rng_stream("bench zipf"), (*at)++) * sums[experts - 1];
+        double u = rng_uniform(1, stream, (*at)++) * sums[experts - 1];
         int32_t e = 0;
         bool again = false;
         while (sums[e] <= u && e + 1 < experts) e++;
@@ -149,14 +149,14 @@ static Status make_index(BenchModel *m, const OpTimer *t, Arena *a)
     int64_t k = m->config->moe_top_k, experts = m->config->moe_experts;
     int32_t *index = NULL;
     double *sums = NULL;
-    uint64_t drawn = 0;
+    uint64_t drawn = 0, zipf = rng_stream("bench zipf");
     double sum = 0;
     TRY(ARENA_NEW(a, n * k, &index));
     TRY(ARENA_NEW(a, experts, &sums));
     for (int64_t e = 0; e < experts; e++) sums[e] = sum += 1 / (double)(e + 1);
     for (int64_t i = 0; i < n; i++) {
         int32_t *to = index + i * k;
-        if (t->routing == ROUTING_ZIPF) draw_zipf(to, k, sums, experts, &drawn);
+        if (t->routing == ROUTING_ZIPF) bench_draw(to, k, sums, experts, zipf, &drawn);
         for (int64_t j = 0; j < k && t->routing == ROUTING_EVEN; j++)
             to[j] = (int32_t)((i * k + j) % experts);
     }
@@ -181,23 +181,7 @@ static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
     return OK;
 }
 
-/* Ops that no step on this machine runs: 8-bit conversion, at the size of a batch of activations. */
-static Status run_quant(BenchModel *m, int64_t n, int64_t d, QuantKind kind)
-{
-    Tensor x;
-    Quant q = { .kind = kind };
-    int64_t rows = 0, cols = 0;
-    quant_scale_shape(kind, n, d, &rows, &cols);
-    TRY(tensor_new2(&m->arena, DTYPE_F32, n, d, &x));
-    TRY(tensor_new2(&m->arena, DTYPE_E4M3, n, d, &q.data));
-    TRY(tensor_new2(&m->arena, DTYPE_F32, rows, cols, &q.scale));
-    rng_fill_normal(x.data, n * d, 1, rng_stream("bench quant"), 0, 1);
-    TRY(quantize(&m->engine.ex, (Quantize){ x, q }));
-    TRY(dequantize(&m->engine.ex, (Dequantize){ q, x }));
-    return add(&m->engine.ex, (Add){ x, x });
-}
-
-/* Steps of the model under the decorator; behind those of the others the ops that no step runs. */
+/* Steps of the model under the decorator. */
 static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
 {
     const Config *c = m->config;
@@ -214,10 +198,6 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
     Status s = run_steps(m, t, steps);
     t->routing = ROUTING_ZIPF;
     if (s == OK && routed) s = run_steps(m, t, steps);
-    for (int64_t i = 0; i < steps && s == OK && t->first_other > 0; i++) {
-        s = run_quant(m, c->train_micro_batch * c->data_sequence, c->model_hidden, QUANT_1X128);
-        if (s == OK) s = add_step(t, ex);
-    }
     exec_pop(ex);
     if (t->index != NULL) ex->backend->free(ex, MEM_DEVICE, t->index, t->index_bytes);
     return s;
@@ -232,25 +212,7 @@ static Status run_model(const Config *c, OpTimer *t, int64_t steps)
     return s;
 }
 
-/* The other attention, and what no step runs. */
-static Status run_others(const Config *c, OpTimer *t, int64_t steps)
-{
-    Config other = *c;
-    other.attention_kind = c->attention_kind == ATTENTION_MLA ? ATTENTION_GQA : ATTENTION_MLA;
-    t->first_other = t->n_rows;
-    return run_model(&other, t, steps);
-}
-
 /* ---- the report ---- */
-
-/* Of what the model does not run, only ops that have no other row. */
-static bool is_told(const OpTimer *t, int row)
-{
-    bool told = t->rows[row].calls > 0;
-    for (int i = 0; i < t->first_other && row >= t->first_other; i++)
-        told &= t->rows[i].op != t->rows[row].op;
-    return told;
-}
 
 /* Of one call: the median. */
 static double seconds_of(OpRow *r)
@@ -291,12 +253,12 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
                     SHAPE_MAX - 16, "shape", "routing", "time %", "calls", "us/call", "TFLOP/s",
                     "GB/s", "roof %", "work", "size"));
     for (int i = 0; i < t->n_rows; i++) {
-        if (is_told(t, i)) total_s += seconds_of(&t->rows[i]) * (double)t->rows[i].calls;
+        if (t->rows[i].calls > 0) total_s += seconds_of(&t->rows[i]) * (double)t->rows[i].calls;
     }
     for (int id = 0; id < OP_ID_COUNT; id++) {
         for (int i = 0; i < t->n_rows; i++) {
             OpRow *r = &t->rows[i];
-            if (r->op == op_desc((OpId)id) && is_told(t, i)) TRY(print_row(r, roof, total_s, out));
+            if (r->op == op_desc((OpId)id) && r->calls > 0) TRY(print_row(r, roof, total_s, out));
         }
     }
     return OK;
@@ -329,7 +291,6 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
         t->arena = &arena;
         s = run_model(&timed, t, steps);
     }
-    if (s == OK && !gpu) s = run_others(&timed, t, steps);
     if (s == OK) s = print(t, &timed, &roof, out);
     arena_free(&arena);
     return s;

@@ -11,7 +11,9 @@ typedef Status BenchFn(const Config *c, int64_t steps, Arena *a, Text *out);
 typedef struct Bench {
     int64_t steps, ranks;
     const char *timeline; /* of bench step: where it is recorded */
-    BenchFn *fn;          /* NULL: bench step, which may have many ranks */
+    BenchFn *fn;          /* NULL: bench shapes; bench step, which may have many ranks */
+    BenchShapes shapes;
+    bool on_shapes;
     const Config *config;
     Text *out;
 } Bench;
@@ -36,8 +38,10 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     const Bench *b = state;
     Config c;
-    TRY(config_load(&c, a, n > 0 ? arguments[0] : "quickstart",
-                    (const char *const *)(arguments + 1), n > 0 ? n - 1 : 0));
+    bool model = n > 0 && !b->on_shapes;
+    TRY(config_load(&c, a, model ? arguments[0] : "quickstart",
+                    (const char *const *)(arguments + model), n - model));
+    if (b->on_shapes) return bench_shapes(&c, &b->shapes, out);
     if (b->fn != NULL) return b->fn(&c, b->steps, a, out);
     if (b->ranks < 2) return bench_step(&c, NULL, b->steps, b->timeline, out);
     Bench all = *b;
@@ -70,6 +74,13 @@ static const struct {
                 "launches and waits of the host.",
         .example = "switchyard bench ladder deepseek-v2-lite model.layers=6 run.compute=bf16" },
       bench_ladder },
+    { { .name = "switchyard bench shapes",
+        .arguments = "[section.key=value ...]",
+        .what = "Single ops on the shapes of well-known models, without a model: time, TFLOP/s, "
+                "TB/s,\nshare of the measured roof, and the largest error of a sample beside the "
+                "CPU.",
+        .example = "switchyard bench shapes run.compute=bf16 --only products" },
+      NULL },
 };
 
 /* argv[0] is the word that chose this bench. */
@@ -77,7 +88,17 @@ static Status bench(int argc, char **argv)
 {
     int i = 0;
     while (!text_ends(benches[i].command.name, argv[0])) i++;
-    Bench b = { .steps = 20, .fn = benches[i].fn };
+    Bench b = { .steps = 20, .fn = benches[i].fn, .shapes = { .shrink = 1 } };
+    BenchShapes *o = &b.shapes;
+    const Option of_shapes[] = {
+        { "--only", OPTION_CHOICE, &o->group, bench_groups, .help = "a group of ops" },
+        { "--seed", OPTION_TEXT, &o->seed, "TEXT",
+          .help =
+              "instead five MoE shapes drawn from it, a date for example, routed in three ways" },
+        { "--shrink", OPTION_INT, &o->shrink, "N", "divide sizes by N", .min = 1, .max = 1e6 },
+        { "--json", OPTION_FLAG, &o->json, .help = "a JSON object a line" },
+        { "--no-check", OPTION_FLAG, &o->no_check, .help = "nothing runs on the CPU" },
+    };
     const Option table[] = {
         { "--steps", OPTION_INT, &b.steps, "N", "timed steps", .min = 1, .max = 1e6 },
         { "--ranks", OPTION_INT, &b.ranks, "N", "ranks of this host, one a GPU", .min = 1,
@@ -88,6 +109,11 @@ static Status bench(int argc, char **argv)
     Command command = benches[i].command;
     command.options = table;
     command.n_options = b.fn == NULL ? 3 : 1;
+    b.on_shapes = text_ends(command.name, " shapes");
+    if (b.on_shapes) {
+        command.options = of_shapes;
+        command.n_options = sizeof of_shapes / sizeof *of_shapes;
+    }
     command.max_positional = -1;
     return options_run(&command, argc, argv, run, &b);
 }
@@ -98,6 +124,7 @@ Status cli_bench(int argc, char **argv)
         { "ops", "each op of a training step", bench },
         { "step", "whole training steps", bench },
         { "ladder", "what each feature is worth", bench },
+        { "shapes", "single ops without a model", bench },
     };
     return options_dispatch("switchyard bench", rows, sizeof rows / sizeof *rows, argc, argv);
 }

@@ -1,0 +1,91 @@
+/* shapes: what the parts of `bench shapes` share: shapes.c goes through shapes.def, times and
+ * prints, shapes_set.c makes the tensors of a case, shapes_check.c runs a sample of it on the CPU:
+ * the same case with smaller sizes. */
+#ifndef BENCH_SHAPES_H
+#define BENCH_SHAPES_H
+
+#include "backend/backend.h"
+#include "config/config.h"
+
+enum { SHAPE_CALLS_MAX = 8, SHAPE_PORTS_MAX = 16, SHAPE_PATTERN = 1048573 };
+
+enum ShapeTensor {
+    T_NONE,
+#define TENSOR(name, axis, type, fill, ...) T_##name,
+#include "bench/shapes.def"
+    T_COUNT
+};
+
+/* Entries of an axis: HEADS, a token of a head of (b, t, h); HEAD, a head of (b, h). */
+typedef enum ShapeAxis {
+    OVER_WHOLE,
+    OVER_TOKENS,
+    OVER_SLOTS,
+    OVER_ROWS,
+    OVER_EXPERTS,
+    OVER_HEADS,
+    OVER_HEAD,
+    OVER_COUNT
+} ShapeAxis;
+
+typedef enum ShapeFill {
+    FILL_NORMAL,
+    FILL_SMALL,
+    FILL_POSITIVE,
+    FILL_COUNT,
+    FILL_BELOW,
+    FILL_ROUTING,
+    FILL_SUM
+} ShapeFill;
+
+typedef enum ShapeSample {
+    SAMPLE_NONE,
+    SAMPLE_ALL,
+    SAMPLE_TOKENS,  /* some tokens */
+    SAMPLE_EXPERTS, /* the last rows of some experts */
+    SAMPLE_EXPERT,  /* all rows of one */
+    SAMPLE_HEAD     /* a head of a sequence */
+} ShapeSample;
+
+typedef struct ShapeSizes {
+    int64_t n, d, f, e, k, b, t, h; /* shapes.def */
+    int64_t r;                      /* routed rows */
+} ShapeSizes;
+
+typedef struct ShapeCase {
+    int group;
+    const char *name;
+    ShapeSample sample;
+    int prepare, calls;
+    struct {
+        OpId op;
+        int tensor[SHAPE_PORTS_MAX]; /* by port that is a tensor */
+    } call[SHAPE_CALLS_MAX];
+} ShapeCase;
+
+/* The tensors of a case and its calls on them. */
+typedef struct ShapeSet {
+    Exec *ex;
+    Arena *arena, *tables; /* of the tensors; of what the host keeps */
+    const Config *config;
+    const ShapeCase *what;
+    ShapeSizes s;
+    const int32_t *routing[T_COUNT]; /* what FILL_ROUTING fills with */
+    const float *pattern;            /* (2 SHAPE_PATTERN) */
+    Tensor tensor[T_COUNT];          /* no data: not in this case */
+    bool written[T_COUNT];
+    void *args[SHAPE_CALLS_MAX];
+} ShapeSet;
+
+ShapeAxis shape_axis(int tensor);
+ShapeFill shape_fill(int tensor);
+
+/* Makes tensors, fills them (outputs with NaN) and sets the calls' arguments. */
+Status shape_set_make(ShapeSet *set);
+Status shape_set_run(const ShapeSet *set, int first, int end);
+
+/* Runs the case once more, and a sample of it on the CPU, in `arena`. *error: the largest relative error of a
+ * row of an output; a row far below the mean is held to a tenth of it. */
+Status shape_check(const ShapeSet *set, Exec *cpu, Arena *arena, double *error);
+
+#endif

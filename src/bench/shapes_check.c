@@ -1,0 +1,181 @@
+/* shapes_check: a sample of a case of shapes.def on the CPU, beside what the device made of it. */
+#include "bench/shapes.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TOKENS = 64, EXPERTS = 4, EXPERT_ROWS = 32 };
+
+static const double FLOOR = 0.1; /* of the root mean square of the rows' norms */
+
+/* Of an axis: entry i of the sample is entry at[i] of the whole. NULL: all n. */
+typedef struct List {
+    int64_t n, *at;
+} List;
+
+/* Some tokens with all their slots and rows. */
+static Status sample_tokens(const ShapeSet *from, ShapeSet *to, List *list)
+{
+    int64_t n = from->s.n < TOKENS ? from->s.n : TOKENS, k = from->s.k;
+    uint64_t stream = rng_stream("bench sample");
+    int32_t *slot_row = NULL;
+    TRY(ARENA_NEW(to->tables, n * k, &slot_row));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t token = (int64_t)rng_permute(1, stream, (uint64_t)i, (uint64_t)from->s.n);
+        list[OVER_TOKENS].at[i] = token;
+        for (int64_t j = i * k; j < (i + 1) * k; j++) {
+            slot_row[j] = (int32_t)j;
+            list[OVER_SLOTS].at[j] = token * k + j - i * k;
+            list[OVER_ROWS].at[j] = from->routing[T_SLOT_ROW][token * k + j - i * k];
+        }
+    }
+    list[OVER_EXPERTS].at = NULL;
+    to->s.n = n;
+    to->s.r = n * k;
+    to->routing[T_SLOT_ROW] = slot_row;
+    return OK;
+}
+
+/* The last rows, `most` at most, of so many experts, as tokens with one expert each. Experts are
+ * found by rows that stand apart: none is empty, and those with many rows are likely. */
+static Status sample_rows(const ShapeSet *from, ShapeSet *to, List *list, int experts, int64_t most)
+{
+    const int32_t *begin = from->routing[T_OFFSETS];
+    int32_t *offsets = NULL, *number = NULL;
+    int64_t n = 0, used = 0, e = 0;
+    TRY(ARENA_ZEROED(to->tables, experts + 1, &offsets));
+    TRY(ARENA_NEW(to->tables, from->s.r, &number));
+    for (int i = 0; i < experts; i++) {
+        while (begin[e + 1] <= from->s.r * (2 * i + 1) / (2 * experts)) e++;
+        if (used > 0 && list[OVER_EXPERTS].at[used - 1] == e) continue;
+        int64_t row = begin[e + 1] - most > begin[e] ? begin[e + 1] - most : begin[e];
+        for (; row < begin[e + 1]; row++, n++) {
+            number[n] = (int32_t)n;
+            list[OVER_ROWS].at[n] = row;
+            list[OVER_TOKENS].at[n] = from->routing[T_ROW_TOKEN][row];
+            list[OVER_SLOTS].at[n] = from->routing[T_ROW_SLOT][row];
+        }
+        list[OVER_EXPERTS].at[used++] = e;
+        offsets[used] = (int32_t)n;
+    }
+    to->s.n = n;
+    to->s.r = n;
+    to->s.e = used;
+    to->s.k = 1;
+    to->routing[T_OFFSETS] = offsets;
+    to->routing[T_ROW_TOKEN] = number;
+    to->routing[T_ROW_SLOT] = number;
+    return OK;
+}
+
+/* A head of the last sequence. */
+static void sample_head(const ShapeSet *from, ShapeSet *to, List *list)
+{
+    const ShapeSizes *s = &from->s;
+    int64_t b = s->b - 1, h = s->h / 2;
+    for (int64_t t = 0; t < s->t; t++) list[OVER_HEADS].at[t] = (b * s->t + t) * s->h + h;
+    list[OVER_HEAD].at[0] = b * s->h + h;
+    to->s.b = 1;
+    to->s.h = 1;
+}
+
+static void count_entries(const ShapeSizes *s, List list[OVER_COUNT])
+{
+    const int64_t n[OVER_COUNT] = { 1,          s->n, s->n * s->k, s->r, s->e, s->b * s->t * s->h,
+                                    s->b * s->h };
+    for (int a = 0; a < OVER_COUNT; a++) list[a].n = n[a];
+}
+
+/* Sizes and routing of the sample, and its entries. */
+static Status sample_of(const ShapeSet *from, ShapeSet *to, List list[OVER_COUNT])
+{
+    ShapeSample sample = from->what->sample;
+    count_entries(&from->s, list);
+    for (int a = OVER_TOKENS; a < OVER_COUNT && sample != SAMPLE_ALL; a++)
+        TRY(ARENA_NEW(to->tables, list[a].n + from->s.r, &list[a].at)); /* rows become tokens */
+    if (sample == SAMPLE_TOKENS) TRY(sample_tokens(from, to, list));
+    if (sample == SAMPLE_EXPERTS) TRY(sample_rows(from, to, list, EXPERTS, EXPERT_ROWS));
+    if (sample == SAMPLE_EXPERT) TRY(sample_rows(from, to, list, 1, from->s.r));
+    if (sample == SAMPLE_HEAD) sample_head(from, to, list);
+    count_entries(&to->s, list);
+    return OK;
+}
+
+/* The sample's entries of a tensor into host memory; neighbours in one copy. */
+static Status fetch(const ShapeSet *from, int id, const List *lists, const Tensor *to)
+{
+    const List *l = &lists[shape_axis(id)];
+    const Backend *b = from->ex->backend;
+    const char *data = from->tensor[id].data;
+    if (l->at == NULL) return b->read(from->ex, to->data, data, tensor_bytes(to));
+    size_t each = tensor_bytes(to) / (size_t)l->n;
+    for (int64_t i = 0, end; i < l->n; i = end) {
+        for (end = i + 1; end < l->n && l->at[end] == l->at[end - 1] + 1;) end++;
+        TRY(b->copy(from->ex, (char *)to->data + (size_t)i * each, data + (size_t)l->at[i] * each,
+                    (size_t)(end - i) * each));
+    }
+    return b->sync(from->ex);
+}
+
+static double value(const Tensor *t, int64_t i)
+{
+    float v;
+    if (t->dtype == DTYPE_I32) return ((const int32_t *)t->data)[i];
+    dtype_to_f32(&v, tensor_at(t, i), t->dtype, 1);
+    return (double)v;
+}
+
+/* Raises *error; a NaN stays. */
+static void compare(const Tensor *got, const Tensor *want, double *error)
+{
+    int64_t n = tensor_elems(want), cols = tensor_cols(want);
+    double all = 1e-60;
+    for (int64_t i = 0; i < n; i++) all += pow(value(want, i), 2);
+    double least = FLOOR * sqrt(all * (double)cols / (double)n);
+    for (int64_t row = 0; row < n && !isnan(*error); row += cols) {
+        double norm = 0, apart = 0;
+        for (int64_t i = row; i < row + cols; i++) {
+            norm += pow(value(want, i), 2);
+            apart += pow(value(got, i) - value(want, i), 2);
+        }
+        double relative = sqrt(apart) / fmax(sqrt(norm), least);
+        if (!(relative <= *error)) *error = relative;
+    }
+}
+
+static Status check(const ShapeSet *from, ShapeSet *sample, double *error)
+{
+    List lists[OVER_COUNT] = { { 0 } };
+    TRY(sample_of(from, sample, lists));
+    TRY(shape_set_make(sample));
+    for (int id = T_NONE + 1; id < T_COUNT; id++) {
+        if (sample->tensor[id].data != NULL && shape_fill(id) < FILL_ROUTING)
+            TRY(fetch(from, id, lists, &sample->tensor[id]));
+    }
+    TRY(shape_set_run(from, from->what->prepare, from->what->calls));
+    TRY(shape_set_run(sample, from->what->prepare, from->what->calls));
+    for (int id = T_NONE + 1; id < T_COUNT; id++) {
+        Tensor got = sample->tensor[id];
+        if (!sample->written[id] || shape_fill(id) == FILL_SUM) continue;
+        TRY(arena_alloc(sample->arena, tensor_bytes(&got), &got.data));
+        TRY(fetch(from, id, lists, &got));
+        compare(&got, &sample->tensor[id], error);
+    }
+    return OK;
+}
+
+Status shape_check(const ShapeSet *set, Exec *cpu, Arena *arena, double *error)
+{
+    ArenaMark mark = arena_mark(arena), tables = arena_mark(set->tables);
+    ShapeSet sample = *set;
+    sample.ex = cpu;
+    sample.arena = arena;
+    memset(sample.tensor, 0, sizeof sample.tensor);
+    *error = 0;
+    TRY(check(set, &sample, error));
+    arena_release(arena, mark);
+    arena_release(set->tables, tables);
+    return OK;
+}

@@ -1,0 +1,170 @@
+/* shapes_set: tensors of a case of shapes.def, filled, and the arguments of its calls. */
+#include "bench/shapes.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static const struct {
+    ShapeAxis axis;
+    ShapeFill fill;
+    int dtype; /* -1: that of activations */
+} tensors[T_COUNT] = {
+#define TYPE_ACT                            -1
+#define TYPE_F32                            DTYPE_F32
+#define TYPE_BF16                           DTYPE_BF16
+#define TYPE_E4M3                           DTYPE_E4M3
+#define TYPE_I32                            DTYPE_I32
+#define TENSOR(name, axis, type, fill, ...) [T_##name] = { OVER_##axis, FILL_##fill, TYPE_##type },
+#include "bench/shapes.def"
+};
+
+ShapeAxis shape_axis(int tensor) { return tensors[tensor].axis; }
+ShapeFill shape_fill(int tensor) { return tensors[tensor].fill; }
+
+/* The sizes of the axis, then the tensor's own. Returns the rank. */
+static int sizes_of(const ShapeSizes *s, int id, int64_t dim[TENSOR_MAX_RANK])
+{
+    const int64_t outer[OVER_COUNT][3] = {
+        [OVER_TOKENS] = { s->n },      [OVER_SLOTS] = { s->n, s->k },
+        [OVER_ROWS] = { s->r },        [OVER_EXPERTS] = { s->e },
+        [OVER_HEAD] = { s->b * s->h }, [OVER_HEADS] = { s->b, s->t, s->h },
+    };
+    const int64_t inner[T_COUNT][2] = {
+#define TENSOR(name, axis, type, fill, ...) [T_##name] = { __VA_ARGS__ },
+#include "bench/shapes.def"
+    };
+    int rank = 0;
+    for (int i = 0; i < 5; i++) {
+        int64_t size = i < 3 ? outer[tensors[id].axis][i] : inner[id][i - 3];
+        if (size > 0) dim[rank++] = size;
+    }
+    return rank;
+}
+
+/* Whole numbers, all of them made on the host. */
+static Status fill_whole(const ShapeSet *set, int id, const Tensor *t)
+{
+    int64_t n = tensor_elems(t);
+    int32_t *v = NULL;
+    uint64_t stream = rng_stream("bench below");
+    ArenaMark mark = arena_mark(set->tables);
+    TRY(ARENA_NEW(set->tables, n, &v));
+    for (int64_t i = 0; i < n; i++) {
+        v[i] = (int32_t)(i % 4096);
+        if (tensors[id].fill == FILL_ROUTING) v[i] = set->routing[id][i];
+        if (tensors[id].fill == FILL_BELOW)
+            v[i] = (int32_t)rng_below(1, stream, (uint64_t)i, (uint64_t)set->s.e);
+    }
+    TRY(set->ex->backend->copy(set->ex, t->data, v, tensor_bytes(t)));
+    TRY(set->ex->backend->sync(set->ex));
+    arena_release(set->tables, mark);
+    return OK;
+}
+
+/* The pattern from a place of the tensor's own, over and over. Its length is prime: rows differ. */
+static Status fill_real(const ShapeSet *set, int id, const Tensor *t)
+{
+    Exec *ex = set->ex;
+    int64_t n = tensor_elems(t), done = n < SHAPE_PATTERN ? n : SHAPE_PATTERN;
+    const float *from = set->pattern + (int64_t)id * 7919 % SHAPE_PATTERN;
+    float *v = NULL;
+    void *packed = NULL;
+    ArenaMark mark = arena_mark(set->tables);
+    TRY(ARENA_NEW(set->tables, done, &v));
+    TRY(arena_alloc(set->tables, (size_t)done * sizeof *v, &packed));
+    for (int64_t i = 0; i < done; i++) {
+        v[i] = from[i];
+        if (tensors[id].fill == FILL_SMALL) v[i] *= 0.02F;
+        if (tensors[id].fill == FILL_POSITIVE) v[i] = 0.1F + v[i] * v[i];
+    }
+    dtype_from_f32(packed, t->dtype, v, done);
+    TRY(ex->backend->copy(ex, t->data, packed, (size_t)done * dtype_bytes(t->dtype)));
+    TRY(ex->backend->sync(ex));
+    arena_release(set->tables, mark);
+    for (int64_t m; done < n; done += m) {
+        m = done < n - done ? done : n - done;
+        TRY(ex->backend->copy(ex, tensor_at(t, done), t->data, (size_t)m * dtype_bytes(t->dtype)));
+    }
+    return OK;
+}
+
+/* *out: the tensor, which is made and filled if it is not there yet: with NaN if it is an output. */
+static Status tensor_of(ShapeSet *set, int id, PortDir dir, Tensor *out)
+{
+    Tensor *t = &set->tensor[id];
+    const Backend *b = set->ex->backend;
+    Dtype act = set->config->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    bool input = dir == PORT_IN || dir == PORT_IN_OPT || dir == PORT_IN_SCALE;
+    bool full = input || dir == PORT_ADD || dir == PORT_ADD_OPT, made = t->data != NULL;
+    set->written[id] |= !input;
+    if (!made) {
+        int64_t dim[TENSOR_MAX_RANK];
+        int rank = sizes_of(&set->s, id, dim), type = tensors[id].dtype;
+        TRY(tensor_new(set->arena, type < 0 ? act : (Dtype)type, rank, dim, t));
+    }
+    *out = *t;
+    if (made || set->arena->kind == MEM_COUNT) return OK;
+    if (!full) return b->fill(set->ex, t->data, 0xFF, tensor_bytes(t));
+    return t->dtype == DTYPE_I32 ? fill_whole(set, id, t) : fill_real(set, id, t);
+}
+
+/* What is no tensor among an op's arguments. */
+static void set_options(const ShapeSet *set, OpId op, void *args)
+{
+    const Config *c = set->config;
+    const ShapeSizes *s = &set->s;
+    AttentionKernel kernel = (AttentionKernel)c->attention_kernel;
+    float scale = 1 / sqrtf((float)s->d);
+    RopeMlaDims turn = { s->h, s->d - s->d / 3, s->d / 3, s->f, 0, 0, true };
+    RouteRule rule = { ROUTE_SOFTMAX, s->k, 1, 1, 1, true, 1, 0.001F, false };
+    AttentionFwd *forward = args;
+    AttentionBwd *backward = args;
+    Adamw *adamw = args;
+    switch (op) {
+    case OP_ATTENTION_FWD: forward->scale = scale, forward->kernel = kernel; break;
+    case OP_ATTENTION_BWD:
+        backward->scale = scale;
+        backward->kernel = kernel;
+        backward->any_order = !c->attention_deterministic;
+        break;
+    case OP_RMSNORM_FWD: ((RmsnormFwd *)args)->eps = 1e-6F; break;
+    case OP_ROPE_MLA_FWD: ((RopeMlaFwd *)args)->dims = turn; break;
+    case OP_ROPE_MLA_BWD: ((RopeMlaBwd *)args)->dims = turn; break;
+    case OP_ROUTE_FWD: ((RouteFwd *)args)->rule = rule; break;
+    case OP_ROUTE_BWD: ((RouteBwd *)args)->rule = rule; break;
+    case OP_QUANTIZE: ((Quantize *)args)->quant.kind = QUANT_1X128; break;
+    case OP_DEQUANTIZE: ((Dequantize *)args)->quant.kind = QUANT_1X128; break;
+    case OP_HEAD_LOSS: ((HeadLoss *)args)->chunk = c->model_loss_chunk; break;
+    case OP_ADAMW: adamw->beta1 = 0.9F, adamw->beta2 = 0.95F, adamw->eps = 1e-8F; break;
+    default: break;
+    }
+}
+
+static Status set_call(ShapeSet *set, int nth)
+{
+    const OpDesc *op = op_desc(set->what->call[nth].op);
+    const int *id = set->what->call[nth].tensor;
+    TRY(arena_alloc_zero(set->tables, op->args_bytes, &set->args[nth]));
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        char *at = (char *)set->args[nth] + p->offset;
+        if (p->dir == PORT_ROWS)
+            *(Rows *)(void *)at = (Rows){ .bound = set->s.r, .expected = (double)set->s.r };
+        else if ((p->dir != PORT_IN_SCALE || op == op_desc(OP_DEQUANTIZE)) && *id++ != T_NONE)
+            TRY(tensor_of(set, id[-1], p->dir, (Tensor *)(void *)at));
+    }
+    set_options(set, set->what->call[nth].op, set->args[nth]);
+    return OK;
+}
+
+Status shape_set_make(ShapeSet *set)
+{
+    for (int i = 0; i < set->what->calls; i++) TRY(set_call(set, i));
+    return OK;
+}
+
+Status shape_set_run(const ShapeSet *set, int first, int end)
+{
+    for (int i = first; i < end; i++) TRY(op_run(set->ex, set->what->call[i].op, set->args[i]));
+    return OK;
+}

@@ -1,0 +1,296 @@
+/* bench shapes on the CPU with small sizes: every row runs and is right, a wrong one is seen, and
+ * drawn shapes and routings are what they are called. */
+#include "harness/test.h"
+
+#include "base/rng.h"
+#include "bench/bench.h"
+#include "bench/shapes.h"
+#include "trace/scan.h"
+
+enum { LINES_MAX = 256, EXPERTS_MAX = 256, SHRINK = 1024 };
+
+typedef struct Line {
+    char *kind, *group, *op, *shape, *routing, *verdict, *rows;
+    double error, seconds, flops, bytes, share, n, d, f, e, k;
+} Line;
+
+#define FIELD(name, type)                                                                          \
+    {                                                                                              \
+#name, type, offsetof(Line, name)                                                          \
+    }
+static const ScanField fields[] = {
+    FIELD(kind, SCAN_TEXT),    FIELD(group, SCAN_TEXT),   FIELD(op, SCAN_TEXT),
+    FIELD(shape, SCAN_TEXT),   FIELD(routing, SCAN_TEXT), FIELD(verdict, SCAN_TEXT),
+    FIELD(rows, SCAN_RAW),     FIELD(error, SCAN_NUMBER), FIELD(seconds, SCAN_NUMBER),
+    FIELD(flops, SCAN_NUMBER), FIELD(bytes, SCAN_NUMBER), FIELD(share, SCAN_NUMBER),
+    FIELD(n, SCAN_NUMBER),     FIELD(d, SCAN_NUMBER),     FIELD(f, SCAN_NUMBER),
+    FIELD(e, SCAN_NUMBER),     FIELD(k, SCAN_NUMBER),
+};
+
+typedef struct Report {
+    Arena arena;
+    Config config;
+    Text out;
+    Line line[LINES_MAX];
+    int n;
+} Report;
+
+static Report report; /* large */
+
+static void open_report(const char *setting)
+{
+    report = (Report){ 0 };
+    CHECK_OK(arena_init(&report.arena, "test", MEM_HOST, (size_t)1 << 29));
+    CHECK_OK(config_default(&report.config, &report.arena));
+    CHECK_OK(config_override(&report.config, &report.arena, "run.device=cpu"));
+    CHECK_OK(config_override(&report.config, &report.arena, "run.threads=1"));
+    if (setting != NULL) CHECK_OK(config_override(&report.config, &report.arena, setting));
+    CHECK_OK(text_init(&report.out, &report.arena));
+}
+
+static void run(BenchShapes options, const char *setting)
+{
+    char *rest = NULL;
+    open_report(setting);
+    CHECK_OK(bench_shapes(&report.config, &options, &report.out));
+    if (!options.json) return;
+    for (char *at = strtok_r(report.out.data, "\n", &rest); at != NULL;
+         at = strtok_r(NULL, "\n", &rest)) {
+        Scan scan = scan_begin(at);
+        CHECK(report.n < LINES_MAX);
+        scan_fields(&scan, fields, sizeof fields / sizeof *fields, &report.line[report.n++]);
+        CHECK(scan_end(&scan));
+    }
+}
+
+static void close_report(void) { arena_free(&report.arena); }
+
+static int count_op(const char *op)
+{
+    int n = 0;
+    for (int i = 1; i < report.n; i++) n += strcmp(report.line[i].op, op) == 0;
+    return n;
+}
+
+/* How many rows the experts have. */
+static int experts_of(const Line *l, double rows[EXPERTS_MAX], double *sum)
+{
+    int n = 0;
+    Scan scan = scan_inside(l->rows);
+    *sum = 0;
+    while (scan_item(&scan)) {
+        rows[n] = scan_number(&scan);
+        *sum += rows[n++];
+    }
+    return n;
+}
+
+/* Variance of the experts' rows over their squared mean. */
+static double unevenness(const Line *l)
+{
+    double rows[EXPERTS_MAX], sum, squares = 0;
+    int n = experts_of(l, rows, &sum);
+    for (int i = 0; i < n; i++) squares += pow(rows[i] * n / sum - 1, 2);
+    return squares / n;
+}
+
+/* Inputs that a cost of zero, a clock that stands still or a missing output would betray. */
+static void check_line(const Line *l)
+{
+    double rows[EXPERTS_MAX], sum;
+    bool whole = strcmp(l->group, "layers") == 0;
+    if (strcmp(l->verdict, whole ? "unchecked" : "right") != 0 || !(whole || l->error <= 1e-6))
+        fail_msg("%s of %s: %s, error %g", l->op, l->shape, l->verdict, l->error);
+    CHECK(l->seconds > 0 && l->bytes > 0 && l->share > 0);
+    if (l->k == 0) return;
+    CHECK_INT(experts_of(l, rows, &sum), l->e);
+    CHECK_NEAR(sum, l->n * l->k, 0);
+    for (int e = 0; e < (int)l->e; e++) CHECK(rows[e] <= l->n);
+    for (int e = 0; strcmp(l->routing, "even") == 0 && e < (int)l->e; e++)
+        CHECK_NEAR(rows[e], l->n * l->k / l->e, 1);
+}
+
+static double flops_of(const char *op)
+{
+    double sum = 0;
+    for (int i = 1; i < report.n; i++)
+        sum += strcmp(report.line[i].op, op) == 0 ? report.line[i].flops : 0;
+    return sum;
+}
+
+static void every_row_runs_and_is_right(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op;
+        int rows;
+    } OPS[] = { { "fwd1", 14 },         { "fwd1_bare", 14 },    { "fwd2", 14 },
+                { "dgrad2", 14 },       { "dgrad1", 14 },       { "wgrad2", 14 },
+                { "wgrad1", 14 },       { "forward", 19 },      { "backward", 19 },
+                { "router", 2 },        { "sort", 2 },          { "combine", 2 },
+                { "rmsnorm_fwd", 2 },   { "rmsnorm_bwd", 2 },   { "swiglu_fwd", 2 },
+                { "swiglu_bwd", 2 },    { "rope_fwd", 2 },      { "rope_bwd", 2 },
+                { "attention_fwd", 3 }, { "attention_bwd", 3 }, { "head_loss", 1 },
+                { "quantize", 1 },      { "dequantize", 1 },    { "adamw", 1 },
+                { "adamw_low", 1 } };
+    int rows = 0;
+    run((BenchShapes){ .shrink = SHRINK, .json = true }, NULL);
+    CHECK_TEXT(report.line[0].kind, "machine");
+    CHECK(report.line[0].flops > 0 && report.line[0].bytes > 0);
+    for (int i = 1; i < report.n; i++) check_line(&report.line[i]);
+    for (int i = 1; i < report.n && strcmp(report.line[i].group, "products") == 0; i++) {
+        const Line *l = &report.line[i]; /* two FLOPs a multiply-add; what follows is little */
+        double of = strstr(l->op, "1") != NULL ? 2 * l->f : l->f;
+        CHECK_NEAR(l->flops / (2 * l->n * l->k * l->d * of), 1, 0.2);
+    }
+    for (size_t i = 0; i < sizeof OPS / sizeof *OPS; i++) {
+        CHECK_INT(count_op(OPS[i].op), OPS[i].rows);
+        rows += OPS[i].rows;
+    }
+    CHECK_INT(report.n, 1 + rows);
+    /* (3 d + 2 f) / (d + f): the forward pass that comes before is not counted */
+    CHECK_NEAR(flops_of("attention_bwd") / flops_of("attention_fwd"), (3 * 48 + 2 * 16) / 64.0,
+               1e-9);
+    close_report();
+}
+
+/* Of a text always the same shapes, in three routings. */
+static void a_seed_draws_its_own_shapes(void **state)
+{
+    (void)state;
+    double rows[EXPERTS_MAX], sum;
+    const struct {
+        const char *seed;
+        double n, e, k;
+    } drawn[] = { { "2026-11-22", 32, 8, 4 }, { "2026-11-23", 96, 8, 1 } };
+    for (int i = 0; i < 2; i++) {
+        const Line *l = &report.line[1];
+        run(
+            (BenchShapes){
+                .shrink = 128, .json = true, .seed = drawn[i].seed, .group = 1, .no_check = true },
+            "run.compute=bf16");
+        CHECK_INT(report.n, 1 + 5 * 3 * 7);
+        CHECK(l->n == drawn[i].n && l->e == drawn[i].e && l->k == drawn[i].k);
+        CHECK_TEXT(l->verdict, "unchecked");
+        CHECK_TEXT(l[2].routing, "zipf");
+        (void)experts_of(&l[2], rows, &sum);
+        CHECK(rows[0] > 1.5 * sum / l->e); /* the first expert is the favourite */
+        CHECK(unevenness(&l[0]) < 0.01);
+        CHECK(unevenness(&l[1]) > 0.1); /* 1 if tokens could take an expert twice */
+        close_report();
+    }
+}
+
+static void the_table_for_people_has_the_same_rows(void **state)
+{
+    (void)state;
+    int lines = 0;
+    run((BenchShapes){ .shrink = SHRINK, .group = 4 }, NULL);
+    for (const char *at = report.out.data; *at != '\0'; at++) lines += *at == '\n';
+    CHECK_INT(lines, 2 + 4); /* the machine, the names; rmsnorm of two shapes, both ways */
+    CHECK(strstr(report.out.data, "rmsnorm_bwd    8192 x 7168") != NULL);
+    close_report();
+}
+
+/* ---- what is wrong is seen ---- */
+
+typedef struct Spoil {
+    int port;     /* of the op's tensors */
+    int64_t at;   /* element */
+    double value; /* added */
+} Spoil;
+
+static Status spoil(Exec *ex, int level, const OpDesc *op, const void *args)
+{
+    const Spoil *s = ex->front[level]->self;
+    TRY(op_next(ex, level, op, args));
+    const Tensor *t = op_port_tensor(&op->ports[s->port], args);
+    int64_t at = s->at < 0 ? tensor_elems(t) + s->at : s->at;
+    ((float *)t->data)[at] += (float)s->value;
+    return OK;
+}
+
+/* The error that shape_check finds where an element of an output is off. */
+static double error_of(const ShapeCase *what, ShapeSizes sizes,
+                       const int32_t *const routing[T_COUNT], Spoil wrong)
+{
+    Arena scratch = { 0 };
+    Exec ex, cpu;
+    static float pattern[2 * SHAPE_PATTERN];
+    double error = -1;
+    const Decorator decorator = { spoil, &wrong };
+    open_report(NULL);
+    CHECK_OK(arena_init(&scratch, "scratch", MEM_HOST, (size_t)1 << 27));
+    CHECK_OK(exec_init(&ex, &report.arena, &scratch, 1));
+    CHECK_OK(exec_init(&cpu, &report.arena, &scratch, 1));
+    if (pattern[0] == 0) rng_fill_normal(pattern, 2 * SHAPE_PATTERN, 1, 1, 0, 1);
+    ShapeSet set = { .ex = &ex,
+                     .arena = &report.arena,
+                     .tables = &report.arena,
+                     .config = &report.config,
+                     .what = what,
+                     .s = sizes,
+                     .pattern = pattern };
+    if (routing != NULL) memcpy(set.routing, routing, sizeof set.routing);
+    CHECK_OK(shape_set_make(&set));
+    CHECK_OK(shape_set_run(&set, 0, what->prepare));
+    exec_push(&ex, &decorator);
+    CHECK_OK(shape_check(&set, &cpu, &report.arena, &error));
+    exec_free(&ex);
+    exec_free(&cpu);
+    arena_free(&scratch);
+    close_report();
+    return error;
+}
+
+static void a_wrong_element_is_seen(void **state)
+{
+    (void)state;
+    const ShapeCase norm = { .sample = SAMPLE_TOKENS,
+                             .calls = 1,
+                             .call = { { OP_RMSNORM_FWD, { T_X, T_NORM, T_Y, T_RSTD } } } };
+    const ShapeSizes s = { .n = 61, .d = 33 };
+    CHECK_NEAR(error_of(&norm, s, NULL, (Spoil){ 2, 0, 0 }), 0, 0);
+    CHECK(error_of(&norm, s, NULL, (Spoil){ 2, 0, 0.1 }) > 0.01);
+    CHECK(error_of(&norm, s, NULL, (Spoil){ 2, -1, 0.1 }) > 0.01);
+    CHECK(isnan(error_of(&norm, s, NULL, (Spoil){ 2, 500, (double)NAN })));
+}
+
+/* Experts of 5, 0, 7 and 40 rows, of which the last 32 are looked at. */
+static void a_wrong_row_of_an_expert_is_seen(void **state)
+{
+    (void)state;
+    static const int32_t offsets[] = { 0, 5, 5, 12, 52 };
+    int32_t rows[52];
+    const int32_t *routing[T_COUNT] = {
+        [T_OFFSETS] = offsets, [T_ROW_TOKEN] = rows, [T_ROW_SLOT] = rows
+    };
+    const ShapeCase fwd = { .sample = SAMPLE_EXPERTS,
+                            .calls = 1,
+                            .call = {
+                                { OP_MOE_DOWN_FWD, { T_INNER, T_W2, T_OFFSETS, T_OUTER } } } };
+    const ShapeCase weight = { .sample = SAMPLE_EXPERT,
+                               .calls = 1,
+                               .call = { { OP_MOE_UP_BWD_WEIGHT,
+                                           { T_DPRE, T_X, T_OFFSETS, T_ROW_TOKEN, T_DW1 } } } };
+    const ShapeSizes s = { .n = 52, .d = 8, .f = 16, .e = 4, .k = 1, .r = 52 };
+    for (int i = 0; i < 52; i++) rows[i] = (7 * i + 3) % 52;
+    CHECK_NEAR(error_of(&fwd, s, routing, (Spoil){ 5, 0, 0 }), 0, 1e-6);
+    CHECK(error_of(&fwd, s, routing, (Spoil){ 5, -1, 1 }) > 0.01);     /* the last row */
+    CHECK(error_of(&fwd, s, routing, (Spoil){ 5, 20 * 8, 1 }) > 0.01); /* the 32nd from the end */
+    CHECK_NEAR(error_of(&fwd, s, routing, (Spoil){ 5, 19 * 8, 1 }), 0, 1e-6);
+    CHECK_NEAR(error_of(&weight, s, routing, (Spoil){ 6, 0, 0 }), 0, 1e-6);
+    CHECK(error_of(&weight, s, routing, (Spoil){ 6, -1, 10 }) > 0.01);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(every_row_runs_and_is_right),
+        TEST(a_seed_draws_its_own_shapes),
+        TEST(the_table_for_people_has_the_same_rows),
+        TEST(a_wrong_element_is_seen),
+        TEST(a_wrong_row_of_an_expert_is_seen),
+    };
+    return TEST_RUN(tests);
+}
