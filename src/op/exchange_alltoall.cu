@@ -25,36 +25,43 @@ static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first,
     return e >= first && e < first + here ? (int32_t)(e - first) : -1;
 }
 
+/* Slots of token n go to place p; thread `lane` of `lanes` takes its share. */
 template <typename T>
-static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, int64_t p)
+static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, int64_t p,
+                                                  int64_t lane, int64_t lanes)
 {
-    for (int64_t k = 0; k < a.K; k++) {
-        a.rows_index[p * a.K + k] = local_expert(a.index[n * a.K + k], p / a.room * a.here, a.here);
-        a.rows_weight[p * a.K + k] = a.weight[n * a.K + k];
+    for (int64_t k = lane; k < a.K; k += lanes) {
+        int64_t first = p / a.room * a.here, at = p * a.K + k;
+        a.rows_index[at] = local_expert(__ldg(a.index + n * a.K + k), first, a.here);
+        a.rows_weight[at] = __ldg(a.weight + n * a.K + k);
     }
 }
 
+/* There are fewer than 2^31 slots: the token of one is found by a short division. */
 template <typename T, bool WIDE>
 static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack<T> a)
 {
     constexpr int P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(a.N * a.K, a.D, [&](int64_t col, int64_t at, int64_t step) {
         Packed<T, WIDE> v[EACH];
-        int64_t place[EACH];
+        int32_t place[EACH];
+        uint32_t token[EACH];
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             bool there = at + j * step < a.N * a.K;
             place[j] = there ? __ldg(a.place + at + j * step) : -1;
+            token[j] = (uint32_t)(at + j * step) / (uint32_t)a.K;
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            if (place[j] >= 0) fetch(v[j], a.x + (at + j * step) / a.K * a.D + col);
+            if (place[j] >= 0) fetch(v[j], a.x + token[j] * a.D + col);
         }
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             if (place[j] < 0) continue;
             put(v[j], a.rows + place[j] * a.D + col);
-            if (col == 0 && a.index != NULL) pack_slots(a, (at + j * step) / a.K, place[j]);
+            if (a.index != NULL)
+                pack_slots(a, token[j], place[j], col / P, (int64_t)gridDim.x * blockDim.x);
         }
     });
 }
