@@ -3,7 +3,7 @@
  * in registers between the sum over it and the use of that sum. Sums are f32 in an order that the
  * shape alone decides.
  *
- * forward: a row has 8 to 256 threads, each HELD packs of it (2 where the row is short), so that
+ * forward: a row has 8 to 256 threads, each 8 packs of it (2 where the row is short), so that
  * 2048 columns of bf16 are one warp's, without a barrier, and 7168 four warps'. A multiprocessor
  * holds 1024 threads of 128 bytes.
  *
@@ -119,10 +119,10 @@ static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(For
     }
 }
 
-/* The least power of two from `least` to ROWS_THREADS that n does not exceed. */
-static unsigned lanes_for(int64_t n, unsigned least)
+/* The least power of two from 8 to ROWS_THREADS that n does not exceed; ROWS_THREADS for more. */
+static unsigned lanes_for(int64_t n)
 {
-    unsigned lanes = least;
+    unsigned lanes = 8;
     while (lanes < ROWS_THREADS && lanes < n) lanes *= 2;
     return lanes;
 }
@@ -132,7 +132,7 @@ static void forward_launch(cudaStream_t stream, const Forward<T> &f)
 {
     int64_t packs = f.window.d / Packed<T, WIDE>::P;
     bool narrow = packs < 8 * MANY; /* 8 lanes of a row read a line of 128 bytes */
-    unsigned lanes = lanes_for(grid_of(packs, narrow ? FEW : MANY), 8);
+    unsigned lanes = lanes_for(grid_of(packs, narrow ? FEW : MANY));
     dim3 block(lanes, ROWS_THREADS / lanes);
     unsigned grid = grid_of(f.window.rows, block.y);
     if (narrow)
@@ -345,7 +345,7 @@ static unsigned backward_launch(cudaStream_t stream, const Backward<T> &b)
 {
     int64_t packs = b.window.d / Packed<T, WIDE>::P, rows = b.window.rows;
     if (packs <= ROWS_THREADS) {
-        dim3 block(lanes_for(packs, 8));
+        dim3 block(lanes_for(packs));
         block.y = ROWS_THREADS / block.x;
         unsigned grid = (unsigned)most_blocks(grid_of(rows, block.y));
         rmsnorm_bwd_kernel<T, WIDE, 1><<<grid, block, 0, stream>>>(b);
