@@ -33,10 +33,11 @@ typedef enum Routing { ROUTING_ANY, ROUTING_EVEN, ROUTING_ZIPF } Routing;
 
 static const char *const routing_names[] = { "", "even", "zipf" };
 
-/* Calls of one op with tensors of one shape. */
+/* Calls of one op with tensors of one shape, the same optional ones given: bytes are of all. */
 typedef struct OpRow {
     const OpDesc *op;
     char shape[SHAPE_MAX];
+    unsigned given; /* bit i: tensor i of the op's ports */
     Routing routing;
     OpCost cost;
     int64_t calls;
@@ -75,19 +76,32 @@ static void shape_text(const OpDesc *op, const void *args, char out[SHAPE_MAX])
     }
 }
 
+static unsigned given_tensors(const OpDesc *op, const void *args)
+{
+    unsigned given = 0;
+    for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
+        if (p->dir != PORT_ROWS && op_port_tensor(p, args)->data != NULL)
+            given |= 1u << (p - op->ports);
+    }
+    return given;
+}
+
 /* -1: the table is full. */
 static int row_find(OpTimer *t, const OpDesc *op, const void *args)
 {
     char shape[SHAPE_MAX];
     Routing routing = text_starts(op->name, "moe_") ? t->routing : ROUTING_ANY;
+    unsigned given = given_tensors(op, args);
     shape_text(op, args, shape);
     for (int i = 0; i < t->n_rows; i++) {
         const OpRow *r = &t->rows[i];
-        if (r->op == op && r->routing == routing && strcmp(r->shape, shape) == 0) return i;
+        if (r->op == op && r->routing == routing && r->given == given &&
+            strcmp(r->shape, shape) == 0)
+            return i;
     }
     if (t->n_rows == ROWS_MAX) return -1;
     OpRow *r = &t->rows[t->n_rows];
-    *r = (OpRow){ .op = op, .routing = routing, .cost = op->cost(args) };
+    *r = (OpRow){ .op = op, .given = given, .routing = routing, .cost = op->cost(args) };
     memcpy(r->shape, shape, sizeof shape);
     return t->n_rows++;
 }

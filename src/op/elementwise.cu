@@ -1,23 +1,41 @@
 /*
- * elementwise: add and cast. Eight elements a thread. Five types on either side would be 25
- * kernels: the type is asked for at run time instead, once per eight elements and the same way by
- * all threads, which costs nothing beside the memory that bounds both ops.
+ * elementwise: add and cast. A thread takes GROUPS groups of eight elements, a block apart, and
+ * fetches all before it uses any. Five types on either side would be 25 kernels: the type is asked
+ * for at run time instead, once for all groups and the same way by all threads, which costs nothing
+ * beside the memory that bounds both ops.
  */
 #include "op/dtype.cuh"
 
 #include "op/elementwise.h"
 
-enum { THREADS = 256, EACH = 8 };
+enum { THREADS = 256, EACH = 8, GROUPS = 2 };
 
-template <bool WIDE, int N>
-static __device__ __forceinline__ void any_load(const void *t, Dtype type, int64_t i, float (&v)[N])
+/* G groups of N elements, `step` elements apart. */
+template <typename F, bool WIDE, int G, int N>
+static __device__ __forceinline__ void groups_load(const void *t, int64_t i, int64_t step,
+                                                   float (&v)[G][N])
+{
+    typename F::Code c[G][N];
+#pragma unroll
+    for (int g = 0; g < G; g++)
+        elements_get<false, WIDE>((const typename F::Code *)t + i + g * step, c[g]);
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+#pragma unroll
+        for (int k = 0; k < N; k++) v[g][k] = F::widen(c[g][k]);
+    }
+}
+
+template <bool WIDE, int G, int N>
+static __device__ __forceinline__ void any_load(const void *t, Dtype type, int64_t i, int64_t step,
+                                                float (&v)[G][N])
 {
     switch (type) {
-    case DTYPE_F32: codes_load<F32, WIDE>(t, i, v); return;
-    case DTYPE_BF16: codes_load<BF16, WIDE>(t, i, v); return;
-    case DTYPE_F16: codes_load<F16, WIDE>(t, i, v); return;
-    case DTYPE_E4M3: codes_load<E4M3, WIDE>(t, i, v); return;
-    default: codes_load<E5M2, WIDE>(t, i, v);
+    case DTYPE_F32: groups_load<F32, WIDE>(t, i, step, v); return;
+    case DTYPE_BF16: groups_load<BF16, WIDE>(t, i, step, v); return;
+    case DTYPE_F16: groups_load<F16, WIDE>(t, i, step, v); return;
+    case DTYPE_E4M3: groups_load<E4M3, WIDE>(t, i, step, v); return;
+    default: groups_load<E5M2, WIDE>(t, i, step, v);
     }
 }
 
@@ -42,29 +60,36 @@ typedef struct Pair {
     bool wide; /* both begin at a multiple of 16 bytes */
 } Pair;
 
-/* y = x, or y += x, for N elements. */
-template <bool ADD, bool WIDE, int N>
+/* y = x, or y += x, for G groups of N elements. */
+template <bool ADD, bool WIDE, int G, int N>
 static __device__ __forceinline__ void pair_run(const Pair &p, int64_t i)
 {
-    float v[N];
-    any_load<WIDE>(p.x, p.x_type, i, v);
+    const int64_t step = THREADS * EACH;
+    float v[G][N];
+    any_load<WIDE>(p.x, p.x_type, i, step, v);
     if (ADD) {
-        float y[N];
-        any_load<WIDE>(p.y, p.y_type, i, y);
+        float y[G][N];
+        any_load<WIDE>(p.y, p.y_type, i, step, y);
 #pragma unroll
-        for (int k = 0; k < N; k++) v[k] = y[k] + v[k];
+        for (int g = 0; g < G; g++) {
+#pragma unroll
+            for (int k = 0; k < N; k++) v[g][k] = y[g][k] + v[g][k];
+        }
     }
-    any_store<WIDE>(p.y, p.y_type, i, v);
+#pragma unroll
+    for (int g = 0; g < G; g++) any_store<WIDE>(p.y, p.y_type, i + g * step, v[g]);
 }
 
-template <bool ADD> static __global__ void elementwise_kernel(Pair p)
+/* A block that has all its elements moves them by packs, the last one singly. */
+template <bool ADD> static __global__ __launch_bounds__(THREADS) void elementwise_kernel(Pair p)
 {
-    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
-    if (p.wide && i + EACH <= p.n) {
-        pair_run<ADD, true, EACH>(p, i);
+    const int64_t block = THREADS * EACH * GROUPS, first = blockIdx.x * block;
+    if (p.wide && first + block <= p.n) {
+        pair_run<ADD, true, GROUPS, EACH>(p, first + threadIdx.x * EACH);
         return;
     }
-    for (int64_t end = min(i + EACH, p.n); i < end; i++) pair_run<ADD, false, 1>(p, i);
+    for (int64_t i = first + threadIdx.x; i < min(first + block, p.n); i += THREADS)
+        pair_run<ADD, false, 1, 1>(p, i);
 }
 
 static Pair pair_of(const Tensor *x, const Tensor *y)
@@ -77,7 +102,7 @@ static Pair pair_of(const Tensor *x, const Tensor *y)
 extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e)
 {
     Pair p = pair_of(e->x, e->y);
-    unsigned grid = grid_of(p.n, THREADS * EACH);
+    unsigned grid = grid_of(p.n, THREADS * EACH * GROUPS);
     if (e->adds)
         elementwise_kernel<true><<<grid, THREADS, 0, exec_stream(ex)>>>(p);
     else

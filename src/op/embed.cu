@@ -1,5 +1,6 @@
 /*
- * embed: the look-up and its gradient. forward: a block takes rows, its threads lie along them.
+ * embed: the look-up and its gradient. forward: a thread has a pack of FORWARD_ROWS rows, learns
+ * their ids, and fetches all before it stores any.
  *
  * backward adds rows that meet in the same row of dtable, and must add them in one order without
  * atomics on floats. So tokens are sorted by id first (stable, so those of an id stay in the order
@@ -12,7 +13,7 @@
  *
  * The device cannot report an id outside the table: its row of h is NaN, its gradient goes nowhere.
  */
-#include "op/pack.cuh"
+#include "op/rows.cuh"
 
 #include "op/embed.h"
 
@@ -20,30 +21,36 @@
 
 enum {
     SORT_THREADS = 256,
-    RUN_TILE = 32,    /* sorted tokens */
-    RUN_THREADS = 128 /* columns, or packs of them */
+    RUN_TILE = 16,     /* sorted tokens */
+    RUN_THREADS = 128, /* columns, or packs of them */
+    RUN_BATCH = 4,     /* tokens that are on their way at a time, with what they are added to */
+    FORWARD_ROWS = 4
 };
 
 /* forward */
 
-template <typename T> static __device__ __forceinline__ void fill_nan(T *row, int64_t d)
-{
-    for (int64_t i = threadIdx.x; i < d; i += blockDim.x)
-        row[i] = from_f32<T>(__uint_as_float(0x7FC00000u));
-}
-
 template <typename T, bool WIDE>
-static __global__ void embed_fwd_kernel(const int32_t *id, const T *table, T *h, int64_t n,
-                                        int64_t vocabulary, int64_t d)
+static __global__
+__launch_bounds__(ROWS_THREADS) void embed_fwd_kernel(const int32_t *id, const T *table, T *h,
+                                                      int64_t n, int64_t vocabulary, int64_t d)
 {
-    int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (row >= n) return;
-    int64_t from = id[row];
-    if (from < 0 || from >= vocabulary) {
-        fill_nan(h + row * d, d);
-        return;
-    }
-    move<WIDE>(table + from * d, h + row * d, d, (int)threadIdx.x, (int)blockDim.x);
+    constexpr int EACH = FORWARD_ROWS, P = Packed<T, WIDE>::P;
+    row_groups<EACH, P>(n, d, [&](int64_t col, int64_t row, int64_t step) {
+        Packed<T, WIDE> v[EACH];
+        int64_t from[EACH];
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            from[j] = row + j * step < n ? __ldg(id + row + j * step) : -1;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            memset(&v[j], 0xFF, sizeof v[j]); /* NaN */
+            if (from[j] >= 0 && from[j] < vocabulary) fetch(v[j], table + from[j] * d + col);
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (row + j * step < n) put(v[j], h + (row + j * step) * d + col);
+        }
+    });
 }
 
 extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
@@ -55,8 +62,8 @@ extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
             rows = tensor_elems(&a->table) / d;
     return launch_packed("embed_fwd", a->table.dtype, { table, h }, { d }, [&](auto t, auto wide) {
         typedef decltype(t) T;
-        dim3 block = row_block(d / (wide ? PACK<T> : 1));
-        embed_fwd_kernel<T, wide><<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(
+        RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), FORWARD_ROWS);
+        embed_fwd_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(
             (const int32_t *)id, (const T *)table, (T *)h, n, rows, d);
     });
 }
@@ -144,70 +151,73 @@ static __device__ __forceinline__ void row_add(float *row, const float (&sum)[P]
     store<WIDE>(row, v);
 }
 
-/* The keys of a tile, with the one before it and the one behind it. */
-typedef struct TileKeys {
-    uint32_t key[RUN_TILE + 2];
-    int32_t token[RUN_TILE];
-} TileKeys;
+/* What to do behind each token of a tile: a run, or the tile's part of one, ends there and is put in
+ * or added to `to`; or it goes on, and `to` is NULL. What is no id is summed up for nobody. */
+struct TileToken {
+    int32_t token;
+    bool ends, adds;
+    float *to;
+};
+
+/* Key number i of the sorted ones; beside them what is no id and not `vocabulary`. */
+template <typename T> static __device__ __forceinline__ uint32_t key_at(const Runs<T> &a, int64_t i)
+{
+    return i >= 0 && i < a.n ? a.key[i] : 0xFFFFFFFFu;
+}
 
 template <typename T>
-static __device__ __forceinline__ void tile_load(const Runs<T> &a, TileKeys *tile)
+static __device__ __forceinline__ TileToken tile_token(const Runs<T> &a, int64_t first, int64_t i)
 {
-    const uint32_t none = 0xFFFFFFFFu; /* no id, and not `vocabulary` */
-    int64_t first = (int64_t)blockIdx.x * RUN_TILE;
-    int k = (int)threadIdx.x;
-    if (k < RUN_TILE + 2) {
-        int64_t i = first + k - 1;
-        tile->key[k] = i >= 0 && i < a.n ? a.key[i] : none;
-    }
-    if (k < RUN_TILE) tile->token[k] = first + k < a.n ? a.token[first + k] : 0;
-    __syncthreads();
+    TileToken t = { i < a.n ? a.token[i] : 0, false, false, NULL };
+    uint32_t key = key_at(a, i);
+    bool last = i == first + RUN_TILE - 1 || i == a.n - 1;
+    if (i >= a.n || (!last && key_at(a, i + 1) == key)) return t;
+    bool entered = key_at(a, first - 1) == key, leaves = last && key_at(a, i + 1) == key;
+    float *part = a.part + first / RUN_TILE * 2 * a.d;
+    t.ends = true;
+    t.adds = !entered && !leaves && key < a.vocabulary;
+    if (t.adds) t.to = a.dtable + key * a.d;
+    if (entered || leaves) t.to = entered ? part : part + a.d;
+    return t;
 }
 
-/* A run, or the part of one, that ends with number k of the tile. */
-template <bool WIDE, typename T, int P>
-static __device__ __forceinline__ void run_finish(const Runs<T> &a, const TileKeys &tile, int k,
-                                                  bool enters, int64_t col, const float (&sum)[P])
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(RUN_THREADS) void embed_runs_kernel(Runs<T> a)
 {
-    uint32_t key = tile.key[k + 1];
-    bool leaves = key == tile.key[k + 2];
-    float *part = a.part + (int64_t)blockIdx.x * 2 * a.d + col;
-    if (enters)
-        store<WIDE>(part, sum);
-    else if (leaves)
-        store<WIDE>(part + a.d, sum);
-    else if (key < a.vocabulary)
-        row_add<WIDE>(a.dtable + key * a.d + col, sum);
-}
-
-template <typename T, bool WIDE> static __global__ void embed_runs_kernel(Runs<T> a)
-{
-    constexpr int P = WIDE ? PACK<T> : 1, BATCH = 4; /* rows that are on their way at a time */
-    __shared__ TileKeys tile;
-    tile_load(a, &tile);
+    constexpr int P = Packed<T, WIDE>::P;
+    __shared__ TileToken tile[RUN_TILE];
     int64_t first = (int64_t)blockIdx.x * RUN_TILE;
     int64_t col = ((int64_t)blockIdx.y * RUN_THREADS + threadIdx.x) * P;
     int count = (int)min((int64_t)RUN_TILE, a.n - first);
+    if (threadIdx.x < RUN_TILE) tile[threadIdx.x] = tile_token(a, first, first + threadIdx.x);
+    __syncthreads();
     if (col >= a.d) return;
-    bool enters = tile.key[0] == tile.key[1];
     float sum[P] = {};
-    for (int k = 0; k < count; k += BATCH) {
-        float dh[BATCH][P] = {};
+    for (int k = 0; k < count; k += RUN_BATCH) {
+        Packed<T, WIDE> dh[RUN_BATCH];
+        float old[RUN_BATCH][P] = {};
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) {
-            if (k + j < count) load_const<WIDE>(a.dh + tile.token[k + j] * a.d + col, dh[j]);
+        for (int j = 0; j < RUN_BATCH; j++) {
+            if (k + j >= count) break;
+            const TileToken &t = tile[k + j];
+            fetch_once(dh[j], a.dh + t.token * a.d + col);
+            if (t.adds) load<WIDE>(t.to + col, old[j]);
         }
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) {
-            int at = k + j;
-            if (at >= count) break;
+        for (int j = 0; j < RUN_BATCH; j++) {
+            if (k + j >= count) break;
+            const TileToken &t = tile[k + j];
+            float v[P];
+            widen(dh[j], v);
 #pragma unroll
-            for (int p = 0; p < P; p++) sum[p] += dh[j][p];
-            if (at + 1 < count && tile.key[at + 1] == tile.key[at + 2]) continue;
-            run_finish<WIDE>(a, tile, at, enters, col, sum);
-            enters = false;
+            for (int p = 0; p < P; p++) sum[p] += v[p];
+            if (!t.ends) continue;
 #pragma unroll
-            for (int p = 0; p < P; p++) sum[p] = 0;
+            for (int p = 0; p < P; p++) {
+                old[j][p] += sum[p];
+                sum[p] = 0;
+            }
+            if (t.to != NULL) store<WIDE>(t.to + col, old[j]);
         }
     }
 }

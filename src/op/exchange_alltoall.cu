@@ -1,10 +1,13 @@
 /* exchange_alltoall on a GPU: rows to their places, and back into sums. Bound by memory: each row is
  * read and written once. */
-#include "op/pack.cuh"
+#include "op/rows.cuh"
 
 #include "op/exchange.h"
 
-/* Dispatch: a row of threads for each (token, rank). */
+/* Dispatch: a row of threads for EACH (token, rank); a token's row comes from memory once, and to
+ * further ranks from the caches. */
+
+enum { EACH = 4 };
 
 template <typename T> struct Pack {
     const T *x;
@@ -22,42 +25,69 @@ static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first,
     return e >= first && e < first + here ? (int32_t)(e - first) : -1;
 }
 
-template <typename T, bool WIDE> static __global__ void exchange_pack_kernel(Pack<T> a)
+/* Slots of token n go to place p; thread `lane` of `lanes` takes its share. */
+template <typename T>
+static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, int64_t p,
+                                                  int64_t lane, int64_t lanes)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (at >= a.N * a.K || a.place[at] < 0) return;
-    int64_t p = a.place[at], n = at / a.K;
-    move<WIDE>(a.x + n * a.D, a.rows + p * a.D, a.D, (int)threadIdx.x, (int)blockDim.x);
-    if (a.index == NULL) return;
-    for (int64_t k = threadIdx.x; k < a.K; k += blockDim.x) {
-        a.rows_index[p * a.K + k] = local_expert(a.index[n * a.K + k], p / a.room * a.here, a.here);
-        a.rows_weight[p * a.K + k] = a.weight[n * a.K + k];
+    for (int64_t k = lane; k < a.K; k += lanes) {
+        int64_t first = p / a.room * a.here, at = p * a.K + k;
+        a.rows_index[at] = local_expert(__ldg(a.index + n * a.K + k), first, a.here);
+        a.rows_weight[at] = __ldg(a.weight + n * a.K + k);
     }
+}
+
+/* There are fewer than 2^31 slots: the token of one is found by a short division. */
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack<T> a)
+{
+    constexpr int P = Packed<T, WIDE>::P;
+    row_groups<EACH, P>(a.N * a.K, a.D, [&](int64_t col, int64_t at, int64_t step) {
+        Packed<T, WIDE> v[EACH];
+        int32_t place[EACH];
+        uint32_t token[EACH];
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            bool there = at + j * step < a.N * a.K;
+            place[j] = there ? __ldg(a.place + at + j * step) : -1;
+            token[j] = (uint32_t)(at + j * step) / (uint32_t)a.K;
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (place[j] >= 0) fetch(v[j], a.x + token[j] * a.D + col);
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            if (place[j] < 0) continue;
+            put(v[j], a.rows + place[j] * a.D + col);
+            if (a.index != NULL)
+                pack_slots(a, token[j], place[j], col / P, (int64_t)gridDim.x * blockDim.x);
+        }
+    });
 }
 
 static Status pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
 {
     int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
-    return launch_packed("exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D },
-                         [&](auto t, auto wide) {
-                             typedef decltype(t) T;
-                             Pack<T> p = {};
-                             p.x = (const T *)a->x.data;
-                             p.rows = (T *)out->x.data;
-                             p.index = (const int32_t *)a->index.data;
-                             p.weight = (const float *)a->weight.data;
-                             p.place = (const int32_t *)a->place.data;
-                             p.rows_index = (int32_t *)out->index.data;
-                             p.rows_weight = (float *)out->weight.data;
-                             p.N = N;
-                             p.K = K;
-                             p.D = D;
-                             p.here = a->experts / a->ranks;
-                             p.room = out->x.dim[0] / a->ranks;
-                             dim3 block = row_block(D / (wide ? PACK<T> : 1));
-                             exchange_pack_kernel<T, wide>
-                                 <<<grid_of(N * K, block.y), block, 0, exec_stream(ex)>>>(p);
-                         });
+    return launch_packed(
+        "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D }, [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Pack<T> p = {};
+            p.x = (const T *)a->x.data;
+            p.rows = (T *)out->x.data;
+            p.index = (const int32_t *)a->index.data;
+            p.weight = (const float *)a->weight.data;
+            p.place = (const int32_t *)a->place.data;
+            p.rows_index = (int32_t *)out->index.data;
+            p.rows_weight = (float *)out->weight.data;
+            p.N = N;
+            p.K = K;
+            p.D = D;
+            p.here = a->experts / a->ranks;
+            p.room = out->x.dim[0] / a->ranks;
+            RowGrid g = row_grid(N * K, D / (wide ? PACK<T> : 1), EACH);
+            exchange_pack_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(p);
+        });
 }
 
 const ExchangeLocal exchange_alltoall_cuda = { pack, exchange_unpack };

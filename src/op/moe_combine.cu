@@ -1,14 +1,17 @@
 /*
  * moe_combine: kernels of the weighted sum and of the bias update. Combine is bound by memory: K
- * rows of a token are read once each and y is written once. Threads of a block lie along a row
- * first, then over tokens. A thread reads its packs of all rows before it writes its pack of y, so
- * y may be the residual.
+ * rows of a token are read once each and y is written once. A thread has a pack of y: it learns the
+ * rows of up to SLOTS slots at a time, fetches its pack of all of them, of shared and of residual,
+ * and then adds them up in that order, so y may be the residual. Threads of a block lie along a row
+ * first, then over tokens.
  *
  * The bias update is one block: it sees domains x experts integers once a step.
  */
-#include "op/pack.cuh"
+#include "op/rows.cuh"
 
 #include "op/moe.h"
+
+enum { SLOTS = 8 }; /* 128 bytes on their way for each thread, and 32 more */
 
 /* y_n = sum over k of weight[n][k] * out[slot_row[n][k]] + shared_n + residual_n */
 
@@ -22,31 +25,58 @@ template <typename T> struct Combine {
 };
 
 template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void combine_add(const T *row, float weight, float (&sum)[P])
+static __device__ __forceinline__ void combine_add(const Packed<T, WIDE> &row, float weight,
+                                                   float (&sum)[P])
 {
     float v[P];
-    load<WIDE>(row, v);
+    widen(row, v);
 #pragma unroll
     for (int i = 0; i < P; i++) sum[i] += weight * v[i];
 }
 
-template <typename T, bool WIDE> static __global__ void moe_combine_kernel(Combine<T> a)
+/* Adds up to SLOTS slots of a token from slot `first` on, before slot `end`; what is no row adds
+ * 0 * 0. Without slot_row the one slot has row 0 of what `out` then begins with. */
+template <typename T, bool WIDE, int P>
+static __device__ __forceinline__ void combine_slots(const Combine<T> &a, const T *out,
+                                                     int64_t first, int64_t end, float (&sum)[P])
 {
-    constexpr int P = WIDE ? PACK<T> : 1;
-    int64_t n = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-    if (n >= a.n) return;
-    for (int64_t d = (int64_t)threadIdx.x * P; d < a.d; d += (int64_t)blockDim.x * P) {
-        float sum[P] = {};
-#pragma unroll 4
-        for (int64_t k = n * a.k; k < (n + 1) * a.k; k++) {
-            int64_t row = a.slot_row == NULL ? n : a.slot_row[k];
-            float weight = a.weight == NULL ? 1.0f : a.weight[k];
-            if (row >= 0) combine_add<T, WIDE>(a.out + row * a.d + d, weight, sum);
-        }
-        if (a.shared != NULL) combine_add<T, WIDE>(a.shared + n * a.d + d, 1, sum);
-        if (a.residual != NULL) combine_add<T, WIDE>(a.residual + n * a.d + d, 1, sum);
-        store<WIDE>(a.y + n * a.d + d, sum);
+    Packed<T, WIDE> v[SLOTS];
+    float weight[SLOTS];
+    int32_t row[SLOTS];
+#pragma unroll
+    for (int k = 0; k < SLOTS; k++) {
+        row[k] = -1;
+        if (first + k < end) row[k] = a.slot_row == NULL ? 0 : __ldg(a.slot_row + first + k);
     }
+#pragma unroll
+    for (int k = 0; k < SLOTS; k++) {
+        weight[k] = 0;
+        clear(v[k]);
+        if (row[k] < 0) continue;
+        weight[k] = a.weight == NULL ? 1 : __ldg(a.weight + first + k);
+        fetch_once(v[k], out + row[k] * a.d);
+    }
+#pragma unroll
+    for (int k = 0; k < SLOTS; k++) combine_add(v[k], weight[k], sum);
+}
+
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(ROWS_THREADS, 3) void moe_combine_kernel(Combine<T> a)
+{
+    constexpr int P = Packed<T, WIDE>::P;
+    row_groups<1, P>(a.n, a.d, [&](int64_t col, int64_t n, int64_t) {
+        Packed<T, WIDE> shared, residual;
+        float sum[P] = {};
+        if (a.shared != NULL) fetch_once(shared, a.shared + n * a.d + col);
+        if (a.residual != NULL) fetch_once(residual, a.residual + n * a.d + col);
+        const T *out = a.out + (a.slot_row == NULL ? n * a.d : 0) + col;
+        for (int64_t k = n * a.k; k < (n + 1) * a.k; k += SLOTS) {
+            combine_slots<T, WIDE>(a, out, k, (n + 1) * a.k, sum);
+        }
+        if (a.shared != NULL) combine_add(shared, 1, sum);
+        if (a.residual != NULL) combine_add(residual, 1, sum);
+        store<WIDE>(a.y + n * a.d + col, sum);
+    });
 }
 
 extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
@@ -68,9 +98,9 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
                              c.n = n;
                              c.k = k;
                              c.d = d;
-                             dim3 block = row_block(d / (wide ? PACK<T> : 1));
+                             RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), 1);
                              moe_combine_kernel<T, wide>
-                                 <<<grid_of(n, block.y), block, 0, exec_stream(ex)>>>(c);
+                                 <<<g.grid, g.block, 0, exec_stream(ex)>>>(c);
                          });
 }
 

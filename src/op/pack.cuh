@@ -91,26 +91,22 @@ static __device__ __forceinline__ void load_const(const T *at, float (&out)[N])
     for (int k = 0; k < N; k++) out[k] = to_f32(v[k]);
 }
 
+/* Two roundings in one instruction, to the bits of from_f32. */
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void store(T *at, const float (&in)[N])
 {
-    T v[N];
+    if constexpr (WIDE && std::is_same<T, Bf16>::value) {
+        __nv_bfloat162 pairs[N / 2];
+        Bf16 v[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) v[k] = from_f32<T>(in[k]);
-    elements_put<WIDE>(at, v);
-}
-
-/* Copies n elements; thread `lane` of `lanes` takes its share. WIDE: n is in whole packs. A thread
- * mostly goes around once, so unrolling would only cost registers. */
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void move(const T *from, T *to, int64_t n, int lane, int lanes)
-{
-    constexpr int P = WIDE ? PACK<T> : 1;
-#pragma unroll 1
-    for (int64_t i = (int64_t)lane * P; i < n; i += (int64_t)lanes * P) {
-        T v[P];
-        elements_get<true, WIDE>(from + i, v);
-        elements_put<WIDE>(to + i, v);
+        for (int k = 0; k < N / 2; k++) pairs[k] = __floats2bfloat162_rn(in[2 * k], in[2 * k + 1]);
+        memcpy(v, pairs, sizeof v);
+        elements_put<WIDE>(at, v);
+    } else {
+        T v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = from_f32<T>(in[k]);
+        elements_put<WIDE>(at, v);
     }
 }
 
@@ -150,15 +146,6 @@ static inline Status launch_packed(const char *op, Dtype type,
         else
             run(t, std::false_type());
     });
-}
-
-/* A block of 256 threads over rows of n packs: x along the row, y over rows, so that short rows
- * leave no thread idle and no index needs a division. */
-static inline dim3 row_block(int64_t n)
-{
-    unsigned x = 1;
-    while (x < 256 && (int64_t)x < n) x *= 2;
-    return dim3(x, 256 / x);
 }
 
 #endif

@@ -1,31 +1,30 @@
 /*
- * rope: a block is a token, its warps take heads in turn, a warp's lanes lie along a head: no index
- * needs a division, and a head's columns are moved or turned by whole packs where they lie so.
- * Bound by memory; a head of 64 or 128 leaves lanes idle, which costs nothing that memory would
- * not. Loops along a head go around once or twice and are not unrolled, for the registers' sake.
+ * rope: the list of parts (rope_parts.h) as one list of items a token, over both layouts and both
+ * directions. An item is a pack that is moved, or what a turn takes together: a pack of neighbours,
+ * or two packs half a head apart. A thread has one item and takes it of TOKENS tokens: it fetches
+ * them all, then turns and stores them. All lanes work, whatever the widths and counts of heads, and
+ * where its item lies a thread works out once. Blocks of the same tokens run side by side, so rows
+ * are read and written whole and the tables' rows come out of the caches.
+ *
+ * The gradient of a key that heads share is a sum over heads: a kernel of its own, with threads over
+ * packs, heads and tokens, that joins heads in shared memory from the first on.
  *
  * The device cannot report a position outside the tables: what it would have turned is NaN.
  */
-#include "op/pack.cuh"
+#include "op/rows.cuh"
 
 #include "op/rope_parts.h"
 
-enum { WARP = 32, WARPS = 8 };
+/* Of a thread: 64 bytes on their way, and as much or more of the tables. */
+template <bool WITHIN> constexpr int TOKENS = WITHIN ? 4 : 2;
 
 /* Where the tables lie, and which way to turn. */
 typedef struct Rotation {
-    const int32_t *pos;
+    const int32_t *pos; /* or NULL: 0 */
     const float *cos, *sin;
     int64_t positions, half; /* rows and columns of the tables */
     bool back, interleaved;
 } Rotation;
-
-typedef struct Angle {
-    const float *cos, *sin; /* of the token's position */
-    float sign;             /* -1: by the opposite angle; NaN: there is no such position */
-    int64_t half;
-    bool interleaved;
-} Angle;
 
 static Rotation rotation_of(const Rope &r)
 {
@@ -38,17 +37,28 @@ static Rotation rotation_of(const Rope &r)
                      r.interleaved };
 }
 
-/* Columns that must be whole packs for a rotated part to be one. */
-static int64_t rotation_span(const Rotation &r) { return r.interleaved ? 2 * r.half : r.half; }
-
-static __device__ __forceinline__ Angle angle_at(const Rotation &r, int64_t row)
+static __device__ __forceinline__ int64_t position_of(const Rotation &r, int64_t row)
 {
-    int64_t p = r.pos == NULL ? 0 : r.pos[row];
-    bool known = p >= 0 && p < r.positions;
-    int64_t first = known ? p * r.half : 0;
-    float sign = r.back ? -1.0f : 1.0f;
-    return Angle{ r.cos + first, r.sin + first, known ? sign : __uint_as_float(0x7FC00000u), r.half,
-                  r.interleaved };
+    return r.pos == NULL ? 0 : __ldg(r.pos + row);
+}
+
+/* Cosines and sines of N pairs from number `pair` on, to turn by or back; NaN where there is no such
+ * position. */
+template <int N> struct Angles {
+    float c[N], s[N];
+};
+
+template <bool WIDE, int N>
+static __device__ __forceinline__ void angles_fetch(Angles<N> &a, const Rotation &r, int64_t pos,
+                                                    int64_t pair)
+{
+    bool known = pos >= 0 && pos < r.positions;
+    float sign = !known ? __uint_as_float(0x7FC00000u) : r.back ? -1.0f : 1.0f;
+    int64_t at = (known ? pos * r.half : 0) + pair;
+    load_const<WIDE>(r.cos + at, a.c);
+    load_const<WIDE>(r.sin + at, a.s);
+#pragma unroll
+    for (int k = 0; k < N; k++) a.s[k] *= sign;
 }
 
 /* (a, b) to (a cos - b sin, a sin + b cos) */
@@ -59,258 +69,276 @@ static __device__ __forceinline__ void turn_pair(float &a, float &b, float c, fl
     b = x * s + b * c;
 }
 
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void turn_neighbours(const Angle &t, const T *x, T *y)
-{
-    constexpr int P = WIDE ? PACK<T> : 2;
-#pragma unroll 1
-    for (int64_t i = (int64_t)threadIdx.x * P; i < 2 * t.half; i += WARP * P) {
-        float v[P], c[P / 2], s[P / 2];
-        load_const<WIDE>(x + i, v);
-        load_const<WIDE>(t.cos + i / 2, c);
-        load_const<WIDE>(t.sin + i / 2, s);
-#pragma unroll
-        for (int k = 0; k < P / 2; k++) turn_pair(v[2 * k], v[2 * k + 1], c[k], t.sign * s[k]);
-        store<WIDE>(y + i, v);
-    }
-}
+/* A part on the device. Steps are in elements: from token to token, from head to head. */
+template <typename T> struct Piece {
+    const T *from;
+    T *to;
+    int64_t from_row, to_row, from_step, to_step;
+    uint32_t units, items; /* of a head, of a token */
+    bool turned;
+};
 
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void turn_halves(const Angle &t, const T *x, T *y)
-{
-    constexpr int P = WIDE ? PACK<T> : 1;
-#pragma unroll 1
-    for (int64_t i = (int64_t)threadIdx.x * P; i < t.half; i += WARP * P) {
-        float a[P], b[P], c[P], s[P];
-        load_const<WIDE>(x + i, a);
-        load_const<WIDE>(x + t.half + i, b);
-        load_const<WIDE>(t.cos + i, c);
-        load_const<WIDE>(t.sin + i, s);
-#pragma unroll
-        for (int k = 0; k < P; k++) turn_pair(a[k], b[k], c[k], t.sign * s[k]);
-        store<WIDE>(y + i, a);
-        store<WIDE>(y + t.half + i, b);
-    }
-}
-
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void turn(const Angle &t, const T *x, T *y)
-{
-    if (t.interleaved)
-        turn_neighbours<WIDE>(t, x, y);
-    else
-        turn_halves<WIDE>(t, x, y);
-}
-
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void move_span(const T *from, T *to, int64_t n)
-{
-    move<WIDE>(from, to, n, (int)threadIdx.x, WARP);
-}
-
-/* MLA. wide side: q, kv, k_rope; heads side: q_out, k_out, v_out; or the gradients of either. */
-
-template <typename T> struct Mla {
-    T *q, *kv, *k_rope; /* q, k_rope: first column of the window */
-    T *q_out, *k_out, *v_out;
-    int64_t q_width, k_width; /* from row to row of q and of k_rope */
-    int64_t n, heads, nope, rope, v;
+template <typename T> struct Walk {
+    Piece<T> piece[ROPE_PARTS_MAX];
+    uint32_t items, groups; /* of a token; blocks for all items of some tokens */
+    int64_t n;
     Rotation rotation;
 };
 
-template <typename T, bool WIDE> static __global__ void rope_mla_fwd_kernel(Mla<T> a)
+template <typename T> struct Item {
+    const T *from; /* of token 0 */
+    T *to;
+    int64_t from_row, to_row;
+    int64_t apart; /* from the pack to its partner; 0: it has none */
+    int64_t pair;
+    bool turned;
+};
+
+/* WITHIN: neighbours that are turned lie in one pack. */
+template <bool WITHIN, int P, typename T>
+static __device__ __forceinline__ Item<T> item_at(const Walk<T> &a, uint32_t i)
 {
-    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
-    Angle t = angle_at(a.rotation, row);
-    const T *k_rope = a.k_rope + row * a.k_width;
-    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
-        const T *q = a.q + row * a.q_width + h * qk, *k = a.kv + (row * a.heads + h) * kv;
-        T *q_out = a.q_out + (row * a.heads + h) * qk, *k_out = a.k_out + (row * a.heads + h) * qk;
-        if (a.q != NULL) {
-            move_span<WIDE>(q, q_out, a.nope);
-            turn<WIDE>(t, q + a.nope, q_out + a.nope);
+    int at = 0;
+    while (i >= a.piece[at].items) i -= a.piece[at++].items;
+    const Piece<T> &p = a.piece[at];
+    uint32_t head = i / p.units, unit = i % p.units;
+    bool across = p.turned && !WITHIN, neighbours = across && a.rotation.interleaved;
+    int64_t col = (int64_t)unit * (neighbours ? 2 : P);
+    return Item<T>{ p.from + head * p.from_step + col,
+                    p.to + head * p.to_step + col,
+                    p.from_row,
+                    p.to_row,
+                    !across      ? 0
+                    : neighbours ? 1
+                                 : a.rotation.half,
+                    (int64_t)unit * (WITHIN ? P / 2 : P),
+                    p.turned };
+}
+
+/* Positions come first and tables before the items are used: one is waited for, not one a token. */
+template <typename T, bool WIDE, bool WITHIN>
+static __global__
+__launch_bounds__(ROWS_THREADS, WITHIN ? 4 : 3) void rope_kernel(const __grid_constant__ Walk<T> a)
+{
+    constexpr int P = Packed<T, WIDE>::P, N = WITHIN ? P / 2 : P, EACH = TOKENS<WITHIN>;
+    uint32_t i = blockIdx.x % a.groups * ROWS_THREADS + threadIdx.x;
+    int64_t row = (int64_t)(blockIdx.x / a.groups) * EACH;
+    if (i >= a.items) return;
+    const Item<T> t = item_at<WITHIN, P>(a, i);
+    Packed<T, WIDE> first[EACH], second[EACH];
+    Angles<N> angles[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        if (row + j >= a.n) break;
+        const T *from = t.from + (row + j) * t.from_row;
+        fetch_once(first[j], from);
+        if (!WITHIN && t.apart > 0) fetch_once(second[j], from + t.apart);
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        if (row + j >= a.n || !t.turned) break;
+        angles_fetch<WIDE>(angles[j], a.rotation, position_of(a.rotation, row + j), t.pair);
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        if (row + j >= a.n) break;
+        T *to = t.to + (row + j) * t.to_row;
+        if (!t.turned) {
+            put(first[j], to);
+            continue;
         }
-        if (a.kv == NULL) continue;
-        move_span<WIDE>(k, k_out, a.nope);
-        turn<WIDE>(t, k_rope, k_out + a.nope);
-        move_span<WIDE>(k + a.nope, a.v_out + (row * a.heads + h) * a.v, a.v);
+        float v[P], w[P];
+        widen(first[j], v);
+        if constexpr (!WITHIN) widen(second[j], w);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float &x = WITHIN ? v[2 * k] : v[k], &y = WITHIN ? v[2 * k + 1] : w[k];
+            turn_pair(x, y, angles[j].c[k], angles[j].s[k]);
+        }
+        store<WIDE>(to, v);
+        if constexpr (!WITHIN) store<WIDE>(to + t.apart, w);
     }
 }
 
-/* sum += a head's gradient of the shared key; a lane keeps to its own columns. */
-template <bool WIDE, typename T>
-static __device__ __forceinline__ void shared_key_add(const T *dk, float *sum, int64_t n)
+/* The gradient of a key that heads share. */
+
+template <typename T> struct Shared {
+    const T *from; /* of head 0 */
+    T *to;
+    int64_t from_row, from_step, to_row, n, heads;
+    Rotation rotation;
+};
+
+/* A block's z are tokens, y heads, x packs; `sums` has a row for each (token, y). */
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(ROWS_THREADS) void rope_shared_kernel(Shared<T> a)
 {
     constexpr int P = WIDE ? PACK<T> : 1;
-#pragma unroll 1
-    for (int64_t i = (int64_t)threadIdx.x * P; i < n; i += WARP * P) {
-        float v[P];
-        load_const<WIDE>(dk + i, v);
+    extern __shared__ float sums[];
+    int64_t row = (int64_t)blockIdx.x * blockDim.z + threadIdx.z, cols = 2 * a.rotation.half;
+    float *of_token = sums + threadIdx.z * blockDim.y * cols;
+    const T *from = a.from + row * a.from_row;
+    for (int64_t i = (int64_t)threadIdx.x * P; i < cols && row < a.n; i += blockDim.x * P) {
+        float sum[P] = {};
+#pragma unroll 4
+        for (int64_t h = threadIdx.y; h < a.heads; h += blockDim.y) {
+            float v[P];
+            load_const<WIDE>(from + h * a.from_step + i, v);
 #pragma unroll
-        for (int k = 0; k < P; k++) sum[i + k] += v[k];
-    }
-}
-
-/* dk_rope of the row: the warps' sums in their order, turned back. */
-template <typename T>
-static __device__ __forceinline__ void shared_key_finish(const Angle &t, float *sums, T *dk_rope)
-{
-    int64_t rope = 2 * t.half;
-    int thread = (int)(threadIdx.y * WARP + threadIdx.x), threads = WARP * WARPS;
-    for (int64_t i = thread; i < rope; i += threads) {
-        float sum = 0;
-        for (int w = 0; w < WARPS; w++) sum += sums[w * rope + i];
-        sums[i] = sum;
-    }
-    __syncthreads();
-    for (int64_t i = thread; i < t.half; i += threads) {
-        int64_t first = t.interleaved ? 2 * i : i, second = t.interleaved ? 2 * i + 1 : i + t.half;
-        float a = sums[first], b = sums[second];
-        turn_pair(a, b, t.cos[i], t.sign * t.sin[i]);
-        dk_rope[first] = from_f32<T>(a);
-        dk_rope[second] = from_f32<T>(b);
-    }
-}
-
-template <typename T, bool WIDE> static __global__ void rope_mla_bwd_kernel(Mla<T> a)
-{
-    extern __shared__ float sums[]; /* WARPS rows of `rope` */
-    int64_t row = blockIdx.x, qk = a.nope + a.rope, kv = a.nope + a.v;
-    Angle t = angle_at(a.rotation, row);
-    float *sum = sums + threadIdx.y * a.rope;
-    for (int64_t i = threadIdx.x; i < a.rope; i += WARP) sum[i] = 0;
-    __syncwarp();
-    for (int64_t h = threadIdx.y; h < a.heads; h += WARPS) {
-        const T *dq_out = a.q_out + (row * a.heads + h) * qk;
-        const T *dk_out = a.k_out + (row * a.heads + h) * qk;
-        T *dq = a.q + row * a.q_width + h * qk, *dk = a.kv + (row * a.heads + h) * kv;
-        if (a.q != NULL) {
-            move_span<WIDE>(dq_out, dq, a.nope);
-            turn<WIDE>(t, dq_out + a.nope, dq + a.nope);
+            for (int k = 0; k < P; k++) sum[k] += v[k];
         }
-        if (a.kv == NULL) continue;
-        move_span<WIDE>(dk_out, dk, a.nope);
-        shared_key_add<WIDE>(dk_out + a.nope, sum, a.rope);
-        move_span<WIDE>(a.v_out + (row * a.heads + h) * a.v, dk + a.nope, a.v);
+#pragma unroll
+        for (int k = 0; k < P; k++) of_token[threadIdx.y * cols + i + k] = sum[k];
     }
-    if (a.kv == NULL) return;
     __syncthreads();
-    shared_key_finish(t, sums, a.k_rope + row * a.k_width);
+    if (row >= a.n) return;
+    T *to = a.to + row * a.to_row;
+    for (int64_t i = threadIdx.y * blockDim.x + threadIdx.x; i < a.rotation.half;
+         i += blockDim.x * blockDim.y) {
+        int64_t first = a.rotation.interleaved ? 2 * i : i;
+        int64_t second = a.rotation.interleaved ? first + 1 : i + a.rotation.half;
+        Angles<1> angle;
+        angles_fetch<false>(angle, a.rotation, position_of(a.rotation, row), i);
+        float v = 0, w = 0;
+        for (int64_t y = 0; y < blockDim.y; y++) {
+            v += of_token[y * cols + first];
+            w += of_token[y * cols + second];
+        }
+        turn_pair(v, w, angle.c[0], angle.s[0]);
+        to[first] = from_f32<T>(v);
+        to[second] = from_f32<T>(w);
+    }
 }
 
-template <typename T> static bool mla_packs(const Mla<T> &a)
+/* Launchers. */
+
+/* First column of head 0 of a part, on either side. */
+template <typename T> static T *wide_at(const RopePart &p)
 {
-    return packs_fit<T>(
-        { a.q, a.kv, a.k_rope, a.q_out, a.k_out, a.v_out, a.rotation.cos, a.rotation.sin },
-        { a.q_width, a.k_width, a.nope, a.v, rotation_span(a.rotation) });
+    return (T *)p.wide->data + p.wide_col;
 }
 
-/* The window of a tensor that is given. */
-template <typename T> static T *window(const RopePart &p)
+template <typename T> static T *heads_at(const RopePart &p)
 {
-    return p.wide->data == NULL ? NULL : (T *)p.wide->data + p.wide_col;
+    return (T *)p.heads->data + p.heads_col;
 }
 
-static Status mla_run(struct Exec *ex, const Rope &r)
+static bool has_work(const RopePart &p) { return p.wide->data != NULL && p.count * p.n > 0; }
+
+static bool is_shared_gradient(const Rope &r, const RopePart &p)
+{
+    return r.back && p.wide_step == 0 && p.turned;
+}
+
+/* May all parts be moved and turned by packs? */
+template <typename T> static bool rope_packs(const Rope &r)
+{
+    int64_t pairs = tensor_cols(r.cos);
+    bool fit = packs_fit<T>({ r.cos->data, r.sin->data }, { r.interleaved ? 2 * pairs : pairs });
+    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+        if (!has_work(*p)) continue;
+        fit = fit && packs_fit<T>({ wide_at<T>(*p), heads_at<T>(*p) },
+                                  { tensor_row_elems(p->wide), tensor_row_elems(p->heads),
+                                    p->wide_step, p->heads_step, p->n });
+    }
+    return fit;
+}
+
+template <typename T> static Piece<T> piece_of(const Rope &r, const RopePart &p, int64_t unit)
+{
+    Piece<T> out = {};
+    out.from = r.back ? heads_at<T>(p) : wide_at<T>(p);
+    out.to = r.back ? wide_at<T>(p) : heads_at<T>(p);
+    out.from_row = tensor_row_elems(r.back ? p.heads : p.wide);
+    out.to_row = tensor_row_elems(r.back ? p.wide : p.heads);
+    out.from_step = r.back ? p.heads_step : p.wide_step;
+    out.to_step = r.back ? p.wide_step : p.heads_step;
+    out.units = (uint32_t)(p.n / unit);
+    out.items = (uint32_t)p.count * out.units;
+    out.turned = p.turned;
+    return out;
+}
+
+template <typename T, bool WIDE>
+static void shared_launch(cudaStream_t stream, const Rope &r, const RopePart &p)
+{
+    int64_t n = p.wide->dim[0], packs = p.n / (WIDE ? PACK<T> : 1);
+    dim3 block(1);
+    while (block.x < ROWS_THREADS && block.x < packs) block.x *= 2;
+    while (block.x * block.y < ROWS_THREADS && block.y < p.count) block.y *= 2;
+    block.z = ROWS_THREADS / (block.x * block.y);
+    if (block.z > 64) block.z = 64;                                  /* of any GPU */
+    size_t room = (size_t)(block.y * block.z * p.n) * sizeof(float); /* 16 KiB at the most */
+    Shared<T> s = { heads_at<T>(p),
+                    wide_at<T>(p),
+                    tensor_row_elems(p.heads),
+                    p.heads_step,
+                    tensor_row_elems(p.wide),
+                    n,
+                    p.count,
+                    rotation_of(r) };
+    rope_shared_kernel<T, WIDE><<<grid_of(n, block.z), block, room, stream>>>(s);
+}
+
+template <typename T, bool WIDE>
+static void rope_launch(cudaStream_t stream, const Rope &r, int64_t n)
+{
+    const int64_t pack = WIDE ? PACK<T> : 1;
+    Walk<T> w = {};
+    int pieces = 0;
+    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+        if (!has_work(*p)) continue;
+        if (is_shared_gradient(r, *p)) {
+            shared_launch<T, WIDE>(stream, r, *p);
+            continue;
+        }
+        bool within = WIDE && r.interleaved;
+        w.piece[pieces] = piece_of<T>(r, *p, p->turned && !within ? 2 * pack : pack);
+        w.items += w.piece[pieces++].items;
+    }
+    if (w.items == 0) return;
+    w.groups = grid_of(w.items, ROWS_THREADS);
+    w.n = n;
+    w.rotation = rotation_of(r);
+    if (WIDE && r.interleaved) {
+        unsigned grid = w.groups * grid_of(n, TOKENS<WIDE>);
+        rope_kernel<T, WIDE, WIDE><<<grid, ROWS_THREADS, 0, stream>>>(w);
+    } else {
+        unsigned grid = w.groups * grid_of(n, TOKENS<false>);
+        rope_kernel<T, WIDE, false><<<grid, ROWS_THREADS, 0, stream>>>(w);
+    }
+}
+
+static Status rope_run(struct Exec *ex, const Rope &r)
 {
     const RopePart *p = r.part;
-    const Tensor *given = p[0].wide->data != NULL ? p[0].wide : p[2].wide;
-    size_t room = r.back ? (size_t)(WARPS * p[1].n) * sizeof(float) : 0; /* 32 KiB at the most */
-    if (given->dim[0] == 0) return OK;
-    return launch_typed(r.op, given->dtype, [&](auto t) {
+    while (p < r.part + r.parts - 1 && !has_work(*p)) p++;
+    if (!has_work(*p) || p->wide->dim[0] == 0) return OK;
+    return launch_typed(r.op, p->wide->dtype, [&](auto t) {
         typedef decltype(t) T;
-        Mla<T> a = {};
-        a.q = window<T>(p[0]);
-        a.q_out = (T *)p[0].heads->data;
-        a.kv = (T *)p[2].wide->data;
-        a.k_out = (T *)p[2].heads->data;
-        a.k_rope = window<T>(p[3]);
-        a.v_out = (T *)p[4].heads->data;
-        if (a.q != NULL) a.q_width = tensor_row_elems(p[0].wide);
-        if (a.k_rope != NULL) a.k_width = tensor_row_elems(p[3].wide);
-        a.n = given->dim[0];
-        a.heads = p->count;
-        a.nope = p[0].n;
-        a.rope = p[1].n;
-        a.v = p[4].n;
-        a.rotation = rotation_of(r);
-        bool wide = mla_packs(a);
-        auto kernel = wide ? rope_mla_fwd_kernel<T, true> : rope_mla_fwd_kernel<T, false>;
-        if (r.back) kernel = wide ? rope_mla_bwd_kernel<T, true> : rope_mla_bwd_kernel<T, false>;
-        kernel<<<(unsigned)a.n, dim3(WARP, WARPS), room, exec_stream(ex)>>>(a);
+        if (rope_packs<T>(r))
+            rope_launch<T, true>(exec_stream(ex), r, p->wide->dim[0]);
+        else
+            rope_launch<T, false>(exec_stream(ex), r, p->wide->dim[0]);
     });
 }
 
 extern "C" Status rope_mla_fwd_cuda(struct Exec *ex, const void *args)
 {
-    return mla_run(ex, rope_mla_fwd_parts((const RopeMlaFwd *)args));
+    return rope_run(ex, rope_mla_fwd_parts((const RopeMlaFwd *)args));
 }
 
 extern "C" Status rope_mla_bwd_cuda(struct Exec *ex, const void *args)
 {
-    return mla_run(ex, rope_mla_bwd_parts((const RopeMlaBwd *)args));
-}
-
-/* GQA: q and k turned, v moved; both directions walk the same heads, which lie side by side in
- * wide: qkv, or its gradient; q and k maybe by themselves. */
-
-template <typename T> struct Gqa {
-    T *wide[3], *narrow[3];          /* q, k, v; wide: first column of the window */
-    int64_t width[3], heads, groups; /* width: from row to row of wide */
-    int64_t n, head;
-    Rotation rotation;
-};
-
-template <typename T, bool WIDE> static __global__ void rope_gqa_kernel(Gqa<T> a)
-{
-    int64_t row = blockIdx.x, all = a.heads + 2 * a.groups, d = a.head;
-    Angle t = angle_at(a.rotation, row);
-    for (int64_t i = threadIdx.y; i < all; i += WARPS) {
-        int part = i < a.heads ? 0 : i < a.heads + a.groups ? 1 : 2;
-        int64_t heads = part == 0 ? a.heads : a.groups;
-        int64_t h = part == 0 ? i : (i - a.heads) - (part - 1) * a.groups;
-        T *wide = a.wide[part] + row * a.width[part] + h * d;
-        T *narrow = a.narrow[part] + (row * heads + h) * d;
-        const T *from = a.rotation.back ? narrow : wide;
-        T *to = a.rotation.back ? wide : narrow;
-        if (part == 2)
-            move_span<WIDE>(from, to, d);
-        else
-            turn<WIDE>(t, from, to);
-    }
-}
-
-static Status gqa_run(struct Exec *ex, const Rope &r)
-{
-    const RopePart *p = r.part;
-    if (p->wide->dim[0] == 0) return OK;
-    return launch_packed(r.op, p->wide->dtype,
-                         { p[0].wide->data, p[1].wide->data, p[2].wide->data, p[0].heads->data,
-                           p[1].heads->data, p[2].heads->data, r.cos->data, r.sin->data },
-                         { p->n, rotation_span(rotation_of(r)) }, [&](auto t, auto wide) {
-                             typedef decltype(t) T;
-                             Gqa<T> a = {};
-                             for (int i = 0; i < 3; i++) {
-                                 a.wide[i] = window<T>(p[i]);
-                                 a.narrow[i] = (T *)p[i].heads->data;
-                                 a.width[i] = tensor_row_elems(p[i].wide);
-                             }
-                             a.n = p->wide->dim[0];
-                             a.heads = p[0].count;
-                             a.groups = p[1].count;
-                             a.head = p->n;
-                             a.rotation = rotation_of(r);
-                             rope_gqa_kernel<T, wide>
-                                 <<<(unsigned)a.n, dim3(WARP, WARPS), 0, exec_stream(ex)>>>(a);
-                         });
+    return rope_run(ex, rope_mla_bwd_parts((const RopeMlaBwd *)args));
 }
 
 extern "C" Status rope_gqa_fwd_cuda(struct Exec *ex, const void *args)
 {
-    return gqa_run(ex, rope_gqa_fwd_parts((const RopeGqaFwd *)args));
+    return rope_run(ex, rope_gqa_fwd_parts((const RopeGqaFwd *)args));
 }
 
 extern "C" Status rope_gqa_bwd_cuda(struct Exec *ex, const void *args)
 {
-    return gqa_run(ex, rope_gqa_bwd_parts((const RopeGqaBwd *)args));
+    return rope_run(ex, rope_gqa_bwd_parts((const RopeGqaBwd *)args));
 }

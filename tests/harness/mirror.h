@@ -32,9 +32,11 @@ static Mirror mirror;
 
 static inline bool mirror_floating(Dtype t) { return t != DTYPE_I32 && t != DTYPE_I64; }
 
+/* The copy lies as far past a multiple of SKEW bytes as the host's. */
 static inline Status mirror_block(MirrorBlock *blocks, int *n, const void *at, size_t bytes,
                                   char **device)
 {
+    enum { SKEW = 16 };
     char *host = (char *)(uintptr_t)at;
     for (int i = 0; i < *n; i++) {
         if (host < blocks[i].host || host + bytes > blocks[i].host + blocks[i].bytes) continue;
@@ -42,10 +44,10 @@ static inline Status mirror_block(MirrorBlock *blocks, int *n, const void *at, s
         return OK;
     }
     void *memory = NULL;
-    TRY(arena_alloc(&mirror.device, bytes, &memory));
-    TRY(mirror.gpu.backend->copy(&mirror.gpu, memory, at, bytes));
-    blocks[(*n)++] = (MirrorBlock){ host, memory, bytes };
-    *device = memory;
+    TRY(arena_alloc(&mirror.device, bytes + SKEW, &memory));
+    *device = (char *)memory + (uintptr_t)at % SKEW;
+    TRY(mirror.gpu.backend->copy(&mirror.gpu, *device, at, bytes));
+    blocks[(*n)++] = (MirrorBlock){ host, *device, bytes };
     return OK;
 }
 

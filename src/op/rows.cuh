@@ -1,0 +1,125 @@
+/*
+ * rows: how kernels that are bound by memory walk rows, and how they keep it busy.
+ *
+ * An H200 moves 4.26 TB/s (copy, read and written). A load takes some 0.8 us under such traffic, so
+ * each of its 132 multiprocessors must have 32 - 64 KB on their way at any time. A thread that
+ * loads one pack, waits, and stores it has 16 bytes on their way: even 2048 of them are too few,
+ * because they also spend time elsewhere. So
+ *   a thread fetches all it needs before it uses any of it: EACH rows, or a row's packs. Packed
+ *   keeps what came as it came, in 4 registers a pack; it becomes f32 where it is used;
+ *   what passes by once is fetched with fetch_once, which leaves the caches to others;
+ *   no thread idles: threads lie along a row where rows are wide, over rows where they are short.
+ */
+#ifndef OP_ROWS_CUH
+#define OP_ROWS_CUH
+
+#include "op/pack.cuh"
+
+enum { ROWS_WARP = 32, ROWS_THREADS = 256, ROWS_GRID_Y = 65535 };
+
+/* What one access brings: 16 bytes, or one element. */
+template <typename T, bool WIDE> struct Packed {
+    static constexpr int P = WIDE ? PACK<T> : 1;
+    typedef typename std::conditional<WIDE, uint4, T>::type Bits;
+    Bits bits;
+};
+
+template <typename T, bool WIDE>
+static __device__ __forceinline__ void fetch(Packed<T, WIDE> &to, const T *at)
+{
+    to.bits = __ldg(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
+}
+
+/* Of what is not read again before it leaves the caches, and of what this thread will write. */
+template <typename T, bool WIDE>
+static __device__ __forceinline__ void fetch_once(Packed<T, WIDE> &to, const T *at)
+{
+    to.bits = __ldcs(reinterpret_cast<const typename Packed<T, WIDE>::Bits *>(at));
+}
+
+/* __stwb: see elements_put. */
+template <typename T, bool WIDE>
+static __device__ __forceinline__ void put(const Packed<T, WIDE> &from, T *at)
+{
+    __stwb(reinterpret_cast<typename Packed<T, WIDE>::Bits *>(at), from.bits);
+}
+
+template <typename T, bool WIDE> static __device__ __forceinline__ void clear(Packed<T, WIDE> &v)
+{
+    memset(&v, 0, sizeof v);
+}
+
+template <typename T, bool WIDE, int P>
+static __device__ __forceinline__ void widen(const Packed<T, WIDE> &from, float (&to)[P])
+{
+    static_assert(P == (Packed<T, WIDE>::P), "a number for each element");
+    if constexpr (!WIDE) {
+        to[0] = to_f32(from.bits);
+    } else {
+        const uint32_t word[4] = { from.bits.x, from.bits.y, from.bits.z, from.bits.w };
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if constexpr (std::is_same<T, float>::value) {
+                to[k] = __uint_as_float(word[k]);
+            } else { /* little-endian: the first element is the lower half */
+                to[2 * k] = __uint_as_float(word[k] << 16);
+                to[2 * k + 1] = __uint_as_float(word[k] & 0xFFFF0000u);
+            }
+        }
+    }
+}
+
+/* A grid for n rows of `packs` packs of which a thread takes one pack of EACH rows: x lies along a
+ * row, y over rows. */
+struct RowGrid {
+    dim3 grid, block;
+};
+
+/* The most threads along a row of which a sixteenth idles at most; 8 of 16 bytes fill a line. */
+static inline unsigned row_lanes(int64_t packs)
+{
+    unsigned lanes = ROWS_THREADS;
+    while (lanes > 8 && (int64_t)grid_of(packs, lanes) * lanes * 15 > packs * 16) lanes /= 2;
+    return lanes;
+}
+
+static inline RowGrid row_grid(int64_t n, int64_t packs, int each)
+{
+    unsigned x = row_lanes(packs), y = ROWS_THREADS / x;
+    int64_t groups = grid_of(n, (int64_t)y * each);
+    if (groups > ROWS_GRID_Y) groups = ROWS_GRID_Y;
+    return RowGrid{ dim3(grid_of(packs, x), (unsigned)groups), dim3(x, y) };
+}
+
+/* run(column of a pack, first row, rows between a thread's rows), until all n rows of d columns are
+ * taken: run takes EACH rows, as far as there are any. */
+template <int EACH, int P, typename F>
+static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
+{
+    int64_t col = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * P;
+    int64_t group = (int64_t)blockDim.y * EACH;
+    if (col >= d) return;
+    for (int64_t row = blockIdx.y * group + threadIdx.y; row < n; row += gridDim.y * group) {
+        run(col, row, (int64_t)blockDim.y);
+    }
+}
+
+/* Sum over the threads of a row, which are blockDim.x: a power of two below a warp, or whole warps.
+ * The same in all of them, in an order that blockDim.x alone decides. All threads of the block
+ * call. `room`: 32 numbers of shared memory; a second call wants others, a third may have these. */
+static __device__ __forceinline__ float row_sum(float v, float *room)
+{
+    int lanes = (int)blockDim.x, warps = lanes / ROWS_WARP;
+    for (int step = min(lanes, (int)ROWS_WARP) / 2; step > 0; step /= 2) {
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, step);
+    }
+    if (lanes <= ROWS_WARP) return v;
+    float *mine = room + (int)threadIdx.y * warps;
+    if (threadIdx.x % ROWS_WARP == 0) mine[threadIdx.x / ROWS_WARP] = v;
+    __syncthreads();
+    v = 0;
+    for (int w = 0; w < warps; w++) v += mine[w];
+    return v;
+}
+
+#endif
