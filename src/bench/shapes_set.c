@@ -145,7 +145,7 @@ static Status set_call(ShapeSet *set, int nth)
 {
     const OpDesc *op = op_desc(set->what->call[nth].op);
     const int *id = set->what->call[nth].tensor;
-    TRY(arena_alloc_zero(set->tables, op->args_bytes, &set->args[nth]));
+    TRY(arena_array_zero(set->tables, 1, op->args_bytes, &set->args[nth]));
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         char *at = (char *)set->args[nth] + p->offset;
         if (p->dir == PORT_ROWS)

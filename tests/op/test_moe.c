@@ -16,9 +16,23 @@ static const Deal deals[] = {
     { { 205, 3, 7, 13, 11, 1 }, { 237, 119, 79, 60, 47, 40, 33 } }, /* Zipf */
     { { 1, 1, 3, 1, 1, 3 }, { 0, 0, 1 } },
     { { 5, 3, 2, 7, 257, 2 }, { 6, 9 } },
+    /* widths that are multiples of 8: in bf16 tensor cores multiply on a GPU */
+    { { 226, 2, 8, 264, 136, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 } },
+    { { 700, 1, 4, 520, 72, 0 }, { 0, 0, 700, 0 } },
+    { { 205, 3, 7, 8, 16, 1 }, { 237, 119, 79, 60, 47, 40, 33 } },
 };
 
-enum { DEALS = sizeof deals / sizeof *deals };
+enum { DEALS = sizeof deals / sizeof *deals, WIDE = 5 };
+
+/* The same groups for each kernel: plain, and on a GPU tensor cores. */
+typedef struct KernelCase {
+    Dtype act;
+    int deal;
+} KernelCase;
+
+static const KernelCase kernel_cases[] = { { DTYPE_F32, 0 }, { DTYPE_BF16, WIDE } };
+
+enum { KERNEL_CASES = sizeof kernel_cases / sizeof *kernel_cases };
 
 static Moe deal_make(OpTest *t, Dtype act, const Deal *d, bool integers)
 {
@@ -270,9 +284,9 @@ static void integers_come_out_exactly(void **state)
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     OpTest t;
     moe_open(&t, 2);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         ArenaMark mark = arena_mark(&t.arena);
-        Moe m = deal_make(&t, types[i % 2], &deals[i / 2], true);
+        Moe m = deal_make(&t, types[i % 2], &deals[i < 6 ? i / 2 : DEALS - 1], true);
         make_exact(&m);
         MoeReference want = moe_reference(&t, &m);
         int64_t D = m.s.D, F = m.s.F;
@@ -297,24 +311,21 @@ static void integers_come_out_exactly(void **state)
 
 /* Rows that do not count */
 
-static void rows_past_the_live_ones_are_neither_read_nor_written(void **state)
+static void check_live_rows(OpTest *t, const KernelCase *c)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false), all = m;
+    Moe m = deal_make(t, c->act, &deals[c->deal], false), all = m;
     int64_t live = 1 + 63 + 64 + 65 + 50; /* in the middle of a group */
-    all.pre = optest_poisoned(&t, DTYPE_F32, m.pre.dim);
-    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&all)));
+    all.pre = optest_poisoned(t, c->act, m.pre.dim);
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&all)));
     m.live = (int32_t)live, m.rows.device = &m.live;
     memset(m.act_rows.data, 0xFF, tensor_bytes(&m.act_rows));
     /* a place that no row may follow: reading it would be an error */
     for (int64_t r = live; r < m.rows.bound; r++) optest_set(&m.row_token, r, -1);
     for (int64_t r = live; r < m.rows.bound; r++) optest_set(&m.row_slot, r, -1);
-    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
-    CHECK_OK(moe_down_fwd(&t.ex, moe_down_fwd_of(&m)));
-    CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
-    CHECK_OK(moe_up_bwd_input(&t.ex, moe_up_bwd_input_of(&m)));
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&m)));
+    CHECK_OK(moe_down_fwd(&t->ex, moe_down_fwd_of(&m)));
+    CHECK_OK(moe_down_bwd_input(&t->ex, moe_down_bwd_input_of(&m)));
+    CHECK_OK(moe_up_bwd_input(&t->ex, moe_up_bwd_input_of(&m)));
     Tensor some = tensor_rows(&m.pre, 0, live), same = tensor_rows(&all.pre, 0, live);
     CHECK_SAME(&some, &same);
     check_untouched("pre", &m.pre, live);
@@ -328,24 +339,31 @@ static void rows_past_the_live_ones_are_neither_read_nor_written(void **state)
         CHECK(isfinite(gradient) &&
               (gradient == 0) == (optest_get(&m.slot_row, s) >= (double)live));
     }
-    optest_close(&t);
 }
 
-static void weight_gradients_leave_out_rows_past_the_live_ones(void **state)
+static void rows_past_the_live_ones_are_neither_read_nor_written(void **state)
 {
     (void)state;
-    OpTest t;
-    moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+    for (int i = 0; i < KERNEL_CASES; i++) {
+        OpTest t;
+        moe_open(&t, 2);
+        check_live_rows(&t, &kernel_cases[i]);
+        optest_close(&t);
+    }
+}
+
+static void check_live_sums(OpTest *t, const KernelCase *c)
+{
+    Moe m = deal_make(t, c->act, &deals[c->deal], false);
     m.live = 1 + 63 + 10, m.rows.device = &m.live;
-    m.dpre = optest_normal(&t, DTYPE_F32, m.dpre.dim),
-    m.wact = optest_normal(&t, DTYPE_F32, m.wact.dim);
+    m.dpre = optest_normal(t, c->act, m.dpre.dim);
+    m.wact = optest_normal(t, c->act, m.wact.dim);
     for (int64_t i = m.live * 2 * m.s.F; i < tensor_elems(&m.dpre); i++)
         optest_set(&m.dpre, i, NAN);
     for (int64_t i = m.live * m.s.F; i < tensor_elems(&m.wact); i++) optest_set(&m.wact, i, NAN);
-    Tensor before1 = optest_copy(&t, &m.dw1), before2 = optest_copy(&t, &m.dw2);
-    CHECK_OK(moe_up_bwd_weight(&t.ex, moe_up_bwd_weight_of(&m)));
-    CHECK_OK(moe_down_bwd_weight(&t.ex, moe_down_bwd_weight_of(&m)));
+    Tensor before1 = optest_copy(t, &m.dw1), before2 = optest_copy(t, &m.dw2);
+    CHECK_OK(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(&m)));
+    CHECK_OK(moe_down_bwd_weight(&t->ex, moe_down_bwd_weight_of(&m)));
     int64_t reached = 4, one = m.s.D * m.s.F; /* experts 0 to 3 have rows below `live` */
     for (int64_t i = 0; i < m.s.E * one; i++) {
         CHECK(isfinite(optest_get(&m.dw2, i)));
@@ -357,7 +375,17 @@ static void weight_gradients_leave_out_rows_past_the_live_ones(void **state)
         CHECK((optest_get(&m.dw1, i) == optest_get(&before1, i)) ==
               (i < 2 * one || i >= reached * 2 * one));
     }
-    optest_close(&t);
+}
+
+static void weight_gradients_leave_out_rows_past_the_live_ones(void **state)
+{
+    (void)state;
+    for (int i = 0; i < KERNEL_CASES; i++) {
+        OpTest t;
+        moe_open(&t, 2);
+        check_live_sums(&t, &kernel_cases[i]);
+        optest_close(&t);
+    }
 }
 
 static void no_row_at_all_changes_nothing(void **state)
@@ -365,7 +393,7 @@ static void no_row_at_all_changes_nothing(void **state)
     (void)state;
     OpTest t;
     moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false);
+    Moe m = deal_make(&t, DTYPE_BF16, &deals[WIDE], false);
     m.live = 0, m.rows.device = &m.live;
     Tensor before = optest_copy(&t, &m.dw1);
     CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&m)));
@@ -390,7 +418,8 @@ static void a_group_reads_no_expert_but_its_own(void **state)
     moe_open(&t, 2);
     for (int64_t sick = 1; sick < 8; sick++) {
         ArenaMark mark = arena_mark(&t.arena);
-        Moe m = deal_make(&t, DTYPE_F32, &deals[0], false);
+        const KernelCase *c = &kernel_cases[sick % 2];
+        Moe m = deal_make(&t, c->act, &deals[c->deal], false);
         const int32_t *offsets = m.offsets.data;
         int64_t one = m.s.D * m.s.F, D = m.s.D, F = m.s.F;
         for (int64_t i = sick * 2 * one; i < (sick + 1) * 2 * one; i++) optest_set(&m.w1, i, NAN);
@@ -414,19 +443,16 @@ static void a_group_reads_no_expert_but_its_own(void **state)
 
 /* Ways to call */
 
-static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
+static void check_rows_in_order(OpTest *t, const Deal *d)
 {
-    (void)state;
-    OpTest t;
-    moe_open(&t, 2);
-    Moe m = deal_make(&t, DTYPE_BF16, &deals[0], false), g = m;
-    MoeReference want = moe_reference(&t, &m);
+    Moe m = deal_make(t, DTYPE_BF16, d, false), g = m;
+    MoeReference want = moe_reference(t, &m);
     int64_t D = m.s.D, R = m.rows.bound, n = moe_slots(&m.s);
     /* what an exchange would deliver: rows, and a weight for each */
-    g.x = optest_poisoned(&t, m.act, DIMS(R, D));
-    g.dy = optest_poisoned(&t, m.act, DIMS(R, D));
-    g.weight = optest_poisoned(&t, DTYPE_F32, DIMS(R));
-    g.dweight = optest_poisoned(&t, DTYPE_F32, DIMS(R));
+    g.x = optest_poisoned(t, m.act, DIMS(R, D));
+    g.dy = optest_poisoned(t, m.act, DIMS(R, D));
+    g.weight = optest_poisoned(t, DTYPE_F32, DIMS(R));
+    g.dweight = optest_poisoned(t, DTYPE_F32, DIMS(R));
     for (int64_t r = 0; r < n; r++) {
         int64_t token = (int64_t)optest_get(&m.row_token, r),
                 slot = (int64_t)optest_get(&m.row_slot, r);
@@ -435,18 +461,29 @@ static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
         optest_set(&g.weight, r, optest_get(&m.weight, slot));
     }
     g.row_token = g.row_slot = (Tensor){ 0 };
-    CHECK_OK(moe_up_fwd(&t.ex, moe_up_fwd_of(&g)));
-    CHECK_OK(moe_down_fwd(&t.ex, moe_down_fwd_of(&g)));
+    CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(&g)));
+    CHECK_OK(moe_down_fwd(&t->ex, moe_down_fwd_of(&g)));
     Tensor out = routed(&m, &m.out), dweight = tensor_rows(&g.dweight, 0, n);
-    CHECK_TENSOR_WITHIN(&out, by_row(&t, &m, want.out, D), 5e-3);
-    moe_backward(&t, &g);
+    CHECK_TENSOR_WITHIN(&out, by_row(t, &m, want.out, D), 5e-3);
+    moe_backward(t, &g);
     dweight = one_row(&dweight);
-    CHECK_TENSOR_WITHIN(&dweight, by_row(&t, &m, want.dweight, 1), 5e-3);
+    CHECK_TENSOR_WITHIN(&dweight, by_row(t, &m, want.dweight, 1), 5e-3);
     check_untouched("dweight", &g.dweight, n);
     CHECK_TENSOR_WITHIN(&m.dx, want.dx, 5e-3);
     CHECK_TENSOR_WITHIN(&m.dw1, want.dw1, 5e-3);
     CHECK_TENSOR_WITHIN(&m.dw2, want.dw2, 5e-3);
-    optest_close(&t);
+}
+
+static void rows_that_are_not_gathered_are_read_where_they_stand(void **state)
+{
+    (void)state;
+    const int deal[] = { 0, WIDE, WIDE + 2 };
+    for (int i = 0; i < 3; i++) {
+        OpTest t;
+        moe_open(&t, 2);
+        check_rows_in_order(&t, &deals[deal[i]]);
+        optest_close(&t);
+    }
 }
 
 static void the_gradient_may_take_the_place_of_the_pre_activation(void **state)
@@ -455,8 +492,8 @@ static void the_gradient_may_take_the_place_of_the_pre_activation(void **state)
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     OpTest t;
     moe_open(&t, 2);
-    for (int i = 0; i < 4; i++) {
-        Moe m = deal_make(&t, types[i % 2], &deals[i < 2 ? 0 : 4], false);
+    for (int i = 0; i < 6; i++) {
+        Moe m = deal_make(&t, types[i % 2], &deals[i < 2 ? 0 : i < 4 ? 4 : WIDE], false);
         moe_forward(&t, &m);
         CHECK_OK(moe_down_bwd_input(&t.ex, moe_down_bwd_input_of(&m)));
         MoeDownBwdInput a = moe_down_bwd_input_of(&m);
