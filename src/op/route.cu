@@ -316,8 +316,8 @@ choose_few(int K, const Share &me, const uint32_t (&key)[PER], uint32_t best, in
         if (key[i] >= bound && at < WARP) dealt[at] = make_uint2(key[i], (unsigned)(me.first + i));
         n += __popc(in);
     }
-    if (n > WARP) return false;
     __syncwarp();
+    if (n > WARP) return false;
     uint2 mine = lane < n ? dealt[lane] : make_uint2(0, UINT32_MAX);
     unsigned chosen = 0;
     for (int k = 0; k < K; k++) {
