@@ -308,7 +308,7 @@ choose_few(int K, const Share &me, const uint32_t (&key)[PER], uint32_t best, in
         bound = __reduce_max_sync(ALL, left);
         if (__ffs((int)__ballot_sync(ALL, left == bound)) - 1 == lane) left = 0;
     }
-    bound = best == 0 ? UINT32_MAX : max(bound, 1); /* 0: the lane's group is closed */
+    bound = best == 0 ? UINT32_MAX : max(bound, 1u); /* 0: the lane's group is closed */
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         unsigned in = __ballot_sync(ALL, key[i] >= bound);
