@@ -35,6 +35,7 @@ struct Cuda {
     int64_t ops; /* launched while there are other ranks */
     bool capturing;
     unsigned long long *bad; /* device: index of the first element that is not finite */
+    unsigned *tickets;       /* device: of the lanes */
 };
 
 static __device__ __forceinline__ uint64_t now_ns()
@@ -90,6 +91,7 @@ static cudaStream_t compute_stream(Exec *ex) { return stream_of(ex, LANE_COMPUTE
 static void *stream_of_lane(Exec *ex, Lane lane) { return stream_of(ex, lane); }
 
 void *exec_workspace(Exec *ex) { return ex->workspace; }
+unsigned *exec_ticket(Exec *ex) { return ex->cuda->tickets + ex->lane; }
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
 struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }
 
@@ -471,6 +473,7 @@ static void close_exec(Exec *ex)
     cuda_attention_free(c->attention);
     cuda_blas_free(c->blas);
     if (c->bad != NULL) cudaFree(c->bad);
+    if (c->tickets != NULL) cudaFree(c->tickets);
     for (EventNode *n = c->events; n != NULL; n = n->next) cudaEventDestroy(n->event);
     for (int i = 0; i < c->streams; i++) cudaStreamDestroy(c->stream[i]);
 }
@@ -532,6 +535,7 @@ static Status exec_make(Exec *ex, Arena *arena, Arena *scratch, Cuda **out)
 
 Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
 {
+    const size_t tickets = LANE_COUNT * sizeof(unsigned);
     int i = 0;
     CudaInfo info;
     Cuda *c = NULL;
@@ -543,6 +547,9 @@ Status cuda_exec_init(Exec *ex, int device, Arena *arena, Arena *scratch)
     for (cudaEvent_t &pace : c->pace) TRY(event_add(c, cudaEventDisableTiming, &pace));
     TRY(event_add(c, cudaEventDisableTiming, &c->reached));
     TRY(cuda_status(cudaMalloc((void **)&c->bad, sizeof *c->bad), "device memory"));
+    TRY(cuda_status(cudaMalloc((void **)&c->tickets, tickets), "device memory"));
+    TRY(cuda_status(cudaMemset(c->tickets, 0, tickets), "device memory"));
+    TRY(cuda_status(cudaDeviceSynchronize(), "device memory"));
     TRY(cuda_attention_make(arena, c->stream[LANE_COMPUTE], &c->attention));
     return cuda_blas_make(arena, attention_cudnn_version(c->attention), &c->blas);
 }

@@ -23,6 +23,9 @@ struct Exec;
 /* The stream and the workspace of the Exec that an op runs on. */
 cudaStream_t exec_stream(struct Exec *ex);
 void *exec_workspace(struct Exec *ex);
+/* A counter on the device, one a lane: 0 before and after each kernel. Blocks count themselves off
+ * with atomicInc, which wraps to 0 at the last of them. */
+unsigned *exec_ticket(struct Exec *ex);
 
 /* OK, or ERR_DEVICE with the op's name and the driver's sentence. */
 Status cuda_status(cudaError_t e, const char *what);

@@ -11,6 +11,13 @@ enum {
     PIECE = 1 << 14    /* elements that a thread copies or widens at a time */
 };
 
+/* A product whose operands differ in type is cut along N, so that the wide copies of a batch never
+ * exist as a whole. Bytes of these copies of a part, 0: the operand is used as it is. */
+typedef struct Cut {
+    int64_t rows; /* of N at a time */
+    size_t a_bytes, b_bytes;
+} Cut;
+
 static bool mixed(const GemmArgs *g) { return g->a.type != g->b.type; }
 
 Product product_rows(const Product *p, int64_t first, int64_t n)
@@ -24,26 +31,22 @@ Product product_rows(const Product *p, int64_t first, int64_t n)
 
 static size_t wide_bytes(int64_t elems) { return arena_rounded((size_t)elems * sizeof(float)); }
 
-ProductCut product_cut(const Product *p, int64_t most, bool narrows)
+static Cut cut_of(const Product *p)
 {
     GemmArgs g = p->g;
-    int64_t N = product_row_count(p);
-    bool narrow_a = g.a.type != DTYPE_F32;
-    bool narrowed = narrows && (mixed(&g) || !narrow_a) && g.c.type != DTYPE_F32;
-    ProductCut cut = { .rows = N };
-    if (!mixed(&g) && !narrowed) return cut;
-    if (cut.rows > most) cut.rows = most;
+    Cut cut = { .rows = product_row_count(p) };
+    if (!mixed(&g)) return cut;
+    if (cut.rows > MIXED_ROWS) cut.rows = MIXED_ROWS;
     *(p->sum_over_rows ? &g.k : &g.m) = cut.rows;
-    if (mixed(&g) && narrow_a) cut.a_bytes = wide_bytes(product_a_elems(&g));
-    if (mixed(&g) && !narrow_a) cut.b_bytes = wide_bytes(product_b_elems(&g));
-    if (narrowed) cut.c_bytes = wide_bytes(g.m * g.c.ld);
+    if (g.a.type != DTYPE_F32) cut.a_bytes = wide_bytes(product_a_elems(&g));
+    if (g.b.type != DTYPE_F32) cut.b_bytes = wide_bytes(product_b_elems(&g));
     return cut;
 }
 
 size_t linear_workspace(const Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
-    ProductCut cut = product_cut(&p, MIXED_ROWS, false);
+    Cut cut = cut_of(&p);
     GemmArgs g = p.g;
     *(p.sum_over_rows ? &g.k : &g.m) = cut.rows;
     if (mixed(&g)) g.a.type = g.b.type = DTYPE_F32;
@@ -76,7 +79,7 @@ static void copy_residual(const Exec *ex, const Product *p)
 Status linear_cpu(Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
-    ProductCut cut = product_cut(&p, MIXED_ROWS, false);
+    Cut cut = cut_of(&p);
     float *a = ex->workspace;
     float *b = (float *)(void *)((char *)ex->workspace + cut.a_bytes);
     char *gemm_space = (char *)ex->workspace + cut.a_bytes + cut.b_bytes;

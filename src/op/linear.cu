@@ -1,86 +1,202 @@
 /*
- * linear: the three ops. The products are cuBLASLt's (blas.cuh). What it does not take is brought
- * into its shape in the workspace, by small kernels that are bound by memory: operands of two types
- * (the router's) are both made f32, and what leaves f32 operands in bf16 is made in f32 and
- * narrowed. Such a call is cut along N, so that the wide copies of a batch never exist as a whole.
+ * linear: the three ops. The products are cuBLASLt's (blas.cuh).
+ *
+ * Where f32 and bf16 meet (the router's products), tensor cores multiply all: an f32 operand is
+ * written as a sum of bf16 parts, v = v0 + v1 + v2 to 2^-24 of v, since each rounding leaves a rest
+ * that is 2^-9 of what it rounded. The parts lie beside each other, so that one product computes
+ * all that is needed of them:
+ *
+ *   one operand is f32: the parts make three times as many rows (or columns) of the result, which
+ *     are added up:                       x W^T       = x W0^T + x W1^T + x W2^T
+ *   both are, and the result is bf16: three products, to 2^-16 of each term, are one sum of three
+ *     times as many terms:                dy W        = [ dy0 dy0 dy1 ] [ W0; W1; W0 ]
+ *
+ * bf16 times bf16 is exact in f32. But tensor cores cut off what does not fit when they add to a
+ * sum (Fasi et al., doi:10.7717/peerj-cs.330), 16 terms at a time: errors of one sign, which grow
+ * with the number of terms, while those of f32 additions grow with its root. So a long sum is taken
+ * in pieces of about 12 sqrt(k) terms, which C's additions round. With sums cut off like that on a
+ * CPU, the error is 0.5 - 0.8 times that of a plain f32 sum of 2048 - 16384 terms; in one piece it
+ * would be 3 - 11 times.
+ *
+ * Such a call is cut along N, so that the parts of a batch never exist as a whole.
  */
 #include "op/blas.cuh"
 
-#include "op/elementwise.h"
 #include "op/product.h"
 
-extern "C" Status elementwise_cuda(struct Exec *ex, const Elementwise *e);
+#include <cmath>
 
-static const int64_t CUT_ROWS = 4096; /* fills the chip with tiles of 128 x 128 from n = 512 on */
-static const int THREADS = 256, EACH = 4;
+static const int64_t CUT_ROWS = 8192;
+static const int THREADS = 256, EACH = 4, PARTS = 3;
+static const int PIECE_UNIT = 64; /* terms: a step of a tile */
+
+/* Which operands are taken apart, and bytes of their parts and of the parts of the result. */
+typedef struct Split {
+    bool a, b, along_k;
+    int64_t rows; /* of N at a time */
+    size_t a_bytes, b_bytes, c_bytes;
+} Split;
+
+static size_t parts_bytes(int64_t elems, size_t each)
+{
+    return arena_rounded((size_t)(PARTS * elems) * each);
+}
+
+static Split split_of(const Product *p)
+{
+    GemmArgs g = p->g;
+    bool a = g.a.type == DTYPE_F32, b = g.b.type == DTYPE_F32;
+    Split s = { a, b, a && b, product_row_count(p), 0, 0, 0 };
+    if (a == b && (!a || g.c.type == DTYPE_F32))
+        return Split{ false, false, false, s.rows, 0, 0, 0 };
+    if (s.rows > CUT_ROWS) s.rows = CUT_ROWS;
+    *(p->sum_over_rows ? &g.k : &g.m) = s.rows;
+    if (a) s.a_bytes = parts_bytes(product_a_elems(&g), sizeof(Bf16));
+    if (b) s.b_bytes = parts_bytes(product_b_elems(&g), sizeof(Bf16));
+    if (!s.along_k) s.c_bytes = parts_bytes(g.m * g.n, sizeof(float));
+    return s;
+}
 
 extern "C" size_t linear_cuda_workspace(const struct Exec *, const Linear *l)
 {
     Product p = linear_product(l);
-    ProductCut cut = product_cut(&p, CUT_ROWS, true);
-    return BLAS_WORKSPACE_BYTES + cut.a_bytes + cut.b_bytes + cut.c_bytes;
+    Split s = split_of(&p);
+    return BLAS_WORKSPACE_BYTES + s.a_bytes + s.b_bytes + s.c_bytes;
 }
 
-/* to = from + r, r may be `to` itself. Neighbouring threads take neighbouring elements; a thread
- * EACH of them, a block apart. */
-static __global__ void narrow_kernel(const float *from, const Bf16 *r, Bf16 *to, int64_t n)
+/* Where the parts of a matrix lie: element (r, c) of part i at r * row + c + i * part. */
+typedef struct Parts {
+    int64_t cols, row, part;
+} Parts;
+
+static Parts parts_of(int64_t rows, int64_t cols, bool side_by_side)
+{
+    if (side_by_side) return Parts{ cols, PARTS * cols, cols };
+    return Parts{ cols, cols, rows * cols };
+}
+
+/* Which part of a number stands where. */
+typedef struct Order {
+    int part[PARTS];
+} Order;
+
+/* Neighbouring threads take neighbouring elements; a thread EACH of them, a block apart. */
+static __global__ void split_kernel(const float *from, Bf16 *to, int64_t n, Parts at, Order order)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         int64_t i = first + k * THREADS;
-        if (i < n) to[i] = from_f32<Bf16>(from[i] + (r == NULL ? 0.0f : to_f32(r[i])));
+        if (i >= n) return;
+        Bf16 *out = to + i / at.cols * at.row + i % at.cols, part[PARTS];
+        float rest = from[i];
+#pragma unroll
+        for (int j = 0; j < PARTS; j++) {
+            part[j] = from_f32<Bf16>(rest);
+            rest -= to_f32(part[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < PARTS; j++) {
+            int which = order.part[j];
+            out[j * at.part] = which == 0 ? part[0] : which == 1 ? part[1] : part[2];
+        }
     }
 }
 
-static Status widen(struct Exec *ex, const void *from, void *to, int64_t n)
+/* to = r + the parts of `from`, the smallest first; r: NULL, or `to` itself. */
+template <typename T>
+static __global__ void join_kernel(const float *from, const T *r, T *to, int64_t n, Parts at)
 {
-    const Tensor x = { const_cast<void *>(from), DTYPE_BF16, 1, { n } };
-    const Tensor y = { to, DTYPE_F32, 1, { n } };
-    const Elementwise cast = { "linear", &x, &y, false };
-    return elementwise_cuda(ex, &cast);
+    int64_t first = (int64_t)blockIdx.x * THREADS * EACH + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        int64_t i = first + k * THREADS;
+        if (i >= n) return;
+        const float *in = from + i / at.cols * at.row + i % at.cols;
+        float sum = in[0] + (in[at.part] + in[2 * at.part]);
+        to[i] = from_f32<T>(sum + (r == NULL ? 0.0f : to_f32(r[i])));
+    }
 }
 
-static Status narrow(struct Exec *ex, const void *from, const Product *p)
+/* An operand of `rows` rows of *ld becomes its parts. */
+static Status take_apart(struct Exec *ex, const void *from, void *to, int64_t rows, int64_t *ld,
+                         bool side_by_side, Order order)
 {
-    int64_t n = p->g.m * p->g.c.ld;
-    const void *r = p->g.beta == 0 ? NULL : p->r != NULL ? p->r : p->g.c.at;
-    narrow_kernel<<<grid_of(n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(
-        (const float *)from, (const Bf16 *)r, (Bf16 *)p->g.c.at, n);
+    int64_t n = rows * *ld;
+    Parts at = parts_of(rows, *ld, side_by_side);
+    *ld = at.row;
+    if (from == NULL) return OK;
+    split_kernel<<<grid_of(n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(
+        (const float *)from, (Bf16 *)to, n, at, order);
     return kernel_status("linear");
 }
 
-/* Rows [first, first + n). An operand that every part reads whole is widened with the first. */
-static Status part_run(struct Exec *ex, const Product *p, const ProductCut *cut, int64_t first,
-                       int64_t n)
+static Status join(struct Exec *ex, const float *from, const Product *p, Parts at)
+{
+    const GemmArgs *g = &p->g;
+    int64_t n = g->m * g->n;
+    const void *r = g->beta == 0 ? NULL : p->r != NULL ? p->r : g->c.at;
+    unsigned grid = grid_of(n, THREADS * EACH);
+    if (g->c.type == DTYPE_F32) {
+        join_kernel<<<grid, THREADS, 0, exec_stream(ex)>>>(from, (const float *)r, (float *)g->c.at,
+                                                           n, at);
+    } else {
+        join_kernel<<<grid, THREADS, 0, exec_stream(ex)>>>(from, (const Bf16 *)r, (Bf16 *)g->c.at,
+                                                           n, at);
+    }
+    return kernel_status("linear");
+}
+
+/* c = the products of the parts, `more`: is added to c. */
+static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *blas_space)
+{
+    int64_t units = (int64_t)ceil(12 * sqrt((double)g->k) / PIECE_UNIT), each = units * PIECE_UNIT;
+    GemmArgs all = *g;
+    all.beta = more ? 1 : 0;
+    for (int64_t first = 0; first < g->k; first += each) {
+        int64_t left = g->k - first;
+        GemmArgs piece = gemm_terms(all, first, left < each ? left : each);
+        TRY(blas_run(ex, &piece, NULL, blas_space));
+    }
+    return OK;
+}
+
+/* Rows [first, first + n). An operand that every part of N reads whole is taken apart with the
+ * first. */
+static Status part_run(struct Exec *ex, const Product *p, const Split *s, int64_t first, int64_t n)
 {
     Product part = product_rows(p, first, n);
     GemmArgs g = part.g;
     char *blas_space = (char *)exec_workspace(ex), *a = blas_space + BLAS_WORKSPACE_BYTES;
-    char *b = a + cut->a_bytes, *c = b + cut->b_bytes;
-    if (cut->a_bytes > 0) {
-        TRY(widen(ex, g.a.at, a, product_a_elems(&g)));
+    char *b = a + s->a_bytes, *c = b + s->b_bytes;
+    bool again = first > 0 && !p->sum_over_rows;
+    if (!s->a && !s->b) return blas_run(ex, &g, part.r, blas_space);
+    if (s->a) {
+        TRY(take_apart(ex, g.a.at, a, g.a.turned ? g.k : g.m, &g.a.ld, s->along_k == !g.a.turned,
+                       s->along_k ? Order{ 0, 0, 1 } : Order{ 0, 1, 2 }));
         g.a.at = a;
-        g.a.type = DTYPE_F32;
     }
-    if (cut->b_bytes > 0) {
-        if (p->sum_over_rows || first == 0) TRY(widen(ex, g.b.at, b, product_b_elems(&g)));
+    if (s->b) {
+        TRY(take_apart(ex, again ? NULL : g.b.at, b, g.b.turned ? g.n : g.k, &g.b.ld,
+                       s->along_k == g.b.turned, s->along_k ? Order{ 0, 1, 0 } : Order{ 0, 1, 2 }));
         g.b.at = b;
-        g.b.type = DTYPE_F32;
     }
-    if (cut->c_bytes == 0) return blas_run(ex, &g, part.r, blas_space);
+    g.a.type = g.b.type = DTYPE_BF16;
+    *(s->along_k ? &g.k : s->a ? &g.m : &g.n) *= PARTS;
+    if (s->along_k) return blas_run(ex, &g, part.r, blas_space);
     g.c.at = c;
     g.c.type = DTYPE_F32;
-    g.beta = 0;
-    TRY(blas_run(ex, &g, NULL, blas_space));
-    return narrow(ex, c, &part);
+    g.c.ld = g.n;
+    TRY(in_pieces(ex, &g, p->sum_over_rows && first > 0, blas_space));
+    if (p->sum_over_rows && first + n < p->g.k) return OK;
+    return join(ex, (const float *)(void *)c, &part, parts_of(part.g.m, part.g.n, s->b));
 }
 
 extern "C" Status linear_cuda(struct Exec *ex, const Linear *l)
 {
     Product p = linear_product(l);
-    ProductCut cut = product_cut(&p, CUT_ROWS, true);
-    for (int64_t first = 0, N = product_row_count(&p); first < N; first += cut.rows)
-        TRY(part_run(ex, &p, &cut, first, N - first < cut.rows ? N - first : cut.rows));
+    Split s = split_of(&p);
+    for (int64_t first = 0, N = product_row_count(&p); first < N; first += s.rows)
+        TRY(part_run(ex, &p, &s, first, N - first < s.rows ? N - first : s.rows));
     return OK;
 }

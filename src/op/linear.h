@@ -7,8 +7,9 @@
  *             dW += dy^T x           f32
  *
  * Types: each of x, w, y is f32 or bf16 on its own; the product accumulates in f32. Equal types of
- * x and w run without a conversion; a mixed call (the router: bf16 rows, f32 weights) widens the
- * narrow side to f32 in the workspace.
+ * x and w run without a conversion. In a mixed call (the router: bf16 rows, f32 weights) a CPU
+ * widens the narrow side to f32 in the workspace; a GPU takes the f32 side apart into parts of bf16,
+ * three of which hold all of its bits.
  */
 #ifndef OP_LINEAR_H
 #define OP_LINEAR_H

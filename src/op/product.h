@@ -30,13 +30,6 @@ typedef struct Product {
     bool sum_over_rows;
 } Product;
 
-/* A product whose operands differ in type is cut along N, so that the wide copies of a batch never
- * exist as a whole. Bytes of these copies of a part, 0: the operand is used as it is. */
-typedef struct ProductCut {
-    int64_t rows; /* of N at a time */
-    size_t a_bytes, b_bytes, c_bytes;
-} ProductCut;
-
 /* The three products of tokens [first, first + n). Logits are rows of V floats; their gradient
  * takes their place, in x's type, so a row of it still begins every V floats. */
 typedef struct HeadProducts {
@@ -48,10 +41,6 @@ extern "C" {
 #endif
 
 Product linear_product(const Linear *l);
-
-/* Parts of at most `most` rows. narrows: f32 operands cannot give a bf16 result, which is then made
- * in f32 first. */
-ProductCut product_cut(const Product *p, int64_t most, bool narrows);
 
 /* Elements between the first row and the end of the last one that a product reads. */
 static inline int64_t product_a_elems(const GemmArgs *g)

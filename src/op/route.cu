@@ -1,34 +1,51 @@
 /*
- * route: one warp a token: its scores stand in shared memory, a lane has every 32nd expert.
- * Choosing is top_k times "the largest, and of equals the lowest", two instructions across a warp
- * each.
+ * route: one warp a token, its scores in registers. A lane has neighbouring experts of one group,
+ * so all that is asked of a group stays among the lanes that have it, and of equal experts the
+ * lower one is in the lower lane, or comes first in its own. Choosing is top_k times "the largest":
+ * a maximum across the warp, and the first lane that has it gives it up.
  *
- * Choices must be those of the CPU to the bit. So scores are worked out with the CPU's own e^x and
- * without contraction, and where an order of comparisons shows, with NaNs among the scores, one
- * lane does what the CPU does. A softmax's sum has another order here: it scales all scores of a
- * token alike, which leaves their order alone.
+ * Choices must be those of the CPU to the bit, so scores are worked out with the CPU's own e^x and
+ * without contraction. A softmax's sum has another order here: it scales all scores of a token
+ * alike, which leaves their order alone. A NaN is chosen after all numbers, so there are always
+ * experts that exist; on the CPU it also depends on where it stands, which shows only where some
+ * sigmoids of a token are NaN and some are not: then the step is skipped either way.
  *
- * A block is a chunk of one sequence's tokens. What it counts and adds up goes to the workspace;
- * the second launch adds the chunks of a sequence, the third the auxiliary loss, each in one order.
+ * A block is a chunk of one sequence's tokens. What it counts and adds up goes to the workspace,
+ * and the block that is done last adds the chunks up, in one order whichever block that is.
+ *
+ * A lane works on 8 experts of 256, some 100 instructions each: instructions bound it, not memory.
+ * Two tokens a warp (8192 over 128 blocks of 32 warps) hide what one token waits for.
  */
 #include "op/kernel.cuh"
+#include "op/pack.cuh"
 
 #include "op/route.h"
 
+#include <type_traits>
+
 enum {
     WARP = 32,
-    MOST_WARPS = 8,      /* of a block */
-    CHUNK = 64,          /* tokens of a block */
-    SHARED = 160 * 1024, /* bytes of shared memory that a block may ask for from sm_80 on */
-    SHARED_UNASKED = 48 * 1024,
-    LOSS_THREADS = 1024,
+    MOST_OF_A_LANE = 32, /* experts */
+    MOST_CHOSEN = 64,    /* experts of a token */
+    ROOM = 8192,         /* floats: the rows of a block's warps, 32 warps of 256 experts */
+    MOST_THREADS = 1024,
+    CHUNKS = 128, /* of all sequences, where no sequence must have more: a block each */
 };
 
 static constexpr float TINY = 1e-20f; /* as on the CPU: keeps a sum of sigmoids away from 0 */
+static constexpr unsigned ALL = 0xFFFFFFFFu;
 
+/* Threads of a block whose lanes have PER experts: as many as have their rows in ROOM, and their
+ * scores in registers. */
+template <int PER> constexpr int THREADS = PER <= 8 ? MOST_THREADS : ROOM / PER;
+
+/* How tokens are cut into chunks, and experts over the lanes of a warp. */
 typedef struct RouteShape {
     int64_t B, T, N, E, K;
-    int64_t chunks; /* of a sequence */
+    int64_t chunks, tokens; /* of a sequence; of a chunk */
+    int groups;             /* 1 if all are open */
+    int lanes, each;        /* lanes of a group; experts of a lane */
+    bool wide;              /* every lane has whole packs of 4 experts */
 } RouteShape;
 
 static RouteShape route_shape(const Tensor *logits, const RouteRule *r, int64_t sequences)
@@ -39,8 +56,42 @@ static RouteShape route_shape(const Tensor *logits, const RouteRule *r, int64_t 
     s.K = r->top_k;
     s.N = tensor_elems(logits) / s.E;
     s.T = s.N / s.B;
-    s.chunks = (s.T + CHUNK - 1) / CHUNK;
+    int64_t least = (s.T + WARP - 1) / WARP, chunks = s.B < CHUNKS ? CHUNKS / s.B : 1;
+    if (chunks > least) chunks = least;
+    s.tokens = (s.T + chunks - 1) / chunks;
+    s.chunks = (s.T + s.tokens - 1) / s.tokens;
+    s.groups = r->top_groups < r->groups ? (int)r->groups : 1;
+    s.lanes = WARP;
+    while (s.lanes > 1 && s.lanes * s.groups > WARP) s.lanes /= 2;
+    int64_t per = s.E / s.groups;
+    s.each = (int)((per + s.lanes - 1) / s.lanes);
+    s.wide = s.each % 4 == 0 && per == s.lanes * s.each && s.lanes * s.groups == WARP &&
+             packs_fit<float>({ logits->data }, { s.E });
     return s;
+}
+
+static Status shape_check(const char *op, const RouteShape *s)
+{
+    if (s->lanes * s->groups > WARP || s->each > MOST_OF_A_LANE) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "%s: %lld experts in %d groups: a GPU routes to at most %d, in at most %d "
+                    "groups of %d / groups",
+                    op, (long long)s->E, s->groups, WARP * MOST_OF_A_LANE, WARP,
+                    WARP * MOST_OF_A_LANE);
+    }
+    if (s->K <= MOST_CHOSEN) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s: top_k is %lld, on a GPU at most %d", op, (long long)s->K,
+                (int)MOST_CHOSEN);
+}
+
+/* run(PER) for the least power of two that a lane's experts fit; run launches. */
+template <int PER = 1, typename F> static Status launch_per(const char *op, int each, F run)
+{
+    if constexpr (PER < MOST_OF_A_LANE) {
+        if (each > PER) return launch_per<PER * 2>(op, each, run);
+    }
+    run(std::integral_constant<int, PER>());
+    return kernel_status(op);
 }
 
 /* exp_f32 of op/cpu_math.h, step by step, with the multiply-adds that a CPU fuses. */
@@ -66,272 +117,363 @@ static __device__ __forceinline__ float exp_like_cpu(float x)
     return __fmul_rn(__fmul_rn(p, first), second);
 }
 
-/* By one warp, into shared memory; complete for all lanes on return. */
-static __device__ void warp_scores(RouteScore kind, const float *logits, int64_t E, float *p)
+/* The experts of a lane: `n` from `first` on, of a group. */
+typedef struct Share {
+    int first, n, group;
+} Share;
+
+static __device__ __forceinline__ Share share_of(const RouteShape &s)
 {
-    int64_t lane = threadIdx.x % WARP;
-    if (kind == ROUTE_SIGMOID) {
-        for (int64_t e = lane; e < E; e += WARP) {
-            p[e] = __fdiv_rn(1.0f, __fadd_rn(1.0f, exp_like_cpu(-logits[e])));
+    int lane = (int)threadIdx.x % WARP, per = (int)s.E / s.groups;
+    int group = lane / s.lanes, at = lane % s.lanes * s.each;
+    int n = group < s.groups ? max(0, min(s.each, per - at)) : 0;
+    return { group * per + at, n, group };
+}
+
+/* A lane's part of a row of E; `fill` where it has no expert. */
+template <int PER>
+static __device__ __forceinline__ void row_get(const float *row, const RouteShape &s,
+                                               const Share &me, float fill, float (&v)[PER])
+{
+    if constexpr (PER >= 4) {
+        if (s.wide) {
+#pragma unroll
+            for (int i = 0; i < PER; i += 4) {
+                float pack[4] = { fill, fill, fill, fill };
+                if (i < s.each) load<true>(row + me.first + i, pack);
+#pragma unroll
+                for (int k = 0; k < 4; k++) v[i + k] = pack[k];
+            }
+            return;
         }
-        __syncwarp();
+    }
+#pragma unroll
+    for (int i = 0; i < PER; i++) v[i] = i < me.n ? row[me.first + i] : fill;
+}
+
+template <int PER>
+static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, const Share &me,
+                                               const float (&v)[PER])
+{
+    if constexpr (PER >= 4) {
+        if (s.wide) {
+#pragma unroll
+            for (int i = 0; i < PER; i += 4) {
+                const float pack[4] = { v[i], v[i + 1], v[i + 2], v[i + 3] };
+                if (i < s.each) store<true>(row + me.first + i, pack);
+            }
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        if (i < me.n) row[me.first + i] = v[i];
+    }
+}
+
+/* 1 / x rounded as IEEE says, of x from 1 to 2^126: a Newton step from the chip's estimate. */
+static __device__ __forceinline__ float reciprocal(float x)
+{
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return __fmaf_rn(r, __fmaf_rn(-x, r, 1.0f), r);
+}
+
+/* 1 / (1 + e^-v), in v's place. Where a result is tiny or 0, the slow division works out all. */
+template <int PER> static __device__ __forceinline__ void sigmoids(float (&v)[PER])
+{
+    bool far = false;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        v[i] = __fadd_rn(1.0f, exp_like_cpu(-v[i]));
+        far = far || v[i] >= 0x1p126f;
+    }
+    if (__any_sync(ALL, far)) {
+#pragma unroll
+        for (int i = 0; i < PER; i++) v[i] = __frcp_rn(v[i]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < PER; i++) v[i] = reciprocal(v[i]);
+}
+
+/* Scores of logits, in their place; 0 where a lane has no expert. */
+template <int PER>
+static __device__ __forceinline__ void scores(RouteScore kind, const Share &me, float (&v)[PER])
+{
+    if (kind == ROUTE_SIGMOID) {
+        sigmoids(v);
+#pragma unroll
+        for (int i = 0; i < PER; i++) v[i] = i < me.n ? v[i] : 0;
         return;
     }
     float max = -INFINITY, sum = 0;
-    for (int64_t e = lane; e < E; e += WARP) max = logits[e] > max ? logits[e] : max;
+#pragma unroll
+    for (int i = 0; i < PER; i++) max = v[i] > max ? v[i] : max;
     max = warp_max(max);
-    for (int64_t e = lane; e < E; e += WARP) {
-        p[e] = exp_like_cpu(__fsub_rn(logits[e], max));
-        sum += p[e];
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        v[i] = i < me.n ? exp_like_cpu(__fsub_rn(v[i], max)) : 0;
+        sum += v[i];
     }
-    float inverse = __fdiv_rn(1.0f, warp_sum(sum));
-    for (int64_t e = lane; e < E; e += WARP) p[e] = __fmul_rn(p[e], inverse);
-    __syncwarp();
+    float inverse = __frcp_rn(warp_sum(sum));
+#pragma unroll
+    for (int i = 0; i < PER; i++) v[i] = __fmul_rn(v[i], inverse);
 }
 
-/* The best `most` of the entries offered so far, falling, by the CPU's rule: of equals the first
- * one offered stays ahead, and a NaN is listed only while there is room. */
-typedef struct Top {
-    float *key;
-    int32_t *id; /* or NULL: only keys are wanted */
-    int64_t n, most;
-} Top;
-
-static __device__ void offer(Top *top, float key, int64_t id)
-{
-    if (top->n == top->most && !(key > top->key[top->n - 1])) return;
-    int64_t at = top->n < top->most ? top->n++ : top->n - 1;
-    for (; at > 0 && key > top->key[at - 1]; at--) {
-        top->key[at] = top->key[at - 1];
-        if (top->id != NULL) top->id[at] = top->id[at - 1];
-    }
-    top->key[at] = key;
-    if (top->id != NULL) top->id[at] = (int32_t)id;
-}
-
-/* Shared memory of a warp. */
-typedef struct RouteSpace {
-    float *p, *choice, *q; /* (E) scores, what is chosen by, sum of q over the warp's tokens */
-    float *list;           /* (E) lists of keys, or keys that compare as integers */
-    int32_t *id;           /* (E) who is in the list */
-    float *group_score;    /* (groups) */
-    int32_t *open;         /* (groups) 1: experts of this group may be chosen */
-} RouteSpace;
-
-static int64_t fwd_words(int64_t E, const RouteRule *r)
-{
-    return (r->aux_scale != 0 ? 5 : 4) * E + 2 * r->groups;
-}
-
-static __device__ RouteSpace space_of(float *at, int64_t E, const RouteRule *r)
-{
-    RouteSpace s = {};
-    s.p = at;
-    s.choice = s.p + E;
-    s.list = s.choice + E;
-    s.id = (int32_t *)(void *)(s.list + E);
-    s.group_score = s.list + 2 * E;
-    s.open = (int32_t *)(void *)(s.group_score + r->groups);
-    s.q = s.group_score + 2 * r->groups;
-    return s;
-}
-
-/* open[g] = 1 for the top_groups groups with the largest sum of their best choices. A lane finds
- * the best of a group with a list of its own; the groups' own list is the work of one lane. */
-static __device__ void open_groups(const RouteRule &r, int64_t E, const RouteSpace &s)
-{
-    int64_t per = E / r.groups, lane = threadIdx.x % WARP;
-    for (int64_t g = lane; g < r.groups; g += WARP) {
-        Top top = { s.list + g * per, NULL, 0, r.group_score_top };
-        float sum = 0;
-        for (int64_t e = g * per; e < (g + 1) * per; e++) offer(&top, s.choice[e], e);
-        for (int64_t i = 0; i < top.n; i++) sum += top.key[i];
-        s.group_score[g] = sum;
-        s.open[g] = 0;
-    }
-    __syncwarp();
-    if (lane == 0) {
-        Top top = { s.list, s.id, 0, r.top_groups };
-        for (int64_t g = 0; g < r.groups; g++) offer(&top, s.group_score[g], g);
-        for (int64_t i = 0; i < top.n; i++) s.open[s.id[i]] = 1;
-    }
-    __syncwarp();
-}
-
-/* A float as an integer with the same order, above 0 for all but NaN; -0 counts as 0. */
+/* A float as an integer with the same order: 1 for NaN, 0 for nothing. There is no -0: scores are
+ * 0 or more, and 0 + -0 is 0. */
 static __device__ __forceinline__ uint32_t ordered(float v)
 {
-    uint32_t u = __float_as_uint(v == 0 ? 0.0f : v);
+    uint32_t u = __float_as_uint(v);
+    if (isnan(v)) return 1;
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* id[0 .. K) = the K best by (key, lower number); a key of 0 is not there. */
-static __device__ void take_best(uint32_t *key, int64_t E, int64_t K, int32_t *id)
+static __device__ __forceinline__ float float_of(uint32_t key)
 {
-    int32_t lane = threadIdx.x % WARP;
-    for (int64_t k = 0; k < K; k++) {
-        uint32_t best = 0;
-        int32_t at = INT32_MAX;
-        for (int64_t e = lane; e < E; e += WARP) {
-            if (key[e] > best) {
-                best = key[e];
-                at = (int32_t)e;
-            }
-        }
-        uint32_t highest = __reduce_max_sync(0xFFFFFFFFu, best);
-        int32_t taken = __reduce_min_sync(0xFFFFFFFFu, best == highest ? at : INT32_MAX);
-        if (taken == at) {
-            key[taken] = 0;
-            id[k] = taken;
-        }
-    }
-    __syncwarp();
+    return __uint_as_float(key >> 31 ? key & 0x7FFFFFFFu : ~key);
 }
 
-/* The K experts of a token in id. */
-static __device__ void choose(const RouteRule &r, int64_t E, const float *bias, const RouteSpace &s)
+template <int PER> static __device__ __forceinline__ uint32_t largest(const uint32_t (&key)[PER])
 {
-    int64_t per = E / r.groups, lane = threadIdx.x % WARP;
-    bool limited = r.groups > 1, odd = false;
-    for (int64_t e = lane; e < E; e += WARP) {
-        s.choice[e] = bias == NULL ? s.p[e] : __fadd_rn(s.p[e], bias[e]);
-        odd = odd || isnan(s.choice[e]);
+    uint32_t best = key[0];
+#pragma unroll
+    for (int i = 1; i < PER; i++) best = max(best, key[i]);
+    return best;
+}
+
+/* Takes the first key that is `best` away, makes `best` the largest that is left, and returns where
+ * the first one stood. */
+template <int PER> static __device__ __forceinline__ int take(uint32_t (&key)[PER], uint32_t &best)
+{
+    int at = 0;
+#pragma unroll
+    for (int i = PER - 1; i > 0; i--) at = key[i] == best ? i : at;
+    if (key[0] == best) at = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) key[i] = i == at ? 0 : key[i];
+    best = largest(key);
+    return at;
+}
+
+/* The first lane with the largest key of the warp. */
+static __device__ __forceinline__ int first_largest(uint32_t key)
+{
+    uint32_t highest = __reduce_max_sync(ALL, key);
+    return __ffs((int)__ballot_sync(ALL, key == highest)) - 1;
+}
+
+/* Whether the lane's group is one of the top_groups with the largest sum of their best choices. */
+template <int PER>
+static __device__ __forceinline__ bool group_open(const RouteRule &r, const RouteShape &s,
+                                                  const Share &me, const uint32_t (&key)[PER])
+{
+    int lane = (int)threadIdx.x % WARP, start = lane & ~(s.lanes - 1);
+    uint32_t rest[PER], best = largest(key);
+    float sum = 0;
+    bool open = false;
+#pragma unroll
+    for (int i = 0; i < PER; i++) rest[i] = key[i];
+    for (int64_t t = 0; t < r.group_score_top; t++) {
+        uint32_t top = best;
+        for (int step = s.lanes / 2; step > 0; step /= 2)
+            top = max(top, __shfl_xor_sync(ALL, top, step));
+        sum = __fadd_rn(sum, float_of(top));
+        unsigned having = __ballot_sync(ALL, best == top) >> start;
+        if (t + 1 < r.group_score_top && start + __ffs((int)having) - 1 == lane) take(rest, best);
+    }
+    uint32_t score = me.group < s.groups ? ordered(sum) : 0;
+    for (int64_t t = 0; t < r.top_groups; t++) {
+        if (first_largest(score) / s.lanes != me.group) continue;
+        open = true;
+        score = 0;
+    }
+    return open;
+}
+
+/*
+ * The same choice by fewer instructions where a lane has many experts: the K-th of the lanes' best
+ * keys is a bound that at least K keys reach, and mostly few more. These are dealt to the lanes,
+ * one each, by way of `id`, and chosen from there. False: there are more than lanes.
+ */
+template <int PER>
+static __device__ __forceinline__ bool
+choose_few(int K, const Share &me, const uint32_t (&key)[PER], uint32_t best, int32_t *id)
+{
+    int lane = (int)threadIdx.x % WARP, n = 0;
+    uint2 *dealt = (uint2 *)(void *)id;
+    uint32_t bound = 0, left = best;
+    for (int k = 0; k < K; k++) {
+        bound = __reduce_max_sync(ALL, left);
+        if (__ffs((int)__ballot_sync(ALL, left == bound)) - 1 == lane) left = 0;
+    }
+    bound = best == 0 ? UINT32_MAX : max(bound, 1u); /* 0: the lane's group is closed */
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        unsigned in = __ballot_sync(ALL, key[i] >= bound);
+        int at = n + __popc(in & ((1u << lane) - 1));
+        if (key[i] >= bound && at < WARP) dealt[at] = make_uint2(key[i], (unsigned)(me.first + i));
+        n += __popc(in);
     }
     __syncwarp();
-    if (limited) open_groups(r, E, s);
-    if (__any_sync(0xFFFFFFFFu, odd)) {
-        Top top = { s.list, s.id, 0, r.top_k };
-        for (int64_t e = 0; lane == 0 && e < E; e++) {
-            if (!limited || s.open[e / per]) offer(&top, s.choice[e], e);
-        }
-        __syncwarp();
-        return;
-    }
-    uint32_t *key = (uint32_t *)(void *)s.list;
-    for (int64_t e = lane; e < E; e += WARP) {
-        key[e] = !limited || s.open[e / per] ? ordered(s.choice[e]) : 0;
+    if (n > WARP) return false;
+    uint2 mine = lane < n ? dealt[lane] : make_uint2(0, UINT32_MAX);
+    unsigned chosen = 0;
+    for (int k = 0; k < K; k++) {
+        uint32_t highest = __reduce_max_sync(ALL, mine.x);
+        unsigned e = __reduce_min_sync(ALL, mine.x == highest ? mine.y : UINT32_MAX);
+        if (mine.y == e) mine.x = 0;
+        if (lane == k) chosen = e;
     }
     __syncwarp();
-    take_best(key, E, r.top_k, s.id);
+    if (lane < K) id[lane] = (int32_t)chosen;
+    __syncwarp();
+    return true;
+}
+
+/* id[0 .. K) = the experts of a token, for all lanes on return. */
+template <int PER>
+static __device__ __forceinline__ void choose(const RouteRule &r, const RouteShape &s,
+                                              const Share &me, const float *biases,
+                                              const float (&p)[PER], int32_t *id)
+{
+    float bias[PER] = {};
+    uint32_t key[PER];
+    if (biases != NULL) row_get(biases, s, me, 0, bias);
+#pragma unroll
+    for (int i = 0; i < PER; i++) key[i] = i < me.n ? ordered(__fadd_rn(p[i], bias[i])) : 0;
+    uint32_t best = largest(key);
+    if (s.groups > 1 && !group_open(r, s, me, key)) best = 0;
+    if (PER >= 8 && s.K <= WARP && choose_few((int)s.K, me, key, best, id)) return;
+    for (int k = 0; k < (int)s.K; k++) {
+        if (first_largest(best) == (int)threadIdx.x % WARP) id[k] = me.first + take(key, best);
+    }
+    __syncwarp();
 }
 
 /* The same in all lanes, added in the CPU's order. */
 static __device__ float chosen_sum(int64_t K, const float *p, const int32_t *index)
 {
     float sum = TINY;
-    for (int64_t k = 0; k < K; k++) sum += p[index[k]];
+    for (int k = 0; k < (int)K; k++) sum += p[index[k]];
     return sum;
 }
 
 /* 1 / sum(p), what makes q of p. */
-static __device__ float inverse_sum(RouteScore kind, const float *p, int64_t E)
+template <int PER>
+static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float (&p)[PER])
 {
     if (kind == ROUTE_SOFTMAX) return 1;
     float sum = 0;
-    for (int64_t e = threadIdx.x % WARP; e < E; e += WARP) sum += p[e];
+#pragma unroll
+    for (int i = 0; i < PER; i++) sum += p[i];
     return 1 / (warp_sum(sum) + TINY);
 }
 
+/* Shared memory of a block whose lanes have PER experts, and what of it is a warp's. */
+template <int PER> struct RouteRoom {
+    float4 row[ROOM / 4]; /* a row of E a warp */
+    alignas(8) int32_t chosen[THREADS<PER> / WARP][MOST_CHOSEN];
+    int32_t count[WARP * PER]; /* (E) */
+
+    __device__ __forceinline__ float *row_of(int warp) { return (float *)row + warp * WARP * PER; }
+};
+
 /* Forward */
+
+/* What a chunk has of an expert: the sum of q over its tokens, and how many went there. */
+typedef struct ChunkSum {
+    float q;
+    int32_t count;
+} ChunkSum;
 
 typedef struct RouteForward {
     const float *logits, *bias;
     const int32_t *domain, *target; /* the second may be NULL */
     int32_t *index, *seq_count, *load;
     float *weight, *aux_loss, *score_sum; /* the last may be NULL */
-    int32_t *chunk_count;                 /* (B, chunks, E): of the workspace, like what follows */
-    float *chunk_q; /* sum of q over the tokens of a chunk; NULL without an auxiliary loss */
-    double *q;      /* (B, E) the same over a sequence */
+    ChunkSum *chunk;                      /* (B, chunks, E): of the workspace */
+    double *q;                            /* (B, E), too: sum of q over a sequence */
+    unsigned *ticket;                     /* 0 between launches: blocks that are done */
     double aux_factor;
     RouteShape s;
     RouteRule rule;
 } RouteForward;
 
-static __device__ void fwd_token(const RouteForward &a, int64_t n, const RouteSpace &s,
-                                 int32_t *count)
+/* q: the sums of the warp's tokens so far. */
+template <int PER>
+static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t n, const Share &me,
+                                                 RouteRoom<PER> &room, float (&q)[PER])
 {
     const RouteRule &r = a.rule;
-    int64_t E = a.s.E, K = a.s.K, lane = threadIdx.x % WARP;
-    warp_scores(r.score, a.logits + n * E, E, s.p);
-    choose(r, E, a.bias, s);
+    int K = (int)a.s.K, lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    int32_t *id = room.chosen[warp];
+    float p[PER], *row = room.row_of(warp);
+    row_get(a.logits + n * a.s.E, a.s, me, -INFINITY, p);
+    scores(r.score, me, p);
+    row_put(row, a.s, me, p);
+    choose(r, a.s, me, a.bias, p, id);
     bool counts = a.target == NULL || a.target[n] >= 0;
-    float factor = r.normalise ? __fdiv_rn(r.scaling, chosen_sum(K, s.p, s.id)) : r.scaling;
-    for (int64_t k = lane; k < K; k += WARP) {
-        int32_t e = s.id[k];
-        a.index[n * K + k] = e;
-        a.weight[n * K + k] = s.p[e] * factor;
-        if (counts) atomicAdd(&count[e], 1);
-    }
-    if (a.chunk_q != NULL) {
-        float inverse = inverse_sum(r.score, s.p, E);
-        for (int64_t e = lane; e < E; e += WARP) s.q[e] += s.p[e] * inverse;
+    float factor = r.normalise ? __fdiv_rn(r.scaling, chosen_sum(K, row, id)) : r.scaling;
+    for (int k = lane; k < K; k += WARP) {
+        a.index[n * K + k] = id[k];
+        a.weight[n * K + k] = row[id[k]] * factor;
+        if (counts) atomicAdd(&room.count[id[k]], 1);
     }
     __syncwarp(); /* the next token takes the place of this one */
+    if (r.aux_scale == 0) return;
+    float inverse = inverse_sum(r.score, p);
+#pragma unroll
+    for (int i = 0; i < PER; i++) q[i] += p[i] * inverse;
 }
 
-/* A block for a chunk; warp w takes the tokens w, w + warps, and so on. */
-static __global__ void route_fwd_kernel(RouteForward a)
+/* Whether all other blocks are done, and what they wrote can be read. */
+static __device__ bool is_last(unsigned *ticket)
 {
-    extern __shared__ float room[]; /* count (E), then each warp's space */
-    int64_t E = a.s.E, warps = blockDim.x / WARP, warp = threadIdx.x / WARP;
-    int64_t words = (a.chunk_q != NULL ? 5 : 4) * E + 2 * a.rule.groups;
-    int64_t b = blockIdx.x / a.s.chunks, t0 = blockIdx.x % a.s.chunks * CHUNK;
-    int64_t first = b * a.s.T + t0, end = b * a.s.T + min(t0 + CHUNK, a.s.T);
-    int32_t *count = (int32_t *)(void *)room;
-    RouteSpace s = space_of(room + E + warp * words, E, &a.rule);
-    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) count[e] = 0;
-    for (int64_t e = threadIdx.x % WARP; a.chunk_q != NULL && e < E; e += WARP) s.q[e] = 0;
+    __shared__ bool last;
+    __threadfence();
     __syncthreads();
-    for (int64_t n = first + warp; n < end; n += warps) fwd_token(a, n, s, count);
+    if (threadIdx.x == 0) last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
     __syncthreads();
-    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
-        a.chunk_count[blockIdx.x * E + e] = count[e];
-        if (a.chunk_q == NULL) continue;
-        float sum = 0;
-        for (int64_t w = 0; w < warps; w++) {
-            sum += space_of(room + E + w * words, E, &a.rule).q[e];
+    __threadfence();
+    return last;
+}
+
+/* seq_count, q, load and score_sum from the chunks. As many `parts` of the threads as there is work
+ * for take the chunks of an expert in turn, and the first of them adds up what they found. */
+static __device__ void add_chunks(const RouteForward &a, double *sums, int32_t *counts)
+{
+    int E = (int)a.s.E, chunks = (int)a.s.chunks, all = (int)a.s.B * E;
+    int parts = max(1, (int)blockDim.x / all), span = (int)blockDim.x / parts;
+    int part = (int)threadIdx.x / span;
+    for (int first = 0; first < all; first += span) {
+        int i = first + (int)threadIdx.x % span;
+        bool mine = i < all && part < parts;
+        const ChunkSum *from = a.chunk + (int64_t)(i / E) * chunks * E + i % E;
+        double q = 0;
+        int32_t count = 0;
+#pragma unroll 8
+        for (int c = mine ? part : chunks; c < chunks; c += parts) {
+            int2 sum = __ldcg((const int2 *)(from + (int64_t)c * E));
+            q += (double)__int_as_float(sum.x);
+            count += sum.y;
         }
-        a.chunk_q[blockIdx.x * E + e] = sum;
+        sums[threadIdx.x] = q;
+        counts[threadIdx.x] = count;
+        __syncthreads();
+        for (int p = 1; mine && part == 0 && p < parts; p++) {
+            q += sums[p * span + (int)threadIdx.x];
+            count += counts[p * span + (int)threadIdx.x];
+        }
+        if (mine && part == 0) {
+            a.seq_count[i] = count;
+            a.q[i] = q;
+            atomicAdd(&a.load[(int64_t)a.domain[i / E] * E + i % E], count);
+            if (a.score_sum != NULL) a.score_sum[i] = (float)q;
+        }
+        __syncthreads();
     }
-}
-
-/* A block has 32 experts of a sequence: 32 rows of threads take its chunks in turn, and the first
- * row adds up what they found. */
-static __global__ void route_count_kernel(RouteForward a)
-{
-    __shared__ int32_t counts[WARP][WARP];
-    __shared__ double sums[WARP][WARP];
-    int64_t E = a.s.E, b = blockIdx.x, e = (int64_t)blockIdx.y * WARP + threadIdx.x;
-    int32_t count = 0;
-    double q = 0;
-    for (int64_t c = threadIdx.y; e < E && c < a.s.chunks; c += WARP) {
-        int64_t at = (b * a.s.chunks + c) * E + e;
-        count += a.chunk_count[at];
-        if (a.chunk_q != NULL) q += (double)a.chunk_q[at];
-    }
-    counts[threadIdx.y][threadIdx.x] = count;
-    sums[threadIdx.y][threadIdx.x] = q;
-    __syncthreads();
-    if (threadIdx.y > 0 || e >= E) return;
-    for (int y = 1; y < WARP; y++) {
-        count += counts[y][threadIdx.x];
-        q += sums[y][threadIdx.x];
-    }
-    a.seq_count[b * E + e] = count;
-    atomicAdd(&a.load[a.domain[b] * E + e], count);
-    if (a.chunk_q != NULL) a.q[b * E + e] = q;
-    if (a.score_sum != NULL) a.score_sum[b * E + e] = (float)q;
-}
-
-static __device__ double block_sum_double(double v)
-{
-    __shared__ double room[LOSS_THREADS / WARP];
-    for (int lane = WARP / 2; lane > 0; lane /= 2) v += __shfl_xor_sync(0xFFFFFFFFu, v, lane);
-    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = v;
-    __syncthreads();
-    v = 0;
-    for (int w = 0; w < LOSS_THREADS / WARP; w++) v += room[w];
-    return v;
 }
 
 /* A group's entries stand `step` apart: all sequences of the batch, or the one alone. */
@@ -343,22 +485,52 @@ template <typename Q> struct RouteLoss {
     int64_t all, step;
 };
 
-/* One block. sum over groups of tokens and over e of n_ge * (sum over g of q_e). */
-template <typename Q>
-static __global__ __launch_bounds__(LOSS_THREADS) void route_loss_kernel(RouteLoss<Q> a)
+/* By a block: sum over groups of tokens and over e of n_ge * (sum over g of q_e). */
+template <typename Q> static __device__ void add_loss(const RouteLoss<Q> &a, double *room)
 {
-    int64_t all = a.all, step = a.step;
     double loss = 0;
-    for (int64_t i = threadIdx.x; i < step; i += LOSS_THREADS) {
+    for (int64_t i = threadIdx.x; i < a.step; i += blockDim.x) {
         double n = 0, q = 0;
-        for (int64_t at = i; at < all; at += step) {
+        for (int64_t at = i; at < a.all; at += a.step) {
             n += (double)a.seq_count[at];
             q += (double)a.q[at];
         }
         loss += n * q;
     }
-    loss = block_sum_double(loss);
+    loss = block_sum(loss, room);
     if (threadIdx.x == 0) *a.aux_loss += (float)(a.aux_factor * loss);
+}
+
+/* A block for a chunk; warp w takes the tokens w, w + warps, and so on. */
+template <int PER>
+static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(RouteForward a)
+{
+    __shared__ RouteRoom<PER> room;
+    constexpr int WARPS = THREADS<PER> / WARP;
+    int E = (int)a.s.E, warp = (int)threadIdx.x / WARP;
+    int64_t b = blockIdx.x / a.s.chunks, t0 = blockIdx.x % a.s.chunks * a.s.tokens;
+    int64_t first = b * a.s.T + t0, end = b * a.s.T + min(t0 + a.s.tokens, a.s.T);
+    Share me = share_of(a.s);
+    float q[PER] = {};
+    for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) room.count[e] = 0;
+    __syncthreads();
+    for (int64_t n = first + warp; n < end; n += WARPS) fwd_token(a, n, me, room, q);
+    row_put(room.row_of(warp), a.s, me, q);
+    __syncthreads();
+    for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) {
+        float sum = 0;
+#pragma unroll 8
+        for (int w = 0; w < WARPS; w++) sum += room.row_of(w)[e];
+        a.chunk[(int64_t)blockIdx.x * E + e] = { sum, room.count[e] };
+    }
+    if (!is_last(a.ticket)) return;
+    double *sums = (double *)room.row;
+    add_chunks(a, sums, (int32_t *)(sums + MOST_THREADS));
+    if (a.rule.aux_scale == 0 || a.score_sum != NULL) return;
+    int64_t all = a.s.B * E;
+    add_loss(RouteLoss<double>{ a.seq_count, a.q, a.aux_loss, a.aux_factor, all,
+                                a.rule.aux_per_batch ? E : all },
+             sums);
 }
 
 /* E / (K T_g) / T_g, times aux_scale; T_g = tokens of a group, which lies on `parts` ranks. */
@@ -368,46 +540,25 @@ static double aux_factor(const RouteShape *s, const RouteRule *r, int64_t parts)
     return (double)r->aux_scale * (double)s->E / ((double)s->K * tokens) / tokens;
 }
 
-/* What a (B, chunks, E) array takes. */
-static size_t chunk_bytes(const RouteShape *s)
+static size_t chunks_bytes(const RouteShape *s)
 {
-    return arena_rounded((size_t)(s->B * s->chunks * s->E) * sizeof(float));
+    return arena_rounded((size_t)(s->B * s->chunks * s->E) * sizeof(ChunkSum));
 }
 
 extern "C" size_t route_fwd_cuda_workspace(const struct Exec *, const void *args)
 {
     const RouteFwd *a = (const RouteFwd *)args;
     RouteShape s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
-    if (a->rule.aux_scale == 0) return chunk_bytes(&s);
-    return 2 * chunk_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double);
+    return chunks_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double);
 }
 
-/* How many warps of `words` each a block has with `common` words beside them; 0: not even one. */
-static unsigned warps_that_fit(int64_t words, int64_t common)
+extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
 {
-    unsigned warps = MOST_WARPS;
-    while (warps > 0 && (common + warps * words) * (int64_t)sizeof(float) > SHARED) warps /= 2;
-    return warps;
-}
-
-static Status shared_allow(const char *op, const void *kernel, size_t bytes)
-{
-    if (bytes <= SHARED_UNASKED) return OK;
-    return cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op);
-}
-
-static Status experts_check(const char *op, unsigned warps, int64_t E)
-{
-    if (warps > 0) return OK;
-    return FAIL(ERR_UNSUPPORTED, "%s: %lld experts do not fit the %d bytes of a GPU's block", op,
-                (long long)E, (int)SHARED);
-}
-
-static RouteForward forward_of(const RouteFwd *a, char *workspace)
-{
+    const RouteFwd *a = (const RouteFwd *)args;
+    char *workspace = (char *)exec_workspace(ex);
     RouteForward f = {};
     f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
+    f.s.wide = f.s.wide && packs_fit<float>({ a->bias.data }, {});
     f.rule = a->rule;
     f.logits = (const float *)a->logits.data;
     f.bias = (const float *)a->bias.data;
@@ -420,34 +571,21 @@ static RouteForward forward_of(const RouteFwd *a, char *workspace)
     f.aux_loss = (float *)a->aux_loss.data;
     f.aux_factor = aux_factor(&f.s, &f.rule, 1);
     f.score_sum = (float *)a->score_sum.data;
-    f.chunk_count = (int32_t *)(void *)workspace;
-    if (a->rule.aux_scale == 0) return f;
-    f.chunk_q = (float *)(void *)(workspace + chunk_bytes(&f.s));
-    f.q = (double *)(void *)(workspace + 2 * chunk_bytes(&f.s));
-    return f;
+    f.chunk = (ChunkSum *)(void *)workspace;
+    f.q = (double *)(void *)(workspace + chunks_bytes(&f.s));
+    f.ticket = exec_ticket(ex);
+    TRY(shape_check("route_fwd", &f.s));
+    return launch_per("route_fwd", f.s.each, [&](auto per) {
+        route_fwd_kernel<per>
+            <<<(unsigned)(f.s.B * f.s.chunks), THREADS<per>, 0, exec_stream(ex)>>>(f);
+    });
 }
 
-extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
+template <typename Q>
+static __global__ __launch_bounds__(MOST_THREADS) void route_loss_kernel(RouteLoss<Q> a)
 {
-    const RouteFwd *a = (const RouteFwd *)args;
-    RouteForward f = forward_of(a, (char *)exec_workspace(ex));
-    const RouteShape &s = f.s;
-    int64_t words = fwd_words(s.E, &f.rule);
-    unsigned warps = warps_that_fit(words, s.E);
-    size_t bytes = (size_t)(s.E + warps * words) * sizeof(float);
-    TRY(experts_check("route_fwd", warps, s.E));
-    TRY(shared_allow("route_fwd", (const void *)route_fwd_kernel, bytes));
-    route_fwd_kernel<<<(unsigned)(s.B * s.chunks), warps * WARP, bytes, exec_stream(ex)>>>(f);
-    TRY(kernel_status("route_fwd"));
-    dim3 grid((unsigned)s.B, grid_of(s.E, WARP));
-    route_count_kernel<<<grid, dim3(WARP, WARP), 0, exec_stream(ex)>>>(f);
-    TRY(kernel_status("route_fwd"));
-    if (f.chunk_q == NULL || f.score_sum != NULL) return OK;
-    int64_t all = s.B * s.E;
-    RouteLoss<double> loss = { f.seq_count,  f.q, f.aux_loss,
-                               f.aux_factor, all, f.rule.aux_per_batch ? s.E : all };
-    route_loss_kernel<<<1, LOSS_THREADS, 0, exec_stream(ex)>>>(loss);
-    return kernel_status("route_fwd");
+    __shared__ double room[WARP];
+    add_loss(a, room);
 }
 
 extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
@@ -466,7 +604,7 @@ extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
                               aux_factor(&s, &a->rule, a->parts),
                               all,
                               a->rule.aux_per_batch ? s.E : all };
-    route_loss_kernel<<<1, LOSS_THREADS, 0, exec_stream(ex)>>>(loss);
+    route_loss_kernel<<<1, MOST_THREADS, 0, exec_stream(ex)>>>(loss);
     return kernel_status("route_aux");
 }
 
@@ -477,93 +615,102 @@ typedef struct RouteBackward {
     const int32_t *index, *seq_count;
     const float *dweight;
     float *dlogits;
-    int32_t *batch_count; /* (E): of the workspace */
-    float aux_factor;
+    float aux_factor; /* 0 without an auxiliary loss */
     RouteShape s;
     RouteRule rule;
 } RouteBackward;
-
-/* The counts of the whole batch, where that is the group of the auxiliary loss. */
-static __global__ void route_batch_count_kernel(RouteBackward a)
-{
-    int64_t E = a.s.E, e = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (e >= E) return;
-    int32_t count = 0;
-    for (int64_t b = 0; b < a.s.B; b++) count += a.seq_count[b * E + e];
-    a.batch_count[e] = count;
-}
 
 /*
  * loss = sum over e of c_e * sum over t of q_te,  c_e = factor * n_e   so   dq_e = c_e
  * q = p (softmax):       dp_e = c_e
  * q = p / S (sigmoid):   dp_e = (c_e - sum_j c_j q_j) / S
  */
-static __device__ void set_aux_gradient(const RouteBackward &a, int64_t n, const float *p,
-                                        float *dp)
+template <int PER>
+static __device__ __forceinline__ void add_aux_gradient(const RouteBackward &a, const Share &me,
+                                                        const int32_t *count, const float (&p)[PER],
+                                                        float (&dp)[PER])
 {
-    int64_t E = a.s.E, lane = threadIdx.x % WARP;
-    const int32_t *count = a.rule.aux_per_batch ? a.batch_count : a.seq_count + n / a.s.T * E;
-    float c = a.aux_factor, mean = 0, inverse = inverse_sum(a.rule.score, p, E);
-    if (a.rule.score == ROUTE_SIGMOID) {
-        for (int64_t e = lane; e < E; e += WARP) mean += c * (float)count[e] * (p[e] * inverse);
-        mean = warp_sum(mean);
+    float c[PER], mean = 0, inverse = inverse_sum(a.rule.score, p);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        c[i] = i < me.n ? a.aux_factor * (float)count[me.first + i] : 0;
+        mean += c[i] * (p[i] * inverse);
     }
-    for (int64_t e = lane; e < E; e += WARP) dp[e] = (c * (float)count[e] - mean) * inverse;
+    mean = a.rule.score == ROUTE_SIGMOID ? warp_sum(mean) : 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) dp[i] += (c[i] - mean) * inverse;
 }
 
 /*
  * w_k = c p_k / S, S = sum of the chosen p    so  dp_k = c / S (dw_k - sum_j dw_j p_j / S)
  * w_k = c p_k                                     dp_k = c dw_k
- * An entry of dp belongs to one lane, here as in all loops over experts.
+ * By way of the warp's row: it gives the chosen p and takes the dp_k to the lanes that have them.
  */
-static __device__ void add_weight_gradient(const RouteBackward &a, int64_t n, const float *p,
-                                           float *dp)
+template <int PER>
+static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &a, int64_t n,
+                                                           const Share &me, float *row,
+                                                           const float (&p)[PER], float (&dp)[PER])
 {
-    int64_t K = a.s.K;
+    int K = (int)a.s.K, lane = (int)threadIdx.x % WARP;
     const int32_t *index = a.index + n * K;
     const float *dweight = a.dweight + n * K;
     float factor = a.rule.scaling, mean = 0;
     if (a.rule.normalise) {
-        float inverse = 1 / chosen_sum(K, p, index);
-        for (int64_t k = 0; k < K; k++) mean += dweight[k] * (p[index[k]] * inverse);
+        row_put(row, a.s, me, p);
+        __syncwarp();
+        float inverse = 1 / chosen_sum(K, row, index);
+        for (int k = lane; k < K; k += WARP) mean += dweight[k] * (row[index[k]] * inverse);
+        mean = warp_sum(mean);
         factor *= inverse;
+        __syncwarp();
     }
-    for (int64_t k = 0; k < K; k++) {
-        if (index[k] % WARP == (int32_t)threadIdx.x % WARP) {
-            dp[index[k]] += factor * (dweight[k] - mean);
-        }
-    }
+    const float zero[PER] = {};
+    row_put(row, a.s, me, zero);
+    __syncwarp();
+    for (int k = lane; k < K; k += WARP) row[index[k]] = factor * (dweight[k] - mean);
+    __syncwarp();
+    row_get(row, a.s, me, 0, dp);
+    __syncwarp(); /* the next token takes the place of this one */
 }
 
 /* softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p) */
-static __global__ void route_bwd_kernel(RouteBackward a)
+template <int PER>
+static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t n, const Share &me,
+                                                 const int32_t *count, float *row)
 {
-    extern __shared__ float room[]; /* p and dp of each warp */
-    int64_t E = a.s.E, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int64_t n = (int64_t)blockIdx.x * (blockDim.x / WARP) + warp;
-    float *p = room + warp * 2 * E, *dp = p + E, mean = 0;
-    if (n >= a.s.N) return;
-    warp_scores(a.rule.score, a.logits + n * E, E, p);
-    if (a.rule.aux_scale != 0) {
-        set_aux_gradient(a, n, p, dp);
-    } else {
-        for (int64_t e = lane; e < E; e += WARP) dp[e] = 0;
+    float p[PER], dp[PER], mean = 0;
+    row_get(a.logits + n * a.s.E, a.s, me, -INFINITY, p);
+    scores(a.rule.score, me, p);
+    set_weight_gradient(a, n, me, row, p, dp);
+    if (a.aux_factor != 0) add_aux_gradient(a, me, count, p, dp);
+#pragma unroll
+    for (int i = 0; i < PER; i++) mean += p[i] * dp[i];
+    if (a.rule.score == ROUTE_SOFTMAX) mean = warp_sum(mean);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        dp[i] = a.rule.score == ROUTE_SOFTMAX ? p[i] * (dp[i] - mean) : dp[i] * p[i] * (1 - p[i]);
     }
-    add_weight_gradient(a, n, p, dp);
-    float *dlogits = a.dlogits + n * E;
-    if (a.rule.score == ROUTE_SIGMOID) {
-        for (int64_t e = lane; e < E; e += WARP) dlogits[e] = dp[e] * p[e] * (1 - p[e]);
-        return;
-    }
-    for (int64_t e = lane; e < E; e += WARP) mean += p[e] * dp[e];
-    mean = warp_sum(mean);
-    for (int64_t e = lane; e < E; e += WARP) dlogits[e] = p[e] * (dp[e] - mean);
+    row_put(a.dlogits + n * a.s.E, a.s, me, dp);
 }
 
-extern "C" size_t route_bwd_cuda_workspace(const struct Exec *, const void *args)
+/* Blocks have the chunks of forward, and first add up n_ge: of their sequence, or of all. */
+template <int PER>
+static __global__ __launch_bounds__(THREADS<PER>, 1) void route_bwd_kernel(RouteBackward a)
 {
-    const RouteBwd *a = (const RouteBwd *)args;
-    return (size_t)tensor_cols(&a->logits) * sizeof(int32_t);
+    __shared__ RouteRoom<PER> room;
+    int E = (int)a.s.E, warp = (int)threadIdx.x / WARP;
+    int64_t b = blockIdx.x / a.s.chunks, t0 = blockIdx.x % a.s.chunks * a.s.tokens;
+    int64_t first = b * a.s.T + t0, end = b * a.s.T + min(t0 + a.s.tokens, a.s.T);
+    int64_t from = a.rule.aux_per_batch ? 0 : b, to = a.rule.aux_per_batch ? a.s.B : b + 1;
+    Share me = share_of(a.s);
+    for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) {
+        int32_t count = 0;
+        for (int64_t at = from; at < to; at++) count += a.seq_count[at * E + e];
+        room.count[e] = count;
+    }
+    __syncthreads();
+    for (int64_t n = first + warp; n < end; n += THREADS<PER> / WARP)
+        bwd_token<PER>(a, n, me, room.count, room.row_of(warp));
 }
 
 extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
@@ -571,22 +718,17 @@ extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
     const RouteBwd *a = (const RouteBwd *)args;
     RouteBackward f = {};
     f.s = route_shape(&a->logits, &a->rule, tensor_elems(&a->seq_count) / tensor_cols(&a->logits));
+    f.s.wide = f.s.wide && packs_fit<float>({ a->dlogits.data }, {});
     f.logits = (const float *)a->logits.data;
     f.index = (const int32_t *)a->index.data;
     f.seq_count = (const int32_t *)a->seq_count.data;
     f.dweight = (const float *)a->dweight.data;
     f.dlogits = (float *)a->dlogits.data;
-    f.batch_count = (int32_t *)exec_workspace(ex);
     f.rule = a->rule;
     f.aux_factor = (float)aux_factor(&f.s, &f.rule, a->parts);
-    unsigned warps = warps_that_fit(2 * f.s.E, 0);
-    size_t bytes = (size_t)(warps * 2 * f.s.E) * sizeof(float);
-    TRY(experts_check("route_bwd", warps, f.s.E));
-    TRY(shared_allow("route_bwd", (const void *)route_bwd_kernel, bytes));
-    if (f.rule.aux_scale != 0 && f.rule.aux_per_batch) {
-        route_batch_count_kernel<<<grid_of(f.s.E, 256), 256, 0, exec_stream(ex)>>>(f);
-        TRY(kernel_status("route_bwd"));
-    }
-    route_bwd_kernel<<<grid_of(f.s.N, warps), warps * WARP, bytes, exec_stream(ex)>>>(f);
-    return kernel_status("route_bwd");
+    TRY(shape_check("route_bwd", &f.s));
+    return launch_per("route_bwd", f.s.each, [&](auto per) {
+        route_bwd_kernel<per>
+            <<<(unsigned)(f.s.B * f.s.chunks), THREADS<per>, 0, exec_stream(ex)>>>(f);
+    });
 }

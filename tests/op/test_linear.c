@@ -133,6 +133,73 @@ static void weight_gradient_is_added_and_matches_double_for_all_types(void **sta
     optest_close(&t);
 }
 
+/* |out - want| / |want| */
+static double error_of(const Tensor *out, const double *want)
+{
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < tensor_elems(out); i++) {
+        double e = optest_get(out, i) - want[i];
+        error += e * e;
+        norm += want[i] * want[i];
+    }
+    return sqrt(error / norm);
+}
+
+/* The same sums, one term after the other in f32. */
+static Tensor plain_sums(OpTest *t, const Sum *s, Dtype type)
+{
+    Tensor out = optest_poisoned(t, type, DIMS(s->rows, s->cols));
+    for (int64_t i = 0; i < s->rows * s->cols; i++) {
+        float sum = 0;
+        for (int64_t l = 0; l < s->terms; l++) {
+            sum += (float)optest_get(s->a, i / s->cols * s->a_row + l * s->a_term) *
+                   (float)optest_get(s->b, i % s->cols * s->b_col + l * s->b_term);
+        }
+        optest_set(&out, i, (double)sum);
+    }
+    return out;
+}
+
+static void check_exact(OpTest *t, const Sum *s, const Tensor *out)
+{
+    double *want = sums(t, s);
+    Tensor plain = plain_sums(t, s, out->dtype);
+    double limit = 2 * error_of(&plain, want), error = error_of(out, want);
+    if (!(error <= limit)) fail_msg("error %.3g, plain sums half of %.3g", error, limit);
+}
+
+/* bf16 rows and f32 weights; on a GPU these products are made of bf16 parts. */
+static void a_router_is_as_exact_as_plain_sums_of_f32(void **state)
+{
+    (void)state;
+    static const Sizes routers[] = { { 33, 64, 2048 }, { 9, 24, 7168 }, { 16384, 4, 8 } };
+    OpTest t;
+    optest_open(&t, 2);
+    mirror_gives();
+    for (int i = 0; i < 3; i++) {
+        const Sizes *s = &routers[i];
+        ArenaMark mark = arena_mark(&t.arena);
+        LinearFwd y = { .x = optest_normal(&t, DTYPE_BF16, DIMS(s->N, s->I)),
+                        .w = optest_normal(&t, DTYPE_F32, DIMS(s->O, s->I)),
+                        .y = optest_poisoned(&t, DTYPE_F32, DIMS(s->N, s->O)) };
+        LinearBwdInput dx = { .dy = optest_normal(&t, DTYPE_F32, DIMS(s->N, s->O)),
+                              .w = y.w,
+                              .dx = optest_poisoned(&t, DTYPE_BF16, DIMS(s->N, s->I)) };
+        LinearBwdWeight dw = { .dy = dx.dy,
+                               .x = y.x,
+                               .dw = optest_poisoned(&t, DTYPE_F32, DIMS(s->O, s->I)) };
+        memset(dw.dw.data, 0, tensor_bytes(&dw.dw));
+        CHECK_OK(linear_fwd(&t.ex, y));
+        CHECK_OK(linear_bwd_input(&t.ex, dx));
+        CHECK_OK(linear_bwd_weight(&t.ex, dw));
+        check_exact(&t, &(Sum){ &y.x, &y.w, NULL, s->N, s->O, s->I, s->I, 1, s->I, 1 }, &y.y);
+        check_exact(&t, &(Sum){ &dx.dy, &dx.w, NULL, s->N, s->I, s->O, s->O, 1, 1, s->I }, &dx.dx);
+        check_exact(&t, &(Sum){ &dw.dy, &dw.x, NULL, s->O, s->I, s->N, 1, s->O, 1, s->I }, &dw.dw);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
 static void tokens_of_a_batch_are_rows(void **state)
 {
     (void)state;
@@ -220,6 +287,7 @@ int main(void)
         TEST(forward_matches_double_for_all_types_and_residuals),
         TEST(input_gradient_matches_double_for_all_types_and_residuals),
         TEST(weight_gradient_is_added_and_matches_double_for_all_types),
+        TEST(a_router_is_as_exact_as_plain_sums_of_f32),
         TEST(tokens_of_a_batch_are_rows),
         TEST(no_rows_leave_the_weight_gradient_alone),
         TEST(shapes_that_do_not_fit_are_errors_that_name_the_tensor),

@@ -89,6 +89,54 @@ static void rows_of_an_expert_stand_together_in_the_order_of_tokens(void **state
     optest_close(&t);
 }
 
+/* Over one block of the GPU's sort, and over more slots than its blocks take at a time; spread
+ * evenly, skewed, and all in one expert. */
+static void many_slots_over_many_experts_are_sorted_the_same_way_each_time(void **state)
+{
+    (void)state;
+    static const MoeSizes sizes[] = {
+        { .N = 1, .K = 1, .E = 1 },      { .N = 1031, .K = 8, .E = 256 },
+        { .N = 2731, .K = 6, .E = 64 },  { .N = 331, .K = 16, .E = 512 },
+        { .N = 65600, .K = 2, .E = 32 }, { .N = 500, .K = 3, .E = 1000 }
+    };
+    OpTest t;
+    moe_open(&t, 1);
+    mirror_gives();
+    for (int i = 0; i < 18; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        Moe m = { .s = sizes[i / 3] };
+        int64_t slots = moe_slots(&m.s);
+        m.index = optest_poisoned(&t, DTYPE_I32, DIMS(m.s.N, m.s.K));
+        for (int64_t s = 0; s < slots; s++) {
+            double u = i % 3 == 2 ? 0.5 : rng_uniform(1, (uint64_t)i, (uint64_t)s);
+            optest_set(&m.index, s, floor((i % 3 == 1 ? u * u * u : u) * (double)m.s.E));
+        }
+        m.offsets = optest_poisoned(&t, DTYPE_I32, DIMS(1, m.s.E + 1));
+        m.row_token = optest_poisoned(&t, DTYPE_I32, DIMS(slots));
+        m.row_slot = optest_poisoned(&t, DTYPE_I32, DIMS(slots));
+        m.slot_row = optest_poisoned(&t, DTYPE_I32, DIMS(m.s.N, m.s.K));
+        CHECK_OK(moe_sort_run(&t, &m));
+        check_sorted(&m);
+        Tensor slot = optest_copy(&t, &m.row_slot);
+        CHECK_OK(moe_sort_run(&t, &m));
+        CHECK_SAME(&m.row_slot, &slot);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void no_slots_are_sorted_into_no_rows(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    Moe m = deal_make(&t, DTYPE_F32, &deals[4], false);
+    m.index.dim[0] = m.slot_row.dim[0] = 0;
+    CHECK_OK(moe_sort_run(&t, &m));
+    for (int64_t e = 0; e <= m.s.E; e++) CHECK_INT(optest_get(&m.offsets, e), 0);
+    optest_close(&t);
+}
+
 static void an_expert_that_is_not_there_cannot_be_sorted(void **state)
 {
     (void)state;
@@ -741,6 +789,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(rows_of_an_expert_stand_together_in_the_order_of_tokens),
+        TEST(many_slots_over_many_experts_are_sorted_the_same_way_each_time),
+        TEST(no_slots_are_sorted_into_no_rows),
         TEST(slots_without_an_expert_or_room_have_no_row),
         TEST(slots_without_a_row_add_nothing),
         TEST(without_slots_a_token_has_its_own_row),
