@@ -65,7 +65,7 @@ typedef HopperShape<true, 2, 128> InTurn;
 template <typename P> struct HopperArgs {
     P p;
     CUtensorMap a, b, c; /* c: what sums are added to, or what `store` reads */
-    uint32_t *counter;   /* 0 at the start */
+    unsigned *counter;   /* exec_ticket: 0 at the start and at the end */
 };
 
 /* A tile on its way from who takes it to all that work on it; rows 0: there are no more. */
@@ -350,6 +350,15 @@ static __device__ __forceinline__ void pre_load(const HopperArgs<P> &args, const
     }
 }
 
+/* The next number that no block has. Every block takes one for each of its tiles and two that lie
+ * beyond the last, so the last of all knows itself and leaves the counter at 0. */
+static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tiles)
+{
+    unsigned number = atomicAdd(counter, 1u);
+    if (number == (unsigned)tiles + 2 * gridDim.x - 1) *counter = 0;
+    return number;
+}
+
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, HopperShared *s,
                                                    uint32_t ring)
@@ -366,7 +375,7 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
         if (threadIdx.x == 0) {
             s->ticket[(turn + 1) % TICKETS] = ticket_of<P, S>(p, s->before, number, &expert);
             hopper::arrive(Barriers::at(bar.ready, (turn + 1) % TICKETS));
-            number = (int64_t)gridDim.x + atomicAdd(args.counter, 1u);
+            number = (int64_t)gridDim.x + number_take(args.counter, s->before[p.groups.experts]);
         }
         const Ticket *t = turn < 0 ? NULL : ticket_wait(s, bar, turn);
         int steps = 0;
@@ -661,9 +670,9 @@ template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
 }
 
 template <typename P, typename S>
-static Status hopper_launch(struct Exec *ex, const char *op, const P &p, void *counter)
+static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
 {
-    HopperArgs<P> args = { p, {}, {}, {}, (uint32_t *)counter };
+    HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
     int64_t tiles = hopper_tiles<P, S>(p), most = hopper_multiprocessors();
     const void *kernel = (const void *)hopper_kernel<P, S>;
     size_t bytes = hopper_shared_bytes(p.groups.experts);
@@ -675,30 +684,16 @@ static Status hopper_launch(struct Exec *ex, const char *op, const P &p, void *c
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
     TRY(cuda_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
-    TRY(cuda_status(cudaMemsetAsync(counter, 0, sizeof(uint32_t), exec_stream(ex)), op));
     hopper_kernel<P, S>
         <<<(unsigned)(tiles < most ? tiles : most), HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
     return kernel_status(op);
 }
 
-/* Launch */
-
-/* Which tiles suit a product. */
-template <typename P>
-static Status hopper_choose(struct Exec *ex, const char *op, const P &p, void *counter)
-{
-    return hopper_launch<P, typename P::Shape>(ex, op, p, counter);
-}
-
-/* What a launch on Hopper wants of the workspace. */
-static inline size_t counter_bytes(void) { return 256; }
-
-template <typename P>
-static Status launch(struct Exec *ex, const char *op, const P &p, void *counter)
+template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
 {
     if (p.groups.bound == 0) return OK;
     if constexpr (P::KERNEL == KERNEL_HOPPER) {
-        return hopper_choose(ex, op, p, counter);
+        return hopper_launch<P, typename P::Shape>(ex, op, p);
     } else {
         int64_t blocks = blocks_of(p);
         if (blocks > INT32_MAX) {
@@ -729,7 +724,8 @@ static inline Status by_kernel(const Quant &a, const Quant &b, const Groups &g, 
         return run(KernelTypes<float, float, float, KERNEL_PLAIN, true>());
     if (!packs_fit<Bf16>({ a.data.data, b.data.data }, spans) || !packs_fit<Bf16>(at, {}))
         return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_PLAIN, true>());
-    if (!hopper_device() || g.experts > HOPPER_EXPERTS_MAX)
+    int64_t chunks = max(tensor_elems(&a.data), tensor_elems(&b.data)) / CHUNK;
+    if (!hopper_device() || g.experts > HOPPER_EXPERTS_MAX || chunks >= UINT32_MAX)
         return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_MMA, true>());
     if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, true>());
     return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, false>());

@@ -235,12 +235,11 @@ template <typename P> static int64_t parts_of(const P &p)
     return (p.n + TILE - 1) / TILE * PARTS<threads>;
 }
 
-/* A counter, and of the backward pass the most shares that a kernel leaves. */
+/* Room for the most shares that a kernel leaves; only the backward pass has them. */
 extern "C" size_t moe_product_cuda_workspace(const struct Exec *, const MoeProduct *p)
 {
     int64_t parts = (p->O + TILE - 1) / TILE * PARTS<PLAIN_THREADS>;
-    int64_t shares = p->epilogue == MOE_SWIGLU_BACKWARD ? parts * p->rows->bound : 0;
-    return counter_bytes() + (size_t)shares * sizeof(float);
+    return (size_t)(parts * p->rows->bound) * sizeof(float);
 }
 
 /* run(types) for the kernel that multiplies. */
@@ -255,29 +254,26 @@ static Status by_types(const MoeProduct &p, std::initializer_list<const void *> 
 template <bool TURNED> static Status store(struct Exec *ex, const MoeProduct &p)
 {
     return by_types(p, { p.out->data }, p.O, [&](auto types) {
-        return launch(ex, p.op, RowProduct<decltype(types), TURNED, false, false>(p),
-                      exec_workspace(ex));
+        return launch(ex, p.op, RowProduct<decltype(types), TURNED, false, false>(p));
     });
 }
 
 static Status swiglu(struct Exec *ex, const MoeProduct &p)
 {
-    return by_types(p, { p.out->data, p.result->data }, tensor_cols(p.result), [&](auto types) {
-        return launch(ex, p.op, UpForward<decltype(types)>(p), exec_workspace(ex));
-    });
+    return by_types(p, { p.out->data, p.result->data }, tensor_cols(p.result),
+                    [&](auto types) { return launch(ex, p.op, UpForward<decltype(types)>(p)); });
 }
 
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
-    char *workspace = (char *)exec_workspace(ex);
     if (p.zeroed != NULL) {
         TRY(cuda_status(cudaMemsetAsync(p.zeroed->data, 0, tensor_bytes(p.zeroed), exec_stream(ex)),
                         p.op));
     }
     if (p.rows->bound == 0) return OK;
     return by_types(p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {
-        DownBackward<decltype(types)> kernel(p, a, (float *)(workspace + counter_bytes()));
-        TRY(launch(ex, p.op, kernel, workspace));
+        DownBackward<decltype(types)> kernel(p, a, (float *)exec_workspace(ex));
+        TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
             kernel.groups, kernel.share, parts_of(kernel), kernel.row_slot,
             (float *)a->dweight.data);

@@ -122,14 +122,8 @@ template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
     const Quant *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
     return by_kernel(
         *a, *b, groups_of(s.offsets, s.rows), s.row_token->data != NULL, { s.dw->data },
-        { tensor_cols(&a->data), tensor_cols(&b->data) }, [&](auto types) {
-            return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s), exec_workspace(ex));
-        });
-}
-
-extern "C" size_t moe_weight_cuda_workspace(const struct Exec *, const MoeSum *)
-{
-    return counter_bytes();
+        { tensor_cols(&a->data), tensor_cols(&b->data) },
+        [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
 }
 
 extern "C" Status moe_weight_cuda(struct Exec *ex, const MoeSum *s)
