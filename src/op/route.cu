@@ -151,6 +151,7 @@ static __device__ __forceinline__ void row_get(const float *row, const RouteShap
     for (int i = 0; i < PER; i++) v[i] = i < me.n ? row[me.first + i] : fill;
 }
 
+/* The row may lie in shared memory, where pack.cuh's `store` does not reach. */
 template <int PER>
 static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, const Share &me,
                                                const float (&v)[PER])
@@ -159,8 +160,8 @@ static __device__ __forceinline__ void row_put(float *row, const RouteShape &s, 
         if (s.wide) {
 #pragma unroll
             for (int i = 0; i < PER; i += 4) {
-                const float pack[4] = { v[i], v[i + 1], v[i + 2], v[i + 3] };
-                if (i < s.each) store<true>(row + me.first + i, pack);
+                float4 *to = reinterpret_cast<float4 *>(row + me.first + i);
+                if (i < s.each) *to = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
             }
             return;
         }
