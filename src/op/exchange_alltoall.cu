@@ -25,7 +25,8 @@ static __device__ __forceinline__ int32_t local_expert(int64_t e, int64_t first,
     return e >= first && e < first + here ? (int32_t)(e - first) : -1;
 }
 
-/* Slots of token n go to place p; thread `lane` of `lanes` takes its share. */
+/* Slots of token n go to place p; thread `lane` of the `lanes` that have a pack of its row takes its
+ * share. */
 template <typename T>
 static __device__ __forceinline__ void pack_slots(const Pack<T> &a, int64_t n, int64_t p,
                                                   int64_t lane, int64_t lanes)
@@ -60,8 +61,7 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
         for (int j = 0; j < EACH; j++) {
             if (place[j] < 0) continue;
             put(v[j], a.rows + place[j] * a.D + col);
-            if (a.index != NULL)
-                pack_slots(a, token[j], place[j], col / P, (int64_t)gridDim.x * blockDim.x);
+            if (a.index != NULL) pack_slots(a, token[j], place[j], col / P, (a.D + P - 1) / P);
         }
     });
 }
