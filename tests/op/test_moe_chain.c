@@ -137,11 +137,35 @@ static void gradients_in_bf16_are_those_of_finite_differences(void **state)
     check_chain(DTYPE_BF16, 2e-2);
 }
 
+/* Loads 1 + 4, 2 + 2, 3 + 0 of two domains: the mean is 4. */
+static void the_bias_moves_towards_experts_below_the_mean(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    const double load[] = { 1, 2, 3, 4, 2, 0 };
+    MoeBiasUpdate a = { .load = optest_poisoned(&t, DTYPE_I32, DIMS(2, 3)),
+                        .gate = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
+                        .bias = optest_poisoned(&t, DTYPE_F32, DIMS(1, 3)),
+                        .rate = 0.25f };
+    for (int i = 0; i < 6; i++) optest_set(&a.load, i, load[i]);
+    for (int i = 0; i < 3; i++) optest_set(&a.bias, i, i + 1);
+    CHECK_OK(moe_bias_update(&t.ex, a)); /* the gate is NaN: the step does not count */
+    for (int i = 0; i < 3; i++) CHECK_NEAR(optest_get(&a.bias, i), i + 1, 0);
+    optest_set(&a.gate, 0, 3);
+    CHECK_OK(moe_bias_update(&t.ex, a));
+    CHECK_NEAR(optest_get(&a.bias, 0), 1 - 0.25, 0);
+    CHECK_NEAR(optest_get(&a.bias, 1), 2, 0);
+    CHECK_NEAR(optest_get(&a.bias, 2), 3 + 0.25, 0);
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(gradients_in_f32_are_those_of_finite_differences),
         TEST(gradients_in_bf16_are_those_of_finite_differences),
+        TEST(the_bias_moves_towards_experts_below_the_mean),
     };
     return TEST_RUN(tests);
 }
