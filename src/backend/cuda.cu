@@ -12,7 +12,7 @@ extern "C" {
 #include <ctime>
 #include <new>
 
-enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64 };
+enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64, NOTES_MAX = 16 };
 
 /* All events of an Exec; lies in Cuda.arena. */
 struct EventNode {
@@ -34,8 +34,9 @@ struct Cuda {
     cudaEvent_t pace[2], reached;
     int64_t ops; /* launched while there are other ranks */
     bool capturing;
-    unsigned long long *bad; /* device: index of the first element that is not finite */
-    unsigned *tickets;       /* device: of the lanes */
+    unsigned long long *bad;      /* device: index of the first element that is not finite */
+    unsigned *tickets;            /* device: of the lanes */
+    const char *noted[NOTES_MAX]; /* ops of exec_first_note */
 };
 
 static __device__ __forceinline__ uint64_t now_ns()
@@ -92,6 +93,17 @@ static void *stream_of_lane(Exec *ex, Lane lane) { return stream_of(ex, lane); }
 
 void *exec_workspace(Exec *ex) { return ex->workspace; }
 unsigned *exec_ticket(Exec *ex) { return ex->cuda->tickets + ex->lane; }
+bool exec_first_note(Exec *ex, const char *op)
+{
+    for (const char *&noted : ex->cuda->noted) {
+        if (noted != NULL && strcmp(noted, op) == 0) return false;
+        if (noted != NULL) continue;
+        noted = op;
+        return true;
+    }
+    return false;
+}
+
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
 struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }
 

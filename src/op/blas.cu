@@ -16,7 +16,7 @@ extern "C" {
 #include <string.h>
 
 enum {
-    PROPOSALS = 16,
+    PROPOSALS = BLAS_TIMED_MAX,
     WARM_UP = 2, /* the first launch loads the kernel */
     ROUNDS = 5,
     ALIGN = 16 /* bytes of the widest access: a larger alignment makes no kernel better */
@@ -140,6 +140,8 @@ extern "C" Status blas_tune(struct Blas *b, bool on)
     b->tuning = true;
     return OK;
 }
+
+extern "C" bool blas_tuning(const struct Blas *b) { return b->tuning; }
 
 extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NULL : b->choices; }
 
@@ -310,25 +312,39 @@ static float median(float *v, int n)
 }
 
 /* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
-static Status legal_time(struct Exec *ex, Call *call, const Legal *legal, float *ms)
+extern "C" Status blas_time(struct Exec *ex, int n, Status (*run)(void *of, int i), void *of,
+                            float *ms)
 {
     struct Blas *b = exec_blas(ex);
     cudaEvent_t *last = b->event;
     TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
-    for (int i = 0; i < ROUNDS * legal->n; i++) {
-        TRY(blas_status(call->lt, launch(ex, call, &legal->algo[i % legal->n]), "timed product"));
+    for (int i = 0; i < ROUNDS * n; i++) {
+        TRY(run(of, i % n));
         TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
     }
     TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
-    for (int i = 0; i < legal->n; i++) {
+    for (int i = 0; i < n; i++) {
         float each[ROUNDS];
         for (int r = 0; r < ROUNDS; r++) {
-            cudaEvent_t *from = &b->event[r * legal->n + i];
+            cudaEvent_t *from = &b->event[r * n + i];
             TRY(cuda_status(cudaEventElapsedTime(&each[r], from[0], from[1]), "event time"));
         }
         ms[i] = median(each, ROUNDS);
     }
     return OK;
+}
+
+/* A product and its proposals, as blas_time runs them. */
+typedef struct Timed {
+    struct Exec *ex;
+    Call *call;
+    const Legal *legal;
+} Timed;
+
+static Status legal_run(void *of, int i)
+{
+    const Timed *t = (const Timed *)of;
+    return blas_status(t->call->lt, launch(t->ex, t->call, &t->legal->algo[i]), "timed product");
 }
 
 /* Index of the first that is as fast as the fastest. */
@@ -352,7 +368,8 @@ static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
     out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
     if (out->kind == CHOICE_PLAIN) return OK;
     if (out->kind == CHOICE_TIMED) {
-        TRY(legal_time(ex, call, &legal, ms));
+        Timed t = { ex, call, &legal };
+        TRY(blas_time(ex, legal.n, legal_run, &t, ms));
         best = fastest(ms, legal.n);
         b->choices->unsaved = true;
     }

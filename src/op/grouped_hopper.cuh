@@ -5,12 +5,19 @@
  * One block a multiprocessor stays for the whole launch and takes tiles from a counter until none is
  * left. Of its three warpgroups the first fills a ring of stages, each 64 terms of a tile's operands;
  * the other two multiply. What lies in order comes by TMA, one thread's work; rows that an index
- * names come by cp.async, to which the copy engine has no answer on this chip. Two ways to share:
+ * names come by cp.async, to which the copy engine has no answer on this chip. Three ways to share:
  *
  *   Cooperative   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
  *                 85 FLOP a byte.
+ *   Tall          the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
+ *                 tile then has fewer columns.
  *   InTurn        each has a tile of 128 x 128 of its own, and while one multiplies the other stores
  *                 its results, reads pre, adds to gradients. 64 FLOP a byte.
+ *
+ * A policy says in P::Shapes which of them it may take and which first (grouped_choice.h). Measured on
+ * an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D 2048, but 556 and 644 at D
+ * 7168; weight gradients with an index in B Tall 462, Cooperative 422, in A 382 and 453. Pairs that
+ * lost everywhere are not compiled.
  *
  * A barrier tells two phases apart, not three, so of two that take turns the one waits for its first
  * stage only when the other has seen its last.
@@ -27,6 +34,10 @@
 
 #include "op/grouped_mma.cuh"
 #include "op/hopper.cuh"
+
+extern "C" {
+#include "base/log.h"
+}
 
 namespace grouped
 {
@@ -46,7 +57,8 @@ enum {
 };
 
 /* BLOCKS: of 64 rows, for each warpgroup that multiplies. */
-template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
+template <GroupedShape SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
+    static constexpr GroupedShape NUMBER = SHAPE;
     static constexpr bool TURNS = IN_TURN;
     static constexpr int BLOCKS = BLOCKS_A, COLS = COLUMNS;
     static constexpr int ROWS = hopper::BLOCK * BLOCKS * (TURNS ? 1 : 2);
@@ -57,9 +69,13 @@ template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
     static_assert(ROOM_BYTES / STAGE <= STAGES_MAX, "barriers for all stages");
 };
 
-typedef HopperShape<false, 1, 256> Cooperative;
-typedef HopperShape<false, 2, 128> Tall;
-typedef HopperShape<true, 2, 128> InTurn;
+typedef HopperShape<GROUPED_COOPERATIVE, false, 1, 256> Cooperative;
+typedef HopperShape<GROUPED_TALL, false, 2, 128> Tall;
+typedef HopperShape<GROUPED_IN_TURN, true, 2, 128> InTurn;
+
+/* What a product may take; the first where nothing was timed. */
+template <typename... S> struct HopperShapes {
+};
 
 /* A kernel's argument: a policy, and how TMA finds its operands. */
 template <typename P> struct HopperArgs {
@@ -673,7 +689,7 @@ template <typename P, typename S>
 static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
 {
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
-    int64_t tiles = hopper_tiles<P, S>(p), most = hopper_multiprocessors();
+    unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
     const void *kernel = (const void *)hopper_kernel<P, S>;
     size_t bytes = hopper_shared_bytes(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
@@ -684,16 +700,38 @@ static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
     TRY(cuda_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
-    hopper_kernel<P, S>
-        <<<(unsigned)(tiles < most ? tiles : most), HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
+    hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
     return kernel_status(op);
+}
+
+template <typename P, typename S>
+static Status hopper_product(struct Exec *ex, const char *op, const P &p, HopperShapes<S>)
+{
+    return hopper_launch<P, S>(ex, op, p);
+}
+
+/* Of several shapes. To time them is to run the product several times: what is added to is then
+ * added to more than once, as by dense products (blas.cuh). */
+template <typename P, typename... S>
+static Status hopper_product(struct Exec *ex, const char *op, const P &p, HopperShapes<S...>)
+{
+    static Status (*const launches[])(struct Exec *, const char *,
+                                      const P &) = { hopper_launch<P, S>... };
+    static const GroupedShape shapes[] = { S::NUMBER... };
+    GroupedSizes sizes = { P::PRODUCT,       P::INDEXED,       p.groups.bound,
+                           p.groups.experts, p.a_shape().cols, p.n };
+    auto run = [&](int i) { return launches[i](ex, op, p); };
+    auto call = [](void *of, int i) { return (*(decltype(run) *)of)(i); };
+    int place = 0;
+    TRY(hopper_shape(ex, &sizes, shapes, sizeof...(S), call, &run, &place));
+    return run(place);
 }
 
 template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
 {
     if (p.groups.bound == 0) return OK;
     if constexpr (P::KERNEL == KERNEL_HOPPER) {
-        return hopper_launch<P, typename P::Shape>(ex, op, p);
+        return hopper_product(ex, op, p, typename P::Shapes());
     } else {
         int64_t blocks = blocks_of(p);
         if (blocks > INT32_MAX) {
@@ -713,21 +751,46 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     }
 }
 
-/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. Tensor
- * cores multiply if operands, results and the other addresses are aligned as they need it. */
-template <typename F>
-static inline Status by_kernel(const Quant &a, const Quant &b, const Groups &g, bool indexed,
-                               std::initializer_list<const void *> at,
-                               std::initializer_list<int64_t> spans, F run)
+/* What decides which kernel multiplies: operands, other addresses, and the two widths of rows. */
+struct KernelNeeds {
+    const char *op;
+    const Quant &a, &b;
+    int64_t experts;
+    std::initializer_list<const void *> at;
+    std::initializer_list<int64_t> spans; /* two */
+};
+
+/* For bf16. Tensor cores multiply if operands, results and the other addresses are aligned as they
+ * need it. That a Hopper GPU runs another kernel than its own is said once an op. */
+static inline Kernel kernel_for(struct Exec *ex, const KernelNeeds &k)
 {
-    if (a.data.dtype == DTYPE_F32)
+    int64_t chunks = max(tensor_elems(&k.a.data), tensor_elems(&k.b.data)) / CHUNK;
+    bool hopper = hopper_device(), small = k.experts <= HOPPER_EXPERTS_MAX && chunks < UINT32_MAX;
+    bool packs =
+        packs_fit<Bf16>({ k.a.data.data, k.b.data.data }, k.spans) && packs_fit<Bf16>(k.at, {});
+    if (hopper && packs && small) return KERNEL_HOPPER;
+    if (hopper && exec_first_note(ex, k.op)) {
+        log_info("%s: an older, slower kernel runs: rows of %lld and %lld columns %s", k.op,
+                 (long long)k.spans.begin()[0], (long long)k.spans.begin()[1],
+                 packs ? "have over 4096 experts, or an operand has 2^35 elements or more"
+                       : "do not all begin at multiples of 16 bytes");
+    }
+    return packs ? KERNEL_MMA : KERNEL_PLAIN;
+}
+
+/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. INDEXES: may
+ * an index name rows? Does one now: indexed. */
+template <bool INDEXES, typename F>
+static inline Status by_kernel(struct Exec *ex, const KernelNeeds &k, bool indexed, F run)
+{
+    if (k.a.data.dtype == DTYPE_F32)
         return run(KernelTypes<float, float, float, KERNEL_PLAIN, true>());
-    if (!packs_fit<Bf16>({ a.data.data, b.data.data }, spans) || !packs_fit<Bf16>(at, {}))
-        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_PLAIN, true>());
-    int64_t chunks = max(tensor_elems(&a.data), tensor_elems(&b.data)) / CHUNK;
-    if (!hopper_device() || g.experts > HOPPER_EXPERTS_MAX || chunks >= UINT32_MAX)
-        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_MMA, true>());
-    if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, true>());
+    Kernel kernel = kernel_for(ex, k);
+    if (kernel == KERNEL_PLAIN) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_PLAIN, true>());
+    if (kernel == KERNEL_MMA) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_MMA, true>());
+    if constexpr (INDEXES) {
+        if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, true>());
+    }
     return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, false>());
 }
 
