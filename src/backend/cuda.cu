@@ -5,6 +5,7 @@ extern "C" {
 #include "backend/backend.h"
 #include "backend/cuda.h"
 #include "base/clock.h"
+#include "base/log.h"
 }
 
 #include <cstdio>
@@ -36,7 +37,7 @@ struct Cuda {
     bool capturing;
     unsigned long long *bad;      /* device: index of the first element that is not finite */
     unsigned *tickets;            /* device: of the lanes */
-    const char *noted[NOTES_MAX]; /* ops of exec_first_note */
+    const char *noted[NOTES_MAX]; /* ops of exec_note_once */
 };
 
 static __device__ __forceinline__ uint64_t now_ns()
@@ -93,15 +94,14 @@ static void *stream_of_lane(Exec *ex, Lane lane) { return stream_of(ex, lane); }
 
 void *exec_workspace(Exec *ex) { return ex->workspace; }
 unsigned *exec_ticket(Exec *ex) { return ex->cuda->tickets + ex->lane; }
-bool exec_first_note(Exec *ex, const char *op)
+void exec_note_once(Exec *ex, const char *op, const char *what)
 {
-    for (const char *&noted : ex->cuda->noted) {
-        if (noted != NULL && strcmp(noted, op) == 0) return false;
-        if (noted != NULL) continue;
-        noted = op;
-        return true;
-    }
-    return false;
+    int i = 0;
+    const char **noted = ex->cuda->noted;
+    while (i < NOTES_MAX && noted[i] != NULL && strcmp(noted[i], op) != 0) i++;
+    if (i == NOTES_MAX || noted[i] != NULL) return;
+    noted[i] = op;
+    log_info("%s: %s", op, what);
 }
 
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }

@@ -16,7 +16,7 @@ extern "C" {
 #include <string.h>
 
 enum {
-    PROPOSALS = BLAS_TIMED_MAX,
+    PROPOSALS = 16,
     WARM_UP = 2, /* the first launch loads the kernel */
     ROUNDS = 5,
     ALIGN = 16 /* bytes of the widest access: a larger alignment makes no kernel better */
@@ -140,8 +140,6 @@ extern "C" Status blas_tune(struct Blas *b, bool on)
     b->tuning = true;
     return OK;
 }
-
-extern "C" bool blas_tuning(const struct Blas *b) { return b->tuning; }
 
 extern "C" struct Choices *blas_choices(struct Blas *b) { return b == NULL ? NULL : b->choices; }
 
@@ -312,14 +310,13 @@ static float median(float *v, int n)
 }
 
 /* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
-extern "C" Status blas_time(struct Exec *ex, int n, Status (*run)(void *of, int i), void *of,
-                            float *ms)
+template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
 {
     struct Blas *b = exec_blas(ex);
     cudaEvent_t *last = b->event;
     TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
     for (int i = 0; i < ROUNDS * n; i++) {
-        TRY(run(of, i % n));
+        TRY(run(i % n));
         TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
     }
     TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
@@ -332,19 +329,6 @@ extern "C" Status blas_time(struct Exec *ex, int n, Status (*run)(void *of, int 
         ms[i] = median(each, ROUNDS);
     }
     return OK;
-}
-
-/* A product and its proposals, as blas_time runs them. */
-typedef struct Timed {
-    struct Exec *ex;
-    Call *call;
-    const Legal *legal;
-} Timed;
-
-static Status legal_run(void *of, int i)
-{
-    const Timed *t = (const Timed *)of;
-    return blas_status(t->call->lt, launch(t->ex, t->call, &t->legal->algo[i]), "timed product");
 }
 
 /* Index of the first that is as fast as the fastest. */
@@ -368,8 +352,10 @@ static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
     out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
     if (out->kind == CHOICE_PLAIN) return OK;
     if (out->kind == CHOICE_TIMED) {
-        Timed t = { ex, call, &legal };
-        TRY(blas_time(ex, legal.n, legal_run, &t, ms));
+        auto run = [&](int i) {
+            return blas_status(call->lt, launch(ex, call, &legal.algo[i]), "timed product");
+        };
+        TRY(time_each(ex, legal.n, run, ms));
         best = fastest(ms, legal.n);
         b->choices->unsaved = true;
     }
@@ -454,4 +440,20 @@ extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, vo
     if (choice->kind == CHOICE_PLAIN) return plain_run(ex, g, r);
     cublasLtMatmulAlgo_t algo = algo_of(choice);
     return blas_status(call.lt, launch(ex, &call, &algo), "product");
+}
+
+extern "C" Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key,
+                              const int *shape, GroupedLaunch *const *launch, int n,
+                              const void *product)
+{
+    const struct Blas *b = exec_blas(ex);
+    auto run = [&](int i) { return launch[i](ex, op, product); };
+    float ms[PROPOSALS];
+    int at = n == 1 ? 0 : choices_shape(b->choices, key, shape, n);
+    if (at < 0 && b->tuning && b->choices->n < CHOICES_MAX) {
+        for (int i = 0; i < n * WARM_UP; i++) TRY(run(i % n));
+        TRY(time_each(ex, n, run, ms));
+        at = choices_shape_timed(b->choices, key, shape, n, ms);
+    }
+    return run(at < 0 ? 0 : at);
 }

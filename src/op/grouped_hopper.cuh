@@ -14,10 +14,9 @@
  *   InTurn        each has a tile of 128 x 128 of its own, and while one multiplies the other stores
  *                 its results, reads pre, adds to gradients. 64 FLOP a byte.
  *
- * A policy says in P::Shapes which of them it may take and which first (grouped_choice.h). Measured on
- * an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D 2048, but 556 and 644 at D
- * 7168; weight gradients with an index in B Tall 462, Cooperative 422, in A 382 and 453. Pairs that
- * lost everywhere are not compiled.
+ * P::Shapes has those that a policy may take, first the one for where none was timed (choices.h), none
+ * that lost everywhere. On an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D
+ * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422.
  *
  * A barrier tells two phases apart, not three, so of two that take turns the one waits for its first
  * stage only when the other has seen its last.
@@ -32,12 +31,9 @@
 #ifndef OP_GROUPED_HOPPER_CUH
 #define OP_GROUPED_HOPPER_CUH
 
+#include "op/blas.cuh"
 #include "op/grouped_mma.cuh"
 #include "op/hopper.cuh"
-
-extern "C" {
-#include "base/log.h"
-}
 
 namespace grouped
 {
@@ -56,11 +52,11 @@ enum {
     HOPPER_EXPERTS_MAX = 4096
 };
 
-/* BLOCKS: of 64 rows, for each warpgroup that multiplies. */
-template <GroupedShape SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
-    static constexpr GroupedShape NUMBER = SHAPE;
+/* SHAPE: the number that stands for it in files (choices.h). BLOCKS: of 64 rows, for each warpgroup
+ * that multiplies. */
+template <int SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
     static constexpr bool TURNS = IN_TURN;
-    static constexpr int BLOCKS = BLOCKS_A, COLS = COLUMNS;
+    static constexpr int NUMBER = SHAPE, BLOCKS = BLOCKS_A, COLS = COLUMNS;
     static constexpr int ROWS = hopper::BLOCK * BLOCKS * (TURNS ? 1 : 2);
     static constexpr int A_BYTES = ROWS * hopper::ROW_BYTES, B_BYTES = COLS * hopper::ROW_BYTES;
     static constexpr int STAGE = A_BYTES + B_BYTES;
@@ -69,9 +65,9 @@ template <GroupedShape SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct Ho
     static_assert(ROOM_BYTES / STAGE <= STAGES_MAX, "barriers for all stages");
 };
 
-typedef HopperShape<GROUPED_COOPERATIVE, false, 1, 256> Cooperative;
-typedef HopperShape<GROUPED_TALL, false, 2, 128> Tall;
-typedef HopperShape<GROUPED_IN_TURN, true, 2, 128> InTurn;
+typedef HopperShape<1, false, 1, 256> Cooperative;
+typedef HopperShape<2, false, 2, 128> Tall;
+typedef HopperShape<3, true, 2, 128> InTurn;
 
 /* What a product may take; the first where nothing was timed. */
 template <typename... S> struct HopperShapes {
@@ -686,8 +682,9 @@ template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
 }
 
 template <typename P, typename S>
-static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
+static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
 {
+    const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
     unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
     const void *kernel = (const void *)hopper_kernel<P, S>;
@@ -704,27 +701,14 @@ static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
     return kernel_status(op);
 }
 
-template <typename P, typename S>
-static Status hopper_product(struct Exec *ex, const char *op, const P &p, HopperShapes<S>)
-{
-    return hopper_launch<P, S>(ex, op, p);
-}
-
-/* Of several shapes. To time them is to run the product several times: what is added to is then
- * added to more than once, as by dense products (blas.cuh). */
 template <typename P, typename... S>
 static Status hopper_product(struct Exec *ex, const char *op, const P &p, HopperShapes<S...>)
 {
-    static Status (*const launches[])(struct Exec *, const char *,
-                                      const P &) = { hopper_launch<P, S>... };
-    static const GroupedShape shapes[] = { S::NUMBER... };
-    GroupedSizes sizes = { P::PRODUCT,       P::INDEXED,       p.groups.bound,
-                           p.groups.experts, p.a_shape().cols, p.n };
-    auto run = [&](int i) { return launches[i](ex, op, p); };
-    auto call = [](void *of, int i) { return (*(decltype(run) *)of)(i); };
-    int place = 0;
-    TRY(hopper_shape(ex, &sizes, shapes, sizeof...(S), call, &run, &place));
-    return run(place);
+    static const int shapes[] = { S::NUMBER... };
+    static GroupedLaunch *const launches[] = { hopper_launch<P, S>... };
+    ChoiceKey key = choices_grouped_key(op, P::INDEXED, p.groups.bound, p.groups.experts,
+                                        p.a_shape().cols, p.n);
+    return grouped_run(ex, op, &key, shapes, launches, sizeof...(S), &p);
 }
 
 template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
@@ -751,13 +735,13 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     }
 }
 
-/* What decides which kernel multiplies: operands, other addresses, and the two widths of rows. */
+/* What decides which kernel multiplies: operands, other addresses, and the widths of rows. */
 struct KernelNeeds {
     const char *op;
     const Quant &a, &b;
     int64_t experts;
     std::initializer_list<const void *> at;
-    std::initializer_list<int64_t> spans; /* two */
+    std::initializer_list<int64_t> spans;
 };
 
 /* For bf16. Tensor cores multiply if operands, results and the other addresses are aligned as they
@@ -768,13 +752,10 @@ static inline Kernel kernel_for(struct Exec *ex, const KernelNeeds &k)
     bool hopper = hopper_device(), small = k.experts <= HOPPER_EXPERTS_MAX && chunks < UINT32_MAX;
     bool packs =
         packs_fit<Bf16>({ k.a.data.data, k.b.data.data }, k.spans) && packs_fit<Bf16>(k.at, {});
+    const char *slower = packs ? "a slower kernel runs: over 4096 experts or 2^35 elements"
+                               : "a slower kernel runs: rows do not lie at multiples of 16 bytes";
     if (hopper && packs && small) return KERNEL_HOPPER;
-    if (hopper && exec_first_note(ex, k.op)) {
-        log_info("%s: an older, slower kernel runs: rows of %lld and %lld columns %s", k.op,
-                 (long long)k.spans.begin()[0], (long long)k.spans.begin()[1],
-                 packs ? "have over 4096 experts, or an operand has 2^35 elements or more"
-                       : "do not all begin at multiples of 16 bytes");
-    }
+    if (hopper) exec_note_once(ex, k.op, slower);
     return packs ? KERNEL_MMA : KERNEL_PLAIN;
 }
 

@@ -1,8 +1,6 @@
 /* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
 #include "op/hopper.cuh"
 
-#include "op/blas.cuh"
-
 static int device_attribute(cudaDeviceAttr which)
 {
     int device = 0, value = 0;
@@ -19,31 +17,6 @@ extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
     int64_t most = device_attribute(cudaDevAttrMultiProcessorCount);
     return (unsigned)(tiles < most ? tiles : most);
-}
-
-/* A product and its shapes, as they are timed. */
-typedef struct Timed {
-    struct Exec *ex;
-    int n;
-    Status (*run)(void *of, int i);
-    void *of;
-} Timed;
-
-static Status time_shapes(void *timed, float *ms)
-{
-    const Timed *t = (const Timed *)timed;
-    for (int i = 0; i < t->n; i++) TRY(t->run(t->of, i));
-    return blas_time(t->ex, t->n, t->run, t->of, ms);
-}
-
-extern "C" Status hopper_shape(struct Exec *ex, const GroupedSizes *sizes,
-                               const GroupedShape *shape, int n, Status (*run)(void *of, int i),
-                               void *of, int *out)
-{
-    struct Blas *b = exec_blas(ex);
-    Timed t = { ex, n, run, of };
-    GroupedCandidates among = { shape, n, blas_tuning(b) ? time_shapes : NULL, &t };
-    return grouped_choose(blas_choices(b), sizes, &among, out);
 }
 
 /* The driver's function; the program is not linked with the driver. */

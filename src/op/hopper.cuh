@@ -17,10 +17,6 @@
 
 #include <cuda.h>
 
-extern "C" {
-#include "op/grouped_choice.h"
-}
-
 namespace hopper
 {
 
@@ -262,10 +258,6 @@ extern "C" {
 bool hopper_device(void);
 /* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
-/* *out: the place among n shapes of the one that a product takes. While tuning, a product that has
- * none on record is run several times with each: run(of, i). */
-Status hopper_shape(struct Exec *ex, const GroupedSizes *sizes, const GroupedShape *shape, int n,
-                    Status (*run)(void *of, int i), void *of, int *out);
 }
 /* ERR_DEVICE: the driver takes no such tensor. */
 Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,

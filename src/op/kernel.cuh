@@ -26,9 +26,8 @@ void *exec_workspace(struct Exec *ex);
 /* A counter on the device, one a lane: 0 before and after each kernel. Blocks count themselves off
  * with atomicInc, which wraps to 0 at the last of them. */
 unsigned *exec_ticket(struct Exec *ex);
-/* Is it the first time that this Exec has something to say about this op? For what is said once.
- * The name has to live as long as the Exec. */
-bool exec_first_note(struct Exec *ex, const char *op);
+/* Logs the first thing that this Exec has to say about this op, whose name outlives the Exec. */
+void exec_note_once(struct Exec *ex, const char *op, const char *what);
 
 /* OK, or ERR_DEVICE with the op's name and the driver's sentence. */
 Status cuda_status(cudaError_t e, const char *what);

@@ -27,7 +27,6 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false;
-    static constexpr GroupedProduct PRODUCT = TURNED ? GROUPED_DOWN_FWD : GROUPED_UP_BWD_INPUT;
     static constexpr int UNIT = 8;
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
@@ -101,7 +100,6 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
     typedef typename Types::C C;
     typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
                                       HopperShapes<Cooperative, InTurn>>::type Shapes;
-    static constexpr GroupedProduct PRODUCT = GROUPED_UP_FWD;
     static constexpr int UNIT = 16;
     C *act;
     int64_t F;
@@ -157,7 +155,6 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
     typedef float Row;
     template <int N> using Extra = Pre<C, N>;
     static constexpr bool WIDE = Types::WIDE, DOTS = true;
-    static constexpr GroupedProduct PRODUCT = GROUPED_DOWN_BWD_INPUT;
     static constexpr bool READS = Types::KERNEL == KERNEL_HOPPER;
     const int32_t *row_slot; /* or NULL: row r has weight[r] */
     const float *weight;

@@ -30,8 +30,6 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef Nothing Row;
     template <int N> using Extra = Old<N>;
     static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
-    static constexpr GroupedProduct PRODUCT =
-        TOKEN_FIRST ? GROUPED_DOWN_BWD_WEIGHT : GROUPED_UP_BWD_WEIGHT;
     static constexpr int UNIT = 8;
     Groups groups;
     int64_t m, n, tokens, routed; /* rows of by_token and of by_row */
