@@ -310,20 +310,20 @@ static float median(float *v, int n)
 }
 
 /* Round by round rather than one after the other: a clock that sinks meanwhile slows all alike. */
-static Status legal_time(struct Exec *ex, Call *call, const Legal *legal, float *ms)
+template <typename F> static Status time_each(struct Exec *ex, int n, F run, float *ms)
 {
     struct Blas *b = exec_blas(ex);
     cudaEvent_t *last = b->event;
     TRY(cuda_status(cudaEventRecord(*last, exec_stream(ex)), "event record"));
-    for (int i = 0; i < ROUNDS * legal->n; i++) {
-        TRY(blas_status(call->lt, launch(ex, call, &legal->algo[i % legal->n]), "timed product"));
+    for (int i = 0; i < ROUNDS * n; i++) {
+        TRY(run(i % n));
         TRY(cuda_status(cudaEventRecord(*++last, exec_stream(ex)), "event record"));
     }
     TRY(cuda_status(cudaEventSynchronize(*last), "timing of products"));
-    for (int i = 0; i < legal->n; i++) {
+    for (int i = 0; i < n; i++) {
         float each[ROUNDS];
         for (int r = 0; r < ROUNDS; r++) {
-            cudaEvent_t *from = &b->event[r * legal->n + i];
+            cudaEvent_t *from = &b->event[r * n + i];
             TRY(cuda_status(cudaEventElapsedTime(&each[r], from[0], from[1]), "event time"));
         }
         ms[i] = median(each, ROUNDS);
@@ -352,7 +352,10 @@ static Status choose(struct Exec *ex, Call *call, bool timed, Choice *out)
     out->kind = legal.n == 0 ? CHOICE_PLAIN : timed ? CHOICE_TIMED : CHOICE_FIRST;
     if (out->kind == CHOICE_PLAIN) return OK;
     if (out->kind == CHOICE_TIMED) {
-        TRY(legal_time(ex, call, &legal, ms));
+        auto run = [&](int i) {
+            return blas_status(call->lt, launch(ex, call, &legal.algo[i]), "timed product");
+        };
+        TRY(time_each(ex, legal.n, run, ms));
         best = fastest(ms, legal.n);
         b->choices->unsaved = true;
     }
@@ -437,4 +440,20 @@ extern "C" Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, vo
     if (choice->kind == CHOICE_PLAIN) return plain_run(ex, g, r);
     cublasLtMatmulAlgo_t algo = algo_of(choice);
     return blas_status(call.lt, launch(ex, &call, &algo), "product");
+}
+
+extern "C" Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key,
+                              const int *shape, GroupedLaunch *const *launch, int n,
+                              const void *product)
+{
+    const struct Blas *b = exec_blas(ex);
+    auto run = [&](int i) { return launch[i](ex, op, product); };
+    float ms[PROPOSALS];
+    int at = n == 1 ? 0 : choices_shape(b->choices, key, shape, n);
+    if (at < 0 && b->tuning && b->choices->n < CHOICES_MAX) {
+        for (int i = 0; i < n * WARM_UP; i++) TRY(run(i % n));
+        TRY(time_each(ex, n, run, ms));
+        at = choices_shape_timed(b->choices, key, shape, n, ms);
+    }
+    return run(at < 0 ? 0 : at);
 }

@@ -34,6 +34,13 @@ struct Blas *exec_blas(struct Exec *ex);
 struct Choices *blas_choices(struct Blas *b);
 Status blas_tune(struct Blas *b, bool on);
 
+/* A grouped product, launched in the one of n tile shapes that is on record (choices.h), or else in
+ * the first. While tuning, one without a record is timed in all of them; what it adds to is then
+ * added to more than once, as by blas_run. */
+typedef Status GroupedLaunch(struct Exec *ex, const char *op, const void *product);
+Status grouped_run(struct Exec *ex, const char *op, const ChoiceKey *key, const int *shape,
+                   GroupedLaunch *const *launch, int n, const void *product);
+
 /* r: the matrix that is added if g->beta is 1, of c's type and layout; NULL: c itself. a_type and
  * b_type must be equal. */
 Status blas_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);

@@ -63,6 +63,42 @@ Choice *choices_add(Choices *c, const ChoiceKey *key)
     return added;
 }
 
+/* Grouped products. */
+
+ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_t experts,
+                              int64_t a_cols, int64_t b_cols)
+{
+    uint64_t name = XXH3_64bits(op, strlen(op)) >> 3 << 1;
+    uint64_t product = (uint64_t)1 << 62 | name | (uint64_t)indexed;
+    return (ChoiceKey){ rows, b_cols, a_cols, experts, 1, 1, (int64_t)product };
+}
+
+int choices_shape(Choices *c, const ChoiceKey *key, const int *shape, int n)
+{
+    const Choice *kept = choices_find(c, key);
+    int at = n - 1;
+    if (kept == NULL) return -1;
+    for (int w = 1; w < CHOICE_WORDS; w++) {
+        if (kept->algo[w] != 0) return 0;
+    }
+    while (at > 0 && kept->algo[0] != (uint64_t)shape[at]) at--;
+    return at;
+}
+
+int choices_shape_timed(Choices *c, const ChoiceKey *key, const int *shape, int n, const float *ms)
+{
+    const float gain = 1.015f;
+    int best = 0;
+    for (int i = 1; i < n; i++) best = ms[i] < ms[best] ? i : best;
+    if (ms[0] < gain * ms[best]) best = 0;
+    Choice *made = choices_add(c, key);
+    if (made == NULL) return 0;
+    made->kind = CHOICE_TIMED;
+    made->algo[0] = (uint64_t)shape[best];
+    c->unsaved = true;
+    return best;
+}
+
 /* Writing. */
 
 static Status print_choice(const Choice *c, Text *out)

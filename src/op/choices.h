@@ -16,6 +16,12 @@
  * The last line has the number of choices and the XXH3-64 of all lines before it. The words are
  * handed to the library, hence the sum: a text that is damaged is refused as a whole.
  *
+ * A grouped product (grouped_hopper.cuh) has an entry, too. Its words are the number of a tile shape
+ * and 0; its key: m rows.bound, n and k the columns of operands B and A, lda the experts, ldb = ldc =
+ * 1, in kinds bit 62, the hash of the op's name, and bit 0: an index names rows. No dense product has
+ * bit 62. All shapes add terms in one order, so this choice changes no bit, and a shape that this
+ * program or this product does not have is passed over for the product's first.
+ *
  * This file knows no library; op/blas.cu fills the table. Every function takes NULL for the table
  * of an Exec that has none (the CPU's) and then does nothing.
  */
@@ -73,6 +79,13 @@ Status choices_text(const Choices *c, Arena *a, const char **out);
  * the text is of another machine. ERR_FORMAT: it is damaged; the sentence has `name`. A resumed run
  * that took any choice neither loads the cache nor tunes, because the run before knew no more. */
 Status choices_take(Choices *c, const char *name, const char *text, int *taken);
+
+ChoiceKey choices_grouped_key(const char *op, bool indexed, int64_t rows, int64_t experts,
+                              int64_t a_cols, int64_t b_cols);
+/* The place among a grouped product's n shapes of the one on record; -1: nothing is on record. */
+int choices_shape(Choices *c, const ChoiceKey *key, const int *shape, int n);
+/* Puts on record the first shape, or the fastest of ms[n] if it is 1.5 % faster; gives its place. */
+int choices_shape_timed(Choices *c, const ChoiceKey *key, const int *shape, int n, const float *ms);
 
 /* Forgets all choices. */
 void choices_clear(Choices *c);

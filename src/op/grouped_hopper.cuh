@@ -5,12 +5,18 @@
  * One block a multiprocessor stays for the whole launch and takes tiles from a counter until none is
  * left. Of its three warpgroups the first fills a ring of stages, each 64 terms of a tile's operands;
  * the other two multiply. What lies in order comes by TMA, one thread's work; rows that an index
- * names come by cp.async, to which the copy engine has no answer on this chip. Two ways to share:
+ * names come by cp.async, to which the copy engine has no answer on this chip. Three ways to share:
  *
  *   Cooperative   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
  *                 85 FLOP a byte.
+ *   Tall          the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
+ *                 tile then has fewer columns.
  *   InTurn        each has a tile of 128 x 128 of its own, and while one multiplies the other stores
  *                 its results, reads pre, adds to gradients. 64 FLOP a byte.
+ *
+ * P::Shapes has those that a policy may take, first the one for where none was timed (choices.h), none
+ * that lost everywhere. On an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D
+ * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422.
  *
  * A barrier tells two phases apart, not three, so of two that take turns the one waits for its first
  * stage only when the other has seen its last.
@@ -25,6 +31,7 @@
 #ifndef OP_GROUPED_HOPPER_CUH
 #define OP_GROUPED_HOPPER_CUH
 
+#include "op/blas.cuh"
 #include "op/grouped_mma.cuh"
 #include "op/hopper.cuh"
 
@@ -45,10 +52,11 @@ enum {
     HOPPER_EXPERTS_MAX = 4096
 };
 
-/* BLOCKS: of 64 rows, for each warpgroup that multiplies. */
-template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
+/* SHAPE: the number that stands for it in files (choices.h). BLOCKS: of 64 rows, for each warpgroup
+ * that multiplies. */
+template <int SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
     static constexpr bool TURNS = IN_TURN;
-    static constexpr int BLOCKS = BLOCKS_A, COLS = COLUMNS;
+    static constexpr int NUMBER = SHAPE, BLOCKS = BLOCKS_A, COLS = COLUMNS;
     static constexpr int ROWS = hopper::BLOCK * BLOCKS * (TURNS ? 1 : 2);
     static constexpr int A_BYTES = ROWS * hopper::ROW_BYTES, B_BYTES = COLS * hopper::ROW_BYTES;
     static constexpr int STAGE = A_BYTES + B_BYTES;
@@ -57,9 +65,13 @@ template <bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
     static_assert(ROOM_BYTES / STAGE <= STAGES_MAX, "barriers for all stages");
 };
 
-typedef HopperShape<false, 1, 256> Cooperative;
-typedef HopperShape<false, 2, 128> Tall;
-typedef HopperShape<true, 2, 128> InTurn;
+typedef HopperShape<1, false, 1, 256> Cooperative;
+typedef HopperShape<2, false, 2, 128> Tall;
+typedef HopperShape<3, true, 2, 128> InTurn;
+
+/* What a product may take; the first where nothing was timed. */
+template <typename... S> struct HopperShapes {
+};
 
 /* A kernel's argument: a policy, and how TMA finds its operands. */
 template <typename P> struct HopperArgs {
@@ -670,10 +682,11 @@ template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
 }
 
 template <typename P, typename S>
-static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
+static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
 {
+    const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
-    int64_t tiles = hopper_tiles<P, S>(p), most = hopper_multiprocessors();
+    unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
     const void *kernel = (const void *)hopper_kernel<P, S>;
     size_t bytes = hopper_shared_bytes(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
@@ -684,16 +697,25 @@ static Status hopper_launch(struct Exec *ex, const char *op, const P &p)
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
     TRY(cuda_status(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
-    hopper_kernel<P, S>
-        <<<(unsigned)(tiles < most ? tiles : most), HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
+    hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
     return kernel_status(op);
+}
+
+template <typename P, typename... S>
+static Status hopper_product(struct Exec *ex, const char *op, const P &p, HopperShapes<S...>)
+{
+    static const int shapes[] = { S::NUMBER... };
+    static GroupedLaunch *const launches[] = { hopper_launch<P, S>... };
+    ChoiceKey key = choices_grouped_key(op, P::INDEXED, p.groups.bound, p.groups.experts,
+                                        p.a_shape().cols, p.n);
+    return grouped_run(ex, op, &key, shapes, launches, sizeof...(S), &p);
 }
 
 template <typename P> static Status launch(struct Exec *ex, const char *op, const P &p)
 {
     if (p.groups.bound == 0) return OK;
     if constexpr (P::KERNEL == KERNEL_HOPPER) {
-        return hopper_launch<P, typename P::Shape>(ex, op, p);
+        return hopper_product(ex, op, p, typename P::Shapes());
     } else {
         int64_t blocks = blocks_of(p);
         if (blocks > INT32_MAX) {
@@ -713,21 +735,43 @@ template <typename P> static Status launch(struct Exec *ex, const char *op, cons
     }
 }
 
-/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. Tensor
- * cores multiply if operands, results and the other addresses are aligned as they need it. */
-template <typename F>
-static inline Status by_kernel(const Quant &a, const Quant &b, const Groups &g, bool indexed,
-                               std::initializer_list<const void *> at,
-                               std::initializer_list<int64_t> spans, F run)
+/* What decides which kernel multiplies: operands, other addresses, and the widths of rows. */
+struct KernelNeeds {
+    const char *op;
+    const Quant &a, &b;
+    int64_t experts;
+    std::initializer_list<const void *> at;
+    std::initializer_list<int64_t> spans;
+};
+
+/* For bf16. Tensor cores multiply if operands, results and the other addresses are aligned as they
+ * need it. That a Hopper GPU runs another kernel than its own is said once an op. */
+static inline Kernel kernel_for(struct Exec *ex, const KernelNeeds &k)
 {
-    if (a.data.dtype == DTYPE_F32)
+    int64_t chunks = max(tensor_elems(&k.a.data), tensor_elems(&k.b.data)) / CHUNK;
+    bool hopper = hopper_device(), small = k.experts <= HOPPER_EXPERTS_MAX && chunks < UINT32_MAX;
+    bool packs =
+        packs_fit<Bf16>({ k.a.data.data, k.b.data.data }, k.spans) && packs_fit<Bf16>(k.at, {});
+    const char *slower = packs ? "a slower kernel runs: over 4096 experts or 2^35 elements"
+                               : "a slower kernel runs: rows do not lie at multiples of 16 bytes";
+    if (hopper && packs && small) return KERNEL_HOPPER;
+    if (hopper) exec_note_once(ex, k.op, slower);
+    return packs ? KERNEL_MMA : KERNEL_PLAIN;
+}
+
+/* Calls run(KernelTypes()) for the types of these operands, which the op's check allows. INDEXES: may
+ * an index name rows? Does one now: indexed. */
+template <bool INDEXES, typename F>
+static inline Status by_kernel(struct Exec *ex, const KernelNeeds &k, bool indexed, F run)
+{
+    if (k.a.data.dtype == DTYPE_F32)
         return run(KernelTypes<float, float, float, KERNEL_PLAIN, true>());
-    if (!packs_fit<Bf16>({ a.data.data, b.data.data }, spans) || !packs_fit<Bf16>(at, {}))
-        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_PLAIN, true>());
-    int64_t chunks = max(tensor_elems(&a.data), tensor_elems(&b.data)) / CHUNK;
-    if (!hopper_device() || g.experts > HOPPER_EXPERTS_MAX || chunks >= UINT32_MAX)
-        return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_MMA, true>());
-    if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, true>());
+    Kernel kernel = kernel_for(ex, k);
+    if (kernel == KERNEL_PLAIN) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_PLAIN, true>());
+    if (kernel == KERNEL_MMA) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_MMA, true>());
+    if constexpr (INDEXES) {
+        if (indexed) return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, true>());
+    }
     return run(KernelTypes<Bf16, Bf16, Bf16, KERNEL_HOPPER, false>());
 }
 

@@ -13,9 +13,10 @@ extern "C" bool hopper_device(void)
     return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
 }
 
-extern "C" int hopper_multiprocessors(void)
+extern "C" unsigned hopper_blocks(const struct Exec *, int64_t tiles)
 {
-    return device_attribute(cudaDevAttrMultiProcessorCount);
+    int64_t most = device_attribute(cudaDevAttrMultiProcessorCount);
+    return (unsigned)(tiles < most ? tiles : most);
 }
 
 /* The driver's function; the program is not linked with the driver. */

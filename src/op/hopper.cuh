@@ -256,7 +256,8 @@ typedef struct TensorShape {
 extern "C" {
 /* Does the current GPU run code for sm_90a? */
 bool hopper_device(void);
-int hopper_multiprocessors(void);
+/* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
+unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
 }
 /* ERR_DEVICE: the driver takes no such tensor. */
 Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,

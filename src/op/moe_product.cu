@@ -22,7 +22,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef typename Types::C C;
     typedef Side<A, true, GATHERS && Types::INDEXED, false> SideA;
     typedef Side<B, TURNED, false, PAIRED> SideB;
-    typedef Cooperative Shape;
+    typedef typename std::conditional<TURNED, HopperShapes<Cooperative, InTurn>,
+                                      HopperShapes<Cooperative>>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false;
@@ -97,6 +98,8 @@ template <typename C> static __device__ __forceinline__ float sigmoid(float x)
 template <typename Types> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
+    typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
+                                      HopperShapes<Cooperative, InTurn>>::type Shapes;
     static constexpr int UNIT = 16;
     C *act;
     int64_t F;
@@ -148,6 +151,7 @@ template <typename C, int N> struct Pre {
 template <typename Types> struct DownBackward : RowProduct<Types, false, true, false> {
     typedef typename Types::C C;
     typedef InTurn Shape;
+    typedef HopperShapes<Shape> Shapes;
     typedef float Row;
     template <int N> using Extra = Pre<C, N>;
     static constexpr bool WIDE = Types::WIDE, DOTS = true;
@@ -243,25 +247,28 @@ extern "C" size_t moe_product_cuda_workspace(const struct Exec *, const MoeProdu
 }
 
 /* run(types) for the kernel that multiplies. */
-template <typename F>
-static Status by_types(const MoeProduct &p, std::initializer_list<const void *> at, int64_t columns,
-                       F run)
+template <bool INDEXES, typename F>
+static Status by_types(struct Exec *ex, const MoeProduct &p, std::initializer_list<const void *> at,
+                       int64_t columns, F run)
 {
+    int64_t experts = tensor_elems(p.offsets) - 1;
     bool indexed = p.row_token != NULL && p.row_token->data != NULL;
-    return by_kernel(*p.in, *p.w, groups_of(p.offsets, p.rows), indexed, at, { p.I, columns }, run);
+    return by_kernel<INDEXES>(ex, { p.op, *p.in, *p.w, experts, at, { p.I, columns } }, indexed,
+                              run);
 }
 
 template <bool TURNED> static Status store(struct Exec *ex, const MoeProduct &p)
 {
-    return by_types(p, { p.out->data }, p.O, [&](auto types) {
+    return by_types<false>(ex, p, { p.out->data }, p.O, [&](auto types) {
         return launch(ex, p.op, RowProduct<decltype(types), TURNED, false, false>(p));
     });
 }
 
 static Status swiglu(struct Exec *ex, const MoeProduct &p)
 {
-    return by_types(p, { p.out->data, p.result->data }, tensor_cols(p.result),
-                    [&](auto types) { return launch(ex, p.op, UpForward<decltype(types)>(p)); });
+    return by_types<true>(
+        ex, p, { p.out->data, p.result->data }, tensor_cols(p.result),
+        [&](auto types) { return launch(ex, p.op, UpForward<decltype(types)>(p)); });
 }
 
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
@@ -271,7 +278,7 @@ static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDow
                         p.op));
     }
     if (p.rows->bound == 0) return OK;
-    return by_types(p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {
+    return by_types<true>(ex, p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {
         DownBackward<decltype(types)> kernel(p, a, (float *)exec_workspace(ex));
         TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(

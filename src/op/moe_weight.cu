@@ -23,8 +23,10 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef Side<A, false, Types::INDEXED && TOKEN_FIRST, false> SideA;
     typedef Side<B, false, Types::INDEXED && !TOKEN_FIRST, false> SideB;
     /* What an index names is the dear operand: of it 128 columns, of the other 256. */
-    typedef
-        typename std::conditional<Types::INDEXED && !TOKEN_FIRST, Tall, Cooperative>::type Shape;
+    typedef typename std::conditional<
+        !Types::INDEXED, HopperShapes<Cooperative, Tall>,
+        typename std::conditional<TOKEN_FIRST, HopperShapes<Cooperative>,
+                                  HopperShapes<Tall, Cooperative>>::type>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Old<N>;
     static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
@@ -120,9 +122,11 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
 template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
 {
     const Quant *a = TOKEN_FIRST ? s.by_token : s.by_row, *b = TOKEN_FIRST ? s.by_row : s.by_token;
-    return by_kernel(
-        *a, *b, groups_of(s.offsets, s.rows), s.row_token->data != NULL, { s.dw->data },
-        { tensor_cols(&a->data), tensor_cols(&b->data) },
+    int64_t experts = tensor_elems(s.offsets) - 1;
+    return by_kernel<true>(
+        ex,
+        { s.op, *a, *b, experts, { s.dw->data }, { tensor_cols(&a->data), tensor_cols(&b->data) } },
+        s.row_token->data != NULL,
         [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
 }
 

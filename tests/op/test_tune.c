@@ -1,5 +1,5 @@
 /* Timed choices of matrix products on a GPU: right, kept, and the same bits out of a text. */
-#include "harness/optest.h"
+#include "moe_case.h"
 
 #include "op/choices.h"
 
@@ -197,6 +197,82 @@ static void an_algorithm_that_does_not_fit_is_replaced(void **state)
     optest_close(&t);
 }
 
+/* The entries of grouped products; their shape becomes `shape`, unless it is 0. */
+static int grouped_entries(Choices *c, uint64_t shape)
+{
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (c->at[i].key.kinds >> 62 == 0) continue;
+        if (shape != 0) c->at[i].algo[0] = shape;
+        n++;
+    }
+    return n;
+}
+
+/* With an index, and without: then each routed row has a token of its own. */
+static Moe grouped_case(OpTest *t, bool indexed)
+{
+    const int64_t group[] = { 0, 300, 1, 129, 82 };
+    MoeSizes s = { indexed ? 256 : 512, indexed ? 2 : 1, 5, 264, 136, 0 };
+    Moe m = moe_make(t, DTYPE_BF16, s, group, false);
+    CHECK_OK(moe_sort_run(t, &m));
+    if (!indexed) m.row_token = (Tensor){ 0 };
+    return m;
+}
+
+/* All results of the experts' products, one behind the other. */
+static void grouped_run(OpTest *t, const Moe *m, Tensor *all)
+{
+    const Tensor *out[] = { &m->pre, &m->act_rows, &m->out, &m->dx_rows, &m->dw1, &m->dw2 };
+    size_t used = 0;
+    memset(m->dw1.data, 0, tensor_bytes(&m->dw1));
+    memset(m->dw2.data, 0, tensor_bytes(&m->dw2));
+    moe_forward(t, m);
+    moe_backward(t, m);
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+        CHECK(used + tensor_bytes(out[i]) <= tensor_bytes(all));
+        memcpy((char *)all->data + used, out[i]->data, tensor_bytes(out[i]));
+        used += tensor_bytes(out[i]);
+    }
+}
+
+/* Each product is compared with the CPU's, too. */
+static void every_tile_shape_of_a_grouped_product_gives_the_same_bits(void **state)
+{
+    (void)state;
+    /* That have several shapes: moe_up_fwd, both weights' without an index, moe_up_bwd_weight with
+     * one, moe_down_fwd once for both. */
+    enum { PRODUCTS = 5, SHAPES = 3 };
+    OpTest t;
+    CudaInfo gpu;
+    open_on_gpu(&t);
+    CHECK_OK(cuda_info(0, &gpu));
+    mirror_gives();
+    Choices *c = mirror.gpu.backend->device->choices(&mirror.gpu);
+    Tensor kept[2];
+    for (int i = 0; i < 2; i++) kept[i] = optest_poisoned(&t, DTYPE_F32, DIMS(1 << 21));
+    Moe m[] = { grouped_case(&t, false), grouped_case(&t, true) };
+    CHECK_INT(grouped_entries(c, 0), 0);
+    CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, true));
+    mirror.finite_only = true;
+    for (int i = 0; i < 2; i++) grouped_run(&t, &m[i], &kept[i]);
+    mirror.finite_only = false;
+    CHECK_OK(mirror.gpu.backend->device->tune(&mirror.gpu, false));
+    CHECK_INT(grouped_entries(c, 0), gpu.major == 9 ? PRODUCTS : 0);
+    for (int i = 0; i < 2; i++) {
+        Tensor got = optest_poisoned(&t, DTYPE_F32, DIMS(1 << 21));
+        memset(got.data, 0, tensor_bytes(&got));
+        memset(kept[i].data, 0, tensor_bytes(&kept[i]));
+        for (uint64_t shape = 1; shape <= SHAPES + 1; shape++) {
+            (void)grouped_entries(c, shape);
+            grouped_run(&t, &m[i], shape == 1 ? &kept[i] : &got);
+            if (shape > 1) CHECK_SAME(&got, &kept[i]);
+        }
+    }
+    CHECK_INT(grouped_entries(c, 0), gpu.major == 9 ? PRODUCTS : 0);
+    optest_close(&t);
+}
+
 static void an_exec_on_the_cpu_has_no_choices(void **state)
 {
     (void)state;
@@ -215,6 +291,7 @@ int main(void)
         TEST(a_text_of_choices_gives_the_same_bits),
         TEST(without_tuning_the_first_proposal_is_taken_every_time),
         TEST(an_algorithm_that_does_not_fit_is_replaced),
+        TEST(every_tile_shape_of_a_grouped_product_gives_the_same_bits),
         TEST(an_exec_on_the_cpu_has_no_choices),
     };
     return TEST_RUN(tests);

@@ -303,6 +303,140 @@ static void a_folder_that_cannot_be_made_is_no_failure(void **state)
     place_close(&p);
 }
 
+/* Tile shapes of grouped products. */
+
+static const int tiles[] = { 1, 3 };
+
+static ChoiceKey grouped_key(void)
+{
+    return choices_grouped_key("moe_down_fwd", false, 65536, 128, 768, 2048);
+}
+
+/* Where an entry of these words leads. */
+static int shape_of(uint64_t first, uint64_t last)
+{
+    Place p;
+    place_open(&p);
+    ChoiceKey key = grouped_key();
+    Choice *kept = choices_add(p.choices, &key);
+    kept->kind = CHOICE_TIMED;
+    kept->algo[0] = first;
+    kept->algo[CHOICE_WORDS - 1] = last;
+    int at = choices_shape(p.choices, &key, tiles, 2);
+    place_close(&p);
+    return at;
+}
+
+/* The place that these times lead to, now and from the record. */
+static int shape_timed(float first, float second)
+{
+    const float ms[] = { first, second };
+    Place p;
+    place_open(&p);
+    ChoiceKey key = grouped_key();
+    CHECK_INT(choices_shape(p.choices, &key, tiles, 2), -1);
+    int at = choices_shape_timed(p.choices, &key, tiles, 2, ms);
+    CHECK_INT(choices_shape(p.choices, &key, tiles, 2), at);
+    CHECK(p.choices->unsaved);
+    place_close(&p);
+    return at;
+}
+
+static void each_grouped_product_has_an_entry_of_its_own(void **state)
+{
+    (void)state;
+    const ChoiceKey key = grouped_key(), other[] = {
+        choices_grouped_key("moe_up_fwd", false, 65536, 128, 768, 2048),
+        choices_grouped_key("moe_down_fwd", true, 65536, 128, 768, 2048),
+        choices_grouped_key("moe_down_fwd", false, 65535, 128, 768, 2048),
+        choices_grouped_key("moe_down_fwd", false, 65536, 127, 768, 2048),
+        choices_grouped_key("moe_down_fwd", false, 65536, 128, 2048, 768),
+        choices_grouped_key("moe_down_fwd", false, 65536, 128, 768, 2049),
+        choices_grouped_key("moe_down_fwd", false, 65536, 128, 769, 2048),
+    };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        CHECK(memcmp(&other[i], &key, sizeof key) != 0);
+        CHECK(other[i].kinds >> 62 == 1); /* as no dense product's */
+    }
+}
+
+static void another_tile_shape_has_to_be_faster_by_more_than_noise(void **state)
+{
+    (void)state;
+    CHECK_INT(shape_timed(1.016f, 1), 1);
+    CHECK_INT(shape_timed(1.014f, 1), 0);
+    CHECK_INT(shape_timed(1, 1), 0);
+    CHECK_INT(shape_timed(1, 2), 0);
+}
+
+static void a_text_carries_tile_shapes(void **state)
+{
+    (void)state;
+    const float ms[] = { 2, 1 };
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    int taken = -1;
+    ChoiceKey key = grouped_key();
+    CHECK_INT(choices_shape_timed(p.choices, &key, tiles, 2, ms), 1);
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    CHECK(strstr(text, "\ntimed 65536 2048 768 128 1 1 583e814f75356e92 3 0 0 0 0 0 0 0\nend 1 ") !=
+          NULL);
+    Choices *resumed = table(&p, MACHINE);
+    CHECK_OK(choices_take(resumed, "manifest", text, &taken));
+    CHECK_INT(taken, 1);
+    CHECK_INT(choices_shape(resumed, &key, tiles, 2), 1);
+    CHECK(!resumed->unsaved);
+    place_close(&p);
+}
+
+/* Programs wrote this before grouped products were timed. */
+static const char older[] = "switchyard products 1\n"
+                            "machine Some GPU, driver for CUDA 13.0, cuBLASLt 130100\n"
+                            "timed 4096 3072 2048 2048 2048 3072 1010100e 2b 15 0 0 1c 0 0 0\n"
+                            "plain 129 65 31 31 65 65 2020208 0 0 0 0 0 0 0 0\n"
+                            "end 2 4014bf6e9d1bc241\n";
+
+static void an_older_text_is_taken_and_names_no_tile_shape(void **state)
+{
+    (void)state;
+    Place p;
+    place_open(&p);
+    const char *text = NULL;
+    int taken = -1;
+    ChoiceKey key = grouped_key();
+    CHECK_OK(choices_take(p.choices, "manifest", older, &taken));
+    CHECK_INT(taken, 2);
+    CHECK_INT(choices_shape(p.choices, &key, tiles, 2), -1);
+    CHECK_OK(choices_text(p.choices, &p.arena, &text));
+    CHECK_TEXT(text, older);
+    place_close(&p);
+}
+
+static void a_tile_shape_that_the_product_does_not_have_gives_way_to_its_first(void **state)
+{
+    (void)state;
+    CHECK_INT(shape_of(3, 0), 1);
+    CHECK_INT(shape_of(1, 0), 0);
+    CHECK_INT(shape_of(2, 0), 0);
+    CHECK_INT(shape_of(99, 0), 0);
+    CHECK_INT(shape_of(3 | 1ull << 32, 0), 0);
+    CHECK_INT(shape_of(3, 1), 0); /* a later program says more */
+}
+
+static void a_full_table_takes_no_tile_shape(void **state)
+{
+    (void)state;
+    const float ms[] = { 2, 1 };
+    Place p;
+    place_open(&p);
+    ChoiceKey key = grouped_key();
+    for (int64_t i = 1; i <= CHOICES_MAX; i++) add(p.choices, i, CHOICE_FIRST);
+    CHECK_INT(choices_shape_timed(p.choices, &key, tiles, 2, ms), 0);
+    CHECK_INT(choices_shape(p.choices, &key, tiles, 2), -1);
+    place_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +453,12 @@ int main(void)
         TEST(two_processes_add_to_one_file),
         TEST(a_damaged_file_is_passed_over_and_replaced),
         TEST(a_folder_that_cannot_be_made_is_no_failure),
+        TEST(each_grouped_product_has_an_entry_of_its_own),
+        TEST(another_tile_shape_has_to_be_faster_by_more_than_noise),
+        TEST(a_text_carries_tile_shapes),
+        TEST(an_older_text_is_taken_and_names_no_tile_shape),
+        TEST(a_tile_shape_that_the_product_does_not_have_gives_way_to_its_first),
+        TEST(a_full_table_takes_no_tile_shape),
     };
     return TEST_RUN(tests);
 }
