@@ -191,7 +191,8 @@ static Status config_of(Planner *p, const PlanLayout *l, const LayoutStage *stag
     c.mesh_pp = l->pp, c.mesh_vpp = l->vpp, c.mesh_ep = l->ep, c.mesh_cp = l->cp;
     c.mesh_schedule = l->schedule->name;
     c.train_micro_batch = l->micro_batch;
-    c.model_loss_chunk = p->q.config->model_loss_chunk;
+    /* The engine counts as on a CPU (planner.c), whose chunks are smaller. */
+    c.model_loss_chunk = head_chunk(c.model_loss_chunk, true, p->spec.vocab, p->spec.act);
     c.recompute_layers.n = 0;
     if (l->again != NULL) c.recompute_layers = *l->again;
     for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {
