@@ -64,11 +64,10 @@ HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64
 
 int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act)
 {
-    const int64_t least = 4096, most_bytes = (int64_t)1 << 30;
-    int64_t tokens = least;
+    int64_t tokens = 4096, row_bytes = vocab * (int64_t)dtype_bytes(act);
     if (chosen > 0) return chosen;
     if (!gpu) return 512;
-    while (2 * tokens * vocab * (int64_t)dtype_bytes(act) <= most_bytes) tokens *= 2;
+    while (2 * tokens * row_bytes <= (int64_t)1 << 30) tokens *= 2;
     return tokens;
 }
 
@@ -84,13 +83,6 @@ size_t head_logits_bytes(const HeadLoss *a)
     return arena_rounded((size_t)head_chunk_rows(a) * V * dtype_bytes(a->x.dtype));
 }
 
-/* A row of logits as floats, for one thread. */
-static size_t wide_row_bytes(const HeadLoss *a)
-{
-    if (a->x.dtype == DTYPE_F32) return 0; /* it already is one */
-    return arena_rounded((size_t)vocabulary(a) * sizeof(float));
-}
-
 size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
 {
     HeadProducts p = head_products(a, NULL, 0, head_chunk_rows(a));
@@ -100,8 +92,9 @@ size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
         if (dx > most) most = dx;
         if (dw > most) most = dw;
     }
-    size_t wide = (size_t)ex->threads * wide_row_bytes(a);
-    return head_logits_bytes(a) + (most > wide ? most : wide); /* rows lie where products did */
+    size_t wide =
+        (size_t)(ex->threads * vocabulary(a)) * sizeof(float); /* not while products run */
+    return head_logits_bytes(a) + (most > wide ? most : wide);
 }
 
 /* Turn a row of logits into e^(logit - max); *inverse is one over their sum. Returns the log of the
@@ -140,35 +133,25 @@ static void gradient(const float *row, const Tensor *to, int64_t at, int64_t tar
     }
 }
 
-/* One token: logits, which begin at element `at`, become their gradient. `space`: a wide row. */
-static float token_loss(const HeadLoss *a, const Tensor *logits, int64_t at, int64_t target,
-                        float *space)
-{
-    int64_t V = tensor_cols(logits);
-    float inverse, *row = row_open(logits, at, space);
-    if (target < 0) {
-        memset(tensor_at(logits, at), 0, (size_t)V * dtype_bytes(logits->dtype));
-        return 0;
-    }
-    (void)row_load(logits, at, V, row);
-    double at_target = (double)row[target];
-    double lse = exponentials(row, V, &inverse);
-    float scale = *(const float *)a->scale.data;
-    if (a->dx.data != NULL) gradient(row, logits, at, target, inverse, scale);
-    return (float)(lse - at_target);
-}
-
-/* space: of the products, which do not run now. */
-static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t first, char *space,
+/* Logits become their gradient. space: a row of floats for each thread. */
+static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t first, float *space,
                               int threads)
 {
     int64_t V = tensor_cols(logits), n = logits->dim[0];
     const int32_t *targets = (const int32_t *)a->target.data + first;
-    float *loss = (float *)a->loss.data + first;
+    float *loss = (float *)a->loss.data + first, scale = *(const float *)a->scale.data;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < n; i++) {
-        void *wide = space + (size_t)omp_get_thread_num() * wide_row_bytes(a);
-        loss[i] = token_loss(a, logits, i * V, targets[i], wide);
+        float *row = row_open(logits, i * V, space + omp_get_thread_num() * V), inverse;
+        if (targets[i] < 0) {
+            loss[i] = 0;
+            memset(tensor_at(logits, i * V), 0, (size_t)V * dtype_bytes(logits->dtype));
+            continue;
+        }
+        (void)row_load(logits, i * V, V, row);
+        double at_target = (double)row[targets[i]];
+        loss[i] = (float)(exponentials(row, V, &inverse) - at_target);
+        if (a->dx.data != NULL) gradient(row, logits, i * V, targets[i], inverse, scale);
     }
 }
 
@@ -189,7 +172,7 @@ Status head_loss_cpu(Exec *ex, const HeadLoss *a)
 {
     TRY(check_targets(a));
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
-    char *gemm_space = (char *)ex->workspace + head_logits_bytes(a);
+    void *gemm_space = (char *)ex->workspace + head_logits_bytes(a);
     Tensor logits = { ex->workspace, a->x.dtype, 2, { rows, vocabulary(a) } };
     for (int64_t first = 0; first < N; first += rows) {
         int64_t n = N - first < rows ? N - first : rows;

@@ -100,31 +100,6 @@ struct Running {
     float max, sum;
 };
 
-template <typename T, int EACH, int P>
-static __device__ __forceinline__ void running_add(Running *r, const float (&v)[EACH][P])
-{
-    float max = r->max, sum = 0;
-#pragma unroll
-    for (int i = 0; i < EACH * P; i++) max = fmaxf(max, v[i / P][i % P]);
-#pragma unroll
-    for (int i = 0; i < EACH * P; i++) sum += exponential<T>(v[i / P][i % P] - max);
-    r->sum = r->sum * exponential<T>(r->max - max) + sum;
-    r->max = max;
-}
-
-/* Waits for the copies of all batches but the last `left`; more of them than it must for many. */
-static __device__ __forceinline__ void batches_wait(int64_t left)
-{
-    if (left >= 3)
-        copies_wait<3>();
-    else if (left == 2)
-        copies_wait<2>();
-    else if (left == 1)
-        copies_wait<1>();
-    else
-        copies_wait<0>();
-}
-
 /* The maximum and the sum over the whole row, in all threads. A thread that saw no logit has
  * maximum -inf and sum 0. */
 template <typename T, bool WIDE>
@@ -132,20 +107,30 @@ static __device__ __forceinline__ Running row_running(const Row<T, WIDE> &row, f
 {
     typedef Row<T, WIDE> R;
     Running r = { -INFINITY, 0 };
-    int64_t left = (row.packs - 1) / R::batch();
-    for (int64_t first = 0; first < row.packs; first += R::batch()) {
-        float v[R::EACH][R::P];
-        batches_wait(left--);
+    int64_t left = (row.packs - 1) / R::batch(); /* batches whose copies may be under way */
+    for (int64_t first = 0; first < row.packs; first += R::batch(), left--) {
+        float v[R::EACH][R::P], max = r.max;
+        if (left > 1) copies_wait<2>();
+        if (left == 1) copies_wait<1>();
+        if (left == 0) copies_wait<0>();
         row.read(first, v);
-        if (R::pack(first, 0) < row.packs) running_add<T>(&r, v);
+        if (R::pack(first, 0) >= row.packs) continue;
+#pragma unroll
+        for (int i = 0; i < R::EACH * R::P; i++) max = fmaxf(max, v[i / R::P][i % R::P]);
+        r.sum *= exponential<T>(r.max - max);
+        r.max = max;
+#pragma unroll
+        for (int i = 0; i < R::EACH * R::P; i++) {
+            r.sum += exponential<T>(v[i / R::P][i % R::P] - max);
+        }
     }
     Running all = { block_max(r.max, room), 0 };
     all.sum = block_sum(r.sum == 0 ? 0.0f : r.sum * exponential<T>(r.max - all.max), room);
     return all;
 }
 
-/* dlogits = (softmax - onehot) * scale in the place of the logits, and the next row's packs into
- * that of the row's. */
+/* dlogits = (softmax - onehot) * scale in the place of the logits; meanwhile the next row's packs
+ * come into that of this one's. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ void row_gradient(const Row<T, WIDE> &row,
                                                     const Row<T, WIDE> &next, int64_t target,
@@ -181,8 +166,9 @@ static __global__ __launch_bounds__(LONG_ROW_THREADS) void head_rows_kernel(cons
     __shared__ float room[WARP];
     int64_t V = a.vocabulary;
     Row<T, WIDE> row = { a.logits + blockIdx.x * V, (Packed<T, WIDE> *)slots, a.packs, a.held };
-    for (int64_t first = 0; first < a.packs; first += row.batch()) row.fetch(first);
     for (int64_t n = blockIdx.x; n < a.n; n += gridDim.x) {
+        if (n == blockIdx.x || !a.gradient)
+            for (int64_t first = 0; first < a.packs; first += row.batch()) row.fetch(first);
         int64_t target = a.target[n];
         bool counts = target != -1, known = target >= 0 && target < V;
         float at_target = known ? to_f32(row.at[target]) : __uint_as_float(0x7FC00000u);
@@ -191,10 +177,7 @@ static __global__ __launch_bounds__(LONG_ROW_THREADS) void head_rows_kernel(cons
         if (n + gridDim.x >= a.n) next.held = 0;
         Running all = row_running(row, room); /* behind its barriers the row may be written */
         if (threadIdx.x == 0) a.loss[n] = counts ? all.max - at_target + logf(all.sum) : 0.0f;
-        if (a.gradient)
-            row_gradient(row, next, target, all, counts ? *a.scale : 0.0f);
-        else
-            for (int64_t first = 0; first < a.packs; first += row.batch()) next.fetch(first);
+        if (a.gradient) row_gradient(row, next, target, all, counts ? *a.scale : 0.0f);
         row.at = next.at;
     }
 }
@@ -212,29 +195,22 @@ static __global__ __launch_bounds__(THREADS) void head_sum_kernel(const float *l
     if (threadIdx.x == 0) *loss_sum += *scale * sum;
 }
 
-/* Blocks for as many rows as the GPU holds at a time. */
+/* As many blocks as the GPU holds at a time. */
 template <typename T, bool WIDE> static Status rows_launch(struct Exec *ex, ChunkRows<T> rows)
 {
-    const char *op = "head_loss";
     auto kernel = head_rows_kernel<T, WIDE>;
-    int device = 0, room = 0, blocks = 0;
     bool is_long = rows.vocabulary * (int64_t)sizeof(T) > LONG_ROW_BYTES;
-    int threads = is_long ? LONG_ROW_THREADS : THREADS;
-    TRY(cuda_status(cudaGetDevice(&device), op));
-    TRY(cuda_status(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-                    op));
-    room = (room - WARP * (int)sizeof(float)) / 16 * 16; /* without the kernel's own */
+    int own = WARP * (int)sizeof(float), blocks = hopper_multiprocessors() * (is_long ? 1 : 2);
+    int64_t room = (device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - own) / 16;
     rows.packs = rows.vocabulary / Packed<T, WIDE>::P;
-    if (WIDE) rows.held = rows.packs < room / 16 ? rows.packs : room / 16;
-    size_t bytes = (size_t)rows.held * 16;
-    TRY(cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
-                    op));
-    TRY(cuda_status(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, bytes),
-                    op));
-    int64_t grid = (int64_t)blocks * hopper_multiprocessors();
-    grid = grid < rows.n ? grid : rows.n;
-    kernel<<<(unsigned)grid, threads, bytes, exec_stream(ex)>>>(rows);
-    return kernel_status(op);
+    if (WIDE) rows.held = rows.packs < room ? rows.packs : room;
+    int bytes = (int)rows.held * 16;
+    TRY(cuda_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "head_loss"));
+    kernel<<<(unsigned)(blocks < rows.n ? blocks : rows.n), is_long ? LONG_ROW_THREADS : THREADS,
+             (size_t)bytes, exec_stream(ex)>>>(rows);
+    return kernel_status("head_loss");
 }
 
 template <typename T>

@@ -34,18 +34,10 @@ typedef struct HeadLoss {
     int64_t chunk;   /* tokens a chunk, >= 1 */
 } HeadLoss;
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Tokens a chunk: as many as model.loss_chunk says. 0: 512 on a CPU; on a GPU the largest power of
  * two whose logits take at most 1 GiB, but at least 4096, because products of few rows are slow and
  * dW is read and written once a chunk. Neither the memory that is free nor the tokens of a call
  * matter: a plan, its run and a resumed run agree. */
 int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

@@ -257,6 +257,7 @@ extern "C" {
 /* Does the current GPU run code for sm_90a? */
 bool hopper_device(void);
 int hopper_multiprocessors(void);
+int device_attribute(cudaDeviceAttr which); /* of the current GPU; 0: it cannot be told */
 }
 /* ERR_DEVICE: the driver takes no such tensor. */
 Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,

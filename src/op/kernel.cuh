@@ -90,8 +90,6 @@ static __device__ __forceinline__ float block_max(float v, float *room)
     return block_fold(v, room, -INFINITY, [](float x) { return warp_max(x); });
 }
 
-/* Copies from memory to shared memory that their thread need not wait for. */
-
 static __device__ __forceinline__ uint32_t shared_address(const void *at)
 {
     return (uint32_t)__cvta_generic_to_shared(at);
