@@ -121,6 +121,7 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     AttentionFwd *forward = args;
     AttentionBwd *backward = args;
     Adamw *adamw = args;
+    HeadLoss *head = args;
     switch (op) {
     case OP_ATTENTION_FWD: forward->scale = scale, forward->kernel = kernel; break;
     case OP_ATTENTION_BWD:
@@ -135,7 +136,10 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     case OP_ROUTE_BWD: ((RouteBwd *)args)->rule = rule; break;
     case OP_QUANTIZE: ((Quantize *)args)->quant.kind = QUANT_1X128; break;
     case OP_DEQUANTIZE: ((Dequantize *)args)->quant.kind = QUANT_1X128; break;
-    case OP_HEAD_LOSS: ((HeadLoss *)args)->chunk = c->model_loss_chunk; break;
+    case OP_HEAD_LOSS:
+        head->chunk =
+            head_chunk(c->model_loss_chunk, set->ex->cuda != NULL, head->w.dim[0], head->x.dtype);
+        break;
     case OP_ADAMW: adamw->beta1 = 0.9F, adamw->beta2 = 0.95F, adamw->eps = 1e-8F; break;
     default: break;
     }

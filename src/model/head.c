@@ -26,6 +26,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 static Status forward(LayerRun *r)
 {
     HeadState *s = r->state;
+    const ModelSpec *spec = r->spec;
     int64_t n = layer_tokens(r);
     TRY(layer_norm_forward(r, &s->norm));
     if (r->logits.data != NULL) {
@@ -40,9 +41,10 @@ static Status forward(LayerRun *r)
                       .scale = r->loss_scale,
                       .loss = r->loss,
                       .loss_sum = r->record->loss,
-                      .chunk = r->spec->loss_chunk };
+                      .chunk = head_chunk(spec->loss_chunk, r->ex->cuda != NULL, spec->vocab,
+                                          spec->act) };
     if (r->training) {
-        TRY(tensor_new2(r->keep, r->spec->act, n, r->spec->hidden, &s->dy));
+        TRY(tensor_new2(r->keep, spec->act, n, spec->hidden, &s->dy));
         loss.dx = s->dy;
         loss.dw = r->weights->dw[ROLE_HEAD];
     }

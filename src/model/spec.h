@@ -77,7 +77,7 @@ typedef struct ModelSpec {
     float eps;
     bool tied;
     double init_std, rope_theta;
-    int64_t loss_chunk;
+    int64_t loss_chunk; /* what head_chunk is given */
     Dtype act;         /* f32 or bf16 */
     int64_t rope_dim;  /* rotated width of a head */
     LayerSpec *layers; /* in the arena of spec_build */

@@ -35,31 +35,6 @@ enum {
     FILLS = TILE * STEP / CHUNK / MMA_THREADS, /* chunks of an operand that a thread brings */
 };
 
-static __device__ __forceinline__ uint32_t shared_address(const void *at)
-{
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
-
-/* 16 bytes to shared memory, zeros unless `inside`; `from` is then not read. */
-static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, bool inside)
-{
-    int bytes = inside ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(bytes)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void copies_close()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* Waits until at most `left` of the groups of copies closed so far are unfinished. */
-template <int LEFT> static __device__ __forceinline__ void copies_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-
 /* Where chunk c of row i of an operand stands, in bytes. */
 template <bool ALONG> static __device__ __forceinline__ uint32_t chunk_at(int i, int c)
 {

@@ -6,8 +6,11 @@
 #include "op/product.h"
 
 #include <math.h>
+#include <omp.h>
 
 enum { PIECE = 1024 }; /* logits of one row that are worked on at a time */
+
+static int64_t vocabulary(const HeadLoss *a) { return tensor_elems(&a->w) / tensor_cols(&a->w); }
 
 Status head_loss_check(const HeadLoss *a)
 {
@@ -47,18 +50,25 @@ OpCost head_loss_cost(const HeadLoss *a)
 HeadProducts head_products(const HeadLoss *a, void *logits, int64_t first, int64_t n)
 {
     Dtype act = a->x.dtype;
-    int64_t D = tensor_cols(&a->w), V = tensor_elems(&a->w) / D;
-    int64_t ld_dlogits = V * (int64_t)(sizeof(float) / dtype_bytes(act));
+    int64_t D = tensor_cols(&a->w), V = vocabulary(a);
     void *dx = a->dx.data == NULL ? NULL : tensor_at(&a->dx, first * D);
     GemmOperand x = { tensor_at(&a->x, first * D), act, D, false };
     GemmOperand w = { a->w.data, act, D, false }, w_turned = { a->w.data, act, D, true };
-    GemmOperand dlogits = { logits, act, ld_dlogits, false };
-    GemmOperand dlogits_turned = { logits, act, ld_dlogits, true };
+    GemmOperand dlogits = { logits, act, V, false }, dlogits_turned = { logits, act, V, true };
     return (HeadProducts){
-        .logits = { n, V, D, x, w_turned, { logits, DTYPE_F32, V }, 0 },
+        .logits = { n, V, D, x, w_turned, { logits, act, V }, 0 },
         .dx = { n, D, V, dlogits, w, { dx, act, D }, 0 },
         .dw = { V, D, n, dlogits_turned, x, { a->dw.data, DTYPE_F32, D }, 1 },
     };
+}
+
+int64_t head_chunk(int64_t chosen, bool gpu, int64_t vocab, Dtype act)
+{
+    int64_t tokens = 4096, row_bytes = vocab * (int64_t)dtype_bytes(act);
+    if (chosen > 0) return chosen;
+    if (!gpu) return 512;
+    while (2 * tokens * row_bytes <= (int64_t)1 << 30) tokens *= 2;
+    return tokens;
 }
 
 int64_t head_chunk_rows(const HeadLoss *a)
@@ -69,8 +79,8 @@ int64_t head_chunk_rows(const HeadLoss *a)
 
 size_t head_logits_bytes(const HeadLoss *a)
 {
-    size_t V = (size_t)(tensor_elems(&a->w) / tensor_cols(&a->w));
-    return arena_rounded((size_t)head_chunk_rows(a) * V * sizeof(float));
+    size_t V = (size_t)vocabulary(a);
+    return arena_rounded((size_t)head_chunk_rows(a) * V * dtype_bytes(a->x.dtype));
 }
 
 size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
@@ -82,7 +92,9 @@ size_t head_loss_workspace(const Exec *ex, const HeadLoss *a)
         if (dx > most) most = dx;
         if (dw > most) most = dw;
     }
-    return head_logits_bytes(a) + most;
+    size_t wide =
+        (size_t)(ex->threads * vocabulary(a)) * sizeof(float); /* not while products run */
+    return head_logits_bytes(a) + (most > wide ? most : wide);
 }
 
 /* Turn a row of logits into e^(logit - max); *inverse is one over their sum. Returns the log of the
@@ -106,45 +118,46 @@ static double exponentials(float *row, int64_t V, float *inverse)
     return (double)max + log(sum);
 }
 
-/* dlogits = (softmax - onehot) * scale, in the place of the exponentials: each piece is read before
- * its gradient is written, and the gradients of a row never take more room than the floats read. */
-static void gradient(float *row, Dtype act, int64_t V, int64_t target, float inverse, float scale)
+/* dlogits = (softmax - onehot) * scale, from the exponentials in `row`, which may be `to`. */
+static void gradient(const float *row, const Tensor *to, int64_t at, int64_t target, float inverse,
+                     float scale)
 {
+    int64_t V = tensor_cols(to);
     float piece[PIECE], factor = inverse * scale;
     for (int64_t first = 0; first < V; first += PIECE) {
         int64_t n = V - first < PIECE ? V - first : PIECE;
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) piece[i] = row[first + i] * factor;
         if (target >= first && target < first + n) piece[target - first] -= scale;
-        dtype_from_f32((char *)row + (size_t)first * dtype_bytes(act), act, piece, n);
+        row_store(to, at + first, n, piece);
     }
 }
 
-static void loss_and_gradient(const HeadLoss *a, float *logits, int64_t first, int64_t n,
+/* Logits become their gradient. space: a row of floats for each thread. */
+static void loss_and_gradient(const HeadLoss *a, const Tensor *logits, int64_t first, float *space,
                               int threads)
 {
-    int64_t V = tensor_elems(&a->w) / tensor_cols(&a->w);
-    const int32_t *targets = a->target.data;
-    float *loss = a->loss.data, scale = *(const float *)a->scale.data;
-    bool wants_gradient = a->dx.data != NULL;
+    int64_t V = tensor_cols(logits), n = logits->dim[0];
+    const int32_t *targets = (const int32_t *)a->target.data + first;
+    float *loss = (float *)a->loss.data + first, scale = *(const float *)a->scale.data;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < n; i++) {
-        float *row = logits + i * V, inverse;
-        int64_t target = targets[first + i];
-        if (target < 0) {
-            loss[first + i] = 0;
-            memset(row, 0, (size_t)V * sizeof *row);
+        float *row = row_open(logits, i * V, space + omp_get_thread_num() * V), inverse;
+        if (targets[i] < 0) {
+            loss[i] = 0;
+            memset(tensor_at(logits, i * V), 0, (size_t)V * dtype_bytes(logits->dtype));
             continue;
         }
-        double at_target = (double)row[target];
-        loss[first + i] = (float)(exponentials(row, V, &inverse) - at_target);
-        if (wants_gradient) gradient(row, a->x.dtype, V, target, inverse, scale);
+        (void)row_load(logits, i * V, V, row);
+        double at_target = (double)row[targets[i]];
+        loss[i] = (float)(exponentials(row, V, &inverse) - at_target);
+        if (a->dx.data != NULL) gradient(row, logits, i * V, targets[i], inverse, scale);
     }
 }
 
 static Status check_targets(const HeadLoss *a)
 {
-    int64_t N = tensor_elems(&a->target), V = tensor_elems(&a->w) / tensor_cols(&a->w);
+    int64_t N = tensor_elems(&a->target), V = vocabulary(a);
     const int32_t *target = a->target.data;
     for (int64_t n = 0; n < N; n++) {
         if (target[n] < -1 || target[n] >= V) {
@@ -159,13 +172,14 @@ Status head_loss_cpu(Exec *ex, const HeadLoss *a)
 {
     TRY(check_targets(a));
     int64_t N = tensor_elems(&a->target), rows = head_chunk_rows(a);
-    float *logits = ex->workspace;
     void *gemm_space = (char *)ex->workspace + head_logits_bytes(a);
+    Tensor logits = { ex->workspace, a->x.dtype, 2, { rows, vocabulary(a) } };
     for (int64_t first = 0; first < N; first += rows) {
         int64_t n = N - first < rows ? N - first : rows;
-        HeadProducts p = head_products(a, logits, first, n);
+        HeadProducts p = head_products(a, logits.data, first, n);
+        logits.dim[0] = n;
         TRY(gemm_run(ex, &p.logits, gemm_space));
-        loss_and_gradient(a, logits, first, n, ex->threads);
+        loss_and_gradient(a, &logits, first, gemm_space, ex->threads);
         if (a->dx.data != NULL) TRY(gemm_run(ex, &p.dx, gemm_space));
         if (a->dw.data != NULL) TRY(gemm_run(ex, &p.dw, gemm_space));
     }

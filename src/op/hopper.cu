@@ -1,7 +1,7 @@
 /* hopper: what the host does for kernels of sm_90a (hopper.cuh). */
 #include "op/hopper.cuh"
 
-static int device_attribute(cudaDeviceAttr which)
+extern "C" int device_attribute(cudaDeviceAttr which)
 {
     int device = 0, value = 0;
     if (cudaGetDevice(&device) != cudaSuccess) return 0;

@@ -30,8 +30,8 @@ typedef struct Product {
     bool sum_over_rows;
 } Product;
 
-/* The three products of tokens [first, first + n). Logits are rows of V floats; their gradient
- * takes their place, in x's type, so a row of it still begins every V floats. */
+/* The three products of tokens [first, first + n). Logits are rows of V elements of x's type; their
+ * gradient takes their place. */
 typedef struct HeadProducts {
     GemmArgs logits, dx, dw;
 } HeadProducts;

@@ -160,10 +160,11 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
     c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
-    /* Another stack's head takes all tokens at once. */
-    c->model_loss_chunk = p->q.stack->has[STACK_keep_head] ? e->key.micro_batch * c->data_sequence
-                                                           : p->q.config->model_loss_chunk;
     TRY(spec_build(c, &p->kept, &e->spec));
+    /* Another stack's head takes all tokens at once. */
+    e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
+                             ? e->key.micro_batch * c->data_sequence
+                             : head_chunk(e->spec.loss_chunk, true, e->spec.vocab, e->spec.act);
     e->spec.stage_ranks = e->key.group_ranks;
     ArenaMark mark = arena_mark(&p->scratch);
     FormulaInputs in;

@@ -1,13 +1,17 @@
 /* head_loss against the definition in double. */
 #include "harness/optest.h"
 
+#include "op/product.h"
+
 typedef struct Sizes {
     int64_t N, V, D;
 } Sizes;
 
-/* One word, primes, one past a tile, and a row of logits longer than is worked on at a time. */
+/* One word, primes, one past a tile, and rows of logits longer than are worked on at a time. On a
+ * GPU: whole packs of 16 bytes, and rows that fill shared memory and go beyond it. */
 static const Sizes sizes[] = {
-    { 1, 2, 1 }, { 5, 1, 3 }, { 13, 7, 23 }, { 129, 33, 17 }, { 31, 1031, 16 }, { 6, 2049, 8 },
+    { 1, 2, 1 },    { 5, 1, 3 },    { 13, 7, 23 },    { 129, 33, 17 },   { 31, 1031, 16 },
+    { 6, 2049, 8 }, { 9, 1032, 5 }, { 4, 50000, 16 }, { 4, 131080, 16 },
 };
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
@@ -23,10 +27,21 @@ static double *zeros(OpTest *t, int64_t n)
     return x;
 }
 
+/* Normal numbers; in bf16 on a grid of 1/64 and below 4, so that sums of a hundred products are
+ * exact in f32 in any order: everybody then rounds a logit to the same bf16. */
+static Tensor draw(OpTest *t, Dtype act, int64_t rows, int64_t cols)
+{
+    Tensor x = optest_normal(t, act, DIMS(rows, cols));
+    for (int64_t i = 0; act == DTYPE_BF16 && i < rows * cols; i++) {
+        optest_set(&x, i, fmin(4, fmax(-4, round(64 * optest_get(&x, i)) / 64)));
+    }
+    return x;
+}
+
 static HeadLoss make_args(OpTest *t, const Sizes *s, Dtype act)
 {
-    HeadLoss a = { .x = optest_normal(t, act, DIMS(s->N, s->D)),
-                   .w = optest_normal(t, act, DIMS(s->V, s->D)),
+    HeadLoss a = { .x = draw(t, act, s->N, s->D),
+                   .w = draw(t, act, s->V, s->D),
                    .target = optest_integers(t, DTYPE_I32, DIMS(s->N), 0, s->V),
                    .scale = optest_normal(t, DTYPE_F32, DIMS(1)),
                    .loss = optest_poisoned(t, DTYPE_F32, DIMS(s->N)),
@@ -44,12 +59,14 @@ typedef struct Problem {
     int64_t N, V, D;
     const double *x, *w, *target;
     double scale, *p;
+    bool narrow; /* logits are rounded to bf16 */
 } Problem;
 
 static Problem problem_of(OpTest *t, const HeadLoss *a)
 {
     Problem p = { .N = tensor_elems(&a->target), .D = tensor_cols(&a->w) };
     p.V = tensor_elems(&a->w) / p.D;
+    p.narrow = a->x.dtype == DTYPE_BF16;
     p.x = optest_read(t, &a->x), p.w = optest_read(t, &a->w);
     p.target = optest_read(t, &a->target), p.scale = optest_get(&a->scale, 0);
     p.p = optest_doubles(t, p.V);
@@ -64,6 +81,7 @@ static double token_loss(const Problem *p, int64_t n)
     for (int64_t v = 0; v < p->V; v++) {
         p->p[v] = 0;
         for (int64_t d = 0; d < p->D; d++) p->p[v] += p->x[n * p->D + d] * p->w[v * p->D + d];
+        if (p->narrow) p->p[v] = (double)f32_from_bf16(bf16_from_f32((float)p->p[v]));
         max = fmax(max, p->p[v]);
     }
     double at_target = p->p[(int64_t)p->target[n]];
@@ -174,6 +192,66 @@ static void any_chunk_gives_the_same_result(void **state)
         CHECK_OK(head_loss(&t.ex, a));
         check_all(&a, &r);
     }
+    optest_close(&t);
+}
+
+/* More rows than a GPU works on at a time. */
+static void a_chunk_of_many_rows_matches_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2; i++) {
+        HeadLoss a = make_args(&t, &(Sizes){ 613, 520, 33 }, i == 0 ? DTYPE_F32 : DTYPE_BF16);
+        a.chunk = 600;
+        Reference r = reference(&t, &a);
+        CHECK_OK(head_loss(&t.ex, a));
+        check_all(&a, &r);
+    }
+    optest_close(&t);
+}
+
+/* In bf16 neighbours of 32 lie 1/4 apart. */
+static void logits_are_rounded_to_the_type_of_x(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    HeadLoss a = make_args(&t, &(Sizes){ 1, 2, 2 }, DTYPE_BF16);
+    const double x[2] = { 32, 1 }, w[4] = { 1, 0.0625, 1, 0 };
+    optest_write(&a.x, x);
+    optest_write(&a.w, w);
+    optest_set(&a.target, 0, 0);
+    CHECK_OK(head_loss(&t.ex, a)); /* 32.0625 and 32 */
+    CHECK_NEAR(optest_get(&a.loss, 0), log(2), 1e-6);
+    optest_close(&t);
+}
+
+static void a_chunk_that_nobody_chose_depends_on_device_vocabulary_and_type(void **state)
+{
+    (void)state;
+    CHECK_INT(head_chunk(7, true, 102400, DTYPE_BF16), 7);
+    CHECK_INT(head_chunk(7, false, 102400, DTYPE_BF16), 7);
+    CHECK_INT(head_chunk(0, false, 102400, DTYPE_BF16), 512);
+    CHECK_INT(head_chunk(0, true, 102400, DTYPE_BF16), 4096); /* 839 MB */
+    CHECK_INT(head_chunk(0, true, 65536, DTYPE_BF16), 8192);  /* 1 GiB */
+    CHECK_INT(head_chunk(0, true, 65537, DTYPE_BF16), 4096);
+    CHECK_INT(head_chunk(0, true, 65536, DTYPE_F32), 4096);
+    CHECK_INT(head_chunk(0, true, 32000, DTYPE_F32), 8192);
+    CHECK_INT(head_chunk(0, true, 1000000, DTYPE_BF16), 4096); /* more than 1 GiB */
+}
+
+/* A chunk of logits takes the bytes of x's type. */
+static void bf16_logits_take_half_the_room(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    HeadLoss a = make_args(&t, &(Sizes){ 64, 512, 2 }, DTYPE_BF16);
+    HeadLoss wide = make_args(&t, &(Sizes){ 64, 512, 2 }, DTYPE_F32);
+    a.chunk = wide.chunk = 64;
+    CHECK_INT(head_logits_bytes(&a), 64 * 512 * 2);
+    CHECK_INT(head_logits_bytes(&wide), 64 * 512 * 4);
     optest_close(&t);
 }
 
@@ -308,6 +386,10 @@ int main(void)
         TEST(evaluation_gives_the_losses_of_training),
         TEST(the_weight_gradient_is_optional),
         TEST(any_chunk_gives_the_same_result),
+        TEST(a_chunk_of_many_rows_matches_double),
+        TEST(logits_are_rounded_to_the_type_of_x),
+        TEST(a_chunk_that_nobody_chose_depends_on_device_vocabulary_and_type),
+        TEST(bf16_logits_take_half_the_room),
         TEST(gradients_are_the_slopes_of_the_loss),
         TEST(huge_logits_do_not_overflow),
         TEST(an_ignored_token_leaves_no_trace),

@@ -136,6 +136,19 @@ static void the_step_is_printed_action_by_action(void **state)
     cJSON_Delete(plan);
 }
 
+/* Our own stack is priced as train lays blocks without mesh.layout; others balance the head. */
+static void blocks_lie_as_the_stack_lays_them(void **state)
+{
+    static const char *const told[][2] = { { "switchyard", "Et*7|t*7|t*7|t*6L" },
+                                           { "switchyard,list=0", "Et*8|t*7|t*7|t*5L" } };
+    for (int i = 0; i < 2; i++) {
+        Outcome o = RUN(*state, "stages", "plan", "deepseek-v2-lite", "--cluster", "h200:4",
+                        "run.compute=bf16", "mesh.pp=4", "train.batch=8", "--stack", told[i][0]);
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.out, told[i][1]);
+    }
+}
+
 static void formulas_of_others_stand_beside(void **state)
 {
     Outcome o =
@@ -279,6 +292,7 @@ int main(void)
         LAB_TEST(a_search_lists_the_best_and_the_front),
         LAB_TEST(a_screen_says_model_memory_time_and_why),
         LAB_TEST(the_step_is_printed_action_by_action),
+        LAB_TEST(blocks_lie_as_the_stack_lays_them),
         LAB_TEST(formulas_of_others_stand_beside),
         LAB_TEST(what_does_not_fit_is_exit_3_with_what_would),
         LAB_TEST(a_page_of_what_does_not_fit_goes_to_its_file),

@@ -20,6 +20,13 @@ static void open_plan(Question *q, const char *model, const char *hardware, int6
     question_open(q);
 }
 
+/* A plan is for GPUs. The engine counts here as on a CPU, whose chunks of logits are smaller. */
+static void take_gpu_chunk(Config *c)
+{
+    Dtype act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    c->model_loss_chunk = head_chunk(c->model_loss_chunk, true, c->model_vocab, act);
+}
+
 static void one_rank_takes_what_the_engine_counts(void **state)
 {
     (void)state;
@@ -39,14 +46,15 @@ static void one_rank_takes_what_the_engine_counts(void **state)
         PlanPrice price;
         EnginePlan plan;
         open_plan(&q, "quickstart", "h200", 1, "switchyard,reserve=0,workspace=0", sets[i], n);
-        const Config *c = &q.config;
-        EngineShape shape = { .batch = c->train_batch,
-                              .micro_batch = c->train_micro_batch,
-                              .sequence = c->data_sequence,
-                              .positions = c->data_sequence,
+        Config c = q.config;
+        take_gpu_chunk(&c);
+        EngineShape shape = { .batch = c.train_batch,
+                              .micro_batch = c.train_micro_batch,
+                              .sequence = c.data_sequence,
+                              .positions = c.data_sequence,
                               .domains = 1,
                               .threads = 1 };
-        CHECK_OK(engine_plan(c, ENGINE_TRAIN, &shape, &plan));
+        CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &shape, &plan));
         CHECK_OK(planner_price(q.planner, &q.layout, &price));
         double sum = 0;
         for (int a = 0; a < ENGINE_ARENAS; a++) sum += (double)plan.bytes[a];
@@ -191,7 +199,7 @@ static Status config_of(Planner *p, const PlanLayout *l, const LayoutStage *stag
     c.mesh_pp = l->pp, c.mesh_vpp = l->vpp, c.mesh_ep = l->ep, c.mesh_cp = l->cp;
     c.mesh_schedule = l->schedule->name;
     c.train_micro_batch = l->micro_batch;
-    c.model_loss_chunk = p->q.config->model_loss_chunk;
+    take_gpu_chunk(&c);
     c.recompute_layers.n = 0;
     if (l->again != NULL) c.recompute_layers = *l->again;
     for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {

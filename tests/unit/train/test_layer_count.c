@@ -62,8 +62,32 @@ static void layers_alone_add_up_to_the_counting_run(void **state)
     arena_free(&arena);
 }
 
+static size_t head_scratch(const char *chunk)
+{
+    Config c;
+    ModelSpec spec;
+    LayerCount l;
+    const char *const set[] = { "run.compute=bf16", "data.sequence=1024", chunk };
+    CHECK_OK(config_load(&c, &arena, "quickstart", set, 3));
+    CHECK_OK(spec_build(&c, &arena, &spec));
+    CHECK_OK(layer_count(&spec, spec.n_layers - 1, 1, c.data_sequence, NULL, &arena, &l));
+    return l.scratch;
+}
+
+static void logits_of_512_tokens_exist_at_a_time_on_a_cpu(void **state)
+{
+    (void)state;
+    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30));
+    CHECK_INT(head_scratch("model.loss_chunk=0"), head_scratch("model.loss_chunk=512"));
+    CHECK(head_scratch("model.loss_chunk=0") < head_scratch("model.loss_chunk=1024"));
+    arena_free(&arena);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { TEST(layers_alone_add_up_to_the_counting_run) };
+    const struct CMUnitTest tests[] = {
+        TEST(layers_alone_add_up_to_the_counting_run),
+        TEST(logits_of_512_tokens_exist_at_a_time_on_a_cpu),
+    };
     return TEST_RUN(tests);
 }
