@@ -6,10 +6,10 @@
  * holds a row in shared memory between the sum over it and the gradient: 205 KB for 102400 logits
  * in bf16. What does not fit is read again, from the L2 cache. One such block fills a
  * multiprocessor, and nobody else keeps memory busy while it computes: a thread that has written
- * some of the gradient at once fetches that part of the block's next row into the same place. A thread reads
- * only what it fetched itself, so this needs no barrier. Exponentials in bf16 are the GPU's own
- * instruction; two for each logit take half of the time that memory takes (predicted for an H200 at
- * 4 TB/s).
+ * some of the gradient at once fetches that part of the block's next row into the same place. A
+ * thread reads only what it fetched itself, so this needs no barrier. Exponentials in bf16 are the
+ * GPU's own instruction; two for each logit take half of the time that memory takes (predicted for
+ * an H200 at 4 TB/s).
  *
  * Rows that do not begin at multiples of 16 bytes are walked twice in memory, element by element.
  *
