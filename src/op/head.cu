@@ -2,13 +2,14 @@
  * head_loss: chunk by chunk, as on the CPU: the products are cuBLASLt's (blas.cuh), over logits in
  * the workspace; the kernel between them turns a row of logits into its loss and its gradient.
  *
- * That kernel is bound by memory: a row need only be read once and written once. So a block holds a
- * row in shared memory, 205 KB for 102400 logits in bf16, between the sum over it and the gradient;
- * what does not fit is read again, from the L2 cache. One such block fills a multiprocessor, so
- * nobody else keeps memory busy while it computes: a thread that has written a part of the gradient
- * at once fetches what the block's next row has in that place. A thread reads only what it fetched
- * itself, without a barrier. Exponentials in bf16 are the GPU's own instruction, two a logit: half of
- * the time that memory takes (H200: 2 x 205 KB at a 132nd of 4 TB/s).
+ * That kernel is bound by memory, which need only read a row once and write it once. So a block
+ * holds a row in shared memory between the sum over it and the gradient: 205 KB for 102400 logits
+ * in bf16. What does not fit is read again, from the L2 cache. One such block fills a
+ * multiprocessor, and nobody else keeps memory busy while it computes: a thread that has written
+ * some of the gradient at once fetches that part of the block's next row into the same place. A
+ * thread reads only what it fetched itself, so this needs no barrier. Exponentials in bf16 are the
+ * GPU's own instruction; two for each logit take half of the time that memory takes (predicted for
+ * an H200 at 4 TB/s).
  *
  * Rows that do not begin at multiples of 16 bytes are walked twice in memory, element by element.
  *
