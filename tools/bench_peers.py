@@ -439,7 +439,7 @@ class Peer:
 def ours(args, group, check):
     command = [args.switchyard, "bench", "shapes", "--json", "--only", group, *args.settings]
     command += ["--shrink", str(args.shrink), "run.compute=bf16"]
-    command += [f"run.device={'cpu' if args.cpu else 'gpu'}"]
+    command += [f"run.device={'cpu' if args.cpu else 'cuda'}"]
     command += ["--seed", args.seed] if args.seed else []
     command += [] if check else ["--no-check"]
     done = subprocess.run(command, capture_output=True, text=True)
