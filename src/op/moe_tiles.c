@@ -107,10 +107,12 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
         w.threads = omp_get_num_threads();
         char *space = (char *)ex->workspace + (size_t)w.thread * t->space_bytes;
         Status s = run_tiles(ex, t, &g, &w, space);
+        if (s != OK) {
 #pragma omp critical(moe_tiles)
-        if (s != OK && status == OK) {
-            status = s;
-            strncpy(text, status_message(), sizeof text - 1);
+            if (status == OK) {
+                status = s;
+                strncpy(text, status_message(), sizeof text - 1);
+            }
         }
     }
     return status == OK ? OK : status_adopt(status, text);

@@ -139,11 +139,11 @@ static void the_step_is_printed_action_by_action(void **state)
 /* Our own stack is priced as train lays blocks without mesh.layout; others balance the head. */
 static void blocks_lie_as_the_stack_lays_them(void **state)
 {
-    static const char *const told[][2] = { { "switchyard", "Et*7|t*7|t*7|t*6L" },
-                                           { "switchyard,list=0", "Et*8|t*7|t*7|t*5L" } };
+    static const char *const told[][2] = { { "switchyard", "|t*3|t*3L" },
+                                           { "switchyard,list=0", "|t*3|t*2L" } };
     for (int i = 0; i < 2; i++) {
-        Outcome o = RUN(*state, "stages", "plan", "deepseek-v2-lite", "--cluster", "h200:4",
-                        "run.compute=bf16", "mesh.pp=4", "train.batch=8", "--stack", told[i][0]);
+        Outcome o = RUN(*state, "stages", "plan", "deepseek-v2-lite", "--cluster", "h200:8",
+                        "run.compute=bf16", "mesh.pp=8", "train.batch=16", "--stack", told[i][0]);
         CHECK_EXIT(o, 0);
         CHECK_SAYS(o.out, told[i][1]);
     }
