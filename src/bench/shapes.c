@@ -196,13 +196,13 @@ static Status time_runs(Bench *b, const ShapeSet *sets, int n, double *out)
     for (int i = 0; i < WARM_UP; i++) TRY(shape_set_run(&sets[i % n], what->prepare, what->calls));
     TRY(b->ex.backend->sync(&b->ex));
     TRY(streams->delay(&b->ex, DELAY_S));
-    for (int i = 0; i < RUNS; i++) {
+    for (int64_t i = 0; i < RUNS; i++) {
         TRY(streams->record(&b->ex, &b->mark[2 * i], NULL));
         TRY(shape_set_run(&sets[(WARM_UP + i) % n], what->prepare, what->calls));
         TRY(streams->record(&b->ex, &b->mark[2 * i + 1], NULL));
     }
     TRY(b->ex.backend->sync(&b->ex));
-    for (int i = 0; i < RUNS; i++)
+    for (int64_t i = 0; i < RUNS; i++)
         TRY(streams->elapsed_s(&b->ex, &b->mark[2 * i], &b->mark[2 * i + 1], &seconds[i]));
     bench_sort(seconds, RUNS);
     *out = (seconds[RUNS / 2 - 1] + seconds[RUNS / 2]) / 2;

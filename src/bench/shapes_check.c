@@ -48,7 +48,7 @@ static Status sample_rows(const ShapeSet *from, ShapeSet *to, List *list, int ex
     TRY(ARENA_ZEROED(to->tables, experts + 1, &offsets));
     TRY(ARENA_NEW(to->tables, from->s.r, &number));
     for (int i = 0; i < experts; i++) {
-        while (begin[e + 1] <= from->s.r * (2 * i + 1) / (2 * experts)) e++;
+        while (begin[e + 1] <= from->s.r * (2 * (int64_t)i + 1) / (2 * (int64_t)experts)) e++;
         if (used > 0 && list[OVER_EXPERTS].at[used - 1] == e) continue;
         int64_t row = begin[e + 1] - most > begin[e] ? begin[e + 1] - most : begin[e];
         for (; row < begin[e + 1]; row++, n++) {

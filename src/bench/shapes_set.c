@@ -10,7 +10,7 @@ static const struct {
     ShapeFill fill;
     int dtype; /* -1: that of activations */
 } tensors[T_COUNT] = {
-#define TYPE_ACT                            -1
+#define TYPE_ACT                            (-1)
 #define TYPE_F32                            DTYPE_F32
 #define TYPE_BF16                           DTYPE_BF16
 #define TYPE_E4M3                           DTYPE_E4M3

@@ -163,7 +163,7 @@ Product linear_product(const Linear *l)
                    .a = { a->data, a->dtype, to_y ? I : O, to_w },
                    .b = { b->data, b->dtype, I, to_y },
                    .c = { c->data, c->dtype, to_y ? O : I },
-                   .beta = to_w || l->r != NULL };
+                   .beta = to_w || l->r != NULL ? 1.0f : 0.0f };
     return (Product){ g, l->r == NULL ? NULL : l->r->data, to_w };
 }
 
