@@ -102,6 +102,9 @@ static inline size_t hopper_shared_bytes(int64_t experts)
 template <typename P, typename S>
 constexpr int STAGES_OF = (ROOM_BYTES - (P::READS ? S::PRE : 0)) / S::STAGE;
 
+/* Does the whole warpgroup that loads bring something, by cp.async? Else one thread asks TMA for all. */
+template <typename P> constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
+
 /* A place in the ring, and how often it came around. */
 typedef struct RingPlace {
     int stage, turn;
@@ -115,7 +118,7 @@ typedef struct RingPlace {
     }
 } RingPlace;
 
-static __device__ __forceinline__ int64_t tiles_of(int64_t n, int64_t tile)
+static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t n, int64_t tile)
 {
     return (n + tile - 1) / tile;
 }
@@ -272,7 +275,6 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
  * the warpgroup that loads call these. */
 template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
     typedef typename SIDE::Type T;
-    static constexpr int BYTES = WIDTH * hopper::ROW_BYTES;
     const CUtensorMap *map;
     Gather<T, SIDE::ALONG, WIDTH> gather;
     int x, y, z, left; /* TMA's coordinates; terms that are left */
@@ -351,6 +353,7 @@ template <typename P, typename S>
 static __device__ __forceinline__ void pre_load(const HopperArgs<P> &args, const GroupTile &t,
                                                 const Barriers &bar, uint32_t room, int turn)
 {
+    static_assert(S::TURNS, "one place for what `store` reads, which warpgroups take in turn");
     uint32_t full = Barriers::at(bar.pre_full, turn % 2);
     hopper::wait(bar.pre_empty, turn & 1 ^ 1);
     hopper::arrive_expect(full, S::PRE);
@@ -375,8 +378,8 @@ template <typename P, typename S>
 static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, HopperShared *s,
                                                    uint32_t ring)
 {
-    constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
-    if (!COPIES && threadIdx.x > 0) return; /* whoever brings nothing must not wait out of step */
+    if (!COPIES<P> && threadIdx.x > 0)
+        return; /* whoever brings nothing must not wait out of step */
     const P &p = args.p;
     Barriers bar(s);
     Loader<typename P::SideA, P::SUMS, S::ROWS> a;
@@ -410,7 +413,7 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
             }
             a.step(room, full);
             b.step(room + S::A_BYTES, full);
-            if (COPIES) hopper::arrive_after_copies(full);
+            if (COPIES<P>) hopper::arrive_after_copies(full);
             at.next<STAGES_OF<P, S>>();
         }
         if constexpr (P::READS) {
@@ -446,12 +449,11 @@ static __device__ __forceinline__ int hopper_sum(float (&sum)[S::BLOCKS][S::COLS
                                                  const Barriers &bar, uint32_t ring, int steps,
                                                  int blocks_before, RingPlace *at)
 {
-    constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
     int last = -1;
     for (int step = 0; step < steps; step++) {
         uint32_t room = ring + at->stage * S::STAGE;
         hopper::wait(Barriers::at(bar.full, at->stage), at->turn);
-        if (COPIES) hopper::writes_to_products();
+        if (COPIES<P>) hopper::writes_to_products();
         hopper::products_begin();
         hopper_step<P, S>(sum, room + blocks_before * hopper::BLOCK_BYTES, room + S::A_BYTES, step);
         hopper::products_close();
@@ -485,23 +487,18 @@ template <int N, int REGISTERS>
 static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], int h, int u,
                                                  float (&v)[N])
 {
-    if constexpr (N == 2) {
-        v[0] = c[u * 4 + h * 2];
-        v[1] = c[u * 4 + h * 2 + 1];
-    } else {
-        constexpr int APART = N / 8; /* 16: every second piece, first the even ones */
+    constexpr int APART = N / 8; /* 16: every second piece, first the even ones */
 #pragma unroll
-        for (int part = 0; part < APART; part++) {
-            float eight[8];
+    for (int part = 0; part < APART; part++) {
+        float eight[8];
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                int piece = (u * 4 + i / 2) * APART + part;
-                eight[i] = c[piece * 4 + h * 2 + i % 2];
-            }
-            lanes_turn(eight);
-#pragma unroll
-            for (int i = 0; i < 8; i++) v[part * 8 + i] = eight[i];
+        for (int i = 0; i < 8; i++) {
+            int piece = (u * 4 + i / 2) * APART + part;
+            eight[i] = c[piece * 4 + h * 2 + i % 2];
         }
+        lanes_turn(eight);
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[part * 8 + i] = eight[i];
     }
 }
 
@@ -636,14 +633,14 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, unsigned char *room)
 {
-    constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
     uint32_t ring = (shared_address(room) + 1023) & ~1023u;
     HopperShared *s = reinterpret_cast<HopperShared *>(room + (ring - shared_address(room)) +
                                                        ROOM_BYTES + ADD_ROOM);
     Barriers bar(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES_OF<P, S>; i++) {
-            hopper::barrier_init(Barriers::at(bar.full, i), 1 + (COPIES ? hopper::WARPGROUP : 0));
+            hopper::barrier_init(Barriers::at(bar.full, i),
+                                 1 + (COPIES<P> ? hopper::WARPGROUP : 0));
             hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS);
         }
         for (int i = 0; i < TICKETS; i++) hopper::barrier_init(Barriers::at(bar.ready, i), 1);
@@ -676,7 +673,7 @@ __launch_bounds__(HOPPER_THREADS, 1) void hopper_kernel(const __grid_constant__ 
 /* The most tiles that there can be. */
 template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
 {
-    int64_t across = (p.n + S::COLS - 1) / S::COLS, down = (p.m + S::ROWS - 1) / S::ROWS;
+    int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(p.m, S::ROWS);
     if (P::SUMS) return p.groups.experts * down * across;
     return (p.groups.bound / S::ROWS + p.groups.experts) * across;
 }

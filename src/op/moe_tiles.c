@@ -97,7 +97,7 @@ Status moe_tiles_run(Exec *ex, const MoeTiles *t)
     TRY(groups_of(t, &g));
     if (g.total == 0) return OK;
     /* The record of a failure belongs to a thread, and none may leave the region early: the first
-     * failure that is noted becomes the caller's. */
+     * failure that is noted becomes the caller's. Only failures stop at the critical section. */
     Status status = OK;
     char text[512] = "";
 #pragma omp parallel num_threads(ex->threads)
