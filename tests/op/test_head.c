@@ -125,11 +125,24 @@ static void check_losses(const HeadLoss *a, const Reference *r)
     CHECK_NEAR(optest_get(&a->loss_sum, 0), r->loss_sum, 1e-5 * (1 + fabs(r->loss_sum)));
 }
 
+/* dx is a sum of V terms. gemm adds 256 of them or more to C at a time, which rounds dx by less than
+ * the usual limit. With small limits it adds 3 at a time: that alone puts a row of V = 131080 off
+ * by 1.3e-5, as the same sums of exact gradients of logits show. An addition is rounded by at most
+ * u = 2^-24 of the sum so far. Here these sums are hardly longer than dx, so V roundings of mean 0
+ * have a standard deviation of at most sqrt(V) u (Higham and Mary, "A new approach to probabilistic
+ * rounding error analysis", SISC 2019). Two of these are allowed: 4.3e-5 at V = 131080. */
+#ifdef HOSTILE
+static const double SUM_ROUNDING = 2 * 0x1p-24;
+#else
+static const double SUM_ROUNDING = 0;
+#endif
+
 static void check_all(const HeadLoss *a, const Reference *r)
 {
     double limit = optest_limit(LIMIT_PLAIN, a->x.dtype); /* for dw too: dlogits are rounded */
+    double terms = (double)a->w.dim[0];
     check_losses(a, r);
-    CHECK_TENSOR_WITHIN(&a->dx, r->dx, limit);
+    CHECK_TENSOR_WITHIN(&a->dx, r->dx, limit + SUM_ROUNDING * sqrt(terms));
     CHECK_TENSOR_WITHIN(&a->dw, r->dw, limit);
 }
 
