@@ -94,13 +94,14 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
     int64_t H = m->heads, G = m->kv_heads, d = m->head;
-    RopePart q_part = { qkv, q_out, 0, d, 0, d, H, d, true };
-    RopePart k_part = { qkv, k_out, H * d, d, 0, d, G, d, true };
-    if (q->data != NULL) q_part.wide = q;
-    if (k->data != NULL) k_part = (RopePart){ k, k_out, 0, d, 0, d, G, d, true };
-    return (Rope){ .interleaved = m->interleaved,
-                   .parts = 3,
-                   .part = { q_part, k_part, { qkv, v_out, (H + G) * d, d, 0, d, G, d, false } } };
+    bool q_apart = q->data != NULL, k_apart = k->data != NULL;
+    return (Rope){
+        .interleaved = m->interleaved,
+        .parts = 3,
+        .part = { { q_apart ? q : qkv, q_out, 0, d, 0, d, H, d, true },
+                  { k_apart ? k : qkv, k_out, k_apart ? 0 : H * d, d, 0, d, G, d, true },
+                  { qkv, v_out, (H + G) * d, d, 0, d, G, d, false } },
+    };
 }
 
 static Rope with_angles(Rope r, const char *op, const Tensor *pos, const Tensor *cos,
