@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { WARM_UP = 5, RUNS = 20, SETS_MAX = WARM_UP + RUNS, DRAWN = 5 };
 
@@ -83,9 +82,8 @@ static Status bench_start(Bench *b)
     if (!gpu) b->counter.backend = &backend_count;
     for (int i = 0; i < 2 * RUNS; i++)
         TRY(b->ex.backend->streams->event_new(&b->ex, true, &b->mark[i]));
-    TRY(ARENA_NEW(&b->tables, 2 * SHAPE_PATTERN, &b->pattern));
+    TRY(ARENA_NEW(&b->tables, SHAPE_PATTERN, &b->pattern));
     rng_fill_normal(b->pattern, SHAPE_PATTERN, 1, rng_stream("bench shapes"), 0, 1);
-    memcpy(b->pattern + SHAPE_PATTERN, b->pattern, SHAPE_PATTERN * sizeof *b->pattern);
     return peak_measure(c, threads, true, &b->roof);
 }
 

@@ -71,7 +71,7 @@ typedef struct ShapeSet {
     const ShapeCase *what;
     ShapeSizes s;
     const int32_t *routing[T_COUNT]; /* what FILL_ROUTING fills with */
-    const float *pattern;            /* (2 SHAPE_PATTERN) */
+    const float *pattern;            /* (SHAPE_PATTERN) */
     Tensor tensor[T_COUNT];          /* no data: not in this case */
     bool written[T_COUNT];
     void *args[SHAPE_CALLS_MAX];

@@ -67,14 +67,13 @@ static Status fill_real(const ShapeSet *set, int id, const Tensor *t)
 {
     Exec *ex = set->ex;
     int64_t n = tensor_elems(t), done = n < SHAPE_PATTERN ? n : SHAPE_PATTERN;
-    const float *from = set->pattern + (int64_t)id * 7919 % SHAPE_PATTERN;
     float *v = NULL;
     void *packed = NULL;
     ArenaMark mark = arena_mark(set->tables);
     TRY(ARENA_NEW(set->tables, done, &v));
     TRY(arena_alloc(set->tables, (size_t)done * sizeof *v, &packed));
     for (int64_t i = 0; i < done; i++) {
-        v[i] = from[i];
+        v[i] = set->pattern[(id * INT64_C(7919) + i) % SHAPE_PATTERN];
         if (tensors[id].fill == FILL_SMALL) v[i] *= 0.02F;
         if (tensors[id].fill == FILL_POSITIVE) v[i] = 0.1F + v[i] * v[i];
     }

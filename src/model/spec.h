@@ -108,6 +108,11 @@ typedef struct LayerRange {
     int first, end;
 } LayerRange;
 
+static inline LayerRange block_layers(const ModelSpec *s, int block)
+{
+    return (LayerRange){ s->block_first[block], s->block_first[block + 1] };
+}
+
 /* Is a layer the first of its block? */
 static inline bool spec_opens(const ModelSpec *s, int layer)
 {

@@ -249,8 +249,8 @@ static Status balance(Planner *p, const PartitionKey *key, Layout *out)
     TRY(ARENA_NEW(&p->scratch, p->spec.blocks, &layer));
     for (int i = 0; i < p->spec.blocks; i++) {
         layer[i] = 0;
-        for (int k = p->spec.block_first[i]; k < p->spec.block_first[i + 1]; k++)
-            layer[i] += of[p->class_of[k]];
+        LayerRange block = block_layers(&p->spec, i);
+        for (int k = block.first; k < block.end; k++) layer[i] += of[p->class_of[k]];
     }
     LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]],
                         of[p->class_of[p->spec.n_layers - 1]] };
@@ -262,18 +262,18 @@ static Status balance(Planner *p, const PartitionKey *key, Layout *out)
 static PartitionKey partition_key(const Planner *p, const PriceEntry *e, int stages)
 {
     enum { UNITS = 64 }; /* rounded up: an embedding, too, weighs something */
-    const int *last = &p->spec.block_first[p->spec.blocks - 1]; /* and the end of that block */
+    LayerRange last = block_layers(&p->spec, (int)p->spec.blocks - 1);
     int rest = UNITS;
     double block_s = 0;
     PartitionKey key;
     memset(&key, 0, sizeof key);
     key.stages = stages;
     if (e->stack.at[STACK_balance] == 0) return key;
-    for (int i = last[0]; i < last[1]; i++) block_s += price_layer_s(&e->plain[p->class_of[i]]);
+    for (int i = last.first; i < last.end; i++) block_s += price_layer_s(&e->plain[p->class_of[i]]);
     for (int i = 0; i < p->classes; i++)
         key.cost[i] = (int)ceil(UNITS * price_layer_s(&e->plain[i]) / block_s);
-    for (int i = last[0]; i < last[1] - 1; i++) rest -= key.cost[p->class_of[i]];
-    key.cost[p->class_of[last[1] - 1]] = rest;
+    for (int i = last.first; i < last.end - 1; i++) rest -= key.cost[p->class_of[i]];
+    key.cost[p->class_of[last.end - 1]] = rest;
     return key;
 }
 
