@@ -214,6 +214,10 @@ static __device__ __forceinline__ void results_store(const P &p, const GroupTile
     if constexpr (P::DOTS) p.dot(t, i, t.col / TILE * PARTS<THREADS> + part, dot);
 }
 
+/* Are N elements of a row a pack, so that all of them exist or none? Rows of WIDE policies are whole
+ * packs of bf16. */
+template <bool WIDE, int N> constexpr bool WHOLE = WIDE &&N == PACK<Bf16>;
+
 /* Reads N neighbouring elements of a row from `at` on, of which n exist; the others are 0. */
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void get(const T *at, int64_t n, T (&v)[N])
@@ -226,10 +230,37 @@ static __device__ __forceinline__ void get(const T *at, int64_t n, T (&v)[N])
     }
 }
 
+/* N elements of a row on their way to registers. A pack of bf16 stays as it is until it is used: what
+ * takes it apart would wait for it. */
+template <bool WIDE, typename T, int N> struct Coming {
+    static constexpr bool PACKED = WHOLE<WIDE, N> && std::is_same<T, Bf16>::value;
+    typename std::conditional<PACKED, uint4, T[N]>::type v;
+
+    __device__ __forceinline__ void ask(const T *at, int64_t n)
+    {
+        if constexpr (PACKED) {
+            v = n > 0 ? *reinterpret_cast<const uint4 *>(at) : make_uint4(0, 0, 0, 0);
+        } else {
+            get<WIDE>(at, n, v);
+        }
+    }
+    __device__ __forceinline__ float operator[](int k) const
+    {
+        if constexpr (PACKED) {
+            uint32_t pair = k < 2 ? v.x : k < 4 ? v.y : k < 6 ? v.z : v.w;
+            return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
+        } else {
+            return to_f32(v[k]);
+        }
+    }
+};
+
 template <bool WIDE, typename T, int N>
 static __device__ __forceinline__ void put(T *at, int64_t n, const float (&v)[N])
 {
-    if (n >= N) {
+    if constexpr (WHOLE<WIDE, N>) {
+        if (n > 0) store<WIDE>(at, v);
+    } else if (n >= N) {
         store<WIDE>(at, v);
     } else {
 #pragma unroll

@@ -3,20 +3,25 @@
  * sums in registers.
  *
  * One block a multiprocessor stays for the whole launch and takes tiles from a counter until none is
- * left. Of its three warpgroups the first fills a ring of stages, each 64 terms of a tile's operands;
- * the other two multiply. What lies in order comes by TMA, one thread's work; rows that an index
- * names come by cp.async, to which the copy engine has no answer on this chip. Three ways to share:
+ * left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each 64 terms of
+ * a tile's operands (grouped_load.cuh); the other two multiply. Four ways to share:
  *
- *   Cooperative   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
- *                 85 FLOP a byte.
- *   Tall          the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
- *                 tile then has fewer columns.
- *   InTurn        each has a tile of 128 x 128 of its own, and while one multiplies the other stores
- *                 its results, reads pre, adds to gradients. 64 FLOP a byte.
+ *   Cooperative      both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from
+ *                    L2: 85 FLOP a byte.
+ *   CooperativePair  the same in two neighbouring blocks at a time, which share the weights: 128 FLOP
+ *                    a byte, but each waits for the other.
+ *   Tall             256 x 128, 128 rows each: for sums whose B is gathered, of which a tile then has
+ *                    fewer columns.
+ *   InTurn           each has a tile of 128 x 128 of its own, and while one multiplies the other
+ *                    stores its results. 64 FLOP a byte.
  *
  * P::Shapes has those that a policy may take, first the one for where none was timed (choices.h), none
  * that lost everywhere. On an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D
- * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422.
+ * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422; moe_up_fwd at D
+ * 7168 Cooperative 634, CooperativePair 653, at D 4096 with 128 small experts 675 and 613.
+ *
+ * What a policy reads where it stores (READS) is in L2 by then, and on its way to registers one unit
+ * ahead.
  *
  * A barrier tells two phases apart, not three, so of two that take turns the one waits for its first
  * stage only when the other has seen its last.
@@ -32,45 +37,17 @@
 #define OP_GROUPED_HOPPER_CUH
 
 #include "op/blas.cuh"
-#include "op/grouped_mma.cuh"
-#include "op/hopper.cuh"
+#include "op/grouped_load.cuh"
+#include "op/grouped_tiles.cuh"
 
 namespace grouped
 {
 
 enum {
     HOPPER_THREADS = 3 * hopper::WARPGROUP,
-    ROOM_BYTES = 192 * 1024, /* of the ring, and of what `store` reads */
-    ADD_BYTES = 1024,        /* 8 rows x 32 sums on their way to memory */
-    ADD_COLS = 32,
-    ADD_ROOM = 8 * 2 * ADD_BYTES, /* two a warp */
-    STAGES_MAX = 8,
-    TICKETS = 16, /* more than stages: a ticket is read before the ring comes around to it */
-    RASTER = 16,  /* tiles of rows that run side by side, so that they share weights in L2 */
-    GIVEN = 88,   /* registers of a thread that loads, */
-    TAKEN = 208,  /* and of one that multiplies */
+    GIVEN = 88,  /* registers of a thread that loads, */
+    TAKEN = 208, /* and of one that multiplies */
     HOPPER_EXPERTS_MAX = 4096
-};
-
-/* SHAPE: the number that stands for it in files (choices.h). BLOCKS: of 64 rows, for each warpgroup
- * that multiplies. */
-template <int SHAPE, bool IN_TURN, int BLOCKS_A, int COLUMNS> struct HopperShape {
-    static constexpr bool TURNS = IN_TURN;
-    static constexpr int NUMBER = SHAPE, BLOCKS = BLOCKS_A, COLS = COLUMNS;
-    static constexpr int ROWS = hopper::BLOCK * BLOCKS * (TURNS ? 1 : 2);
-    static constexpr int A_BYTES = ROWS * hopper::ROW_BYTES, B_BYTES = COLS * hopper::ROW_BYTES;
-    static constexpr int STAGE = A_BYTES + B_BYTES;
-    static constexpr int READERS = TURNS ? 4 : 8;   /* warps that read a stage */
-    static constexpr int PRE = 2 * ROWS * COLS * 2; /* two halves of what `store` reads */
-    static_assert(ROOM_BYTES / STAGE <= STAGES_MAX, "barriers for all stages");
-};
-
-typedef HopperShape<1, false, 1, 256> Cooperative;
-typedef HopperShape<2, false, 2, 128> Tall;
-typedef HopperShape<3, true, 2, 128> InTurn;
-
-/* What a product may take; the first where nothing was timed. */
-template <typename... S> struct HopperShapes {
 };
 
 /* A kernel's argument: a policy, and how TMA finds its operands. */
@@ -80,17 +57,12 @@ template <typename P> struct HopperArgs {
     unsigned *counter;   /* exec_ticket: 0 at the start and at the end */
 };
 
-/* A tile on its way from who takes it to all that work on it; rows 0: there are no more. */
-typedef struct Ticket {
-    GroupTile tile;
-    int steps;
-} Ticket;
-
 struct HopperShared {
     uint64_t full[STAGES_MAX], empty[STAGES_MAX], ready[TICKETS], filled[2];
-    uint64_t pre_full[2], pre_empty; /* pre_full: one for each warpgroup */
+    uint64_t told[TICKETS]; /* number[i] has come from the pair's other block */
     Ticket ticket[TICKETS];
-    int32_t before[]; /* (E+1) tiles of the experts before this one */
+    uint32_t number[TICKETS];
+    int32_t before[]; /* (E+1) tickets of the experts before this one */
 };
 
 static inline size_t hopper_shared_bytes(int64_t experts)
@@ -98,9 +70,6 @@ static inline size_t hopper_shared_bytes(int64_t experts)
     return 1024 + ROOM_BYTES + ADD_ROOM + sizeof(HopperShared) +
            (size_t)(experts + 1) * sizeof(int32_t);
 }
-
-template <typename P, typename S>
-constexpr int STAGES_OF = (ROOM_BYTES - (P::READS ? S::PRE : 0)) / S::STAGE;
 
 /* Does the whole warpgroup that loads bring something, by cp.async? Else one thread asks TMA for all. */
 template <typename P> constexpr bool COPIES = P::SUMS || P::SideA::GATHERS || P::SideB::GATHERS;
@@ -118,222 +87,14 @@ typedef struct RingPlace {
     }
 } RingPlace;
 
-static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t n, int64_t tile)
-{
-    return (n + tile - 1) / tile;
-}
-
-template <typename P, typename S>
-static __device__ __forceinline__ int32_t tiles_of_expert(const P &p, int64_t e)
-{
-    int64_t rows = p.groups.first(e + 1) - p.groups.first(e), across = tiles_of(p.n, S::COLS);
-    if (P::SUMS) return rows > 0 ? (int32_t)(tiles_of(p.m, S::ROWS) * across) : 0;
-    return (int32_t)(tiles_of(max(rows, (int64_t)0), S::ROWS) * across);
-}
-
-/* before[e]: by one warp, 32 experts at a time. */
-template <typename P, typename S>
-static __device__ __forceinline__ void tiles_count(const P &p, int32_t *before)
-{
-    int lane = (int)threadIdx.x % 32;
-    int32_t sum = 0;
-    for (int64_t first = 0; first < p.groups.experts; first += 32) {
-        int64_t e = first + lane;
-        int32_t tiles = e < p.groups.experts ? tiles_of_expert<P, S>(p, e) : 0, up_to = tiles;
-        for (int d = 1; d < 32; d *= 2) {
-            int32_t left = __shfl_up_sync(0xFFFFFFFFu, up_to, d);
-            if (lane >= d) up_to += left;
-        }
-        if (e < p.groups.experts) before[e] = sum + up_to - tiles;
-        sum += __shfl_sync(0xFFFFFFFFu, up_to, 31);
-    }
-    if (lane == 0) before[p.groups.experts] = sum;
-}
-
-/* Tile `number`, whose expert is *e or a later one. */
-template <typename P, typename S>
-static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t number, int64_t *e)
-{
-    Ticket t = {};
-    while (*e < p.groups.experts && before[*e + 1] <= number) ++*e;
-    if (*e == p.groups.experts) return t;
-    int64_t begin = p.groups.first(*e), rows = p.groups.first(*e + 1) - begin;
-    int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(P::SUMS ? p.m : rows, S::ROWS);
-    number -= before[*e];
-    int64_t run = number / (RASTER * across) * RASTER, in_run = min((int64_t)RASTER, down - run);
-    number -= run * across;
-    int64_t row = (run + number % in_run) * S::ROWS;
-    t.tile.expert = *e;
-    t.tile.col = number / in_run * S::COLS;
-    t.tile.row = P::SUMS ? row : 0;
-    t.tile.first = P::SUMS ? begin : begin + row;
-    t.tile.rows = P::SUMS ? rows : min((int64_t)S::ROWS, rows - row);
-    t.steps = (int)tiles_of(p.depth(t.tile), hopper::BLOCK);
-    return t;
-}
-
-/* The part of a gathered operand that a thread of the loading warpgroup brings: WIDTH rows of the
- * tile x 64 terms. */
-template <typename T, bool ALONG, int WIDTH> struct Gather;
-
-template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
-    static constexpr int ACROSS = hopper::BLOCK / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
-    static constexpr int MINE = WIDTH / DOWN;
-    const T *at[MINE];
-    uint32_t have;
-    int64_t left;
-    int32_t next[MINE]; /* rows of memory of the next tile */
-
-    __device__ __forceinline__ void look_ahead(const View<T> &v, int64_t)
-    {
-#pragma unroll
-        for (int q = 0; q < MINE; q++)
-            next[q] = (int32_t)v.row((int)threadIdx.x / ACROSS + q * DOWN);
-    }
-    __device__ __forceinline__ void open(const View<T> &v, int64_t)
-    {
-        int chunk = (int)threadIdx.x % ACROSS;
-        left = v.cols - chunk * CHUNK;
-        have = 0;
-#pragma unroll
-        for (int q = 0; q < MINE; q++) {
-            have |= next[q] >= 0 ? 1u << q : 0;
-            at[q] = v.data + (int64_t)max(next[q], 0) * v.ld + chunk * CHUNK;
-        }
-    }
-
-    __device__ __forceinline__ void step(uint32_t room)
-    {
-        int chunk = (int)threadIdx.x % ACROSS, row = (int)threadIdx.x / ACROSS;
-        uint32_t to = room + row * hopper::ROW_BYTES + ((chunk ^ (row & 7)) << 4);
-#pragma unroll
-        for (int q = 0; q < MINE; q++) {
-            bool inside = (have >> q & 1) != 0 && left > 0;
-            copy_chunk(to + q * DOWN * hopper::ROW_BYTES, inside ? at[q] : at[0], inside);
-            at[q] += hopper::BLOCK;
-        }
-        left -= hopper::BLOCK;
-    }
-};
-
-/* Rows of memory are terms. A warp reads 16 rows a stage; lane l < 16 looks up where the l-th of them
- * begins, as many stages ahead as memory takes to answer. The copies of a stage begin only when the
- * ring has room, so each is to cost few instructions: a begin is one number, in chunks. */
-template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
-    static constexpr int ACROSS = WIDTH / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
-    static constexpr int MINE = hopper::BLOCK / DOWN, AT_ONCE = 32 / ACROSS, AHEAD = 4;
-    static constexpr uint32_t NONE = ~0u;
-    View<T> v;
-    const T *column; /* of this thread, in the first row of memory */
-    int64_t k;
-    uint32_t begin[AHEAD]; /* of the next stages */
-    uint32_t next[AHEAD];  /* of the first stages of the next tile */
-
-    static __device__ __forceinline__ uint32_t look_up(const View<T> &v, int64_t first)
-    {
-        int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 16;
-        int64_t row = v.row(first + warp * AT_ONCE + lane % AT_ONCE + lane / AT_ONCE * DOWN);
-        return row < 0 ? NONE : (uint32_t)(row * v.ld / CHUNK);
-    }
-    __device__ __forceinline__ void look_ahead(const View<T> &view, int64_t first)
-    {
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++) next[q] = look_up(view, first + q * hopper::BLOCK);
-    }
-    __device__ __forceinline__ void open(const View<T> &view, int64_t first)
-    {
-        int chunk = (int)threadIdx.x % ACROSS;
-        v = view;
-        k = first;
-        column = chunk * CHUNK < v.cols ? v.data + chunk * CHUNK : NULL;
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++) begin[q] = next[q];
-    }
-
-    __device__ __forceinline__ void step(uint32_t room)
-    {
-        int chunk = (int)threadIdx.x % ACROSS, term = (int)threadIdx.x / ACROSS;
-        uint32_t block = room + chunk / 8 * hopper::BLOCK_BYTES + term * hopper::ROW_BYTES;
-        uint32_t even = block + ((chunk % 8 ^ (term & 7)) << 4);
-        uint32_t odd = block + ((chunk % 8 ^ (term + DOWN & 7)) << 4);
-#pragma unroll
-        for (int q = 0; q < MINE; q++) {
-            uint32_t from =
-                __shfl_sync(0xFFFFFFFFu, begin[0], (int)threadIdx.x % 32 / ACROSS + q * AT_ONCE);
-            bool inside = from != NONE && column != NULL;
-            copy_chunk((q % 2 == 0 ? even : odd) + q * DOWN * hopper::ROW_BYTES,
-                       inside ? column + (uint64_t)from * CHUNK : v.data, inside);
-        }
-        k += hopper::BLOCK;
-#pragma unroll
-        for (int q = 1; q < AHEAD; q++) begin[q - 1] = begin[q];
-        begin[AHEAD - 1] = look_up(v, k + (AHEAD - 1) * hopper::BLOCK);
-    }
-};
-
-/* One operand of a tile on its way to the ring; SIDE is what the policy says of it. All threads of
- * the warpgroup that loads call these. */
-template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
-    typedef typename SIDE::Type T;
-    const CUtensorMap *map;
-    Gather<T, SIDE::ALONG, WIDTH> gather;
-    int x, y, z, left; /* TMA's coordinates; terms that are left */
-
-    /* The first term that does not come by TMA. */
-    static __device__ __forceinline__ int64_t first_gathered(int terms)
-    {
-        return SIDE::GATHERS ? 0 : terms / hopper::BLOCK * hopper::BLOCK;
-    }
-    /* Asks for the rows of the tile after the one at work, a tile's time before they are needed. */
-    __device__ __forceinline__ void look_ahead(const View<T> &v, int terms)
-    {
-        if constexpr (SUMS || SIDE::GATHERS) gather.look_ahead(v, first_gathered(terms));
-    }
-    __device__ __forceinline__ void open(const CUtensorMap *m, const View<T> &v, int4 at, int terms)
-    {
-        map = m;
-        x = at.x;
-        y = at.y;
-        z = at.z;
-        left = terms;
-        if constexpr (SUMS || SIDE::GATHERS) gather.open(v, first_gathered(terms));
-    }
-
-    /* Does the next stage come by TMA? */
-    __device__ __forceinline__ bool boxes() const
-    {
-        return !SIDE::GATHERS && (!SUMS || left >= hopper::BLOCK);
-    }
-
-    __device__ __forceinline__ void step(uint32_t room, uint32_t barrier)
-    {
-        if (!boxes()) {
-            if constexpr (SUMS || SIDE::GATHERS) gather.step(room);
-        } else {
-            if (threadIdx.x == 0) {
-                if constexpr (SIDE::PAIRS)
-                    hopper::pairs_load(room, map, x, y, z, barrier);
-                else if constexpr (SIDE::ALONG)
-                    hopper::box_load(room, map, x, y, z, barrier);
-                else
-                    for (int b = 0; b < WIDTH / hopper::BLOCK; b++)
-                        hopper::box_load(room + b * hopper::BLOCK_BYTES, map, x + b * hopper::BLOCK,
-                                         y, z, barrier);
-            }
-        }
-        (SIDE::ALONG ? x : y) += hopper::BLOCK;
-        left -= hopper::BLOCK;
-    }
-};
-
 /* Barriers of the shared part, as addresses. */
 struct Barriers {
-    uint32_t full, empty, ready, pre_full, pre_empty;
+    uint32_t full, empty, ready, told;
     uint32_t filled; /* of each warpgroup: all stages of its tile came */
     __device__ __forceinline__ explicit Barriers(const HopperShared *s)
         : full(shared_address(s->full)), empty(shared_address(s->empty)),
-          ready(shared_address(s->ready)), pre_full(shared_address(s->pre_full)),
-          pre_empty(shared_address(&s->pre_empty)), filled(shared_address(s->filled))
+          ready(shared_address(s->ready)), told(shared_address(s->told)),
+          filled(shared_address(s->filled))
     {
     }
     static __device__ __forceinline__ uint32_t at(uint32_t first, int i) { return first + i * 8; }
@@ -347,32 +108,51 @@ static __device__ __forceinline__ const Ticket *ticket_wait(const HopperShared *
     return &s->ticket[turn % TICKETS];
 }
 
-/* What `store` reads of tile number `turn`, behind the ring: ROWS x COLS elements of the first half of
- * c's columns, and of the second. Columns and rows beyond the tile come along unread. */
+/* Has what `store` reads of a tile brought to L2 while the tile is summed up: ROWS x COLS elements of
+ * the first half of c's columns, and of the second. */
 template <typename P, typename S>
-static __device__ __forceinline__ void pre_load(const HopperArgs<P> &args, const GroupTile &t,
-                                                const Barriers &bar, uint32_t room, int turn)
+static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args, const GroupTile &t)
 {
-    static_assert(S::TURNS, "one place for what `store` reads, which warpgroups take in turn");
-    uint32_t full = Barriers::at(bar.pre_full, turn % 2);
-    hopper::wait(bar.pre_empty, turn & 1 ^ 1);
-    hopper::arrive_expect(full, S::PRE);
-    for (int b = 0; b < 2 * S::COLS / hopper::BLOCK; b++) {
-        int half = b / (S::COLS / hopper::BLOCK),
-            col = b % (S::COLS / hopper::BLOCK) * hopper::BLOCK;
-        hopper::box_load(room + b * S::ROWS * hopper::ROW_BYTES, &args.c,
-                         (int)(half * args.p.n + t.col) + col, (int)t.first, 0, full);
-    }
+    for (int half = 0; half < 2; half++)
+        for (int col = 0; col < S::COLS; col += hopper::BLOCK)
+            hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.first, 0);
 }
 
-/* The next number that no block has. Every block takes one for each of its tiles and two that lie
+/* The next number that no block or pair has. Each takes one for each of its tickets and two that lie
  * beyond the last, so the last of all knows itself and leaves the counter at 0. */
-static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tiles)
+static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tickets,
+                                                       unsigned takers)
 {
     unsigned number = atomicAdd(counter, 1u);
-    if (number == (unsigned)tiles + 2 * gridDim.x - 1) *counter = 0;
-    return number;
+    if (number == (unsigned)tickets + 2 * takers - 1) *counter = 0;
+    return takers + number;
 }
+
+/* Numbers of tickets as one thread of a block gets them: from the counter, or from the first block
+ * of its pair. */
+template <typename S> struct Numbers {
+    unsigned mine; /* the next one */
+    int64_t expert;
+
+    template <typename P>
+    __device__ __forceinline__ void next(const HopperArgs<P> &args, HopperShared *s,
+                                         const Barriers &bar, int turn)
+    {
+        int at = turn % TICKETS, rank = S::PAIR ? (int)hopper::cluster_rank() : 0;
+        if (rank > 0) {
+            hopper::arrive_expect(Barriers::at(bar.told, at), sizeof mine);
+            hopper::wait(Barriers::at(bar.told, at), turn / TICKETS & 1);
+            mine = s->number[at];
+        } else if (S::PAIR) {
+            hopper::pair_put(shared_address(&s->number[at]), mine, Barriers::at(bar.told, at), 1);
+        }
+        s->ticket[at] = ticket_of<P, S>(args.p, s->before, mine, rank, &expert);
+        hopper::arrive(Barriers::at(bar.ready, at));
+        if (rank == 0)
+            mine =
+                number_take(args.counter, s->before[args.p.groups.experts], gridDim.x / S::CLUSTER);
+    }
+};
 
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, HopperShared *s,
@@ -382,26 +162,27 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
         return; /* whoever brings nothing must not wait out of step */
     const P &p = args.p;
     Barriers bar(s);
-    Loader<typename P::SideA, P::SUMS, S::ROWS> a;
-    Loader<typename P::SideB, P::SUMS, S::COLS> b;
+    Loader<typename P::SideA, P::SUMS, S::ROWS, false> a;
+    Loader<typename P::SideB, P::SUMS, S::COLS, S::PAIR> b;
     RingPlace at = { 0, 1 }; /* the first time around every stage counts as empty */
-    int64_t number = blockIdx.x, expert = 0;
+    Numbers<S> numbers = { blockIdx.x / S::CLUSTER, 0 };
     for (int turn = -1;; turn++) {
-        if (threadIdx.x == 0) {
-            s->ticket[(turn + 1) % TICKETS] = ticket_of<P, S>(p, s->before, number, &expert);
-            hopper::arrive(Barriers::at(bar.ready, (turn + 1) % TICKETS));
-            number = (int64_t)gridDim.x + number_take(args.counter, s->before[p.groups.experts]);
-        }
+        if (threadIdx.x == 0) numbers.next(args, s, bar, turn + 1);
         const Ticket *t = turn < 0 ? NULL : ticket_wait(s, bar, turn);
         int steps = 0;
+        bool common = false;
         if (turn >= 0) {
-            if (t->tile.rows == 0) return;
+            if (t->steps == 0) return;
             int terms = (int)p.depth(t->tile);
             a.open(&args.a, p.a(t->tile), p.a_at(t->tile), terms);
             b.open(&args.b, p.b(t->tile), p.b_at(t->tile), terms);
             steps = t->steps;
+            common = t->common;
         }
         const Ticket *next = ticket_wait(s, bar, turn + 1);
+        if constexpr (P::READS) {
+            if (threadIdx.x == 0 && next->steps > 0) reads_prefetch<P, S>(args, next->tile);
+        }
         a.look_ahead(p.a(next->tile), (int)p.depth(next->tile));
         b.look_ahead(p.b(next->tile), (int)p.depth(next->tile));
         for (; steps > 0; steps--) {
@@ -411,14 +192,10 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
                 hopper::arrive_expect(full,
                                       (a.boxes() ? S::A_BYTES : 0) + (b.boxes() ? S::B_BYTES : 0));
             }
-            a.step(room, full);
-            b.step(room + S::A_BYTES, full);
+            a.step(room, full, false);
+            b.step(room + S::A_BYTES, full, common);
             if (COPIES<P>) hopper::arrive_after_copies(full);
-            at.next<STAGES_OF<P, S>>();
-        }
-        if constexpr (P::READS) {
-            if (turn >= 0 && threadIdx.x == 0)
-                pre_load<P, S>(args, t->tile, bar, ring + STAGES_OF<P, S> * S::STAGE, turn);
+            at.next<S::STAGES>();
         }
     }
 }
@@ -442,6 +219,18 @@ static __device__ __forceinline__ void hopper_step(float (&sum)[S::BLOCKS][S::CO
     }
 }
 
+/* This warp has read a stage: says so to every block that fills it. */
+template <typename S>
+static __device__ __forceinline__ void stage_free(const Barriers &bar, int stage)
+{
+    int lane = (int)threadIdx.x % 32;
+    if constexpr (S::PAIR) {
+        if (lane < S::CLUSTER) hopper::arrive_at(Barriers::at(bar.empty, stage), lane);
+    } else {
+        if (lane == 0) hopper::arrive(Barriers::at(bar.empty, stage));
+    }
+}
+
 /* All terms of a tile. A stage is given back once the products after it are on their way. Returns
  * the stage that is still being read. */
 template <typename P, typename S>
@@ -458,9 +247,9 @@ static __device__ __forceinline__ int hopper_sum(float (&sum)[S::BLOCKS][S::COLS
         hopper_step<P, S>(sum, room + blocks_before * hopper::BLOCK_BYTES, room + S::A_BYTES, step);
         hopper::products_close();
         hopper::products_wait<1>();
-        if (last >= 0 && threadIdx.x % 32 == 0) hopper::arrive(Barriers::at(bar.empty, last));
+        if (last >= 0) stage_free<S>(bar, last);
         last = at->stage;
-        at->template next<STAGES_OF<P, S>>();
+        at->template next<S::STAGES>();
     }
     return last;
 }
@@ -502,41 +291,26 @@ static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], in
     }
 }
 
-template <typename P, typename S, int N>
-static __device__ __forceinline__ typename P::template Extra<N>
-extra_of(const P &p, const GroupTile &t, int64_t i, int j, uint32_t room)
-{
-    if constexpr (P::READS) {
-        typename P::template Extra<N> e;
-        uint32_t at = (uint32_t)(j / hopper::BLOCK * S::ROWS + i) * hopper::ROW_BYTES +
-                      ((j % hopper::BLOCK / CHUNK ^ (i & 7)) << 4);
-        uint4 first = hopper::shared_get(room + at);
-        uint4 second = hopper::shared_get(room + S::PRE / 2 + at);
-        static_assert(sizeof e == sizeof first + sizeof second, "8 columns of both halves");
-        memcpy(&e, &first, sizeof first);
-        memcpy((char *)&e + sizeof first, &second, sizeof second);
-        return e;
-    } else {
-        return p.template extra<N>(t, i, j);
-    }
-}
-
-/* Row i of the tile, of which this lane has a quarter. */
+/* Row i of the tile, of which this lane has a quarter. What `store` reads is asked for a unit
+ * ahead. */
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_row(const P &p, const GroupTile &t, int64_t i, int h,
                                                   const float (&c)[S::COLS / 2],
-                                                  const typename P::Row &row, uint32_t room)
+                                                  const typename P::Row &row)
 {
     constexpr int N = P::UNIT, UNITS = S::COLS / 4 / N;
     int lane = (int)threadIdx.x % 4;
     bool have = i < t.rows;
     float dot = 0;
+    typename P::template Extra<N> next = {};
+    if (have) next = p.template extra<N>(t, i, lane * N);
 #pragma unroll
     for (int u = 0; u < UNITS; u++) {
-        int j = (u * 4 + lane) * N;
         float v[N];
+        typename P::template Extra<N> now = next;
+        if (have && u + 1 < UNITS) next = p.template extra<N>(t, i, ((u + 1) * 4 + lane) * N);
         unit_take<N>(c, h, u, v);
-        if (have) dot += p.store(t, i, j, v, extra_of<P, S, N>(p, t, i, j, room), row);
+        if (have) dot += p.store(t, i, (u * 4 + lane) * N, v, now, row);
     }
     if constexpr (P::DOTS) {
         dot += __shfl_xor_sync(0xFFFFFFFFu, dot, 1);
@@ -556,8 +330,8 @@ static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const
 #pragma unroll
     for (int part = 0; part < S::COLS / ADD_COLS * 2; part++) {
         int h = part % 2;
-        uint32_t room = buffers + h * ADD_BYTES;
-        if (lane == 0) hopper::boxes_wait<1>();
+        uint32_t room = buffers + part % ADDS * ADD_BYTES;
+        if (lane == 0) hopper::boxes_wait<ADDS - 1>();
         __syncwarp();
 #pragma unroll
         for (int piece = 0; piece < 4; piece++) {
@@ -581,7 +355,6 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
     const P &p = args.p;
     Barriers bar(s);
     RingPlace at = { 0, 0 };
-    uint32_t pre = ring + STAGES_OF<P, S> * S::STAGE;
     int group = (int)threadIdx.x / hopper::WARPGROUP - 1, blocks = S::TURNS ? 0 : group * S::BLOCKS;
     int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
     int first_row = blocks * hopper::BLOCK + warp % 4 * 16;
@@ -589,11 +362,11 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         const Ticket *ticket = ticket_wait(s, bar, turn);
         GroupTile t = ticket->tile;
         int steps = ticket->steps;
-        if (t.rows == 0) break;
+        if (steps == 0) break;
         if (S::TURNS && turn % 2 != group) {
             int stage = at.stage + steps;
-            at.turn ^= stage / STAGES_OF<P, S> & 1;
-            at.stage = stage % STAGES_OF<P, S>;
+            at.turn ^= stage / S::STAGES & 1;
+            at.stage = stage % S::STAGES;
             continue;
         }
         typename P::Row row[S::BLOCKS * 2] = {};
@@ -608,23 +381,18 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         int last = hopper_sum<P, S>(sum, bar, ring, steps, blocks, &at);
         if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
         hopper::products_wait<0>();
-        if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
+        stage_free<S>(bar, last);
         if constexpr (P::SUMS) {
 #pragma unroll
             for (int i = 0; i < S::BLOCKS; i++)
                 rows_add<P, S>(args, t, first_row + i * hopper::BLOCK, sum[i],
-                               ring + ROOM_BYTES + warp * 2 * ADD_BYTES);
-            continue;
-        }
-        if (P::READS) hopper::wait(Barriers::at(bar.pre_full, group), turn / 2 & 1);
+                               ring + ROOM_BYTES + warp * ADDS * ADD_BYTES);
+        } else {
 #pragma unroll
-        for (int i = 0; i < S::BLOCKS * 2; i++) {
-            int r = first_row + i / 2 * hopper::BLOCK + i % 2 * 8 + lane / 4;
-            hopper_row<P, S>(p, t, r, i % 2, sum[i / 2], row[i], pre);
-        }
-        if (P::READS) {
-            __syncwarp();
-            if (lane == 0) hopper::arrive(bar.pre_empty);
+            for (int i = 0; i < S::BLOCKS * 2; i++) {
+                int r = first_row + i / 2 * hopper::BLOCK + i % 2 * 8 + lane / 4;
+                hopper_row<P, S>(p, t, r, i % 2, sum[i / 2], row[i]);
+            }
         }
     }
     if (P::SUMS && lane == 0) hopper::boxes_wait<0>();
@@ -638,19 +406,21 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
                                                        ROOM_BYTES + ADD_ROOM);
     Barriers bar(s);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES_OF<P, S>; i++) {
+        for (int i = 0; i < S::STAGES; i++) {
             hopper::barrier_init(Barriers::at(bar.full, i),
                                  1 + (COPIES<P> ? hopper::WARPGROUP : 0));
-            hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS);
+            hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS * S::CLUSTER);
         }
-        for (int i = 0; i < TICKETS; i++) hopper::barrier_init(Barriers::at(bar.ready, i), 1);
+        for (int i = 0; i < TICKETS; i++) {
+            hopper::barrier_init(Barriers::at(bar.ready, i), 1);
+            hopper::barrier_init(Barriers::at(bar.told, i), 1);
+        }
         for (int i = 0; i < 2; i++) hopper::barrier_init(Barriers::at(bar.filled, i), 4);
-        for (int i = 0; i < 2; i++) hopper::barrier_init(Barriers::at(bar.pre_full, i), 1);
-        hopper::barrier_init(bar.pre_empty, S::READERS);
         hopper::barriers_publish();
     }
-    if (threadIdx.x < 32) tiles_count<P, S>(args.p, s->before);
+    if (threadIdx.x < 32) tickets_count<P, S>(args.p, s->before);
     __syncthreads();
+    if (S::PAIR) hopper::cluster_sync();
     if (threadIdx.x < hopper::WARPGROUP) {
         hopper::registers_give<GIVEN>();
         hopper_load<P, S>(args, s, ring);
@@ -658,6 +428,8 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
         hopper::registers_take<TAKEN>();
         hopper_multiply<P, S>(args, s, ring);
     }
+    if (S::PAIR)
+        hopper::cluster_sync(); /* while the other block may still write here, this one stays */
 }
 
 template <typename P, typename S>
@@ -670,12 +442,35 @@ __launch_bounds__(HOPPER_THREADS, 1) void hopper_kernel(const __grid_constant__ 
 
 /* Launch */
 
-/* The most tiles that there can be. */
-template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
+/* The most tickets that there can be. */
+template <typename P, typename S> static inline int64_t hopper_tickets(const P &p)
 {
     int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(p.m, S::ROWS);
     if (P::SUMS) return p.groups.experts * down * across;
     return (p.groups.bound / S::ROWS + p.groups.experts) * across;
+}
+
+/* Blocks of a cluster run on neighbouring multiprocessors at the same time. */
+template <typename P, typename S>
+static Status hopper_start(struct Exec *ex, const char *op, const HopperArgs<P> &args)
+{
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = { S::CLUSTER, 1, 1 };
+    unsigned most = hopper_blocks(ex, hopper_tickets<P, S>(args.p) * S::CLUSTER);
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(max(most / S::CLUSTER, 1u) * S::CLUSTER);
+    how.blockDim = dim3(HOPPER_THREADS);
+    how.dynamicSmemBytes = hopper_shared_bytes(args.p.groups.experts);
+    how.stream = exec_stream(ex);
+    how.attrs = &cluster;
+    how.numAttrs = S::PAIR ? 1 : 0;
+    TRY(cuda_status(cudaFuncSetAttribute((const void *)hopper_kernel<P, S>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)how.dynamicSmemBytes),
+                    op));
+    TRY(cuda_status(cudaLaunchKernelEx(&how, hopper_kernel<P, S>, args), op));
+    return kernel_status(op);
 }
 
 template <typename P, typename S>
@@ -683,19 +478,13 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
 {
     const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
-    unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
-    const void *kernel = (const void *)hopper_kernel<P, S>;
-    size_t bytes = hopper_shared_bytes(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
-    constexpr int B_BOX = P::SideB::ALONG ? S::COLS : hopper::BLOCK;
+    constexpr int B_BOX = P::SideB::ALONG ? S::COLS / S::CLUSTER : hopper::BLOCK;
     if (!P::SideA::GATHERS) TRY(tensor_map(op, p.a_shape(), A_BOX, false, &args.a));
     if (!P::SideB::GATHERS) TRY(tensor_map(op, p.b_shape(), B_BOX, P::SideB::PAIRS, &args.b));
     if (P::SUMS || P::READS)
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
-    TRY(cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
-    hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
-    return kernel_status(op);
+    return hopper_start<P, S>(ex, op, args);
 }
 
 template <typename P, typename... S>

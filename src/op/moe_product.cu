@@ -22,8 +22,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef typename Types::C C;
     typedef Side<A, true, GATHERS && Types::INDEXED, false> SideA;
     typedef Side<B, TURNED, false, PAIRED> SideB;
-    typedef typename std::conditional<TURNED, HopperShapes<Cooperative, InTurn>,
-                                      HopperShapes<Cooperative>>::type Shapes;
+    typedef typename std::conditional<TURNED, HopperShapes<Cooperative, InTurn, CooperativePair>,
+                                      HopperShapes<Cooperative, CooperativePair>>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false;
@@ -98,8 +98,9 @@ template <typename C> static __device__ __forceinline__ float sigmoid(float x)
 template <typename Types> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
-    typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
-                                      HopperShapes<Cooperative, InTurn>>::type Shapes;
+    typedef
+        typename std::conditional<Types::INDEXED, HopperShapes<Cooperative, CooperativePair>,
+                                  HopperShapes<Cooperative, InTurn, CooperativePair>>::type Shapes;
     static constexpr int UNIT = 16;
     C *act;
     int64_t F;
@@ -135,8 +136,8 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
 };
 
 /* What was gate and up where a gradient of N columns arrives. */
-template <typename C, int N> struct Pre {
-    C gate[N], up[N];
+template <bool WIDE, typename C, int N> struct Pre {
+    Coming<WIDE, C, N> gate, up;
 };
 
 /*
@@ -153,7 +154,7 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
     typedef InTurn Shape;
     typedef HopperShapes<Shape> Shapes;
     typedef float Row;
-    template <int N> using Extra = Pre<C, N>;
+    template <int N> using Extra = Pre<Types::WIDE, C, N>;
     static constexpr bool WIDE = Types::WIDE, DOTS = true;
     static constexpr bool READS = Types::KERNEL == KERNEL_HOPPER;
     const int32_t *row_slot; /* or NULL: row r has weight[r] */
@@ -179,27 +180,27 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
     }
 
     template <int N>
-    __device__ __forceinline__ Pre<C, N> extra(const GroupTile &t, int64_t i, int j) const
+    __device__ __forceinline__ Extra<N> extra(const GroupTile &t, int64_t i, int j) const
     {
         int64_t n = this->n, f = t.col + j;
         const C *at = pre + (t.first + i) * 2 * n + f;
-        Pre<C, N> e;
-        get<WIDE>(at, n - f, e.gate);
-        get<WIDE>(at + n, n - f, e.up);
+        Extra<N> e;
+        e.gate.ask(at, n - f);
+        e.up.ask(at + n, n - f);
         return e;
     }
 
     /* Returns the columns' part of <da, act>. */
     template <int N>
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&da)[N], const Pre<C, N> &e,
+                                           const float (&da)[N], const Extra<N> &e,
                                            float scale) const
     {
         int64_t n = this->n, r = t.first + i, f = t.col + j, at = r * 2 * n + f;
         float dg[N], du[N], y[N], dot = 0;
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float g = to_f32(e.gate[k]), u = to_f32(e.up[k]);
+            float g = e.gate[k], u = e.up[k];
             float s = sigmoid<C>(g), silu = g * s, act = silu * u, wda = scale * da[k];
             dot += da[k] * act;
             y[k] = scale * act;
