@@ -129,7 +129,7 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
     double mine = shards->zero == 0
                       ? dense + expert
                       : dense / (double)shards->dense + expert / (double)shards->expert;
-    return roofline_memory_s(&roof, mine * update_bytes(e->spec.act));
+    return roofline_memory_s(&roof, mine * update_bytes(&e->spec));
 }
 
 /* ---- memory ---- */
@@ -155,8 +155,9 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
     memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
-    memory[PLAN_OPTIMIZER] = 2 * rounded(elems[BUF_MOMENT1] * e->stack.at[STACK_moment_size] / 2) +
-                             rounded(4 * r->sum.state_elems);
+    double moments = stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.moment));
+    memory[PLAN_OPTIMIZER] =
+        2 * rounded(elems[BUF_MOMENT1] * moments / 2) + rounded(4 * r->sum.state_elems);
     memory[PLAN_BUFFERS] =
         rounded(r->sum.layer_elems * (double)params_gathered_bytes(&e->spec, shards));
 }
