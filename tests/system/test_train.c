@@ -362,6 +362,11 @@ static void twenty_steps_kill_and_twenty_more_are_forty_steps(void **state)
 
 static void resume_is_exact_in_bf16(void **state) { check_resume(*state, "run.compute=bf16"); }
 
+static void resume_is_exact_with_bf16_moments(void **state)
+{
+    check_resume(*state, "optimizer.moments=bf16");
+}
+
 static void resume_is_exact_with_the_router_bias(void **state)
 {
     check_resume(*state, "moe.bias_rate=0.01");
@@ -407,6 +412,7 @@ int main(void)
         LAB_TEST(running_twice_gives_the_same_bits),
         LAB_TEST(twenty_steps_kill_and_twenty_more_are_forty_steps),
         LAB_TEST(resume_is_exact_in_bf16),
+        LAB_TEST(resume_is_exact_with_bf16_moments),
         LAB_TEST(resume_is_exact_with_the_router_bias),
         LAB_TEST(resume_is_exact_with_recompute),
     };

@@ -38,6 +38,8 @@ static void one_rank_takes_what_the_engine_counts(void **state)
           "recompute.layers=[0,1,2,3]", "recompute.pieces=[act,norm,shared,attn_up]" },
         { "train.batch=4", "train.micro_batch=1", "run.device=cpu", "run.threads=1",
           "recompute.layers=[0,1,2,3]" },
+        { "train.batch=4", "train.micro_batch=4", "run.device=cpu", "run.threads=1",
+          "run.compute=bf16", "optimizer.moments=bf16" },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
