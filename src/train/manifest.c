@@ -423,7 +423,7 @@ Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *e
         r.most = ROOM_ELEMS;
         TRY(arena_alloc(scratch, ROOM_ELEMS * sizeof(float), &r.room));
     }
-    (void)snprintf(r.who, sizeof r.who, "%s%s%s holds", folder, converts ? ", moments as " : "",
+    (void)snprintf(r.who, sizeof r.who, "%s%s%s holds", folder, converts ? ", read as " : "",
                    converts ? dtype_name(r.to.dtype) : "");
     TRY(file_open_read(&r.file, path));
     Status s = read_spans(&r, &to->in);

@@ -36,6 +36,8 @@ static void dry_run_tells_what_it_would_take_and_writes_nothing(void **state)
     Lab *lab = *state;
     CHECK_OK(file_list(lab_path(lab, "dry"), &lab->arena, &names, &n));
     CHECK_INT(n, 0);
+    o = RUN(*state, "dry", "train", "--dry-run", "../tiny.yaml", "optimizer.moments=bf16");
+    CHECK_SAYS(o.out, "precision   f32; bf16 moments\n");
 }
 
 /* ---- what a run leaves ---- */

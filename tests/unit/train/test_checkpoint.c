@@ -432,7 +432,7 @@ static void a_moment_that_bf16_cannot_hold_is_not_loaded(void **state)
     CHECK_OK(checkpoint_finish(&a.saver));
     place_open_in(&b, a.folder, TINY("optimizer.moments=bf16"));
     CHECK_FAILS(checkpoint_load(&b.t.engine, in_step(&a, 1, ""), &b.scratch, &info), ERR_NUMERIC,
-                "moments as bf16 holds model.embed_tokens.weight (moment1) with inf at element 3");
+                "read as bf16 holds model.embed_tokens.weight (moment1) with inf at element 3");
     place_leave(&b);
     place_close(&a);
 }
