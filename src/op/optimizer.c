@@ -6,7 +6,7 @@
 
 enum {
     BLOCK = 1 << 16, /* elements of one partial sum: fixed, so the bits are too */
-    PIECE = 1 << 11, /* elements updated at a time: few, so that threads share short ranges, too */
+    PIECE = 1 << 8,  /* elements updated at a time: few, so that widened moments stay in L1 */
 };
 
 Status square_sum_check(const SquareSum *a)

@@ -186,7 +186,7 @@ static void check_low(const Adamw *a, int64_t n)
 }
 
 /* Around the pieces that are updated at a time. */
-static const int64_t adamw_counts[] = { 1, 7, 9, 2047, 2048, 2049, 20011 };
+static const int64_t adamw_counts[] = { 1, 7, 9, 255, 256, 257, 20011 };
 enum { ADAMW_COUNTS = sizeof adamw_counts / sizeof *adamw_counts };
 
 static void adamw_matches_double_over_several_steps(void **state)
@@ -228,6 +228,7 @@ static void bf16_moments_are_the_nearest_to_double(void **state)
     (void)state;
     OpTest t;
     optest_open(&t, 2);
+    mirror_gives();
     for (int i = 0; i < ADAMW_COUNTS; i++) {
         int64_t n = adamw_counts[i];
         Adamw a = adamw_typed(&t, n, DTYPE_BF16);
@@ -256,6 +257,7 @@ static void bf16_moments_of_whole_numbers_are_exact_to_the_bit(void **state)
     OpTest t;
     int ties = 0;
     optest_open(&t, 2);
+    mirror_gives();
     Adamw a = adamw_typed(&t, N, DTYPE_BF16);
     adamw_set_step(&a, 1);
     optest_set(&a.clip, 0, 1);
@@ -304,6 +306,7 @@ static void adamw_does_not_depend_on_where_buffers_begin(void **state)
     const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
     OpTest t;
     optest_open(&t, 2);
+    mirror_gives();
     for (int i = 0; i < 6; i++) {
         const int64_t n = 4099 + i / 2;
         Adamw a = adamw_typed(&t, n, types[i % 2]), b = a;
