@@ -91,11 +91,12 @@ static Status check_optimizer(const Config *c)
 {
     const double most = 0.99;
     if (c->optimizer_moments == MOMENTS_BF16 && c->optimizer_beta2 > most)
-        return FAIL(ERR_ARG,
-                    "optimizer.beta2 %.15g is more than %.15g, with which optimizer.moments=bf16 "
-                    "stand still: a bf16 second moment cannot change by less than 1/512 of itself; "
-                    "set optimizer.beta2=0.95 or optimizer.moments=f32",
-                    c->optimizer_beta2, most);
+        return FAIL(
+            ERR_ARG,
+            "optimizer.beta2 %.15g is more than %.15g, the most for optimizer.moments=bf16: a "
+            "bf16 second moment cannot change by less than 1/512 of itself and would stand "
+            "still; set optimizer.beta2=0.95 or optimizer.moments=f32",
+            c->optimizer_beta2, most);
     if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
     return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
                 c->optimizer_min_lr, c->optimizer_lr);

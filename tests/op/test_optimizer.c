@@ -211,13 +211,19 @@ static void adamw_matches_double_over_several_steps(void **state)
     optest_close(&t);
 }
 
-/* x is bf16 and nearest to want: half of the last of its 8 bits, and what f32 adds. */
+static double last_bit(double x)
+{
+    int exponent = 0;
+    (void)frexp(x, &exponent);
+    return ldexp(1, exponent - 8);
+}
+
+/* x is bf16 and nearest to want: half of the last of its 8 bits, and what f32 loses where terms of
+ * up to 4 cancel. */
 static void check_rounded(const Tensor *x, const double *want)
 {
     for (int64_t i = 0; i < tensor_elems(x); i++) {
-        int exponent = 0;
-        (void)frexp(want[i], &exponent);
-        CHECK_NEAR(optest_get(x, i), want[i], ldexp(0.5, exponent - 8) * (1 + 1e-3));
+        CHECK_NEAR(optest_get(x, i), want[i], last_bit(want[i]) / 2 + 4e-7);
     }
 }
 
@@ -248,6 +254,9 @@ static void bf16_moments_are_the_nearest_to_double(void **state)
     optest_close(&t);
 }
 
+/* rint takes the even one of two that are as near. */
+static double nearest_bf16(double x) { return rint(x / last_bit(x)) * last_bit(x); }
+
 /* Whole numbers and betas of 1/2 are exact in f32, so that rounding to bf16 alone is left; many lie
  * just between two values of bf16, and the even one is right. */
 static void bf16_moments_of_whole_numbers_are_exact_to_the_bit(void **state)
@@ -270,11 +279,10 @@ static void bf16_moments_of_whole_numbers_are_exact_to_the_bit(void **state)
     const double *m = optest_read(&t, &a.m), *v = optest_read(&t, &a.v);
     CHECK_OK(adamw(&t.ex, a));
     for (int i = 0; i < N; i++) {
-        double g = optest_get(&a.g, i), want = m[i] / 2 + g / 2, low = optest_get(&a.m, i);
-        float other = (float)(2 * want - low); /* as far from it as `low` */
-        CHECK_INT(((const uint16_t *)a.m.data)[i], bf16_from_f32((float)want));
-        CHECK_INT(((const uint16_t *)a.v.data)[i], bf16_from_f32((float)(v[i] / 2 + g * g / 2)));
-        ties += low != want && f32_from_bf16(bf16_from_f32(other)) == other;
+        double g = optest_get(&a.g, i), want[] = { m[i] / 2 + g / 2, v[i] / 2 + g * g / 2 };
+        CHECK_NEAR(optest_get(&a.m, i), nearest_bf16(want[0]), 0);
+        CHECK_NEAR(optest_get(&a.v, i), nearest_bf16(want[1]), 0);
+        for (int k = 0; k < 2; k++) ties += fmod(fabs(want[k]) / last_bit(want[k]), 1) == 0.5;
     }
     CHECK(ties > N / 20);
     optest_close(&t);

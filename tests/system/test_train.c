@@ -379,6 +379,22 @@ static void resume_is_exact_with_recompute(void **state)
     check_resume(*state, "recompute.layers=[0, 1, 2]");
 }
 
+static void moments_may_change_their_type_where_that_is_allowed(void **state)
+{
+    static const char bf16[] = "optimizer.moments=bf16";
+    const char *const *args = ARGS("train", "../tiny.yaml", "train.steps=4");
+    Lab *lab = *state;
+    CHECK_EXIT(lab_run(lab, &(Launch){ .cell = "type", .args = args }), 0);
+    Outcome o = RUN(lab, "type", "train", "../tiny.yaml", "train.steps=6", bf16, "--resume",
+                    "--change", "train.steps");
+    CHECK_REFUSED(o, 2, "optimizer.moments");
+    o = RUN(lab, "type", "train", "../tiny.yaml", "train.steps=6", bf16, "--resume", "--change",
+            "train.steps", "--change", "optimizer.moments");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resume: optimizer.moments is bf16, was f32");
+    CHECK(run_has_checkpoint(lab, "type", 6));
+}
+
 static void init_takes_the_weights_of_a_checkpoint(void **state)
 {
     Lab *lab = *state;
@@ -410,6 +426,7 @@ int main(void)
         LAB_TEST(generate_writes_text_from_a_run_and_from_its_checkpoint),
         LAB_TEST(eval_agrees_with_the_last_evaluation_of_the_run),
         LAB_TEST(logits_of_a_beginning_do_not_depend_on_the_rest),
+        LAB_TEST(moments_may_change_their_type_where_that_is_allowed),
         LAB_TEST(init_takes_the_weights_of_a_checkpoint),
         LAB_TEST(running_twice_gives_the_same_bits),
         LAB_TEST(twenty_steps_kill_and_twenty_more_are_forty_steps),
