@@ -85,6 +85,23 @@ static Status check_device(const Config *c)
                          "run.compute=bf16 or leave it auto");
 }
 
+/* Rounding to bf16 takes back what changes v by less than 1/512 of it, and a step changes v by
+ * (1 - beta2) (g^2 / v - 1) of it: above 0.998 it could not even fall where gradients end. */
+static Status check_optimizer(const Config *c)
+{
+    const double most = 0.99;
+    if (c->optimizer_moments == MOMENTS_BF16 && c->optimizer_beta2 > most)
+        return FAIL(
+            ERR_ARG,
+            "optimizer.beta2 %.15g is more than %.15g, the most for optimizer.moments=bf16: a "
+            "bf16 second moment cannot change by less than 1/512 of itself and would stand "
+            "still; set optimizer.beta2=0.95 or optimizer.moments=f32",
+            c->optimizer_beta2, most);
+    if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
+    return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
+                c->optimizer_min_lr, c->optimizer_lr);
+}
+
 Status config_check_cp(int64_t cp, int64_t sequence)
 {
     int64_t pieces = 2 * cp, below = sequence / pieces * pieces, above = below + pieces;
@@ -111,9 +128,7 @@ Status config_check(const Config *c)
     TRY(config_check_cp(c->mesh_cp, c->data_sequence));
     TRY(check_recompute(c));
     TRY(check_device(c));
-    if (c->optimizer_min_lr <= c->optimizer_lr) return OK;
-    return FAIL(ERR_ARG, "optimizer.min_lr %.15g is more than optimizer.lr %.15g",
-                c->optimizer_min_lr, c->optimizer_lr);
+    return check_optimizer(c);
 }
 
 /* Checks each number of ranks by itself; mesh_shape checks whether they fit together. */

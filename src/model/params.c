@@ -236,7 +236,8 @@ Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool tr
     for (int b = BUF_GRAD; b < BUF_COUNT; b++) {
         bool wanted = training || b == BUF_MAIN || b == BUF_STATE;
         if (!wanted || t->elems[b] == 0) continue;
-        TRY(tensor_new1(run, DTYPE_F32, t->elems[b], &out->buffer[b]));
+        Dtype type = b == BUF_MOMENT1 || b == BUF_MOMENT2 ? s->moment : DTYPE_F32;
+        TRY(tensor_new1(run, type, t->elems[b], &out->buffer[b]));
     }
     out->buffer[BUF_WEIGHT] = out->buffer[BUF_MAIN];
     if (s->act != DTYPE_F32) {

@@ -4,7 +4,8 @@
  *
  * Names and shapes are those of Hugging Face's files (DeepSeek's for MLA and MoE), (out, in). All
  * trained parameters lie one after the other in a flat space, at the same place for each buffer:
- * weights as compute reads them, f32 gradients, f32 main weights, first and second moments.
+ * weights as compute reads them, f32 gradients, f32 main weights, first and second moments (f32 or
+ * bf16).
  * Parameters of one role in one layer (gate and up; q_a and kv_a; the experts) lie without a gap,
  * so that a layer sees them as one fused matrix; each role starts at a multiple of PARAM_ALIGN
  * elements, and the padding stays zero. With f32 compute the weight buffer *is* the main buffer.
@@ -126,7 +127,8 @@ typedef struct LayerWeights {
  * in its first half, odd ones in the second. `low` holds a layer's gradients in the type in which
  * they are added. */
 typedef struct ParamMemory {
-    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, all others f32 */
+    Tensor buffer[BUF_COUNT]; /* rank 1; BUF_WEIGHT has the compute type, moments have
+                                 ModelSpec.moment, all others f32 */
     Tensor gathered[2];       /* BUF_WEIGHT, BUF_GRAD; data NULL: not sharded */
     Tensor low;
 } ParamMemory;

@@ -79,6 +79,7 @@ typedef struct ModelSpec {
     double init_std, rope_theta;
     int64_t loss_chunk; /* what head_chunk is given */
     Dtype act;          /* f32 or bf16 */
+    Dtype moment;       /* AdamW's moments: f32 or bf16 */
     int64_t rope_dim;   /* rotated width of a head */
     LayerSpec *layers;  /* in the arena of spec_build */
     int *block_first;   /* by block and one more: its first layer; of the last: the one behind it */

@@ -1,13 +1,12 @@
 /* optimizer: check, cost and CPU versions of the norm, the clip factor and AdamW. */
+#include "op/cpu_math.h"
 #include "op/op.h"
-
-#include <math.h>
 
 /* square_sum */
 
 enum {
     BLOCK = 1 << 16, /* elements of one partial sum: fixed, so the bits are too */
-    PIECE = 1 << 13, /* elements updated at a time: few, so that threads share short ranges, too */
+    PIECE = 1 << 8,  /* elements updated at a time: few, so that widened moments stay in L1 */
 };
 
 Status square_sum_check(const SquareSum *a)
@@ -85,8 +84,8 @@ Status adamw_check(const Adamw *a)
 {
     int64_t n = tensor_elems(&a->w);
     TRY(op_expect("adamw", "g", &a->g, n, 1, DTYPE_F32));
-    TRY(op_expect("adamw", "m", &a->m, n, 1, DTYPE_F32));
-    TRY(op_expect("adamw", "v", &a->v, n, 1, DTYPE_F32));
+    TRY(op_expect_act("adamw", "m", &a->m, n, 1));
+    TRY(op_expect("adamw", "v", &a->v, n, 1, a->m.dtype));
     if (a->w_low.data != NULL) TRY(op_expect("adamw", "w_low", &a->w_low, n, 1, DTYPE_BF16));
     TRY(op_expect("adamw", "clip", &a->clip, 1, 1, DTYPE_F32));
     TRY(op_expect("adamw", "hyper", &a->hyper, 3, 1, DTYPE_F32));
@@ -96,8 +95,8 @@ Status adamw_check(const Adamw *a)
 OpCost adamw_cost(const Adamw *a)
 {
     double n = (double)tensor_elems(&a->w);
-    double low = a->w_low.data != NULL ? 2 * n : 0;
-    return (OpCost){ .flops = 15 * n, .bytes = 7 * 4 * n + low };
+    double low = a->w_low.data != NULL ? 2 * n : 0, moment = (double)dtype_bytes(a->m.dtype);
+    return (OpCost){ .flops = 15 * n, .bytes = (3 * 4 + 4 * moment) * n + low };
 }
 
 static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
@@ -108,7 +107,10 @@ static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
     const float b1 = a->beta1, b2 = a->beta2, eps = a->eps;
     float *w = (float *)a->w.data + first;
     const float *g = (const float *)a->g.data + first;
-    float *m = (float *)a->m.data + first, *v = (float *)a->v.data + first;
+    float m_room[PIECE], v_room[PIECE];
+    float *m = row_open(&a->m, first, m_room), *v = row_open(&a->v, first, v_room);
+    (void)row_load(&a->m, first, n, m);
+    (void)row_load(&a->v, first, n, v);
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float d = clip * g[i];
@@ -116,9 +118,9 @@ static void adamw_piece(const Adamw *a, int64_t first, int64_t n)
         v[i] = b2 * v[i] + (1 - b2) * d * d;
         w[i] = keep * w[i] - rate * m[i] / (sqrtf(v[i] * c2) + eps);
     }
-    if (a->w_low.data != NULL) {
-        dtype_from_f32(tensor_at(&a->w_low, first), a->w_low.dtype, w, n);
-    }
+    row_store(&a->m, first, n, m);
+    row_store(&a->v, first, n, v);
+    if (a->w_low.data != NULL) row_store(&a->w_low, first, n, w);
 }
 
 Status adamw_cpu(Exec *ex, const Adamw *a)

@@ -1,6 +1,7 @@
 /*
- * optimizer: all three are over flat f32 buffers; square_sum and adamw are bound by memory, four
- * elements a thread at a time.
+ * optimizer: all three are over flat buffers; square_sum and adamw are bound by memory. A thread
+ * takes as many elements at a time as 16 bytes hold of the narrowest buffer that it reads: four, and
+ * eight where moments are bf16.
  *
  * square_sum: as on the CPU, blocks of a fixed size in double, then the blocks' sums; which thread
  * adds which element is fixed too, so the bits depend on neither the grid nor alignment.
@@ -16,28 +17,29 @@ enum {
     JOIN_THREADS = 1024,
 };
 
-/* EACH elements from i on, 0 behind the end. */
-static __device__ __forceinline__ void load_flat(const float *x, int64_t i, int64_t n, bool wide,
-                                                 float (&v)[EACH])
+/* N elements from i on, 0 behind the end. */
+template <typename T, int N>
+static __device__ __forceinline__ void load_flat(const T *x, int64_t i, int64_t n, bool wide,
+                                                 float (&v)[N])
 {
-    if (wide && i + EACH <= n) {
+    if (wide && i + N <= n) {
         load<true>(x + i, v);
         return;
     }
 #pragma unroll
-    for (int k = 0; k < EACH; k++) v[k] = i + k < n ? x[i + k] : 0.0f;
+    for (int k = 0; k < N; k++) v[k] = i + k < n ? to_f32(x[i + k]) : 0.0f;
 }
 
-template <typename T>
+template <typename T, int N>
 static __device__ __forceinline__ void store_flat(T *x, int64_t i, int64_t n, bool wide,
-                                                  const float (&v)[EACH])
+                                                  const float (&v)[N])
 {
-    if (wide && i + EACH <= n) {
+    if (wide && i + N <= n) {
         store<true>(x + i, v);
         return;
     }
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
+    for (int k = 0; k < N; k++) {
         if (i + k < n) x[i + k] = from_f32<T>(v[k]);
     }
 }
@@ -113,28 +115,31 @@ extern "C" Status clip_scale_cuda(struct Exec *ex, const void *args)
 
 /* adamw */
 
-typedef struct Update {
-    float *w, *m, *v;
+/* M: the moments' type. */
+template <typename M> struct Update {
+    float *w;
+    M *m, *v;
     const float *g, *clip, *hyper; /* the last two change every step: read here, not at launch */
     Bf16 *w_low;                   /* or NULL */
     int64_t n;
     float beta1, beta2, eps, decay;
     bool wide;
-} Update;
+};
 
-static __global__ void adamw_kernel(Update a)
+template <typename M> static __global__ void adamw_kernel(Update<M> a)
 {
-    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
+    constexpr int N = PACK<M>;
+    int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
     float clip = *a.clip;
     if (i >= a.n || !isfinite(clip)) return; /* not finite: a skipped step */
     float keep = 1 - a.hyper[0] * a.decay, rate = a.hyper[0] * a.hyper[1], c2 = a.hyper[2];
-    float w[EACH], g[EACH], m[EACH], v[EACH];
+    float w[N], g[N], m[N], v[N];
     load_flat(a.w, i, a.n, a.wide, w);
     load_flat(a.g, i, a.n, a.wide, g);
     load_flat(a.m, i, a.n, a.wide, m);
     load_flat(a.v, i, a.n, a.wide, v);
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
+    for (int k = 0; k < N; k++) {
         float d = clip * g[k];
         m[k] = a.beta1 * m[k] + (1 - a.beta1) * d;
         v[k] = a.beta2 * v[k] + (1 - a.beta2) * d * d;
@@ -146,13 +151,12 @@ static __global__ void adamw_kernel(Update a)
     if (a.w_low != NULL) store_flat(a.w_low, i, a.n, a.wide, w);
 }
 
-extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
+template <typename M> static void adamw_launch(const Adamw *a, cudaStream_t stream)
 {
-    const Adamw *a = (const Adamw *)args;
-    Update u = {};
+    Update<M> u = {};
     u.w = (float *)a->w.data;
-    u.m = (float *)a->m.data;
-    u.v = (float *)a->v.data;
+    u.m = (M *)a->m.data;
+    u.v = (M *)a->v.data;
     u.g = (const float *)a->g.data;
     u.w_low = (Bf16 *)a->w_low.data;
     u.clip = (const float *)a->clip.data;
@@ -163,6 +167,12 @@ extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
     u.eps = a->eps;
     u.decay = a->decay;
     u.wide = packs_fit<float>({ u.w, u.m, u.v, u.g, u.w_low }, {});
-    adamw_kernel<<<grid_of(u.n, THREADS * EACH), THREADS, 0, exec_stream(ex)>>>(u);
-    return kernel_status("adamw");
+    adamw_kernel<M><<<grid_of(u.n, THREADS * PACK<M>), THREADS, 0, stream>>>(u);
+}
+
+extern "C" Status adamw_cuda(struct Exec *ex, const void *args)
+{
+    const Adamw *a = (const Adamw *)args;
+    return launch_typed("adamw", a->m.dtype,
+                        [&](auto t) { adamw_launch<decltype(t)>(a, exec_stream(ex)); });
 }

@@ -12,6 +12,10 @@
  *   w -= lr * decay * w;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
  *   w -= lr * (m / c1) / (sqrt(v / c2) + eps),   c = 1 - b^t
  * lr, clip and t change every step and live in device memory: a captured step reads them there.
+ *
+ * m and v may be bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3): they are widened, updated in f32
+ * and rounded to the nearest, ties to even. w takes them as they are before they are rounded. A bf16
+ * v stands still where it would change by less than 1/512 of itself: b2 must be 0.99 at most.
  */
 #ifndef OP_OPTIMIZER_H
 #define OP_OPTIMIZER_H
@@ -34,7 +38,7 @@ typedef struct ClipScale {
 typedef struct Adamw {
     Tensor w;     /* add (n) f32 */
     Tensor g;     /* in  (n) f32 */
-    Tensor m, v;  /* add (n) f32 */
+    Tensor m, v;  /* add (n) f32, or both bf16 */
     Tensor w_low; /* out (n) bf16, optional: the rounded weights that compute reads */
     Tensor clip;  /* in  (1) f32 */
     Tensor hyper; /* in  (3) f32: lr, 1/c1, 1/c2 */

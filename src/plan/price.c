@@ -129,7 +129,7 @@ static double update_s(const Planner *p, const PriceEntry *e, const ParamShards 
     double mine = shards->zero == 0
                       ? dense + expert
                       : dense / (double)shards->dense + expert / (double)shards->expert;
-    return roofline_memory_s(&roof, mine * update_bytes(e->spec.act));
+    return roofline_memory_s(&roof, mine * update_bytes(&e->spec));
 }
 
 /* ---- memory ---- */
@@ -139,6 +139,12 @@ static double rounded(double bytes) { return (double)arena_rounded((size_t)bytes
 static double stack_size(const PriceEntry *e, StackName name, double ours)
 {
     return e->stack.at[name] < 0 ? ours : e->stack.at[name];
+}
+
+/* Of both. */
+static double moments_size(const PriceEntry *e)
+{
+    return stack_size(e, STACK_moment_size, 2 * (double)dtype_bytes(e->spec.moment));
 }
 
 static void param_bytes(const PriceEntry *e, const ParamShards *shards, const RankPrice *r,
@@ -155,8 +161,8 @@ static void param_bytes(const PriceEntry *e, const ParamShards *shards, const Ra
         rounded(elems[BUF_WEIGHT] * stack_size(e, STACK_weight_size, low ? 2 : 4));
     memory[PLAN_GRADS] = rounded(elems[BUF_GRAD] * e->stack.at[STACK_grad_size]);
     memory[PLAN_MAIN] = rounded(elems[BUF_MAIN] * stack_size(e, STACK_main_size, low ? 4 : 0));
-    memory[PLAN_OPTIMIZER] = 2 * rounded(elems[BUF_MOMENT1] * e->stack.at[STACK_moment_size] / 2) +
-                             rounded(4 * r->sum.state_elems);
+    memory[PLAN_OPTIMIZER] =
+        2 * rounded(elems[BUF_MOMENT1] * moments_size(e) / 2) + rounded(4 * r->sum.state_elems);
     memory[PLAN_BUFFERS] =
         rounded(r->sum.layer_elems * (double)params_gathered_bytes(&e->spec, shards));
 }
@@ -270,7 +276,7 @@ Status price_rank_ends(const Planner *p, const PlanLayout *l, const PriceEntry *
     TRY(price_gradients(p, l, e, rank, &gradients));
     part_s[PLAN_GRADIENTS] = price_gradients_s(&gradients);
     part_s[PLAN_UPDATE] = update_s(p, e, &shards, rank);
-    double state = 12 * rank->sum.elems / (double)(l->dp * l->cp);
+    double state = (4 + moments_size(e)) * rank->sum.elems / (double)(l->dp * l->cp);
     part_s[PLAN_CHECKPOINT] = 0;
     if (p->config.checkpoint_every > 0) {
         double every = (double)p->config.checkpoint_every;

@@ -1,9 +1,12 @@
 /*
  * checkpoint: the whole state of a training, written so that a crash can only cost the newest one.
  *
- *   RUN/checkpoints/step-0000000040/rank-00000.bin    raw f32 elements, each entry 64-byte aligned
+ *   RUN/checkpoints/step-0000000040/rank-00000.bin    raw elements, each entry 64-byte aligned
  *                                   rank-00001.bin    and so on: a file a rank that has something
  *                                   manifest.jsonl    written last
+ *
+ * Elements are f32; moments are in the type that the run keeps them in (optimizer.moments), and are
+ * rounded or widened by a run that keeps the other.
  *
  * The manifest is one JSON object a line (docs/formats.md): a header, one line an entry, and an end
  * line with the number of entries and the XXH3-128 of all lines before it, without which the folder

@@ -51,7 +51,7 @@ static bool saved_next(const Engine *e, Saved *s)
         s->piece = param_piece(&e->params, s->param, &e->memory, s->buffer);
         if (piece_elems(&s->piece.in) == 0) continue;
         s->offset = manifest_offset(s->end);
-        s->end = s->offset + (uint64_t)piece_elems(&s->piece.in) * sizeof(float);
+        s->end = s->offset + (uint64_t)tensor_bytes(&s->piece.at);
         return true;
     }
     return false;
@@ -80,6 +80,7 @@ static ManifestEntry entry_of(const Saved *s, const char *file)
     return (ManifestEntry){ .param = p->name,
                             .file = file,
                             .buffer = s->buffer,
+                            .dtype = s->piece.at.dtype,
                             .rank = p->rank,
                             .dim = { p->dim[0], p->dim[1] },
                             .piece = s->piece.in };

@@ -524,7 +524,7 @@ const int32_t *engine_load(const Engine *e) { return engine_host(e, &e->record.l
 static Status check_logits(const Engine *e, const float *logits, int64_t n)
 {
     int64_t v = e->config->model_vocab, rows = n < e->shape.logit_rows ? n : e->shape.logit_rows;
-    int64_t i = numbers_bad(BUF_WEIGHT, logits, rows * v);
+    int64_t i = numbers_bad(BUF_WEIGHT, (Numbers){ logits, DTYPE_F32, rows * v });
     if (i < 0) return OK;
     return FAIL(ERR_NUMERIC,
                 "the logit of id %lld after token %lld is %g: the weights are finite, what the "

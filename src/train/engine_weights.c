@@ -79,12 +79,13 @@ Status engine_random_weights(Engine *e)
 static Status check_param(Engine *e, const Param *p, ParamBuffer b, const char *who)
 {
     ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-    int64_t most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
+    int64_t most = (int64_t)(engine_piece_bytes(e) / dtype_bytes(piece.at.dtype));
     for (int64_t first = 0, n = 0, all = piece_elems(&piece.in); first < all; first += n) {
         const void *x = NULL;
         n = all - first < most ? all - first : most;
-        TRY(engine_get(e, tensor_at(&piece.at, first), (size_t)n * sizeof(float), &x));
-        TRY(numbers_check(who, p->name, b, &piece.in, first, x, n));
+        const Tensor part = tensor_rows(&piece.at, first, n);
+        TRY(engine_get(e, part.data, tensor_bytes(&part), &x));
+        TRY(numbers_check(who, p->name, b, &piece.in, first, (Numbers){ x, part.dtype, n }));
     }
     return OK;
 }

@@ -49,8 +49,9 @@ void manifest_sum_take(void *sum, char out[CHECKPOINT_SUM_BYTES])
 
 Status manifest_line(Text *lines, const ManifestEntry *e)
 {
-    TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,\"shape\":[", e->param,
-                  buffer_names[e->buffer]));
+    TRY(text_json(lines, "{\"param\":%s,\"buffer\":%s,", e->param, buffer_names[e->buffer]));
+    if (e->dtype != DTYPE_F32) TRY(text_json(lines, "\"dtype\":%s,", dtype_name(e->dtype)));
+    TRY(text_json(lines, "\"shape\":["));
     for (int i = 0; i < e->rank; i++) {
         TRY(text_append(lines, ",", i > 0));
         TRY(text_json(lines, "%lld", (long long)e->dim[i]));
@@ -138,7 +139,7 @@ static Status verify(const char *path, const char *text, size_t bytes, size_t *b
 
 /* A line as it stands in the file: header or entry. What is missing stays NULL or NONE. */
 typedef struct Line {
-    char *config, *products, *param, *buffer, *file, *sum, *shape;
+    char *config, *products, *param, *buffer, *dtype, *file, *sum, *shape;
     int64_t version, step, position, first, count, stride, rows, offset;
 } Line;
 
@@ -163,12 +164,13 @@ static const ScanField ENTRY[] = {
     { "shape", SCAN_RAW, offsetof(Line, shape) },
     { "stride", SCAN_WHOLE, offsetof(Line, stride) },
     { "rows", SCAN_WHOLE, offsetof(Line, rows) },
+    { "dtype", SCAN_TEXT, offsetof(Line, dtype) },
 };
 
 enum {
     HEADERS = sizeof HEADER / sizeof *HEADER,
     ENTRIES = sizeof ENTRY / sizeof *ENTRY,
-    NEEDED = ENTRIES - 2 /* the last two are there where a piece has more than one run */
+    NEEDED = ENTRIES - 3 /* the last are there where a piece has more runs, elements are not f32 */
 };
 
 static Status take_fields(const char *path, char *text, const ScanField *field, int n, Line *out)
@@ -241,8 +243,15 @@ static Status read_entry(const char *path, char *text, ManifestEntry *out)
     if (shape.bad) {
         return FAIL(ERR_FORMAT, "%s: \"shape\" is missing or no list of numbers", path);
     }
-    if (out->buffer < BUF_COUNT) return OK;
-    return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
+    if (out->buffer == BUF_COUNT) {
+        return FAIL(ERR_FORMAT, "%s: %s has an unknown buffer %s", path, out->param, l.buffer);
+    }
+    bool moment = out->buffer == BUF_MOMENT1 || out->buffer == BUF_MOMENT2;
+    if (l.dtype == NULL || strcmp(l.dtype, "f32") == 0) return OK;
+    out->dtype = DTYPE_BF16;
+    if (moment && strcmp(l.dtype, "bf16") == 0) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s (%s) has elements of type %s, not %s", path, out->param,
+                l.buffer, l.dtype, moment ? "f32 or bf16" : "f32");
 }
 
 Status manifest_read(const char *folder, Arena *a, CheckpointInfo *info, ManifestEntry **entries,
@@ -319,7 +328,7 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
 {
     static const char zeros[CHECKPOINT_ALIGN];
     char who[NUMBERS_WHO_BYTES];
-    const size_t all = (size_t)piece_elems(&entry->piece) * sizeof(float);
+    const size_t each = dtype_bytes(entry->dtype), all = (size_t)piece_elems(&entry->piece) * each;
     const size_t most = w->engine == NULL ? all : engine_piece_bytes(w->engine);
     numbers_writer(who, entry->buffer, w->step);
     entry->offset = manifest_offset(w->file.written_bytes);
@@ -328,8 +337,9 @@ Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *
         const void *x = (const char *)at + done;
         n = all - done < most ? all - done : most;
         if (w->engine != NULL) TRY(engine_get(w->engine, x, n, &x));
-        TRY(numbers_check(who, entry->param, entry->buffer, &entry->piece,
-                          (int64_t)(done / sizeof(float)), x, (int64_t)(n / sizeof(float))));
+        const Numbers part = { x, entry->dtype, (int64_t)(n / each) };
+        TRY(numbers_check(who, entry->param, entry->buffer, &entry->piece, (int64_t)(done / each),
+                          part));
         manifest_sum_add(w->sum, x, n);
         TRY(file_write(&w->file, x, n));
     }
@@ -341,30 +351,43 @@ typedef struct Reading {
     Engine *engine;
     const ManifestEntry *entry;
     File file;
-    char *to;       /* where the piece lies; NULL: nowhere */
-    void *room;     /* for elements that go nowhere */
+    Tensor to;      /* where the piece lies; data NULL: nowhere */
+    void *room;     /* for elements that go nowhere, or are of another type there */
     int64_t most;   /* elements at a time */
     void *sum;      /* of those so far */
     Status numbers; /* the first fault among them; a wrong sum says more */
-    char who[FILE_PATH_MAX + 8];
+    char who[FILE_PATH_MAX + 32];
 } Reading;
+
+/* Elements as they are in the file, in the type that they have at `to`; one of the two is f32. */
+static Numbers converted(Numbers x, Dtype type, void *to)
+{
+    if (x.type == type) return x;
+    if (x.type == DTYPE_F32)
+        dtype_from_f32(to, type, x.at, x.n);
+    else
+        dtype_to_f32(to, x.at, x.type, x.n);
+    return (Numbers){ to, type, x.n };
+}
 
 static Status read_span(Reading *r, const PieceSpan *span)
 {
     const ManifestEntry *e = r->entry;
     for (int64_t i = 0, n = 0; i < span->n; i += n) {
         n = span->n - i < r->most ? span->n - i : r->most;
-        size_t bytes = (size_t)n * sizeof(float);
-        char *at = r->to == NULL ? NULL : r->to + (size_t)(span->b + i) * sizeof(float);
+        const size_t each = dtype_bytes(e->dtype), bytes = (size_t)n * each;
+        void *at = r->to.data == NULL ? NULL : tensor_at(&r->to, span->b + i);
         bool through_engine = at != NULL && r->engine != NULL;
-        void *room = at == NULL ? r->room : through_engine ? engine_room(r->engine, at) : at;
-        TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * sizeof(float), room, bytes));
+        void *to = through_engine ? engine_room(r->engine, at) : at;
+        void *room = r->room == NULL ? to : r->room;
+        TRY(file_read(&r->file, e->offset + (uint64_t)(span->a + i) * each, room, bytes));
         manifest_sum_add(r->sum, room, bytes);
+        Numbers part = { room, e->dtype, n };
+        if (at != NULL) part = converted(part, r->to.dtype, to);
         if (r->numbers == OK) {
-            r->numbers =
-                numbers_check(r->who, e->param, e->buffer, &e->piece, span->a + i, room, n);
+            r->numbers = numbers_check(r->who, e->param, e->buffer, &e->piece, span->a + i, part);
         }
-        if (through_engine) TRY(engine_put(r->engine, at, bytes));
+        if (through_engine) TRY(engine_put(r->engine, at, (size_t)n * dtype_bytes(part.type)));
     }
     return OK;
 }
@@ -389,17 +412,19 @@ Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *e
                            const ParamPiece *to, Arena *scratch)
 {
     char path[FILE_PATH_MAX];
-    Reading r = { .engine = e, .entry = entry, .to = to->at.data, .most = INT64_MAX };
+    Reading r = { .engine = e, .entry = entry, .to = to->at, .most = INT64_MAX };
     if (!piece_meet(&entry->piece, &to->in, &(PieceSpan){ 0 })) return OK;
     ArenaMark mark = arena_mark(scratch);
     TRY(file_join(path, folder, entry->file));
     TRY(manifest_sum_new(scratch, &r.sum));
+    bool converts = r.to.data != NULL && r.to.dtype != entry->dtype;
     if (e != NULL) r.most = (int64_t)(engine_piece_bytes(e) / sizeof(float));
-    if (r.to == NULL) {
+    if (r.to.data == NULL || converts) {
         r.most = ROOM_ELEMS;
         TRY(arena_alloc(scratch, ROOM_ELEMS * sizeof(float), &r.room));
     }
-    (void)snprintf(r.who, sizeof r.who, "%s holds", folder);
+    (void)snprintf(r.who, sizeof r.who, "%s%s%s holds", folder, converts ? ", read as " : "",
+                   converts ? dtype_name(r.to.dtype) : "");
     TRY(file_open_read(&r.file, path));
     Status s = read_spans(&r, &to->in);
     file_close(&r.file);

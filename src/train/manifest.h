@@ -19,6 +19,7 @@ typedef struct Manifest {
 typedef struct ManifestEntry {
     const char *param, *file;
     ParamBuffer buffer;
+    Dtype dtype; /* of the elements in the file: f32, of moments also bf16 */
     int rank;
     int64_t dim[2];
     Piece piece;                       /* of the canonical tensor */
@@ -75,7 +76,8 @@ static inline uint64_t manifest_offset(uint64_t bytes)
 Status manifest_write_entry(ManifestShard *w, ManifestEntry *entry, const void *at);
 
 /* The elements that an entry and a piece have in common, to where that piece lies (data NULL: they
- * are only looked at); if they are all of the entry, their sum is verified. e NULL: `to` is in host
+ * are only looked at); if they are all of the entry, their sum is verified. Moments are rounded, or widened, to the piece's type
+ * where the entry has another. e NULL: `to` is in host
  * memory. ERR_NUMERIC: numbers.h. */
 Status manifest_read_entry(Engine *e, const char *folder, const ManifestEntry *entry,
                            const ParamPiece *to, Arena *scratch);

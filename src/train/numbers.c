@@ -10,29 +10,42 @@
 /* NaN fails both comparisons. */
 static bool good(float x, float least) { return x >= least && x <= FLT_MAX; }
 
+/* n of them from number `first` on: where they lie, or widened into `room`. */
+static const float *as_f32(Numbers x, int64_t first, int64_t n, float *room)
+{
+    const char *at = (const char *)x.at + (size_t)first * dtype_bytes(x.type);
+    if (x.type == DTYPE_F32) return (const float *)(const void *)at;
+    dtype_to_f32(room, at, x.type, n);
+    return room;
+}
+
 /* Block by block, without a branch inside, so that the compiler can look at many at once. */
-int64_t numbers_bad(ParamBuffer b, const float *x, int64_t n)
+int64_t numbers_bad(ParamBuffer b, Numbers x)
 {
     enum { BLOCK = 4096 };
     const float least = b == BUF_MOMENT2 ? 0 : -FLT_MAX;
-    for (int64_t first = 0; first < n; first += BLOCK) {
-        int64_t end = n - first < BLOCK ? n : first + BLOCK;
+    float room[BLOCK];
+    for (int64_t first = 0; first < x.n; first += BLOCK) {
+        int64_t n = x.n - first < BLOCK ? x.n - first : BLOCK;
+        const float *v = as_f32(x, first, n, room);
         int bad = 0;
-        for (int64_t i = first; i < end; i++) bad |= !good(x[i], least);
-        for (int64_t i = first; bad && i < end; i++) {
-            if (!good(x[i], least)) return i;
+        for (int64_t i = 0; i < n; i++) bad |= !good(v[i], least);
+        for (int64_t i = 0; bad && i < n; i++) {
+            if (!good(v[i], least)) return first + i;
         }
     }
     return -1;
 }
 
 Status numbers_check(const char *who, const char *param, ParamBuffer b, const Piece *in,
-                     int64_t first, const float *x, int64_t n)
+                     int64_t first, Numbers x)
 {
-    int64_t i = numbers_bad(b, x, n);
+    int64_t i = numbers_bad(b, x);
+    float value = 0;
     if (i < 0) return OK;
     return FAIL(ERR_NUMERIC, "%s %s (%s) with %g at element %" PRId64, who, param,
-                manifest_buffer_name(b), (double)x[i], piece_element(in, first + i));
+                manifest_buffer_name(b), (double)*as_f32(x, i, 1, &value),
+                piece_element(in, first + i));
 }
 
 const char *numbers_writer(char out[NUMBERS_WHO_BYTES], ParamBuffer b, int64_t step)

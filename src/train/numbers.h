@@ -6,13 +6,20 @@
 
 #include "model/params.h"
 
-/* Index of the first of n elements of a buffer that may not stand there; -1: there is none. */
-int64_t numbers_bad(ParamBuffer b, const float *x, int64_t n);
+/* n elements, f32 or bf16. */
+typedef struct Numbers {
+    const void *at;
+    Dtype type;
+    int64_t n;
+} Numbers;
 
-/* ERR_NUMERIC: "WHO model.norm.weight (moment2) with nan at element 5" of the canonical tensor; x[0]
- * is at place `first` of a piece of it. `who` ends in a verb: "runs/a/checkpoints/step-9 holds". */
+/* Index of the first one that may not stand in a buffer; -1: there is none. */
+int64_t numbers_bad(ParamBuffer b, Numbers x);
+
+/* ERR_NUMERIC: "WHO model.norm.weight (moment2) with nan at element 5" of the canonical tensor; the
+ * first of x is at place `first` of a piece of it. `who` ends in a verb: "runs/a/checkpoints/step-9 holds". */
 Status numbers_check(const char *who, const char *param, ParamBuffer b, const Piece *in,
-                     int64_t first, const float *x, int64_t n);
+                     int64_t first, Numbers x);
 
 /* "adamw, in step 3 or before, left": the op that writes the buffer, looked at after a step. */
 enum { NUMBERS_WHO_BYTES = 96 };

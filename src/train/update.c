@@ -60,11 +60,13 @@ Status update_run(Engine *e)
     return OK;
 }
 
-double update_bytes(Dtype act)
+double update_bytes(const ModelSpec *s)
 {
     float at = 0;
     const Tensor one = { .data = &at, .dtype = DTYPE_F32, .rank = 1, .dim = { 1 } };
-    const Adamw adamw = { .w = one, .w_low = act == DTYPE_F32 ? (Tensor){ 0 } : one };
+    const Adamw adamw = { .w = one,
+                          .m = { .dtype = s->moment },
+                          .w_low = s->act == DTYPE_F32 ? (Tensor){ 0 } : one };
     return op_desc(OP_ADAMW)->cost(&adamw).bytes +
            op_desc(OP_SQUARE_SUM)->cost(&(SquareSum){ .x = one }).bytes;
 }

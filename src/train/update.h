@@ -10,7 +10,7 @@ Status update_run(Engine *e);
 Status update_add_records(Engine *e);
 
 /* Bytes of memory that the norm and AdamW move for a trained parameter. */
-double update_bytes(Dtype act);
+double update_bytes(const ModelSpec *s);
 
 /* Learning rate of a step (from 1): linear warm-up, then cosine from lr to min_lr. */
 double learning_rate(const Config *c, int64_t step);

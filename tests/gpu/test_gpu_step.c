@@ -237,7 +237,8 @@ static void planned_and_used_bytes_are_equal(void **state)
     NEEDS_GPU();
     for (int k = 0; k < KINDS; k++) {
         Tiny t;
-        open_kind(&t, k, TINY(ON_GPU, "run.compute=bf16"));
+        const char *moments = k % 2 == 0 ? "optimizer.moments=bf16" : "optimizer.moments=f32";
+        open_kind(&t, k, TINY(ON_GPU, "run.compute=bf16", moments));
         const float *losses = NULL;
         tiny_steps(&t, 0, 2);
         t.batch.domain.dim[0] = t.shape.micro_batch;

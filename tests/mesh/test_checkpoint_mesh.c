@@ -112,15 +112,31 @@ static float value_of(const Param *p, ParamBuffer b, int64_t i, int64_t step)
     return (float)((rng_stream(p->name) >> 44) + (uint64_t)b * 77 + (uint64_t)step) + (float)i / 64;
 }
 
+/* Moments went through bf16 on their way here. */
+static bool rounded;
+
+static void put(const Tensor *t, int64_t i, float value)
+{
+    if (t->dtype == DTYPE_BF16)
+        ((uint16_t *)t->data)[i] = bf16_from_f32(value);
+    else
+        ((float *)t->data)[i] = value;
+}
+
+static float get(const Tensor *t, int64_t i)
+{
+    return t->dtype == DTYPE_BF16 ? f32_from_bf16(((const uint16_t *)t->data)[i])
+                                  : ((const float *)t->data)[i];
+}
+
 static void put_state(Engine *e, int64_t step)
 {
     for (int k = 0; k < e->params.n * CHECKPOINT_BUFFERS; k++) {
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-        float *at = piece.at.data;
         for (int64_t i = 0; i < piece.in.n; i++) {
-            at[i] = value_of(p, b, piece.in.first + i, step);
+            put(&piece.at, i, value_of(p, b, piece.in.first + i, step));
         }
     }
 }
@@ -131,11 +147,14 @@ static Status expect_state(const Engine *e, int64_t step)
         const Param *p = &e->params.at[k / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffers[k % CHECKPOINT_BUFFERS];
         ParamPiece piece = param_piece(&e->params, p, &e->memory, b);
-        const float *at = piece.at.data;
+        bool low = rounded && (b == BUF_MOMENT1 || b == BUF_MOMENT2);
         for (int64_t i = 0; i < piece.in.n; i++) {
-            if (at[i] == value_of(p, b, piece.in.first + i, step)) continue;
+            float want = value_of(p, b, piece.in.first + i, step);
+            if (low) want = f32_from_bf16(bf16_from_f32(want));
+            if (get(&piece.at, i) == want) continue;
             return FAIL(ERR_NUMERIC, "%s (%s), element %lld is %g", p->name,
-                        manifest_buffer_name(b), (long long)(piece.in.first + i), (double)at[i]);
+                        manifest_buffer_name(b), (long long)(piece.in.first + i),
+                        (double)get(&piece.at, i));
         }
     }
     return OK;
@@ -205,12 +224,12 @@ static void flip(const char *path, long at)
 
 /* ---- from mesh to mesh ---- */
 
-static void check_all_pairs(const char *more, int step)
+static void check_all_pairs(const char *saver, const char *loader, int step)
 {
     for (int a = 0; a < LAYOUTS; a++) {
-        RUN_CASE(.layout = &layouts[a], .dir = place, .more = more, .body = save_two);
+        RUN_CASE(.layout = &layouts[a], .dir = place, .more = saver, .body = save_two);
         for (int b = a % step; b < LAYOUTS; b += step) {
-            Case c = { .layout = &layouts[b], .dir = place, .more = more, .body = expect_two };
+            Case c = { .layout = &layouts[b], .dir = place, .more = loader, .body = expect_two };
             Status s = run_case(c);
             if (s != OK) fail_msg("from mesh %d to %d: %s", a, b, status_message());
         }
@@ -221,7 +240,19 @@ static void check_all_pairs(const char *more, int step)
 static void any_mesh_loads_any_mesh_s_to_the_bit(void **state)
 {
     (void)state;
-    check_all_pairs("moe.shared=1", LOADED);
+    check_all_pairs("moe.shared=1", "moe.shared=1", LOADED);
+}
+
+/* Kept as they are, widened or rounded. */
+static void bf16_moments_go_from_mesh_to_mesh(void **state)
+{
+    static const char f32[] = "optimizer.moments=f32", bf16[] = "optimizer.moments=bf16";
+    (void)state;
+    rounded = true;
+    check_all_pairs(bf16, bf16, LOADED + 4);
+    check_all_pairs(bf16, f32, LOADED + 4);
+    check_all_pairs(f32, bf16, LOADED + 4);
+    rounded = false;
 }
 
 /* Elements of the tensor that `e` holds all of, as an entry of another file. */
@@ -305,7 +336,7 @@ static void what_was_cut_by_column_is_loaded_by_any_mesh(void **state)
 static void a_tied_table_goes_from_mesh_to_mesh(void **state)
 {
     (void)state;
-    check_all_pairs("model.tied=true", 4);
+    check_all_pairs("model.tied=true", "model.tied=true", 4);
 }
 
 /* Loading has shown that none is missing. */
@@ -391,10 +422,15 @@ static Status train_on(Rank *r)
 static void a_resumed_run_goes_on_with_the_same_bits(void **state)
 {
     (void)state;
-    for (int i = 0; i < LAYOUTS; i += RESUMED) {
+    static const char *const moments[] = { "optimizer.moments=f32", "optimizer.moments=bf16" };
+    for (int k = 0; k < 2 * LAYOUTS; k += RESUMED) {
+        const int i = k / 2;
+        const char *more = moments[k % 2];
         StepResult whole[4] = { 0 }, resumed[4] = { 0 };
-        RUN_CASE(.layout = &layouts[i], .dir = place, .body = train_through, .last = whole);
-        RUN_CASE(.layout = &layouts[i], .dir = place, .body = train_on, .last = resumed);
+        RUN_CASE(.layout = &layouts[i], .dir = place, .more = more, .body = train_through,
+                 .last = whole);
+        RUN_CASE(.layout = &layouts[i], .dir = place, .more = more, .body = train_on,
+                 .last = resumed);
         for (int r = 0; r < layouts[i].ranks; r++) {
             CHECK(whole[r].loss == resumed[r].loss && whole[r].grad_norm == resumed[r].grad_norm);
         }
@@ -583,6 +619,7 @@ int main(void)
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
         PLACE_TEST(any_mesh_loads_any_mesh_s_to_the_bit),
+        PLACE_TEST(bf16_moments_go_from_mesh_to_mesh),
         PLACE_TEST(what_was_cut_by_column_is_loaded_by_any_mesh),
         PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
         PLACE_TEST(no_element_is_written_twice),

@@ -137,12 +137,12 @@ static void a_norm_that_is_not_finite_skips_the_step(void **state)
 static const double LR = 0.01, DECAY = 0.1, EPS = 1e-3, CLIP = 0.5;
 static const float BETA1 = 0.9f, BETA2 = 0.95f;
 
-static Adamw adamw_args(OpTest *t, int64_t n)
+static Adamw adamw_typed(OpTest *t, int64_t n, Dtype moment)
 {
     Adamw a = { .w = optest_normal(t, DTYPE_F32, DIMS(n)),
                 .g = optest_normal(t, DTYPE_F32, DIMS(n)),
-                .m = optest_normal(t, DTYPE_F32, DIMS(n)),
-                .v = optest_normal(t, DTYPE_F32, DIMS(n)),
+                .m = optest_normal(t, moment, DIMS(n)),
+                .v = optest_normal(t, moment, DIMS(n)),
                 .w_low = optest_poisoned(t, DTYPE_BF16, DIMS(n)),
                 .clip = scalar(t, CLIP),
                 .hyper = optest_poisoned(t, DTYPE_F32, DIMS(3)),
@@ -153,6 +153,8 @@ static Adamw adamw_args(OpTest *t, int64_t n)
     for (int64_t i = 0; i < n; i++) optest_set(&a.v, i, fabs(optest_get(&a.v, i)));
     return a;
 }
+
+static Adamw adamw_args(OpTest *t, int64_t n) { return adamw_typed(t, n, DTYPE_F32); }
 
 static void adamw_set_step(const Adamw *a, int step)
 {
@@ -184,14 +186,16 @@ static void check_low(const Adamw *a, int64_t n)
 }
 
 /* Around the pieces that are updated at a time. */
+static const int64_t adamw_counts[] = { 1, 7, 9, 255, 256, 257, 20011 };
+enum { ADAMW_COUNTS = sizeof adamw_counts / sizeof *adamw_counts };
+
 static void adamw_matches_double_over_several_steps(void **state)
 {
     (void)state;
-    const int64_t counts[] = { 1, 7, 8192, 8193, 20011 };
     OpTest t;
     optest_open(&t, 2);
-    for (int i = 0; i < 5; i++) {
-        int64_t n = counts[i];
+    for (int i = 0; i < ADAMW_COUNTS; i++) {
+        int64_t n = adamw_counts[i];
         Adamw a = adamw_args(&t, n);
         double *w = optest_read(&t, &a.w), *m = optest_read(&t, &a.m), *v = optest_read(&t, &a.v);
         for (int step = 1; step <= 4; step++) {
@@ -203,6 +207,128 @@ static void adamw_matches_double_over_several_steps(void **state)
         CHECK_TENSOR(&a.m, m);
         CHECK_TENSOR(&a.v, v);
         check_low(&a, n);
+    }
+    optest_close(&t);
+}
+
+static double last_bit(double x)
+{
+    int exponent = 0;
+    (void)frexp(x, &exponent);
+    return ldexp(1, exponent - 8);
+}
+
+/* x is bf16 and nearest to want: half of the last of its 8 bits, and what f32 loses where terms of
+ * up to 4 cancel. */
+static void check_rounded(const Tensor *x, const double *want)
+{
+    for (int64_t i = 0; i < tensor_elems(x); i++) {
+        CHECK_NEAR(optest_get(x, i), want[i], last_bit(want[i]) / 2 + 4e-7);
+    }
+}
+
+/* Each step begins with the moments that the one before rounded. Weights of zero show that they are
+ * updated with moments that are not rounded yet. */
+static void bf16_moments_are_the_nearest_to_double(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    mirror_gives();
+    for (int i = 0; i < ADAMW_COUNTS; i++) {
+        int64_t n = adamw_counts[i];
+        Adamw a = adamw_typed(&t, n, DTYPE_BF16);
+        memset(a.w.data, 0, tensor_bytes(&a.w));
+        double *w = optest_read(&t, &a.w);
+        for (int step = 1; step <= 4; step++) {
+            double *m = optest_read(&t, &a.m), *v = optest_read(&t, &a.v);
+            adamw_set_step(&a, step);
+            adamw_double(&a, n, w, m, v);
+            CHECK_OK(adamw(&t.ex, a));
+            check_rounded(&a.m, m);
+            check_rounded(&a.v, v);
+        }
+        CHECK_TENSOR(&a.w, w);
+        check_low(&a, n);
+    }
+    optest_close(&t);
+}
+
+/* rint takes the even one of two that are as near. */
+static double nearest_bf16(double x) { return rint(x / last_bit(x)) * last_bit(x); }
+
+/* Whole numbers and betas of 1/2 are exact in f32, so that rounding to bf16 alone is left; many lie
+ * just between two values of bf16, and the even one is right. */
+static void bf16_moments_of_whole_numbers_are_exact_to_the_bit(void **state)
+{
+    (void)state;
+    enum { N = 5003 };
+    OpTest t;
+    int ties = 0;
+    optest_open(&t, 2);
+    mirror_gives();
+    Adamw a = adamw_typed(&t, N, DTYPE_BF16);
+    adamw_set_step(&a, 1);
+    optest_set(&a.clip, 0, 1);
+    a.beta1 = a.beta2 = 0.5F;
+    for (int i = 0; i < N; i++) {
+        optest_set(&a.m, i, (i * 37 % 511 - 255) * 2);
+        optest_set(&a.v, i, i * 53 % 256);
+        optest_set(&a.g, i, i * 101 % 2047 - 1023);
+    }
+    const double *m = optest_read(&t, &a.m), *v = optest_read(&t, &a.v);
+    CHECK_OK(adamw(&t.ex, a));
+    for (int i = 0; i < N; i++) {
+        double g = optest_get(&a.g, i), want[] = { m[i] / 2 + g / 2, v[i] / 2 + g * g / 2 };
+        CHECK_NEAR(optest_get(&a.m, i), nearest_bf16(want[0]), 0);
+        CHECK_NEAR(optest_get(&a.v, i), nearest_bf16(want[1]), 0);
+        for (int k = 0; k < 2; k++) ties += fmod(fabs(want[k]) / last_bit(want[k]), 1) == 0.5;
+    }
+    CHECK(ties > N / 20);
+    optest_close(&t);
+}
+
+static Tensor part_of(OpTest *t, const Tensor *from, int64_t first)
+{
+    int64_t n = tensor_elems(from);
+    Tensor room = optest_poisoned(t, from->dtype, DIMS(first + n + 1));
+    Tensor part = tensor_rows(&room, first, n);
+    memcpy(part.data, from->data, tensor_bytes(from));
+    return part;
+}
+
+static bool poison(const Tensor *part)
+{
+    const unsigned char *end = tensor_at(part, tensor_elems(part));
+    for (size_t i = 0; i < dtype_bytes(part->dtype); i++) {
+        if (end[i] != 0xFF) return false;
+    }
+    return true;
+}
+
+/* Buffers that begin anywhere, each elsewhere, of a length that no pack divides: the same bits, and
+ * nothing is written behind them. */
+static void adamw_does_not_depend_on_where_buffers_begin(void **state)
+{
+    (void)state;
+    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
+    OpTest t;
+    optest_open(&t, 2);
+    mirror_gives();
+    for (int i = 0; i < 6; i++) {
+        const int64_t n = 4099 + i / 2;
+        Adamw a = adamw_typed(&t, n, types[i % 2]), b = a;
+        adamw_set_step(&a, 3);
+        b.w = part_of(&t, &a.w, 1), b.g = part_of(&t, &a.g, 3), b.m = part_of(&t, &a.m, i);
+        b.v = part_of(&t, &a.v, 2), b.w_low = part_of(&t, &a.w_low, 5);
+        CHECK_OK(adamw(&t.ex, a));
+        CHECK_OK(adamw(&t.ex, b));
+        const Tensor *want[] = { &a.w, &a.m, &a.v, &a.w_low };
+        const Tensor *have[] = { &b.w, &b.m, &b.v, &b.w_low };
+        for (int k = 0; k < 4; k++) {
+            CHECK_SAME(have[k], want[k]);
+            CHECK(poison(have[k]));
+        }
     }
     optest_close(&t);
 }
@@ -252,12 +378,12 @@ static void a_void_step_changes_nothing(void **state)
     OpTest t;
     optest_open(&t, 2);
     optest_unguard(&t); /* w_low stays NaN, as it was */
-    for (int i = 0; i < 2; i++) {
-        Adamw a = adamw_args(&t, 8193), b = a;
+    for (int i = 0; i < 4; i++) {
+        Adamw a = adamw_typed(&t, 8193, i < 2 ? DTYPE_F32 : DTYPE_BF16), b = a;
         adamw_set_step(&a, 1);
         b.w = optest_copy(&t, &a.w), b.m = optest_copy(&t, &a.m), b.v = optest_copy(&t, &a.v);
         b.w_low = optest_copy(&t, &a.w_low);
-        optest_set(&b.clip, 0, clips[i]);
+        optest_set(&b.clip, 0, clips[i % 2]);
         CHECK_OK(adamw(&t.ex, b));
         CHECK_SAME(&b.w, &a.w);
         CHECK_SAME(&b.m, &a.m);
@@ -317,6 +443,11 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
         *field[i] = i < 6 ? seven : half;
         CHECK_FAILS(adamw(&t.ex, a), ERR_SHAPE, message[i]);
     }
+    Adamw mixed = good;
+    mixed.m = half;
+    CHECK_FAILS(adamw(&t.ex, mixed), ERR_SHAPE, "v is (9) f32");
+    mixed.m = good.m, mixed.v = half;
+    CHECK_FAILS(adamw(&t.ex, mixed), ERR_SHAPE, "v is (9) bf16");
     optest_close(&t);
 }
 
@@ -330,6 +461,8 @@ static void costs_are_every_tensor_once(void **state)
     CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).flops, 10 * 15, 0);
     a.w_low = (Tensor){ 0 };
     CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * 7 * 4, 0);
+    a = adamw_typed(&t, 10, DTYPE_BF16);
+    CHECK_NEAR(op_desc(OP_ADAMW)->cost(&a).bytes, 10 * (3 * 4 + 4 * 2 + 2), 0);
     SquareSum s = { a.w, scalar(&t, 0) };
     CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).bytes, 40, 0);
     CHECK_NEAR(op_desc(OP_SQUARE_SUM)->cost(&s).flops, 20, 0);
@@ -346,6 +479,9 @@ int main(void)
         TEST(clip_scale_skips_a_step),
         TEST(a_norm_that_is_not_finite_skips_the_step),
         TEST(adamw_matches_double_over_several_steps),
+        TEST(bf16_moments_are_the_nearest_to_double),
+        TEST(bf16_moments_of_whole_numbers_are_exact_to_the_bit),
+        TEST(adamw_does_not_depend_on_where_buffers_begin),
         TEST(the_first_step_is_the_learning_rate),
         TEST(decay_acts_on_weights_alone),
         TEST(a_void_step_changes_nothing),

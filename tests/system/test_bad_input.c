@@ -90,6 +90,8 @@ static void sizes_that_do_not_fit_each_other_are_refused_with_both(void **state)
         { { "train", "../tiny.yaml", "recompute.layers=[5]" }, { "layer 5", "model.layers is 3" } },
         { { "train", "../tiny.yaml", "optimizer.min_lr=1" },
           { "optimizer.min_lr 1", "optimizer.lr 0.001" } },
+        { { "train", "../tiny.yaml", "optimizer.moments=bf16", "optimizer.beta2=0.999" },
+          { "optimizer.beta2 0.999", "less than 1/512 of itself", "set optimizer.beta2=0.95" } },
         { { "train", "../tiny.yaml", "data.sequence=2000000" }, { "source web", "2000001" } },
         { { "train", "../tiny.yaml", "model.vocab=100" },
           { "../tokenizer.json", "512 ids", "model.vocab is 100" } },

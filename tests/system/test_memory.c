@@ -70,8 +70,8 @@ static void quickstart_takes_what_was_planned(void **state)
 static void bf16_with_recompute_takes_what_was_planned(void **state)
 {
     check_plan(*state, "quickstart",
-               ARGS("run.threads=1", "run.compute=bf16", "recompute.layers=[0, 1, 2, 3]",
-                    "train.batch=8", "train.micro_batch=4"));
+               ARGS("run.threads=1", "run.compute=bf16", "optimizer.moments=bf16",
+                    "recompute.layers=[0, 1, 2, 3]", "train.batch=8", "train.micro_batch=4"));
 }
 
 static void many_experts_under_grouped_attention_take_what_was_planned(void **state)

@@ -36,6 +36,8 @@ static void dry_run_tells_what_it_would_take_and_writes_nothing(void **state)
     Lab *lab = *state;
     CHECK_OK(file_list(lab_path(lab, "dry"), &lab->arena, &names, &n));
     CHECK_INT(n, 0);
+    o = RUN(*state, "dry", "train", "--dry-run", "../tiny.yaml", "optimizer.moments=bf16");
+    CHECK_SAYS(o.out, "precision   f32; bf16 moments\n");
 }
 
 /* ---- what a run leaves ---- */
@@ -362,6 +364,11 @@ static void twenty_steps_kill_and_twenty_more_are_forty_steps(void **state)
 
 static void resume_is_exact_in_bf16(void **state) { check_resume(*state, "run.compute=bf16"); }
 
+static void resume_is_exact_with_bf16_moments(void **state)
+{
+    check_resume(*state, "optimizer.moments=bf16");
+}
+
 static void resume_is_exact_with_the_router_bias(void **state)
 {
     check_resume(*state, "moe.bias_rate=0.01");
@@ -370,6 +377,22 @@ static void resume_is_exact_with_the_router_bias(void **state)
 static void resume_is_exact_with_recompute(void **state)
 {
     check_resume(*state, "recompute.layers=[0, 1, 2]");
+}
+
+static void moments_may_change_their_type_where_that_is_allowed(void **state)
+{
+    static const char bf16[] = "optimizer.moments=bf16";
+    const char *const *args = ARGS("train", "../tiny.yaml", "train.steps=4");
+    Lab *lab = *state;
+    CHECK_EXIT(lab_run(lab, &(Launch){ .cell = "type", .args = args }), 0);
+    Outcome o = RUN(lab, "type", "train", "../tiny.yaml", "train.steps=6", bf16, "--resume",
+                    "--change", "train.steps");
+    CHECK_REFUSED(o, 2, "optimizer.moments");
+    o = RUN(lab, "type", "train", "../tiny.yaml", "train.steps=6", bf16, "--resume", "--change",
+            "train.steps", "--change", "optimizer.moments");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "resume: optimizer.moments is bf16, was f32");
+    CHECK(run_has_checkpoint(lab, "type", 6));
 }
 
 static void init_takes_the_weights_of_a_checkpoint(void **state)
@@ -403,10 +426,12 @@ int main(void)
         LAB_TEST(generate_writes_text_from_a_run_and_from_its_checkpoint),
         LAB_TEST(eval_agrees_with_the_last_evaluation_of_the_run),
         LAB_TEST(logits_of_a_beginning_do_not_depend_on_the_rest),
+        LAB_TEST(moments_may_change_their_type_where_that_is_allowed),
         LAB_TEST(init_takes_the_weights_of_a_checkpoint),
         LAB_TEST(running_twice_gives_the_same_bits),
         LAB_TEST(twenty_steps_kill_and_twenty_more_are_forty_steps),
         LAB_TEST(resume_is_exact_in_bf16),
+        LAB_TEST(resume_is_exact_with_bf16_moments),
         LAB_TEST(resume_is_exact_with_the_router_bias),
         LAB_TEST(resume_is_exact_with_recompute),
     };

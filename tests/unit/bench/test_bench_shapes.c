@@ -132,7 +132,7 @@ static void every_row_runs_and_is_right(void **state)
                 { "swiglu_bwd", 2 },    { "rope_fwd", 2 },      { "rope_bwd", 2 },
                 { "attention_fwd", 3 }, { "attention_bwd", 3 }, { "head_loss", 1 },
                 { "quantize", 1 },      { "dequantize", 1 },    { "adamw", 1 },
-                { "adamw_low", 1 } };
+                { "adamw_low", 1 },     { "adamw_bf16", 1 } };
     int rows = 0;
     run((BenchShapes){ .shrink = SHRINK, .json = true }, NULL);
     CHECK_TEXT(report.line[0].kind, "machine");

@@ -413,6 +413,8 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "attention.kernel=cudnn", "run.compute=bf16", "run.device=cpu" },
           "attention.kernel=cudnn needs a GPU, run.device is cpu" },
         { { "attention.kernel=cudnn" }, "attention.kernel=cudnn takes bf16, run.compute is f32" },
+        { { "optimizer.moments=bf16", "optimizer.beta2=0.991" },
+          "optimizer.beta2 0.991 is more than 0.99" },
         { { "optimizer.lr=1e-5" }, "optimizer.min_lr 0.0001 is more than optimizer.lr 1e-05" },
     };
     Config c;
@@ -710,6 +712,7 @@ static void words_of_choices_stand_in_the_order_of_their_enums(void **state)
         { "moe.score=sigmoid", offsetof(Config, moe_score), SCORE_SIGMOID },
         { "moe.aux_scope=batch", offsetof(Config, moe_aux_scope), AUX_BATCH },
         { "moe.aux_scope=global", offsetof(Config, moe_aux_scope), AUX_GLOBAL },
+        { "optimizer.moments=bf16", offsetof(Config, optimizer_moments), MOMENTS_BF16 },
         { "data.on_bad_line=skip", offsetof(Config, data_on_bad_line), BAD_LINE_SKIP },
     };
     Config c = defaults();

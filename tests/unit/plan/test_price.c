@@ -38,6 +38,8 @@ static void one_rank_takes_what_the_engine_counts(void **state)
           "recompute.layers=[0,1,2,3]", "recompute.pieces=[act,norm,shared,attn_up]" },
         { "train.batch=4", "train.micro_batch=1", "run.device=cpu", "run.threads=1",
           "recompute.layers=[0,1,2,3]" },
+        { "train.batch=4", "train.micro_batch=4", "run.device=cpu", "run.threads=1",
+          "run.compute=bf16", "optimizer.moments=bf16" },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
@@ -84,6 +86,26 @@ static void parts_add_up_to_the_step(void **state)
         assert_true(p.mfu > 0.05 && p.mfu < 0.6);
         question_close(&q);
     }
+}
+
+/* Of 34 bytes that an update moves for a parameter 8 are gone, of 8 that moments take 4, of 12 that
+ * a checkpoint holds 4. */
+static void bf16_moments_cost_less_memory_and_time(void **state)
+{
+    (void)state;
+    static const char *const moments[] = { "optimizer.moments=f32", "optimizer.moments=bf16" };
+    PlanPrice p[2];
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = { "run.compute=bf16", "checkpoint.every=10", moments[i] };
+        Question q;
+        open_plan(&q, "deepseek-v2-lite", "h200", 8, "switchyard", set, 3);
+        CHECK_OK(planner_price(q.planner, &q.layout, &p[i]));
+        question_close(&q);
+    }
+    CHECK_NEAR(p[1].part_s[PLAN_UPDATE] / p[0].part_s[PLAN_UPDATE], 26.0 / 34, 1e-3);
+    CHECK_NEAR(p[1].part_s[PLAN_CHECKPOINT] / p[0].part_s[PLAN_CHECKPOINT], 8.0 / 12, 1e-9);
+    CHECK_NEAR(p[1].memory[PLAN_OPTIMIZER] / p[0].memory[PLAN_OPTIMIZER], 0.5, 1e-3);
+    CHECK_NEAR(p[1].memory[PLAN_MAIN], p[0].memory[PLAN_MAIN], 0);
 }
 
 /* AMD's table of DeepSeek-V2-Lite on 8 MI355X, row by row (ROCm blog "MoE training on AMD GPUs");
@@ -508,6 +530,7 @@ int main(void)
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),
+        TEST(bf16_moments_cost_less_memory_and_time),
         TEST(the_ladder_of_deepseek_v2_lite_comes_out),
         TEST(prices_are_those_of_the_counting_run_and_the_simulator),
         TEST(recomputed_layers_count_on_the_stage_that_has_them),

@@ -74,6 +74,7 @@ static const char *const models[][4] = {
     { "run.compute=bf16", "moe.bias_rate=0.01" },
     { "attention.kind=gqa", "model.tied=true", "model.dense_layers=3" },
     { "attention.q_rank=9", "moe.shared=2", "moe.bias_rate=0.01" },
+    { "optimizer.moments=bf16", "run.compute=bf16", "moe.bias_rate=0.01" },
 };
 
 static void a_loaded_training_goes_on_with_the_same_bits(void **state)
@@ -150,6 +151,46 @@ static void a_checkpoint_in_f32_goes_on_in_bf16(void **state)
     for (int64_t i = 0; i < b.t.engine.params.elems[BUF_MAIN]; i++) {
         CHECK_INT(low[i], bf16_from_f32(main[i]));
     }
+    place_leave(&b);
+    place_close(&a);
+}
+
+/* Both moments of `low` are those of `wide`, rounded; weights are the same. */
+static void check_moments(const Tiny *low, const Tiny *wide)
+{
+    for (int b = BUF_MAIN; b <= BUF_MOMENT2; b++) {
+        const Tensor *x = &low->engine.memory.buffer[b], *y = &wide->engine.memory.buffer[b];
+        CHECK_INT(y->dtype, DTYPE_F32);
+        CHECK_INT(x->dtype, b == BUF_MAIN ? DTYPE_F32 : DTYPE_BF16);
+        if (b == BUF_MAIN) CHECK(memcmp(x->data, y->data, tensor_bytes(x)) == 0);
+        for (int64_t i = 0; b > BUF_MAIN && i < tensor_elems(x); i++) {
+            CHECK_INT(((const uint16_t *)x->data)[i], bf16_from_f32(((const float *)y->data)[i]));
+        }
+    }
+}
+
+/* There and back: what was rounded once stays as it is. */
+static void moments_are_rounded_and_widened_between_runs(void **state)
+{
+    (void)state;
+    RunPlace a, b, c;
+    CheckpointInfo info;
+    place_open(&a, TINY("moe.shared=1"));
+    train_and_save(&a, 0, 2);
+    place_open_in(&b, a.folder, TINY("optimizer.moments=bf16"));
+    CHECK(b.saver.bytes < a.saver.bytes * 3 / 4);
+    CHECK_OK(checkpoint_load(&b.t.engine, in_step(&a, 2, ""), &b.scratch, &info));
+    check_moments(&b.t, &a.t);
+    train_and_save(&b, 2, 2);
+    place_open_in(&c, a.folder, TINY("moe.shared=1"));
+    CHECK_OK(checkpoint_load(&c.t.engine, in_step(&a, 4, ""), &c.scratch, &info));
+    check_moments(&b.t, &c.t);
+    const uint16_t *low = b.t.engine.memory.buffer[BUF_MOMENT1].data;
+    const float *wide = c.t.engine.memory.buffer[BUF_MOMENT1].data;
+    for (int64_t i = 0; i < c.t.engine.params.elems[BUF_MOMENT1]; i++) {
+        CHECK(wide[i] == f32_from_bf16(low[i]));
+    }
+    place_leave(&c);
     place_leave(&b);
     place_close(&a);
 }
@@ -347,6 +388,53 @@ static void what_is_not_finite_is_never_saved(void **state)
     (void)state;
     check_not_saved("checkpoint.async=true");
     check_not_saved("checkpoint.async=false");
+}
+
+static void bf16_moments_that_are_not_finite_are_never_saved(void **state)
+{
+    (void)state;
+    static const struct {
+        ParamBuffer buffer;
+        uint16_t bits;
+        const char *says;
+    } bad[] = {
+        { BUF_MOMENT1, 0x7FC0, "(moment1) with nan at element 1951" },
+        { BUF_MOMENT1, 0xFF80, "(moment1) with -inf at element 1951" },
+        { BUF_MOMENT2, 0x7F80, "(moment2) with inf at element 1951" },
+        { BUF_MOMENT2, 0xBF80, "(moment2) with -1 at element 1951" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        RunPlace p;
+        place_open(&p, TINY("optimizer.moments=bf16"));
+        tiny_steps(&p.t, 0, 1);
+        const Param *embed = &p.t.engine.params.at[0];
+        CHECK_TEXT(embed->name, EMBED);
+        uint16_t *x = param_view(embed, &p.t.engine.memory, bad[i].buffer).data;
+        x[61 * 32 - 1] = bad[i].bits;
+        CHECK_FAILS(engine_check_numbers(&p.t.engine, 1), ERR_NUMERIC, bad[i].says);
+        Status s = checkpoint_save(&p.saver, 1, 4);
+        if (s == OK) s = checkpoint_finish(&p.saver);
+        CHECK_FAILS(s, ERR_NUMERIC, bad[i].says);
+        place_close(&p);
+    }
+}
+
+/* The largest f32 is finite, and infinite in bf16. */
+static void a_moment_that_bf16_cannot_hold_is_not_loaded(void **state)
+{
+    (void)state;
+    RunPlace a, b;
+    CheckpointInfo info;
+    place_open(&a, TINY("moe.shared=1"));
+    tiny_steps(&a.t, 0, 1);
+    *element(&a, EMBED, BUF_MOMENT1, 3) = FLT_MAX;
+    CHECK_OK(checkpoint_save(&a.saver, 1, 4));
+    CHECK_OK(checkpoint_finish(&a.saver));
+    place_open_in(&b, a.folder, TINY("optimizer.moments=bf16"));
+    CHECK_FAILS(checkpoint_load(&b.t.engine, in_step(&a, 1, ""), &b.scratch, &info), ERR_NUMERIC,
+                "read as bf16 holds model.embed_tokens.weight (moment1) with inf at element 3");
+    place_leave(&b);
+    place_close(&a);
 }
 
 /* Zero, least and largest values are as good as any. */
@@ -552,6 +640,7 @@ int main(void)
         TEST(a_save_under_way_is_finished_when_a_run_ends),
         TEST(weights_alone_are_loaded_for_inference),
         TEST(a_checkpoint_in_f32_goes_on_in_bf16),
+        TEST(moments_are_rounded_and_widened_between_runs),
         TEST(header_tells_step_position_and_configuration),
         TEST(entries_are_aligned_and_there_for_every_parameter_and_moment),
         TEST(every_flipped_byte_of_the_manifest_is_found),
@@ -559,6 +648,8 @@ int main(void)
         TEST(the_newest_whole_one_is_loaded),
         TEST(a_damaged_one_is_replaced_by_the_step_run_again),
         TEST(what_is_not_finite_is_never_saved),
+        TEST(bf16_moments_that_are_not_finite_are_never_saved),
+        TEST(a_moment_that_bf16_cannot_hold_is_not_loaded),
         TEST(what_is_finite_is_saved_whatever_it_is),
         TEST(a_checkpoint_that_is_not_finite_is_named_and_passed_over),
         TEST(pieces_that_are_not_the_tensor_are_named_and_passed_over),

@@ -122,7 +122,8 @@ static void used_bytes_are_the_planned_bytes(void **state)
 {
     (void)state;
     static const char *const settings[] = { "run.compute=f32", "run.compute=bf16",
-                                            "recompute.layers=[0, 2]", "train.micro_batch=1" };
+                                            "recompute.layers=[0, 2]", "train.micro_batch=1",
+                                            "optimizer.moments=bf16" };
     for (int m = 0; m < MODELS; m++) {
         for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
             Tiny t;
@@ -137,6 +138,19 @@ static void used_bytes_are_the_planned_bytes(void **state)
             tiny_close(&t);
         }
     }
+}
+
+static void bf16_moments_take_half_of_what_f32_ones_do(void **state)
+{
+    (void)state;
+    EnginePlan wide = plan_of(4, "optimizer.moments=f32", NULL);
+    EnginePlan low = plan_of(4, "optimizer.moments=bf16", NULL);
+    Tiny t;
+    tiny_open(&t, TINY("attention.kind=gqa"));
+    size_t n = (size_t)t.engine.params.elems[BUF_MOMENT1];
+    CHECK_INT(wide.bytes[ENGINE_RUN] - low.bytes[ENGINE_RUN],
+              2 * (arena_rounded(4 * n) - arena_rounded(2 * n)));
+    tiny_close(&t);
 }
 
 static void threads_do_not_change_a_bit(void **state)
@@ -492,6 +506,7 @@ int main(void)
         TEST(heads_that_are_normalised_keep_where_they_came_from),
         TEST(chunks_leave_fewer_pairs_to_attend_to),
         TEST(used_bytes_are_the_planned_bytes),
+        TEST(bf16_moments_take_half_of_what_f32_ones_do),
         TEST(threads_do_not_change_a_bit),
         TEST(gradients_are_derivatives_of_the_loss),
         TEST(no_role_s_gradient_is_dropped),

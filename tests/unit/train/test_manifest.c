@@ -212,6 +212,29 @@ static void one_run_is_written_as_ever_and_more_say_so(void **state)
     lab_close(&l);
 }
 
+static void elements_that_are_not_f32_say_so(void **state)
+{
+    (void)state;
+    Lab l;
+    lab_open(&l, 4, 6);
+    ManifestEntry e = shown;
+    e.piece = piece_range(5, 7);
+    e.dtype = DTYPE_BF16;
+    CHECK_OK(manifest_line(&l.lines, &e));
+    CHECK_TEXT(l.lines.data,
+               "{\"param\":\"model.w\",\"buffer\":\"moment1\",\"dtype\":\"bf16\",\"shape\":[4,6],"
+               "\"first\":5,\"count\":7,\"file\":\"rank-00001.bin\",\"offset\":64,"
+               "\"xxh3\":\"0123456789abcdef0123456789abcdef\"}\n");
+    e.dtype = DTYPE_F32;
+    e.buffer = BUF_MAIN;
+    CHECK_OK(manifest_line(&l.lines, &e));
+    write_manifest(&l);
+    read_manifest(&l);
+    CHECK_INT(l.entry[0].dtype, DTYPE_BF16);
+    CHECK_INT(l.entry[1].dtype, DTYPE_F32);
+    lab_close(&l);
+}
+
 static void one_from_before_columns_is_read(void **state)
 {
     (void)state;
@@ -304,6 +327,34 @@ static void a_wrong_byte_of_columns_is_found_by_who_reads_them_all(void **state)
     lab_close(&l);
 }
 
+/* Types that are unknown, and weights that were not saved in f32. */
+static void elements_of_another_type_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        ParamBuffer buffer;
+        Dtype dtype;
+        const char *says;
+    } wrong[] = {
+        { BUF_MOMENT1, DTYPE_F16, "model.w (moment1) has elements of type f16, not f32 or bf16" },
+        { BUF_MOMENT2, DTYPE_I32, "model.w (moment2) has elements of type i32, not f32 or bf16" },
+        { BUF_MAIN, DTYPE_BF16, "model.w (main) has elements of type bf16, not f32" },
+        { BUF_STATE, DTYPE_BF16, "model.w (state) has elements of type bf16, not f32" },
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        Lab l;
+        lab_open(&l, 4, 6);
+        ManifestEntry e = shown;
+        e.piece = piece_range(0, 24);
+        e.buffer = wrong[i].buffer, e.dtype = wrong[i].dtype;
+        CHECK_OK(manifest_line(&l.lines, &e));
+        write_manifest(&l);
+        CHECK_FAILS(manifest_read(l.folder, &l.arena, &l.info, &l.entry, &l.n), ERR_FORMAT,
+                    wrong[i].says);
+        lab_close(&l);
+    }
+}
+
 static float not_finite_at_16(int64_t element) { return element == 16 ? INFINITY : value(element); }
 
 static void what_is_not_finite_is_named_by_its_element_of_the_tensor(void **state)
@@ -322,10 +373,12 @@ int main(void)
         TEST(two_that_wrote_by_column_are_read_by_any),
         TEST(any_cut_of_any_shape_is_read_by_any_other),
         TEST(one_run_is_written_as_ever_and_more_say_so),
+        TEST(elements_that_are_not_f32_say_so),
         TEST(one_from_before_columns_is_read),
         TEST(a_gap_is_named_with_its_range),
         TEST(an_overlap_is_named_with_both_entries),
         TEST(a_wrong_byte_of_columns_is_found_by_who_reads_them_all),
+        TEST(elements_of_another_type_are_refused),
         TEST(what_is_not_finite_is_named_by_its_element_of_the_tensor),
     };
     return TEST_RUN(tests);

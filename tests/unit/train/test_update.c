@@ -158,13 +158,15 @@ static void clip_norm_0_clips_nothing(void **state)
     check_clip("train.clip_norm=0", 0);
 }
 
-/* AdamW reads weight, gradient and moments and writes all but the gradient, in f32, and the copy
- * that compute reads; the norm reads the gradient. */
+/* AdamW reads weight, gradient and moments and writes all but the gradient, in f32 or moments in
+ * bf16, and the copy that compute reads; the norm reads the gradient. */
 static void a_parameter_s_update_moves_32_bytes_and_2_of_a_copy(void **state)
 {
     (void)state;
-    CHECK_NEAR(update_bytes(DTYPE_F32), 7 * 4 + 4, 0);
-    CHECK_NEAR(update_bytes(DTYPE_BF16), 7 * 4 + 4 + 2, 0);
+    CHECK_NEAR(update_bytes(&(ModelSpec){ .act = DTYPE_F32 }), 7 * 4 + 4, 0);
+    CHECK_NEAR(update_bytes(&(ModelSpec){ .act = DTYPE_BF16 }), 7 * 4 + 4 + 2, 0);
+    const ModelSpec low = { .act = DTYPE_BF16, .moment = DTYPE_BF16 };
+    CHECK_NEAR(update_bytes(&low), 3 * 4 + 4 * 2 + 4 + 2, 0);
 }
 
 int main(void)
