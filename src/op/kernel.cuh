@@ -28,6 +28,7 @@ void *exec_workspace(struct Exec *ex);
 unsigned *exec_ticket(struct Exec *ex);
 /* Logs the first thing that this Exec has to say about this op, whose name outlives the Exec. */
 void exec_note_once(struct Exec *ex, const char *op, const char *what);
+int device_attribute(cudaDeviceAttr which); /* of the current GPU; 0: it cannot be told */
 
 /* OK, or ERR_DEVICE with the op's name and the driver's sentence. */
 Status cuda_status(cudaError_t e, const char *what);
