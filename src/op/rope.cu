@@ -15,7 +15,7 @@
 
 #include "op/rope_parts.h"
 
-enum { THREADS = 128 }; /* 7 blocks a multiprocessor, by registers */
+enum { THREADS = 128 }; /* 6 blocks a multiprocessor: with more the compiler delays loads */
 
 /* Of a thread: 64 bytes on their way, and as much or more of the tables. */
 template <bool WITHIN> constexpr int TOKENS = WITHIN ? 4 : 2;
@@ -219,8 +219,7 @@ static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, i
 }
 
 template <typename T, bool WIDE, bool WITHIN>
-static __global__
-__launch_bounds__(THREADS, WITHIN ? 7 : 6) void rope_kernel(const __grid_constant__ Walk<T> a)
+static __global__ __launch_bounds__(THREADS, 6) void rope_kernel(const __grid_constant__ Walk<T> a)
 {
     if (blockIdx.x < a.sum_blocks) {
         sum_heads<T, WIDE, WITHIN>(a, (int64_t)blockIdx.x * THREADS + threadIdx.x);
