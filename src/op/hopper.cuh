@@ -332,7 +332,6 @@ extern "C" {
 bool hopper_device(void);
 /* For a kernel whose blocks stay and take tiles: one a multiprocessor, at most one a tile. */
 unsigned hopper_blocks(const struct Exec *ex, int64_t tiles);
-int device_attribute(cudaDeviceAttr which); /* of the current GPU; 0: it cannot be told */
 }
 /* ERR_DEVICE: the driver takes no such tensor. */
 Status tensor_map(const char *op, const hopper::TensorShape &t, int box_rows, bool pairs,

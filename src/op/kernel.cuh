@@ -28,6 +28,7 @@ void *exec_workspace(struct Exec *ex);
 unsigned *exec_ticket(struct Exec *ex);
 /* Logs the first thing that this Exec has to say about this op, whose name outlives the Exec. */
 void exec_note_once(struct Exec *ex, const char *op, const char *what);
+int device_attribute(cudaDeviceAttr which); /* of the current GPU; 0: it cannot be told */
 
 /* OK, or ERR_DEVICE with the op's name and the driver's sentence. */
 Status cuda_status(cudaError_t e, const char *what);
@@ -110,6 +111,14 @@ static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from,
     int bytes = inside ? 16 : 0;
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(bytes)
+                 : "memory");
+}
+
+/* The same of 4 bytes. */
+static __device__ __forceinline__ void copy_word(uint32_t to, const void *from, bool inside)
+{
+    int bytes = inside ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
 }
 

@@ -1,9 +1,11 @@
 /*
  * moe_combine: kernels of the weighted sum and of the bias update. Combine is bound by memory: K
- * rows of a token are read once each and y is written once. A thread has a pack of y: it learns the
- * rows of up to SLOTS slots at a time, fetches its pack of all of them, of shared and of residual,
- * and then adds them up in that order, so y may be the residual. Threads of a block lie along a row
- * first, then over tokens.
+ * rows of a token are read once each and y is written once. A thread has a pack of y, of one token
+ * after the other. It adds up what came of SLOTS slots, then of shared and of residual, in that order.
+ * As soon as it has added a pack it asks for that of its next token in the same registers, and for
+ * the row of the token behind that: so loads never pause, and no load waits for the number of its
+ * row. y may be the residual: a thread writes only what it has read. Threads of a block lie along a
+ * row first, then over tokens. Blocks are as many as run at a time.
  *
  * The bias update is one block: it sees domains x experts integers once a step.
  */
@@ -11,7 +13,10 @@
 
 #include "op/moe.h"
 
-enum { SLOTS = 8 }; /* 128 bytes on their way for each thread, and 32 more */
+enum { SLOTS_MOST = 8 }; /* that a thread adds at a time: 128 bytes on their way, and 32 more */
+
+/* Blocks of a multiprocessor, as registers allow. */
+template <int SLOTS> constexpr int COMBINE_BLOCKS = SLOTS <= 6 ? 3 : 2;
 
 /* y_n = sum over k of weight[n][k] * out[slot_row[n][k]] + shared_n + residual_n */
 
@@ -21,7 +26,8 @@ template <typename T> struct Combine {
     const float *weight;        /* or NULL: 1 */
     const T *shared, *residual; /* or NULL */
     T *y;
-    int64_t n, k, d;
+    int64_t n;
+    int k, d;
 };
 
 template <typename T, bool WIDE, int P>
@@ -34,49 +40,123 @@ static __device__ __forceinline__ void combine_add(const Packed<T, WIDE> &row, f
     for (int i = 0; i < P; i++) sum[i] += weight * v[i];
 }
 
-/* Adds up to SLOTS slots of a token from slot `first` on, before slot `end`; what is no row adds
- * 0 * 0. Without slot_row the one slot has row 0 of what `out` then begins with. */
-template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void combine_slots(const Combine<T> &a, const T *out,
-                                                     int64_t first, int64_t end, float (&sum)[P])
-{
-    Packed<T, WIDE> v[SLOTS];
+/* `slots` slots of token n from slot `first` on, which is slot `at` of all: 0 past the last token. */
+struct Pass {
+    int64_t n, at;
+    int first, slots;
+};
+
+/* What a thread has of a pass: its packs, or zeros where a slot is no row or there is no slot; and
+ * the rows of the pass that follows, -1 for none. */
+template <typename T, bool WIDE, int SLOTS> struct Held {
+    Packed<T, WIDE> pack[SLOTS], shared, residual;
     float weight[SLOTS];
     int32_t row[SLOTS];
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++) {
-        row[k] = -1;
-        if (first + k < end) row[k] = a.slot_row == NULL ? 0 : __ldg(a.slot_row + first + k);
-    }
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++) {
-        weight[k] = 0;
-        clear(v[k]);
-        if (row[k] < 0) continue;
-        weight[k] = a.weight == NULL ? 1 : __ldg(a.weight + first + k);
-        fetch_once(v[k], out + row[k] * a.d);
-    }
-#pragma unroll
-    for (int k = 0; k < SLOTS; k++) combine_add(v[k], weight[k], sum);
+};
+
+template <int SLOTS, typename T>
+static __device__ __forceinline__ Pass pass_at(const Combine<T> &a, int64_t n, int first)
+{
+    return Pass{ n, n * a.k + first, first, n < a.n ? min(SLOTS, a.k - first) : 0 };
 }
 
-template <typename T, bool WIDE>
-static __global__ __launch_bounds__(ROWS_THREADS, 3) void moe_combine_kernel(Combine<T> a)
+template <int SLOTS, typename T>
+static __device__ __forceinline__ Pass pass_after(const Combine<T> &a, const Pass &p)
+{
+    bool more = p.first + SLOTS < a.k;
+    return pass_at<SLOTS>(a, more ? p.n : p.n + (int64_t)gridDim.y * blockDim.y,
+                          more ? p.first + SLOTS : 0);
+}
+
+/* Asks for the rows of a pass. SLOTS 1: there are no slots, token n has row n. */
+template <typename T, bool WIDE, int SLOTS>
+static __device__ __forceinline__ void rows_ask(const Combine<T> &a, const Pass &p,
+                                                Held<T, WIDE, SLOTS> &h)
+{
+    const int32_t *row = a.slot_row + p.at;
+#pragma unroll
+    for (int k = 0; k < SLOTS; k++) {
+        h.row[k] = -1;
+        if (k < p.slots) h.row[k] = SLOTS == 1 ? (int32_t)p.n : __ldg(row + k);
+    }
+}
+
+/* Asks for slot k of a pass, whose row is known. out: this thread's column of row 0. */
+template <typename T, bool WIDE, int SLOTS>
+static __device__ __forceinline__ void slot_ask(const Combine<T> &a, const T *out,
+                                                const float *weight, int k, Held<T, WIDE, SLOTS> &h)
+{
+    bool there = h.row[k] >= 0, weighed = there & (a.weight != NULL);
+    h.weight[k] = there ? 1 : 0;
+    clear(h.pack[k]);
+    if (there) fetch_once(h.pack[k], out + (int64_t)h.row[k] * a.d);
+    if (weighed) h.weight[k] = __ldg(weight + k);
+}
+
+template <typename T, bool WIDE, int SLOTS>
+static __device__ __forceinline__ void rest_ask(const Combine<T> &a, int64_t col, int64_t n,
+                                                Held<T, WIDE, SLOTS> &h)
+{
+    if (n >= a.n) return;
+    if (a.shared != NULL) fetch_once(h.shared, a.shared + n * a.d + col);
+    if (a.residual != NULL) fetch_once(h.residual, a.residual + n * a.d + col);
+}
+
+template <typename T, bool WIDE, int SLOTS>
+static __global__ __launch_bounds__(ROWS_THREADS,
+                                    COMBINE_BLOCKS<SLOTS>) void moe_combine_kernel(Combine<T> a)
 {
     constexpr int P = Packed<T, WIDE>::P;
-    row_groups<1, P>(a.n, a.d, [&](int64_t col, int64_t n, int64_t) {
-        Packed<T, WIDE> shared, residual;
-        float sum[P] = {};
-        if (a.shared != NULL) fetch_once(shared, a.shared + n * a.d + col);
-        if (a.residual != NULL) fetch_once(residual, a.residual + n * a.d + col);
-        const T *out = a.out + (a.slot_row == NULL ? n * a.d : 0) + col;
-        for (int64_t k = n * a.k; k < (n + 1) * a.k; k += SLOTS) {
-            combine_slots<T, WIDE>(a, out, k, (n + 1) * a.k, sum);
+    int64_t col = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * P;
+    Pass now = pass_at<SLOTS>(a, (int64_t)blockIdx.y * blockDim.y + threadIdx.y, 0);
+    Pass next = pass_after<SLOTS>(a, now);
+    Held<T, WIDE, SLOTS> h;
+    const T *out = a.out + col;
+    float sum[P] = {};
+    if (col >= a.d) return;
+    rows_ask(a, now, h);
+#pragma unroll
+    for (int k = 0; k < SLOTS; k++) slot_ask(a, out, a.weight + now.at, k, h);
+    rows_ask(a, next, h);
+    rest_ask(a, col, now.n, h);
+    while (now.n < a.n) {
+        Pass after = pass_after<SLOTS>(a, next);
+        const float *weight = a.weight + next.at;
+#pragma unroll
+        for (int k = 0; k < SLOTS; k++) {
+            combine_add(h.pack[k], h.weight[k], sum);
+            slot_ask(a, out, weight, k, h);
         }
-        if (a.shared != NULL) combine_add(shared, 1, sum);
-        if (a.residual != NULL) combine_add(residual, 1, sum);
-        store<WIDE>(a.y + n * a.d + col, sum);
-    });
+        rows_ask(a, after, h);
+        if (next.n != now.n) {
+            if (a.shared != NULL) combine_add(h.shared, 1, sum);
+            if (a.residual != NULL) combine_add(h.residual, 1, sum);
+            rest_ask(a, col, next.n, h);
+            store<WIDE>(a.y + now.n * a.d + col, sum);
+#pragma unroll
+            for (int i = 0; i < P; i++) sum[i] = 0;
+        }
+        now = next;
+        next = after;
+    }
+}
+
+/* With the fewest slots at a time that hold all k. */
+template <typename T, bool WIDE, int SLOTS = 1>
+static void combine_launch(cudaStream_t stream, const Combine<T> &c)
+{
+    if constexpr (SLOTS < SLOTS_MOST) {
+        if (SLOTS == 1 ? c.slot_row != NULL : c.k > SLOTS) {
+            combine_launch<T, WIDE, SLOTS == 1 ? 2 : SLOTS + 2>(stream, c);
+            return;
+        }
+    }
+    RowGrid g = row_grid(c.n, c.d / (WIDE ? PACK<T> : 1), 1);
+    unsigned blocks =
+        (unsigned)device_attribute(cudaDevAttrMultiProcessorCount) * COMBINE_BLOCKS<SLOTS>;
+    unsigned most = blocks > g.grid.x ? blocks / g.grid.x : 1;
+    if (g.grid.y > most) g.grid.y = most;
+    moe_combine_kernel<T, WIDE, SLOTS><<<g.grid, g.block, 0, stream>>>(c);
 }
 
 extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
@@ -96,11 +176,9 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
                              c.shared = (const T *)shared;
                              c.residual = (const T *)residual;
                              c.n = n;
-                             c.k = k;
-                             c.d = d;
-                             RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), 1);
-                             moe_combine_kernel<T, wide>
-                                 <<<g.grid, g.block, 0, exec_stream(ex)>>>(c);
+                             c.k = (int)k;
+                             c.d = (int)d;
+                             combine_launch<T, wide>(exec_stream(ex), c);
                          });
 }
 

@@ -6,8 +6,8 @@
  * where its item lies a thread works out once. Blocks of the same tokens run side by side, so rows
  * are read and written whole and the tables' rows come out of the caches.
  *
- * The gradient of a key that heads share is a sum over heads: a kernel of its own, with threads over
- * packs, heads and tokens, that joins heads in shared memory from the first on.
+ * The gradient of a key that heads share is a sum over heads, from the first one on: a thread adds up
+ * one item of one token. The first blocks do that, beside others that move bytes.
  *
  * The device cannot report a position outside the tables: what it would have turned is NaN.
  */
@@ -15,8 +15,13 @@
 
 #include "op/rope_parts.h"
 
+enum { THREADS = 128 }; /* 6 blocks a multiprocessor: with more the compiler delays loads */
+
 /* Of a thread: 64 bytes on their way, and as much or more of the tables. */
 template <bool WITHIN> constexpr int TOKENS = WITHIN ? 4 : 2;
+
+/* Heads of a sum that a thread fetches at a time: 128 bytes. */
+template <bool WITHIN> constexpr int HEADS = WITHIN ? 8 : 4;
 
 /* Where the tables lie, and which way to turn. */
 typedef struct Rotation {
@@ -37,28 +42,26 @@ static Rotation rotation_of(const Rope &r)
                      r.interleaved };
 }
 
-static __device__ __forceinline__ int64_t position_of(const Rotation &r, int64_t row)
+static __device__ __forceinline__ int32_t position_of(const Rotation &r, int64_t row)
 {
     return r.pos == NULL ? 0 : __ldg(r.pos + row);
 }
 
-/* Cosines and sines of N pairs from number `pair` on, to turn by or back; NaN where there is no such
- * position. */
+/* Cosines and sines of N pairs from number `pair` on, as the tables have them. sign: 1; -1 to turn
+ * back; NaN where there is no such position. Nothing here waits for the tables. */
 template <int N> struct Angles {
-    float c[N], s[N];
+    float c[N], s[N], sign;
 };
 
 template <bool WIDE, int N>
-static __device__ __forceinline__ void angles_fetch(Angles<N> &a, const Rotation &r, int64_t pos,
+static __device__ __forceinline__ void angles_fetch(Angles<N> &a, const Rotation &r, int32_t pos,
                                                     int64_t pair)
 {
     bool known = pos >= 0 && pos < r.positions;
-    float sign = !known ? __uint_as_float(0x7FC00000u) : r.back ? -1.0f : 1.0f;
     int64_t at = (known ? pos * r.half : 0) + pair;
+    a.sign = !known ? __uint_as_float(0x7FC00000u) : r.back ? -1.0f : 1.0f;
     load_const<WIDE>(r.cos + at, a.c);
     load_const<WIDE>(r.sin + at, a.s);
-#pragma unroll
-    for (int k = 0; k < N; k++) a.s[k] *= sign;
 }
 
 /* (a, b) to (a cos - b sin, a sin + b cos) */
@@ -81,6 +84,8 @@ template <typename T> struct Piece {
 template <typename T> struct Walk {
     Piece<T> piece[ROPE_PARTS_MAX];
     uint32_t items, groups; /* of a token; blocks for all items of some tokens */
+    Piece<T> sum;           /* the gradient that is a sum, over sum_heads */
+    uint32_t sum_heads, sum_blocks;
     int64_t n;
     Rotation rotation;
 };
@@ -96,48 +101,107 @@ template <typename T> struct Item {
 
 /* WITHIN: neighbours that are turned lie in one pack. */
 template <bool WITHIN, int P, typename T>
-static __device__ __forceinline__ Item<T> item_at(const Walk<T> &a, uint32_t i)
+static __device__ __forceinline__ Item<T> item_of(const Rotation &r, const Piece<T> &p,
+                                                  uint32_t head, uint32_t unit)
 {
-    int at = 0;
-    while (i >= a.piece[at].items) i -= a.piece[at++].items;
-    const Piece<T> &p = a.piece[at];
-    uint32_t head = i / p.units, unit = i % p.units;
-    bool across = p.turned && !WITHIN, neighbours = across && a.rotation.interleaved;
+    bool across = p.turned && !WITHIN, neighbours = across && r.interleaved;
     int64_t col = (int64_t)unit * (neighbours ? 2 : P);
     return Item<T>{ p.from + head * p.from_step + col,
                     p.to + head * p.to_step + col,
                     p.from_row,
                     p.to_row,
-                    !across      ? 0
-                    : neighbours ? 1
-                                 : a.rotation.half,
+                    !across ? 0 : neighbours ? 1 : r.half,
                     (int64_t)unit * (WITHIN ? P / 2 : P),
                     p.turned };
 }
 
-/* Positions come first and tables before the items are used: one is waited for, not one a token. */
+template <bool WITHIN, int P, typename T>
+static __device__ __forceinline__ Item<T> item_at(const Walk<T> &a, uint32_t i)
+{
+    int at = 0;
+    while (i >= a.piece[at].items) i -= a.piece[at++].items;
+    const Piece<T> &p = a.piece[at];
+    return item_of<WITHIN, P>(a.rotation, p, i / p.units, i % p.units);
+}
+
+/* Turns an item and stores it. WITHIN: w is not used. */
+template <bool WIDE, bool WITHIN, typename T, int P, int N>
+static __device__ __forceinline__ void turn_store(const Item<T> &t, T *to, const Angles<N> &angles,
+                                                  float (&v)[P], float (&w)[P])
+{
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        float &x = WITHIN ? v[2 * k] : v[k], &y = WITHIN ? v[2 * k + 1] : w[k];
+        turn_pair(x, y, angles.c[k], angles.sign * angles.s[k]);
+    }
+    store<WIDE>(to, v);
+    if constexpr (!WITHIN) store<WIDE>(to + t.apart, w);
+}
+
+template <typename T, bool WIDE, int P>
+static __device__ __forceinline__ void add_pack(const Packed<T, WIDE> &from, float (&sum)[P])
+{
+    float v[P];
+    widen(from, v);
+#pragma unroll
+    for (int k = 0; k < P; k++) sum[k] += v[k];
+}
+
+/* Item `i` of all tokens' sums. */
 template <typename T, bool WIDE, bool WITHIN>
-static __global__
-__launch_bounds__(ROWS_THREADS, WITHIN ? 4 : 3) void rope_kernel(const __grid_constant__ Walk<T> a)
+static __device__ __forceinline__ void sum_heads(const Walk<T> &a, int64_t i)
+{
+    constexpr int P = Packed<T, WIDE>::P, N = WITHIN ? P / 2 : P, EACH = HEADS<WITHIN>;
+    int64_t row = i / a.sum.units;
+    if (row >= a.n) return;
+    const Item<T> t = item_of<WITHIN, P>(a.rotation, a.sum, 0, (uint32_t)(i % a.sum.units));
+    const T *from = t.from + row * t.from_row;
+    Angles<N> angles;
+    float v[P] = {}, w[P] = {};
+    angles_fetch<WIDE>(angles, a.rotation, position_of(a.rotation, row), t.pair);
+    for (uint32_t h = 0; h < a.sum_heads; h += EACH) {
+        Packed<T, WIDE> first[EACH], second[EACH];
+#pragma unroll
+        for (uint32_t j = 0; j < EACH; j++) {
+            const T *head = from + (h + j) * a.sum.from_step;
+            clear(first[j]);
+            clear(second[j]);
+            if (h + j >= a.sum_heads) continue;
+            fetch_once(first[j], head);
+            if (!WITHIN) fetch_once(second[j], head + t.apart);
+        }
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            add_pack(first[j], v);
+            if (!WITHIN) add_pack(second[j], w);
+        }
+    }
+    turn_store<WIDE, WITHIN>(t, t.to + row * t.to_row, angles, v, w);
+}
+
+/* Item i of the tokens from `row` on. Fetches stand side by side, without a branch for the last token,
+ * which is fetched again instead: then positions are waited for once, and tables once. */
+template <typename T, bool WIDE, bool WITHIN>
+static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, int64_t row)
 {
     constexpr int P = Packed<T, WIDE>::P, N = WITHIN ? P / 2 : P, EACH = TOKENS<WITHIN>;
-    uint32_t i = blockIdx.x % a.groups * ROWS_THREADS + threadIdx.x;
-    int64_t row = (int64_t)(blockIdx.x / a.groups) * EACH;
     if (i >= a.items) return;
     const Item<T> t = item_at<WITHIN, P>(a, i);
     Packed<T, WIDE> first[EACH], second[EACH];
     Angles<N> angles[EACH];
+    int32_t pos[EACH];
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
-        if (row + j >= a.n) break;
-        const T *from = t.from + (row + j) * t.from_row;
+        const T *from = t.from + min(row + j, a.n - 1) * t.from_row;
         fetch_once(first[j], from);
         if (!WITHIN && t.apart > 0) fetch_once(second[j], from + t.apart);
     }
+    asm volatile("" ::: "memory"); /* or the compiler moves the fetches behind the branch */
+    if (t.turned) {
 #pragma unroll
-    for (int j = 0; j < EACH; j++) {
-        if (row + j >= a.n || !t.turned) break;
-        angles_fetch<WIDE>(angles[j], a.rotation, position_of(a.rotation, row + j), t.pair);
+        for (int j = 0; j < EACH; j++) pos[j] = position_of(a.rotation, min(row + j, a.n - 1));
+#pragma unroll
+        for (int j = 0; j < EACH; j++) angles_fetch<WIDE>(angles[j], a.rotation, pos[j], t.pair);
     }
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
@@ -147,67 +211,23 @@ __launch_bounds__(ROWS_THREADS, WITHIN ? 4 : 3) void rope_kernel(const __grid_co
             put(first[j], to);
             continue;
         }
-        float v[P], w[P];
+        float v[P], w[P] = {};
         widen(first[j], v);
         if constexpr (!WITHIN) widen(second[j], w);
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            float &x = WITHIN ? v[2 * k] : v[k], &y = WITHIN ? v[2 * k + 1] : w[k];
-            turn_pair(x, y, angles[j].c[k], angles[j].s[k]);
-        }
-        store<WIDE>(to, v);
-        if constexpr (!WITHIN) store<WIDE>(to + t.apart, w);
+        turn_store<WIDE, WITHIN>(t, to, angles[j], v, w);
     }
 }
 
-/* The gradient of a key that heads share. */
-
-template <typename T> struct Shared {
-    const T *from; /* of head 0 */
-    T *to;
-    int64_t from_row, from_step, to_row, n, heads;
-    Rotation rotation;
-};
-
-/* A block's z are tokens, y heads, x packs; `sums` has a row for each (token, y). */
-template <typename T, bool WIDE>
-static __global__ __launch_bounds__(ROWS_THREADS) void rope_shared_kernel(Shared<T> a)
+template <typename T, bool WIDE, bool WITHIN>
+static __global__ __launch_bounds__(THREADS, 6) void rope_kernel(const __grid_constant__ Walk<T> a)
 {
-    constexpr int P = WIDE ? PACK<T> : 1;
-    extern __shared__ float sums[];
-    int64_t row = (int64_t)blockIdx.x * blockDim.z + threadIdx.z, cols = 2 * a.rotation.half;
-    float *of_token = sums + threadIdx.z * blockDim.y * cols;
-    const T *from = a.from + row * a.from_row;
-    for (int64_t i = (int64_t)threadIdx.x * P; i < cols && row < a.n; i += blockDim.x * P) {
-        float sum[P] = {};
-#pragma unroll 4
-        for (int64_t h = threadIdx.y; h < a.heads; h += blockDim.y) {
-            float v[P];
-            load_const<WIDE>(from + h * a.from_step + i, v);
-#pragma unroll
-            for (int k = 0; k < P; k++) sum[k] += v[k];
-        }
-#pragma unroll
-        for (int k = 0; k < P; k++) of_token[threadIdx.y * cols + i + k] = sum[k];
+    if (blockIdx.x < a.sum_blocks) {
+        sum_heads<T, WIDE, WITHIN>(a, (int64_t)blockIdx.x * THREADS + threadIdx.x);
+        return;
     }
-    __syncthreads();
-    if (row >= a.n) return;
-    T *to = a.to + row * a.to_row;
-    for (int64_t i = threadIdx.y * blockDim.x + threadIdx.x; i < a.rotation.half;
-         i += blockDim.x * blockDim.y) {
-        int64_t first = a.rotation.interleaved ? 2 * i : i;
-        int64_t second = a.rotation.interleaved ? first + 1 : i + a.rotation.half;
-        Angles<1> angle;
-        angles_fetch<false>(angle, a.rotation, position_of(a.rotation, row), i);
-        float v = 0, w = 0;
-        for (int64_t y = 0; y < blockDim.y; y++) {
-            v += of_token[y * cols + first];
-            w += of_token[y * cols + second];
-        }
-        turn_pair(v, w, angle.c[0], angle.s[0]);
-        to[first] = from_f32<T>(v);
-        to[second] = from_f32<T>(w);
-    }
+    uint32_t block = blockIdx.x - a.sum_blocks;
+    move_item<T, WIDE, WITHIN>(a, block % a.groups * THREADS + threadIdx.x,
+                               (int64_t)(block / a.groups) * TOKENS<WITHIN>);
 }
 
 /* Launchers. */
@@ -259,54 +279,44 @@ template <typename T> static Piece<T> piece_of(const Rope &r, const RopePart &p,
     return out;
 }
 
-template <typename T, bool WIDE>
-static void shared_launch(cudaStream_t stream, const Rope &r, const RopePart &p)
+/* The pieces of what has work. */
+template <typename T> static Walk<T> walk_of(const Rope &r, int64_t n, int64_t pack, bool within)
 {
-    int64_t n = p.wide->dim[0], packs = p.n / (WIDE ? PACK<T> : 1);
-    dim3 block(1);
-    while (block.x < ROWS_THREADS && block.x < packs) block.x *= 2;
-    while (block.x * block.y < ROWS_THREADS && block.y < p.count) block.y *= 2;
-    block.z = ROWS_THREADS / (block.x * block.y);
-    if (block.z > 64) block.z = 64;                                  /* of any GPU */
-    size_t room = (size_t)(block.y * block.z * p.n) * sizeof(float); /* 16 KiB at the most */
-    Shared<T> s = { heads_at<T>(p),
-                    wide_at<T>(p),
-                    tensor_row_elems(p.heads),
-                    p.heads_step,
-                    tensor_row_elems(p.wide),
-                    n,
-                    p.count,
-                    rotation_of(r) };
-    rope_shared_kernel<T, WIDE><<<grid_of(n, block.z), block, room, stream>>>(s);
+    Walk<T> w = {};
+    int pieces = 0;
+    w.n = n;
+    w.rotation = rotation_of(r);
+    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+        if (!has_work(*p)) continue;
+        Piece<T> piece = piece_of<T>(r, *p, p->turned && !within ? 2 * pack : pack);
+        if (is_shared_gradient(r, *p)) {
+            w.sum = piece;
+            w.sum_heads = (uint32_t)p->count;
+            w.sum_blocks = grid_of(n * piece.units, THREADS);
+            continue;
+        }
+        w.piece[pieces++] = piece;
+        w.items += piece.items;
+    }
+    w.groups = grid_of(w.items, THREADS);
+    return w;
+}
+
+template <typename T, bool WIDE, bool WITHIN>
+static void walk_launch(cudaStream_t stream, const Rope &r, int64_t n)
+{
+    Walk<T> w = walk_of<T>(r, n, WIDE ? PACK<T> : 1, WITHIN);
+    unsigned grid = w.sum_blocks + (w.items > 0 ? w.groups * grid_of(n, TOKENS<WITHIN>) : 0);
+    rope_kernel<T, WIDE, WITHIN><<<grid, THREADS, 0, stream>>>(w);
 }
 
 template <typename T, bool WIDE>
 static void rope_launch(cudaStream_t stream, const Rope &r, int64_t n)
 {
-    const int64_t pack = WIDE ? PACK<T> : 1;
-    Walk<T> w = {};
-    int pieces = 0;
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
-        if (!has_work(*p)) continue;
-        if (is_shared_gradient(r, *p)) {
-            shared_launch<T, WIDE>(stream, r, *p);
-            continue;
-        }
-        bool within = WIDE && r.interleaved;
-        w.piece[pieces] = piece_of<T>(r, *p, p->turned && !within ? 2 * pack : pack);
-        w.items += w.piece[pieces++].items;
-    }
-    if (w.items == 0) return;
-    w.groups = grid_of(w.items, ROWS_THREADS);
-    w.n = n;
-    w.rotation = rotation_of(r);
-    if (WIDE && r.interleaved) {
-        unsigned grid = w.groups * grid_of(n, TOKENS<WIDE>);
-        rope_kernel<T, WIDE, WIDE><<<grid, ROWS_THREADS, 0, stream>>>(w);
-    } else {
-        unsigned grid = w.groups * grid_of(n, TOKENS<false>);
-        rope_kernel<T, WIDE, false><<<grid, ROWS_THREADS, 0, stream>>>(w);
-    }
+    if (WIDE && r.interleaved)
+        walk_launch<T, WIDE, WIDE>(stream, r, n);
+    else
+        walk_launch<T, WIDE, false>(stream, r, n);
 }
 
 static Status rope_run(struct Exec *ex, const Rope &r)

@@ -105,9 +105,11 @@ static __device__ __forceinline__ void row_groups(int64_t n, int64_t d, F run)
 }
 
 /* Sum over the threads of a row, which are blockDim.x: a power of two below a warp, or whole warps.
- * The same in all of them, in an order that blockDim.x alone decides. All threads of the block
- * call. `room`: 32 numbers of shared memory; a second call wants others, a third may have these. */
-static __device__ __forceinline__ float row_sum(float v, float *room)
+ * The same in all of them, in an order that blockDim.x alone decides. All threads of the block call.
+ * `room`: 32 numbers of shared memory; a second call wants others, a third may have these.
+ * APART: rows of a block do not wait for each other, each has a barrier of its own. There are 15 of
+ * them, and a block that uses them takes all that it may have. */
+template <bool APART = false> static __device__ __forceinline__ float row_sum(float v, float *room)
 {
     int lanes = (int)blockDim.x, warps = lanes / ROWS_WARP;
     for (int step = min(lanes, (int)ROWS_WARP) / 2; step > 0; step /= 2) {
@@ -116,7 +118,10 @@ static __device__ __forceinline__ float row_sum(float v, float *room)
     if (lanes <= ROWS_WARP) return v;
     float *mine = room + (int)threadIdx.y * warps;
     if (threadIdx.x % ROWS_WARP == 0) mine[threadIdx.x / ROWS_WARP] = v;
-    __syncthreads();
+    if constexpr (APART)
+        asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(lanes) : "memory");
+    else
+        __syncthreads();
     v = 0;
     for (int w = 0; w < warps; w++) v += mine[w];
     return v;
