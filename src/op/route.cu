@@ -296,7 +296,8 @@ static __device__ __forceinline__ bool group_open(const RouteRule &r, const Rout
 /*
  * The same choice by fewer instructions where a lane has many experts: the K-th of the lanes' best
  * keys is a bound that at least K keys reach, and mostly few more. These are dealt to the lanes,
- * one each, by way of `id`, and chosen from there. False: there are more than lanes.
+ * one each, by way of `id`. A lane counts those that are chosen before its own, which no lane waits
+ * for another to do. False: there are more than lanes.
  */
 template <int PER>
 static __device__ __forceinline__ bool
@@ -320,15 +321,14 @@ choose_few(int K, const Share &me, const uint32_t (&key)[PER], uint32_t best, in
     __syncwarp();
     if (n > WARP) return false;
     uint2 mine = lane < n ? dealt[lane] : make_uint2(0, UINT32_MAX);
-    unsigned chosen = 0;
-    for (int k = 0; k < K; k++) {
-        uint32_t highest = __reduce_max_sync(ALL, mine.x);
-        unsigned e = __reduce_min_sync(ALL, mine.x == highest ? mine.y : UINT32_MAX);
-        if (mine.y == e) mine.x = 0;
-        if (lane == k) chosen = e;
+    int before = 0; /* that are chosen before this lane's */
+#pragma unroll 4
+    for (int i = 0; i < n; i++) {
+        uint2 other = dealt[i];
+        before += other.x > mine.x || (other.x == mine.x && other.y < mine.y);
     }
     __syncwarp();
-    if (lane < K) id[lane] = (int32_t)chosen;
+    if (lane < n && before < K) id[before] = (int32_t)mine.y;
     __syncwarp();
     return true;
 }
@@ -402,16 +402,16 @@ typedef struct RouteForward {
     RouteRule rule;
 } RouteForward;
 
-/* q: the sums of the warp's tokens so far. */
+/* Token n, whose logits are in p. q: the sums of the warp's tokens so far. */
 template <int PER>
 static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t n, const Share &me,
-                                                 RouteRoom<PER> &room, float (&q)[PER])
+                                                 RouteRoom<PER> &room, float (&p)[PER],
+                                                 float (&q)[PER])
 {
     const RouteRule &r = a.rule;
     int K = (int)a.s.K, lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int32_t *id = room.chosen[warp];
-    float p[PER], *row = room.row_of(warp);
-    row_get(a.logits + n * a.s.E, a.s, me, -INFINITY, p);
+    float *row = room.row_of(warp);
     scores(r.score, me, p);
     row_put(row, a.s, me, p);
     choose(r, a.s, me, a.bias, p, id);
@@ -508,6 +508,8 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
 {
     __shared__ RouteRoom<PER> room;
     constexpr int WARPS = THREADS<PER> / WARP;
+    constexpr bool AHEAD =
+        PER <= 4; /* fetch the next token's logits: there are registers for them */
     int E = (int)a.s.E, warp = (int)threadIdx.x / WARP;
     int64_t b = blockIdx.x / a.s.chunks, t0 = blockIdx.x % a.s.chunks * a.s.tokens;
     int64_t first = b * a.s.T + t0, end = b * a.s.T + min(t0 + a.s.tokens, a.s.T);
@@ -515,7 +517,17 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
     float q[PER] = {};
     for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) room.count[e] = 0;
     __syncthreads();
-    for (int64_t n = first + warp; n < end; n += WARPS) fwd_token(a, n, me, room, q);
+    float next[PER];
+    int64_t n = first + warp;
+    if (AHEAD && n < end) row_get(a.logits + n * E, a.s, me, -INFINITY, next);
+    for (; n < end; n += WARPS) {
+        float p[PER];
+        int64_t from = AHEAD ? n + WARPS : n;
+#pragma unroll
+        for (int i = 0; i < PER; i++) p[i] = next[i];
+        if (from < end) row_get(a.logits + from * E, a.s, me, -INFINITY, AHEAD ? next : p);
+        fwd_token(a, n, me, room, p, q);
+    }
     row_put(room.row_of(warp), a.s, me, q);
     __syncthreads();
     for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) {
