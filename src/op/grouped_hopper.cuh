@@ -4,21 +4,18 @@
  *
  * One block a multiprocessor stays for the whole launch and takes tiles from a counter until none is
  * left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each 64 terms of
- * a tile's operands (grouped_load.cuh); the other two multiply. Four ways to share:
+ * a tile's operands (grouped_load.cuh); the other two multiply. Three ways to share:
  *
- *   Cooperative      both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from
- *                    L2: 85 FLOP a byte.
- *   CooperativePair  the same in two neighbouring blocks at a time, which share the weights: 128 FLOP
- *                    a byte, but each waits for the other.
- *   Tall             256 x 128, 128 rows each: for sums whose B is gathered, of which a tile then has
- *                    fewer columns.
- *   InTurn           each has a tile of 128 x 128 of its own, and while one multiplies the other
- *                    stores its results. 64 FLOP a byte.
+ *   Cooperative   both warpgroups work on one tile of 128 x 256, 64 rows each. Fewest bytes from L2:
+ *                 85 FLOP a byte.
+ *   Tall          the same with 256 x 128, 128 rows each: for sums whose B is gathered, of which a
+ *                 tile then has fewer columns.
+ *   InTurn        each has a tile of 128 x 128 of its own, and while one multiplies the other stores
+ *                 its results, reads pre. 64 FLOP a byte.
  *
  * P::Shapes has those that a policy may take, first the one for where none was timed (choices.h), none
  * that lost everywhere. On an H200, TFLOP/s: rows without an index InTurn 606, Cooperative 521 at D
- * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422; moe_up_fwd at D
- * 7168 Cooperative 634, CooperativePair 653, at D 4096 with 128 small experts 675 and 613.
+ * 2048, 556 and 644 at D 7168; weights with an index in B Tall 462, Cooperative 422.
  *
  * What a policy reads where it stores (READS) is in L2 by then, and on its way to registers one unit
  * ahead.
@@ -45,8 +42,9 @@ namespace grouped
 
 enum {
     HOPPER_THREADS = 3 * hopper::WARPGROUP,
-    GIVEN = 88,  /* registers of a thread that loads, */
-    TAKEN = 208, /* and of one that multiplies */
+    GIVEN = 88,       /* registers of a thread that loads, */
+    TAKEN = 208,      /* and of one that multiplies */
+    READS_AHEAD = 12, /* stages from reads_prefetch to the tile's last: longer than memory takes */
     HOPPER_EXPERTS_MAX = 4096
 };
 
@@ -59,10 +57,8 @@ template <typename P> struct HopperArgs {
 
 struct HopperShared {
     uint64_t full[STAGES_MAX], empty[STAGES_MAX], ready[TICKETS], filled[2];
-    uint64_t told[TICKETS]; /* number[i] has come from the pair's other block */
     Ticket ticket[TICKETS];
-    uint32_t number[TICKETS];
-    int32_t before[]; /* (E+1) tickets of the experts before this one */
+    int32_t before[]; /* (E+1) tiles of the experts before this one */
 };
 
 static inline size_t hopper_shared_bytes(int64_t experts)
@@ -89,12 +85,11 @@ typedef struct RingPlace {
 
 /* Barriers of the shared part, as addresses. */
 struct Barriers {
-    uint32_t full, empty, ready, told;
+    uint32_t full, empty, ready;
     uint32_t filled; /* of each warpgroup: all stages of its tile came */
     __device__ __forceinline__ explicit Barriers(const HopperShared *s)
         : full(shared_address(s->full)), empty(shared_address(s->empty)),
-          ready(shared_address(s->ready)), told(shared_address(s->told)),
-          filled(shared_address(s->filled))
+          ready(shared_address(s->ready)), filled(shared_address(s->filled))
     {
     }
     static __device__ __forceinline__ uint32_t at(uint32_t first, int i) { return first + i * 8; }
@@ -108,7 +103,7 @@ static __device__ __forceinline__ const Ticket *ticket_wait(const HopperShared *
     return &s->ticket[turn % TICKETS];
 }
 
-/* Has what `store` reads of a tile brought to L2 while the tile is summed up: ROWS x COLS elements of
+/* Has what `store` reads of a tile brought to L2 before the tile is summed up: ROWS x COLS elements of
  * the first half of c's columns, and of the second. */
 template <typename P, typename S>
 static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args, const GroupTile &t)
@@ -118,41 +113,14 @@ static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args,
             hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.first, 0);
 }
 
-/* The next number that no block or pair has. Each takes one for each of its tickets and two that lie
+/* The next number that no block has. Every block takes one for each of its tiles and two that lie
  * beyond the last, so the last of all knows itself and leaves the counter at 0. */
-static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tickets,
-                                                       unsigned takers)
+static __device__ __forceinline__ unsigned number_take(unsigned *counter, int32_t tiles)
 {
     unsigned number = atomicAdd(counter, 1u);
-    if (number == (unsigned)tickets + 2 * takers - 1) *counter = 0;
-    return takers + number;
+    if (number == (unsigned)tiles + 2 * gridDim.x - 1) *counter = 0;
+    return number;
 }
-
-/* Numbers of tickets as one thread of a block gets them: from the counter, or from the first block
- * of its pair. */
-template <typename S> struct Numbers {
-    unsigned mine; /* the next one */
-    int64_t expert;
-
-    template <typename P>
-    __device__ __forceinline__ void next(const HopperArgs<P> &args, HopperShared *s,
-                                         const Barriers &bar, int turn)
-    {
-        int at = turn % TICKETS, rank = S::PAIR ? (int)hopper::cluster_rank() : 0;
-        if (rank > 0) {
-            hopper::arrive_expect(Barriers::at(bar.told, at), sizeof mine);
-            hopper::wait(Barriers::at(bar.told, at), turn / TICKETS & 1);
-            mine = s->number[at];
-        } else if (S::PAIR) {
-            hopper::pair_put(shared_address(&s->number[at]), mine, Barriers::at(bar.told, at), 1);
-        }
-        s->ticket[at] = ticket_of<P, S>(args.p, s->before, mine, rank, &expert);
-        hopper::arrive(Barriers::at(bar.ready, at));
-        if (rank == 0)
-            mine =
-                number_take(args.counter, s->before[args.p.groups.experts], gridDim.x / S::CLUSTER);
-    }
-};
 
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, HopperShared *s,
@@ -162,38 +130,40 @@ static __device__ __forceinline__ void hopper_load(const HopperArgs<P> &args, Ho
         return; /* whoever brings nothing must not wait out of step */
     const P &p = args.p;
     Barriers bar(s);
-    Loader<typename P::SideA, P::SUMS, S::ROWS, false> a;
-    Loader<typename P::SideB, P::SUMS, S::COLS, S::PAIR> b;
+    Loader<typename P::SideA, P::SUMS, S::ROWS> a;
+    Loader<typename P::SideB, P::SUMS, S::COLS> b;
     RingPlace at = { 0, 1 }; /* the first time around every stage counts as empty */
-    Numbers<S> numbers = { blockIdx.x / S::CLUSTER, 0 };
+    int64_t number = blockIdx.x, expert = 0;
     for (int turn = -1;; turn++) {
-        if (threadIdx.x == 0) numbers.next(args, s, bar, turn + 1);
+        if (threadIdx.x == 0) {
+            s->ticket[(turn + 1) % TICKETS] = ticket_of<P, S>(p, s->before, number, &expert);
+            hopper::arrive(Barriers::at(bar.ready, (turn + 1) % TICKETS));
+            number = (int64_t)gridDim.x + number_take(args.counter, s->before[p.groups.experts]);
+        }
         const Ticket *t = turn < 0 ? NULL : ticket_wait(s, bar, turn);
         int steps = 0;
-        bool common = false;
         if (turn >= 0) {
             if (t->steps == 0) return;
             int terms = (int)p.depth(t->tile);
             a.open(&args.a, p.a(t->tile), p.a_at(t->tile), terms);
             b.open(&args.b, p.b(t->tile), p.b_at(t->tile), terms);
             steps = t->steps;
-            common = t->common;
         }
         const Ticket *next = ticket_wait(s, bar, turn + 1);
-        if constexpr (P::READS) {
-            if (threadIdx.x == 0 && next->steps > 0) reads_prefetch<P, S>(args, next->tile);
-        }
         a.look_ahead(p.a(next->tile), (int)p.depth(next->tile));
         b.look_ahead(p.b(next->tile), (int)p.depth(next->tile));
-        for (; steps > 0; steps--) {
+        for (int ask = min(steps, (int)READS_AHEAD); steps > 0; steps--) {
+            if constexpr (P::READS) {
+                if (steps == ask && threadIdx.x == 0) reads_prefetch<P, S>(args, t->tile);
+            }
             uint32_t full = Barriers::at(bar.full, at.stage), room = ring + at.stage * S::STAGE;
             hopper::wait(Barriers::at(bar.empty, at.stage), at.turn);
             if (threadIdx.x == 0) {
                 hopper::arrive_expect(full,
                                       (a.boxes() ? S::A_BYTES : 0) + (b.boxes() ? S::B_BYTES : 0));
             }
-            a.step(room, full, false);
-            b.step(room + S::A_BYTES, full, common);
+            a.step(room, full);
+            b.step(room + S::A_BYTES, full);
             if (COPIES<P>) hopper::arrive_after_copies(full);
             at.next<S::STAGES>();
         }
@@ -219,18 +189,6 @@ static __device__ __forceinline__ void hopper_step(float (&sum)[S::BLOCKS][S::CO
     }
 }
 
-/* This warp has read a stage: says so to every block that fills it. */
-template <typename S>
-static __device__ __forceinline__ void stage_free(const Barriers &bar, int stage)
-{
-    int lane = (int)threadIdx.x % 32;
-    if constexpr (S::PAIR) {
-        if (lane < S::CLUSTER) hopper::arrive_at(Barriers::at(bar.empty, stage), lane);
-    } else {
-        if (lane == 0) hopper::arrive(Barriers::at(bar.empty, stage));
-    }
-}
-
 /* All terms of a tile. A stage is given back once the products after it are on their way. Returns
  * the stage that is still being read. */
 template <typename P, typename S>
@@ -247,7 +205,7 @@ static __device__ __forceinline__ int hopper_sum(float (&sum)[S::BLOCKS][S::COLS
         hopper_step<P, S>(sum, room + blocks_before * hopper::BLOCK_BYTES, room + S::A_BYTES, step);
         hopper::products_close();
         hopper::products_wait<1>();
-        if (last >= 0) stage_free<S>(bar, last);
+        if (last >= 0 && threadIdx.x % 32 == 0) hopper::arrive(Barriers::at(bar.empty, last));
         last = at->stage;
         at->template next<S::STAGES>();
     }
@@ -291,26 +249,34 @@ static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], in
     }
 }
 
-/* Row i of the tile, of which this lane has a quarter. What `store` reads is asked for a unit
- * ahead. */
+/* Row i of the tile, of which this lane has a quarter. What `store` reads is asked for two units ahead,
+ * which are a line of memory together: where `store` writes what it reads, a store would wait for a
+ * read of the same line that is on its way (2.4 times the time of the whole kernel). */
 template <typename P, typename S>
 static __device__ __forceinline__ void hopper_row(const P &p, const GroupTile &t, int64_t i, int h,
                                                   const float (&c)[S::COLS / 2],
                                                   const typename P::Row &row)
 {
-    constexpr int N = P::UNIT, UNITS = S::COLS / 4 / N;
+    constexpr int N = P::UNIT, UNITS = S::COLS / 4 / N, LINE = 2;
+    static_assert(UNITS % LINE == 0, "whole lines");
     int lane = (int)threadIdx.x % 4;
     bool have = i < t.rows;
     float dot = 0;
-    typename P::template Extra<N> next = {};
-    if (have) next = p.template extra<N>(t, i, lane * N);
+    typename P::template Extra<N> next[LINE] = {}, now[LINE];
+#pragma unroll
+    for (int k = 0; have && k < LINE; k++) next[k] = p.template extra<N>(t, i, (k * 4 + lane) * N);
 #pragma unroll
     for (int u = 0; u < UNITS; u++) {
         float v[N];
-        typename P::template Extra<N> now = next;
-        if (have && u + 1 < UNITS) next = p.template extra<N>(t, i, ((u + 1) * 4 + lane) * N);
+        if (u % LINE == 0) {
+#pragma unroll
+            for (int k = 0; k < LINE; k++) now[k] = next[k];
+#pragma unroll
+            for (int k = LINE; have && u + k < UNITS && k < 2 * LINE; k++)
+                next[k - LINE] = p.template extra<N>(t, i, ((u + k) * 4 + lane) * N);
+        }
         unit_take<N>(c, h, u, v);
-        if (have) dot += p.store(t, i, (u * 4 + lane) * N, v, now, row);
+        if (have) dot += p.store(t, i, (u * 4 + lane) * N, v, now[u % LINE], row);
     }
     if constexpr (P::DOTS) {
         dot += __shfl_xor_sync(0xFFFFFFFFu, dot, 1);
@@ -381,7 +347,7 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         int last = hopper_sum<P, S>(sum, bar, ring, steps, blocks, &at);
         if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
         hopper::products_wait<0>();
-        stage_free<S>(bar, last);
+        if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
         if constexpr (P::SUMS) {
 #pragma unroll
             for (int i = 0; i < S::BLOCKS; i++)
@@ -409,18 +375,14 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
         for (int i = 0; i < S::STAGES; i++) {
             hopper::barrier_init(Barriers::at(bar.full, i),
                                  1 + (COPIES<P> ? hopper::WARPGROUP : 0));
-            hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS * S::CLUSTER);
+            hopper::barrier_init(Barriers::at(bar.empty, i), S::READERS);
         }
-        for (int i = 0; i < TICKETS; i++) {
-            hopper::barrier_init(Barriers::at(bar.ready, i), 1);
-            hopper::barrier_init(Barriers::at(bar.told, i), 1);
-        }
+        for (int i = 0; i < TICKETS; i++) hopper::barrier_init(Barriers::at(bar.ready, i), 1);
         for (int i = 0; i < 2; i++) hopper::barrier_init(Barriers::at(bar.filled, i), 4);
         hopper::barriers_publish();
     }
-    if (threadIdx.x < 32) tickets_count<P, S>(args.p, s->before);
+    if (threadIdx.x < 32) tiles_count<P, S>(args.p, s->before);
     __syncthreads();
-    if (S::PAIR) hopper::cluster_sync();
     if (threadIdx.x < hopper::WARPGROUP) {
         hopper::registers_give<GIVEN>();
         hopper_load<P, S>(args, s, ring);
@@ -428,8 +390,6 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
         hopper::registers_take<TAKEN>();
         hopper_multiply<P, S>(args, s, ring);
     }
-    if (S::PAIR)
-        hopper::cluster_sync(); /* while the other block may still write here, this one stays */
 }
 
 template <typename P, typename S>
@@ -442,35 +402,12 @@ __launch_bounds__(HOPPER_THREADS, 1) void hopper_kernel(const __grid_constant__ 
 
 /* Launch */
 
-/* The most tickets that there can be. */
-template <typename P, typename S> static inline int64_t hopper_tickets(const P &p)
+/* The most tiles that there can be. */
+template <typename P, typename S> static inline int64_t hopper_tiles(const P &p)
 {
     int64_t across = tiles_of(p.n, S::COLS), down = tiles_of(p.m, S::ROWS);
     if (P::SUMS) return p.groups.experts * down * across;
     return (p.groups.bound / S::ROWS + p.groups.experts) * across;
-}
-
-/* Blocks of a cluster run on neighbouring multiprocessors at the same time. */
-template <typename P, typename S>
-static Status hopper_start(struct Exec *ex, const char *op, const HopperArgs<P> &args)
-{
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = { S::CLUSTER, 1, 1 };
-    unsigned most = hopper_blocks(ex, hopper_tickets<P, S>(args.p) * S::CLUSTER);
-    cudaLaunchConfig_t how = {};
-    how.gridDim = dim3(max(most / S::CLUSTER, 1u) * S::CLUSTER);
-    how.blockDim = dim3(HOPPER_THREADS);
-    how.dynamicSmemBytes = hopper_shared_bytes(args.p.groups.experts);
-    how.stream = exec_stream(ex);
-    how.attrs = &cluster;
-    how.numAttrs = S::PAIR ? 1 : 0;
-    TRY(cuda_status(cudaFuncSetAttribute((const void *)hopper_kernel<P, S>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)how.dynamicSmemBytes),
-                    op));
-    TRY(cuda_status(cudaLaunchKernelEx(&how, hopper_kernel<P, S>, args), op));
-    return kernel_status(op);
 }
 
 template <typename P, typename S>
@@ -478,13 +415,19 @@ static Status hopper_launch(struct Exec *ex, const char *op, const void *policy)
 {
     const P &p = *(const P *)policy;
     HopperArgs<P> args = { p, {}, {}, {}, exec_ticket(ex) };
+    unsigned blocks = hopper_blocks(ex, hopper_tiles<P, S>(p));
+    const void *kernel = (const void *)hopper_kernel<P, S>;
+    size_t bytes = hopper_shared_bytes(p.groups.experts);
     constexpr int A_BOX = P::SideA::ALONG ? S::ROWS : hopper::BLOCK;
-    constexpr int B_BOX = P::SideB::ALONG ? S::COLS / S::CLUSTER : hopper::BLOCK;
+    constexpr int B_BOX = P::SideB::ALONG ? S::COLS : hopper::BLOCK;
     if (!P::SideA::GATHERS) TRY(tensor_map(op, p.a_shape(), A_BOX, false, &args.a));
     if (!P::SideB::GATHERS) TRY(tensor_map(op, p.b_shape(), B_BOX, P::SideB::PAIRS, &args.b));
     if (P::SUMS || P::READS)
         TRY(tensor_map(op, p.c_shape(), P::SUMS ? 8 : S::ROWS, false, &args.c));
-    return hopper_start<P, S>(ex, op, args);
+    TRY(cuda_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), op));
+    hopper_kernel<P, S><<<blocks, HOPPER_THREADS, bytes, exec_stream(ex)>>>(args);
+    return kernel_status(op);
 }
 
 template <typename P, typename... S>

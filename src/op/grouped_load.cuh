@@ -15,15 +15,13 @@ namespace grouped
  * tile x 64 terms. */
 template <typename T, bool ALONG, int WIDTH> struct Gather;
 
-/* Rows of memory are rows of the tile. Those beyond its last are read from row 0: no one stores what
- * they give. */
 template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     static constexpr int ACROSS = hopper::BLOCK / CHUNK, DOWN = hopper::WARPGROUP / ACROSS;
     static constexpr int MINE = WIDTH / DOWN;
-    const T *term;        /* the next one, in row 0 of memory */
-    uint32_t begin[MINE]; /* of this thread's part of a row, in chunks */
-    int64_t left;         /* terms */
-    int32_t next[MINE];   /* rows of memory of the next tile */
+    const T *at[MINE];
+    uint32_t have;
+    int64_t left;
+    int32_t next[MINE]; /* rows of memory of the next tile */
 
     __device__ __forceinline__ void look_ahead(const View<T> &v, int64_t)
     {
@@ -33,29 +31,26 @@ template <typename T, int WIDTH> struct Gather<T, true, WIDTH> {
     }
     __device__ __forceinline__ void open(const View<T> &v, int64_t)
     {
-        uint32_t chunk = threadIdx.x % ACROSS, ld = (uint32_t)(v.ld / CHUNK);
-        term = v.data;
-        left = v.cols;
+        int chunk = (int)threadIdx.x % ACROSS;
+        left = v.cols - chunk * CHUNK;
+        have = 0;
 #pragma unroll
-        for (int q = 0; q < MINE; q++) begin[q] = (uint32_t)max(next[q], 0) * ld + chunk;
+        for (int q = 0; q < MINE; q++) {
+            have |= next[q] >= 0 ? 1u << q : 0;
+            at[q] = v.data + (int64_t)max(next[q], 0) * v.ld + chunk * CHUNK;
+        }
     }
 
     __device__ __forceinline__ void step(uint32_t room)
     {
         int chunk = (int)threadIdx.x % ACROSS, row = (int)threadIdx.x / ACROSS;
         uint32_t to = room + row * hopper::ROW_BYTES + ((chunk ^ (row & 7)) << 4);
-        bool whole = left >= hopper::BLOCK, inside = chunk * CHUNK < left;
-        if (whole) {
 #pragma unroll
-            for (int q = 0; q < MINE; q++)
-                copy_chunk(to + q * DOWN * hopper::ROW_BYTES, term + (uint64_t)begin[q] * CHUNK);
-        } else {
-#pragma unroll
-            for (int q = 0; q < MINE; q++)
-                copy_chunk(to + q * DOWN * hopper::ROW_BYTES,
-                           inside ? term + (uint64_t)begin[q] * CHUNK : term, inside);
+        for (int q = 0; q < MINE; q++) {
+            bool inside = (have >> q & 1) != 0 && left > 0;
+            copy_chunk(to + q * DOWN * hopper::ROW_BYTES, inside ? at[q] : at[0], inside);
+            at[q] += hopper::BLOCK;
         }
-        term += hopper::BLOCK;
         left -= hopper::BLOCK;
     }
 };
@@ -115,12 +110,10 @@ template <typename T, int WIDTH> struct Gather<T, false, WIDTH> {
     }
 };
 
-/* One operand of a tile on its way to the ring; SIDE is what the policy says of it. BOTH: it may be
- * that of the pair's other block, too; each then asks for half of it on behalf of both. All threads
- * of the warpgroup that loads call these. */
-template <typename SIDE, bool SUMS, int WIDTH, bool BOTH> struct Loader {
+/* One operand of a tile on its way to the ring; SIDE is what the policy says of it. All threads of
+ * the warpgroup that loads call these. */
+template <typename SIDE, bool SUMS, int WIDTH> struct Loader {
     typedef typename SIDE::Type T;
-    static constexpr int PARTS = BOTH ? 2 : 1, PART = WIDTH / PARTS; /* boxes have PART rows */
     const CUtensorMap *map;
     Gather<T, SIDE::ALONG, WIDTH> gather;
     int x, y, z, left; /* TMA's coordinates; terms that are left */
@@ -151,39 +144,20 @@ template <typename SIDE, bool SUMS, int WIDTH, bool BOTH> struct Loader {
         return !SIDE::GATHERS && (!SUMS || left >= hopper::BLOCK);
     }
 
-    /* Part `part` of the next 64 terms: to this block, or to the same place in both of a pair. */
-    template <bool CAST>
-    __device__ __forceinline__ void part_load(uint32_t room, uint32_t barrier, int part)
-    {
-        if constexpr (SIDE::PAIRS) {
-            hopper::pairs_load<CAST>(room + part * PART * hopper::ROW_BYTES, map, x,
-                                     y + part * PART / 16, z, barrier);
-        } else if constexpr (SIDE::ALONG) {
-            hopper::box_load<CAST>(room + part * PART * hopper::ROW_BYTES, map, x, y + part * PART,
-                                   z, barrier);
-        } else {
-#pragma unroll
-            for (int b = 0; b < PART; b += hopper::BLOCK)
-                hopper::box_load<CAST>(room + (part * PART + b) * hopper::ROW_BYTES, map,
-                                       x + part * PART + b, y, z, barrier);
-        }
-    }
-
-    /* `cast`: the pair's blocks have this operand in common. */
-    __device__ __forceinline__ void step(uint32_t room, uint32_t barrier, bool cast)
+    __device__ __forceinline__ void step(uint32_t room, uint32_t barrier)
     {
         if (!boxes()) {
             if constexpr (SUMS || SIDE::GATHERS) gather.step(room);
-        } else if (threadIdx.x == 0) {
-            if constexpr (BOTH) {
-                if (cast) {
-                    part_load<true>(room, barrier, (int)hopper::cluster_rank());
-                } else {
-                    part_load<false>(room, barrier, 0);
-                    part_load<false>(room, barrier, 1);
-                }
-            } else {
-                part_load<false>(room, barrier, 0);
+        } else {
+            if (threadIdx.x == 0) {
+                if constexpr (SIDE::PAIRS)
+                    hopper::pairs_load(room, map, x, y, z, barrier);
+                else if constexpr (SIDE::ALONG)
+                    hopper::box_load(room, map, x, y, z, barrier);
+                else
+                    for (int b = 0; b < WIDTH / hopper::BLOCK; b++)
+                        hopper::box_load(room + b * hopper::BLOCK_BYTES, map, x + b * hopper::BLOCK,
+                                         y, z, barrier);
             }
         }
         (SIDE::ALONG ? x : y) += hopper::BLOCK;

@@ -76,96 +76,30 @@ static __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-/* Pairs: two blocks of a cluster. Addresses in shared memory are a block's own; the other block has
- * the same thing at the same address. */
-
-static __device__ __forceinline__ uint32_t cluster_rank()
-{
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-/* All threads of all blocks; what they wrote before is there afterwards. */
-static __device__ __forceinline__ void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
-
-/* Where block `rank` has what this block has at the address. */
-static __device__ __forceinline__ uint32_t address_in(uint32_t address, int rank)
-{
-    uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-}
-
-/* 4 bytes to block `rank`, whose barrier they arrive at. */
-static __device__ __forceinline__ void pair_put(uint32_t address, uint32_t value, uint32_t barrier,
-                                                int rank)
-{
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
-                     address_in(address, rank)),
-                 "r"(value), "r"(address_in(barrier, rank))
-                 : "memory");
-}
-
-/* At the barrier of block `rank`, once products have read what may be overwritten after it. Ordered
- * like `arrive` within the block alone: a release towards the other block would wait for all that
- * this thread ever stored. */
-static __device__ __forceinline__ void arrive_at(uint32_t barrier, int rank)
-{
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, rank))
-                 : "memory");
-}
-
 /* What other threads wrote by ordinary stores and cp.async, before wgmma reads it. */
 static __device__ __forceinline__ void writes_to_products()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* A box from (x, y, z) on to shared memory; its bytes arrive at the barrier. CAST: to the same place
- * in both blocks of a pair, and at the barrier of each. */
-template <bool CAST = false>
+/* A box from (x, y, z) on to shared memory; its bytes arrive at the barrier. */
 static __device__ __forceinline__ void box_load(uint32_t to, const CUtensorMap *map, int x, int y,
                                                 int z, uint32_t barrier)
 {
-    if constexpr (CAST) {
-        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile"
-                     ".mbarrier::complete_tx::bytes.multicast::cluster "
-                     "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-                     "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"((uint16_t)3)
-                     : "memory");
-    } else {
-        asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-            "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-            "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
-            : "memory");
-    }
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+                 : "memory");
 }
 
 /* The same in a map of rank 5: from (x, 0, 0, y, z) on. */
-template <bool CAST = false>
 static __device__ __forceinline__ void pairs_load(uint32_t to, const CUtensorMap *map, int x, int y,
                                                   int z, uint32_t barrier)
 {
-    if constexpr (CAST) {
-        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile"
-                     ".mbarrier::complete_tx::bytes.multicast::cluster "
-                     "[%0], [%1, {%2, %6, %6, %3, %4}], [%5], %7;" ::"r"(to),
-                     "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "r"(0), "h"((uint16_t)3)
-                     : "memory");
-    } else {
-        asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-            "[%0], [%1, {%2, %6, %6, %3, %4}], [%5];" ::"r"(to),
-            "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "r"(0)
-            : "memory");
-    }
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %6, %6, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "r"(0)
+                 : "memory");
 }
 
 /* Brings a box to L2. */

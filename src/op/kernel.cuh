@@ -98,14 +98,7 @@ static __device__ __forceinline__ uint32_t shared_address(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
-/* 16 bytes to shared memory. */
-static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from)
-{
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
-                 : "memory");
-}
-
-/* The same, zeros unless `inside`; `from` is then not read. */
+/* 16 bytes to shared memory, zeros unless `inside`; `from` is then not read. */
 static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from, bool inside)
 {
     int bytes = inside ? 16 : 0;

@@ -22,8 +22,8 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     typedef typename Types::C C;
     typedef Side<A, true, GATHERS && Types::INDEXED, false> SideA;
     typedef Side<B, TURNED, false, PAIRED> SideB;
-    typedef typename std::conditional<TURNED, HopperShapes<Cooperative, InTurn, CooperativePair>,
-                                      HopperShapes<Cooperative, CooperativePair>>::type Shapes;
+    typedef typename std::conditional<TURNED, HopperShapes<Cooperative, InTurn>,
+                                      HopperShapes<Cooperative>>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
     static constexpr bool SUMS = false, DOTS = false, READS = false;
@@ -98,9 +98,8 @@ template <typename C> static __device__ __forceinline__ float sigmoid(float x)
 template <typename Types> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
-    typedef
-        typename std::conditional<Types::INDEXED, HopperShapes<Cooperative, CooperativePair>,
-                                  HopperShapes<Cooperative, InTurn, CooperativePair>>::type Shapes;
+    typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
+                                      HopperShapes<Cooperative, InTurn>>::type Shapes;
     static constexpr int UNIT = 16;
     C *act;
     int64_t F;
