@@ -73,10 +73,23 @@ static Status refuse_batch(const Config *c, int64_t ranks, int64_t unit)
                 c->train_batch, ranks, c->train_micro_batch, would);
 }
 
+/* Only a kind of exchange that relays needs groups inside hosts and across them. */
+static Status place_hosts(const Config *c, int ranks, MeshShape *out)
+{
+    int per_host = (int)c->mesh_ranks_per_host;
+    ExchangeShape shape;
+    if (ranks > 1 && per_host > 0 && ranks % per_host != 0)
+        return FAIL(ERR_ARG, "mesh.ranks_per_host %d does not divide the %d ranks", per_host,
+                    ranks);
+    if (!exchange_kinds[spec_exchange(c, &shape)]->relays) return OK;
+    return mesh_inside(out->ep, per_host, &out->inside);
+}
+
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
+    TRY(place_hosts(c, ranks, out));
     int64_t dp = mesh_data_ranks(out);
     if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
     return refuse_batch(c, dp, dp * c->train_micro_batch);

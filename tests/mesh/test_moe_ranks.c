@@ -245,7 +245,7 @@ static void check_world(const World *w, const World *one, double overflow)
 }
 
 /* pp, replicate, shard, ep, cp */
-static const MeshShape alone = { 1, 1, 1, 1, 1 };
+static const MeshShape alone = { 1, 1, 1, 1, 1, 0 };
 static const MeshShape meshes[] = {
     { 1, 1, 2, 2, 1 }, { 1, 1, 4, 4, 1 }, { 1, 1, 1, 2, 2 }, { 1, 1, 2, 4, 2 },
     { 1, 1, 2, 2, 2 }, { 1, 1, 4, 2, 1 }, { 1, 1, 2, 1, 2 },

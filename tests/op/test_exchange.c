@@ -5,7 +5,8 @@
 #include "comm/comm_table.h"
 
 /* 8 tokens of 6 columns and 2 experts here; room for 20 rows of which 12 come, from 4 ranks. */
-enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4 };
+enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4, L = 12 };
+enum { TOKENS = 23 }; /* of each rank, on their way there and back */
 static const Rows COMING = { .bound = M, .expected = 12 };
 
 static ExchangeDispatch dispatch_args(OpTest *t)
@@ -156,19 +157,19 @@ static void a_token_has_one_place_for_each_rank_in_order(void **state)
 static void places_count_the_tokens_before(void **state)
 {
     (void)state;
-    enum { TOKENS = 2500, TOP = 5, EXPERTS = 30, PEERS = 6 };
+    enum { MANY = 2500, TOP = 5, EXPERTS = 30, PEERS = 6 };
     OpTest t;
     optest_open(&t, 1);
-    Tensor index = deal(&t, DEAL_RANDOM, TOKENS, TOP, EXPERTS, PEERS);
-    for (int64_t room = 900; room <= TOKENS; room += 1600) {
+    Tensor index = deal(&t, DEAL_RANDOM, MANY, TOP, EXPERTS, PEERS);
+    for (int64_t room = 900; room <= MANY; room += 1600) {
         ExchangePlace a = { .index = index,
-                            .place = optest_poisoned(&t, DTYPE_I32, DIMS(TOKENS, TOP)),
+                            .place = optest_poisoned(&t, DTYPE_I32, DIMS(MANY, TOP)),
                             .experts = EXPERTS,
                             .ranks = PEERS,
                             .room = room };
         CHECK_OK(exchange_place(&t.ex, a));
         int64_t used[PEERS] = { 0 };
-        for (int64_t n = 0; n < TOKENS; n++) {
+        for (int64_t n = 0; n < MANY; n++) {
             int64_t i = n * TOP;
             for (int64_t r = 0; r < PEERS; r++) {
                 if (!wants(&index, n, r, EXPERTS / PEERS)) continue;
@@ -207,55 +208,108 @@ static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
+    bool relays = exchange_kinds[v->kind]->relays;
     TRY(exchange_kinds[v->kind]->can(r->mesh.group[GROUP_EP]));
     if (exchange_kinds[v->kind]->places) {
+        int64_t blocks = relays ? ranks / v->inside : ranks;
+        const Tensor *rows = relays ? &v->relay : &v->rows;
         TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
                                                       .place = v->place,
                                                       .overflow = v->overflow,
                                                       .count = v->count,
                                                       .experts = v->experts,
-                                                      .ranks = ranks,
-                                                      .room = v->rows.dim[0] / ranks }));
+                                                      .ranks = blocks,
+                                                      .room = rows->dim[0] / blocks }));
     }
-    TRY(exchange_dispatch(&r->t.ex, (ExchangeDispatch){ .x = v->x,
-                                                        .index = v->index,
-                                                        .weight = v->weight,
-                                                        .place = v->place,
-                                                        .count = v->count,
-                                                        .rows = v->rows,
-                                                        .rows_index = v->rows_index,
-                                                        .rows_weight = v->rows_weight,
-                                                        .ranks = ranks,
-                                                        .experts = v->experts,
-                                                        .kind = v->kind }));
+    TRY(exchange_dispatch(&r->t.ex,
+                          (ExchangeDispatch){ .x = v->x,
+                                              .index = v->index,
+                                              .weight = v->weight,
+                                              .place = v->place,
+                                              .count = v->count,
+                                              .relay = v->relay,
+                                              .relay_count = v->relay_count,
+                                              .overflow = relays ? v->overflow : (Tensor){ 0 },
+                                              .rows = v->rows,
+                                              .rows_index = v->rows_index,
+                                              .rows_weight = v->rows_weight,
+                                              .ranks = ranks,
+                                              .inside = v->inside,
+                                              .experts = v->experts,
+                                              .kind = v->kind }));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
     return exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
                                                          .rows_weight = v->dweight,
                                                          .place = v->place,
                                                          .count = v->count,
+                                                         .relay = v->relay,
+                                                         .relay_count = v->relay_count,
                                                          .shared = v->shared,
                                                          .residual = v->residual,
                                                          .y = v->y,
                                                          .weight = v->home,
                                                          .ranks = ranks,
+                                                         .inside = v->inside,
                                                          .kind = v->kind });
 }
 
-/* Token by token, in double: what fits takes part. */
-static void check_home(Rank *r, int64_t ranks, int64_t room)
+/* Which tokens of which rank come to which rank, and who has seen one that did not. */
+typedef struct Routes {
+    bool goes[RANKS_MAX][TOKENS][RANKS_MAX], full[RANKS_MAX];
+} Routes;
+
+static bool fits(int64_t *used, int64_t room, bool *full)
 {
+    *full |= *used >= room;
+    return (*used)++ < room;
+}
+
+static void direct_routes(const World *w, int64_t room, Routes *out)
+{
+    for (int from = 0; from < w->ranks; from++) {
+        const Traveller *v = &w->rank[from].traveller;
+        int64_t used[RANKS_MAX] = { 0 };
+        if (!exchange_kinds[v->kind]->places) room = TOKENS;
+        for (int64_t n = 0; n < TOKENS; n++) {
+            for (int to = 0; to < w->ranks; to++)
+                out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
+                                         fits(&used[to], room, &out->full[from]);
+        }
+    }
+}
+
+/* Relay i of a host gets rows of rank i of each host, in order, and has room for as many in all as
+ * they would have apart. */
+static void relayed_routes(const World *w, int64_t room, Routes *out)
+{
+    int64_t inside = w->rank[0].traveller.inside, used[RANKS_MAX][RANKS_MAX] = { { 0 } };
+    for (int from = 0; from < w->ranks; from++) {
+        const Traveller *v = &w->rank[from].traveller;
+        int64_t each = v->experts / w->ranks, hosts = w->ranks / inside, sent[RANKS_MAX] = { 0 };
+        for (int64_t n = 0; n < TOKENS; n++) {
+            for (int64_t h = 0; h < hosts; h++) {
+                int64_t relay = h * inside + from % inside;
+                if (!wants(&v->index, n, h, each * inside)) continue;
+                if (!fits(&sent[h], host_room(TOKENS, room), &out->full[from])) continue;
+                for (int64_t to = h * inside; to < (h + 1) * inside; to++)
+                    out->goes[from][n][to] =
+                        wants(&v->index, n, to, each) &&
+                        fits(&used[relay][to], hosts * room, &out->full[relay]);
+            }
+        }
+    }
+}
+
+/* Token by token, in double: what fits takes part. */
+static void check_home(World *w, int rank, const Routes *routes)
+{
+    Rank *r = &w->rank[rank];
     const Traveller *v = &r->traveller;
     int64_t n = v->x.dim[0], d = tensor_cols(&v->x), k = tensor_cols(&v->index);
-    int64_t here = v->experts / ranks, used[RANKS_MAX] = { 0 };
+    int64_t here = v->experts / w->ranks;
     double *y = optest_doubles(&r->t, n * d), *home = optest_doubles(&r->t, n * k);
-    bool full = false;
     for (int64_t token = 0; token < n; token++) {
-        bool goes[RANKS_MAX];
-        for (int64_t to = 0; to < ranks; to++) {
-            bool wanted = wants(&v->index, token, to, here);
-            goes[to] = wanted && (!exchange_kinds[v->kind]->places || used[to]++ < room);
-            full |= wanted && !goes[to];
-        }
+        const bool *goes = routes->goes[rank][token];
         double sum = 0;
         for (int64_t i = token * k; i < (token + 1) * k; i++) {
             int64_t e = (int64_t)optest_get(&v->index, i);
@@ -271,36 +325,50 @@ static void check_home(Rank *r, int64_t ranks, int64_t room)
     }
     CHECK_TENSOR_WITHIN(&v->y, y, v->y.dtype == DTYPE_F32 ? 1e-5 : 1e-2); /* rounded thrice */
     CHECK_TENSOR(&v->home, home);
-    CHECK_NEAR(optest_get(&v->overflow, 0), full ? 1 : 0, 0);
+    CHECK_NEAR(optest_get(&v->overflow, 0), routes->full[rank] ? 1 : 0, 0);
 }
 
 static void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
 {
+    int64_t inside = w->shape.inside > 0 ? w->shape.inside : w->ranks;
     world_open(w);
     for (int i = 0; i < w->ranks; i++) {
-        w->rank[i].traveller =
-            traveller(&w->rank[i].t, kind, act, how, (Sizes){ 23, 3, 12, 9, w->ranks }, room);
+        w->rank[i].traveller = traveller(&w->rank[i].t, kind, act, how,
+                                         (Sizes){ TOKENS, 3, 24, 9, w->ranks, inside }, room);
     }
 }
 
-static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int64_t room)
+/* inside 0: all on one host. */
+static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int inside, int64_t room)
 {
-    World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
+    World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1, inside } };
+    static Routes routes;
+    memset(&routes, 0, sizeof routes);
     open_travel(&w, kind, act, how, room);
     world_run(&w);
-    for (int i = 0; i < ranks; i++) check_home(&w.rank[i], ranks, room);
+    (exchange_kinds[kind]->relays ? relayed_routes : direct_routes)(&w, room, &routes);
+    for (int i = 0; i < ranks; i++) check_home(&w, i, &routes);
     world_close(&w);
 }
+
+/* Ranks on hosts. */
+static const struct {
+    int ranks, inside;
+} on_hosts[] = { { 2, 1 }, { 3, 3 }, { 4, 2 }, { 4, 1 }, { 6, 2 }, { 6, 3 } };
+enum { ON_HOSTS = sizeof on_hosts / sizeof *on_hosts };
 
 static void tokens_go_to_their_experts_and_sums_come_home(void **state)
 {
     (void)state;
-    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+    for (int ranks = 2; ranks <= 4; ranks++) {
         for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++)
-            travel((ExchangeKind)(i / DEALS), DTYPE_F32, (Deal)(i % DEALS), ranks, 23);
+            travel((ExchangeKind)(i / DEALS), DTYPE_F32, (Deal)(i % DEALS), ranks, 0, TOKENS);
     }
+    for (int i = 0; i < DEALS * ON_HOSTS; i++)
+        travel(EXCHANGE_HIER, DTYPE_F32, (Deal)(i % DEALS), on_hosts[i / DEALS].ranks,
+               on_hosts[i / DEALS].inside, TOKENS);
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++)
-        travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 23);
+        travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 2, TOKENS);
 }
 
 static void what_has_no_room_is_absent_and_flagged(void **state)
@@ -309,9 +377,14 @@ static void what_has_no_room_is_absent_and_flagged(void **state)
     for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++) {
         const ExchangeKind kind = (ExchangeKind)(i / DEALS);
         for (int64_t room = 1; exchange_kinds[kind]->places && room <= 22; room += 7) {
-            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 2, room);
-            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 3, room);
+            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 2, 0, room);
+            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 3, 0, room);
         }
+    }
+    for (int i = 0; i < DEALS * ON_HOSTS; i++) {
+        for (int64_t room = 1; room <= 22; room += 3)
+            travel(EXCHANGE_HIER, DTYPE_F32, (Deal)(i % DEALS), on_hosts[i / DEALS].ranks,
+                   on_hosts[i / DEALS].inside, room);
     }
 }
 
@@ -337,9 +410,9 @@ static void rows_that_are_counted_bring_the_same_bits(void **state)
 {
     (void)state;
     static World whole, counted;
-    for (int i = 0; i < 2 * DEALS * (RANKS_MAX - 1); i++) {
+    for (int i = 0; i < 2 * DEALS * 3; i++) {
         int ranks = 2 + i / (2 * DEALS);
-        int64_t room = i % 2 == 0 ? 23 : 5;
+        int64_t room = i % 2 == 0 ? TOKENS : 5;
         Dtype act = ranks == 3 ? DTYPE_BF16 : DTYPE_F32;
         whole = counted =
             (World){ .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
@@ -387,7 +460,7 @@ static const CommTable echoing = { .all_to_all = echo_all,
 
 static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64_t room)
 {
-    enum { PEERS = 3, TOKENS = 70 };
+    enum { PEERS = 3, ROWS = 70 };
     Comm on_cpu = { .table = &echoing, .name = "echo", .size = PEERS, .own = &t->ex };
     Comm on_gpu = on_cpu;
     on_gpu.own = &mirror.gpu;
@@ -395,13 +468,13 @@ static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64
     cpu.group[GROUP_EP] = &on_cpu, gpu.group[GROUP_EP] = &on_gpu;
     t->ex.mesh = &cpu, mirror.gpu.mesh = &gpu;
     Traveller v =
-        traveller(t, kind, act, DEAL_RANDOM, (Sizes){ TOKENS, PEERS, 12, d, PEERS }, room);
-    for (int64_t i = 0; i < TOKENS * PEERS; i++)
+        traveller(t, kind, act, DEAL_RANDOM, (Sizes){ ROWS, PEERS, 12, d, PEERS, PEERS }, room);
+    for (int64_t i = 0; i < ROWS * PEERS; i++)
         optest_set(&v.index, i, (double)((i + i / PEERS) % PEERS * 4 + i % 4));
     Rank r = { .t = *t, .mesh = cpu, .traveller = v };
     r.t.ex.mesh = &cpu, on_cpu.own = &r.t.ex;
     CHECK_OK(there_and_back(&r));
-    CHECK_NEAR(optest_get(&v.overflow, 0), kind == EXCHANGE_ALLTOALL && room < TOKENS, 0);
+    CHECK_NEAR(optest_get(&v.overflow, 0), kind == EXCHANGE_ALLTOALL && room < ROWS, 0);
 }
 
 static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)
