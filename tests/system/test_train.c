@@ -182,7 +182,7 @@ static void hosts_have_the_same_bits_run_to_run_and_resumed(void **state)
     int twice = count_twice(lab, "hosts");
     CHECK(twice > 0 && twice < 8);
     check_same_steps(lab, "hosts", "hosts2", 1, 8);
-    check_same_steps(lab, "hosts", "hosts_half", 1, 8);
+    check_same_steps(lab, "hosts", "hosts_half", 5, 8);
     check_same_checkpoint(lab, "hosts", "hosts2", 8);
     check_same_checkpoint(lab, "hosts", "hosts_half", 8);
 }
