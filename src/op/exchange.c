@@ -42,10 +42,11 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
 {
     ExchangeKind best = (ExchangeKind)0;
     double least = INFINITY;
+    bool alone = s->inside == 1 || s->inside == s->ranks; /* nothing to pass on */
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
         const ExchangeVolume v = exchange_kinds[kind]->volume(s);
         double takes = EXCHANGE_BETWEEN * v.between + v.inside;
-        if ((exchange_kinds[kind]->relays && s->uneven) || !(takes < least)) continue;
+        if ((exchange_kinds[kind]->relays && alone) || !(takes < least)) continue;
         least = takes, best = (ExchangeKind)kind;
     }
     return best;

@@ -50,7 +50,7 @@ typedef struct ExchangePlace {
 } ExchangePlace;
 
 /* How the ranks of the experts lie: so many, `inside` of them on each host. uneven: that is not the
- * same for all groups and hosts; then inside is 1, and nothing can relay. */
+ * same for all groups and hosts; then inside is 1, as if each were on a host of its own. */
 typedef struct ExchangeShape {
     int64_t experts, top_k, ranks, inside;
     bool uneven;
