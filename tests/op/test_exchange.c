@@ -383,10 +383,10 @@ static void check_home(World *w, int rank, const Routes *routes)
         double sum = 0;
         for (int64_t i = token * k; i < (token + 1) * k; i++) {
             int64_t e = (int64_t)optest_get(&v->index, i);
-            double w = goes[e / here] ? optest_get(&v->weight, i) : 0;
-            sum += w * (double)(e + 1);
+            double p = goes[e / here] ? optest_get(&v->weight, i) : 0;
+            sum += p * (double)(e + 1);
             /* from one rank, so whichever way it went it is what that one gave, to the bit */
-            CHECK_NEAR(optest_get(&v->home, i), (double)(float)(10 * w * (double)(e + 1)), 0);
+            CHECK_NEAR(optest_get(&v->home, i), (double)(float)(10 * p * (double)(e + 1)), 0);
         }
         for (int64_t i = token * d; i < (token + 1) * d; i++) {
             y[i] = sum * optest_get(&v->x, i);

@@ -129,6 +129,14 @@ static void an_exchange_is_that_of_the_configuration(void **state)
             time_of(&b, (OpCost){ .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6 });
         CHECK_NEAR(t.s / (c.s / 0.5), 1, 1e-9);
     }
+    b.stack.at[STACK_dispatch] = 0; /* another stack's own way, whatever the setting */
+    CollectiveCost each;
+    const Dispatch d = {
+        .kind = DISPATCH_EACH, .tokens = 64, .row_bytes = 1e6, .experts = 64, .top_k = 8
+    };
+    CHECK_OK(collective_dispatch(&b.hardware, &g, &d, &each));
+    RooflineTime t = time_of(&b, (OpCost){ .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6 });
+    CHECK_NEAR(t.s / (each.s / 0.5), 1, 1e-9);
     arena_free(&b.arena);
 }
 
