@@ -5,7 +5,7 @@
  *
  *   dispatch   rank (host h, number i) -> relay (h', i) -> rank (h', j) of an expert
  *   combine    the same ways back; the relay adds up its host's rows, j in order, the token's rank
- *              adds up the hosts' rows, h' in order, each sum in f32
+ *              adds up the hosts' rows, h' in order: each sum in f32, rounded to the rows' type
  *
  * Each stage is an alltoall of rows in blocks: n / g blocks across hosts by `place`, then g blocks
  * inside one by `relay`, where g of n ranks share a host. A relay knows of a row only what came with

@@ -697,7 +697,7 @@ static void collectives_are_those_of_their_names(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
-        World w = { .ranks = ranks, .run = collect_all, .shape = { 1, 1, 1, 1, ranks } };
+        World w = { .ranks = ranks, .run = collect_all, .shape = { 1, 1, 1, 1, ranks, 0 } };
         world_open(&w);
         for (int i = 0; i < ranks; i++) {
             OpTest *t = &w.rank[i].t;
