@@ -21,10 +21,10 @@ typedef struct MoeState {
     MlpState shared;
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
-    Tensor place;              /* each token's row in what goes to each rank or host: always kept */
-    Tensor count;              /* tokens that go to each rank, if the host reads it: always kept */
-    Tensor relay, relay_count; /* the same of the rows that this rank passes on: always kept */
-    Tensor score_sum;          /* ring, from route to dispatch, if ranks add up their counts */
+    Tensor place;        /* each token's row in what goes to each rank or host: always kept */
+    Tensor count;        /* tokens that go to each rank, if the host reads it: always kept */
+    ExchangeRelay relay; /* the same of the rows that this rank passes on: always kept */
+    Tensor score_sum;    /* ring, from route to dispatch, if ranks add up their counts */
     Tensor x, x_index, x_weight; /* rows that the experts here read, with their routing: y's own on
                                     one rank, received ones if experts are spread */
     Tensor pre;                  /* (R, 2F) the experts' pre-activations */
@@ -65,7 +65,6 @@ static Rows relayed(const LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = layer_tokens(r), hosts = r->spec->ep / r->spec->ep_inside;
-    if (!spread(r) || !kind(r)->relays) return (Rows){ 0 };
     double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
     return received(r, mean, (double)(n * hosts), (double)hosts);
 }
@@ -164,6 +163,17 @@ static int64_t blocks_of(const LayerRun *r)
     return r->spec->ep / (kind(r)->relays ? r->spec->ep_inside : 1);
 }
 
+static Status prepare_relay(LayerRun *r)
+{
+    MoeState *s = r->state;
+    const Rows rows = relayed(r);
+    int64_t k = tensor_cols(&s->index);
+    s->relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
+    TRY(tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->relay.place));
+    if (!r->spec->exact) return OK;
+    return tensor_new2(r->keep, DTYPE_I32, 1, s->relay.inside, &s->relay.count);
+}
+
 static Status prepare(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -182,9 +192,7 @@ static Status prepare(LayerRun *r)
         if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
         if (kind(r)->places && r->spec->exact)
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, blocks_of(r), &s->count));
-        if (kind(r)->relays) TRY(tensor_new2(r->keep, DTYPE_I32, relayed(r).bound, k, &s->relay));
-        if (kind(r)->relays && r->spec->exact)
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep_inside, &s->relay_count));
+        if (kind(r)->relays) TRY(prepare_relay(r));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
@@ -262,15 +270,12 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                                  .place = s->place,
                                                  .count = s->count,
                                                  .relay = s->relay,
-                                                 .relay_count = s->relay_count,
                                                  .overflow = routing ? r->record->overflow : none,
                                                  .rows = *rows,
                                                  .rows_index = routing ? s->x_index : none,
                                                  .rows_weight = routing ? s->x_weight : none,
                                                  .received = tokens_of(r),
-                                                 .relayed = relayed(r).expected,
                                                  .ranks = r->spec->ep,
-                                                 .inside = r->spec->ep_inside,
                                                  .experts = r->layer->as.moe.experts,
                                                  .kind = r->spec->exchange });
 }
@@ -349,14 +354,11 @@ static Status combine_forward(LayerRun *r)
                                                           .place = s->place,
                                                           .count = s->count,
                                                           .relay = s->relay,
-                                                          .relay_count = s->relay_count,
                                                           .shared = s->shared_out,
                                                           .residual = r->h,
                                                           .y = r->h_out,
                                                           .received = tokens_of(r),
-                                                          .relayed = relayed(r).expected,
                                                           .ranks = r->spec->ep,
-                                                          .inside = r->spec->ep_inside,
                                                           .kind = r->spec->exchange });
     }
     return moe_combine(r->ex, (MoeCombine){ .out = s->rows_out,
@@ -458,15 +460,12 @@ static Status dispatch_backward_input(LayerRun *r)
                                                       .place = s->place,
                                                       .count = s->count,
                                                       .relay = s->relay,
-                                                      .relay_count = s->relay_count,
                                                       .rows_weight = s->dweight,
                                                       .shared = s->dy_shared,
                                                       .y = s->dy_routed,
                                                       .weight = s->dweight_home,
                                                       .received = tokens_of(r),
-                                                      .relayed = relayed(r).expected,
                                                       .ranks = r->spec->ep,
-                                                      .inside = r->spec->ep_inside,
                                                       .kind = r->spec->exchange });
 }
 

@@ -108,22 +108,22 @@ static int64_t blocks(ExchangeKind kind, int64_t ranks, int64_t inside)
 }
 
 /* What is kept where rows are passed on; other kinds have none of it. */
-static Status relay_check(const char *op, ExchangeKind kind, const Tensor *relay,
-                          const Tensor *count, int64_t ranks, int64_t inside)
+static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, const ExchangeRelay *r)
 {
+    const Tensor *place = &r->place;
     if (!exchange_kinds[kind]->relays) {
-        if (relay->data == NULL && count->data == NULL) return OK;
+        if (place->data == NULL && r->count.data == NULL) return OK;
         return FAIL(ERR_ARG, "%s: relay is set, but with %s nothing is passed on", op,
                     exchange_kinds[kind]->name);
     }
-    if (inside < 1 || ranks % inside != 0 || relay->dim[0] % (ranks / inside) != 0) {
+    if (r->inside < 1 || ranks % r->inside != 0 || place->dim[0] % (ranks / r->inside) != 0) {
         return FAIL(ERR_ARG,
                     "%s: %lld ranks, %lld on each host, with %lld rows to pass on: hosts must have "
                     "as many ranks, and give as many rows",
-                    op, (long long)ranks, (long long)inside, (long long)relay->dim[0]);
+                    op, (long long)ranks, (long long)r->inside, (long long)place->dim[0]);
     }
-    TRY(op_expect(op, "relay", relay, relay->dim[0], -1, DTYPE_I32));
-    return count_check(op, count, inside);
+    TRY(op_expect(op, "relay.place", place, place->dim[0], -1, DTYPE_I32));
+    return count_check(op, &r->count, r->inside);
 }
 
 /* Checks M, the received rows: equal blocks with places for tokens, or N rows from each rank. */
@@ -148,8 +148,8 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
     TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place));
-    TRY(relay_check("exchange_dispatch", a->kind, &a->relay, &a->relay_count, a->ranks, a->inside));
-    TRY(count_check("exchange_dispatch", &a->count, blocks(a->kind, a->ranks, a->inside)));
+    TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
+    TRY(count_check("exchange_dispatch", &a->count, blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->index.data == NULL) return OK;
     int64_t k = tensor_cols(&a->index);
     TRY(op_expect("exchange_dispatch", "index", &a->index, n, k, DTYPE_I32));
@@ -158,16 +158,22 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     return op_expect("exchange_dispatch", "rows_weight", &a->rows_weight, m, k, DTYPE_F32);
 }
 
+static OpCost cost_of(ExchangeKind kind, const Rows *received, const ExchangeRelay *relay,
+                      int64_t ranks, double row, double home)
+{
+    const ExchangeLoad load = { .received = moe_rows_expected(received),
+                                .relayed = relay->expected,
+                                .row = row,
+                                .home = home,
+                                .ranks = ranks,
+                                .inside = relay->inside };
+    return exchange_kinds[kind]->cost(&load);
+}
+
 OpCost exchange_dispatch_cost(const ExchangeDispatch *a)
 {
     double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
-    return exchange_kinds[a->kind]->cost(
-        &(ExchangeLoad){ .received = moe_rows_expected(&a->received),
-                         .relayed = a->relayed,
-                         .row = row,
-                         .home = bytes_of(&a->x),
-                         .ranks = a->ranks,
-                         .inside = a->inside });
+    return cost_of(a->kind, &a->received, &a->relay, a->ranks, row, bytes_of(&a->x));
 }
 
 Status exchange_combine_check(const ExchangeCombine *a)
@@ -177,8 +183,8 @@ Status exchange_combine_check(const ExchangeCombine *a)
     TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
     TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place));
-    TRY(relay_check("exchange_combine", a->kind, &a->relay, &a->relay_count, a->ranks, a->inside));
-    TRY(count_check("exchange_combine", &a->count, blocks(a->kind, a->ranks, a->inside)));
+    TRY(relay_check("exchange_combine", a->kind, a->ranks, &a->relay));
+    TRY(count_check("exchange_combine", &a->count, blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->rows_weight.data == NULL) return OK;
     int64_t k = tensor_cols(&a->rows_weight);
     TRY(op_expect("exchange_combine", "rows_weight", &a->rows_weight, m, k, DTYPE_F32));
@@ -189,13 +195,7 @@ OpCost exchange_combine_cost(const ExchangeCombine *a)
 {
     double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
     double row = row_bytes(&a->x) + row_bytes(&a->rows_weight);
-    return exchange_kinds[a->kind]->cost(
-        &(ExchangeLoad){ .received = moe_rows_expected(&a->received),
-                         .relayed = a->relayed,
-                         .row = row,
-                         .home = home,
-                         .ranks = a->ranks,
-                         .inside = a->inside });
+    return cost_of(a->kind, &a->received, &a->relay, a->ranks, row, home);
 }
 
 Status exchange_collective_check(const Collective *a)
@@ -388,14 +388,14 @@ OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
 
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, place),
-         IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, relay),
-         ADD_OPT(ExchangeDispatch, relay_count), ADD_OPT(ExchangeDispatch, overflow),
+         IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, relay.place),
+         ADD_OPT(ExchangeDispatch, relay.count), ADD_OPT(ExchangeDispatch, overflow),
          OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
          OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
          IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, count),
-         IN_OPT(ExchangeCombine, relay), IN_OPT(ExchangeCombine, relay_count),
+         IN_OPT(ExchangeCombine, relay.place), IN_OPT(ExchangeCombine, relay.count),
          IN_OPT(ExchangeCombine, shared), IN_OPT(ExchangeCombine, residual),
          OUT(ExchangeCombine, y), OUT_OPT(ExchangeCombine, weight),
          ROWS(ExchangeCombine, received));

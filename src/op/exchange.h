@@ -58,6 +58,14 @@ typedef struct ExchangeShape {
 
 static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks / s->inside; }
 
+/* Only for kinds that relay: how the L rows go on that came to this rank, L / hosts of each host. */
+typedef struct ExchangeRelay {
+    Tensor place;    /* (L, K) i32: as in ExchangePlace, in what goes to each rank of the host */
+    Tensor count;    /* (1, inside) i32, if the rows of tokens are counted */
+    int64_t inside;  /* ranks on each host */
+    double expected; /* how many of L */
+} ExchangeRelay;
+
 typedef struct ExchangeDispatch {
     Tensor x;             /* in  (N, D) act */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
@@ -65,19 +73,14 @@ typedef struct ExchangeDispatch {
                      to each host */
     Tensor
         count; /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel */
-    /* Only for kinds that relay, whose ranks pass on L rows, L / hosts of each host. With index
-     * these two are made, else read. relay: places in what goes to each rank of the host. */
-    Tensor relay;       /* add (L, K) i32 */
-    Tensor relay_count; /* add (1, inside) i32, if count is given */
-    Tensor overflow;    /* add (1) f32, optional, with index: as in ExchangePlace, of relay */
-    Tensor rows;        /* out (M, D) act */
+    ExchangeRelay relay; /* add: made with index, else read */
+    Tensor overflow; /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place */
+    Tensor rows;     /* out (M, D) act */
     Tensor
         rows_index; /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
     Tensor rows_weight; /* out (M, K) f32, optional */
     Rows received;      /* of M */
-    double relayed;     /* how many of L to expect */
     int64_t ranks, experts;
-    int64_t inside; /* with relay: ranks on each host */
     ExchangeKind kind;
 } ExchangeDispatch;
 
@@ -87,13 +90,12 @@ typedef struct ExchangeCombine {
         rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
     Tensor place;    /* in  (N, K) i32: only for kinds with places */
     Tensor count;    /* in  (1, ranks or hosts) i32, optional: as in dispatch */
-    Tensor relay, relay_count; /* in  (L, K), (1, inside) i32: as dispatch left them */
-    Tensor shared, residual;   /* in  (N, D) act, optional: y's other summands */
-    Tensor y;                  /* out (N, D) act */
-    Tensor weight;             /* out (N, K) f32, optional */
+    ExchangeRelay relay;     /* in: as dispatch left it */
+    Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
+    Tensor y;                /* out (N, D) act */
+    Tensor weight;           /* out (N, K) f32, optional */
     Rows received;
-    double relayed;
-    int64_t ranks, inside;
+    int64_t ranks;
     ExchangeKind kind;
 } ExchangeCombine;
 

@@ -46,12 +46,12 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
 static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
 {
-    int64_t rows = a->relay.dim[0];
+    int64_t rows = a->relay.place.dim[0];
     ExchangeDispatch s = *a;
     s.rows = exchange_rows_at(&a->x, rows, at);
     s.rows_index = exchange_rows_at(&a->index, rows, at);
     s.rows_weight = exchange_rows_at(&a->weight, rows, at);
-    s.ranks = a->ranks / a->inside;
+    s.ranks = a->ranks / a->relay.inside;
     return s;
 }
 
@@ -61,23 +61,23 @@ static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispat
     s.x = hosts->rows;
     s.index = hosts->rows_index;
     s.weight = hosts->rows_weight;
-    s.place = a->relay;
-    s.count = a->relay_count;
-    s.ranks = a->inside;
+    s.place = a->relay.place;
+    s.count = a->relay.count;
+    s.ranks = a->relay.inside;
     s.experts = a->experts / hosts->ranks;
     return s;
 }
 
 static ExchangeCombine from_ranks(const ExchangeCombine *a, char **at)
 {
-    int64_t rows = a->relay.dim[0];
+    int64_t rows = a->relay.place.dim[0];
     ExchangeCombine s = *a;
     s.shared = s.residual = (Tensor){ 0 };
-    s.place = a->relay;
-    s.count = a->relay_count;
+    s.place = a->relay.place;
+    s.count = a->relay.count;
     s.y = exchange_rows_at(&a->x, rows, at);
     s.weight = exchange_rows_at(&a->rows_weight, rows, at);
-    s.ranks = a->inside;
+    s.ranks = a->relay.inside;
     return s;
 }
 
@@ -86,7 +86,7 @@ static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombin
     ExchangeCombine s = *a;
     s.x = ranks->y;
     s.rows_weight = ranks->weight;
-    s.ranks = a->ranks / a->inside;
+    s.ranks = a->ranks / a->relay.inside;
     return s;
 }
 
@@ -94,9 +94,9 @@ static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombin
 static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispatch *ranks)
 {
     return (ExchangePlace){ .index = ranks->index,
-                            .place = a->relay,
+                            .place = a->relay.place,
                             .overflow = a->overflow,
-                            .count = a->relay_count,
+                            .count = a->relay.count,
                             .experts = ranks->experts,
                             .ranks = ranks->ranks,
                             .room = a->rows.dim[0] / ranks->ranks,
@@ -106,11 +106,11 @@ static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispa
 /* Rows between the stages, and behind them one stage's memory at a time. */
 static size_t dispatch_workspace(const ExchangeDispatch *a)
 {
-    int64_t rows = a->relay.dim[0];
+    int64_t rows = a->relay.place.dim[0];
     ExchangeDispatch hosts = *a, ranks = *a;
     hosts.rows.dim[0] = rows;
-    ranks.count = a->relay_count;
-    ranks.ranks = a->inside;
+    ranks.count = a->relay.count;
+    ranks.ranks = a->relay.inside;
     const ExchangePlace p = relay_places(a, &ranks);
     size_t stage = larger(exchange_blocks_out_bytes(&hosts), exchange_blocks_out_bytes(&ranks));
     return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->index, rows) +
@@ -120,9 +120,9 @@ static size_t dispatch_workspace(const ExchangeDispatch *a)
 
 static size_t combine_workspace(const ExchangeCombine *a)
 {
-    int64_t rows = a->relay.dim[0];
+    int64_t rows = a->relay.place.dim[0];
     ExchangeCombine ranks = *a, hosts = *a;
-    ranks.count = a->relay_count;
+    ranks.count = a->relay.count;
     hosts.x.dim[0] = rows;
     return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->rows_weight, rows) +
            larger(exchange_blocks_back_bytes(&ranks), exchange_blocks_back_bytes(&hosts));
@@ -132,7 +132,7 @@ static Status check_groups(const char *op, const ExchangeGroups *g, int64_t rank
 {
     int near = g->inside == NULL ? 0 : g->inside->size,
         far = g->across == NULL ? 0 : g->across->size;
-    if (near == inside && far == ranks / inside) return OK;
+    if (near == inside && far * inside == ranks) return OK;
     return FAIL(ERR_ARG, "%s: %lld ranks, %lld on each host, but the mesh has %d on each of %d", op,
                 (long long)ranks, (long long)inside, near, far);
 }
@@ -151,7 +151,7 @@ static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch
                        const ExchangeLocal *l)
 {
     char *at = ex->workspace;
-    TRY(check_groups("exchange_dispatch", g, a->ranks, a->inside));
+    TRY(check_groups("exchange_dispatch", g, a->ranks, a->relay.inside));
     const ExchangeDispatch hosts = to_hosts(a, &at), ranks = to_ranks(a, &hosts);
     TRY(exchange_blocks_out(ex, g->across, &hosts, l, at));
     const ExchangePlace p = relay_places(a, &ranks);
@@ -163,7 +163,7 @@ static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *
                       const ExchangeLocal *l)
 {
     char *at = ex->workspace;
-    TRY(check_groups("exchange_combine", g, a->ranks, a->inside));
+    TRY(check_groups("exchange_combine", g, a->ranks, a->relay.inside));
     const ExchangeCombine ranks = from_ranks(a, &at), hosts = from_hosts(a, &ranks);
     TRY(exchange_blocks_back(ex, g->inside, &ranks, l, at));
     return exchange_blocks_back(ex, g->across, &hosts, l, at);

@@ -79,7 +79,7 @@ static void a_relay_sends_twice(void **state)
     OpTest t;
     optest_open(&t, 1);
     ExchangeDispatch d = dispatch_args(&t);
-    d.kind = EXCHANGE_HIER, d.inside = 2, d.relayed = 10;
+    d.kind = EXCHANGE_HIER, d.relay = (ExchangeRelay){ .inside = 2, .expected = 10 };
     OpCost c = op_desc(OP_EXCHANGE_DISPATCH)->cost(&d);
     CHECK_NEAR(c.comm_bytes, (5 + 6) * 28, 1e-9);
     CHECK_NEAR(c.bytes, 8 * 12 + (3 * 10 + 2 * 12) * 28, 1e-9);
@@ -105,16 +105,16 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: place");
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: x");
-    d = dispatch_args(&t), d.relay = d.index;
+    d = dispatch_args(&t), d.relay.place = d.index;
     CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_ARG, "relay is set, but with alltoall nothing");
-    d.kind = EXCHANGE_HIER, d.inside = 3;
+    d.kind = EXCHANGE_HIER, d.relay.inside = 3;
     CHECK_FAILS(
         exchange_dispatch(&t.ex, d), ERR_ARG,
         "exchange_dispatch: 4 ranks, 3 on each host, with 8 rows to pass on: hosts must have "
         "as many ranks, and give as many rows");
-    d.inside = 2, d.relay_count = d.index;
+    d.relay.inside = 2, d.relay.count = d.index;
     CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: count");
-    c = combine_args(&t), c.kind = EXCHANGE_HIER, c.inside = 2;
+    c = combine_args(&t), c.kind = EXCHANGE_HIER, c.relay.inside = 2;
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: relay");
     c = combine_args(&t), c.kind = EXCHANGE_ALLGATHER;
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(RANKS * N, D));
@@ -274,6 +274,11 @@ static void act_as_experts(const Traveller *v, int64_t first)
     }
 }
 
+static ExchangeRelay relay_of(const Traveller *v)
+{
+    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
+}
+
 static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
@@ -297,14 +302,12 @@ static Status there_and_back(Rank *r)
                                               .weight = v->weight,
                                               .place = v->place,
                                               .count = v->count,
-                                              .relay = v->relay,
-                                              .relay_count = v->relay_count,
+                                              .relay = relay_of(v),
                                               .overflow = relays ? v->overflow : (Tensor){ 0 },
                                               .rows = v->rows,
                                               .rows_index = v->rows_index,
                                               .rows_weight = v->rows_weight,
                                               .ranks = ranks,
-                                              .inside = v->inside,
                                               .experts = v->experts,
                                               .kind = v->kind }));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
@@ -312,14 +315,12 @@ static Status there_and_back(Rank *r)
                                                          .rows_weight = v->dweight,
                                                          .place = v->place,
                                                          .count = v->count,
-                                                         .relay = v->relay,
-                                                         .relay_count = v->relay_count,
+                                                         .relay = relay_of(v),
                                                          .shared = v->shared,
                                                          .residual = v->residual,
                                                          .y = v->y,
                                                          .weight = v->home,
                                                          .ranks = ranks,
-                                                         .inside = v->inside,
                                                          .kind = v->kind });
 }
 
