@@ -27,7 +27,8 @@ static Status run_rank(void *state, Comm *world)
     Text out = { 0 };
     train_take_share(&own, world, &share);
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
-    Status s = text_init(&out, &a);
+    Status s = train_find_hosts(&own, world, &a);
+    if (s == OK) s = text_init(&out, &a);
     if (s == OK) s = bench_step(&own, world, b->steps, b->timeline, &out);
     if (s == OK && world->rank == 0) s = text_append(b->out, out.data, out.used);
     arena_free(&a);

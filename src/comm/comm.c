@@ -3,6 +3,8 @@
 #include "comm/host.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { SHAPE_BYTES = 64 };
 
@@ -141,6 +143,45 @@ void comm_set_stop(Comm *c, const volatile sig_atomic_t *stop, double patience_s
 {
     c->world->stop = stop;
     c->world->stop_patience_s = patience_s;
+}
+
+/* How many ranks from `first` on have its host. */
+static int host_run(const CommHostName *name, int first, int ranks)
+{
+    int end = first + 1;
+    while (end < ranks && strcmp(name[first].text, name[end].text) == 0) end++;
+    return end - first;
+}
+
+Status comm_hosts_of(const CommHostName *name, int ranks, int *out)
+{
+    int each = host_run(name, 0, ranks);
+    for (int first = each; first < ranks; first += each) {
+        int here = host_run(name, first, ranks), before = 0;
+        while (strcmp(name[before].text, name[first].text) != 0) before += each;
+        if (here == each && before == first) continue;
+        return FAIL(ERR_ARG,
+                    "ranks 0 to %d are on host %s, and ranks %d to %d on host %s: every host must "
+                    "have as many ranks, which follow each other",
+                    each - 1, name[0].text, first, first + here - 1, name[first].text);
+    }
+    *out = each;
+    return OK;
+}
+
+Status comm_hosts(Comm *world, Arena *a, int *out)
+{
+    const int64_t words = sizeof(CommHostName) / 4;
+    CommHostName mine = { 0 }, *name = NULL;
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, world->size, &name));
+    if (gethostname(mine.text, sizeof mine.text - 1) != 0)
+        return FAIL(ERR_IO, "rank %d cannot read its host's name", world->rank);
+    TRY(comm_all_gather(world, &(Tensor){ &mine, DTYPE_I32, 1, { words } },
+                        &(Tensor){ name, DTYPE_I32, 1, { words * world->size } }));
+    TRY(comm_hosts_of(name, world->size, out));
+    arena_release(a, mark);
+    return OK;
 }
 
 /* An environment variable as a number from 0 on; 0 if it is no number, -1 if it is not set. */

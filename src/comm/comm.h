@@ -79,6 +79,13 @@ int comm_launched_rank(void);
 /* This rank's number among the ranks of its host, from 0; and how many ranks the host has. */
 int comm_local_rank(const Comm *world);
 int comm_local_ranks(const Comm *world);
+/* How many ranks each host has. Collective. ERR_ARG unless that is the same on all hosts, and the
+ * ranks of each follow each other. comm_hosts_of: the same by the names of the ranks' hosts. */
+typedef struct CommHostName {
+    char text[64]; /* Linux allows no longer one */
+} CommHostName;
+Status comm_hosts(Comm *world, Arena *a, int *out);
+Status comm_hosts_of(const CommHostName *name, int ranks, int *out);
 bool comm_mpi_built(void);
 
 /* Makes of the group `host` one for memory of the current GPU, on `stream` (a cudaStream_t).

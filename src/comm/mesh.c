@@ -4,11 +4,17 @@
 #include <stdio.h>
 
 const char *const mesh_group_names[GROUP_COUNT] = {
-    [GROUP_WORLD] = "world",     [GROUP_STAGE] = "stage",
-    [GROUP_SHARD] = "shard",     [GROUP_EXPERT_SHARD] = "expert shard",
-    [GROUP_REPLICA] = "replica", [GROUP_EP] = "ep",
-    [GROUP_CP] = "cp",           [GROUP_PP] = "pp",
+    [GROUP_WORLD] = "world",
+    [GROUP_STAGE] = "stage",
+    [GROUP_SHARD] = "shard",
+    [GROUP_EXPERT_SHARD] = "expert shard",
+    [GROUP_REPLICA] = "replica",
+    [GROUP_EP] = "ep",
+    [GROUP_CP] = "cp",
+    [GROUP_PP] = "pp",
     [GROUP_MIRROR] = "mirror",
+    [GROUP_EP_INSIDE] = "ep inside hosts",
+    [GROUP_EP_ACROSS] = "ep across hosts",
 };
 
 enum { DIVISORS_BYTES = 128, RANKS_SHOWN = 16 };
@@ -68,6 +74,20 @@ Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out)
     return OK;
 }
 
+Status mesh_inside(int ep, int per_host, int *out)
+{
+    char which[DIVISORS_BYTES];
+    if (per_host == 0) per_host = ep;
+    if (ep % per_host != 0 && per_host % ep != 0) {
+        return FAIL(ERR_ARG,
+                    "%d ranks on each host do not divide the %d ranks of mesh.ep, nor are they a "
+                    "multiple of them: %s, in mesh.ranks_per_host",
+                    per_host, ep, divisors(which, ep));
+    }
+    *out = per_host < ep ? per_host : ep;
+    return OK;
+}
+
 MeshPlace mesh_place(const MeshShape *s, int rank)
 {
     int inner = rank % (s->shard * s->cp), outer = rank / (s->shard * s->cp);
@@ -84,13 +104,17 @@ void mesh_color(const MeshShape *s, MeshGroup g, int rank, int *color, int *key)
 {
     const MeshPlace p = mesh_place(s, rank);
     int inner = s->shard * s->cp, outer = rank / inner, stage_ranks = s->replicate * inner;
+    int experts = outer * (inner / s->ep) + p.expert_shard; /* the EP group's number */
+    int inside = s->inside > 0 ? s->inside : s->ep;
     const int of[GROUP_COUNT][2] = {
         [GROUP_WORLD] = { 0, rank },
         [GROUP_STAGE] = { p.stage, rank % stage_ranks },
         [GROUP_SHARD] = { outer, p.inner },
         [GROUP_EXPERT_SHARD] = { outer * s->ep + p.ep, p.expert_shard },
         [GROUP_REPLICA] = { p.stage * inner + p.inner, p.replica },
-        [GROUP_EP] = { outer * (inner / s->ep) + p.expert_shard, p.ep },
+        [GROUP_EP] = { experts, p.ep },
+        [GROUP_EP_INSIDE] = { experts * (s->ep / inside) + p.ep / inside, p.ep % inside },
+        [GROUP_EP_ACROSS] = { experts * inside + p.ep % inside, p.ep / inside },
         [GROUP_CP] = { rank / s->cp, p.cp },
         [GROUP_PP] = { rank % stage_ranks, p.stage },
     };
@@ -116,6 +140,15 @@ int mesh_group_size(const MeshShape *s, MeshGroup g)
     int n = 0;
     for (int rank = 0; rank < mesh_ranks(s); rank++) n += together(s, g, 0, rank);
     return n;
+}
+
+/* With hosts tokens go through the two groups inside and across them instead of the whole EP group. */
+bool mesh_exchanges(const MeshShape *s, MeshGroup g)
+{
+    bool relays = s->inside > 0;
+    if (g == GROUP_EP) return !relays;
+    return g == GROUP_CP || g == GROUP_PP ||
+           (relays && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }
 
 /* A mesh looks the same from every rank, and every group is in the order of ranks. */

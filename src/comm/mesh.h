@@ -8,7 +8,9 @@
  *   inner = s * cp + c:  expert rank inner % ep, expert shard inner / ep
  *
  * so cp lies innermost, then ep, then the rest of shard: ranks that exchange most are neighbours,
- * and stay inside a host as long as they fit. Ranks of one stage hold the same layers. Dense
+ * and stay inside a host as long as they fit. Where an EP group spans hosts, with equally many ranks
+ * `inside` each, it has two more kinds of groups: the ranks on one host, and the ranks with one
+ * number on their hosts. Ranks of one stage hold the same layers. Dense
  * parameters are sharded over a shard group, a set of experts over an expert-shard group; replicas
  * hold the same shards.
  */
@@ -27,6 +29,8 @@ typedef enum MeshGroup {
     GROUP_EXPERT_SHARD,        /* a set of experts is sharded over it: shard x cp / ep */
     GROUP_REPLICA,             /* its ranks hold the same shards: replicate */
     GROUP_EP,                  /* its ranks have different experts of a layer */
+    GROUP_EP_INSIDE,           /* those of an EP group that share a host */
+    GROUP_EP_ACROSS,           /* those of an EP group with the same number inside their hosts */
     GROUP_CP,                  /* its ranks have different pieces of a sequence */
     GROUP_PP,                  /* one rank of each pipeline stage */
     GROUP_MADE,                /* mesh_make makes the groups above */
@@ -38,6 +42,7 @@ extern const char *const mesh_group_names[GROUP_COUNT];
 
 typedef struct MeshShape {
     int pp, replicate, shard, ep, cp; /* dp = replicate * shard */
+    int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all of them */
 } MeshShape;
 
 /* A rank's number on each axis. */
@@ -54,6 +59,10 @@ typedef struct Mesh {
 
 /* The shape of `ranks` ranks; shard 0: all of dp. ERR_ARG: both numbers and what would fit. */
 Status mesh_shape(int ranks, int pp, int ep, int cp, int shard, MeshShape *out);
+
+/* How many of an EP group's ranks share a host, where hosts have per_host ranks each (0: all ranks
+ * share one). ERR_ARG unless that is the same for all groups and hosts. */
+Status mesh_inside(int ep, int per_host, int *out);
 
 static inline int mesh_ranks(const MeshShape *s) { return s->pp * s->replicate * s->shard * s->cp; }
 
@@ -75,6 +84,8 @@ Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
 /* The first kind that has the members of group g. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g);
 int mesh_group_size(const MeshShape *s, MeshGroup g);
+/* Does every member of g send to every other, by transfers or all_to_all? */
+bool mesh_exchanges(const MeshShape *s, MeshGroup g);
 /* The mesh as `rank` sees it, without groups: for a counting run. */
 Mesh mesh_alone(const MeshShape *s, int rank);
 void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */

@@ -21,9 +21,10 @@ typedef struct MoeState {
     MlpState shared;
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
-    Tensor place;     /* each token's row in what goes to each rank: always kept */
-    Tensor count;     /* tokens that go to each rank, if the host reads it: always kept */
-    Tensor score_sum; /* ring, from route to dispatch, if ranks add up their counts */
+    Tensor place;        /* each token's row in what goes to each rank or host: always kept */
+    Tensor count;        /* tokens that go to each rank, if the host reads it: always kept */
+    ExchangeRelay relay; /* the same of the rows that this rank passes on: always kept */
+    Tensor score_sum;    /* ring, from route to dispatch, if ranks add up their counts */
     Tensor x, x_index, x_weight; /* rows that the experts here read, with their routing: y's own on
                                     one rank, received ones if experts are spread */
     Tensor pre;                  /* (R, 2F) the experts' pre-activations */
@@ -56,6 +57,16 @@ static Rows tokens_of(const LayerRun *r)
     if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
     return received(r, mean, (double)(n * ranks), (double)ranks);
+}
+
+/* The rows that this rank passes on to others of its host, one for each token that has experts there
+ * of each rank with this one's number. */
+static Rows relayed(const LayerRun *r)
+{
+    const MoeSpec *m = &r->layer->as.moe;
+    int64_t n = layer_tokens(r), hosts = r->spec->ep / r->spec->ep_inside;
+    double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
+    return received(r, mean, (double)(n * hosts), (double)hosts);
 }
 
 /* The rows of this rank's experts. The last of their offsets is their number. On one rank it is
@@ -146,6 +157,23 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     return expert_params(s, m, i, out);
 }
 
+/* To how many ranks, or hosts, this rank sends its tokens. */
+static int64_t blocks_of(const LayerRun *r)
+{
+    return r->spec->ep / (kind(r)->relays ? r->spec->ep_inside : 1);
+}
+
+static Status prepare_relay(LayerRun *r)
+{
+    MoeState *s = r->state;
+    const Rows rows = relayed(r);
+    int64_t k = tensor_cols(&s->index);
+    s->relay = (ExchangeRelay){ .inside = r->spec->ep_inside, .expected = rows.expected };
+    TRY(tensor_new2(r->keep, DTYPE_I32, rows.bound, k, &s->relay.place));
+    if (!r->spec->exact) return OK;
+    return tensor_new2(r->keep, DTYPE_I32, 1, s->relay.inside, &s->relay.count);
+}
+
 static Status prepare(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -163,7 +191,8 @@ static Status prepare(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
         if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
         if (kind(r)->places && r->spec->exact)
-            TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep, &s->count));
+            TRY(tensor_new2(r->keep, DTYPE_I32, 1, blocks_of(r), &s->count));
+        if (kind(r)->relays) TRY(prepare_relay(r));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
@@ -217,14 +246,14 @@ static Status loss_of_counts(LayerRun *r)
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
-    const ModelSpec *m = r->spec;
+    const Rows rows = kind(r)->relays ? relayed(r) : tokens_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
                                                   .place = s->place,
                                                   .overflow = r->record->overflow,
                                                   .count = s->count,
                                                   .experts = r->layer->as.moe.experts,
-                                                  .ranks = m->ep,
-                                                  .room = tokens_of(r).bound / m->ep });
+                                                  .ranks = blocks_of(r),
+                                                  .room = rows.bound / blocks_of(r) });
 }
 
 /* rows = the rows of x (N, D) at the ranks of their experts. In forward their routing goes along.
@@ -234,18 +263,21 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
     MoeState *s = r->state;
     Tensor none = { 0 };
     TRY(tensor_new2(arena, r->spec->act, tokens_of(r).bound, r->spec->hidden, rows));
-    return exchange_dispatch(r->ex, (ExchangeDispatch){ .x = x,
-                                                        .index = routing ? s->index : none,
-                                                        .weight = routing ? s->weight : none,
-                                                        .place = s->place,
-                                                        .count = s->count,
-                                                        .rows = *rows,
-                                                        .rows_index = routing ? s->x_index : none,
-                                                        .rows_weight = routing ? s->x_weight : none,
-                                                        .received = tokens_of(r),
-                                                        .ranks = r->spec->ep,
-                                                        .experts = r->layer->as.moe.experts,
-                                                        .kind = r->spec->exchange });
+    return exchange_dispatch(r->ex,
+                             (ExchangeDispatch){ .x = x,
+                                                 .index = routing ? s->index : none,
+                                                 .weight = routing ? s->weight : none,
+                                                 .place = s->place,
+                                                 .count = s->count,
+                                                 .relay = s->relay,
+                                                 .overflow = routing ? r->record->overflow : none,
+                                                 .rows = *rows,
+                                                 .rows_index = routing ? s->x_index : none,
+                                                 .rows_weight = routing ? s->x_weight : none,
+                                                 .received = tokens_of(r),
+                                                 .ranks = r->spec->ep,
+                                                 .experts = r->layer->as.moe.experts,
+                                                 .kind = r->spec->exchange });
 }
 
 static Status dispatch_forward(LayerRun *r)
@@ -321,6 +353,7 @@ static Status combine_forward(LayerRun *r)
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                           .place = s->place,
                                                           .count = s->count,
+                                                          .relay = s->relay,
                                                           .shared = s->shared_out,
                                                           .residual = r->h,
                                                           .y = r->h_out,
@@ -426,6 +459,7 @@ static Status dispatch_backward_input(LayerRun *r)
     return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                       .place = s->place,
                                                       .count = s->count,
+                                                      .relay = s->relay,
                                                       .rows_weight = s->dweight,
                                                       .shared = s->dy_shared,
                                                       .y = s->dy_routed,

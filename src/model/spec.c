@@ -107,6 +107,16 @@ void spec_place(ModelSpec *s, const Mesh *m)
     if (s->exact) s->room = 0;
 }
 
+ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
+{
+    int inside = 1;
+    bool uneven = mesh_inside((int)c->mesh_ep, (int)c->mesh_ranks_per_host, &inside) != OK;
+    if (uneven) status_clear();
+    *shape = (ExchangeShape){ c->moe_experts, c->moe_top_k, c->mesh_ep, inside, uneven };
+    bool chosen = c->moe_exchange != EXCHANGE_AUTO; /* the setting's words are in enum order */
+    return chosen ? (ExchangeKind)c->moe_exchange : exchange_choose(shape);
+}
+
 static LayerSpec *append(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
 {
     LayerSpec *l = &s->layers[s->n_layers++];
@@ -146,7 +156,6 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .ep = c->mesh_ep,
         .cp = c->mesh_cp,
         .stage_ranks = c->mesh_cp,
-        .exchange = (ExchangeKind)c->moe_exchange, /* the setting's words are in enum order */
         .exact = c->moe_buffers == BUFFERS_EXACT,
         .imbalance = c->plan_imbalance,
         .room = c->moe_buffers == BUFFERS_EXACT     ? c->plan_imbalance
@@ -154,6 +163,9 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
                                                     : 0,
     };
     s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
+    ExchangeShape shape;
+    s.exchange = spec_exchange(c, &shape);
+    s.ep_inside = shape.inside;
     TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * s.blocks + 2, &s.layers));
     TRY(ARENA_NEW(a, s.blocks + 1, &s.block_first));
     append(&s, LAYER_EMBED, -1, 0);

@@ -88,6 +88,7 @@ typedef struct ModelSpec {
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
     int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
     int64_t stage_ranks; /* ranks with the same layers: dp x cp */
+    int64_t ep_inside;   /* ranks of an EP group on each host, where they lie evenly; else 1 */
     ExchangeKind exchange;
     /* moe.buffers=exact: the hosts read how many rows come. `room` then matters to a plan alone; a
      * run has room for as many rows as can come. */
@@ -96,6 +97,10 @@ typedef struct ModelSpec {
      * the mean. room 0: as many as can come. */
     double room, imbalance;
 } ModelSpec;
+
+/* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the
+ * ranks of the experts lie. */
+ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape);
 
 /* Puts all layers on rank 0. config_check must have passed. aux_scale is the coefficient over the
  * number of groups in the batch. */

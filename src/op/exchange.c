@@ -5,6 +5,7 @@
 #include "op/index_check.h"
 #include "op/moe_tiles.h"
 
+#include <math.h>
 #include <string.h>
 
 const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS] = {
@@ -17,7 +18,7 @@ const char exchange_names[] =
 #define EXCHANGE(KIND, name) "|" #name
 #include "op/exchange.def"
 #undef EXCHANGE
-    ;
+    "|auto";
 
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
 {
@@ -30,6 +31,27 @@ double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
     return (double)groups * (1 - none);
 }
 
+ExchangeVolume exchange_direct(const ExchangeShape *s, double rows)
+{
+    double each = rows / (double)s->ranks;
+    return (ExchangeVolume){ .between = each * (double)(s->ranks - s->inside),
+                             .inside = each * (double)(s->inside - 1) };
+}
+
+ExchangeKind exchange_choose(const ExchangeShape *s)
+{
+    ExchangeKind best = (ExchangeKind)0;
+    double least = INFINITY;
+    bool alone = s->inside == 1 || s->inside == s->ranks; /* nothing to pass on */
+    for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
+        const ExchangeVolume v = exchange_kinds[kind]->volume(s);
+        double takes = EXCHANGE_BETWEEN * v.between + v.inside;
+        if ((exchange_kinds[kind]->relays && alone) || !(takes < least)) continue;
+        least = takes, best = (ExchangeKind)kind;
+    }
+    return best;
+}
+
 static double bytes_of(const Tensor *t) { return t->data == NULL ? 0 : (double)tensor_bytes(t); }
 
 static double row_bytes(const Tensor *t)
@@ -38,15 +60,15 @@ static double row_bytes(const Tensor *t)
 }
 
 /* All but a rank's own share crosses links; memory sees the rows on both sides. */
-OpCost exchange_copied(const Rows *received, int64_t ranks, double row, double home)
+OpCost exchange_copied(const ExchangeLoad *load)
 {
-    double rows = moe_rows_expected(received);
-    return (OpCost){ .bytes = home + 2 * rows * row,
-                     .comm_bytes = rows * row * (double)(ranks - 1) / (double)ranks,
+    double rows = load->received, ranks = (double)load->ranks;
+    return (OpCost){ .bytes = load->home + 2 * rows * load->row,
+                     .comm_bytes = rows * load->row * (ranks - 1) / ranks,
                      .axis = AXIS_EP,
                      .work = WORK_COMM,
                      .comm = COMM_EXCHANGE,
-                     .size = row };
+                     .size = load->row };
 }
 
 static Status count_check(const char *op, const Tensor *count, int64_t ranks)
@@ -79,6 +101,31 @@ OpCost exchange_place_cost(const ExchangePlace *a)
     return (OpCost){ .bytes = bytes_of(&a->index) + bytes_of(&a->place) };
 }
 
+/* Into how many blocks a rank's tokens are sorted: one for each rank, or for each host. */
+static int64_t blocks(ExchangeKind kind, int64_t ranks, int64_t inside)
+{
+    return exchange_kinds[kind]->relays ? ranks / inside : ranks;
+}
+
+/* What is kept where rows are passed on; other kinds have none of it. */
+static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, const ExchangeRelay *r)
+{
+    const Tensor *place = &r->place;
+    if (!exchange_kinds[kind]->relays) {
+        if (place->data == NULL && r->count.data == NULL) return OK;
+        return FAIL(ERR_ARG, "%s: relay is set, but with %s nothing is passed on", op,
+                    exchange_kinds[kind]->name);
+    }
+    if (r->inside < 1 || ranks % r->inside != 0 || place->dim[0] % (ranks / r->inside) != 0) {
+        return FAIL(ERR_ARG,
+                    "%s: %lld ranks, %lld on each host, with %lld rows to pass on: hosts must have "
+                    "as many ranks, and give as many rows",
+                    op, (long long)ranks, (long long)r->inside, (long long)place->dim[0]);
+    }
+    TRY(op_expect(op, "relay.place", place, place->dim[0], -1, DTYPE_I32));
+    return count_check(op, &r->count, r->inside);
+}
+
 /* Checks M, the received rows: equal blocks with places for tokens, or N rows from each rank. */
 static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n, int64_t ranks,
                          const Tensor *place)
@@ -101,7 +148,8 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
     TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place));
-    TRY(count_check("exchange_dispatch", &a->count, a->ranks));
+    TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
+    TRY(count_check("exchange_dispatch", &a->count, blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->index.data == NULL) return OK;
     int64_t k = tensor_cols(&a->index);
     TRY(op_expect("exchange_dispatch", "index", &a->index, n, k, DTYPE_I32));
@@ -110,10 +158,22 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     return op_expect("exchange_dispatch", "rows_weight", &a->rows_weight, m, k, DTYPE_F32);
 }
 
+static OpCost cost_of(ExchangeKind kind, const Rows *received, const ExchangeRelay *relay,
+                      int64_t ranks, double row, double home)
+{
+    const ExchangeLoad load = { .received = moe_rows_expected(received),
+                                .relayed = relay->expected,
+                                .row = row,
+                                .home = home,
+                                .ranks = ranks,
+                                .inside = relay->inside };
+    return exchange_kinds[kind]->cost(&load);
+}
+
 OpCost exchange_dispatch_cost(const ExchangeDispatch *a)
 {
     double row = row_bytes(&a->x) + row_bytes(&a->index) + row_bytes(&a->weight);
-    return exchange_kinds[a->kind]->cost(&a->received, a->ranks, row, bytes_of(&a->x));
+    return cost_of(a->kind, &a->received, &a->relay, a->ranks, row, bytes_of(&a->x));
 }
 
 Status exchange_combine_check(const ExchangeCombine *a)
@@ -123,7 +183,8 @@ Status exchange_combine_check(const ExchangeCombine *a)
     TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
     TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place));
-    TRY(count_check("exchange_combine", &a->count, a->ranks));
+    TRY(relay_check("exchange_combine", a->kind, a->ranks, &a->relay));
+    TRY(count_check("exchange_combine", &a->count, blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->rows_weight.data == NULL) return OK;
     int64_t k = tensor_cols(&a->rows_weight);
     TRY(op_expect("exchange_combine", "rows_weight", &a->rows_weight, m, k, DTYPE_F32));
@@ -134,7 +195,7 @@ OpCost exchange_combine_cost(const ExchangeCombine *a)
 {
     double home = bytes_of(&a->y) + bytes_of(&a->shared) + bytes_of(&a->residual);
     double row = row_bytes(&a->x) + row_bytes(&a->rows_weight);
-    return exchange_kinds[a->kind]->cost(&a->received, a->ranks, row, home);
+    return cost_of(a->kind, &a->received, &a->relay, a->ranks, row, home);
 }
 
 Status exchange_collective_check(const Collective *a)
@@ -166,13 +227,15 @@ OpCost exchange_collective_cost(const Collective *a)
 
 /* Places */
 
-/* Lists the ranks of a token's experts in rising order, each once. Returns how many. */
+/* Lists the ranks of a token's experts in rising order, each once; an expert -1 has none. Returns
+ * how many. */
 static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_t *rank)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < k; i++) {
         int32_t r = (int32_t)(index[i] / here);
         int64_t at = n;
+        if (index[i] < 0) continue;
         while (at > 0 && rank[at - 1] > r) at--;
         if (at > 0 && rank[at - 1] == r) continue;
         memmove(rank + at + 1, rank + at, (size_t)(n - at) * sizeof *rank);
@@ -184,7 +247,7 @@ static int64_t token_ranks(const int32_t *index, int64_t k, int64_t here, int32_
 
 Status exchange_place_cpu(Exec *ex, const ExchangePlace *a)
 {
-    TRY(index_check("exchange_place", "index", &a->index, a->experts));
+    TRY(index_check_from("exchange_place", "index", &a->index, a->elsewhere ? -1 : 0, a->experts));
     int64_t N = a->index.dim[0], K = tensor_cols(&a->index);
     int32_t *used = ex->workspace, *place = a->place.data;
     const int32_t *index = a->index.data;
@@ -220,9 +283,11 @@ static Status peers(const Exec *ex, const char *op, int64_t ranks, Comm *c)
                 (long long)ranks, ex->mesh == NULL ? 0 : ex->mesh->rank, c == NULL ? 0 : c->size);
 }
 
-static Comm *axis_of(const Exec *ex, Axis axis)
+static ExchangeGroups groups_of(const Exec *ex)
 {
-    return ex->mesh == NULL ? NULL : mesh_axis(ex->mesh, axis);
+    if (ex->mesh == NULL) return (ExchangeGroups){ 0 };
+    Comm *const *group = ex->mesh->group;
+    return (ExchangeGroups){ group[GROUP_EP], group[GROUP_EP_INSIDE], group[GROUP_EP_ACROSS] };
 }
 
 size_t exchange_rows_bytes(const Tensor *t, int64_t rows)
@@ -270,16 +335,16 @@ size_t exchange_combine_workspace(const Exec *ex, const ExchangeCombine *a)
 
 Status exchange_dispatch_run(Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l)
 {
-    Comm *c = axis_of(ex, AXIS_EP);
-    TRY(peers(ex, "exchange_dispatch", a->ranks, c));
-    return exchange_kinds[a->kind]->dispatch(ex, c, a, l);
+    const ExchangeGroups g = groups_of(ex);
+    TRY(peers(ex, "exchange_dispatch", a->ranks, g.all));
+    return exchange_kinds[a->kind]->dispatch(ex, &g, a, l);
 }
 
 Status exchange_combine_run(Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l)
 {
-    Comm *c = axis_of(ex, AXIS_EP);
-    TRY(peers(ex, "exchange_combine", a->ranks, c));
-    return exchange_kinds[a->kind]->combine(ex, c, a, l);
+    const ExchangeGroups g = groups_of(ex);
+    TRY(peers(ex, "exchange_combine", a->ranks, g.all));
+    return exchange_kinds[a->kind]->combine(ex, &g, a, l);
 }
 
 Status exchange_dispatch_cpu(Exec *ex, const ExchangeDispatch *a)
@@ -323,12 +388,14 @@ OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
 
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, place),
-         IN_OPT(ExchangeDispatch, count), OUT_PART(ExchangeDispatch, rows),
-         OUT_OPT(ExchangeDispatch, rows_index), OUT_OPT(ExchangeDispatch, rows_weight),
-         ROWS(ExchangeDispatch, received));
+         IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, relay.place),
+         ADD_OPT(ExchangeDispatch, relay.count), ADD_OPT(ExchangeDispatch, overflow),
+         OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
+         OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
          IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, count),
+         IN_OPT(ExchangeCombine, relay.place), IN_OPT(ExchangeCombine, relay.count),
          IN_OPT(ExchangeCombine, shared), IN_OPT(ExchangeCombine, residual),
          OUT(ExchangeCombine, y), OUT_OPT(ExchangeCombine, weight),
          ROWS(ExchangeCombine, received));

@@ -29,10 +29,11 @@ static __device__ __forceinline__ int64_t rank_of_token(const Place &a, const in
     int64_t lower = 0;
     bool found = false;
     for (int64_t k = 0; k < a.K; k++) {
+        if (index[k] < 0) continue;
         int32_t r = (int32_t)(index[k] / a.here);
         found = found || r == rank;
         bool seen = r >= rank;
-        for (int64_t j = 0; j < k && !seen; j++) seen = (int32_t)(index[j] / a.here) == r;
+        for (int64_t j = 0; j < k && !seen; j++) seen = index[j] >= 0 && index[j] / a.here == r;
         lower += !seen;
     }
     return found ? lower : -1;

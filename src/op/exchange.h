@@ -6,7 +6,9 @@
  * / n). How they go is a kind of exchange, a row of a table (ExchangeDesc): a line of exchange.def
  * and a file of its own, exchange_NAME.c, whose head says how its rows travel. Which row a token
  * takes is decided once (exchange_place, for kinds that have places) and kept: gradients go the
- * same ways. Sums are in f32, in the order of ranks.
+ * same ways. Sums are in f32, in the order of ranks. A kind that relays sends a token once to each
+ * host, to the rank there that has this rank's number inside its host; that relay passes it on to
+ * the ranks of its experts, and adds up what comes back from them. Relays keep their places, too.
  *
  * Collectives are over rows: ALL_GATHER makes out = the in of all ranks one below the other,
  * REDUCE_SCATTER is its reverse with sums, SHIFT gets the next rank's in (a ring), ALL_REDUCE sums
@@ -28,7 +30,8 @@ typedef enum ExchangeKind {
 #define EXCHANGE(KIND, name) EXCHANGE_##KIND,
 #include "op/exchange.def"
 #undef EXCHANGE
-    EXCHANGE_KINDS
+    EXCHANGE_KINDS,
+    EXCHANGE_AUTO = EXCHANGE_KINDS /* moe.exchange=auto: exchange_choose decides */
 } ExchangeKind;
 
 enum { EXCHANGE_COUNT_MAX = 1024 }; /* most ranks for which a host holds counts on the stack */
@@ -37,20 +40,42 @@ enum { EXCHANGE_COUNT_MAX = 1024 }; /* most ranks for which a host holds counts 
  * It is rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th
  * rank, or there was no room (then overflow is set). */
 typedef struct ExchangePlace {
-    Tensor index;    /* in  (N, K) i32 */
+    Tensor index;    /* in  (N, K) i32; -1 with `elsewhere`: no expert, which has no rank */
     Tensor place;    /* out (N, K) i32 */
     Tensor overflow; /* add (1) f32, optional: 1 if a row had no room, else left as it is */
     Tensor count;    /* out (1, ranks) i32, optional: rows that go to each rank */
     int64_t experts, ranks;
     int64_t room; /* C */
+    bool elsewhere;
 } ExchangePlace;
+
+/* How the ranks of the experts lie: so many, `inside` of them on each host. uneven: that is not the
+ * same for all groups and hosts; then inside is 1, as if each were on a host of its own. */
+typedef struct ExchangeShape {
+    int64_t experts, top_k, ranks, inside;
+    bool uneven;
+} ExchangeShape;
+
+static inline int64_t exchange_hosts(const ExchangeShape *s) { return s->ranks / s->inside; }
+
+/* Only for kinds that relay: how the L rows go on that came to this rank, L / hosts of each host. */
+typedef struct ExchangeRelay {
+    Tensor place;    /* (L, K) i32: as in ExchangePlace, in what goes to each rank of the host */
+    Tensor count;    /* (1, inside) i32, if the rows of tokens are counted */
+    int64_t inside;  /* ranks on each host */
+    double expected; /* how many of L */
+} ExchangeRelay;
 
 typedef struct ExchangeDispatch {
     Tensor x;             /* in  (N, D) act */
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
-    Tensor place;         /* in  (N, K) i32: only for kinds with places */
-    Tensor count;         /* in  (1, ranks) i32, optional: only so many rows of each block travel */
-    Tensor rows;          /* out (M, D) act */
+    Tensor place; /* in  (N, K) i32: only for kinds with places; of a kind that relays, in what goes
+                     to each host */
+    Tensor
+        count; /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel */
+    ExchangeRelay relay; /* add: made with index, else read */
+    Tensor overflow; /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place */
+    Tensor rows;     /* out (M, D) act */
     Tensor
         rows_index; /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
     Tensor rows_weight; /* out (M, K) f32, optional */
@@ -64,7 +89,8 @@ typedef struct ExchangeCombine {
     Tensor
         rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
     Tensor place;    /* in  (N, K) i32: only for kinds with places */
-    Tensor count;    /* in  (1, ranks) i32, optional: as in dispatch */
+    Tensor count;    /* in  (1, ranks or hosts) i32, optional: as in dispatch */
+    ExchangeRelay relay;     /* in: as dispatch left it */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
     Tensor y;                /* out (N, D) act */
     Tensor weight;           /* out (N, K) f32, optional */
@@ -96,26 +122,49 @@ typedef struct ExchangeLocal {
     Status (*combine_rows)(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *rows);
 } ExchangeLocal;
 
+/* Who exchanges: all ranks of the experts; of these the ones on this rank's host, and those with
+ * this rank's number on all hosts. */
+typedef struct ExchangeGroups {
+    Comm *all, *inside, *across;
+} ExchangeGroups;
+
+/* What a cost is made of. */
+typedef struct ExchangeLoad {
+    double received, relayed; /* rows that a rank expects */
+    double row;               /* bytes of a row */
+    double home;              /* bytes that are read and written at the tokens' rank */
+    int64_t ranks, inside;
+} ExchangeLoad;
+
+/* Rows that a rank sends for each of its tokens, on average. */
+typedef struct ExchangeVolume {
+    double between; /* hosts */
+    double inside;  /* to other ranks of its host */
+} ExchangeVolume;
+
 typedef struct ExchangeDesc {
     const char *name;
     /* True: a token has rows only at the ranks of its experts, at the places that exchange_place
      * gives, and the M rows of a rank are blocks of one size. False: it has one row at every rank.
      * */
     bool places;
+    bool relays; /* tokens go to hosts first: places are by host, and relay has those inside it */
     /* Can the ranks of c exchange in this way? Collective, before the first step. ERR_UNSUPPORTED
      * says what they lack. */
     Status (*can)(Comm *c);
     /* How many rows a rank receives on average for each token of one rank. */
     double (*rows)(int64_t experts, int64_t top_k, int64_t ranks);
-    /* row: bytes of a row. home: bytes that are read and written at the tokens' rank. */
-    struct OpCost (*cost)(const Rows *received, int64_t ranks, double row, double home);
+    ExchangeVolume (*volume)(const ExchangeShape *s);
+    struct OpCost (*cost)(const ExchangeLoad *load);
     /* Bytes at ex->workspace, on both backends. */
     size_t (*dispatch_workspace)(const ExchangeDispatch *a);
     size_t (*combine_workspace)(const ExchangeCombine *a);
     /* Whole steps, for both backends. The kind decides how rows travel: by calls of comm, or by
-     * stores into peers' memory (comm_window). c has as many ranks as a says. */
-    Status (*dispatch)(struct Exec *ex, Comm *c, const ExchangeDispatch *a, const ExchangeLocal *l);
-    Status (*combine)(struct Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l);
+     * stores into peers' memory (comm_window). The groups have as many ranks as a says. */
+    Status (*dispatch)(struct Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                       const ExchangeLocal *l);
+    Status (*combine)(struct Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                      const ExchangeLocal *l);
     ExchangeLocal cpu; /* a GPU's is exchange_NAME_cuda, in exchange_NAME.cu */
 } ExchangeDesc;
 
@@ -125,7 +174,7 @@ extern "C" {
 
 /* Indexed by ExchangeKind. */
 extern const ExchangeDesc *const exchange_kinds[EXCHANGE_KINDS];
-/* "|alltoall|allgather": a bar before each name. */
+/* "|alltoall|allgather...|auto": a bar before each name. */
 extern const char exchange_names[];
 
 #define EXCHANGE(KIND, name)                                                                       \
@@ -139,16 +188,35 @@ extern const char exchange_names[];
  * groups. */
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
 
+/* The kind whose rows take the least time where one between hosts takes as long as
+ * EXCHANGE_BETWEEN inside one; of equals the first. */
+ExchangeKind exchange_choose(const ExchangeShape *s);
+/* NVLink's 450 GB/s of a GPU beside the 50 GB/s of its NIC (H100 and H200, data sheets). */
+enum { EXCHANGE_BETWEEN = 9 };
+
 /* Run the two ops with their kind's kernels for a backend. */
 Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l);
 Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l);
 
 /* For several kinds. exchange_any: every group can exchange. exchange_copied: the cost if rows are
- * written on both sides. exchange_unpack: makes y and weight from the rows at the tokens' places,
- * or without places from one row a token. */
+ * written on both sides. exchange_direct: the volume if so many rows go straight to their ranks.
+ * exchange_pack: tokens to their places, on each backend. exchange_unpack: makes y and weight from
+ * the rows at the tokens' places, or without places from one row a token. */
 Status exchange_any(Comm *c);
-struct OpCost exchange_copied(const Rows *received, int64_t ranks, double row, double home);
+struct OpCost exchange_copied(const ExchangeLoad *load);
+ExchangeVolume exchange_direct(const ExchangeShape *s, double rows);
+Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
+Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);
+
+/* Tokens to the members of c that have their experts, in blocks of one size, and back (a kind's
+ * whole steps, or one stage of them; exchange_blocks.c). The workspace begins at `at`. */
+size_t exchange_blocks_out_bytes(const ExchangeDispatch *a);
+size_t exchange_blocks_back_bytes(const ExchangeCombine *a);
+Status exchange_blocks_out(struct Exec *ex, Comm *c, const ExchangeDispatch *a,
+                           const ExchangeLocal *l, void *at);
+Status exchange_blocks_back(struct Exec *ex, Comm *c, const ExchangeCombine *a,
+                            const ExchangeLocal *l, void *at);
 
 /* exchange_rows_bytes: bytes of `rows` rows like those of t; 0 if t has no data. exchange_rows_at:
  * makes these rows at *at, and moves *at behind them. */

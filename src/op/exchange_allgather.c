@@ -12,6 +12,11 @@ static double rows(int64_t experts, int64_t top_k, int64_t ranks)
     return (double)ranks;
 }
 
+static ExchangeVolume volume(const ExchangeShape *s)
+{
+    return exchange_direct(s, (double)s->ranks);
+}
+
 /* The rows need memory of their own only if something is added to them. */
 static bool adds(const ExchangeCombine *a)
 {
@@ -36,8 +41,10 @@ static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRo
     return OK;
 }
 
-static Status dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a, const ExchangeLocal *l)
+static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                       const ExchangeLocal *l)
 {
+    Comm *c = g->all;
     TRY(comm_all_gather(c, &a->x, &a->rows));
     if (a->index.data == NULL) return OK;
     TRY(comm_all_gather(c, &a->weight, &a->rows_weight));
@@ -45,8 +52,10 @@ static Status dispatch(Exec *ex, Comm *c, const ExchangeDispatch *a, const Excha
     return l->dispatch_rows(ex, a, &(ExchangeRows){ .rank = c->rank });
 }
 
-static Status combine(Exec *ex, Comm *c, const ExchangeCombine *a, const ExchangeLocal *l)
+static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                      const ExchangeLocal *l)
 {
+    Comm *c = g->all;
     if (a->rows_weight.data != NULL) TRY(comm_reduce_scatter(c, &a->rows_weight, &a->weight));
     if (!adds(a)) return comm_reduce_scatter(c, &a->x, &a->y);
     char *at = ex->workspace;
@@ -59,6 +68,7 @@ const ExchangeDesc exchange_allgather = {
     .name = "allgather",
     .can = exchange_any,
     .rows = rows,
+    .volume = volume,
     .cost = exchange_copied,
     .dispatch_workspace = dispatch_workspace,
     .combine_workspace = combine_workspace,

@@ -66,7 +66,8 @@ static __global__ __launch_bounds__(ROWS_THREADS) void exchange_pack_kernel(Pack
     });
 }
 
-static Status pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out)
+extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
+                                     const ExchangeRows *out)
 {
     int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
     return launch_packed(
@@ -90,4 +91,4 @@ static Status pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRow
         });
 }
 
-const ExchangeLocal exchange_alltoall_cuda = { pack, exchange_unpack };
+const ExchangeLocal exchange_alltoall_cuda = { exchange_pack_cuda, exchange_unpack };

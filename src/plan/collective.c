@@ -196,14 +196,17 @@ Status collective_dispatch(const Hardware *h, const CollectiveGroup *g, const Di
         ranks = fmin(ranks, domains * l.g);
     }
     double copies = d->kind == DISPATCH_EACH ? (double)d->top_k : ranks;
-    if (d->kind != DISPATCH_HOST)
+    if (d->kind == DISPATCH_ALL)
+        return collective_cost(h, COLLECTIVE_ALL_GATHER, g, rows * l.n, out);
+    if (d->kind == DISPATCH_EACH || d->kind == DISPATCH_RANK)
         return collective_cost(h, COLLECTIVE_ALL_TO_ALL, g, rows * copies, out);
     /* A copy to each other domain; of the copies that ranks need, all but those at the GPUs where
      * they came in cross the links of a domain. */
     double far = rows * domains * (l.d - 1) / l.d;
     double near = rows * ranks * (l.g - 1) / l.g;
-    /* A row is passed on as it comes in, so both kinds of links are busy at the same time. */
-    *out = cost(COLLECTIVE_TWO_LEVEL, two_level_latency(&l), fmax(near / l.up, far / l.out), near,
-                far);
+    /* Where a row is passed on as it comes in, both kinds of links are busy at the same time. */
+    double up_s = near / l.up, out_s = far / l.out;
+    *out = cost(COLLECTIVE_TWO_LEVEL, two_level_latency(&l),
+                d->kind == DISPATCH_HOST ? fmax(up_s, out_s) : up_s + out_s, near, far);
     return OK;
 }

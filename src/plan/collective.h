@@ -62,9 +62,11 @@ CollectiveCost collective_send(const Hardware *h, bool same_domain, int64_t span
 
 /* How tokens go to the ranks of their experts. */
 typedef enum DispatchKind {
-    DISPATCH_EACH, /* a copy for each chosen expert */
-    DISPATCH_RANK, /* a copy for each rank that holds chosen experts */
-    DISPATCH_HOST  /* a copy for each domain, fanned out to ranks inside it */
+    DISPATCH_EACH,  /* a copy for each chosen expert */
+    DISPATCH_RANK,  /* a copy for each rank that holds chosen experts */
+    DISPATCH_HOST,  /* a copy for each domain, fanned out to ranks inside it as it comes in */
+    DISPATCH_RELAY, /* the same, fanned out when all have come in */
+    DISPATCH_ALL    /* a copy for each rank */
 } DispatchKind;
 
 typedef struct Dispatch {

@@ -70,6 +70,7 @@ extern const char *const plan_kind_names[PLAN_KINDS], *const plan_part_names[PLA
 
 typedef struct PlanPrice {
     int compute, buffers; /* run.compute and moe.buffers that it is for */
+    int exchange;         /* ExchangeKind; -1: EP1, or the stack's own way */
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
     bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
     int worst_rank;       /* of the pipeline: whose memory this is */

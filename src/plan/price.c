@@ -370,6 +370,11 @@ void planner_take_schedule(const Planner *p, PlanPrice *price, double schedule_s
     price->mfu = p->flops / (price->step_s * gpus * hardware_peak(p->q.hardware, HARDWARE_BF16));
 }
 
+static int exchange_of(const PriceEntry *e, const PlanLayout *l)
+{
+    return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.exchange : -1;
+}
+
 static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
@@ -381,6 +386,7 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
     TRY(estimate(&p->estimator, &in, &t));
     *out = (PlanPrice){ .compute = p->config.run_compute,
                         .buffers = p->config.moe_buffers,
+                        .exchange = exchange_of(e, l),
                         .in_series = price_in_series(e, l),
                         .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);

@@ -160,6 +160,8 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
 {
     Config *c = &p->config;
     c->mesh_ep = e->key.ep, c->mesh_cp = e->key.cp, c->train_micro_batch = e->key.micro_batch;
+    /* A host is a scale-up domain here: what an exchange that relays looks at. */
+    c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
     TRY(spec_build(c, &p->kept, &e->spec));
     /* Another stack's head takes all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]

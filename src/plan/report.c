@@ -15,6 +15,11 @@ static const char *const buffers_names[] = {
     [BUFFERS_BOUNDED] = "bounded", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
 };
 
+static const char *exchange_word(const PlanPrice *p)
+{
+    return p->exchange < 0 ? "" : exchange_kinds[p->exchange]->name;
+}
+
 /* " in 0-3+8": the blocks of a list that rises; what there is no room for is "...". */
 static void again_text(char *out, size_t bytes, const ConfigInts *again)
 {
@@ -45,16 +50,17 @@ static const char *recompute_text(char out[RECOMPUTE_BYTES], const PlanLayout *l
 
 const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, const PlanPrice *p)
 {
-    char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "";
+    char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "", exchange[32] = "";
+    if (p->exchange > 0) (void)snprintf(exchange, sizeof exchange, ", %s", exchange_word(p));
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
     if (p->buffers != BUFFERS_BOUNDED)
         (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
     (void)snprintf(out, PLAN_LAYOUT_BYTES,
                    "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
-                   " %s recompute %s%s",
+                   " %s recompute %s%s%s",
                    l->pp, l->vpp, l->ep, l->cp, l->dp, l->zero, shard, l->schedule->name,
                    p->in_series ? " in series" : "", l->micro_batch, compute_names[p->compute],
-                   recompute_text(again, l), buffers);
+                   recompute_text(again, l), buffers, exchange);
     return out;
 }
 
@@ -179,9 +185,10 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
 {
     char again[RECOMPUTE_BYTES];
     TRY(text_printf(out,
-                    "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange_in_series\":%s,"
+                    "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
+                    "\"exchange_in_series\":%s,"
                     "\"fits\":%s,\"peak_bytes\":%.0f,",
-                    compute_names[p->compute], buffers_names[p->buffers],
+                    compute_names[p->compute], buffers_names[p->buffers], exchange_word(p),
                     p->in_series ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
@@ -248,8 +255,8 @@ static Status csv_row(const PlanLayout *l, const PlanPrice *p, Text *out)
                     p->tokens_per_s_per_gpu, p->mfu));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%.0f", p->memory[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%.9g", p->part_s[i]));
-    return text_printf(out, ",%" PRId64 ",%s,%s,%d\n", l->shard, compute_names[p->compute],
-                       buffers_names[p->buffers], p->in_series);
+    return text_printf(out, ",%" PRId64 ",%s,%s,%d,%s\n", l->shard, compute_names[p->compute],
+                       buffers_names[p->buffers], p->in_series, exchange_word(p));
 }
 
 Status plan_report_csv(const PlanReport *r, Text *out)
@@ -258,7 +265,7 @@ Status plan_report_csv(const PlanReport *r, Text *out)
                          "step_s,bubble,tokens_per_s_per_gpu,mfu"));
     for (int i = 0; i < PLAN_KINDS; i++) TRY(text_printf(out, ",%s_bytes", plan_kind_names[i]));
     for (int i = 0; i < PLAN_PARTS; i++) TRY(text_printf(out, ",%s_s", plan_part_names[i]));
-    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series\n"));
+    TRY(text_printf(out, ",shard,compute,buffers,exchange_in_series,exchange\n"));
     if (r->search == NULL) return csv_row(r->layout, r->price, out);
     for (int i = 0; i < r->search->n_best; i++)
         TRY(csv_row(&r->search->best[i].layout, &r->search->best[i].price, out));

@@ -19,8 +19,12 @@ double roofline_memory_s(const Roofline *r, double bytes)
 static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, double *s)
 {
     static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
+    static const DispatchKind ours[EXCHANGE_KINDS] = { [EXCHANGE_ALLTOALL] = DISPATCH_RANK,
+                                                       [EXCHANGE_ALLGATHER] = DISPATCH_ALL,
+                                                       [EXCHANGE_HIER] = DISPATCH_RELAY };
+    double theirs = r->stack->at[STACK_dispatch];
     CollectiveGroup g = roofline_group(r->hardware, r->spec->ep, 1);
-    Dispatch d = { .kind = kinds[(int)r->stack->at[STACK_dispatch]],
+    Dispatch d = { .kind = theirs < 0 ? ours[r->spec->exchange] : kinds[(int)theirs],
                    .tokens = r->tokens,
                    .row_bytes = c->size,
                    .experts = m->experts,

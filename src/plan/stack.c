@@ -78,8 +78,9 @@ static Status check(const PlanStack *s, const StackValues *v)
     if (!(again >= 0 && again < 64))
         return FAIL(ERR_ARG, "stack %s: recompute is %g, a sum of pieces is from 0 to 63",
                     s->sheet.name, again);
-    if (kind == 0 || kind == 1 || kind == 2) return OK;
-    return FAIL(ERR_ARG, "stack %s: dispatch is %g, it must be 0 (expert), 1 (rank) or 2 (host)",
+    if (kind < 0 || kind == 0 || kind == 1 || kind == 2) return OK;
+    return FAIL(ERR_ARG,
+                "stack %s: dispatch is %g, it must be 0 (expert), 1 (rank), 2 (host) or below 0",
                 s->sheet.name, kind);
 }
 

@@ -114,7 +114,6 @@ static Status make_exec(Engine *e)
 /* The groups that tensors go through: the host's, or the same over the GPUs. */
 static Status join_mesh(Engine *e)
 {
-    static const MeshGroup exchanging[] = { GROUP_EP, GROUP_CP, GROUP_PP };
     const Mesh *host = e->shape.mesh;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
@@ -127,7 +126,9 @@ static Status join_mesh(Engine *e)
                   &e->tables, &world));
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make(world, &host->shape, true, &e->tables, &e->mesh));
-    for (int i = 0; i < 3; i++) TRY(comm_connect(e->mesh.group[exchanging[i]]));
+    for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
+        if (mesh_exchanges(&host->shape, g)) TRY(comm_connect(e->mesh.group[g]));
+    }
     return OK;
 }
 

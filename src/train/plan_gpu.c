@@ -43,7 +43,7 @@ static size_t comm_bytes(const Config *c, const Mesh *m)
     bool connected[GROUP_COUNT] = { false };
     for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
         MeshGroup first = mesh_first(s, g);
-        bool peers = g == GROUP_EP || g == GROUP_CP || g == GROUP_PP;
+        bool peers = mesh_exchanges(s, g);
         if (mesh_group_size(s, g) == 1) continue;
         if (first == g) sum += RING_BYTES;
         if (peers && !connected[first]) sum += PEER_BYTES;

@@ -1,4 +1,5 @@
 /* plan_run: what is known of a training before it starts: its mesh, batches, sizes and memory. */
+#include "base/log.h"
 #include "data/tokenizer.h"
 #include "train/again.h"
 #include "train/peak.h"
@@ -73,13 +74,64 @@ static Status refuse_batch(const Config *c, int64_t ranks, int64_t unit)
                 c->train_batch, ranks, c->train_micro_batch, would);
 }
 
+/* Only a kind of exchange that relays needs groups inside hosts and across them. */
+static Status place_hosts(const Config *c, int ranks, MeshShape *out)
+{
+    int per_host = (int)c->mesh_ranks_per_host;
+    ExchangeShape shape;
+    if (ranks > 1 && per_host > 0 && ranks % per_host != 0)
+        return FAIL(ERR_ARG, "mesh.ranks_per_host %d does not divide the %d ranks", per_host,
+                    ranks);
+    if (!exchange_kinds[spec_exchange(c, &shape)]->relays) return OK;
+    return mesh_inside(out->ep, per_host, &out->inside);
+}
+
 Status train_mesh(const Config *c, int ranks, MeshShape *out)
 {
     TRY(mesh_shape(ranks, (int)c->mesh_pp, (int)c->mesh_ep, (int)c->mesh_cp, (int)c->mesh_shard,
                    out));
+    TRY(place_hosts(c, ranks, out));
     int64_t dp = mesh_data_ranks(out);
     if (c->train_batch % (dp * c->train_micro_batch) == 0) return OK;
     return refuse_batch(c, dp, dp * c->train_micro_batch);
+}
+
+Status train_find_hosts(Config *own, Comm *world, Arena *a)
+{
+    ExchangeShape shape;
+    int each = 1;
+    bool asks = own->moe_exchange == EXCHANGE_AUTO;
+    bool relays = !asks && exchange_kinds[spec_exchange(own, &shape)]->relays;
+    if (own->mesh_ranks_per_host != 0 || own->mesh_ep == 1 || !(asks || relays)) return OK;
+    Status s = comm_hosts(world, a, &each);
+    if (s == ERR_ARG && asks) { /* each rank is then a host of its own, and nothing relays */
+        log_info("moe.exchange=auto cannot take a kind that relays: %s", status_message());
+        status_clear();
+        s = OK;
+    }
+    if (s == OK) own->mesh_ranks_per_host = each;
+    return s;
+}
+
+Status train_exchange_text(const Config *c, Text *out)
+{
+    ExchangeShape shape;
+    const ExchangeKind best = spec_exchange(c, &shape);
+    if (c->moe_exchange != EXCHANGE_AUTO || shape.ranks == 1) return OK;
+    TRY(text_printf(
+        out,
+        "moe.exchange=auto takes %s; rows a token between hosts (each counts as %d) and "
+        "inside them:",
+        exchange_kinds[best]->name, EXCHANGE_BETWEEN));
+    for (int i = 0; i < EXCHANGE_KINDS; i++) {
+        const ExchangeVolume v = exchange_kinds[i]->volume(&shape);
+        if (exchange_kinds[i]->relays && shape.uneven) continue;
+        TRY(text_printf(out, "%s %s %.2f and %.2f", i == 0 ? "" : ",", exchange_kinds[i]->name,
+                        v.between, v.inside));
+    }
+    if (shape.uneven) return text_printf(out, "; groups of experts lie unevenly on hosts");
+    return text_printf(out, "; %" PRId64 " of %" PRId64 " ranks are on each host", shape.inside,
+                       shape.ranks);
 }
 
 Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *token_bytes, Arena *a,
@@ -220,11 +272,23 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
     char tokens[32];
     const Mesh *m = p->shape.mesh;
     int64_t n = train_aux_sequences(c, m == NULL ? 1 : mesh_data_ranks(&m->shape));
+<<<<<<< HEAD
     bool low = c->run_compute == COMPUTE_BF16, low_moments = c->optimizer_moments == MOMENTS_BF16;
     const char *moments = low_moments ? "; bf16 moments" : low ? ", moments" : "";
     TRY(text_printf(out, "precision   %s%s\n",
                     low ? "bf16 products and activations; f32 main weights, gradients" : "f32",
                     moments));
+=======
+    TRY(text_printf(out, "precision   %s\n",
+                    c->run_compute == COMPUTE_BF16
+                        ? "bf16 products and activations; f32 main weights, gradients, moments"
+                        : "f32"));
+    if (c->moe_exchange == EXCHANGE_AUTO && c->mesh_ep > 1) {
+        TRY(text_printf(out, "exchange    "));
+        TRY(train_exchange_text(c, out));
+        TRY(text_printf(out, "\n"));
+    }
+>>>>>>> hier
     if (c->moe_aux_loss == 0 || c->model_dense_layers >= c->model_layers) return OK;
     return text_printf(out, "balance     groups of %" PRId64 " sequence%s, %s tokens each\n", n,
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));

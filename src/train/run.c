@@ -95,7 +95,6 @@ static Status check(Trainer *t)
 {
     const Config *c = t->config;
     int ranks = t->world == NULL ? 1 : t->world->size;
-    TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
     TRY(text_init(&t->yaml, &t->arena));
     TRY(config_print(t->asked, &t->yaml));
     TRY(config_check_ops(c, ranks));
@@ -174,6 +173,17 @@ static void print_group(const Trainer *t)
              n, n * c->data_sequence, c->train_micro_batch, ranks);
 }
 
+static Status print_exchange(Trainer *t)
+{
+    Text text = { 0 };
+    ArenaMark mark = arena_mark(&t->arena);
+    TRY(text_init(&text, &t->arena));
+    TRY(train_exchange_text(t->config, &text));
+    if (text.used > 0) log_info("%s", text.data);
+    arena_release(&t->arena, mark);
+    return OK;
+}
+
 static Status find_sheet(Trainer *t)
 {
     const Config *c = t->config;
@@ -194,6 +204,7 @@ static Status open_all(Trainer *t)
     TRY(open_log(t));
     TRY(print_mesh(t));
     print_group(t);
+    TRY(print_exchange(t));
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
@@ -519,6 +530,8 @@ static Status begin_files(Trainer *t)
 /* To the first step. */
 static Status start(Trainer *t)
 {
+    TRY(arena_init(&t->arena, "trainer", MEM_HOST, (size_t)64 << 30));
+    if (t->world != NULL) TRY(settle(t, train_find_hosts(&t->own, t->world, &t->arena)));
     TRY(settle(t, check(t)));
     TRY(meet(t));
     TRY(settle(t, check_memory(t)));

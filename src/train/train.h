@@ -64,6 +64,13 @@ typedef struct TrainPlan {
 /* The mesh that a configuration lays `ranks` ranks out on. ERR_ARG: they do not fit. */
 Status train_mesh(const Config *c, int ranks, MeshShape *out);
 
+/* Sets mesh.ranks_per_host, where it is not set and the exchange asks for it, to what the hosts'
+ * names say. Collective. ERR_ARG: hosts have unequally many ranks, and the exchange must relay. */
+Status train_find_hosts(Config *own, Comm *world, Arena *a);
+
+/* Which kind moe.exchange=auto takes, and why, as a sentence; nothing where it is not asked. */
+Status train_exchange_text(const Config *c, Text *out);
+
 /* What one rank's engine takes; mesh NULL: one alone. */
 EngineShape train_shape(const Config *c, const Mesh *mesh);
 

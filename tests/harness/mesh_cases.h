@@ -10,6 +10,7 @@
 #define BATCH "train.batch=8", "train.micro_batch=1"
 #define WORST "moe.buffers=worst"
 #define EXACT "moe.buffers=exact", "run.executor=eager"
+#define HIER  "moe.exchange=hier"
 
 static const ManyCase mesh_cases[] = {
     /* data parallel: what is shared out, among whom */
@@ -28,6 +29,26 @@ static const ManyCase mesh_cases[] = {
     { "ep 2, exact", 2, { MLA, BATCH, EXACT, "mesh.ep=2" } },
     { "ep 2, allgather", 2, { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=allgather" } },
     { "ep 4", 4, { GQA, BATCH, WORST, "mesh.ep=4" } },
+    { "ep 4, hier over 2 hosts",
+      4,
+      { MLA, BATCH, WORST, "mesh.ep=4", HIER, "mesh.ranks_per_host=2" } },
+    { "ep 4, hier over 4 hosts",
+      4,
+      { GQA, BATCH, WORST, "mesh.ep=4", HIER, "mesh.ranks_per_host=1" } },
+    { "ep 8, hier over 2 hosts",
+      8,
+      { MLA, BATCH, WORST, "mesh.ep=8", HIER, "mesh.ranks_per_host=4" } },
+    { "ep 8, hier over 4 hosts, exact",
+      8,
+      { MLA, BATCH, EXACT, "mesh.ep=8", HIER, "mesh.ranks_per_host=2" } },
+    { "dp 8, ep 4, hier over 2 hosts, recompute",
+      8,
+      { GQA, BATCH, WORST, "mesh.ep=4", HIER, "mesh.ranks_per_host=2", "mesh.zero=2",
+        "recompute.layers=[0,1,2,3]", "recompute.pieces=[exchange,norm,act]" } },
+    { "pp 2, ep 4, hier over 2 hosts, 1f1b-overlap",
+      8,
+      { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=4", HIER, "mesh.ranks_per_host=2",
+        "mesh.schedule=1f1b-overlap" } },
     { "ep 8", 8, { MLA, BATCH, WORST, "mesh.ep=8" } },
     { "dp 4, ep 2, zero 1", 4, { MLA, BATCH, WORST, "mesh.ep=2", "mesh.zero=1" } },
     { "dp 4, ep 2, zero 2", 4, { GQA, BATCH, WORST, "mesh.ep=2", "mesh.zero=2" } },

@@ -3,15 +3,29 @@
 #include "harness/many.h"
 
 #define MODEL                                                                                      \
-    "moe.experts=8", "moe.top_k=1", "model.layers=4", "train.batch=8", "train.micro_batch=1",      \
-        "mesh.pp=2", "mesh.ep=2"
+    "moe.experts=8", "moe.top_k=1", "model.layers=4", "train.batch=8", "train.micro_batch=1"
+#define STAGES MODEL, "mesh.pp=2", "mesh.ep=2"
+#define HOSTS  MODEL, "mesh.ep=4", "moe.exchange=hier", "mesh.ranks_per_host=2"
 
-static const ManyCase bounded = { "bounded", 4, { MODEL, "moe.buffer_factor=1.6" } };
-static const ManyCase worst = { "worst", 4, { MODEL, "moe.buffers=worst" } };
+/* The last has room for all that a rank sends to a host, but not for all that comes to a relay of
+ * one rank's. */
+static const ManyCase bounded[] = {
+    { "bounded", 4, { STAGES, "moe.buffer_factor=1.6" } },
+    { "bounded, hosts", 4, { HOSTS, "moe.buffer_factor=1.6" } },
+    { "bounded, relays", 4, { HOSTS, "moe.buffer_factor=2" } },
+};
+static const ManyCase worst[] = {
+    { "worst", 4, { STAGES, "moe.buffers=worst" } },
+    { "worst, hosts", 4, { HOSTS, "moe.buffers=worst" } },
+    { "worst, relays", 4, { HOSTS, "moe.buffers=worst" } },
+};
+enum { WAYS = sizeof bounded / sizeof *bounded };
 
 enum { RANKS = 4, DATA_RANKS = 2, MICROS = 4 };
 
+/* Without stages there are twice as many data ranks, of half as many micro-batches. */
 typedef struct Turn {
+    int way;
     int data_rank, micro; /* whose tokens of which micro-batch are all the same */
     bool again[RANKS];
 } Turn;
@@ -58,9 +72,10 @@ static Status compare(Turn *t, ManyRank *a, ManyRank *b)
 
 static Status take_turn(void *state, Comm *world)
 {
+    const Turn *t = state;
     ManyRank a = { 0 }, b = { 0 };
-    Status s = many_open(&a, &bounded, world);
-    if (s == OK) s = many_open(&b, &worst, world);
+    Status s = many_open(&a, &bounded[t->way], world);
+    if (s == OK) s = many_open(&b, &worst[t->way], world);
     if (s == OK) s = compare(state, &a, &b);
     many_close(&b);
     many_close(&a);
@@ -70,13 +85,13 @@ static Status take_turn(void *state, Comm *world)
 static void whichever_rank_overflows_in_whichever_micro_batch_the_bits_stay(void **state)
 {
     (void)state;
-    for (int d = 0; d < DATA_RANKS; d++) {
-        for (int m = 0; m < MICROS; m++) {
-            Turn t = { .data_rank = d, .micro = m };
-            int failed = -1;
-            CHECK_OK(comm_threads(RANKS, 60, take_turn, &t, &failed));
-            for (int r = 0; r < RANKS; r++) CHECK(t.again[r]);
-        }
+    for (int i = 0; i < WAYS * DATA_RANKS * MICROS; i++) {
+        Turn t = { .way = i / (DATA_RANKS * MICROS),
+                   .data_rank = i / MICROS % DATA_RANKS,
+                   .micro = i % MICROS };
+        int failed = -1;
+        CHECK_OK(comm_threads(RANKS, 60, take_turn, &t, &failed));
+        for (int r = 0; r < RANKS; r++) CHECK(t.again[r]);
     }
 }
 
@@ -86,8 +101,8 @@ static Status evaluate(void *state, Comm *world)
     ManyRank a = { 0 }, b = { 0 };
     const float *x = NULL, *y = NULL;
     Turn *t = state;
-    TRY(many_open(&a, &bounded, world));
-    TRY(many_open(&b, &worst, world));
+    TRY(many_open(&a, &bounded[t->way], world));
+    TRY(many_open(&b, &worst[t->way], world));
     whole_batch(&a, 0);
     whole_batch(&b, 0);
     for (int micro = 0; micro < MICROS; micro++) flood(&a, 0, micro), flood(&b, 0, micro);
@@ -104,10 +119,12 @@ static Status evaluate(void *state, Comm *world)
 static void an_evaluation_loses_no_row_either(void **state)
 {
     (void)state;
-    Turn t = { 0 };
-    int failed = -1;
-    CHECK_OK(comm_threads(RANKS, 60, evaluate, &t, &failed));
-    for (int r = 0; r < RANKS; r++) CHECK(t.again[r]);
+    for (int way = 0; way < WAYS; way++) {
+        Turn t = { .way = way };
+        int failed = -1;
+        CHECK_OK(comm_threads(RANKS, 60, evaluate, &t, &failed));
+        for (int r = 0; r < RANKS; r++) CHECK(t.again[r]);
+    }
 }
 
 int main(void)

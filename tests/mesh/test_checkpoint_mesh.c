@@ -33,6 +33,7 @@ static const ManyCase layouts[] = {
     { .ranks = 4, .settings = { "mesh.zero=3" } },
     { .ranks = 4, .settings = { "mesh.zero=1", "mesh.ep=2" } },
     { .ranks = 4, .settings = { "mesh.zero=3", "mesh.ep=2", "mesh.cp=2", "run.compute=bf16" } },
+    { .ranks = 4, .settings = { "mesh.ep=2", "moe.exchange=hier", "mesh.ranks_per_host=1" } },
     { .ranks = 4, .settings = { "mesh.zero=1", "mesh.pp=2" } },
     { .ranks = 4, .settings = { "mesh.zero=2", "mesh.pp=2", "mesh.ep=2", "run.compute=bf16" } },
     { .ranks = 2,

@@ -48,7 +48,7 @@ static Status open_spec(Rank *r, const World *w)
         TRY(config_override(&c, &r->arena, base[i]));
     for (int i = 0; w->settings[i] != NULL; i++)
         TRY(config_override(&c, &r->arena, w->settings[i]));
-    c.mesh_ep = w->shape.ep, c.mesh_cp = w->shape.cp;
+    c.mesh_ep = w->shape.ep, c.mesh_cp = w->shape.cp, c.mesh_ranks_per_host = w->shape.inside;
     c.train_micro_batch = B / w->shape.shard;
     TRY(spec_build(&c, &r->arena, &r->spec));
     spec_place(&r->spec, &r->mesh);
@@ -244,13 +244,18 @@ static void check_world(const World *w, const World *one, double overflow)
     check_gradients(w, whole);
 }
 
-/* pp, replicate, shard, ep, cp */
-static const MeshShape alone = { 1, 1, 1, 1, 1 };
+/* pp, replicate, shard, ep, cp, inside */
+static const MeshShape alone = { 1, 1, 1, 1, 1, 0 };
 static const MeshShape meshes[] = {
-    { 1, 1, 2, 2, 1 }, { 1, 1, 4, 4, 1 }, { 1, 1, 1, 2, 2 }, { 1, 1, 2, 4, 2 },
-    { 1, 1, 2, 2, 2 }, { 1, 1, 4, 2, 1 }, { 1, 1, 2, 1, 2 },
+    { 1, 1, 2, 2, 1, 0 }, { 1, 1, 4, 4, 1, 0 }, { 1, 1, 1, 2, 2, 0 }, { 1, 1, 2, 4, 2, 0 },
+    { 1, 1, 2, 2, 2, 0 }, { 1, 1, 4, 2, 1, 0 }, { 1, 1, 2, 1, 2, 0 },
 };
-enum { MESHES = sizeof meshes / sizeof *meshes };
+/* The same over hosts. */
+static const MeshShape hosts[] = {
+    { 1, 1, 4, 4, 1, 2 }, { 1, 1, 2, 2, 1, 1 }, { 1, 1, 2, 4, 2, 2 },
+    { 1, 1, 4, 4, 1, 1 }, { 1, 1, 4, 4, 1, 4 },
+};
+enum { MESHES = sizeof meshes / sizeof *meshes, HOSTS = sizeof hosts / sizeof *hosts };
 
 static void compare(World w, double overflow)
 {
@@ -271,6 +276,7 @@ static void a_layer_over_ranks_is_the_layer_on_one(void **state)
         compare(WORLD(meshes[i], 0, "moe.exchange=alltoall"), 0);
         compare(WORLD(meshes[i], 0, "moe.exchange=allgather"), 0);
     }
+    for (int i = 0; i < HOSTS; i++) compare(WORLD(hosts[i], 0, "moe.exchange=hier"), 0);
 }
 
 static void so_it_is_where_all_tokens_want_the_same_experts(void **state)
@@ -280,6 +286,7 @@ static void so_it_is_where_all_tokens_want_the_same_experts(void **state)
         compare(WORLD(meshes[i], 3, "moe.exchange=alltoall"), 0);
         compare(WORLD(meshes[i], 3, "moe.exchange=allgather"), 0);
     }
+    for (int i = 0; i < HOSTS; i++) compare(WORLD(hosts[i], 3, "moe.exchange=hier"), 0);
 }
 
 static void a_global_loss_is_that_of_all_its_ranks(void **state)
@@ -293,12 +300,12 @@ static void what_is_made_again_is_the_same(void **state)
     (void)state;
     static const char *const pieces[] = { "recompute.pieces=[exchange,norm]",
                                           "recompute.pieces=[layer]" };
-    for (int i = 0; i < 4; i++) {
-        World w =
-            WORLD(meshes[1], 0, "recompute.layers=[0]", pieces[i % 2], "moe.exchange=alltoall");
-        if (i >= 2) w.settings[2] = "moe.exchange=allgather";
-        compare(w, 0);
-    }
+    static const char *const kinds[] = { "moe.exchange=alltoall", "moe.exchange=allgather",
+                                         "moe.exchange=hier" };
+    for (int i = 0; i < 6; i++)
+        compare(WORLD(i < 4 ? meshes[1] : hosts[0], 0, "recompute.layers=[0]", pieces[i % 2],
+                      kinds[i / 2]),
+                0);
 }
 
 static void buffers_that_are_large_enough_change_nothing(void **state)
@@ -306,16 +313,21 @@ static void buffers_that_are_large_enough_change_nothing(void **state)
     (void)state;
     compare(WORLD(meshes[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3"), 0);
     compare(WORLD(meshes[1], 0, "moe.buffers=exact"), 0);
+    compare(WORLD(hosts[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3", "moe.exchange=hier"),
+            0);
+    compare(WORLD(hosts[0], 0, "moe.buffers=exact", "moe.exchange=hier"), 0);
 }
 
 /* Everything stays finite (the guard looks) and the same, run to run. */
 static void buffers_that_are_too_small_are_flagged(void **state)
 {
     (void)state;
-    static const char *const kinds[] = { "moe.exchange=alltoall", "moe.exchange=allgather" };
+    static const char *const kinds[] = { "moe.exchange=alltoall", "moe.exchange=allgather",
+                                         "moe.exchange=hier" };
     static World a, b;
-    for (int i = 0; i < 2; i++) {
-        a = WORLD(meshes[1], 3, "moe.buffers=bounded", "moe.buffer_factor=1", kinds[i]);
+    for (int i = 0; i < 3; i++) {
+        a = WORLD(i < 2 ? meshes[1] : hosts[0], 3, "moe.buffers=bounded", "moe.buffer_factor=1",
+                  kinds[i]);
         b = a;
         world_run(&a);
         world_run(&b);

@@ -7,19 +7,21 @@
 
 #include "harness/optest.h"
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = 6 };
 
 /* How tokens choose: any experts; all the same few; experts of one rank. */
 typedef enum Deal { DEAL_RANDOM, DEAL_SAME, DEAL_ONE_RANK, DEALS } Deal;
 
+/* inside: ranks on each host, which matters to kinds that relay. */
 typedef struct Sizes {
-    int64_t n, k, experts, d, ranks;
+    int64_t n, k, experts, d, ranks, inside;
 } Sizes;
 
 /* Tokens of one rank on their way. */
 typedef struct Traveller {
     ExchangeKind kind;
-    int64_t experts;
+    int64_t experts, inside;
+    Tensor relay, relay_count;
     Tensor x, index, weight, place, overflow, count, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
@@ -107,11 +109,18 @@ static inline bool wants(const Tensor *index, int64_t token, int64_t rank, int64
     return false;
 }
 
+/* Rows that each host has room for from each rank: more than ranks have, so that both stages can be
+ * short of it. */
+static inline int64_t host_room(int64_t n, int64_t room) { return 2 * room < n ? 2 * room : n; }
+
 static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
                                   int64_t room)
 {
     int64_t m = s.ranks * (exchange_kinds[kind]->places ? room : s.n);
-    Traveller v = { .kind = kind, .experts = s.experts };
+    Traveller v = { .kind = kind, .experts = s.experts, .inside = s.inside };
+    if (exchange_kinds[kind]->relays)
+        v.relay =
+            optest_poisoned(t, DTYPE_I32, DIMS(s.ranks / s.inside * host_room(s.n, room), s.k));
     v.x = optest_normal(t, act, DIMS(s.n, s.d));
     v.index = deal(t, how, s.n, s.k, s.experts, s.ranks);
     v.weight = optest_normal(t, DTYPE_F32, DIMS(s.n, s.k));

@@ -5,7 +5,8 @@
 #include "comm/comm_table.h"
 
 /* 8 tokens of 6 columns and 2 experts here; room for 20 rows of which 12 come, from 4 ranks. */
-enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4 };
+enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4, L = 12 };
+enum { TOKENS = 23 }; /* of each rank, on their way there and back */
 static const Rows COMING = { .bound = M, .expected = 12 };
 
 static ExchangeDispatch dispatch_args(OpTest *t)
@@ -70,6 +71,22 @@ static void what_is_sent_is_what_others_need(void **state)
     optest_close(&t);
 }
 
+/* Of 10 rows to pass on half come from the other host; of 12 that come from relays half are their
+ * own. */
+static void a_relay_sends_twice(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    ExchangeDispatch d = dispatch_args(&t);
+    d.kind = EXCHANGE_HIER, d.relay = (ExchangeRelay){ .inside = 2, .expected = 10 };
+    OpCost c = op_desc(OP_EXCHANGE_DISPATCH)->cost(&d);
+    CHECK_NEAR(c.comm_bytes, (5 + 6) * 28, 1e-9);
+    CHECK_NEAR(c.bytes, 8 * 12 + (3 * 10 + 2 * 12) * 28, 1e-9);
+    CHECK_NEAR(c.size, 28, 0);
+    optest_close(&t);
+}
+
 static void wrong_shapes_are_errors_with_a_message(void **state)
 {
     (void)state;
@@ -88,6 +105,17 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: place");
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(M, D + 1));
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: x");
+    d = dispatch_args(&t), d.relay.place = d.index;
+    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_ARG, "relay is set, but with alltoall nothing");
+    d.kind = EXCHANGE_HIER, d.relay.inside = 3;
+    CHECK_FAILS(
+        exchange_dispatch(&t.ex, d), ERR_ARG,
+        "exchange_dispatch: 4 ranks, 3 on each host, with 8 rows to pass on: hosts must have "
+        "as many ranks, and give as many rows");
+    d.relay.inside = 2, d.relay.count = d.index;
+    CHECK_FAILS(exchange_dispatch(&t.ex, d), ERR_SHAPE, "exchange_dispatch: count");
+    c = combine_args(&t), c.kind = EXCHANGE_HIER, c.relay.inside = 2;
+    CHECK_FAILS(exchange_combine(&t.ex, c), ERR_SHAPE, "exchange_combine: relay");
     c = combine_args(&t), c.kind = EXCHANGE_ALLGATHER;
     c.x = optest_normal(&t, DTYPE_BF16, DIMS(RANKS * N, D));
     CHECK_FAILS(exchange_combine(&t.ex, c), ERR_ARG, "place is set, but with allgather every");
@@ -104,6 +132,49 @@ static void a_kind_knows_how_many_rows_come(void **state)
     (void)state;
     CHECK_NEAR(exchange_kinds[EXCHANGE_ALLTOALL]->rows(4, 2, 2), 1 * 2.0 / 6 + 2 * 4.0 / 6, 1e-12);
     CHECK_NEAR(exchange_kinds[EXCHANGE_ALLGATHER]->rows(4, 2, 2), 2, 0);
+}
+
+static void check_volume(ExchangeKind kind, const ExchangeShape *s, double between, double inside)
+{
+    const ExchangeVolume v = exchange_kinds[kind]->volume(s);
+    CHECK_NEAR(v.between, between, 1e-12);
+    CHECK_NEAR(v.inside, inside, 1e-12);
+}
+
+/* 4 experts on 2 x 2 ranks, of which a token takes 2: so it goes to 2 ranks and, as above, to 5/3 of
+ * 2 hosts. */
+static void a_kind_knows_what_goes_between_hosts(void **state)
+{
+    (void)state;
+    const ExchangeShape s = { .experts = 4, .top_k = 2, .ranks = 4, .inside = 2 };
+    check_volume(EXCHANGE_ALLTOALL, &s, 2 * 2.0 / 4, 2 * 1.0 / 4);
+    check_volume(EXCHANGE_ALLGATHER, &s, 2, 1);
+    check_volume(EXCHANGE_HIER, &s, 5.0 / 6, 1);
+}
+
+/* Many experts a token on few hosts: hier. On one host, or with all ranks on hosts of their own, it
+ * only passes on; where hosts are uneven it cannot. Where all go to all, so do all tokens. */
+static void auto_takes_the_kind_with_the_fewest_rows_between_hosts(void **state)
+{
+    (void)state;
+    const struct {
+        ExchangeShape shape;
+        ExchangeKind want;
+    } cases[] = {
+        { { 256, 8, 32, 8, false }, EXCHANGE_HIER },
+        { { 256, 8, 32, 1, true }, EXCHANGE_ALLTOALL },
+        { { 256, 8, 8, 8, false }, EXCHANGE_ALLTOALL },
+        { { 256, 8, 8, 1, false }, EXCHANGE_ALLTOALL },
+        { { 256, 1, 16, 8, false }, EXCHANGE_ALLTOALL },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_INT(exchange_choose(&cases[i].shape), cases[i].want);
+    for (int64_t ranks = 2; ranks <= 64; ranks *= 2) { /* however sums are rounded */
+        for (int64_t k = 1; k <= 8; k++) {
+            CHECK(exchange_choose(&(ExchangeShape){ 192, k, ranks, 1, false }) != EXCHANGE_HIER);
+            CHECK(exchange_choose(&(ExchangeShape){ 192, k, 3 * ranks, 1, true }) != EXCHANGE_HIER);
+        }
+    }
 }
 
 static void a_rank_without_peers_says_so(void **state)
@@ -156,19 +227,19 @@ static void a_token_has_one_place_for_each_rank_in_order(void **state)
 static void places_count_the_tokens_before(void **state)
 {
     (void)state;
-    enum { TOKENS = 2500, TOP = 5, EXPERTS = 30, PEERS = 6 };
+    enum { MANY = 2500, TOP = 5, EXPERTS = 30, PEERS = 6 };
     OpTest t;
     optest_open(&t, 1);
-    Tensor index = deal(&t, DEAL_RANDOM, TOKENS, TOP, EXPERTS, PEERS);
-    for (int64_t room = 900; room <= TOKENS; room += 1600) {
+    Tensor index = deal(&t, DEAL_RANDOM, MANY, TOP, EXPERTS, PEERS);
+    for (int64_t room = 900; room <= MANY; room += 1600) {
         ExchangePlace a = { .index = index,
-                            .place = optest_poisoned(&t, DTYPE_I32, DIMS(TOKENS, TOP)),
+                            .place = optest_poisoned(&t, DTYPE_I32, DIMS(MANY, TOP)),
                             .experts = EXPERTS,
                             .ranks = PEERS,
                             .room = room };
         CHECK_OK(exchange_place(&t.ex, a));
         int64_t used[PEERS] = { 0 };
-        for (int64_t n = 0; n < TOKENS; n++) {
+        for (int64_t n = 0; n < MANY; n++) {
             int64_t i = n * TOP;
             for (int64_t r = 0; r < PEERS; r++) {
                 if (!wants(&index, n, r, EXPERTS / PEERS)) continue;
@@ -203,36 +274,48 @@ static void act_as_experts(const Traveller *v, int64_t first)
     }
 }
 
+static ExchangeRelay relay_of(const Traveller *v)
+{
+    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
+}
+
 static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
+    bool relays = exchange_kinds[v->kind]->relays;
     TRY(exchange_kinds[v->kind]->can(r->mesh.group[GROUP_EP]));
     if (exchange_kinds[v->kind]->places) {
+        int64_t blocks = relays ? ranks / v->inside : ranks;
+        const Tensor *rows = relays ? &v->relay : &v->rows;
         TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
                                                       .place = v->place,
                                                       .overflow = v->overflow,
                                                       .count = v->count,
                                                       .experts = v->experts,
-                                                      .ranks = ranks,
-                                                      .room = v->rows.dim[0] / ranks }));
+                                                      .ranks = blocks,
+                                                      .room = rows->dim[0] / blocks }));
     }
-    TRY(exchange_dispatch(&r->t.ex, (ExchangeDispatch){ .x = v->x,
-                                                        .index = v->index,
-                                                        .weight = v->weight,
-                                                        .place = v->place,
-                                                        .count = v->count,
-                                                        .rows = v->rows,
-                                                        .rows_index = v->rows_index,
-                                                        .rows_weight = v->rows_weight,
-                                                        .ranks = ranks,
-                                                        .experts = v->experts,
-                                                        .kind = v->kind }));
+    TRY(exchange_dispatch(&r->t.ex,
+                          (ExchangeDispatch){ .x = v->x,
+                                              .index = v->index,
+                                              .weight = v->weight,
+                                              .place = v->place,
+                                              .count = v->count,
+                                              .relay = relay_of(v),
+                                              .overflow = relays ? v->overflow : (Tensor){ 0 },
+                                              .rows = v->rows,
+                                              .rows_index = v->rows_index,
+                                              .rows_weight = v->rows_weight,
+                                              .ranks = ranks,
+                                              .experts = v->experts,
+                                              .kind = v->kind }));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
     return exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
                                                          .rows_weight = v->dweight,
                                                          .place = v->place,
                                                          .count = v->count,
+                                                         .relay = relay_of(v),
                                                          .shared = v->shared,
                                                          .residual = v->residual,
                                                          .y = v->y,
@@ -241,27 +324,70 @@ static Status there_and_back(Rank *r)
                                                          .kind = v->kind });
 }
 
-/* Token by token, in double: what fits takes part. */
-static void check_home(Rank *r, int64_t ranks, int64_t room)
+/* Which tokens of which rank come to which rank, and who has seen one that did not. */
+typedef struct Routes {
+    bool goes[RANKS_MAX][TOKENS][RANKS_MAX], full[RANKS_MAX];
+} Routes;
+
+static bool fits(int64_t *used, int64_t room, bool *full)
 {
+    *full |= *used >= room;
+    return (*used)++ < room;
+}
+
+static void direct_routes(const World *w, int64_t room, Routes *out)
+{
+    for (int from = 0; from < w->ranks; from++) {
+        const Traveller *v = &w->rank[from].traveller;
+        int64_t used[RANKS_MAX] = { 0 };
+        if (!exchange_kinds[v->kind]->places) room = TOKENS;
+        for (int64_t n = 0; n < TOKENS; n++) {
+            for (int to = 0; to < w->ranks; to++)
+                out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
+                                         fits(&used[to], room, &out->full[from]);
+        }
+    }
+}
+
+/* Relay i of a host gets rows of rank i of each host, in order, and has room for as many in all as
+ * they would have apart. */
+static void relayed_routes(const World *w, int64_t room, Routes *out)
+{
+    int64_t inside = w->rank[0].traveller.inside, used[RANKS_MAX][RANKS_MAX] = { { 0 } };
+    for (int from = 0; from < w->ranks; from++) {
+        const Traveller *v = &w->rank[from].traveller;
+        int64_t each = v->experts / w->ranks, hosts = w->ranks / inside, sent[RANKS_MAX] = { 0 };
+        for (int64_t n = 0; n < TOKENS; n++) {
+            for (int64_t h = 0; h < hosts; h++) {
+                int64_t relay = h * inside + from % inside;
+                if (!wants(&v->index, n, h, each * inside)) continue;
+                if (!fits(&sent[h], host_room(TOKENS, room), &out->full[from])) continue;
+                for (int64_t to = h * inside; to < (h + 1) * inside; to++)
+                    out->goes[from][n][to] =
+                        wants(&v->index, n, to, each) &&
+                        fits(&used[relay][to], hosts * room, &out->full[relay]);
+            }
+        }
+    }
+}
+
+/* Token by token, in double: what fits takes part. */
+static void check_home(World *w, int rank, const Routes *routes)
+{
+    Rank *r = &w->rank[rank];
     const Traveller *v = &r->traveller;
     int64_t n = v->x.dim[0], d = tensor_cols(&v->x), k = tensor_cols(&v->index);
-    int64_t here = v->experts / ranks, used[RANKS_MAX] = { 0 };
-    double *y = optest_doubles(&r->t, n * d), *home = optest_doubles(&r->t, n * k);
-    bool full = false;
+    int64_t here = v->experts / w->ranks;
+    double *y = optest_doubles(&r->t, n * d);
     for (int64_t token = 0; token < n; token++) {
-        bool goes[RANKS_MAX];
-        for (int64_t to = 0; to < ranks; to++) {
-            bool wanted = wants(&v->index, token, to, here);
-            goes[to] = wanted && (!exchange_kinds[v->kind]->places || used[to]++ < room);
-            full |= wanted && !goes[to];
-        }
+        const bool *goes = routes->goes[rank][token];
         double sum = 0;
         for (int64_t i = token * k; i < (token + 1) * k; i++) {
             int64_t e = (int64_t)optest_get(&v->index, i);
-            double share = goes[e / here] ? optest_get(&v->weight, i) * (double)(e + 1) : 0;
-            sum += share;
-            home[i] = 10 * share;
+            double p = goes[e / here] ? optest_get(&v->weight, i) : 0;
+            sum += p * (double)(e + 1);
+            /* from one rank, so whichever way it went it is what that one gave, to the bit */
+            CHECK_NEAR(optest_get(&v->home, i), (double)(float)(10 * p * (double)(e + 1)), 0);
         }
         for (int64_t i = token * d; i < (token + 1) * d; i++) {
             y[i] = sum * optest_get(&v->x, i);
@@ -270,37 +396,50 @@ static void check_home(Rank *r, int64_t ranks, int64_t room)
         }
     }
     CHECK_TENSOR_WITHIN(&v->y, y, v->y.dtype == DTYPE_F32 ? 1e-5 : 1e-2); /* rounded thrice */
-    CHECK_TENSOR(&v->home, home);
-    CHECK_NEAR(optest_get(&v->overflow, 0), full ? 1 : 0, 0);
+    CHECK_NEAR(optest_get(&v->overflow, 0), routes->full[rank] ? 1 : 0, 0);
 }
 
 static void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
 {
+    int64_t inside = w->shape.inside > 0 ? w->shape.inside : w->ranks;
     world_open(w);
     for (int i = 0; i < w->ranks; i++) {
-        w->rank[i].traveller =
-            traveller(&w->rank[i].t, kind, act, how, (Sizes){ 23, 3, 12, 9, w->ranks }, room);
+        w->rank[i].traveller = traveller(&w->rank[i].t, kind, act, how,
+                                         (Sizes){ TOKENS, 3, 24, 9, w->ranks, inside }, room);
     }
 }
 
-static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int64_t room)
+/* inside 0: all on one host. */
+static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int inside, int64_t room)
 {
-    World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
+    World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1, inside } };
+    static Routes routes;
+    memset(&routes, 0, sizeof routes);
     open_travel(&w, kind, act, how, room);
     world_run(&w);
-    for (int i = 0; i < ranks; i++) check_home(&w.rank[i], ranks, room);
+    (exchange_kinds[kind]->relays ? relayed_routes : direct_routes)(&w, room, &routes);
+    for (int i = 0; i < ranks; i++) check_home(&w, i, &routes);
     world_close(&w);
 }
+
+/* Ranks on hosts. */
+static const struct {
+    int ranks, inside;
+} on_hosts[] = { { 2, 1 }, { 3, 3 }, { 4, 2 }, { 4, 1 }, { 6, 2 }, { 6, 3 } };
+enum { ON_HOSTS = sizeof on_hosts / sizeof *on_hosts };
 
 static void tokens_go_to_their_experts_and_sums_come_home(void **state)
 {
     (void)state;
-    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+    for (int ranks = 2; ranks <= 4; ranks++) {
         for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++)
-            travel((ExchangeKind)(i / DEALS), DTYPE_F32, (Deal)(i % DEALS), ranks, 23);
+            travel((ExchangeKind)(i / DEALS), DTYPE_F32, (Deal)(i % DEALS), ranks, 0, TOKENS);
     }
+    for (int i = 0; i < DEALS * ON_HOSTS; i++)
+        travel(EXCHANGE_HIER, DTYPE_F32, (Deal)(i % DEALS), on_hosts[i / DEALS].ranks,
+               on_hosts[i / DEALS].inside, TOKENS);
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++)
-        travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 23);
+        travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 2, TOKENS);
 }
 
 static void what_has_no_room_is_absent_and_flagged(void **state)
@@ -309,9 +448,14 @@ static void what_has_no_room_is_absent_and_flagged(void **state)
     for (int i = 0; i < DEALS * EXCHANGE_KINDS; i++) {
         const ExchangeKind kind = (ExchangeKind)(i / DEALS);
         for (int64_t room = 1; exchange_kinds[kind]->places && room <= 22; room += 7) {
-            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 2, room);
-            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 3, room);
+            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 2, 0, room);
+            travel(kind, DTYPE_F32, (Deal)(i % DEALS), 3, 0, room);
         }
+    }
+    for (int i = 0; i < DEALS * ON_HOSTS; i++) {
+        for (int64_t room = 1; room <= 22; room += 3)
+            travel(EXCHANGE_HIER, DTYPE_F32, (Deal)(i % DEALS), on_hosts[i / DEALS].ranks,
+                   on_hosts[i / DEALS].inside, room);
     }
 }
 
@@ -331,35 +475,140 @@ static void check_unsent(const Traveller *v)
     }
 }
 
+/* Ranks whose rows are counted: only what is filled travels. */
+static void count_rows(World *w)
+{
+    for (int i = 0; i < w->ranks; i++) {
+        Traveller *v = &w->rank[i].traveller;
+        bool relays = exchange_kinds[v->kind]->relays;
+        v->count =
+            optest_poisoned(&w->rank[i].t, DTYPE_I32, DIMS(1, w->ranks / (relays ? v->inside : 1)));
+        if (relays) v->relay_count = optest_poisoned(&w->rank[i].t, DTYPE_I32, DIMS(1, v->inside));
+    }
+}
+
+static void check_counted(World whole, ExchangeKind kind, Dtype act, Deal how, int64_t room)
+{
+    static World counted;
+    counted = whole;
+    open_travel(&whole, kind, act, how, room);
+    open_travel(&counted, kind, act, how, room);
+    count_rows(&counted);
+    world_run(&whole);
+    world_run(&counted);
+    for (int r = 0; r < whole.ranks; r++) {
+        const Traveller *a = &whole.rank[r].traveller, *b = &counted.rank[r].traveller;
+        check_bits(&a->rows_index, &b->rows_index);
+        check_bits(&a->rows_weight, &b->rows_weight);
+        check_bits(&a->y, &b->y);
+        check_bits(&a->home, &b->home);
+        check_unsent(b);
+    }
+    world_close(&whole);
+    world_close(&counted);
+}
+
 /* Room for all, and for fewer than come. Where all choose the same experts, blocks to other ranks
  * are empty. */
 static void rows_that_are_counted_bring_the_same_bits(void **state)
 {
     (void)state;
-    static World whole, counted;
-    for (int i = 0; i < 2 * DEALS * (RANKS_MAX - 1); i++) {
+    for (int i = 0; i < 2 * DEALS * 3; i++) {
         int ranks = 2 + i / (2 * DEALS);
-        int64_t room = i % 2 == 0 ? 23 : 5;
         Dtype act = ranks == 3 ? DTYPE_BF16 : DTYPE_F32;
-        whole = counted =
-            (World){ .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1 } };
-        open_travel(&whole, EXCHANGE_ALLTOALL, act, (Deal)(i / 2 % DEALS), room);
-        open_travel(&counted, EXCHANGE_ALLTOALL, act, (Deal)(i / 2 % DEALS), room);
-        for (int r = 0; r < ranks; r++)
-            counted.rank[r].traveller.count =
-                optest_poisoned(&counted.rank[r].t, DTYPE_I32, DIMS(1, ranks));
-        world_run(&whole);
-        world_run(&counted);
-        for (int r = 0; r < ranks; r++) {
-            const Traveller *a = &whole.rank[r].traveller, *b = &counted.rank[r].traveller;
-            check_bits(&a->rows_index, &b->rows_index);
-            check_bits(&a->rows_weight, &b->rows_weight);
-            check_bits(&a->y, &b->y);
-            check_bits(&a->home, &b->home);
-            check_unsent(b);
+        World w = { .ranks = ranks, .run = there_and_back, .shape = { 1, 1, ranks, ranks, 1, 0 } };
+        check_counted(w, EXCHANGE_ALLTOALL, act, (Deal)(i / 2 % DEALS), i % 2 == 0 ? TOKENS : 5);
+    }
+    for (int i = 0; i < 2 * DEALS * ON_HOSTS; i++) {
+        int ranks = on_hosts[i / 2 / DEALS].ranks, inside = on_hosts[i / 2 / DEALS].inside;
+        World w = { .ranks = ranks,
+                    .run = there_and_back,
+                    .shape = { 1, 1, ranks, ranks, 1, inside } };
+        check_counted(w, EXCHANGE_HIER, DTYPE_F32, (Deal)(i / 2 % DEALS), i % 2 == 0 ? TOKENS : 5);
+    }
+}
+
+/* A group whose rows are counted on their way. `table` stands first: a group leads to the rest. */
+typedef struct Meter {
+    CommTable table;
+    const CommTable *real;
+    int64_t cols, inside, between_bytes, inside_bytes;
+} Meter;
+
+static Status metered_send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
+{
+    Meter *m = (Meter *)(void *)(uintptr_t)c->table;
+    bool far = c->member[peer] / m->inside != c->member[c->rank] / m->inside;
+    if (t->dtype == DTYPE_F32 && tensor_cols(t) == m->cols)
+        *(far ? &m->between_bytes : &m->inside_bytes) += (int64_t)tensor_bytes(t);
+    return m->real->send(c, t, peer, tag, out);
+}
+
+static Meter meters[RANKS_MAX][3];
+
+static Status metered(Rank *r)
+{
+    static const MeshGroup groups[] = { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS };
+    for (int i = 0; i < 3; i++) {
+        Comm *c = r->mesh.group[groups[i]];
+        Meter *m = &meters[r->mesh.rank][i];
+        *m = (Meter){ .table = *c->table,
+                      .real = c->table,
+                      .cols = tensor_cols(&r->traveller.x),
+                      .inside = r->traveller.inside };
+        m->table.send = metered_send;
+        c->table = &m->table;
+    }
+    Status s = there_and_back(r);
+    for (int i = 0; i < 3; i++) r->mesh.group[groups[i]]->table = meters[r->mesh.rank][i].real;
+    return s;
+}
+
+/* What went between hosts and inside them, in rows: there, and as many back. */
+static void measure(ExchangeKind kind, int ranks, int inside, double *between, double *near,
+                    World *w)
+{
+    *w = (World){ .ranks = ranks, .run = metered, .shape = { 1, 1, ranks, ranks, 1, inside } };
+    open_travel(w, kind, DTYPE_F32, DEAL_RANDOM, TOKENS);
+    count_rows(w);
+    world_run(w);
+    *between = *near = 0;
+    for (int i = 0; i < 3 * ranks; i++) {
+        const Meter *m = &meters[i / 3][i % 3];
+        *between += (double)m->between_bytes / (double)(m->cols * 4) / 2;
+        *near += (double)m->inside_bytes / (double)(m->cols * 4) / 2;
+    }
+}
+
+/* One row for each token and each other host that it needs; alltoall takes one for each rank there.
+ * Inside, a relay keeps what its own experts need. */
+static void hosts_get_one_row_of_a_token(void **state)
+{
+    (void)state;
+    static World w;
+    for (int i = 0; i < ON_HOSTS; i++) {
+        int ranks = on_hosts[i].ranks, inside = on_hosts[i].inside;
+        double want[EXCHANGE_KINDS][2] = { { 0 } }, between, near;
+        measure(EXCHANGE_HIER, ranks, inside, &between, &near, &w);
+        for (int64_t at = 0; at < ranks * TOKENS * ranks; at++) {
+            int64_t from = at / ranks / TOKENS, n = at / ranks % TOKENS, to = at % ranks;
+            const Tensor *index = &w.rank[from].traveller.index;
+            bool far = to / inside != from / inside;
+            if (to % inside == 0 && far)
+                want[EXCHANGE_HIER][0] += wants(index, n, to / inside, 24 / ranks * inside);
+            if (!wants(index, n, to, 24 / ranks)) continue;
+            want[EXCHANGE_ALLTOALL][far ? 0 : 1] += to != from;
+            want[EXCHANGE_HIER][1] += to % inside != from % inside;
         }
-        world_close(&whole);
-        world_close(&counted);
+        CHECK_NEAR(between, want[EXCHANGE_HIER][0], 0);
+        CHECK_NEAR(near, want[EXCHANGE_HIER][1], 0);
+        world_close(&w);
+        measure(EXCHANGE_ALLTOALL, ranks, inside, &between, &near, &w);
+        CHECK_NEAR(between, want[EXCHANGE_ALLTOALL][0], 0);
+        CHECK_NEAR(near, want[EXCHANGE_ALLTOALL][1], 0);
+        CHECK(inside == 1 || inside == ranks ||
+              want[EXCHANGE_HIER][0] < want[EXCHANGE_ALLTOALL][0]);
+        world_close(&w);
     }
 }
 
@@ -385,23 +634,32 @@ static const CommTable echoing = { .all_to_all = echo_all,
                                    .all_gather = echo,
                                    .reduce_scatter = echo };
 
+/* The ranks of hier are 2 x 2. */
 static void check_echo(OpTest *t, ExchangeKind kind, Dtype act, int64_t d, int64_t room)
 {
-    enum { PEERS = 3, TOKENS = 70 };
-    Comm on_cpu = { .table = &echoing, .name = "echo", .size = PEERS, .own = &t->ex };
-    Comm on_gpu = on_cpu;
-    on_gpu.own = &mirror.gpu;
-    Mesh cpu = { .ranks = PEERS }, gpu = cpu;
-    cpu.group[GROUP_EP] = &on_cpu, gpu.group[GROUP_EP] = &on_gpu;
+    enum { ROWS = 70 };
+    static const MeshGroup groups[] = { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS };
+    bool relays = exchange_kinds[kind]->relays;
+    int64_t peers = relays ? 4 : 3, here = 12 / peers;
+    Mesh cpu = { .ranks = (int)peers }, gpu = cpu;
+    Comm on_cpu[3], on_gpu[3];
+    Rank r;
+    for (int i = 0; i < 3; i++) {
+        on_cpu[i] = (Comm){
+            .table = &echoing, .name = "echo", .size = i == 0 ? (int)peers : 2, .own = &r.t.ex
+        };
+        on_gpu[i] = on_cpu[i];
+        on_gpu[i].own = &mirror.gpu;
+        cpu.group[groups[i]] = &on_cpu[i], gpu.group[groups[i]] = &on_gpu[i];
+    }
     t->ex.mesh = &cpu, mirror.gpu.mesh = &gpu;
-    Traveller v =
-        traveller(t, kind, act, DEAL_RANDOM, (Sizes){ TOKENS, PEERS, 12, d, PEERS }, room);
-    for (int64_t i = 0; i < TOKENS * PEERS; i++)
-        optest_set(&v.index, i, (double)((i + i / PEERS) % PEERS * 4 + i % 4));
-    Rank r = { .t = *t, .mesh = cpu, .traveller = v };
-    r.t.ex.mesh = &cpu, on_cpu.own = &r.t.ex;
+    Traveller v = traveller(t, kind, act, DEAL_RANDOM,
+                            (Sizes){ ROWS, peers, 12, d, peers, relays ? 2 : peers }, room);
+    for (int64_t i = 0; i < ROWS * peers; i++)
+        optest_set(&v.index, i, (double)((i + i / peers) % peers * here + i % here));
+    r = (Rank){ .t = *t, .mesh = cpu, .traveller = v };
     CHECK_OK(there_and_back(&r));
-    CHECK_NEAR(optest_get(&v.overflow, 0), kind == EXCHANGE_ALLTOALL && room < TOKENS, 0);
+    CHECK_NEAR(optest_get(&v.overflow, 0), exchange_kinds[kind]->places && room < ROWS, 0);
 }
 
 static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)
@@ -414,6 +672,7 @@ static void what_comes_back_at_once_is_the_same_on_a_gpu(void **state)
     for (int i = 0; i < 12; i++) {
         check_echo(&t, EXCHANGE_ALLTOALL, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
         check_echo(&t, EXCHANGE_ALLGATHER, types[i % 2], widths[i / 4], 70);
+        check_echo(&t, EXCHANGE_HIER, types[i % 2], widths[i / 4], i % 4 < 2 ? 70 : 61);
     }
     optest_close(&t);
 }
@@ -439,7 +698,7 @@ static void collectives_are_those_of_their_names(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
-        World w = { .ranks = ranks, .run = collect_all, .shape = { 1, 1, 1, 1, ranks } };
+        World w = { .ranks = ranks, .run = collect_all, .shape = { 1, 1, 1, 1, ranks, 0 } };
         world_open(&w);
         for (int i = 0; i < ranks; i++) {
             OpTest *t = &w.rank[i].t;
@@ -471,14 +730,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_is_sent_is_what_others_need),
+        TEST(a_relay_sends_twice),
         TEST(wrong_shapes_are_errors_with_a_message),
         TEST(a_kind_knows_how_many_rows_come),
+        TEST(a_kind_knows_what_goes_between_hosts),
+        TEST(auto_takes_the_kind_with_the_fewest_rows_between_hosts),
         TEST(a_rank_without_peers_says_so),
         TEST(a_token_has_one_place_for_each_rank_in_order),
         TEST(places_count_the_tokens_before),
         TEST(tokens_go_to_their_experts_and_sums_come_home),
         TEST(what_has_no_room_is_absent_and_flagged),
         TEST(rows_that_are_counted_bring_the_same_bits),
+        TEST(hosts_get_one_row_of_a_token),
         TEST(what_comes_back_at_once_is_the_same_on_a_gpu),
         TEST(collectives_are_those_of_their_names),
     };

@@ -8,7 +8,7 @@
 
 /* One call that must be refused, and what its sentence must name. */
 typedef struct Refusal {
-    const char *args[8];
+    const char *args[10];
     const char *says[4];
 } Refusal;
 
@@ -93,6 +93,11 @@ static void sizes_that_do_not_fit_each_other_are_refused_with_both(void **state)
         { { "train", "../tiny.yaml", "optimizer.moments=bf16", "optimizer.beta2=0.999" },
           { "optimizer.beta2 0.999", "less than 1/512 of itself", "set optimizer.beta2=0.95" } },
         { { "train", "../tiny.yaml", "data.sequence=2000000" }, { "source web", "2000001" } },
+        { { "train", "../tiny.yaml", "--ranks=4", "train.micro_batch=1", "mesh.ranks_per_host=3" },
+          { "mesh.ranks_per_host 3 does not divide the 4 ranks" } },
+        { { "train", "../tiny.yaml", "--ranks=6", "train.batch=6", "train.micro_batch=1",
+            "mesh.ep=2", "moe.exchange=hier", "mesh.ranks_per_host=3" },
+          { "3 ranks on each host", "the 2 ranks of mesh.ep", "1 and 2 do" } },
         { { "train", "../tiny.yaml", "model.vocab=100" },
           { "../tokenizer.json", "512 ids", "model.vocab is 100" } },
     };

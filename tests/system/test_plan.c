@@ -245,6 +245,31 @@ static void options_of_a_primus_file_are_the_stacks(void **state)
     CHECK(speed[0] < speed[3] && speed[3] < speed[1]);
 }
 
+/* 16 ranks are two hosts, 8 are one. */
+static void a_plan_takes_the_exchange_that_hosts_ask_for(void **state)
+{
+    static const char *const want[][3] = { { "mesh.ep=16", "moe.exchange=auto", "hier" },
+                                           { "mesh.ep=8", "moe.exchange=auto", "alltoall" },
+                                           { "mesh.ep=16", "moe.exchange=hier", "hier" },
+                                           { "mesh.ep=16", "moe.exchange=alltoall", "alltoall" } };
+    double exchange_s[4];
+    for (int i = 0; i < 4; i++) {
+        Outcome o = RUN(*state, "hosts", LAYOUT, "--cluster", "h200:16", want[i][0], want[i][1],
+                        "run.compute=bf16", "--json");
+        cJSON *plan = parsed(&o);
+        CHECK_TEXT(member(plan, "exchange")->valuestring, want[i][2]);
+        exchange_s[i] = number(member(plan, "time"), "exchange");
+        cJSON_Delete(plan);
+    }
+    CHECK_NEAR(exchange_s[0], exchange_s[2], 0);
+    CHECK(exchange_s[0] < exchange_s[3]);
+    Outcome o =
+        RUN(*state, "hosts", LAYOUT, "--cluster", "h200:16", "run.compute=bf16", "search.ep=[16]",
+            "search.pp=[1]", "search.cp=[1]", "moe.exchange=auto", "--search", "--top", "1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, ", hier\n");
+}
+
 static void bad_input_is_one_sentence_and_exit_2(void **state)
 {
     static const struct {
@@ -298,6 +323,7 @@ int main(void)
         LAB_TEST(a_page_of_what_does_not_fit_goes_to_its_file),
         LAB_TEST(scaling_says_what_does_not_fit),
         LAB_TEST(options_of_a_primus_file_are_the_stacks),
+        LAB_TEST(a_plan_takes_the_exchange_that_hosts_ask_for),
         LAB_TEST(bad_input_is_one_sentence_and_exit_2),
     };
     return LAB_RUN_ALL(tests);

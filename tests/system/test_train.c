@@ -134,6 +134,13 @@ static void check_eval(const cJSON *line)
     CHECK_NEAR(number(line, "loss"), nats / targets, 1e-9);
 }
 
+static int count_twice(Lab *lab, const char *cell)
+{
+    int n = 0;
+    for (const char *at = run_metrics(lab, cell); (at = strstr(at, "\"again\":true")); at++) n++;
+    return n;
+}
+
 /* With so little room some of the steps have to; none with room for all. */
 static void steps_that_ran_twice_are_told_and_counted(void **state)
 {
@@ -143,8 +150,7 @@ static void steps_that_ran_twice_are_told_and_counted(void **state)
     Outcome o = RUN(lab, "twice", "train", "../tiny.yaml", "train.steps=24", "train.log_every=24",
                     "--ranks=2", "mesh.ep=2", "moe.top_k=1", "moe.buffer_factor=1.2");
     CHECK_EXIT(o, 0);
-    int n = 0;
-    for (const char *at = run_metrics(lab, "twice"); (at = strstr(at, "\"again\":true")); at++) n++;
+    int n = count_twice(lab, "twice");
     CHECK(n > 0 && n < STEPS_HERE);
     snprintf(wanted, sizeof wanted, "s left  %d ran twice", n);
     CHECK_SAYS(o.err, wanted);
@@ -160,6 +166,49 @@ static void steps_that_ran_twice_are_told_and_counted(void **state)
             "moe.top_k=1", "moe.buffers=worst");
     CHECK_EXIT(o, 0);
     CHECK(strstr(o.out, "ran twice") == NULL);
+}
+
+/* 2 x 2 ranks stand for hosts. Some of the steps run twice, for want of room at relays. */
+#define ON_HOSTS                                                                                   \
+    "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1", "optimizer.decay_steps=8",    \
+        "--ranks=4", "mesh.ep=4", "moe.top_k=1", "moe.buffer_factor=1.7", "moe.exchange=hier",     \
+        "mesh.ranks_per_host=2"
+
+static void hosts_have_the_same_bits_run_to_run_and_resumed(void **state)
+{
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "hosts", ON_HOSTS, "train.steps=8"), 0);
+    CHECK_EXIT(RUN(lab, "hosts2", ON_HOSTS, "train.steps=8"), 0);
+    CHECK_EXIT(RUN(lab, "hosts_half", ON_HOSTS, "train.steps=4"), 0);
+    CHECK_EXIT(RUN(lab, "hosts_half", ON_HOSTS, "train.steps=8", "--resume"), 0);
+    int twice = count_twice(lab, "hosts");
+    CHECK(twice > 0 && twice < 8);
+    check_same_steps(lab, "hosts", "hosts2", 1, 8);
+    check_same_steps(lab, "hosts", "hosts_half", 5, 8);
+    check_same_checkpoint(lab, "hosts", "hosts2", 8);
+    check_same_checkpoint(lab, "hosts", "hosts_half", 8);
+}
+
+/* 2 of 4 experts, each on a rank of its own, are 2 rows: 1 to the other host, where 5/6 would do. */
+static void the_exchange_that_is_chosen_says_why(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "auto", "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1",
+                    "train.steps=1", "--ranks=4", "mesh.ep=4", "moe.exchange=auto", "moe.top_k=2",
+                    "mesh.ranks_per_host=2");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "moe.exchange=auto takes hier; rows a token between hosts (each counts as 9) "
+                      "and inside them: alltoall 1.00 and 0.50, allgather 2.00 and 1.00, hier 0.83 "
+                      "and 1.00; 2 of 4 ranks are on each host");
+    o = RUN(lab, "auto", "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1",
+            "--ranks=4", "mesh.ep=4", "moe.exchange=auto", "moe.top_k=2", "--dry-run");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "exchange    moe.exchange=auto takes alltoall;");
+    o = RUN(lab, "one", "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1",
+            "train.steps=1", "--ranks=4", "mesh.ep=4", "moe.exchange=auto", "moe.top_k=2");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "takes alltoall;");
+    CHECK_SAYS(o.err, "4 of 4 ranks are on each host");
 }
 
 static void shards_are_inspected_and_measured(void **state)
@@ -419,6 +468,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(dry_run_tells_what_it_would_take_and_writes_nothing),
         LAB_TEST(steps_that_ran_twice_are_told_and_counted),
+        LAB_TEST(hosts_have_the_same_bits_run_to_run_and_resumed),
+        LAB_TEST(the_exchange_that_is_chosen_says_why),
         LAB_TEST(shards_are_inspected_and_measured),
         LAB_TEST(metrics_have_a_line_a_step_and_an_evaluation),
         LAB_TEST(config_yaml_reads_back_to_the_same_settings),

@@ -386,6 +386,34 @@ static void every_message_may_fail(void **state)
 }
 #endif
 
+static Status find_hosts(void *each, Comm *world)
+{
+    Arena a = { 0 };
+    TRY(arena_init(&a, "names", MEM_HOST, 1 << 16));
+    Status s = comm_hosts(world, &a, &((int *)each)[world->rank]);
+    arena_free(&a);
+    return s;
+}
+
+static void ranks_of_a_host_find_each_other_by_its_name(void **state)
+{
+    (void)state;
+    int each[3] = { 0 }, failed = -1, n = 0;
+    CHECK_OK(comm_threads(3, 10, find_hosts, each, &failed));
+    for (int r = 0; r < 3; r++) CHECK_INT(each[r], 3);
+    const CommHostName even[] = { { "a" }, { "a" }, { "b" }, { "b" }, { "c" }, { "c" } };
+    const CommHostName fewer[] = { { "a" }, { "a" }, { "b" }, { "b" }, { "c" } };
+    const CommHostName more[] = { { "a" }, { "b" }, { "b" } };
+    const CommHostName apart[] = { { "a" }, { "b" }, { "c" }, { "b" } };
+    CHECK_OK(comm_hosts_of(even, 6, &n));
+    CHECK_INT(n, 2);
+    CHECK_FAILS(comm_hosts_of(fewer, 5, &n), ERR_ARG,
+                "ranks 0 to 1 are on host a, and ranks 4 to 4 on host c: every host must have as "
+                "many ranks, which follow each other");
+    CHECK_FAILS(comm_hosts_of(more, 3, &n), ERR_ARG, "ranks 1 to 2 on host b");
+    CHECK_FAILS(comm_hosts_of(apart, 4, &n), ERR_ARG, "ranks 3 to 3 on host b");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +440,7 @@ int main(void)
 #ifdef HOSTILE
         TEST(every_message_may_fail),
 #endif
+        TEST(ranks_of_a_host_find_each_other_by_its_name),
     };
     return TEST_RUN(tests);
 }

@@ -3,8 +3,9 @@
 
 /* Shapes of up to 24 ranks. */
 static const MeshShape SHAPES[] = {
-    { 1, 1, 1, 1, 1 }, { 2, 1, 4, 2, 1 }, { 1, 2, 2, 4, 2 },
-    { 3, 2, 2, 2, 2 }, { 2, 1, 3, 6, 2 }, { 1, 1, 8, 8, 1 },
+    { 1, 1, 1, 1, 1, 0 }, { 2, 1, 4, 2, 1, 0 }, { 1, 2, 2, 4, 2, 0 }, { 3, 2, 2, 2, 2, 0 },
+    { 2, 1, 3, 6, 2, 0 }, { 1, 1, 8, 8, 1, 0 }, { 1, 1, 8, 8, 1, 2 }, { 2, 1, 3, 6, 2, 3 },
+    { 1, 2, 8, 4, 1, 4 }, { 2, 1, 4, 4, 2, 1 },
 };
 enum { SHAPE_COUNT = sizeof SHAPES / sizeof *SHAPES, RANKS_MAX = 24 };
 
@@ -25,9 +26,17 @@ static void a_place_is_a_rank(void **state)
 static int group_size(const MeshShape *s, MeshGroup g)
 {
     int inner = s->shard * s->cp;
-    const int size[GROUP_MADE] = {
-        mesh_ranks(s), s->replicate * inner, inner, inner / s->ep, s->replicate, s->ep, s->cp, s->pp
-    };
+    int inside = s->inside > 0 ? s->inside : s->ep;
+    const int size[GROUP_MADE] = { [GROUP_WORLD] = mesh_ranks(s),
+                                   [GROUP_STAGE] = s->replicate * inner,
+                                   [GROUP_SHARD] = inner,
+                                   [GROUP_EXPERT_SHARD] = inner / s->ep,
+                                   [GROUP_REPLICA] = s->replicate,
+                                   [GROUP_EP] = s->ep,
+                                   [GROUP_EP_INSIDE] = inside,
+                                   [GROUP_EP_ACROSS] = s->ep / inside,
+                                   [GROUP_CP] = s->cp,
+                                   [GROUP_PP] = s->pp };
     return size[g];
 }
 
@@ -68,6 +77,35 @@ static void an_example_is_as_worked_by_hand(void **state)
     CHECK(color == 3 && key == 1);
     mesh_color(&s, GROUP_PP, 7, &color, &key);
     CHECK(color == 3 && key == 1);
+}
+
+/* Two EP groups of six ranks, three on each host: rank 10 is in the second, the second of its
+ * second host. */
+static void a_group_of_experts_has_groups_inside_hosts_and_across(void **state)
+{
+    (void)state;
+    const MeshShape s = { .pp = 1, .replicate = 1, .shard = 12, .ep = 6, .cp = 1, .inside = 3 };
+    int color, key;
+    mesh_color(&s, GROUP_EP_INSIDE, 10, &color, &key);
+    CHECK(color == 3 && key == 1);
+    mesh_color(&s, GROUP_EP_ACROSS, 10, &color, &key);
+    CHECK(color == 4 && key == 1);
+}
+
+static void hosts_hold_as_many_ranks_of_each_group(void **state)
+{
+    (void)state;
+    int inside = 0;
+    const int fits[][3] = { { 8, 0, 8 }, { 8, 4, 4 }, { 8, 8, 8 }, { 4, 8, 4 }, { 6, 1, 1 } };
+    for (size_t i = 0; i < sizeof fits / sizeof *fits; i++) {
+        CHECK_OK(mesh_inside(fits[i][0], fits[i][1], &inside));
+        CHECK_INT(inside, fits[i][2]);
+    }
+    CHECK_FAILS(
+        mesh_inside(4, 3, &inside), ERR_ARG,
+        "3 ranks on each host do not divide the 4 ranks of mesh.ep, nor are they a multiple "
+        "of them: 1, 2 and 4 do, in mesh.ranks_per_host");
+    CHECK_FAILS(mesh_inside(4, 6, &inside), ERR_ARG, "6 ranks on each host");
 }
 
 static void what_does_not_fit_says_what_would(void **state)
@@ -154,7 +192,7 @@ static void the_table_names_axes_and_places(void **state)
     Text t;
     CHECK_OK(arena_init(&a, "text", MEM_HOST, 1 << 20));
     CHECK_OK(text_init(&t, &a));
-    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2 }, &t));
+    CHECK_OK(mesh_print(&(MeshShape){ 2, 1, 2, 2, 2, 0 }, &t));
     CHECK(strstr(t.data, "pp             2       4  the layers, a stage a rank\n") != NULL);
     CHECK(strstr(t.data, "    5      1        0      0    1       1             0\n") != NULL);
     arena_free(&a);
@@ -166,6 +204,8 @@ int main(void)
         TEST(a_place_is_a_rank),
         TEST(groups_part_the_ranks),
         TEST(an_example_is_as_worked_by_hand),
+        TEST(a_group_of_experts_has_groups_inside_hosts_and_across),
+        TEST(hosts_hold_as_many_ranks_of_each_group),
         TEST(what_does_not_fit_says_what_would),
         TEST(groups_of_a_mesh_talk_among_themselves),
         TEST(a_mesh_is_as_large_as_its_world),

@@ -167,6 +167,22 @@ static void copies_are_sent_once_to_each_domain(void **state)
     CHECK_NEAR(dispatch(&h, DISPATCH_HOST, 1).out_bytes, 1e6 / 2.0, 1e-3);
 }
 
+/* What is passed on when all have come takes both links one after the other; all to all is an
+ * all-gather of the ranks' tokens. */
+static void relays_take_their_links_one_after_the_other(void **state)
+{
+    (void)state;
+    Hardware h = hardware(FABRIC_SWITCH);
+    double domains = exchange_distinct(16, 4, 2), out = 1e6 * domains / 2, up = 4e6 * 7 / 8;
+    CollectiveCost host = dispatch(&h, DISPATCH_HOST, 0), relay = dispatch(&h, DISPATCH_RELAY, 0);
+    CHECK_NEAR(relay.out_bytes, out, 1e-3);
+    CHECK_NEAR(relay.up_bytes, up, 1e-3);
+    CHECK_NEAR(relay.s, relay.latency_s + out / 40e9 + up / 400e9, 1e-12);
+    CHECK_NEAR(host.s, relay.latency_s + out / 40e9, 1e-12);
+    CHECK_NEAR(dispatch(&h, DISPATCH_ALL, 0).s, cost_of(&h, COLLECTIVE_ALL_GATHER, 16, 8, 16e6).s,
+               1e-12);
+}
+
 /* Bytes a second that left each of 4 GPUs in all-to-all of NCCL 2.28, measured. */
 static void an_h200_exchanges_as_fast_as_measured(void **state)
 {
@@ -221,6 +237,7 @@ int main(void)
         TEST(a_group_that_spans_more_gpus_crosses_more_tiers),
         TEST(distinct_groups_are_counted_without_repetition),
         TEST(copies_are_sent_once_to_each_domain),
+        TEST(relays_take_their_links_one_after_the_other),
         TEST(an_h200_exchanges_as_fast_as_measured),
         TEST(groups_and_routings_that_cannot_be_are_refused),
     };

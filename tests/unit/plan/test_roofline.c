@@ -105,12 +105,48 @@ static void an_exchange_takes_as_long_as_its_busiest_rank(void **state)
     arena_free(&b.arena);
 }
 
+/* A stack that does not say how tokens travel sends them as moe.exchange says: 32 ranks are four
+ * domains. */
+static void an_exchange_is_that_of_the_configuration(void **state)
+{
+    (void)state;
+    static const DispatchKind want[EXCHANGE_KINDS] = { [EXCHANGE_ALLTOALL] = DISPATCH_RANK,
+                                                       [EXCHANGE_ALLGATHER] = DISPATCH_ALL,
+                                                       [EXCHANGE_HIER] = DISPATCH_RELAY };
+    Bench b;
+    open_bench(&b);
+    b.stack.at[STACK_dispatch] = -1;
+    b.spec.ep = 32;
+    CollectiveGroup g = roofline_group(&b.hardware, 32, 1);
+    for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
+        const Dispatch d = {
+            .kind = want[kind], .tokens = 64, .row_bytes = 1e6, .experts = 64, .top_k = 8
+        };
+        CollectiveCost c;
+        CHECK_OK(collective_dispatch(&b.hardware, &g, &d, &c));
+        b.spec.exchange = (ExchangeKind)kind;
+        RooflineTime t =
+            time_of(&b, (OpCost){ .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6 });
+        CHECK_NEAR(t.s / (c.s / 0.5), 1, 1e-9);
+    }
+    b.stack.at[STACK_dispatch] = 0; /* another stack's own way, whatever the setting */
+    CollectiveCost each;
+    const Dispatch d = {
+        .kind = DISPATCH_EACH, .tokens = 64, .row_bytes = 1e6, .experts = 64, .top_k = 8
+    };
+    CHECK_OK(collective_dispatch(&b.hardware, &g, &d, &each));
+    RooflineTime t = time_of(&b, (OpCost){ .work = WORK_COMM, .comm = COMM_EXCHANGE, .size = 1e6 });
+    CHECK_NEAR(t.s / (each.s / 0.5), 1, 1e-9);
+    arena_free(&b.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(the_slower_of_compute_and_memory_counts),
         TEST(grouped_products_pay_for_their_tiles),
         TEST(an_exchange_takes_as_long_as_its_busiest_rank),
+        TEST(an_exchange_is_that_of_the_configuration),
     };
     return TEST_RUN(tests);
 }

@@ -150,12 +150,79 @@ static void a_rank_computes_its_part_of_a_step(void **state)
     place_close(&p);
 }
 
+typedef struct Found {
+    Config config;
+    int64_t of[3]; /* by rank */
+} Found;
+
+static Status find_hosts(void *state, Comm *world)
+{
+    Found *f = state;
+    Config own = f->config;
+    Arena a = { 0 };
+    TRY(arena_init(&a, "hosts", MEM_HOST, 1 << 16));
+    Status s = train_find_hosts(&own, world, &a);
+    f->of[world->rank] = own.mesh_ranks_per_host;
+    arena_free(&a);
+    return s;
+}
+
+/* Threads share one host. What is set, or not asked for, stays. */
+static void hosts_are_looked_for_where_the_exchange_asks(void **state)
+{
+    (void)state;
+    static const struct {
+        int exchange, set, want;
+    } c[] = { { EXCHANGE_HIER, 0, 3 },
+              { EXCHANGE_AUTO, 0, 3 },
+              { EXCHANGE_HIER, 1, 1 },
+              { EXCHANGE_ALLTOALL, 0, 0 } };
+    DataPlace p;
+    place_open(&p);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        Found f = { .config = p.config };
+        int failed = -1;
+        f.config.mesh_ep = 3, f.config.moe_exchange = c[i].exchange;
+        f.config.mesh_ranks_per_host = c[i].set;
+        CHECK_OK(comm_threads(3, 10, find_hosts, &f, &failed));
+        for (int r = 0; r < 3; r++) CHECK_INT(f.of[r], c[i].want);
+    }
+    place_close(&p);
+}
+
+/* 12 ranks of which 4 have each set of experts, 2 on each host. */
+static void only_a_kind_that_relays_parts_experts_by_host(void **state)
+{
+    (void)state;
+    DataPlace p;
+    MeshShape shape;
+    place_open(&p);
+    p.config.mesh_ep = 4, p.config.mesh_ranks_per_host = 2, p.config.train_micro_batch = 1;
+    p.config.moe_experts = 8;
+    CHECK_OK(train_mesh(&p.config, 12, &shape));
+    CHECK_INT(shape.inside, 0);
+    p.config.moe_exchange = EXCHANGE_HIER;
+    CHECK_OK(train_mesh(&p.config, 12, &shape));
+    CHECK_INT(shape.inside, 2);
+    p.config.mesh_ranks_per_host = 5;
+    CHECK_FAILS(train_mesh(&p.config, 12, &shape), ERR_ARG,
+                "mesh.ranks_per_host 5 does not divide the 12 ranks");
+    p.config.mesh_ranks_per_host = 6;
+    CHECK_FAILS(train_mesh(&p.config, 12, &shape), ERR_ARG, "6 ranks on each host");
+    p.config.moe_exchange = EXCHANGE_AUTO; /* takes another kind */
+    CHECK_OK(train_mesh(&p.config, 12, &shape));
+    CHECK_INT(shape.inside, 0);
+    place_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(ranks_read_disjoint_parts_that_cover_the_batch),
         TEST(the_loader_is_told_what_the_configuration_says),
         TEST(a_rank_computes_its_part_of_a_step),
+        TEST(hosts_are_looked_for_where_the_exchange_asks),
+        TEST(only_a_kind_that_relays_parts_experts_by_host),
     };
     return TEST_RUN(tests);
 }

@@ -1,0 +1,185 @@
+/*
+ * exchange_hier: a token travels once to each host that holds some of its experts, however many
+ * ranks these lie on; between hosts links are slow, inside one they are fast (DeepSeek-V3,
+ * arXiv:2412.19437 §3.2.2).
+ *
+ *   dispatch   rank (host h, number i) -> relay (h', i) -> rank (h', j) of an expert
+ *   combine    the same ways back; the relay adds up its host's rows, j in order, the token's rank
+ *              adds up the hosts' rows, h' in order: each sum in f32, rounded to the rows' type
+ *
+ * Each stage is an alltoall of rows in blocks: n / g blocks across hosts by `place`, then g blocks
+ * inside one by `relay`, where g of n ranks share a host. A relay knows of a row only what came with
+ * it, so it makes its places itself, from the experts of all rows that came, and with them says
+ * whether there was room. They are kept: gradients, which come without routing, take the same ways.
+ *
+ * With k of E experts chosen uniformly, a token sends distinct(E, k, n / g) rows to hosts, where
+ * alltoall sends distinct(E, k, n), and each rank still gets as many as there. Relays pass rows on
+ * when all have come: the stages follow each other.
+ */
+#include "op/exchange.h"
+
+#include "op/op.h"
+
+static ExchangeVolume volume(const ExchangeShape *s)
+{
+    double hosts = (double)exchange_hosts(s), inside = (double)s->inside;
+    return (ExchangeVolume){
+        .between = exchange_distinct(s->experts, s->top_k, exchange_hosts(s)) * (hosts - 1) / hosts,
+        .inside = exchange_distinct(s->experts, s->top_k, s->ranks) * (inside - 1) / inside,
+    };
+}
+
+/* Memory sees a relayed row where it is packed, where it comes in and where it is passed on. */
+static OpCost cost(const ExchangeLoad *load)
+{
+    double hosts = (double)load->ranks / (double)load->inside, inside = (double)load->inside;
+    double across = load->relayed * (hosts - 1) / hosts;
+    OpCost c = exchange_copied(load);
+    c.bytes += 3 * load->relayed * load->row;
+    c.comm_bytes = (across + load->received * (inside - 1) / inside) * load->row;
+    return c;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* The stages as exchanges of their own. Rows between them lie at *at, which moves behind them. */
+
+static ExchangeDispatch to_hosts(const ExchangeDispatch *a, char **at)
+{
+    int64_t rows = a->relay.place.dim[0];
+    ExchangeDispatch s = *a;
+    s.rows = exchange_rows_at(&a->x, rows, at);
+    s.rows_index = exchange_rows_at(&a->index, rows, at);
+    s.rows_weight = exchange_rows_at(&a->weight, rows, at);
+    s.ranks = a->ranks / a->relay.inside;
+    return s;
+}
+
+static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispatch *hosts)
+{
+    ExchangeDispatch s = *a;
+    s.x = hosts->rows;
+    s.index = hosts->rows_index;
+    s.weight = hosts->rows_weight;
+    s.place = a->relay.place;
+    s.count = a->relay.count;
+    s.ranks = a->relay.inside;
+    s.experts = a->experts / hosts->ranks;
+    return s;
+}
+
+static ExchangeCombine from_ranks(const ExchangeCombine *a, char **at)
+{
+    int64_t rows = a->relay.place.dim[0];
+    ExchangeCombine s = *a;
+    s.shared = s.residual = (Tensor){ 0 };
+    s.place = a->relay.place;
+    s.count = a->relay.count;
+    s.y = exchange_rows_at(&a->x, rows, at);
+    s.weight = exchange_rows_at(&a->rows_weight, rows, at);
+    s.ranks = a->relay.inside;
+    return s;
+}
+
+static ExchangeCombine from_hosts(const ExchangeCombine *a, const ExchangeCombine *ranks)
+{
+    ExchangeCombine s = *a;
+    s.x = ranks->y;
+    s.rows_weight = ranks->weight;
+    s.ranks = a->ranks / a->relay.inside;
+    return s;
+}
+
+/* What the places of relays are made in. */
+static ExchangePlace relay_places(const ExchangeDispatch *a, const ExchangeDispatch *ranks)
+{
+    return (ExchangePlace){ .index = ranks->index,
+                            .place = a->relay.place,
+                            .overflow = a->overflow,
+                            .count = a->relay.count,
+                            .experts = ranks->experts,
+                            .ranks = ranks->ranks,
+                            .room = a->rows.dim[0] / ranks->ranks,
+                            .elsewhere = true };
+}
+
+/* Rows between the stages, and behind them one stage's memory at a time. */
+static size_t dispatch_workspace(const ExchangeDispatch *a)
+{
+    int64_t rows = a->relay.place.dim[0];
+    ExchangeDispatch hosts = *a, ranks = *a;
+    hosts.rows.dim[0] = rows;
+    ranks.count = a->relay.count;
+    ranks.ranks = a->relay.inside;
+    const ExchangePlace p = relay_places(a, &ranks);
+    size_t stage = larger(exchange_blocks_out_bytes(&hosts), exchange_blocks_out_bytes(&ranks));
+    return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->index, rows) +
+           exchange_rows_bytes(&a->weight, rows) +
+           larger(stage, exchange_place_workspace(NULL, &p));
+}
+
+static size_t combine_workspace(const ExchangeCombine *a)
+{
+    int64_t rows = a->relay.place.dim[0];
+    ExchangeCombine ranks = *a, hosts = *a;
+    ranks.count = a->relay.count;
+    hosts.x.dim[0] = rows;
+    return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->rows_weight, rows) +
+           larger(exchange_blocks_back_bytes(&ranks), exchange_blocks_back_bytes(&hosts));
+}
+
+static Status check_groups(const char *op, const ExchangeGroups *g, int64_t ranks, int64_t inside)
+{
+    int near = g->inside == NULL ? 0 : g->inside->size,
+        far = g->across == NULL ? 0 : g->across->size;
+    if (near == inside && far * inside == ranks) return OK;
+    return FAIL(ERR_ARG, "%s: %lld ranks, %lld on each host, but the mesh has %d on each of %d", op,
+                (long long)ranks, (long long)inside, near, far);
+}
+
+/* Runs below all decorators, as exchange_unpack does, with a workspace at `at`. */
+static Status make_places(Exec *ex, const ExchangePlace *p, void *at)
+{
+    void *own = ex->workspace;
+    ex->workspace = at;
+    Status s = ex->backend->run(ex, op_desc(OP_EXCHANGE_PLACE), p);
+    ex->workspace = own;
+    return s;
+}
+
+static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                       const ExchangeLocal *l)
+{
+    char *at = ex->workspace;
+    TRY(check_groups("exchange_dispatch", g, a->ranks, a->relay.inside));
+    const ExchangeDispatch hosts = to_hosts(a, &at), ranks = to_ranks(a, &hosts);
+    TRY(exchange_blocks_out(ex, g->across, &hosts, l, at));
+    const ExchangePlace p = relay_places(a, &ranks);
+    if (a->index.data != NULL) TRY(make_places(ex, &p, at));
+    return exchange_blocks_out(ex, g->inside, &ranks, l, at);
+}
+
+static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                      const ExchangeLocal *l)
+{
+    char *at = ex->workspace;
+    TRY(check_groups("exchange_combine", g, a->ranks, a->relay.inside));
+    const ExchangeCombine ranks = from_ranks(a, &at), hosts = from_hosts(a, &ranks);
+    TRY(exchange_blocks_back(ex, g->inside, &ranks, l, at));
+    return exchange_blocks_back(ex, g->across, &hosts, l, at);
+}
+
+const ExchangeDesc exchange_hier = {
+    .name = "hier",
+    .places = true,
+    .relays = true,
+    .can = exchange_any,
+    .rows = exchange_distinct,
+    .volume = volume,
+    .cost = cost,
+    .dispatch_workspace = dispatch_workspace,
+    .combine_workspace = combine_workspace,
+    .dispatch = dispatch,
+    .combine = combine,
+    .cpu = { exchange_pack, exchange_unpack },
+};
