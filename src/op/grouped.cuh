@@ -24,6 +24,11 @@
  *     float store(tile, i, j, v, extra, row);           N columns of a row of the result
  *     void dot(tile, i, part, sum);                     DOTS: sums of what store returned
  *
+ * and of rows on Hopper:
+ *
+ *     AS_IS; C *place(tile, i, j)                       c is stored as it is, there; NULL: nowhere
+ *     UNIT; READS, c_shape()                            else: columns for store; what extra reads
+ *
  * and there are three kernels for all of them: plain multiply-adds here, for f32 and for rows that
  * do not lie at multiples of 16 bytes; where all do, tensor cores in grouped_mma.cuh and, for Hopper,
  * in grouped_hopper.cuh. All keep their sums in f32, in an order that shapes decide alone.

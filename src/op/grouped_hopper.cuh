@@ -23,9 +23,9 @@
  * A barrier tells two phases apart, not three, so of two that take turns the one waits for its first
  * stage only when the other has seen its last.
  *
- * Results do not pass through shared memory. In a piece of 64 x 8 lane l of a warp has columns
- * 2 (l % 4) and the next; four lanes exchange what they have of four pieces, and each then has 8
- * columns of one, which the policy stores as 16 bytes; a row gets 64 bytes at a time.
+ * Results: in a piece of 64 x 8 lane l of a warp has columns 2 (l % 4) and the next. What is stored
+ * as it is (AS_IS) goes through shared memory, a warp on its own, and leaves it as whole lines. Else
+ * four lanes exchange what they have of four pieces, and each then has 8 columns of one for `store`.
  *
  * The last rows of a group: rows of the result beyond it are not stored, whatever was read there.
  * Terms beyond it would count, so the last stage of a sum comes by cp.async, which fills in zeros.
@@ -63,7 +63,7 @@ struct HopperShared {
 
 static inline size_t hopper_shared_bytes(int64_t experts)
 {
-    return 1024 + ROOM_BYTES + ADD_ROOM + sizeof(HopperShared) +
+    return 1024 + ROOM_BYTES + 8 * WARP_ROOM + sizeof(HopperShared) +
            (size_t)(experts + 1) * sizeof(int32_t);
 }
 
@@ -249,11 +249,12 @@ static __device__ __forceinline__ void unit_take(const float (&c)[REGISTERS], in
     }
 }
 
-/* Row i of the tile, of which this lane has a quarter. What `store` reads is asked for two units ahead,
- * which are a line of memory together: where `store` writes what it reads, a store would wait for a
- * read of the same line that is on its way (2.4 times the time of the whole kernel). */
+/* Row i of the tile, of which this lane has a quarter, to the policy's `store`. What that reads is asked
+ * for two units ahead, which are a line of memory together: where `store` writes what it
+ * reads, a store would wait for a read of the same line that is on its way (2.4 times the time of the
+ * whole kernel). */
 template <typename P, typename S>
-static __device__ __forceinline__ void hopper_row(const P &p, const GroupTile &t, int64_t i, int h,
+static __device__ __forceinline__ void row_finish(const P &p, const GroupTile &t, int64_t i, int h,
                                                   const float (&c)[S::COLS / 2],
                                                   const typename P::Row &row)
 {
@@ -282,6 +283,30 @@ static __device__ __forceinline__ void hopper_row(const P &p, const GroupTile &t
         dot += __shfl_xor_sync(0xFFFFFFFFu, dot, 1);
         dot += __shfl_xor_sync(0xFFFFFFFFu, dot, 2);
         if (have && lane == 0) p.dot(t, i, t.col / S::COLS, dot);
+    }
+}
+
+/* A warp's 16 rows as they are, 64 columns at a time, by way of 2 KB of shared memory. */
+template <typename P, typename S>
+static __device__ __forceinline__ void rows_store(const P &p, const GroupTile &t, int first_row,
+                                                  const float (&c)[S::COLS / 2], uint32_t room)
+{
+    constexpr int ACROSS = hopper::BLOCK / CHUNK, DOWN = 32 / ACROSS;
+    int lane = (int)threadIdx.x % 32, chunk = lane % ACROSS;
+#pragma unroll
+    for (int part = 0; part < S::COLS / hopper::BLOCK; part++) {
+        const float *v = &c[part * 32];
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < 4; k++) hopper::results_put(room, k, &v[k * 8], &v[k * 8 + 4]);
+        __syncwarp();
+#pragma unroll
+        for (int row = lane / ACROSS; row < 16; row += DOWN) {
+            uint4 pack =
+                hopper::shared_get(room + row * hopper::ROW_BYTES + ((chunk ^ (row & 7)) << 4));
+            auto *to = p.place(t, first_row + row, part * hopper::BLOCK + chunk * CHUNK);
+            if (to != NULL) __stwb(reinterpret_cast<uint4 *>(to), pack);
+        }
     }
 }
 
@@ -324,6 +349,7 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
     int group = (int)threadIdx.x / hopper::WARPGROUP - 1, blocks = S::TURNS ? 0 : group * S::BLOCKS;
     int warp = (int)threadIdx.x / 32 - 4, lane = (int)threadIdx.x % 32;
     int first_row = blocks * hopper::BLOCK + warp % 4 * 16;
+    uint32_t mine = ring + ROOM_BYTES + warp * WARP_ROOM;
     for (int turn = 0;; turn++) {
         const Ticket *ticket = ticket_wait(s, bar, turn);
         GroupTile t = ticket->tile;
@@ -348,16 +374,20 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
         hopper::products_wait<0>();
         if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
-        if constexpr (P::SUMS) {
+        if constexpr (P::SUMS || P::AS_IS) {
 #pragma unroll
-            for (int i = 0; i < S::BLOCKS; i++)
-                rows_add<P, S>(args, t, first_row + i * hopper::BLOCK, sum[i],
-                               ring + ROOM_BYTES + warp * ADDS * ADD_BYTES);
+            for (int i = 0; i < S::BLOCKS; i++) {
+                int first = first_row + i * hopper::BLOCK;
+                if constexpr (P::SUMS)
+                    rows_add<P, S>(args, t, first, sum[i], mine);
+                else
+                    rows_store<P, S>(p, t, first, sum[i], mine);
+            }
         } else {
 #pragma unroll
             for (int i = 0; i < S::BLOCKS * 2; i++) {
                 int r = first_row + i / 2 * hopper::BLOCK + i % 2 * 8 + lane / 4;
-                hopper_row<P, S>(p, t, r, i % 2, sum[i / 2], row[i]);
+                row_finish<P, S>(p, t, r, i % 2, sum[i / 2], row[i]);
             }
         }
     }
@@ -369,7 +399,7 @@ static __device__ __forceinline__ void hopper_run(const HopperArgs<P> &args, uns
 {
     uint32_t ring = (shared_address(room) + 1023) & ~1023u;
     HopperShared *s = reinterpret_cast<HopperShared *>(room + (ring - shared_address(room)) +
-                                                       ROOM_BYTES + ADD_ROOM);
+                                                       ROOM_BYTES + 8 * WARP_ROOM);
     Barriers bar(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::STAGES; i++) {

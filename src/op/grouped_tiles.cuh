@@ -15,8 +15,8 @@ enum {
     ROOM_BYTES = 192 * 1024, /* of the ring */
     ADD_BYTES = 1024,        /* 8 rows x 32 sums on their way to memory */
     ADD_COLS = 32,
-    ADDS = 2, /* on their way at a time, of a warp */
-    ADD_ROOM = 8 * ADDS * ADD_BYTES,
+    ADDS = 2,                     /* on their way at a time, of a warp */
+    WARP_ROOM = ADDS * ADD_BYTES, /* of each of 8 warps; or 16 rows x 64 results in bf16 */
     STAGES_MAX = 8,
     TICKETS = 16, /* more than stages: a ticket is read before the ring comes around to it */
     RASTER = 16,  /* tiles of rows that run side by side, so that they share weights in L2 */

@@ -147,6 +147,26 @@ static __device__ __forceinline__ void shared_put(uint32_t at, float x, float y)
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
 }
 
+/* 16 rows x 16 results of a product to a warp's room of 16 rows x 128 bytes, chunks swizzled as above:
+ * columns 16 k on, as bf16. left: of the first 8 columns what this lane has of two rows, right: of
+ * the other 8. */
+static __device__ __forceinline__ void results_put(uint32_t room, int k, const float *left,
+                                                   const float *right)
+{
+    int lane = (int)threadIdx.x % 32, row = lane % 16, chunk = k * 2 + lane / 16;
+    uint32_t v[4];
+    const float *from[4] = { left, left + 2, right, right + 2 };
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        __nv_bfloat162 two = __floats2bfloat162_rn(from[i][0], from[i][1]);
+        memcpy(&v[i], &two, sizeof two);
+    }
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     room + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4)),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
 /* A warpgroup gives registers up or takes them. */
 template <int N> static __device__ __forceinline__ void registers_give()
 {

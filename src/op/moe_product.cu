@@ -26,8 +26,7 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
                                       HopperShapes<Cooperative>>::type Shapes;
     typedef Nothing Row;
     template <int N> using Extra = Nothing;
-    static constexpr bool SUMS = false, DOTS = false, READS = false;
-    static constexpr int UNIT = 8;
+    static constexpr bool SUMS = false, DOTS = false, READS = false, AS_IS = true;
     Groups groups;
     int64_t m, n, rows_in, rows_w; /* of in; of an expert's matrix */
     Operand<A> in;
@@ -84,6 +83,10 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
         put<Types::WIDE>(out + (t.first + i) * n + t.col + j, n - t.col - j, v);
         return 0;
     }
+    __device__ __forceinline__ C *place(const GroupTile &t, int64_t i, int j) const
+    {
+        return i < t.rows && t.col + j < n ? out + (t.first + i) * n + t.col + j : NULL;
+    }
 };
 
 /* 1 / (1 + e^-x). Results in bf16 are rounded to 8 bits, so the chip's own functions, which err in
@@ -100,6 +103,7 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
     typedef typename Types::C C;
     typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
                                       HopperShapes<Cooperative, InTurn>>::type Shapes;
+    static constexpr bool AS_IS = false;
     static constexpr int UNIT = 16;
     C *act;
     int64_t F;
@@ -154,7 +158,8 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
     typedef HopperShapes<Shape> Shapes;
     typedef float Row;
     template <int N> using Extra = Pre<Types::WIDE, C, N>;
-    static constexpr bool WIDE = Types::WIDE, DOTS = true;
+    static constexpr bool WIDE = Types::WIDE, DOTS = true, AS_IS = false;
+    static constexpr int UNIT = 8;
     static constexpr bool READS = Types::KERNEL == KERNEL_HOPPER;
     const int32_t *row_slot; /* or NULL: row r has weight[r] */
     const float *weight;

@@ -30,7 +30,6 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     typedef Nothing Row;
     template <int N> using Extra = Old<N>;
     static constexpr bool WIDE = Types::WIDE, SUMS = true, DOTS = false, READS = false;
-    static constexpr int UNIT = 8;
     Groups groups;
     int64_t m, n, tokens, routed; /* rows of by_token and of by_row */
     Operand<Token> by_token;
