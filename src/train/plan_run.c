@@ -272,23 +272,16 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
     char tokens[32];
     const Mesh *m = p->shape.mesh;
     int64_t n = train_aux_sequences(c, m == NULL ? 1 : mesh_data_ranks(&m->shape));
-<<<<<<< HEAD
     bool low = c->run_compute == COMPUTE_BF16, low_moments = c->optimizer_moments == MOMENTS_BF16;
     const char *moments = low_moments ? "; bf16 moments" : low ? ", moments" : "";
     TRY(text_printf(out, "precision   %s%s\n",
                     low ? "bf16 products and activations; f32 main weights, gradients" : "f32",
                     moments));
-=======
-    TRY(text_printf(out, "precision   %s\n",
-                    c->run_compute == COMPUTE_BF16
-                        ? "bf16 products and activations; f32 main weights, gradients, moments"
-                        : "f32"));
     if (c->moe_exchange == EXCHANGE_AUTO && c->mesh_ep > 1) {
         TRY(text_printf(out, "exchange    "));
         TRY(train_exchange_text(c, out));
         TRY(text_printf(out, "\n"));
     }
->>>>>>> hier
     if (c->moe_aux_loss == 0 || c->model_dense_layers >= c->model_layers) return OK;
     return text_printf(out, "balance     groups of %" PRId64 " sequence%s, %s tokens each\n", n,
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));
