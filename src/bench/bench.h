@@ -41,10 +41,17 @@ void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uin
  * does not know how many there are; MoE ops once with all experts alike and once with a few that
  * get most of the tokens. */
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
-/* Tokens a second, spread of step times, memory; of all ranks together, told by rank 0. timeline:
- * the folder into which one step more is recorded, action by action (train/recording.h); NULL:
- * none. */
-Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out);
+typedef struct BenchStep {
+    int64_t steps;
+    const char *timeline; /* the folder into which one step more is recorded, action by action
+                             (train/recording.h); NULL: none */
+    bool json;            /* one object instead of text */
+} BenchStep;
+
+/* Tokens a second, spread of step times, MFU, memory, clock; of all ranks together, told by rank 0.
+ * FLOPs are those of a rank, by two formulas: the costs of its ops (train_model_flops), and
+ * TorchTitan's (train_torchtitan_flops). */
+Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */

@@ -240,7 +240,7 @@ static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 {
     double s = seconds_of(r), least = r->cost.flops / roof->flops;
     char work[48]; /* as hardware files call it */
-    bool rate = r->cost.work != WORK_MEMORY && r->cost.work != WORK_COMM;
+    bool rate = work_has_rate(r->cost.work);
     (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
                    rate ? dtype_name(r->cost.dtype) : "");
     if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;

@@ -6,11 +6,10 @@
 
 const char *const op_work_names[WORK_COUNT] = {
     [WORK_MEMORY] = "memory",
-    [WORK_GEMM] = "gemm",
-    [WORK_GROUPED] = "grouped",
-    [WORK_ATTENTION] = "attention",
-    [WORK_ATTENTION_BACKWARD] = "attention_backward",
-    [WORK_COMM] = "links",
+#define RATE(ID, name) [WORK_##ID] = #name,
+    OP_RATES(RATE)
+#undef RATE
+        [WORK_COMM] = "links",
 };
 
 /* What the table holds: an op's functions over untyped arguments; those of a family over the view

@@ -59,7 +59,7 @@ typedef struct OpCost {
     double comm_bytes; /* bytes that one rank sends over the group `axis` of the mesh */
     int axis;
     OpWork work;
-    Dtype dtype; /* products and attention: the type of their operands */
+    Dtype dtype; /* products and attention: the type of their operands; mixed ones: the narrower */
     double size; /* the size on which the rate depends. Products: the smallest of m, n, k (grouped
                     ones: without m, the rows of an expert). Attention: the keys of a sequence.
                     Collectives: the bytes of the whole */

@@ -221,20 +221,40 @@ static size_t total_bytes(const TrainPlan *p)
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
-/* Counts the parameters of the whole model, however many ranks hold it. */
-static Status count_params(const Config *c, TrainPlan *p)
+/* The whole model, however many ranks hold it. */
+static Status whole_model(const Config *c, Arena *a, ModelSpec *spec, ParamTable *table)
 {
     Config alone = *c;
+    config_alone(&alone);
+    TRY(spec_build(&alone, a, spec));
+    return params_build(spec, 0, NULL, a, table);
+}
+
+static Status count_params(const Config *c, TrainPlan *p)
+{
     Arena a = { 0 };
     ModelSpec spec;
     ParamTable table;
-    config_alone(&alone);
     TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
-    Status s = spec_build(&alone, &a, &spec);
-    if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
+    Status s = whole_model(c, &a, &spec, &table);
     if (s == OK) {
         p->engine.params_total = table.total;
         p->engine.params_active = table.active;
+    }
+    arena_free(&a);
+    return s;
+}
+
+Status train_torchtitan_flops(const Config *c, double *out)
+{
+    Arena a = { 0 };
+    ModelSpec spec;
+    ParamTable table;
+    TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
+    Status s = whole_model(c, &a, &spec, &table);
+    if (s == OK) {
+        double met = (double)(table.active - spec.vocab * spec.hidden);
+        *out = 6 * (met + (double)(spec_attention_width(&spec) * c->data_sequence));
     }
     arena_free(&a);
     return s;
