@@ -85,23 +85,23 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
     int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = moe_combine_slots(a);
     const void *shared = a->shared.data, *residual = a->residual.data;
     if (n == 0) return OK;
-    return launch_packed("moe_combine", a->y.dtype, { a->out.data, shared, residual, a->y.data },
-                         { d }, [&](auto t, auto wide) {
-                             typedef decltype(t) T;
-                             Combine<T> c = {};
-                             c.out = (const T *)a->out.data;
-                             c.slot_row = (const int32_t *)a->slot_row.data;
-                             c.weight = (const float *)a->weight.data;
-                             c.y = (T *)a->y.data;
-                             c.shared = (const T *)shared;
-                             c.residual = (const T *)residual;
-                             c.n = n;
-                             c.k = k;
-                             c.d = d;
-                             RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), 1);
-                             moe_combine_kernel<T, wide>
-                                 <<<g.grid, g.block, 0, exec_stream(ex)>>>(c);
-                         });
+    return launch_packed(
+        ex, "moe_combine", a->y.dtype, { a->out.data, shared, residual, a->y.data }, { d },
+        [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            Combine<T> c = {};
+            c.out = (const T *)a->out.data;
+            c.slot_row = (const int32_t *)a->slot_row.data;
+            c.weight = (const float *)a->weight.data;
+            c.y = (T *)a->y.data;
+            c.shared = (const T *)shared;
+            c.residual = (const T *)residual;
+            c.n = n;
+            c.k = k;
+            c.d = d;
+            RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), 1);
+            moe_combine_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(c);
+        });
 }
 
 /* bias_e += rate * sign(mean(n) - n_e) */
