@@ -161,6 +161,7 @@ static void the_table_is_a_calibration(void **state)
     Text out;
     Hardware h;
     run(&a, "run.compute=bf16", &out);
+    CHECK(strstr(out.data, "gemm.f32") == NULL); /* all that is left in f32 meets bf16 */
     CHECK_OK(arena_init(&b, "hardware", MEM_HOST, (size_t)1 << 28));
     CHECK_OK(hardware_load(&h, &b, "h200"));
     CHECK_OK(calibrate("bench.txt", out.data, &b, &h));
