@@ -13,7 +13,7 @@ typedef struct Bench {
     BenchStep step; /* its steps are all benches' */
     BenchFn *fn;    /* NULL: bench shapes; bench step, which may have many ranks */
     BenchShapes shapes;
-    bool on_shapes;
+    bool on_shapes, ops; /* ops: bench step's table of ops is wanted */
     const Config *config;
     Text *out;
 } Bench;
@@ -44,7 +44,11 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
                     (const char *const *)(arguments + model), n - model));
     if (b->on_shapes) return bench_shapes(&c, &b->shapes, out);
     if (b->fn != NULL) return b->fn(&c, b->step.steps, a, out);
-    if (b->ranks < 2) return bench_step(&c, NULL, &b->step, out);
+    if (b->ops && (b->ranks > 1 || b->step.json))
+        return FAIL(ERR_ARG, "bench step: --ops is text of one rank: leave out --json and --ranks");
+    if (b->ranks < 2) TRY(bench_step(&c, NULL, &b->step, out));
+    if (b->ops) TRY(text_printf(out, "\n"));
+    if (b->ranks < 2) return b->ops ? bench_ops(&c, b->step.steps, a, out) : OK;
     Bench all = *b;
     int failed = -1;
     all.config = &c;
@@ -61,7 +65,8 @@ static const struct {
         .arguments = "[MODEL [section.key=value ...]]",
         .what = "Each op inside training steps of MODEL (default quickstart), by shape: "
                 "time,\nTFLOP/s, "
-                "GB/s and its share of the machine's own measured roof.",
+                "GB/s and its share of the machine's own measured roof; then what the roof "
+                "leaves\nto gain, op by op.",
         .example = "switchyard bench ops quickstart run.compute=bf16" },
       bench_ops },
     { { .name = "switchyard bench step",
@@ -109,6 +114,9 @@ static Status bench(int argc, char **argv)
         { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
           .help = "record one more step there, for `switchyard viz`: passes over stages or lanes" },
         { "--json", OPTION_FLAG, &b.step.json, .help = "a JSON object" },
+        { "--ops", OPTION_FLAG, &b.ops,
+          .help =
+              "then all that bench ops says of the same model, and what the roof leaves to gain" },
     };
     Command command = benches[i].command;
     command.options = table;

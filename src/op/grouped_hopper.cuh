@@ -508,8 +508,8 @@ static inline Kernel kernel_for(struct Exec *ex, const KernelNeeds &k)
     bool hopper = hopper_device(), small = k.experts <= HOPPER_EXPERTS_MAX && chunks < UINT32_MAX;
     bool packs =
         packs_fit<Bf16>({ k.a.data.data, k.b.data.data }, k.spans) && packs_fit<Bf16>(k.at, {});
-    const char *slower = packs ? "a slower kernel runs: over 4096 experts or 2^35 elements"
-                               : "a slower kernel runs: rows do not lie at multiples of 16 bytes";
+    const char *slower =
+        packs ? "a slower kernel runs: over 4096 experts or 2^35 elements" : UNPACKED;
     if (hopper && packs && small) return KERNEL_HOPPER;
     if (hopper) exec_note_once(ex, k.op, slower);
     return packs ? KERNEL_MMA : KERNEL_PLAIN;

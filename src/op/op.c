@@ -1,8 +1,13 @@
 /* op: the table of ops, op_run with its checks, and the checks of shapes that ops share. */
 #include "op/op.h"
 
+#include "base/log.h"
 #include "op/moe_product.h"
 #include "op/product.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
 
 const char *const op_work_names[WORK_COUNT] = {
     [WORK_MEMORY] = "memory",
@@ -98,6 +103,18 @@ Status op_next(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     if (++level == ex->depth) return ex->backend->run(ex, op, args);
     return ex->front[level]->run(ex, level, op, args);
+}
+
+void exec_note_once(Exec *ex, const char *op, const char *what)
+{
+    ExecNotes *notes = &ex->notes;
+    for (int i = 0; i < notes->n; i++) {
+        if (strcmp(notes->op[i], op) == 0) return;
+    }
+    assert(notes->n < OP_ID_COUNT);
+    notes->op[notes->n] = op;
+    (void)snprintf(notes->what[notes->n], EXEC_NOTE_BYTES, "%s", what);
+    log_info("%s: %s", op, notes->what[notes->n++]);
 }
 
 static Status mismatch(const char *op, const char *port, const Tensor *t, int64_t rows,

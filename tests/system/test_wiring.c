@@ -440,6 +440,25 @@ static void bench_names_both_counts_of_flops(void **state)
     }
 }
 
+/* One command tells of a step and of what its ops leave to gain. */
+static void bench_step_tells_of_its_ops(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "bench", "bench", "step", "--ops", "--steps=1", "../tiny.yaml");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "1 steps of 128 tokens");
+    CHECK_SAYS(o.out, "tokens; roof: ");
+    CHECK_SAYS(o.out, "\nwhat the roof leaves to gain, in ms of a step of ");
+    o = RUN(lab, "bench", "bench", "step", "--ops", "--json", "../tiny.yaml");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--ops is text of one rank");
+    o = RUN(lab, "bench", "bench", "step", "--ops", "--ranks=2", "../tiny.yaml");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--ops is text of one rank");
+    CHECK(strstr(RUN(lab, "bench", "bench", "step", "--steps=1", "../tiny.yaml").out, "gain") ==
+          NULL);
+}
+
 /* A step of two stages, where `viz` finds it. */
 static void bench_records_a_step(void **state)
 {
@@ -718,6 +737,7 @@ int main(void)
         LAB_TEST(evaluations_and_checkpoints_change_no_step),
         LAB_TEST(bench_times_steps_of_the_configuration),
         LAB_TEST(bench_names_both_counts_of_flops),
+        LAB_TEST(bench_step_tells_of_its_ops),
         LAB_TEST(bench_records_a_step),
         LAB_TEST(recompute_does_not_raise_the_share),
         LAB_TEST(progress_is_told_every_so_many_steps),
