@@ -169,25 +169,22 @@ static size_t total_bytes(const TrainPlan *p)
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
-/* The whole model, however many ranks hold it. */
-static Status whole_model(const Config *c, Arena *a, ModelSpec *spec, ParamTable *table)
+/* Of the whole model, however many ranks hold it: parameters, those that a token meets, and what
+ * train_torchtitan_flops tells. */
+static Status count_model(const Config *c, int64_t *total, int64_t *active, double *flops)
 {
     Config alone = *c;
-    config_alone(&alone);
-    TRY(spec_build(&alone, a, spec));
-    return params_build(spec, 0, NULL, a, table);
-}
-
-static Status count_params(const Config *c, TrainPlan *p)
-{
     Arena a = { 0 };
     ModelSpec spec;
     ParamTable table;
+    config_alone(&alone);
     TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
-    Status s = whole_model(c, &a, &spec, &table);
+    Status s = spec_build(&alone, &a, &spec);
+    if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
     if (s == OK) {
-        p->engine.params_total = table.total;
-        p->engine.params_active = table.active;
+        double met = (double)(table.active - spec.vocab * spec.hidden);
+        *total = table.total, *active = table.active;
+        *flops = 6 * (met + (double)(spec_attention_width(&spec) * c->data_sequence));
     }
     arena_free(&a);
     return s;
@@ -195,22 +192,14 @@ static Status count_params(const Config *c, TrainPlan *p)
 
 Status train_torchtitan_flops(const Config *c, double *out)
 {
-    Arena a = { 0 };
-    ModelSpec spec;
-    ParamTable table;
-    TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
-    Status s = whole_model(c, &a, &spec, &table);
-    if (s == OK) {
-        double met = (double)(table.active - spec.vocab * spec.hidden);
-        *out = 6 * (met + (double)(spec_attention_width(&spec) * c->data_sequence));
-    }
-    arena_free(&a);
-    return s;
+    int64_t total = 0, active = 0;
+    return count_model(c, &total, &active, out);
 }
 
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
 {
     TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
+    double flops = 0;
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
     TRY(again_plan(c, &p.shape, &p.engine, &p.again));
@@ -220,7 +209,7 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
     p.tables_bytes = p.engine.tables_bytes;
     p.save_bytes += p.engine.save_bytes;
-    TRY(count_params(c, &p));
+    TRY(count_model(c, &p.engine.params_total, &p.engine.params_active, &flops));
     p.total_bytes = total_bytes(&p);
     TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
     *out = p;
