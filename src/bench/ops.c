@@ -267,7 +267,7 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
     double total_s = 0;
     TRY(bench_machine(c, name));
     TRY(text_printf(out,
-                    "%s, %s, %" PRId64 " tokens; roof: %.3f TFLOP/s (large product), %.1f "
+                    "%s, %s, %" PRId64 " tokens; roof: %.4f TFLOP/s (large product), %.1f "
                     "GB/s (copy, read and written)\n",
                     name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
                     c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
@@ -327,7 +327,7 @@ static void add_left(OpRow *sum, const OpRow *r)
  * its operands were in a cache. */
 static Status print_roof(OpTimer *t, const Roof *roof, const char *of, Text *out)
 {
-    const OpRow *order[ROWS_MAX];
+    const OpRow *order[ROWS_MAX] = { 0 };
     OpRow all = { .shape = "" }, small = { .shape = "" };
     for (int i = 0; i < t->n_rows; i++) {
         take_step(t, &t->rows[i], roof);

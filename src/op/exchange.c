@@ -167,7 +167,8 @@ static OpCost cost_of(ExchangeKind kind, const Rows *received, const ExchangeRel
                                 .home = home,
                                 .ranks = ranks,
                                 .inside = relay->inside };
-    return exchange_kinds[kind]->cost(&load);
+    OpCost cost = exchange_kinds[kind]->cost(&load);
+    return cost;
 }
 
 OpCost exchange_dispatch_cost(const ExchangeDispatch *a)

@@ -21,29 +21,33 @@ double hardware_peak(const Hardware *h, HardwareDtype dtype)
     return peak[dtype] * 1e12;
 }
 
+static const size_t curves[WORK_COUNT][DTYPES] = {
+#define RATE(ID, name)                                                                             \
+    [WORK_##ID] = { offsetof(Hardware, name##_f32), offsetof(Hardware, name##_bf16),               \
+                    offsetof(Hardware, name##_fp8) },
+    OP_RATES(RATE)
+#undef RATE
+};
+
+static const size_t sources[WORK_COUNT] = {
+#define RATE(ID, name) [WORK_##ID] = offsetof(Hardware, name##_source),
+    OP_RATES(RATE)
+#undef RATE
+};
+
 HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype)
 {
-    HardwareCurve *const curve[WORK_COUNT][DTYPES] = {
-#define RATE(ID, name) [WORK_##ID] = { &h->name##_f32, &h->name##_bf16, &h->name##_fp8 },
-        OP_RATES(RATE)
-#undef RATE
-    };
-    return curve[work][dtype];
-}
-
-const char **hardware_source(Hardware *h, OpWork work)
-{
-    const char **const source[WORK_COUNT] = {
-#define RATE(ID, name) [WORK_##ID] = &h->name##_source,
-        OP_RATES(RATE)
-#undef RATE
-    };
-    return source[work];
+    return (HardwareCurve *)(void *)((char *)h + curves[work][dtype]);
 }
 
 static const HardwareCurve *curve_of(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
-    return hardware_curve((Hardware *)(uintptr_t)h, work, dtype);
+    return (const HardwareCurve *)(const void *)((const char *)h + curves[work][dtype]);
+}
+
+const char **hardware_source(Hardware *h, OpWork work)
+{
+    return (const char **)(void *)((char *)h + sources[work]);
 }
 
 /* Whose rates a kind of work has that has no curves: the next one's, up to its own. */

@@ -236,7 +236,7 @@ static void torchtitan_counts_a_token_as_torchtitan_does(void **state)
         "model.dense_layers=1", "model.ffn=48",           "moe.experts=4",
         "moe.top_k=2",          "moe.shared=1",           "moe.ffn=16",
         "data.sequence=8",      "attention.kind=\"gqa\"", "attention.heads=4",
-        "attention.kv_heads=2", "attention.head_dim=8",       "mesh.ep=2",
+        "attention.kv_heads=2", "attention.head_dim=8",   "mesh.ep=2",
     };
     Arena a = { 0 };
     Config c;
