@@ -254,7 +254,7 @@ static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
     (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
                    rate ? dtype_name(r->cost.dtype) : "");
     return text_printf(
-        out, "%-20s %-*s %-7s %7.1f %6" PRId64 " %10.1f %9.4f %8.1f %7.1f %-24s %6.0f\n",
+        out, "%-20s %-*s %-7s %7.1f %6" PRId64 " %10.1f %#9.4g %8.1f %7.1f %-24s %6.0f\n",
         r->op->name, SHAPE_MAX - 16, r->shape, routing_names[r->routing],
         100 * s * (double)r->calls / total_s, r->calls, s * 1e6, r->cost.flops / s / 1e12,
         r->cost.bytes / s / 1e9, 100 * least / s, work, r->cost.size);
