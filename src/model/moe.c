@@ -162,7 +162,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 /* To how many ranks, or hosts, this rank sends its tokens. */
 static int64_t blocks_of(const LayerRun *r)
 {
-    return r->spec->ep / (kind(r)->relays ? r->spec->ep_inside : 1);
+    return exchange_blocks(r->spec->exchange, r->spec->ep, r->spec->ep_inside);
 }
 
 static Status prepare_relay(LayerRun *r)
