@@ -5,7 +5,6 @@ extern "C" {
 #include "backend/backend.h"
 #include "backend/cuda.h"
 #include "base/clock.h"
-#include "base/log.h"
 }
 
 #include <cstdio>
@@ -13,7 +12,7 @@ extern "C" {
 #include <ctime>
 #include <new>
 
-enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64, NOTES_MAX = 16 };
+enum { STREAMS_MAX = LANE_COUNT + 8, PACE_OPS = 64 };
 
 /* All events of an Exec; lies in Cuda.arena. */
 struct EventNode {
@@ -35,9 +34,8 @@ struct Cuda {
     cudaEvent_t pace[2], reached;
     int64_t ops; /* launched while there are other ranks */
     bool capturing;
-    unsigned long long *bad;      /* device: index of the first element that is not finite */
-    unsigned *tickets;            /* device: of the lanes */
-    const char *noted[NOTES_MAX]; /* ops of exec_note_once */
+    unsigned long long *bad; /* device: index of the first element that is not finite */
+    unsigned *tickets;       /* device: of the lanes */
 };
 
 static __device__ __forceinline__ uint64_t now_ns()
@@ -94,15 +92,6 @@ static void *stream_of_lane(Exec *ex, Lane lane) { return stream_of(ex, lane); }
 
 void *exec_workspace(Exec *ex) { return ex->workspace; }
 unsigned *exec_ticket(Exec *ex) { return ex->cuda->tickets + ex->lane; }
-void exec_note_once(Exec *ex, const char *op, const char *what)
-{
-    int i = 0;
-    const char **noted = ex->cuda->noted;
-    while (i < NOTES_MAX && noted[i] != NULL && strcmp(noted[i], op) != 0) i++;
-    if (i == NOTES_MAX || noted[i] != NULL) return;
-    noted[i] = op;
-    log_info("%s: %s", op, what);
-}
 
 struct Blas *exec_blas(Exec *ex) { return ex->cuda->blas; }
 struct CudnnAttention *exec_attention(Exec *ex) { return ex->cuda->attention; }

@@ -37,14 +37,29 @@ void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 void bench_draw(int32_t *to, int64_t k, const double *sums, int64_t experts, uint64_t stream,
                 uint64_t *at);
 
-/* The table of ops, a row for every shape: each op that a training step of the model runs. On a GPU of a model with one layer of each kind, since an op
- * does not know how many there are; MoE ops once with all experts alike and once with a few that
- * get most of the tokens. */
+/* The table of ops, a row for every shape: each op that a training step of the model runs; on a GPU
+ * of one micro-batch, and of one layer of each kind where the whole model does not fit. MoE ops run
+ * once with all experts alike and once with a few that get most of the tokens, on a GPU.
+ *
+ * Then what the roof leaves to gain: for each row the ms that it takes of a step (experts alike), the
+ * ms at the roof (the larger of FLOPs over the product's rate and bytes over the copy's), the
+ * difference, and its share of the time of all ops, the largest first. On a GPU a call's time has
+ * the gap that its two marks tear open (about 11 us on an H200), which is in the difference. Then what
+ * ops had to say (exec_note_once). */
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out);
-/* Tokens a second, spread of step times, memory; of all ranks together, told by rank 0. timeline:
- * the folder into which one step more is recorded, action by action (train/recording.h); NULL:
- * none. */
-Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out);
+/* A line an op, behind an empty one. */
+Status bench_print_notes(const ExecNotes *notes, Text *out);
+typedef struct BenchStep {
+    int64_t steps;
+    const char *timeline; /* the folder into which one step more is recorded, action by action
+                             (train/recording.h); NULL: none */
+    bool json;            /* one object instead of text */
+} BenchStep;
+
+/* Tokens a second, spread of step times, MFU, memory, clock; of all ranks together, told by rank 0.
+ * FLOPs are those of a rank, by two formulas: the costs of its ops (train_model_flops), and
+ * TorchTitan's (train_torchtitan_flops). */
+Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */

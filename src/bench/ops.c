@@ -14,6 +14,7 @@
 #include "train/engine_memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ enum {
 };
 
 static const double DELAY_S = 0.02;
+static const double SMALL_SHARE = 1e-3; /* of a step: less has no row of its own */
 
 typedef enum Routing { ROUTING_ANY, ROUTING_EVEN, ROUTING_ZIPF } Routing;
 
@@ -42,6 +44,8 @@ typedef struct OpRow {
     OpCost cost;
     int64_t calls;
     double *seconds; /* of the first SAMPLES_MAX calls, once they are summed up: sorted */
+    double a_step;   /* calls; 0: not of the steps that the roof is held against */
+    double ms, roof_ms, left_ms; /* of a step */
 } OpRow;
 
 typedef struct OpTimer {
@@ -55,6 +59,9 @@ typedef struct OpTimer {
     Routing routing;
     void *index; /* (N, K) i32 on the device: the experts wanted */
     size_t index_bytes;
+    int64_t steps;   /* timed, for each routing */
+    int64_t untimed; /* calls of a step for which there were no marks */
+    ExecNotes notes; /* of the Exec that ran them */
 } OpTimer;
 
 /* Sizes of the first two tensors: of a product, all there is to know. */
@@ -119,7 +126,10 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     int row = t->n_calls < t->most ? row_find(t, op, args) : -1;
     size_t call = (size_t)t->n_calls;
     if (call == 0) TRY(s->delay(ex, DELAY_S));
-    if (row < 0) return op_next(ex, level, op, args);
+    if (row < 0) {
+        t->untimed++;
+        return op_next(ex, level, op, args);
+    }
     TRY(s->record(ex, &t->mark[2 * call], NULL));
     TRY(op_next(ex, level, op, args));
     TRY(s->record(ex, &t->mark[2 * call + 1], NULL));
@@ -189,6 +199,7 @@ static Status run_steps(BenchModel *m, OpTimer *t, int64_t steps)
     }
     for (int64_t i = 0; i < WARM_UP + steps; i++) {
         t->n_calls = 0;
+        t->untimed = 0;
         TRY(bench_run_step(m, &seconds));
         if (i >= WARM_UP) TRY(add_step(t, &m->engine.ex));
     }
@@ -202,7 +213,8 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
     Exec *ex = &m->engine.ex;
     bool routed = ex->backend->apart && m->engine.spec.n_moe > 0;
     const Decorator decorator = { run, t };
-    t->index_bytes = (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4;
+    t->index_bytes =
+        routed ? (size_t)(c->train_micro_batch * c->data_sequence * c->moe_top_k) * 4 : 0;
     t->most = ex->backend->async ? GPU_CALLS_MAX : CALLS_MAX;
     for (int i = 0; i < 2 * t->most; i++)
         TRY(ex->backend->streams->event_new(ex, true, &t->mark[i]));
@@ -214,15 +226,7 @@ static Status run_timed(BenchModel *m, OpTimer *t, int64_t steps)
     if (s == OK && routed) s = run_steps(m, t, steps);
     exec_pop(ex);
     if (t->index != NULL) ex->backend->free(ex, MEM_DEVICE, t->index, t->index_bytes);
-    return s;
-}
-
-static Status run_model(const Config *c, OpTimer *t, int64_t steps)
-{
-    BenchModel m;
-    TRY(bench_open(&m, c, NULL));
-    Status s = run_timed(&m, t, steps);
-    bench_close(&m);
+    t->notes = ex->notes;
     return s;
 }
 
@@ -236,16 +240,21 @@ static double seconds_of(OpRow *r)
     return r->seconds[n / 2];
 }
 
+/* Seconds of a call that reaches the measured roof. */
+static double least_of(const OpRow *r, const Roof *roof)
+{
+    return fmax(r->cost.flops / roof->flops, r->cost.bytes / roof->bytes);
+}
+
 static Status print_row(OpRow *r, const Roof *roof, double total_s, Text *out)
 {
-    double s = seconds_of(r), least = r->cost.flops / roof->flops;
+    double s = seconds_of(r), least = least_of(r, roof);
     char work[48]; /* as hardware files call it */
-    bool rate = r->cost.work != WORK_MEMORY && r->cost.work != WORK_COMM;
+    bool rate = work_has_rate(r->cost.work);
     (void)snprintf(work, sizeof work, "%s%s%s", op_work_names[r->cost.work], rate ? "." : "",
                    rate ? dtype_name(r->cost.dtype) : "");
-    if (r->cost.bytes / roof->bytes > least) least = r->cost.bytes / roof->bytes;
     return text_printf(
-        out, "%-20s %-*s %-7s %7.1f %6" PRId64 " %10.1f %9.3f %8.1f %7.1f %-24s %6.0f\n",
+        out, "%-20s %-*s %-7s %7.1f %6" PRId64 " %10.1f %#9.4g %8.1f %7.1f %-24s %6.0f\n",
         r->op->name, SHAPE_MAX - 16, r->shape, routing_names[r->routing],
         100 * s * (double)r->calls / total_s, r->calls, s * 1e6, r->cost.flops / s / 1e12,
         r->cost.bytes / s / 1e9, 100 * least / s, work, r->cost.size);
@@ -258,7 +267,7 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
     double total_s = 0;
     TRY(bench_machine(c, name));
     TRY(text_printf(out,
-                    "%s, %s, %" PRId64 " tokens; roof: %.3f TFLOP/s (large product), %.1f "
+                    "%s, %s, %" PRId64 " tokens; roof: %.4f TFLOP/s (large product), %.1f "
                     "GB/s (copy, read and written)\n",
                     name, c->run_compute == COMPUTE_BF16 ? "bf16" : "f32",
                     c->train_micro_batch * c->data_sequence, roof->flops / 1e12,
@@ -278,22 +287,128 @@ static Status print(OpTimer *t, const Config *c, const Roof *roof, Text *out)
     return OK;
 }
 
-/* One layer of each kind that the model has, and one micro-batch a step. */
+/* ---- what the roof has to say ---- */
+
+/* Rows of experts count as routed evenly; other ops ran in the steps of either routing. */
+static void take_step(OpTimer *t, OpRow *r, const Roof *roof)
+{
+    bool both = t->index_bytes > 0 && r->routing == ROUTING_ANY;
+    if (r->routing == ROUTING_ZIPF || r->calls == 0) return;
+    r->a_step = (double)r->calls / (double)(both ? 2 * t->steps : t->steps);
+    r->ms = 1e3 * r->a_step * seconds_of(r);
+    r->roof_ms = 1e3 * r->a_step * least_of(r, roof);
+    r->left_ms = fmax(r->ms - r->roof_ms, 0);
+}
+
+static int by_left(const void *a, const void *b)
+{
+    const OpRow *x = *(const OpRow *const *)a, *y = *(const OpRow *const *)b;
+    if (x->left_ms != y->left_ms) return x->left_ms < y->left_ms ? 1 : -1;
+    return x < y ? -1 : 1;
+}
+
+static Status print_left(const char *op, const OpRow *r, double step_ms, Text *out)
+{
+    double percent = step_ms > 0 ? 100 / step_ms : 0;
+    return text_printf(out, "%-20s %-*s %-7s %6.0f %9.3f %7.1f %9.3f %9.3f %7.1f\n", op,
+                       SHAPE_MAX - 16, r->shape, routing_names[r->routing], r->a_step, r->ms,
+                       percent * r->ms, r->roof_ms, r->left_ms, percent * r->left_ms);
+}
+
+static void add_left(OpRow *sum, const OpRow *r)
+{
+    sum->a_step += r->a_step;
+    sum->ms += r->ms;
+    sum->roof_ms += r->roof_ms;
+    sum->left_ms += r->left_ms;
+}
+
+/* By what is to gain at the most, the largest first. An op faster than the roof has nothing left:
+ * its operands were in a cache. */
+static Status print_roof(OpTimer *t, const Roof *roof, const char *of, Text *out)
+{
+    const OpRow *order[ROWS_MAX] = { 0 };
+    OpRow all = { .shape = "" }, small = { .shape = "" };
+    for (int i = 0; i < t->n_rows; i++) {
+        take_step(t, &t->rows[i], roof);
+        add_left(&all, &t->rows[i]);
+        order[i] = &t->rows[i];
+    }
+    qsort(order, (size_t)t->n_rows, sizeof *order, by_left);
+    TRY(text_printf(out, "\nwhat the roof leaves to gain, in ms of %s\n", of));
+    TRY(text_printf(out, "%-20s %-*s %-7s %6s %9s %7s %9s %9s %7s\n", "op", SHAPE_MAX - 16, "shape",
+                    "routing", "calls", "ms", "time %", "at roof", "to gain", "gain %"));
+    for (int i = 0; i < t->n_rows; i++) {
+        if (order[i]->a_step == 0) continue;
+        if (order[i]->left_ms < SMALL_SHARE * all.ms)
+            add_left(&small, order[i]);
+        else
+            TRY(print_left(order[i]->op->name, order[i], all.ms, out));
+    }
+    TRY(print_left("others", &small, all.ms, out));
+    TRY(print_left("all", &all, all.ms, out));
+    if (t->untimed == 0) return OK;
+    return text_printf(out, "%" PRId64 " calls more of a step were not timed\n", t->untimed);
+}
+
+Status bench_print_notes(const ExecNotes *notes, Text *out)
+{
+    if (notes->n > 0) TRY(text_printf(out, "\n"));
+    for (int i = 0; i < notes->n; i++)
+        TRY(text_printf(out, "%s: %s\n", notes->op[i], notes->what[i]));
+    return OK;
+}
+
+/* ---- the model ---- */
+
+/* One layer of each kind that the model has. */
 static Config one_of_each(const Config *c)
 {
     Config o = *c;
     bool experts = c->model_dense_layers < c->model_layers;
     o.model_dense_layers = c->model_dense_layers > 0 ? 1 : 0;
     o.model_layers = o.model_dense_layers + (experts ? 1 : 0);
-    o.train_batch = c->train_micro_batch;
     o.recompute_layers.n = 0;
     return o;
 }
 
+/* On a GPU one micro-batch, of one layer of each kind where the whole model does not fit: an op does
+ * not know how many there are. */
+static Status open_model(BenchModel *m, const Config *c, Config *timed, bool *whole)
+{
+    *timed = *c;
+    *whole = true;
+    if (!engine_wants_gpu(c)) return bench_open(m, timed, NULL);
+    timed->train_batch = c->train_micro_batch;
+    Status s = bench_open(m, timed, NULL);
+    if (s != ERR_ARG && s != ERR_MEMORY) return s;
+    status_clear();
+    *timed = one_of_each(timed);
+    *whole = false;
+    return bench_open(m, timed, NULL);
+}
+
+static Status run_model(const Config *c, OpTimer *t, const Roof *roof, Text *out)
+{
+    BenchModel m;
+    Config timed;
+    bool whole = true;
+    char of[128];
+    TRY(open_model(&m, c, &timed, &whole));
+    Status s = run_timed(&m, t, t->steps);
+    bench_close(&m);
+    TRY(s);
+    TRY(print(t, &timed, roof, out));
+    (void)snprintf(of, sizeof of, "a step of %" PRId64 " x %" PRId64 " tokens%s",
+                   timed.train_batch / timed.train_micro_batch,
+                   timed.train_micro_batch * timed.data_sequence,
+                   whole ? "" : " with one layer of each kind: the whole model does not fit");
+    TRY(print_roof(t, roof, of, out));
+    return bench_print_notes(&t->notes, out);
+}
+
 Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
 {
-    bool gpu = engine_wants_gpu(c);
-    Config timed = gpu ? one_of_each(c) : *c;
     Arena arena = { 0 };
     OpTimer *t = NULL;
     Roof roof;
@@ -303,9 +418,9 @@ Status bench_ops(const Config *c, int64_t steps, Arena *a, Text *out)
     Status s = ARENA_ZEROED(&arena, 1, &t);
     if (s == OK) {
         t->arena = &arena;
-        s = run_model(&timed, t, steps);
+        t->steps = steps;
+        s = run_model(c, t, &roof, out);
     }
-    if (s == OK) s = print(t, &timed, &roof, out);
     arena_free(&arena);
     return s;
 }

@@ -44,21 +44,99 @@ static double part_of(const double *sorted, int64_t n, double share)
     return sorted[i < n ? i : n - 1];
 }
 
-static Status report_clock(Watch *w, Text *out)
+/* The FLOPs of a step are counted in two ways. */
+enum { BY_OURS, BY_TORCHTITAN, FORMULAS };
+
+static const struct {
+    const char *key, *says;
+} formulas[FORMULAS] = {
+    { "causal", "causal: of each op, in attention the pairs under the diagonal" },
+    { "torchtitan", "TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs" },
+};
+
+typedef struct Report {
+    const BenchModel *m;
+    const StepTimes *times;
+    const Watch *watch;
+    const float *by_rank; /* device memory in use by rank, and what each plans; NULL: one rank */
+    char machine[CUDA_NAME_MAX];
+    double p50, p99, tokens;
+    double flops[FORMULAS]; /* of a step and rank */
+    double roof, sheet;     /* FLOP/s measured, and of the data sheet; sheet 0: unknown */
+    size_t used_bytes, arena_bytes, peak_bytes;
+} Report;
+
+/* ---- what is told ---- */
+
+static Status gather_ranks(BenchModel *m, Report *r)
 {
-    const char *words[GPU_REASONS_MAX];
-    if (w->n == 0 || !gpu_knows(&w->last, GPU_CLOCK_MHZ)) return OK;
-    bench_sort(w->clock, w->n);
-    TRY(text_printf(out, "  clock        %.0f MHz p50, %.0f to %.0f; %.0f W, %.0f C at the end",
-                    part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
-                    w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
-    int n = gpu_throttle_words(w->throttle, words);
-    for (int i = 0; i < n; i++) TRY(text_printf(out, "%s %s", i == 0 ? ";" : ",", words[i]));
-    return text_printf(out, "\n");
+    float mine[2] = { (float)r->used_bytes, (float)m->gpu.total_bytes }, *all = NULL;
+    if (m->world == NULL) return OK;
+    TRY(ARENA_NEW(&m->arena, 2 * m->world->size, &all));
+    Tensor in = { mine, DTYPE_F32, 1, { 2 } };
+    Tensor gathered = { all, DTYPE_F32, 1, { 2 * (int64_t)m->world->size } };
+    r->by_rank = all;
+    return comm_all_gather(m->world, &in, &gathered);
 }
 
-static Status report_gpu(const BenchModel *m, const StepTimes *t, size_t used_bytes, Text *out)
+static Status count_flops(const BenchModel *m, Report *r)
 {
+    const Config *c = m->config;
+    double a_token = 0;
+    int ranks = m->world == NULL ? 1 : m->world->size;
+    TRY(train_model_flops(c, &m->engine.shape, &m->plan, &r->flops[BY_OURS]));
+    TRY(train_torchtitan_flops(c, &a_token));
+    r->flops[BY_TORCHTITAN] = a_token * r->tokens / ranks;
+    if (m->plan.apart) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &r->sheet));
+    return OK;
+}
+
+static Status collect(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
+{
+    const Config *c = m->config;
+    Roof roof;
+    *r = (Report){ .m = m, .times = t, .watch = w, .peak_bytes = process_peak_bytes() };
+    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &r->used_bytes));
+    TRY(bench_machine(c, r->machine));
+    TRY(peak_measure(c, train_threads(c), false, &roof)); /* behind: it takes memory of its own */
+    r->roof = roof.flops;
+    r->p50 = part_of(t->step, t->n, 0.5);
+    r->p99 = part_of(t->step, t->n, 0.99);
+    r->tokens = (double)(c->train_batch * c->data_sequence);
+    for (int i = 0; i < ENGINE_ARENAS; i++) r->arena_bytes += m->plan.bytes[i];
+    bench_sort(w->clock, w->n);
+    TRY(count_flops(m, r));
+    return gather_ranks(m, r);
+}
+
+static bool has_clock(const Watch *w) { return w->n > 0 && gpu_knows(&w->last, GPU_CLOCK_MHZ); }
+
+static const char *compute_type(const Report *r)
+{
+    return r->m->config->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
+}
+
+/* ---- as text ---- */
+
+/* What the model needs, over the measured roof and, where it is known, over the data sheet. */
+static Status print_flops(const Report *r, Text *out)
+{
+    for (int i = 0; i < FORMULAS; i++) {
+        double rate = r->flops[i] / r->p50;
+        TRY(text_printf(out, "  %-13s%.1f GFLOP/s, %.1f %% of the measured roof %.1f",
+                        i == 0 ? "FLOP/s" : "", rate / 1e9, 100 * rate / r->roof, r->roof / 1e9));
+        if (r->sheet > 0)
+            TRY(text_printf(out, ", MFU %.1f %% of the data sheet's %.1f", 100 * rate / r->sheet,
+                            r->sheet / 1e9));
+        TRY(text_printf(out, " (%s)\n", formulas[i].says));
+    }
+    return OK;
+}
+
+static Status print_gpu(const Report *r, Text *out)
+{
+    const BenchModel *m = r->m;
+    const StepTimes *t = r->times;
     char bytes[32], planned[32];
     if (!m->plan.apart) return OK;
     TRY(text_printf(out,
@@ -67,74 +145,108 @@ static Status report_gpu(const BenchModel *m, const StepTimes *t, size_t used_by
                     part_of(t->device, t->n, 0.5) * 1e3, part_of(t->device, t->n, 0.99) * 1e3,
                     m->result.launches, m->result.kernels, m->result.waits));
     return text_printf(out, "  GPU in use   %s, %s planned (%zu bytes)\n",
-                       text_bytes(bytes, (double)used_bytes),
-                       text_bytes(planned, (double)m->gpu.total_bytes), used_bytes);
+                       text_bytes(bytes, (double)r->used_bytes),
+                       text_bytes(planned, (double)m->gpu.total_bytes), r->used_bytes);
 }
 
-/* Device memory in use by rank, and what each plans. */
-static Status report_ranks(BenchModel *m, size_t used_bytes, Text *out)
+static Status print_ranks(const Report *r, Text *out)
 {
-    float mine[2] = { (float)used_bytes, (float)m->gpu.total_bytes }, *all = NULL;
-    if (m->world == NULL) return OK;
-    TRY(ARENA_NEW(&m->arena, 2 * m->world->size, &all));
-    Tensor in = { mine, DTYPE_F32, 1, { 2 } };
-    Tensor gathered = { all, DTYPE_F32, 1, { 2 * (int64_t)m->world->size } };
-    TRY(comm_all_gather(m->world, &in, &gathered));
+    const BenchModel *m = r->m;
+    if (r->by_rank == NULL) return OK;
     TRY(mesh_print(&m->mesh.shape, out));
-    for (int64_t r = 0; r < m->world->size && m->plan.apart; r++) {
+    for (int64_t i = 0; i < m->world->size && m->plan.apart; i++) {
         char bytes[32], planned[32];
-        TRY(text_printf(out, "  rank %-8d%s in use, %s planned\n", (int)r,
-                        text_bytes(bytes, (double)all[2 * r]),
-                        text_bytes(planned, (double)all[2 * r + 1])));
+        TRY(text_printf(out, "  rank %-8d%s in use, %s planned\n", (int)i,
+                        text_bytes(bytes, (double)r->by_rank[2 * i]),
+                        text_bytes(planned, (double)r->by_rank[2 * i + 1])));
     }
     return OK;
 }
 
-/* What the model needs, over the measured roof and, where it is known, over the data sheet. */
-static Status report_flops(const BenchModel *m, double step_s, Text *out)
+static Status print_clock(const Watch *w, Text *out)
 {
-    Roof roof;
-    double flops = 0, sheet = 0;
-    TRY(peak_measure(m->config, train_threads(m->config), false, &roof));
-    TRY(train_model_flops(m->config, &m->engine.shape, &m->plan, &flops));
-    flops /= step_s;
-    TRY(text_printf(out, "  FLOP/s       %.1f GFLOP/s, %.1f %% of the measured roof %.1f",
-                    flops / 1e9, 100 * flops / roof.flops, roof.flops / 1e9));
-    if (m->plan.apart) TRY(hardware_sheet_flops(m->gpu.gpu.name, m->engine.spec.act, &sheet));
-    if (sheet > 0)
-        TRY(text_printf(out, ", MFU %.1f %% of the data sheet's %.1f", 100 * flops / sheet,
-                        sheet / 1e9));
+    const char *words[GPU_REASONS_MAX];
+    if (!has_clock(w)) return OK;
+    TRY(text_printf(out, "  clock        %.0f MHz p50, %.0f to %.0f; %.0f W, %.0f C at the end",
+                    part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1],
+                    w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
+    int n = gpu_throttle_words(w->throttle, words);
+    for (int i = 0; i < n; i++) TRY(text_printf(out, "%s %s", i == 0 ? ";" : ",", words[i]));
     return text_printf(out, "\n");
 }
 
-static Status report(BenchModel *m, const StepTimes *t, Text *out)
+static Status print_text(const Report *r, Text *out)
 {
-    const Config *c = m->config;
-    char bytes[32], tokens_text[32], name[CUDA_NAME_MAX];
-    size_t peak_bytes = process_peak_bytes(), used_bytes = 0; /* before the roof takes its own */
-    TRY(m->engine.ex.backend->device->used_bytes(&m->engine.ex, &used_bytes));
-    TRY(bench_machine(c, name));
-    double p50 = part_of(t->step, t->n, 0.5), p99 = part_of(t->step, t->n, 0.99);
-    double tokens = (double)(c->train_batch * c->data_sequence);
-    size_t total = 0;
-    for (int i = 0; i < ENGINE_ARENAS; i++) total += m->plan.bytes[i];
-    TRY(text_printf(out, "%s, %s, %s, %" PRId64 " steps of %.0f tokens\n", c->model_name,
-                    c->run_compute == COMPUTE_BF16 ? "bf16" : "f32", name, t->n, tokens));
+    const StepTimes *t = r->times;
+    char bytes[32], tokens[32];
+    TRY(text_printf(out, "%s, %s, %s, %" PRId64 " steps of %.0f tokens\n", r->m->config->model_name,
+                    compute_type(r), r->machine, t->n, r->tokens));
     TRY(text_printf(out, "  tokens/s     %s (median)\n",
-                    text_thousands(tokens_text, (int64_t)(tokens / p50))));
-    TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", p50 * 1e3,
-                    p99 * 1e3, p99 / p50));
+                    text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
+    TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
+                    r->p99 * 1e3, r->p99 / r->p50));
     if (t->twice > 0)
         TRY(text_printf(out,
                         "  ran twice    %" PRId64 " of %" PRId64
                         " steps: rows had no room, moe.buffer_factor gives more\n",
                         t->twice, t->n));
-    TRY(report_flops(m, p50, out));
-    TRY(report_gpu(m, t, used_bytes, out));
-    TRY(report_ranks(m, used_bytes, out));
-    TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)total)));
-    return text_printf(out, "  process      %s at its peak\n",
-                       text_bytes(bytes, (double)peak_bytes));
+    TRY(print_flops(r, out));
+    TRY(print_gpu(r, out));
+    TRY(print_ranks(r, out));
+    TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)r->arena_bytes)));
+    TRY(text_printf(out, "  process      %s at its peak\n",
+                    text_bytes(bytes, (double)r->peak_bytes)));
+    return print_clock(r->watch, out);
+}
+
+/* ---- as JSON: docs/formats.md ---- */
+
+static Status json_gpu(const Report *r, Text *out)
+{
+    const BenchModel *m = r->m;
+    const StepTimes *t = r->times;
+    const Watch *w = r->watch;
+    const char *words[GPU_REASONS_MAX];
+    if (!m->plan.apart) return OK;
+    TRY(text_json(out, ",\"device_p50_s\":%g,\"device_p99_s\":%g,\"launches\":%lld",
+                  part_of(t->device, t->n, 0.5), part_of(t->device, t->n, 0.99),
+                  (long long)m->result.launches));
+    TRY(text_json(out, ",\"kernels\":%lld,\"waits\":%lld,\"gpu_bytes\":%zu,\"gpu_planned\":%zu",
+                  (long long)m->result.kernels, (long long)m->result.waits, r->used_bytes,
+                  m->gpu.total_bytes));
+    if (!has_clock(w)) return OK;
+    TRY(text_json(out, ",\"clock_mhz\":{\"p50\":%g,\"least\":%g,\"most\":%g}",
+                  part_of(w->clock, w->n, 0.5), w->clock[0], w->clock[w->n - 1]));
+    TRY(text_json(out, ",\"power_w\":%g,\"temperature_c\":%g,\"throttle\":[",
+                  w->last.value[GPU_POWER_W], w->last.value[GPU_TEMPERATURE_C]));
+    int n = gpu_throttle_words(w->throttle, words);
+    for (int i = 0; i < n; i++) TRY(text_json(out, i == 0 ? "%s" : ",%s", words[i]));
+    return text_json(out, "]");
+}
+
+static Status print_json(const Report *r, Text *out)
+{
+    const BenchModel *m = r->m;
+    TRY(text_json(out, "{\"kind\":\"step\",\"model\":%s,\"compute\":%s,\"machine\":%s",
+                  m->config->model_name, compute_type(r), r->machine));
+    TRY(text_json(out, ",\"ranks\":%d,\"steps\":%lld,\"tokens\":%g,\"tokens_per_s\":%g",
+                  m->world == NULL ? 1 : m->world->size, (long long)r->times->n, r->tokens,
+                  r->tokens / r->p50));
+    TRY(text_json(out, ",\"step_p50_s\":%g,\"step_p99_s\":%g,\"again\":%lld", r->p50, r->p99,
+                  (long long)r->times->twice));
+    TRY(text_json(out, ",\"roof_flops\":%g,\"sheet_flops\":%g", r->roof, r->sheet));
+    for (int i = 0; i < FORMULAS; i++) {
+        const char *key = formulas[i].key;
+        double flops = r->flops[i], rate = flops / r->p50;
+        TRY(text_printf(out, ",\"%s\":", key));
+        TRY(text_json(out, "{\"formula\":%s,\"flops\":%g,\"roof_share\":%g", formulas[i].says,
+                      flops, rate / r->roof));
+        if (r->sheet > 0) TRY(text_json(out, ",\"mfu\":%g", rate / r->sheet));
+        TRY(text_json(out, "}"));
+    }
+    TRY(json_gpu(r, out));
+    return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu}\n", r->arena_bytes,
+                     r->peak_bytes);
 }
 
 static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
@@ -149,9 +261,11 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
     return OK;
 }
 
-static Status run(BenchModel *m, int64_t steps, Text *out)
+static Status run(BenchModel *m, const BenchStep *options, Text *out)
 {
+    int64_t steps = options->steps;
     StepTimes t = { .n = steps };
+    Report r;
     double warm = 0;
     Watch watch = { 0 };
     Status s = OK;
@@ -169,8 +283,8 @@ static Status run(BenchModel *m, int64_t steps, Text *out)
     TRY(s);
     bench_sort(t.step, steps);
     bench_sort(t.device, steps);
-    TRY(report(m, &t, out));
-    return report_clock(&watch, out);
+    TRY(collect(m, &t, &watch, &r));
+    return options->json ? print_json(&r, out) : print_text(&r, out);
 }
 
 static Status record_step(BenchModel *m, const char *folder)
@@ -197,13 +311,13 @@ static Status check_timeline(const Config *c, const Comm *world, const char *fol
                 folder);
 }
 
-Status bench_step(const Config *c, Comm *world, int64_t steps, const char *timeline, Text *out)
+Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out)
 {
     BenchModel m;
-    TRY(check_timeline(c, world, timeline));
+    TRY(check_timeline(c, world, options->timeline));
     TRY(bench_open(&m, c, world));
-    Status s = run(&m, steps, out);
-    if (s == OK && timeline != NULL) s = record_step(&m, timeline);
+    Status s = run(&m, options, out);
+    if (s == OK && options->timeline != NULL) s = record_step(&m, options->timeline);
     bench_close(&m);
     return s;
 }

@@ -2,7 +2,9 @@
  * moe: h_out = h + shared(y) + sum over the chosen experts of weight * expert(y),  y = norm(h).
  *
  * Kept for backward: y, the router's logits and choice, and each routed row's pre-activation; never
- * an expert's output (op/moe.h). The logits and the choice are kept even under RECOMPUTE_LAYER:
+ * an expert's output (op/moe.h). In bf16 on one rank these are 2 D + 4 K F bytes a token, and beside
+ * them 4 E + 20 K + 4 for logits, routing and the norm's statistic; h is the residual stream's. The
+ * logits and the choice are kept even under RECOMPUTE_LAYER:
  * they are small, and a second decision could differ.
  *
  * With experts spread over ranks (spec->ep) tokens are dispatched before the experts and their
@@ -160,7 +162,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 /* To how many ranks, or hosts, this rank sends its tokens. */
 static int64_t blocks_of(const LayerRun *r)
 {
-    return r->spec->ep / (kind(r)->relays ? r->spec->ep_inside : 1);
+    return exchange_blocks(r->spec->exchange, r->spec->ep, r->spec->ep_inside);
 }
 
 static Status prepare_relay(LayerRun *r)

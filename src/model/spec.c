@@ -13,6 +13,17 @@ int64_t attention_v_dim(const AttentionSpec *a)
     return a->kind == ATTENTION_MLA ? a->v : a->head;
 }
 
+int64_t spec_attention_width(const ModelSpec *s)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < s->n_layers; i++) {
+        const AttentionSpec *a = &s->layers[i].as.attention;
+        if (s->layers[i].kind != LAYER_ATTENTION) continue;
+        sum += a->heads * (attention_qk_dim(a) + attention_v_dim(a));
+    }
+    return sum;
+}
+
 static const struct {
     const char *name;
     unsigned piece;

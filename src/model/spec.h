@@ -138,5 +138,8 @@ void spec_recompute_names(unsigned set, ConfigTexts *out);
 /* Widths of one head of q/k and of v. */
 int64_t attention_qk_dim(const AttentionSpec *a);
 int64_t attention_v_dim(const AttentionSpec *a);
+/* The sum over attention layers of query heads x (width of q/k + width of v): half the FLOPs of a
+ * pair of a query and a key, forward. */
+int64_t spec_attention_width(const ModelSpec *s);
 
 #endif

@@ -507,7 +507,18 @@ static Status plan_for(CudnnAttention *attention, const Call *c, const Plan **ou
     return OK;
 }
 
-static Status call_run(struct Exec *ex, const Call *c, bool *done)
+/* Says that our own kernels run where cuDNN's would: in bf16, but not behind a cache of keys. */
+static void note_plain(struct Exec *ex, const char *op, const Call *c)
+{
+    char said[160];
+    const Tensor *q = c->tensor[Q];
+    if (c->kernel != ATTENTION_AUTO || q->dtype != DTYPE_BF16) return;
+    if (c->tensor[K]->dim[1] != q->dim[1]) return;
+    (void)snprintf(said, sizeof said, "the program's own kernel runs: %s", exec_attention(ex)->why);
+    exec_note_once(ex, op, said);
+}
+
+static Status call_run(struct Exec *ex, const char *op, const Call *c, bool *done)
 {
     CudnnAttention *attention = exec_attention(ex);
     const Plan *p = NULL;
@@ -519,7 +530,10 @@ static Status call_run(struct Exec *ex, const Call *c, bool *done)
         return FAIL(ERR_UNSUPPORTED, "attention.kernel is cudnn, which cannot run here: %s",
                     attention->why);
     }
-    if (p == NULL) return OK;
+    if (p == NULL) {
+        note_plain(ex, op, c);
+        return OK;
+    }
     for (int64_t b = 0; b < c->whole.B; b += c->part.B) {
         for (int64_t group = 0; group < c->whole.G; group += c->part.G)
             TRY(run_part(ex, c, p, b, group));
@@ -548,7 +562,7 @@ template <typename Args> static Call call_of(const Args *a)
 Status attention_cudnn_fwd(struct Exec *ex, const AttentionFwd *a, bool *done)
 {
     Call c = call_of(a);
-    return call_run(ex, &c, done);
+    return call_run(ex, "attention_fwd", &c, done);
 }
 
 Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
@@ -558,5 +572,5 @@ Status attention_cudnn_bwd(struct Exec *ex, const AttentionBwd *a, bool *done)
     c.tensor[DQ] = &a->dq;
     c.tensor[DK] = &a->dk;
     c.tensor[DV] = &a->dv;
-    return call_run(ex, &c, done);
+    return call_run(ex, "attention_bwd", &c, done);
 }

@@ -60,12 +60,13 @@ extern "C" Status embed_fwd_cuda(struct Exec *ex, const void *args)
     void *h = a->h.data;
     int64_t n = tensor_elems(&a->id), d = tensor_cols(&a->table),
             rows = tensor_elems(&a->table) / d;
-    return launch_packed("embed_fwd", a->table.dtype, { table, h }, { d }, [&](auto t, auto wide) {
-        typedef decltype(t) T;
-        RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), FORWARD_ROWS);
-        embed_fwd_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(
-            (const int32_t *)id, (const T *)table, (T *)h, n, rows, d);
-    });
+    return launch_packed(ex, "embed_fwd", a->table.dtype, { table, h }, { d },
+                         [&](auto t, auto wide) {
+                             typedef decltype(t) T;
+                             RowGrid g = row_grid(n, d / (wide ? PACK<T> : 1), FORWARD_ROWS);
+                             embed_fwd_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(
+                                 (const int32_t *)id, (const T *)table, (T *)h, n, rows, d);
+                         });
 }
 
 /* The workspace of backward. */
@@ -280,7 +281,7 @@ extern "C" Status embed_bwd_cuda(struct Exec *ex, const void *args)
     Space s = space_of(exec_workspace(ex), a);
     TRY(tokens_sort(ex, a, &s));
     return launch_packed(
-        "embed_bwd", a->dh.dtype, { dh, dtable, s.part }, { d }, [&](auto t, auto wide) {
+        ex, "embed_bwd", a->dh.dtype, { dh, dtable, s.part }, { d }, [&](auto t, auto wide) {
             typedef decltype(t) T;
             Runs<T> r = { s.key[1], s.token[1], (const T *)dh, dtable, s.part, n, d, 0 };
             r.vocabulary = (uint32_t)rows;

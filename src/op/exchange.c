@@ -101,8 +101,7 @@ OpCost exchange_place_cost(const ExchangePlace *a)
     return (OpCost){ .bytes = bytes_of(&a->index) + bytes_of(&a->place) };
 }
 
-/* Into how many blocks a rank's tokens are sorted: one for each rank, or for each host. */
-static int64_t blocks(ExchangeKind kind, int64_t ranks, int64_t inside)
+int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside)
 {
     return exchange_kinds[kind]->relays ? ranks / inside : ranks;
 }
@@ -149,7 +148,8 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
     TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place));
     TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
-    TRY(count_check("exchange_dispatch", &a->count, blocks(a->kind, a->ranks, a->relay.inside)));
+    TRY(count_check("exchange_dispatch", &a->count,
+                    exchange_blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->index.data == NULL) return OK;
     int64_t k = tensor_cols(&a->index);
     TRY(op_expect("exchange_dispatch", "index", &a->index, n, k, DTYPE_I32));
@@ -167,6 +167,7 @@ static OpCost cost_of(ExchangeKind kind, const Rows *received, const ExchangeRel
                                 .home = home,
                                 .ranks = ranks,
                                 .inside = relay->inside };
+    /* cppcheck-suppress returnDanglingLifetime ; a cost holds numbers alone */
     return exchange_kinds[kind]->cost(&load);
 }
 
@@ -184,7 +185,8 @@ Status exchange_combine_check(const ExchangeCombine *a)
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
     TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place));
     TRY(relay_check("exchange_combine", a->kind, a->ranks, &a->relay));
-    TRY(count_check("exchange_combine", &a->count, blocks(a->kind, a->ranks, a->relay.inside)));
+    TRY(count_check("exchange_combine", &a->count,
+                    exchange_blocks(a->kind, a->ranks, a->relay.inside)));
     if (a->rows_weight.data == NULL) return OK;
     int64_t k = tensor_cols(&a->rows_weight);
     TRY(op_expect("exchange_combine", "rows_weight", &a->rows_weight, m, k, DTYPE_F32));

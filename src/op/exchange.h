@@ -198,6 +198,10 @@ enum { EXCHANGE_BETWEEN = 9 };
 Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l);
 Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const ExchangeLocal *l);
 
+/* Into how many blocks a rank's tokens are sorted before they leave it: one for each of `ranks`, or,
+ * with a kind that relays, for each host of `inside` ranks. */
+int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
+
 /* For several kinds. exchange_any: every group can exchange. exchange_copied: the cost if rows are
  * written on both sides. exchange_direct: the volume if so many rows go straight to their ranks.
  * exchange_pack: tokens to their places, on each backend. exchange_unpack: makes y and weight from

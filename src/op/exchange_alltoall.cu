@@ -70,25 +70,26 @@ extern "C" Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a,
                                      const ExchangeRows *out)
 {
     int64_t D = tensor_cols(&a->x), K = tensor_cols(&a->place), N = a->x.dim[0];
-    return launch_packed(
-        "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D }, [&](auto t, auto wide) {
-            typedef decltype(t) T;
-            Pack<T> p = {};
-            p.x = (const T *)a->x.data;
-            p.rows = (T *)out->x.data;
-            p.index = (const int32_t *)a->index.data;
-            p.weight = (const float *)a->weight.data;
-            p.place = (const int32_t *)a->place.data;
-            p.rows_index = (int32_t *)out->index.data;
-            p.rows_weight = (float *)out->weight.data;
-            p.N = N;
-            p.K = K;
-            p.D = D;
-            p.here = a->experts / a->ranks;
-            p.room = out->x.dim[0] / a->ranks;
-            RowGrid g = row_grid(N * K, D / (wide ? PACK<T> : 1), EACH);
-            exchange_pack_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(p);
-        });
+    return launch_packed(ex, "exchange_dispatch", a->x.dtype, { a->x.data, out->x.data }, { D },
+                         [&](auto t, auto wide) {
+                             typedef decltype(t) T;
+                             Pack<T> p = {};
+                             p.x = (const T *)a->x.data;
+                             p.rows = (T *)out->x.data;
+                             p.index = (const int32_t *)a->index.data;
+                             p.weight = (const float *)a->weight.data;
+                             p.place = (const int32_t *)a->place.data;
+                             p.rows_index = (int32_t *)out->index.data;
+                             p.rows_weight = (float *)out->weight.data;
+                             p.N = N;
+                             p.K = K;
+                             p.D = D;
+                             p.here = a->experts / a->ranks;
+                             p.room = out->x.dim[0] / a->ranks;
+                             RowGrid g = row_grid(N * K, D / (wide ? PACK<T> : 1), EACH);
+                             exchange_pack_kernel<T, wide>
+                                 <<<g.grid, g.block, 0, exec_stream(ex)>>>(p);
+                         });
 }
 
 const ExchangeLocal exchange_alltoall_cuda = { exchange_pack_cuda, exchange_unpack };

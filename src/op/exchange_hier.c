@@ -64,7 +64,7 @@ static ExchangeDispatch to_ranks(const ExchangeDispatch *a, const ExchangeDispat
     s.place = a->relay.place;
     s.count = a->relay.count;
     s.ranks = a->relay.inside;
-    s.experts = a->experts / hosts->ranks;
+    s.experts = a->experts * a->relay.inside / a->ranks;
     return s;
 }
 

@@ -374,20 +374,17 @@ static __device__ __forceinline__ void hopper_multiply(const HopperArgs<P> &args
         if (S::TURNS && lane == 0) hopper::arrive(Barriers::at(bar.filled, turn % 2));
         hopper::products_wait<0>();
         if (lane == 0) hopper::arrive(Barriers::at(bar.empty, last));
-        if constexpr (P::SUMS || P::AS_IS) {
 #pragma unroll
-            for (int i = 0; i < S::BLOCKS; i++) {
-                int first = first_row + i * hopper::BLOCK;
-                if constexpr (P::SUMS)
-                    rows_add<P, S>(args, t, first, sum[i], mine);
-                else
-                    rows_store<P, S>(p, t, first, sum[i], mine);
-            }
-        } else {
+        for (int i = 0; i < S::BLOCKS; i++) {
+            int first = first_row + i * hopper::BLOCK;
+            if constexpr (P::SUMS) {
+                rows_add<P, S>(args, t, first, sum[i], mine);
+            } else if constexpr (P::AS_IS) {
+                rows_store<P, S>(p, t, first, sum[i], mine);
+            } else {
 #pragma unroll
-            for (int i = 0; i < S::BLOCKS * 2; i++) {
-                int r = first_row + i / 2 * hopper::BLOCK + i % 2 * 8 + lane / 4;
-                row_finish<P, S>(p, t, r, i % 2, sum[i / 2], row[i]);
+                for (int h = 0; h < 2; h++)
+                    row_finish<P, S>(p, t, first + h * 8 + lane / 4, h, sum[i], row[i * 2 + h]);
             }
         }
     }
@@ -511,8 +508,8 @@ static inline Kernel kernel_for(struct Exec *ex, const KernelNeeds &k)
     bool hopper = hopper_device(), small = k.experts <= HOPPER_EXPERTS_MAX && chunks < UINT32_MAX;
     bool packs =
         packs_fit<Bf16>({ k.a.data.data, k.b.data.data }, k.spans) && packs_fit<Bf16>(k.at, {});
-    const char *slower = packs ? "a slower kernel runs: over 4096 experts or 2^35 elements"
-                               : "a slower kernel runs: rows do not lie at multiples of 16 bytes";
+    const char *slower =
+        packs ? "a slower kernel runs: over 4096 experts or 2^35 elements" : UNPACKED;
     if (hopper && packs && small) return KERNEL_HOPPER;
     if (hopper) exec_note_once(ex, k.op, slower);
     return packs ? KERNEL_MMA : KERNEL_PLAIN;

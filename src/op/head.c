@@ -42,7 +42,7 @@ OpCost head_loss_cost(const HeadLoss *a)
     double rows = (double)tensor_elems(&a->target);
     return (OpCost){ .flops = (double)products * 2 * rows * (double)tensor_elems(&a->w),
                      .bytes = op_port_bytes(OP_HEAD_LOSS, a),
-                     .work = WORK_GEMM,
+                     .work = WORK_HEAD,
                      .dtype = a->x.dtype,
                      .size = (double)(D < a->chunk ? D : a->chunk) };
 }

@@ -226,8 +226,8 @@ static Status rows_run(struct Exec *ex, const HeadLoss *a, void *logits, int64_t
     rows.n = n;
     rows.vocabulary = tensor_elems(&a->w) / tensor_cols(&a->w);
     rows.gradient = a->dx.data != NULL;
-    if (packs_fit<T>({ logits }, { rows.vocabulary })) return rows_launch<T, true>(ex, rows);
-    return rows_launch<T, false>(ex, rows);
+    bool wide = packs_chosen<T>(ex, "head_loss", { logits }, { rows.vocabulary });
+    return wide ? rows_launch<T, true>(ex, rows) : rows_launch<T, false>(ex, rows);
 }
 
 extern "C" size_t head_loss_cuda_workspace(const struct Exec *, const void *args)

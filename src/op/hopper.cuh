@@ -127,12 +127,6 @@ template <int LEFT> static __device__ __forceinline__ void boxes_wait()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
 }
 
-/* A barrier of one warpgroup: its threads alone. */
-static __device__ __forceinline__ void warpgroup_sync(int number)
-{
-    asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory");
-}
-
 static __device__ __forceinline__ uint4 shared_get(uint32_t at)
 {
     uint4 v;

@@ -26,7 +26,7 @@ void *exec_workspace(struct Exec *ex);
 /* A counter on the device, one a lane: 0 before and after each kernel. Blocks count themselves off
  * with atomicInc, which wraps to 0 at the last of them. */
 unsigned *exec_ticket(struct Exec *ex);
-/* Logs the first thing that this Exec has to say about this op, whose name outlives the Exec. */
+/* op/op.h */
 void exec_note_once(struct Exec *ex, const char *op, const char *what);
 int device_attribute(cudaDeviceAttr which); /* of the current GPU; 0: it cannot be told */
 

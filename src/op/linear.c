@@ -171,13 +171,14 @@ Product linear_product(const Linear *l)
 OpCost linear_cost(const Linear *l)
 {
     Product p = linear_product(l);
+    bool together = product_mixed(&p.g);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
     size_t w = tensor_bytes(l->w), r = l->r == NULL ? 0 : tensor_bytes(l->r);
     if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
                      .bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->y) + w + r),
-                     .work = WORK_GEMM,
-                     .dtype = mixed(&p.g) ? DTYPE_F32 : p.g.a.type,
+                     .work = together ? WORK_GEMM_MIXED : WORK_GEMM,
+                     .dtype = together ? DTYPE_BF16 : p.g.a.type,
                      .size = (double)(least < p.g.k ? least : p.g.k) };
 }
 

@@ -47,8 +47,7 @@ static Split split_of(const Product *p)
     GemmArgs g = p->g;
     bool a = g.a.type == DTYPE_F32, b = g.b.type == DTYPE_F32;
     Split s = { a, b, a && b, product_row_count(p), 0, 0, 0 };
-    if (a == b && (!a || g.c.type == DTYPE_F32))
-        return Split{ false, false, false, s.rows, 0, 0, 0 };
+    if (!product_mixed(&g)) return Split{ false, false, false, s.rows, 0, 0, 0 };
     if (s.rows > CUT_ROWS) s.rows = CUT_ROWS;
     *(p->sum_over_rows ? &g.k : &g.m) = s.rows;
     if (a) s.a_bytes = parts_bytes(product_a_elems(&g), sizeof(Bf16));

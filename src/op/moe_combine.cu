@@ -165,8 +165,9 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
     int64_t d = tensor_cols(&a->y), n = tensor_elems(&a->y) / d, k = moe_combine_slots(a);
     const void *shared = a->shared.data, *residual = a->residual.data;
     if (n == 0) return OK;
-    return launch_packed("moe_combine", a->y.dtype, { a->out.data, shared, residual, a->y.data },
-                         { d }, [&](auto t, auto wide) {
+    return launch_packed(ex, "moe_combine", a->y.dtype,
+                         { a->out.data, shared, residual, a->y.data }, { d },
+                         [&](auto t, auto wide) {
                              typedef decltype(t) T;
                              Combine<T> c = {};
                              c.out = (const T *)a->out.data;

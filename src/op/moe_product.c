@@ -94,7 +94,8 @@ OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);
     double in = p->row_token == NULL ? quant_rows_bytes(p->in, rows) : quant_bytes(p->in);
-    return moe_rows_cost(rows, p->w, (double)p->I, (double)p->O,
+    OpWork work = p->turned ? WORK_GROUPED : WORK_GROUPED_INPUT;
+    return moe_rows_cost(work, rows, p->w, (double)p->I, (double)p->O,
                          in + quant_bytes(p->w) + rows * p->row_bytes);
 }
 

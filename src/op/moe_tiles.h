@@ -76,12 +76,12 @@ static inline double moe_rows_expected(const Rows *rows)
 
 /* The cost of the products of all experts with matrices of I x O. `operand` is one of the operands.
  * */
-static inline OpCost moe_rows_cost(double rows, const Quant *operand, double I, double O,
-                                   double bytes)
+static inline OpCost moe_rows_cost(OpWork work, double rows, const Quant *operand, double I,
+                                   double O, double bytes)
 {
     return (OpCost){ .flops = rows * 2 * I * O,
                      .bytes = bytes,
-                     .work = WORK_GROUPED,
+                     .work = work,
                      .dtype = operand->data.dtype,
                      .size = I < O ? I : O };
 }

@@ -87,7 +87,7 @@ OpCost moe_weight_cost(const MoeSum *s)
 {
     double rows = moe_rows_expected(s->rows);
     double D = (double)tensor_cols(&s->by_token->data), F = (double)tensor_cols(&s->by_row->data);
-    return moe_rows_cost(rows, s->by_row, D, F,
+    return moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F,
                          quant_rows_bytes(s->by_row, rows) + quant_bytes(s->by_token) +
                              2 * (double)tensor_bytes(s->dw));
 }

@@ -1,16 +1,20 @@
 /* op: the table of ops, op_run with its checks, and the checks of shapes that ops share. */
 #include "op/op.h"
 
+#include "base/log.h"
 #include "op/moe_product.h"
 #include "op/product.h"
 
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
 const char *const op_work_names[WORK_COUNT] = {
     [WORK_MEMORY] = "memory",
-    [WORK_GEMM] = "gemm",
-    [WORK_GROUPED] = "grouped",
-    [WORK_ATTENTION] = "attention",
-    [WORK_ATTENTION_BACKWARD] = "attention_backward",
-    [WORK_COMM] = "links",
+#define RATE(ID, name) [WORK_##ID] = #name,
+    OP_RATES(RATE)
+#undef RATE
+        [WORK_COMM] = "links",
 };
 
 /* What the table holds: an op's functions over untyped arguments; those of a family over the view
@@ -99,6 +103,18 @@ Status op_next(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     if (++level == ex->depth) return ex->backend->run(ex, op, args);
     return ex->front[level]->run(ex, level, op, args);
+}
+
+void exec_note_once(Exec *ex, const char *op, const char *what)
+{
+    ExecNotes *notes = &ex->notes;
+    for (int i = 0; i < notes->n; i++) {
+        if (strcmp(notes->op[i], op) == 0) return;
+    }
+    assert(notes->n < OP_ID_COUNT);
+    notes->op[notes->n] = op;
+    (void)snprintf(notes->what[notes->n], EXEC_NOTE_BYTES, "%s", what);
+    log_info("%s: %s", op, notes->what[notes->n++]);
 }
 
 static Status mismatch(const char *op, const char *port, const Tensor *t, int64_t rows,

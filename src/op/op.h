@@ -59,7 +59,7 @@ typedef struct OpCost {
     double comm_bytes; /* bytes that one rank sends over the group `axis` of the mesh */
     int axis;
     OpWork work;
-    Dtype dtype; /* products and attention: the type of their operands */
+    Dtype dtype; /* products and attention: the type of their operands; mixed ones: the narrower */
     double size; /* the size on which the rate depends. Products: the smallest of m, n, k (grouped
                     ones: without m, the rows of an expert). Attention: the keys of a sequence.
                     Collectives: the bytes of the whole */
@@ -121,6 +121,21 @@ typedef struct OpTotals {
     int64_t ops;
 } OpTotals;
 
+typedef enum OpId {
+#define OP(ID, Args, stem, space, cuda_space) OP_##ID,
+#include "op/ops.def"
+    OP_ID_COUNT
+} OpId;
+
+enum { EXEC_NOTE_BYTES = 160 };
+
+/* What ops have to say once: that a slower kernel runs than the one made for this device. */
+typedef struct ExecNotes {
+    const char *op[OP_ID_COUNT]; /* names of the table */
+    char what[OP_ID_COUNT][EXEC_NOTE_BYTES];
+    int n;
+} ExecNotes;
+
 struct Trace; /* trace/trace.h */
 struct Gemm;  /* op/gemm.h */
 struct Cuda;  /* backend/cuda.cu */
@@ -141,13 +156,8 @@ struct Exec {
     int64_t waits;       /* how often the host has waited for the device so far */
     int64_t step;        /* for messages: what is running */
     int layer;           /* -1: none */
+    ExecNotes notes;     /* kept by exec_note_once */
 };
-
-typedef enum OpId {
-#define OP(ID, Args, stem, space, cuda_space) OP_##ID,
-#include "op/ops.def"
-    OP_ID_COUNT
-} OpId;
 
 const OpDesc *op_desc(OpId id);
 
@@ -156,6 +166,10 @@ Status op_run(Exec *ex, OpId id, const void *args);
 
 /* For decorators: go on to the next one below `level`, at last to the backend. */
 Status op_next(Exec *ex, int level, const OpDesc *op, const void *args);
+
+/* Keeps and logs the first thing that this Exec has to say about this op, whose name outlives the
+ * Exec; `what` may be gone after the call. */
+void exec_note_once(Exec *ex, const char *op, const char *what);
 
 /* The tensor of a port. */
 static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)

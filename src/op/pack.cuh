@@ -124,6 +124,19 @@ static inline bool packs_fit(std::initializer_list<const void *> at,
     return true;
 }
 
+static const char UNPACKED[] = "a slower kernel runs: rows do not lie at multiples of 16 bytes";
+
+/* packs_fit's answer; no is said once an op. */
+template <typename T>
+static inline bool packs_chosen(struct Exec *ex, const char *op,
+                                std::initializer_list<const void *> at,
+                                std::initializer_list<int64_t> spans)
+{
+    bool fit = packs_fit<T>(at, spans);
+    if (!fit) exec_note_once(ex, op, UNPACKED);
+    return fit;
+}
+
 /* run(T()) for the type T that stands for `type`; run launches. */
 template <typename F> static inline Status launch_typed(const char *op, Dtype type, F run)
 {
@@ -134,14 +147,14 @@ template <typename F> static inline Status launch_typed(const char *op, Dtype ty
     return kernel_status(op);
 }
 
-/* run(T(), wide), where wide is packs_fit's answer as a constant. */
+/* run(T(), wide), where wide is packs_chosen's answer as a constant. */
 template <typename F>
-static inline Status launch_packed(const char *op, Dtype type,
+static inline Status launch_packed(struct Exec *ex, const char *op, Dtype type,
                                    std::initializer_list<const void *> at,
                                    std::initializer_list<int64_t> spans, F run)
 {
     return launch_typed(op, type, [&](auto t) {
-        if (packs_fit<decltype(t)>(at, spans))
+        if (packs_chosen<decltype(t)>(ex, op, at, spans))
             run(t, std::true_type());
         else
             run(t, std::false_type());

@@ -42,6 +42,12 @@ extern "C" {
 
 Product linear_product(const Linear *l);
 
+/* Do f32 and bf16 meet in it, as in the router's products? */
+static inline bool product_mixed(const GemmArgs *g)
+{
+    return g->a.type != g->b.type || (g->a.type == DTYPE_F32 && g->c.type != DTYPE_F32);
+}
+
 /* Elements between the first row and the end of the last one that a product reads. */
 static inline int64_t product_a_elems(const GemmArgs *g)
 {

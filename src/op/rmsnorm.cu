@@ -156,7 +156,7 @@ extern "C" Status rmsnorm_fwd_cuda(struct Exec *ex, const void *args)
     Window window = window_of(a->x, a->y, a->rstd);
     const void *x = tensor_at(&a->x, a->x_col), *w = a->w.data;
     void *y = a->y.data;
-    return launch_packed("rmsnorm_fwd", a->x.dtype, { x, w, y }, { window.d, window.width },
+    return launch_packed(ex, "rmsnorm_fwd", a->x.dtype, { x, w, y }, { window.d, window.width },
                          [&](auto t, auto wide) {
                              typedef decltype(t) T;
                              Forward<T> f = {};
@@ -399,7 +399,7 @@ extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
     Status launched = OK;
     unsigned blocks = 0;
     if (window.rows == 0) return OK;
-    Status s = launch_packed("rmsnorm_bwd", a->x.dtype, { dy, x, w, dres, dx, part },
+    Status s = launch_packed(ex, "rmsnorm_bwd", a->x.dtype, { dy, x, w, dres, dx, part },
                              { window.d, window.width }, [&](auto t, auto wide) {
                                  typedef decltype(t) T;
                                  Backward<T> b = {};

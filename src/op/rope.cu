@@ -326,7 +326,9 @@ static Status rope_run(struct Exec *ex, const Rope &r)
     if (!has_work(*p) || p->wide->dim[0] == 0) return OK;
     return launch_typed(r.op, p->wide->dtype, [&](auto t) {
         typedef decltype(t) T;
-        if (rope_packs<T>(r))
+        bool wide = rope_packs<T>(r);
+        if (!wide) exec_note_once(ex, r.op, UNPACKED);
+        if (wide)
             rope_launch<T, true>(exec_stream(ex), r, p->wide->dim[0]);
         else
             rope_launch<T, false>(exec_stream(ex), r, p->wide->dim[0]);

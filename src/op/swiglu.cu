@@ -96,7 +96,7 @@ extern "C" Status swiglu_fwd_cuda(struct Exec *ex, const void *args)
     const void *gu = a->gu.data;
     void *y = a->y.data;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    return launch_packed("swiglu_fwd", a->gu.dtype, { gu, y }, { f }, [&](auto t, auto wide) {
+    return launch_packed(ex, "swiglu_fwd", a->gu.dtype, { gu, y }, { f }, [&](auto t, auto wide) {
         typedef decltype(t) T;
         RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), FORWARD_ROWS);
         swiglu_fwd_kernel<T, wide>
@@ -110,10 +110,11 @@ extern "C" Status swiglu_bwd_cuda(struct Exec *ex, const void *args)
     const void *dy = a->dy.data, *gu = a->gu.data;
     void *dgu = a->dgu.data;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    return launch_packed("swiglu_bwd", a->gu.dtype, { dy, gu, dgu }, { f }, [&](auto t, auto wide) {
-        typedef decltype(t) T;
-        RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
-        swiglu_bwd_kernel<T, wide>
-            <<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)dy, (const T *)gu, (T *)dgu, n, f);
-    });
+    return launch_packed(ex, "swiglu_bwd", a->gu.dtype, { dy, gu, dgu }, { f },
+                         [&](auto t, auto wide) {
+                             typedef decltype(t) T;
+                             RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
+                             swiglu_bwd_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(
+                                 (const T *)dy, (const T *)gu, (T *)dgu, n, f);
+                         });
 }

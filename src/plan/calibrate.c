@@ -78,8 +78,8 @@ static Status row(Calibration *c, char *line, int number)
     if (dtype == NULL) return OK;
     *dtype++ = '\0';
     c->dtype = strcmp(dtype, "bf16") == 0 ? HARDWARE_BF16 : HARDWARE_F32;
-    for (int work = WORK_GEMM; work <= WORK_ATTENTION_BACKWARD; work++) {
-        if (strcmp(word[n - 2], op_work_names[work]) != 0) continue;
+    for (int work = 0; work < WORK_COUNT; work++) {
+        if (!work_has_rate((OpWork)work) || strcmp(word[n - 2], op_work_names[work]) != 0) continue;
         calls = number_of(word[n - 7]);
         us = number_of(word[n - 6]);
         tflops = number_of(word[n - 5]);
@@ -98,31 +98,21 @@ static Status row(Calibration *c, char *line, int number)
 
 static Status take(const Calibration *c, Arena *a, Hardware *h)
 {
-    HardwareCurve *const curve[WORK_COUNT][HARDWARE_FP8 + 1] = {
-        [WORK_GEMM] = { &h->gemm_f32, &h->gemm_bf16 },
-        [WORK_GROUPED] = { &h->grouped_f32, &h->grouped_bf16 },
-        [WORK_ATTENTION] = { &h->attention_f32, &h->attention_bf16 },
-        [WORK_ATTENTION_BACKWARD] = { &h->attention_backward_f32, &h->attention_backward_bf16 },
-    };
-    const char **const source[WORK_COUNT] = { [WORK_GEMM] = &h->gemm_source,
-                                              [WORK_GROUPED] = &h->grouped_source,
-                                              [WORK_ATTENTION] = &h->attention_source,
-                                              [WORK_ATTENTION_BACKWARD] =
-                                                  &h->attention_backward_source };
     const char *text = NULL;
     char said[160];
     (void)snprintf(said, sizeof said, "measured: switchyard bench ops, %.100s", c->name);
     TRY(arena_text(a, said, strlen(said), &text));
-    for (int w = WORK_GEMM; w <= WORK_ATTENTION_BACKWARD; w++) {
+    for (int w = 0; w < WORK_COUNT; w++) {
         for (int d = HARDWARE_F32; d <= HARDWARE_BF16; d++) {
             int n = c->n[w][d];
             if (n == 0) continue;
-            curve[w][d]->n = n;
+            HardwareCurve *curve = hardware_curve(h, (OpWork)w, (HardwareDtype)d);
+            curve->n = n;
             for (int i = 0; i < n; i++) {
                 const Measured *m = &c->at[w][d][i];
-                curve[w][d]->at[i] = (HardwarePoint){ m->size, m->flops / m->s / 1e12 };
+                curve->at[i] = (HardwarePoint){ m->size, m->flops / m->s / 1e12 };
             }
-            *source[w] = text;
+            *hardware_source(h, (OpWork)w) = text;
         }
     }
     h->memory_achieved_gb_s = c->gb_s < h->memory_gb_s ? c->gb_s : h->memory_gb_s;

@@ -12,7 +12,6 @@
 static const char *const dtype_names[] = { "f32", "bf16", "fp8" };
 
 enum { DTYPES = sizeof dtype_names / sizeof *dtype_names };
-enum { WORKS = WORK_ATTENTION_BACKWARD + 1 }; /* op_work_names of these are sections */
 
 /* ---- rates ---- */
 
@@ -22,16 +21,48 @@ double hardware_peak(const Hardware *h, HardwareDtype dtype)
     return peak[dtype] * 1e12;
 }
 
+static const size_t curves[WORK_COUNT][DTYPES] = {
+#define RATE(ID, name)                                                                             \
+    [WORK_##ID] = { offsetof(Hardware, name##_f32), offsetof(Hardware, name##_bf16),               \
+                    offsetof(Hardware, name##_fp8) },
+    OP_RATES(RATE)
+#undef RATE
+};
+
+static const size_t sources[WORK_COUNT] = {
+#define RATE(ID, name) [WORK_##ID] = offsetof(Hardware, name##_source),
+    OP_RATES(RATE)
+#undef RATE
+};
+
+HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype)
+{
+    return (HardwareCurve *)(void *)((char *)h + curves[work][dtype]);
+}
+
 static const HardwareCurve *curve_of(const Hardware *h, OpWork work, HardwareDtype dtype)
 {
-    const HardwareCurve *const curve[WORKS][DTYPES] = {
-        [WORK_GEMM] = { &h->gemm_f32, &h->gemm_bf16, &h->gemm_fp8 },
-        [WORK_GROUPED] = { &h->grouped_f32, &h->grouped_bf16, &h->grouped_fp8 },
-        [WORK_ATTENTION] = { &h->attention_f32, &h->attention_bf16, &h->attention_fp8 },
-        [WORK_ATTENTION_BACKWARD] = { &h->attention_backward_f32, &h->attention_backward_bf16,
-                                      &h->attention_backward_fp8 },
-    };
-    return curve[work][dtype];
+    return (const HardwareCurve *)(const void *)((const char *)h + curves[work][dtype]);
+}
+
+const char **hardware_source(Hardware *h, OpWork work)
+{
+    return (const char **)(void *)((char *)h + sources[work]);
+}
+
+/* Whose rates a kind of work has that has no curves: the next one's, up to its own. */
+static OpWork rated_as(OpWork work)
+{
+    if (work == WORK_GROUPED_INPUT || work == WORK_GROUPED_WEIGHT) return WORK_GROUPED;
+    return work == WORK_HEAD || work == WORK_GROUPED ? WORK_GEMM : work;
+}
+
+static const HardwareCurve *curve_for(const Hardware *h, OpWork work, HardwareDtype dtype)
+{
+    const HardwareCurve *c = curve_of(h, work, dtype);
+    for (OpWork next = rated_as(work); c->n == 0 && next != work; next = rated_as(work))
+        c = curve_of(h, work = next, dtype);
+    return c;
 }
 
 static double curve_at(const HardwareCurve *c, double size)
@@ -50,14 +81,16 @@ Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double
     if (!(size > 0))
         return FAIL(ERR_ARG, "%s: no rate for %s of size %g, which must be above 0", h->name,
                     op_work_names[work], size);
-    const OpWork works[] = { work, work == WORK_GROUPED ? WORK_GEMM : work };
-    const HardwareDtype dtypes[] = { dtype, HARDWARE_BF16 };
-    double ratio = hardware_peak(h, dtype) / hardware_peak(h, HARDWARE_BF16);
-    for (int i = 0; i < 4; i++) {
-        const HardwareCurve *c = curve_of(h, works[i % 2], dtypes[i / 2]);
-        if (c->n == 0) continue;
-        if (i / 2 == 1 && !(ratio > 0)) break;
-        *flop_s = 1e12 * curve_at(c, size) * (i / 2 == 1 ? ratio : 1);
+    if (work == WORK_GEMM_MIXED && curve_of(h, work, dtype)->n == 0)
+        work = WORK_GEMM, dtype = HARDWARE_F32;
+    double ratio = 1;
+    const HardwareCurve *c = curve_for(h, work, dtype);
+    if (c->n == 0) {
+        c = curve_for(h, work, HARDWARE_BF16);
+        ratio = hardware_peak(h, dtype) / hardware_peak(h, HARDWARE_BF16);
+    }
+    if (c->n > 0 && ratio > 0) {
+        *flop_s = 1e12 * curve_at(c, size) * ratio;
         return OK;
     }
     return FAIL(ERR_ARG, "%s has no rate for %s in %s: give %s.%s or peak.%s", h->name,
@@ -114,8 +147,10 @@ static Status check(const Hardware *h)
         return FAIL(ERR_ARG, "%s: %s.achieved_gb_s is %g GB/s, more than %s.gb_s %g", h->name,
                     rate[i].link, rate[i].achieved, rate[i].link, rate[i].sheet);
     }
-    for (int i = WORK_GEMM * DTYPES; i < WORKS * DTYPES; i++)
-        TRY(check_curve(h, (OpWork)(i / DTYPES), (HardwareDtype)(i % DTYPES)));
+    for (int w = 0; w < WORK_COUNT; w++) {
+        for (int d = 0; d < DTYPES && work_has_rate((OpWork)w); d++)
+            TRY(check_curve(h, (OpWork)w, (HardwareDtype)d));
+    }
     return check_tiers(h);
 }
 

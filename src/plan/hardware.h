@@ -7,7 +7,8 @@
  * the size; beyond the last point the last, below the first in proportion to the size. For products
  * the size is the smallest of m, n and k: on an H200 shapes of one smallest dimension lie within
  * 7 % of each other, from 768 (511 TFLOP/s) to 8192 (798). A type without a curve takes bf16's in
- * the ratio of the peaks; grouped products without curves those of plain ones.
+ * the ratio of the peaks. Gradients of grouped products without curves have those of grouped ones,
+ * grouped ones and the head those of plain ones, mixed ones those of plain ones in f32.
  *
  * Units are in the names: GiB, GB/s = 1e9 bytes a second, TFLOP/s = 1e12, us. A multiply-add is two
  * FLOPs, causal attention counts the pairs under the diagonal alone. */
@@ -81,6 +82,9 @@ Status hardware_print(const Hardware *h, Text *out);
 /* FLOP/s that work of this size reaches. ERR_ARG if the GPU has no rate for the type. */
 Status hardware_rate(const Hardware *h, OpWork work, HardwareDtype dtype, double size,
                      double *flop_s);
+/* Where a GPU's curve and its section's source stand; `work` has a rate (op/work.h). */
+HardwareCurve *hardware_curve(Hardware *h, OpWork work, HardwareDtype dtype);
+const char **hardware_source(Hardware *h, OpWork work);
 /* FLOP/s of the data sheet; 0: none. */
 double hardware_peak(const Hardware *h, HardwareDtype dtype);
 /* The same of the preset whose gpu.driver is `gpu`, for the type that products compute in; 0: none
@@ -89,7 +93,7 @@ Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
 
 /* calibrate.c: a GPU's file from what `switchyard bench ops` measured on one. The rates of products
  * and attention by size, and of memory, are those measured; everything else (peaks, links, host) is
- * the base GPU's. Ops of one size count by the time that they take. `bench` is the output of bench
+ * the base GPU's. Ops of one kind of work and size count by the time that they take. `bench` is the output of bench
  * ops on a GPU (several runs may stand one after the other), `name`
  * its file for messages. Texts live in `a`. ERR_FORMAT: no such output, or a line that is cut. */
 Status calibrate(const char *name, const char *bench, Arena *a, Hardware *h);

@@ -70,13 +70,13 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
         *out = t;
         return OK;
     }
-    if (c->work != WORK_MEMORY && c->flops > 0) {
+    if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
         TRY(hardware_rate(r->hardware, c->work, hardware_dtype(c->dtype), c->size, &rate));
         double grouped = r->stack->at[STACK_share_grouped];
-        bool own = c->work == WORK_GROUPED && grouped >= 0;
+        bool own = work_is_grouped(c->work) && grouped >= 0;
         rate *= own ? grouped : r->stack->at[STACK_share_compute];
-        if (c->work == WORK_GROUPED) rate *= tile_share(r, &layer->as.moe);
+        if (work_is_grouped(c->work)) rate *= tile_share(r, &layer->as.moe);
         if (c->flops / rate > t.s) {
             t.rate = rate;
             t.s = c->flops / rate;

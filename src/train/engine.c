@@ -1,7 +1,6 @@
 #include "train/engine.h"
 
 #include "backend/cuda.h"
-#include "base/log.h"
 #include "op/choices.h"
 #include "train/again.h"
 #include "train/agree.h"
@@ -390,9 +389,6 @@ static Status rehearse(Engine *e, const char *products)
     int32_t *id = engine_host(e, &e->batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->batch.id); i++) id[i] = (int32_t)(i % e->spec.vocab);
     TRY(try_step(e, tune));
-    const char *why = e->ex.backend->device->attention_why(&e->ex);
-    if (e->spec.act == DTYPE_BF16 && why[0] != '\0')
-        log_info("attention runs on the program's own kernels: %s", why);
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
     return tune && e->shape.mesh != NULL ? share_choices(e, choices) : OK;
 }

@@ -221,23 +221,51 @@ static size_t total_bytes(const TrainPlan *p)
     return p->library_bytes + (sum > p->probe_bytes ? sum : p->probe_bytes);
 }
 
-/* Counts the parameters of the whole model, however many ranks hold it. */
-static Status count_params(const Config *c, TrainPlan *p)
+/* Of the whole model, however many ranks hold it. */
+typedef struct Whole {
+    int64_t params, active;
+    double torchtitan; /* FLOPs a token */
+} Whole;
+
+static Status whole_model(const Config *c, Arena *a, Whole *out)
 {
     Config alone = *c;
-    Arena a = { 0 };
     ModelSpec spec;
     ParamTable table;
     config_alone(&alone);
+    TRY(spec_build(&alone, a, &spec));
+    TRY(params_build(&spec, 0, NULL, a, &table));
+    double met = (double)(table.active - spec.vocab * spec.hidden);
+    out->params = table.total;
+    out->active = table.active;
+    out->torchtitan = 6 * (met + (double)(spec_attention_width(&spec) * c->data_sequence));
+    return OK;
+}
+
+static Status count_whole(const Config *c, Whole *out)
+{
+    Arena a = { 0 };
     TRY(arena_init(&a, "parameters", MEM_HOST, (size_t)4 << 30));
-    Status s = spec_build(&alone, &a, &spec);
-    if (s == OK) s = params_build(&spec, 0, NULL, &a, &table);
-    if (s == OK) {
-        p->engine.params_total = table.total;
-        p->engine.params_active = table.active;
-    }
+    Status s = whole_model(c, &a, out);
     arena_free(&a);
     return s;
+}
+
+static Status count_params(const Config *c, TrainPlan *p)
+{
+    Whole whole;
+    TRY(count_whole(c, &whole));
+    p->engine.params_total = whole.params;
+    p->engine.params_active = whole.active;
+    return OK;
+}
+
+Status train_torchtitan_flops(const Config *c, double *out)
+{
+    Whole whole;
+    TRY(count_whole(c, &whole));
+    *out = whole.torchtitan;
+    return OK;
 }
 
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)

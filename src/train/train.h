@@ -84,6 +84,12 @@ Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                          double *out);
 
+/* FLOPs of a token of the whole model by TorchTitan's formula (torchtitan/models/utils.py):
+ * 6 N + 6 t x the sum over attention layers of heads x (width of a query + width of a value), where
+ * N are the parameters that a token meets without the input embedding, t the tokens of a sequence.
+ * All pairs of a query and a key count, also those above the diagonal and across documents. */
+Status train_torchtitan_flops(const Config *c, double *out);
+
 /* Sequences over which the auxiliary loss counts tokens together, on so many data-parallel ranks. */
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks);
 

@@ -33,7 +33,7 @@ static const char *run(Arena *a, const char *more)
 static int rows_of(const char *table, const char *op, const char *routing)
 {
     int n = 0;
-    for (const char *line = table; line != NULL && *line != '\0'; line = strchr(line, '\n') + 1) {
+    for (const char *line = table; *line != '\n'; line = strchr(line, '\n') + 1) {
         size_t name = strlen(op), width = strcspn(line, "\n");
         char text[256];
         double calls = 0, us = 0, flops = 0, bytes = 0, roof = 0;
@@ -85,11 +85,64 @@ static void a_dense_model_has_no_rows_of_experts(void **state)
     arena_free(&a);
 }
 
+static int times_in(const char *text, const char *part)
+{
+    int n = 0;
+    while ((text = strstr(text, part)) != NULL) text++, n++;
+    return n;
+}
+
+/* Widths that do not fill 16 bytes: each op that runs another kernel for it says so, once. */
+static void a_slower_kernel_is_said_once_by_op(void **state)
+{
+    NEEDS_GPU();
+    static const char *const odd[] = { "\nhead_loss: a slower kernel runs", /* 1031 logits */
+                                       "\nswiglu_fwd: a slower kernel runs",
+                                       "\nswiglu_bwd: a slower kernel runs" };
+    static const char *const on_hopper[] = { "\nmoe_down_fwd: a slower kernel runs",
+                                             "\nmoe_down_bwd_weight: a slower kernel runs" };
+    Arena a = { 0 };
+    CudaInfo info;
+    CHECK_OK(cuda_info(0, &info));
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
+    const char *table = run(&a, "moe.ffn=100");
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) CHECK_INT(times_in(table, odd[i]), 1);
+    for (size_t i = 0; i < sizeof on_hopper / sizeof *on_hopper && info.major == 9; i++)
+        CHECK_INT(times_in(table, on_hopper[i]), 1);
+    CHECK_INT(times_in(run(&a, "model.vocab=1032"), "a slower kernel runs"), 0);
+    arena_free(&a);
+}
+
+/* A step of the whole model is held against the roof: all four layers, not one of each kind. */
+static void the_roof_has_a_step_of_all_layers(void **state)
+{
+    NEEDS_GPU();
+    Arena a = { 0 };
+    char op[64];
+    double calls = 0, ms = 0, time = 0, roof = 0, left = 0, gain = 0;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
+    const char *table = run(&a, "model.dense_layers=1");
+    const char *line = strstr(table, "\nwhat the roof leaves to gain, in ms of a step of 1 x 256 ");
+    CHECK(line != NULL);
+    for (line = strchr(line + 1, '\n'); line != NULL; line = strchr(line + 1, '\n')) {
+        if (sscanf(line, "%63s", op) != 1 || strcmp(op, "attention_bwd") != 0) continue;
+        CHECK_INT(
+            sscanf(line + 71, "%lf %lf %lf %lf %lf %lf", &calls, &ms, &time, &roof, &left, &gain),
+            6);
+        CHECK_NEAR(calls, 4, 0);
+        CHECK_NEAR(left, fmax(ms - roof, 0), 2e-3);
+    }
+    CHECK(calls > 0); /* it is far above the roof at this size */
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_op_of_a_step_has_its_rows),
         TEST(a_dense_model_has_no_rows_of_experts),
+        TEST(a_slower_kernel_is_said_once_by_op),
+        TEST(the_roof_has_a_step_of_all_layers),
     };
     return TEST_RUN(tests);
 }

@@ -404,6 +404,61 @@ static void bench_times_steps_of_the_configuration(void **state)
     CHECK_NEAR(gflops * p50 / mflop, 1, 0.1);
 }
 
+/* Both counts of a step's FLOPs are told by their names; of two ranks each has half of the tokens. */
+static void bench_names_both_counts_of_flops(void **state)
+{
+    Lab *lab = *state;
+    static const char *const formula[] = { "causal", "torchtitan" };
+    const char *const ranks[] = { "--ranks=1", "--ranks=2" };
+    double one = 0;
+    Outcome text = RUN(lab, "bench", "bench", "step", "--steps=1", "../tiny.yaml");
+    CHECK_EXIT(text, 0);
+    CHECK_SAYS(text.out, "(causal: of each op, in attention the pairs under the diagonal)");
+    CHECK_SAYS(text.out, "(TorchTitan's: 6 N + 6 l h (qk + v) t a token, all pairs)");
+    for (int r = 0; r < 2; r++) {
+        Outcome o = RUN(lab, "bench", "bench", "step", "--json", "--steps=3", ranks[r],
+                        "../tiny.yaml", "train.micro_batch=1");
+        CHECK_EXIT(o, 0);
+        CHECK_SAYS(o.out, "{\"kind\":\"step\",\"model\":");
+        CHECK_NEAR(strtod(behind(o.out, "\"ranks\":"), NULL), r + 1, 0);
+        CHECK_NEAR(strtod(behind(o.out, "\"tokens\":"), NULL), 128, 0);
+        double p50 = strtod(behind(o.out, "\"step_p50_s\":"), NULL);
+        double roof = strtod(behind(o.out, "\"roof_flops\":"), NULL);
+        CHECK_NEAR(strtod(behind(o.out, "\"tokens_per_s\":"), NULL) * p50 / 128, 1, 1e-9);
+        double flops[2];
+        for (int f = 0; f < 2; f++) {
+            const char *at = behind(o.out, formula[f]);
+            CHECK(at != NULL);
+            flops[f] = strtod(behind(at, "\"flops\":"), NULL);
+            double share = strtod(behind(at, "\"roof_share\":"), NULL);
+            CHECK(flops[f] > 0);
+            CHECK_NEAR(share * roof * p50 / flops[f], 1, 1e-9);
+        }
+        CHECK(fabs(flops[0] / flops[1] - 1) > 1e-3);
+        if (r == 0) one = flops[1];
+        CHECK_NEAR(flops[1] * (r + 1) / one, 1, 1e-9);
+    }
+}
+
+/* One command tells of a step and of what its ops leave to gain. */
+static void bench_step_tells_of_its_ops(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "bench", "bench", "step", "--ops", "--steps=1", "../tiny.yaml");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "1 steps of 128 tokens");
+    CHECK_SAYS(o.out, "tokens; roof: ");
+    CHECK_SAYS(o.out, "\nwhat the roof leaves to gain, in ms of a step of ");
+    o = RUN(lab, "bench", "bench", "step", "--ops", "--json", "../tiny.yaml");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--ops is text of one rank");
+    o = RUN(lab, "bench", "bench", "step", "--ops", "--ranks=2", "../tiny.yaml");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "--ops is text of one rank");
+    CHECK(strstr(RUN(lab, "bench", "bench", "step", "--steps=1", "../tiny.yaml").out, "gain") ==
+          NULL);
+}
+
 /* A step of two stages, where `viz` finds it. */
 static void bench_records_a_step(void **state)
 {
@@ -681,6 +736,8 @@ int main(void)
         LAB_TEST(a_run_goes_on_where_it_ended),
         LAB_TEST(evaluations_and_checkpoints_change_no_step),
         LAB_TEST(bench_times_steps_of_the_configuration),
+        LAB_TEST(bench_names_both_counts_of_flops),
+        LAB_TEST(bench_step_tells_of_its_ops),
         LAB_TEST(bench_records_a_step),
         LAB_TEST(recompute_does_not_raise_the_share),
         LAB_TEST(progress_is_told_every_so_many_steps),

@@ -122,11 +122,38 @@ static void what_has_no_curve_takes_the_nearest_one(void **state)
     CHECK_OK(parse(&h, LINES, "grouped: {fp8: [[1000, 900]], source: s}"));
     CHECK_NEAR(rate_of(&h, WORK_GROUPED, HARDWARE_BF16, 1000), 400, 1e-9);
     CHECK_NEAR(rate_of(&h, WORK_GROUPED, HARDWARE_FP8, 1000), 900, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GROUPED_INPUT, HARDWARE_FP8, 1000), 900, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_GROUPED_WEIGHT, HARDWARE_BF16, 1000), 400, 1e-9);
+    CHECK_NEAR(rate_of(&h, WORK_HEAD, HARDWARE_BF16, 1000), 400, 1e-9);
     CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_FP8, 1000), 800, 1e-9);
     CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_F32, 1000, &rate), ERR_ARG,
                 "a.yaml has no rate for gemm in f32: give gemm.f32 or peak.f32");
+    CHECK_FAILS(hardware_rate(&h, WORK_GEMM_MIXED, HARDWARE_BF16, 1000, &rate), ERR_ARG,
+                "a.yaml has no rate for gemm in f32");
     CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_BF16, 0, &rate), ERR_ARG, "size 0");
     CHECK_FAILS(hardware_rate(&h, WORK_GEMM, HARDWARE_BF16, NAN, &rate), ERR_ARG, "above 0");
+}
+
+/* Each kind of work has a curve of its own; mixed products have f32's unless they are given. */
+static void each_kind_of_work_has_its_own_curve(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        OpWork work;
+    } row[] = { { "gemm_mixed: {bf16: [[1000, 123]], source: s}", WORK_GEMM_MIXED },
+                { "head: {bf16: [[1000, 123]], source: s}", WORK_HEAD },
+                { "grouped: {bf16: [[1000, 123]], source: s}", WORK_GROUPED },
+                { "grouped_input: {bf16: [[1000, 123]], source: s}", WORK_GROUPED_INPUT },
+                { "grouped_weight: {bf16: [[1000, 123]], source: s}", WORK_GROUPED_WEIGHT } };
+    Hardware h;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CHECK_OK(parse(&h, LINES, row[i].line));
+        CHECK_NEAR(rate_of(&h, row[i].work, HARDWARE_BF16, 1000), 123, 1e-9);
+        CHECK_NEAR(rate_of(&h, WORK_GEMM, HARDWARE_BF16, 1000), 400, 1e-9);
+    }
+    CHECK_OK(parse(&h, 2, "peak: {f32: 100, bf16: 1000, source: s}"));
+    CHECK_NEAR(rate_of(&h, WORK_GEMM_MIXED, HARDWARE_BF16, 1000), 40, 1e-9);
 }
 
 static void a_wrong_file_is_told_with_its_place(void **state)
@@ -270,6 +297,7 @@ int main(void)
         TEST(presets_hold_the_figures_that_are_known),
         TEST(rates_lie_on_lines_over_the_logarithm_of_the_size),
         TEST(what_has_no_curve_takes_the_nearest_one),
+        TEST(each_kind_of_work_has_its_own_curve),
         TEST(a_wrong_file_is_told_with_its_place),
         TEST(an_unknown_gpu_is_told_with_the_nearest),
     };

@@ -83,11 +83,89 @@ static void logits_of_512_tokens_exist_at_a_time_on_a_cpu(void **state)
     arena_free(&arena);
 }
 
+/* What a MoE layer keeps of a micro-batch from forward to backward, in bf16 on one rank. */
+typedef struct MoeShape {
+    int64_t b, t, d, n, e, k, shared; /* n: width of an expert; shared: how many of that width */
+} MoeShape;
+
+static LayerCount moe_count(const MoeShape *s, const char *recompute)
+{
+    char set[11][48];
+    const char *all[11];
+    Config c;
+    ModelSpec spec;
+    LayerCount l = { 0 };
+    snprintf(set[0], sizeof set[0], "model.hidden=%lld", (long long)s->d);
+    snprintf(set[1], sizeof set[1], "moe.ffn=%lld", (long long)s->n);
+    snprintf(set[2], sizeof set[2], "moe.experts=%lld", (long long)s->e);
+    snprintf(set[3], sizeof set[3], "moe.top_k=%lld", (long long)s->k);
+    snprintf(set[4], sizeof set[4], "moe.shared=%lld", (long long)s->shared);
+    snprintf(set[5], sizeof set[5], "data.sequence=%lld", (long long)s->t);
+    snprintf(set[6], sizeof set[6], "run.compute=bf16");
+    snprintf(set[7], sizeof set[7], "model.dense_layers=0");
+    snprintf(set[8], sizeof set[8], "model.layers=1");
+    snprintf(set[9], sizeof set[9], "recompute.layers=%s", recompute == NULL ? "[]" : "[0]");
+    snprintf(set[10], sizeof set[10], "recompute.pieces=[%s]", recompute == NULL ? "" : recompute);
+    for (int i = 0; i < 11; i++) all[i] = set[i];
+    CHECK_OK(config_load(&c, &arena, "quickstart", all, 11));
+    CHECK_OK(spec_build(&c, &arena, &spec));
+    for (int i = 0; i < spec.n_layers; i++) {
+        if (spec.layers[i].kind != LAYER_MOE) continue;
+        CHECK_OK(layer_count(&spec, i, s->b, s->t, NULL, &arena, &l));
+    }
+    return l;
+}
+
+/* Router logits, the norm's statistic, and the routing: what to gather, where from and where to. */
+static size_t moe_metadata(const MoeShape *s)
+{
+    int64_t tokens = s->b * s->t, slots = tokens * s->k, by_token = 4 * (s->e + 1);
+    CHECK(by_token + 20 * s->k < 2 * s->d + 4 * s->k * s->n);
+    size_t sum = arena_rounded((size_t)(4 * tokens)) + arena_rounded((size_t)(4 * tokens * s->e)) +
+                 5 * arena_rounded((size_t)(4 * slots)) + arena_rounded((size_t)(4 * s->b * s->e)) +
+                 arena_rounded((size_t)(4 * (s->e + 1)));
+    CHECK(sum <= (size_t)(tokens * (by_token + 20 * s->k) + 4 * (s->b + 1) * (s->e + 1)) + 9 * 256);
+    return sum;
+}
+
+/* The experts' input, 2 T D, and their pre-activations, 4 T K n; no expert's activation or output, no
+ * gathered rows. Shared experts keep their pre-activation and activation, 6 T n each. The layer's own
+ * input, which the norm needs, is the residual stream's: with the norm computed again the
+ * stream is the only 2 T D. */
+static void a_moe_layer_keeps_its_input_and_pre_activations(void **state)
+{
+    (void)state;
+    static const MoeShape shapes[] = {
+        { 1, 512, 256, 128, 8, 2, 0 },     { 2, 1024, 2048, 1408, 64, 6, 0 },
+        { 2, 1024, 2048, 1408, 64, 6, 2 }, { 1, 4096, 7168, 2048, 32, 8, 1 },
+        { 4, 256, 512, 64, 16, 4, 1 },     { 3, 96, 320, 96, 12, 3, 0 },
+    };
+    CHECK_OK(arena_init(&arena, "test", MEM_HOST, (size_t)1 << 30));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const MoeShape *s = &shapes[i];
+        size_t tokens = (size_t)(s->b * s->t), meta = moe_metadata(s);
+        size_t input = 2 * tokens * (size_t)s->d, width = (size_t)(s->shared * s->n);
+        size_t pre = 4 * tokens * (size_t)(s->k * s->n), shared = 6 * tokens * width;
+        LayerCount l = moe_count(s, NULL);
+        CHECK_INT(l.keep, input + pre + shared + meta);
+        CHECK_INT(l.keep_peak, l.keep);
+        CHECK_INT(l.stream, input);
+        l = moe_count(s, "norm");
+        CHECK_INT(l.stream + l.keep, input + pre + shared + meta);
+        l = moe_count(s, "norm,act");
+        CHECK_INT(l.keep, pre + 4 * tokens * width + meta);
+        l = moe_count(s, "norm,shared");
+        CHECK_INT(l.keep, pre + meta);
+    }
+    arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(layers_alone_add_up_to_the_counting_run),
         TEST(logits_of_512_tokens_exist_at_a_time_on_a_cpu),
+        TEST(a_moe_layer_keeps_its_input_and_pre_activations),
     };
     return TEST_RUN(tests);
 }

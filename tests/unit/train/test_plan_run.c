@@ -215,6 +215,50 @@ static void only_a_kind_that_relays_parts_experts_by_host(void **state)
     place_close(&p);
 }
 
+/* GFLOP a token as TorchTitan's function gives them for these models (docs of its v0.2.1 on), and
+ * one by hand. */
+static void torchtitan_counts_a_token_as_torchtitan_does(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *sequence;
+        double gflop;
+    } row[] = {
+        { "deepseek-v2-lite", "data.sequence=4096", 18.106 },
+        { "deepseek-v2-lite", "data.sequence=8192", 21.503 },
+        { "deepseek-v2", "data.sequence=4096", 185.5 },
+        { "deepseek-v3", "data.sequence=4096", 281.2 },
+        { "qwen3-30b-a3b", "data.sequence=8192", 37.579 },
+        { "mixtral-8x7b", "data.sequence=4096", 82.9 },
+    };
+    static const char *const tiny[] = {
+        "model.vocab=100",      "model.hidden=32",        "model.layers=2",
+        "model.dense_layers=1", "model.ffn=48",           "moe.experts=4",
+        "moe.top_k=2",          "moe.shared=1",           "moe.ffn=16",
+        "data.sequence=8",      "attention.kind=\"gqa\"", "attention.heads=4",
+        "attention.kv_heads=2", "attention.head_dim=8",   "mesh.ep=2",
+    };
+    Arena a = { 0 };
+    Config c;
+    double flops = 0;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        CHECK_OK(config_load(&c, &a, row[i].model, &row[i].sequence, 1));
+        CHECK_OK(train_torchtitan_flops(&c, &flops));
+        CHECK_NEAR(flops / 1e9 / row[i].gflop, 1, 5e-4);
+    }
+    CHECK_OK(config_default(&c, &a));
+    for (size_t i = 0; i < sizeof tiny / sizeof *tiny; i++)
+        CHECK_OK(config_override(&c, &a, tiny[i]));
+    /* Attention: q and o 32 x 32, k and v 16 x 32, a norm. Experts: 2 of 4 and a shared one. */
+    int64_t attention = 2 * 32 * 32 + 2 * 16 * 32 + 32, dense = 3 * 48 * 32 + 32;
+    int64_t experts = 3 * 3 * 16 * 32 + 4 * 32 + 32, head = 100 * 32 + 32;
+    int64_t met = 2 * attention + dense + experts + head;
+    CHECK_OK(train_torchtitan_flops(&c, &flops));
+    CHECK_NEAR(flops, 6.0 * (double)(met + 2 * 4 * 16 * 8), 0);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +267,7 @@ int main(void)
         TEST(a_rank_computes_its_part_of_a_step),
         TEST(hosts_are_looked_for_where_the_exchange_asks),
         TEST(only_a_kind_that_relays_parts_experts_by_host),
+        TEST(torchtitan_counts_a_token_as_torchtitan_does),
     };
     return TEST_RUN(tests);
 }
