@@ -107,14 +107,6 @@ static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from,
                  : "memory");
 }
 
-/* The same of 4 bytes. */
-static __device__ __forceinline__ void copy_word(uint32_t to, const void *from, bool inside)
-{
-    int bytes = inside ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
-                 : "memory");
-}
-
 static __device__ __forceinline__ void copies_close()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

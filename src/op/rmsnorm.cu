@@ -7,29 +7,33 @@
  * 2048 columns of bf16 are one warp's, without a barrier, and 7168 four warps'. A multiprocessor
  * holds 1024 threads of 128 bytes.
  *
- * backward: a thread has one pack of a row and keeps to its columns, so their weights and their
- * shares of dw stay in registers for all rows of the block. What it needs of its next AHEAD rows is on
- * its way to a place in shared memory that it alone reads: so loads never pause, though each row
- * waits for a sum over its threads. Rows of a block wait for their own threads alone. Threads of one
- * column join in shared memory, and a block's shares go to the workspace. A second kernel adds them
- * up. How many blocks there are is a constant, not the GPU's size, for the bits' sake: one for each
- * of the 132 multiprocessors of an H200.
+ * backward: a thread has PER packs of a row and keeps to its columns, so their weights and their
+ * shares of dw stay in registers for all rows of the block. What it needs of its next AHEAD rows is
+ * on its way to a place in shared memory that it alone reads: so loads never pause, though each row
+ * waits for a sum over its threads. Rows of a block wait for their own threads alone. A thread of
+ * few packs spends its time on what each row costs anyway: that sum, addresses, the loop. With one
+ * pack a thread, a row of 7168 columns took 2.3 us, of which its bytes need 1.35.
+ * Threads of one column join in shared memory, and a block's shares go to the workspace. A second
+ * kernel adds them up. How many blocks there are is a constant, not the GPU's size, for the bits'
+ * sake: two for each of the 132 multiprocessors of an H200. A block's 96 KB are to be had from
+ * every GPU since sm_80.
  *
- * A row too wide for its threads (16384 columns forward, 8192 backward, in bf16) is walked in spans
- * and read twice, its dw kept in the workspace. So backward, by smaller blocks, is a row that is not
- * aligned. Both are correct, and slower.
+ * A row too wide for its threads (16384 columns forward, 8192 backward, in bf16) is read twice. So
+ * backward is a row that is not aligned, and dw is then kept in the workspace. Both are correct,
+ * and slower.
  */
 #include "op/rows.cuh"
 
 #include "op/rmsnorm.h"
 
 enum {
-    FEW = 2,             /* packs of a row that a thread holds, forward: of a short row */
-    MANY = 8,            /* of others */
-    AHEAD = 3,           /* backward: rows on their way for each thread */
-    PACK_THREADS = 1024, /* of a block, and the most packs of a row */
-    PACK_BLOCKS = 132,   /* one for each multiprocessor */
-    SPAN_BLOCKS = 528,   /* backward, of rows in spans: 4 for each */
+    FEW = 2,            /* packs of a row that a thread holds, forward: of a short row */
+    MANY = 8,           /* of others */
+    PER = 4,            /* backward: packs of a row that a thread holds */
+    AHEAD = 2,          /* rows on their way for each thread */
+    PACK_THREADS = 256, /* of a block, the most */
+    PACK_BLOCKS = 264,  /* two for each multiprocessor */
+    SPAN_BLOCKS = 528,  /* of rows that are read twice: four */
 };
 
 /* Where the rows of a window of x lie: row i is head i % heads of token i / heads. */
@@ -124,10 +128,10 @@ static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_fwd_kernel(For
     }
 }
 
-/* The least power of two from 8 to ROWS_THREADS that n does not exceed; ROWS_THREADS for more. */
-static unsigned lanes_for(int64_t n)
+/* The least power of two from `lanes` to ROWS_THREADS that n does not exceed; ROWS_THREADS for
+ * more. */
+static unsigned lanes_for(int64_t n, unsigned lanes)
 {
-    unsigned lanes = 8;
     while (lanes < ROWS_THREADS && lanes < n) lanes *= 2;
     return lanes;
 }
@@ -137,7 +141,7 @@ static void forward_launch(cudaStream_t stream, const Forward<T> &f)
 {
     int64_t packs = f.window.d / Packed<T, WIDE>::P;
     bool narrow = packs < 8 * MANY; /* 8 lanes of a row read a line of 128 bytes */
-    unsigned lanes = lanes_for(grid_of(packs, narrow ? FEW : MANY));
+    unsigned lanes = lanes_for(grid_of(packs, narrow ? FEW : MANY), 8);
     dim3 block(lanes, ROWS_THREADS / lanes);
     unsigned grid = grid_of(f.window.rows, block.y);
     if (narrow)
@@ -177,200 +181,149 @@ template <typename T> struct Backward {
     Window window;
 };
 
-/* Adds the shares of a column's threads, from the top, to the first one's. `shares`: P floats a
- * thread of the block. */
-template <int P> static __device__ __forceinline__ void shares_join(float *shares, float (&dw)[P])
-{
-    int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x);
-#pragma unroll
-    for (int p = 0; p < P; p++) shares[thread * P + p] = dw[p];
-    __syncthreads();
-    for (int y = 1; threadIdx.y == 0 && y < (int)blockDim.y; y++) {
-#pragma unroll
-        for (int p = 0; p < P; p++) dw[p] += shares[(y * (int)blockDim.x + thread) * P + p];
-    }
-}
-
-/* Backward of rows of up to PACK_THREADS packs. */
-
-/* What a thread asked for of AHEAD rows: dy, x and dres side by side, one thread behind the other,
- * then a rstd for each. */
-template <typename T> struct Queue {
-    Packed<T, true> *packs;
-    float *rstd;
-    int terms, threads; /* 3 with dres, else 2 */
-
-    static size_t bytes(int terms, int threads)
-    {
-        return (size_t)AHEAD * threads * (terms * sizeof(Packed<T, true>) + sizeof(float));
-    }
-
-    __device__ __forceinline__ Packed<T, true> *at(int place, int term) const
-    {
-        return packs + (place * terms + term) * threads;
-    }
+/* Where a row of the window begins in dy and dres, and in x and dx; `known`: there is one. */
+struct Row {
+    int64_t at, x;
+    bool known;
 };
 
-/* Asks for this thread's pack of a row, zeros where there is none. A group of copies either way. */
-template <typename T>
-static __device__ __forceinline__ void queue_fill(const Backward<T> &a, const Queue<T> &q,
-                                                  int place, int64_t row, int64_t col)
+static __device__ __forceinline__ Row row_of(const Window &w, int64_t row)
 {
-    bool known = row < a.window.rows, inside = known && col < a.window.d;
-    int64_t at = inside ? row * a.window.d + col : 0;
-    int64_t x_first = inside ? x_at(a.window, row) + col : 0;
-    copy_chunk(shared_address(q.at(place, 0)), a.dy + at, inside);
-    copy_chunk(shared_address(q.at(place, 1)), a.x + x_first, inside);
-    if (q.terms > 2) copy_chunk(shared_address(q.at(place, 2)), a.dres + at, inside);
-    copy_word(shared_address(q.rstd + place * q.threads), a.rstd + (known ? row : 0), known);
-    copies_close();
+    return row < w.rows ? Row{ row * w.d, x_at(w, row), true } : Row{ 0, 0, false };
 }
 
+/* Shared memory: for each of AHEAD rows dy, x and dres, of each PER packs, of each a pack for every
+ * thread. */
+enum { DY, X, DRES, TERMS, ROW_PACKS = TERMS * PER * PACK_THREADS };
+
+static __device__ __forceinline__ int pack_at(int term, int k)
+{
+    return (term * PER + k) * PACK_THREADS;
+}
+
+/* Asks for pack k of a row at column col, zeros where there is none. */
 template <typename T>
-static __global__ __launch_bounds__(PACK_THREADS, 1) void rmsnorm_bwd_kernel(Backward<T> a)
+static __device__ __forceinline__ void pack_ask(const Backward<T> &a, Packed<T, true> *to, int k,
+                                                const Row &r, int64_t col)
+{
+    bool inside = r.known && col < a.window.d;
+    int64_t c = inside ? col : 0;
+    copy_chunk(shared_address(to + pack_at(DY, k)), a.dy + r.at + c, inside);
+    copy_chunk(shared_address(to + pack_at(X, k)), a.x + r.x + c, inside);
+    if (a.dres == NULL) return;
+    copy_chunk(shared_address(to + pack_at(DRES, k)), a.dres + r.at + c, inside);
+}
+
+/* Writes the block's row of the workspace: the sum of each column's shares, from the top. */
+template <int P>
+static __device__ __forceinline__ void shares_join(float *shares, const float (&dw)[PER][P],
+                                                   float *part, int64_t d)
+{
+    int lanes = (int)blockDim.x, columns = lanes * PER * P;
+#pragma unroll
+    for (int k = 0; k < PER; k++) {
+        int col = (k * lanes + (int)threadIdx.x) * P;
+#pragma unroll
+        for (int p = 0; p < P; p++) shares[(int)threadIdx.y * columns + col + p] = dw[k][p];
+    }
+    __syncthreads();
+    for (int c = (int)threadIdx.y * lanes + (int)threadIdx.x; c < d; c += lanes * (int)blockDim.y) {
+        float sum = 0;
+        for (int y = 0; y < (int)blockDim.y; y++) sum += shares[y * columns + c];
+        part[c] = sum;
+    }
+}
+
+/* Rows of up to PER * PACK_THREADS packs. */
+template <typename T>
+static __global__ __launch_bounds__(PACK_THREADS, 2) void rmsnorm_bwd_kernel(Backward<T> a)
 {
     constexpr int P = PACK<T>;
     extern __shared__ uint4 pack_room[];
     __shared__ float room[2][ROWS_WARP];
-    int terms = a.dres == NULL ? 2 : 3, threads = (int)(blockDim.x * blockDim.y);
-    int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), place = 0;
-    Packed<T, true> *packs = (Packed<T, true> *)pack_room;
-    Queue<T> q = { packs + thread, (float *)(packs + AHEAD * terms * threads) + thread, terms,
-                   threads };
-    int64_t d = a.window.d, col = (int64_t)threadIdx.x * P, step = (int64_t)gridDim.x * blockDim.y;
-    int64_t top = (int64_t)blockIdx.x * blockDim.y, row = top + threadIdx.y;
-    float w[P] = {}, dw[P] = {};
-    for (int k = 0; k < AHEAD; k++) queue_fill(a, q, k, row + k * step, col);
-    if (col < d) load_weight<true>(a.w, col, w);
-    for (int turn = 0; top < a.window.rows; top += step, row += step, turn ^= 1) {
-        copies_wait<AHEAD - 1>();
-        float dy[P], x[P], dx[P] = {}, sum = 0, rstd = q.rstd[place * threads];
-        widen(*q.at(place, 0), dy);
-        widen(*q.at(place, 1), x);
-        if (terms > 2) widen(*q.at(place, 2), dx);
-        queue_fill(a, q, place, row + AHEAD * step, col);
-        place = place + 1 < AHEAD ? place + 1 : 0;
+    Packed<T, true> *packs = (Packed<T, true> *)pack_room + threadIdx.y * blockDim.x + threadIdx.x;
+    int64_t d = a.window.d, col[PER], last = a.window.rows - 1;
+    int64_t step = (int64_t)gridDim.x * blockDim.y, top = (int64_t)blockIdx.x * blockDim.y;
+    int64_t row = top + threadIdx.y;
+    float w[PER][P] = {}, dw[PER][P] = {}, next_rstd = a.rstd[min(row, last)];
 #pragma unroll
-        for (int p = 0; p < P; p++) {
-            float both = dy[p] * x[p];
-            sum += w[p] * both;
-            dw[p] += both * rstd;
+    for (int k = 0; k < PER; k++) {
+        col[k] = (int64_t)(k * blockDim.x + threadIdx.x) * P;
+        if (col[k] < d) load_weight<true>(a.w, col[k], w[k]);
+    }
+    for (int i = 0; i < AHEAD; i++) {
+        Row r = row_of(a.window, row + i * step);
+        for (int k = 0; k < PER; k++) pack_ask(a, packs + i * ROW_PACKS, k, r, col[k]);
+        copies_close();
+    }
+    for (int turn = 0, place = 0; top < a.window.rows; top += step, row += step, turn ^= 1) {
+        Packed<T, true> *mine = packs + place * ROW_PACKS;
+        float sum = 0, rstd = next_rstd;
+        Row here = row_of(a.window, row), later = row_of(a.window, row + AHEAD * step);
+        next_rstd = a.rstd[min(row + step, last)];
+        copies_wait<AHEAD - 1>();
+#pragma unroll
+        for (int k = 0; k < PER; k++) {
+            float dy[P], x[P];
+            widen(mine[pack_at(DY, k)], dy);
+            widen(mine[pack_at(X, k)], x);
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+                float both = dy[p] * x[p];
+                sum += w[k][p] * both;
+                dw[k][p] += both * rstd;
+            }
         }
         float shrink = row_sum<true>(sum, room[turn]) / (float)d * rstd * rstd * rstd;
-        if (row >= a.window.rows || col >= d) continue;
 #pragma unroll
-        for (int p = 0; p < P; p++) dx[p] += rstd * w[p] * dy[p] - shrink * x[p];
-        store<true>(a.dx + x_at(a.window, row) + col, dx);
+        for (int k = 0; k < PER; k++) {
+            float dy[P], x[P], dx[P] = {};
+            widen(mine[pack_at(DY, k)], dy);
+            widen(mine[pack_at(X, k)], x);
+            if (a.dres != NULL) widen(mine[pack_at(DRES, k)], dx);
+            pack_ask(a, mine, k, later, col[k]);
+#pragma unroll
+            for (int p = 0; p < P; p++) dx[p] += rstd * w[k][p] * dy[p] - shrink * x[p];
+            if (here.known && col[k] < d) store<true>(a.dx + here.x + col[k], dx);
+        }
+        copies_close();
+        place = place + 1 < AHEAD ? place + 1 : 0;
     }
     if (a.part == NULL) return;
     copies_wait<0>();
     __syncthreads(); /* nothing is on its way to where shares are joined */
-    shares_join((float *)pack_room, dw);
-    if (threadIdx.y == 0 && col < d) store<true>(a.part + blockIdx.x * d + col, dw);
+    shares_join((float *)pack_room, dw, a.part + blockIdx.x * d, d);
 }
 
-/* Backward of other rows, in spans of a pack a thread, several rows at a time where they are short. */
-
-template <typename T, bool WIDE> struct Terms {
-    Packed<T, WIDE> dy[1], x[1], dres[1];
-};
-
-/* A row of the window; `at`: where it begins in x and dx. end 0: there is none, the thread only
- * takes part in sums. */
-struct Row {
-    int64_t row, at, end;
-};
-
-template <typename T, bool WIDE>
-static __device__ __forceinline__ void terms_fetch(const Backward<T> &a, const Row &r,
-                                                   int64_t first, Terms<T, WIDE> &t)
+/* Other rows, one at a time for each block. */
+template <typename T>
+static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(Backward<T> a)
 {
-    span_fetch(t.dy, a.dy + r.row * a.window.d, first, r.end);
-    span_fetch(t.x, a.x + r.at, first, r.end);
-    span_fetch(t.dres, a.dres + r.row * a.window.d, first, a.dres == NULL ? 0 : r.end);
-}
-
-/* This thread's part of sum of g x. */
-template <typename T, bool WIDE>
-static __device__ __forceinline__ float terms_sum(const Backward<T> &a, int64_t col, int64_t end,
-                                                  const Terms<T, WIDE> &t)
-{
-    constexpr int P = Packed<T, WIDE>::P;
-    float sum = 0, dy[P], x[P], w[P];
-    if (col >= end) return 0;
-    widen(t.dy[0], dy);
-    widen(t.x[0], x);
-    load_weight<WIDE>(a.w, col, w);
-#pragma unroll
-    for (int p = 0; p < P; p++) sum += w[p] * dy[p] * x[p];
-    return sum;
-}
-
-/* dx of the span; adds to dw. shrink: rstd^3 mean(g x). */
-template <typename T, bool WIDE, int P>
-static __device__ __forceinline__ void terms_finish(const Backward<T> &a, const Row &r, int64_t col,
-                                                    const Terms<T, WIDE> &t, float rstd,
-                                                    float shrink, float (&dw)[P])
-{
-    float dy[P], x[P], dx[P], w[P];
-    if (col >= r.end) return;
-    widen(t.dy[0], dy);
-    widen(t.x[0], x);
-    widen(t.dres[0], dx);
-    load_weight<WIDE>(a.w, col, w);
-#pragma unroll
-    for (int p = 0; p < P; p++) {
-        dw[p] += dy[p] * x[p] * rstd;
-        dx[p] += rstd * w[p] * dy[p] - shrink * x[p];
-    }
-    store<WIDE>(a.dx + r.at + col, dx);
-}
-
-/* Shares of dw to or from the block's row of the workspace. */
-template <bool LOAD, bool WIDE, int P>
-static __device__ __forceinline__ void shares_move(float *part, int64_t col, int64_t d,
-                                                   float (&dw)[P])
-{
-    if (part == NULL || col >= d) return;
-    if (LOAD)
-        load<WIDE>(part + col, dw);
-    else
-        store<WIDE>(part + col, dw);
-}
-
-template <typename T, bool WIDE>
-static __global__ __launch_bounds__(ROWS_THREADS, 4) void rmsnorm_bwd_span_kernel(Backward<T> a)
-{
-    constexpr int P = Packed<T, WIDE>::P;
-    __shared__ float room[2][ROWS_WARP], shares[ROWS_THREADS * P];
-    int64_t d = a.window.d, span = (int64_t)blockDim.x * P, mine = (int64_t)threadIdx.x * P;
-    float *part = a.part == NULL ? NULL : a.part + blockIdx.x * d, dw[P] = {};
-    int64_t step = (int64_t)gridDim.x * blockDim.y, top = (int64_t)blockIdx.x * blockDim.y;
-    for (int64_t first = 0; span < d && first < d; first += span) {
-        shares_move<false, WIDE>(part, first + mine, d, dw); /* zeros */
-    }
-    for (int turn = 0; top < a.window.rows; top += step, turn ^= 1) {
-        Row r = { top + threadIdx.y, 0, 0 };
-        if (r.row < a.window.rows) r = Row{ r.row, x_at(a.window, r.row), d };
-        Terms<T, WIDE> t;
-        float rstd = r.end > 0 ? a.rstd[r.row] : 0, sum = 0;
-        for (int64_t first = 0; first < d; first += span) {
-            terms_fetch(a, r, first, t);
-            sum += terms_sum(a, first + mine, r.end, t);
+    __shared__ float room[2][ROWS_WARP];
+    int64_t d = a.window.d;
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < a.window.rows; row += gridDim.x, turn ^= 1) {
+        Row r = row_of(a.window, row);
+        float rstd = a.rstd[row], sum = 0, dy[1], x[1], w[1], dx[1];
+        for (int64_t col = threadIdx.x; col < d; col += blockDim.x) {
+            load<false>(a.dy + r.at + col, dy);
+            load<false>(a.x + r.x + col, x);
+            load_weight<false>(a.w, col, w);
+            sum += w[0] * dy[0] * x[0];
         }
         float shrink = row_sum(sum, room[turn]) / (float)d * rstd * rstd * rstd;
-        for (int64_t first = 0; first < d; first += span) {
-            if (span < d) {
-                terms_fetch(a, r, first, t);
-                shares_move<true, WIDE>(part, first + mine, d, dw);
-            }
-            terms_finish(a, r, first + mine, t, rstd, shrink, dw);
-            if (span < d) shares_move<false, WIDE>(part, first + mine, d, dw);
+        for (int64_t col = threadIdx.x; col < d; col += blockDim.x) {
+            load<false>(a.dy + r.at + col, dy);
+            load<false>(a.x + r.x + col, x);
+            load_weight<false>(a.w, col, w);
+            dx[0] = a.dres == NULL ? 0 : to_f32(a.dres[r.at + col]);
+            dx[0] += rstd * w[0] * dy[0] - shrink * x[0];
+            store<false>(a.dx + r.x + col, dx);
+            if (a.part == NULL) continue;
+            float *part = a.part + blockIdx.x * d + col;
+            *part = (row < gridDim.x ? 0 : *part) + dy[0] * x[0] * rstd;
         }
     }
-    if (span < d || part == NULL) return;
-    shares_join(shares, dw);
-    if (threadIdx.y == 0) shares_move<false, WIDE>(part, mine, d, dw);
 }
 
 /* dw += the blocks' shares. A warp's lanes are neighbouring columns; warp k adds blocks k, k + 32,
@@ -410,13 +363,13 @@ extern "C" size_t rmsnorm_bwd_cuda_workspace(const struct Exec *, const void *ar
 template <typename T>
 static Status packs_launch(cudaStream_t stream, const Backward<T> &b, unsigned *blocks)
 {
-    int64_t packs = b.window.d / PACK<T>;
-    dim3 block(packs <= ROWS_WARP ? lanes_for(packs) : grid_of(packs, ROWS_WARP) * ROWS_WARP);
-    block.y = PACK_THREADS / block.x;
-    if (block.x > ROWS_WARP && block.y > 15) block.y = 15; /* as row_sum wants it */
+    unsigned threads = grid_of(b.window.d / PACK<T>, PER);
+    dim3 block(threads <= ROWS_WARP ? lanes_for(threads, 4)
+                                    : grid_of(threads, ROWS_WARP) * ROWS_WARP);
+    block.y = PACK_THREADS / block.x; /* 4 at most of whole warps: row_sum has barriers for 15 */
     *blocks = grid_of(b.window.rows, block.y);
     if (*blocks > PACK_BLOCKS) *blocks = PACK_BLOCKS;
-    size_t bytes = Queue<T>::bytes(b.dres == NULL ? 2 : 3, (int)(block.x * block.y));
+    size_t bytes = AHEAD * ROW_PACKS * sizeof(Packed<T, true>);
     TRY(cuda_status(cudaFuncSetAttribute((const void *)rmsnorm_bwd_kernel<T>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                     "rmsnorm_bwd"));
@@ -427,14 +380,11 @@ static Status packs_launch(cudaStream_t stream, const Backward<T> &b, unsigned *
 template <typename T, bool WIDE>
 static Status backward_launch(cudaStream_t stream, const Backward<T> &b, unsigned *blocks)
 {
-    int64_t packs = b.window.d / Packed<T, WIDE>::P;
     if constexpr (WIDE) {
-        if (packs <= PACK_THREADS) return packs_launch(stream, b, blocks);
+        if (b.window.d / PACK<T> <= PER * PACK_THREADS) return packs_launch(stream, b, blocks);
     }
-    dim3 block(lanes_for(packs));
-    block.y = ROWS_THREADS / block.x;
-    *blocks = (unsigned)most_blocks(grid_of(b.window.rows, block.y));
-    rmsnorm_bwd_span_kernel<T, WIDE><<<*blocks, block, 0, stream>>>(b);
+    *blocks = (unsigned)most_blocks(b.window.rows);
+    rmsnorm_bwd_span_kernel<T><<<*blocks, lanes_for(b.window.d, ROWS_WARP), 0, stream>>>(b);
     return OK;
 }
 

@@ -10,13 +10,14 @@ typedef struct Sizes {
  * rows and one past; windows at the start, in the middle and at the end. The last ones are rows
  * that a GPU reads 16 bytes at a time, and more blocks of rows than it adds at once; then heads: of
  * odd width, a whole row, more than a block of rows to a token, q and k of a fused projection; at
- * last more rows than a GPU's blocks have on their way at a time, three each. */
+ * last more rows than a GPU has on their way at a time, and one too wide for its threads. */
 static const Sizes sizes[] = {
     { 1, 1, 0, 0, 1 },        { 7, 13, 0, 0, 1 },   { 129, 65, 0, 0, 1 },   { 3, 1025, 0, 0, 1 },
     { 257, 130, 0, 0, 1 },    { 65, 17, 0, 5, 1 },  { 5, 513, 31, 0, 1 },   { 66, 37, 3, 2, 1 },
     { 35, 264, 0, 0, 1 },     { 18, 40, 8, 16, 1 }, { 3, 2056, 0, 0, 1 },   { 1031, 11, 0, 0, 1 },
     { 7, 13, 5, 3, 3 },       { 5, 17, 0, 0, 4 },   { 3, 6, 0, 7, 131 },    { 33, 128, 0, 512, 6 },
-    { 33, 128, 768, 256, 2 }, { 2, 520, 8, 8, 5 },  { 805, 4096, 0, 0, 1 },
+    { 33, 128, 768, 256, 2 }, { 2, 520, 8, 8, 5 },  { 805, 4096, 0, 0, 1 }, { 269, 4104, 0, 0, 1 },
+    { 2, 8200, 0, 0, 1 },
 };
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
