@@ -126,14 +126,17 @@ static inline bool packs_fit(std::initializer_list<const void *> at,
 
 static const char UNPACKED[] = "a slower kernel runs: rows do not lie at multiples of 16 bytes";
 
-/* packs_fit's answer; no is said once an op. */
+/* packs_fit's answer; no is said once an op, unless rows are shorter than a line of memory: those of
+ * routing weights, which cost little either way. */
 template <typename T>
 static inline bool packs_chosen(struct Exec *ex, const char *op,
                                 std::initializer_list<const void *> at,
                                 std::initializer_list<int64_t> spans)
 {
-    bool fit = packs_fit<T>(at, spans);
-    if (!fit) exec_note_once(ex, op, UNPACKED);
+    const int64_t line = 128 / (int64_t)sizeof(T);
+    bool fit = packs_fit<T>(at, spans), tiny = false;
+    for (int64_t n : spans) tiny = tiny || (n > 0 && n < line);
+    if (!fit && !tiny) exec_note_once(ex, op, UNPACKED);
     return fit;
 }
 
