@@ -66,6 +66,8 @@ typedef struct LayerRun {
     Tensor dh;     /* backward: out (N, D): gradient of h; likewise */
     Tensor loss;   /* head: out (N) f32 nats a token */
     Tensor logits; /* head: if set, (rows, V) f32 of the last rows and no loss */
+    bool *written; /* do the gradients of the experts' weights hold anything? If not, backward
+                      writes them, whatever lies there, and sets it; NULL: they do */
     bool training; /* gradients are wanted */
     bool again;    /* forward for the second time (recompute) */
 } LayerRun;

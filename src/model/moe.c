@@ -417,18 +417,22 @@ static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     Rows rows = rows_of(r);
+    bool first = r->written != NULL && !*r->written;
+    if (first) *r->written = true;
     TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = quant_plain(s->dout),
                                                        .wact = quant_plain(s->wact),
                                                        .offsets = s->offsets,
                                                        .row_token = s->row_token,
                                                        .dw = r->weights->dw[ROLE_EXPERT_DOWN],
-                                                       .rows = rows }));
+                                                       .rows = rows,
+                                                       .overwrite = first }));
     return moe_up_bwd_weight(r->ex, (MoeUpBwdWeight){ .dpre = quant_plain(s->pre),
                                                       .x = quant_plain(s->x),
                                                       .offsets = s->offsets,
                                                       .row_token = s->row_token,
                                                       .dw = r->weights->dw[ROLE_EXPERT_GATE_UP],
-                                                      .rows = rows });
+                                                      .rows = rows,
+                                                      .overwrite = first });
 }
 
 static Status shared_backward_input(LayerRun *r)

@@ -310,7 +310,7 @@ static __device__ __forceinline__ void rows_store(const P &p, const GroupTile &t
     }
 }
 
-/* Adds a warp's 16 rows of sums to memory, 8 rows x ADD_COLS columns at a time, by way of two
+/* Adds a warp's 16 rows of sums to memory, or writes them there, 8 rows x ADD_COLS columns at a time, by way of two
  * buffers of its own: the copy engine adds one while the next is filled. */
 template <typename P, typename S>
 static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const GroupTile &t,
@@ -333,9 +333,12 @@ static __device__ __forceinline__ void rows_add(const HopperArgs<P> &args, const
         }
         hopper::writes_to_products();
         __syncwarp();
-        if (lane == 0)
-            hopper::box_add(&args.c, room, (int)t.col + part / 2 * ADD_COLS,
-                            (int)t.row + first_row + h * 8, (int)t.expert);
+        if (lane != 0) continue;
+        int x = (int)t.col + part / 2 * ADD_COLS, y = (int)t.row + first_row + h * 8;
+        if (args.p.overwrite)
+            hopper::box_put(&args.c, room, x, y, (int)t.expert);
+        else
+            hopper::box_add(&args.c, room, x, y, (int)t.expert);
     }
 }
 

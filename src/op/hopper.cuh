@@ -121,6 +121,17 @@ static __device__ __forceinline__ void box_add(const CUtensorMap *map, uint32_t 
                  "r"(x), "r"(y), "r"(z), "r"(from)
                  : "memory");
 }
+/* The same, but written over what stands there. */
+static __device__ __forceinline__ void box_put(const CUtensorMap *map, uint32_t from, int x, int y,
+                                               int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
+                 "[%0, {%1, %2, %3}], [%4];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(map),
+                 "r"(x), "r"(y), "r"(z), "r"(from)
+                 : "memory");
+}
+
 /* Until at most LEFT of this thread's boxes still have to be read from shared memory. */
 template <int LEFT> static __device__ __forceinline__ void boxes_wait()
 {

@@ -118,6 +118,7 @@ typedef struct MoeDownBwdWeight {
     Tensor row_token; /* in  (R) i32, optional */
     Tensor dw;        /* add (E, D, F) f32 */
     Rows rows;
+    bool overwrite; /* dw is written instead, whatever it holds */
 } MoeDownBwdWeight;
 
 typedef struct MoeUpBwdInput {
@@ -135,6 +136,7 @@ typedef struct MoeUpBwdWeight {
     Tensor row_token; /* in  (R) i32, optional */
     Tensor dw;        /* add (E, 2F, D) f32 */
     Rows rows;
+    bool overwrite; /* dw is written instead, whatever it holds */
 } MoeUpBwdWeight;
 
 /* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,

@@ -48,6 +48,7 @@ typedef struct MoeSum {
     const Tensor *offsets, *row_token, *dw;
     const Rows *rows;
     bool token_first;
+    bool overwrite; /* = instead of += */
 } MoeSum;
 
 #endif

@@ -7,16 +7,18 @@
 #include "op/moe_product.h"
 #include "op/moe_tiles.h"
 
+#include <string.h>
+
 MoeSum moe_up_bwd_weight_view(const MoeUpBwdWeight *a)
 {
-    return (MoeSum){ "moe_up_bwd_weight", "x",           "dpre", &a->x,    &a->dpre,
-                     &a->offsets,         &a->row_token, &a->dw, &a->rows, false };
+    return (MoeSum){ "moe_up_bwd_weight", "x",    "dpre",   &a->x, &a->dpre,    &a->offsets,
+                     &a->row_token,       &a->dw, &a->rows, false, a->overwrite };
 }
 
 MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 {
-    return (MoeSum){ "moe_down_bwd_weight", "dy",          "wact", &a->dy,   &a->wact,
-                     &a->offsets,           &a->row_token, &a->dw, &a->rows, true };
+    return (MoeSum){ "moe_down_bwd_weight", "dy",   "wact",   &a->dy, &a->wact,    &a->offsets,
+                     &a->row_token,         &a->dw, &a->rows, true,   a->overwrite };
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
@@ -74,6 +76,7 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
 Status moe_weight_cpu(Exec *ex, const MoeSum *s)
 {
     int64_t D = tensor_cols(&s->by_token->data);
+    if (s->overwrite) memset(s->dw->data, 0, tensor_bytes(s->dw));
     MoeTiles t = { s->op, s, s->offsets, s->rows, D, tile_run, space_bytes(ex, s) };
     return moe_tiles_run(ex, &t);
 }
@@ -89,7 +92,7 @@ OpCost moe_weight_cost(const MoeSum *s)
     double D = (double)tensor_cols(&s->by_token->data), F = (double)tensor_cols(&s->by_row->data);
     return moe_rows_cost(WORK_GROUPED_WEIGHT, rows, s->by_row, D, F,
                          quant_rows_bytes(s->by_row, rows) + quant_bytes(s->by_token) +
-                             2 * (double)tensor_bytes(s->dw));
+                             (s->overwrite ? 1 : 2) * (double)tensor_bytes(s->dw));
 }
 
 Status moe_weight_check(const MoeSum *s)

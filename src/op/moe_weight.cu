@@ -1,7 +1,7 @@
 /*
  * moe_weight: the weight gradients (moe_product.h). A tile is summed over all rows of its expert by
- * one block, in their order, and then added to what stands in dw: a gradient is read and written
- * once, and its bits depend on the groups alone.
+ * one block, in their order, and then added to what stands in dw, or written over it: a gradient is
+ * read and written once, and its bits depend on the groups alone.
  */
 #include "op/grouped_hopper.cuh"
 
@@ -36,10 +36,12 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     Operand<Routed> by_row;
     const int32_t *row_token; /* or NULL */
     float *dw;
+    bool overwrite;
 
     explicit WeightSum(const MoeSum &s)
         : groups(groups_of(s.offsets, s.rows)), by_token(*s.by_token), by_row(*s.by_row),
-          row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data)
+          row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data),
+          overwrite(s.overwrite)
     {
         m = TOKEN_FIRST ? by_token.ld : by_row.ld;
         n = TOKEN_FIRST ? by_row.ld : by_token.ld;
@@ -102,8 +104,8 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     template <int N>
     __device__ __forceinline__ Old<N> extra(const GroupTile &t, int64_t i, int j) const
     {
-        Old<N> old;
-        get<WIDE>((const float *)at(t, i, j), n - t.col - j, old.v);
+        Old<N> old = {};
+        if (!overwrite) get<WIDE>((const float *)at(t, i, j), n - t.col - j, old.v);
         return old;
     }
     template <int N>
@@ -129,7 +131,26 @@ template <bool TOKEN_FIRST> static Status run(struct Exec *ex, const MoeSum &s)
         [&](auto types) { return launch(ex, s.op, WeightSum<decltype(types), TOKEN_FIRST>(s)); });
 }
 
+/* Experts without rows have no tile. A column of blocks for each expert. */
+static __global__ void clear_empty_kernel(Groups groups, float *dw, int64_t each)
+{
+    if (groups.first(blockIdx.x) < groups.first(blockIdx.x + 1)) return;
+    int64_t step = (int64_t)gridDim.y * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; i < each; i += step)
+        dw[blockIdx.x * each + i] = 0;
+}
+
+static Status clear_empty(struct Exec *ex, const MoeSum *s)
+{
+    enum { BLOCKS = 32, THREADS = 256 };
+    unsigned experts = (unsigned)tensor_elems(s->offsets) - 1;
+    clear_empty_kernel<<<dim3(experts, BLOCKS), THREADS, 0, exec_stream(ex)>>>(
+        groups_of(s->offsets, s->rows), (float *)s->dw->data, tensor_elems(s->dw) / experts);
+    return kernel_status(s->op);
+}
+
 extern "C" Status moe_weight_cuda(struct Exec *ex, const MoeSum *s)
 {
+    if (s->overwrite) TRY(clear_empty(ex, s));
     return s->token_first ? run<true>(ex, *s) : run<false>(ex, *s);
 }

@@ -180,6 +180,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
     TRY(params_bind(&e->spec, &e->params, &e->memory, &e->tables, &e->weights));
+    TRY(ARENA_ZEROED(&e->tables, e->spec.n_layers, &e->written));
     TRY(shards_make(e));
     TRY(make_rope(e));
     TRY(make_cache(e));

@@ -145,6 +145,7 @@ typedef struct Engine {
     ParamTable params;
     ParamMemory memory;
     LayerWeights *weights;
+    bool *written;      /* by layer: do its experts' gradients hold anything yet? (shards_begin) */
     EngineList *list;   /* that runs, or ran last */
     int at;             /* the action of it that runs */
     LayerRange *chunks; /* of this rank */

@@ -101,6 +101,7 @@ static void select(ChunkPass *p, int i)
     int layer = p->range.first + i;
     p->r.layer = &p->e->way->spec.layers[layer];
     p->r.weights = &p->e->weights[layer];
+    p->r.written = &p->e->written[layer];
     p->r.state = at->state;
     p->e->ex.layer = p->r.layer->block;
     p->r.h = at->h;

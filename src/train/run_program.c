@@ -19,7 +19,7 @@ static Status zero_sums(Engine *e)
 {
     TRY(zero(e, &e->record.sums));
     TRY(zero(e, &e->record.load));
-    return e->list->program.evaluates ? OK : zero(e, &e->memory.buffer[BUF_GRAD]);
+    return e->list->program.evaluates ? OK : shards_begin(e);
 }
 
 void run_say_place(void *engine, char *out, int out_bytes)

@@ -3,6 +3,7 @@
 #include "train/shards.h"
 
 #include <assert.h>
+#include <string.h>
 
 ParamShards shards_of(const Config *c, const Mesh *m)
 {
@@ -235,14 +236,53 @@ Status shards_refresh(Engine *e)
 
 /* Gradients. */
 
+static Status fill_zero(Engine *e, float *first, const float *end)
+{
+    if (first == end) return OK;
+    return e->ex.backend->fill(&e->ex, first, 0, (size_t)(end - first) * sizeof *first);
+}
+
+/* Of experts only what lies behind their weights, so that parts are equal. */
+static Status zero_bucket(Engine *e, const ParamBucket *k, Tensor whole)
+{
+    static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
+    float *at = whole.data, *end = tensor_at(&whole, tensor_elems(&whole));
+    for (size_t i = 0; k->hold == HOLD_EXPERT && i < sizeof roles / sizeof *roles; i++) {
+        const Tensor *dw = &e->weights[k->layer].dw[roles[i]];
+        TRY(fill_zero(e, at, dw->data));
+        at = tensor_at(dw, tensor_elems(dw));
+    }
+    return fill_zero(e, at, end);
+}
+
+/* Are the bucket's gradients made in a place, of which each rank then keeps a part of the sum? */
+static bool in_place(const Engine *e, const ParamBucket *k)
+{
+    return e->params.sharded[BUF_GRAD] && k->ranks > 1;
+}
+
+Status shards_begin(Engine *e)
+{
+    for (int i = 0; i < e->params.n_buckets; i++) {
+        const ParamBucket *k = &e->params.bucket[i];
+        Tensor own = reduced(e, k);
+        if (in_place(e, k))
+            TRY(fill_zero(e, own.data, tensor_at(&own, tensor_elems(&own))));
+        else
+            TRY(zero_bucket(e, k, bucket_whole(&e->params, &e->memory, k, BUF_GRAD)));
+    }
+    memset(e->written, 0, (size_t)e->spec.n_layers * sizeof *e->written);
+    return OK;
+}
+
 Status shards_zero(Engine *e, int layer)
 {
     int first, end = params_layer(&e->params, layer, &first);
     for (int i = first; i < end; i++) {
         const ParamBucket *k = &e->params.bucket[i];
-        if (k->ranks == 1) continue;
-        Tensor whole = bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
-        TRY(e->ex.backend->fill(&e->ex, whole.data, 0, tensor_bytes(&whole)));
+        if (!in_place(e, k)) continue;
+        TRY(zero_bucket(e, k, bucket_whole(&e->params, &e->memory, k, BUF_GRAD)));
+        if (k->hold == HOLD_EXPERT) e->written[layer] = false;
     }
     return OK;
 }

@@ -28,7 +28,10 @@ Status shards_make(Engine *e);
 
 /* Gathers a layer's weights from all ranks of their group. */
 Status shards_gather(Engine *e, int layer);
-/* Sets the place in which a layer's gradients are made to zero. */
+/* Before a step: gradients become zero. Those of experts, most of all, are not touched: the first pass
+ * over their layer writes them, and later ones add (e->written). */
+Status shards_begin(Engine *e);
+/* The same of the place in which a layer's gradients are made. */
 Status shards_zero(Engine *e, int layer);
 /* Adds a layer's gradients over the ranks of their group; sharded ones into this rank's shard. */
 Status shards_reduce(Engine *e, int layer);

@@ -436,6 +436,39 @@ static void weight_gradients_leave_out_rows_past_the_live_ones(void **state)
     }
 }
 
+/* Whatever stands there, NaN too, and zero where an expert has no rows or none of them exists. */
+static void check_overwritten(OpTest *t, const KernelCase *c, bool live)
+{
+    Moe m = deal_make(t, c->act, &deals[c->deal], false);
+    if (live) m.live = 1 + 63 + 10, m.rows.device = &m.live;
+    m.dpre = optest_normal(t, c->act, m.dpre.dim);
+    m.wact = optest_normal(t, c->act, m.wact.dim);
+    MoeUpBwdWeight up = moe_up_bwd_weight_of(&m);
+    MoeDownBwdWeight down = moe_down_bwd_weight_of(&m);
+    memset(m.dw1.data, 0, tensor_bytes(&m.dw1));
+    memset(m.dw2.data, 0, tensor_bytes(&m.dw2));
+    CHECK_OK(moe_up_bwd_weight(&t->ex, up));
+    CHECK_OK(moe_down_bwd_weight(&t->ex, down));
+    up.dw = optest_poisoned(t, DTYPE_F32, m.dw1.dim);
+    down.dw = optest_poisoned(t, DTYPE_F32, m.dw2.dim);
+    up.overwrite = down.overwrite = true;
+    CHECK_OK(moe_up_bwd_weight(&t->ex, up));
+    CHECK_OK(moe_down_bwd_weight(&t->ex, down));
+    CHECK_SAME(&up.dw, &m.dw1);
+    CHECK_SAME(&down.dw, &m.dw2);
+}
+
+static void weight_gradients_can_be_written_over_what_is_there(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * KERNEL_CASES; i++) {
+        OpTest t;
+        moe_open(&t, 2);
+        check_overwritten(&t, &kernel_cases[i / 2], i % 2 == 1);
+        optest_close(&t);
+    }
+}
+
 static void no_row_at_all_changes_nothing(void **state)
 {
     (void)state;
@@ -774,6 +807,7 @@ int main(void)
         TEST(integers_come_out_exactly),
         TEST(rows_past_the_live_ones_are_neither_read_nor_written),
         TEST(weight_gradients_leave_out_rows_past_the_live_ones),
+        TEST(weight_gradients_can_be_written_over_what_is_there),
         TEST(no_row_at_all_changes_nothing),
         TEST(a_group_reads_no_expert_but_its_own),
         TEST(rows_that_are_not_gathered_are_read_where_they_stand),
