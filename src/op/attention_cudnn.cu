@@ -72,7 +72,7 @@ typedef enum Role {
     ROLES
 } Role;
 
-enum { PLANS_MAX = 128 };
+enum { PLANS_MAX = 256 };
 
 /* why: no plan, and the reason. */
 typedef struct Plan {
@@ -190,17 +190,25 @@ static int64_t divisor_below(int64_t n)
     return d;
 }
 
-/* The part of a call that is done at a time. */
+static void cut_to_fit(Key *x)
+{
+    while (score_bytes(x) > SCORES_MOST && x->B > 1) x->B = divisor_below(x->B);
+    while (score_bytes(x) > SCORES_MOST && x->G > 1) {
+        int64_t share = x->H / x->G;
+        x->G = divisor_below(x->G);
+        x->H = x->G * share;
+    }
+}
+
+/* The part of a call that is done at a time. Of one sequence it does not matter how far the next
+ * would be. */
 static Key part_of(const Key *whole)
 {
     Key x = *whole;
-    if (!x.backward || !x.one_order) return x;
-    while (score_bytes(&x) > SCORES_MOST && x.B > 1) x.B = divisor_below(x.B);
-    while (score_bytes(&x) > SCORES_MOST && x.G > 1) {
-        int64_t share = x.H / x.G;
-        x.G = divisor_below(x.G);
-        x.H = x.G * share;
-    }
+    if (x.backward && x.one_order) cut_to_fit(&x);
+    if (x.B > 1) return x;
+    x.q_rows = x.o_rows = x.dq_rows = x.Tq;
+    x.k_rows = x.dk_rows = x.dv_rows = x.Tk;
     return x;
 }
 
