@@ -21,10 +21,10 @@ typedef enum Routing { EVEN, DIRICHLET, ZIPF } Routing;
 
 static const char *const routing_names[] = { "even", "dirichlet", "zipf" };
 
-enum { ALL, PRODUCTS, LAYERS, ROUTING, NORM, SWIGLU, ROPE, ATTENTION, HEAD, QUANT, ADAMW };
+enum { ALL, PRODUCTS, LAYERS, ROUTING, NORM, SWIGLU, ROPE, ATTENTION, CONTEXT, HEAD, QUANT, ADAMW };
 
-const char bench_groups[] =
-    "all|products|layers|routing|norm|swiglu|rope|attention|head|quant|adamw"; /* in their order */
+const char bench_groups[] = "all|products|layers|routing|norm|swiglu|rope|attention|context|head|"
+                            "quant|adamw"; /* in their order */
 
 typedef struct Shape {
     int group;

@@ -108,6 +108,15 @@ static Status tensor_of(ShapeSet *set, int id, PortDir dir, Tensor *out)
     return t->dtype == DTYPE_I32 ? fill_whole(set, id, t) : fill_real(set, id, t);
 }
 
+static AttentionPieces pieces_of(const ShapeSizes *s)
+{
+    int64_t n = s->t / 2, last = 2 * s->cp - 1;
+    if (s->cp == 0) return (AttentionPieces){ 0 };
+    return (AttentionPieces){ n,
+                              { n * s->rank, n * (last - s->rank) },
+                              { n * s->keys, n * (last - s->keys) } };
+}
+
 /* What is no tensor among an op's arguments. */
 static void set_options(const ShapeSet *set, OpId op, void *args)
 {
@@ -122,10 +131,15 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     Adamw *adamw = args;
     HeadLoss *head = args;
     switch (op) {
-    case OP_ATTENTION_FWD: forward->scale = scale, forward->kernel = kernel; break;
+    case OP_ATTENTION_FWD:
+        forward->scale = scale;
+        forward->kernel = kernel;
+        forward->pieces = pieces_of(s);
+        break;
     case OP_ATTENTION_BWD:
         backward->scale = scale;
         backward->kernel = kernel;
+        backward->pieces = pieces_of(s);
         backward->any_order = !c->attention_deterministic;
         break;
     case OP_RMSNORM_FWD: ((RmsnormFwd *)args)->eps = 1e-6F; break;

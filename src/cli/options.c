@@ -178,7 +178,7 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
 
 static void print_option(const Option *o)
 {
-    char left[64];
+    char left[96];
     int n = 0;
     const char *word = NULL;
     (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value == NULL ? "" : " ",

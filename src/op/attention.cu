@@ -20,6 +20,10 @@
 
 #include "op/attention_cudnn.cuh"
 
+extern "C" {
+#include "op/attention_pieces.h"
+}
+
 #include <limits.h>
 #include <mma.h>
 
@@ -252,25 +256,6 @@ struct Queries {
     int n;
 };
 
-template <typename T>
-static __device__ __forceinline__ int64_t query_position(const Attention<T> &a, int64_t i)
-{
-    const AttentionPieces &p = a.pieces;
-    if (p.length == 0) return i + a.k.length - a.q.length;
-    return i < p.length ? p.q[0] + i : p.q[1] + i - p.length;
-}
-
-/* How many keys stand before a position of the sequence. */
-template <typename T>
-static __device__ __forceinline__ int keys_before(const Attention<T> &a, int64_t position)
-{
-    const AttentionPieces &p = a.pieces;
-    const int64_t none = 0;
-    if (p.length == 0) return (int)max(none, min(position, a.k.length));
-    return (int)(max(none, min(position - p.k[0], p.length)) +
-                 max(none, min(position - p.k[1], p.length)));
-}
-
 /* Blocks with the most keys come first, so that the last ones to end are short. */
 template <typename T>
 static __device__ __forceinline__ Queries queries_of_block(const Attention<T> &a)
@@ -293,10 +278,12 @@ static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Qu
     for (int r = (int)threadIdx.x; r < a.nq; r += THREADS) {
         int64_t i = x.first + r, at = (x.b * a.q.heads + x.h) * a.q.length + i;
         bool exists = r < x.n;
-        int64_t stands = query_position(a, i);
+        int64_t stands = attention_position(&a.pieces, a.q.length, a.k.length, i);
         int64_t doc = exists && a.doc != NULL ? a.doc[x.b * a.q.length + i] : 0;
-        room->first[r] = exists ? keys_before(a, min(doc, stands)) : INT_MAX;
-        room->last[r] = exists ? keys_before(a, stands + 1) - 1 : -1;
+        int64_t first = attention_keys_before(&a.pieces, a.k.length, min(doc, stands));
+        int64_t end = attention_keys_before(&a.pieces, a.k.length, stands + 1);
+        room->first[r] = exists ? (int)first : INT_MAX;
+        room->last[r] = exists ? (int)end - 1 : -1;
         if (BACKWARD) room->lse[r] = exists ? a.lse[at] : 0.0f;
         if (BACKWARD) room->delta[r] = exists ? a.delta[at] : 0.0f;
     }

@@ -1,6 +1,7 @@
 /* attention_block: blocks of queries on the CPU: which keys each row sees, and operands packed for
  * the products. */
 #include "op/attention_cpu.h"
+#include "op/attention_pieces.h"
 
 Shape attention_fwd_shape(const AttentionFwd *a)
 {
@@ -44,31 +45,17 @@ static StripKeys strip_keys(const QueryBlock *q, int64_t row)
                         .whole_end = (last_least + 1) / LANES };
 }
 
-static int64_t query_position(const Shape *s, int64_t i)
-{
-    const AttentionPieces *p = &s->pieces;
-    return p->length == 0 ? i + s->Tk - s->Tq : p->q[i / p->length] + i % p->length;
-}
-
-/* How many keys stand before a position of the sequence. */
-static int64_t keys_before(const Shape *s, int64_t position)
-{
-    const AttentionPieces *p = &s->pieces;
-    if (p->length == 0) return most(0, least(position, s->Tk));
-    return most(0, least(position - p->k[0], p->length)) +
-           most(0, least(position - p->k[1], p->length));
-}
-
 void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
 {
     out->i0 = i0;
     out->n = least(BLOCK_Q, s->Tq - i0);
     out->strips = (out->n + STRIP - 1) / STRIP;
     for (int64_t r = 0; r < out->strips * STRIP; r++) {
-        int64_t i = i0 + least(r, out->n - 1), at = query_position(s, i);
+        int64_t i = i0 + least(r, out->n - 1);
+        int64_t at = attention_position(&s->pieces, s->Tq, s->Tk, i);
         int64_t first = s->doc == NULL ? 0 : least(s->doc[b * s->Tq + i], at);
-        out->first[r] = (int32_t)keys_before(s, first);
-        out->last[r] = (int32_t)keys_before(s, at + 1) - 1;
+        out->first[r] = (int32_t)attention_keys_before(&s->pieces, s->Tk, first);
+        out->last[r] = (int32_t)attention_keys_before(&s->pieces, s->Tk, at + 1) - 1;
     }
     out->panel_first = INT64_MAX;
     out->panel_end = 0;

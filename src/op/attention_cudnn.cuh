@@ -3,7 +3,8 @@
  *
  * Taken where queries and keys are as many (no cache), widths are multiples of 8 up to 256 and
  * cuDNN has a kernel for the shape; else the kernels of attention.cu run. cuDNN reads the strides
- * of (B, T, H, d), so nothing is copied. Plans are made on the first call of a shape and kept: that
+ * of (B, T, H, d), so no operand is copied. Blocks of keys (mesh.cp) are taken where the call's
+ * pieces see one rectangle (attention_pieces.h); then o and dq come in bf16 and are added in f32. Plans are made on the first call of a shape and kept: that
  * call must not be inside a stream capture; the others may, and none waits.
  */
 #ifndef OP_ATTENTION_CUDNN_CUH

@@ -5,8 +5,17 @@
 
 enum { BF16_STEPS = 3, ALIKE = 4 };
 
-/* All cases that there are GPUs for. */
-static void run_cases(const char *const *also, int steps, double limit, double cosine)
+static bool case_sets(const ManyCase *c, const char *setting)
+{
+    bool sets = setting == NULL;
+    for (int i = 0; !sets && c->settings[i] != NULL; i++)
+        sets = strncmp(c->settings[i], setting, strlen(setting)) == 0;
+    return sets;
+}
+
+/* All cases that there are GPUs for, or those of them that set `only`. */
+static void run_cases(const char *only, const char *const *also, int steps, double limit,
+                      double cosine)
 {
     int wrong = 0, ran = 0;
     if (!cuda_built() || cuda_devices() < 2) {
@@ -21,7 +30,7 @@ static void run_cases(const char *const *also, int steps, double limit, double c
                    .also = also,
                    .alike = ALIKE };
         int failed = -1;
-        if (mesh_cases[i].ranks > cuda_devices()) continue;
+        if (mesh_cases[i].ranks > cuda_devices() || !case_sets(&mesh_cases[i], only)) continue;
         Status s = comm_threads(mesh_cases[i].ranks, 60, many_run, &m, &failed);
         if (s != OK) print_error("%s, rank %d: %s\n", m.what->name, failed, status_message());
         wrong += s != OK;
@@ -36,13 +45,13 @@ static void run_cases(const char *const *also, int steps, double limit, double c
 static void meshes_of_gpus_have_the_loss_of_one(void **state)
 {
     (void)state;
-    run_cases(TINY(ON_GPU), MANY_STEPS, 1e-5, 0);
+    run_cases(NULL, TINY(ON_GPU), MANY_STEPS, 1e-5, 0);
 }
 
 static void so_they_have_launched_op_by_op(void **state)
 {
     (void)state;
-    run_cases(TINY(ON_GPU, "run.executor=eager"), 1, 1e-5, 0);
+    run_cases(NULL, TINY(ON_GPU, "run.executor=eager"), 1, 1e-5, 0);
 }
 
 static void a_graph_of_a_step_cannot_read_counts(void **state)
@@ -59,16 +68,32 @@ static void a_graph_of_a_step_cannot_read_counts(void **state)
 static void in_bf16_gradients_point_the_same_way(void **state)
 {
     (void)state;
-    run_cases(TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8"), BF16_STEPS, 2e-2, 0.999);
+    run_cases(NULL, TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8"), BF16_STEPS, 2e-2, 0.999);
+}
+
+/* Heads and pieces of sequences that cuDNN takes: with attention.kernel=cudnn it fails if another
+ * kernel would run, on the one rank and on those that share its sequences. */
+static void context_ranks_attend_through_cudnn(void **state)
+{
+    (void)state;
+    CudaInfo info;
+    if (!cuda_built() || cuda_devices() < 2 || cuda_info(0, &info) != OK || info.major != 9) {
+        printf("skip: needs two Hopper GPUs and a build with CUDA=1\n");
+        skip();
+    }
+    run_cases("mesh.cp=",
+              TINY(ON_GPU, "run.compute=bf16", "moe.top_k=8", "attention.kernel=cudnn",
+                   "data.sequence=520", "attention.rope_dim=8", "attention.v_dim=16",
+                   "attention.head_dim=16"),
+              BF16_STEPS, 2e-2, 0.999);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(meshes_of_gpus_have_the_loss_of_one),
-        TEST(so_they_have_launched_op_by_op),
-        TEST(a_graph_of_a_step_cannot_read_counts),
-        TEST(in_bf16_gradients_point_the_same_way),
+        TEST(meshes_of_gpus_have_the_loss_of_one),  TEST(so_they_have_launched_op_by_op),
+        TEST(a_graph_of_a_step_cannot_read_counts), TEST(in_bf16_gradients_point_the_same_way),
+        TEST(context_ranks_attend_through_cudnn),
     };
     return TEST_RUN(tests);
 }

@@ -1,5 +1,6 @@
 /* attention through cuDNN, forced, against the CPU: skipped without a Hopper GPU or cuDNN. */
 #include "harness/optest.h"
+#include "op/attention_case.h"
 
 #include "backend/cuda.h"
 
@@ -87,6 +88,98 @@ static void cudnn_agrees_with_the_cpu(void **state)
     optest_close(&t);
 }
 
+/* Documents of `length` tokens, as the rank of these pieces has them. */
+static Tensor documents_in_pieces(OpTest *t, const Sizes *s, const AttentionPieces *p,
+                                  int64_t length)
+{
+    if (length == 0) return (Tensor){ 0 };
+    Tensor doc = optest_poisoned(t, DTYPE_I32, DIMS(s->B, s->T));
+    for (int64_t i = 0; i < s->B * s->T; i++) {
+        int64_t at = piece_position(p, p->q, i % s->T) + i / s->T; /* other ones in each sequence */
+        int64_t start = at - at % length - i / s->T;
+        optest_set(&doc, i, (double)(start > 0 ? start : 0));
+    }
+    return doc;
+}
+
+/* A block of keys on top of given sums, in place: as the model calls it in the middle. */
+static void check_middle(OpTest *t, const Sizes *s, const AttentionFwd *f)
+{
+    AttentionFwd x = *f;
+    x.o = x.o_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dv));
+    x.lse = x.lse_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->H, s->T));
+    CHECK_OK(attention_fwd(&t->ex, x));
+    AttentionBwd a = make_bwd(t, s, f);
+    a.pieces = f->pieces;
+    a.lse = optest_normal(t, DTYPE_F32, DIMS(s->B, s->H, s->T));
+    for (int64_t i = 0; i < tensor_elems(&a.lse); i++)
+        optest_set(&a.lse, i, 6 + optest_get(&a.lse, i));
+    a.o = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->H, s->dv));
+    a.dq = a.dq_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
+    a.dk_before = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dk));
+    a.dv = a.dv_before = optest_normal(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dv));
+    CHECK_OK(attention_bwd(&t->ex, a));
+    a.any_order = true;
+    CHECK_OK(attention_bwd(&t->ex, a));
+}
+
+/* The first block of keys makes the sums, the last one is rounded to bf16. Backward reads the o and
+ * lse of the last. */
+static void check_ends(OpTest *t, const Sizes *s, const AttentionFwd *f)
+{
+    AttentionFwd x = *f;
+    x.o = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dv));
+    CHECK_OK(attention_fwd(&t->ex, x));
+    x.o = f->o;
+    x.o_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dv));
+    x.lse_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->H, s->T));
+    CHECK_OK(attention_fwd(&t->ex, x));
+    AttentionBwd a = make_bwd(t, s, f);
+    a.pieces = f->pieces;
+    CHECK_OK(attention_bwd(&t->ex, a));
+    a.dq_before = optest_normal(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
+    CHECK_OK(attention_bwd(&t->ex, a));
+    a.dq_before = (Tensor){ 0 };
+    a.dq = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
+    a.any_order = true;
+    CHECK_OK(attention_bwd(&t->ex, a));
+}
+
+static void check_ranks(OpTest *t, const Sizes *s, int64_t ranks, int64_t pair, int64_t document)
+{
+    AttentionFwd f = make_fwd(t, s, false);
+    f.pieces = pieces_of(s->T / 2, ranks, pair / ranks, pair % ranks);
+    f.doc = documents_in_pieces(t, s, &f.pieces, document);
+    check_ends(t, s, &f);
+    check_middle(t, s, &f);
+    CHECK(mirror.gpu.backend->device->attention_why(&mirror.gpu)[0] == '\0');
+}
+
+/* Every rank's queries against every rank's keys: without documents, with ones that end inside of
+ * pieces, with ones that most blocks see nothing of. */
+static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
+{
+    (void)state;
+    static const Sizes sizes[] = { { 2, 256, 2, 2, 192, 128 },
+                                   { 1, 330, 4, 2, 128, 128 },
+                                   { 3, 130, 2, 1, 64, 64 },
+                                   { 1, 512, 1, 1, 192, 128 } };
+    OpTest t;
+    optest_open(&t, 8);
+    if (!hopper_with_cudnn()) skip();
+    optest_unguard(&t); /* rows without a key have lse -infinity */
+    for (int i = 0; i < 4 * 3 * 3; i++) {
+        const Sizes *s = &sizes[i / 9];
+        int64_t ranks = 2 + i % 3, document[] = { 0, 3 * s->T / 4 + 1, 37 };
+        for (int64_t pair = 0; pair < ranks * ranks; pair++) {
+            ArenaMark mark = arena_mark(&t.arena);
+            check_ranks(&t, s, ranks, pair, document[i / 3 % 3]);
+            arena_release(&t.arena, mark);
+        }
+    }
+    optest_close(&t);
+}
+
 /* 2.7 GB of ds: the sequences one by one, their key/value heads in two halves. */
 static void a_large_call_is_done_in_parts(void **state)
 {
@@ -94,7 +187,9 @@ static void a_large_call_is_done_in_parts(void **state)
     OpTest t;
     optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
-    check_both(&t, &(Sizes){ 2, 4096, 40, 8, 16, 8 }, true);
+    const Sizes s = { 2, 4096, 40, 8, 16, 8 };
+    check_both(&t, &s, true);
+    check_ranks(&t, &s, 2, 1, 0);
     optest_close(&t);
 }
 
@@ -110,16 +205,10 @@ static void run_on_gpu(const AttentionBwd *a, const AttentionBwd *results)
     CHECK_OK(gpu->backend->sync(gpu));
 }
 
-static void backward_gives_the_same_bits_every_time(void **state)
+static void check_repeats(OpTest *t, const Sizes *s, const AttentionFwd *f)
 {
-    (void)state;
-    OpTest t;
-    optest_open(&t, 8);
-    if (!hopper_with_cudnn()) skip();
-    const Sizes s = { 2, 1024, 8, 4, 128, 128 };
-    AttentionFwd f = make_fwd(&t, &s, true);
-    CHECK_OK(attention_fwd(&t.ex, f));
-    AttentionBwd first = make_bwd(&t, &s, &f), again = make_bwd(&t, &s, &f), device;
+    AttentionBwd first = make_bwd(t, s, f), again = make_bwd(t, s, f), device;
+    first.pieces = f->pieces;
     CHECK_OK(mirror_args(op_desc(OP_ATTENTION_BWD), &first, (char *)&device));
     run_on_gpu(&device, &first);
     for (int i = 0; i < 20; i++) {
@@ -127,6 +216,25 @@ static void backward_gives_the_same_bits_every_time(void **state)
         CHECK_SAME(&again.dq, &first.dq);
         CHECK_SAME(&again.dk, &first.dk);
         CHECK_SAME(&again.dv, &first.dv);
+    }
+}
+
+static void backward_gives_the_same_bits_every_time(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 8);
+    if (!hopper_with_cudnn()) skip();
+    const Sizes s = { 2, 1024, 8, 4, 128, 128 };
+    for (int64_t k = 0; k < 4;
+         k++) { /* the whole sequence; the own, a later and an earlier block */
+        AttentionFwd f = make_fwd(&t, &s, k == 0);
+        if (k > 0) f.pieces = pieces_of(s.T / 2, 3, 1, k % 3);
+        if (k > 0) f.doc = documents_in_pieces(&t, &s, &f.pieces, 700);
+        f.o_before = optest_normal(&t, DTYPE_F32, DIMS(s.B, s.T, s.H, s.dv));
+        f.lse_before = optest_normal(&t, DTYPE_F32, DIMS(s.B, s.H, s.T));
+        CHECK_OK(attention_fwd(&t.ex, f));
+        check_repeats(&t, &s, &f);
     }
     optest_close(&t);
 }
@@ -163,11 +271,19 @@ static void nothing_behind_the_workspace_is_touched(void **state)
     OpTest t;
     optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
-    for (int i = 0; i < 4; i++) {
-        AttentionFwd f = make_fwd(&t, &sizes[i], true);
+    optest_unguard(&t);
+    for (int i = 0; i < 4 * 5; i++) {
+        const Sizes *s = &sizes[i / 5];
+        AttentionFwd f = make_fwd(&t, s, i % 5 == 0);
+        AttentionPieces p = pieces_of(s->T / 2, 2, i % 5 / 2 % 2, i % 2);
+        if (i % 5 > 0 && (s->T % 2 != 0 || s->T < 128)) continue;
+        if (i % 5 > 0) f.pieces = p, f.doc = documents_in_pieces(&t, s, &p, s->T / 3);
         check_margin(op_desc(OP_ATTENTION_FWD), &f);
         CHECK_OK(attention_fwd(&t.ex, f));
-        AttentionBwd a = make_bwd(&t, &sizes[i], &f);
+        AttentionBwd a = make_bwd(&t, s, &f);
+        a.pieces = f.pieces;
+        if (i % 5 > 0) a.dk_before = a.dk, a.dv_before = a.dv;
+        if (i % 5 > 0) a.dq_before = optest_normal(&t, DTYPE_F32, DIMS(s->B, s->T, s->H, s->dk));
         check_margin(op_desc(OP_ATTENTION_BWD), &a);
         a.any_order = true;
         check_margin(op_desc(OP_ATTENTION_BWD), &a);
@@ -190,6 +306,11 @@ static void what_cudnn_cannot_do_is_an_error_with_the_reason(void **state)
     CHECK_OK(attention_fwd(&t.ex, f));
     CHECK(strstr(mirror.gpu.backend->device->attention_why(&mirror.gpu), "33 tokens a sequence") !=
           NULL);
+    AttentionFwd cut = make_fwd(&t, &(Sizes){ 1, 126, 1, 1, 16, 16 }, false);
+    cut.pieces = pieces_of(63, 2, 1, 0);
+    CHECK_FAILS(attention_fwd(&t.ex, cut), ERR_UNSUPPORTED, "63 tokens a sequence's piece");
+    cut.pieces.q[0]--;
+    CHECK_FAILS(attention_fwd(&t.ex, cut), ERR_UNSUPPORTED, "as no two ranks of mesh.cp have them");
     f.kernel = ATTENTION_PLAIN;
     CHECK_OK(attention_fwd(&t.ex, f));
     CHECK(strcmp(mirror.gpu.backend->device->attention_why(&mirror.gpu),
@@ -202,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(cudnn_agrees_with_the_cpu),
         TEST(a_large_call_is_done_in_parts),
+        TEST(every_pair_of_ranks_agrees_with_the_cpu),
         TEST(backward_gives_the_same_bits_every_time),
         TEST(nothing_behind_the_workspace_is_touched),
         TEST(what_cudnn_cannot_do_is_an_error_with_the_reason),

@@ -110,13 +110,19 @@ static void check_line(const Line *l)
         CHECK_NEAR(rows[e], l->n * l->k / l->e, 1);
 }
 
-static double flops_of(const char *op)
+/* shape NULL: of all. */
+static double flops_on(const char *op, const char *shape)
 {
     double sum = 0;
-    for (int i = 1; i < report.n; i++)
-        sum += strcmp(report.line[i].op, op) == 0 ? report.line[i].flops : 0;
+    for (int i = 1; i < report.n; i++) {
+        const Line *l = &report.line[i];
+        bool counts = shape == NULL || strcmp(l->shape, shape) == 0;
+        sum += counts && strcmp(l->op, op) == 0 ? l->flops : 0;
+    }
     return sum;
 }
+
+static double flops_of(const char *op) { return flops_on(op, NULL); }
 
 static void every_row_runs_and_is_right(void **state)
 {
@@ -130,7 +136,7 @@ static void every_row_runs_and_is_right(void **state)
                 { "router", 2 },        { "sort", 2 },          { "combine", 2 },
                 { "rmsnorm_fwd", 2 },   { "rmsnorm_bwd", 2 },   { "swiglu_fwd", 2 },
                 { "swiglu_bwd", 2 },    { "rope_fwd", 2 },      { "rope_bwd", 2 },
-                { "attention_fwd", 3 }, { "attention_bwd", 3 }, { "head_loss", 1 },
+                { "attention_fwd", 6 }, { "attention_bwd", 6 }, { "head_loss", 1 },
                 { "quantize", 1 },      { "dequantize", 1 },    { "adamw", 1 },
                 { "adamw_low", 1 },     { "adamw_bf16", 1 } };
     int rows = 0;
@@ -151,6 +157,10 @@ static void every_row_runs_and_is_right(void **state)
     /* (3 d + 2 f) / (d + f): the forward pass that comes before is not counted */
     CHECK_NEAR(flops_of("attention_bwd") / flops_of("attention_fwd"), (3 * 48 + 2 * 16) / 64.0,
                1e-9);
+    /* 64 queries see 64 * 65 / 2 pairs of their own, and half of the 64 * 64 of other ranks */
+    double own = flops_on("attention_fwd", "mla cp2, own keys") / (64 * 65);
+    CHECK_NEAR(flops_on("attention_fwd", "mla cp2, later keys") / own, 64 * 64, 1e-6);
+    CHECK_NEAR(flops_on("attention_fwd", "mla cp2, earlier keys") / own, 64 * 64, 1e-6);
     close_report();
 }
 

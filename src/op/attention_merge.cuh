@@ -1,0 +1,55 @@
+/*
+ * attention_merge: what stands around a fused kernel where a call is one of several over blocks of
+ * keys: documents and lse of its rows before it, and sums over blocks behind it.
+ *
+ * The fused kernel works on a rectangle of the call (attention_pieces.h) and leaves a part: o, dq,
+ * dk or dv in bf16, rows of the rectangle alone, without gaps. Sums are in f32.
+ */
+#ifndef OP_ATTENTION_MERGE_CUH
+#define OP_ATTENTION_MERGE_CUH
+
+#include "op/kernel.cuh"
+
+extern "C" {
+#include "op/attention_pieces.h"
+}
+
+/* What the fused kernel reads of the rectangle's rows. */
+typedef struct AttentionRows {
+    AttentionPieces pieces;
+    AttentionRect rect;
+    int64_t B, H, Tq;   /* Tq: of the call */
+    const int32_t *doc; /* (B, Tq) in the sequence, or NULL */
+    const float *lse;   /* (B, H, Tq), or NULL: not wanted */
+    int32_t *rect_doc;  /* out (B, rect.Tq) among the rectangle's keys */
+    float *rect_lse;    /* out (B, H, rect.Tq); of rows that see no key at all 0 */
+} AttentionRows;
+
+Status attention_rows(struct Exec *ex, const AttentionRows *x);
+
+/* o and lse over the keys before and a part's, by their lse. */
+typedef struct AttentionJoin {
+    AttentionRect rect;
+    const Bf16 *part;      /* (B, rect.Tq, H, dv) */
+    const float *part_lse; /* (B, H, rect.Tq) */
+    const int32_t
+        *part_doc; /* AttentionRows.rect_doc or NULL: a row of rect.Tk sees no key, and its
+                                part is not read */
+    const Tensor *o_before, *lse_before; /* may have no data; may be o and lse */
+    const Tensor *o, *lse;               /* out (B, Tq, H, dv) act or f32, (B, H, Tq) f32 */
+} AttentionJoin;
+
+Status attention_join(struct Exec *ex, const AttentionJoin *x);
+
+/* out = before + part. Rows outside of the part are before's, or 0. */
+typedef struct AttentionSum {
+    const Bf16 *part; /* (B, rows, heads, d) of out's rows from `first` on; NULL: it is in out */
+    int64_t first, rows;
+    const Tensor *before, *out; /* (B, T, heads, d); before may have no data, or be out */
+} AttentionSum;
+
+enum { ATTENTION_SUMS = 3 };
+
+Status attention_sums(struct Exec *ex, const AttentionSum x[ATTENTION_SUMS]);
+
+#endif
