@@ -135,7 +135,7 @@ $O/gen/%.c.o: $O/gen/%.c
 
 $B/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -c $< -o $@
+	$(NVCC) -std=c++17 -O3 $(GPU_ARCH) -Isrc $(CU_WARN) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(LIB): $(OBJ)
 	@mkdir -p $(@D)
