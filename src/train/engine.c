@@ -131,13 +131,6 @@ static Status join_mesh(Engine *e)
     return OK;
 }
 
-/* Can the ranks of the experts exchange as the configuration says? */
-static Status check_exchange(const Engine *e)
-{
-    if (e->ex.mesh == NULL || e->spec.ep == 1) return OK;
-    return exchange_kinds[e->spec.exchange]->can(e->mesh.group[GROUP_EP]);
-}
-
 static void leave_mesh(Engine *e)
 {
     Comm *world = e->mesh.group[GROUP_WORLD];
@@ -148,7 +141,8 @@ static void leave_mesh(Engine *e)
 
 static bool reads_counts(const ModelSpec *s)
 {
-    return s->exact && s->ep > 1 && exchange_kinds[s->exchange]->places;
+    const ExchangeDesc *kind = exchange_kinds[s->exchange];
+    return s->exact && s->ep > 1 && kind->places && !kind->gapless;
 }
 
 /* plan NULL: for counting. */
@@ -174,8 +168,9 @@ static Status setup(Engine *e, const EnginePlan *plan)
                              "step cannot: set run.executor=eager");
     }
     TRY(join_mesh(e));
-    TRY(check_exchange(e));
     TRY(engine_make_arenas(e, plan));
+    if (!e->counting)
+        TRY(exchange_open(&e->ex, e->spec.exchange, e->block.base, e->block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
@@ -208,6 +203,7 @@ void engine_close(Engine *e)
         if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
     }
     engine_free_transfers(e);
+    exchange_close(&e->ex);
     leave_mesh(e);
     engine_free_arenas(e);
     exec_free(&e->ex);

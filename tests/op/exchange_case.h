@@ -7,7 +7,7 @@
 
 #include "harness/optest.h"
 
-enum { RANKS_MAX = 6 };
+enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 26 };
 
 /* How tokens choose: any experts; all the same few; experts of one rank. */
 typedef enum Deal { DEAL_RANDOM, DEAL_SAME, DEAL_ONE_RANK, DEALS } Deal;
@@ -22,7 +22,7 @@ typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts, inside;
     Tensor relay, relay_count;
-    Tensor x, index, weight, place, overflow, count, shared, residual;
+    Tensor x, index, weight, place, overflow, count, first, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
 } Traveller;
@@ -33,6 +33,7 @@ typedef struct Collect {
 
 typedef struct Rank {
     OpTest t;
+    void *front; /* of the memory that it opens to the others */
     Mesh mesh;
     Traveller traveller;
     Collect collect;
@@ -52,6 +53,7 @@ static inline void world_open(World *w)
         OpTest *t = &w->rank[i].t;
         optest_open(t, 1);
         t->drawn = (uint64_t)i << 32; /* other numbers on each */
+        CHECK_OK(arena_alloc(&t->arena, BOARD_MOST + (size_t)i * 512, &w->rank[i].front));
         for (int l = 0; l < t->ex.depth; l++) {
             if (t->ex.front[l] == &backend_mirror) t->ex.front[l] = &backend_guard;
         }
@@ -116,6 +118,7 @@ static inline int64_t host_room(int64_t n, int64_t room) { return 2 * room < n ?
 static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
                                   int64_t room)
 {
+    bool gapless = exchange_kinds[kind]->gapless;
     int64_t m = s.ranks * (exchange_kinds[kind]->places ? room : s.n);
     Traveller v = { .kind = kind, .experts = s.experts, .inside = s.inside };
     if (exchange_kinds[kind]->relays)
@@ -127,6 +130,8 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
     for (int64_t i = 0; i < s.n * s.k; i++) /* nothing cancels */
         optest_set(&v.weight, i, 0.1 + fabs(optest_get(&v.weight, i)));
     if (exchange_kinds[kind]->places) v.place = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
+    if (gapless) v.count = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks));
+    if (gapless) v.first = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks + 1));
     v.overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
     optest_set(&v.overflow, 0, 0);
     if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));

@@ -284,44 +284,50 @@ static Status there_and_back(Rank *r)
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
     bool relays = exchange_kinds[v->kind]->relays;
-    TRY(exchange_kinds[v->kind]->can(r->mesh.group[GROUP_EP]));
+    bool gapless = exchange_kinds[v->kind]->gapless;
+    TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
     if (exchange_kinds[v->kind]->places) {
         int64_t blocks = relays ? ranks / v->inside : ranks;
         const Tensor *rows = relays ? &v->relay : &v->rows;
-        TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
-                                                      .place = v->place,
-                                                      .overflow = v->overflow,
-                                                      .count = v->count,
-                                                      .experts = v->experts,
-                                                      .ranks = blocks,
-                                                      .room = rows->dim[0] / blocks }));
+        TRY(exchange_place(
+            &r->t.ex, (ExchangePlace){ .index = v->index,
+                                       .place = v->place,
+                                       .overflow = v->overflow,
+                                       .count = v->count,
+                                       .experts = v->experts,
+                                       .ranks = blocks,
+                                       .room = gapless ? v->x.dim[0] : rows->dim[0] / blocks }));
     }
-    TRY(exchange_dispatch(&r->t.ex,
-                          (ExchangeDispatch){ .x = v->x,
-                                              .index = v->index,
-                                              .weight = v->weight,
-                                              .place = v->place,
-                                              .count = v->count,
-                                              .relay = relay_of(v),
-                                              .overflow = relays ? v->overflow : (Tensor){ 0 },
-                                              .rows = v->rows,
-                                              .rows_index = v->rows_index,
-                                              .rows_weight = v->rows_weight,
-                                              .ranks = ranks,
-                                              .experts = v->experts,
-                                              .kind = v->kind }));
+    TRY(exchange_dispatch(
+        &r->t.ex, (ExchangeDispatch){ .x = v->x,
+                                      .index = v->index,
+                                      .weight = v->weight,
+                                      .place = v->place,
+                                      .count = v->count,
+                                      .first = v->first,
+                                      .relay = relay_of(v),
+                                      .overflow = relays || gapless ? v->overflow : (Tensor){ 0 },
+                                      .rows = v->rows,
+                                      .rows_index = v->rows_index,
+                                      .rows_weight = v->rows_weight,
+                                      .ranks = ranks,
+                                      .experts = v->experts,
+                                      .kind = v->kind }));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
-    return exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
-                                                         .rows_weight = v->dweight,
-                                                         .place = v->place,
-                                                         .count = v->count,
-                                                         .relay = relay_of(v),
-                                                         .shared = v->shared,
-                                                         .residual = v->residual,
-                                                         .y = v->y,
-                                                         .weight = v->home,
-                                                         .ranks = ranks,
-                                                         .kind = v->kind });
+    TRY(exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
+                                                      .rows_weight = v->dweight,
+                                                      .place = v->place,
+                                                      .count = v->count,
+                                                      .first = v->first,
+                                                      .relay = relay_of(v),
+                                                      .shared = v->shared,
+                                                      .residual = v->residual,
+                                                      .y = v->y,
+                                                      .weight = v->home,
+                                                      .ranks = ranks,
+                                                      .kind = v->kind }));
+    exchange_close(&r->t.ex);
+    return OK;
 }
 
 /* Which tokens of which rank come to which rank, and who has seen one that did not. */
@@ -335,7 +341,7 @@ static bool fits(int64_t *used, int64_t room, bool *full)
     return (*used)++ < room;
 }
 
-static void direct_routes(const World *w, int64_t room, Routes *out)
+static void routes_by_pair(const World *w, int64_t room, Routes *out)
 {
     for (int from = 0; from < w->ranks; from++) {
         const Traveller *v = &w->rank[from].traveller;
@@ -345,6 +351,20 @@ static void direct_routes(const World *w, int64_t room, Routes *out)
             for (int to = 0; to < w->ranks; to++)
                 out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
                                          fits(&used[to], room, &out->full[from]);
+        }
+    }
+}
+
+/* Without gaps a rank has room for all that come to it, in the order of their ranks. */
+static void routes_by_sum(const World *w, int64_t room, Routes *out)
+{
+    int64_t used[RANKS_MAX] = { 0 };
+    for (int from = 0; from < w->ranks; from++) {
+        const Traveller *v = &w->rank[from].traveller;
+        for (int64_t n = 0; n < TOKENS; n++) {
+            for (int to = 0; to < w->ranks; to++)
+                out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
+                                         fits(&used[to], room * w->ranks, &out->full[to]);
         }
     }
 }
@@ -417,7 +437,9 @@ static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int inside
     memset(&routes, 0, sizeof routes);
     open_travel(&w, kind, act, how, room);
     world_run(&w);
-    (exchange_kinds[kind]->relays ? relayed_routes : direct_routes)(&w, room, &routes);
+    (exchange_kinds[kind]->relays    ? relayed_routes
+     : exchange_kinds[kind]->gapless ? routes_by_sum
+                                     : routes_by_pair)(&w, room, &routes);
     for (int i = 0; i < ranks; i++) check_home(&w, i, &routes);
     world_close(&w);
 }
