@@ -7,7 +7,7 @@
 
 #include "harness/optest.h"
 
-enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 26 };
+enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 28 };
 
 /* How tokens choose: any experts; all the same few; experts of one rank. */
 typedef enum Deal { DEAL_RANDOM, DEAL_SAME, DEAL_ONE_RANK, DEALS } Deal;
@@ -144,6 +144,81 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
     v.y = optest_poisoned(t, act, DIMS(s.n, s.d));
     v.home = optest_poisoned(t, DTYPE_F32, DIMS(s.n, s.k));
     return v;
+}
+
+/* What stands for the experts: expert e multiplies a row by e + 1, and gives 10 (e + 1) weight for
+ * the weight's gradient. Rows that did not come stay NaN. */
+static inline void act_as_experts(const Traveller *v, int64_t first)
+{
+    int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
+    for (int64_t r = 0; r < m; r++) {
+        double sum = 0;
+        bool came = !exchange_kinds[v->kind]->places;
+        for (int64_t i = r * k; i < (r + 1) * k; i++) {
+            double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
+            if (e >= 0) came = true, sum += w * (e + (double)first + 1);
+            optest_set(&v->dweight, i, e >= 0 ? 10 * w * (e + (double)first + 1) : 0);
+        }
+        for (int64_t i = r * d; i < (r + 1) * d; i++)
+            optest_set(&v->sums, i, came ? sum * optest_get(&v->rows, i) : (double)NAN);
+        for (int64_t i = r * k; !came && i < (r + 1) * k; i++)
+            optest_set(&v->dweight, i, (double)NAN);
+    }
+}
+
+static inline ExchangeRelay relay_of(const Traveller *v)
+{
+    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
+}
+
+static inline ExchangePlace to_places(const Traveller *v, int64_t ranks)
+{
+    const ExchangeDesc *kind = exchange_kinds[v->kind];
+    int64_t blocks = kind->relays ? ranks / v->inside : ranks;
+    int64_t rows = kind->relays ? v->relay.dim[0] : v->rows.dim[0];
+    return (ExchangePlace){ .index = v->index,
+                            .place = v->place,
+                            .overflow = v->overflow,
+                            .count = v->count,
+                            .experts = v->experts,
+                            .ranks = blocks,
+                            .room = kind->gapless ? v->x.dim[0] : rows / blocks };
+}
+
+static inline ExchangeDispatch going_there(const Traveller *v, int64_t ranks)
+{
+    const ExchangeDesc *kind = exchange_kinds[v->kind];
+    return (ExchangeDispatch){ .x = v->x,
+                               .index = v->index,
+                               .weight = v->weight,
+                               .place = v->place,
+                               .count = v->count,
+                               .first = v->first,
+                               .relay = relay_of(v),
+                               .overflow =
+                                   kind->relays || kind->gapless ? v->overflow : (Tensor){ 0 },
+                               .rows = v->rows,
+                               .rows_index = v->rows_index,
+                               .rows_weight = v->rows_weight,
+                               .ranks = ranks,
+                               .experts = v->experts,
+                               .kind = v->kind };
+}
+
+static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
+{
+    return (ExchangeCombine){ .x = v->sums,
+                              .rows_weight = v->dweight,
+                              .place = v->place,
+                              .count = v->count,
+                              .first = v->first,
+                              .relay = relay_of(v),
+                              .shared = v->shared,
+                              .residual = v->residual,
+                              .y = v->y,
+                              .weight = v->home,
+                              .ranks = ranks,
+                              .kind = v->kind };
 }
 
 #endif

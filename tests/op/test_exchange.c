@@ -254,78 +254,15 @@ static void places_count_the_tokens_before(void **state)
 
 /* There and back */
 
-/* What stands for the experts: expert e multiplies a row by e + 1, and gives 10 (e + 1) weight for
- * the weight's gradient. Rows that did not come stay NaN. */
-static void act_as_experts(const Traveller *v, int64_t first)
-{
-    int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
-    for (int64_t r = 0; r < m; r++) {
-        double sum = 0;
-        bool came = !exchange_kinds[v->kind]->places;
-        for (int64_t i = r * k; i < (r + 1) * k; i++) {
-            double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
-            if (e >= 0) came = true, sum += w * (e + (double)first + 1);
-            optest_set(&v->dweight, i, e >= 0 ? 10 * w * (e + (double)first + 1) : 0);
-        }
-        for (int64_t i = r * d; i < (r + 1) * d; i++)
-            optest_set(&v->sums, i, came ? sum * optest_get(&v->rows, i) : (double)NAN);
-        for (int64_t i = r * k; !came && i < (r + 1) * k; i++)
-            optest_set(&v->dweight, i, (double)NAN);
-    }
-}
-
-static ExchangeRelay relay_of(const Traveller *v)
-{
-    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
-}
-
 static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
-    bool relays = exchange_kinds[v->kind]->relays;
-    bool gapless = exchange_kinds[v->kind]->gapless;
     TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
-    if (exchange_kinds[v->kind]->places) {
-        int64_t blocks = relays ? ranks / v->inside : ranks;
-        const Tensor *rows = relays ? &v->relay : &v->rows;
-        TRY(exchange_place(
-            &r->t.ex, (ExchangePlace){ .index = v->index,
-                                       .place = v->place,
-                                       .overflow = v->overflow,
-                                       .count = v->count,
-                                       .experts = v->experts,
-                                       .ranks = blocks,
-                                       .room = gapless ? v->x.dim[0] : rows->dim[0] / blocks }));
-    }
-    TRY(exchange_dispatch(
-        &r->t.ex, (ExchangeDispatch){ .x = v->x,
-                                      .index = v->index,
-                                      .weight = v->weight,
-                                      .place = v->place,
-                                      .count = v->count,
-                                      .first = v->first,
-                                      .relay = relay_of(v),
-                                      .overflow = relays || gapless ? v->overflow : (Tensor){ 0 },
-                                      .rows = v->rows,
-                                      .rows_index = v->rows_index,
-                                      .rows_weight = v->rows_weight,
-                                      .ranks = ranks,
-                                      .experts = v->experts,
-                                      .kind = v->kind }));
+    if (exchange_kinds[v->kind]->places) TRY(exchange_place(&r->t.ex, to_places(v, ranks)));
+    TRY(exchange_dispatch(&r->t.ex, going_there(v, ranks)));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
-    TRY(exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
-                                                      .rows_weight = v->dweight,
-                                                      .place = v->place,
-                                                      .count = v->count,
-                                                      .first = v->first,
-                                                      .relay = relay_of(v),
-                                                      .shared = v->shared,
-                                                      .residual = v->residual,
-                                                      .y = v->y,
-                                                      .weight = v->home,
-                                                      .ranks = ranks,
-                                                      .kind = v->kind }));
+    TRY(exchange_combine(&r->t.ex, coming_back(v, ranks)));
     exchange_close(&r->t.ex);
     return OK;
 }
