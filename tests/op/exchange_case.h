@@ -115,6 +115,22 @@ static inline bool wants(const Tensor *index, int64_t token, int64_t rank, int64
  * short of it. */
 static inline int64_t host_room(int64_t n, int64_t room) { return 2 * room < n ? 2 * room : n; }
 
+/* m poisoned rows, and one behind them that is not theirs. */
+static inline Tensor bordered(OpTest *t, Dtype dtype, int64_t m, int64_t cols)
+{
+    const Tensor all = optest_poisoned(t, dtype, DIMS(m + 1, cols));
+    return tensor_rows(&all, 0, m);
+}
+
+/* Is the row behind as it was made? */
+static inline bool border_is_whole(const Tensor *t)
+{
+    const unsigned char *at = tensor_at(t, tensor_elems(t));
+    size_t bytes = (size_t)tensor_cols(t) * dtype_bytes(t->dtype), whole = 0;
+    while (whole < bytes && at[whole] == 0xFF) whole++;
+    return whole == bytes;
+}
+
 static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
                                   int64_t room)
 {
@@ -136,11 +152,11 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
     optest_set(&v.overflow, 0, 0);
     if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));
     if (how == DEAL_RANDOM) v.shared = optest_normal(t, act, DIMS(s.n, s.d));
-    v.rows = optest_poisoned(t, act, DIMS(m, s.d));
-    v.rows_index = optest_poisoned(t, DTYPE_I32, DIMS(m, s.k));
-    v.rows_weight = optest_poisoned(t, DTYPE_F32, DIMS(m, s.k));
-    v.sums = optest_poisoned(t, act, DIMS(m, s.d));
-    v.dweight = optest_poisoned(t, DTYPE_F32, DIMS(m, s.k));
+    v.rows = bordered(t, act, m, s.d);
+    v.rows_index = bordered(t, DTYPE_I32, m, s.k);
+    v.rows_weight = bordered(t, DTYPE_F32, m, s.k);
+    v.sums = bordered(t, act, m, s.d);
+    v.dweight = bordered(t, DTYPE_F32, m, s.k);
     v.y = optest_poisoned(t, act, DIMS(s.n, s.d));
     v.home = optest_poisoned(t, DTYPE_F32, DIMS(s.n, s.k));
     return v;

@@ -354,6 +354,8 @@ static void check_home(World *w, int rank, const Routes *routes)
     }
     CHECK_TENSOR_WITHIN(&v->y, y, v->y.dtype == DTYPE_F32 ? 1e-5 : 1e-2); /* rounded thrice */
     CHECK_NEAR(optest_get(&v->overflow, 0), routes->full[rank] ? 1 : 0, 0);
+    CHECK(border_is_whole(&v->rows) && border_is_whole(&v->rows_index));
+    CHECK(border_is_whole(&v->rows_weight));
 }
 
 static void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
