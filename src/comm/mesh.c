@@ -142,11 +142,12 @@ int mesh_group_size(const MeshShape *s, MeshGroup g)
     return n;
 }
 
-/* With hosts tokens go through the two groups inside and across them instead of the whole EP group. */
+/* With hosts tokens go through the two groups inside and across them instead of the whole EP group;
+ * with stores through none. */
 bool mesh_exchanges(const MeshShape *s, MeshGroup g)
 {
     bool relays = s->inside > 0;
-    if (g == GROUP_EP) return !relays;
+    if (g == GROUP_EP) return !relays && !s->stores;
     return g == GROUP_CP || g == GROUP_PP ||
            (relays && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }

@@ -42,7 +42,8 @@ extern const char *const mesh_group_names[GROUP_COUNT];
 
 typedef struct MeshShape {
     int pp, replicate, shard, ep, cp; /* dp = replicate * shard */
-    int inside; /* ranks of an EP group on each host, a divisor of ep; 0: all of them */
+    int inside;  /* ranks of an EP group on each host, a divisor of ep; 0: all of them */
+    bool stores; /* ranks of an EP group store into each other's memory: no all_to_all among them */
 } MeshShape;
 
 /* A rank's number on each axis. */

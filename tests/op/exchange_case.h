@@ -7,6 +7,7 @@
 
 #include "harness/optest.h"
 
+enum { TOKENS = 23 }; /* of each rank, on their way there and back */
 enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 28 };
 
 /* How tokens choose: any experts; all the same few; experts of one rank. */
@@ -235,6 +236,16 @@ static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
                               .weight = v->home,
                               .ranks = ranks,
                               .kind = v->kind };
+}
+
+static inline void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
+{
+    int64_t inside = w->shape.inside > 0 ? w->shape.inside : w->ranks;
+    world_open(w);
+    for (int i = 0; i < w->ranks; i++) {
+        w->rank[i].traveller = traveller(&w->rank[i].t, kind, act, how,
+                                         (Sizes){ TOKENS, 3, 24, 9, w->ranks, inside }, room);
+    }
 }
 
 #endif
