@@ -114,6 +114,7 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
+    bool stores = exchange_kinds[e->spec.exchange]->board_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
@@ -126,7 +127,7 @@ static Status join_mesh(Engine *e)
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make(world, &host->shape, true, &e->tables, &e->mesh));
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
-        if (mesh_exchanges(&host->shape, g)) TRY(comm_connect(e->mesh.group[g]));
+        if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
     return OK;
 }

@@ -82,9 +82,7 @@ static Status place_hosts(const Config *c, int ranks, MeshShape *out)
     if (ranks > 1 && per_host > 0 && ranks % per_host != 0)
         return FAIL(ERR_ARG, "mesh.ranks_per_host %d does not divide the %d ranks", per_host,
                     ranks);
-    const ExchangeDesc *kind = exchange_kinds[spec_exchange(c, &shape)];
-    out->stores = kind->board_bytes > 0;
-    if (!kind->relays) return OK;
+    if (!exchange_kinds[spec_exchange(c, &shape)]->relays) return OK;
     return mesh_inside(out->ep, per_host, &out->inside);
 }
 
