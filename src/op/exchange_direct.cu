@@ -7,7 +7,7 @@
  * WARPS warps, a warp a token. Dispatch reads a token's row once, PACKS packs a lane at a time, and
  * stores it to each of its ranks; stores need no answer. Combine loads the row of SOURCES ranks at a
  * time and adds them up in their order: a load from another GPU takes about 2 us, so
- * BLOCKS x WARPS x SOURCES x HELD x 512 bytes, 2.3 MB, are on their way.
+ * BLOCKS x WARPS x SOURCES x HELD x 512 bytes, 2 MB, are on their way.
  *
  * A flag is stored with release and read with acquire for the system. One thread a rank does, behind
  * a barrier of the block, and the block that ends last does for all. A kernel that waits looks at
@@ -20,7 +20,7 @@
 #include "op/exchange.h"
 #include "op/exchange_direct.h"
 
-enum { BLOCKS = 24, WARPS = 24, THREADS = WARPS * ROWS_WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
+enum { BLOCKS = 24, WARPS = 20, THREADS = WARPS * ROWS_WARP, PACKS = 8, HELD = 2, SOURCES = 4 };
 enum { LOOK = 128 }; /* turns between two looks at the clock */
 enum { ROWS, EXPERTS, WEIGHTS, BUFFERS };
 
@@ -328,22 +328,18 @@ static __device__ __forceinline__ void load_token(const Load<T> &a, const Reach 
     int lane = (int)threadIdx.x % ROWS_WARP;
     for (int64_t col = lane * P; col - lane * P < a.D; col += STEP * HELD) {
         Sum<T, WIDE> sum = {};
-        Packed<T, WIDE> v[HELD];
+        Packed<T, WIDE> shared[HELD], residual[HELD]; /* asked for first, added last */
         int64_t at = n * a.D + col;
+        if (a.shared != NULL) ask(shared, a.shared + at, a.D - col);
+        if (a.residual != NULL) ask(residual, a.residual + at, a.D - col);
         for (int64_t base = 0; base < a.K; base += ROWS_WARP) {
             Far f = { -1, 0 };
             if (base + lane < a.K)
                 f = far_of(r, a.place, n * a.K + base + lane, (uint32_t)a.N, a.M);
             add_sources(a, r, f, col, sum);
         }
-        if (a.shared != NULL) {
-            ask(v, a.shared + at, a.D - col);
-            add_all(sum, v);
-        }
-        if (a.residual != NULL) {
-            ask(v, a.residual + at, a.D - col);
-            add_all(sum, v);
-        }
+        if (a.shared != NULL) add_all(sum, shared);
+        if (a.residual != NULL) add_all(sum, residual);
 #pragma unroll
         for (int i = 0; i < HELD; i++) {
             if (col + i * STEP < a.D) store<WIDE>(a.y + at + i * STEP, sum.v[i]);
