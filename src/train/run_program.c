@@ -122,8 +122,8 @@ static Status count_list(Engine *e)
     return OK;
 }
 
-/* After a failure others must not reach into memory that goes: stages into entries, ranks of the
- * experts into rows. */
+/* After a failure other stages must not reach into entries that go, nor ranks of the experts into
+ * rows. */
 Status run_program(Engine *e, EngineList *l)
 {
     Transfers *t = &l->transfers;
@@ -131,11 +131,10 @@ Status run_program(Engine *e, EngineList *l)
     Status s = e->counting ? count_list(e) : run_list(e);
     take_lane(e, LANE_COMPUTE);
     if (s == OK && !e->counting) s = transfers_end(t);
-    Comm *others = t->comm != NULL || e->ex.peers == NULL ? t->comm : e->mesh.group[GROUP_WORLD];
-    if (s != OK && others != NULL) {
+    if (s != OK && t->comm != NULL) {
         char why[1024];
         status_sentence(why, sizeof why);
-        comm_abort(others, why);
+        comm_abort(t->comm, why);
     }
     return s;
 }
