@@ -38,6 +38,11 @@ ExchangeVolume exchange_straight(const ExchangeShape *s, double rows)
                              .inside = each * (double)(s->inside - 1) };
 }
 
+bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s)
+{
+    return exchange_kinds[kind]->board_bytes == 0 || s->inside == s->ranks;
+}
+
 ExchangeKind exchange_choose(const ExchangeShape *s)
 {
     ExchangeKind best = (ExchangeKind)0;
@@ -46,8 +51,8 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
         const ExchangeVolume v = exchange_kinds[kind]->volume(s);
         double takes = EXCHANGE_BETWEEN * v.between + v.inside;
-        bool apart = exchange_kinds[kind]->board_bytes > 0 && s->inside != s->ranks;
-        if ((exchange_kinds[kind]->relays && alone) || apart || !(takes < least)) continue;
+        bool idle = exchange_kinds[kind]->relays && alone;
+        if (idle || !exchange_reaches((ExchangeKind)kind, s) || !(takes < least)) continue;
         least = takes, best = (ExchangeKind)kind;
     }
     return best;

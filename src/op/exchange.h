@@ -72,17 +72,17 @@ typedef struct ExchangeDispatch {
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
     Tensor place; /* in  (N, K) i32: only for kinds with places; of a kind that relays, in what goes
                      to each host */
-    Tensor
-        count; /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel; a
-                  kind without gaps needs it with index */
-    Tensor first; /* add (1, ranks + 1) i32: only of a kind without gaps: the row at each rank from
-                     which on this rank's tokens lie; last how many came here. Made with index,
-                     else read */
+    /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel; a kind without
+     * gaps needs it with index */
+    Tensor count;
+    /* add (1, ranks + 1) i32: only of a kind without gaps: the row at each rank from which on this
+     * rank's tokens lie; last how many came here. Made with index, else read */
+    Tensor first;
     ExchangeRelay relay; /* add: made with index, else read */
-    Tensor
-        overflow; /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place, or of
-                        all that come to a rank that has them without gaps */
-    Tensor rows;  /* out (M, D) act */
+    /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place, or of all that come to
+     * a rank that has them without gaps */
+    Tensor overflow;
+    Tensor rows; /* out (M, D) act */
     Tensor
         rows_index; /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
     Tensor rows_weight; /* out (M, K) f32, optional */
@@ -120,8 +120,7 @@ typedef struct Collective {
 typedef struct ExchangeRows {
     Comm *all;               /* who exchange */
     const CommWindow *peers; /* their memory; NULL: none is open */
-    uint64_t
-        at[3]; /* bytes from the front of this rank's window to the buffers that others reach */
+    uint64_t at[3];          /* bytes from its window's front to the buffers that others reach */
     Tensor x, index, weight; /* rows in the workspace; data NULL: they do not travel */
 } ExchangeRows;
 
@@ -200,6 +199,9 @@ extern const char exchange_names[];
  * k of them, chosen uniformly without repetition, lie in groups (1 - C(e - e/groups, k) / C(e, k))
  * groups. */
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
+
+/* Do ranks lie so that the kind can be used? One that stores needs them on one host. */
+bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s);
 
 /* The kind whose rows take the least time where one between hosts takes as long as
  * EXCHANGE_BETWEEN inside one; of equals the first. */
