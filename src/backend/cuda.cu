@@ -38,13 +38,6 @@ struct Cuda {
     unsigned *tickets;       /* device: of the lanes */
 };
 
-static __device__ __forceinline__ uint64_t now_ns()
-{
-    uint64_t ns;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-    return ns;
-}
-
 static __global__ void delay_kernel(uint64_t ns)
 {
     for (uint64_t start = now_ns(); now_ns() - start < ns;) __nanosleep(1000);

@@ -107,15 +107,21 @@ void comm_set_stream(Comm *c, void *stream) { c->table->set_stream(c, stream); }
 
 Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out)
 {
-    CommWindow w = { .bytes = bytes };
+    CommWindow w = { .bytes = bytes, .timeout_s = c->world->timeout_s };
     if (base == NULL || bytes == 0) {
         return FAIL(ERR_ARG, "window of group %s: rank %d gives %zu bytes%s; it must give memory",
                     c->name, c->rank, bytes, base == NULL ? " at NULL" : "");
     }
     TRY(ARENA_NEW(a, c->size, &w.peer));
-    TRY(c->table->window(c, base, bytes, w.peer));
+    TRY(c->table->window(c, base, bytes, a, &w));
     *out = w;
     return OK;
+}
+
+void comm_window_close(Comm *c, CommWindow *w)
+{
+    if (w->peer != NULL && c->size > 1) c->table->window_close(c, w);
+    *w = (CommWindow){ 0 };
 }
 
 Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm **out)

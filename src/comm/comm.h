@@ -43,11 +43,19 @@ struct Comm {
     void *own;         /* the implementation's data */
 };
 
+/* What kernels that wait for other members look at, in memory of the host that the GPU reaches. */
+typedef struct CommSpin {
+    int32_t over; /* the host, or a kernel: there is no hope, leave */
+    int32_t lost; /* a kernel: 1 + the member for which it waited in vain */
+} CommSpin;
+
 /* Memory that members load from and store to without a call: peer[r] is where member r's memory
  * lies in this rank's address space. */
 typedef struct CommWindow {
     void **peer; /* (size) by member, this one included */
     size_t bytes;
+    CommSpin *spin;   /* of GPUs; NULL: kernels do not wait */
+    double timeout_s; /* after which a kernel gives up */
 } CommWindow;
 
 /* A transfer that has begun and is not known to be done; zeroed: none. */
@@ -138,14 +146,17 @@ Status comm_connect(Comm *c);
 Status comm_batch_begin(Comm *c);
 Status comm_batch_end(Comm *c);
 
-/* Opens `bytes` at `base`, an arena's or a part of one, to all members. Collective, once for memory
- * that stays: peer's array lives in `a`, and the window holds until the group or a member's memory
- * is freed. Nothing orders loads and stores of members: the caller puts a barrier between stores
- * and loads, and another before the next stores. ERR_SHAPE: members give unequal lengths.
- * ERR_UNSUPPORTED: members cannot reach each other's memory. So far that is so of processes and of
- * GPUs (CUDA IPC and cuMem handles come with the exchange that uses them). A group of one always
- * can. */
+/* Opens `bytes` at `base`, a block of the group's backend from its first byte on, to all members.
+ * Collective, once for memory that stays: peer's array lives in `a`. Nothing orders loads and stores
+ * of members: the caller puts a barrier between stores and loads, and another before the next
+ * stores; on GPUs a stream's own work orders them too, with flags in the window. ERR_SHAPE: members
+ * give unequal lengths. ERR_UNSUPPORTED: members cannot reach each other's memory: processes on the
+ * CPU, hosts, GPUs without peer access (two of them are named). A group of one always can. */
 Status comm_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *out);
+/* Returns when no member touches this rank's memory any more: all have closed the window, or
+ * timeout_s have passed. Before that memory is freed, and before comm_free; after a failure behind
+ * comm_abort, so that the others come. Safe on a window that was not opened. */
+void comm_window_close(Comm *c, CommWindow *w);
 
 /* Begin to send and receive. Messages of one tag (0 .. COMM_TAGS - 1) between two members arrive in
  * the order in which they were sent. Nobody else may touch the memory until the transfer is done.

@@ -20,7 +20,9 @@ struct CommTable {
     /* Begin and end a batch of transfers. */
     Status (*batch_begin)(Comm *c);
     Status (*batch_end)(Comm *c);
-    Status (*window)(Comm *c, void *base, size_t bytes, void **peer);
+    /* Fills w->peer, which lies in `a`. */
+    Status (*window)(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w);
+    void (*window_close)(Comm *c, CommWindow *w);
     Status (*connect)(Comm *c);
     Status (*watch)(Comm *c, double waited_s);
     void (*set_stream)(Comm *c, void *stream);

@@ -455,23 +455,31 @@ static Status tell_all(Comm *c, const void *mine, size_t each)
     return host_all_gather(c, &own, &all);
 }
 
-static Status host_window(Comm *c, void *base, size_t bytes, void **peer)
+static Status host_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
 {
     const Range *range = (const Range *)(void *)c->world->staging;
+    (void)a;
     if (c->size > 1 && !c->world->transport->one_memory) {
-        return FAIL(ERR_UNSUPPORTED,
-                    "window of group %s: its ranks are processes, which do not reach each other's "
-                    "memory; ranks that are threads do (--ranks)",
-                    c->name);
+        return FAIL(
+            ERR_UNSUPPORTED,
+            "window of group %s: its ranks are processes, which do not reach each other's "
+            "memory; ranks that are threads do (--ranks), and moe.exchange=alltoall needs no "
+            "window",
+            c->name);
     }
     TRY(tell_all(c, &(Range){ base, bytes }, sizeof *range));
     for (int r = 0; r < c->size; r++) {
-        peer[r] = range[r].base;
+        w->peer[r] = range[r].base;
         if (range[r].bytes == range[0].bytes) continue;
         return FAIL(ERR_SHAPE, "window of group %s: rank %d gives %zu bytes, rank 0 %zu", c->name,
                     r, range[r].bytes, range[0].bytes);
     }
     return OK;
+}
+
+static void host_window_close(Comm *c, CommWindow *w)
+{
+    c->world->transport->part(c->world->self, c->member, c->size, w->timeout_s);
 }
 
 /* A new group's number is larger than that of every group in which a member of its parent is. So
@@ -546,6 +554,7 @@ static const CommTable host_table = { .all_reduce = host_all_reduce,
                                       .batch_begin = nothing,
                                       .batch_end = nothing,
                                       .window = host_window,
+                                      .window_close = host_window_close,
                                       .connect = nothing,
                                       .watch = nothing_to_watch,
                                       .set_stream = no_stream,

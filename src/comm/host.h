@@ -23,7 +23,7 @@ typedef struct Message {
 } Message;
 
 typedef struct Transport {
-    bool one_memory; /* an address means the same to all ranks */
+    bool one_memory; /* an address means the same to all ranks; then there is `part` */
     /* Begin a transfer, known as `slot` from here on: 0 .. COMM_REQUESTS - 1. */
     Status (*post)(void *self, int slot, const Message *m);
     /* Is the transfer done? Waits no longer than patience_s, and ends early when the world is
@@ -34,6 +34,9 @@ typedef struct Transport {
     /* Which rank has aborted the world, and why; -1: none. */
     int (*aborted)(void *self, char why[COMM_WHY_BYTES]);
     void (*abort)(void *self, const char *why);
+    /* Waits until each of these ranks of the world has parted as often as this one, or has gone, or
+     * patience_s have passed. NULL: ranks reach no memory of others. */
+    void (*part)(void *self, const int *rank, int n, double patience_s);
     /* Drop all transfers; from here on nobody touches their memory. */
     void (*withdraw)(void *self);
     void (*close)(void *self, bool failed);

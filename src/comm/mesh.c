@@ -143,10 +143,10 @@ int mesh_group_size(const MeshShape *s, MeshGroup g)
 }
 
 /* With hosts tokens go through the two groups inside and across them instead of the whole EP group. */
-bool mesh_exchanges(const MeshShape *s, MeshGroup g)
+bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores)
 {
     bool relays = s->inside > 0;
-    if (g == GROUP_EP) return !relays;
+    if (g == GROUP_EP) return !relays && !stores;
     return g == GROUP_CP || g == GROUP_PP ||
            (relays && (g == GROUP_EP_INSIDE || g == GROUP_EP_ACROSS));
 }

@@ -84,8 +84,9 @@ Status mesh_make(Comm *world, const MeshShape *s, bool few, Arena *a, Mesh *out)
 /* The first kind that has the members of group g. */
 MeshGroup mesh_first(const MeshShape *s, MeshGroup g);
 int mesh_group_size(const MeshShape *s, MeshGroup g);
-/* Does every member of g send to every other, by transfers or all_to_all? */
-bool mesh_exchanges(const MeshShape *s, MeshGroup g);
+/* Does every member of g send to every other, by transfers or all_to_all? stores: the ranks of the
+ * experts store into each other's memory instead. */
+bool mesh_exchanges(const MeshShape *s, MeshGroup g, bool stores);
 /* The mesh as `rank` sees it, without groups: for a counting run. */
 Mesh mesh_alone(const MeshShape *s, int rank);
 void mesh_free(Mesh *m); /* all but the world; safe on { 0 } */

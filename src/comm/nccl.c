@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     BLOCKS = 24, /* of a collective */
@@ -132,6 +133,7 @@ struct Group {
     ncclComm_t nccl; /* NULL: a group of one rank */
     cudaStream_t stream;
     int blocks;       /* blocks of each call */
+    CommSpin *spin;   /* of kernels that wait for members; NULL: there is no window */
     const char *call; /* the last call; NULL: none so far */
     pthread_t leaver;
     bool leaving;
@@ -397,6 +399,7 @@ static void give_up(GpuWorld *w, const char *why)
     (void)snprintf(w->why, sizeof w->why, "%s", why);
     for (Group *g = w->first; g != NULL; g = g->next) {
         if (g->nccl != NULL) g->leaving = pthread_create(&g->leaver, NULL, leave, g) == 0;
+        if (g->spin != NULL) ((volatile CommSpin *)g->spin)->over = 1;
     }
 }
 
@@ -425,6 +428,7 @@ static void group_free(Comm *c)
         await_leaver(g);
     else if (g->nccl != NULL && !g->world->over)
         (void)g->lib->CommDestroy(g->nccl);
+    if (g->spin != NULL) (void)cudaFreeHost(g->spin);
     if (g->host != g->world->host)
         comm_free(g->host);
     else if (g->world->page != NULL)
@@ -459,15 +463,107 @@ static Status batch_end(Comm *c)
     return g->nccl == NULL ? OK : nccl_status(g, g->call, g->lib->GroupEnd());
 }
 
-static Status window(Comm *c, void *base, size_t bytes, void **peer)
+/* Windows: threads of a process use each other's addresses, processes open each other's blocks. */
+
+/* What a member says of its block. */
+typedef struct Offer {
+    CommHostName host;
+    char gpu[32]; /* where it is plugged in: "0000:19:00.0" */
+    void *base;
+    size_t bytes;
+    int device, refused; /* refused: the cudaError_t of a GPU that lends no memory to processes */
+    cudaIpcMemHandle_t handle;
+} Offer;
+
+static const Transport *transport_of(const Group *g) { return g->host->world->transport; }
+
+static Status make_offer(const Group *g, void *base, size_t bytes, Offer *out)
 {
-    (void)bytes;
-    *peer = base;
-    if (c->size == 1) return OK;
+    *out = (Offer){ .base = base, .bytes = bytes };
+    if (gethostname(out->host.text, sizeof out->host.text - 1) != 0)
+        return FAIL(ERR_IO, "rank %d cannot read its host's name", g->comm.rank);
+    TRY(copy_status(g, "window", cudaGetDevice(&out->device)));
+    TRY(copy_status(g, "window",
+                    cudaDeviceGetPCIBusId(out->gpu, (int)sizeof out->gpu, out->device)));
+    if (transport_of(g)->one_memory) return OK;
+    out->refused = (int)cudaIpcGetMemHandle(&out->handle, base);
+    (void)cudaGetLastError();
+    return OK;
+}
+
+static cudaError_t map(const Group *g, const Offer *own, const Offer *peer, void **out)
+{
+    *out = peer->base;
+    if (!transport_of(g)->one_memory) {
+        if (peer->refused != cudaSuccess) return (cudaError_t)peer->refused;
+        return cudaIpcOpenMemHandle(out, peer->handle, cudaIpcMemLazyEnablePeerAccess);
+    }
+    cudaError_t e =
+        peer->device == own->device ? cudaSuccess : cudaDeviceEnablePeerAccess(peer->device, 0);
+    return e == cudaErrorPeerAccessAlreadyEnabled ? cudaSuccess : e;
+}
+
+static Status map_peer(const Group *g, const Offer *all, int r, void **out)
+{
+    static const char instead[] = "moe.exchange=alltoall needs no such access";
+    const Offer *own = &all[g->comm.rank], *peer = &all[r];
+    int me = g->comm.member[g->comm.rank], other = g->comm.member[r];
+    *out = peer->base;
+    if (peer->bytes != all[0].bytes) {
+        return FAIL(ERR_SHAPE, "window of group %s: rank %d gives %zu bytes, rank 0 %zu",
+                    g->comm.name, r, peer->bytes, all[0].bytes);
+    }
+    if (r == g->comm.rank) return OK;
+    if (strcmp(own->host.text, peer->host.text) != 0) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "window of group %s: rank %d is on host %s and rank %d on host %s, which share "
+                    "no memory; %s",
+                    g->comm.name, me, own->host.text, other, peer->host.text, instead);
+    }
+    cudaError_t e = map(g, own, peer, out);
+    (void)cudaGetLastError(); /* which would be the next launch's error */
+    if (e == cudaSuccess) return OK;
     return FAIL(ERR_UNSUPPORTED,
-                "window of group %s on a GPU: memory of other GPUs is not mapped yet; take what "
-                "needs no window, or ranks as threads on the CPU (run.device=cpu)",
-                c->name);
+                "window of group %s: GPU %s of rank %d has no access to GPU %s of rank %d (%s); %s",
+                g->comm.name, own->gpu, me, peer->gpu, other, cudaGetErrorString(e), instead);
+}
+
+static Status window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
+{
+    const int64_t words = sizeof(Offer) / sizeof(int32_t);
+    Group *g = group_of(c);
+    Offer mine, *all = NULL;
+    w->peer[0] = base;
+    if (c->size == 1) return OK;
+    TRY(check_hope(g, "window"));
+    TRY(make_offer(g, base, bytes, &mine));
+    ArenaMark mark = arena_mark(a);
+    TRY(ARENA_NEW(a, c->size, &all));
+    TRY(comm_all_gather(g->host, &(Tensor){ &mine, DTYPE_I32, 1, { words } },
+                        &(Tensor){ all, DTYPE_I32, 1, { words * c->size } }));
+    for (int r = 0; r < c->size; r++) TRY(map_peer(g, all, r, &w->peer[r]));
+    arena_release(a, mark);
+    if (g->spin == NULL) {
+        TRY(copy_status(g, "window",
+                        cudaHostAlloc((void **)&g->spin, sizeof *g->spin, cudaHostAllocPortable)));
+        *g->spin = (CommSpin){ 0 };
+    }
+    w->spin = g->spin;
+    return OK;
+}
+
+/* Of processes, all must have closed a block before its owner frees it. */
+static void window_close(Comm *c, CommWindow *w)
+{
+    Group *g = group_of(c);
+    if (transport_of(g)->one_memory) {
+        transport_of(g)->part(g->host->world->self, c->member, c->size, w->timeout_s);
+        return;
+    }
+    for (int r = 0; r < c->size; r++) {
+        if (r != c->rank) (void)cudaIpcCloseMemHandle(w->peer[r]);
+    }
+    if (!g->world->over && comm_barrier(g->host) != OK) status_clear();
 }
 
 /* Watching */
@@ -500,11 +596,26 @@ static Status late(const Group *g, double waited_s)
                 g->world->host->rank, waited_s, host->timeout_s, calls, host_place(host, place));
 }
 
+/* Has a kernel of ours waited in vain? */
+static Status look_at_spin(const Group *g)
+{
+    char place[HOST_PLACE_BYTES];
+    const CommWorld *host = g->comm.world;
+    int lost = g->spin == NULL ? 0 : ((const volatile CommSpin *)g->spin)->lost;
+    if (lost < 1 || lost > g->comm.size) return OK;
+    return FAIL(ERR_COMM,
+                "rank %d waited on its GPU for rank %d in an exchange of group %s (comm.timeout_s "
+                "%g)%s",
+                g->world->host->rank, g->comm.member[lost - 1], g->comm.name, host->timeout_s,
+                host_place(host, place));
+}
+
 static Status look_at_groups(const GpuWorld *w)
 {
     for (const Group *g = w->first; g != NULL; g = g->next) {
         ncclResult_t e = ncclSuccess;
         if (g->nccl == NULL) continue;
+        TRY(look_at_spin(g));
         TRY(nccl_status(g, "error found", g->lib->CommGetAsyncError(g->nccl, &e)));
         TRY(nccl_status(g, g->call == NULL ? "start" : g->call, e));
     }
@@ -541,6 +652,7 @@ static const CommTable table = {
     .batch_begin = batch_begin,
     .batch_end = batch_end,
     .window = window,
+    .window_close = window_close,
     .connect = connect_pairs,
     .watch = watch,
     .set_stream = set_stream,

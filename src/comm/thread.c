@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/worker.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,7 @@ typedef struct Slot {
 typedef struct RankState {
     pthread_cond_t changed;
     int waits_for;
+    int parted; /* how often, see Transport */
     Slot slot[COMM_REQUESTS];
 } RankState;
 
@@ -163,10 +165,37 @@ static void thread_withdraw(void *self)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* Sets how often this rank has parted; those who wait for that look again. */
+static void note_parted(Threads *t, int rank, int times)
+{
+    t->rank[rank].parted = times;
+    for (int r = 0; r < t->ranks; r++) pthread_cond_signal(&t->rank[r].changed);
+}
+
+static void thread_part(void *self, const int *rank, int n, double patience_s)
+{
+    const Seat *seat = self;
+    Threads *t = seat->shared;
+    RankState *own = &t->rank[seat->rank];
+    struct timespec until = clock_after(patience_s);
+    int rc = 0;
+    pthread_mutex_lock(&t->lock);
+    note_parted(t, seat->rank, own->parted + 1);
+    for (int i = 0; i < n; i++) {
+        while (rc == 0 && t->rank[rank[i]].parted < own->parted)
+            rc = pthread_cond_timedwait(&own->changed, &t->lock, &until);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
 static void thread_close(void *self, bool failed)
 {
+    const Seat *seat = self;
     (void)failed;
     thread_withdraw(self);
+    pthread_mutex_lock(&seat->shared->lock);
+    note_parted(seat->shared, seat->rank, INT_MAX);
+    pthread_mutex_unlock(&seat->shared->lock);
 }
 
 static const Transport thread_transport = { .one_memory = true,
@@ -175,6 +204,7 @@ static const Transport thread_transport = { .one_memory = true,
                                             .waits_for = thread_waits_for,
                                             .aborted = thread_aborted,
                                             .abort = thread_abort,
+                                            .part = thread_part,
                                             .withdraw = thread_withdraw,
                                             .close = thread_close };
 

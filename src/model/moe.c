@@ -24,7 +24,8 @@ typedef struct MoeState {
     Tensor logits, index, weight, seq_count;       /* routing: always kept */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
     Tensor place;        /* each token's row in what goes to each rank or host: always kept */
-    Tensor count;        /* tokens that go to each rank, if the host reads it: always kept */
+    Tensor count;        /* tokens that go to each rank, if anybody reads it: always kept */
+    Tensor first;        /* where they lie there, if without gaps; how many came: always kept */
     ExchangeRelay relay; /* the same of the rows that this rank passes on: always kept */
     Tensor score_sum;    /* ring, from route to dispatch, if ranks add up their counts */
     Tensor x, x_index, x_weight; /* rows that the experts here read, with their routing: y's own on
@@ -58,7 +59,10 @@ static Rows tokens_of(const LayerRun *r)
     int64_t n = layer_tokens(r), ranks = r->spec->ep;
     if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
-    return received(r, mean, (double)(n * ranks), (double)ranks);
+    const MoeState *s = r->state;
+    Rows rows = received(r, mean, (double)(n * ranks), kind(r)->gapless ? 1 : (double)ranks);
+    if (s->first.data != NULL) rows.device = tensor_at(&s->first, ranks);
+    return rows;
 }
 
 /* The rows that this rank passes on to others of its host, one for each token that has experts there
@@ -192,8 +196,9 @@ static Status prepare(LayerRun *r)
         TRY(tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->x_index));
         TRY(tensor_new2(r->keep, DTYPE_F32, tokens, k, &s->x_weight));
         if (kind(r)->places) TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->place));
-        if (kind(r)->places && r->spec->exact)
+        if (kind(r)->gapless || (kind(r)->places && r->spec->exact))
             TRY(tensor_new2(r->keep, DTYPE_I32, 1, blocks_of(r), &s->count));
+        if (kind(r)->gapless) TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->first));
         if (kind(r)->relays) TRY(prepare_relay(r));
     }
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
@@ -249,13 +254,14 @@ static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
     const Rows rows = kind(r)->relays ? relayed(r) : tokens_of(r);
+    int64_t room = kind(r)->gapless ? layer_tokens(r) : rows.bound / blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
                                                   .place = s->place,
                                                   .overflow = r->record->overflow,
                                                   .count = s->count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = blocks_of(r),
-                                                  .room = rows.bound / blocks_of(r) });
+                                                  .room = room });
 }
 
 /* rows = the rows of x (N, D) at the ranks of their experts. In forward their routing goes along.
@@ -271,6 +277,7 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                                  .weight = routing ? s->weight : none,
                                                  .place = s->place,
                                                  .count = s->count,
+                                                 .first = s->first,
                                                  .relay = s->relay,
                                                  .overflow = routing ? r->record->overflow : none,
                                                  .rows = *rows,
@@ -355,6 +362,7 @@ static Status combine_forward(LayerRun *r)
         return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                           .place = s->place,
                                                           .count = s->count,
+                                                          .first = s->first,
                                                           .relay = s->relay,
                                                           .shared = s->shared_out,
                                                           .residual = r->h,
@@ -465,6 +473,7 @@ static Status dispatch_backward_input(LayerRun *r)
     return exchange_combine(r->ex, (ExchangeCombine){ .x = back,
                                                       .place = s->place,
                                                       .count = s->count,
+                                                      .first = s->first,
                                                       .relay = s->relay,
                                                       .rows_weight = s->dweight,
                                                       .shared = s->dy_shared,

@@ -31,11 +31,16 @@ double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
     return (double)groups * (1 - none);
 }
 
-ExchangeVolume exchange_direct(const ExchangeShape *s, double rows)
+ExchangeVolume exchange_straight(const ExchangeShape *s, double rows)
 {
     double each = rows / (double)s->ranks;
     return (ExchangeVolume){ .between = each * (double)(s->ranks - s->inside),
                              .inside = each * (double)(s->inside - 1) };
+}
+
+bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s)
+{
+    return exchange_kinds[kind]->board_bytes == 0 || s->inside == s->ranks;
 }
 
 ExchangeKind exchange_choose(const ExchangeShape *s)
@@ -46,7 +51,8 @@ ExchangeKind exchange_choose(const ExchangeShape *s)
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
         const ExchangeVolume v = exchange_kinds[kind]->volume(s);
         double takes = EXCHANGE_BETWEEN * v.between + v.inside;
-        if ((exchange_kinds[kind]->relays && alone) || !(takes < least)) continue;
+        bool idle = exchange_kinds[kind]->relays && alone;
+        if (idle || !exchange_reaches((ExchangeKind)kind, s) || !(takes < least)) continue;
         least = takes, best = (ExchangeKind)kind;
     }
     return best;
@@ -125,12 +131,14 @@ static Status relay_check(const char *op, ExchangeKind kind, int64_t ranks, cons
     return count_check(op, &r->count, r->inside);
 }
 
-/* Checks M, the received rows: equal blocks with places for tokens, or N rows from each rank. */
+/* Checks M, the received rows: any number without gaps, equal blocks with places for tokens, or N
+ * rows from each rank. */
 static Status rows_check(const char *op, ExchangeKind kind, int64_t m, int64_t n, int64_t ranks,
-                         const Tensor *place)
+                         const Tensor *place, const Tensor *first)
 {
-    bool places = exchange_kinds[kind]->places;
-    if (places ? m % ranks != 0 : m != n * ranks) {
+    bool places = exchange_kinds[kind]->places, gapless = exchange_kinds[kind]->gapless;
+    if (gapless) TRY(op_expect(op, "first", first, 1, ranks + 1, DTYPE_I32));
+    if (places ? !gapless && m % ranks != 0 : m != n * ranks) {
         return FAIL(ERR_SHAPE, "%s: %lld rows for %lld tokens over %lld ranks: wanted %s", op,
                     (long long)m, (long long)n, (long long)ranks,
                     places ? "as many of each rank" : "all tokens");
@@ -146,7 +154,7 @@ Status exchange_dispatch_check(const ExchangeDispatch *a)
     int64_t n = a->x.dim[0], m = a->rows.dim[0], d = tensor_cols(&a->x);
     TRY(op_expect_act("exchange_dispatch", "x", &a->x, n, d));
     TRY(op_expect("exchange_dispatch", "rows", &a->rows, m, d, a->x.dtype));
-    TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place));
+    TRY(rows_check("exchange_dispatch", a->kind, m, n, a->ranks, &a->place, &a->first));
     TRY(relay_check("exchange_dispatch", a->kind, a->ranks, &a->relay));
     TRY(count_check("exchange_dispatch", &a->count,
                     exchange_blocks(a->kind, a->ranks, a->relay.inside)));
@@ -183,7 +191,7 @@ Status exchange_combine_check(const ExchangeCombine *a)
     int64_t m = a->x.dim[0];
     TRY(op_expect_act("exchange_combine", "y", &a->y, n, d));
     TRY(op_expect("exchange_combine", "x", &a->x, m, d, a->y.dtype));
-    TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place));
+    TRY(rows_check("exchange_combine", a->kind, m, n, a->ranks, &a->place, &a->first));
     TRY(relay_check("exchange_combine", a->kind, a->ranks, &a->relay));
     TRY(count_check("exchange_combine", &a->count,
                     exchange_blocks(a->kind, a->ranks, a->relay.inside)));
@@ -321,7 +329,32 @@ Status exchange_unpack(Exec *ex, const ExchangeCombine *a, const ExchangeRows *b
     return back->weight.data == NULL ? OK : ex->backend->run(ex, sum, &weight);
 }
 
-Status exchange_any(Comm *c) { return (void)c, OK; }
+Status exchange_open(Exec *ex, ExchangeKind kind, void *base, size_t bytes, Arena *a)
+{
+    const ExchangeDesc *desc = exchange_kinds[kind];
+    Comm *c = groups_of(ex).all;
+    CommWindow *w = NULL;
+    if (desc->board_bytes == 0 || c == NULL || c->size == 1) return OK;
+    if (c->size > desc->ranks_most || bytes < desc->board_bytes) {
+        return FAIL(ERR_UNSUPPORTED,
+                    "moe.exchange=%s: %d ranks in %zu bytes; at most %d can, and need %zu: set "
+                    "moe.exchange=alltoall",
+                    desc->name, c->size, bytes, desc->ranks_most, desc->board_bytes);
+    }
+    TRY(ARENA_ZEROED(a, 1, &w));
+    TRY(comm_window(c, base, bytes, a, w));
+    ex->peers = w;
+    TRY(ex->backend->fill(ex, base, 0, desc->board_bytes));
+    TRY(ex->backend->sync(ex));
+    TRY(comm_barrier(c)); /* on a GPU a launch: all boards are clear when it has run */
+    return ex->backend->sync(ex);
+}
+
+void exchange_close(Exec *ex)
+{
+    if (ex->peers != NULL) comm_window_close(groups_of(ex).all, ex->peers);
+    ex->peers = NULL;
+}
 
 size_t exchange_dispatch_workspace(const Exec *ex, const ExchangeDispatch *a)
 {
@@ -390,16 +423,17 @@ OP_PORTS(exchange_place, IN(ExchangePlace, index), OUT(ExchangePlace, place),
 
 OP_PORTS(exchange_dispatch, IN(ExchangeDispatch, x), IN_OPT(ExchangeDispatch, index),
          IN_OPT(ExchangeDispatch, weight), IN_OPT(ExchangeDispatch, place),
-         IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, relay.place),
-         ADD_OPT(ExchangeDispatch, relay.count), ADD_OPT(ExchangeDispatch, overflow),
-         OUT_PART(ExchangeDispatch, rows), OUT_OPT(ExchangeDispatch, rows_index),
-         OUT_OPT(ExchangeDispatch, rows_weight), ROWS(ExchangeDispatch, received));
+         IN_OPT(ExchangeDispatch, count), ADD_OPT(ExchangeDispatch, first),
+         ADD_OPT(ExchangeDispatch, relay.place), ADD_OPT(ExchangeDispatch, relay.count),
+         ADD_OPT(ExchangeDispatch, overflow), OUT_PART(ExchangeDispatch, rows),
+         OUT_OPT(ExchangeDispatch, rows_index), OUT_OPT(ExchangeDispatch, rows_weight),
+         ROWS(ExchangeDispatch, received));
 
 OP_PORTS(exchange_combine, IN(ExchangeCombine, x), IN_OPT(ExchangeCombine, rows_weight),
          IN_OPT(ExchangeCombine, place), IN_OPT(ExchangeCombine, count),
-         IN_OPT(ExchangeCombine, relay.place), IN_OPT(ExchangeCombine, relay.count),
-         IN_OPT(ExchangeCombine, shared), IN_OPT(ExchangeCombine, residual),
-         OUT(ExchangeCombine, y), OUT_OPT(ExchangeCombine, weight),
-         ROWS(ExchangeCombine, received));
+         IN_OPT(ExchangeCombine, first), IN_OPT(ExchangeCombine, relay.place),
+         IN_OPT(ExchangeCombine, relay.count), IN_OPT(ExchangeCombine, shared),
+         IN_OPT(ExchangeCombine, residual), OUT(ExchangeCombine, y),
+         OUT_OPT(ExchangeCombine, weight), ROWS(ExchangeCombine, received));
 
 OP_PORTS(exchange_collective, IN(Collective, in), OUT(Collective, out));

@@ -38,7 +38,8 @@ enum { EXCHANGE_COUNT_MAX = 1024 }; /* most ranks for which a host holds counts 
 
 /* place[n][i]: the row in which token n goes out to the i-th of its ranks, in the order of ranks.
  * It is rank * C + the number of earlier tokens that go to that rank. -1: the token has no i-th
- * rank, or there was no room (then overflow is set). */
+ * rank, or there was no room (then overflow is set). Of a kind without gaps C is N: the room is
+ * what the receiver has for all. */
 typedef struct ExchangePlace {
     Tensor index;    /* in  (N, K) i32; -1 with `elsewhere`: no expert, which has no rank */
     Tensor place;    /* out (N, K) i32 */
@@ -71,11 +72,17 @@ typedef struct ExchangeDispatch {
     Tensor index, weight; /* in  (N, K) i32, f32: optional, with x's rows */
     Tensor place; /* in  (N, K) i32: only for kinds with places; of a kind that relays, in what goes
                      to each host */
-    Tensor
-        count; /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel */
+    /* in  (1, ranks or hosts) i32, optional: only so many rows of each block travel; a kind without
+     * gaps needs it with index */
+    Tensor count;
+    /* add (1, ranks + 1) i32: only of a kind without gaps: the row at each rank from which on this
+     * rank's tokens lie; last how many came here. Made with index, else read */
+    Tensor first;
     ExchangeRelay relay; /* add: made with index, else read */
-    Tensor overflow; /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place */
-    Tensor rows;     /* out (M, D) act */
+    /* add (1) f32, optional, with index: as in ExchangePlace, of relay.place, or of all that come to
+     * a rank that has them without gaps */
+    Tensor overflow;
+    Tensor rows; /* out (M, D) act */
     Tensor
         rows_index; /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
     Tensor rows_weight; /* out (M, K) f32, optional */
@@ -90,6 +97,7 @@ typedef struct ExchangeCombine {
         rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
     Tensor place;    /* in  (N, K) i32: only for kinds with places */
     Tensor count;    /* in  (1, ranks or hosts) i32, optional: as in dispatch */
+    Tensor first;    /* in  (1, ranks + 1) i32: as dispatch left it */
     ExchangeRelay relay;     /* in: as dispatch left it */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
     Tensor y;                /* out (N, D) act */
@@ -110,8 +118,9 @@ typedef struct Collective {
 
 /* What a kind's steps and kernels need beside the op's arguments. */
 typedef struct ExchangeRows {
-    int rank;                /* this rank's number among those that exchange */
-    const CommWindow *peers; /* peers' memory that the kind has opened; NULL: none */
+    Comm *all;               /* who exchange */
+    const CommWindow *peers; /* their memory; NULL: none is open */
+    uint64_t at[3];          /* bytes from its window's front to the buffers that others reach */
     Tensor x, index, weight; /* rows in the workspace; data NULL: they do not travel */
 } ExchangeRows;
 
@@ -148,10 +157,13 @@ typedef struct ExchangeDesc {
      * gives, and the M rows of a rank are blocks of one size. False: it has one row at every rank.
      * */
     bool places;
-    bool relays; /* tokens go to hosts first: places are by host, and relay has those inside it */
-    /* Can the ranks of c exchange in this way? Collective, before the first step. ERR_UNSUPPORTED
-     * says what they lack. */
-    Status (*can)(Comm *c);
+    bool relays;  /* tokens go to hosts first: places are by host, and relay has those inside it */
+    bool gapless; /* a rank's rows lie one behind the other, by source rank and token, and only
+                     their number is bounded; there are places, and `first` */
+    /* Above 0: ranks store into each other's memory (exchange_open), of which the kind has so many
+     * bytes itself. */
+    size_t board_bytes;
+    int ranks_most; /* of these */
     /* How many rows a rank receives on average for each token of one rank. */
     double (*rows)(int64_t experts, int64_t top_k, int64_t ranks);
     ExchangeVolume (*volume)(const ExchangeShape *s);
@@ -188,11 +200,22 @@ extern const char exchange_names[];
  * groups. */
 double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups);
 
+/* Do ranks lie so that the kind can be used? One that stores needs them on one host. */
+bool exchange_reaches(ExchangeKind kind, const ExchangeShape *s);
+
 /* The kind whose rows take the least time where one between hosts takes as long as
  * EXCHANGE_BETWEEN inside one; of equals the first. */
 ExchangeKind exchange_choose(const ExchangeShape *s);
 /* NVLink's 450 GB/s of a GPU beside the 50 GB/s of its NIC (H100 and H200, data sheets). */
 enum { EXCHANGE_BETWEEN = 9 };
+
+/* Opens `bytes` at `base` to the other ranks of the experts, if the kind stores into them: a block of
+ * the backend (comm_window), whose first board_bytes are the kind's and in whose rest all lies that
+ * its dispatch writes and its combine reads. Collective; the window lives in `a`. ERR_UNSUPPORTED
+ * says what the ranks lack. exchange_close, behind the last exchange and before that memory goes; it
+ * says nothing and is safe on an Exec that opened none. */
+Status exchange_open(struct Exec *ex, ExchangeKind kind, void *base, size_t bytes, Arena *a);
+void exchange_close(struct Exec *ex);
 
 /* Run the two ops with their kind's kernels for a backend. */
 Status exchange_dispatch_run(struct Exec *ex, const ExchangeDispatch *a, const ExchangeLocal *l);
@@ -202,13 +225,14 @@ Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const Exc
  * with a kind that relays, for each host of `inside` ranks. */
 int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
 
-/* For several kinds. exchange_any: every group can exchange. exchange_copied: the cost if rows are
- * written on both sides. exchange_direct: the volume if so many rows go straight to their ranks.
+/* For several kinds. exchange_copied: the cost if rows are written on both sides. exchange_straight:
+ * the volume if so many rows go straight to their ranks. exchange_no_rows: marks all rows as no
+ * data: experts -1, weights 0.
  * exchange_pack: tokens to their places, on each backend. exchange_unpack: makes y and weight from
  * the rows at the tokens' places, or without places from one row a token. */
-Status exchange_any(Comm *c);
 struct OpCost exchange_copied(const ExchangeLoad *load);
-ExchangeVolume exchange_direct(const ExchangeShape *s, double rows);
+ExchangeVolume exchange_straight(const ExchangeShape *s, double rows);
+Status exchange_no_rows(struct Exec *ex, const Tensor *index, const Tensor *weight);
 Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_unpack(struct Exec *ex, const ExchangeCombine *a, const ExchangeRows *back);

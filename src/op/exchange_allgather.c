@@ -14,7 +14,7 @@ static double rows(int64_t experts, int64_t top_k, int64_t ranks)
 
 static ExchangeVolume volume(const ExchangeShape *s)
 {
-    return exchange_direct(s, (double)s->ranks);
+    return exchange_straight(s, (double)s->ranks);
 }
 
 /* The rows need memory of their own only if something is added to them. */
@@ -35,7 +35,7 @@ static Status keep_own_cpu(Exec *ex, const ExchangeDispatch *a, const ExchangeRo
 {
     (void)ex;
     int32_t *at = a->rows_index.data;
-    int64_t here = a->experts / a->ranks, first = rows->rank * here;
+    int64_t here = a->experts / a->ranks, first = rows->all->rank * here;
     for (int64_t i = 0; i < tensor_elems(&a->rows_index); i++)
         at[i] = exchange_local_expert(at[i], first, here);
     return OK;
@@ -49,7 +49,7 @@ static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch
     if (a->index.data == NULL) return OK;
     TRY(comm_all_gather(c, &a->weight, &a->rows_weight));
     TRY(comm_all_gather(c, &a->index, &a->rows_index));
-    return l->dispatch_rows(ex, a, &(ExchangeRows){ .rank = c->rank });
+    return l->dispatch_rows(ex, a, &(ExchangeRows){ .all = c });
 }
 
 static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
@@ -66,7 +66,6 @@ static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *
 
 const ExchangeDesc exchange_allgather = {
     .name = "allgather",
-    .can = exchange_any,
     .rows = rows,
     .volume = volume,
     .cost = exchange_copied,

@@ -16,7 +16,7 @@ static Status keep_own(struct Exec *ex, const ExchangeDispatch *a, const Exchang
 {
     int64_t n = tensor_elems(&a->rows_index), here = a->experts / a->ranks;
     exchange_keep_own_kernel<<<grid_of(n, 256), 256, 0, exec_stream(ex)>>>(
-        (int32_t *)a->rows_index.data, n, rows->rank * here, here);
+        (int32_t *)a->rows_index.data, n, rows->all->rank * here, here);
     return kernel_status("exchange_dispatch");
 }
 

@@ -16,7 +16,7 @@
 
 static ExchangeVolume volume(const ExchangeShape *s)
 {
-    return exchange_direct(s, exchange_distinct(s->experts, s->top_k, s->ranks));
+    return exchange_straight(s, exchange_distinct(s->experts, s->top_k, s->ranks));
 }
 
 static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
@@ -34,7 +34,6 @@ static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *
 const ExchangeDesc exchange_alltoall = {
     .name = "alltoall",
     .places = true,
-    .can = exchange_any,
     .rows = exchange_distinct,
     .volume = volume,
     .cost = exchange_copied,

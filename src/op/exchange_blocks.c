@@ -90,8 +90,7 @@ static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out
                              tensor_bytes(&own));
 }
 
-/* Marks all rows as no data: experts -1, weights 0. */
-static Status no_rows(Exec *ex, const Tensor *index, const Tensor *weight)
+Status exchange_no_rows(Exec *ex, const Tensor *index, const Tensor *weight)
 {
     const Backend *b = ex->backend;
     if (index->data == NULL) return OK;
@@ -107,14 +106,14 @@ Status exchange_blocks_out(Exec *ex, Comm *c, const ExchangeDispatch *a, const E
     ExchangeRows out = { .x = exchange_rows_at(&a->x, m, &at) };
     out.index = exchange_rows_at(&a->index, m, &at);
     out.weight = exchange_rows_at(&a->weight, m, &at);
-    TRY(no_rows(ex, &out.index, &out.weight));
+    TRY(exchange_no_rows(ex, &out.index, &out.weight));
     TRY(l->dispatch_rows(ex, a, &out));
     Counts n;
     n.known = a->count.data != NULL;
     if (n.known) TRY(counts_read(ex, c, &a->count, at, n.to, n.from));
     TRY(swap_blocks(ex, c, &out.x, &a->rows, &n));
     if (a->index.data == NULL) return OK;
-    if (n.known) TRY(no_rows(ex, &a->rows_index, &a->rows_weight));
+    if (n.known) TRY(exchange_no_rows(ex, &a->rows_index, &a->rows_weight));
     TRY(swap_blocks(ex, c, &out.index, &a->rows_index, &n));
     return swap_blocks(ex, c, &out.weight, &a->rows_weight, &n);
 }

@@ -173,7 +173,6 @@ const ExchangeDesc exchange_hier = {
     .name = "hier",
     .places = true,
     .relays = true,
-    .can = exchange_any,
     .rows = exchange_distinct,
     .volume = volume,
     .cost = cost,

@@ -93,6 +93,14 @@ static __device__ __forceinline__ float block_max(float v, float *room)
     return block_fold(v, room, -INFINITY, [](float x) { return warp_max(x); });
 }
 
+/* The device's clock. */
+static __device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
 static __device__ __forceinline__ uint32_t shared_address(const void *at)
 {
     return (uint32_t)__cvta_generic_to_shared(at);

@@ -151,6 +151,7 @@ struct Exec {
     struct Cuda *cuda;   /* the device that ops run on; NULL: the CPU */
     struct Trace *trace; /* where the trace decorator writes, or NULL */
     const Mesh *mesh;    /* the ranks to exchange with; NULL: this rank is alone */
+    CommWindow *peers;   /* their memory (exchange_open); NULL: none is open */
     Lane lane;           /* on a GPU: the stream that launches go to */
     OpTotals totals;     /* kept by count */
     int64_t waits;       /* how often the host has waited for the device so far */

@@ -110,6 +110,10 @@ typedef struct Planner Planner;
 Status planner_make(const PlanRequest *q, Planner **out);
 void planner_free(Planner *p); /* NULL is fine */
 
+/* Do all ranks of `ep` share a scale-up domain, if moe.exchange has them store into each other's
+ * memory? Another stack's own way needs none. */
+bool plan_reaches(const PlanRequest *q, int ep);
+
 /* ERR_ARG in one sentence: which number of the layout does not divide what, and what would. */
 Status planner_legal(const Planner *p, const PlanLayout *l);
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out);

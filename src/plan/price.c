@@ -424,6 +424,14 @@ static Status stack_can(const double *can, const PlanLayout *l)
                 l->schedule->name);
 }
 
+bool plan_reaches(const PlanRequest *q, int ep)
+{
+    int64_t kind = q->config->moe_exchange;
+    bool stores = kind != EXCHANGE_AUTO && exchange_kinds[kind]->board_bytes > 0;
+    return !stores || q->stack->has[STACK_dispatch] ||
+           roofline_group(q->hardware, ep, 1).local == ep;
+}
+
 Status planner_legal(const Planner *p, const PlanLayout *l)
 {
     const Config *c = &p->config;
@@ -433,6 +441,11 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     TRY(config_check_cp(l->cp, c->data_sequence));
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
     TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
+    if (!plan_reaches(&p->q, l->ep))
+        return FAIL(ERR_ARG,
+                    "mesh.ep %d: moe.exchange=direct stores inside a scale-up domain, which has %d "
+                    "GPUs; alltoall and hier leave it",
+                    l->ep, (int)p->q.hardware->scale_up_gpus);
     TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
     TRY(config_divides("train.micro_batch", l->micro_batch,
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));

@@ -21,7 +21,8 @@ static Status exchange(const Roofline *r, const MoeSpec *m, const OpCost *c, dou
     static const DispatchKind kinds[] = { DISPATCH_EACH, DISPATCH_RANK, DISPATCH_HOST };
     static const DispatchKind ours[EXCHANGE_KINDS] = { [EXCHANGE_ALLTOALL] = DISPATCH_RANK,
                                                        [EXCHANGE_ALLGATHER] = DISPATCH_ALL,
-                                                       [EXCHANGE_HIER] = DISPATCH_RELAY };
+                                                       [EXCHANGE_HIER] = DISPATCH_RELAY,
+                                                       [EXCHANGE_DIRECT] = DISPATCH_RANK };
     double theirs = r->stack->at[STACK_dispatch];
     CollectiveGroup g = roofline_group(r->hardware, r->spec->ep, 1);
     Dispatch d = { .kind = theirs < 0 ? ours[r->spec->exchange] : kinds[(int)theirs],

@@ -160,7 +160,7 @@ static bool sizes_divide(const PlanRequest *q, const PlanLayout *l)
     int64_t wide = q->gpus / l->pp, dp = wide / l->cp;
     if (wide % l->ep != 0 || (l->ep > 1 && (!has_experts(c) || c->moe_experts % l->ep != 0)))
         return false;
-    return c->train_batch % (dp * l->micro_batch) == 0 &&
+    return plan_reaches(q, l->ep) && c->train_batch % (dp * l->micro_batch) == 0 &&
            (int64_t)l->pp * l->vpp <= c->model_layers;
 }
 

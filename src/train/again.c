@@ -42,12 +42,13 @@ Status again_spec(ModelSpec *s, Arena *a)
     return OK;
 }
 
-/* The three arenas of a way one behind the other from the block's start. */
+/* The three arenas of a way one behind the other, behind the board, which scratch lends. */
 static void lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
-    size_t at = 0;
+    size_t board = engine_board_bytes(e), at = board;
     for (int i = 0; i < PARTS; i++) {
         size_t bytes = arena_rounded(plan->bytes[parts[i]]);
+        if (parts[i] == ENGINE_SCRATCH) bytes -= board;
         arena_over(&w->arena[parts[i]], engine_arena_names[parts[i]], e->block.kind,
                    e->block.base + at, bytes);
         at += bytes;
@@ -59,7 +60,7 @@ Status again_make(Engine *e, const EnginePlan *plan)
     void *memory = NULL;
     TRY(engine_make_block(e, work_bytes(plan)));
     TRY(arena_alloc(&e->block, e->block.cap_bytes, &memory));
-    lay_out(e, &e->ways[1], e->shape.again);
+    if (e->shape.again != NULL) lay_out(e, &e->ways[1], e->shape.again);
     lay_out(e, &e->ways[0], plan);
     return OK;
 }

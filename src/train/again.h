@@ -20,8 +20,8 @@ Status again_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EngineP
 /* The spec of the second way; spec_build and spec_place have passed. Layers in `a`. */
 Status again_spec(ModelSpec *s, Arena *a);
 
-/* e->block, for slots, ring and scratch of both ways: as large as plan says, which is at least what
- * either takes. Each way's arenas begin where the block does. */
+/* e->block, for slots, ring and scratch of one or both ways: as large as plan says, which is at least
+ * what either takes. Each way's arenas begin behind the exchange's board (engine_board_bytes). */
 Status again_make(Engine *e, const EnginePlan *plan);
 
 /* Take the first (0) or the second way (1). */

@@ -114,6 +114,7 @@ static Status make_exec(Engine *e)
 static Status join_mesh(Engine *e)
 {
     const Mesh *host = e->shape.mesh;
+    bool stores = exchange_kinds[e->spec.exchange]->board_bytes > 0;
     Comm *world = NULL;
     if (host == NULL || e->counting) return OK;
     e->ex.mesh = &e->mesh;
@@ -126,16 +127,9 @@ static Status join_mesh(Engine *e)
     e->mesh.group[GROUP_WORLD] = world; /* from here on leave_mesh frees it */
     TRY(mesh_make(world, &host->shape, true, &e->tables, &e->mesh));
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
-        if (mesh_exchanges(&host->shape, g)) TRY(comm_connect(e->mesh.group[g]));
+        if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
     return OK;
-}
-
-/* Can the ranks of the experts exchange as the configuration says? */
-static Status check_exchange(const Engine *e)
-{
-    if (e->ex.mesh == NULL || e->spec.ep == 1) return OK;
-    return exchange_kinds[e->spec.exchange]->can(e->mesh.group[GROUP_EP]);
 }
 
 static void leave_mesh(Engine *e)
@@ -148,7 +142,8 @@ static void leave_mesh(Engine *e)
 
 static bool reads_counts(const ModelSpec *s)
 {
-    return s->exact && s->ep > 1 && exchange_kinds[s->exchange]->places;
+    const ExchangeDesc *kind = exchange_kinds[s->exchange];
+    return s->exact && s->ep > 1 && kind->places && !kind->gapless;
 }
 
 /* plan NULL: for counting. */
@@ -174,8 +169,9 @@ static Status setup(Engine *e, const EnginePlan *plan)
                              "step cannot: set run.executor=eager");
     }
     TRY(join_mesh(e));
-    TRY(check_exchange(e));
     TRY(engine_make_arenas(e, plan));
+    if (!e->counting)
+        TRY(exchange_open(&e->ex, e->spec.exchange, e->block.base, e->block.cap_bytes, &e->tables));
     TRY(engine_make_transfers(e));
     bool training = e->use == ENGINE_TRAIN;
     TRY(params_alloc(&e->spec, &e->params, &e->arena[ENGINE_RUN], training, &e->memory));
@@ -209,6 +205,7 @@ void engine_close(Engine *e)
         if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
     }
     engine_free_transfers(e);
+    exchange_close(&e->ex);
     leave_mesh(e);
     engine_free_arenas(e);
     exec_free(&e->ex);

@@ -155,8 +155,8 @@ typedef struct Engine {
     Mesh mesh;                  /* whose groups carry tensors; ex.mesh points here if not alone */
     Arena tables;               /* host bookkeeping: never counted away */
     Arena arena[ENGINE_ARENAS]; /* all but what a way has */
-    Arena block;                /* of both ways' memory; not made: there is one */
-    EngineWay ways[2], *way;    /* way: in use */
+    Arena block; /* of the ways' memory; not made: there is one way, which nobody opens */
+    EngineWay ways[2], *way; /* way: in use */
     int n_ways;
     /* gradients of h while a backward pass runs, h in an evaluation: of layers in turn */
     Tensor stream[BLOCK_LAYERS_MAX];

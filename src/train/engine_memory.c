@@ -138,6 +138,11 @@ Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan)
     return make_ring(e, w, plan);
 }
 
+size_t engine_board_bytes(const Engine *e)
+{
+    return e->spec.ep == 1 ? 0 : arena_rounded(exchange_kinds[e->spec.exchange]->board_bytes);
+}
+
 Status engine_make_block(Engine *e, size_t bytes)
 {
     return arena_make(e, &e->block, "work", MEM_DEVICE, bytes);
@@ -150,29 +155,28 @@ static bool is_work(int arena)
 
 Status engine_make_arenas(Engine *e, const EnginePlan *plan)
 {
-    bool both = plan != NULL && e->shape.again != NULL;
+    bool block = plan != NULL && (e->shape.again != NULL || engine_board_bytes(e) > 0);
     e->lanes = e->ex.backend->async && e->shape.mesh != NULL;
     for (int i = 0; i < ENGINE_ARENAS; i++) {
-        if (both && is_work(i)) continue;
+        if (block && is_work(i)) continue;
         size_t bytes = plan == NULL ? COUNT_BYTES : plan->bytes[i];
         MemKind kind = i == ENGINE_PINNED ? MEM_PINNED : MEM_DEVICE;
         Arena *a = is_work(i) ? &e->ways[0].arena[i] : &e->arena[i];
         TRY(arena_make(e, a, engine_arena_names[i], kind, bytes));
     }
-    if (!both) return engine_lay_out(e, &e->ways[0], plan);
-    TRY(again_make(e, plan));
-    TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
+    if (block) TRY(again_make(e, plan));
+    if (block && e->shape.again != NULL) TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
     return engine_lay_out(e, &e->ways[0], plan);
 }
 
-/* The arenas of two ways lie in the block. */
+/* The arenas of work lie in the block, if there is one. */
 void engine_free_arenas(Engine *e)
 {
-    bool both = e->block.base != NULL;
+    bool block = e->block.base != NULL;
     arena_drop(e, &e->block);
     for (int i = 0; i < ENGINE_ARENAS; i++) {
         arena_drop(e, &e->arena[i]);
-        if (!both) arena_drop(e, &e->ways[0].arena[i]);
+        if (!block) arena_drop(e, &e->ways[0].arena[i]);
     }
 }
 
@@ -180,7 +184,7 @@ size_t engine_peak_bytes(const Engine *e, EngineArena which)
 {
     const EngineWay *w = e->way;
     if (!is_work((int)which)) return e->arena[which].peak_bytes;
-    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes;
+    if (which == ENGINE_SCRATCH) return w->arena[which].peak_bytes + engine_board_bytes(e);
     size_t sum = 0;
     if (which == ENGINE_RING) {
         for (int i = 0; i < w->step.program.entries; i++) {

@@ -25,6 +25,8 @@ void engine_free_arenas(Engine *e);
 Status engine_lay_out(Engine *e, EngineWay *w, const EnginePlan *plan);
 /* e->block, of so many bytes. */
 Status engine_make_block(Engine *e, size_t bytes);
+/* What the exchange has of it, at its front; counted as scratch. */
+size_t engine_board_bytes(const Engine *e);
 
 /* What a slot takes of the tables. */
 size_t engine_slot_tables(const Engine *e);

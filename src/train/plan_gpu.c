@@ -40,10 +40,12 @@ static size_t comm_bytes(const Config *c, const Mesh *m)
     size_t sum = 0;
     if (m == NULL) return 0;
     const MeshShape *s = &m->shape;
+    ExchangeShape shape;
+    bool stores = exchange_kinds[spec_exchange(c, &shape)]->board_bytes > 0;
     bool connected[GROUP_COUNT] = { false };
     for (MeshGroup g = GROUP_WORLD; g < GROUP_COUNT; g++) {
         MeshGroup first = mesh_first(s, g);
-        bool peers = mesh_exchanges(s, g);
+        bool peers = mesh_exchanges(s, g, stores);
         if (mesh_group_size(s, g) == 1) continue;
         if (first == g) sum += RING_BYTES;
         if (peers && !connected[first]) sum += PEER_BYTES;

@@ -125,6 +125,7 @@ Status train_exchange_text(const Config *c, Text *out)
         exchange_kinds[best]->name, EXCHANGE_BETWEEN));
     for (int i = 0; i < EXCHANGE_KINDS; i++) {
         const ExchangeVolume v = exchange_kinds[i]->volume(&shape);
+        if (!exchange_reaches((ExchangeKind)i, &shape)) continue;
         if (exchange_kinds[i]->relays && shape.uneven) continue;
         TRY(text_printf(out, "%s %s %.2f and %.2f", i == 0 ? "" : ",", exchange_kinds[i]->name,
                         v.between, v.inside));

@@ -122,7 +122,8 @@ static Status count_list(Engine *e)
     return OK;
 }
 
-/* After a failure other stages must not reach into entries that go. */
+/* After a failure other stages must not reach into entries that go, nor ranks of the experts into
+ * rows. */
 Status run_program(Engine *e, EngineList *l)
 {
     Transfers *t = &l->transfers;

@@ -188,6 +188,9 @@ static inline Status case_window(Comm *c, Arena *a)
         }
         TRY(comm_barrier(c));
     }
+    comm_window_close(c, &w);
+    EXPECT(w.peer == NULL);
+    comm_window_close(c, &w); /* which is closed */
     return OK;
 }
 

@@ -4,13 +4,14 @@
 
 #include "harness/many.h"
 
-#define DENSE "model.dense_layers=4", "model.layers=4"
-#define MLA   "moe.experts=8", "model.layers=4"
-#define GQA   "moe.experts=8", "model.layers=4", "attention.kind=gqa", "attention.kv_heads=1"
-#define BATCH "train.batch=8", "train.micro_batch=1"
-#define WORST "moe.buffers=worst"
-#define EXACT "moe.buffers=exact", "run.executor=eager"
-#define HIER  "moe.exchange=hier"
+#define DENSE  "model.dense_layers=4", "model.layers=4"
+#define MLA    "moe.experts=8", "model.layers=4"
+#define GQA    "moe.experts=8", "model.layers=4", "attention.kind=gqa", "attention.kv_heads=1"
+#define BATCH  "train.batch=8", "train.micro_batch=1"
+#define WORST  "moe.buffers=worst"
+#define EXACT  "moe.buffers=exact", "run.executor=eager"
+#define HIER   "moe.exchange=hier"
+#define DIRECT "moe.exchange=direct"
 
 static const ManyCase mesh_cases[] = {
     /* data parallel: what is shared out, among whom */
@@ -49,6 +50,27 @@ static const ManyCase mesh_cases[] = {
       8,
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=4", HIER, "mesh.ranks_per_host=2",
         "mesh.schedule=1f1b-overlap" } },
+    { "ep 2, direct", 2, { MLA, BATCH, WORST, "mesh.ep=2", DIRECT } },
+    { "ep 2, direct, exact", 2, { MLA, BATCH, "moe.buffers=exact", "mesh.ep=2", DIRECT } },
+    { "ep 2, direct, bounded",
+      2,
+      { MLA, BATCH, "moe.buffer_factor=1.2", "mesh.ep=2", DIRECT, "moe.bias_rate=0.01" } },
+    { "ep 4, direct", 4, { GQA, BATCH, WORST, "mesh.ep=4", DIRECT } },
+    { "ep 8, direct", 8, { MLA, BATCH, WORST, "mesh.ep=8", DIRECT } },
+    { "dp 4, ep 2, zero 2, direct, recompute",
+      4,
+      { MLA, BATCH, WORST, "mesh.ep=2", "mesh.zero=2", DIRECT, "recompute.layers=[0,1,2,3]",
+        "recompute.pieces=[exchange,norm,act]" } },
+    { "ep 2, direct, recompute layers",
+      2,
+      { MLA, BATCH, WORST, "mesh.ep=2", DIRECT, "recompute.layers=[0,1,2,3]" } },
+    { "pp 2, ep 2, direct, 1f1b-overlap",
+      4,
+      { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", DIRECT,
+        "mesh.schedule=1f1b-overlap" } },
+    { "ep 4 over cp 2 and dp 2, zero 3, direct",
+      4,
+      { GQA, BATCH, WORST, "mesh.ep=4", "mesh.cp=2", "mesh.zero=3", DIRECT } },
     { "ep 8", 8, { MLA, BATCH, WORST, "mesh.ep=8" } },
     { "dp 4, ep 2, zero 1", 4, { MLA, BATCH, WORST, "mesh.ep=2", "mesh.zero=1" } },
     { "dp 4, ep 2, zero 2", 4, { GQA, BATCH, WORST, "mesh.ep=2", "mesh.zero=2" } },

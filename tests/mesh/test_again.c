@@ -6,18 +6,21 @@
     "moe.experts=8", "moe.top_k=1", "model.layers=4", "train.batch=8", "train.micro_batch=1"
 #define STAGES MODEL, "mesh.pp=2", "mesh.ep=2"
 #define HOSTS  MODEL, "mesh.ep=4", "moe.exchange=hier", "mesh.ranks_per_host=2"
+#define STORES MODEL, "mesh.ep=4", "moe.exchange=direct"
 
-/* The last has room for all that a rank sends to a host, but not for all that comes to a relay of
+/* The third has room for all that a rank sends to a host, but not for all that comes to a relay of
  * one rank's. */
 static const ManyCase bounded[] = {
     { "bounded", 4, { STAGES, "moe.buffer_factor=1.6" } },
     { "bounded, hosts", 4, { HOSTS, "moe.buffer_factor=1.6" } },
     { "bounded, relays", 4, { HOSTS, "moe.buffer_factor=2" } },
+    { "bounded, stores", 4, { STORES, "moe.buffer_factor=1.2" } },
 };
 static const ManyCase worst[] = {
     { "worst", 4, { STAGES, "moe.buffers=worst" } },
     { "worst, hosts", 4, { HOSTS, "moe.buffers=worst" } },
     { "worst, relays", 4, { HOSTS, "moe.buffers=worst" } },
+    { "worst, stores", 4, { STORES, "moe.buffers=worst" } },
 };
 enum { WAYS = sizeof bounded / sizeof *bounded };
 

@@ -18,7 +18,7 @@ static const char *const base[] = {
 };
 
 typedef struct Rank {
-    Arena arena, keep, ring, scratch;
+    Arena arena, block, keep, ring, scratch; /* keep and ring lie in the block */
     Exec ex;
     Mesh mesh;
     ModelSpec spec;
@@ -154,21 +154,26 @@ static Status both_ways(LayerRun *r)
 
 static Status rank_body(void *state, Comm *world)
 {
-    enum { BYTES = 1 << 24 };
+    enum { BYTES = 1 << 24, FRONT = 1 << 16 };
     World *w = state;
     Rank *r = &w->rank[world->rank];
     TRY(arena_init(&r->arena, "rank", MEM_HOST, (size_t)4 * BYTES));
-    TRY(arena_init(&r->keep, "keep", MEM_HOST, BYTES));
-    TRY(arena_init(&r->ring, "ring", MEM_HOST, BYTES));
+    void *at = NULL;
+    TRY(arena_init(&r->block, "block", MEM_HOST, FRONT + (size_t)2 * BYTES));
+    TRY(arena_alloc(&r->block, r->block.cap_bytes, &at));
+    arena_over(&r->keep, "keep", MEM_HOST, (char *)at + FRONT, BYTES);
+    arena_over(&r->ring, "ring", MEM_HOST, (char *)at + FRONT + BYTES, BYTES);
     TRY(arena_init(&r->scratch, "scratch", MEM_HOST, BYTES));
     TRY(exec_init(&r->ex, &r->arena, &r->scratch, 1));
     exec_push(&r->ex, &backend_guard);
     TRY(mesh_make(world, &w->shape, false, &r->arena, &r->mesh));
     r->ex.mesh = &r->mesh;
     TRY(open_spec(r, w));
+    TRY(exchange_open(&r->ex, r->spec.exchange, at, r->block.cap_bytes, &r->arena));
     TRY(open_weights(r));
     TRY(open_run(r, w));
     TRY(both_ways(&r->run));
+    exchange_close(&r->ex);
     Mesh over = r->mesh; /* its place is still asked for */
     mesh_free(&over);
     return OK;
@@ -187,7 +192,7 @@ static void world_close(World *w)
     for (int i = 0; i < ranks_of(w); i++) {
         Rank *r = &w->rank[i];
         exec_free(&r->ex);
-        arena_free(&r->scratch), arena_free(&r->ring), arena_free(&r->keep), arena_free(&r->arena);
+        arena_free(&r->scratch), arena_free(&r->block), arena_free(&r->arena);
     }
 }
 
@@ -275,6 +280,7 @@ static void a_layer_over_ranks_is_the_layer_on_one(void **state)
     for (int i = 0; i < MESHES; i++) {
         compare(WORLD(meshes[i], 0, "moe.exchange=alltoall"), 0);
         compare(WORLD(meshes[i], 0, "moe.exchange=allgather"), 0);
+        compare(WORLD(meshes[i], 0, "moe.exchange=direct"), 0);
     }
     for (int i = 0; i < HOSTS; i++) compare(WORLD(hosts[i], 0, "moe.exchange=hier"), 0);
 }
@@ -285,6 +291,7 @@ static void so_it_is_where_all_tokens_want_the_same_experts(void **state)
     for (int i = 0; i < 4; i++) {
         compare(WORLD(meshes[i], 3, "moe.exchange=alltoall"), 0);
         compare(WORLD(meshes[i], 3, "moe.exchange=allgather"), 0);
+        compare(WORLD(meshes[i], 3, "moe.exchange=direct"), 0);
     }
     for (int i = 0; i < HOSTS; i++) compare(WORLD(hosts[i], 3, "moe.exchange=hier"), 0);
 }
@@ -301,9 +308,9 @@ static void what_is_made_again_is_the_same(void **state)
     static const char *const pieces[] = { "recompute.pieces=[exchange,norm]",
                                           "recompute.pieces=[layer]" };
     static const char *const kinds[] = { "moe.exchange=alltoall", "moe.exchange=allgather",
-                                         "moe.exchange=hier" };
-    for (int i = 0; i < 6; i++)
-        compare(WORLD(i < 4 ? meshes[1] : hosts[0], 0, "recompute.layers=[0]", pieces[i % 2],
+                                         "moe.exchange=direct", "moe.exchange=hier" };
+    for (int i = 0; i < 8; i++)
+        compare(WORLD(i < 6 ? meshes[1] : hosts[0], 0, "recompute.layers=[0]", pieces[i % 2],
                       kinds[i / 2]),
                 0);
 }
@@ -316,6 +323,31 @@ static void buffers_that_are_large_enough_change_nothing(void **state)
     compare(WORLD(hosts[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3", "moe.exchange=hier"),
             0);
     compare(WORLD(hosts[0], 0, "moe.buffers=exact", "moe.exchange=hier"), 0);
+    compare(
+        WORLD(meshes[1], 0, "moe.buffers=bounded", "moe.buffer_factor=2", "moe.exchange=direct"),
+        0);
+    compare(WORLD(meshes[1], 0, "moe.buffers=exact", "moe.exchange=direct"), 0);
+}
+
+/* One-sided stores bring the rows in the order of alltoall's, so everything has its bits. */
+static void stores_bring_the_bits_of_calls(void **state)
+{
+    (void)state;
+    static World a, b;
+    for (int i = 0; i < 2 * MESHES; i++) {
+        if (meshes[i / 2].ep == 1) continue;
+        a = WORLD(meshes[i / 2], i % 2 == 0 ? 0 : 3, "moe.exchange=alltoall");
+        b = WORLD(meshes[i / 2], i % 2 == 0 ? 0 : 3, "moe.exchange=direct");
+        world_run(&a);
+        world_run(&b);
+        for (int r = 0; r < ranks_of(&a); r++) {
+            CHECK_SAME(&a.rank[r].run.h_out, &b.rank[r].run.h_out);
+            CHECK_SAME(&a.rank[r].run.dh, &b.rank[r].run.dh);
+            CHECK_SAME(&a.rank[r].memory.buffer[BUF_GRAD], &b.rank[r].memory.buffer[BUF_GRAD]);
+        }
+        world_close(&a);
+        world_close(&b);
+    }
 }
 
 /* Everything stays finite (the guard looks) and the same, run to run. */
@@ -323,10 +355,10 @@ static void buffers_that_are_too_small_are_flagged(void **state)
 {
     (void)state;
     static const char *const kinds[] = { "moe.exchange=alltoall", "moe.exchange=allgather",
-                                         "moe.exchange=hier" };
+                                         "moe.exchange=direct", "moe.exchange=hier" };
     static World a, b;
-    for (int i = 0; i < 3; i++) {
-        a = WORLD(i < 2 ? meshes[1] : hosts[0], 3, "moe.buffers=bounded", "moe.buffer_factor=1",
+    for (int i = 0; i < 4; i++) {
+        a = WORLD(i < 3 ? meshes[1] : hosts[0], 3, "moe.buffers=bounded", "moe.buffer_factor=1",
                   kinds[i]);
         b = a;
         world_run(&a);
@@ -351,6 +383,7 @@ int main(void)
         TEST(a_global_loss_is_that_of_all_its_ranks),
         TEST(what_is_made_again_is_the_same),
         TEST(buffers_that_are_large_enough_change_nothing),
+        TEST(stores_bring_the_bits_of_calls),
         TEST(buffers_that_are_too_small_are_flagged),
     };
     return TEST_RUN(tests);

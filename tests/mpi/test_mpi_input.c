@@ -50,6 +50,13 @@ static void a_rank_of_another_build(void **state)
     CHECK_ONE_SAYS(o, "rank 3: the program is not rank 0's");
 }
 
+static void ranks_that_do_not_reach_each_others_memory(void **state)
+{
+    Outcome o = RUN_MPI(*state, 2, "a", TINY, "run.device=cpu", "mesh.ep=2", "moe.exchange=direct");
+    CHECK_ONE_SAYS(o, "window of group ep: its ranks are processes, which do not reach");
+    CHECK_SAYS(o.err, "moe.exchange=alltoall needs no window");
+}
+
 static void a_missing_shard(void **state)
 {
     Outcome o = RUN_MPI(*state, 2, "a", TINY, "data.sources=[{name: web, path: nowhere}]");
@@ -92,6 +99,7 @@ int main(void)
         LAB_TEST(threads_under_mpirun),
         LAB_TEST(a_rank_with_other_settings),
         LAB_TEST(a_rank_of_another_build),
+        LAB_TEST(ranks_that_do_not_reach_each_others_memory),
         LAB_TEST(a_missing_shard),
         LAB_TEST(a_shard_that_one_rank_does_not_see),
         LAB_TEST(run_folders_that_are_not_one),

@@ -7,7 +7,8 @@
 
 #include "harness/optest.h"
 
-enum { RANKS_MAX = 6 };
+enum { TOKENS = 23 }; /* of each rank, on their way there and back */
+enum { RANKS_MAX = 8, BOARD_MOST = 1 << 16, WINDOW = 1 << 28 };
 
 /* How tokens choose: any experts; all the same few; experts of one rank. */
 typedef enum Deal { DEAL_RANDOM, DEAL_SAME, DEAL_ONE_RANK, DEALS } Deal;
@@ -22,7 +23,7 @@ typedef struct Traveller {
     ExchangeKind kind;
     int64_t experts, inside;
     Tensor relay, relay_count;
-    Tensor x, index, weight, place, overflow, count, shared, residual;
+    Tensor x, index, weight, place, overflow, count, first, shared, residual;
     Tensor rows, rows_index, rows_weight, sums, dweight;
     Tensor y, home;
 } Traveller;
@@ -33,6 +34,7 @@ typedef struct Collect {
 
 typedef struct Rank {
     OpTest t;
+    void *front; /* of the memory that it opens to the others */
     Mesh mesh;
     Traveller traveller;
     Collect collect;
@@ -52,6 +54,7 @@ static inline void world_open(World *w)
         OpTest *t = &w->rank[i].t;
         optest_open(t, 1);
         t->drawn = (uint64_t)i << 32; /* other numbers on each */
+        CHECK_OK(arena_alloc(&t->arena, BOARD_MOST + (size_t)i * 512, &w->rank[i].front));
         for (int l = 0; l < t->ex.depth; l++) {
             if (t->ex.front[l] == &backend_mirror) t->ex.front[l] = &backend_guard;
         }
@@ -113,9 +116,26 @@ static inline bool wants(const Tensor *index, int64_t token, int64_t rank, int64
  * short of it. */
 static inline int64_t host_room(int64_t n, int64_t room) { return 2 * room < n ? 2 * room : n; }
 
+/* m poisoned rows, and one behind them that is not theirs. */
+static inline Tensor bordered(OpTest *t, Dtype dtype, int64_t m, int64_t cols)
+{
+    const Tensor all = optest_poisoned(t, dtype, DIMS(m + 1, cols));
+    return tensor_rows(&all, 0, m);
+}
+
+/* Is the row behind as it was made? */
+static inline bool border_is_whole(const Tensor *t)
+{
+    const unsigned char *at = tensor_at(t, tensor_elems(t));
+    size_t bytes = (size_t)tensor_cols(t) * dtype_bytes(t->dtype), whole = 0;
+    while (whole < bytes && at[whole] == 0xFF) whole++;
+    return whole == bytes;
+}
+
 static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal how, Sizes s,
                                   int64_t room)
 {
+    bool gapless = exchange_kinds[kind]->gapless;
     int64_t m = s.ranks * (exchange_kinds[kind]->places ? room : s.n);
     Traveller v = { .kind = kind, .experts = s.experts, .inside = s.inside };
     if (exchange_kinds[kind]->relays)
@@ -127,18 +147,105 @@ static inline Traveller traveller(OpTest *t, ExchangeKind kind, Dtype act, Deal 
     for (int64_t i = 0; i < s.n * s.k; i++) /* nothing cancels */
         optest_set(&v.weight, i, 0.1 + fabs(optest_get(&v.weight, i)));
     if (exchange_kinds[kind]->places) v.place = optest_poisoned(t, DTYPE_I32, DIMS(s.n, s.k));
+    if (gapless) v.count = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks));
+    if (gapless) v.first = optest_poisoned(t, DTYPE_I32, DIMS(1, s.ranks + 1));
     v.overflow = optest_poisoned(t, DTYPE_F32, DIMS(1));
     optest_set(&v.overflow, 0, 0);
     if (how != DEAL_SAME) v.residual = optest_normal(t, act, DIMS(s.n, s.d));
     if (how == DEAL_RANDOM) v.shared = optest_normal(t, act, DIMS(s.n, s.d));
-    v.rows = optest_poisoned(t, act, DIMS(m, s.d));
-    v.rows_index = optest_poisoned(t, DTYPE_I32, DIMS(m, s.k));
-    v.rows_weight = optest_poisoned(t, DTYPE_F32, DIMS(m, s.k));
-    v.sums = optest_poisoned(t, act, DIMS(m, s.d));
-    v.dweight = optest_poisoned(t, DTYPE_F32, DIMS(m, s.k));
+    v.rows = bordered(t, act, m, s.d);
+    v.rows_index = bordered(t, DTYPE_I32, m, s.k);
+    v.rows_weight = bordered(t, DTYPE_F32, m, s.k);
+    v.sums = bordered(t, act, m, s.d);
+    v.dweight = bordered(t, DTYPE_F32, m, s.k);
     v.y = optest_poisoned(t, act, DIMS(s.n, s.d));
     v.home = optest_poisoned(t, DTYPE_F32, DIMS(s.n, s.k));
     return v;
+}
+
+/* What stands for the experts: expert e multiplies a row by e + 1, and gives 10 (e + 1) weight for
+ * the weight's gradient. Rows that did not come stay NaN. */
+static inline void act_as_experts(const Traveller *v, int64_t first)
+{
+    int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
+    for (int64_t r = 0; r < m; r++) {
+        double sum = 0;
+        bool came = !exchange_kinds[v->kind]->places;
+        for (int64_t i = r * k; i < (r + 1) * k; i++) {
+            double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
+            if (e >= 0) came = true, sum += w * (e + (double)first + 1);
+            optest_set(&v->dweight, i, e >= 0 ? 10 * w * (e + (double)first + 1) : 0);
+        }
+        for (int64_t i = r * d; i < (r + 1) * d; i++)
+            optest_set(&v->sums, i, came ? sum * optest_get(&v->rows, i) : (double)NAN);
+        for (int64_t i = r * k; !came && i < (r + 1) * k; i++)
+            optest_set(&v->dweight, i, (double)NAN);
+    }
+}
+
+static inline ExchangeRelay relay_of(const Traveller *v)
+{
+    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
+}
+
+static inline ExchangePlace to_places(const Traveller *v, int64_t ranks)
+{
+    const ExchangeDesc *kind = exchange_kinds[v->kind];
+    int64_t blocks = kind->relays ? ranks / v->inside : ranks;
+    int64_t rows = kind->relays ? v->relay.dim[0] : v->rows.dim[0];
+    return (ExchangePlace){ .index = v->index,
+                            .place = v->place,
+                            .overflow = v->overflow,
+                            .count = v->count,
+                            .experts = v->experts,
+                            .ranks = blocks,
+                            .room = kind->gapless ? v->x.dim[0] : rows / blocks };
+}
+
+static inline ExchangeDispatch going_there(const Traveller *v, int64_t ranks)
+{
+    const ExchangeDesc *kind = exchange_kinds[v->kind];
+    return (ExchangeDispatch){ .x = v->x,
+                               .index = v->index,
+                               .weight = v->weight,
+                               .place = v->place,
+                               .count = v->count,
+                               .first = v->first,
+                               .relay = relay_of(v),
+                               .overflow =
+                                   kind->relays || kind->gapless ? v->overflow : (Tensor){ 0 },
+                               .rows = v->rows,
+                               .rows_index = v->rows_index,
+                               .rows_weight = v->rows_weight,
+                               .ranks = ranks,
+                               .experts = v->experts,
+                               .kind = v->kind };
+}
+
+static inline ExchangeCombine coming_back(const Traveller *v, int64_t ranks)
+{
+    return (ExchangeCombine){ .x = v->sums,
+                              .rows_weight = v->dweight,
+                              .place = v->place,
+                              .count = v->count,
+                              .first = v->first,
+                              .relay = relay_of(v),
+                              .shared = v->shared,
+                              .residual = v->residual,
+                              .y = v->y,
+                              .weight = v->home,
+                              .ranks = ranks,
+                              .kind = v->kind };
+}
+
+static inline void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
+{
+    int64_t inside = w->shape.inside > 0 ? w->shape.inside : w->ranks;
+    world_open(w);
+    for (int i = 0; i < w->ranks; i++) {
+        w->rank[i].traveller = traveller(&w->rank[i].t, kind, act, how,
+                                         (Sizes){ TOKENS, 3, 24, 9, w->ranks, inside }, room);
+    }
 }
 
 #endif

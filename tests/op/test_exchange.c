@@ -6,7 +6,6 @@
 
 /* 8 tokens of 6 columns and 2 experts here; room for 20 rows of which 12 come, from 4 ranks. */
 enum { N = 8, D = 6, K = 2, M = 20, RANKS = 4, L = 12 };
-enum { TOKENS = 23 }; /* of each rank, on their way there and back */
 static const Rows COMING = { .bound = M, .expected = 12 };
 
 static ExchangeDispatch dispatch_args(OpTest *t)
@@ -254,74 +253,17 @@ static void places_count_the_tokens_before(void **state)
 
 /* There and back */
 
-/* What stands for the experts: expert e multiplies a row by e + 1, and gives 10 (e + 1) weight for
- * the weight's gradient. Rows that did not come stay NaN. */
-static void act_as_experts(const Traveller *v, int64_t first)
-{
-    int64_t m = v->rows.dim[0], d = tensor_cols(&v->rows), k = tensor_cols(&v->rows_index);
-    for (int64_t r = 0; r < m; r++) {
-        double sum = 0;
-        bool came = !exchange_kinds[v->kind]->places;
-        for (int64_t i = r * k; i < (r + 1) * k; i++) {
-            double e = optest_get(&v->rows_index, i), w = optest_get(&v->rows_weight, i);
-            if (e >= 0) came = true, sum += w * (e + (double)first + 1);
-            optest_set(&v->dweight, i, e >= 0 ? 10 * w * (e + (double)first + 1) : 0);
-        }
-        for (int64_t i = r * d; i < (r + 1) * d; i++)
-            optest_set(&v->sums, i, came ? sum * optest_get(&v->rows, i) : (double)NAN);
-        for (int64_t i = r * k; !came && i < (r + 1) * k; i++)
-            optest_set(&v->dweight, i, (double)NAN);
-    }
-}
-
-static ExchangeRelay relay_of(const Traveller *v)
-{
-    return (ExchangeRelay){ v->relay, v->relay_count, v->inside, 0 };
-}
-
 static Status there_and_back(Rank *r)
 {
     const Traveller *v = &r->traveller;
     int64_t ranks = r->mesh.ranks;
-    bool relays = exchange_kinds[v->kind]->relays;
-    TRY(exchange_kinds[v->kind]->can(r->mesh.group[GROUP_EP]));
-    if (exchange_kinds[v->kind]->places) {
-        int64_t blocks = relays ? ranks / v->inside : ranks;
-        const Tensor *rows = relays ? &v->relay : &v->rows;
-        TRY(exchange_place(&r->t.ex, (ExchangePlace){ .index = v->index,
-                                                      .place = v->place,
-                                                      .overflow = v->overflow,
-                                                      .count = v->count,
-                                                      .experts = v->experts,
-                                                      .ranks = blocks,
-                                                      .room = rows->dim[0] / blocks }));
-    }
-    TRY(exchange_dispatch(&r->t.ex,
-                          (ExchangeDispatch){ .x = v->x,
-                                              .index = v->index,
-                                              .weight = v->weight,
-                                              .place = v->place,
-                                              .count = v->count,
-                                              .relay = relay_of(v),
-                                              .overflow = relays ? v->overflow : (Tensor){ 0 },
-                                              .rows = v->rows,
-                                              .rows_index = v->rows_index,
-                                              .rows_weight = v->rows_weight,
-                                              .ranks = ranks,
-                                              .experts = v->experts,
-                                              .kind = v->kind }));
+    TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
+    if (exchange_kinds[v->kind]->places) TRY(exchange_place(&r->t.ex, to_places(v, ranks)));
+    TRY(exchange_dispatch(&r->t.ex, going_there(v, ranks)));
     act_as_experts(v, r->mesh.rank * v->experts / ranks);
-    return exchange_combine(&r->t.ex, (ExchangeCombine){ .x = v->sums,
-                                                         .rows_weight = v->dweight,
-                                                         .place = v->place,
-                                                         .count = v->count,
-                                                         .relay = relay_of(v),
-                                                         .shared = v->shared,
-                                                         .residual = v->residual,
-                                                         .y = v->y,
-                                                         .weight = v->home,
-                                                         .ranks = ranks,
-                                                         .kind = v->kind });
+    TRY(exchange_combine(&r->t.ex, coming_back(v, ranks)));
+    exchange_close(&r->t.ex);
+    return OK;
 }
 
 /* Which tokens of which rank come to which rank, and who has seen one that did not. */
@@ -335,7 +277,7 @@ static bool fits(int64_t *used, int64_t room, bool *full)
     return (*used)++ < room;
 }
 
-static void direct_routes(const World *w, int64_t room, Routes *out)
+static void routes_by_pair(const World *w, int64_t room, Routes *out)
 {
     for (int from = 0; from < w->ranks; from++) {
         const Traveller *v = &w->rank[from].traveller;
@@ -345,6 +287,20 @@ static void direct_routes(const World *w, int64_t room, Routes *out)
             for (int to = 0; to < w->ranks; to++)
                 out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
                                          fits(&used[to], room, &out->full[from]);
+        }
+    }
+}
+
+/* Without gaps a rank has room for all that come to it, in the order of their ranks. */
+static void routes_by_sum(const World *w, int64_t room, Routes *out)
+{
+    int64_t used[RANKS_MAX] = { 0 };
+    for (int from = 0; from < w->ranks; from++) {
+        const Traveller *v = &w->rank[from].traveller;
+        for (int64_t n = 0; n < TOKENS; n++) {
+            for (int to = 0; to < w->ranks; to++)
+                out->goes[from][n][to] = wants(&v->index, n, to, v->experts / w->ranks) &&
+                                         fits(&used[to], room * w->ranks, &out->full[to]);
         }
     }
 }
@@ -397,16 +353,8 @@ static void check_home(World *w, int rank, const Routes *routes)
     }
     CHECK_TENSOR_WITHIN(&v->y, y, v->y.dtype == DTYPE_F32 ? 1e-5 : 1e-2); /* rounded thrice */
     CHECK_NEAR(optest_get(&v->overflow, 0), routes->full[rank] ? 1 : 0, 0);
-}
-
-static void open_travel(World *w, ExchangeKind kind, Dtype act, Deal how, int64_t room)
-{
-    int64_t inside = w->shape.inside > 0 ? w->shape.inside : w->ranks;
-    world_open(w);
-    for (int i = 0; i < w->ranks; i++) {
-        w->rank[i].traveller = traveller(&w->rank[i].t, kind, act, how,
-                                         (Sizes){ TOKENS, 3, 24, 9, w->ranks, inside }, room);
-    }
+    CHECK(border_is_whole(&v->rows) && border_is_whole(&v->rows_index));
+    CHECK(border_is_whole(&v->rows_weight));
 }
 
 /* inside 0: all on one host. */
@@ -417,7 +365,9 @@ static void travel(ExchangeKind kind, Dtype act, Deal how, int ranks, int inside
     memset(&routes, 0, sizeof routes);
     open_travel(&w, kind, act, how, room);
     world_run(&w);
-    (exchange_kinds[kind]->relays ? relayed_routes : direct_routes)(&w, room, &routes);
+    (exchange_kinds[kind]->relays    ? relayed_routes
+     : exchange_kinds[kind]->gapless ? routes_by_sum
+                                     : routes_by_pair)(&w, room, &routes);
     for (int i = 0; i < ranks; i++) check_home(&w, i, &routes);
     world_close(&w);
 }
@@ -440,6 +390,7 @@ static void tokens_go_to_their_experts_and_sums_come_home(void **state)
                on_hosts[i / DEALS].inside, TOKENS);
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++)
         travel((ExchangeKind)kind, DTYPE_BF16, DEAL_RANDOM, 4, 2, TOKENS);
+    for (int i = 0; i < DEALS; i++) travel(EXCHANGE_DIRECT, DTYPE_BF16, (Deal)i, 8, 0, TOKENS);
 }
 
 static void what_has_no_room_is_absent_and_flagged(void **state)

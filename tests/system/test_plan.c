@@ -268,6 +268,15 @@ static void a_plan_takes_the_exchange_that_hosts_ask_for(void **state)
             "search.pp=[1]", "search.cp=[1]", "moe.exchange=auto", "--search", "--top", "1");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, ", hier\n");
+    o = RUN(*state, "hosts", LAYOUT, "--cluster", "h200:16", "run.compute=bf16", "mesh.ep=16",
+            "moe.exchange=direct");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err,
+               "mesh.ep 16: moe.exchange=direct stores inside a scale-up domain, which has 8");
+    o = RUN(*state, "hosts", LAYOUT, "--cluster", "h200:16", "run.compute=bf16", "search.ep=[8,16]",
+            "search.pp=[1]", "search.cp=[1]", "moe.exchange=direct", "--search", "--top", "1");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "EP8");
 }
 
 static void bad_input_is_one_sentence_and_exit_2(void **state)

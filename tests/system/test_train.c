@@ -189,6 +189,27 @@ static void hosts_have_the_same_bits_run_to_run_and_resumed(void **state)
     check_same_checkpoint(lab, "hosts", "hosts_half", 8);
 }
 
+#define OVER_RANKS                                                                                 \
+    "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1", "optimizer.decay_steps=8",    \
+        "--ranks=4", "mesh.ep=4", "moe.buffers=worst"
+
+static void stores_have_the_bits_of_calls_and_resume(void **state)
+{
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "calls", OVER_RANKS, "train.steps=8"), 0);
+    CHECK_EXIT(RUN(lab, "stores", OVER_RANKS, "train.steps=8", "moe.exchange=direct"), 0);
+    CHECK_EXIT(RUN(lab, "stores2", OVER_RANKS, "train.steps=4", "moe.exchange=direct"), 0);
+    CHECK_EXIT(RUN(lab, "stores2", OVER_RANKS, "train.steps=8", "moe.exchange=direct", "--resume"),
+               0);
+    for (int rank = 0; rank < 4; rank++) {
+        static const char file[] = "%s/run/checkpoints/step-0000000008/rank-%05d.bin";
+        CHECK(lab_same_files(lab, lab_path(lab, file, "calls", rank),
+                             lab_path(lab, file, "stores", rank)));
+    }
+    check_same_steps(lab, "stores", "stores2", 5, 8);
+    check_same_checkpoint(lab, "stores", "stores2", 8);
+}
+
 /* 2 of 4 experts, each on a rank of its own, are 2 rows: 1 to the other host, where 5/6 would do. */
 static void the_exchange_that_is_chosen_says_why(void **state)
 {
@@ -469,6 +490,7 @@ int main(void)
         LAB_TEST(dry_run_tells_what_it_would_take_and_writes_nothing),
         LAB_TEST(steps_that_ran_twice_are_told_and_counted),
         LAB_TEST(hosts_have_the_same_bits_run_to_run_and_resumed),
+        LAB_TEST(stores_have_the_bits_of_calls_and_resume),
         LAB_TEST(the_exchange_that_is_chosen_says_why),
         LAB_TEST(shards_are_inspected_and_measured),
         LAB_TEST(metrics_have_a_line_a_step_and_an_evaluation),

@@ -112,7 +112,8 @@ static void an_exchange_is_that_of_the_configuration(void **state)
     (void)state;
     static const DispatchKind want[EXCHANGE_KINDS] = { [EXCHANGE_ALLTOALL] = DISPATCH_RANK,
                                                        [EXCHANGE_ALLGATHER] = DISPATCH_ALL,
-                                                       [EXCHANGE_HIER] = DISPATCH_RELAY };
+                                                       [EXCHANGE_HIER] = DISPATCH_RELAY,
+                                                       [EXCHANGE_DIRECT] = DISPATCH_RANK };
     Bench b;
     open_bench(&b);
     b.stack.at[STACK_dispatch] = -1;

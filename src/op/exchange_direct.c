@@ -1,0 +1,226 @@
+/*
+ * exchange_direct: a token travels once to each rank that holds some of its experts, as with
+ * alltoall, but its rank stores it there itself. There are no blocks by source: rank s's tokens for
+ * rank d begin at row
+ *     first[d] = sum over ranks s' < s of count[s'][d],
+ * so the rows of a rank lie in the order (source rank, token) without gaps, in the order of
+ * alltoall's, and only their number is bounded. What goes beyond has no room: no rank stores or
+ * loads it, and the receiver raises its overflow flag.
+ *
+ * An exchange has two meetings, in both of which every rank waits for every other.
+ *   come   A rank posts where its buffers lie, and with routing how many tokens it sends to each
+ *          rank. It thereby says that these buffers may be reached. All counts are then everywhere,
+ *          so each rank works out all its places for itself, and keeps `first` for the ways back.
+ *   done   It has stored, or loaded, all that it wanted. So what came is whole, and its own memory
+ *          is its own again.
+ * Dispatch stores rows between them. Combine loads: a token's rank fetches the row from each rank
+ * where it was and adds them up in the order of ranks, in f32, so no rank keeps room for what comes
+ * back. Fewer meetings cannot do, unless somebody knew when buffers are free.
+ *
+ * Buffers lie anywhere in one block that the ranks have opened to each other (exchange_open). Their
+ * places in it travel with the counts, so nothing has to lie at the same place on all ranks. On a GPU
+ * an exchange is one launch and a few fills (exchange_direct.cu).
+ */
+#include "op/exchange_direct.h"
+
+#include "op/exchange.h"
+#include "op/op.h"
+
+#include <string.h>
+
+enum { PIECE = 64 }; /* tokens whose rows are fetched at a time */
+
+static ExchangeVolume volume(const ExchangeShape *s)
+{
+    return exchange_straight(s, exchange_distinct(s->experts, s->top_k, s->ranks));
+}
+
+/* Where t lies in this rank's window. */
+static Status find(const char *op, const char *port, const ExchangeRows *r, const Tensor *t,
+                   uint64_t *at)
+{
+    const CommWindow *w = r->peers;
+    uintptr_t first = (uintptr_t)t->data, base = w == NULL ? 0 : (uintptr_t)w->peer[r->all->rank];
+    *at = 0;
+    if (t->data == NULL) return OK;
+    if (w != NULL && first >= base && first - base + tensor_bytes(t) <= w->bytes) {
+        *at = first - base;
+        return OK;
+    }
+    return FAIL(ERR_ARG, "%s: %s does not lie in the memory that ranks have opened (exchange_open)",
+                op, port);
+}
+
+/* Meeting */
+
+static DirectBoard *board_of(const ExchangeRows *r, int rank) { return r->peers->peer[rank]; }
+
+static Status come(const ExchangeRows *r, const int32_t *count)
+{
+    for (int to = 0; to < r->all->size; to++) {
+        DirectPost *post = &board_of(r, to)->post[r->all->rank];
+        memcpy(post->at, r->at, sizeof post->at);
+        if (count != NULL) memcpy(post->count, count, (size_t)r->all->size * sizeof *count);
+    }
+    return comm_barrier(r->all);
+}
+
+/* A buffer of a peer: the i-th that it posted. */
+static char *theirs(const ExchangeRows *r, int rank, int i)
+{
+    return (char *)r->peers->peer[rank] + board_of(r, r->all->rank)->post[rank].at[i];
+}
+
+/* Of posted counts: where this rank's tokens begin at each rank, and how many come here. */
+static void layout(const ExchangeDispatch *a, const ExchangeRows *r)
+{
+    int me = r->all->rank, ranks = r->all->size;
+    const DirectPost *post = board_of(r, me)->post;
+    int32_t *first = a->first.data, m = (int32_t)a->rows.dim[0], all = 0;
+    memset(first, 0, (size_t)ranks * sizeof *first);
+    for (int from = 0; from < ranks; from++) {
+        for (int to = 0; to < ranks && from < me; to++) first[to] += post[from].count[to];
+        all += post[from].count[me];
+    }
+    first[ranks] = all < m ? all : m;
+    if (all > m && a->overflow.data != NULL) *(float *)a->overflow.data = 1;
+}
+
+/* A row at a rank; rank -1: none. */
+typedef struct Far {
+    int rank;
+    int64_t row;
+} Far;
+
+static Far far_of(const Tensor *place, const Tensor *first, int64_t slot, int64_t m)
+{
+    int64_t p = ((const int32_t *)place->data)[slot], n = place->dim[0];
+    if (p < 0) return (Far){ .rank = -1 };
+    Far f = { (int)(p / n), ((const int32_t *)first->data)[p / n] + p % n };
+    if (f.row >= m) f.rank = -1;
+    return f;
+}
+
+static Status store_rows(Exec *ex, const ExchangeDispatch *a, const ExchangeRows *r)
+{
+    int64_t N = a->x.dim[0], K = tensor_cols(&a->place), here = a->experts / a->ranks;
+    size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
+    const int32_t *index = a->index.data;
+    TRY(come(r, index == NULL ? NULL : a->count.data));
+    if (index != NULL) layout(a, r);
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t slot = 0; slot < N * K; slot++) {
+        const Far f = far_of(&a->place, &a->first, slot, a->rows.dim[0]);
+        int64_t n = slot / K;
+        if (f.rank < 0) continue;
+        memcpy(theirs(r, f.rank, 0) + (size_t)f.row * row,
+               (const char *)a->x.data + (size_t)n * row, row);
+        if (index == NULL) continue;
+        int32_t *local = (int32_t *)(void *)theirs(r, f.rank, 1) + f.row * K;
+        float *weight = (float *)(void *)theirs(r, f.rank, 2) + f.row * K;
+        memcpy(weight, tensor_at(&a->weight, n * K), (size_t)K * sizeof *weight);
+        for (int64_t k = 0; k < K; k++)
+            local[k] = exchange_local_expert(index[n * K + k], f.rank * here, here);
+    }
+    return comm_barrier(r->all);
+}
+
+/* Fetches rows for tokens [first, first + n) into `to`, and says in `to->index` where they lie. */
+static void fetch(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r, int64_t first,
+                  int64_t n, const ExchangeRows *to)
+{
+    int64_t K = tensor_cols(&a->place), M = a->x.dim[0];
+    size_t row = (size_t)tensor_cols(&a->x) * dtype_bytes(a->x.dtype);
+    size_t weights = to->weight.data == NULL ? 0 : (size_t)K * sizeof(float);
+    int32_t *at = to->index.data;
+#pragma omp parallel for schedule(static) num_threads(ex->threads)
+    for (int64_t i = 0; i < n * K; i++) {
+        const Far f = far_of(&a->place, &a->first, first * K + i, M);
+        at[i] = f.rank < 0 ? -1 : (int32_t)i;
+        if (f.rank < 0) continue;
+        memcpy((char *)to->x.data + (size_t)i * row, theirs(r, f.rank, 0) + (size_t)f.row * row,
+               row);
+        if (weights > 0)
+            memcpy(tensor_at(&to->weight, i * K), theirs(r, f.rank, 1) + (size_t)f.row * weights,
+                   weights);
+    }
+}
+
+static Tensor part(const Tensor *t, int64_t first, int64_t n)
+{
+    return t->data == NULL ? *t : tensor_rows(t, first, n);
+}
+
+static Status load_rows(Exec *ex, const ExchangeCombine *a, const ExchangeRows *r)
+{
+    int64_t N = a->y.dim[0], K = tensor_cols(&a->place);
+    char *at = ex->workspace;
+    ExchangeRows back = { .x = exchange_rows_at(&a->x, PIECE * K, &at) };
+    back.index = exchange_rows_at(&a->place, PIECE, &at);
+    back.weight = exchange_rows_at(&a->rows_weight, PIECE * K, &at);
+    TRY(come(r, NULL));
+    for (int64_t first = 0; first < N; first += PIECE) {
+        int64_t n = N - first < PIECE ? N - first : PIECE;
+        ExchangeCombine some = *a;
+        fetch(ex, a, r, first, n, &back);
+        some.place = tensor_rows(&back.index, 0, n);
+        some.shared = part(&a->shared, first, n);
+        some.residual = part(&a->residual, first, n);
+        some.y = part(&a->y, first, n);
+        some.weight = part(&a->weight, first, n);
+        TRY(exchange_unpack(ex, &some, &back));
+    }
+    return comm_barrier(r->all);
+}
+
+/* Steps */
+
+static size_t dispatch_workspace(const ExchangeDispatch *a) { return (void)a, 0; }
+
+static size_t combine_workspace(const ExchangeCombine *a)
+{
+    int64_t K = tensor_cols(&a->place);
+    return exchange_rows_bytes(&a->x, PIECE * K) + exchange_rows_bytes(&a->place, PIECE) +
+           exchange_rows_bytes(&a->rows_weight, PIECE * K);
+}
+
+static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
+                       const ExchangeLocal *l)
+{
+    static const char op[] = "exchange_dispatch";
+    ExchangeRows r = { .all = g->all, .peers = ex->peers };
+    bool routed = a->index.data != NULL;
+    if (routed && a->count.data == NULL)
+        return FAIL(ERR_ARG, "%s: count is not set, but direct needs it with index", op);
+    TRY(find(op, "rows", &r, &a->rows, &r.at[0]));
+    if (routed) TRY(find(op, "rows_index", &r, &a->rows_index, &r.at[1]));
+    if (routed) TRY(find(op, "rows_weight", &r, &a->rows_weight, &r.at[2]));
+    if (routed) TRY(exchange_no_rows(ex, &a->rows_index, &a->rows_weight));
+    return l->dispatch_rows(ex, a, &r);
+}
+
+static Status combine(Exec *ex, const ExchangeGroups *g, const ExchangeCombine *a,
+                      const ExchangeLocal *l)
+{
+    static const char op[] = "exchange_combine";
+    ExchangeRows r = { .all = g->all, .peers = ex->peers };
+    TRY(find(op, "x", &r, &a->x, &r.at[0]));
+    TRY(find(op, "rows_weight", &r, &a->rows_weight, &r.at[1]));
+    return l->combine_rows(ex, a, &r);
+}
+
+const ExchangeDesc exchange_direct = {
+    .name = "direct",
+    .places = true,
+    .gapless = true,
+    .board_bytes = sizeof(DirectBoard),
+    .ranks_most = DIRECT_RANKS,
+    .rows = exchange_distinct,
+    .volume = volume,
+    .cost = exchange_copied,
+    .dispatch_workspace = dispatch_workspace,
+    .combine_workspace = combine_workspace,
+    .dispatch = dispatch,
+    .combine = combine,
+    .cpu = { store_rows, load_rows },
+};

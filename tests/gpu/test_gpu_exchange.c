@@ -1,0 +1,406 @@
+/*
+ * exchange/direct on GPUs: kernels of several ranks meet, store and load, and all has the bits of the
+ * same exchange on the CPU, over and over and from a graph; and a rank that does not come ends the
+ * others' wait. Ranks are threads, first all on one GPU, whose kernels then run beside each other,
+ * then each on its own with NCCL's groups, where there are two.
+ */
+#include "harness/comm_cases.h"
+#include "harness/gpu.h"
+#include "op/exchange_case.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { DEVICE_BYTES = 256 << 20, GRAPH_RUNS = 3, SHARING = 4 };
+static const double TIMEOUT_S = 60, SHORT_S = 2, MARGIN_S = 4;
+
+/* A rank on a GPU, and its tensors there. */
+typedef struct Gpu {
+    Exec ex;
+    Mesh mesh;
+    Arena device, scratch;
+    void *spin; /* made here, where the group has none */
+    Traveller v;
+} Gpu;
+
+static bool each_its_own; /* GPU; set between runs */
+
+static Status block_new(Gpu *g, const char *name, Arena *out)
+{
+    void *block = NULL;
+    TRY(g->ex.backend->alloc(&g->ex, MEM_DEVICE, DEVICE_BYTES, &block));
+    arena_over(out, name, MEM_DEVICE, block, DEVICE_BYTES);
+    return OK;
+}
+
+static Status gpu_open(Gpu *g, Rank *r)
+{
+    void *front = NULL;
+    Comm *host = r->mesh.group[GROUP_WORLD], *c = host;
+    TRY(cuda_exec_init(&g->ex, each_its_own ? host->rank : 0, &r->t.arena, &g->scratch));
+    TRY(block_new(g, "scratch", &g->scratch));
+    TRY(block_new(g, "device", &g->device));
+    TRY(arena_alloc(&g->device, BOARD_MOST + (size_t)host->rank * 512, &front));
+    void *stream = g->ex.backend->streams->of_lane(&g->ex, LANE_COMPUTE);
+    if (each_its_own) TRY(comm_nccl(host, stream, &r->t.arena, &c));
+    g->mesh = (Mesh){ .rank = host->rank, .ranks = host->size };
+    g->mesh.group[GROUP_WORLD] = g->mesh.group[GROUP_EP] = c;
+    g->ex.mesh = &g->mesh;
+    TRY(exchange_open(&g->ex, EXCHANGE_DIRECT, g->device.base, DEVICE_BYTES, &r->t.arena));
+    if (!each_its_own) {
+        TRY(g->ex.backend->alloc(&g->ex, MEM_PINNED, sizeof(CommSpin), &g->spin));
+        memset(g->spin, 0, sizeof(CommSpin));
+        g->ex.peers->spin = g->spin;
+    }
+    return comm_barrier(host); /* what takes memory may wait for kernels */
+}
+
+static void gpu_close(Gpu *g)
+{
+    exchange_close(&g->ex);
+    if (each_its_own) comm_free(g->mesh.group[GROUP_WORLD]);
+    if (g->spin != NULL) g->ex.backend->free(&g->ex, MEM_PINNED, g->spin, sizeof(CommSpin));
+    Arena *blocks[] = { &g->device, &g->scratch };
+    for (int i = 0; i < 2; i++) {
+        if (blocks[i]->base != NULL)
+            g->ex.backend->free(&g->ex, MEM_DEVICE, blocks[i]->base, DEVICE_BYTES);
+    }
+    exec_free(&g->ex);
+}
+
+/* Tensors */
+
+static Status copy_up(Gpu *g, const Tensor *to, const Tensor *from)
+{
+    return g->ex.backend->copy(&g->ex, to->data, from->data, tensor_bytes(from));
+}
+
+static Status gpu_poison(Gpu *g, const Tensor *t)
+{
+    return g->ex.backend->fill(&g->ex, t->data, 0xFF, tensor_bytes(t));
+}
+
+/* The same on the GPU; from NULL: poisoned. */
+static Status gpu_tensor(Gpu *g, const Tensor *like, const Tensor *from, Tensor *out)
+{
+    *out = *like;
+    if (like->data == NULL) return OK;
+    TRY(tensor_new(&g->device, like->dtype, like->rank, like->dim, out));
+    return from == NULL ? gpu_poison(g, out) : copy_up(g, out, from);
+}
+
+static Status gpu_traveller(Gpu *g, const Traveller *v)
+{
+    Traveller *u = &g->v;
+    *u = *v;
+    TRY(gpu_tensor(g, &v->x, &v->x, &u->x));
+    TRY(gpu_tensor(g, &v->index, &v->index, &u->index));
+    TRY(gpu_tensor(g, &v->weight, &v->weight, &u->weight));
+    TRY(gpu_tensor(g, &v->shared, &v->shared, &u->shared));
+    TRY(gpu_tensor(g, &v->residual, &v->residual, &u->residual));
+    const struct {
+        const Tensor *like;
+        Tensor *out;
+    } made[] = { { &v->place, &u->place },
+                 { &v->count, &u->count },
+                 { &v->first, &u->first },
+                 { &v->rows, &u->rows },
+                 { &v->rows_index, &u->rows_index },
+                 { &v->rows_weight, &u->rows_weight },
+                 { &v->sums, &u->sums },
+                 { &v->dweight, &u->dweight },
+                 { &v->y, &u->y },
+                 { &v->home, &u->home } };
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++)
+        TRY(gpu_tensor(g, made[i].like, NULL, made[i].out));
+    TRY(gpu_tensor(g, &v->overflow, NULL, &u->overflow));
+    return g->ex.backend->fill(&g->ex, u->overflow.data, 0, tensor_bytes(&u->overflow));
+}
+
+/* Waits first: a copy to memory that is not pinned waits without a deadline. */
+static Status gpu_down(Gpu *g, const Tensor *from, Arena *a, Tensor *out)
+{
+    TRY(tensor_new(a, from->dtype, from->rank, from->dim, out));
+    TRY(g->ex.backend->sync(&g->ex));
+    TRY(g->ex.backend->copy(&g->ex, out->data, from->data, tensor_bytes(from)));
+    return g->ex.backend->sync(&g->ex);
+}
+
+static Status same(Gpu *g, Rank *r, const char *what, const Tensor *gpu, const Tensor *want)
+{
+    Tensor have;
+    TRY(gpu_down(g, gpu, &r->t.arena, &have));
+    if (memcmp(have.data, want->data, tensor_bytes(want)) == 0) return OK;
+    return FAIL(ERR_NUMERIC, "rank %d of %d: %s differs from the CPU's", r->mesh.rank,
+                r->mesh.ranks, what);
+}
+
+/* The rows that came. */
+static Status same_rows(Gpu *g, Rank *r)
+{
+    const Traveller *v = &r->traveller;
+    int64_t n = (int64_t)optest_get(&v->first, r->mesh.ranks);
+    const Tensor have = tensor_rows(&g->v.rows, 0, n), want = tensor_rows(&v->rows, 0, n);
+    return n == 0 ? OK : same(g, r, "rows", &have, &want);
+}
+
+/* Trips. What the CPU has made of them lies in the rank's traveller. */
+
+static Status there(Gpu *g, Rank *r)
+{
+    const Traveller *v = &r->traveller, *u = &g->v;
+    TRY(exchange_place(&g->ex, to_places(u, r->mesh.ranks)));
+    TRY(exchange_dispatch(&g->ex, going_there(u, r->mesh.ranks)));
+    TRY(same(g, r, "first", &u->first, &v->first));
+    TRY(same(g, r, "the rows' experts", &u->rows_index, &v->rows_index));
+    TRY(same(g, r, "the rows' weights", &u->rows_weight, &v->rows_weight));
+    TRY(same(g, r, "overflow", &u->overflow, &v->overflow));
+    return same_rows(g, r);
+}
+
+static Status and_back(Gpu *g, Rank *r)
+{
+    const Traveller *v = &r->traveller, *u = &g->v;
+    TRY(copy_up(g, &u->sums, &v->sums));
+    TRY(copy_up(g, &u->dweight, &v->dweight));
+    TRY(exchange_combine(&g->ex, coming_back(u, r->mesh.ranks)));
+    TRY(same(g, r, "y", &u->y, &v->y));
+    return same(g, r, "the weights' gradients", &u->home, &v->home);
+}
+
+/* As gradients go: rows alone, to the same places. */
+static Status there_alone(Gpu *g, Rank *r)
+{
+    ExchangeDispatch d = going_there(&g->v, r->mesh.ranks);
+    d.index = d.weight = d.rows_index = d.rows_weight = d.overflow = (Tensor){ 0 };
+    TRY(gpu_poison(g, &d.rows));
+    TRY(exchange_dispatch(&g->ex, d));
+    return same_rows(g, r);
+}
+
+static Status from_a_graph(Gpu *g, Rank *r)
+{
+    const Traveller *u = &g->v;
+    const Graphs *graphs = g->ex.backend->graphs;
+    Graph graph = { 0 };
+    TRY(gpu_poison(g, &u->rows));
+    TRY(gpu_poison(g, &u->y));
+    TRY(g->ex.backend->sync(&g->ex));
+    TRY(graphs->begin(&g->ex));
+    Status s = exchange_place(&g->ex, to_places(u, r->mesh.ranks));
+    if (s == OK) s = exchange_dispatch(&g->ex, going_there(u, r->mesh.ranks));
+    if (s == OK) s = exchange_combine(&g->ex, coming_back(u, r->mesh.ranks));
+    Status end = graphs->end(&g->ex, &graph);
+    TRY(s);
+    TRY(end);
+    TRY(g->ex.backend->sync(&g->ex));
+    TRY(comm_barrier(r->mesh.group[GROUP_WORLD]));
+    for (int i = 0; i < GRAPH_RUNS; i++) TRY(graphs->launch(&g->ex, &graph));
+    TRY(same_rows(g, r));
+    TRY(same(g, r, "y of a graph", &u->y, &r->traveller.y));
+    TRY(comm_barrier(r->mesh.group[GROUP_WORLD])); /* what gives memory back may wait, too */
+    graphs->free(&graph);
+    return OK;
+}
+
+static Status on_cpu(Rank *r)
+{
+    const Traveller *v = &r->traveller;
+    TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
+    TRY(exchange_place(&r->t.ex, to_places(v, r->mesh.ranks)));
+    TRY(exchange_dispatch(&r->t.ex, going_there(v, r->mesh.ranks)));
+    act_as_experts(v, r->mesh.rank * v->experts / r->mesh.ranks);
+    TRY(exchange_combine(&r->t.ex, coming_back(v, r->mesh.ranks)));
+    exchange_close(&r->t.ex);
+    return OK;
+}
+
+static Status trips(Gpu *g, Rank *r)
+{
+    ArenaMark here = arena_mark(&g->device);
+    for (int i = 0; i < 3; i++) {
+        arena_release(&g->device, here);
+        TRY(gpu_traveller(g, &r->traveller));
+        TRY(there(g, r));
+        TRY(and_back(g, r));
+        TRY(there_alone(g, r));
+    }
+    return from_a_graph(g, r);
+}
+
+/* Odd widths and whole packs, fewer tokens than warps and many more, more choices than lanes, no
+ * room for all, all to few ranks: then others get none. */
+static const struct {
+    int64_t n, k, experts, d, room;
+} cases[] = { { 23, 3, 24, 9, 23 },      { 1, 1, 24, 8, 1 },        { 23, 3, 24, 8, 23 },
+              { 23, 3, 24, 9, 8 },       { 700, 6, 48, 2048, 700 }, { 1300, 4, 24, 1032, 400 },
+              { 300, 40, 96, 264, 300 }, { 61, 8, 48, 7168, 61 } };
+enum { CASES = sizeof cases / sizeof *cases };
+
+static Status travel_case(Gpu *g, Rank *r, int i, int how)
+{
+    const Sizes s = { cases[i].n, cases[i].k,    cases[i].experts,
+                      cases[i].d, r->mesh.ranks, r->mesh.ranks };
+    Dtype act = how < DEALS ? DTYPE_F32 : DTYPE_BF16;
+    ArenaMark here = arena_mark(&r->t.arena), there = arena_mark(&g->device);
+    if (how % DEALS == DEAL_ONE_RANK && s.k > s.experts / s.ranks) return OK;
+    r->traveller = traveller(&r->t, EXCHANGE_DIRECT, act, (Deal)(how % DEALS), s, cases[i].room);
+    TRY(on_cpu(r));
+    Status status = trips(g, r);
+    arena_release(&r->t.arena, here);
+    arena_release(&g->device, there);
+    if (status == OK) return OK;
+    print_error("%d ranks, case %d, deal %d: %s\n", r->mesh.ranks, i, how, status_message());
+    return status;
+}
+
+static Status travel_rank(Rank *r)
+{
+    Gpu g = { 0 };
+    Status s = gpu_open(&g, r);
+    for (int i = 0; s == OK && i < CASES * 2 * DEALS; i++)
+        s = travel_case(&g, r, i / (2 * DEALS), i % (2 * DEALS));
+    if (s != OK) { /* the others end, too */
+        char why[512];
+        status_sentence(why, sizeof why);
+        comm_abort(g.mesh.group[GROUP_WORLD] != NULL ? g.mesh.group[GROUP_WORLD]
+                                                     : r->mesh.group[GROUP_WORLD],
+                   why);
+    }
+    gpu_close(&g);
+    return s;
+}
+
+static void travel(int ranks)
+{
+    static World w;
+    int failed = -1;
+    w = (World){ .ranks = ranks, .run = travel_rank, .shape = { 1, 1, ranks, ranks, 1, 0 } };
+    world_open(&w);
+    for (int i = 0; i < ranks; i++) optest_unguard(&w.rank[i].t);
+    CHECK_OK(comm_threads(ranks, TIMEOUT_S, world_body, &w, &failed));
+    world_close(&w);
+}
+
+static void ranks_that_share_a_gpu_have_the_bits_of_the_cpu(void **state)
+{
+    NEEDS_GPU();
+    each_its_own = false;
+    for (int ranks = 2; ranks <= SHARING; ranks++) travel(ranks);
+}
+
+#define NEEDS_GPUS()                                                                               \
+    do {                                                                                           \
+        (void)state;                                                                               \
+        if (!cuda_built() || cuda_devices() < 2) {                                                 \
+            printf("skip: needs 2 GPUs and a build with CUDA=1\n");                                \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+static void gpus_have_the_bits_of_the_cpu(void **state)
+{
+    NEEDS_GPUS();
+    each_its_own = true;
+    for (int ranks = 2; ranks <= cuda_devices() && ranks <= RANKS_MAX; ranks *= 2) travel(ranks);
+}
+
+/* Deadlines */
+
+typedef struct Heard {
+    bool left, said;
+    double waited_s;
+} Heard;
+static Heard heard[RANKS_MAX];
+
+static void nap(double seconds)
+{
+    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+    nanosleep(&t, NULL);
+}
+
+/* Rank 0 stays away. The others' kernels leave, each says for whom it waited, and no row has come. */
+static Status wait_in_vain(Gpu *g, Rank *r)
+{
+    const Traveller *u = &g->v;
+    volatile CommSpin *spin = g->ex.peers->spin;
+    g->ex.peers->timeout_s = SHORT_S;
+    TRY(gpu_traveller(g, &r->traveller));
+    TRY(exchange_place(&g->ex, to_places(u, r->mesh.ranks)));
+    TRY(g->ex.backend->sync(&g->ex));
+    TRY(comm_barrier(r->mesh.group[GROUP_WORLD]));
+    if (r->mesh.rank == 0) {
+        nap(SHORT_S + MARGIN_S);
+        return OK;
+    }
+    double start = clock_s();
+    TRY(exchange_dispatch(&g->ex, going_there(u, r->mesh.ranks)));
+    TRY(exchange_combine(&g->ex, coming_back(u, r->mesh.ranks))); /* leaves at once */
+    Status s = g->ex.backend->sync(&g->ex);
+    heard[r->mesh.rank] =
+        (Heard){ .left = spin->over == 1 && spin->lost == 1, .waited_s = clock_s() - start };
+    heard[r->mesh.rank].said =
+        each_its_own
+            ? s == ERR_COMM && strstr(status_message(), "for rank 0 in an exchange") != NULL
+            : s == OK;
+    status_clear();
+    return OK;
+}
+
+static Status lonely_rank(Rank *r)
+{
+    Gpu g = { 0 };
+    Status s = gpu_open(&g, r);
+    if (s == OK) s = wait_in_vain(&g, r);
+    if (each_its_own && s == OK) comm_abort(g.mesh.group[GROUP_WORLD], "enough");
+    gpu_close(&g);
+    return s;
+}
+
+static void check_deadline(void)
+{
+    static World w;
+    int failed = -1;
+    memset(heard, 0, sizeof heard);
+    w = (World){ .ranks = 2, .run = lonely_rank, .shape = { 1, 1, 2, 2, 1, 0 } };
+    world_open(&w);
+    for (int i = 0; i < 2; i++)
+        w.rank[i].traveller = traveller(&w.rank[i].t, EXCHANGE_DIRECT, DTYPE_BF16, DEAL_RANDOM,
+                                        (Sizes){ 64, 3, 24, 64, 2, 2 }, 64);
+    if (comm_threads(2, TIMEOUT_S, world_body, &w, &failed) != OK) status_clear();
+    CHECK(heard[1].left);
+    CHECK(heard[1].said);
+    CHECK(heard[1].waited_s >= SHORT_S * 0.9 && heard[1].waited_s < SHORT_S + MARGIN_S);
+    world_close(&w);
+}
+
+static void a_rank_that_does_not_come_ends_the_kernels_wait(void **state)
+{
+    NEEDS_GPU();
+    each_its_own = false;
+    check_deadline();
+}
+
+static void and_the_host_says_whom_it_waited_for(void **state)
+{
+    NEEDS_GPUS();
+    each_its_own = true;
+    check_deadline();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_that_share_a_gpu_have_the_bits_of_the_cpu),
+        TEST(gpus_have_the_bits_of_the_cpu),
+        TEST(a_rank_that_does_not_come_ends_the_kernels_wait),
+        TEST(and_the_host_says_whom_it_waited_for),
+    };
+    /* On a GPU that ranks share, loading a kernel may wait for one that waits for it, and so may
+     * streams that go through one queue. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    return TEST_RUN(tests);
+}

@@ -1,0 +1,134 @@
+/* exchange/direct: what else can happen where ranks store into each other's memory. */
+#include "exchange_case.h"
+
+#include "comm/comm_table.h"
+
+/* A rank's end amid an exchange */
+
+/* A group whose second barrier, the one behind the stores, fails on rank 1. */
+typedef struct Breaking {
+    Comm comm, *real;
+    int barriers;
+} Breaking;
+
+static Status breaking_barrier(Comm *c)
+{
+    Breaking *b = c->own;
+    if (c->rank == 1 && ++b->barriers == 3) return FAIL(ERR_IO, "the disk is full");
+    return comm_barrier(b->real);
+}
+
+static Status breaking_window(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w)
+{
+    return comm_window(((Breaking *)c->own)->real, base, bytes, a, w);
+}
+
+static void breaking_close(Comm *c, CommWindow *w)
+{
+    comm_window_close(((Breaking *)c->own)->real, w);
+}
+
+static const CommTable breaking_table = { .barrier = breaking_barrier,
+                                          .window = breaking_window,
+                                          .window_close = breaking_close };
+static char ends[3][256];
+
+/* All memory that others reach goes when the rank ends, as an engine's does: before that nobody may
+ * be on his way there. */
+static Status break_off(Rank *r, Arena *block)
+{
+    enum { LONG = 20000, WIDTH = 512 };
+    Traveller v = { .kind = EXCHANGE_DIRECT, .experts = 12 };
+    void *front = NULL;
+    TRY(arena_init(block, "block", MEM_HOST, (size_t)1 << 28));
+    TRY(arena_alloc(block, BOARD_MOST, &front));
+    TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, WIDTH, &v.x));
+    TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.index));
+    TRY(tensor_new2(&r->t.arena, DTYPE_F32, LONG, 3, &v.weight));
+    TRY(tensor_new2(&r->t.arena, DTYPE_I32, LONG, 3, &v.place));
+    TRY(tensor_new2(&r->t.arena, DTYPE_I32, 1, 3, &v.count));
+    TRY(tensor_new2(&r->t.arena, DTYPE_I32, 1, 4, &v.first));
+    TRY(tensor_new2(block, DTYPE_F32, 3 * LONG, WIDTH, &v.rows));
+    TRY(tensor_new2(block, DTYPE_I32, 3 * LONG, 3, &v.rows_index));
+    TRY(tensor_new2(block, DTYPE_F32, 3 * LONG, 3, &v.rows_weight));
+    memset(v.x.data, 0, tensor_bytes(&v.x));
+    memset(v.weight.data, 0, tensor_bytes(&v.weight));
+    /* rank 1 has little to send, and is the first to be done */
+    for (int64_t i = 0; i < 3 * LONG; i++)
+        ((int32_t *)v.index.data)[i] = r->mesh.rank == 1 && i > 9 ? 4 : (int32_t)(4 * (i % 3));
+    TRY(exchange_open(&r->t.ex, v.kind, front, block->cap_bytes, &r->t.scratch));
+    TRY(exchange_place(&r->t.ex, to_places(&v, 3)));
+    return exchange_dispatch(&r->t.ex, going_there(&v, 3));
+}
+
+static Status broken_rank(Rank *r)
+{
+    Arena block = { 0 };
+    Breaking b = { .comm = *r->mesh.group[GROUP_EP], .real = r->mesh.group[GROUP_EP] };
+    b.comm.table = &breaking_table, b.comm.own = &b;
+    r->mesh.group[GROUP_EP] = &b.comm;
+    Status s = break_off(r, &block);
+    if (s != OK) {
+        status_sentence(ends[r->mesh.rank], sizeof ends[0]);
+        comm_abort(r->mesh.group[GROUP_WORLD], ends[r->mesh.rank]);
+    }
+    exchange_close(&r->t.ex);
+    arena_free(&block);
+    r->mesh.group[GROUP_EP] = b.real;
+    return s;
+}
+
+static void a_rank_that_fails_amid_an_exchange_ends_the_others(void **state)
+{
+    (void)state;
+    static World w;
+    int failed = -1;
+    w = (World){ .ranks = 3, .run = broken_rank, .shape = { 1, 1, 3, 3, 1, 0 } };
+    world_open(&w);
+    for (int i = 0; i < 3; i++) optest_unguard(&w.rank[i].t);
+    CHECK_FAILS(comm_threads(3, 20, world_body, &w, &failed), ERR_IO, "the disk is full");
+    CHECK_INT(failed, 1);
+    CHECK(strstr(ends[0], "rank 1 failed: the disk is full") != NULL);
+    CHECK(strstr(ends[2], "rank 1 failed: the disk is full") != NULL);
+    world_close(&w);
+}
+
+/* What ranks would store into lies elsewhere, or they are too many. */
+static Status stray(Rank *r)
+{
+    Traveller *v = &r->traveller;
+    Comm *c = r->mesh.group[GROUP_EP], many = *c;
+    many.size = 65;
+    r->mesh.group[GROUP_EP] = &many;
+    if (exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch) != ERR_UNSUPPORTED ||
+        strstr(status_message(), "65 ranks in") == NULL)
+        return FAIL(ERR_ARG, "no word of 65 ranks");
+    r->mesh.group[GROUP_EP] = c;
+    TRY(exchange_open(&r->t.ex, v->kind, r->front, WINDOW, &r->t.scratch));
+    TRY(exchange_place(&r->t.ex, to_places(v, r->mesh.ranks)));
+    ExchangeDispatch d = going_there(v, r->mesh.ranks);
+    TRY(tensor_new2(&r->t.scratch, DTYPE_I32, d.rows.dim[0], 3, &d.rows_index));
+    Status s = exchange_dispatch(&r->t.ex, d);
+    exchange_close(&r->t.ex);
+    return s;
+}
+
+static void what_nobody_opened_is_not_stored_into(void **state)
+{
+    (void)state;
+    int failed = -1;
+    World w = { .ranks = 2, .run = stray, .shape = { 1, 1, 2, 2, 1, 0 } };
+    open_travel(&w, EXCHANGE_DIRECT, DTYPE_F32, DEAL_RANDOM, TOKENS);
+    CHECK_FAILS(comm_threads(2, 20, world_body, &w, &failed), ERR_ARG,
+                "exchange_dispatch: rows_index does not lie in the memory that ranks have opened");
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_rank_that_fails_amid_an_exchange_ends_the_others),
+        TEST(what_nobody_opened_is_not_stored_into),
+    };
+    return TEST_RUN(tests);
+}
