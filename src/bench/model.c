@@ -56,18 +56,29 @@ Status bench_open(BenchModel *m, const Config *c, Comm *world)
 
 void bench_close(BenchModel *m)
 {
+    loader_close(m->loader);
     engine_close(&m->engine);
     mesh_free(&m->mesh);
     arena_free(&m->arena);
     *m = (BenchModel){ 0 };
 }
 
+Status bench_read_data(BenchModel *m)
+{
+    LoaderConfig loader;
+    const Mesh *mesh = m->world == NULL ? NULL : &m->mesh;
+    TRY(train_loader_config(m->config, mesh, NULL, &m->arena, &loader));
+    return loader_open(&loader, &m->arena, &m->loader);
+}
+
 Status bench_run_step(BenchModel *m, double *seconds)
 {
-    random_tokens(m);
+    const Batch *batch = &m->batch;
+    if (m->loader == NULL) random_tokens(m);
+    if (m->loader != NULL) TRY(loader_next(m->loader, &batch));
     m->step++;
     double start = clock_s();
-    TRY(engine_step(&m->engine, &m->batch, 1e-4, m->step, &m->result));
+    TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result));
     *seconds = clock_s() - start;
     return OK;
 }
