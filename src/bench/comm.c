@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 static const double DELAY_S = 0.02;
+static const size_t LEFT_BYTES = (size_t)1 << 30; /* of a GPU, for NCCL, graphs and kernels */
 
 /* Tensors of a collective: the whole, one rank's part of it, and another whole. */
 typedef struct Call {
@@ -139,6 +140,18 @@ static void close_ranks(CommBench *b)
     arena_free(&b->tables);
 }
 
+/* Asked beforehand: a failed allocation would be the next launch's error. */
+static Status check_room(const CommBench *b, size_t bytes)
+{
+    char need[32], there[32];
+    CudaInfo info;
+    if (!b->ex.backend->apart) return OK;
+    TRY(cuda_info((int)b->config->run_gpu, &info));
+    if (bytes + LEFT_BYTES <= info.free_bytes) return OK;
+    return FAIL(ERR_MEMORY, "%s do not fit: GPU %d has %s free", text_bytes(need, (double)bytes),
+                (int)b->config->run_gpu, text_bytes(there, (double)info.free_bytes));
+}
+
 static Status take(CommBench *b, Arena *a, const char *name, size_t bytes)
 {
     void *block = NULL;
@@ -161,7 +174,8 @@ void comm_bench_give(CommBench *b)
 
 Status comm_bench_take(CommBench *b, size_t block_bytes, size_t scratch_bytes)
 {
-    Status s = take(b, &b->block, "block", block_bytes);
+    Status s = check_room(b, block_bytes + scratch_bytes);
+    if (s == OK) s = take(b, &b->block, "block", block_bytes);
     if (s == OK) s = take(b, &b->scratch, "scratch", scratch_bytes);
     s = agree_status(b->host, s);
     if (s != OK) comm_bench_give(b);
@@ -314,7 +328,7 @@ static Status run_size(CommBench *b, int64_t bytes)
     text_bytes(size, (double)bytes);
     size_t whole = (size_t)(part * n) * dtype_bytes(b->type);
     Status s = comm_bench_take(b, 2 * whole + (size_t)4 * ARENA_ALIGN, 1);
-    if (s == ERR_MEMORY || s == ERR_DEVICE) return comm_bench_why(b, "collectives", size);
+    if (s == ERR_MEMORY) return comm_bench_why(b, "collectives", size);
     TRY(s);
     TRY(tensor_new2(&b->block, b->type, n, part, &c.whole));
     TRY(tensor_new2(&b->block, b->type, n, part, &c.other));
@@ -328,8 +342,9 @@ static Status run_size(CommBench *b, int64_t bytes)
                                       .bytes = (double)whole,
                                       .bus_bytes = shares * (double)whole });
     }
+    TRY(s);
     comm_bench_give(b);
-    return s;
+    return OK;
 }
 
 static Status run_collectives(CommBench *b)
@@ -352,6 +367,7 @@ Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *
     if (s == OK) s = print_head(&b);
     if (s == OK && options->only != BENCH_COMM_EXCHANGE) s = run_collectives(&b);
     if (s == OK && options->only != BENCH_COMM_COLLECTIVES) s = comm_bench_exchanges(&b);
+    if (s != OK) comm_abort(world, status_message()); /* before memory goes that others may read */
     close_ranks(&b);
     return s;
 }

@@ -268,11 +268,12 @@ static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int 
     TRY(draw(b, shape, routing == 1, &x.index));
     count_rows(b, &x);
     s = take(b, &x);
-    if (s == ERR_MEMORY || s == ERR_DEVICE) return comm_bench_why(b, x.kind->name, shape->name);
-    if (s == OK) s = fill(b, &x);
-    if (s == OK) s = run_both(b, &x, routings[routing]);
+    if (s == ERR_MEMORY) return comm_bench_why(b, x.kind->name, shape->name);
+    TRY(s);
+    TRY(fill(b, &x));
+    TRY(run_both(b, &x, routings[routing]));
     comm_bench_give(b);
-    return s;
+    return OK;
 }
 
 Status comm_bench_exchanges(CommBench *b)
