@@ -116,9 +116,10 @@ static void a_ladder_goes_up_to_all_ranks(void **state)
     CHECK_INT(*at, '\0');
     o = RUN(lab, "ladder", "bench", "ladder", "../tiny.yaml", "--ranks=3", "--steps=1",
             "train.batch=6", "train.micro_batch=2", "mesh.cp=3", "data.sequence=48");
-    CHECK_EXIT(o, 0); /* two ranks would have one sequence in micro-batches of two */
+    CHECK_EXIT(o, 0); /* two sequences a rank on every rung: micro-batches of two */
     CHECK_SAYS(o.out, "2: pp 1, ep 1, cp 1");
     CHECK_SAYS(o.out, "3: pp 1, ep 1, cp 3");
+    CHECK(strstr(o.out, "train.batch") == NULL);
 }
 
 static void communication_is_measured(void **state)
@@ -129,6 +130,7 @@ static void communication_is_measured(void **state)
     CHECK_SAYS(o.out, "2 ranks, 2 a host, ");
     CHECK_SAYS(o.out, "reduce_scatter");
     CHECK_SAYS(o.out, "alltoall combine");
+    CHECK(strstr(behind(o.out, "barrier"), "barrier") == NULL); /* one rank speaks */
     o = RUN(lab, "comm", "bench", "comm", "--help");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "switchyard bench comm run.compute=bf16 --ranks 4");

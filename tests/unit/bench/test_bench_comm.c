@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { RANKS = 4, LINES_MAX = 128, SHRINK = 64, TOKENS = 16 };
+enum { RANKS = 4, LINES_MAX = 128, SHRINK = 64, TOKENS = 16, MANY = 8 };
 
 typedef struct Line {
     char *kind, *call, *shape, *routing, *why;
@@ -121,22 +121,23 @@ static void check_exchange(const char *kind, const Line *l)
 {
     bool v3 = text_starts(l->shape, "V3"), back = text_ends(l->call, "combine");
     int64_t experts = v3 ? 256 : 64, k = v3 ? 8 : 6, d = (v3 ? 7168 : 2048) / 8;
-    double row = (double)(d * 4 + (back ? 0 : k * 8)), rows = TOKENS * RANKS;
-    if (strcmp(kind, "allgather") != 0) rows = TOKENS * exchange_distinct(experts, k, RANKS);
+    double row = (double)(d * 4 + (back ? 0 : k * 8)), rows = TOKENS * MANY;
+    if (strcmp(kind, "allgather") != 0) rows = TOKENS * exchange_distinct(experts, k, MANY);
     if (strcmp(l->routing, "uniform") == 0) {
         CHECK_NEAR(l->bytes / (rows * row), 1, 0.1);
         CHECK(l->room < 1.7);
     }
     CHECK(l->bytes <= rows * row * 1.1 && l->room >= 1 && l->seconds > 0);
     CHECK(l->bus_bytes > 0.5 * l->bytes && l->bus_bytes < 1.4 * l->bytes);
-    if (strcmp(kind, "hier") != 0) CHECK_NEAR(l->bus_bytes / l->bytes, 0.75, 1e-9);
+    if (strcmp(kind, "hier") != 0) CHECK_NEAR(l->bus_bytes / l->bytes, 0.875, 1e-9);
 }
 
-/* What comes back is looked at where it is timed: a row without room is a failure. */
+/* What comes back is looked at where it is timed: a row without room is a failure. Eight ranks, so
+ * that few have experts of a token, and skewed rows need more room than balanced ones. */
 static void every_kind_of_exchange_has_its_rows(void **state)
 {
     (void)state;
-    CHECK_OK(run((BenchComm){ BENCH_COMM_EXCHANGE, 16, false }, "mesh.ranks_per_host=2", RANKS));
+    CHECK_OK(run((BenchComm){ BENCH_COMM_EXCHANGE, 16, false }, "mesh.ranks_per_host=2", MANY));
     CHECK_INT(count("row", NULL), EXCHANGE_KINDS * 2 * 2 * 2);
     CHECK_INT(count("none", NULL), 0);
     for (int kind = 0; kind < EXCHANGE_KINDS; kind++) {
