@@ -34,6 +34,10 @@ Status bench_run_step(BenchModel *m, double *seconds);
 /* The GPU's name, or how many threads. */
 Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
 
+/* An arena of the memory that ops run over, for one row; bench_give is safe on { 0 }. */
+Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes);
+void bench_give(Exec *ex, Arena *a);
+
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
 /* `k` different ones of so many experts, each drawn with the probability that sums[] (partial sums)

@@ -152,31 +152,18 @@ static Status check_room(const CommBench *b, size_t bytes)
                 (int)b->config->run_gpu, text_bytes(there, (double)info.free_bytes));
 }
 
-static Status take(CommBench *b, Arena *a, const char *name, size_t bytes)
-{
-    void *block = NULL;
-    MemKind kind = b->ex.backend->apart ? MEM_DEVICE : MEM_HOST;
-    bytes = arena_rounded(bytes) + ARENA_ALIGN;
-    TRY(b->ex.backend->alloc(&b->ex, kind, bytes, &block));
-    arena_over(a, name, kind, block, bytes);
-    return b->ex.backend->fill(&b->ex, block, 0, bytes);
-}
-
 void comm_bench_give(CommBench *b)
 {
-    Arena *const arenas[] = { &b->block, &b->scratch };
-    for (int i = 0; i < 2; i++) {
-        Arena *a = arenas[i];
-        if (a->base != NULL) b->ex.backend->free(&b->ex, a->kind, a->base, a->cap_bytes);
-        *a = (Arena){ 0 };
-    }
+    bench_give(&b->ex, &b->block);
+    bench_give(&b->ex, &b->scratch);
 }
 
 Status comm_bench_take(CommBench *b, size_t block_bytes, size_t scratch_bytes)
 {
     Status s = check_room(b, block_bytes + scratch_bytes);
-    if (s == OK) s = take(b, &b->block, "block", block_bytes);
-    if (s == OK) s = take(b, &b->scratch, "scratch", scratch_bytes);
+    if (s == OK) s = bench_take(&b->ex, &b->block, "block", block_bytes);
+    if (s == OK) s = bench_take(&b->ex, &b->scratch, "scratch", scratch_bytes);
+    if (s == OK) s = b->ex.backend->fill(&b->ex, b->block.base, 0, block_bytes);
     s = agree_status(b->host, s);
     if (s != OK) comm_bench_give(b);
     return s;

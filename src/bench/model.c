@@ -83,6 +83,22 @@ Status bench_run_step(BenchModel *m, double *seconds)
     return OK;
 }
 
+Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes)
+{
+    void *block = NULL;
+    MemKind kind = ex->backend->apart ? MEM_DEVICE : MEM_HOST;
+    size_t room = arena_rounded(bytes) + ARENA_ALIGN;
+    TRY(ex->backend->alloc(ex, kind, room, &block));
+    arena_over(a, name, kind, block, room);
+    return OK;
+}
+
+void bench_give(Exec *ex, Arena *a)
+{
+    if (a->base != NULL) ex->backend->free(ex, a->kind, a->base, a->cap_bytes);
+    *a = (Arena){ 0 };
+}
+
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -201,6 +201,9 @@ static Status print_text(const Report *r, Text *out)
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
     TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
+    for (int i = 0; i < r->m->config->comm_null.n; i++)
+        TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
+                        r->m->config->comm_null.at[i]));
     if (t->twice > 0)
         TRY(text_printf(out,
                         "  ran twice    %" PRId64 " of %" PRId64
@@ -217,6 +220,14 @@ static Status print_text(const Report *r, Text *out)
 }
 
 /* ---- as JSON: docs/formats.md ---- */
+
+static Status json_null(const Config *c, Text *out)
+{
+    TRY(text_json(out, ",\"comm_null\":["));
+    for (int i = 0; i < c->comm_null.n; i++)
+        TRY(text_json(out, i == 0 ? "%s" : ",%s", c->comm_null.at[i]));
+    return text_json(out, "]");
+}
 
 static Status json_gpu(const Report *r, Text *out)
 {
@@ -266,6 +277,7 @@ static Status print_json(const Report *r, Text *out)
             out, ",\"busiest\":{\"rank\":%g,\"rank_worst_layer\":%g,\"expert_worst_layer\":%g}",
             r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
             r->times->worst_expert / (double)r->times->n));
+    if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
     return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu", r->arena_bytes,
                      r->peak_bytes);

@@ -75,6 +75,19 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
     CHECK(strstr(o.out, "exposed      all") == NULL && strstr(o.out, "exposed      ep") == NULL);
 }
 
+/* Whoever leaves traffic out himself is told in the same breath. */
+static void what_is_left_out_is_said(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "null", STEP, "--steps=1", RANKS2, "mesh.ep=2", "comm.null=[ep, zero]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "comm.null    ep: such traffic is left out");
+    CHECK_SAYS(o.out, "comm.null    zero: such traffic is left out");
+    o = RUN(lab, "null", STEP, "--steps=1", "--json", RANKS2, "mesh.ep=2", "comm.null=[ep, zero]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, ",\"comm_null\":[\"ep\",\"zero\"],");
+}
+
 typedef struct Rung {
     int ranks, pp, ep, cp;
     double tokens, each, efficiency;
@@ -175,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(steps_run_on_the_tokens_of_the_configuration),
         LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
+        LAB_TEST(what_is_left_out_is_said),
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
         LAB_TEST(communication_is_measured),
         LAB_TEST(what_cannot_be_measured_is_refused),
