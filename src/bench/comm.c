@@ -163,7 +163,6 @@ Status comm_bench_take(CommBench *b, size_t block_bytes, size_t scratch_bytes)
     Status s = check_room(b, block_bytes + scratch_bytes);
     if (s == OK) s = bench_take(&b->ex, &b->block, "block", block_bytes);
     if (s == OK) s = bench_take(&b->ex, &b->scratch, "scratch", scratch_bytes);
-    if (s == OK) s = b->ex.backend->fill(&b->ex, b->block.base, 0, block_bytes);
     s = agree_status(b->host, s);
     if (s != OK) comm_bench_give(b);
     return s;
@@ -320,6 +319,8 @@ static Status run_size(CommBench *b, int64_t bytes)
     TRY(tensor_new2(&b->block, b->type, n, part, &c.whole));
     TRY(tensor_new2(&b->block, b->type, n, part, &c.other));
     c.part = tensor_rows(&c.other, b->host->rank, 1);
+    TRY(b->ex.backend->fill(&b->ex, c.whole.data, 0, whole));
+    TRY(b->ex.backend->fill(&b->ex, c.other.data, 0, whole));
     for (size_t i = 0; i < sizeof collectives / sizeof *collectives && s == OK; i++) {
         double shares = collectives[i].bus == 0 ? 1 : collectives[i].bus * others;
         s = comm_bench_row(b, collectives[i].call, &c,

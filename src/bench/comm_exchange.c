@@ -178,6 +178,8 @@ static Status fill(CommBench *b, const Exchange *x)
         dtype_from_f32(ones + at, h->dtype, &one, 1);
     TRY(k->copy(&b->ex, h->data, ones, bytes));
     TRY(k->copy(&b->ex, index->data, (const char *)x->index + (size_t)b->host->rank * own, own));
+    TRY(k->fill(&b->ex, x->dispatch.overflow.data, 0, tensor_bytes(&x->dispatch.overflow)));
+    TRY(k->fill(&b->ex, x->dispatch.weight.data, 0, tensor_bytes(&x->dispatch.weight)));
     return k->sync(&b->ex);
 }
 
