@@ -179,44 +179,48 @@ static Status slowest(CommBench *b, double *seconds)
     return OK;
 }
 
+/* Waits; the median between the first n pairs of marks. */
+static Status median(CommBench *b, int64_t n, double *out)
+{
+    double seconds[COMM_RUNS];
+    TRY(b->ex.backend->sync(&b->ex));
+    for (int64_t i = 0; i < n; i++)
+        TRY(b->ex.backend->streams->elapsed_s(&b->ex, &b->mark[2 * i], &b->mark[2 * i + 1],
+                                              &seconds[i]));
+    bench_sort(seconds, n);
+    *out = seconds[n / 2];
+    return OK;
+}
+
 static Status time_calls(CommBench *b, CommCall *call, void *state, double *out)
 {
     const Streams *streams = b->ex.backend->streams;
-    double seconds[COMM_RUNS];
     bool host = !b->ex.backend->async;
     TRY(call(b, state)); /* loads kernels */
     TRY(b->ex.backend->sync(&b->ex));
     TRY(comm_barrier(b->host));
     TRY(streams->delay(&b->ex, DELAY_S));
-    for (int i = -COMM_WARM_UP; i < COMM_RUNS; i++) {
+    for (int64_t i = -COMM_WARM_UP; i < COMM_RUNS; i++) {
         if (host) TRY(comm_barrier(b->host));
         if (i >= 0) TRY(streams->record(&b->ex, &b->mark[2 * i], NULL));
         TRY(call(b, state));
         if (i >= 0) TRY(streams->record(&b->ex, &b->mark[2 * i + 1], NULL));
     }
-    TRY(b->ex.backend->sync(&b->ex));
-    for (int i = 0; i < COMM_RUNS; i++)
-        TRY(streams->elapsed_s(&b->ex, &b->mark[2 * i], &b->mark[2 * i + 1], &seconds[i]));
-    bench_sort(seconds, COMM_RUNS);
-    *out = seconds[COMM_RUNS / 2];
+    TRY(median(b, COMM_RUNS, out));
     return slowest(b, out);
 }
 
 static Status launch_graph(CommBench *b, const Graph *g, double *out)
 {
     const Streams *streams = b->ex.backend->streams;
-    double seconds[COMM_GRAPH_RUNS];
-    for (int i = -1; i < COMM_GRAPH_RUNS; i++) {
+    for (int64_t i = -1; i < COMM_GRAPH_RUNS; i++) {
         Event *mark = &b->mark[2 * (i < 0 ? 0 : i)];
         TRY(streams->record(&b->ex, &mark[0], NULL));
         TRY(b->ex.backend->graphs->launch(&b->ex, g));
         TRY(streams->record(&b->ex, &mark[1], NULL));
     }
-    TRY(b->ex.backend->sync(&b->ex));
-    for (int i = 0; i < COMM_GRAPH_RUNS; i++)
-        TRY(streams->elapsed_s(&b->ex, &b->mark[2 * i], &b->mark[2 * i + 1], &seconds[i]));
-    bench_sort(seconds, COMM_GRAPH_RUNS);
-    *out = seconds[COMM_GRAPH_RUNS / 2] / COMM_RUNS;
+    TRY(median(b, COMM_GRAPH_RUNS, out));
+    *out /= COMM_RUNS;
     return OK;
 }
 
