@@ -26,6 +26,8 @@ typedef struct BenchModel {
 /* world NULL: on one rank. */
 Status bench_open(BenchModel *m, const Config *c, Comm *world);
 void bench_close(BenchModel *m); /* safe on { 0 } */
+/* After a failure, and before memory goes that other ranks may still read: they end, too. */
+void bench_end_others(Comm *world);
 /* From here on steps run on the batches that training reads from data.sources. */
 Status bench_read_data(BenchModel *m);
 /* One step on a new batch; making it is not timed. */

@@ -359,7 +359,7 @@ Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *
     if (s == OK) s = print_head(&b);
     if (s == OK && options->only != BENCH_COMM_EXCHANGE) s = run_collectives(&b);
     if (s == OK && options->only != BENCH_COMM_COLLECTIVES) s = comm_bench_exchanges(&b);
-    if (s != OK) comm_abort(world, status_message()); /* before memory goes that others may read */
+    if (s != OK) bench_end_others(world);
     close_ranks(&b);
     return s;
 }

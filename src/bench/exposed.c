@@ -53,6 +53,7 @@ static Status run_without(const char *word, const Config *c, Comm *world, const 
     TRY(bench_open(&m, &less, world));
     Status s = o->data ? bench_read_data(&m) : OK;
     if (s == OK) s = time_steps(&m, o->steps, out);
+    if (s != OK) bench_end_others(world);
     bench_close(&m);
     return s;
 }

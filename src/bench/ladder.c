@@ -75,6 +75,7 @@ static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits,
     TRY(bench_open(&m, c, world));
     Status s = measure(&m, steps, waits, out);
     out->gpu = m.plan.apart;
+    if (s != OK) bench_end_others(world);
     bench_close(&m);
     return s;
 }

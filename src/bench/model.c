@@ -63,6 +63,13 @@ void bench_close(BenchModel *m)
     *m = (BenchModel){ 0 };
 }
 
+void bench_end_others(Comm *world)
+{
+    char why[1024];
+    status_sentence(why, sizeof why);
+    if (world != NULL) comm_abort(world, why);
+}
+
 Status bench_read_data(BenchModel *m)
 {
     LoaderConfig loader;

@@ -379,6 +379,7 @@ Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *
     Status s = options->data ? bench_read_data(&m) : OK;
     if (s == OK) s = run(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) s = record_step(&m, options->timeline);
+    if (s != OK) bench_end_others(world);
     bench_close(&m);
     if (s == OK && options->exposed) s = bench_exposed(c, world, options, &median, out);
     return s == OK && options->json ? text_printf(out, "}\n") : s;

@@ -74,7 +74,7 @@ static Status run_rank(void *state, Comm *world)
     if (s == OK) s = text_init(&out, &a);
     if (s == OK) s = b->fn(b, &own, world, &a, &out);
     if (s == OK && (world == NULL || world->rank == 0)) s = text_append(b->out, out.data, out.used);
-    if (s != OK && world != NULL) comm_abort(world, status_message());
+    if (s != OK) bench_end_others(world);
     arena_free(&a);
     return s;
 }
