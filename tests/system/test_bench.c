@@ -62,7 +62,9 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
         CHECK(number(at, "\"without_p50_s\":") > 0);
         CHECK_NEAR(number(at, "\"exposed_s\":"), with - number(at, "\"without_p50_s\":"), 1e-9);
     }
-    CHECK(strchr(at, '}') != NULL && strncmp(strchr(at, '}'), "}]}\n", 5) == 0);
+    CHECK(strchr(at, '}') != NULL && strncmp(strchr(at, '}'), "}],", 3) == 0);
+    CHECK(number(at, "\"step_again_p50_s\":") > 0);
+    CHECK_INT(o.out[strlen(o.out) - 2], '}');
     o = RUN(lab, "exposed", STEP, "--steps=2", "--exposed", RANKS2, "mesh.pp=2", "--data");
     CHECK_EXIT(o, 0);
     double told = number(o.out, "exposed      pp"), share = 0, before = 0, after = 0;
@@ -72,6 +74,7 @@ static void exposed_time_is_told_by_kind_of_traffic(void **state)
               3);
     CHECK_NEAR(told, before - after, 0.11);
     CHECK_NEAR(share, 100 * told / before, 1 + 10 / before);
+    CHECK_SAYS(o.out, "exposed      none: the same step again ");
     CHECK(strstr(o.out, "exposed      all") == NULL && strstr(o.out, "exposed      ep") == NULL);
 }
 
