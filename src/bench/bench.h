@@ -1,5 +1,6 @@
 /* bench: how fast ops and training steps are on this machine, beside its own measured roof
- * (train/peak.h). Token ids are uniform, weights initialised as in training, times medians. */
+ * (train/peak.h). Token ids are uniform or a training's, weights initialised as in training, times
+ * medians. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -14,6 +15,7 @@ typedef struct BenchModel {
     Mesh mesh;
     Engine engine;
     Batch batch;
+    Loader *loader; /* NULL: random tokens */
     Arena arena;
     EnginePlan plan, again;
     GpuPlan gpu; /* { 0 } on the CPU */
@@ -24,11 +26,19 @@ typedef struct BenchModel {
 /* world NULL: on one rank. */
 Status bench_open(BenchModel *m, const Config *c, Comm *world);
 void bench_close(BenchModel *m); /* safe on { 0 } */
-/* One step on new random tokens. */
+/* After a failure, and before memory goes that other ranks may still read: they end, too. */
+void bench_end_others(Comm *world);
+/* From here on steps run on the batches that training reads from data.sources. */
+Status bench_read_data(BenchModel *m);
+/* One step on a new batch; making it is not timed. */
 Status bench_run_step(BenchModel *m, double *seconds);
 
 /* The GPU's name, or how many threads. */
 Status bench_machine(const Config *c, char out[CUDA_NAME_MAX]);
+
+/* An arena of the memory that ops run over, for one row; bench_give is safe on { 0 }. */
+Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes);
+void bench_give(Exec *ex, Arena *a);
 
 void bench_sort(double *v, int64_t n); /* rising: for medians and percentiles */
 
@@ -54,16 +64,31 @@ typedef struct BenchStep {
     const char *timeline; /* the folder into which one step more is recorded, action by action
                              (train/recording.h); NULL: none */
     bool json;            /* one object instead of text */
+    bool data, exposed;   /* on the tokens of data.sources; then without each kind of traffic */
 } BenchStep;
+
+typedef struct BenchMedian {
+    double seconds; /* of a step */
+    int64_t twice;  /* steps whose rows had no room, so that they ran again */
+} BenchMedian;
 
 /* Tokens a second, spread of step times, MFU, memory, clock; of all ranks together, told by rank 0.
  * FLOPs are those of a rank, by two formulas: the costs of its ops (train_model_flops), and
  * TorchTitan's (train_torchtitan_flops). */
 Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out);
+/* For every kind of traffic that the mesh has, and all together: what it adds to a step that took
+ * `with`. _check: ERR_ARG where nothing can be told. */
+Status bench_exposed_check(const Config *c, const Comm *world);
+Status bench_exposed(const Config *c, Comm *world, const BenchStep *options,
+                     const BenchMedian *with, Text *out);
 /* The model in its plainest form with micro-batches of 1, 2, 4 ... up to the configured one, then
  * one feature more a row: tokens a second, memory, launches and waits a step. Settings are made in
  * `a`. */
 Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out);
+/* The model on 1, 2, 4 ... and `ranks` threads of this process, a row each: tokens a second, of a
+ * rank, and the latter over the first row's. `config` is that of all ranks; fewer have as many
+ * sequences and threads a rank, and the axes of its mesh as far as they divide. */
+Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out);
 
 typedef struct BenchShapes {
     int group;        /* which of bench_groups */
@@ -71,6 +96,18 @@ typedef struct BenchShapes {
     int64_t shrink;   /* sizes are divided by it */
     bool json, no_check;
 } BenchShapes;
+
+enum { BENCH_COMM_ALL, BENCH_COMM_COLLECTIVES, BENCH_COMM_EXCHANGE };
+
+typedef struct BenchComm {
+    int only;       /* of these */
+    int64_t shrink; /* bytes and tokens are divided by it */
+    bool json;
+} BenchComm;
+
+/* Collectives by size and the exchange of tokens by kind, between all ranks of the world, told by
+ * rank 0: a line a row, or as many JSON objects. ERR_ARG: fewer than two ranks. */
+Status bench_comm(const Config *c, Comm *world, const BenchComm *options, Text *out);
 
 extern const char bench_groups[]; /* words with | between */
 

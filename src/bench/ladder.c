@@ -1,4 +1,4 @@
-/* ladder: what each feature is worth. It begins with the plainest way to train the model: all
+/* ladder: what each feature is worth, and each doubling of ranks. Features: it begins with the plainest way to train the model: all
  * logits at once, a wait of the host after every op, no graph, the library's first proposals. Then
  * every rung keeps what the rungs before it switched on and adds one thing. */
 #include "bench/bench.h"
@@ -34,6 +34,7 @@ static const Rung rungs[] = {
 typedef struct Row {
     double tokens_per_s;
     size_t bytes; /* of arenas; on a GPU what is in use */
+    bool gpu;
     StepResult result;
 } Row;
 
@@ -59,32 +60,41 @@ static Status measure(BenchModel *m, int64_t steps, bool waits, Row *out)
     return OK;
 }
 
-static Status print_row(const char *name, const Row *r, bool gpu, Text *out)
+static Status print_row(const char *name, const Row *r, Text *out)
 {
     char tokens[32], bytes[32];
     TRY(text_printf(out, "%-24s %12s %12s", name, text_thousands(tokens, (int64_t)r->tokens_per_s),
                     text_bytes(bytes, (double)r->bytes)));
-    if (!gpu) return text_printf(out, "\n");
+    if (!r->gpu) return text_printf(out, "\n");
     return text_printf(out, " %9" PRId64 " %7" PRId64 "\n", r->result.launches, r->result.waits);
 }
 
-/* A rung that does not fit says so and is passed over. */
-static Status run_row(const Config *c, const char *name, int64_t steps, bool waits, Text *out)
+static Status run_model(const Config *c, Comm *world, int64_t steps, bool waits, Row *out)
 {
     BenchModel m;
-    Row row = { 0 };
-    Status s = bench_open(&m, c, NULL);
-    if (s == OK) {
-        s = measure(&m, steps, waits, &row);
-        bool gpu = m.plan.apart;
-        bench_close(&m);
-        TRY(s);
-        return print_row(name, &row, gpu, out);
-    }
-    if (s != ERR_ARG && s != ERR_MEMORY) return s;
+    TRY(bench_open(&m, c, world));
+    Status s = measure(&m, steps, waits, out);
+    out->gpu = m.plan.apart;
+    if (s != OK) bench_end_others(world);
+    bench_close(&m);
+    return s;
+}
+
+/* A rung that does not fit says so and is passed over. */
+static Status print_why(const char *name, Status s, Text *out)
+{
     char why[1024];
+    if (s != ERR_ARG && s != ERR_MEMORY) return s;
     status_sentence(why, sizeof why);
+    status_clear();
     return text_printf(out, "%-24s %s\n", name, why);
+}
+
+static Status run_row(const Config *c, const char *name, int64_t steps, bool waits, Text *out)
+{
+    Row row = { 0 };
+    Status s = run_model(c, NULL, steps, waits, &row);
+    return s == OK ? print_row(name, &row, out) : print_why(name, s, out);
 }
 
 static Status batches(const Config *c, int64_t steps, bool gpu, Text *out)
@@ -126,4 +136,81 @@ Status bench_ladder(const Config *config, int64_t steps, Arena *a, Text *out)
         TRY(run_row(&c, name, steps, waits, out));
     }
     return OK;
+}
+
+/* ---- on more and more ranks ---- */
+
+typedef struct Scale {
+    Config config;
+    int64_t steps;
+    Row row; /* of rank 0 */
+} Scale;
+
+static int64_t common(int64_t a, int64_t b) { return b == 0 ? a : common(b, a % b); }
+
+/* The configuration of `of` ranks on `ranks`. */
+static Config fewer(const Config *c, int64_t ranks, int64_t of)
+{
+    Config s = *c;
+    s.mesh_pp = common(c->mesh_pp, ranks);
+    s.mesh_cp = common(c->mesh_cp, ranks / s.mesh_pp);
+    s.mesh_ep = common(c->mesh_ep, ranks / s.mesh_pp);
+    s.mesh_shard = common(c->mesh_shard, ranks / s.mesh_pp / s.mesh_cp);
+    if (c->mesh_shard == 0) s.mesh_shard = 0;
+    s.mesh_ranks_per_host = common(c->mesh_ranks_per_host, ranks);
+    if (c->mesh_ranks_per_host == 0) s.mesh_ranks_per_host = 0;
+    if (s.mesh_pp != c->mesh_pp) s.mesh_layout = "";
+    if (s.mesh_pp == 1) s.mesh_vpp = 1, s.mesh_schedule = "1f1b";
+    if (s.run_threads == 0) s.run_threads = train_threads(c) / of > 0 ? train_threads(c) / of : 1;
+    s.train_batch = c->train_batch * ranks / of;
+    return s;
+}
+
+static Status on_rank(void *state, Comm *world)
+{
+    Scale *all = state;
+    Config own = all->config;
+    BindShare share;
+    Arena a = { 0 };
+    Row row = { 0 };
+    TRY(arena_init(&a, "hosts", MEM_HOST, (size_t)1 << 20));
+    if (world != NULL) train_take_share(&own, world, &share);
+    Status s = world == NULL ? OK : train_find_hosts(&own, world, &a);
+    if (s == OK) s = run_model(&own, world, all->steps, false, &row);
+    if (world == NULL || world->rank == 0) all->row = row;
+    arena_free(&a);
+    return s;
+}
+
+static Status run_ranks(const Config *c, int ranks, int of, int64_t steps, double *first, Text *out)
+{
+    Scale all = { .config = fewer(c, ranks, of), .steps = steps };
+    const Config *s = &all.config;
+    int failed = -1;
+    char name[64], tokens[32], each[32], bytes[32];
+    (void)snprintf(name, sizeof name, "%d: pp %d, ep %d, cp %d", ranks, (int)s->mesh_pp,
+                   (int)s->mesh_ep, (int)s->mesh_cp);
+    Status status = ranks == 1 ? on_rank(&all, NULL)
+                               : comm_threads(ranks, c->comm_timeout_s, on_rank, &all, &failed);
+    if (status != OK) return print_why(name, status, out);
+    double rate = all.row.tokens_per_s / ranks;
+    if (*first == 0) *first = rate;
+    return text_printf(out, "%-24s %12s %14s %11.1f %% %12s\n", name,
+                       text_thousands(tokens, (int64_t)all.row.tokens_per_s),
+                       text_thousands(each, (int64_t)rate), 100 * rate / *first,
+                       text_bytes(bytes, (double)all.row.bytes));
+}
+
+Status bench_scale(const Config *config, int ranks, int64_t steps, Text *out)
+{
+    double first = 0;
+    if (config->train_batch % ranks != 0)
+        return FAIL(ERR_ARG,
+                    "bench ladder: each of %d ranks gets as many of train.batch %" PRId64
+                    " sequences on all rungs: make it a multiple",
+                    ranks, config->train_batch);
+    TRY(text_printf(out, "%-24s %12s %14s %13s %12s\n", "ranks", "tokens/s", "tokens/s/rank",
+                    "efficiency", "memory/rank"));
+    for (int n = 1; n < ranks; n *= 2) TRY(run_ranks(config, n, ranks, steps, &first, out));
+    return run_ranks(config, ranks, ranks, steps, &first, out);
 }

@@ -56,20 +56,54 @@ Status bench_open(BenchModel *m, const Config *c, Comm *world)
 
 void bench_close(BenchModel *m)
 {
+    loader_close(m->loader);
     engine_close(&m->engine);
     mesh_free(&m->mesh);
     arena_free(&m->arena);
     *m = (BenchModel){ 0 };
 }
 
+void bench_end_others(Comm *world)
+{
+    char why[1024];
+    status_sentence(why, sizeof why);
+    if (world != NULL) comm_abort(world, why);
+}
+
+Status bench_read_data(BenchModel *m)
+{
+    LoaderConfig loader;
+    const Mesh *mesh = m->world == NULL ? NULL : &m->mesh;
+    TRY(train_loader_config(m->config, mesh, NULL, &m->arena, &loader));
+    return loader_open(&loader, &m->arena, &m->loader);
+}
+
 Status bench_run_step(BenchModel *m, double *seconds)
 {
-    random_tokens(m);
+    const Batch *batch = &m->batch;
+    if (m->loader == NULL) random_tokens(m);
+    if (m->loader != NULL) TRY(loader_next(m->loader, &batch));
     m->step++;
     double start = clock_s();
-    TRY(engine_step(&m->engine, &m->batch, 1e-4, m->step, &m->result));
+    TRY(engine_step(&m->engine, batch, 1e-4, m->step, &m->result));
     *seconds = clock_s() - start;
     return OK;
+}
+
+Status bench_take(Exec *ex, Arena *a, const char *name, size_t bytes)
+{
+    void *block = NULL;
+    MemKind kind = ex->backend->apart ? MEM_DEVICE : MEM_HOST;
+    size_t room = arena_rounded(bytes) + ARENA_ALIGN;
+    TRY(ex->backend->alloc(ex, kind, room, &block));
+    arena_over(a, name, kind, block, room);
+    return OK;
+}
+
+void bench_give(Exec *ex, Arena *a)
+{
+    if (a->base != NULL) ex->backend->free(ex, a->kind, a->base, a->cap_bytes);
+    *a = (Arena){ 0 };
 }
 
 static int by_size(const void *a, const void *b)

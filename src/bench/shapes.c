@@ -98,22 +98,6 @@ static void bench_stop(Bench *b)
     arena_free(&b->tables);
 }
 
-/* An arena of the device's memory over b->ex, for one row. */
-static Status take(Bench *b, Arena *a, const char *name, size_t bytes)
-{
-    void *block = NULL;
-    MemKind kind = b->ex.backend->apart ? MEM_DEVICE : MEM_HOST;
-    TRY(b->ex.backend->alloc(&b->ex, kind, bytes + ARENA_ALIGN, &block));
-    arena_over(a, name, kind, block, bytes + ARENA_ALIGN);
-    return OK;
-}
-
-static void give_back(Bench *b, Arena *a)
-{
-    if (a->base != NULL) b->ex.backend->free(&b->ex, a->kind, a->base, a->cap_bytes);
-    *a = (Arena){ 0 };
-}
-
 /* ---- routing ---- */
 
 /* The experts of each token, (n, k). Even: as many tokens for each expert, in no order. */
@@ -273,11 +257,11 @@ static Status run_row(Bench *b, Row *row)
     TRY(count(b, set, row, &bytes));
     double fit = ceil(COLD_BYTES / (double)bytes);
     int n = fit < SETS_MAX ? (int)fit : SETS_MAX;
-    Status s = take(b, &block, "tensors", (size_t)n * bytes);
-    if (s == OK) s = take(b, &b->scratch, "scratch", b->count_scratch.peak_bytes);
+    Status s = bench_take(&b->ex, &block, "tensors", (size_t)n * bytes);
+    if (s == OK) s = bench_take(&b->ex, &b->scratch, "scratch", b->count_scratch.peak_bytes);
     if (s == OK) s = measure(b, &set, n, row);
-    give_back(b, &block);
-    give_back(b, &b->scratch);
+    bench_give(&b->ex, &block);
+    bench_give(&b->ex, &b->scratch);
     if (s == OK) s = b->options->json ? print_json(b, row, &set) : print_text(b, row);
     arena_release(&b->tables, mark);
     return s;

@@ -9,6 +9,7 @@
 #include "train/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 enum { WARM_UP = 3 };
@@ -18,6 +19,9 @@ enum { WARM_UP = 3 };
 typedef struct StepTimes {
     double *step, *device;
     int64_t n, twice; /* twice: those whose rows had no room, so that they ran again */
+    /* sums over steps, each of the largest over the mean: rows of a rank on average over MoE layers
+     * and in the worst one, rows of an expert in the worst one */
+    double rank, worst_rank, worst_expert;
 } StepTimes;
 
 /* The GPU's clock and power while each timed step ran. */
@@ -163,6 +167,18 @@ static Status print_ranks(const Report *r, Text *out)
     return OK;
 }
 
+static Status print_experts(const Report *r, Text *out)
+{
+    const StepTimes *t = r->times;
+    double n = (double)t->n;
+    if (r->m->engine.spec.n_moe == 0) return OK;
+    return text_printf(
+        out,
+        "  experts      the busiest rank has %.3f x the mean rows (%.3f in the worst "
+        "layer), the busiest expert %.3f x\n",
+        t->rank / n, t->worst_rank / n, t->worst_expert / n);
+}
+
 static Status print_clock(const Watch *w, Text *out)
 {
     const char *words[GPU_REASONS_MAX];
@@ -185,11 +201,15 @@ static Status print_text(const Report *r, Text *out)
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
     TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
+    for (int i = 0; i < r->m->config->comm_null.n; i++)
+        TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
+                        r->m->config->comm_null.at[i]));
     if (t->twice > 0)
         TRY(text_printf(out,
                         "  ran twice    %" PRId64 " of %" PRId64
                         " steps: rows had no room, moe.buffer_factor gives more\n",
                         t->twice, t->n));
+    TRY(print_experts(r, out));
     TRY(print_flops(r, out));
     TRY(print_gpu(r, out));
     TRY(print_ranks(r, out));
@@ -200,6 +220,14 @@ static Status print_text(const Report *r, Text *out)
 }
 
 /* ---- as JSON: docs/formats.md ---- */
+
+static Status json_null(const Config *c, Text *out)
+{
+    TRY(text_json(out, ",\"comm_null\":["));
+    for (int i = 0; i < c->comm_null.n; i++)
+        TRY(text_json(out, i == 0 ? "%s" : ",%s", c->comm_null.at[i]));
+    return text_json(out, "]");
+}
 
 static Status json_gpu(const Report *r, Text *out)
 {
@@ -244,8 +272,14 @@ static Status print_json(const Report *r, Text *out)
         if (r->sheet > 0) TRY(text_json(out, ",\"mfu\":%g", rate / r->sheet));
         TRY(text_json(out, "}"));
     }
+    if (r->m->engine.spec.n_moe > 0)
+        TRY(text_json(
+            out, ",\"busiest\":{\"rank\":%g,\"rank_worst_layer\":%g,\"expert_worst_layer\":%g}",
+            r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
+            r->times->worst_expert / (double)r->times->n));
+    if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
-    return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu}\n", r->arena_bytes,
+    return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu", r->arena_bytes,
                      r->peak_bytes);
 }
 
@@ -261,7 +295,29 @@ static Status watch_open(Watch *w, BenchModel *m, int64_t steps)
     return OK;
 }
 
-static Status run(BenchModel *m, const BenchStep *options, Text *out)
+/* The loads of a step's MoE layers, of all ranks that share the experts together. */
+static void add_loads(const BenchModel *m, StepTimes *t)
+{
+    const ModelSpec *s = &m->engine.spec;
+    int64_t domains = m->engine.shape.domains, here = s->ep > 0 ? s->experts / s->ep : 1;
+    double sum_rank = 0, worst_rank = 0, worst_expert = 0;
+    for (int64_t l = 0; l < s->n_moe; l++) {
+        double all = 0, rank = 0, most_rank = 0, most_expert = 0;
+        for (int64_t e = 0; e < s->experts; e++) {
+            double rows = 0;
+            for (int64_t d = 0; d < domains; d++)
+                rows += m->result.load[(l * domains + d) * s->experts + e];
+            rank = rows + (e % here == 0 ? 0 : rank);
+            most_rank = fmax(most_rank, rank), most_expert = fmax(most_expert, rows), all += rows;
+        }
+        sum_rank += most_rank / all * (double)s->ep / (double)s->n_moe;
+        worst_rank = fmax(worst_rank, most_rank / all * (double)s->ep);
+        worst_expert = fmax(worst_expert, most_expert / all * (double)s->experts);
+    }
+    t->rank += sum_rank, t->worst_rank += worst_rank, t->worst_expert += worst_expert;
+}
+
+static Status run(BenchModel *m, const BenchStep *options, BenchMedian *median, Text *out)
 {
     int64_t steps = options->steps;
     StepTimes t = { .n = steps };
@@ -277,6 +333,7 @@ static Status run(BenchModel *m, const BenchStep *options, Text *out)
         s = bench_run_step(m, &t.step[i]);
         t.device[i] = m->result.device_s;
         t.twice += m->result.again;
+        if (s == OK) add_loads(m, &t);
     }
     m->engine.observer = (EngineObserver){ 0 };
     gpu_state_close(&watch.gpu);
@@ -284,6 +341,7 @@ static Status run(BenchModel *m, const BenchStep *options, Text *out)
     bench_sort(t.step, steps);
     bench_sort(t.device, steps);
     TRY(collect(m, &t, &watch, &r));
+    *median = (BenchMedian){ r.p50, t.twice };
     return options->json ? print_json(&r, out) : print_text(&r, out);
 }
 
@@ -314,10 +372,15 @@ static Status check_timeline(const Config *c, const Comm *world, const char *fol
 Status bench_step(const Config *c, Comm *world, const BenchStep *options, Text *out)
 {
     BenchModel m;
+    BenchMedian median;
     TRY(check_timeline(c, world, options->timeline));
+    if (options->exposed) TRY(bench_exposed_check(c, world));
     TRY(bench_open(&m, c, world));
-    Status s = run(&m, options, out);
+    Status s = options->data ? bench_read_data(&m) : OK;
+    if (s == OK) s = run(&m, options, &median, out);
     if (s == OK && options->timeline != NULL) s = record_step(&m, options->timeline);
+    if (s != OK) bench_end_others(world);
     bench_close(&m);
-    return s;
+    if (s == OK && options->exposed) s = bench_exposed(c, world, options, &median, out);
+    return s == OK && options->json ? text_printf(out, "}\n") : s;
 }

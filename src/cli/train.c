@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "config/config.h"
 #include "plan/hardware.h"
 #include "viz/report.h"
@@ -65,54 +66,28 @@ typedef struct Call {
     OptionTexts change;
     int64_t ranks;
     const Config *config;
-    Arena *arena;
     int64_t last_step;
     bool settled;
 } Call;
 
-static Status train(Call *call, Comm *world)
+/* If all processes have agreed on a failure, only rank 0 fails: mpirun ends processes that still
+ * print when the first one has failed. */
+static Status train(void *state, Comm *world)
 {
+    Call *call = state;
+    bool first = world == NULL || world->rank == 0, launched = comm_launched() > 1;
     TrainOptions options = { .resume = call->resume,
                              .change = call->change.at,
                              .n_change = call->change.n,
                              .init = call->init,
                              .stop = &stop_signal,
                              .world = world,
+                             .last_step = first ? &call->last_step : NULL,
+                             .settled = launched ? &call->settled : NULL,
                              .sheet_flops = hardware_sheet_flops };
-    if (world == NULL || world->rank == 0) options.last_step = &call->last_step;
-    if (comm_launched() > 1) options.settled = &call->settled;
-    return train_run(call->config, &options);
-}
-
-static Status on_thread(void *call, Comm *world) { return train(call, world); }
-
-/* Runs as one of the processes of mpirun or srun. If all have agreed on a failure, only rank 0
- * fails: mpirun ends processes that still print when the first one has failed. */
-static Status on_process(Call *call)
-{
-    Comm *world = NULL;
-    TRY(comm_mpi(call->arena, call->config->comm_timeout_s, &world));
-    comm_set_stop(world, &stop_signal, TERMINATED_S);
-    Status s = train(call, world);
-    bool silent = call->settled && world->rank > 0;
-    comm_free(world);
-    return silent ? OK : s;
-}
-
-static Status train_ranks(Call *call)
-{
-    int launched = comm_launched(), failed = -1;
-    /* a failure that is the same on all ranks is told by rank 0 alone */
-    if (comm_launched_rank() > 0 && (call->ranks > 0 || !comm_mpi_built())) return OK;
-    if (call->ranks > 0 && launched > 1) {
-        return FAIL(ERR_ARG,
-                    "--ranks %d starts ranks on one host, and mpirun or srun started %d already: "
-                    "leave --ranks away",
-                    (int)call->ranks, launched);
-    }
-    if (launched > 1) return on_process(call);
-    if (call->ranks < 2) return train(call, NULL);
-    return comm_threads((int)call->ranks, call->config->comm_timeout_s, on_thread, call, &failed);
+    if (launched) comm_set_stop(world, &stop_signal, TERMINATED_S);
+    Status s = train_run(call->config, &options);
+    return call->settled && !first ? OK : s;
 }
 
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
@@ -130,8 +105,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
     catch_signals();
     call->config = &c;
-    call->arena = a;
-    TRY(train_ranks(call));
+    TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train, call));
     return call->last_step > 0 ? report(&c, a, out) : OK; /* without a step there is no report */
 }
 

@@ -113,6 +113,12 @@ Status comm_split(Comm *c, int color, int key, const char *name, Arena *a, Comm 
  * do not queue behind the first group's. On the host it is comm_split with one color. */
 Status comm_again(Comm *c, void *stream, const char *name, Arena *a, Comm **out);
 
+/* Makes of a group one of the same members whose calls send nothing (null.c says what they give
+ * instead), for measuring alone; NULL of NULL. Freeing it frees `real`. comm_real: the group that
+ * `c` was made of; of any other group itself. */
+Status comm_null(Comm *real, Arena *a, Comm **out);
+Comm *comm_real(Comm *c);
+
 /* t = op over the members' t. f32, bf16, i32. */
 Status comm_all_reduce(Comm *c, const Tensor *t, ReduceOp op);
 /* out = this member's part (one of `size` equal ones) of the sum of all members' in. out may be

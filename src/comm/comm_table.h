@@ -20,6 +20,8 @@ struct CommTable {
     /* Begin and end a batch of transfers. */
     Status (*batch_begin)(Comm *c);
     Status (*batch_end)(Comm *c);
+    /* Within this rank's memory, in order with the group's calls. */
+    Status (*copy)(Comm *c, void *dst, const void *src, size_t bytes);
     /* Fills w->peer, which lies in `a`. */
     Status (*window)(Comm *c, void *base, size_t bytes, Arena *a, CommWindow *w);
     void (*window_close)(Comm *c, CommWindow *w);

@@ -291,6 +291,11 @@ static void keep(char *out, Span own)
     if (own.bytes > 0 && out != own.at) memcpy(out, own.at, own.bytes);
 }
 
+static Status host_copy(Comm *c, void *dst, const void *src, size_t bytes)
+{
+    return (void)c, memcpy(dst, src, bytes), OK;
+}
+
 /* out = this member's part of op over all members' t. */
 static Status reduce_parts(Comm *c, const char *name, const Tensor *t, char *out, ReduceOp op)
 {
@@ -553,6 +558,7 @@ static const CommTable host_table = { .all_reduce = host_all_reduce,
                                       .wait = host_wait,
                                       .batch_begin = nothing,
                                       .batch_end = nothing,
+                                      .copy = host_copy,
                                       .window = host_window,
                                       .window_close = host_window_close,
                                       .connect = nothing,

@@ -171,13 +171,17 @@ static Status begin(Group *g, const char *call)
     return OK;
 }
 
+static Status copy(Comm *c, void *dst, const void *src, size_t bytes)
+{
+    Group *g = group_of(c);
+    return copy_status(g, g->call == NULL ? "copy" : g->call,
+                       cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, g->stream));
+}
+
 /* In a group of one rank a tensor that is sent comes back. */
 static Status copy_to_self(Group *g, const Tensor *in, const Tensor *out)
 {
-    if (in->data == out->data) return OK;
-    return copy_status(g, g->call,
-                       cudaMemcpyAsync(out->data, in->data, tensor_bytes(in),
-                                       cudaMemcpyDeviceToDevice, g->stream));
+    return in->data == out->data ? OK : copy(&g->comm, out->data, in->data, tensor_bytes(in));
 }
 
 static ncclDataType_t type_of(const Tensor *t)
@@ -651,6 +655,7 @@ static const CommTable table = {
     .wait = wait,
     .batch_begin = batch_begin,
     .batch_end = batch_end,
+    .copy = copy,
     .window = window,
     .window_close = window_close,
     .connect = connect_pairs,

@@ -72,7 +72,7 @@ static Status swap_rows(Comm *c, const Tensor *to, int next, const Tensor *from,
 /* Sends block r of in, or its filled rows, to rank r, where it becomes block `rank` of out. */
 static Status swap_blocks(Exec *ex, Comm *c, const Tensor *in, const Tensor *out, const Counts *n)
 {
-    if (!n->known) return comm_all_to_all(c, in, out);
+    if (!n->known || comm_real(c) != c) return comm_all_to_all(c, in, out);
     int64_t room = in->dim[0] / c->size;
     Status s = OK;
     TRY(comm_batch_begin(c));

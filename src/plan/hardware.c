@@ -421,26 +421,37 @@ Status hardware_load(Hardware *h, Arena *a, const char *source)
 
 /* ---- by the driver's name ---- */
 
-static Status sheet_of(const ConfigPreset *p, const char *gpu, Dtype type, Arena *a, double *out)
+/* Texts of *out are gone; of a GPU that no preset names all is 0. */
+static Status sheet_of(const char *gpu, Hardware *out)
 {
-    Hardware h;
-    TRY(hardware_parse(&h, a, p->name, p->yaml, strlen(p->yaml)));
-    if (h.gpu_driver != NULL && strcmp(h.gpu_driver, gpu) == 0)
-        *out = hardware_peak(&h, hardware_dtype(type));
-    return OK;
+    Arena a = { 0 };
+    Hardware h = { 0 };
+    *out = h;
+    TRY(arena_init(&a, "data sheets", MEM_HOST, (size_t)64 << 20));
+    Status s = OK;
+    for (int i = 0; i < hardware_presets_n && s == OK; i++) {
+        const ConfigPreset *p = &hardware_presets[i];
+        s = hardware_parse(&h, &a, p->name, p->yaml, strlen(p->yaml));
+        if (s == OK && h.gpu_driver != NULL && strcmp(h.gpu_driver, gpu) == 0) *out = h;
+    }
+    arena_free(&a);
+    return s;
 }
 
 Status hardware_sheet_flops(const char *gpu, Dtype type, double *out)
 {
-    Arena a = { 0 };
-    double flops = 0;
-    TRY(arena_init(&a, "data sheets", MEM_HOST, (size_t)64 << 20));
-    Status s = OK;
-    for (int i = 0; i < hardware_presets_n && s == OK; i++)
-        s = sheet_of(&hardware_presets[i], gpu, type, &a, &flops);
-    arena_free(&a);
-    if (s == OK) *out = flops;
-    return s;
+    Hardware h;
+    TRY(sheet_of(gpu, &h));
+    *out = hardware_peak(&h, hardware_dtype(type));
+    return OK;
+}
+
+Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out)
+{
+    Hardware h;
+    TRY(sheet_of(gpu, &h));
+    *out = (double)ranks <= h.scale_up_gpus ? h.scale_up_gb_s * 1e9 : 0;
+    return OK;
 }
 
 /* ---- the other way ---- */

@@ -91,6 +91,10 @@ double hardware_peak(const Hardware *h, HardwareDtype dtype);
  * has that name. Chips of one family differ (H100 SXM, PCIe, NVL), so all of the name counts. */
 Status hardware_sheet_flops(const char *gpu, Dtype type, double *out);
 
+/* Bytes a second that leave such a GPU for the others of its domain, of the data sheet; 0: it is not
+ * known, or a domain has fewer than `ranks`. */
+Status hardware_sheet_link(const char *gpu, int64_t ranks, double *out);
+
 /* calibrate.c: a GPU's file from what `switchyard bench ops` measured on one. The rates of products
  * and attention by size, and of memory, are those measured; everything else (peaks, links, host) is
  * the base GPU's. Ops of one kind of work and size count by the time that they take. `bench` is the output of bench

@@ -7,6 +7,7 @@
 #include "train/checkpoint.h"
 #include "train/engine_memory.h"
 #include "train/engine_program.h"
+#include "train/null.h"
 #include "train/numbers.h"
 #include "train/run_layers.h"
 #include "train/run_program.h"
@@ -120,7 +121,7 @@ static Status join_mesh(Engine *e)
     e->ex.mesh = &e->mesh;
     if (!e->ex.backend->apart) {
         e->mesh = *host;
-        return OK;
+        return null_groups(e);
     }
     TRY(comm_nccl(host->group[GROUP_WORLD], e->ex.backend->streams->of_lane(&e->ex, LANE_COMPUTE),
                   &e->tables, &world));
@@ -129,13 +130,14 @@ static Status join_mesh(Engine *e)
     for (MeshGroup g = GROUP_WORLD; g < GROUP_MADE; g++) {
         if (mesh_exchanges(&host->shape, g, stores)) TRY(comm_connect(e->mesh.group[g]));
     }
-    return OK;
+    return null_groups(e);
 }
 
 static void leave_mesh(Engine *e)
 {
     Comm *world = e->mesh.group[GROUP_WORLD];
     if (world == NULL || world == e->shape.mesh->group[GROUP_WORLD]) return;
+    null_undo(e);
     mesh_free(&e->mesh);
     comm_free(world);
 }
@@ -181,6 +183,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(make_rope(e));
     TRY(make_cache(e));
     TRY(make_step(e));
+    TRY(null_fill(e));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->begun));
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
     if (e->spec.n_moe > 0)

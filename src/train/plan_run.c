@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "data/tokenizer.h"
 #include "train/again.h"
+#include "train/null.h"
 #include "train/peak.h"
 #include "train/plan_host.h"
 
@@ -272,6 +273,7 @@ Status train_torchtitan_flops(const Config *c, double *out)
 Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
 {
     TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
+    TRY(null_refuse(c, "train"));
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
     TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
     TRY(again_plan(c, &p.shape, &p.engine, &p.again));

@@ -136,13 +136,99 @@ static void the_roof_has_a_step_of_all_layers(void **state)
     arena_free(&a);
 }
 
+/* ---- between GPUs ---- */
+
+enum { RANKS_MAX = 8 };
+
+typedef struct Ranks {
+    Config config;
+    bool steps; /* bench step --exposed, else bench comm */
+    Text out;   /* of rank 0 */
+} Ranks;
+
+static Status on_gpu(void *state, Comm *world)
+{
+    Ranks *r = state;
+    Config own = r->config;
+    Arena a = { 0 };
+    Text out;
+    own.run_gpu = world->rank;
+    TRY(arena_init(&a, "test", MEM_HOST, (size_t)1 << 28));
+    Status s = text_init(&out, &a);
+    if (s == OK && r->steps)
+        s = bench_step(&own, world, &(BenchStep){ .steps = STEPS, .json = true, .exposed = true },
+                       &out);
+    if (s == OK && !r->steps)
+        s = bench_comm(&own, world, &(BenchComm){ .shrink = 16, .json = true }, &out);
+    if (s == OK && world->rank == 0) s = text_append(&r->out, out.data, out.used);
+    arena_free(&a);
+    return s;
+}
+
+static void run_ranks(Arena *a, Ranks *r, int ranks, const char *mesh)
+{
+    int failed = -1;
+    CHECK_OK(arena_init(a, "test", MEM_HOST, (size_t)1 << 28));
+    CHECK_OK(config_default(&r->config, a));
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        CHECK_OK(config_override(&r->config, a, small[i]));
+    CHECK_OK(config_override(&r->config, a, mesh));
+    CHECK_OK(config_override(&r->config, a, "train.micro_batch=1"));
+    CHECK_OK(config_check(&r->config));
+    CHECK_OK(text_init(&r->out, a));
+    CHECK_OK(comm_threads(ranks, 60, on_gpu, r, &failed));
+}
+
+#define NEEDS_GPUS()                                                                               \
+    do {                                                                                           \
+        (void)state;                                                                               \
+        if (cuda_devices() < 2) {                                                                  \
+            printf("skip: needs 2 GPUs and a build with CUDA=1\n");                                \
+            skip();                                                                                \
+        }                                                                                          \
+    } while (0)
+
+static int gpus(void) { return cuda_devices() < RANKS_MAX ? cuda_devices() : RANKS_MAX; }
+
+/* Each row is timed alone and in a graph; what an exchange brings back is looked at there. */
+static void every_call_between_gpus_has_its_row(void **state)
+{
+    NEEDS_GPUS();
+    static const char *const hosts[] = { "mesh.ranks_per_host=0", "mesh.ranks_per_host=2" };
+    for (int ranks = 2; ranks <= gpus(); ranks *= 2) {
+        for (int h = 0; h < (ranks == 4 ? 2 : 1); h++) {
+            Arena a = { 0 };
+            Ranks r = { .steps = false };
+            run_ranks(&a, &r, ranks, hosts[h]);
+            int rows = times_in(r.out.data, "\"kind\":\"row\"");
+            CHECK(times_in(r.out.data, "\"graph_s\":") == rows);
+            CHECK(rows >= 5 * 6 + 1 + 2 * 2 * 2 * (h == 1 ? 3 : 2));
+            CHECK(strstr(r.out.data, ":null") == NULL);
+            arena_free(&a);
+        }
+    }
+}
+
+/* A captured step without traffic is finite, or bench step says so. */
+static void steps_without_traffic_run_on_gpus(void **state)
+{
+    NEEDS_GPUS();
+    static const char *const mesh[] = { "mesh.ep=2", "mesh.zero=3", "mesh.pp=2", "mesh.cp=2" };
+    for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
+        Arena a = { 0 };
+        Ranks r = { .steps = true };
+        run_ranks(&a, &r, 2, mesh[i]);
+        CHECK(times_in(r.out.data, "\"without_p50_s\":") >= 1);
+        arena_free(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_op_of_a_step_has_its_rows),
-        TEST(a_dense_model_has_no_rows_of_experts),
-        TEST(a_slower_kernel_is_said_once_by_op),
-        TEST(the_roof_has_a_step_of_all_layers),
+        TEST(every_op_of_a_step_has_its_rows),     TEST(a_dense_model_has_no_rows_of_experts),
+        TEST(a_slower_kernel_is_said_once_by_op),  TEST(the_roof_has_a_step_of_all_layers),
+        TEST(every_call_between_gpus_has_its_row), TEST(steps_without_traffic_run_on_gpus),
     };
     return TEST_RUN(tests);
 }

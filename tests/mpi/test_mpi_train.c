@@ -70,6 +70,27 @@ static void every_rank_but_0_has_a_log_of_its_own(void **state)
     }
 }
 
+/* Rank 0 alone tells what all measured. */
+static void benches_run_over_processes(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN_MPI(lab, 2, "bench", "bench", "comm", "--shrink=64", "run.device=cpu");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "2 ranks, 2 a host, ");
+    CHECK(strstr(strstr(o.out, "barrier") + 1, "barrier") == NULL);
+    CHECK_SAYS(o.out, "alltoall combine");
+    o = RUN_MPI(lab, 2, "bench", "bench", "step", "../tiny.yaml", "mesh.ep=2",
+                "train.micro_batch=1", "--steps=2", "--exposed", "--data");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "exposed      ep");
+    o = RUN_MPI(lab, 2, "bench", "bench", "comm", "--ranks=2");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "leave --ranks away");
+    o = RUN_MPI(lab, 2, "bench", "bench", "ladder", "../tiny.yaml", "--ranks=2");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "leave mpirun or srun away");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -77,6 +98,7 @@ int main(void)
         LAB_TEST(stopped_by_a_signal_and_resumed_they_have_the_same_bits),
         LAB_TEST(threads_go_on_where_processes_ended),
         LAB_TEST(every_rank_but_0_has_a_log_of_its_own),
+        LAB_TEST(benches_run_over_processes),
     };
     return LAB_RUN_ALL(tests);
 }

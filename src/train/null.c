@@ -1,0 +1,83 @@
+#include "train/null.h"
+
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "train/engine_memory.h"
+
+#include <string.h>
+
+const NullTraffic null_traffic[NULL_TRAFFICS] = {
+    { "zero", { GROUP_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA } },
+    { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
+    { "cp", { GROUP_CP } },
+    { "pp", { GROUP_PP } },
+};
+
+bool null_moves(const NullTraffic *t, const MeshShape *s)
+{
+    bool moves = false;
+    for (int i = 0; i < NULL_GROUPS && t->group[i] != GROUP_WORLD; i++)
+        moves |= mesh_group_size(s, t->group[i]) > 1;
+    return moves;
+}
+
+static bool left_out(const Config *c, const char *word)
+{
+    bool found = false;
+    for (int i = 0; i < c->comm_null.n; i++)
+        found |= strcmp(c->comm_null.at[i], word) == 0 || strcmp(c->comm_null.at[i], "all") == 0;
+    return found;
+}
+
+Status null_refuse(const Config *c, const char *who)
+{
+    if (c->comm_null.n == 0) return OK;
+    return FAIL(ERR_ARG,
+                "%s: comm.null leaves out traffic (%s), so results are wrong: only bench step, "
+                "which measures times, may set it",
+                who, c->comm_null.at[0]);
+}
+
+Status null_groups(Engine *e)
+{
+    for (int i = 0; i < NULL_TRAFFICS; i++) {
+        const NullTraffic *t = &null_traffic[i];
+        for (int k = 0; left_out(e->config, t->word) && k < NULL_GROUPS; k++) {
+            Comm **group = &e->mesh.group[t->group[k]];
+            if (t->group[k] == GROUP_WORLD || (*group)->size == 1) continue;
+            TRY(comm_null(*group, &e->tables, group));
+        }
+    }
+    return OK;
+}
+
+void null_undo(Engine *e)
+{
+    for (int g = 0; g < GROUP_MADE; g++) e->mesh.group[g] = comm_real(e->mesh.group[g]);
+}
+
+/* Random rows, as large as a hidden state or smaller: equal ones would all go to the same experts. */
+static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
+{
+    enum { N = 1 << 12 };
+    float numbers[N];
+    for (int64_t first = 0, n = tensor_elems(t); first < n; first += N, *at += N) {
+        int64_t part = n - first < N ? n - first : N;
+        void *to = tensor_at(t, first);
+        rng_fill_normal(numbers, part, 1, rng_stream("transfers of nothing"), *at, 0.02);
+        dtype_from_f32(engine_room(e, to), t->dtype, numbers, part);
+        TRY(engine_put(e, to, (size_t)part * dtype_bytes(t->dtype)));
+    }
+    return OK;
+}
+
+Status null_fill(Engine *e)
+{
+    uint64_t at = 0;
+    if (e->counting || !left_out(e->config, "pp")) return OK;
+    for (int i = 0; i < e->n_ways; i++) {
+        EngineWay *w = &e->ways[i];
+        for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(e, &w->entries[k], &at));
+    }
+    return OK;
+}

@@ -1,0 +1,200 @@
+/* `switchyard bench` as its user meets it: on real tokens, with and without traffic, on more and more
+ * ranks; and what it refuses. */
+#include "harness/run_folder.h"
+
+#define RANKS2 "--ranks=2", "train.micro_batch=1"
+#define STEP   "bench", "step", "../tiny.yaml"
+
+/* As strstr, but to the end; gcc 12 believes that strstr's result dangles. */
+static const char *behind(const char *text, const char *part)
+{
+    const char *at = memmem(text, strlen(text), part, strlen(part));
+    if (at == NULL) fail_msg("\"%s\" is not in: %s", part, text);
+    return at + strlen(part);
+}
+
+static double number(const char *text, const char *key)
+{
+    char *end = NULL;
+    const char *at = behind(text, key);
+    double x = strtod(at, &end);
+    CHECK(end != at);
+    return x;
+}
+
+/* Routing is a function of the tokens: real ones, those of the ranks' own sequences, load experts
+ * otherwise than random ones, and the same in every run. */
+static void steps_run_on_the_tokens_of_the_configuration(void **state)
+{
+    Lab *lab = *state;
+    static const char *const key[] = { "\"rank\":", "\"rank_worst_layer\":",
+                                       "\"expert_worst_layer\":" };
+    double at[4][3];
+    for (int i = 0; i < 4; i++) {
+        Outcome o =
+            RUN(lab, "data", STEP, "--steps=2", "--json", "--ranks=2", "mesh.ep=2",
+                "train.micro_batch=1", "moe.buffers=worst", i < 3 ? "--data" : "run.threads=1",
+                i == 2 ? "run.seed=77" : "run.threads=1");
+        CHECK_EXIT(o, 0);
+        for (int k = 0; k < 3; k++) at[i][k] = number(behind(o.out, "\"busiest\":{"), key[k]);
+        CHECK(at[i][0] >= 1 && at[i][1] >= at[i][0] && at[i][1] <= 2 && at[i][2] > 1);
+    }
+    CHECK(memcmp(at[0], at[1], sizeof at[0]) == 0);
+    CHECK(at[0][2] != at[2][2] && at[0][2] != at[3][2]);
+    Outcome o = RUN(lab, "data", STEP, "--steps=2", "--data");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(
+        o.out,
+        "experts      the busiest rank has 1.000 x the mean rows (1.000 in the worst layer)");
+}
+
+static void exposed_time_is_told_by_kind_of_traffic(void **state)
+{
+    Lab *lab = *state;
+    static const char *const word[] = { "zero", "ep", "all" };
+    Outcome o = RUN(lab, "exposed", STEP, "--steps=2", "--exposed", "--json", RANKS2, "mesh.ep=2");
+    CHECK_EXIT(o, 0);
+    double with = number(o.out, "\"step_p50_s\":");
+    const char *at = behind(o.out, "\"exposed\":[");
+    for (int i = 0; i < 3; i++) {
+        at = behind(at, "{\"traffic\":\"");
+        CHECK(strncmp(at, word[i], strlen(word[i])) == 0);
+        CHECK(number(at, "\"without_p50_s\":") > 0);
+        CHECK_NEAR(number(at, "\"exposed_s\":"), with - number(at, "\"without_p50_s\":"), 1e-9);
+    }
+    CHECK(strchr(at, '}') != NULL && strncmp(strchr(at, '}'), "}],", 3) == 0);
+    CHECK(number(at, "\"step_again_p50_s\":") > 0);
+    CHECK_INT(o.out[strlen(o.out) - 2], '}');
+    o = RUN(lab, "exposed", STEP, "--steps=2", "--exposed", RANKS2, "mesh.pp=2", "--data");
+    CHECK_EXIT(o, 0);
+    double told = number(o.out, "exposed      pp"), share = 0, before = 0, after = 0;
+    CHECK_INT(sscanf(behind(o.out, "exposed      pp"),
+                     " %*f ms, %lf %% of the step: %lf ms p50 with it, %lf without", &share,
+                     &before, &after),
+              3);
+    CHECK_NEAR(told, before - after, 0.11);
+    CHECK_NEAR(share, 100 * told / before, 1 + 10 / before);
+    CHECK_SAYS(o.out, "exposed      none: the same step again ");
+    CHECK(strstr(o.out, "exposed      all") == NULL && strstr(o.out, "exposed      ep") == NULL);
+}
+
+/* Whoever leaves traffic out himself is told in the same breath. */
+static void what_is_left_out_is_said(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "null", STEP, "--steps=1", RANKS2, "mesh.ep=2", "comm.null=[ep, zero]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "comm.null    ep: such traffic is left out");
+    CHECK_SAYS(o.out, "comm.null    zero: such traffic is left out");
+    o = RUN(lab, "null", STEP, "--steps=1", "--json", RANKS2, "mesh.ep=2", "comm.null=[ep, zero]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, ",\"comm_null\":[\"ep\",\"zero\"],");
+}
+
+typedef struct Rung {
+    int ranks, pp, ep, cp;
+    double tokens, each, efficiency;
+} Rung;
+
+static double with_commas(const char **at)
+{
+    double x = 0;
+    *at += strspn(*at, " ");
+    for (; **at != ' '; (*at)++) x = **at == ',' ? x : 10 * x + (**at - '0');
+    return x;
+}
+
+static void a_ladder_goes_up_to_all_ranks(void **state)
+{
+    Lab *lab = *state;
+    static const Rung want[] = { { 1, 1, 1, 1, 0, 0, 0 },
+                                 { 2, 2, 1, 1, 0, 0, 0 },
+                                 { 4, 2, 2, 1, 0, 0, 0 } };
+    Outcome o =
+        RUN(lab, "ladder", "bench", "ladder", "../tiny.yaml", "--ranks=4", "--steps=2", "mesh.pp=2",
+            "mesh.ep=2", "train.batch=8", "train.micro_batch=1", "moe.buffers=worst");
+    CHECK_EXIT(o, 0);
+    const char *at = strchr(o.out, '\n') + 1;
+    double first = 0;
+    for (int i = 0; i < 3; i++, at = strchr(at, '\n') + 1) {
+        Rung r = { 0 };
+        int used = 0;
+        CHECK_INT(sscanf(at, "%d: pp %d, ep %d, cp %d%n", &r.ranks, &r.pp, &r.ep, &r.cp, &used), 4);
+        CHECK(r.ranks == want[i].ranks && r.pp == want[i].pp && r.ep == want[i].ep && r.cp == 1);
+        at += used;
+        r.tokens = with_commas(&at);
+        r.each = with_commas(&at);
+        CHECK_INT(sscanf(at, "%lf %%", &r.efficiency), 1);
+        if (i == 0) first = r.each;
+        CHECK_NEAR(r.each * r.ranks, r.tokens, r.ranks);
+        CHECK_NEAR(r.efficiency, 100 * r.each / first, 0.2);
+    }
+    CHECK_INT(*at, '\0');
+    o = RUN(lab, "ladder", "bench", "ladder", "../tiny.yaml", "--ranks=3", "--steps=1",
+            "train.batch=6", "train.micro_batch=2", "mesh.cp=3", "data.sequence=48");
+    CHECK_EXIT(o, 0); /* two sequences a rank on every rung: micro-batches of two */
+    CHECK_SAYS(o.out, "2: pp 1, ep 1, cp 1");
+    CHECK_SAYS(o.out, "3: pp 1, ep 1, cp 3");
+    CHECK(strstr(o.out, "train.batch") == NULL);
+}
+
+static void communication_is_measured(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "comm", "bench", "comm", "--ranks=2", "--shrink=64", "run.device=cpu");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "2 ranks, 2 a host, ");
+    CHECK_SAYS(o.out, "reduce_scatter");
+    CHECK_SAYS(o.out, "alltoall combine");
+    CHECK(strstr(behind(o.out, "barrier"), "barrier") == NULL); /* one rank speaks */
+    o = RUN(lab, "comm", "bench", "comm", "--help");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "switchyard bench comm run.compute=bf16 --ranks 4");
+}
+
+static void what_cannot_be_measured_is_refused(void **state)
+{
+    static const struct {
+        const char *args[8], *says;
+    } BAD[] = {
+        { { "bench", "comm" }, "communication takes two ranks or more: give --ranks" },
+        { { "bench", "comm", "--ranks=0" }, "--ranks" },
+        { { "bench", "comm", "--ranks=2", "--only=some" }, "--only" },
+        { { "bench", "comm", "--ranks=2", "comm.null=[ep]" },
+          "bench comm: comm.null leaves out traffic (ep)" },
+        { { "bench", "comm", "--ranks=3", "mesh.ranks_per_host=2" },
+          "mesh.ranks_per_host 2 does not divide the 3 ranks" },
+        { { STEP, "--exposed" }, "--exposed measures what communication between ranks costs" },
+        { { STEP, "--exposed", RANKS2, "comm.null=[zero]" }, "--exposed sets comm.null itself" },
+        { { STEP, RANKS2, "comm.null=[tp]" }, "tp" },
+        { { STEP, "--data", "data.sources=[]" }, "data.sources is empty" },
+        { { STEP, "--data", "data.sources=[{name: x, path: nowhere}]" }, "nowhere.idx" },
+        { { "bench", "ladder", "../tiny.yaml", "--ranks=3", "train.batch=4" },
+          "3 ranks gets as many of train.batch 4" },
+        { { "bench", "ladder", "../tiny.yaml", "comm.null=[all]" }, "bench ladder: comm.null" },
+        { { "train", "../tiny.yaml", "comm.null=[pp]" },
+          "train: comm.null leaves out traffic (pp)" },
+        { { "train", "../tiny.yaml", "--dry-run", "comm.null=[pp]" }, "only bench step" },
+        { { "plan", "../tiny.yaml", "--cluster=h200:2", "comm.null=[ep]" }, "plan: comm.null" },
+    };
+    Lab *lab = *state;
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        Outcome o = lab_run(lab, &(Launch){ .cell = "bad", .args = BAD[i].args });
+        CHECK_EXIT(o, 2);
+        CHECK_SAYS(o.err, BAD[i].says);
+        CHECK_TEXT(o.out, "");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(steps_run_on_the_tokens_of_the_configuration),
+        LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
+        LAB_TEST(what_is_left_out_is_said),
+        LAB_TEST(a_ladder_goes_up_to_all_ranks),
+        LAB_TEST(communication_is_measured),
+        LAB_TEST(what_cannot_be_measured_is_refused),
+    };
+    return cmocka_run_group_tests(tests, lab_open, lab_close);
+}
