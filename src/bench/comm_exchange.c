@@ -274,13 +274,19 @@ static Status can(CommBench *b, const Exchange *x)
     return OK;
 }
 
+/* Once for both routings. */
+static Status say_why(CommBench *b, const Exchange *x, int routing)
+{
+    if (routing == 0) return comm_bench_why(b, x->kind->name, x->shape.name);
+    return status_clear(), OK;
+}
+
 static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int routing)
 {
     Exchange x = { .shape = *shape, .kind = exchange_kinds[kind], .dispatch.kind = kind };
     x.blocks = exchange_blocks(kind, b->host->size, b->mesh.shape.inside);
     Status s = agree_status(b->host, can(b, &x));
-    if (s == ERR_UNSUPPORTED)
-        return routing == 0 ? comm_bench_why(b, x.kind->name, shape->name) : (status_clear(), OK);
+    if (s == ERR_UNSUPPORTED) return say_why(b, &x, routing);
     TRY(s);
     TRY(draw(b, shape, routing == 1, &x.index));
     count_rows(b, &x);
@@ -293,7 +299,7 @@ static Status run_kind(CommBench *b, ExchangeKind kind, const Shape *shape, int 
     if (s == OK) s = run_both(b, &x, routings[routing]);
     exchange_close(&b->ex);
     comm_bench_give(b);
-    return s == ERR_UNSUPPORTED ? comm_bench_why(b, x.kind->name, shape->name) : s;
+    return s == ERR_UNSUPPORTED ? say_why(b, &x, routing) : s;
 }
 
 Status comm_bench_exchanges(CommBench *b)

@@ -160,7 +160,10 @@ static void kinds_that_cannot_say_why(void **state)
     CHECK_OK(run((BenchComm){ BENCH_COMM_EXCHANGE, 16, false }, "mesh.ranks_per_host=0", 2));
     CHECK_INT(count("none", "hier"), 2);
     CHECK_INT(count("none", NULL), 2);
-    CHECK(strstr(report.line[report.n - 1].why, "nothing is passed on") != NULL);
+    for (int i = 1; i < report.n; i++) {
+        const char *why = report.line[i].why;
+        CHECK(why == NULL || strstr(why, "nothing is passed on") != NULL);
+    }
     arena_free(&report.arena);
     CHECK_OK(run((BenchComm){ BENCH_COMM_EXCHANGE, 16, false }, "mesh.ranks_per_host=0", 3));
     CHECK_INT(count("row", NULL), 0);
