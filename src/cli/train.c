@@ -37,7 +37,7 @@ static Status dry_run(const Config *c, int ranks, Text *out)
     MeshShape shape;
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
-    TRY(train_plan(c, ranks > 1 ? &mesh : NULL, &plan));
+    TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
     TRY(config_print(c, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));

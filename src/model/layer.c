@@ -2,6 +2,7 @@
  * */
 #include "model/layer.h"
 
+#include <assert.h>
 #include <math.h>
 
 const LayerDesc *layer_desc(LayerKind kind)
@@ -37,6 +38,30 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
     if (s->n_moe > 0) TRY(tensor_new(a, DTYPE_I32, 3, dims, &r.load));
     *out = r;
     return OK;
+}
+
+void pool_need_add(PoolNeed *sum, const PoolNeed *more)
+{
+    assert(sum->row_bytes == 0 || more->row_bytes == 0 || sum->row_bytes == more->row_bytes);
+    sum->balanced += more->balanced;
+    sum->most += more->most;
+    if (more->row_bytes > 0) sum->row_bytes = more->row_bytes;
+}
+
+int64_t pool_need_rows(const PoolNeed *need, double factor)
+{
+    return (int64_t)fmin(ceil(need->balanced * factor), need->most);
+}
+
+Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out)
+{
+    int64_t rows = pool_need_rows(need, factor);
+    *out = (RowPool){ 0 };
+    if (rows == 0) return OK;
+    int64_t cols = (int64_t)(need->row_bytes / dtype_bytes(act));
+    TRY(tensor_new2(a, act, rows, cols, &out->rows));
+    TRY(tensor_new1(a, DTYPE_I32, 1, &out->top));
+    return ex->backend->fill(ex, out->top.data, 0, tensor_bytes(&out->top));
 }
 
 /* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps every piece.

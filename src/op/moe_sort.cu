@@ -178,7 +178,8 @@ extern "C" size_t moe_sort_cuda_workspace(const struct Exec *, const void *args)
     const MoeSort *a = (const MoeSort *)args;
     Sort s = {};
     sort_cut(tensor_elems(&a->index), &s);
-    return (size_t)(s.blocks + (s.blocks == 0)) * (size_t)tensor_elems(&a->offsets) * sizeof(int32_t);
+    return (size_t)(s.blocks + (s.blocks == 0)) * (size_t)tensor_elems(&a->offsets) *
+           sizeof(int32_t);
 }
 
 extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)

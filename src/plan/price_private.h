@@ -40,6 +40,7 @@ typedef struct LayerPrice {
 typedef struct PriceKey {
     int64_t micro_batch;
     int64_t group_ranks; /* that a group of the auxiliary loss lies on */
+    double rows_room, block_room;
     int ep, cp;
     unsigned recompute;
 } PriceKey;
@@ -182,7 +183,8 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c);
 /* All ranks, and what their schedule is estimated and simulated with; arrays in scratch. */
 Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                    EstimateInput *out);
-ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes);
+ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
+                           const ChunkPrice *c, unsigned passes);
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
 /* GRADIENTS, UPDATE and CHECKPOINT of a rank. */

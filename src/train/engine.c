@@ -161,6 +161,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
+    spec_room(&e->spec, &e->shape.room);
     if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
@@ -245,6 +246,8 @@ static Status count_slots(Engine *e, EnginePlan *out)
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
     }
+    out->pool_bytes = 0;
+    for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
         e->tables.peak_bytes + (size_t)(e->way->step.program.slots - 1) * engine_slot_tables(e);
     return OK;

@@ -50,6 +50,7 @@ typedef struct EngineShape {
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
     const EnginePlan *again; /* of the way with room for all rows (again.h); NULL: there is none */
     bool all_rows;           /* plan that way */
+    RowRoom room;            /* for received rows (room.h); { 0 }: as the configuration says */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
@@ -62,6 +63,8 @@ enum { RING_FORWARD, RING_BACKWARD, RINGS };
 struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
+    size_t pool_of_chunk[SCHEDULE_CHUNKS_MAX];           /* of KEEP: of rows */
+    size_t pool_bytes;                                   /* of ENGINE_SLOT, likewise */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
     size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
@@ -87,6 +90,7 @@ typedef struct LayerSlot {
 
 typedef struct SlotState {
     Arena arena;   /* keep */
+    RowPool pool;  /* at its beginning, in training */
     Arena *grads;  /* from the pool, while weight gradients are due */
     LayerSlot *at; /* by layer of the chunk, and one more: what the last layer gives */
 } SlotState;

@@ -87,7 +87,7 @@ static Status slot_tables(Engine *e, SlotState *s)
 static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
     size_t count = COUNT_BYTES / 4;
-    SlotSizes sizes = { { &count, &count }, { 1, e->split } };
+    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, e->split } };
     Arena *block = &w->arena[ENGINE_SLOT];
     if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, &e->tables, &sizes));
     w->n_slots = sizes.n[SLOT_KEEP];

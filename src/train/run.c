@@ -100,7 +100,8 @@ static Status check(Trainer *t)
     TRY(config_check_ops(c, ranks));
     TRY(train_mesh(c, ranks, &t->shape));
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
-    TRY(train_plan(c, mesh_of(t), &t->plan));
+    int here = t->world == NULL ? 1 : comm_local_ranks(t->world);
+    TRY(train_plan(c, mesh_of(t), here, &t->plan));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
@@ -120,6 +121,7 @@ static Status meet(Trainer *t)
     TRY(settle(t, ranks_build(build, sizeof build)));
     TRY(settle(t, ranks_agree(t->world, "the program", build)));
     TRY(settle(t, ranks_agree(t->world, "the configuration", t->yaml.data)));
+    TRY(settle(t, train_agree_room(t->config, t->world, &t->plan)));
     return mesh_make(t->world, &t->shape, false, &t->arena, &t->mesh);
 }
 
@@ -179,6 +181,9 @@ static Status print_exchange(Trainer *t)
     ArenaMark mark = arena_mark(&t->arena);
     TRY(text_init(&text, &t->arena));
     TRY(train_exchange_text(t->config, &text));
+    if (text.used > 0) log_info("%s", text.data);
+    TRY(text_init(&text, &t->arena));
+    TRY(train_room_text(&t->plan.shape, &t->plan.engine, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
     return OK;

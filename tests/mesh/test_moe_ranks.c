@@ -28,6 +28,7 @@ typedef struct Rank {
     MicroBatch batch;
     Record record;
     LayerRun run;
+    RowPool pool;
 } Rank;
 
 typedef struct World {
@@ -95,6 +96,20 @@ static Status zeros(Arena *a, Dtype type, int64_t rows, int64_t cols, Tensor *ou
     return OK;
 }
 
+/* A pool with rows of another layer before this one's. */
+static Status open_pool(Rank *r)
+{
+    enum { BEFORE = 5 };
+    LayerRun *run = &r->run;
+    PoolNeed need = layer_moe.pooled(&r->spec, run->layer, r->batch.b * r->batch.t);
+    if (r->spec.pool == 0 || need.most == 0) return OK;
+    need.balanced = BEFORE / r->spec.pool + need.balanced, need.most += BEFORE;
+    TRY(pool_make(&r->ex, &r->arena, DTYPE_F32, &need, r->spec.pool, &r->pool));
+    *(int32_t *)r->pool.top.data = BEFORE;
+    run->pool = &r->pool;
+    return OK;
+}
+
 static Status open_run(Rank *r, const World *w)
 {
     void *state = NULL;
@@ -116,6 +131,7 @@ static Status open_run(Rank *r, const World *w)
                          .scratch = &r->scratch,
                          .state = state,
                          .training = true };
+    TRY(open_pool(r));
     TRY(stream_rows(r, 1, w->skew, &r->run.h));
     TRY(stream_rows(r, 2, 0, &r->run.dh_out));
     TRY(tensor_new2(&r->arena, DTYPE_F32, r->run.h.dim[0], D, &r->run.h_out));
@@ -311,9 +327,12 @@ static void what_is_made_again_is_the_same(void **state)
 static void buffers_that_are_large_enough_change_nothing(void **state)
 {
     (void)state;
-    compare(WORLD(meshes[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3"), 0);
+    compare(WORLD(meshes[0], 0, "moe.buffers=pooled", "moe.pool_factor=3"), 0);
     compare(WORLD(meshes[1], 0, "moe.buffers=exact"), 0);
-    compare(WORLD(hosts[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3", "moe.exchange=hier"),
+    compare(WORLD(meshes[1], 0, "moe.buffers=pooled", "moe.pool_factor=3", "recompute.layers=[0]",
+                  "moe.exchange=allgather"),
+            0);
+    compare(WORLD(hosts[0], 0, "moe.buffers=pooled", "moe.buffer_factor=3", "moe.exchange=hier"),
             0);
     compare(WORLD(hosts[0], 0, "moe.buffers=exact", "moe.exchange=hier"), 0);
 }
@@ -326,8 +345,8 @@ static void buffers_that_are_too_small_are_flagged(void **state)
                                          "moe.exchange=hier" };
     static World a, b;
     for (int i = 0; i < 3; i++) {
-        a = WORLD(i < 2 ? meshes[1] : hosts[0], 3, "moe.buffers=bounded", "moe.buffer_factor=1",
-                  kinds[i]);
+        a = WORLD(i < 2 ? meshes[1] : hosts[0], 3, "moe.buffers=pooled",
+                  i == 1 ? "moe.pool_factor=1" : "moe.buffer_factor=1", kinds[i]);
         b = a;
         world_run(&a);
         world_run(&b);
