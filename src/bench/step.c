@@ -186,13 +186,19 @@ static Status print_text(const Report *r, Text *out)
     TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
                     r->p99 * 1e3, r->p99 / r->p50));
     if (t->twice > 0)
-        TRY(text_printf(out,
-                        "  ran twice    %" PRId64 " of %" PRId64
-                        " steps: rows had no room, moe.buffer_factor gives more\n",
-                        t->twice, t->n));
+        TRY(text_printf(
+            out,
+            "  ran twice    %" PRId64 " of %" PRId64
+            " steps: rows had no room, moe.pool_factor or moe.buffer_factor gives more\n",
+            t->twice, t->n));
     TRY(print_flops(r, out));
     TRY(print_gpu(r, out));
     TRY(print_ranks(r, out));
+    if (r->m->engine.shape.again != NULL) {
+        TRY(text_printf(out, "  rows         "));
+        TRY(train_room_text(&r->m->engine.shape, &r->m->plan, out));
+        TRY(text_printf(out, "\n"));
+    }
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)r->arena_bytes)));
     TRY(text_printf(out, "  process      %s at its peak\n",
                     text_bytes(bytes, (double)r->peak_bytes)));
@@ -245,6 +251,10 @@ static Status print_json(const Report *r, Text *out)
         TRY(text_json(out, "}"));
     }
     TRY(json_gpu(r, out));
+    const RowRoom *room = &m->engine.shape.room;
+    if (m->engine.shape.again != NULL)
+        TRY(text_json(out, ",\"pool_factor\":%g,\"pool_bytes\":%zu,\"rows_room\":%g", room->pool,
+                      m->plan.pool_bytes, room->rows));
     return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu}\n", r->arena_bytes,
                      r->peak_bytes);
 }

@@ -29,9 +29,10 @@ Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out)
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
-    Tensor *const sums[RECORD_SUMS] = { &r.loss, &r.aux_loss, &r.square_sum, &r.overflow };
+    Tensor *const sums[] = { &r.loss, &r.aux_loss, &r.square_sum };
     TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r.sums));
-    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
+    for (int i = 0; i < 3; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
+    r.overflow = tensor_rows(&r.sums, 3, 2);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
     int64_t dims[] = { s->n_moe, domains, s->experts };

@@ -31,13 +31,13 @@ typedef struct MicroBatch {
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four;
-                    overflow: above 0 if a row of an exchange had no room */
-    Tensor loss, aux_loss, square_sum, overflow; /* (1) f32 */
-    Tensor norm, clip;                           /* (1) f32 */
-    Tensor load;                                 /* (MoE layers, domains, E) i32, added likewise */
+    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four */
+    Tensor loss, aux_loss, square_sum; /* (1) f32 */
+    Tensor overflow; /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
+    Tensor norm, clip; /* (1) f32 */
+    Tensor load;       /* (MoE layers, domains, E) i32, added likewise */
 } Record;
-enum { RECORD_SUMS = 4 };
+enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 
 Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out);
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);

@@ -265,13 +265,18 @@ static Status loss_of_counts(LayerRun *r)
                                         .rule = rule_of(r) });
 }
 
+static Tensor overflow(const LayerRun *r, int which)
+{
+    return tensor_rows(&r->record->overflow, which, 1);
+}
+
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
     const Rows rows = kind(r)->relays ? relayed(r) : tokens_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
                                                   .place = s->place,
-                                                  .overflow = r->record->overflow,
+                                                  .overflow = overflow(r, OVERFLOW_BLOCKS),
                                                   .count = s->count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = blocks_of(r),
@@ -285,21 +290,21 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
     MoeState *s = r->state;
     Tensor none = { 0 };
     TRY(tensor_new2(arena, r->spec->act, tokens_of(r).bound, r->spec->hidden, rows));
-    return exchange_dispatch(r->ex,
-                             (ExchangeDispatch){ .x = x,
-                                                 .index = routing ? s->index : none,
-                                                 .weight = routing ? s->weight : none,
-                                                 .place = s->place,
-                                                 .count = s->count,
-                                                 .relay = s->relay,
-                                                 .overflow = routing ? r->record->overflow : none,
-                                                 .rows = *rows,
-                                                 .rows_index = routing ? s->x_index : none,
-                                                 .rows_weight = routing ? s->x_weight : none,
-                                                 .received = tokens_of(r),
-                                                 .ranks = r->spec->ep,
-                                                 .experts = r->layer->as.moe.experts,
-                                                 .kind = r->spec->exchange });
+    return exchange_dispatch(
+        r->ex, (ExchangeDispatch){ .x = x,
+                                   .index = routing ? s->index : none,
+                                   .weight = routing ? s->weight : none,
+                                   .place = s->place,
+                                   .count = s->count,
+                                   .relay = s->relay,
+                                   .overflow = routing ? overflow(r, OVERFLOW_BLOCKS) : none,
+                                   .rows = *rows,
+                                   .rows_index = routing ? s->x_index : none,
+                                   .rows_weight = routing ? s->x_weight : none,
+                                   .received = tokens_of(r),
+                                   .ranks = r->spec->ep,
+                                   .experts = r->layer->as.moe.experts,
+                                   .kind = r->spec->exchange });
 }
 
 static Status dispatch_forward(LayerRun *r)
@@ -317,7 +322,7 @@ static Status dispatch_forward(LayerRun *r)
                                       .row_token = s->row_token,
                                       .row_slot = s->row_slot,
                                       .slot_row = s->slot_row,
-                                      .overflow = r->record->overflow,
+                                      .overflow = overflow(r, OVERFLOW_ROWS),
                                       .top = pool->top,
                                       .first = s->first,
                                       .pool = pool->rows.dim[0],

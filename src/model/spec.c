@@ -124,6 +124,11 @@ void spec_room(ModelSpec *s, const RowRoom *room)
     if (room->pool > 0) s->pool = room->pool;
     if (room->blocks > 0) s->room = room->blocks;
     s->rows_room = room->rows;
+    for (int i = 0; i < s->n_layers; i++) {
+        LayerSpec *l = &s->layers[i];
+        bool kept = l->load >= 0 && (l->recompute & RECOMPUTE_LAYER) == 0;
+        if (kept && l->load < room->fetching) l->recompute |= RECOMPUTE_EXCHANGE;
+    }
 }
 
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)

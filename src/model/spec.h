@@ -119,6 +119,7 @@ void spec_place(ModelSpec *s, const Mesh *m);
 /* Room for rows, as multiples of the mean; 0: what the configuration says. */
 typedef struct RowRoom {
     double pool, rows, blocks; /* ModelSpec.pool, rows_room (which 0 sets) and room */
+    int fetching; /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
 } RowRoom;
 void spec_room(ModelSpec *s, const RowRoom *room);
 

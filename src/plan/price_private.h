@@ -60,7 +60,7 @@ typedef struct PriceEntry {
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 15 };
+enum { PRICE_ENTRIES = 1 << 15, PRICE_PARTITIONS = 1 << 15 };
 
 /* A partition follows from the stages and from what a layer of each class costs, in 64ths of the
  * last block, and from nothing else: so it is the same whichever layout asks for it first. */

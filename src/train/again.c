@@ -73,6 +73,7 @@ void again_use(Engine *e, int way)
 
 bool again_needed(const Engine *e)
 {
+    const float *overflow = engine_host(e, &e->record.overflow);
     return e->shape.again != NULL && e->way == &e->ways[0] &&
-           *(const float *)engine_host(e, &e->record.overflow) > 0;
+           (overflow[OVERFLOW_BLOCKS] > 0 || overflow[OVERFLOW_ROWS] > 0);
 }

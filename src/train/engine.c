@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "backend/cuda.h"
+#include "base/clock.h"
 #include "op/choices.h"
 #include "train/again.h"
 #include "train/agree.h"
@@ -431,14 +432,32 @@ static Status run_step(Engine *e, int64_t step)
 }
 
 /* The graph of the second way is made when it is first wanted. */
-static Status run_again(Engine *e, int64_t step)
+static Status run_again(Engine *e, int64_t step, StepResult *out)
 {
     bool captured = e->way->graph.exec != NULL;
+    double start = clock_s();
     again_use(e, 1);
     Status s = captured && e->way->graph.exec == NULL ? capture(e) : OK;
+    out->capture_s = clock_s() - start;
     if (s == OK) s = run_step(e, step);
+    out->again_s = clock_s() - start - out->capture_s;
     again_use(e, 0);
     return s;
+}
+
+Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
+{
+    bool captured = e->ways[0].graph.exec != NULL;
+    TRY(engine_wait(e));
+    for (int i = 0; i < e->n_ways; i++) {
+        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    }
+    e->shape = *shape;
+    spec_room(&e->spec, &shape->room);
+    e->ways[0].spec = e->spec;
+    TRY(engine_remake_ways(e, plan));
+    again_use(e, 0);
+    return captured ? capture(e) : OK;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
@@ -451,8 +470,10 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
-    bool again = again_needed(e);
-    if (again) TRY(run_again(e, step));
+    StepResult result = { .again = again_needed(e) };
+    const float *overflow = engine_host(e, &e->record.overflow);
+    result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
+    if (result.again) TRY(run_again(e, step, &result));
 
     double device_s = 0;
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &device_s));
@@ -465,7 +486,10 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .aux_loss = (double)*aux,
                          .grad_norm = (double)*norm,
                          .finite = isfinite(*loss) && isfinite(*norm),
-                         .again = again,
+                         .again = result.again,
+                         .short_of = result.short_of,
+                         .again_s = result.again_s,
+                         .capture_s = result.capture_s,
                          .load = e->load_host.data,
                          .device_s = device_s,
                          .launches = e->launches,

@@ -20,6 +20,7 @@
 #include "model/layer.h"
 #include "schedule/check.h"
 #include "train/chunks.h"
+#include "train/room.h"
 #include "train/transfers.h"
 
 typedef enum EngineArena {
@@ -126,6 +127,9 @@ typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     bool finite;
     bool again;          /* rows had no room: this is the step's second run */
+    Shortage short_of;   /* what for */
+    double again_s;      /* of the second run, */
+    double capture_s;    /* and of making its graph: both of the host */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     double device_s;     /* from the first to the last launch's end */
     /* on a GPU; else 0 */
@@ -198,6 +202,11 @@ void engine_close(Engine *e); /* safe on { 0 } */
  * they are; op/choices.h); then the step is recorded as a graph. Without it steps are launched op
  * by op. On the CPU nothing happens. */
 Status engine_prepare(Engine *e, const char *products);
+
+/* Other room for rows between two steps: new arenas for what a step takes, and a new graph. Weights and
+ * all else stay. `shape` and `plan` are those that the engine was opened with, planned with other
+ * room; both ways are there. */
+Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan);
 
 /* Initial weights, f(seed, name, index); moments and state zero. */
 Status engine_init_weights(Engine *e, uint64_t seed);

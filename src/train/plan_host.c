@@ -30,7 +30,7 @@ bool train_host_has(uint64_t bytes)
 {
     HostMemory m;
     host_memory("/proc", "/sys/fs/cgroup", &m);
-    return there(bytes, m.available_bytes);
+    return bytes <= m.available_bytes - m.available_bytes / MARGIN_PART;
 }
 
 Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint)

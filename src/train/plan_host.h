@@ -11,7 +11,7 @@ Status train_print_bytes(Text *out, const char *name, size_t bytes, const char *
 /* What an engine takes of the host. */
 size_t train_host_bytes(const EnginePlan *p);
 
-/* Are so many bytes there now? */
+/* Are so many bytes there now, and a few more? */
 bool train_host_has(uint64_t bytes);
 
 /* ERR_ARG if there is not so much: "WHAT 5 GiB of memory, 3 GiB are available (...): HINT". */

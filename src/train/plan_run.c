@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "data/tokenizer.h"
 #include "train/again.h"
+#include "train/agree.h"
 #include "train/peak.h"
 #include "train/plan_host.h"
 #include "train/room.h"
@@ -276,6 +277,8 @@ typedef struct RoomPlan {
     EnginePlan *plan, *again;
     const GpuPlan *gpu;
     uint64_t here, beside;
+    uint64_t taken; /* of the host, by each rank */
+    Comm *world;    /* whose ranks must all fit; NULL: this one */
 } RoomPlan;
 
 static Status plan_room(RoomPlan *p, const RowRoom *room)
@@ -290,15 +293,18 @@ static Status room_fits(void *self, const RowRoom *room, bool *fits)
 {
     RoomPlan *p = self;
     TRY(plan_room(p, room));
-    uint64_t host = p->here * (p->beside + train_host_bytes(p->plan));
-    *fits = p->plan->apart ? train_gpu_has(p->gpu, p->plan) : train_host_has(host);
+    uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
+    bool there = host <= taken || train_host_has(p->here * (host - taken));
+    int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan) : there);
+    if (p->world != NULL) TRY(agree_most(p->world, &lacks, 1));
+    *fits = !lacks;
     return OK;
 }
 
 Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
                          EnginePlan *plan, EnginePlan *again, GpuPlan *gpu)
 {
-    RoomPlan p = { c, shape, plan, again, gpu, (uint64_t)here, beside };
+    RoomPlan p = { c, shape, plan, again, gpu, (uint64_t)here, beside, 0, NULL };
     RowRoom room = shape->room;
     TRY(plan_room(&p, &room));
     TRY(train_plan_gpu(c, shape, plan, gpu));
@@ -361,6 +367,27 @@ Status train_agree_room(const Config *c, Comm *world, TrainPlan *p)
     return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
 }
 
+Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
+{
+    TrainPlan larger = *p;
+    RowRoom room;
+    RoomPlan with = { .c = c,
+                      .shape = &larger.shape,
+                      .plan = &larger.engine,
+                      .again = &larger.again,
+                      .gpu = &larger.gpu,
+                      .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
+                      .taken = train_host_bytes(&p->engine),
+                      .world = world };
+    TRY(room_grow(c, &p->shape.room, of, room_fits, &with, &room));
+    *grown = !room_same(&room, &p->shape.room);
+    if (!*grown) return OK;
+    add_up(&larger);
+    *p = larger;
+    p->shape.again = &p->again;
+    return OK;
+}
+
 Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
 {
     char bytes[32], rows[64] = "all that can come to it";
@@ -368,8 +395,8 @@ Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *o
     if (shape->again == NULL) return OK;
     if (room->rows > 0) (void)snprintf(rows, sizeof rows, "%g times the mean", room->rows);
     return text_printf(out,
-                       "rows that are kept have pools for %g times the balanced ones, %s; what is "
-                       "not kept of a layer's has room for %s",
+                       "pools for %g times the balanced rows keep what backward needs of them, %s; "
+                       "what is not kept of a layer's rows has room for %s",
                        room->pool, text_bytes(bytes, (double)plan->pool_bytes), rows);
 }
 

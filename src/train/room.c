@@ -35,7 +35,8 @@ RowRoom room_least(const Config *c, int64_t ep)
 
 bool room_same(const RowRoom *a, const RowRoom *b)
 {
-    return a->pool == b->pool && a->rows == b->rows && a->blocks == b->blocks;
+    return a->pool == b->pool && a->rows == b->rows && a->blocks == b->blocks &&
+           a->fetching == b->fetching;
 }
 
 /* Most runs fit at once; what does not fit at all is found second. */
@@ -56,5 +57,40 @@ Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowR
         if (i == 0 ? fit : i == 1 && !fit) break;
     }
     *out = room_at(c, least);
+    return OK;
+}
+
+/* The next larger of the list's pools, and of its buffers; beyond the list half as much again. */
+static double larger_pool(double now)
+{
+    for (int i = ROOMS - 1; i >= 0; i--) {
+        if (rooms[i].pool > now) return rooms[i].pool;
+    }
+    return 1.5 * now;
+}
+
+static double larger_rows(double now)
+{
+    for (int i = ROOMS - 1; i >= 0; i--) {
+        if (rooms[i].rows > now) return rooms[i].rows;
+    }
+    return 0;
+}
+
+Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fits, void *self,
+                 RowRoom *out)
+{
+    RowRoom room = *now;
+    bool fit = false;
+    *out = *now;
+    if (of.rows) {
+        room.pool = larger_pool(now->pool);
+        room.rows = now->rows > 0 ? larger_rows(now->rows) : 0;
+    }
+    if (of.blocks) room.blocks = 1.5 * (now->blocks > 0 ? now->blocks : c->moe_buffer_factor);
+    for (; !fit && room.fetching <= c->model_layers - c->model_dense_layers; room.fetching++) {
+        TRY(fits(self, &room, &fit));
+        if (fit) *out = room;
+    }
     return OK;
 }

@@ -20,6 +20,16 @@ typedef Status RoomFits(void *self, const RowRoom *room, bool *fits);
 Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowRoom *out);
 RowRoom room_least(const Config *c, int64_t ep);
 
+/* What steps that ran again were short of. */
+typedef struct Shortage {
+    bool blocks, rows; /* of tokens on their way; pools and buffers of a layer's rows */
+} Shortage;
+
+/* More of what was short than `now`, and as many layers (of all with experts) that fetch received rows
+ * again as that takes to fit. There is no such room: *out is `now`. */
+Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fits, void *self,
+                 RowRoom *out);
+
 bool room_same(const RowRoom *a, const RowRoom *b);
 
 #endif

@@ -91,6 +91,10 @@ Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out);
 /* All ranks take the least room that one of them chose. Collective. */
 Status train_agree_room(const Config *c, Comm *world, TrainPlan *p);
 
+/* More room of what steps that ran again were short of, if there is memory for it on all ranks: *grown,
+ * and *p is the plan with it. Collective; world NULL: alone. */
+Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown);
+
 /* Where rows lie and what there is room for, as a sentence; nothing where nothing is pooled. */
 Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out);
 

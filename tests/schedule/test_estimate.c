@@ -253,6 +253,7 @@ static void two_stages_with_slow_links_take_ten(void **state)
     CHECK_NEAR(e.step_s, 10, 0);
     CHECK_NEAR(e.bubble, 0.4, 1e-15);
     CHECK_NEAR(e.rank[1].slot_arena_bytes, 3, 0);
+    CHECK_NEAR(e.rank[1].pool_bytes, 0.5, 0);
 }
 
 static const struct CMUnitTest tests[] = {
