@@ -13,38 +13,52 @@ static bool floating(Dtype t)
 /* Is this a port whose every element the op has written? */
 static bool written_whole(const OpPort *p)
 {
-    return p->dir == PORT_OUT || p->dir == PORT_OUT_OPT || p->dir == PORT_ADD ||
-           p->dir == PORT_ADD_OPT;
+    return p->dir == PORT_OUT || p->dir == PORT_OUT_POOL || p->dir == PORT_OUT_OPT ||
+           p->dir == PORT_ADD || p->dir == PORT_ADD_OPT;
 }
 
-/* Of how many rows how many count; `bound` -1: there is no such buffer. */
-static Status count_rows(Exec *ex, const OpDesc *op, const void *args, int64_t *bound,
-                         int32_t *live)
+/* The rows that count. */
+typedef struct Live {
+    const Rows *rows; /* NULL: there is no such buffer */
+    int32_t n, first; /* first: in a pool */
+} Live;
+
+static Status live_rows(Exec *ex, const OpDesc *op, const void *args, Live *out)
 {
-    *bound = -1;
+    *out = (Live){ 0 };
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         const Rows *rows = (const Rows *)(const void *)op_port_tensor(p, args);
-        if (p->dir != PORT_ROWS || rows->device == NULL) continue;
-        *bound = rows->bound;
-        TRY(ex->backend->copy(ex, live, rows->device, sizeof *live));
+        if (p->dir != PORT_ROWS || (rows->device == NULL && rows->first == NULL)) continue;
+        *out = (Live){ .rows = rows, .n = (int32_t)rows->bound };
+        if (rows->device != NULL) TRY(ex->backend->copy(ex, &out->n, rows->device, sizeof out->n));
+        if (rows->first != NULL)
+            TRY(ex->backend->copy(ex, &out->first, rows->first, sizeof out->first));
         TRY(ex->backend->sync(ex));
     }
     return OK;
 }
 
+static Tensor searched(const OpPort *p, const Tensor *t, const Live *live)
+{
+    if (live->rows == NULL) return *t;
+    if (p->dir == PORT_OUT_POOL && live->rows->first != NULL)
+        return tensor_rows(t, live->first, live->n);
+    bool cut = t->dim[0] == live->rows->bound && live->n < t->dim[0];
+    return cut ? tensor_rows(t, 0, live->n) : *t;
+}
+
 static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
 {
     TRY(op_next(ex, level, op, args));
-    int64_t bound;
-    int32_t live = 0;
-    TRY(count_rows(ex, op, args, &bound, &live));
+    Live live;
+    TRY(live_rows(ex, op, args, &live));
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         const Tensor *t = op_port_tensor(p, args);
         if (!written_whole(p) || t->data == NULL || !floating(t->dtype)) continue;
         double value = 0;
         int64_t i = -1;
-        Tensor searched = t->dim[0] == bound && live < bound ? tensor_rows(t, 0, live) : *t;
-        TRY(ex->backend->find_bad(ex, &searched, &i, &value));
+        const Tensor looked_at = searched(p, t, &live);
+        TRY(ex->backend->find_bad(ex, &looked_at, &i, &value));
         if (i < 0) continue;
         char shape[96];
         return FAIL(ERR_NUMERIC, "step %lld, layer %d: %s wrote %g into %s[%lld] of %s",

@@ -36,9 +36,8 @@ static Status open_model(BenchModel *m)
     TRY(train_mesh(c, m->world == NULL ? 1 : m->world->size, &laid_out));
     if (m->world != NULL) TRY(mesh_make(m->world, &laid_out, false, &m->arena, &m->mesh));
     EngineShape shape = train_shape(c, m->world == NULL ? NULL : &m->mesh);
-    TRY(engine_plan(c, ENGINE_TRAIN, &shape, &m->plan));
-    TRY(again_plan(c, &shape, &m->plan, &m->again));
-    TRY(train_plan_gpu(c, &shape, &m->plan, &m->gpu));
+    int here = m->world == NULL ? 1 : comm_local_ranks(m->world);
+    TRY(train_plan_engine(c, here, 0, &shape, &m->plan, &m->again, &m->gpu));
     TRY(train_check_gpu(c, &shape, &m->plan, &m->gpu));
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(engine_prepare(&m->engine, NULL));

@@ -205,14 +205,20 @@ static Status print_text(const Report *r, Text *out)
         TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
                         r->m->config->comm_null.at[i]));
     if (t->twice > 0)
-        TRY(text_printf(out,
-                        "  ran twice    %" PRId64 " of %" PRId64
-                        " steps: rows had no room, moe.buffer_factor gives more\n",
-                        t->twice, t->n));
+        TRY(text_printf(
+            out,
+            "  ran twice    %" PRId64 " of %" PRId64
+            " steps: rows had no room, moe.pool_factor or moe.buffer_factor gives more\n",
+            t->twice, t->n));
     TRY(print_experts(r, out));
     TRY(print_flops(r, out));
     TRY(print_gpu(r, out));
     TRY(print_ranks(r, out));
+    if (r->m->engine.shape.again != NULL) {
+        TRY(text_printf(out, "  rows         "));
+        TRY(train_room_text(&r->m->engine.shape, &r->m->plan, out));
+        TRY(text_printf(out, "\n"));
+    }
     TRY(text_printf(out, "  arenas       %s\n", text_bytes(bytes, (double)r->arena_bytes)));
     TRY(text_printf(out, "  process      %s at its peak\n",
                     text_bytes(bytes, (double)r->peak_bytes)));
@@ -279,6 +285,10 @@ static Status print_json(const Report *r, Text *out)
             r->times->worst_expert / (double)r->times->n));
     if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
+    const RowRoom *room = &r->m->engine.shape.room;
+    if (r->m->engine.shape.again != NULL)
+        TRY(text_json(out, ",\"pool_factor\":%g,\"pool_bytes\":%zu,\"rows_room\":%g", room->pool,
+                      r->m->plan.pool_bytes, room->rows));
     return text_json(out, ",\"arena_bytes\":%zu,\"process_bytes\":%zu", r->arena_bytes,
                      r->peak_bytes);
 }

@@ -49,7 +49,7 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     LoaderConfig data;
     Evaluator evaluator = { 0 };
     EvalMetrics v;
-    TRY(train_plan(c, NULL, &plan));
+    TRY(train_plan(c, NULL, 1, &plan));
     TRY(infer_open(e, c, &plan.shape, path, a, &info));
     TRY(train_token_bytes(c, a, &token_bytes));
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));

@@ -38,7 +38,7 @@ static Status dry_run(const Config *c, int ranks, Text *out)
     MeshShape shape;
     TRY(train_mesh(c, ranks > 0 ? ranks : 1, &shape));
     Mesh mesh = mesh_alone(&shape, 0);
-    TRY(train_plan(c, ranks > 1 ? &mesh : NULL, &plan));
+    TRY(train_plan(c, ranks > 1 ? &mesh : NULL, ranks > 0 ? ranks : 1, &plan));
     TRY(config_print(c, out));
     TRY(text_append(out, "\n", 1));
     if (ranks > 1) TRY(mesh_print(&shape, out));
@@ -55,8 +55,10 @@ static Status report(const Config *c, Arena *a, Text *out)
     if (sum.least_expert >= 0)
         TRY(text_printf(out, "least loaded expert   %.2f of the mean load\n", sum.least_share));
     if (sum.twice > 0)
-        TRY(text_printf(out, "steps that ran twice  %lld of %lld, rows had no room\n",
-                        (long long)sum.twice, (long long)sum.steps));
+        TRY(text_printf(out,
+                        "steps that ran twice  %lld of %lld, rows had no room: %.3g s of second "
+                        "runs, %.3g s of new captures and larger room\n",
+                        (long long)sum.twice, (long long)sum.steps, sum.again_s, sum.capture_s));
     return text_printf(out, "report                %s/report.html\n", c->run_dir);
 }
 

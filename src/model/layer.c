@@ -2,6 +2,7 @@
  * */
 #include "model/layer.h"
 
+#include <assert.h>
 #include <math.h>
 
 const LayerDesc *layer_desc(LayerKind kind)
@@ -28,15 +29,40 @@ Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out)
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
-    Tensor *const sums[RECORD_SUMS] = { &r.loss, &r.aux_loss, &r.square_sum, &r.overflow };
+    Tensor *const sums[] = { &r.loss, &r.aux_loss, &r.square_sum };
     TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r.sums));
-    for (int i = 0; i < RECORD_SUMS; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
+    for (int i = 0; i < 3; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
+    r.overflow = tensor_rows(&r.sums, 3, 2);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
     int64_t dims[] = { s->n_moe, domains, s->experts };
     if (s->n_moe > 0) TRY(tensor_new(a, DTYPE_I32, 3, dims, &r.load));
     *out = r;
     return OK;
+}
+
+void pool_need_add(PoolNeed *sum, const PoolNeed *more)
+{
+    assert(sum->row_bytes == 0 || more->row_bytes == 0 || sum->row_bytes == more->row_bytes);
+    sum->balanced += more->balanced;
+    sum->most += more->most;
+    if (more->row_bytes > 0) sum->row_bytes = more->row_bytes;
+}
+
+int64_t pool_need_rows(const PoolNeed *need, double factor)
+{
+    return (int64_t)fmin(ceil(need->balanced * factor), need->most);
+}
+
+Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out)
+{
+    int64_t rows = pool_need_rows(need, factor);
+    *out = (RowPool){ 0 };
+    if (rows == 0) return OK;
+    int64_t cols = (int64_t)(need->row_bytes / dtype_bytes(act));
+    TRY(tensor_new2(a, act, rows, cols, &out->rows));
+    TRY(tensor_new1(a, DTYPE_I32, 1, &out->top));
+    return ex->backend->fill(ex, out->top.data, 0, tensor_bytes(&out->top));
 }
 
 /* Does backward compute `piece` again? Under RECOMPUTE_LAYER the second forward keeps every piece.

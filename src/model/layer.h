@@ -31,13 +31,13 @@ typedef struct MicroBatch {
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four;
-                    overflow: above 0 if a row of an exchange had no room */
-    Tensor loss, aux_loss, square_sum, overflow; /* (1) f32 */
-    Tensor norm, clip;                           /* (1) f32 */
-    Tensor load;                                 /* (MoE layers, domains, E) i32, added likewise */
+    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four */
+    Tensor loss, aux_loss, square_sum; /* (1) f32 */
+    Tensor overflow; /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
+    Tensor norm, clip; /* (1) f32 */
+    Tensor load;       /* (MoE layers, domains, E) i32, added likewise */
 } Record;
-enum { RECORD_SUMS = 4 };
+enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 
 Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out);
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
@@ -47,6 +47,19 @@ typedef struct KvCache {
     Tensor *k, *v; /* by layer of the spec: (capacity, LayerDesc.cache) act */
     int64_t used;  /* tokens in it before this call */
 } KvCache;
+
+/* What is kept of the routed rows of all layers of a slot, one behind the other as they come. */
+typedef struct RowPool {
+    Tensor rows; /* (pool rows, columns of a layer) act; no data: there is no pool */
+    Tensor top;  /* (1) i32, on the device: rows that are taken */
+} RowPool;
+
+/* What layers want of a pool together: rows that balanced routing brings them, the most that can
+ * come, bytes of a row. */
+typedef struct PoolNeed {
+    double balanced, most;
+    size_t row_bytes;
+} PoolNeed;
 
 typedef struct LayerRun {
     Exec *ex;
@@ -59,6 +72,7 @@ typedef struct LayerRun {
     Tensor loss_scale;         /* (1) f32: 1 / targets of the global batch */
     KvCache *cache;            /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
+    RowPool *pool; /* of the slot; NULL: what rows leave is kept like everything else */
     void *state;   /* of this layer and micro-batch: LayerDesc.state_bytes in keep, zeroed */
     Tensor h;      /* in  (N, D): the residual stream; none if the layer begins it */
     Tensor h_out;  /* out (N, D), made by the engine; none if the layer ends it */
@@ -95,6 +109,8 @@ typedef struct LayerDesc {
     Status (*params)(const ModelSpec *s, const LayerSpec *l, ParamList *out);
     /* Takes from keep what even RECOMPUTE_LAYER keeps (routing). NULL: nothing. */
     Status (*prepare)(LayerRun *r);
+    /* What a layer keeps in the pool of so many tokens. NULL: nothing. */
+    PoolNeed (*pooled)(const ModelSpec *s, const LayerSpec *l, int64_t tokens);
     const Phase *phases;
     int n_phases;
     const int *backward; /* the order in which backward takes the phases; NULL: last to first */
@@ -126,6 +142,13 @@ static inline int layer_weights_of(const ModelSpec *s, int layer)
 {
     return s->tied && layer_desc(s->layers[layer].kind)->ends ? 0 : layer;
 }
+
+/* Adds up what layers want, rows of one width. */
+void pool_need_add(PoolNeed *sum, const PoolNeed *more);
+/* Rows of a pool of `factor` times the balanced rows; 0: nobody wants one. */
+int64_t pool_need_rows(const PoolNeed *need, double factor);
+/* That pool, with no row taken, in `a`. */
+Status pool_make(Exec *ex, Arena *a, Dtype act, const PoolNeed *need, double factor, RowPool *out);
 
 /* The arena for something that backward needs unless `piece` is recomputed: keep or ring. */
 Arena *layer_arena(const LayerRun *r, unsigned piece);

@@ -30,7 +30,8 @@ typedef struct MoeState {
     Tensor score_sum;    /* ring, from route to dispatch, if ranks add up their counts */
     Tensor x, x_index, x_weight; /* rows that the experts here read, with their routing: y's own on
                                     one rank, received ones if experts are spread */
-    Tensor pre;                  /* (R, 2F) the experts' pre-activations */
+    Tensor pre;                  /* (R, 2F) the experts' pre-activations; in a pool all of it */
+    Tensor begin;                /* (1) i32: in a pool the layer's first row; always kept */
     Tensor shared_out,
         rows_out; /* ring: the shared experts' output (N, D), the routed rows' (R, D) */
     Tensor dout;  /* backward: the gradient of h_out for each row of x */
@@ -42,14 +43,20 @@ static bool spread(const LayerRun *r) { return r->spec->ep > 1; }
 
 static const ExchangeDesc *kind(const LayerRun *r) { return exchange_kinds[r->spec->exchange]; }
 
-/* The room for received rows: `mean` come on average and `most` at most. The room is a multiple of
- * `blocks`, because each of so many ranks has an equal part of it. */
-static Rows received(const LayerRun *r, double mean, double most, double blocks)
+/* Does the layer keep its pre-activations in the pool of its slot? */
+static bool pooled(const LayerRun *r)
 {
-    const ModelSpec *s = r->spec;
-    double bound = s->room > 0 ? ceil(mean * s->room / blocks) * blocks : most;
+    return r->pool != NULL && r->pool->rows.data != NULL &&
+           (r->layer->recompute & RECOMPUTE_LAYER) == 0;
+}
+
+/* Room for `room` times the `mean` rows that come on average (0: all) of `most` at most. It is a
+ * multiple of `blocks`, because each of so many ranks has an equal part of it. */
+static Rows received(const LayerRun *r, double room, double mean, double most, double blocks)
+{
+    double bound = room > 0 ? ceil(mean * room / blocks) * blocks : most;
     return (Rows){ .bound = (int64_t)fmin(bound, most),
-                   .expected = fmin(mean * s->imbalance, most) };
+                   .expected = fmin(mean * r->spec->imbalance, most) };
 }
 
 /* The tokens that this rank's experts see. A token counts once, however many of them it takes. */
@@ -60,7 +67,8 @@ static Rows tokens_of(const LayerRun *r)
     if (!spread(r)) return (Rows){ .bound = n, .expected = (double)n };
     double mean = (double)n * kind(r)->rows(m->experts, m->rule.top_k, ranks);
     const MoeState *s = r->state;
-    Rows rows = received(r, mean, (double)(n * ranks), kind(r)->gapless ? 1 : (double)ranks);
+    Rows rows =
+        received(r, r->spec->room, mean, (double)(n * ranks), kind(r)->gapless ? 1 : (double)ranks);
     if (s->first.data != NULL) rows.device = tensor_at(&s->first, ranks);
     return rows;
 }
@@ -72,7 +80,7 @@ static Rows relayed(const LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = layer_tokens(r), hosts = r->spec->ep / r->spec->ep_inside;
     double mean = (double)n * exchange_distinct(m->experts, m->rule.top_k, hosts);
-    return received(r, mean, (double)(n * hosts), (double)hosts);
+    return received(r, r->spec->room, mean, (double)(n * hosts), (double)hosts);
 }
 
 /* The rows of this rank's experts. The last of their offsets is their number. On one rank it is
@@ -84,9 +92,21 @@ static Rows rows_of(const LayerRun *r)
     int64_t n = layer_tokens(r);
     if (!spread(r)) return (Rows){ .bound = n * k, .expected = (double)(n * k) };
     const MoeState *s = r->state;
-    Rows rows = received(r, (double)(n * k), (double)(n * r->spec->ep * most), 1);
+    double all = (double)(n * r->spec->ep * most);
+    Rows rows = received(r, r->spec->rows_room, (double)(n * k), all, 1);
     if (s->offsets.data != NULL) rows.device = tensor_at(&s->offsets, here);
+    rows.first = s->begin.data;
     return rows;
+}
+
+static PoolNeed pool_need(const ModelSpec *s, const LayerSpec *l, int64_t tokens)
+{
+    const MoeSpec *m = &l->as.moe;
+    int64_t k = m->rule.top_k, here = m->experts / s->ep, most = k < here ? k : here;
+    if (s->ep == 1 || (l->recompute & RECOMPUTE_LAYER) != 0) return (PoolNeed){ 0 };
+    return (PoolNeed){ .balanced = (double)(tokens * k),
+                       .most = (double)(tokens * s->ep * most),
+                       .row_bytes = (size_t)(2 * m->ffn) * dtype_bytes(s->act) };
 }
 
 /* The weights of this rank's experts as an operand of grouped products, (E, O, I). */
@@ -201,6 +221,7 @@ static Status prepare(LayerRun *r)
         if (kind(r)->gapless) TRY(tensor_new2(r->keep, DTYPE_I32, 1, r->spec->ep + 1, &s->first));
         if (kind(r)->relays) TRY(prepare_relay(r));
     }
+    if (pooled(r)) TRY(tensor_new1(r->keep, DTYPE_I32, 1, &s->begin));
     TRY(tensor_new2(r->keep, DTYPE_I32, 1, e / r->spec->ep + 1, &s->offsets));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_token));
     TRY(tensor_new1(r->keep, DTYPE_I32, rows, &s->row_slot));
@@ -250,6 +271,11 @@ static Status loss_of_counts(LayerRun *r)
                                         .rule = rule_of(r) });
 }
 
+static Tensor overflow(const LayerRun *r, int which)
+{
+    return tensor_rows(&r->record->overflow, which, 1);
+}
+
 static Status place_tokens(LayerRun *r)
 {
     MoeState *s = r->state;
@@ -257,7 +283,7 @@ static Status place_tokens(LayerRun *r)
     int64_t room = kind(r)->gapless ? layer_tokens(r) : rows.bound / blocks_of(r);
     return exchange_place(r->ex, (ExchangePlace){ .index = s->index,
                                                   .place = s->place,
-                                                  .overflow = r->record->overflow,
+                                                  .overflow = overflow(r, OVERFLOW_BLOCKS),
                                                   .count = s->count,
                                                   .experts = r->layer->as.moe.experts,
                                                   .ranks = blocks_of(r),
@@ -271,22 +297,22 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
     MoeState *s = r->state;
     Tensor none = { 0 };
     TRY(tensor_new2(arena, r->spec->act, tokens_of(r).bound, r->spec->hidden, rows));
-    return exchange_dispatch(r->ex,
-                             (ExchangeDispatch){ .x = x,
-                                                 .index = routing ? s->index : none,
-                                                 .weight = routing ? s->weight : none,
-                                                 .place = s->place,
-                                                 .count = s->count,
-                                                 .first = s->first,
-                                                 .relay = s->relay,
-                                                 .overflow = routing ? r->record->overflow : none,
-                                                 .rows = *rows,
-                                                 .rows_index = routing ? s->x_index : none,
-                                                 .rows_weight = routing ? s->x_weight : none,
-                                                 .received = tokens_of(r),
-                                                 .ranks = r->spec->ep,
-                                                 .experts = r->layer->as.moe.experts,
-                                                 .kind = r->spec->exchange });
+    return exchange_dispatch(
+        r->ex, (ExchangeDispatch){ .x = x,
+                                   .index = routing ? s->index : none,
+                                   .weight = routing ? s->weight : none,
+                                   .place = s->place,
+                                   .count = s->count,
+                                   .first = s->first,
+                                   .relay = s->relay,
+                                   .overflow = routing ? overflow(r, OVERFLOW_BLOCKS) : none,
+                                   .rows = *rows,
+                                   .rows_index = routing ? s->x_index : none,
+                                   .rows_weight = routing ? s->x_weight : none,
+                                   .received = tokens_of(r),
+                                   .ranks = r->spec->ep,
+                                   .experts = r->layer->as.moe.experts,
+                                   .kind = r->spec->exchange });
 }
 
 static Status dispatch_forward(LayerRun *r)
@@ -298,12 +324,16 @@ static Status dispatch_forward(LayerRun *r)
     if (spread(r))
         TRY(send_tokens(r, s->norm.y, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
     if (r->again) return OK;
+    const RowPool none = { 0 }, *pool = pooled(r) ? r->pool : &none;
     return moe_sort(r->ex, (MoeSort){ .index = s->x_index,
                                       .offsets = s->offsets,
                                       .row_token = s->row_token,
                                       .row_slot = s->row_slot,
                                       .slot_row = s->slot_row,
-                                      .overflow = r->record->overflow,
+                                      .overflow = overflow(r, OVERFLOW_ROWS),
+                                      .top = pool->top,
+                                      .first = s->begin,
+                                      .pool = pool->rows.dim[0],
                                       .elsewhere = spread(r) });
 }
 
@@ -322,7 +352,10 @@ static Status experts_forward(LayerRun *r)
     MoeState *s = r->state;
     Rows rows = rows_of(r);
     Tensor act;
-    TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->pre));
+    if (pooled(r))
+        s->pre = r->pool->rows;
+    else
+        TRY(tensor_new2(r->keep, r->spec->act, rows.bound, 2 * m->ffn, &s->pre));
     TRY(tensor_new2(r->scratch, r->spec->act, rows.bound, m->ffn, &act));
     TRY(moe_up_fwd(r->ex, (MoeUpFwd){ .x = quant_plain(s->x),
                                       .w = weight_of(r, ROLE_EXPERT_GATE_UP),
@@ -559,6 +592,7 @@ const LayerDesc layer_moe = {
     .state_bytes = sizeof(MoeState),
     .params = params,
     .prepare = prepare,
+    .pooled = pool_need,
     .phases = phases,
     .n_phases = sizeof phases / sizeof *phases,
     .backward = backward,

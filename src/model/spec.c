@@ -115,7 +115,20 @@ void spec_place(ModelSpec *s, const Mesh *m)
 {
     s->ep_rank = m->at.ep;
     s->stage_ranks = (int64_t)mesh_data_ranks(&m->shape) * m->shape.cp;
-    if (s->exact) s->room = 0;
+    if (s->exact) s->room = s->rows_room = 0;
+}
+
+void spec_room(ModelSpec *s, const RowRoom *room)
+{
+    if (s->pool == 0) return;
+    if (room->pool > 0) s->pool = room->pool;
+    if (room->blocks > 0) s->room = room->blocks;
+    s->rows_room = room->rows;
+    for (int i = 0; i < s->n_layers; i++) {
+        LayerSpec *l = &s->layers[i];
+        bool kept = l->load >= 0 && (l->recompute & RECOMPUTE_LAYER) == 0;
+        if (kept && l->load < room->fetching) l->recompute |= RECOMPUTE_EXCHANGE;
+    }
 }
 
 ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
@@ -169,9 +182,13 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .stage_ranks = c->mesh_cp,
         .exact = c->moe_buffers == BUFFERS_EXACT,
         .imbalance = c->plan_imbalance,
-        .room = c->moe_buffers == BUFFERS_EXACT     ? c->plan_imbalance
-                : c->moe_buffers == BUFFERS_BOUNDED ? c->moe_buffer_factor
-                                                    : 0,
+        .room = c->moe_buffers == BUFFERS_EXACT    ? c->plan_imbalance
+                : c->moe_buffers == BUFFERS_POOLED ? c->moe_buffer_factor
+                                                   : 0,
+        .rows_room = c->moe_buffers == BUFFERS_EXACT ? c->plan_imbalance : 0,
+        .pool = c->moe_buffers != BUFFERS_POOLED ? 0
+                : c->moe_pool_factor > 0         ? c->moe_pool_factor
+                                                 : SPEC_POOL_MOST,
     };
     s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
     ExchangeShape shape;

@@ -90,12 +90,16 @@ typedef struct ModelSpec {
     int64_t stage_ranks; /* ranks with the same layers: dp x cp */
     int64_t ep_inside;   /* ranks of an EP group on each host, where they lie evenly; else 1 */
     ExchangeKind exchange;
-    /* moe.buffers=exact: the hosts read how many rows come. `room` then matters to a plan alone; a
-     * run has room for as many rows as can come. */
+    /* moe.buffers=exact: the hosts read how many rows come. `room` and `rows_room` then matter to a
+     * plan alone; a run has room for as many rows as can come. */
     bool exact;
-    /* With ep: how many received rows there is room for, and how many to expect, as multiples of
-     * the mean. room 0: as many as can come. */
+    /* With ep, as multiples of the mean: how many received rows there is room for in blocks of equal
+     * size, and how many to expect. room 0: as many as can come. */
     double room, imbalance;
+    /* moe.buffers=pooled: what is kept of all layers' rows lies in one pool of so many times the
+     * rows that balanced routing brings; 0: each layer has its own room, for all that can come. */
+    double pool;
+    double rows_room; /* of what is not kept of a layer's rows, likewise; 0: as many as can come */
 } ModelSpec;
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the
@@ -108,6 +112,16 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out);
 
 /* Makes the spec that of this rank of a mesh: its EP rank, and the sizes of its groups. */
 void spec_place(ModelSpec *s, const Mesh *m);
+
+/* What moe.pool_factor is at most if it is not given. */
+#define SPEC_POOL_MOST 2.0
+
+/* Room for rows, as multiples of the mean; 0: what the configuration says. */
+typedef struct RowRoom {
+    double pool, rows, blocks; /* ModelSpec.pool, rows_room (which 0 sets) and room */
+    int fetching; /* the first so many MoE layers fetch received rows again (RECOMPUTE_EXCHANGE) */
+} RowRoom;
+void spec_room(ModelSpec *s, const RowRoom *room);
 
 /* Layers [first, end). */
 typedef struct LayerRange {

@@ -77,6 +77,7 @@ struct Nothing {
 
 typedef struct Groups {
     const int32_t *offsets, *live; /* live: how many rows exist, or NULL */
+    const int32_t *pool;           /* the first row in a pool, or NULL */
     int64_t bound, experts;
 
     /* The first row of group e; for e == experts the end of the last group. Rows from `live` on do
@@ -86,22 +87,29 @@ typedef struct Groups {
         int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
         return min((int64_t)offsets[e], rows);
     }
+    /* Where a pool has routed row r. */
+    __device__ __forceinline__ int64_t pooled(int64_t r) const
+    {
+        return pool == NULL ? r : r + *pool;
+    }
 } Groups;
 
-static inline Groups groups_of(const Tensor *offsets, const Rows *rows)
+static inline Groups groups_of(const Tensor *offsets, const Rows *rows, const int32_t *first)
 {
     Groups g = {};
     g.offsets = (const int32_t *)offsets->data;
     g.live = rows->device;
+    g.pool = first;
     g.bound = rows->bound;
     g.experts = tensor_elems(offsets) - 1;
     return g;
 }
 
-/* What a block works on: the routed rows [first, first + rows) of an expert; the columns of the
- * result from col on; of sums also the rows of the result from `row` on. */
+/* What a block works on: the routed rows [first, first + rows) of an expert, which a pool has from
+ * `pooled` on; the columns of the result from col on; of sums also the rows of the result from `row`
+ * on. */
 typedef struct GroupTile {
-    int64_t expert, first, rows, row, col;
+    int64_t expert, first, pooled, rows, row, col;
 } GroupTile;
 
 /* An operand of a tile. Row i of memory is a row of the tile (ALONG) or a term of the sum. */
@@ -151,11 +159,13 @@ static __device__ bool find_rows(const Groups &g, int64_t number, GroupTile *t)
         if (i < 0 || first >= end) continue;
         found.expert = e;
         found.first = first;
+        found.pooled = g.pooled(first);
         found.rows = min((int64_t)TILE, end - first);
     }
     __syncthreads();
     t->expert = found.expert;
     t->first = found.first;
+    t->pooled = found.pooled;
     t->rows = found.rows;
     t->row = 0;
     return t->rows > 0;
@@ -172,6 +182,7 @@ template <typename P> static __device__ bool find_tile(const P &p, GroupTile *t)
         t->row = number % down * TILE;
         t->expert = number / down;
         t->first = p.groups.first(t->expert);
+        t->pooled = p.groups.pooled(t->first);
         t->rows = p.groups.first(t->expert + 1) - t->first;
         return t->rows > 0;
     } else {

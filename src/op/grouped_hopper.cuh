@@ -110,7 +110,7 @@ static __device__ __forceinline__ void reads_prefetch(const HopperArgs<P> &args,
 {
     for (int half = 0; half < 2; half++)
         for (int col = 0; col < S::COLS; col += hopper::BLOCK)
-            hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.first, 0);
+            hopper::box_prefetch(&args.c, (int)(half * args.p.n + t.col) + col, (int)t.pooled, 0);
 }
 
 /* The next number that no block has. Every block takes one for each of its tiles and two that lie

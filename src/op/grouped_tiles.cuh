@@ -97,6 +97,7 @@ static __device__ Ticket ticket_of(const P &p, const int32_t *before, int64_t nu
     t.tile.col = number / in_run * S::COLS;
     t.tile.row = P::SUMS ? row : 0;
     t.tile.first = P::SUMS ? begin : begin + row;
+    t.tile.pooled = p.groups.pooled(t.tile.first);
     t.tile.rows = P::SUMS ? rows : min((int64_t)S::ROWS, rows - row);
     t.steps = (int)tiles_of(p.depth(t.tile), hopper::BLOCK);
     return t;

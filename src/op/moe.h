@@ -37,15 +37,20 @@
 #include <stdbool.h>
 
 /* How many rows of a MoE buffer are in use. Kernels read `device`; costs use `expected` when
- * planning and the counts read back when reporting. Nothing reads past the rows in use. */
+ * planning and the counts read back when reporting. Nothing reads past the rows in use.
+ *
+ * What many layers keep may lie in one pool of rows: row r of this call is then row *first + r of
+ * such a tensor (pre and dpre below), which has as many rows as the pool. All of it lies inside. */
 typedef struct Rows {
     int64_t bound;
     double expected;
     const int32_t *device; /* NULL: all of bound */
+    const int32_t *first;  /* NULL: there is no pool, pre and dpre have R rows */
 } Rows;
 
 /* Counting sort of the routed slots by expert, stable in the token number. A slot has the row -1 if
- * it has no expert or if its row has no room. The last offset is the number of rows. */
+ * it has no expert or if its row has no room. The last offset is the number of rows. With a pool
+ * there is room for what is left of it, and the rows are taken from its top. */
 typedef struct MoeSort {
     Tensor index;     /* in  (N, K) i32; elsewhere: -1 for none */
     Tensor offsets;   /* out (1, E+1) i32 */
@@ -53,7 +58,10 @@ typedef struct MoeSort {
     Tensor row_slot;  /* out (R) i32 */
     Tensor slot_row;  /* out (N, K) i32 */
     Tensor overflow;  /* add (1) f32, optional: 1 if a row had no room, else left as it is */
-    bool elsewhere;   /* some experts are on other ranks: there may be fewer rows than slots */
+    Tensor top;   /* add (1) i32, optional: rows of a pool that are taken; this call's are added */
+    Tensor first; /* out (1) i32, with top: what it was before, Rows.first of these rows */
+    int64_t pool; /* with top: the pool's rows */
+    bool elsewhere; /* some experts are on other ranks: there may be fewer rows than slots */
 } MoeSort;
 
 /* How many rows there is room for. */
@@ -68,7 +76,7 @@ typedef struct MoeUpFwd {
     Quant w;          /* in  (E, 2F, D) act: gate rows, then up rows */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads x[r] */
-    Tensor pre;       /* out (R, 2F) act */
+    Tensor pre;       /* out (R, 2F) act; or of a pool */
     Tensor act;       /* out (R, F) act */
     Rows rows;
 } MoeUpFwd;
@@ -100,12 +108,12 @@ static inline int64_t moe_combine_slots(const MoeCombine *a)
 typedef struct MoeDownBwdInput {
     Quant dy;         /* in  (N, D) act */
     Quant w;          /* in  (E, D, F) act */
-    Tensor pre;       /* in  (R, 2F) act */
+    Tensor pre;       /* in  (R, 2F) act; or of a pool */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional: row r reads dy[r] */
     Tensor row_slot;  /* in  (R) i32, optional: row r has weight[r] */
     Tensor weight;    /* in  (N, K) f32 */
-    Tensor dpre;      /* out (R, 2F) act; may be pre */
+    Tensor dpre;      /* out (R, 2F) act; may be pre; of a pool if pre is */
     Tensor wact;      /* out (R, F) act */
     Tensor dweight;   /* out (N, K) f32; with rows.device and row_slot, 0 for slots without a row */
     Rows rows;
@@ -122,7 +130,7 @@ typedef struct MoeDownBwdWeight {
 } MoeDownBwdWeight;
 
 typedef struct MoeUpBwdInput {
-    Quant dpre;     /* in  (R, 2F) act */
+    Quant dpre;     /* in  (R, 2F) act; or of a pool */
     Quant w;        /* in  (E, 2F, D) act */
     Tensor offsets; /* in  (1, E+1) i32 */
     Tensor dx;      /* out (R, D) act, by row: moe_combine adds the rows of a token */
@@ -130,7 +138,7 @@ typedef struct MoeUpBwdInput {
 } MoeUpBwdInput;
 
 typedef struct MoeUpBwdWeight {
-    Quant dpre;       /* in  (R, 2F) act */
+    Quant dpre;       /* in  (R, 2F) act; or of a pool */
     Quant x;          /* in  (N, D) act */
     Tensor offsets;   /* in  (1, E+1) i32 */
     Tensor row_token; /* in  (R) i32, optional */

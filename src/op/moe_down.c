@@ -22,7 +22,7 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t n, const float *da,
                        float weight)
 {
-    int64_t F = tensor_cols(&a->wact), at = row * 2 * F + f;
+    int64_t F = tensor_cols(&a->wact), at = (row + moe_first(a->rows.first)) * 2 * F + f;
     float gate_buffer[PIECE], up_buffer[PIECE], wact_buffer[PIECE], dot = 0;
     const float *gate = row_load(&a->pre, at, n, gate_buffer);
     const float *up = row_load(&a->pre, at + F, n, up_buffer);
@@ -83,9 +83,10 @@ static Status check(const void *args, int64_t R)
 {
     const MoeDownBwdInput *a = args;
     const char *op = "moe_down_bwd_input";
-    int64_t F = tensor_cols(&a->wact);
-    TRY(op_expect(op, "pre", &a->pre, R, 2 * F, a->wact.dtype));
-    TRY(op_expect(op, "dpre", &a->dpre, R, 2 * F, a->wact.dtype));
+    int64_t F = tensor_cols(&a->wact), kept = a->rows.first == NULL ? R : -1;
+    TRY(op_expect(op, "pre", &a->pre, kept, 2 * F, a->wact.dtype));
+    if (kept < 0) kept = tensor_elems(&a->pre) / (2 * F);
+    TRY(op_expect(op, "dpre", &a->dpre, kept, 2 * F, a->wact.dtype));
     TRY(op_expect_act(op, "wact", &a->wact, R, F));
     return weight_check(a);
 }
@@ -98,14 +99,16 @@ MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
     double row_bytes = 2 * moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->wact, 1);
     row_bytes += 2 * (double)sizeof(float);
     return (MoeProduct){
-        { "moe_down_bwd_input", "dy", &a->dy, &a->w, &a->offsets, &a->row_token, &a->rows },
+        { "moe_down_bwd_input", "dy", &a->dy, &a->w, &a->offsets, &a->row_token, &a->rows,
+          a->rows.first },
         { tensor_cols(&a->dy.data), tensor_cols(&a->wact), false },
-        { &a->wact, NULL, some_without ? &a->dweight : NULL, row_bytes },
+        { &a->wact, NULL, some_without ? &a->dweight : NULL, &a->pre, row_bytes },
         { MOE_SWIGLU_BACKWARD, a, check, finish },
     };
 }
 
 OP_PORTS(moe_down_bwd_input, IN_QUANT(MoeDownBwdInput, dy), IN_QUANT(MoeDownBwdInput, w),
          IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
-         IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight), OUT(MoeDownBwdInput, dpre),
-         OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight), ROWS(MoeDownBwdInput, rows));
+         IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight),
+         OUT_POOL(MoeDownBwdInput, dpre), OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight),
+         ROWS(MoeDownBwdInput, rows));

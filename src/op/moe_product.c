@@ -48,13 +48,15 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     Space s = space_of(ex, p);
     GemmArgs g = gemm_of(p, tile->n);
     MoeTile rows = *tile;
+    int64_t first = moe_first(p->first), out = p->epilogue == MOE_STORE ? 0 : first;
     rows.cols = g.k;
+    if (p->epilogue == MOE_STORE) rows.first += first;
     MoeRead in;
     TRY(moe_gather(p->op, &p->in->data, p->row_token, &rows, space, &in));
     g.a.at = in.data;
     g.a.ld = in.ld;
     g.b.at = tensor_at(&p->w->data, tile->expert * g.k * g.n);
-    g.c.at = s.in_place ? tensor_at(p->out, tile->first * g.n) : space + s.c;
+    g.c.at = s.in_place ? tensor_at(p->out, (tile->first + out) * g.n) : space + s.c;
     TRY(gemm_run(ex, &g, space + s.gemm));
     for (int64_t r = 0; p->epilogue != MOE_STORE && r < tile->n; r++) {
         TRY(p->finish(p->args, tile->first + r, (const float *)g.c.at + r * g.n));
@@ -64,7 +66,10 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
 
 Status moe_product_cpu(Exec *ex, const MoeProduct *p)
 {
-    MoeTiles t = { p->op, p, p->offsets, p->rows, 0, tile_run, space_of(ex, p).total };
+    const Tensor *pool = p->epilogue == MOE_STORE ? &p->in->data : p->pool;
+    MoeTiles t = {
+        p->op, p, p->offsets, p->rows, 0, tile_run, space_of(ex, p).total, p->first, pool
+    };
     if (p->zeroed != NULL) memset(p->zeroed->data, 0, tensor_bytes(p->zeroed));
     return moe_tiles_run(ex, &t);
 }
@@ -82,11 +87,14 @@ Status moe_product_check(const MoeProduct *p)
     TRY(moe_dims_check(p->op, E, I, O));
     int64_t R = tensor_elems(p->result) / columns;
     Dtype act = p->result->dtype;
-    TRY(quant_expect(p->op, p->in_port, p->in, p->row_token == NULL ? R : -1, I, act, QUANT_PLAIN));
+    TRY(quant_expect(p->op, p->in_port, p->in, p->row_token == NULL && p->first == NULL ? R : -1, I,
+                     act, QUANT_PLAIN));
     TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
                      QUANT_PLAIN));
     if (p->check != NULL) TRY(p->check(p->args, R));
-    return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R, tensor_elems(in) / I);
+    bool pooled = p->epilogue == MOE_STORE && p->first != NULL;
+    return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R,
+                          pooled ? R : tensor_elems(in) / I);
 }
 
 /* Bytes: all experts' weights and the rows. Gathered rows count once; later reads hit the cache. */
@@ -102,9 +110,9 @@ OpCost moe_product_cost(const MoeProduct *p)
 MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
     return (MoeProduct){
-        { "moe_down_fwd", "act", &a->act, &a->w, &a->offsets, NULL, &a->rows },
+        { "moe_down_fwd", "act", &a->act, &a->w, &a->offsets, NULL, &a->rows, NULL },
         { tensor_cols(&a->act.data), tensor_cols(&a->out), true },
-        { &a->out, &a->out, NULL, moe_rows_bytes(&a->out, 1) },
+        { &a->out, &a->out, NULL, NULL, moe_rows_bytes(&a->out, 1) },
         { .epilogue = MOE_STORE },
     };
 }
@@ -112,9 +120,9 @@ MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
 {
     return (MoeProduct){
-        { "moe_up_bwd_input", "dpre", &a->dpre, &a->w, &a->offsets, NULL, &a->rows },
+        { "moe_up_bwd_input", "dpre", &a->dpre, &a->w, &a->offsets, NULL, &a->rows, a->rows.first },
         { tensor_cols(&a->dpre.data), tensor_cols(&a->dx), false },
-        { &a->dx, &a->dx, NULL, moe_rows_bytes(&a->dx, 1) },
+        { &a->dx, &a->dx, NULL, NULL, moe_rows_bytes(&a->dx, 1) },
         { .epilogue = MOE_STORE },
     };
 }

@@ -35,18 +35,23 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     C *out;
 
     explicit RowProduct(const MoeProduct &p)
-        : groups(groups_of(p.offsets, p.rows)), m(0), n(p.O),
+        : groups(groups_of(p.offsets, p.rows, p.first)), m(0), n(p.O),
           rows_in(tensor_elems(&p.in->data) / p.I), rows_w(TURNED ? p.O : p.I), in(*p.in), w(*p.w),
           row_token(p.row_token == NULL ? NULL : (const int32_t *)p.row_token->data),
           out(p.out == NULL ? NULL : (C *)p.out->data)
     {
     }
 
+    /* Of the first row of `in`, which may lie in a pool, if nothing else here does. */
+    __device__ __forceinline__ int64_t row_of_in(const GroupTile &t) const
+    {
+        return GATHERS ? t.first : t.pooled;
+    }
     __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
         if (GATHERS && row_token != NULL)
             return in.view(0, 0, row_token + t.first, t.rows, in.ld, 0);
-        return in.view(t.first, 0, NULL, t.rows, in.ld, 0);
+        return in.view(row_of_in(t), 0, NULL, t.rows, in.ld, 0);
     }
     __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
@@ -63,7 +68,7 @@ template <typename Types, bool TURNED, bool GATHERS, bool PAIRED> struct RowProd
     hopper::TensorShape c_shape() const { return {}; }
     __device__ __forceinline__ int4 a_at(const GroupTile &t) const
     {
-        return make_int4(0, (int)t.first, 0, 0);
+        return make_int4(0, (int)row_of_in(t), 0, 0);
     }
     __device__ __forceinline__ int4 b_at(const GroupTile &t) const
     {
@@ -123,7 +128,7 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
                                            const float (&v)[16], Nothing, Nothing) const
     {
-        int64_t r = t.first + i, f = (t.col + j) / 2;
+        int64_t r = t.first + i, kept = t.pooled + i, f = (t.col + j) / 2;
         float gate[8], up[8], y[8];
 #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -131,8 +136,8 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
             up[k] = v[8 + k];
             y[k] = gate[k] * sigmoid<C>(gate[k]) * up[k];
         }
-        put<Types::WIDE>(this->out + r * 2 * F + f, F - f, gate);
-        put<Types::WIDE>(this->out + r * 2 * F + F + f, F - f, up);
+        put<Types::WIDE>(this->out + kept * 2 * F + f, F - f, gate);
+        put<Types::WIDE>(this->out + kept * 2 * F + F + f, F - f, up);
         put<Types::WIDE>(act + r * F + f, F - f, y);
         return 0;
     }
@@ -187,7 +192,7 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
     __device__ __forceinline__ Extra<N> extra(const GroupTile &t, int64_t i, int j) const
     {
         int64_t n = this->n, f = t.col + j;
-        const C *at = pre + (t.first + i) * 2 * n + f;
+        const C *at = pre + (t.pooled + i) * 2 * n + f;
         Extra<N> e;
         e.gate.ask(at, n - f);
         e.up.ask(at + n, n - f);
@@ -200,7 +205,7 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
                                            const float (&da)[N], const Extra<N> &e,
                                            float scale) const
     {
-        int64_t n = this->n, r = t.first + i, f = t.col + j, at = r * 2 * n + f;
+        int64_t n = this->n, r = t.first + i, f = t.col + j, at = (t.pooled + i) * 2 * n + f;
         float dg[N], du[N], y[N], dot = 0;
 #pragma unroll
         for (int k = 0; k < N; k++) {

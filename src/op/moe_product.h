@@ -17,6 +17,9 @@ typedef struct MoeProduct {
         const Tensor *offsets;
         const Tensor *row_token; /* NULL: `in` has a row for each routed row */
         const Rows *rows;
+        /* A pool's first row (Rows.first) for `in`, if rows are stored as they are, else for what the
+         * epilogue reads and writes but `result`; NULL: there is none */
+        const int32_t *first;
     };
     struct {
         int64_t I, O; /* columns of in and of c */
@@ -26,6 +29,7 @@ typedef struct MoeProduct {
         const Tensor *result; /* an output of type act with a row for each routed row */
         const Tensor *out;    /* c is stored there as it is, if the types allow; NULL: it is not */
         const Tensor *zeroed; /* set to 0 first, as not every row writes its place; NULL: none */
+        const Tensor *pool;   /* what an epilogue has there, if `first` is given */
         double row_bytes;     /* bytes for each routed row of all tensors but in and w */
     };
     struct { /* nothing with MOE_STORE */
@@ -47,6 +51,7 @@ typedef struct MoeSum {
     const Quant *by_token, *by_row;
     const Tensor *offsets, *row_token, *dw;
     const Rows *rows;
+    const int32_t *first; /* of by_row in a pool, or NULL */
     bool token_first;
     bool overwrite; /* = instead of += */
 } MoeSum;

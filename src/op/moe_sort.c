@@ -29,18 +29,30 @@ static bool count_slots(const MoeSort *a, int64_t room, int32_t *next)
     return total <= room;
 }
 
+/* Rows begin at the pool's top. Returns for how many of `room` it has room, too. */
+static int64_t pool_take(const MoeSort *a, int64_t room)
+{
+    int32_t top = *(const int32_t *)a->top.data;
+    int64_t left = a->pool - top;
+    *(int32_t *)a->first.data = top;
+    return left < room ? left : room;
+}
+
 Status moe_sort_cpu(Exec *ex, const MoeSort *a)
 {
     int64_t slots = tensor_elems(&a->index), K = tensor_cols(&a->index);
+    int64_t experts = tensor_elems(&a->offsets) - 1;
     int64_t room = moe_sort_room(a);
-    TRY(index_check_from("moe_sort", "index", &a->index, a->elsewhere ? -1 : 0,
-                         tensor_elems(&a->offsets) - 1));
+    bool pooled = a->top.data != NULL;
+    if (pooled) room = pool_take(a, room);
+    TRY(index_check_from("moe_sort", "index", &a->index, a->elsewhere ? -1 : 0, experts));
     const int32_t *index = a->index.data;
     int32_t *row_token = a->row_token.data, *row_slot = a->row_slot.data;
     int32_t *slot_row = a->slot_row.data, *next = ex->workspace;
 
     bool fits = count_slots(a, room, next);
     if (!fits && a->overflow.data != NULL) *(float *)a->overflow.data = 1;
+    if (pooled) *(int32_t *)a->top.data += *(int32_t *)tensor_at(&a->offsets, experts);
     for (int64_t s = 0; s < slots; s++) {
         int32_t row = index[s] < 0 ? -1 : next[index[s]]++;
         slot_row[s] = row < room ? row : -1;
@@ -75,6 +87,14 @@ Status moe_sort_check(const MoeSort *a)
     if (slots > INT32_MAX) {
         return FAIL(ERR_SHAPE, "moe_sort: %lld slots, at most %d", (long long)slots, INT32_MAX);
     }
+    if (a->top.data != NULL) {
+        TRY(op_expect(op, "top", &a->top, 1, 1, DTYPE_I32));
+        TRY(op_expect(op, "first", &a->first, 1, 1, DTYPE_I32));
+    }
+    if (a->pool < 0 || a->pool > INT32_MAX) {
+        return FAIL(ERR_SHAPE, "moe_sort: a pool of %lld rows, at most %d", (long long)a->pool,
+                    INT32_MAX);
+    }
     if (a->overflow.data == NULL) return OK;
     return op_expect(op, "overflow", &a->overflow, 1, 1, DTYPE_F32);
 }
@@ -87,4 +107,5 @@ OpCost moe_sort_cost(const MoeSort *a)
 }
 
 OP_PORTS(moe_sort, IN(MoeSort, index), OUT(MoeSort, offsets), OUT(MoeSort, row_token),
-         OUT(MoeSort, row_slot), OUT(MoeSort, slot_row), ADD_OPT(MoeSort, overflow));
+         OUT(MoeSort, row_slot), OUT(MoeSort, slot_row), ADD_OPT(MoeSort, overflow),
+         ADD_OPT(MoeSort, top), OUT_OPT(MoeSort, first));

@@ -6,6 +6,9 @@
  *      its rows of an expert begin; then it places its slots: a row is that place, plus the slots
  *      of that expert in warps before, plus those in front of it in its own warp
  *
+ * The first launch notes where a pool's rows begin and the second moves its top, so no block of the
+ * second reads what another one writes.
+ *
  * Each block reads all counts: 64 KiB for 65536 slots over 256 experts, less time than a launch in
  * between takes, and the bound on blocks keeps it so for more slots.
  *
@@ -27,9 +30,10 @@ enum {
 typedef struct Sort {
     const int32_t *index;
     int32_t *offsets, *row_token, *row_slot, *slot_row;
-    float *overflow; /* or NULL */
-    int32_t *count;  /* (blocks, E): of the workspace */
-    int32_t slots, experts, k, room;
+    float *overflow;      /* or NULL */
+    int32_t *top, *begin; /* of a pool: MoeSort.top and first; or NULL */
+    int32_t *count;       /* (blocks, E): of the workspace */
+    int32_t slots, experts, k, room, pool;
     int32_t blocks, each; /* slots of a block: a multiple of THREADS, so of its warps' steps */
 } Sort;
 
@@ -45,6 +49,7 @@ static __global__ __launch_bounds__(THREADS) void moe_sort_count_kernel(Sort s)
 {
     extern __shared__ int32_t count[]; /* (E) */
     int64_t first = (int64_t)blockIdx.x * s.each, end = min(first + s.each, (int64_t)s.slots);
+    if (s.top != NULL && blockIdx.x == 0 && threadIdx.x == 0) *s.begin = *s.top;
     for (int32_t e = threadIdx.x; e < s.experts; e += THREADS) count[e] = 0;
     __syncthreads();
     for (int64_t i = first + threadIdx.x; i < end; i += THREADS) {
@@ -108,6 +113,7 @@ static __device__ void write_offsets(const Sort &s, const int32_t *start, int32_
     if (threadIdx.x > 0) return;
     s.offsets[s.experts] = min(total, s.room);
     if (total > s.room && s.overflow != NULL) *s.overflow = 1;
+    if (s.top != NULL) *s.top = *s.begin + min(total, s.room);
 }
 
 /* The warp's slots from `first` on, 32 at a time, in their order. next: the warp's next rows. */
@@ -143,6 +149,7 @@ static __global__ __launch_bounds__(THREADS, 1) void moe_sort_place_kernel(Sort 
     int32_t *before = start + s.experts, *next = before + s.experts;
     int64_t first = (int64_t)blockIdx.x * s.each + (int64_t)warp * (s.each / warps);
     int64_t end = warp < warps ? min(first + s.each / warps, (int64_t)s.slots) : first;
+    if (s.top != NULL) s.room = min(s.room, s.pool - *s.begin);
     for (int32_t i = threadIdx.x; i < warps * s.experts; i += THREADS) next[i] = 0;
     sum_blocks(s, start, before);
     for (int64_t i = first + lane; i < end; i += WARP) {
@@ -171,7 +178,8 @@ extern "C" size_t moe_sort_cuda_workspace(const struct Exec *, const void *args)
     const MoeSort *a = (const MoeSort *)args;
     Sort s = {};
     sort_cut(tensor_elems(&a->index), &s);
-    return (size_t)s.blocks * (size_t)tensor_elems(&a->offsets) * sizeof(int32_t);
+    return (size_t)(s.blocks + (s.blocks == 0)) * (size_t)tensor_elems(&a->offsets) *
+           sizeof(int32_t);
 }
 
 extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)
@@ -187,6 +195,9 @@ extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)
     s.experts = (int32_t)tensor_elems(&a->offsets) - 1;
     s.k = (int32_t)tensor_cols(&a->index);
     s.overflow = (float *)a->overflow.data;
+    s.top = (int32_t *)a->top.data;
+    s.begin = (int32_t *)a->first.data;
+    s.pool = (int32_t)a->pool;
     s.room = (int32_t)moe_sort_room(a);
     sort_cut(tensor_elems(&a->index), &s);
     size_t one = (size_t)s.experts * sizeof(int32_t);
@@ -197,7 +208,8 @@ extern "C" Status moe_sort_cuda(struct Exec *ex, const void *args)
     int32_t warps = THREADS / WARP;
     while ((size_t)(2 + warps) * one > SHARED) warps /= 2;
     unsigned blocks = (unsigned)s.blocks, least = blocks == 0 ? 1 : blocks;
-    if (blocks > 0) moe_sort_count_kernel<<<blocks, THREADS, one, exec_stream(ex)>>>(s);
+    if (blocks > 0 || s.top != NULL)
+        moe_sort_count_kernel<<<least, THREADS, one, exec_stream(ex)>>>(s);
     size_t bytes = (size_t)(2 + warps) * one;
     moe_sort_place_kernel<<<least, THREADS, bytes, exec_stream(ex)>>>(s, warps);
     return kernel_status("moe_sort");

@@ -59,6 +59,11 @@ static Status groups_of(const MoeTiles *t, Groups *out)
         }
         g.total += group_rows(&g, e);
     }
+    int64_t first = moe_first(t->first), end = first + group_first(&g, g.experts);
+    if (t->first != NULL && (first < 0 || end > tensor_elems(t->pool) / tensor_cols(t->pool))) {
+        return FAIL(ERR_ARG, "%s: rows %lld to %lld of a pool of %lld", t->op, (long long)first,
+                    (long long)end, (long long)(tensor_elems(t->pool) / tensor_cols(t->pool)));
+    }
     *out = g;
     return OK;
 }

@@ -34,7 +34,9 @@ typedef struct MoeTiles {
     const Rows *rows;
     int64_t width; /* 0: rows are cut; D: columns are */
     Status (*run)(Exec *ex, const void *args, const MoeTile *tile, char *space);
-    size_t space_bytes; /* of a thread's `space`, a multiple of ARENA_ALIGN */
+    size_t space_bytes;   /* of a thread's `space`, a multiple of ARENA_ALIGN */
+    const int32_t *first; /* of a pool, or NULL */
+    const Tensor *pool;   /* with first */
 } MoeTiles;
 
 /* Run all tiles. The workspace holds space_bytes for each of ex->threads. */
@@ -59,6 +61,9 @@ typedef struct MoeRead {
  * */
 Status moe_gather(const char *op, const Tensor *t, const Tensor *row_token, const MoeTile *tile,
                   void *buffer, MoeRead *out);
+
+/* Where the rows of a pool begin; NULL: 0. */
+static inline int64_t moe_first(const int32_t *first) { return first == NULL ? 0 : *first; }
 
 /* For checks, before anything is divided by them: E, F and D are at least 1. */
 Status moe_dims_check(const char *op, int64_t E, int64_t F, int64_t D);

@@ -19,14 +19,15 @@ static Status finish(const void *args, int64_t row, const float *pre)
         for (int64_t f = 0; f < n; f++) y[f] = gate[f] / (1 + exp_f32(-gate[f])) * up[f];
         row_store(&a->act, row * F + first, n, y);
     }
-    row_store(&a->pre, row * 2 * F, 2 * F, pre);
+    row_store(&a->pre, (row + moe_first(a->rows.first)) * 2 * F, 2 * F, pre);
     return OK;
 }
 
 static Status check(const void *args, int64_t R)
 {
     const MoeUpFwd *a = args;
-    TRY(op_expect("moe_up_fwd", "pre", &a->pre, R, 2 * tensor_cols(&a->act), a->act.dtype));
+    TRY(op_expect("moe_up_fwd", "pre", &a->pre, a->rows.first == NULL ? R : -1,
+                  2 * tensor_cols(&a->act), a->act.dtype));
     return op_expect_act("moe_up_fwd", "act", &a->act, R, tensor_cols(&a->act));
 }
 
@@ -34,12 +35,13 @@ MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
 {
     double row_bytes = moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->act, 1);
     return (MoeProduct){
-        { "moe_up_fwd", "x", &a->x, &a->w, &a->offsets, &a->row_token, &a->rows },
+        { "moe_up_fwd", "x", &a->x, &a->w, &a->offsets, &a->row_token, &a->rows, a->rows.first },
         { tensor_cols(&a->x.data), 2 * tensor_cols(&a->act), true },
-        { &a->act, &a->pre, NULL, row_bytes },
+        { &a->act, &a->pre, NULL, &a->pre, row_bytes },
         { MOE_SWIGLU, a, check, finish },
     };
 }
 
 OP_PORTS(moe_up_fwd, IN_QUANT(MoeUpFwd, x), IN_QUANT(MoeUpFwd, w), IN(MoeUpFwd, offsets),
-         IN_OPT(MoeUpFwd, row_token), OUT(MoeUpFwd, pre), OUT(MoeUpFwd, act), ROWS(MoeUpFwd, rows));
+         IN_OPT(MoeUpFwd, row_token), OUT_POOL(MoeUpFwd, pre), OUT(MoeUpFwd, act),
+         ROWS(MoeUpFwd, rows));

@@ -11,14 +11,14 @@
 
 MoeSum moe_up_bwd_weight_view(const MoeUpBwdWeight *a)
 {
-    return (MoeSum){ "moe_up_bwd_weight", "x",    "dpre",   &a->x, &a->dpre,    &a->offsets,
-                     &a->row_token,       &a->dw, &a->rows, false, a->overwrite };
+    return (MoeSum){ "moe_up_bwd_weight", "x",    "dpre",   &a->x,         &a->dpre, &a->offsets,
+                     &a->row_token,       &a->dw, &a->rows, a->rows.first, false,    a->overwrite };
 }
 
 MoeSum moe_down_bwd_weight_view(const MoeDownBwdWeight *a)
 {
-    return (MoeSum){ "moe_down_bwd_weight", "dy",   "wact",   &a->dy, &a->wact,    &a->offsets,
-                     &a->row_token,         &a->dw, &a->rows, true,   a->overwrite };
+    return (MoeSum){ "moe_down_bwd_weight", "dy",   "wact",   &a->dy, &a->wact, &a->offsets,
+                     &a->row_token,         &a->dw, &a->rows, NULL,   true,     a->overwrite };
 }
 
 /* The product of `rows` rows and `cols` of the D columns. */
@@ -61,7 +61,7 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     for (; chunk.first < end; chunk.first += most) {
         chunk.n = end - chunk.first < most ? end - chunk.first : most;
         GemmArgs g = product(s, tile->cols, chunk.n);
-        const void *by_row = tensor_at(&s->by_row->data, chunk.first * F);
+        const void *by_row = tensor_at(&s->by_row->data, (chunk.first + moe_first(s->first)) * F);
         MoeRead by_token;
         TRY(moe_gather(s->op, &s->by_token->data, s->row_token, &chunk, space, &by_token));
         g.a.at = s->token_first ? by_token.data : by_row;
@@ -77,7 +77,9 @@ Status moe_weight_cpu(Exec *ex, const MoeSum *s)
 {
     int64_t D = tensor_cols(&s->by_token->data);
     if (s->overwrite) memset(s->dw->data, 0, tensor_bytes(s->dw));
-    MoeTiles t = { s->op, s, s->offsets, s->rows, D, tile_run, space_bytes(ex, s) };
+    MoeTiles t = {
+        s->op, s, s->offsets, s->rows, D, tile_run, space_bytes(ex, s), s->first, &s->by_row->data
+    };
     return moe_tiles_run(ex, &t);
 }
 
@@ -103,7 +105,8 @@ Status moe_weight_check(const MoeSum *s)
     int64_t R = tensor_elems(by_row) / F, N = tensor_elems(by_token) / D;
     TRY(quant_expect(s->op, s->token_port, s->by_token, N, D, by_token->dtype, QUANT_PLAIN));
     TRY(quant_expect(s->op, s->row_port, s->by_row, R, F, by_token->dtype, QUANT_PLAIN));
-    TRY(moe_rows_check(s->op, s->offsets, s->row_token, s->rows, R, N));
+    TRY(moe_rows_check(s->op, s->offsets, s->row_token, s->rows,
+                       s->first == NULL ? R : s->rows->bound, N));
     int64_t rows = s->token_first ? D : F;
     return op_expect(s->op, "dw", s->dw, E * rows, D + F - rows, DTYPE_F32);
 }

@@ -39,7 +39,7 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     bool overwrite;
 
     explicit WeightSum(const MoeSum &s)
-        : groups(groups_of(s.offsets, s.rows)), by_token(*s.by_token), by_row(*s.by_row),
+        : groups(groups_of(s.offsets, s.rows, s.first)), by_token(*s.by_token), by_row(*s.by_row),
           row_token((const int32_t *)s.row_token->data), dw((float *)s.dw->data),
           overwrite(s.overwrite)
     {
@@ -51,26 +51,26 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
 
     __device__ __forceinline__ View<Token> token_view(const GroupTile &t, int64_t col) const
     {
-        if (row_token == NULL) return rows_of(by_token, t, col);
+        if (row_token == NULL) return rows_of(by_token, t, t.first, col);
         return by_token.view(0, col, row_token + t.first, t.rows, by_token.ld - col, 0);
     }
     template <typename T>
     __device__ __forceinline__ View<T> rows_of(const Operand<T> &x, const GroupTile &t,
-                                               int64_t col) const
+                                               int64_t first, int64_t col) const
     {
-        return x.view(t.first, col, NULL, t.rows, x.ld - col, 0);
+        return x.view(first, col, NULL, t.rows, x.ld - col, 0);
     }
     __device__ __forceinline__ View<A> a(const GroupTile &t) const
     {
         if constexpr (TOKEN_FIRST)
             return token_view(t, t.row);
         else
-            return rows_of(by_row, t, t.row);
+            return rows_of(by_row, t, t.pooled, t.row);
     }
     __device__ __forceinline__ View<B> b(const GroupTile &t) const
     {
         if constexpr (TOKEN_FIRST)
-            return rows_of(by_row, t, t.col);
+            return rows_of(by_row, t, t.pooled, t.col);
         else
             return token_view(t, t.col);
     }
@@ -89,11 +89,11 @@ template <typename Types, bool TOKEN_FIRST> struct WeightSum : Types {
     hopper::TensorShape b_shape() const { return TOKEN_FIRST ? row_shape() : token_shape(); }
     __device__ __forceinline__ int4 a_at(const GroupTile &t) const
     {
-        return make_int4((int)t.row, (int)t.first, 0, 0);
+        return make_int4((int)t.row, (int)(TOKEN_FIRST ? t.first : t.pooled), 0, 0);
     }
     __device__ __forceinline__ int4 b_at(const GroupTile &t) const
     {
-        return make_int4((int)t.col, (int)t.first, 0, 0);
+        return make_int4((int)t.col, (int)(TOKEN_FIRST ? t.pooled : t.first), 0, 0);
     }
 
     __device__ __forceinline__ float *at(const GroupTile &t, int64_t i, int j) const
@@ -145,7 +145,7 @@ static Status clear_empty(struct Exec *ex, const MoeSum *s)
     enum { BLOCKS = 32, THREADS = 256 };
     unsigned experts = (unsigned)tensor_elems(s->offsets) - 1;
     clear_empty_kernel<<<dim3(experts, BLOCKS), THREADS, 0, exec_stream(ex)>>>(
-        groups_of(s->offsets, s->rows), (float *)s->dw->data, tensor_elems(s->dw) / experts);
+        groups_of(s->offsets, s->rows, NULL), (float *)s->dw->data, tensor_elems(s->dw) / experts);
     return kernel_status(s->op);
 }
 

@@ -37,6 +37,7 @@ typedef enum PortDir {
     PORT_END,
     PORT_IN,
     PORT_OUT,
+    PORT_OUT_POOL, /* the same, of a tensor that may be a pool: from Rows.first on */
     PORT_OUT_PART, /* only a window of its columns is written; another op writes the others */
     PORT_ADD,      /* read and accumulated into */
     PORT_IN_OPT,   /* the _OPT ones may have data == NULL: not given, not wanted */
@@ -214,6 +215,7 @@ static inline const Tensor *op_port_tensor(const OpPort *p, const void *args)
 #define IN(Args, field)         PORT(Args, field, PORT_IN)
 #define IN_OPT(Args, field)     PORT(Args, field, PORT_IN_OPT)
 #define OUT(Args, field)        PORT(Args, field, PORT_OUT)
+#define OUT_POOL(Args, field)   PORT(Args, field, PORT_OUT_POOL)
 #define OUT_PART(Args, field)   PORT(Args, field, PORT_OUT_PART)
 #define OUT_OPT(Args, field)    PORT(Args, field, PORT_OUT_OPT)
 #define OUT_PART_OPT(Args, f)   PORT(Args, f, PORT_OUT_PART_OPT)

@@ -55,7 +55,7 @@ Status clip_scale_check(const ClipScale *a)
     TRY(op_expect("clip_scale", "norm", &a->norm, 1, 1, DTYPE_F32));
     TRY(op_expect("clip_scale", "clip", &a->clip, 1, 1, DTYPE_F32));
     if (a->overflow.data == NULL) return OK;
-    return op_expect("clip_scale", "overflow", &a->overflow, 1, 1, DTYPE_F32);
+    return op_expect("clip_scale", "overflow", &a->overflow, -1, -1, DTYPE_F32);
 }
 
 OpCost clip_scale_cost(const ClipScale *a)
@@ -70,12 +70,16 @@ Status clip_scale_cpu(Exec *ex, const ClipScale *a)
     float norm = sqrtf(*(const float *)a->sum.data), clip = 1;
     if (a->max_norm > 0) clip = fminf(1, a->max_norm / (norm + 1e-6f));
     *(float *)a->norm.data = norm;
-    bool fits = a->overflow.data == NULL || *(const float *)a->overflow.data == 0;
+    bool fits = true;
+    const float *overflow = a->overflow.data;
+    for (int64_t i = 0; overflow != NULL && i < tensor_elems(&a->overflow); i++)
+        fits &= overflow[i] == 0;
     *(float *)a->clip.data = isfinite(norm) && fits ? clip : NAN;
     return OK;
 }
 
-OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT(ClipScale, clip),
+/* The guard passes over clip, in which NaN means that the step is skipped. */
+OP_PORTS(clip_scale, IN(ClipScale, sum), OUT(ClipScale, norm), OUT_PART(ClipScale, clip),
          IN_OPT(ClipScale, overflow));
 
 /* adamw */

@@ -5,7 +5,7 @@
  * bits depend on neither threads nor alignment. Call it once a buffer, sum zeroed before.
  *
  * clip_scale: norm = sqrt(sum); clip = min(1, max_norm / (norm + 1e-6)), 1 if max_norm is 0, NaN if
- * norm is not finite or overflow is above 0 (op/exchange.h): then the step is skipped, and adamw and
+ * norm is not finite or one of overflow is above 0 (op/exchange.h): then the step is skipped, and adamw and
  * moe_bias_update change nothing.
  *
  * adamw (Loshchilov & Hutter, arXiv:1711.05101), with g' = clip * g:
@@ -31,7 +31,7 @@ typedef struct ClipScale {
     Tensor sum;      /* in  (1) f32 */
     Tensor norm;     /* out (1) f32 */
     Tensor clip;     /* out (1) f32 */
-    Tensor overflow; /* in (1) f32, optional */
+    Tensor overflow; /* in (n) f32, optional */
     float max_norm;
 } ClipScale;
 

@@ -323,9 +323,11 @@ Status plan_explain(Planner *p, const PlanReport *r, const char *what, Text *out
     Explained x = { .p = p, .r = r, .out = out };
     for (int i = 0; i < 4; i++) {
         if (strcmp(what, words[i]) != 0) continue;
-        TRY(price_entry(p, r->layout, &x.entry));
+        PlanLayout l = *r->layout;
+        l.room = r->price->room;
+        TRY(price_entry(p, &l, &x.entry));
         ArenaMark mark = arena_mark(&p->scratch);
-        Status s = price_input(p, r->layout, x.entry, &x.ranks, &x.in);
+        Status s = price_input(p, &l, x.entry, &x.ranks, &x.in);
         if (s == OK) s = explain[i](&x);
         if (s == OK && out->data[out->used - 1] != '\n') s = text_printf(out, "\n");
         arena_release(&p->scratch, mark);

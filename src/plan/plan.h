@@ -21,6 +21,7 @@
 #define PLAN_PLAN_H
 
 #include "config/config.h"
+#include "model/spec.h"
 #include "plan/hardware.h"
 #include "schedule/layout.h"
 #include "schedule/simulate.h"
@@ -38,6 +39,7 @@ typedef struct PlanLayout {
     /* ... or, if not NULL, of these blocks of the model, with recompute_blocks -1. */
     const ConfigInts *again;
     const Layout *partition; /* NULL: balanced by the layers' times */
+    RowRoom room;            /* for received rows; a price chooses it, whatever stands here */
 } PlanLayout;
 
 typedef enum PlanKind {
@@ -74,7 +76,9 @@ typedef struct PlanPrice {
     bool fits;            /* peak_bytes within the GPU's memory less plan.margin */
     bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
     int worst_rank;       /* of the pipeline: whose memory this is */
+    RowRoom room;         /* for received rows: the most that fits, or the least */
     double peak_bytes, memory[PLAN_KINDS];
+    double pool_bytes; /* of the activations: rows in pools */
     double step_s, part_s[PLAN_PARTS];
     double schedule_s; /* of step_s: what the pipeline takes, without what comes after it */
     double bubble;     /* mean share of schedule_s in which compute lanes run nothing */

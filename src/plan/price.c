@@ -1,5 +1,6 @@
 #include "plan/price_private.h"
 
+#include "train/room.h"
 #include "train/update.h"
 
 #include <limits.h>
@@ -212,10 +213,12 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c)
 }
 
 /* Without layers a chunk hands its input on. */
-ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes)
+ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
+                           const ChunkPrice *c, unsigned passes)
 {
+    double pool = l->room.pool > 0 ? l->room.pool : e->spec.pool;
     ChunkBytes b = { .slot = { e->plain[0].count.stream } };
-    if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes);
+    if (c->layers > 0) b = chunk_count(c->layer, c->layers, passes, pool);
     for (int i = 0; i < RINGS; i++) r->ring[i] = fmax(r->ring[i], (double)b.ring[i]);
     r->scratch = fmax(r->scratch, (double)b.scratch);
     r->eval = fmax(r->eval, (double)b.eval);
@@ -334,6 +337,7 @@ static Status price_memory(Planner *p, const PlanLayout *l, const PriceEntry *e,
         for (int i = 0; i < PLAN_KINDS; i++) sum += memory[i];
         if (sum <= out->peak_bytes) continue;
         out->peak_bytes = sum, out->worst_rank = r;
+        out->pool_bytes = t->rank[r].pool_bytes;
         memcpy(out->memory, memory, sizeof memory);
     }
     out->fits = out->peak_bytes <= plan_room_bytes(&p->q);
@@ -350,9 +354,10 @@ Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRa
     TRY(ARENA_NEW(&p->scratch, l->pp * l->vpp, &passes));
     TRY(estimate_passes(&p->estimator, out, passes));
     for (int i = 0; i < l->pp * l->vpp; i++) {
-        ChunkBytes b = price_add_bytes(&n->rank[i / l->vpp], e, &n->chunk[i], passes[i]);
+        ChunkBytes b = price_add_bytes(&n->rank[i / l->vpp], l, e, &n->chunk[i], passes[i]);
         n->slot[i] = (SlotBytes){ .weight = (double)b.slot[SLOT_KEEP],
-                                  .gradients = (double)b.slot[SLOT_GRADS] };
+                                  .gradients = (double)b.slot[SLOT_GRADS],
+                                  .pool = (double)b.pool };
     }
     return OK;
 }
@@ -375,7 +380,8 @@ static int exchange_of(const PriceEntry *e, const PlanLayout *l)
     return l->ep > 1 && e->stack.at[STACK_dispatch] < 0 ? (int)e->spec.exchange : -1;
 }
 
-static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
+/* With the layout's room for rows. */
+static Status price_with(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     const PriceEntry *e = NULL;
     PriceRanks n;
@@ -388,6 +394,7 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
                         .buffers = p->config.moe_buffers,
                         .exchange = exchange_of(e, l),
                         .in_series = price_in_series(e, l),
+                        .room = l->room,
                         .bubble = fmax(0, t.bubble) };
     price_parts(l, &n, in.micros, t.step_s, out);
     out->schedule_s = t.step_s;
@@ -397,6 +404,30 @@ static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
                   out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
     planner_take_schedule(p, out, t.step_s);
     return OK;
+}
+
+typedef struct Priced {
+    Planner *p;
+    PlanLayout l;
+    PlanPrice *price;
+} Priced;
+
+static Status room_fits(void *self, const RowRoom *room, bool *fits)
+{
+    Priced *x = self;
+    x->l.room = *room;
+    TRY(price_with(x->p, &x->l, x->price));
+    *fits = x->price->fits;
+    return OK;
+}
+
+static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    Priced x = { p, *l, out };
+    RowRoom room;
+    bool fits = false;
+    TRY(room_choose(&p->config, l->ep, room_fits, &x, &room));
+    return room.pool > 0 && room_same(&room, &x.l.room) ? OK : room_fits(&x, &room, &fits);
 }
 
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)

@@ -1,6 +1,8 @@
 /* price_bound: what a layout takes at least, without walking its schedule. */
 #include "plan/price_private.h"
 
+#include "train/room.h"
+
 #include <math.h>
 
 /* ---- sums over blocks ---- */
@@ -106,6 +108,23 @@ static Status bytes_bound(const Planner *p, const PlanLayout *l, const PriceEntr
     return OK;
 }
 
+/* Rank 0 with all that the layout has room for, whose longer passes hide the most of what comes after
+ * them. */
+static Status ends_bound(Planner *p, const PlanLayout *l, const LayoutStage *stage,
+                         double part_s[PLAN_PARTS])
+{
+    const PriceEntry *e = NULL;
+    RankPrice rank = { 0 };
+    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    TRY(price_entry(p, l, &e));
+    for (int c = 0; c < l->vpp; c++) {
+        ChunkPrice chunk;
+        price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
+        price_add_chunk(&rank, &chunk);
+    }
+    return price_rank_ends(p, l, e, &rank, part_s);
+}
+
 Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *step_s)
 {
     const PriceEntry *e = NULL;
@@ -113,17 +132,19 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
     RankPrice rank = { 0 };
     double part[SLOT_PARTS] = { INFINITY, INFINITY }, part_s[PLAN_PARTS];
     Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
-    TRY(price_entry(p, l, &e));
+    PlanLayout least = *l;
+    least.room = room_least(&p->config, l->ep);
+    TRY(price_entry(p, &least, &e));
     ArenaMark mark = arena_mark(&p->scratch);
     TRY(price_stages(p, l, e, price_stage_count(l), &stage));
     for (int c = 0; c < l->vpp; c++) {
         ChunkPrice chunk;
         price_chunk(p, l, e, &stage[place_hop(&like, c, c)], p->layers, &chunk);
         price_add_chunk(&rank, &chunk);
-        ChunkBytes b = price_add_bytes(&rank, e, &chunk, l->schedule->least.passes);
+        ChunkBytes b = price_add_bytes(&rank, &least, e, &chunk, l->schedule->least.passes);
         for (int i = 0; i < SLOT_PARTS; i++) part[i] = fmin(part[i], (double)b.slot[i]);
     }
-    TRY(price_rank_ends(p, l, e, &rank, part_s));
+    TRY(ends_bound(p, l, stage, part_s));
     TRY(bytes_bound(p, l, e, &rank, part, bytes));
     *step_s = time_bound(l, e, stage, (double)price_micros(p, l)) + part_s[PLAN_GRADIENTS] +
               part_s[PLAN_UPDATE] + part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];

@@ -95,6 +95,7 @@ static void apply_stack(const Roofline *r, const LayerSpec *layer, LayerPrice *l
     if (keep >= 0) {
         size_t more = arena_rounded((size_t)keep) - l->count.keep; /* wraps round if it is less */
         l->count.keep += more, l->count.keep_peak += more, l->count.again_peak += more;
+        l->count.pool = (PoolNeed){ 0 };
         if (desc->ends) l->count.scratch = 0; /* logits are in keep */
     }
     double s = roofline_memory_s(r, stack_of_layer(v, "traffic", desc->name, 0));
@@ -163,6 +164,7 @@ static Status fill_entry(Planner *p, PriceEntry *e, const PriceEntry *plain)
     /* A host is a scale-up domain here: what an exchange that relays looks at. */
     c->mesh_ranks_per_host = roofline_group(p->q.hardware, e->key.ep, 1).local;
     TRY(spec_build(c, &p->kept, &e->spec));
+    spec_room(&e->spec, &(RowRoom){ .rows = e->key.rows_room, .blocks = e->key.block_room });
     /* Another stack's head takes all tokens at once. */
     e->spec.loss_chunk = p->q.stack->has[STACK_keep_head]
                              ? e->key.micro_batch * c->data_sequence
@@ -234,6 +236,7 @@ Status price_entry(Planner *p, const PlanLayout *l, const PriceEntry **out)
     memset(&key, 0, sizeof key);
     key.micro_batch = l->micro_batch, key.ep = l->ep, key.cp = l->cp;
     key.group_ranks = aux_group_ranks(p, l);
+    key.rows_room = l->room.rows, key.block_room = l->room.blocks;
     key.recompute = l->recompute_blocks != 0 ? l->recompute : 0;
     void **at = place_of(p->entry, PRICE_ENTRIES, &key, sizeof key);
     if (*at == NULL) TRY(make_entry(p, l, &key)); /* may take this place for its plain entry */
@@ -286,6 +289,10 @@ Status price_stages(Planner *p, const PlanLayout *l, const PriceEntry *e, int st
         *out = l->partition->stage;
         return OK;
     }
+    PlanLayout most =
+        *l; /* the partition must not depend on the room, as bounds look at the least */
+    most.room = (RowRoom){ 0 };
+    if (e->key.rows_room > 0 || e->key.block_room > 0) TRY(price_entry(p, &most, &e));
     PartitionKey key = partition_key(p, e, stages);
     void **at = place_of(p->partition, PRICE_PARTITIONS, &key, sizeof key);
     if (*at == NULL) {

@@ -40,6 +40,7 @@ typedef struct LayerPrice {
 typedef struct PriceKey {
     int64_t micro_batch;
     int64_t group_ranks; /* that a group of the auxiliary loss lies on */
+    double rows_room, block_room;
     int ep, cp;
     unsigned recompute;
 } PriceKey;
@@ -59,7 +60,7 @@ typedef struct PriceEntry {
     PassSum embedding, head;
 } PriceEntry;
 
-enum { PRICE_ENTRIES = 1 << 13, PRICE_PARTITIONS = 1 << 15 };
+enum { PRICE_ENTRIES = 1 << 15, PRICE_PARTITIONS = 1 << 15 };
 
 /* A partition follows from the stages and from what a layer of each class costs, in 64ths of the
  * last block, and from nothing else: so it is the same whichever layout asks for it first. */
@@ -182,7 +183,8 @@ void price_add_chunk(RankPrice *r, const ChunkPrice *c);
 /* All ranks, and what their schedule is estimated and simulated with; arrays in scratch. */
 Status price_input(Planner *p, const PlanLayout *l, const PriceEntry *e, PriceRanks *n,
                    EstimateInput *out);
-ChunkBytes price_add_bytes(RankPrice *r, const PriceEntry *e, const ChunkPrice *c, unsigned passes);
+ChunkBytes price_add_bytes(RankPrice *r, const PlanLayout *l, const PriceEntry *e,
+                           const ChunkPrice *c, unsigned passes);
 Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry *e,
                          const RankPrice *r, const EstimateRank *slots, double memory[PLAN_KINDS]);
 /* GRADIENTS, UPDATE and CHECKPOINT of a rank. */

@@ -12,7 +12,7 @@ enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 
 static const char *const compute_names[] = { [COMPUTE_F32] = "f32", [COMPUTE_BF16] = "bf16" };
 static const char *const buffers_names[] = {
-    [BUFFERS_BOUNDED] = "bounded", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
+    [BUFFERS_POOLED] = "pooled", [BUFFERS_WORST] = "worst", [BUFFERS_EXACT] = "exact"
 };
 
 static const char *exchange_word(const PlanPrice *p)
@@ -53,7 +53,7 @@ const char *plan_layout_text(char out[PLAN_LAYOUT_BYTES], const PlanLayout *l, c
     char again[RECOMPUTE_BYTES], shard[32] = "", buffers[32] = "", exchange[32] = "";
     if (p->exchange > 0) (void)snprintf(exchange, sizeof exchange, ", %s", exchange_word(p));
     if (l->shard > 0) (void)snprintf(shard, sizeof shard, " over %" PRId64, l->shard);
-    if (p->buffers != BUFFERS_BOUNDED)
+    if (p->buffers != BUFFERS_POOLED)
         (void)snprintf(buffers, sizeof buffers, ", %s buffers", buffers_names[p->buffers]);
     (void)snprintf(out, PLAN_LAYOUT_BYTES,
                    "PP%d VPP%d EP%d CP%d DP%" PRId64 " ZeRO-%d%s %s%s MBS%" PRId64
@@ -99,6 +99,18 @@ static Status print_rows(Text *out, const char *title, const SearchRow *row, int
 static double layouts_per_s(const SearchResult *s)
 {
     return s->seconds > 0 ? (double)s->count.priced / s->seconds : 0;
+}
+
+/* Room for received rows: of what is kept, in pools, apart from what is not. */
+static Status print_room(const PlanPrice *p, Text *out)
+{
+    char rows[64] = "all that can come to it";
+    if (p->room.pool == 0 || p->pool_bytes == 0) return OK;
+    if (p->room.rows > 0) (void)snprintf(rows, sizeof rows, "%g times the mean", p->room.rows);
+    return text_printf(out,
+                       "rows        pools for %g times the balanced ones, %.3f GiB of the "
+                       "activations; buffers of a layer for %s\n",
+                       p->room.pool, p->pool_bytes / PLAN_GIB, rows);
 }
 
 static Status print_search(const PlanReport *r, Text *out)
@@ -150,6 +162,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
     TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
                     p->peak_bytes / PLAN_GIB, q->hardware->memory_gib,
                     p->fits ? "fits" : "does not fit", c->plan_margin));
+    TRY(print_room(p, out));
     TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
                     1));
     TRY(text_printf(out,
@@ -187,9 +200,11 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
     TRY(text_printf(out,
                     "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
                     "\"exchange_in_series\":%s,"
-                    "\"fits\":%s,\"peak_bytes\":%.0f,",
+                    "\"fits\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
+                    "\"rows_room\":%g,",
                     compute_names[p->compute], buffers_names[p->buffers], exchange_word(p),
-                    p->in_series ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes));
+                    p->in_series ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes,
+                    p->room.pool, p->pool_bytes, p->room.rows));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));

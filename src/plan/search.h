@@ -22,7 +22,7 @@ enum { SEARCH_BUFFER_KINDS = BUFFERS_EXACT + 1 };
 enum { SEARCH_SIMULATED = 50, SEARCH_TOP_MAX = 1000, SEARCH_FRONT_MAX = 256 };
 
 typedef enum SearchAxis {
-    /* Another configuration, not another layout: BUFFERS_BOUNDED ... and SEARCH_BUFFER_KINDS times
+    /* Another configuration, not another layout: BUFFERS_POOLED ... and SEARCH_BUFFER_KINDS times
      * COMPUTE_F32 ...; empty: the configuration's own. */
     SEARCH_BUFFERS,
     SEARCH_PP,

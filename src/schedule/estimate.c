@@ -375,15 +375,19 @@ static EstimateRank add_arenas(const EstimateInput *in, const Passes *l, int ran
     EstimateRank out = { .slots = r->slots, .entries = r->entries };
     for (int i = 0; i < r->uses && in->slot != NULL; i++) {
         const SlotUse *use = &r->use[i];
-        double most = 0;
+        double most = 0, pool = 0;
         for (int c = 0; c < in->chunks; c++) {
             if ((use->chunks >> c & 1) == 0) continue;
             const SlotBytes *s = &in->slot[rank * in->chunks + c];
             most = later(most, use->gradients ? s->gradients : s->input + s->weight);
+            pool = later(pool, s->pool);
         }
         if (i == 0) out.first_slot_bytes = most;
         out.slot_arena_bytes += most * use->count;
-        if (!use->gradients) continue;
+        if (!use->gradients) {
+            out.pool_bytes += pool * use->count;
+            continue;
+        }
         out.grad_arenas += use->count;
         out.grad_bytes += most * use->count;
     }

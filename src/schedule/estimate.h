@@ -40,6 +40,7 @@ typedef struct EstimateRank {
     double slot_arena_bytes; /* what an engine allocates: over slots and the arenas that split
                                 passes take in turn, the largest chunk in it */
     double first_slot_bytes; /* of it, slot 0 */
+    double pool_bytes;       /* of it, pools of rows */
     double grad_bytes;       /* of it, the arenas of split passes */
     int slots, entries;      /* of the Program of estimate_shape() */
     int grad_arenas;

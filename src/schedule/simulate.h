@@ -17,6 +17,7 @@ typedef struct SlotBytes {
     double input;     /* from forward to the end of the input gradients */
     double weight;    /* from forward to the end of the weight gradients */
     double gradients; /* from the start of input gradients done apart to that of weight gradients */
+    double pool;      /* of these: rows that lie in a pool */
 } SlotBytes;
 
 typedef struct SimCost {

@@ -18,7 +18,7 @@ static size_t work_bytes(const EnginePlan *plan)
 
 Status again_plan(const Config *c, EngineShape *shape, EnginePlan *plan, EnginePlan *again)
 {
-    if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_BOUNDED) return OK;
+    if (shape->mesh == NULL || c->mesh_ep == 1 || c->moe_buffers != BUFFERS_POOLED) return OK;
     EngineShape all = *shape;
     all.all_rows = true;
     TRY(engine_plan(c, ENGINE_TRAIN, &all, again));
@@ -38,7 +38,7 @@ Status again_spec(ModelSpec *s, Arena *a)
         layers[i].recompute = block ? RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE : 0;
     }
     s->layers = layers;
-    s->room = 0;
+    s->room = s->rows_room = s->pool = 0;
     return OK;
 }
 
@@ -74,6 +74,7 @@ void again_use(Engine *e, int way)
 
 bool again_needed(const Engine *e)
 {
+    const float *overflow = engine_host(e, &e->record.overflow);
     return e->shape.again != NULL && e->way == &e->ways[0] &&
-           *(const float *)engine_host(e, &e->record.overflow) > 0;
+           (overflow[OVERFLOW_BLOCKS] > 0 || overflow[OVERFLOW_ROWS] > 0);
 }

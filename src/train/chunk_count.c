@@ -31,10 +31,19 @@ static size_t split(const LayerCount *const *layer, int n)
     return sum;
 }
 
-ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes)
+/* The pool and its top. */
+static size_t pool_bytes(const LayerCount *const *layer, int n, double factor)
 {
-    ChunkBytes b = { 0 };
-    size_t stream = layer[0]->stream, at = layer[0]->begins ? 0 : stream, eval = 0;
+    PoolNeed need = { 0 };
+    for (int i = 0; i < n; i++) pool_need_add(&need, &layer[i]->pool);
+    size_t rows = (size_t)pool_need_rows(&need, factor);
+    return rows == 0 ? 0 : arena_rounded(rows * need.row_bytes) + arena_rounded(sizeof(int32_t));
+}
+
+ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, double pool)
+{
+    ChunkBytes b = { .pool = pool_bytes(layer, n, pool) };
+    size_t stream = layer[0]->stream, at = b.pool + (layer[0]->begins ? 0 : stream), eval = 0;
     size_t forward = 0, backward = 0;
     for (int i = 0; i < n; i++) {
         const LayerCount *l = layer[i];

@@ -13,9 +13,10 @@
 typedef struct ChunkBytes {
     size_t slot[SLOT_PARTS], ring[RINGS], scratch; /* ring: without the entries */
     size_t eval;                                   /* of the slot in an evaluation */
+    size_t pool;                                   /* of the slot in training: of rows */
 } ChunkBytes;
 
-/* n >= 1 layers in order; passes: of the CHUNK_ set. */
-ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes);
+/* n >= 1 layers in order; passes: of the CHUNK_ set; pool: ModelSpec.pool. */
+ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, double pool);
 
 #endif

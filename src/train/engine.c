@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "backend/cuda.h"
+#include "base/clock.h"
 #include "op/choices.h"
 #include "train/again.h"
 #include "train/agree.h"
@@ -158,6 +159,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
     TRY(spec_build(e->config, &e->tables, &e->spec));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
+    spec_room(&e->spec, &e->shape.room);
     if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
     TRY(engine_make_program(e));
     ParamShards mine = { 0 };
@@ -246,6 +248,8 @@ static Status count_slots(Engine *e, EnginePlan *out)
     for (int part = 0; part < SLOT_PARTS; part++) {
         for (int i = 0; i < sizes.n[part]; i++) out->bytes[ENGINE_SLOT] += sizes.bytes[part][i];
     }
+    out->pool_bytes = 0;
+    for (int i = 0; i < sizes.n[SLOT_KEEP]; i++) out->pool_bytes += arena_rounded(sizes.pool[i]);
     out->tables_bytes =
         e->tables.peak_bytes + (size_t)(e->way->step.program.slots - 1) * engine_slot_tables(e);
     return OK;
@@ -429,14 +433,34 @@ static Status run_step(Engine *e, int64_t step)
 }
 
 /* The graph of the second way is made when it is first wanted. */
-static Status run_again(Engine *e, int64_t step)
+static Status run_again(Engine *e, int64_t step, StepResult *out)
 {
     bool captured = e->way->graph.exec != NULL;
+    double start = clock_s();
     again_use(e, 1);
     Status s = captured && e->way->graph.exec == NULL ? capture(e) : OK;
+    out->capture_s = clock_s() - start;
     if (s == OK) s = run_step(e, step);
+    out->again_s = clock_s() - start - out->capture_s;
     again_use(e, 0);
     return s;
+}
+
+Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan)
+{
+    bool captured = e->ways[0].graph.exec != NULL;
+    TRY(engine_wait(e));
+    for (int i = 0; i < e->n_ways; i++) {
+        if (e->ways[i].graph.exec != NULL) e->ex.backend->graphs->free(&e->ways[i].graph);
+    }
+    e->shape = *shape;
+    spec_room(&e->spec, &shape->room);
+    e->ways[0].spec = e->spec;
+    exchange_close(&e->ex);
+    TRY(engine_remake_ways(e, plan));
+    TRY(exchange_open(&e->ex, e->spec.exchange, e->block.base, e->block.cap_bytes, &e->tables));
+    again_use(e, 0);
+    return captured ? capture(e) : OK;
 }
 
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
@@ -449,8 +473,10 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     put_batch(e, batch);
     int64_t waits = e->ex.waits;
     TRY(run_step(e, step));
-    bool again = again_needed(e);
-    if (again) TRY(run_again(e, step));
+    StepResult result = { .again = again_needed(e) };
+    const float *overflow = engine_host(e, &e->record.overflow);
+    result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
+    if (result.again) TRY(run_again(e, step, &result));
 
     double device_s = 0;
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &device_s));
@@ -463,7 +489,10 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
                          .aux_loss = (double)*aux,
                          .grad_norm = (double)*norm,
                          .finite = isfinite(*loss) && isfinite(*norm),
-                         .again = again,
+                         .again = result.again,
+                         .short_of = result.short_of,
+                         .again_s = result.again_s,
+                         .capture_s = result.capture_s,
                          .load = e->load_host.data,
                          .device_s = device_s,
                          .launches = e->launches,

@@ -20,6 +20,7 @@
 #include "model/layer.h"
 #include "schedule/check.h"
 #include "train/chunks.h"
+#include "train/room.h"
 #include "train/transfers.h"
 
 typedef enum EngineArena {
@@ -50,6 +51,7 @@ typedef struct EngineShape {
     const Mesh *mesh;          /* running: this rank's groups, of the host; NULL: it is alone */
     const EnginePlan *again; /* of the way with room for all rows (again.h); NULL: there is none */
     bool all_rows;           /* plan that way */
+    RowRoom room;            /* for received rows (room.h); { 0 }: as the configuration says */
 } EngineShape;
 
 /* The arenas that a micro-batch takes on a chunk. KEEP is the slot's own, from its forward to its
@@ -62,6 +64,8 @@ enum { RING_FORWARD, RING_BACKWARD, RINGS };
 struct EnginePlan {
     size_t bytes[ENGINE_ARENAS];
     size_t chunk_bytes[SLOT_PARTS][SCHEDULE_CHUNKS_MAX]; /* slot_sizes makes ENGINE_SLOT of them */
+    size_t pool_of_chunk[SCHEDULE_CHUNKS_MAX];           /* of KEEP: of rows */
+    size_t pool_bytes;                                   /* of ENGINE_SLOT, likewise */
     size_t eval_bytes;                                   /* of the first slot, in an evaluation */
     size_t comm_scratch_bytes;                           /* of ENGINE_SCRATCH: the comm lane's */
     size_t ring_bytes[RINGS]; /* behind the entries; backward's own where passes are phases */
@@ -87,6 +91,7 @@ typedef struct LayerSlot {
 
 typedef struct SlotState {
     Arena arena;   /* keep */
+    RowPool pool;  /* at its beginning, in training */
     Arena *grads;  /* from the pool, while weight gradients are due */
     LayerSlot *at; /* by layer of the chunk, and one more: what the last layer gives */
 } SlotState;
@@ -122,6 +127,9 @@ typedef struct StepResult {
     double loss, aux_loss, grad_norm;
     bool finite;
     bool again;          /* rows had no room: this is the step's second run */
+    Shortage short_of;   /* what for */
+    double again_s;      /* of the second run, */
+    double capture_s;    /* and of making its graph: both of the host */
     const int32_t *load; /* (MoE layers, domains, E): valid until the next step */
     double device_s;     /* from the first to the last launch's end */
     /* on a GPU; else 0 */
@@ -195,6 +203,11 @@ void engine_close(Engine *e); /* safe on { 0 } */
  * they are; op/choices.h); then the step is recorded as a graph. Without it steps are launched op
  * by op. On the CPU nothing happens. */
 Status engine_prepare(Engine *e, const char *products);
+
+/* Other room for rows between two steps: new arenas for what a step takes, and a new graph. Weights and
+ * all else stay. `shape` and `plan` are those that the engine was opened with, planned with other
+ * room; both ways are there. */
+Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan);
 
 /* Initial weights, f(seed, name, index); moments and state zero. */
 Status engine_init_weights(Engine *e, uint64_t seed);

@@ -83,23 +83,23 @@ static Status slot_tables(Engine *e, SlotState *s)
     return OK;
 }
 
-/* A counting run has one of each. */
+/* A counting run has one of each. The tables of slots are made once. */
 static Status make_slots(Engine *e, EngineWay *w, const EnginePlan *plan)
 {
     size_t count = COUNT_BYTES / 4;
-    SlotSizes sizes = { { &count, &count }, { 1, e->split } };
+    SlotSizes sizes = { .bytes = { &count, &count }, .n = { 1, e->split } };
     Arena *block = &w->arena[ENGINE_SLOT];
     if (plan != NULL) TRY(slot_sizes(&w->step.program, plan, &e->tables, &sizes));
-    w->n_slots = sizes.n[SLOT_KEEP];
-    TRY(ARENA_ZEROED(&e->tables, w->n_slots, &w->slots));
-    for (int i = 0; i < w->n_slots; i++) {
-        TRY(carve(block, "slot", sizes.bytes[SLOT_KEEP][i], &w->slots[i].arena));
-        TRY(slot_tables(e, &w->slots[i]));
-    }
     ArenaPool *pool = &w->grads;
-    pool->n = sizes.n[SLOT_GRADS];
-    TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->at));
-    TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->taken));
+    if (w->slots == NULL) {
+        w->n_slots = sizes.n[SLOT_KEEP], pool->n = sizes.n[SLOT_GRADS];
+        TRY(ARENA_ZEROED(&e->tables, w->n_slots, &w->slots));
+        for (int i = 0; i < w->n_slots; i++) TRY(slot_tables(e, &w->slots[i]));
+        TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->at));
+        TRY(ARENA_ZEROED(&e->tables, pool->n, &pool->taken));
+    }
+    for (int i = 0; i < w->n_slots; i++)
+        TRY(carve(block, "slot", sizes.bytes[SLOT_KEEP][i], &w->slots[i].arena));
     for (int i = 0; i < pool->n; i++) {
         TRY(carve(block, "gradients", sizes.bytes[SLOT_GRADS][i], &pool->at[i]));
     }
@@ -111,7 +111,7 @@ static Status make_ring(Engine *e, EngineWay *w, const EnginePlan *plan)
     static const char *const names[RINGS] = { "ring", "backward ring" };
     Arena *block = &w->arena[ENGINE_RING];
     int64_t micro_tokens = e->shape.micro_batch * e->shape.sequence;
-    TRY(ARENA_NEW(&e->tables, w->step.program.entries, &w->entries));
+    if (w->entries == NULL) TRY(ARENA_NEW(&e->tables, w->step.program.entries, &w->entries));
     for (int i = 0; i < w->step.program.entries; i++) {
         TRY(tensor_new2(block, e->spec.act, micro_tokens, e->spec.hidden, &w->entries[i]));
     }
@@ -164,8 +164,14 @@ Status engine_make_arenas(Engine *e, const EnginePlan *plan)
         Arena *a = is_work(i) ? &e->ways[0].arena[i] : &e->arena[i];
         TRY(arena_make(e, a, engine_arena_names[i], kind, bytes));
     }
-    if (block) TRY(again_make(e, plan));
-    if (block && e->shape.again != NULL) TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
+    return block ? engine_remake_ways(e, plan) : engine_lay_out(e, &e->ways[0], plan);
+}
+
+Status engine_remake_ways(Engine *e, const EnginePlan *plan)
+{
+    arena_drop(e, &e->block);
+    TRY(again_make(e, plan));
+    if (e->shape.again != NULL) TRY(engine_lay_out(e, &e->ways[1], e->shape.again));
     return engine_lay_out(e, &e->ways[0], plan);
 }
 

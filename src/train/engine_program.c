@@ -237,6 +237,7 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
     ArenaPool pool = { 0 };
     Arena **mine = NULL;
     for (int part = 0; part < SLOT_PARTS; part++) TRY(ARENA_ZEROED(a, p->slots, &s.bytes[part]));
+    TRY(ARENA_ZEROED(a, p->slots, &s.pool));
     TRY(ARENA_ZEROED(a, p->slots, &pool.at));
     TRY(ARENA_ZEROED(a, p->slots, &pool.taken));
     TRY(ARENA_NEW(a, p->slots, &mine));
@@ -246,6 +247,7 @@ Status slot_sizes(const Program *p, const EnginePlan *plan, Arena *a, SlotSizes 
         const Action *at = &p->at[i];
         if (at->slot < 0) continue;
         grow(&s.bytes[SLOT_KEEP][at->slot], plan->chunk_bytes[SLOT_KEEP][at->chunk]);
+        grow(&s.pool[at->slot], plan->pool_of_chunk[at->chunk]);
         if (split && at->kind == ACTION_BACKWARD_INPUT && at->first == 0) {
             mine[at->slot] = pool_take(&pool);
             int taken = (int)(mine[at->slot] - pool.at);

@@ -20,6 +20,7 @@ void engine_free_transfers(Engine *e); /* of an engine that need not be whole */
 /* How many arenas of each part, and their bytes. */
 typedef struct SlotSizes {
     size_t *bytes[SLOT_PARTS];
+    size_t *pool; /* of each slot's bytes: of rows */
     int n[SLOT_PARTS];
 } SlotSizes;
 

@@ -33,6 +33,7 @@ typedef struct LayerCount {
     int64_t whole_elems;         /* of those that every rank holds */
     int64_t layer_elems;         /* of all others */
     int64_t state_elems;
+    PoolNeed pool; /* beside what it keeps */
     OpTotals pass[LAYER_PASSES];
 } LayerCount;
 

@@ -195,7 +195,9 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
                   s->tokens, s->step_s, s->tokens_per_s, s->roof_share));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     TRY(gpu_fields(t, s));
-    if (s->result.again) TRY(text_json(t, ",\"again\":true"));
+    double capture_s = s->result.capture_s + s->grow_s;
+    if (s->result.again) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.again_s));
+    if (capture_s > 0) TRY(text_json(t, ",\"capture_s\":%g", capture_s));
     if (s->save_stall_s > 0) TRY(text_json(t, ",\"save_stall_s\":%g", s->save_stall_s));
     if (s->ranks != NULL) TRY(rank_fields(t, s->ranks));
     TRY(arenas(t, "memory_bytes", e, NULL));

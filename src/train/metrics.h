@@ -24,6 +24,7 @@ typedef struct StepMetrics {
     GpuReading gpu;          /* while the step ran */
     bool by_domain;          /* also the expert load of each domain */
     double save_stall_s;     /* a checkpoint held training up before it; 0: none did */
+    double grow_s;           /* so did taking more room for rows */
     const RankSpread *ranks; /* NULL: there is one */
 } StepMetrics;
 

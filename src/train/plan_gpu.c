@@ -97,6 +97,14 @@ static bool fits(const void *gpu, const EnginePlan *plan, size_t *bytes)
     return *bytes <= p->gpu.total_bytes;
 }
 
+/* What others take of a GPU may grow, and what was measured may be a little more elsewhere. */
+bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan)
+{
+    enum { MARGIN_PART = 50 };
+    size_t bytes = 0;
+    return fits(p, plan, &bytes) && bytes <= p->gpu.total_bytes - p->gpu.total_bytes / MARGIN_PART;
+}
+
 Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePlan *plan,
                        const GpuPlan *p)
 {

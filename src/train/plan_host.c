@@ -26,6 +26,13 @@ static bool there(uint64_t bytes, uint64_t available)
     return available > UINT64_MAX - margin || bytes <= available + margin;
 }
 
+bool train_host_has(uint64_t bytes)
+{
+    HostMemory m;
+    host_memory("/proc", "/sys/fs/cgroup", &m);
+    return bytes <= m.available_bytes - m.available_bytes / MARGIN_PART;
+}
+
 Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint)
 {
     char need[32], have[32];

@@ -11,6 +11,9 @@ Status train_print_bytes(Text *out, const char *name, size_t bytes, const char *
 /* What an engine takes of the host. */
 size_t train_host_bytes(const EnginePlan *p);
 
+/* Are so many bytes there now, and a few more? */
+bool train_host_has(uint64_t bytes);
+
 /* ERR_ARG if there is not so much: "WHAT 5 GiB of memory, 3 GiB are available (...): HINT". */
 Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, const char *hint);
 
@@ -19,6 +22,9 @@ Status train_check_bytes(const char *what, size_t bytes, const HostMemory *m, co
  * alone); all ranks give the same answer. */
 Status train_check_host(const Config *c, const TrainPlan *p, Comm *world, const HostMemory *m,
                         Arena *a);
+
+/* Would a GPU have room for other arenas beside the rest of its plan? */
+bool train_gpu_has(const GpuPlan *p, const EnginePlan *plan);
 
 /* Would a plan fit, and what would be taken in all? */
 typedef bool TrainFits(const void *state, const EnginePlan *plan, size_t *bytes);

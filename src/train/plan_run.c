@@ -2,9 +2,11 @@
 #include "base/log.h"
 #include "data/tokenizer.h"
 #include "train/again.h"
+#include "train/agree.h"
 #include "train/null.h"
 #include "train/peak.h"
 #include "train/plan_host.h"
+#include "train/room.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -270,25 +272,135 @@ Status train_torchtitan_flops(const Config *c, double *out)
     return OK;
 }
 
-Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out)
+/* The engine with one room for rows or another. */
+typedef struct RoomPlan {
+    const Config *c;
+    EngineShape *shape;
+    EnginePlan *plan, *again;
+    const GpuPlan *gpu;
+    uint64_t here, beside;
+    uint64_t taken; /* of the host, by each rank */
+    Comm *world;    /* whose ranks must all fit; NULL: this one */
+} RoomPlan;
+
+static Status plan_room(RoomPlan *p, const RowRoom *room)
+{
+    p->shape->room = *room;
+    p->shape->again = NULL;
+    TRY(engine_plan(p->c, ENGINE_TRAIN, p->shape, p->plan));
+    return again_plan(p->c, p->shape, p->plan, p->again);
+}
+
+static Status room_fits(void *self, const RowRoom *room, bool *fits)
+{
+    RoomPlan *p = self;
+    TRY(plan_room(p, room));
+    uint64_t host = p->beside + train_host_bytes(p->plan), taken = p->taken;
+    bool there = host <= taken || train_host_has(p->here * (host - taken));
+    int32_t lacks = !(p->plan->apart ? train_gpu_has(p->gpu, p->plan) : there);
+    if (p->world != NULL) TRY(agree_most(p->world, &lacks, 1));
+    *fits = !lacks;
+    return OK;
+}
+
+Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
+                         EnginePlan *plan, EnginePlan *again, GpuPlan *gpu)
+{
+    RoomPlan p = { c, shape, plan, again, gpu, (uint64_t)here, beside, 0, NULL };
+    RowRoom room = shape->room;
+    TRY(plan_room(&p, &room));
+    TRY(train_plan_gpu(c, shape, plan, gpu));
+    if (shape->again == NULL) return OK;
+    TRY(room_choose(c, c->mesh_ep, room_fits, &p, &room));
+    TRY(plan_room(&p, &room));
+    return train_plan_gpu(c, shape, plan, gpu);
+}
+
+static size_t beside_engine(const TrainPlan *p)
+{
+    return p->loader_bytes + p->save_bytes + p->library_bytes;
+}
+
+static void add_up(TrainPlan *p)
+{
+    p->tables_bytes = p->engine.tables_bytes;
+    p->total_bytes = total_bytes(p);
+}
+
+Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out)
 {
     TrainPlan p = { .shape = train_shape(c, mesh), .save_bytes = SAVE_BYTES };
     TRY(null_refuse(c, "train"));
     p.library_bytes = LIBRARY_BYTES + (size_t)p.shape.threads * THREAD_BYTES;
-    TRY(engine_plan(c, ENGINE_TRAIN, &p.shape, &p.engine));
-    TRY(again_plan(c, &p.shape, &p.engine, &p.again));
-    TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     TRY(plan_data(c, mesh, &p));
     TRY(plan_eval(c, &p));
     TRY(peak_plan(c, p.shape.threads, &p.probe_bytes));
-    p.tables_bytes = p.engine.tables_bytes;
+    TRY(train_plan_engine(c, here, beside_engine(&p), &p.shape, &p.engine, &p.again, &p.gpu));
+    TRY(train_model_flops(c, &p.shape, &p.engine, &p.model_flops));
     p.save_bytes += p.engine.save_bytes;
     TRY(count_params(c, &p));
-    p.total_bytes = total_bytes(&p);
-    TRY(train_plan_gpu(c, &p.shape, &p.engine, &p.gpu));
+    add_up(&p);
     *out = p;
     if (p.shape.again != NULL) out->shape.again = &out->again;
     return OK;
+}
+
+/* 0 is as much as there is. */
+static double least_of(double a, double b) { return a == 0 || (b > 0 && b < a) ? b : a; }
+
+Status train_agree_room(const Config *c, Comm *world, TrainPlan *p)
+{
+    RowRoom *all = NULL, *mine = &p->shape.room, room = *mine;
+    Arena a = { 0 };
+    TRY(arena_init(&a, "rooms", MEM_HOST, (size_t)64 << 20));
+    Status s = ARENA_NEW(&a, world->size, &all);
+    Tensor in = { mine, DTYPE_U8, 1, { sizeof room } };
+    Tensor out = { all, DTYPE_U8, 1, { (int64_t)sizeof room * world->size } };
+    if (s == OK) s = comm_all_gather(world, &in, &out);
+    for (int i = 0; i < world->size && s == OK; i++) {
+        room.pool = least_of(room.pool, all[i].pool);
+        room.rows = least_of(room.rows, all[i].rows);
+        room.blocks = least_of(room.blocks, all[i].blocks);
+    }
+    arena_free(&a);
+    if (s != OK || room_same(&room, mine)) return s;
+    RoomPlan again = { .c = c, .shape = &p->shape, .plan = &p->engine, .again = &p->again };
+    TRY(plan_room(&again, &room));
+    add_up(p);
+    return train_plan_gpu(c, &p->shape, &p->engine, &p->gpu);
+}
+
+Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown)
+{
+    TrainPlan larger = *p;
+    RowRoom room;
+    RoomPlan with = { .c = c,
+                      .shape = &larger.shape,
+                      .plan = &larger.engine,
+                      .again = &larger.again,
+                      .gpu = &larger.gpu,
+                      .here = world == NULL ? 1 : (uint64_t)comm_local_ranks(world),
+                      .taken = train_host_bytes(&p->engine),
+                      .world = world };
+    TRY(room_grow(c, &p->shape.room, of, room_fits, &with, &room));
+    *grown = !room_same(&room, &p->shape.room);
+    if (!*grown) return OK;
+    add_up(&larger);
+    *p = larger;
+    p->shape.again = &p->again;
+    return OK;
+}
+
+Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
+{
+    char bytes[32], rows[64] = "all that can come to it";
+    const RowRoom *room = &shape->room;
+    if (shape->again == NULL) return OK;
+    if (room->rows > 0) (void)snprintf(rows, sizeof rows, "%g times the mean", room->rows);
+    return text_printf(out,
+                       "pools for %g times the balanced rows keep what backward needs of them, %s; "
+                       "what is not kept of a layer's rows has room for %s",
+                       room->pool, text_bytes(bytes, (double)plan->pool_bytes), rows);
 }
 
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks)
@@ -311,6 +423,11 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
     if (c->moe_exchange == EXCHANGE_AUTO && c->mesh_ep > 1) {
         TRY(text_printf(out, "exchange    "));
         TRY(train_exchange_text(c, out));
+        TRY(text_printf(out, "\n"));
+    }
+    if (p->shape.again != NULL) {
+        TRY(text_printf(out, "rows        "));
+        TRY(train_room_text(&p->shape, &p->engine, out));
         TRY(text_printf(out, "\n"));
     }
     if (c->moe_aux_loss == 0 || c->model_dense_layers >= c->model_layers) return OK;

@@ -51,6 +51,9 @@ typedef struct Trainer {
     double roof_flops, sheet_flops; /* measured; of the data sheet, 0: not known */
     double started_s, last_loss;
     int64_t step, saved_step, first_step, twice; /* twice: steps since the start that ran again */
+    int running;                                 /* such steps without one between them */
+    bool crowded;                                /* no larger room fits, which has been said */
+    double grow_s;                               /* that a larger room took since the step before */
     uint64_t position;                           /* sequences of finished steps */
 } Trainer;
 
@@ -100,7 +103,8 @@ static Status check(Trainer *t)
     TRY(config_check_ops(c, ranks));
     TRY(train_mesh(c, ranks, &t->shape));
     t->mesh = mesh_alone(&t->shape, t->world == NULL ? 0 : t->world->rank);
-    TRY(train_plan(c, mesh_of(t), &t->plan));
+    int here = t->world == NULL ? 1 : comm_local_ranks(t->world);
+    TRY(train_plan(c, mesh_of(t), here, &t->plan));
     return train_check_gpu(c, &t->plan.shape, &t->plan.engine, &t->plan.gpu);
 }
 
@@ -120,6 +124,7 @@ static Status meet(Trainer *t)
     TRY(settle(t, ranks_build(build, sizeof build)));
     TRY(settle(t, ranks_agree(t->world, "the program", build)));
     TRY(settle(t, ranks_agree(t->world, "the configuration", t->yaml.data)));
+    TRY(settle(t, train_agree_room(t->config, t->world, &t->plan)));
     return mesh_make(t->world, &t->shape, false, &t->arena, &t->mesh);
 }
 
@@ -179,6 +184,9 @@ static Status print_exchange(Trainer *t)
     ArenaMark mark = arena_mark(&t->arena);
     TRY(text_init(&text, &t->arena));
     TRY(train_exchange_text(t->config, &text));
+    if (text.used > 0) log_info("%s", text.data);
+    TRY(text_init(&text, &t->arena));
+    TRY(train_room_text(&t->plan.shape, &t->plan.engine, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
     return OK;
@@ -471,6 +479,38 @@ static void progress(const Trainer *t, const StepMetrics *m)
                  mean * (double)(c->train_steps - m->step), twice);
 }
 
+/* After two steps in a row that ran again there is more room for rows, if there is memory. */
+static Status make_room(Trainer *t, const StepMetrics *m)
+{
+    char more[32], fetching[64] = "";
+    size_t before = t->plan.engine.pool_bytes;
+    const RowRoom was = t->plan.shape.room, *room = &t->plan.shape.room;
+    bool grown = false;
+    t->running = m->result.again ? t->running + 1 : 0;
+    if (t->running < 2 || t->crowded || m->step == t->config->train_steps) return OK;
+    double start = clock_s();
+    TRY(train_grow_room(t->config, t->world, m->result.short_of, &t->plan, &grown));
+    if (grown) TRY(engine_resize(&t->engine, &t->plan.shape, &t->plan.engine));
+    t->grow_s = clock_s() - start;
+    t->running = 0;
+    t->crowded = !grown;
+    if (!t->speaks) return OK;
+    if (!grown)
+        log_warn("step %" PRId64 ": rows had no room in two steps running, and there is no memory "
+                 "for more: such steps go on running twice (recompute.layers or a smaller "
+                 "train.micro_batch makes room)",
+                 m->step);
+    if (!grown) return OK;
+    if (room->fetching > was.fetching)
+        (void)snprintf(fetching, sizeof fetching, "; %d layers fetch received rows again",
+                       room->fetching);
+    log_warn("step %" PRId64 ": rows had no room in two steps running: from here on pools hold %g "
+             "times the balanced rows (%g before), %s more%s",
+             m->step, room->pool, was.pool,
+             text_bytes(more, (double)t->plan.engine.pool_bytes - (double)before), fetching);
+    return OK;
+}
+
 /* What is due after a step: evaluation, checkpoint. */
 static Status after_step(Trainer *t)
 {
@@ -490,8 +530,9 @@ static Status run_steps(Trainer *t)
         StepMetrics m = { .step = t->step + 1,
                           .tokens = c->train_batch * c->data_sequence,
                           .lr = learning_rate(c, t->step + 1),
-                          .save_stall_s = t->saver.stall_s };
-        t->saver.stall_s = 0;
+                          .save_stall_s = t->saver.stall_s,
+                          .grow_s = t->grow_s };
+        t->saver.stall_s = t->grow_s = 0;
         m.by_domain = m.step % DOMAIN_EVERY == 0 || m.step == c->train_steps;
         TRY(run_step(t, &m));
         t->step = m.step;
@@ -499,6 +540,7 @@ static Status run_steps(Trainer *t)
         t->position += (uint64_t)c->train_batch;
         if (t->speaks) TRY(metrics_step(&t->metrics, &t->engine, t->loader, &m));
         if (t->speaks) progress(t, &m);
+        TRY(make_room(t, &m));
         TRY(after_step(t));
         TRY(checkpoint_poll(&t->saver));
         stop = (int)t->ranks.spread.most.stop;

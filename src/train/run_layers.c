@@ -84,6 +84,7 @@ static LayerRun layer_run(Engine *e, const MicroBatch *batch, SlotState *s)
                        .logits = cache ? tensor_rows(&e->logits, 0, rows) : (Tensor){ 0 },
                        .loss = cache ? (Tensor){ 0 } : tensor_rows(&e->token_loss, 0, n),
                        .keep = &s->arena,
+                       .pool = e->list->program.evaluates ? NULL : &s->pool,
                        .ring = &e->way->ring[RING_FORWARD],
                        .scratch = e->ex.scratch };
 }
@@ -175,10 +176,25 @@ static Status new_streams(ChunkPass *p, Arena *a)
     return OK;
 }
 
+/* For what the layers of the chunk keep of their rows. */
+static Status new_pool(ChunkPass *p)
+{
+    const ModelSpec *s = p->r.spec;
+    PoolNeed need = { 0 };
+    for (int i = p->range.first; i < p->range.end; i++) {
+        const LayerDesc *desc = layer_desc(s->layers[i].kind);
+        if (desc->pooled == NULL) continue;
+        PoolNeed one = desc->pooled(s, &s->layers[i], layer_tokens(&p->r));
+        pool_need_add(&need, &one);
+    }
+    return pool_make(&p->e->ex, &p->s->arena, s->act, &need, s->pool, &p->s->pool);
+}
+
 /* A chunk without layers hands its input on. */
 static Status start_forward(ChunkPass *p)
 {
     Tensor *h = &p->s->at->h;
+    if (p->r.training) TRY(new_pool(p));
     if (!p->r.training) TRY(new_streams(p, &p->s->arena));
     if (p->a->in < 0) return OK;
     Tensor in = entry_of(p, p->a->in);

@@ -188,6 +188,7 @@ Status run_count(Engine *e, EnginePlan *out)
         TRY(count_alike(e, c, ACTION_BACKWARD));
         TRY(count_alike(e, c, ACTION_BACKWARD_INPUT));
         out->chunk_bytes[SLOT_KEEP][c] = slot->peak_bytes;
+        out->pool_of_chunk[c] = tensor_bytes(&e->way->slots[0].pool.rows);
         if (e->split) out->chunk_bytes[SLOT_GRADS][c] = grads->peak_bytes;
     }
     take_lane(e, LANE_COMPUTE);

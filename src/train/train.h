@@ -46,6 +46,13 @@ Status train_check_gpu(const Config *c, const EngineShape *shape, const EnginePl
                        const GpuPlan *p);
 Status train_print_gpu(const GpuPlan *p, Text *out);
 
+/* What the engine takes both ways, with the most room for rows that this GPU, or this host for its
+ * `here` ranks, has memory for; `shape` then names the room. `beside`: bytes of the host that each
+ * rank takes beside its engine. gpu: of train_plan_gpu. Plans point at each other: `again` must
+ * outlive the shape. */
+Status train_plan_engine(const Config *c, int here, size_t beside, EngineShape *shape,
+                         EnginePlan *plan, EnginePlan *again, GpuPlan *gpu);
+
 /* What a run will take, before it takes it. */
 typedef struct TrainPlan {
     EngineShape shape;
@@ -77,8 +84,19 @@ EngineShape train_shape(const Config *c, const Mesh *mesh);
 /* A rank's part of its host, which it is bound to: a GPU, cores, memory. */
 void train_take_share(Config *own, const Comm *world, BindShare *out);
 
-/* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. */
-Status train_plan(const Config *c, const Mesh *mesh, TrainPlan *out);
+/* Of the rank whose place the mesh tells; NULL: of one alone. The mesh must outlive the plan. here:
+ * ranks of this host. */
+Status train_plan(const Config *c, const Mesh *mesh, int here, TrainPlan *out);
+
+/* All ranks take the least room that one of them chose. Collective. */
+Status train_agree_room(const Config *c, Comm *world, TrainPlan *p);
+
+/* More room of what steps that ran again were short of, if there is memory for it on all ranks: *grown,
+ * and *p is the plan with it. Collective; world NULL: alone. */
+Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, bool *grown);
+
+/* Where rows lie and what there is room for, as a sentence; nothing where nothing is pooled. */
+Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out);
 
 /* FLOPs that a step of the shape needs without what recompute does again; `plan` is the engine's. */
 Status train_model_flops(const Config *c, const EngineShape *shape, const EnginePlan *plan,

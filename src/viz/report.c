@@ -100,9 +100,10 @@ static Status warnings(Text *out, const RunData *d)
     if (d->sum.twice > 0)
         TRY(text_printf(
             out,
-            "<p class=\"note\">%lld of %lld steps ran twice: rows of an exchange had no "
-            "room (a larger moe.buffer_factor gives more).</p>\n",
-            (long long)d->sum.twice, (long long)d->sum.steps));
+            "<p class=\"note\">%lld of %lld steps ran twice: received rows had no room (a larger "
+            "moe.pool_factor or moe.buffer_factor gives more). Second runs took %.3g s, new "
+            "captures and larger room %.3g s.</p>\n",
+            (long long)d->sum.twice, (long long)d->sum.steps, d->sum.again_s, d->sum.capture_s));
     if (losses > 0)
         TRY(text_printf(out,
                         "<p class=\"note\">%lld of %lld steps had no finite loss: gaps in the "

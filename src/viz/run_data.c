@@ -42,7 +42,7 @@ typedef struct Line {
     int64_t step;             /* >= 0 in a step or eval line */
     const char *word, *model; /* word: the kind */
     double given_step, params_total, params_active, roof_flops, sheet_flops;
-    double tokens, step_s, bits_per_byte, curve[RUN_CURVES];
+    double tokens, step_s, again_s, capture_s, bits_per_byte, curve[RUN_CURVES];
     char *moe_layers, *arenas_planned, *memory_bytes, *domains;
     char *expert_load, *expert_load_by_domain, *again; /* again: "true..." or NULL */
 } Line;
@@ -56,6 +56,7 @@ static const ScanField FIELD[] = {
     NUMBER("step", given_step), NUMBER("params_total", params_total),
     NUMBER("params_active", params_active), NUMBER("roof_flops", roof_flops),
     NUMBER("sheet_flops", sheet_flops), NUMBER("tokens", tokens), NUMBER("step_s", step_s),
+    NUMBER("again_s", again_s), NUMBER("capture_s", capture_s),
     NUMBER("bits_per_byte", bits_per_byte), NUMBER("loss", curve[RUN_LOSS]),
     NUMBER("aux_loss", curve[RUN_AUX_LOSS]), NUMBER("lr", curve[RUN_LR]),
     NUMBER("grad_norm", curve[RUN_GRAD_NORM]), NUMBER("tokens_per_s", curve[RUN_TOKENS_PER_S]),
@@ -375,6 +376,8 @@ static Status take_step(Build *b, const Line *line)
     d->sum.twice += line->again != NULL && *line->again == 't';
     if (fabs(line->tokens) < 1e15) d->sum.tokens += (int64_t)line->tokens;
     if (isfinite(line->step_s)) d->sum.wall_s += line->step_s;
+    if (isfinite(line->again_s)) d->sum.again_s += line->again_s;
+    if (isfinite(line->capture_s)) d->sum.capture_s += line->capture_s;
     if (line->step == d->final_step) d->sum.final_loss = line->curve[RUN_LOSS];
     if (line->memory_bytes != NULL) TRY(take_bytes(b, line->memory_bytes, d->used_bytes, false));
     if (d->moe_layers > 0 && line->expert_load != NULL) take_load(b, line->expert_load, line->step);

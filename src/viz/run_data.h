@@ -49,6 +49,8 @@ typedef struct RunNames {
 typedef struct RunSummary {
     int64_t steps, tokens; /* by the last line for each step */
     int64_t twice;         /* steps that ran a second time because rows had no room */
+    double again_s;        /* that their second runs took */
+    double capture_s;      /* that new captures and larger room for rows took */
     double wall_s;         /* sum of the steps' times: without evaluation and checkpoints */
     double final_loss;     /* the last step's */
     double first_bits_per_byte, last_bits_per_byte; /* held out: first and last evaluation */

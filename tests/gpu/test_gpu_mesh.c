@@ -64,6 +64,52 @@ static void a_graph_of_a_step_cannot_read_counts(void **state)
     CHECK_FAILS(comm_threads(2, 60, many_run, &m, &failed), ERR_ARG, "set run.executor=eager");
 }
 
+/* Pools that are too small make each step run again, by a graph of its own; with larger ones, between
+ * two steps, none does. All have the bits of room for all. */
+static Status grow(void *state, Comm *world)
+{
+    static const char *const small[] = { ON_GPU, "moe.pool_factor=0.3", NULL };
+    static const char *const all[] = { ON_GPU, WORST, NULL };
+    const RowRoom large = { .pool = 4 };
+    const ManyCase *c = state;
+    ManyRank a = { .also = small, .device = world->rank }, b = { .also = all, .device = a.device };
+    Status s = many_open(&a, c, world);
+    if (s == OK) s = many_open(&b, c, world);
+    for (int i = 0; i < 4 && s == OK; i++) {
+        StepResult x, y;
+        if (i == 2) s = many_resize(&a, &large);
+        if (s == OK) s = many_step(&a, i, &x);
+        if (s == OK) s = many_step(&b, i, &y);
+        if (s == OK && x.again != (i < 2)) s = FAIL(ERR_NUMERIC, "step %d: again %d", i, x.again);
+        if (s == OK && (x.loss != y.loss || x.grad_norm != y.grad_norm))
+            s = FAIL(ERR_NUMERIC, "step %d: loss %.9g, with room for all %.9g", i, x.loss, y.loss);
+    }
+    many_close(&b);
+    many_close(&a);
+    return s;
+}
+
+static void larger_pools_are_taken_between_two_steps(void **state)
+{
+    (void)state;
+    static const ManyCase cases[] = {
+        { "f32", 2, { MLA, BATCH, "mesh.ep=2" } },
+        { "bf16", 2, { MLA, BATCH, "mesh.ep=2", "run.compute=bf16" } },
+        { "eager", 2, { GQA, BATCH, "mesh.ep=2", "run.executor=eager", "moe.exchange=allgather" } },
+        { "overlap",
+          4,
+          { MLA, BATCH, "mesh.ep=2", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=1f1b-overlap" } },
+    };
+    if (!cuda_built() || cuda_devices() < 2) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ManyCase c = cases[i];
+        int failed = -1;
+        if (c.ranks > cuda_devices()) continue;
+        if (comm_threads(c.ranks, 60, grow, &c, &failed) != OK)
+            fail_msg("%s, rank %d: %s", c.name, failed, status_message());
+    }
+}
+
 /* All experts are chosen: a rounding cannot change a route. */
 static void in_bf16_gradients_point_the_same_way(void **state)
 {
@@ -92,8 +138,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(meshes_of_gpus_have_the_loss_of_one),  TEST(so_they_have_launched_op_by_op),
-        TEST(a_graph_of_a_step_cannot_read_counts), TEST(in_bf16_gradients_point_the_same_way),
-        TEST(context_ranks_attend_through_cudnn),
+        TEST(a_graph_of_a_step_cannot_read_counts), TEST(larger_pools_are_taken_between_two_steps),
+        TEST(in_bf16_gradients_point_the_same_way), TEST(context_ranks_attend_through_cudnn),
     };
     return TEST_RUN(tests);
 }

@@ -115,6 +115,16 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     return OK;
 }
 
+/* Other room for rows between two steps. */
+static inline Status many_resize(ManyRank *r, const RowRoom *room)
+{
+    Tiny *t = &r->t;
+    t->shape.room = *room, t->shape.again = NULL;
+    TRY(engine_plan(&t->config, ENGINE_TRAIN, &t->shape, &t->plan));
+    TRY(again_plan(&t->config, &t->shape, &t->plan, &r->again));
+    return engine_resize(&t->engine, &t->shape, &t->plan);
+}
+
 static inline void many_close(ManyRank *r)
 {
     engine_close(&r->t.engine);

@@ -10,6 +10,7 @@
 #define BATCH  "train.batch=8", "train.micro_batch=1"
 #define WORST  "moe.buffers=worst"
 #define EXACT  "moe.buffers=exact", "run.executor=eager"
+#define POOLED "moe.buffers=pooled", "moe.pool_factor=1.5"
 #define HIER   "moe.exchange=hier"
 #define DIRECT "moe.exchange=direct"
 
@@ -28,6 +29,11 @@ static const ManyCase mesh_cases[] = {
     /* experts */
     { "ep 2", 2, { MLA, BATCH, WORST, "mesh.ep=2" } },
     { "ep 2, exact", 2, { MLA, BATCH, EXACT, "mesh.ep=2" } },
+    { "ep 2, a pool", 2, { MLA, BATCH, POOLED, "mesh.ep=2" } },
+    { "ep 2, a pool, allgather, recompute",
+      2,
+      { GQA, BATCH, POOLED, "mesh.ep=2", "moe.exchange=allgather", "recompute.layers=[1,2]",
+        "recompute.pieces=[exchange,norm,act]" } },
     { "ep 2, allgather", 2, { MLA, BATCH, WORST, "mesh.ep=2", "moe.exchange=allgather" } },
     { "ep 4", 4, { GQA, BATCH, WORST, "mesh.ep=4" } },
     { "ep 4, hier over 2 hosts",
@@ -129,6 +135,13 @@ static const ManyCase mesh_cases[] = {
     { "pp 2, ep 2, 1f1b-overlap",
       4,
       { MLA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },
+    { "pp 2, ep 2, a pool, 1f1b-overlap",
+      4,
+      { MLA, BATCH, POOLED, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2",
+        "mesh.schedule=1f1b-overlap" } },
+    { "pp 2, ep 2, a pool, zb-h1",
+      4,
+      { MLA, BATCH, POOLED, "mesh.pp=2", "mesh.ep=2", "mesh.schedule=zb-h1" } },
     { "pp 2, ep 2, 1f1b-overlap, exact",
       4,
       { MLA, BATCH, EXACT, "mesh.pp=2", "mesh.vpp=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },

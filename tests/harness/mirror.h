@@ -64,9 +64,12 @@ static inline Status mirror_args(const OpDesc *op, const void *args, char *gpu_a
             if (p->dir == PORT_ROWS) {
                 Rows *rows = (Rows *)(void *)(gpu_args + p->offset);
                 char *device = NULL;
-                if (pass == 0 || rows->device == NULL) continue;
-                TRY(mirror_block(blocks, &n, rows->device, sizeof *rows->device, &device));
-                rows->device = (const int32_t *)(void *)device;
+                const int32_t **of[] = { &rows->device, &rows->first };
+                for (int i = 0; i < 2 && pass == 1; i++) {
+                    if (*of[i] == NULL) continue;
+                    TRY(mirror_block(blocks, &n, *of[i], sizeof **of[i], &device));
+                    *of[i] = (const int32_t *)(void *)device;
+                }
                 continue;
             }
             const Tensor *t = op_port_tensor(p, args);

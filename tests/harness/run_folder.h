@@ -36,7 +36,7 @@ static inline int run_count_steps(Lab *lab, const char *cell)
     return n;
 }
 
-/* The last line of a step without step_s, tokens_per_s and shares of a peak; the last one counts, because a
+/* The last line of a step without what times and memory depend on; the last one counts, because a
  * resumed run repeats steps. */
 static inline const char *run_step_text(Lab *lab, const char *metrics, int step)
 {
@@ -45,7 +45,7 @@ static inline const char *run_step_text(Lab *lab, const char *metrics, int step)
     snprintf(begin, sizeof begin, "{\"kind\":\"step\",\"step\":%d,", step);
     for (const char *at = metrics; (at = strstr(at, begin)) != NULL; at++) line = at;
     if (line == NULL) fail_msg("there is no step %d in metrics.jsonl", step);
-    const char *times = strstr(line, ",\"step_s\""), *rest = strstr(line, ",\"memory_bytes\"");
+    const char *times = strstr(line, ",\"step_s\""), *rest = strstr(line, ",\"expert_load\"");
     const char *end = strchr(line, '\n');
     CHECK(times != NULL && rest != NULL && end != NULL && times < rest && rest < end);
     size_t head = (size_t)(times - line), tail = (size_t)(end - rest);

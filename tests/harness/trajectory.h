@@ -349,7 +349,7 @@ static const TrajectoryCase trajectory_meshes[] = {
     { "dp 2, zero 0", "mla", 2, { "mesh.zero=0" } },
     { "dp 4, zero 3", "mla", 4, { "mesh.zero=3" } },
     { "dp 4, zero 2, shard 2", "mla", 4, { "mesh.zero=2", "mesh.shard=2" } },
-    { "ep 2, bounded", "mla", 2, { "mesh.ep=2", "moe.buffer_factor=1" } },
+    { "ep 2, a pool", "mla", 2, { "mesh.ep=2", "moe.pool_factor=1" } },
     { "dp 4, ep 2, zero 3", "mla", 4, { "mesh.zero=3", "mesh.ep=2", WORST } },
     { "ep 4, allgather", "mla", 4, { "mesh.ep=4", WORST, "moe.exchange=allgather" } },
     { "cp 2", "mla", 2, { "mesh.cp=2" } },

@@ -8,21 +8,30 @@
 #define HOSTS  MODEL, "mesh.ep=4", "moe.exchange=hier", "mesh.ranks_per_host=2"
 #define STORES MODEL, "mesh.ep=4", "moe.exchange=direct"
 
-/* The third has room for all that a rank sends to a host, but not for all that comes to a relay of
- * one rank's. */
-static const ManyCase bounded[] = {
-    { "bounded", 4, { STAGES, "moe.buffer_factor=1.6" } },
-    { "bounded, hosts", 4, { HOSTS, "moe.buffer_factor=1.6" } },
-    { "bounded, relays", 4, { HOSTS, "moe.buffer_factor=2" } },
-    { "bounded, stores", 4, { STORES, "moe.buffer_factor=1.2" } },
+/* What is short of room: the pool, blocks of tokens, and, with room for all that a rank sends to a
+ * host, those of a relay. */
+#define WORST "moe.buffers=worst"
+static const ManyCase pooled[] = {
+    { "a pool", 4, { STAGES, "moe.pool_factor=1.1" } },
+    { "a pool, all to all", 4, { STAGES, "moe.pool_factor=1.1", "moe.exchange=allgather" } },
+    { "a pool, hosts", 4, { HOSTS, "moe.pool_factor=1.1" } },
+    { "blocks", 4, { STAGES, "moe.buffer_factor=1.6", "moe.pool_factor=9" } },
+    { "blocks, hosts", 4, { HOSTS, "moe.buffer_factor=1.6", "moe.pool_factor=9" } },
+    { "blocks, relays", 4, { HOSTS, "moe.buffer_factor=2", "moe.pool_factor=9" } },
+    { "a pool, stores", 4, { STORES, "moe.pool_factor=1.1" } },
+    { "stores", 4, { STORES, "moe.buffer_factor=1.2", "moe.pool_factor=9" } },
 };
 static const ManyCase worst[] = {
-    { "worst", 4, { STAGES, "moe.buffers=worst" } },
-    { "worst, hosts", 4, { HOSTS, "moe.buffers=worst" } },
-    { "worst, relays", 4, { HOSTS, "moe.buffers=worst" } },
-    { "worst, stores", 4, { STORES, "moe.buffers=worst" } },
+    { "worst", 4, { STAGES, WORST } },
+    { "worst, all to all", 4, { STAGES, WORST, "moe.exchange=allgather" } },
+    { "worst, hosts", 4, { HOSTS, WORST } },
+    { "worst", 4, { STAGES, WORST } },
+    { "worst, hosts", 4, { HOSTS, WORST } },
+    { "worst, relays", 4, { HOSTS, WORST } },
+    { "worst, stores", 4, { STORES, WORST } },
+    { "worst, stores", 4, { STORES, WORST } },
 };
-enum { WAYS = sizeof bounded / sizeof *bounded };
+enum { WAYS = sizeof pooled / sizeof *pooled };
 
 enum { RANKS = 4, DATA_RANKS = 2, MICROS = 4 };
 
@@ -77,7 +86,7 @@ static Status take_turn(void *state, Comm *world)
 {
     const Turn *t = state;
     ManyRank a = { 0 }, b = { 0 };
-    Status s = many_open(&a, &bounded[t->way], world);
+    Status s = many_open(&a, &pooled[t->way], world);
     if (s == OK) s = many_open(&b, &worst[t->way], world);
     if (s == OK) s = compare(state, &a, &b);
     many_close(&b);
@@ -104,7 +113,7 @@ static Status evaluate(void *state, Comm *world)
     ManyRank a = { 0 }, b = { 0 };
     const float *x = NULL, *y = NULL;
     Turn *t = state;
-    TRY(many_open(&a, &bounded[t->way], world));
+    TRY(many_open(&a, &pooled[t->way], world));
     TRY(many_open(&b, &worst[t->way], world));
     whole_batch(&a, 0);
     whole_batch(&b, 0);

@@ -28,6 +28,7 @@ typedef struct Rank {
     MicroBatch batch;
     Record record;
     LayerRun run;
+    RowPool pool;
 } Rank;
 
 typedef struct World {
@@ -95,13 +96,27 @@ static Status zeros(Arena *a, Dtype type, int64_t rows, int64_t cols, Tensor *ou
     return OK;
 }
 
+/* A pool with rows of another layer before this one's. */
+static Status open_pool(Rank *r)
+{
+    enum { BEFORE = 5 };
+    LayerRun *run = &r->run;
+    PoolNeed need = layer_moe.pooled(&r->spec, run->layer, r->batch.b * r->batch.t);
+    if (r->spec.pool == 0 || need.most == 0) return OK;
+    need.balanced = BEFORE / r->spec.pool + need.balanced, need.most += BEFORE;
+    TRY(pool_make(&r->ex, &r->arena, DTYPE_F32, &need, r->spec.pool, &r->pool));
+    *(int32_t *)r->pool.top.data = BEFORE;
+    run->pool = &r->pool;
+    return OK;
+}
+
 static Status open_run(Rank *r, const World *w)
 {
     void *state = NULL;
     r->batch = (MicroBatch){ .b = B / w->shape.shard, .t = T / w->shape.cp };
     TRY(zeros(&r->arena, DTYPE_I32, r->batch.b, 1, &r->batch.domain));
     TRY(zeros(&r->arena, DTYPE_F32, 1, 1, &r->record.aux_loss));
-    TRY(zeros(&r->arena, DTYPE_F32, 1, 1, &r->record.overflow));
+    TRY(zeros(&r->arena, DTYPE_F32, 2, 1, &r->record.overflow));
     TRY(zeros(&r->arena, DTYPE_I32, 1, r->spec.experts, &r->record.load));
     r->record.load = tensor_as4(&r->record.load, 1, 1, r->spec.experts, 1);
     TRY(arena_array_zero(&r->arena, layer_moe.state_bytes, 1, &state));
@@ -116,6 +131,7 @@ static Status open_run(Rank *r, const World *w)
                          .scratch = &r->scratch,
                          .state = state,
                          .training = true };
+    TRY(open_pool(r));
     TRY(stream_rows(r, 1, w->skew, &r->run.h));
     TRY(stream_rows(r, 2, 0, &r->run.dh_out));
     TRY(tensor_new2(&r->arena, DTYPE_F32, r->run.h.dim[0], D, &r->run.h_out));
@@ -237,7 +253,8 @@ static void check_world(const World *w, const World *one, double overflow)
     double aux = 0, load[12] = { 0 };
     for (int i = 0; i < ranks_of(w); i++) {
         const Rank *r = &w->rank[i];
-        CHECK_NEAR(optest_get(&r->record.overflow, 0), overflow, 0);
+        CHECK_NEAR(optest_get(&r->record.overflow, OVERFLOW_BLOCKS), overflow, 0);
+        CHECK_NEAR(optest_get(&r->record.overflow, OVERFLOW_ROWS), overflow, 0);
         check_rows(r, &r->run.h_out, &whole->run.h_out);
         check_rows(r, &r->run.dh, &whole->run.dh);
         aux += optest_get(&r->record.aux_loss, 0);
@@ -318,14 +335,16 @@ static void what_is_made_again_is_the_same(void **state)
 static void buffers_that_are_large_enough_change_nothing(void **state)
 {
     (void)state;
-    compare(WORLD(meshes[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3"), 0);
+    compare(WORLD(meshes[0], 0, "moe.buffers=pooled", "moe.pool_factor=3"), 0);
     compare(WORLD(meshes[1], 0, "moe.buffers=exact"), 0);
-    compare(WORLD(hosts[0], 0, "moe.buffers=bounded", "moe.buffer_factor=3", "moe.exchange=hier"),
+    compare(WORLD(meshes[1], 0, "moe.buffers=pooled", "moe.pool_factor=3", "recompute.layers=[0]",
+                  "moe.exchange=allgather"),
+            0);
+    compare(WORLD(hosts[0], 0, "moe.buffers=pooled", "moe.buffer_factor=3", "moe.exchange=hier"),
             0);
     compare(WORLD(hosts[0], 0, "moe.buffers=exact", "moe.exchange=hier"), 0);
-    compare(
-        WORLD(meshes[1], 0, "moe.buffers=bounded", "moe.buffer_factor=2", "moe.exchange=direct"),
-        0);
+    compare(WORLD(meshes[1], 0, "moe.buffers=pooled", "moe.pool_factor=3", "moe.exchange=direct"),
+            0);
     compare(WORLD(meshes[1], 0, "moe.buffers=exact", "moe.exchange=direct"), 0);
 }
 
@@ -358,14 +377,14 @@ static void buffers_that_are_too_small_are_flagged(void **state)
                                          "moe.exchange=direct", "moe.exchange=hier" };
     static World a, b;
     for (int i = 0; i < 4; i++) {
-        a = WORLD(i < 3 ? meshes[1] : hosts[0], 3, "moe.buffers=bounded", "moe.buffer_factor=1",
-                  kinds[i]);
+        a = WORLD(i < 3 ? meshes[1] : hosts[0], 3, "moe.buffers=pooled",
+                  i == 1 ? "moe.pool_factor=1" : "moe.buffer_factor=1", kinds[i]);
         b = a;
         world_run(&a);
         world_run(&b);
         double overflow = 0;
         for (int r = 0; r < 4; r++) {
-            overflow += optest_get(&a.rank[r].record.overflow, 0);
+            overflow += optest_get(&a.rank[r].record.overflow, i == 1);
             CHECK_SAME(&a.rank[r].run.h_out, &b.rank[r].run.h_out);
             CHECK_SAME(&a.rank[r].run.dh, &b.rank[r].run.dh);
         }

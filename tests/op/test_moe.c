@@ -1,58 +1,8 @@
 /* The expert ops against their dense definition in double (moe_case.h). */
 #include "moe_case.h"
 
-enum { GROUPS_MAX = 8 };
-
-typedef struct Deal {
-    MoeSizes s;
-    int64_t group[GROUPS_MAX]; /* rows of each expert */
-} Deal;
-
-/* N, K, E, D, F, pad. Sizes are primes and one past a tile or a piece: 256 rows, 256 columns of D,
- * 512 rows of a sum, 256 columns of F. */
-static const Deal deals[] = {
-    { { 226, 2, 8, 33, 17, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 } },
-    { { 700, 1, 4, 257, 11, 0 }, { 0, 0, 700, 0 } },
-    { { 205, 3, 7, 13, 11, 1 }, { 237, 119, 79, 60, 47, 40, 33 } }, /* Zipf */
-    { { 1, 1, 3, 1, 1, 3 }, { 0, 0, 1 } },
-    { { 5, 3, 2, 7, 257, 2 }, { 6, 9 } },
-    /* widths that are multiples of 8: in bf16 tensor cores multiply on a GPU */
-    { { 226, 2, 8, 264, 136, 5 }, { 0, 1, 63, 64, 65, 127, 129, 3 } },
-    { { 700, 1, 4, 520, 72, 0 }, { 0, 0, 700, 0 } },
-    { { 205, 3, 7, 8, 16, 1 }, { 237, 119, 79, 60, 47, 40, 33 } },
-};
-
-enum { DEALS = sizeof deals / sizeof *deals, WIDE = 5 };
-
-/* The same groups for each kernel: plain, and on a GPU tensor cores. */
-typedef struct KernelCase {
-    Dtype act;
-    int deal;
-} KernelCase;
-
-static const KernelCase kernel_cases[] = { { DTYPE_F32, 0 }, { DTYPE_BF16, WIDE } };
-
-enum { KERNEL_CASES = sizeof kernel_cases / sizeof *kernel_cases };
-
-static Moe deal_make(OpTest *t, Dtype act, const Deal *d, bool integers)
-{
-    Moe m = moe_make(t, act, d->s, d->group, integers);
-    CHECK_OK(moe_sort_run(t, &m));
-    return m;
-}
-
 /* The routed rows of a buffer, without its pads. */
 static Tensor routed(const Moe *m, const Tensor *t) { return tensor_rows(t, 0, moe_slots(&m->s)); }
-
-static void check_untouched(const char *name, const Tensor *t, int64_t first_row)
-{
-    Tensor rest = tensor_rows(t, first_row, t->dim[0] - first_row);
-    const unsigned char *byte = rest.data;
-    for (size_t i = 0; i < tensor_bytes(&rest); i++) {
-        if (byte[i] != 0xFF)
-            fail_msg("%s: byte %zu past row %lld is written", name, i, (long long)first_row);
-    }
-}
 
 /* Sorting */
 

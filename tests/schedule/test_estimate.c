@@ -37,7 +37,7 @@ static void draw_places(int i, double spread)
         of[2 * PHASES + PHASE_DISPATCH] = of[2 * PHASES + PHASE_COMBINE] = 0;
         slots[p] = (SlotBytes){ draw("input", i * PLACES + p, 0, 1 << 20),
                                 draw("weight", i * PLACES + p, 0, 1 << 20),
-                                draw("gradients", i * PLACES + p, 0, 1 << 18) };
+                                draw("gradients", i * PLACES + p, 0, 1 << 18), 0 };
     }
 }
 
@@ -247,12 +247,13 @@ static void two_stages_with_slow_links_take_ten(void **state)
         memcpy(times[i].forward, each, sizeof each);
         memcpy(times[i].input, each, sizeof each);
         memcpy(times[i].weight, each, sizeof each);
-        slots[i] = (SlotBytes){ 1, 2, 4 };
+        slots[i] = (SlotBytes){ 1, 2, 4, 0.5 };
     }
     CHECK_OK(estimate(&estimator, &in, &e));
     CHECK_NEAR(e.step_s, 10, 0);
     CHECK_NEAR(e.bubble, 0.4, 1e-15);
     CHECK_NEAR(e.rank[1].slot_arena_bytes, 3, 0);
+    CHECK_NEAR(e.rank[1].pool_bytes, 0.5, 0);
 }
 
 static const struct CMUnitTest tests[] = {

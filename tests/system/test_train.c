@@ -162,10 +162,52 @@ static void steps_that_ran_twice_are_told_and_counted(void **state)
             "moe.top_k=1", "moe.buffer_factor=1");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "ran twice    9 of 9 steps");
+    CHECK_SAYS(o.out,
+               "rows         pools for 2 times the balanced rows keep what backward needs of");
     o = RUN(lab, "twice", "bench", "step", "../tiny.yaml", "--steps=2", "--ranks=2", "mesh.ep=2",
             "moe.top_k=1", "moe.buffers=worst");
     CHECK_EXIT(o, 0);
     CHECK(strstr(o.out, "ran twice") == NULL);
+}
+
+/* Pools that are too small get larger, once for two such steps in a row, and the bits stay. */
+static void a_run_whose_steps_run_twice_takes_more_room(void **state)
+{
+    enum { STEPS_HERE = 24 };
+    Lab *lab = *state;
+    const char *metrics;
+    int times = 0;
+    Outcome o = RUN(lab, "grows", "train", "../tiny.yaml", "train.steps=24", "--ranks=2",
+                    "mesh.ep=2", "moe.top_k=1", "moe.pool_factor=0.9");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "step 2: rows had no room in two steps running: from here on pools hold 1.1 "
+                      "times the balanced rows (0.9 before)");
+    for (const char *at = o.err; (at = strstr(at, "from here on pools hold")) != NULL; at++)
+        times++;
+    metrics = run_metrics(lab, "grows");
+    int n = count_twice(lab, "grows"), captures = 0;
+    for (const char *at = metrics; (at = strstr(at, "\"capture_s\":")) != NULL; at++) captures++;
+    CHECK(n >= 2 * times && n < STEPS_HERE);
+    CHECK(captures >= times); /* a second way's first run may count as one, too */
+    const char *told = strstr(o.out, "rows had no room: ");
+    CHECK(told != NULL && strtod(told + strlen("rows had no room: "), NULL) > 0);
+    CHECK_SAYS(told, " s of second runs, ");
+    o = RUN(lab, "roomy", "train", "../tiny.yaml", "train.steps=24", "--ranks=2", "mesh.ep=2",
+            "moe.top_k=1", "moe.buffers=worst");
+    CHECK_EXIT(o, 0);
+    check_same_steps(lab, "grows", "roomy", 1, STEPS_HERE);
+    CHECK(lab_same_files(lab, lab_path(lab, "grows/run/checkpoints/step-0000000024/rank-00000.bin"),
+                         lab_path(lab, "roomy/run/checkpoints/step-0000000024/rank-00000.bin")));
+}
+
+/* A step that is skipped has a clip that is no number. */
+static void under_guard_steps_run_twice_too(void **state)
+{
+    Lab *lab = *state;
+    CHECK_EXIT(RUN(lab, "guarded", "train", "../tiny.yaml", "train.steps=4", "--ranks=2",
+                   "mesh.ep=2", "moe.top_k=1", "moe.pool_factor=0.9", "run.guard=true"),
+               0);
+    CHECK(count_twice(lab, "guarded") > 0);
 }
 
 /* 2 x 2 ranks stand for hosts. Some of the steps run twice, for want of room at relays. */
@@ -225,6 +267,8 @@ static void the_exchange_that_is_chosen_says_why(void **state)
             "--ranks=4", "mesh.ep=4", "moe.exchange=auto", "moe.top_k=2", "--dry-run");
     CHECK_EXIT(o, 0);
     CHECK_SAYS(o.out, "exchange    moe.exchange=auto takes alltoall;");
+    CHECK_SAYS(o.out,
+               "rows        pools for 2 times the balanced rows keep what backward needs of");
     o = RUN(lab, "one", "train", "../tiny.yaml", "train.batch=8", "train.micro_batch=1",
             "train.steps=1", "--ranks=4", "mesh.ep=4", "moe.exchange=auto", "moe.top_k=2");
     CHECK_EXIT(o, 0);
@@ -489,6 +533,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(dry_run_tells_what_it_would_take_and_writes_nothing),
         LAB_TEST(steps_that_ran_twice_are_told_and_counted),
+        LAB_TEST(a_run_whose_steps_run_twice_takes_more_room),
+        LAB_TEST(under_guard_steps_run_twice_too),
         LAB_TEST(hosts_have_the_same_bits_run_to_run_and_resumed),
         LAB_TEST(stores_have_the_bits_of_calls_and_resume),
         LAB_TEST(the_exchange_that_is_chosen_says_why),

@@ -152,7 +152,7 @@ static void a_rank_has_its_place_and_its_room(void **state)
         const char *setting;
         double room;
         bool exact;
-    } c[] = { { "moe.buffers=bounded", 1.75, false },
+    } c[] = { { "moe.buffers=pooled", 1.75, false },
               { "moe.buffers=worst", 0, false },
               { "moe.buffers=exact", 0, true } };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {

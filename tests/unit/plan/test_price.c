@@ -253,6 +253,7 @@ static Status count_rank(Planner *p, const PlanLayout *l, const Config *c, const
                           .domains = 1,
                           .threads = 1,
                           .shards = &shards,
+                          .room = l->room,
                           .pp_rank = program->rank };
     EnginePlan plan;
     SlotSizes slots;
@@ -282,6 +283,9 @@ static Status planner_count(Planner *p, const PlanLayout *l, Arena *a, PlanPrice
     Config c;
     PlanPrice price;
     TRY(planner_price(p, l, &price));
+    PlanLayout roomy = *l;
+    roomy.room = price.room;
+    l = &roomy;
     TRY(planner_simulate(p, l, false, a, &step));
     TRY(price_entry(p, l, &e));
     ArenaMark mark = arena_mark(&p->scratch);

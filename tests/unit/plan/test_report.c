@@ -85,7 +85,7 @@ static void the_type_that_was_planned_is_said_everywhere(void **state)
         CHECK_SAYS(q.out.data, "\"stack\":\"a \\\"b\\\".yaml\"");
         q.out.used = 0;
         CHECK_OK(plan_report_csv(&q.report, &q.out));
-        (void)snprintf(want, sizeof want, ",0,%s,bounded,0,alltoall\n", types[i][1]);
+        (void)snprintf(want, sizeof want, ",0,%s,pooled,0,alltoall\n", types[i][1]);
         CHECK_SAYS(q.out.data, want);
         close_question(&q);
     }
@@ -108,7 +108,7 @@ static void rows_of_a_search_can_be_told_apart(void **state)
     int n = 0;
     OPEN(&q, COMMON, "run.compute=bf16", "search.pp=[1,2]", "search.ep=[8]", "search.cp=[1]",
          "search.shard=[0,8,16]", "search.micro_batch=[1,2]", "search.zero=[1,3]",
-         "search.buffers=[bounded,worst,exact]", "search.compute=[f32,bf16]",
+         "search.buffers=[pooled,worst,exact]", "search.compute=[f32,bf16]",
          "search.schedule=[1f1b]");
     SearchResult found = search(&q, 2);
     bool sharded = false, exact = false;

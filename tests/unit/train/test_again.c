@@ -7,9 +7,9 @@ static Arena arena;
 
 static Config config_of(const char *const *settings)
 {
-    static const char *const base[] = { "model.vocab=61", "model.hidden=32",     "model.layers=4",
-                                        "moe.experts=8",  "moe.ffn=20",          "data.sequence=24",
-                                        "mesh.ep=4",      "moe.buffers=bounded", "run.device=cpu",
+    static const char *const base[] = { "model.vocab=61", "model.hidden=32",    "model.layers=4",
+                                        "moe.experts=8",  "moe.ffn=20",         "data.sequence=24",
+                                        "mesh.ep=4",      "moe.buffers=pooled", "run.device=cpu",
                                         "train.batch=4",  "train.micro_batch=1" };
     Config c;
     CHECK_OK(config_default(&c, &arena));
@@ -39,12 +39,14 @@ static void plans_of(const char *const *settings, Plans *p)
     Config c = config_of(settings);
     CHECK_OK(mesh_shape(4, 1, 4, 1, 4, &shape));
     mesh = mesh_alone(&shape, 0);
+    const RowRoom room = p->shape.room;
     p->shape = (EngineShape){ .batch = 1,
                               .micro_batch = 1,
                               .sequence = 24,
                               .positions = 24,
                               .domains = 1,
                               .threads = 1,
+                              .room = room,
                               .mesh = &mesh };
     CHECK_OK(engine_plan(&c, ENGINE_TRAIN, &p->shape, &p->first));
     p->alone = work_bytes(&p->first);
@@ -52,20 +54,19 @@ static void plans_of(const char *const *settings, Plans *p)
 }
 #define PLANS(out, ...) plans_of((const char *const[]){ __VA_ARGS__, NULL }, (out))
 
-/* Layers that go forward again in the first way, too: all rows take more than its share did. */
+/* Layers that go forward again in the first way, too: all rows take more than its room did. */
 static void the_first_way_has_memory_for_the_second(void **state)
 {
     (void)state;
-    static const char *const room[] = { "moe.buffer_factor=1", "moe.buffer_factor=1.6",
-                                        "moe.buffer_factor=3" };
+    static const double rows[] = { 1, 1.6, 0 };
     for (int i = 0; i < 3; i++) {
-        Plans p = { 0 };
-        PLANS(&p, room[i], "model.layers=1", "moe.top_k=4", "moe.ffn=400", "model.loss_chunk=16",
-              "model.dense_layers=0", "recompute.layers=[0]");
+        Plans p = { .shape.room = { .rows = rows[i] } };
+        PLANS(&p, "moe.buffer_factor=4", "model.layers=1", "moe.top_k=4", "moe.ffn=400",
+              "model.loss_chunk=16", "model.dense_layers=0", "recompute.layers=[0]");
         CHECK(p.shape.again == &p.again);
         CHECK_INT(work_bytes(&p.first), work_bytes(&p.again));
         CHECK((p.alone < work_bytes(&p.again)) == (i < 2));
-        PLANS(&p, room[i], "model.layers=4", "moe.top_k=4", "moe.ffn=400");
+        PLANS(&p, "model.layers=4", "moe.top_k=4", "moe.ffn=400");
         CHECK(work_bytes(&p.first) > work_bytes(&p.again));
     }
 }
@@ -74,12 +75,12 @@ static void the_first_way_has_memory_for_the_second(void **state)
 static void the_second_way_keeps_as_little_as_it_can(void **state)
 {
     (void)state;
-    Plans bounded = { 0 }, worst = { 0 };
-    PLANS(&bounded, "moe.top_k=4");
+    Plans pooled = { 0 }, worst = { 0 };
+    PLANS(&pooled, "moe.top_k=4");
     PLANS(&worst, "moe.top_k=4", "moe.buffers=worst", "recompute.layers=[0, 1, 2, 3]",
           "recompute.pieces=[layer, exchange]");
-    CHECK_INT(work_bytes(&bounded.again), work_bytes(&worst.first));
-    CHECK(work_bytes(&bounded.again) < work_bytes(&bounded.first));
+    CHECK_INT(work_bytes(&pooled.again), work_bytes(&worst.first));
+    CHECK(work_bytes(&pooled.again) < work_bytes(&pooled.first));
 }
 
 static void rows_that_have_room_need_no_second_way(void **state)

@@ -34,6 +34,8 @@ static void draw_model(Case *c)
     set_row(&c->config, &arena, "attention.q_rank=%d",
             draw_int(&drawn, 0, 1) * draw_int(&drawn, 1, 20));
     set_row(&c->config, &arena, "moe.experts=4");
+    set_row(&c->config, &arena, "mesh.ep=%d", 1 << draw_int(&drawn, 0, 2));
+    set_row(&c->config, &arena, "moe.pool_factor=%d", draw_int(&drawn, 0, 3));
     set_row(&c->config, &arena, "moe.ffn=%d", draw_int(&drawn, 1, 40));
     set_row(&c->config, &arena, "moe.shared=%d", draw_int(&drawn, 0, 2));
     set_row(&c->config, &arena, "run.compute=%s", draw_int(&drawn, 0, 1) ? "f32" : "bf16");
@@ -90,7 +92,7 @@ static void check_rank(const Case *c, const Program *p, const EnginePlan *plan)
         const LayerCount *layer[LAYERS];
         LayerRange range = layers_of(c, place_hop(p, k, k), stages);
         for (int i = range.first; i < range.end; i++) layer[i - range.first] = &c->count[i];
-        ChunkBytes b = chunk_count(layer, range.end - range.first, passes_over(p, k));
+        ChunkBytes b = chunk_count(layer, range.end - range.first, passes_over(p, k), c->spec.pool);
         for (int part = 0; part < SLOT_PARTS; part++) {
             CHECK_INT(b.slot[part], plan->chunk_bytes[part][k]);
             sum.chunk_bytes[part][k] = b.slot[part];

@@ -25,9 +25,11 @@ static void compare(const char *name, const char *const *set, int n)
     size_t used = 0, peak = 0, ring[2] = { 0, 0 }, stream = 0;
     double flops = 0;
     int64_t elems = 0;
+    PoolNeed pool = { 0 };
     for (int i = 0; i < spec.n_layers; i++) {
         LayerCount l;
         CHECK_OK(layer_count(&spec, i, shape.micro_batch, shape.sequence, NULL, &arena, &l));
+        pool_need_add(&pool, &l.pool);
         stream = l.stream;
         if (i + 1 < spec.n_layers) used += stream;
         size_t most = l.keep_peak > l.again_peak ? l.keep_peak : l.again_peak;
@@ -39,6 +41,11 @@ static void compare(const char *name, const char *const *set, int n)
         elems += l.elems;
     }
     ring[1] += 2 * stream;
+    CHECK((pool.row_bytes > 0) == (c.mesh_ep > 1));
+    if (c.mesh_ep > 1) {
+        size_t rows = (size_t)pool_need_rows(&pool, spec.pool);
+        peak += arena_rounded(rows * pool.row_bytes) + arena_rounded(sizeof(int32_t));
+    }
     assert_int_equal(plan.bytes[ENGINE_SLOT], peak);
     assert_int_equal(plan.bytes[ENGINE_RING], ring[0] > ring[1] ? ring[0] : ring[1]);
     /* The optimizer's: 15 a parameter, 2 of the norm, and a handful. */

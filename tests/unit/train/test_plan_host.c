@@ -9,7 +9,7 @@ static TrainPlan plan_of(Tiny *t, const char *const *settings)
 {
     TrainPlan p;
     CHECK_OK(tiny_config(t, settings));
-    CHECK_OK(train_plan(&t->config, NULL, &p));
+    CHECK_OK(train_plan(&t->config, NULL, 1, &p));
     return p;
 }
 

@@ -1,0 +1,96 @@
+#include "train/room.h"
+
+/* From the most to the least; no entry takes more memory than the one before. blocks: at most. */
+static const RowRoom rooms[] = {
+    { .pool = SPEC_POOL_MOST },
+    { .pool = 1.75 },
+    { .pool = 1.5 },
+    { .pool = 1.5, .rows = 4 },
+    { .pool = 1.5, .rows = 3 },
+    { .pool = 1.35, .rows = 3, .blocks = 1.75 },
+    { .pool = 1.2, .rows = 3, .blocks = 1.5 },
+    { .pool = 1.2, .rows = 2, .blocks = 1.35 },
+    { .pool = 1.1, .rows = 2, .blocks = 1.25 },
+    { .pool = 1.1, .rows = 1.5, .blocks = 1.25 },
+};
+enum { ROOMS = sizeof rooms / sizeof *rooms };
+
+bool room_matters(const Config *c, int64_t ep)
+{
+    return c->moe_buffers == BUFFERS_POOLED && ep > 1;
+}
+
+static RowRoom room_at(const Config *c, int i)
+{
+    RowRoom room = rooms[i];
+    if (c->moe_pool_factor > 0) room.pool = c->moe_pool_factor;
+    if (room.blocks > c->moe_buffer_factor) room.blocks = 0;
+    return room;
+}
+
+RowRoom room_least(const Config *c, int64_t ep)
+{
+    return room_matters(c, ep) ? room_at(c, ROOMS - 1) : (RowRoom){ 0 };
+}
+
+bool room_same(const RowRoom *a, const RowRoom *b)
+{
+    return a->pool == b->pool && a->rows == b->rows && a->blocks == b->blocks &&
+           a->fetching == b->fetching;
+}
+
+/* Most runs fit at once; what does not fit at all is found second. */
+Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowRoom *out)
+{
+    int too_much = -1, least = ROOMS - 1;
+    *out = (RowRoom){ 0 };
+    if (!room_matters(c, ep)) return OK;
+    for (int i = 0; least - too_much > 1 || i < 2; i++) {
+        bool fit = false;
+        int at = i == 0 ? 0 : i == 1 ? ROOMS - 1 : (too_much + least) / 2;
+        const RowRoom room = room_at(c, at);
+        TRY(fits(self, &room, &fit));
+        if (fit)
+            least = at;
+        else
+            too_much = at;
+        if (i == 0 ? fit : i == 1 && !fit) break;
+    }
+    *out = room_at(c, least);
+    return OK;
+}
+
+/* The next larger of the list's pools, and of its buffers; beyond the list half as much again. */
+static double larger_pool(double now)
+{
+    for (int i = ROOMS - 1; i >= 0; i--) {
+        if (rooms[i].pool > now) return rooms[i].pool;
+    }
+    return 1.5 * now;
+}
+
+static double larger_rows(double now)
+{
+    for (int i = ROOMS - 1; i >= 0; i--) {
+        if (rooms[i].rows > now) return rooms[i].rows;
+    }
+    return 0;
+}
+
+Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fits, void *self,
+                 RowRoom *out)
+{
+    RowRoom room = *now;
+    bool fit = false;
+    *out = *now;
+    if (of.rows) {
+        room.pool = larger_pool(now->pool);
+        room.rows = now->rows > 0 ? larger_rows(now->rows) : 0;
+    }
+    if (of.blocks) room.blocks = 1.5 * (now->blocks > 0 ? now->blocks : c->moe_buffer_factor);
+    for (; !fit && room.fetching <= c->model_layers - c->model_dense_layers; room.fetching++) {
+        TRY(fits(self, &room, &fit));
+        if (fit) *out = room;
+    }
+    return OK;
+}

@@ -1,0 +1,35 @@
+/*
+ * room: how much room for received rows a run has, or a plan counts with (moe.buffers=pooled).
+ *
+ * What is kept lies in pools of so many times the rows that balanced routing brings, what is not
+ * kept in buffers for all rows that can come to a layer. Where memory is short pools get smaller,
+ * from 2 to 1.1 times, and so do these buffers and the blocks that tokens travel in. No bit of a result depends on any of it: rows without
+ * room make a step run again (again.h), and a run whose steps do so gets more room.
+ */
+#ifndef TRAIN_ROOM_H
+#define TRAIN_ROOM_H
+
+#include "model/spec.h"
+
+/* Is there anything to choose where so many ranks share the experts? */
+bool room_matters(const Config *c, int64_t ep);
+
+/* The most room, of a list, that fits; the least of the list if none does. `fits` is asked a few
+ * times. */
+typedef Status RoomFits(void *self, const RowRoom *room, bool *fits);
+Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowRoom *out);
+RowRoom room_least(const Config *c, int64_t ep);
+
+/* What steps that ran again were short of. */
+typedef struct Shortage {
+    bool blocks, rows; /* of tokens on their way; pools and buffers of a layer's rows */
+} Shortage;
+
+/* More of what was short than `now`, and as many layers (of all with experts) that fetch received rows
+ * again as that takes to fit. There is no such room: *out is `now`. */
+Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fits, void *self,
+                 RowRoom *out);
+
+bool room_same(const RowRoom *a, const RowRoom *b);
+
+#endif

@@ -1,0 +1,161 @@
+/* How much room for received rows there is: the most that fits, the least that a rank has, more after
+ * steps that ran twice. */
+#include "comm/comm.h"
+#include "harness/tiny.h"
+#include "train/room.h"
+#include "train/train.h"
+
+/* Memory as a number: every notch of room takes some. */
+typedef struct Memory {
+    double most;
+    int asked;
+} Memory;
+
+static double taken(const RowRoom *r)
+{
+    return r->pool + (r->rows > 0 ? r->rows : 8) + (r->blocks > 0 ? r->blocks : 2) -
+           0.25 * r->fetching;
+}
+
+static Status fits(void *self, const RowRoom *room, bool *out)
+{
+    Memory *m = self;
+    m->asked++;
+    *out = taken(room) <= m->most;
+    return OK;
+}
+
+static Config config_of(Arena *a, const char *setting)
+{
+    Config c;
+    CHECK_OK(config_default(&c, a));
+    if (setting != NULL) CHECK_OK(config_override(&c, a, setting));
+    return c;
+}
+
+/* The room that takes the most of a little less memory each time. */
+static void the_most_room_that_fits_is_taken(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    Config c = config_of(&a, NULL);
+    RowRoom before = { 0 }, room, least = room_least(&c, 4);
+    CHECK_NEAR(least.pool, 1.1, 0);
+    for (double most = 13; most > 0; most -= 0.1) {
+        Memory m = { .most = most };
+        CHECK_OK(room_choose(&c, 4, fits, &m, &room));
+        CHECK(m.asked <= 6);
+        if (most > 12) {
+            CHECK_NEAR(room.pool, 2, 0);
+            CHECK_NEAR(room.rows + room.blocks, 0, 0);
+            CHECK_INT(m.asked, 1);
+        } else {
+            CHECK(taken(&room) <= fmax(most, taken(&least)));
+            CHECK(taken(&room) <= taken(&before));
+            CHECK(room_same(&room, &before) || taken(&before) > most);
+        }
+        before = room;
+    }
+    CHECK(room_same(&before, &least));
+    arena_free(&a);
+}
+
+static void what_is_set_is_not_chosen(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    RowRoom room;
+    Memory none = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    Config fixed = config_of(&a, "moe.pool_factor=1.7"), worst = config_of(&a, "moe.buffers=worst");
+    CHECK_OK(room_choose(&fixed, 4, fits, &none, &room));
+    CHECK_NEAR(room.pool, 1.7, 0);
+    CHECK_NEAR(room.rows, 1.5, 0);
+    none.asked = 0;
+    CHECK_OK(room_choose(&fixed, 1, fits, &none, &room));
+    CHECK_NEAR(room.pool, 0, 0);
+    CHECK_OK(room_choose(&worst, 4, fits, &none, &room));
+    CHECK_NEAR(room.pool, 0, 0);
+    CHECK_INT(none.asked, 0);
+    Config small = config_of(&a, "moe.buffer_factor=1.3");
+    CHECK_OK(room_choose(&small, 4, fits, &none, &room));
+    CHECK_NEAR(room.blocks, 1.25, 0);
+    arena_free(&a);
+}
+
+static void more_room_is_the_next_larger_one_of_what_was_short(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    Memory m = { .most = 100 };
+    RowRoom now = { .pool = 1.2, .rows = 2 }, out;
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    Config c = config_of(&a, NULL);
+    CHECK_OK(room_grow(&c, &now, (Shortage){ .rows = true }, fits, &m, &out));
+    CHECK(room_same(&out, &(RowRoom){ .pool = 1.35, .rows = 3 }));
+    CHECK_OK(room_grow(&c, &now, (Shortage){ .blocks = true }, fits, &m, &out));
+    CHECK(room_same(&out, &(RowRoom){ .pool = 1.2, .rows = 2, .blocks = 3 }));
+    now = (RowRoom){ .pool = 2, .rows = 4 };
+    CHECK_OK(room_grow(&c, &now, (Shortage){ .rows = true }, fits, &m, &out));
+    CHECK(room_same(&out, &(RowRoom){ .pool = 3 })); /* 0: all rows that can come */
+    now = (RowRoom){ .pool = 1.5 };
+    m.most = taken(&(RowRoom){ .pool = 1.75 }) - 0.3; /* two layers fetch their rows again */
+    CHECK_OK(room_grow(&c, &now, (Shortage){ .rows = true }, fits, &m, &out));
+    CHECK(room_same(&out, &(RowRoom){ .pool = 1.75, .fetching = 2 }));
+    c.model_dense_layers = c.model_layers - 1; /* there is one */
+    CHECK_OK(room_grow(&c, &now, (Shortage){ .rows = true }, fits, &m, &out));
+    CHECK(room_same(&out, &now));
+    arena_free(&a);
+}
+
+typedef struct Agreed {
+    RowRoom room[2];
+    size_t bytes[2], slots[2];
+} Agreed;
+
+/* Rank 1 has less memory. */
+static Status agree(void *state, Comm *world)
+{
+    static const char *const set[] = { "mesh.ep=2", "train.micro_batch=1", NULL };
+    Agreed *g = state;
+    Tiny t = { 0 };
+    MeshShape shape;
+    TrainPlan p;
+    TRY(tiny_config(&t, set));
+    TRY(train_mesh(&t.config, 2, &shape));
+    Mesh mesh = mesh_alone(&shape, world->rank);
+    TRY(train_plan(&t.config, &mesh, 2, &p));
+    p.shape.again = &p.again;
+    if (world->rank == 1) p.shape.room = (RowRoom){ .pool = 1.2, .rows = 2, .blocks = 1.5 };
+    TRY(train_agree_room(&t.config, world, &p));
+    g->room[world->rank] = p.shape.room;
+    g->bytes[world->rank] = p.engine.pool_bytes;
+    g->slots[world->rank] = p.engine.bytes[ENGINE_SLOT];
+    arena_free(&t.arena);
+    return OK;
+}
+
+static void all_ranks_take_the_least_room_of_one(void **state)
+{
+    (void)state;
+    Agreed g = { 0 };
+    int failed = -1;
+    CHECK_OK(comm_threads(2, 60, agree, &g, &failed));
+    CHECK(room_same(&g.room[0], &(RowRoom){ .pool = 1.2, .rows = 2, .blocks = 1.5 }));
+    CHECK(room_same(&g.room[0], &g.room[1]));
+    /* 24 tokens x top-2 of 2 MoE layers, 40 columns of f32, x 1.2 */
+    CHECK_INT(g.bytes[0], arena_rounded((size_t)ceil(24 * 2 * 2 * 1.2) * 40 * 4));
+    CHECK(g.slots[0] < g.slots[1]); /* who keeps its room plans nothing again */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_most_room_that_fits_is_taken),
+        TEST(what_is_set_is_not_chosen),
+        TEST(more_room_is_the_next_larger_one_of_what_was_short),
+        TEST(all_ranks_take_the_least_room_of_one),
+    };
+    return TEST_RUN(tests);
+}
