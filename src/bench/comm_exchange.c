@@ -71,12 +71,18 @@ static int64_t tokens_to(const Exchange *x, int64_t ranks, int64_t rank, int64_t
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* As training has it: moe.buffer_factor over the mean, and never more than can come. */
+static int64_t room_for(const CommBench *b, double mean, int64_t most)
+{
+    return (int64_t)fmin(ceil(mean * b->config->moe_buffer_factor), (double)most);
+}
+
 /* Sets the rows: with places in equal blocks, as long as the longest or as training has them. */
 static void count_rows(const CommBench *b, Exchange *x)
 {
     const Shape *s = &x->shape;
     int64_t ranks = b->host->size, inside = b->mesh.shape.inside, of = ranks / x->blocks;
-    double factor = b->config->moe_buffer_factor, come = 0;
+    double come = 0;
     int64_t sent = 0, passed = 0;
     for (int64_t r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < x->blocks; i++) {
@@ -104,13 +110,14 @@ static void count_rows(const CommBench *b, Exchange *x)
             for (int64_t r = 0; r < ranks; r++) here += tokens_to(x, ranks, r, q, 1);
             x->rows = q == 0 ? here : larger(x->rows, here);
         }
-        x->rows = larger(x->rows, (int64_t)ceil(mean * factor));
+        x->rows = larger(x->rows, room_for(b, mean, s->tokens * ranks));
         return;
     }
-    x->rows = larger((int64_t)ceil(mean * factor / (double)last), x->kind->relays ? passed : sent);
+    x->rows = larger(room_for(b, mean / (double)last, s->tokens * ranks / last),
+                     x->kind->relays ? passed : sent);
     x->rows *= last;
     if (x->kind->relays)
-        x->relayed = x->blocks * larger((int64_t)ceil(to_hosts * factor / (double)x->blocks), sent);
+        x->relayed = x->blocks * larger(room_for(b, to_hosts / (double)x->blocks, s->tokens), sent);
     while (x->rows % ranks != 0) x->rows += last; /* equal blocks of either size */
 }
 
