@@ -1,7 +1,6 @@
 #include "bench/bench.h"
 
 #include "backend/gpu_state.h"
-#include "base/clock.h"
 #include "base/host_memory.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
@@ -10,7 +9,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 enum { WARM_UP = 3 };
 

@@ -6,8 +6,6 @@
 #include "cli/ranks.h"
 #include "train/null.h"
 
-#include <stdio.h>
-
 typedef struct Bench Bench;
 
 /* world NULL: on one rank. */

@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
 
 /* mpirun asks all to end when one has died, and soon ends them itself. */
 static const double TERMINATED_S = 0.2;

@@ -1,8 +1,6 @@
 /* planner: opens a planner for a question, and makes a layout of a configuration. */
 #include "plan/price_private.h"
 
-#include <string.h>
-
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 
