@@ -252,8 +252,11 @@ static Status barrier(Comm *c)
                                          g->nccl, g->stream));
 }
 
-static Status check_other(const Group *g, const char *call, int peer)
+/* Messages of a stream come in its order, so tags are not needed. */
+static Status begin_transfer(Group *g, const char *call, int peer, CommRequest *out)
 {
+    TRY(begin(g, call));
+    *out = (CommRequest){ 0 };
     if (peer != g->comm.rank) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s of group %s on a GPU: rank %d to itself: copy instead", call,
                 g->comm.name, peer);
@@ -262,10 +265,8 @@ static Status check_other(const Group *g, const char *call, int peer)
 static Status send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
     Group *g = group_of(c);
-    (void)tag; /* messages of a stream come in its order */
-    TRY(begin(g, "send"));
-    TRY(check_other(g, g->call, peer));
-    *out = (CommRequest){ 0 };
+    (void)tag;
+    TRY(begin_transfer(g, "send", peer, out));
     return nccl_status(g, g->call,
                        g->lib->Send(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
@@ -274,9 +275,7 @@ static Status recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out
 {
     Group *g = group_of(c);
     (void)tag;
-    TRY(begin(g, "recv"));
-    TRY(check_other(g, g->call, peer));
-    *out = (CommRequest){ 0 };
+    TRY(begin_transfer(g, "recv", peer, out));
     return nccl_status(g, g->call,
                        g->lib->Recv(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
