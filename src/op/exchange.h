@@ -226,12 +226,12 @@ Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const Exc
 int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
 
 /* For several kinds. exchange_copied: the cost if rows are written on both sides. exchange_straight:
- * the volume if so many rows go straight to their ranks. exchange_no_rows: marks all rows as no
- * data: experts -1, weights 0.
- * exchange_pack: tokens to their places, on each backend. exchange_unpack: makes y and weight from
- * the rows at the tokens' places, or without places from one row a token. */
+ * the volume if a token goes straight to each rank of its experts. exchange_no_rows: marks all rows
+ * as no data: experts -1, weights 0. exchange_pack: tokens to their places, on each backend.
+ * exchange_unpack: makes y and weight from the rows at the tokens' places, or without places from
+ * one row a token. */
 struct OpCost exchange_copied(const ExchangeLoad *load);
-ExchangeVolume exchange_straight(const ExchangeShape *s, double rows);
+ExchangeVolume exchange_straight(const ExchangeShape *s);
 Status exchange_no_rows(struct Exec *ex, const Tensor *index, const Tensor *weight);
 Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
