@@ -150,18 +150,6 @@ static Status open_log(Trainer *t)
     return OK;
 }
 
-static Status print_mesh(Trainer *t)
-{
-    Text text = { 0 };
-    if (t->world == NULL || !t->speaks) return OK;
-    ArenaMark mark = arena_mark(&t->arena);
-    TRY(text_init(&text, &t->arena));
-    TRY(mesh_print(&t->shape, &text));
-    log_info("%s", text.data);
-    arena_release(&t->arena, mark);
-    return OK;
-}
-
 /* The one setting with which the loss depends on the mesh says how. */
 static void print_group(const Trainer *t)
 {
@@ -173,11 +161,15 @@ static void print_group(const Trainer *t)
              n, n * c->data_sequence, c->train_micro_batch, ranks);
 }
 
-static Status print_exchange(Trainer *t)
+static Status print_layout(Trainer *t)
 {
     Text text = { 0 };
     ArenaMark mark = arena_mark(&t->arena);
     TRY(text_init(&text, &t->arena));
+    if (t->world != NULL && t->speaks) TRY(mesh_print(&t->shape, &text));
+    if (text.used > 0) log_info("%s", text.data);
+    print_group(t);
+    text.used = 0;
     TRY(train_exchange_text(t->config, &text));
     if (text.used > 0) log_info("%s", text.data);
     arena_release(&t->arena, mark);
@@ -202,9 +194,7 @@ static Status open_all(Trainer *t)
 {
     const Config *c = t->config;
     TRY(open_log(t));
-    TRY(print_mesh(t));
-    print_group(t);
-    TRY(print_exchange(t));
+    TRY(print_layout(t));
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
