@@ -77,9 +77,7 @@ static Status recompute_of(const Config *c, PlanLayout *l)
     if (c->recompute_layers.n == 0) return s;
     l->recompute_blocks = -1;
     for (int64_t block = 0; block < c->model_layers && l->again == NULL; block++) {
-        bool named = false;
-        for (int i = 0; i < c->recompute_layers.n; i++) named |= c->recompute_layers.at[i] == block;
-        if (!named) l->again = &c->recompute_layers;
+        if (!config_has_int(&c->recompute_layers, block)) l->again = &c->recompute_layers;
     }
     return s;
 }

@@ -329,14 +329,6 @@ static Status evaluate(Trainer *t)
     return OK;
 }
 
-static bool listed(const ConfigInts *list, int64_t step)
-{
-    for (int i = 0; i < list->n; i++) {
-        if (list->at[i] == step) return true;
-    }
-    return false;
-}
-
 static Status save(Trainer *t)
 {
     if (t->saved_step == t->step) return OK;
@@ -424,7 +416,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     const Batch *batch = NULL;
     double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
-    bool traced = listed(&c->run_trace_steps, m->step);
+    bool traced = config_has_int(&c->run_trace_steps, m->step);
     if (traced) engine_trace(&t->engine, &t->trace);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);
