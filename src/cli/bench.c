@@ -3,7 +3,6 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/ranks.h"
 #include "train/null.h"
 
 typedef struct Bench Bench;

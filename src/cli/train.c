@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/ranks.h"
 #include "config/config.h"
 #include "plan/hardware.h"
 #include "viz/report.h"
