@@ -31,11 +31,10 @@
 #include <unistd.h>
 
 enum {
-    BLOCKS = 24, /* of a collective */
-    FEW_BLOCKS =
-        4, /* blocks of a transfer beside passes: it has time, and each block takes memory */
-    LEAST = 22800, /* the first version that has all settings used here */
-    LEAVE_S = 10   /* how long comm_free waits for a group that was given up */
+    BLOCKS = 24,    /* of a collective */
+    FEW_BLOCKS = 4, /* of a transfer beside passes: it has time, and each block takes memory */
+    LEAST = 22800,  /* the first version that has all settings used here */
+    LEAVE_S = 10    /* how long comm_free waits for a group that was given up */
 };
 
 static const struct {

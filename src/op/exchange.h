@@ -83,8 +83,8 @@ typedef struct ExchangeDispatch {
      * a rank that has them without gaps */
     Tensor overflow;
     Tensor rows; /* out (M, D) act */
-    Tensor
-        rows_index; /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
+    /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
+    Tensor rows_index;
     Tensor rows_weight; /* out (M, K) f32, optional */
     Rows received;      /* of M */
     int64_t ranks, experts;
@@ -93,11 +93,11 @@ typedef struct ExchangeDispatch {
 
 typedef struct ExchangeCombine {
     Tensor x; /* in  (M, D) act: one row for each received one */
-    Tensor
-        rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
-    Tensor place;    /* in  (N, K) i32: only for kinds with places */
-    Tensor count;    /* in  (1, ranks or hosts) i32, optional: as in dispatch */
-    Tensor first;    /* in  (1, ranks + 1) i32: as dispatch left it */
+    /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
+    Tensor rows_weight;
+    Tensor place;            /* in  (N, K) i32: only for kinds with places */
+    Tensor count;            /* in  (1, ranks or hosts) i32, optional: as in dispatch */
+    Tensor first;            /* in  (1, ranks + 1) i32: as dispatch left it */
     ExchangeRelay relay;     /* in: as dispatch left it */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
     Tensor y;                /* out (N, D) act */
@@ -111,8 +111,8 @@ typedef struct Collective {
     Tensor in, out; /* (rows, C) of one type */
     OpComm kind;
     int axis; /* of the mesh */
-    MeshGroup
-        group; /* the group; for another axis than dp leave it GROUP_WORLD: the axis names it */
+    /* The group; for another axis than dp leave it GROUP_WORLD: the axis names it. */
+    MeshGroup group;
     int64_t ranks;
 } Collective;
 
