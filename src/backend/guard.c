@@ -4,12 +4,6 @@
  * wrong shows in the next op. Of a MoE buffer only the rows that count are searched. */
 #include "backend/backend.h"
 
-static bool floating(Dtype t)
-{
-    return t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16 || t == DTYPE_E4M3 ||
-           t == DTYPE_E5M2;
-}
-
 /* Is this a port whose every element the op has written? */
 static bool written_whole(const OpPort *p)
 {
@@ -54,7 +48,7 @@ static Status run(Exec *ex, int level, const OpDesc *op, const void *args)
     TRY(live_rows(ex, op, args, &live));
     for (const OpPort *p = op->ports; p->dir != PORT_END; p++) {
         const Tensor *t = op_port_tensor(p, args);
-        if (!written_whole(p) || t->data == NULL || !floating(t->dtype)) continue;
+        if (!written_whole(p) || t->data == NULL || !dtype_is_float(t->dtype)) continue;
         double value = 0;
         int64_t i = -1;
         const Tensor looked_at = searched(p, t, &live);

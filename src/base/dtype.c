@@ -42,22 +42,8 @@ const char *dtype_name(Dtype t)
     return TYPE[t].name;
 }
 
-static inline uint32_t bits_of(float v)
-{
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    return u;
-}
-
-static inline float float_of(uint32_t u)
-{
-    float v;
-    memcpy(&v, &u, sizeof v);
-    return v;
-}
-
 /* 2^e for a normal f32. */
-static inline float power_of_two(int e) { return float_of((uint32_t)(e + 127) << 23); }
+static inline float power_of_two(int e) { return f32_from_bits((uint32_t)(e + 127) << 23); }
 
 /* normal:     the same exponent and mantissa fields, moved, with the bias changed
  * subnormal:  mantissa * 2^(1 - bias - mantissa_bits), a normal f32 in all three formats */
@@ -68,12 +54,12 @@ static inline float widen(uint32_t code, Format f)
     int up = 23 - f.mantissa_bits;
     uint32_t normal = (magnitude << up) + ((uint32_t)(127 - f.bias) << 23);
     uint32_t subnormal =
-        bits_of((float)(int32_t)magnitude * power_of_two(1 - f.bias - f.mantissa_bits));
+        f32_bits((float)(int32_t)magnitude * power_of_two(1 - f.bias - f.mantissa_bits));
     uint32_t special =
         f.overflow == f.nan ? 0x7FC00000u : 0x7F800000u | ((magnitude << up) & 0x7FFFFFu);
     uint32_t u = magnitude >> f.mantissa_bits == 0 ? subnormal : normal;
     u = magnitude > f.largest ? special : u;
-    return float_of(sign | u);
+    return f32_from_bits(sign | u);
 }
 
 /* The 24-bit significand is shifted down to the target's precision, further for a subnormal target,
@@ -81,7 +67,7 @@ static inline float widen(uint32_t code, Format f)
  * the exponent by itself. */
 static inline uint32_t narrow(float v, Format f)
 {
-    uint32_t u = bits_of(v);
+    uint32_t u = f32_bits(v);
     uint32_t sign = u >> 31 << (f.bits - 1);
     uint32_t magnitude = u & 0x7FFFFFFFu;
     int exponent = (int)(magnitude >> 23) - 127, lowest = 1 - f.bias;
@@ -97,11 +83,11 @@ static inline uint32_t narrow(float v, Format f)
     return sign | code;
 }
 
-static inline float widen_bf16(uint16_t v) { return float_of((uint32_t)v << 16); }
+static inline float widen_bf16(uint16_t v) { return f32_from_bits((uint32_t)v << 16); }
 
 static inline uint16_t narrow_bf16(float v)
 {
-    uint32_t u = bits_of(v);
+    uint32_t u = f32_bits(v);
     uint32_t rounded = (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
     uint32_t quiet = u >> 16 | 0x40u; /* rounding could carry a NaN's payload into the sign */
     return (uint16_t)((u & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);

@@ -12,8 +12,10 @@
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef enum Dtype {
     DTYPE_F32,
@@ -29,6 +31,23 @@ typedef enum Dtype {
 
 size_t dtype_bytes(Dtype t);
 const char *dtype_name(Dtype t); /* "f32", "bf16", "f16", "e4m3", "e5m2", "i32", "i64", "u8" */
+
+/* Of a floating type: all but the integers, which stand behind them. */
+static inline bool dtype_is_float(Dtype t) { return t < DTYPE_I32; }
+
+static inline uint32_t f32_bits(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static inline float f32_from_bits(uint32_t bits)
+{
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
 
 float f32_from_bf16(uint16_t v);
 uint16_t bf16_from_f32(float v);

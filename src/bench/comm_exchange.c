@@ -83,20 +83,25 @@ static void count_rows(const CommBench *b, Exchange *x)
     const Shape *s = &x->shape;
     int64_t ranks = b->host->size, inside = b->mesh.shape.inside, of = ranks / x->blocks;
     double come = 0;
-    int64_t sent = 0, passed = 0;
+    int64_t sent = 0, passed = 0, most = 0; /* most: of all ranks that come to one */
     for (int64_t r = 0; r < ranks; r++) {
         for (int64_t i = 0; i < x->blocks; i++) {
             int64_t rows = tokens_to(x, ranks, r, i * of, of);
             sent = larger(sent, rows);
             x->pass += (double)rows / (double)ranks;
         }
-        for (int64_t q = 0; q < ranks; q++) {
+    }
+    for (int64_t q = 0; q < ranks; q++) {
+        int64_t here = 0;
+        for (int64_t r = 0; r < ranks; r++) {
             int64_t through = 0; /* the relays with number r, to q */
-            come += (double)tokens_to(x, ranks, r, q, 1);
+            here += tokens_to(x, ranks, r, q, 1);
             for (int64_t h = r; h < ranks && x->kind->relays && r < inside; h += inside)
                 through += tokens_to(x, ranks, h, q, 1);
             passed = larger(passed, through);
         }
+        come += (double)here;
+        most = larger(most, here);
     }
     x->come = x->kind->places ? come / (double)ranks : (double)(s->tokens * ranks);
     x->rows = s->tokens * ranks;
@@ -105,12 +110,7 @@ static void count_rows(const CommBench *b, Exchange *x)
     double to_hosts = (double)s->tokens * exchange_distinct(s->experts, s->top_k, x->blocks);
     int64_t last = x->kind->relays ? inside : ranks;
     if (x->kind->gapless) {
-        for (int64_t q = 0; q < ranks; q++) {
-            int64_t here = 0;
-            for (int64_t r = 0; r < ranks; r++) here += tokens_to(x, ranks, r, q, 1);
-            x->rows = q == 0 ? here : larger(x->rows, here);
-        }
-        x->rows = larger(x->rows, room_for(b, mean, s->tokens * ranks));
+        x->rows = larger(most, room_for(b, mean, s->tokens * ranks));
         return;
     }
     x->rows = larger(room_for(b, mean / (double)last, s->tokens * ranks / last),

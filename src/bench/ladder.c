@@ -3,7 +3,6 @@
  * every rung keeps what the rungs before it switched on and adds one thing. */
 #include "bench/bench.h"
 
-#include "base/clock.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

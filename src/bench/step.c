@@ -1,7 +1,6 @@
 #include "bench/bench.h"
 
 #include "backend/gpu_state.h"
-#include "base/clock.h"
 #include "base/host_memory.h"
 #include "plan/hardware.h"
 #include "train/engine_memory.h"
@@ -10,7 +9,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 enum { WARM_UP = 3 };
 
@@ -115,11 +113,6 @@ static Status collect(BenchModel *m, const StepTimes *t, Watch *w, Report *r)
 
 static bool has_clock(const Watch *w) { return w->n > 0 && gpu_knows(&w->last, GPU_CLOCK_MHZ); }
 
-static const char *compute_type(const Report *r)
-{
-    return r->m->config->run_compute == COMPUTE_BF16 ? "bf16" : "f32";
-}
-
 /* ---- as text ---- */
 
 /* What the model needs, over the measured roof and, where it is known, over the data sheet. */
@@ -196,7 +189,7 @@ static Status print_text(const Report *r, Text *out)
     const StepTimes *t = r->times;
     char bytes[32], tokens[32];
     TRY(text_printf(out, "%s, %s, %s, %" PRId64 " steps of %.0f tokens\n", r->m->config->model_name,
-                    compute_type(r), r->machine, t->n, r->tokens));
+                    dtype_name(r->m->engine.spec.act), r->machine, t->n, r->tokens));
     TRY(text_printf(out, "  tokens/s     %s (median)\n",
                     text_thousands(tokens, (int64_t)(r->tokens / r->p50))));
     TRY(text_printf(out, "  step         %.1f ms p50, %.1f ms p99 (p99/p50 %.3f)\n", r->p50 * 1e3,
@@ -262,7 +255,7 @@ static Status print_json(const Report *r, Text *out)
 {
     const BenchModel *m = r->m;
     TRY(text_json(out, "{\"kind\":\"step\",\"model\":%s,\"compute\":%s,\"machine\":%s",
-                  m->config->model_name, compute_type(r), r->machine));
+                  m->config->model_name, dtype_name(r->m->engine.spec.act), r->machine));
     TRY(text_json(out, ",\"ranks\":%d,\"steps\":%lld,\"tokens\":%g,\"tokens_per_s\":%g",
                   m->world == NULL ? 1 : m->world->size, (long long)r->times->n, r->tokens,
                   r->tokens / r->p50));

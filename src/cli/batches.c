@@ -13,7 +13,6 @@
 #include "train/train.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 static Status write_batch(File *f, const Batch *b)
 {

@@ -3,10 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/ranks.h"
 #include "train/null.h"
-
-#include <stdio.h>
 
 typedef struct Bench Bench;
 
@@ -20,8 +17,7 @@ struct Bench {
     BenchFn *fn;
     BenchShapes shapes;
     BenchComm comm;
-    bool model,
-        ops; /* model: the first argument is one; ops: bench step's table of ops is wanted */
+    bool model, ops; /* the first argument is a model; bench step's table of ops is wanted */
     const Config *config;
     Text *out;
 };

@@ -3,7 +3,7 @@
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include "base/status.h"
+#include "comm/comm.h"
 
 Status cli_train(int argc, char **argv);
 Status cli_generate(int argc, char **argv);
@@ -14,5 +14,10 @@ Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
 Status cli_plan(int argc, char **argv);
 Status cli_viz(int argc, char **argv);
+
+/* Runs `body` on every rank: threads of this process (`ranks`: --ranks), or the processes of mpirun
+ * or srun; with fewer than two here, once without a world. A failure that is the same on all
+ * processes is told by the first alone. ERR_ARG: --ranks under a launcher. */
+Status cli_ranks(int64_t ranks, double timeout_s, Arena *a, CommBody *body, void *state);
 
 #endif

@@ -9,7 +9,6 @@
 #include "data/yardstick.h"
 #include "viz/page.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { SOURCES_MAX = 64 };

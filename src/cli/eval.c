@@ -7,7 +7,6 @@
 #include "train/train.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* NAME=PREFIX, or a PREFIX that names itself. */

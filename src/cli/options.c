@@ -143,39 +143,6 @@ static Status check_required(const Command *c, const bool *seen, int n_positiona
     return OK;
 }
 
-Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help)
-{
-    bool seen[OPTION_TABLE_MAX] = { false };
-    bool only_positional = false;
-    int n = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!only_positional && strcmp(argv[i], "--") == 0) {
-            only_positional = true;
-            continue;
-        }
-        bool is_option = !only_positional && argv[i][0] == '-' && argv[i][1] != '\0';
-        if (is_option && is_help(argv[i])) {
-            options_print_help(c);
-            *help = true;
-            return OK;
-        }
-        if (is_option) {
-            const Option *o = find(c, argv[i]);
-            if (o == NULL) return unknown(c, argv[i]);
-            seen[o - c->options] = true;
-            TRY(take_option(o, argc, argv, &i));
-            continue;
-        }
-        if (c->max_positional >= 0 && n >= c->max_positional)
-            return FAIL(ERR_ARG, "%s does not know what to do with \"%s\" (see %s --help)", c->name,
-                        argv[i], c->name);
-        argv[++n] = argv[i];
-    }
-    TRY(check_required(c, seen, n));
-    *n_positional = n;
-    return OK;
-}
-
 static void print_option(const Option *o)
 {
     char left[96];
@@ -199,13 +166,46 @@ static void print_option(const Option *o)
     printf("%s\n", o->required ? " (required)" : "");
 }
 
-void options_print_help(const Command *c)
+static void print_help(const Command *c)
 {
     printf("%s\n\nusage: %s%s%s%s\n", c->what, c->name, c->n_options > 0 ? " [option...]" : "",
            c->arguments == NULL ? "" : " ", c->arguments == NULL ? "" : c->arguments);
     if (c->n_options > 0) printf("\n");
     for (int i = 0; i < c->n_options; i++) print_option(&c->options[i]);
     if (c->example != NULL) printf("\nexample:\n  %s\n", c->example);
+}
+
+Status options_parse(const Command *c, int argc, char **argv, int *n_positional, bool *help)
+{
+    bool seen[OPTION_TABLE_MAX] = { false };
+    bool only_positional = false;
+    int n = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!only_positional && strcmp(argv[i], "--") == 0) {
+            only_positional = true;
+            continue;
+        }
+        bool is_option = !only_positional && argv[i][0] == '-' && argv[i][1] != '\0';
+        if (is_option && is_help(argv[i])) {
+            print_help(c);
+            *help = true;
+            return OK;
+        }
+        if (is_option) {
+            const Option *o = find(c, argv[i]);
+            if (o == NULL) return unknown(c, argv[i]);
+            seen[o - c->options] = true;
+            TRY(take_option(o, argc, argv, &i));
+            continue;
+        }
+        if (c->max_positional >= 0 && n >= c->max_positional)
+            return FAIL(ERR_ARG, "%s does not know what to do with \"%s\" (see %s --help)", c->name,
+                        argv[i], c->name);
+        argv[++n] = argv[i];
+    }
+    TRY(check_required(c, seen, n));
+    *n_positional = n;
+    return OK;
 }
 
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state)

@@ -79,9 +79,6 @@ Status options_parse(const Command *c, int argc, char **argv, int *n_positional,
 typedef Status CommandRun(void *state, int n, char **arguments, Arena *a, Text *out);
 Status options_run(const Command *c, int argc, char **argv, CommandRun *run, void *state);
 
-/* What --help prints. */
-void options_print_help(const Command *c);
-
 /* A subcommand of subcommands ("data prepare"): the row whose name is argv[1]. */
 typedef struct Subcommand {
     const char *name, *what;

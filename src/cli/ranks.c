@@ -1,4 +1,4 @@
-#include "cli/ranks.h"
+#include "cli/cli.h"
 
 static Status on_process(double timeout_s, Arena *a, CommBody *body, void *state)
 {

@@ -3,14 +3,12 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/ranks.h"
 #include "config/config.h"
 #include "plan/hardware.h"
 #include "viz/report.h"
 
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
 
 /* mpirun asks all to end when one has died, and soon ends them itself. */
 static const double TERMINATED_S = 0.2;

@@ -7,8 +7,7 @@
 
 typedef struct Host {
     hwloc_topology_t topology;
-    hwloc_bitmap_t may, mine,
-        nodes; /* cores of the process, of the rank; the rank's memory nodes */
+    hwloc_bitmap_t may, mine, nodes; /* cores of the process, of the rank; its memory nodes */
 } Host;
 
 static bool open_host(Host *h)

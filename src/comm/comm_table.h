@@ -34,4 +34,8 @@ struct CommTable {
     void (*abort)(Comm *c, const char *why);
 };
 
+/* test and wait where a transfer counts as done when it has begun. */
+Status comm_done_at_once(Comm *c, CommRequest *r, bool *done);
+Status comm_done(Comm *c, CommRequest *r);
+
 #endif

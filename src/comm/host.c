@@ -71,10 +71,6 @@ typedef struct Range {
     size_t bytes;
 } Range;
 
-typedef struct HostGroup {
-    unsigned calls;
-} HostGroup;
-
 const char *host_place(const CommWorld *w, char out[HOST_PLACE_BYTES])
 {
     out[0] = '\0';
@@ -188,8 +184,8 @@ static Status post(const Call *k, int member, bool sends, Span span, int *slot)
 
 static Call begin(Comm *c, const char *name, Kind kind)
 {
-    HostGroup *g = c->own;
-    int nth = (int)(g->calls++ % (COMM_TAGS / KINDS));
+    unsigned *calls = c->own; /* of the group so far */
+    int nth = (int)((*calls)++ % (COMM_TAGS / KINDS));
     return (Call){ c, name, c->number * KEYS + COMM_TAGS + nth * KINDS + (int)kind };
 }
 
@@ -419,11 +415,11 @@ static Status host_wait(Comm *c, CommRequest *r)
 
 static Status new_group(Comm *like, const char *name, int number, Arena *a, Comm **out)
 {
-    HostGroup *own = NULL;
+    unsigned *calls = NULL;
     TRY(ARENA_ZEROED(a, 1, out));
-    TRY(ARENA_ZEROED(a, 1, &own));
+    TRY(ARENA_ZEROED(a, 1, &calls));
     **out = (Comm){
-        .table = like->table, .world = like->world, .name = name, .number = number, .own = own
+        .table = like->table, .world = like->world, .name = name, .number = number, .own = calls
     };
     return OK;
 }

@@ -31,11 +31,10 @@
 #include <unistd.h>
 
 enum {
-    BLOCKS = 24, /* of a collective */
-    FEW_BLOCKS =
-        4, /* blocks of a transfer beside passes: it has time, and each block takes memory */
-    LEAST = 22800, /* the first version that has all settings used here */
-    LEAVE_S = 10   /* how long comm_free waits for a group that was given up */
+    BLOCKS = 24,    /* of a collective */
+    FEW_BLOCKS = 4, /* of a transfer beside passes: it has time, and each block takes memory */
+    LEAST = 22800,  /* the first version that has all settings used here */
+    LEAVE_S = 10    /* how long comm_free waits for a group that was given up */
 };
 
 static const struct {
@@ -252,8 +251,11 @@ static Status barrier(Comm *c)
                                          g->nccl, g->stream));
 }
 
-static Status check_other(const Group *g, const char *call, int peer)
+/* Messages of a stream come in its order, so tags are not needed. */
+static Status begin_transfer(Group *g, const char *call, int peer, CommRequest *out)
 {
+    TRY(begin(g, call));
+    *out = (CommRequest){ 0 };
     if (peer != g->comm.rank) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s of group %s on a GPU: rank %d to itself: copy instead", call,
                 g->comm.name, peer);
@@ -262,10 +264,8 @@ static Status check_other(const Group *g, const char *call, int peer)
 static Status send(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out)
 {
     Group *g = group_of(c);
-    (void)tag; /* messages of a stream come in its order */
-    TRY(begin(g, "send"));
-    TRY(check_other(g, g->call, peer));
-    *out = (CommRequest){ 0 };
+    (void)tag;
+    TRY(begin_transfer(g, "send", peer, out));
     return nccl_status(g, g->call,
                        g->lib->Send(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
 }
@@ -274,25 +274,9 @@ static Status recv(Comm *c, const Tensor *t, int peer, int tag, CommRequest *out
 {
     Group *g = group_of(c);
     (void)tag;
-    TRY(begin(g, "recv"));
-    TRY(check_other(g, g->call, peer));
-    *out = (CommRequest){ 0 };
+    TRY(begin_transfer(g, "recv", peer, out));
     return nccl_status(g, g->call,
                        g->lib->Recv(t->data, tensor_bytes(t), ncclInt8, peer, g->nccl, g->stream));
-}
-
-static Status test(Comm *c, CommRequest *r, bool *done)
-{
-    (void)c;
-    *r = (CommRequest){ 0 };
-    *done = true;
-    return OK;
-}
-
-static Status wait(Comm *c, CommRequest *r)
-{
-    bool done = false;
-    return test(c, r, &done);
 }
 
 /* Making */
@@ -651,8 +635,8 @@ static const CommTable table = {
     .barrier = barrier,
     .send = send,
     .recv = recv,
-    .test = test,
-    .wait = wait,
+    .test = comm_done_at_once,
+    .wait = comm_done,
     .batch_begin = batch_begin,
     .batch_end = batch_end,
     .copy = copy,

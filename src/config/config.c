@@ -59,6 +59,22 @@ Status config_row_find(const char *place, const char *name, const ConfigRow **ou
     return no_row(place, name);
 }
 
+bool config_has_int(const ConfigInts *list, int64_t value)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (list->at[i] == value) return true;
+    }
+    return false;
+}
+
+bool config_has_text(const ConfigTexts *list, const char *word)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (strcmp(list->at[i], word) == 0) return true;
+    }
+    return false;
+}
+
 /* ---- values from texts ---- */
 
 /* A TEXT is taken as it stands, so that no path needs YAML's quotes; the rest is YAML. */

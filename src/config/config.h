@@ -121,6 +121,10 @@ Status config_check_cp(int64_t cp, int64_t sequence);
  * (--dry-run plans it), but that no op computes, or not on so few ranks. */
 Status config_check_ops(const Config *c, int ranks);
 
+/* Is a number, a word in a list? */
+bool config_has_int(const ConfigInts *list, int64_t value);
+bool config_has_text(const ConfigTexts *list, const char *word);
+
 /* Sets the mesh to one rank: for a rank that only reads what a mesh has trained. */
 void config_alone(Config *c);
 

@@ -4,7 +4,6 @@
  * line breaks. */
 #include "config/config_private.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* ---- texts ---- */

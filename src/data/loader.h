@@ -18,8 +18,8 @@
 #include <stdbool.h>
 
 typedef struct LoaderSource {
-    const char *name,
-        *path;     /* path: prefix of .bin and .idx; both must live as long as the loader */
+    /* path: prefix of .bin and .idx; both must live as long as the loader */
+    const char *name, *path;
     double weight; /* 0 (then for all sources): the number of its training tokens is the weight */
 } LoaderSource;
 

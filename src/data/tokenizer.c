@@ -10,7 +10,6 @@
 
 #include "base/file.h"
 
-#include <assert.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL

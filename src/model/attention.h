@@ -51,16 +51,15 @@ typedef struct AttentionKindDesc {
     PhaseFn *backward_weight;
 
     /* The rest is for sequences over ranks. */
-    PhaseFn *gather,
-        *gather_backward; /* forward: before the first block; backward: after the last */
-    PhaseFn *open_forward,
-        *open_backward; /* take memory for blocks; backward's for dk and dv, too */
+    PhaseFn *gather, *gather_backward; /* before the first block; after the last */
+    /* Take memory for blocks; backward's for dk and dv, too. */
+    PhaseFn *open_forward, *open_backward;
     /* Sets *k and *v to those of a block. */
     Status (*block)(LayerRun *r, int64_t block, Tensor *k, Tensor *v);
     /* Called when a block's dk and dv are complete on this rank; sends or adds them on. */
     Status (*block_backward)(LayerRun *r, int64_t block);
-    bool
-        gradients_travel; /* a block's gradients go from rank to rank with it; each adds its part */
+    /* A block's gradients go from rank to rank with it; each adds its part. */
+    bool gradients_travel;
 } AttentionKindDesc;
 
 extern const AttentionKindDesc attention_mla, attention_gqa;

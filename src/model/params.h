@@ -112,9 +112,8 @@ typedef struct ParamTable {
     int64_t expert_elems;     /* experts' share of the flat space */
     int64_t whole_elems;      /* the share of HOLD_WHOLE buckets */
     int64_t layer_elems;      /* the largest layer, without its HOLD_WHOLE bucket */
-    int64_t total,
-        active; /* parameters; active: those a token meets, embedding and head included */
-    int64_t active_matrix; /* active ones that are multiplied with (no embedding, no norms) */
+    int64_t total, active;    /* active: those a token meets, embedding and head included */
+    int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
 
 /* Views of one layer's weights and gradients by role; data NULL where the layer has none. */

@@ -35,14 +35,10 @@ static const struct {
 
 static unsigned recompute_of(const Config *c, int block)
 {
-    bool listed = false;
-    for (int i = 0; i < c->recompute_layers.n; i++) listed |= c->recompute_layers.at[i] == block;
-    if (!listed) return 0;
     unsigned set = 0;
-    for (int i = 0; i < c->recompute_pieces.n; i++) {
-        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
-            if (strcmp(c->recompute_pieces.at[i], pieces[p].name) == 0) set |= pieces[p].piece;
-        }
+    if (!config_has_int(&c->recompute_layers, block)) return 0;
+    for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+        if (config_has_text(&c->recompute_pieces, pieces[p].name)) set |= pieces[p].piece;
     }
     return set;
 }

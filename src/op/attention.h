@@ -42,15 +42,14 @@ typedef struct AttentionFwd {
     Tensor doc; /* in  (B, Tq) i32, optional */
     Tensor o;   /* out (B, Tq, H, dv) act or f32 */
     Tensor lse; /* out (B, H, Tq) f32 */
-    Tensor o_before,
-        lse_before; /* in, optional: the result over earlier blocks of keys, f32; may be
-                                    o and lse */
+    /* in, optional: the result over earlier blocks of keys, f32; may be o and lse */
+    Tensor o_before, lse_before;
     float scale;
     AttentionPieces pieces;
     AttentionKernel kernel;
-    int64_t
-        chunk; /* the caller promises that doc hides all keys before the query's chunk of so many
-                      tokens; 0: no promise. Only the cost uses it, because it cannot read doc */
+    /* The caller promises that doc hides all keys before the query's chunk of so many tokens; 0: no
+     * promise. Only the cost uses it, because it cannot read doc. */
+    int64_t chunk;
 } AttentionFwd;
 
 typedef struct AttentionBwd {

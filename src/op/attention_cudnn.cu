@@ -38,10 +38,8 @@ extern "C" {
 #include <initializer_list>
 
 static const int64_t WIDTH_MOST = 256, WIDTH_STEP = 8, TOKENS_LEAST = 64;
-static const size_t SCORES_MOST = (size_t)1
-                                  << 30; /* a part of a call aims at so many bytes of ds */
-static const size_t SCORES_LIMIT = (size_t)8
-                                   << 30; /* the limit: one key/value head may need more */
+/* Bytes of ds that a part of a call aims at; the limit, as one key/value head may need more. */
+static const size_t SCORES_MOST = (size_t)1 << 30, SCORES_LIMIT = (size_t)8 << 30;
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {
@@ -52,25 +50,9 @@ typedef struct Key {
     int64_t q_rows, k_rows, o_rows, dq_rows, dk_rows, dv_rows;
 } Key;
 
-/* What the nodes of a graph stand for. */
-typedef enum Role {
-    Q,
-    K,
-    V,
-    O,
-    LSE,
-    DOC,
-    D_O,
-    DQ,
-    DK,
-    DV, /* tensors of the call */
-    DELTA,
-    DQ_SUM, /* in the workspace */
-    SCALE,
-    ONE,
-    HIDDEN, /* numbers */
-    ROLES
-} Role;
+/* What the nodes of a graph stand for: before DELTA tensors of the call, from it on what lies in the
+ * workspace, from SCALE on numbers. */
+enum Role { Q, K, V, O, LSE, DOC, D_O, DQ, DK, DV, DELTA, DQ_SUM, SCALE, ONE, HIDDEN, ROLES };
 
 enum { PLANS_MAX = 256 };
 

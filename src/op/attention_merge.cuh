@@ -32,9 +32,8 @@ typedef struct AttentionJoin {
     AttentionRect rect;
     const Bf16 *part;      /* (B, rect.Tq, H, dv) */
     const float *part_lse; /* (B, H, rect.Tq) */
-    const int32_t
-        *part_doc; /* AttentionRows.rect_doc or NULL: a row of rect.Tk sees no key, and its
-                                part is not read */
+    /* AttentionRows.rect_doc or NULL: a row of rect.Tk sees no key, and its part is not read. */
+    const int32_t *part_doc;
     const Tensor *o_before, *lse_before; /* may have no data; may be o and lse */
     const Tensor *o, *lse;               /* out (B, Tq, H, dv) act or f32, (B, H, Tq) f32 */
 } AttentionJoin;

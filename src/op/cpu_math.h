@@ -21,20 +21,6 @@
 #include <math.h>
 #include <string.h>
 
-static inline float float_of_bits(uint32_t bits)
-{
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static inline uint32_t bits_of_float(float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
 /*
  * e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; ln 2 in two parts so that r is exact to
  * the last bit, e^r by its minimax polynomial of degree 6 (Cephes' expf). 2^n is applied as two
@@ -59,9 +45,9 @@ static inline float exp_f32(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    int32_t e = (int32_t)(bits_of_float(shifted) - 0x4B400000u), half = e >> 1;
-    float first = float_of_bits((uint32_t)(half + 127) << 23);
-    float second = float_of_bits((uint32_t)(e - half + 127) << 23);
+    int32_t e = (int32_t)(f32_bits(shifted) - 0x4B400000u), half = e >> 1;
+    float first = f32_from_bits((uint32_t)(half + 127) << 23);
+    float second = f32_from_bits((uint32_t)(e - half + 127) << 23);
     return p * first * second;
 }
 

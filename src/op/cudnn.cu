@@ -7,7 +7,6 @@ extern "C" {
 
 #include <dlfcn.h>
 #include <stddef.h>
-#include <stdio.h>
 
 /* The library */
 

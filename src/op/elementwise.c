@@ -4,12 +4,6 @@
 
 enum { PIECE = 4096 }; /* elements a thread converts at a time: two buffers stay in L1 */
 
-static bool floating(Dtype t)
-{
-    return t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16 || t == DTYPE_E4M3 ||
-           t == DTYPE_E5M2;
-}
-
 Elementwise add_view(const Add *a) { return (Elementwise){ "add", &a->x, &a->y, true }; }
 
 Elementwise cast_view(const Cast *a) { return (Elementwise){ "cast", &a->x, &a->y, false }; }
@@ -18,7 +12,8 @@ Status elementwise_check(const Elementwise *e)
 {
     char have[96], want[96];
     const Tensor *x = e->x, *y = e->y;
-    if (tensor_elems(x) == tensor_elems(y) && floating(x->dtype) && floating(y->dtype)) return OK;
+    if (tensor_elems(x) == tensor_elems(y) && dtype_is_float(x->dtype) && dtype_is_float(y->dtype))
+        return OK;
     return FAIL(ERR_SHAPE, "%s: y is %s, x is %s: counts differ or a type is no floating one",
                 e->op, tensor_shape_text(y, have, sizeof have),
                 tensor_shape_text(x, want, sizeof want));

@@ -31,9 +31,9 @@ double exchange_distinct(int64_t experts, int64_t top_k, int64_t groups)
     return (double)groups * (1 - none);
 }
 
-ExchangeVolume exchange_straight(const ExchangeShape *s, double rows)
+ExchangeVolume exchange_straight(const ExchangeShape *s)
 {
-    double each = rows / (double)s->ranks;
+    double each = exchange_distinct(s->experts, s->top_k, s->ranks) / (double)s->ranks;
     return (ExchangeVolume){ .between = each * (double)(s->ranks - s->inside),
                              .inside = each * (double)(s->inside - 1) };
 }

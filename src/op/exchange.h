@@ -83,8 +83,8 @@ typedef struct ExchangeDispatch {
      * a rank that has them without gaps */
     Tensor overflow;
     Tensor rows; /* out (M, D) act */
-    Tensor
-        rows_index; /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
+    /* out (M, K) i32, optional: number among this rank's experts; -1: not here */
+    Tensor rows_index;
     Tensor rows_weight; /* out (M, K) f32, optional */
     Rows received;      /* of M */
     int64_t ranks, experts;
@@ -93,11 +93,11 @@ typedef struct ExchangeDispatch {
 
 typedef struct ExchangeCombine {
     Tensor x; /* in  (M, D) act: one row for each received one */
-    Tensor
-        rows_weight; /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
-    Tensor place;    /* in  (N, K) i32: only for kinds with places */
-    Tensor count;    /* in  (1, ranks or hosts) i32, optional: as in dispatch */
-    Tensor first;    /* in  (1, ranks + 1) i32: as dispatch left it */
+    /* in  (M, K) f32, optional: go back with the rows; 0 for experts elsewhere */
+    Tensor rows_weight;
+    Tensor place;            /* in  (N, K) i32: only for kinds with places */
+    Tensor count;            /* in  (1, ranks or hosts) i32, optional: as in dispatch */
+    Tensor first;            /* in  (1, ranks + 1) i32: as dispatch left it */
     ExchangeRelay relay;     /* in: as dispatch left it */
     Tensor shared, residual; /* in  (N, D) act, optional: y's other summands */
     Tensor y;                /* out (N, D) act */
@@ -111,8 +111,8 @@ typedef struct Collective {
     Tensor in, out; /* (rows, C) of one type */
     OpComm kind;
     int axis; /* of the mesh */
-    MeshGroup
-        group; /* the group; for another axis than dp leave it GROUP_WORLD: the axis names it */
+    /* The group; for another axis than dp leave it GROUP_WORLD: the axis names it. */
+    MeshGroup group;
     int64_t ranks;
 } Collective;
 
@@ -226,12 +226,12 @@ Status exchange_combine_run(struct Exec *ex, const ExchangeCombine *a, const Exc
 int64_t exchange_blocks(ExchangeKind kind, int64_t ranks, int64_t inside);
 
 /* For several kinds. exchange_copied: the cost if rows are written on both sides. exchange_straight:
- * the volume if so many rows go straight to their ranks. exchange_no_rows: marks all rows as no
- * data: experts -1, weights 0.
- * exchange_pack: tokens to their places, on each backend. exchange_unpack: makes y and weight from
- * the rows at the tokens' places, or without places from one row a token. */
+ * the volume if a token goes straight to each rank of its experts. exchange_no_rows: marks all rows
+ * as no data: experts -1, weights 0. exchange_pack: tokens to their places, on each backend.
+ * exchange_unpack: makes y and weight from the rows at the tokens' places, or without places from
+ * one row a token. */
 struct OpCost exchange_copied(const ExchangeLoad *load);
-ExchangeVolume exchange_straight(const ExchangeShape *s, double rows);
+ExchangeVolume exchange_straight(const ExchangeShape *s);
 Status exchange_no_rows(struct Exec *ex, const Tensor *index, const Tensor *weight);
 Status exchange_pack(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);
 Status exchange_pack_cuda(struct Exec *ex, const ExchangeDispatch *a, const ExchangeRows *out);

@@ -14,7 +14,8 @@ static double rows(int64_t experts, int64_t top_k, int64_t ranks)
 
 static ExchangeVolume volume(const ExchangeShape *s)
 {
-    return exchange_straight(s, (double)s->ranks);
+    return (ExchangeVolume){ .between = (double)(s->ranks - s->inside),
+                             .inside = (double)(s->inside - 1) };
 }
 
 /* The rows need memory of their own only if something is added to them. */

@@ -14,11 +14,6 @@
 
 #include "op/op.h"
 
-static ExchangeVolume volume(const ExchangeShape *s)
-{
-    return exchange_straight(s, exchange_distinct(s->experts, s->top_k, s->ranks));
-}
-
 static Status dispatch(Exec *ex, const ExchangeGroups *g, const ExchangeDispatch *a,
                        const ExchangeLocal *l)
 {
@@ -35,7 +30,7 @@ const ExchangeDesc exchange_alltoall = {
     .name = "alltoall",
     .places = true,
     .rows = exchange_distinct,
-    .volume = volume,
+    .volume = exchange_straight,
     .cost = exchange_copied,
     .dispatch_workspace = exchange_blocks_out_bytes,
     .combine_workspace = exchange_blocks_back_bytes,

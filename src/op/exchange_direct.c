@@ -30,11 +30,6 @@
 
 enum { PIECE = 64 }; /* tokens whose rows are fetched at a time */
 
-static ExchangeVolume volume(const ExchangeShape *s)
-{
-    return exchange_straight(s, exchange_distinct(s->experts, s->top_k, s->ranks));
-}
-
 /* Where t lies in this rank's window. */
 static Status find(const char *op, const char *port, const ExchangeRows *r, const Tensor *t,
                    uint64_t *at)
@@ -216,7 +211,7 @@ const ExchangeDesc exchange_direct = {
     .board_bytes = sizeof(DirectBoard),
     .ranks_most = DIRECT_RANKS,
     .rows = exchange_distinct,
-    .volume = volume,
+    .volume = exchange_straight,
     .cost = exchange_copied,
     .dispatch_workspace = dispatch_workspace,
     .combine_workspace = combine_workspace,

@@ -59,7 +59,7 @@ static uint32_t max_bits(const float *x, int64_t n)
     uint32_t most = 0;
 #pragma omp simd reduction(max : most)
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = bits_of_float(x[i]) & 0x7FFFFFFFu;
+        uint32_t bits = f32_bits(x[i]) & 0x7FFFFFFFu;
         bits = bits > 0x7F800000u ? 0 : bits;
         most = bits > most ? bits : most;
     }
@@ -78,7 +78,7 @@ static void row_amax(const Tensor *x, const Grid *g, int64_t i, float *amax)
             uint32_t bits = max_bits(row_load(x, i * g->d + j, n, buffer), n);
             most = bits > most ? bits : most;
         }
-        amax[c] = float_of_bits(most);
+        amax[c] = f32_from_bits(most);
     }
 }
 

@@ -79,6 +79,7 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
 {
     int64_t H = m->heads, dn = m->nope, dr = m->rope, qk = dn + dr, kv_step = dn + m->v;
     return (Rope){
+        .mla = m,
         .interleaved = m->interleaved,
         .parts = 5,
         .part = { { q, q_out, m->q_col, qk, 0, qk, H, dn, false },
@@ -96,6 +97,7 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
     int64_t H = m->heads, G = m->kv_heads, d = m->head;
     bool q_apart = q->data != NULL, k_apart = k->data != NULL;
     return (Rope){
+        .gqa = m,
         .interleaved = m->interleaved,
         .parts = 3,
         .part = { { q_apart ? q : qkv, q_out, 0, d, 0, d, H, d, true },
@@ -115,27 +117,27 @@ static Rope with_angles(Rope r, const char *op, const Tensor *pos, const Tensor 
     return r;
 }
 
-Rope rope_mla_fwd_parts(const RopeMlaFwd *a)
+Rope rope_mla_fwd_view(const RopeMlaFwd *a)
 {
     return with_angles(
         mla_parts(&a->q, &a->kv, &a->k_rope, &a->q_out, &a->k_out, &a->v_out, &a->dims),
         "rope_mla_fwd", &a->pos, &a->cos, &a->sin, false);
 }
 
-Rope rope_mla_bwd_parts(const RopeMlaBwd *a)
+Rope rope_mla_bwd_view(const RopeMlaBwd *a)
 {
     return with_angles(
         mla_parts(&a->dq, &a->dkv, &a->dk_rope, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
         "rope_mla_bwd", &a->pos, &a->cos, &a->sin, true);
 }
 
-Rope rope_gqa_fwd_parts(const RopeGqaFwd *a)
+Rope rope_gqa_fwd_view(const RopeGqaFwd *a)
 {
     return with_angles(gqa_parts(&a->qkv, &a->q, &a->k, &a->q_out, &a->k_out, &a->v_out, &a->dims),
                        "rope_gqa_fwd", &a->pos, &a->cos, &a->sin, false);
 }
 
-Rope rope_gqa_bwd_parts(const RopeGqaBwd *a)
+Rope rope_gqa_bwd_view(const RopeGqaBwd *a)
 {
     return with_angles(
         gqa_parts(&a->dqkv, &a->dq, &a->dk, &a->dq_out, &a->dk_out, &a->dv_out, &a->dims),
@@ -160,8 +162,9 @@ static Status check_heads(const Rope *r, const char *gradient, const Tensor *t, 
     return op_expect(r->op, port_of(r, gradient), t, wide->dim[0], cols, wide->dtype);
 }
 
-static Status check_mla(const Rope *r, const RopeMlaDims *m)
+static Status check_mla(const Rope *r)
 {
+    const RopeMlaDims *m = r->mla;
     const Tensor *q = r->part[0].wide, *kv = r->part[2].wide, *k_rope = r->part[3].wide;
     int64_t n = rope_wide(r)->dim[0], qk = m->heads * (m->nope + m->rope);
     TRY(check_tables(r->op, r, n, m->rope));
@@ -179,8 +182,9 @@ static Status check_mla(const Rope *r, const RopeMlaDims *m)
     return check_heads(r, "dv_out", r->part[4].heads, m->heads * m->v);
 }
 
-static Status check_gqa(const Rope *r, const RopeGqaDims *m)
+static Status check_gqa(const Rope *r)
 {
+    const RopeGqaDims *m = r->gqa;
     const Tensor *q = r->part[0].wide, *k = r->part[1].wide, *qkv = r->part[2].wide;
     int64_t n = qkv->dim[0], d = m->head;
     TRY(op_expect_act(r->op, port_of(r, "dqkv"), qkv, n, (m->heads + 2 * m->kv_heads) * d));
@@ -192,20 +196,22 @@ static Status check_gqa(const Rope *r, const RopeGqaDims *m)
     return check_tables(r->op, r, n, d);
 }
 
+Status rope_check(const Rope *r) { return r->mla != NULL ? check_mla(r) : check_gqa(r); }
+
 /* Every column of both sides crosses memory once, and a position a token; the tables stay in the
  * cache. A pair is four products and two sums; backward sums what heads share. */
-static OpCost cost_of(Rope r)
+OpCost rope_cost(const Rope *r)
 {
-    double n = (double)rope_wide(&r)->dim[0], moved = 0, flops = 0;
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+    double n = (double)rope_wide(r)->dim[0], moved = 0, flops = 0;
+    for (const RopePart *p = r->part; p < r->part + r->parts; p++) {
         if (p->wide->data == NULL) continue;
         double heads = (double)(p->count * p->n), wide = p->wide_step == 0 ? (double)p->n : heads;
         moved += heads + wide;
         if (p->turned) flops += 3 * wide;
-        if (r.back && p->wide_step == 0) flops += heads;
+        if (r->back && p->wide_step == 0) flops += heads;
     }
     return (OpCost){ .flops = n * flops,
-                     .bytes = n * (moved * (double)dtype_bytes(rope_wide(&r)->dtype) + 4) };
+                     .bytes = n * (moved * (double)dtype_bytes(rope_wide(r)->dtype) + 4) };
 }
 
 /* The gradient of the key that heads share: the sum over heads, rotated back. */
@@ -243,53 +249,19 @@ static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t r
     }
 }
 
-static Status run(const Exec *ex, Rope r)
+Status rope_cpu(Exec *ex, const Rope *r)
 {
-    int64_t n = rope_wide(&r)->dim[0];
-    if (r.pos->data != NULL) TRY(index_check(r.op, "pos", r.pos, r.cos->dim[0]));
+    int64_t n = rope_wide(r)->dim[0];
+    if (r->pos->data != NULL) TRY(index_check(r->op, "pos", r->pos, r->cos->dim[0]));
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
-        Angle t = angle_at(&r, row);
-        for (int i = 0; i < r.parts; i++) {
-            if (r.part[i].wide->data != NULL) part_run(&r, &r.part[i], &t, row);
+        Angle t = angle_at(r, row);
+        for (int i = 0; i < r->parts; i++) {
+            if (r->part[i].wide->data != NULL) part_run(r, &r->part[i], &t, row);
         }
     }
     return OK;
 }
-
-Status rope_mla_fwd_check(const RopeMlaFwd *a)
-{
-    Rope r = rope_mla_fwd_parts(a);
-    return check_mla(&r, &a->dims);
-}
-
-Status rope_mla_bwd_check(const RopeMlaBwd *a)
-{
-    Rope r = rope_mla_bwd_parts(a);
-    return check_mla(&r, &a->dims);
-}
-
-Status rope_gqa_fwd_check(const RopeGqaFwd *a)
-{
-    Rope r = rope_gqa_fwd_parts(a);
-    return check_gqa(&r, &a->dims);
-}
-
-Status rope_gqa_bwd_check(const RopeGqaBwd *a)
-{
-    Rope r = rope_gqa_bwd_parts(a);
-    return check_gqa(&r, &a->dims);
-}
-
-OpCost rope_mla_fwd_cost(const RopeMlaFwd *a) { return cost_of(rope_mla_fwd_parts(a)); }
-OpCost rope_mla_bwd_cost(const RopeMlaBwd *a) { return cost_of(rope_mla_bwd_parts(a)); }
-OpCost rope_gqa_fwd_cost(const RopeGqaFwd *a) { return cost_of(rope_gqa_fwd_parts(a)); }
-OpCost rope_gqa_bwd_cost(const RopeGqaBwd *a) { return cost_of(rope_gqa_bwd_parts(a)); }
-
-Status rope_mla_fwd_cpu(Exec *ex, const RopeMlaFwd *a) { return run(ex, rope_mla_fwd_parts(a)); }
-Status rope_mla_bwd_cpu(Exec *ex, const RopeMlaBwd *a) { return run(ex, rope_mla_bwd_parts(a)); }
-Status rope_gqa_fwd_cpu(Exec *ex, const RopeGqaFwd *a) { return run(ex, rope_gqa_fwd_parts(a)); }
-Status rope_gqa_bwd_cpu(Exec *ex, const RopeGqaBwd *a) { return run(ex, rope_gqa_bwd_parts(a)); }
 
 OP_PORTS(rope_mla_fwd, IN_OPT(RopeMlaFwd, q), IN_OPT(RopeMlaFwd, kv), IN_OPT(RopeMlaFwd, k_rope),
          IN_OPT(RopeMlaFwd, pos), IN(RopeMlaFwd, cos), IN(RopeMlaFwd, sin),

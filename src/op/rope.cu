@@ -319,8 +319,9 @@ static void rope_launch(cudaStream_t stream, const Rope &r, int64_t n)
         walk_launch<T, WIDE, false>(stream, r, n);
 }
 
-static Status rope_run(struct Exec *ex, const Rope &r)
+extern "C" Status rope_cuda(struct Exec *ex, const Rope *rope)
 {
+    const Rope &r = *rope;
     const RopePart *p = r.part;
     while (p < r.part + r.parts - 1 && !has_work(*p)) p++;
     if (!has_work(*p) || p->wide->dim[0] == 0) return OK;
@@ -333,24 +334,4 @@ static Status rope_run(struct Exec *ex, const Rope &r)
         else
             rope_launch<T, false>(exec_stream(ex), r, p->wide->dim[0]);
     });
-}
-
-extern "C" Status rope_mla_fwd_cuda(struct Exec *ex, const void *args)
-{
-    return rope_run(ex, rope_mla_fwd_parts((const RopeMlaFwd *)args));
-}
-
-extern "C" Status rope_mla_bwd_cuda(struct Exec *ex, const void *args)
-{
-    return rope_run(ex, rope_mla_bwd_parts((const RopeMlaBwd *)args));
-}
-
-extern "C" Status rope_gqa_fwd_cuda(struct Exec *ex, const void *args)
-{
-    return rope_run(ex, rope_gqa_fwd_parts((const RopeGqaFwd *)args));
-}
-
-extern "C" Status rope_gqa_bwd_cuda(struct Exec *ex, const void *args)
-{
-    return rope_run(ex, rope_gqa_bwd_parts((const RopeGqaBwd *)args));
 }

@@ -19,23 +19,12 @@ typedef struct RopePart {
 
 typedef struct Rope {
     const char *op;
+    const RopeMlaDims *mla; /* of these two one is NULL */
+    const RopeGqaDims *gqa;
     const Tensor *pos, *cos, *sin;
     bool back, interleaved;
     int parts;
     RopePart part[ROPE_PARTS_MAX];
 } Rope;
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-Rope rope_mla_fwd_parts(const RopeMlaFwd *a);
-Rope rope_mla_bwd_parts(const RopeMlaBwd *a);
-Rope rope_gqa_fwd_parts(const RopeGqaFwd *a);
-Rope rope_gqa_bwd_parts(const RopeGqaBwd *a);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif

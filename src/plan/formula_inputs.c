@@ -12,11 +12,8 @@ typedef struct Layers {
 
 static bool recomputes(const Config *c, int64_t layer)
 {
-    bool whole = false, listed = false;
-    for (int i = 0; i < c->recompute_pieces.n; i++)
-        whole |= strcmp(c->recompute_pieces.at[i], "layer") == 0;
-    for (int i = 0; i < c->recompute_layers.n; i++) listed |= c->recompute_layers.at[i] == layer;
-    return whole && listed;
+    return config_has_text(&c->recompute_pieces, "layer") &&
+           config_has_int(&c->recompute_layers, layer);
 }
 
 static Status count_layers(const Config *c, Arena *a, Layers *n)

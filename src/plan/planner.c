@@ -1,8 +1,6 @@
 /* planner: opens a planner for a question, and makes a layout of a configuration. */
 #include "plan/price_private.h"
 
-#include <string.h>
-
 static const size_t KEPT_BYTES = (size_t)64 << 30; /* reserved; only what is written counts */
 static const size_t ESTIMATE_BYTES = (size_t)4 << 30;
 
@@ -79,9 +77,7 @@ static Status recompute_of(const Config *c, PlanLayout *l)
     if (c->recompute_layers.n == 0) return s;
     l->recompute_blocks = -1;
     for (int64_t block = 0; block < c->model_layers && l->again == NULL; block++) {
-        bool named = false;
-        for (int i = 0; i < c->recompute_layers.n; i++) named |= c->recompute_layers.at[i] == block;
-        if (!named) l->again = &c->recompute_layers;
+        if (!config_has_int(&c->recompute_layers, block)) l->again = &c->recompute_layers;
     }
     return s;
 }

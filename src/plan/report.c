@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { ALL_BLOCKS = 1000 }; /* of a chunk: as many are all of them */
 

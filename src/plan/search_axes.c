@@ -26,10 +26,7 @@ enum { VPP_MAX = 8, CP_MAX = 64, MICRO_MAX = 16, IRREGULAR_MAX = 1 << 13 };
 
 static void add(ConfigInts *list, int64_t value)
 {
-    for (int i = 0; i < list->n; i++) {
-        if (list->at[i] == value) return;
-    }
-    if (list->n < CONFIG_LIST_MAX) list->at[list->n++] = value;
+    if (!config_has_int(list, value) && list->n < CONFIG_LIST_MAX) list->at[list->n++] = value;
 }
 
 static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
@@ -46,10 +43,7 @@ static bool has_experts(const Config *c) { return c->model_dense_layers < c->mod
 /* Is a word in a list? `own`: an empty one has the configuration's own. */
 static bool wanted(const ConfigTexts *list, const char *word, bool own)
 {
-    for (int i = 0; i < list->n; i++) {
-        if (strcmp(list->at[i], word) == 0) return true;
-    }
-    return list->n == 0 && own;
+    return list->n == 0 ? own : config_has_text(list, word);
 }
 
 static void fill_axis(const PlanRequest *q, SearchAxis axis, ConfigInts *list)
@@ -115,11 +109,9 @@ Status search_axes(const Config *c, SearchAxes *out)
         TRY(schedule_find(c->search_schedule.at[i], &d));
         add(&out->axis[SEARCH_SCHEDULE], d - schedule_table);
     }
-    for (int i = 0; i < c->search_recompute.n; i++) {
-        for (int k = 0; k < search_recompute_n; k++) {
-            if (strcmp(c->search_recompute.at[i], search_recompute[k].name) == 0)
-                add(&out->axis[SEARCH_RECOMPUTE], k);
-        }
+    for (int k = 0; k < search_recompute_n; k++) {
+        if (config_has_text(&c->search_recompute, search_recompute[k].name))
+            add(&out->axis[SEARCH_RECOMPUTE], k);
     }
     static const char *const buffers[] = { "pooled", "worst", "exact" };
     static const char *const compute[] = { "f32", "bf16" };

@@ -4,10 +4,8 @@
 #include "base/file.h"
 #include "plan/presets.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char prefix[] = "stack-"; /* of stacks among the program's sheets */
 

@@ -9,9 +9,7 @@
 /* The slots of one rank while its order is followed. A slot is one pass's own from forward until
  * the weight gradients are done. */
 typedef struct SlotTable {
-    int n,
-        most; /* slots so far; the most that there can be, also the number of (chunk, micro-batch)
-                    pairs */
+    int n, most; /* so far; at the most, which is also the number of (chunk, micro-batch) pairs */
     int micros, *of;   /* by pass: its slot */
     int *free, n_free; /* slots, in no order */
     uint64_t *had;     /* by slot: set of chunks */

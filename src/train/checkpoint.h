@@ -50,9 +50,9 @@ typedef struct Checkpointer {
     const char *config; /* YAML of this run */
     int64_t *steps;     /* steps of the folder's checkpoints, rising */
     int n_steps, keep;
-    double
-        stall_s; /* seconds for which the last save stopped training: it waited for the save before,
-                       and copied. The reader that reports it sets it to 0. */
+    /* Seconds for which the last save stopped training: it waited for the save before, and copied.
+     * The reader that reports it sets it to 0. */
+    double stall_s;
     size_t bytes; /* size of this rank's file; 0: it writes none */
     char *buffer; /* write buffer of the file */
     void *sum;    /* the state of the sum of the entry that is written */

@@ -212,6 +212,9 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
 /* Initial weights, f(seed, name, index); moments and state zero. */
 Status engine_init_weights(Engine *e, uint64_t seed);
 
+/* Sets a tensor of the engine's memory to 0; nothing without data. */
+Status engine_zero(Engine *e, const Tensor *t);
+
 /* A checkpoint's weights are kept, its optimizer begins anew. */
 Status engine_zero_moments(Engine *e);
 

@@ -6,7 +6,7 @@
 #include "train/numbers.h"
 #include "train/shards.h"
 
-static Status zero_buffer(Engine *e, const Tensor *t)
+Status engine_zero(Engine *e, const Tensor *t)
 {
     if (t->data == NULL) return OK;
     return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
@@ -39,7 +39,7 @@ static Status fill_param(Engine *e, const Param *p, uint64_t seed)
 
 Status engine_init_weights(Engine *e, uint64_t seed)
 {
-    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(zero_buffer(e, &e->memory.buffer[b]));
+    for (int b = BUF_MAIN; b < BUF_COUNT; b++) TRY(engine_zero(e, &e->memory.buffer[b]));
     TRY(engine_wait(e));
     for (int i = 0; i < e->params.n; i++) {
         if (e->params.at[i].first[BUF_STATE] < 0) TRY(fill_param(e, &e->params.at[i], seed));
@@ -49,8 +49,8 @@ Status engine_init_weights(Engine *e, uint64_t seed)
 
 Status engine_zero_moments(Engine *e)
 {
-    TRY(zero_buffer(e, &e->memory.buffer[BUF_MOMENT1]));
-    TRY(zero_buffer(e, &e->memory.buffer[BUF_MOMENT2]));
+    TRY(engine_zero(e, &e->memory.buffer[BUF_MOMENT1]));
+    TRY(engine_zero(e, &e->memory.buffer[BUF_MOMENT2]));
     return engine_wait(e);
 }
 
@@ -67,7 +67,7 @@ Status engine_random_weights(Engine *e)
     const double std = 0.02;
     float *numbers = engine_room(e, NULL);
     rng_fill_normal(numbers, N, 1, rng_stream("rehearsal"), 0, std);
-    for (int b = 0; b < BUF_COUNT; b++) TRY(zero_buffer(e, &e->memory.buffer[b]));
+    for (int b = 0; b < BUF_COUNT; b++) TRY(engine_zero(e, &e->memory.buffer[b]));
     Tensor main = e->memory.buffer[BUF_MAIN];
     for (int64_t first = 0, n = tensor_elems(&main); first < n; first += N) {
         int64_t part = n - first < N ? n - first : N;

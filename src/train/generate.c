@@ -6,9 +6,7 @@
 #include "data/tokenizer.h"
 #include "train/plan_host.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct Generator {

@@ -4,8 +4,6 @@
 #include "base/rng.h"
 #include "train/engine_memory.h"
 
-#include <string.h>
-
 const NullTraffic null_traffic[NULL_TRAFFICS] = {
     { "zero", { GROUP_SHARD, GROUP_EXPERT_SHARD, GROUP_REPLICA } },
     { "ep", { GROUP_EP, GROUP_EP_INSIDE, GROUP_EP_ACROSS } },
@@ -23,10 +21,7 @@ bool null_moves(const NullTraffic *t, const MeshShape *s)
 
 static bool left_out(const Config *c, const char *word)
 {
-    bool found = false;
-    for (int i = 0; i < c->comm_null.n; i++)
-        found |= strcmp(c->comm_null.at[i], word) == 0 || strcmp(c->comm_null.at[i], "all") == 0;
-    return found;
+    return config_has_text(&c->comm_null, word) || config_has_text(&c->comm_null, "all");
 }
 
 Status null_refuse(const Config *c, const char *who)

@@ -155,18 +155,6 @@ static Status open_log(Trainer *t)
     return OK;
 }
 
-static Status print_mesh(Trainer *t)
-{
-    Text text = { 0 };
-    if (t->world == NULL || !t->speaks) return OK;
-    ArenaMark mark = arena_mark(&t->arena);
-    TRY(text_init(&text, &t->arena));
-    TRY(mesh_print(&t->shape, &text));
-    log_info("%s", text.data);
-    arena_release(&t->arena, mark);
-    return OK;
-}
-
 /* The one setting with which the loss depends on the mesh says how. */
 static void print_group(const Trainer *t)
 {
@@ -178,11 +166,15 @@ static void print_group(const Trainer *t)
              n, n * c->data_sequence, c->train_micro_batch, ranks);
 }
 
-static Status print_exchange(Trainer *t)
+static Status print_layout(Trainer *t)
 {
     Text text = { 0 };
     ArenaMark mark = arena_mark(&t->arena);
     TRY(text_init(&text, &t->arena));
+    if (t->world != NULL && t->speaks) TRY(mesh_print(&t->shape, &text));
+    if (text.used > 0) log_info("%s", text.data);
+    print_group(t);
+    text.used = 0;
     TRY(train_exchange_text(t->config, &text));
     if (text.used > 0) log_info("%s", text.data);
     TRY(text_init(&text, &t->arena));
@@ -210,9 +202,7 @@ static Status open_all(Trainer *t)
 {
     const Config *c = t->config;
     TRY(open_log(t));
-    TRY(print_mesh(t));
-    print_group(t);
-    TRY(print_exchange(t));
+    TRY(print_layout(t));
     if (t->share.where[0] != '\0') log_info("rank %d %s", t->world->rank, t->share.where);
     if (t->speaks) TRY(lock_folder(t));
     TRY(ranks_open(&t->ranks, t->world, &t->arena));
@@ -347,14 +337,6 @@ static Status evaluate(Trainer *t)
     return OK;
 }
 
-static bool listed(const ConfigInts *list, int64_t step)
-{
-    for (int i = 0; i < list->n; i++) {
-        if (list->at[i] == step) return true;
-    }
-    return false;
-}
-
 static Status save(Trainer *t)
 {
     if (t->saved_step == t->step) return OK;
@@ -442,7 +424,7 @@ static Status run_step(Trainer *t, StepMetrics *m)
     const Batch *batch = NULL;
     double start = clock_s(), waited = waited_s(t);
     TRY(next_batch(t, &batch));
-    bool traced = listed(&c->run_trace_steps, m->step);
+    bool traced = config_has_int(&c->run_trace_steps, m->step);
     if (traced) engine_trace(&t->engine, &t->trace);
     Status s = engine_step(&t->engine, batch, m->lr, m->step, &m->result);
     if (traced) engine_trace(&t->engine, NULL);

@@ -9,16 +9,10 @@
 
 #include <stdio.h>
 
-static Status zero(Engine *e, const Tensor *t)
-{
-    if (t->data == NULL) return OK;
-    return e->ex.backend->fill(&e->ex, t->data, 0, tensor_bytes(t));
-}
-
 static Status zero_sums(Engine *e)
 {
-    TRY(zero(e, &e->record.sums));
-    TRY(zero(e, &e->record.load));
+    TRY(engine_zero(e, &e->record.sums));
+    TRY(engine_zero(e, &e->record.load));
     return e->list->program.evaluates ? OK : shards_begin(e);
 }
 

@@ -11,9 +11,9 @@
 typedef struct Curve {
     double *x, *y; /* y is NaN, drawn as a gap, if a step of the bucket had no value */
     int n, finite; /* points; points with a value */
-    int64_t first,
-        width; /* while it is gathered: bucket i has the steps first + i * width and on, */
-    int32_t *steps, *missing; /* by bucket; x and y are then its sums */
+    /* While it is gathered bucket i has the steps first + i * width and on, and x and y its sums. */
+    int64_t first, width;
+    int32_t *steps, *missing; /* by bucket */
 } Curve;
 
 /* A curve of at most `most` points over the steps [first, last], in `a`. */

@@ -2,7 +2,6 @@
 #include "viz/report_parts.h"
 
 #include <math.h>
-#include <stdio.h>
 
 enum { FULL_HEIGHT = 340, HALF_HEIGHT = 230, THIRD_HEIGHT = 190 };
 

@@ -5,7 +5,6 @@
 
 #include "trace/stats.h"
 #include "viz/page.h"
-#include "viz/report.h"
 #include "viz/run_data.h"
 
 enum { REPORT_FULL = 1080, REPORT_HALF = 526, REPORT_THIRD = 342, REPORT_SENTENCE = 512 };

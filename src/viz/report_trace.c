@@ -3,7 +3,6 @@
 #include "viz/report_parts.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
