@@ -33,12 +33,6 @@ static const ManyCase cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-#ifdef SHORT_RUNS
-enum { EVERY = 3 }; /* under a sanitizer all take minutes */
-#else
-enum { EVERY = 1 };
-#endif
-
 /* Which layer on which rank finds the pool full, but for a few rows. */
 typedef struct Squeeze {
     int rank, layer; /* -1: nobody's */
@@ -155,7 +149,7 @@ static Status grow(void *state, Comm *world)
 static void more_room_between_two_steps_changes_no_bit(void **state)
 {
     (void)state;
-    for (int c = 0; c < CASES; c += EVERY) {
+    for (int c = 0; c < CASES; c += MANY_EVERY) {
         static Turn t;
         int failed = -1;
         t = (Turn){ .what = &cases[c] };
@@ -168,7 +162,7 @@ static void more_room_between_two_steps_changes_no_bit(void **state)
 static void whosever_layer_overflows_the_bits_are_those_of_room_for_all(void **state)
 {
     (void)state;
-    for (int c = 0; c < CASES; c += EVERY) {
+    for (int c = 0; c < CASES; c += MANY_EVERY) {
         static Turn t;
         int failed = -1, forced = 0;
         t = (Turn){ .what = &cases[c] };
