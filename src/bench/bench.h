@@ -23,6 +23,9 @@ typedef struct BenchModel {
     StepResult result; /* of the last step */
 } BenchModel;
 
+/* A rank's part of its host, and what hosts' names say: world NULL: nothing. Collective. */
+Status bench_take_place(Config *own, Comm *world, Arena *a);
+
 /* world NULL: on one rank. */
 Status bench_open(BenchModel *m, const Config *c, Comm *world);
 void bench_close(BenchModel *m); /* safe on { 0 } */

@@ -169,12 +169,10 @@ static Status on_rank(void *state, Comm *world)
 {
     Scale *all = state;
     Config own = all->config;
-    BindShare share;
     Arena a = { 0 };
     Row row = { 0 };
     TRY(arena_init(&a, "hosts", MEM_HOST, (size_t)1 << 20));
-    if (world != NULL) train_take_share(&own, world, &share);
-    Status s = world == NULL ? OK : train_find_hosts(&own, world, &a);
+    Status s = bench_take_place(&own, world, &a);
     if (s == OK) s = run_model(&own, world, all->steps, false, &row);
     if (world == NULL || world->rank == 0) all->row = row;
     arena_free(&a);

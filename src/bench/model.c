@@ -45,6 +45,14 @@ static Status open_model(BenchModel *m)
     return batch_new(&m->arena, shape.batch, c->data_sequence, &m->batch);
 }
 
+Status bench_take_place(Config *own, Comm *world, Arena *a)
+{
+    BindShare share;
+    if (world == NULL) return OK;
+    train_take_share(own, world, &share);
+    return train_find_hosts(own, world, a);
+}
+
 Status bench_open(BenchModel *m, const Config *c, Comm *world)
 {
     *m = (BenchModel){ .config = c, .world = world };

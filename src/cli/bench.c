@@ -61,12 +61,10 @@ static Status run_rank(void *state, Comm *world)
 {
     const Bench *b = state;
     Config own = *b->config;
-    BindShare share;
     Arena a = { 0 };
     Text out = { 0 };
     TRY(arena_init(&a, "command", MEM_HOST, (size_t)64 << 30));
-    if (world != NULL) train_take_share(&own, world, &share);
-    Status s = world == NULL ? OK : train_find_hosts(&own, world, &a);
+    Status s = bench_take_place(&own, world, &a);
     if (s == OK) s = text_init(&out, &a);
     if (s == OK) s = b->fn(b, &own, world, &a, &out);
     if (s == OK && (world == NULL || world->rank == 0)) s = text_append(b->out, out.data, out.used);

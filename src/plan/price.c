@@ -473,10 +473,11 @@ Status planner_legal(const Planner *p, const PlanLayout *l)
     if (p->spec.experts > 0) TRY(config_divides("mesh.ep", l->ep, "moe.experts", c->moe_experts));
     TRY(config_divides("mesh.ep", l->ep, "the ranks of a pipeline stage,", l->dp * l->cp));
     if (!plan_reaches(&p->q, l->ep))
-        return FAIL(ERR_ARG,
-                    "mesh.ep %d: moe.exchange=direct stores inside a scale-up domain, which has %d "
-                    "GPUs; alltoall and hier leave it",
-                    l->ep, (int)p->q.hardware->scale_up_gpus);
+        return FAIL(
+            ERR_ARG,
+            "mesh.ep %d: moe.exchange=%s stores inside a scale-up domain, which has %d GPUs; "
+            "moe.exchange=auto takes a kind that leaves it",
+            l->ep, exchange_kinds[c->moe_exchange]->name, (int)p->q.hardware->scale_up_gpus);
     TRY(config_divides("the number of data-parallel ranks,", l->dp, "train.batch", c->train_batch));
     TRY(config_divides("train.micro_batch", l->micro_batch,
                        "the sequences of a data-parallel rank,", c->train_batch / l->dp));

@@ -2,6 +2,7 @@
 #include "plan/report.h"
 
 #include "model/spec.h"
+#include "train/room.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -103,13 +104,12 @@ static double layouts_per_s(const SearchResult *s)
 /* Room for received rows: of what is kept, in pools, apart from what is not. */
 static Status print_room(const PlanPrice *p, Text *out)
 {
-    char rows[64] = "all that can come to it";
+    char rows[64];
     if (p->room.pool == 0 || p->pool_bytes == 0) return OK;
-    if (p->room.rows > 0) (void)snprintf(rows, sizeof rows, "%g times the mean", p->room.rows);
     return text_printf(out,
                        "rows        pools for %g times the balanced ones, %.3f GiB of the "
                        "activations; buffers of a layer for %s\n",
-                       p->room.pool, p->pool_bytes / PLAN_GIB, rows);
+                       p->room.pool, p->pool_bytes / PLAN_GIB, room_rows_text(&p->room, rows));
 }
 
 static Status print_search(const PlanReport *r, Text *out)

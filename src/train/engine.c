@@ -478,26 +478,21 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     result.short_of = (Shortage){ overflow[OVERFLOW_BLOCKS] > 0, overflow[OVERFLOW_ROWS] > 0 };
     if (result.again) TRY(run_again(e, step, &result));
 
-    double device_s = 0;
-    TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &device_s));
+    TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &result.device_s));
     const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
     const float *norm = engine_host(e, &e->record.norm);
     if (e->spec.n_moe > 0) {
         memcpy(e->load_host.data, engine_host(e, &e->record.load), tensor_bytes(&e->load_host));
     }
-    *out = (StepResult){ .loss = (double)*loss,
-                         .aux_loss = (double)*aux,
-                         .grad_norm = (double)*norm,
-                         .finite = isfinite(*loss) && isfinite(*norm),
-                         .again = result.again,
-                         .short_of = result.short_of,
-                         .again_s = result.again_s,
-                         .capture_s = result.capture_s,
-                         .load = e->load_host.data,
-                         .device_s = device_s,
-                         .launches = e->launches,
-                         .kernels = e->way->graph.kernels,
-                         .waits = e->ex.waits - waits };
+    result.loss = (double)*loss;
+    result.aux_loss = (double)*aux;
+    result.grad_norm = (double)*norm;
+    result.finite = isfinite(*loss) && isfinite(*norm);
+    result.load = e->load_host.data;
+    result.launches = e->launches;
+    result.kernels = e->way->graph.kernels;
+    result.waits = e->ex.waits - waits;
+    *out = result;
     return OK;
 }
 

@@ -393,14 +393,14 @@ Status train_grow_room(const Config *c, Comm *world, Shortage of, TrainPlan *p, 
 
 Status train_room_text(const EngineShape *shape, const EnginePlan *plan, Text *out)
 {
-    char bytes[32], rows[64] = "all that can come to it";
+    char bytes[32], rows[64];
     const RowRoom *room = &shape->room;
     if (shape->again == NULL) return OK;
-    if (room->rows > 0) (void)snprintf(rows, sizeof rows, "%g times the mean", room->rows);
     return text_printf(out,
                        "pools for %g times the balanced rows keep what backward needs of them, %s; "
                        "what is not kept of a layer's rows has room for %s",
-                       room->pool, text_bytes(bytes, (double)plan->pool_bytes), rows);
+                       room->pool, text_bytes(bytes, (double)plan->pool_bytes),
+                       room_rows_text(room, rows));
 }
 
 int64_t train_aux_sequences(const Config *c, int64_t data_ranks)

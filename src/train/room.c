@@ -1,5 +1,7 @@
 #include "train/room.h"
 
+#include <stdio.h>
+
 /* From the most to the least; no entry takes more memory than the one before. blocks: at most. */
 static const RowRoom rooms[] = {
     { .pool = SPEC_POOL_MOST },
@@ -31,6 +33,12 @@ static RowRoom room_at(const Config *c, int i)
 RowRoom room_least(const Config *c, int64_t ep)
 {
     return room_matters(c, ep) ? room_at(c, ROOMS - 1) : (RowRoom){ 0 };
+}
+
+const char *room_rows_text(const RowRoom *room, char out[64])
+{
+    (void)snprintf(out, 64, "%g times the mean", room->rows);
+    return room->rows > 0 ? out : "all that can come to it";
 }
 
 bool room_same(const RowRoom *a, const RowRoom *b)

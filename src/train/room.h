@@ -3,8 +3,9 @@
  *
  * What is kept lies in pools of so many times the rows that balanced routing brings, what is not
  * kept in buffers for all rows that can come to a layer. Where memory is short pools get smaller,
- * from 2 to 1.1 times, and so do these buffers and the blocks that tokens travel in. No bit of a result depends on any of it: rows without
- * room make a step run again (again.h), and a run whose steps do so gets more room.
+ * from 2 to 1.1 times, and so do these buffers and the blocks that tokens travel in. No bit of a
+ * result depends on any of it: rows without room make a step run again (again.h), and a run whose
+ * steps do so gets more room.
  */
 #ifndef TRAIN_ROOM_H
 #define TRAIN_ROOM_H
@@ -29,6 +30,9 @@ typedef struct Shortage {
  * again as that takes to fit. There is no such room: *out is `now`. */
 Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fits, void *self,
                  RowRoom *out);
+
+/* Where the rows that are not kept lie: "all that can come to it", or so many times the mean. */
+const char *room_rows_text(const RowRoom *room, char out[64]);
 
 bool room_same(const RowRoom *a, const RowRoom *b);
 

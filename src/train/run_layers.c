@@ -194,8 +194,7 @@ static Status new_pool(ChunkPass *p)
 static Status start_forward(ChunkPass *p)
 {
     Tensor *h = &p->s->at->h;
-    if (p->r.training) TRY(new_pool(p));
-    if (!p->r.training) TRY(new_streams(p, &p->s->arena));
+    TRY(p->r.training ? new_pool(p) : new_streams(p, &p->s->arena));
     if (p->a->in < 0) return OK;
     Tensor in = entry_of(p, p->a->in);
     if (layers_in(p) == 0)

@@ -265,11 +265,10 @@ Status shards_begin(Engine *e)
 {
     for (int i = 0; i < e->params.n_buckets; i++) {
         const ParamBucket *k = &e->params.bucket[i];
-        Tensor own = reduced(e, k);
-        if (in_place(e, k))
-            TRY(fill_zero(e, own.data, tensor_at(&own, tensor_elems(&own))));
-        else
-            TRY(zero_bucket(e, k, bucket_whole(&e->params, &e->memory, k, BUF_GRAD)));
+        bool place = in_place(e, k);
+        Tensor sum = place ? bucket_own(&e->params, &e->memory, k, BUF_GRAD)
+                           : bucket_whole(&e->params, &e->memory, k, BUF_GRAD);
+        TRY(place ? engine_zero(e, &sum) : zero_bucket(e, k, sum));
     }
     memset(e->written, 0, (size_t)e->spec.n_layers * sizeof *e->written);
     return OK;

@@ -179,21 +179,12 @@ static void run_ranks(Arena *a, Ranks *r, int ranks, const char *mesh)
     CHECK_OK(comm_threads(ranks, 60, on_gpu, r, &failed));
 }
 
-#define NEEDS_GPUS()                                                                               \
-    do {                                                                                           \
-        (void)state;                                                                               \
-        if (cuda_devices() < 2) {                                                                  \
-            printf("skip: needs 2 GPUs and a build with CUDA=1\n");                                \
-            skip();                                                                                \
-        }                                                                                          \
-    } while (0)
-
 static int gpus(void) { return cuda_devices() < RANKS_MAX ? cuda_devices() : RANKS_MAX; }
 
 /* Each row is timed alone and in a graph; what an exchange brings back is looked at there. */
 static void every_call_between_gpus_has_its_row(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     static const char *const hosts[] = { "mesh.ranks_per_host=0", "mesh.ranks_per_host=2" };
     for (int ranks = 2; ranks <= gpus(); ranks *= 2) {
         for (int h = 0; h < (ranks == 4 ? 2 : 1); h++) {
@@ -212,7 +203,7 @@ static void every_call_between_gpus_has_its_row(void **state)
 /* A captured step without traffic is finite, or bench step says so. */
 static void steps_without_traffic_run_on_gpus(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     static const char *const mesh[] = { "mesh.ep=2", "mesh.zero=3", "mesh.pp=2", "mesh.cp=2" };
     for (size_t i = 0; i < sizeof mesh / sizeof *mesh; i++) {
         Arena a = { 0 };

@@ -73,15 +73,6 @@ static int ranks_here(void)
     return n < RANKS_MAX ? n : RANKS_MAX;
 }
 
-#define NEEDS_GPUS()                                                                               \
-    do {                                                                                           \
-        (void)state;                                                                               \
-        if (ranks_here() < 2) {                                                                    \
-            printf("skip: needs 2 GPUs and a build with CUDA=1\n");                                \
-            skip();                                                                                \
-        }                                                                                          \
-    } while (0)
-
 static void run_all_sizes(Body *body)
 {
     for (int ranks = 2; ranks <= ranks_here(); ranks++) {
@@ -240,7 +231,7 @@ static Status all_collectives(Gpu *g)
 
 static void collectives_are_what_the_host_computes(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(all_collectives);
 }
 
@@ -264,7 +255,7 @@ static Status sides(Gpu *g)
 
 static void groups_of_a_split_sum_among_themselves(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(sides);
 }
 
@@ -297,7 +288,7 @@ static Status ring(Gpu *g)
 
 static void all_send_round_a_ring_at_once(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(ring);
 }
 
@@ -322,7 +313,7 @@ static Status chain(Gpu *g)
 
 static void what_the_first_sends_goes_from_rank_to_rank(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(chain);
 }
 
@@ -414,7 +405,7 @@ static Status two_lanes(Gpu *g)
 
 static void two_lanes_at_once_give_the_same_bits_every_time(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(two_lanes);
 }
 
@@ -451,7 +442,7 @@ static Status graph(Gpu *g)
 
 static void a_captured_graph_gives_the_bits_of_launches(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(graph);
 }
 
@@ -483,7 +474,7 @@ static Status own_stream(Gpu *g)
 
 static void a_stream_of_its_own_is_ordered_by_events(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(own_stream);
 }
 
@@ -509,7 +500,7 @@ static Status follow(Gpu *g)
 
 static void a_group_follows_the_lane(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     run_all_sizes(follow);
 }
 
@@ -608,25 +599,25 @@ static void check_missed(Ending e)
 
 static void who_waits_for_a_rank_that_stays_away_fails_in_time_and_names_it(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     check_missed((Ending){ 0 });
 }
 
 static void who_waits_for_it_in_a_graph_does_so_too(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     check_missed((Ending){ .captured = true });
 }
 
 static void who_launches_more_than_the_driver_takes_ahead_does_so_too(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     check_missed((Ending){ .more = 5000 });
 }
 
 static void the_end_of_a_rank_ends_the_waits_of_others_with_its_reason(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     Ending e = { .broken = true };
     int failed = 0;
     CHECK_FAILS(comm_threads(ranks_here(), TIMEOUT_S, ending_rank, &e, &failed), ERR_NUMERIC,

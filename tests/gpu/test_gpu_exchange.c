@@ -291,18 +291,9 @@ static void ranks_that_share_a_gpu_have_the_bits_of_the_cpu(void **state)
     for (int ranks = 2; ranks <= SHARING; ranks++) travel(ranks);
 }
 
-#define NEEDS_GPUS()                                                                               \
-    do {                                                                                           \
-        (void)state;                                                                               \
-        if (!cuda_built() || cuda_devices() < 2) {                                                 \
-            printf("skip: needs 2 GPUs and a build with CUDA=1\n");                                \
-            skip();                                                                                \
-        }                                                                                          \
-    } while (0)
-
 static void gpus_have_the_bits_of_the_cpu(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     each_its_own = true;
     for (int ranks = 2; ranks <= cuda_devices() && ranks <= RANKS_MAX; ranks *= 2) travel(ranks);
 }
@@ -385,7 +376,7 @@ static void a_rank_that_does_not_come_ends_the_kernels_wait(void **state)
 
 static void and_the_host_says_whom_it_waited_for(void **state)
 {
-    NEEDS_GPUS();
+    NEEDS_GPUS(2);
     each_its_own = true;
     check_deadline();
 }

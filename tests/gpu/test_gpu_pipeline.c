@@ -3,15 +3,6 @@
 #include "harness/gpu.h"
 #include "harness/pipeline.h"
 
-#define NEEDS_GPUS(n)                                                                              \
-    do {                                                                                           \
-        (void)state;                                                                               \
-        if (!cuda_built() || cuda_devices() < (n)) {                                               \
-            printf("skip: needs %d GPUs and a build with CUDA=1\n", n);                            \
-            skip();                                                                                \
-        }                                                                                          \
-    } while (0)
-
 static void captured_stages_train_as_one_gpu_does(void **state)
 {
     NEEDS_GPUS(2);

@@ -4,14 +4,15 @@
 
 #include "backend/cuda.h"
 
-#define NEEDS_GPU()                                                                                \
+#define NEEDS_GPUS(n)                                                                              \
     do {                                                                                           \
         (void)state;                                                                               \
-        if (!cuda_built() || cuda_devices() == 0) {                                                \
-            printf("skip: needs a GPU and a build with CUDA=1\n");                                 \
+        if (!cuda_built() || cuda_devices() < (n)) {                                               \
+            printf("skip: needs %d GPU%s and a build with CUDA=1\n", n, (n) > 1 ? "s" : "");       \
             skip();                                                                                \
         }                                                                                          \
     } while (0)
+#define NEEDS_GPU() NEEDS_GPUS(1)
 
 #define ON_CPU "run.device=cpu"
 #define ON_GPU "run.device=cuda"

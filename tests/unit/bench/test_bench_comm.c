@@ -1,11 +1,10 @@
 /* bench comm on threads: every collective and every kind of exchange has its rows, whose bandwidths
  * are what NCCL-tests calls them; and steps without traffic (comm.null) run like those with it. */
-#include "harness/test.h"
+#include "harness/json_lines.h"
 
 #include "bench/bench.h"
 #include "op/exchange.h"
 #include "plan/hardware.h"
-#include "trace/scan.h"
 #include "train/null.h"
 
 #include <stdlib.h>
@@ -17,10 +16,6 @@ typedef struct Line {
     double bytes, bus_bytes, seconds, room, graph_s, ranks, ranks_per_host;
 } Line;
 
-#define FIELD(name, type)                                                                          \
-    {                                                                                              \
-#name, type, offsetof(Line, name)                                                          \
-    }
 static const ScanField fields[] = {
     FIELD(kind, SCAN_TEXT),        FIELD(call, SCAN_TEXT),      FIELD(shape, SCAN_TEXT),
     FIELD(routing, SCAN_TEXT),     FIELD(why, SCAN_TEXT),       FIELD(bytes, SCAN_NUMBER),
@@ -55,7 +50,6 @@ static Status on_rank(void *state, Comm *world)
 
 static Status run(BenchComm options, const char *hosts, int ranks)
 {
-    char *rest = NULL;
     int failed = -1;
     report = (Report){ .options = options };
     report.options.json = true;
@@ -66,13 +60,8 @@ static Status run(BenchComm options, const char *hosts, int ranks)
     CHECK_OK(config_override(&report.config, &report.arena, hosts));
     CHECK_OK(text_init(&report.out, &report.arena));
     TRY(comm_threads(ranks, 30, on_rank, &report, &failed));
-    for (char *at = strtok_r(report.out.data, "\n", &rest); at != NULL;
-         at = strtok_r(NULL, "\n", &rest)) {
-        Scan scan = scan_begin(at);
-        CHECK(report.n < LINES_MAX);
-        scan_fields(&scan, fields, sizeof fields / sizeof *fields, &report.line[report.n++]);
-        CHECK(scan_end(&scan));
-    }
+    report.n = json_lines(report.out.data, fields, sizeof fields / sizeof *fields, report.line,
+                          sizeof *report.line, LINES_MAX);
     return OK;
 }
 

@@ -1,11 +1,10 @@
 /* bench shapes on the CPU with small sizes: every row runs and is right, a wrong one is seen, and
  * drawn shapes and routings are what they are called. */
-#include "harness/test.h"
+#include "harness/json_lines.h"
 
 #include "base/rng.h"
 #include "bench/bench.h"
 #include "bench/shapes.h"
-#include "trace/scan.h"
 
 enum { LINES_MAX = 256, EXPERTS_MAX = 256, SHRINK = 1024 };
 
@@ -14,10 +13,6 @@ typedef struct Line {
     double error, seconds, flops, bytes, share, n, d, f, e, k;
 } Line;
 
-#define FIELD(name, type)                                                                          \
-    {                                                                                              \
-#name, type, offsetof(Line, name)                                                          \
-    }
 static const ScanField fields[] = {
     FIELD(kind, SCAN_TEXT),    FIELD(group, SCAN_TEXT),   FIELD(op, SCAN_TEXT),
     FIELD(shape, SCAN_TEXT),   FIELD(routing, SCAN_TEXT), FIELD(verdict, SCAN_TEXT),
@@ -50,17 +45,11 @@ static void open_report(const char *setting)
 
 static void run(BenchShapes options, const char *setting)
 {
-    char *rest = NULL;
     open_report(setting);
     CHECK_OK(bench_shapes(&report.config, &options, &report.out));
     if (!options.json) return;
-    for (char *at = strtok_r(report.out.data, "\n", &rest); at != NULL;
-         at = strtok_r(NULL, "\n", &rest)) {
-        Scan scan = scan_begin(at);
-        CHECK(report.n < LINES_MAX);
-        scan_fields(&scan, fields, sizeof fields / sizeof *fields, &report.line[report.n++]);
-        CHECK(scan_end(&scan));
-    }
+    report.n = json_lines(report.out.data, fields, sizeof fields / sizeof *fields, report.line,
+                          sizeof *report.line, LINES_MAX);
 }
 
 static void close_report(void) { arena_free(&report.arena); }
