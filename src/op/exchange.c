@@ -278,10 +278,12 @@ Status exchange_place_cpu(Exec *ex, const ExchangePlace *a)
     return OK;
 }
 
+size_t exchange_place_bytes(int64_t ranks) { return (size_t)ranks * sizeof(int32_t); }
+
 size_t exchange_place_workspace(const Exec *ex, const ExchangePlace *a)
 {
     (void)ex;
-    return (size_t)a->ranks * sizeof(int32_t);
+    return exchange_place_bytes(a->ranks);
 }
 
 /* To other ranks and back */

@@ -249,6 +249,8 @@ Status exchange_blocks_back(struct Exec *ex, Comm *c, const ExchangeCombine *a,
 /* exchange_rows_bytes: bytes of `rows` rows like those of t; 0 if t has no data. exchange_rows_at:
  * makes these rows at *at, and moves *at behind them. */
 size_t exchange_rows_bytes(const Tensor *t, int64_t rows);
+/* What places over so many ranks are counted in. */
+size_t exchange_place_bytes(int64_t ranks);
 Tensor exchange_rows_at(const Tensor *t, int64_t rows, char **at);
 
 /* An expert's number on the rank that has experts [first, first + here); -1: it is on another rank.

@@ -114,8 +114,7 @@ static size_t dispatch_workspace(const ExchangeDispatch *a)
     const ExchangePlace p = relay_places(a, &ranks);
     size_t stage = larger(exchange_blocks_out_bytes(&hosts), exchange_blocks_out_bytes(&ranks));
     return exchange_rows_bytes(&a->x, rows) + exchange_rows_bytes(&a->index, rows) +
-           exchange_rows_bytes(&a->weight, rows) +
-           larger(stage, exchange_place_workspace(NULL, &p));
+           exchange_rows_bytes(&a->weight, rows) + larger(stage, exchange_place_bytes(p.ranks));
 }
 
 static size_t combine_workspace(const ExchangeCombine *a)

@@ -14,7 +14,8 @@ typedef struct Counter {
     int phase;
     LayerCount *out;
     Arena keep, ring, scratch;
-    RowPool *pool; /* NULL: none */
+    RowPool pool;
+    bool pooled;
     LayerRun run;
 } Counter;
 
@@ -72,7 +73,7 @@ static Status evaluation(Counter *c)
     if (desc->prepare != NULL) TRY(desc->prepare(r));
     TRY(forward(c, PASS_FORWARD));
     r->training = true, c->observer = observer;
-    r->pool = c->pool;
+    r->pool = c->pooled ? &c->pool : NULL;
     c->out->keep_eval = c->keep.peak_bytes;
     c->out->pass[PASS_FORWARD] = (OpTotals){ 0 };
     arena_release(&c->keep, (ArenaMark){ 0 });
@@ -137,7 +138,6 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     ParamTable table;
     ParamMemory memory;
     LayerWeights *weights;
-    RowPool pool = { 0 };
     Arena nowhere = { 0 };
     MicroBatch m = { .b = b, .t = t };
     Record record = { 0 };
@@ -160,10 +160,10 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
                          .state = state,
                          .training = true };
     const LayerDesc *desc = layer_desc(layer->kind);
-    if (desc->pooled != NULL && s->pool > 0) {
+    c->pooled = desc->pooled != NULL && s->pool > 0;
+    if (c->pooled) {
         c->out->pool = desc->pooled(s, layer, b * t);
-        TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &pool));
-        c->pool = &pool;
+        TRY(pool_make(&c->ex, &nowhere, s->act, &c->out->pool, 1, &c->pool));
     }
     c->out->elems = table.flat_elems;
     c->out->expert_elems = table.expert_elems;
