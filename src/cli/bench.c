@@ -17,7 +17,7 @@ struct Bench {
     BenchFn *fn;
     BenchShapes shapes;
     BenchComm comm;
-    bool model, ops; /* the first argument is a model; bench step's table of ops is wanted */
+    bool model, small, ops; /* the first argument is a model, which shrinks; a table of ops, too */
     const Config *config;
     Text *out;
 };
@@ -78,8 +78,9 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     Bench all = *(const Bench *)state;
     Config c;
     bool model = n > 0 && all.model;
-    TRY(config_load(&c, a, model ? arguments[0] : "quickstart",
-                    (const char *const *)(arguments + model), n - model));
+    TRY((all.small ? config_load_small : config_load)(&c, a, model ? arguments[0] : "quickstart",
+                                                      (const char *const *)(arguments + model),
+                                                      n - model));
     if (all.fn != run_step) TRY(null_refuse(&c, all.name));
     all.config = &c;
     all.out = out;
@@ -164,6 +165,8 @@ static Status bench(int argc, char **argv)
     };
     const Option of_models[] = {
         { "--steps", OPTION_INT, &b.step.steps, "N", "timed steps", .min = 1, .max = 1e6 },
+        { "--shrink", OPTION_FLAG, &b.small,
+          .help = "a small model of the same structure; settings come after that" },
         ranks,
         { "--timeline", OPTION_TEXT, &b.step.timeline, "FOLDER",
           .help = "record one more step there, for `switchyard viz`: passes over stages or lanes" },
@@ -176,7 +179,7 @@ static Status bench(int argc, char **argv)
         { "--exposed", OPTION_FLAG, &b.step.exposed,
           .help = "then steps without each kind of traffic (comm.null): what it adds to the step" },
     };
-    const int of_ops = 1, of_ladder = 2, of_step = sizeof of_models / sizeof *of_models;
+    const int of_ops = 2, of_ladder = 3, of_step = sizeof of_models / sizeof *of_models;
     command.options = of_models;
     command.n_options = b.fn == run_step ? of_step : b.fn == run_ladder ? of_ladder : of_ops;
     b.model = b.fn != run_shapes && b.fn != run_comm;

@@ -61,7 +61,7 @@ static Status report(const Config *c, Arena *a, Text *out)
 }
 
 typedef struct Call {
-    bool dry, resume, rows, markdown;
+    bool dry, resume, small, rows, markdown;
     const char *init;
     OptionTexts change;
     int64_t ranks;
@@ -101,7 +101,8 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     if (call->change.n > 0 && !call->resume)
         return FAIL(ERR_ARG, "--change %s is for --resume: without it all settings are free",
                     call->change.at[0]);
-    TRY(config_load(&c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
+    TRY((call->small ? config_load_small : config_load)(
+        &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
     catch_signals();
     call->config = &c;
@@ -115,6 +116,8 @@ Status cli_train(int argc, char **argv)
     const Option table[] = {
         { "--dry-run", OPTION_FLAG, &c.dry,
           .help = "print configuration, parameters and memory; train nothing" },
+        { "--shrink", OPTION_FLAG, &c.small,
+          .help = "a small model of the same structure as CONFIG's; settings come after that" },
         { "--resume", OPTION_FLAG, &c.resume,
           .help = "go on from the newest whole checkpoint in run.dir" },
         { "--change", OPTION_TEXTS, &c.change, "KEY",

@@ -168,14 +168,27 @@ static Status load_source(Config *c, Arena *a, const char *source)
     return s;
 }
 
-Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
-                   int n_overrides)
+static Status load(Config *c, Arena *a, const char *source, bool small,
+                   const char *const *overrides, int n_overrides)
 {
     Config next;
     TRY(config_default(&next, a));
     if (source != NULL) TRY(load_source(&next, a, source));
+    if (small) config_shrink(&next);
     for (int i = 0; i < n_overrides; i++) TRY(config_override(&next, a, overrides[i]));
     TRY(config_check(&next));
     *c = next;
     return OK;
+}
+
+Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
+                   int n_overrides)
+{
+    return load(c, a, source, false, overrides, n_overrides);
+}
+
+Status config_load_small(Config *c, Arena *a, const char *source, const char *const *overrides,
+                         int n_overrides)
+{
+    return load(c, a, source, true, overrides, n_overrides);
 }

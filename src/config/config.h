@@ -104,6 +104,14 @@ Status config_default(Config *c, Arena *a);
 Status config_load(Config *c, Arena *a, const char *source, const char *const *overrides,
                    int n_overrides);
 
+/* The same for a small model of the same structure (--shrink): config_shrink before the overrides. */
+Status config_load_small(Config *c, Arena *a, const char *source, const char *const *overrides,
+                         int n_overrides);
+
+/* Sizes and numbers of layers, heads and experts come down to a few; which kinds of layers there are,
+ * and in which pattern, how heads share keys and groups experts, and all that is no size, stays. */
+void config_shrink(Config *c);
+
 /* The same from a YAML text in memory; `name` stands in messages in place of a file name. */
 Status config_parse(Config *c, Arena *a, const char *name, const char *yaml, size_t yaml_bytes);
 Status config_override(Config *c, Arena *a, const char *assignment);

@@ -16,11 +16,7 @@
 #include "train/train.h"
 
 /* A sanitizer watches how memory and threads are used, and that is alike from the second step on. */
-#ifdef SHORT_RUNS
-enum { MANY_STEPS = 2, MANY_EVERY = 3 }; /* of cases that differ little, every third */
-#else
-enum { MANY_STEPS = 10, MANY_EVERY = 1 };
-#endif
+enum { MANY_STEPS = MANY_EVERY > 1 ? 2 : 10 };
 enum { MANY_SETTINGS = 24, MANY_MORE = 16 };
 
 typedef struct ManyCase {

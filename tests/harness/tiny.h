@@ -13,6 +13,13 @@
 #include "config/config.h"
 #include "train/engine.h"
 
+/* Under sanitizers every third of cases that differ little. */
+#ifdef SHORT_RUNS
+enum { MANY_EVERY = 3 };
+#else
+enum { MANY_EVERY = 1 };
+#endif
+
 typedef struct Tiny {
     Arena arena;
     Config config;
@@ -66,12 +73,9 @@ static inline Status tiny_config(Tiny *t, const char *const *overrides)
     return config_check(&t->config);
 }
 
-/* `overrides` is NULL-terminated; mesh NULL: alone. For threads of ranks, where a failed CHECK has
- * nowhere to go. */
-static inline Status tiny_make(Tiny *t, const char *const *overrides, const Mesh *mesh)
+/* From t->config, which lies in t->arena; mesh NULL: alone. */
+static inline Status tiny_start(Tiny *t, const Mesh *mesh)
 {
-    *t = (Tiny){ 0 };
-    TRY(tiny_config(t, overrides));
     if (mesh != NULL && cuda_devices() > 0) t->config.run_gpu = mesh->rank % cuda_devices();
     const Config *c = &t->config;
     t->shape = (EngineShape){ .batch = c->train_batch,
@@ -89,6 +93,14 @@ static inline Status tiny_make(Tiny *t, const char *const *overrides, const Mesh
     TRY(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
     tiny_batch(t, 0);
     return OK;
+}
+
+/* `overrides` is NULL-terminated. For threads of ranks, where a failed CHECK has nowhere to go. */
+static inline Status tiny_make(Tiny *t, const char *const *overrides, const Mesh *mesh)
+{
+    *t = (Tiny){ 0 };
+    TRY(tiny_config(t, overrides));
+    return tiny_start(t, mesh);
 }
 
 static inline void tiny_open(Tiny *t, const char *const *overrides)

@@ -1,6 +1,6 @@
 /* The engine: plans come true, bits do not depend on threads, recompute or run, gradients are
  * derivatives. */
-#include "harness/tiny.h"
+#include "harness/slope.h"
 
 #include "base/clock.h"
 
@@ -192,31 +192,6 @@ static void what_gradients_held_before_a_step_does_not_matter(void **state)
 
 /* Loss of the current weights on the current batch (a step that only looks: rate 0), and how often
  * each expert was chosen. */
-typedef struct Look {
-    double loss;
-    int32_t load[256];
-} Look;
-
-static Look look(Tiny *t)
-{
-    StepResult r;
-    Look out = { 0 };
-    CHECK_OK(engine_step(&t->engine, &t->batch, 0, 1, &r));
-    out.loss = r.loss + r.aux_loss;
-    size_t bytes = tensor_bytes(&t->engine.load_host);
-    CHECK(t->engine.spec.n_moe == 0 || bytes <= sizeof out.load);
-    if (t->engine.spec.n_moe > 0) memcpy(out.load, r.load, bytes);
-    return out;
-}
-
-static void move_weights(Tiny *t, const float *direction, double h)
-{
-    float *w = t->engine.memory.buffer[BUF_MAIN].data;
-    for (int64_t i = 0; i < t->engine.params.elems[BUF_MAIN]; i++) {
-        w[i] += (float)(h * (double)direction[i]);
-    }
-}
-
 /* The derivative of the loss along its gradient is the gradient's square. Where the step makes a
  * token change its expert the loss jumps, so the step shrinks until none does. */
 static void gradient_is_the_derivative(Tiny *t)
@@ -224,17 +199,17 @@ static void gradient_is_the_derivative(Tiny *t)
     int64_t n = t->engine.params.elems[BUF_MAIN];
     void *memory = NULL;
     CHECK_OK(arena_alloc(&t->arena, (size_t)n * sizeof(float), &memory));
-    look(t);
+    slope_look(t);
     memcpy(memory, t->engine.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof(float));
     const float *g = memory;
     double square = 0;
     for (int64_t i = 0; i < n; i++) square += (double)g[i] * (double)g[i];
     for (double h = 2e-3 / sqrt(square); h * sqrt(square) > 1e-4; h /= 2) {
-        move_weights(t, g, h);
-        Look up = look(t);
-        move_weights(t, g, -2 * h);
-        Look down = look(t);
-        move_weights(t, g, h);
+        slope_move(t, g, h);
+        SlopeLook up = slope_look(t);
+        slope_move(t, g, -2 * h);
+        SlopeLook down = slope_look(t);
+        slope_move(t, g, h);
         if (memcmp(up.load, down.load, sizeof up.load) != 0) continue;
         CHECK_NEAR((up.loss - down.loss) / (2 * h) / square, 1, 5e-3);
         return;
@@ -255,46 +230,6 @@ static void gradients_are_derivatives_of_the_loss(void **state)
     }
 }
 
-/* Random numbers for the parameters of one role in one layer, 0 for all others. */
-static void set_direction(const Tiny *t, const Param *like, uint64_t seed, float *out)
-{
-    memset(out, 0, (size_t)t->engine.params.elems[BUF_MAIN] * sizeof *out);
-    for (int i = 0; i < t->engine.params.n; i++) {
-        const Param *p = &t->engine.params.at[i];
-        if (p->layer != like->layer || p->role != like->role) continue;
-        rng_fill_normal(out + p->first[BUF_MAIN], param_elems(p), seed, rng_stream(p->name), 0, 1);
-    }
-}
-
-/* The loss's derivative along a random direction is what g says, if g says that it is no small one:
- * else we draw again. The step is so long that the loss changes by 2e-3, far above its rounding. */
-static void role_has_its_gradient(Tiny *t, const Param *like, const float *g, float *direction)
-{
-    double slope = 0, usual = 0;
-    for (uint64_t seed = 1; fabs(slope) <= usual; seed++) {
-        double square = 0;
-        set_direction(t, like, seed, direction);
-        slope = 0;
-        for (int64_t i = 0; i < t->engine.params.elems[BUF_MAIN]; i++) {
-            double part = (double)g[i] * (double)direction[i];
-            slope += part;
-            square += part * part;
-        }
-        usual = sqrt(square);
-        if (!(usual > 0)) fail_msg("%s has no gradient", like->name);
-    }
-    double h = fmin(1e-3 / fabs(slope), 2e-2);
-    move_weights(t, direction, h);
-    double up = look(t).loss;
-    move_weights(t, direction, -2 * h);
-    double have = (up - look(t).loss) / (2 * h);
-    move_weights(t, direction, h);
-    if (!(fabs(have / slope - 1) <= 1e-2)) {
-        fail_msg("%s and its role: the loss rises by %g, by its gradient %g", like->name, have,
-                 slope);
-    }
-}
-
 /* Along the gradient itself nobody misses what it lacks. All experts are chosen, so that no step
  * changes which. */
 static void no_role_s_gradient_is_dropped(void **state)
@@ -302,21 +237,11 @@ static void no_role_s_gradient_is_dropped(void **state)
     (void)state;
     for (int m = 0; m < MODELS; m++) {
         Tiny t;
-        void *memory = NULL;
         open_with(&t, m,
                   TINY("train.clip_norm=0", "optimizer.weight_decay=0", "moe.bias_rate=1e-9",
                        "moe.groups=1", "moe.top_groups=1", "moe.top_k=6", "train.batch=2",
                        "train.micro_batch=1", "run.threads=1"));
-        int64_t n = t.engine.params.elems[BUF_MAIN];
-        CHECK_OK(arena_alloc(&t.arena, 2 * (size_t)n * sizeof(float), &memory));
-        float *g = memory, *direction = g + n;
-        look(&t);
-        memcpy(g, t.engine.memory.buffer[BUF_GRAD].data, (size_t)n * sizeof *g);
-        for (int i = 0; i < t.engine.params.n; i++) {
-            const Param *p = &t.engine.params.at[i];
-            bool first = i == 0 || p[-1].layer != p->layer || p[-1].role != p->role;
-            if (first && p->first[BUF_MAIN] >= 0) role_has_its_gradient(&t, p, g, direction);
-        }
+        slope_each_role(&t);
         tiny_close(&t);
     }
 }

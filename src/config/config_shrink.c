@@ -1,0 +1,71 @@
+/* config_shrink: a small model of the same structure. */
+#include "config/config.h"
+
+#include <stddef.h>
+
+/* Sizes come down to these; odd ones among them, so that no kernel meets only what it likes. */
+static const struct {
+    size_t offset;
+    int64_t most;
+} sizes[] = {
+#define MOST(name, most)                                                                           \
+    {                                                                                              \
+        offsetof(Config, name), most                                                               \
+    }
+    MOST(model_vocab, 509),       MOST(model_hidden, 40),      MOST(model_ffn, 72),
+    MOST(attention_head_dim, 16), MOST(attention_q_rank, 28),  MOST(attention_kv_rank, 20),
+    MOST(attention_nope_dim, 12), MOST(attention_rope_dim, 8), MOST(attention_v_dim, 12),
+    MOST(attention_chunk, 16),    MOST(moe_ffn, 24),           MOST(data_sequence, 48),
+    MOST(train_micro_batch, 1),   MOST(train_batch, 4),        MOST(model_loss_chunk, 64),
+#undef MOST
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A part of a whole that has become smaller: as great a share of it, and a divisor. */
+static int64_t share(int64_t part, int64_t whole, int64_t now)
+{
+    int64_t n = most(1, now * part / whole);
+    while (now % n != 0) n--;
+    return n;
+}
+
+static void shrink_heads(Config *c)
+{
+    int64_t heads = least(c->attention_heads, 4);
+    c->attention_kv_heads =
+        share(least(c->attention_kv_heads, c->attention_heads), c->attention_heads, heads);
+    c->attention_heads = heads;
+}
+
+/* Groups of two experts, of which as great a share may be chosen from. */
+static void shrink_experts(Config *c)
+{
+    int64_t groups = c->moe_groups == 1 ? 1 : least(c->moe_groups, 4);
+    c->moe_top_groups = most(1, (groups * c->moe_top_groups + c->moe_groups - 1) / c->moe_groups);
+    c->moe_groups = groups;
+    c->moe_experts = groups > 1 ? 2 * groups : least(c->moe_experts, 8);
+    c->moe_group_score_top = least(c->moe_group_score_top, c->moe_experts / groups);
+    c->moe_top_k = least(c->moe_top_k, least(3, c->moe_top_groups * c->moe_experts / groups));
+}
+
+/* One of the first dense layers, and as many others as a pattern takes until it comes again. */
+static void shrink_layers(Config *c)
+{
+    bool all_dense = c->model_dense_layers >= c->model_layers;
+    int64_t dense = least(c->model_dense_layers, 1), every = most(2, c->attention_full_every);
+    c->model_layers = least(c->model_layers, dense + every);
+    c->model_dense_layers = all_dense ? c->model_layers : dense;
+}
+
+void config_shrink(Config *c)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t *size = (int64_t *)((char *)c + sizes[i].offset);
+        *size = least(*size, sizes[i].most);
+    }
+    shrink_heads(c);
+    shrink_experts(c);
+    shrink_layers(c);
+}
