@@ -57,6 +57,7 @@ typedef enum PlanKind {
 /* Parts of a step's time; they add up to it. Of what runs side by side, only what shows. */
 typedef enum PlanPart {
     PLAN_COMPUTE,
+    PLAN_SLOWED,   /* what compute takes longer because transfers beside it hold multiprocessors */
     PLAN_EXCHANGE, /* tokens to experts and back */
     PLAN_CONTEXT,  /* keys and values of other ranks */
     PLAN_SEND,     /* between pipeline ranks */

@@ -17,9 +17,10 @@ const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
-    [PLAN_COMPUTE] = "compute", [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context",
-    [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",     [PLAN_GRADIENTS] = "gradients",
-    [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",         [PLAN_CHECKPOINT] = "checkpoint",
+    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed", [PLAN_EXCHANGE] = "exchange",
+    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",     [PLAN_BUBBLE] = "bubble",
+    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update", [PLAN_HOST] = "host",
+    [PLAN_CHECKPOINT] = "checkpoint",
 };
 
 /* ---- a chunk ---- */

@@ -20,7 +20,7 @@ static const struct {
 #define IN_TWO "model.layers=8", "model.loss_chunk=512", "train.batch=16"
     { 2, 132509, { IN_TWO, "train.micro_batch=2", "mesh.ep=2" } },
     { 2, 137639, { IN_TWO, "train.micro_batch=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },
-    { 2, 120791, { IN_TWO, "train.micro_batch=2", "mesh.zero=3" } },
+    { 2, 120791, { IN_TWO, "train.micro_batch=4", "mesh.zero=3" } },
     { 2, 104615, { IN_TWO, "train.micro_batch=1", "mesh.pp=2" } },
 #undef IN_TWO
 };
@@ -48,6 +48,7 @@ static void open_plan(Question *q, const char *const *more, int gpus, const char
     while (*more != NULL) set[n++] = *more++;
     question_load(q, "deepseek-v2-lite", "h200", gpus, stack, set, n);
     q->hardware.scale_up_achieved_gb_s *= links;
+    q->hardware.scale_up_shard_gb_s *= links;
     question_open(q);
     CHECK_OK(plan_spread_evenly(&q->config, &q->arena, &q->layout));
 }
