@@ -102,7 +102,8 @@ static double share_of(const Run *run, int rank, const Action *a)
 static double pace(const RankState *s)
 {
     double held = 0;
-    for (int q = 0; q < queue_count(s->p); q++) held += s->held[q];
+    if (s->bound == 0) return 1;
+    for (int q = 0, n = queue_count(s->p); q < n; q++) held += s->held[q];
     held = fmin(held, 0.9); /* in truth kernels that leave so little wait for each other */
     return 1 + s->bound * held / (1 - held);
 }
@@ -111,10 +112,11 @@ static double pace(const RankState *s)
  * less long. */
 static void hold(Run *run, RankState *s, int queue, double share)
 {
-    double before = pace(s), *end = &s->end[LANE_COMPUTE];
+    double *end = &s->end[LANE_COMPUTE];
     if (s->held[queue] == share) return;
+    double before = pace(s);
     s->held[queue] = share;
-    if (isinf(*end) || pace(s) == before) return;
+    if (isinf(*end)) return;
     double longer = (*end - run->now) * (pace(s) / before - 1);
     s->span[s->head[LANE_COMPUTE]].slowed += longer;
     *end += longer;
@@ -138,7 +140,7 @@ static void begin(Run *run, int rank, int queue, SimSpan span, double own_s)
 static void finish(Run *run, int rank)
 {
     RankState *s = &run->rank[rank];
-    for (int q = 0; q < queue_count(s->p); q++) {
+    for (int q = 0, n = queue_count(s->p); q < n; q++) {
         int i = s->head[q];
         if (s->end[q] > run->now) continue;
         s->span[i].end = s->end[q];
@@ -191,12 +193,13 @@ static Status look(Run *run)
 {
     int rank = run->todo[run->first];
     RankState *s = &run->rank[rank];
+    int queues = queue_count(s->p);
     run->first = (run->first + 1) % run->stages;
     run->waiting--;
     run->listed[rank] = false;
-    for (int q = 0; q < queue_count(s->p); q++) TRY(start(run, rank, q));
+    for (int q = 0; q < queues; q++) TRY(start(run, rank, q));
     s->first = INFINITY;
-    for (int q = 0; q < queue_count(s->p); q++) s->first = fmin(s->first, s->end[q]);
+    for (int q = 0; q < queues; q++) s->first = s->end[q] < s->first ? s->end[q] : s->first;
     return OK;
 }
 
