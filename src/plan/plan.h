@@ -78,6 +78,7 @@ typedef struct PlanPrice {
     bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowRoom room;         /* for received rows: the most that fits, or the least */
+    double rows, again;   /* RoomOutlook of it (train/room.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double step_s, part_s[PLAN_PARTS];
