@@ -133,6 +133,71 @@ static void what_links_carry_shows(void **state)
     }
 }
 
+/* Of each action on the compute lane, how long others move data beside it, times what they hold. Where
+ * compute needs nothing but multiprocessors that is what it loses. */
+static double lost_beside(const PlanStep *step, int multiprocessors)
+{
+    double sum = 0;
+    for (int r = 0; r < step->pipeline.stages; r++) {
+        const Program *p = &step->pipeline.rank[r];
+        const SimSpan *span = step->sim.rank[r].span;
+        for (int i = 0; i < p->n * p->n; i++) {
+            const Action *a = &p->at[i / p->n], *b = &p->at[i % p->n];
+            const SimSpan *x = &span[i / p->n], *y = &span[i % p->n];
+            if (!action_is_pass(a->kind) || a->lane == LANE_COMM || b->lane != LANE_COMM) continue;
+            double beside = fmin(x->end, y->end) - fmax(x->start, y->start);
+            sum += fmax(0, beside) * (action_is_transfer(b->kind) ? 4 : 24) / multiprocessors;
+        }
+    }
+    return sum / step->pipeline.stages;
+}
+
+enum { BOUND_BY_MEMORY, BOUND_BY_PRODUCTS };
+
+static PlanPrice price_bound_by(int what, const char *const *more, int multiprocessors,
+                                double *lost_s)
+{
+    Question q;
+    PlanPrice price;
+    PlanStep step;
+    const char *set[16] = { "run.compute=bf16", "data.sequence=4096", "model.layers=8" };
+    int n = 3;
+    while (*more != NULL) set[n++] = *more++;
+    question_load(&q, "deepseek-v2-lite", "h200", 2, "switchyard,kernel_s=0", set, n);
+    q.hardware.memory_achieved_gb_s = what == BOUND_BY_MEMORY ? 1 : 1e15;
+    q.hardware.gpu_multiprocessors = multiprocessors;
+    question_open(&q);
+    CHECK_OK(plan_spread_evenly(&q.config, &q.arena, &q.layout));
+    CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));
+    *lost_s = multiprocessors > 0 ? lost_beside(&step, multiprocessors) : 0;
+    question_close(&q);
+    return price;
+}
+
+static void transfers_take_multiprocessors_from_products_alone(void **state)
+{
+    (void)state;
+    static const char *const two[][SET_MAX] = {
+        { "train.batch=16", "train.micro_batch=4", "mesh.zero=3" },
+        { "train.batch=16", "train.micro_batch=1", "mesh.pp=2" },
+        { "train.batch=16", "train.micro_batch=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" },
+    };
+    for (size_t i = 0; i < sizeof two / sizeof *two; i++) {
+        double lost_s;
+        PlanPrice few = price_bound_by(BOUND_BY_PRODUCTS, two[i], 60, &lost_s);
+        CHECK(few.part_s[PLAN_SLOWED] > 1e-5);
+        CHECK_NEAR(few.part_s[PLAN_SLOWED] / lost_s, 1, 1e-6);
+        PlanPrice many = price_bound_by(BOUND_BY_PRODUCTS, two[i], 132, &lost_s);
+        CHECK_NEAR(many.part_s[PLAN_SLOWED] / lost_s, 1, 1e-6);
+        PlanPrice unknown = price_bound_by(BOUND_BY_PRODUCTS, two[i], 0, &lost_s);
+        CHECK_NEAR(unknown.part_s[PLAN_SLOWED], 0, 0);
+        CHECK(few.step_s > many.step_s && many.step_s > unknown.step_s);
+        PlanPrice memory = price_bound_by(BOUND_BY_MEMORY, two[i], 132, &lost_s);
+        CHECK(lost_s > 0);
+        CHECK_NEAR(memory.part_s[PLAN_SLOWED], 0, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +205,7 @@ int main(void)
         TEST(parts_of_a_list_add_up),
         TEST(other_stacks_keep_their_price),
         TEST(what_links_carry_shows),
+        TEST(transfers_take_multiprocessors_from_products_alone),
     };
     return TEST_RUN(tests);
 }
