@@ -131,8 +131,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
  * the update. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
 /* Does the stack run such lists (its sheet's `list`)? Then planner_price_list is the price with the
- * time of the list, which is simulated into *step: what it shows beyond the passes counts as
- * gradients, or as bubble where no rank shares any. Else it is planner_price, and *step empty. */
+ * time of the list, which is simulated into *step: what it shows beyond the passes is what compute is
+ * slowed by, and the rest counts as gradients, or as bubble where no rank shares any. Else it is planner_price, and *step empty. */
 bool planner_runs_list(const Planner *p);
 Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
                           PlanStep *step);
