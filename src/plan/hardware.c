@@ -53,6 +53,8 @@ const char **hardware_source(Hardware *h, OpWork work)
 /* Whose rates a kind of work has that has no curves: the next one's, up to its own. */
 static OpWork rated_as(OpWork work)
 {
+    if (work == WORK_ATTENTION_PLAIN) return WORK_ATTENTION;
+    if (work == WORK_ATTENTION_PLAIN_BACKWARD) return WORK_ATTENTION_BACKWARD;
     if (work == WORK_GROUPED_INPUT || work == WORK_GROUPED_WEIGHT) return WORK_GROUPED;
     return work == WORK_HEAD || work == WORK_GROUPED ? WORK_GEMM : work;
 }

@@ -198,6 +198,30 @@ static void transfers_take_multiprocessors_from_products_alone(void **state)
     }
 }
 
+/* Our own kernels are priced where they run, and under our own engine alone. */
+static void attention_is_priced_as_it_runs(void **state)
+{
+    (void)state;
+    static const char *const of[] = { "switchyard", "torchtitan" };
+    static const char *const fused[] = { "train.batch=16", "mesh.ep=2", NULL };
+    static const char *const plain[] = { "train.batch=16", "mesh.ep=2", "attention.kernel=plain",
+                                         NULL };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        PlanPrice a, b;
+        open_plan(&q, fused, 2, of[i], 1);
+        CHECK_OK(planner_price(q.planner, &q.layout, &a));
+        question_close(&q);
+        open_plan(&q, plain, 2, of[i], 1);
+        CHECK_OK(planner_price(q.planner, &q.layout, &b));
+        question_close(&q);
+        /* 27 layers, 8 sequences a rank: pairs x 16 heads x (192 + 128) x 2, backward 832 x 2 */
+        double pairs = 4096 * 4097 / 2.0 * 16 * 2 * 27 * 8;
+        double more = pairs * 1e-12 * (320 * (1 / 47.0 - 1 / 595.0) + 832 * (1 / 28.0 - 1 / 440.0));
+        CHECK_NEAR(b.part_s[PLAN_COMPUTE] - a.part_s[PLAN_COMPUTE], i == 0 ? more : 0, 1e-3 * more);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +230,7 @@ int main(void)
         TEST(other_stacks_keep_their_price),
         TEST(what_links_carry_shows),
         TEST(transfers_take_multiprocessors_from_products_alone),
+        TEST(attention_is_priced_as_it_runs),
     };
     return TEST_RUN(tests);
 }
