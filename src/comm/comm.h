@@ -26,6 +26,12 @@
 #include <signal.h>
 #include <stdbool.h>
 
+/* Blocks of a kernel of NCCL, each of which takes a multiprocessor. */
+enum {
+    COMM_BLOCKS = 24,   /* of a collective */
+    COMM_FEW_BLOCKS = 4 /* of a transfer beside passes: it has time, and each block takes memory */
+};
+
 typedef struct Comm Comm;
 typedef struct CommWorld CommWorld;
 typedef struct CommTable CommTable;

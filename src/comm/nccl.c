@@ -31,10 +31,8 @@
 #include <unistd.h>
 
 enum {
-    BLOCKS = 24,    /* of a collective */
-    FEW_BLOCKS = 4, /* of a transfer beside passes: it has time, and each block takes memory */
-    LEAST = 22800,  /* the first version that has all settings used here */
-    LEAVE_S = 10    /* how long comm_free waits for a group that was given up */
+    LEAST = 22800, /* the first version that has all settings used here */
+    LEAVE_S = 10   /* how long comm_free waits for a group that was given up */
 };
 
 static const struct {
@@ -341,7 +339,7 @@ static Status split(Comm *c, int color, int key, const char *name, Arena *a, Com
     TRY(check_hope(g, "split"));
     TRY(comm_split(g->host, color, key, name, a, &host));
     *out = NULL;
-    return host == NULL ? OK : group_make(g->world, host, g->stream, BLOCKS, a, out);
+    return host == NULL ? OK : group_make(g->world, host, g->stream, COMM_BLOCKS, a, out);
 }
 
 static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **out)
@@ -350,7 +348,7 @@ static Status again(Comm *c, void *stream, const char *name, Arena *a, Comm **ou
     Comm *host = NULL;
     TRY(check_hope(g, "again"));
     TRY(comm_again(g->host, NULL, name, a, &host));
-    return group_make(g->world, host, stream, FEW_BLOCKS, a, out);
+    return group_make(g->world, host, stream, COMM_FEW_BLOCKS, a, out);
 }
 
 Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
@@ -365,7 +363,7 @@ Status comm_nccl(Comm *host, void *stream, Arena *a, Comm **out)
             return FAIL(ERR_DEVICE, "no memory of the GPU for groups: %s",
                         w->lib.GetLastError(NULL));
     }
-    Status s = group_make(w, host, stream, BLOCKS, a, out);
+    Status s = group_make(w, host, stream, COMM_BLOCKS, a, out);
     if (s != OK && w->page != NULL) (void)w->lib.MemFree(w->page);
     return s;
 }

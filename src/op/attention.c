@@ -3,6 +3,7 @@
  * attention_bwd.c.
  */
 #include "op/attention_cpu.h"
+#include "op/attention_pieces.h"
 
 static Status expect4(const char *op, const char *port, const Tensor *t, const int64_t dim[4],
                       Dtype dtype)
@@ -148,6 +149,26 @@ static double pairs_of(const Shape *s, int64_t chunk)
     return (double)(s->B * s->H) * (double)all;
 }
 
+static bool width_fits(int64_t d)
+{
+    return d <= ATTENTION_WIDTH_MOST && d % ATTENTION_WIDTH_STEP == 0;
+}
+
+static double up_to(int64_t n, int64_t step) { return (double)((n + step - 1) / step * step); }
+
+/* Do our own kernels do a call in bf16 on a GPU (check_fits in attention_cudnn.cu)? ordered: a
+ * deterministic backward pass, whose scores are stored in tiles of 64 or 128 queries by 128 keys. */
+static bool is_plain(const Shape *s, AttentionKernel kernel, bool ordered)
+{
+    AttentionRect r;
+    if (s->act != DTYPE_BF16) return false;
+    if (!attention_rect(&s->pieces, s->Tq, s->Tk, &r) || s->Tq != s->Tk) return true;
+    double scores = (double)(s->H / s->G) * up_to(r.Tq, r.causal ? 64 : 128) * up_to(r.Tk, 128) * 2;
+    return kernel == ATTENTION_PLAIN || least(r.Tq, r.Tk) < ATTENTION_TOKENS_LEAST ||
+           !width_fits(s->dk) || !width_fits(s->dv) ||
+           (ordered && scores > (double)ATTENTION_SCORES_LIMIT);
+}
+
 static OpCost cost_of(const Shape *s, int64_t chunk, int64_t width, double bytes, OpWork work)
 {
     return (OpCost){ .flops = 2 * pairs_of(s, chunk) * (double)width,
@@ -161,14 +182,17 @@ OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
-    return cost_of(&s, a->chunk, s.dk + s.dv, bytes, WORK_ATTENTION);
+    return cost_of(&s, a->chunk, s.dk + s.dv, bytes,
+                   is_plain(&s, a->kernel, false) ? WORK_ATTENTION_PLAIN : WORK_ATTENTION);
 }
 
 OpCost attention_bwd_cost(const AttentionBwd *a)
 {
     Shape s = attention_bwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
-    return cost_of(&s, a->chunk, 3 * s.dk + 2 * s.dv, bytes, WORK_ATTENTION_BACKWARD);
+    return cost_of(&s, a->chunk, 3 * s.dk + 2 * s.dv, bytes,
+                   is_plain(&s, a->kernel, !a->any_order) ? WORK_ATTENTION_PLAIN_BACKWARD
+                                                          : WORK_ATTENTION_BACKWARD);
 }
 
 OP_PORTS(attention_fwd, IN(AttentionFwd, q), IN(AttentionFwd, k), IN(AttentionFwd, v),

@@ -28,6 +28,11 @@
  * or those kernels always. The CPU has one way. */
 typedef enum AttentionKernel { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_PLAIN } AttentionKernel;
 
+/* What of a call in bf16 cuDNN takes: heads of widths in such steps up to the most, from so many tokens
+ * on; of the deterministic backward pass, scores of one key/value head in so many bytes. */
+enum { ATTENTION_WIDTH_MOST = 256, ATTENTION_WIDTH_STEP = 8, ATTENTION_TOKENS_LEAST = 64 };
+#define ATTENTION_SCORES_LIMIT ((size_t)8 << 30)
+
 /* q and k are two pieces of a sequence each, one behind the other. A query sees the keys at its own
  * position and before it. */
 typedef struct AttentionPieces {

@@ -37,9 +37,10 @@ extern "C" {
 
 #include <initializer_list>
 
-static const int64_t WIDTH_MOST = 256, WIDTH_STEP = 8, TOKENS_LEAST = 64;
+static const int64_t WIDTH_MOST = ATTENTION_WIDTH_MOST, WIDTH_STEP = ATTENTION_WIDTH_STEP,
+                     TOKENS_LEAST = ATTENTION_TOKENS_LEAST;
 /* Bytes of ds that a part of a call aims at; the limit, as one key/value head may need more. */
-static const size_t SCORES_MOST = (size_t)1 << 30, SCORES_LIMIT = (size_t)8 << 30;
+static const size_t SCORES_MOST = (size_t)1 << 30, SCORES_LIMIT = ATTENTION_SCORES_LIMIT;
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {

@@ -11,12 +11,15 @@
  *   head            the head's products, between which logits become losses and gradients
  *   grouped         products by expert, forward
  *   grouped_input   the same for the gradients of rows
- *   grouped_weight  the same for the gradients of weights */
+ *   grouped_weight  the same for the gradients of weights
+ *   attention_plain attention in bf16 that cuDNN does not take, or is not asked for: our own kernels */
 /* clang-format off */
 #define OP_RATES(RATE)                                                                             \
     RATE(GEMM, gemm) RATE(GEMM_MIXED, gemm_mixed) RATE(HEAD, head)                                 \
     RATE(GROUPED, grouped) RATE(GROUPED_INPUT, grouped_input) RATE(GROUPED_WEIGHT, grouped_weight) \
-    RATE(ATTENTION, attention) RATE(ATTENTION_BACKWARD, attention_backward)
+    RATE(ATTENTION, attention) RATE(ATTENTION_BACKWARD, attention_backward)                        \
+    RATE(ATTENTION_PLAIN, attention_plain)                                                         \
+    RATE(ATTENTION_PLAIN_BACKWARD, attention_plain_backward)
 
 typedef enum OpWork {
     WORK_MEMORY, /* its bytes alone */

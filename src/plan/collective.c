@@ -135,6 +135,14 @@ static CollectiveCost gather(const Links *l, double m)
     return best;
 }
 
+/* The rate of gathers and reduce-scatters by themselves, where it was measured. */
+static Links of_shards(const Hardware *h, Links l)
+{
+    if (h->scale_up_shard_gb_s > 0) l.up *= h->scale_up_shard_gb_s / h->scale_up_achieved_gb_s;
+    l.ring = fmin(l.ring, l.up);
+    return l;
+}
+
 static CollectiveCost all_reduce(const Links *l, double m)
 {
     CollectiveCost twice = gather(l, m);
@@ -158,7 +166,10 @@ Status collective_cost(const Hardware *h, CollectiveKind kind, const CollectiveG
     switch (kind) {
     case COLLECTIVE_ALL_REDUCE: *out = all_reduce(&l, bytes); break;
     case COLLECTIVE_ALL_GATHER:
-    case COLLECTIVE_REDUCE_SCATTER: *out = gather(&l, bytes); break;
+    case COLLECTIVE_REDUCE_SCATTER:
+        l = of_shards(h, l);
+        *out = gather(&l, bytes);
+        break;
     case COLLECTIVE_ALL_TO_ALL:
         *out = direct(&l, bytes);
         if (l.d > 1 && l.g > 1) keep_cheaper(out, two_level(&l, bytes, true));

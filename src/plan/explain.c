@@ -289,6 +289,16 @@ static Status comm(Explained *x)
     TRY(text_printf(x->out, "  latency up %g us and %g a peer, out %g us and %g a peer\n",
                     h->scale_up_latency_us, h->scale_up_issue_us, h->scale_out_latency_us,
                     h->scale_out_issue_us));
+    if (h->scale_up_shard_gb_s > 0)
+        TRY(text_printf(x->out, "  gathers and reduce-scatters up %g GB/s\n",
+                        h->scale_up_shard_gb_s));
+    if (planner_runs_list(x->p) && h->gpu_multiprocessors > 0)
+        TRY(text_printf(
+            x->out,
+            "  a collective holds %d of %g multiprocessors, a transfer between stages %d: "
+            "what computes beside them takes %.3f s longer\n",
+            COMM_BLOCKS, h->gpu_multiprocessors, COMM_FEW_BLOCKS,
+            x->r->price->part_s[PLAN_SLOWED]));
     TRY(print_ops(x, false));
     TRY(gradients(x));
     static const StackName names[] = { STACK_dispatch, STACK_hide_exchange, STACK_hide_gradients };

@@ -53,6 +53,8 @@ const char **hardware_source(Hardware *h, OpWork work)
 /* Whose rates a kind of work has that has no curves: the next one's, up to its own. */
 static OpWork rated_as(OpWork work)
 {
+    if (work == WORK_ATTENTION_PLAIN) return WORK_ATTENTION;
+    if (work == WORK_ATTENTION_PLAIN_BACKWARD) return WORK_ATTENTION_BACKWARD;
     if (work == WORK_GROUPED_INPUT || work == WORK_GROUPED_WEIGHT) return WORK_GROUPED;
     return work == WORK_HEAD || work == WORK_GROUPED ? WORK_GEMM : work;
 }
@@ -137,15 +139,16 @@ static Status check_tiers(const Hardware *h)
 static Status check(const Hardware *h)
 {
     const struct {
-        const char *link;
+        const char *name, *link;
         double achieved, sheet;
-    } rate[] = { { "memory", h->memory_achieved_gb_s, h->memory_gb_s },
-                 { "scale_up", h->scale_up_achieved_gb_s, h->scale_up_gb_s },
-                 { "scale_out", h->scale_out_achieved_gb_s, h->scale_out_gb_s } };
-    for (int i = 0; i < 3; i++) {
+    } rate[] = { { "achieved_gb_s", "memory", h->memory_achieved_gb_s, h->memory_gb_s },
+                 { "achieved_gb_s", "scale_up", h->scale_up_achieved_gb_s, h->scale_up_gb_s },
+                 { "shard_gb_s", "scale_up", h->scale_up_shard_gb_s, h->scale_up_gb_s },
+                 { "achieved_gb_s", "scale_out", h->scale_out_achieved_gb_s, h->scale_out_gb_s } };
+    for (int i = 0; i < 4; i++) {
         if (rate[i].achieved <= rate[i].sheet) continue;
-        return FAIL(ERR_ARG, "%s: %s.achieved_gb_s is %g GB/s, more than %s.gb_s %g", h->name,
-                    rate[i].link, rate[i].achieved, rate[i].link, rate[i].sheet);
+        return FAIL(ERR_ARG, "%s: %s.%s is %g GB/s, more than %s.gb_s %g", h->name, rate[i].link,
+                    rate[i].name, rate[i].achieved, rate[i].link, rate[i].sheet);
     }
     for (int w = 0; w < WORK_COUNT; w++) {
         for (int d = 0; d < DTYPES && work_has_rate((OpWork)w); d++)
@@ -493,7 +496,7 @@ static bool given(const Row *r, const Hardware *h)
     const void *at = (const char *)h + r->offset;
     if (r->type == TEXT) return *(const char *const *)at != NULL;
     if (r->type == CURVE) return ((const HardwareCurve *)at)->n > 0;
-    return r->type != RATE || *(const double *)at > 0;
+    return (r->type != RATE && r->type != COUNT) || *(const double *)at > 0;
 }
 
 Status hardware_print(const Hardware *h, Text *out)

@@ -8,7 +8,8 @@
  * the size is the smallest of m, n and k: on an H200 shapes of one smallest dimension lie within
  * 7 % of each other, from 768 (511 TFLOP/s) to 8192 (798). A type without a curve takes bf16's in
  * the ratio of the peaks. Gradients of grouped products without curves have those of grouped ones,
- * grouped ones and the head those of plain ones, mixed ones those of plain ones in f32.
+ * grouped ones and the head those of plain ones, mixed ones those of plain ones in f32, our own kernels
+ * for attention those of attention.
  *
  * Units are in the names: GiB, GB/s = 1e9 bytes a second, TFLOP/s = 1e12, us. A multiply-add is two
  * FLOPs, causal attention counts the pairs under the diagonal alone. */

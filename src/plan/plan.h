@@ -57,6 +57,7 @@ typedef enum PlanKind {
 /* Parts of a step's time; they add up to it. Of what runs side by side, only what shows. */
 typedef enum PlanPart {
     PLAN_COMPUTE,
+    PLAN_SLOWED,   /* what compute takes longer because transfers beside it hold multiprocessors */
     PLAN_EXCHANGE, /* tokens to experts and back */
     PLAN_CONTEXT,  /* keys and values of other ranks */
     PLAN_SEND,     /* between pipeline ranks */
@@ -77,6 +78,7 @@ typedef struct PlanPrice {
     bool in_series;       /* the schedule wants exchanges beside compute, and the stack has none */
     int worst_rank;       /* of the pipeline: whose memory this is */
     RowRoom room;         /* for received rows: the most that fits, or the least */
+    double rows, again;   /* RoomOutlook of it (train/room.h), where rows lie in a pool */
     double peak_bytes, memory[PLAN_KINDS];
     double pool_bytes; /* of the activations: rows in pools */
     double step_s, part_s[PLAN_PARTS];
@@ -129,8 +131,8 @@ Status planner_bound(Planner *p, const PlanLayout *l, double *bytes, double *ste
  * the update. */
 Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, PlanStep *out);
 /* Does the stack run such lists (its sheet's `list`)? Then planner_price_list is the price with the
- * time of the list, which is simulated into *step: what it shows beyond the passes counts as
- * gradients, or as bubble where no rank shares any. Else it is planner_price, and *step empty. */
+ * time of the list, which is simulated into *step: what it shows beyond the passes is what compute is
+ * slowed by, and the rest counts as gradients, or as bubble where no rank shares any. Else it is planner_price, and *step empty. */
 bool planner_runs_list(const Planner *p);
 Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *out,
                           PlanStep *step);

@@ -17,9 +17,10 @@ const char *const plan_kind_names[PLAN_KINDS] = { [PLAN_WEIGHTS] = "weights",
                                                   [PLAN_RESERVE] = "reserve" };
 
 const char *const plan_part_names[PLAN_PARTS] = {
-    [PLAN_COMPUTE] = "compute", [PLAN_EXCHANGE] = "exchange", [PLAN_CONTEXT] = "context",
-    [PLAN_SEND] = "send",       [PLAN_BUBBLE] = "bubble",     [PLAN_GRADIENTS] = "gradients",
-    [PLAN_UPDATE] = "update",   [PLAN_HOST] = "host",         [PLAN_CHECKPOINT] = "checkpoint",
+    [PLAN_COMPUTE] = "compute",       [PLAN_SLOWED] = "slowed", [PLAN_EXCHANGE] = "exchange",
+    [PLAN_CONTEXT] = "context",       [PLAN_SEND] = "send",     [PLAN_BUBBLE] = "bubble",
+    [PLAN_GRADIENTS] = "gradients",   [PLAN_UPDATE] = "update", [PLAN_HOST] = "host",
+    [PLAN_CHECKPOINT] = "checkpoint",
 };
 
 /* ---- a chunk ---- */
@@ -421,13 +422,28 @@ static Status room_fits(void *self, const RowRoom *room, bool *fits)
     return OK;
 }
 
+static void price_outlook(const Planner *p, const PlanLayout *l, PlanPrice *out)
+{
+    double stages = price_stage_count(l), ranks = (double)(l->dp * l->cp);
+    const RoomUse use = { .exchange = (ExchangeKind)out->exchange,
+                          .ep = l->ep,
+                          .tokens = l->micro_batch * p->config.data_sequence / l->cp,
+                          .layers = fmax(1, floor(p->spec.n_moe / stages)),
+                          .pools = (double)price_micros(p, l) * ranks * stages };
+    if (out->room.pool == 0 || out->exchange < 0) return;
+    RoomOutlook seen = room_outlook(&p->config, &out->room, &use);
+    out->rows = seen.rows, out->again = seen.again;
+}
+
 static Status price(Planner *p, const PlanLayout *l, PlanPrice *out)
 {
     Priced x = { p, *l, out };
     RowRoom room;
     bool fits = false;
     TRY(room_choose(&p->config, l->ep, room_fits, &x, &room));
-    return room.pool > 0 && room_same(&room, &x.l.room) ? OK : room_fits(&x, &room, &fits);
+    if (room.pool == 0 || !room_same(&room, &x.l.room)) TRY(room_fits(&x, &room, &fits));
+    price_outlook(p, l, out);
+    return OK;
 }
 
 Status planner_price(Planner *p, const PlanLayout *l, PlanPrice *out)

@@ -29,6 +29,7 @@ typedef struct LayerPrice {
     LayerCount count;                               /* what it keeps is the stack's */
     ChunkTimes time;                                /* of the device */
     double phase_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of its ops alone, by phase of its row */
+    double bound_s[LAYER_PASSES][LAYER_PHASES_MAX]; /* of these, where multiprocessors bound them */
     double lane_s[ROOFLINE_LANES];                  /* of time: by lane */
     double host_s, wait_s; /* of the host, and of the device for it: all passes */
     int part;              /* of a block, in which that stands */

@@ -18,6 +18,7 @@ typedef struct ProgramCost {
     bool whole;               /* gradients that all ranks hold are reduced over all at once */
     const double *update;     /* by pipeline rank */
     const Program *program;   /* by pipeline rank */
+    double multiprocessors;   /* of a GPU; 0: not known */
 } ProgramCost;
 
 static SlotBytes slot_of(void *ctx, int rank, int chunk)
@@ -54,26 +55,29 @@ static Status simulate_passes(Planner *p, const PlanLayout *l, Arena *a, PlanSte
     TRY(price_input(p, l, e, &ranks, &in));
     ScheduleShape shape = estimate_shape(&in);
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
-    SimCost cost = { &c, pass_duration, slot_of, 0 };
+    SimCost cost = { .ctx = &c, .duration = pass_duration, .slot = slot_of };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
 /* ---- the list that train runs ---- */
 
-/* Seconds of a phase with one kind of gradients, or forward. */
-static double phase_s(const LayerPrice *l, const ChunkPhase *x, LayerPass pass)
-{
-    if (x->again) return pass == PASS_INPUT ? l->phase_s[PASS_AGAIN][x->phase] : 0;
-    return l->phase_s[pass][x->phase];
-}
+/* Seconds of phases with one kind of gradients, or forward; of these, where multiprocessors bound them. */
+typedef struct RowTime {
+    double s, bound_s;
+} RowTime;
 
-static double row_s(const ProgramCost *c, const ChunkRow *row, int first, int end, LayerPass pass)
+static RowTime row_time(const ProgramCost *c, const ChunkRow *row, int first, int end,
+                        LayerPass pass)
 {
-    double s = 0;
+    RowTime t = { 0 };
     for (int i = first; i < end && row->at->own >= 0; i++) {
-        s += phase_s(c->layer[row->at[i].own], &row->at[i], pass);
+        const ChunkPhase *x = &row->at[i];
+        const LayerPrice *l = c->layer[x->own];
+        if (x->again && pass != PASS_INPUT) continue;
+        t.s += l->phase_s[x->again ? PASS_AGAIN : pass][x->phase];
+        t.bound_s += l->bound_s[x->again ? PASS_AGAIN : pass][x->phase];
     }
-    return s;
+    return t;
 }
 
 /* The ops' own time, and beside it in equal proportion what the chunk's times have on top: traffic
@@ -83,7 +87,8 @@ static double pass_s(const ProgramCost *c, int rank, const Action *a, LayerPass 
     const Program *p = &c->program[rank];
     const ChunkRow *row = action_row(p, a);
     const ChunkTimes *t = &c->in->time[rank * c->in->chunks + a->chunk];
-    double whole = row_s(c, row, 0, row->n, pass), s = row_s(c, row, a->first, a->end, pass);
+    double whole = row_time(c, row, 0, row->n, pass).s;
+    double s = row_time(c, row, a->first, a->end, pass).s;
     return whole > 0 ? s * price_phases_s(t->of[pass]) / whole : 0;
 }
 
@@ -102,6 +107,29 @@ static double duration(void *ctx, int rank, const Action *a)
     case ACTION_UPDATE: return c->update[rank];
     default: return action_is_transfer(a->kind) ? c->in->send_s : 0;
     }
+}
+
+/* A block of a kernel that moves data takes a multiprocessor from what computes (moe.exchange=direct
+ * has as many blocks as a collective). Of what computes that hurts products and attention: rows that
+ * memory bounds keep it busy from fewer multiprocessors, too. */
+static double share(void *ctx, int rank, const Action *a)
+{
+    static const LayerPass passes[ACTION_KIND_COUNT][2] = {
+        [ACTION_FORWARD] = { PASS_FORWARD, PASS_FORWARD },
+        [ACTION_BACKWARD] = { PASS_INPUT, PASS_WEIGHT },
+        [ACTION_BACKWARD_INPUT] = { PASS_INPUT, PASS_INPUT },
+        [ACTION_BACKWARD_WEIGHT] = { PASS_WEIGHT, PASS_WEIGHT },
+    };
+    const ProgramCost *c = ctx;
+    RowTime sum = { 0 };
+    if (action_is_transfer(a->kind)) return COMM_FEW_BLOCKS / c->multiprocessors;
+    if (a->lane == LANE_COMM) return COMM_BLOCKS / c->multiprocessors;
+    for (int i = 0; i < 2 && action_is_pass(a->kind); i++) {
+        RowTime t =
+            row_time(c, action_row(&c->program[rank], a), a->first, a->end, passes[a->kind][i]);
+        sum = (RowTime){ sum.s + t.s, sum.bound_s + t.bound_s };
+    }
+    return sum.s > 0 ? sum.bound_s / sum.s : 0;
 }
 
 /* The layers of a stage; their prices and recomputation. */
@@ -193,7 +221,9 @@ static Status simulate_list(Planner *p, const PlanLayout *l, Arena *a, PlanStep 
     TRY(updates(p, l, e, &ranks, a, &c));
     TRY(schedule_make(l->schedule, &shape, a, &p->scratch, &out->pipeline));
     c.program = out->pipeline.rank;
-    SimCost cost = { &c, duration, slot_of, (double)e->plain[0].count.stream };
+    c.multiprocessors = p->q.hardware->gpu_multiprocessors;
+    SimCost cost = { &c, duration, c.multiprocessors > 0 ? share : NULL, slot_of,
+                     (double)e->plain[0].count.stream };
     return simulate_run(&out->pipeline, &cost, a, &out->sim);
 }
 
@@ -210,14 +240,24 @@ Status planner_simulate(Planner *p, const PlanLayout *l, bool list, Arena *a, Pl
 
 bool planner_runs_list(const Planner *p) { return p->limits->at[STACK_list] != 0; }
 
-/* The parts of a step of so many seconds: what is over or lacking is of gradients, then of the
- * bubble, then of what compute hides. */
-static void take_step(const Planner *p, double step_s, PlanPrice *price)
+/* Of the mean rank. */
+static double slowed_s(const PlanStep *step)
 {
-    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND };
+    double sum = 0;
+    for (int r = 0; r < step->pipeline.stages; r++) sum += step->sim.rank[r].slowed;
+    return sum / step->pipeline.stages;
+}
+
+/* The parts of a step of so many seconds: what is over or lacking, beside compute that was slowed, is of
+ * gradients, then of the bubble, then of what compute hides. */
+static void take_step(const Planner *p, double step_s, double slowed, PlanPrice *price)
+{
+    static const PlanPart order[] = { PLAN_GRADIENTS, PLAN_BUBBLE, PLAN_EXCHANGE, PLAN_SEND,
+                                      PLAN_SLOWED };
     double *part = price->part_s, ends = price->step_s - price->schedule_s - part[PLAN_GRADIENTS];
-    double more = step_s - price->step_s;
-    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 4; i++) {
+    double more = step_s - price->step_s - slowed;
+    part[PLAN_SLOWED] = slowed;
+    for (int i = part[PLAN_GRADIENTS] > 0 ? 0 : 1; i < 5; i++) {
         double before = part[order[i]];
         part[order[i]] = fmax(0, before + more);
         more -= part[order[i]] - before;
@@ -225,7 +265,8 @@ static void take_step(const Planner *p, double step_s, PlanPrice *price)
     price->step_s = step_s;
     planner_take_schedule(p, price, price->schedule_s);
     double schedule_s = step_s - ends - part[PLAN_GRADIENTS];
-    price->bubble = fmax(0, 1 - (1 - price->bubble) * price->schedule_s / schedule_s);
+    double busy_s = (1 - price->bubble) * price->schedule_s + slowed;
+    price->bubble = fmax(0, 1 - busy_s / schedule_s);
     price->schedule_s = schedule_s;
 }
 
@@ -237,7 +278,8 @@ Status planner_price_list(Planner *p, const PlanLayout *l, Arena *a, PlanPrice *
     if (!planner_runs_list(p)) return OK;
     TRY(price_entry(p, l, &e));
     TRY(planner_simulate(p, l, true, a, step));
-    take_step(p, step->sim.step + out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step], out);
+    double ends_s = out->part_s[PLAN_CHECKPOINT] + e->stack.at[STACK_wait_step];
+    take_step(p, step->sim.step + ends_s, slowed_s(step), out);
     return OK;
 }
 

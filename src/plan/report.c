@@ -102,14 +102,20 @@ static double layouts_per_s(const SearchResult *s)
 }
 
 /* Room for received rows: of what is kept, in pools, apart from what is not. */
-static Status print_room(const PlanPrice *p, Text *out)
+static Status print_room(const PlanPrice *p, double imbalance, Text *out)
 {
-    char rows[64];
+    char rows[64], again[32] = "below 1e-9";
     if (p->room.pool == 0 || p->pool_bytes == 0) return OK;
+    if (p->again >= 1e-9) (void)snprintf(again, sizeof again, "at most %.2g", p->again);
+    TRY(text_printf(out,
+                    "rows        pools for %g times the balanced ones, %.3f GiB of the "
+                    "activations; buffers of a layer for %s\n",
+                    p->room.pool, p->pool_bytes / PLAN_GIB, room_rows_text(&p->room, rows)));
     return text_printf(out,
-                       "rows        pools for %g times the balanced ones, %.3f GiB of the "
-                       "activations; buffers of a layer for %s\n",
-                       p->room.pool, p->pool_bytes / PLAN_GIB, room_rows_text(&p->room, rows));
+                       "            %.0f expected of a layer and micro-batch on the busiest rank, "
+                       "%g times the mean (plan.imbalance); chance of a second run %s a "
+                       "step\n",
+                       p->rows, imbalance, again);
 }
 
 static Status print_search(const PlanReport *r, Text *out)
@@ -161,7 +167,7 @@ Status plan_report_text(const PlanReport *r, Text *out)
     TRY(text_printf(out, "  %-12s %10.3f GiB of %.1f: %s (plan.margin %g)\n", "all",
                     p->peak_bytes / PLAN_GIB, q->hardware->memory_gib,
                     p->fits ? "fits" : "does not fit", c->plan_margin));
-    TRY(print_room(p, out));
+    TRY(print_room(p, c->plan_imbalance, out));
     TRY(print_parts(out, "time        of a step", plan_part_names, p->part_s, PLAN_PARTS, p->step_s,
                     1));
     TRY(text_printf(out,
@@ -200,10 +206,10 @@ static Status json_layout(const PlanLayout *l, const PlanPrice *p, const char *p
                     "\"compute\":\"%s\",\"buffers\":\"%s\",\"exchange\":\"%s\","
                     "\"exchange_in_series\":%s,"
                     "\"fits\":%s,\"peak_bytes\":%.0f,\"pool_factor\":%g,\"pool_bytes\":%.0f,"
-                    "\"rows_room\":%g,",
+                    "\"rows_room\":%g,\"rows_expected\":%.15g,\"second_run_chance\":%.6g,",
                     compute_names[p->compute], buffers_names[p->buffers], exchange_word(p),
                     p->in_series ? "true" : "false", p->fits ? "true" : "false", p->peak_bytes,
-                    p->room.pool, p->pool_bytes, p->room.rows));
+                    p->room.pool, p->pool_bytes, p->room.rows, p->rows, p->again));
     TRY(json_parts(out, "memory", plan_kind_names, p->memory, PLAN_KINDS));
     TRY(text_printf(out, ",\"step_s\":%.15g,", p->step_s));
     TRY(json_parts(out, "time", plan_part_names, p->part_s, PLAN_PARTS));

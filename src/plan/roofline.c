@@ -73,7 +73,11 @@ Status roofline_op(const Roofline *r, const LayerSpec *layer, const OpCost *c, R
     }
     if (work_has_rate(c->work) && c->flops > 0) {
         double rate;
-        TRY(hardware_rate(r->hardware, c->work, hardware_dtype(c->dtype), c->size, &rate));
+        OpWork work = c->work; /* which calls our own kernels do is known of our own engine alone */
+        if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN) work = WORK_ATTENTION;
+        if (r->stack->at[STACK_list] == 0 && work == WORK_ATTENTION_PLAIN_BACKWARD)
+            work = WORK_ATTENTION_BACKWARD;
+        TRY(hardware_rate(r->hardware, work, hardware_dtype(c->dtype), c->size, &rate));
         double grouped = r->stack->at[STACK_share_grouped];
         bool own = work_is_grouped(c->work) && grouped >= 0;
         rate *= own ? grouped : r->stack->at[STACK_share_compute];

@@ -1,6 +1,8 @@
 /* simulate: all ranks' Programs over time. Each queue of a rank (action.h) runs its actions in
  * order; an action starts when its queue is free and its events have come; a transfer when both
  * ends have reached it, and occupies both. Links do not share bandwidth: who wants that prices it.
+ * Multiprocessors are shared: while actions of the other queues move data and hold a share h of them,
+ * at most 0.9 together, what multiprocessors bound takes 1 / (1 - h) times as long.
  * Nothing is random, nor depends on the order in which ranks are looked at.
  *
  * With equal passes and free communication the bubble of 1F1B and interleaved 1F1B is
@@ -24,6 +26,9 @@ typedef struct SimCost {
     void *ctx;
     /* Seconds, at least 0. Of a transfer, asked for the send only. */
     double (*duration)(void *ctx, int rank, const Action *a);
+    /* Below 1. Of an action on the compute lane: the share of its time that multiprocessors bound. Of
+     * any other: the share of its device's multiprocessors that its kernel holds. NULL: 0. */
+    double (*share)(void *ctx, int rank, const Action *a);
     SlotBytes (*slot)(void *ctx, int rank, int chunk); /* NULL: memory is not followed */
     double entry_bytes;                                /* of the ring of transfers, always there */
 } SimCost;
@@ -31,6 +36,7 @@ typedef struct SimCost {
 /* An action's time, and what it had to wait for last: -1 for the start of the step. */
 typedef struct SimSpan {
     double start, end;
+    double slowed; /* of it, because others held multiprocessors */
     int cause_rank, cause;
 } SimSpan;
 
@@ -41,6 +47,7 @@ typedef struct MemoryPoint {
 typedef struct SimRank {
     SimSpan *span;         /* by action */
     double busy, transfer; /* seconds of the compute lane; of sends */
+    double slowed;         /* of busy */
     double bubble;         /* the share of the step in which the compute lane does nothing */
     MemoryPoint *memory;
     int n_memory;

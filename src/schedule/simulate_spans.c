@@ -2,18 +2,22 @@
 
 #include <math.h>
 
-/* A rank in the middle of the step. next[i]: the action after i in its queue; head: by queue, the
- * one whose turn it is; last: by queue, the one before it; of_event: who signals. -1: none. */
+/* A rank in the middle of the step. next[i]: the action after i in its queue; by queue: head, the
+ * action whose turn it is; last, the one before it; end, when head ends if it runs, else INFINITY;
+ * held, the share of the multiprocessors that head holds. of_event: who signals. -1: none. first: the
+ * earliest end; bound: the share of the running compute action's time that multiprocessors bound. */
 typedef struct RankState {
     const Program *p;
     SimSpan *span;
     int *next, *head, *last, *of_event;
+    double *end, *held, first, bound;
 } RankState;
 
 typedef struct Run {
     const SimCost *cost;
     RankState *rank;
     int stages;
+    double now;
     int *todo; /* ring of ranks to look at, and whether a rank is in it */
     bool *listed;
     int first, waiting;
@@ -46,9 +50,13 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
     TRY(ints(a, queues, &s->last));
     TRY(ints(a, queues, &tail));
     TRY(ints(a, p->events, &s->of_event));
+    TRY(ARENA_ZEROED(a, queues, &s->held));
+    TRY(ARENA_NEW(a, queues, &s->end));
+    for (int q = 0; q < queues; q++) s->end[q] = INFINITY;
+    s->first = INFINITY;
     for (int i = 0; i < p->n; i++) {
         int q = queue_of(p, &p->at[i]);
-        s->span[i] = (SimSpan){ NAN, NAN, -1, -1 };
+        s->span[i] = (SimSpan){ NAN, NAN, 0, -1, -1 };
         *(tail[q] >= 0 ? &s->next[tail[q]] : &s->head[q]) = i;
         tail[q] = i;
         if (p->at[i].signal >= 0) s->of_event[p->at[i].signal] = i;
@@ -61,7 +69,7 @@ static Status make_rank(RankState *s, const Program *p, Arena *a)
 static bool ready(const RankState *s, int queue, SimSpan *out)
 {
     const Action *a = &s->p->at[s->head[queue]];
-    SimSpan at = { 0, 0, -1, -1 };
+    SimSpan at = { 0, NAN, 0, -1, -1 };
     int before[1 + ACTION_WAITS] = { s->last[queue] };
     for (int i = 0; i < ACTION_WAITS; i++) {
         before[i + 1] = a->wait[i] < 0 ? -1 : s->of_event[a->wait[i]];
@@ -85,25 +93,74 @@ static void look_at(Run *run, int rank)
     run->todo[(run->first + run->waiting++) % run->stages] = rank;
 }
 
-static void commit(Run *run, int rank, int queue, SimSpan span)
+static double share_of(const Run *run, int rank, const Action *a)
+{
+    return run->cost->share == NULL ? 0 : run->cost->share(run->cost->ctx, rank, a);
+}
+
+/* Seconds that a second of the running compute action's own time takes. */
+static double pace(const RankState *s)
+{
+    double held = 0;
+    if (s->bound == 0) return 1;
+    for (int q = 0, n = queue_count(s->p); q < n; q++) held += s->held[q];
+    held = fmin(held, 0.9); /* in truth kernels that leave so little wait for each other */
+    return 1 + s->bound * held / (1 - held);
+}
+
+/* From now on the head of a queue holds such a share: what compute still has to do takes longer, or
+ * less long. */
+static void hold(Run *run, RankState *s, int queue, double share)
+{
+    double *end = &s->end[LANE_COMPUTE];
+    if (s->held[queue] == share) return;
+    double before = pace(s);
+    s->held[queue] = share;
+    if (isinf(*end)) return;
+    double longer = (*end - run->now) * (pace(s) / before - 1);
+    s->span[s->head[LANE_COMPUTE]].slowed += longer;
+    *end += longer;
+}
+
+static void begin(Run *run, int rank, int queue, SimSpan span, double own_s)
 {
     RankState *s = &run->rank[rank];
     int i = s->head[queue];
+    double share = share_of(run, rank, &s->p->at[i]);
+    if (queue == LANE_COMPUTE) {
+        s->bound = share;
+        span.slowed = own_s * (pace(s) - 1);
+    } else {
+        hold(run, s, queue, share);
+    }
     s->span[i] = span;
-    s->last[queue] = i;
-    s->head[queue] = s->next[i];
+    s->end[queue] = span.start + own_s + span.slowed;
+}
+
+static void finish(Run *run, int rank)
+{
+    RankState *s = &run->rank[rank];
+    for (int q = 0, n = queue_count(s->p); q < n; q++) {
+        int i = s->head[q];
+        if (s->end[q] > run->now) continue;
+        s->span[i].end = s->end[q];
+        s->end[q] = INFINITY;
+        s->last[q] = i;
+        s->head[q] = s->next[i];
+        if (q != LANE_COMPUTE) hold(run, s, q, 0);
+    }
     look_at(run, rank);
 }
 
 /* Its other end is the queue of the peer's opposite kind on the neighbouring hop. */
-static Status start_transfer(Run *run, int rank, int queue, SimSpan mine, bool *moved)
+static Status begin_transfer(Run *run, int rank, int queue, SimSpan mine)
 {
-    const Program *p = run->rank[rank].p;
-    const Action *a = &p->at[run->rank[rank].head[queue]];
-    Place to = place_across(p, a);
+    RankState *s = &run->rank[rank];
+    const Action *a = &s->p->at[s->head[queue]];
+    Place to = place_across(s->p, a);
     bool sends = action_is_send(a->kind);
     int other = queue_of(
-        p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
+        s->p, &(Action){ .kind = sends ? a->kind + 1 : a->kind - 1, .chunk = (short)to.chunk });
     RankState *peer = &run->rank[to.rank];
     SimSpan theirs;
     if (peer->head[other] < 0 || !ready(peer, other, &theirs)) return OK;
@@ -114,37 +171,35 @@ static Status start_transfer(Run *run, int rank, int queue, SimSpan mine, bool *
                     rank, action_name(a->kind), a->micro, to.rank, action_name(b->kind), b->micro);
     }
     SimSpan span = theirs.start > mine.start ? theirs : mine;
-    span.end =
-        span.start + run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
-    commit(run, rank, queue, span);
-    commit(run, to.rank, other, span);
-    *moved = true;
+    double own_s = run->cost->duration(run->cost->ctx, sends ? rank : to.rank, sends ? a : b);
+    begin(run, rank, queue, span, own_s);
+    begin(run, to.rank, other, span, own_s);
+    look_at(run, to.rank);
     return OK;
 }
 
-static Status start(Run *run, int rank, int queue, bool *moved)
+static Status start(Run *run, int rank, int queue)
 {
     RankState *s = &run->rank[rank];
     SimSpan span;
-    *moved = false;
-    if (s->head[queue] < 0 || !ready(s, queue, &span)) return OK;
+    if (s->head[queue] < 0 || !isinf(s->end[queue]) || !ready(s, queue, &span)) return OK;
     const Action *a = &s->p->at[s->head[queue]];
-    if (action_is_transfer(a->kind)) return start_transfer(run, rank, queue, span, moved);
-    span.end = span.start + run->cost->duration(run->cost->ctx, rank, a);
-    commit(run, rank, queue, span);
-    *moved = true;
+    if (action_is_transfer(a->kind)) return begin_transfer(run, rank, queue, span);
+    begin(run, rank, queue, span, run->cost->duration(run->cost->ctx, rank, a));
     return OK;
 }
 
 static Status look(Run *run)
 {
     int rank = run->todo[run->first];
+    RankState *s = &run->rank[rank];
+    int queues = queue_count(s->p);
     run->first = (run->first + 1) % run->stages;
     run->waiting--;
     run->listed[rank] = false;
-    for (int q = 0; q < queue_count(run->rank[rank].p); q++) {
-        for (bool moved = true; moved;) TRY(start(run, rank, q, &moved));
-    }
+    for (int q = 0; q < queues; q++) TRY(start(run, rank, q));
+    s->first = INFINITY;
+    for (int q = 0; q < queues; q++) s->first = s->end[q] < s->first ? s->end[q] : s->first;
     return OK;
 }
 
@@ -176,6 +231,13 @@ Status simulate_spans(const Pipeline *p, const SimCost *cost, Arena *a, SimSpan 
         out[r] = run.rank[r].span;
         look_at(&run, r);
     }
-    while (run.waiting > 0) TRY(look(&run));
+    while (!isinf(run.now)) {
+        while (run.waiting > 0) TRY(look(&run));
+        run.now = INFINITY;
+        for (int r = 0; r < p->stages; r++) run.now = fmin(run.now, run.rank[r].first);
+        for (int r = 0; r < p->stages && !isinf(run.now); r++) {
+            if (run.rank[r].first <= run.now) finish(&run, r);
+        }
+    }
     return check_done(&run);
 }

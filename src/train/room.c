@@ -1,5 +1,6 @@
 #include "train/room.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* From the most to the least; no entry takes more memory than the one before. blocks: at most. */
@@ -101,4 +102,33 @@ Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fit
         if (fit) *out = room;
     }
     return OK;
+}
+
+/* The chance of more than `room`, which is of no matter where it is enough for `most`. */
+static double beyond(double mean, double variance, double room, double most)
+{
+    if (room >= most) return 0;
+    return variance > 0 ? erfc((room - mean) / sqrt(2 * variance)) / 2 : mean > room;
+}
+
+/* A token takes K of E experts, so it brings a rank with E/ep of them K/ep rows with the variance
+ * K/ep (1 - 1/ep) (E-K)/(E-1) of draws that are not put back; it comes to a rank or it does not. */
+RoomOutlook room_outlook(const Config *c, const RowRoom *room, const RoomUse *use)
+{
+    const ExchangeDesc *kind = exchange_kinds[use->exchange];
+    double experts = (double)c->moe_experts, k = (double)c->moe_top_k, ep = (double)use->ep;
+    double n = (double)use->tokens, balanced = n * k, most = n * ep * fmin(k, experts / ep);
+    double variance = balanced * (1 - 1 / ep) * (experts - k) / fmax(1, experts - 1);
+    double mean = fmin(balanced * c->plan_imbalance, most), layers = use->layers;
+    double again = use->pools * beyond(layers * mean, layers * variance,
+                                       layers * room->pool * balanced, layers * most);
+    if (room->rows > 0)
+        again += use->pools * layers * beyond(mean, variance, room->rows * balanced, most);
+    double blocks = room->blocks > 0 ? room->blocks : c->moe_buffer_factor;
+    double comes = kind->rows(c->moe_experts, c->moe_top_k, use->ep) / ep;
+    double from = kind->gapless ? n * ep : n; /* a block has the tokens of one rank, or of all */
+    again += use->pools * layers * (kind->gapless ? 1 : ep) *
+             beyond(fmin(from * comes * c->plan_imbalance, from), from * comes * (1 - comes),
+                    from * comes * blocks, from);
+    return (RoomOutlook){ .rows = mean, .again = fmin(1, again) };
 }

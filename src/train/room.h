@@ -21,6 +21,22 @@ typedef Status RoomFits(void *self, const RowRoom *room, bool *fits);
 Status room_choose(const Config *c, int64_t ep, RoomFits *fits, void *self, RowRoom *out);
 RowRoom room_least(const Config *c, int64_t ep);
 
+/* Of a step: tokens of a micro-batch on one rank of the `ep` that share experts; MoE layers that share a
+ * pool; how often a pool is filled, on all ranks together. */
+typedef struct RoomUse {
+    ExchangeKind exchange;
+    int64_t ep, tokens;
+    double layers, pools;
+} RoomUse;
+
+/* What to expect where experts are chosen evenly, each token for itself, but for the busiest rank, which
+ * gets plan.imbalance times the mean. rows: of one layer, there; again: the chance, at most, that a step
+ * has no room for some rows and runs a second time. Sums of so many tokens are taken as normal. */
+typedef struct RoomOutlook {
+    double rows, again;
+} RoomOutlook;
+RoomOutlook room_outlook(const Config *c, const RowRoom *room, const RoomUse *use);
+
 /* What steps that ran again were short of. */
 typedef struct Shortage {
     bool blocks, rows; /* of tokens on their way; pools and buffers of a layer's rows */

@@ -736,6 +736,46 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     optest_close(&t);
 }
 
+static OpWork work_of(Dtype act, int64_t T, int64_t dk, AttentionKernel kernel, bool backward,
+                      bool any_order)
+{
+    Tensor q = { NULL, act, 4, { 1, T, 4, dk } }, k = { NULL, act, 4, { 1, T, 2, dk } };
+    AttentionFwd a = { .q = q, .k = k, .v = k, .kernel = kernel };
+    AttentionBwd b = { .q = q, .k = k, .v = k, .kernel = kernel, .any_order = any_order };
+    return backward ? attention_bwd_cost(&b).work : attention_fwd_cost(&a).work;
+}
+
+/* Two heads share one of keys: 2 x 46,336 x 46,336 scores in bf16 are below 8 GiB, the next are not. */
+static void a_cost_names_the_kernels_that_run(void **state)
+{
+    (void)state;
+    static const struct {
+        Dtype act;
+        int64_t T, dk;
+        AttentionKernel kernel;
+        bool any_order, forward, backward; /* plain */
+    } call[] = {
+        { DTYPE_BF16, 4096, 128, ATTENTION_AUTO, false, false, false },
+        { DTYPE_BF16, 4096, 128, ATTENTION_PLAIN, false, true, true },
+        { DTYPE_F32, 4096, 128, ATTENTION_PLAIN, false, false, false },
+        { DTYPE_BF16, 64, 256, ATTENTION_AUTO, false, false, false },
+        { DTYPE_BF16, 63, 256, ATTENTION_AUTO, false, true, true },
+        { DTYPE_BF16, 4096, 264, ATTENTION_AUTO, false, true, true },
+        { DTYPE_BF16, 46336, 128, ATTENTION_AUTO, false, false, false },
+        { DTYPE_BF16, 46337, 128, ATTENTION_AUTO, false, false, true },
+        { DTYPE_BF16, 46337, 128, ATTENTION_AUTO, true, false, false },
+    };
+    for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+        for (int back = 0; back < 2; back++) {
+            OpWork own = back ? WORK_ATTENTION_PLAIN_BACKWARD : WORK_ATTENTION_PLAIN;
+            OpWork library = back ? WORK_ATTENTION_BACKWARD : WORK_ATTENTION;
+            CHECK_INT(work_of(call[i].act, call[i].T, call[i].dk, call[i].kernel, back,
+                              call[i].any_order),
+                      (back ? call[i].backward : call[i].forward) ? own : library);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -754,6 +794,7 @@ int main(void)
         TEST(any_number_of_threads_gives_the_same_bits),
         TEST(wrong_shapes_are_errors_that_name_the_tensor),
         TEST(costs_count_the_pairs_that_a_causal_mask_leaves),
+        TEST(a_cost_names_the_kernels_that_run),
     };
     return TEST_RUN(tests);
 }

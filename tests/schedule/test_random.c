@@ -77,6 +77,55 @@ static double any_cost(void *ctx, int rank, const Action *a)
     return rng_uniform((uint64_t)*salt, rng_stream("any"), at);
 }
 
+/* Each action has its own; two of a rank that hold multiprocessors may be under way at a time. */
+static double any_share(void *ctx, int rank, const Action *a)
+{
+    double x = any_cost(&(int){ *(const int *)ctx + 1000 }, rank, a);
+    return a->lane == LANE_COMPUTE ? x : 0.5 * x;
+}
+
+/* The work that an action on the compute lane has done by its end, from what the others of its rank
+ * held in the meantime. */
+static double work_of(const Program *p, const SimSpan *span, int at, const SimCost *cost)
+{
+    double work = 0, bound = cost->share(cost->ctx, p->rank, &p->at[at]);
+    for (double now = span[at].start, next = now; now < span[at].end; now = next) {
+        double held = 0;
+        next = span[at].end;
+        for (int i = 0; i < p->n; i++) {
+            const SimSpan *x = &span[i];
+            if (queue_of(p, &p->at[i]) == LANE_COMPUTE) continue;
+            if (x->start <= now && x->end > now) {
+                const Action *a = &p->at[i];
+                held += cost->share(cost->ctx, p->rank, a);
+                next = fmin(next, x->end);
+            }
+            if (x->start > now) next = fmin(next, x->start);
+        }
+        held = fmin(held, 0.9);
+        work += (next - now) / (1 - bound + bound / (1 - held));
+    }
+    return work;
+}
+
+static void compute_does_its_work(const Pipeline *p, const SimRank *rank, const SimCost *cost)
+{
+    for (int r = 0; r < p->stages; r++) {
+        double slowed = 0;
+        for (int i = 0; i < p->rank[r].n; i++) {
+            const Action *a = &p->rank[r].at[i];
+            const SimSpan *x = &rank[r].span[i];
+            if (queue_of(&p->rank[r], a) != LANE_COMPUTE) continue;
+            double own = cost->duration(cost->ctx, r, a);
+            CHECK_NEAR(work_of(&p->rank[r], rank[r].span, i, cost), own, 1e-9);
+            CHECK_NEAR(x->end - x->start - x->slowed, own, 1e-9);
+            CHECK(x->slowed >= -1e-12);
+            slowed += x->slowed;
+        }
+        CHECK_NEAR(rank[r].slowed, slowed, 1e-9);
+    }
+}
+
 /* Each action begins behind the one before it in its queue and behind all that it waits for: of a
  * transfer this holds at both ends, as both have its span. */
 static void spans_keep_the_order(const Program *p, const SimRank *rank)
@@ -116,7 +165,13 @@ static void legal_shape(const ScheduleDesc *d, const ScheduleShape *s, int salt)
     for (int r = 0; r < s->stages; r++) {
         CHECK(other.rank[r].busy <= other.step * (1 + 1e-12));
         spans_keep_the_order(&p.rank[r], &other.rank[r]);
+        CHECK_NEAR(other.rank[r].slowed, 0, 0);
     }
+    cost.share = any_share;
+    CHECK_OK(simulate_run(&p, &cost, &made, &other));
+    path_is_whole(&other);
+    if (p.rank[0].n < 120) compute_does_its_work(&p, other.rank, &cost);
+    for (int r = 0; r < s->stages; r++) spans_keep_the_order(&p.rank[r], &other.rank[r]);
 }
 
 static void every_schedule_keeps_its_promises(void **state)

@@ -143,10 +143,102 @@ static void the_slowest_rank_sets_the_pace(void **state)
     pipeline_forget();
 }
 
+/* A transfer holds half of the multiprocessors of both its ranks, all of a pass needs them.
+ *
+ *          0   1   2   3   4   5   6   7   8   9   10
+ * rank 0   F0  F1+--               B0------B0  B1------B1
+ * rank 1         F0--+ B0------B0F1--+ B1------B1
+ * F1 runs beside the send from 1 to 1.5: in that it does 0.25, and ends at 2.25. Rank 1's F0 from 1.5 has
+ * done 0.75 when the next activations come from 2.25 to 2.75, and does the rest in these. F1 there begins
+ * at 4.75 beside the send of B0's gradients. Receives that wait hold nothing: F0 would take longer. */
+static double half(void *ctx, int rank, const Action *a)
+{
+    (void)ctx;
+    (void)rank;
+    return action_is_transfer(a->kind) ? 0.5 : 1;
+}
+
+static void transfers_slow_what_computes_beside_them(void **state)
+{
+    (void)state;
+    ScheduleShape s = { 2, 1, 2, 1, 1, 1, .blocks = 0 };
+    Pipeline p = pipeline_of("1f1b", &s);
+    Simulation sim;
+    CHECK_OK(simulate_run(&p, &(SimCost){ .duration = slow_links, .share = half }, &made, &sim));
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_FORWARD, 0)->end, 1, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_FORWARD, 1)->end, 2.25, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_FORWARD, 1)->slowed, 0.25, 0);
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_FORWARD, 0)->end, 2.75, 0);
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_BACKWARD, 0)->end, 4.75, 0);
+    CHECK_NEAR(span_of(&p, &sim, 1, ACTION_FORWARD, 1)->end, 6, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_BACKWARD, 0)->end, 7.25, 0);
+    CHECK_NEAR(span_of(&p, &sim, 0, ACTION_BACKWARD, 1)->end, 10.5, 0);
+    CHECK_NEAR(sim.step, 10.5, 0);
+    CHECK_NEAR(sim.rank[0].slowed, 0.25, 0);
+    CHECK_NEAR(sim.rank[1].slowed, 0.5, 0);
+    CHECK_NEAR(sim.rank[1].busy, 6.5, 0);
+    pipeline_forget();
+}
+
+/* Actions of one rank, by hand: `layer` says which. After 0 come a gather, 1, and compute, 2, and 3 after
+ * both; 4 is gathered after 1. The gathers hold a quarter, three fifths of 2 need multiprocessors. */
+static double by_hand_s(void *ctx, int rank, const Action *a)
+{
+    static const double s[] = { 1, 2, 4, 1, 0.5 };
+    (void)ctx;
+    (void)rank;
+    return s[a->layer];
+}
+
+static double by_hand_share(void *ctx, int rank, const Action *a)
+{
+    static const double share[] = { 1, 0.25, 0.6, 1, 0.25 };
+    (void)ctx;
+    (void)rank;
+    return share[a->layer];
+}
+
+static Action by_hand(ActionKind kind, int layer, int wait, int other, int signal)
+{
+    Action a = action_make(kind);
+    a.layer = (short)layer, a.wait[0] = wait, a.wait[1] = other, a.signal = signal;
+    return a;
+}
+
+/* 2 begins at 1 with the gather, which ends at 3, and 4 at 3.5. For 2.5 s a second of work takes 0.4 + 0.6
+ * x 4/3 = 1.2 s: 25/12 are done, the rest takes 23/12. */
+static void a_share_of_compute_is_slowed(void **state)
+{
+    (void)state;
+    Action at[] = { by_hand(ACTION_ZERO_GRADS, 0, -1, -1, 0),
+                    by_hand(ACTION_GATHER_WEIGHTS, 1, 0, -1, 1),
+                    by_hand(ACTION_ZERO_GRADS, 2, 0, -1, 2),
+                    by_hand(ACTION_GATHER_WEIGHTS, 4, 1, -1, 3),
+                    by_hand(ACTION_ZERO_GRADS, 3, 1, 3, -1) };
+    Program rank = { .at = at, .n = 5, .micros = 1, .stages = 1, .events = 4 };
+    Pipeline p = { .stages = 1, .rank = &rank };
+    Simulation sim;
+    SimCost cost = { .duration = by_hand_s, .share = by_hand_share };
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    const SimSpan *x = sim.rank[0].span;
+    CHECK_NEAR(x[0].end, 1, 0);
+    CHECK_NEAR(x[1].end, 3, 0);
+    CHECK_NEAR(x[2].start, 1, 0);
+    CHECK_NEAR(x[2].end, 3.5 + 23.0 / 12, 1e-12);
+    CHECK_NEAR(x[2].slowed, 2.5 - 25.0 / 12, 1e-12);
+    CHECK_NEAR(x[3].end, 3.5, 0);
+    CHECK_NEAR(x[4].slowed, 0, 0);
+    CHECK_NEAR(sim.step, 3.5 + 23.0 / 12 + 1, 1e-12);
+    cost.share = NULL;
+    CHECK_OK(simulate_run(&p, &cost, &made, &sim));
+    CHECK_NEAR(sim.step, 6, 0);
+    CHECK_NEAR(sim.rank[0].slowed, 0, 0);
+    pipeline_forget();
+}
+
 static const struct CMUnitTest tests[] = {
-    TEST(two_stages_with_slow_links_are_as_drawn),
-    TEST(memory_follows_the_parts_of_a_slot),
-    TEST(entries_are_memory_from_the_start),
-    TEST(the_slowest_rank_sets_the_pace),
+    TEST(two_stages_with_slow_links_are_as_drawn),  TEST(memory_follows_the_parts_of_a_slot),
+    TEST(entries_are_memory_from_the_start),        TEST(the_slowest_rank_sets_the_pace),
+    TEST(transfers_slow_what_computes_beside_them), TEST(a_share_of_compute_is_slowed),
 };
 PIPELINE_TESTS(tests)

@@ -172,13 +172,19 @@ static void what_the_roof_leaves_is_told_op_by_op(void **state)
     arena_free(&a);
 }
 
-/* The table is what `plan calibrate` reads: each kind of work has rates behind it. */
+/* The table is what `plan calibrate` reads: each kind of work has rates behind it. Sequences of so few
+ * tokens are not cuDNN's. */
 static void the_table_is_a_calibration(void **state)
 {
     (void)state;
-    static const OpWork works[] = { WORK_GEMM,      WORK_GEMM_MIXED,        WORK_HEAD,
-                                    WORK_GROUPED,   WORK_GROUPED_INPUT,     WORK_GROUPED_WEIGHT,
-                                    WORK_ATTENTION, WORK_ATTENTION_BACKWARD };
+    static const OpWork works[] = { WORK_GEMM,
+                                    WORK_GEMM_MIXED,
+                                    WORK_HEAD,
+                                    WORK_GROUPED,
+                                    WORK_GROUPED_INPUT,
+                                    WORK_GROUPED_WEIGHT,
+                                    WORK_ATTENTION_PLAIN,
+                                    WORK_ATTENTION_PLAIN_BACKWARD };
     Arena a = { 0 }, b = { 0 };
     Text out;
     Hardware h;

@@ -197,6 +197,12 @@ static void a_wrong_file_is_told_with_its_place(void **state)
           "host.launch_us is -5, must be a number from 0" },
         { 7, "scale_up: {fabric: torus, gpus: 8}",
           "is the text \"torus\", must be mesh or switch" },
+        { 0, "gpu: {title: T, measured: true, multiprocessors: 0}",
+          "gpu.multiprocessors is 0, must be a whole number from 1" },
+        { 7,
+          "scale_up: {fabric: switch, gpus: 8, gb_s: 450, achieved_gb_s: 400, shard_gb_s: 460, "
+          "latency_us: 10, issue_us: 1, source: s}",
+          "a.yaml: scale_up.shard_gb_s is 460 GB/s, more than scale_up.gb_s 450" },
         { 7, "scale_up: {gpus: 2.5}", "scale_up.gpus is 2.5, must be a whole number from 1" },
         { 8, "scale_out: {tiers: [[64, 1]]}",
           "scale_out.tiers[0] is a list, must be a list of 1 to 8" },

@@ -20,7 +20,7 @@ static const struct {
 #define IN_TWO "model.layers=8", "model.loss_chunk=512", "train.batch=16"
     { 2, 132509, { IN_TWO, "train.micro_batch=2", "mesh.ep=2" } },
     { 2, 137639, { IN_TWO, "train.micro_batch=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" } },
-    { 2, 120791, { IN_TWO, "train.micro_batch=2", "mesh.zero=3" } },
+    { 2, 120791, { IN_TWO, "train.micro_batch=4", "mesh.zero=3" } },
     { 2, 104615, { IN_TWO, "train.micro_batch=1", "mesh.pp=2" } },
 #undef IN_TWO
 };
@@ -48,6 +48,7 @@ static void open_plan(Question *q, const char *const *more, int gpus, const char
     while (*more != NULL) set[n++] = *more++;
     question_load(q, "deepseek-v2-lite", "h200", gpus, stack, set, n);
     q->hardware.scale_up_achieved_gb_s *= links;
+    q->hardware.scale_up_shard_gb_s *= links;
     question_open(q);
     CHECK_OK(plan_spread_evenly(&q->config, &q->arena, &q->layout));
 }
@@ -132,6 +133,95 @@ static void what_links_carry_shows(void **state)
     }
 }
 
+/* Of each action on the compute lane, how long others move data beside it, times what they hold. Where
+ * compute needs nothing but multiprocessors that is what it loses. */
+static double lost_beside(const PlanStep *step, int multiprocessors)
+{
+    double sum = 0;
+    for (int r = 0; r < step->pipeline.stages; r++) {
+        const Program *p = &step->pipeline.rank[r];
+        const SimSpan *span = step->sim.rank[r].span;
+        for (int i = 0; i < p->n * p->n; i++) {
+            const Action *a = &p->at[i / p->n], *b = &p->at[i % p->n];
+            const SimSpan *x = &span[i / p->n], *y = &span[i % p->n];
+            if (!action_is_pass(a->kind) || a->lane == LANE_COMM || b->lane != LANE_COMM) continue;
+            double beside = fmin(x->end, y->end) - fmax(x->start, y->start);
+            sum += fmax(0, beside) * (action_is_transfer(b->kind) ? 4 : 24) / multiprocessors;
+        }
+    }
+    return sum / step->pipeline.stages;
+}
+
+enum { BOUND_BY_MEMORY, BOUND_BY_PRODUCTS };
+
+static PlanPrice price_bound_by(int what, const char *const *more, int multiprocessors,
+                                double *lost_s)
+{
+    Question q;
+    PlanPrice price;
+    PlanStep step;
+    const char *set[16] = { "run.compute=bf16", "data.sequence=4096", "model.layers=8" };
+    int n = 3;
+    while (*more != NULL) set[n++] = *more++;
+    question_load(&q, "deepseek-v2-lite", "h200", 2, "switchyard,kernel_s=0", set, n);
+    q.hardware.memory_achieved_gb_s = what == BOUND_BY_MEMORY ? 1 : 1e15;
+    q.hardware.gpu_multiprocessors = multiprocessors;
+    question_open(&q);
+    CHECK_OK(plan_spread_evenly(&q.config, &q.arena, &q.layout));
+    CHECK_OK(planner_price_list(q.planner, &q.layout, &q.arena, &price, &step));
+    *lost_s = multiprocessors > 0 ? lost_beside(&step, multiprocessors) : 0;
+    question_close(&q);
+    return price;
+}
+
+static void transfers_take_multiprocessors_from_products_alone(void **state)
+{
+    (void)state;
+    static const char *const two[][SET_MAX] = {
+        { "train.batch=16", "train.micro_batch=4", "mesh.zero=3" },
+        { "train.batch=16", "train.micro_batch=1", "mesh.pp=2" },
+        { "train.batch=16", "train.micro_batch=2", "mesh.ep=2", "mesh.schedule=1f1b-overlap" },
+    };
+    for (size_t i = 0; i < sizeof two / sizeof *two; i++) {
+        double lost_s;
+        PlanPrice few = price_bound_by(BOUND_BY_PRODUCTS, two[i], 60, &lost_s);
+        CHECK(few.part_s[PLAN_SLOWED] > 1e-5);
+        CHECK_NEAR(few.part_s[PLAN_SLOWED] / lost_s, 1, 1e-6);
+        PlanPrice many = price_bound_by(BOUND_BY_PRODUCTS, two[i], 132, &lost_s);
+        CHECK_NEAR(many.part_s[PLAN_SLOWED] / lost_s, 1, 1e-6);
+        PlanPrice unknown = price_bound_by(BOUND_BY_PRODUCTS, two[i], 0, &lost_s);
+        CHECK_NEAR(unknown.part_s[PLAN_SLOWED], 0, 0);
+        CHECK(few.step_s > many.step_s && many.step_s > unknown.step_s);
+        PlanPrice memory = price_bound_by(BOUND_BY_MEMORY, two[i], 132, &lost_s);
+        CHECK(lost_s > 0);
+        CHECK_NEAR(memory.part_s[PLAN_SLOWED], 0, 0);
+    }
+}
+
+/* Our own kernels are priced where they run, and under our own engine alone. */
+static void attention_is_priced_as_it_runs(void **state)
+{
+    (void)state;
+    static const char *const of[] = { "switchyard", "torchtitan" };
+    static const char *const fused[] = { "train.batch=16", "mesh.ep=2", NULL };
+    static const char *const plain[] = { "train.batch=16", "mesh.ep=2", "attention.kernel=plain",
+                                         NULL };
+    for (int i = 0; i < 2; i++) {
+        Question q;
+        PlanPrice a, b;
+        open_plan(&q, fused, 2, of[i], 1);
+        CHECK_OK(planner_price(q.planner, &q.layout, &a));
+        question_close(&q);
+        open_plan(&q, plain, 2, of[i], 1);
+        CHECK_OK(planner_price(q.planner, &q.layout, &b));
+        question_close(&q);
+        /* 27 layers, 8 sequences a rank: pairs x 16 heads x (192 + 128) x 2, backward 832 x 2 */
+        double pairs = 4096 * 4097 / 2.0 * 16 * 2 * 27 * 8;
+        double more = pairs * 1e-12 * (320 * (1 / 47.0 - 1 / 595.0) + 832 * (1 / 28.0 - 1 / 440.0));
+        CHECK_NEAR(b.part_s[PLAN_COMPUTE] - a.part_s[PLAN_COMPUTE], i == 0 ? more : 0, 1e-3 * more);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +229,8 @@ int main(void)
         TEST(parts_of_a_list_add_up),
         TEST(other_stacks_keep_their_price),
         TEST(what_links_carry_shows),
+        TEST(transfers_take_multiprocessors_from_products_alone),
+        TEST(attention_is_priced_as_it_runs),
     };
     return TEST_RUN(tests);
 }

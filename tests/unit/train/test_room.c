@@ -149,6 +149,82 @@ static void all_ranks_take_the_least_room_of_one(void **state)
     CHECK(g.slots[0] < g.slots[1]); /* who keeps its room plans nothing again */
 }
 
+static RoomUse use_of(ExchangeKind kind, int64_t ep, int64_t tokens, double layers, double pools)
+{
+    return (RoomUse){ kind, ep, tokens, layers, pools };
+}
+
+/* Fifty tokens of each of two ranks take one of four experts: 50 rows a rank with a variance of 25. Of the
+ * tokens of one rank 25 go to a given one, with a variance of 12.5. */
+static void the_chance_of_a_second_run_is_as_worked_out(void **state)
+{
+    (void)state;
+    Arena a = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    Config c = config_of(&a, "moe.experts=4");
+    CHECK_OK(config_override(&c, &a, "moe.top_k=1"));
+    RoomUse one = use_of(EXCHANGE_ALLTOALL, 2, 50, 1, 1),
+            four = use_of(EXCHANGE_ALLTOALL, 2, 50, 4, 3);
+    RoomUse direct = use_of(EXCHANGE_DIRECT, 2, 50, 1, 1);
+    const double at_1 = 0.15865525393145707, at_2 = 0.022750131948179195;
+    RoomOutlook seen = room_outlook(&c, &(RowRoom){ .pool = 1.1 }, &one);
+    CHECK_NEAR(seen.rows, 50, 0);
+    CHECK_NEAR(seen.again, at_1, 1e-12);
+    CHECK_NEAR(room_outlook(&c, &(RowRoom){ .pool = 2 }, &one).again, 0, 0); /* all that can come */
+    /* four layers: 220 of 200 with a deviation of 10, three times */
+    CHECK_NEAR(room_outlook(&c, &(RowRoom){ .pool = 1.1 }, &four).again, 3 * at_2, 1e-12);
+    /* buffers of each of them: 55 of 50; blocks, one from each rank: 30 of 25, 25 x sqrt 2 / 5 more */
+    RowRoom rows = { .pool = 2, .rows = 1.1 }, blocks = { .pool = 2, .blocks = 1.2 };
+    CHECK_NEAR(room_outlook(&c, &rows, &four).again, 1, 0);
+    CHECK_NEAR(room_outlook(&c, &rows, &one).again, at_1, 1e-12);
+    CHECK_NEAR(room_outlook(&c, &blocks, &one).again, 2 * erfc(1) / 2, 1e-12);
+    /* without gaps one buffer has all that come, 60 of 50 with a variance of 25 */
+    CHECK_NEAR(room_outlook(&c, &blocks, &direct).again, at_2, 1e-12);
+    CHECK_OK(config_override(&c, &a, "plan.imbalance=1.2"));
+    seen = room_outlook(&c, &(RowRoom){ .pool = 1.1 }, &one);
+    CHECK_NEAR(seen.rows, 60, 1e-12);
+    CHECK_NEAR(seen.again, 1 - at_1, 1e-12);
+    arena_free(&a);
+}
+
+/* Experts drawn one by one: how often the rows of one rank in two layers are more than its pool has. */
+static bool drawn_beyond(int64_t draw, int tokens, double room)
+{
+    enum { EXPERTS = 16, TOP = 3, HERE = 4, RANKS = 4, LAYERS = 2 };
+    int rows = 0;
+    for (int t = 0; t < LAYERS * RANKS * tokens; t++) {
+        unsigned taken = 0;
+        for (int k = 0; k < TOP;) {
+            uint64_t at = (((uint64_t)draw * 4096 + (uint64_t)t) * TOP + (uint64_t)k) * 64;
+            uint64_t expert = 0;
+            for (uint64_t i = at; i == at || taken >> expert & 1; i++)
+                expert = rng_below(7, rng_stream("rows"), i, EXPERTS);
+            taken |= 1U << expert;
+            rows += expert < HERE;
+            k++;
+        }
+    }
+    return rows > room;
+}
+
+static void the_chance_is_what_drawing_gives(void **state)
+{
+    (void)state;
+    enum { DRAWS = 16000, TOKENS = 32 };
+    Arena a = { 0 };
+    CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
+    Config c = config_of(&a, "moe.experts=16");
+    CHECK_OK(config_override(&c, &a, "moe.top_k=3"));
+    RoomUse use = use_of(EXCHANGE_DIRECT, 4, TOKENS, 2, 1);
+    int beyond = 0;
+    double room = 204.5; /* of 192, between two numbers of rows */
+    for (int i = 0; i < DRAWS; i++) beyond += drawn_beyond(i, TOKENS, room);
+    double told = room_outlook(&c, &(RowRoom){ .pool = room / 192, .blocks = 4 }, &use).again;
+    CHECK_NEAR((double)beyond / DRAWS, told, 0.008);
+    CHECK(told > 0.1 && told < 0.2);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +232,8 @@ int main(void)
         TEST(what_is_set_is_not_chosen),
         TEST(more_room_is_the_next_larger_one_of_what_was_short),
         TEST(all_ranks_take_the_least_room_of_one),
+        TEST(the_chance_of_a_second_run_is_as_worked_out),
+        TEST(the_chance_is_what_drawing_gives),
     };
     return TEST_RUN(tests);
 }
