@@ -120,10 +120,10 @@ static Status make_weights(Side *s)
 
 static Status make_tables(Side *s)
 {
-    int64_t d = s->spec.rope_dim;
+    int64_t d = s->spec.rotary.dim;
     TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope_cos));
     TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope_sin));
-    layer_rope_table(s->spec.rope_theta, TOKENS, d, s->run.rope_cos.data, s->run.rope_sin.data);
+    rotary_table(&s->spec.rotary, TOKENS, s->run.rope_cos.data, s->run.rope_sin.data);
     return OK;
 }
 

@@ -117,7 +117,7 @@ static RopeMlaBwd mla_backward(OpTest *t, Dtype act, int64_t n, RopeMlaDims m)
 
 static RopeGqaFwd gqa_forward(OpTest *t, Dtype act, int64_t n, RopeGqaDims m)
 {
-    Angles r = angles(t, n, m.head);
+    Angles r = angles(t, n, m.rotary > 0 ? m.rotary : m.head);
     return (RopeGqaFwd){ .qkv = optest_normal(t, act, DIMS(n, (m.heads + 2 * m.kv_heads) * m.head)),
                          .pos = r.pos,
                          .cos = r.cos,
@@ -199,7 +199,11 @@ static void rotations_give_the_same_bits_at_any_address(void **state)
     const RopeMlaDims mla[] = { { 16, 128, 64, 128, 0, 512, true },
                                 { 16, 128, 64, 128, 0, 512, false },
                                 { 128, 128, 64, 128, 0, 512, true } };
-    const RopeGqaDims gqa[] = { { 32, 4, 128, false }, { 32, 4, 128, true }, { 5, 1, 12, false } };
+    const RopeGqaDims gqa[] = { { 32, 4, 128, 128, false },
+                                { 32, 4, 128, 128, true },
+                                { 5, 1, 12, 12, false },
+                                { 32, 4, 128, 64, false },
+                                { 32, 4, 128, 0, false, 3, 0.3f } } };
     OpTest t;
     optest_open(&t, 2);
     for (int i = 0; i < 3 * 4; i++) {

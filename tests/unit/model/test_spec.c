@@ -44,8 +44,8 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_INT(s.experts, 12);
     CHECK_NEAR(s.eps, 0.25, 0);
     CHECK_NEAR(s.init_std, 0.5, 0);
-    CHECK_NEAR(s.rope_theta, 123, 0);
-    CHECK_INT(s.rope_dim, 6);
+    CHECK_NEAR(s.rotary.theta, 123, 0);
+    CHECK_INT(s.rotary.dim, 6);
     CHECK_INT(s.loss_chunk, 19);
     CHECK_INT(s.act, DTYPE_BF16);
     CHECK(s.tied);
@@ -95,7 +95,7 @@ static void grouped_attention_and_the_loss_of_a_batch_have_their_own(void **stat
     CHECK_INT(t->heads, 6);
     CHECK_INT(t->kv_heads, 3);
     CHECK_INT(t->head, 10);
-    CHECK_INT(s.rope_dim, 10);
+    CHECK_INT(s.rotary.dim, 10);
     CHECK_INT(s.act, DTYPE_F32);
     CHECK(!s.tied && t->interleaved && t->document_mask && !t->any_order);
     const MoeSpec *m = &s.layers[4].as.moe;
