@@ -127,7 +127,7 @@ def llama_linear():
 
 def llama_yarn():
     """gpt-oss's convention: bounds between pairs, and a factor on what is rotated alone."""
-    return scaled_llama(rope_type="yarn", factor=6.0, original_max_position_embeddings=64, beta_fast=4.0,
+    return scaled_llama(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=4.0,
                         beta_slow=0.5, truncate=False)
 
 

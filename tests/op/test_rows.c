@@ -199,19 +199,20 @@ static void rotations_give_the_same_bits_at_any_address(void **state)
     const RopeMlaDims mla[] = { { 16, 128, 64, 128, 0, 512, true },
                                 { 16, 128, 64, 128, 0, 512, false },
                                 { 128, 128, 64, 128, 0, 512, true } };
-    const RopeGqaDims gqa[] = { { 32, 4, 128, 128, false },
-                                { 32, 4, 128, 128, true },
-                                { 5, 1, 12, 12, false },
-                                { 32, 4, 128, 64, false },
-                                { 32, 4, 128, 0, false, 3, 0.3f } } };
+    /* the last ones turn half a head, and nothing */
+    const RopeGqaDims gqa[] = { { 32, 4, 128, 128, .interleaved = false },
+                                { 32, 4, 128, 128, .interleaved = true },
+                                { 5, 1, 12, 12, .interleaved = false },
+                                { 32, 4, 128, 64, .interleaved = false },
+                                { 32, 4, 128, 0, false, 3, 0.3f } };
     OpTest t;
     optest_open(&t, 2);
-    for (int i = 0; i < 3 * 4; i++) {
+    for (int i = 0; i < 5 * 4; i++) {
         ArenaMark mark = arena_mark(&t.arena);
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
         int64_t n = i / 2 % 2 == 0 ? 1 : 5;
-        RopeMlaFwd mf = mla_forward(&t, act, n, mla[i / 4]);
-        RopeMlaBwd mb = mla_backward(&t, act, n, mla[i / 4]);
+        RopeMlaFwd mf = mla_forward(&t, act, n, mla[i / 4 % 3]);
+        RopeMlaBwd mb = mla_backward(&t, act, n, mla[i / 4 % 3]);
         RopeGqaFwd gf = gqa_forward(&t, act, n, gqa[i / 4]);
         RopeGqaBwd gb = gqa_backward(&t, act, n, gqa[i / 4]);
         check_addresses(&t, OP_ROPE_MLA_FWD, &mf);
