@@ -87,6 +87,8 @@ static void a_layer_has_the_norms_and_chunks_of_its_own(void **state)
         bool full = block % 4 == 3;
         CHECK_INT(s->chunk, full ? 0 : 8192);
         CHECK_INT(s->qk_norm, full ? QK_NORM_NONE : QK_NORM_L2);
+        CHECK_INT(s->rotary, full ? 0 : 128);
+        CHECK_INT(s->temper_floor, full ? 8192 : 0);
     }
     arena_free(&a);
 }
