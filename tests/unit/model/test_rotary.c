@@ -88,6 +88,17 @@ static void yarn_with_bounds_at_one_place_is_a_step(void **state)
     check_table(&r, (double[]){ 1, 0.125, 0.0625, 0.03125 }, 1);
 }
 
+/* The upper bound is pair 6 of 4: the last pair is half way from pair 0 there. */
+static void yarn_may_end_behind_the_last_pair(void **state)
+{
+    (void)state;
+    RotarySpec r = spec_of(SCALING_YARN);
+    r.beta_fast = 8, r.beta_slow = 0.125;
+    check_table(
+        &r, (double[]){ 1, 0.5 * (1 - 0.75 / 6), 0.25 * (1 - 0.75 / 3), 0.125 * (1 - 0.75 / 2) },
+        1);
+}
+
 /* ln(factor) is 10, so m(s) is 1 + s. */
 static void yarn_sharpens_rotated_columns_and_scores(void **state)
 {
@@ -109,6 +120,7 @@ int main(void)
         TEST(yarn_goes_by_pairs),
         TEST(yarn_rounds_its_bounds_outwards),
         TEST(yarn_with_bounds_at_one_place_is_a_step),
+        TEST(yarn_may_end_behind_the_last_pair),
         TEST(yarn_sharpens_rotated_columns_and_scores),
     };
     return TEST_RUN(tests);
