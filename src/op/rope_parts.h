@@ -14,7 +14,7 @@ typedef struct RopePart {
     const Tensor *wide, *heads;
     int64_t wide_col, wide_step, heads_col, heads_step; /* of head 0; from head to head */
     int64_t count, n;
-    bool turned;
+    bool turned, tempered;
 } RopePart;
 
 typedef struct Rope {
