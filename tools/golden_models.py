@@ -162,21 +162,47 @@ def olmoe():
     return transformers.OlmoeForCausalLM, config, rows
 
 
-def llama4_dense():
-    """Llama 4's attention, without its experts and its chunks: every second layer has no positions."""
+def mixtral():
+    config = transformers.MixtralConfig(
+        **dict(SIZES, intermediate_size=11), num_attention_heads=3, num_key_value_heads=1, head_dim=8,
+        num_local_experts=7, num_experts_per_tok=2, sliding_window=None)
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False,
+                               rope_theta=1000000),
+                model=dict(dense_layers=0),
+                moe=dict(experts=7, shared=0, top_k=2, ffn=11, score="softmax", normalise=True))
+    return transformers.MixtralForCausalLM, config, rows
+
+
+def qwen2_moe():
+    """A gate before the shared expert; every second layer has experts."""
+    config = transformers.Qwen2MoeConfig(
+        **SIZES, num_attention_heads=3, num_key_value_heads=1, decoder_sparse_step=2, num_experts=7,
+        num_experts_per_tok=3, moe_intermediate_size=11, shared_expert_intermediate_size=22,
+        norm_topk_prob=False, qkv_bias=True, use_sliding_window=False, mlp_only_layers=[])
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False, bias=True),
+                model=dict(dense_layers=0),
+                moe=dict(experts=7, shared=2, top_k=3, ffn=11, score="softmax", shared_gate=True, every=2))
+    return transformers.Qwen2MoeForCausalLM, config, rows
+
+
+def llama4():
+    """The routing weight multiplies the expert's input; every second layer has experts, every third no
+    positions."""
     config = transformers.Llama4TextConfig(
-        **SIZES, intermediate_size_mlp=40, num_attention_heads=3, num_key_value_heads=1, head_dim=10,
-        moe_layers=[], no_rope_layer_interval=2, attention_chunk_size=TOKENS, use_qk_norm=True,
+        **dict(SIZES, intermediate_size=11), intermediate_size_mlp=40, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=10, interleave_moe_layer_step=2, num_local_experts=5,
+        num_experts_per_tok=1, no_rope_layer_interval=3, attention_chunk_size=TOKENS, use_qk_norm=True,
         attn_temperature_tuning=True, floor_scale=5, attn_scale=0.3,
         rope_parameters=dict(rope_type="default", rope_theta=THETA))
-    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=10, qk_norm="l2", nope_every=2,
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=10, qk_norm="l2", nope_every=3,
                                temper_floor=5, temper_scale=0.3, rope_interleaved=True, rope_theta=THETA),
-                model=dict(dense_layers=3))
+                model=dict(dense_layers=0),
+                moe=dict(experts=5, shared=1, top_k=1, ffn=11, score="sigmoid", score_input=True, every=2))
     return transformers.Llama4ForCausalLM, config, rows
 
 
 MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe, deepseek_v3_yarn, llama_linear,
-          llama_yarn, llama3, glm4_moe, olmoe, llama4_dense]
+          llama_yarn, llama3, glm4_moe, olmoe, mixtral, qwen2_moe, llama4]
 
 
 def settings(name, rows):
@@ -219,6 +245,9 @@ def run(model, id, doc):
         if name.endswith("mlp.gate"):
             hooks.append(module.register_forward_hook(
                 lambda m, i, o: chosen.append(o[2].sort(-1).values)))
+        if name.endswith("feed_forward.router"):
+            hooks.append(module.register_forward_hook(
+                lambda m, i, o: chosen.append(o[1].argmax(-1))))
     mask = mask_of(doc)
     if model.config.model_type == "llama4_text":
         mask = dict(full_attention=mask, chunked_attention=mask)
@@ -246,7 +275,11 @@ def steady(model, id, doc, rng):
 def by_file_name(name, value):
     """Hugging Face keeps experts fused in memory and apart in files: (name, array) as in files, with the
     name that most files have."""
-    name = name.replace("feed_forward", "mlp")
+    turned = "feed_forward" in name and "experts." in name  # (in, out)
+    name = name.replace("feed_forward", "mlp").replace("router.weight", "gate.weight")
+    name = name.replace("shared_expert.", "shared_experts.")
+    if turned:
+        value = value.transpose(1, 2)
     if name.endswith("experts.gate_up_proj"):
         for e, both in enumerate(value):
             for half, part in zip(("gate_proj", "up_proj"), both.chunk(2)):

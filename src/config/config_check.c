@@ -105,6 +105,14 @@ static Status check_attention(const Config *c)
 
 static Status check_moe(const Config *c)
 {
+    if (c->moe_score_input && c->moe_top_k > 1)
+        return FAIL(ERR_ARG,
+                    "moe.score_input scales a token before it goes to its expert: moe.top_k %lld "
+                    "must be 1, or set moe.score_input=false",
+                    (long long)c->moe_top_k);
+    if (c->moe_shared_gate && c->moe_shared == 0)
+        return FAIL(ERR_ARG, "moe.shared_gate needs a shared expert, moe.shared is 0: set it to 1 "
+                             "or more, or moe.shared_gate=false");
     TRY(config_divides("moe.groups", c->moe_groups, "moe.experts", c->moe_experts));
     TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
     int64_t group = c->moe_experts / c->moe_groups;
@@ -179,7 +187,7 @@ Status config_check(const Config *c)
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
-    if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
+    if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
     TRY(config_check_cp(c->mesh_cp, c->data_sequence));
     TRY(check_recompute(c));
@@ -203,6 +211,18 @@ static Status check_ranks(const Config *c, int ranks)
                     (long long)axes[i].n, (long long)axes[i].n, axes[i].name);
     }
     return OK;
+}
+
+bool config_has_experts(const Config *c, int64_t block)
+{
+    return block >= c->model_dense_layers && (block + 1) % c->moe_every == 0;
+}
+
+int64_t config_moe_layers(const Config *c)
+{
+    int64_t n = 0;
+    for (int64_t block = 0; block < c->model_layers; block++) n += config_has_experts(c, block);
+    return n;
 }
 
 void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }

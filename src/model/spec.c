@@ -111,6 +111,9 @@ static MoeSpec moe_of(const Config *c)
         .shared_ffn = c->moe_shared * c->moe_ffn,
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
+        .shift = c->moe_router_bias,
+        .shared_gate = c->moe_shared_gate,
+        .score_input = c->moe_score_input,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,
@@ -166,7 +169,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
     unsigned recompute = recompute_of(c, block);
     s->block_first[block] = s->n_layers;
     append(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
-    if (block < c->model_dense_layers) {
+    if (!config_has_experts(c, block)) {
         append(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
     } else {
         LayerSpec *l = append(s, LAYER_MOE, block, recompute);

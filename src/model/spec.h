@@ -55,6 +55,8 @@ typedef struct MoeSpec {
     RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;
+    bool shift, shared_gate; /* logits have a trained bias; shared experts have a gate */
+    bool score_input;        /* the routing weight multiplies an expert's input */
     float bias_rate;
 } MoeSpec;
 

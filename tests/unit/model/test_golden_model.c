@@ -273,7 +273,9 @@ int main(void)
         ALL_OF(llama3),           /* Llama 3.1's frequencies */
         ALL_OF(glm4_moe),         /* half a head rotated; biases before norms */
         ALL_OF(olmoe),            /* a norm over all heads */
-        ALL_OF(llama4_dense),     /* layers without positions, temperature */
+        ALL_OF(mixtral),          /* softmax over the chosen */
+        ALL_OF(qwen2_moe),        /* a gate before the shared expert, experts in every second layer */
+        ALL_OF(llama4),           /* weighed inputs; layers without positions, temperature */
     };
     return TEST_RUN(tests);
 }
