@@ -119,15 +119,15 @@ static void every_row_runs_and_is_right(void **state)
     static const struct {
         const char *op;
         int rows;
-    } OPS[] = { { "fwd1", 14 },         { "fwd1_bare", 14 },    { "fwd2", 14 },
-                { "dgrad2", 14 },       { "dgrad1", 14 },       { "wgrad2", 14 },
-                { "wgrad1", 14 },       { "forward", 19 },      { "backward", 19 },
-                { "router", 2 },        { "sort", 2 },          { "combine", 2 },
-                { "rmsnorm_fwd", 2 },   { "rmsnorm_bwd", 2 },   { "swiglu_fwd", 2 },
-                { "swiglu_bwd", 2 },    { "rope_fwd", 2 },      { "rope_bwd", 2 },
-                { "attention_fwd", 6 }, { "attention_bwd", 6 }, { "head_loss", 1 },
-                { "quantize", 1 },      { "dequantize", 1 },    { "adamw", 1 },
-                { "adamw_low", 1 },     { "adamw_bf16", 1 } };
+    } OPS[] = {
+        { "fwd1", 14 },         { "fwd1_bare", 14 },    { "fwd2", 14 },     { "dgrad2", 14 },
+        { "dgrad1", 14 },       { "wgrad2", 14 },       { "wgrad1", 14 },   { "forward", 19 },
+        { "backward", 19 },     { "router", 2 },        { "sort", 2 },      { "combine", 2 },
+        { "rmsnorm_fwd", 2 },   { "rmsnorm_bwd", 2 },   { "scale_fwd", 2 }, { "scale_bwd", 2 },
+        { "swiglu_fwd", 2 },    { "swiglu_bwd", 2 },    { "rope_fwd", 2 },  { "rope_bwd", 2 },
+        { "attention_fwd", 6 }, { "attention_bwd", 6 }, { "head_loss", 1 }, { "quantize", 1 },
+        { "dequantize", 1 },    { "adamw", 1 },         { "adamw_low", 1 }, { "adamw_bf16", 1 }
+    };
     int rows = 0;
     run((BenchShapes){ .shrink = SHRINK, .json = true }, NULL);
     CHECK_TEXT(report.line[0].kind, "machine");
