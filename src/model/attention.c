@@ -88,9 +88,7 @@ Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState 
                                             .y = n->y,
                                             .rstd = n->rstd,
                                             .x_col = col,
-                                            .eps = attention_spec(r)->kind == ATTENTION_MLA
-                                                       ? attention_spec(r)->latent_eps
-                                                       : r->spec->eps });
+                                            .eps = attention_spec(r)->norm_eps });
 }
 
 Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const NormState *n,

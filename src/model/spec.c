@@ -80,6 +80,7 @@ static AttentionSpec attention_of(const Config *c, int block)
         .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
         .any_order = !c->attention_deterministic,
         .chunk = full ? 0 : c->attention_chunk,
+        .norm_eps = (float)c->model_norm_eps,
         .bias = c->attention_bias,
         .out_bias = c->attention_out_bias,
     };
@@ -90,8 +91,7 @@ static AttentionSpec attention_of(const Config *c, int block)
         a.nope = c->attention_nope_dim;
         a.rope = c->attention_rope_dim;
         a.v = c->attention_v_dim;
-        a.latent_eps =
-            (float)(c->attention_latent_eps > 0 ? c->attention_latent_eps : c->model_norm_eps);
+        if (c->attention_latent_eps > 0) a.norm_eps = (float)c->attention_latent_eps;
     } else {
         gqa_of(c, block, &a);
     }

@@ -40,9 +40,9 @@ typedef struct AttentionSpec {
     int64_t rotary;                /* gqa: columns of a head that are rotated, from the first on */
     int64_t temper_floor;          /* gqa: RopeGqaDims; 0: queries keep their length */
     float temper_scale;
-    int qk_norm; /* gqa: norm of q and k: QK_NORM_NONE, _RMS, _L2 of each head, _WIDTH of all */
-    float latent_eps;    /* mla: of the latents' norms */
-    float scale;         /* on scores */
+    int qk_norm;    /* gqa: norm of q and k: QK_NORM_NONE, _RMS, _L2 of each head, _WIDTH of all */
+    float norm_eps; /* of mla's latents, of gqa's heads */
+    float scale;    /* on scores */
     bool bias, out_bias; /* of the projections before (mla: down) and after attention */
     int64_t chunk; /* a token sees only keys of its own chunk of so many tokens; 0: all keys */
     bool interleaved, document_mask;

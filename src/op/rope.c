@@ -18,8 +18,8 @@ typedef struct Angle {
 static float temper_at(const Rope *r, int64_t pos)
 {
     if (r->gqa == NULL || r->gqa->temper_floor == 0) return 1;
-    float steps = (float)((pos + 1) / r->gqa->temper_floor);
-    return 1 + r->gqa->temper_scale * log1pf(steps);
+    int64_t steps = (pos + 1) / r->gqa->temper_floor;
+    return 1 + r->gqa->temper_scale * log1pf((float)steps);
 }
 
 static Angle angle_at(const Rope *r, int64_t row)
@@ -98,7 +98,7 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
 
-/* In MLA's list parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
+/* In both lists parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
 static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeMlaDims *m)
 {
@@ -106,17 +106,15 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
     return (Rope){
         .mla = m,
         .interleaved = m->interleaved,
-        .parts = 5,
-        .part = { { q, q_out, m->q_col, qk, 0, qk, H, dn },
+        .part = { { q, q_out, m->q_col, qk, 0, qk, H, dn, .turned = false },
                   { q, q_out, m->q_col + dn, qk, dn, qk, H, dr, .turned = true },
-                  { kv, k_out, 0, kv_step, 0, qk, H, dn },
+                  { kv, k_out, 0, kv_step, 0, qk, H, dn, .turned = false },
                   { k_rope, k_out, m->k_col, 0, dn, qk, H, dr, .turned = true },
-                  { kv, v_out, dn, kv_step, 0, m->v, H, m->v } },
+                  { kv, v_out, dn, kv_step, 0, m->v, H, m->v, .turned = false } },
     };
 }
 
-/* In GQA's list parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. q and k are columns
- * of qkv unless they are given as tensors of their own. */
+/* q and k are columns of qkv unless they are given as tensors of their own. */
 static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
@@ -128,12 +126,11 @@ static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const
     return (Rope){
         .gqa = m,
         .interleaved = m->interleaved,
-        .parts = 5,
         .part = { { q, q_out, 0, d, 0, d, H, dr, .turned = true },
                   { q, q_out, dr, d, dr, d, H, d - dr, .tempered = tempered },
                   { k, k_out, k_col, d, 0, d, G, dr, .turned = true },
-                  { k, k_out, k_col + dr, d, dr, d, G, d - dr },
-                  { qkv, v_out, (H + G) * d, d, 0, d, G, d } },
+                  { k, k_out, k_col + dr, d, dr, d, G, d - dr, .turned = false },
+                  { qkv, v_out, (H + G) * d, d, 0, d, G, d, .turned = false } },
     };
 }
 
@@ -184,7 +181,7 @@ static const char *port_of(const Rope *r, const char *gradient)
 /* The tensor that gives the number of rows and the type: MLA's q, or kv if there is no q. */
 static const Tensor *rope_wide(const Rope *r)
 {
-    return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[r->parts / 2].wide;
+    return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[2].wide;
 }
 
 static Status check_heads(const Rope *r, const char *gradient, const Tensor *t, int64_t cols)
@@ -245,7 +242,7 @@ Status rope_check(const Rope *r) { return r->mla != NULL ? check_mla(r) : check_
 OpCost rope_cost(const Rope *r)
 {
     double n = (double)rope_wide(r)->dim[0], moved = 0, flops = 0;
-    for (const RopePart *p = r->part; p < r->part + r->parts; p++) {
+    for (const RopePart *p = r->part; p < r->part + ROPE_PARTS; p++) {
         if (p->wide->data == NULL) continue;
         double heads = (double)(p->count * p->n), wide = p->wide_step == 0 ? (double)p->n : heads;
         moved += heads + wide;
@@ -301,7 +298,7 @@ Status rope_cpu(Exec *ex, const Rope *r)
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         Angle t = angle_at(r, row);
-        for (int i = 0; i < r->parts; i++) {
+        for (int i = 0; i < ROPE_PARTS; i++) {
             const RopePart *p = &r->part[i];
             if (p->wide->data != NULL && p->n > 0) part_run(r, p, &t, row);
         }

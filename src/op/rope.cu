@@ -99,7 +99,7 @@ template <typename T> struct Piece {
 };
 
 template <typename T> struct Walk {
-    Piece<T> piece[ROPE_PARTS_MAX];
+    Piece<T> piece[ROPE_PARTS];
     uint32_t items, groups; /* of a token; blocks for all items of some tokens */
     Piece<T> sum;           /* the gradient that is a sum, over sum_heads */
     uint32_t sum_heads, sum_blocks;
@@ -289,7 +289,7 @@ template <typename T> static bool rope_packs(const Rope &r)
 {
     int64_t pairs = tensor_cols(r.cos);
     bool fit = packs_fit<T>({ r.cos->data, r.sin->data }, { r.interleaved ? 2 * pairs : pairs });
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+    for (const RopePart *p = r.part; p < r.part + ROPE_PARTS; p++) {
         if (!has_work(*p)) continue;
         fit = fit && packs_fit<T>({ wide_at<T>(*p), heads_at<T>(*p) },
                                   { tensor_row_elems(p->wide), tensor_row_elems(p->heads),
@@ -321,7 +321,7 @@ template <typename T> static Walk<T> walk_of(const Rope &r, int64_t n, int64_t p
     int pieces = 0;
     w.n = n;
     w.rotation = rotation_of(r);
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+    for (const RopePart *p = r.part; p < r.part + ROPE_PARTS; p++) {
         if (!has_work(*p)) continue;
         Piece<T> piece = piece_of<T>(r, *p, p->turned && !within ? 2 * pack : pack);
         if (is_shared_gradient(r, *p)) {
@@ -358,7 +358,7 @@ extern "C" Status rope_cuda(struct Exec *ex, const Rope *rope)
 {
     const Rope &r = *rope;
     const RopePart *p = r.part;
-    while (p < r.part + r.parts - 1 && !has_work(*p)) p++;
+    while (p < r.part + ROPE_PARTS - 1 && !has_work(*p)) p++;
     if (!has_work(*p) || p->wide->dim[0] == 0) return OK;
     return launch_typed(r.op, p->wide->dtype, [&](auto t) {
         typedef decltype(t) T;

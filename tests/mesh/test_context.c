@@ -25,7 +25,7 @@ static const char *const base[] = {
 #define GQA    "attention.kind=gqa"
 #define BIASES "attention.bias=true", "attention.out_bias=true"
 #define YARN                                                                                       \
-    "rope.scaling=yarn", "rope.factor=4", "rope.original=16", "rope.beta_fast=2",                  \
+    "rope.scaling=yarn", "rope.factor=1.5", "rope.original=16", "rope.beta_fast=2",                \
         "rope.beta_slow=0.5"
 static const Case cases[] = {
     { "mla", { "attention.document_mask=false" }, 0 },

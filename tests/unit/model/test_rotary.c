@@ -29,7 +29,8 @@ static void check_table(const RotarySpec *r, const double *frequency, double m)
     float c[POSITIONS * PAIRS], s[POSITIONS * PAIRS];
     rotary_table(r, POSITIONS, c, s);
     for (int i = 0; i < POSITIONS * PAIRS; i++) {
-        double angle = i / PAIRS * frequency[i % PAIRS];
+        int position = i / PAIRS;
+        double angle = position * frequency[i % PAIRS];
         CHECK_NEAR(c[i], m * cos(angle), 1e-6);
         CHECK_NEAR(s[i], m * sin(angle), 1e-6);
     }

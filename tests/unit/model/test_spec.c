@@ -61,7 +61,7 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_INT(t->v, 9);
     CHECK(!t->interleaved && !t->document_mask && t->any_order);
     CHECK(t->bias && !t->out_bias);
-    CHECK_NEAR(t->latent_eps, 0.125, 0);
+    CHECK_NEAR(t->norm_eps, 0.125, 0);
     CHECK_NEAR(t->scale, 1 / sqrt(13), 1e-7);
     CHECK_INT(s.layers[4].kind, LAYER_MLP);
     CHECK_INT(s.layers[4].as.ffn, 77);
