@@ -376,10 +376,16 @@ static Status shared_forward(LayerRun *r)
     TRY(layer_mlp_forward(r, &s->shared, s->norm.y, (Tensor){ 0 }, s->gated, RECOMPUTE_SHARED));
     s->shared_out = s->gated;
     if (!m->shared_gate) return OK;
+    /* Elsewhere nobody wants what comes out of an MLP again. */
+    if (r->again)
+        TRY(linear_fwd(
+            r->ex,
+            (LinearFwd){ .x = s->shared.act, .w = r->weights->w[ROLE_DOWN], .y = s->gated }));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->gate));
+    Tensor w = r->weights->w[ROLE_SHARED_GATE];
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = s->norm.y, .w = w, .y = s->gate }));
+    if (r->again) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared_out));
-    TRY(linear_fwd(
-        r->ex, (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_SHARED_GATE], .y = s->gate }));
     return scale_fwd(
         r->ex, (ScaleFwd){ .x = s->gated, .w = s->gate, .y = s->shared_out, .sigmoid = true });
 }
@@ -536,10 +542,8 @@ static Status shared_backward_input(LayerRun *r)
     TRY(layer_mlp_backward_input(r, &s->shared, s->norm.y, s->dgated, s->dy_shared,
                                  RECOMPUTE_SHARED));
     if (!m->shared_gate) return OK;
-    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = s->dgate,
-                                                     .w = r->weights->w[ROLE_SHARED_GATE],
-                                                     .r = s->dy_shared,
-                                                     .dx = s->dy_shared });
+    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->dy_shared;
+    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = s->dgate, .w = w, .r = dy, .dx = dy });
 }
 
 static Status shared_backward_weight(LayerRun *r)

@@ -22,6 +22,7 @@ static const char *const models[][OPTIONS_MAX] = {
     { "attention.q_rank=9", "attention.bias=true", "attention.out_bias=true",
       "attention.latent_eps=0.1", "rope.scaling=yarn", "rope.factor=4", "rope.original=16",
       "rope.mscale=0.7", "rope.mscale_all_dim=1.1" },
+    { "moe.router_bias=true", "moe.shared_gate=true", "moe.every=2", "model.dense_layers=0" },
     { "attention.kind=gqa", "attention.bias=true", "attention.out_bias=true",
       "attention.qk_norm=width", "attention.rotary=0.5", "attention.nope_every=2",
       "attention.temper_floor=5", "rope.scaling=linear", "rope.factor=2" },
