@@ -9,8 +9,8 @@ Each model gives NAME.golden and NAME.yaml, the same model in our settings. Arra
     state/NAME                 not trained: the router's bias
 
 Weights have deviation 0.2 (norms: around 1), so that no part of the network is too small to see. A
-seed is good only if no token's experts change when the weights do by one part in a thousand: then
-rounding cannot change them either.
+seed is good only if no token's experts change when the weights do by one part in a thousand (then
+rounding cannot change them either) and if every expert has a token.
 """
 import numpy as np
 import torch
@@ -80,7 +80,129 @@ def qwen3_moe():
     return transformers.Qwen3MoeForCausalLM, config, rows
 
 
-MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe]
+def scaling(**parameters):
+    """rope_parameters of transformers, and our rows for them."""
+    rows = dict(scaling=parameters["rope_type"], original=parameters.get("original_max_position_embeddings", 0),
+                low_freq=parameters.get("low_freq_factor", 1), high_freq=parameters.get("high_freq_factor", 4))
+    same = ("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
+    rows.update({k: parameters[k] for k in same if k in parameters})
+    return dict(parameters, rope_theta=THETA), rows
+
+
+THETA = 50  # so that slow pairs, too, turn within TOKENS
+LONG = dict(SIZES, max_position_embeddings=256)
+
+
+def deepseek_v3_yarn():
+    """Both mscales, biases, and latents whose norms keep their epsilon. One pair keeps its frequency, two
+    are between, one is stretched whole."""
+    sizes = dict(MLA, max_position_embeddings=256, qk_rope_head_dim=10, rms_norm_eps=1e-3)
+    rope, scaled = scaling(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=4.0,
+                           beta_slow=0.5, mscale=0.7, mscale_all_dim=1.1)
+    config = transformers.DeepseekV3Config(
+        **sizes, q_lora_rank=14, n_routed_experts=7, num_experts_per_tok=3, n_group=1, topk_group=1,
+        norm_topk_prob=True, routed_scaling_factor=2.5, rope_interleave=True, attention_bias=True,
+        rope_parameters=rope)
+    rows = dict(model=dict(norm_eps=1e-3), rope=scaled,
+                attention=dict(MLA_ROWS, q_rank=14, rope_dim=10, rope_theta=THETA, bias=True, out_bias=True,
+                               latent_eps=1e-6),
+                moe=dict(experts=7, shared=2, top_k=3, ffn=11, score="sigmoid", group_score_top=2,
+                         normalise=True, scaling=2.5, bias_rate=0.001))
+    return transformers.DeepseekV3ForCausalLM, config, rows
+
+
+def scaled_llama(**parameters):
+    rope, scaled = scaling(**parameters)
+    config = transformers.LlamaConfig(**LONG, num_attention_heads=3, num_key_value_heads=1, head_dim=10,
+                                      attention_bias=True, mlp_bias=False, rope_parameters=rope)
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=10, rope_interleaved=False,
+                               rope_theta=THETA, bias=True, out_bias=True),
+                rope=scaled, model=dict(dense_layers=3))
+    return transformers.LlamaForCausalLM, config, rows
+
+
+def llama_linear():
+    return scaled_llama(rope_type="linear", factor=3.0)
+
+
+def llama_yarn():
+    """gpt-oss's convention: bounds between pairs, and a factor on what is rotated alone."""
+    return scaled_llama(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=4.0,
+                        beta_slow=0.5, truncate=False)
+
+
+def llama3():
+    """Pairs that keep their frequency, one between, one that is stretched whole."""
+    return scaled_llama(rope_type="llama3", factor=8.0, original_max_position_embeddings=64,
+                        low_freq_factor=0.6, high_freq_factor=4.0)
+
+
+def glm4_moe():
+    config = transformers.Glm4MoeConfig(
+        **SIZES, num_attention_heads=3, num_key_value_heads=1, head_dim=12, attention_bias=True,
+        use_qk_norm=True, first_k_dense_replace=1, n_shared_experts=1, n_routed_experts=7,
+        num_experts_per_tok=3, moe_intermediate_size=11, norm_topk_prob=True, routed_scaling_factor=1.5,
+        rope_parameters=dict(rope_type="default", rope_theta=THETA, partial_rotary_factor=0.5))
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=12, rotary=0.5, qk_norm="rms",
+                               bias=True, rope_interleaved=False, rope_theta=THETA),
+                moe=dict(experts=7, shared=1, top_k=3, ffn=11, score="sigmoid", group_score_top=2,
+                         normalise=True, scaling=1.5, bias_rate=0.001))
+    return transformers.Glm4MoeForCausalLM, config, rows
+
+
+def olmoe():
+    config = transformers.OlmoeConfig(
+        **dict(SIZES, intermediate_size=11), num_attention_heads=3, num_key_value_heads=3,
+        attention_bias=False, num_experts=7, num_experts_per_tok=2, norm_topk_prob=False, pad_token_id=None,
+        eos_token_id=None)
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=3, head_dim=8, qk_norm="width",
+                               rope_interleaved=False),
+                model=dict(dense_layers=0),
+                moe=dict(experts=7, shared=0, top_k=2, ffn=11, score="softmax"))
+    return transformers.OlmoeForCausalLM, config, rows
+
+
+def mixtral():
+    config = transformers.MixtralConfig(
+        **dict(SIZES, intermediate_size=11), num_attention_heads=3, num_key_value_heads=1, head_dim=8,
+        num_local_experts=7, num_experts_per_tok=2, sliding_window=None)
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False,
+                               rope_theta=1000000),
+                model=dict(dense_layers=0),
+                moe=dict(experts=7, shared=0, top_k=2, ffn=11, score="softmax", normalise=True))
+    return transformers.MixtralForCausalLM, config, rows
+
+
+def qwen2_moe():
+    """A gate before the shared expert; every second layer has experts."""
+    config = transformers.Qwen2MoeConfig(
+        **SIZES, num_attention_heads=3, num_key_value_heads=1, decoder_sparse_step=2, num_experts=7,
+        num_experts_per_tok=3, moe_intermediate_size=11, shared_expert_intermediate_size=22,
+        norm_topk_prob=False, qkv_bias=True, use_sliding_window=False, mlp_only_layers=[])
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=8, rope_interleaved=False, bias=True),
+                model=dict(dense_layers=0),
+                moe=dict(experts=7, shared=2, top_k=3, ffn=11, score="softmax", shared_gate=True, every=2))
+    return transformers.Qwen2MoeForCausalLM, config, rows
+
+
+def llama4():
+    """The routing weight multiplies the expert's input; every second layer has experts, every third no
+    positions."""
+    config = transformers.Llama4TextConfig(
+        **dict(SIZES, intermediate_size=11), intermediate_size_mlp=40, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=10, interleave_moe_layer_step=2, num_local_experts=5,
+        num_experts_per_tok=1, no_rope_layer_interval=3, attention_chunk_size=TOKENS, use_qk_norm=True,
+        attn_temperature_tuning=True, floor_scale=5, attn_scale=0.3,
+        rope_parameters=dict(rope_type="default", rope_theta=THETA))
+    rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=10, qk_norm="l2", nope_every=3,
+                               temper_floor=5, temper_scale=0.3, rope_interleaved=True, rope_theta=THETA),
+                model=dict(dense_layers=0),
+                moe=dict(experts=5, shared=1, top_k=1, ffn=11, score="sigmoid", score_input=True, every=2))
+    return transformers.Llama4ForCausalLM, config, rows
+
+
+MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe, deepseek_v3_yarn, llama_linear,
+          llama_yarn, llama3, glm4_moe, olmoe, mixtral, qwen2_moe, llama4]
 
 
 def settings(name, rows):
@@ -102,7 +224,8 @@ def randomise(model, rng):
     with torch.no_grad():
         for name, p in model.named_parameters():
             values = 0.2 * rng.standard_normal(tuple(p.shape))
-            p.copy_(torch.tensor(values + (1 if p.ndim == 1 else 0), dtype=torch.float32))
+            norm = p.ndim == 1 and not name.endswith("bias")
+            p.copy_(torch.tensor(values + (1 if norm else 0), dtype=torch.float32))
         for name, b in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 b.copy_(torch.tensor(0.1 * rng.standard_normal(tuple(b.shape)), dtype=torch.float32))
@@ -122,7 +245,13 @@ def run(model, id, doc):
         if name.endswith("mlp.gate"):
             hooks.append(module.register_forward_hook(
                 lambda m, i, o: chosen.append(o[2].sort(-1).values)))
-    logits = model(input_ids=id, attention_mask=mask_of(doc), use_cache=False).logits
+        if name.endswith("feed_forward.router"):
+            hooks.append(module.register_forward_hook(
+                lambda m, i, o: chosen.append(o[1].argmax(-1))))
+    mask = mask_of(doc)
+    if model.config.model_type == "llama4_text":
+        mask = dict(full_attention=mask, chunked_attention=mask)
+    logits = model(input_ids=id, attention_mask=mask, use_cache=False).logits
     for hook in hooks:
         hook.remove()
     return logits, chosen
@@ -144,7 +273,13 @@ def steady(model, id, doc, rng):
 
 
 def by_file_name(name, value):
-    """Hugging Face keeps experts fused in memory and apart in files: (name, array) as in files."""
+    """Hugging Face keeps experts fused in memory and apart in files: (name, array) as in files, with the
+    name that most files have."""
+    turned = "feed_forward" in name and "experts." in name  # (in, out)
+    name = name.replace("feed_forward", "mlp").replace("router.weight", "gate.weight")
+    name = name.replace("shared_expert.", "shared_experts.")
+    if turned:
+        value = value.transpose(1, 2)
     if name.endswith("experts.gate_up_proj"):
         for e, both in enumerate(value):
             for half, part in zip(("gate_proj", "up_proj"), both.chunk(2)):
@@ -181,6 +316,8 @@ def one_model(build, seed):
         for part, value in by_file_name(name, p):
             arrays[f"weight/{part}"] = value
         for part, value in by_file_name(name, p.grad):
+            if not value.any():
+                return None, rows  # an expert without a token
             arrays[f"grad/{part}"] = value
     for name, b in model.named_buffers():
         if name.endswith("e_score_correction_bias"):

@@ -365,9 +365,10 @@ Status bench_print_notes(const ExecNotes *notes, Text *out)
 static Config one_of_each(const Config *c)
 {
     Config o = *c;
-    bool experts = c->model_dense_layers < c->model_layers;
-    o.model_dense_layers = c->model_dense_layers > 0 ? 1 : 0;
-    o.model_layers = o.model_dense_layers + (experts ? 1 : 0);
+    int64_t experts = config_moe_layers(c);
+    o.moe_every = 1;
+    o.model_dense_layers = experts < c->model_layers ? 1 : 0;
+    o.model_layers = o.model_dense_layers + (experts > 0 ? 1 : 0);
     o.recompute_layers.n = 0;
     return o;
 }

@@ -88,7 +88,8 @@ enum { DEVICE_AUTO, DEVICE_CPU, DEVICE_CUDA };
 enum { KERNEL_AUTO, KERNEL_CUDNN, KERNEL_PLAIN };
 enum { EXECUTOR_CAPTURED, EXECUTOR_EAGER };
 enum { ATTENTION_MLA, ATTENTION_GQA };
-enum { QK_NORM_NONE, QK_NORM_RMS, QK_NORM_L2 };
+enum { QK_NORM_NONE, QK_NORM_RMS, QK_NORM_L2, QK_NORM_WIDTH };
+enum { SCALING_NONE, SCALING_LINEAR, SCALING_YARN, SCALING_LLAMA3 };
 enum { SCORE_SOFTMAX, SCORE_SIGMOID };
 enum { AUX_SEQUENCE, AUX_BATCH, AUX_GLOBAL };
 enum { BUFFERS_POOLED, BUFFERS_WORST, BUFFERS_EXACT };
@@ -118,6 +119,10 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 
 /* Checks that need several rows: sizes that do not divide, top_k over experts, odd rope dims ... */
 Status config_check(const Config *c);
+
+/* Has a block experts, or a dense MLP? How many blocks have. */
+bool config_has_experts(const Config *c, int64_t block);
+int64_t config_moe_layers(const Config *c);
 
 /* ERR_ARG unless part divides whole, with the nearest that do. */
 Status config_divides(const char *part_name, int64_t part, const char *whole_name, int64_t whole);

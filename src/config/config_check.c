@@ -29,26 +29,90 @@ static Status even(const char *name, int64_t value)
     return FAIL(ERR_ARG, "%s %lld is odd, rotary positions turn pairs", name, (long long)value);
 }
 
+/* What only grouped-query attention has. */
+static Status check_mla(const Config *c)
+{
+    if (c->attention_qk_norm != QK_NORM_NONE)
+        return FAIL(ERR_ARG, "attention.qk_norm is for attention.kind gqa: mla normalises its "
+                             "latents; set attention.qk_norm=none");
+    if (c->attention_rotary != 1)
+        return FAIL(ERR_ARG,
+                    "attention.rotary %.15g is for attention.kind gqa: of mla's heads "
+                    "attention.rope_dim columns are rotated; set attention.rotary=1",
+                    c->attention_rotary);
+    if (c->attention_nope_every > 0)
+        return FAIL(ERR_ARG,
+                    "attention.nope_every %lld is for attention.kind gqa: all layers of mla have "
+                    "rotated columns; set attention.nope_every=0",
+                    (long long)c->attention_nope_every);
+    return even("attention.rope_dim", c->attention_rope_dim);
+}
+
+static Status check_rotary(const Config *c)
+{
+    int64_t rotated = (int64_t)((double)c->attention_head_dim * c->attention_rotary);
+    TRY(even("attention.head_dim", c->attention_head_dim));
+    if (rotated >= 2 && rotated % 2 == 0) return OK;
+    return FAIL(ERR_ARG,
+                "attention.rotary %.15g of attention.head_dim %lld is %lld columns, rotary "
+                "positions turn pairs: wanted an even number from 2 on (attention.nope_every=1 "
+                "rotates none)",
+                c->attention_rotary, (long long)c->attention_head_dim, (long long)rotated);
+}
+
+static Status check_rope(const Config *c)
+{
+    bool yarn = c->rope_scaling == SCALING_YARN, llama3 = c->rope_scaling == SCALING_LLAMA3;
+    if ((yarn || llama3) && c->rope_original == 0)
+        return FAIL(ERR_ARG,
+                    "rope.scaling=%s needs rope.original above 0: the positions that the model was "
+                    "trained on before (original_max_position_embeddings)",
+                    yarn ? "yarn" : "llama3");
+    if (yarn && c->attention_rope_theta == 1)
+        return FAIL(ERR_ARG, "rope.scaling=yarn tells frequencies apart, attention.rope_theta 1 "
+                             "makes all the same: set it above 1");
+    if (yarn && c->rope_beta_fast <= c->rope_beta_slow)
+        return FAIL(ERR_ARG, "rope.beta_fast %.15g must be above rope.beta_slow %.15g",
+                    c->rope_beta_fast, c->rope_beta_slow);
+    if (llama3 && c->rope_high_freq <= c->rope_low_freq)
+        return FAIL(ERR_ARG, "rope.high_freq %.15g must be above rope.low_freq %.15g",
+                    c->rope_high_freq, c->rope_low_freq);
+    if (c->rope_scaling != SCALING_NONE || c->rope_factor == 1) return OK;
+    return FAIL(ERR_ARG,
+                "rope.factor %.15g stretches nothing with rope.scaling=none: set rope.scaling, or "
+                "rope.factor=1",
+                c->rope_factor);
+}
+
 static Status check_attention(const Config *c)
 {
+    TRY(check_rope(c));
     if (c->attention_full_every > 0 && c->attention_chunk == 0)
         return FAIL(ERR_ARG,
                     "attention.full_every %lld needs an attention.chunk above 0: without chunks "
                     "every layer sees all keys",
                     (long long)c->attention_full_every);
-    if (c->attention_kind == ATTENTION_MLA) {
-        if (c->attention_qk_norm != QK_NORM_NONE)
-            return FAIL(ERR_ARG, "attention.qk_norm is for attention.kind gqa: mla normalises its "
-                                 "latents; set attention.qk_norm=none");
-        return even("attention.rope_dim", c->attention_rope_dim);
-    }
-    TRY(even("attention.head_dim", c->attention_head_dim));
+    if (c->attention_temper_floor > 0 && c->attention_nope_every == 0)
+        return FAIL(ERR_ARG,
+                    "attention.temper_floor %lld is for layers without positions: set "
+                    "attention.nope_every, or attention.temper_floor=0",
+                    (long long)c->attention_temper_floor);
+    if (c->attention_kind == ATTENTION_MLA) return check_mla(c);
+    TRY(check_rotary(c));
     return config_divides("attention.kv_heads", c->attention_kv_heads, "attention.heads",
                           c->attention_heads);
 }
 
 static Status check_moe(const Config *c)
 {
+    if (c->moe_score_input && c->moe_top_k > 1)
+        return FAIL(ERR_ARG,
+                    "moe.score_input scales a token before it goes to its expert: moe.top_k %lld "
+                    "must be 1, or set moe.score_input=false",
+                    (long long)c->moe_top_k);
+    if (c->moe_shared_gate && c->moe_shared == 0)
+        return FAIL(ERR_ARG, "moe.shared_gate needs a shared expert, moe.shared is 0: set it to 1 "
+                             "or more, or moe.shared_gate=false");
     TRY(config_divides("moe.groups", c->moe_groups, "moe.experts", c->moe_experts));
     TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
     int64_t group = c->moe_experts / c->moe_groups;
@@ -123,7 +187,7 @@ Status config_check(const Config *c)
     TRY(config_divides("train.micro_batch", c->train_micro_batch, "train.batch", c->train_batch));
     TRY(at_most("model.dense_layers", c->model_dense_layers, "model.layers", c->model_layers));
     TRY(check_attention(c));
-    if (c->model_dense_layers < c->model_layers) TRY(check_moe(c));
+    if (config_moe_layers(c) > 0) TRY(check_moe(c));
     if (c->mesh_ep > 1) TRY(config_divides("mesh.ep", c->mesh_ep, "moe.experts", c->moe_experts));
     TRY(config_check_cp(c->mesh_cp, c->data_sequence));
     TRY(check_recompute(c));
@@ -147,6 +211,18 @@ static Status check_ranks(const Config *c, int ranks)
                     (long long)axes[i].n, (long long)axes[i].n, axes[i].name);
     }
     return OK;
+}
+
+bool config_has_experts(const Config *c, int64_t block)
+{
+    return block >= c->model_dense_layers && (block + 1) % c->moe_every == 0;
+}
+
+int64_t config_moe_layers(const Config *c)
+{
+    int64_t n = 0;
+    for (int64_t block = 0; block < c->model_layers; block++) n += config_has_experts(c, block);
+    return n;
 }
 
 void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }

@@ -53,8 +53,9 @@ static void shrink_experts(Config *c)
 /* One of the first dense layers, and as many others as a pattern takes until it comes again. */
 static void shrink_layers(Config *c)
 {
-    bool all_dense = c->model_dense_layers >= c->model_layers;
+    bool all_dense = config_moe_layers(c) == 0;
     int64_t dense = least(c->model_dense_layers, 1), every = most(2, c->attention_full_every);
+    every = most(every, most(c->attention_nope_every, c->moe_every));
     c->model_layers = least(c->model_layers, dense + every);
     c->model_dense_layers = all_dense ? c->model_layers : dense;
 }

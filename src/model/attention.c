@@ -13,8 +13,6 @@
  */
 #include "model/attention.h"
 
-#include <math.h>
-
 static const AttentionKindDesc *kind_of(const AttentionSpec *a)
 {
     return a->kind == ATTENTION_MLA ? &attention_mla : &attention_gqa;
@@ -45,11 +43,26 @@ Status attention_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out)
         (Collective){ .in = in, .out = out, .kind = kind, .axis = AXIS_CP, .ranks = r->spec->cp });
 }
 
+/* The bias of a matrix, or its gradient: data NULL if there is none. */
+static Tensor bias_of(const Tensor by_role[], ParamRole role)
+{
+    return role == ROLE_A   ? by_role[ROLE_A_BIAS]
+           : role == ROLE_O ? by_role[ROLE_O_BIAS]
+                            : (Tensor){ 0 };
+}
+
+/* y = W x + b + residual (optional) */
+static Status project(LayerRun *r, Tensor x, ParamRole role, Tensor residual, Tensor y)
+{
+    Tensor b = bias_of(r->weights->w, role);
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = x, .w = r->weights->w[role], .r = residual, .y = y }));
+    return b.data == NULL ? OK : bias_fwd(r->ex, (BiasFwd){ .x = y, .b = b, .y = y });
+}
+
 Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out)
 {
-    Tensor w = r->weights->w[role];
-    TRY(tensor_new2(arena, r->spec->act, x.dim[0], w.dim[0], out));
-    return linear_fwd(r->ex, (LinearFwd){ .x = x, .w = w, .y = *out });
+    TRY(tensor_new2(arena, r->spec->act, x.dim[0], r->weights->w[role].dim[0], out));
+    return project(r, x, role, (Tensor){ 0 }, *out);
 }
 
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
@@ -61,6 +74,8 @@ Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor
 
 Status attention_project_weight(LayerRun *r, Tensor dy, Tensor x, ParamRole role)
 {
+    Tensor db = bias_of(r->weights->dw, role);
+    if (db.data != NULL) TRY(bias_bwd(r->ex, (BiasBwd){ .dy = dy, .db = db }));
     return linear_bwd_weight(r->ex,
                              (LinearBwdWeight){ .dy = dy, .x = x, .dw = r->weights->dw[role] });
 }
@@ -73,7 +88,7 @@ Status attention_norm(LayerRun *r, ParamRole role, int64_t col, const NormState 
                                             .y = n->y,
                                             .rstd = n->rstd,
                                             .x_col = col,
-                                            .eps = r->spec->eps });
+                                            .eps = attention_spec(r)->norm_eps });
 }
 
 Status attention_norm_backward(LayerRun *r, ParamRole role, int64_t col, const NormState *n,
@@ -113,6 +128,13 @@ Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64
                       "model.layers.%d.self_attn.%s.weight", l->block, name);
 }
 
+Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
+                      const char *name)
+{
+    return params_add(out, (ParamAdd){ role, -1, 0, n, INIT_ZERO, .keep_f32 = true },
+                      "model.layers.%d.self_attn.%s.bias", l->block, name);
+}
+
 /* Both kinds have the norm before attention and the projection after it. */
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
@@ -120,7 +142,8 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, s->hidden, INIT_ONE, .keep_f32 = true },
                    "model.layers.%d.input_layernorm.weight", l->block));
     TRY(kind_of(a)->params(s, l, out));
-    return attention_param(out, l, ROLE_O, s->hidden, a->heads * attention_v_dim(a), "o_proj");
+    TRY(attention_param(out, l, ROLE_O, s->hidden, a->heads * attention_v_dim(a), "o_proj"));
+    return a->out_bias ? attention_bias(out, l, ROLE_O_BIAS, s->hidden, "o_proj") : OK;
 }
 
 /* Queries, keys and values. */
@@ -178,11 +201,6 @@ static Tensor heads_view(const LayerRun *r, Tensor rows, int64_t heads)
     return tensor_as4(&rows, b, t, heads, tensor_row_elems(&rows) / heads);
 }
 
-static float scale_of(const AttentionSpec *a)
-{
-    return (float)(1 / sqrt((double)attention_qk_dim(a)));
-}
-
 /* The f32 tensor for a sum over blocks: `whole` itself if that is f32 or if there is one block. */
 static Status place_sum(LayerRun *r, Tensor whole, Tensor *out)
 {
@@ -220,7 +238,7 @@ static Status attend(LayerRun *r, int64_t block, Tensor sum)
                           .doc = a->document_mask ? r->batch->doc : (Tensor){ 0 },
                           .o = heads_view(r, block == blocks_of(r) - 1 ? s->o : sum, a->heads),
                           .lse = s->lse,
-                          .scale = scale_of(a),
+                          .scale = a->scale,
                           .pieces = pieces(r, block),
                           .kernel = a->kernel,
                           .chunk = a->chunk };
@@ -243,8 +261,7 @@ static Status core_forward(LayerRun *r)
     TRY(place_sum(r, s->o, &sum));
     for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, block, sum));
     if (r->again) return OK;
-    return linear_fwd(
-        r->ex, (LinearFwd){ .x = s->o, .w = r->weights->w[ROLE_O], .r = r->h, .y = r->h_out });
+    return project(r, s->o, ROLE_O, r->h, r->h_out);
 }
 
 /* A block's dk and dv from this rank's queries, and the block's part of dq. dq is added up in
@@ -266,7 +283,7 @@ static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_
                           .dq = heads_view(r, last ? s->dq : dq_sum, a->heads),
                           .dk = heads_view(r, s->dk, a->kv_heads),
                           .dv = heads_view(r, s->dv, a->kv_heads),
-                          .scale = scale_of(a),
+                          .scale = a->scale,
                           .pieces = pieces(r, block),
                           .kernel = a->kernel,
                           .chunk = a->chunk,
@@ -322,11 +339,11 @@ static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forwar
     return s->cp > 1 && phase == (l->as.attention.kind == ATTENTION_MLA ? 1 : 2);
 }
 
-/* A model's layers differ in what full_every sets alone. */
+/* A model's layers differ in what full_every and nope_every set alone. */
 static bool alike(const LayerSpec *a, const LayerSpec *b)
 {
     const AttentionSpec *x = &a->as.attention, *y = &b->as.attention;
-    return x->chunk == y->chunk && x->qk_norm == y->qk_norm;
+    return x->chunk == y->chunk && x->qk_norm == y->qk_norm && x->rotary == y->rotary;
 }
 
 static void cache_widths(const LayerSpec *l, int64_t *k, int64_t *v)

@@ -80,11 +80,14 @@ Status attention_collect(LayerRun *r, OpComm kind, Tensor in, Tensor out);
 Status attention_new_kv(LayerRun *r, Arena *arena, Tensor *k, Tensor *v);
 
 /* Adds self_attn.NAME.weight to the table: a matrix, which decays, or with rows 0 a norm's weights.
- * */
+ * attention_bias adds self_attn.NAME.bias. */
 Status attention_param(ParamList *out, const LayerSpec *l, ParamRole role, int64_t rows,
                        int64_t cols, const char *name);
+Status attention_bias(ParamList *out, const LayerSpec *l, ParamRole role, int64_t n,
+                      const char *name);
 
-/* out = W x in `arena`;  dx = W^T dy + residual (optional);  dW += dy^T x. */
+/* out = W x + b in `arena`;  dx = W^T dy + residual (optional);  dW += dy^T x, db += dy summed up.
+ * b: if the model has one. */
 Status attention_project(LayerRun *r, Tensor x, ParamRole role, Arena *arena, Tensor *out);
 Status attention_project_backward(LayerRun *r, Tensor dy, ParamRole role, Tensor residual,
                                   Tensor dx);

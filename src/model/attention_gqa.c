@@ -6,7 +6,9 @@
  * With spec->qk_norm each head of q and of k is normalised before it is rotated: RMSNorm with
  * weights that the heads of q share, and others for k (Qwen3, arXiv:2505.09388; Henry et al.,
  * arXiv:2010.04245), or without weights (Llama 4, which scales rotated heads: the same, since a
- * rotation keeps the length). Kept for backward: y, q, k, v; with such a norm a, too.
+ * rotation keeps the length); or all heads of q together, and all of k (OLMoE, arXiv:2409.02060).
+ * Kept for backward: y, q, k, v; with such a norm a, too. The layers of nope_every turn nothing;
+ * there queries may grow with their position (op/rope.h).
  *
  * Over ranks keys and values go round a ring (arXiv:2310.01889): each rank receives them from the
  * next rank. In backward a block's gradients travel with it: they begin at the rank before its own
@@ -21,14 +23,26 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     TRY(attention_param(out, l, ROLE_A, q, s->hidden, "q_proj"));
     TRY(attention_param(out, l, ROLE_A, k, s->hidden, "k_proj"));
     TRY(attention_param(out, l, ROLE_A, k, s->hidden, "v_proj"));
-    if (a->qk_norm != QK_NORM_RMS) return OK;
-    TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->head, "q_norm"));
-    return attention_param(out, l, ROLE_KV_NORM, 0, a->head, "k_norm");
+    if (a->bias) {
+        TRY(attention_bias(out, l, ROLE_A_BIAS, q, "q_proj"));
+        TRY(attention_bias(out, l, ROLE_A_BIAS, k, "k_proj"));
+        TRY(attention_bias(out, l, ROLE_A_BIAS, k, "v_proj"));
+    }
+    if (a->qk_norm == QK_NORM_NONE || a->qk_norm == QK_NORM_L2) return OK;
+    bool width = a->qk_norm == QK_NORM_WIDTH;
+    TRY(attention_param(out, l, ROLE_Q_NORM, 0, width ? q : a->head, "q_norm"));
+    return attention_param(out, l, ROLE_KV_NORM, 0, width ? k : a->head, "k_norm");
 }
 
 static RopeGqaDims rope_dims(const AttentionSpec *a)
 {
-    return (RopeGqaDims){ a->heads, a->kv_heads, a->head, a->interleaved };
+    return (RopeGqaDims){ .heads = a->heads,
+                          .kv_heads = a->kv_heads,
+                          .head = a->head,
+                          .rotary = a->rotary,
+                          .interleaved = a->interleaved,
+                          .temper_floor = a->temper_floor,
+                          .temper_scale = a->temper_scale };
 }
 
 /* Over ranks keys and values are one tensor (2N, G*d), and so are their gradients. */
@@ -63,9 +77,10 @@ static Status place_qkv(LayerRun *r, Arena *arena)
 static Status norm_heads(LayerRun *r, ParamRole role, int64_t col, int64_t heads, Arena *arena,
                          NormState *norm)
 {
-    int64_t n = layer_tokens(r);
-    TRY(tensor_new2(arena, DTYPE_F32, n, heads, &norm->rstd));
-    TRY(tensor_new2(r->scratch, r->spec->act, n, heads * attention_spec(r)->head, &norm->y));
+    const AttentionSpec *a = attention_spec(r);
+    int64_t n = layer_tokens(r), rows = a->qk_norm == QK_NORM_WIDTH ? 1 : heads;
+    TRY(tensor_new2(arena, DTYPE_F32, n, rows, &norm->rstd));
+    TRY(tensor_new2(r->scratch, r->spec->act, n, heads * a->head, &norm->y));
     return attention_norm(r, role, col, norm);
 }
 

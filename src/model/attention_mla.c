@@ -6,6 +6,7 @@
  * are normalised. The down-projections of one input are one product (ROLE_A).
  *     a = W_A y = [q_a |] kv_a | k_rope        q  = W_Q y  or  W_QB norm(q_a)
  *     kv = W_KVB norm(kv_a)                    rope: q, k_rope; then attention per head
+ * With spec->bias a has one (DeepSeek's attention_bias).
  *
  * Kept for backward: y, a, the normalised latents, q, k, v.
  *
@@ -23,6 +24,9 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     TRY(a->q_rank == 0 ? attention_param(out, l, ROLE_Q, q, d, "q_proj")
                        : attention_param(out, l, ROLE_A, a->q_rank, d, "q_a_proj"));
     TRY(attention_param(out, l, ROLE_A, a->kv_rank + a->rope, d, "kv_a_proj_with_mqa"));
+    if (a->bias && a->q_rank > 0) TRY(attention_bias(out, l, ROLE_A_BIAS, a->q_rank, "q_a_proj"));
+    if (a->bias)
+        TRY(attention_bias(out, l, ROLE_A_BIAS, a->kv_rank + a->rope, "kv_a_proj_with_mqa"));
     if (a->q_rank > 0) {
         TRY(attention_param(out, l, ROLE_Q_NORM, 0, a->q_rank, "q_a_layernorm"));
         TRY(attention_param(out, l, ROLE_Q_B, q, a->q_rank, "q_b_proj"));

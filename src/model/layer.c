@@ -1,4 +1,4 @@
-/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP, rotary tables.
+/* layer: the table of layers, and what several kinds share: norms, the SwiGLU MLP.
  * */
 #include "model/layer.h"
 
@@ -158,15 +158,4 @@ Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tenso
         r->ex, (LinearBwdWeight){ .dy = dout, .x = m->act, .dw = r->weights->dw[ROLE_DOWN] }));
     return linear_bwd_weight(
         r->ex, (LinearBwdWeight){ .dy = m->gu, .x = y, .dw = r->weights->dw[ROLE_GATE_UP] });
-}
-
-void layer_rope_table(double theta, int64_t positions, int64_t dim, float *cos_out, float *sin_out)
-{
-    for (int64_t p = 0; p < positions; p++) {
-        for (int64_t i = 0; i < dim / 2; i++) {
-            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)dim);
-            cos_out[p * (dim / 2) + i] = (float)cos(angle);
-            sin_out[p * (dim / 2) + i] = (float)sin(angle);
-        }
-    }
 }

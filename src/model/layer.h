@@ -176,7 +176,4 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
                                 unsigned gu_piece);
 Status layer_mlp_backward_weight(LayerRun *r, const MlpState *m, Tensor y, Tensor dout);
 
-/* cos and sin of p * theta^(-2i/d) for p < positions. */
-void layer_rope_table(double theta, int64_t positions, int64_t dim, float *cos_out, float *sin_out);
-
 #endif

@@ -11,6 +11,10 @@
  * summed rows combined after them; in backward the gradients go the same ways. Then the received
  * rows are kept beside y, or fetched again (RECOMPUTE_EXCHANGE).
  *
+ * The routing weight multiplies what an expert gives, or with spec->score_input what it is given: then
+ * tokens are scaled before they are sent, and experts see weights of 1. A shared expert may have a gate
+ * (op/scale.h); its output is then kept, too.
+ *
  * Where the tokens of a group of the auxiliary loss lie on several ranks, its counts are summed
  * over them before the loss is made of them; each rank adds its own tokens' part of the loss.
  */
@@ -21,7 +25,11 @@
 typedef struct MoeState {
     NormState norm;
     MlpState shared;
-    Tensor logits, index, weight, seq_count;       /* routing: always kept */
+    Tensor logits, index, weight, seq_count; /* routing: always kept */
+    Tensor score; /* with score_input: routing weights, while `weight` is 1; always kept */
+    Tensor gate, gated, dgate, dgated; /* of shared experts with a gate: its logits (N, 1), what it
+                                          weighs (N, D), and their gradients */
+    Tensor sent; /* ring: what goes to experts: y, or y scaled by its weight */
     Tensor offsets, row_token, row_slot, slot_row; /* sorting: always kept */
     Tensor place;        /* each token's row in what goes to each rank or host: always kept */
     Tensor count;        /* tokens that go to each rank, if anybody reads it: always kept */
@@ -140,9 +148,11 @@ static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
     ParamAdd half = { ROLE_GATE_UP, -1, m->shared_ffn, d, INIT_NORMAL, .decay = true };
     TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.gate_proj.weight", i));
     TRY(params_add(out, half, "model.layers.%d.mlp.shared_experts.up_proj.weight", i));
-    return params_add(out,
-                      (ParamAdd){ ROLE_DOWN, -1, d, m->shared_ffn, INIT_NORMAL, .decay = true },
-                      "model.layers.%d.mlp.shared_experts.down_proj.weight", i);
+    TRY(params_add(out, (ParamAdd){ ROLE_DOWN, -1, d, m->shared_ffn, INIT_NORMAL, .decay = true },
+                   "model.layers.%d.mlp.shared_experts.down_proj.weight", i));
+    if (!m->shared_gate) return OK;
+    return params_add(out, (ParamAdd){ ROLE_SHARED_GATE, -1, 1, d, INIT_NORMAL, .decay = true },
+                      "model.layers.%d.mlp.shared_expert_gate.weight", i);
 }
 
 /* The parameters of this rank's experts, under their names in the whole model. They stand last in
@@ -179,6 +189,10 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                        (ParamAdd){ ROLE_ROUTER_BIAS, -1, 0, m->experts, INIT_ZERO, .state = true },
                        "model.layers.%d.mlp.gate.e_score_correction_bias", i));
     }
+    if (m->shift)
+        TRY(params_add(
+            out, (ParamAdd){ ROLE_ROUTER_SHIFT, -1, 0, m->experts, INIT_ZERO, .keep_f32 = true },
+            "model.layers.%d.mlp.router.bias", i));
     if (m->shared_ffn > 0) TRY(shared_params(m, d, i, out));
     return expert_params(s, m, i, out);
 }
@@ -208,6 +222,7 @@ static Status prepare(LayerRun *r)
     TRY(tensor_new2(r->keep, DTYPE_F32, n, e, &s->logits));
     TRY(tensor_new2(r->keep, DTYPE_I32, n, k, &s->index));
     TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->weight));
+    if (m->score_input) TRY(tensor_new2(r->keep, DTYPE_F32, n, k, &s->score));
     TRY(tensor_new2(r->keep, DTYPE_I32, r->batch->b, e, &s->seq_count));
     int64_t rows = rows_of(r).bound, tokens = tokens_of(r).bound;
     s->x_index = s->index;
@@ -236,6 +251,8 @@ static Status route_forward(LayerRun *r)
     if (r->again) return OK;
     TRY(linear_fwd(r->ex,
                    (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
+    if (m->shift)
+        TRY(bias_fwd(r->ex, (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT], s->logits }));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
     return route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
@@ -244,6 +261,7 @@ static Status route_forward(LayerRun *r)
                                         .target = r->batch->target,
                                         .index = s->index,
                                         .weight = s->weight,
+                                        .score = s->score,
                                         .seq_count = s->seq_count,
                                         .load = tensor_rows(&r->record->load, r->layer->load, 1),
                                         .aux_loss = r->record->aux_loss,
@@ -315,14 +333,25 @@ static Status send_tokens(LayerRun *r, Tensor x, bool routing, Arena *arena, Ten
                                    .kind = r->spec->exchange });
 }
 
+/* Makes what goes to the experts. */
+static Status make_sent(LayerRun *r)
+{
+    MoeState *s = r->state;
+    s->sent = s->norm.y;
+    if (!r->layer->as.moe.score_input) return OK;
+    TRY(tensor_new2(r->ring, r->spec->act, layer_tokens(r), r->spec->hidden, &s->sent));
+    return scale_fwd(r->ex, (ScaleFwd){ .x = s->norm.y, .w = s->score, .y = s->sent });
+}
+
 static Status dispatch_forward(LayerRun *r)
 {
     MoeState *s = r->state;
-    s->x = s->norm.y;
+    TRY(make_sent(r));
+    s->x = s->sent;
     if (!r->again && loss_parts(r) > 1) TRY(loss_of_counts(r));
     if (!r->again && s->place.data != NULL) TRY(place_tokens(r));
     if (spread(r))
-        TRY(send_tokens(r, s->norm.y, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
+        TRY(send_tokens(r, s->sent, !r->again, layer_arena(r, RECOMPUTE_EXCHANGE), &s->x));
     if (r->again) return OK;
     const RowPool none = { 0 }, *pool = pooled(r) ? r->pool : &none;
     return moe_sort(r->ex, (MoeSort){ .index = s->x_index,
@@ -340,10 +369,25 @@ static Status dispatch_forward(LayerRun *r)
 static Status shared_forward(LayerRun *r)
 {
     MoeState *s = r->state;
-    if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, layer_tokens(r), r->spec->hidden, &s->shared_out));
-    return layer_mlp_forward(r, &s->shared, s->norm.y, (Tensor){ 0 }, s->shared_out,
-                             RECOMPUTE_SHARED);
+    const MoeSpec *m = &r->layer->as.moe;
+    int64_t n = layer_tokens(r), d = r->spec->hidden;
+    if (m->shared_ffn == 0) return OK;
+    TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->gated));
+    TRY(layer_mlp_forward(r, &s->shared, s->norm.y, (Tensor){ 0 }, s->gated, RECOMPUTE_SHARED));
+    s->shared_out = s->gated;
+    if (!m->shared_gate) return OK;
+    /* Elsewhere nobody wants what comes out of an MLP again. */
+    if (r->again)
+        TRY(linear_fwd(
+            r->ex,
+            (LinearFwd){ .x = s->shared.act, .w = r->weights->w[ROLE_DOWN], .y = s->gated }));
+    TRY(tensor_new2(r->keep, DTYPE_F32, n, 1, &s->gate));
+    Tensor w = r->weights->w[ROLE_SHARED_GATE];
+    TRY(linear_fwd(r->ex, (LinearFwd){ .x = s->norm.y, .w = w, .y = s->gate }));
+    if (r->again) return OK;
+    TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->shared_out));
+    return scale_fwd(
+        r->ex, (ScaleFwd){ .x = s->gated, .w = s->gate, .y = s->shared_out, .sigmoid = true });
 }
 
 static Status experts_forward(LayerRun *r)
@@ -417,14 +461,15 @@ static Status combine_forward(LayerRun *r)
 static Status combine_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
+    bool fetches = spread(r) && layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring;
     TRY(layer_norm_again(r, &s->norm));
     s->dout = r->dh_out;
+    if (fetches || !spread(r)) TRY(make_sent(r));
     if (!spread(r)) {
-        s->x = s->norm.y;
+        s->x = s->sent;
         return OK;
     }
-    if (layer_arena(r, RECOMPUTE_EXCHANGE) == r->ring)
-        TRY(send_tokens(r, s->norm.y, false, r->ring, &s->x));
+    if (fetches) TRY(send_tokens(r, s->sent, false, r->ring, &s->x));
     return send_tokens(r, r->dh_out, false, r->ring, &s->dout);
 }
 
@@ -479,23 +524,46 @@ static Status experts_backward_weight(LayerRun *r)
 static Status shared_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
-    if (r->layer->as.moe.shared_ffn == 0) return OK;
-    TRY(tensor_new2(r->ring, r->spec->act, layer_tokens(r), r->spec->hidden, &s->dy_shared));
-    return layer_mlp_backward_input(r, &s->shared, s->norm.y, r->dh_out, s->dy_shared,
-                                    RECOMPUTE_SHARED);
+    const MoeSpec *m = &r->layer->as.moe;
+    int64_t n = layer_tokens(r), d = r->spec->hidden;
+    if (m->shared_ffn == 0) return OK;
+    TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->dy_shared));
+    s->dgated = r->dh_out;
+    if (m->shared_gate) {
+        TRY(tensor_new2(r->ring, r->spec->act, n, d, &s->dgated));
+        TRY(tensor_new2(r->ring, DTYPE_F32, n, 1, &s->dgate));
+        TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = r->dh_out,
+                                         .x = s->gated,
+                                         .w = s->gate,
+                                         .dx = s->dgated,
+                                         .dw = s->dgate,
+                                         .sigmoid = true }));
+    }
+    TRY(layer_mlp_backward_input(r, &s->shared, s->norm.y, s->dgated, s->dy_shared,
+                                 RECOMPUTE_SHARED));
+    if (!m->shared_gate) return OK;
+    Tensor w = r->weights->w[ROLE_SHARED_GATE], dy = s->dy_shared;
+    return linear_bwd_input(r->ex, (LinearBwdInput){ .dy = s->dgate, .w = w, .r = dy, .dx = dy });
 }
 
 static Status shared_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     if (r->layer->as.moe.shared_ffn == 0) return OK;
-    return layer_mlp_backward_weight(r, &s->shared, s->norm.y, r->dh_out);
+    TRY(layer_mlp_backward_weight(r, &s->shared, s->norm.y, s->dgated));
+    if (!r->layer->as.moe.shared_gate) return OK;
+    return linear_bwd_weight(r->ex, (LinearBwdWeight){ .dy = s->dgate,
+                                                       .x = s->norm.y,
+                                                       .dw = r->weights->dw[ROLE_SHARED_GATE] });
 }
+
+static bool by_score(const LayerRun *r) { return r->layer->as.moe.score_input; }
 
 /* Sends the gradients of y and of the routing weights back to the tokens' ranks. */
 static Status dispatch_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
+    const Tensor none = { 0 };
     int64_t n = layer_tokens(r);
     s->dweight_home = s->dweight;
     if (!spread(r)) return OK;
@@ -509,7 +577,7 @@ static Status dispatch_backward_input(LayerRun *r)
                                                       .first = s->first,
                                                       .relay = s->relay,
                                                       .rows_weight = s->dweight,
-                                                      .shared = s->dy_shared,
+                                                      .shared = by_score(r) ? none : s->dy_shared,
                                                       .y = s->dy_routed,
                                                       .weight = s->dweight_home,
                                                       .received = tokens_of(r),
@@ -521,14 +589,22 @@ static Status dispatch_backward_input(LayerRun *r)
 static Status route_backward_input(LayerRun *r)
 {
     MoeState *s = r->state;
+    const Tensor none = { 0 };
     Tensor dy = s->dy_routed;
     if (!spread(r)) {
         TRY(tensor_new2(r->scratch, r->spec->act, layer_tokens(r), r->spec->hidden, &dy));
         TRY(moe_combine(r->ex, (MoeCombine){ .out = s->dx_rows,
                                              .slot_row = s->slot_row,
-                                             .shared = s->dy_shared,
+                                             .shared = by_score(r) ? none : s->dy_shared,
                                              .y = dy }));
     }
+    if (by_score(r))
+        TRY(scale_bwd(r->ex, (ScaleBwd){ .dy = dy,
+                                         .x = s->norm.y,
+                                         .w = s->score,
+                                         .r = s->dy_shared,
+                                         .dx = dy,
+                                         .dw = s->dweight_home }));
     /* Nothing reads the logits after this op, so their gradient overwrites them. */
     TRY(route_bwd(r->ex, (RouteBwd){ .logits = s->logits,
                                      .index = s->index,
@@ -546,6 +622,8 @@ static Status route_backward_input(LayerRun *r)
 static Status route_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
+    if (r->layer->as.moe.shift)
+        TRY(bias_bwd(r->ex, (BiasBwd){ s->logits, r->weights->dw[ROLE_ROUTER_SHIFT] }));
     return linear_bwd_weight(
         r->ex,
         (LinearBwdWeight){ .dy = s->logits, .x = s->norm.y, .dw = r->weights->dw[ROLE_ROUTER] });

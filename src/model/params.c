@@ -338,7 +338,7 @@ static void extend(Tensor *view, const Param *p, Tensor part)
     }
     assert(tensor_at(view, tensor_elems(view)) == part.data);
     if (p->expert < 0)
-        view->dim[0] += p->dim[0];
+        view->dim[p->rank == 1] += p->dim[0]; /* vectors are one row */
     else if (p->expert < view->dim[0])
         view->dim[1] += p->dim[0]; /* the up half of gate | up */
     else

@@ -68,15 +68,19 @@ typedef enum ParamRole {
     ROLE_NORM,
     ROLE_Q,      /* mla without q rank: (H*dqk, D) */
     ROLE_A,      /* mla: [q_a |] kv_a down-projections; gqa: q, k, v */
+    ROLE_A_BIAS, /* one number for each row of ROLE_A */
     ROLE_Q_NORM, /* mla: of the latent; gqa: of each head */
     ROLE_KV_NORM,
     ROLE_Q_B,
     ROLE_KV_B,
     ROLE_O,
+    ROLE_O_BIAS,
     ROLE_GATE_UP, /* (2F, D) */
     ROLE_DOWN,    /* (D, F) */
     ROLE_ROUTER,
-    ROLE_ROUTER_BIAS,
+    ROLE_ROUTER_BIAS,  /* steers the choice; not trained */
+    ROLE_ROUTER_SHIFT, /* trained: a bias of the logits */
+    ROLE_SHARED_GATE,  /* (1, D) */
     ROLE_EXPERT_GATE_UP, /* (E, 2F, D) */
     ROLE_EXPERT_DOWN,    /* (E, D, F) */
     ROLE_HEAD,

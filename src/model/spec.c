@@ -1,6 +1,7 @@
 /* spec: makes the list of layers from a configuration. */
 #include "model/spec.h"
 
+#include <math.h>
 #include <string.h>
 
 int64_t attention_qk_dim(const AttentionSpec *a)
@@ -51,12 +52,26 @@ void spec_recompute_names(unsigned set, ConfigTexts *out)
     }
 }
 
-/* Every full_every-th block attends to all keys, without positions and without the norm that only
- * rotated heads get (Llama 4: three blocks with chunks, then a full one). */
+/* Is a block one of those that come once every so many? */
+static bool turn_of(int64_t every, int block) { return every > 0 && (block + 1) % every == 0; }
+
+/* Every nope_every-th block has no positions. Nor has it the norm that only rotated heads get, but
+ * Llama 4's temperature, where that is on. */
+static void gqa_of(const Config *c, int block, AttentionSpec *a)
+{
+    bool nope = turn_of(c->attention_nope_every, block);
+    a->kv_heads = c->attention_kv_heads;
+    a->head = c->attention_head_dim;
+    a->rotary = nope ? 0 : rotary_of(c).dim;
+    a->temper_floor = nope ? c->attention_temper_floor : 0;
+    a->temper_scale = (float)c->attention_temper_scale;
+    a->qk_norm = nope && c->attention_qk_norm == QK_NORM_L2 ? QK_NORM_NONE : c->attention_qk_norm;
+}
+
 static AttentionSpec attention_of(const Config *c, int block)
 {
-    int64_t every = c->attention_full_every;
-    bool full = every > 0 && (block + 1) % every == 0;
+    bool full = turn_of(c->attention_full_every, block);
+    RotarySpec rotary = rotary_of(c);
     AttentionSpec a = {
         .kind = c->attention_kind,
         .heads = c->attention_heads,
@@ -65,6 +80,9 @@ static AttentionSpec attention_of(const Config *c, int block)
         .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
         .any_order = !c->attention_deterministic,
         .chunk = full ? 0 : c->attention_chunk,
+        .norm_eps = (float)c->model_norm_eps,
+        .bias = c->attention_bias,
+        .out_bias = c->attention_out_bias,
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;
@@ -73,12 +91,11 @@ static AttentionSpec attention_of(const Config *c, int block)
         a.nope = c->attention_nope_dim;
         a.rope = c->attention_rope_dim;
         a.v = c->attention_v_dim;
+        if (c->attention_latent_eps > 0) a.norm_eps = (float)c->attention_latent_eps;
     } else {
-        a.kv_heads = c->attention_kv_heads;
-        a.head = c->attention_head_dim;
-        a.qk_norm =
-            full && c->attention_qk_norm == QK_NORM_L2 ? QK_NORM_NONE : c->attention_qk_norm;
+        gqa_of(c, block, &a);
     }
+    a.scale = (float)(rotary_score_factor(&rotary) / sqrt((double)attention_qk_dim(&a)));
     return a;
 }
 
@@ -94,6 +111,9 @@ static MoeSpec moe_of(const Config *c)
         .shared_ffn = c->moe_shared * c->moe_ffn,
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
+        .shift = c->moe_router_bias,
+        .shared_gate = c->moe_shared_gate,
+        .score_input = c->moe_score_input,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,
@@ -149,7 +169,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
     unsigned recompute = recompute_of(c, block);
     s->block_first[block] = s->n_layers;
     append(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
-    if (block < c->model_dense_layers) {
+    if (!config_has_experts(c, block)) {
         append(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
     } else {
         LayerSpec *l = append(s, LAYER_MOE, block, recompute);
@@ -169,7 +189,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .eps = (float)c->model_norm_eps,
         .tied = c->model_tied,
         .init_std = c->model_init_std,
-        .rope_theta = c->attention_rope_theta,
+        .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
         .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
         .moment = c->optimizer_moments == MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32,
@@ -186,7 +206,6 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
                 : c->moe_pool_factor > 0         ? c->moe_pool_factor
                                                  : SPEC_POOL_MOST,
     };
-    s.rope_dim = c->attention_kind == ATTENTION_MLA ? c->attention_rope_dim : c->attention_head_dim;
     ExchangeShape shape;
     s.exchange = spec_exchange(c, &shape);
     s.ep_inside = shape.inside;

@@ -9,7 +9,7 @@
 #define MODEL_SPEC_H
 
 #include "comm/mesh.h"
-#include "config/config.h"
+#include "model/rotary.h"
 #include "op/attention.h"
 #include "op/exchange.h"
 #include "op/route.h"
@@ -37,7 +37,13 @@ typedef struct AttentionSpec {
     int64_t heads, kv_heads, head; /* head: a head's width (gqa); mla: kv_heads == heads */
     int64_t q_rank, kv_rank;       /* mla: widths of the latents; q_rank 0: queries have none */
     int64_t nope, rope, v;         /* mla: a head's columns without position, rotated, of values */
-    int qk_norm;                   /* gqa: norm of each head of q and k: QK_NORM_NONE, _RMS, _L2 */
+    int64_t rotary;                /* gqa: columns of a head that are rotated, from the first on */
+    int64_t temper_floor;          /* gqa: RopeGqaDims; 0: queries keep their length */
+    float temper_scale;
+    int qk_norm;    /* gqa: norm of q and k: QK_NORM_NONE, _RMS, _L2 of each head, _WIDTH of all */
+    float norm_eps; /* of mla's latents, of gqa's heads */
+    float scale;    /* on scores */
+    bool bias, out_bias; /* of the projections before (mla: down) and after attention */
     int64_t chunk; /* a token sees only keys of its own chunk of so many tokens; 0: all keys */
     bool interleaved, document_mask;
     AttentionKernel kernel;
@@ -49,6 +55,8 @@ typedef struct MoeSpec {
     RouteRule rule;                   /* aux_scale is set for the run's batch: spec_build */
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;
+    bool shift, shared_gate; /* logits have a trained bias; shared experts have a gate */
+    bool score_input;        /* the routing weight multiplies an expert's input */
     float bias_rate;
 } MoeSpec;
 
@@ -76,11 +84,11 @@ typedef struct ModelSpec {
     int64_t vocab, hidden, blocks;
     float eps;
     bool tied;
-    double init_std, rope_theta;
+    double init_std;
+    RotarySpec rotary;
     int64_t loss_chunk; /* what head_chunk is given */
     Dtype act;          /* f32 or bf16 */
     Dtype moment;       /* AdamW's moments: f32 or bf16 */
-    int64_t rope_dim;   /* rotated width of a head */
     LayerSpec *layers;  /* in the arena of spec_build */
     int *block_first;   /* by block and one more: its first layer; of the last: the one behind it */
     int n_layers, n_moe;

@@ -22,7 +22,7 @@
  * backward is a row that is not aligned, and dw is then kept in the workspace. Both are correct,
  * and slower.
  */
-#include "op/rows.cuh"
+#include "op/rows_add.cuh"
 
 #include "op/rmsnorm.h"
 
@@ -326,25 +326,6 @@ static __global__ __launch_bounds__(ROWS_THREADS) void rmsnorm_bwd_span_kernel(B
     }
 }
 
-/* dw += the blocks' shares. A warp's lanes are neighbouring columns; warp k adds blocks k, k + 32,
- * and so on, then the first warp adds the warps' sums in order. */
-static __global__ void rmsnorm_dw_kernel(const float *part, float *dw, int64_t blocks, int64_t d)
-{
-    __shared__ float sums[ROWS_WARP][ROWS_WARP];
-    int64_t col = (int64_t)blockIdx.x * ROWS_WARP + threadIdx.x;
-    float sum = 0;
-    if (col < d) {
-#pragma unroll 8
-        for (int64_t b = threadIdx.y; b < blocks; b += ROWS_WARP) sum += __ldg(part + b * d + col);
-    }
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || col >= d) return;
-    float total = 0;
-    for (int k = 0; k < ROWS_WARP; k++) total += sums[k][threadIdx.x];
-    dw[col] += total;
-}
-
 /* At least as many as the launch makes, whatever the alignment. */
 static int64_t most_blocks(int64_t rows)
 {
@@ -416,7 +397,7 @@ extern "C" Status rmsnorm_bwd_cuda(struct Exec *ex, const void *args)
     TRY(launched);
     TRY(s);
     if (part == NULL) return OK;
-    rmsnorm_dw_kernel<<<grid_of(window.d, ROWS_WARP), dim3(ROWS_WARP, ROWS_WARP), 0,
-                        exec_stream(ex)>>>(part, (float *)a->dw.data, blocks, window.d);
+    rows_add_kernel<<<grid_of(window.d, ROWS_WARP), dim3(ROWS_WARP, ROWS_WARP), 0,
+                      exec_stream(ex)>>>(part, (float *)a->dw.data, blocks, window.d);
     return kernel_status("rmsnorm_bwd");
 }

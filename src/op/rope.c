@@ -10,16 +10,25 @@ enum { HEAD_MAX = 1024 }; /* the widest rotated part; a thread keeps two on its 
 /* How to turn the pairs of a rotated part at one position. */
 typedef struct Angle {
     const float *cos, *sin; /* d/2 each */
-    float sign;             /* -1: by the opposite angle */
+    float sign;             /* -1: by the opposite angle; 0: not at all */
+    float temper;           /* what queries are multiplied by */
     bool interleaved;
 } Angle;
+
+static float temper_at(const Rope *r, int64_t pos)
+{
+    if (r->gqa == NULL || r->gqa->temper_floor == 0) return 1;
+    int64_t steps = (pos + 1) / r->gqa->temper_floor;
+    return 1 + r->gqa->temper_scale * log1pf((float)steps);
+}
 
 static Angle angle_at(const Rope *r, int64_t row)
 {
     const int32_t *pos = r->pos->data;
-    int64_t half = tensor_cols(r->cos), first = pos == NULL ? 0 : pos[row] * half;
+    if (pos == NULL) return (Angle){ 0 };
+    int64_t first = pos[row] * tensor_cols(r->cos);
     return (Angle){ (const float *)r->cos->data + first, (const float *)r->sin->data + first,
-                    r->back ? -1.0f : 1.0f, r->interleaved };
+                    r->back ? -1.0f : 1.0f, temper_at(r, pos[row]), r->interleaved };
 }
 
 /* The pairs of a part begin `step` elements apart; the second of a pair stands `apart` behind the
@@ -39,7 +48,9 @@ turn_pairs(const Angle *t, const float *x, float *y, int64_t pairs, int64_t step
 
 static void turn(const Angle *t, const float *x, float *y, int64_t d)
 {
-    if (t->interleaved)
+    if (t->sign == 0)
+        memcpy(y, x, (size_t)d * sizeof *y);
+    else if (t->interleaved)
         turn_pairs(t, x, y, d / 2, 2, 1);
     else
         turn_pairs(t, x, y, d / 2, 1, d / 2);
@@ -62,6 +73,20 @@ static void turn_to(const Angle *t, const Tensor *from, int64_t at, const Tensor
     row_store(to, to_at, d, y);
 }
 
+static void temper_to(const Angle *t, const Tensor *from, int64_t at, const Tensor *to,
+                      int64_t to_at, int64_t d)
+{
+    float x_buffer[HEAD_MAX], y_buffer[HEAD_MAX];
+    for (int64_t i = 0, n; i < d; i += n) {
+        n = d - i < HEAD_MAX ? d - i : HEAD_MAX;
+        const float *x = row_load(from, at + i, n, x_buffer);
+        float *y = row_open(to, to_at + i, y_buffer);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) y[j] = t->temper * x[j];
+        row_store(to, to_at + i, n, y);
+    }
+}
+
 static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
 {
     if (d <= 0 || d % 2 != 0 || d > HEAD_MAX) {
@@ -73,7 +98,7 @@ static Status check_tables(const char *op, const Rope *r, int64_t n, int64_t d)
     return op_expect(op, "sin", r->sin, r->cos->dim[0], d / 2, DTYPE_F32);
 }
 
-/* In MLA's list parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
+/* In both lists parts 0 and 1 are those of q, 2 and 3 those of k, 4 is that of v. */
 static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeMlaDims *m)
 {
@@ -81,12 +106,11 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
     return (Rope){
         .mla = m,
         .interleaved = m->interleaved,
-        .parts = 5,
-        .part = { { q, q_out, m->q_col, qk, 0, qk, H, dn, false },
-                  { q, q_out, m->q_col + dn, qk, dn, qk, H, dr, true },
-                  { kv, k_out, 0, kv_step, 0, qk, H, dn, false },
-                  { k_rope, k_out, m->k_col, 0, dn, qk, H, dr, true },
-                  { kv, v_out, dn, kv_step, 0, m->v, H, m->v, false } },
+        .part = { { q, q_out, m->q_col, qk, 0, qk, H, dn, .turned = false },
+                  { q, q_out, m->q_col + dn, qk, dn, qk, H, dr, .turned = true },
+                  { kv, k_out, 0, kv_step, 0, qk, H, dn, .turned = false },
+                  { k_rope, k_out, m->k_col, 0, dn, qk, H, dr, .turned = true },
+                  { kv, v_out, dn, kv_step, 0, m->v, H, m->v, .turned = false } },
     };
 }
 
@@ -94,15 +118,19 @@ static Rope mla_parts(const Tensor *q, const Tensor *kv, const Tensor *k_rope, c
 static Rope gqa_parts(const Tensor *qkv, const Tensor *q, const Tensor *k, const Tensor *q_out,
                       const Tensor *k_out, const Tensor *v_out, const RopeGqaDims *m)
 {
-    int64_t H = m->heads, G = m->kv_heads, d = m->head;
-    bool q_apart = q->data != NULL, k_apart = k->data != NULL;
+    int64_t H = m->heads, G = m->kv_heads, d = m->head, dr = m->rotary;
+    int64_t k_col = k->data != NULL ? 0 : H * d;
+    bool tempered = m->temper_floor > 0;
+    if (q->data == NULL) q = qkv;
+    if (k->data == NULL) k = qkv;
     return (Rope){
         .gqa = m,
         .interleaved = m->interleaved,
-        .parts = 3,
-        .part = { { q_apart ? q : qkv, q_out, 0, d, 0, d, H, d, true },
-                  { k_apart ? k : qkv, k_out, k_apart ? 0 : H * d, d, 0, d, G, d, true },
-                  { qkv, v_out, (H + G) * d, d, 0, d, G, d, false } },
+        .part = { { q, q_out, 0, d, 0, d, H, dr, .turned = true },
+                  { q, q_out, dr, d, dr, d, H, d - dr, .tempered = tempered },
+                  { k, k_out, k_col, d, 0, d, G, dr, .turned = true },
+                  { k, k_out, k_col + dr, d, dr, d, G, d - dr, .turned = false },
+                  { qkv, v_out, (H + G) * d, d, 0, d, G, d, .turned = false } },
     };
 }
 
@@ -153,7 +181,7 @@ static const char *port_of(const Rope *r, const char *gradient)
 /* The tensor that gives the number of rows and the type: MLA's q, or kv if there is no q. */
 static const Tensor *rope_wide(const Rope *r)
 {
-    return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[r->parts / 2].wide;
+    return r->part[0].wide->data != NULL ? r->part[0].wide : r->part[2].wide;
 }
 
 static Status check_heads(const Rope *r, const char *gradient, const Tensor *t, int64_t cols)
@@ -185,15 +213,26 @@ static Status check_mla(const Rope *r)
 static Status check_gqa(const Rope *r)
 {
     const RopeGqaDims *m = r->gqa;
-    const Tensor *q = r->part[0].wide, *k = r->part[1].wide, *qkv = r->part[2].wide;
+    const Tensor *q = r->part[0].wide, *k = r->part[2].wide, *qkv = r->part[4].wide;
     int64_t n = qkv->dim[0], d = m->head;
     TRY(op_expect_act(r->op, port_of(r, "dqkv"), qkv, n, (m->heads + 2 * m->kv_heads) * d));
     if (q != qkv) TRY(op_expect(r->op, port_of(r, "dq"), q, n, m->heads * d, qkv->dtype));
     if (k != qkv) TRY(op_expect(r->op, port_of(r, "dk"), k, n, m->kv_heads * d, qkv->dtype));
     TRY(check_heads(r, "dq_out", r->part[0].heads, m->heads * d));
-    TRY(check_heads(r, "dk_out", r->part[1].heads, m->kv_heads * d));
-    TRY(check_heads(r, "dv_out", r->part[2].heads, m->kv_heads * d));
-    return check_tables(r->op, r, n, d);
+    TRY(check_heads(r, "dk_out", r->part[2].heads, m->kv_heads * d));
+    TRY(check_heads(r, "dv_out", r->part[4].heads, m->kv_heads * d));
+    if (m->rotary < 0 || m->rotary > d) {
+        return FAIL(ERR_SHAPE, "%s: %lld columns of a head are rotated, it has %lld", r->op,
+                    (long long)m->rotary, (long long)d);
+    }
+    if (m->rotary == 0) return op_expect(r->op, "pos", r->pos, n, 1, DTYPE_I32);
+    if (m->temper_floor > 0) {
+        return FAIL(ERR_SHAPE,
+                    "%s: temper_floor %lld is for heads that are not rotated, rotary is "
+                    "%lld",
+                    r->op, (long long)m->temper_floor, (long long)m->rotary);
+    }
+    return check_tables(r->op, r, n, m->rotary);
 }
 
 Status rope_check(const Rope *r) { return r->mla != NULL ? check_mla(r) : check_gqa(r); }
@@ -203,11 +242,12 @@ Status rope_check(const Rope *r) { return r->mla != NULL ? check_mla(r) : check_
 OpCost rope_cost(const Rope *r)
 {
     double n = (double)rope_wide(r)->dim[0], moved = 0, flops = 0;
-    for (const RopePart *p = r->part; p < r->part + r->parts; p++) {
+    for (const RopePart *p = r->part; p < r->part + ROPE_PARTS; p++) {
         if (p->wide->data == NULL) continue;
         double heads = (double)(p->count * p->n), wide = p->wide_step == 0 ? (double)p->n : heads;
         moved += heads + wide;
         if (p->turned) flops += 3 * wide;
+        if (p->tempered) flops += wide;
         if (r->back && p->wide_step == 0) flops += heads;
     }
     return (OpCost){ .flops = n * flops,
@@ -242,8 +282,10 @@ static void part_run(const Rope *r, const RopePart *p, const Angle *t, int64_t r
         int64_t at = r->back ? heads : wide, to_at = r->back ? wide : heads;
         if (p->wide_step == 0 && h > 0)
             move(to, first, to, to_at, p->n);
-        else if (p->turned)
+        else if (p->turned && t->sign != 0)
             turn_to(t, from, at, to, to_at, p->n);
+        else if (p->tempered)
+            temper_to(t, from, at, to, to_at, p->n);
         else
             move(from, at, to, to_at, p->n);
     }
@@ -256,8 +298,9 @@ Status rope_cpu(Exec *ex, const Rope *r)
 #pragma omp parallel for num_threads(ex->threads) schedule(static)
     for (int64_t row = 0; row < n; row++) {
         Angle t = angle_at(r, row);
-        for (int i = 0; i < r->parts; i++) {
-            if (r->part[i].wide->data != NULL) part_run(r, &r->part[i], &t, row);
+        for (int i = 0; i < ROPE_PARTS; i++) {
+            const RopePart *p = &r->part[i];
+            if (p->wide->data != NULL && p->n > 0) part_run(r, p, &t, row);
         }
     }
     return OK;

@@ -25,10 +25,12 @@ template <bool WITHIN> constexpr int HEADS = WITHIN ? 8 : 4;
 
 /* Where the tables lie, and which way to turn. */
 typedef struct Rotation {
-    const int32_t *pos; /* or NULL: 0 */
+    const int32_t *pos; /* or NULL: nothing turns */
     const float *cos, *sin;
     int64_t positions, half; /* rows and columns of the tables */
     bool back, interleaved;
+    int64_t temper_floor;
+    float temper_scale;
 } Rotation;
 
 static Rotation rotation_of(const Rope &r)
@@ -39,7 +41,9 @@ static Rotation rotation_of(const Rope &r)
                      r.cos->dim[0],
                      tensor_cols(r.cos),
                      r.back,
-                     r.interleaved };
+                     r.interleaved,
+                     r.gqa == NULL ? 0 : r.gqa->temper_floor,
+                     r.gqa == NULL ? 0 : r.gqa->temper_scale };
 }
 
 static __device__ __forceinline__ int32_t position_of(const Rotation &r, int64_t row)
@@ -58,10 +62,23 @@ static __device__ __forceinline__ void angles_fetch(Angles<N> &a, const Rotation
                                                     int64_t pair)
 {
     bool known = pos >= 0 && pos < r.positions;
+    if (r.pos == NULL) {
+#pragma unroll
+        for (int k = 0; k < N; k++) a.c[k] = 1, a.s[k] = 0;
+        a.sign = 1;
+        return;
+    }
     int64_t at = (known ? pos * r.half : 0) + pair;
     a.sign = !known ? __uint_as_float(0x7FC00000u) : r.back ? -1.0f : 1.0f;
     load_const<WIDE>(r.cos + at, a.c);
     load_const<WIDE>(r.sin + at, a.s);
+}
+
+/* NaN where there is no such position. */
+static __device__ __forceinline__ float temper_of(const Rotation &r, int32_t pos)
+{
+    if (pos < 0 || pos >= r.positions) return __uint_as_float(0x7FC00000u);
+    return 1 + r.temper_scale * log1pf((float)((pos + 1) / r.temper_floor));
 }
 
 /* (a, b) to (a cos - b sin, a sin + b cos) */
@@ -78,11 +95,11 @@ template <typename T> struct Piece {
     T *to;
     int64_t from_row, to_row, from_step, to_step;
     uint32_t units, items; /* of a head, of a token */
-    bool turned;
+    bool turned, tempered;
 };
 
 template <typename T> struct Walk {
-    Piece<T> piece[ROPE_PARTS_MAX];
+    Piece<T> piece[ROPE_PARTS];
     uint32_t items, groups; /* of a token; blocks for all items of some tokens */
     Piece<T> sum;           /* the gradient that is a sum, over sum_heads */
     uint32_t sum_heads, sum_blocks;
@@ -96,7 +113,7 @@ template <typename T> struct Item {
     int64_t from_row, to_row;
     int64_t apart; /* from the pack to its partner; 0: it has none */
     int64_t pair;
-    bool turned;
+    bool turned, tempered;
 };
 
 /* WITHIN: neighbours that are turned lie in one pack. */
@@ -112,7 +129,8 @@ static __device__ __forceinline__ Item<T> item_of(const Rotation &r, const Piece
                     p.to_row,
                     !across ? 0 : neighbours ? 1 : r.half,
                     (int64_t)unit * (WITHIN ? P / 2 : P),
-                    p.turned };
+                    p.turned,
+                    p.tempered };
 }
 
 template <bool WITHIN, int P, typename T>
@@ -136,6 +154,17 @@ static __device__ __forceinline__ void turn_store(const Item<T> &t, T *to, const
     }
     store<WIDE>(to, v);
     if constexpr (!WITHIN) store<WIDE>(to + t.apart, w);
+}
+
+template <bool WIDE, typename T>
+static __device__ __forceinline__ void temper_store(const Packed<T, WIDE> &from, T *to,
+                                                    float temper)
+{
+    float v[Packed<T, WIDE>::P];
+    widen(from, v);
+#pragma unroll
+    for (int k = 0; k < Packed<T, WIDE>::P; k++) v[k] *= temper;
+    store<WIDE>(to, v);
 }
 
 template <typename T, bool WIDE, int P>
@@ -207,8 +236,13 @@ static __device__ __forceinline__ void move_item(const Walk<T> &a, uint32_t i, i
     for (int j = 0; j < EACH; j++) {
         if (row + j >= a.n) break;
         T *to = t.to + (row + j) * t.to_row;
-        if (!t.turned) {
+        if (!t.turned && !t.tempered) {
             put(first[j], to);
+            continue;
+        }
+        if (t.tempered) {
+            temper_store<WIDE>(first[j], to,
+                               temper_of(a.rotation, position_of(a.rotation, row + j)));
             continue;
         }
         float v[P], w[P] = {};
@@ -255,7 +289,7 @@ template <typename T> static bool rope_packs(const Rope &r)
 {
     int64_t pairs = tensor_cols(r.cos);
     bool fit = packs_fit<T>({ r.cos->data, r.sin->data }, { r.interleaved ? 2 * pairs : pairs });
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+    for (const RopePart *p = r.part; p < r.part + ROPE_PARTS; p++) {
         if (!has_work(*p)) continue;
         fit = fit && packs_fit<T>({ wide_at<T>(*p), heads_at<T>(*p) },
                                   { tensor_row_elems(p->wide), tensor_row_elems(p->heads),
@@ -276,6 +310,7 @@ template <typename T> static Piece<T> piece_of(const Rope &r, const RopePart &p,
     out.units = (uint32_t)(p.n / unit);
     out.items = (uint32_t)p.count * out.units;
     out.turned = p.turned;
+    out.tempered = p.tempered;
     return out;
 }
 
@@ -286,7 +321,7 @@ template <typename T> static Walk<T> walk_of(const Rope &r, int64_t n, int64_t p
     int pieces = 0;
     w.n = n;
     w.rotation = rotation_of(r);
-    for (const RopePart *p = r.part; p < r.part + r.parts; p++) {
+    for (const RopePart *p = r.part; p < r.part + ROPE_PARTS; p++) {
         if (!has_work(*p)) continue;
         Piece<T> piece = piece_of<T>(r, *p, p->turned && !within ? 2 * pack : pack);
         if (is_shared_gradient(r, *p)) {
@@ -323,7 +358,7 @@ extern "C" Status rope_cuda(struct Exec *ex, const Rope *rope)
 {
     const Rope &r = *rope;
     const RopePart *p = r.part;
-    while (p < r.part + r.parts - 1 && !has_work(*p)) p++;
+    while (p < r.part + ROPE_PARTS - 1 && !has_work(*p)) p++;
     if (!has_work(*p) || p->wide->dim[0] == 0) return OK;
     return launch_typed(r.op, p->wide->dtype, [&](auto t) {
         typedef decltype(t) T;

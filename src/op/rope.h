@@ -4,7 +4,7 @@
  *
  * A pair (a, b) at position p and frequency i turns into (a cos - b sin, a sin + b cos) with
  * cos, sin of p * theta_i read from tables (P, d/2) f32, so that any frequency scaling (YaRN) is a
- * matter of who fills the table. Pairs are neighbours (2i, 2i+1) if `interleaved` (DeepSeek), else
+ * matter of who fills the table (a factor on both, too: model/rotary.h). Pairs are neighbours (2i, 2i+1) if `interleaved` (DeepSeek), else
  * (i, i + d/2) (Llama, Qwen).
  *
  * MLA (DeepSeek-V2, arXiv:2405.04434): a query head is [nope | rope]; the part without position of
@@ -15,12 +15,14 @@
  *   k_out[h] = [k_nope[h] | rot(k_rope)]
  *   v_out[h] = v[h]
  * Backward turns by the opposite angle and sums the shared key's gradient over the heads.
- * q and q_out may be left out, or all the others; without pos all rows stand at position 0, where
- * nothing turns.
+ * q and q_out may be left out, or all the others; without pos nothing turns, and no table is read.
  *
  * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection. q and k may
  * come by themselves instead (heads that were normalised); then their columns of qkv are not read,
- * and those of dqkv not written.
+ * and those of dqkv not written. The first `rotary` columns of a head are turned, the others are
+ * moved as they are. Where none is turned, queries may be made longer by position instead, so that
+ * attention over many keys stays sharp (Llama 4; Nakanishi, arXiv:2501.19399):
+ *   q_out = q (1 + temper_scale ln(1 + floor((p + 1) / temper_floor)))
  */
 #ifndef OP_ROPE_H
 #define OP_ROPE_H
@@ -57,15 +59,17 @@ typedef struct RopeMlaBwd {
 } RopeMlaBwd;
 
 typedef struct RopeGqaDims {
-    int64_t heads, kv_heads, head; /* H, G, width of a head */
+    int64_t heads, kv_heads, head, rotary; /* H, G, width d of a head, dr columns of it */
     bool interleaved;
+    int64_t temper_floor; /* 0: queries keep their length */
+    float temper_scale;
 } RopeGqaDims;
 
 typedef struct RopeGqaFwd {
     Tensor qkv;      /* in  (N, (H+2G)*d) act */
     Tensor q, k;     /* in  (N, H*d), (N, G*d) act, each optional */
     Tensor pos;      /* in  (N) i32 */
-    Tensor cos, sin; /* in  (P, d/2) f32 */
+    Tensor cos, sin; /* in  (P, dr/2) f32; with dr = 0 of any width */
     Tensor q_out;    /* out (N, H*d) act */
     Tensor k_out;    /* out (N, G*d) act */
     Tensor v_out;    /* out (N, G*d) act */

@@ -5,7 +5,7 @@
 
 #include "op/rope.h"
 
-enum { ROPE_PARTS_MAX = 5 };
+enum { ROPE_PARTS = 5 };
 
 /* `n` columns of each of `count` heads, which go from a row of the wide side (q, kv, k_rope; qkv)
  * to a row of the heads' side (q_out, k_out, v_out), or backward from there: turned, or as they
@@ -14,7 +14,7 @@ typedef struct RopePart {
     const Tensor *wide, *heads;
     int64_t wide_col, wide_step, heads_col, heads_step; /* of head 0; from head to head */
     int64_t count, n;
-    bool turned;
+    bool turned, tempered;
 } RopePart;
 
 typedef struct Rope {
@@ -23,8 +23,7 @@ typedef struct Rope {
     const RopeGqaDims *gqa;
     const Tensor *pos, *cos, *sin;
     bool back, interleaved;
-    int parts;
-    RopePart part[ROPE_PARTS_MAX];
+    RopePart part[ROPE_PARTS];
 } Rope;
 
 #endif

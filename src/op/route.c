@@ -201,7 +201,10 @@ static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
     scores(a->rule.score, (const float *)a->logits.data + n * s->E, s->E, at->p);
     Top best = { at->key, index, 0, s->K };
     choose(&a->rule, s->E, a->bias.data, at, &best);
-    weigh(&a->rule, at->p, index, (float *)a->weight.data + n * s->K);
+    float *weight = (float *)a->weight.data + n * s->K;
+    float *score = a->score.data == NULL ? weight : (float *)a->score.data + n * s->K;
+    weigh(&a->rule, at->p, index, score);
+    for (int64_t k = 0; k < s->K && score != weight; k++) weight[k] = 1;
 }
 
 static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Partial *out,
@@ -471,6 +474,7 @@ Status route_fwd_check(const RouteFwd *a)
     if (a->bias.data != NULL) TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
     TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
+    if (a->score.data != NULL) TRY(op_expect(op, "score", &a->score, N, K, DTYPE_F32));
     TRY(op_expect(op, "seq_count", &a->seq_count, B, E, DTYPE_I32));
     TRY(op_expect(op, "load", &a->load, -1, E, DTYPE_I32));
     if (a->score_sum.data != NULL) {
@@ -505,6 +509,8 @@ Status route_bwd_check(const RouteBwd *a)
     return op_expect(op, "dlogits", &a->dlogits, N, E, DTYPE_F32);
 }
 
+static size_t score_bytes(const Tensor *t) { return t->data == NULL ? 0 : tensor_bytes(t); }
+
 /* A score is an exponential, a sum and a product; an auxiliary loss adds its sums. Comparisons do
  * not count. */
 OpCost route_fwd_cost(const RouteFwd *a)
@@ -512,7 +518,7 @@ OpCost route_fwd_cost(const RouteFwd *a)
     double elems = (double)tensor_elems(&a->logits);
     return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 5 : 3),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
-                                       tensor_bytes(&a->weight)) };
+                                       tensor_bytes(&a->weight) + score_bytes(&a->score)) };
 }
 
 OpCost route_aux_cost(const RouteAux *a)
@@ -531,8 +537,8 @@ OpCost route_bwd_cost(const RouteBwd *a)
 
 OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, domain),
          IN_OPT(RouteFwd, target), OUT(RouteFwd, index), OUT(RouteFwd, weight),
-         OUT(RouteFwd, seq_count), ADD(RouteFwd, load), ADD(RouteFwd, aux_loss),
-         OUT_OPT(RouteFwd, score_sum));
+         OUT_OPT(RouteFwd, score), OUT(RouteFwd, seq_count), ADD(RouteFwd, load),
+         ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum));
 
 OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 

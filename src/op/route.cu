@@ -393,10 +393,10 @@ typedef struct RouteForward {
     const float *logits, *bias;
     const int32_t *domain, *target; /* the second may be NULL */
     int32_t *index, *seq_count, *load;
-    float *weight, *aux_loss, *score_sum; /* the last may be NULL */
-    ChunkSum *chunk;                      /* (B, chunks, E): of the workspace */
-    double *q;                            /* (B, E), too: sum of q over a sequence */
-    unsigned *ticket;                     /* 0 between launches: blocks that are done */
+    float *weight, *aux_loss, *score, *score_sum; /* the last two may be NULL */
+    ChunkSum *chunk;                              /* (B, chunks, E): of the workspace */
+    double *q;                                    /* (B, E), too: sum of q over a sequence */
+    unsigned *ticket;                             /* 0 between launches: blocks that are done */
     double aux_factor;
     RouteShape s;
     RouteRule rule;
@@ -419,7 +419,9 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
     float factor = r.normalise ? __fdiv_rn(r.scaling, chosen_sum(K, row, id)) : r.scaling;
     for (int k = lane; k < K; k += WARP) {
         a.index[n * K + k] = id[k];
-        a.weight[n * K + k] = row[id[k]] * factor;
+        float weight = row[id[k]] * factor;
+        if (a.score != NULL) a.score[n * K + k] = weight;
+        a.weight[n * K + k] = a.score != NULL ? 1 : weight;
         if (counts) atomicAdd(&room.count[id[k]], 1);
     }
     __syncwarp(); /* the next token takes the place of this one */
@@ -583,6 +585,7 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
     f.weight = (float *)a->weight.data;
     f.aux_loss = (float *)a->aux_loss.data;
     f.aux_factor = aux_factor(&f.s, &f.rule, 1);
+    f.score = (float *)a->score.data;
     f.score_sum = (float *)a->score_sum.data;
     f.chunk = (ChunkSum *)(void *)workspace;
     f.q = (double *)(void *)(workspace + chunks_bytes(&f.s));

@@ -45,6 +45,7 @@ typedef struct RouteFwd {
     Tensor target;    /* in  (N) i32, optional: a token below 0 is padding and not counted */
     Tensor index;     /* out (N, K) i32, by falling score + bias */
     Tensor weight;    /* out (N, K) f32 */
+    Tensor score;     /* out (N, K) f32, optional: the weights, while `weight` is 1 everywhere */
     Tensor seq_count; /* out (B, E) i32 */
     Tensor load;      /* add (domains, E) i32 */
     Tensor aux_loss;  /* add (1) f32; left alone if score_sum is given */

@@ -22,11 +22,12 @@ static Status count_layers(const Config *c, Arena *a, Layers *n)
     int stages = (int)(c->mesh_pp * c->mesh_vpp), layers = (int)c->model_layers;
     TRY(*c->mesh_layout == '\0' ? layout_even(stages, layers, a, &layout)
                                 : layout_parse(c->mesh_layout, stages, layers, a, &layout));
-    *n = (Layers){ .all = { c->model_dense_layers, c->model_layers - c->model_dense_layers } };
+    int64_t experts = config_moe_layers(c);
+    *n = (Layers){ .all = { c->model_layers - experts, experts } };
     for (int64_t i = 0; i < stages; i += c->mesh_pp) {
         const LayoutStage *stage = &layout.stage[i];
         for (int l = stage->first; l < stage->first + stage->layers; l++) {
-            int moe = l >= c->model_dense_layers;
+            int moe = config_has_experts(c, l);
             n->rank[moe]++;
             n->recomputed[moe] += recomputes(c, l);
         }
@@ -68,8 +69,8 @@ static void fill(const Config *c, int64_t gpus, const Layers *n, FormulaInputs *
         { "mla", c->attention_kind == ATTENTION_MLA, "attention.kind" },
         { "qk_norm", c->attention_kind == ATTENTION_MLA || c->attention_qk_norm != QK_NORM_NONE,
           "attention.qk_norm; mla normalises its latents" },
-        { "all_dense", (double)n->all[0], "model.dense_layers" },
-        { "all_moe", (double)n->all[1], "model.layers - model.dense_layers" },
+        { "all_dense", (double)n->all[0], "model.layers without experts" },
+        { "all_moe", (double)n->all[1], "model.layers with experts" },
         { "n_dense", (double)n->rank[0], "dense layers of rank 0" },
         { "n_moe", (double)n->rank[1], "MoE layers of rank 0" },
         { "n_dense_recomputed", (double)n->recomputed[0], "recompute.layers of rank 0" },

@@ -184,7 +184,7 @@ Status price_rank_memory(const Planner *p, const PlanLayout *l, const PriceEntry
     double stream = (double)e->plain[0].count.stream;
     double ring = r->ring[RING_FORWARD] + r->ring[RING_BACKWARD];
     if (v[STACK_working] >= 0) ring = v[STACK_working];
-    double positions = (double)p->config.data_sequence, half = (double)p->spec.rope_dim / 2;
+    double positions = (double)p->config.data_sequence, half = (double)p->spec.rotary.dim / 2;
     memory[PLAN_ACTIVATIONS] = slots->slot_arena_bytes + fmax(0, r->eval - slots->first_slot_bytes);
     memory[PLAN_BUFFERS] += ring + slots->entries * stream + (double)step +
                             2 * rounded(4 * positions * half) + v[STACK_exchange_buffers];

@@ -36,7 +36,7 @@ static void add_divisors(ConfigInts *list, int64_t of, int64_t max)
     }
 }
 
-static bool has_experts(const Config *c) { return c->model_dense_layers < c->model_layers; }
+static bool has_experts(const Config *c) { return config_moe_layers(c) > 0; }
 
 /* ---- values ---- */
 

@@ -53,7 +53,7 @@ Status engine_step_bytes(const ModelSpec *s, const EngineShape *shape, size_t *o
 
 static Status make_rope(Engine *e)
 {
-    int64_t p = e->shape.positions, half = e->spec.rope_dim / 2;
+    int64_t p = e->shape.positions, half = e->spec.rotary.dim / 2;
     Arena *run = &e->arena[ENGINE_RUN];
     TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_cos));
     TRY(tensor_new2(run, DTYPE_F32, p, half, &e->rope_sin));
@@ -73,7 +73,7 @@ static Status fill_rope(Engine *e)
         TRY(arena_alloc(&e->tables, 2 * bytes, &memory));
         cos = memory, sin = cos + tensor_elems(&e->rope_cos);
     }
-    layer_rope_table(e->spec.rope_theta, e->shape.positions, e->spec.rope_dim, cos, sin);
+    rotary_table(&e->spec.rotary, e->shape.positions, cos, sin);
     if (!b->apart) return OK;
     TRY(b->copy(&e->ex, e->rope_cos.data, cos, bytes));
     TRY(b->copy(&e->ex, e->rope_sin.data, sin, bytes));

@@ -119,7 +119,7 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     TRY(batch_make(count, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
     r->loss_scale = rec->loss;
-    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rope_dim / 2, &r->rope_cos));
+    TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope_cos));
     r->rope_sin = r->rope_cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
     if (!c->out->begins) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h));

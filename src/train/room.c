@@ -97,7 +97,7 @@ Status room_grow(const Config *c, const RowRoom *now, Shortage of, RoomFits *fit
         room.rows = now->rows > 0 ? larger_rows(now->rows) : 0;
     }
     if (of.blocks) room.blocks = 1.5 * (now->blocks > 0 ? now->blocks : c->moe_buffer_factor);
-    for (; !fit && room.fetching <= c->model_layers - c->model_dense_layers; room.fetching++) {
+    for (; !fit && room.fetching <= config_moe_layers(c); room.fetching++) {
         TRY(fits(self, &room, &fit));
         if (fit) *out = room;
     }

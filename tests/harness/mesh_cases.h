@@ -7,6 +7,8 @@
 #define DENSE  "model.dense_layers=4", "model.layers=4"
 #define MLA    "moe.experts=8", "model.layers=4"
 #define GQA    "moe.experts=8", "model.layers=4", "attention.kind=gqa", "attention.kv_heads=1"
+#define BIASES "attention.bias=true", "attention.out_bias=true"
+#define SCORED "moe.score_input=true", "moe.top_k=1", "moe.score=sigmoid"
 #define BATCH  "train.batch=8", "train.micro_batch=1"
 #define WORST  "moe.buffers=worst"
 #define EXACT  "moe.buffers=exact", "run.executor=eager"
@@ -102,6 +104,14 @@ static const ManyCase mesh_cases[] = {
       4,
       { GQA, BATCH, "mesh.cp=2", "mesh.zero=3", "attention.qk_norm=rms", "recompute.layers=[1,2]",
         "recompute.pieces=[attn_up]" } },
+    { "cp 2, dp 2, zero 3, biases, stretched",
+      4,
+      { MLA, BATCH, BIASES, "mesh.cp=2", "mesh.zero=3", "rope.scaling=yarn", "rope.factor=4",
+        "rope.original=8" } },
+    { "cp 2, dp 2, biases, layers without positions",
+      4,
+      { GQA, BATCH, BIASES, "mesh.cp=2", "mesh.zero=2", "attention.qk_norm=width",
+        "attention.rotary=0.5", "attention.nope_every=2", "attention.temper_floor=5" } },
     { "cp 4, dense", 4, { DENSE, BATCH, "mesh.cp=4" } },
     { "cp 2, dp 2, zero 3", 4, { MLA, BATCH, "mesh.cp=2", "mesh.zero=3" } },
     { "cp 2, dp 2, zero 2", 4, { GQA, BATCH, "mesh.cp=2", "mesh.zero=2" } },
@@ -117,8 +127,25 @@ static const ManyCase mesh_cases[] = {
     { "pp 2, dualpipe-v",
       2,
       { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe-v" } },
+    { "pp 2, zb1p, biases", 2, { GQA, BATCH, BIASES, "mesh.pp=2", "mesh.schedule=zb1p" } },
     { "pp 2, layout", 2, { MLA, BATCH, "mesh.pp=2", "mesh.layout=Ettt|tL" } },
     { "pp 2, tied", 2, { MLA, BATCH, "mesh.pp=2", "model.tied=true" } },
+    /* experts whose inputs, and shared ones whose outputs, are weighed */
+    { "ep 2, scored inputs, a gate",
+      2,
+      { MLA, BATCH, WORST, "mesh.ep=2", SCORED, "moe.shared_gate=true", "moe.every=2" } },
+    { "ep 4, direct, scored inputs, rows fetched again",
+      4,
+      { GQA, BATCH, WORST, "mesh.ep=4", DIRECT, SCORED, "recompute.layers=[0,1,2,3]",
+        "recompute.pieces=[exchange,norm,shared]", "moe.shared_gate=true" } },
+    { "dp 2, zero 3, a gate, router's biases, recompute",
+      2,
+      { MLA, BATCH, "mesh.zero=3", "moe.shared_gate=true", "moe.router_bias=true",
+        "recompute.layers=[1,2]" } },
+    { "cp 2, scored inputs, a gate, zb-h1, pp 2",
+      4,
+      { GQA, BATCH, "mesh.cp=2", SCORED, "moe.shared_gate=true", "mesh.pp=2",
+        "mesh.schedule=zb-h1" } },
     /* pairs and triples */
     { "pp 2, dp 2, zero 1", 4, { MLA, BATCH, "mesh.pp=2", "mesh.zero=1" } },
     { "pp 2, dp 2, zero 2", 4, { MLA, BATCH, "mesh.pp=2", "mesh.zero=2" } },

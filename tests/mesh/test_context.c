@@ -22,7 +22,11 @@ static const char *const base[] = {
     "model.dense_layers=1", "attention.q_rank=14",  "run.device=cpu",
 };
 
-#define GQA "attention.kind=gqa"
+#define GQA    "attention.kind=gqa"
+#define BIASES "attention.bias=true", "attention.out_bias=true"
+#define YARN                                                                                       \
+    "rope.scaling=yarn", "rope.factor=1.5", "rope.original=16", "rope.beta_fast=2",                \
+        "rope.beta_slow=0.5"
 static const Case cases[] = {
     { "mla", { "attention.document_mask=false" }, 0 },
     { "mla with documents", { NULL }, 0 },
@@ -33,12 +37,18 @@ static const Case cases[] = {
     { "mla, exchange again", { NULL }, RECOMPUTE_EXCHANGE },
     { "mla, pieces again", { NULL }, RECOMPUTE_NORM | RECOMPUTE_ATTN_UP | RECOMPUTE_EXCHANGE },
     { "mla, all again", { NULL }, RECOMPUTE_LAYER },
+    { "mla, stretched, with biases", { YARN, BIASES }, 0 },
+    { "mla, stretched, exchange again", { YARN, BIASES }, RECOMPUTE_EXCHANGE },
     { "gqa", { GQA, "attention.document_mask=false" }, 0 },
     { "gqa with documents", { GQA }, 0 },
     { "gqa with one key head", { GQA, "attention.kv_heads=1" }, 0 },
     { "gqa, normalised heads", { GQA, "attention.qk_norm=rms" }, 0 },
     { "gqa, normalised heads again", { GQA, "attention.qk_norm=rms" }, RECOMPUTE_ATTN_UP },
     { "gqa, heads scaled", { GQA, "attention.qk_norm=l2" }, 0 },
+    { "gqa, all heads normalised, some columns turned, biases",
+      { GQA, BIASES, "attention.qk_norm=width", "attention.rotary=0.6" },
+      RECOMPUTE_ATTN_UP },
+    { "gqa without positions", { GQA, "attention.nope_every=1", "attention.temper_floor=7" }, 0 },
     { "gqa, projections again", { GQA }, RECOMPUTE_ATTN_UP },
     { "gqa, pieces again", { GQA }, RECOMPUTE_NORM | RECOMPUTE_ATTN_UP | RECOMPUTE_EXCHANGE },
     { "gqa, all again", { GQA }, RECOMPUTE_LAYER },
@@ -120,10 +130,10 @@ static Status make_weights(Side *s)
 
 static Status make_tables(Side *s)
 {
-    int64_t d = s->spec.rope_dim;
+    int64_t d = s->spec.rotary.dim;
     TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope_cos));
     TRY(tensor_new2(&s->arena, DTYPE_F32, TOKENS, d / 2, &s->run.rope_sin));
-    layer_rope_table(s->spec.rope_theta, TOKENS, d, s->run.rope_cos.data, s->run.rope_sin.data);
+    rotary_table(&s->spec.rotary, TOKENS, s->run.rope_cos.data, s->run.rope_sin.data);
     return OK;
 }
 

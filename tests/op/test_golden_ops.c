@@ -221,7 +221,8 @@ static void rope_of_gqa_agrees(void **state)
     const struct {
         const char *name;
         RopeGqaDims dims;
-    } cases[] = { { "halves", { 6, 2, 10, false } }, { "neighbours", { 3, 1, 14, true } } };
+    } cases[] = { { "halves", { 6, 2, 10, 10, .interleaved = false } },
+                  { "neighbours", { 3, 1, 14, 14, .interleaved = true } } };
     for
         EACH(i, cases)
         {

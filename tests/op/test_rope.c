@@ -274,10 +274,15 @@ typedef struct Gqa {
     RopeGqaDims dims;
 } Gqa;
 
+/* The last ones turn a part of a head, and nothing; there queries may grow with their position. */
 static const Gqa gqas[] = {
-    { 1, { 1, 1, 2, true } },    { 7, { 6, 2, 10, true } },  { 7, { 6, 2, 10, false } },
-    { 5, { 3, 1, 130, false } }, { 5, { 3, 3, 130, true } }, { 2, { 7, 2, 16, true } },
-    { 2, { 7, 2, 16, false } },
+    { 1, { 1, 1, 2, 2, .interleaved = true } },     { 7, { 6, 2, 10, 10, .interleaved = true } },
+    { 7, { 6, 2, 10, 10, .interleaved = false } },  { 5, { 3, 1, 130, 130, .interleaved = false } },
+    { 5, { 3, 3, 130, 130, .interleaved = true } }, { 2, { 7, 2, 16, 16, .interleaved = true } },
+    { 2, { 7, 2, 16, 16, .interleaved = false } },  { 7, { 3, 1, 13, 6, .interleaved = false } },
+    { 7, { 3, 1, 13, 6, .interleaved = true } },    { 3, { 5, 2, 48, 16, .interleaved = false } },
+    { 3, { 5, 2, 48, 32, .interleaved = true } },   { 7, { 3, 1, 11, 0, .interleaved = false } },
+    { 7, { 3, 1, 11, 0, false, 5, 0.3f } },         { 5, { 2, 2, 1040, 0, true, 1, 0.5f } },
 };
 
 enum { GQAS = sizeof gqas / sizeof *gqas };
@@ -286,16 +291,33 @@ static int64_t q_heads_cols(const Gqa *g) { return g->dims.heads * g->dims.head;
 static int64_t kv_heads_cols(const Gqa *g) { return g->dims.kv_heads * g->dims.head; }
 static int64_t qkv_cols(const Gqa *g) { return q_heads_cols(g) + 2 * kv_heads_cols(g); }
 
+/* What the query of token n is multiplied by. */
+static double temper_double(const Tables *r, int64_t n, const RopeGqaDims *m)
+{
+    if (m->temper_floor == 0) return 1;
+    double p = optest_get(&r->pos, n);
+    return 1 + (double)m->temper_scale * log(1 + floor((p + 1) / (double)m->temper_floor));
+}
+
+static Tables gqa_tables(OpTest *t, const Gqa *g)
+{
+    return tables_make(t, g->N, g->dims.rotary > 0 ? g->dims.rotary : 4);
+}
+
 static void gqa_double(const Gqa *g, const Tables *r, const double *qkv, Assembled out)
 {
-    int64_t d = g->dims.head, q = q_heads_cols(g), k = kv_heads_cols(g);
+    const RopeGqaDims *m = &g->dims;
+    int64_t d = m->head, q = q_heads_cols(g), k = kv_heads_cols(g);
     for (int64_t n = 0; n < g->N; n++) {
         const double *row = qkv + n * qkv_cols(g);
+        double temper = temper_double(r, n, m);
+        for (int64_t i = 0; i < q; i++) out.q[n * q + i] = temper * row[i];
+        for (int64_t i = 0; i < k; i++) out.k[n * k + i] = row[q + i];
         for (int64_t h = 0; h < q; h += d) {
-            turn_double(r, n, g->dims.interleaved, row + h, out.q + n * q + h, d);
+            turn_double(r, n, m->interleaved, row + h, out.q + n * q + h, m->rotary);
         }
         for (int64_t h = 0; h < k; h += d) {
-            turn_double(r, n, g->dims.interleaved, row + q + h, out.k + n * k + h, d);
+            turn_double(r, n, m->interleaved, row + q + h, out.k + n * k + h, m->rotary);
         }
         for (int64_t i = 0; i < k; i++) out.v[n * k + i] = row[q + k + i];
     }
@@ -327,7 +349,7 @@ static void gqa_forward_matches_double(void **state)
     optest_open(&t, 2);
     for (int i = 0; i < 2 * GQAS; i++) {
         const Gqa *g = &gqas[i / 2];
-        Tables r = tables_make(&t, g->N, g->dims.head);
+        Tables r = gqa_tables(&t, g);
         RopeGqaFwd a = gqa_forward_args(&t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
         Assembled want = gqa_out(&t, g);
         gqa_double(g, &r, optest_read(&t, &a.qkv), want);
@@ -373,7 +395,7 @@ static void gqa_backward_is_the_slope_of_forward(void **state)
     optest_open(&t, 2);
     for (int i = 0; i < 2 * GQAS; i++) {
         const Gqa *g = &gqas[i / 2];
-        Tables r = tables_make(&t, g->N, g->dims.head);
+        Tables r = gqa_tables(&t, g);
         RopeGqaBwd a = gqa_backward_args(&t, g, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &r);
         GqaLoss l = { g,
                       &r,
@@ -411,7 +433,7 @@ static void pairs_worked_by_hand(void **state)
                          .q_out = { q, DTYPE_F32, 2, { 1, 4 } },
                          .k_out = { k, DTYPE_F32, 2, { 1, 4 } },
                          .v_out = { v, DTYPE_F32, 2, { 1, 4 } },
-                         .dims = { 1, 1, 4, interleaved } };
+                         .dims = { 1, 1, 4, 4, .interleaved = interleaved } };
         CHECK_OK(rope_gqa_fwd(&t.ex, a));
         const double want[4] = { -1, 2, -5, 3 };
         for (int i = 0; i < 4; i++) {
@@ -521,7 +543,7 @@ static void wrong_gqa_shapes_are_errors_with_a_message(void **state)
     const Gqa *g = &gqas[1];
     OpTest t;
     optest_open(&t, 1);
-    Tables r = tables_make(&t, g->N, g->dims.head);
+    Tables r = gqa_tables(&t, g);
     Tensor other = optest_normal(&t, DTYPE_F32, DIMS(7, 3));
     const RopeGqaFwd good = gqa_forward_args(&t, g, DTYPE_F32, &r);
     RopeGqaFwd a = good;
@@ -535,6 +557,16 @@ static void wrong_gqa_shapes_are_errors_with_a_message(void **state)
     CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "v_out is (7, 20) bf16");
     a = good, a.q = other;
     CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "rope_gqa_fwd: q is (7, 3)");
+    a = good, a.dims.rotary = 11;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "11 columns of a head are rotated, it has 10");
+    a = good, a.dims.rotary = -2;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "-2 columns of a head are rotated");
+    a = good, a.dims.rotary = 8;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "cos is (23, 5)");
+    a = good, a.dims.temper_floor = 3;
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "temper_floor 3 is for heads that are not");
+    a = good, a.dims.rotary = 0, a.pos = optest_integers(&t, DTYPE_I32, DIMS(8), 0, 3);
+    CHECK_FAILS(rope_gqa_fwd(&t.ex, a), ERR_SHAPE, "pos is (8) i32");
     RopeGqaBwd b = gqa_backward_args(&t, g, DTYPE_F32, &r);
     b.dk = other;
     CHECK_FAILS(rope_gqa_bwd(&t.ex, b), ERR_SHAPE, "rope_gqa_bwd: dk is (7, 3)");
@@ -561,6 +593,12 @@ static void costs_are_every_column_once(void **state)
     RopeGqaFwd g = gqa_forward_args(&t, &gqas[1], DTYPE_F32, &r);
     CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).bytes, 7 * (2 * 4 * 100 + 4), 0);
     CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).flops, 7 * 3 * 80, 0);
+    g.dims.rotary = 4;
+    CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).bytes, 7 * (2 * 4 * 100 + 4), 0);
+    CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).flops, 7 * 3 * 32, 0);
+    g.dims.rotary = 0, g.dims.temper_floor = 2;
+    CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).bytes, 7 * (2 * 4 * 100 + 4), 0);
+    CHECK_NEAR(op_desc(OP_ROPE_GQA_FWD)->cost(&g).flops, 7 * 60, 0);
     optest_close(&t);
 }
 
@@ -604,7 +642,7 @@ static void without_positions_nothing_turns(void **state)
                      .k_out = optest_poisoned(&t, DTYPE_F32, DIMS(n, dn + dr)),
                      .v_out = optest_poisoned(&t, DTYPE_F32, DIMS(n, dv)),
                      .dims = { .heads = 1, .nope = dn, .rope = dr, .v = dv } };
-    for (int64_t i = 0; i < dr / 2; i++) optest_set(&r.cos, i, 1), optest_set(&r.sin, i, 0);
+    for (int64_t i = 0; i < dr / 2; i++) optest_set(&r.cos, i, 1.3); /* as YaRN's are at 0 */
     CHECK_OK(rope_mla_fwd(&t.ex, f));
     RopeMlaBwd b = { .dk_out = f.k_out,
                      .dv_out = f.v_out,
@@ -633,7 +671,7 @@ static Tensor taken(OpTest *t, const Tensor *wide, int64_t col, int64_t cols)
 static void check_heads_apart(OpTest *t, const Gqa *g, Dtype dtype)
 {
     int64_t q = q_heads_cols(g), k = kv_heads_cols(g);
-    Tables r = tables_make(t, g->N, g->dims.head);
+    Tables r = gqa_tables(t, g);
     RopeGqaFwd f = gqa_forward_args(t, g, dtype, &r), apart = f;
     apart.qkv = optest_copy(t, &f.qkv);
     apart.q = taken(t, &apart.qkv, 0, q), apart.k = taken(t, &apart.qkv, q, k);

@@ -542,6 +542,28 @@ static void a_loss_in_parts_is_the_loss_of_the_whole(void **state)
     optest_close(&t);
 }
 
+/* With a place for scores these get the weights, and every weight is 1. */
+static void scores_may_stand_apart_from_weights(void **state)
+{
+    (void)state;
+    const RouteRule *const rules[] = { &v2, &v3 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2; i++) {
+        Routing r = routing_make(&t, rules[i], (RouteSizes){ 3, 70, 32 });
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        Tensor want = optest_copy(&t, &r.fwd.weight);
+        r.fwd.score = optest_poisoned(&t, DTYPE_F32, want.dim);
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_SAME(&r.fwd.score, &want);
+        for (int64_t j = 0; j < tensor_elems(&want); j++)
+            CHECK_NEAR(optest_get(&r.fwd.weight, j), 1, 0);
+        r.fwd.score = optest_poisoned(&t, DTYPE_F32, DIMS(3, 3));
+        CHECK_FAILS(route_fwd(&t.ex, r.fwd), ERR_SHAPE, "route_fwd: score is (3, 3)");
+    }
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -561,6 +583,7 @@ int main(void)
         TEST(tensors_that_do_not_fit_are_an_error),
         TEST(a_domain_or_an_expert_that_is_not_there_is_an_error),
         TEST(a_loss_in_parts_is_the_loss_of_the_whole),
+        TEST(scores_may_stand_apart_from_weights),
     };
     return TEST_RUN(tests);
 }

@@ -117,7 +117,7 @@ static RopeMlaBwd mla_backward(OpTest *t, Dtype act, int64_t n, RopeMlaDims m)
 
 static RopeGqaFwd gqa_forward(OpTest *t, Dtype act, int64_t n, RopeGqaDims m)
 {
-    Angles r = angles(t, n, m.head);
+    Angles r = angles(t, n, m.rotary > 0 ? m.rotary : m.head);
     return (RopeGqaFwd){ .qkv = optest_normal(t, act, DIMS(n, (m.heads + 2 * m.kv_heads) * m.head)),
                          .pos = r.pos,
                          .cos = r.cos,
@@ -199,15 +199,20 @@ static void rotations_give_the_same_bits_at_any_address(void **state)
     const RopeMlaDims mla[] = { { 16, 128, 64, 128, 0, 512, true },
                                 { 16, 128, 64, 128, 0, 512, false },
                                 { 128, 128, 64, 128, 0, 512, true } };
-    const RopeGqaDims gqa[] = { { 32, 4, 128, false }, { 32, 4, 128, true }, { 5, 1, 12, false } };
+    /* the last ones turn half a head, and nothing */
+    const RopeGqaDims gqa[] = { { 32, 4, 128, 128, .interleaved = false },
+                                { 32, 4, 128, 128, .interleaved = true },
+                                { 5, 1, 12, 12, .interleaved = false },
+                                { 32, 4, 128, 64, .interleaved = false },
+                                { 32, 4, 128, 0, false, 3, 0.3f } };
     OpTest t;
     optest_open(&t, 2);
-    for (int i = 0; i < 3 * 4; i++) {
+    for (int i = 0; i < 5 * 4; i++) {
         ArenaMark mark = arena_mark(&t.arena);
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
         int64_t n = i / 2 % 2 == 0 ? 1 : 5;
-        RopeMlaFwd mf = mla_forward(&t, act, n, mla[i / 4]);
-        RopeMlaBwd mb = mla_backward(&t, act, n, mla[i / 4]);
+        RopeMlaFwd mf = mla_forward(&t, act, n, mla[i / 4 % 3]);
+        RopeMlaBwd mb = mla_backward(&t, act, n, mla[i / 4 % 3]);
         RopeGqaFwd gf = gqa_forward(&t, act, n, gqa[i / 4]);
         RopeGqaBwd gb = gqa_backward(&t, act, n, gqa[i / 4]);
         check_addresses(&t, OP_ROPE_MLA_FWD, &mf);
@@ -273,6 +278,27 @@ static void sums_and_casts_give_the_same_bits_at_any_address(void **state)
     optest_close(&t);
 }
 
+static BiasBwd bias_backward(OpTest *t, Dtype act, int64_t n, int64_t d)
+{
+    return (BiasBwd){ optest_normal(t, act, DIMS(n, d)), optest_normal(t, DTYPE_F32, DIMS(1, d)) };
+}
+
+static void biases_give_the_same_bits_at_any_address(void **state)
+{
+    (void)state;
+    const int64_t n[] = { 1, 5, 257, 300 }, d[] = { 13, 5120, 2880, 264 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 2 * 4; i++) {
+        Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
+        BiasBwd b = bias_backward(&t, act, n[i / 2], d[i / 2]);
+        BiasFwd f = { b.dy, b.db, optest_poisoned(&t, act, b.dy.dim) };
+        check_addresses(&t, OP_BIAS_FWD, &f);
+        check_addresses(&t, OP_BIAS_BWD, &b);
+    }
+    optest_close(&t);
+}
+
 /* Tensors with no rows. */
 static void empty(Tensor *const *tensors)
 {
@@ -296,9 +322,12 @@ static void no_rows_change_nothing(void **state)
     EmbedBwd eb = look_up_backward(&t, DTYPE_BF16, 3, 16);
     SwigluFwd g = { optest_normal(&t, DTYPE_BF16, DIMS(3, 16)),
                     optest_poisoned(&t, DTYPE_BF16, DIMS(3, 8)) };
+    BiasBwd bb = bias_backward(&t, DTYPE_BF16, 3, 16);
+    BiasFwd bf = { bb.dy, bb.db, g.gu };
     Tensor dw = optest_copy(&t, &nb.dw), dtable = optest_copy(&t, &eb.dtable);
+    Tensor db = optest_copy(&t, &bb.db);
     EMPTY(&nf.x, &nf.y, &nf.rstd, &nb.x, &nb.dy, &nb.rstd, &nb.dres, &nb.dx);
-    EMPTY(&g.gu, &g.y);
+    EMPTY(&g.gu, &g.y, &bb.dy, &bf.x, &bf.y);
     EMPTY(&rf.q, &rf.kv, &rf.k_rope, &rf.pos, &rf.q_out, &rf.k_out, &rf.v_out);
     EMPTY(&rb.dq_out, &rb.dk_out, &rb.dv_out, &rb.pos, &rb.dq, &rb.dkv, &rb.dk_rope);
     EMPTY(&c.slot_row, &c.weight, &c.shared, &c.residual, &c.y, &ef.id, &ef.h, &eb.id, &eb.dh);
@@ -307,6 +336,9 @@ static void no_rows_change_nothing(void **state)
     CHECK_OK(rope_mla_fwd(&t.ex, rf));
     CHECK_OK(rope_mla_bwd(&t.ex, rb));
     CHECK_OK(moe_combine(&t.ex, c));
+    CHECK_OK(bias_fwd(&t.ex, bf));
+    CHECK_OK(bias_bwd(&t.ex, bb));
+    CHECK_SAME(&bb.db, &db);
     CHECK_OK(embed_fwd(&t.ex, ef));
     CHECK_OK(embed_bwd(&t.ex, eb));
     CHECK_OK(swiglu_fwd(&t.ex, g));
@@ -352,11 +384,13 @@ static void two_runs_on_a_gpu_give_the_same_bits(void **state)
     RmsnormBwd h = norm_backward(&t, DTYPE_BF16, (Norm){ 601, 128, 20 });
     RopeMlaBwd r = mla_backward(&t, DTYPE_BF16, 67, (RopeMlaDims){ 16, 128, 64, 128, 0, 0, true });
     EmbedBwd e = look_up_backward(&t, DTYPE_BF16, 2001, 520);
+    BiasBwd b = bias_backward(&t, DTYPE_BF16, 2001, 2880);
     ArenaMark device = arena_mark(&mirror.device), scratch = arena_mark(&mirror.scratch);
     check_twice(&t, OP_RMSNORM_BWD, &n);
     check_twice(&t, OP_RMSNORM_BWD, &h);
     check_twice(&t, OP_ROPE_MLA_BWD, &r);
     check_twice(&t, OP_EMBED_BWD, &e);
+    check_twice(&t, OP_BIAS_BWD, &b);
     arena_release(&mirror.device, device);
     arena_release(&mirror.scratch, scratch);
     optest_close(&t);
@@ -510,6 +544,7 @@ int main(void)
         TEST(gates_give_the_same_bits_at_any_address),
         TEST(gathers_give_the_same_bits_at_any_address),
         TEST(sums_and_casts_give_the_same_bits_at_any_address),
+        TEST(biases_give_the_same_bits_at_any_address),
         TEST(no_rows_change_nothing),
         TEST(two_runs_on_a_gpu_give_the_same_bits),
         TEST(rows_past_2_to_31_elements_are_found),

@@ -87,8 +87,42 @@ static void a_layer_has_the_norms_and_chunks_of_its_own(void **state)
         bool full = block % 4 == 3;
         CHECK_INT(s->chunk, full ? 0 : 8192);
         CHECK_INT(s->qk_norm, full ? QK_NORM_NONE : QK_NORM_L2);
+        CHECK_INT(s->rotary, full ? 0 : 128);
+        CHECK_INT(s->temper_floor, full ? 8192 : 0);
     }
     arena_free(&a);
+}
+
+/* q, k and v have their biases in one row; mla has those of both down-projections. */
+static void biases_lie_side_by_side_and_begin_at_zero(void **state)
+{
+    (void)state;
+    static const char *const sets[2][4] = {
+        { "attention.bias=true", "attention.out_bias=true", "attention.kind=gqa", NULL },
+        { "attention.bias=true", "attention.out_bias=true", "attention.q_rank=9", NULL },
+    };
+    static const char *const parts[2][4] = { { "q_proj", "k_proj", "v_proj", "o_proj" },
+                                             { "q_a_proj", "kv_a_proj_with_mqa", "o_proj" } };
+    const int64_t cols[2][4] = { { 24, 12, 12, 32 }, { 9, 12 + 4, 32 } };
+    for (int m = 0; m < 2; m++) {
+        Tiny t;
+        int64_t sum = 0;
+        tiny_open(&t, sets[m]);
+        for (int i = 0; i < 4 && parts[m][i] != NULL; i++) {
+            char name[PARAM_NAME_MAX];
+            snprintf(name, sizeof name, "model.layers.1.self_attn.%s.bias", parts[m][i]);
+            const Param *p = find(&t.engine.params, name);
+            CHECK(p->rank == 1 && p->dim[0] == cols[m][i] && !p->decay && p->keep_f32);
+            CHECK_INT(p->init, INIT_ZERO);
+            bool out = strcmp(parts[m][i], "o_proj") == 0;
+            CHECK_INT(p->role, out ? ROLE_O_BIAS : ROLE_A_BIAS);
+            sum += out ? 0 : p->dim[0];
+        }
+        const Tensor *all = &t.engine.weights[3].w[ROLE_A_BIAS];
+        CHECK_INT(all->dim[0], 1);
+        CHECK_INT(all->dim[1], sum);
+        tiny_close(&t);
+    }
 }
 
 static void names_and_shapes_are_those_of_hugging_face(void **state)
@@ -191,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(presets_have_exactly_their_published_parameters),
         TEST(a_layer_has_the_norms_and_chunks_of_its_own),
+        TEST(biases_lie_side_by_side_and_begin_at_zero),
         TEST(names_and_shapes_are_those_of_hugging_face),
         TEST(parameters_of_a_role_lie_without_a_gap),
         TEST(no_two_parameters_overlap),

@@ -29,6 +29,7 @@ static void every_number_of_the_model_arrives(void **state)
                    "attention.heads=3", "attention.q_rank=11", "attention.kv_rank=13",
                    "attention.nope_dim=7", "attention.rope_dim=6", "attention.v_dim=9",
                    "attention.rope_theta=123", "attention.rope_interleaved=false",
+                   "attention.bias=true", "attention.latent_eps=0.125",
                    "attention.document_mask=false", "attention.deterministic=false",
                    "moe.experts=12", "moe.shared=3", "moe.top_k=5", "moe.ffn=21",
                    "moe.score=sigmoid", "moe.groups=4", "moe.top_groups=2", "moe.scaling=1.5",
@@ -44,8 +45,8 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_INT(s.experts, 12);
     CHECK_NEAR(s.eps, 0.25, 0);
     CHECK_NEAR(s.init_std, 0.5, 0);
-    CHECK_NEAR(s.rope_theta, 123, 0);
-    CHECK_INT(s.rope_dim, 6);
+    CHECK_NEAR(s.rotary.theta, 123, 0);
+    CHECK_INT(s.rotary.dim, 6);
     CHECK_INT(s.loss_chunk, 19);
     CHECK_INT(s.act, DTYPE_BF16);
     CHECK(s.tied);
@@ -59,6 +60,9 @@ static void every_number_of_the_model_arrives(void **state)
     CHECK_INT(t->rope, 6);
     CHECK_INT(t->v, 9);
     CHECK(!t->interleaved && !t->document_mask && t->any_order);
+    CHECK(t->bias && !t->out_bias);
+    CHECK_NEAR(t->norm_eps, 0.125, 0);
+    CHECK_NEAR(t->scale, 1 / sqrt(13), 1e-7);
     CHECK_INT(s.layers[4].kind, LAYER_MLP);
     CHECK_INT(s.layers[4].as.ffn, 77);
     const MoeSpec *m = &s.layers[6].as.moe; /* of block 2, the first with experts */
@@ -88,20 +92,47 @@ static void grouped_attention_and_the_loss_of_a_batch_have_their_own(void **stat
     build(&a,
           SETTINGS("attention.kind=gqa", "attention.heads=6", "attention.kv_heads=3",
                    "attention.head_dim=10", "moe.aux_scope=batch", "moe.aux_loss=0.75",
-                   "train.batch=6", "train.micro_batch=2", "moe.bias_rate=0"),
+                   "attention.out_bias=true", "attention.rotary=0.8", "train.batch=6",
+                   "train.micro_batch=2", "moe.bias_rate=0"),
           &s);
     const AttentionSpec *t = &s.layers[1].as.attention;
     CHECK_INT(t->kind, ATTENTION_GQA);
     CHECK_INT(t->heads, 6);
     CHECK_INT(t->kv_heads, 3);
     CHECK_INT(t->head, 10);
-    CHECK_INT(s.rope_dim, 10);
+    CHECK_INT(s.rotary.dim, 8);
+    CHECK_INT(t->rotary, 8);
+    CHECK(!t->bias && t->out_bias);
+    CHECK_NEAR(t->scale, 1 / sqrt(10), 1e-7);
     CHECK_INT(s.act, DTYPE_F32);
     CHECK(!s.tied && t->interleaved && t->document_mask && !t->any_order);
     const MoeSpec *m = &s.layers[4].as.moe;
     CHECK(m->rule.aux_per_batch && !m->bias && !m->rule.normalise);
     CHECK_INT(m->rule.score, ROUTE_SOFTMAX);
     CHECK_NEAR(m->rule.aux_scale, 0.75 / 3, 1e-7); /* a group is a micro-batch */
+    arena_free(&a);
+}
+
+/* Blocks 1 and 3 have no positions, block 2 sees all keys: the two say nothing of each other. */
+static void layers_without_positions_are_not_those_that_see_all_keys(void **state)
+{
+    (void)state;
+    Arena a;
+    ModelSpec s;
+    build(&a,
+          SETTINGS("attention.kind=gqa", "attention.head_dim=10", "attention.qk_norm=l2",
+                   "attention.chunk=16", "attention.full_every=3", "attention.nope_every=2",
+                   "attention.temper_floor=7", "attention.temper_scale=0.5", "model.layers=4"),
+          &s);
+    for (int block = 0; block < 4; block++) {
+        const AttentionSpec *t = &s.layers[s.block_first[block]].as.attention;
+        bool nope = block % 2 == 1;
+        CHECK_INT(t->chunk, block == 2 ? 0 : 16);
+        CHECK_INT(t->rotary, nope ? 0 : 10);
+        CHECK_INT(t->qk_norm, nope ? QK_NORM_NONE : QK_NORM_L2);
+        CHECK_INT(t->temper_floor, nope ? 7 : 0);
+        CHECK_NEAR(t->temper_scale, 0.5, 0);
+    }
     arena_free(&a);
 }
 
@@ -207,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_number_of_the_model_arrives),
         TEST(grouped_attention_and_the_loss_of_a_batch_have_their_own),
+        TEST(layers_without_positions_are_not_those_that_see_all_keys),
         TEST(the_layers_that_are_listed_are_recomputed),
         TEST(each_piece_has_its_own_word),
         TEST(a_rank_has_its_place_and_its_room),

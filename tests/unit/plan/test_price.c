@@ -515,6 +515,18 @@ static void layers_that_differ_are_priced_apart(void **state)
     question_close(&q);
 }
 
+static void layers_without_positions_are_priced_apart(void **state)
+{
+    (void)state;
+    Question q;
+    const char *all_keys[] = { "attention.chunk=0", "attention.full_every=0",
+                               "attention.qk_norm=none" };
+    open_plan(&q, "llama4-scout", "h200", 64, "switchyard", all_keys, 3);
+    CHECK_INT(q.planner->classes, 5);
+    CHECK(q.planner->class_of[1] != q.planner->class_of[7]);
+    question_close(&q);
+}
+
 static void a_stack_s_value_of_a_layer_goes_by_its_name(void **state)
 {
     (void)state;
@@ -531,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_stack_s_value_of_a_layer_goes_by_its_name),
         TEST(layers_that_differ_are_priced_apart),
+        TEST(layers_without_positions_are_priced_apart),
         TEST(one_rank_takes_what_the_engine_counts),
         TEST(a_global_group_costs_a_sum_of_counts),
         TEST(parts_add_up_to_the_step),

@@ -6,8 +6,10 @@
 
 #include <float.h>
 
+enum { OPTIONS_MAX = 10 };
+
 /* Models that differ in every option of the layers. */
-static const char *const models[][8] = {
+static const char *const models[][OPTIONS_MAX] = {
     { "moe.shared=1" },
     { "attention.q_rank=9", "moe.shared=2", "moe.score=sigmoid", "moe.normalise=true",
       "moe.scaling=2.5", "moe.bias_rate=0.01" },
@@ -17,6 +19,13 @@ static const char *const models[][8] = {
     { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.normalise=true" },
     { "moe.aux_scope=batch", "moe.aux_loss=0.1", "attention.document_mask=false",
       "model.dense_layers=0" },
+    { "attention.q_rank=9", "attention.bias=true", "attention.out_bias=true",
+      "attention.latent_eps=0.1", "rope.scaling=yarn", "rope.factor=4", "rope.original=16",
+      "rope.mscale=0.7", "rope.mscale_all_dim=1.1" },
+    { "moe.router_bias=true", "moe.shared_gate=true", "moe.every=2", "model.dense_layers=0" },
+    { "attention.kind=gqa", "attention.bias=true", "attention.out_bias=true",
+      "attention.qk_norm=width", "attention.rotary=0.5", "attention.nope_every=2",
+      "attention.temper_floor=5", "rope.scaling=linear", "rope.factor=2" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -25,7 +34,7 @@ static void open_with(Tiny *t, int model, const char *const *more)
 {
     const char *all[24] = { 0 };
     int n = 0;
-    for (int i = 0; i < 8 && models[model][i] != NULL; i++) all[n++] = models[model][i];
+    for (int i = 0; i < OPTIONS_MAX && models[model][i] != NULL; i++) all[n++] = models[model][i];
     for (; *more != NULL; more++) all[n++] = *more;
     tiny_open(t, all);
 }
@@ -100,11 +109,26 @@ static void heads_that_are_normalised_keep_where_they_came_from(void **state)
     EnginePlan plain = plan_of(2, "attention.chunk=0", NULL);
     EnginePlan rms = plan_of(2, "attention.qk_norm=rms", NULL);
     EnginePlan l2 = plan_of(2, "attention.qk_norm=l2", NULL);
+    EnginePlan width = plan_of(2, "attention.qk_norm=width", NULL);
     size_t layer = arena_rounded((size_t)48 * 48 * 4) + arena_rounded((size_t)48 * 3 * 4);
     CHECK_INT(rms.bytes[ENGINE_SLOT] - plain.bytes[ENGINE_SLOT], 3 * layer);
     CHECK_INT(l2.bytes[ENGINE_SLOT], rms.bytes[ENGINE_SLOT]);
     CHECK_INT(rms.params_total - plain.params_total, 3 * 2 * 12);
     CHECK_INT(l2.params_total, plain.params_total);
+    CHECK_INT(width.params_total - plain.params_total, 3 * (24 + 12));
+}
+
+/* 3 layers; q, k and v of 24, 12 and 12, rows of 32. What biases add is not kept. */
+static void biases_are_vectors_and_keep_nothing(void **state)
+{
+    (void)state;
+    EnginePlan plain = plan_of(2, "attention.chunk=0", NULL);
+    EnginePlan qkv = plan_of(2, "attention.bias=true", NULL);
+    EnginePlan out = plan_of(2, "attention.out_bias=true", NULL);
+    CHECK_INT(qkv.params_total - plain.params_total, 3 * (24 + 2 * 12));
+    CHECK_INT(out.params_total - plain.params_total, 3 * 32);
+    CHECK_INT(qkv.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
+    CHECK_INT(out.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
 }
 
 /* 3 layers, 2 micro-batches, 2 sequences and 2 heads of 12: of 24 * 25 / 2 pairs of a query and a
@@ -297,7 +321,7 @@ static void every_setting_of_a_step_changes_it(void **state)
         "moe.bias_rate=0.02",       "run.compute=bf16",
         "optimizer.beta1=0.8",      "optimizer.beta2=0.9",
         "optimizer.eps=1e-3",       "optimizer.weight_decay=0.2",
-        "train.clip_norm=0.1",
+        "train.clip_norm=0.1",      "attention.latent_eps=0.1",
     };
     Tiny plain;
     const char *set[] = { "moe.groups=3",
@@ -451,6 +475,7 @@ int main(void)
         TEST(recompute_changes_memory_and_not_one_bit),
         TEST(every_micro_batch_costs_what_the_first_does),
         TEST(heads_that_are_normalised_keep_where_they_came_from),
+        TEST(biases_are_vectors_and_keep_nothing),
         TEST(chunks_leave_fewer_pairs_to_attend_to),
         TEST(used_bytes_are_the_planned_bytes),
         TEST(bf16_moments_take_half_of_what_f32_ones_do),

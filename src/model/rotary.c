@@ -1,0 +1,87 @@
+#include "model/rotary.h"
+
+#include <math.h>
+
+RotarySpec rotary_of(const Config *c)
+{
+    bool mla = c->attention_kind == ATTENTION_MLA;
+    return (RotarySpec){
+        .scaling = c->rope_scaling,
+        .dim = mla ? c->attention_rope_dim
+                   : (int64_t)((double)c->attention_head_dim * c->attention_rotary),
+        .theta = c->attention_rope_theta,
+        .factor = c->rope_factor,
+        .original = (double)c->rope_original,
+        .beta_fast = c->rope_beta_fast,
+        .beta_slow = c->rope_beta_slow,
+        .mscale = c->rope_mscale,
+        .mscale_all_dim = c->rope_mscale_all_dim,
+        .low_freq = c->rope_low_freq,
+        .high_freq = c->rope_high_freq,
+        .truncate = c->rope_truncate,
+    };
+}
+
+static double clamp(double x, double least, double most) { return fmin(fmax(x, least), most); }
+
+static double turns(const RotarySpec *r, double frequency)
+{
+    return r->original * frequency / (2 * acos(-1));
+}
+
+/* The pair, as a real number, that turns so often in `original` positions. */
+static double pair_of(const RotarySpec *r, double times)
+{
+    return (double)r->dim / 2 * log(turns(r, 1) / times) / log(r->theta);
+}
+
+/* The upper bound may lie past the last pair: what is published cuts it at d - 1, not d / 2 - 1. */
+static double yarn_keep(const RotarySpec *r, int64_t pair)
+{
+    double low = pair_of(r, r->beta_fast), high = pair_of(r, r->beta_slow);
+    low = fmax(r->truncate ? floor(low) : low, 0);
+    high = fmin(r->truncate ? ceil(high) : high, (double)r->dim - 1);
+    if (low == high) high += 0.001;
+    return 1 - clamp(((double)pair - low) / (high - low), 0, 1);
+}
+
+static double keep_of(const RotarySpec *r, int64_t pair, double frequency)
+{
+    switch (r->scaling) {
+    case SCALING_LINEAR: return 0;
+    case SCALING_YARN: return yarn_keep(r, pair);
+    case SCALING_LLAMA3:
+        return clamp((turns(r, frequency) - r->low_freq) / (r->high_freq - r->low_freq), 0, 1);
+    default: return 1;
+    }
+}
+
+static double frequency_of(const RotarySpec *r, int64_t pair)
+{
+    double f = pow(r->theta, -2.0 * (double)pair / (double)r->dim), keep = keep_of(r, pair, f);
+    return keep == 1 ? f : f * (keep + (1 - keep) / r->factor);
+}
+
+static double sharper(const RotarySpec *r, double s)
+{
+    return r->scaling == SCALING_YARN ? 1 + 0.1 * s * log(r->factor) : 1;
+}
+
+double rotary_score_factor(const RotarySpec *r)
+{
+    double m = sharper(r, r->mscale_all_dim);
+    return m * m;
+}
+
+void rotary_table(const RotarySpec *r, int64_t positions, float *cos_out, float *sin_out)
+{
+    int64_t half = r->dim / 2;
+    double m = sharper(r, r->mscale) / sharper(r, r->mscale_all_dim);
+    for (int64_t i = 0; i < half; i++) {
+        double frequency = frequency_of(r, i);
+        for (int64_t p = 0; p < positions; p++) {
+            cos_out[p * half + i] = (float)(m * cos((double)p * frequency));
+            sin_out[p * half + i] = (float)(m * sin((double)p * frequency));
+        }
+    }
+}

@@ -1,0 +1,24 @@
+/*
+ * bias: y = x + b, the same b for every row, and its gradient, the sum over rows.
+ *
+ *   backward   db += sum over n of dy[n]            dx = dy
+ *
+ * y may be x. b is f32 whatever the rows are.
+ */
+#ifndef OP_BIAS_H
+#define OP_BIAS_H
+
+#include "base/tensor.h"
+
+typedef struct BiasFwd {
+    Tensor x; /* in  (N, O) act */
+    Tensor b; /* in  (1, O) f32 */
+    Tensor y; /* out (N, O) act; may be x */
+} BiasFwd;
+
+typedef struct BiasBwd {
+    Tensor dy; /* in  (N, O) act */
+    Tensor db; /* add (1, O) f32 */
+} BiasBwd;
+
+#endif
