@@ -64,7 +64,9 @@ static AttentionSpec attention_of(const Config *c, int block)
         .document_mask = c->attention_document_mask,
         .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
         .any_order = !c->attention_deterministic,
+        .window = full ? 0 : c->attention_window,
         .chunk = full ? 0 : c->attention_chunk,
+        .sinks = c->attention_sinks,
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;

@@ -38,7 +38,10 @@ typedef struct AttentionSpec {
     int64_t q_rank, kv_rank;       /* mla: widths of the latents; q_rank 0: queries have none */
     int64_t nope, rope, v;         /* mla: a head's columns without position, rotated, of values */
     int qk_norm;                   /* gqa: norm of each head of q and k: QK_NORM_NONE, _RMS, _L2 */
-    int64_t chunk; /* a token sees only keys of its own chunk of so many tokens; 0: all keys */
+    /* A token sees its own key and those before it: `window` in all, of its chunk of `chunk` tokens
+     * alone; 0: without such a limit. */
+    int64_t window, chunk;
+    bool sinks; /* a trained logit of each head in its softmax */
     bool interleaved, document_mask;
     AttentionKernel kernel;
     bool any_order;
