@@ -122,8 +122,7 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
     TRY(kind_of(a)->params(s, l, out));
     TRY(attention_param(out, l, ROLE_O, s->hidden, a->heads * attention_v_dim(a), "o_proj"));
     if (!a->sinks) return OK;
-    return params_add(out,
-                      (ParamAdd){ ROLE_SINKS, -1, 0, a->heads, INIT_NORMAL, .keep_f32 = true },
+    return params_add(out, (ParamAdd){ ROLE_SINKS, -1, 0, a->heads, INIT_NORMAL, .keep_f32 = true },
                       "model.layers.%d.self_attn.sinks", l->block);
 }
 

@@ -54,7 +54,25 @@ typedef struct Key {
 
 /* What the nodes of a graph stand for: before DELTA tensors of the call, from it on what lies in the
  * workspace, from SCALE on numbers. */
-enum Role { Q, K, V, O, LSE, DOC, D_O, DQ, DK, DV, DELTA, DQ_SUM, SCALE, ONE, HIDDEN, WINDOW, ROLES };
+enum Role {
+    Q,
+    K,
+    V,
+    O,
+    LSE,
+    DOC,
+    D_O,
+    DQ,
+    DK,
+    DV,
+    DELTA,
+    DQ_SUM,
+    SCALE,
+    ONE,
+    HIDDEN,
+    WINDOW,
+    ROLES
+};
 
 enum { PLANS_MAX = 256 };
 
@@ -531,7 +549,8 @@ typedef struct Call {
     Place place[ROLES]; /* of the tensors of a call */
     float scale;
     bool is_rect, in_blocks;
-    bool first_made, lse_made; /* rows' first keys (DOC), and in backward lse, are in the workspace */
+    bool first_made,
+        lse_made; /* rows' first keys (DOC), and in backward lse, are in the workspace */
 } Call;
 
 static Place rows_from(const Tensor *t, int64_t first)

@@ -28,8 +28,8 @@ static __device__ __forceinline__ int64_t lse_of(const SinkRows<T> &x, int64_t t
 }
 
 template <typename T, bool WIDE>
-static __global__ __launch_bounds__(THREADS) void sink_fwd_kernel(const __grid_constant__
-                                                                  SinkRows<T> x)
+static __global__
+__launch_bounds__(THREADS) void sink_fwd_kernel(const __grid_constant__ SinkRows<T> x)
 {
     constexpr int P = WIDE ? PACK<T> : 1;
     int lane = (int)threadIdx.x & (x.lanes - 1);
@@ -73,8 +73,7 @@ __launch_bounds__(THREADS) void sink_bwd_kernel(const __grid_constant__ SinkRows
 static __global__ void sink_sum_kernel(const float *part, float *dsinks, int parts, int H)
 {
     float sum = 0;
-    for (int i = (int)threadIdx.x; i < parts; i += WARP)
-        sum += part[(int64_t)i * H + blockIdx.x];
+    for (int i = (int)threadIdx.x; i < parts; i += WARP) sum += part[(int64_t)i * H + blockIdx.x];
     sum = warp_sum(sum);
     if (threadIdx.x == 0) dsinks[blockIdx.x] -= sum;
 }
