@@ -22,7 +22,9 @@ static const char *const base[] = {
     "model.dense_layers=1", "attention.q_rank=14",  "run.device=cpu",
 };
 
-#define GQA "attention.kind=gqa"
+#define GQA   "attention.kind=gqa"
+#define WHOLE "attention.document_mask=false"
+#define SINKS "attention.sinks=true"
 static const Case cases[] = {
     { "mla", { "attention.document_mask=false" }, 0 },
     { "mla with documents", { NULL }, 0 },
@@ -42,6 +44,14 @@ static const Case cases[] = {
     { "gqa, projections again", { GQA }, RECOMPUTE_ATTN_UP },
     { "gqa, pieces again", { GQA }, RECOMPUTE_NORM | RECOMPUTE_ATTN_UP | RECOMPUTE_EXCHANGE },
     { "gqa, all again", { GQA }, RECOMPUTE_LAYER },
+    { "mla, a window", { "attention.window=11" }, 0 },
+    { "mla, chunks and sinks", { "attention.chunk=10", SINKS }, RECOMPUTE_ATTN_UP },
+    { "gqa, a window and sinks", { GQA, "attention.window=7", SINKS }, 0 },
+    { "gqa, a window longer than a piece", { GQA, WHOLE, "attention.window=29", SINKS }, 0 },
+    { "gqa, chunks", { GQA, WHOLE, "attention.chunk=14" }, 0 },
+    { "gqa, all masks again",
+      { GQA, "attention.chunk=20", "attention.window=9", SINKS },
+      RECOMPUTE_LAYER },
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -267,6 +267,8 @@ int main(void)
         ALL_OF(deepseek_v3),      /* sigmoid, bias, groups by two, normalised weights */
         ALL_OF(llama),            /* GQA, halves rotated, dense */
         ALL_OF(qwen3_moe),        /* heads of q and k normalised, no shared expert */
+        ALL_OF(gpt_oss_attention), /* sinks, windows on all layers but every second */
+        ALL_OF(llama_chunks),      /* chunks of Llama 4 */
     };
     return TEST_RUN(tests);
 }
