@@ -755,14 +755,6 @@ template <typename Args> static void note_plain(struct Exec *ex, const char *op,
     exec_note_once(ex, op, said);
 }
 
-/* For a window that cuDNN has no kernel for. */
-static void hide_by_first_key(Call *c)
-{
-    c->whole.window = c->part.window = 0;
-    c->whole.doc = c->part.doc = 1;
-    c->first_made = true;
-}
-
 template <typename Args>
 static Status call_run(struct Exec *ex, const char *op, const Args *a, bool *done)
 {
@@ -774,8 +766,10 @@ static Status call_run(struct Exec *ex, const char *op, const Args *a, bool *don
     assert(exec_stream(ex) == attention->stream); /* the handle's: the compute lane's */
     TRY(plan_for(attention, a, &c, &p));
     if (p == NULL && c.part.window > 0) {
-        hide_by_first_key(&c);
+        c.whole.window = c.part.window = 0; /* each row's first key hides as much */
+        c.whole.doc = c.part.doc = c.first_made = true;
         TRY(plan_for(attention, a, &c, &p));
+        if (p != NULL) exec_note_once(ex, op, "cuDNN has no kernel for a window: it saves no time");
     }
     if (p == NULL && a->kernel == ATTENTION_CUDNN) {
         return FAIL(ERR_UNSUPPORTED, "attention.kernel is cudnn, which cannot run here: %s",
