@@ -73,7 +73,7 @@ typedef enum ParamRole {
     ROLE_Q_B,
     ROLE_KV_B,
     ROLE_O,
-    ROLE_SINKS, /* (H) */
+    ROLE_SINKS,   /* (H) */
     ROLE_GATE_UP, /* (2F, D) */
     ROLE_DOWN,    /* (D, F) */
     ROLE_ROUTER,

@@ -262,11 +262,11 @@ static void logits_agree_token_by_token(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ALL_OF(deepseek_v2_lite), /* MLA, softmax top-k */
-        ALL_OF(deepseek_v2),      /* query rank, groups, scaled weights */
-        ALL_OF(deepseek_v3),      /* sigmoid, bias, groups by two, normalised weights */
-        ALL_OF(llama),            /* GQA, halves rotated, dense */
-        ALL_OF(qwen3_moe),        /* heads of q and k normalised, no shared expert */
+        ALL_OF(deepseek_v2_lite),  /* MLA, softmax top-k */
+        ALL_OF(deepseek_v2),       /* query rank, groups, scaled weights */
+        ALL_OF(deepseek_v3),       /* sigmoid, bias, groups by two, normalised weights */
+        ALL_OF(llama),             /* GQA, halves rotated, dense */
+        ALL_OF(qwen3_moe),         /* heads of q and k normalised, no shared expert */
         ALL_OF(gpt_oss_attention), /* sinks, windows on all layers but every second */
         ALL_OF(llama_chunks),      /* chunks of Llama 4 */
     };
