@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 import transformers
 import yaml
+from transformers import masking_utils
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 import golden_format
 
@@ -187,22 +189,60 @@ def qwen2_moe():
 
 def llama4():
     """The routing weight multiplies the expert's input; every second layer has experts, every third no
-    positions."""
+    positions and no chunks."""
     config = transformers.Llama4TextConfig(
         **dict(SIZES, intermediate_size=11), intermediate_size_mlp=40, num_attention_heads=3,
         num_key_value_heads=1, head_dim=10, interleave_moe_layer_step=2, num_local_experts=5,
-        num_experts_per_tok=1, no_rope_layer_interval=3, attention_chunk_size=TOKENS, use_qk_norm=True,
+        num_experts_per_tok=1, no_rope_layer_interval=3, attention_chunk_size=5, use_qk_norm=True,
         attn_temperature_tuning=True, floor_scale=5, attn_scale=0.3,
         rope_parameters=dict(rope_type="default", rope_theta=THETA))
     rows = dict(attention=dict(kind="gqa", heads=3, kv_heads=1, head_dim=10, qk_norm="l2", nope_every=3,
-                               temper_floor=5, temper_scale=0.3, rope_interleaved=True, rope_theta=THETA),
+                               chunk=5, full_every=3, temper_floor=5, temper_scale=0.3,
+                               rope_interleaved=True, rope_theta=THETA),
                 model=dict(dense_layers=0),
                 moe=dict(experts=5, shared=1, top_k=1, ffn=11, score="sigmoid", score_input=True, every=2))
     return transformers.Llama4ForCausalLM, config, rows
 
 
+class PairMLP(LlamaMLP):
+    """A dense MLP where gpt-oss's layer wants experts, which also return scores."""
+
+    def forward(self, x):
+        return super().forward(x), None
+
+
+def dense_gpt_oss(config):
+    model = transformers.GptOssForCausalLM(config)
+    config.mlp_bias = False
+    for layer in model.model.layers:
+        layer.mlp = PairMLP(config)
+    return model
+
+
+def gpt_oss_attention():
+    """Sinks, and windows on two layers of three."""
+    config = transformers.GptOssConfig(
+        **SIZES, num_attention_heads=4, num_key_value_heads=2, head_dim=6, attention_bias=False,
+        sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0), num_local_experts=2,
+        num_experts_per_tok=1)
+    rows = dict(attention=dict(kind="gqa", heads=4, kv_heads=2, head_dim=6, rope_interleaved=False,
+                               window=5, full_every=2, sinks=True),
+                model=dict(dense_layers=3))
+    return dense_gpt_oss, config, rows
+
+
+def llama_chunks():
+    """Llama with the mask of Llama 4's chunks."""
+    cls, config, rows = llama()
+    config.attention_chunk_size = 5
+    rows["attention"]["chunk"] = 5
+    return cls, config, rows
+
+
 MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe, deepseek_v3_yarn, llama_linear,
-          llama_yarn, llama3, glm4_moe, olmoe, mixtral, qwen2_moe, llama4]
+          llama_yarn, llama3, glm4_moe, olmoe, mixtral, qwen2_moe, llama4,
+          gpt_oss_attention, llama_chunks]
 
 
 def settings(name, rows):
@@ -238,6 +278,21 @@ def mask_of(doc):
     return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[:, None]
 
 
+def masks_of(config, doc):
+    """What a model takes as its mask: documents, and what transformers makes of windows and chunks."""
+    documents, like = mask_of(doc), torch.zeros(*doc.shape, 1)
+    given = dict(config=config, inputs_embeds=like, attention_mask=None, past_key_values=None)
+    if config.model_type == "gpt_oss":
+        window = masking_utils.create_sliding_window_causal_mask(**given)
+        return dict(full_attention=documents, sliding_attention=torch.minimum(documents, window))
+    if config.model_type == "llama4_text":
+        chunks = masking_utils.create_chunked_causal_mask(**given)
+        return dict(full_attention=documents, chunked_attention=torch.minimum(documents, chunks))
+    if getattr(config, "attention_chunk_size", None) is not None:
+        return torch.minimum(documents, masking_utils.create_chunked_causal_mask(**given))
+    return documents
+
+
 def run(model, id, doc):
     """Logits, and the sorted experts of every token in every MoE layer."""
     chosen, hooks = [], []
@@ -248,10 +303,7 @@ def run(model, id, doc):
         if name.endswith("feed_forward.router"):
             hooks.append(module.register_forward_hook(
                 lambda m, i, o: chosen.append(o[1].argmax(-1))))
-    mask = mask_of(doc)
-    if model.config.model_type == "llama4_text":
-        mask = dict(full_attention=mask, chunked_attention=mask)
-    logits = model(input_ids=id, attention_mask=mask, use_cache=False).logits
+    logits = model(input_ids=id, attention_mask=masks_of(model.config, doc), use_cache=False).logits
     for hook in hooks:
         hook.remove()
     return logits, chosen

@@ -49,7 +49,7 @@ typedef enum ShapeSample {
 
 typedef struct ShapeSizes {
     int64_t n, d, f, e, k, b, t, h; /* shapes.def */
-    int64_t cp, rank, keys;         /* shapes.def */
+    int64_t cp, rank, keys, window; /* shapes.def */
     int64_t r;                      /* routed rows */
 } ShapeSizes;
 

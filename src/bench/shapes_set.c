@@ -135,11 +135,13 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
         forward->scale = scale;
         forward->kernel = kernel;
         forward->pieces = pieces_of(s);
+        forward->window = s->window;
         break;
     case OP_ATTENTION_BWD:
         backward->scale = scale;
         backward->kernel = kernel;
         backward->pieces = pieces_of(s);
+        backward->window = s->window;
         backward->any_order = !c->attention_deterministic;
         break;
     case OP_RMSNORM_FWD: ((RmsnormFwd *)args)->eps = 1e-6F; break;

@@ -130,8 +130,7 @@ Status config_divides(const char *part_name, int64_t part, const char *whole_nam
 /* ERR_ARG unless a sequence can be cut into two pieces for each of cp ranks. */
 Status config_check_cp(int64_t cp, int64_t sequence);
 
-/* ERR_UNSUPPORTED if the settings describe something whose parameters, costs and memory are known
- * (--dry-run plans it), but that no op computes, or not on so few ranks. */
+/* ERR_UNSUPPORTED if the settings describe what can be planned, but not run on so few ranks. */
 Status config_check_ops(const Config *c, int ranks);
 
 /* Is a number, a word in a list? */

@@ -87,10 +87,10 @@ static Status check_rope(const Config *c)
 static Status check_attention(const Config *c)
 {
     TRY(check_rope(c));
-    if (c->attention_full_every > 0 && c->attention_chunk == 0)
+    if (c->attention_full_every > 0 && c->attention_chunk == 0 && c->attention_window == 0)
         return FAIL(ERR_ARG,
-                    "attention.full_every %lld needs an attention.chunk above 0: without chunks "
-                    "every layer sees all keys",
+                    "attention.full_every %lld needs an attention.window or attention.chunk above "
+                    "0: without them every layer sees all keys",
                     (long long)c->attention_full_every);
     if (c->attention_temper_floor > 0 && c->attention_nope_every == 0)
         return FAIL(ERR_ARG,
@@ -196,7 +196,7 @@ Status config_check(const Config *c)
 }
 
 /* Checks each number of ranks by itself; mesh_shape checks whether they fit together. */
-static Status check_ranks(const Config *c, int ranks)
+Status config_check_ops(const Config *c, int ranks)
 {
     const struct {
         const char *name;
@@ -226,13 +226,3 @@ int64_t config_moe_layers(const Config *c)
 }
 
 void config_alone(Config *c) { c->mesh_pp = c->mesh_ep = c->mesh_cp = 1; }
-
-Status config_check_ops(const Config *c, int ranks)
-{
-    TRY(check_ranks(c, ranks));
-    if (c->attention_chunk == 0) return OK;
-    return FAIL(ERR_UNSUPPORTED,
-                "no op cuts attention into chunks of attention.chunk %lld tokens yet: --dry-run "
-                "plans it, attention.chunk=0 attention.full_every=0 can be trained",
-                (long long)c->attention_chunk);
-}

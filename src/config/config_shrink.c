@@ -12,11 +12,23 @@ static const struct {
     {                                                                                              \
         offsetof(Config, name), most                                                               \
     }
-    MOST(model_vocab, 509),       MOST(model_hidden, 40),      MOST(model_ffn, 72),
-    MOST(attention_head_dim, 16), MOST(attention_q_rank, 28),  MOST(attention_kv_rank, 20),
-    MOST(attention_nope_dim, 12), MOST(attention_rope_dim, 8), MOST(attention_v_dim, 12),
-    MOST(attention_chunk, 16),    MOST(moe_ffn, 24),           MOST(data_sequence, 48),
-    MOST(train_micro_batch, 1),   MOST(train_batch, 4),        MOST(model_loss_chunk, 64),
+    MOST(model_vocab, 509),
+    MOST(model_hidden, 40),
+    MOST(model_ffn, 72),
+    MOST(attention_head_dim, 16),
+    MOST(attention_q_rank, 28),
+    MOST(attention_kv_rank, 20),
+    MOST(attention_nope_dim, 12),
+    MOST(attention_rope_dim, 8),
+    MOST(attention_v_dim, 12),
+    MOST(attention_chunk, 16),
+    MOST(attention_window, 12),
+    MOST(attention_temper_floor, 8),
+    MOST(moe_ffn, 24),
+    MOST(data_sequence, 48),
+    MOST(train_micro_batch, 1),
+    MOST(train_batch, 4),
+    MOST(model_loss_chunk, 64),
 #undef MOST
 };
 

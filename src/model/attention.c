@@ -143,7 +143,10 @@ static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
                    "model.layers.%d.input_layernorm.weight", l->block));
     TRY(kind_of(a)->params(s, l, out));
     TRY(attention_param(out, l, ROLE_O, s->hidden, a->heads * attention_v_dim(a), "o_proj"));
-    return a->out_bias ? attention_bias(out, l, ROLE_O_BIAS, s->hidden, "o_proj") : OK;
+    if (a->out_bias) TRY(attention_bias(out, l, ROLE_O_BIAS, s->hidden, "o_proj"));
+    if (!a->sinks) return OK;
+    return params_add(out, (ParamAdd){ ROLE_SINKS, -1, 0, a->heads, INIT_NORMAL, .keep_f32 = true },
+                      "model.layers.%d.self_attn.sinks", l->block);
 }
 
 /* Queries, keys and values. */
@@ -241,12 +244,34 @@ static Status attend(LayerRun *r, int64_t block, Tensor sum)
                           .scale = a->scale,
                           .pieces = pieces(r, block),
                           .kernel = a->kernel,
+                          .window = a->window,
                           .chunk = a->chunk };
     if (block > 0) {
         args.o_before = heads_view(r, sum, a->heads);
         args.lse_before = args.lse;
     }
     return attention_fwd(r->ex, args);
+}
+
+/* Sinks join the softmax when its sums over all keys are there; o and lse then include them. */
+static Status sinks_forward(LayerRun *r)
+{
+    const AttentionState *s = r->state;
+    return attention_sink_fwd(
+        r->ex, (AttentionSinkFwd){ .sinks = r->weights->w[ROLE_SINKS],
+                                   .o = heads_view(r, s->o, attention_spec(r)->heads),
+                                   .lse = s->lse });
+}
+
+static Status sinks_backward(LayerRun *r, Tensor d_o)
+{
+    const AttentionState *s = r->state;
+    int64_t heads = attention_spec(r)->heads;
+    return attention_sink_bwd(r->ex, (AttentionSinkBwd){ .d_o = heads_view(r, d_o, heads),
+                                                         .o = heads_view(r, s->o, heads),
+                                                         .lse = s->lse,
+                                                         .sinks = r->weights->w[ROLE_SINKS],
+                                                         .dsinks = r->weights->dw[ROLE_SINKS] });
 }
 
 static Status core_forward(LayerRun *r)
@@ -260,6 +285,7 @@ static Status core_forward(LayerRun *r)
     if (attention_over_ranks(r)) TRY(kind_of(a)->open_forward(r));
     TRY(place_sum(r, s->o, &sum));
     for (int64_t block = 0; block < blocks_of(r); block++) TRY(attend(r, block, sum));
+    if (a->sinks) TRY(sinks_forward(r));
     if (r->again) return OK;
     return project(r, s->o, ROLE_O, r->h, r->h_out);
 }
@@ -286,6 +312,7 @@ static Status attend_backward(LayerRun *r, int64_t block, Tensor d_o, Tensor dq_
                           .scale = a->scale,
                           .pieces = pieces(r, block),
                           .kernel = a->kernel,
+                          .window = a->window,
                           .chunk = a->chunk,
                           .any_order = a->any_order };
     if (!first) args.dq_before = heads_view(r, dq_sum, a->heads);
@@ -308,6 +335,7 @@ static Status core_backward_input(LayerRun *r)
     TRY(kind->again(r));
     TRY(tensor_new2(r->scratch, r->spec->act, n, tensor_cols(&s->o), &d_o));
     TRY(attention_project_backward(r, r->dh_out, ROLE_O, (Tensor){ 0 }, d_o));
+    if (attention_spec(r)->sinks) TRY(sinks_backward(r, d_o));
     TRY(tensor_new2(r->ring, r->spec->act, n, tensor_cols(&s->q), &s->dq));
     TRY(over_ranks ? kind->open_backward(r) : attention_new_kv(r, r->ring, &s->dk, &s->dv));
     TRY(place_sum(r, s->dq, &dq_sum));
@@ -343,7 +371,8 @@ static bool meets(const ModelSpec *s, const LayerSpec *l, int phase, bool forwar
 static bool alike(const LayerSpec *a, const LayerSpec *b)
 {
     const AttentionSpec *x = &a->as.attention, *y = &b->as.attention;
-    return x->chunk == y->chunk && x->qk_norm == y->qk_norm && x->rotary == y->rotary;
+    return x->window == y->window && x->chunk == y->chunk && x->qk_norm == y->qk_norm &&
+           x->rotary == y->rotary;
 }
 
 static void cache_widths(const LayerSpec *l, int64_t *k, int64_t *v)

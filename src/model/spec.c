@@ -79,10 +79,12 @@ static AttentionSpec attention_of(const Config *c, int block)
         .document_mask = c->attention_document_mask,
         .kernel = (AttentionKernel)c->attention_kernel, /* the setting's words are in enum order */
         .any_order = !c->attention_deterministic,
+        .window = full ? 0 : c->attention_window,
         .chunk = full ? 0 : c->attention_chunk,
         .norm_eps = (float)c->model_norm_eps,
         .bias = c->attention_bias,
         .out_bias = c->attention_out_bias,
+        .sinks = c->attention_sinks,
     };
     if (a.kind == ATTENTION_MLA) {
         a.kv_heads = a.heads;

@@ -44,7 +44,10 @@ typedef struct AttentionSpec {
     float norm_eps; /* of mla's latents, of gqa's heads */
     float scale;    /* on scores */
     bool bias, out_bias; /* of the projections before (mla: down) and after attention */
-    int64_t chunk; /* a token sees only keys of its own chunk of so many tokens; 0: all keys */
+    /* A token sees its own key and those before it: `window` in all, of its chunk of `chunk` tokens
+     * alone; 0: without such a limit. */
+    int64_t window, chunk;
+    bool sinks; /* a trained logit of each head in its softmax */
     bool interleaved, document_mask;
     AttentionKernel kernel;
     bool any_order;

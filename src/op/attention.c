@@ -73,6 +73,10 @@ static Status check_shape(const char *op, const Tensor *q, const Tensor *k, cons
     if (!(s->scale > 0)) {
         return FAIL(ERR_ARG, "%s: scale is %g, wanted a number above 0", op, (double)s->scale);
     }
+    if (s->window < 0 || s->chunk < 0) {
+        return FAIL(ERR_ARG, "%s: a window of %lld and chunks of %lld tokens: wanted 0 or more", op,
+                    (long long)s->window, (long long)s->chunk);
+    }
     if (s->pieces.length != 0) TRY(check_pieces(op, s));
     return doc->data == NULL ? OK : op_expect(op, "doc", doc, s->B, s->Tq, DTYPE_I32);
 }
@@ -113,7 +117,7 @@ Status attention_bwd_check(const AttentionBwd *a)
 
 /*
  * Products only, over the pairs of a query and a key at or before it (the causal half), in its
- * chunk if there are chunks. Documents hide more, but a cost reads no data, so with doc this is an
+ * window and its chunk if there are such. Documents hide more, but a cost reads no data, so with doc this is an
  * upper bound. Forward does two products a pair; backward five: the scores again, dp, dv, dk and
  * dq. Bytes: every tensor once.
  */
@@ -126,27 +130,30 @@ static int64_t pairs_between(int64_t q, int64_t nq, int64_t k, int64_t nk)
     return triangle(at + nq) - triangle(at) - triangle(at + nq - nk) + triangle(at - nk);
 }
 
-static int64_t pairs_in_chunks(int64_t q, int64_t nq, int64_t k, int64_t nk, int64_t chunk)
+/* Those that mask->chunk (above 0) and mask->window leave: keys that a query sees without a window
+ * and that one `window` tokens before it would not see. */
+static int64_t pairs_masked(int64_t q, int64_t nq, int64_t k, int64_t nk, const Shape *mask)
 {
-    int64_t all = 0;
+    int64_t all = 0, chunk = mask->chunk, window = mask->window;
     for (int64_t i = q; i < q + nq;) {
         int64_t first = i / chunk * chunk, end = least(first + chunk, q + nq);
         int64_t key = most(first, k), keys = most(0, least(end, k + nk) - key);
         all += pairs_between(i, end - i, key, keys);
+        if (window > 0) all -= pairs_between(i - window, end - i, key, keys);
         i = end;
     }
     return all;
 }
 
-static double pairs_of(const Shape *s, int64_t chunk)
+static double pairs_of(Shape s)
 {
-    const AttentionPieces *p = &s->pieces;
-    int64_t all = 0, end = p->length == 0 ? s->Tk : p->q[1] + p->length;
-    if (chunk == 0) chunk = most(1, end);
-    if (p->length == 0) all = pairs_in_chunks(s->Tk - s->Tq, s->Tq, 0, s->Tk, chunk);
+    const AttentionPieces *p = &s.pieces;
+    int64_t all = 0, end = p->length == 0 ? s.Tk : p->q[1] + p->length;
+    if (s.chunk == 0) s.chunk = most(1, end);
+    if (p->length == 0) all = pairs_masked(s.Tk - s.Tq, s.Tq, 0, s.Tk, &s);
     for (int i = 0; p->length > 0 && i < 4; i++)
-        all += pairs_in_chunks(p->q[i / 2], p->length, p->k[i % 2], p->length, chunk);
-    return (double)(s->B * s->H) * (double)all;
+        all += pairs_masked(p->q[i / 2], p->length, p->k[i % 2], p->length, &s);
+    return (double)(s.B * s.H) * (double)all;
 }
 
 static bool width_fits(int64_t d)
@@ -169,20 +176,21 @@ static bool is_plain(const Shape *s, AttentionKernel kernel, bool ordered)
            (ordered && scores > (double)ATTENTION_SCORES_LIMIT);
 }
 
-static OpCost cost_of(const Shape *s, int64_t chunk, int64_t width, double bytes, OpWork work)
+static OpCost cost_of(const Shape *s, int64_t width, double bytes, OpWork work)
 {
-    return (OpCost){ .flops = 2 * pairs_of(s, chunk) * (double)width,
+    int64_t keys = s->chunk > 0 ? s->chunk : s->Tk;
+    return (OpCost){ .flops = 2 * pairs_of(*s) * (double)width,
                      .bytes = bytes,
                      .work = work,
                      .dtype = s->act,
-                     .size = (double)(chunk > 0 ? chunk : s->Tk) };
+                     .size = (double)(s->window > 0 ? least(s->window, keys) : keys) };
 }
 
 OpCost attention_fwd_cost(const AttentionFwd *a)
 {
     Shape s = attention_fwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_FWD, a);
-    return cost_of(&s, a->chunk, s.dk + s.dv, bytes,
+    return cost_of(&s, s.dk + s.dv, bytes,
                    is_plain(&s, a->kernel, false) ? WORK_ATTENTION_PLAIN : WORK_ATTENTION);
 }
 
@@ -190,7 +198,7 @@ OpCost attention_bwd_cost(const AttentionBwd *a)
 {
     Shape s = attention_bwd_shape(a);
     double bytes = op_port_bytes(OP_ATTENTION_BWD, a);
-    return cost_of(&s, a->chunk, 3 * s.dk + 2 * s.dv, bytes,
+    return cost_of(&s, 3 * s.dk + 2 * s.dv, bytes,
                    is_plain(&s, a->kernel, !a->any_order) ? WORK_ATTENTION_PLAIN_BACKWARD
                                                           : WORK_ATTENTION_BACKWARD);
 }

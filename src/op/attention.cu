@@ -61,7 +61,7 @@ template <typename T> struct Attention {
     float *lse, *delta; /* (B, H, Tq) */
     const float *lse_before;
     AttentionPieces pieces;
-    int64_t B;
+    int64_t window, chunk, B;
     float scale;
     int nq, nk; /* queries and keys of a tile */
     Space at;
@@ -280,7 +280,8 @@ static __device__ __forceinline__ void rows_load(const Attention<T> &a, const Qu
         bool exists = r < x.n;
         int64_t stands = attention_position(&a.pieces, a.q.length, a.k.length, i);
         int64_t doc = exists && a.doc != NULL ? a.doc[x.b * a.q.length + i] : 0;
-        int64_t first = attention_keys_before(&a.pieces, a.k.length, min(doc, stands));
+        int64_t seen = attention_first_seen(a.window, a.chunk, doc, stands);
+        int64_t first = attention_keys_before(&a.pieces, a.k.length, seen);
         int64_t end = attention_keys_before(&a.pieces, a.k.length, stands + 1);
         room->first[r] = exists ? (int)first : INT_MAX;
         room->last[r] = exists ? (int)end - 1 : -1;
@@ -492,6 +493,16 @@ static __device__ __forceinline__ void dkv_queries(const Attention<T> &a, const 
     __syncthreads();
 }
 
+/* Behind which query of the sequence none sees key j, which stands at j: of pieces all are asked. */
+template <typename T>
+static __device__ __forceinline__ int64_t queries_end(const Attention<T> &a, int64_t j)
+{
+    int64_t end = a.q.length;
+    if (a.pieces.length > 0) return end;
+    if (a.window > 0) end = min(end, j + a.window);
+    return a.chunk > 0 ? min(end, j - j % a.chunk + a.chunk) : end;
+}
+
 /* Keys at the front are seen by the most queries: their blocks come first. */
 template <typename T>
 static __global__
@@ -505,10 +516,11 @@ __launch_bounds__(THREADS, 2) void attention_dkv_kernel(const __grid_constant__ 
     tile_begin(a.at.sum2, a.nk, a.dv_before, b, j0, g, n);
     tile_load(a.at.k, a.k, b, j0, g, n, a.nk);
     tile_load(a.at.v, a.v, b, j0, g, n, a.nk);
+    int64_t end = queries_end(a, j0 + n - 1);
     Queries x;
     x.b = b;
     for (x.h = g * share; x.h < (g + 1) * share; x.h++) {
-        for (x.first = a.pieces.length > 0 ? 0 : j0; x.first < a.q.length; x.first += a.nq) {
+        for (x.first = a.pieces.length > 0 ? 0 : j0; x.first < end; x.first += a.nq) {
             x.n = (int)min((int64_t)a.nq, a.q.length - x.first);
             dkv_queries(a, x, room, j0, n);
         }
@@ -627,6 +639,8 @@ template <typename T, typename Args> static Attention<T> attention_of(const Args
     a.v = side_of<T>(&f->v);
     a.o = side_of<T>(&f->o);
     a.pieces = f->pieces;
+    a.window = f->window;
+    a.chunk = f->chunk;
     a.doc = (const int32_t *)f->doc.data;
     a.lse = (float *)f->lse.data;
     a.B = f->q.dim[0];

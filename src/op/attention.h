@@ -3,7 +3,10 @@
  *
  * Query i of Tq stands at key position i + Tk - Tq (so with a cache, the queries are the last ones)
  * and sees keys doc[i] .. its own position; doc[i] is the position of the first token of its
- * document, so packed documents do not see each other. Without doc it sees from key 0 on.
+ * document, so packed documents do not see each other. Without doc it sees from key 0 on. With a
+ * window it sees no more than its own key and the window - 1 before it (Mistral 7B,
+ * arXiv:2310.06825); with chunks, no key before the chunk of the sequence in which it stands (Llama
+ * 4). Time and cost fall with both: tiles that no query sees are skipped.
  *
  * Keys may come in blocks, one call each. A call takes the result over the blocks before (o in f32,
  * and lse) and gives the result that includes its own keys. Backward adds up dq in the same way;
@@ -52,9 +55,7 @@ typedef struct AttentionFwd {
     float scale;
     AttentionPieces pieces;
     AttentionKernel kernel;
-    /* The caller promises that doc hides all keys before the query's chunk of so many tokens; 0: no
-     * promise. Only the cost uses it, because it cannot read doc. */
-    int64_t chunk;
+    int64_t window, chunk; /* tokens; 0: none */
 } AttentionFwd;
 
 typedef struct AttentionBwd {
@@ -69,9 +70,27 @@ typedef struct AttentionBwd {
     float scale;
     AttentionPieces pieces;
     AttentionKernel kernel;
-    int64_t chunk; /* as in forward */
+    int64_t window, chunk; /* as in forward */
     /* atomics may add up dq: faster, with less workspace, but with other bits in each run */
     bool any_order;
 } AttentionBwd;
+
+/*
+ * A sink is a trained logit s of a head. It takes part in the softmax of each of the head's rows and
+ * has no value (gpt-oss; Xiao et al., arXiv:2309.17453). The op works on the results of
+ * attention_fwd over all keys, and attention_bwd is given what it leaves:
+ *   lse' = log(e^lse + e^s),  o' = o e^(lse - lse'),  ds = - sum over rows of e^(s - lse') (do . o')
+ */
+typedef struct AttentionSinkFwd {
+    Tensor sinks;  /* in  (H) f32 */
+    Tensor o, lse; /* in and out: (B, T, H, dv) act, (B, H, T) f32 */
+} AttentionSinkFwd;
+
+typedef struct AttentionSinkBwd {
+    Tensor d_o, o; /* in  (B, T, H, dv) act; o: o' */
+    Tensor lse;    /* in  (B, H, T) f32; lse' */
+    Tensor sinks;  /* in  (H) f32 */
+    Tensor dsinks; /* add (H) f32 */
+} AttentionSinkBwd;
 
 #endif

@@ -15,13 +15,21 @@ Shape attention_fwd_shape(const AttentionFwd *a)
                     .act = a->q.dtype,
                     .scale = a->scale,
                     .doc = a->doc.data,
-                    .pieces = a->pieces };
+                    .pieces = a->pieces,
+                    .window = a->window,
+                    .chunk = a->chunk };
 }
 
 Shape attention_bwd_shape(const AttentionBwd *a)
 {
-    return attention_fwd_shape(&(AttentionFwd){
-        .q = a->q, .k = a->k, .v = a->v, .doc = a->doc, .scale = a->scale, .pieces = a->pieces });
+    return attention_fwd_shape(&(AttentionFwd){ .q = a->q,
+                                                .k = a->k,
+                                                .v = a->v,
+                                                .doc = a->doc,
+                                                .scale = a->scale,
+                                                .pieces = a->pieces,
+                                                .window = a->window,
+                                                .chunk = a->chunk });
 }
 
 /* The panels of keys that a strip meets. If a word holds two keys, panels come in twos, so that
@@ -53,7 +61,8 @@ void query_block(const Shape *s, int64_t b, int64_t i0, QueryBlock *out)
     for (int64_t r = 0; r < out->strips * STRIP; r++) {
         int64_t i = i0 + least(r, out->n - 1);
         int64_t at = attention_position(&s->pieces, s->Tq, s->Tk, i);
-        int64_t first = s->doc == NULL ? 0 : least(s->doc[b * s->Tq + i], at);
+        int64_t doc = s->doc == NULL ? 0 : s->doc[b * s->Tq + i];
+        int64_t first = attention_first_seen(s->window, s->chunk, doc, at);
         out->first[r] = (int32_t)attention_keys_before(&s->pieces, s->Tk, first);
         out->last[r] = (int32_t)attention_keys_before(&s->pieces, s->Tk, at + 1) - 1;
     }

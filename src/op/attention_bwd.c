@@ -209,18 +209,19 @@ static void probabilities(const Backward *f, int64_t block, int64_t end)
 }
 
 /* Adds to dv and dk at STRIP keys from `key` on, from the strips of queries that see one of these
- * keys. A query sees at least as far as the queries before it. */
+ * keys. Neither the first nor the last key that a query sees stands before its predecessor's. */
 static void add_key_gradients(const Backward *f, int64_t block, int64_t key)
 {
     const QueryBlock *q = &f->block;
-    int64_t before = 0, panel = key / LANES - block;
+    int64_t before = 0, end = q->strips * STRIP, panel = key / LANES - block;
     StripProduct t = { .pairs = f->word == WORD_BF16_PAIR, .add = true };
     while (before < q->n && q->last[before + STRIP - 1] < key) before += STRIP;
-    if (before >= q->n) return;
+    while (end > before && q->first[end - STRIP] >= key + STRIP) end -= STRIP;
+    if (before >= end) return;
     int64_t row = words_of(f->word, before);
     bool diagonal = f->last_head && key >= q->i0;
     if (diagonal) rows_fetch(&f->a->dv, f->b, f->g, key, USE_WRITE);
-    t.steps = words_of(f->word, q->n - before);
+    t.steps = words_of(f->word, least(end, q->n) - before);
     t.a = panels_at(f->p_steps, panel, row);
     t.a.at += key % LANES;
     t.b = panels_at(f->do_steps, 0, row);

@@ -30,6 +30,7 @@ typedef struct Shape {
     float scale;
     const int32_t *doc; /* (B, Tq) or NULL */
     AttentionPieces pieces;
+    int64_t window, chunk;
 } Shape;
 
 Shape attention_fwd_shape(const AttentionFwd *a);

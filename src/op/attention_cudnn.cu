@@ -4,7 +4,9 @@
  * `row >= column`. A document's start is one more selection, `column >= doc[row]`, with doc read as
  * a (B, 1, T, 1) tensor that is broadcast: exact for any packing, known to the device only, and
  * without a (T, T) mask in memory. Tiles that lie wholly before a document are computed and thrown
- * away: cuDNN skips by causality alone.
+ * away: cuDNN skips by causality, and by a window, which is the selection `column + window > row`.
+ * Chunks are documents that begin again where a chunk does; so is a window over pieces, and one
+ * that cuDNN has no kernel for: each row's first key is worked out before the call.
  *
  *   forward   s = scale q k^T, masked; lse = max s + log sum e^(s - max); o = (e^(s - max) / sum) v
  *   backward  delta = sum do * o; p = e^(s - lse), masked; dv = p^T do;
@@ -44,7 +46,7 @@ static const size_t SCORES_MOST = (size_t)1 << 30, SCORES_LIMIT = ATTENTION_SCOR
 
 /* A call, or the part of it that a plan does. 64-bit fields only: plans are found by memcmp. */
 typedef struct Key {
-    int64_t backward, doc, one_order, causal;
+    int64_t backward, doc, one_order, causal, window;
     int64_t B, Tq, Tk, H, G, dk, dv;
     int64_t heads, groups; /* of the tensors, of which H and G are a part */
     /* Tokens of a sequence in memory: of q and d_o, of k and v, and of what is a part or not. */
@@ -53,7 +55,25 @@ typedef struct Key {
 
 /* What the nodes of a graph stand for: before DELTA tensors of the call, from it on what lies in the
  * workspace, from SCALE on numbers. */
-enum Role { Q, K, V, O, LSE, DOC, D_O, DQ, DK, DV, DELTA, DQ_SUM, SCALE, ONE, HIDDEN, ROLES };
+enum Role {
+    Q,
+    K,
+    V,
+    O,
+    LSE,
+    DOC,
+    D_O,
+    DQ,
+    DK,
+    DV,
+    DELTA,
+    DQ_SUM,
+    SCALE,
+    ONE,
+    HIDDEN,
+    WINDOW,
+    ROLES
+};
 
 enum { PLANS_MAX = 256 };
 
@@ -115,6 +135,13 @@ static bool in_blocks(const AttentionBwd *a)
            a->dv_before.data != NULL || a->dq.dtype != a->q.dtype;
 }
 
+/* Does a window or a chunk of so many tokens hide keys of a whole sequence? */
+template <typename Args> static bool hides(const Args *a, int64_t tokens)
+{
+    int64_t end = a->pieces.length > 0 ? a->pieces.q[1] + a->pieces.length : a->k.dim[1];
+    return tokens > 0 && tokens < end;
+}
+
 /* Does cuDNN leave a part of this output, and not the output itself? */
 static bool is_part(const Tensor *out, const Tensor *before)
 {
@@ -141,7 +168,9 @@ template <typename Args> static bool key_of(const Args *a, Key *x, AttentionRect
 {
     bool fits = attention_rect(&a->pieces, a->q.dim[1], a->k.dim[1], rect);
     *x = {};
-    x->doc = a->doc.data != NULL;
+    bool window = hides(a, a->window), band = a->pieces.length == 0;
+    x->window = window && band ? a->window : 0;
+    x->doc = a->doc.data != NULL || hides(a, a->chunk) || (window && !band);
     x->causal = rect->causal;
     x->B = a->q.dim[0];
     x->Tq = rect->Tq;
@@ -224,32 +253,34 @@ typedef struct Room {
     size_t doc, lse, o, dq, dk, dv, total;
 } Room;
 
-static size_t room_take(Room *room, bool wanted, const Tensor *like, size_t each)
+static size_t room_take(Room *room, bool wanted, int64_t elems, int64_t each)
 {
     size_t at = room->total;
-    if (wanted) room->total += rounded(tensor_elems(like) * (int64_t)each, 256);
+    if (wanted) room->total += rounded(elems * each, 256);
     return at;
 }
 
 static void take_parts(Room *room, const AttentionFwd *a)
 {
-    room->o = room_take(room, true, &a->o, 2);
+    room->o = room_take(room, true, tensor_elems(&a->o), 2);
 }
 
 static void take_parts(Room *room, const AttentionBwd *a)
 {
-    room->dq = room_take(room, is_part(&a->dq, &a->dq_before), &a->dq, 2);
-    room->dk = room_take(room, is_part(&a->dk, &a->dk_before), &a->dk, 2);
-    room->dv = room_take(room, is_part(&a->dv, &a->dv_before), &a->dv, 2);
+    room->dq = room_take(room, is_part(&a->dq, &a->dq_before), tensor_elems(&a->dq), 2);
+    room->dk = room_take(room, is_part(&a->dk, &a->dk_before), tensor_elems(&a->dk), 2);
+    room->dv = room_take(room, is_part(&a->dv, &a->dv_before), tensor_elems(&a->dv), 2);
 }
 
 template <typename Args> static Room room_of(const Args *a, const Key *part)
 {
     Room room = {};
+    bool made = hides(a, a->window) || hides(a, a->chunk);
     room.total = part_bytes(part);
+    if (in_blocks(a) && a->doc.data != NULL) made = true;
+    room.doc = room_take(&room, made, a->q.dim[0] * a->q.dim[1], 4);
     if (!in_blocks(a)) return room;
-    room.doc = room_take(&room, a->doc.data != NULL, &a->doc, 4);
-    room.lse = room_take(&room, true, &a->lse, 4);
+    room.lse = room_take(&room, true, tensor_elems(&a->lse), 4);
     take_parts(&room, a);
     return room;
 }
@@ -351,13 +382,13 @@ static Node scores(CudnnGraph *g, const Key *x)
     return graph_node(g, packed(x->B, x->H, x->Tq, x->Tk), CUDNN_DATA_FLOAT, NODE_VIRTUAL);
 }
 
-/* Hidden scores become -infinity. The causal mask comes last and has indexes of its own, so that
+/* Hidden scores become -infinity. The causal mask comes behind documents' and has indexes of its own, so that
  * cuDNN still sees that it may skip tiles. With the document's selection behind it, backward of 192
  * / 128 takes 1.6 times as long, with an index shared by both 2.2 times. */
 static Node masked(CudnnGraph *g, const Key *x, Node s, Node *node)
 {
     if (!x->doc && !x->causal) return s;
-    node[HIDDEN] = graph_value(g);
+    node[HIDDEN] = graph_value(g, CUDNN_DATA_FLOAT);
     if (x->doc) {
         node[DOC] = graph_node(g, packed(x->B, 1, x->Tq, 1), CUDNN_DATA_INT32, NODE_MEMORY);
         Node key = graph_index(g, s, 3);
@@ -365,7 +396,11 @@ static Node masked(CudnnGraph *g, const Key *x, Node s, Node *node)
     }
     if (!x->causal) return s;
     Node row = graph_index(g, s, 2), column = graph_index(g, s, 3);
-    return graph_select(g, graph_at_least(g, row, column), s, node[HIDDEN]);
+    s = graph_select(g, graph_at_least(g, row, column), s, node[HIDDEN]);
+    if (x->window == 0) return s;
+    row = graph_index(g, s, 2), column = graph_index(g, s, 3);
+    node[WINDOW] = graph_value(g, CUDNN_DATA_INT32);
+    return graph_select(g, graph_sum_above(g, column, node[WINDOW], row), s, node[HIDDEN]);
 }
 
 static Node scaled_scores(CudnnGraph *g, const Key *x, Node *node)
@@ -373,7 +408,7 @@ static Node scaled_scores(CudnnGraph *g, const Key *x, Node *node)
     Node s = scores(g, x);
     node[Q] = bf16_rows(g, x, queries(x, x->q_rows), x->dk);
     node[K] = bf16_columns(g, x, x->dk);
-    node[SCALE] = graph_value(g);
+    node[SCALE] = graph_value(g, CUDNN_DATA_FLOAT);
     graph_matmul(g, node[Q], node[K], s);
     return graph_map(g, CUDNN_POINTWISE_MUL, s, node[SCALE]);
 }
@@ -417,7 +452,7 @@ static void delta_graph(CudnnGraph *g, const Key *x, Node *node)
     node[O] = bf16_rows(g, x, queries(x, x->o_rows), x->dv);
     node[D_O] = bf16_rows(g, x, queries(x, x->q_rows), x->dv);
     node[DELTA] = row_numbers(g, x, NODE_MEMORY);
-    node[ONE] = graph_value(g);
+    node[ONE] = graph_value(g, CUDNN_DATA_FLOAT);
     Node product = graph_node(g, packed(x->B, x->H, x->Tq, x->dv), CUDNN_DATA_FLOAT, NODE_VIRTUAL);
     graph_pointwise(g, CUDNN_POINTWISE_MUL, node[D_O], node[O], product);
     Node sum = graph_like(g, node[DELTA]);
@@ -515,7 +550,8 @@ typedef struct Call {
     Place place[ROLES]; /* of the tensors of a call */
     float scale;
     bool is_rect, in_blocks;
-    bool rows_made; /* documents, and in backward lse, are in the workspace */
+    bool first_made,
+        lse_made; /* rows' first keys (DOC), and in backward lse, are in the workspace */
 } Call;
 
 static Place rows_from(const Tensor *t, int64_t first)
@@ -547,7 +583,7 @@ static void set_outputs(Call *c, const AttentionBwd *a, char *workspace)
     c->place[DQ] = part_or(dq, workspace + room->dq, &a->dq, r->q, r->Tq);
     c->place[DK] = part_or(dk, workspace + room->dk, &a->dk, r->k, r->Tk);
     c->place[DV] = part_or(dv, workspace + room->dv, &a->dv, r->k, r->Tk);
-    if (c->rows_made) c->place[LSE].at = workspace + room->lse;
+    if (c->lse_made) c->place[LSE].at = workspace + room->lse;
 }
 
 template <typename Args> static void set_places(Call *c, const Args *a, char *workspace)
@@ -558,7 +594,7 @@ template <typename Args> static void set_places(Call *c, const Args *a, char *wo
     c->place[V] = rows_from(&a->v, r->k);
     c->place[LSE] = { (char *)a->lse.data, r->Tq };
     c->place[DOC] = { (char *)a->doc.data, r->Tq };
-    if (c->rows_made && a->doc.data != NULL) c->place[DOC].at = workspace + c->room.doc;
+    if (c->first_made) c->place[DOC].at = workspace + c->room.doc;
     set_outputs(c, a, workspace);
 }
 
@@ -571,7 +607,9 @@ template <typename Args> static Call call_of(const Args *a)
     c.in_blocks = in_blocks(a);
     c.room = room_of(a, &c.part);
     bool some_rows = c.whole.backward && c.rect.Tq < c.whole.q_rows;
-    c.rows_made = a->pieces.length > 0 && (c.whole.doc || some_rows);
+    bool pieces = a->pieces.length > 0;
+    c.first_made = c.whole.doc && (pieces || hides(a, a->chunk));
+    c.lse_made = c.whole.backward && pieces && (c.whole.doc || some_rows);
     return c;
 }
 
@@ -594,6 +632,7 @@ static Status run_part(struct Exec *ex, const Call *c, const Plan *p, int64_t b,
     char *workspace = (char *)exec_workspace(ex);
     char *delta = workspace + rounded((int64_t)library_bytes(&c->part), 256);
     float scale = c->scale, one = 1, hidden = -INFINITY;
+    int32_t window = (int32_t)c->part.window;
     CudnnBound bound = {};
     for (int role = 0; role < ROLES; role++) {
         void *at = NULL;
@@ -604,6 +643,7 @@ static Status run_part(struct Exec *ex, const Call *c, const Plan *p, int64_t b,
         if (role == SCALE) at = &scale;
         if (role == ONE) at = &one;
         if (role == HIDDEN) at = &hidden;
+        if (role == WINDOW) at = &window;
         cudnn_bind(&bound, p->node[role], at);
     }
     return plan_run(&attention->cudnn, &p->plan, &bound, workspace);
@@ -613,29 +653,30 @@ template <typename Args> static Status rows_make(struct Exec *ex, const Args *a,
 {
     char *workspace = (char *)exec_workspace(ex);
     const Key *x = &c->whole;
-    if (!c->rows_made) return OK;
+    if (!c->first_made && !c->lse_made) return OK;
     AttentionRows rows = {};
     rows.pieces = a->pieces;
     rows.rect = c->rect;
     rows.B = x->B;
     rows.H = x->H;
     rows.Tq = x->q_rows;
+    rows.window = x->window > 0 ? 0 : a->window; /* where cuDNN hides what is before it */
+    rows.chunk = a->chunk;
     rows.doc = (const int32_t *)a->doc.data;
-    rows.lse = x->backward ? (const float *)a->lse.data : NULL;
-    rows.rect_doc = (int32_t *)(workspace + c->room.doc);
+    rows.lse = c->lse_made ? (const float *)a->lse.data : NULL;
+    rows.rect_doc = c->first_made ? (int32_t *)(workspace + c->room.doc) : NULL;
     rows.rect_lse = (float *)(workspace + c->room.lse);
     return attention_rows(ex, &rows);
 }
 
 static Status join_parts(struct Exec *ex, const AttentionFwd *a, const Call *c)
 {
-    bool doc = c->rows_made && a->doc.data != NULL;
     if (!c->in_blocks) return OK;
     AttentionJoin x = {};
     x.rect = c->rect;
     x.part = (const Bf16 *)c->place[O].at;
     x.part_lse = (const float *)c->place[LSE].at;
-    x.part_doc = doc ? (const int32_t *)c->place[DOC].at : NULL;
+    x.part_doc = c->first_made ? (const int32_t *)c->place[DOC].at : NULL;
     x.o_before = &a->o_before;
     x.lse_before = &a->lse_before;
     x.o = &a->o;
@@ -725,6 +766,12 @@ static Status call_run(struct Exec *ex, const char *op, const Args *a, bool *don
     if (*done) return OK;
     assert(exec_stream(ex) == attention->stream); /* the handle's: the compute lane's */
     TRY(plan_for(attention, a, &c, &p));
+    if (p == NULL && c.part.window > 0) {
+        c.whole.window = c.part.window = 0; /* each row's first key hides as much */
+        c.whole.doc = c.part.doc = c.first_made = true;
+        TRY(plan_for(attention, a, &c, &p));
+        if (p != NULL) exec_note_once(ex, op, "cuDNN has no kernel for a window: it saves no time");
+    }
     if (p == NULL && a->kernel == ATTENTION_CUDNN) {
         return FAIL(ERR_UNSUPPORTED, "attention.kernel is cudnn, which cannot run here: %s",
                     attention->why);

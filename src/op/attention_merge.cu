@@ -22,9 +22,11 @@ static __global__ void attention_rows_kernel(const __grid_constant__ AttentionRo
         float lse = x.lse[head * x.Tq + at];
         x.rect_lse[i] = lse == -INFINITY ? 0.0f : lse;
     }
-    if (x.doc != NULL && head % x.H == 0) {
-        int64_t first = attention_first_key(&x.pieces, &x.rect, x.doc[b * x.Tq + at]);
-        x.rect_doc[b * rows + row] = (int32_t)first;
+    if (x.rect_doc != NULL && head % x.H == 0) {
+        int64_t stands = attention_position(&x.pieces, x.Tq, x.Tq, at);
+        int64_t doc = x.doc == NULL ? 0 : x.doc[b * x.Tq + at];
+        int64_t seen = attention_first_seen(x.window, x.chunk, doc, stands);
+        x.rect_doc[b * rows + row] = (int32_t)attention_first_key(&x.pieces, &x.rect, seen);
     }
 }
 

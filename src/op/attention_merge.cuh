@@ -18,11 +18,13 @@ extern "C" {
 typedef struct AttentionRows {
     AttentionPieces pieces;
     AttentionRect rect;
-    int64_t B, H, Tq;   /* Tq: of the call */
-    const int32_t *doc; /* (B, Tq) in the sequence, or NULL */
-    const float *lse;   /* (B, H, Tq), or NULL: not wanted */
-    int32_t *rect_doc;  /* out (B, rect.Tq) among the rectangle's keys */
-    float *rect_lse;    /* out (B, H, rect.Tq); of rows that see no key at all 0 */
+    int64_t B, H, Tq;      /* Tq: of the call */
+    int64_t window, chunk; /* as in the call */
+    const int32_t *doc;    /* (B, Tq) in the sequence, or NULL */
+    const float *lse;      /* (B, H, Tq), or NULL: not wanted */
+    /* out (B, rect.Tq) or NULL: the first of the rectangle's keys that a row sees */
+    int32_t *rect_doc;
+    float *rect_lse; /* out (B, H, rect.Tq); of rows that see no key at all 0 */
 } AttentionRows;
 
 Status attention_rows(struct Exec *ex, const AttentionRows *x);

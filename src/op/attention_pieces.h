@@ -41,6 +41,15 @@ ATTENTION_SHARED int64_t attention_position(const AttentionPieces *p, int64_t Tq
     return i < p->length ? p->q[0] + i : p->q[1] + i - p->length;
 }
 
+/* Where the first key that a query at `at` sees stands, if its document begins at `doc`. */
+ATTENTION_SHARED int64_t attention_first_seen(int64_t window, int64_t chunk, int64_t doc,
+                                              int64_t at)
+{
+    int64_t first = doc < at ? doc : at;
+    if (chunk > 0 && first < at - at % chunk) first = at - at % chunk;
+    return window > 0 && first <= at - window ? at - window + 1 : first;
+}
+
 ATTENTION_SHARED int64_t attention_clamped(int64_t n, int64_t most)
 {
     return n < 0 ? 0 : n < most ? n : most;

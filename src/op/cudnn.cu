@@ -134,10 +134,10 @@ Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind k
     return g->nodes++;
 }
 
-Node graph_value(CudnnGraph *g)
+Node graph_value(CudnnGraph *g, cudnnDataType_t type)
 {
     const NodeShape one = { { 1, 1, 1, 1 }, { 1, 1, 1, 1 } };
-    return graph_node(g, one, CUDNN_DATA_FLOAT, NODE_VALUE);
+    return graph_node(g, one, type, NODE_VALUE);
 }
 
 Node graph_typed_like(CudnnGraph *g, Node x, cudnnDataType_t type)
@@ -209,6 +209,15 @@ Node graph_at_least(CudnnGraph *g, Node x, Node b)
     Node y = graph_typed_like(g, x, CUDNN_DATA_BOOLEAN);
     pointwise(g, { CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, x, b, NO_NODE, y, 0 });
     return y;
+}
+
+Node graph_sum_above(CudnnGraph *g, Node x, Node y, Node b)
+{
+    Node sum = graph_typed_like(g, x, CUDNN_DATA_INT32);
+    Node above = graph_typed_like(g, x, CUDNN_DATA_BOOLEAN);
+    pointwise(g, { CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, x, y, NO_NODE, sum, 0 });
+    pointwise(g, { CUDNN_POINTWISE_CMP_GT, CUDNN_DATA_BOOLEAN, sum, b, NO_NODE, above, 0 });
+    return above;
 }
 
 Node graph_select(CudnnGraph *g, Node where, Node x, Node other)

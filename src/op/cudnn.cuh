@@ -16,9 +16,9 @@
 
 enum {
     CUDNN_WHY_MAX = 800,
-    GRAPH_NODES_MAX = 48,
-    GRAPH_OPS_MAX = 32,
-    GRAPH_PARTS_MAX = 112, /* descriptors of tensors, ops and ops' kinds */
+    GRAPH_NODES_MAX = 56,
+    GRAPH_OPS_MAX = 40,
+    GRAPH_PARTS_MAX = 136, /* descriptors of tensors, ops and ops' kinds */
     BOUND_MAX = 20         /* tensors of a graph that the caller gives */
 };
 
@@ -57,7 +57,7 @@ typedef struct NodeShape {
     int64_t dim[4], stride[4]; /* in elements */
 } NodeShape;
 
-/* MEMORY: the caller gives its address; VALUE: one f32 of the host, copied at the call. */
+/* MEMORY: the caller gives its address; VALUE: one number of the host, copied at the call. */
 typedef enum NodeKind { NODE_MEMORY, NODE_VIRTUAL, NODE_VALUE } NodeKind;
 
 typedef struct CudnnGraph {
@@ -80,7 +80,7 @@ void cudnn_close(Cudnn *c);
 Status cudnn_start(Cudnn *c, cudaStream_t stream);
 
 Node graph_node(CudnnGraph *g, NodeShape shape, cudnnDataType_t type, NodeKind kind);
-Node graph_value(CudnnGraph *g);
+Node graph_value(CudnnGraph *g, cudnnDataType_t type);
 /* A virtual f32 (or other) tensor of x's shape. */
 Node graph_like(CudnnGraph *g, Node x);
 Node graph_typed_like(CudnnGraph *g, Node x, cudnnDataType_t type);
@@ -93,8 +93,10 @@ void graph_matmul(CudnnGraph *g, Node a, Node b, Node c);
 void graph_pointwise(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b, Node y);
 /* The same into a new tensor like x. */
 Node graph_map(CudnnGraph *g, cudnnPointwiseMode_t op, Node x, Node b);
-/* x >= b, elements of x where `where`, else `other`; the index of an element along `axis`. */
+/* x >= b; x + y > b for whole numbers; elements of x where `where`, else `other`; the index of an
+ * element along `axis`. */
 Node graph_at_least(CudnnGraph *g, Node x, Node b);
+Node graph_sum_above(CudnnGraph *g, Node x, Node y, Node b);
 Node graph_select(CudnnGraph *g, Node where, Node x, Node other);
 Node graph_index(CudnnGraph *g, Node like, int64_t axis);
 /* y = x reduced over the dimensions where y has 1 or fewer than x. */

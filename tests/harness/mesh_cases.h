@@ -15,6 +15,7 @@
 #define POOLED "moe.buffers=pooled", "moe.pool_factor=1.5"
 #define HIER   "moe.exchange=hier"
 #define DIRECT "moe.exchange=direct"
+#define WINDOW "attention.window=5", "attention.full_every=2", "attention.sinks=true"
 
 static const ManyCase mesh_cases[] = {
     /* data parallel: what is shared out, among whom */
@@ -115,6 +116,10 @@ static const ManyCase mesh_cases[] = {
     { "cp 4, dense", 4, { DENSE, BATCH, "mesh.cp=4" } },
     { "cp 2, dp 2, zero 3", 4, { MLA, BATCH, "mesh.cp=2", "mesh.zero=3" } },
     { "cp 2, dp 2, zero 2", 4, { GQA, BATCH, "mesh.cp=2", "mesh.zero=2" } },
+    { "cp 2, dp 2, windows and sinks",
+      4,
+      { GQA, BATCH, WINDOW, "mesh.cp=2", "mesh.zero=3", "recompute.layers=[0]" } },
+    { "cp 2, chunks", 2, { MLA, BATCH, "mesh.cp=2", "attention.chunk=10" } },
     { "cp 2, no documents", 2, { MLA, BATCH, "mesh.cp=2", "attention.document_mask=false" } },
     /* pipelines */
     { "pp 2", 2, { MLA, BATCH, "mesh.pp=2" } },
@@ -194,6 +199,9 @@ static const ManyCase mesh_cases[] = {
       4,
       { GQA, BATCH, WORST, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=interleaved", "mesh.cp=2",
         "mesh.ep=2" } },
+    { "pp 2, zb-h1, windows and sinks",
+      2,
+      { GQA, BATCH, WINDOW, "mesh.pp=2", "mesh.schedule=zb-h1" } },
     { "pp 4, ep 2", 8, { MLA, BATCH, WORST, "mesh.pp=4", "mesh.ep=2", "mesh.zero=2" } },
 };
 enum { MESH_CASES = sizeof mesh_cases / sizeof *mesh_cases };

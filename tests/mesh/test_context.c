@@ -23,6 +23,8 @@ static const char *const base[] = {
 };
 
 #define GQA    "attention.kind=gqa"
+#define WHOLE  "attention.document_mask=false"
+#define SINKS  "attention.sinks=true"
 #define BIASES "attention.bias=true", "attention.out_bias=true"
 #define YARN                                                                                       \
     "rope.scaling=yarn", "rope.factor=1.5", "rope.original=16", "rope.beta_fast=2",                \
@@ -52,6 +54,14 @@ static const Case cases[] = {
     { "gqa, projections again", { GQA }, RECOMPUTE_ATTN_UP },
     { "gqa, pieces again", { GQA }, RECOMPUTE_NORM | RECOMPUTE_ATTN_UP | RECOMPUTE_EXCHANGE },
     { "gqa, all again", { GQA }, RECOMPUTE_LAYER },
+    { "mla, a window", { "attention.window=11" }, 0 },
+    { "mla, chunks and sinks", { "attention.chunk=10", SINKS }, RECOMPUTE_ATTN_UP },
+    { "gqa, a window and sinks", { GQA, "attention.window=7", SINKS }, 0 },
+    { "gqa, a window longer than a piece", { GQA, WHOLE, "attention.window=29", SINKS }, 0 },
+    { "gqa, chunks", { GQA, WHOLE, "attention.chunk=14" }, 0 },
+    { "gqa, all masks again",
+      { GQA, "attention.chunk=20", "attention.window=9", SINKS },
+      RECOMPUTE_LAYER },
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

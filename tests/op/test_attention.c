@@ -1,6 +1,5 @@
 /* attention against a softmax over the whole row of scores, in double. */
-#include "harness/optest.h"
-#include "op/attention_case.h"
+#include "op/attention_reference.h"
 
 typedef struct Sizes {
     int64_t B, Tq, Tk, H, G, dk, dv;
@@ -28,23 +27,29 @@ enum {
     CACHED = sizeof cached / sizeof *cached,
 };
 
-/* Which keys a query sees: all before it, those of its document, or a document that starts at the
- * last token beside one that starts at the first. */
-typedef enum Mask { CAUSAL, DOCUMENTS, LAST_TOKEN, MASKS } Mask;
+/* Which keys a query sees: all before it, those of its document, a document that starts at the last
+ * token beside one that starts at the first, a window, those of its chunk, all three. */
+typedef enum Mask { CAUSAL, DOCUMENTS, LAST_TOKEN, WINDOW, CHUNKS, ALL_MASKS, MASKS } Mask;
 
-/* The call in double, and what it must give. Backward reads o and lse as the op does: in bf16 they
- * were rounded by the forward pass, which is no error of the backward one. */
-typedef struct Problem {
-    const AttentionFwd *a;
-    const double *q, *k, *v, *d_o, *given_o, *given_lse; /* the last three for backward only */
-    const double *o_before, *lse_before;                 /* of keys in earlier calls, or NULL */
-    double *p, *o, *lse, *dq, *dk, *dv;
-    double *dq_size, *dk_size; /* sums of the absolute terms behind dq and dk */
-} Problem;
+static bool has_documents(Mask mask)
+{
+    return mask == DOCUMENTS || mask == LAST_TOKEN || mask == ALL_MASKS;
+}
+
+/* Of a sequence of so many tokens; chunks are no multiple of a window. */
+static int64_t window_of(Mask mask, int64_t tokens)
+{
+    return mask == WINDOW || mask == ALL_MASKS ? 1 + tokens / 5 : 0;
+}
+
+static int64_t chunk_of(Mask mask, int64_t tokens)
+{
+    return mask == CHUNKS || mask == ALL_MASKS ? 1 + tokens / 3 : 0;
+}
 
 static Tensor documents(OpTest *t, const Sizes *s, Mask mask)
 {
-    if (mask == CAUSAL) return (Tensor){ 0 };
+    if (!has_documents(mask)) return (Tensor){ 0 };
     Tensor doc = optest_poisoned(t, DTYPE_I32, DIMS(s->B, s->Tq));
     for (int64_t b = 0; b < s->B; b++) {
         int64_t start = 0;
@@ -67,128 +72,9 @@ static AttentionFwd make_args(OpTest *t, const Sizes *s, Dtype act, Mask mask)
                            .doc = documents(t, s, mask),
                            .o = optest_poisoned(t, act, DIMS(s->B, s->Tq, s->H, s->dv)),
                            .lse = optest_poisoned(t, DTYPE_F32, DIMS(s->B, s->H, s->Tq)),
-                           .scale = 1 / sqrtf((float)s->dk) };
-}
-
-/* First element of a head's row in a (B, T, heads, width) tensor. */
-static int64_t row_of(const Tensor *x, int64_t b, int64_t i, int64_t h)
-{
-    return ((b * x->dim[1] + i) * x->dim[2] + h) * x->dim[3];
-}
-
-static double dot(const double *x, const double *y, int64_t n)
-{
-    double sum = 0;
-    for (int64_t d = 0; d < n; d++) sum += x[d] * y[d];
-    return sum;
-}
-
-static double dot_of_sizes(const double *x, const double *y, int64_t n)
-{
-    double sum = 0;
-    for (int64_t d = 0; d < n; d++) sum += fabs(x[d] * y[d]);
-    return sum;
-}
-
-static void add_sizes(double *to, double factor, const double *x, int64_t n)
-{
-    for (int64_t d = 0; d < n; d++) to[d] += factor * fabs(x[d]);
-}
-
-static void add_scaled(double *to, double factor, const double *x, int64_t n)
-{
-    for (int64_t d = 0; d < n; d++) to[d] += factor * x[d];
-}
-
-/* One query of one head: where its rows begin, and the keys [first, end) that it sees. */
-typedef struct Query {
-    int64_t b, g, q, o, lse, first, end;
-} Query;
-
-static void find_keys(const AttentionFwd *a, int64_t i, Query *x)
-{
-    const AttentionPieces *p = &a->pieces;
-    int64_t from = x->first, to = piece_position(p, p->q, i);
-    x->first = x->end = 0;
-    for (int64_t j = a->k.dim[1] - 1; j >= 0; j--) {
-        int64_t at = piece_position(p, p->k, j);
-        if (at < from || at > to) continue;
-        if (x->end == 0) x->end = j + 1;
-        x->first = j;
-    }
-}
-
-static Query query_of(const AttentionFwd *a, int64_t b, int64_t h, int64_t i)
-{
-    int64_t Tq = a->q.dim[1];
-    Query x = { .b = b, .g = h / (a->q.dim[2] / a->k.dim[2]), .end = i + a->k.dim[1] - Tq + 1 };
-    x.q = row_of(&a->q, b, i, h), x.o = row_of(&a->o, b, i, h);
-    x.lse = (b * a->q.dim[2] + h) * Tq + i;
-    if (a->doc.data != NULL) x.first = (int64_t)optest_get(&a->doc, b * Tq + i);
-    if (a->pieces.length > 0) find_keys(a, i, &x);
-    return x;
-}
-
-static void score(const Problem *p, const Query *x)
-{
-    int64_t dk = p->a->q.dim[3];
-    for (int64_t j = x->first; j < x->end; j++) {
-        const double *k = p->k + row_of(&p->a->k, x->b, j, x->g);
-        p->p[j] = (double)p->a->scale * dot(p->q + x->q, k, dk);
-    }
-}
-
-static void forward(const Problem *p, const Query *x)
-{
-    int64_t dv = p->a->v.dim[3];
-    double before = p->lse_before == NULL ? -(double)INFINITY : p->lse_before[x->lse];
-    double max = before;
-    score(p, x);
-    for (int64_t j = x->first; j < x->end; j++) max = fmax(max, p->p[j]);
-    if (isinf(max)) {
-        p->lse[x->lse] = max; /* no key at all: o stays 0 */
-        return;
-    }
-    double sum = exp(before - max);
-    for (int64_t j = x->first; j < x->end; j++) sum += exp(p->p[j] - max);
-    p->lse[x->lse] = max + log(sum);
-    if (p->o_before != NULL)
-        add_scaled(p->o + x->o, exp(before - max) / sum, p->o_before + x->o, dv);
-    for (int64_t j = x->first; j < x->end; j++) {
-        double weight = exp(p->p[j] - max) / sum;
-        add_scaled(p->o + x->o, weight, p->v + row_of(&p->a->v, x->b, j, x->g), dv);
-    }
-}
-
-/* p = exp(s - lse), ds = scale * p * (do v - do o): dv += p do, dq += ds k, dk += ds q */
-static void backward(const Problem *p, const Query *x)
-{
-    int64_t dk = p->a->q.dim[3], dv = p->a->v.dim[3];
-    const double *d_o = p->d_o + x->o, *q = p->q + x->q;
-    double delta = dot(d_o, p->given_o + x->o, dv);
-    double delta_size = dot_of_sizes(d_o, p->given_o + x->o, dv);
-    score(p, x);
-    for (int64_t j = x->first; j < x->end; j++) {
-        int64_t k = row_of(&p->a->k, x->b, j, x->g), v = row_of(&p->a->v, x->b, j, x->g);
-        double weight = exp(p->p[j] - p->given_lse[x->lse]);
-        double factor = (double)p->a->scale * weight;
-        double ds = factor * (dot(d_o, p->v + v, dv) - delta);
-        double ds_size = factor * (dot_of_sizes(d_o, p->v + v, dv) + delta_size);
-        add_scaled(p->dv + v, weight, d_o, dv);
-        add_scaled(p->dq + x->q, ds, p->k + k, dk);
-        add_scaled(p->dk + k, ds, q, dk);
-        add_sizes(p->dq_size + x->q, ds_size, p->k + k, dk);
-        add_sizes(p->dk_size + k, ds_size, q, dk);
-    }
-}
-
-static void each_query(const Problem *p, void (*what)(const Problem *, const Query *))
-{
-    const int64_t *dim = p->a->q.dim;
-    for (int64_t row = 0; row < dim[0] * dim[2] * dim[1]; row++) {
-        Query x = query_of(p->a, row / dim[1] / dim[2], row / dim[1] % dim[2], row % dim[1]);
-        what(p, &x);
-    }
+                           .scale = 1 / sqrtf((float)s->dk),
+                           .window = window_of(mask, s->Tk),
+                           .chunk = chunk_of(mask, s->Tk) };
 }
 
 static double *zeros(OpTest *t, int64_t n)
@@ -247,7 +133,9 @@ static AttentionBwd make_bwd(OpTest *t, const AttentionFwd *f)
                            .dq = poisoned_like(t, &f->q),
                            .dk = poisoned_like(t, &f->k),
                            .dv = poisoned_like(t, &f->v),
-                           .scale = f->scale };
+                           .scale = f->scale,
+                           .window = f->window,
+                           .chunk = f->chunk };
 }
 
 /* dq and dk are sums of p * (dp - delta), which nearly cancel where a query sees few keys (one:
@@ -259,9 +147,10 @@ static void check_sum_of(Dtype act, const char *name, const Tensor *got, const d
     double limit = act == DTYPE_F32 ? 2e-6 : 0x1p-8;
     for (int64_t i = 0; i < tensor_elems(got); i++) {
         double value = optest_get(got, i);
-        if (!(fabs(value - want[i]) <= limit * size[i])) {
+        double most = limit * (size[i] + fabs(want[i])); /* its terms are rounded, and itself */
+        if (!(fabs(value - want[i]) <= most)) {
             fail_msg("%s[%lld] is %.9g, want %.9g within %.3g", name, (long long)i, value, want[i],
-                     limit * size[i]);
+                     most);
         }
     }
     double norm[2], within = optest_limit(LIMIT_ATTENTION, act);
@@ -349,7 +238,7 @@ static void backward_matches_double(void **state)
 /* Short documents, so that most blocks are not seen; or ones that end inside pieces. */
 static Tensor documents_in_pieces(OpTest *t, const Sizes *s, Mask mask, const AttentionPieces *p)
 {
-    if (mask == CAUSAL) return (Tensor){ 0 };
+    if (!has_documents(mask)) return (Tensor){ 0 };
     Tensor doc = optest_poisoned(t, DTYPE_I32, DIMS(s->B, s->Tq));
     for (int64_t i = 0; i < s->B * s->Tq; i++) {
         int64_t at = piece_position(p, p->q, i % s->Tq);
@@ -424,6 +313,8 @@ static void check_blocks(OpTest *t, const Sizes *s, Dtype act, Mask mask)
             AttentionFwd f = make_args(t, s, act, CAUSAL);
             AttentionPieces p = pieces_of(s->Tq / 2, ranks, own, own);
             f.doc = documents_in_pieces(t, s, mask, &p);
+            f.window = window_of(mask, ranks * s->Tq);
+            f.chunk = chunk_of(mask, ranks * s->Tq);
             check_blocks_fwd(t, s, &f, ranks, own);
             for (int64_t i = 0; i < ranks; i++) {
                 f.pieces = pieces_of(s->Tq / 2, ranks, own, (own + i) % ranks);
@@ -600,6 +491,44 @@ static void documents_do_not_see_each_other(void **state)
     optest_close(&t);
 }
 
+/* Both calls, forward and backward, on the same inputs. */
+static void check_same_bits(OpTest *t, AttentionFwd a, AttentionFwd b)
+{
+    b.o = poisoned_like(t, &a.o), b.lse = optest_poisoned(t, DTYPE_F32, DIMS(1, 2, a.q.dim[1]));
+    CHECK_OK(attention_fwd(&t->ex, a));
+    CHECK_OK(attention_fwd(&t->ex, b));
+    CHECK_SAME(&a.o, &b.o);
+    CHECK_SAME(&a.lse, &b.lse);
+    AttentionBwd da = make_bwd(t, &a), db = make_bwd(t, &b);
+    db.d_o = da.d_o;
+    CHECK_OK(attention_bwd(&t->ex, da));
+    CHECK_OK(attention_bwd(&t->ex, db));
+    CHECK_SAME(&da.dq, &db.dq);
+    CHECK_SAME(&da.dk, &db.dk);
+    CHECK_SAME(&da.dv, &db.dv);
+}
+
+/* A window and a chunk as long as the sequence hide nothing; chunks are documents. */
+static void masks_that_hide_the_same_keys_give_the_same_bits(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 2);
+    const Sizes s = { 1, 161, 161, 2, 1, 64, 64 };
+    for (int i = 0; i < 2; i++) {
+        AttentionFwd a = make_args(&t, &s, i ? DTYPE_BF16 : DTYPE_F32, CAUSAL), b = a;
+        b.window = b.chunk = 161;
+        check_same_bits(&t, a, b);
+        b.window = b.chunk = (int64_t)1 << 40;
+        check_same_bits(&t, a, b);
+        a.doc = optest_poisoned(&t, DTYPE_I32, DIMS(1, 161));
+        for (int64_t j = 0; j < 161; j++) optest_set(&a.doc, j, (double)(j - j % 37));
+        b.window = 0, b.chunk = 37;
+        check_same_bits(&t, a, b);
+    }
+    optest_close(&t);
+}
+
 /* Values are at most 3, and so are their averages. */
 static void huge_scores_do_not_overflow(void **state)
 {
@@ -697,6 +626,8 @@ static void wrong_shapes_are_errors_that_name_the_tensor(void **state)
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "attention_fwd: doc is");
     f = good, f.scale = 0;
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_ARG, "scale is 0");
+    f = good, f.window = -1;
+    CHECK_FAILS(attention_fwd(&t.ex, f), ERR_ARG, "a window of -1 and chunks of 0 tokens");
     f = good, f.pieces = pieces_of(32, 2, 0, 1);
     CHECK_FAILS(attention_fwd(&t.ex, f), ERR_SHAPE, "not two pieces of 32 tokens");
     f = good, f.o_before = f.o, f.o_before.dtype = DTYPE_BF16;
@@ -721,6 +652,10 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 8 * 2 * (8 + 6), 0);
     f.chunk = 5;
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, cost.flops, 0);
+    f.window = 3; /* 3 + 3 + 3 */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 9 * 2 * (8 + 6), 0);
+    f.chunk = 4; /* 3 + 3 + 1 */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 7 * 2 * (8 + 6), 0);
     f = make_args(&t, &(Sizes){ 2, 6, 6, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
     f.pieces = pieces_of(3, 2, 1, 0); /* 6 queries, 3 keys each */
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 18 * 2 * (8 + 6), 0);
@@ -728,6 +663,8 @@ static void costs_count_the_pairs_that_a_causal_mask_leaves(void **state)
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 21 * 2 * (8 + 6), 0);
     f.chunk = 4; /* the queries stand at 3 .. 8, in chunks from 0, 4 and 8 on: 1, 1 .. 4, 1 */
     CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 12 * 2 * (8 + 6), 0);
+    f.chunk = 0, f.window = 2; /* 1, 2, 2 .. 2 */
+    CHECK_NEAR(op_desc(OP_ATTENTION_FWD)->cost(&f).flops, 2 * 4 * 11 * 2 * (8 + 6), 0);
     f = make_args(&t, &(Sizes){ 2, 3, 3, 4, 2, 8, 6 }, DTYPE_F32, CAUSAL);
     AttentionBwd a = make_bwd(&t, &f);
     cost = op_desc(OP_ATTENTION_BWD)->cost(&a);
@@ -789,6 +726,7 @@ int main(void)
         TEST(rows_that_see_no_key_give_nothing),
         TEST(one_query_behind_a_cache_is_the_last_row_of_the_sequence),
         TEST(documents_do_not_see_each_other),
+        TEST(masks_that_hide_the_same_keys_give_the_same_bits),
         TEST(huge_scores_do_not_overflow),
         TEST(gradients_are_the_slopes_of_the_output),
         TEST(any_number_of_threads_gives_the_same_bits),

@@ -55,13 +55,16 @@ static AttentionBwd make_bwd(OpTest *t, const Sizes *s, const AttentionFwd *f)
                            .dk = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dk)),
                            .dv = optest_poisoned(t, DTYPE_BF16, DIMS(s->B, s->T, s->G, s->dv)),
                            .scale = f->scale,
+                           .window = f->window,
+                           .chunk = f->chunk,
                            .kernel = ATTENTION_CUDNN };
 }
 
 /* The mirror compares, and fails where cuDNN does not do it. */
-static void check_both(OpTest *t, const Sizes *s, bool packed)
+static void check_both(OpTest *t, const Sizes *s, bool packed, const int64_t window_chunk[2])
 {
     AttentionFwd f = make_fwd(t, s, packed);
+    f.window = window_chunk[0], f.chunk = window_chunk[1];
     CHECK_OK(attention_fwd(&t->ex, f));
     AttentionBwd a = make_bwd(t, s, &f);
     CHECK_OK(attention_bwd(&t->ex, a));
@@ -77,12 +80,16 @@ static void cudnn_agrees_with_the_cpu(void **state)
                                    { 1, 331, 4, 2, 128, 128 },
                                    { 3, 100, 2, 2, 64, 64 },
                                    { 1, 1024, 2, 1, 192, 128 } };
+    /* none, one key, less than a tile, more; chunks; both; what hides nothing */
+    static const int64_t masks[][2] = { { 0, 0 },  { 1, 0 },   { 37, 0 },        { 200, 0 },
+                                        { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
+    enum { CASES = 4 * 2, MASKS = sizeof masks / sizeof *masks };
     OpTest t;
     optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < CASES * MASKS; i++) {
         ArenaMark mark = arena_mark(&t.arena);
-        check_both(&t, &sizes[i / 2], i % 2 == 1);
+        check_both(&t, &sizes[i / 2 / MASKS], i % 2 == 1, masks[i / 2 % MASKS]);
         arena_release(&t.arena, mark);
     }
     optest_close(&t);
@@ -149,14 +156,15 @@ static void check_ranks(OpTest *t, const Sizes *s, int64_t ranks, int64_t pair, 
 {
     AttentionFwd f = make_fwd(t, s, false);
     f.pieces = pieces_of(s->T / 2, ranks, pair / ranks, pair % ranks);
-    f.doc = documents_in_pieces(t, s, &f.pieces, document);
+    f.doc = documents_in_pieces(t, s, &f.pieces, document > 0 ? document : 0);
+    if (document < 0) f.window = s->T / 3, f.chunk = s->T + 5;
     check_ends(t, s, &f);
     check_middle(t, s, &f);
     CHECK(mirror.gpu.backend->device->attention_why(&mirror.gpu)[0] == '\0');
 }
 
 /* Every rank's queries against every rank's keys: without documents, with ones that end inside of
- * pieces, with ones that most blocks see nothing of. */
+ * pieces, with ones that most blocks see nothing of, with a window and chunks. */
 static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
 {
     (void)state;
@@ -168,12 +176,12 @@ static void every_pair_of_ranks_agrees_with_the_cpu(void **state)
     optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
     optest_unguard(&t); /* rows without a key have lse -infinity */
-    for (int i = 0; i < 4 * 3 * 3; i++) {
-        const Sizes *s = &sizes[i / 9];
-        int64_t ranks = 2 + i % 3, document[] = { 0, 3 * s->T / 4 + 1, 37 };
+    for (int i = 0; i < 4 * 3 * 4; i++) {
+        const Sizes *s = &sizes[i / 12];
+        int64_t ranks = 2 + i % 3, document[] = { 0, 3 * s->T / 4 + 1, 37, -1 };
         for (int64_t pair = 0; pair < ranks * ranks; pair++) {
             ArenaMark mark = arena_mark(&t.arena);
-            check_ranks(&t, s, ranks, pair, document[i / 3 % 3]);
+            check_ranks(&t, s, ranks, pair, document[i / 3 % 4]);
             arena_release(&t.arena, mark);
         }
     }
@@ -188,7 +196,7 @@ static void a_large_call_is_done_in_parts(void **state)
     optest_open(&t, 8);
     if (!hopper_with_cudnn()) skip();
     const Sizes s = { 2, 4096, 40, 8, 16, 8 };
-    check_both(&t, &s, true);
+    check_both(&t, &s, true, (const int64_t[2]){ 0, 0 });
     optest_unguard(&t); /* as above */
     check_ranks(&t, &s, 2, 1, 0);
     optest_close(&t);
@@ -279,6 +287,7 @@ static void nothing_behind_the_workspace_is_touched(void **state)
         AttentionPieces p = pieces_of(s->T / 2, 2, i % 5 / 2 % 2, i % 2);
         if (i % 5 > 0 && (s->T % 2 != 0 || s->T < 128)) continue;
         if (i % 5 > 0) f.pieces = p, f.doc = documents_in_pieces(&t, s, &p, s->T / 3);
+        if (i % 2 > 0) f.window = 50, f.chunk = 120, f.doc = (Tensor){ 0 };
         check_margin(op_desc(OP_ATTENTION_FWD), &f);
         CHECK_OK(attention_fwd(&t.ex, f));
         AttentionBwd a = make_bwd(&t, s, &f);

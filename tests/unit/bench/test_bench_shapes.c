@@ -126,7 +126,7 @@ static void every_row_runs_and_is_right(void **state)
                 { "rmsnorm_fwd", 2 }, { "rmsnorm_bwd", 2 },   { "bias_fwd", 2 },
                 { "bias_bwd", 2 },    { "scale_fwd", 2 },     { "scale_bwd", 2 },
                 { "swiglu_fwd", 2 },  { "swiglu_bwd", 2 },    { "rope_fwd", 2 },
-                { "rope_bwd", 2 },    { "attention_fwd", 6 }, { "attention_bwd", 6 },
+                { "rope_bwd", 2 },    { "attention_fwd", 7 }, { "attention_bwd", 7 },
                 { "head_loss", 1 },   { "quantize", 1 },      { "dequantize", 1 },
                 { "adamw", 1 },       { "adamw_low", 1 },     { "adamw_bf16", 1 } };
     int rows = 0;

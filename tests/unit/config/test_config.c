@@ -402,7 +402,6 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "attention.kind=gqa", "attention.kv_heads=3" },
           "attention.kv_heads 3 does not divide attention.heads 8" },
         { { "attention.qk_norm=rms" }, "attention.qk_norm is for attention.kind gqa" },
-        { { "attention.full_every=4" }, "attention.full_every 4 needs an attention.chunk" },
         { { "attention.rotary=0.5" }, "attention.rotary 0.5 is for attention.kind gqa" },
         { { "attention.nope_every=4" }, "attention.nope_every 4 is for attention.kind gqa" },
         { { "attention.kind=gqa", "attention.rotary=0.1" },
@@ -419,6 +418,7 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
           "attention.rope_theta 1 makes all the same" },
         { { "rope.scaling=llama3", "rope.original=8", "rope.high_freq=0.5" },
           "rope.high_freq 0.5 must be above rope.low_freq 1" },
+        { { "attention.full_every=4" }, "attention.full_every 4 needs an attention.window or" },
         { { "moe.groups=3" }, "moe.groups 3 does not divide moe.experts 8" },
         { { "moe.score_input=true", "moe.top_k=2" }, "moe.top_k 2 must be 1" },
         { { "moe.shared_gate=true", "moe.shared=0" }, "moe.shared_gate needs a shared expert" },
@@ -459,17 +459,20 @@ static void a_sequence_has_two_pieces_for_each_rank_that_shares_it(void **state)
     CHECK_FAILS(config_load(&c, &arena, NULL, few, 2), ERR_ARG, "mesh.cp 4; 8 is the nearest");
 }
 
-static void what_no_op_computes_may_be_planned_and_not_run(void **state)
+static void masks_of_attention_can_be_run(void **state)
 {
     (void)state;
     const char *norm[] = { "attention.kind=gqa", "attention.qk_norm=l2" };
     const char *chunk[] = { "attention.chunk=64", "attention.full_every=4" };
+    const char *window[] = { "attention.window=64", "attention.full_every=2",
+                             "attention.sinks=true" };
     Config c;
     CHECK_OK(config_load(&c, &arena, NULL, norm, 2));
     CHECK_OK(config_check_ops(&c, 1));
     CHECK_OK(config_load(&c, &arena, NULL, chunk, 2));
-    CHECK_FAILS(config_check_ops(&c, 1), ERR_UNSUPPORTED,
-                "chunks of attention.chunk 64 tokens yet");
+    CHECK_OK(config_check_ops(&c, 1));
+    CHECK_OK(config_load(&c, &arena, NULL, window, 3));
+    CHECK_OK(config_check_ops(&c, 1));
 }
 
 static void a_mesh_wants_its_ranks(void **state)
@@ -764,7 +767,7 @@ int main(void)
         TEST(deepseek_v2_lite_has_its_published_number_of_parameters),
         TEST(settings_that_do_not_fit_each_other_are_refused),
         TEST(a_sequence_has_two_pieces_for_each_rank_that_shares_it),
-        TEST(what_no_op_computes_may_be_planned_and_not_run),
+        TEST(masks_of_attention_can_be_run),
         TEST(a_mesh_wants_its_ranks),
         TEST(limits_that_are_met_exactly_pass),
         TEST(a_model_without_experts_may_leave_their_settings_unfit),

@@ -503,7 +503,8 @@ static void a_layout_that_cannot_be_is_refused(void **state)
     question_close(&q);
 }
 
-/* Llama 4: embedding, attention over chunks, its MoE, attention over all keys, head. */
+/* Llama 4, and a model with windows: embedding, attention over chunks or a window, its MoE,
+ * attention over all keys, head. */
 static void layers_that_differ_are_priced_apart(void **state)
 {
     (void)state;
@@ -512,6 +513,12 @@ static void layers_that_differ_are_priced_apart(void **state)
     CHECK_INT(q.planner->classes, 5);
     CHECK_INT(q.planner->class_of[1], q.planner->class_of[3]);
     CHECK(q.planner->class_of[1] != q.planner->class_of[7]);
+    question_close(&q);
+    const char *const windows[] = { "attention.window=128", "attention.full_every=2" };
+    open_plan(&q, "mixtral-8x7b", "h200", 64, "switchyard", windows, 2);
+    CHECK_INT(q.planner->classes, 5);
+    CHECK(q.planner->class_of[1] != q.planner->class_of[3]);
+    CHECK_INT(q.planner->class_of[1], q.planner->class_of[5]);
     question_close(&q);
 }
 

@@ -66,9 +66,8 @@ static void recompute_changes_memory_and_not_one_bit(void **state)
     }
 }
 
-/* Of a model with grouped-query attention and micro-batches of two, without making it; `refusal`:
- * what engine_open says of it, if it must refuse. */
-static EnginePlan plan_of(int64_t batch, const char *setting, const char *refusal)
+/* Of a model with grouped-query attention and micro-batches of two, without making it. */
+static EnginePlan plan_of(int64_t batch, const char *setting)
 {
     Tiny t = { 0 };
     EnginePlan plan;
@@ -81,10 +80,6 @@ static EnginePlan plan_of(int64_t batch, const char *setting, const char *refusa
     CHECK_OK(config_override(&t.config, &t.arena, setting));
     t.shape = (EngineShape){ batch, 2, 24, .positions = 24, .domains = 2, .threads = 2 };
     CHECK_OK(engine_plan(&t.config, ENGINE_TRAIN, &t.shape, &plan));
-    if (refusal != NULL) {
-        CHECK_FAILS(engine_open(&t.engine, &t.config, ENGINE_TRAIN, &t.shape, &plan),
-                    ERR_UNSUPPORTED, refusal);
-    }
     arena_free(&t.arena);
     return plan;
 }
@@ -93,8 +88,8 @@ static void every_micro_batch_costs_what_the_first_does(void **state)
 {
     (void)state;
     const char *usual = "attention.chunk=0";
-    EnginePlan one = plan_of(2, usual, NULL), two = plan_of(4, usual, NULL);
-    EnginePlan nine = plan_of(18, usual, NULL);
+    EnginePlan one = plan_of(2, usual), two = plan_of(4, usual);
+    EnginePlan nine = plan_of(18, usual);
     CHECK(two.step.ops > one.step.ops);
     CHECK_INT(nine.step.ops - one.step.ops, 8 * (two.step.ops - one.step.ops));
     CHECK_NEAR(nine.step.flops - one.step.flops, 8 * (two.step.flops - one.step.flops), 0);
@@ -106,10 +101,10 @@ static void every_micro_batch_costs_what_the_first_does(void **state)
 static void heads_that_are_normalised_keep_where_they_came_from(void **state)
 {
     (void)state;
-    EnginePlan plain = plan_of(2, "attention.chunk=0", NULL);
-    EnginePlan rms = plan_of(2, "attention.qk_norm=rms", NULL);
-    EnginePlan l2 = plan_of(2, "attention.qk_norm=l2", NULL);
-    EnginePlan width = plan_of(2, "attention.qk_norm=width", NULL);
+    EnginePlan plain = plan_of(2, "attention.chunk=0");
+    EnginePlan rms = plan_of(2, "attention.qk_norm=rms");
+    EnginePlan l2 = plan_of(2, "attention.qk_norm=l2");
+    EnginePlan width = plan_of(2, "attention.qk_norm=width");
     size_t layer = arena_rounded((size_t)48 * 48 * 4) + arena_rounded((size_t)48 * 3 * 4);
     CHECK_INT(rms.bytes[ENGINE_SLOT] - plain.bytes[ENGINE_SLOT], 3 * layer);
     CHECK_INT(l2.bytes[ENGINE_SLOT], rms.bytes[ENGINE_SLOT]);
@@ -122,9 +117,9 @@ static void heads_that_are_normalised_keep_where_they_came_from(void **state)
 static void biases_are_vectors_and_keep_nothing(void **state)
 {
     (void)state;
-    EnginePlan plain = plan_of(2, "attention.chunk=0", NULL);
-    EnginePlan qkv = plan_of(2, "attention.bias=true", NULL);
-    EnginePlan out = plan_of(2, "attention.out_bias=true", NULL);
+    EnginePlan plain = plan_of(2, "attention.chunk=0");
+    EnginePlan qkv = plan_of(2, "attention.bias=true");
+    EnginePlan out = plan_of(2, "attention.out_bias=true");
     CHECK_INT(qkv.params_total - plain.params_total, 3 * (24 + 2 * 12));
     CHECK_INT(out.params_total - plain.params_total, 3 * 32);
     CHECK_INT(qkv.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
@@ -132,14 +127,29 @@ static void biases_are_vectors_and_keep_nothing(void **state)
 }
 
 /* 3 layers, 2 micro-batches, 2 sequences and 2 heads of 12: of 24 * 25 / 2 pairs of a query and a
- * key, chunks of 10, 10 and 4 leave 120; 4 products forward and 10 backward a pair and column. */
-static void chunks_leave_fewer_pairs_to_attend_to(void **state)
+ * key, chunks of 10, 10 and 4 leave 120, a window of 10 leaves 195; 4 products forward and 10
+ * backward a pair and column. */
+static void masks_leave_fewer_pairs_to_attend_to(void **state)
 {
     (void)state;
-    EnginePlan plain = plan_of(4, "attention.chunk=0", NULL);
-    EnginePlan chunks = plan_of(4, "attention.chunk=10", "attention.chunk 10 tokens yet");
+    EnginePlan plain = plan_of(4, "attention.chunk=0");
+    EnginePlan chunks = plan_of(4, "attention.chunk=10");
     CHECK_NEAR(plain.step.flops - chunks.step.flops, 3 * 2 * 2 * 2 * 12 * 14.0 * (300 - 120), 0);
     CHECK_INT(chunks.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
+    EnginePlan window = plan_of(4, "attention.window=10");
+    CHECK_NEAR(plain.step.flops - window.step.flops, 3 * 2 * 2 * 2 * 12 * 14.0 * (300 - 195), 0);
+    CHECK_INT(window.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
+}
+
+/* A number a head and layer; what is kept does not grow. */
+static void sinks_are_a_number_a_head(void **state)
+{
+    (void)state;
+    EnginePlan plain = plan_of(2, "attention.sinks=false");
+    EnginePlan sinks = plan_of(2, "attention.sinks=true");
+    CHECK_INT(sinks.params_total - plain.params_total, 3 * 2);
+    CHECK_INT(sinks.bytes[ENGINE_SLOT], plain.bytes[ENGINE_SLOT]);
+    CHECK(sinks.step.ops > plain.step.ops);
 }
 
 static void used_bytes_are_the_planned_bytes(void **state)
@@ -167,8 +177,8 @@ static void used_bytes_are_the_planned_bytes(void **state)
 static void bf16_moments_take_half_of_what_f32_ones_do(void **state)
 {
     (void)state;
-    EnginePlan wide = plan_of(4, "optimizer.moments=f32", NULL);
-    EnginePlan low = plan_of(4, "optimizer.moments=bf16", NULL);
+    EnginePlan wide = plan_of(4, "optimizer.moments=f32");
+    EnginePlan low = plan_of(4, "optimizer.moments=bf16");
     Tiny t;
     tiny_open(&t, TINY("attention.kind=gqa"));
     size_t n = (size_t)t.engine.params.elems[BUF_MOMENT1];
@@ -476,7 +486,8 @@ int main(void)
         TEST(every_micro_batch_costs_what_the_first_does),
         TEST(heads_that_are_normalised_keep_where_they_came_from),
         TEST(biases_are_vectors_and_keep_nothing),
-        TEST(chunks_leave_fewer_pairs_to_attend_to),
+        TEST(masks_leave_fewer_pairs_to_attend_to),
+        TEST(sinks_are_a_number_a_head),
         TEST(used_bytes_are_the_planned_bytes),
         TEST(bf16_moments_take_half_of_what_f32_ones_do),
         TEST(threads_do_not_change_a_bit),

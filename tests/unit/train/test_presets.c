@@ -4,9 +4,6 @@
 
 #include "config/config_private.h"
 
-/* Is it one that can be planned, but not trained? */
-static bool planned_only(const char *name) { return strcmp(name, "llama4-scout") == 0; }
-
 /* Deviations so large that no part of so small a network is too quiet to be seen. */
 static const char *const settings[] = {
     "run.compute=f32",          "run.device=cpu",     "run.threads=2",
@@ -36,7 +33,6 @@ static void each_preset_s_gradients_are_derivatives(void **state)
     (void)state;
     for (int i = 0; i < config_presets_n; i += MANY_EVERY) {
         Tiny t;
-        if (planned_only(config_presets[i].name)) continue;
         open_preset(&t, config_presets[i].name, true);
         slope_each_role(&t);
         tiny_close(&t);
@@ -50,7 +46,6 @@ static void each_preset_trains(void **state)
     for (int i = 0; i < config_presets_n; i++) {
         Tiny t;
         StepResult first, r;
-        if (planned_only(config_presets[i].name)) continue;
         open_preset(&t, config_presets[i].name, false);
         CHECK_OK(engine_step(&t.engine, &t.batch, 3e-3, 1, &first));
         for (int64_t step = 2; step <= 3; step++)
