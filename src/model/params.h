@@ -77,8 +77,10 @@ typedef enum ParamRole {
     ROLE_DOWN,    /* (D, F) */
     ROLE_ROUTER,
     ROLE_ROUTER_BIAS,
-    ROLE_EXPERT_GATE_UP, /* (E, 2F, D) */
-    ROLE_EXPERT_DOWN,    /* (E, D, F) */
+    ROLE_EXPERT_GATE_UP,      /* (E, 2F, D) */
+    ROLE_EXPERT_DOWN,         /* (E, D, F) */
+    ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
+    ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
     ROLE_HEAD,
     ROLE_COUNT
 } ParamRole;

@@ -94,6 +94,8 @@ static MoeSpec moe_of(const Config *c)
         .shared_ffn = c->moe_shared * c->moe_ffn,
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
+        .expert_bias = c->moe_expert_bias,
+        .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,

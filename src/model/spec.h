@@ -50,6 +50,8 @@ typedef struct MoeSpec {
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;
     float bias_rate;
+    bool expert_bias; /* both products of a routed expert add a trained bias */
+    float limit;      /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
 } MoeSpec;
 
 enum {
