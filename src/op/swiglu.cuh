@@ -1,0 +1,23 @@
+/* swiglu: the clamped form (op/swiglu.h) of one gate and up in registers. */
+#ifndef OP_SWIGLU_CUH
+#define OP_SWIGLU_CUH
+
+#include "op/swiglu.h"
+
+struct Clamped {
+    float act, by_gate,
+        by_up; /* and its slopes, which the compiler drops where they are not read */
+};
+
+/* `sigmoid` is the caller's. A NaN stays one. */
+template <typename F>
+static __device__ __forceinline__ Clamped swiglu_clamped(float gate, float up, float limit,
+                                                         F sigmoid)
+{
+    float g = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
+    float s = sigmoid(SWIGLU_SLOPE * g), glu = g * s;
+    float slope = (u + 1) * s * (1 + SWIGLU_SLOPE * g * (1 - s));
+    return { (u + 1) * glu, gate > limit ? 0 : slope, up > limit || up < -limit ? 0 : glu };
+}
+
+#endif
