@@ -17,7 +17,7 @@ static const char *const models[][8] = {
     { "attention.kind=gqa", "attention.qk_norm=rms", "moe.shared=0", "moe.normalise=true" },
     { "moe.aux_scope=batch", "moe.aux_loss=0.1", "attention.document_mask=false",
       "model.dense_layers=0" },
-    { "attention.kind=gqa", "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=0.6",
+    { "attention.kind=gqa", "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=2",
       "moe.shared=1" },
 };
 enum { MODELS = sizeof models / sizeof *models };
