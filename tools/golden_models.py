@@ -80,6 +80,24 @@ def qwen3_moe():
     return transformers.Qwen3MoeForCausalLM, config, rows
 
 
+def gpt_oss():
+    """Windows on even layers (TOKENS is longer), sinks, biases everywhere, the clamped SwiGLU. To be in
+    MODELS once attention.window, attention.sinks and moe.router_bias train."""
+    config = transformers.GptOssConfig(
+        **SIZES, num_attention_heads=4, num_key_value_heads=2, head_dim=6, sliding_window=5,
+        num_local_experts=6, num_experts_per_tok=2, swiglu_limit=1.5,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                             truncate=False, original_max_position_embeddings=16))
+    config.intermediate_size = 11
+    rows = dict(attention=dict(kind="gqa", heads=4, kv_heads=2, head_dim=6, rope_interleaved=False, bias=True,
+                               out_bias=True, window=5, full_every=2, sinks=True),
+                rope=dict(scaling="yarn", factor=4, original=16, beta_fast=32, beta_slow=1, truncate=False),
+                model=dict(dense_layers=0),
+                moe=dict(experts=6, shared=0, top_k=2, ffn=11, score="softmax", normalise=True,
+                         router_bias=True, expert_bias=True, activation="clamped", limit=1.5))
+    return transformers.GptOssForCausalLM, config, rows
+
+
 MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe]
 
 
@@ -102,27 +120,36 @@ def randomise(model, rng):
     with torch.no_grad():
         for name, p in model.named_parameters():
             values = 0.2 * rng.standard_normal(tuple(p.shape))
-            p.copy_(torch.tensor(values + (1 if p.ndim == 1 else 0), dtype=torch.float32))
+            norm = p.ndim == 1 and not name.endswith(("bias", "sinks"))
+            p.copy_(torch.tensor(values + (1 if norm else 0), dtype=torch.float32))
         for name, b in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 b.copy_(torch.tensor(0.1 * rng.standard_normal(tuple(b.shape)), dtype=torch.float32))
 
 
-def mask_of(doc):
-    """(B, 1, T, T) to add to scores."""
+def mask_of(doc, window=TOKENS):
+    """(B, 1, T, T) to add to scores: a token sees `window` keys, itself included."""
     at = torch.arange(TOKENS)
     seen = (at[None, None] <= at[None, :, None]) & (at[None, None] >= doc[:, :, None])
+    seen = seen & (at[None, None] > at[None, :, None] - window)
     return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[:, None]
+
+
+def masks_of(config, doc):
+    """One mask, or by kind of layer where kinds see different keys."""
+    if "sliding_attention" not in (getattr(config, "layer_types", None) or []):
+        return mask_of(doc)
+    return dict(full_attention=mask_of(doc), sliding_attention=mask_of(doc, config.sliding_window))
 
 
 def run(model, id, doc):
     """Logits, and the sorted experts of every token in every MoE layer."""
     chosen, hooks = [], []
     for name, module in model.named_modules():
-        if name.endswith("mlp.gate"):
+        if name.endswith(("mlp.gate", "mlp.router")):
             hooks.append(module.register_forward_hook(
                 lambda m, i, o: chosen.append(o[2].sort(-1).values)))
-    logits = model(input_ids=id, attention_mask=mask_of(doc), use_cache=False).logits
+    logits = model(input_ids=id, attention_mask=masks_of(model.config, doc), use_cache=False).logits
     for hook in hooks:
         hook.remove()
     return logits, chosen
@@ -143,9 +170,24 @@ def steady(model, id, doc, rng):
     return True
 
 
-def by_file_name(name, value):
+def gpt_oss_name(name, value):
+    """gpt-oss keeps experts fused in files, too, (in, out), gate and up in turn: apart, as all others."""
+    part = name.rsplit(".", 1)[-1]
+    kind = "bias" if part.endswith("_bias") else "weight"
+    for e, one in enumerate(value):
+        one = one if kind == "bias" else one.T
+        halves = dict(gate_proj=one[::2], up_proj=one[1::2]) if "gate_up" in part else dict(down_proj=one)
+        for half, array in halves.items():
+            yield name.replace(part, f"{e}.{half}.{kind}"), array.contiguous()
+
+
+def by_file_name(name, value, fused=False):
     """Hugging Face keeps experts fused in memory and apart in files: (name, array) as in files."""
-    if name.endswith("experts.gate_up_proj"):
+    if fused and ".experts." in name:
+        yield from gpt_oss_name(name, value)
+    elif fused and name.endswith("router.weight"):
+        yield name.replace("router", "gate"), value
+    elif name.endswith("experts.gate_up_proj"):
         for e, both in enumerate(value):
             for half, part in zip(("gate_proj", "up_proj"), both.chunk(2)):
                 yield name.replace("gate_up_proj", f"{e}.{half}.weight"), part
@@ -176,11 +218,12 @@ def one_model(build, seed):
     mean.backward()
     arrays = dict(id=id, target=target, doc=doc, loss=loss.view(target.shape), mean=mean.view(1),
                   logits=logits[0])
+    fused = cls is transformers.GptOssForCausalLM
     for name, p in model.named_parameters():
         assert p.grad is not None, name
-        for part, value in by_file_name(name, p):
+        for part, value in by_file_name(name, p, fused):
             arrays[f"weight/{part}"] = value
-        for part, value in by_file_name(name, p.grad):
+        for part, value in by_file_name(name, p.grad, fused):
             arrays[f"grad/{part}"] = value
     for name, b in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
