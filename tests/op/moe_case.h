@@ -252,7 +252,8 @@ static inline double sigmoid(double g) { return 1 / (1 + exp(-g)); }
 /* act of a gate and an up. Its slopes, where they are wanted. */
 static inline double activation(double limit, double gate, double up, double slope[2])
 {
-    double L = limit > 0 ? limit : (double)INFINITY, a = limit > 0 ? 1.702 : 1, one = limit > 0 ? 1 : 0;
+    double L = limit > 0 ? limit : (double)INFINITY, a = limit > 0 ? 1.702 : 1,
+           one = limit > 0 ? 1 : 0;
     double g = fmin(gate, L), u = fmax(-L, fmin(up, L)), s = sigmoid(a * g);
     if (slope != NULL) {
         slope[0] = gate > L ? 0 : (u + one) * s * (1 + a * g * (1 - s));
