@@ -249,7 +249,7 @@ static Status fill_zero(Engine *e, float *first, const float *end)
     return e->ex.backend->fill(&e->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* Of experts only what lies behind their weights, so that parts are equal. */
+/* Of experts only what lies behind their weights: biases, and what makes parts equal. */
 static Status zero_bucket(Engine *e, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };
