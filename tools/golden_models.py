@@ -18,7 +18,6 @@ import torch.nn.functional as F
 import transformers
 import yaml
 from transformers import masking_utils
-from transformers.models.llama.modeling_llama import LlamaMLP
 
 import golden_format
 
@@ -204,34 +203,6 @@ def llama4():
     return transformers.Llama4ForCausalLM, config, rows
 
 
-class PairMLP(LlamaMLP):
-    """A dense MLP where gpt-oss's layer wants experts, which also return scores."""
-
-    def forward(self, x):
-        return super().forward(x), None
-
-
-def dense_gpt_oss(config):
-    model = transformers.GptOssForCausalLM(config)
-    config.mlp_bias = False
-    for layer in model.model.layers:
-        layer.mlp = PairMLP(config)
-    return model
-
-
-def gpt_oss_attention():
-    """Sinks, and windows on two layers of three."""
-    config = transformers.GptOssConfig(
-        **SIZES, num_attention_heads=4, num_key_value_heads=2, head_dim=6, attention_bias=False,
-        sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-        rope_parameters=dict(rope_type="default", rope_theta=10000.0), num_local_experts=2,
-        num_experts_per_tok=1)
-    rows = dict(attention=dict(kind="gqa", heads=4, kv_heads=2, head_dim=6, rope_interleaved=False,
-                               window=5, full_every=2, sinks=True),
-                model=dict(dense_layers=3))
-    return dense_gpt_oss, config, rows
-
-
 def llama_chunks():
     """Llama with the mask of Llama 4's chunks."""
     cls, config, rows = llama()
@@ -240,9 +211,26 @@ def llama_chunks():
     return cls, config, rows
 
 
+def gpt_oss():
+    """Windows on even layers (TOKENS is longer), sinks, biases everywhere, the clamped SwiGLU."""
+    config = transformers.GptOssConfig(
+        **SIZES, num_attention_heads=4, num_key_value_heads=2, head_dim=6, sliding_window=5,
+        num_local_experts=6, num_experts_per_tok=2, swiglu_limit=1.5,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                             truncate=False, original_max_position_embeddings=16))
+    config.intermediate_size = 11
+    rows = dict(attention=dict(kind="gqa", heads=4, kv_heads=2, head_dim=6, rope_interleaved=False, bias=True,
+                               out_bias=True, window=5, full_every=2, sinks=True),
+                rope=dict(scaling="yarn", factor=4, original=16, beta_fast=32, beta_slow=1, truncate=False),
+                model=dict(dense_layers=0),
+                moe=dict(experts=6, shared=0, top_k=2, ffn=11, score="softmax", normalise=True,
+                         router_bias=True, expert_bias=True, activation="clamped", limit=1.5))
+    return transformers.GptOssForCausalLM, config, rows
+
+
 MODELS = [deepseek_v2_lite, deepseek_v2, deepseek_v3, llama, qwen3_moe, deepseek_v3_yarn, llama_linear,
           llama_yarn, llama3, glm4_moe, olmoe, mixtral, qwen2_moe, llama4,
-          gpt_oss_attention, llama_chunks]
+          gpt_oss, llama_chunks]
 
 
 def settings(name, rows):
@@ -264,7 +252,7 @@ def randomise(model, rng):
     with torch.no_grad():
         for name, p in model.named_parameters():
             values = 0.2 * rng.standard_normal(tuple(p.shape))
-            norm = p.ndim == 1 and not name.endswith("bias")
+            norm = p.ndim == 1 and not name.endswith(("bias", "sinks"))
             p.copy_(torch.tensor(values + (1 if norm else 0), dtype=torch.float32))
         for name, b in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
@@ -297,7 +285,7 @@ def run(model, id, doc):
     """Logits, and the sorted experts of every token in every MoE layer."""
     chosen, hooks = [], []
     for name, module in model.named_modules():
-        if name.endswith("mlp.gate"):
+        if name.endswith(("mlp.gate", "mlp.router")):
             hooks.append(module.register_forward_hook(
                 lambda m, i, o: chosen.append(o[2].sort(-1).values)))
         if name.endswith("feed_forward.router"):
@@ -324,7 +312,18 @@ def steady(model, id, doc, rng):
     return True
 
 
-def by_file_name(name, value):
+def gpt_oss_name(name, value):
+    """gpt-oss keeps experts fused in files, too, (in, out), gate and up in turn: apart, as all others."""
+    part = name.rsplit(".", 1)[-1]
+    kind = "bias" if part.endswith("_bias") else "weight"
+    for e, one in enumerate(value):
+        one = one if kind == "bias" else one.T
+        halves = dict(gate_proj=one[::2], up_proj=one[1::2]) if "gate_up" in part else dict(down_proj=one)
+        for half, array in halves.items():
+            yield name.replace(part, f"{e}.{half}.{kind}"), array.contiguous()
+
+
+def by_file_name(name, value, fused=False):
     """Hugging Face keeps experts fused in memory and apart in files: (name, array) as in files, with the
     name that most files have."""
     turned = "feed_forward" in name and "experts." in name  # (in, out)
@@ -332,7 +331,9 @@ def by_file_name(name, value):
     name = name.replace("shared_expert.", "shared_experts.")
     if turned:
         value = value.transpose(1, 2)
-    if name.endswith("experts.gate_up_proj"):
+    if fused and ".experts." in name:
+        yield from gpt_oss_name(name, value)
+    elif name.endswith("experts.gate_up_proj"):
         for e, both in enumerate(value):
             for half, part in zip(("gate_proj", "up_proj"), both.chunk(2)):
                 yield name.replace("gate_up_proj", f"{e}.{half}.weight"), part
@@ -363,11 +364,12 @@ def one_model(build, seed):
     mean.backward()
     arrays = dict(id=id, target=target, doc=doc, loss=loss.view(target.shape), mean=mean.view(1),
                   logits=logits[0])
+    fused = cls is transformers.GptOssForCausalLM
     for name, p in model.named_parameters():
         assert p.grad is not None, name
-        for part, value in by_file_name(name, p):
+        for part, value in by_file_name(name, p, fused):
             arrays[f"weight/{part}"] = value
-        for part, value in by_file_name(name, p.grad):
+        for part, value in by_file_name(name, p.grad, fused):
             if not value.any():
                 return None, rows  # an expert without a token
             arrays[f"grad/{part}"] = value

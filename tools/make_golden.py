@@ -409,6 +409,69 @@ def moe(draw):
     return out
 
 
+def in_turn(halves):
+    """Columns gate | up as gpt-oss has them: gate, up, gate, up ..."""
+    return torch.stack(halves.chunk(2, -1), -1).flatten(-2)
+
+
+def halves(in_turn):
+    return torch.cat((in_turn[..., ::2], in_turn[..., 1::2]), -1)
+
+
+def gpt_oss_case(draw, out, case, n, k, e, d, f, limit, crowd):
+    """Hugging Face's experts of gpt-oss gives y and the gradients of all that it was given."""
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
+
+    taste = draw(n, e)
+    taste.data[:, 0] += crowd
+    taste.data[:, e - 2] = -math.inf
+    index = taste.topk(k, -1).indices
+    offsets, row_token, row_slot, slot_row = sorted_rows(index, e)
+    config = transformers.GptOssConfig(hidden_size=d, intermediate_size=f, num_local_experts=e,
+                                       num_experts_per_tok=k, swiglu_limit=limit)
+    config._experts_implementation = "eager"
+    experts = GptOssExperts(config).double()
+    x, weight, dy = draw(n, d), draw(n, k), draw(n, d)
+    w1, w2 = draw(e, 2 * f, d, std=0.5), draw(e, d, f, std=0.5)
+    b1, b2 = draw(e, 2 * f), draw(e, d)
+    given = dict(gate_up_proj=in_turn(w1.mT), gate_up_proj_bias=in_turn(b1), down_proj=w2.mT,
+                 down_proj_bias=b2)
+    y = torch.func.functional_call(experts, given, (x, index, weight))
+    dx, dweight, dw1, dw2, db1, db2 = grads(y, dy, x, weight, w1, w2, b1, b2)
+
+    expert = index.reshape(-1)[row_slot]
+    rows, w_row = x[row_token], weight.reshape(-1)[row_slot][:, None]
+    pre = torch.einsum("rd,rfd->rf", rows, w1[expert]) + b1[expert]
+    act = experts._apply_gate(in_turn(pre))
+    out_rows = torch.einsum("rf,rdf->rd", act, w2[expert]) + b2[expert]
+    dpre, drows = grads((w_row * out_rows)[slot_row].sum(1), dy, pre, rows)
+    sort = dict(offsets=offsets, row_token=row_token)
+    out.add(f"sort.{case}", index=index, row_slot=row_slot, slot_row=slot_row, **sort)
+    out.add(f"up_fwd.{case}", x=x, w=w1, bias=b1, pre=pre, act=act, **sort)
+    out.add(f"down_fwd.{case}", act=act, w=w2, bias=b2, offsets=offsets, out=out_rows)
+    out.add(f"combine.{case}", out=out_rows, slot_row=slot_row, weight=weight, y=y)
+    out.add(f"down_bwd_input.{case}", dy=dy, w=w2, bias=b2, pre=pre, row_slot=row_slot, weight=weight,
+            dpre=dpre, wact=w_row * act, dweight=dweight, **sort)
+    out.add(f"down_bwd_weight.{case}", dy=dy, wact=w_row * act, **sort)
+    out.add_sum(f"down_bwd_weight.{case}", draw, dw=dw2)
+    out.add(f"down_bias.{case}", dy=dy, row_slot=row_slot, weight=weight, **sort)
+    out.add_sum(f"down_bias.{case}", draw, db=db2)
+    out.add(f"up_bwd_input.{case}", dpre=dpre, w=w1, offsets=offsets, dx=drows)
+    out.add(f"up_bwd_weight.{case}", dpre=dpre, x=x, **sort)
+    out.add_sum(f"up_bwd_weight.{case}", draw, dw=dw1)
+    out.add(f"up_bias.{case}", dy=dpre, offsets=offsets)
+    out.add_sum(f"up_bias.{case}", draw, db=db1)
+    out.add(f"gather_back.{case}", out=drows, slot_row=slot_row, y=dx)
+
+
+def gpt_oss(draw):
+    """The limits stand a second time in tests/op/test_golden_ops.c."""
+    out = Cases()
+    gpt_oss_case(draw, out, "even", 23, 3, 7, 11, 13, 7.0, 0.0)
+    gpt_oss_case(draw, out, "crowd", 67, 2, 5, 7, 17, 1.5, 3.0)
+    return out
+
+
 # ---- optimizer ----
 
 
@@ -437,7 +500,7 @@ def adamw(draw):
     return out
 
 
-OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw]
+OPS = [rmsnorm, swiglu, simple, rope, attention, head, route, moe, adamw, gpt_oss]
 
 
 def make_ops(made_by):

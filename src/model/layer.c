@@ -124,7 +124,7 @@ static Status mlp_pre_activation(LayerRun *r, MlpState *m, Tensor y, Arena *aren
 static Status mlp_activation(LayerRun *r, MlpState *m, Arena *arena)
 {
     TRY(tensor_new2(arena, r->spec->act, m->gu.dim[0], m->gu.dim[1] / 2, &m->act));
-    return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act });
+    return swiglu_fwd(r->ex, (SwigluFwd){ .gu = m->gu, .y = m->act, .limit = m->limit });
 }
 
 Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,
@@ -147,7 +147,7 @@ Status layer_mlp_backward_input(LayerRun *r, MlpState *m, Tensor y, Tensor dout,
     TRY(linear_bwd_input(
         r->ex, (LinearBwdInput){ .dy = dout, .w = r->weights->w[ROLE_DOWN], .dx = dact }));
     /* Nothing reads the pre-activation after this op, so its gradient overwrites it. */
-    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu }));
+    TRY(swiglu_bwd(r->ex, (SwigluBwd){ .dy = dact, .gu = m->gu, .dgu = m->gu, .limit = m->limit }));
     return linear_bwd_input(
         r->ex, (LinearBwdInput){ .dy = m->gu, .w = r->weights->w[ROLE_GATE_UP], .dx = dy });
 }

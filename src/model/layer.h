@@ -167,6 +167,7 @@ Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
 /* A SwiGLU MLP on y (dense layers and shared experts). */
 typedef struct MlpState {
     Tensor gu, act;
+    float limit; /* of the clamped form, set by the layer; 0: the plain one */
 } MlpState;
 /* out = mlp(y) + residual (optional). gu_piece: what recomputes the pre-activation; 0: nothing. */
 Status layer_mlp_forward(LayerRun *r, MlpState *m, Tensor y, Tensor residual, Tensor out,

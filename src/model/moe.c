@@ -155,6 +155,22 @@ static Status shared_params(const MoeSpec *m, int64_t d, int i, ParamList *out)
                       "model.layers.%d.mlp.shared_expert_gate.weight", i);
 }
 
+static Status expert_bias_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
+{
+    int here = (int)(m->experts / s->ep), first = (int)s->ep_rank * here;
+    for (int e = 0; e < here; e++) {
+        ParamAdd half = { ROLE_EXPERT_GATE_UP_BIAS, e, 0, m->ffn, INIT_ZERO, .state = false };
+        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.gate_proj.bias", i, first + e));
+        TRY(params_add(out, half, "model.layers.%d.mlp.experts.%d.up_proj.bias", i, first + e));
+    }
+    for (int e = 0; e < here; e++) {
+        TRY(params_add(
+            out, (ParamAdd){ ROLE_EXPERT_DOWN_BIAS, e, 0, s->hidden, INIT_ZERO, .state = false },
+            "model.layers.%d.mlp.experts.%d.down_proj.bias", i, first + e));
+    }
+    return OK;
+}
+
 /* The parameters of this rank's experts, under their names in the whole model. They stand last in
  * the layer because their shard group is another one. */
 static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamList *out)
@@ -170,7 +186,7 @@ static Status expert_params(const ModelSpec *s, const MoeSpec *m, int i, ParamLi
         TRY(params_add(out, (ParamAdd){ ROLE_EXPERT_DOWN, e, d, f, INIT_NORMAL, .decay = true },
                        "model.layers.%d.mlp.experts.%d.down_proj.weight", i, first + e));
     }
-    return OK;
+    return m->expert_bias ? expert_bias_params(s, m, i, out) : OK;
 }
 
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
@@ -372,6 +388,7 @@ static Status shared_forward(LayerRun *r)
     const MoeSpec *m = &r->layer->as.moe;
     int64_t n = layer_tokens(r), d = r->spec->hidden;
     if (m->shared_ffn == 0) return OK;
+    s->shared.limit = m->limit;
     TRY(tensor_new2(m->shared_gate ? r->keep : r->ring, r->spec->act, n, d, &s->gated));
     TRY(layer_mlp_forward(r, &s->shared, s->norm.y, (Tensor){ 0 }, s->gated, RECOMPUTE_SHARED));
     s->shared_out = s->gated;
@@ -407,13 +424,16 @@ static Status experts_forward(LayerRun *r)
                                       .row_token = s->row_token,
                                       .pre = s->pre,
                                       .act = act,
-                                      .rows = rows }));
+                                      .bias = r->weights->w[ROLE_EXPERT_GATE_UP_BIAS],
+                                      .rows = rows,
+                                      .limit = m->limit }));
     if (r->again) return OK;
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->rows_out));
     return moe_down_fwd(r->ex, (MoeDownFwd){ .act = quant_plain(act),
                                              .w = weight_of(r, ROLE_EXPERT_DOWN),
                                              .offsets = s->offsets,
                                              .out = s->rows_out,
+                                             .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
                                              .rows = rows });
 }
 
@@ -490,7 +510,9 @@ static Status experts_backward_input(LayerRun *r)
                                                      .dpre = s->pre,
                                                      .wact = s->wact,
                                                      .dweight = s->dweight,
-                                                     .rows = rows }));
+                                                     .bias = r->weights->w[ROLE_EXPERT_DOWN_BIAS],
+                                                     .rows = rows,
+                                                     .limit = m->limit }));
     TRY(tensor_new2(r->ring, r->spec->act, rows.bound, r->spec->hidden, &s->dx_rows));
     return moe_up_bwd_input(r->ex, (MoeUpBwdInput){ .dpre = quant_plain(s->pre),
                                                     .w = weight_of(r, ROLE_EXPERT_GATE_UP),
@@ -499,12 +521,34 @@ static Status experts_backward_input(LayerRun *r)
                                                     .rows = rows });
 }
 
+/* Rows of dy lie in the order of tokens, never in a pool. */
+static Status biases_backward(LayerRun *r, bool overwrite)
+{
+    MoeState *s = r->state;
+    Rows rows = rows_of(r), gathered = rows;
+    gathered.first = NULL;
+    TRY(moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->dout,
+                                          .offsets = s->offsets,
+                                          .row_token = s->row_token,
+                                          .row_slot = s->row_slot,
+                                          .weight = s->x_weight,
+                                          .db = r->weights->dw[ROLE_EXPERT_DOWN_BIAS],
+                                          .rows = gathered,
+                                          .overwrite = overwrite }));
+    return moe_bias_bwd(r->ex, (MoeBiasBwd){ .dy = s->pre,
+                                             .offsets = s->offsets,
+                                             .db = r->weights->dw[ROLE_EXPERT_GATE_UP_BIAS],
+                                             .rows = rows,
+                                             .overwrite = overwrite });
+}
+
 static Status experts_backward_weight(LayerRun *r)
 {
     MoeState *s = r->state;
     Rows rows = rows_of(r);
     bool first = r->written != NULL && !*r->written;
     if (first) *r->written = true;
+    if (r->layer->as.moe.expert_bias) TRY(biases_backward(r, first));
     TRY(moe_down_bwd_weight(r->ex, (MoeDownBwdWeight){ .dy = quant_plain(s->dout),
                                                        .wact = quant_plain(s->wact),
                                                        .offsets = s->offsets,

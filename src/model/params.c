@@ -325,14 +325,15 @@ static Tensor compute_view(const ParamTable *t, const Param *p, const ParamMemor
     return shaped(p, tensor_rows(&whole, p->first[b] - k->first, param_elems(p)));
 }
 
-/* Grows a role's fused view, (rows, cols) or (E, rows, cols), by the parameter right behind it. */
+/* Grows a role's fused view, (rows, cols), (E, rows, cols) or (E, cols), by the parameter right behind it. */
 static void extend(Tensor *view, const Param *p, Tensor part)
 {
     if (view->data == NULL) {
         *view = part;
         if (p->rank == 1) *view = tensor_as2(&part, 1, p->dim[0]);
         if (p->expert >= 0) {
-            *view = (Tensor){ part.data, part.dtype, 3, { 1, p->dim[0], p->dim[1] } };
+            *view = (Tensor){ part.data, part.dtype, p->rank + 1, { 1, p->dim[0] } };
+            if (p->rank > 1) view->dim[2] = p->dim[1];
         }
         return;
     }

@@ -79,11 +79,13 @@ typedef enum ParamRole {
     ROLE_GATE_UP, /* (2F, D) */
     ROLE_DOWN,    /* (D, F) */
     ROLE_ROUTER,
-    ROLE_ROUTER_BIAS,    /* steers the choice; not trained */
-    ROLE_ROUTER_SHIFT,   /* trained: a bias of the logits */
-    ROLE_SHARED_GATE,    /* (1, D) */
-    ROLE_EXPERT_GATE_UP, /* (E, 2F, D) */
-    ROLE_EXPERT_DOWN,    /* (E, D, F) */
+    ROLE_ROUTER_BIAS,         /* steers the choice; not trained */
+    ROLE_ROUTER_SHIFT,        /* trained: a bias of the logits */
+    ROLE_SHARED_GATE,         /* (1, D) */
+    ROLE_EXPERT_GATE_UP,      /* (E, 2F, D) */
+    ROLE_EXPERT_DOWN,         /* (E, D, F) */
+    ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
+    ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
     ROLE_HEAD,
     ROLE_COUNT
 } ParamRole;

@@ -116,6 +116,8 @@ static MoeSpec moe_of(const Config *c)
         .shift = c->moe_router_bias,
         .shared_gate = c->moe_shared_gate,
         .score_input = c->moe_score_input,
+        .expert_bias = c->moe_expert_bias,
+        .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,

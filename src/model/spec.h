@@ -61,6 +61,8 @@ typedef struct MoeSpec {
     bool shift, shared_gate; /* logits have a trained bias; shared experts have a gate */
     bool score_input;        /* the routing weight multiplies an expert's input */
     float bias_rate;
+    bool expert_bias; /* both products of a routed expert add a trained bias */
+    float limit;      /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
 } MoeSpec;
 
 enum {

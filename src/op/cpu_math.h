@@ -17,6 +17,7 @@
 #define OP_CPU_MATH_H
 
 #include "base/tensor.h"
+#include "op/swiglu.h"
 
 #include <math.h>
 #include <string.h>
@@ -49,6 +50,21 @@ static inline float exp_f32(float x)
     float first = f32_from_bits((uint32_t)(half + 127) << 23);
     float second = f32_from_bits((uint32_t)(e - half + 127) << 23);
     return p * first * second;
+}
+
+/* The clamped SwiGLU of one gate and up (op/swiglu.h), and its slopes. A NaN stays one. */
+typedef struct Clamped {
+    float act, by_gate, by_up;
+} Clamped;
+
+static inline Clamped swiglu_clamped(float gate, float up, float limit)
+{
+    float g = gate > limit ? limit : gate, u = up > limit ? limit : up < -limit ? -limit : up;
+    float s = 1 / (1 + exp_f32(-SWIGLU_SLOPE * g)), glu = g * s;
+    float slope = (u + 1) * s * (1 + SWIGLU_SLOPE * g * (1 - s));
+    return (Clamped){ .act = (u + 1) * glu,
+                      .by_gate = gate > limit ? 0 : slope,
+                      .by_up = up > limit || up < -limit ? 0 : glu };
 }
 
 /* The largest of n floats, -infinity for none; NaNs are passed over. The loop works by lanes that

@@ -7,20 +7,22 @@
  * never the experts' outputs.
  *
  *   forward, with w_r = weight[row_slot[r]]:
- *     moe_up_fwd           pre_r = x[row_token[r]] W1_e^T
+ *     moe_up_fwd           pre_r = x[row_token[r]] W1_e^T + b1_e
  *                          act_r = silu(pre_r[:F]) * pre_r[F:]
- *     moe_down_fwd         out_r = act_r W2_e^T
+ *     moe_down_fwd         out_r = act_r W2_e^T + b2_e
  *     moe_combine          y_n = sum over k of weight[n][k] * out[slot_row[n][k]]
  *                                + shared_n + residual_n
  *   backward:
  *     moe_down_bwd_input   da_r = dy[row_token[r]] W2_e
- *                          dweight[row_slot[r]] = <da_r, act_r>
+ *                          dweight[row_slot[r]] = <da_r, act_r> + <dy[row_token[r]], b2_e>
  *                          dpre_r = swiglu'(pre_r) * w_r * da_r
  *                          wact_r = w_r * act_r
  *     moe_down_bwd_weight  dW2_e += sum over r of dy[row_token[r]]^T wact_r
  *     moe_up_bwd_input     dx_r = dpre_r W1_e
  *     moe_up_bwd_weight    dW1_e += sum over r of dpre_r^T x[row_token[r]]
- *   and moe_combine without weights adds the dx_r of a token up again.
+ *     moe_bias_bwd         db1_e += sum over r of dpre_r,  db2_e += sum over r of w_r dy[row_token[r]]
+ *   and moe_combine without weights adds the dx_r of a token up again. Biases b are optional, and
+ *   with a limit act is the clamped SwiGLU (op/swiglu.h).
  *
  * The operands of a product are Quants (op/quant.h): each says its own type and whether it has
  * scales. So far all operands of a call are plain and of one type.
@@ -78,7 +80,9 @@ typedef struct MoeUpFwd {
     Tensor row_token; /* in  (R) i32, optional: row r reads x[r] */
     Tensor pre;       /* out (R, 2F) act; or of a pool */
     Tensor act;       /* out (R, F) act */
+    Tensor bias;      /* in  (E, 2F) act, optional */
     Rows rows;
+    float limit; /* of the clamped SwiGLU; 0: the plain one */
 } MoeUpFwd;
 
 typedef struct MoeDownFwd {
@@ -86,6 +90,7 @@ typedef struct MoeDownFwd {
     Quant w;        /* in  (E, D, F) act */
     Tensor offsets; /* in  (1, E+1) i32 */
     Tensor out;     /* out (R, D) act */
+    Tensor bias;    /* in  (E, D) act, optional */
     Rows rows;
 } MoeDownFwd;
 
@@ -116,7 +121,9 @@ typedef struct MoeDownBwdInput {
     Tensor dpre;      /* out (R, 2F) act; may be pre; of a pool if pre is */
     Tensor wact;      /* out (R, F) act */
     Tensor dweight;   /* out (N, K) f32; with rows.device and row_slot, 0 for slots without a row */
+    Tensor bias;      /* in  (E, D) act, optional: what moe_down_fwd added */
     Rows rows;
+    float limit; /* as in moe_up_fwd */
 } MoeDownBwdInput;
 
 typedef struct MoeDownBwdWeight {
@@ -146,6 +153,18 @@ typedef struct MoeUpBwdWeight {
     Rows rows;
     bool overwrite; /* dw is written instead, whatever it holds */
 } MoeUpBwdWeight;
+
+/* db_e += the sum over its rows r of w_r * dy[row_token[r]]: the gradient of an expert's bias. */
+typedef struct MoeBiasBwd {
+    Tensor dy;        /* in  (R, O) act, or of a pool; with row_token (N, O) */
+    Tensor offsets;   /* in  (1, E+1) i32 */
+    Tensor row_token; /* in  (R) i32, optional: row r reads dy[r] */
+    Tensor row_slot;  /* in  (R) i32, optional: row r has weight[r] */
+    Tensor weight;    /* in  (N, K) f32, optional: 1 */
+    Tensor db;        /* add (E, O) f32 */
+    Rows rows;
+    bool overwrite; /* db is written instead, whatever it holds */
+} MoeBiasBwd;
 
 /* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,
  * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (a skipped step). */

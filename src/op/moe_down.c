@@ -11,10 +11,11 @@ enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 /*
  * backward to the rows. With dy_r = dy[row_token[r]], w_r = weight[row_slot[r]]:
  *
- *   out_r = act_r W2_e^T, y = sum of w_r out_r     da_r = dy_r W2_e, without w_r
- *                                                  dweight = <dy_r, out_r> = <da_r, act_r>
+ *   out_r = act_r W2_e^T + b_e                     da_r = dy_r W2_e, without w_r
+ *   y = sum of w_r out_r                           dweight = <dy_r, out_r> = <da_r, act_r> + <dy_r, b_e>
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
+ * The clamped form has the slopes of op/swiglu.h.
  */
 
 /* Columns [f, f + n) of one row; returns their part of <da, act>. dpre may be pre: every element is
@@ -29,14 +30,26 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
     float *dgate = row_open(&a->dpre, at, gate_buffer);
     float *dup = row_open(&a->dpre, at + F, up_buffer);
     float *wact = row_open(&a->wact, row * F + f, wact_buffer);
+    if (a->limit > 0) {
 #pragma omp simd reduction(+ : dot)
-    for (int64_t i = 0; i < n; i++) {
-        float g = gate[i], u = up[i], s = 1 / (1 + exp_f32(-g));
-        float silu = g * s, act = silu * u, wda = weight * da[f + i];
-        dot += da[f + i] * act;
-        wact[i] = weight * act;
-        dgate[i] = wda * u * s * (1 + g * (1 - s));
-        dup[i] = wda * silu;
+        for (int64_t i = 0; i < n; i++) {
+            Clamped c = swiglu_clamped(gate[i], up[i], a->limit);
+            float wda = weight * da[f + i];
+            dot += da[f + i] * c.act;
+            wact[i] = weight * c.act;
+            dgate[i] = wda * c.by_gate;
+            dup[i] = wda * c.by_up;
+        }
+    } else {
+#pragma omp simd reduction(+ : dot)
+        for (int64_t i = 0; i < n; i++) {
+            float g = gate[i], u = up[i], s = 1 / (1 + exp_f32(-g));
+            float silu = g * s, act = silu * u, wda = weight * da[f + i];
+            dot += da[f + i] * act;
+            wact[i] = weight * act;
+            dgate[i] = wda * u * s * (1 + g * (1 - s));
+            dup[i] = wda * silu;
+        }
     }
     row_store(&a->dpre, at, n, dgate);
     row_store(&a->dpre, at + F, n, dup);
@@ -44,7 +57,26 @@ static float bwd_piece(const MoeDownBwdInput *a, int64_t row, int64_t f, int64_t
     return dot;
 }
 
-static Status finish(const void *args, int64_t row, const float *da)
+/* <dy_r, b_e> */
+static double bias_dot(const MoeDownBwdInput *a, int64_t expert, int64_t row)
+{
+    int64_t D = tensor_cols(&a->dy.data);
+    int64_t token = a->row_token.data == NULL ? row : ((const int32_t *)a->row_token.data)[row];
+    float dy_buffer[PIECE], bias_buffer[PIECE];
+    double sum = 0;
+    for (int64_t d = 0; a->bias.data != NULL && d < D; d += PIECE) {
+        int64_t n = D - d < PIECE ? D - d : PIECE;
+        const float *dy = row_load(&a->dy.data, token * D + d, n, dy_buffer);
+        const float *bias = row_load(&a->bias, expert * D + d, n, bias_buffer);
+        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t i = 0; i < n; i++) dot += dy[i] * bias[i];
+        sum += (double)dot;
+    }
+    return sum;
+}
+
+static Status finish(const void *args, int64_t expert, int64_t row, const float *da)
 {
     const MoeDownBwdInput *a = args;
     int64_t F = tensor_cols(&a->wact), slots = tensor_elems(&a->weight);
@@ -54,7 +86,7 @@ static Status finish(const void *args, int64_t row, const float *da)
                     (long long)row, (long long)slot, (long long)slots - 1);
     }
     float weight = ((const float *)a->weight.data)[slot];
-    double dot = 0;
+    double dot = bias_dot(a, expert, row);
     for (int64_t f = 0; f < F; f += PIECE) {
         int64_t n = F - f < PIECE ? F - f : PIECE;
         dot += (double)bwd_piece(a, row, f, n, da, weight);
@@ -88,6 +120,9 @@ static Status check(const void *args, int64_t R)
     if (kept < 0) kept = tensor_elems(&a->pre) / (2 * F);
     TRY(op_expect(op, "dpre", &a->dpre, kept, 2 * F, a->wact.dtype));
     TRY(op_expect_act(op, "wact", &a->wact, R, F));
+    if (a->bias.data != NULL)
+        TRY(op_expect(op, "bias", &a->bias, tensor_elems(&a->offsets) - 1, tensor_cols(&a->dy.data),
+                      a->wact.dtype));
     return weight_check(a);
 }
 
@@ -101,7 +136,7 @@ MoeProduct moe_down_bwd_input_view(const MoeDownBwdInput *a)
     return (MoeProduct){
         { "moe_down_bwd_input", "dy", &a->dy, &a->w, &a->offsets, &a->row_token, &a->rows,
           a->rows.first },
-        { tensor_cols(&a->dy.data), tensor_cols(&a->wact), false },
+        { tensor_cols(&a->dy.data), tensor_cols(&a->wact), false, NULL },
         { &a->wact, NULL, some_without ? &a->dweight : NULL, &a->pre, row_bytes },
         { MOE_SWIGLU_BACKWARD, a, check, finish },
     };
@@ -111,4 +146,4 @@ OP_PORTS(moe_down_bwd_input, IN_QUANT(MoeDownBwdInput, dy), IN_QUANT(MoeDownBwdI
          IN(MoeDownBwdInput, pre), IN(MoeDownBwdInput, offsets), IN_OPT(MoeDownBwdInput, row_token),
          IN_OPT(MoeDownBwdInput, row_slot), IN(MoeDownBwdInput, weight),
          OUT_POOL(MoeDownBwdInput, dpre), OUT(MoeDownBwdInput, wact), OUT(MoeDownBwdInput, dweight),
-         ROWS(MoeDownBwdInput, rows));
+         IN_OPT(MoeDownBwdInput, bias), ROWS(MoeDownBwdInput, rows));

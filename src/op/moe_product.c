@@ -5,15 +5,19 @@
  */
 #include "op/moe_product.h"
 
+#include "op/cpu_math.h"
 #include "op/gemm.h"
 #include "op/moe_tiles.h"
 
 #include <string.h>
 
+enum { PIECE = 256 }; /* columns that a thread holds on the stack */
+
 /* The product of a tile's rows. c is f32 if the op works on it, else of the output's type. */
 static GemmArgs gemm_of(const MoeProduct *p, int64_t rows)
 {
-    Dtype c = p->epilogue == MOE_STORE ? p->out->dtype : DTYPE_F32;
+    bool stored = p->epilogue == MOE_STORE && !moe_product_biased(p);
+    Dtype c = stored ? p->out->dtype : DTYPE_F32;
     int64_t ldb = p->turned ? p->I : p->O;
     return (GemmArgs){ .m = rows,
                        .n = p->O,
@@ -42,6 +46,35 @@ static Space space_of(const Exec *ex, const MoeProduct *p)
     return s;
 }
 
+/* c_r += bias_e for the tile's rows. */
+static void bias_add(const MoeProduct *p, const MoeTile *tile, float *c)
+{
+    float buffer[PIECE];
+    for (int64_t at = 0; at < p->O; at += PIECE) {
+        int64_t n = p->O - at < PIECE ? p->O - at : PIECE;
+        const float *b = row_load(p->bias, tile->expert * p->O + at, n, buffer);
+        for (int64_t r = 0; r < tile->n; r++) {
+            float *row = c + r * p->O + at;
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++) row[i] += b[i];
+        }
+    }
+}
+
+/* What follows the product of a tile's rows, c. */
+static Status tile_finish(const MoeProduct *p, const MoeTile *tile, void *c)
+{
+    if (moe_product_biased(p)) bias_add(p, tile, c);
+    for (int64_t r = 0; r < tile->n; r++) {
+        const float *row = (const float *)c + r * p->O;
+        if (p->epilogue != MOE_STORE)
+            TRY(p->finish(p->args, tile->expert, tile->first + r, row));
+        else if (moe_product_biased(p))
+            row_store(p->out, (tile->first + r) * p->O, p->O, row);
+    }
+    return OK;
+}
+
 static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *space)
 {
     const MoeProduct *p = args;
@@ -58,10 +91,7 @@ static Status tile_run(Exec *ex, const void *args, const MoeTile *tile, char *sp
     g.b.at = tensor_at(&p->w->data, tile->expert * g.k * g.n);
     g.c.at = s.in_place ? tensor_at(p->out, (tile->first + out) * g.n) : space + s.c;
     TRY(gemm_run(ex, &g, space + s.gemm));
-    for (int64_t r = 0; p->epilogue != MOE_STORE && r < tile->n; r++) {
-        TRY(p->finish(p->args, tile->first + r, (const float *)g.c.at + r * g.n));
-    }
-    return OK;
+    return tile_finish(p, tile, g.c.at);
 }
 
 Status moe_product_cpu(Exec *ex, const MoeProduct *p)
@@ -91,6 +121,7 @@ Status moe_product_check(const MoeProduct *p)
                      act, QUANT_PLAIN));
     TRY(quant_expect(p->op, "w", p->w, E * (p->turned ? O : I), p->turned ? I : O, act,
                      QUANT_PLAIN));
+    if (moe_product_biased(p)) TRY(op_expect(p->op, "bias", p->bias, E, O, act));
     if (p->check != NULL) TRY(p->check(p->args, R));
     bool pooled = p->epilogue == MOE_STORE && p->first != NULL;
     return moe_rows_check(p->op, p->offsets, p->row_token, p->rows, R,
@@ -102,6 +133,7 @@ OpCost moe_product_cost(const MoeProduct *p)
 {
     double rows = moe_rows_expected(p->rows);
     double in = p->row_token == NULL ? quant_rows_bytes(p->in, rows) : quant_bytes(p->in);
+    if (moe_product_biased(p)) in += (double)tensor_bytes(p->bias);
     OpWork work = p->turned ? WORK_GROUPED : WORK_GROUPED_INPUT;
     return moe_rows_cost(work, rows, p->w, (double)p->I, (double)p->O,
                          in + quant_bytes(p->w) + rows * p->row_bytes);
@@ -111,7 +143,7 @@ MoeProduct moe_down_fwd_view(const MoeDownFwd *a)
 {
     return (MoeProduct){
         { "moe_down_fwd", "act", &a->act, &a->w, &a->offsets, NULL, &a->rows, NULL },
-        { tensor_cols(&a->act.data), tensor_cols(&a->out), true },
+        { tensor_cols(&a->act.data), tensor_cols(&a->out), true, &a->bias },
         { &a->out, &a->out, NULL, NULL, moe_rows_bytes(&a->out, 1) },
         { .epilogue = MOE_STORE },
     };
@@ -121,14 +153,14 @@ MoeProduct moe_up_bwd_input_view(const MoeUpBwdInput *a)
 {
     return (MoeProduct){
         { "moe_up_bwd_input", "dpre", &a->dpre, &a->w, &a->offsets, NULL, &a->rows, a->rows.first },
-        { tensor_cols(&a->dpre.data), tensor_cols(&a->dx), false },
+        { tensor_cols(&a->dpre.data), tensor_cols(&a->dx), false, NULL },
         { &a->dx, &a->dx, NULL, NULL, moe_rows_bytes(&a->dx, 1) },
         { .epilogue = MOE_STORE },
     };
 }
 
 OP_PORTS(moe_down_fwd, IN_QUANT(MoeDownFwd, act), IN_QUANT(MoeDownFwd, w), IN(MoeDownFwd, offsets),
-         OUT(MoeDownFwd, out), ROWS(MoeDownFwd, rows));
+         OUT(MoeDownFwd, out), IN_OPT(MoeDownFwd, bias), ROWS(MoeDownFwd, rows));
 
 OP_PORTS(moe_up_bwd_input, IN_QUANT(MoeUpBwdInput, dpre), IN_QUANT(MoeUpBwdInput, w),
          IN(MoeUpBwdInput, offsets), OUT(MoeUpBwdInput, dx), ROWS(MoeUpBwdInput, rows));

@@ -2,16 +2,19 @@
  * moe_product: products of routed rows (moe_product.h): one policy for how operands lie, and one
  * more for each thing that is done with a tile of the result before it leaves the block.
  *
- *   store      as it is
+ *   store      as it is, or with the expert's bias
  *   swiglu     A tile is as many gates as ups that belong to them, 8 and 8 in turn: whoever has a
  *              gate then has its up, and act is made before either leaves the block.
  *   backward   SwiGLU's gradient, the routing weight and each row's share of <da, act> are worked
  *              out where a tile of da lies. A row's shares, one for each stretch of its columns, go
  *              to the workspace, and a second launch adds them from the left.
+ *
+ * Biases and the clamped SwiGLU are policies of their own, so that what has neither pays for neither.
  */
 #include "op/grouped_hopper.cuh"
 
 #include "op/moe_product.h"
+#include "op/swiglu.cuh"
 
 using namespace grouped;
 
@@ -102,19 +105,64 @@ template <typename C> static __device__ __forceinline__ float sigmoid(float x)
     return 1 / (1 + expf(-x));
 }
 
-/* pre_r = c_r,  act_r = silu(pre_r[:F]) * pre_r[F:] */
-template <typename Types> struct UpForward : RowProduct<Types, true, true, true> {
+/* out_r = c_r + b_e */
+template <typename Types> struct BiasedStore : RowProduct<Types, true, false, false> {
+    typedef typename Types::C C;
+    template <int N> using Extra = Coming<Types::WIDE, C, N>;
+    static constexpr bool AS_IS = false;
+    static constexpr int UNIT = 8;
+    const C *bias;
+
+    explicit BiasedStore(const MoeProduct &p)
+        : RowProduct<Types, true, false, false>(p), bias((const C *)p.bias->data)
+    {
+    }
+
+    template <int N>
+    __device__ __forceinline__ Extra<N> extra(const GroupTile &t, int64_t, int j) const
+    {
+        int64_t f = t.col + j;
+        Extra<N> e;
+        e.ask(bias + t.expert * this->n + f, this->n - f);
+        return e;
+    }
+    template <int N>
+    __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
+                                           const float (&v)[N], const Extra<N> &e, Nothing) const
+    {
+        int64_t f = t.col + j;
+        float sum[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) sum[k] = v[k] + e[k];
+        put<Types::WIDE>(this->out + (t.first + i) * this->n + f, this->n - f, sum);
+        return 0;
+    }
+};
+
+/* N columns of gate and up that are on their way. */
+template <bool WIDE, typename C, int N> struct Pre {
+    Coming<WIDE, C, N> gate, up;
+};
+
+/* pre_r = c_r,  act_r = silu(pre_r[:F]) * pre_r[F:]. Not PLAIN: pre_r = c_r + b_e if there are biases,
+ * and act_r is clamped if there is a limit. */
+template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true, true, true> {
     typedef typename Types::B B;
     typedef typename Types::C C;
     typedef typename std::conditional<Types::INDEXED, HopperShapes<Cooperative>,
                                       HopperShapes<Cooperative, InTurn>>::type Shapes;
+    template <int N>
+    using Extra = typename std::conditional<PLAIN, Nothing, Pre<Types::WIDE, C, N / 2>>::type;
     static constexpr bool AS_IS = false;
     static constexpr int UNIT = 16;
     C *act;
     int64_t F;
+    const C *bias; /* or NULL */
+    float limit;   /* or 0 */
 
-    explicit UpForward(const MoeProduct &p)
-        : RowProduct<Types, true, true, true>(p), act((C *)p.result->data), F(tensor_cols(p.result))
+    UpForward(const MoeProduct &p, const MoeUpFwd *a)
+        : RowProduct<Types, true, true, true>(p), act((C *)p.result->data),
+          F(tensor_cols(p.result)), bias((const C *)a->bias.data), limit(a->limit)
     {
         this->n = (F + 7) / 8 * 16; /* 2F rounded up to whole pairs of 8 */
     }
@@ -125,8 +173,21 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
         return this->w.view(t.expert * 2 * F + f, 0, NULL, F - f, this->in.ld, F);
     }
 
+    template <int N>
+    __device__ __forceinline__ Extra<N> extra(const GroupTile &t, int64_t, int j) const
+    {
+        Extra<N> e = {};
+        if constexpr (!PLAIN) {
+            int64_t f = (t.col + j) / 2;
+            if (bias == NULL) return e;
+            e.gate.ask(bias + t.expert * 2 * F + f, F - f);
+            e.up.ask(bias + t.expert * 2 * F + F + f, F - f);
+        }
+        return e;
+    }
+
     __device__ __forceinline__ float store(const GroupTile &t, int64_t i, int j,
-                                           const float (&v)[16], Nothing, Nothing) const
+                                           const float (&v)[16], const Extra<16> &e, Nothing) const
     {
         int64_t r = t.first + i, kept = t.pooled + i, f = (t.col + j) / 2;
         float gate[8], up[8], y[8];
@@ -134,18 +195,20 @@ template <typename Types> struct UpForward : RowProduct<Types, true, true, true>
         for (int k = 0; k < 8; k++) {
             gate[k] = v[k];
             up[k] = v[8 + k];
-            y[k] = gate[k] * sigmoid<C>(gate[k]) * up[k];
+            if constexpr (!PLAIN) {
+                gate[k] += e.gate[k];
+                up[k] += e.up[k];
+            }
+            if (!PLAIN && limit > 0)
+                y[k] = swiglu_clamped(gate[k], up[k], limit, sigmoid<C>).act;
+            else
+                y[k] = gate[k] * sigmoid<C>(gate[k]) * up[k];
         }
         put<Types::WIDE>(this->out + kept * 2 * F + f, F - f, gate);
         put<Types::WIDE>(this->out + kept * 2 * F + F + f, F - f, up);
         put<Types::WIDE>(act + r * F + f, F - f, y);
         return 0;
     }
-};
-
-/* What was gate and up where a gradient of N columns arrives. */
-template <bool WIDE, typename C, int N> struct Pre {
-    Coming<WIDE, C, N> gate, up;
 };
 
 /*
@@ -155,9 +218,11 @@ template <bool WIDE, typename C, int N> struct Pre {
  *                                                  dweight = <dy_r, out_r> = <da_r, act_r>
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
+ * or what the CLAMPED form has. A bias adds <dy_r, b_e> to dweight, in a launch of its own.
  * dpre may be pre: a thread reads its columns before it writes them, and no other reads them.
  */
-template <typename Types> struct DownBackward : RowProduct<Types, false, true, false> {
+template <typename Types, bool CLAMPED>
+struct DownBackward : RowProduct<Types, false, true, false> {
     typedef typename Types::C C;
     typedef InTurn Shape;
     typedef HopperShapes<Shape> Shapes;
@@ -172,12 +237,13 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
     const C *pre;
     C *dpre, *wact;
     float *share; /* (parts, bound) */
+    float limit;
 
     DownBackward(const MoeProduct &p, const MoeDownBwdInput *a, float *shares)
         : RowProduct<Types, false, true, false>(p), row_slot((const int32_t *)a->row_slot.data),
           weight((const float *)a->weight.data),
           rows_pre(tensor_elems(&a->pre) / tensor_cols(&a->pre)), pre((const C *)a->pre.data),
-          dpre((C *)a->dpre.data), wact((C *)a->wact.data), share(shares)
+          dpre((C *)a->dpre.data), wact((C *)a->wact.data), share(shares), limit(a->limit)
     {
     }
 
@@ -209,12 +275,20 @@ template <typename Types> struct DownBackward : RowProduct<Types, false, true, f
         float dg[N], du[N], y[N], dot = 0;
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float g = e.gate[k], u = e.up[k];
-            float s = sigmoid<C>(g), silu = g * s, act = silu * u, wda = scale * da[k];
-            dot += da[k] * act;
-            y[k] = scale * act;
-            dg[k] = wda * u * s * (1 + g * (1 - s));
-            du[k] = wda * silu;
+            float g = e.gate[k], u = e.up[k], wda = scale * da[k];
+            if constexpr (CLAMPED) {
+                Clamped c = swiglu_clamped(g, u, limit, sigmoid<C>);
+                dot += da[k] * c.act;
+                y[k] = scale * c.act;
+                dg[k] = wda * c.by_gate;
+                du[k] = wda * c.by_up;
+            } else {
+                float s = sigmoid<C>(g), silu = g * s, act = silu * u;
+                dot += da[k] * act;
+                y[k] = scale * act;
+                dg[k] = wda * u * s * (1 + g * (1 - s));
+                du[k] = wda * silu;
+            }
         }
         put<WIDE>(dpre + at, n - f, dg);
         put<WIDE>(dpre + at + n, n - f, du);
@@ -239,6 +313,47 @@ static __global__ void moe_dweight_kernel(Groups groups, const float *share, int
 #pragma unroll 4
     for (int64_t k = 0; k < parts; k++) sum += share[k * groups.bound + r];
     dweight[row_slot != NULL ? row_slot[r] : r] = sum;
+}
+
+enum { DOT_THREADS = 256 };
+
+/* dweight += <dy_r, b_e>: a block a tile of rows, a warp a row. */
+template <typename T, bool WIDE>
+static __global__ __launch_bounds__(DOT_THREADS) void moe_dweight_bias_kernel(
+    Groups groups, const T *dy, const int32_t *row_token, const T *bias, const int32_t *row_slot,
+    float *dweight, int64_t d)
+{
+    constexpr int P = WIDE ? PACK<T> : 1;
+    GroupTile t;
+    if (!find_rows(groups, blockIdx.x, &t)) return;
+    int lane = (int)threadIdx.x % 32;
+    for (int64_t r = t.first + threadIdx.x / 32; r < t.first + t.rows; r += DOT_THREADS / 32) {
+        const T *row = dy + (row_token != NULL ? row_token[r] : r) * d;
+        float sum = 0;
+#pragma unroll 4
+        for (int64_t at = lane * P; at < d; at += 32 * P) {
+            float x[P], b[P];
+            load_const<WIDE>(row + at, x);
+            load_const<WIDE>(bias + t.expert * d + at, b);
+#pragma unroll
+            for (int k = 0; k < P; k++) sum += x[k] * b[k];
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) dweight[row_slot != NULL ? row_slot[r] : r] += sum;
+    }
+}
+
+static Status dweight_bias(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
+{
+    const void *dy = a->dy.data.data, *bias = a->bias.data;
+    Groups groups = groups_of(p.offsets, p.rows, NULL);
+    return launch_packed(ex, p.op, a->bias.dtype, { dy, bias }, { p.I }, [&](auto t, auto wide) {
+        typedef decltype(t) T;
+        moe_dweight_bias_kernel<T, wide>
+            <<<(unsigned)(groups.bound / TILE + groups.experts), DOT_THREADS, 0, exec_stream(ex)>>>(
+                groups, (const T *)dy, (const int32_t *)a->row_token.data, (const T *)bias,
+                (const int32_t *)a->row_slot.data, (float *)a->dweight.data, p.I);
+    });
 }
 
 /* How many shares a row has. */
@@ -274,13 +389,21 @@ template <bool TURNED> static Status store(struct Exec *ex, const MoeProduct &p)
     });
 }
 
-static Status swiglu(struct Exec *ex, const MoeProduct &p)
+static Status store_biased(struct Exec *ex, const MoeProduct &p)
 {
-    return by_types<true>(
-        ex, p, { p.out->data, p.result->data }, tensor_cols(p.result),
-        [&](auto types) { return launch(ex, p.op, UpForward<decltype(types)>(p)); });
+    return by_types<false>(ex, p, { p.out->data, p.bias->data }, p.O, [&](auto types) {
+        return launch(ex, p.op, BiasedStore<decltype(types)>(p));
+    });
 }
 
+template <bool PLAIN> static Status swiglu(struct Exec *ex, const MoeProduct &p, const MoeUpFwd *a)
+{
+    return by_types<true>(
+        ex, p, { p.out->data, p.result->data, a->bias.data }, tensor_cols(p.result),
+        [&](auto types) { return launch(ex, p.op, UpForward<decltype(types), PLAIN>(p, a)); });
+}
+
+template <bool CLAMPED>
 static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDownBwdInput *a)
 {
     if (p.zeroed != NULL) {
@@ -289,20 +412,30 @@ static Status swiglu_backward(struct Exec *ex, const MoeProduct &p, const MoeDow
     }
     if (p.rows->bound == 0) return OK;
     return by_types<true>(ex, p, { a->pre.data, a->dpre.data, a->wact.data }, p.O, [&](auto types) {
-        DownBackward<decltype(types)> kernel(p, a, (float *)exec_workspace(ex));
+        DownBackward<decltype(types), CLAMPED> kernel(p, a, (float *)exec_workspace(ex));
         TRY(launch(ex, p.op, kernel));
         moe_dweight_kernel<<<grid_of(p.rows->bound, 256), 256, 0, exec_stream(ex)>>>(
             kernel.groups, kernel.share, parts_of(kernel), kernel.row_slot,
             (float *)a->dweight.data);
-        return kernel_status(p.op);
+        TRY(kernel_status(p.op));
+        return a->bias.data != NULL ? dweight_bias(ex, p, a) : OK;
     });
 }
 
 extern "C" Status moe_product_cuda(struct Exec *ex, const MoeProduct *p)
 {
+    const MoeUpFwd *up = (const MoeUpFwd *)p->args;
+    const MoeDownBwdInput *down = (const MoeDownBwdInput *)p->args;
+    bool biased = moe_product_biased(p);
     switch (p->epilogue) {
-    case MOE_SWIGLU: return swiglu(ex, *p);
-    case MOE_SWIGLU_BACKWARD: return swiglu_backward(ex, *p, (const MoeDownBwdInput *)p->args);
-    default: return p->turned ? store<true>(ex, *p) : store<false>(ex, *p);
+    case MOE_SWIGLU:
+        return biased || up->limit > 0 ? swiglu<false>(ex, *p, up) : swiglu<true>(ex, *p, up);
+    case MOE_SWIGLU_BACKWARD:
+        return down->limit > 0 ? swiglu_backward<true>(ex, *p, down)
+                               : swiglu_backward<false>(ex, *p, down);
+    default:
+        return biased      ? store_biased(ex, *p)
+               : p->turned ? store<true>(ex, *p)
+                           : store<false>(ex, *p);
     }
 }

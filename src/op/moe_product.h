@@ -24,6 +24,7 @@ typedef struct MoeProduct {
     struct {
         int64_t I, O; /* columns of in and of c */
         bool turned;
+        const Tensor *bias; /* (E, O), added to c; without data, or NULL: none */
     };
     struct {                  /* what is written */
         const Tensor *result; /* an output of type act with a row for each routed row */
@@ -37,9 +38,14 @@ typedef struct MoeProduct {
         const void *args; /* the op's arguments */
         /* On the CPU: the op's other tensors fit R routed rows; f32 row r of c becomes results. */
         Status (*check)(const void *args, int64_t R);
-        Status (*finish)(const void *args, int64_t r, const float *c);
+        Status (*finish)(const void *args, int64_t expert, int64_t r, const float *c);
     };
 } MoeProduct;
+
+static inline bool moe_product_biased(const MoeProduct *p)
+{
+    return p->bias != NULL && p->bias->data != NULL;
+}
 
 /* The weight gradients, one sum seen from two sides. One operand has width D and is read by token
  * (x for dW1, dy for dW2), the other has a row for each routed row (dpre, wact):

@@ -6,17 +6,23 @@
 
 enum { PIECE = 256 }; /* columns that a thread holds on the stack */
 
-/* act_r = silu(pre_r[:F]) * pre_r[F:] */
-static Status finish(const void *args, int64_t row, const float *pre)
+/* act_r = silu(pre_r[:F]) * pre_r[F:], or the clamped form */
+static Status finish(const void *args, int64_t expert, int64_t row, const float *pre)
 {
+    (void)expert;
     const MoeUpFwd *a = args;
     int64_t F = tensor_cols(&a->act);
     for (int64_t first = 0; first < F; first += PIECE) {
         int64_t n = F - first < PIECE ? F - first : PIECE;
         const float *gate = pre + first, *up = pre + F + first;
         float buffer[PIECE], *y = row_open(&a->act, row * F + first, buffer);
+        if (a->limit > 0) {
 #pragma omp simd
-        for (int64_t f = 0; f < n; f++) y[f] = gate[f] / (1 + exp_f32(-gate[f])) * up[f];
+            for (int64_t f = 0; f < n; f++) y[f] = swiglu_clamped(gate[f], up[f], a->limit).act;
+        } else {
+#pragma omp simd
+            for (int64_t f = 0; f < n; f++) y[f] = gate[f] / (1 + exp_f32(-gate[f])) * up[f];
+        }
         row_store(&a->act, row * F + first, n, y);
     }
     row_store(&a->pre, (row + moe_first(a->rows.first)) * 2 * F, 2 * F, pre);
@@ -36,7 +42,7 @@ MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
     double row_bytes = moe_rows_bytes(&a->pre, 1) + moe_rows_bytes(&a->act, 1);
     return (MoeProduct){
         { "moe_up_fwd", "x", &a->x, &a->w, &a->offsets, &a->row_token, &a->rows, a->rows.first },
-        { tensor_cols(&a->x.data), 2 * tensor_cols(&a->act), true },
+        { tensor_cols(&a->x.data), 2 * tensor_cols(&a->act), true, &a->bias },
         { &a->act, &a->pre, NULL, &a->pre, row_bytes },
         { MOE_SWIGLU, a, check, finish },
     };
@@ -44,4 +50,4 @@ MoeProduct moe_up_fwd_view(const MoeUpFwd *a)
 
 OP_PORTS(moe_up_fwd, IN_QUANT(MoeUpFwd, x), IN_QUANT(MoeUpFwd, w), IN(MoeUpFwd, offsets),
          IN_OPT(MoeUpFwd, row_token), OUT_POOL(MoeUpFwd, pre), OUT(MoeUpFwd, act),
-         ROWS(MoeUpFwd, rows));
+         IN_OPT(MoeUpFwd, bias), ROWS(MoeUpFwd, rows));

@@ -23,8 +23,13 @@ static void forward_piece(const SwigluFwd *a, int64_t row, int64_t f, int64_t co
     const float *g = row_load(&a->gu, row * 2 * f + col, n, g_buffer);
     const float *u = row_load(&a->gu, row * 2 * f + f + col, n, u_buffer);
     float *y = row_open(&a->y, row * f + col, u_buffer);
+    if (a->limit > 0) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) y[i] = g[i] / (1 + exp_f32(-g[i])) * u[i];
+        for (int64_t i = 0; i < n; i++) y[i] = swiglu_clamped(g[i], u[i], a->limit).act;
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = g[i] / (1 + exp_f32(-g[i])) * u[i];
+    }
     row_store(&a->y, row * f + col, n, y);
 }
 
@@ -64,12 +69,21 @@ static void backward_piece(const SwigluBwd *a, int64_t row, int64_t f, int64_t c
     const float *g = row_load(&a->gu, at_g, n, g_buffer);
     const float *u = row_load(&a->gu, at_u, n, u_buffer);
     float *dg = row_open(&a->dgu, at_g, g_buffer), *du = row_open(&a->dgu, at_u, u_buffer);
-    /* y = g s u, s = 1 / (1 + e^-g):   dg = dy u s (1 + g (1 - s)),   du = dy g s */
+    if (a->limit > 0) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float s = 1 / (1 + exp_f32(-g[i])), gi = g[i], ui = u[i], d = dy[i];
-        dg[i] = d * ui * s * (1 + gi * (1 - s));
-        du[i] = d * gi * s;
+        for (int64_t i = 0; i < n; i++) {
+            Clamped c = swiglu_clamped(g[i], u[i], a->limit);
+            float d = dy[i];
+            dg[i] = d * c.by_gate;
+            du[i] = d * c.by_up;
+        }
+    } else { /* y = g s u, s = 1 / (1 + e^-g):   dg = dy u s (1 + g (1 - s)),   du = dy g s */
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            float s = 1 / (1 + exp_f32(-g[i])), gi = g[i], ui = u[i], d = dy[i];
+            dg[i] = d * ui * s * (1 + gi * (1 - s));
+            du[i] = d * gi * s;
+        }
     }
     row_store(&a->dgu, at_g, n, dg);
     row_store(&a->dgu, at_u, n, du);

@@ -8,7 +8,7 @@
  */
 #include "op/rows.cuh"
 
-#include "op/swiglu.h"
+#include "op/swiglu.cuh"
 
 enum { FORWARD_ROWS = 4, BACKWARD_ROWS = 2 }; /* 128 and 96 bytes on their way for each thread */
 
@@ -25,10 +25,11 @@ template <typename T> static __device__ __forceinline__ float sigmoid(float g)
     }
 }
 
-/* y = g s u, s = 1 / (1 + e^-g) */
-template <typename T, bool WIDE>
+/* y = g s u, s = 1 / (1 + e^-g); CLAMPED: the other form */
+template <typename T, bool WIDE, bool CLAMPED>
 static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_fwd_kernel(const T *gu, T *y,
-                                                                         int64_t n, int64_t f)
+                                                                         int64_t n, int64_t f,
+                                                                         float limit)
 {
     constexpr int EACH = FORWARD_ROWS, P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(n, f, [&](int64_t col, int64_t row, int64_t step) {
@@ -47,17 +48,22 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_fwd_kernel(const T
             widen(gate[j], g);
             widen(up[j], u);
 #pragma unroll
-            for (int k = 0; k < P; k++) u[k] *= g[k] * sigmoid<T>(g[k]);
+            for (int k = 0; k < P; k++) {
+                if constexpr (CLAMPED)
+                    u[k] = swiglu_clamped(g[k], u[k], limit, sigmoid<T>).act;
+                else
+                    u[k] *= g[k] * sigmoid<T>(g[k]);
+            }
             store<WIDE>(y + (row + j * step) * f + col, u);
         }
     });
 }
 
 /* dg = dy u s (1 + g (1 - s)),   du = dy g s */
-template <typename T, bool WIDE>
+template <typename T, bool WIDE, bool CLAMPED>
 static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T *dy, const T *gu,
                                                                          T *dgu, int64_t n,
-                                                                         int64_t f)
+                                                                         int64_t f, float limit)
 {
     constexpr int EACH = BACKWARD_ROWS, P = Packed<T, WIDE>::P;
     row_groups<EACH, P>(n, f, [&](int64_t col, int64_t row, int64_t step) {
@@ -80,9 +86,15 @@ static __global__ __launch_bounds__(ROWS_THREADS) void swiglu_bwd_kernel(const T
             widen(up[j], u);
 #pragma unroll
             for (int k = 0; k < P; k++) {
-                float s = sigmoid<T>(g[k]), dg = d[k] * u[k] * s * (1 + g[k] * (1 - s));
-                u[k] = d[k] * g[k] * s;
-                g[k] = dg;
+                if constexpr (CLAMPED) {
+                    Clamped c = swiglu_clamped(g[k], u[k], limit, sigmoid<T>);
+                    g[k] = d[k] * c.by_gate;
+                    u[k] = d[k] * c.by_up;
+                } else {
+                    float s = sigmoid<T>(g[k]), dg = d[k] * u[k] * s * (1 + g[k] * (1 - s));
+                    u[k] = d[k] * g[k] * s;
+                    g[k] = dg;
+                }
             }
             store<WIDE>(at, g);
             store<WIDE>(at + f, u);
@@ -99,8 +111,9 @@ extern "C" Status swiglu_fwd_cuda(struct Exec *ex, const void *args)
     return launch_packed(ex, "swiglu_fwd", a->gu.dtype, { gu, y }, { f }, [&](auto t, auto wide) {
         typedef decltype(t) T;
         RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), FORWARD_ROWS);
-        swiglu_fwd_kernel<T, wide>
-            <<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y, n, f);
+        auto *kernel =
+            a->limit > 0 ? swiglu_fwd_kernel<T, wide, true> : swiglu_fwd_kernel<T, wide, false>;
+        kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)gu, (T *)y, n, f, a->limit);
     });
 }
 
@@ -110,11 +123,13 @@ extern "C" Status swiglu_bwd_cuda(struct Exec *ex, const void *args)
     const void *dy = a->dy.data, *gu = a->gu.data;
     void *dgu = a->dgu.data;
     int64_t n = a->gu.dim[0], f = tensor_row_elems(&a->gu) / 2;
-    return launch_packed(ex, "swiglu_bwd", a->gu.dtype, { dy, gu, dgu }, { f },
-                         [&](auto t, auto wide) {
-                             typedef decltype(t) T;
-                             RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
-                             swiglu_bwd_kernel<T, wide><<<g.grid, g.block, 0, exec_stream(ex)>>>(
-                                 (const T *)dy, (const T *)gu, (T *)dgu, n, f);
-                         });
+    return launch_packed(
+        ex, "swiglu_bwd", a->gu.dtype, { dy, gu, dgu }, { f }, [&](auto t, auto wide) {
+            typedef decltype(t) T;
+            RowGrid g = row_grid(n, f / (wide ? PACK<T> : 1), BACKWARD_ROWS);
+            auto *kernel =
+                a->limit > 0 ? swiglu_bwd_kernel<T, wide, true> : swiglu_bwd_kernel<T, wide, false>;
+            kernel<<<g.grid, g.block, 0, exec_stream(ex)>>>((const T *)dy, (const T *)gu, (T *)dgu,
+                                                            n, f, a->limit);
+        });
 }

@@ -122,11 +122,20 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
     return r;
 }
 
+/* Elements [first, end) of a bucket, as far as they are in what this rank updates of it. */
+static void add_part(Engine *e, const ParamBucket *k, bool decay, int64_t first, int64_t end)
+{
+    UpdateRange r = update_of(e, k);
+    int64_t n = r.w.dim[0], own = n < k->n ? k->own * n : 0;
+    int64_t from = first > own ? first : own, to = end < own + n ? end : own + n;
+    r.decay = decay;
+    if (from < to) add_range(e, part_of(r, from - own, to - from));
+}
+
 /* A bucket in which some parameters decay and others do not is cut into ranges by parameter. The
  * padding behind a parameter belongs to its range: it stays zero under either rule. */
 static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
 {
-    UpdateRange whole = update_of(e, k);
     int64_t at = 0;
     bool decay = true;
     for (int i = 0; i < e->params.n; i++) {
@@ -134,14 +143,12 @@ static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
         if (p->bucket != bucket) continue;
         int64_t first = p->first[BUF_MAIN] - k->first;
         if (first > at && p->decay != decay) {
-            whole.decay = decay;
-            add_range(e, part_of(whole, at, first - at));
+            add_part(e, k, decay, at, first);
             at = first;
         }
         decay = p->decay;
     }
-    whole.decay = decay;
-    add_range(e, part_of(whole, at, whole.w.dim[0] - at));
+    add_part(e, k, decay, at, k->n);
 }
 
 /* Is the bucket on this rank a part of the norm? Over all ranks each parameter is in the norm once:
@@ -242,7 +249,7 @@ static Status fill_zero(Engine *e, float *first, const float *end)
     return e->ex.backend->fill(&e->ex, first, 0, (size_t)(end - first) * sizeof *first);
 }
 
-/* Of experts only what lies behind their weights, so that parts are equal. */
+/* Of experts only what lies behind their weights: biases, and what makes parts equal. */
 static Status zero_bucket(Engine *e, const ParamBucket *k, Tensor whole)
 {
     static const ParamRole roles[] = { ROLE_EXPERT_GATE_UP, ROLE_EXPERT_DOWN };

@@ -62,6 +62,8 @@ static Status open_weights(Rank *r)
     TRY(params_alloc(&r->spec, &r->table, &r->arena, true, &r->memory));
     TRY(params_bind(&r->spec, &r->table, &r->memory, &r->arena, &r->weights));
     for (int i = 0; i < r->table.n; i++) {
+        if (r->table.at[i].init == INIT_ZERO)
+            r->table.at[i].init = INIT_NORMAL, r->table.at[i].init_std = 0.3f;
         Tensor view = param_view(&r->table.at[i], &r->memory, BUF_MAIN);
         Piece all = piece_range(0, tensor_elems(&view));
         param_fill(&r->table.at[i], 5, &all, 0, all.n, view.data);
@@ -319,6 +321,20 @@ static void a_global_loss_is_that_of_all_its_ranks(void **state)
     for (int i = 0; i < MESHES; i++) compare(WORLD(meshes[i], 0, "moe.aux_scope=global"), 0);
 }
 
+/* Biases, which training begins with zeros, are random here; gates and ups reach the limit. */
+static void experts_with_biases_are_those_of_one_rank(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MESHES; i++)
+        compare(WORLD(meshes[i], 0, "moe.expert_bias=true", "moe.activation=clamped",
+                      "moe.limit=0.5", "moe.buffers=pooled", "moe.pool_factor=3"),
+                0);
+    compare(WORLD(hosts[0], 3, "moe.expert_bias=true", "moe.exchange=hier"), 0);
+    compare(WORLD(meshes[1], 0, "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=0.5",
+                  "recompute.layers=[0]", "recompute.pieces=[layer]"),
+            0);
+}
+
 static void what_is_made_again_is_the_same(void **state)
 {
     (void)state;
@@ -400,6 +416,7 @@ int main(void)
         TEST(a_layer_over_ranks_is_the_layer_on_one),
         TEST(so_it_is_where_all_tokens_want_the_same_experts),
         TEST(a_global_loss_is_that_of_all_its_ranks),
+        TEST(experts_with_biases_are_those_of_one_rank),
         TEST(what_is_made_again_is_the_same),
         TEST(buffers_that_are_large_enough_change_nothing),
         TEST(stores_bring_the_bits_of_calls),

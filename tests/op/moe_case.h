@@ -15,7 +15,8 @@ typedef struct MoeSizes {
     int64_t pad; /* rows of every buffer past the last routed one */
 } MoeSizes;
 
-/* All tensors of the eight ops. */
+/* All tensors of the ops. Without b1, b2 there are no biases, with limit 0 SwiGLU is the plain one:
+ * moe_form gives both. */
 typedef struct Moe {
     MoeSizes s;
     Dtype act;
@@ -24,13 +25,15 @@ typedef struct Moe {
     Tensor index, offsets, row_token, row_slot, slot_row;
     Tensor pre, act_rows, out, y;
     Tensor dpre, wact, dweight, dx_rows, dx, dw1, dw2;
+    Tensor b1, b2, db1, db2;
+    float limit;
     int32_t live;
 } Moe;
 
 /* The same values per slot or token, in double. */
 typedef struct MoeReference {
     double *pre, *act, *out, *y;
-    double *dpre, *wact, *dweight, *dx_slots, *dx, *dw1, *dw2;
+    double *dpre, *wact, *dweight, *dx_slots, *dx, *dw1, *dw2, *db1, *db2;
 } MoeReference;
 
 static inline int64_t moe_slots(const MoeSizes *s) { return s->N * s->K; }
@@ -107,6 +110,17 @@ static inline Moe moe_make(OpTest *t, Dtype act, MoeSizes s, const int64_t *grou
     return m;
 }
 
+/* Makes gpt-oss' experts of m. Without `given` they keep no biases. */
+static inline void moe_form(OpTest *t, Moe *m, bool given, float limit)
+{
+    m->limit = limit;
+    if (!given) return;
+    m->b1 = moe_values(t, m->act, m->s.E, 2 * m->s.F, false);
+    m->b2 = moe_values(t, m->act, m->s.E, m->s.D, false);
+    m->db1 = moe_values(t, DTYPE_F32, m->s.E, 2 * m->s.F, false);
+    m->db2 = moe_values(t, DTYPE_F32, m->s.E, m->s.D, false);
+}
+
 static inline Status moe_sort_run(OpTest *t, const Moe *m)
 {
     return moe_sort(&t->ex, (MoeSort){ .index = m->index,
@@ -124,7 +138,9 @@ static inline MoeUpFwd moe_up_fwd_of(const Moe *m)
                        .row_token = m->row_token,
                        .pre = m->pre,
                        .act = m->act_rows,
-                       .rows = m->rows };
+                       .bias = m->b1,
+                       .rows = m->rows,
+                       .limit = m->limit };
 }
 
 static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
@@ -133,6 +149,7 @@ static inline MoeDownFwd moe_down_fwd_of(const Moe *m)
                          .w = quant_plain(m->w2),
                          .offsets = m->offsets,
                          .out = m->out,
+                         .bias = m->b2,
                          .rows = m->rows };
 }
 
@@ -148,7 +165,9 @@ static inline MoeDownBwdInput moe_down_bwd_input_of(const Moe *m)
                               .dpre = m->dpre,
                               .wact = m->wact,
                               .dweight = m->dweight,
-                              .rows = m->rows };
+                              .bias = m->b2,
+                              .rows = m->rows,
+                              .limit = m->limit };
 }
 
 static inline MoeDownBwdWeight moe_down_bwd_weight_of(const Moe *m)
@@ -180,6 +199,24 @@ static inline MoeUpBwdWeight moe_up_bwd_weight_of(const Moe *m)
                              .rows = m->rows };
 }
 
+static inline MoeBiasBwd moe_up_bias_of(const Moe *m)
+{
+    return (MoeBiasBwd){ .dy = m->dpre, .offsets = m->offsets, .db = m->db1, .rows = m->rows };
+}
+
+static inline MoeBiasBwd moe_down_bias_of(const Moe *m)
+{
+    MoeBiasBwd a = { .dy = m->dy,
+                     .offsets = m->offsets,
+                     .row_token = m->row_token,
+                     .row_slot = m->row_slot,
+                     .weight = m->weight,
+                     .db = m->db2,
+                     .rows = m->rows };
+    a.rows.first = NULL;
+    return a;
+}
+
 static inline void moe_forward(OpTest *t, const Moe *m)
 {
     CHECK_OK(moe_up_fwd(&t->ex, moe_up_fwd_of(m)));
@@ -198,6 +235,8 @@ static inline void moe_backward(OpTest *t, const Moe *m)
     CHECK_OK(moe_down_bwd_weight(&t->ex, moe_down_bwd_weight_of(m)));
     CHECK_OK(moe_up_bwd_input(&t->ex, moe_up_bwd_input_of(m)));
     CHECK_OK(moe_up_bwd_weight(&t->ex, moe_up_bwd_weight_of(m)));
+    if (m->b1.data != NULL) CHECK_OK(moe_bias_bwd(&t->ex, moe_up_bias_of(m)));
+    if (m->b2.data != NULL) CHECK_OK(moe_bias_bwd(&t->ex, moe_down_bias_of(m)));
     CHECK_OK(moe_combine(&t->ex,
                          (MoeCombine){ .out = m->dx_rows, .slot_row = m->slot_row, .y = m->dx }));
 }
@@ -210,24 +249,42 @@ static inline double rounded_to(Dtype type, double v)
 
 static inline double sigmoid(double g) { return 1 / (1 + exp(-g)); }
 
+/* act of a gate and an up. Its slopes, where they are wanted. */
+static inline double activation(double limit, double gate, double up, double slope[2])
+{
+    double L = limit > 0 ? limit : (double)INFINITY, a = limit > 0 ? 1.702 : 1,
+           one = limit > 0 ? 1 : 0;
+    double g = fmin(gate, L), u = fmax(-L, fmin(up, L)), s = sigmoid(a * g);
+    if (slope != NULL) {
+        slope[0] = gate > L ? 0 : (u + one) * s * (1 + a * g * (1 - s));
+        slope[1] = fabs(up) > L ? 0 : g * s;
+    }
+    return (u + one) * g * s;
+}
+
+/* 0 if there are no biases. */
+static inline double bias_at(const Tensor *b, int64_t i)
+{
+    return b->data == NULL ? 0 : optest_get(b, i);
+}
+
 /* Token n through expert e, as slot `slot` sees it. */
 static inline void reference_expert(const Moe *m, const MoeReference *r, int64_t slot, int64_t e)
 {
     int64_t D = m->s.D, F = m->s.F, n = slot / m->s.K;
     double *pre = r->pre + slot * 2 * F, *act = r->act + slot * F, *out = r->out + slot * D;
     for (int64_t f = 0; f < 2 * F; f++) {
-        pre[f] = 0;
+        pre[f] = bias_at(&m->b1, e * 2 * F + f);
         for (int64_t d = 0; d < D; d++) {
             pre[f] += optest_get(&m->w1, (e * 2 * F + f) * D + d) * optest_get(&m->x, n * D + d);
         }
     }
     for (int64_t f = 0; f < F; f++) {
-        act[f] = pre[f] * sigmoid(pre[f]) * pre[F + f];
-        act[f] = rounded_to(m->act, act[f]);
+        act[f] = rounded_to(m->act, activation((double)m->limit, pre[f], pre[F + f], NULL));
         pre[f] = rounded_to(m->act, pre[f]), pre[F + f] = rounded_to(m->act, pre[F + f]);
     }
     for (int64_t d = 0; d < D; d++) {
-        out[d] = 0;
+        out[d] = bias_at(&m->b2, e * D + d);
         for (int64_t f = 0; f < F; f++) out[d] += optest_get(&m->w2, (e * D + d) * F + f) * act[f];
         out[d] = rounded_to(m->act, out[d]);
         r->y[n * D + d] += optest_get(&m->weight, slot) * out[d];
@@ -244,19 +301,23 @@ static inline void reference_expert_gradient(const Moe *m, const MoeReference *r
     double *dx = r->dx_slots + slot * D, weight = optest_get(&m->weight, slot);
     r->dweight[slot] = 0;
     for (int64_t f = 0; f < F; f++) {
-        double g = pre[f], u = pre[F + f], s = sigmoid(g), da = 0;
+        double slope[2], act = activation((double)m->limit, pre[f], pre[F + f], slope), da = 0;
         for (int64_t d = 0; d < D; d++) {
             da += optest_get(&m->dy, n * D + d) * optest_get(&m->w2, (e * D + d) * F + f);
         }
-        r->dweight[slot] += da * g * s * u;
-        wact[f] = rounded_to(m->act, weight * g * s * u);
-        dpre[f] = rounded_to(m->act, weight * da * u * s * (1 + g * (1 - s)));
-        dpre[F + f] = rounded_to(m->act, weight * da * g * s);
+        r->dweight[slot] += da * act;
+        wact[f] = rounded_to(m->act, weight * act);
+        dpre[f] = rounded_to(m->act, weight * da * slope[0]);
+        dpre[F + f] = rounded_to(m->act, weight * da * slope[1]);
         for (int64_t d = 0; d < D; d++) {
             r->dw2[(e * D + d) * F + f] += optest_get(&m->dy, n * D + d) * wact[f];
         }
     }
+    for (int64_t f = 0; m->b1.data != NULL && f < 2 * F; f++) r->db1[e * 2 * F + f] += dpre[f];
     for (int64_t d = 0; d < D; d++) {
+        double dy = optest_get(&m->dy, n * D + d);
+        r->dweight[slot] += dy * bias_at(&m->b2, e * D + d);
+        if (m->b2.data != NULL) r->db2[e * D + d] += weight * dy;
         dx[d] = 0;
         for (int64_t f = 0; f < 2 * F; f++) {
             int64_t at = (e * 2 * F + f) * D + d;
@@ -283,6 +344,7 @@ static inline MoeReference moe_reference(OpTest *t, const Moe *m)
                        .dx = optest_doubles(t, m->s.N * D),
                        .dw1 = optest_read(t, &m->dw1),
                        .dw2 = optest_read(t, &m->dw2) };
+    if (m->b1.data != NULL) r.db1 = optest_read(t, &m->db1), r.db2 = optest_read(t, &m->db2);
     for (int64_t n = 0; n < m->s.N; n++) {
         for (int64_t d = n * D; d < (n + 1) * D; d++) {
             r.dx[d] = 0;

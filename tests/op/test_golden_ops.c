@@ -335,45 +335,45 @@ static Rows rows_of(const Bench *b, const char *name)
     return (Rows){ .bound = n, .expected = (double)n };
 }
 
-static void experts_forward_agrees(void **state)
+/* The ops of the experts on their cases. `limit`: of the clamped SwiGLU, with biases. */
+static void run_experts(Bench *b, const char *name, float limit)
+{
+    char group[GOLDEN_NAME_MAX];
+    Rows rows = rows_of(b, name);
+    run_case(b, joined(group, "sort", name), OP_MOE_SORT, &(MoeSort){ 0 });
+    run_case(b, joined(group, "up_fwd", name), OP_MOE_UP_FWD,
+             &(MoeUpFwd){ .rows = rows, .limit = limit });
+    run_case(b, joined(group, "down_fwd", name), OP_MOE_DOWN_FWD, &(MoeDownFwd){ .rows = rows });
+    run_case(b, joined(group, "combine", name), OP_MOE_COMBINE, &(MoeCombine){ 0 });
+    run_case(b, joined(group, "down_bwd_input", name), OP_MOE_DOWN_BWD_INPUT,
+             &(MoeDownBwdInput){ .rows = rows, .limit = limit });
+    run_case(b, joined(group, "down_bwd_weight", name), OP_MOE_DOWN_BWD_WEIGHT,
+             &(MoeDownBwdWeight){ .rows = rows });
+    run_case(b, joined(group, "up_bwd_input", name), OP_MOE_UP_BWD_INPUT,
+             &(MoeUpBwdInput){ .rows = rows });
+    run_case(b, joined(group, "up_bwd_weight", name), OP_MOE_UP_BWD_WEIGHT,
+             &(MoeUpBwdWeight){ .rows = rows });
+    run_case(b, joined(group, "gather_back", name), OP_MOE_COMBINE, &(MoeCombine){ 0 });
+    if (limit == 0) return;
+    run_case(b, joined(group, "down_bias", name), OP_MOE_BIAS_BWD, &(MoeBiasBwd){ .rows = rows });
+    run_case(b, joined(group, "up_bias", name), OP_MOE_BIAS_BWD, &(MoeBiasBwd){ .rows = rows });
+}
+
+static void experts_agree(void **state)
 {
     (void)state;
     Bench *b = bench_open("moe");
     for
-        EACH(i, moe_cases)
-        {
-            const char *name = moe_cases[i];
-            char group[GOLDEN_NAME_MAX];
-            Rows rows = rows_of(b, name);
-            run_case(b, joined(group, "sort", name), OP_MOE_SORT, &(MoeSort){ 0 });
-            run_case(b, joined(group, "up_fwd", name), OP_MOE_UP_FWD, &(MoeUpFwd){ .rows = rows });
-            run_case(b, joined(group, "down_fwd", name), OP_MOE_DOWN_FWD,
-                     &(MoeDownFwd){ .rows = rows });
-            run_case(b, joined(group, "combine", name), OP_MOE_COMBINE, &(MoeCombine){ 0 });
-        }
+        EACH(i, moe_cases) run_experts(b, moe_cases[i], 0);
     bench_close(b);
 }
 
-static void experts_backward_agrees(void **state)
+static void experts_of_gpt_oss_agree(void **state)
 {
     (void)state;
-    Bench *b = bench_open("moe");
-    for
-        EACH(i, moe_cases)
-        {
-            const char *name = moe_cases[i];
-            char group[GOLDEN_NAME_MAX];
-            Rows rows = rows_of(b, name);
-            run_case(b, joined(group, "down_bwd_input", name), OP_MOE_DOWN_BWD_INPUT,
-                     &(MoeDownBwdInput){ .rows = rows });
-            run_case(b, joined(group, "down_bwd_weight", name), OP_MOE_DOWN_BWD_WEIGHT,
-                     &(MoeDownBwdWeight){ .rows = rows });
-            run_case(b, joined(group, "up_bwd_input", name), OP_MOE_UP_BWD_INPUT,
-                     &(MoeUpBwdInput){ .rows = rows });
-            run_case(b, joined(group, "up_bwd_weight", name), OP_MOE_UP_BWD_WEIGHT,
-                     &(MoeUpBwdWeight){ .rows = rows });
-            run_case(b, joined(group, "gather_back", name), OP_MOE_COMBINE, &(MoeCombine){ 0 });
-        }
+    Bench *b = bench_open("gpt_oss");
+    run_experts(b, "even", 7);
+    run_experts(b, "crowd", 1.5f);
     bench_close(b);
 }
 
@@ -479,8 +479,8 @@ int main(void)
         TEST(head_loss_agrees),
         TEST(routing_agrees),
         TEST(routing_gradient_agrees),
-        TEST(experts_forward_agrees),
-        TEST(experts_backward_agrees),
+        TEST(experts_agree),
+        TEST(experts_of_gpt_oss_agree),
         TEST(router_bias_update_agrees),
         TEST(clipped_adamw_steps_agree),
     };

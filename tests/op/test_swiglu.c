@@ -3,12 +3,15 @@
 
 typedef struct Sizes {
     int64_t N, F;
+    double limit; /* of the clamped form; 0: the plain one */
 } Sizes;
 
 /* 1, primes, one past a tile, one past the pieces that rows are worked on in; rows that a GPU reads
  * 16 bytes at a time. */
 static const Sizes sizes[] = {
-    { 1, 1 }, { 7, 13 }, { 129, 65 }, { 3, 1025 }, { 2, 2051 }, { 5, 264 }, { 3, 2056 },
+    { 1, 1, 0 },      { 7, 13, 0 },   { 129, 65, 0 },   { 3, 1025, 0 },
+    { 2, 2051, 0 },   { 5, 264, 0 },  { 3, 2056, 0 },   { 1, 1, 7 },
+    { 129, 65, 1.5 }, { 3, 1025, 2 }, { 5, 264, 1.25 }, { 3, 2056, 2.5 },
 };
 
 enum { SIZES = sizeof sizes / sizeof *sizes };
@@ -18,8 +21,9 @@ static double sigmoid(double g) { return 1 / (1 + exp(-g)); }
 static void forward_double(const Sizes *s, const double *gu, double *y)
 {
     for (int64_t i = 0; i < s->N * s->F; i++) {
-        const double *g = gu + i / s->F * 2 * s->F + i % s->F, *u = g + s->F;
-        y[i] = *g * sigmoid(*g) * *u;
+        const double *g = gu + i / s->F * 2 * s->F + i % s->F, *u = g + s->F, L = s->limit;
+        double gate = fmin(*g, L), up = fmax(-L, fmin(*u, L));
+        y[i] = L > 0 ? (up + 1) * gate * sigmoid(1.702 * gate) : *g * sigmoid(*g) * *u;
     }
 }
 
@@ -30,6 +34,12 @@ static void backward_double(const Sizes *s, const double *gu, const double *dy, 
         double g = gu[at], u = gu[at + s->F], sig = sigmoid(g);
         dgu[at] = dy[i] * u * sig * (1 + g * (1 - sig));
         dgu[at + s->F] = dy[i] * g * sig;
+        if (s->limit == 0) continue;
+        double gate = fmin(g, s->limit), up = fmax(-s->limit, fmin(u, s->limit));
+        sig = sigmoid(1.702 * gate);
+        double slope = (up + 1) * (sig + gate * 1.702 * sig * (1 - sig));
+        dgu[at] = g > s->limit ? 0 : dy[i] * slope;
+        dgu[at + s->F] = fabs(u) > s->limit ? 0 : dy[i] * gate * sig;
     }
 }
 
@@ -43,14 +53,16 @@ static Tensor gates(OpTest *t, Dtype dtype, const Sizes *s)
 
 static SwigluFwd forward_args(OpTest *t, const Sizes *s, Dtype dtype)
 {
-    return (SwigluFwd){ gates(t, dtype, s), optest_poisoned(t, dtype, DIMS(s->N, s->F)) };
+    return (SwigluFwd){ gates(t, dtype, s), optest_poisoned(t, dtype, DIMS(s->N, s->F)),
+                        (float)s->limit };
 }
 
 static SwigluBwd backward_args(OpTest *t, const Sizes *s, Dtype dtype)
 {
     return (SwigluBwd){ .dy = optest_normal(t, dtype, DIMS(s->N, s->F)),
                         .gu = gates(t, dtype, s),
-                        .dgu = optest_poisoned(t, dtype, DIMS(s->N, 2 * s->F)) };
+                        .dgu = optest_poisoned(t, dtype, DIMS(s->N, 2 * s->F)),
+                        .limit = (float)s->limit };
 }
 
 static void forward_matches_double(void **state)
@@ -106,6 +118,34 @@ static void a_row_worked_by_hand(void **state)
     optest_close(&t);
 }
 
+/* Of the clamped form, limit 2: a gate at the limit still has its slope, one above has none; of ups
+ * likewise on both sides. sigmoid(1.702 * 0) = 1/2. */
+static void a_clamped_row_worked_by_hand(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    const double s = sigmoid(1.702 * 2);
+    float gu[10] = { 2, 5, 0, 2, 2, 3, 0, -2, -9, 2 }, y[5], dy[5] = { 1, 1, 1, 1, 1 }, dgu[10];
+    CHECK_OK(swiglu_fwd(&t.ex, (SwigluFwd){ .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
+                                            .y = { y, DTYPE_F32, 2, { 1, 5 } },
+                                            .limit = 2 }));
+    CHECK_OK(swiglu_bwd(&t.ex, (SwigluBwd){ .dy = { dy, DTYPE_F32, 2, { 1, 5 } },
+                                            .gu = { gu, DTYPE_F32, 2, { 1, 10 } },
+                                            .dgu = { dgu, DTYPE_F32, 2, { 1, 10 } },
+                                            .limit = 2 }));
+    const double slope = s + 2 * 1.702 * s * (1 - s);
+    const double want[] = { 6 * s, 2 * s, 0, -2 * s, 6 * s };
+    const double by_gate[] = { 3 * slope, 0, -0.5, -slope, 3 * slope };
+    const double by_up[] = { 0, 2 * s, 0, 0, 2 * s };
+    for (int i = 0; i < 5; i++) {
+        CHECK_NEAR(y[i], want[i], 1e-5);
+        CHECK_NEAR(dgu[i], by_gate[i], 1e-5);
+        CHECK_NEAR(dgu[5 + i], by_up[i], 1e-5);
+    }
+    optest_close(&t);
+}
+
 typedef struct Loss {
     const Sizes *s;
     const double *dy;
@@ -124,15 +164,18 @@ static double loss(const void *context, const double *gu)
 static void backward_is_the_slope_of_forward(void **state)
 {
     (void)state;
-    const Sizes s = { 5, 11 };
+    const Sizes forms[] = { { 5, 11, 0 }, { 5, 11, 1.5 } };
     OpTest t;
     optest_open(&t, 2);
-    SwigluBwd a = backward_args(&t, &s, DTYPE_F32);
-    Loss l = { &s, optest_read(&t, &a.dy), optest_doubles(&t, s.N * s.F) };
-    double *dgu = optest_doubles(&t, s.N * 2 * s.F);
-    optest_slopes(loss, &l, optest_read(&t, &a.gu), s.N * 2 * s.F, dgu);
-    CHECK_OK(swiglu_bwd(&t.ex, a));
-    CHECK_TENSOR(&a.dgu, dgu);
+    for (int i = 0; i < 2; i++) {
+        const Sizes s = forms[i];
+        SwigluBwd a = backward_args(&t, &s, DTYPE_F32);
+        Loss l = { &s, optest_read(&t, &a.dy), optest_doubles(&t, s.N * s.F) };
+        double *dgu = optest_doubles(&t, s.N * 2 * s.F);
+        optest_slopes(loss, &l, optest_read(&t, &a.gu), s.N * 2 * s.F, dgu);
+        CHECK_OK(swiglu_bwd(&t.ex, a));
+        CHECK_TENSOR(&a.dgu, dgu);
+    }
     optest_close(&t);
 }
 
@@ -181,19 +224,19 @@ static void wrong_shapes_are_errors_with_a_message(void **state)
            y = optest_normal(&t, DTYPE_F32, DIMS(4, 3));
     Tensor odd = optest_normal(&t, DTYPE_F32, DIMS(4, 7));
     Tensor half = optest_normal(&t, DTYPE_BF16, DIMS(4, 3));
-    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ odd, y }), ERR_SHAPE, "swiglu_fwd: gu is (4, 7)");
-    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, gu }), ERR_SHAPE, "swiglu_fwd: y is (4, 6)");
-    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, half }), ERR_SHAPE, "y is (4, 3) bf16");
-    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, odd, odd }), ERR_SHAPE, "gu is (4, 7)");
-    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ half, gu, gu }), ERR_SHAPE, "dy is (4, 3) bf16");
-    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, gu, y }), ERR_SHAPE, "dgu is (4, 3)");
+    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ odd, y, 0 }), ERR_SHAPE, "swiglu_fwd: gu is (4, 7)");
+    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, gu, 0 }), ERR_SHAPE, "swiglu_fwd: y is (4, 6)");
+    CHECK_FAILS(swiglu_fwd(&t.ex, (SwigluFwd){ gu, half, 0 }), ERR_SHAPE, "y is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, odd, odd, 0 }), ERR_SHAPE, "gu is (4, 7)");
+    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ half, gu, gu, 0 }), ERR_SHAPE, "dy is (4, 3) bf16");
+    CHECK_FAILS(swiglu_bwd(&t.ex, (SwigluBwd){ y, gu, y, 0 }), ERR_SHAPE, "dgu is (4, 3)");
     optest_close(&t);
 }
 
 static void costs_are_every_tensor_once(void **state)
 {
     (void)state;
-    const Sizes s = { 4, 3 };
+    const Sizes s = { 4, 3, 0 };
     OpTest t;
     optest_open(&t, 1);
     SwigluFwd f = forward_args(&t, &s, DTYPE_BF16);
@@ -211,6 +254,7 @@ int main(void)
         TEST(forward_matches_double),
         TEST(backward_matches_double),
         TEST(a_row_worked_by_hand),
+        TEST(a_clamped_row_worked_by_hand),
         TEST(backward_is_the_slope_of_forward),
         TEST(dgu_may_be_gu),
         TEST(large_gates_saturate),

@@ -80,7 +80,7 @@ static void many_experts_under_grouped_attention_take_what_was_planned(void **st
                ARGS("attention.kind=gqa", "attention.heads=4", "attention.kv_heads=2",
                     "model.hidden=160", "model.layers=5", "moe.experts=24", "moe.ffn=96",
                     "moe.top_k=4", "data.sequence=96", "train.batch=8", "train.micro_batch=8",
-                    "moe.bias_rate=0.01"));
+                    "moe.bias_rate=0.01", "moe.expert_bias=true", "moe.activation=clamped"));
 }
 
 int main(void)

@@ -274,10 +274,10 @@ int main(void)
         ALL_OF(glm4_moe),         /* half a head rotated; biases before norms */
         ALL_OF(olmoe),            /* a norm over all heads */
         ALL_OF(mixtral),          /* softmax over the chosen */
-        ALL_OF(qwen2_moe), /* a gate before the shared expert, experts in every second layer */
-        ALL_OF(llama4),    /* weighed inputs; layers without positions, temperature */
-        ALL_OF(gpt_oss_attention), /* sinks, windows on all layers but every second */
-        ALL_OF(llama_chunks),      /* chunks of Llama 4 */
+        ALL_OF(qwen2_moe),    /* a gate before the shared expert, experts in every second layer */
+        ALL_OF(llama4),       /* weighed inputs; layers without positions, temperature */
+        ALL_OF(gpt_oss),      /* sinks, windows, biases of experts and router, the clamped SwiGLU */
+        ALL_OF(llama_chunks), /* chunks of Llama 4 */
     };
     return TEST_RUN(tests);
 }

@@ -177,11 +177,37 @@ static void parameters_of_a_role_lie_without_a_gap(void **state)
     tiny_close(&t);
 }
 
+/* 6 experts of 20 columns: biases lie as the matrices do, without decay, and begin as zeros. */
+static void biases_of_experts_are_rows_in_the_order_of_their_matrices(void **state)
+{
+    (void)state;
+    Tiny t;
+    tiny_open(&t, TINY("moe.expert_bias=true"));
+    const ParamTable *p = &t.engine.params;
+    const LayerWeights *w = &t.engine.weights[4];
+    const Tensor *up = &w->w[ROLE_EXPERT_GATE_UP_BIAS], *down = &w->w[ROLE_EXPERT_DOWN_BIAS];
+    const Param *up5 = find(p, "model.layers.1.mlp.experts.5.up_proj.bias");
+    const Param *down5 = find(p, "model.layers.1.mlp.experts.5.down_proj.bias");
+    CHECK(up->rank == 2 && up->dim[0] == 6 && up->dim[1] == 40);
+    CHECK(down->rank == 2 && down->dim[0] == 6 && down->dim[1] == 32);
+    CHECK_INT(w->dw[ROLE_EXPERT_GATE_UP_BIAS].dim[1], 40);
+    CHECK(param_view(up5, &t.engine.memory, BUF_MAIN).data == tensor_at(up, 5 * 40 + 20));
+    CHECK(param_view(down5, &t.engine.memory, BUF_MAIN).data == tensor_at(down, 5 * 32));
+    CHECK(!up5->decay && !down5->decay && up5->rank == 1 && up5->expert == 5);
+    CHECK_NEAR(((const float *)up->data)[7], 0, 0);
+    find(p, "model.layers.2.mlp.experts.0.gate_proj.bias");
+    int64_t biased = p->total;
+    tiny_close(&t);
+    tiny_open(&t, TINY("moe.expert_bias=false"));
+    CHECK_INT(biased - t.engine.params.total, 2 * 6 * (40 + 32));
+    tiny_close(&t);
+}
+
 static void no_two_parameters_overlap(void **state)
 {
     (void)state;
     Tiny t;
-    tiny_open(&t, TINY("attention.q_rank=9", "moe.bias_rate=0.01"));
+    tiny_open(&t, TINY("attention.q_rank=9", "moe.bias_rate=0.01", "moe.expert_bias=true"));
     const ParamTable *p = &t.engine.params;
     for (int b = 0; b < BUF_COUNT; b++) {
         char *taken = calloc((size_t)p->elems[b] + 1, 1);
@@ -228,6 +254,7 @@ int main(void)
         TEST(biases_lie_side_by_side_and_begin_at_zero),
         TEST(names_and_shapes_are_those_of_hugging_face),
         TEST(parameters_of_a_role_lie_without_a_gap),
+        TEST(biases_of_experts_are_rows_in_the_order_of_their_matrices),
         TEST(no_two_parameters_overlap),
         TEST(initial_values_depend_on_seed_and_name_only),
     };

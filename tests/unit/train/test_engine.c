@@ -26,6 +26,8 @@ static const char *const models[][OPTIONS_MAX] = {
     { "attention.kind=gqa", "attention.bias=true", "attention.out_bias=true",
       "attention.qk_norm=width", "attention.rotary=0.5", "attention.nope_every=2",
       "attention.temper_floor=5", "rope.scaling=linear", "rope.factor=2" },
+    { "attention.kind=gqa", "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=2",
+      "moe.shared=1" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 

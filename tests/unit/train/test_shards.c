@@ -206,7 +206,8 @@ static void count_updates(const Case *c, int rank, Tiny *t, int *count[2])
                             .dense_rank = rank,
                             .expert_rank = rank };
     *t = (Tiny){ 0 };
-    CHECK_OK(tiny_config(t, TINY(c->bf16 ? "run.compute=bf16" : "run.compute=f32")));
+    CHECK_OK(tiny_config(
+        t, TINY("moe.expert_bias=true", c->bf16 ? "run.compute=bf16" : "run.compute=f32")));
     t->shape = (EngineShape){ .batch = 1,
                               .micro_batch = 1,
                               .sequence = 4,
