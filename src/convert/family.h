@@ -76,8 +76,8 @@ Status family_read(const char *path, const cJSON *json, Arena *a, Config *c, con
 /* Which family expresses the model of a configuration: the first for which config.json, read again
  * into *theirs, gives the same model; pairs of rotated columns may lie another way
  * (attention.rope_interleaved), since the rows of matrices can be reordered. *json comes with its
- * members (the caller's to delete). `like` (or NULL): a config.json whose other members are kept if it
- * is of that family. ERR_UNSUPPORTED: none does; the sentence says what differs in the nearest. */
+ * members (the caller's to delete). `like` (or NULL): a config.json beside the same tokenizer. Its
+ * family is tried first, and tokens with a meaning are taken from it. ERR_UNSUPPORTED: none does; the sentence says what differs in the nearest. */
 Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
                     const Family **family, Config *theirs);
 

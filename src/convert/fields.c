@@ -188,7 +188,7 @@ static const struct {
 } unused[] = {
     { "attention.bias", "false" },   { "attention.out_bias", "false" },
     { "attention.window", "0" },     { "attention.sinks", "false" },
-    { "attention.nope_every", "0" }, { "attention.rotary", "1" },
+    { "attention.nope_every", "0" }, { "attention.rotary", "1.0" },
     { "rope.scaling", "none" },      { "moe.every", "1" },
     { "moe.score_input", "false" },  { "moe.router_bias", "false" },
     { "moe.expert_bias", "false" },  { "moe.activation", "swiglu" },
@@ -280,7 +280,7 @@ static Status json_text(const char *path, const char *key, const cJSON *v, char 
         (void)snprintf(out, VALUE_BYTES, "%.0f", x);
     } else if (cJSON_IsNumber(v)) {
         (void)snprintf(out, VALUE_BYTES, "%.17g", x);
-    } else if (cJSON_IsString(v) && strlen(v->valuestring) < VALUE_BYTES) {
+    } else if ((cJSON_IsString(v) || cJSON_IsRaw(v)) && strlen(v->valuestring) < VALUE_BYTES) {
         (void)snprintf(out, VALUE_BYTES, "%s", v->valuestring);
     } else if (cJSON_IsBool(v) || cJSON_IsNull(v)) {
         (void)snprintf(out, VALUE_BYTES, "%s",
@@ -291,14 +291,19 @@ static Status json_text(const char *path, const char *key, const cJSON *v, char 
     return OK;
 }
 
-static cJSON *json_value(const char *text)
+/* A setting of type REAL stays a number with a point: classes with typed members ask for it. */
+static cJSON *json_value(const char *text, bool real)
 {
-    char *end = NULL;
+    char *end = NULL, point[VALUE_BYTES + 2];
     double x = strtod(text, &end);
     if (strcmp(text, "null") == 0) return cJSON_CreateNull();
     if (strcmp(text, "true") == 0) return cJSON_CreateTrue();
     if (strcmp(text, "false") == 0) return cJSON_CreateFalse();
-    return end != text && *end == '\0' ? cJSON_CreateNumber(x) : cJSON_CreateString(text);
+    if (end == text || *end != '\0') return cJSON_CreateString(text);
+    if (!real) return cJSON_CreateNumber(x);
+    (void)snprintf(point, sizeof point, "%s%s", text,
+                   text[strcspn(text, ".e")] == '\0' ? ".0" : "");
+    return cJSON_CreateRaw(point);
 }
 
 Status family_put(cJSON *json, const char *keys, cJSON *value)
@@ -380,18 +385,24 @@ static Status assign(const Reading *r, const char *key, const char *setting, con
     return FAIL(s, "%s: %s: %s", r->path, key == NULL ? r->family->type : key, why);
 }
 
+/* NULL: nothing is known of the setting. */
+static const char *unused_value(const char *setting)
+{
+    for (size_t i = 0; setting != NULL && i < sizeof unused / sizeof *unused; i++) {
+        if (strcmp(unused[i].setting, setting) == 0) return unused[i].value;
+    }
+    return NULL;
+}
+
 /* The setting of the row is not in rows.def: OK if the value says that its feature is not used. */
 static Status refuse_feature(const Reading *r, const Field *f, const char *value)
 {
-    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
-        if (strcmp(unused[i].setting, f->setting) != 0) continue;
-        if (same_value(unused[i].value, value)) return OK;
-        if (f->kind == CONST) break;
+    const char *plain = unused_value(f->setting);
+    if (plain != NULL ? same_value(plain, value) : f->kind != CONST) return OK;
+    if (f->kind != CONST)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: %s is %s: it needs %s, which this program does not have yet", r->path,
                     f->key, value, f->setting);
-    }
-    if (f->kind != CONST) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s: %s models have %s %s, which this program does not have yet",
                 r->path, r->family->type, f->setting, value);
 }
@@ -534,6 +545,10 @@ Status family_read(const char *path, const cJSON *json, Arena *a, Config *c, con
 
 /* ---- writing ---- */
 
+/* Members of another config.json beside the same tokenizer that are kept: no setting has them. */
+static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
+                                    "max_position_embeddings" };
+
 static Status write_list(cJSON *json, const char *key, int64_t n)
 {
     cJSON *list = cJSON_CreateArray();
@@ -546,10 +561,12 @@ static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json
 {
     char text[VALUE_BYTES] = "";
     const bool known = f->setting != NULL && row_of(f->setting) != NULL;
+    const char *plain =
+        f->kind == SET && unused_value(f->setting) ? unused_value(f->setting) : f->absent;
     if (known)
         TRY(value_text(c, f->setting, a, text));
-    else if (f->absent != NULL && f->absent[0] != '@')
-        (void)snprintf(text, sizeof text, "%s", f->absent);
+    else if (plain != NULL && plain[0] != '@')
+        (void)snprintf(text, sizeof text, "%s", plain);
     else
         return OK;
     char object[VALUE_BYTES], name[VALUE_BYTES], scaling[VALUE_BYTES];
@@ -561,19 +578,21 @@ static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json
     if (there && f->kind == IS)
         return OK; /* a value that is not the family's is found by reading */
     translate(f->words, false, text);
-    return family_put(json, f->key, json_value(text));
+    bool real = known && row_of(f->setting)->type == CONFIG_REAL;
+    return family_put(json, f->key, json_value(text, real || strchr(text, '.') != NULL));
 }
 
 static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json)
 {
     switch (f->kind) {
     case CONST:
-    case TYPES: return OK;
-    case QUANT: cJSON_DeleteItemFromObjectCaseSensitive(json, f->key); return OK;
+    case TYPES:
+    case QUANT: return OK;
     case FIRST: return write_list(json, f->key, c->model_dense_layers);
     case TOPK:
-        return family_put(json, f->key,
-                          json_value(c->moe_groups > 1 ? "group_limited_greedy" : "greedy"));
+        return family_put(
+            json, f->key,
+            cJSON_CreateString(c->moe_groups > 1 ? "group_limited_greedy" : "greedy"));
     case SET:
     case TRAIN:
     case IS:
@@ -584,14 +603,16 @@ static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json
 static Status write_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
                            cJSON **out)
 {
-    cJSON *json = like != NULL ? cJSON_Duplicate(like, true) : cJSON_CreateObject();
-    cJSON *names = cJSON_CreateArray();
+    cJSON *json = cJSON_CreateObject(), *names = cJSON_CreateArray();
     *out = json;
     if (!cJSON_AddItemToArray(names, cJSON_CreateString(f->architecture)))
         return FAIL(ERR_MEMORY, "config.json cannot be made: no memory");
     TRY(family_put(json, "architectures", names));
     TRY(family_put(json, "model_type", cJSON_CreateString(f->type)));
-    cJSON_DeleteItemFromObjectCaseSensitive(json, "auto_map"); /* code beside the weights */
+    for (size_t i = 0; like != NULL && i < sizeof kept / sizeof *kept; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(like, kept[i]);
+        if (v != NULL) TRY(family_put(json, kept[i], cJSON_Duplicate(v, true)));
+    }
     for (int i = 0; i < FIELDS; i++) {
         if (fields[i].families & f->bit) TRY(write_field(c, &fields[i], a, json));
     }
@@ -678,12 +699,10 @@ Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
 {
     int least = FIELDS + 1, differ = 0;
     char why[256] = "", nearest[256] = "";
-    for (int i = 0; i < 3 * family_count; i++) {
+    for (int i = 0; i < 2 * family_count; i++) {
         const Family *f = &families[i % family_count];
-        /* The family of `like` comes first: with its other members, then without; then the rest. */
-        bool kept = i < family_count;
-        if (f->architecture == NULL || (i < 2 * family_count && !is_of(like, f))) continue;
-        TRY(try_family(c, f, kept ? like : NULL, a, json, theirs, &differ, why));
+        if (f->architecture == NULL || (i < family_count) != is_of(like, f)) continue;
+        TRY(try_family(c, f, like, a, json, theirs, &differ, why));
         *family = f;
         if (differ == 0) return OK;
         cJSON_Delete(*json);
