@@ -194,7 +194,7 @@ def low_precision(program, family, seed):
     source, checkpoint, back, again = fresh("hf", "checkpoint", "back", "again")
     model.to(torch.bfloat16)
     for name, b in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):  # as published files have it
+        if seed % 2 == 0 and name.endswith("e_score_correction_bias"):  # as published files have it
             b.data = b.data.float()
     model.save_pretrained(source)
     run(program, "convert", "from-hf", source, checkpoint)

@@ -77,12 +77,12 @@ Status family_read(const char *path, const cJSON *json, Arena *a, Config *c, con
  * into *theirs, gives the same model; pairs of rotated columns may lie another way
  * (attention.rope_interleaved), since the rows of matrices can be reordered. *json comes with its
  * members (the caller's to delete). `like` (or NULL): a config.json beside the same tokenizer. Its
- * family is tried first, and tokens with a meaning are taken from it. ERR_UNSUPPORTED: none does; the sentence says what differs in the nearest. */
+ * family is tried first, and tokens with a meaning are taken from it. ERR_UNSUPPORTED: no family does;
+ * the sentence says what differs in the nearest. */
 Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
                     const Family **family, Config *theirs);
 
-/* Sets a member; names with | between are alternatives, of which one that is there is replaced, and
- * those with a dot lie in an object. ERR_MEMORY. */
+/* Sets a member (keys as in fields.c): the alternative that is there, else the first. ERR_MEMORY. */
 Status family_put(cJSON *json, const char *keys, cJSON *value);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * fields: what members of config.json mean in our settings.
  *
- * One table is read in both directions. A row whose setting rows.def lacks is a feature that is not
+ * Keys with | between are alternatives; ~KEY lies in rope_scaling or rope_parameters, by the generation
+ * of the file. One table is read in both directions. A row whose setting rows.def lacks is a feature that is not
  * there yet: the family is refused by its name unless the member says that it is not used. When the
  * setting appears, the row is in force.
  *
@@ -88,43 +89,28 @@ static const struct Field {
     { QWEN3 | GPT_OSS | LLAMA4, TYPES, "layer_types", NULL, NULL, NULL },
     { GPT_OSS, CONST, NULL, "attention.sinks", "true", NULL },
 
-    { FAMILY_ALL & ~(MIXTRAL | LLAMA4 | GPT_OSS), SET, "rope_theta|rope_parameters.rope_theta",
+    { FAMILY_ALL & ~(MIXTRAL | LLAMA4 | GPT_OSS), SET, "rope_theta|~rope_theta",
       "attention.rope_theta", "10000", NULL },
-    { MIXTRAL, SET, "rope_theta|rope_parameters.rope_theta", "attention.rope_theta", "1000000",
-      NULL },
-    { LLAMA4, SET, "rope_theta|rope_parameters.rope_theta", "attention.rope_theta", "500000",
-      NULL },
-    { GPT_OSS, SET, "rope_theta|rope_parameters.rope_theta", "attention.rope_theta", "150000",
-      NULL },
+    { MIXTRAL, SET, "rope_theta|~rope_theta", "attention.rope_theta", "1000000", NULL },
+    { LLAMA4, SET, "rope_theta|~rope_theta", "attention.rope_theta", "500000", NULL },
+    { GPT_OSS, SET, "rope_theta|~rope_theta", "attention.rope_theta", "150000", NULL },
     { DEEPSEEK_V2 | LLAMA4, CONST, NULL, "attention.rope_interleaved", "true", NULL },
     { DEEPSEEK_V3, SET, "rope_interleave", "attention.rope_interleaved", "true", NULL },
     { FAMILY_GQA & ~LLAMA4, CONST, NULL, "attention.rope_interleaved", "false", NULL },
-    { GLM4_MOE, SET, "partial_rotary_factor|rope_parameters.partial_rotary_factor",
-      "attention.rotary", "0.5", NULL },
-    { FAMILY_ALL & ~GLM4_MOE, IS, "rope_parameters.partial_rotary_factor|partial_rotary_factor",
-      NULL, "1", NULL },
-    { FAMILY_ALL, SET, "rope_scaling.rope_type|rope_scaling.type|rope_parameters.rope_type",
-      "rope.scaling", "none", "default=none|null=none" },
-    { FAMILY_ALL, SET, "rope_scaling.factor|rope_parameters.factor", "rope.factor", NULL, NULL },
-    { FAMILY_ALL, SET,
-      "rope_scaling.original_max_position_embeddings|"
-      "rope_parameters.original_max_position_embeddings",
-      "rope.original", NULL, NULL },
-    { FAMILY_ALL, SET, "rope_scaling.beta_fast|rope_parameters.beta_fast", "rope.beta_fast", NULL,
+    { GLM4_MOE, SET, "partial_rotary_factor|~partial_rotary_factor", "attention.rotary", "0.5",
       NULL },
-    { FAMILY_ALL, SET, "rope_scaling.beta_slow|rope_parameters.beta_slow", "rope.beta_slow", NULL,
-      NULL },
-    { FAMILY_ALL, SET, "rope_scaling.mscale|rope_parameters.mscale", "rope.mscale", NULL, NULL },
-    { FAMILY_ALL, SET, "rope_scaling.mscale_all_dim|rope_parameters.mscale_all_dim",
-      "rope.mscale_all_dim", NULL, NULL },
-    { FAMILY_ALL, SET, "rope_scaling.low_freq_factor|rope_parameters.low_freq_factor",
-      "rope.low_freq", NULL, NULL },
-    { FAMILY_ALL, SET, "rope_scaling.high_freq_factor|rope_parameters.high_freq_factor",
-      "rope.high_freq", NULL, NULL },
-    { FAMILY_ALL, SET, "rope_scaling.truncate|rope_parameters.truncate", "rope.truncate", NULL,
-      NULL },
-    { FAMILY_ALL, IS, "rope_scaling.attention_factor|rope_parameters.attention_factor", NULL,
-      "null", NULL },
+    { FAMILY_ALL & ~GLM4_MOE, IS, "~partial_rotary_factor|partial_rotary_factor", NULL, "1", NULL },
+    { FAMILY_ALL, SET, "~rope_type|~type", "rope.scaling", "none", "default=none|null=none" },
+    { FAMILY_ALL, SET, "~factor", "rope.factor", NULL, NULL },
+    { FAMILY_ALL, SET, "~original_max_position_embeddings", "rope.original", NULL, NULL },
+    { FAMILY_ALL, SET, "~beta_fast", "rope.beta_fast", NULL, NULL },
+    { FAMILY_ALL, SET, "~beta_slow", "rope.beta_slow", NULL, NULL },
+    { FAMILY_ALL, SET, "~mscale", "rope.mscale", NULL, NULL },
+    { FAMILY_ALL, SET, "~mscale_all_dim", "rope.mscale_all_dim", NULL, NULL },
+    { FAMILY_ALL, SET, "~low_freq_factor", "rope.low_freq", NULL, NULL },
+    { FAMILY_ALL, SET, "~high_freq_factor", "rope.high_freq", NULL, NULL },
+    { FAMILY_ALL, SET, "~truncate", "rope.truncate", NULL, NULL },
+    { FAMILY_ALL, IS, "~attention_factor", NULL, "null", NULL },
 
     { FAMILY_DENSE, CONST, NULL, "model.dense_layers", "@model.layers", NULL },
     { MIXTRAL | LLAMA4 | GPT_OSS, CONST, NULL, "model.dense_layers", "0", NULL },
@@ -194,6 +180,9 @@ static const struct {
     { "moe.expert_bias", "false" },  { "moe.activation", "swiglu" },
 };
 
+/* A field's first key, for "%.*s" of a message. */
+#define KEY(f) (int)strcspn((f)->key + ((f)->key[0] == '~'), "|"), (f)->key + ((f)->key[0] == '~')
+
 /* ---- texts ---- */
 
 static const ConfigRow *row_of(const char *setting)
@@ -243,16 +232,23 @@ static bool same_value(const char *a, const char *b)
 
 /* ---- JSON ---- */
 
-/* The i-th of alternative keys: the object's name ("": the whole file) and the member's. */
-static bool split_key(const char *keys, int i, char object[VALUE_BYTES], char name[VALUE_BYTES])
+/* Where members of rotary positions lie. */
+static const char *const rope_objects[] = { "rope_scaling", "rope_parameters" };
+
+/* The i-th place of a key: the object's name ("": the whole file) and the member's. */
+static bool split_key(const char *keys, int i, const char **object, char name[VALUE_BYTES])
 {
     int n = 0;
-    const char *key = text_word(keys, i, &n);
-    if (key == NULL) return false;
-    int head = (int)strcspn(key, ".|"), skip = head < n ? head + 1 : 0;
-    (void)snprintf(object, VALUE_BYTES, "%.*s", head < n ? head : 0, key);
-    (void)snprintf(name, VALUE_BYTES, "%.*s", n - skip, key + skip);
-    return true;
+    const char *key = NULL;
+    for (int k = 0; (key = text_word(keys, k, &n)) != NULL; k++) {
+        bool rope = key[0] == '~';
+        int places = rope ? 2 : 1;
+        *object = rope && i < places ? rope_objects[i] : "";
+        (void)snprintf(name, VALUE_BYTES, "%.*s", n - rope, key + rope);
+        if (i < places) return true;
+        i -= places;
+    }
+    return false;
 }
 
 static cJSON *object_of(cJSON *json, const char *name)
@@ -263,8 +259,9 @@ static cJSON *object_of(cJSON *json, const char *name)
 /* The member that one of the alternatives names; NULL: there is none. */
 static cJSON *member(cJSON *json, const char *keys)
 {
-    char object[VALUE_BYTES], name[VALUE_BYTES];
-    for (int i = 0; split_key(keys, i, object, name); i++) {
+    const char *object = NULL;
+    char name[VALUE_BYTES];
+    for (int i = 0; split_key(keys, i, &object, name); i++) {
         const cJSON *at = object_of(json, object);
         cJSON *found = cJSON_IsObject(at) ? cJSON_GetObjectItemCaseSensitive(at, name) : NULL;
         if (found != NULL) return found;
@@ -308,14 +305,15 @@ static cJSON *json_value(const char *text, bool real)
 
 Status family_put(cJSON *json, const char *keys, cJSON *value)
 {
-    char object[VALUE_BYTES], name[VALUE_BYTES];
+    const char *object = NULL;
+    char name[VALUE_BYTES];
     cJSON *at = NULL;
-    for (int i = 0; at == NULL && split_key(keys, i, object, name); i++) {
+    for (int i = 0; at == NULL && split_key(keys, i, &object, name); i++) {
         at = object_of(json, object);
         if (!cJSON_IsObject(at) || !cJSON_HasObjectItem(at, name)) at = NULL;
     }
     if (at == NULL) {
-        (void)split_key(keys, 0, object, name);
+        (void)split_key(keys, 0, &object, name);
         at = object_of(json, object);
         if (!cJSON_IsObject(at)) {
             cJSON_DeleteItemFromObjectCaseSensitive(json, object);
@@ -346,7 +344,7 @@ static Status absent_text(const Reading *r, const Field *f, char out[VALUE_BYTES
     *there = f->absent != NULL;
     if (f->absent == NULL) return OK;
     if (strcmp(f->absent, REQUIRED) == 0)
-        return FAIL(ERR_FORMAT, "%s has no %s, which %s models need", r->path, f->key,
+        return FAIL(ERR_FORMAT, "%s has no %.*s, which %s models need", r->path, KEY(f),
                     r->family->type);
     if (strcmp(f->absent, HEAD) == 0) {
         TRY(config_divides("num_attention_heads", r->c->attention_heads, "hidden_size",
@@ -401,8 +399,8 @@ static Status refuse_feature(const Reading *r, const Field *f, const char *value
     if (plain != NULL ? same_value(plain, value) : f->kind != CONST) return OK;
     if (f->kind != CONST)
         return FAIL(ERR_UNSUPPORTED,
-                    "%s: %s is %s: it needs %s, which this program does not have yet", r->path,
-                    f->key, value, f->setting);
+                    "%s: %.*s is %s: it needs %s, which this program does not have yet", r->path,
+                    KEY(f), value, f->setting);
     return FAIL(ERR_UNSUPPORTED, "%s: %s models have %s %s, which this program does not have yet",
                 r->path, r->family->type, f->setting, value);
 }
@@ -413,8 +411,8 @@ static Status read_is(const Reading *r, const Field *f)
     bool there = false;
     TRY(member_text(r, f, text, &there));
     if (same_value(text, f->absent) || strcmp(text, "null") == 0) return OK;
-    return FAIL(ERR_UNSUPPORTED, "%s: %s is %s; %s models are supported with %s alone", r->path,
-                f->key, text, r->family->type, f->absent);
+    return FAIL(ERR_UNSUPPORTED, "%s: %.*s is %s; %s models are supported with %s alone", r->path,
+                KEY(f), text, r->family->type, f->absent);
 }
 
 static Status read_first(const Reading *r, const Field *f)
@@ -569,8 +567,9 @@ static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json
         (void)snprintf(text, sizeof text, "%s", plain);
     else
         return OK;
-    char object[VALUE_BYTES], name[VALUE_BYTES], scaling[VALUE_BYTES];
-    (void)split_key(f->key, 0, object, name);
+    const char *object = NULL;
+    char name[VALUE_BYTES], scaling[VALUE_BYTES];
+    (void)split_key(f->key, 0, &object, name);
     TRY(value_text(c, "rope.scaling", a, scaling));
     bool there = member(json, f->key) != NULL,
          scaled = scaling[0] != '\0' && strcmp(scaling, "none") != 0;

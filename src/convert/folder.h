@@ -24,6 +24,9 @@ Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out);
 /* FOLDER/NAME from JSON, which is deleted. */
 Status folder_put_json(const char *folder, const char *name, cJSON *json);
 
+/* Tensors whose type in the source is not that of the rest, for to-hf: {"NAME": "F32", ...}. */
+#define FOLDER_TYPES "tensor_types.json"
+
 /* Copies the tokenizer's files and generation_config.json, those that are there; with `model`
  * config.json, too. */
 Status folder_copy_files(const char *from, const char *to, bool model);

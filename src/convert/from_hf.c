@@ -248,6 +248,24 @@ static Status write_config(FromHf *f)
     return file_write_whole(path, yaml.data, yaml.used);
 }
 
+/* What to-hf would otherwise write in another type. Stacked experts are neighbours here. */
+static Status write_types(const FromHf *f)
+{
+    cJSON *types = cJSON_CreateObject();
+    const SafeTensor *last = NULL;
+    const int most = f->config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    for (int i = 0; i < f->params.n; i++) {
+        const SafeTensor *t = f->view[i].tensor;
+        bool plain = t->dtype == (f->params.at[i].first[BUF_STATE] < 0 ? most : DTYPE_F32);
+        bool kept = t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16;
+        if (!plain && kept && t != last) (void)cJSON_AddStringToObject(types, t->name, t->type);
+        last = t;
+    }
+    if (types->child != NULL) return folder_put_json(f->out.temp, FOLDER_TYPES, types);
+    cJSON_Delete(types);
+    return OK;
+}
+
 /* `lines` is in an arena of its own, because it grows while others take memory. */
 static Status write_all(FromHf *f, Arena *lines)
 {
@@ -255,6 +273,7 @@ static Status write_all(FromHf *f, Arena *lines)
     ManifestShard w = { .lines = &text };
     TRY(text_init(&text, lines));
     TRY(write_config(f));
+    TRY(write_types(f));
     TRY(folder_copy_files(f->dir, f->out.temp, true));
     Status s = write_shard(f, &w);
     file_close(&w.file);

@@ -25,7 +25,7 @@ typedef struct ToHf {
     char checkpoint[FILE_PATH_MAX], files[FILE_PATH_MAX]; /* files: where the tokenizer's are */
     OutFolder out;
     Config config, theirs; /* the run's; what config.json says */
-    cJSON *json;
+    cJSON *json, *types;   /* types: FOLDER_TYPES, or NULL */
     const Family *family;
     ModelSpec spec; /* of `theirs` */
     ParamTable params;
@@ -33,7 +33,7 @@ typedef struct ToHf {
     SafeTensor *tensor;
     Part *part;
     int64_t tensors, parts;
-    int shards;
+    int shards, dtype;   /* of the weights */
     float *param, *slab; /* elements of a parameter; of a tensor, or of an expert's part of it */
     Arena *arena;
 } ToHf;
@@ -64,8 +64,18 @@ static Status put_run(ToHf *h)
     if (cJSON_IsNumber(length) && length->valuedouble > n) n = length->valuedouble;
     TRY(family_put(h->json, "max_position_embeddings", cJSON_CreateNumber(n)));
     TRY(family_put(h->json, "dtype|torch_dtype",
-                   cJSON_CreateString(h->o->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
+                   cJSON_CreateString(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
     return put_end(h);
+}
+
+/* NULL: there is no such file, or it is somebody else's. */
+static cJSON *read_beside(ToHf *h, const char *name)
+{
+    char path[FILE_PATH_MAX];
+    cJSON *json = NULL;
+    bool there = file_join(path, h->files, name) == OK && file_is_file(path);
+    if (there && folder_json(h->files, name, h->arena, &json) != OK) status_clear();
+    return json;
 }
 
 static Status read_config(ToHf *h)
@@ -78,9 +88,8 @@ static Status read_config(ToHf *h)
         (void)snprintf(path, sizeof path, "%s", h->config.data_tokenizer);
         (void)snprintf(h->files, sizeof h->files, "%s", dirname(path));
     }
-    TRY(file_join(path, h->files, "config.json"));
-    if (file_is_file(path) && folder_json(h->files, "config.json", h->arena, &like) != OK)
-        status_clear(); /* a file of somebody else's */
+    like = read_beside(h, "config.json");
+    if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);
     Status s = family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs);
     cJSON_Delete(like);
     return s;
@@ -132,6 +141,16 @@ static Status find_entries(ToHf *h)
 
 /* ---- tensors ---- */
 
+/* The type that a tensor had in the folder that the checkpoint comes from, else that of all weights; of
+ * the router's bias f32, as published files have it. */
+static int type_of(const ToHf *h, const char *name, const Param *p)
+{
+    const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(h->types, name));
+    if (word != NULL)
+        return strcmp(word, safetensors_type(DTYPE_BF16)) == 0 ? DTYPE_BF16 : DTYPE_F32;
+    return p->first[BUF_STATE] >= 0 ? DTYPE_F32 : h->dtype;
+}
+
 static Status add_part(ToHf *h, Names *names, int i)
 {
     FamilyTensor t;
@@ -142,8 +161,7 @@ static Status add_part(ToHf *h, Names *names, int i)
     int64_t known = names_add(names, name, h->tensors), at = known < 0 ? h->tensors++ : known;
     if (known < 0) {
         SafeTensor *s = &h->tensor[at];
-        bool state = p->first[BUF_STATE] >= 0;
-        *s = (SafeTensor){ .name = name, .dtype = state ? DTYPE_F32 : h->o->dtype, .rank = t.rank };
+        *s = (SafeTensor){ .name = name, .dtype = type_of(h, name, p), .rank = t.rank };
         for (int d = 0; d < t.rank; d++) s->dim[d] = t.dim[d];
     }
     h->part[h->parts++] =
@@ -366,29 +384,34 @@ static Status put_missing(const ToHf *h, const char *name, cJSON *json)
     return s;
 }
 
-static Status write_side_files(ToHf *h)
+static Status put_generation(const ToHf *h)
 {
     static const char *const ends[] = { "bos_token_id", "eos_token_id" };
-    char path[FILE_PATH_MAX];
-    cJSON *generation = cJSON_CreateObject(), *tokenizer = cJSON_CreateObject();
-    TRY(folder_copy_files(h->files, h->out.temp, false));
+    cJSON *json = cJSON_CreateObject();
     for (int i = 0; i < 2; i++) {
         const cJSON *v = cJSON_GetObjectItemCaseSensitive(h->json, ends[i]);
         if (v != NULL && !cJSON_IsNull(v))
-            TRY(family_put(generation, ends[i], cJSON_Duplicate(v, true)));
+            (void)cJSON_AddItemToObject(json, ends[i], cJSON_Duplicate(v, true));
     }
-    TRY(family_put(generation, "_from_model_config", cJSON_CreateTrue()));
-    TRY(put_missing(h, "generation_config.json", generation));
-    TRY(family_put(tokenizer, "tokenizer_class", cJSON_CreateString("PreTrainedTokenizerFast")));
+    (void)cJSON_AddTrueToObject(json, "_from_model_config");
+    return put_missing(h, "generation_config.json", json);
+}
+
+static Status put_tokenizer(const ToHf *h)
+{
+    char path[FILE_PATH_MAX];
     TRY(file_join(path, h->out.temp, "tokenizer.json"));
-    if (file_exists(path)) return put_missing(h, "tokenizer_config.json", tokenizer);
-    cJSON_Delete(tokenizer);
-    return OK;
+    if (!file_exists(path)) return OK;
+    cJSON *json = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(json, "tokenizer_class", "PreTrainedTokenizerFast");
+    return put_missing(h, "tokenizer_config.json", json);
 }
 
 static Status write_all(ToHf *h)
 {
-    TRY(write_side_files(h));
+    TRY(folder_copy_files(h->files, h->out.temp, false));
+    TRY(put_generation(h));
+    TRY(put_tokenizer(h));
     TRY(folder_put_json(h->out.temp, "config.json", cJSON_Duplicate(h->json, true)));
     TRY(write_shards(h));
     return write_index(h);
@@ -406,13 +429,13 @@ static Status write_folder(ToHf *h)
 
 Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said)
 {
-    ConvertToHf chosen = *o;
-    ToHf h = { .o = &chosen, .arena = a };
+    ToHf h = { .o = o, .arena = a, .dtype = o->dtype };
     TRY(out_folder(&h.out, o->out));
-    TRY(read_config(&h));
-    if (o->dtype < 0) chosen.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    Status s = write_folder(&h);
+    Status s = read_config(&h);
+    if (o->dtype < 0) h.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    if (s == OK) s = write_folder(&h);
     cJSON_Delete(h.json);
+    cJSON_Delete(h.types);
     if (s != OK) return s;
     return text_printf(said, "%s: %s, %" PRId64 " tensors in %d files\n", o->out, h.family->type,
                        h.tensors, h.shards);

@@ -195,6 +195,13 @@ static Status bytes_of(Weights *w, const SafeTensor *t, const uint8_t **out)
     return OK;
 }
 
+/* Closes the map that was asked for least lately. */
+static void forget_map(Weights *w)
+{
+    file_unmap(&w->map[WEIGHTS_MAPS - 1]);
+    w->mapped[WEIGHTS_MAPS - 1] = -1;
+}
+
 enum { GATHER = 512 }; /* elements of a row at a time where they do not lie side by side */
 
 /* n elements, each `step` behind the one before, through a small buffer. */
@@ -227,7 +234,10 @@ Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, fl
 {
     const uint8_t *data = NULL, *scale = NULL;
     const Dtype type = (Dtype)v->tensor->dtype;
-    if (v->scale != NULL) TRY(bytes_of(w, v->scale, &scale));
+    if (v->scale != NULL)
+        TRY(bytes_of(w, v->scale, &scale));
+    else
+        forget_map(w); /* so that one shard is in memory */
     TRY(bytes_of(w, v->tensor, &data));
     for (int64_t r = row; r < row + n; r++) {
         float *to = out + (r - row) * v->cols;

@@ -72,7 +72,7 @@ static void bad_calls_are_refused_and_leave_nothing(void **state)
     } rows[] = {
         { { "convert" }, "switchyard convert needs a command" },
         { { "convert", "from_hf", "hf", "x" }, "did you mean from-hf?" },
-        { { "convert", "from-hf", "hf" }, "OUT is missing" },
+        { { "convert", "from-hf", "hf" }, "needs DIR OUT, got 1" },
         { { "convert", "from-hf", "nowhere", "x" }, "nowhere/config.json" },
         { { "convert", "from-hf", "hf", "back" }, "back is there already" },
         { { "convert", "to-hf", "nowhere", "x" }, "nowhere: there is no such checkpoint" },
