@@ -169,11 +169,26 @@ static Status check_rest(const FromHf *f)
     return OK;
 }
 
+/* Before a table is made whose size is config.json's word alone. */
+static Status check_elements(const FromHf *f)
+{
+    const Config *c = &f->config;
+    double have = 0, layers = (double)c->model_layers, moe = layers - (double)c->model_dense_layers;
+    double expert = 3.0 * (double)c->moe_ffn * (double)c->model_hidden;
+    double need = 2 * layers * (double)c->model_hidden + moe * (double)c->moe_experts * expert;
+    for (int64_t i = 0; i < f->weights.n; i++) have += (double)safetensors_elems(&f->weights.at[i]);
+    if (need <= have) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s: the tensors have %.0f elements, norms and experts of config.json alone %.0f",
+                f->dir, have, need);
+}
+
 static Status find_tensors(FromHf *f)
 {
+    TRY(weights_open(&f->weights, f->dir, f->arena));
+    TRY(check_elements(f));
     TRY(spec_build(&f->config, f->arena, &f->spec));
     TRY(params_build(&f->spec, 0, NULL, f->arena, &f->params));
-    TRY(weights_open(&f->weights, f->dir, f->arena));
     TRY(ARENA_NEW(f->arena, f->params.n, &f->view));
     for (int i = 0; i < f->params.n; i++) TRY(find_view(f, &f->params.at[i], &f->view[i]));
     return check_rest(f);

@@ -1,4 +1,5 @@
 /* to_hf: a checkpoint becomes a folder of Hugging Face's. */
+#include "base/log.h"
 #include "convert/convert.h"
 #include "convert/family.h"
 #include "convert/folder.h"
@@ -85,6 +86,8 @@ static Status read_config(ToHf *h)
     TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
     (void)snprintf(h->files, sizeof h->files, "%s", h->checkpoint);
     if (h->config.data_tokenizer[0] != '\0') {
+        if (!file_exists(h->config.data_tokenizer))
+            log_warn("%s is not there: OUT has no tokenizer", h->config.data_tokenizer);
         (void)snprintf(path, sizeof path, "%s", h->config.data_tokenizer);
         (void)snprintf(h->files, sizeof h->files, "%s", dirname(path));
     }

@@ -65,6 +65,26 @@ static void a_training_begins_from_what_came_back(void **state)
                          lab_path(lab, "there/second/model.safetensors")));
 }
 
+/* DeepSeek-V3's files have a bias of the router; a model without one has zeros there. */
+static void a_router_without_a_bias_gets_zeros(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "zeros")));
+    Outcome o = RUN(lab, "zeros", "train", "../tiny.yaml", "train.steps=2", "moe.score=sigmoid",
+                    "moe.normalise=true");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "zeros", "convert", "to-hf", "run", "hf");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "hf: deepseek_v3");
+    o = RUN(lab, "zeros", "convert", "from-hf", "hf", "back");
+    CHECK_EXIT(o, 0);
+    int32_t ids[5] = { 5, 6, 7, 80, 9 };
+    lab_write(lab, lab_path(lab, "zeros/ids"), ids, sizeof ids);
+    CHECK_EXIT(RUN(lab, "zeros", "logits", "run", "ids", "a.f32"), 0);
+    CHECK_EXIT(RUN(lab, "zeros", "logits", "back", "ids", "b.f32"), 0);
+    CHECK(lab_same_files(lab, lab_path(lab, "zeros/a.f32"), lab_path(lab, "zeros/b.f32")));
+}
+
 static void bad_calls_are_refused_and_leave_nothing(void **state)
 {
     static const struct {
@@ -120,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_trained_model_goes_out_and_comes_back),
         LAB_TEST(a_training_begins_from_what_came_back),
+        LAB_TEST(a_router_without_a_bias_gets_zeros),
         LAB_TEST(bad_calls_are_refused_and_leave_nothing),
         LAB_TEST(a_full_disk_leaves_nothing),
     };

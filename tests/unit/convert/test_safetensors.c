@@ -290,6 +290,8 @@ static void an_index_is_held_to_its_files(void **state)
         { "{\"weight_map\":{\"a\":3}}", "no JSON object", ERR_FORMAT },
         { "{\"weight_map\":{\"a\":\"x\",\"b\":\"x\"}}", "says that b is in x, which lacks it",
           ERR_FORMAT },
+        { "{\"weight_map\":{\"a\":\"y\",\"b\":\"x\"}}", "says that a is in y, which lacks it",
+          ERR_FORMAT },
         { "{\"weight_map\":{\"a\":\"x\",\"b\":\"twice\"}}", "a is in ", ERR_FORMAT },
     };
     static const float x[2] = { 1, 2 };
