@@ -28,6 +28,8 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import make_golden
+
 TOKENS = 13
 FOLDER = None
 
@@ -254,6 +256,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     FOLDER = options.folder
+    make_golden.check_versions()
     os.makedirs(FOLDER, exist_ok=True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
