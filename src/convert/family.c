@@ -166,7 +166,7 @@ bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice,
 bool family_leaves_out(unsigned family, const Config *c, const char *name)
 {
     static const char layers[] = "model.layers.";
-    if (text_starts(name, layers) && atol(name + sizeof layers - 1) >= c->model_layers)
+    if (text_starts(name, layers) && strtol(name + sizeof layers - 1, NULL, 10) >= c->model_layers)
         return (family & (DEEPSEEK_V3 | GLM4_MOE)) != 0;
     if (c->model_tied && strcmp(name, "lm_head.weight") == 0) return true;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {

@@ -71,7 +71,7 @@ bool family_leaves_out(unsigned family, const Config *c, const char *name);
 
 /* The settings of the model that a config.json describes, over *c; *family: its row. ERR_UNSUPPORTED:
  * an architecture or a feature that is not there, by its name. */
-Status family_read(const char *path, const cJSON *json, Arena *a, Config *c, const Family **family);
+Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Family **family);
 
 /* Which family expresses the model of a configuration: the first for which config.json, read again
  * into *theirs, gives the same model; pairs of rotated columns may lie another way

@@ -449,7 +449,7 @@ static Status read_types(const Reading *r, const Field *f)
     char window[VALUE_BYTES];
     const cJSON *list = member(r->json, f->key), *at = NULL;
     TRY(value_text(r->c, "attention.window", r->arena, window));
-    bool part = r->c->attention_chunk > 0 || atof(window) > 0;
+    bool part = r->c->attention_chunk > 0 || strtod(window, NULL) > 0;
     int64_t every = r->c->attention_full_every, i = 0;
     cJSON_ArrayForEach(at, list)
     {
@@ -527,14 +527,13 @@ static Status find_family(const char *path, const cJSON *json, const Family **ou
                 text_hint(hint, type, names, family_count, ""));
 }
 
-Status family_read(const char *path, const cJSON *json, Arena *a, Config *c, const Family **family)
+Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Family **family)
 {
-    const cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "text_config");
+    cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "text_config");
     if (cJSON_IsObject(text)) json = text; /* a model of images and text */
     if (!cJSON_IsObject(json)) return FAIL(ERR_FORMAT, "%s is no JSON object", path);
     TRY(find_family(path, json, family));
-    Reading r = { .path = path, .family = *family, .arena = a, .c = c };
-    r.json = (cJSON *)(uintptr_t)json; /* members are only looked at */
+    const Reading r = { path, json, *family, a, c };
     for (int i = 0; i < FIELDS; i++) {
         if (fields[i].families & (*family)->bit) TRY(read_field(&r, &fields[i]));
     }
@@ -669,18 +668,26 @@ static Status count_differences(const Config *ours, const Config *theirs, Arena 
     return OK;
 }
 
-/* Writes and reads again. A family that cannot be read again differs in more than settings. */
+/* A family's config.json, read again. */
+typedef struct Attempt {
+    cJSON *json;
+    Config *theirs;
+    int differ;
+    char why[256];
+} Attempt;
+
+/* A family that cannot be read again differs in more than settings. */
 static Status try_family(const Config *c, const Family *f, const cJSON *like, Arena *a,
-                         cJSON **json, Config *theirs, int *differ, char why[256])
+                         Attempt *out)
 {
     const Family *read = NULL;
-    TRY(config_default(theirs, a));
-    TRY(write_family(c, f, like, a, json));
-    Status s = family_read("config.json", *json, a, theirs, &read);
-    if (s == OK) return count_differences(c, theirs, a, differ, why);
-    status_sentence(why, 256);
+    TRY(config_default(out->theirs, a));
+    TRY(write_family(c, f, like, a, &out->json));
+    Status s = family_read("config.json", out->json, a, out->theirs, &read);
+    if (s == OK) return count_differences(c, out->theirs, a, &out->differ, out->why);
+    status_sentence(out->why, sizeof out->why);
     status_clear();
-    *differ = FIELDS;
+    out->differ = FIELDS;
     return OK;
 }
 
@@ -696,19 +703,22 @@ static bool is_of(const cJSON *like, const Family *f)
 Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
                     const Family **family, Config *theirs)
 {
-    int least = FIELDS + 1, differ = 0;
-    char why[256] = "", nearest[256] = "";
+    int least = FIELDS + 1;
+    char nearest[256] = "";
     for (int i = 0; i < 2 * family_count; i++) {
         const Family *f = &families[i % family_count];
         if (f->architecture == NULL || (i < family_count) != is_of(like, f)) continue;
-        TRY(try_family(c, f, like, a, json, theirs, &differ, why));
+        Attempt now = { .theirs = theirs };
+        Status s = try_family(c, f, like, a, &now);
         *family = f;
-        if (differ == 0) return OK;
-        cJSON_Delete(*json);
+        *json = now.json;
+        if (s == OK && now.differ == 0) return OK;
+        cJSON_Delete(now.json);
         *json = NULL;
-        if (differ >= least) continue;
-        least = differ;
-        (void)snprintf(nearest, sizeof nearest, "the nearest is %s, but %.200s", f->type, why);
+        if (s != OK) return s;
+        if (now.differ >= least) continue;
+        least = now.differ;
+        (void)snprintf(nearest, sizeof nearest, "the nearest is %s, but %.200s", f->type, now.why);
     }
     return FAIL(ERR_UNSUPPORTED, "no family of Hugging Face's has this model: %s", nearest);
 }

@@ -30,8 +30,8 @@ Status out_folder(OutFolder *f, const char *path)
         return FAIL(ERR_ARG, "%s is there already: name a folder that is not", path);
     if (path[0] != '/' && getcwd(here, sizeof here - 1) == NULL)
         return FAIL(ERR_IO, "the working folder has no path");
-    if (here[0] != '\0') (void)strcat(here, "/");
-    int length = snprintf(f->path, sizeof f->path, "%s%.*s", here, (int)n, path);
+    int length = snprintf(f->path, sizeof f->path, "%s%s%.*s", here, here[0] == '\0' ? "" : "/",
+                          (int)n, path);
     int temp = snprintf(f->temp, sizeof f->temp, "%s.tmp", f->path);
     if (length < (int)sizeof f->path && temp < (int)sizeof f->temp) return OK;
     return FAIL(ERR_ARG, "%.60s...: the path is longer than %d bytes", path, FILE_PATH_MAX - 5);

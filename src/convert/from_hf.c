@@ -122,7 +122,7 @@ static Status check_tensor(const FromHf *f, const FamilyTensor *want, const Safe
 
 static Status find_view(FromHf *f, const Param *p, WeightsView *out)
 {
-    FamilyTensor want, first;
+    FamilyTensor want, first = { 0 };
     const SafeTensor *t = NULL, *scale = NULL;
     char expected[SAFETENSORS_TEXT_BYTES];
     for (int i = 0; t == NULL && family_tensor(f->family->bit, p, f->spec.experts, i, &want); i++) {

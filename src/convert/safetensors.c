@@ -183,12 +183,12 @@ static Status check_names(const char *path, const SafeTensor *t, int64_t n, Aren
     return OK;
 }
 
-Status safetensors_parse(const char *path, char *header, size_t header_bytes, int64_t data_first,
-                         int64_t data_bytes, Arena *a, SafeTensor **out, int64_t *n)
+Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
+                         int64_t *n)
 {
     int64_t room = 0;
-    bool whole = header[0] == '{' && memchr(header, '\0', header_bytes) == NULL;
-    Scan s = scan_begin(header);
+    bool whole = h->text[0] == '{' && memchr(h->text, '\0', h->bytes) == NULL;
+    Scan s = scan_begin(h->text);
     *out = NULL, *n = 0;
     scan_object(&s);
     for (char *key = scan_key(&s); whole && key != NULL; key = scan_key(&s)) {
@@ -202,13 +202,13 @@ Status safetensors_parse(const char *path, char *header, size_t header_bytes, in
         TRY(ARENA_GROW(a, *n + 1, &room, out));
         SafeTensor *t = &(*out)[(*n)++];
         *t = (SafeTensor){ .name = key };
-        TRY(take_entry(path, &e, data_first, t));
+        TRY(take_entry(path, &e, h->data_first, t));
     }
     if (!whole || !scan_end(&s))
         return FAIL(ERR_FORMAT,
                     "%s is no safetensors file: its header is no JSON object of tensors", path);
     TRY(check_names(path, *out, *n, a));
-    return check_places(path, *out, *n, data_first, data_bytes);
+    return check_places(path, *out, *n, h->data_first, h->data_bytes);
 }
 
 static Status read_header(const File *f, const char *path, uint64_t file_bytes, Arena *a,
@@ -216,7 +216,7 @@ static Status read_header(const File *f, const char *path, uint64_t file_bytes, 
 {
     uint8_t length[8];
     uint64_t bytes = 0;
-    char *header = NULL;
+    SafeHeader h = { 0 };
     if (file_bytes < sizeof length)
         return FAIL(ERR_FORMAT, "%s is truncated: %" PRIu64 " bytes hold no header", path,
                     file_bytes);
@@ -231,11 +231,13 @@ static Status read_header(const File *f, const char *path, uint64_t file_bytes, 
         return FAIL(ERR_FORMAT,
                     "%s is truncated: it has %" PRIu64 " bytes, its header alone %" PRIu64, path,
                     file_bytes, bytes);
-    TRY(ARENA_NEW(a, bytes + 1, &header));
-    TRY(file_read(f, sizeof length, header, bytes));
-    header[bytes] = '\0';
-    return safetensors_parse(path, header, bytes, (int64_t)(bytes + sizeof length),
-                             (int64_t)(file_bytes - bytes - sizeof length), a, out, n);
+    h.bytes = bytes;
+    h.data_first = (int64_t)(bytes + sizeof length);
+    h.data_bytes = (int64_t)file_bytes - h.data_first;
+    TRY(ARENA_NEW(a, bytes + 1, &h.text));
+    TRY(file_read(f, sizeof length, h.text, bytes));
+    h.text[bytes] = '\0';
+    return safetensors_parse(path, &h, a, out, n);
 }
 
 Status safetensors_open(const char *path, Arena *a, SafeTensor **out, int64_t *n)

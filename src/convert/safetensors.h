@@ -32,10 +32,16 @@ typedef struct SafeTensor {
  * tensor and what is wrong with it. */
 Status safetensors_open(const char *path, Arena *a, SafeTensor **out, int64_t *n);
 
-/* The same of a header in memory, NUL-terminated, which is consumed. `data_bytes`: of the file behind
- * the header, which begins at byte `data_first`. */
-Status safetensors_parse(const char *path, char *header, size_t header_bytes, int64_t data_first,
-                         int64_t data_bytes, Arena *a, SafeTensor **out, int64_t *n);
+/* A header in memory, NUL-terminated; elements begin at byte data_first of the file. */
+typedef struct SafeHeader {
+    char *text;
+    size_t bytes;
+    int64_t data_first, data_bytes;
+} SafeHeader;
+
+/* The same of a header in memory, which is consumed. */
+Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
+                         int64_t *n);
 
 /* The word of a floating type. */
 const char *safetensors_type(Dtype t);

@@ -9,7 +9,6 @@
 #include "train/manifest.h"
 
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +68,16 @@ static Status put_run(ToHf *h)
     return put_end(h);
 }
 
+/* The folder of a file. */
+static void folder_of(const char *path, char out[FILE_PATH_MAX])
+{
+    const char *last = strrchr(path, '/');
+    if (last == NULL)
+        (void)snprintf(out, FILE_PATH_MAX, ".");
+    else
+        (void)snprintf(out, FILE_PATH_MAX, "%.*s", last == path ? 1 : (int)(last - path), path);
+}
+
 /* NULL: there is no such file, or it is somebody else's. */
 static cJSON *read_beside(ToHf *h, const char *name)
 {
@@ -82,14 +91,12 @@ static cJSON *read_beside(ToHf *h, const char *name)
 static Status read_config(ToHf *h)
 {
     cJSON *like = NULL;
-    char path[FILE_PATH_MAX];
     TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
     (void)snprintf(h->files, sizeof h->files, "%s", h->checkpoint);
     if (h->config.data_tokenizer[0] != '\0') {
         if (!file_exists(h->config.data_tokenizer))
             log_warn("%s is not there: OUT has no tokenizer", h->config.data_tokenizer);
-        (void)snprintf(path, sizeof path, "%s", h->config.data_tokenizer);
-        (void)snprintf(h->files, sizeof h->files, "%s", dirname(path));
+        folder_of(h->config.data_tokenizer, h->files);
     }
     like = read_beside(h, "config.json");
     if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static Status look(Arena *a, const cJSON *json)
+static Status look(Arena *a, cJSON *json)
 {
     Config c, theirs;
     const Family *family = NULL, *written = NULL;

@@ -13,14 +13,16 @@ enum { HEADER_FIRST = 8 };
 static Status parse(Arena *a, const uint8_t *data, size_t bytes, SafeTensor **t, int64_t *n)
 {
     uint64_t header = 0;
-    char *text = NULL;
+    SafeHeader h = { 0 };
     for (int i = 7; i >= 0; i--) header = header << 8 | data[i];
     if (header > bytes - HEADER_FIRST) return FAIL(ERR_FORMAT, "fuzz is truncated");
-    TRY(ARENA_NEW(a, header + 1, &text));
-    memcpy(text, data + HEADER_FIRST, header);
-    text[header] = '\0';
-    int64_t first = (int64_t)header + HEADER_FIRST;
-    return safetensors_parse("fuzz", text, header, first, (int64_t)bytes - first, a, t, n);
+    TRY(ARENA_NEW(a, header + 1, &h.text));
+    memcpy(h.text, data + HEADER_FIRST, header);
+    h.text[header] = '\0';
+    h.bytes = header;
+    h.data_first = (int64_t)header + HEADER_FIRST;
+    h.data_bytes = (int64_t)bytes - h.data_first;
+    return safetensors_parse("fuzz", &h, a, t, n);
 }
 
 static Status look(Arena *a, const uint8_t *data, size_t bytes)

@@ -46,8 +46,8 @@ static Status parse(Arena *a, const char *json, SafeTensor **t, int64_t *n)
 {
     const char *copy = NULL;
     CHECK_OK(arena_text(a, json, strlen(json), &copy));
-    char *text = (char *)(uintptr_t)copy;
-    return safetensors_parse("f", text, strlen(json), DATA_FIRST, DATA_BYTES, a, t, n);
+    const SafeHeader h = { (char *)(uintptr_t)copy, strlen(json), DATA_FIRST, DATA_BYTES };
+    return safetensors_parse("f", &h, a, t, n);
 }
 
 #define T(name, type, shape, begin, end)                                                           \
@@ -128,8 +128,8 @@ static void a_nul_in_a_header_does_not_hide_what_follows(void **state)
     SafeTensor *t = NULL;
     int64_t n = 0;
     json[strlen(json) - 3] = '\0';
-    CHECK_FAILS(safetensors_parse("f", json, sizeof json - 1, 0, DATA_BYTES, &p->arena, &t, &n),
-                ERR_FORMAT, "no JSON object");
+    const SafeHeader h = { json, sizeof json - 1, 0, DATA_BYTES };
+    CHECK_FAILS(safetensors_parse("f", &h, &p->arena, &t, &n), ERR_FORMAT, "no JSON object");
 }
 
 static void a_wrong_length_of_the_header_is_refused(void **state)
