@@ -37,7 +37,8 @@ FOLDER = None
 def mla(rng, **more):
     return dict(num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=int(rng.choice([10, 17])),
                 qk_nope_head_dim=int(rng.choice([8, 12])), qk_rope_head_dim=int(rng.choice([6, 10])),
-                v_head_dim=5, first_k_dense_replace=int(rng.integers(0, 3)), n_shared_experts=int(rng.integers(1, 3)),
+                v_head_dim=5, first_k_dense_replace=int(rng.integers(0, 3)),
+                n_shared_experts=int(rng.integers(1, 3)),
                 moe_intermediate_size=11, rms_norm_eps=1e-6, **more)
 
 
@@ -68,11 +69,13 @@ def deepseek_v3(rng):
 
 
 def llama(rng):
-    return transformers.LlamaForCausalLM, transformers.LlamaConfig, gqa(rng, tie_word_embeddings=bool(rng.integers(2)))
+    return transformers.LlamaForCausalLM, transformers.LlamaConfig, gqa(
+        rng, tie_word_embeddings=bool(rng.integers(2)))
 
 
 def qwen3(rng):
-    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config, gqa(rng, tie_word_embeddings=bool(rng.integers(2)))
+    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config, gqa(
+        rng, tie_word_embeddings=bool(rng.integers(2)))
 
 
 def qwen3_moe(rng):
@@ -89,8 +92,8 @@ def mixtral(rng):
 
 def glm4_moe(rng):
     return transformers.Glm4MoeForCausalLM, transformers.Glm4MoeConfig, gqa(
-        rng, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=11, n_group=2,
-        topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, first_k_dense_replace=1,
+        rng, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=11,
+        n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, first_k_dense_replace=1,
         use_qk_norm=bool(rng.integers(2)), partial_rotary_factor=1.0)
 
 
@@ -148,8 +151,8 @@ def same_tensors(a, b):
     for name in a:
         x, y = a[name], b[name]
         if x.dtype != y.dtype or x.shape != y.shape or not torch.equal(x, y):
-            raise RuntimeError(f"{name} is {x.dtype} {tuple(x.shape)} before, {y.dtype} {tuple(y.shape)} after, "
-                               "or other values")
+            raise RuntimeError(f"{name} is {x.dtype} {tuple(x.shape)} before, {y.dtype} "
+                               f"{tuple(y.shape)} after, or other values")
 
 
 def our_logits(program, checkpoint, ids, vocab):
@@ -216,7 +219,8 @@ def eighths(program, seed):
     rng = np.random.default_rng(seed)
     cls, config, sizes = deepseek_v3(rng)
     sizes.update(moe_intermediate_size=131, kv_lora_rank=129)
-    config = config(vocab_size=61, hidden_size=257, num_hidden_layers=2, intermediate_size=300, max_position_embeddings=64, **sizes)
+    config = config(vocab_size=61, hidden_size=257, num_hidden_layers=2, intermediate_size=300,
+                    max_position_embeddings=64, **sizes)
     config._attn_implementation = config._experts_implementation = "eager"
     model = cls(config).float().eval()
     randomise(model, rng)

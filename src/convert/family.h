@@ -4,8 +4,8 @@
  * config.json mean in our settings (fields.c). A family more is rows in them, and nothing else.
  *
  * Our parameters have the names of DeepSeek's files (model/params.h). A rule maps a pattern of our
- * names to one of theirs; # stands for a number, of the layer and then of the expert. A name without a
- * rule is the same on both sides.
+ * names to one of theirs; # stands for a number, of the layer and then of the expert. A name
+ * without a rule is the same on both sides.
  */
 #ifndef CONVERT_FAMILY_H
 #define CONVERT_FAMILY_H
@@ -77,8 +77,8 @@ Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Fam
  * into *theirs, gives the same model; pairs of rotated columns may lie another way
  * (attention.rope_interleaved), since the rows of matrices can be reordered. *json comes with its
  * members (the caller's to delete). `like` (or NULL): a config.json beside the same tokenizer. Its
- * family is tried first, and tokens with a meaning are taken from it. ERR_UNSUPPORTED: no family does;
- * the sentence says what differs in the nearest. */
+ * family is tried first, and tokens with a meaning are taken from it. ERR_UNSUPPORTED: no family
+ * does; the sentence says what differs in the nearest. */
 Status family_write(const Config *c, const cJSON *like, Arena *a, cJSON **json,
                     const Family **family, Config *theirs);
 

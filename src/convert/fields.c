@@ -1,9 +1,10 @@
 /*
  * fields: what members of config.json mean in our settings.
  *
- * Keys with | between are alternatives; ~KEY lies in rope_scaling or rope_parameters, by the generation
- * of the file. One table is read in both directions. A row whose setting rows.def lacks is a feature that is not
- * there yet: the family is refused by its name unless the member says that it is not used. When the
+ * One table is read in both directions. Keys with | between are alternatives; ~KEY lies in
+ * rope_scaling or rope_parameters, by the generation of the file.
+ *
+ * A row whose setting rows.def lacks is a feature that is not there yet: the family is refused by its name unless the member says that it is not used. When the
  * setting appears, the row is in force.
  *
  * Values are texts in between, as config_override takes them. A member that is absent, or null where

@@ -1,4 +1,4 @@
-/* folder: an output folder that is there whole or not at all, and the files that a conversion copies. */
+/* folder: an output folder that is there whole or not at all, and the files that are copied. */
 #ifndef CONVERT_FOLDER_H
 #define CONVERT_FOLDER_H
 

@@ -63,7 +63,7 @@ static Status put_run(ToHf *h)
     double n = (double)h->config.data_sequence;
     if (cJSON_IsNumber(length) && length->valuedouble > n) n = length->valuedouble;
     TRY(family_put(h->json, "max_position_embeddings", cJSON_CreateNumber(n)));
-    TRY(family_put(h->json, "dtype|torch_dtype",
+    TRY(family_put(h->json, "torch_dtype",
                    cJSON_CreateString(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
     return put_end(h);
 }
@@ -151,8 +151,8 @@ static Status find_entries(ToHf *h)
 
 /* ---- tensors ---- */
 
-/* The type that a tensor had in the folder that the checkpoint comes from, else that of all weights; of
- * the router's bias f32, as published files have it. */
+/* The type that a tensor had in the folder that the checkpoint comes from, else that of all weights;
+ * of the router's bias f32, as published files have it. */
 static int type_of(const ToHf *h, const char *name, const Param *p)
 {
     const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(h->types, name));

@@ -1,7 +1,7 @@
 /*
  * weights: the tensors of a folder of safetensors files: model.safetensors, or the shards that
- * model.safetensors.index.json names. All headers are read and checked when it is opened; elements are
- * read through maps, of which at most WEIGHTS_MAPS are open.
+ * model.safetensors.index.json names. All headers are read and checked when it is opened; elements
+ * are read through maps, of which at most WEIGHTS_MAPS are open.
  *
  * An 8-bit matrix NAME with a second tensor NAME_scale_inv is DeepSeek-V3's: each block of 128 x 128
  * elements is multiplied with its scale, in f32, as its elements are read.

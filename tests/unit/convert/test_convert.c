@@ -474,7 +474,7 @@ static void wrong_types_and_numbers_are_named(void **state)
     CHECK_OK(file_join(path, lab->hf, WEIGHTS_ONE));
     CHECK_OK(file_read_all(path, &lab->arena, &data, &bytes));
     char *type = strstr(strstr(data + 8, "\"model.norm.weight\""), "F32");
-    memcpy(type, "I32", 3);
+    *type = 'I';
     CHECK_OK(file_write_whole(path, data, bytes));
     CHECK_FAILS(from_hf(lab), ERR_FORMAT,
                 "model.norm.weight is I32 (24); expected are F32, BF16, F16, F8_E4M3 or F8_E5M2");

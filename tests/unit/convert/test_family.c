@@ -234,7 +234,7 @@ static bool has_setting(const char *name)
     return false;
 }
 
-/* A member needs a setting: it is refused by its name while rows.def has none, and read once it has. */
+/* A member needs a setting: while rows.def has none, it is refused by its name. */
 static void members_wait_for_their_settings(void **state)
 {
     static const struct {
