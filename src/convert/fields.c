@@ -2,7 +2,8 @@
  * fields: what members of config.json mean in our settings.
  *
  * One table is read in both directions. Keys with | between are alternatives; ~KEY lies in
- * rope_scaling or rope_parameters, by the generation of the file.
+ * rope_scaling or rope_parameters, by the generation of the file. `words`: pairs THEIRS=OURS, or the
+ * kinds of rope.scaling that the member is written for.
  *
  * A row whose setting rows.def lacks is a feature that is not there yet: the family is refused by its name unless the member says that it is not used. When the
  * setting appears, the row is in force.
@@ -72,7 +73,8 @@ static const struct Field {
     { GPT_OSS, SET, "attention_bias", "attention.bias", "true", NULL },
     { GPT_OSS, SET, "attention_bias", "attention.out_bias", "true", NULL },
     { GLM4_MOE, SET, "attention_bias", "attention.bias", "false", NULL },
-    { FAMILY_MLA, IS, "attention_bias", NULL, "false", NULL },
+    { FAMILY_MLA, SET, "attention_bias", "attention.bias", "false", NULL },
+    { FAMILY_MLA, SET, "attention_bias", "attention.out_bias", "false", NULL },
     { LLAMA | DEEPSEEK_V2, IS, "mlp_bias", NULL, "false", NULL },
     { QWEN3 | QWEN3_MOE, CONST, NULL, "attention.qk_norm", "rms", NULL },
     { GLM4_MOE, SET, "use_qk_norm", "attention.qk_norm", "false", "true=rms|false=none" },
@@ -103,14 +105,14 @@ static const struct Field {
     { FAMILY_ALL & ~GLM4_MOE, IS, "~partial_rotary_factor|partial_rotary_factor", NULL, "1", NULL },
     { FAMILY_ALL, SET, "~rope_type|~type", "rope.scaling", "none", "default=none|null=none" },
     { FAMILY_ALL, SET, "~factor", "rope.factor", NULL, NULL },
-    { FAMILY_ALL, SET, "~original_max_position_embeddings", "rope.original", NULL, NULL },
-    { FAMILY_ALL, SET, "~beta_fast", "rope.beta_fast", NULL, NULL },
-    { FAMILY_ALL, SET, "~beta_slow", "rope.beta_slow", NULL, NULL },
-    { FAMILY_ALL, SET, "~mscale", "rope.mscale", NULL, NULL },
-    { FAMILY_ALL, SET, "~mscale_all_dim", "rope.mscale_all_dim", NULL, NULL },
-    { FAMILY_ALL, SET, "~low_freq_factor", "rope.low_freq", NULL, NULL },
-    { FAMILY_ALL, SET, "~high_freq_factor", "rope.high_freq", NULL, NULL },
-    { FAMILY_ALL, SET, "~truncate", "rope.truncate", NULL, NULL },
+    { FAMILY_ALL, SET, "~original_max_position_embeddings", "rope.original", NULL, "yarn|llama3" },
+    { FAMILY_ALL, SET, "~beta_fast", "rope.beta_fast", NULL, "yarn" },
+    { FAMILY_ALL, SET, "~beta_slow", "rope.beta_slow", NULL, "yarn" },
+    { FAMILY_ALL, SET, "~mscale", "rope.mscale", NULL, "yarn" },
+    { FAMILY_ALL, SET, "~mscale_all_dim", "rope.mscale_all_dim", NULL, "yarn" },
+    { FAMILY_ALL, SET, "~low_freq_factor", "rope.low_freq", NULL, "llama3" },
+    { FAMILY_ALL, SET, "~high_freq_factor", "rope.high_freq", NULL, "llama3" },
+    { FAMILY_ALL, SET, "~truncate", "rope.truncate", NULL, "yarn" },
     { FAMILY_ALL, IS, "~attention_factor", NULL, "null", NULL },
 
     { FAMILY_DENSE, CONST, NULL, "model.dense_layers", "@model.layers", NULL },
@@ -214,6 +216,7 @@ static void translate(const char *words, bool out_of_json, char text[VALUE_BYTES
         const char *pair = text_word(words, i, &n);
         if (pair == NULL) return;
         int key = (int)strcspn(pair, "="), value = n - key - 1;
+        if (value < 0) continue; /* no pair */
         const char *from = out_of_json ? pair : pair + key + 1;
         int from_n = out_of_json ? key : value;
         if ((int)strlen(text) != from_n || strncmp(text, from, (size_t)from_n) != 0) continue;
@@ -571,11 +574,12 @@ static Status write_value(const Config *c, const Field *f, Arena *a, cJSON *json
     char name[VALUE_BYTES], scaling[VALUE_BYTES];
     (void)split_key(f->key, 0, &object, name);
     TRY(value_text(c, "rope.scaling", a, scaling));
-    bool there = member(json, f->key) != NULL,
-         scaled = scaling[0] != '\0' && strcmp(scaling, "none") != 0;
-    if (!there && object[0] != '\0' && (f->kind == IS || !scaled)) return OK;
-    if (there && f->kind == IS)
-        return OK; /* a value that is not the family's is found by reading */
+    bool scaled = scaling[0] != '\0' && strcmp(scaling, "none") != 0;
+    bool kinds = f->words != NULL && strchr(f->words, '=') == NULL;
+    if (object[0] != '\0' && (f->kind == IS || !scaled)) return OK;
+    if (kinds && text_word_index(f->words, scaling) < 0) return OK;
+    /* what another row has written is left: a value that is not the family's is found by reading */
+    if (f->kind == IS && member(json, f->key) != NULL) return OK;
     translate(f->words, false, text);
     bool real = known && row_of(f->setting)->type == CONFIG_REAL;
     return family_put(json, f->key, json_value(text, real || strchr(text, '.') != NULL));

@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PIECE_ELEMS = 1 << 16 }; /* converted at a time */
@@ -57,11 +58,24 @@ static Status put_end(ToHf *h)
                       end < 0 ? cJSON_CreateNull() : cJSON_CreateNumber(end));
 }
 
+/* Positions of a model whose rotary frequencies are stretched; else n. */
+static double stretched(const cJSON *json, double n)
+{
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(json, "rope_scaling");
+    const cJSON *factor = cJSON_GetObjectItemCaseSensitive(rope, "factor"); /* raw: fields.c */
+    const cJSON *original =
+        cJSON_GetObjectItemCaseSensitive(rope, "original_max_position_embeddings");
+    double most = factor == NULL ? 0 : strtod(factor->valuestring, NULL);
+    most *= original == NULL ? 0 : original->valuedouble;
+    return most > n ? most : n;
+}
+
 static Status put_run(ToHf *h)
 {
     const cJSON *length = cJSON_GetObjectItemCaseSensitive(h->json, "max_position_embeddings");
     double n = (double)h->config.data_sequence;
     if (cJSON_IsNumber(length) && length->valuedouble > n) n = length->valuedouble;
+    if (length == NULL) n = stretched(h->json, n);
     TRY(family_put(h->json, "max_position_embeddings", cJSON_CreateNumber(n)));
     TRY(family_put(h->json, "torch_dtype",
                    cJSON_CreateString(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
@@ -237,38 +251,40 @@ static Status plan_tensors(ToHf *h)
 
 /* ---- elements ---- */
 
-/* Rows whose order tells how pairs of rotated columns lie: the last `rope` of each group of rows. */
+/* Rows whose order tells how pairs of rotated columns lie: `rope` of them, from `first` on, in each
+ * group of rows. */
 typedef struct Rotated {
-    int64_t group, rope;
+    int64_t group, first, rope;
 } Rotated;
 
 static Rotated rotated_rows(const Config *c, const char *name)
 {
-    bool mla = c->attention_kind == ATTENTION_MLA;
-    int64_t r = c->attention_rope_dim, head = c->attention_head_dim;
+    int64_t r = c->attention_rope_dim, nope = c->attention_nope_dim, rank = c->attention_kv_rank;
+    const Rotated latent = { nope + r, nope, r };
+    const Rotated head = { c->attention_head_dim, 0, c->attention_head_dim };
     const struct {
         const char *name;
         Rotated rows;
     } table[] = {
-        { ".self_attn.q_proj.", { mla ? c->attention_nope_dim + r : head, mla ? r : head } },
-        { ".self_attn.q_b_proj.", { c->attention_nope_dim + r, r } },
-        { ".self_attn.kv_a_proj_with_mqa.", { c->attention_kv_rank + r, r } },
-        { ".self_attn.k_proj.", { head, head } },
-        { ".self_attn.q_norm.", { head, head } },
-        { ".self_attn.k_norm.", { head, head } },
+        { ".self_attn.q_proj.", c->attention_kind == ATTENTION_MLA ? latent : head },
+        { ".self_attn.q_b_proj.", latent },
+        { ".self_attn.kv_a_proj_with_mqa.", { rank + r, rank, r } },
+        { ".self_attn.k_proj.", head },
+        { ".self_attn.q_norm.", head },
+        { ".self_attn.k_norm.", head },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strstr(name, table[i].name) != NULL) return table[i].rows;
     }
-    return (Rotated){ 1, 0 };
+    return (Rotated){ 1, 0, 0 };
 }
 
 /* Where row r of ours lies in a file whose pairs lie the other way: side by side (2i, 2i + 1), or in
  * halves (i, i + rope / 2). */
 static int64_t other_row(Rotated k, bool ours_side_by_side, int64_t r)
 {
-    int64_t i = r % k.group - (k.group - k.rope), half = k.rope / 2;
-    if (i < 0) return r;
+    int64_t i = r % k.group - k.first, half = k.rope / 2;
+    if (i < 0 || i >= k.rope) return r;
     return r - i + (ours_side_by_side ? i / 2 + i % 2 * half : i % half * 2 + i / half);
 }
 
@@ -288,7 +304,7 @@ static void place_param(ToHf *h, const Part *p)
 {
     bool ours = h->config.attention_rope_interleaved;
     Rotated k = rotated_rows(&h->config, h->params.at[p->param].name);
-    if (ours == h->theirs.attention_rope_interleaved) k = (Rotated){ 1, 0 };
+    if (ours == h->theirs.attention_rope_interleaved) k = (Rotated){ 1, 0, 0 };
     for (int64_t r = 0; r < p->rows; r++) {
         const float *from = h->param + r * p->cols;
         float *to = h->slab + p->first + other_row(k, ours, r) * p->row_step;
