@@ -24,7 +24,7 @@ typedef enum FieldKind {
     SET,   /* the setting's value */
     TRAIN, /* the same, but it changes only how a model is trained */
     CONST, /* no member: the setting has this value in the family */
-    IS,    /* no setting: the family is supported with this value alone */
+    IS,    /* the family is supported with this value alone, while there is no such setting */
     WRITE, /* written, never read */
     FIRST, /* a list of layers, which are the first ones: their number */
     TOPK,  /* DeepSeek-V2's topk_method: with "greedy" groups do not count */
@@ -32,8 +32,9 @@ typedef enum FieldKind {
     QUANT  /* quantization_config: blocks of 128 x 128 are read, nothing is written */
 } FieldKind;
 
-#define REQUIRED "!"
-#define HEAD     "@head" /* model.hidden / attention.heads */
+#define REQUIRED   "!"
+#define HEAD       "@head" /* model.hidden / attention.heads */
+#define LATENT_EPS "attention.latent_eps"
 
 #define BIASED (LLAMA | QWEN3 | QWEN3_MOE | GPT_OSS | LLAMA4)
 #define SHARES (DEEPSEEK_V2 | DEEPSEEK_V3 | GLM4_MOE)
@@ -51,7 +52,8 @@ static const struct Field {
     { FAMILY_ALL & ~LLAMA4, SET, "intermediate_size", "model.ffn", REQUIRED, NULL },
     { LLAMA4, SET, "intermediate_size_mlp", "model.ffn", REQUIRED, NULL },
     { FAMILY_ALL, SET, "rms_norm_eps", "model.norm_eps", REQUIRED, NULL },
-    { FAMILY_MLA, IS, "rms_norm_eps", NULL, "1e-6", NULL }, /* theirs of latents is fixed */
+    { FAMILY_MLA, IS, "rms_norm_eps", LATENT_EPS, "1e-6", NULL }, /* until there is the setting */
+    { FAMILY_MLA, CONST, NULL, LATENT_EPS, "1e-6", NULL },
     { FAMILY_ALL, SET, "tie_word_embeddings", "model.tied", "false", NULL },
     { FAMILY_ALL, TRAIN, "initializer_range", "model.init_std", NULL, NULL },
 
@@ -175,12 +177,19 @@ static const char *const training[] = { "moe.aux_loss",   "moe.aux_scope",
 static const struct {
     const char *setting, *value;
 } unused[] = {
-    { "attention.bias", "false" },   { "attention.out_bias", "false" },
-    { "attention.window", "0" },     { "attention.sinks", "false" },
-    { "attention.nope_every", "0" }, { "attention.rotary", "1.0" },
-    { "rope.scaling", "none" },      { "moe.every", "1" },
-    { "moe.score_input", "false" },  { "moe.router_bias", "false" },
-    { "moe.expert_bias", "false" },  { "moe.activation", "swiglu" },
+    { LATENT_EPS, "1e-6" },
+    { "attention.bias", "false" },
+    { "attention.out_bias", "false" },
+    { "attention.window", "0" },
+    { "attention.sinks", "false" },
+    { "attention.nope_every", "0" },
+    { "attention.rotary", "1.0" },
+    { "rope.scaling", "none" },
+    { "moe.every", "1" },
+    { "moe.score_input", "false" },
+    { "moe.router_bias", "false" },
+    { "moe.expert_bias", "false" },
+    { "moe.activation", "swiglu" },
 };
 
 /* A field's first key, for "%.*s" of a message. */
@@ -413,6 +422,7 @@ static Status read_is(const Reading *r, const Field *f)
 {
     char text[VALUE_BYTES];
     bool there = false;
+    if (f->setting != NULL && row_of(f->setting) != NULL) return OK;
     TRY(member_text(r, f, text, &there));
     if (same_value(text, f->absent) || strcmp(text, "null") == 0) return OK;
     return FAIL(ERR_UNSUPPORTED, "%s: %.*s is %s; %s models are supported with %s alone", r->path,
@@ -637,6 +647,16 @@ static void forget(Config *c)
     c->attention_rope_interleaved = false;
 }
 
+/* Settings whose 0 stands for another one's value. */
+static Status spell_out(Config *c, Arena *a)
+{
+    char value[VALUE_BYTES], text[2 * VALUE_BYTES];
+    TRY(value_text(c, LATENT_EPS, a, value));
+    if (c->attention_kind != ATTENTION_MLA || strcmp(value, "0") != 0) return OK;
+    (void)snprintf(text, sizeof text, LATENT_EPS "=%.17g", c->model_norm_eps);
+    return config_override(c, a, text);
+}
+
 /* Does the change of a row make another model? */
 static bool matters(const ConfigRow *row, bool dense)
 {
@@ -658,6 +678,8 @@ static Status count_differences(const Config *ours, const Config *theirs, Arena 
     int n = 0;
     *count = 0;
     forget(&x), forget(&y);
+    TRY(spell_out(&x, a));
+    TRY(spell_out(&y, a));
     TRY(config_changes(&x, &y, a, &change, &n));
     for (int i = 0; i < n; i++) {
         if (!matters(change[i].row, x.model_dense_layers >= x.model_layers)) continue;
