@@ -211,8 +211,6 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
           "topk_method is neither greedy nor group_limited_greedy", ERR_UNSUPPORTED },
         { MLA_JSON("deepseek_v2") ",\"norm_topk_prob\":true}", "norm_topk_prob is true",
           ERR_UNSUPPORTED },
-        { MLA_JSON("deepseek_v3") ",\"attention_bias\":true}", "attention_bias is true",
-          ERR_UNSUPPORTED },
         { BASE("qwen3") ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
           "layer_types says that layer 1 has sliding_attention", ERR_UNSUPPORTED },
         { "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is gelu",
@@ -241,6 +239,8 @@ static void members_wait_for_their_settings(void **state)
         const char *json, *setting, *says;
     } rows[] = {
         { LLAMA_JSON ",\"attention_bias\":true}", "attention.bias",
+          "attention_bias is true: it needs attention.bias" },
+        { MLA_JSON("deepseek_v3") ",\"attention_bias\":true}", "attention.bias",
           "attention_bias is true: it needs attention.bias" },
         { MIXTRAL_JSON ",\"sliding_window\":7}", "attention.window",
           "sliding_window is 7: it needs attention.window" },
