@@ -2,8 +2,8 @@
  * convert: models from Hugging Face's folders to checkpoints, and back.
  *
  * Parameters go one at a time, so memory is that of the largest one and of a mapped shard, whatever
- * the model has (two shards where scales lie in another one). What is wrong with the input is found before anything is written; what is written is
- * beside its place until it is whole (folder.h).
+ * the model has (two shards where scales lie in another one). What is wrong with the input is found
+ * before anything is written; what is written is beside its place until it is whole (folder.h).
  */
 #ifndef CONVERT_CONVERT_H
 #define CONVERT_CONVERT_H

@@ -5,8 +5,9 @@
  * rope_scaling or rope_parameters, by the generation of the file. `words`: pairs THEIRS=OURS, or the
  * kinds of rope.scaling that the member is written for.
  *
- * A row whose setting rows.def lacks is a feature that is not there yet: the family is refused by its name unless the member says that it is not used. When the
- * setting appears, the row is in force.
+ * A row whose setting rows.def lacks is a feature that is not there yet: the family is refused by
+ * its name unless the member says that it is not used. When the setting appears, the row is in
+ * force.
  *
  * Values are texts in between, as config_override takes them. A member that is absent, or null where
  * no word says what null is, has the row's text `absent`; NULL: the setting keeps its fallback;
