@@ -8,6 +8,7 @@ static const Subcommand COMMANDS[] = {
     { "generate", "write text from a checkpoint", cli_generate },
     { "eval", "loss and bits a byte of a checkpoint on held-out text", cli_eval },
     { "logits", "logits of a checkpoint for a file of token ids", cli_logits },
+    { "convert", "models from and to Hugging Face's folders", cli_convert },
     { "data", "train a tokenizer, prepare and inspect data", cli_data },
     { "bench", "measure ops and training steps", cli_bench },
     { "plan", "what a training takes on a cluster, and the best layout", cli_plan },

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make tests/golden/ops/, tests/golden/model/ and tests/golden/trajectory/: what PyTorch says.
+"""Make tests/golden/ops/, model/, trajectory/ and hf/: what PyTorch and transformers say.
 
-    make_golden.py [ops|model|trajectory]    run from the top of the tree; needs the versions below
+    make_golden.py [ops|model|trajectory|hf]    run from the top of the tree; needs the versions below
 
 The witness of tests/op/test_golden_ops.c, tests/unit/model/test_golden_model.c and, for whole steps
 (golden_trajectory.py), tests/unit/train/test_trajectory.c. Ops are computed in float64 from float32
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import transformers
 
 import golden_format
+import golden_hf
 import golden_models
 import golden_trajectory
 
@@ -512,10 +513,12 @@ def make_ops(made_by):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     made_by = check_versions()
-    wanted = sys.argv[1:] or ["ops", "model", "trajectory"]
+    wanted = sys.argv[1:] or ["ops", "model", "trajectory", "hf"]
     if "ops" in wanted:
         make_ops(made_by)
     if "model" in wanted:
         golden_models.make(f"{OUT}/model", made_by)
     if "trajectory" in wanted:
         golden_trajectory.make(f"{OUT}/trajectory", made_by)
+    if "hf" in wanted:
+        golden_hf.make(f"{OUT}/hf", made_by)

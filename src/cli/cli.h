@@ -10,6 +10,7 @@ Status cli_generate(int argc, char **argv);
 Status cli_eval(int argc, char **argv);
 Status cli_logits(int argc, char **argv);
 Status cli_data(int argc, char **argv);
+Status cli_convert(int argc, char **argv);
 Status cli_data_batches(int argc, char **argv);
 Status cli_bench(int argc, char **argv);
 Status cli_plan(int argc, char **argv);

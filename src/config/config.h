@@ -144,6 +144,9 @@ void config_alone(Config *c);
 /* YAML that config_parse reads back to the same Config: sections with their rows. */
 Status config_print(const Config *c, Text *out);
 
+/* The row's value as config_print has it. */
+Status config_print_value(const ConfigRow *row, const Config *c, Text *out);
+
 /* A setting in which two configurations differ; values as config_print writes them. */
 typedef struct ConfigChange {
     const ConfigRow *row;

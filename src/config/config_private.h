@@ -17,9 +17,6 @@ Status config_doc_preset(ConfigDoc *d, const char **name, char place[CONFIG_PLAC
 /* "section.key" to its row; a failure names the nearest row. `place` goes in front. */
 Status config_row_find(const char *place, const char *name, const ConfigRow **out);
 
-/* The row's value as config_print has it. */
-Status config_print_value(const ConfigRow *row, const Config *c, Text *out);
-
 /* Reads a node, or the literal text of a TEXT row, into the row's field of *c. */
 Status config_value_read(ConfigDoc *d, const ConfigRow *row, const yaml_node_t *node, Config *c);
 Status config_value_literal(const ConfigDoc *d, const ConfigRow *row, const char *text, Config *c);

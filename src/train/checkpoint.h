@@ -96,6 +96,9 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
  * rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
+/* The same without moments, which the checkpoint may lack. */
+Status checkpoint_load_weights(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
+
 /* Whether a checkpoint with this configuration (YAML) may be loaded: OK, or why not. Asked on all
  * ranks before anything is read. */
 typedef struct CheckpointGate {

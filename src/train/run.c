@@ -281,7 +281,7 @@ static Status start_fresh(Trainer *t)
     char path[FILE_PATH_MAX];
     CheckpointInfo info;
     TRY(settle(t, checkpoint_resolve(init, &t->saver.arena, path)));
-    TRY(checkpoint_load(&t->engine, path, &t->saver.arena, &info));
+    TRY(checkpoint_load_weights(&t->engine, path, &t->saver.arena, &info));
     return engine_zero_moments(&t->engine); /* the steps that they are corrected by begin at 1 */
 }
 

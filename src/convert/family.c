@@ -1,0 +1,181 @@
+/* family: the tables of families and of their tensors' names and layouts. */
+#include "convert/family.h"
+
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In the order in which to-hf tries them: plainer ones first. */
+const Family families[] = {
+    { "llama", "LlamaForCausalLM", LLAMA },
+    { "qwen3", "Qwen3ForCausalLM", QWEN3 },
+    { "mixtral", "MixtralForCausalLM", MIXTRAL },
+    { "qwen3_moe", "Qwen3MoeForCausalLM", QWEN3_MOE },
+    { "deepseek_v2", "DeepseekV2ForCausalLM", DEEPSEEK_V2 },
+    { "deepseek_v3", "DeepseekV3ForCausalLM", DEEPSEEK_V3 },
+    { "kimi_k2", NULL, DEEPSEEK_V3 },
+    { "glm4_moe", "Glm4MoeForCausalLM", GLM4_MOE },
+    { "llama4_text", "Llama4ForCausalLM", LLAMA4 },
+    { "gpt_oss", "GptOssForCausalLM", GPT_OSS },
+};
+const int family_count = sizeof families / sizeof *families;
+
+#define LAYER  "model.layers.#."
+#define EXPERT LAYER "mlp.experts.#."
+
+/* A parameter's rules in the order in which a reader tries them; the first is what is written. The
+ * stacked ones of the last block are how transformers 5 holds experts in memory. */
+static const struct {
+    unsigned families;
+    const char *ours, *theirs;
+    unsigned layout;
+} rules[] = {
+    { MIXTRAL, LAYER "mlp.gate.weight", LAYER "block_sparse_moe.gate.weight", 0 },
+    { MIXTRAL, EXPERT "gate_proj.weight", LAYER "block_sparse_moe.experts.#.w1.weight", 0 },
+    { MIXTRAL, EXPERT "up_proj.weight", LAYER "block_sparse_moe.experts.#.w3.weight", 0 },
+    { MIXTRAL, EXPERT "down_proj.weight", LAYER "block_sparse_moe.experts.#.w2.weight", 0 },
+    { LLAMA4, LAYER "mlp.gate.weight", LAYER "feed_forward.router.weight", 0 },
+    { LLAMA4, EXPERT "gate_proj.weight", LAYER "feed_forward.experts.gate_up_proj",
+      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_TRANSPOSED },
+    { LLAMA4, EXPERT "up_proj.weight", LAYER "feed_forward.experts.gate_up_proj",
+      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_TRANSPOSED },
+    { LLAMA4, EXPERT "down_proj.weight", LAYER "feed_forward.experts.down_proj",
+      LAYOUT_STACKED | LAYOUT_TRANSPOSED },
+    { LLAMA4, LAYER "mlp.shared_experts.gate_proj.weight",
+      LAYER "feed_forward.shared_expert.gate_proj.weight", 0 },
+    { LLAMA4, LAYER "mlp.shared_experts.up_proj.weight",
+      LAYER "feed_forward.shared_expert.up_proj.weight", 0 },
+    { LLAMA4, LAYER "mlp.shared_experts.down_proj.weight",
+      LAYER "feed_forward.shared_expert.down_proj.weight", 0 },
+    { LLAMA4, LAYER "mlp.gate_proj.weight", LAYER "feed_forward.gate_proj.weight", 0 },
+    { LLAMA4, LAYER "mlp.up_proj.weight", LAYER "feed_forward.up_proj.weight", 0 },
+    { LLAMA4, LAYER "mlp.down_proj.weight", LAYER "feed_forward.down_proj.weight", 0 },
+    { GPT_OSS, LAYER "mlp.gate.weight", LAYER "mlp.router.weight", 0 },
+    { GPT_OSS, EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj",
+      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE | LAYOUT_TRANSPOSED },
+    { GPT_OSS, EXPERT "up_proj.weight", LAYER "mlp.experts.gate_up_proj",
+      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE | LAYOUT_TRANSPOSED },
+    { GPT_OSS, EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj",
+      LAYOUT_STACKED | LAYOUT_TRANSPOSED },
+    { GPT_OSS, EXPERT "gate_proj.bias", LAYER "mlp.experts.gate_up_proj_bias",
+      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE },
+    { GPT_OSS, EXPERT "up_proj.bias", LAYER "mlp.experts.gate_up_proj_bias",
+      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE },
+    { GPT_OSS, EXPERT "down_proj.bias", LAYER "mlp.experts.down_proj_bias", LAYOUT_STACKED },
+    { FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT "gate_proj.weight",
+      EXPERT "gate_proj.weight", 0 },
+    { FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT "up_proj.weight", EXPERT "up_proj.weight",
+      0 },
+    { FAMILY_MOE & ~(MIXTRAL | LLAMA4 | GPT_OSS), EXPERT "down_proj.weight",
+      EXPERT "down_proj.weight", 0 },
+    { FAMILY_MOE & ~(LLAMA4 | GPT_OSS), EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj",
+      LAYOUT_STACKED | LAYOUT_GATE },
+    { FAMILY_MOE & ~(LLAMA4 | GPT_OSS), EXPERT "up_proj.weight", LAYER "mlp.experts.gate_up_proj",
+      LAYOUT_STACKED | LAYOUT_UP },
+    { FAMILY_MOE & ~(LLAMA4 | GPT_OSS), EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj",
+      LAYOUT_STACKED },
+    { MIXTRAL, LAYER "mlp.gate.weight", LAYER "mlp.gate.weight", 0 },
+};
+
+enum { RULES = sizeof rules / sizeof *rules };
+
+/* Tensors that are left out; a * at an end stands for anything. */
+static const struct {
+    unsigned families;
+    const char *name;
+} left_out[] = {
+    { FAMILY_ALL, "*.rotary_emb.inv_freq" },
+    { LLAMA4, "vision_model.*" },
+    { LLAMA4, "multi_modal_projector.*" },
+};
+
+/* ---- patterns ---- */
+
+/* Does the name fit the pattern? Numbers in place of # come back. */
+static bool fits(const char *pattern, const char *name, long number[2])
+{
+    int n = 0;
+    for (; *pattern != '\0'; pattern++) {
+        char *end = NULL;
+        if (*pattern != '#') {
+            if (*pattern != *name++) return false;
+            continue;
+        }
+        if (!isdigit((unsigned char)*name) || n == 2) return false;
+        number[n++] = strtol(name, &end, 10);
+        name = end;
+    }
+    return *name == '\0';
+}
+
+static void fill(char out[PARAM_NAME_MAX], const char *pattern, const long number[2])
+{
+    int used = 0, n = 0;
+    for (; *pattern != '\0' && used < PARAM_NAME_MAX - 1; pattern++) {
+        if (*pattern == '#')
+            used += snprintf(out + used, (size_t)(PARAM_NAME_MAX - used), "%ld", number[n++]);
+        else
+            out[used++] = *pattern;
+    }
+    out[used < PARAM_NAME_MAX ? used : PARAM_NAME_MAX - 1] = '\0';
+}
+
+/* ---- layouts ---- */
+
+static void lay_out(const Param *p, unsigned layout, int64_t experts, long expert, FamilyTensor *t)
+{
+    bool fused = (layout & (LAYOUT_GATE | LAYOUT_UP)) != 0;
+    bool matrix = p->rank == 2, flipped = matrix && (layout & LAYOUT_TRANSPOSED) != 0;
+    t->layout = layout;
+    t->rows = p->dim[0];
+    t->cols = matrix ? p->dim[1] : 1;
+    int64_t outputs = fused ? 2 * t->rows : t->rows;
+    t->row_step = flipped ? 1 : t->cols;
+    t->col_step = flipped ? outputs : 1;
+    if (layout & LAYOUT_UP) t->first = t->row_step * (layout & LAYOUT_ALTERNATE ? 1 : t->rows);
+    if (layout & LAYOUT_ALTERNATE) t->row_step *= 2;
+    if (layout & LAYOUT_STACKED) {
+        t->dim[t->rank++] = experts;
+        t->expert = expert;
+    }
+    t->dim[t->rank++] = flipped ? t->cols : outputs;
+    if (matrix) t->dim[t->rank++] = flipped ? outputs : t->cols;
+}
+
+bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out)
+{
+    int seen = 0;
+    *out = (FamilyTensor){ 0 };
+    for (int i = 0; i < RULES; i++) {
+        long number[2] = { 0, 0 };
+        if ((rules[i].families & family) == 0 || !fits(rules[i].ours, p->name, number)) continue;
+        if (seen++ < choice) continue;
+        fill(out->name, rules[i].theirs, number);
+        lay_out(p, rules[i].layout, experts, number[1], out);
+        return true;
+    }
+    if (seen > 0 || choice > 0) return false;
+    (void)snprintf(out->name, sizeof out->name, "%s", p->name);
+    lay_out(p, 0, experts, 0, out);
+    return true;
+}
+
+bool family_leaves_out(unsigned family, const Config *c, const char *name)
+{
+    static const char layers[] = "model.layers.";
+    if (text_starts(name, layers) && strtol(name + sizeof layers - 1, NULL, 10) >= c->model_layers)
+        return (family & (DEEPSEEK_V3 | GLM4_MOE)) != 0;
+    if (c->model_tied && strcmp(name, "lm_head.weight") == 0) return true;
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
+        const char *pattern = left_out[i].name;
+        char part[64];
+        if ((left_out[i].families & family) == 0) continue;
+        if (*pattern == '*' && text_ends(name, pattern + 1)) return true;
+        (void)snprintf(part, sizeof part, "%.*s", (int)strlen(pattern) - 1, pattern);
+        if (*pattern != '*' && text_starts(name, part)) return true;
+    }
+    return false;
+}

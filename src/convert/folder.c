@@ -1,0 +1,109 @@
+/* folder: see folder.h. */
+#include "convert/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const copied[] = {
+    "config.json", /* only with `model` */
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "tiktoken.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+};
+
+Status out_folder(OutFolder *f, const char *path)
+{
+    char here[FILE_PATH_MAX] = "";
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    if (file_exists(path))
+        return FAIL(ERR_ARG, "%s is there already: name a folder that is not", path);
+    if (path[0] != '/' && getcwd(here, sizeof here - 1) == NULL)
+        return FAIL(ERR_IO, "the working folder has no path");
+    int length = snprintf(f->path, sizeof f->path, "%s%s%.*s", here, here[0] == '\0' ? "" : "/",
+                          (int)n, path);
+    int temp = snprintf(f->temp, sizeof f->temp, "%s.tmp", f->path);
+    if (length < (int)sizeof f->path && temp < (int)sizeof f->temp) return OK;
+    return FAIL(ERR_ARG, "%.60s...: the path is longer than %d bytes", path, FILE_PATH_MAX - 5);
+}
+
+Status out_folder_begin(const OutFolder *f)
+{
+    TRY(file_remove_tree(f->temp));
+    return file_make_folders(f->temp);
+}
+
+Status out_folder_end(const OutFolder *f, Status s)
+{
+    if (s == OK && rename(f->temp, f->path) == 0) {
+        char parent[FILE_PATH_MAX];
+        (void)snprintf(parent, sizeof parent, "%s", f->path);
+        char *last = strrchr(parent, '/');
+        last[last == parent] = '\0';
+        return file_sync_folder(parent);
+    }
+    if (s == OK) s = FAIL(ERR_DISK, "%s cannot be renamed to %s", f->temp, f->path);
+    char before[2048];
+    (void)snprintf(before, sizeof before, "%s", status_message());
+    if (file_remove_tree(f->temp) != OK) (void)status_adopt(s, before);
+    return s;
+}
+
+Status folder_json(const char *folder, const char *name, Arena *a, cJSON **out)
+{
+    char path[FILE_PATH_MAX], *text = NULL;
+    const char *end = NULL;
+    size_t bytes = 0;
+    TRY(file_join(path, folder, name));
+    TRY(file_read_all(path, a, &text, &bytes));
+    *out = cJSON_ParseWithLengthOpts(text, bytes + 1, &end, true);
+    if (cJSON_IsObject(*out)) return OK;
+    cJSON_Delete(*out);
+    *out = NULL;
+    return FAIL(ERR_FORMAT, "%s is no JSON object: %s at byte %td of %zu", path,
+                end == NULL || end >= text + bytes ? "it ends" : "it breaks",
+                end == NULL ? 0 : end - text, bytes);
+}
+
+Status folder_put_json(const char *folder, const char *name, cJSON *json)
+{
+    char path[FILE_PATH_MAX];
+    Status s = file_join(path, folder, name);
+    char *text = s == OK ? cJSON_Print(json) : NULL;
+    cJSON_Delete(json);
+    if (s != OK) return s;
+    if (text == NULL) return FAIL(ERR_MEMORY, "%s cannot be written: no memory", path);
+    s = file_write_whole(path, text, strlen(text));
+    cJSON_free(text);
+    return s;
+}
+
+static Status copy_file(const char *from, const char *to, const char *name)
+{
+    char source[FILE_PATH_MAX], target[FILE_PATH_MAX];
+    FileMap map = { 0 };
+    TRY(file_join(source, from, name));
+    TRY(file_join(target, to, name));
+    if (!file_is_file(source)) return OK;
+    TRY(file_map(source, &map));
+    Status s = file_write_whole(target, map.data, map.bytes);
+    file_unmap(&map);
+    return s;
+}
+
+Status folder_copy_files(const char *from, const char *to, bool model)
+{
+    for (size_t i = !model; i < sizeof copied / sizeof *copied; i++)
+        TRY(copy_file(from, to, copied[i]));
+    return OK;
+}

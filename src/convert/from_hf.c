@@ -1,0 +1,320 @@
+/* from_hf: a folder of Hugging Face's becomes a checkpoint. */
+#include "base/log.h"
+#include "convert/convert.h"
+#include "convert/family.h"
+#include "convert/folder.h"
+#include "convert/weights.h"
+#include "data/tokenizer.h"
+#include "train/manifest.h"
+#include "train/numbers.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHARD "rank-00000.bin"
+
+/* Elements of an entry: what is in memory at a time. */
+enum { ENTRY_ELEMS = 16 << 20, BUFFER_BYTES = 1 << 20, SEQUENCE_MOST = 4096 };
+
+typedef struct FromHf {
+    const char *dir;
+    OutFolder out;
+    const Family *family;
+    Config config;
+    ModelSpec spec;
+    ParamTable params;
+    Weights weights;
+    WeightsView *view; /* by parameter */
+    const char *yaml;
+    Arena *arena;
+} FromHf;
+
+/* ---- the configuration ---- */
+
+/* What is no part of the model, but makes the configuration one that a training can begin with. */
+static Status set_run(FromHf *f, const cJSON *json)
+{
+    Config *c = &f->config;
+    const cJSON *length = cJSON_GetObjectItemCaseSensitive(json, "max_position_embeddings");
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(json, "dtype");
+    if (!cJSON_IsString(type)) type = cJSON_GetObjectItemCaseSensitive(json, "torch_dtype");
+    const char *word = cJSON_GetStringValue(type);
+    bool full = word == NULL || strcmp(word, "float32") == 0;
+    c->run_compute = full ? COMPUTE_F32 : COMPUTE_BF16;
+    c->model_name = f->family->type;
+    c->data_sequence = SEQUENCE_MOST;
+    if (cJSON_IsNumber(length) && length->valuedouble >= 2 && length->valuedouble < SEQUENCE_MOST)
+        c->data_sequence = (int64_t)length->valuedouble;
+    c->train_micro_batch = 1;
+    TRY(config_check(c));
+    return config_check_ops(c, 1);
+}
+
+static Status read_config(FromHf *f)
+{
+    char path[FILE_PATH_MAX];
+    cJSON *json = NULL;
+    TRY(file_join(path, f->dir, "config.json"));
+    TRY(folder_json(f->dir, "config.json", f->arena, &json));
+    TRY(config_default(&f->config, f->arena));
+    Status s = family_read(path, json, f->arena, &f->config, &f->family);
+    if (s == OK) s = set_run(f, json);
+    cJSON_Delete(json);
+    return s;
+}
+
+/* A tokenizer of another kind than ours is copied all the same. */
+static Status check_tokenizer(FromHf *f)
+{
+    char path[FILE_PATH_MAX], copy[FILE_PATH_MAX], why[512];
+    Tokenizer *t = NULL;
+    ArenaMark mark = arena_mark(f->arena);
+    TRY(file_join(path, f->dir, "tokenizer.json"));
+    if (!file_exists(path)) return OK;
+    Status s = tokenizer_load(path, f->arena, &t);
+    if (s == ERR_UNSUPPORTED) {
+        status_sentence(why, sizeof why);
+        log_warn("%s; text cannot be turned into tokens with it here", why);
+        return OK;
+    }
+    if (s != OK) return s;
+    int64_t ids = tokenizer_vocab(t), rows = f->config.model_vocab;
+    tokenizer_free(t);
+    arena_release(f->arena, mark);
+    if (ids > rows)
+        return FAIL(ERR_ARG,
+                    "%s has %" PRId64 " ids, the embedding has rows for %" PRId64 " (vocab_size)",
+                    path, ids, rows);
+    TRY(file_join(copy, f->out.path, "tokenizer.json"));
+    return arena_text(f->arena, copy, strlen(copy), &f->config.data_tokenizer);
+}
+
+/* ---- tensors ---- */
+
+/* Models of images and text have the text model's tensors under this name. */
+#define TEXT_PREFIX "language_model."
+
+static const SafeTensor *take(FromHf *f, const char *name)
+{
+    char longer[PARAM_NAME_MAX + sizeof TEXT_PREFIX];
+    const SafeTensor *t = weights_take(&f->weights, name);
+    if (t != NULL) return t;
+    (void)snprintf(longer, sizeof longer, TEXT_PREFIX "%s", name);
+    return weights_take(&f->weights, longer);
+}
+
+static Status check_tensor(const FromHf *f, const FamilyTensor *want, const SafeTensor *t)
+{
+    char found[SAFETENSORS_TEXT_BYTES], expected[SAFETENSORS_TEXT_BYTES];
+    SafeTensor w = { .type = "", .rank = want->rank };
+    for (int i = 0; i < w.rank; i++) w.dim[i] = want->dim[i];
+    bool same = t->rank == w.rank;
+    for (int i = 0; same && i < w.rank; i++) same = t->dim[i] == w.dim[i];
+    const char *file = f->weights.file[t->file];
+    if (!same)
+        return FAIL(ERR_FORMAT, "%s: %s is %s, config.json makes it%s", file, t->name,
+                    safetensors_text(found, t), safetensors_text(expected, &w));
+    if (t->dtype >= 0) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s is %s; expected are F32, BF16, F16, F8_E4M3 or F8_E5M2", file,
+                t->name, safetensors_text(found, t));
+}
+
+static Status find_view(FromHf *f, const Param *p, WeightsView *out)
+{
+    FamilyTensor want, first = { 0 };
+    const SafeTensor *t = NULL, *scale = NULL;
+    char expected[SAFETENSORS_TEXT_BYTES];
+    for (int i = 0; t == NULL && family_tensor(f->family->bit, p, f->spec.experts, i, &want); i++) {
+        if (i == 0) first = want;
+        t = take(f, want.name);
+    }
+    if (t == NULL) {
+        SafeTensor w = { .type = "", .rank = first.rank };
+        for (int i = 0; i < w.rank; i++) w.dim[i] = first.dim[i];
+        return FAIL(ERR_FORMAT, "%s has no tensor %s%s, which this %s model needs", f->dir,
+                    first.name, safetensors_text(expected, &w), f->family->type);
+    }
+    TRY(check_tensor(f, &want, t));
+    if (want.layout == 0) TRY(weights_scale(&f->weights, t, &scale));
+    int64_t part = want.layout & LAYOUT_STACKED ? safetensors_elems(t) / want.dim[0] : 0;
+    *out = (WeightsView){ .tensor = t,
+                          .scale = scale,
+                          .rows = want.rows,
+                          .cols = want.cols,
+                          .first = want.first + want.expert * part,
+                          .row_step = want.row_step,
+                          .col_step = want.col_step };
+    return OK;
+}
+
+/* Every tensor of the folder is some parameter's, or of what is left out. */
+static Status check_rest(const FromHf *f)
+{
+    char shown[SAFETENSORS_TEXT_BYTES];
+    const SafeTensor *left = NULL;
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->weights.n; i++) {
+        const SafeTensor *t = &f->weights.at[i];
+        const char *name = t->name;
+        if (f->weights.taken[i]) continue;
+        if (text_starts(name, TEXT_PREFIX)) name += sizeof TEXT_PREFIX - 1;
+        if (!family_leaves_out(f->family->bit, &f->config, name))
+            return FAIL(ERR_FORMAT, "%s: %s, %s, is no tensor of the %s model of config.json",
+                        f->weights.file[t->file], t->name, safetensors_text(shown, t),
+                        f->family->type);
+        if (n++ == 0) left = t;
+    }
+    if (n > 0) log_info("%" PRId64 " tensors are left out, the first is %s", n, left->name);
+    return OK;
+}
+
+/* Before a table is made whose size is config.json's word alone. */
+static Status check_elements(const FromHf *f)
+{
+    const Config *c = &f->config;
+    double have = 0, layers = (double)c->model_layers, moe = layers - (double)c->model_dense_layers;
+    double expert = 3.0 * (double)c->moe_ffn * (double)c->model_hidden;
+    double need = 2 * layers * (double)c->model_hidden + moe * (double)c->moe_experts * expert;
+    for (int64_t i = 0; i < f->weights.n; i++) have += (double)safetensors_elems(&f->weights.at[i]);
+    if (need <= have) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s: the tensors have %.0f elements, norms and experts of config.json alone %.0f",
+                f->dir, have, need);
+}
+
+static Status find_tensors(FromHf *f)
+{
+    TRY(weights_open(&f->weights, f->dir, f->arena));
+    TRY(check_elements(f));
+    TRY(spec_build(&f->config, f->arena, &f->spec));
+    TRY(params_build(&f->spec, 0, NULL, f->arena, &f->params));
+    TRY(ARENA_NEW(f->arena, f->params.n, &f->view));
+    for (int i = 0; i < f->params.n; i++) TRY(find_view(f, &f->params.at[i], &f->view[i]));
+    return check_rest(f);
+}
+
+/* ---- writing ---- */
+
+static Status check_numbers(const FromHf *f, const WeightsView *v, ParamBuffer b, const float *x,
+                            int64_t n)
+{
+    int64_t i = numbers_bad(b, (Numbers){ x, DTYPE_F32, n });
+    if (i < 0) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s holds %g, which is no finite number",
+                f->weights.file[v->tensor->file], v->tensor->name, (double)x[i]);
+}
+
+static Status write_param(FromHf *f, ManifestShard *w, const Param *p, const WeightsView *v,
+                          float *room)
+{
+    int64_t most = v->cols < ENTRY_ELEMS ? ENTRY_ELEMS / v->cols : 1;
+    for (int64_t row = 0, n = 0; row < v->rows; row += n) {
+        n = v->rows - row < most ? v->rows - row : most;
+        ManifestEntry entry = { .param = p->name,
+                                .file = SHARD,
+                                .buffer = p->first[BUF_STATE] >= 0 ? BUF_STATE : BUF_MAIN,
+                                .rank = p->rank,
+                                .dim = { p->dim[0], p->dim[1] },
+                                .piece = piece_range(row * v->cols, n * v->cols) };
+        TRY(weights_read(&f->weights, v, row, n, room));
+        TRY(check_numbers(f, v, entry.buffer, room, n * v->cols));
+        TRY(manifest_write_entry(w, &entry, room));
+    }
+    return OK;
+}
+
+static Status write_shard(FromHf *f, ManifestShard *w)
+{
+    char path[FILE_PATH_MAX];
+    float *room = NULL;
+    void *buffer = NULL;
+    int64_t most = ENTRY_ELEMS;
+    for (int i = 0; i < f->params.n; i++) most = most > f->view[i].cols ? most : f->view[i].cols;
+    TRY(ARENA_NEW(f->arena, most, &room));
+    TRY(arena_alloc(f->arena, BUFFER_BYTES, &buffer));
+    TRY(manifest_sum_new(f->arena, &w->sum));
+    TRY(file_join(path, f->out.temp, SHARD));
+    TRY(file_create_temp_buffered(&w->file, path, buffer, BUFFER_BYTES));
+    for (int i = 0; i < f->params.n; i++)
+        TRY(write_param(f, w, &f->params.at[i], &f->view[i], room));
+    return file_commit(&w->file);
+}
+
+static Status write_manifest(FromHf *f, const Text *lines)
+{
+    Manifest m = { 0 };
+    CheckpointInfo info = { .config = f->yaml, .products = "" };
+    Status s = manifest_create(&m, f->out.temp, f->config.model_name, &info, f->arena);
+    if (s == OK) s = manifest_lines(&m, lines->data, lines->used);
+    if (s == OK) s = manifest_commit(&m);
+    file_close(&m.file);
+    return s;
+}
+
+static Status write_config(FromHf *f)
+{
+    char path[FILE_PATH_MAX];
+    Text yaml = { 0 };
+    TRY(text_init(&yaml, f->arena));
+    TRY(config_print(&f->config, &yaml));
+    f->yaml = yaml.data;
+    TRY(file_join(path, f->out.temp, "config.yaml"));
+    return file_write_whole(path, yaml.data, yaml.used);
+}
+
+/* What to-hf would otherwise write in another type. Stacked experts are neighbours here. */
+static Status write_types(const FromHf *f)
+{
+    cJSON *types = cJSON_CreateObject();
+    const SafeTensor *last = NULL;
+    const int most = f->config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    for (int i = 0; i < f->params.n; i++) {
+        const SafeTensor *t = f->view[i].tensor;
+        bool plain = t->dtype == (f->params.at[i].first[BUF_STATE] < 0 ? most : DTYPE_F32);
+        bool kept = t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16;
+        if (!plain && kept && t != last) (void)cJSON_AddStringToObject(types, t->name, t->type);
+        last = t;
+    }
+    if (types->child != NULL) return folder_put_json(f->out.temp, FOLDER_TYPES, types);
+    cJSON_Delete(types);
+    return OK;
+}
+
+/* `lines` is in an arena of its own, because it grows while others take memory. */
+static Status write_all(FromHf *f, Arena *lines)
+{
+    Text text = { 0 };
+    ManifestShard w = { .lines = &text };
+    TRY(text_init(&text, lines));
+    TRY(write_config(f));
+    TRY(write_types(f));
+    TRY(folder_copy_files(f->dir, f->out.temp, true));
+    Status s = write_shard(f, &w);
+    file_close(&w.file);
+    return s == OK ? write_manifest(f, &text) : s;
+}
+
+static Status write_folder(FromHf *f)
+{
+    Arena lines = { 0 };
+    TRY(arena_init(&lines, "lines", MEM_HOST, (size_t)8 << 30));
+    Status s = out_folder_begin(&f->out);
+    if (s == OK) s = write_all(f, &lines);
+    arena_free(&lines);
+    return out_folder_end(&f->out, s);
+}
+
+Status convert_from_hf(const char *dir, const char *out, Arena *a, Text *said)
+{
+    FromHf f = { .dir = dir, .arena = a };
+    TRY(out_folder(&f.out, out));
+    TRY(read_config(&f));
+    TRY(check_tokenizer(&f));
+    Status s = find_tensors(&f);
+    if (s == OK) s = write_folder(&f);
+    weights_close(&f.weights);
+    if (s != OK) return s;
+    return text_printf(said, "%s: %s, %" PRId64 " parameters in %d tensors\n", out, f.family->type,
+                       f.params.total, f.params.n);
+}

@@ -1,0 +1,40 @@
+/* names: a hash table with linear probing, at most half full. */
+#include "convert/names.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+Status names_init(Names *t, int64_t n, Arena *a)
+{
+    uint64_t places = 16;
+    while (places < 2 * (uint64_t)n) places *= 2;
+    TRY(ARENA_ZEROED(a, places, &t->name));
+    TRY(ARENA_NEW(a, places, &t->value));
+    t->mask = places - 1;
+    return OK;
+}
+
+/* Where the name is, or where it would be. */
+static uint64_t place_of(const Names *t, const char *name)
+{
+    uint64_t at = XXH3_64bits(name, strlen(name)) & t->mask;
+    while (t->name[at] != NULL && strcmp(t->name[at], name) != 0) at = (at + 1) & t->mask;
+    return at;
+}
+
+int64_t names_find(const Names *t, const char *name)
+{
+    uint64_t at = place_of(t, name);
+    return t->name[at] == NULL ? -1 : t->value[at];
+}
+
+int64_t names_add(Names *t, const char *name, int64_t value)
+{
+    uint64_t at = place_of(t, name);
+    if (t->name[at] != NULL) return t->value[at];
+    t->name[at] = name;
+    t->value[at] = value;
+    return -1;
+}

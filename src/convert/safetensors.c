@@ -1,0 +1,287 @@
+/* safetensors: headers are read with the scanner, so that files of 100,000 tensors cost no tree. */
+#include "convert/safetensors.h"
+
+#include "base/text.h"
+#include "convert/names.h"
+#include "trace/scan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int bits, dtype;
+} types[] = {
+    { "F32", 32, DTYPE_F32 },
+    { "BF16", 16, DTYPE_BF16 },
+    { "F16", 16, DTYPE_F16 },
+    { "F8_E4M3", 8, DTYPE_E4M3 },
+    { "F8_E5M2", 8, DTYPE_E5M2 },
+    /* known by size alone */
+    { "F64", 64, -1 },
+    { "F8_E8M0", 8, -1 },
+    { "F4", 4, -1 },
+    { "C64", 64, -1 },
+    { "I64", 64, -1 },
+    { "U64", 64, -1 },
+    { "I32", 32, -1 },
+    { "U32", 32, -1 },
+    { "I16", 16, -1 },
+    { "U16", 16, -1 },
+    { "I8", 8, -1 },
+    { "U8", 8, -1 },
+    { "BOOL", 8, -1 },
+};
+
+enum { TYPES = sizeof types / sizeof *types };
+
+const char *safetensors_type(Dtype t)
+{
+    int i = 0;
+    while (types[i].dtype != (int)t) i++;
+    return types[i].name;
+}
+
+int64_t safetensors_elems(const SafeTensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+    return n;
+}
+
+const char *safetensors_text(char out[SAFETENSORS_TEXT_BYTES], const SafeTensor *t)
+{
+    int used = snprintf(out, SAFETENSORS_TEXT_BYTES, "%s (", t->type);
+    for (int i = 0; i < t->rank; i++) {
+        used += snprintf(out + used, (size_t)(SAFETENSORS_TEXT_BYTES - used), "%s%" PRId64,
+                         i == 0 ? "" : ", ", t->dim[i]);
+    }
+    (void)snprintf(out + used, (size_t)(SAFETENSORS_TEXT_BYTES - used), ")");
+    return out;
+}
+
+/* ---- reading ---- */
+
+/* A tensor's object; members that are missing stay NULL. */
+typedef struct Entry {
+    char *dtype, *shape, *offsets;
+} Entry;
+
+static const ScanField ENTRY[] = {
+    { "dtype", SCAN_TEXT, offsetof(Entry, dtype) },
+    { "shape", SCAN_RAW, offsetof(Entry, shape) },
+    { "data_offsets", SCAN_RAW, offsetof(Entry, offsets) },
+};
+
+/* A list of whole numbers from 0 to 2^53; their number, or -1. */
+static int whole_numbers(char *text, int64_t *out, int most)
+{
+    int n = 0;
+    Scan s = scan_begin(text);
+    if (text == NULL) return -1;
+    scan_array(&s);
+    while (scan_item(&s)) {
+        double v = scan_number(&s);
+        if (n == most || !(v >= 0 && v <= 9007199254740992.0) || v != floor(v)) return -1;
+        out[n++] = (int64_t)v;
+    }
+    return s.bad ? -1 : n;
+}
+
+/* Bytes that the shape and type say; -1: more than a file can have, or half a byte. */
+static int64_t bytes_of(const SafeTensor *t, int bits)
+{
+    int64_t n = bits;
+    for (int i = 0; i < t->rank; i++) {
+        if (__builtin_mul_overflow(n, t->dim[i], &n)) return -1;
+    }
+    return n % 8 == 0 ? n / 8 : -1;
+}
+
+static Status take_type(const char *path, const char *word, SafeTensor *t, int *bits)
+{
+    for (int i = 0; i < TYPES; i++) {
+        if (strcmp(types[i].name, word) != 0) continue;
+        t->type = types[i].name;
+        t->dtype = types[i].dtype;
+        *bits = types[i].bits;
+        return OK;
+    }
+    return FAIL(ERR_FORMAT, "%s: %.200s has the unknown type \"%.40s\"", path, t->name, word);
+}
+
+static Status take_entry(const char *path, const Entry *e, int64_t data_first, SafeTensor *t)
+{
+    int64_t at[2] = { 0, 0 };
+    int bits = 0;
+    if (e->dtype == NULL) return FAIL(ERR_FORMAT, "%s: %.200s has no dtype", path, t->name);
+    TRY(take_type(path, e->dtype, t, &bits));
+    t->rank = whole_numbers(e->shape, t->dim, SAFETENSORS_RANK_MAX);
+    if (t->rank < 0)
+        return FAIL(ERR_FORMAT,
+                    "%s: the shape of %.200s is no list of at most %d whole numbers from 0", path,
+                    t->name, SAFETENSORS_RANK_MAX);
+    if (whole_numbers(e->offsets, at, 2) != 2 || at[1] < at[0])
+        return FAIL(ERR_FORMAT, "%s: the data_offsets of %.200s are no two rising whole numbers",
+                    path, t->name);
+    int64_t bytes = bytes_of(t, bits);
+    if (bytes != at[1] - at[0]) {
+        char shown[SAFETENSORS_TEXT_BYTES];
+        return FAIL(ERR_FORMAT,
+                    "%s: %.200s has %" PRId64 " bytes, which %s cannot be (%" PRId64 " bytes)",
+                    path, t->name, at[1] - at[0], safetensors_text(shown, t), bytes);
+    }
+    t->begin = data_first + at[0];
+    t->end = data_first + at[1];
+    return OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const SafeTensor *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* Each begins where the one before ends, the last ends where the file does. */
+static Status check_places(const char *path, SafeTensor *t, int64_t n, int64_t data_first,
+                           int64_t data_bytes)
+{
+    int64_t at = data_first, end = data_first + data_bytes;
+    if (n > 0) qsort(t, (size_t)n, sizeof *t, by_place);
+    for (int64_t i = 0; i < n; i++) {
+        if (t[i].begin < at)
+            return FAIL(ERR_FORMAT, "%s: %.200s and %.200s overlap", path, t[i - 1].name,
+                        t[i].name);
+        if (t[i].begin > at)
+            return FAIL(ERR_FORMAT, "%s: %" PRId64 " bytes before %.200s belong to no tensor", path,
+                        t[i].begin - at, t[i].name);
+        at = t[i].end;
+        if (at > end)
+            return FAIL(ERR_FORMAT,
+                        "%s is truncated: %.200s ends at byte %" PRId64 ", the file at %" PRId64,
+                        path, t[i].name, at, end);
+    }
+    if (at == end) return OK;
+    return FAIL(ERR_FORMAT, "%s: %" PRId64 " bytes behind the last tensor belong to none", path,
+                end - at);
+}
+
+static Status check_names(const char *path, const SafeTensor *t, int64_t n, Arena *a)
+{
+    Names names;
+    ArenaMark mark = arena_mark(a);
+    TRY(names_init(&names, n, a));
+    for (int64_t i = 0; i < n; i++) {
+        if (names_add(&names, t[i].name, i) < 0) continue;
+        return FAIL(ERR_FORMAT, "%s: %.200s is there twice", path, t[i].name);
+    }
+    arena_release(a, mark);
+    return OK;
+}
+
+Status safetensors_parse(const char *path, const SafeHeader *h, Arena *a, SafeTensor **out,
+                         int64_t *n)
+{
+    int64_t room = 0;
+    bool whole = h->text[0] == '{' && memchr(h->text, '\0', h->bytes) == NULL;
+    Scan s = scan_begin(h->text);
+    *out = NULL, *n = 0;
+    scan_object(&s);
+    for (char *key = scan_key(&s); whole && key != NULL; key = scan_key(&s)) {
+        Entry e = { 0 };
+        if (strcmp(key, "__metadata__") == 0) {
+            scan_skip(&s);
+            continue;
+        }
+        scan_fields(&s, ENTRY, sizeof ENTRY / sizeof *ENTRY, &e);
+        if (s.bad) break;
+        TRY(ARENA_GROW(a, *n + 1, &room, out));
+        SafeTensor *t = &(*out)[(*n)++];
+        *t = (SafeTensor){ .name = key };
+        TRY(take_entry(path, &e, h->data_first, t));
+    }
+    if (!whole || !scan_end(&s))
+        return FAIL(ERR_FORMAT,
+                    "%s is no safetensors file: its header is no JSON object of tensors", path);
+    TRY(check_names(path, *out, *n, a));
+    return check_places(path, *out, *n, h->data_first, h->data_bytes);
+}
+
+static Status read_header(const File *f, const char *path, uint64_t file_bytes, Arena *a,
+                          SafeTensor **out, int64_t *n)
+{
+    uint8_t length[8];
+    uint64_t bytes = 0;
+    SafeHeader h = { 0 };
+    if (file_bytes < sizeof length)
+        return FAIL(ERR_FORMAT, "%s is truncated: %" PRIu64 " bytes hold no header", path,
+                    file_bytes);
+    TRY(file_read(f, 0, length, sizeof length));
+    for (int i = 7; i >= 0; i--) bytes = bytes << 8 | length[i];
+    if (bytes > SAFETENSORS_HEADER_MAX)
+        return FAIL(ERR_FORMAT,
+                    "%s is no safetensors file: its first 8 bytes say that the header has %" PRIu64
+                    " bytes, at most %d",
+                    path, bytes, SAFETENSORS_HEADER_MAX);
+    if (bytes > file_bytes - sizeof length)
+        return FAIL(ERR_FORMAT,
+                    "%s is truncated: it has %" PRIu64 " bytes, its header alone %" PRIu64, path,
+                    file_bytes, bytes);
+    h.bytes = bytes;
+    h.data_first = (int64_t)(bytes + sizeof length);
+    h.data_bytes = (int64_t)file_bytes - h.data_first;
+    TRY(ARENA_NEW(a, bytes + 1, &h.text));
+    TRY(file_read(f, sizeof length, h.text, bytes));
+    h.text[bytes] = '\0';
+    return safetensors_parse(path, &h, a, out, n);
+}
+
+Status safetensors_open(const char *path, Arena *a, SafeTensor **out, int64_t *n)
+{
+    File f = { 0 };
+    uint64_t bytes = 0;
+    TRY(file_open_read(&f, path));
+    Status s = file_size(path, &bytes);
+    if (s == OK) s = read_header(&f, path, bytes, a, out, n);
+    file_close(&f);
+    return s;
+}
+
+/* ---- writing ---- */
+
+static Status header_text(SafeTensor *t, int64_t n, Text *out)
+{
+    int64_t at = 0;
+    TRY(text_json(out, "{\"__metadata__\":{\"format\":\"pt\"}"));
+    for (int64_t i = 0; i < n; i++) {
+        t[i].type = safetensors_type((Dtype)t[i].dtype);
+        t[i].begin = at;
+        at += safetensors_elems(&t[i]) * (int64_t)dtype_bytes((Dtype)t[i].dtype);
+        t[i].end = at;
+        TRY(text_json(out, ",%s:{\"dtype\":%s,\"shape\":[", t[i].name, t[i].type));
+        for (int d = 0; d < t[i].rank; d++) {
+            TRY(text_append(out, ",", d > 0));
+            TRY(text_printf(out, "%" PRId64, t[i].dim[d]));
+        }
+        TRY(text_printf(out, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", t[i].begin, at));
+    }
+    TRY(text_append(out, "}", 1));
+    while (out->used % 8 != 0) TRY(text_append(out, " ", 1)); /* so that elements are aligned */
+    return OK;
+}
+
+Status safetensors_create(File *f, const char *path, SafeTensor *t, int64_t n, Arena *a)
+{
+    Text header = { 0 };
+    uint8_t length[8];
+    TRY(file_create_temp(f, path, a));
+    TRY(text_init(&header, a));
+    TRY(header_text(t, n, &header));
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header.used >> (8 * i));
+    TRY(file_write(f, length, sizeof length));
+    return file_write(f, header.data, header.used);
+}

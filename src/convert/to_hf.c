@@ -1,0 +1,468 @@
+/* to_hf: a checkpoint becomes a folder of Hugging Face's. */
+#include "base/log.h"
+#include "convert/convert.h"
+#include "convert/family.h"
+#include "convert/folder.h"
+#include "convert/weights.h"
+#include "data/tokenizer.h"
+#include "train/generate.h"
+#include "train/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_ELEMS = 1 << 16 }; /* converted at a time */
+
+/* How a parameter lies in its tensor. Parts of one tensor follow each other. */
+typedef struct Part {
+    int param;
+    int64_t tensor, expert, rows, cols, first, row_step, col_step;
+} Part;
+
+typedef struct ToHf {
+    const ConvertToHf *o;
+    char checkpoint[FILE_PATH_MAX], files[FILE_PATH_MAX]; /* files: where the tokenizer's are */
+    OutFolder out;
+    Config config, theirs; /* the run's; what config.json says */
+    cJSON *json, *types;   /* types: FOLDER_TYPES, or NULL */
+    const Family *family;
+    ModelSpec spec; /* of `theirs` */
+    ParamTable params;
+    ManifestEntry **chain; /* by parameter; NULL: zeros */
+    SafeTensor *tensor;
+    Part *part;
+    int64_t tensors, parts;
+    int shards, dtype;   /* of the weights */
+    float *param, *slab; /* elements of a parameter; of a tensor, or of an expert's part of it */
+    Arena *arena;
+} ToHf;
+
+/* ---- the configuration ---- */
+
+/* What a family's class would otherwise take from its defaults: tokens that end a text. */
+static Status put_end(ToHf *h)
+{
+    const char *path = h->config.data_tokenizer;
+    const cJSON *known = cJSON_GetObjectItemCaseSensitive(h->json, "eos_token_id");
+    Tokenizer *t = NULL;
+    ArenaMark mark = arena_mark(h->arena);
+    if (known != NULL) return OK;
+    TRY(family_put(h->json, "bos_token_id", cJSON_CreateNull()));
+    if (path[0] != '\0' && tokenizer_load(path, h->arena, &t) != OK) status_clear();
+    int32_t end = t == NULL ? -1 : tokenizer_end_of_text(t);
+    tokenizer_free(t);
+    arena_release(h->arena, mark);
+    return family_put(h->json, "eos_token_id",
+                      end < 0 ? cJSON_CreateNull() : cJSON_CreateNumber(end));
+}
+
+/* Positions of a model whose rotary frequencies are stretched; else n. */
+static double stretched(const cJSON *json, double n)
+{
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(json, "rope_scaling");
+    const cJSON *factor = cJSON_GetObjectItemCaseSensitive(rope, "factor"); /* raw: fields.c */
+    const cJSON *original =
+        cJSON_GetObjectItemCaseSensitive(rope, "original_max_position_embeddings");
+    double most = factor == NULL ? 0 : strtod(factor->valuestring, NULL);
+    most *= original == NULL ? 0 : original->valuedouble;
+    return most > n ? most : n;
+}
+
+static Status put_run(ToHf *h)
+{
+    const cJSON *length = cJSON_GetObjectItemCaseSensitive(h->json, "max_position_embeddings");
+    double n = (double)h->config.data_sequence;
+    if (cJSON_IsNumber(length) && length->valuedouble > n) n = length->valuedouble;
+    if (length == NULL) n = stretched(h->json, n);
+    TRY(family_put(h->json, "max_position_embeddings", cJSON_CreateNumber(n)));
+    TRY(family_put(h->json, "torch_dtype",
+                   cJSON_CreateString(h->dtype == DTYPE_BF16 ? "bfloat16" : "float32")));
+    return put_end(h);
+}
+
+/* The folder of a file. */
+static void folder_of(const char *path, char out[FILE_PATH_MAX])
+{
+    const char *last = strrchr(path, '/');
+    if (last == NULL)
+        (void)snprintf(out, FILE_PATH_MAX, ".");
+    else
+        (void)snprintf(out, FILE_PATH_MAX, "%.*s", last == path ? 1 : (int)(last - path), path);
+}
+
+/* NULL: there is no such file, or it is somebody else's. */
+static cJSON *read_beside(ToHf *h, const char *name)
+{
+    char path[FILE_PATH_MAX];
+    cJSON *json = NULL;
+    bool there = file_join(path, h->files, name) == OK && file_is_file(path);
+    if (there && folder_json(h->files, name, h->arena, &json) != OK) status_clear();
+    return json;
+}
+
+static Status read_config(ToHf *h)
+{
+    cJSON *like = NULL;
+    TRY(infer_config(h->o->checkpoint, h->arena, h->checkpoint, &h->config));
+    (void)snprintf(h->files, sizeof h->files, "%s", h->checkpoint);
+    if (h->config.data_tokenizer[0] != '\0') {
+        if (!file_exists(h->config.data_tokenizer))
+            log_warn("%s is not there: OUT has no tokenizer", h->config.data_tokenizer);
+        folder_of(h->config.data_tokenizer, h->files);
+    }
+    like = read_beside(h, "config.json");
+    if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);
+    Status s = family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs);
+    cJSON_Delete(like);
+    return s;
+}
+
+/* ---- what is in the checkpoint ---- */
+
+static Status check_chain(const ToHf *h, int i)
+{
+    const Param *p = &h->params.at[i];
+    const ManifestEntry *e = h->chain[i];
+    if (e == NULL && p->role == ROLE_ROUTER_BIAS) return OK; /* zeros choose as none does */
+    if (e == NULL) return FAIL(ERR_FORMAT, "%s has no %s", h->checkpoint, p->name);
+    return manifest_check_cover(h->checkpoint, e, param_elems(p));
+}
+
+static Status add_entry(ToHf *h, const Names *names, ManifestEntry *e)
+{
+    int64_t i = names_find(names, e->param);
+    if (e->buffer != BUF_MAIN && e->buffer != BUF_STATE) return OK;
+    if (i < 0) return FAIL(ERR_FORMAT, "%s: %s is of no such model", h->checkpoint, e->param);
+    const Param *p = &h->params.at[i];
+    bool fits = e->rank == p->rank && e->dim[0] == p->dim[0] &&
+                (p->rank == 1 || e->dim[1] == p->dim[1]) && piece_fits(&e->piece, param_elems(p));
+    if (!fits)
+        return FAIL(ERR_FORMAT, "%s: the shape of %s is not its configuration's", h->checkpoint,
+                    e->param);
+    e->other = h->chain[i];
+    h->chain[i] = e;
+    return OK;
+}
+
+static Status find_entries(ToHf *h)
+{
+    CheckpointInfo info;
+    ManifestEntry *entry = NULL;
+    Names names;
+    int64_t n = 0;
+    TRY(spec_build(&h->theirs, h->arena, &h->spec));
+    TRY(params_build(&h->spec, 0, NULL, h->arena, &h->params));
+    TRY(names_init(&names, h->params.n, h->arena));
+    for (int i = 0; i < h->params.n; i++) (void)names_add(&names, h->params.at[i].name, i);
+    TRY(ARENA_ZEROED(h->arena, h->params.n, &h->chain));
+    TRY(manifest_read(h->checkpoint, h->arena, &info, &entry, &n));
+    for (int64_t i = 0; i < n; i++) TRY(add_entry(h, &names, &entry[i]));
+    for (int i = 0; i < h->params.n; i++) TRY(check_chain(h, i));
+    return OK;
+}
+
+/* ---- tensors ---- */
+
+/* The type that a tensor had in the folder that the checkpoint comes from, else that of all weights;
+ * of the router's bias f32, as published files have it. */
+static int type_of(const ToHf *h, const char *name, const Param *p)
+{
+    const char *word = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(h->types, name));
+    if (word != NULL)
+        return strcmp(word, safetensors_type(DTYPE_BF16)) == 0 ? DTYPE_BF16 : DTYPE_F32;
+    return p->first[BUF_STATE] >= 0 ? DTYPE_F32 : h->dtype;
+}
+
+static Status add_part(ToHf *h, Names *names, int i)
+{
+    FamilyTensor t;
+    const Param *p = &h->params.at[i];
+    const char *name = NULL;
+    (void)family_tensor(h->family->bit, p, h->spec.experts, 0, &t);
+    TRY(arena_text(h->arena, t.name, strlen(t.name), &name));
+    int64_t known = names_add(names, name, h->tensors), at = known < 0 ? h->tensors++ : known;
+    if (known < 0) {
+        SafeTensor *s = &h->tensor[at];
+        *s = (SafeTensor){ .name = name, .dtype = type_of(h, name, p), .rank = t.rank };
+        for (int d = 0; d < t.rank; d++) s->dim[d] = t.dim[d];
+    }
+    h->part[h->parts++] =
+        (Part){ i, at, t.expert, t.rows, t.cols, t.first, t.row_step, t.col_step };
+    return OK;
+}
+
+/* Parts by tensor; among those of one the order of parameters stays, which is that of experts. */
+static Status sort_parts(ToHf *h)
+{
+    int64_t *first = NULL;
+    Part *sorted = NULL;
+    TRY(ARENA_ZEROED(h->arena, h->tensors + 1, &first));
+    TRY(ARENA_NEW(h->arena, h->parts, &sorted));
+    for (int64_t i = 0; i < h->parts; i++) first[h->part[i].tensor + 1]++;
+    for (int64_t i = 0; i < h->tensors; i++) first[i + 1] += first[i];
+    for (int64_t i = 0; i < h->parts; i++) sorted[first[h->part[i].tensor]++] = h->part[i];
+    h->part = sorted;
+    return OK;
+}
+
+static int64_t tensor_size(const SafeTensor *t)
+{
+    return safetensors_elems(t) * (int64_t)dtype_bytes((Dtype)t->dtype);
+}
+
+static bool is_stacked(const ToHf *h, const Part *p)
+{
+    return h->tensor[p->tensor].rank > h->params.at[p->param].rank;
+}
+
+/* Elements of an expert's part of a stacked tensor, or of all of it. */
+static int64_t slab_elems(const ToHf *h, const Part *p)
+{
+    const SafeTensor *t = &h->tensor[p->tensor];
+    return safetensors_elems(t) / (is_stacked(h, p) ? t->dim[0] : 1);
+}
+
+static Status plan_tensors(ToHf *h)
+{
+    Names names;
+    int64_t bytes = 0, param = 0, slab = 0;
+    TRY(names_init(&names, h->params.n, h->arena));
+    TRY(ARENA_NEW(h->arena, h->params.n, &h->tensor));
+    TRY(ARENA_NEW(h->arena, h->params.n, &h->part));
+    for (int i = 0; i < h->params.n; i++) TRY(add_part(h, &names, i));
+    TRY(sort_parts(h));
+    for (int64_t i = 0; i < h->tensors; i++) {
+        int64_t size = tensor_size(&h->tensor[i]);
+        bool next = i == 0 || bytes + size > h->o->shard_bytes;
+        bytes = next ? size : bytes + size;
+        h->shards += next;
+        h->tensor[i].file = h->shards - 1;
+    }
+    for (int64_t i = 0; i < h->parts; i++) {
+        int64_t elems = h->part[i].rows * h->part[i].cols, whole = slab_elems(h, &h->part[i]);
+        param = elems > param ? elems : param;
+        slab = whole > slab ? whole : slab;
+    }
+    TRY(ARENA_NEW(h->arena, param, &h->param));
+    return ARENA_NEW(h->arena, slab, &h->slab);
+}
+
+/* ---- elements ---- */
+
+/* Rows whose order tells how pairs of rotated columns lie: `rope` of them, from `first` on, in each
+ * group of rows. */
+typedef struct Rotated {
+    int64_t group, first, rope;
+} Rotated;
+
+static Rotated rotated_rows(const Config *c, const char *name)
+{
+    int64_t r = c->attention_rope_dim, nope = c->attention_nope_dim, rank = c->attention_kv_rank;
+    const Rotated latent = { nope + r, nope, r };
+    const Rotated head = { c->attention_head_dim, 0, c->attention_head_dim };
+    const struct {
+        const char *name;
+        Rotated rows;
+    } table[] = {
+        { ".self_attn.q_proj.", c->attention_kind == ATTENTION_MLA ? latent : head },
+        { ".self_attn.q_b_proj.", latent },
+        { ".self_attn.kv_a_proj_with_mqa.", { rank + r, rank, r } },
+        { ".self_attn.k_proj.", head },
+        { ".self_attn.q_norm.", head },
+        { ".self_attn.k_norm.", head },
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strstr(name, table[i].name) != NULL) return table[i].rows;
+    }
+    return (Rotated){ 1, 0, 0 };
+}
+
+/* Where row r of ours lies in a file whose pairs lie the other way: side by side (2i, 2i + 1), or in
+ * halves (i, i + rope / 2). */
+static int64_t other_row(Rotated k, bool ours_side_by_side, int64_t r)
+{
+    int64_t i = r % k.group - k.first, half = k.rope / 2;
+    if (i < 0 || i >= k.rope) return r;
+    return r - i + (ours_side_by_side ? i / 2 + i % 2 * half : i % half * 2 + i / half);
+}
+
+static Status read_param(ToHf *h, const Part *p)
+{
+    int64_t n = p->rows * p->cols;
+    const Tensor to = { h->param, DTYPE_F32, 1, { n } };
+    const ParamPiece piece = { piece_range(0, n), to };
+    const ManifestEntry *e = h->chain[p->param];
+    if (e == NULL) memset(h->param, 0, (size_t)n * sizeof *h->param);
+    for (; e != NULL; e = e->other)
+        TRY(manifest_read_entry(NULL, h->checkpoint, e, &piece, h->arena));
+    return OK;
+}
+
+static void place_param(ToHf *h, const Part *p)
+{
+    bool ours = h->config.attention_rope_interleaved;
+    Rotated k = rotated_rows(&h->config, h->params.at[p->param].name);
+    if (ours == h->theirs.attention_rope_interleaved) k = (Rotated){ 1, 0, 0 };
+    for (int64_t r = 0; r < p->rows; r++) {
+        const float *from = h->param + r * p->cols;
+        float *to = h->slab + p->first + other_row(k, ours, r) * p->row_step;
+        if (p->col_step == 1)
+            memcpy(to, from, (size_t)p->cols * sizeof *to);
+        else
+            for (int64_t c = 0; c < p->cols; c++) to[c * p->col_step] = from[c];
+    }
+}
+
+static Status write_slab(const ToHf *h, File *f, Dtype type, int64_t n)
+{
+    float room[PIECE_ELEMS / sizeof(float)];
+    const int64_t most = PIECE_ELEMS / (int64_t)sizeof(float);
+    for (int64_t i = 0, k = 0; i < n; i += k) {
+        k = n - i < most ? n - i : most;
+        dtype_from_f32(room, type, h->slab + i, k);
+        TRY(file_write(f, room, (size_t)k * dtype_bytes(type)));
+    }
+    return OK;
+}
+
+/* Parts [first, end) of a tensor, expert by expert. */
+static Status write_parts(ToHf *h, File *f, int64_t first, int64_t end)
+{
+    for (int64_t i = first; i < end; i++) {
+        const Part *p = &h->part[i];
+        TRY(read_param(h, p));
+        place_param(h, p);
+        if (i + 1 < end && h->part[i + 1].expert == p->expert) continue;
+        TRY(write_slab(h, f, (Dtype)h->tensor[p->tensor].dtype, slab_elems(h, p)));
+    }
+    return OK;
+}
+
+/* ---- files ---- */
+
+static void shard_name(const ToHf *h, int shard, char out[64])
+{
+    if (h->shards == 1)
+        (void)snprintf(out, 64, WEIGHTS_ONE);
+    else
+        (void)snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, h->shards);
+}
+
+/* Tensors [first, end) into one file; *part: the first of theirs, then the first behind them. */
+static Status write_shard(ToHf *h, File *f, int64_t first, int64_t end, int64_t *part)
+{
+    char name[64], path[FILE_PATH_MAX];
+    shard_name(h, h->tensor[first].file, name);
+    TRY(file_join(path, h->out.temp, name));
+    TRY(safetensors_create(f, path, h->tensor + first, end - first, h->arena));
+    for (int64_t i = first; i < end; i++) {
+        int64_t begin = *part;
+        while (*part < h->parts && h->part[*part].tensor == i) (*part)++;
+        TRY(write_parts(h, f, begin, *part));
+    }
+    return file_commit(f);
+}
+
+static Status write_shards(ToHf *h)
+{
+    int64_t part = 0;
+    for (int64_t first = 0, end = 0; first < h->tensors; first = end) {
+        File f = { 0 };
+        ArenaMark mark = arena_mark(h->arena);
+        while (end < h->tensors && h->tensor[end].file == h->tensor[first].file) end++;
+        Status s = write_shard(h, &f, first, end, &part);
+        file_close(&f);
+        arena_release(h->arena, mark);
+        if (s != OK) return s;
+    }
+    return OK;
+}
+
+static Status write_index(ToHf *h)
+{
+    char path[FILE_PATH_MAX], name[64];
+    int64_t bytes = 0;
+    Text text = { 0 };
+    if (h->shards == 1) return OK;
+    for (int64_t i = 0; i < h->tensors; i++) bytes += tensor_size(&h->tensor[i]);
+    TRY(text_init(&text, h->arena));
+    TRY(text_json(&text, "{\"metadata\":{\"total_size\":%lld},\"weight_map\":{\n",
+                  (long long)bytes));
+    for (int64_t i = 0; i < h->tensors; i++) {
+        shard_name(h, h->tensor[i].file, name);
+        TRY(text_json(&text, "%s:%s", h->tensor[i].name, name));
+        TRY(text_printf(&text, i + 1 < h->tensors ? ",\n" : "\n"));
+    }
+    TRY(text_printf(&text, "}}\n"));
+    TRY(file_join(path, h->out.temp, WEIGHTS_INDEX));
+    return file_write_whole(path, text.data, text.used);
+}
+
+/* A file that transformers wants to find, if none was copied. */
+static Status put_missing(const ToHf *h, const char *name, cJSON *json)
+{
+    char path[FILE_PATH_MAX];
+    Status s = file_join(path, h->out.temp, name);
+    if (s == OK && !file_exists(path)) return folder_put_json(h->out.temp, name, json);
+    cJSON_Delete(json);
+    return s;
+}
+
+static Status put_generation(const ToHf *h)
+{
+    static const char *const ends[] = { "bos_token_id", "eos_token_id" };
+    cJSON *json = cJSON_CreateObject();
+    for (int i = 0; i < 2; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(h->json, ends[i]);
+        if (v != NULL && !cJSON_IsNull(v))
+            (void)cJSON_AddItemToObject(json, ends[i], cJSON_Duplicate(v, true));
+    }
+    (void)cJSON_AddTrueToObject(json, "_from_model_config");
+    return put_missing(h, "generation_config.json", json);
+}
+
+static Status put_tokenizer(const ToHf *h)
+{
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, h->out.temp, "tokenizer.json"));
+    if (!file_exists(path)) return OK;
+    cJSON *json = cJSON_CreateObject();
+    (void)cJSON_AddStringToObject(json, "tokenizer_class", "PreTrainedTokenizerFast");
+    return put_missing(h, "tokenizer_config.json", json);
+}
+
+static Status write_all(ToHf *h)
+{
+    TRY(folder_copy_files(h->files, h->out.temp, false));
+    TRY(put_generation(h));
+    TRY(put_tokenizer(h));
+    TRY(folder_put_json(h->out.temp, "config.json", cJSON_Duplicate(h->json, true)));
+    TRY(write_shards(h));
+    return write_index(h);
+}
+
+static Status write_folder(ToHf *h)
+{
+    TRY(put_run(h));
+    TRY(find_entries(h));
+    TRY(plan_tensors(h));
+    Status s = out_folder_begin(&h->out);
+    if (s == OK) s = write_all(h);
+    return out_folder_end(&h->out, s);
+}
+
+Status convert_to_hf(const ConvertToHf *o, Arena *a, Text *said)
+{
+    ToHf h = { .o = o, .arena = a, .dtype = o->dtype };
+    TRY(out_folder(&h.out, o->out));
+    Status s = read_config(&h);
+    if (o->dtype < 0) h.dtype = h.config.run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    if (s == OK) s = write_folder(&h);
+    cJSON_Delete(h.json);
+    cJSON_Delete(h.types);
+    if (s != OK) return s;
+    return text_printf(said, "%s: %s, %" PRId64 " tensors in %d files\n", o->out, h.family->type,
+                       h.tensors, h.shards);
+}

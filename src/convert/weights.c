@@ -1,0 +1,249 @@
+/* weights: opening a folder, and elements through maps of its files. */
+#include "convert/weights.h"
+
+#include "base/text.h"
+#include "trace/scan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the index ---- */
+
+/* A shard lies in the folder of its index. */
+static bool is_file_name(const char *s)
+{
+    return s[0] != '\0' && s[0] != '.' && strchr(s, '/') == NULL && strlen(s) < 256;
+}
+
+static Status parse_map(const char *path, Scan *s, Arena *a, WeightsEntry **out, int64_t *n)
+{
+    int64_t room = 0;
+    *out = NULL, *n = 0;
+    scan_object(s);
+    for (char *key = scan_key(s); key != NULL; key = scan_key(s)) {
+        const char *file = scan_string(s);
+        if (s->bad) break;
+        if (!is_file_name(file))
+            return FAIL(ERR_FORMAT, "%s: %.200s lies in \"%.200s\", which is no file's name", path,
+                        key, file);
+        TRY(ARENA_GROW(a, *n + 1, &room, out));
+        (*out)[(*n)++] = (WeightsEntry){ key, file };
+    }
+    return OK;
+}
+
+Status weights_parse_index(const char *path, char *text, size_t bytes, Arena *a, WeightsEntry **out,
+                           int64_t *n)
+{
+    Scan s = scan_begin(text);
+    bool found = false;
+    scan_object(&s);
+    for (char *key = scan_key(&s); key != NULL; key = scan_key(&s)) {
+        if (strcmp(key, "weight_map") == 0 && !found) {
+            TRY(parse_map(path, &s, a, out, n));
+            found = true;
+        } else {
+            scan_skip(&s);
+        }
+    }
+    if (!scan_end(&s) || s.at != text + bytes)
+        return FAIL(ERR_FORMAT, "%s is no JSON object", path);
+    if (found && *n > 0) return OK;
+    return FAIL(ERR_FORMAT, "%s has no weight_map of tensors", path);
+}
+
+/* ---- opening ---- */
+
+/* Which of the files has the name; a new one is appended. */
+static Status file_number(Weights *w, Names *files, const char *name, Arena *a, int *out)
+{
+    char path[FILE_PATH_MAX];
+    int64_t known = names_add(files, name, w->n_files);
+    *out = known < 0 ? w->n_files : (int)known;
+    if (known >= 0) return OK;
+    TRY(file_join(path, w->folder, name));
+    return arena_text(a, path, strlen(path), &w->file[w->n_files++]);
+}
+
+/* The files' paths; `entry` and `of` say of each tensor of the index in which file it should be. */
+static Status list_files(Weights *w, Arena *a, WeightsEntry **entry, int **of, int64_t *n)
+{
+    char path[FILE_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    Names files;
+    int one = 0;
+    TRY(file_join(path, w->folder, WEIGHTS_INDEX));
+    bool sharded = file_exists(path);
+    if (sharded) {
+        TRY(file_read_all(path, a, &text, &bytes));
+        TRY(weights_parse_index(path, text, bytes, a, entry, n));
+    }
+    TRY(names_init(&files, *n + 1, a));
+    TRY(ARENA_NEW(a, *n + 1, &w->file));
+    TRY(ARENA_NEW(a, *n + 1, of));
+    for (int64_t i = 0; i < *n; i++) TRY(file_number(w, &files, (*entry)[i].file, a, &(*of)[i]));
+    if (sharded) return OK;
+    TRY(file_number(w, &files, WEIGHTS_ONE, a, &one));
+    if (file_exists(w->file[0])) return OK;
+    return FAIL(ERR_IO, "%s has neither " WEIGHTS_ONE " nor " WEIGHTS_INDEX, w->folder);
+}
+
+static Status read_headers(Weights *w, Arena *a)
+{
+    int64_t room = 0;
+    for (int f = 0; f < w->n_files; f++) {
+        SafeTensor *t = NULL;
+        int64_t n = 0;
+        if (!file_exists(w->file[f]))
+            return FAIL(ERR_IO, "%s is missing: %s names it", w->file[f], WEIGHTS_INDEX);
+        TRY(safetensors_open(w->file[f], a, &t, &n));
+        TRY(ARENA_GROW(a, w->n + n, &room, &w->at));
+        for (int64_t i = 0; i < n; i++) {
+            t[i].file = f;
+            w->at[w->n++] = t[i];
+        }
+    }
+    return OK;
+}
+
+static Status check_index(const Weights *w, const WeightsEntry *entry, const int *of, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = names_find(&w->names, entry[i].tensor);
+        if (at >= 0 && w->at[at].file == of[i]) continue;
+        return FAIL(ERR_FORMAT, "%s/" WEIGHTS_INDEX " says that %.200s is in %s, which lacks it",
+                    w->folder, entry[i].tensor, entry[i].file);
+    }
+    return OK;
+}
+
+Status weights_open(Weights *w, const char *folder, Arena *a)
+{
+    WeightsEntry *entry = NULL;
+    int *of = NULL;
+    int64_t n = 0;
+    *w = (Weights){ .folder = folder, .mapped = { -1, -1 } };
+    TRY(list_files(w, a, &entry, &of, &n));
+    TRY(read_headers(w, a));
+    TRY(names_init(&w->names, w->n, a));
+    TRY(ARENA_ZEROED(a, w->n + 1, &w->taken));
+    for (int64_t i = 0; i < w->n; i++) {
+        int64_t other = names_add(&w->names, w->at[i].name, i);
+        if (other < 0) continue;
+        return FAIL(ERR_FORMAT, "%.200s is in %s and in %s", w->at[i].name,
+                    w->file[w->at[other].file], w->file[w->at[i].file]);
+    }
+    return check_index(w, entry, of, n);
+}
+
+void weights_close(Weights *w)
+{
+    for (int i = 0; i < WEIGHTS_MAPS; i++) file_unmap(&w->map[i]);
+}
+
+const SafeTensor *weights_take(Weights *w, const char *name)
+{
+    int64_t at = names_find(&w->names, name);
+    if (at < 0) return NULL;
+    w->taken[at] = true;
+    return &w->at[at];
+}
+
+static int64_t blocks(int64_t n) { return n / WEIGHTS_BLOCK + (n % WEIGHTS_BLOCK != 0); }
+
+Status weights_scale(Weights *w, const SafeTensor *t, const SafeTensor **out)
+{
+    char name[256], found[SAFETENSORS_TEXT_BYTES];
+    (void)snprintf(name, sizeof name, "%s_scale_inv", t->name);
+    const SafeTensor *s = weights_take(w, name);
+    *out = s;
+    if (s == NULL) return OK;
+    bool fits = t->rank == 2 && s->rank == 2 && s->dtype == DTYPE_F32 &&
+                s->dim[0] == blocks(t->dim[0]) && s->dim[1] == blocks(t->dim[1]);
+    if (fits) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s: %s is %s, not the F32 scales of blocks of %d x %d of %s (%" PRId64 ", %" PRId64
+                ")",
+                w->file[s->file], name, safetensors_text(found, s), WEIGHTS_BLOCK, WEIGHTS_BLOCK,
+                t->name, t->dim[0], t->rank == 2 ? t->dim[1] : 1);
+}
+
+/* ---- elements ---- */
+
+/* The first byte of a tensor; its file is mapped, in the place of the one asked for least lately. */
+static Status bytes_of(Weights *w, const SafeTensor *t, const uint8_t **out)
+{
+    int last = 0;
+    while (last < WEIGHTS_MAPS - 1 && w->mapped[last] != t->file) last++;
+    FileMap map = w->map[last];
+    if (w->mapped[last] != t->file) {
+        file_unmap(&map);
+        w->map[last] = map;
+        w->mapped[last] = -1;
+        TRY(file_map(w->file[t->file], &map));
+    }
+    for (int i = last; i > 0; i--) {
+        w->map[i] = w->map[i - 1];
+        w->mapped[i] = w->mapped[i - 1];
+    }
+    w->map[0] = map;
+    w->mapped[0] = t->file;
+    if ((int64_t)map.bytes < t->end)
+        return FAIL(ERR_IO, "%s has become shorter: %zu bytes", w->file[t->file], map.bytes);
+    *out = map.data + t->begin;
+    return OK;
+}
+
+/* Closes the map that was asked for least lately. */
+static void forget_map(Weights *w)
+{
+    file_unmap(&w->map[WEIGHTS_MAPS - 1]);
+    w->mapped[WEIGHTS_MAPS - 1] = -1;
+}
+
+enum { GATHER = 512 }; /* elements of a row at a time where they do not lie side by side */
+
+/* n elements, each `step` behind the one before, through a small buffer. */
+static void gather(const uint8_t *from, Dtype type, int64_t step, int64_t n, float *out)
+{
+    uint8_t part[GATHER * sizeof(float)];
+    const int64_t each = (int64_t)dtype_bytes(type);
+    for (int64_t i = 0, k = 0; i < n; i += k) {
+        k = n - i < GATHER ? n - i : GATHER;
+        if (step == 1) memcpy(part, from + i * each, (size_t)(k * each));
+        for (int64_t j = 0; j < k && step != 1; j++)
+            memcpy(part + j * each, from + (i + j) * step * each, (size_t)each);
+        dtype_to_f32(out + i, part, type, k);
+    }
+}
+
+/* Bytes of a map have any alignment, so they are copied. */
+static void scale_row(const uint8_t *scale, int64_t row, int64_t cols, float *x)
+{
+    const int64_t per_row = blocks(cols);
+    for (int64_t b = 0; b < per_row; b++) {
+        float s;
+        int64_t first = b * WEIGHTS_BLOCK, end = first + WEIGHTS_BLOCK;
+        memcpy(&s, scale + (row / WEIGHTS_BLOCK * per_row + b) * (int64_t)sizeof s, sizeof s);
+        for (int64_t c = first; c < cols && c < end; c++) x[c] *= s;
+    }
+}
+
+Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, float *out)
+{
+    const uint8_t *data = NULL, *scale = NULL;
+    const Dtype type = (Dtype)v->tensor->dtype;
+    if (v->scale != NULL)
+        TRY(bytes_of(w, v->scale, &scale));
+    else
+        forget_map(w); /* so that one shard is in memory */
+    TRY(bytes_of(w, v->tensor, &data));
+    for (int64_t r = row; r < row + n; r++) {
+        float *to = out + (r - row) * v->cols;
+        const uint8_t *from = data + (v->first + r * v->row_step) * (int64_t)dtype_bytes(type);
+        gather(from, type, v->col_step, v->cols, to);
+        if (scale != NULL) scale_row(scale, r, v->cols, to);
+    }
+    return OK;
+}

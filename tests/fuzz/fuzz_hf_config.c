@@ -1,0 +1,36 @@
+/* Any text as config.json: refused with a sentence, or a configuration. One that passes the checks of
+ * settings and that is not too large to write down is written as some family's config.json, which
+ * gives the same model. */
+#include "convert/family.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static Status look(Arena *a, cJSON *json)
+{
+    Config c, theirs;
+    const Family *family = NULL, *written = NULL;
+    cJSON *again = NULL;
+    TRY(config_default(&c, a));
+    TRY(family_read("fuzz", json, a, &c, &family));
+    TRY(config_check(&c));
+    if (c.model_layers > 100) return OK; /* a list of all layers in each family */
+    Status s = family_write(&c, json, a, &again, &written, &theirs);
+    if (s == OK && (theirs.model_hidden != c.model_hidden || again == NULL)) abort();
+    if (s != OK && again != NULL) abort();
+    cJSON_Delete(again);
+    return s;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    Arena a = { 0 };
+    cJSON *json = cJSON_ParseWithLength((const char *)data, bytes);
+    if (json == NULL) return 0;
+    if (arena_init(&a, "fuzz", MEM_HOST, (size_t)1 << 28) != OK) abort();
+    (void)look(&a, json);
+    cJSON_Delete(json);
+    arena_free(&a);
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* Any bytes as a safetensors file: refused with a sentence, or tensors that lie one behind the other
+ * inside it, whose elements can all be read. */
+#include "convert/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+enum { HEADER_FIRST = 8 };
+
+/* The file as safetensors_open reads it, but from memory. */
+static Status parse(Arena *a, const uint8_t *data, size_t bytes, SafeTensor **t, int64_t *n)
+{
+    uint64_t header = 0;
+    SafeHeader h = { 0 };
+    for (int i = 7; i >= 0; i--) header = header << 8 | data[i];
+    if (header > bytes - HEADER_FIRST) return FAIL(ERR_FORMAT, "fuzz is truncated");
+    TRY(ARENA_NEW(a, header + 1, &h.text));
+    memcpy(h.text, data + HEADER_FIRST, header);
+    h.text[header] = '\0';
+    h.bytes = header;
+    h.data_first = (int64_t)header + HEADER_FIRST;
+    h.data_bytes = (int64_t)bytes - h.data_first;
+    return safetensors_parse("fuzz", &h, a, t, n);
+}
+
+static Status look(Arena *a, const uint8_t *data, size_t bytes)
+{
+    SafeTensor *t = NULL;
+    int64_t n = 0, at = 0;
+    char text[SAFETENSORS_TEXT_BYTES];
+    TRY(parse(a, data, bytes, &t, &n));
+    for (int64_t i = 0; i < n; i++) {
+        (void)safetensors_text(text, &t[i]);
+        if (i > 0 && t[i].begin != at) abort();
+        at = t[i].end;
+        if (t[i].begin < HEADER_FIRST || at < t[i].begin || at > (int64_t)bytes) abort();
+        if (t[i].dtype < 0) continue;
+        int64_t elems = safetensors_elems(&t[i]), size = (int64_t)dtype_bytes((Dtype)t[i].dtype);
+        if (elems * size != at - t[i].begin) abort();
+        float *out = NULL;
+        ArenaMark mark = arena_mark(a);
+        TRY(ARENA_NEW(a, elems + 1, &out));
+        dtype_to_f32(out, data + t[i].begin, (Dtype)t[i].dtype, elems);
+        arena_release(a, mark);
+    }
+    return OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    Arena a = { 0 };
+    if (bytes < HEADER_FIRST) return 0;
+    if (arena_init(&a, "fuzz", MEM_HOST, (size_t)1 << 28) != OK) abort();
+    (void)look(&a, data, bytes);
+    arena_free(&a);
+    return 0;
+}

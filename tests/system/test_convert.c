@@ -1,0 +1,148 @@
+/* switchyard convert as its user meets it: a trained model goes out and comes back as the same one,
+ * and is trained on; what is wrong is one sentence and exit code 2, and leaves nothing behind. */
+#include "harness/run_folder.h"
+
+static void train_and_export(Lab *lab)
+{
+    if (file_exists(lab_path(lab, "there/hf"))) return;
+    CHECK_OK(file_make_folders(lab_path(lab, "there")));
+    Outcome o = RUN(lab, "there", "train", "../tiny.yaml", "train.steps=3");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "there", "convert", "to-hf", "run", "hf", "--shard-gb", "1e-5");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "hf: deepseek_v2");
+    CHECK(file_exists(lab_path(lab, "there/hf/tokenizer.json")));
+    CHECK(file_exists(lab_path(lab, "there/hf/tokenizer_config.json")));
+    CHECK(file_exists(lab_path(lab, "there/hf/generation_config.json")));
+    CHECK(file_exists(lab_path(lab, "there/hf/model.safetensors.index.json")));
+    o = RUN(lab, "there", "convert", "from-hf", "hf/", "back/");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "back/: deepseek_v2");
+}
+
+static void a_trained_model_goes_out_and_comes_back(void **state)
+{
+    Lab *lab = *state;
+    train_and_export(lab);
+    int32_t ids[29];
+    for (int i = 0; i < 29; i++) ids[i] = (7 * i * i + 3) % 512;
+    lab_write(lab, lab_path(lab, "there/ids"), ids, sizeof ids);
+    Outcome a = RUN(lab, "there", "logits", "run", "ids", "a.f32"),
+            b = RUN(lab, "there", "logits", "back", "ids", "b.f32");
+    CHECK_EXIT(a, 0);
+    CHECK_EXIT(b, 0);
+    CHECK(lab_same_files(lab, lab_path(lab, "there/a.f32"), lab_path(lab, "there/b.f32")));
+    a = RUN(lab, "there", "eval", "back", "web=../web");
+    CHECK_EXIT(a, 0);
+    CHECK_SAYS(a.out, "bits a byte");
+    a = RUN(lab, "there", "generate", "run", "--prompt", "ba", "--tokens", "8", "--temperature",
+            "0");
+    b = RUN(lab, "there", "generate", "back", "--prompt", "ba", "--tokens", "8", "--temperature",
+            "0");
+    CHECK_EXIT(a, 0);
+    CHECK_EXIT(b, 0);
+    CHECK_TEXT(b.out, a.out);
+    CHECK(!file_exists(lab_path(lab, "there/back.tmp")) &&
+          !file_exists(lab_path(lab, "there/hf.tmp")));
+}
+
+/* The folder that from-hf makes has a configuration that fits; a run that begins from it goes on
+ * where the first one was, and can be exported in its turn. */
+static void a_training_begins_from_what_came_back(void **state)
+{
+    Lab *lab = *state;
+    train_and_export(lab);
+    Outcome o = RUN(lab, "there", "train", "back/config.yaml", "--init", "back", "run.dir=next",
+                    "train.steps=0", "train.batch=4", "data.sequence=32",
+                    "data.sources=[{name: web, path: ../web}]");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "there", "convert", "to-hf", "next", "again");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "again: deepseek_v2");
+    o = RUN(lab, "there", "convert", "to-hf", "back", "second", "--dtype", "f32");
+    CHECK_EXIT(o, 0);
+    CHECK(lab_same_files(lab, lab_path(lab, "there/again/model.safetensors"),
+                         lab_path(lab, "there/second/model.safetensors")));
+}
+
+/* DeepSeek-V3's files have a bias of the router; a model without one has zeros there. */
+static void a_router_without_a_bias_gets_zeros(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "zeros")));
+    Outcome o = RUN(lab, "zeros", "train", "../tiny.yaml", "train.steps=2", "moe.score=sigmoid",
+                    "moe.normalise=true");
+    CHECK_EXIT(o, 0);
+    o = RUN(lab, "zeros", "convert", "to-hf", "run", "hf");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "hf: deepseek_v3");
+    o = RUN(lab, "zeros", "convert", "from-hf", "hf", "back");
+    CHECK_EXIT(o, 0);
+    int32_t ids[5] = { 5, 6, 7, 80, 9 };
+    lab_write(lab, lab_path(lab, "zeros/ids"), ids, sizeof ids);
+    CHECK_EXIT(RUN(lab, "zeros", "logits", "run", "ids", "a.f32"), 0);
+    CHECK_EXIT(RUN(lab, "zeros", "logits", "back", "ids", "b.f32"), 0);
+    CHECK(lab_same_files(lab, lab_path(lab, "zeros/a.f32"), lab_path(lab, "zeros/b.f32")));
+}
+
+static void bad_calls_are_refused_and_leave_nothing(void **state)
+{
+    static const struct {
+        const char *args[8], *says;
+    } rows[] = {
+        { { "convert" }, "switchyard convert needs a command" },
+        { { "convert", "from_hf", "hf", "x" }, "did you mean from-hf?" },
+        { { "convert", "from-hf", "hf" }, "needs DIR OUT, got 1" },
+        { { "convert", "from-hf", "nowhere", "x" }, "nowhere/config.json" },
+        { { "convert", "from-hf", "hf", "back" }, "back is there already" },
+        { { "convert", "to-hf", "nowhere", "x" }, "nowhere: there is no such checkpoint" },
+        { { "convert", "to-hf", "run", "x", "--dtype", "f64" }, "auto|f32|bf16" },
+        { { "convert", "to-hf", "run", "x", "--shard-gb", "0" }, "--shard-gb is 0" },
+        { { "convert", "from-hf", "small", "x" },
+          "small/tokenizer.json has 512 ids, the embedding has rows for 31 (vocab_size)" },
+    };
+    Lab *lab = *state;
+    train_and_export(lab);
+    CHECK_OK(file_make_folders(lab_path(lab, "there/small")));
+    lab_write_text(lab, lab_path(lab, "there/small/config.json"),
+                   lab_read(lab, "tests/golden/hf/mixtral/config.json", NULL));
+    lab_write_text(lab, lab_path(lab, "there/small/tokenizer.json"),
+                   lab_read(lab, lab_path(lab, "tokenizer.json"), NULL));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Outcome o = lab_run(lab, &(Launch){ .cell = "there", .args = rows[i].args });
+        CHECK_REFUSED(o, 2, rows[i].says);
+        CHECK(!file_exists(lab_path(lab, "there/x")) && !file_exists(lab_path(lab, "there/x.tmp")));
+    }
+}
+
+/* A file cannot grow further, as on a full disk. */
+static void a_full_disk_leaves_nothing(void **state)
+{
+    Lab *lab = *state;
+    train_and_export(lab);
+    Outcome o = lab_run(lab, &(Launch){ .cell = "there",
+                                        .args = ARGS("convert", "from-hf", "hf", "full"),
+                                        .file_limit = 100000 });
+    CHECK_EXIT(o, 3);
+    CHECK_SAYS(o.err, "rank-00000.bin");
+    CHECK(!file_exists(lab_path(lab, "there/full")) &&
+          !file_exists(lab_path(lab, "there/full.tmp")));
+    o = lab_run(lab, &(Launch){ .cell = "there",
+                                .args = ARGS("convert", "to-hf", "back", "full"),
+                                .file_limit = 50000 });
+    CHECK_EXIT(o, 3);
+    CHECK(!file_exists(lab_path(lab, "there/full")) &&
+          !file_exists(lab_path(lab, "there/full.tmp")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LAB_TEST(a_trained_model_goes_out_and_comes_back),
+        LAB_TEST(a_training_begins_from_what_came_back),
+        LAB_TEST(a_router_without_a_bias_gets_zeros),
+        LAB_TEST(bad_calls_are_refused_and_leave_nothing),
+        LAB_TEST(a_full_disk_leaves_nothing),
+    };
+    return LAB_RUN_ALL(tests);
+}

@@ -1,0 +1,549 @@
+/*
+ * Whole conversions of small models. Weights and logits are those of tests/golden/model (their array
+ * names are names of Hugging Face's files), config.json is tests/golden/hf/NAME.json, both made by
+ * transformers; tests/golden/hf/mixtral is a folder as transformers wrote it.
+ */
+#include "golden/golden.h"
+
+#include "convert/convert.h"
+#include "convert/weights.h"
+#include "train/generate.h"
+#include "train/manifest.h"
+
+#include <unistd.h>
+
+typedef struct Lab {
+    char folder[64], hf[FILE_PATH_MAX], checkpoint[FILE_PATH_MAX], back[FILE_PATH_MAX];
+    Arena arena;
+} Lab;
+
+static int lab_open(void **state)
+{
+    static Lab lab;
+    lab = (Lab){ .folder = "/tmp/switchyard_test_XXXXXX" };
+    *state = &lab;
+    CHECK(mkdtemp(lab.folder) != NULL);
+    CHECK_OK(file_join(lab.hf, lab.folder, "hf"));
+    CHECK_OK(file_join(lab.checkpoint, lab.folder, "checkpoint"));
+    CHECK_OK(file_join(lab.back, lab.folder, "back"));
+    return arena_init(&lab.arena, "test", MEM_HOST, (size_t)64 << 30);
+}
+
+static int lab_close(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_remove_tree(lab->folder));
+    arena_free(&lab->arena);
+    return 0;
+}
+
+static Lab *fresh(void **state)
+{
+    Lab *lab = *state;
+    CHECK_OK(file_remove_tree(lab->hf));
+    CHECK_OK(file_remove_tree(lab->checkpoint));
+    CHECK_OK(file_remove_tree(lab->back));
+    arena_release(&lab->arena, (ArenaMark){ 0 });
+    CHECK_OK(file_make_folders(lab->hf));
+    return lab;
+}
+
+/* ---- folders ---- */
+
+static void copy_file(Lab *lab, const char *from, const char *to, const char *name)
+{
+    char path[FILE_PATH_MAX], *data = NULL;
+    size_t bytes = 0;
+    CHECK_OK(file_read_all(from, &lab->arena, &data, &bytes));
+    CHECK_OK(file_join(path, to, name));
+    CHECK_OK(file_write_whole(path, data, bytes));
+}
+
+/* A tensor of a golden array, under its name in files. */
+static SafeTensor tensor_of(const GoldenArray *a)
+{
+    SafeTensor t = { .name = strchr(a->name, '/') + 1, .dtype = DTYPE_F32, .rank = a->t.rank };
+    for (int d = 0; d < t.rank; d++) t.dim[d] = a->t.dim[d];
+    return t;
+}
+
+static bool is_weight(const GoldenArray *a)
+{
+    return strncmp(a->name, "weight/", 7) == 0 || strncmp(a->name, "state/", 6) == 0;
+}
+
+/* One file of tensors with f32 elements. */
+static void write_tensors(Lab *lab, SafeTensor *t, const void *const *data, int64_t n)
+{
+    char path[FILE_PATH_MAX];
+    File f = { 0 };
+    CHECK_OK(file_join(path, lab->hf, WEIGHTS_ONE));
+    CHECK_OK(safetensors_create(&f, path, t, n, &lab->arena));
+    for (int64_t i = 0; i < n; i++)
+        CHECK_OK(file_write(&f, data[i], (size_t)safetensors_elems(&t[i]) * sizeof(float)));
+    CHECK_OK(file_commit(&f));
+    file_close(&f);
+}
+
+/* The folder of a golden model; tensors whose name contains `without` are left out. */
+static void write_folder(Lab *lab, const char *name, const Golden *g, const char *without)
+{
+    char path[256];
+    SafeTensor *t = NULL;
+    const void **data = NULL;
+    int64_t n = 0;
+    CHECK_OK(ARENA_NEW(&lab->arena, g->n, &t));
+    CHECK_OK(ARENA_NEW(&lab->arena, g->n, &data));
+    for (int i = 0; i < g->n; i++) {
+        bool out = without != NULL && strstr(g->at[i].name, without) != NULL;
+        if (!is_weight(&g->at[i]) || out) continue;
+        data[n] = g->at[i].t.data;
+        t[n++] = tensor_of(&g->at[i]);
+    }
+    write_tensors(lab, t, data, n);
+    snprintf(path, sizeof path, "tests/golden/hf/%s.json", name);
+    copy_file(lab, path, lab->hf, "config.json");
+}
+
+static void write_config(Lab *lab, const char *text)
+{
+    char path[FILE_PATH_MAX];
+    CHECK_OK(file_join(path, lab->hf, "config.json"));
+    CHECK_OK(file_write_whole(path, text, strlen(text)));
+}
+
+/* The config.json of the folder with one text in it replaced. */
+static void change_config(Lab *lab, const char *from, const char *to)
+{
+    char path[FILE_PATH_MAX], *text = NULL, changed[4096];
+    size_t bytes = 0;
+    CHECK_OK(file_join(path, lab->hf, "config.json"));
+    CHECK_OK(file_read_all(path, &lab->arena, &text, &bytes));
+    const char *at = strstr(text, from);
+    CHECK(at != NULL && bytes + strlen(to) < sizeof changed);
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    write_config(lab, changed);
+}
+
+static void copy_mixtral(Lab *lab)
+{
+    const char *const *names = NULL;
+    int n = 0;
+    CHECK_OK(file_list("tests/golden/hf/mixtral", &lab->arena, &names, &n));
+    for (int i = 0; i < n; i++) {
+        char path[FILE_PATH_MAX];
+        CHECK_OK(file_join(path, "tests/golden/hf/mixtral", names[i]));
+        copy_file(lab, path, lab->hf, names[i]);
+    }
+}
+
+static Status from_hf(Lab *lab)
+{
+    Text said;
+    Arena text = { 0 };
+    CHECK_OK(arena_init(&text, "text", MEM_HOST, 1 << 20));
+    CHECK_OK(text_init(&said, &text));
+    Status s = convert_from_hf(lab->hf, lab->checkpoint, &lab->arena, &said);
+    arena_free(&text);
+    return s;
+}
+
+static Status to_hf(Lab *lab, const char *out, int dtype, int64_t shard_bytes)
+{
+    Text said;
+    Arena text = { 0 };
+    CHECK_OK(arena_init(&text, "text", MEM_HOST, 1 << 20));
+    CHECK_OK(text_init(&said, &text));
+    const ConvertToHf o = { lab->checkpoint, out, dtype, shard_bytes };
+    Status s = convert_to_hf(&o, &lab->arena, &said);
+    arena_free(&text);
+    return s;
+}
+
+/* ---- comparisons ---- */
+
+/* Logits of the checkpoint for the golden's first sequence. */
+static void compare_logits(Lab *lab, const Golden *g, double limit)
+{
+    char path[FILE_PATH_MAX];
+    Config c;
+    Engine e = { 0 };
+    CheckpointInfo info;
+    const float *logits = NULL;
+    Tensor id = golden_find(g, "id"), want = golden_find(g, "logits");
+    int64_t n = tensor_cols(&id);
+    CHECK_OK(infer_config(lab->checkpoint, &lab->arena, path, &c));
+    c.run_device = DEVICE_CPU;
+    EngineShape shape = { .batch = 1,
+                          .micro_batch = 1,
+                          .sequence = n,
+                          .positions = n,
+                          .domains = 1,
+                          .threads = 1,
+                          .cache = true,
+                          .logit_rows = n };
+    CHECK_OK(infer_open(&e, &c, &shape, path, &lab->arena, &info));
+    CHECK_OK(engine_next_logits(&e, id.data, n, &logits));
+    golden_compare("logits", &e.logits, &want, limit);
+    engine_close(&e);
+}
+
+/* Every tensor of folder a is in b with the same bytes, and none more. */
+static void compare_folders(Lab *lab, const char *a, const char *b)
+{
+    Weights x, y;
+    CHECK_OK(weights_open(&x, a, &lab->arena));
+    CHECK_OK(weights_open(&y, b, &lab->arena));
+    CHECK_INT(x.n, y.n);
+    for (int64_t i = 0; i < x.n; i++) {
+        const SafeTensor *t = &x.at[i], *u = weights_take(&y, t->name);
+        FileMap p, q;
+        if (u == NULL) fail_msg("%s is missing", t->name);
+        CHECK_TEXT(u->type, t->type);
+        CHECK_INT(u->rank, t->rank);
+        for (int d = 0; d < t->rank; d++) CHECK_INT(u->dim[d], t->dim[d]);
+        CHECK_OK(file_map(x.file[t->file], &p));
+        CHECK_OK(file_map(y.file[u->file], &q));
+        if (memcmp(p.data + t->begin, q.data + u->begin, (size_t)(t->end - t->begin)) != 0)
+            fail_msg("%s has other bytes", t->name);
+        file_unmap(&p);
+        file_unmap(&q);
+    }
+    weights_close(&x);
+    weights_close(&y);
+}
+
+/* ---- tests ---- */
+
+static const char *const models[] = { "deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "llama",
+                                      "qwen3_moe" };
+enum { MODELS = sizeof models / sizeof *models };
+
+static Golden open_model(Lab *lab, const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/golden/model/%s.golden", name);
+    Golden g = golden_open(path);
+    write_folder(lab, name, &g, NULL);
+    return g;
+}
+
+static void logits_are_those_of_transformers_and_tensors_come_back(void **state)
+{
+    for (int i = 0; i < MODELS; i++) {
+        Lab *lab = fresh(state);
+        Golden g = open_model(lab, models[i]);
+        CHECK_OK(from_hf(lab));
+        compare_logits(lab, &g, 1e-5);
+        CHECK_OK(to_hf(lab, lab->back, -1, i % 2 == 0 ? 1 : INT64_MAX));
+        compare_folders(lab, lab->hf, lab->back);
+        golden_close(&g);
+    }
+}
+
+static void a_folder_of_transformers_goes_there_and_back(void **state)
+{
+    Lab *lab = fresh(state);
+    char path[FILE_PATH_MAX];
+    copy_mixtral(lab);
+    CHECK_OK(from_hf(lab));
+    Golden g = golden_open("tests/golden/hf/mixtral.golden");
+    compare_logits(lab, &g, 1e-5);
+    golden_close(&g);
+    CHECK_OK(to_hf(lab, lab->back, -1, 24000));
+    compare_folders(lab, lab->hf, lab->back);
+    CHECK_OK(file_join(path, lab->back, "generation_config.json"));
+    CHECK(file_exists(path));
+    CHECK_OK(file_join(path, lab->back, "model-00002-of-00002.safetensors"));
+    CHECK(file_exists(path));
+}
+
+/* What to-hf wrote can be read again, in the other type, too: bf16 there and back keeps its bits. */
+static void bf16_goes_there_and_back(void **state)
+{
+    Lab *lab = fresh(state);
+    char first[FILE_PATH_MAX];
+    Golden g = open_model(lab, "deepseek_v3");
+    golden_close(&g);
+    CHECK_OK(file_join(first, lab->folder, "first"));
+    CHECK_OK(file_remove_tree(first));
+    CHECK_OK(from_hf(lab));
+    CHECK_OK(to_hf(lab, first, DTYPE_BF16, INT64_MAX));
+    CHECK_OK(file_remove_tree(lab->checkpoint));
+    snprintf(lab->hf, sizeof lab->hf, "%s", first);
+    CHECK_OK(from_hf(lab));
+    CHECK_OK(to_hf(lab, lab->back, -1, 1000));
+    compare_folders(lab, first, lab->back);
+    CHECK_OK(file_join(lab->hf, lab->folder, "hf"));
+}
+
+/* Experts in two tensors a layer, as transformers 5 holds them in memory, give the same bytes. */
+static void stacked_experts_are_the_same_model(void **state)
+{
+    Lab *lab = fresh(state);
+    char plain[FILE_PATH_MAX], stacked[FILE_PATH_MAX], *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    Golden g = open_model(lab, "qwen3_moe");
+    CHECK_OK(from_hf(lab));
+    CHECK_OK(file_join(plain, lab->checkpoint, "rank-00000.bin"));
+    CHECK_OK(file_read_all(plain, &lab->arena, &x, &n));
+    CHECK_OK(file_remove_tree(lab->checkpoint));
+
+    enum { LAYERS = 3, EXPERTS = 6, F = 11, D = 24 };
+    SafeTensor t[128];
+    const void *data[128];
+    static float up[LAYERS][EXPERTS][2 * F * D], down[LAYERS][EXPERTS][D * F];
+    static char names[LAYERS][2][80];
+    int64_t tensors = 0;
+    for (int i = 0; i < g.n; i++) {
+        if (!is_weight(&g.at[i]) || strstr(g.at[i].name, "experts") != NULL) continue;
+        data[tensors] = g.at[i].t.data;
+        t[tensors++] = tensor_of(&g.at[i]);
+    }
+    for (int l = 0; l < LAYERS; l++) {
+        for (int e = 0; e < EXPERTS; e++) {
+            const char *const parts[] = { "gate", "up", "down" };
+            for (int k = 0; k < 3; k++) {
+                char name[100];
+                snprintf(name, sizeof name, "weight/model.layers.%d.mlp.experts.%d.%s_proj.weight",
+                         l, e, parts[k]);
+                memcpy(k == 2 ? down[l][e] : up[l][e] + k * F * D, golden_find(&g, name).data,
+                       sizeof(float) * F * D);
+            }
+        }
+        snprintf(names[l][0], 80, "model.layers.%d.mlp.experts.gate_up_proj", l);
+        snprintf(names[l][1], 80, "model.layers.%d.mlp.experts.down_proj", l);
+        data[tensors] = up[l];
+        t[tensors++] = (SafeTensor){ .name = names[l][0], .rank = 3, .dim = { EXPERTS, 2 * F, D } };
+        data[tensors] = down[l];
+        t[tensors++] = (SafeTensor){ .name = names[l][1], .rank = 3, .dim = { EXPERTS, D, F } };
+    }
+    write_tensors(lab, t, data, tensors);
+    CHECK_OK(from_hf(lab));
+    CHECK_OK(file_join(stacked, lab->checkpoint, "rank-00000.bin"));
+    CHECK_OK(file_read_all(stacked, &lab->arena, &y, &m));
+    CHECK(n == m && memcmp(x, y, n) == 0);
+    golden_close(&g);
+}
+
+/* The same weights under a configuration that turns pairs side by side: files of Llama have halves,
+ * so rows are reordered, and the model is the same. */
+static void pairs_of_rotated_columns_are_reordered(void **state)
+{
+    static const char *const cases[] = { "llama", "qwen3_moe", "deepseek_v2", "deepseek_v2_lite" };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Lab *lab = fresh(state);
+        Golden g = open_model(lab, cases[i]);
+        char path[FILE_PATH_MAX], *text = NULL, *rest = NULL;
+        size_t bytes = 0;
+        Config c;
+        Engine e = { 0 };
+        CheckpointInfo info;
+        Manifest m = { 0 };
+        Text yaml;
+        const float *logits = NULL;
+        CHECK_OK(from_hf(lab));
+        /* the manifest once more, with another configuration */
+        CHECK_OK(infer_config(lab->checkpoint, &lab->arena, path, &c));
+        c.attention_rope_interleaved = !c.attention_rope_interleaved;
+        CHECK_OK(file_join(path, lab->checkpoint, MANIFEST_NAME));
+        CHECK_OK(file_read_all(path, &lab->arena, &text, &bytes));
+        text[bytes - 1] = '\0';
+        *strrchr(text, '\n') = '\0'; /* the end line, which is written anew */
+        rest = strchr(text, '\n') + 1;
+        text[strlen(text)] = '\n';
+        CHECK_OK(text_init(&yaml, &lab->arena));
+        CHECK_OK(config_print(&c, &yaml));
+        info = (CheckpointInfo){ .config = yaml.data, .products = "" };
+        CHECK_OK(manifest_create(&m, lab->checkpoint, "other", &info, &lab->arena));
+        *strrchr(rest, '\n') = '\0';
+        CHECK_OK(manifest_lines(&m, rest, strlen(rest)));
+        CHECK_OK(manifest_lines(&m, "\n", 1));
+        CHECK_OK(manifest_commit(&m));
+        file_close(&m.file);
+        /* its logits, then those of the model that came back from files */
+        Tensor id = golden_find(&g, "id"), want = golden_find(&g, "logits");
+        EngineShape shape = { .batch = 1,
+                              .micro_batch = 1,
+                              .sequence = 17,
+                              .positions = 17,
+                              .domains = 1,
+                              .threads = 1,
+                              .cache = true,
+                              .logit_rows = 17 };
+        c.run_device = DEVICE_CPU;
+        CHECK_OK(infer_open(&e, &c, &shape, lab->checkpoint, &lab->arena, &info));
+        CHECK_OK(engine_next_logits(&e, id.data, 17, &logits));
+        double error, norm;
+        golden_norms(e.logits.data, want.data, tensor_elems(&want), &error, &norm);
+        CHECK(error > 0.01 * norm); /* another model, or the test sees nothing */
+        memcpy(want.data, e.logits.data, tensor_bytes(&want));
+        engine_close(&e);
+        CHECK_OK(to_hf(lab, lab->back, -1, INT64_MAX));
+        CHECK_OK(file_remove_tree(lab->checkpoint));
+        char hf[FILE_PATH_MAX];
+        memcpy(hf, lab->hf, sizeof hf);
+        memcpy(lab->hf, lab->back, sizeof hf);
+        CHECK_OK(from_hf(lab));
+        memcpy(lab->hf, hf, sizeof hf);
+        compare_logits(lab, &g, 1e-5);
+        CHECK_OK(infer_config(lab->checkpoint, &lab->arena, path, &c));
+        CHECK_INT(c.attention_rope_interleaved, c.attention_kind == ATTENTION_MLA);
+        golden_close(&g);
+    }
+}
+
+/* ---- bad input ---- */
+
+static void nothing_is_left_behind(Lab *lab)
+{
+    char temp[FILE_PATH_MAX];
+    CHECK(!file_exists(lab->checkpoint));
+    CHECK(snprintf(temp, sizeof temp, "%s.tmp", lab->checkpoint) < (int)sizeof temp);
+    CHECK(!file_exists(temp));
+}
+
+static void a_config_that_contradicts_the_weights_is_refused(void **state)
+{
+    static const struct {
+        const char *from, *to, *says;
+        Status status;
+    } rows[] = {
+        { "\"vocab_size\": 61", "\"vocab_size\": 64",
+          "model.embed_tokens.weight is F32 (61, 24), config.json makes it (64, 24)", ERR_FORMAT },
+        { "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 2",
+          "is no tensor of the qwen3_moe model", ERR_FORMAT },
+        { "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4",
+          "has no tensor model.layers.3.input_layernorm.weight (24), which this qwen3_moe model",
+          ERR_FORMAT },
+        { "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 1",
+          "model.layers.0.self_attn.k_proj.weight is F32 (12, 24), config.json makes it (6, 24)",
+          ERR_FORMAT },
+        { "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "attention.kv_heads 3",
+          ERR_ARG },
+        { "\"num_local_experts\": 6", "\"num_local_experts\": 7", "mlp.gate.weight is F32 (6, 24)",
+          ERR_FORMAT },
+        { "\"num_local_experts\": 6", "\"num_local_experts\": 99999",
+          "the tensors have 23004 elements, norms and experts of config.json alone 237597768",
+          ERR_FORMAT },
+        { "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", NULL, OK },
+        { "\"model_type\": \"qwen3_moe\"", "\"model_type\": \"gpt9\"", "gpt9 is no family",
+          ERR_UNSUPPORTED },
+        { "{", "", "config.json is no JSON object", ERR_FORMAT },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Lab *lab = fresh(state);
+        Golden g = open_model(lab, "qwen3_moe");
+        change_config(lab, rows[i].from, rows[i].to);
+        if (rows[i].status == OK) {
+            CHECK_OK(from_hf(lab));
+        } else {
+            CHECK_FAILS(from_hf(lab), rows[i].status, rows[i].says);
+            nothing_is_left_behind(lab);
+        }
+        golden_close(&g);
+    }
+}
+
+static void a_missing_tensor_is_named(void **state)
+{
+    Lab *lab = fresh(state);
+    Golden g = golden_open("tests/golden/model/deepseek_v3.golden");
+    write_folder(lab, "deepseek_v3", &g, "layers.1.mlp.experts.5.up_proj");
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT,
+                "has no tensor model.layers.1.mlp.experts.5.up_proj.weight (11, 24)");
+    nothing_is_left_behind(lab);
+    write_folder(lab, "deepseek_v3", &g, "e_score_correction_bias");
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT, "mlp.gate.e_score_correction_bias (8)");
+    golden_close(&g);
+}
+
+static void wrong_types_and_numbers_are_named(void **state)
+{
+    Lab *lab = fresh(state);
+    Golden g = open_model(lab, "llama");
+    float *norm = golden_get(&g, "weight", "model.norm.weight").data;
+    char path[FILE_PATH_MAX], *data = NULL;
+    size_t bytes = 0;
+    norm[3] = NAN;
+    write_folder(lab, "llama", &g, NULL);
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT, "model.norm.weight holds nan");
+    nothing_is_left_behind(lab);
+    norm[3] = 1;
+    write_folder(lab, "llama", &g, NULL);
+    CHECK_OK(file_join(path, lab->hf, WEIGHTS_ONE));
+    CHECK_OK(file_read_all(path, &lab->arena, &data, &bytes));
+    char *type = strstr(strstr(data + 8, "\"model.norm.weight\""), "F32");
+    *type = 'I';
+    CHECK_OK(file_write_whole(path, data, bytes));
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT,
+                "model.norm.weight is I32 (24); expected are F32, BF16, F16, F8_E4M3 or F8_E5M2");
+    golden_close(&g);
+}
+
+static void broken_shards_are_named(void **state)
+{
+    Lab *lab = fresh(state);
+    char shard[FILE_PATH_MAX], index[FILE_PATH_MAX], config[FILE_PATH_MAX], *data = NULL;
+    size_t bytes = 0;
+    copy_mixtral(lab);
+    CHECK_OK(file_join(shard, lab->hf, "model-00002-of-00002.safetensors"));
+    CHECK_OK(file_join(index, lab->hf, WEIGHTS_INDEX));
+    CHECK_OK(file_join(config, lab->hf, "config.json"));
+    CHECK_OK(file_read_all(shard, &lab->arena, &data, &bytes));
+    CHECK_OK(file_write_whole(shard, data, bytes - 1));
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT, "model-00002-of-00002.safetensors is truncated");
+    CHECK(unlink(shard) == 0);
+    CHECK_FAILS(from_hf(lab), ERR_IO, "model-00002-of-00002.safetensors is missing");
+    CHECK(unlink(index) == 0);
+    CHECK_FAILS(from_hf(lab), ERR_IO, "has neither model.safetensors nor model.safetensors.index");
+    CHECK(unlink(config) == 0);
+    CHECK_FAILS(from_hf(lab), ERR_IO, "config.json");
+    nothing_is_left_behind(lab);
+}
+
+static void what_is_there_is_not_overwritten(void **state)
+{
+    Lab *lab = fresh(state);
+    copy_mixtral(lab);
+    CHECK_OK(file_make_folders(lab->checkpoint));
+    CHECK_FAILS(from_hf(lab), ERR_ARG, "checkpoint is there already");
+    CHECK_OK(file_remove_tree(lab->checkpoint));
+    CHECK_OK(from_hf(lab));
+    CHECK_FAILS(to_hf(lab, lab->hf, -1, INT64_MAX), ERR_ARG, "hf is there already");
+}
+
+/* A damaged checkpoint gives no folder. */
+static void a_damaged_checkpoint_is_refused(void **state)
+{
+    Lab *lab = fresh(state);
+    char path[FILE_PATH_MAX], temp[FILE_PATH_MAX + 8], *data = NULL;
+    size_t bytes = 0;
+    copy_mixtral(lab);
+    CHECK_OK(from_hf(lab));
+    CHECK_OK(file_join(path, lab->checkpoint, "rank-00000.bin"));
+    CHECK_OK(file_read_all(path, &lab->arena, &data, &bytes));
+    data[bytes / 2] ^= 1;
+    CHECK_OK(file_write_whole(path, data, bytes));
+    CHECK_FAILS(to_hf(lab, lab->back, -1, INT64_MAX), ERR_FORMAT, "have sum");
+    snprintf(temp, sizeof temp, "%s.tmp", lab->back);
+    CHECK(!file_exists(lab->back) && !file_exists(temp));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(logits_are_those_of_transformers_and_tensors_come_back),
+        TEST(a_folder_of_transformers_goes_there_and_back),
+        TEST(bf16_goes_there_and_back),
+        TEST(stacked_experts_are_the_same_model),
+        TEST(pairs_of_rotated_columns_are_reordered),
+        TEST(a_config_that_contradicts_the_weights_is_refused),
+        TEST(a_missing_tensor_is_named),
+        TEST(wrong_types_and_numbers_are_named),
+        TEST(broken_shards_are_named),
+        TEST(what_is_there_is_not_overwritten),
+        TEST(a_damaged_checkpoint_is_refused),
+    };
+    return cmocka_run_group_tests(tests, lab_open, lab_close);
+}

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""switchyard convert against transformers: random small models of every family, there and back.
+
+    check_convert.py PROGRAM FOLDER [FAMILY ...] [--seeds N]     needs the versions of make_golden.py
+
+Each model is made by its class of transformers with sizes drawn from the seed (odd heads, prime
+vocabularies, 7 or 12 experts, rope halves or pairs), saved as transformers saves it, in shards or
+in one file, and then:
+
+    from-hf, logits      equal to transformers' within 1e-5 of the norm of each row, in f32
+    to-hf                the same tensors, bit by bit, under the same names
+    from_pretrained      of what to-hf wrote: the same logits, bit by bit, and no key missing or left
+    bf16                 the same tensors, bit by bit, for a model that was saved in bf16
+    eighths              DeepSeek-V3's 8-bit weights with scales of blocks give the products
+
+Prints a line a model and ends with `N models, M failed`; exit code 1 if any failed.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import make_golden
+
+TOKENS = 13
+FOLDER = None
+
+
+def mla(rng, **more):
+    return dict(num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=int(rng.choice([10, 17])),
+                qk_nope_head_dim=int(rng.choice([8, 12])), qk_rope_head_dim=int(rng.choice([6, 10])),
+                v_head_dim=5, first_k_dense_replace=int(rng.integers(0, 3)),
+                n_shared_experts=int(rng.integers(1, 3)),
+                moe_intermediate_size=11, rms_norm_eps=1e-6, **more)
+
+
+def gqa(rng, **more):
+    heads, kv = [(3, 1), (3, 3), (4, 2), (6, 3)][rng.integers(4)]
+    return dict(num_attention_heads=heads, num_key_value_heads=kv, head_dim=int(rng.choice([6, 10])),
+                rms_norm_eps=float(rng.choice([1e-5, 1e-6])), **more)
+
+
+def experts(rng):
+    return int(rng.choice([7, 12]))
+
+
+def deepseek_v2(rng):
+    group = bool(rng.integers(2))
+    more = (dict(topk_method="group_limited_greedy", n_group=4, topk_group=2, n_routed_experts=12) if group
+            else dict(topk_method="greedy", n_routed_experts=experts(rng)))
+    return transformers.DeepseekV2ForCausalLM, transformers.DeepseekV2Config, mla(
+        rng, q_lora_rank=[None, 14][rng.integers(2)], num_experts_per_tok=3, norm_topk_prob=False,
+        routed_scaling_factor=float(rng.choice([1.0, 2.5])), **more)
+
+
+def deepseek_v3(rng):
+    return transformers.DeepseekV3ForCausalLM, transformers.DeepseekV3Config, mla(
+        rng, q_lora_rank=[None, 14][rng.integers(2)], n_routed_experts=12, num_experts_per_tok=3,
+        n_group=int(rng.choice([1, 4])), topk_group=1, norm_topk_prob=bool(rng.integers(2)),
+        routed_scaling_factor=2.5, rope_interleave=bool(rng.integers(2)))
+
+
+def llama(rng):
+    return transformers.LlamaForCausalLM, transformers.LlamaConfig, gqa(
+        rng, tie_word_embeddings=bool(rng.integers(2)))
+
+
+def qwen3(rng):
+    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config, gqa(
+        rng, tie_word_embeddings=bool(rng.integers(2)))
+
+
+def qwen3_moe(rng):
+    return transformers.Qwen3MoeForCausalLM, transformers.Qwen3MoeConfig, gqa(
+        rng, num_experts=experts(rng), num_experts_per_tok=int(rng.integers(1, 4)), moe_intermediate_size=11,
+        norm_topk_prob=bool(rng.integers(2)), decoder_sparse_step=1,
+        mlp_only_layers=list(range(rng.integers(0, 3))))
+
+
+def mixtral(rng):
+    return transformers.MixtralForCausalLM, transformers.MixtralConfig, gqa(
+        rng, num_local_experts=experts(rng), num_experts_per_tok=2, sliding_window=None)
+
+
+def glm4_moe(rng):
+    return transformers.Glm4MoeForCausalLM, transformers.Glm4MoeConfig, gqa(
+        rng, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=11,
+        n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, first_k_dense_replace=1,
+        use_qk_norm=bool(rng.integers(2)), partial_rotary_factor=1.0)
+
+
+FAMILIES = [deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe, mixtral, glm4_moe]
+
+
+def randomise(model, rng):
+    with torch.no_grad():
+        for p in model.parameters():
+            values = 0.2 * rng.standard_normal(tuple(p.shape)) + (1 if p.ndim == 1 else 0)
+            p.copy_(torch.tensor(values, dtype=torch.float32))
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(torch.tensor(0.1 * rng.standard_normal(tuple(b.shape)), dtype=torch.float32))
+
+
+def make(family, seed):
+    rng = np.random.default_rng(seed)
+    cls, config, sizes = family(rng)
+    config = config(vocab_size=int(rng.choice([61, 97, 131])), hidden_size=24, num_hidden_layers=3,
+                    intermediate_size=40, max_position_embeddings=64,
+                    rope_parameters=dict(rope_type="default", rope_theta=float(rng.choice([1e4, 5e5])),
+                                         **({"partial_rotary_factor": 1.0} if family is glm4_moe else {})),
+                    **sizes)
+    config._attn_implementation = config._experts_implementation = "eager"
+    model = cls(config).float().eval()
+    randomise(model, rng)
+    return model, config, rng
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor(ids)[None], use_cache=False).logits[0].float().numpy()
+
+
+def tensors(folder):
+    """{name: tensor} of all safetensors files of a folder."""
+    out = {}
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".safetensors"):
+            with safe_open(f"{folder}/{file}", "pt") as f:
+                out.update({k: f.get_tensor(k) for k in f.keys()})
+    return out
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def same_tensors(a, b):
+    if a.keys() != b.keys():
+        raise RuntimeError(f"tensors {sorted(a.keys() ^ b.keys())[:4]} are on one side alone")
+    for name in a:
+        x, y = a[name], b[name]
+        if x.dtype != y.dtype or x.shape != y.shape or not torch.equal(x, y):
+            raise RuntimeError(f"{name} is {x.dtype} {tuple(x.shape)} before, {y.dtype} "
+                               f"{tuple(y.shape)} after, or other values")
+
+
+def our_logits(program, checkpoint, ids, vocab):
+    np.asarray(ids, "<i4").tofile(f"{FOLDER}/ids")
+    run(program, "logits", checkpoint, f"{FOLDER}/ids", f"{FOLDER}/logits")
+    return np.fromfile(f"{FOLDER}/logits", "<f4").reshape(len(ids), vocab)
+
+
+def farthest(got, want):
+    return float(np.max(np.linalg.norm(got - want, axis=1) / np.linalg.norm(want, axis=1)))
+
+
+def fresh(*names):
+    for name in names:
+        shutil.rmtree(f"{FOLDER}/{name}", ignore_errors=True)
+    return [f"{FOLDER}/{name}" for name in names]
+
+
+def there_and_back(program, family, seed):
+    model, config, rng = make(family, seed)
+    source, checkpoint, back = fresh("hf", "checkpoint", "back")
+    model.save_pretrained(source, max_shard_size=["5GB", "20KB"][seed % 2])
+    ids = rng.integers(0, config.vocab_size, TOKENS)
+    want = logits_of(model, ids)
+    run(program, "convert", "from-hf", source, checkpoint)
+    error = farthest(our_logits(program, checkpoint, ids, config.vocab_size), want)
+    if not error <= 1e-5:
+        raise RuntimeError(f"logits differ by {error:.3g}")
+    run(program, "convert", "to-hf", checkpoint, back, "--shard-gb", ["5", "2e-5"][seed % 2])
+    same_tensors(tensors(source), tensors(back))
+    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
+        back, output_loading_info=True, attn_implementation="eager", experts_implementation="eager")
+    wrong = {k: v for k, v in info.items() if v and k != "error_msgs"}
+    if wrong:
+        raise RuntimeError(f"from_pretrained says {wrong}")
+    if type(loaded) is not type(model) or not np.array_equal(logits_of(loaded.eval(), ids), want):
+        raise RuntimeError("what to-hf wrote has other logits")
+    return f"logits within {error:.1e}"
+
+
+def low_precision(program, family, seed):
+    """bf16 there and back; and from a config.json that nothing is left of: to-hf writes all of it."""
+    model, _, _ = make(family, seed)
+    source, checkpoint, back, again = fresh("hf", "checkpoint", "back", "again")
+    model.to(torch.bfloat16)
+    for name, b in model.named_buffers():
+        if seed % 2 == 0 and name.endswith("e_score_correction_bias"):  # as published files have it
+            b.data = b.data.float()
+    model.save_pretrained(source)
+    run(program, "convert", "from-hf", source, checkpoint)
+    run(program, "convert", "to-hf", checkpoint, back)
+    same_tensors(tensors(source), tensors(back))
+    os.remove(f"{checkpoint}/config.json")
+    run(program, "convert", "to-hf", checkpoint, again)
+    same_tensors(tensors(source), tensors(again))
+    with open(f"{again}/config.json") as f:
+        if json.load(f)["model_type"] not in (model.config.model_type, "llama", "mixtral"):
+            raise RuntimeError("another family was chosen")
+    return "bf16 bit-equal"
+
+
+def eighths(program, seed):
+    """Matrices of 8 bits with scales of blocks of 128 x 128, as DeepSeek-V3's files have them."""
+    rng = np.random.default_rng(seed)
+    cls, config, sizes = deepseek_v3(rng)
+    sizes.update(moe_intermediate_size=131, kv_lora_rank=129)
+    config = config(vocab_size=61, hidden_size=257, num_hidden_layers=2, intermediate_size=300,
+                    max_position_embeddings=64, **sizes)
+    config._attn_implementation = config._experts_implementation = "eager"
+    model = cls(config).float().eval()
+    randomise(model, rng)
+    source, checkpoint = fresh("hf", "checkpoint")
+    model.save_pretrained(source)
+    plain, stored = tensors(source), {}
+    for name, w in plain.items():
+        stored[name] = w
+        if not name.endswith("_proj.weight"):
+            continue
+        blocks = [-(-n // 128) for n in w.shape]
+        scale = torch.tensor(rng.uniform(0.5, 2, blocks), dtype=torch.float32)
+        wide = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)[:w.shape[0], :w.shape[1]]
+        stored[name] = (w / wide).to(torch.float8_e4m3fn)
+        stored[name + "_scale_inv"] = scale
+        plain[name] = stored[name].float() * wide
+    os.remove(f"{source}/model.safetensors")
+    save_file(stored, f"{source}/model.safetensors", {"format": "pt"})
+    with open(f"{source}/config.json") as f:
+        settings = json.load(f)
+    settings["quantization_config"] = dict(quant_method="fp8", fmt="e4m3", weight_block_size=[128, 128])
+    with open(f"{source}/config.json", "w") as f:
+        json.dump(settings, f)
+    run(program, "convert", "from-hf", source, checkpoint)
+    back, = fresh("back")
+    run(program, "convert", "to-hf", checkpoint, back)
+    same_tensors(plain, tensors(back))
+    return "8-bit products bit-equal"
+
+
+def main():
+    global FOLDER
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("folder")
+    parser.add_argument("family", nargs="*")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    FOLDER = options.folder
+    make_golden.check_versions()
+    os.makedirs(FOLDER, exist_ok=True)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    jobs = [(f.__name__, seed, lambda f=f, s=seed, c=check: c(options.program, f, s))
+            for f in FAMILIES if not options.family or f.__name__ in options.family
+            for check in (there_and_back, low_precision) for seed in range(options.seeds)]
+    if not options.family or "deepseek_v3" in options.family:
+        jobs += [("deepseek_v3", s, lambda s=s: eighths(options.program, s)) for s in range(options.seeds)]
+    failed = 0
+    for name, seed, job in jobs:
+        try:
+            print(f"{name} seed {seed}: {job()}", flush=True)
+        except RuntimeError as e:
+            failed += 1
+            print(f"FAILED {name} seed {seed}: {e}", flush=True)
+    print(f"{len(jobs)} models, {failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
