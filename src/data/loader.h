@@ -72,6 +72,11 @@ bool loader_is_held(const char *source, int64_t document, double validation);
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
 
+/* The held-out documents of a source, in the order of their stream. */
+int64_t loader_held_documents(const Loader *l, int source);
+/* Of the k-th: its number in the shard, and the token of the stream behind its last. */
+int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end);
+
 int loader_sources(const Loader *l);
 const char *loader_source_name(const Loader *l, int source);
 

@@ -240,3 +240,12 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
         TRY(fill_row(l, &l->held_reader, s, &s->held, (first + row) * T, out, row));
     return OK;
 }
+
+int64_t loader_held_documents(const Loader *l, int source) { return l->source[source].held.n; }
+
+int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end)
+{
+    const Stream *held = &l->source[source].held;
+    *end = held->start[k + 1];
+    return held->document[k];
+}

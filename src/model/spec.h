@@ -78,6 +78,7 @@ typedef struct ModelSpec {
     bool tied;
     double init_std, rope_theta;
     int64_t loss_chunk; /* what head_chunk is given */
+    const ConfigTexts *frozen; /* patterns of parameters that are not trained; the configuration's */
     Dtype act;          /* f32 or bf16 */
     Dtype moment;       /* AdamW's moments: f32 or bf16 */
     int64_t rope_dim;   /* rotated width of a head */

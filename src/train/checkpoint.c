@@ -21,6 +21,7 @@ typedef struct Loading {
     Engine *e;
     const char *folder;
     const CheckpointGate *gate; /* or NULL */
+    bool no_moments;            /* they stay as they are here */
     Arena *scratch;
     ManifestEntry *entry; /* of the whole manifest */
     int64_t n;
@@ -30,8 +31,10 @@ typedef struct Loading {
     int next;                    /* parameter expected next: a rank's entries come in table order */
 } Loading;
 
-static bool wanted(const Engine *e, const Param *p, ParamBuffer b)
+static bool wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
+    const Engine *e = l->e;
+    if (l->no_moments && (b == BUF_MOMENT1 || b == BUF_MOMENT2)) return false;
     return p->first[b] >= 0 && e->memory.buffer[b].data != NULL;
 }
 
@@ -84,7 +87,7 @@ static Status match_entry(Loading *l, int64_t at)
     const ManifestEntry **chain = &l->chain[i * BUF_COUNT + (int)entry->buffer];
     entry->other = *chain;
     *chain = entry;
-    if (!wanted(l->e, p, entry->buffer)) return OK;
+    if (!wanted(l, p, entry->buffer)) return OK;
     ParamPiece piece = piece_of(l, p, entry->buffer);
     if (piece_common(in, &piece.in) < piece_elems(in)) l->found[at] = ENTRY_PART;
     return OK;
@@ -113,7 +116,7 @@ static Status check_complete(const Loading *l)
         const Param *p = &t->at[i / CHECKPOINT_BUFFERS];
         ParamBuffer b = checkpoint_buffers[i % CHECKPOINT_BUFFERS];
         const ManifestEntry *chain = l->chain[(p - t->at) * BUF_COUNT + b];
-        if (!wanted(l->e, p, b)) continue;
+        if (!wanted(l, p, b)) continue;
         if (chain == NULL) {
             return FAIL(ERR_ARG,
                         "%s is of another model: %s (%s) has 0 of %" PRId64 " elements there",
@@ -130,7 +133,7 @@ static Status load_entry(Loading *l, int64_t i)
 {
     const ManifestEntry *entry = &l->entry[i];
     const Param *p = l->param[i] < 0 ? NULL : &l->e->params.at[l->param[i]];
-    if (p != NULL && wanted(l->e, p, entry->buffer)) {
+    if (p != NULL && wanted(l, p, entry->buffer)) {
         ParamPiece piece = piece_of(l, p, entry->buffer);
         TRY(manifest_read_entry(l->e, l->folder, entry, &piece, l->scratch));
     }
@@ -173,11 +176,13 @@ static Status load(Loading *l, CheckpointInfo *info)
     return agree_status(host_of(l->e), s);
 }
 
-static Status load_from(Engine *e, const char *path, const CheckpointGate *gate, Arena *scratch,
-                        CheckpointInfo *info)
+Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
+                            Arena *scratch, CheckpointInfo *info)
 {
     ArenaMark mark = arena_mark(scratch);
-    Loading l = { .e = e, .folder = path, .gate = gate, .scratch = scratch };
+    Loading l = {
+        .e = e, .folder = path, .gate = gate, .no_moments = !moments, .scratch = scratch
+    };
     Status s = load(&l, info);
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
@@ -187,7 +192,7 @@ static Status load_from(Engine *e, const char *path, const CheckpointGate *gate,
 
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
 {
-    return load_from(e, path, NULL, scratch, info);
+    return checkpoint_load_init(e, path, NULL, true, scratch, info);
 }
 
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
@@ -230,7 +235,7 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
         TRY(agree_first(host_of(e), &step, sizeof step));
         if (step < 0) return none(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
-        s = load_from(e, path, gate, scratch, info);
+        s = checkpoint_load_init(e, path, gate, true, scratch, info);
         if (s == OK) break;
         if (!damaged(s, path, rank_of(e))) return s;
     }
