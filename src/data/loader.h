@@ -7,6 +7,9 @@
  * weights (mix.h). So everything is a function of (seed, i), and the position in a checkpoint is
  * one number: sequences read.
  *
+ * In a shard with a mask (shard.h) documents are packs of chats: targets that are not learned are
+ * -1, chats take the place of documents in Batch.doc, and a sequence is a whole number of packs.
+ *
  * Ids are checked against the vocabulary as they are read. All memory is taken by loader_open.
  * Where the .bin files exceed 64 MiB, pages that were read are given back, so that the process
  * never holds more than that of them. */
