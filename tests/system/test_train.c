@@ -621,6 +621,53 @@ static void frozen_parameters_are_counted_and_named(void **state)
     CHECK_REFUSED(o, 2, "nothing is left to train");
 }
 
+static double loss_of(Lab *lab, const char *cell, const char *step)
+{
+    double loss = NAN;
+    for (const char *at = run_metrics(lab, cell); (at = strstr(at, step)) != NULL; at++) {
+        CHECK_INT(sscanf(strstr(at, "\"loss\""), "\"loss\":%lf", &loss), 1);
+    }
+    return loss;
+}
+
+/* Fine-tuning on conversations: the loss of a step is that of all answers of the batch, however ranks
+ * share it, and it is one that falls. */
+static void chats_train_alike_on_any_mesh(void **state)
+{
+    static const char *const mesh[][2] = { { "mesh.ep=1", "1" },
+                                           { "mesh.ep=2", "2" },
+                                           { "mesh.pp=2", "2" },
+                                           { "mesh.zero=3", "2" },
+                                           { "mesh.cp=2", "2" } };
+    enum { MESHES = sizeof mesh / sizeof *mesh, CHATS = 300 };
+    Lab *lab = *state;
+    char lines[CHATS * 64] = "";
+    size_t used = 0;
+    for (int i = 0; i < CHATS; i++)
+        used += (size_t)snprintf(lines + used, sizeof lines - used,
+                                 "{\"prompt\":\"%d\",\"answer\":\"%d\"}\n", i, i % 10);
+    lab_write_text(lab, lab_path(lab, "asked.jsonl"), lines);
+    lab_write_text(lab, lab_path(lab, "asked.jinja"),
+                   "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}");
+    Outcome o = RUN(lab, "asked", "data", "prepare", "--tokenizer", "../tokenizer.json", "--chat",
+                    "../asked.jinja", "--sequence", "32", "--out", "../asked", "../asked.jsonl");
+    CHECK_EXIT(o, 0);
+    double loss[MESHES][2];
+    for (int i = 0; i < MESHES; i++) {
+        char cell[16];
+        snprintf(cell, sizeof cell, "asked-%d", i);
+        o = RUN(lab, cell, "train", "../tiny.yaml", "train.steps=10", "train.micro_batch=2",
+                "optimizer.lr=1e-2", "data.sources=[{name: asked, path: ../asked}]", mesh[i][0],
+                "--ranks", mesh[i][1]);
+        CHECK_EXIT(o, 0);
+        loss[i][0] = loss_of(lab, cell, "\"step\":1,");
+        loss[i][1] = loss_of(lab, cell, "\"step\":10,");
+        CHECK_NEAR(loss[i][0] / loss[0][0], 1, 1e-5);
+        CHECK_NEAR(loss[i][1] / loss[0][1], 1, 1e-3);
+    }
+    CHECK(loss[0][1] < 0.8 * loss[0][0]);
+}
+
 static void init_takes_the_weights_of_a_checkpoint(void **state)
 {
     Lab *lab = *state;
@@ -659,6 +706,7 @@ int main(void)
         LAB_TEST(logits_of_a_beginning_do_not_depend_on_the_rest),
         LAB_TEST(moments_may_change_their_type_where_that_is_allowed),
         LAB_TEST(init_takes_the_weights_of_a_checkpoint),
+        LAB_TEST(chats_train_alike_on_any_mesh),
         LAB_TEST(eval_tells_the_loss_of_each_document),
         LAB_TEST(init_says_what_differs_and_refuses_other_parameters),
         LAB_TEST(init_moments_goes_on_with_the_optimizer),
