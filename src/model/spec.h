@@ -78,12 +78,13 @@ typedef struct ModelSpec {
     bool tied;
     double init_std, rope_theta;
     int64_t loss_chunk; /* what head_chunk is given */
-    const ConfigTexts *frozen; /* patterns of parameters that are not trained; the configuration's */
-    Dtype act;          /* f32 or bf16 */
-    Dtype moment;       /* AdamW's moments: f32 or bf16 */
-    int64_t rope_dim;   /* rotated width of a head */
-    LayerSpec *layers;  /* in the arena of spec_build */
-    int *block_first;   /* by block and one more: its first layer; of the last: the one behind it */
+    const ConfigTexts
+        *frozen;       /* patterns of parameters that are not trained; the configuration's */
+    Dtype act;         /* f32 or bf16 */
+    Dtype moment;      /* AdamW's moments: f32 or bf16 */
+    int64_t rope_dim;  /* rotated width of a head */
+    LayerSpec *layers; /* in the arena of spec_build */
+    int *block_first;  /* by block and one more: its first layer; of the last: the one behind it */
     int n_layers, n_moe;
     int64_t experts; /* of MoE layers; 0 if there are none */
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */

@@ -520,6 +520,9 @@ static void eval_tells_the_loss_of_each_document(void **state)
     Outcome o = RUN(lab, "look", "eval", "run", "--documents", "documents.jsonl");
     CHECK_EXIT(o, 0);
     char *text = lab_read(lab, lab_path(lab, "look/documents.jsonl"), NULL);
+    Shard shard[2] = { { 0 }, { 0 } };
+    CHECK_OK(shard_open(&shard[0], lab_path(lab, "web")));
+    CHECK_OK(shard_open(&shard[1], lab_path(lab, "books")));
     double nats[2] = { 0 }, tokens[2] = { 0 };
     long long before = -1;
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
@@ -528,7 +531,11 @@ static void eval_tells_the_loss_of_each_document(void **state)
         int source = strcmp(name, "books") == 0;
         double n = number(json, "tokens"), sum = number(json, "nats");
         long long document = (long long)number(json, "document");
-        if (tokens[source] == 0) before = -1;
+        bool first = tokens[source] == 0;
+        int64_t length =
+            shard_start(&shard[source], document + 1) - shard_start(&shard[source], document);
+        CHECK_NEAR(n, length - first, 0); /* nothing precedes a source's first token */
+        if (first) before = -1;
         CHECK(document > before && loader_is_held(name, document, 0.1));
         before = document;
         CHECK_NEAR(number(json, "perplexity"), exp(sum / n), 1e-9 * exp(sum / n));
@@ -536,6 +543,7 @@ static void eval_tells_the_loss_of_each_document(void **state)
         tokens[source] += n;
         cJSON_Delete(json);
     }
+    for (int i = 0; i < 2; i++) shard_close(&shard[i]);
     char wanted[2][64];
     for (int i = 0; i < 2; i++)
         snprintf(wanted[i], sizeof wanted[i], "%10.0f tokens  loss %.4f", tokens[i],
