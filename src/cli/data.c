@@ -63,6 +63,10 @@ static Status print_prepared(const PrepareConfig *c, const PrepareStats *s, Text
     char documents[32], tokens[32], bytes[32], rate[32];
     if (s->skipped > 0) log_warn("%lld bad lines were left out", (long long)s->skipped);
     if (s->empty > 0) log_info("%lld empty documents were left out", (long long)s->empty);
+    if (c->chat != NULL)
+        TRY(text_printf(out, "%s: %s of %s tokens are answers, in sequences of %lld\n", c->out,
+                        text_thousands(documents, s->learned), text_thousands(tokens, s->tokens),
+                        (long long)c->sequence));
     return text_printf(
         out, "%s: %s documents, %s tokens from %s of text (%.2f bytes a token), %.1f s, %s/s\n",
         c->out, text_thousands(documents, s->documents), text_thousands(tokens, s->tokens),
@@ -91,7 +95,7 @@ static Status prepare(void *state, int n, char **arguments, Arena *a, Text *out)
 
 static Status run_prepare(int argc, char **argv)
 {
-    Prepare p = { .config.documents.field = "text", .split = SPLIT_FILE };
+    Prepare p = { .config.documents.field = "text", .config.sequence = 256, .split = SPLIT_FILE };
     const Option table[] = {
         { "--tokenizer", OPTION_TEXT, &p.config.tokenizer, "FILE", .help = "tokenizer.json",
           .required = true },
@@ -101,6 +105,12 @@ static Status run_prepare(int argc, char **argv)
           .help = "what a broken line of a .jsonl file does" },
         { "--field", OPTION_TEXT, &p.config.documents.field, "NAME",
           .help = "field of a JSON line that holds the text [text]" },
+        { "--chat", OPTION_TEXT, &p.config.chat, "TEMPLATE",
+          .help = "lines are conversations: a file with a chat template (Jinja), or `tokenizer`: "
+                  "the one beside it; loss is on answers alone" },
+        { "--sequence", OPTION_INT, &p.config.sequence, "N",
+          .help = "with --chat: conversations are packed whole into so many tokens [256]", .min = 2,
+          .max = 100000000 },
         { "--split", OPTION_CHOICE, &p.split, "file|blank|line",
           .help =
               "a document of a text file is all of it, a block between blank lines, or a line" },
@@ -110,8 +120,9 @@ static Status run_prepare(int argc, char **argv)
         .arguments = "FILE...",
         .what = "Turn .jsonl files (one document a line) and text files into one shard of token "
                 "ids.\nEvery document ends with the tokenizer's end-of-text id. A pipe is either, "
-                "by its "
-                "first byte.",
+                "by its first byte.\nWith --chat a line is {\"messages\": [{\"role\", "
+                "\"content\"}, ...]} "
+                "or {\"prompt\", \"answer\"}.",
         .example = "switchyard data prepare --tokenizer runs/tokenizer.json --out data/web "
                    "--on-bad-line skip web-*.jsonl",
         OPTIONS(table, 1, -1),

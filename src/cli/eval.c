@@ -7,6 +7,7 @@
 #include "train/train.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* NAME=PREFIX, or a PREFIX that names itself. */
@@ -39,8 +40,30 @@ static Status print_eval(const EvalMetrics *v, const Loader *l, Text *out)
                        eval_loss(&all), eval_bits_per_byte(&all));
 }
 
-static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader **loader,
-                        Text *out)
+/* A line a document: source, number in the shard, tokens that were predicted, their loss. */
+static Status write_documents(const Evaluator *v, const Loader *l, const char *path, Arena *a)
+{
+    Text t = { 0 };
+    ArenaMark mark = arena_mark(a);
+    TRY(text_init(&t, a));
+    for (int d = 0; d < loader_sources(l); d++) {
+        for (int64_t k = 0; k < loader_held_documents(l, d); k++) {
+            const EvalSum *s = &v->document[d][k];
+            int64_t end = 0, number = loader_held_document(l, d, k, &end);
+            TRY(text_json(&t,
+                          "{\"source\":%s,\"document\":%lld,\"tokens\":%lld,\"nats\":%g,"
+                          "\"perplexity\":%g}\n",
+                          loader_source_name(l, d), (long long)number, (long long)s->targets,
+                          s->nats, exp(eval_loss(s))));
+        }
+    }
+    Status s = file_write_whole(path, t.data, t.used);
+    arena_release(a, mark);
+    return s;
+}
+
+static Status eval_with(Engine *e, Config *c, const char *path, const char *documents, Arena *a,
+                        Loader **loader, Text *out)
 {
     TrainPlan plan;
     CheckpointInfo info;
@@ -54,7 +77,9 @@ static Status eval_with(Engine *e, Config *c, const char *path, Arena *a, Loader
     TRY(train_loader_config(c, NULL, token_bytes, a, &data));
     TRY(loader_open(&data, a, loader));
     TRY(eval_make(&evaluator, e, token_bytes, a));
+    if (documents != NULL) TRY(eval_documents(&evaluator, *loader, a));
     TRY(eval_run(&evaluator, e, *loader, INT64_MAX / 2, info.step, &v));
+    if (documents != NULL) TRY(write_documents(&evaluator, *loader, documents, a));
     return print_eval(&v, *loader, out);
 }
 
@@ -64,10 +89,10 @@ static Status run_eval(void *state, int n, char **arguments, Arena *a, Text *out
     Config c;
     Engine e = { 0 };
     Loader *loader = NULL;
-    (void)state;
+    const char *const *documents = state;
     TRY(infer_config(arguments[0], a, path, &c));
     TRY(set_sources(&c, a, arguments + 1, n - 1));
-    Status s = eval_with(&e, &c, path, a, &loader, out);
+    Status s = eval_with(&e, &c, path, *documents, a, &loader, out);
     loader_close(loader);
     engine_close(&e);
     return s;
@@ -128,16 +153,20 @@ static Status run_logits(void *state, int n, char **arguments, Arena *a, Text *o
 
 Status cli_eval(int argc, char **argv)
 {
+    const char *documents = NULL;
+    const Option table[] = {
+        { "--documents", OPTION_TEXT, &documents, "OUT",
+          .help = "write a JSON line a held-out document: its tokens, nats and perplexity" },
+    };
     const Command command = {
         .name = "switchyard eval",
         .arguments = "CKPT [NAME=PREFIX ...]",
         .what = "Loss and bits a byte on held-out documents: of the run's own data, or of the\n"
                 ".bin/.idx prefixes given. CKPT is a run's folder or a checkpoint's.",
         .example = "switchyard eval runs/quickstart bible=runs/quickstart/data/bible",
-        .min_positional = 1,
-        .max_positional = -1
+        OPTIONS(table, 1, -1)
     };
-    return options_run(&command, argc, argv, run_eval, NULL);
+    return options_run(&command, argc, argv, run_eval, &documents);
 }
 
 Status cli_logits(int argc, char **argv)

@@ -184,21 +184,21 @@ static Status print_values(const ConfigRow *row, Text *out)
 
 Status config_markdown(Text *out)
 {
-    TRY(text_printf(out,
-                    "# Settings\n\n"
-                    "Written by `make docs` from src/config/rows.def; change it there.\n\n"
-                    "A setting is a line of the YAML file that `switchyard train` reads, or "
-                    "`section.key=value` on its command line, where later wins over earlier: the "
-                    "default below, then the preset that the file's top-level key `preset` names, "
-                    "then the file, then the command line from left to right. A preset's name may "
-                    "also stand in place of the file.\n\n"
-                    "`--resume` goes on with the mathematics and the data of its checkpoint. The "
-                    "last column says what another value would change: a setting that is free is "
-                    "taken, any other is refused unless `--change section.key` allows it. "
-                    "`train.steps` is free as long as the cosine ends where it did "
-                    "(`optimizer.decay_steps`, or `train.steps` where that is 0), and "
-                    "`train.micro_batch` unless `moe.aux_scope` is `batch`. `--init` takes "
-                    "anything whose shapes fit.\n\n"));
+    TRY(text_printf(
+        out, "# Settings\n\n"
+             "Written by `make docs` from src/config/rows.def; change it there.\n\n"
+             "A setting is a line of the YAML file that `switchyard train` reads, or "
+             "`section.key=value` on its command line, where later wins over earlier: the "
+             "default below, then the preset that the file's top-level key `preset` names, "
+             "then the file, then the command line from left to right. A preset's name may "
+             "also stand in place of the file.\n\n"
+             "`--resume` goes on with the mathematics and the data of its checkpoint. The "
+             "last column says what another value would change: a setting that is free is "
+             "taken, any other is refused unless `--change section.key` allows it. "
+             "`train.steps` is free as long as the cosine ends where it did "
+             "(`optimizer.decay_steps`, or `train.steps` where that is 0), and "
+             "`train.micro_batch` unless `moe.aux_scope` is `batch`. `--init` takes "
+             "anything that leaves parameters their names and shapes, and says what differs.\n\n"));
     TRY(print_presets(out, "Presets: `", "`, `"));
     TRY(text_printf(out, "` (src/config/presets).\n"));
     for (int i = 0; i < config_row_count; i++) {

@@ -138,17 +138,30 @@ static bool parse_line(Documents *d, Span line, Span *text, char wrong[WRONG_BYT
         (void)snprintf(wrong, WRONG_BYTES, "no JSON from column %td on", end - line.s + 1);
         return false;
     }
+    if (d->options.field == NULL && cJSON_IsObject(json)) {
+        *text = line;
+        return true;
+    }
     const cJSON *field = cJSON_GetObjectItemCaseSensitive(json, d->options.field);
     if (!cJSON_IsObject(json) || !cJSON_IsString(field)) {
         (void)snprintf(wrong, WRONG_BYTES, "%s \"%.100s\"",
                        !cJSON_IsObject(json) ? "no JSON object with a field"
                        : field == NULL       ? "no field"
                                              : "no text in field",
-                       d->options.field);
+                       d->options.field == NULL ? "messages" : d->options.field);
         return false;
     }
     *text = (Span){ field->valuestring, strlen(field->valuestring) };
     return true;
+}
+
+Status documents_bad(Documents *d, const char *wrong)
+{
+    if (!d->options.skip_bad)
+        return FAIL(ERR_FORMAT, "%s:%lld: %s (--on-bad-line skip leaves such lines out)", d->path,
+                    (long long)d->line, wrong);
+    d->skipped++;
+    return OK;
 }
 
 static Status next_line(Documents *d, Span *text, bool *more)
@@ -161,10 +174,7 @@ static Status next_line(Documents *d, Span *text, bool *more)
         if (is_blank(line)) continue;
         *more = parse_line(d, line, text, wrong);
         if (*more) return OK;
-        if (!d->options.skip_bad)
-            return FAIL(ERR_FORMAT, "%s:%lld: %s (--on-bad-line skip leaves such lines out)",
-                        d->path, (long long)d->line, wrong);
-        d->skipped++;
+        TRY(documents_bad(d, wrong));
     }
     return OK;
 }

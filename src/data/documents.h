@@ -12,7 +12,7 @@ typedef enum DocumentSplit { SPLIT_FILE, SPLIT_BLANK, SPLIT_LINE } DocumentSplit
 
 typedef struct DocumentOptions {
     DocumentSplit split; /* of text files */
-    const char *field;   /* of JSON lines */
+    const char *field;   /* of JSON lines; NULL: any object, and the text is its line */
     bool skip_bad;       /* count broken JSON lines and go on, instead of failing */
 } DocumentOptions;
 
@@ -37,5 +37,9 @@ void documents_from_memory(Documents *d, const char *name, bool jsonl, FileMap m
 /* The next text, valid until the next call; *more is false past the last one. ERR_FORMAT: a line is
  * no JSON, or no object with the field; the sentence has FILE:LINE and says what is wrong. */
 Status documents_next(Documents *d, const char **text, size_t *bytes, bool *more);
+
+/* What a bad line does, found by whoever reads its object: it is counted and OK, or ERR_FORMAT with
+ * FILE:LINE. */
+Status documents_bad(Documents *d, const char *wrong);
 
 #endif

@@ -53,6 +53,13 @@ static Status count_source(const LoaderConfig *c, Source *s)
         *(held ? &s->held.n : &s->documents) += 1;
         s->tokens += held ? 0 : tokens;
     }
+    if (s->shard.pack > 0 && c->sequence % s->shard.pack != 0)
+        return FAIL(
+            ERR_ARG,
+            "source %s (%s) has chats packed for sequences of %lld tokens, data.sequence is "
+            "%lld: set it to that or a multiple, or prepare it with --sequence %lld",
+            s->name, s->shard.prefix, (long long)s->shard.pack, (long long)c->sequence,
+            (long long)c->sequence);
     s->sequences = (s->tokens - 1) / c->sequence;
     if (s->tokens < c->sequence + 1)
         return FAIL(ERR_ARG,
@@ -72,7 +79,7 @@ static Status open_sources(Loader *l, const LoaderConfig *c)
         TRY(shard_open(&s->shard, c->sources[i].path));
         l->n = i + 1;
         TRY(count_source(c, s));
-        l->idx_bytes += s->shard.idx.bytes;
+        l->idx_bytes += s->shard.idx.bytes + s->shard.mask.bytes;
         l->bin_bytes += s->shard.bin.bytes;
         weight[i] = c->sources[i].weight > 0 ? c->sources[i].weight : (double)s->tokens;
     }
@@ -112,8 +119,12 @@ static Status allocate(Loader *l, Arena *a, Loader **self)
         int64_t own = l->config.own > 0 ? l->config.own : l->config.batch;
         TRY(batch_new(a, own, l->config.sequence, &l->slot[i]));
     }
-    TRY(ARENA_NEW(a, l->config.sequence + 1, &l->reader.row));
-    return ARENA_NEW(a, l->config.sequence + 1, &l->held_reader.row);
+    Reader *const readers[] = { &l->reader, &l->held_reader };
+    for (int i = 0; i < 2; i++) {
+        TRY(ARENA_NEW(a, l->config.sequence + 1, &readers[i]->row));
+        TRY(ARENA_NEW(a, l->config.sequence + 1, &readers[i]->learned));
+    }
+    return OK;
 }
 
 static void list_held(const LoaderConfig *c, Source *s)

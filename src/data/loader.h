@@ -7,6 +7,9 @@
  * weights (mix.h). So everything is a function of (seed, i), and the position in a checkpoint is
  * one number: sequences read.
  *
+ * In a shard with a mask (shard.h) documents are packs of chats: targets that are not learned are
+ * -1, chats take the place of documents in Batch.doc, and a sequence is a whole number of packs.
+ *
  * Ids are checked against the vocabulary as they are read. All memory is taken by loader_open.
  * Where the .bin files exceed 64 MiB, pages that were read are given back, so that the process
  * never holds more than that of them. */
@@ -71,6 +74,11 @@ bool loader_is_held(const char *source, int64_t document, double validation);
  * first is a target once. The last sequence is filled up with id 0 and target -1. */
 Status loader_held_sequences(const Loader *l, int source, int64_t *out_n);
 Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out);
+
+/* The held-out documents of a source, in the order of their stream. */
+int64_t loader_held_documents(const Loader *l, int source);
+/* Of the k-th: its number in the shard, and the token of the stream behind its last. */
+int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end);
 
 int loader_sources(const Loader *l);
 const char *loader_source_name(const Loader *l, int source);

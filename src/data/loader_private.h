@@ -35,6 +35,7 @@ typedef struct Source {
  * touched since pages were last given back. */
 typedef struct Reader {
     int32_t *row;
+    bool *learned; /* (T + 1) of the row: it is a target */
     int64_t touched_bytes;
 } Reader;
 

@@ -117,8 +117,25 @@ static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t docu
     return OK;
 }
 
+/* Of n tokens of a document from `first` on, which lie at place t of a row: what is learned, and where
+ * chats start. */
+static void read_mask(const Shard *s, Reader *r, int64_t first, int64_t t, int64_t n, int32_t *doc,
+                      int64_t T)
+{
+    int64_t end = first;
+    int32_t start = 0;
+    for (int64_t i = 0; i < n; i++) {
+        r->learned[t + i] = shard_learns(s, first + i);
+        if (first + i == end || i == 0) {
+            int64_t chat = shard_chat(s, first + i, &end);
+            start = (int32_t)(chat > first ? t + chat - first : t);
+        }
+        if (doc != NULL && t + i < T) doc[t + i] = start;
+    }
+}
+
 /* Reads T + 1 tokens of the stream from `token` on into r->row, and the position at which each
- * one's document starts into doc[0 .. T). *have: how many were read; fewer than T + 1 only at the
+ * one's document starts into doc[0 .. T), unless that is NULL. *have: how many were read; fewer than T + 1 only at the
  * end of the stream. */
 static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
                        int32_t *doc, int64_t *have)
@@ -133,7 +150,9 @@ static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream
         int64_t d = st->document != NULL ? st->document[k] : epoch_document(l, s, k);
         int64_t first = shard_start(&s->shard, d) + (token + t - st->start[k]);
         TRY(read_ids(l, r, s, d, first, n, r->row + t));
-        for (int64_t i = t; i < t + n && i < T; i++) doc[i] = (int32_t)t;
+        for (int64_t i = t; i < t + n && i < T && doc != NULL; i++) doc[i] = (int32_t)t;
+        memset(r->learned + t, true, (size_t)n * sizeof *r->learned);
+        if (s->shard.learned != NULL) read_mask(&s->shard, r, first, t, n, doc, T);
         t += n;
     }
     *have = wanted > 0 ? wanted : 0;
@@ -147,9 +166,11 @@ static int32_t *row_of(const Tensor *t, int64_t row, int64_t T)
 
 static void count_targets(const Loader *l, Batch *b, const int32_t *target, int64_t n)
 {
-    b->targets += n;
-    if (l->config.token_bytes == NULL) return;
-    for (int64_t t = 0; t < n; t++) b->bytes += l->config.token_bytes[target[t]];
+    for (int64_t t = 0; t < n; t++) {
+        b->targets += target[t] >= 0;
+        if (l->config.token_bytes != NULL && target[t] >= 0)
+            b->bytes += l->config.token_bytes[target[t]];
+    }
 }
 
 /* Row `row` of the batch: the sequence that starts at `token` of the stream. */
@@ -167,10 +188,22 @@ static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream
         id[t] = 0;
         doc[t] = (int32_t)ids;
     }
-    for (int64_t t = targets; t < T; t++) target[t] = -1;
+    for (int64_t t = 0; t < T; t++) {
+        if (t >= targets || !r->learned[t + 1]) target[t] = -1;
+    }
     for (int64_t t = 0; t < T; t++) pos[t] = (int32_t)t;
     ((int32_t *)b->domain.data)[row] = (int32_t)(s - l->source);
     count_targets(l, b, target, targets);
+    return OK;
+}
+
+/* The targets of a sequence with a mask that another rank reads. */
+static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t token,
+                           int64_t *targets)
+{
+    int64_t have = 0;
+    TRY(read_row(l, r, s, &s->stream, token, NULL, &have));
+    for (int64_t t = 1; t < have; t++) *targets += r->learned[t];
     return OK;
 }
 
@@ -196,14 +229,18 @@ Status loader_fill(Loader *l, Batch *out)
         int i = mix_next(&l->mix);
         int64_t row = at - l->config.first;
         Source *s = &l->source[i];
-        if (row < 0 || row >= own) continue;
+        bool mine = row >= 0 && row < own;
+        if (!mine && s->shard.learned == NULL) {
+            out->targets += l->config.sequence;
+            continue;
+        }
         int64_t sequence = mix_taken(&l->mix, i) - 1;
         int64_t epoch = sequence / s->sequences;
         if (s->epoch != epoch) build_epoch(l, s, epoch);
         int64_t token = sequence % s->sequences * l->config.sequence;
-        TRY(fill_row(l, &l->reader, s, &s->stream, token, out, row));
+        TRY(mine ? fill_row(l, &l->reader, s, &s->stream, token, out, row)
+                 : count_others(l, &l->reader, s, token, &out->targets));
     }
-    out->targets += (l->config.batch - own) * l->config.sequence; /* those of the other ranks */
     return OK;
 }
 
@@ -239,4 +276,13 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
     for (int64_t row = 0; row < n; row++)
         TRY(fill_row(l, &l->held_reader, s, &s->held, (first + row) * T, out, row));
     return OK;
+}
+
+int64_t loader_held_documents(const Loader *l, int source) { return l->source[source].held.n; }
+
+int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *end)
+{
+    const Stream *held = &l->source[source].held;
+    *end = held->start[k + 1];
+    return held->document[k];
 }

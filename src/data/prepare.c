@@ -4,25 +4,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/shard.h"
-#include "data/tokenizer.h"
+#include "data/prepare_private.h"
 
 /* Address space for a tokenizer and for the ids of the largest document. Memory that is not touched
  * costs nothing. */
 static const size_t RESERVE_BYTES = (size_t)64 << 30;
 static const double PROGRESS_EVERY_S = 0.2;
-
-typedef struct Preparer {
-    const PrepareConfig *config;
-    Arena arena;   /* the tokenizer's, write buffers */
-    Arena scratch; /* one document's ids, then reset */
-    Tokenizer *tokenizer;
-    int32_t end_of_text;
-    ShardWriter writer;
-    PrepareStats stats;
-    uint64_t total_bytes, done_bytes; /* of the files */
-    double start_s, shown_s;
-} Preparer;
 
 static void show_progress(Preparer *p, uint64_t at_bytes, bool last)
 {
@@ -61,6 +48,11 @@ static Status add_documents(Preparer *p, Documents *d)
         bool more = false;
         TRY(documents_next(d, &text, &bytes, &more));
         if (!more) return OK;
+        if (p->config->chat != NULL) {
+            TRY(prepare_chat(p, d));
+            show_progress(p, d->at, false);
+            continue;
+        }
         if (bytes == 0) {
             p->stats.empty++;
             continue;
@@ -73,7 +65,11 @@ static Status add_documents(Preparer *p, Documents *d)
 static Status add_file(Preparer *p, const char *path)
 {
     Documents d = { 0 };
-    Status s = documents_open(&d, path, &p->config->documents);
+    DocumentOptions o = p->config->documents;
+    if (p->config->chat != NULL) o.field = NULL;
+    Status s = documents_open(&d, path, &o);
+    if (s == OK && p->config->chat != NULL && !d.jsonl)
+        s = FAIL(ERR_ARG, "%s: chats come in JSON lines, so its name must end in .jsonl", path);
     uint64_t least = p->done_bytes + d.map.bytes; /* the size of a pipe was not known before */
     if (least > p->total_bytes) p->total_bytes = least;
     if (s == OK) s = add_documents(p, &d);
@@ -121,9 +117,12 @@ static Status prepare(Preparer *p)
     TRY(arena_init(&p->arena, "prepare", MEM_HOST, RESERVE_BYTES));
     TRY(arena_init(&p->scratch, "document", MEM_HOST, RESERVE_BYTES));
     TRY(open_tokenizer(p));
-    TRY(shard_create(&p->writer, p->config->out, tokenizer_vocab(p->tokenizer), &p->arena));
+    TRY(p->config->chat != NULL
+            ? prepare_chats_begin(p)
+            : shard_create(&p->writer, p->config->out, tokenizer_vocab(p->tokenizer), &p->arena));
     for (int i = 0; i < p->config->n_files; i++) TRY(add_file(p, p->config->files[i]));
     TRY(check_result(p));
+    if (p->config->chat != NULL) TRY(prepare_chats_end(p));
     TRY(shard_commit(&p->writer));
     show_progress(p, 0, true);
     p->stats.seconds = clock_s() - p->start_s;
@@ -137,6 +136,7 @@ Status prepare_run(const PrepareConfig *c, PrepareStats *out)
     shard_writer_close(&p.writer);
     tokenizer_free(p.tokenizer);
     arena_free(&p.scratch);
+    arena_free(&p.strings);
     arena_free(&p.arena);
     TRY(s);
     *out = p.stats;

@@ -1,6 +1,8 @@
 /* prepare: text files to one shard. Each document (documents.h) becomes its token ids and the
  * tokenizer's end-of-text id; empty ones are left out and counted, so are bad JSON lines where that
- * is asked for. Nothing appears under the output's names before everything is written. */
+ * is asked for. With `chat` each JSON line is a conversation, {"messages": [{"role", "content"}]} or
+ * {"prompt", "answer"}, of which answers are learned (chat.h), and conversations are packed whole into
+ * sequences (shard.h). Nothing appears under the output's names before everything is written. */
 #ifndef DATA_PREPARE_H
 #define DATA_PREPARE_H
 
@@ -12,10 +14,13 @@ typedef struct PrepareConfig {
     const char *const *files;
     int n_files;
     DocumentOptions documents;
+    const char *chat; /* chat_load's path: lines are conversations; NULL: documents */
+    int64_t sequence; /* of chats: tokens of a pack */
 } PrepareConfig;
 
 typedef struct PrepareStats {
     int64_t documents, tokens, text_bytes;
+    int64_t learned;        /* tokens of answers, of chats */
     int64_t empty, skipped; /* documents without text; bad lines left out */
     double seconds;
 } PrepareStats;

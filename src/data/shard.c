@@ -15,6 +15,14 @@ typedef struct __attribute__((packed)) Header {
     uint64_t sequences, entries;
 } Header;
 
+/* How a .mask begins. */
+typedef struct MaskHeader {
+    char magic[8];
+    int64_t tokens, pack;
+} MaskHeader;
+
+static const char MASK_MAGIC[8] = "SWMASK\0";
+
 enum {
     VERSION = 1,
     TYPE_I32 = 4,
@@ -143,14 +151,77 @@ Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx)
     return OK;
 }
 
+Status shard_set_mask(Shard *s, FileMap mask)
+{
+    MaskHeader h = { 0 };
+    size_t bits = ((size_t)s->tokens + 7) / 8;
+    if (mask.bytes >= sizeof h) memcpy(&h, mask.data, sizeof h);
+    if (memcmp(h.magic, MASK_MAGIC, sizeof MASK_MAGIC) != 0)
+        return FAIL(ERR_FORMAT, "%s.mask does not begin with SWMASK: it is no mask", s->prefix);
+    if (h.tokens != s->tokens || mask.bytes != sizeof h + bits || h.pack < 1 ||
+        s->tokens % h.pack != 0)
+        return FAIL(ERR_FORMAT,
+                    "%s.mask has %zu bytes for %lld tokens in packs of %lld, %s.bin has %lld "
+                    "tokens: prepare it again",
+                    s->prefix, mask.bytes, (long long)h.tokens, (long long)h.pack, s->prefix,
+                    (long long)s->tokens);
+    for (int64_t d = 0; d <= s->documents; d++) {
+        if (shard_start(s, d) == d * h.pack) continue;
+        return FAIL(ERR_FORMAT,
+                    "%s.idx: pack %lld starts at token %lld, packs have %lld: prepare it again",
+                    s->prefix, (long long)d, (long long)shard_start(s, d), (long long)h.pack);
+    }
+    s->mask = mask;
+    s->learned = mask.data + sizeof h;
+    s->pack = h.pack;
+    return OK;
+}
+
+bool shard_learns(const Shard *s, int64_t token)
+{
+    return s->learned == NULL || (s->learned[token / 8] >> (token % 8) & 1) != 0;
+}
+
+int64_t shard_chat(const Shard *s, int64_t token, int64_t *end)
+{
+    int64_t low = 0, high = s->sequences;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (i64_at(s->starts, middle) / s->id_bytes <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    *end = high == s->sequences ? s->tokens : i64_at(s->starts, high) / s->id_bytes;
+    return i64_at(s->starts, low) / s->id_bytes;
+}
+
+static Status part_path(const char *prefix, const char *suffix,
+                        char path[FILE_PATH_MAX + SUFFIX_BYTES])
+{
+    int n = snprintf(path, FILE_PATH_MAX + SUFFIX_BYTES, "%s%s", prefix, suffix);
+    if (n >= 0 && n < FILE_PATH_MAX) return OK;
+    return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix, suffix, n,
+                FILE_PATH_MAX - 1);
+}
+
 static Status map_part(const char *prefix, const char *suffix, FileMap *out)
 {
     char path[FILE_PATH_MAX + SUFFIX_BYTES];
-    int n = snprintf(path, sizeof path, "%s%s", prefix, suffix);
-    if (n < 0 || n >= FILE_PATH_MAX)
-        return FAIL(ERR_ARG, "path %s%s has %d characters, at most %d are possible", prefix, suffix,
-                    n, FILE_PATH_MAX - 1);
+    TRY(part_path(prefix, suffix, path));
     return file_map(path, out);
+}
+
+static Status map_mask(Shard *s)
+{
+    char path[FILE_PATH_MAX + SUFFIX_BYTES];
+    FileMap mask = { 0 };
+    TRY(part_path(s->prefix, ".mask", path));
+    if (!file_exists(path)) return OK;
+    TRY(file_map(path, &mask));
+    Status status = shard_set_mask(s, mask);
+    if (status != OK) file_unmap(&mask);
+    return status;
 }
 
 Status shard_open(Shard *s, const char *prefix)
@@ -158,7 +229,10 @@ Status shard_open(Shard *s, const char *prefix)
     FileMap bin = { 0 }, idx = { 0 };
     Status status = map_part(prefix, ".idx", &idx);
     if (status == OK) status = map_part(prefix, ".bin", &bin);
-    if (status == OK) status = shard_from_maps(s, prefix, bin, idx);
+    Shard new = { 0 };
+    if (status == OK) status = shard_from_maps(&new, prefix, bin, idx);
+    if (status == OK) status = map_mask(&new);
+    if (status == OK) *s = new;
     if (status == OK) return OK;
     file_unmap(&bin);
     file_unmap(&idx);
@@ -169,6 +243,7 @@ void shard_close(Shard *s)
 {
     file_unmap(&s->bin);
     file_unmap(&s->idx);
+    file_unmap(&s->mask);
     *s = (Shard){ 0 };
 }
 
@@ -234,8 +309,31 @@ static Status write_ids(ShardWriter *w, const int32_t *ids, int64_t n)
     return file_write(&w->bin, data, (size_t)(n * w->id_bytes));
 }
 
+Status shard_create_packs(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack,
+                          Arena *arena)
+{
+    TRY(shard_create(w, prefix, vocab, arena));
+    w->pack = pack;
+    TRY(arena_init(&w->bits_arena, "mask", MEM_HOST, LENGTHS_RESERVE));
+    return text_init(&w->bits, &w->bits_arena);
+}
+
+Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool learned)
+{
+    for (int64_t i = w->tokens; i < w->tokens + n; i++) {
+        if (i % 8 == 0) TRY(text_append(&w->bits, "", 1));
+        if (learned) w->bits.data[i / 8] = (char)(w->bits.data[i / 8] | 1 << i % 8);
+    }
+    int64_t pack = w->pack;
+    w->pack = 0;
+    Status s = shard_append(w, ids, n);
+    w->pack = pack;
+    return s;
+}
+
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n)
 {
+    if (w->pack > 0) return shard_append_learned(w, ids, n, false);
     for (int64_t i = 0; i < n; i += PIECE)
         TRY(write_ids(w, ids + i, n - i < PIECE ? n - i : PIECE));
     w->document_tokens += n;
@@ -257,10 +355,11 @@ Status shard_end_document(ShardWriter *w)
 
 static Status write_index(const ShardWriter *w, File *idx)
 {
+    int64_t packs = w->pack > 0 ? w->tokens / w->pack : w->documents;
     Header h = { .version = VERSION,
                  .type = w->id_bytes == 2 ? TYPE_U16 : TYPE_I32,
                  .sequences = (uint64_t)w->documents,
-                 .entries = (uint64_t)w->documents + 1 };
+                 .entries = (uint64_t)packs + 1 };
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     TRY(file_write(idx, &h, sizeof h));
     TRY(file_write(idx, w->lengths.data, w->lengths.used));
@@ -269,20 +368,41 @@ static Status write_index(const ShardWriter *w, File *idx)
         TRY(file_write(idx, &start, sizeof start));
         start += (int64_t)i32_at((const uint8_t *)w->lengths.data, d) * w->id_bytes;
     }
-    for (int64_t d = 0; d <= w->documents; d++) TRY(file_write(idx, &d, sizeof d));
+    int64_t token = 0;
+    for (int64_t d = 0; d <= w->documents; d++) {
+        bool begins = w->pack == 0 || token % w->pack == 0;
+        if (begins) TRY(file_write(idx, &d, sizeof d));
+        if (d < w->documents) token += i32_at((const uint8_t *)w->lengths.data, d);
+    }
     return OK;
+}
+
+static Status write_mask(const ShardWriter *w, const char *path)
+{
+    MaskHeader h = { .tokens = w->tokens, .pack = w->pack };
+    File f = { 0 };
+    memcpy(h.magic, MASK_MAGIC, sizeof h.magic);
+    Status s = file_create_temp(&f, path, w->arena);
+    if (s == OK) s = file_write(&f, &h, sizeof h);
+    if (s == OK) s = file_write(&f, w->bits.data, w->bits.used);
+    if (s == OK) s = file_commit(&f);
+    file_close(&f);
+    return s;
 }
 
 Status shard_commit(ShardWriter *w)
 {
-    char path[FILE_PATH_MAX + SUFFIX_BYTES];
+    char path[FILE_PATH_MAX + SUFFIX_BYTES], mask[FILE_PATH_MAX + SUFFIX_BYTES];
     File idx = { 0 };
     (void)snprintf(path, sizeof path, "%s.idx", w->prefix);
+    (void)snprintf(mask, sizeof mask, "%s.mask", w->prefix);
     Status s = file_create_temp(&idx, path, w->arena);
     if (s == OK) s = write_index(w, &idx);
     if (s == OK) s = file_sync(&idx);
     if (s == OK) s = file_remove_tree(path);
+    if (s == OK) s = file_remove_tree(mask); /* a mask of the older shard */
     if (s == OK) s = file_commit(&w->bin);
+    if (s == OK && w->pack > 0) s = write_mask(w, mask);
     if (s == OK) s = file_commit(&idx);
     file_close(&idx);
     shard_writer_close(w);
@@ -293,4 +413,5 @@ void shard_writer_close(ShardWriter *w)
 {
     file_close(&w->bin);
     arena_free(&w->lengths_arena);
+    arena_free(&w->bits_arena);
 }

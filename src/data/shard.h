@@ -12,7 +12,14 @@
  *          i64[D+1] sequence at which each document starts; the last entry is S
  *          i8[S]    modes, in some files; not used
  *
- * The writer makes one sequence a document; documents of several sequences lie end to end, so they
+ *   .mask  of chats alone: which ids are learned. 8 bytes "SWMASK" and two zeros, i64 tokens, i64 P
+ *          tokens of a pack, then a bit an id, the first in the lowest bit of the first byte; 1: it
+ *          counts in the loss
+ *
+ * In a shard with a mask a sequence is a chat and a document is a pack of them: P ids, the last ones
+ * padding that is not learned. So cutting the documents, in any order, into P ids cuts no chat.
+ *
+ * Else the writer makes one sequence a document; documents of several sequences lie end to end, so they
  * are ranges of ids all the same. Nothing in an .idx is aligned. Opening checks everything once:
  * after it, every document's range lies inside the .bin. */
 #ifndef DATA_SHARD_H
@@ -28,6 +35,9 @@ typedef struct Shard {
     int64_t documents, tokens, sequences;
     const uint8_t *starts;    /* i64[S], in idx */
     const uint8_t *first_seq; /* i64[D+1], in idx */
+    FileMap mask;
+    const uint8_t *learned; /* the bits, in mask; NULL: all ids count */
+    int64_t pack;           /* tokens of a pack; 0: no mask */
 } Shard;
 
 /* ERR_IO: a file is missing. ERR_FORMAT: one of the two is wrong; the sentence says which and how.
@@ -37,6 +47,15 @@ void shard_close(Shard *s); /* safe on { 0 } */
 
 /* The checks of shard_open over bytes in memory. */
 Status shard_from_maps(Shard *s, const char *prefix, FileMap bin, FileMap idx);
+
+/* Takes a mask's bytes, which belong to the shard from then on. ERR_FORMAT: they are no mask, or of
+ * another number of tokens. */
+Status shard_set_mask(Shard *s, FileMap mask);
+
+/* Of a shard with a mask: whether a token counts in the loss; the token at which its chat starts, and
+ * behind which it ends. */
+bool shard_learns(const Shard *s, int64_t token);
+int64_t shard_chat(const Shard *s, int64_t token, int64_t *end);
 
 /* Token at which document d starts; d = documents is the end of the last one. */
 int64_t shard_start(const Shard *s, int64_t d);
@@ -54,19 +73,27 @@ typedef struct ShardWriter {
     char prefix[FILE_PATH_MAX];
     int id_bytes;
     int64_t documents, tokens;
-    int64_t document_tokens; /* tokens of the current document so far */
+    int64_t document_tokens; /* tokens of the current sequence so far */
+    int64_t pack;            /* 0: no mask */
     Arena *arena;            /* holds the write buffers */
     Text lengths;            /* i32 (documents), in an arena of its own */
     Arena lengths_arena;
+    Text bits; /* of the mask, likewise */
+    Arena bits_arena;
 } ShardWriter;
 
 /* Makes the prefix's folders, too. vocab chooses the type of an id. */
 Status shard_create(ShardWriter *w, const char *prefix, int64_t vocab, Arena *arena);
+/* The same with a mask, for packs of so many ids: sequences end with shard_end_document, and each pack
+ * must be full. shard_append's ids do not count then. */
+Status shard_create_packs(ShardWriter *w, const char *prefix, int64_t vocab, int64_t pack,
+                          Arena *arena);
+Status shard_append_learned(ShardWriter *w, const int32_t *ids, int64_t n, bool learned);
 /* Appends ids to the current document; ends it. */
 Status shard_append(ShardWriter *w, const int32_t *ids, int64_t n);
 Status shard_end_document(ShardWriter *w);
 
-/* Puts both files in place, .idx last. An older .idx is removed first, so a crash in between leaves
+/* Puts the files in place, .idx last. An older .idx is removed first, so a crash in between leaves
  * no two files that do not belong together. */
 Status shard_commit(ShardWriter *w);
 void shard_writer_close(ShardWriter *w); /* safe on { 0 } and after commit; drops the temporaries */

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 
 #include <assert.h>
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct ParamList {
     ParamTable *table;
     Arena *arena;
     int layer;
+    const ModelSpec *model;
     const LayerSpec *spec;
     int rank; /* of the pipeline */
 };
@@ -39,10 +41,37 @@ static Status table_grow(ParamTable *t, Arena *a)
     return OK;
 }
 
+static bool matches(const char *pattern, const Param *p)
+{
+    return fnmatch(pattern, p->name, 0) == 0;
+}
+
+static bool is_frozen(const ModelSpec *s, const Param *p)
+{
+    for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
+        if (matches(s->frozen->at[i], p)) return true;
+    }
+    return false;
+}
+
+Status params_check_frozen(const ModelSpec *s, const ParamTable *t)
+{
+    for (int i = 0; s->frozen != NULL && i < s->frozen->n; i++) {
+        int at = 0;
+        while (at < t->n && !matches(s->frozen->at[i], &t->at[at])) at++;
+        if (at < t->n) continue;
+        return FAIL(ERR_ARG, "init.frozen: %s is the name of no parameter; the first of %d is %s",
+                    s->frozen->at[i], t->n, t->at[0].name);
+    }
+    if (t->frozen < t->total) return OK;
+    return FAIL(ERR_ARG, "init.frozen names all parameters, nothing is left to train");
+}
+
 static void count(ParamTable *t, const LayerSpec *l, const Param *p)
 {
     int64_t n = param_elems(p);
     t->total += n;
+    if (p->frozen) t->frozen += n;
     /* Experts are alike: the first top_k stand for those that a token takes. */
     if (p->expert >= 0 && p->expert >= l->as.moe.rule.top_k) return;
     t->active += n;
@@ -71,6 +100,7 @@ Status params_add(ParamList *l, ParamAdd add, const char *name, ...)
     p.dim[0] = add.rows == 0 ? add.cols : add.rows;
     p.dim[1] = add.cols;
     p.bucket = -1;
+    p.frozen = is_frozen(l->model, &p);
     for (int b = 0; b < BUF_COUNT; b++) p.first[b] = -1;
     if (add.state) {
         p.first[BUF_STATE] = aligned(t->elems[BUF_STATE]);
@@ -97,7 +127,7 @@ static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
 {
     const ParamShards *s = &t->shards;
     ParamBucket k = {
-        .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1, .decay = true
+        .layer = t->at[first].layer, .hold = hold, .first = t->flat_elems, .ranks = 1
     };
     bool parts = s->zero > 0;
     if (parts && hold == HOLD_DENSE) {
@@ -118,7 +148,6 @@ static void fill_bucket(ParamTable *t, int first, int end, ParamHold hold)
         p->bucket = t->n_buckets;
         role = (int)p->role;
         at += param_elems(p);
-        k.decay &= p->decay;
     }
     if (at == 0) return;
     int64_t unit = k.ranks * PARAM_ALIGN;
@@ -177,7 +206,7 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
 {
     *out = (ParamTable){ 0 };
     if (shards != NULL) out->shards = *shards;
-    ParamList list = { .table = out, .arena = a, .rank = rank };
+    ParamList list = { .table = out, .arena = a, .model = s, .rank = rank };
     for (int i = 0; i < s->n_layers; i++) {
         if (!holds(s, i, rank)) continue;
         list.layer = i;

@@ -59,7 +59,6 @@ typedef struct ParamBucket {
     int64_t first, n;   /* in the flat space */
     int64_t ranks, own; /* equal parts of the bucket; the number of this rank's part */
     int64_t shard;      /* first element of this rank's part in the shard space */
-    bool decay;         /* weight decay applies to all its parameters */
 } ParamBucket;
 
 /* What a layer uses a weight for; parameters of one role form one fused matrix. */
@@ -103,6 +102,7 @@ typedef struct Param {
     ParamInit init;
     float init_std;
     bool decay;    /* weight decay applies */
+    bool frozen;   /* not trained */
     bool keep_f32; /* computed with in f32 whatever the compute type: norms, router */
     bool second;   /* a copy: the layer belongs to another pipeline rank (LayerSpec.rank) */
 } Param;
@@ -119,6 +119,7 @@ typedef struct ParamTable {
     int64_t expert_elems;     /* experts' share of the flat space */
     int64_t whole_elems;      /* the share of HOLD_WHOLE buckets */
     int64_t layer_elems;      /* the largest layer, without its HOLD_WHOLE bucket */
+    int64_t frozen;           /* share of total that is not trained */
     int64_t total, active;    /* active: those a token meets, embedding and head included */
     int64_t active_matrix;    /* active ones that are multiplied with (no embedding, no norms) */
 } ParamTable;
@@ -144,6 +145,10 @@ typedef struct ParamMemory {
 Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
                     ParamTable *out);
 int64_t param_elems(const Param *p);
+
+/* ERR_ARG: a pattern of spec->frozen is of no parameter in a table of the whole model, or nothing is
+ * left to train. */
+Status params_check_frozen(const ModelSpec *s, const ParamTable *t);
 
 /* Elements of a buffer on one rank, had `t` been built with these shards: exact but for the padding
  * of buckets, which makes it at most PARAM_ALIGN elements a bucket more. */

@@ -195,6 +195,7 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .init_std = c->model_init_std,
         .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
+        .frozen = &c->init_frozen,
         .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
         .moment = c->optimizer_moments == MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32,
         .ep = c->mesh_ep,

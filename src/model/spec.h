@@ -92,10 +92,12 @@ typedef struct ModelSpec {
     double init_std;
     RotarySpec rotary;
     int64_t loss_chunk; /* what head_chunk is given */
-    Dtype act;          /* f32 or bf16 */
-    Dtype moment;       /* AdamW's moments: f32 or bf16 */
-    LayerSpec *layers;  /* in the arena of spec_build */
-    int *block_first;   /* by block and one more: its first layer; of the last: the one behind it */
+    /* patterns of parameters that are not trained; the configuration's */
+    const ConfigTexts *frozen;
+    Dtype act;         /* f32 or bf16 */
+    Dtype moment;      /* AdamW's moments: f32 or bf16 */
+    LayerSpec *layers; /* in the arena of spec_build */
+    int *block_first;  /* by block and one more: its first layer; of the last: the one behind it */
     int n_layers, n_moe;
     int64_t experts; /* of MoE layers; 0 if there are none */
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */

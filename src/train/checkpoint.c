@@ -20,8 +20,8 @@ enum {
 typedef struct Loading {
     Engine *e;
     const char *folder;
-    bool weights_only;          /* moments are not wanted */
     const CheckpointGate *gate; /* or NULL */
+    bool no_moments;            /* they stay as they are here */
     Arena *scratch;
     ManifestEntry *entry; /* of the whole manifest */
     int64_t n;
@@ -33,8 +33,9 @@ typedef struct Loading {
 
 static bool wanted(const Loading *l, const Param *p, ParamBuffer b)
 {
-    bool moment = b == BUF_MOMENT1 || b == BUF_MOMENT2;
-    return p->first[b] >= 0 && l->e->memory.buffer[b].data != NULL && !(moment && l->weights_only);
+    const Engine *e = l->e;
+    if (l->no_moments && (b == BUF_MOMENT1 || b == BUF_MOMENT2)) return false;
+    return p->first[b] >= 0 && e->memory.buffer[b].data != NULL;
 }
 
 static int find_param(Loading *l, const char *name)
@@ -175,25 +176,23 @@ static Status load(Loading *l, CheckpointInfo *info)
     return agree_status(host_of(l->e), s);
 }
 
-static Status load_from(Loading *l, CheckpointInfo *info)
+Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
+                            Arena *scratch, CheckpointInfo *info)
 {
-    ArenaMark mark = arena_mark(l->scratch);
-    Status s = load(l, info);
+    ArenaMark mark = arena_mark(scratch);
+    Loading l = {
+        .e = e, .folder = path, .gate = gate, .no_moments = !moments, .scratch = scratch
+    };
+    Status s = load(&l, info);
     /* they lay in the scratch that goes back now: see checkpoint_info */
     info->config = info->products = NULL;
-    arena_release(l->scratch, mark);
-    return s == OK ? engine_refresh_weights(l->e) : s;
+    arena_release(l.scratch, mark);
+    return s == OK ? engine_refresh_weights(l.e) : s;
 }
 
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
 {
-    return load_from(&(Loading){ .e = e, .folder = path, .scratch = scratch }, info);
-}
-
-Status checkpoint_load_weights(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info)
-{
-    Loading l = { .e = e, .folder = path, .scratch = scratch, .weights_only = true };
-    return load_from(&l, info);
+    return checkpoint_load_init(e, path, NULL, true, scratch, info);
 }
 
 Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out)
@@ -236,7 +235,7 @@ Status checkpoint_load_newest(Engine *e, const char *run_dir, const CheckpointGa
         TRY(agree_first(host_of(e), &step, sizeof step));
         if (step < 0) return none(run_dir, s);
         TRY(folder_of_step(path, folder, step, ""));
-        s = load_from(&(Loading){ .e = e, .folder = path, .gate = gate, .scratch = scratch }, info);
+        s = checkpoint_load_init(e, path, gate, true, scratch, info);
         if (s == OK) break;
         if (!damaged(s, path, rank_of(e))) return s;
     }

@@ -37,6 +37,7 @@ enum {
 typedef struct CheckpointInfo {
     int64_t step;
     uint64_t position;              /* training sequences read */
+    int64_t moment_steps;           /* Engine.moment_steps */
     const char *config;             /* YAML */
     const char *products;           /* a GPU's algorithms (op/choices.h); "": none */
     char sum[CHECKPOINT_SUM_BYTES]; /* of the manifest: tells checkpoints apart */
@@ -96,15 +97,17 @@ Status checkpoint_info(const char *path, Arena *a, CheckpointInfo *out);
  * rank 0 sees. Collective. */
 Status checkpoint_load(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
 
-/* The same without moments, which the checkpoint may lack. */
-Status checkpoint_load_weights(Engine *e, const char *path, Arena *scratch, CheckpointInfo *info);
-
 /* Whether a checkpoint with this configuration (YAML) may be loaded: OK, or why not. Asked on all
  * ranks before anything is read. */
 typedef struct CheckpointGate {
     Status (*may)(const void *self, const char *path, const char *config, Arena *scratch);
     const void *self;
 } CheckpointGate;
+
+/* checkpoint_load for a new training: `gate` must allow the checkpoint; moments: they are loaded,
+ * too, else they stay as they are. Collective. */
+Status checkpoint_load_init(Engine *e, const char *path, const CheckpointGate *gate, bool moments,
+                            Arena *scratch, CheckpointInfo *info);
 
 /* Loads the newest whole checkpoint of a run's folder, as rank 0 sees it. Checkpoints that are
  * damaged or hold a number that is not finite are passed over with a warning. ERR_IO or

@@ -281,6 +281,7 @@ static Status count_run(Engine *e, EnginePlan *out)
     if (e->use == ENGINE_TRAIN) out->save_bytes = checkpoint_plan_bytes(e);
     out->params_total = e->params.total;
     out->params_active = e->params.active;
+    out->params_frozen = e->params.frozen;
     return OK;
 }
 
@@ -467,8 +468,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
 {
     const Config *c = e->config;
     e->step = e->ex.step = step;
-    float hyper[3] = { (float)lr, (float)(1 / (1 - pow(c->optimizer_beta1, (double)step))),
-                       (float)(1 / (1 - pow(c->optimizer_beta2, (double)step))) };
+    const double updates = (double)(step + e->moment_steps);
+    float hyper[3] = { (float)lr, (float)(1 / (1 - pow(c->optimizer_beta1, updates))),
+                       (float)(1 / (1 - pow(c->optimizer_beta2, updates))) };
     put(e, &e->hyper, hyper);
     put_batch(e, batch);
     int64_t waits = e->ex.waits;

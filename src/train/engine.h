@@ -73,7 +73,7 @@ struct EnginePlan {
     bool apart;               /* Backend.apart: all arenas but ENGINE_PINNED are the device's */
     size_t tables_bytes;
     size_t save_bytes; /* checkpoint_plan_bytes */
-    int64_t params_total, params_active;
+    int64_t params_total, params_active, params_frozen;
 };
 
 /* Elements that this rank updates and that share the decay rule. */
@@ -172,6 +172,9 @@ typedef struct Engine {
     UpdateRange *ranges;
     Tensor *norms; /* gradients that this rank adds to the norm */
     int n_ranges, n_norms;
+    /* Updates that the moments had before step 1: those of the checkpoint that a training began with,
+     * if it took them over (init.moments). */
+    int64_t moment_steps;
     Tensor rope_cos, rope_sin;
     MicroBatch batch;     /* the whole step's */
     MicroBatch evaluated; /* of it what an evaluation reads, or tokens behind the cache */
@@ -214,9 +217,6 @@ Status engine_init_weights(Engine *e, uint64_t seed);
 
 /* Sets a tensor of the engine's memory to 0; nothing without data. */
 Status engine_zero(Engine *e, const Tensor *t);
-
-/* A checkpoint's weights are kept, its optimizer begins anew. */
-Status engine_zero_moments(Engine *e);
 
 /* bf16 weights from the main weights: after an init or a load. */
 Status engine_refresh_weights(Engine *e);

@@ -47,13 +47,6 @@ Status engine_init_weights(Engine *e, uint64_t seed)
     return engine_refresh_weights(e);
 }
 
-Status engine_zero_moments(Engine *e)
-{
-    TRY(engine_zero(e, &e->memory.buffer[BUF_MOMENT1]));
-    TRY(engine_zero(e, &e->memory.buffer[BUF_MOMENT2]));
-    return engine_wait(e);
-}
-
 Status engine_refresh_weights(Engine *e)
 {
     TRY(shards_refresh(e));

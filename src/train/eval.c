@@ -21,9 +21,34 @@ Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Aren
     return OK;
 }
 
+Status eval_documents(Evaluator *v, const Loader *l, Arena *a)
+{
+    for (int d = 0; d < loader_sources(l); d++)
+        TRY(ARENA_ZEROED(a, loader_held_documents(l, d), &v->document[d]));
+    return OK;
+}
+
+/* Where in a source's held-out stream a batch lies. */
+typedef struct HeldPlace {
+    const Loader *loader;
+    int source;
+    int64_t token;    /* of the stream: the batch's first */
+    int64_t document; /* the one that the last target was of */
+} HeldPlace;
+
+/* Target i of the batch is the token of the stream behind token i. */
+static EvalSum *document_of(const Evaluator *v, HeldPlace *at, int64_t i)
+{
+    int64_t end = 0;
+    while (loader_held_document(at->loader, at->source, at->document, &end),
+           end <= at->token + i + 1)
+        at->document++;
+    return &v->document[at->source][at->document];
+}
+
 /* Adds a batch whose first `end` sequences count. The others become padding, so that the experts'
  * load does not count them either. */
-static Status add_batch(Evaluator *v, Engine *e, int64_t end, EvalSum *sum)
+static Status add_batch(Evaluator *v, Engine *e, HeldPlace *at, int64_t end, EvalSum *sum)
 {
     const float *losses = NULL; /* stays NULL on stages without the head */
     int64_t rows = e->shape.micro_batch, tokens = e->config->data_sequence;
@@ -33,9 +58,11 @@ static Status add_batch(Evaluator *v, Engine *e, int64_t end, EvalSum *sum)
     const int32_t *target = engine_host(e, &e->batch.target), *load = engine_load(e);
     for (int64_t i = 0; losses != NULL && i < rows * e->shape.sequence; i++) {
         if (target[i] < 0) continue;
-        sum->nats += (double)losses[i];
-        sum->targets++;
-        if (v->token_bytes != NULL) sum->bytes += v->token_bytes[target[i]];
+        const EvalSum one = { .nats = (double)losses[i],
+                              .targets = 1,
+                              .bytes = v->token_bytes == NULL ? 0 : v->token_bytes[target[i]] };
+        eval_add(sum, &one);
+        if (v->document[at->source] != NULL) eval_add(document_of(v, at, i), &one);
     }
     for (int64_t i = 0; i < load_elems(e); i++) v->load[i] += load[i];
     return OK;
@@ -90,10 +117,12 @@ Status eval_run(Evaluator *v, Engine *e, Loader *l, int64_t sequences, int64_t s
     for (int d = 0; d < out->n_domains; d++) {
         int64_t n = held[d];
         if (total > sequences) n = (n * sequences + total - 1) / total;
+        HeldPlace at = { .loader = l, .source = d };
         for (int64_t first = 0; first < n; first += ranks * micro) {
+            at.token = (first + mine) * e->config->data_sequence;
             int64_t end = n - first - mine;
             TRY(loader_held(l, d, first + mine, micro, &v->batch));
-            TRY(add_batch(v, e, end > 0 ? end : 0, &out->domain[d]));
+            TRY(add_batch(v, e, &at, end > 0 ? end : 0, &out->domain[d]));
         }
     }
     TRY(add_ranks(v, e, out));

@@ -9,9 +9,15 @@ typedef struct Evaluator {
     int64_t *load;              /* (MoE layers, domains, E) */
     const int32_t *token_bytes; /* (vocab) or NULL */
     EvalSum *sums;              /* (ranks, CONFIG_SOURCES_MAX) */
+    /* By source and held-out document (loader_held_document), where eval_documents asked for it. */
+    EvalSum *document[CONFIG_SOURCES_MAX];
 } Evaluator;
 
 Status eval_make(Evaluator *v, const Engine *e, const int32_t *token_bytes, Arena *a);
+
+/* Makes eval_run add up what each held-out document has, too: memory from `a`. A document's targets are
+ * its tokens but for the first one of a source, which nothing precedes. For an engine that is alone. */
+Status eval_documents(Evaluator *v, const Loader *l, Arena *a);
 
 /* Up to `sequences` held-out sequences, spread over the sources by how many each has. ERR_NUMERIC:
  * a loss is not finite; the parameter that is to blame, if one is. */

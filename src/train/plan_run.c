@@ -227,7 +227,7 @@ static size_t total_bytes(const TrainPlan *p)
 
 /* Of the whole model, however many ranks hold it. */
 typedef struct Whole {
-    int64_t params, active;
+    int64_t params, active, frozen;
     double torchtitan; /* FLOPs a token */
 } Whole;
 
@@ -239,8 +239,10 @@ static Status whole_model(const Config *c, Arena *a, Whole *out)
     config_alone(&alone);
     TRY(spec_build(&alone, a, &spec));
     TRY(params_build(&spec, 0, NULL, a, &table));
+    TRY(params_check_frozen(&spec, &table));
     double met = (double)(table.active - spec.vocab * spec.hidden);
     out->params = table.total;
+    out->frozen = table.frozen;
     out->active = table.active;
     out->torchtitan = 6 * (met + (double)(spec_attention_width(&spec) * c->data_sequence));
     return OK;
@@ -261,6 +263,7 @@ static Status count_params(const Config *c, TrainPlan *p)
     TRY(count_whole(c, &whole));
     p->engine.params_total = whole.params;
     p->engine.params_active = whole.active;
+    p->engine.params_frozen = whole.frozen;
     return OK;
 }
 
@@ -451,10 +454,14 @@ Status train_plan_print(const Config *c, const TrainPlan *p, Text *out)
         [ENGINE_SCRATCH] = "temporaries and workspaces",
         [ENGINE_PINNED] = "the host's view of a GPU's batch and record, staging",
     };
-    char total[32], active[32], flops[32];
-    TRY(text_printf(out, "parameters  %s total, %s active a token\n",
+    char total[32], active[32], flops[32], frozen[32];
+    TRY(text_printf(out, "parameters  %s total, %s active a token",
                     text_thousands(total, p->engine.params_total),
                     text_thousands(active, p->engine.params_active)));
+    if (p->engine.params_frozen > 0)
+        TRY(text_printf(out, ", %s not trained (init.frozen)",
+                        text_thousands(frozen, p->engine.params_frozen)));
+    TRY(text_append(out, "\n", 1));
     TRY(text_printf(out, "step        %" PRId64 " tokens, %sFLOP\n",
                     c->train_batch * c->data_sequence, text_si(flops, p->model_flops)));
     TRY(print_arithmetic(c, p, out));

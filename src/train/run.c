@@ -7,6 +7,7 @@
 #include "train/agree.h"
 #include "train/checkpoint.h"
 #include "train/eval.h"
+#include "train/init.h"
 #include "train/metrics.h"
 #include "train/peak.h"
 #include "train/plan_host.h"
@@ -166,6 +167,15 @@ static void print_group(const Trainer *t)
              n, n * c->data_sequence, c->train_micro_batch, ranks);
 }
 
+static void print_frozen(const Trainer *t)
+{
+    char frozen[32], total[32];
+    const EnginePlan *p = &t->plan.engine;
+    if (p->params_frozen == 0) return;
+    log_info("init.frozen: %s of %s parameters are not trained",
+             text_thousands(frozen, p->params_frozen), text_thousands(total, p->params_total));
+}
+
 static Status print_layout(Trainer *t)
 {
     Text text = { 0 };
@@ -174,6 +184,7 @@ static Status print_layout(Trainer *t)
     if (t->world != NULL && t->speaks) TRY(mesh_print(&t->shape, &text));
     if (text.used > 0) log_info("%s", text.data);
     print_group(t);
+    if (t->speaks) print_frozen(t);
     text.used = 0;
     TRY(train_exchange_text(t->config, &text));
     if (text.used > 0) log_info("%s", text.data);
@@ -267,6 +278,12 @@ static Status watch_gpu(Trainer *t)
     return OK;
 }
 
+static Status may_begin(const void *trainer, const char *path, const char *yaml, Arena *a)
+{
+    const Trainer *t = trainer;
+    return init_check(t->asked, path, yaml, t->speaks, a);
+}
+
 static Status start_fresh(Trainer *t)
 {
     const char *init = t->options->init;
@@ -279,10 +296,16 @@ static Status start_fresh(Trainer *t)
     TRY(engine_init_weights(&t->engine, (uint64_t)t->config->run_seed));
     if (init == NULL) return OK;
     char path[FILE_PATH_MAX];
+    bool moments = t->config->init_moments;
+    const CheckpointGate gate = { may_begin, t };
     CheckpointInfo info;
-    TRY(settle(t, checkpoint_resolve(init, &t->saver.arena, path)));
-    TRY(checkpoint_load_weights(&t->engine, path, &t->saver.arena, &info));
-    return engine_zero_moments(&t->engine); /* the steps that they are corrected by begin at 1 */
+    TRY(settle(t, init_resolve(init, &t->saver.arena, path)));
+    TRY(checkpoint_load_init(&t->engine, path, &gate, moments, &t->saver.arena, &info));
+    t->engine.moment_steps = moments ? info.step + info.moment_steps : 0;
+    if (t->speaks)
+        log_info("init: weights%s of %s, step %" PRId64, moments ? " and moments" : "", path,
+                 info.step);
+    return OK;
 }
 
 /* What differs from the checkpoint's configuration is said, and must be free or allowed. */
@@ -295,10 +318,7 @@ static Status may_resume(const void *trainer, const char *path, const char *yaml
     int n = 0;
     TRY(config_parse(&then, a, path, yaml, strlen(yaml)));
     TRY(config_changes(&then, t->asked, a, &changes, &n));
-    for (int i = 0; i < n && t->speaks; i++) {
-        log_info("resume: %s is %.200s, was %.200s", changes[i].row->name, changes[i].now,
-                 changes[i].then);
-    }
+    if (t->speaks) init_say("resume", changes, n);
     TRY(config_check_changes(path, changes, n, o->change, o->n_change));
     for (int i = 0; i < o->n_change && t->speaks; i++) {
         bool differs = false;
@@ -319,6 +339,7 @@ static Status start_resumed(Trainer *t)
     TRY(checkpoint_load_newest(&t->engine, t->config->run_dir, &gate, &t->saver.arena, &info));
     t->step = t->saved_step = info.step;
     t->position = info.position;
+    t->engine.moment_steps = info.moment_steps;
     return loader_seek(t->loader, info.position);
 }
 

@@ -104,11 +104,9 @@ static UpdateRange update_of(const Engine *e, const ParamBucket *k)
         part[b] = whole ? bucket_whole(t, &e->memory, k, (ParamBuffer)b)
                         : bucket_own(t, &e->memory, k, (ParamBuffer)b);
     }
-    UpdateRange r = { .w = part[BUF_MAIN],
-                      .g = part[BUF_GRAD],
-                      .m = part[BUF_MOMENT1],
-                      .v = part[BUF_MOMENT2],
-                      .decay = k->decay };
+    UpdateRange r = {
+        .w = part[BUF_MAIN], .g = part[BUF_GRAD], .m = part[BUF_MOMENT1], .v = part[BUF_MOMENT2]
+    };
     if (e->spec.act != DTYPE_F32) r.w_low = part[BUF_WEIGHT];
     return r;
 }
@@ -122,35 +120,6 @@ static UpdateRange part_of(UpdateRange r, int64_t first, int64_t n)
     return r;
 }
 
-/* Elements [first, end) of a bucket, as far as they are in what this rank updates of it. */
-static void add_part(Engine *e, const ParamBucket *k, bool decay, int64_t first, int64_t end)
-{
-    UpdateRange r = update_of(e, k);
-    int64_t n = r.w.dim[0], own = n < k->n ? k->own * n : 0;
-    int64_t from = first > own ? first : own, to = end < own + n ? end : own + n;
-    r.decay = decay;
-    if (from < to) add_range(e, part_of(r, from - own, to - from));
-}
-
-/* A bucket in which some parameters decay and others do not is cut into ranges by parameter. The
- * padding behind a parameter belongs to its range: it stays zero under either rule. */
-static void add_mixed(Engine *e, const ParamBucket *k, int bucket)
-{
-    int64_t at = 0;
-    bool decay = true;
-    for (int i = 0; i < e->params.n; i++) {
-        const Param *p = &e->params.at[i];
-        if (p->bucket != bucket) continue;
-        int64_t first = p->first[BUF_MAIN] - k->first;
-        if (first > at && p->decay != decay) {
-            add_part(e, k, decay, at, first);
-            at = first;
-        }
-        decay = p->decay;
-    }
-    add_part(e, k, decay, at, k->n);
-}
-
 /* Is the bucket on this rank a part of the norm? Over all ranks each parameter is in the norm once:
  * of copies (replicas, two stages, a whole group) only the first rank's. */
 static bool in_norm(const Engine *e, const ParamBucket *k)
@@ -161,31 +130,58 @@ static bool in_norm(const Engine *e, const ParamBucket *k)
     return !replicated(e, k) || m->group[group_of(k)]->rank == 0;
 }
 
-static void add_norm(Engine *e, const ParamBucket *k)
+static void add_norm(Engine *e, Tensor g)
 {
-    Tensor g = reduced(e, k);
     Tensor *last = e->n_norms > 0 ? &e->norms[e->n_norms - 1] : NULL;
     assert(e->norms != NULL);
-    if (!in_norm(e, k)) return;
     if (last != NULL && follows(last, &g))
         last->dim[0] += g.dim[0];
     else
         e->norms[e->n_norms++] = g;
 }
 
+/* Elements [first, end) of the bucket, which follow one rule: what of them this rank updates, and
+ * counts in the norm. */
+static void add_run(Engine *e, const ParamBucket *k, const Param *rule, int64_t first, int64_t end)
+{
+    UpdateRange all = update_of(e, k);
+    Tensor g = reduced(e, k);
+    int64_t n = g.dim[0], own = replicated(e, k) ? 0 : k->own * n;
+    first = first > own ? first - own : 0;
+    end = end - own < n ? end - own : n;
+    if (rule->frozen || first >= end) return;
+    all = part_of(all, first, end - first);
+    all.decay = rule->decay;
+    add_range(e, all);
+    if (in_norm(e, k)) add_norm(e, tensor_rows(&g, first, end - first));
+}
+
+/* A bucket is cut where its parameters' rules change: whether they are trained, and decay. The
+ * padding behind a parameter belongs to its run: it stays zero under any rule. */
+static void add_bucket(Engine *e, int bucket)
+{
+    const ParamBucket *k = &e->params.bucket[bucket];
+    const Param *rule = NULL;
+    int64_t at = 0;
+    for (int i = 0; i < e->params.n; i++) {
+        const Param *p = &e->params.at[i];
+        if (p->bucket != bucket) continue;
+        int64_t first = p->first[BUF_MAIN] - k->first;
+        if (rule != NULL && (p->decay != rule->decay || p->frozen != rule->frozen)) {
+            add_run(e, k, rule, at, first);
+            at = first;
+        }
+        rule = p;
+    }
+    add_run(e, k, rule, at, k->n);
+}
+
 Status shards_make(Engine *e)
 {
     const ParamTable *t = &e->params;
     TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->ranges));
-    TRY(ARENA_NEW(&e->tables, t->n_buckets, &e->norms));
-    for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) {
-        const ParamBucket *k = &t->bucket[i];
-        if (k->decay)
-            add_range(e, update_of(e, k));
-        else
-            add_mixed(e, k, i);
-        add_norm(e, k);
-    }
+    TRY(ARENA_NEW(&e->tables, t->n + t->n_buckets, &e->norms));
+    for (int i = 0; i < t->n_buckets && e->use == ENGINE_TRAIN; i++) add_bucket(e, i);
     return OK;
 }
 

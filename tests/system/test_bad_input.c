@@ -124,6 +124,39 @@ static void broken_json_lines_are_named_or_counted(void **state)
     CHECK_SAYS(o.out, "2 documents");
 }
 
+static void bad_chats_and_templates_leave_nothing_behind(void **state)
+{
+    static const Refusal table[] = {
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=good.jinja",
+            "no_answer.jsonl" },
+          { "no_answer.jsonl:1: a chat of 1 messages without an answer" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=good.jinja",
+            "role.jsonl" },
+          { "role.jsonl:1: message 1 has the role tool", "good.jinja" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=set.jinja",
+            "no_answer.jsonl" },
+          { "set.jinja:2: set is not among" } },
+        { { "data", "prepare", "--tokenizer=../tokenizer.json", "--out=new/a", "--chat=tokenizer",
+            "no_answer.jsonl" },
+          { "beside ../tokenizer.json there is no chat_template" } },
+    };
+    Lab *lab = *state;
+    CHECK_OK(file_make_folders(lab_path(lab, "chats")));
+    lab_write_text(lab, lab_path(lab, "chats/good.jinja"),
+                   "{% for m in messages %}{% if m.role != 'tool' %}{{ m.role + m.content }}"
+                   "{% endif %}{% endfor %}");
+    lab_write_text(lab, lab_path(lab, "chats/set.jinja"), "a\n{% set x = 1 %}");
+    lab_write_text(lab, lab_path(lab, "chats/no_answer.jsonl"),
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n");
+    lab_write_text(lab, lab_path(lab, "chats/role.jsonl"),
+                   "{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"},"
+                   "{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
+    CHECK_REFUSALS(lab, "chats", table);
+    CHECK(!file_exists(lab_path(lab, "chats/new/a.bin")) &&
+          !file_exists(lab_path(lab, "chats/new/a.mask")) &&
+          !file_exists(lab_path(lab, "chats/new/a.idx")));
+}
+
 static void missing_and_broken_text_and_tokenizers_are_named(void **state)
 {
     static const Refusal table[] = {
@@ -467,6 +500,7 @@ int main(void)
         LAB_TEST(a_wrong_setting_names_file_line_value_and_limits),
         LAB_TEST(sizes_that_do_not_fit_each_other_are_refused_with_both),
         LAB_TEST(broken_json_lines_are_named_or_counted),
+        LAB_TEST(bad_chats_and_templates_leave_nothing_behind),
         LAB_TEST(missing_and_broken_text_and_tokenizers_are_named),
         LAB_TEST(missing_empty_and_truncated_shards_are_named),
         LAB_TEST(an_index_that_disagrees_with_itself_or_its_tokens_is_named),

@@ -1,8 +1,11 @@
 /* A training from its configuration to text: what it prints, what it leaves, and that the same
  * settings give the same bits, resumed or not. */
+#include "data/loader.h"
+#include "data/shard.h"
 #include "harness/run_folder.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 
 /* ---- before a run ---- */
 
@@ -509,6 +512,170 @@ static void moments_may_change_their_type_where_that_is_allowed(void **state)
     CHECK(run_has_checkpoint(lab, "type", 6));
 }
 
+/* One by one the documents add up to what eval says of all, and have the numbers of the shard. */
+static void eval_tells_the_loss_of_each_document(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    Outcome o = RUN(lab, "look", "eval", "run", "--documents", "documents.jsonl");
+    CHECK_EXIT(o, 0);
+    char *text = lab_read(lab, lab_path(lab, "look/documents.jsonl"), NULL);
+    Shard shard[2] = { { 0 }, { 0 } };
+    CHECK_OK(shard_open(&shard[0], lab_path(lab, "web")));
+    CHECK_OK(shard_open(&shard[1], lab_path(lab, "books")));
+    double nats[2] = { 0 }, tokens[2] = { 0 };
+    long long before = -1;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        cJSON *json = cJSON_Parse(line);
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItem(json, "source"));
+        int source = strcmp(name, "books") == 0;
+        double n = number(json, "tokens"), sum = number(json, "nats");
+        long long document = (long long)number(json, "document");
+        bool first = tokens[source] == 0;
+        int64_t length =
+            shard_start(&shard[source], document + 1) - shard_start(&shard[source], document);
+        CHECK_NEAR(n, length - first, 0); /* nothing precedes a source's first token */
+        if (first) before = -1;
+        CHECK(document > before && loader_is_held(name, document, 0.1));
+        before = document;
+        CHECK_NEAR(number(json, "perplexity"), exp(sum / n), 1e-9 * exp(sum / n));
+        nats[source] += sum;
+        tokens[source] += n;
+        cJSON_Delete(json);
+    }
+    for (int i = 0; i < 2; i++) shard_close(&shard[i]);
+    char wanted[2][64];
+    for (int i = 0; i < 2; i++)
+        snprintf(wanted[i], sizeof wanted[i], "%10.0f tokens  loss %.4f", tokens[i],
+                 nats[i] / tokens[i]);
+    CHECK_SAYS(strstr(o.out, "web "), wanted[0]);
+    CHECK_SAYS(strstr(o.out, "books "), wanted[1]);
+}
+
+static void init_says_what_differs_and_refuses_other_parameters(void **state)
+{
+    Lab *lab = *state;
+    look_at_a_run(lab);
+    Outcome o = RUN(lab, "differs", "train", "../tiny.yaml", "train.steps=1", "moe.aux_loss=0.02",
+                    "attention.rope_theta=5e5", "moe.top_k=1", "--init", "../look/run");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "init: moe.aux_loss is 0.02, was 0.01\n");
+    CHECK_SAYS(o.err, "init: attention.rope_theta is 500000, was 10000\n");
+    CHECK_SAYS(o.err, "init: moe.top_k is 1, was 2\n");
+    o = RUN(lab, "shapes", "train", "../tiny.yaml", "model.hidden=48", "moe.top_k=1",
+            "moe.bias_rate=0.01", "--init", "../look/run");
+    CHECK_REFUSED(o, 2, "model.hidden is 32 there, 48 here, moe.bias_rate is 0 there, 0.01 here;");
+    CHECK(strstr(strstr(o.err, "of other names"), "top_k") == NULL);
+    CHECK_OK(file_make_folders(lab_path(lab, "hf")));
+    lab_write_text(lab, lab_path(lab, "hf/config.json"), "{}");
+    o = RUN(lab, "shapes", "train", "../tiny.yaml", "--init", "../hf");
+    CHECK_REFUSED(o, 2, "Hugging Face");
+}
+
+static const char *const steady[] = { "data.shuffle=false", "optimizer.min_lr=1e-3",
+                                      "optimizer.warmup_steps=0", "data.validation=0",
+                                      "data.sources=[{name: one, path: ../one}]" };
+
+static Outcome run_steady(Lab *lab, const char *cell, const char *steps, const char *const more[4])
+{
+    const char *args[] = { "train",   "../tiny.yaml", steps,     steady[0], steady[1],
+                           steady[2], steady[3],      steady[4], more[0],   more[1],
+                           more[2],   more[3],        NULL };
+    Outcome o = lab_run(lab, &(Launch){ .cell = cell, .args = args });
+    CHECK_EXIT(o, 0);
+    return o;
+}
+
+static bool same_weights(Lab *lab, const char *a, int step, const char *b, int other)
+{
+    const char *x = lab_path(lab, "%s/run/checkpoints/step-%010d/rank-00000.bin", a, step);
+    return lab_same_files(lab, x,
+                          lab_path(lab, "%s/run/checkpoints/step-%010d/rank-00000.bin", b, other));
+}
+
+/* Each step reads the same four sequences, at the same rate. So a training that begins with the
+ * weights and moments of step 3 makes the fourth step of the training that they are from. */
+static void init_moments_goes_on_with_the_optimizer(void **state)
+{
+    Lab *lab = *state;
+    ShardWriter w = { 0 };
+    CHECK_OK(shard_create(&w, lab_path(lab, "one"), 512, &lab->arena));
+    for (int32_t i = 0; i < 129; i++) CHECK_OK(shard_append(&w, &(int32_t){ i * i % 509 }, 1));
+    CHECK_OK(shard_end_document(&w));
+    CHECK_OK(shard_commit(&w));
+    const char *const take[] = { "init.moments=true", "--init", "../three/run", NULL };
+    const char *const again[] = { "init.moments=true", "--resume", "--change", "train.steps" };
+    run_steady(lab, "five", "train.steps=5", (const char *[4]){ 0 });
+    run_steady(lab, "three", "train.steps=3", (const char *[4]){ 0 });
+    Outcome o = run_steady(lab, "on", "train.steps=2", take);
+    CHECK_SAYS(o.err, "weights and moments of ../three/run/checkpoints/step-0000000003, step 3");
+    CHECK(same_weights(lab, "on", 2, "five", 5));
+    run_steady(lab, "off", "train.steps=1", take);
+    run_steady(lab, "off", "train.steps=2", again);
+    CHECK(same_weights(lab, "off", 2, "five", 5));
+    run_steady(lab, "anew", "train.steps=2", (const char *[4]){ "--init", "../three/run" });
+    CHECK(!same_weights(lab, "anew", 2, "five", 5));
+}
+
+static void frozen_parameters_are_counted_and_named(void **state)
+{
+    Outcome o = RUN(*state, "frozen", "train", "../tiny.yaml", "train.steps=1",
+                    "init.frozen=[model.embed_tokens.weight, \"*norm.weight\"]");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "init.frozen: 16,656 of 68,240 parameters are not trained");
+    o = RUN(*state, "frozen2", "train", "../tiny.yaml", "init.frozen=[\"*.bias\"]");
+    CHECK_REFUSED(o, 2, "init.frozen: *.bias");
+    o = RUN(*state, "frozen2", "train", "../tiny.yaml", "init.frozen=[\"*\"]");
+    CHECK_REFUSED(o, 2, "nothing is left to train");
+}
+
+static double loss_of(Lab *lab, const char *cell, const char *step)
+{
+    double loss = NAN;
+    for (const char *at = run_metrics(lab, cell); (at = strstr(at, step)) != NULL; at++) {
+        CHECK_INT(sscanf(strstr(at, "\"loss\""), "\"loss\":%lf", &loss), 1);
+    }
+    return loss;
+}
+
+/* Fine-tuning on conversations: the loss of a step is that of all answers of the batch, however ranks
+ * share it, and it is one that falls. */
+static void chats_train_alike_on_any_mesh(void **state)
+{
+    static const char *const mesh[][2] = { { "mesh.ep=1", "1" },
+                                           { "mesh.ep=2", "2" },
+                                           { "mesh.pp=2", "2" },
+                                           { "mesh.zero=3", "2" },
+                                           { "mesh.cp=2", "2" } };
+    enum { MESHES = sizeof mesh / sizeof *mesh, CHATS = 300 };
+    Lab *lab = *state;
+    char lines[CHATS * 64] = "";
+    size_t used = 0;
+    for (int i = 0; i < CHATS; i++)
+        used += (size_t)snprintf(lines + used, sizeof lines - used,
+                                 "{\"prompt\":\"%d\",\"answer\":\"%d\"}\n", i, i % 10);
+    lab_write_text(lab, lab_path(lab, "asked.jsonl"), lines);
+    lab_write_text(lab, lab_path(lab, "asked.jinja"),
+                   "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}");
+    Outcome o = RUN(lab, "asked", "data", "prepare", "--tokenizer", "../tokenizer.json", "--chat",
+                    "../asked.jinja", "--sequence", "32", "--out", "../asked", "../asked.jsonl");
+    CHECK_EXIT(o, 0);
+    double loss[MESHES][2];
+    for (int i = 0; i < MESHES; i++) {
+        char cell[16];
+        snprintf(cell, sizeof cell, "asked-%d", i);
+        o = RUN(lab, cell, "train", "../tiny.yaml", "train.steps=10", "train.micro_batch=2",
+                "optimizer.lr=1e-2", "data.sources=[{name: asked, path: ../asked}]", mesh[i][0],
+                "--ranks", mesh[i][1]);
+        CHECK_EXIT(o, 0);
+        loss[i][0] = loss_of(lab, cell, "\"step\":1,");
+        loss[i][1] = loss_of(lab, cell, "\"step\":10,");
+        CHECK_NEAR(loss[i][0] / loss[0][0], 1, 1e-5);
+        CHECK_NEAR(loss[i][1] / loss[0][1], 1, 1e-3);
+    }
+    CHECK(loss[0][1] < 0.8 * loss[0][0]);
+}
+
 static void init_takes_the_weights_of_a_checkpoint(void **state)
 {
     Lab *lab = *state;
@@ -547,6 +714,11 @@ int main(void)
         LAB_TEST(logits_of_a_beginning_do_not_depend_on_the_rest),
         LAB_TEST(moments_may_change_their_type_where_that_is_allowed),
         LAB_TEST(init_takes_the_weights_of_a_checkpoint),
+        LAB_TEST(chats_train_alike_on_any_mesh),
+        LAB_TEST(eval_tells_the_loss_of_each_document),
+        LAB_TEST(init_says_what_differs_and_refuses_other_parameters),
+        LAB_TEST(init_moments_goes_on_with_the_optimizer),
+        LAB_TEST(frozen_parameters_are_counted_and_named),
         LAB_TEST(running_twice_gives_the_same_bits),
         LAB_TEST(twenty_steps_kill_and_twenty_more_are_forty_steps),
         LAB_TEST(resume_is_exact_in_bf16),

@@ -1,0 +1,543 @@
+/* chat: walks a template's text anew for each conversation: there is no tree. What a branch does not
+ * take is read all the same, but gives nothing, so one walk without messages checks everything. */
+#include "data/chat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DEPTH_MAX = 32, TEXT_MAX = 64 << 20 };
+
+typedef struct Value {
+    bool is_text, yes; /* yes: of what is no text */
+    const char *s;
+    size_t n;
+} Value;
+
+/* What ends a block. */
+typedef enum Stop { STOP_END, STOP_ELIF, STOP_ELSE, STOP_ENDIF, STOP_ENDFOR } Stop;
+
+typedef struct Walk {
+    const ChatTemplate *t;
+    const char *at;
+    const ChatMessage *m;
+    int n, i; /* messages; the loop's */
+    bool prompt, live;
+    bool strip,
+        line; /* of the text behind the last tag: blanks go; the tag began or ended a line */
+    const char *loop; /* name of the loop's variable; NULL: outside */
+    size_t loop_n;
+    int depth;
+    Arena *scratch;
+    Text *out;
+} Walk;
+
+static Status fail_at(const Walk *w, const char *at, Status code, const char *what, size_t n)
+{
+    int line = 1;
+    for (const char *c = w->t->text; c < at; c++) line += *c == '\n';
+    return FAIL(code, "%s:%d: %.*s%s", w->t->name, line, (int)(n < 60 ? n : 60), what,
+                code == ERR_UNSUPPORTED
+                    ? " is not among what this program understands of templates "
+                      "(messages, if, elif, else, bos_token, eos_token, "
+                      "add_generation_prompt, loop.first, loop.last, +, trim)"
+                    : "");
+}
+
+static Status wrong(const Walk *w, const char *what)
+{
+    return fail_at(w, w->at, ERR_FORMAT, what, strlen(what));
+}
+
+static Status unsupported(const Walk *w, const char *at, size_t n)
+{
+    return fail_at(w, at, ERR_UNSUPPORTED, at, n);
+}
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+static bool is_name(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static void skip_blanks(Walk *w)
+{
+    while (is_blank(*w->at)) w->at++;
+}
+
+/* A name at the place, or n = 0. */
+static const char *take_name(Walk *w, size_t *n)
+{
+    skip_blanks(w);
+    const char *s = w->at;
+    while (is_name(*w->at)) w->at++;
+    *n = (size_t)(w->at - s);
+    return s;
+}
+
+static bool is_word(const char *s, size_t n, const char *word)
+{
+    return strlen(word) == n && memcmp(s, word, n) == 0;
+}
+
+static bool take_word(Walk *w, const char *word)
+{
+    size_t n = 0;
+    skip_blanks(w);
+    const char *before = w->at, *s = take_name(w, &n);
+    if (is_word(s, n, word)) return true;
+    w->at = before;
+    return false;
+}
+
+static bool take_sign(Walk *w, const char *sign)
+{
+    skip_blanks(w);
+    if (strncmp(w->at, sign, strlen(sign)) != 0) return false;
+    w->at += strlen(sign);
+    return true;
+}
+
+/* ---- expressions ---- */
+
+static bool truth(const Value *v) { return v->is_text ? v->n > 0 : v->yes; }
+
+static Value text_value(const char *s)
+{
+    return (Value){ .is_text = true, .s = s, .n = strlen(s) };
+}
+
+static bool same(const Value *a, const Value *b)
+{
+    if (a->is_text != b->is_text) return false;
+    return a->is_text ? a->n == b->n && memcmp(a->s, b->s, a->n) == 0 : a->yes == b->yes;
+}
+
+static Status any_of(Walk *w, Value *out);
+
+static Status new_bytes(Walk *w, size_t n, char **out)
+{
+    if (n > TEXT_MAX) return wrong(w, "a text of more than 64 MiB");
+    return ARENA_NEW(w->scratch, n + 1, out);
+}
+
+static Status string(Walk *w, Value *out)
+{
+    const char quote = *w->at++, *s = w->at;
+    char *to = NULL;
+    while (*w->at != quote && *w->at != '\0') w->at += w->at[0] == '\\' && w->at[1] != '\0' ? 2 : 1;
+    if (*w->at == '\0') return wrong(w, "a string that does not end");
+    TRY(new_bytes(w, (size_t)(w->at - s), &to));
+    *out = (Value){ .is_text = true, .s = to };
+    for (; s < w->at; s++) {
+        static const char names[] = "nrt\\'\"", values[] = "\n\r\t\\'\"";
+        const char *found = *s == '\\' ? strchr(names, s[1]) : NULL;
+        if (*s == '\\' && found == NULL) return unsupported(w, s, 2);
+        *to++ = found == NULL ? *s : values[found - names];
+        if (found != NULL) s++;
+        out->n++;
+    }
+    w->at++;
+    return OK;
+}
+
+/* NAME.key or NAME['key']. */
+static Status key_of(Walk *w, const char *start, Value *key)
+{
+    size_t n = 0;
+    if (take_sign(w, ".")) {
+        const char *s = take_name(w, &n);
+        *key = (Value){ .is_text = true, .s = s, .n = n };
+        return OK;
+    }
+    bool bracket = take_sign(w, "[");
+    skip_blanks(w);
+    if (!bracket || (*w->at != '\'' && *w->at != '"'))
+        return unsupported(w, start, (size_t)(w->at - start) + (*w->at != '\0'));
+    TRY(string(w, key));
+    return take_sign(w, "]") ? OK : wrong(w, "a bracket that does not close");
+}
+
+static Status attribute(Walk *w, const char *start, bool of_loop, Value *out)
+{
+    Value key;
+    TRY(key_of(w, start, &key));
+    const ChatMessage *m = w->live ? &w->m[w->i] : NULL;
+    if (of_loop && is_word(key.s, key.n, "first"))
+        *out = (Value){ .yes = w->i == 0 };
+    else if (of_loop && is_word(key.s, key.n, "last"))
+        *out = (Value){ .yes = w->i == w->n - 1 };
+    else if (!of_loop && is_word(key.s, key.n, "role"))
+        *out = text_value(m == NULL ? "" : m->role);
+    else if (!of_loop && is_word(key.s, key.n, "content"))
+        *out = text_value(m == NULL ? "" : m->content);
+    else
+        return unsupported(w, start, (size_t)(w->at - start));
+    return OK;
+}
+
+static Status token(Walk *w, const char *name, const char *value, Value *out)
+{
+    if (w->live && value == NULL)
+        return FAIL(ERR_FORMAT,
+                    "%s asks for %s, which no tokenizer_config.json beside the tokenizer tells",
+                    w->t->name, name);
+    *out = text_value(value == NULL ? "" : value);
+    return OK;
+}
+
+static Status primary(Walk *w, Value *out)
+{
+    size_t n = 0;
+    skip_blanks(w);
+    if (*w->at == '\'' || *w->at == '"') return string(w, out);
+    if (take_sign(w, "(")) {
+        TRY(any_of(w, out));
+        return take_sign(w, ")") ? OK : wrong(w, "a parenthesis that does not close");
+    }
+    const char *s = take_name(w, &n);
+    if (n == 0) return wrong(w, "an expression that misses a value");
+    bool yes = is_word(s, n, "true") || is_word(s, n, "True");
+    if (yes || is_word(s, n, "false") || is_word(s, n, "False")) {
+        *out = (Value){ .yes = yes };
+        return OK;
+    }
+    if (is_word(s, n, "bos_token")) return token(w, "bos_token", w->t->bos, out);
+    if (is_word(s, n, "eos_token")) return token(w, "eos_token", w->t->eos, out);
+    if (is_word(s, n, "add_generation_prompt")) {
+        *out = (Value){ .yes = w->prompt };
+        return OK;
+    }
+    if (w->loop != NULL && is_word(s, n, "loop")) return attribute(w, s, true, out);
+    if (w->loop != NULL && n == w->loop_n && memcmp(s, w->loop, n) == 0)
+        return attribute(w, s, false, out);
+    return unsupported(w, s, n);
+}
+
+static Status filtered(Walk *w, Value *out)
+{
+    TRY(primary(w, out));
+    while (take_sign(w, "|")) {
+        size_t n = 0;
+        const char *s = take_name(w, &n);
+        if (!is_word(s, n, "trim")) return unsupported(w, s, n);
+        if (!out->is_text) return wrong(w, "trim of what is no text");
+        for (; out->n > 0 && is_blank(out->s[0]); out->s++) out->n--;
+        while (out->n > 0 && is_blank(out->s[out->n - 1])) out->n--;
+    }
+    return OK;
+}
+
+static Status sum(Walk *w, Value *out)
+{
+    TRY(filtered(w, out));
+    while (skip_blanks(w), *w->at == '~' || *w->at == '+') {
+        Value more;
+        char *both = NULL;
+        w->at++;
+        TRY(filtered(w, &more));
+        if (!out->is_text || !more.is_text) return wrong(w, "a sum of what is no text");
+        TRY(new_bytes(w, out->n + more.n, &both));
+        memcpy(both, out->s, out->n);
+        memcpy(both + out->n, more.s, more.n);
+        *out = (Value){ .is_text = true, .s = both, .n = out->n + more.n };
+    }
+    return OK;
+}
+
+static Status comparison(Walk *w, Value *out)
+{
+    bool no = false;
+    while (take_word(w, "not")) no = !no;
+    Value left, right;
+    TRY(sum(w, &left));
+    skip_blanks(w);
+    const char *sign = w->at;
+    bool equal = take_sign(w, "=="), other = !equal && take_sign(w, "!=");
+    if (equal || other) {
+        TRY(sum(w, &right));
+        left = (Value){ .yes = same(&left, &right) == equal };
+    } else if (*sign == '<' || *sign == '>') {
+        return unsupported(w, sign, 1);
+    }
+    *out = no ? (Value){ .yes = !truth(&left) } : left;
+    return OK;
+}
+
+static Status all_of(Walk *w, Value *out)
+{
+    TRY(comparison(w, out));
+    while (take_word(w, "and")) {
+        Value right;
+        TRY(comparison(w, &right));
+        if (truth(out)) *out = right;
+    }
+    return OK;
+}
+
+/* An expression. */
+static Status any_of(Walk *w, Value *out)
+{
+    if (++w->depth > DEPTH_MAX) return wrong(w, "parentheses or blocks more than 32 deep");
+    TRY(all_of(w, out));
+    while (take_word(w, "or")) {
+        Value right;
+        TRY(all_of(w, &right));
+        if (!truth(out)) *out = right;
+    }
+    w->depth--;
+    return OK;
+}
+
+/* ---- text and tags ---- */
+
+static Status put(Walk *w, const char *s, size_t n)
+{
+    if (!w->live || n == 0) return OK;
+    if (w->out->used + n > TEXT_MAX) return wrong(w, "a text of more than 64 MiB");
+    return text_append(w->out, s, n);
+}
+
+/* Behind a tag's last sign: a newline behind a block's tag goes with it. */
+static Status end_tag(Walk *w, const char *sign, bool block)
+{
+    skip_blanks(w);
+    w->strip = *w->at == '-' && strncmp(w->at + 1, sign, 2) == 0;
+    w->at += w->strip;
+    if (strncmp(w->at, sign, 2) != 0) {
+        size_t n = strcspn(w->at, " \n%}");
+        return n == 0 ? wrong(w, "a tag that does not end") : unsupported(w, w->at, n);
+    }
+    w->at += 2;
+    w->line = false;
+    if (block && !w->strip && w->at[0] == '\n') {
+        w->at++;
+        w->line = true;
+    }
+    return OK;
+}
+
+/* The text up to the next tag. */
+static Status plain(Walk *w)
+{
+    const char *s = w->at, *end = s;
+    while (*end != '\0' && !(end[0] == '{' && (end[1] == '{' || end[1] == '%' || end[1] == '#')))
+        end++;
+    w->at = end;
+    bool line = w->line || s == w->t->text;
+    while (w->strip && s < end && is_blank(*s)) s++;
+    if (*end == '\0') {
+        /* the newline at a template's end is its file's */
+        if (end > s && end[-1] == '\n') end--;
+    } else if (end[2] == '-') {
+        while (end > s && is_blank(end[-1])) end--;
+    } else if (end[1] != '{') {
+        const char *back = end;
+        while (back > s && (back[-1] == ' ' || back[-1] == '\t')) back--;
+        if (back > s ? back[-1] == '\n' : line) end = back;
+    }
+    w->strip = false;
+    return put(w, s, (size_t)(end - s));
+}
+
+static Status comment(Walk *w)
+{
+    const char *end = strstr(w->at, "#}");
+    if (end == NULL) return wrong(w, "a comment that does not end");
+    w->at = end[-1] == '-' && end > w->at + 1 ? end - 1 : end;
+    return end_tag(w, "#}", true);
+}
+
+static Status print_value(Walk *w)
+{
+    Value v;
+    TRY(any_of(w, &v));
+    TRY(end_tag(w, "}}", false));
+    if (!v.is_text) v = text_value(v.yes ? "True" : "False");
+    return put(w, v.s, v.n);
+}
+
+static Status block(Walk *w, Stop *stop);
+
+static Status branches(Walk *w)
+{
+    bool live = w->live, taken = false;
+    for (Stop stop = STOP_ELIF; stop != STOP_ENDIF;) {
+        Value yes = { .yes = true };
+        w->live = live && !taken;
+        if (stop == STOP_ELIF) TRY(any_of(w, &yes));
+        TRY(end_tag(w, "%}", true));
+        bool last = stop == STOP_ELSE;
+        w->live &= truth(&yes);
+        taken |= w->live;
+        TRY(block(w, &stop));
+        if (stop == STOP_END || stop == STOP_ENDFOR || (last && stop != STOP_ENDIF))
+            return wrong(w, "an if without its endif");
+    }
+    w->live = live;
+    return end_tag(w, "%}", true);
+}
+
+static Status loop(Walk *w)
+{
+    Stop stop = STOP_END;
+    const char *start = w->at;
+    if (w->loop != NULL) return wrong(w, "a for inside a for, which is not understood");
+    w->loop = take_name(w, &w->loop_n);
+    bool over = w->loop_n > 0 && take_word(w, "in") && take_word(w, "messages");
+    if (!over) return unsupported(w, start - 3, (size_t)(w->at - start) + 3);
+    TRY(end_tag(w, "%}", true));
+    const Walk body = *w;
+    bool live = w->live && w->n > 0;
+    for (int i = 0; i < (live ? w->n : 1); i++) {
+        int depth = w->depth;
+        *w = body;
+        w->live = live;
+        w->depth = depth;
+        w->i = i;
+        TRY(block(w, &stop));
+        if (stop != STOP_ENDFOR) return wrong(w, "a for without its endfor");
+    }
+    w->loop = NULL;
+    w->live = body.live;
+    return end_tag(w, "%}", true);
+}
+
+/* Text and tags up to one that ends the block, behind whose first word the walk then stands. */
+static Status block(Walk *w, Stop *stop)
+{
+    static const char *const ends[] = { "", "elif", "else", "endif", "endfor" };
+    if (++w->depth > DEPTH_MAX) return wrong(w, "parentheses or blocks more than 32 deep");
+    for (;;) {
+        TRY(plain(w));
+        *stop = STOP_END;
+        w->depth -= *w->at == '\0';
+        if (*w->at == '\0') return OK;
+        const char kind = w->at[1];
+        w->at += w->at[2] == '-' ? 3 : 2;
+        if (kind == '#') TRY(comment(w));
+        if (kind == '{') TRY(print_value(w));
+        if (kind != '%') continue;
+        size_t n = 0;
+        const char *s = take_name(w, &n);
+        for (int i = STOP_ELIF; i <= STOP_ENDFOR; i++) {
+            if (!is_word(s, n, ends[i])) continue;
+            *stop = (Stop)i;
+            w->depth--;
+            return OK;
+        }
+        if (is_word(s, n, "if"))
+            TRY(branches(w));
+        else if (is_word(s, n, "for"))
+            TRY(loop(w));
+        else
+            return n == 0 ? wrong(w, "a tag without a word") : unsupported(w, s, n);
+    }
+}
+
+static Status walk(Walk *w)
+{
+    Stop stop = STOP_END;
+    ArenaMark mark = arena_mark(w->scratch);
+    w->at = w->t->text;
+    TRY(block(w, &stop));
+    if (stop != STOP_END) return wrong(w, "an end without its beginning");
+    arena_release(w->scratch, mark);
+    return OK;
+}
+
+Status chat_check(const ChatTemplate *t, Arena *scratch)
+{
+    return walk(&(Walk){ .t = t, .scratch = scratch });
+}
+
+Status chat_render(const ChatTemplate *t, const ChatMessage *m, int n, bool prompt, Arena *scratch,
+                   Text *out)
+{
+    return walk(&(Walk){
+        .t = t, .m = m, .n = n, .prompt = prompt, .live = true, .scratch = scratch, .out = out });
+}
+
+/* ---- answers ---- */
+
+/* A text of the first n messages, in `a`. */
+static Status text_of(const ChatTemplate *t, const ChatMessage *m, int n, bool prompt, Arena *a,
+                      Arena *scratch, ChatPart *out)
+{
+    Text text = { 0 };
+    TRY(text_init(&text, a));
+    TRY(text_append(&text, "", 0));
+    TRY(chat_render(t, m, n, prompt, scratch, &text));
+    *out = (ChatPart){ .text = text.data, .n = text.used };
+    return OK;
+}
+
+static size_t common(const ChatPart *a, const ChatPart *b)
+{
+    size_t n = 0;
+    while (n < a->n && n < b->n && a->text[n] == b->text[n]) n++;
+    return n;
+}
+
+/* Where in the whole text message i's answer lies: [*first, *end). */
+static Status find_answer(const ChatTemplate *t, const ChatMessage *m, int i, const ChatPart *whole,
+                          Arena *a, Arena *scratch, size_t *first, size_t *end)
+{
+    ChatPart before, with;
+    ArenaMark mark = arena_mark(a);
+    TRY(text_of(t, m, i, true, a, scratch, &before));
+    *first = common(&before, whole);
+    bool begins = *first == before.n;
+    arena_release(a, mark);
+    TRY(text_of(t, m, i + 1, false, a, scratch, &with));
+    *end = common(&with, whole);
+    arena_release(a, mark);
+    if (begins && *first < *end) return OK;
+    return FAIL(ERR_FORMAT,
+                "%s does not tell where message %d, an answer, begins: what it writes of the "
+                "messages before it, with add_generation_prompt, does not go on with the answer",
+                t->name, i + 1);
+}
+
+/* Each message changes the text, unless the template passes over its role. */
+static Status check_roles(const ChatTemplate *t, const ChatMessage *m, int n, Arena *a,
+                          Arena *scratch)
+{
+    size_t before = 0;
+    for (int i = 0; i <= n; i++) {
+        ChatPart text;
+        ArenaMark mark = arena_mark(a);
+        TRY(text_of(t, m, i, false, a, scratch, &text));
+        arena_release(a, mark);
+        if (i > 0 && text.n == before && m[i - 1].content[0] != '\0')
+            return FAIL(ERR_FORMAT, "message %d has the role %.60s, which %s writes nothing for", i,
+                        m[i - 1].role, t->name);
+        before = text.n;
+    }
+    return OK;
+}
+
+Status chat_parts(const ChatTemplate *t, const ChatMessage *m, int n, Arena *a, Arena *scratch,
+                  ChatPart **out, int *n_parts)
+{
+    ChatPart *part = NULL, whole;
+    int parts = 0;
+    size_t at = 0, first = 0, end = 0;
+    TRY(check_roles(t, m, n, a, scratch));
+    TRY(ARENA_NEW(a, 2 * n + 1, &part));
+    TRY(text_of(t, m, n, false, a, scratch, &whole));
+    for (int i = 0; i < n; i++) {
+        if (strcmp(m[i].role, "assistant") != 0) continue;
+        TRY(find_answer(t, m, i, &whole, a, scratch, &first, &end));
+        if (first < at) return FAIL(ERR_FORMAT, "%s writes answers over each other", t->name);
+        if (first > at) part[parts++] = (ChatPart){ whole.text + at, first - at, false };
+        part[parts++] = (ChatPart){ whole.text + first, end - first, true };
+        at = end;
+    }
+    if (parts == 0)
+        return FAIL(ERR_FORMAT, "a chat of %d messages without an answer (the role assistant)", n);
+    if (at < whole.n) part[parts++] = (ChatPart){ whole.text + at, whole.n - at, false };
+    *out = part;
+    *n_parts = parts;
+    return OK;
+}

@@ -1,0 +1,85 @@
+/* chat_load: a template's file, and what a tokenizer's folder says of it. */
+#include "data/chat.h"
+
+#include "base/file.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The string of a key, or of its "content" (an added token); NULL: neither. */
+static const char *string_of(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (cJSON_IsObject(item)) item = cJSON_GetObjectItemCaseSensitive(item, "content");
+    return cJSON_GetStringValue(item);
+}
+
+static Status copy_of(const char *s, Arena *a, const char **out)
+{
+    return s == NULL ? OK : arena_text(a, s, strlen(s), out);
+}
+
+static Status read_settings(const char *path, Arena *a, ChatTemplate *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    TRY(file_read_all(path, a, &text, &n));
+    cJSON *json = cJSON_ParseWithLength(text, n);
+    if (!cJSON_IsObject(json)) {
+        cJSON_Delete(json);
+        return FAIL(ERR_FORMAT, "%s is no JSON object", path);
+    }
+    Status s = copy_of(string_of(json, "bos_token"), a, &out->bos);
+    if (s == OK) s = copy_of(string_of(json, "eos_token"), a, &out->eos);
+    if (s == OK) s = copy_of(string_of(json, "chat_template"), a, &out->text);
+    cJSON_Delete(json);
+    return s;
+}
+
+/* PATH of a file in the tokenizer's folder; whether it is there. */
+static Status beside(const char *tokenizer, const char *name, Arena *a, const char **path,
+                     bool *there)
+{
+    const char *slash = strrchr(tokenizer, '/');
+    char text[FILE_PATH_MAX];
+    int n = snprintf(text, sizeof text, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - tokenizer),
+                     tokenizer, name);
+    if (n >= (int)sizeof text)
+        return FAIL(ERR_ARG, "the path %s%s is longer than %d", tokenizer, name, FILE_PATH_MAX - 1);
+    *there = file_exists(text);
+    return arena_text(a, text, (size_t)n, path);
+}
+
+Status chat_load(const char *path, const char *tokenizer, Arena *a, ChatTemplate *out)
+{
+    ChatTemplate t = { 0 };
+    bool settings = false, own = false;
+    const char *config = NULL, *jinja = NULL;
+    TRY(beside(tokenizer, "tokenizer_config.json", a, &config, &settings));
+    TRY(beside(tokenizer, "chat_template.jinja", a, &jinja, &own));
+    if (settings) TRY(read_settings(config, a, &t));
+    t.name = config;
+    bool chosen = strcmp(path, "tokenizer") != 0;
+    if (chosen || own) {
+        char *text = NULL;
+        size_t n = 0;
+        t.name = chosen ? path : jinja;
+        TRY(file_read_all(t.name, a, &text, &n));
+        if (memchr(text, '\0', n) != NULL)
+            return FAIL(ERR_FORMAT, "%s has a NUL character", t.name);
+        TRY(arena_text(a, text, n, &t.text));
+    }
+    if (t.text == NULL)
+        return FAIL(ERR_FORMAT,
+                    "beside %s there is no chat_template, neither in tokenizer_config.json nor as "
+                    "chat_template.jinja: name a file with --chat",
+                    tokenizer);
+    Arena scratch = { 0 };
+    TRY(arena_init(&scratch, "template", MEM_HOST, (size_t)1 << 30));
+    Status s = chat_check(&t, &scratch);
+    arena_free(&scratch);
+    TRY(s);
+    *out = t;
+    return OK;
+}

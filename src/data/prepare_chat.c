@@ -1,0 +1,143 @@
+/* prepare_chat: conversations out of JSON lines, as ids of which the answers' are learned, in packs. */
+#include "data/prepare_private.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WRONG_BYTES = 512 };
+
+static const char *text_of(const cJSON *object, const char *key)
+{
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
+}
+
+/* The line's messages; *n 0: what is wrong is in `wrong`. */
+static void read_messages(const cJSON *line, ChatMessage *m, int *n, char wrong[WRONG_BYTES])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, "messages"), *item = NULL;
+    const char *prompt = text_of(line, "prompt"), *answer = text_of(line, "answer");
+    int count = 0, size = cJSON_GetArraySize(list);
+    *n = 0;
+    if (prompt != NULL && answer != NULL && list == NULL) {
+        m[0] = (ChatMessage){ "user", prompt };
+        m[1] = (ChatMessage){ "assistant", answer };
+        *n = 2;
+        return;
+    }
+    (void)snprintf(
+        wrong, WRONG_BYTES, "%s",
+        prompt != NULL && list == NULL
+            ? "a chat without an answer: the field \"answer\" is missing or no text"
+            : "no list \"messages\" with a message, nor texts \"prompt\" and \"answer\"");
+    if (!cJSON_IsArray(list) || size == 0) return;
+    (void)snprintf(wrong, WRONG_BYTES, "%d messages, at most %d are possible", size,
+                   CHAT_MESSAGES_MAX);
+    if (size > CHAT_MESSAGES_MAX) return;
+    cJSON_ArrayForEach(item, list)
+    {
+        m[count] = (ChatMessage){ text_of(item, "role"), text_of(item, "content") };
+        (void)snprintf(wrong, WRONG_BYTES, "message %d has no text \"%s\"", count + 1,
+                       m[count].role == NULL ? "role" : "content");
+        if (m[count].role == NULL || m[count].content == NULL) return;
+        count++;
+    }
+    *n = count;
+}
+
+Status prepare_chats_begin(Preparer *p)
+{
+    const PrepareConfig *c = p->config;
+    TRY(arena_init(&p->strings, "strings", MEM_HOST, (size_t)4 << 30));
+    TRY(chat_load(c->chat, c->tokenizer, &p->arena, &p->chat));
+    return shard_create_packs(&p->writer, c->out, tokenizer_vocab(p->tokenizer), c->sequence,
+                              &p->arena);
+}
+
+/* Fills the pack up. */
+static Status pad(Preparer *p)
+{
+    int64_t left = p->config->sequence - p->writer.tokens % p->config->sequence;
+    if (left == p->config->sequence) return OK;
+    for (int64_t i = 0; i < left; i++) TRY(shard_append(&p->writer, &p->end_of_text, 1));
+    return shard_end_document(&p->writer);
+}
+
+typedef struct ChatIds {
+    int32_t *id;
+    int64_t n;
+    bool loss;
+} ChatIds;
+
+/* Each part's ids by themselves, so that an answer begins where a prompt ends when text is generated. A
+ * conversation ends with the end-of-text id, which is learned behind an answer. */
+static Status encode(Preparer *p, const ChatPart *part, int n, ChatIds *ids, int64_t *total)
+{
+    *total = 0;
+    for (int i = 0; i < n; i++) {
+        ids[i].loss = part[i].loss;
+        TRY(tokenizer_encode(p->tokenizer, part[i].text, part[i].n, &p->scratch, &ids[i].id,
+                             &ids[i].n));
+        *total += ids[i].n;
+    }
+    const ChatIds *last = &ids[n - 1];
+    bool ended = last->n > 0 && last->id[last->n - 1] == p->end_of_text;
+    ids[n] = (ChatIds){ &p->end_of_text, ended ? 0 : 1, last->loss };
+    *total += ids[n].n;
+    return OK;
+}
+
+/* The first id of a chat has nothing before it that it could be learned from. */
+static Status write_chat(Preparer *p, const ChatIds *ids, int n, int64_t total)
+{
+    int64_t T = p->config->sequence;
+    if (p->writer.tokens % T + total > T) TRY(pad(p));
+    for (int i = 0; i < n; i++) {
+        int64_t first = p->writer.document_tokens == 0 && ids[i].n > 0;
+        TRY(shard_append(&p->writer, ids[i].id, first));
+        TRY(shard_append_learned(&p->writer, ids[i].id + first, ids[i].n - first, ids[i].loss));
+        p->stats.learned += ids[i].loss ? ids[i].n - first : 0;
+    }
+    p->stats.documents++;
+    p->stats.tokens += total;
+    return shard_end_document(&p->writer);
+}
+
+static Status add(Preparer *p, Documents *d, const ChatMessage *m, int n)
+{
+    ChatPart *part = NULL;
+    ChatIds *ids = NULL;
+    int parts = 0;
+    int64_t total = 0;
+    char wrong[WRONG_BYTES];
+    if (chat_parts(&p->chat, m, n, &p->scratch, &p->strings, &part, &parts) != OK) {
+        status_sentence(wrong, sizeof wrong);
+        status_clear();
+        return documents_bad(d, wrong);
+    }
+    TRY(ARENA_NEW(&p->scratch, parts + 1, &ids));
+    TRY(encode(p, part, parts, ids, &total));
+    if (total > p->config->sequence) {
+        (void)snprintf(wrong, sizeof wrong, "a chat of %lld tokens, --sequence has room for %lld",
+                       (long long)total, (long long)p->config->sequence);
+        return documents_bad(d, wrong);
+    }
+    for (int i = 0; i < parts; i++) p->stats.text_bytes += (int64_t)part[i].n;
+    return write_chat(p, ids, parts + 1, total);
+}
+
+Status prepare_chat(Preparer *p, Documents *d)
+{
+    ChatMessage *m = NULL;
+    int n = 0;
+    char wrong[WRONG_BYTES];
+    ArenaMark mark = arena_mark(&p->scratch), strings = arena_mark(&p->strings);
+    TRY(ARENA_NEW(&p->scratch, CHAT_MESSAGES_MAX, &m));
+    read_messages(d->json, m, &n, wrong);
+    Status s = n > 0 ? add(p, d, m, n) : documents_bad(d, wrong);
+    arena_release(&p->scratch, mark);
+    arena_release(&p->strings, strings);
+    return s;
+}
+
+Status prepare_chats_end(Preparer *p) { return pad(p); }

@@ -1,0 +1,29 @@
+/* prepare_private: what documents and conversations share while a shard is written. */
+#ifndef DATA_PREPARE_PRIVATE_H
+#define DATA_PREPARE_PRIVATE_H
+
+#include "data/chat.h"
+#include "data/prepare.h"
+#include "data/shard.h"
+#include "data/tokenizer.h"
+
+typedef struct Preparer {
+    const PrepareConfig *config;
+    Arena arena;   /* the tokenizer's, write buffers */
+    Arena scratch; /* one document's ids, then reset */
+    Arena strings; /* of a template, likewise */
+    Tokenizer *tokenizer;
+    int32_t end_of_text;
+    ChatTemplate chat;
+    ShardWriter writer;
+    PrepareStats stats;
+    uint64_t total_bytes, done_bytes; /* of the files */
+    double start_s, shown_s;
+} Preparer;
+
+/* Opens the template and the writer; adds the line that `d` is at; fills the last pack. */
+Status prepare_chats_begin(Preparer *p);
+Status prepare_chat(Preparer *p, Documents *d);
+Status prepare_chats_end(Preparer *p);
+
+#endif

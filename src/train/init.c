@@ -1,0 +1,96 @@
+#include "train/init.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "train/checkpoint.h"
+#include "train/manifest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+Status init_resolve(const char *path, Arena *scratch, char out[])
+{
+    char manifest[FILE_PATH_MAX], config[FILE_PATH_MAX];
+    TRY(file_join(manifest, path, MANIFEST_NAME));
+    TRY(file_join(config, path, "config.json"));
+    if (file_exists(config) && !file_exists(manifest))
+        return FAIL(ERR_ARG,
+                    "%s is a Hugging Face folder (it has config.json): make a checkpoint of it "
+                    "first, with switchyard convert from-hf",
+                    path);
+    return checkpoint_resolve(path, scratch, out);
+}
+
+void init_say(const char *who, const ConfigChange *changes, int n)
+{
+    for (int i = 0; i < n; i++) {
+        log_info("%s: %s is %.200s, was %.200s", who, changes[i].row->name, changes[i].now,
+                 changes[i].then);
+    }
+}
+
+/* The whole model's parameters, as one rank would hold them. */
+static Status table_of(const Config *c, Arena *a, ParamTable *out)
+{
+    Config alone = *c;
+    ModelSpec spec;
+    config_alone(&alone);
+    alone.init_frozen.n = 0;
+    TRY(spec_build(&alone, a, &spec));
+    return params_build(&spec, 0, NULL, a, out);
+}
+
+static bool same_tables(const ParamTable *x, const ParamTable *y)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; i < x->n && same; i++) {
+        const Param *p = &x->at[i], *q = &y->at[i];
+        same = strcmp(p->name, q->name) == 0 && p->rank == q->rank;
+        for (int d = 0; d < p->rank; d++) same &= p->dim[d] == q->dim[d];
+    }
+    return same;
+}
+
+/* Would this change alone give the checkpoint's model other parameters? So no list of settings that
+ * have a part in shapes is kept. */
+static Status reshapes(const Config *then, const ParamTable *was, const ConfigChange *c, Arena *a,
+                       bool *out)
+{
+    char text[1024];
+    Config trial = *then;
+    ParamTable table;
+    ArenaMark mark = arena_mark(a);
+    (void)snprintf(text, sizeof text, "%s=%.900s", c->row->name, c->now);
+    TRY(config_override(&trial, a, text));
+    TRY(table_of(&trial, a, &table));
+    *out = !same_tables(was, &table);
+    arena_release(a, mark);
+    return OK;
+}
+
+Status init_check(const Config *now, const char *path, const char *yaml, bool speaks, Arena *a)
+{
+    enum { LIST_BYTES = 640 };
+    char list[LIST_BYTES] = "";
+    size_t used = 0;
+    const ConfigChange *changes = NULL;
+    Config then;
+    ParamTable was;
+    int n = 0;
+    TRY(config_parse(&then, a, path, yaml, strlen(yaml)));
+    TRY(config_changes(&then, now, a, &changes, &n));
+    if (speaks) init_say("init", changes, n);
+    TRY(table_of(&then, a, &was));
+    for (int i = 0; i < n; i++) {
+        const ConfigChange *c = &changes[i];
+        bool other = false;
+        if (c->row->mark == CONFIG_MATH) TRY(reshapes(&then, &was, c, a, &other));
+        if (other && used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used,
+                                     "%s %s is %.40s there, %.40s here", used > 0 ? "," : "",
+                                     c->row->name, c->then, c->now);
+    }
+    if (used == 0) return OK;
+    return FAIL(ERR_ARG, "%s has parameters of other names or shapes:%s; take its values", path,
+                list);
+}
