@@ -242,6 +242,7 @@ static Status route_forward(LayerRun *r)
                                         .bias = r->weights->w[ROLE_ROUTER_BIAS],
                                         .domain = r->batch->domain,
                                         .target = r->batch->target,
+                                        .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
                                         .index = s->index,
                                         .weight = s->weight,
                                         .seq_count = s->seq_count,
@@ -583,7 +584,8 @@ static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, c
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
                                                 .gate = sum->clip,
                                                 .bias = w->w[ROLE_ROUTER_BIAS],
-                                                .rate = m->bias_rate });
+                                                .rate = m->bias_rate,
+                                                .centred = m->bias_centred });
 }
 
 const LayerDesc layer_moe = {

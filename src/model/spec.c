@@ -94,6 +94,8 @@ static MoeSpec moe_of(const Config *c)
         .shared_ffn = c->moe_shared * c->moe_ffn,
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
+        .bias_centred = c->moe_bias_rule == BIAS_CENTRED,
+        .forced_balance = c->moe_forced_balance,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,
@@ -102,7 +104,8 @@ static MoeSpec moe_of(const Config *c)
                   .normalise = c->moe_normalise,
                   .scaling = (float)c->moe_scaling,
                   .aux_scale = (float)(c->moe_aux_loss / (double)groups),
-                  .aux_per_batch = c->moe_aux_scope != AUX_SEQUENCE },
+                  .aux_per_batch = c->moe_aux_scope != AUX_SEQUENCE,
+                  .z_scale = (float)(c->moe_z_loss / (double)(c->train_batch * c->data_sequence)) },
         .aux_global = c->moe_aux_scope == AUX_GLOBAL,
     };
 }

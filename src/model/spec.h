@@ -50,6 +50,8 @@ typedef struct MoeSpec {
     bool aux_global; /* each group of the auxiliary loss has tokens of all data-parallel ranks */
     bool bias;
     float bias_rate;
+    bool bias_centred;
+    bool forced_balance; /* for benchmarks: positions choose experts */
 } MoeSpec;
 
 enum {

@@ -361,6 +361,19 @@ static __device__ float chosen_sum(int64_t K, const float *p, const int32_t *ind
     return sum;
 }
 
+/* log(sum of e^v) over the warp's row of logits; -inf where a lane has no expert. */
+template <int PER>
+static __device__ __forceinline__ float log_sum(const Share &me, const float (&v)[PER])
+{
+    float max = -INFINITY, sum = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) max = v[i] > max ? v[i] : max;
+    max = warp_max(max);
+#pragma unroll
+    for (int i = 0; i < PER; i++) sum += i < me.n ? exp_like_cpu(__fsub_rn(v[i], max)) : 0;
+    return max + logf(warp_sum(sum));
+}
+
 /* 1 / sum(p), what makes q of p. */
 template <int PER>
 static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float (&p)[PER])
@@ -376,7 +389,8 @@ static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float
 template <int PER> struct RouteRoom {
     float4 row[ROOM / 4]; /* a row of E a warp */
     alignas(8) int32_t chosen[THREADS<PER> / WARP][MOST_CHOSEN];
-    int32_t count[WARP * PER]; /* (E) */
+    int32_t count[WARP * PER];          /* (E) */
+    float squares[THREADS<PER> / WARP]; /* sum of z^2 over a warp's tokens */
 
     __device__ __forceinline__ float *row_of(int warp) { return (float *)row + warp * WARP * PER; }
 };
@@ -391,11 +405,12 @@ typedef struct ChunkSum {
 
 typedef struct RouteForward {
     const float *logits, *bias;
-    const int32_t *domain, *target; /* the second may be NULL */
+    const int32_t *domain, *target, *pos; /* the last two may be NULL */
     int32_t *index, *seq_count, *load;
     float *weight, *aux_loss, *score_sum; /* the last may be NULL */
     ChunkSum *chunk;                      /* (B, chunks, E): of the workspace */
     double *q;                            /* (B, E), too: sum of q over a sequence */
+    float *squares;                       /* (B, chunks), too: sum of z^2 */
     unsigned *ticket;                     /* 0 between launches: blocks that are done */
     double aux_factor;
     RouteShape s;
@@ -412,9 +427,19 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
     int K = (int)a.s.K, lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int32_t *id = room.chosen[warp];
     float *row = room.row_of(warp);
+    if (r.z_scale != 0) {
+        float z = log_sum(me, p);
+        if (lane == 0) room.squares[warp] += z * z;
+    }
     scores(r.score, me, p);
     row_put(row, a.s, me, p);
-    choose(r, a.s, me, a.bias, p, id);
+    if (a.pos != NULL) {
+        int pos = a.pos[n], E = (int)a.s.E, stride = 1 + pos / E % (E / K);
+        for (int k = lane; k < K; k += WARP) id[k] = (int)((pos + (int64_t)k * stride) % E);
+        __syncwarp();
+    } else {
+        choose(r, a.s, me, a.bias, p, id);
+    }
     bool counts = a.target == NULL || a.target[n] >= 0;
     float factor = r.normalise ? __fdiv_rn(r.scaling, chosen_sum(K, row, id)) : r.scaling;
     for (int k = lane; k < K; k += WARP) {
@@ -502,6 +527,17 @@ template <typename Q> static __device__ void add_loss(const RouteLoss<Q> &a, dou
     if (threadIdx.x == 0) *a.aux_loss += (float)(a.aux_factor * loss);
 }
 
+/* By the last block. */
+static __device__ void add_z_loss(const RouteForward &a, double *room)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < a.s.B * a.s.chunks; i += blockDim.x)
+        sum += (double)__ldcg(a.squares + i);
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) *a.aux_loss += (float)((double)a.rule.z_scale * sum);
+    __syncthreads();
+}
+
 /* A block for a chunk; warp w takes the tokens w, w + warps, and so on. */
 template <int PER>
 static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(RouteForward a)
@@ -516,6 +552,7 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
     Share me = share_of(a.s);
     float q[PER] = {};
     for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) room.count[e] = 0;
+    if (threadIdx.x < WARPS) room.squares[threadIdx.x] = 0;
     __syncthreads();
     float next[PER];
     int64_t n = first + warp;
@@ -536,9 +573,15 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
         for (int w = 0; w < WARPS; w++) sum += room.row_of(w)[e];
         a.chunk[(int64_t)blockIdx.x * E + e] = { sum, room.count[e] };
     }
+    if (a.rule.z_scale != 0 && threadIdx.x == 0) {
+        float sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += room.squares[w];
+        a.squares[blockIdx.x] = sum;
+    }
     if (!is_last(a.ticket)) return;
     double *sums = (double *)room.row;
     add_chunks(a, sums, (int32_t *)(sums + MOST_THREADS));
+    if (a.rule.z_scale != 0) add_z_loss(a, sums);
     if (a.rule.aux_scale == 0 || a.score_sum != NULL) return;
     int64_t all = a.s.B * E;
     add_loss(RouteLoss<double>{ a.seq_count, a.q, a.aux_loss, a.aux_factor, all,
@@ -562,7 +605,8 @@ extern "C" size_t route_fwd_cuda_workspace(const struct Exec *, const void *args
 {
     const RouteFwd *a = (const RouteFwd *)args;
     RouteShape s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
-    return chunks_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double);
+    return chunks_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double) +
+           (size_t)(s.B * s.chunks) * sizeof(float);
 }
 
 extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
@@ -578,6 +622,7 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
     f.domain = (const int32_t *)a->domain.data;
     f.index = (int32_t *)a->index.data;
     f.target = (const int32_t *)a->target.data;
+    f.pos = (const int32_t *)a->pos.data;
     f.seq_count = (int32_t *)a->seq_count.data;
     f.load = (int32_t *)a->load.data;
     f.weight = (float *)a->weight.data;
@@ -586,6 +631,7 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
     f.score_sum = (float *)a->score_sum.data;
     f.chunk = (ChunkSum *)(void *)workspace;
     f.q = (double *)(void *)(workspace + chunks_bytes(&f.s));
+    f.squares = (float *)(void *)(f.q + f.s.B * f.s.E);
     f.ticket = exec_ticket(ex);
     TRY(shape_check("route_fwd", &f.s));
     return launch_per("route_fwd", f.s.each, [&](auto per) {
@@ -686,7 +732,8 @@ static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &
     __syncwarp(); /* the next token takes the place of this one */
 }
 
-/* softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p) */
+/* softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p)
+ * z-loss:   dlogit += 2 z_scale z e^(logit - z), of logits that are read once more */
 template <int PER>
 static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t n, const Share &me,
                                                  const int32_t *count, float *row)
@@ -702,6 +749,12 @@ static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         dp[i] = a.rule.score == ROUTE_SOFTMAX ? p[i] * (dp[i] - mean) : dp[i] * p[i] * (1 - p[i]);
+    }
+    if (a.rule.z_scale != 0) {
+        row_get(a.logits + n * a.s.E, a.s, me, -INFINITY, p);
+        float z = log_sum(me, p), dz = 2 * a.rule.z_scale * z;
+#pragma unroll
+        for (int i = 0; i < PER; i++) dp[i] += dz * exp_like_cpu(__fsub_rn(p[i], z));
     }
     row_put(a.dlogits + n * a.s.E, a.s, me, dp);
 }

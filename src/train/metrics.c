@@ -35,10 +35,13 @@ void metrics_close(Metrics *m)
     arena_free(&m->arena);
 }
 
-static Status begin(Metrics *m, const char *kind)
+static Status begin(Metrics *m, const Engine *e, const char *kind)
 {
     m->line.used = 0;
-    return text_json(&m->line, "{\"kind\":%s", kind);
+    return text_json(&m->line,
+                     e->config->moe_forced_balance ? "{\"kind\":%s,\"forced_balance\":true"
+                                                   : "{\"kind\":%s",
+                     kind);
 }
 
 static Status end(Metrics *m)
@@ -68,7 +71,7 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
 {
     Text *t = &m->line;
     int n = 0;
-    TRY(begin(m, "start"));
+    TRY(begin(m, e, "start"));
     TRY(text_json(t, ",\"model\":%s,\"params_total\":%lld,\"params_active\":%lld,\"domains\":[",
                   e->spec.name, (long long)plan->params_total, (long long)plan->params_active));
     for (int d = 0; d < loader_sources(l); d++) {
@@ -186,7 +189,7 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
 {
     Text *t = &m->line;
     Load load = { .step = s->result.load };
-    TRY(begin(m, "step"));
+    TRY(begin(m, e, "step"));
     TRY(text_json(t,
                   ",\"step\":%" PRId64
                   ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
@@ -232,7 +235,7 @@ Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetr
 {
     Text *t = &m->line;
     const EvalSum all = eval_total(v);
-    TRY(begin(m, "eval"));
+    TRY(begin(m, e, "eval"));
     TRY(text_json(t, ",\"step\":%" PRId64 ",\"loss\":%g,\"bits_per_byte\":%g,\"domains\":{",
                   v->step, eval_loss(&all), eval_bits_per_byte(&all)));
     for (int d = 0; d < v->n_domains; d++) {

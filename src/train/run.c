@@ -454,11 +454,12 @@ static void progress(const Trainer *t, const StepMetrics *m)
     log_progress(last,
                  "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %s tokens/s  "
                  "%s %.0f %%  "
-                 "%.0f s left%s",
+                 "%.0f s left%s%s",
                  m->step, c->train_steps, m->result.loss, m->lr, m->result.grad_norm,
                  text_thousands(speed, (int64_t)m->tokens_per_s), m->mfu > 0 ? "MFU" : "roof",
                  100 * (m->mfu > 0 ? m->mfu : m->roof_share),
-                 mean * (double)(c->train_steps - m->step), twice);
+                 mean * (double)(c->train_steps - m->step), twice,
+                 c->moe_forced_balance ? "  forced balance" : "");
 }
 
 /* After two steps in a row that ran again there is more room for rows, if there is memory. */

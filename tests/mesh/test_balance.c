@@ -77,12 +77,56 @@ static void a_step_counts_each_group_once(void **state)
     }
 }
 
+/* A rule's coefficients are large, so that losses, gradients and loads show it. */
+static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
+{
+    (void)state;
+#define Z      "moe.z_loss=0.5", "train.batch=8", "train.micro_batch=2"
+#define FORCED "moe.forced_balance=true", "moe.top_k=3", BATCH
+#define CENTRE "moe.bias_rate=0.05", "moe.bias_rule=centred", BATCH
+    static const ManyCase cases[] = {
+        { "z-loss, ep 2", 2, { MLA, Z, WORST, "mesh.ep=2" } },
+        { "z-loss, dp 2, cp 2", 4, { GQA, Z, "moe.score=sigmoid", "mesh.cp=2", "mesh.zero=3" } },
+        { "z-loss beside groups over cp 2", 2, { MLA, PAIRS, "moe.z_loss=0.5", "mesh.cp=2" } },
+        { "z-loss, pp 2",
+          2,
+          { MLA, Z, "moe.aux_loss=0", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" } },
+        { "forced, ep 4", 4, { MLA, FORCED, WORST, "mesh.ep=4" } },
+        { "forced, ep 2 over cp 2", 2, { GQA, FORCED, WORST, "mesh.ep=2", "mesh.cp=2" } },
+        { "centred, dp 2, ep 2", 2, { MLA, CENTRE, WORST, "mesh.ep=2" } },
+        { "centred, cp 2, pp 2", 4, { GQA, CENTRE, "mesh.cp=2", "mesh.pp=2" } },
+    };
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wrong += differs(&cases[i], FEW, 1e-5, NULL);
+    CHECK_INT(wrong, 0);
+}
+
+/* Without weights each token's z is log E, so a step's loss is the coefficient times its square,
+ * once a layer. */
+static void a_step_counts_each_token_once(void **state)
+{
+    (void)state;
+    ManyCase c = { "no weights",
+                   1,
+                   { MLA, "moe.aux_loss=0", "moe.z_loss=0.7", "train.batch=8",
+                     "train.micro_batch=2", "model.init_std=0" } };
+    ManyRank one = { 0 };
+    StepResult r;
+    CHECK_OK(many_open(&one, &c, NULL));
+    CHECK_OK(many_step(&one, 0, &r));
+    CHECK_NEAR(r.aux_loss, 0.7 * one.t.engine.spec.n_moe * log(8) * log(8), 1e-5);
+    many_close(&one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(pairs_of_sequences_are_the_same_on_any_mesh),
         TEST(a_global_group_is_what_all_data_parallel_ranks_hold),
         TEST(a_step_counts_each_group_once),
+        TEST(rules_of_the_router_are_the_same_on_any_mesh),
+        TEST(a_step_counts_each_token_once),
     };
     return TEST_RUN(tests);
 }
