@@ -197,8 +197,8 @@ Status config_markdown(Text *out)
                     "taken, any other is refused unless `--change section.key` allows it. "
                     "`train.steps` is free as long as the cosine ends where it did "
                     "(`optimizer.decay_steps`, or `train.steps` where that is 0), and "
-                    "`train.micro_batch` unless `moe.aux_scope` is `batch`. `--init` takes "
-                    "anything whose shapes fit.\n\n"));
+                    "`train.micro_batch` unless `moe.aux_scope` is `batch` or `moe.capacity` is "
+                    "set. `--init` takes anything whose shapes fit.\n\n"));
     TRY(print_presets(out, "Presets: `", "`, `"));
     TRY(text_printf(out, "` (src/config/presets).\n"));
     for (int i = 0; i < config_row_count; i++) {

@@ -238,18 +238,27 @@ static Status route_forward(LayerRun *r)
                    (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
-    return route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
-                                        .bias = r->weights->w[ROLE_ROUTER_BIAS],
-                                        .domain = r->batch->domain,
-                                        .target = r->batch->target,
-                                        .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
-                                        .index = s->index,
-                                        .weight = s->weight,
-                                        .seq_count = s->seq_count,
-                                        .load = tensor_rows(&r->record->load, r->layer->load, 1),
-                                        .aux_loss = r->record->aux_loss,
-                                        .score_sum = s->score_sum,
-                                        .rule = rule_of(r) });
+    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
+                                     .bias = r->weights->w[ROLE_ROUTER_BIAS],
+                                     .domain = r->batch->domain,
+                                     .target = r->batch->target,
+                                     .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
+                                     .index = s->index,
+                                     .weight = s->weight,
+                                     .seq_count = s->seq_count,
+                                     .load = tensor_rows(&r->record->load, r->layer->load, 1),
+                                     .aux_loss = r->record->aux_loss,
+                                     .score_sum = s->score_sum,
+                                     .rule = rule_of(r) }));
+    if (m->capacity == 0 || !r->training) return OK;
+    double mean = (double)(layer_tokens(r) * m->rule.top_k) / (double)m->experts;
+    return route_drop(r->ex,
+                      (RouteDrop){ .index = s->index,
+                                   .target = r->batch->target,
+                                   .weight = s->weight,
+                                   .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
+                                   .experts = m->experts,
+                                   .capacity = (int64_t)ceil(mean * m->capacity) });
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: the counts are summed over
@@ -521,6 +530,7 @@ static Status dispatch_backward_input(LayerRun *r)
 /* Adds up the gradients of y from the routed rows, the shared experts and the router. */
 static Status route_backward_input(LayerRun *r)
 {
+    const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     Tensor dy = s->dy_routed;
     if (!spread(r)) {
@@ -535,6 +545,7 @@ static Status route_backward_input(LayerRun *r)
                                      .index = s->index,
                                      .seq_count = s->seq_count,
                                      .dweight = s->dweight_home,
+                                     .weight = m->capacity > 0 ? s->weight : (Tensor){ 0 },
                                      .dlogits = s->logits,
                                      .parts = loss_parts(r),
                                      .rule = rule_of(r) }));

@@ -95,6 +95,7 @@ static MoeSpec moe_of(const Config *c)
         .bias = c->moe_bias_rate > 0,
         .bias_rate = (float)c->moe_bias_rate,
         .bias_centred = c->moe_bias_rule == BIAS_CENTRED,
+        .capacity = c->moe_capacity,
         .forced_balance = c->moe_forced_balance,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
@@ -159,6 +160,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
         l->as.moe = moe_of(c);
         l->load = s->n_moe++;
         s->experts = c->moe_experts;
+        s->drops = c->moe_capacity > 0;
     }
 }
 

@@ -51,6 +51,7 @@ typedef struct MoeSpec {
     bool bias;
     float bias_rate;
     bool bias_centred;
+    double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
     bool forced_balance; /* for benchmarks: positions choose experts */
 } MoeSpec;
 
@@ -102,6 +103,7 @@ typedef struct ModelSpec {
      * rows that balanced routing brings; 0: each layer has its own room, for all that can come. */
     double pool;
     double rows_room; /* of what is not kept of a layer's rows, likewise; 0: as many as can come */
+    bool drops;       /* layers may drop tokens (MoeSpec.capacity) */
 } ModelSpec;
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the

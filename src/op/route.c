@@ -456,8 +456,12 @@ Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
         } else {
             memset(at.dp, 0, (size_t)s.E * sizeof *at.dp);
         }
+        const float *dweight = (const float *)a->dweight.data + n * s.K;
+        const float *weight = (const float *)a->weight.data + n * s.K;
+        for (int64_t k = 0; a->weight.data != NULL && k < s.K; k++)
+            at.key[k] = weight[k] == 0 ? 0 : dweight[k];
         add_weight_gradient(r, &at, (const int32_t *)a->index.data + n * s.K,
-                            (const float *)a->dweight.data + n * s.K);
+                            a->weight.data != NULL ? at.key : dweight);
         score_gradient(r, s.E, &at, (const float *)a->logits.data + n * s.E,
                        (float *)a->dlogits.data + n * s.E);
     }
@@ -548,6 +552,7 @@ Status route_bwd_check(const RouteBwd *a)
     TRY(sequences_check(op, N, tensor_elems(&a->seq_count) / E));
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
     TRY(op_expect(op, "dweight", &a->dweight, N, K, DTYPE_F32));
+    if (a->weight.data != NULL) TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
     return op_expect(op, "dlogits", &a->dlogits, N, E, DTYPE_F32);
 }
 
@@ -585,4 +590,4 @@ OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, d
 OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 
 OP_PORTS(route_bwd, IN(RouteBwd, logits), IN(RouteBwd, index), IN(RouteBwd, seq_count),
-         IN(RouteBwd, dweight), OUT(RouteBwd, dlogits));
+         IN(RouteBwd, dweight), IN_OPT(RouteBwd, weight), OUT(RouteBwd, dlogits));

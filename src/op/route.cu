@@ -573,11 +573,8 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
         for (int w = 0; w < WARPS; w++) sum += room.row_of(w)[e];
         a.chunk[(int64_t)blockIdx.x * E + e] = { sum, room.count[e] };
     }
-    if (a.rule.z_scale != 0 && threadIdx.x == 0) {
-        float sum = 0;
-        for (int w = 0; w < WARPS; w++) sum += room.squares[w];
-        a.squares[blockIdx.x] = sum;
-    }
+    if (threadIdx.x == 0) a.squares[blockIdx.x] = 0;
+    for (int w = 0; threadIdx.x == 0 && w < WARPS; w++) a.squares[blockIdx.x] += room.squares[w];
     if (!is_last(a.ticket)) return;
     double *sums = (double *)room.row;
     add_chunks(a, sums, (int32_t *)(sums + MOST_THREADS));
@@ -672,7 +669,7 @@ extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
 typedef struct RouteBackward {
     const float *logits; /* may be dlogits: a warp has read its token before it writes it */
     const int32_t *index, *seq_count;
-    const float *dweight;
+    const float *dweight, *weight; /* weight may be NULL */
     float *dlogits;
     float aux_factor; /* 0 without an auxiliary loss */
     RouteShape s;
@@ -712,13 +709,15 @@ static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &
 {
     int K = (int)a.s.K, lane = (int)threadIdx.x % WARP;
     const int32_t *index = a.index + n * K;
-    const float *dweight = a.dweight + n * K;
+    auto dweight = [&](int k) {
+        return a.weight != NULL && a.weight[n * K + k] == 0 ? 0 : a.dweight[n * K + k];
+    };
     float factor = a.rule.scaling, mean = 0;
     if (a.rule.normalise) {
         row_put(row, a.s, me, p);
         __syncwarp();
         float inverse = 1 / chosen_sum(K, row, index);
-        for (int k = lane; k < K; k += WARP) mean += dweight[k] * (row[index[k]] * inverse);
+        for (int k = lane; k < K; k += WARP) mean += dweight(k) * (row[index[k]] * inverse);
         mean = warp_sum(mean);
         factor *= inverse;
         __syncwarp();
@@ -726,7 +725,7 @@ static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &
     const float zero[PER] = {};
     row_put(row, a.s, me, zero);
     __syncwarp();
-    for (int k = lane; k < K; k += WARP) row[index[k]] = factor * (dweight[k] - mean);
+    for (int k = lane; k < K; k += WARP) row[index[k]] = factor * (dweight(k) - mean);
     __syncwarp();
     row_get(row, a.s, me, 0, dp);
     __syncwarp(); /* the next token takes the place of this one */
@@ -789,6 +788,7 @@ extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
     f.index = (const int32_t *)a->index.data;
     f.seq_count = (const int32_t *)a->seq_count.data;
     f.dweight = (const float *)a->dweight.data;
+    f.weight = (const float *)a->weight.data;
     f.dlogits = (float *)a->dlogits.data;
     f.rule = a->rule;
     f.aux_factor = (float)aux_factor(&f.s, &f.rule, a->parts);

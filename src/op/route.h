@@ -81,6 +81,7 @@ typedef struct RouteBwd {
     Tensor index;     /* in  (N, K) i32 */
     Tensor seq_count; /* in  (B, E) i32 */
     Tensor dweight;   /* in  (N, K) f32 */
+    Tensor weight;    /* in  (N, K) f32, optional: where it is 0, dweight counts as 0 (dropped) */
     Tensor dlogits;   /* out (N, E) f32 */
     int64_t parts;    /* as RouteAux has it; 0: 1 */
     RouteRule rule;

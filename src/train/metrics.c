@@ -185,6 +185,25 @@ void metrics_shares(StepMetrics *s, double flops, double roof_flops, double shee
     s->mfu = sheet_flops > 0 ? flops / s->step_s / sheet_flops : 0;
 }
 
+int64_t metrics_dropped(const Engine *e, const StepResult *r)
+{
+    int64_t all = 0;
+    for (int i = 0; r->dropped != NULL && i < e->spec.n_moe; i++) all += r->dropped[i];
+    return all;
+}
+
+/* "dropped": a number a MoE layer, where any is above 0. */
+static Status dropped(Text *t, const Engine *e, const StepResult *r)
+{
+    if (metrics_dropped(e, r) == 0) return OK;
+    TRY(text_json(t, ",\"dropped\":["));
+    for (int i = 0; i < e->spec.n_moe; i++) {
+        TRY(comma(t, i));
+        TRY(text_json(t, "%d", r->dropped[i]));
+    }
+    return text_append(t, "]", 1);
+}
+
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
 {
     Text *t = &m->line;
@@ -197,6 +216,7 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
                   s->tokens, s->step_s, s->tokens_per_s, s->roof_share));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
+    TRY(dropped(t, e, &s->result));
     TRY(gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
     if (s->result.again) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.again_s));
