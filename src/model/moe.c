@@ -251,10 +251,11 @@ static Status route_forward(LayerRun *r)
                                      .score_sum = s->score_sum,
                                      .rule = rule_of(r) }));
     if (m->capacity == 0 || !r->training) return OK;
+    const MicroBatch *batch = r->batch;
     double mean = (double)(layer_tokens(r) * m->rule.top_k) / (double)m->experts;
     return route_drop(r->ex,
                       (RouteDrop){ .index = s->index,
-                                   .target = r->batch->target,
+                                   .target = batch->target,
                                    .weight = s->weight,
                                    .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
                                    .experts = m->experts,
