@@ -125,7 +125,7 @@ static void set_options(const ShapeSet *set, OpId op, void *args)
     AttentionKernel kernel = (AttentionKernel)c->attention_kernel;
     float scale = 1 / sqrtf((float)s->d);
     RopeMlaDims turn = { s->h, s->d - s->d / 3, s->d / 3, s->f, 0, 0, true };
-    RouteRule rule = { ROUTE_SOFTMAX, s->k, 1, 1, 1, true, 1, 0.001F, false };
+    RouteRule rule = { ROUTE_SOFTMAX, s->k, 1, 1, 1, true, 1, 0.001F, false, 0 };
     AttentionFwd *forward = args;
     AttentionBwd *backward = args;
     Adamw *adamw = args;

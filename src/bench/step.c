@@ -197,6 +197,8 @@ static Status print_text(const Report *r, Text *out)
     for (int i = 0; i < r->m->config->comm_null.n; i++)
         TRY(text_printf(out, "  comm.null    %s: such traffic is left out, results are wrong\n",
                         r->m->config->comm_null.at[i]));
+    if (r->m->config->moe_forced_balance)
+        TRY(text_printf(out, "  experts      moe.forced_balance: positions choose them\n"));
     if (t->twice > 0)
         TRY(text_printf(
             out,
@@ -276,6 +278,7 @@ static Status print_json(const Report *r, Text *out)
             out, ",\"busiest\":{\"rank\":%g,\"rank_worst_layer\":%g,\"expert_worst_layer\":%g}",
             r->times->rank / (double)r->times->n, r->times->worst_rank / (double)r->times->n,
             r->times->worst_expert / (double)r->times->n));
+    if (r->m->config->moe_forced_balance) TRY(text_json(out, ",\"forced_balance\":true"));
     if (r->m->config->comm_null.n > 0) TRY(json_null(r->m->config, out));
     TRY(json_gpu(r, out));
     const RowRoom *room = &r->m->engine.shape.room;

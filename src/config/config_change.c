@@ -11,11 +11,11 @@ static int64_t decay_end(const Config *c)
     return c->optimizer_decay_steps > 0 ? c->optimizer_decay_steps : c->train_steps;
 }
 
-/* Is the micro-batch the group over which the auxiliary loss is taken? */
+/* Is the micro-batch the group over which the auxiliary loss is taken, or tokens are dropped? */
 static bool aux_of_micro_batch(const Config *c)
 {
-    return c->moe_aux_scope != AUX_SEQUENCE && c->moe_aux_loss > 0 &&
-           c->model_dense_layers < c->model_layers;
+    bool aux = c->moe_aux_scope != AUX_SEQUENCE && c->moe_aux_loss > 0;
+    return (aux || c->moe_capacity > 0) && c->model_dense_layers < c->model_layers;
 }
 
 /* May a row change? Its mark says so, but for three rows that depend on others. Two rows say where

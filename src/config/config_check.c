@@ -110,6 +110,11 @@ static Status check_moe(const Config *c)
                     "moe.score_input scales a token before it goes to its expert: moe.top_k %lld "
                     "must be 1, or set moe.score_input=false",
                     (long long)c->moe_top_k);
+    if (c->moe_score_input && c->moe_capacity > 0)
+        return FAIL(ERR_ARG,
+                    "moe.capacity %.15g drops entries by what weighs an expert's output: set it to "
+                    "0, or moe.score_input=false",
+                    c->moe_capacity);
     if (c->moe_shared_gate && c->moe_shared == 0)
         return FAIL(ERR_ARG, "moe.shared_gate needs a shared expert, moe.shared is 0: set it to 1 "
                              "or more, or moe.shared_gate=false");
@@ -117,6 +122,11 @@ static Status check_moe(const Config *c)
     TRY(at_most("moe.top_groups", c->moe_top_groups, "moe.groups", c->moe_groups));
     int64_t group = c->moe_experts / c->moe_groups;
     TRY(at_most("moe.group_score_top", c->moe_group_score_top, "the experts of a group,", group));
+    if (c->moe_capacity > 0 && c->mesh_cp > 1)
+        return FAIL(ERR_UNSUPPORTED,
+                    "moe.capacity %g compares the tokens of whole sequences, which mesh.cp %lld "
+                    "spreads over ranks: set moe.capacity=0 or mesh.cp=1",
+                    c->moe_capacity, (long long)c->mesh_cp);
     int64_t allowed = c->moe_top_groups * group;
     if (c->moe_top_k <= allowed) return OK;
     return FAIL(ERR_ARG,

@@ -197,7 +197,8 @@ Status config_markdown(Text *out)
              "taken, any other is refused unless `--change section.key` allows it. "
              "`train.steps` is free as long as the cosine ends where it did "
              "(`optimizer.decay_steps`, or `train.steps` where that is 0), and "
-             "`train.micro_batch` unless `moe.aux_scope` is `batch`. `--init` takes "
+             "`train.micro_batch` unless `moe.aux_scope` is `batch` or `moe.capacity` is set. "
+             "`--init` takes "
              "anything that leaves parameters their names and shapes, and says what differs.\n\n"));
     TRY(print_presets(out, "Presets: `", "`, `"));
     TRY(text_printf(out, "` (src/config/presets).\n"));

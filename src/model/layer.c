@@ -35,8 +35,12 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
     r.overflow = tensor_rows(&r.sums, 3, 2);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
-    int64_t dims[] = { s->n_moe, domains, s->experts };
-    if (s->n_moe > 0) TRY(tensor_new(a, DTYPE_I32, 3, dims, &r.load));
+    int64_t loads = s->n_moe * domains * s->experts, drops = s->drops ? s->n_moe : 0;
+    if (s->n_moe > 0) {
+        TRY(tensor_new1(a, DTYPE_I32, loads + drops, &r.counts));
+        r.load = (Tensor){ r.counts.data, DTYPE_I32, 3, { s->n_moe, domains, s->experts } };
+    }
+    if (drops > 0) r.dropped = tensor_rows(&r.counts, loads, drops);
     *out = r;
     return OK;
 }

@@ -35,7 +35,9 @@ typedef struct Record {
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
     Tensor overflow; /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
     Tensor norm, clip; /* (1) f32 */
-    Tensor load;       /* (MoE layers, domains, E) i32, added likewise */
+    Tensor counts;     /* i32, added likewise: the next two */
+    Tensor load;       /* (MoE layers, domains, E) i32 */
+    Tensor dropped;    /* (MoE layers) i32, if tokens may be dropped */
 } Record;
 enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 

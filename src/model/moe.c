@@ -271,18 +271,29 @@ static Status route_forward(LayerRun *r)
         TRY(bias_fwd(r->ex, (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT], s->logits }));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
-    return route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
-                                        .bias = r->weights->w[ROLE_ROUTER_BIAS],
-                                        .domain = r->batch->domain,
-                                        .target = r->batch->target,
-                                        .index = s->index,
-                                        .weight = s->weight,
-                                        .score = s->score,
-                                        .seq_count = s->seq_count,
-                                        .load = tensor_rows(&r->record->load, r->layer->load, 1),
-                                        .aux_loss = r->record->aux_loss,
-                                        .score_sum = s->score_sum,
-                                        .rule = rule_of(r) });
+    TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
+                                     .bias = r->weights->w[ROLE_ROUTER_BIAS],
+                                     .domain = r->batch->domain,
+                                     .target = r->batch->target,
+                                     .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
+                                     .index = s->index,
+                                     .weight = s->weight,
+                                     .score = s->score,
+                                     .seq_count = s->seq_count,
+                                     .load = tensor_rows(&r->record->load, r->layer->load, 1),
+                                     .aux_loss = r->record->aux_loss,
+                                     .score_sum = s->score_sum,
+                                     .rule = rule_of(r) }));
+    if (m->capacity == 0 || !r->training) return OK;
+    const MicroBatch *batch = r->batch;
+    double mean = (double)(layer_tokens(r) * m->rule.top_k) / (double)m->experts;
+    return route_drop(r->ex,
+                      (RouteDrop){ .index = s->index,
+                                   .target = batch->target,
+                                   .weight = s->weight,
+                                   .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
+                                   .experts = m->experts,
+                                   .capacity = (int64_t)ceil(mean * m->capacity) });
 }
 
 /* The auxiliary loss where other ranks have tokens of the same groups: the counts are summed over
@@ -632,6 +643,7 @@ static Status dispatch_backward_input(LayerRun *r)
 /* Adds up the gradients of y from the routed rows, the shared experts and the router. */
 static Status route_backward_input(LayerRun *r)
 {
+    const MoeSpec *m = &r->layer->as.moe;
     MoeState *s = r->state;
     const Tensor none = { 0 };
     Tensor dy = s->dy_routed;
@@ -654,6 +666,7 @@ static Status route_backward_input(LayerRun *r)
                                      .index = s->index,
                                      .seq_count = s->seq_count,
                                      .dweight = s->dweight_home,
+                                     .weight = m->capacity > 0 ? s->weight : (Tensor){ 0 },
                                      .dlogits = s->logits,
                                      .parts = loss_parts(r),
                                      .rule = rule_of(r) }));
@@ -705,7 +718,8 @@ static Status update_bias(Exec *ex, const LayerSpec *l, const LayerWeights *w, c
     return moe_bias_update(ex, (MoeBiasUpdate){ .load = tensor_rows(&sum->load, l->load, 1),
                                                 .gate = sum->clip,
                                                 .bias = w->w[ROLE_ROUTER_BIAS],
-                                                .rate = m->bias_rate });
+                                                .rate = m->bias_rate,
+                                                .centred = m->bias_centred });
 }
 
 const LayerDesc layer_moe = {

@@ -118,6 +118,9 @@ static MoeSpec moe_of(const Config *c)
         .score_input = c->moe_score_input,
         .expert_bias = c->moe_expert_bias,
         .limit = c->moe_activation == ACTIVATION_CLAMPED ? (float)c->moe_limit : 0,
+        .bias_centred = c->moe_bias_rule == BIAS_CENTRED,
+        .capacity = c->moe_capacity,
+        .forced_balance = c->moe_forced_balance,
         .rule = { .score = c->moe_score == SCORE_SOFTMAX ? ROUTE_SOFTMAX : ROUTE_SIGMOID,
                   .top_k = c->moe_top_k,
                   .groups = c->moe_groups,
@@ -126,7 +129,8 @@ static MoeSpec moe_of(const Config *c)
                   .normalise = c->moe_normalise,
                   .scaling = (float)c->moe_scaling,
                   .aux_scale = (float)(c->moe_aux_loss / (double)groups),
-                  .aux_per_batch = c->moe_aux_scope != AUX_SEQUENCE },
+                  .aux_per_batch = c->moe_aux_scope != AUX_SEQUENCE,
+                  .z_scale = (float)(c->moe_z_loss / (double)(c->train_batch * c->data_sequence)) },
         .aux_global = c->moe_aux_scope == AUX_GLOBAL,
     };
 }
@@ -180,6 +184,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
         l->as.moe = moe_of(c);
         l->load = s->n_moe++;
         s->experts = c->moe_experts;
+        s->drops = c->moe_capacity > 0;
     }
 }
 

@@ -63,6 +63,9 @@ typedef struct MoeSpec {
     float bias_rate;
     bool expert_bias; /* both products of a routed expert add a trained bias */
     float limit;      /* of the clamped SwiGLU of routed and shared experts; 0: the plain one */
+    bool bias_centred;
+    double capacity;     /* a factor on the mean of an expert's tokens; 0: none is dropped */
+    bool forced_balance; /* for benchmarks: positions choose experts */
 } MoeSpec;
 
 enum {
@@ -115,6 +118,7 @@ typedef struct ModelSpec {
      * rows that balanced routing brings; 0: each layer has its own room, for all that can come. */
     double pool;
     double rows_room; /* of what is not kept of a layer's rows, likewise; 0: as many as can come */
+    bool drops;       /* layers may drop tokens (MoeSpec.capacity) */
 } ModelSpec;
 
 /* The kind of exchange that a configuration asks for, or that moe.exchange=auto chooses, and how the

@@ -167,12 +167,15 @@ typedef struct MoeBiasBwd {
 } MoeBiasBwd;
 
 /* Once a step, aux-loss-free balancing (arXiv:2408.15664): with n_e = load summed over domains,
- * bias_e += rate * sign(mean(n) - n_e). Skipped if gate is not finite (a skipped step). */
+ * bias_e += rate * sign(mean(n) - n_e), and if centred less the mean of these steps over e, so that
+ * the biases' sum stays what it was (TorchTitan; choices are the same but for rounding). Skipped if
+ * gate is not finite (a skipped step). */
 typedef struct MoeBiasUpdate {
     Tensor load; /* in  (domains, E) i32 */
     Tensor gate; /* in  (1) f32 */
     Tensor bias; /* add (1, E) f32 */
     float rate;
+    bool centred;
 } MoeBiasUpdate;
 
 #endif

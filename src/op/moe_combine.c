@@ -86,7 +86,16 @@ OpCost moe_combine_cost(const MoeCombine *a)
     };
 }
 
-/* Bias update: bias_e += rate * sign(mean(n) - n_e) */
+/* Bias update: bias_e += rate * s_e, s_e = sign(mean(n) - n_e); centred: s_e - mean(s). Signs and
+ * their sum are integers, so no order changes a bit. */
+
+static int sign_of(const int32_t *load, int64_t domains, int64_t E, int64_t total, int64_t e)
+{
+    int64_t n = 0;
+    for (int64_t d = 0; d < domains; d++) n += load[d * E + e];
+    int64_t under = total - n * E; /* E times the mean less n: integers, so 0 is exact */
+    return (under > 0) - (under < 0);
+}
 
 Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
 {
@@ -96,12 +105,11 @@ Status moe_bias_update_cpu(Exec *ex, const MoeBiasUpdate *a)
     const int32_t *load = a->load.data;
     float *bias = a->bias.data;
     for (int64_t i = 0; i < domains * E; i++) total += load[i];
-    for (int64_t e = 0; e < E; e++) {
-        int64_t n = 0;
-        for (int64_t d = 0; d < domains; d++) n += load[d * E + e];
-        int64_t under = total - n * E; /* E times the mean less n: integers, so 0 is exact */
-        bias[e] += a->rate * (float)((under > 0) - (under < 0));
-    }
+    int signs = 0;
+    for (int64_t e = 0; a->centred && e < E; e++) signs += sign_of(load, domains, E, total, e);
+    float mean = (float)signs / (float)E;
+    for (int64_t e = 0; e < E; e++)
+        bias[e] += a->rate * ((float)sign_of(load, domains, E, total, e) - mean);
     return OK;
 }
 

@@ -187,22 +187,26 @@ extern "C" Status moe_combine_cuda(struct Exec *ex, const void *args)
 
 enum { BIAS_THREADS = 512 };
 
-static __global__
-__launch_bounds__(BIAS_THREADS) void moe_bias_update_kernel(const int32_t *load, const float *gate,
-                                                            float *bias, int64_t domains,
-                                                            int64_t experts, float rate)
+static __global__ __launch_bounds__(BIAS_THREADS) void moe_bias_update_kernel(
+    const int32_t *load, const float *gate, float *bias, int64_t domains, int64_t experts,
+    float rate, bool centred)
 {
     __shared__ int64_t room[32];
     int64_t mine = 0;
     for (int64_t i = threadIdx.x; i < domains * experts; i += BIAS_THREADS) mine += load[i];
     int64_t total = block_sum(mine, room);
-    if (!isfinite(*gate)) return;
-    for (int64_t e = threadIdx.x; e < experts; e += BIAS_THREADS) {
+    auto sign = [=](int64_t e) {
         int64_t n = 0;
         for (int64_t d = 0; d < domains; d++) n += load[d * experts + e];
         int64_t under = total - n * experts; /* experts times the mean less n: 0 is exact */
-        bias[e] += rate * (float)((under > 0) - (under < 0));
-    }
+        return (int64_t)(under > 0) - (int64_t)(under < 0);
+    };
+    mine = 0;
+    for (int64_t e = threadIdx.x; centred && e < experts; e += BIAS_THREADS) mine += sign(e);
+    float mean = __fdiv_rn((float)block_sum(mine, room), (float)experts);
+    if (!isfinite(*gate)) return;
+    for (int64_t e = threadIdx.x; e < experts; e += BIAS_THREADS)
+        bias[e] += rate * ((float)sign(e) - mean);
 }
 
 extern "C" Status moe_bias_update_cuda(struct Exec *ex, const void *args)
@@ -211,6 +215,6 @@ extern "C" Status moe_bias_update_cuda(struct Exec *ex, const void *args)
     int64_t experts = tensor_elems(&a->bias);
     moe_bias_update_kernel<<<1, BIAS_THREADS, 0, exec_stream(ex)>>>(
         (const int32_t *)a->load.data, (const float *)a->gate.data, (float *)a->bias.data,
-        tensor_elems(&a->load) / experts, experts, a->rate);
+        tensor_elems(&a->load) / experts, experts, a->rate, a->centred);
     return kernel_status("moe_bias_update");
 }

@@ -162,6 +162,22 @@ static void weigh(const RouteRule *r, const float *p, const int32_t *index, floa
     for (int64_t k = 0; k < r->top_k; k++) weight[k] = p[index[k]] * factor;
 }
 
+/* Forced balance, as route.h says. */
+static void balance(const RouteRule *r, int64_t E, int64_t pos, int32_t *index)
+{
+    int64_t stride = 1 + pos / E % (E / r->top_k);
+    for (int64_t k = 0; k < r->top_k; k++) index[k] = (int32_t)((pos + k * stride) % E);
+}
+
+/* z = log(sum over e of e^logit) */
+static float log_sum(const float *logits, int64_t E)
+{
+    float max = max_f32(logits, E), sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t e = 0; e < E; e++) sum += exp_f32(logits[e] - max);
+    return max + logf(sum);
+}
+
 /* 1 / sum(p), the factor from p to q. */
 static float inverse_sum(RouteScore kind, const float *p, int64_t E)
 {
@@ -178,20 +194,23 @@ static float inverse_sum(RouteScore kind, const float *p, int64_t E)
 typedef struct Partial {
     int32_t *count;
     float *q; /* sum of q over the tokens of the chunk; NULL without an auxiliary loss */
+    float *z; /* (B, chunks) sum of z^2; NULL without a z-loss */
 } Partial;
 
 static size_t partial_bytes(const Shape *s, const RouteRule *r)
 {
     size_t elems = (size_t)(s->B * s->chunks * s->E);
     size_t one = arena_rounded(elems * sizeof(float));
-    return r->aux_scale != 0 ? 2 * one : one;
+    size_t z = r->z_scale != 0 ? arena_rounded(elems / (size_t)s->E * sizeof(float)) : 0;
+    return (r->aux_scale != 0 ? 2 * one : one) + z;
 }
 
 static Partial partial_at(char *at, const Shape *s, const RouteRule *r)
 {
-    size_t elems = (size_t)(s->B * s->chunks * s->E);
+    size_t one = arena_rounded((size_t)(s->B * s->chunks * s->E) * sizeof(float));
     Partial p = { .count = (int32_t *)(void *)at };
-    if (r->aux_scale != 0) p.q = (float *)(void *)(at + arena_rounded(elems * sizeof(float)));
+    if (r->aux_scale != 0) p.q = (float *)(void *)(at += one);
+    if (r->z_scale != 0) p.z = (float *)(void *)(at + one);
     return p;
 }
 
@@ -200,7 +219,10 @@ static void fwd_token(const RouteFwd *a, const Shape *s, int64_t n, Scratch *at)
     int32_t *index = (int32_t *)a->index.data + n * s->K;
     scores(a->rule.score, (const float *)a->logits.data + n * s->E, s->E, at->p);
     Top best = { at->key, index, 0, s->K };
-    choose(&a->rule, s->E, a->bias.data, at, &best);
+    if (a->pos.data != NULL)
+        balance(&a->rule, s->E, ((const int32_t *)a->pos.data)[n], index);
+    else
+        choose(&a->rule, s->E, a->bias.data, at, &best);
     float *weight = (float *)a->weight.data + n * s->K;
     float *score = a->score.data == NULL ? weight : (float *)a->score.data + n * s->K;
     weigh(&a->rule, at->p, index, score);
@@ -217,16 +239,20 @@ static void fwd_chunk(const RouteFwd *a, const Shape *s, int64_t chunk, const Pa
     float *q = out->q == NULL ? NULL : out->q + chunk * E;
     for (int64_t e = 0; e < E; e++) count[e] = 0;
     for (int64_t e = 0; q != NULL && e < E; e++) q[e] = 0;
+    float squares = 0;
     for (int64_t n = b * s->T + t0; n < b * s->T + end; n++) {
         fwd_token(a, s, n, at);
         const int32_t *index = (const int32_t *)a->index.data + n * s->K;
         int32_t one = target == NULL || target[n] >= 0;
         for (int64_t k = 0; k < s->K; k++) count[index[k]] += one;
+        float z = out->z == NULL ? 0 : log_sum((const float *)a->logits.data + n * E, E);
+        squares += z * z;
         if (q == NULL) continue;
         float inverse = inverse_sum(a->rule.score, at->p, E);
 #pragma omp simd
         for (int64_t e = 0; e < E; e++) q[e] += at->p[e] * inverse;
     }
+    if (out->z != NULL) out->z[chunk] = squares;
 }
 
 static void count_experts(const RouteFwd *a, const Shape *s, const Partial *part)
@@ -282,6 +308,13 @@ static void add_aux_loss(const Shape *s, const RouteRule *r, const int32_t *coun
     *loss += (float)(aux_factor(s, r, tokens) * sum / tokens);
 }
 
+static void add_z_loss(const RouteFwd *a, const Shape *s, const Partial *part)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < s->B * s->chunks; i++) sum += (double)part->z[i];
+    *(float *)a->aux_loss.data += (float)((double)a->rule.z_scale * sum);
+}
+
 static void sum_scores(const RouteFwd *a, const Shape *s, const Partial *part)
 {
     float *sum = a->score_sum.data;
@@ -308,6 +341,7 @@ Status route_fwd_cpu(Exec *ex, const RouteFwd *a)
         fwd_chunk(a, &s, chunk, &part, &at);
     }
     count_experts(a, &s, &part);
+    if (part.z != NULL) add_z_loss(a, &s, &part);
     if (part.q == NULL) return OK;
     if (a->score_sum.data != NULL)
         sum_scores(a, &s, &part);
@@ -369,11 +403,20 @@ static void set_aux_gradient(const RouteRule *r, int64_t E, double factor, const
 
 /*
  * softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p)
+ * z-loss:   dlogit += dz e^(logit - z),  dz = 2 z_scale z
  */
-static void score_gradient(RouteScore kind, int64_t E, const Scratch *at, float *dlogits)
+static void score_gradient(const RouteRule *r, int64_t E, const Scratch *at, const float *logits,
+                           float *dlogits)
 {
     const float *p = at->p, *dp = at->dp;
-    if (kind == ROUTE_SIGMOID) {
+    float z = r->z_scale == 0 ? 0 : log_sum(logits, E), dz = 2 * r->z_scale * z;
+    if (r->score == ROUTE_SIGMOID && r->z_scale != 0) {
+#pragma omp simd
+        for (int64_t e = 0; e < E; e++)
+            dlogits[e] = dp[e] * p[e] * (1 - p[e]) + dz * exp_f32(logits[e] - z);
+        return;
+    }
+    if (r->score == ROUTE_SIGMOID) {
 #pragma omp simd
         for (int64_t e = 0; e < E; e++) dlogits[e] = dp[e] * p[e] * (1 - p[e]);
         return;
@@ -381,6 +424,7 @@ static void score_gradient(RouteScore kind, int64_t E, const Scratch *at, float 
     float mean = 0;
 #pragma omp simd reduction(+ : mean)
     for (int64_t e = 0; e < E; e++) mean += p[e] * dp[e];
+    mean -= dz;
 #pragma omp simd
     for (int64_t e = 0; e < E; e++) dlogits[e] = p[e] * (dp[e] - mean);
 }
@@ -415,9 +459,14 @@ Status route_bwd_cpu(Exec *ex, const RouteBwd *a)
         } else {
             memset(at.dp, 0, (size_t)s.E * sizeof *at.dp);
         }
+        const float *dweight = (const float *)a->dweight.data + n * s.K;
+        const float *weight = (const float *)a->weight.data + n * s.K;
+        for (int64_t k = 0; a->weight.data != NULL && k < s.K; k++)
+            at.key[k] = weight[k] == 0 ? 0 : dweight[k];
         add_weight_gradient(r, &at, (const int32_t *)a->index.data + n * s.K,
-                            (const float *)a->dweight.data + n * s.K);
-        score_gradient(r->score, s.E, &at, (float *)a->dlogits.data + n * s.E);
+                            a->weight.data != NULL ? at.key : dweight);
+        score_gradient(r, s.E, &at, (const float *)a->logits.data + n * s.E,
+                       (float *)a->dlogits.data + n * s.E);
     }
     return OK;
 }
@@ -471,6 +520,7 @@ Status route_fwd_check(const RouteFwd *a)
     TRY(op_expect(op, "domain", &a->domain, -1, -1, DTYPE_I32));
     TRY(sequences_check(op, N, B));
     if (a->target.data != NULL) TRY(op_expect(op, "target", &a->target, N, -1, DTYPE_I32));
+    if (a->pos.data != NULL) TRY(op_expect(op, "pos", &a->pos, N, -1, DTYPE_I32));
     if (a->bias.data != NULL) TRY(op_expect(op, "bias", &a->bias, 1, E, DTYPE_F32));
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
     TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
@@ -506,17 +556,19 @@ Status route_bwd_check(const RouteBwd *a)
     TRY(sequences_check(op, N, tensor_elems(&a->seq_count) / E));
     TRY(op_expect(op, "index", &a->index, N, K, DTYPE_I32));
     TRY(op_expect(op, "dweight", &a->dweight, N, K, DTYPE_F32));
+    if (a->weight.data != NULL) TRY(op_expect(op, "weight", &a->weight, N, K, DTYPE_F32));
     return op_expect(op, "dlogits", &a->dlogits, N, E, DTYPE_F32);
 }
 
 static size_t score_bytes(const Tensor *t) { return t->data == NULL ? 0 : tensor_bytes(t); }
 
-/* A score is an exponential, a sum and a product; an auxiliary loss adds its sums. Comparisons do
- * not count. */
+/* A score is an exponential, a sum and a product; an auxiliary loss adds its sums, a z-loss an
+ * exponential and a sum. Comparisons do not count. */
 OpCost route_fwd_cost(const RouteFwd *a)
 {
     double elems = (double)tensor_elems(&a->logits);
-    return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 5 : 3),
+    return (OpCost){ .flops = elems *
+                              ((a->rule.aux_scale != 0 ? 5 : 3) + (a->rule.z_scale != 0 ? 2 : 0)),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
                                        tensor_bytes(&a->weight) + score_bytes(&a->score)) };
 }
@@ -530,17 +582,18 @@ OpCost route_aux_cost(const RouteAux *a)
 OpCost route_bwd_cost(const RouteBwd *a)
 {
     double elems = (double)tensor_elems(&a->logits);
-    return (OpCost){ .flops = elems * (a->rule.aux_scale != 0 ? 9 : 7),
+    return (OpCost){ .flops = elems *
+                              ((a->rule.aux_scale != 0 ? 9 : 7) + (a->rule.z_scale != 0 ? 4 : 0)),
                      .bytes = (double)(tensor_bytes(&a->logits) + tensor_bytes(&a->index) +
                                        tensor_bytes(&a->dweight) + tensor_bytes(&a->dlogits)) };
 }
 
 OP_PORTS(route_fwd, IN(RouteFwd, logits), IN_OPT(RouteFwd, bias), IN(RouteFwd, domain),
-         IN_OPT(RouteFwd, target), OUT(RouteFwd, index), OUT(RouteFwd, weight),
-         OUT_OPT(RouteFwd, score), OUT(RouteFwd, seq_count), ADD(RouteFwd, load),
-         ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum));
+         IN_OPT(RouteFwd, target), IN_OPT(RouteFwd, pos), OUT(RouteFwd, index),
+         OUT(RouteFwd, weight), OUT_OPT(RouteFwd, score), OUT(RouteFwd, seq_count),
+         ADD(RouteFwd, load), ADD(RouteFwd, aux_loss), OUT_OPT(RouteFwd, score_sum));
 
 OP_PORTS(route_aux, IN(RouteAux, seq_count), IN(RouteAux, score_sum), ADD(RouteAux, aux_loss));
 
 OP_PORTS(route_bwd, IN(RouteBwd, logits), IN(RouteBwd, index), IN(RouteBwd, seq_count),
-         IN(RouteBwd, dweight), OUT(RouteBwd, dlogits));
+         IN(RouteBwd, dweight), IN_OPT(RouteBwd, weight), OUT(RouteBwd, dlogits));

@@ -2,19 +2,16 @@
  * route: one warp a token, its scores in registers. A lane has neighbouring experts of one group,
  * so all that is asked of a group stays among the lanes that have it, and of equal experts the
  * lower one is in the lower lane, or comes first in its own. Choosing is top_k times "the largest":
- * a maximum across the warp, and the first lane that has it gives it up.
- *
- * Choices must be those of the CPU to the bit, so scores are worked out with the CPU's own e^x and
- * without contraction. A softmax's sum has another order here: it scales all scores of a token
- * alike, which leaves their order alone. A NaN is chosen after all numbers, so there are always
- * experts that exist; on the CPU it also depends on where it stands, which shows only where some
- * sigmoids of a token are NaN and some are not: then the step is skipped either way.
- *
- * A block is a chunk of one sequence's tokens. What it counts and adds up goes to the workspace,
- * and the block that is done last adds the chunks up, in one order whichever block that is.
- *
- * A lane works on 8 experts of 256, some 100 instructions each: instructions bound it, not memory.
- * Two tokens a warp (8192 over 128 blocks of 32 warps) hide what one token waits for.
+ * a maximum across the warp, and the first lane that has it gives it up. Choices must be those of
+ * the CPU to the bit, so scores are worked out with the CPU's own e^x and without contraction. A
+ * softmax's sum has another order here: it scales all scores of a token alike, which leaves their
+ * order alone. A NaN is chosen after all numbers, so there are always experts that exist; on the
+ * CPU it also depends on where it stands, which shows only where some sigmoids of a token are NaN
+ * and some are not: then the step is skipped either way. A block is a chunk of one sequence's
+ * tokens. What it counts and adds up goes to the workspace, and the block that is done last adds
+ * the chunks up, in one order whichever block that is. A lane works on 8 experts of 256, some 100
+ * instructions each: instructions bound it, not memory. Two tokens a warp (8192 over 128 blocks of
+ * 32 warps) hide what one token waits for.
  */
 #include "op/kernel.cuh"
 #include "op/pack.cuh"
@@ -361,6 +358,19 @@ static __device__ float chosen_sum(int64_t K, const float *p, const int32_t *ind
     return sum;
 }
 
+/* log(sum of e^v) over the warp's row of logits; -inf where a lane has no expert. */
+template <int PER>
+static __device__ __forceinline__ float log_sum(const Share &me, const float (&v)[PER])
+{
+    float max = -INFINITY, sum = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) max = v[i] > max ? v[i] : max;
+    max = warp_max(max);
+#pragma unroll
+    for (int i = 0; i < PER; i++) sum += i < me.n ? exp_like_cpu(__fsub_rn(v[i], max)) : 0;
+    return max + logf(warp_sum(sum));
+}
+
 /* 1 / sum(p), what makes q of p. */
 template <int PER>
 static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float (&p)[PER])
@@ -376,7 +386,8 @@ static __device__ __forceinline__ float inverse_sum(RouteScore kind, const float
 template <int PER> struct RouteRoom {
     float4 row[ROOM / 4]; /* a row of E a warp */
     alignas(8) int32_t chosen[THREADS<PER> / WARP][MOST_CHOSEN];
-    int32_t count[WARP * PER]; /* (E) */
+    int32_t count[WARP * PER];          /* (E) */
+    float squares[THREADS<PER> / WARP]; /* sum of z^2 over a warp's tokens */
 
     __device__ __forceinline__ float *row_of(int warp) { return (float *)row + warp * WARP * PER; }
 };
@@ -391,11 +402,12 @@ typedef struct ChunkSum {
 
 typedef struct RouteForward {
     const float *logits, *bias;
-    const int32_t *domain, *target; /* the second may be NULL */
+    const int32_t *domain, *target, *pos; /* the last two may be NULL */
     int32_t *index, *seq_count, *load;
     float *weight, *aux_loss, *score, *score_sum; /* the last two may be NULL */
     ChunkSum *chunk;                              /* (B, chunks, E): of the workspace */
     double *q;                                    /* (B, E), too: sum of q over a sequence */
+    float *squares;                               /* (B, chunks), too: sum of z^2 */
     unsigned *ticket;                             /* 0 between launches: blocks that are done */
     double aux_factor;
     RouteShape s;
@@ -412,9 +424,19 @@ static __device__ __forceinline__ void fwd_token(const RouteForward &a, int64_t 
     int K = (int)a.s.K, lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     int32_t *id = room.chosen[warp];
     float *row = room.row_of(warp);
+    if (r.z_scale != 0) {
+        float z = log_sum(me, p);
+        if (lane == 0) room.squares[warp] += z * z;
+    }
     scores(r.score, me, p);
     row_put(row, a.s, me, p);
-    choose(r, a.s, me, a.bias, p, id);
+    if (a.pos != NULL) {
+        int pos = a.pos[n], E = (int)a.s.E, stride = 1 + pos / E % (E / K);
+        for (int k = lane; k < K; k += WARP) id[k] = (int)((pos + (int64_t)k * stride) % E);
+        __syncwarp();
+    } else {
+        choose(r, a.s, me, a.bias, p, id);
+    }
     bool counts = a.target == NULL || a.target[n] >= 0;
     float factor = r.normalise ? __fdiv_rn(r.scaling, chosen_sum(K, row, id)) : r.scaling;
     for (int k = lane; k < K; k += WARP) {
@@ -504,6 +526,17 @@ template <typename Q> static __device__ void add_loss(const RouteLoss<Q> &a, dou
     if (threadIdx.x == 0) *a.aux_loss += (float)(a.aux_factor * loss);
 }
 
+/* By the last block. */
+static __device__ void add_z_loss(const RouteForward &a, double *room)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < a.s.B * a.s.chunks; i += blockDim.x)
+        sum += (double)__ldcg(a.squares + i);
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) *a.aux_loss += (float)((double)a.rule.z_scale * sum);
+    __syncthreads();
+}
+
 /* A block for a chunk; warp w takes the tokens w, w + warps, and so on. */
 template <int PER>
 static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(RouteForward a)
@@ -518,6 +551,7 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
     Share me = share_of(a.s);
     float q[PER] = {};
     for (int e = (int)threadIdx.x; e < E; e += THREADS<PER>) room.count[e] = 0;
+    if (threadIdx.x < WARPS) room.squares[threadIdx.x] = 0;
     __syncthreads();
     float next[PER];
     int64_t n = first + warp;
@@ -538,9 +572,12 @@ static __global__ __launch_bounds__(THREADS<PER>, 1) void route_fwd_kernel(Route
         for (int w = 0; w < WARPS; w++) sum += room.row_of(w)[e];
         a.chunk[(int64_t)blockIdx.x * E + e] = { sum, room.count[e] };
     }
+    if (threadIdx.x == 0) a.squares[blockIdx.x] = 0;
+    for (int w = 0; threadIdx.x == 0 && w < WARPS; w++) a.squares[blockIdx.x] += room.squares[w];
     if (!is_last(a.ticket)) return;
     double *sums = (double *)room.row;
     add_chunks(a, sums, (int32_t *)(sums + MOST_THREADS));
+    if (a.rule.z_scale != 0) add_z_loss(a, sums);
     if (a.rule.aux_scale == 0 || a.score_sum != NULL) return;
     int64_t all = a.s.B * E;
     add_loss(RouteLoss<double>{ a.seq_count, a.q, a.aux_loss, a.aux_factor, all,
@@ -564,7 +601,8 @@ extern "C" size_t route_fwd_cuda_workspace(const struct Exec *, const void *args
 {
     const RouteFwd *a = (const RouteFwd *)args;
     RouteShape s = route_shape(&a->logits, &a->rule, tensor_elems(&a->domain));
-    return chunks_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double);
+    return chunks_bytes(&s) + (size_t)(s.B * s.E) * sizeof(double) +
+           (size_t)(s.B * s.chunks) * sizeof(float);
 }
 
 extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
@@ -580,6 +618,7 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
     f.domain = (const int32_t *)a->domain.data;
     f.index = (int32_t *)a->index.data;
     f.target = (const int32_t *)a->target.data;
+    f.pos = (const int32_t *)a->pos.data;
     f.seq_count = (int32_t *)a->seq_count.data;
     f.load = (int32_t *)a->load.data;
     f.weight = (float *)a->weight.data;
@@ -589,6 +628,7 @@ extern "C" Status route_fwd_cuda(struct Exec *ex, const void *args)
     f.score_sum = (float *)a->score_sum.data;
     f.chunk = (ChunkSum *)(void *)workspace;
     f.q = (double *)(void *)(workspace + chunks_bytes(&f.s));
+    f.squares = (float *)(void *)(f.q + f.s.B * f.s.E);
     f.ticket = exec_ticket(ex);
     TRY(shape_check("route_fwd", &f.s));
     return launch_per("route_fwd", f.s.each, [&](auto per) {
@@ -629,7 +669,7 @@ extern "C" Status route_aux_cuda(struct Exec *ex, const void *args)
 typedef struct RouteBackward {
     const float *logits; /* may be dlogits: a warp has read its token before it writes it */
     const int32_t *index, *seq_count;
-    const float *dweight;
+    const float *dweight, *weight; /* weight may be NULL */
     float *dlogits;
     float aux_factor; /* 0 without an auxiliary loss */
     RouteShape s;
@@ -669,13 +709,15 @@ static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &
 {
     int K = (int)a.s.K, lane = (int)threadIdx.x % WARP;
     const int32_t *index = a.index + n * K;
-    const float *dweight = a.dweight + n * K;
+    auto dweight = [&](int k) {
+        return a.weight != NULL && a.weight[n * K + k] == 0 ? 0 : a.dweight[n * K + k];
+    };
     float factor = a.rule.scaling, mean = 0;
     if (a.rule.normalise) {
         row_put(row, a.s, me, p);
         __syncwarp();
         float inverse = 1 / chosen_sum(K, row, index);
-        for (int k = lane; k < K; k += WARP) mean += dweight[k] * (row[index[k]] * inverse);
+        for (int k = lane; k < K; k += WARP) mean += dweight(k) * (row[index[k]] * inverse);
         mean = warp_sum(mean);
         factor *= inverse;
         __syncwarp();
@@ -683,13 +725,14 @@ static __device__ __forceinline__ void set_weight_gradient(const RouteBackward &
     const float zero[PER] = {};
     row_put(row, a.s, me, zero);
     __syncwarp();
-    for (int k = lane; k < K; k += WARP) row[index[k]] = factor * (dweight[k] - mean);
+    for (int k = lane; k < K; k += WARP) row[index[k]] = factor * (dweight(k) - mean);
     __syncwarp();
     row_get(row, a.s, me, 0, dp);
     __syncwarp(); /* the next token takes the place of this one */
 }
 
-/* softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p) */
+/* softmax:  dlogit = p (dp - sum_j p_j dp_j)          sigmoid:  dlogit = dp p (1 - p)
+ * z-loss:   dlogit += 2 z_scale z e^(logit - z), of logits that are read once more */
 template <int PER>
 static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t n, const Share &me,
                                                  const int32_t *count, float *row)
@@ -705,6 +748,12 @@ static __device__ __forceinline__ void bwd_token(const RouteBackward &a, int64_t
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         dp[i] = a.rule.score == ROUTE_SOFTMAX ? p[i] * (dp[i] - mean) : dp[i] * p[i] * (1 - p[i]);
+    }
+    if (a.rule.z_scale != 0) {
+        row_get(a.logits + n * a.s.E, a.s, me, -INFINITY, p);
+        float z = log_sum(me, p), dz = 2 * a.rule.z_scale * z;
+#pragma unroll
+        for (int i = 0; i < PER; i++) dp[i] += dz * exp_like_cpu(__fsub_rn(p[i], z));
     }
     row_put(a.dlogits + n * a.s.E, a.s, me, dp);
 }
@@ -739,6 +788,7 @@ extern "C" Status route_bwd_cuda(struct Exec *ex, const void *args)
     f.index = (const int32_t *)a->index.data;
     f.seq_count = (const int32_t *)a->seq_count.data;
     f.dweight = (const float *)a->dweight.data;
+    f.weight = (const float *)a->weight.data;
     f.dlogits = (float *)a->dlogits.data;
     f.rule = a->rule;
     f.aux_factor = (float)aux_factor(&f.s, &f.rule, a->parts);

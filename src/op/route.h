@@ -17,8 +17,19 @@
  * batch-wise one. Megatron-LM divides by K as we do, Hugging Face's load_balancing_loss_func does
  * not: the same coefficient weighs K times as much there.)
  *
+ * z-loss (ST-MoE, arXiv:2202.08906) over all tokens, to keep logits small:
+ *   aux_loss += z_scale * sum over n of z_n^2,  z_n = log(sum over e of e^logit_ne)
+ * z_scale = coefficient / tokens of the global batch. Of sigmoid scores, too.
+ *
+ * Forced balance, for benchmarks: with `pos`, the token at position t takes the experts
+ *   (t + k s) mod E,  k = 0 .. K-1,  s = 1 + (t / E) mod (E / K),
+ * whatever its logits, the bias and the groups say, with the weights of those experts. Each run of
+ * E positions brings each expert K tokens; the strides s go from neighbours, which share a rank, to
+ * experts as far apart as can be.
+ *
  *   backward: dp from dweight through the chosen entries (and their normalisation) and from the
- *   auxiliary loss through q; then dlogits = J^T dp of softmax or sigmoid.
+ *   auxiliary loss through q; then dlogits = J^T dp of softmax or sigmoid, and from the z-loss
+ *   2 z_scale z softmax(logits).
  */
 #ifndef OP_ROUTE_H
 #define OP_ROUTE_H
@@ -36,6 +47,7 @@ typedef struct RouteRule {
     float scaling;
     float aux_scale; /* 0: no auxiliary loss */
     bool aux_per_batch;
+    float z_scale; /* 0: no z-loss */
 } RouteRule;
 
 typedef struct RouteFwd {
@@ -43,12 +55,13 @@ typedef struct RouteFwd {
     Tensor bias;      /* in  (1, E) f32, optional */
     Tensor domain;    /* in  (B) i32: which row of load a sequence counts in */
     Tensor target;    /* in  (N) i32, optional: a token below 0 is padding and not counted */
+    Tensor pos;       /* in  (N) i32, optional: positions, not negative; then routes are balanced */
     Tensor index;     /* out (N, K) i32, by falling score + bias */
     Tensor weight;    /* out (N, K) f32 */
     Tensor score;     /* out (N, K) f32, optional: the weights, while `weight` is 1 everywhere */
     Tensor seq_count; /* out (B, E) i32 */
     Tensor load;      /* add (domains, E) i32 */
-    Tensor aux_loss;  /* add (1) f32; left alone if score_sum is given */
+    Tensor aux_loss;  /* add (1) f32; of the z-loss alone if score_sum is given */
     Tensor score_sum; /* out (B, E) f32, optional: sum of q over the tokens of a sequence */
     RouteRule rule;
 } RouteFwd;
@@ -69,6 +82,7 @@ typedef struct RouteBwd {
     Tensor index;     /* in  (N, K) i32 */
     Tensor seq_count; /* in  (B, E) i32 */
     Tensor dweight;   /* in  (N, K) f32 */
+    Tensor weight;    /* in  (N, K) f32, optional: where it is 0, dweight counts as 0 (dropped) */
     Tensor dlogits;   /* out (N, E) f32 */
     int64_t parts;    /* as RouteAux has it; 0: 1 */
     RouteRule rule;

@@ -147,6 +147,8 @@ Status plan_report_text(const PlanReport *r, Text *out)
                     " x %s, stack %s\n",
                     c->model_name, c->train_batch, c->data_sequence, q->gpus,
                     q->hardware->gpu_title, r->stack));
+    if (c->moe_forced_balance)
+        TRY(text_printf(out, "benchmark   moe.forced_balance: positions choose experts\n"));
     if (r->search != NULL) TRY(print_search(r, out));
     if (r->search != NULL && r->search->n_best == 0) return OK;
     const PlanLayout *l = r->layout;
@@ -237,7 +239,8 @@ static Status json_rows(const char *name, const SearchRow *row, int n, Text *out
 
 Status plan_report_json(const PlanReport *r, Text *out)
 {
-    TRY(text_printf(out, "{"));
+    bool forced = r->request->config->moe_forced_balance;
+    TRY(text_printf(out, forced ? "{\"forced_balance\":true," : "{"));
     TRY(json_layout(r->layout, r->price, r->partition, out));
     TRY(text_json(out, ",\"gpus\":%" PRId64 ",\"stack\":%s", r->request->gpus, r->stack));
     if (r->tokens > 0) TRY(text_printf(out, ",\"days\":%.12g", days(r, r->price)));

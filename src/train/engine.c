@@ -190,6 +190,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
     TRY(e->ex.backend->streams->event_new(&e->ex, true, &e->ended));
     if (e->spec.n_moe > 0)
         TRY(tensor_new(&e->tables, DTYPE_I32, 3, e->record.load.dim, &e->load_host));
+    if (e->spec.drops) TRY(tensor_new1(&e->tables, DTYPE_I32, e->spec.n_moe, &e->dropped_host));
     return fill_rope(e);
 }
 
@@ -486,6 +487,11 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     if (e->spec.n_moe > 0) {
         memcpy(e->load_host.data, engine_host(e, &e->record.load), tensor_bytes(&e->load_host));
     }
+    if (e->spec.drops) {
+        memcpy(e->dropped_host.data, engine_host(e, &e->record.dropped),
+               tensor_bytes(&e->dropped_host));
+    }
+    result.dropped = e->dropped_host.data;
     result.loss = (double)*loss;
     result.aux_loss = (double)*aux;
     result.grad_norm = (double)*norm;

@@ -125,6 +125,7 @@ typedef struct EngineWay {
 
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
+    const int32_t *dropped; /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
     bool again;          /* rows had no room: this is the step's second run */
     Shortage short_of;   /* what for */
@@ -183,6 +184,7 @@ typedef struct Engine {
     KvCache kv;
     Tensor logits;
     Tensor load_host;                 /* copy of record.load, in tables */
+    Tensor dropped_host;              /* and of record.dropped */
     ArenaMark inputs_end, record_end; /* of the step arena: the batch, then the record */
     EngineObserver observer;          /* set by whoever opened the engine */
     Event begun, ended;               /* of the step */

@@ -35,10 +35,13 @@ void metrics_close(Metrics *m)
     arena_free(&m->arena);
 }
 
-static Status begin(Metrics *m, const char *kind)
+static Status begin(Metrics *m, const Engine *e, const char *kind)
 {
     m->line.used = 0;
-    return text_json(&m->line, "{\"kind\":%s", kind);
+    return text_json(&m->line,
+                     e->config->moe_forced_balance ? "{\"kind\":%s,\"forced_balance\":true"
+                                                   : "{\"kind\":%s",
+                     kind);
 }
 
 static Status end(Metrics *m)
@@ -68,7 +71,7 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
 {
     Text *t = &m->line;
     int n = 0;
-    TRY(begin(m, "start"));
+    TRY(begin(m, e, "start"));
     TRY(text_json(t, ",\"model\":%s,\"params_total\":%lld,\"params_active\":%lld,\"domains\":[",
                   e->spec.name, (long long)plan->params_total, (long long)plan->params_active));
     for (int d = 0; d < loader_sources(l); d++) {
@@ -182,11 +185,30 @@ void metrics_shares(StepMetrics *s, double flops, double roof_flops, double shee
     s->mfu = sheet_flops > 0 ? flops / s->step_s / sheet_flops : 0;
 }
 
+int64_t metrics_dropped(const Engine *e, const StepResult *r)
+{
+    int64_t all = 0;
+    for (int i = 0; r->dropped != NULL && i < e->spec.n_moe; i++) all += r->dropped[i];
+    return all;
+}
+
+/* "dropped": a number a MoE layer, where any is above 0. */
+static Status dropped(Text *t, const Engine *e, const StepResult *r)
+{
+    if (metrics_dropped(e, r) == 0) return OK;
+    TRY(text_json(t, ",\"dropped\":["));
+    for (int i = 0; i < e->spec.n_moe; i++) {
+        TRY(comma(t, i));
+        TRY(text_json(t, "%d", r->dropped[i]));
+    }
+    return text_append(t, "]", 1);
+}
+
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s)
 {
     Text *t = &m->line;
     Load load = { .step = s->result.load };
-    TRY(begin(m, "step"));
+    TRY(begin(m, e, "step"));
     TRY(text_json(t,
                   ",\"step\":%" PRId64
                   ",\"loss\":%g,\"aux_loss\":%g,\"lr\":%g,\"grad_norm\":%g,\"tokens\":%" PRId64
@@ -194,6 +216,7 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
                   s->tokens, s->step_s, s->tokens_per_s, s->roof_share));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
+    TRY(dropped(t, e, &s->result));
     TRY(gpu_fields(t, s));
     double capture_s = s->result.capture_s + s->grow_s;
     if (s->result.again) TRY(text_json(t, ",\"again\":true,\"again_s\":%g", s->result.again_s));
@@ -232,7 +255,7 @@ Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetr
 {
     Text *t = &m->line;
     const EvalSum all = eval_total(v);
-    TRY(begin(m, "eval"));
+    TRY(begin(m, e, "eval"));
     TRY(text_json(t, ",\"step\":%" PRId64 ",\"loss\":%g,\"bits_per_byte\":%g,\"domains\":{",
                   v->step, eval_loss(&all), eval_bits_per_byte(&all)));
     for (int d = 0; d < v->n_domains; d++) {

@@ -48,6 +48,8 @@ Status metrics_start(Metrics *m, const Engine *e, const Loader *l, const EngineP
                      double roof_flops, double sheet_flops);
 /* roof_share and mfu from step_s, the model's FLOPs, and what they are relative to, 0: unknown. */
 void metrics_shares(StepMetrics *s, double flops, double roof_flops, double sheet_flops);
+/* Tokens x experts that a step dropped, of all layers (moe.capacity). */
+int64_t metrics_dropped(const Engine *e, const StepResult *r);
 Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetrics *s);
 Status metrics_eval(Metrics *m, const Engine *e, const Loader *l, const EvalMetrics *v);
 

@@ -433,6 +433,9 @@ static Status print_arithmetic(const Config *c, const TrainPlan *p, Text *out)
         TRY(train_room_text(&p->shape, &p->engine, out));
         TRY(text_printf(out, "\n"));
     }
+    if (c->moe_forced_balance)
+        TRY(text_printf(out, "benchmark   moe.forced_balance: positions choose experts, the model "
+                             "does not learn to route\n"));
     if (c->moe_aux_loss == 0 || config_moe_layers(c) == 0) return OK;
     return text_printf(out, "balance     groups of %" PRId64 " sequence%s, %s tokens each\n", n,
                        n == 1 ? "" : "s", text_thousands(tokens, n * c->data_sequence));

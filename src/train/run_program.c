@@ -12,7 +12,7 @@
 static Status zero_sums(Engine *e)
 {
     TRY(engine_zero(e, &e->record.sums));
-    TRY(engine_zero(e, &e->record.load));
+    TRY(engine_zero(e, &e->record.counts));
     return e->list->program.evaluates ? OK : shards_begin(e);
 }
 

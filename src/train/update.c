@@ -24,7 +24,7 @@ Status update_add_records(Engine *e)
 {
     const Mesh *m = e->shape.mesh;
     if (m == NULL || m->ranks == 1) return OK;
-    Tensor *const sums[] = { &e->record.sums, &e->record.load };
+    Tensor *const sums[] = { &e->record.sums, &e->record.counts };
     for (int i = 0; i < (e->spec.n_moe > 0 ? 2 : 1); i++) {
         Tensor row = tensor_as2(sums[i], 1, tensor_elems(sums[i]));
         TRY(exchange_collective(&e->ex, (Collective){ .in = row,

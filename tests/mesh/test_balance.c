@@ -77,12 +77,109 @@ static void a_step_counts_each_group_once(void **state)
     }
 }
 
+/* Coefficients are large, so that losses, gradients and loads show them. Of a capacity one step is
+ * compared, with its gradients: weights of like tokens are so close that after an update their
+ * last bits decide which of them is dropped. */
+static void rules_of_the_router_are_the_same_on_any_mesh(void **state)
+{
+    (void)state;
+#define Z      "moe.z_loss=0.5", "train.batch=8", "train.micro_batch=2"
+#define FORCED "moe.forced_balance=true", "moe.top_k=3", BATCH
+#define DROPS  "moe.capacity=0.7", "train.batch=8", "train.micro_batch=2"
+#define CENTRE "moe.bias_rate=0.05", "moe.bias_rule=centred", BATCH
+    static const ManyCase cases[] = {
+        { "z-loss, ep 2", 2, { MLA, Z, WORST, "mesh.ep=2" } },
+        { "z-loss, dp 2, cp 2", 4, { GQA, Z, "moe.score=sigmoid", "mesh.cp=2", "mesh.zero=3" } },
+        { "z-loss beside groups over cp 2", 2, { MLA, PAIRS, "moe.z_loss=0.5", "mesh.cp=2" } },
+        { "z-loss, pp 2",
+          2,
+          { MLA, Z, "moe.aux_loss=0", "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" } },
+        { "capacity, dp 2, ep 2, zero 3", 2, { MLA, DROPS, WORST, "mesh.ep=2", "mesh.zero=3" } },
+        { "capacity, ep 4, recompute",
+          4,
+          { GQA, DROPS, "moe.normalise=true", WORST, "mesh.ep=4", "recompute.layers=[0,1,2,3]" } },
+        { "capacity, pp 2, ep 2", 4, { MLA, DROPS, WORST, "mesh.pp=2", "mesh.ep=2" } },
+        { "forced, ep 4", 4, { MLA, FORCED, WORST, "mesh.ep=4" } },
+        { "forced, ep 2 over cp 2", 2, { GQA, FORCED, WORST, "mesh.ep=2", "mesh.cp=2" } },
+        { "centred, dp 2, ep 2", 2, { MLA, CENTRE, WORST, "mesh.ep=2" } },
+        { "centred, cp 2, pp 2", 4, { GQA, CENTRE, "mesh.cp=2", "mesh.pp=2" } },
+    };
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        wrong +=
+            differs(&cases[i], strstr(cases[i].name, "capacity") != NULL ? 1 : FEW, 1e-5, NULL);
+    CHECK_INT(wrong, 0);
+}
+
+/* Without weights each token's z is log E, so a step's loss is the coefficient times its square,
+ * once a layer. */
+static void a_step_counts_each_token_once(void **state)
+{
+    (void)state;
+    ManyCase c = { "no weights",
+                   1,
+                   { MLA, "moe.aux_loss=0", "moe.z_loss=0.7", "train.batch=8",
+                     "train.micro_batch=2", "model.init_std=0" } };
+    ManyRank one = { 0 };
+    StepResult r;
+    CHECK_OK(many_open(&one, &c, NULL));
+    CHECK_OK(many_step(&one, 0, &r));
+    CHECK_NEAR(r.aux_loss, 0.7 * one.t.engine.spec.n_moe * log(8) * log(8), 1e-5);
+    many_close(&one);
+}
+
+/* Each expert has as many tokens, but for padding, which is not counted. */
+static void forced_balance_is_even(void **state)
+{
+    (void)state;
+    ManyCase c = { "forced", 1, { MLA, FORCED, "data.sequence=48" } };
+    ManyRank one = { 0 };
+    StepResult r;
+    CHECK_OK(many_open(&one, &c, NULL));
+    CHECK_OK(many_step(&one, 0, &r));
+    int64_t padding = 8 * 48 - one.t.batch.targets, all = 3 * 8 * 48 / 8;
+    for (int64_t l = 0; l < one.t.engine.spec.n_moe; l++) {
+        const int32_t *load = r.load + l * 2 * 8; /* of two domains */
+        for (int e = 0; e < 8; e++)
+            CHECK(load[e] + load[8 + e] <= all && load[e] + load[8 + e] >= all - padding);
+    }
+    CHECK(padding > 0 && padding < all / 4);
+    many_close(&one);
+}
+
+/* Without weights all tokens take the first top_k experts, and each of these keeps its capacity:
+ * the mean of all experts. */
+static void what_is_dropped_is_counted_by_layer_over_all_ranks(void **state)
+{
+    (void)state;
+    static const char *const factors[] = { "moe.capacity=1", "moe.capacity=8" };
+    for (int i = 0; i < 2; i++) {
+        ManyCase c = { "no weights",
+                       1,
+                       { MLA, "train.batch=4", "train.micro_batch=4", "moe.top_k=2",
+                         "model.init_std=0", factors[i] } };
+        ManyRank one = { 0 };
+        StepResult r;
+        CHECK_OK(many_open(&one, &c, NULL));
+        CHECK_OK(many_step(&one, 0, &r));
+        int64_t tokens = 4 * one.t.config.data_sequence, kept = (2 * tokens + 7) / 8;
+        CHECK(one.t.batch.targets > kept && one.t.batch.targets < tokens);
+        for (int l = 0; l < one.t.engine.spec.n_moe; l++)
+            CHECK_INT(r.dropped[l], i == 0 ? 2 * (one.t.batch.targets - kept) : 0);
+        many_close(&one);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(pairs_of_sequences_are_the_same_on_any_mesh),
         TEST(a_global_group_is_what_all_data_parallel_ranks_hold),
         TEST(a_step_counts_each_group_once),
+        TEST(rules_of_the_router_are_the_same_on_any_mesh),
+        TEST(a_step_counts_each_token_once),
+        TEST(forced_balance_is_even),
+        TEST(what_is_dropped_is_counted_by_layer_over_all_ranks),
     };
     return TEST_RUN(tests);
 }

@@ -106,4 +106,16 @@ static inline double reference_aux(const RouteRule *r, const RouteSizes *s, cons
     return (double)r->aux_scale * (double)s->E / ((double)r->top_k * tokens) * loss;
 }
 
+/* z_scale * sum over tokens of log(sum of e^logit)^2 */
+static inline double reference_z(const RouteRule *r, const RouteSizes *s, const double *logits)
+{
+    double loss = 0;
+    for (int64_t n = 0; n < s->B * s->T; n++) {
+        double sum = 0;
+        for (int64_t e = 0; e < s->E; e++) sum += exp(logits[n * s->E + e]);
+        loss += log(sum) * log(sum);
+    }
+    return (double)r->z_scale * loss;
+}
+
 #endif

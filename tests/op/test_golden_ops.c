@@ -290,11 +290,11 @@ static const struct {
     const char *name;
     RouteRule rule;
 } routes[] = {
-    { "softmax", { ROUTE_SOFTMAX, 2, 1, 1, 1, false, 2.5f, 0, false } },
-    { "groups", { ROUTE_SOFTMAX, 3, 4, 2, 1, false, 1, 0.25f, false } },
-    { "sigmoid", { ROUTE_SIGMOID, 4, 4, 2, 2, true, 2.5f, 0.5f, false } },
-    { "batch", { ROUTE_SOFTMAX, 3, 1, 1, 1, true, 1, 0.75f, true } },
-    { "all", { ROUTE_SIGMOID, 3, 1, 1, 1, false, 1, 1, false } },
+    { "softmax", { ROUTE_SOFTMAX, 2, 1, 1, 1, false, 2.5f, 0, false, 0 } },
+    { "groups", { ROUTE_SOFTMAX, 3, 4, 2, 1, false, 1, 0.25f, false, 0 } },
+    { "sigmoid", { ROUTE_SIGMOID, 4, 4, 2, 2, true, 2.5f, 0.5f, false, 0 } },
+    { "batch", { ROUTE_SOFTMAX, 3, 1, 1, 1, true, 1, 0.75f, true, 0 } },
+    { "all", { ROUTE_SIGMOID, 3, 1, 1, 1, false, 1, 1, false, 0 } },
 };
 
 static void routing_agrees(void **state)

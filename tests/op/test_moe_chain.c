@@ -123,8 +123,8 @@ static double *gradient_of_the_loss(OpTest *t, const Chain *c)
 
 /* A softmax that keeps its scores; DeepSeek-V3's sigmoid with its groups. */
 static const RouteRule rules[] = {
-    { ROUTE_SOFTMAX, 2, 1, 1, 1, false, 2, 0.5f, false },
-    { ROUTE_SIGMOID, 3, 3, 2, 2, true, 2.5f, 0.25f, true },
+    { ROUTE_SOFTMAX, 2, 1, 1, 1, false, 2, 0.5f, false, 0 },
+    { ROUTE_SIGMOID, 3, 3, 2, 2, true, 2.5f, 0.25f, true, 0 },
 };
 
 static void check_chain(Dtype act, double limit)
@@ -184,12 +184,34 @@ static void the_bias_moves_towards_experts_below_the_mean(void **state)
     optest_close(&t);
 }
 
+/* Loads 4, 4, 4, 0: three experts are over the mean of 3 and one under it, so the mean of the signs
+ * is -1/2. The sum of the biases stays. */
+static void a_centred_step_keeps_the_sum_of_the_biases(void **state)
+{
+    (void)state;
+    OpTest t;
+    moe_open(&t, 1);
+    MoeBiasUpdate a = { .load = optest_poisoned(&t, DTYPE_I32, DIMS(1, 4)),
+                        .gate = optest_poisoned(&t, DTYPE_F32, DIMS(1)),
+                        .bias = optest_poisoned(&t, DTYPE_F32, DIMS(1, 4)),
+                        .rate = 0.25f,
+                        .centred = true };
+    for (int i = 0; i < 4; i++) optest_set(&a.load, i, i == 3 ? 0 : 4);
+    for (int i = 0; i < 4; i++) optest_set(&a.bias, i, i + 1);
+    optest_set(&a.gate, 0, 3);
+    CHECK_OK(moe_bias_update(&t.ex, a));
+    for (int i = 0; i < 4; i++)
+        CHECK_NEAR(optest_get(&a.bias, i), i + 1 + (i == 3 ? 0.375 : -0.125), 0);
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(gradients_in_f32_are_those_of_finite_differences),
         TEST(gradients_in_bf16_are_those_of_finite_differences),
         TEST(the_bias_moves_towards_experts_below_the_mean),
+        TEST(a_centred_step_keeps_the_sum_of_the_biases),
     };
     return TEST_RUN(tests);
 }

@@ -114,7 +114,8 @@ static void check_counts(OpTest *t, const Routing *r)
 static void check_aux(OpTest *t, const Routing *r)
 {
     double *logits = optest_read(t, &r->fwd.logits);
-    double want = 0.5 + reference_aux(&r->fwd.rule, &r->s, logits, index_of(r));
+    double want = 0.5 + reference_aux(&r->fwd.rule, &r->s, logits, index_of(r)) +
+                  reference_z(&r->fwd.rule, &r->s, logits);
     /* a sum of many equal scores rounds the same way again and again */
     CHECK_NEAR(optest_get(&r->fwd.aux_loss, 0), want, (r->s.E > 64 ? 5e-6 : 1e-6) * want);
 }
@@ -124,11 +125,13 @@ static double loss_near(const Routing *r, const double *logits, const double *al
 {
     const RouteRule *rule = &r->fwd.rule;
     const int32_t *index = index_of(r) + n * rule->top_k;
+    const float *kept = r->bwd.weight.data;
     double p[ROUTE_CASE_EXPERTS], weight[ROUTE_CASE_EXPERTS];
-    double loss = reference_aux(rule, &r->s, all, index_of(r));
+    double loss = reference_aux(rule, &r->s, all, index_of(r)) + reference_z(rule, &r->s, all);
     reference_scores(rule, r->s.E, logits, p);
     reference_weights(rule, p, index, weight);
     for (int64_t k = 0; k < rule->top_k; k++) {
+        if (kept != NULL && kept[n * rule->top_k + k] == 0) continue;
         loss += weight[k] * optest_get(&r->bwd.dweight, n * rule->top_k + k);
     }
     return loss;
@@ -151,7 +154,7 @@ static void check_gradient(OpTest *t, const Routing *r)
     CHECK_TENSOR(&r->bwd.dlogits, want);
 }
 
-/* Every rule: score x groups x bias x normalisation x auxiliary loss. */
+/* Every rule: score x groups x bias x normalisation x auxiliary loss x z-loss. */
 static RouteRule rule_number(int i, bool *bias)
 {
     RouteRule r = i % 2 == 0 ? v2 : v3;
@@ -160,10 +163,11 @@ static RouteRule rule_number(int i, bool *bias)
     if (i / 8 % 2 == 1) r.normalise = !r.normalise;
     if (i / 16 % 3 == 1) r.aux_scale = 0;
     if (i / 16 % 3 == 2) r.aux_per_batch = true;
+    if (i / 48 == 1) r.z_scale = 0.03f;
     return r;
 }
 
-enum { RULES = 48 };
+enum { RULES = 96 };
 
 static void every_rule_gives_what_its_definition_says(void **state)
 {
@@ -288,6 +292,73 @@ static void the_gradient_may_take_the_place_of_the_logits(void **state)
     in_place.logits = in_place.dlogits = optest_copy(&t, &r.fwd.logits);
     CHECK_OK(route_bwd(&t.ex, in_place));
     CHECK_SAME(&in_place.dlogits, &r.bwd.dlogits);
+    optest_close(&t);
+}
+
+/* The scores of one token add up to 4, of e^logit; z = log 4. The gradient is 2 z_scale z p. */
+static void a_z_loss_worked_by_hand(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    for (int i = 0; i < 2; i++) {
+        RouteRule rule = plain;
+        rule.score = i == 0 ? ROUTE_SOFTMAX : ROUTE_SIGMOID, rule.z_scale = 0.25f;
+        Routing r = routing_make(&t, &rule, (RouteSizes){ 1, 1, 3 });
+        const double exps[] = { 1, 2, 1 };
+        for (int e = 0; e < 3; e++) optest_set(&r.fwd.logits, e, log(exps[e]));
+        for (int k = 0; k < 2; k++) optest_set(&r.bwd.dweight, k, 0);
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        CHECK_NEAR(optest_get(&r.fwd.aux_loss, 0), 0.5 + 0.25 * log(4) * log(4), 1e-6);
+        for (int e = 0; e < 3; e++)
+            CHECK_NEAR(optest_get(&r.bwd.dlogits, e), 0.5 * log(4) * exps[e] / 4, 1e-6);
+    }
+    optest_close(&t);
+}
+
+/* Experts that skewed logits and a bias never choose; the weights are those of the experts taken. */
+static void forced_balance_brings_each_expert_as_many_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t E, K;
+    } sizes[] = { { 16, 6 }, { 7, 3 }, { 64, 6 }, { 12, 1 }, { 5, 5 }, { 256, 8 } };
+    OpTest t;
+    optest_open(&t, 2);
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        int64_t E = sizes[i / 2].E, K = sizes[i / 2].K, T = 3 * E;
+        RouteRule rule = i % 2 == 0 ? v2 : v3;
+        rule.top_k = K, rule.groups = rule.top_groups = rule.group_score_top = 1;
+        Routing r = routing_make(&t, &rule, (RouteSizes){ 2, T, E });
+        give_logits(&r, SKEWED);
+        give_bias(&t, &r);
+        r.fwd.pos = optest_poisoned(&t, DTYPE_I32, DIMS(r.N));
+        for (int64_t n = 0; n < r.N; n++) optest_set(&r.fwd.pos, n, (double)(n % T));
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        for (int64_t j = 0; j < 2 * E; j++)
+            CHECK_INT(((const int32_t *)r.fwd.seq_count.data)[j], 3 * K);
+        double *logits = optest_read(&t, &r.fwd.logits), *want = optest_doubles(&t, r.N * K);
+        for (int64_t n = 0; n < r.N; n++) {
+            double p[ROUTE_CASE_EXPERTS];
+            bool taken[ROUTE_CASE_EXPERTS] = { false };
+            const int32_t *index = index_of(&r) + n * K;
+            int64_t stride = 1 + n % T / E % (E / K);
+            for (int64_t k = 0; k < K; k++) {
+                CHECK_INT(index[k], (n % T + k * stride) % E);
+                CHECK(!taken[index[k]]);
+                taken[index[k]] = true;
+            }
+            reference_scores(&rule, E, logits + n * E, p);
+            reference_weights(&rule, p, index, want + n * K);
+        }
+        CHECK_TENSOR(&r.fwd.weight, want);
+        check_aux(&t, &r);
+        if (i < 4) check_gradient(&t, &r);
+        arena_release(&t.arena, mark);
+    }
     optest_close(&t);
 }
 
@@ -439,7 +510,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     for (int i = 0; i < 3; i++) {
         optest_open(&t[i], 1 + 2 * i);
         RouteRule rule = v3;
-        rule.aux_per_batch = true;
+        rule.aux_per_batch = true, rule.z_scale = 0.01f;
         r[i] = routing_make(&t[i], &rule, (RouteSizes){ 3, 331, 24 });
         CHECK_OK(route_fwd(&t[i].ex, r[i].fwd));
         CHECK_OK(route_bwd(&t[i].ex, r[i].bwd));
@@ -479,6 +550,9 @@ static void tensors_that_do_not_fit_are_an_error(void **state)
     optest_open(&t, 1);
     Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
     RouteFwd f = r.fwd;
+    f.pos = optest_poisoned(&t, DTYPE_I32, DIMS(5));
+    CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "route_fwd: pos is (5) i32");
+    f = r.fwd;
     f.domain = optest_poisoned(&t, DTYPE_I32, DIMS(4));
     CHECK_FAILS(route_fwd(&t.ex, f), ERR_SHAPE, "6 tokens are not a multiple of 4 sequences");
     f = r.fwd, f.bias = optest_normal(&t, DTYPE_F32, DIMS(1, 15));
@@ -564,6 +638,74 @@ static void scores_may_stand_apart_from_weights(void **state)
     optest_close(&t);
 }
 
+/* An entry stays if fewer than `capacity` of its expert's are ahead of it. */
+static bool is_dropped(const Routing *r, const double *weight, const RouteDrop *d, int64_t i)
+{
+    const int32_t *index = index_of(r), *target = d->target.data;
+    int64_t ahead = 0, K = r->fwd.rule.top_k;
+    if (target[i / K] < 0) return false;
+    for (int64_t j = 0; j < r->N * K; j++) {
+        if (index[j] != index[i] || target[j / K] < 0) continue;
+        ahead += weight[j] > weight[i] || (weight[j] == weight[i] && j < i);
+    }
+    return ahead >= d->capacity;
+}
+
+/* Ties (HALVES), padding, capacities that no, some and all experts reach; then the gradient. */
+static void the_largest_weights_keep_their_expert(void **state)
+{
+    (void)state;
+    static const int64_t capacity[] = { 1, 13, 40, 1000 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int i = 0; i < 4 * LOGITS; i++) {
+        ArenaMark mark = arena_mark(&t.arena);
+        RouteRule rule = i % 2 == 0 ? v2 : v3;
+        Routing r = routing_make(&t, &rule, (RouteSizes){ 2, 35, 16 });
+        give_logits(&r, (Logits)(i % LOGITS));
+        CHECK_OK(route_fwd(&t.ex, r.fwd));
+        RouteDrop d = { .index = r.fwd.index,
+                        .target = optest_poisoned(&t, DTYPE_I32, DIMS(r.N)),
+                        .weight = r.fwd.weight,
+                        .dropped = optest_poisoned(&t, DTYPE_I32, DIMS(1)),
+                        .experts = 16,
+                        .capacity = capacity[i / LOGITS] };
+        for (int64_t n = 0; n < r.N; n++) optest_set(&d.target, n, n % 7 == 2 ? -1 : 1);
+        optest_set(&d.dropped, 0, 5);
+        double *weight = optest_read(&t, &r.fwd.weight);
+        CHECK_OK(route_drop(&t.ex, d));
+        int64_t dropped = 5;
+        for (int64_t j = 0; j < r.N * rule.top_k; j++) {
+            bool gone = is_dropped(&r, weight, &d, j);
+            CHECK_NEAR(optest_get(&r.fwd.weight, j), gone ? 0 : weight[j], 0);
+            dropped += gone;
+        }
+        CHECK_NEAR(optest_get(&d.dropped, 0), (double)dropped, 0);
+        CHECK(d.capacity == 40 || (dropped == 5) == (d.capacity == 1000));
+        r.bwd.weight = r.fwd.weight;
+        CHECK_OK(route_bwd(&t.ex, r.bwd));
+        if (i % LOGITS == NORMAL) check_gradient(&t, &r);
+        arena_release(&t.arena, mark);
+    }
+    optest_close(&t);
+}
+
+static void a_capacity_of_nothing_is_an_error(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    Routing r = routing_make(&t, &v2, (RouteSizes){ 2, 3, 16 });
+    RouteDrop d = { .index = r.fwd.index,
+                    .weight = r.fwd.weight,
+                    .dropped = optest_poisoned(&t, DTYPE_I32, DIMS(1)),
+                    .experts = 16 };
+    CHECK_FAILS(route_drop(&t.ex, d), ERR_ARG, "route_drop: capacity 0 of 16 experts");
+    d.capacity = 1, d.weight = optest_poisoned(&t, DTYPE_F32, DIMS(6, 5));
+    CHECK_FAILS(route_drop(&t.ex, d), ERR_SHAPE, "route_drop: weight is (6, 5) f32");
+    optest_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,6 +714,8 @@ int main(void)
         TEST(any_number_of_experts_is_routed_the_same_way_each_time),
         TEST(the_gradient_may_take_the_place_of_the_logits),
         TEST(a_token_worked_by_hand),
+        TEST(a_z_loss_worked_by_hand),
+        TEST(forced_balance_brings_each_expert_as_many_tokens),
         TEST(padding_is_routed_like_any_token_and_not_counted),
         TEST(ties_go_to_the_lower_expert_and_the_lower_group),
         TEST(a_bias_steers_the_choice_and_no_weight),
@@ -584,6 +728,8 @@ int main(void)
         TEST(a_domain_or_an_expert_that_is_not_there_is_an_error),
         TEST(a_loss_in_parts_is_the_loss_of_the_whole),
         TEST(scores_may_stand_apart_from_weights),
+        TEST(the_largest_weights_keep_their_expert),
+        TEST(a_capacity_of_nothing_is_an_error),
     };
     return TEST_RUN(tests);
 }

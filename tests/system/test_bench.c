@@ -91,6 +91,17 @@ static void what_is_left_out_is_said(void **state)
     CHECK_SAYS(o.out, ",\"comm_null\":[\"ep\",\"zero\"],");
 }
 
+static void forced_balance_is_said(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "even", STEP, "--steps=1", "moe.forced_balance=true");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "moe.forced_balance: positions choose them");
+    o = RUN(lab, "even", STEP, "--steps=1", "--json", "moe.forced_balance=true");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, ",\"forced_balance\":true,");
+}
+
 typedef struct Rung {
     int ranks, pp, ep, cp;
     double tokens, each, efficiency;
@@ -192,6 +203,7 @@ int main(void)
         LAB_TEST(steps_run_on_the_tokens_of_the_configuration),
         LAB_TEST(exposed_time_is_told_by_kind_of_traffic),
         LAB_TEST(what_is_left_out_is_said),
+        LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_ladder_goes_up_to_all_ranks),
         LAB_TEST(communication_is_measured),
         LAB_TEST(what_cannot_be_measured_is_refused),

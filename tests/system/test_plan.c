@@ -85,6 +85,16 @@ static void a_search_lists_the_best_and_the_front(void **state)
     cJSON_Delete(plan);
 }
 
+static void forced_balance_is_said(void **state)
+{
+    Outcome o = RUN(*state, "even", ON_8, "mesh.ep=4", "moe.forced_balance=true");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "benchmark   moe.forced_balance");
+    o = RUN(*state, "even", ON_8, "mesh.ep=4", "moe.forced_balance=true", "--json");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.out, "{\"forced_balance\":true,");
+}
+
 static void a_screen_says_model_memory_time_and_why(void **state)
 {
     static const char *const why[][2] = { { "peak", "slots, each as large as" },
@@ -324,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LAB_TEST(json_is_one_object_with_every_key),
         LAB_TEST(a_search_lists_the_best_and_the_front),
+        LAB_TEST(forced_balance_is_said),
         LAB_TEST(a_screen_says_model_memory_time_and_why),
         LAB_TEST(the_step_is_printed_action_by_action),
         LAB_TEST(blocks_lie_as_the_stack_lays_them),

@@ -695,6 +695,34 @@ static void init_takes_the_weights_of_a_checkpoint(void **state)
     CHECK_INT(moved, 0);
 }
 
+/* The run's own settings drop tokens where routing is learnt; where it is even none is. */
+static void dropped_tokens_and_forced_balance_are_in_every_line(void **state)
+{
+    Lab *lab = *state;
+    Outcome o = RUN(lab, "drops", "train", "../tiny.yaml", "train.steps=3", "train.log_every=1",
+                    "run.dir=run", "moe.capacity=0.5");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, " dropped");
+    const char *lines = lab_read(lab, lab_path(lab, "drops/run/metrics.jsonl"), NULL);
+    CHECK_SAYS(lines, ",\"dropped\":[");
+    CHECK(strstr(lines, "forced_balance") == NULL);
+    o = RUN(lab, "even", "train", "../tiny.yaml", "train.steps=3", "train.log_every=1",
+            "run.dir=run", "moe.forced_balance=true", "moe.capacity=2");
+    CHECK_EXIT(o, 0);
+    CHECK_SAYS(o.err, "  forced balance");
+    CHECK(strstr(o.err, " dropped") == NULL);
+    lines = lab_read(lab, lab_path(lab, "even/run/metrics.jsonl"), NULL);
+    CHECK_SAYS(lines, "{\"kind\":\"start\",\"forced_balance\":true,");
+    CHECK_SAYS(lines, "{\"kind\":\"step\",\"forced_balance\":true,");
+    CHECK(strstr(lines, "dropped") == NULL);
+    o = RUN(lab, "even", "train", "../tiny.yaml", "--dry-run", "moe.forced_balance=true");
+    CHECK_SAYS(o.out, "benchmark   moe.forced_balance");
+    o = RUN(lab, "even", "train", "../tiny.yaml", "--dry-run", "--ranks=2", "moe.capacity=1",
+            "mesh.cp=2");
+    CHECK_EXIT(o, 2);
+    CHECK_SAYS(o.err, "moe.capacity 1 compares the tokens of whole sequences");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -720,6 +748,7 @@ int main(void)
         LAB_TEST(init_moments_goes_on_with_the_optimizer),
         LAB_TEST(frozen_parameters_are_counted_and_named),
         LAB_TEST(running_twice_gives_the_same_bits),
+        LAB_TEST(dropped_tokens_and_forced_balance_are_in_every_line),
         LAB_TEST(twenty_steps_kill_and_twenty_more_are_forty_steps),
         LAB_TEST(resume_is_exact_in_bf16),
         LAB_TEST(resume_is_exact_with_bf16_moments),

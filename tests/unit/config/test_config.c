@@ -421,6 +421,7 @@ static void settings_that_do_not_fit_each_other_are_refused(void **state)
         { { "attention.full_every=4" }, "attention.full_every 4 needs an attention.window or" },
         { { "moe.groups=3" }, "moe.groups 3 does not divide moe.experts 8" },
         { { "moe.score_input=true", "moe.top_k=2" }, "moe.top_k 2 must be 1" },
+        { { "moe.score_input=true", "moe.top_k=1", "moe.capacity=2" }, "moe.capacity 2 drops" },
         { { "moe.shared_gate=true", "moe.shared=0" }, "moe.shared_gate needs a shared expert" },
         { { "moe.groups=4", "moe.top_groups=5" }, "moe.top_groups 5 is more than moe.groups 4" },
         { { "moe.groups=4", "moe.group_score_top=3" }, "moe.group_score_top 3 is more than" },

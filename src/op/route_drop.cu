@@ -1,0 +1,72 @@
+/* route_drop: a block an expert. It lists its entries in whatever order they come: what is dropped
+ * does not depend on it (route_drop.h). All blocks read the whole index, a few MB out of L2; an
+ * expert's own entries, some thousand, are then counted once a bit of their keys. */
+#include "op/kernel.cuh"
+
+#include "op/route_drop.h"
+
+enum { DROP_THREADS = 512 };
+
+typedef struct DropArgs {
+    const int32_t *index, *target; /* the second may be NULL */
+    float *weight;
+    int32_t *dropped, *list; /* list: (experts, room) in the workspace */
+    int64_t entries, K, room, capacity;
+} DropArgs;
+
+static __device__ __forceinline__ uint64_t key_of(const float *weight, int32_t i)
+{
+    return (uint64_t)__float_as_uint(weight[i]) << 32 | (UINT32_MAX - (uint32_t)i);
+}
+
+static __global__ __launch_bounds__(DROP_THREADS) void route_drop_kernel(DropArgs a)
+{
+    __shared__ int64_t room[32];
+    __shared__ int found;
+    int32_t *list = a.list + blockIdx.x * a.room;
+    if (threadIdx.x == 0) found = 0;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < a.entries; i += DROP_THREADS) {
+        if (a.index[i] != (int32_t)blockIdx.x) continue;
+        if (a.target == NULL || a.target[i / a.K] >= 0) list[atomicAdd(&found, 1)] = (int32_t)i;
+    }
+    __syncthreads();
+    int n = found;
+    if (n <= a.capacity) return;
+    uint64_t bound = 0;
+    for (int bit = 63; bit >= 0; bit--) {
+        uint64_t next = bound | (uint64_t)1 << bit;
+        int64_t reach = 0;
+        for (int j = (int)threadIdx.x; j < n; j += DROP_THREADS)
+            reach += key_of(a.weight, list[j]) >= next;
+        if (block_sum(reach, room) >= a.capacity) bound = next;
+    }
+    for (int j = (int)threadIdx.x; j < n; j += DROP_THREADS) {
+        if (key_of(a.weight, list[j]) < bound) a.weight[list[j]] = 0;
+    }
+    if (threadIdx.x == 0) atomicAdd(a.dropped, (int32_t)(n - a.capacity));
+}
+
+extern "C" size_t route_drop_cuda_workspace(const struct Exec *, const void *args)
+{
+    const RouteDrop *a = (const RouteDrop *)args;
+    int64_t tokens = tensor_elems(&a->index) / tensor_cols(&a->index);
+    return (size_t)(a->experts * tokens) * sizeof(int32_t);
+}
+
+extern "C" Status route_drop_cuda(struct Exec *ex, const void *args)
+{
+    const RouteDrop *a = (const RouteDrop *)args;
+    DropArgs d = {};
+    d.index = (const int32_t *)a->index.data;
+    d.target = (const int32_t *)a->target.data;
+    d.weight = (float *)a->weight.data;
+    d.dropped = (int32_t *)a->dropped.data;
+    d.list = (int32_t *)exec_workspace(ex);
+    d.entries = tensor_elems(&a->index);
+    d.K = tensor_cols(&a->index);
+    d.room = d.entries / d.K;
+    d.capacity = a->capacity;
+    route_drop_kernel<<<(unsigned)a->experts, DROP_THREADS, 0, exec_stream(ex)>>>(d);
+    return kernel_status("route_drop");
+}
