@@ -35,7 +35,8 @@ FOLDER = None
 
 
 def mla(rng, **more):
-    return dict(num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=int(rng.choice([10, 17])),
+    """An even rank of the latent: DeepSeek-V2's class sees rotated columns as complex numbers."""
+    return dict(num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=int(rng.choice([10, 18])),
                 qk_nope_head_dim=int(rng.choice([8, 12])), qk_rope_head_dim=int(rng.choice([6, 10])),
                 v_head_dim=5, first_k_dense_replace=int(rng.integers(0, 3)),
                 n_shared_experts=int(rng.integers(1, 3)),
@@ -52,52 +53,90 @@ def experts(rng):
     return int(rng.choice([7, 12]))
 
 
+def scaling(rng, *kinds):
+    """rope_parameters of a kind that is drawn."""
+    kind = kinds[rng.integers(len(kinds))]
+    more = dict(default={}, linear=dict(factor=3.0),
+                llama3=dict(factor=8.0, original_max_position_embeddings=32, low_freq_factor=1.0,
+                            high_freq_factor=4.0),
+                yarn=dict(factor=4.0, original_max_position_embeddings=16, beta_fast=4.0, beta_slow=0.5))
+    return dict(rope_type=kind, rope_theta=float(rng.choice([1e4, 5e5])), **more[kind])
+
+
+def latent_scaling(rng):
+    rope = scaling(rng, "default", "yarn")
+    m = float(rng.choice([0.707, 1.0]))
+    return dict(rope, mscale=m, mscale_all_dim=m) if rope["rope_type"] == "yarn" else rope
+
+
 def deepseek_v2(rng):
     group = bool(rng.integers(2))
     more = (dict(topk_method="group_limited_greedy", n_group=4, topk_group=2, n_routed_experts=12) if group
             else dict(topk_method="greedy", n_routed_experts=experts(rng)))
     return transformers.DeepseekV2ForCausalLM, transformers.DeepseekV2Config, mla(
         rng, q_lora_rank=[None, 14][rng.integers(2)], num_experts_per_tok=3, norm_topk_prob=False,
+        rope_parameters=latent_scaling(rng),
         routed_scaling_factor=float(rng.choice([1.0, 2.5])), **more)
 
 
 def deepseek_v3(rng):
     return transformers.DeepseekV3ForCausalLM, transformers.DeepseekV3Config, mla(
         rng, q_lora_rank=[None, 14][rng.integers(2)], n_routed_experts=12, num_experts_per_tok=3,
+        rope_parameters=latent_scaling(rng), attention_bias=bool(rng.integers(2)),
         n_group=int(rng.choice([1, 4])), topk_group=1, norm_topk_prob=bool(rng.integers(2)),
         routed_scaling_factor=2.5, rope_interleave=bool(rng.integers(2)))
 
 
 def llama(rng):
     return transformers.LlamaForCausalLM, transformers.LlamaConfig, gqa(
-        rng, tie_word_embeddings=bool(rng.integers(2)))
+        rng, rope_parameters=scaling(rng, "default", "llama3", "linear"), attention_bias=bool(rng.integers(2)),
+        tie_word_embeddings=bool(rng.integers(2)))
 
 
 def qwen3(rng):
     return transformers.Qwen3ForCausalLM, transformers.Qwen3Config, gqa(
-        rng, tie_word_embeddings=bool(rng.integers(2)))
+        rng, rope_parameters=scaling(rng, "default", "yarn"), tie_word_embeddings=bool(rng.integers(2)))
 
 
 def qwen3_moe(rng):
     return transformers.Qwen3MoeForCausalLM, transformers.Qwen3MoeConfig, gqa(
         rng, num_experts=experts(rng), num_experts_per_tok=int(rng.integers(1, 4)), moe_intermediate_size=11,
-        norm_topk_prob=bool(rng.integers(2)), decoder_sparse_step=1,
+        norm_topk_prob=bool(rng.integers(2)), decoder_sparse_step=int(rng.integers(1, 3)),
         mlp_only_layers=list(range(rng.integers(0, 3))))
 
 
 def mixtral(rng):
     return transformers.MixtralForCausalLM, transformers.MixtralConfig, gqa(
-        rng, num_local_experts=experts(rng), num_experts_per_tok=2, sliding_window=None)
+        rng, num_local_experts=experts(rng), num_experts_per_tok=2, sliding_window=[None, 5][rng.integers(2)])
 
 
 def glm4_moe(rng):
-    return transformers.Glm4MoeForCausalLM, transformers.Glm4MoeConfig, gqa(
-        rng, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=11,
+    share = float(rng.choice([0.5, 1.0]))
+    sizes = gqa(rng)
+    sizes["head_dim"] = 12
+    return transformers.Glm4MoeForCausalLM, transformers.Glm4MoeConfig, dict(
+        sizes, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=3, moe_intermediate_size=11,
         n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.5, first_k_dense_replace=1,
-        use_qk_norm=bool(rng.integers(2)), partial_rotary_factor=1.0)
+        use_qk_norm=bool(rng.integers(2)), partial_rotary_factor=share, attention_bias=bool(rng.integers(2)),
+        rope_parameters=dict(scaling(rng, "default"), partial_rotary_factor=share))
 
 
-FAMILIES = [deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe, mixtral, glm4_moe]
+def llama4(rng):
+    return transformers.Llama4ForCausalLM, transformers.Llama4TextConfig, gqa(
+        rng, intermediate_size_mlp=44, num_local_experts=5, num_experts_per_tok=1,
+        interleave_moe_layer_step=int(rng.integers(1, 3)), no_rope_layer_interval=int(rng.integers(2, 4)),
+        attention_chunk_size=int(rng.choice([5, 64])), use_qk_norm=bool(rng.integers(2)),
+        attn_temperature_tuning=True, floor_scale=3, attn_scale=0.2,
+        rope_parameters=scaling(rng, "default", "llama3"))
+
+
+def gpt_oss(rng):
+    return transformers.GptOssForCausalLM, transformers.GptOssConfig, gqa(
+        rng, num_local_experts=experts(rng), num_experts_per_tok=2, sliding_window=5,
+        rope_parameters=dict(scaling(rng, "yarn"), truncate=False))
+
+
+FAMILIES = [deepseek_v2, deepseek_v3, llama, qwen3, qwen3_moe, mixtral, glm4_moe, llama4, gpt_oss]
 
 
 def randomise(model, rng):
@@ -113,11 +152,9 @@ def randomise(model, rng):
 def make(family, seed):
     rng = np.random.default_rng(seed)
     cls, config, sizes = family(rng)
+    sizes.setdefault("rope_parameters", scaling(rng, "default"))
     config = config(vocab_size=int(rng.choice([61, 97, 131])), hidden_size=24, num_hidden_layers=3,
-                    intermediate_size=40, max_position_embeddings=64,
-                    rope_parameters=dict(rope_type="default", rope_theta=float(rng.choice([1e4, 5e5])),
-                                         **({"partial_rotary_factor": 1.0} if family is glm4_moe else {})),
-                    **sizes)
+                    intermediate_size=40, max_position_embeddings=64, **sizes)
     config._attn_implementation = config._experts_implementation = "eager"
     model = cls(config).float().eval()
     randomise(model, rng)

@@ -173,7 +173,7 @@ static Status check_rest(const FromHf *f)
 static Status check_elements(const FromHf *f)
 {
     const Config *c = &f->config;
-    double have = 0, layers = (double)c->model_layers, moe = layers - (double)c->model_dense_layers;
+    double have = 0, layers = (double)c->model_layers, moe = (double)config_moe_layers(c);
     double expert = 3.0 * (double)c->moe_ffn * (double)c->model_hidden;
     double need = 2 * layers * (double)c->model_hidden + moe * (double)c->moe_experts * expert;
     for (int64_t i = 0; i < f->weights.n; i++) have += (double)safetensors_elems(&f->weights.at[i]);

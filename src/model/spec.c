@@ -200,7 +200,6 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .init_std = c->model_init_std,
         .rotary = rotary_of(c),
         .loss_chunk = c->model_loss_chunk,
-        .frozen = &c->init_frozen,
         .act = c->run_compute == COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32,
         .moment = c->optimizer_moments == MOMENTS_BF16 ? DTYPE_BF16 : DTYPE_F32,
         .ep = c->mesh_ep,
@@ -219,6 +218,10 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
     ExchangeShape shape;
     s.exchange = spec_exchange(c, &shape);
     s.ep_inside = shape.inside;
+    ConfigTexts *frozen = NULL;
+    TRY(ARENA_NEW(a, 1, &frozen));
+    *frozen = c->init_frozen;
+    s.frozen = frozen;
     TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * s.blocks + 2, &s.layers));
     TRY(ARENA_NEW(a, s.blocks + 1, &s.block_first));
     append(&s, LAYER_EMBED, -1, 0);

@@ -95,7 +95,7 @@ typedef struct ModelSpec {
     double init_std;
     RotarySpec rotary;
     int64_t loss_chunk; /* what head_chunk is given */
-    /* patterns of parameters that are not trained; the configuration's */
+    /* patterns of parameters that are not trained */
     const ConfigTexts *frozen;
     Dtype act;         /* f32 or bf16 */
     Dtype moment;      /* AdamW's moments: f32 or bf16 */

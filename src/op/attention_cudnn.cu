@@ -19,9 +19,9 @@
  *
  * Over a block of keys (pieces of a sequence, sums of other blocks before it) cuDNN takes the
  * rectangle of scores that is seen, causal or without a mask. o and dq, and dk and dv if they are
- * added to something, come as parts in bf16 into the workspace, and attention_merge.cu adds them
- * up in f32. Each block's backward pass has lse and delta over all keys, so its gradients are those
- * of the whole softmax. Documents are counted among the rectangle's keys first.
+ * added to something, come as parts in bf16 into the workspace, and attention_merge.cu adds them up
+ * in f32. Each block's backward pass has lse and delta over all keys, so its gradients are the whole
+ * softmax's. Documents are counted among the rectangle's keys first.
  */
 #include "op/attention_cudnn.cuh"
 

@@ -234,9 +234,9 @@ static void gates_give_the_same_bits_at_any_address(void **state)
         Dtype act = i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16;
         Tensor gu = optest_normal(&t, act, DIMS(n[i / 2], 2 * f[i / 2]));
         Tensor y = optest_poisoned(&t, act, DIMS(n[i / 2], f[i / 2]));
-        SwigluFwd forward = { gu, y };
+        SwigluFwd forward = { .gu = gu, .y = y };
         check_addresses(&t, OP_SWIGLU_FWD, &forward);
-        SwigluBwd backward = { y, gu, optest_poisoned(&t, act, gu.dim) };
+        SwigluBwd backward = { .dy = y, .gu = gu, .dgu = optest_poisoned(&t, act, gu.dim) };
         check_addresses(&t, OP_SWIGLU_BWD, &backward);
     }
     optest_close(&t);
@@ -320,8 +320,8 @@ static void no_rows_change_nothing(void **state)
     MoeCombine c = combine(&t, DTYPE_BF16, 3, 2, 16);
     EmbedFwd ef = look_up(&t, DTYPE_BF16, 3, 16);
     EmbedBwd eb = look_up_backward(&t, DTYPE_BF16, 3, 16);
-    SwigluFwd g = { optest_normal(&t, DTYPE_BF16, DIMS(3, 16)),
-                    optest_poisoned(&t, DTYPE_BF16, DIMS(3, 8)) };
+    SwigluFwd g = { .gu = optest_normal(&t, DTYPE_BF16, DIMS(3, 16)),
+                    .y = optest_poisoned(&t, DTYPE_BF16, DIMS(3, 8)) };
     BiasBwd bb = bias_backward(&t, DTYPE_BF16, 3, 16);
     BiasFwd bf = { bb.dy, bb.db, g.gu };
     Tensor dw = optest_copy(&t, &nb.dw), dtable = optest_copy(&t, &eb.dtable);
