@@ -35,7 +35,7 @@ static void presets_have_exactly_their_published_parameters(void **state)
     static const struct {
         const char *preset;
         int64_t total, moe_layers, idle, hidden, ffn;
-        double active; /* to the digits known, in billions */
+        double active;  /* to the digits known, in billions */
     } want[] = {
         { "deepseek-v2-lite", 15706484224, 26, 64 - 6, 2048, 1408, 2.661 },
         { "deepseek-v2", 235741434880, 59, 160 - 6, 5120, 1536, 21.376 },
@@ -48,6 +48,12 @@ static void presets_have_exactly_their_published_parameters(void **state)
         { "mixtral-8x7b", 46702792704, 32, 8 - 2, 4096, 14336, 12.880 },
         { "mixtral-8x22b", 140620634112, 56, 8 - 2, 6144, 16384, 39.152 },
         { "llama4-scout", 107769861120, 48, 16 - 1, 5120, 8192, 17.173 },
+        { "llama4-maverick", 400711848960, 24, 128 - 1, 5120, 8192, 17.185 },
+        { "gpt-oss-20b", 20914757184, 24, 32 - 4, 2880, 2880, 4.187 },
+        { "gpt-oss-120b", 116829156672, 36, 128 - 4, 2880, 2880, 5.712 },
+        { "kimi-k2", 1026408209408, 60, 384 - 8, 7168, 2048, 32.861 },
+        { "glm-4.5-air", 106852245504, 45, 128 - 8, 4096, 1408, 13.424 },
+        { "qwen3-8b", 8190735360, 0, 0, 0, 0, 8.191 },
         { "llama2-7b", 6738415616, 0, 0, 0, 0, 6.738 },
         { "llama3-8b", 8030261248, 0, 0, 0, 0, 8.030 },
         { "llama3-70b", 70553706496, 0, 0, 0, 0, 70.554 },
@@ -56,12 +62,14 @@ static void presets_have_exactly_their_published_parameters(void **state)
         Arena a;
         ModelSpec spec;
         ParamTable table;
+        int64_t biases = strncmp(want[i].preset, "gpt-oss", 7) == 0 ? 3 * 2880 : 0; /* an expert's */
         CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
         build(want[i].preset, &a, &spec, &table);
         CHECK_INT(table.total, want[i].total);
         CHECK_INT(spec.n_moe, want[i].moe_layers);
         CHECK_INT(table.total - table.active,
-                  want[i].moe_layers * want[i].idle * 3 * want[i].hidden * want[i].ffn);
+                  want[i].moe_layers * want[i].idle *
+                      (3 * want[i].hidden * want[i].ffn + biases));
         CHECK_NEAR((double)table.active / 1e9, want[i].active, 5e-4);
         arena_free(&a);
     }

@@ -23,6 +23,7 @@ static void open_preset(Tiny *t, const char *name, bool all_experts)
     if (t->config.moe_bias_rate > 0) t->config.moe_bias_rate = 1e-9;
     if (all_experts) {
         t->config.moe_groups = t->config.moe_top_groups = t->config.moe_group_score_top = 1;
+        if (t->config.moe_score_input) t->config.moe_experts = 1; /* a token takes one */
         t->config.moe_top_k = t->config.moe_experts;
     }
     CHECK_OK(tiny_start(t, NULL));
