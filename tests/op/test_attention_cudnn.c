@@ -80,8 +80,8 @@ static void cudnn_agrees_with_the_cpu(void **state)
                                    { 1, 331, 4, 2, 128, 128 },
                                    { 3, 100, 2, 2, 64, 64 },
                                    { 1, 1024, 2, 1, 192, 128 } };
-    /* none, one key, less than a tile, more; chunks; both; what hides nothing */
-    static const int64_t masks[][2] = { { 0, 0 },  { 1, 0 },   { 37, 0 },        { 200, 0 },
+    /* none, two keys (of one dq is 0), less than a tile, more; chunks; both; what hides nothing */
+    static const int64_t masks[][2] = { { 0, 0 },  { 2, 0 },   { 37, 0 },        { 200, 0 },
                                         { 0, 90 }, { 50, 90 }, { 1024, 1 << 20 } };
     enum { CASES = 4 * 2, MASKS = sizeof masks / sizeof *masks };
     OpTest t;
