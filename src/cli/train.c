@@ -1,14 +1,19 @@
 /* train: parse, plan or run, report. */
 #include "train/train.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "config/config.h"
+#include "convert/convert.h"
 #include "plan/hardware.h"
+#include "train/init.h"
 #include "viz/report.h"
 
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 /* mpirun asks all to end when one has died, and soon ends them itself. */
 static const double TERMINATED_S = 0.2;
@@ -90,6 +95,22 @@ static Status train(void *state, Comm *world)
     return call->settled && !first ? OK : s;
 }
 
+/* A folder of Hugging Face's becomes a checkpoint beside the run's folder. Processes of mpirun would
+ * all do it: they get train's sentence. */
+static Status convert_init(Call *call, const Config *c, Arena *a, Text *out)
+{
+    char *path = NULL;
+    if (call->init == NULL || call->resume || comm_launched() > 1 || !init_is_hf(call->init))
+        return OK;
+    size_t bytes = strlen(c->run_dir) + sizeof "-init";
+    TRY(ARENA_NEW(a, bytes, &path));
+    (void)snprintf(path, bytes, "%s-init", c->run_dir);
+    TRY(file_make_parent(path));
+    TRY(convert_from_hf(call->init, path, a, out));
+    call->init = path;
+    return OK;
+}
+
 static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
 {
     Call *call = state;
@@ -104,6 +125,7 @@ static Status run(void *state, int n, char **arguments, Arena *a, Text *out)
     TRY((call->small ? config_load_small : config_load)(
         &c, a, arguments[0], (const char *const *)(arguments + 1), n - 1));
     if (call->dry) return dry_run(&c, (int)call->ranks, out);
+    TRY(convert_init(call, &c, a, out));
     catch_signals();
     call->config = &c;
     TRY(cli_ranks(call->ranks, c.comm_timeout_s, a, train, call));
@@ -123,7 +145,9 @@ Status cli_train(int argc, char **argv)
         { "--change", OPTION_TEXTS, &c.change, "KEY",
           .help = "with --resume: section.key may have another value than in the checkpoint" },
         { "--init", OPTION_TEXT, &c.init, "CKPT",
-          .help = "take the initial weights from a checkpoint; the optimizer begins anew" },
+          .help =
+              "take the initial weights from a checkpoint or a Hugging Face folder; the optimizer "
+              "begins anew" },
         { "--ranks", OPTION_INT, &c.ranks, "N",
           .help =
               "train on N ranks of this host, one a GPU or a share of the cores; with mpirun or "

@@ -8,12 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-Status init_resolve(const char *path, Arena *scratch, char out[])
+bool init_is_hf(const char *path)
 {
     char manifest[FILE_PATH_MAX], config[FILE_PATH_MAX];
-    TRY(file_join(manifest, path, MANIFEST_NAME));
-    TRY(file_join(config, path, "config.json"));
-    if (file_exists(config) && !file_exists(manifest))
+    bool joined = file_join(manifest, path, MANIFEST_NAME) == OK &&
+                  file_join(config, path, "config.json") == OK;
+    if (!joined) status_clear();
+    return joined && file_exists(config) && !file_exists(manifest);
+}
+
+Status init_resolve(const char *path, Arena *scratch, char out[])
+{
+    if (init_is_hf(path))
         return FAIL(ERR_ARG,
                     "%s is a Hugging Face folder (it has config.json): make a checkpoint of it "
                     "first, with switchyard convert from-hf",

@@ -6,6 +6,9 @@
 #include "config/config.h"
 #include "model/params.h"
 
+/* Is it a folder in Hugging Face's form, and no checkpoint? */
+bool init_is_hf(const char *path);
+
 /* What --init names: a checkpoint's folder, a run's folder (its newest checkpoint). ERR_ARG: a folder
  * in Hugging Face's form, which is converted first. */
 Status init_resolve(const char *path, Arena *scratch, char out[]);

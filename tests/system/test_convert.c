@@ -46,6 +46,28 @@ static void a_trained_model_goes_out_and_comes_back(void **state)
           !file_exists(lab_path(lab, "there/hf.tmp")));
 }
 
+/* --init may name the folder of Hugging Face's itself. */
+static void a_training_begins_from_a_folder_of_hugging_face_s(void **state)
+{
+    Lab *lab = *state;
+    train_and_export(lab);
+    int32_t ids[] = { 5, 1, 300, 41, 7 };
+    lab_write(lab, lab_path(lab, "there/few"), ids, sizeof ids);
+    Outcome o = RUN(lab, "there", "train", "back/config.yaml", "--init", "hf",
+                    "run.dir=runs/direct", "train.steps=0", "train.batch=4", "data.sequence=32",
+                    "data.sources=[{name: web, path: ../web}]");
+    CHECK_EXIT(o, 0);
+    CHECK(file_exists(lab_path(lab, "there/runs/direct-init/config.yaml")));
+    Outcome a = RUN(lab, "there", "logits", "runs/direct", "few", "c.f32"),
+            b = RUN(lab, "there", "logits", "back", "few", "d.f32");
+    CHECK_EXIT(a, 0);
+    CHECK_EXIT(b, 0);
+    CHECK(lab_same_files(lab, lab_path(lab, "there/c.f32"), lab_path(lab, "there/d.f32")));
+    o = RUN(lab, "there", "train", "back/config.yaml", "--init", "hf", "run.dir=runs/direct",
+            "data.sources=[{name: web, path: ../web}]");
+    CHECK_EXIT(o, 2);
+}
+
 /* The folder that from-hf makes has a configuration that fits; a run that begins from it goes on
  * where the first one was, and can be exported in its turn. */
 static void a_training_begins_from_what_came_back(void **state)
@@ -139,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         LAB_TEST(a_trained_model_goes_out_and_comes_back),
+        LAB_TEST(a_training_begins_from_a_folder_of_hugging_face_s),
         LAB_TEST(a_training_begins_from_what_came_back),
         LAB_TEST(a_router_without_a_bias_gets_zeros),
         LAB_TEST(bad_calls_are_refused_and_leave_nothing),
