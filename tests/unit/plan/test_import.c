@@ -385,6 +385,7 @@ static void presets_stand_in_for_models_that_are_not_there(void **state)
         { "moe_1T.yaml", "moe-1t" },
         { "mixtral_8x7B_v0.1.yaml", "mixtral-8x7b" },
         { "llama4_17B16E.yaml", "llama4-scout" },
+        { "gpt_oss_20B.yaml", "gpt-oss-20b" },
         { "qwen3_30B_A3B.yaml", "qwen3-30b-a3b" },
         { "llama3.1_8B.yaml", "llama3-8b" },
     };
@@ -402,7 +403,7 @@ static void presets_stand_in_for_models_that_are_not_there(void **state)
         CHECK(strstr(more.notes[0], names[i][1]) != NULL);
     }
     CHECK_FAILS(named("deepseek_v9.yaml", "megatron"), ERR_ARG, "did you mean deepseek-v");
-    CHECK_FAILS(named("gpt_oss_20B.yaml", "megatron"), ERR_ARG, "nor a preset");
+    CHECK_FAILS(named("grok_1.yaml", "megatron"), ERR_ARG, "nor a preset");
     CHECK_OK(named("deepseek_v3_16b.yaml", "torchtitan"));
     CHECK_TEXT(more.preset, "deepseek-v2-lite");
 }
