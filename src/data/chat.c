@@ -133,8 +133,9 @@ static Status string(Walk *w, Value *out)
         static const char names[] = "nrt\\'\"", values[] = "\n\r\t\\'\"";
         const char *found = *s == '\\' ? strchr(names, s[1]) : NULL;
         if (*s == '\\' && found == NULL) return unsupported(w, s, 2);
-        *to++ = found == NULL ? *s : values[found - names];
-        if (found != NULL) s++;
+        *to = *s;
+        if (found != NULL) *to = values[found - names], s++;
+        to++;
         out->n++;
     }
     w->at++;
@@ -479,20 +480,21 @@ static size_t common(const ChatPart *a, const ChatPart *b)
     return n;
 }
 
-/* Where in the whole text message i's answer lies: [*first, *end). */
+/* Where in the whole text message i's answer lies: *out is a piece of it. */
 static Status find_answer(const ChatTemplate *t, const ChatMessage *m, int i, const ChatPart *whole,
-                          Arena *a, Arena *scratch, size_t *first, size_t *end)
+                          Arena *a, Arena *scratch, ChatPart *out)
 {
     ChatPart before, with;
     ArenaMark mark = arena_mark(a);
     TRY(text_of(t, m, i, true, a, scratch, &before));
-    *first = common(&before, whole);
-    bool begins = *first == before.n;
+    size_t first = common(&before, whole);
+    bool begins = first == before.n;
     arena_release(a, mark);
     TRY(text_of(t, m, i + 1, false, a, scratch, &with));
-    *end = common(&with, whole);
+    size_t end = common(&with, whole);
     arena_release(a, mark);
-    if (begins && *first < *end) return OK;
+    *out = (ChatPart){ whole->text + first, end > first ? end - first : 0, true };
+    if (begins && first < end) return OK;
     return FAIL(ERR_FORMAT,
                 "%s does not tell where message %d, an answer, begins: what it writes of the "
                 "messages before it, with add_generation_prompt, does not go on with the answer",
@@ -520,19 +522,20 @@ static Status check_roles(const ChatTemplate *t, const ChatMessage *m, int n, Ar
 Status chat_parts(const ChatTemplate *t, const ChatMessage *m, int n, Arena *a, Arena *scratch,
                   ChatPart **out, int *n_parts)
 {
-    ChatPart *part = NULL, whole;
+    ChatPart *part = NULL, whole, answer;
     int parts = 0;
-    size_t at = 0, first = 0, end = 0;
+    size_t at = 0;
     TRY(check_roles(t, m, n, a, scratch));
     TRY(ARENA_NEW(a, 2 * n + 1, &part));
     TRY(text_of(t, m, n, false, a, scratch, &whole));
     for (int i = 0; i < n; i++) {
         if (strcmp(m[i].role, "assistant") != 0) continue;
-        TRY(find_answer(t, m, i, &whole, a, scratch, &first, &end));
+        TRY(find_answer(t, m, i, &whole, a, scratch, &answer));
+        size_t first = (size_t)(answer.text - whole.text);
         if (first < at) return FAIL(ERR_FORMAT, "%s writes answers over each other", t->name);
         if (first > at) part[parts++] = (ChatPart){ whole.text + at, first - at, false };
-        part[parts++] = (ChatPart){ whole.text + first, end - first, true };
-        at = end;
+        part[parts++] = answer;
+        at = first + answer.n;
     }
     if (parts == 0)
         return FAIL(ERR_FORMAT, "a chat of %d messages without an answer (the role assistant)", n);

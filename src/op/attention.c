@@ -161,7 +161,7 @@ static bool width_fits(int64_t d)
     return d <= ATTENTION_WIDTH_MOST && d % ATTENTION_WIDTH_STEP == 0;
 }
 
-static double up_to(int64_t n, int64_t step) { return (double)((n + step - 1) / step * step); }
+static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 /* Do our own kernels do a call in bf16 on a GPU (check_fits in attention_cudnn.cu)? ordered: a
  * deterministic backward pass, whose scores are stored in tiles of 64 or 128 queries by 128 keys. */
@@ -170,7 +170,8 @@ static bool is_plain(const Shape *s, AttentionKernel kernel, bool ordered)
     AttentionRect r;
     if (s->act != DTYPE_BF16) return false;
     if (!attention_rect(&s->pieces, s->Tq, s->Tk, &r) || s->Tq != s->Tk) return true;
-    double scores = (double)(s->H / s->G) * up_to(r.Tq, r.causal ? 64 : 128) * up_to(r.Tk, 128) * 2;
+    int64_t heads = s->H / s->G, tile = r.causal ? 64 : 128;
+    double scores = (double)(heads * up_to(r.Tq, tile)) * (double)(up_to(r.Tk, 128) * 2);
     return kernel == ATTENTION_PLAIN || least(r.Tq, r.Tk) < ATTENTION_TOKENS_LEAST ||
            !width_fits(s->dk) || !width_fits(s->dv) ||
            (ordered && scores > (double)ATTENTION_SCORES_LIMIT);

@@ -74,7 +74,6 @@ enum Role {
     WINDOW,
     ROLES
 };
-
 enum { PLANS_MAX = 256 };
 
 /* why: no plan, and the reason. */

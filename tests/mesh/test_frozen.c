@@ -20,6 +20,8 @@ enum { PATTERNS = sizeof patterns / sizeof *patterns, CASES_MAX = 16, STEPS = 2 
         "\"*.1.mlp.gate.e_score_correction_bias\"]",                                               \
         "train.micro_batch=1"
 
+/* The list of patterns is one setting, of several literals.
+ * NOLINTBEGIN(bugprone-suspicious-missing-comma) */
 static const ManyCase cases[] = {
     { "one", 1, { FROZEN } },
     { "one in bf16", 1, { FROZEN, "run.compute=bf16" } },
@@ -32,6 +34,7 @@ static const ManyCase cases[] = {
     { "stages", 4, { FROZEN, "mesh.pp=2", "mesh.zero=2" } },
     { "a table at both ends", 4, { FROZEN, "mesh.pp=2", "mesh.ep=2", "model.tied=true" } },
 };
+/* NOLINTEND(bugprone-suspicious-missing-comma) */
 enum { CASES = sizeof cases / sizeof *cases };
 
 typedef struct Turn {

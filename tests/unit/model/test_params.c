@@ -35,7 +35,7 @@ static void presets_have_exactly_their_published_parameters(void **state)
     static const struct {
         const char *preset;
         int64_t total, moe_layers, idle, hidden, ffn;
-        double active;  /* to the digits known, in billions */
+        double active; /* to the digits known, in billions */
     } want[] = {
         { "deepseek-v2-lite", 15706484224, 26, 64 - 6, 2048, 1408, 2.661 },
         { "deepseek-v2", 235741434880, 59, 160 - 6, 5120, 1536, 21.376 },
@@ -62,14 +62,14 @@ static void presets_have_exactly_their_published_parameters(void **state)
         Arena a;
         ModelSpec spec;
         ParamTable table;
-        int64_t biases = strncmp(want[i].preset, "gpt-oss", 7) == 0 ? 3 * 2880 : 0; /* an expert's */
+        int64_t biases =
+            strncmp(want[i].preset, "gpt-oss", 7) == 0 ? 3 * 2880 : 0; /* an expert's */
         CHECK_OK(arena_init(&a, "test", MEM_HOST, (size_t)1 << 30));
         build(want[i].preset, &a, &spec, &table);
         CHECK_INT(table.total, want[i].total);
         CHECK_INT(spec.n_moe, want[i].moe_layers);
         CHECK_INT(table.total - table.active,
-                  want[i].moe_layers * want[i].idle *
-                      (3 * want[i].hidden * want[i].ffn + biases));
+                  want[i].moe_layers * want[i].idle * (3 * want[i].hidden * want[i].ffn + biases));
         CHECK_NEAR((double)table.active / 1e9, want[i].active, 5e-4);
         arena_free(&a);
     }
