@@ -15,7 +15,7 @@ static int64_t decay_end(const Config *c)
 static bool aux_of_micro_batch(const Config *c)
 {
     bool aux = c->moe_aux_scope != AUX_SEQUENCE && c->moe_aux_loss > 0;
-    return (aux || c->moe_capacity > 0) && c->model_dense_layers < c->model_layers;
+    return (aux || c->moe_capacity > 0) && config_moe_layers(c) > 0;
 }
 
 /* May a row change? Its mark says so, but for three rows that depend on others. Two rows say where

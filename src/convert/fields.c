@@ -683,12 +683,12 @@ static Status count_differences(const Config *ours, const Config *theirs, Arena 
     TRY(spell_out(&y, a));
     TRY(config_changes(&x, &y, a, &change, &n));
     for (int i = 0; i < n; i++) {
-        if (!matters(change[i].row, x.model_dense_layers >= x.model_layers)) continue;
+        if (!matters(change[i].row, config_moe_layers(&x) == 0)) continue;
         if ((*count)++ == 0)
             (void)snprintf(why, 256, "%s is %.60s, there it is %.60s", change[i].row->name,
                            change[i].then, change[i].now);
     }
-    bool dense = x.model_dense_layers >= x.model_layers;
+    bool dense = config_moe_layers(&x) == 0;
     if (dense || x.moe_bias_rate == 0 || y.moe_bias_rate > 0) return OK;
     if ((*count)++ == 0)
         (void)snprintf(why, 256, "moe.bias_rate is %g, there the router has no bias",
