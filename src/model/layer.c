@@ -22,6 +22,8 @@ Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out)
     for (int i = 0; i < 3; i++) TRY(tensor_new1(a, DTYPE_I32, b * t, by_token[i]));
     TRY(tensor_new2(a, DTYPE_I32, b, t, &m.doc));
     TRY(tensor_new1(a, DTYPE_I32, b, &m.domain));
+    TRY(tensor_new1(a, DTYPE_I32, b, &m.sequence));
+    TRY(tensor_new1(a, DTYPE_I32, 1, &m.step));
     *out = m;
     return OK;
 }

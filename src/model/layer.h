@@ -27,6 +27,7 @@ typedef struct MicroBatch {
     Tensor id, target, pos; /* (N) i32 */
     Tensor doc;             /* (B, T) i32 */
     Tensor domain;          /* (B) i32 */
+    Tensor sequence, step;  /* (B), (1) i32: numbers in the batch of all ranks; of the step */
 } MicroBatch;
 
 /* Sums of one step, on the device; the host reads them once a step. */

@@ -259,6 +259,21 @@ static Status prepare(LayerRun *r)
     return tensor_new2(r->keep, DTYPE_I32, tokens, k, &s->slot_row);
 }
 
+/* Logits, or their gradient, times this step's random numbers. */
+static Status jitter_logits(LayerRun *r, Tensor x)
+{
+    const MoeSpec *m = &r->layer->as.moe;
+    if (m->jitter == 0 || !r->training) return OK;
+    return jitter(r->ex, (Jitter){ .x = x,
+                                   .sequence = r->batch->sequence,
+                                   .pos = r->batch->pos,
+                                   .step = r->batch->step,
+                                   .positions = r->batch->t * r->spec->cp,
+                                   .layer = r->layer->load,
+                                   .seed = m->seed,
+                                   .size = m->jitter });
+}
+
 static Status route_forward(LayerRun *r)
 {
     const MoeSpec *m = &r->layer->as.moe;
@@ -269,6 +284,7 @@ static Status route_forward(LayerRun *r)
                    (LinearFwd){ .x = s->norm.y, .w = r->weights->w[ROLE_ROUTER], .y = s->logits }));
     if (m->shift)
         TRY(bias_fwd(r->ex, (BiasFwd){ s->logits, r->weights->w[ROLE_ROUTER_SHIFT], s->logits }));
+    TRY(jitter_logits(r, s->logits));
     if (loss_parts(r) > 1)
         TRY(tensor_new2(r->ring, DTYPE_F32, r->batch->b, m->experts, &s->score_sum));
     TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
@@ -670,6 +686,7 @@ static Status route_backward_input(LayerRun *r)
                                      .dlogits = s->logits,
                                      .parts = loss_parts(r),
                                      .rule = rule_of(r) }));
+    TRY(jitter_logits(r, s->logits));
     TRY(linear_bwd_input(
         r->ex,
         (LinearBwdInput){ .dy = s->logits, .w = r->weights->w[ROLE_ROUTER], .r = dy, .dx = dy }));

@@ -329,6 +329,11 @@ static void put_batch(Engine *e, const Batch *b)
     put_tokens(e, &e->batch.pos, &b->pos, n);
     put_tokens(e, &e->batch.doc, &b->doc, n);
     put(e, &domain, b->domain.data);
+    const Mesh *m = e->shape.mesh;
+    int64_t first = m == NULL ? 0 : e->shape.batch * mesh_data_rank(m);
+    int32_t *sequence = engine_host(e, &e->batch.sequence), step = (int32_t)e->step;
+    for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
+    put(e, &e->batch.step, &step);
     float scale = b->targets > 0 ? 1 / (float)b->targets : 0;
     put(e, &e->loss_scale, &scale);
 }

@@ -64,7 +64,9 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
                          .target = tensor_rows(&whole->target, first * t, b * t),
                          .pos = tensor_rows(&whole->pos, first * t, b * t),
                          .doc = tensor_rows(&whole->doc, first, b),
-                         .domain = tensor_rows(&whole->domain, first, b) };
+                         .domain = tensor_rows(&whole->domain, first, b),
+                         .sequence = tensor_rows(&whole->sequence, first, b),
+                         .step = whole->step };
 }
 
 /* Generation has a cache, and wants the logits of the last tokens; all else losses. */
