@@ -569,7 +569,7 @@ static void init_says_what_differs_and_refuses_other_parameters(void **state)
     CHECK_OK(file_make_folders(lab_path(lab, "hf")));
     lab_write_text(lab, lab_path(lab, "hf/config.json"), "{}");
     o = RUN(lab, "shapes", "train", "../tiny.yaml", "--init", "../hf");
-    CHECK_REFUSED(o, 2, "Hugging Face");
+    CHECK_REFUSED(o, 2, "hf/config.json has no model_type");
 }
 
 static const char *const steady[] = { "data.shuffle=false", "optimizer.min_lr=1e-3",
