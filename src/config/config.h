@@ -122,6 +122,9 @@ Status config_override(Config *c, Arena *a, const char *assignment);
 /* Checks that need several rows: sizes that do not divide, top_k over experts, odd rope dims ... */
 Status config_check(const Config *c);
 
+/* Columns of a head that rotary positions turn. */
+int64_t config_rotated(const Config *c);
+
 /* Has a block experts, or a dense MLP? How many blocks have. */
 bool config_has_experts(const Config *c, int64_t block);
 int64_t config_moe_layers(const Config *c);

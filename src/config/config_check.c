@@ -48,9 +48,15 @@ static Status check_mla(const Config *c)
     return even("attention.rope_dim", c->attention_rope_dim);
 }
 
+int64_t config_rotated(const Config *c)
+{
+    if (c->attention_kind == ATTENTION_MLA) return c->attention_rope_dim;
+    return (int64_t)((double)c->attention_head_dim * c->attention_rotary);
+}
+
 static Status check_rotary(const Config *c)
 {
-    int64_t rotated = (int64_t)((double)c->attention_head_dim * c->attention_rotary);
+    int64_t rotated = config_rotated(c);
     TRY(even("attention.head_dim", c->attention_head_dim));
     if (rotated >= 2 && rotated % 2 == 0) return OK;
     return FAIL(ERR_ARG,

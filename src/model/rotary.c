@@ -4,11 +4,9 @@
 
 RotarySpec rotary_of(const Config *c)
 {
-    bool mla = c->attention_kind == ATTENTION_MLA;
     return (RotarySpec){
         .scaling = c->rope_scaling,
-        .dim = mla ? c->attention_rope_dim
-                   : (int64_t)((double)c->attention_head_dim * c->attention_rotary),
+        .dim = config_rotated(c),
         .theta = c->attention_rope_theta,
         .factor = c->rope_factor,
         .original = (double)c->rope_original,

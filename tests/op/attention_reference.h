@@ -147,4 +147,14 @@ static inline void each_query(const Problem *p, void (*what)(const Problem *, co
     }
 }
 
+/* <d_o, o> of other q, k and v, which stand one behind the other. */
+static inline double output_of(Problem p, const double *qkv)
+{
+    p.q = qkv, p.k = p.q + tensor_elems(&p.a->q), p.v = p.k + tensor_elems(&p.a->k);
+    int64_t n = tensor_elems(&p.a->o);
+    memset(p.o, 0, (size_t)n * sizeof *p.o);
+    each_query(&p, forward);
+    return dot(p.d_o, p.o, n);
+}
+
 #endif

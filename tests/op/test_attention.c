@@ -549,12 +549,7 @@ static void huge_scores_do_not_overflow(void **state)
 /* <d_o, o> as a function of q, k and v, which stand one behind the other. */
 static double weighted_output(const void *context, const double *qkv)
 {
-    Problem p = *(const Problem *)context;
-    p.q = qkv, p.k = p.q + tensor_elems(&p.a->q), p.v = p.k + tensor_elems(&p.a->k);
-    int64_t n = tensor_elems(&p.a->o);
-    memset(p.o, 0, (size_t)n * sizeof *p.o);
-    each_query(&p, forward);
-    return dot(p.d_o, p.o, n);
+    return output_of(*(const Problem *)context, qkv);
 }
 
 static void gradients_are_the_slopes_of_the_output(void **state)

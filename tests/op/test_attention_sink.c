@@ -165,12 +165,8 @@ static void gradients_of_sinks_are_added_up_over_rows(void **state)
 static double weighted_output(const void *context, const double *x)
 {
     Problem p = *(const Problem *)context;
-    p.sinks = x, p.q = x + p.a->q.dim[2];
-    p.k = p.q + tensor_elems(&p.a->q), p.v = p.k + tensor_elems(&p.a->k);
-    int64_t n = tensor_elems(&p.a->o);
-    memset(p.o, 0, (size_t)n * sizeof *p.o);
-    each_query(&p, forward);
-    return dot(p.d_o, p.o, n);
+    p.sinks = x;
+    return output_of(p, x + p.a->q.dim[2]);
 }
 
 /* attention_bwd knows nothing of sinks but the o and lse that it is given. */
