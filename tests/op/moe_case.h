@@ -421,4 +421,31 @@ static inline void check_untouched(const char *name, const Tensor *t, int64_t fi
     }
 }
 
+/* Case i of so many, made with 1, 2 and 5 threads, gives the same bits. */
+static inline void moe_check_threads(Moe (*make)(OpTest *t, int i), int cases)
+{
+    const int threads[] = { 1, 2, 5 };
+    for (int i = 0; i < cases; i++) {
+        OpTest t[3];
+        Moe m[3];
+        for (int k = 0; k < 3; k++) {
+            moe_open(&t[k], threads[k]);
+            m[k] = make(&t[k], i);
+            moe_forward(&t[k], &m[k]);
+            moe_backward(&t[k], &m[k]);
+        }
+        for (int k = 1; k < 3; k++) {
+            const Tensor *have[] = { &m[k].y,   &m[k].dx,  &m[k].dweight, &m[k].dw1,
+                                     &m[k].dw2, &m[k].db1, &m[k].db2 };
+            const Tensor *want[] = { &m[0].y,   &m[0].dx,  &m[0].dweight, &m[0].dw1,
+                                     &m[0].dw2, &m[0].db1, &m[0].db2 };
+            for (int j = 0; j < 7; j++) {
+                CHECK(j >= 5 || want[j]->data != NULL);
+                if (want[j]->data != NULL) CHECK_SAME(have[j], want[j]);
+            }
+        }
+        for (int k = 0; k < 3; k++) optest_close(&t[k]);
+    }
+}
+
 #endif

@@ -570,29 +570,15 @@ static void combine_takes_what_is_given(void **state)
     optest_close(&t);
 }
 
+static Moe dealt(OpTest *t, int i)
+{
+    return deal_make(t, i % 2 == 0 ? DTYPE_F32 : DTYPE_BF16, &deals[i / 2], false);
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
-    const Dtype types[] = { DTYPE_F32, DTYPE_BF16 };
-    const int threads[] = { 1, 2, 5 };
-    for (int i = 0; i < 4; i++) {
-        OpTest t[3];
-        Moe m[3];
-        for (int k = 0; k < 3; k++) {
-            moe_open(&t[k], threads[k]);
-            m[k] = deal_make(&t[k], types[i % 2], &deals[i / 2], false);
-            moe_forward(&t[k], &m[k]);
-            moe_backward(&t[k], &m[k]);
-        }
-        for (int k = 1; k < 3; k++) {
-            CHECK_SAME(&m[k].y, &m[0].y);
-            CHECK_SAME(&m[k].dx, &m[0].dx);
-            CHECK_SAME(&m[k].dweight, &m[0].dweight);
-            CHECK_SAME(&m[k].dw1, &m[0].dw1);
-            CHECK_SAME(&m[k].dw2, &m[0].dw2);
-        }
-        for (int k = 0; k < 3; k++) optest_close(&t[k]);
-    }
+    moe_check_threads(dealt, 4);
 }
 
 static void operations_are_counted_by_the_rows_that_are_expected(void **state)

@@ -201,28 +201,15 @@ static void gradients_can_be_written_over_what_is_there(void **state)
     optest_close(&t);
 }
 
+static Moe with_both(OpTest *t, int i)
+{
+    return form_make(t, kernel_cases[i].act, kernel_cases[i].deal, BOTH);
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
-    const int threads[] = { 1, 2, 5 };
-    for (int i = 0; i < KERNEL_CASES; i++) {
-        OpTest t[3];
-        Moe m[3];
-        for (int k = 0; k < 3; k++) {
-            moe_open(&t[k], threads[k]);
-            m[k] = form_make(&t[k], kernel_cases[i].act, kernel_cases[i].deal, BOTH);
-            moe_forward(&t[k], &m[k]);
-            moe_backward(&t[k], &m[k]);
-        }
-        for (int k = 1; k < 3; k++) {
-            CHECK_SAME(&m[k].y, &m[0].y);
-            CHECK_SAME(&m[k].dx, &m[0].dx);
-            CHECK_SAME(&m[k].dweight, &m[0].dweight);
-            CHECK_SAME(&m[k].db1, &m[0].db1);
-            CHECK_SAME(&m[k].db2, &m[0].db2);
-        }
-        for (int k = 0; k < 3; k++) optest_close(&t[k]);
-    }
+    moe_check_threads(with_both, KERNEL_CASES);
 }
 
 /* A NaN of one expert's biases is in its own rows alone. */
