@@ -13,6 +13,14 @@ static bool case_sets(const ManyCase *c, const char *setting)
     return sets;
 }
 
+/* What bf16's roundings decide, so that gradients of two meshes differ by more: which one expert a
+ * token of scored inputs takes (with all of them there is nothing to choose), which side of a clamp
+ * a product falls on. In f32 these meshes are compared, too. */
+static bool roundings_decide(const ManyCase *c)
+{
+    return case_sets(c, "moe.score_input") || case_sets(c, "moe.activation=clamped");
+}
+
 /* All cases that there are GPUs for, or those of them that set `only`. */
 static void run_cases(const char *only, const char *const *also, int steps, double limit,
                       double cosine)
@@ -31,6 +39,7 @@ static void run_cases(const char *only, const char *const *also, int steps, doub
                    .alike = ALIKE };
         int failed = -1;
         if (mesh_cases[i].ranks > cuda_devices() || !case_sets(&mesh_cases[i], only)) continue;
+        if (cosine > 0 && roundings_decide(&mesh_cases[i])) continue;
         Status s = comm_threads(mesh_cases[i].ranks, 60, many_run, &m, &failed);
         if (s != OK) print_error("%s, rank %d: %s\n", m.what->name, failed, status_message());
         wrong += s != OK;

@@ -132,6 +132,7 @@ static const ManyCase mesh_cases[] = {
       { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=interleaved" } },
     { "pp 2, zbv", 2, { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv" } },
     { "pp 2, zb1p", 2, { DENSE, BATCH, "mesh.pp=2", "mesh.schedule=zb1p" } },
+    { "pp 2, dualpipe", 2, { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe" } },
     { "pp 2, dualpipe-v",
       2,
       { MLA, BATCH, "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=dualpipe-v" } },
