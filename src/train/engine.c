@@ -358,11 +358,16 @@ static Status start_step(Engine *e)
     return OK;
 }
 
+/* The first launch of a kernel loads it, which waits for all that its GPU runs. If that is a send,
+ * and the rank that is to receive is about to load a kernel behind a send of its own, as two ranks
+ * of DualPipe are, nobody comes further. So what may load kernels sends nothing. */
 static Status try_step(Engine *e, bool tune)
 {
+    e->way->step.transfers.quiet = true;
     TRY(e->ex.backend->device->tune(&e->ex, tune));
     Status s = enqueue_step(e);
     TRY(e->ex.backend->device->tune(&e->ex, false));
+    e->way->step.transfers.quiet = false;
     TRY(s);
     return engine_wait(e);
 }
@@ -383,7 +388,7 @@ static Status share_choices(Engine *e, struct Choices *choices)
     return try_step(e, false);
 }
 
-/* Steps whose results nobody wants. */
+/* Steps whose results nobody wants; the last is a whole one. */
 static Status rehearse(Engine *e, const char *products)
 {
     const Config *c = e->config;
@@ -400,9 +405,13 @@ static Status rehearse(Engine *e, const char *products)
     /* Of equal tokens all rows would go to the same few experts, and their products be timed so. */
     int32_t *id = engine_host(e, &e->batch.id);
     for (int64_t i = 0; i < tensor_elems(&e->batch.id); i++) id[i] = (int32_t)(i % e->spec.vocab);
+    TRY(null_entries(e));
     TRY(try_step(e, tune));
     if (tune) choices_save(choices, c->cache_dir, &e->tables);
-    return tune && e->shape.mesh != NULL ? share_choices(e, choices) : OK;
+    if (tune && e->shape.mesh != NULL) TRY(share_choices(e, choices));
+    if (e->way->step.program.entries == 0) return OK;
+    TRY(enqueue_step(e));
+    return engine_wait(e);
 }
 
 static Status capture(Engine *e)

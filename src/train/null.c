@@ -51,28 +51,39 @@ void null_undo(Engine *e)
     for (int g = 0; g < GROUP_MADE; g++) e->mesh.group[g] = comm_real(e->mesh.group[g]);
 }
 
-/* Random rows, as large as a hidden state or smaller: equal ones would all go to the same experts. */
+/* Random rows, as large as a hidden state or smaller, the same ones over and over: equal ones would
+ * all go to the same experts. */
 static Status fill_entry(Engine *e, const Tensor *t, uint64_t *at)
 {
-    enum { N = 1 << 12 };
+    enum { N = 1 << 12, DRAWN = 1 << 20 };
     float numbers[N];
-    for (int64_t first = 0, n = tensor_elems(t); first < n; first += N, *at += N) {
-        int64_t part = n - first < N ? n - first : N;
+    const int64_t all = tensor_elems(t), drawn = all < DRAWN ? all : DRAWN;
+    for (int64_t first = 0; first < drawn; first += N, *at += N) {
+        int64_t part = drawn - first < N ? drawn - first : N;
         void *to = tensor_at(t, first);
         rng_fill_normal(numbers, part, 1, rng_stream("transfers of nothing"), *at, 0.02);
         dtype_from_f32(engine_room(e, to), t->dtype, numbers, part);
         TRY(engine_put(e, to, (size_t)part * dtype_bytes(t->dtype)));
+    }
+    for (int64_t first = drawn; first < all; first += drawn) {
+        int64_t part = all - first < drawn ? all - first : drawn;
+        TRY(e->ex.backend->copy(&e->ex, tensor_at(t, first), t->data,
+                                (size_t)part * dtype_bytes(t->dtype)));
+    }
+    return OK;
+}
+
+Status null_entries(Engine *e)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < e->n_ways; i++) {
+        EngineWay *w = &e->ways[i];
+        for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(e, &w->entries[k], &at));
     }
     return OK;
 }
 
 Status null_fill(Engine *e)
 {
-    uint64_t at = 0;
-    if (e->counting || !left_out(e->config, "pp")) return OK;
-    for (int i = 0; i < e->n_ways; i++) {
-        EngineWay *w = &e->ways[i];
-        for (int k = 0; k < w->step.program.entries; k++) TRY(fill_entry(e, &w->entries[k], &at));
-    }
-    return OK;
+    return e->counting || !left_out(e->config, "pp") ? OK : null_entries(e);
 }

@@ -23,7 +23,8 @@ Status null_refuse(const Config *c, const char *who);
 /* Replaces the groups of e->mesh that comm.null names, and puts the real ones back. */
 Status null_groups(Engine *e);
 void null_undo(Engine *e);
-/* Gives the entries of transfers that receive nothing something to hold. */
+/* Gives the entries of transfers something to hold: all of them, or if comm.null leaves them out. */
+Status null_entries(Engine *e);
 Status null_fill(Engine *e);
 
 #endif

@@ -65,6 +65,7 @@ struct Transfers {
     struct TransferWay *way; /* on a GPU: of whatever queues */
     int ways;
     bool lanes; /* the comm lane is a stream of its own */
+    bool quiet; /* in streams: nothing is sent or received, and all else goes its way */
 };
 
 /* A communicator of the stages with a stream of its own. */
