@@ -27,7 +27,7 @@ TOKENS, MOVED = 16, 1e-2
 ROWS = dict(
     data=dict(sequence=TOKENS, shuffle=False, validation=0),
     train=dict(steps=50, batch=8, micro_batch=1, clip_norm=1.0),
-    optimizer=dict(lr=1e-3, min_lr=1e-4, warmup_steps=5, decay_steps=0, beta1=0.9, beta2=0.95, eps=1e-8,
+    optimizer=dict(lr=1e-3, min_lr=1e-4, warmup_steps=5, decay_steps=50, beta1=0.9, beta2=0.95, eps=1e-8,
                    weight_decay=0.1))
 
 

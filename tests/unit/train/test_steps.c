@@ -19,10 +19,10 @@ int main(void)
     struct CMUnitTest tests[2 * STEPS_MODELS];
     for (int i = 0; i < 2 * STEPS_MODELS; i++) {
         const char *name = steps_models[i / 2];
-        tests[i] = (struct CMUnitTest){ name,
-                                        i % 2 ? in_bf16_losses_are_close
-                                              : fifty_steps_are_transformers_s,
-                                        NULL, NULL, (void *)(uintptr_t)name };
+        tests[i] =
+            (struct CMUnitTest){ name,
+                                 i % 2 ? in_bf16_losses_are_close : fifty_steps_are_transformers_s,
+                                 NULL, NULL, (void *)(uintptr_t)name };
     }
     return TEST_RUN(tests);
 }
