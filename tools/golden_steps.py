@@ -11,8 +11,8 @@ golden_models.py; the weights at the start are those of tests/golden/model/NAME.
 
 A token is 3 times the one before it and 7, or, one time in five, any: so the loss falls. No rounding may
 change a route: a sequence is drawn again until no token's experts change when the weights of its
-step do by one part in a hundred, so that they are the same in bf16, mostly. The router's bias of DeepSeek-V3 moves as its report says
-(arXiv:2412.19437), since transformers leaves it alone.
+step do, for goldens by one part in a hundred, so that most are the same in bf16. The router's bias of
+DeepSeek-V3 moves as its report says (arXiv:2412.19437), since transformers leaves it alone.
 """
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ import golden_format
 import golden_models
 import golden_trajectory
 
-TOKENS, MOVED = 16, 1e-2
+TOKENS = 16
 ROWS = dict(
     data=dict(sequence=TOKENS, shuffle=False, validation=0),
     train=dict(steps=50, batch=8, micro_batch=1, clip_norm=1.0),
@@ -43,13 +43,13 @@ class Stream(golden_trajectory.Stream):
         return ids
 
     def find(self, model, i, hold, documents):
-        at, n = i * self.t, 32
+        at, n = i * self.t, self.candidates
         _, _, doc = self.sequences(i, 1)
         for _ in range(64):
             ids = self.sentence(n)
             if hold:
                 ids[:, 0] = self.token[at]
-            good = steady(model, torch.tensor(ids), doc.expand(n, -1) if documents else None, self.rng)
+            good = steady(model, torch.tensor(ids), doc.expand(n, -1) if documents else None, self.rng, self.moved)
             if good.any():
                 self.token[at:at + self.t] = ids[good.nonzero()[0, 0]]
                 return True
@@ -62,14 +62,14 @@ def chosen_of(model, id, doc):
     return logits, [c.view(*id.shape, -1) for c in chosen]
 
 
-def steady(model, id, doc, rng):
-    """Of each sequence."""
+def steady(model, id, doc, rng, moved):
+    """Of each sequence: do all tokens keep their experts, wherever weights move by such a part?"""
     good, state = torch.ones(len(id), dtype=torch.bool), [p.detach().clone() for p in model.parameters()]
     with torch.no_grad():
         _, want = chosen_of(model, id, doc)
         for _ in range(3):
             for p, was in zip(model.parameters(), state):
-                p.copy_(was * (1 + MOVED * torch.tensor(rng.standard_normal(tuple(p.shape)))))
+                p.copy_(was * (1 + moved * torch.tensor(rng.standard_normal(tuple(p.shape)))))
             _, have = chosen_of(model, id, doc)
             for a, b in zip(want, have):
                 good &= (a == b).flatten(1).all(1)
@@ -115,11 +115,12 @@ def one_step(model, optimizer, stream, rows, step, documents):
     return dict(loss=loss.item(), norm=norm.item(), lr=golden_trajectory.rate(rows, step))
 
 
-def steps(model, rows, rng):
+def steps(model, rows, rng, moved, candidates):
     """The arrays; None if a sequence without doubtful routes is not found. The model is trained."""
     model = model.double().train()
     documents = rows["attention"]["document_mask"]
     stream, optimizer = Stream(rows, rng), optimizer_of(model, rows["optimizer"])
+    stream.moved, stream.candidates = moved, candidates
     records = []
     for step in range(1, rows["train"]["steps"] + 1):
         records.append(one_step(model, optimizer, stream, rows, step, documents))
@@ -153,7 +154,7 @@ def make(folder, made_by):
             rows = golden_models.settings(name, rows)
             for section, values in ROWS.items():
                 rows[section] = dict(values)
-            arrays = steps(model, rows, np.random.default_rng(seed))
+            arrays = steps(model, rows, np.random.default_rng(seed), 1e-2, 32)
             if arrays is not None:
                 break
         golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)

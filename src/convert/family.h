@@ -49,7 +49,7 @@ enum {
     LAYOUT_UP = 4,          /* the second half */
     LAYOUT_ALTERNATE = 8,   /* with GATE or UP: even and odd outputs instead of halves */
     LAYOUT_TRANSPOSED = 16, /* (in, out) */
-    LAYOUT_MXFP4 = 32 /* (out, in / 32, 16) bytes of two elements each, and scales (weights.h) */
+    LAYOUT_MXFP4 = 32 /* (out, in / 32, 16) bytes of two elements each; in % 32 = 0 (weights.h) */
 };
 
 typedef struct FamilyTensor {

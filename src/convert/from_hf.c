@@ -124,18 +124,6 @@ static Status check_tensor(const FromHf *f, const FamilyTensor *want, const Safe
                 t->name, safetensors_text(found, t));
 }
 
-/* In MXFP4 a row is whole blocks, which a file of another size seems to have, too. */
-static Status find_scale(FromHf *f, const FamilyTensor *want, const SafeTensor *t,
-                         const SafeTensor **out)
-{
-    if ((want->layout & LAYOUT_MXFP4) == 0)
-        return want->layout == 0 ? weights_scale(&f->weights, t, out) : OK;
-    if (want->cols % WEIGHTS_GROUP == 0) return weights_mxfp4_scales(&f->weights, t, out);
-    return FAIL(ERR_FORMAT,
-                "%s: rows of %s have %" PRId64 " elements, no multiple of the %d of a block",
-                f->weights.file[t->file], t->name, want->cols, WEIGHTS_GROUP);
-}
-
 static Status no_tensor(FromHf *f, const FamilyTensor *first, const FamilyTensor *last)
 {
     char expected[SAFETENSORS_TEXT_BYTES], scales[PARAM_NAME_MAX];
@@ -159,7 +147,8 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
     }
     if (t == NULL) return no_tensor(f, &first, &want);
     TRY(check_tensor(f, &want, t));
-    TRY(find_scale(f, &want, t, &scale));
+    if (want.layout == 0) TRY(weights_scale(&f->weights, t, &scale));
+    if (want.layout & LAYOUT_MXFP4) TRY(weights_mxfp4_scales(&f->weights, t, &scale));
     int64_t part = want.layout & LAYOUT_STACKED ? safetensors_elems(t) / want.dim[0] : 0;
     if (want.layout & LAYOUT_MXFP4) part *= 2;
     *out = (WeightsView){ .tensor = t,
