@@ -352,6 +352,7 @@ def main():
     options = parser.parse_args()
     FOLDER = options.folder
     make_golden.check_versions()
+    torch.set_num_threads(1)
     os.makedirs(FOLDER, exist_ok=True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -42,16 +42,20 @@ class Stream(golden_trajectory.Stream):
             ids[:, i] = np.where(self.rng.random(n) < 0.8, rule, ids[:, i])
         return ids
 
-    def find(self, model, i, hold, documents):
-        at, n = i * self.t, self.candidates
-        _, _, doc = self.sequences(i, 1)
+    def find(self, model, first, b, documents):
+        """Draws b sequences. False: there is none for some place."""
+        left, doc = list(range(b)), list(self.sequences(first, b))[2]
         for _ in range(64):
-            ids = self.sentence(n)
-            if hold:
-                ids[:, 0] = self.token[at]
-            good = steady(model, torch.tensor(ids), doc.expand(n, -1) if documents else None, self.rng, self.moved)
-            if good.any():
-                self.token[at:at + self.t] = ids[good.nonzero()[0, 0]]
+            place = np.repeat(left, self.candidates)
+            ids = self.sentence(len(place))
+            if first > 0:  # the target of the step before
+                ids[place == 0, 0] = self.token[first * self.t]
+            good = steady(model, torch.tensor(ids), doc[place] if documents else None, self.rng, self.moved)
+            for i in [i for i in left if good[place == i].any()]:
+                at = (first + i) * self.t
+                self.token[at:at + self.t] = ids[place == i][good[place == i].nonzero()[0, 0]]
+                left.remove(i)
+            if not left:
                 return True
         return False
 
@@ -99,9 +103,8 @@ def move_biases(model, chosen, rate):
 
 def one_step(model, optimizer, stream, rows, step, documents):
     b = rows["train"]["batch"]
-    for i in range((step - 1) * b, step * b):
-        if not stream.find(model, i, i == (step - 1) * b > 0, documents):
-            return None
+    if not stream.find(model, (step - 1) * b, b, documents):
+        return None
     id, target, doc = stream.sequences((step - 1) * b, b)
     logits, chosen = chosen_of(model, id, doc if documents else None)
     loss = F.cross_entropy(logits.flatten(0, 1), target.flatten())
@@ -154,7 +157,7 @@ def make(folder, made_by):
             rows = golden_models.settings(name, rows)
             for section, values in ROWS.items():
                 rows[section] = dict(values)
-            arrays = steps(model, rows, np.random.default_rng(seed), 1e-2, 32)
+            arrays = steps(model, rows, np.random.default_rng(seed), 1e-2, 16)
             if arrays is not None:
                 break
         golden_format.write(f"{folder}/{name}.golden", f"{made_by}, seed {seed}", arrays)

@@ -53,7 +53,7 @@ static const double TRAJECTORY_LR = 1e-7;
 static const TrajectoryLimits trajectory_bf16 = { 2e-2, 0.1, 0 };
 
 /* Of fifty steps. */
-static const TrajectoryLimits steps_f32 = { 1e-5, 1e-4, 0 };
+static const TrajectoryLimits steps_f32 = { 2e-6, 1e-4, 0 };
 static const TrajectoryLimits steps_bf16 = { 1e-2, 0.2, 0 };
 
 typedef struct TrajectoryCase {
