@@ -15,6 +15,7 @@
  */
 #include "base/text.h"
 #include "convert/family.h"
+#include "convert/layers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -450,65 +451,23 @@ static Status read_first(const Reading *r, const Field *f)
                 r->path, f->key);
 }
 
-/* Of `layers` layers, from the first-th on, exactly every `every`-th one has it. */
-static bool is_every(const bool *has, int64_t layers, int64_t first, int64_t every)
-{
-    int64_t i = 0;
-    while (i < layers && has[i] == (i >= first && (i + 1) % every == 0)) i++;
-    return i == layers;
-}
-
-/* Which layers a list gives what it is about: moe_layers has their numbers, no_rope_layers a 0 in
- * their place. An empty no_rope_layers is none. */
-static Status read_list(const Reading *r, const Field *f, const cJSON *list, bool *has)
-{
-    const int64_t layers = r->c->model_layers;
-    const cJSON *at = NULL;
-    int64_t n = 0;
-    cJSON_ArrayForEach(at, list)
-    {
-        double x = at->valuedouble;
-        if (!cJSON_IsNumber(at) || x != floor(x) || x < 0 || (f->kind == NOPES && x > 1))
-            return FAIL(ERR_FORMAT, "%s: %s is no list of %s", r->path, f->key,
-                        f->kind == NOPES ? "0 and 1" : "layers");
-        if (f->kind == MOES && x < (double)layers) has[(int64_t)x] = true;
-        if (f->kind == NOPES && n < layers) has[n] = x == 0;
-        n++;
-    }
-    if (f->kind == MOES || n >= layers) return OK;
-    return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", r->path, f->key,
-                (long long)n, (long long)layers);
-}
-
-/* The interval that a list is, which stands above the interval of the file; that one if both are the
- * same. Layers without experts may come first. */
+/* A list of layers stands above the interval of the file, which stays where both say the same. Layers
+ * without experts may come first. */
 static Status read_layers(const Reading *r, const Field *f)
 {
-    const int64_t layers = r->c->model_layers;
+    const bool zeros = f->kind == NOPES;
     const cJSON *list = member(r->json, f->key);
-    int64_t every = f->kind == MOES ? r->c->moe_every : r->c->attention_nope_every, first = 0;
+    LayersList l = { .every = zeros ? r->c->attention_nope_every : r->c->moe_every };
     char text[VALUE_BYTES];
-    bool *has = NULL;
-    if (every < 1)
+    if (l.every < 1)
         return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0: wanted 1 or more", r->path);
-    if (list == NULL || cJSON_IsNull(list)) return OK;
-    if (!cJSON_IsArray(list)) return FAIL(ERR_FORMAT, "%s: %s is no list", r->path, f->key);
-    if (f->kind == NOPES && list->child == NULL) return OK;
-    TRY(ARENA_ZEROED(r->arena, layers + 1, &has));
-    TRY(read_list(r, f, list, has));
-    if (is_every(has, layers, 0, every)) return OK;
-    for (every = 1; every <= layers && !is_every(has, layers, 0, every);) every++;
-    if (f->kind == MOES && !is_every(has, layers, 0, every)) {
-        while (first < layers && !has[first]) first++;
-        for (every = 1; every <= layers && !is_every(has, layers, first, every);) every++;
-    }
-    if (!is_every(has, layers, first, every))
-        return FAIL(ERR_UNSUPPORTED, "%s: %s is not every so many layers: no setting expresses it",
-                    r->path, f->key);
-    (void)snprintf(text, sizeof text, "%lld", (long long)every);
+    if (list == NULL || cJSON_IsNull(list) || (zeros && cJSON_IsArray(list) && !list->child))
+        return OK;
+    TRY(layers_list(r->path, list, zeros, r->c->model_layers, r->arena, &l));
+    (void)snprintf(text, sizeof text, "%lld", (long long)l.every);
     TRY(assign(r, f->key, f->setting, text));
-    if (f->kind == NOPES) return assign(r, f->key, "attention.full_every", text);
-    (void)snprintf(text, sizeof text, "%lld", (long long)first);
+    if (zeros) return assign(r, f->key, "attention.full_every", text);
+    (void)snprintf(text, sizeof text, "%lld", (long long)l.first);
     return assign(r, f->key, "model.dense_layers", text);
 }
 
