@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """switchyard convert against transformers: random small models of every family, there and back.
 
-    check_convert.py PROGRAM FOLDER [FAMILY ...] [--seeds N]     needs the versions of make_golden.py
+    check_convert.py PROGRAM FOLDER [FAMILY ...] [--seeds N] [--steps]
+
+needs the versions of make_golden.py.
 
 Each model is made by its class of transformers with sizes drawn from the seed (odd heads, prime
 vocabularies, 7 or 12 experts, rope halves or pairs), saved as transformers saves it, in shards or
@@ -11,6 +13,7 @@ in one file, and then:
     to-hf                the same tensors, bit by bit, under the same names
     from_pretrained      of what to-hf wrote: the same logits, bit by bit, and no key missing or left
     bf16                 the same tensors, bit by bit, for a model that was saved in bf16
+    --steps              `train --init` of it: losses of 50 steps equal to transformers' within 1e-4
     eighths              DeepSeek-V3's 8-bit weights with scales of blocks give the products
 
 Prints a line a model and ends with `N models, M failed`; exit code 1 if any failed.
@@ -25,9 +28,11 @@ import sys
 import numpy as np
 import torch
 import transformers
+import yaml
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import golden_steps
 import make_golden
 
 TOKENS = 13
@@ -122,8 +127,11 @@ def glm4_moe(rng):
 
 
 def llama4(rng):
+    """Lists of layers may say other things than the intervals do."""
+    lists = [{}, dict(no_rope_layers=[1, 1, 1]), dict(no_rope_layers=[1, 0, 1], moe_layers=[1, 2]),
+             dict(moe_layers=[2])][rng.integers(4)]
     return transformers.Llama4ForCausalLM, transformers.Llama4TextConfig, gqa(
-        rng, intermediate_size_mlp=44, num_local_experts=5, num_experts_per_tok=1,
+        rng, **lists, intermediate_size_mlp=44, num_local_experts=5, num_experts_per_tok=1,
         interleave_moe_layer_step=int(rng.integers(1, 3)), no_rope_layer_interval=int(rng.integers(2, 4)),
         attention_chunk_size=int(rng.choice([5, 64])), use_qk_norm=bool(rng.integers(2)),
         attn_temperature_tuning=True, floor_scale=3, attn_scale=0.2,
@@ -288,6 +296,51 @@ def eighths(program, seed):
     return "8-bit products bit-equal"
 
 
+def write_shard(path, tokens, documents):
+    """Files as Megatron-LM has them, ids of 16 bits."""
+    ends = np.cumsum(documents)
+    with open(f"{path}.bin", "wb") as f:
+        f.write(np.asarray(tokens, "<u2").tobytes())
+    with open(f"{path}.idx", "wb") as f:
+        f.write(b"MMIDIDX\0\0" + np.uint64(1).tobytes() + b"\x08")
+        f.write(np.array([len(ends), len(ends) + 1], "<u8").tobytes())
+        f.write(np.asarray(documents, "<i4").tobytes())
+        f.write((2 * (ends - documents)).astype("<i8").tobytes())
+        f.write(np.arange(len(ends) + 1, dtype="<i8").tobytes())
+
+
+def steps(program, family, seed):
+    """A training that begins from the folder, and AdamW in torch."""
+    model, config, rng = make(family, seed)
+    source, checkpoint, run_dir = fresh("hf", "checkpoint", "run")
+    model.save_pretrained(source)
+    run(program, "convert", "from-hf", source, checkpoint)
+    rows = dict(golden_steps.ROWS, model=dict(vocab=config.vocab_size), attention=dict(document_mask=False),
+                moe=dict(bias_rate=1 / 1024, aux_loss=0))
+    with open(f"{checkpoint}/config.yaml") as f:
+        ours = yaml.safe_load(f)
+    if not ours["moe"]["bias_rate"]:
+        rows["moe"]["bias_rate"] = 0
+    want = golden_steps.steps(model, rows, rng, 1e-3, 4)
+    if want is None:
+        raise RuntimeError("no sequence was found whose routes are steady")
+    write_shard(f"{FOLDER}/stream", want["token"], want["document"])
+    ours["data"]["sources"] = [dict(name="stream", path=f"{FOLDER}/stream", weight=1)]
+    for section in ("data", "train", "optimizer", "attention", "moe"):
+        ours[section].update(rows[section])
+    ours["run"].update(dir=run_dir, device="cpu")
+    with open(f"{FOLDER}/train.yaml", "w") as f:
+        yaml.safe_dump(ours, f)
+    run(program, "train", f"{FOLDER}/train.yaml", "--init", checkpoint)
+    with open(f"{run_dir}/metrics.jsonl") as f:
+        lines = [json.loads(line) for line in f]
+    have = np.array([line["loss"] for line in lines if line["kind"] == "step"])
+    error = float(np.max(np.abs(have - want["loss"]) / want["loss"])) if have.shape == want["loss"].shape else np.inf
+    if not error <= 1e-4:
+        raise RuntimeError(f"losses of {len(have)} steps differ by {error:.3g}")
+    return f"losses of {len(have)} steps within {error:.1e}, from {have[0]:.3f} to {have[-1]:.3f}"
+
+
 def main():
     global FOLDER
     parser = argparse.ArgumentParser()
@@ -295,15 +348,18 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("family", nargs="*")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", action="store_true")
     options = parser.parse_args()
     FOLDER = options.folder
     make_golden.check_versions()
+    torch.set_num_threads(1)
     os.makedirs(FOLDER, exist_ok=True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     jobs = [(f.__name__, seed, lambda f=f, s=seed, c=check: c(options.program, f, s))
             for f in FAMILIES if not options.family or f.__name__ in options.family
-            for check in (there_and_back, low_precision) for seed in range(options.seeds)]
+            for check in (there_and_back, low_precision) + (steps,) * options.steps
+            for seed in range(options.seeds)]
     if not options.family or "deepseek_v3" in options.family:
         jobs += [("deepseek_v3", s, lambda s=s: eighths(options.program, s)) for s in range(options.seeds)]
     failed = 0

@@ -2,15 +2,21 @@
 
     tests/golden/hf/mixtral/        a tiny Mixtral as transformers saves it: two shards and an index
     tests/golden/hf/mixtral.golden  id (T), logits (T, V)
+    tests/golden/hf/mxfp4/          a tiny gpt-oss with experts in MXFP4, of all scales whose products are finite
+    tests/golden/hf/mxfp4.golden    LAYER.gate_up_proj, LAYER.down_proj: what transformers makes of them, in f32
     tests/golden/hf/NAME.json       config.json of the model of tests/golden/model/NAME.golden, whose
                                     arrays are the weights
 """
+import json
 import os
 import shutil
 
 import numpy as np
 import torch
 import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import golden_format
 import golden_models
@@ -25,6 +31,42 @@ def mixtral():
     return transformers.MixtralForCausalLM(config).float().eval()
 
 
+def mxfp4(folder, made_by):
+    """All 16 values stand in each tensor. Scales of one layer keep its products near 1, of the other they
+    are all that there are: from denormal products to 6 times 2^125."""
+    config = transformers.GptOssConfig(
+        vocab_size=13, hidden_size=32, num_hidden_layers=2, intermediate_size=64, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=4, num_local_experts=2, num_experts_per_tok=1, sliding_window=4,
+        max_position_embeddings=32, layer_types=["sliding_attention", "full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=1e4))
+    rng, path, out = np.random.default_rng(1), f"{folder}/mxfp4", {}
+    shutil.rmtree(path, ignore_errors=True)
+    model = transformers.GptOssForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(path)
+    with safe_open(f"{path}/model.safetensors", "pt") as f:
+        tensors = {k: f.get_tensor(k) for k in f.keys()}
+    for name, w in list(tensors.items()):
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            continue
+        del tensors[name]
+        layer, shape = name.split(".")[2], (w.shape[0], w.shape[2], w.shape[1] // 32)
+        blocks = torch.tensor(rng.integers(0, 256, (*shape, 16)), dtype=torch.uint8)
+        scales = rng.integers(*[(118, 123), (0, 253)][int(layer)], shape)
+        scales.flat[:4] = [120, 121, 122, 118] if layer == "0" else [0, 1, 252, 127]
+        tensors[f"{name}_blocks"] = blocks
+        tensors[f"{name}_scales"] = torch.tensor(scales, dtype=torch.uint8)
+        for dtype in (torch.bfloat16, torch.float32):
+            wide = convert_moe_packed_tensors(blocks, tensors[f"{name}_scales"], dtype=dtype).float().numpy()
+            assert np.array_equal(out.setdefault(f"{layer}.{name.split('.')[-1]}", wide), wide)
+    save_file(tensors, f"{path}/model.safetensors", {"format": "pt"})
+    with open(f"{path}/config.json") as f:
+        settings = json.load(f)
+    settings["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"])
+    with open(f"{path}/config.json", "w") as f:
+        json.dump(settings, f, indent=2, sort_keys=True)
+    golden_format.write(f"{folder}/mxfp4.golden", made_by, out)
+
+
 def make(folder, made_by):
     os.makedirs(folder, exist_ok=True)
     rng = np.random.default_rng(0)
@@ -36,6 +78,7 @@ def make(folder, made_by):
     with torch.no_grad():
         logits = model(input_ids=torch.tensor(id)[None], use_cache=False).logits[0]
     golden_format.write(f"{folder}/mixtral.golden", made_by, dict(id=id, logits=logits.numpy()))
+    mxfp4(folder, made_by)
     for build in golden_models.MODELS:
         _, config, _ = build()
         config.architectures = [build()[0].__name__]

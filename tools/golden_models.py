@@ -261,13 +261,16 @@ def randomise(model, rng):
 
 def mask_of(doc):
     """(B, 1, T, T) to add to scores."""
-    at = torch.arange(TOKENS)
+    at = torch.arange(doc.shape[1])
     seen = (at[None, None] <= at[None, :, None]) & (at[None, None] >= doc[:, :, None])
     return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[:, None]
 
 
 def masks_of(config, doc):
-    """What a model takes as its mask: documents, and what transformers makes of windows and chunks."""
+    """What a model takes as its mask: documents, and what transformers makes of windows and chunks. No doc:
+    one document, and the class makes all of it."""
+    if doc is None:
+        return None
     documents, like = mask_of(doc), torch.zeros(*doc.shape, 1)
     given = dict(config=config, inputs_embeds=like, attention_mask=None, past_key_values=None)
     if config.model_type == "gpt_oss":
@@ -320,7 +323,7 @@ def gpt_oss_name(name, value):
         one = one if kind == "bias" else one.T
         halves = dict(gate_proj=one[::2], up_proj=one[1::2]) if "gate_up" in part else dict(down_proj=one)
         for half, array in halves.items():
-            yield name.replace(part, f"{e}.{half}.{kind}"), array.contiguous()
+            yield name.replace(part, f"{e}.{half}.{kind}"), array
 
 
 def by_file_name(name, value, fused=False):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Make tests/golden/ops/, model/, trajectory/ and hf/: what PyTorch and transformers say.
+"""Make tests/golden/ops/, model/, trajectory/, steps/ and hf/: what PyTorch and transformers say.
 
-    make_golden.py [ops|model|trajectory|hf]    run from the top of the tree; needs the versions below
+    make_golden.py [ops|model|trajectory|steps|hf]    run from the top of the tree; needs the versions below
 
 The witness of tests/op/test_golden_ops.c, tests/unit/model/test_golden_model.c and, for whole steps
-(golden_trajectory.py), tests/unit/train/test_trajectory.c. Ops are computed in float64 from float32
+(golden_trajectory.py, golden_steps.py), tests/unit/train/test_trajectory.c and test_steps.c. Ops are computed in float64 from float32
 inputs, gradients by autograd, and rounded at the end; models are Hugging Face's own classes in
 float32. Array names are the names of the op's ports (src/op/NAME.c), so the
 test binds them in a loop: CASE/PORT, and CASE/PORT.before for what an accumulating port starts with.
@@ -20,6 +20,7 @@ import transformers
 import golden_format
 import golden_hf
 import golden_models
+import golden_steps
 import golden_trajectory
 
 VERSIONS = {"torch": (torch.__version__, "2.15.0"), "transformers": (transformers.__version__, "5.23.0")}
@@ -513,12 +514,14 @@ def make_ops(made_by):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     made_by = check_versions()
-    wanted = sys.argv[1:] or ["ops", "model", "trajectory", "hf"]
+    wanted = sys.argv[1:] or ["ops", "model", "trajectory", "steps", "hf"]
     if "ops" in wanted:
         make_ops(made_by)
     if "model" in wanted:
         golden_models.make(f"{OUT}/model", made_by)
     if "trajectory" in wanted:
         golden_trajectory.make(f"{OUT}/trajectory", made_by)
+    if "steps" in wanted:
+        golden_steps.make(f"{OUT}/steps", made_by)
     if "hf" in wanted:
         golden_hf.make(f"{OUT}/hf", made_by)

@@ -2,6 +2,7 @@
 #include "convert/family.h"
 
 #include "base/text.h"
+#include "convert/weights.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -60,6 +61,12 @@ static const struct {
       LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE | LAYOUT_TRANSPOSED },
     { GPT_OSS, EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj",
       LAYOUT_STACKED | LAYOUT_TRANSPOSED },
+    { GPT_OSS, EXPERT "gate_proj.weight", LAYER "mlp.experts.gate_up_proj_blocks",
+      LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE | LAYOUT_MXFP4 },
+    { GPT_OSS, EXPERT "up_proj.weight", LAYER "mlp.experts.gate_up_proj_blocks",
+      LAYOUT_STACKED | LAYOUT_UP | LAYOUT_ALTERNATE | LAYOUT_MXFP4 },
+    { GPT_OSS, EXPERT "down_proj.weight", LAYER "mlp.experts.down_proj_blocks",
+      LAYOUT_STACKED | LAYOUT_MXFP4 },
     { GPT_OSS, EXPERT "gate_proj.bias", LAYER "mlp.experts.gate_up_proj_bias",
       LAYOUT_STACKED | LAYOUT_GATE | LAYOUT_ALTERNATE },
     { GPT_OSS, EXPERT "up_proj.bias", LAYER "mlp.experts.gate_up_proj_bias",
@@ -143,6 +150,9 @@ static void lay_out(const Param *p, unsigned layout, int64_t experts, long exper
     }
     t->dim[t->rank++] = flipped ? t->cols : outputs;
     if (matrix) t->dim[t->rank++] = flipped ? outputs : t->cols;
+    if ((layout & LAYOUT_MXFP4) == 0) return;
+    t->dim[t->rank - 1] = t->cols / WEIGHTS_GROUP;
+    t->dim[t->rank++] = WEIGHTS_GROUP / 2;
 }
 
 bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out)
@@ -151,7 +161,9 @@ bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice,
     *out = (FamilyTensor){ 0 };
     for (int i = 0; i < RULES; i++) {
         long number[2] = { 0, 0 };
-        if ((rules[i].families & family) == 0 || !fits(rules[i].ours, p->name, number)) continue;
+        bool whole = (rules[i].layout & LAYOUT_MXFP4) == 0 || p->dim[1] % WEIGHTS_GROUP == 0;
+        if ((rules[i].families & family) == 0 || !whole) continue;
+        if (!fits(rules[i].ours, p->name, number)) continue;
         if (seen++ < choice) continue;
         fill(out->name, rules[i].theirs, number);
         lay_out(p, rules[i].layout, experts, number[1], out);

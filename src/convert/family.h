@@ -44,18 +44,19 @@ extern const int family_count;
 
 /* How a tensor of theirs holds a parameter of ours; a set. */
 enum {
-    LAYOUT_STACKED = 1,    /* dim 0 counts experts */
-    LAYOUT_GATE = 2,       /* the first half of the outputs: gate and up are one tensor */
-    LAYOUT_UP = 4,         /* the second half */
-    LAYOUT_ALTERNATE = 8,  /* with GATE or UP: even and odd outputs instead of halves */
-    LAYOUT_TRANSPOSED = 16 /* (in, out) */
+    LAYOUT_STACKED = 1,     /* dim 0 counts experts */
+    LAYOUT_GATE = 2,        /* the first half of the outputs: gate and up are one tensor */
+    LAYOUT_UP = 4,          /* the second half */
+    LAYOUT_ALTERNATE = 8,   /* with GATE or UP: even and odd outputs instead of halves */
+    LAYOUT_TRANSPOSED = 16, /* (in, out) */
+    LAYOUT_MXFP4 = 32 /* (out, in / 32, 16) bytes of two elements each; in % 32 = 0 (weights.h) */
 };
 
 typedef struct FamilyTensor {
     char name[PARAM_NAME_MAX];
     unsigned layout;
     int rank;
-    int64_t dim[3];
+    int64_t dim[4];
     /* Element (r, c) of the parameter is first + r * row_step + c * col_step of the tensor; with
      * LAYOUT_STACKED, of the expert's part, which is `expert` parts in. */
     int64_t expert, rows, cols, first, row_step, col_step;

@@ -15,6 +15,7 @@
  */
 #include "base/text.h"
 #include "convert/family.h"
+#include "convert/layers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,7 +31,9 @@ typedef enum FieldKind {
     FIRST, /* a list of layers, which are the first ones: their number */
     TOPK,  /* DeepSeek-V2's topk_method: with "greedy" groups do not count */
     TYPES, /* the list layer_types, which settings say, too */
-    QUANT  /* quantization_config: blocks of 128 x 128 are read, nothing is written */
+    QUANT, /* quantization_config: fp8 in blocks of 128 x 128 and MXFP4 are read, nothing is written */
+    MOES, /* the list of layers with experts */
+    NOPES /* a list with 0 for layers without positions */
 } FieldKind;
 
 #define REQUIRED   "!"
@@ -89,6 +92,7 @@ static const struct Field {
     { LLAMA4, SET, "attention_chunk_size", "attention.chunk", "8192", "null=0" },
     { LLAMA4, SET, "no_rope_layer_interval", "attention.full_every", "4", NULL },
     { LLAMA4, SET, "no_rope_layer_interval", "attention.nope_every", "4", NULL },
+    { LLAMA4, NOPES, "no_rope_layers", "attention.nope_every", NULL, NULL },
     { LLAMA4, SET, "floor_scale", "attention.temper_floor", "8192", NULL },
     { LLAMA4, SET, "attn_scale", "attention.temper_scale", "0.1", NULL },
     { LLAMA4, IS, "attn_temperature_tuning", NULL, "true", NULL },
@@ -125,6 +129,7 @@ static const struct Field {
     { QWEN3_MOE, SET, "decoder_sparse_step", "moe.every", "1", NULL },
     { QWEN3_MOE, FIRST, "mlp_only_layers", "model.dense_layers", NULL, NULL },
     { LLAMA4, SET, "interleave_moe_layer_step", "moe.every", "1", NULL },
+    { LLAMA4, MOES, "moe_layers", "moe.every", NULL, NULL },
     { SHARES, SET, "n_routed_experts|num_local_experts|num_experts", "moe.experts", REQUIRED,
       NULL },
     { QWEN3_MOE, SET, "num_experts|num_local_experts", "moe.experts", REQUIRED, NULL },
@@ -446,6 +451,26 @@ static Status read_first(const Reading *r, const Field *f)
                 r->path, f->key);
 }
 
+/* A list of layers stands above the interval of the file, which stays where both say the same. Layers
+ * without experts may come first. */
+static Status read_layers(const Reading *r, const Field *f)
+{
+    const bool zeros = f->kind == NOPES;
+    const cJSON *list = member(r->json, f->key);
+    LayersList l = { .every = zeros ? r->c->attention_nope_every : r->c->moe_every };
+    char text[VALUE_BYTES];
+    if (l.every < 1)
+        return FAIL(ERR_UNSUPPORTED, "%s: no_rope_layer_interval is 0: wanted 1 or more", r->path);
+    if (list == NULL || cJSON_IsNull(list) || (zeros && cJSON_IsArray(list) && !list->child))
+        return OK;
+    TRY(layers_list(r->path, list, zeros, r->c->model_layers, r->arena, &l));
+    (void)snprintf(text, sizeof text, "%lld", (long long)l.every);
+    TRY(assign(r, f->key, f->setting, text));
+    if (zeros) return assign(r, f->key, "attention.full_every", text);
+    (void)snprintf(text, sizeof text, "%lld", (long long)l.first);
+    return assign(r, f->key, "model.dense_layers", text);
+}
+
 static Status read_topk(const Reading *r, const Field *f)
 {
     const cJSON *v = member(r->json, f->key);
@@ -487,10 +512,11 @@ static Status read_quant(const Reading *r, const Field *f)
     cJSON *q = member(r->json, f->key);
     if (q == NULL || cJSON_IsNull(q)) return OK;
     const char *method = cJSON_GetStringValue(member(q, "quant_method"));
+    if (r->family->bit == GPT_OSS && method != NULL && strcmp(method, "mxfp4") == 0) return OK;
     if (method == NULL || strcmp(method, "fp8") != 0)
         return FAIL(ERR_UNSUPPORTED,
                     "%s: weights are quantized by quant_method %s; fp8 with scales of blocks is "
-                    "read, and what is not quantized",
+                    "read, mxfp4 of gpt_oss, and what is not quantized",
                     r->path, method == NULL ? "null" : method);
     const cJSON *size = member(q, "weight_block_size"), *at = NULL;
     cJSON_ArrayForEach(at, size)
@@ -520,6 +546,8 @@ static Status read_field(const Reading *r, const Field *f)
     case TOPK: return read_topk(r, f);
     case TYPES: return read_types(r, f);
     case QUANT: return read_quant(r, f);
+    case MOES:
+    case NOPES: return read_layers(r, f);
     case SET:
     case TRAIN:
     case CONST: return read_value(r, f);
@@ -561,10 +589,15 @@ Status family_read(const char *path, cJSON *json, Arena *a, Config *c, const Fam
 static const char *const kept[] = { "bos_token_id", "eos_token_id", "pad_token_id",
                                     "max_position_embeddings" };
 
-static Status write_list(cJSON *json, const char *key, int64_t n)
+/* Numbers of the layers that have experts, or of the first ones that have not. */
+static Status write_list(const Config *c, const char *key, bool experts, cJSON *json)
 {
+    const int64_t n = experts ? c->model_layers : c->model_dense_layers;
     cJSON *list = cJSON_CreateArray();
-    for (int64_t i = 0; i < n; i++) (void)cJSON_AddItemToArray(list, cJSON_CreateNumber((double)i));
+    for (int64_t i = 0; i < n; i++) {
+        if (experts && !config_has_experts(c, i)) continue;
+        (void)cJSON_AddItemToArray(list, cJSON_CreateNumber((double)i));
+    }
     return family_put(json, key, list);
 }
 
@@ -601,8 +634,10 @@ static Status write_field(const Config *c, const Field *f, Arena *a, cJSON *json
     switch (f->kind) {
     case CONST:
     case TYPES:
+    case NOPES:
     case QUANT: return OK;
-    case FIRST: return write_list(json, f->key, c->model_dense_layers);
+    case FIRST: return write_list(c, f->key, false, json);
+    case MOES: return c->model_dense_layers > 0 ? write_list(c, f->key, true, json) : OK;
     case TOPK:
         return family_put(
             json, f->key,

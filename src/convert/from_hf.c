@@ -115,29 +115,42 @@ static Status check_tensor(const FromHf *f, const FamilyTensor *want, const Safe
     if (!same)
         return FAIL(ERR_FORMAT, "%s: %s is %s, config.json makes it%s", file, t->name,
                     safetensors_text(found, t), safetensors_text(expected, &w));
-    if (t->dtype >= 0) return OK;
+    bool mxfp4 = (want->layout & LAYOUT_MXFP4) != 0;
+    if (mxfp4 ? strcmp(t->type, "U8") == 0 : t->dtype >= 0) return OK;
+    if (mxfp4)
+        return FAIL(ERR_FORMAT, "%s: %s is %s; blocks in MXFP4 are U8", file, t->name,
+                    safetensors_text(found, t));
     return FAIL(ERR_FORMAT, "%s: %s is %s; expected are F32, BF16, F16, F8_E4M3 or F8_E5M2", file,
                 t->name, safetensors_text(found, t));
 }
 
+static Status no_tensor(FromHf *f, const FamilyTensor *first, const FamilyTensor *last)
+{
+    char expected[SAFETENSORS_TEXT_BYTES], scales[PARAM_NAME_MAX];
+    SafeTensor w = { .type = "", .rank = first->rank };
+    for (int i = 0; i < w.rank; i++) w.dim[i] = first->dim[i];
+    if (last->layout & LAYOUT_MXFP4) weights_scales_name(scales, sizeof scales, last->name);
+    if (last->layout & LAYOUT_MXFP4 && take(f, scales) != NULL)
+        return FAIL(ERR_FORMAT, "%s has %s, but no tensor %s", f->dir, scales, last->name);
+    return FAIL(ERR_FORMAT, "%s has no tensor %s%s, which this %s model needs", f->dir, first->name,
+                safetensors_text(expected, &w), f->family->type);
+}
+
 static Status find_view(FromHf *f, const Param *p, WeightsView *out)
 {
-    FamilyTensor want, first = { 0 };
+    FamilyTensor want, next, first = { 0 };
     const SafeTensor *t = NULL, *scale = NULL;
-    char expected[SAFETENSORS_TEXT_BYTES];
-    for (int i = 0; t == NULL && family_tensor(f->family->bit, p, f->spec.experts, i, &want); i++) {
+    for (int i = 0; t == NULL && family_tensor(f->family->bit, p, f->spec.experts, i, &next); i++) {
+        want = next;
         if (i == 0) first = want;
         t = take(f, want.name);
     }
-    if (t == NULL) {
-        SafeTensor w = { .type = "", .rank = first.rank };
-        for (int i = 0; i < w.rank; i++) w.dim[i] = first.dim[i];
-        return FAIL(ERR_FORMAT, "%s has no tensor %s%s, which this %s model needs", f->dir,
-                    first.name, safetensors_text(expected, &w), f->family->type);
-    }
+    if (t == NULL) return no_tensor(f, &first, &want);
     TRY(check_tensor(f, &want, t));
     if (want.layout == 0) TRY(weights_scale(&f->weights, t, &scale));
+    if (want.layout & LAYOUT_MXFP4) TRY(weights_mxfp4_scales(&f->weights, t, &scale));
     int64_t part = want.layout & LAYOUT_STACKED ? safetensors_elems(t) / want.dim[0] : 0;
+    if (want.layout & LAYOUT_MXFP4) part *= 2;
     *out = (WeightsView){ .tensor = t,
                           .scale = scale,
                           .rows = want.rows,
@@ -176,7 +189,10 @@ static Status check_elements(const FromHf *f)
     double have = 0, layers = (double)c->model_layers, moe = (double)config_moe_layers(c);
     double expert = 3.0 * (double)c->moe_ffn * (double)c->model_hidden;
     double need = 2 * layers * (double)c->model_hidden + moe * (double)c->moe_experts * expert;
-    for (int64_t i = 0; i < f->weights.n; i++) have += (double)safetensors_elems(&f->weights.at[i]);
+    for (int64_t i = 0; i < f->weights.n; i++) {
+        const SafeTensor *t = &f->weights.at[i];
+        have += (double)safetensors_elems(t) * (t->dtype < 0 ? 2 : 1); /* MXFP4 has two a byte */
+    }
     if (need <= have) return OK;
     return FAIL(ERR_FORMAT,
                 "%s: the tensors have %.0f elements, norms and experts of config.json alone %.0f",

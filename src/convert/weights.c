@@ -5,6 +5,7 @@
 #include "trace/scan.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -169,6 +170,28 @@ Status weights_scale(Weights *w, const SafeTensor *t, const SafeTensor **out)
                 t->name, t->dim[0], t->rank == 2 ? t->dim[1] : 1);
 }
 
+void weights_scales_name(char *out, size_t bytes, const char *blocks)
+{
+    (void)snprintf(out, bytes, "%.*sscales", (int)(strlen(blocks) - strlen("blocks")), blocks);
+}
+
+Status weights_mxfp4_scales(Weights *w, const SafeTensor *t, const SafeTensor **out)
+{
+    char name[256], found[SAFETENSORS_TEXT_BYTES], blocks[SAFETENSORS_TEXT_BYTES];
+    weights_scales_name(name, sizeof name, t->name);
+    const SafeTensor *s = weights_take(w, name);
+    if (s == NULL)
+        return FAIL(ERR_FORMAT, "%s: %s has no scales: the folder has no tensor %s",
+                    w->file[t->file], t->name, name);
+    bool fits = s->rank == t->rank - 1 && strcmp(s->type, t->type) == 0;
+    for (int i = 0; fits && i < s->rank; i++) fits = s->dim[i] == t->dim[i];
+    *out = s;
+    if (fits) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s is %s, not a scale of U8 for each 16 bytes of %s, %s",
+                w->file[s->file], name, safetensors_text(found, s), t->name,
+                safetensors_text(blocks, t));
+}
+
 /* ---- elements ---- */
 
 /* The first byte of a tensor; its file is mapped, in the place of the one asked for least lately. */
@@ -230,6 +253,20 @@ static void scale_row(const uint8_t *scale, int64_t row, int64_t cols, float *x)
     }
 }
 
+/* n elements from the first one on, which begins a block. */
+static void read_mxfp4(const uint8_t *blocks, const uint8_t *scales, int64_t first, int64_t n,
+                       float *out)
+{
+    static const float value[] = { 0, 0.5F, 1, 1.5F, 2, 3, 4, 6 };
+    float scale = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = first + i;
+        const int bits = blocks[at / 2] >> (at % 2 * 4) & 15;
+        if (at % WEIGHTS_GROUP == 0) scale = ldexpf(1, scales[at / WEIGHTS_GROUP] - 127);
+        out[i] = (bits & 8 ? -value[bits & 7] : value[bits]) * scale;
+    }
+}
+
 Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, float *out)
 {
     const uint8_t *data = NULL, *scale = NULL;
@@ -241,6 +278,10 @@ Status weights_read(Weights *w, const WeightsView *v, int64_t row, int64_t n, fl
     TRY(bytes_of(w, v->tensor, &data));
     for (int64_t r = row; r < row + n; r++) {
         float *to = out + (r - row) * v->cols;
+        if (v->tensor->dtype < 0) {
+            read_mxfp4(data, scale, v->first + r * v->row_step, v->cols, to);
+            continue;
+        }
         const uint8_t *from = data + (v->first + r * v->row_step) * (int64_t)dtype_bytes(type);
         gather(from, type, v->col_step, v->cols, to);
         if (scale != NULL) scale_row(scale, r, v->cols, to);

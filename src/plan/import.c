@@ -327,6 +327,35 @@ static Status fill_moe(Import *m)
     return put(m, "moe_layer_freq", "model.dense_layers", dense);
 }
 
+/* Megatron stretches latent attention by rope_type, other attention by position_embedding_type or, as
+ * Llama 3.1 does, by use_rope_scaling. A factor alone says nothing. */
+static Status fill_rope(Import *m)
+{
+    const bool latent = m->c->attention_kind == ATTENTION_MLA;
+    const char *key = latent ? "rotary_scaling_factor" : "yarn_rotary_scaling_factor";
+    const char *factor = text_of(m, key), *other = text_of(m, "rope_scaling_factor");
+    const bool by_type = is(m, "rope_type", "yarn");
+    const bool by_position = is(m, "position_embedding_type", "yarn");
+    if (is(m, "use_rope_scaling", "true")) {
+        TRY(assign(m, "rope.scaling=llama3 rope.original=8192"));
+        return set(m, "use_rope_scaling", "rope.factor", other == NULL ? "8" : other);
+    }
+    if (!(latent ? by_type : by_position)) return OK;
+    TRY(assign(m, "rope.scaling=yarn"));
+    if (m->c->rope_original == 0) TRY(assign(m, "rope.original=4096"));
+    return factor == NULL ? assign(m, "rope.factor=40") : set(m, key, "rope.factor", factor);
+}
+
+/* Of MLPs no setting has biases but of experts. */
+static Status fill_biases(Import *m)
+{
+    if (!is(m, "add_bias_linear", "true")) return OK;
+    if (m->c->model_dense_layers > 0 || m->c->moe_shared > 0)
+        TRY(note(m, "no setting has biases of MLPs other than experts; left out by",
+                 "add_bias_linear"));
+    return config_moe_layers(m->c) == 0 ? OK : assign(m, "moe.expert_bias=true");
+}
+
 /* ---- pipelines and recomputing ---- */
 
 /* How many layers of its stage lie before a layer. */
@@ -391,6 +420,8 @@ static Status read_megatron(Import *m)
     }
     if (c->attention_kind == ATTENTION_MLA) c->attention_qk_norm = QK_NORM_NONE;
     TRY(fill_moe(m));
+    TRY(fill_rope(m));
+    TRY(fill_biases(m));
     TRY(fix_pipeline(m, "num_layers_per_virtual_pipeline_stage"));
     m->more->per_replica = text_of(m, "global_batch_size") == NULL;
     if (m->more->per_replica) c->train_batch = c->train_micro_batch;

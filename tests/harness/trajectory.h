@@ -1,7 +1,9 @@
 /*
  * trajectory: `train_run` itself, from shards and a checkpoint of initial weights in a folder of its
- * own, beside the same ten steps by PyTorch (tests/golden/trajectory/NAME.golden and NAME.yaml;
- * tools/golden_trajectory.py says what the arrays are).
+ * own, beside the same steps by PyTorch: ten, with every weight and moment, or fifty of transformers'
+ * models, whose weights at the start are those of tests/golden/model (tests/golden/trajectory and
+ * tests/golden/steps, NAME.golden and NAME.yaml each; tools/golden_trajectory.py and golden_steps.py
+ * say what the arrays are).
  *
  * What a run leaves is all that is looked at: metrics.jsonl has losses, norms, rates and the experts'
  * loads of every step; the checkpoints have weights, moments and the router's bias. An engine of one
@@ -24,12 +26,15 @@
 
 typedef struct Trajectory {
     Golden golden;
+    Golden start; /* of fifty steps: has the weights at the start */
+    bool fifty;
     Arena arena, scratch;
     char folder[64], init[FILE_PATH_MAX], shard[FILE_PATH_MAX], run[FILE_PATH_MAX];
     const char *yaml;
     size_t yaml_bytes;
     Config config; /* of the engine: one rank, f32, CPU */
     Engine engine; /* writes the initial weights, reads what a run saved */
+    int64_t steps; /* of the last run */
     double worst_loss, worst_norm, worst_tensor; /* relative differences of the last comparison */
 } Trajectory;
 
@@ -47,8 +52,12 @@ static const double TRAJECTORY_LR = 1e-7;
  * to other experts. */
 static const TrajectoryLimits trajectory_bf16 = { 2e-2, 0.1, 0 };
 
+/* Of fifty steps. */
+static const TrajectoryLimits steps_f32 = { 2e-6, 1e-4, 0 };
+static const TrajectoryLimits steps_bf16 = { 1e-2, 0.2, 0 };
+
 typedef struct TrajectoryCase {
-    const char *name, *model; /* its files in tests/golden/trajectory */
+    const char *name, *model; /* its files in tests/golden */
     int ranks;
     const char *settings[8];
 } TrajectoryCase;
@@ -77,11 +86,11 @@ Status peak_plan(const Config *c, int threads, size_t *out_bytes)
 static inline void trajectory_config(Trajectory *t, const char *run_dir,
                                      const char *const *settings, Config *out)
 {
-    static const char *const every_step[] = { "checkpoint.every=1", "checkpoint.keep=100",
-                                              "comm.timeout_s=100" };
+    const char *every = t->fifty ? "checkpoint.every=50" : "checkpoint.every=1";
+    const char *const kept[] = { every, "checkpoint.keep=100", "comm.timeout_s=100" };
     CHECK_OK(config_default(out, &t->arena));
     CHECK_OK(config_parse(out, &t->arena, "trajectory", t->yaml, t->yaml_bytes));
-    for (int i = 0; i < 3; i++) CHECK_OK(config_override(out, &t->arena, every_step[i]));
+    for (int i = 0; i < 3; i++) CHECK_OK(config_override(out, &t->arena, kept[i]));
     for (; settings != NULL && *settings != NULL; settings++) {
         CHECK_OK(config_override(out, &t->arena, *settings));
     }
@@ -118,19 +127,30 @@ static inline Tensor trajectory_array(const Trajectory *t, const Param *p, int64
     return (Tensor){ (float *)all.data + row * n, DTYPE_F32, 1, { n } };
 }
 
+static inline Tensor trajectory_start(const Trajectory *t, const Param *p)
+{
+    if (!t->fifty) return trajectory_array(t, p, 0);
+    return golden_get(&t->start, p->first[BUF_STATE] < 0 ? "weight" : "state", p->name);
+}
+
 /* Every parameter has its array, and every array its parameter. */
 static inline void trajectory_write_init(Trajectory *t)
 {
     Engine *e = &t->engine;
     Checkpointer saver = { 0 };
     int arrays = 0;
-    for (int i = 0; i < t->golden.n; i++) arrays += strchr(t->golden.at[i].name, '/') != NULL;
+    const Golden *g = t->fifty ? &t->start : &t->golden;
+    for (int i = 0; i < g->n; i++) {
+        const char *name = g->at[i].name;
+        arrays += strchr(name, '/') != NULL && strncmp(name, "grad/", 5) != 0;
+    }
     CHECK_INT(e->params.n, arrays);
     CHECK_OK(engine_init_weights(e, 1)); /* padding and moments become zero */
     for (int i = 0; i < e->params.n; i++) {
         const Param *p = &e->params.at[i];
-        Tensor from = trajectory_array(t, p, 0);
+        Tensor from = trajectory_start(t, p);
         Tensor to = param_view(p, &e->memory, p->first[BUF_STATE] < 0 ? BUF_MAIN : BUF_STATE);
+        CHECK_INT(tensor_elems(&to), tensor_elems(&from));
         memcpy(to.data, from.data, tensor_bytes(&to));
     }
     CHECK_OK(checkpointer_open(&saver, &t->config, e, &t->arena));
@@ -151,9 +171,12 @@ static inline void trajectory_open(Trajectory *t, const char *model)
     CHECK_OK(file_join(t->run, t->folder, "run"));
     CHECK_OK(arena_init(&t->arena, "trajectory", MEM_HOST, (size_t)1 << 30));
     CHECK_OK(arena_init(&t->scratch, "scratch", MEM_HOST, (size_t)1 << 30));
-    snprintf(path, sizeof path, "tests/golden/trajectory/%s.golden", model);
+    snprintf(path, sizeof path, "tests/golden/%s.golden", model);
     t->golden = golden_open(path);
-    snprintf(path, sizeof path, "tests/golden/trajectory/%s.yaml", model);
+    t->fifty = text_starts(model, "steps/");
+    snprintf(path, sizeof path, "tests/golden/model/%s.golden", strchr(model, '/') + 1);
+    if (t->fifty) t->start = golden_open(path);
+    snprintf(path, sizeof path, "tests/golden/%s.yaml", model);
     CHECK_OK(file_read_all(path, &t->arena, &yaml, &t->yaml_bytes));
     t->yaml = yaml;
     trajectory_config(t, t->init, NULL, &t->config);
@@ -167,6 +190,7 @@ static inline void trajectory_open(Trajectory *t, const char *model)
 static inline void trajectory_close(Trajectory *t)
 {
     engine_close(&t->engine);
+    golden_close(&t->start);
     golden_close(&t->golden);
     CHECK_OK(file_remove_tree(t->folder));
     arena_free(&t->scratch);
@@ -195,9 +219,27 @@ static inline Status trajectory_run(Trajectory *t, int ranks, const char *const 
     Config c;
     int failed = -1;
     trajectory_config(t, t->run, settings, &c);
+    t->steps = c.train_steps;
     TrajectoryRun r = { &c, { .resume = resume, .init = resume ? NULL : t->init } };
     if (ranks == 1) return trajectory_rank(&r, NULL);
     return comm_threads(ranks, c.comm_timeout_s, trajectory_rank, &r, &failed);
+}
+
+/* The losses of the last run. */
+static inline void trajectory_losses(Trajectory *t, double *out)
+{
+    char path[FILE_PATH_MAX], *text = NULL, *rest = NULL;
+    size_t bytes = 0;
+    int64_t steps = 0;
+    CHECK_OK(file_join(path, t->run, "metrics.jsonl"));
+    CHECK_OK(file_read_all(path, &t->arena, &text, &bytes));
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        if (!text_starts(scan_member(line, "kind"), "\"step\"")) continue;
+        CHECK(steps < t->steps);
+        out[steps++] = scan_number_at(scan_member(line, "loss"));
+    }
+    CHECK_INT(steps, t->steps);
 }
 
 /* ---- comparison ---- */
@@ -245,8 +287,8 @@ static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *lim
     } row[] = {
         { "lr", "lr", TRAJECTORY_LR, &(double){ 0 } },
         { "loss", "loss", limits->loss, &t->worst_loss },
-        { "aux_loss", "aux_loss", limits->loss, &t->worst_loss },
         { "grad_norm", "norm", limits->norm, &t->worst_norm },
+        { "aux_loss", "aux_loss", limits->loss, &t->worst_loss }, /* not among fifty steps */
     };
     char path[FILE_PATH_MAX], *text = NULL, *rest = NULL;
     size_t bytes = 0;
@@ -260,16 +302,17 @@ static inline void trajectory_metrics(Trajectory *t, const TrajectoryLimits *lim
         CHECK(scan_end(&s));
         if (!text_starts(scan_member(line, "kind"), "\"step\"")) continue;
         CHECK_NEAR(scan_number_at(scan_member(line, "step")), (double)++steps, 0);
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4 - t->fifty; i++)
             trajectory_scalar(t, row[i].name, steps, scan_number_at(scan_member(line, row[i].key)),
                               row[i].limit, row[i].worst);
+        if (limits->tensor == 0) continue;
         char *load = scan_member(line, "expert_load");
         s = scan_begin(load);
         scan_skip(&s);
         *s.at = '\0'; /* behind the table */
-        if (limits->tensor > 0) trajectory_load(t, steps, load);
+        trajectory_load(t, steps, load);
     }
-    CHECK_INT(steps, t->config.train_steps);
+    CHECK_INT(steps, t->steps);
 }
 
 static inline void trajectory_tensor(Trajectory *t, const Param *p, int64_t step, ParamBuffer b,
@@ -340,31 +383,91 @@ static inline void trajectory_case(const TrajectoryCase *c, const char *const *m
     trajectory_close(&t);
 }
 
-static const TrajectoryCase trajectory_alone[] = { { "mla", "mla", 1, { NULL } },
-                                                   { "gqa", "gqa", 1, { NULL } } };
+static const TrajectoryCase trajectory_alone[] = { { "mla", "trajectory/mla", 1, { NULL } },
+                                                   { "gqa", "trajectory/gqa", 1, { NULL } } };
 
 #define WORST "moe.buffers=worst"
 
+static const char *const steps_models[] = {
+    "steps/deepseek_v2_lite", "steps/deepseek_v2", "steps/deepseek_v3",
+    "steps/deepseek_v3_yarn", "steps/llama",       "steps/llama3",
+    "steps/llama_linear",     "steps/llama_yarn",  "steps/llama_chunks",
+    "steps/qwen3_moe",        "steps/qwen2_moe",   "steps/olmoe",
+    "steps/mixtral",          "steps/glm4_moe",    "steps/llama4",
+    "steps/gpt_oss",
+};
+enum { STEPS_MODELS = sizeof steps_models / sizeof *steps_models };
+
 static const TrajectoryCase trajectory_meshes[] = {
-    { "dp 2, zero 0", "mla", 2, { "mesh.zero=0" } },
-    { "dp 4, zero 3", "mla", 4, { "mesh.zero=3" } },
-    { "dp 4, zero 2, shard 2", "mla", 4, { "mesh.zero=2", "mesh.shard=2" } },
-    { "ep 2, a pool", "mla", 2, { "mesh.ep=2", "moe.pool_factor=1" } },
-    { "dp 4, ep 2, zero 3", "mla", 4, { "mesh.zero=3", "mesh.ep=2", WORST } },
-    { "ep 4, allgather", "mla", 4, { "mesh.ep=4", WORST, "moe.exchange=allgather" } },
-    { "cp 2", "mla", 2, { "mesh.cp=2" } },
-    { "cp 2, gqa", "gqa", 2, { "mesh.cp=2" } },
-    { "dp 2, cp 2, zero 3, ep 2", "mla", 4, { "mesh.cp=2", "mesh.zero=3", "mesh.ep=2", WORST } },
-    { "pp 2", "mla", 2, { "mesh.pp=2" } },
+    { "dp 2, zero 0", "trajectory/mla", 2, { "mesh.zero=0" } },
+    { "dp 4, zero 3", "trajectory/mla", 4, { "mesh.zero=3" } },
+    { "dp 4, zero 2, shard 2", "trajectory/mla", 4, { "mesh.zero=2", "mesh.shard=2" } },
+    { "ep 2, a pool", "trajectory/mla", 2, { "mesh.ep=2", "moe.pool_factor=1" } },
+    { "dp 4, ep 2, zero 3", "trajectory/mla", 4, { "mesh.zero=3", "mesh.ep=2", WORST } },
+    { "ep 4, allgather", "trajectory/mla", 4, { "mesh.ep=4", WORST, "moe.exchange=allgather" } },
+    { "cp 2", "trajectory/mla", 2, { "mesh.cp=2" } },
+    { "cp 2, gqa", "trajectory/gqa", 2, { "mesh.cp=2" } },
+    { "dp 2, cp 2, zero 3, ep 2",
+      "trajectory/mla",
+      4,
+      { "mesh.cp=2", "mesh.zero=3", "mesh.ep=2", WORST } },
+    { "pp 2", "trajectory/mla", 2, { "mesh.pp=2" } },
     { "pp 2, zbv",
-      "mla",
+      "trajectory/mla",
       2,
       { "mesh.pp=2", "mesh.vpp=2", "mesh.schedule=zbv", "mesh.layout=Et|t|t|L" } },
-    { "pp 2, tied", "gqa", 2, { "mesh.pp=2" } },
-    { "pp 2, ep 2", "mla", 4, { "mesh.pp=2", "mesh.ep=2", WORST } },
-    { "pp 2, dp 2, zero 2", "mla", 4, { "mesh.pp=2", "mesh.zero=2", "recompute.layers=[0,2]" } },
+    { "pp 2, tied", "trajectory/gqa", 2, { "mesh.pp=2" } },
+    { "pp 2, ep 2", "trajectory/mla", 4, { "mesh.pp=2", "mesh.ep=2", WORST } },
+    { "pp 2, dp 2, zero 2",
+      "trajectory/mla",
+      4,
+      { "mesh.pp=2", "mesh.zero=2", "recompute.layers=[0,2]" } },
 };
 enum { TRAJECTORY_MESHES = sizeof trajectory_meshes / sizeof *trajectory_meshes };
+
+/* Of a mesh's kinds some for each family. */
+static const TrajectoryCase steps_meshes[] = {
+    { "dp 2, zero 3", "steps/deepseek_v2_lite", 2, { "mesh.zero=3" } },
+    { "pp 2, ep 2", "steps/deepseek_v2_lite", 4, { "mesh.pp=2", "mesh.ep=2", WORST } },
+    { "dp 4, ep 2, zero 2", "steps/deepseek_v2", 4, { "mesh.zero=2", "mesh.ep=2", WORST } },
+    { "cp 2", "steps/deepseek_v2", 2, { "mesh.cp=2" } },
+    { "dp 4, ep 4, zero 1", "steps/deepseek_v3", 4, { "mesh.zero=1", "mesh.ep=4", WORST } },
+    { "cp 2, ep 2", "steps/deepseek_v3", 2, { "mesh.cp=2", "mesh.ep=2", WORST } },
+    { "pp 2, zero 2", "steps/deepseek_v3_yarn", 4, { "mesh.pp=2", "mesh.zero=2" } },
+    { "cp 2, zero 3", "steps/deepseek_v3_yarn", 4, { "mesh.cp=2", "mesh.zero=3" } },
+    { "pp 2", "steps/llama", 2, { "mesh.pp=2" } },
+    { "cp 4", "steps/llama", 4, { "mesh.cp=4" } },
+    { "cp 2, zero 2", "steps/llama3", 4, { "mesh.cp=2", "mesh.zero=2" } },
+    { "dp 2, zero 0", "steps/llama_linear", 2, { "mesh.zero=0" } },
+    { "pp 2, zb1p", "steps/llama_yarn", 2, { "mesh.pp=2", "mesh.schedule=zb1p" } },
+    { "cp 2, pp 2", "steps/llama_chunks", 4, { "mesh.cp=2", "mesh.pp=2" } },
+    { "ep 2, recompute",
+      "steps/qwen3_moe",
+      2,
+      { "mesh.ep=2", WORST, "recompute.layers=[0,1,2]",
+        "recompute.pieces=[exchange,norm,attn_up,act]" } },
+    { "pp 2, ep 2, zb-h1",
+      "steps/qwen3_moe",
+      4,
+      { "mesh.pp=2", "mesh.ep=2", WORST, "mesh.schedule=zb-h1" } },
+    { "dp 2, zero 3", "steps/qwen2_moe", 2, { "mesh.zero=3" } },
+    { "cp 2, pp 2", "steps/qwen2_moe", 4, { "mesh.cp=2", "mesh.pp=2" } },
+    { "dp 4, zero 2, shard 2", "steps/olmoe", 4, { "mesh.zero=2", "mesh.shard=2" } },
+    { "cp 2", "steps/olmoe", 2, { "mesh.cp=2" } },
+    { "pp 2, zero 1", "steps/mixtral", 4, { "mesh.pp=2", "mesh.zero=1" } },
+    { "cp 2", "steps/mixtral", 2, { "mesh.cp=2" } },
+    { "dp 4, zero 3", "steps/glm4_moe", 4, { "mesh.zero=3" } },
+    { "pp 2", "steps/glm4_moe", 2, { "mesh.pp=2" } },
+    { "cp 2, zero 3", "steps/llama4", 4, { "mesh.cp=2", "mesh.zero=3" } },
+    { "pp 2", "steps/llama4", 2, { "mesh.pp=2" } },
+    { "cp 2, ep 2", "steps/gpt_oss", 2, { "mesh.cp=2", "mesh.ep=2", WORST } },
+    { "dp 4, ep 2, zero 3", "steps/gpt_oss", 4, { "mesh.zero=3", "mesh.ep=2", WORST } },
+    { "pp 2, a pool",
+      "steps/gpt_oss",
+      4,
+      { "mesh.pp=2", "mesh.ep=2", "moe.buffers=pooled", "moe.pool_factor=1.5" } },
+};
+enum { STEPS_MESHES = sizeof steps_meshes / sizeof *steps_meshes };
 
 #undef WORST
 

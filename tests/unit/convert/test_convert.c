@@ -125,14 +125,14 @@ static void change_config(Lab *lab, const char *from, const char *to)
     write_config(lab, changed);
 }
 
-static void copy_mixtral(Lab *lab)
+static void copy_folder(Lab *lab, const char *folder)
 {
     const char *const *names = NULL;
     int n = 0;
-    CHECK_OK(file_list("tests/golden/hf/mixtral", &lab->arena, &names, &n));
+    CHECK_OK(file_list(folder, &lab->arena, &names, &n));
     for (int i = 0; i < n; i++) {
         char path[FILE_PATH_MAX];
-        CHECK_OK(file_join(path, "tests/golden/hf/mixtral", names[i]));
+        CHECK_OK(file_join(path, folder, names[i]));
         copy_file(lab, path, lab->hf, names[i]);
     }
 }
@@ -215,6 +215,14 @@ static void compare_folders(Lab *lab, const char *a, const char *b)
 
 /* ---- tests ---- */
 
+static void nothing_is_left_behind(Lab *lab)
+{
+    char temp[FILE_PATH_MAX];
+    CHECK(!file_exists(lab->checkpoint));
+    CHECK(snprintf(temp, sizeof temp, "%s.tmp", lab->checkpoint) < (int)sizeof temp);
+    CHECK(!file_exists(temp));
+}
+
 static const char *const models[] = { "deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "llama",
                                       "qwen3_moe" };
 enum { MODELS = sizeof models / sizeof *models };
@@ -245,7 +253,7 @@ static void a_folder_of_transformers_goes_there_and_back(void **state)
 {
     Lab *lab = fresh(state);
     char path[FILE_PATH_MAX];
-    copy_mixtral(lab);
+    copy_folder(lab, "tests/golden/hf/mixtral");
     CHECK_OK(from_hf(lab));
     Golden g = golden_open("tests/golden/hf/mixtral.golden");
     compare_logits(lab, &g, 1e-5);
@@ -256,6 +264,94 @@ static void a_folder_of_transformers_goes_there_and_back(void **state)
     CHECK(file_exists(path));
     CHECK_OK(file_join(path, lab->back, "model-00002-of-00002.safetensors"));
     CHECK(file_exists(path));
+}
+
+/* Experts in four bits are, bit by bit, what transformers makes of them, denormal numbers and signs of
+ * zeros included; out they go in bf16. */
+static void mxfp4_becomes_what_transformers_makes_of_it(void **state)
+{
+    Lab *lab = fresh(state);
+    Weights w;
+    copy_folder(lab, "tests/golden/hf/mxfp4");
+    Golden g = golden_open("tests/golden/hf/mxfp4.golden");
+    CHECK_OK(from_hf(lab));
+    CHECK_OK(to_hf(lab, lab->back, -1, INT64_MAX));
+    CHECK_OK(weights_open(&w, lab->back, &lab->arena));
+    CHECK_INT(g.n, 4);
+    for (int i = 0; i < g.n; i++) {
+        char name[100];
+        float *have = NULL;
+        const char *kind = strchr(g.at[i].name, '.') + 1;
+        snprintf(name, sizeof name, "model.layers.%c.mlp.experts.%s", g.at[i].name[0], kind);
+        const Tensor *want = &g.at[i].t;
+        const SafeTensor *t = weights_take(&w, name);
+        CHECK(t != NULL && t->dtype == DTYPE_BF16 && t->rank == 3);
+        for (int d = 0; d < 3; d++) CHECK_INT(t->dim[d], want->dim[d]);
+        int64_t n = tensor_elems(want);
+        const WeightsView all = { .tensor = t, .rows = 1, .cols = n, .col_step = 1 };
+        CHECK_OK(ARENA_NEW(&lab->arena, n, &have));
+        CHECK_OK(weights_read(&w, &all, 0, 1, have));
+        CHECK(memcmp(have, want->data, (size_t)n * sizeof *have) == 0);
+    }
+    weights_close(&w);
+    golden_close(&g);
+}
+
+/* Letters of the header of model.safetensors, replaced by as many others. */
+static void change_header(Lab *lab, const char *from, const char *to)
+{
+    char path[FILE_PATH_MAX], *data = NULL;
+    size_t bytes = 0, n = strlen(from);
+    CHECK_OK(file_join(path, lab->hf, WEIGHTS_ONE));
+    CHECK_OK(file_read_all(path, &lab->arena, &data, &bytes));
+    char *at = strstr(data + 8, from);
+    CHECK(at != NULL && n == strlen(to));
+    memcpy(at, to, n);
+    CHECK_OK(file_write_whole(path, data, bytes));
+}
+
+static void mxfp4_that_does_not_fit_is_named(void **state)
+{
+#define DOWN "model.layers.0.mlp.experts.down_proj"
+    static const struct {
+        const char *from, *to, *says;
+    } rows[] = {
+        { DOWN "_scales", DOWN "_scalez",
+          DOWN "_blocks has no scales: the folder has no tensor " DOWN "_scales" },
+        { DOWN "_blocks", DOWN "_blockz", "has " DOWN "_scales, but no tensor " DOWN "_blocks" },
+        { DOWN "_scales\":{\"dtype\":\"U8\",\"shape\":[2,32,2]",
+          DOWN "_scales\":{\"dtype\":\"U8\",\"shape\":[2,2,32]",
+          DOWN "_scales is U8 (2, 2, 32), not a scale of U8 for each 16 bytes of " DOWN
+               "_blocks, U8 (2, 32, 2, 16)" },
+        { DOWN "_scales\":{\"dtype\":\"U8\"", DOWN "_scales\":{\"dtype\":\"I8\"",
+          DOWN "_scales is I8 (2, 32, 2), not a scale of U8" },
+        { DOWN "_blocks\":{\"dtype\":\"U8\"", DOWN "_blocks\":{\"dtype\":\"I8\"",
+          DOWN "_blocks is I8 (2, 32, 2, 16); blocks in MXFP4 are U8" },
+        { DOWN "_blocks\":{\"dtype\":\"U8\",\"shape\":[2,32,2,16]",
+          DOWN "_blocks\":{\"dtype\":\"U8\",\"shape\":[2,32,4, 8]",
+          DOWN "_blocks is U8 (2, 32, 4, 8), config.json makes it (2, 32, 2, 16)" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Lab *lab = fresh(state);
+        copy_folder(lab, "tests/golden/hf/mxfp4");
+        change_header(lab, rows[i].from, rows[i].to);
+        CHECK_FAILS(from_hf(lab), ERR_FORMAT, rows[i].says);
+        nothing_is_left_behind(lab);
+    }
+    Lab *lab = fresh(state); /* a scale of 255 is no number */
+    char path[FILE_PATH_MAX], *data = NULL;
+    size_t bytes = 0;
+    copy_folder(lab, "tests/golden/hf/mxfp4");
+    CHECK_OK(file_join(path, lab->hf, WEIGHTS_ONE));
+    CHECK_OK(file_read_all(path, &lab->arena, &data, &bytes));
+    SafeTensor *t = NULL;
+    int64_t n = 0;
+    CHECK_OK(safetensors_open(path, &lab->arena, &t, &n));
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(t[i].name, DOWN "_scales") == 0) data[t[i].begin] = (char)255;
+    CHECK_OK(file_write_whole(path, data, bytes));
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT, DOWN "_blocks holds");
+#undef DOWN
 }
 
 /* What to-hf wrote can be read again, in the other type, too: bf16 there and back keeps its bits. */
@@ -395,14 +491,6 @@ static void pairs_of_rotated_columns_are_reordered(void **state)
 
 /* ---- bad input ---- */
 
-static void nothing_is_left_behind(Lab *lab)
-{
-    char temp[FILE_PATH_MAX];
-    CHECK(!file_exists(lab->checkpoint));
-    CHECK(snprintf(temp, sizeof temp, "%s.tmp", lab->checkpoint) < (int)sizeof temp);
-    CHECK(!file_exists(temp));
-}
-
 static void a_config_that_contradicts_the_weights_is_refused(void **state)
 {
     static const struct {
@@ -486,7 +574,7 @@ static void broken_shards_are_named(void **state)
     Lab *lab = fresh(state);
     char shard[FILE_PATH_MAX], index[FILE_PATH_MAX], config[FILE_PATH_MAX], *data = NULL;
     size_t bytes = 0;
-    copy_mixtral(lab);
+    copy_folder(lab, "tests/golden/hf/mixtral");
     CHECK_OK(file_join(shard, lab->hf, "model-00002-of-00002.safetensors"));
     CHECK_OK(file_join(index, lab->hf, WEIGHTS_INDEX));
     CHECK_OK(file_join(config, lab->hf, "config.json"));
@@ -505,7 +593,7 @@ static void broken_shards_are_named(void **state)
 static void what_is_there_is_not_overwritten(void **state)
 {
     Lab *lab = fresh(state);
-    copy_mixtral(lab);
+    copy_folder(lab, "tests/golden/hf/mixtral");
     CHECK_OK(file_make_folders(lab->checkpoint));
     CHECK_FAILS(from_hf(lab), ERR_ARG, "checkpoint is there already");
     CHECK_OK(file_remove_tree(lab->checkpoint));
@@ -519,7 +607,7 @@ static void a_damaged_checkpoint_is_refused(void **state)
     Lab *lab = fresh(state);
     char path[FILE_PATH_MAX], temp[FILE_PATH_MAX + 8], *data = NULL;
     size_t bytes = 0;
-    copy_mixtral(lab);
+    copy_folder(lab, "tests/golden/hf/mixtral");
     CHECK_OK(from_hf(lab));
     CHECK_OK(file_join(path, lab->checkpoint, "rank-00000.bin"));
     CHECK_OK(file_read_all(path, &lab->arena, &data, &bytes));
@@ -536,6 +624,8 @@ int main(void)
         TEST(logits_are_those_of_transformers_and_tensors_come_back),
         TEST(a_folder_of_transformers_goes_there_and_back),
         TEST(bf16_goes_there_and_back),
+        TEST(mxfp4_becomes_what_transformers_makes_of_it),
+        TEST(mxfp4_that_does_not_fit_is_named),
         TEST(stacked_experts_are_the_same_model),
         TEST(pairs_of_rotated_columns_are_reordered),
         TEST(a_config_that_contradicts_the_weights_is_refused),

@@ -179,6 +179,59 @@ static void members_of_both_generations_of_files_are_read(void **state)
     CHECK_INT(c.moe_top_groups, 2);
 }
 
+#define LLAMA4_JSON                                                                                \
+    "{\"model_type\":\"llama4_text\",\"vocab_size\":61,\"hidden_size\":24,\"num_hidden_layers\":"  \
+    "6,"                                                                                           \
+    "\"intermediate_size\":11,\"intermediate_size_mlp\":40,\"num_attention_heads\":4,"             \
+    "\"num_key_value_heads\":2,\"head_dim\":6,\"rms_norm_eps\":1e-06,\"num_local_experts\":5,"     \
+    "\"num_experts_per_tok\":1"
+
+/* A list stands above the interval, which stays where both say the same. */
+static void lists_of_layers_that_are_intervals_are_read(void **state)
+{
+    static const struct {
+        const char *members;
+        int64_t nope, moe, dense;
+    } rows[] = {
+        { "", 4, 1, 0 },
+        { ",\"no_rope_layers\":null,\"moe_layers\":null", 4, 1, 0 },
+        { ",\"no_rope_layers\":[]", 4, 1, 0 },
+        { ",\"no_rope_layers\":[1,1,1,0,1,1]", 4, 1, 0 },
+        { ",\"no_rope_layers\":[1,1,0,1,1,0]", 3, 1, 0 },
+        { ",\"no_rope_layers\":[1,1,0,1,1,0,0,0]", 3, 1, 0 },
+        { ",\"no_rope_layers\":[0,0,0,0,0,0]", 1, 1, 0 },
+        { ",\"no_rope_layers\":[1,1,1,1,1,1]", 7, 1, 0 },
+        { ",\"no_rope_layer_interval\":9,\"no_rope_layers\":[1,1,1,1,1,1]", 9, 1, 0 },
+        { ",\"moe_layers\":[1,3,5]", 4, 2, 0 },
+        { ",\"moe_layers\":[5,3,1,9]", 4, 2, 0 },
+        { ",\"moe_layers\":[0,1,2,3,4,5],\"interleave_moe_layer_step\":2", 4, 1, 0 },
+        { ",\"moe_layers\":[5],\"interleave_moe_layer_step\":6", 4, 6, 0 },
+        { ",\"moe_layers\":[2,3,4,5]", 4, 1, 2 },
+        { ",\"moe_layers\":[3,5]", 4, 2, 3 },
+        { ",\"moe_layers\":[]", 4, 7, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Config c, theirs;
+        const Family *family = NULL;
+        char text[1024];
+        snprintf(text, sizeof text, "%s%s}", LLAMA4_JSON, rows[i].members);
+        cJSON *json = NULL;
+        CHECK_OK(read_text(text, &c, &family));
+        CHECK_INT(c.attention_nope_every, rows[i].nope);
+        CHECK_INT(c.attention_full_every, rows[i].nope);
+        CHECK_INT(c.moe_every, rows[i].moe);
+        CHECK_INT(c.model_dense_layers, rows[i].dense);
+        /* and back */
+        CHECK_OK(family_write(&c, NULL, &arena, &json, &family, &theirs));
+        CHECK_TEXT(family->type, "llama4_text");
+        cJSON_Delete(json);
+        CHECK_INT(theirs.attention_nope_every, rows[i].nope);
+        for (int64_t layer = 0; layer < 6; layer++)
+            CHECK_INT(config_has_experts(&theirs, layer), config_has_experts(&c, layer));
+    }
+}
+
 static void what_is_not_there_is_refused_by_its_name(void **state)
 {
     static const struct {
@@ -213,6 +266,22 @@ static void what_is_not_there_is_refused_by_its_name(void **state)
           ERR_UNSUPPORTED },
         { BASE("qwen3") ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
           "layer_types says that layer 1 has sliding_attention", ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"moe_layers\":[1,2,5]}", "moe_layers is not every so many layers",
+          ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"moe_layers\":[0,2,4]}", "moe_layers is not every so many layers",
+          ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"no_rope_layer_interval\":0}", "no_rope_layer_interval is 0",
+          ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"moe_layers\":[0.5]}", "moe_layers is no list of layers", ERR_FORMAT },
+        { LLAMA4_JSON ",\"moe_layers\":3}", "moe_layers is no list", ERR_FORMAT },
+        { LLAMA4_JSON ",\"no_rope_layers\":[0,1,1,0,1,1]}",
+          "no_rope_layers is not every so many layers", ERR_UNSUPPORTED },
+        { LLAMA4_JSON ",\"no_rope_layers\":[1,1,1,0]}", "no_rope_layers has 4 entries for 6 layers",
+          ERR_FORMAT },
+        { LLAMA4_JSON ",\"no_rope_layers\":[1,1,1,2,1,1]}", "no_rope_layers is no list of 0 and 1",
+          ERR_FORMAT },
+        { QWEN_JSON ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}", "quant_method mxfp4",
+          ERR_UNSUPPORTED },
         { "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is gelu",
           ERR_UNSUPPORTED },
     };
@@ -375,6 +444,15 @@ static void layouts_put_elements_where_files_have_them(void **state)
     CHECK_TEXT(t.name, "model.layers.0.mlp.experts.gate_up_proj_bias");
     CHECK(t.rank == 2 && t.dim[0] == 7 && t.dim[1] == 10);
     CHECK_INT(place(&t, 3, 0), 6 * 10 + 2 * 3);
+    /* in four bits, (experts, 2 x out, in / 32, 16): places count halves of bytes */
+    t = tensor_of(GPT_OSS, "model.layers.0.mlp.experts.6.up_proj.weight", 5, 64, 1);
+    CHECK_TEXT(t.name, "model.layers.0.mlp.experts.gate_up_proj_blocks");
+    CHECK(t.rank == 4 && t.dim[0] == 7 && t.dim[1] == 10 && t.dim[2] == 2 && t.dim[3] == 16);
+    CHECK_INT(t.first + 2 * t.row_step + 33 * t.col_step, (2 * 2 + 1) * 64 + 33);
+    Param narrow = { .name = "model.layers.0.mlp.experts.6.up_proj.weight",
+                     .rank = 2,
+                     .dim = { 5, 40 } };
+    CHECK(!family_tensor(GPT_OSS, &narrow, 7, 1, &t));
     /* in memory of transformers 5: (experts, 2 x out, in) */
     t = tensor_of(QWEN3_MOE, "model.layers.0.mlp.experts.6.up_proj.weight", 5, 3, 1);
     CHECK_TEXT(t.name, "model.layers.0.mlp.experts.gate_up_proj");
@@ -411,6 +489,7 @@ int main(void)
         TEST(published_models_have_the_dimensions_of_their_presets),
         TEST(members_that_are_absent_have_the_values_of_their_class),
         TEST(members_of_both_generations_of_files_are_read),
+        TEST(lists_of_layers_that_are_intervals_are_read),
         TEST(what_is_not_there_is_refused_by_its_name),
         TEST(members_wait_for_their_settings),
         TEST(a_model_of_no_family_is_refused_with_what_differs),

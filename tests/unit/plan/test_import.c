@@ -539,6 +539,57 @@ static void checkpointed_activations_are_recomputed(void **state)
     CHECK_TEXT(c.recompute_pieces.at[1], "act");
 }
 
+static Status overridden(const char *model, const char *overrides)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "modules: {pre_trainer: {framework: megatron, model: %s, overrides: {%s}}}", model,
+             overrides);
+    put("exp.yaml", text);
+    return plan_import("primus", at("exp.yaml"), &arena, &c, &more);
+}
+
+static void rotary_positions_and_biases_are_read(void **state)
+{
+    (void)state;
+    CHECK_OK(overridden("deepseek_v2_lite.yaml",
+                        "rope_type: yarn, rotary_scaling_factor: 30, beta_fast: 16, mscale: 0.5, "
+                        "mscale_all_dim: 0.25, original_max_position_embeddings: 2048"));
+    CHECK_INT(c.rope_scaling, SCALING_YARN);
+    CHECK_NEAR(c.rope_factor, 30, 0);
+    CHECK_INT(c.rope_original, 2048);
+    CHECK_NEAR(c.rope_beta_fast, 16, 0);
+    CHECK_NEAR(c.rope_mscale, 0.5, 0);
+    CHECK_NEAR(c.rope_mscale_all_dim, 0.25, 0);
+    CHECK_OK(overridden("deepseek_v2_lite.yaml", "rope_type: yarn"));
+    CHECK_NEAR(c.rope_factor, 40, 0);
+    CHECK_INT(c.rope_original, 4096);
+    CHECK_OK(overridden("deepseek_v2_lite.yaml", "rope_type: rope, rotary_scaling_factor: 40"));
+    CHECK_INT(c.rope_scaling, SCALING_NONE);
+    CHECK(!c.attention_bias);
+    /* what latent attention goes by says nothing of other attention */
+    CHECK_OK(overridden("qwen3_30B_A3B.yaml", "rope_type: yarn, rotary_scaling_factor: 40"));
+    CHECK_INT(c.rope_scaling, SCALING_NONE);
+    CHECK_OK(overridden("qwen3_30B_A3B.yaml",
+                        "position_embedding_type: yarn, yarn_rotary_scaling_factor: 4, "
+                        "original_max_position_embeddings: 32768"));
+    CHECK_INT(c.rope_scaling, SCALING_YARN);
+    CHECK_NEAR(c.rope_factor, 4, 0);
+    CHECK_INT(c.rope_original, 32768);
+    CHECK_OK(overridden("qwen3_30B_A3B.yaml", "use_rope_scaling: true, rope_scaling_factor: 16, "
+                                              "rotary_percent: 0.5, add_qkv_bias: true"));
+    CHECK_INT(c.rope_scaling, SCALING_LLAMA3);
+    CHECK_NEAR(c.rope_factor, 16, 0);
+    CHECK_INT(c.rope_original, 8192);
+    CHECK_NEAR(c.attention_rotary, 0.5, 0);
+    CHECK(c.attention_bias && !c.attention_out_bias && !c.moe_expert_bias);
+    CHECK_INT(more.unknown.n, 0);
+    CHECK_OK(overridden("qwen3_30B_A3B.yaml", "add_bias_linear: true"));
+    CHECK(c.attention_bias && c.attention_out_bias && c.moe_expert_bias);
+    CHECK_OK(overridden("deepseek_v2_lite.yaml", "add_bias_linear: true"));
+    CHECK(strstr(more.notes[1], "add_bias_linear") != NULL);
+}
+
 static void flavours_are_shapes(void **state)
 {
     (void)state;
@@ -550,6 +601,7 @@ static void flavours_are_shapes(void **state)
     CHECK_OK(titan("[model]\nname = \"gpt_oss\"\nflavor = \"120b\"\n"));
     CHECK_INT(c.moe_experts, 128);
     CHECK_INT(c.attention_head_dim, 64);
+    CHECK(c.attention_sinks && c.moe_expert_bias);
     CHECK_OK(titan("[model]\nname = \"llama4\"\nflavor = \"17bx16e\"\n"));
     CHECK_TEXT(more.preset, "llama4-scout");
     CHECK_FAILS(titan("[model]\nname = \"deepseek_v3\"\nflavor = \"17B\"\n"), ERR_ARG,
@@ -646,6 +698,7 @@ int main(void)
         TEST(a_job_file_may_leave_all_but_the_model_out),
         TEST(pipelines_of_job_files_split_the_local_batch),
         TEST(checkpointed_activations_are_recomputed),
+        TEST(rotary_positions_and_biases_are_read),
         TEST(flavours_are_shapes),
         TEST(bad_job_files_name_their_line),
         TEST(mutated_files_fail_with_a_sentence_or_pass_the_checks),

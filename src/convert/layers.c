@@ -1,0 +1,56 @@
+/* layers: see layers.h. */
+#include "convert/layers.h"
+
+#include <math.h>
+
+static bool is_every(const bool *has, int64_t layers, int64_t first, int64_t every)
+{
+    int64_t i = 0;
+    while (i < layers && has[i] == (i >= first && (i + 1) % every == 0)) i++;
+    return i == layers;
+}
+
+/* Which layers a list names. */
+static Status read_list(const char *path, const cJSON *list, bool zeros, int64_t layers, bool *has)
+{
+    const cJSON *at = NULL;
+    int64_t n = 0;
+    bool good = cJSON_IsArray(list);
+    cJSON_ArrayForEach(at, list)
+    {
+        double x = at->valuedouble;
+        good = good && cJSON_IsNumber(at) && x == floor(x) && x >= 0 && (!zeros || x <= 1);
+        if (!good) break;
+        if (!zeros && x < (double)layers) has[(int64_t)x] = true;
+        if (zeros && n < layers) has[n] = x == 0;
+        n++;
+    }
+    if (!good)
+        return FAIL(ERR_FORMAT, "%s: %s is no list of %s", path, list->string,
+                    zeros ? "0 and 1" : "layers");
+    if (!zeros || n >= layers) return OK;
+    return FAIL(ERR_FORMAT, "%s: %s has %lld entries for %lld layers", path, list->string,
+                (long long)n, (long long)layers);
+}
+
+Status layers_list(const char *path, const cJSON *list, bool zeros, int64_t layers, Arena *a,
+                   LayersList *out)
+{
+    int64_t every = out->every, first = 0;
+    bool *has = NULL;
+    TRY(ARENA_ZEROED(a, layers + 1, &has));
+    TRY(read_list(path, list, zeros, layers, has));
+    if (is_every(has, layers, 0, every)) {
+        out->first = 0;
+        return OK;
+    }
+    for (every = 1; every <= layers && !is_every(has, layers, 0, every);) every++;
+    if (!zeros && !is_every(has, layers, 0, every)) {
+        while (first < layers && !has[first]) first++;
+        for (every = 1; every <= layers && !is_every(has, layers, first, every);) every++;
+    }
+    *out = (LayersList){ every, first };
+    if (is_every(has, layers, first, every)) return OK;
+    return FAIL(ERR_UNSUPPORTED, "%s: %s is not every so many layers: no setting expresses it",
+                path, list->string);
+}

@@ -1,0 +1,28 @@
+/* Fifty steps of `train_run` are those of transformers' models, family by family. */
+#include "harness/trajectory.h"
+
+static void fifty_steps_are_transformers_s(void **state)
+{
+    const TrajectoryCase c = { *state, *state, 1, { NULL } };
+    trajectory_case(&c, NULL, &steps_f32);
+}
+
+static void in_bf16_losses_are_close(void **state)
+{
+    static const char *const bf16[] = { "run.compute=bf16", NULL };
+    const TrajectoryCase c = { *state, *state, 1, { NULL } };
+    trajectory_case(&c, bf16, &steps_bf16);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[2 * STEPS_MODELS];
+    for (int i = 0; i < 2 * STEPS_MODELS; i++) {
+        const char *name = steps_models[i / 2];
+        tests[i] =
+            (struct CMUnitTest){ name,
+                                 i % 2 ? in_bf16_losses_are_close : fifty_steps_are_transformers_s,
+                                 NULL, NULL, (void *)(uintptr_t)name };
+    }
+    return TEST_RUN(tests);
+}
