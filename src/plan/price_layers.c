@@ -124,7 +124,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
                           unsigned recompute, LayerPrice *out)
 {
     LayerSpec *l = &e->spec.layers[layer];
-    l->recompute = l->block < 0 ? 0 : recompute;
+    l->recompute = layer_recompute(l, recompute);
     *out = (LayerPrice){ 0 };
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c };
