@@ -228,7 +228,7 @@ static const ManyCase mesh_cases[] = {
     { "ep 2, a pool, mtp",
       2,
       { MLA, BATCH, POOLED, "mesh.ep=2", "mtp.layers=1", "moe.bias_rate=0.01" } },
-    { "cp 2, mtp 2", 2, { GQA, BATCH, "mesh.cp=2", "mtp.layers=2" } },
+    { "cp 2, mtp 2", 2, { MLA, BATCH, "moe.score=sigmoid", "mesh.cp=2", "mtp.layers=2" } },
     { "ep 2 over cp 2 and dp 2, zero 3, mtp",
       4,
       { GQA, BATCH, WORST, "mesh.ep=2", "mesh.cp=2", "mesh.zero=3", "mtp.layers=1" } },

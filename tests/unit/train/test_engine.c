@@ -30,7 +30,7 @@ static const char *const models[][OPTIONS_MAX] = {
     { "attention.kind=gqa", "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=2",
       "moe.shared=1" },
     { "mtp.layers=1", "mtp.loss=1", "moe.score=sigmoid", "moe.bias_rate=0.01" },
-    { "mtp.layers=2", "mtp.loss=0.7", "attention.kind=gqa", "model.tied=true" },
+    { "mtp.layers=2", "mtp.loss=2", "attention.kind=gqa", "model.tied=true" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 
