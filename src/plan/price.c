@@ -271,7 +271,8 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
             if (price_in_series(e, l)) in_series(&out->time[at]);
-            if (s->layers > out->blocks) out->blocks = s->layers;
+            int blocks = s->layers + (s->loss ? p->spec.depths : 0);
+            if (blocks > out->blocks) out->blocks = blocks;
         }
     }
     return OK;
