@@ -20,6 +20,7 @@ import transformers
 import golden_format
 import golden_hf
 import golden_models
+import golden_mtp
 import golden_steps
 import golden_trajectory
 
@@ -519,6 +520,8 @@ if __name__ == "__main__":
         make_ops(made_by)
     if "model" in wanted:
         golden_models.make(f"{OUT}/model", made_by)
+    if "model" in wanted or "mtp" in wanted:
+        golden_mtp.make(f"{OUT}/model", made_by)
     if "trajectory" in wanted:
         golden_trajectory.make(f"{OUT}/trajectory", made_by)
     if "steps" in wanted:

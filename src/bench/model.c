@@ -26,6 +26,11 @@ static void random_tokens(BenchModel *m)
     }
     memset(b->domain.data, 0, tensor_bytes(&b->domain));
     b->targets = m->config->train_batch * m->config->data_sequence;
+    for (int d = 0; d < b->depths; d++) {
+        memcpy(b->next[d].id.data, target, tensor_bytes(&b->id));
+        memcpy(b->next[d].target.data, id, tensor_bytes(&b->id));
+        b->next[d].targets = b->targets;
+    }
 }
 
 static Status open_model(BenchModel *m)
@@ -42,7 +47,7 @@ static Status open_model(BenchModel *m)
     TRY(engine_open(&m->engine, c, ENGINE_TRAIN, &shape, &m->plan));
     TRY(engine_prepare(&m->engine, NULL));
     TRY(engine_init_weights(&m->engine, (uint64_t)c->run_seed));
-    return batch_new(&m->arena, shape.batch, c->data_sequence, &m->batch);
+    return batch_new_deep(&m->arena, shape.batch, c->data_sequence, (int)c->mtp_layers, &m->batch);
 }
 
 Status bench_take_place(Config *own, Comm *world, Arena *a)

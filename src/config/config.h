@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CONFIG_LIST_MAX = 256, CONFIG_SOURCES_MAX = 64 };
+enum { CONFIG_LIST_MAX = 256, CONFIG_SOURCES_MAX = 64, CONFIG_DEPTHS_MAX = 4 };
 
 typedef struct ConfigInts {
     int n;

@@ -145,10 +145,12 @@ static Status check_moe(const Config *c)
 static Status check_recompute(const Config *c)
 {
     for (int i = 0; i < c->recompute_layers.n; i++) {
-        if (c->recompute_layers.at[i] < c->model_layers) continue;
-        return FAIL(ERR_ARG,
-                    "recompute.layers names layer %lld, model.layers is %lld (0 is the first)",
-                    (long long)c->recompute_layers.at[i], (long long)c->model_layers);
+        int64_t layers = c->model_layers + c->mtp_layers;
+        if (c->recompute_layers.at[i] < layers) continue;
+        return FAIL(ERR_ARG, "recompute.layers names layer %lld, %s is %lld (0 is the first)",
+                    (long long)c->recompute_layers.at[i],
+                    c->mtp_layers > 0 ? "model.layers + mtp.layers" : "model.layers",
+                    (long long)layers);
     }
     return OK;
 }

@@ -175,10 +175,21 @@ bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice,
     return true;
 }
 
+bool family_copy(const Config *c, int i, char name[PARAM_NAME_MAX], const char **of)
+{
+    static const char *const copies[] = { "embed_tokens.weight", "shared_head.head.weight" };
+    if (i >= 2 * c->mtp_layers) return false;
+    (void)snprintf(name, PARAM_NAME_MAX, "model.layers.%lld.%s", (long long)c->model_layers + i / 2,
+                   copies[i % 2]);
+    *of = i % 2 == 0 || c->model_tied ? "model.embed_tokens.weight" : "lm_head.weight";
+    return true;
+}
+
 bool family_leaves_out(unsigned family, const Config *c, const char *name)
 {
     static const char layers[] = "model.layers.";
-    if (text_starts(name, layers) && strtol(name + sizeof layers - 1, NULL, 10) >= c->model_layers)
+    int64_t deepest = c->model_layers + c->mtp_layers;
+    if (text_starts(name, layers) && strtol(name + sizeof layers - 1, NULL, 10) >= deepest)
         return (family & (DEEPSEEK_V3 | GLM4_MOE)) != 0;
     if (c->model_tied && strcmp(name, "lm_head.weight") == 0) return true;
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {

@@ -66,6 +66,10 @@ typedef struct FamilyTensor {
  * `experts`: of the model. False: there is no such choice. */
 bool family_tensor(unsigned family, const Param *p, int64_t experts, int choice, FamilyTensor *out);
 
+/* Files repeat the table and the head's weights in each module of multi-token prediction. The i-th such
+ * tensor: its name, and the parameter's that it repeats; false: there are no more. */
+bool family_copy(const Config *c, int i, char name[PARAM_NAME_MAX], const char **of);
+
 /* Is a tensor of a file left out on purpose: it holds nothing that a model of so many blocks needs?
  * (Layers of multi-token prediction, images, tables that are computed.) */
 bool family_leaves_out(unsigned family, const Config *c, const char *name);

@@ -165,7 +165,7 @@ static const struct Field {
     { QWEN3_MOE | MIXTRAL | LLAMA4 | GPT_OSS, TRAIN, "router_aux_loss_coef", "moe.aux_loss", NULL,
       NULL },
     { MIXTRAL | LLAMA4, TRAIN, "router_jitter_noise", "moe.jitter", NULL, NULL },
-    { DEEPSEEK_V3 | GLM4_MOE, WRITE, "num_nextn_predict_layers", NULL, "0", NULL },
+    { DEEPSEEK_V3 | GLM4_MOE, SET, "num_nextn_predict_layers", "mtp.layers", "0", NULL },
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields, VALUE_BYTES = 64 };

@@ -15,7 +15,7 @@
 #define SHARD "rank-00000.bin"
 
 /* Elements of an entry: what is in memory at a time. */
-enum { ENTRY_ELEMS = 16 << 20, BUFFER_BYTES = 1 << 20, SEQUENCE_MOST = 4096 };
+enum { ENTRY_ELEMS = 16 << 20, COPY_ELEMS = 1 << 20, BUFFER_BYTES = 1 << 20, SEQUENCE_MOST = 4096 };
 
 typedef struct FromHf {
     const char *dir;
@@ -161,6 +161,65 @@ static Status find_view(FromHf *f, const Param *p, WeightsView *out)
     return OK;
 }
 
+/* Elements [row, row + n) x cols of two tensors that must be the same. */
+static Status same_rows(FromHf *f, const WeightsView *copy, const WeightsView *of, int64_t row,
+                        int64_t n, float *room[2])
+{
+    TRY(weights_read(&f->weights, copy, row, n, room[0]));
+    TRY(weights_read(&f->weights, of, row, n, room[1]));
+    if (memcmp(room[0], room[1], (size_t)(n * of->cols) * sizeof(float)) == 0) return OK;
+    return FAIL(
+        ERR_UNSUPPORTED,
+        "%s: %s is no copy of %s: a module of multi-token prediction with a table or head of "
+        "its own is not supported; num_nextn_predict_layers 0 in config.json leaves it out",
+        f->weights.file[copy->tensor->file], copy->tensor->name, of->tensor->name);
+}
+
+static Status check_copy(FromHf *f, const char *name, const char *of)
+{
+    int i = 0;
+    float *room[2];
+    const SafeTensor *t = take(f, name);
+    if (t == NULL) return OK;
+    while (strcmp(f->params.at[i].name, of) != 0) i++;
+    const Param *p = &f->params.at[i];
+    FamilyTensor want = { .rank = 2, .dim = { p->dim[0], p->dim[1] } };
+    TRY(check_tensor(f, &want, t));
+    const WeightsView *view = &f->view[i];
+    WeightsView copy = { t, NULL, view->rows, view->cols, 0, view->cols, 1 };
+    ArenaMark mark = arena_mark(f->arena);
+    int64_t most = view->cols < COPY_ELEMS ? COPY_ELEMS / view->cols : 1;
+    for (int k = 0; k < 2; k++) TRY(ARENA_NEW(f->arena, most * view->cols, &room[k]));
+    for (int64_t row = 0, n = 0; row < view->rows; row += n) {
+        n = view->rows - row < most ? view->rows - row : most;
+        TRY(same_rows(f, &copy, view, row, n, room));
+    }
+    arena_release(f->arena, mark);
+    return OK;
+}
+
+static Status check_copies(FromHf *f)
+{
+    char name[PARAM_NAME_MAX];
+    const char *of = NULL;
+    for (int i = 0; family_copy(&f->config, i, name, &of); i++) TRY(check_copy(f, name, of));
+    return OK;
+}
+
+/* A config.json that transformers wrote counts modules whose tensors it does not know. */
+static void drop_missing_modules(FromHf *f)
+{
+    char name[PARAM_NAME_MAX];
+    Config *c = &f->config;
+    (void)snprintf(name, sizeof name, "model.layers.%" PRId64 ".eh_proj.weight", c->model_layers);
+    if (c->mtp_layers == 0 || names_find(&f->weights.names, name) >= 0) return;
+    log_info("%s has no tensors of the %" PRId64
+             " layers of multi-token prediction that config.json "
+             "counts",
+             f->dir, c->mtp_layers);
+    c->mtp_layers = 0;
+}
+
 /* Every tensor of the folder is some parameter's, or of what is left out. */
 static Status check_rest(const FromHf *f)
 {
@@ -202,11 +261,13 @@ static Status check_elements(const FromHf *f)
 static Status find_tensors(FromHf *f)
 {
     TRY(weights_open(&f->weights, f->dir, f->arena));
+    drop_missing_modules(f);
     TRY(check_elements(f));
     TRY(spec_build(&f->config, f->arena, &f->spec));
     TRY(params_build(&f->spec, 0, NULL, f->arena, &f->params));
     TRY(ARENA_NEW(f->arena, f->params.n, &f->view));
     for (int i = 0; i < f->params.n; i++) TRY(find_view(f, &f->params.at[i], &f->view[i]));
+    TRY(check_copies(f));
     return check_rest(f);
 }
 

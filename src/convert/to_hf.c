@@ -116,6 +116,8 @@ static Status read_config(ToHf *h)
     if (h->o->dtype < 0) h->types = read_beside(h, FOLDER_TYPES);
     Status s = family_write(&h->config, like, h->arena, &h->json, &h->family, &h->theirs);
     cJSON_Delete(like);
+    if (s == OK && h->theirs.mtp_layers < h->config.mtp_layers)
+        log_warn("%s has no layers of multi-token prediction: they are left out", h->family->type);
     return s;
 }
 
@@ -130,10 +132,19 @@ static Status check_chain(const ToHf *h, int i)
     return manifest_check_cover(h->checkpoint, e, param_elems(p));
 }
 
+/* Modules of multi-token prediction, where the family has none. */
+static bool left_out(const ToHf *h, const char *name)
+{
+    long long layer = 0;
+    return h->theirs.mtp_layers < h->config.mtp_layers &&
+           sscanf(name, "model.layers.%lld.", &layer) == 1 && layer >= h->config.model_layers;
+}
+
 static Status add_entry(ToHf *h, const Names *names, ManifestEntry *e)
 {
     int64_t i = names_find(names, e->param);
     if (e->buffer != BUF_MAIN && e->buffer != BUF_STATE) return OK;
+    if (i < 0 && left_out(h, e->param)) return OK;
     if (i < 0) return FAIL(ERR_FORMAT, "%s: %s is of no such model", h->checkpoint, e->param);
     const Param *p = &h->params.at[i];
     bool fits = e->rank == p->rank && e->dim[0] == p->dim[0] &&
@@ -175,13 +186,15 @@ static int type_of(const ToHf *h, const char *name, const Param *p)
     return p->first[BUF_STATE] >= 0 ? DTYPE_F32 : h->dtype;
 }
 
-static Status add_part(ToHf *h, Names *names, int i)
+/* copy: under another name than the parameter's tensor; NULL: that itself. */
+static Status add_part(ToHf *h, Names *names, int i, const char *copy)
 {
     FamilyTensor t;
     const Param *p = &h->params.at[i];
     const char *name = NULL;
     (void)family_tensor(h->family->bit, p, h->spec.experts, 0, &t);
-    TRY(arena_text(h->arena, t.name, strlen(t.name), &name));
+    if (copy == NULL) copy = t.name;
+    TRY(arena_text(h->arena, copy, strlen(copy), &name));
     int64_t known = names_add(names, name, h->tensors), at = known < 0 ? h->tensors++ : known;
     if (known < 0) {
         SafeTensor *s = &h->tensor[at];
@@ -190,6 +203,19 @@ static Status add_part(ToHf *h, Names *names, int i)
     }
     h->part[h->parts++] =
         (Part){ i, at, t.expert, t.rows, t.cols, t.first, t.row_step, t.col_step };
+    return OK;
+}
+
+/* What files repeat. */
+static Status add_copies(ToHf *h, Names *names)
+{
+    char name[PARAM_NAME_MAX];
+    const char *of = NULL;
+    for (int i = 0; family_copy(&h->theirs, i, name, &of); i++) {
+        int p = 0;
+        while (strcmp(h->params.at[p].name, of) != 0) p++;
+        TRY(add_part(h, names, p, name));
+    }
     return OK;
 }
 
@@ -228,10 +254,12 @@ static Status plan_tensors(ToHf *h)
 {
     Names names;
     int64_t bytes = 0, param = 0, slab = 0;
-    TRY(names_init(&names, h->params.n, h->arena));
-    TRY(ARENA_NEW(h->arena, h->params.n, &h->tensor));
-    TRY(ARENA_NEW(h->arena, h->params.n, &h->part));
-    for (int i = 0; i < h->params.n; i++) TRY(add_part(h, &names, i));
+    int64_t most = h->params.n + 2 * h->spec.depths;
+    TRY(names_init(&names, most, h->arena));
+    TRY(ARENA_NEW(h->arena, most, &h->tensor));
+    TRY(ARENA_NEW(h->arena, most, &h->part));
+    for (int i = 0; i < h->params.n; i++) TRY(add_part(h, &names, i, NULL));
+    TRY(add_copies(h, &names));
     TRY(sort_parts(h));
     for (int64_t i = 0; i < h->tensors; i++) {
         int64_t size = tensor_size(&h->tensor[i]);

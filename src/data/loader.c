@@ -117,12 +117,13 @@ static Status allocate(Loader *l, Arena *a, Loader **self)
     }
     for (int i = 0; i < LOADER_SLOTS; i++) {
         int64_t own = l->config.own > 0 ? l->config.own : l->config.batch;
-        TRY(batch_new(a, own, l->config.sequence, &l->slot[i]));
+        TRY(batch_new_deep(a, own, l->config.sequence, l->config.depths, &l->slot[i]));
     }
     Reader *const readers[] = { &l->reader, &l->held_reader };
     for (int i = 0; i < 2; i++) {
         TRY(ARENA_NEW(a, l->config.sequence + 1, &readers[i]->row));
         TRY(ARENA_NEW(a, l->config.sequence + 1, &readers[i]->learned));
+        TRY(ARENA_NEW(a, l->config.sequence + 1, &readers[i]->doc));
     }
     return OK;
 }

@@ -16,6 +16,8 @@
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
+#include "config/config.h"
+
 #include "base/tensor.h"
 
 #include <stdbool.h>
@@ -36,6 +38,7 @@ typedef struct LoaderConfig {
     uint64_t seed;
     double validation; /* share of documents held out */
     bool shuffle;
+    int depths;                 /* of multi-token prediction */
     const int32_t *token_bytes; /* (vocab): bytes of text each id stands for, or NULL; must live as
                                    long as the loader */
 } LoaderConfig;
@@ -45,7 +48,15 @@ typedef struct Batch {
     Tensor doc;      /* (B, T) i32: position in the sequence where the token's document starts */
     Tensor domain;   /* (B) i32: source number */
     int64_t targets; /* targets that are not -1, in the batch of all ranks */
-    int64_t bytes;   /* bytes of text that this rank's targets stand for; 0 without token_bytes */
+    /* Of multi-token prediction's depth k + 1: the token that many further on than the own one (0 behind
+     * the sequence's last target), and the one behind it: -1 where that lies beyond the last target or in
+     * another document than the own token. */
+    struct {
+        Tensor id, target; /* (B*T) i32 */
+        int64_t targets;
+    } next[CONFIG_DEPTHS_MAX];
+    int depths;
+    int64_t bytes; /* bytes of text that this rank's targets stand for; 0 without token_bytes */
 } Batch;
 
 typedef struct Loader Loader;
@@ -83,7 +94,8 @@ int64_t loader_held_document(const Loader *l, int source, int64_t k, int64_t *en
 int loader_sources(const Loader *l);
 const char *loader_source_name(const Loader *l, int source);
 
-/* A batch of b sequences of t tokens in `a`. */
+/* A batch of b sequences of t tokens in `a`; batch_new_deep: with so many depths. */
 Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out);
+Status batch_new_deep(Arena *a, int64_t b, int64_t t, int depths, Batch *out);
 
 #endif

@@ -36,6 +36,7 @@ typedef struct Source {
 typedef struct Reader {
     int32_t *row;
     bool *learned; /* (T + 1) of the row: it is a target */
+    int32_t *doc;  /* (T + 1): where the token's document starts in the row */
     int64_t touched_bytes;
 } Reader;
 

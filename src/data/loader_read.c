@@ -119,8 +119,7 @@ static Status read_ids(const Loader *l, Reader *r, const Source *s, int64_t docu
 
 /* Of n tokens of a document from `first` on, which lie at place t of a row: what is learned, and where
  * chats start. */
-static void read_mask(const Shard *s, Reader *r, int64_t first, int64_t t, int64_t n, int32_t *doc,
-                      int64_t T)
+static void read_mask(const Shard *s, Reader *r, int64_t first, int64_t t, int64_t n)
 {
     int64_t end = first;
     int32_t start = 0;
@@ -130,15 +129,15 @@ static void read_mask(const Shard *s, Reader *r, int64_t first, int64_t t, int64
             int64_t chat = shard_chat(s, first + i, &end);
             start = (int32_t)(chat > first ? t + chat - first : t);
         }
-        if (doc != NULL && t + i < T) doc[t + i] = start;
+        r->doc[t + i] = start;
     }
 }
 
-/* Reads T + 1 tokens of the stream from `token` on into r->row, and the position at which each
- * one's document starts into doc[0 .. T), unless that is NULL. *have: how many were read; fewer than T + 1 only at the
- * end of the stream. */
+/* Reads T + 1 tokens of the stream from `token` on into r->row, whether each is learned, and where in
+ * the row its document starts. *have: how many were read; fewer than T + 1 only at the end of the
+ * stream. */
 static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
-                       int32_t *doc, int64_t *have)
+                       int64_t *have)
 {
     int64_t T = l->config.sequence, end = st->start[st->n];
     int64_t wanted = end - token < T + 1 ? end - token : T + 1;
@@ -150,9 +149,9 @@ static Status read_row(const Loader *l, Reader *r, const Source *s, const Stream
         int64_t d = st->document != NULL ? st->document[k] : epoch_document(l, s, k);
         int64_t first = shard_start(&s->shard, d) + (token + t - st->start[k]);
         TRY(read_ids(l, r, s, d, first, n, r->row + t));
-        for (int64_t i = t; i < t + n && i < T && doc != NULL; i++) doc[i] = (int32_t)t;
+        for (int64_t i = t; i < t + n; i++) r->doc[i] = (int32_t)t;
         memset(r->learned + t, true, (size_t)n * sizeof *r->learned);
-        if (s->shard.learned != NULL) read_mask(&s->shard, r, first, t, n, doc, T);
+        if (s->shard.learned != NULL) read_mask(&s->shard, r, first, t, n);
         t += n;
     }
     *have = wanted > 0 ? wanted : 0;
@@ -173,6 +172,25 @@ static void count_targets(const Loader *l, Batch *b, const int32_t *target, int6
     }
 }
 
+/* Does token t of a row of `have` have a target at this depth? It is learned, and of the same document. */
+static bool predicts(const Reader *r, int depth, int64_t t, int64_t have)
+{
+    int64_t at = t + 1 + depth;
+    return at < have && r->doc[at] <= t && r->learned[at];
+}
+
+static void fill_depth(const Reader *r, int depth, int64_t have, int64_t T, Batch *b, int64_t row)
+{
+    int32_t *id = row_of(&b->next[depth - 1].id, row, T);
+    int32_t *target = row_of(&b->next[depth - 1].target, row, T);
+    for (int64_t t = 0; t < T; t++) {
+        bool has = predicts(r, depth, t, have);
+        id[t] = t + depth < have ? r->row[t + depth] : 0;
+        target[t] = has ? r->row[t + 1 + depth] : -1;
+        b->next[depth - 1].targets += has;
+    }
+}
+
 /* Row `row` of the batch: the sequence that starts at `token` of the stream. */
 static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream *st, int64_t token,
                        Batch *b, int64_t row)
@@ -180,9 +198,10 @@ static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream
     int64_t T = l->config.sequence, have = 0;
     int32_t *id = row_of(&b->id, row, T), *target = row_of(&b->target, row, T);
     int32_t *pos = row_of(&b->pos, row, T), *doc = row_of(&b->doc, row, T);
-    TRY(read_row(l, r, s, st, token, doc, &have));
+    TRY(read_row(l, r, s, st, token, &have));
     int64_t ids = have < T ? have : T, targets = have > 0 ? have - 1 : 0;
     memcpy(id, r->row, (size_t)ids * sizeof *id);
+    memcpy(doc, r->doc, (size_t)ids * sizeof *doc);
     memcpy(target, r->row + 1, (size_t)targets * sizeof *target);
     for (int64_t t = ids; t < T; t++) {
         id[t] = 0;
@@ -194,43 +213,74 @@ static Status fill_row(const Loader *l, Reader *r, const Source *s, const Stream
     for (int64_t t = 0; t < T; t++) pos[t] = (int32_t)t;
     ((int32_t *)b->domain.data)[row] = (int32_t)(s - l->source);
     count_targets(l, b, target, targets);
+    for (int i = 0; i < b->depths; i++) fill_depth(r, i + 1, have, T, b, row);
     return OK;
 }
 
 /* The targets of a sequence with a mask that another rank reads. */
-static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t token,
-                           int64_t *targets)
+static Status count_others(const Loader *l, Reader *r, const Source *s, int64_t token, Batch *b)
 {
     int64_t have = 0;
-    TRY(read_row(l, r, s, &s->stream, token, NULL, &have));
-    for (int64_t t = 1; t < have; t++) *targets += r->learned[t];
+    TRY(read_row(l, r, s, &s->stream, token, &have));
+    for (int64_t t = 1; t < have; t++) b->targets += r->learned[t];
+    for (int i = 0; i < b->depths; i++) {
+        for (int64_t t = 0; t < have; t++) b->next[i].targets += predicts(r, i + 1, t, have);
+    }
     return OK;
+}
+
+/* The same without a mask: nothing need be read. Of n tokens of a document all but the
+ * last 1 + k predict at depth k. */
+static void count_documents(const Loader *l, const Source *s, int64_t token, Batch *b)
+{
+    int64_t end = token + l->config.sequence + 1, k = stream_find(&s->stream, token);
+    b->targets += l->config.sequence;
+    for (; k < s->stream.n && s->stream.start[k] < end; k++) {
+        int64_t from = s->stream.start[k], to = s->stream.start[k + 1];
+        int64_t n = (to < end ? to : end) - (from > token ? from : token);
+        for (int i = 0; i < b->depths; i++) b->next[i].targets += n > 2 + i ? n - 2 - i : 0;
+    }
 }
 
 /* ---- batches ---- */
 
 Status batch_new(Arena *a, int64_t b, int64_t t, Batch *out)
 {
-    Batch new = { 0 };
+    return batch_new_deep(a, b, t, 0, out);
+}
+
+Status batch_new_deep(Arena *a, int64_t b, int64_t t, int depths, Batch *out)
+{
+    Batch new = { .depths = depths };
     TRY(tensor_new1(a, DTYPE_I32, b * t, &new.id));
     TRY(tensor_new1(a, DTYPE_I32, b * t, &new.target));
     TRY(tensor_new1(a, DTYPE_I32, b * t, &new.pos));
     TRY(tensor_new2(a, DTYPE_I32, b, t, &new.doc));
     TRY(tensor_new1(a, DTYPE_I32, b, &new.domain));
+    for (int i = 0; i < depths; i++) {
+        TRY(tensor_new1(a, DTYPE_I32, b * t, &new.next[i].id));
+        TRY(tensor_new1(a, DTYPE_I32, b * t, &new.next[i].target));
+    }
     *out = new;
     return OK;
+}
+
+static void clear_counts(Batch *b)
+{
+    b->targets = b->bytes = 0;
+    for (int i = 0; i < b->depths; i++) b->next[i].targets = 0;
 }
 
 Status loader_fill(Loader *l, Batch *out)
 {
     int64_t own = out->domain.dim[0];
-    out->targets = out->bytes = 0;
+    clear_counts(out);
     for (int64_t at = 0; at < l->config.batch; at++) {
         int i = mix_next(&l->mix);
         int64_t row = at - l->config.first;
         Source *s = &l->source[i];
-        bool mine = row >= 0 && row < own;
-        if (!mine && s->shard.learned == NULL) {
+        bool mine = row >= 0 && row < own, counted = s->shard.learned != NULL || out->depths > 0;
+        if (!mine && !counted) {
             out->targets += l->config.sequence;
             continue;
         }
@@ -238,8 +288,12 @@ Status loader_fill(Loader *l, Batch *out)
         int64_t epoch = sequence / s->sequences;
         if (s->epoch != epoch) build_epoch(l, s, epoch);
         int64_t token = sequence % s->sequences * l->config.sequence;
-        TRY(mine ? fill_row(l, &l->reader, s, &s->stream, token, out, row)
-                 : count_others(l, &l->reader, s, token, &out->targets));
+        if (mine)
+            TRY(fill_row(l, &l->reader, s, &s->stream, token, out, row));
+        else if (s->shard.learned != NULL)
+            TRY(count_others(l, &l->reader, s, token, out));
+        else
+            count_documents(l, s, token, out);
     }
     return OK;
 }
@@ -272,7 +326,7 @@ Status loader_held(Loader *l, int source, int64_t first, int64_t n, Batch *out)
                     (long long)tensor_elems(&out->id));
     }
     const Source *s = &l->source[source];
-    out->targets = out->bytes = 0;
+    clear_counts(out);
     for (int64_t row = 0; row < n; row++)
         TRY(fill_row(l, &l->held_reader, s, &s->held, (first + row) * T, out, row));
     return OK;

@@ -12,21 +12,47 @@ typedef struct HeadState {
     Tensor dy;
 } HeadState;
 
+Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out)
+{
+    const ParamAdd add = { ROLE_NORM, -1, 0, s->hidden, INIT_ONE, .keep_f32 = true };
+    if (depth == 0) return params_add(out, add, "model.norm.weight");
+    int block = (int)s->blocks + depth - 1;
+    return params_add(out, add, "model.layers.%d.shared_head.norm.weight", block);
+}
+
 static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
 {
-    (void)l;
-    TRY(params_add(out, (ParamAdd){ ROLE_NORM, -1, 0, s->hidden, INIT_ONE, .keep_f32 = true },
-                   "model.norm.weight"));
+    TRY(layer_last_norm(s, l->depth, out));
     if (s->tied) return OK; /* params_bind gives the head the embedding's table */
     return params_add(out,
                       (ParamAdd){ ROLE_HEAD, -1, s->vocab, s->hidden, INIT_NORMAL, .decay = true },
                       "lm_head.weight");
 }
 
+Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy)
+{
+    const ModelSpec *spec = r->spec;
+    Tensor sum = r->record->loss;
+    if (depth > 0) sum = tensor_rows(&r->record->next_loss, depth - 1, 1);
+    HeadLoss loss = { .x = y,
+                      .w = r->weights->w[ROLE_HEAD],
+                      .target = batch_target(r->batch, depth),
+                      .scale = tensor_rows(&r->loss_scale, depth, 1),
+                      .loss = r->loss,
+                      .loss_sum = sum,
+                      .chunk = head_chunk(spec->loss_chunk, r->ex->cuda != NULL, spec->vocab,
+                                          spec->act) };
+    if (r->training) {
+        TRY(tensor_new2(r->keep, spec->act, layer_tokens(r), spec->hidden, dy));
+        loss.dx = *dy;
+        loss.dw = r->weights->dw[ROLE_HEAD];
+    }
+    return head_loss(r->ex, loss);
+}
+
 static Status forward(LayerRun *r)
 {
     HeadState *s = r->state;
-    const ModelSpec *spec = r->spec;
     int64_t n = layer_tokens(r);
     TRY(layer_norm_forward(r, &s->norm));
     if (r->logits.data != NULL) {
@@ -35,20 +61,7 @@ static Status forward(LayerRun *r)
                                               .w = r->weights->w[ROLE_HEAD],
                                               .y = r->logits });
     }
-    HeadLoss loss = { .x = s->norm.y,
-                      .w = r->weights->w[ROLE_HEAD],
-                      .target = r->batch->target,
-                      .scale = r->loss_scale,
-                      .loss = r->loss,
-                      .loss_sum = r->record->loss,
-                      .chunk = head_chunk(spec->loss_chunk, r->ex->cuda != NULL, spec->vocab,
-                                          spec->act) };
-    if (r->training) {
-        TRY(tensor_new2(r->keep, spec->act, n, spec->hidden, &s->dy));
-        loss.dx = s->dy;
-        loss.dw = r->weights->dw[ROLE_HEAD];
-    }
-    return head_loss(r->ex, loss);
+    return layer_loss(r, r->layer->depth, s->norm.y, &s->dy);
 }
 
 static Status backward_input(LayerRun *r)
@@ -58,7 +71,8 @@ static Status backward_input(LayerRun *r)
 }
 
 static const Phase phases[] = {
-    { "head", LANE_COMPUTE, forward, backward_input, NULL, .part = PHASE_COMBINE },
+    { "head", LANE_COMPUTE, forward, backward_input, NULL, .part = PHASE_COMBINE,
+      .weights = WEIGHTS_HEAD, .forward_gradients = true },
 };
 
 const LayerDesc layer_head = {
@@ -69,5 +83,4 @@ const LayerDesc layer_head = {
     .params = params,
     .phases = phases,
     .n_phases = 1,
-    .forward_gradients = true,
 };

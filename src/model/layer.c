@@ -15,15 +15,19 @@ const LayerDesc *layer_desc(LayerKind kind)
     return table[kind];
 }
 
-Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out)
+Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch *out)
 {
-    MicroBatch m = { .b = b, .t = t };
+    MicroBatch m = { .b = b, .t = t, .depths = s->depths };
     Tensor *const by_token[] = { &m.id, &m.target, &m.pos };
     for (int i = 0; i < 3; i++) TRY(tensor_new1(a, DTYPE_I32, b * t, by_token[i]));
     TRY(tensor_new2(a, DTYPE_I32, b, t, &m.doc));
     TRY(tensor_new1(a, DTYPE_I32, b, &m.domain));
     TRY(tensor_new1(a, DTYPE_I32, b, &m.sequence));
     TRY(tensor_new1(a, DTYPE_I32, 1, &m.step));
+    for (int i = 0; i < m.depths; i++) {
+        TRY(tensor_new1(a, DTYPE_I32, b * t, &m.next[i].id));
+        TRY(tensor_new1(a, DTYPE_I32, b * t, &m.next[i].target));
+    }
     *out = m;
     return OK;
 }
@@ -32,9 +36,10 @@ Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out)
 {
     Record r = { 0 };
     Tensor *const sums[] = { &r.loss, &r.aux_loss, &r.square_sum };
-    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS, &r.sums));
+    TRY(tensor_new1(a, DTYPE_F32, RECORD_SUMS + s->depths, &r.sums));
     for (int i = 0; i < 3; i++) *sums[i] = tensor_rows(&r.sums, i, 1);
     r.overflow = tensor_rows(&r.sums, 3, 2);
+    r.next_loss = tensor_rows(&r.sums, RECORD_SUMS, s->depths);
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.norm));
     TRY(tensor_new1(a, DTYPE_F32, 1, &r.clip));
     int64_t loads = s->n_moe * domains * s->experts, drops = s->drops ? s->n_moe : 0;

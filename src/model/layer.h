@@ -28,13 +28,25 @@ typedef struct MicroBatch {
     Tensor doc;             /* (B, T) i32 */
     Tensor domain;          /* (B) i32 */
     Tensor sequence, step;  /* (B), (1) i32: numbers in the batch of all ranks; of the step */
+    struct {
+        Tensor id, target;     /* (N) i32: the token so many further on, and the one behind it */
+    } next[CONFIG_DEPTHS_MAX]; /* by depth of multi-token prediction, from 1 */
+    int depths;
 } MicroBatch;
+
+/* What depth `depth` predicts; 0: the model proper. */
+static inline Tensor batch_target(const MicroBatch *m, int depth)
+{
+    return depth == 0 ? m->target : m->next[depth - 1].target;
+}
 
 /* Sums of one step, on the device; the host reads them once a step. */
 typedef struct Record {
-    Tensor sums; /* (RECORD_SUMS) f32, added over all ranks at the step's end: the next four */
+    Tensor
+        sums; /* (RECORD_SUMS + depths) f32, added over all ranks at the step's end: the next five */
     Tensor loss, aux_loss, square_sum; /* (1) f32 */
-    Tensor overflow; /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
+    Tensor overflow;  /* (2) f32: above 0 if a token had no room in a block, a row none in a pool */
+    Tensor next_loss; /* (depths) f32: mean losses of multi-token prediction, weighted */
     Tensor norm, clip; /* (1) f32 */
     Tensor counts;     /* i32, added likewise: the next two */
     Tensor load;       /* (MoE layers, domains, E) i32 */
@@ -42,7 +54,7 @@ typedef struct Record {
 } Record;
 enum { RECORD_SUMS = 5, OVERFLOW_BLOCKS = 0, OVERFLOW_ROWS };
 
-Status batch_make(Arena *a, int64_t b, int64_t t, MicroBatch *out);
+Status batch_make(Arena *a, const ModelSpec *s, int64_t b, int64_t t, MicroBatch *out);
 Status record_make(Arena *a, const ModelSpec *s, int64_t domains, Record *out);
 
 /* Keys and values of the tokens so far, for generation with one sequence. */
@@ -72,7 +84,7 @@ typedef struct LayerRun {
     const MicroBatch *batch;
     const Record *record;
     Tensor rope_cos, rope_sin; /* (P, d/2) f32 */
-    Tensor loss_scale;         /* (1) f32: 1 / targets of the global batch */
+    Tensor loss_scale;         /* (1 + depths) f32: weight / targets of the global batch */
     KvCache *cache;            /* NULL in training and evaluation */
     Arena *keep, *ring, *scratch;
     RowPool *pool; /* of the slot; NULL: what rows leave is kept like everything else */
@@ -93,6 +105,10 @@ enum { LAYER_PHASES_MAX = 8 };
 
 typedef Status PhaseFn(LayerRun *r);
 
+/* Whose large weights a phase reads, and adds to the gradients of: its layer's, the embedding's, the
+ * head's (which are the embedding's if it is tied). */
+typedef enum PhaseWeights { WEIGHTS_OWN, WEIGHTS_TABLE, WEIGHTS_HEAD } PhaseWeights;
+
 typedef struct Phase {
     const char *name;
     Lane lane;
@@ -101,6 +117,8 @@ typedef struct Phase {
      * made again there (RECOMPUTE_NORM). */
     bool beside;
     BlockPart part; /* of a block that a schedule takes apart */
+    PhaseWeights weights;
+    bool forward_gradients; /* forward adds to the gradients of these */
 } Phase;
 
 /* All that the rest of the program knows of a kind of layer: nothing else asks which kind it is. */
@@ -120,7 +138,7 @@ typedef struct LayerDesc {
     /* Does a phase talk to other ranks, forward or backward? NULL: none does. If it does it runs on
      * its lane; else everything computes. */
     bool (*meets)(const ModelSpec *s, const LayerSpec *l, int phase, bool forward);
-    bool forward_gradients; /* forward adds to the gradients of its weights */
+    bool once; /* its forward cannot run again: it is never recomputed */
     /* Do two layers of this kind compute the same? NULL: any two do. */
     bool (*alike)(const LayerSpec *a, const LayerSpec *b);
     /* Widths of the keys and values that a token leaves in a KvCache. NULL: it leaves none. */
@@ -140,10 +158,18 @@ const LayerDesc *layer_desc(LayerKind kind);
 #include "model/layer.def"
 #undef LAYER
 
-/* Whose weights a layer reads, and adds to the gradients of: a tied head's are the table's. */
-static inline int layer_weights_of(const ModelSpec *s, int layer)
+/* The layer whose large weights a phase reads (PhaseWeights). */
+static inline int layer_weights_of(const ModelSpec *s, int layer, int phase)
 {
-    return s->tied && layer_desc(s->layers[layer].kind)->ends ? 0 : layer;
+    PhaseWeights w = layer_desc(s->layers[layer].kind)->phases[phase].weights;
+    if (w == WEIGHTS_HEAD && !s->tied) return s->n_layers - 1;
+    return w == WEIGHTS_OWN ? layer : 0;
+}
+
+/* What of a set of RecomputePiece holds for a layer: nothing outside blocks. */
+static inline unsigned layer_recompute(const LayerSpec *l, unsigned set)
+{
+    return l->block < 0 || layer_desc(l->kind)->once ? 0 : set;
 }
 
 /* Adds up what layers want, rows of one width. */
@@ -166,6 +192,12 @@ Status layer_norm_forward(LayerRun *r, NormState *n);
 Status layer_norm_again(LayerRun *r, NormState *n);
 /* r->dh = r->dh_out + (gradient of h through the norm, from dy), dw += */
 Status layer_norm_backward(LayerRun *r, const NormState *n, Tensor dy);
+
+/* The norm before the loss of a depth (0: of the model proper). */
+Status layer_last_norm(const ModelSpec *s, int depth, ParamList *out);
+/* The loss of what `depth` predicts from y; in training dy, in keep, with the gradients of the head's
+ * weights. */
+Status layer_loss(LayerRun *r, int depth, Tensor y, Tensor *dy);
 
 /* A SwiGLU MLP on y (dense layers and shared experts). */
 typedef struct MlpState {

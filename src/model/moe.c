@@ -290,7 +290,7 @@ static Status route_forward(LayerRun *r)
     TRY(route_fwd(r->ex, (RouteFwd){ .logits = s->logits,
                                      .bias = r->weights->w[ROLE_ROUTER_BIAS],
                                      .domain = r->batch->domain,
-                                     .target = r->batch->target,
+                                     .target = batch_target(r->batch, r->layer->depth),
                                      .pos = m->forced_balance ? r->batch->pos : (Tensor){ 0 },
                                      .index = s->index,
                                      .weight = s->weight,
@@ -305,7 +305,7 @@ static Status route_forward(LayerRun *r)
     double mean = (double)(layer_tokens(r) * m->rule.top_k) / (double)m->experts;
     return route_drop(r->ex,
                       (RouteDrop){ .index = s->index,
-                                   .target = batch->target,
+                                   .target = batch_target(batch, r->layer->depth),
                                    .weight = s->weight,
                                    .dropped = tensor_rows(&r->record->dropped, r->layer->load, 1),
                                    .experts = m->experts,

@@ -196,7 +196,7 @@ static void shard_buffers(const ModelSpec *s, ParamTable *t)
 
 static bool holds(const ModelSpec *s, int layer, int rank)
 {
-    bool table = s->tied && layer_desc(s->layers[layer].kind)->begins;
+    bool table = spec_shares_table(s) && layer_desc(s->layers[layer].kind)->begins;
     return layer_on(&s->layers[layer], rank) ||
            (table && layer_on(&s->layers[s->n_layers - 1], rank));
 }
@@ -219,8 +219,8 @@ Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Are
     TRY(place(out, s->n_layers, a));
     shard_buffers(s, out);
     bool head = layer_on(&s->layers[s->n_layers - 1], rank);
-    if (s->tied && head)
-        out->active_matrix += s->vocab * s->hidden; /* the table multiplies as the head */
+    /* The table multiplies as the head, the head once more for each depth. */
+    if (head) out->active_matrix += (s->tied + s->depths) * s->vocab * s->hidden;
     return OK;
 }
 
@@ -383,6 +383,20 @@ static void bind_one(Tensor *view, const Param *p, Tensor part)
     if (!known_rows) extend(view, p, part);
 }
 
+/* What phases of a layer read of another one, under the role that it has for them. */
+static void bind_shared(const ModelSpec *s, int layer, LayerWeights *w)
+{
+    const LayerDesc *desc = layer_desc(s->layers[layer].kind);
+    for (int i = 0; i < desc->n_phases; i++) {
+        int of = layer_weights_of(s, layer, i);
+        if (of == layer) continue;
+        ParamRole from = of == 0 ? ROLE_TABLE : ROLE_HEAD;
+        ParamRole role = desc->phases[i].weights == WEIGHTS_HEAD ? ROLE_HEAD : ROLE_TABLE;
+        w[layer].w[role] = w[of].w[from];
+        w[layer].dw[role] = w[of].dw[from];
+    }
+}
+
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out)
 {
@@ -400,10 +414,7 @@ Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m
             bind_one(&l->dw[p->role], p, compute_view(t, p, m, BUF_GRAD));
         }
     }
-    if (s->tied) {
-        w[s->n_layers - 1].w[ROLE_HEAD] = w[0].w[ROLE_TABLE];
-        w[s->n_layers - 1].dw[ROLE_HEAD] = w[0].dw[ROLE_TABLE];
-    }
+    for (int i = 0; i < s->n_layers; i++) bind_shared(s, i, w);
     *out = w;
     return OK;
 }

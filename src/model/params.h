@@ -85,6 +85,9 @@ typedef enum ParamRole {
     ROLE_EXPERT_DOWN,         /* (E, D, F) */
     ROLE_EXPERT_GATE_UP_BIAS, /* (E, 2F) */
     ROLE_EXPERT_DOWN_BIAS,    /* (E, D) */
+    ROLE_ENORM,               /* multi-token prediction: of the next token's row of the table, */
+    ROLE_HNORM,               /* of the row before, */
+    ROLE_EH_PROJ,             /* and (D, 2D) of both side by side */
     ROLE_HEAD,
     ROLE_COUNT
 } ParamRole;
@@ -140,8 +143,8 @@ typedef struct ParamMemory {
     Tensor low;
 } ParamMemory;
 
-/* The table of the layers that pipeline rank `rank` holds; the head's rank holds a tied embedding
- * table, too. shards NULL: nothing is sharded. */
+/* The table of the layers that pipeline rank `rank` holds; the head's rank holds the embedding's
+ * table, too, if it reads it (spec_shares_table). shards NULL: nothing is sharded. */
 Status params_build(const ModelSpec *s, int rank, const ParamShards *shards, Arena *a,
                     ParamTable *out);
 int64_t param_elems(const Param *p);
@@ -159,7 +162,8 @@ size_t params_gathered_bytes(const ModelSpec *s, const ParamShards *shards);
 /* Buffers in `run`, all of them if `training`, else weights and state only. */
 Status params_alloc(const ModelSpec *s, const ParamTable *t, Arena *run, bool training,
                     ParamMemory *out);
-/* One LayerWeights a layer, in `a`. The tied head's weight is the embedding's. */
+/* One LayerWeights a layer, in `a`, with those of other layers that its phases read
+ * (layer_weights_of). */
 Status params_bind(const ModelSpec *s, const ParamTable *t, const ParamMemory *m, Arena *a,
                    LayerWeights **out);
 

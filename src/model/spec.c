@@ -170,7 +170,10 @@ ExchangeKind spec_exchange(const Config *c, ExchangeShape *shape)
 static LayerSpec *append(ModelSpec *s, LayerKind kind, int block, unsigned recompute)
 {
     LayerSpec *l = &s->layers[s->n_layers++];
+    int depth = block >= s->blocks ? block - (int)s->blocks + 1 : 0;
     *l = (LayerSpec){ .kind = kind, .block = block, .recompute = recompute, .load = -1 };
+    l->depth = kind == LAYER_HEAD ? s->depths : depth;
+    l->trains = l->depth > 0 && !(kind == LAYER_NEXT && depth == 1); /* that has the model's loss */
     return l;
 }
 
@@ -178,6 +181,7 @@ static void add_block(ModelSpec *s, const Config *c, int block)
 {
     unsigned recompute = recompute_of(c, block);
     s->block_first[block] = s->n_layers;
+    if (block >= s->blocks) append(s, LAYER_NEXT, block, 0);
     append(s, LAYER_ATTENTION, block, recompute)->as.attention = attention_of(c, block);
     if (!config_has_experts(c, block)) {
         append(s, LAYER_MLP, block, recompute)->as.ffn = c->model_ffn;
@@ -188,6 +192,8 @@ static void add_block(ModelSpec *s, const Config *c, int block)
         s->experts = c->moe_experts;
         s->drops = c->moe_capacity > 0;
     }
+    int layers = s->n_layers - s->block_first[block];
+    if (layers > s->block_layers) s->block_layers = layers;
 }
 
 Status spec_build(const Config *c, Arena *a, ModelSpec *out)
@@ -197,6 +203,8 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
         .vocab = c->model_vocab,
         .hidden = c->model_hidden,
         .blocks = c->model_layers,
+        .depths = (int)c->mtp_layers,
+        .depth_weight = c->mtp_layers > 0 ? (float)(c->mtp_loss / (double)c->mtp_layers) : 0,
         .eps = (float)c->model_norm_eps,
         .tied = c->model_tied,
         .init_std = c->model_init_std,
@@ -224,11 +232,12 @@ Status spec_build(const Config *c, Arena *a, ModelSpec *out)
     TRY(ARENA_NEW(a, 1, &frozen));
     *frozen = c->init_frozen;
     s.frozen = frozen;
-    TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * s.blocks + 2, &s.layers));
-    TRY(ARENA_NEW(a, s.blocks + 1, &s.block_first));
+    int blocks = (int)s.blocks + s.depths;
+    TRY(ARENA_ZEROED(a, BLOCK_LAYERS_MAX * blocks + 2, &s.layers));
+    TRY(ARENA_NEW(a, blocks + 1, &s.block_first));
     append(&s, LAYER_EMBED, -1, 0);
-    for (int block = 0; block < s.blocks; block++) add_block(&s, c, block);
-    s.block_first[s.blocks] = s.n_layers;
+    for (int block = 0; block < blocks; block++) add_block(&s, c, block);
+    s.block_first[blocks] = s.n_layers;
     append(&s, LAYER_HEAD, -1, 0);
     *out = s;
     return OK;

@@ -71,7 +71,7 @@ typedef struct MoeSpec {
 } MoeSpec;
 
 enum {
-    BLOCK_LAYERS_MAX = 2
+    BLOCK_LAYERS_MAX = 3
 }; /* layers of a block at most, and buffers for gradients of the stream */
 
 typedef struct LayerSpec {
@@ -81,6 +81,8 @@ typedef struct LayerSpec {
     int chunk; /* which chunk of that rank it is in */
     int twin;  /* the other pipeline rank that holds it (DualPipe); else the same as rank */
     unsigned recompute; /* a set of RecomputePiece */
+    int depth;          /* of which multi-token prediction's depth it is; 0: of the model proper */
+    bool trains;        /* in training alone: evaluations pass it by */
     int load; /* its row in Record.load: which of those that route this is; -1: it does not route */
     union {
         AttentionSpec attention;
@@ -102,9 +104,13 @@ typedef struct ModelSpec {
     Dtype act;         /* f32 or bf16 */
     Dtype moment;      /* AdamW's moments: f32 or bf16 */
     LayerSpec *layers; /* in the arena of spec_build */
-    int *block_first;  /* by block and one more: its first layer; of the last: the one behind it */
+    int *
+        block_first; /* by block, those of depths included, and one more: its first layer; of the last: the one behind it */
     int n_layers, n_moe;
-    int64_t experts; /* of MoE layers; 0 if there are none */
+    int block_layers;   /* of the largest block */
+    int depths;         /* of multi-token prediction */
+    float depth_weight; /* of the mean loss of each */
+    int64_t experts;    /* of MoE layers; 0 if there are none */
     int64_t ep, cp;  /* ranks of an EP group, which share the experts; of a CP group: a sequence */
     int64_t ep_rank; /* this rank has experts [ep_rank, ep_rank + 1) * experts / ep */
     int64_t stage_ranks; /* ranks with the same layers: dp x cp */
@@ -160,6 +166,9 @@ static inline bool spec_opens(const ModelSpec *s, int layer)
     int block = s->layers[layer].block;
     return block >= 0 && s->block_first[block] == layer;
 }
+
+/* Does the stage of the head read the embedding's table? */
+static inline bool spec_shares_table(const ModelSpec *s) { return s->tied || s->depths > 0; }
 
 /* Does a pipeline rank hold this layer? */
 static inline bool layer_on(const LayerSpec *l, int rank)

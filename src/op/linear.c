@@ -118,32 +118,50 @@ static const Tensor *given(const Tensor *r) { return r->data == NULL ? NULL : r;
 /* forward: y = x W^T + r */
 Linear linear_fwd_view(const LinearFwd *a)
 {
-    return (
-        Linear){ "linear_fwd", "x", "y", "w", &a->x, &a->y, &a->w, given(&a->r), LINEAR_WRITES_Y };
+    return (Linear){ "linear_fwd",    "x",      "y",      "w", &a->x, &a->y, &a->w, given(&a->r),
+                     LINEAR_WRITES_Y, a->w_col, a->w_cols };
 }
 
 /* backward to the input: dx = dy W + r */
 Linear linear_bwd_input_view(const LinearBwdInput *a)
 {
-    return (Linear){ "linear_bwd_input", "dx",           "dy", "w", &a->dx, &a->dy, &a->w,
-                     given(&a->r),       LINEAR_WRITES_X };
+    return (
+        Linear){ "linear_bwd_input", "dx",     "dy",     "w", &a->dx, &a->dy, &a->w, given(&a->r),
+                 LINEAR_WRITES_X,    a->w_col, a->w_cols };
 }
 
 /* backward to the weight: dW += dy^T x */
 Linear linear_bwd_weight_view(const LinearBwdWeight *a)
 {
-    return (Linear){ "linear_bwd_weight", "x", "dy", "dw", &a->x, &a->dy, &a->dw, NULL,
-                     LINEAR_ADDS_W };
+    return (Linear){ "linear_bwd_weight", "x",      "dy",     "dw", &a->x, &a->dy, &a->dw, NULL,
+                     LINEAR_ADDS_W,       a->w_col, a->w_cols };
+}
+
+/* I: columns of W. */
+static int64_t inner(const Linear *l) { return l->cols > 0 ? l->cols : tensor_cols(l->w); }
+
+/* Operands that are widened, or taken apart, are so with whole rows. */
+static Status check_window(const Linear *l)
+{
+    int64_t W = tensor_cols(l->w);
+    if (l->col < 0 || l->cols < 0 || l->col + inner(l) > W)
+        return FAIL(ERR_SHAPE, "%s: columns %lld + %lld of %s, which has %lld", l->op,
+                    (long long)l->col, (long long)inner(l), l->w_port, (long long)W);
+    bool same =
+        l->x->dtype == l->y->dtype && (l->kind == LINEAR_ADDS_W || l->w->dtype == l->x->dtype);
+    if (inner(l) == W || same) return OK;
+    return FAIL(ERR_ARG, "%s: a window of %s takes x, y and w of one type", l->op, l->w_port);
 }
 
 Status linear_check(const Linear *l)
 {
     TRY(expect_weight(l->op, l->w_port, l->w));
-    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I);
+    int64_t W = tensor_cols(l->w), I = inner(l), O = rows_of(l->w, W);
+    TRY(check_window(l));
     int64_t N = l->kind == LINEAR_WRITES_X ? rows_of(l->y, O) : rows_of(l->x, I);
     TRY(op_expect_act(l->op, l->x_port, l->x, N, I));
     TRY(op_expect_act(l->op, l->y_port, l->y, N, O));
-    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, l->w, O, I, DTYPE_F32);
+    if (l->kind == LINEAR_ADDS_W) return op_expect(l->op, l->w_port, l->w, O, W, DTYPE_F32);
     const Tensor *out = l->kind == LINEAR_WRITES_Y ? l->y : l->x;
     int64_t cols = l->kind == LINEAR_WRITES_Y ? O : I;
     return l->r == NULL ? OK : op_expect(l->op, "r", l->r, N, cols, out->dtype);
@@ -154,15 +172,20 @@ Product linear_product(const Linear *l)
     bool to_y = l->kind == LINEAR_WRITES_Y, to_w = l->kind == LINEAR_ADDS_W;
     const Tensor *a = to_y ? l->x : l->y, *b = to_w ? l->x : l->w;
     const Tensor *c = to_y ? l->y : to_w ? l->w : l->x;
-    int64_t I = tensor_cols(l->w), O = rows_of(l->w, I), N = rows_of(a, to_y ? I : O);
+    int64_t W = tensor_cols(l->w), I = inner(l), O = rows_of(l->w, W);
+    int64_t N = rows_of(a, to_y ? I : O);
+    void *window = tensor_at(l->w, l->col);
     GemmArgs g = { .m = to_w ? O : N,
                    .n = to_y ? O : I,
                    .k = to_w   ? N
                         : to_y ? I
                                : O,
                    .a = { a->data, a->dtype, to_y ? I : O, to_w },
-                   .b = { b->data, b->dtype, I, to_y },
-                   .c = { c->data, c->dtype, to_y ? O : I },
+                   .b = { to_w ? b->data : window, b->dtype, to_w ? I : W, to_y },
+                   .c = { to_w ? window : c->data, c->dtype,
+                          to_y   ? O
+                          : to_w ? W
+                                 : I },
                    .beta = to_w || l->r != NULL ? 1.0f : 0.0f };
     return (Product){ g, l->r == NULL ? NULL : l->r->data, to_w };
 }
@@ -173,7 +196,8 @@ OpCost linear_cost(const Linear *l)
     Product p = linear_product(l);
     bool together = product_mixed(&p.g);
     int64_t least = p.g.m < p.g.n ? p.g.m : p.g.n;
-    size_t w = tensor_bytes(l->w), r = l->r == NULL ? 0 : tensor_bytes(l->r);
+    size_t w = tensor_bytes(l->w) / (size_t)tensor_cols(l->w) * (size_t)inner(l);
+    size_t r = l->r == NULL ? 0 : tensor_bytes(l->r);
     if (l->kind == LINEAR_ADDS_W) w *= 2; /* read and written */
     return (OpCost){ .flops = 2.0 * (double)p.g.m * (double)p.g.n * (double)p.g.k,
                      .bytes = (double)(tensor_bytes(l->x) + tensor_bytes(l->y) + w + r),

@@ -10,6 +10,8 @@
  * x and w run without a conversion. In a mixed call (the router: bf16 rows, f32 weights) a CPU
  * widens the narrow side to f32 in the workspace; a GPU takes the f32 side apart into parts of bf16,
  * three of which hold all of its bits.
+ *
+ * W may be a window of w: `w_cols` of its columns from `w_col` on, all of one type; 0: all of w.
  */
 #ifndef OP_LINEAR_H
 #define OP_LINEAR_H
@@ -21,6 +23,7 @@ typedef struct LinearFwd {
     Tensor w; /* in  (O, I) */
     Tensor r; /* in  (N, O), optional, y's type */
     Tensor y; /* out (N, O) */
+    int64_t w_col, w_cols;
 } LinearFwd;
 
 typedef struct LinearBwdInput {
@@ -28,12 +31,14 @@ typedef struct LinearBwdInput {
     Tensor w;  /* in  (O, I) */
     Tensor r;  /* in  (N, I), optional, dx's type */
     Tensor dx; /* out (N, I) */
+    int64_t w_col, w_cols;
 } LinearBwdInput;
 
 typedef struct LinearBwdWeight {
     Tensor dy; /* in  (N, O) */
     Tensor x;  /* in  (N, I) */
     Tensor dw; /* add (O, I) f32 */
+    int64_t w_col, w_cols;
 } LinearBwdWeight;
 
 #endif

@@ -18,6 +18,7 @@ typedef struct Linear {
     const Tensor *x, *y, *w; /* (N, I), (N, O), (O, I) */
     const Tensor *r;         /* what is added to the side that is written; NULL: nothing */
     enum { LINEAR_WRITES_Y, LINEAR_WRITES_X, LINEAR_ADDS_W } kind;
+    int64_t col, cols; /* the window of w; cols 0: all of it */
 } Linear;
 
 /*

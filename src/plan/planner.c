@@ -76,7 +76,8 @@ static Status recompute_of(const Config *c, PlanLayout *l)
     arena_free(&a);
     if (c->recompute_layers.n == 0) return s;
     l->recompute_blocks = -1;
-    for (int64_t block = 0; block < c->model_layers && l->again == NULL; block++) {
+    int64_t blocks = c->model_layers + c->mtp_layers;
+    for (int64_t block = 0; block < blocks && l->again == NULL; block++) {
         if (!config_has_int(&c->recompute_layers, block)) l->again = &c->recompute_layers;
     }
     return s;

@@ -41,6 +41,16 @@ static void add_layer(ChunkPrice *c, const LayerPrice *l)
     c->layer[c->layers++] = n;
 }
 
+/* Does the head's stage hold the table although another rank has the embedding? */
+static bool has_copy(const PriceEntry *e, const PlanLayout *l, const LayoutStage *s)
+{
+    if (!s->loss || s->embedding || !spec_shares_table(&e->spec) || l->schedule == NULL)
+        return false;
+    Program like = { .stages = l->pp, .chunks = l->vpp, .placement = l->schedule->placement };
+    int last = place_at(&like, 0, place_hops(&like) - 1).rank;
+    return like.placement != PLACE_BOTH && place_at(&like, 0, 0).rank != last;
+}
+
 void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, const LayoutStage *s,
                  const LayerCount **layer, ChunkPrice *c)
 {
@@ -50,6 +60,10 @@ void price_chunk(const Planner *p, const PlanLayout *l, const PriceEntry *e, con
         bool again = price_again(l, s, p->spec.layers[i].block);
         add_layer(c, &(again ? e->recomputed : e->plain)[p->class_of[i]]);
     }
+    if (!has_copy(e, l, s)) return;
+    const LayerCount *table = &e->plain[p->class_of[0]].count;
+    c->elems += (double)table->elems;
+    c->layer_elems = fmax(c->layer_elems, (double)table->layer_elems);
 }
 
 /* ---- time beside the schedule ---- */
@@ -257,7 +271,8 @@ static Status price_ranks(Planner *p, const PlanLayout *l, const PriceEntry *e, 
             layer += out->chunk[at].layers;
             out->time[at] = out->chunk[at].time;
             if (price_in_series(e, l)) in_series(&out->time[at]);
-            if (s->layers > out->blocks) out->blocks = s->layers;
+            int blocks = s->layers + (s->loss ? p->spec.depths : 0);
+            if (blocks > out->blocks) out->blocks = blocks;
         }
     }
     return OK;

@@ -124,7 +124,7 @@ static Status price_layer(Planner *p, const Roofline *r, PriceEntry *e, int laye
                           unsigned recompute, LayerPrice *out)
 {
     LayerSpec *l = &e->spec.layers[layer];
-    l->recompute = l->block < 0 ? 0 : recompute;
+    l->recompute = layer_recompute(l, recompute);
     *out = (LayerPrice){ 0 };
     Counting c = { r, l, out };
     LayerCountObserver observer = { count_op, &c };
@@ -258,8 +258,10 @@ static Status balance(Planner *p, const PartitionKey *key, Layout *out)
         LayerRange block = block_layers(&p->spec, i);
         for (int k = block.first; k < block.end; k++) layer[i] += of[p->class_of[k]];
     }
-    LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]],
-                        of[p->class_of[p->spec.n_layers - 1]] };
+    double loss = 0; /* with what multi-token prediction has before it */
+    for (int k = p->spec.block_first[p->spec.blocks]; k < p->spec.n_layers; k++)
+        loss += of[p->class_of[k]];
+    LayoutCost cost = { layer, (int)p->spec.blocks, of[p->class_of[0]], loss };
     Status s = layout_balance(&cost, key->stages, &p->kept, &p->scratch, out);
     arena_release(&p->scratch, mark);
     return s;

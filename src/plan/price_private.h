@@ -12,7 +12,7 @@
 /* What a layer of each kind takes of memory and time for one micro-batch is counted once, kept, and
  * added up for any layout. A class is layers that are alike: the embedding, attention over all keys
  * or over chunks, a dense MLP, a MoE layer, the head. A model has a handful. */
-enum { LAYER_CLASSES_MAX = 8, LAYER_OPS_MAX = 64 };
+enum { LAYER_CLASSES_MAX = 12, LAYER_OPS_MAX = 64 };
 
 /* The calls of one op in one pass of a layer, added up. */
 typedef struct OpPrice {

@@ -141,7 +141,7 @@ static LayerRange take_stage(Planner *p, const PlanLayout *l, const PriceEntry *
         LayerSpec *layer = &c->spec.layers[i];
         bool again = price_again(l, s, layer->block);
         c->layer[i] = &(again ? e->recomputed : e->plain)[p->class_of[i]];
-        layer->recompute = again ? l->recompute : 0;
+        layer->recompute = again ? layer_recompute(layer, l->recompute) : 0;
     }
     return range;
 }
@@ -164,7 +164,7 @@ static Status shape_of(Planner *p, const PlanLayout *l, const PriceEntry *e, Are
     Chunk *chunk = NULL;
     LayerSpec *layers = NULL;
     ParamShards shards = price_shards(p, l, e);
-    bool two = l->schedule->placement == PLACE_BOTH || (e->spec.tied && l->pp > 1);
+    bool two = l->schedule->placement == PLACE_BOTH || (spec_shares_table(&e->spec) && l->pp > 1);
     *out =
         (ScheduleShape){ .stages = l->pp,
                          .chunks = l->vpp,

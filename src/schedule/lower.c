@@ -237,7 +237,8 @@ static bool breaks(const Lowering *l, const Part *t, ActionKind kind, int i)
 {
     const ChunkPhase *a = &t->row->at[i - 1], *b = &t->row->at[i];
     bool weight = kind == ACTION_BACKWARD_WEIGHT;
-    if ((l->p->shards.weights || l->p->shards.gradients) && a->own != b->own) return true;
+    bool other = a->own != b->own || a->weights != b->weights;
+    if ((l->p->shards.weights || l->p->shards.gradients) && other) return true;
     if (t->apart && a->own != b->own) return true;
     return !weight && (a->lane != b->lane || a->meets != b->meets || a->beside != b->beside);
 }

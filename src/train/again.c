@@ -34,8 +34,7 @@ Status again_spec(ModelSpec *s, Arena *a)
     TRY(ARENA_NEW(a, s->n_layers, &layers));
     memcpy(layers, s->layers, (size_t)s->n_layers * sizeof *layers);
     for (int i = 0; i < s->n_layers; i++) {
-        bool block = layers[i].block >= 0;
-        layers[i].recompute = block ? RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE : 0;
+        layers[i].recompute = layer_recompute(&layers[i], RECOMPUTE_LAYER | RECOMPUTE_EXCHANGE);
     }
     s->layers = layers;
     s->room = s->rows_room = s->pool = 0;

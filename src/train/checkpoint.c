@@ -103,12 +103,21 @@ static Status match_entries(Loading *l, CheckpointInfo *info)
     return OK;
 }
 
+/* A parameter of multi-token prediction, which generation and evaluation do without. */
+static bool trains_only(const Engine *e, const char *name)
+{
+    const Config *c = e->config;
+    long long layer = 0;
+    bool of_layer = sscanf(name, "model.layers.%lld.", &layer) == 1 && layer >= c->model_layers;
+    return e->use == ENGINE_INFER && of_layer && layer < c->model_layers + c->mtp_layers;
+}
+
 /* Nothing there that no rank knows, and every element of what is wanted here. */
 static Status check_complete(const Loading *l)
 {
     const ParamTable *t = &l->e->params;
     for (int64_t i = 0; i < l->n; i++) {
-        if (l->found[i] != ENTRY_UNKNOWN) continue;
+        if (l->found[i] != ENTRY_UNKNOWN || trains_only(l->e, l->entry[i].param)) continue;
         return FAIL(ERR_ARG, "%s is of another model: it has %s, which this model lacks", l->folder,
                     l->entry[i].param);
     }

@@ -6,7 +6,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
  * second forwards made and its rings. */
 static void phased(const LayerCount *const *layer, int n, size_t at, ChunkBytes *b)
 {
-    size_t stream = layer[0]->stream, due = 0, above = 0, streams = BLOCK_LAYERS_MAX * stream;
+    size_t stream = layer[0]->stream, due = 0, above = 0, streams = layer[0]->streams;
     size_t ring = streams;
     for (int i = n - 1; i >= 0; i--) {
         const LayerCount *l = layer[i];
@@ -57,9 +57,9 @@ ChunkBytes chunk_count(const LayerCount *const *layer, int n, unsigned passes, d
         eval = larger(eval, l->keep_eval);
     }
     b.ring[RING_FORWARD] = forward;
-    b.eval = 2 * stream + eval;
+    b.eval = layer[0]->streams + eval;
     if ((passes & CHUNK_WHOLE) != 0)
-        b.ring[RING_FORWARD] = larger(forward, BLOCK_LAYERS_MAX * stream + backward);
+        b.ring[RING_FORWARD] = larger(forward, layer[0]->streams + backward);
     if ((passes & CHUNK_SPLIT) != 0) b.slot[SLOT_GRADS] = split(layer, n);
     if ((passes & CHUNK_PHASED) == 0) return b;
     b.ring[RING_FORWARD] = forward;

@@ -30,8 +30,8 @@ static Status make_step(Engine *e)
 {
     const EngineShape *s = &e->shape;
     Arena *a = &e->arena[ENGINE_STEP];
-    TRY(batch_make(a, s->batch, s->sequence, &e->batch));
-    TRY(tensor_new1(a, DTYPE_F32, 1, &e->loss_scale));
+    TRY(batch_make(a, &e->spec, s->batch, s->sequence, &e->batch));
+    TRY(tensor_new1(a, DTYPE_F32, 1 + e->spec.depths, &e->loss_scale));
     TRY(tensor_new1(a, DTYPE_F32, 3, &e->hyper));
     e->inputs_end = arena_mark(a);
     TRY(record_make(a, &e->spec, s->domains, &e->record));
@@ -149,6 +149,14 @@ static bool reads_counts(const ModelSpec *s)
     return s->exact && s->ep > 1 && kind->places && !kind->gapless;
 }
 
+/* Generation and evaluation have no use for multi-token prediction. */
+static Status build_spec(Engine *e)
+{
+    Config c = *e->config;
+    if (e->use == ENGINE_INFER) c.mtp_layers = 0;
+    return spec_build(&c, &e->tables, &e->spec);
+}
+
 /* plan NULL: for counting. */
 static Status setup(Engine *e, const EnginePlan *plan)
 {
@@ -157,7 +165,7 @@ static Status setup(Engine *e, const EnginePlan *plan)
         return FAIL(ERR_ARG, "attention.kernel=cudnn needs a GPU, and run.device=auto found none");
     }
     TRY(arena_init(&e->tables, "tables", MEM_HOST, TABLES_BYTES));
-    TRY(spec_build(e->config, &e->tables, &e->spec));
+    TRY(build_spec(e));
     if (e->shape.mesh != NULL) spec_place(&e->spec, e->shape.mesh);
     spec_room(&e->spec, &e->shape.room);
     if (e->shape.all_rows) TRY(again_spec(&e->spec, &e->tables));
@@ -320,6 +328,11 @@ static void put_tokens(Engine *e, const Tensor *t, const Tensor *from, int64_t n
     }
 }
 
+static float scale_of(float weight, int64_t targets)
+{
+    return targets > 0 ? weight / (float)targets : 0;
+}
+
 static void put_batch(Engine *e, const Batch *b)
 {
     int64_t n = b->domain.dim[0];
@@ -334,8 +347,13 @@ static void put_batch(Engine *e, const Batch *b)
     int32_t *sequence = engine_host(e, &e->batch.sequence), step = (int32_t)e->step;
     for (int64_t i = 0; i < n; i++) sequence[i] = (int32_t)(first + i);
     put(e, &e->batch.step, &step);
-    float scale = b->targets > 0 ? 1 / (float)b->targets : 0;
-    put(e, &e->loss_scale, &scale);
+    float scale[1 + CONFIG_DEPTHS_MAX] = { scale_of(1, b->targets) };
+    for (int i = 0; i < b->depths && i < e->spec.depths; i++) {
+        put_tokens(e, &e->batch.next[i].id, &b->next[i].id, n);
+        put_tokens(e, &e->batch.next[i].target, &b->next[i].target, n);
+        scale[i + 1] = scale_of(e->spec.depth_weight, b->next[i].targets);
+    }
+    put(e, &e->loss_scale, scale);
 }
 
 /* A step in the order of the exec: batch, program, record. */
@@ -482,6 +500,10 @@ Status engine_resize(Engine *e, const EngineShape *shape, const EnginePlan *plan
 Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepResult *out)
 {
     const Config *c = e->config;
+    if (batch->depths < e->spec.depths)
+        return FAIL(ERR_ARG,
+                    "engine: a batch with %d depths of multi-token prediction, mtp.layers is %d",
+                    batch->depths, e->spec.depths);
     e->step = e->ex.step = step;
     const double updates = (double)(step + e->moment_steps);
     float hyper[3] = { (float)lr, (float)(1 / (1 - pow(c->optimizer_beta1, updates))),
@@ -498,6 +520,9 @@ Status engine_step(Engine *e, const Batch *batch, double lr, int64_t step, StepR
     TRY(e->ex.backend->streams->elapsed_s(&e->ex, &e->begun, &e->ended, &result.device_s));
     const float *loss = engine_host(e, &e->record.loss), *aux = engine_host(e, &e->record.aux_loss);
     const float *norm = engine_host(e, &e->record.norm);
+    const float *next = engine_host(e, &e->record.next_loss);
+    for (int i = 0; i < e->spec.depths; i++)
+        result.next_loss[i] = (double)(next[i] / e->spec.depth_weight);
     if (e->spec.n_moe > 0) {
         memcpy(e->load_host.data, engine_host(e, &e->record.load), tensor_bytes(&e->load_host));
     }

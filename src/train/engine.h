@@ -125,7 +125,8 @@ typedef struct EngineWay {
 
 typedef struct StepResult {
     double loss, aux_loss, grad_norm;
-    const int32_t *dropped; /* (MoE layers) tokens x experts; NULL: none can be */
+    double next_loss[CONFIG_DEPTHS_MAX]; /* of each depth of multi-token prediction */
+    const int32_t *dropped;              /* (MoE layers) tokens x experts; NULL: none can be */
     bool finite;
     bool again;          /* rows had no room: this is the step's second run */
     Shortage short_of;   /* what for */

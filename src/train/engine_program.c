@@ -17,10 +17,12 @@ static Status make_layout(const Config *c, int stages, Arena *a, Layout *out)
     int blocks = (int)c->model_layers;
     if (c->mesh_layout[0] == '\0') return layout_even(stages, blocks, a, out);
     TRY(layout_parse(c->mesh_layout, stages, blocks, a, out));
-    if (out->predictions == 0) return OK;
+    int m = out->predictions, with_loss = out->stage[stages - 1].predictions;
+    if (m == 0 || (m == c->mtp_layers && m == with_loss)) return OK;
     return FAIL(ERR_ARG,
-                "mesh.layout has %d layers of multi-token prediction (m), the model has none",
-                out->predictions);
+                "mesh.layout has %d layers of multi-token prediction (m), %d of them on the loss's "
+                "stage; mtp.layers is %lld: write all of them there, or none",
+                m, with_loss, (long long)c->mtp_layers);
 }
 
 static Status place_layers(Engine *e, const Layout *l, const Program *p)
@@ -51,7 +53,8 @@ static ScheduleShards shards_shape(const Engine *e, const ScheduleDesc *d)
     const Mesh *m = e->shape.mesh;
     ParamShards mine = { 0 };
     if (m != NULL) mine = shards_of(e->config, m);
-    bool both = d->placement == PLACE_BOTH || (e->spec.tied && e->config->mesh_pp > 1);
+    bool both =
+        d->placement == PLACE_BOTH || (spec_shares_table(&e->spec) && e->config->mesh_pp > 1);
     bool replicas = m != NULL && m->shape.replicate > 1;
     return shards_schedule(e->shape.shards != NULL ? e->shape.shards : &mine, both || replicas);
 }
@@ -162,7 +165,7 @@ static Status make_mirror(Engine *e, Comm *stages)
     int first = s->layers[0].rank, last = s->layers[s->n_layers - 1].rank, pair = -1;
     if (p->placement == PLACE_BOTH)
         pair = p->rank < p->stages - 1 - p->rank ? p->rank : p->stages - 1 - p->rank;
-    else if (s->tied && first != last && (p->rank == first || p->rank == last))
+    else if (spec_shares_table(s) && first != last && (p->rank == first || p->rank == last))
         pair = 0;
     return comm_split(stages, pair, p->rank, "mirror", &e->tables, &e->mesh.group[GROUP_MIRROR]);
 }

@@ -71,7 +71,7 @@ static Status evaluation(Counter *c)
     const LayerCountObserver *observer = c->observer;
     r->training = false, c->observer = NULL;
     if (desc->prepare != NULL) TRY(desc->prepare(r));
-    TRY(forward(c, PASS_FORWARD));
+    if (!r->layer->trains) TRY(forward(c, PASS_FORWARD));
     r->training = true, c->observer = observer;
     r->pool = c->pooled ? &c->pool : NULL;
     c->out->keep_eval = c->keep.peak_bytes;
@@ -116,9 +116,9 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
 {
     LayerRun *r = &c->run;
     int64_t n = m->b * m->t;
-    TRY(batch_make(count, m->b, m->t, m));
+    TRY(batch_make(count, s, m->b, m->t, m));
     TRY(record_make(count, s, 1, rec));
-    r->loss_scale = rec->loss;
+    TRY(tensor_new1(count, DTYPE_F32, 1 + s->depths, &r->loss_scale));
     TRY(tensor_new2(count, DTYPE_F32, m->t * s->cp, s->rotary.dim / 2, &r->rope_cos));
     r->rope_sin = r->rope_cos;
     TRY(tensor_new1(count, DTYPE_F32, n, &r->loss));
@@ -126,15 +126,29 @@ static Status make_inputs(Counter *c, const ModelSpec *s, Arena *count, MicroBat
     if (!c->out->ends) TRY(tensor_new2(count, s->act, n, s->hidden, &r->h_out));
     r->dh = r->h, r->dh_out = r->h_out;
     c->out->stream = arena_rounded((size_t)(n * s->hidden) * dtype_bytes(s->act));
+    c->out->streams = (size_t)s->block_layers * c->out->stream;
+    return OK;
+}
+
+/* The table and the head's weights are counted in the layers that they are of. */
+static Status lend(const ModelSpec *s, const LayerDesc *desc, Arena *nowhere, LayerWeights *w)
+{
+    static const ParamRole of[] = { [WEIGHTS_TABLE] = ROLE_TABLE, [WEIGHTS_HEAD] = ROLE_HEAD };
+    for (int i = 0; i < desc->n_phases; i++) {
+        ParamRole role = of[desc->phases[i].weights];
+        if (desc->phases[i].weights == WEIGHTS_OWN || w->w[role].data != NULL) continue;
+        TRY(tensor_new2(nowhere, s->act, s->vocab, s->hidden, &w->w[role]));
+        TRY(tensor_new2(nowhere, DTYPE_F32, s->vocab, s->hidden, &w->dw[role]));
+    }
     return OK;
 }
 
 static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int64_t b, int64_t t,
                     Arena *scratch)
 {
-    ModelSpec one = *s; /* a tied head's weights are counted where the table is */
+    ModelSpec one = *s;
     LayerSpec alone = *layer;
-    one.layers = &alone, one.n_layers = 1, one.tied = false;
+    one.layers = &alone, one.n_layers = 1;
     ParamTable table;
     ParamMemory memory;
     LayerWeights *weights;
@@ -145,6 +159,7 @@ static Status count(Counter *c, const ModelSpec *s, const LayerSpec *layer, int6
     TRY(params_build(&one, alone.rank, NULL, scratch, &table));
     TRY(params_alloc(&one, &table, &nowhere, true, &memory));
     TRY(params_bind(&one, &table, &memory, scratch, &weights));
+    TRY(lend(s, layer_desc(layer->kind), &nowhere, weights));
     void *state = NULL;
     size_t state_bytes = layer_desc(layer->kind)->state_bytes;
     if (state_bytes > 0) TRY(arena_array_zero(scratch, state_bytes, 1, &state));

@@ -22,6 +22,7 @@ typedef struct LayerCount {
     bool begins, ends; /* the residual stream */
     bool opens;        /* its block */
     size_t stream;     /* (N, D) */
+    size_t streams;    /* of gradients that the model's chunks have at a time */
     size_t keep;       /* in the slot from forward to the last gradients */
     size_t keep_peak;  /* most in the slot while forward runs */
     size_t again_peak; /* the same in backward: a recomputed layer is made again */

@@ -215,6 +215,8 @@ Status metrics_step(Metrics *m, const Engine *e, const Loader *l, const StepMetr
                   ",\"step_s\":%g,\"tokens_per_s\":%g,\"roof_share\":%g",
                   s->step, s->result.loss, s->result.aux_loss, s->lr, s->result.grad_norm,
                   s->tokens, s->step_s, s->tokens_per_s, s->roof_share));
+    for (int i = 0; i < e->spec.depths; i++)
+        TRY(text_json(t, ",\"mtp_%d\":%g", i + 1, s->result.next_loss[i]));
     if (s->mfu > 0) TRY(text_json(t, ",\"mfu\":%g", s->mfu));
     TRY(dropped(t, e, &s->result));
     TRY(gpu_fields(t, s));

@@ -162,6 +162,7 @@ Status train_loader_config(const Config *c, const Mesh *mesh, const int32_t *tok
                         .seed = (uint64_t)c->run_seed,
                         .validation = c->data_validation,
                         .shuffle = c->data_shuffle,
+                        .depths = (int)c->mtp_layers,
                         .token_bytes = token_bytes };
     return OK;
 }

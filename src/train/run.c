@@ -470,15 +470,18 @@ static void progress(const Trainer *t, const StepMetrics *m)
     bool last = m->step == c->train_steps;
     if (m->step % c->train_log_every != 0 && !last) return;
     double mean = (clock_s() - t->started_s) / (double)(m->step - t->first_step);
-    char speed[32], twice[48] = "", drops[48] = "";
+    char speed[32], twice[48] = "", drops[48] = "", next[32 * CONFIG_DEPTHS_MAX] = "";
+    for (int i = 0, n = 0; i < t->engine.spec.depths; i++)
+        n += snprintf(next + n, sizeof next - (size_t)n, "  mtp_%d %.4f", i + 1,
+                      m->result.next_loss[i]);
     int64_t dropped = metrics_dropped(&t->engine, &m->result);
     if (dropped > 0) (void)snprintf(drops, sizeof drops, "  %" PRId64 " dropped", dropped);
     if (t->twice > 0) (void)snprintf(twice, sizeof twice, "  %" PRId64 " ran twice", t->twice);
     log_progress(last,
-                 "step %" PRId64 "/%" PRId64 "  loss %.4f  lr %.2e  norm %.2f  %s tokens/s  "
+                 "step %" PRId64 "/%" PRId64 "  loss %.4f%s  lr %.2e  norm %.2f  %s tokens/s  "
                  "%s %.0f %%  "
                  "%.0f s left%s%s%s",
-                 m->step, c->train_steps, m->result.loss, m->lr, m->result.grad_norm,
+                 m->step, c->train_steps, m->result.loss, next, m->lr, m->result.grad_norm,
                  text_thousands(speed, (int64_t)m->tokens_per_s), m->mfu > 0 ? "MFU" : "roof",
                  100 * (m->mfu > 0 ? m->mfu : m->roof_share),
                  mean * (double)(c->train_steps - m->step), twice, drops,

@@ -58,15 +58,21 @@ MicroBatch run_part(const Engine *e, int64_t first, int64_t b)
 {
     const MicroBatch *whole = &e->batch;
     int64_t t = whole->t;
-    return (MicroBatch){ .b = b,
-                         .t = t,
-                         .id = tensor_rows(&whole->id, first * t, b * t),
-                         .target = tensor_rows(&whole->target, first * t, b * t),
-                         .pos = tensor_rows(&whole->pos, first * t, b * t),
-                         .doc = tensor_rows(&whole->doc, first, b),
-                         .domain = tensor_rows(&whole->domain, first, b),
-                         .sequence = tensor_rows(&whole->sequence, first, b),
-                         .step = whole->step };
+    MicroBatch m = { .b = b,
+                     .t = t,
+                     .id = tensor_rows(&whole->id, first * t, b * t),
+                     .target = tensor_rows(&whole->target, first * t, b * t),
+                     .pos = tensor_rows(&whole->pos, first * t, b * t),
+                     .doc = tensor_rows(&whole->doc, first, b),
+                     .domain = tensor_rows(&whole->domain, first, b),
+                     .sequence = tensor_rows(&whole->sequence, first, b),
+                     .step = whole->step,
+                     .depths = whole->depths };
+    for (int i = 0; i < m.depths; i++) {
+        m.next[i].id = tensor_rows(&whole->next[i].id, first * t, b * t);
+        m.next[i].target = tensor_rows(&whole->next[i].target, first * t, b * t);
+    }
+    return m;
 }
 
 /* Generation has a cache, and wants the logits of the last tokens; all else losses. */
@@ -115,6 +121,9 @@ static void select(ChunkPass *p, int i)
 
 static int layers_in(const ChunkPass *p) { return p->range.end - p->range.first; }
 
+/* Layers of multi-token prediction, by an evaluation. */
+static bool passed_by(const LayerRun *r) { return r->layer->trains && !r->training; }
+
 static bool recomputed(const LayerRun *r) { return (r->layer->recompute & RECOMPUTE_LAYER) != 0; }
 
 static const Phase *phase_of(const ChunkPass *p, const ChunkPhase *x)
@@ -141,7 +150,7 @@ static Status new_input(ChunkPass *p, int i)
 {
     Tensor *h = &p->s->at[i].h;
     if (p->r.training) return new_stream(p->e, &p->s->arena, p->r.batch, h);
-    *h = p->e->stream[i % BLOCK_LAYERS_MAX];
+    *h = p->e->stream[i % p->e->spec.block_layers];
     return OK;
 }
 
@@ -173,7 +182,7 @@ static void close_forward(ChunkPass *p, int i)
 
 static Status new_streams(ChunkPass *p, Arena *a)
 {
-    for (int i = 0; i < BLOCK_LAYERS_MAX; i++)
+    for (int i = 0; i < p->e->spec.block_layers; i++)
         TRY(new_stream(p->e, a, p->r.batch, &p->e->stream[i]));
     return OK;
 }
@@ -213,7 +222,8 @@ static Status forward_pass(ChunkPass *p)
         const ChunkPhase *x = &p->row->at[i];
         if (begins_layer(p->row, i)) TRY(open_forward(p, x->layer));
         select(p, x->layer);
-        TRY(run_phase(p->e, &p->r, phase_of(p, x)->forward, x->name));
+        PhaseFn *fn = passed_by(&p->r) ? NULL : phase_of(p, x)->forward;
+        TRY(run_phase(p->e, &p->r, fn, x->name));
         if (ends_layer(p->row, i)) close_forward(p, x->layer);
     }
     bool ends = !p->r.training && p->a->end == p->row->n;
@@ -234,7 +244,7 @@ static Status new_gradient(ChunkPass *p, int i)
     else if (p->s->grads != NULL)
         return new_stream(p->e, p->s->grads, p->r.batch, dh);
     else
-        *dh = p->e->stream[i % BLOCK_LAYERS_MAX];
+        *dh = p->e->stream[i % p->e->spec.block_layers];
     return OK;
 }
 

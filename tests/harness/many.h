@@ -71,6 +71,10 @@ static inline Batch many_rows(const Batch *b, int64_t first, int64_t n, int64_t 
     out.pos = tensor_rows(&b->pos, first * seq, n * seq);
     out.doc = tensor_rows(&b->doc, first, n);
     out.domain = tensor_rows(&b->domain, first, n);
+    for (int d = 0; d < b->depths; d++) {
+        out.next[d].id = tensor_rows(&b->next[d].id, first * seq, n * seq);
+        out.next[d].target = tensor_rows(&b->next[d].target, first * seq, n * seq);
+    }
     return out;
 }
 
@@ -105,7 +109,7 @@ static inline Status many_open(ManyRank *r, const ManyCase *c, Comm *world)
     TRY(engine_open(&t->engine, k, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
     TRY(engine_init_weights(&t->engine, 42));
-    TRY(batch_new(&t->arena, k->train_batch, k->data_sequence, &t->batch));
+    TRY(batch_new_deep(&t->arena, k->train_batch, k->data_sequence, (int)k->mtp_layers, &t->batch));
     int64_t d = world == NULL ? 0 : r->mesh.at.replica * shape.shard + r->mesh.at.shard;
     r->own = many_rows(&t->batch, d * t->shape.batch, t->shape.batch, k->data_sequence);
     return OK;
@@ -136,6 +140,7 @@ static inline Status many_step(ManyRank *r, int64_t step, StepResult *out)
     tiny_batch(&r->t, step);
     r->t.shape = local;
     r->own.targets = r->t.batch.targets;
+    for (int d = 0; d < r->own.depths; d++) r->own.next[d].targets = r->t.batch.next[d].targets;
     return engine_step(&r->t.engine, &r->own, 1e-2, step + 1, out);
 }
 
@@ -238,6 +243,8 @@ static inline Status many_compare(const Many *m, ManyRank *one, ManyRank *r)
         if (!routed) return FAIL(ERR_NUMERIC, "step %lld: experts' loads differ", (long long)i);
         TRY(many_same("loss", i, have.loss, want.loss, m->limit));
         TRY(many_same("auxiliary loss", i, have.aux_loss, want.aux_loss, m->limit));
+        for (int d = 0; d < CONFIG_DEPTHS_MAX; d++)
+            TRY(many_same("loss of a depth", i, have.next_loss[d], want.next_loss[d], m->limit));
         if (i > 0) continue;
         TRY(many_same("gradient norm", i, have.grad_norm, want.grad_norm, m->limit));
         TRY(many_same_gradients(m, &one->t, &r->t.engine));

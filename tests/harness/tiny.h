@@ -38,6 +38,23 @@ static const char *const tiny_base[] = {
     "optimizer.eps=1e-5", "run.device=cpu",       "run.tune=false",
 };
 
+/* What depth d + 1 of multi-token prediction reads and predicts. */
+static void tiny_depth(Tiny *t, int64_t step, int d)
+{
+    Batch *b = &t->batch;
+    uint64_t stream = rng_stream("tiny depth"), vocab = (uint64_t)t->config.model_vocab;
+    int64_t n = tensor_elems(&b->id);
+    int32_t *id = b->next[d].id.data, *target = b->next[d].target.data;
+    b->next[d].targets = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)((step * CONFIG_DEPTHS_MAX + d) * n + i) * 3;
+        id[i] = (int32_t)rng_below(7, stream, at, vocab);
+        target[i] = (int32_t)rng_below(7, stream, at + 1, vocab);
+        if (rng_uniform(7, stream, at + 2) < 0.2) target[i] = -1;
+        b->next[d].targets += target[i] >= 0;
+    }
+}
+
 /* Random ids and documents; the same for the same step whatever the model. */
 static void tiny_batch(Tiny *t, int64_t step)
 {
@@ -58,6 +75,7 @@ static void tiny_batch(Tiny *t, int64_t step)
     }
     int32_t *domain = b->domain.data;
     for (int64_t i = 0; i < b->domain.dim[0]; i++) domain[i] = (int32_t)(i % t->shape.domains);
+    for (int d = 0; d < b->depths; d++) tiny_depth(t, step, d);
 }
 
 static inline Status tiny_config(Tiny *t, const char *const *overrides)
@@ -90,7 +108,7 @@ static inline Status tiny_start(Tiny *t, const Mesh *mesh)
     TRY(engine_open(&t->engine, c, ENGINE_TRAIN, &t->shape, &t->plan));
     TRY(engine_prepare(&t->engine, NULL));
     TRY(engine_init_weights(&t->engine, 42));
-    TRY(batch_new(&t->arena, c->train_batch, c->data_sequence, &t->batch));
+    TRY(batch_new_deep(&t->arena, c->train_batch, c->data_sequence, (int)c->mtp_layers, &t->batch));
     tiny_batch(t, 0);
     return OK;
 }

@@ -340,6 +340,13 @@ static void a_tied_table_goes_from_mesh_to_mesh(void **state)
     check_all_pairs("model.tied=true", "model.tied=true", 4);
 }
 
+/* Likewise; and the head's weights are those of several layers. */
+static void multi_token_prediction_goes_from_mesh_to_mesh(void **state)
+{
+    (void)state;
+    check_all_pairs("mtp.layers=1", "mtp.layers=1", 4);
+}
+
 /* Loading has shown that none is missing. */
 static int64_t saved_elements(const ManyCase *layout, const char *more)
 {
@@ -359,8 +366,8 @@ static int64_t saved_elements(const ManyCase *layout, const char *more)
 static void no_element_is_written_twice(void **state)
 {
     (void)state;
-    static const char *const models[] = { "moe.shared=1", "model.tied=true" };
-    for (int m = 0; m < 2; m++) {
+    static const char *const models[] = { "moe.shared=1", "model.tied=true", "mtp.layers=1" };
+    for (int m = 0; m < 3; m++) {
         int64_t alone = saved_elements(&layouts[0], models[m]);
         for (int i = 1; i < LAYOUTS; i++) CHECK_INT(saved_elements(&layouts[i], models[m]), alone);
     }
@@ -623,6 +630,7 @@ int main(void)
         PLACE_TEST(bf16_moments_go_from_mesh_to_mesh),
         PLACE_TEST(what_was_cut_by_column_is_loaded_by_any_mesh),
         PLACE_TEST(a_tied_table_goes_from_mesh_to_mesh),
+        PLACE_TEST(multi_token_prediction_goes_from_mesh_to_mesh),
         PLACE_TEST(no_element_is_written_twice),
         PLACE_TEST(a_save_without_a_thread_writes_the_same),
         PLACE_TEST(a_save_ends_at_a_later_step),

@@ -215,6 +215,72 @@ static void tokens_of_a_batch_are_rows(void **state)
     optest_close(&t);
 }
 
+/* Three of seven columns, from the third on: the products of a narrow matrix, which leave the other
+ * columns of a gradient as they were. */
+static void a_window_of_the_matrix_is_a_matrix(void **state)
+{
+    (void)state;
+    enum { N = 67, O = 9, W = 7, COL = 2, COLS = 3 };
+    OpTest t;
+    optest_open(&t, 2);
+    for (int type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+        Dtype act = (Dtype)type;
+        LinearFwd f = { .x = optest_normal(&t, act, DIMS(N, COLS)),
+                        .w = optest_normal(&t, act, DIMS(O, W)),
+                        .y = optest_poisoned(&t, act, DIMS(N, O)),
+                        .w_col = COL,
+                        .w_cols = COLS };
+        LinearBwdInput b = { .dy = optest_normal(&t, act, DIMS(N, O)),
+                             .w = f.w,
+                             .dx = optest_poisoned(&t, act, DIMS(N, COLS)),
+                             .w_col = COL,
+                             .w_cols = COLS };
+        LinearBwdWeight g = { .dy = b.dy,
+                              .x = f.x,
+                              .dw = optest_normal(&t, DTYPE_F32, DIMS(O, W)),
+                              .w_col = COL,
+                              .w_cols = COLS };
+        Tensor window = { tensor_at(&f.w, COL), act, 2, { O, W } }, r = { 0 };
+        Sum y = { &f.x, &window, &r, N, O, COLS, COLS, 1, W, 1 };
+        Sum dx = { &b.dy, &window, &r, N, COLS, O, O, 1, 1, W };
+        Sum dw = { &g.dy, &f.x, &r, O, COLS, N, 1, O, 1, COLS };
+        double *want_y = sums(&t, &y), *want_dx = sums(&t, &dx), *more = sums(&t, &dw);
+        double *want_dw = optest_doubles(&t, O * W);
+        for (int i = 0; i < O * W; i++) {
+            int col = i % W - COL;
+            want_dw[i] = optest_get(&g.dw, i);
+            if (col >= 0 && col < COLS) want_dw[i] += more[i / W * COLS + col];
+        }
+        CHECK_OK(linear_fwd(&t.ex, f));
+        CHECK_TENSOR(&f.y, want_y);
+        CHECK_OK(linear_bwd_input(&t.ex, b));
+        CHECK_TENSOR(&b.dx, want_dx);
+        CHECK_OK(linear_bwd_weight(&t.ex, g));
+        CHECK_TENSOR(&g.dw, want_dw);
+        CHECK_NEAR(op_desc(OP_LINEAR_FWD)->cost(&f).flops, 2.0 * N * O * COLS, 0);
+    }
+    optest_close(&t);
+}
+
+static void a_window_beyond_the_matrix_or_of_other_types_is_refused(void **state)
+{
+    (void)state;
+    OpTest t;
+    optest_open(&t, 1);
+    LinearFwd f = { .x = optest_normal(&t, DTYPE_F32, DIMS(4, 3)),
+                    .w = optest_normal(&t, DTYPE_F32, DIMS(2, 6)),
+                    .y = optest_poisoned(&t, DTYPE_F32, DIMS(4, 2)),
+                    .w_col = 4,
+                    .w_cols = 3 };
+    CHECK_FAILS(linear_fwd(&t.ex, f), ERR_SHAPE, "columns 4 + 3 of w, which has 6");
+    f.w_col = -1;
+    CHECK_FAILS(linear_fwd(&t.ex, f), ERR_SHAPE, "columns -1 + 3 of w, which has 6");
+    f.w_col = 3;
+    f.y = optest_poisoned(&t, DTYPE_BF16, DIMS(4, 2));
+    CHECK_FAILS(linear_fwd(&t.ex, f), ERR_ARG, "a window of w takes x, y and w of one type");
+    optest_close(&t);
+}
+
 static void no_rows_leave_the_weight_gradient_alone(void **state)
 {
     (void)state;
@@ -289,6 +355,8 @@ int main(void)
         TEST(weight_gradient_is_added_and_matches_double_for_all_types),
         TEST(a_router_is_as_exact_as_plain_sums_of_f32),
         TEST(tokens_of_a_batch_are_rows),
+        TEST(a_window_of_the_matrix_is_a_matrix),
+        TEST(a_window_beyond_the_matrix_or_of_other_types_is_refused),
         TEST(no_rows_leave_the_weight_gradient_alone),
         TEST(shapes_that_do_not_fit_are_errors_that_name_the_tensor),
         TEST(costs_are_the_products_and_every_tensor_once),

@@ -85,15 +85,32 @@ static void write_tensors(Lab *lab, SafeTensor *t, const void *const *data, int6
     file_close(&f);
 }
 
-/* The folder of a golden model; tensors whose name contains `without` are left out. */
-static void write_folder(Lab *lab, const char *name, const Golden *g, const char *without)
+/* One more tensor: a copy of a weight of the golden model. */
+static void add_copy(const Golden *g, const char *name, const char *of, SafeTensor *t,
+                     const void **data)
+{
+    Tensor from = golden_get(g, "weight", of);
+    *t = (SafeTensor){
+        .name = name, .dtype = DTYPE_F32, .rank = 2, .dim = { from.dim[0], from.dim[1] }
+    };
+    *data = from.data;
+}
+
+/* The folder of a golden model; tensors whose name contains `without` are left out. `copies` of the
+ * table and the head's weights stand beside modules of multi-token prediction. */
+static void write_folder_with(Lab *lab, const char *config, const Golden *g, const char *without,
+                              const char *const *copies)
 {
     char path[256];
     SafeTensor *t = NULL;
     const void **data = NULL;
     int64_t n = 0;
-    CHECK_OK(ARENA_NEW(&lab->arena, g->n, &t));
-    CHECK_OK(ARENA_NEW(&lab->arena, g->n, &data));
+    CHECK_OK(ARENA_NEW(&lab->arena, g->n + 4, &t));
+    CHECK_OK(ARENA_NEW(&lab->arena, g->n + 4, &data));
+    for (int i = 0; copies != NULL && i < 4; i++, n++) {
+        const char *of = i % 2 == 0 ? "model.embed_tokens.weight" : "lm_head.weight";
+        add_copy(g, copies[i], of, &t[n], &data[n]);
+    }
     for (int i = 0; i < g->n; i++) {
         bool out = without != NULL && strstr(g->at[i].name, without) != NULL;
         if (!is_weight(&g->at[i]) || out) continue;
@@ -101,8 +118,13 @@ static void write_folder(Lab *lab, const char *name, const Golden *g, const char
         t[n++] = tensor_of(&g->at[i]);
     }
     write_tensors(lab, t, data, n);
-    snprintf(path, sizeof path, "tests/golden/hf/%s.json", name);
+    snprintf(path, sizeof path, "tests/golden/hf/%s.json", config);
     copy_file(lab, path, lab->hf, "config.json");
+}
+
+static void write_folder(Lab *lab, const char *name, const Golden *g, const char *without)
+{
+    write_folder_with(lab, name, g, without, NULL);
 }
 
 static void write_config(Lab *lab, const char *text)
@@ -245,6 +267,84 @@ static void logits_are_those_of_transformers_and_tensors_come_back(void **state)
         compare_logits(lab, &g, 1e-5);
         CHECK_OK(to_hf(lab, lab->back, -1, i % 2 == 0 ? 1 : INT64_MAX));
         compare_folders(lab, lab->hf, lab->back);
+        golden_close(&g);
+    }
+}
+
+static const char *const copies[] = { "model.layers.3.embed_tokens.weight",
+                                      "model.layers.3.shared_head.head.weight",
+                                      "model.layers.4.embed_tokens.weight",
+                                      "model.layers.4.shared_head.head.weight" };
+
+/* Two modules as DeepSeek-V3's files have one. */
+static Golden open_modules(Lab *lab)
+{
+    Golden g = golden_open("tests/golden/model/deepseek_v3_mtp.golden");
+    write_folder_with(lab, "deepseek_v3", &g, NULL, copies);
+    change_config(lab, "\"num_nextn_predict_layers\": 1", "\"num_nextn_predict_layers\": 2");
+    return g;
+}
+
+static Config converted(Lab *lab)
+{
+    char path[FILE_PATH_MAX];
+    Config c;
+    CHECK_OK(infer_config(lab->checkpoint, &lab->arena, path, &c));
+    return c;
+}
+
+static void modules_of_multi_token_prediction_go_there_and_back(void **state)
+{
+    Lab *lab = fresh(state);
+    Golden g = open_modules(lab);
+    CHECK_OK(from_hf(lab));
+    CHECK_INT(converted(lab).mtp_layers, 2);
+    compare_logits(lab, &g, 1e-5);
+    CHECK_OK(to_hf(lab, lab->back, -1, 30000));
+    compare_folders(lab, lab->hf, lab->back);
+    golden_close(&g);
+}
+
+/* What transformers saves says that there is one, and has none. */
+static void modules_that_are_only_counted_are_none(void **state)
+{
+    Lab *lab = fresh(state);
+    Golden g = open_model(lab, "deepseek_v3");
+    CHECK_OK(from_hf(lab));
+    CHECK_INT(converted(lab).mtp_layers, 0);
+    golden_close(&g);
+}
+
+static void a_module_that_lacks_a_tensor_is_refused(void **state)
+{
+    Lab *lab = fresh(state);
+    Golden g = golden_open("tests/golden/model/deepseek_v3_mtp.golden");
+    write_folder_with(lab, "deepseek_v3", &g, "layers.3.hnorm", copies);
+    CHECK_FAILS(from_hf(lab), ERR_FORMAT, "has no tensor model.layers.3.hnorm.weight (24)");
+    nothing_is_left_behind(lab);
+    golden_close(&g);
+}
+
+static void a_module_s_table_must_be_the_model_s(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        Lab *lab = fresh(state);
+        Weights w;
+        FileMap map;
+        char *bytes = NULL;
+        Golden g = open_modules(lab);
+        CHECK_OK(weights_open(&w, lab->hf, &lab->arena));
+        const SafeTensor *t = weights_take(&w, copies[i]);
+        CHECK_OK(file_map(w.file[t->file], &map));
+        CHECK_OK(ARENA_NEW(&lab->arena, map.bytes, &bytes));
+        size_t n = map.bytes;
+        memcpy(bytes, map.data, n);
+        file_unmap(&map);
+        bytes[t->end - 2] ^= 1; /* of the last element */
+        CHECK_OK(file_write_whole(w.file[t->file], bytes, n));
+        weights_close(&w);
+        CHECK_FAILS(from_hf(lab), ERR_UNSUPPORTED, copies[i]);
+        nothing_is_left_behind(lab);
         golden_close(&g);
     }
 }
@@ -623,6 +723,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(logits_are_those_of_transformers_and_tensors_come_back),
         TEST(a_folder_of_transformers_goes_there_and_back),
+        TEST(modules_of_multi_token_prediction_go_there_and_back),
+        TEST(modules_that_are_only_counted_are_none),
+        TEST(a_module_that_lacks_a_tensor_is_refused),
+        TEST(a_module_s_table_must_be_the_model_s),
         TEST(bf16_goes_there_and_back),
         TEST(mxfp4_becomes_what_transformers_makes_of_it),
         TEST(mxfp4_that_does_not_fit_is_named),

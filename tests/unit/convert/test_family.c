@@ -104,6 +104,9 @@ static void published_models_have_the_dimensions_of_their_presets(void **state)
         ParamTable x, y;
         CHECK_OK(config_load(&want, &arena, rows[i].preset, NULL, 0));
         CHECK_OK(read_text(rows[i].json, &got, &family));
+        /* the presets are without multi-token prediction */
+        CHECK_INT(got.mtp_layers, strcmp(rows[i].preset, "deepseek-v3") == 0);
+        got.mtp_layers = 0;
         /* the presets are trained with the loss of their publication, which says nothing here */
         CHECK_OK(spec_build(&want, &arena, &a));
         CHECK_OK(params_build(&a, 0, NULL, &arena, &x));
@@ -123,6 +126,29 @@ static void published_models_have_the_dimensions_of_their_presets(void **state)
         CHECK_INT(got.moe_top_groups, want.moe_top_groups);
         CHECK_INT(got.moe_group_score_top, want.moe_group_score_top);
     }
+}
+
+/* 671 G and 14 G are DeepSeek's own figures, the second with copies of the table and of the head. */
+static void a_module_of_multi_token_prediction_has_the_published_parameters(void **state)
+{
+    static const char *const set[] = { "mtp.layers=0", "mtp.layers=1" };
+    int64_t total[2], active[2];
+    Config c;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ModelSpec s;
+        ParamTable t;
+        CHECK_OK(config_load(&c, &arena, "deepseek-v3", &set[i], 1));
+        CHECK_OK(spec_build(&c, &arena, &s));
+        CHECK_OK(params_build(&s, 0, NULL, &arena, &t));
+        total[i] = t.total, active[i] = t.active;
+    }
+    int64_t copies = 2 * c.model_vocab * c.model_hidden, experts = 3 * c.moe_ffn * c.model_hidden;
+    CHECK_NEAR((double)total[0], 671e9, 0.5e9);
+    CHECK_INT(total[1] - total[0], 11610067968);
+    CHECK_NEAR((double)(total[1] - total[0] + copies), 14e9, 0.6e9);
+    CHECK_NEAR((double)(total[1] + copies), 685e9, 0.6e9);
+    CHECK_INT(active[1] - active[0], total[1] - total[0] - (256 - 8) * experts);
 }
 
 /* ---- members ---- */
@@ -487,6 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(published_models_have_the_dimensions_of_their_presets),
+        TEST(a_module_of_multi_token_prediction_has_the_published_parameters),
         TEST(members_that_are_absent_have_the_values_of_their_class),
         TEST(members_of_both_generations_of_files_are_read),
         TEST(lists_of_layers_that_are_intervals_are_read),

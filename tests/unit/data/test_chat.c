@@ -325,14 +325,15 @@ static void batches_have_targets_where_answers_are(void **state)
                        .vocab = VOCAB,
                        .seed = 3,
                        .shuffle = true,
-                       .validation = 0.2 };
+                       .validation = 0.2,
+                       .depths = 1 };
     Loader *all = NULL, *half = NULL;
     const Batch *b = NULL, *h = NULL;
     CHECK_OK(loader_open(&c, &p.room.arena, &all));
     c.first = c.own = 2;
     CHECK_OK(loader_open(&c, &p.room.arena, &half));
     for (int step = 0; step < 5; step++) {
-        int64_t targets = 0;
+        int64_t targets = 0, next = 0;
         CHECK_OK(loader_next(all, &b));
         CHECK_OK(loader_next(half, &h));
         const int32_t *id = b->id.data, *target = b->target.data, *doc = b->doc.data;
@@ -340,6 +341,10 @@ static void batches_have_targets_where_answers_are(void **state)
             int64_t t = i % PACK;
             targets += target[i] >= 0;
             CHECK(t > 0 || doc[i] == 0); /* a row starts with a pack */
+            int32_t second = ((int32_t *)b->next[0].target.data)[i];
+            bool same = t + 2 < PACK && doc[i + 2] <= t, learned = same && target[i + 1] >= 0;
+            if (t + 2 < PACK) CHECK_INT(second, learned ? id[i + 2] : -1);
+            next += second >= 0;
             bool starts = id[i] == 'Q' - '!' || doc[i] == t;
             CHECK(doc[i] == t || doc[i] == doc[i - 1]);
             CHECK(starts == (doc[i] == t));
@@ -350,7 +355,9 @@ static void batches_have_targets_where_answers_are(void **state)
         }
         CHECK_INT(b->targets, targets);
         CHECK_INT(h->targets, targets);
-        CHECK(targets > 10);
+        CHECK_INT(b->next[0].targets, next);
+        CHECK_INT(h->next[0].targets, next);
+        CHECK(targets > 10 && next > 5);
     }
     loader_close(all);
     loader_close(half);

@@ -40,6 +40,10 @@ static void one_rank_takes_what_the_engine_counts(void **state)
           "recompute.layers=[0,1,2,3]" },
         { "train.batch=4", "train.micro_batch=4", "run.device=cpu", "run.threads=1",
           "run.compute=bf16", "optimizer.moments=bf16" },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1",
+          "mtp.layers=2" },
+        { "train.batch=4", "train.micro_batch=2", "run.device=cpu", "run.threads=1", "mtp.layers=1",
+          "model.tied=true" },
     };
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         int n = 0;
@@ -207,7 +211,8 @@ static bool random_layout(const Question *q, const ScheduleDesc *d, int gpus, Pl
  * parameters up and leaves it away. A layer has two, of which 18 bytes an element are held. */
 static double padding_bytes(const Question *q, const PlanLayout *l)
 {
-    double ranks = (double)(l->dp * l->cp), buckets = 2 * (2 * (double)q->config.model_layers + 2);
+    double ranks = (double)(l->dp * l->cp), buckets = 2 * (2 * (double)q->config.model_layers +
+                                                           3 * (double)q->config.mtp_layers + 2);
     return ranks == 1 || l->zero == 0 ? 0 : 18 * PARAM_ALIGN * ranks * buckets;
 }
 
@@ -226,8 +231,9 @@ static Status config_of(Planner *p, const PlanLayout *l, const LayoutStage *stag
     if (l->again != NULL) c.recompute_layers = *l->again;
     for (int i = 0; i < price_stage_count(l) && l->again == NULL; i++) {
         const LayoutStage *s = &stage[i];
-        int again = l->recompute_blocks < 0 ? s->layers : l->recompute_blocks;
-        for (int b = 0; b < s->layers && b < again && l->recompute != 0; b++) {
+        int blocks = s->layers + (s->loss ? p->spec.depths : 0);
+        int again = l->recompute_blocks < 0 ? blocks : l->recompute_blocks;
+        for (int b = 0; b < blocks && b < again && l->recompute != 0; b++) {
             if (c.recompute_layers.n == CONFIG_LIST_MAX) {
                 return FAIL(ERR_UNSUPPORTED, "plan: more than %d recomputed layers",
                             CONFIG_LIST_MAX);
@@ -328,10 +334,14 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
           "run.compute=bf16", "attention.kind=gqa", "attention.kv_heads=2", "moe.buffers=worst" },
         { "train.batch=2880", "model.layers=31", "moe.experts=24", "train.micro_batch=1",
           "run.compute=bf16", "mesh.reduce=bf16", "plan.imbalance=1.3", "moe.shared=0" },
+        { "train.batch=960", "model.layers=24", "moe.experts=16", "train.micro_batch=1",
+          "mtp.layers=2" },
+        { "train.batch=960", "model.layers=13", "moe.experts=16", "train.micro_batch=1",
+          "model.tied=true", "mtp.layers=1", "run.compute=bf16" },
     };
     int priced = 0;
     double worst = 0;
-    for (int m = 0; m < 3; m++) {
+    for (size_t m = 0; m < sizeof sets / sizeof *sets; m++) {
         Question q;
         Arena a = { 0 };
         int n = 0;
@@ -358,7 +368,7 @@ static void prices_are_those_of_the_counting_run_and_the_simulator(void **state)
         question_close(&q);
     }
     print_message("%d layouts, largest difference of times %.4f\n", priced, worst);
-    CHECK(priced >= 3 * 8 * PRICED);
+    CHECK(priced >= 5 * 8 * PRICED);
     CHECK_NEAR(worst, 0, 0.01);
 }
 

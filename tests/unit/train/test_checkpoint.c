@@ -75,6 +75,7 @@ static const char *const models[][4] = {
     { "attention.kind=gqa", "model.tied=true", "model.dense_layers=3" },
     { "attention.q_rank=9", "moe.shared=2", "moe.bias_rate=0.01" },
     { "optimizer.moments=bf16", "run.compute=bf16", "moe.bias_rate=0.01" },
+    { "mtp.layers=2", "moe.bias_rate=0.01" },
 };
 
 static void a_loaded_training_goes_on_with_the_same_bits(void **state)

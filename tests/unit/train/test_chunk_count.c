@@ -5,7 +5,7 @@
 #include "train/chunk_count.h"
 #include "train/engine_program.h"
 
-enum { CASES = 400, SETTINGS = 24, BLOCKS = 9, LAYERS = 2 * BLOCKS + 2 };
+enum { CASES = 400, SETTINGS = 24, BLOCKS = 9, DEPTHS = 2, LAYERS = 2 * BLOCKS + 3 * DEPTHS + 2 };
 
 static Arena arena;
 static Draws drawn = { .seed = 11, .stream = "cases" };
@@ -44,6 +44,7 @@ static void draw_model(Case *c)
     set_row(&c->config, &arena, "recompute.layers=[%d, %d]", draw_int(&drawn, 0, blocks - 1),
             draw_int(&drawn, 0, blocks - 1));
     set_row(&c->config, &arena, "run.device=cpu");
+    set_row(&c->config, &arena, "mtp.layers=%d", draw_int(&drawn, 0, DEPTHS));
 }
 
 static const ScheduleDesc *draw_mesh(Case *c)

@@ -29,6 +29,8 @@ static const char *const models[][OPTIONS_MAX] = {
       "attention.temper_floor=5", "rope.scaling=linear", "rope.factor=2" },
     { "attention.kind=gqa", "moe.expert_bias=true", "moe.activation=clamped", "moe.limit=2",
       "moe.shared=1" },
+    { "mtp.layers=1", "mtp.loss=1", "moe.score=sigmoid", "moe.bias_rate=0.01" },
+    { "mtp.layers=2", "mtp.loss=2", "attention.kind=gqa", "model.tied=true" },
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -426,13 +428,19 @@ static void training_on_one_batch_learns_it(void **state)
         Tiny t;
         StepResult r = { 0 };
         open_with(&t, m, TINY("attention.document_mask=true"));
-        double first = 0;
+        double first = 0, next[CONFIG_DEPTHS_MAX];
         for (int i = 0; i < 40; i++) {
             CHECK_OK(engine_step(&t.engine, &t.batch, 1e-2, i + 1, &r));
-            if (i == 0) first = r.loss;
+            if (i > 0) continue;
+            first = r.loss;
+            memcpy(next, r.next_loss, sizeof next);
         }
         CHECK_NEAR(first, log(61), 0.6);
         CHECK(r.loss < first / 2);
+        for (int d = 0; d < t.config.mtp_layers; d++) {
+            CHECK_NEAR(next[d], log(61), 0.6);
+            CHECK(r.next_loss[d] < next[d] / 2);
+        }
         tiny_close(&t);
     }
 }

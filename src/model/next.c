@@ -1,0 +1,156 @@
+/*
+ * next: multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2): a head from which the stack
+ * goes on. Depth k predicts the token k further on than the model proper does:
+ *
+ *   y   = norm(h), and the loss of y's own targets, as in the head
+ *   h'  = W [ enorm(E[token k further on]) ; hnorm(y) ]
+ *
+ * One more block makes of h' what the next such layer, or the head, predicts from. Table E and head are
+ * the model's own, so each is read in a phase of its own: where ranks share weights, those of one
+ * layer are there at a time. Of the two halves of W each multiplies its own rows, which spares laying
+ * them side by side.
+ *
+ * Evaluations stop at the loss of the model proper.
+ */
+#include "model/layer.h"
+
+typedef struct NextState {
+    NormState norm, token, hidden; /* y; enorm's and hnorm's rows */
+    Tensor row;                    /* (N, D): E[token] */
+    Tensor dy, drow;               /* gradients of y and row */
+} NextState;
+
+static Status params(const ModelSpec *s, const LayerSpec *l, ParamList *out)
+{
+    const int64_t d = s->hidden;
+    const ParamAdd matrix = { ROLE_EH_PROJ, -1, d, 2 * d, INIT_NORMAL, .decay = true };
+    ParamAdd norm = { ROLE_ENORM, -1, 0, d, INIT_ONE, .keep_f32 = true };
+    TRY(layer_last_norm(s, l->depth - 1, out));
+    TRY(params_add(out, norm, "model.layers.%d.enorm.weight", l->block));
+    norm.role = ROLE_HNORM;
+    TRY(params_add(out, norm, "model.layers.%d.hnorm.weight", l->block));
+    return params_add(out, matrix, "model.layers.%d.eh_proj.weight", l->block);
+}
+
+static Status new_rows(LayerRun *r, Arena *a, Tensor *out)
+{
+    return tensor_new2(a, r->spec->act, layer_tokens(r), r->spec->hidden, out);
+}
+
+static Status loss(LayerRun *r)
+{
+    NextState *s = r->state;
+    TRY(layer_norm_forward(r, &s->norm));
+    return layer_loss(r, r->layer->depth - 1, s->norm.y, &s->dy);
+}
+
+/* y takes no part in what is beside it in the stream, so nothing but the norm's gradient goes down. */
+static Status loss_backward(LayerRun *r)
+{
+    const NextState *s = r->state;
+    return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = s->dy,
+                                            .x = r->h,
+                                            .w = r->weights->w[ROLE_NORM],
+                                            .rstd = s->norm.rstd,
+                                            .dx = r->dh,
+                                            .dw = r->weights->dw[ROLE_NORM] });
+}
+
+static Tensor next_id(const LayerRun *r) { return r->batch->next[r->layer->depth - 1].id; }
+
+static Status look_up(LayerRun *r)
+{
+    NextState *s = r->state;
+    if (!r->training) return OK;
+    TRY(new_rows(r, r->keep, &s->row));
+    return embed_fwd(r->ex, (EmbedFwd){ next_id(r), r->weights->w[ROLE_TABLE], s->row });
+}
+
+static Status look_up_backward_weight(LayerRun *r)
+{
+    const NextState *s = r->state;
+    return embed_bwd(r->ex, (EmbedBwd){ next_id(r), s->drow, r->weights->dw[ROLE_TABLE] });
+}
+
+static Status normalise(LayerRun *r, Tensor x, ParamRole w, NormState *n)
+{
+    TRY(new_rows(r, r->keep, &n->y));
+    TRY(tensor_new2(r->keep, DTYPE_F32, layer_tokens(r), 1, &n->rstd));
+    return rmsnorm_fwd(
+        r->ex,
+        (RmsnormFwd){
+            .x = x, .w = r->weights->w[w], .y = n->y, .rstd = n->rstd, .eps = r->spec->eps });
+}
+
+static Status project(LayerRun *r)
+{
+    NextState *s = r->state;
+    const int64_t d = r->spec->hidden;
+    LinearFwd half = { .w = r->weights->w[ROLE_EH_PROJ], .y = r->h_out, .w_cols = d };
+    if (!r->training) return OK;
+    TRY(normalise(r, s->row, ROLE_ENORM, &s->token));
+    TRY(normalise(r, s->norm.y, ROLE_HNORM, &s->hidden));
+    half.x = s->token.y;
+    TRY(linear_fwd(r->ex, half));
+    half.x = s->hidden.y, half.r = r->h_out, half.w_col = d;
+    return linear_fwd(r->ex, half);
+}
+
+/* From dh_out through the half of W that begins at w_col and the norm before it: dx = dres + that. */
+static Status half_backward(LayerRun *r, int64_t w_col, ParamRole w, const NormState *n, Tensor x,
+                            Tensor dres, Tensor dx)
+{
+    Tensor dn;
+    TRY(new_rows(r, r->scratch, &dn));
+    TRY(linear_bwd_input(r->ex, (LinearBwdInput){ .dy = r->dh_out,
+                                                  .w = r->weights->w[ROLE_EH_PROJ],
+                                                  .dx = dn,
+                                                  .w_col = w_col,
+                                                  .w_cols = r->spec->hidden }));
+    return rmsnorm_bwd(r->ex, (RmsnormBwd){ .dy = dn,
+                                            .x = x,
+                                            .w = r->weights->w[w],
+                                            .rstd = n->rstd,
+                                            .dres = dres,
+                                            .dx = dx,
+                                            .dw = r->weights->dw[w] });
+}
+
+/* To the loss's gradient of y comes that of h'. */
+static Status project_backward(LayerRun *r)
+{
+    NextState *s = r->state;
+    TRY(new_rows(r, r->ring, &s->drow));
+    TRY(half_backward(r, 0, ROLE_ENORM, &s->token, s->row, (Tensor){ 0 }, s->drow));
+    return half_backward(r, r->spec->hidden, ROLE_HNORM, &s->hidden, s->norm.y, s->dy, s->dy);
+}
+
+static Status project_backward_weight(LayerRun *r)
+{
+    const NextState *s = r->state;
+    const int64_t d = r->spec->hidden;
+    LinearBwdWeight half = { .dy = r->dh_out, .dw = r->weights->dw[ROLE_EH_PROJ], .w_cols = d };
+    half.x = s->token.y;
+    TRY(linear_bwd_weight(r->ex, half));
+    half.x = s->hidden.y, half.w_col = d;
+    return linear_bwd_weight(r->ex, half);
+}
+
+static const Phase phases[] = {
+    { "loss", LANE_COMPUTE, loss, loss_backward, NULL, .part = PHASE_ATTENTION,
+      .weights = WEIGHTS_HEAD, .forward_gradients = true },
+    { "look_up", LANE_COMPUTE, look_up, NULL, look_up_backward_weight, .part = PHASE_ATTENTION,
+      .weights = WEIGHTS_TABLE },
+    { "project", LANE_COMPUTE, project, project_backward, project_backward_weight,
+      .part = PHASE_ATTENTION },
+};
+
+const LayerDesc layer_next = {
+    .name = "next",
+    .title = "multi-token prediction",
+    .state_bytes = sizeof(NextState),
+    .params = params,
+    .phases = phases,
+    .n_phases = 3,
+    .once = true,
+};
