@@ -30,6 +30,9 @@ static const Category TABLE[] = {
                   "aten::_scaled_dot_product_flash_attention_backward" },
     { "InferenceAttention", "vllm::unified_attention_with_output|"
                             "_C_cache_ops::reshape_and_cache_flash" },
+    { "elementwise",
+      "aten::copy_|aten::clamp_min_|aten::sigmoid|aten::add|aten::add_|aten::mul|"
+      "aten::mul_|aten::div|aten::div_|aten::sub|aten::sub_|aten::upsample_nearest1d" },
     { "RMSNorm", "aiter::rms_norm|aiter::rmsnorm2d_fwd_with_add_ck" },
 };
 

@@ -142,10 +142,14 @@ Status sheet_short_histogram(Report *r, Table *out)
     }
     if (ks.n == 0) return OK;
     if (low == high) low -= 0.5, high += 0.5;
-    for (int b = 0; b <= BINS; b++) edge[b] = b * ((high - low) / BINS) + low;
+    for (int b = 0; b <= BINS; b++) {
+        volatile double from_low =
+            b * ((high - low) / BINS); /* rounded, as numpy does, not fused */
+        edge[b] = from_low + low;
+    }
     edge[BINS] = high;
     for (int64_t k = 0; k < ks.n; k++) {
-        int b = (int)((ks.dur[k] - low) * (BINS / (high - low)));
+        int b = (int)((ks.dur[k] - low) / (high - low) * BINS);
         if (b == BINS) b--;
         if (ks.dur[k] < edge[b])
             b--;
