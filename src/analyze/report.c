@@ -93,23 +93,41 @@ static int64_t step_number(const Events *e, int64_t i)
     return strtoll(name + sizeof STEP - 1, NULL, 10);
 }
 
-Status report_step(const Events *e, int64_t step, Span *out)
+static int by_host_start(const void *a, const void *b)
 {
-    int64_t low = INT64_MAX, high = -1;
+    const Step *x = a, *y = b;
+    return (x->host.start > y->host.start) - (x->host.start < y->host.start);
+}
+
+Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n)
+{
+    int64_t most = 0;
+    *n = 0;
+    for (int64_t i = 0; i < e->n; i++) most += step_number(e, i) >= 0;
+    TRY(ARENA_NEW(a, most + 1, out));
     for (int64_t i = 0; i < e->n; i++) {
-        int64_t n = step_number(e, i);
-        if (n == step && n >= 0) {
-            *out = (Span){ e->ts[i], event_end(e, i) };
-            return OK;
-        }
-        if (n >= 0 && n < low) low = n;
-        if (n > high) high = n;
+        int64_t number = step_number(e, i);
+        if (number >= 0) (*out)[(*n)++] = (Step){ number, { e->ts[i], event_end(e, i) } };
     }
-    if (high < 0)
+    qsort(*out, (size_t)*n, sizeof **out, by_host_start);
+    return OK;
+}
+
+Status report_step(const Events *e, int64_t step, Arena *a, Span *out)
+{
+    Step *at = NULL;
+    int64_t n = 0;
+    TRY(report_steps(e, a, &at, &n));
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i].number != step) continue;
+        *out = at[i].host;
+        return OK;
+    }
+    if (n == 0)
         return FAIL(ERR_ARG, "%s: no step %lld: the trace marks no steps", e->path,
                     (long long)step);
     return FAIL(ERR_ARG, "%s: no step %lld: the trace has steps %lld to %lld", e->path,
-                (long long)step, (long long)low, (long long)high);
+                (long long)step, (long long)at[0].number, (long long)at[n - 1].number);
 }
 
 /* ---- what counts ---- */
@@ -154,7 +172,7 @@ static Status choose_work(Report *r)
     bool launched = false, linked = false;
     double last = -INFINITY;
     int64_t most = 0;
-    if (r->o->step >= 0) TRY(report_step(e, r->o->step, &step));
+    if (r->o->step >= 0) TRY(report_step(e, r->o->step, r->arena, &step));
     for (int64_t i = 0; i < e->n; i++) {
         launched |= e->kind[i] == EVENT_CPU_OP;
         linked |= event_on_gpu(e->kind[i]) && r->tree->parent[i] != EVENT_NONE;

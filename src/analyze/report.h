@@ -70,9 +70,33 @@ Status sheet_columns(const Report *r, const char *name, const char *columns, Tab
 enum { REPORT_SHEETS_MOST = 64 };
 Status report_tables(Report *r, Table *out, int *n);
 
-/* The range on the host of ProfilerStep#N. ERR_ARG: there is none; the sentence names those that
+/* Device time of the whole report, us; `timeline_name` are the rows of gpu_timeline. */
+typedef enum TimelineRow {
+    TIMELINE_COMPUTATION,
+    TIMELINE_EXPOSED_COMM,
+    TIMELINE_EXPOSED_MEMCPY,
+    TIMELINE_BUSY,
+    TIMELINE_IDLE,
+    TIMELINE_TOTAL,
+    TIMELINE_COMM,
+    TIMELINE_MEMCPY,
+    TIMELINE_ROWS
+} TimelineRow;
+extern const char *const timeline_name[TIMELINE_ROWS];
+Status report_timeline(const Report *r, double us[TIMELINE_ROWS]);
+
+/* From the first to the last event of host or device, us. */
+double report_wall(const Report *r);
+
+/* Ranges of ProfilerStep#N on the host. */
+typedef struct Step {
+    int64_t number;
+    Span host;
+} Step;
+Status report_steps(const Events *e, Arena *a, Step **out, int64_t *n);
+/* That of step N. ERR_ARG: there is none; the sentence names those that
  * are there. */
-Status report_step(const Events *e, int64_t step, Span *out);
+Status report_step(const Events *e, int64_t step, Arena *a, Span *out);
 
 /* ---- for sheets ---- */
 
