@@ -475,8 +475,22 @@ const char *scan_next_event(const char *at, const char *end)
     return NULL;
 }
 
+const char *scan_last_event(const char *begin, const char *end)
+{
+    for (const char *p = end; (p = memrchr(begin, '{', (size_t)(p - begin))) != NULL;) {
+        const char *before = p;
+        while (before > begin && is_blank(before[-1])) before--;
+        if (before == begin || *--before != ',') continue;
+        while (before > begin && is_blank(before[-1])) before--;
+        if (before > begin && before[-1] == '}' && *scan_blank(p + 1) == '"') return p;
+    }
+    return NULL;
+}
+
 const char *scan_events(Batch *b, const char *p, ScanStop *why)
 {
+    b->n = b->seen = b->malformed = b->unused = 0;
+    b->scratch_used = 0;
     for (;;) {
         p = scan_blank(p);
         if (*p == ',') {
