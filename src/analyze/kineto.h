@@ -82,9 +82,12 @@ enum {
     KEY_SLOTS = 512
 };
 
-/* Known keys and categories by a hash of length and first eight bytes. */
+/* Known keys and categories by a hash of their length and first eight bytes. */
 typedef struct KeyTable {
-    uint8_t slot[KEY_SLOTS]; /* number of a row + 1; 0: free */
+    struct {
+        uint64_t head; /* those bytes */
+        uint8_t row;   /* + 1; 0: free */
+    } slot[KEY_SLOTS];
 } KeyTable;
 
 /* A block of text and what was found in it. */

@@ -67,11 +67,15 @@ static inline uint64_t word_at(const char *s)
     return w;
 }
 
-/* s is followed by at least seven readable bytes. */
-static inline uint32_t key_slot(const char *s, size_t n, int object)
+/* The first eight bytes of s, with NULs behind a shorter one; at least seven bytes follow it. */
+static inline uint64_t head_of(const char *s, size_t n)
 {
-    uint64_t w = n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
-    uint64_t h = (w ^ (n << 56) ^ ((uint64_t)object << 50)) * 0x9E3779B97F4A7C15u;
+    return n >= 8 ? word_at(s) : word_at(s) & (((uint64_t)1 << 8 * n) - 1);
+}
+
+static inline uint32_t key_slot(uint64_t head, size_t n, int object)
+{
+    uint64_t h = (head ^ (n << 56) ^ ((uint64_t)object << 50)) * 0x9E3779B97F4A7C15u;
     return (uint32_t)(h >> 55);
 }
 
@@ -81,17 +85,23 @@ void scan_keys(KeyTable *k)
     for (int i = 0; i < N_KEYS; i++) {
         char s[32] = "";
         memcpy(s, KEYS[i].key, KEYS[i].bytes);
-        uint32_t at = key_slot(s, KEYS[i].bytes, KEYS[i].object);
-        while (k->slot[at] != 0) at = (at + 1) % KEY_SLOTS;
-        k->slot[at] = (uint8_t)(i + 1);
+        uint64_t head = head_of(s, KEYS[i].bytes);
+        uint32_t at = key_slot(head, KEYS[i].bytes, KEYS[i].object);
+        while (k->slot[at].row != 0) at = (at + 1) % KEY_SLOTS;
+        k->slot[at].head = head;
+        k->slot[at].row = (uint8_t)(i + 1);
     }
 }
 
-static const Key *find_key(const KeyTable *k, const char *s, size_t n, int object)
+static inline const Key *find_key(const KeyTable *k, const char *s, size_t n, int object)
 {
-    for (uint32_t at = key_slot(s, n, object); k->slot[at] != 0; at = (at + 1) % KEY_SLOTS) {
-        const Key *key = &KEYS[k->slot[at] - 1];
-        if (key->bytes == n && key->object == object && memcmp(key->key, s, n) == 0) return key;
+    uint64_t head = head_of(s, n);
+    uint32_t at = key_slot(head, n, object);
+    for (; k->slot[at].row != 0; at = (at + 1) % KEY_SLOTS) {
+        const Key *key = &KEYS[k->slot[at].row - 1];
+        if (k->slot[at].head == head && key->bytes == n && key->object == object &&
+            (n <= 8 || memcmp(key->key + 8, s + 8, n - 8) == 0))
+            return key;
     }
     return NULL;
 }
@@ -172,16 +182,18 @@ static const char *nested_end(Batch *b, const char *p, bool *blanks)
     return p;
 }
 
-static inline bool ends_word(char c)
-{
-    return c == ',' || c == '}' || c == ']' || c == '\0' || is_blank(c);
-}
+/* 1: ends a word; 2: has no place in one. */
+static const uint8_t WORD_END[256] = {
+    ['\0'] = 1, [' '] = 1, ['\n'] = 1, ['\r'] = 1, ['\t'] = 1, [','] = 1,
+    ['}'] = 1,  [']'] = 1, ['"'] = 2,  ['{'] = 2,  ['['] = 2,  [':'] = 2
+};
+static inline bool ends_word(char c) { return WORD_END[(unsigned char)c] == 1; }
 
 /* A number, true, or a word that should have quotes. Behind it. */
 static const char *word_end(Batch *b, const char *p)
 {
     const char *begin = p;
-    while (!ends_word(*p) && *p != '"' && *p != '{' && *p != '[' && *p != ':') p++;
+    while (WORD_END[(unsigned char)*p] == 0) p++;
     if (p == begin || !ends_word(*p) || p >= b->end) return stop(b, p);
     return p;
 }
@@ -236,6 +248,13 @@ static bool decimal_real(const Decimal *d, double *out)
     return true;
 }
 
+static bool decimal_whole(const Decimal *d, int64_t *out)
+{
+    if (!d->exact || d->scale > 0 || d->digits > INT64_MAX) return false;
+    *out = d->negative ? -(int64_t)d->digits : (int64_t)d->digits;
+    return true;
+}
+
 /* The token [p, end) as a number, as strtod sees it. */
 static bool token_real(const char *p, const char *end, double *out)
 {
@@ -259,10 +278,7 @@ static bool whole_of(const char *p, const char *end, int64_t *out)
 {
     Decimal d;
     double v = 0;
-    if (take_decimal(p, &d) == end && d.exact && d.scale == 0 && d.digits <= INT64_MAX) {
-        *out = d.negative ? -(int64_t)d.digits : (int64_t)d.digits;
-        return true;
-    }
+    if (take_decimal(p, &d) == end && decimal_whole(&d, out)) return true;
     if (!token_real(p, end, &v) || !(fabs(v) <= 9007199254740992.0) || v != floor(v)) return false;
     *out = (int64_t)v;
     return true;
@@ -353,6 +369,19 @@ static void push_number(Batch *b, const Key *k, const char *p, const char *end)
     if (good) b->item[b->n++] = i;
 }
 
+/* A plain number at p is taken without a second look at its digits; behind it, NULL: it is none. */
+static inline const char *take_number(Batch *b, const Key *k, const char *p)
+{
+    Decimal d;
+    Item i = { .field = k->value };
+    if (k->form == TRIPLE || (*p != '-' && (*p < '0' || *p > '9'))) return NULL;
+    p = take_decimal(p, &d);
+    if (!ends_word(*p) || p >= b->end) return NULL;
+    if (k->form == WHOLE ? !decimal_whole(&d, &i.whole) : !decimal_real(&d, &i.real)) return NULL;
+    b->item[b->n++] = i;
+    return p;
+}
+
 /* The value at p, kept if it has a key; behind it. */
 static const char *take_value(Batch *b, const Key *k, const char *p)
 {
@@ -370,6 +399,7 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
             push_escaped(b, k->value, p, end + 1);
         return end + 1;
     }
+    if (k->form != TEXT && (end = take_number(b, k, p)) != NULL) return end;
     end = *p == '[' || *p == '{' ? nested_end(b, p, &blanks) : word_end(b, p);
     if (end == NULL) return NULL;
     if (k->form != TEXT)
