@@ -44,17 +44,17 @@ typedef struct Lane {
 /* The next block; *any is false if there is none. */
 static Status next_block(Reader *r, Lane *l, bool *any)
 {
-    size_t got = 0, n = r->rest_bytes;
+    size_t got = 0, n = r->rest_bytes, room = r->source->block - n;
     *any = !r->last;
     if (r->last) return OK;
     l->number = r->blocks++;
     l->whole = r->whole;
     memcpy(l->text, r->rest, n);
-    TRY(source_read(r->source, l->text + n, BLOCK_BYTES - n, &got));
-    r->last = l->last = got < BLOCK_BYTES - n;
+    TRY(source_read(r->source, l->text + n, room, &got));
+    r->last = l->last = got < room;
     n += got;
     memset(l->text + n, 0, SCAN_PAD);
-    const char *cut = l->last ? NULL : scan_last_event(l->text + 1, l->text + n);
+    const char *cut = l->last ? NULL : scan_last_event(&r->keys, l->text + 1, l->text + n);
     r->whole = cut != NULL;
     r->rest_bytes = cut != NULL ? n - (size_t)(cut - l->text) : 0;
     memcpy(r->rest, l->text + n - r->rest_bytes, r->rest_bytes);
@@ -127,7 +127,7 @@ static Status reader_init(Reader *r, Lane *lane, int lanes, const EventsOptions 
     pthread_cond_init(&r->turned, NULL);
     scan_keys(&r->keys);
     TRY(arena_init(&r->memory, "blocks", MEM_HOST, (size_t)WALK_BYTES * 7 + LANES * each));
-    TRY(walk_init(&r->walk, e, &like, &r->memory));
+    TRY(walk_init(&r->walk, e, &like, r->source->element_max, &r->memory));
     TRY(ARENA_NEW(&r->memory, BLOCK_BYTES, &r->rest));
     for (int i = 0; i < lanes; i++) {
         lane[i] = (Lane){ .r = r, .batch = like };

@@ -417,9 +417,7 @@ static const char *take_value(Batch *b, const Key *k, const char *p)
 static const char *take_object(Batch *b, const char *p, int object)
 {
     bool plain;
-    p = scan_blank(p + 1);
-    if (*p == '}') return p + 1;
-    for (;;) {
+    for (p = scan_blank(p + 1); *p != '}';) {
         if (*p != '"') return stop(b, p);
         const char *key = p + 1, *end = string_end(b, key, &plain);
         if (end == NULL) return NULL;
@@ -435,10 +433,12 @@ static const char *take_object(Batch *b, const char *p, int object)
         }
         if (p == NULL) return NULL;
         p = scan_blank(p);
-        if (*p == '}') return p + 1;
-        if (*p != ',') return stop(b, p);
-        p = scan_blank(p + 1);
+        if (*p == ',')
+            p = scan_blank(p + 1);
+        else if (*p != '}')
+            return stop(b, p);
     }
+    return p + 1;
 }
 
 /* What the element is whose items begin at `first`. */
@@ -490,29 +490,47 @@ static const char *take_element(Batch *b, const char *p)
     return p;
 }
 
-const char *scan_next_event(const char *at, const char *end)
+/* Does an event begin at the brace p? Its first key says so. */
+static bool begins_event(const KeyTable *keys, const char *p, const char *end)
+{
+    const char *key = scan_blank(p + 1) + 1, *close = key;
+    if (key >= end || key[-1] != '"') return false;
+    while (close < end && *close >= 'a' && *close <= 'z') close++;
+    const Key *k = find_key(keys, key, (size_t)(close - key), EVENT);
+    return k != NULL && k->value != FIELD_ID && *close == '"';
+}
+
+const char *scan_next_event(const KeyTable *keys, const char *at, const char *end)
 {
     for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
         const char *next = scan_blank(p + 1);
-        if (*next == ']') {
-            const char *behind = scan_blank(next + 1);
-            if (*behind == '}' || (*behind == ',' && *scan_blank(behind + 1) == '"')) return next;
-        }
         if (*next != ',') continue;
         next = scan_blank(next + 1);
-        if (*next == '{' && *scan_blank(next + 1) == '"') return next;
+        if (*next == '{' && begins_event(keys, next, end)) return next;
     }
     return NULL;
 }
 
-const char *scan_last_event(const char *begin, const char *end)
+const char *scan_last_event(const KeyTable *keys, const char *begin, const char *end)
 {
     for (const char *p = end; (p = memrchr(begin, '{', (size_t)(p - begin))) != NULL;) {
         const char *before = p;
         while (before > begin && is_blank(before[-1])) before--;
         if (before == begin || *--before != ',') continue;
         while (before > begin && is_blank(before[-1])) before--;
-        if (before > begin && before[-1] == '}' && *scan_blank(p + 1) == '"') return p;
+        if (before > begin && before[-1] == '}' && begins_event(keys, p, end)) return p;
+    }
+    return NULL;
+}
+
+const char *scan_closing(const char *at, const char *end)
+{
+    for (const char *p = at; (p = memchr(p, '}', (size_t)(end - p))) != NULL; p++) {
+        const char *next = scan_blank(p + 1), *behind;
+        if (*next != ']') continue;
+        behind = scan_blank(next + 1);
+        if (behind >= end || *behind == '}' || (*behind == ',' && *scan_blank(behind + 1) == '"'))
+            return next;
     }
     return NULL;
 }
@@ -532,7 +550,11 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
             *why = STOP_CLOSED;
             return p + 1;
         }
-        const char *next = *p == '{' ? take_element(b, p) : stop(b, p);
+        const char *next = *p == '{' ? take_element(b, p) : scan_value(b, p);
+        if (next != NULL && *p != '{') {
+            b->seen++;
+            b->malformed++;
+        }
         if (next == NULL && b->ended) {
             *why = STOP_INSIDE;
             return p;
@@ -540,7 +562,7 @@ const char *scan_events(Batch *b, const char *p, ScanStop *why)
         if (next == NULL) {
             b->seen++;
             b->malformed++;
-            next = scan_next_event(p, b->end);
+            next = scan_next_event(b->keys, p, b->end);
             *why = STOP_LOST;
             if (next == NULL) return p + 1;
         }

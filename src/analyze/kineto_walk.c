@@ -63,7 +63,8 @@ static Status take_member(Walk *w, const char *p, const char **out)
         *out = p + 1;
         return OK;
     }
-    if (!commit_wants(key, n)) {
+    if (!commit_wants(key, n) || w->giant) {
+        w->giant = false;
         w->where = AT_SKIP;
         w->quoted = w->escaped = false;
         w->depth = 0;
@@ -94,12 +95,15 @@ static Status take_top(Walk *w, const char *p, const char **out)
     if (*out != p || w->batch.ended || w->where != AT_TOP) return OK;
     if (!w->found) return not_json(w, "what stands before its events is not JSON");
     w->e->counts.malformed++;
+    w->behind = true;
     w->where = AT_DONE;
     return OK;
 }
 
 static Status take_start(Walk *w, const char *p, const char **out)
 {
+    *out = p;
+    if (w->bytes < 3 && !w->last) return OK;
     if (w->bytes >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) p += 3;
     p = scan_blank(p);
     *out = p;
@@ -139,15 +143,18 @@ static const char *take_end(Walk *w, const char *p)
     return w->batch.end;
 }
 
-/* The next event, for which the last bytes of a text must be seen again with those behind them. */
+/* The next event, or behind the last one the closing bracket. What is passed over is kept for a
+ * while: only the end of the text says whether that bracket is in it. */
 static const char *find_event(Walk *w, const char *p)
 {
-    const char *next = scan_next_event(p, w->batch.end);
+    const char *end = w->batch.end;
+    const char *next = scan_next_event(w->batch.keys, p, end);
+    if (next == NULL && w->last) next = scan_closing(p, end);
     if (next != NULL) {
         w->where = AT_EVENTS;
         return next;
     }
-    return w->batch.end - p > SCAN_PAD ? w->batch.end - SCAN_PAD : p;
+    return end - p > BLOCK_BYTES ? end - BLOCK_BYTES : p;
 }
 
 /* Takes what the text holds whole. What is left is moved to its begin. */
@@ -174,12 +181,16 @@ static Status take_text(Walk *w)
     return OK;
 }
 
-/* An event that does not fit is malformed. The search for the next one begins inside it. */
+/* An event that does not fit is malformed, and the search for the next one begins inside it. A
+ * member of the object is passed over. */
 static Status drop_giant(Walk *w)
 {
-    if (w->where != AT_EVENTS)
-        return not_json(w, "something around its events is longer than 16 MiB");
+    bool member = w->where == AT_TOP;
+    if (w->giant || (!member && w->where != AT_EVENTS))
+        return not_json(w, "what stands around its events is longer than 16 MiB");
     w->e->counts.malformed++;
+    w->giant = member;
+    if (member) return OK;
     w->e->counts.seen++;
     w->where = AT_LOST;
     w->bytes--;
@@ -187,9 +198,9 @@ static Status drop_giant(Walk *w)
     return OK;
 }
 
-Status walk_init(Walk *w, Events *e, const Batch *like, Arena *a)
+Status walk_init(Walk *w, Events *e, const Batch *like, size_t element_max, Arena *a)
 {
-    *w = (Walk){ .e = e, .batch = *like };
+    *w = (Walk){ .e = e, .batch = *like, .element_max = element_max };
     TRY(ARENA_NEW(a, WALK_BYTES + SCAN_PAD, &w->text));
     return batch_init(&w->batch, a, WALK_BYTES);
 }
@@ -206,14 +217,14 @@ static void append(Walk *w, const char *text, size_t n)
 Status walk_text(Walk *w, const char *text, size_t n, bool last)
 {
     append(w, text, n);
+    w->last = last;
     if (w->bytes < w->wanted && !last) return OK;
     TRY(take_text(w));
-    while (w->bytes > ELEMENT_BYTES_MAX) {
+    while (w->bytes > w->element_max) {
         TRY(drop_giant(w));
         TRY(take_text(w));
     }
-    w->wanted = w->where == AT_EVENTS ? 2 * w->bytes : 0;
-    if (w->wanted > ELEMENT_BYTES_MAX) w->wanted = ELEMENT_BYTES_MAX;
+    w->wanted = 2 * w->bytes < w->element_max ? 2 * w->bytes : w->element_max;
     return OK;
 }
 
@@ -226,15 +237,17 @@ Status walk_batch(Walk *w, const Batch *b, const char *rest, ScanStop why, bool 
     return OK;
 }
 
-/* What the end of the text says about it. */
 Status walk_end(Walk *w, const Source *s)
 {
     ReadCounts *c = &w->e->counts;
+    bool ended = w->where == AT_DONE || (w->array && w->where == AT_EVENTS && w->bytes == 0);
     c->bytes = s->given;
-    if (w->where == AT_START) return not_json(w, "it is empty");
-    if (!w->array && !w->found) return not_json(w, "it is JSON without traceEvents");
+    c->truncated = !ended || s->cut;
+    TRY(source_check(s));
+    if (w->where == AT_START)
+        return not_json(w, s->cut ? "its gzip ends before any text" : "it is empty");
+    if (!w->array && !w->found)
+        return not_json(w, ended ? "it is JSON without traceEvents" : "it ends before its events");
     if (w->array && !w->phases) return not_json(w, "it is a JSON array without events");
-    bool open = w->array && w->where == AT_EVENTS && w->bytes == 0;
-    c->truncated = (w->where != AT_DONE && !open) || s->cut;
-    return source_check(s);
+    return OK;
 }
