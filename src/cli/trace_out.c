@@ -1,6 +1,6 @@
 /* trace_out: see trace_out.h. */
 #include "cli/trace_out.h"
-#include "viz/page.h"
+#include "viz/trace_page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,9 +8,9 @@
 
 static const char FORMATS[] = "csv|json|html";
 
-/* Is `word` in the list? */
-static bool has_format(const TraceOut *o, const char *word)
+bool trace_out_has(const TraceOut *o, const char *word)
 {
+    if (o->folder == NULL) return false;
     const char *at = o->format == NULL ? "csv" : o->format;
     size_t n = strlen(word);
     for (; at != NULL; at = strchr(at, ',')) {
@@ -59,54 +59,10 @@ static Status write_file(const char *folder, const Table *t, const char *ending,
     return s;
 }
 
-/* ---- a page ---- */
-
-static Status page_cell(Text *out, const Cell *c)
-{
-    switch (c->type) {
-    case CELL_NONE: return text_printf(out, "<td></td>");
-    case CELL_TEXT: return text_markup(out, "<td title=\"%s\">%.80s</td>", c->text, c->text);
-    case CELL_NUMBER:
-        if (isnan(c->number)) return text_printf(out, "<td></td>");
-        return text_printf(out, "<td class=\"n\">%.6g</td>", c->number);
-    case CELL_WHOLE: return text_printf(out, "<td class=\"n\">%lld</td>", (long long)c->whole);
-    case CELL_BOOL: return text_printf(out, "<td>%s</td>", c->truth ? "yes" : "no");
-    }
-    return OK;
-}
-
-static Status page_table(Text *out, const Table *t)
-{
-    TRY(text_markup(out, "<h2 id=\"%s\">%s</h2>\n<table>\n<tr>", t->name, t->name));
-    for (int i = 0; i < t->columns; i++) TRY(text_markup(out, "<th>%s</th>", t->column[i]));
-    for (int64_t i = 0; i < t->rows * t->columns; i++) {
-        if (i % t->columns == 0) TRY(text_printf(out, "</tr>\n<tr>"));
-        TRY(page_cell(out, &t->cell[i]));
-    }
-    return text_printf(out, "</tr>\n</table>\n");
-}
-
-static Status write_page(const char *folder, const char *title, const Table *table, int n)
-{
-    Arena room = { 0 };
-    Text page = { 0 };
-    char path[FILE_PATH_MAX];
-    TRY(file_join(path, folder, "report.html"));
-    TRY(arena_init(&room, "page", MEM_HOST, (size_t)8 << 30));
-    Status s = text_init(&page, &room);
-    if (s == OK) s = page_begin(&page, title);
-    if (s == OK) s = text_markup(&page, "<h1>%s</h1>\n", title);
-    for (int i = 0; i < n && s == OK; i++) s = page_table(&page, &table[i]);
-    if (s == OK) s = page_end(&page, NULL);
-    if (s == OK) s = file_write_whole(path, page.data, page.used);
-    arena_free(&room);
-    return s;
-}
-
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,
                         int n, Arena *a)
 {
-    char folder[FILE_PATH_MAX];
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     if (o->folder == NULL) return OK;
     if (*sub == '\0')
         (void)snprintf(folder, sizeof folder, "%s", o->at.temp);
@@ -114,10 +70,12 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
         TRY(file_join(folder, o->at.temp, sub));
     TRY(file_make_folders(folder));
     for (int i = 0; i < n; i++) {
-        if (has_format(o, "csv")) TRY(write_file(folder, &table[i], "csv", table_csv, a));
-        if (has_format(o, "json")) TRY(write_file(folder, &table[i], "json", table_json, a));
+        if (trace_out_has(o, "csv")) TRY(write_file(folder, &table[i], "csv", table_csv, a));
+        if (trace_out_has(o, "json")) TRY(write_file(folder, &table[i], "json", table_json, a));
     }
-    return has_format(o, "html") ? write_page(folder, title, table, n) : OK;
+    if (!trace_out_has(o, "html") || o->own_page) return OK;
+    TRY(file_join(path, folder, "report.html"));
+    return trace_page_tables(title, table, n, path);
 }
 
 /* ---- text ---- */

@@ -8,6 +8,7 @@
 typedef struct TraceOut {
     const char *folder; /* --out; NULL: nothing is written */
     const char *format; /* --format: words of csv, json and html with commas between */
+    bool own_page;      /* the subcommand writes its page itself */
     OutFolder at;
 } TraceOut;
 
@@ -21,6 +22,8 @@ typedef struct TraceOut {
 
 /* Checks the options and makes the folder; does nothing without --out. */
 Status trace_out_begin(TraceOut *o);
+/* Is a format asked for, and a folder? */
+bool trace_out_has(const TraceOut *o, const char *format);
 /* Writes tables into it: each as SUB/NAME.csv and SUB/NAME.json, all as SUB/report.html. `sub` is ""
  * or the name of a folder inside. */
 Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, const Table *table,

@@ -3,6 +3,7 @@
 #include "cli/options.h"
 #include "cli/trace_commands.h"
 #include "cli/trace_out.h"
+#include "viz/trace_page.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct ReportCall {
     Table ranks;      /* of several files: the timeline of each */
     int64_t rank[FILES_MOST], world;
     bool truncated;
+    TracePage page;
 } ReportCall;
 
 typedef struct Loaded {
@@ -212,6 +214,7 @@ static Status report_file(ReportCall *c, Loaded *l, char **path, int file, int f
         (void)snprintf(sub, sizeof sub, "rank_%lld", (long long)(l->e.rank < 0 ? file : l->e.rank));
     TRY(report_tables(&l->report, table, &n));
     TRY(trace_out_tables(&c->out, sub, path[file], table, n, a));
+    if (c->page.begun) TRY(trace_page_add(&c->page, &l->report, path[file], table, n));
     c->truncated |= l->e.counts.truncated;
     TRY(say_counts(l, out));
     for (int i = 0; i < n && files == 1 && c->out.folder == NULL; i++) TRY(show(&table[i], out));
@@ -239,12 +242,24 @@ static Status report_all(ReportCall *c, int n, char **path, Arena *a, Text *out)
     return s;
 }
 
+static Status with_page(ReportCall *c, int n, char **path, Arena *a, Text *out)
+{
+    char page[FILE_PATH_MAX];
+    TRY(trace_page_begin(&c->page, n));
+    TRY(report_all(c, n, path, a, out));
+    TRY(file_join(page, c->out.at.temp, "report.html"));
+    return trace_page_write(&c->page, page);
+}
+
 static Status run(void *state, int n, char **path, Arena *a, Text *out)
 {
     ReportCall *c = state;
     c->o.compat = c->compat == 0;
+    c->out.own_page = true;
     TRY(trace_out_begin(&c->out));
-    Status s = report_all(c, n, path, a, out);
+    bool page = trace_out_has(&c->out, "html");
+    Status s = page ? with_page(c, n, path, a, out) : report_all(c, n, path, a, out);
+    trace_page_free(&c->page);
     if (s == OK && c->truncated)
         s = FAIL(ERR_PARTIAL, "a file ended early: the report is of what was whole");
     if (s == OK && c->out.folder != NULL) s = text_printf(out, "tables are in %s\n", c->out.folder);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BOXES_MOST = 300000, KERNELS_MOST = 30, COLLECTIVES_MOST = 40, SHEET_ROWS = 200 };
+enum { BOXES_MOST = 300000, KERNELS_MOST = 30, COLLECTIVES_MOST = 40, NAME_MOST = 240 };
 
 static const char *const part_names[TRACE_PAGE_BUCKETS] = { "computation", "exposed communication",
                                                             "exposed copies", "idle" };
@@ -123,6 +123,7 @@ Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sh
 {
     const Events *e = r->e;
     uint32_t id = 0;
+    TRY(file_last_part(name, &p->arena, &name));
     TRY(strings_id(&p->rank_names, name, strlen(name), &id));
     if (e->n_devices > 0 && p->device == 0) {
         const char *device = strings_text(&e->strings, e->devices[0].name);
@@ -156,15 +157,15 @@ static Status put_json(Text *out, const char *json, size_t n)
     return OK;
 }
 
-static Status put_names(const TracePage *p, const Strings *s, Text *out)
+static Status put_names(const Strings *s, Text *out)
 {
     Arena room = { 0 };
     Text json = { 0 };
     TRY(arena_init(&room, "names of a page", MEM_HOST, (size_t)1 << 30));
     Status st = text_init(&json, &room);
-    (void)p;
     for (uint32_t i = 0; i < s->n && st == OK; i++)
-        st = text_json(&json, i == 0 ? "%.*s" : ",%.*s", 240, strings_text(s, i));
+        st = text_json(&json, i == 0 ? "%.*s" : ",%.*s",
+                       (int)strnlen(strings_text(s, i), NAME_MOST), strings_text(s, i));
     if (st == OK) st = put_json(out, json.data, json.used);
     arena_free(&room);
     return st;
@@ -177,9 +178,9 @@ static Status timeline_part(const TracePage *p, Text *out)
                     "Ctrl zooms, dragging pans, a double click shows all; w, s, a and d do the "
                     "same.</p>\n<canvas class=\"trace\" tabindex=\"0\"></canvas>\n"
                     "<script type=\"application/json\" id=\"trace\">{\"names\":["));
-    TRY(put_names(p, &p->names, out));
+    TRY(put_names(&p->names, out));
     TRY(text_printf(out, "],\"lane_names\":["));
-    TRY(put_names(p, &p->lane_names, out));
+    TRY(put_names(&p->lane_names, out));
     TRY(text_printf(out, "],\"ranks\":["));
     for (int i = 0; i < p->added; i++) TRY(text_printf(out, i == 0 ? "%d" : ",%d", i));
     TRY(text_printf(out, "],\"lanes\":["));
@@ -271,7 +272,7 @@ static Status kernels_part(const TracePage *p, Text *out)
         for (int f = 0; f < p->files; f++)
             longest = fmax(longest, p->kernels.longest[at * p->files + f]);
         TRY(text_markup(out,
-                        "<tr><td title=\"%s\">%.90s</td><td>%.4g</td><td>%.1f %%<span "
+                        "<tr><td title=\"%s\">%.64s</td><td>%.4g</td><td>%.1f %%<span "
                         "class=\"share\"><i style=\"width:%.0f%%\"></i></span></td><td>%.0f</td>"
                         "<td>%.4g</td><td>%.4g</td></tr>\n",
                         name, name, us / 1e3, 100 * us / all, 100 * us / all, runs, us / runs,
