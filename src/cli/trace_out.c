@@ -63,7 +63,8 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
                         int n, Arena *a)
 {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
-    if (o->folder == NULL) return OK;
+    bool page = trace_out_has(o, "html") && !o->own_page;
+    if (!page && !trace_out_has(o, "csv") && !trace_out_has(o, "json")) return OK;
     if (*sub == '\0')
         (void)snprintf(folder, sizeof folder, "%s", o->at.temp);
     else
@@ -73,7 +74,7 @@ Status trace_out_tables(const TraceOut *o, const char *sub, const char *title, c
         if (trace_out_has(o, "csv")) TRY(write_file(folder, &table[i], "csv", table_csv, a));
         if (trace_out_has(o, "json")) TRY(write_file(folder, &table[i], "json", table_json, a));
     }
-    if (!trace_out_has(o, "html") || o->own_page) return OK;
+    if (!page) return OK;
     TRY(file_join(path, folder, "report.html"));
     return trace_page_tables(title, table, n, path);
 }

@@ -76,4 +76,5 @@ document.querySelectorAll('canvas.trace').forEach(function(canvas){
    time(l.end[i]-l.start[i]))});
  canvas.addEventListener('pointerleave',hide);
  addEventListener('resize',later);
- canvas.dataset.lanes=lanes.length;draw()});
+ canvas.dataset.lanes=lanes.length;
+ canvas.dataset.boxes=lanes.reduce(function(n,l){return n+l.n},0);draw()});
