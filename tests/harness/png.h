@@ -59,11 +59,12 @@ static inline Png png_read(const unsigned char *file, size_t n)
     return p;
 }
 
-/* Pixels of exactly this colour. */
-static inline int64_t png_count(const Png *p, int red, int green, int blue)
+/* Pixels of exactly this colour in `rows` rows from row `from` on. */
+static inline int64_t png_count(const Png *p, uint32_t from, uint32_t rows, int red, int green,
+                                int blue)
 {
     int64_t count = 0;
-    for (size_t i = 0; i < (size_t)p->wide * p->high; i++) {
+    for (size_t i = (size_t)p->wide * from; i < (size_t)p->wide * (from + rows); i++) {
         const unsigned char *at = p->row + i * p->bytes;
         count += at[0] == red && at[1] == green && at[2] == blue;
     }
