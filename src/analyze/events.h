@@ -1,0 +1,172 @@
+/*
+ * events: a trace of any trainer as columns: what every analysis reads.
+ *
+ * Readers (kineto: Chrome and Kineto JSON, plain or gzip; ours: the trainer's recordings) fill it in
+ * one pass. Only what an analysis can use is kept, so memory follows the number of events and not
+ * the length of the text. Times are microseconds as they were written, in double.
+ */
+#ifndef ANALYZE_EVENTS_H
+#define ANALYZE_EVENTS_H
+
+#include "analyze/strings.h"
+
+#include <stdbool.h>
+
+/* What an event is, by its `cat` (tracing.md section 1.3 and older spellings). */
+typedef enum EventKind {
+    EVENT_CPU_OP,
+    EVENT_RUNTIME, /* CUDA and HIP calls */
+    EVENT_DRIVER,
+    EVENT_KERNEL,
+    EVENT_MEMCPY,
+    EVENT_MEMSET,
+    EVENT_PYTHON,         /* python_function */
+    EVENT_ANNOTATION,     /* user_annotation: record_function, ProfilerStep#N */
+    EVENT_GPU_ANNOTATION, /* the same range on the device */
+    EVENT_SYNC,           /* cuda_sync */
+    EVENT_OVERHEAD,
+    EVENT_OTHER, /* any other category of a complete event */
+    EVENT_KINDS
+} EventKind;
+extern const char *const event_kind_name[EVENT_KINDS]; /* as Kineto writes it: "cpu_op" */
+
+static inline bool event_on_gpu(uint8_t kind)
+{
+    return kind == EVENT_KERNEL || kind == EVENT_MEMCPY || kind == EVENT_MEMSET;
+}
+
+enum { EVENT_NONE = UINT32_MAX };
+
+/* Where an event lies: a thread of a process, or a stream of a device (pid: the device's number,
+ * tid: the stream's). */
+typedef struct Track {
+    uint32_t pid, tid; /* strings: the numbers' or names' texts */
+    uint32_t process_name, process_label, thread_name;
+    int64_t process_sort, thread_sort;
+} Track;
+
+/* Arguments of an operator as they stand, without blanks between tokens; equal ones share a row. */
+typedef struct OpArgs {
+    uint32_t dims, types, strides, concrete; /* strings: JSON; 0: the field was not there */
+} OpArgs;
+
+/* Fields of a collective, on its kernel and on its operator; equal ones share a row. Strings, 0: the
+ * field was not there; counts are -1 then. */
+typedef struct Collective {
+    uint32_t name, dtype, in_split, out_split, group, group_description, ranks;
+    int64_t in_elements, out_elements, group_size;
+} Collective;
+
+typedef struct OpDetail {
+    uint32_t args, collective;        /* rows; EVENT_NONE: none */
+    int64_t sequence, forward_thread; /* -1: none */
+} OpDetail;
+
+/* How a kernel was launched; equal ones share a row. */
+typedef struct Launch {
+    int32_t grid[3], block[3], registers, shared_bytes; /* -1: not there */
+    double blocks_per_sm, warps_per_sm, occupancy;      /* NaN: not there */
+} Launch;
+
+typedef struct GpuDetail {
+    int32_t device, stream; /* -1: not there */
+    uint32_t collective, launch;
+    double bytes; /* of a copy; NaN: not there */
+} GpuDetail;
+
+typedef struct PythonDetail {
+    int32_t id, parent, module; /* -1: none */
+} PythonDetail;
+
+/* One end of an arrow; `from` is the side that starts ("s"), on the host. */
+typedef struct Flow {
+    int64_t id;
+    double ts;
+    uint32_t track;
+    bool from;
+} Flow;
+
+/* A [memory] event: the allocator's state after it. */
+typedef struct MemoryPoint {
+    double ts;
+    int64_t address, bytes, allocated, reserved; /* bytes below 0: freed */
+    int32_t device, device_type;
+} MemoryPoint;
+
+typedef struct Device {
+    int32_t id, sms, major, minor;
+    int64_t memory_bytes;
+    uint32_t name;
+} Device;
+
+/* A process group of distributedInfo. */
+typedef struct Group {
+    uint32_t name, description, ranks; /* ranks: JSON */
+    int64_t size;
+} Group;
+
+/* What the reader left out, always printed where it is not 0. */
+typedef struct ReadCounts {
+    int64_t seen;       /* elements of traceEvents, the index in column `index` counts these */
+    int64_t malformed;  /* not JSON, skipped to the next event */
+    int64_t incomplete; /* X without ts or name, or with a duration below 0 */
+    int64_t unused;     /* phases and categories that no analysis reads (B, E, C, marks) */
+    bool truncated;     /* the text ends inside: what was whole is here (exit 3) */
+    uint64_t bytes;     /* of text */
+} ReadCounts;
+
+typedef struct Events {
+    const char *path;
+    Strings strings;
+
+    /* Columns, one entry a complete event ("X"), in the order of the file. */
+    int64_t n;
+    double *ts, *dur;
+    uint32_t *name;    /* string */
+    uint32_t *index;   /* place in traceEvents: TraceLens' UID */
+    uint32_t *track;   /* row of tracks */
+    uint32_t *detail;  /* row of the table of its kind (op, gpu, python); EVENT_NONE */
+    int64_t *link;     /* correlation; -1: none */
+    int64_t *external; /* External id; -1: none */
+    uint8_t *kind;     /* EventKind */
+
+    Track *tracks;
+    OpArgs *args;
+    Collective *collectives;
+    OpDetail *ops;
+    Launch *launches;
+    GpuDetail *gpu;
+    PythonDetail *python;
+    Flow *flows; /* ac2g and its older names */
+    MemoryPoint *memory;
+    Device *devices;
+    Group *groups;
+    int64_t n_tracks, n_args, n_collectives, n_ops, n_launches, n_gpu, n_python, n_flows, n_memory,
+        n_devices, n_groups;
+
+    int64_t rank, world; /* distributedInfo; -1: not there */
+    int64_t base_ns;     /* baseTimeNanoseconds; 0: times are absolute */
+    uint32_t trace_name;
+    ReadCounts counts;
+    struct EventsMemory *own; /* the reader's */
+} Events;
+
+typedef struct EventsOptions {
+    bool python; /* keep python_function events */
+    int threads; /* 0: two if the machine has them */
+} EventsOptions;
+
+/* Reads a trace: object or array form, gzip by its magic, our own recordings by theirs; a pipe, too.
+ * A text that ends early is OK with counts.truncated. ERR_IO: cannot be read, or grows while it is
+ * read; ERR_FORMAT: not JSON, or JSON without a trace, one sentence. */
+Status events_read(const char *path, const EventsOptions *o, Events *out);
+void events_free(Events *e); /* safe on { 0 } */
+
+static inline double event_end(const Events *e, int64_t i) { return e->ts[i] + e->dur[i]; }
+
+static inline const char *event_name(const Events *e, int64_t i)
+{
+    return strings_text(&e->strings, e->name[i]);
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* kineto: blocks of text, scanned by one thread or two.
+ *
+ * A block ends where an event seems to begin, so that it can be scanned before it is known what
+ * stands before it. Blocks are committed in the order of the text. Where the guess turns out wrong
+ * the walk takes the block as mere text: slower, with the same result. A thread holds one lock while
+ * it reads, or inflates, a block, none while it scans one, and its turn while it commits one: so the
+ * inflating of the next block overlaps the scan of this one. */
+#include "analyze/kineto.h"
+
+#include "base/worker.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { LANES = 2 };
+
+typedef struct Reader {
+    Source *source;
+    Walk walk;
+    KeyTable keys;
+    Arena memory;
+    pthread_mutex_t reading, order;
+    pthread_cond_t turned;
+    /* under `reading` */
+    char *rest; /* of the last block, behind its last event */
+    size_t rest_bytes;
+    int64_t blocks;
+    bool whole, last; /* the next block begins with an event; there is none */
+    /* under `order` */
+    int64_t turn;
+    bool failed;
+} Reader;
+
+/* A thread's block. */
+typedef struct Lane {
+    Reader *r;
+    Batch batch;
+    char *text;
+    int64_t number;
+    bool whole, last;
+} Lane;
+
+/* The next block; *any is false if there is none. */
+static Status next_block(Reader *r, Lane *l, bool *any)
+{
+    size_t got = 0, n = r->rest_bytes, room = r->source->block - n;
+    *any = !r->last;
+    if (r->last) return OK;
+    l->number = r->blocks++;
+    l->whole = r->whole;
+    memcpy(l->text, r->rest, n);
+    TRY(source_read(r->source, l->text + n, room, &got));
+    r->last = l->last = got < room;
+    n += got;
+    memset(l->text + n, 0, SCAN_PAD);
+    const char *cut = l->last ? NULL : scan_last_event(&r->keys, l->text + 1, l->text + n);
+    r->whole = cut != NULL;
+    r->rest_bytes = cut != NULL ? n - (size_t)(cut - l->text) : 0;
+    memcpy(r->rest, l->text + n - r->rest_bytes, r->rest_bytes);
+    n -= r->rest_bytes;
+    memset(l->text + n, 0, SCAN_PAD);
+    l->batch.text = l->text;
+    l->batch.end = l->text + n;
+    return OK;
+}
+
+static Status commit(Reader *r, Lane *l, const char *rest, ScanStop why)
+{
+    if (l->whole && walk_expects_events(&r->walk))
+        return walk_batch(&r->walk, &l->batch, rest, why, l->last);
+    return walk_text(&r->walk, l->text, (size_t)(l->batch.end - l->text), l->last);
+}
+
+/* Waits for the lane's turn, takes what it has, unless an earlier block failed. */
+static Status take_turn(Lane *l, Status s, const char *rest, ScanStop why, bool *go_on)
+{
+    Reader *r = l->r;
+    pthread_mutex_lock(&r->order);
+    while (r->turn != l->number && !r->failed) pthread_cond_wait(&r->turned, &r->order);
+    bool mine = !r->failed;
+    pthread_mutex_unlock(&r->order);
+    if (mine && s == OK) s = commit(r, l, rest, why);
+    pthread_mutex_lock(&r->order);
+    r->turn++;
+    if (mine) r->failed = s != OK;
+    *go_on = !r->failed;
+    pthread_cond_broadcast(&r->turned);
+    pthread_mutex_unlock(&r->order);
+    return mine ? s : OK;
+}
+
+static Status read_lane(void *state)
+{
+    Lane *l = state;
+    Reader *r = l->r;
+    for (bool go_on = true; go_on;) {
+        bool any = false;
+        const char *rest = NULL;
+        ScanStop why = STOP_END;
+        pthread_mutex_lock(&r->reading);
+        Status s = next_block(r, l, &any);
+        if (s != OK) r->last = true;
+        pthread_mutex_unlock(&r->reading);
+        if (!any) return OK;
+        if (s == OK && l->whole) rest = scan_events(&l->batch, l->text, &why);
+        TRY(take_turn(l, s, rest, why, &go_on));
+    }
+    return OK;
+}
+
+/* Addresses for as many rows as the text can hold: an event that is kept takes 20 bytes. */
+static int64_t rows_max(const Source *s)
+{
+    static const uint64_t MOST = EVENT_NONE, DEFLATE_RATIO = 1032;
+    uint64_t text = s->gzip ? s->file_bytes * DEFLATE_RATIO : s->file_bytes;
+    uint64_t rows = s->pipe ? MOST : text / 16 + 64;
+    return (int64_t)(rows < MOST ? rows : MOST);
+}
+
+static Status reader_init(Reader *r, Lane *lane, int lanes, const EventsOptions *o, Events *e)
+{
+    size_t each = (size_t)BLOCK_BYTES * 7;
+    Batch like = { .keys = &r->keys, .python = o->python };
+    pthread_mutex_init(&r->reading, NULL);
+    pthread_mutex_init(&r->order, NULL);
+    pthread_cond_init(&r->turned, NULL);
+    scan_keys(&r->keys);
+    TRY(arena_init(&r->memory, "blocks", MEM_HOST, (size_t)WALK_BYTES * 7 + LANES * each));
+    TRY(walk_init(&r->walk, e, &like, r->source->element_max, &r->memory));
+    TRY(ARENA_NEW(&r->memory, BLOCK_BYTES, &r->rest));
+    for (int i = 0; i < lanes; i++) {
+        lane[i] = (Lane){ .r = r, .batch = like };
+        TRY(ARENA_NEW(&r->memory, BLOCK_BYTES + SCAN_PAD, &lane[i].text));
+        TRY(batch_init(&lane[i].batch, &r->memory, BLOCK_BYTES));
+    }
+    return commit_init(e, rows_max(r->source));
+}
+
+static void reader_free(Reader *r)
+{
+    pthread_cond_destroy(&r->turned);
+    pthread_mutex_destroy(&r->order);
+    pthread_mutex_destroy(&r->reading);
+    arena_free(&r->memory);
+}
+
+/* The second lane runs on a thread of its own. */
+static Status read_lanes(Lane *lane, int lanes)
+{
+    Worker second = { .job = read_lane, .state = &lane[1] };
+    if (lanes == 1) return read_lane(&lane[0]);
+    TRY(worker_start(&second, "a reader's thread"));
+    worker_begin(&second);
+    Status s = read_lane(&lane[0]);
+    worker_wait(&second, (double)INFINITY);
+    if (s == OK) s = worker_result(&second);
+    worker_stop(&second);
+    return s;
+}
+
+Status kineto_read(Source *source, const EventsOptions *o, Events *e)
+{
+    Lane lane[LANES];
+    Reader r = { .source = source };
+    int lanes = o->threads > 0 ? o->threads : omp_get_num_procs();
+    if (lanes > LANES) lanes = LANES;
+    Status s = reader_init(&r, lane, lanes, o, e);
+    if (s == OK) s = read_lanes(lane, lanes);
+    if (s == OK) s = walk_end(&r.walk, source);
+    if (s == OK) s = commit_end(e);
+    reader_free(&r);
+    return s;
+}

@@ -1,0 +1,24 @@
+/* spans: sets of time as sorted intervals that do not touch. */
+#ifndef ANALYZE_SPANS_H
+#define ANALYZE_SPANS_H
+
+#include "base/arena.h"
+
+typedef struct Span {
+    double start, end;
+} Span;
+
+typedef struct Spans {
+    Span *at;
+    int64_t n;
+} Spans;
+
+/* Sorts s->at by start and merges what overlaps or touches, in place. */
+void spans_merge(Spans *s);
+/* Both arguments merged. a without b, in `arena`. */
+Status spans_subtract(const Spans *a, const Spans *b, Arena *arena, Spans *out);
+/* What is in both. */
+Status spans_intersect(const Spans *a, const Spans *b, Arena *arena, Spans *out);
+double spans_length(const Spans *s); /* the sum, added from first to last */
+
+#endif

@@ -1,0 +1,342 @@
+/* trace_page: the page of a trace, or of the traces of all ranks. */
+#include "viz/trace_page.h"
+
+#include "base/file.h"
+#include "viz/page.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BOXES_MOST = 300000, KERNELS_MOST = 30, COLLECTIVES_MOST = 40, NAME_MOST = 240 };
+
+static const char *const part_names[TRACE_PAGE_BUCKETS] = { "computation", "exposed communication",
+                                                            "exposed copies", "idle" };
+
+static Status part_begin(TracePart *p, const char *name)
+{
+    TRY(arena_init(&p->arena, name, MEM_HOST, (size_t)4 << 30));
+    return text_init(&p->text, &p->arena);
+}
+
+static Status totals_begin(TraceTotals *t)
+{
+    *t = (TraceTotals){ 0 };
+    return arena_init(&t->arena, "totals of a page", MEM_HOST, (size_t)1 << 30);
+}
+
+Status trace_page_begin(TracePage *p, int files)
+{
+    *p = (TracePage){ .files = files, .origin_ns = INT64_MIN, .begun = true };
+    TRY(strings_init(&p->names));
+    TRY(strings_init(&p->lane_names));
+    TRY(strings_init(&p->rank_names));
+    TRY(part_begin(&p->lanes, "lanes"));
+    TRY(part_begin(&p->sheets, "sheets"));
+    TRY(part_begin(&p->points, "points"));
+    TRY(totals_begin(&p->kernels));
+    TRY(totals_begin(&p->collectives));
+    TRY(arena_init(&p->arena, "page", MEM_HOST, (size_t)8 << 30));
+    TRY(ARENA_ZEROED(&p->arena, files * TRACE_PAGE_BUCKETS, &p->parts));
+    return ARENA_ZEROED(&p->arena, files, &p->drawn);
+}
+
+void trace_page_free(TracePage *p)
+{
+    if (!p->begun) return;
+    strings_free(&p->names);
+    strings_free(&p->lane_names);
+    strings_free(&p->rank_names);
+    Arena *const arenas[] = { &p->lanes.arena,   &p->sheets.arena,      &p->points.arena,
+                              &p->kernels.arena, &p->collectives.arena, &p->arena };
+    for (size_t i = 0; i < sizeof arenas / sizeof *arenas; i++) arena_free(arenas[i]);
+    p->begun = false;
+}
+
+/* ---- what is kept of a trace ---- */
+
+/* Room for name `id`: three arrays that are made anew, twice as large, zeroed behind the old. */
+static Status totals_room(TraceTotals *t, int files, uint32_t id)
+{
+    double **const of[] = { &t->us, &t->count, &t->longest };
+    if ((int64_t)id < t->room) return OK;
+    int64_t room = t->room == 0 ? 1024 : t->room;
+    while (room <= (int64_t)id) room *= 2;
+    for (int i = 0; i < 3; i++) {
+        double *more = NULL;
+        TRY(ARENA_ZEROED(&t->arena, room * files, &more));
+        if (t->room > 0) memcpy(more, *of[i], (size_t)(t->room * files) * sizeof *more);
+        *of[i] = more;
+    }
+    t->room = room;
+    return OK;
+}
+
+static Status totals_add(TracePage *p, TraceTotals *t, const char *name, double us)
+{
+    uint32_t id = 0;
+    TRY(strings_id(&p->names, name, strlen(name), &id));
+    TRY(totals_room(t, p->files, id));
+    int64_t at = (int64_t)id * p->files + p->added;
+    t->us[at] += us;
+    t->count[at]++;
+    t->longest[at] = fmax(t->longest[at], us);
+    return OK;
+}
+
+static Status add_totals(TracePage *p, const Report *r)
+{
+    const Events *e = r->e;
+    for (int64_t i = 0; i < r->gpus; i++) {
+        uint32_t event = r->gpu[i], collective = EVENT_NONE;
+        const char *name = event_name(e, event);
+        if (e->kind[event] == EVENT_KERNEL) TRY(totals_add(p, &p->kernels, name, e->dur[event]));
+        if (report_bucket(r, event) != BUCKET_COMM) continue;
+        if (e->detail[event] != EVENT_NONE) collective = e->gpu[e->detail[event]].collective;
+        if (collective != EVENT_NONE)
+            name = strings_text(&e->strings, e->collectives[collective].name);
+        TRY(totals_add(p, &p->collectives, name, e->dur[event]));
+    }
+    return OK;
+}
+
+static Status add_parts(TracePage *p, const Report *r)
+{
+    Spans comp, comm, copies, all, rest, exposed;
+    double *ms = &p->parts[p->added * TRACE_PAGE_BUCKETS];
+    TRY(report_spans(r, 1u << BUCKET_COMPUTATION, -1, &comp));
+    TRY(report_spans(r, 1u << BUCKET_COMM, -1, &comm));
+    TRY(report_spans(r, 1u << BUCKET_MEMCPY, -1, &copies));
+    TRY(report_spans(r, ~0u, -1, &all));
+    ms[BUCKET_COMPUTATION] = spans_length(&comp) / 1e3;
+    TRY(spans_subtract(&comm, &comp, r->arena, &exposed));
+    ms[BUCKET_COMM] = spans_length(&exposed) / 1e3;
+    TRY(spans_subtract(&copies, &comp, r->arena, &rest));
+    TRY(spans_subtract(&rest, &comm, r->arena, &exposed));
+    ms[BUCKET_MEMCPY] = spans_length(&exposed) / 1e3;
+    ms[BUCKETS] = fmax(0, (r->total_us - spans_length(&all)) / 1e3);
+    return OK;
+}
+
+Status trace_page_add(TracePage *p, Report *r, const char *name, const Table *sheet, int n)
+{
+    const Events *e = r->e;
+    uint32_t id = 0;
+    TRY(file_last_part(name, &p->arena, &name));
+    TRY(strings_id(&p->rank_names, name, strlen(name), &id));
+    if (e->n_devices > 0 && p->device == 0) {
+        const char *device = strings_text(&e->strings, e->devices[0].name);
+        TRY(strings_id(&p->rank_names, device, strlen(device), &p->device));
+    }
+    p->events += e->n;
+    p->left_out += e->counts.malformed + e->counts.incomplete + r->tree->dropped;
+    TRY(add_parts(p, r));
+    TRY(add_totals(p, r));
+    TRY(trace_lanes(p, r, BOXES_MOST / p->files));
+    TRY(text_markup(&p->sheets.text, "<h3>%s</h3>\n", name));
+    for (int i = 0; i < n; i++) {
+        TRY(trace_part_points(p, &sheet[i]));
+        TRY(trace_part_table(&p->sheets.text, &sheet[i], false));
+    }
+    p->added++;
+    return OK;
+}
+
+/* ---- the page ---- */
+
+/* JSON inside a page's script: no < and no &, which would end it or be read as markup. */
+static Status put_json(Text *out, const char *json, size_t n)
+{
+    for (size_t i = 0, from = 0; i <= n; i++) {
+        if (i < n && json[i] != '<' && json[i] != '&' && json[i] != '>') continue;
+        TRY(text_append(out, json + from, i - from));
+        if (i < n) TRY(text_printf(out, "\\u%04x", (unsigned char)json[i]));
+        from = i + 1;
+    }
+    return OK;
+}
+
+static Status put_names(const Strings *s, Text *out)
+{
+    Arena room = { 0 };
+    Text json = { 0 };
+    TRY(arena_init(&room, "names of a page", MEM_HOST, (size_t)1 << 30));
+    Status st = text_init(&json, &room);
+    for (uint32_t i = 0; i < s->n && st == OK; i++)
+        st = text_json(&json, i == 0 ? "%.*s" : ",%.*s",
+                       (int)strnlen(strings_text(s, i), NAME_MOST), strings_text(s, i));
+    if (st == OK) st = put_json(out, json.data, json.used);
+    arena_free(&room);
+    return st;
+}
+
+static Status timeline_part(const TracePage *p, Text *out)
+{
+    TRY(text_printf(out,
+                    "<section id=\"timeline\"><h2>Timeline</h2>\n<p class=\"note\">The wheel with "
+                    "Ctrl zooms, dragging pans, a double click shows all; w, s, a and d do the "
+                    "same.</p>\n<canvas class=\"trace\" tabindex=\"0\"></canvas>\n"
+                    "<script type=\"application/json\" id=\"trace\">{\"names\":["));
+    TRY(put_names(&p->names, out));
+    TRY(text_printf(out, "],\"lane_names\":["));
+    TRY(put_names(&p->lane_names, out));
+    TRY(text_printf(out, "],\"ranks\":["));
+    for (int i = 0; i < p->added; i++) TRY(text_printf(out, i == 0 ? "%d" : ",%d", i));
+    TRY(text_printf(out, "],\"lanes\":["));
+    TRY(put_json(out, p->lanes.text.data, p->lanes.text.used));
+    return text_printf(out, "]}</script></section>\n");
+}
+
+static Status facts_part(const TracePage *p, Text *out)
+{
+    char a[32], b[32];
+    int64_t drawn = 0;
+    double wall = 0;
+    for (int i = 0; i < p->added; i++) {
+        double sum = 0;
+        for (int k = 0; k < TRACE_PAGE_BUCKETS; k++) sum += p->parts[i * TRACE_PAGE_BUCKETS + k];
+        wall = fmax(wall, sum);
+        drawn += p->drawn[i];
+    }
+    TRY(text_printf(out, "<div class=\"facts\">\n"));
+    TRY(text_markup(out, "<div><dl><dt>Traces</dt><dd>%d<small>%s</small></dd></dl></div>\n",
+                    p->added, p->device == 0 ? "" : strings_text(&p->rank_names, p->device)));
+    TRY(text_printf(out,
+                    "<div><dl><dt>Device time</dt><dd>%.4g ms<small>of the longest, from its first "
+                    "to its last work</small></dd></dl></div>\n",
+                    wall));
+    return text_printf(out,
+                       "<div><dl><dt>Events</dt><dd>%s<small>%s boxes drawn, %" PRId64
+                       " events left out</small></dd></dl></div>\n</div>\n",
+                       text_thousands(a, p->events), text_thousands(b, drawn), p->left_out);
+}
+
+/* rank_names holds the traces' names and, behind the first, the device's. */
+static const char *file_name(const TracePage *p, int file)
+{
+    uint32_t id = (uint32_t)file + 1;
+    return strings_text(&p->rank_names, id + (p->device != 0 && id >= p->device));
+}
+
+static Status breakdown_part(const TracePage *p, Arena *a, Text *out)
+{
+    const char **row = NULL;
+    TRY(ARENA_NEW(a, p->added, &row));
+    for (int i = 0; i < p->added; i++) row[i] = file_name(p, i);
+    TRY(text_printf(out, "<section id=\"breakdown\"><h2>Where the time went, ms</h2>\n"));
+    TRY(svg_bars(out, &(SvgBars){ .title = "Breakdown",
+                                  .row = row,
+                                  .part = part_names,
+                                  .value = p->parts,
+                                  .rows = p->added,
+                                  .parts = TRACE_PAGE_BUCKETS,
+                                  .width = 1080,
+                                  .unit = SVG_PLAIN }));
+    return text_printf(out, "</section>\n");
+}
+
+static double over_files(const TracePage *p, const double *of, int64_t name)
+{
+    double sum = 0;
+    for (int f = 0; f < p->files; f++) sum += of[name * p->files + f];
+    return sum;
+}
+
+/* The next name by falling time, behind `last` (its time and number). -1: there is none. */
+static int64_t next_name(const TracePage *p, const TraceTotals *t, double us, int64_t last)
+{
+    int64_t best = -1;
+    double most = 0;
+    for (int64_t i = 0; i < t->room; i++) {
+        double x = over_files(p, t->us, i);
+        if (x > us || (x == us && i <= last) || x <= most) continue;
+        most = x, best = i;
+    }
+    return best;
+}
+
+static Status kernels_part(const TracePage *p, Text *out)
+{
+    double all = 0, us = INFINITY;
+    for (int64_t i = 0; i < p->kernels.room; i++) all += over_files(p, p->kernels.us, i);
+    TRY(text_printf(out, "<section id=\"kernels\"><h2>Kernels that took most</h2>\n<div "
+                         "class=\"wide\"><table><tr><th>kernel</th><th>ms</th><th>share</th>"
+                         "<th>runs</th><th>mean, us</th><th>longest, us</th></tr>\n"));
+    for (int64_t k = 0, at = -1; k < KERNELS_MOST; k++) {
+        at = next_name(p, &p->kernels, us, at);
+        if (at < 0) break;
+        us = over_files(p, p->kernels.us, at);
+        double runs = over_files(p, p->kernels.count, at), longest = 0;
+        const char *name = strings_text(&p->names, (uint32_t)at);
+        for (int f = 0; f < p->files; f++)
+            longest = fmax(longest, p->kernels.longest[at * p->files + f]);
+        TRY(text_markup(out,
+                        "<tr><td title=\"%s\">%.64s</td><td>%.4g</td><td>%.1f %%<span "
+                        "class=\"share\"><i style=\"width:%.0f%%\"></i></span></td><td>%.0f</td>"
+                        "<td>%.4g</td><td>%.4g</td></tr>\n",
+                        name, name, us / 1e3, 100 * us / all, 100 * us / all, runs, us / runs,
+                        longest));
+    }
+    return text_printf(out, "</table></div></section>\n");
+}
+
+/* A row a collective, a column a rank, as dark as it took long. */
+static Status collectives_part(const TracePage *p, Text *out)
+{
+    const TraceTotals *t = &p->collectives;
+    double us = INFINITY, most = 0;
+    for (int64_t i = 0; i < t->room * p->files; i++) most = fmax(most, t->us[i]);
+    if (most == 0) return OK;
+    TRY(text_printf(out, "<section id=\"collectives\"><h2>Time in collectives by rank, ms</h2>\n"
+                         "<div class=\"wide\"><table class=\"heat\"><tr><th>collective</th>"));
+    for (int f = 0; f < p->added; f++) TRY(text_markup(out, "<th>%.24s</th>", file_name(p, f)));
+    TRY(text_printf(out, "</tr>\n"));
+    for (int64_t k = 0, at = -1; k < COLLECTIVES_MOST; k++) {
+        at = next_name(p, t, us, at);
+        if (at < 0) break;
+        us = over_files(p, t->us, at);
+        TRY(text_markup(out, "<tr><td>%.60s</td>", strings_text(&p->names, (uint32_t)at)));
+        for (int f = 0; f < p->added; f++) {
+            double x = t->us[at * p->files + f];
+            TRY(text_printf(out, "<td style=\"--heat:%.2f\" title=\"%.0f runs\">%.4g</td>",
+                            x / most, t->count[at * p->files + f], x / 1e3));
+        }
+        TRY(text_printf(out, "</tr>\n"));
+    }
+    return text_printf(out, "</table></div></section>\n");
+}
+
+static Status page_text(const TracePage *p, Arena *a, Text *out)
+{
+    char title[FILE_PATH_MAX + 32];
+    (void)snprintf(title, sizeof title, "%s%s", file_name(p, 0), p->added > 1 ? " and others" : "");
+    TRY(page_begin(out, title));
+    TRY(text_markup(out,
+                    "<header><h1>%s</h1><nav><a href=\"#timeline\">timeline</a><a "
+                    "href=\"#breakdown\">breakdown</a><a href=\"#kernels\">kernels</a><a "
+                    "href=\"#sheets\">sheets</a></nav></header>\n",
+                    title));
+    TRY(facts_part(p, out));
+    TRY(timeline_part(p, out));
+    TRY(breakdown_part(p, a, out));
+    TRY(kernels_part(p, out));
+    TRY(trace_part_roofline(out, p));
+    TRY(collectives_part(p, out));
+    TRY(text_printf(out, "<section id=\"sheets\"><h2>Sheets</h2>\n"));
+    TRY(text_append(out, p->sheets.text.data, p->sheets.text.used));
+    TRY(text_printf(out, "</section>\n"));
+    return page_end(out, "trace.js");
+}
+
+Status trace_page_write(TracePage *p, const char *path)
+{
+    Arena names = { 0 };
+    Text page = { 0 };
+    TRY(arena_init(&names, "names", MEM_HOST, (size_t)1 << 20));
+    Status s = text_init(&page, &p->arena);
+    if (s == OK) s = page_text(p, &names, &page);
+    if (s == OK) s = file_write_whole(path, page.data, page.used);
+    arena_free(&names);
+    return s;
+}

@@ -1,0 +1,202 @@
+/* trace_page_parts: tables of a page, and its roofline plot. */
+#include "base/file.h"
+#include "viz/page.h"
+#include "viz/trace_page.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS_MOST = 200, CELL_CHARS = 80 };
+
+/* ---- tables ---- */
+
+static Status cell(Text *out, const Cell *c, double most)
+{
+    const char *cut = NULL;
+    switch (c->type) {
+    case CELL_NONE: return text_printf(out, "<td></td>");
+    case CELL_TEXT:
+        cut = c->text;
+        return text_markup(out, "<td title=\"%.400s\">%.*s</td>", cut, CELL_CHARS, cut);
+    case CELL_NUMBER:
+        if (isnan(c->number)) return text_printf(out, "<td></td>");
+        if (most > 0)
+            return text_printf(out, "<td style=\"--heat:%.2f\">%.6g</td>", c->number / most,
+                               c->number);
+        return text_printf(out, "<td>%.6g</td>", c->number);
+    case CELL_WHOLE: return text_printf(out, "<td>%lld</td>", (long long)c->whole);
+    case CELL_BOOL: return text_printf(out, "<td>%s</td>", c->truth ? "yes" : "no");
+    }
+    return OK;
+}
+
+Status trace_part_table(Text *out, const Table *t, bool heat)
+{
+    int64_t rows = t->rows < ROWS_MOST ? t->rows : ROWS_MOST;
+    double most = 0;
+    for (int64_t i = 0; heat && i < t->rows * t->columns; i++) {
+        if (t->cell[i].type == CELL_NUMBER && t->cell[i].number > most) most = t->cell[i].number;
+    }
+    TRY(text_markup(out, "<details><summary>%s</summary><div class=\"wide\"><table%s>\n<tr>",
+                    t->name, heat ? " class=\"heat\"" : ""));
+    for (int i = 0; i < t->columns; i++) TRY(text_markup(out, "<th>%s</th>", t->column[i]));
+    TRY(text_printf(out, "</tr>\n"));
+    for (int64_t r = 0; r < rows; r++) {
+        TRY(text_printf(out, "<tr>"));
+        for (int i = 0; i < t->columns; i++) TRY(cell(out, &t->cell[r * t->columns + i], most));
+        TRY(text_printf(out, "</tr>\n"));
+    }
+    TRY(text_printf(out, "</table></div>"));
+    if (rows < t->rows)
+        TRY(text_printf(out,
+                        "<p class=\"note\">The first %lld of %lld rows; --format csv has all.</p>",
+                        (long long)rows, (long long)t->rows));
+    return text_printf(out, "</details>\n");
+}
+
+static bool is_heat(const char *name) { return text_ends(name, "heatmap"); }
+
+static Status tables_text(const char *title, const Table *table, int n, Text *out)
+{
+    TRY(page_begin(out, title));
+    TRY(text_markup(out, "<header><h1>%s</h1></header>\n<section>\n", title));
+    for (int i = 0; i < n; i++) TRY(trace_part_table(out, &table[i], is_heat(table[i].name)));
+    TRY(text_printf(out, "</section>\n"));
+    return page_end(out, NULL);
+}
+
+Status trace_page_tables(const char *title, const Table *table, int n, const char *path)
+{
+    Arena room = { 0 };
+    Text page = { 0 };
+    TRY(arena_init(&room, "page", MEM_HOST, (size_t)8 << 30));
+    Status s = text_init(&page, &room);
+    if (s == OK) s = tables_text(title, table, n, &page);
+    if (s == OK) s = file_write_whole(path, page.data, page.used);
+    arena_free(&room);
+    return s;
+}
+
+/* ---- roofline ---- */
+
+/* An operator of a sheet: its intensity, its rate, the share of the kernels' time, the roof. */
+typedef struct Point {
+    double intensity, rate, time, roof_share;
+    char name[48];
+} Point;
+
+static int column(const Table *t, const char *name)
+{
+    for (int i = 0; i < t->columns; i++) {
+        if (strcmp(t->column[i], name) == 0) return i;
+    }
+    return -1;
+}
+
+static double number_in(const Table *t, int64_t row, int at)
+{
+    const Cell *c = &t->cell[row * t->columns + (at < 0 ? 0 : at)];
+    if (at < 0) return NAN;
+    return c->type == CELL_NUMBER  ? c->number
+           : c->type == CELL_WHOLE ? (double)c->whole
+                                   : (double)NAN;
+}
+
+Status trace_part_points(TracePage *p, const Table *t)
+{
+    const int intensity = column(t, "FLOPS/Byte_first"), rate = column(t, "TFLOPS/s_mean"),
+              time = column(t, "Kernel Time (µs)_sum"), share = column(t, "Pct Roofline_mean");
+    if (intensity < 0 || rate < 0 || column(t, "name") != 0) return OK;
+    for (int64_t r = 0; r < t->rows; r++) {
+        Point x = { .intensity = number_in(t, r, intensity),
+                    .rate = number_in(t, r, rate),
+                    .time = number_in(t, r, time),
+                    .roof_share = number_in(t, r, share) };
+        const Cell *name = &t->cell[r * t->columns];
+        if (!(x.intensity > 0) || !(x.rate > 0) || name->type != CELL_TEXT) continue;
+        size_t n = strnlen(name->text, sizeof x.name - 1);
+        memcpy(x.name, name->text, n);
+        TRY(text_append(&p->points.text, (const char *)&x, sizeof x));
+    }
+    return OK;
+}
+
+typedef struct Axes {
+    double x0, x1, y0, y1; /* limits */
+} Axes;
+
+enum { LEFT = 70, TOP = 12, WIDE = 1080, HIGH = 360, BELOW = 44 };
+
+static double place(double v, double lo, double hi, double from, double to)
+{
+    return from + (to - from) * log(v / lo) / log(hi / lo);
+}
+
+static double px(const Axes *a, double v) { return place(v, a->x0, a->x1, LEFT, WIDE - 12); }
+static double py(const Axes *a, double v) { return place(v, a->y0, a->y1, TOP + HIGH, TOP); }
+
+static Axes axes_of(const Point *at, size_t n)
+{
+    Axes a = { INFINITY, 0, INFINITY, 0 };
+    for (size_t i = 0; i < n; i++) {
+        a.x0 = fmin(a.x0, at[i].intensity), a.x1 = fmax(a.x1, at[i].intensity);
+        a.y0 = fmin(a.y0, at[i].rate), a.y1 = fmax(a.y1, at[i].rate);
+    }
+    return (Axes){ a.x0 / 2, a.x1 * 2, a.y0 / 2, a.y1 * 2 };
+}
+
+static Status grid(Text *out, const Axes *a)
+{
+    double tick[SVG_TICKS_MAX];
+    char text[32];
+    int n = svg_log_ticks(a->x0, a->x1, tick);
+    for (int i = 0; i < n; i++) {
+        TRY(text_printf(
+            out, "<path d=\"M%.1f %dV%d\"/><text class=\"mid\" x=\"%.1f\" y=\"%d\">%s</text>",
+            px(a, tick[i]), TOP, TOP + HIGH, px(a, tick[i]), TOP + HIGH + 17,
+            svg_value_text(text, tick[i], SVG_PLAIN)));
+    }
+    n = svg_log_ticks(a->y0, a->y1, tick);
+    for (int i = 0; i < n; i++) {
+        TRY(text_printf(
+            out, "<path d=\"M%d %.1fH%d\"/><text class=\"end\" x=\"%d\" y=\"%.1f\">%s</text>", LEFT,
+            py(a, tick[i]), WIDE - 12, LEFT - 6, py(a, tick[i]) + 4,
+            svg_value_text(text, tick[i], SVG_PLAIN)));
+    }
+    return OK;
+}
+
+static Status dot(Text *out, const Axes *a, const Point *x, double longest)
+{
+    char share[48] = "";
+    double radius = 3 + 9 * sqrt(x->time > 0 && longest > 0 ? x->time / longest : 0);
+    if (x->roof_share > 0)
+        (void)snprintf(share, sizeof share, ", %.1f %% of its roof", x->roof_share);
+    return text_markup(out,
+                       "<circle class=\"f0\" fill-opacity=\".55\" cx=\"%.1f\" cy=\"%.1f\" "
+                       "r=\"%.1f\"><title>%s: %.4g FLOP/byte, %.4g TFLOP/s%s, %.4g us in "
+                       "all</title></circle>\n",
+                       px(a, x->intensity), py(a, x->rate), radius, x->name, x->intensity, x->rate,
+                       share, x->time);
+}
+
+Status trace_part_roofline(Text *out, const TracePage *p)
+{
+    const Point *at = (const void *)p->points.text.data;
+    size_t n = p->points.text.used / sizeof *at;
+    double longest = 0;
+    if (n == 0) return OK;
+    Axes a = axes_of(at, n);
+    for (size_t i = 0; i < n; i++) longest = fmax(longest, at[i].time);
+    TRY(text_printf(out,
+                    "<section id=\"roofline\"><h2>Roofline</h2>\n<p class=\"note\">Operators by "
+                    "FLOP a byte and TFLOP/s, each as large as the time it took.</p>\n"));
+    TRY(svg_open(out, "plot", WIDE, TOP + HIGH + BELOW, "Roofline"));
+    TRY(text_printf(out, ">\n<g class=\"grid\">"));
+    TRY(grid(out, &a));
+    TRY(text_printf(out, "</g>\n<text class=\"mid dim\" x=\"%d\" y=\"%d\">FLOP/byte</text>\n",
+                    (LEFT + WIDE) / 2, TOP + HIGH + 36));
+    for (size_t i = 0; i < n; i++) TRY(dot(out, &a, &at[i], longest));
+    return text_printf(out, "</svg></section>\n");
+}
