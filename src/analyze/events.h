@@ -54,6 +54,7 @@ typedef struct OpArgs {
  * field was not there; counts are -1 then. */
 typedef struct Collective {
     uint32_t name, dtype, in_split, out_split, group, group_description, ranks;
+    int32_t peer; /* rank of the world at the other end of a send or receive */
     int64_t in_elements, out_elements, group_size;
 } Collective;
 
