@@ -34,8 +34,8 @@ typedef struct CollectiveRule {
     const char *name;
     const char *names;   /* in an event's "Collective name", words */
     const char *kernels; /* parts of a kernel's or operator's name, words, in any case */
-    int passes;          /* bus bandwidth is algorithm bandwidth times this (n - 1) / n; 0: times 1 */
-    bool ends_together;  /* no rank is done before the last has come */
+    int passes; /* bus bandwidth is algorithm bandwidth times this (n - 1) / n; 0: times 1 */
+    bool ends_together; /* no rank is done before the last has come */
 } CollectiveRule;
 extern const CollectiveRule collective_rule[COLLECTIVE_KINDS];
 
@@ -73,6 +73,7 @@ typedef struct CollectiveSlot {
     bool whole;                 /* all members are there */
     const char *flag;           /* "", "partial", "outlier", "border outlier" */
     double latency, arrived, wait_sum, skew_start, skew_end, late;
+    double exchange;                 /* from the last start to the last end */
     double mb, algorithm_bw, bus_bw; /* NaN: unknown */
     uint32_t cause;                  /* what made the last one late */
     bool cause_host;
@@ -90,8 +91,8 @@ typedef struct CollectiveRank {
 } CollectiveRank;
 
 typedef struct CollectivesOptions {
-    bool compat;  /* TraceLens' matching, sizes and columns */
-    bool partial; /* some ranks are enough */
+    bool compat;           /* TraceLens' matching, sizes and columns */
+    bool partial;          /* some ranks are enough */
     int64_t gpus_per_node; /* 0: as many as the traces list devices */
 } CollectivesOptions;
 
@@ -130,5 +131,6 @@ Status collectives_match(Collectives *c);
 Status collectives_clocks(Collectives *c);
 Status collectives_measure(Collectives *c);
 double collectives_median(double *x, int64_t n); /* sorts; NaN of none */
+double collectives_mb(const Collectives *c, const CollectiveCall *x, bool out); /* NaN: unknown */
 
 #endif

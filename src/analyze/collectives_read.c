@@ -4,6 +4,9 @@
 #include "analyze/tree.h"
 
 #include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,8 +112,7 @@ static Status sorted(Reading *r, bool (*wanted)(const Reading *, int64_t, uint32
     TRY(ARENA_NEW(&r->arena, *n, out));
     *n = 0;
     for (int64_t i = 0; i < r->e.n; i++) {
-        if (wanted(r, i, track))
-            (*out)[(*n)++] = (Place){ r->e.ts[i], r->e.dur[i], (uint32_t)i };
+        if (wanted(r, i, track)) (*out)[(*n)++] = (Place){ r->e.ts[i], r->e.dur[i], (uint32_t)i };
     }
     if (*n > 0) qsort(*out, (size_t)*n, sizeof **out, by_start);
     return OK;
@@ -272,18 +274,16 @@ static Status find_movers(Reading *r)
             *s = has_word(event_name(e, i), movers) && strstr(event_name(e, i), "_layout") == NULL
                      ? 2
                      : 1;
-        r->mover[i] = *s == 2 &&
-                      !(r->all->options.compat && e->link[i] < 0 && e->external[i] < 0);
+        r->mover[i] = *s == 2 && !(r->all->options.compat && e->link[i] < 0 && e->external[i] < 0);
     }
     return OK;
 }
 
 /* ---- the work before a collective ---- */
 
-static Status add_stretch(Stretch *at, int64_t *n, double start, double end, uint32_t name)
+static void add_stretch(Stretch *at, int64_t *n, double start, double end, uint32_t name)
 {
     if (end > start) at[(*n)++] = (Stretch){ start, end, name };
-    return OK;
 }
 
 /* Cuts a thread's time at every start and end of its events: two stretches an event. */
@@ -300,11 +300,11 @@ static Status stretches_of(Reading *r, uint32_t track)
         double start = i < n ? event[i].ts : (double)INFINITY;
         while (depth > 0 && stack[depth - 1].longest <= start) { /* here: where it ends */
             const Place *top = &stack[--depth];
-            TRY(add_stretch(at, &cut, now, top->longest, top->event));
+            add_stretch(at, &cut, now, top->longest, top->event);
             if (top->longest > now) now = top->longest;
         }
         if (i == n) break;
-        if (depth > 0) TRY(add_stretch(at, &cut, now, start, stack[depth - 1].event));
+        if (depth > 0) add_stretch(at, &cut, now, start, stack[depth - 1].event);
         now = start;
         stack[depth++] = (Place){ start, start + event[i].longest, r->e.name[event[i].event] };
     }
@@ -415,7 +415,7 @@ static Status look(Reading *r)
     TRY(ARENA_NEW(&r->arena, r->n_device, &event));
     for (int64_t i = 0; i < r->n_device; i++) {
         uint32_t d = r->device[i] = place[i].event;
-        r->until[i] = fmax(i > 0 ? r->until[i - 1] : -INFINITY, event_end(&r->e, d));
+        r->until[i] = fmax(i > 0 ? r->until[i - 1] : event_end(&r->e, d), event_end(&r->e, d));
         if (!r->mover[d]) continue;
         event[r->n] = d;
         TRY(describe(r, d));

@@ -132,7 +132,8 @@ static Status collective_of(const Element *x, uint32_t *out)
                                 (uint64_t)1 << FIELD_GROUP | (uint64_t)1 << FIELD_RANKS;
     *out = EVENT_NONE;
     if ((x->has & ANY) == 0) return OK;
-    Collective c = { .in_elements = whole(x, FIELD_IN_ELEMENTS),
+    Collective c = { .peer = small(x, has(x, FIELD_SOURCE) ? FIELD_SOURCE : FIELD_DESTINATION),
+                     .in_elements = whole(x, FIELD_IN_ELEMENTS),
                      .out_elements = whole(x, FIELD_OUT_ELEMENTS),
                      .group_size = whole(x, FIELD_GROUP_SIZE) };
     uint32_t *texts[] = { &c.name,      &c.dtype, &c.in_split,
